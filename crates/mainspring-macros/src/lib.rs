@@ -1,1 +1,43 @@
-//! The derive macro of Mainspring.
+//! The derive macro of Mainspring: `#[derive(Job)]`.
+//!
+//! A job type names its kind, its output and its defaults once, beside its fields. The derive turns that into an
+//! implementation of `mainspring::Job` and refuses at compile time what the engine would refuse at run time. Use it
+//! through the `mainspring` crate, which re-exports it; the generated code names `::mainspring`.
+//!
+//! # Invariants
+//! - What compiles is valid: names, priority, attempts and time-out are within the engine's bounds.
+//! - An attribute that is absent generates nothing, so the trait's own default decides.
+//! - Every mistake in one attribute is reported in one compilation, at the value that is wrong.
+
+mod attribute;
+mod expand;
+mod value;
+
+/// Implements `mainspring::Job` for a struct or an enum that is `Serialize` and `Deserialize`.
+///
+/// ```text
+/// #[derive(Serialize, Deserialize, Job)]
+/// #[job(kind = "welcome", output = String, queue = "mail", max_attempts = 5, timeout = "30s")]
+/// struct Welcome {
+///     user: u64,
+/// }
+/// ```
+///
+/// All attributes are optional:
+///
+/// | attribute | meaning | default |
+/// |---|---|---|
+/// | `kind = "welcome"` | the stored name that handlers are found by | the type's name as written |
+/// | `output = String` | the type that the handler returns | `()` |
+/// | `queue = "mail"` | the queue when the caller names none | `"default"` |
+/// | `priority = 3` | 0 (first) to 9 (last) | the engine's |
+/// | `max_attempts = 5` | attempts before the job fails for good, at least 1 | the engine's |
+/// | `timeout = "30s"` | time one attempt may run: a whole number of `ms`, `s`, `m`, `h` or `d` | the engine's |
+/// | `aliases = ["greet"]` | kinds of jobs stored under earlier names | none |
+///
+/// Kinds, aliases and queues are 1 to 128 bytes of `[A-Za-z0-9._:-]`. A generic type is refused, because one kind names
+/// one type.
+#[proc_macro_derive(Job, attributes(job))]
+pub fn derive_job(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    expand::job(input.into()).unwrap_or_else(|error| error.to_compile_error()).into()
+}

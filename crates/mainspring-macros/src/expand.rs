@@ -1,0 +1,81 @@
+//! From a type's tokens to its `impl ::mainspring::Job`.
+//!
+//! Paths are absolute, so that nothing in the user's scope changes their meaning.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::ext::IdentExt;
+use syn::{DeriveInput, Error, Ident, Result};
+
+use crate::attribute::{self, Attributes};
+use crate::value;
+
+/// Expands `#[derive(Job)]` on `input`.
+pub(crate) fn job(input: TokenStream) -> Result<TokenStream> {
+    let input: DeriveInput = syn::parse2(input)?;
+    if !input.generics.params.is_empty() {
+        return Err(Error::new_spanned(
+            &input.generics,
+            "a job's kind names one type; derive Job on a concrete type",
+        ));
+    }
+    let attributes = attribute::read(&input.attrs)?;
+    let kind = kind(&input.ident, &attributes)?;
+    let output = attributes.output.as_ref().map_or_else(|| quote!(()), |output| quote!(#output));
+    let aliases = aliases(&kind, &attributes)?;
+    let queue = attributes.queue.as_ref().map(|queue| quote!(const QUEUE: &'static str = #queue;));
+    let options = options(&attributes);
+    let name = &input.ident;
+    Ok(quote! {
+        #[automatically_derived]
+        impl ::mainspring::Job for #name {
+            type Output = #output;
+            const KIND: &'static str = #kind;
+            #aliases
+            #queue
+            #options
+        }
+    })
+}
+
+fn kind(name: &Ident, attributes: &Attributes) -> Result<String> {
+    if let Some(kind) = &attributes.kind {
+        return Ok(kind.clone());
+    }
+    let kind = name.unraw().to_string();
+    match value::name_fault(&kind) {
+        None => Ok(kind),
+        Some(fault) => Err(Error::new(
+            name.span(),
+            format!("the type's name cannot be its kind: it {fault}; add #[job(kind = \"…\")]"),
+        )),
+    }
+}
+
+fn aliases(kind: &str, attributes: &Attributes) -> Result<Option<TokenStream>> {
+    let aliases = &attributes.aliases;
+    if let Some(alias) = aliases.iter().find(|alias| alias.value() == kind) {
+        return Err(Error::new(alias.span(), format!("alias {kind:?} is the kind itself")));
+    }
+    Ok((!aliases.is_empty()).then(|| quote!(const ALIASES: &'static [&'static str] = &[#(#aliases),*];)))
+}
+
+fn options(attributes: &Attributes) -> Option<TokenStream> {
+    let priority = attributes.priority.map(|priority| quote!(.priority(#priority)));
+    let max_attempts = attributes.max_attempts.map(|attempts| quote!(.max_attempts(#attempts)));
+    let timeout = attributes.timeout.map(|timeout| {
+        let (secs, nanos) = (timeout.as_secs(), timeout.subsec_nanos());
+        quote!(.timeout(::core::time::Duration::new(#secs, #nanos)))
+    });
+    if priority.is_none() && max_attempts.is_none() && timeout.is_none() {
+        return None;
+    }
+    Some(quote! {
+        fn options() -> ::mainspring::JobOptions {
+            <::mainspring::JobOptions as ::core::default::Default>::default() #priority #max_attempts #timeout
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! Each attribute's expansion, and each mistake's message.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+
+/// Compares as text, which leaves spans out.
+fn assert_expands(input: TokenStream, expected: &TokenStream) {
+    let actual = super::job(input).expect("the input is valid");
+    assert_eq!(actual.to_string(), expected.to_string());
+}
+
+/// Every message of the expansion's error, in order.
+fn errors(input: TokenStream) -> Vec<String> {
+    match super::job(input) {
+        Ok(expansion) => panic!("expected an error, got {expansion}"),
+        Err(error) => error.into_iter().map(|error| error.to_string()).collect(),
+    }
+}
+
+#[test]
+fn bare_type_takes_its_name_and_no_output() {
+    assert_expands(
+        quote! { struct Welcome { user: u64, } },
+        &quote! {
+            #[automatically_derived]
+            impl ::mainspring::Job for Welcome {
+                type Output = ();
+                const KIND: &'static str = "Welcome";
+            }
+        },
+    );
+}
+
+#[test]
+fn every_attribute_has_its_place() {
+    assert_expands(
+        quote! {
+            #[derive(Debug)]
+            #[job(kind = "welcome", output = Vec<String>, queue = "mail", priority = 3, max_attempts = 5)]
+            #[job(aliases = ["greet", "hello.v1"], timeout = "1500ms")]
+            enum Welcome { Mail, Letter }
+        },
+        &quote! {
+            #[automatically_derived]
+            impl ::mainspring::Job for Welcome {
+                type Output = Vec<String>;
+                const KIND: &'static str = "welcome";
+                const ALIASES: &'static [&'static str] = &["greet", "hello.v1"];
+                const QUEUE: &'static str = "mail";
+                fn options() -> ::mainspring::JobOptions {
+                    <::mainspring::JobOptions as ::core::default::Default>::default()
+                        .priority(3u8)
+                        .max_attempts(5u16)
+                        .timeout(::core::time::Duration::new(1u64, 500000000u32))
+                }
+            }
+        },
+    );
+}
+
+#[test]
+fn one_option_alone_is_enough_for_options() {
+    let expansion = super::job(quote! { #[job(priority = 0)] struct A; }).expect("valid").to_string();
+    let options = quote!(<::mainspring::JobOptions as ::core::default::Default>::default().priority(0u8));
+    assert!(expansion.contains(&options.to_string()), "{expansion}");
+}
+
+#[test]
+fn raw_identifier_names_its_kind_without_the_mark() {
+    assert_expands(
+        quote! { struct r#Move; },
+        &quote! {
+            #[automatically_derived]
+            impl ::mainspring::Job for r#Move {
+                type Output = ();
+                const KIND: &'static str = "Move";
+            }
+        },
+    );
+}
+
+#[test]
+fn generic_types_are_refused() {
+    let message = ["a job's kind names one type; derive Job on a concrete type"];
+    assert_eq!(errors(quote! { struct Wrap<T>(T); }), message);
+    assert_eq!(errors(quote! { struct Borrowed<'a>(&'a str); }), message);
+    assert_eq!(errors(quote! { struct Sized<const N: usize>; }), message);
+}
+
+#[test]
+fn unknown_attribute_lists_the_known_ones() {
+    let known = "unknown attribute, known are \
+                 `kind`, `output`, `queue`, `priority`, `max_attempts`, `timeout`, `aliases`";
+    assert_eq!(errors(quote! { #[job(retries = 3)] struct A; }), [known]);
+    assert_eq!(errors(quote! { #[job(job::kind = "a")] struct A; }), [known]);
+}
+
+#[test]
+fn attribute_is_given_once() {
+    assert_eq!(errors(quote! { #[job(kind = "a", kind = "b")] struct A; }), ["`kind` is given twice"]);
+    assert_eq!(
+        errors(quote! { #[job(priority = 1)] #[job(priority = 2)] struct A; }),
+        ["`priority` is given twice"]
+    );
+}
+
+#[test]
+fn names_outside_their_bounds_are_refused() {
+    let long = "q".repeat(129);
+    assert_eq!(errors(quote! { #[job(kind = "")] struct A; }), [r#"kind "" is empty"#]);
+    assert_eq!(
+        errors(quote! { #[job(queue = "'; drop table")] struct A; }),
+        [r#"queue "'; drop table" contains '\'', only [A-Za-z0-9._:-] is allowed"#]
+    );
+    assert_eq!(
+        errors(quote! { #[job(queue = #long)] struct A; }),
+        [format!("queue {long:?} is 129 bytes long, at most 128 are allowed")]
+    );
+    assert_eq!(
+        errors(quote! { #[job(aliases = ["old name"])] struct A; }),
+        [r#"alias "old name" contains ' ', only [A-Za-z0-9._:-] is allowed"#]
+    );
+}
+
+#[test]
+fn type_name_that_is_no_kind_asks_for_one() {
+    assert_eq!(
+        errors(quote! { struct Größe; }),
+        ["the type's name cannot be its kind: it contains 'ö', only [A-Za-z0-9._:-] is allowed; \
+             add #[job(kind = \"…\")]"]
+    );
+    assert!(super::job(quote! { #[job(kind = "size")] struct Größe; }).is_ok());
+}
+
+#[test]
+fn aliases_differ_from_the_kind_and_from_each_other() {
+    assert_eq!(errors(quote! { #[job(aliases = ["A"])] struct A; }), [r#"alias "A" is the kind itself"#]);
+    assert_eq!(errors(quote! { #[job(aliases = ["b", "b"])] struct A; }), [r#"alias "b" is given twice"#]);
+}
+
+#[test]
+fn numbers_outside_their_bounds_are_refused() {
+    assert!(super::job(quote! { #[job(priority = 9, max_attempts = 1)] struct A; }).is_ok());
+    assert!(super::job(quote! { #[job(max_attempts = 65535)] struct A; }).is_ok());
+    assert_eq!(
+        errors(quote! { #[job(priority = 10)] struct A; }),
+        ["priority is 0 (first) to 9 (last), not 10"]
+    );
+    assert_eq!(
+        errors(quote! { #[job(priority = -1)] struct A; }),
+        ["priority is 0 (first) to 9 (last), not -1"]
+    );
+    assert_eq!(errors(quote! { #[job(max_attempts = 0)] struct A; }), ["max_attempts is 1 to 65535, not 0"]);
+    assert_eq!(
+        errors(quote! { #[job(max_attempts = 65536)] struct A; }),
+        ["max_attempts is 1 to 65535, not 65536"]
+    );
+}
+
+#[test]
+fn timeout_needs_a_positive_number_and_a_unit() {
+    for text in ["30", "0s", "half a day", "1h30m"] {
+        assert_eq!(
+            errors(quote! { #[job(timeout = #text)] struct A; }),
+            [format!(
+                "timeout {text:?} is not a positive whole number with a unit: write 10ms, 30s, 5m, 2h or 1d"
+            )]
+        );
+    }
+}
+
+#[test]
+fn all_wrong_values_are_reported_at_once() {
+    let errors =
+        errors(quote! { #[job(kind = "", priority = 10, timeout = "soon", aliases = ["", "a"])] struct A; });
+    assert_eq!(errors.len(), 4, "{errors:?}");
+}
+
+#[test]
+fn wrong_type_of_value_is_refused_by_the_parser() {
+    assert_eq!(errors(quote! { #[job(kind = welcome)] struct A; }), ["expected string literal"]);
+    assert_eq!(errors(quote! { #[job(priority = "high")] struct A; }), ["expected integer literal"]);
+    assert_eq!(errors(quote! { #[job(kind)] struct A; }), ["expected `=`"]);
+}
