@@ -1,2 +1,63 @@
-//! The project's own commands.
-fn main() {}
+//! The project's own commands: `cargo xtask test`, `tidy`, `bench`.
+//!
+//! Few dependencies, so that a fresh clone reaches its first test quickly. Every command runs from the repository's root
+//! and ends with an exit code that a script can trust.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line speaks through its streams")]
+
+mod cargo;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+The project's own commands.
+
+Usage: cargo xtask <command>
+
+  test [--only <step>]...   everything that must hold: fmt, tidy, clippy, doc, nextest, doctest
+  tidy                      the project's own rules on sources, dependencies and documents
+  bench <name> [args]...    build and run one benchmark, for example: bench queue --store sqlite --json
+  help                      this text
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match run(&args) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &[String]) -> anyhow::Result<ExitCode> {
+    let Some((command, rest)) = args.split_first() else {
+        print!("{HELP}");
+        return Ok(ExitCode::SUCCESS);
+    };
+    match command.as_str() {
+        "test" => test::run(rest),
+        "tidy" => tidy::run(rest),
+        "bench" => bench(rest),
+        "help" | "--help" | "-h" => {
+            print!("{HELP}");
+            Ok(ExitCode::SUCCESS)
+        }
+        unknown => {
+            eprintln!("error: unknown command `{unknown}`\n\n{HELP}");
+            // The usual code for wrong usage, distinct from a command that failed.
+            Ok(ExitCode::from(2))
+        }
+    }
+}
+
+/// Runs one benchmark in a release build and passes its exit code through.
+fn bench(args: &[String]) -> anyhow::Result<ExitCode> {
+    let mut command = cargo::command();
+    command.args(["run", "--release", "--quiet", "--package", "mainspring-bench", "--"]).args(args);
+    let status = command.status()?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+}

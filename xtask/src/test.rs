@@ -1,0 +1,131 @@
+//! `cargo xtask test`: everything that must hold before a commit reaches the main branch.
+//!
+//! The steps run from the quickest to the slowest and the first failure ends the run. A person and continuous
+//! integration run the same command.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{cargo, tidy};
+
+/// One step: its name for `--only`, and what it runs.
+struct Step {
+    name: &'static str,
+    run: fn() -> Result<()>,
+}
+
+const STEPS: [Step; 6] = [
+    Step { name: "fmt", run: || cargo_step(&["fmt", "--all", "--check"]) },
+    Step { name: "tidy", run: tidy::check },
+    Step {
+        name: "clippy",
+        run: || cargo_step(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+    },
+    Step { name: "doc", run: doc },
+    Step { name: "nextest", run: nextest },
+    Step { name: "doctest", run: || cargo_step(&["test", "--doc", "--workspace"]) },
+];
+
+/// Runs all steps, or those named with `--only`.
+pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
+    let only = only(args)?;
+    let total = Stopwatch::start();
+    let mut passed = 0;
+    for step in STEPS.iter().filter(|step| only.is_empty() || only.contains(&step.name)) {
+        println!("\n== {} ==", step.name);
+        let stopwatch = Stopwatch::start();
+        let outcome = (step.run)();
+        let seconds = stopwatch.elapsed().as_secs_f64();
+        outcome.with_context(|| format!("step `{}` failed after {seconds:.1} s", step.name))?;
+        println!("== {}: ok in {seconds:.1} s ==", step.name);
+        passed += 1;
+    }
+    println!("\nall {passed} steps passed in {:.1} s", total.elapsed().as_secs_f64());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The names after each `--only`.
+fn only(args: &[String]) -> Result<Vec<&str>> {
+    let mut only = Vec::new();
+    let mut args = args.iter();
+    while let Some(flag) = args.next() {
+        let name = match (flag.as_str(), args.next()) {
+            ("--only", Some(name)) => name.as_str(),
+            _ => bail!("expected `--only <step>`, found `{flag}`"),
+        };
+        if !STEPS.iter().any(|step| step.name == name) {
+            bail!("no step is named `{name}`, there are {}", STEPS.map(|step| step.name).join(", "));
+        }
+        only.push(name);
+    }
+    Ok(only)
+}
+
+fn cargo_step(args: &[&str]) -> Result<()> {
+    let mut command = cargo::command();
+    command.args(args);
+    // The documentation is what users read, so its warnings count; every other step ignores the variable.
+    command.env("RUSTDOCFLAGS", "-D warnings");
+    let status = command.status().context("cargo could not be started")?;
+    if !status.success() {
+        bail!("`cargo {}` ended with {status}", args.join(" "));
+    }
+    Ok(())
+}
+
+/// Libraries only: the binary `mainspring` would be written over the library of the same name.
+fn doc() -> Result<()> {
+    cargo_step(&["doc", "--workspace", "--lib", "--no-deps"])
+}
+
+fn nextest() -> Result<()> {
+    let probe = cargo::command().args(["nextest", "--version"]).output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        println!("cargo-nextest is missing and gets installed now");
+        cargo_step(&["install", "cargo-nextest", "--locked"])?;
+    }
+    cargo_step(&["nextest", "run", "--workspace"])
+}
+
+struct Stopwatch(Instant);
+
+impl Stopwatch {
+    #[expect(clippy::disallowed_methods, reason = "a person wants to see how long a step took")]
+    fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a person wants to see how long a step took")]
+    fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::only;
+
+    fn args(args: &[&str]) -> Vec<String> {
+        args.iter().map(|&arg| arg.to_owned()).collect()
+    }
+
+    #[test]
+    fn no_filter_means_every_step() {
+        assert!(only(&[]).expect("valid").is_empty());
+    }
+
+    #[test]
+    fn filters_add_up() {
+        assert_eq!(only(&args(&["--only", "clippy", "--only", "doc"])).expect("valid"), ["clippy", "doc"]);
+    }
+
+    #[test]
+    fn unknown_step_lists_the_known_ones() {
+        let error = only(&args(&["--only", "lint"])).expect_err("no such step").to_string();
+        assert_eq!(error, "no step is named `lint`, there are fmt, tidy, clippy, doc, nextest, doctest");
+        assert!(only(&args(&["clippy"])).is_err());
+        assert!(only(&args(&["--only"])).is_err());
+    }
+}

@@ -1,0 +1,92 @@
+//! `cargo xtask tidy`: the project's own rules, those that no compiler or linter knows.
+//!
+//! A rule is a pure function from a file (or the workspace's packages) to its findings, one module per concern. All
+//! rules run on every file that git would commit, and all findings are printed, sorted, before the command fails.
+
+mod dependencies;
+mod determinism;
+mod file;
+mod form;
+mod ledger;
+mod leftovers;
+mod packages;
+mod sql;
+
+use std::fmt;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+
+use crate::cargo;
+use file::File;
+
+/// One place that breaks a rule.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Finding {
+    path: String,
+    /// From 1; 0 when the finding is about the whole file.
+    line: usize,
+    message: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{}: {}", self.path, self.message),
+            line => write!(f, "{}:{line}: {}", self.path, self.message),
+        }
+    }
+}
+
+/// The rules that look at one file at a time.
+const FILE_RULES: [fn(&File) -> Vec<Finding>; 4] =
+    [determinism::check, form::check, leftovers::check, sql::check];
+
+/// The command.
+pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
+    if let Some(argument) = args.first() {
+        bail!("tidy takes no arguments, found `{argument}`");
+    }
+    check()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints every finding; fails if there is one.
+pub(crate) fn check() -> Result<()> {
+    let files = tracked_files()?;
+    let packages = packages::read()?;
+    let mut findings: Vec<Finding> =
+        files.iter().flat_map(|file| FILE_RULES.iter().flat_map(|rule| rule(file))).collect();
+    findings.extend(dependencies::check(&packages));
+    findings.extend(ledger::check(&files, &packages));
+    findings.sort();
+    for finding in &findings {
+        println!("{finding}");
+    }
+    if !findings.is_empty() {
+        bail!("tidy found {} places to mend", findings.len());
+    }
+    println!("tidy: {} files and {} packages are in order", files.len(), packages.len());
+    Ok(())
+}
+
+/// Every text file that is committed or would be: what `.gitignore` names is left out.
+fn tracked_files() -> Result<Vec<File>> {
+    let root = cargo::root();
+    let output = Command::new("git")
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .current_dir(&root)
+        .output()
+        .context("git could not be started")?;
+    if !output.status.success() {
+        bail!("git ls-files failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    let names = String::from_utf8(output.stdout).context("a file's name is not UTF-8")?;
+    let mut files = Vec::new();
+    for path in names.split('\0').filter(|path| !path.is_empty()) {
+        // A file can be deleted but not yet committed as such, or be a picture: neither has lines to look at.
+        let Ok(text) = std::fs::read_to_string(root.join(path)) else { continue };
+        files.push(File::new(path, &text));
+    }
+    Ok(files)
+}

@@ -1,0 +1,159 @@
+//! Dependencies point one way: core ← stores ← mainspring ← server ← cli.
+//!
+//! The table is the architecture. A new crate must be entered here, so nobody adds one in passing.
+//!
+//! # Invariants
+//! - Core has no I/O: no runtime and no database.
+//! - Only a store names its database. An application of ours (an example, the benchmark) may, as a user's would.
+//! - No store, and not the core, is built for its tests with the suite that judges it: the suite runs in the testkit.
+
+use super::Finding;
+use super::packages::{Dependency, Package};
+
+const TESTKIT: &str = "mainspring-testkit";
+
+/// Each package, and the members that it may depend on outside of its tests.
+const MAY_USE: [(&str, &[&str]); 10] = [
+    ("mainspring-core", &[]),
+    ("mainspring-macros", &[]),
+    ("mainspring-sqlite", &["mainspring-core"]),
+    ("mainspring-postgres", &["mainspring-core"]),
+    ("mainspring", &["mainspring-core", "mainspring-macros", "mainspring-sqlite", "mainspring-postgres"]),
+    ("mainspring-server", &["mainspring-core", "mainspring"]),
+    (
+        "mainspring-cli",
+        &["mainspring-core", "mainspring-sqlite", "mainspring-postgres", "mainspring", "mainspring-server"],
+    ),
+    (TESTKIT, &["mainspring-core", "mainspring-sqlite", "mainspring-postgres", "mainspring"]),
+    (
+        "mainspring-bench",
+        &["mainspring-core", "mainspring-sqlite", "mainspring-postgres", "mainspring", "mainspring-server"],
+    ),
+    ("xtask", &[]),
+];
+
+/// Packages that are never built for their tests with the testkit.
+const JUDGED: [&str; 3] = ["mainspring-core", "mainspring-sqlite", "mainspring-postgres"];
+
+/// An external crate, and the only packages under `crates/` that may ship with it.
+const OWNED: [(&str, &[&str]); 3] = [
+    ("rusqlite", &["mainspring-sqlite"]),
+    ("tokio-postgres", &["mainspring-postgres"]),
+    ("deadpool-postgres", &["mainspring-postgres"]),
+];
+
+/// What the core must do without.
+const NOT_IN_CORE: [&str; 6] = ["tokio", "rusqlite", "tokio-postgres", "sqlx", "rand", "getrandom"];
+
+pub(super) fn check(packages: &[Package]) -> Vec<Finding> {
+    packages.iter().flat_map(check_package).collect()
+}
+
+fn check_package(package: &Package) -> Vec<Finding> {
+    let finding = |message: String| Finding { path: format!("{}/Cargo.toml", package.dir), line: 0, message };
+    let may_use = if package.dir.starts_with("examples/") {
+        &["mainspring"]
+    } else if let Some((_, may_use)) = MAY_USE.iter().find(|(name, _)| *name == package.name) {
+        *may_use
+    } else {
+        return vec![finding(format!(
+            "`{}` is not in the table of xtask/src/tidy/dependencies.rs",
+            package.name
+        ))];
+    };
+    let faults = package.dependencies.iter().filter_map(|dependency| fault(package, may_use, dependency));
+    faults.map(finding).collect()
+}
+
+/// Why a package may not have this dependency.
+fn fault(package: &Package, may_use: &[&str], dependency: &Dependency) -> Option<String> {
+    let (user, used) = (package.name.as_str(), dependency.name.as_str());
+    if dependency.dev {
+        return (used == TESTKIT && JUDGED.contains(&user))
+            .then(|| format!("`{user}` must not use `{TESTKIT}`, not even in its tests"));
+    }
+    if !dependency.external {
+        return (!may_use.contains(&used)).then(|| format!("`{user}` must not depend on `{used}`"));
+    }
+    if user == "mainspring-core" && NOT_IN_CORE.contains(&used) {
+        return Some(format!("the core does without `{used}`"));
+    }
+    let owners = OWNED.iter().find(|(name, _)| *name == used).map(|(_, owners)| *owners)?;
+    let ships = package.dir.starts_with("crates/");
+    (ships && !owners.contains(&user)).then(|| format!("`{used}` belongs to {} alone", owners.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::packages::example;
+    use super::*;
+
+    fn messages(dir: &str, dependencies: &[&str]) -> Vec<String> {
+        check(&[example(dir, dependencies)]).into_iter().map(|finding| finding.message).collect()
+    }
+
+    #[test]
+    fn intended_graph_is_in_order() {
+        assert!(messages("crates/mainspring-core", &["ext:serde", "dev:ext:tokio"]).is_empty());
+        assert!(messages("crates/mainspring-sqlite", &["mainspring-core", "ext:rusqlite"]).is_empty());
+        assert!(
+            messages(
+                "crates/mainspring",
+                &["mainspring-sqlite", "dev:ext:rusqlite", "dev:mainspring-testkit"]
+            )
+            .is_empty()
+        );
+        assert!(messages("crates/mainspring-cli", &["mainspring", "dev:mainspring-testkit"]).is_empty());
+        assert!(messages("examples/transaction", &["mainspring", "ext:rusqlite"]).is_empty());
+    }
+
+    #[test]
+    fn core_does_no_io() {
+        for name in NOT_IN_CORE {
+            let found = messages("crates/mainspring-core", &[&format!("ext:{name}")]);
+            assert_eq!(found, [format!("the core does without `{name}`")]);
+        }
+        assert_eq!(
+            messages("crates/mainspring-core", &["mainspring-macros"]),
+            ["`mainspring-core` must not depend on `mainspring-macros`"]
+        );
+    }
+
+    #[test]
+    fn arrows_are_not_turned_round() {
+        assert_eq!(
+            messages("crates/mainspring-sqlite", &["mainspring"]),
+            ["`mainspring-sqlite` must not depend on `mainspring`"]
+        );
+        assert_eq!(
+            messages("crates/mainspring", &["mainspring-cli"]),
+            ["`mainspring` must not depend on `mainspring-cli`"]
+        );
+    }
+
+    #[test]
+    fn testkit_ships_with_nobody_and_judges_no_store_from_within() {
+        assert_eq!(messages("crates/mainspring-cli", &[TESTKIT]).len(), 1);
+        assert_eq!(messages("examples/hello", &[TESTKIT]).len(), 1);
+        for store in JUDGED {
+            assert_eq!(messages(&format!("crates/{store}"), &["dev:mainspring-testkit"]).len(), 1, "{store}");
+        }
+    }
+
+    #[test]
+    fn databases_belong_to_their_store() {
+        assert_eq!(
+            messages("crates/mainspring", &["ext:rusqlite"]),
+            ["`rusqlite` belongs to mainspring-sqlite alone"]
+        );
+        assert_eq!(messages("crates/mainspring-sqlite", &["ext:tokio-postgres"]).len(), 1);
+    }
+
+    #[test]
+    fn new_crate_is_entered_in_the_table() {
+        assert_eq!(
+            messages("crates/mainspring-utils", &[]),
+            ["`mainspring-utils` is not in the table of xtask/src/tidy/dependencies.rs"]
+        );
+    }
+}
