@@ -3,7 +3,7 @@
 //! The steps run from the quickest to the slowest and the first failure ends the run. A person and continuous
 //! integration run the same command.
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -64,20 +64,23 @@ fn only(args: &[String]) -> Result<Vec<&str>> {
 }
 
 fn cargo_step(args: &[&str]) -> Result<()> {
-    let mut command = cargo::command();
-    command.args(args);
-    // The documentation is what users read, so its warnings count; every other step ignores the variable.
-    command.env("RUSTDOCFLAGS", "-D warnings");
-    let status = command.status().context("cargo could not be started")?;
-    if !status.success() {
-        bail!("`cargo {}` ended with {status}", args.join(" "));
-    }
-    Ok(())
+    run_step(cargo::command().args(args))
 }
 
 /// Libraries only: the binary `mainspring` would be written over the library of the same name.
 fn doc() -> Result<()> {
-    cargo_step(&["doc", "--workspace", "--lib", "--no-deps"])
+    let mut command = cargo::command();
+    command.args(["doc", "--workspace", "--lib", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
+    run_step(&mut command)
+}
+
+fn run_step(command: &mut Command) -> Result<()> {
+    let status = command.status().context("cargo could not be started")?;
+    if !status.success() {
+        let args: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy()).collect();
+        bail!("`cargo {}` ended with {status}", args.join(" "));
+    }
+    Ok(())
 }
 
 fn nextest() -> Result<()> {
