@@ -1,0 +1,72 @@
+//! Every bound of the system, in one place.
+//!
+//! A bound is what we refuse to exceed. Beyond it a caller gets a typed error before anything is stored, so that
+//! no payload, name, batch or history can grow without somebody having decided how far.
+
+use std::time::Duration;
+
+/// Bytes of one job's input, unless configured otherwise.
+pub const INPUT_BYTES: usize = 1 << 20;
+/// Bytes of one job's output, unless configured otherwise.
+pub const OUTPUT_BYTES: usize = 1 << 20;
+/// The highest that [`INPUT_BYTES`] and [`OUTPUT_BYTES`] can be configured to: a row of this size is still read
+/// and written in one piece by every store.
+pub const PAYLOAD_BYTES_MAX: usize = 16 << 20;
+/// Bytes of one error text that are kept; the cut is marked.
+pub const ERROR_BYTES: usize = 16 << 10;
+/// Errors kept per job; the oldest go first.
+pub const ERRORS_KEPT: usize = 32;
+/// Bytes of a queue or kind name.
+pub const NAME_BYTES: usize = 128;
+/// Bytes of a tag or a label.
+pub const TAG_BYTES: usize = 128;
+/// Tags per job.
+pub const TAGS: usize = 16;
+/// Required labels per job, and labels per node.
+pub const LABELS: usize = 16;
+/// Headers per job.
+pub const HEADERS: usize = 16;
+/// Bytes of all header names and values of one job together.
+pub const HEADER_BYTES: usize = 8 << 10;
+/// Bytes of a unique key.
+pub const KEY_BYTES: usize = 256;
+/// Bytes of the text that explains a cancellation, a discard or an operator's verb.
+pub const WHY_BYTES: usize = 1 << 10;
+/// Bytes of a progress note.
+pub const NOTE_BYTES: usize = 1 << 10;
+/// Jobs per call of `enqueue_many`.
+pub const BULK: usize = 100_000;
+/// Jobs per store batch: larger calls are split, so that no transaction holds the writer for long.
+pub const BATCH: usize = 1_000;
+/// Bytes of payload per store batch; a batch ends where it would exceed this.
+pub const BATCH_BYTES: usize = 16 << 20;
+/// Jobs of a filtered listing per page.
+pub const PAGE: usize = 1_000;
+/// Rows that one listing call looks at before it returns what it has, with a cursor to go on from.
+pub const SCAN: usize = 20_000;
+/// The highest priority number (0 is claimed first).
+pub const PRIORITY_MAX: u8 = 9;
+/// Attempts per job, at most.
+pub const ATTEMPTS_MAX: u16 = 10_000;
+/// The furthest that a job can be scheduled, snoozed or given as a deadline: ten years.
+pub const DELAY: Duration = Duration::from_secs(10 * 366 * 86_400);
+/// The shortest lease: below this, ordinary scheduling hiccups look like death.
+pub const LEASE_MIN: Duration = Duration::from_millis(500);
+/// The longest lease.
+pub const LEASE_MAX: Duration = Duration::from_secs(3_600);
+/// Slots of one queue on one node.
+pub const SLOTS: u32 = 100_000;
+/// Queues one node serves.
+pub const NODE_QUEUES: usize = 256;
+/// Kinds one node handles, aliases included.
+pub const NODE_KINDS: usize = 4_096;
+/// Bytes of a node's name.
+pub const NODE_NAME_BYTES: usize = 256;
+/// Distinct (queue, kind, required labels) combinations in one store; see [`crate::store`].
+pub const LINES: usize = 10_000;
+/// From this many crashes without progress a job is a suspect.
+pub const SUSPECT_CRASHES: u16 = 2;
+/// At this many crashes without progress a job is quarantined.
+pub const QUARANTINE_CRASHES: u16 = 3;
+/// The shortest retention of finished jobs: results must outlive the callers that wait for them.
+pub const RETENTION_MIN: Duration = Duration::from_secs(60);

@@ -1,0 +1,237 @@
+//! What the engine and the stores return when something does not work.
+//!
+//! A variant says what the caller can do about it. What *handlers* return is another type:
+//! [`Failure`](crate::failure::Failure).
+
+use std::error::Error as StdError;
+
+use crate::id::JobId;
+use crate::job::{Reason, Status, Verb};
+
+/// A boxed cause.
+pub type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// `Result` with the engine's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What the engine, its handles and its stores return.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The node or claim that wrote is not the owner any more; nothing was changed.
+    #[error("lease lost: the job or the node now belongs to somebody else")]
+    LeaseLost,
+    /// There is no such job.
+    #[error("job {0} not found")]
+    NotFound(JobId),
+    /// A unique key is held by another job, and the caller asked for a refusal.
+    #[error("unique key is held by job {existing}")]
+    Conflict {
+        /// The job that holds the key.
+        existing: JobId,
+    },
+    /// A verb does not apply to a job in its present state.
+    #[error("cannot {verb} job {id}: it is {status}")]
+    Illegal {
+        /// The job.
+        id: JobId,
+        /// What was asked for.
+        verb: &'static str,
+        /// What the job is.
+        status: Status,
+    },
+    /// A value is longer or larger than its bound. Nothing was stored.
+    #[error("{what} is too large: {size}, the bound is {limit}")]
+    TooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// Its size.
+        size: usize,
+        /// The bound.
+        limit: usize,
+    },
+    /// A value is not acceptable. Nothing was stored.
+    #[error("invalid {what}: {why}")]
+    Invalid {
+        /// What is wrong.
+        what: &'static str,
+        /// Why.
+        why: String,
+    },
+    /// An input, output or recorded value could not be written as or read from JSON.
+    #[error("cannot convert {what}")]
+    Convert {
+        /// What could not be converted.
+        what: &'static str,
+        /// The cause.
+        #[source]
+        source: BoxError,
+    },
+    /// The job whose result was asked for ended without one.
+    #[error("job {id} {}", ended(*.status, .message.as_deref()))]
+    Ended {
+        /// The job.
+        id: JobId,
+        /// How it ended.
+        status: Status,
+        /// The last error or the reason that was given, if any.
+        message: Option<String>,
+    },
+    /// The store cannot be reached or is too busy; nothing was changed. Try again.
+    #[error("store unavailable: {why}")]
+    Unavailable {
+        /// What is in the way.
+        why: String,
+        /// The cause, if there is one.
+        #[source]
+        source: Option<BoxError>,
+    },
+    /// The disk is full; nothing was changed. Works again once there is room.
+    #[error("disk full: nothing was stored")]
+    DiskFull,
+    /// A commit was sent and its answer lost: it may or may not have been applied. Repeating the call is safe.
+    #[error("outcome unknown: the commit was sent and its answer lost")]
+    OutcomeUnknown {
+        /// The cause, if there is one.
+        #[source]
+        source: Option<BoxError>,
+    },
+    /// The store could not be opened as asked.
+    #[error("cannot open {location}: {problem}")]
+    Open {
+        /// Which store.
+        location: String,
+        /// What is wrong with it.
+        problem: OpenProblem,
+        /// The cause, if there is one.
+        #[source]
+        source: Option<BoxError>,
+    },
+    /// The store holds something that must not be there. Needs a person.
+    #[error("store corrupt: {why}")]
+    Corrupt {
+        /// What was found.
+        why: String,
+    },
+    /// A write to stable storage failed, so the store cannot know what is durable; reopen it.
+    #[error("store poisoned by a failed write to stable storage; reopen it")]
+    Poisoned,
+    /// The engine or the store has been closed.
+    #[error("closed")]
+    Closed,
+    /// A caller's transaction is on another database than the engine's.
+    #[error("the transaction is not on this engine's store: {why}")]
+    ForeignTransaction {
+        /// How that was noticed.
+        why: String,
+    },
+    /// What was asked for cannot be done inside a caller's transaction.
+    #[error("{what} is not possible inside a caller's transaction")]
+    NotInTransaction {
+        /// What was asked for.
+        what: &'static str,
+    },
+    /// A node could not start as it was set up.
+    #[error("cannot start node: {why}")]
+    NodeSetup {
+        /// What is missing or wrong.
+        why: String,
+    },
+}
+
+/// Why a store could not be opened.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenProblem {
+    /// Nothing is there, and it was not to be created.
+    #[error("it does not exist")]
+    Missing,
+    /// It can be read but not written.
+    #[error("it is read-only")]
+    ReadOnly,
+    /// Another program keeps it locked.
+    #[error("another program has it locked")]
+    Locked,
+    /// It is something else than a store of ours.
+    #[error("it is not a Mainspring store")]
+    NotAStore,
+    /// A newer version has written it and says that this one must not touch it.
+    #[error("it needs version {needed} of the schema and this program knows {known}")]
+    TooNew {
+        /// The lowest schema version that may touch it.
+        needed: u32,
+        /// The highest schema version that this program knows.
+        known: u32,
+    },
+    /// It has not been migrated to the version that this program needs.
+    #[error("its schema is at version {found} and this program needs {needed}")]
+    TooOld {
+        /// The version found.
+        found: u32,
+        /// The version needed.
+        needed: u32,
+    },
+    /// Its address is not understood.
+    #[error("its address is not understood")]
+    Address,
+    /// The database library is older than what is known to be safe.
+    #[error("the database library is version {found}; {needed} or later is needed")]
+    Library {
+        /// The version found.
+        found: String,
+        /// The version needed.
+        needed: String,
+    },
+    /// Something else, told by the cause.
+    #[error("it failed to open")]
+    Other,
+}
+
+impl Error {
+    /// Whether the same call may work later without anybody changing anything.
+    ///
+    /// [`Error::OutcomeUnknown`] is retryable because ids and claim numbers make every call safe to repeat.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Error::Unavailable { .. } | Error::DiskFull | Error::OutcomeUnknown { .. } => true,
+            Error::Open { problem, .. } => matches!(problem, OpenProblem::Locked),
+            Error::LeaseLost
+            | Error::NotFound(_)
+            | Error::Conflict { .. }
+            | Error::Illegal { .. }
+            | Error::TooLarge { .. }
+            | Error::Invalid { .. }
+            | Error::Convert { .. }
+            | Error::Ended { .. }
+            | Error::Corrupt { .. }
+            | Error::Poisoned
+            | Error::Closed
+            | Error::ForeignTransaction { .. }
+            | Error::NotInTransaction { .. }
+            | Error::NodeSetup { .. } => false,
+        }
+    }
+
+    /// An [`Error::Illegal`] for a verb that does not apply.
+    pub fn illegal(id: JobId, verb: &Verb, status: Status) -> Self {
+        Error::Illegal { id, verb: verb.name(), status }
+    }
+
+    /// An [`Error::Unavailable`] without a cause.
+    pub fn unavailable(why: impl Into<String>) -> Self {
+        Error::Unavailable { why: why.into(), source: None }
+    }
+}
+
+/// "failed (exhausted): no route to host".
+fn ended(status: Status, message: Option<&str>) -> String {
+    let mut text = match (status.state, status.reason) {
+        (state, Some(Reason::Exhausted) | None) => state.to_string(),
+        (state, Some(reason)) => format!("{state} ({reason})"),
+    };
+    if let Some(message) = message {
+        text.push_str(": ");
+        text.push_str(message);
+    }
+    text
+}

@@ -1,0 +1,147 @@
+//! What handlers return when they do not succeed.
+//!
+//! [`Failure`] takes any error by `?`. A few errors are understood by the engine instead of being counted as a
+//! failure: those are [`Control`]s, made by [`snooze`], [`retry_in`], [`discard`], [`cancel`] and [`throttled`].
+//! They are found again anywhere in a chain of sources, so a layer of context above them does no harm.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+use crate::error::BoxError;
+
+/// What a handler returns instead of a result. Made from any error by `?`.
+///
+/// It is deliberately not an [`std::error::Error`] itself: that is what allows the conversion from all of them.
+pub struct Failure(BoxError);
+
+impl Failure {
+    /// The control in the chain of sources, if there is one.
+    pub fn control(&self) -> Option<&Control> {
+        let mut next: Option<&(dyn StdError + 'static)> = Some(&*self.0);
+        while let Some(error) = next {
+            if let Some(control) = error.downcast_ref::<Control>() {
+                return Some(control);
+            }
+            next = error.source();
+        }
+        None
+    }
+
+    /// The error itself.
+    pub fn error(&self) -> &(dyn StdError + Send + Sync + 'static) {
+        &*self.0
+    }
+
+    /// The error and its sources in one line, each after a colon; a source whose text its parent already ends with
+    /// is not told twice.
+    pub fn message(&self) -> String {
+        let mut text = self.0.to_string();
+        let mut next = self.0.source();
+        while let Some(error) = next {
+            let cause = error.to_string();
+            if !text.ends_with(&cause) {
+                text.push_str(": ");
+                text.push_str(&cause);
+            }
+            next = error.source();
+        }
+        text
+    }
+}
+
+impl<E: Into<BoxError>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Failure(error.into())
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message())
+    }
+}
+
+/// An instruction to the engine, travelling as an error.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Control {
+    /// Count a failure and try again after this delay instead of the backoff's.
+    #[error("retry in {0:?}")]
+    RetryIn(Duration),
+    /// Run again after this delay; counts nothing.
+    #[error("snoozed for {0:?}")]
+    Snooze(Duration),
+    /// Fail for good, whatever attempts are left.
+    #[error("discarded: {0}")]
+    Discard(String),
+    /// End as cancelled.
+    #[error("cancelled: {0}")]
+    Cancel(String),
+    /// The other side asked us to slow down: run again after this delay, or after the backoff's if it gave none;
+    /// counts nothing.
+    #[error("throttled")]
+    Throttled(Option<Duration>),
+}
+
+/// Run the job again after `delay`. Counts neither a failure nor an attempt.
+pub fn snooze(delay: Duration) -> Control {
+    Control::Snooze(delay)
+}
+
+/// Count a failure and run the job again after `delay`, if attempts are left.
+pub fn retry_in(delay: Duration) -> Control {
+    Control::RetryIn(delay)
+}
+
+/// Fail the job for good: another attempt would not help.
+pub fn discard(why: impl Into<String>) -> Control {
+    Control::Discard(why.into())
+}
+
+/// End the job as cancelled.
+pub fn cancel(why: impl Into<String>) -> Control {
+    Control::Cancel(why.into())
+}
+
+/// The service that the job calls asked for a pause: run it again after `retry_after`, or after the backoff's delay.
+/// Counts neither a failure nor an attempt.
+pub fn throttled(retry_after: impl Into<Option<Duration>>) -> Control {
+    Control::Throttled(retry_after.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("while sending")]
+    struct Wrapped(#[source] Control);
+
+    fn fails(text: &str) -> Result<(), Failure> {
+        Err(text)?
+    }
+
+    #[test]
+    fn takes_any_error_by_question_mark() {
+        fn parse() -> Result<u8, Failure> {
+            Ok("300".parse::<u8>()?)
+        }
+        assert!(parse().expect_err("too big").message().contains("number too large"));
+        assert_eq!(fails("boom").expect_err("fails").message(), "boom");
+    }
+
+    #[test]
+    fn control_is_found_under_context() {
+        let failure = Failure::from(Wrapped(discard("no such user")));
+        assert_eq!(failure.control(), Some(&Control::Discard("no such user".into())));
+        assert_eq!(failure.message(), "while sending: discarded: no such user");
+        assert_eq!(Failure::from("plain").control(), None);
+    }
+}

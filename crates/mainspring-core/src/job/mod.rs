@@ -1,0 +1,21 @@
+//! The job: one durable unit of work.
+//!
+//! [`New`] is what a caller enqueues, [`Record`] what a store knows of it later. [`Status`] and [`transition`] are
+//! the state machine; [`settle`] turns what a handler did into what a store writes; [`why`](fn@why) explains a job
+//! that is not running.
+
+mod new;
+mod outcome;
+mod record;
+mod state;
+mod transition;
+mod unique;
+mod why;
+
+pub use new::{Limits, New, Options, Priority, When};
+pub use outcome::{Ended, Fault, FaultKind, Outcome, Standing, cut, settle};
+pub use record::{ErrorEntry, Progress, Record, Summary};
+pub use state::{Reason, State, Status};
+pub use transition::{Illegal, Input, Verb, transition};
+pub use unique::{OnConflict, Unique, Until};
+pub use why::{Why, why};

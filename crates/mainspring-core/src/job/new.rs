@@ -1,0 +1,321 @@
+//! What a caller enqueues.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::backoff::Backoff;
+use crate::bounds;
+use crate::id::JobId;
+use crate::job::Unique;
+use crate::name::{Kind, Label, QueueName, Tag};
+use crate::time::{Span, Timestamp};
+use crate::{Error, Result};
+
+/// A job to be stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct New {
+    /// Its id, minted by the caller: the same id twice is the same enqueue.
+    pub id: JobId,
+    /// What kind of work it is; decides which handler runs it.
+    pub kind: Kind,
+    /// The queue it waits in.
+    pub queue: QueueName,
+    /// Its priority in that queue.
+    pub priority: Priority,
+    /// What the handler gets, as JSON.
+    pub input: Vec<u8>,
+    /// When it may run; `None`: now.
+    pub run: Option<When>,
+    /// When it fails if it has not ended; `None`: never.
+    pub deadline: Option<When>,
+    /// What is rarely set.
+    pub options: Options,
+}
+
+/// A point in time, absolute or counted from the store's present.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// This long after the store's present.
+    After(Duration),
+    /// At this time.
+    At(Timestamp),
+}
+
+impl When {
+    /// The point in time, given the store's present.
+    pub fn resolve(self, now: Timestamp) -> Timestamp {
+        match self {
+            When::After(delay) => now.after(delay),
+            When::At(at) => at,
+        }
+    }
+
+    fn check(self, what: &'static str, now: Timestamp) -> Result<()> {
+        if self.resolve(now) > now.after(bounds::DELAY) {
+            return Err(Error::Invalid { what, why: "more than ten years ahead".into() });
+        }
+        Ok(())
+    }
+}
+
+/// The priority of a job in its queue: 0 is claimed first, 9 last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "u8", into = "u8")]
+pub struct Priority(u8);
+
+impl Priority {
+    /// Claimed before all others.
+    pub const HIGHEST: Priority = Priority(0);
+    /// Claimed after all others.
+    pub const LOWEST: Priority = Priority(bounds::PRIORITY_MAX);
+
+    /// Checks and takes a priority.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it is above 9.
+    pub fn new(priority: u8) -> Result<Self> {
+        if priority > bounds::PRIORITY_MAX {
+            return Err(Error::Invalid {
+                what: "priority",
+                why: format!("{priority} is not between 0 (first) and {} (last)", bounds::PRIORITY_MAX),
+            });
+        }
+        Ok(Priority(priority))
+    }
+
+    /// The number.
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+}
+
+impl Default for Priority {
+    /// 5.
+    fn default() -> Self {
+        Priority(5)
+    }
+}
+
+impl TryFrom<u8> for Priority {
+    type Error = Error;
+
+    fn try_from(priority: u8) -> Result<Self> {
+        Priority::new(priority)
+    }
+}
+
+impl From<Priority> for u8 {
+    fn from(priority: Priority) -> u8 {
+        priority.0
+    }
+}
+
+impl fmt::Display for Priority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What is rarely set on a job. Stores keep it as one JSON value, and nothing at all if it is the default.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Options {
+    /// How often it may fail before it fails for good.
+    #[serde(skip_serializing_if = "is_default_attempts")]
+    pub max_attempts: u16,
+    /// How long it waits after a failure; `None`: as its queue says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backoff: Option<Backoff>,
+    /// How long one attempt may take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Span>,
+    /// Its unique key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unique: Option<Unique>,
+    /// Words to find it by.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<Tag>,
+    /// Labels that a node must have to run it, sorted and without repeats.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<Label>,
+    /// What travels with it untouched, such as a trace context.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+}
+
+/// Attempts of a job that does not say otherwise: with the default backoff, about a quarter of an hour.
+const DEFAULT_ATTEMPTS: u16 = 10;
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
+fn is_default_attempts(attempts: &u16) -> bool {
+    *attempts == DEFAULT_ATTEMPTS
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            max_attempts: DEFAULT_ATTEMPTS,
+            backoff: None,
+            timeout: None,
+            unique: None,
+            tags: Vec::new(),
+            labels: Vec::new(),
+            headers: BTreeMap::new(),
+        }
+    }
+}
+
+impl Options {
+    fn check(&self) -> Result<()> {
+        if self.max_attempts == 0 || self.max_attempts > bounds::ATTEMPTS_MAX {
+            return Err(Error::Invalid {
+                what: "max_attempts",
+                why: format!("{} is not between 1 and {}", self.max_attempts, bounds::ATTEMPTS_MAX),
+            });
+        }
+        if self.timeout.is_some_and(|timeout| timeout.0.is_zero()) {
+            return Err(Error::Invalid { what: "timeout", why: "zero".into() });
+        }
+        if let Some(unique) = &self.unique {
+            unique.check()?;
+        }
+        at_most("tags", self.tags.len(), bounds::TAGS)?;
+        at_most("labels", self.labels.len(), bounds::LABELS)?;
+        if !self.labels.is_sorted_by(|a, b| a < b) {
+            return Err(Error::Invalid { what: "labels", why: "not sorted or not distinct".into() });
+        }
+        at_most("headers", self.headers.len(), bounds::HEADERS)?;
+        let bytes = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        at_most("headers", bytes, bounds::HEADER_BYTES)?;
+        if self
+            .headers
+            .iter()
+            .any(|(name, value)| name.is_empty() || name.contains('\0') || value.contains('\0'))
+        {
+            return Err(Error::Invalid {
+                what: "header",
+                why: "an empty name or a NUL is not allowed".into(),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Bounds that a user can configure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of one input.
+    pub input: usize,
+    /// Bytes of one output.
+    pub output: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { input: bounds::INPUT_BYTES, output: bounds::OUTPUT_BYTES }
+    }
+}
+
+impl Limits {
+    /// Checks that the limits themselves are within what stores can hold.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`].
+    pub fn check(&self) -> Result<()> {
+        at_most("input bound", self.input, bounds::PAYLOAD_BYTES_MAX)?;
+        at_most("output bound", self.output, bounds::PAYLOAD_BYTES_MAX)
+    }
+}
+
+impl New {
+    /// Checks every bound. Called before a job reaches a store.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] or [`Error::Invalid`], naming what is wrong.
+    pub fn check(&self, limits: &Limits, now: Timestamp) -> Result<()> {
+        at_most("input", self.input.len(), limits.input)?;
+        if let Some(run) = self.run {
+            run.check("run_at", now)?;
+        }
+        if let Some(deadline) = self.deadline {
+            deadline.check("deadline", now)?;
+        }
+        self.options.check()
+    }
+}
+
+fn at_most(what: &'static str, size: usize, limit: usize) -> Result<()> {
+    if size > limit { Err(Error::TooLarge { what, size, limit }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn new() -> New {
+        New {
+            id: JobId::from_bytes([7; 16]),
+            kind: Kind::new("k").expect("a kind"),
+            queue: QueueName::new("q").expect("a queue"),
+            priority: Priority::default(),
+            input: b"{}".to_vec(),
+            run: None,
+            deadline: None,
+            options: Options::default(),
+        }
+    }
+
+    fn check(change: impl FnOnce(&mut New)) -> Result<()> {
+        let mut job = new();
+        change(&mut job);
+        job.check(&Limits::default(), Timestamp::EPOCH)
+    }
+
+    #[test]
+    fn every_bound_holds_at_n_and_refuses_n_plus_one() {
+        assert!(check(|j| j.input = vec![b' '; bounds::INPUT_BYTES]).is_ok());
+        assert!(check(|j| j.input = vec![b' '; bounds::INPUT_BYTES + 1]).is_err());
+        let tags = |n: usize| (0..n).map(|i| Tag::new(format!("t{i}")).expect("a tag")).collect::<Vec<_>>();
+        assert!(check(|j| j.options.tags = tags(bounds::TAGS)).is_ok());
+        assert!(check(|j| j.options.tags = tags(bounds::TAGS + 1)).is_err());
+        assert!(check(|j| j.options.max_attempts = bounds::ATTEMPTS_MAX).is_ok());
+        assert!(check(|j| j.options.max_attempts = bounds::ATTEMPTS_MAX + 1).is_err());
+        assert!(check(|j| j.options.max_attempts = 0).is_err());
+        assert!(check(|j| j.run = Some(When::After(bounds::DELAY))).is_ok());
+        assert!(check(|j| j.run = Some(When::After(bounds::DELAY + Duration::from_micros(1)))).is_err());
+        assert!(check(|j| j.deadline = Some(When::After(Duration::MAX))).is_err());
+        assert!(check(|j| j.options.unique = Some(Unique::new("k".repeat(bounds::KEY_BYTES)))).is_ok());
+        assert!(check(|j| j.options.unique = Some(Unique::new("k".repeat(bounds::KEY_BYTES + 1)))).is_err());
+        assert!(check(|j| j.options.unique = Some(Unique::new(""))).is_err());
+        let headers = |bytes: usize| BTreeMap::from([("h".to_owned(), "v".repeat(bytes - 1))]);
+        assert!(check(|j| j.options.headers = headers(bounds::HEADER_BYTES)).is_ok());
+        assert!(check(|j| j.options.headers = headers(bounds::HEADER_BYTES + 1)).is_err());
+        assert!(Priority::new(9).is_ok());
+        assert!(Priority::new(10).is_err());
+    }
+
+    #[test]
+    fn default_options_are_an_empty_object() {
+        assert_eq!(serde_json::to_string(&Options::default()).expect("json"), "{}");
+        let read: Options = serde_json::from_str("{}").expect("options");
+        assert_eq!(read, Options::default());
+    }
+
+    #[test]
+    fn options_round_trip_through_json() {
+        let options = Options {
+            max_attempts: 3,
+            backoff: Some(Backoff::Fixed(Duration::from_secs(5))),
+            timeout: Some(Span(Duration::from_millis(1_500))),
+            unique: Some(Unique::new("'; --").replace()),
+            tags: vec![Tag::new("eu").expect("a tag")],
+            labels: vec![Label::new("gpu").expect("a label")],
+            headers: BTreeMap::from([("traceparent".into(), "00-\"x\"".into())]),
+        };
+        let text = serde_json::to_string(&options).expect("json");
+        assert_eq!(serde_json::from_str::<Options>(&text).expect("options"), options);
+    }
+}

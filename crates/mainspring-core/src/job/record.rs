@@ -1,0 +1,89 @@
+//! What a store knows of a job.
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{JobId, NodeNo};
+use crate::job::{FaultKind, Options, Priority, Status};
+use crate::name::{Kind, QueueName};
+use crate::time::Timestamp;
+
+/// A job without its payloads: what lists show.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    /// Its id.
+    pub id: JobId,
+    /// Its kind.
+    pub kind: Kind,
+    /// Its queue.
+    pub queue: QueueName,
+    /// Its priority, as it is now.
+    pub priority: Priority,
+    /// What it is.
+    #[serde(flatten)]
+    pub status: Status,
+    /// The number of its latest claim; 0 if it was never claimed.
+    pub claim: u32,
+    /// How often it has failed.
+    pub failures: u16,
+    /// How many nodes were lost while running it, since it last made progress.
+    pub crashes: u16,
+    /// When it was enqueued.
+    pub created_at: Timestamp,
+    /// When it may run: set while it is scheduled, or held with its time still to come.
+    pub run_at: Option<Timestamp>,
+    /// When its latest claim began: set while it is running.
+    pub claimed_at: Option<Timestamp>,
+    /// When it ended.
+    pub finished_at: Option<Timestamp>,
+    /// When it fails if it has not ended.
+    pub deadline: Option<Timestamp>,
+    /// The node that runs it.
+    pub node: Option<NodeNo>,
+    /// Whether its node has been asked to stop it.
+    pub cancelling: bool,
+    /// Whether its node says that its handler outlived its time-out and does not yield.
+    pub stuck: bool,
+    /// What is rarely set.
+    pub options: Options,
+}
+
+/// Everything that a store knows of a job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    /// What lists show.
+    pub summary: Summary,
+    /// What its handler gets, as JSON.
+    pub input: Vec<u8>,
+    /// What its handler returned, as JSON.
+    pub output: Option<Vec<u8>>,
+    /// Why it was cancelled or failed, in the words of whoever did it.
+    pub note: Option<String>,
+    /// What went wrong, oldest first; bounded by [`ERRORS_KEPT`](crate::bounds::ERRORS_KEPT).
+    pub errors: Vec<ErrorEntry>,
+    /// What its handler last said of its progress.
+    pub progress: Option<Progress>,
+}
+
+/// What went wrong in one attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ErrorEntry {
+    /// The claim in which it happened.
+    pub claim: u32,
+    /// When.
+    pub at: Timestamp,
+    /// In which way.
+    pub kind: FaultKind,
+    /// In words.
+    pub message: String,
+}
+
+/// How far a handler says that it has come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Parts done.
+    pub done: u64,
+    /// Parts in all; 0 if unknown.
+    pub total: u64,
+    /// In words; may be empty.
+    pub note: String,
+}

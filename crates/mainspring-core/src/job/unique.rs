@@ -1,0 +1,103 @@
+//! Unique keys: at most one job of a kind with the same key at a time.
+//!
+//! A key is held from the enqueue until the job starts, ends, or a while after it has ended. It is released once and
+//! never taken again, so that a retry can never conflict.
+
+use serde::{Deserialize, Serialize};
+
+use crate::bounds;
+use crate::time::Span;
+use crate::{Error, Result};
+
+/// A unique key and what it means.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unique {
+    /// The key, unique among jobs of one kind.
+    pub key: String,
+    /// How long it is held.
+    #[serde(default)]
+    pub until: Until,
+    /// What happens to a job that meets a held key.
+    #[serde(default)]
+    pub on_conflict: OnConflict,
+}
+
+/// When a unique key is released.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Until {
+    /// When the job is first claimed.
+    Started,
+    /// When the job ends.
+    #[default]
+    Finished,
+    /// This long after the job has ended.
+    After(Span),
+}
+
+/// What happens when the key is held by another job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnConflict {
+    /// Nothing is enqueued; the caller gets the id of the job that holds the key.
+    #[default]
+    Keep,
+    /// The holder is cancelled and the new job takes its key. A holder that is already running or has ended is kept.
+    Replace,
+    /// Nothing is enqueued; the caller gets an error with the id of the job that holds the key.
+    Reject,
+}
+
+impl Unique {
+    /// A key that is held until the job ends, and that keeps the existing job on conflict.
+    pub fn new(key: impl Into<String>) -> Self {
+        Unique { key: key.into(), until: Until::default(), on_conflict: OnConflict::default() }
+    }
+
+    /// Sets how long the key is held.
+    #[must_use]
+    pub fn until(mut self, until: Until) -> Self {
+        self.until = until;
+        self
+    }
+
+    /// Cancels a waiting holder and takes its key.
+    #[must_use]
+    pub fn replace(mut self) -> Self {
+        self.on_conflict = OnConflict::Replace;
+        self
+    }
+
+    /// Refuses the new job with an error if the key is held.
+    #[must_use]
+    pub fn reject(mut self) -> Self {
+        self.on_conflict = OnConflict::Reject;
+        self
+    }
+
+    /// Checks the bounds.
+    pub(super) fn check(&self) -> Result<()> {
+        const WHAT: &str = "unique key";
+        if self.key.is_empty() {
+            return Err(Error::Invalid { what: WHAT, why: "empty".into() });
+        }
+        if self.key.len() > bounds::KEY_BYTES {
+            return Err(Error::TooLarge { what: WHAT, size: self.key.len(), limit: bounds::KEY_BYTES });
+        }
+        if self.key.contains('\0') {
+            return Err(Error::Invalid { what: WHAT, why: "NUL is not allowed".into() });
+        }
+        match self.until {
+            Until::After(period) if period.0 > bounds::DELAY => {
+                Err(Error::Invalid { what: "unique period", why: "longer than ten years".into() })
+            }
+            Until::After(_) | Until::Started | Until::Finished => Ok(()),
+        }
+    }
+}
+
+impl<T: Into<String>> From<T> for Unique {
+    fn from(key: T) -> Self {
+        Unique::new(key)
+    }
+}

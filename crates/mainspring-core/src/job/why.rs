@@ -1,0 +1,221 @@
+//! Why is this job not running? One reason, for any job.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::job::{Reason, State, Status, Summary};
+use crate::name::{Kind, Label, QueueName};
+use crate::store::{Node, NodeState, Queue};
+use crate::time::Timestamp;
+
+/// The one reason that a job is where it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "why", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Why {
+    /// It has ended.
+    Ended {
+        /// How.
+        status: Status,
+    },
+    /// It is running.
+    Running {
+        /// The name of its node.
+        node: String,
+        /// Since when.
+        since: Option<Timestamp>,
+    },
+    /// It is running, and its node has been asked to stop it.
+    Cancelling {
+        /// The name of its node.
+        node: String,
+    },
+    /// Its handler outlived its time-out and does not yield; it keeps its slot until it does.
+    Stuck {
+        /// The name of its node.
+        node: String,
+    },
+    /// It is claimed by a node that has not renewed its lease: it will be rescued.
+    NodeSilent {
+        /// The name of its node.
+        node: String,
+        /// When the lease lapsed.
+        since: Timestamp,
+    },
+    /// It waits for a time.
+    Scheduled {
+        /// Until when.
+        until: Option<Timestamp>,
+        /// How often it has failed: above 0, the time is that of its next attempt.
+        failures: u16,
+        /// How often it may fail.
+        max_attempts: u16,
+    },
+    /// It waits for other jobs.
+    Blocked,
+    /// An operator set it aside.
+    Held,
+    /// The nodes that ran it kept dying.
+    Quarantined {
+        /// How many.
+        crashes: u16,
+    },
+    /// It is suspended for another reason.
+    Suspended {
+        /// Which.
+        reason: Option<Reason>,
+    },
+    /// Its queue is paused.
+    Paused {
+        /// The queue.
+        queue: QueueName,
+    },
+    /// No live node serves its queue.
+    NoNode {
+        /// The queue.
+        queue: QueueName,
+    },
+    /// Live nodes serve its queue, but none handles its kind.
+    NoHandler {
+        /// The kind.
+        kind: Kind,
+    },
+    /// Live nodes handle its kind, but none has all labels that it requires.
+    NoLabels {
+        /// The labels it requires.
+        required: Vec<Label>,
+    },
+    /// It is a suspect: each node runs one of those at a time.
+    Suspect {
+        /// How many nodes were lost while running it.
+        crashes: u16,
+    },
+    /// Nodes that can run it are there: it waits for a free slot.
+    Slot {
+        /// The names of the nodes.
+        nodes: Vec<String>,
+    },
+}
+
+/// Finds the reason, from what a store knows.
+pub fn why(job: &Summary, queue: Option<&Queue>, nodes: &[Node], now: Timestamp) -> Why {
+    match job.status.state {
+        State::Succeeded | State::Failed | State::Cancelled | State::Skipped => {
+            Why::Ended { status: job.status }
+        }
+        State::Blocked => Why::Blocked,
+        State::Scheduled => Why::Scheduled {
+            until: job.run_at,
+            failures: job.failures,
+            max_attempts: job.options.max_attempts,
+        },
+        State::Suspended => match job.status.reason {
+            Some(Reason::Hold) => Why::Held,
+            Some(Reason::Quarantine) => Why::Quarantined { crashes: job.crashes },
+            reason => Why::Suspended { reason },
+        },
+        State::Running => running(job, nodes, now),
+        State::Ready => ready(job, queue, nodes),
+    }
+}
+
+fn running(job: &Summary, nodes: &[Node], now: Timestamp) -> Why {
+    let owner = nodes.iter().find(|node| Some(node.no) == job.node);
+    let node = owner.map_or_else(|| "unknown".to_owned(), |node| node.name.clone());
+    match owner {
+        Some(owner) if owner.lease_until < now => Why::NodeSilent { node, since: owner.lease_until },
+        _ if job.stuck => Why::Stuck { node },
+        _ if job.cancelling => Why::Cancelling { node },
+        _ => Why::Running { node, since: job.claimed_at },
+    }
+}
+
+fn ready(job: &Summary, queue: Option<&Queue>, nodes: &[Node]) -> Why {
+    if queue.is_some_and(|queue| queue.settings.paused) {
+        return Why::Paused { queue: job.queue.clone() };
+    }
+    let mut able: Vec<_> = nodes.iter().filter(|node| node.state == NodeState::Live).collect();
+    able.retain(|node| node.queues.iter().any(|(queue, _)| *queue == job.queue));
+    if able.is_empty() {
+        return Why::NoNode { queue: job.queue.clone() };
+    }
+    able.retain(|node| node.kinds.contains(&job.kind));
+    if able.is_empty() {
+        return Why::NoHandler { kind: job.kind.clone() };
+    }
+    able.retain(|node| job.options.labels.iter().all(|label| node.labels.contains(label)));
+    if able.is_empty() {
+        return Why::NoLabels { required: job.options.labels.clone() };
+    }
+    if job.crashes >= crate::bounds::SUSPECT_CRASHES {
+        return Why::Suspect { crashes: job.crashes };
+    }
+    Why::Slot { nodes: able.iter().map(|node| node.name.clone()).collect() }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::Ended { status } => write!(f, "it has ended: {status}"),
+            Why::Running { node, since: Some(since) } => write!(f, "it is running on {node} since {since}"),
+            Why::Running { node, since: None } => write!(f, "it is running on {node}"),
+            Why::Cancelling { node } => write!(f, "it is running on {node}, which has been asked to stop it"),
+            Why::Stuck { node } => {
+                write!(f, "its handler on {node} outlived its time-out and does not yield; it keeps its slot")
+            }
+            Why::NodeSilent { node, since } => {
+                write!(f, "it is claimed by {node}, whose lease lapsed at {since}; it will be rescued")
+            }
+            Why::Scheduled { until, failures, max_attempts } => {
+                match until {
+                    Some(until) => write!(f, "it waits until {until}")?,
+                    None => f.write_str("it waits for a time")?,
+                }
+                if *failures > 0 {
+                    write!(f, " for attempt {} of {max_attempts}", failures + 1)?;
+                }
+                Ok(())
+            }
+            Why::Blocked => f.write_str("it waits for other jobs"),
+            Why::Held => f.write_str("an operator holds it"),
+            Why::Quarantined { crashes } => {
+                write!(f, "it is quarantined: {crashes} nodes died while running it")
+            }
+            Why::Suspended { reason: Some(reason) } => write!(f, "it is suspended: {reason}"),
+            Why::Suspended { reason: None } => f.write_str("it is suspended"),
+            Why::Paused { queue } => write!(f, "queue `{queue}` is paused"),
+            Why::NoNode { queue } => write!(f, "no live node serves queue `{queue}`"),
+            Why::NoHandler { kind } => write!(f, "no live node of its queue handles kind `{kind}`"),
+            Why::NoLabels { required } => {
+                let labels: Vec<_> = required.iter().map(|label| format!("`{label}`")).collect();
+                write!(f, "no live node that handles its kind has all its labels: {}", labels.join(", "))
+            }
+            Why::Suspect { crashes } => {
+                write!(
+                    f,
+                    "{crashes} nodes died while running it, so it waits to be the only such job on a node"
+                )
+            }
+            Why::Slot { nodes } => write!(f, "it waits for a free slot on {}", nodes.join(", ")),
+        }
+    }
+}
+
+impl Why {
+    /// What a person can do about it, if there is something to do.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Why::Held => Some("resume it to let it go on".into()),
+            Why::Quarantined { .. } => Some("look at its input, then resume or fail it".into()),
+            Why::Paused { queue } => Some(format!("resume queue `{queue}`")),
+            Why::NoNode { queue } => Some(format!("start a node that serves queue `{queue}`")),
+            Why::NoHandler { kind } => Some(format!("start a node that handles kind `{kind}`")),
+            Why::NoLabels { .. } => Some("start a node with these labels".into()),
+            Why::Stuck { .. } => {
+                Some("the handler must await, or move blocking work off the executor".into())
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! The memory store: the reference model that every other store is compared with.

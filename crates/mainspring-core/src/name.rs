@@ -1,0 +1,167 @@
+//! Names: of queues and kinds, tags and labels.
+//!
+//! Queue and kind names are restricted to `[A-Za-z0-9._:-]`, so that they can stand in a URL, a metric, a shell
+//! command or a log line without quoting. Tags and labels are any text without control characters.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bounds;
+use crate::{Error, Result};
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $check:path) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Checks and takes a name.
+            ///
+            /// # Errors
+            /// [`Error::Invalid`] if it is empty, too long, or has a character that is not allowed.
+            pub fn new(text: impl AsRef<str>) -> Result<Self> {
+                let text = text.as_ref();
+                $check($what, text)?;
+                Ok($name(text.into()))
+            }
+
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&*self.0, f)
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = Error;
+
+            fn from_str(text: &str) -> Result<Self> {
+                $name::new(text)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = Error;
+
+            fn try_from(text: String) -> Result<Self> {
+                $name::new(text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> String {
+                name.0.as_ref().into()
+            }
+        }
+    };
+}
+
+name!(
+    /// The name of a queue.
+    QueueName,
+    "queue name",
+    plain
+);
+name!(
+    /// The name of a kind of job.
+    Kind,
+    "kind",
+    plain
+);
+name!(
+    /// A word that a job carries so that people and programs can find it.
+    Tag,
+    "tag",
+    text
+);
+name!(
+    /// A capability that a node has and a job may require.
+    Label,
+    "label",
+    text
+);
+
+/// Checks a queue or kind name: 1–128 bytes of `[A-Za-z0-9._:-]`.
+fn plain(what: &'static str, name: &str) -> Result<()> {
+    length(what, name, bounds::NAME_BYTES)?;
+    let bad = name.chars().find(|c| !(c.is_ascii_alphanumeric() || "._:-".contains(*c)));
+    match bad {
+        None => Ok(()),
+        Some(c) => Err(Error::Invalid {
+            what,
+            why: format!("{c:?} is not allowed; use letters, digits, `.`, `_`, `:` and `-`"),
+        }),
+    }
+}
+
+/// Checks a tag or label: 1–128 bytes without control characters.
+fn text(what: &'static str, name: &str) -> Result<()> {
+    length(what, name, bounds::TAG_BYTES)?;
+    match name.chars().find(|c| c.is_control()) {
+        None => Ok(()),
+        Some(c) => Err(Error::Invalid { what, why: format!("control character {c:?} is not allowed") }),
+    }
+}
+
+fn length(what: &'static str, text: &str, limit: usize) -> Result<()> {
+    if text.is_empty() {
+        return Err(Error::Invalid { what, why: "empty".into() });
+    }
+    if text.len() > limit {
+        return Err(Error::TooLarge { what, size: text.len(), limit });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queue_names_are_bounded_at_128_bytes() {
+        assert!(QueueName::new("q".repeat(128)).is_ok());
+        assert!(matches!(
+            QueueName::new("q".repeat(129)),
+            Err(Error::TooLarge { size: 129, limit: 128, .. })
+        ));
+        assert!(matches!(QueueName::new(""), Err(Error::Invalid { .. })));
+    }
+
+    #[test]
+    fn hostile_queue_names_are_refused() {
+        for bad in ["'; drop table", "a b", "a\0b", "ä", "a/b", "a\"b", "a;b", "a\nb"] {
+            assert!(matches!(QueueName::new(bad), Err(Error::Invalid { .. })), "{bad:?}");
+        }
+        assert!(QueueName::new("mail.v2:eu-west_1").is_ok());
+    }
+
+    #[test]
+    fn tags_take_any_text_without_control_characters() {
+        assert!(Tag::new("'; drop table jobs; --").is_ok());
+        assert!(Tag::new("größe").is_ok());
+        assert!(Tag::new("a\0b").is_err());
+        assert!(Tag::new("x".repeat(129)).is_err());
+    }
+}

@@ -1,0 +1,98 @@
+//! The seams to the outside: time, randomness, tasks and threads.
+//!
+//! The engine and the stores take these as arguments, so that a simulation can own every one of them and a run can
+//! be repeated bit for bit. Production implementations live where a process starts, never here.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::time::Timestamp;
+
+/// A boxed future that may move between threads.
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Time: what it is, and waiting for it to pass.
+pub trait Clock: Send + Sync + 'static {
+    /// The wall clock. It may jump, also backwards.
+    fn now(&self) -> Timestamp;
+    /// Time since some fixed point; never goes back.
+    fn monotonic(&self) -> Duration;
+    /// Waits until this much monotonic time has passed.
+    fn sleep(&self, duration: Duration) -> Pending<'static, ()>;
+}
+
+/// Randomness. Takes `&self`, so that one source can be shared.
+pub trait Rng: Send + Sync + 'static {
+    /// The next 64 random bits.
+    fn next_u64(&self) -> u64;
+
+    /// A number in `[0, 1)`.
+    fn next_unit(&self) -> f64 {
+        // 53 bits are what an f64 holds exactly.
+        #[expect(clippy::cast_precision_loss, reason = "53 bits fit an f64 exactly")]
+        let numerator = (self.next_u64() >> 11) as f64;
+        numerator / 9_007_199_254_740_992.0
+    }
+}
+
+/// Starting tasks.
+pub trait Spawn: Send + Sync + 'static {
+    /// Starts a task on the ordinary executor.
+    fn spawn(&self, task: Pending<'static, ()>) -> Task;
+    /// Starts a task that no busy executor can starve: a thread of its own in production.
+    fn spawn_dedicated(&self, name: &str, task: Pending<'static, ()>) -> Task;
+}
+
+/// A started task. Dropping it lets the task go on.
+pub struct Task {
+    abort: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Task {
+    /// A task that `abort` stops at its next await.
+    pub fn new(abort: impl Fn() + Send + Sync + 'static) -> Self {
+        Task { abort: Box::new(abort) }
+    }
+
+    /// Stops the task at its next await.
+    pub fn abort(&self) {
+        (self.abort)();
+    }
+}
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Task").finish_non_exhaustive()
+    }
+}
+
+/// Starting threads, for work that blocks.
+pub trait Threads: Send + Sync + 'static {
+    /// Starts a thread. It ends when `body` returns; nobody joins it.
+    ///
+    /// # Errors
+    /// What the operating system says when it has no thread to give.
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> std::io::Result<()>;
+}
+
+/// All seams together, cheap to clone.
+#[derive(Clone)]
+pub struct Seams {
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Randomness.
+    pub rng: Arc<dyn Rng>,
+    /// Tasks.
+    pub spawn: Arc<dyn Spawn>,
+    /// Threads.
+    pub threads: Arc<dyn Threads>,
+}
+
+impl fmt::Debug for Seams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Seams").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,214 @@
+//! What operators see and change: what goes over the seam.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::backoff::Backoff;
+use crate::bounds;
+use crate::job::{Illegal, Reason, State, Status, Summary};
+use crate::name::{Kind, QueueName, Tag};
+use crate::time::{Span, Timestamp};
+use crate::{Error, Result};
+
+/// Which jobs. Every condition that is set must hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// In this queue.
+    pub queue: Option<QueueName>,
+    /// Of this kind.
+    pub kind: Option<Kind>,
+    /// In one of these states; empty: in any.
+    pub states: Vec<State>,
+    /// For this reason.
+    pub reason: Option<Reason>,
+    /// With this tag.
+    pub tag: Option<Tag>,
+    /// Enqueued at this time or later.
+    pub created_from: Option<Timestamp>,
+    /// Enqueued before this time.
+    pub created_before: Option<Timestamp>,
+}
+
+impl Filter {
+    /// Whether a job matches. Stores may look rows up in other ways, but this is what they must agree with.
+    pub fn matches(&self, job: &Summary) -> bool {
+        self.queue.as_ref().is_none_or(|queue| *queue == job.queue)
+            && self.kind.as_ref().is_none_or(|kind| *kind == job.kind)
+            && (self.states.is_empty() || self.states.contains(&job.status.state))
+            && self.reason.is_none_or(|reason| job.status.reason == Some(reason))
+            && self.tag.as_ref().is_none_or(|tag| job.options.tags.contains(tag))
+            && self.created_from.is_none_or(|from| job.created_at >= from)
+            && self.created_before.is_none_or(|before| job.created_at < before)
+    }
+}
+
+/// Which part of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// Where the page before ended; `None`: from the newest.
+    pub after: Option<Cursor>,
+    /// How many jobs at most; capped at [`bounds::PAGE`].
+    pub limit: usize,
+}
+
+/// A place in a listing. Opaque; belongs to one filter of one store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Cursor(pub String);
+
+/// A part of a listing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Listing {
+    /// The jobs, without payloads.
+    pub jobs: Vec<Summary>,
+    /// Where the next page begins; `None`: this was the last.
+    pub next: Option<Cursor>,
+}
+
+/// How many jobs are in each state, per queue. States without jobs are left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts(pub BTreeMap<QueueName, BTreeMap<State, u64>>);
+
+impl Counts {
+    /// Jobs of one queue in one state.
+    pub fn of(&self, queue: &QueueName, state: State) -> u64 {
+        self.0.get(queue).and_then(|states| states.get(&state)).copied().unwrap_or(0)
+    }
+
+    /// Jobs of all queues in one state.
+    pub fn total(&self, state: State) -> u64 {
+        self.0.values().filter_map(|states| states.get(&state)).sum()
+    }
+}
+
+/// What a verb did to one job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Changed {
+    /// It went from one status to another (or stayed, flagged for cancellation or with another priority).
+    Applied {
+        /// What it was.
+        from: Status,
+        /// What it is; `None`: it was removed.
+        to: Option<Status>,
+    },
+    /// The verb does not apply to a job in this state; nothing was changed.
+    Illegal(Illegal),
+    /// There is no such job.
+    NotFound,
+}
+
+/// A queue as operators see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Queue {
+    /// Its name.
+    pub name: QueueName,
+    /// Its settings.
+    #[serde(flatten)]
+    pub settings: Settings,
+}
+
+/// What can be set for a queue.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Whether nothing is claimed from it.
+    pub paused: bool,
+    /// The backoff of its jobs that set none themselves; `None`: the default.
+    pub backoff: Option<Backoff>,
+    /// How long its ended jobs are kept.
+    pub retention: Retention,
+}
+
+/// How long ended jobs are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retention {
+    /// Those that succeeded or were skipped.
+    pub succeeded: Span,
+    /// Those that failed or were cancelled.
+    pub failed: Span,
+}
+
+impl Default for Retention {
+    /// A day for what went well, two weeks for what did not.
+    fn default() -> Self {
+        const DAY: u64 = 86_400;
+        Retention { succeeded: Span(Duration::from_secs(DAY)), failed: Span(Duration::from_secs(14 * DAY)) }
+    }
+}
+
+impl Retention {
+    /// How long a job that ended in this state is kept.
+    pub fn of(&self, state: State) -> Duration {
+        match state {
+            State::Failed | State::Cancelled => self.failed.0,
+            State::Succeeded
+            | State::Skipped
+            | State::Blocked
+            | State::Scheduled
+            | State::Ready
+            | State::Running
+            | State::Suspended => self.succeeded.0,
+        }
+    }
+}
+
+/// A change to a queue's settings: what is `None` stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct QueueChange {
+    /// Pause or resume it.
+    pub paused: Option<bool>,
+    /// Set its backoff, or with `Some(None)` go back to the default.
+    pub backoff: Option<Option<Backoff>>,
+    /// How long to keep jobs that succeeded.
+    pub retain_succeeded: Option<Duration>,
+    /// How long to keep jobs that failed or were cancelled.
+    pub retain_failed: Option<Duration>,
+}
+
+impl QueueChange {
+    /// Checks every bound.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`].
+    pub fn check(&self) -> Result<()> {
+        for retention in [self.retain_succeeded, self.retain_failed].into_iter().flatten() {
+            if retention < bounds::RETENTION_MIN || retention > bounds::DELAY {
+                return Err(Error::Invalid {
+                    what: "retention",
+                    why: format!(
+                        "{} is not between {} and ten years",
+                        Span(retention),
+                        Span(bounds::RETENTION_MIN)
+                    ),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The settings after this change.
+    pub fn apply(&self, settings: &mut Settings) {
+        if let Some(paused) = self.paused {
+            settings.paused = paused;
+        }
+        if let Some(backoff) = self.backoff {
+            settings.backoff = backoff;
+        }
+        if let Some(retention) = self.retain_succeeded {
+            settings.retention.succeeded = Span(retention);
+        }
+        if let Some(retention) = self.retain_failed {
+            settings.retention.failed = Span(retention);
+        }
+    }
+}
+
+/// Something that must not be in a store, found by its self-check.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What was found.
+    pub what: String,
+    /// What a person can do about it.
+    pub hint: String,
+}

@@ -1,0 +1,159 @@
+//! Claiming and finishing: what goes over the seam.
+
+use std::fmt;
+
+use crate::id::{Batch, Claim, NodeNo};
+use crate::job::{Options, Outcome, Priority};
+use crate::name::{Kind, QueueName};
+use crate::time::Timestamp;
+
+/// A request for jobs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimRequest {
+    /// The node that asks.
+    pub node: NodeNo,
+    /// The number of this claim batch: one higher than the last, or the same for a repeat.
+    pub batch: Batch,
+    /// How many jobs of each queue, in the order in which they are to be served.
+    pub queues: Vec<(QueueName, usize)>,
+    /// How many suspects at most.
+    pub suspects: usize,
+}
+
+/// What a claim gave.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClaimedBatch {
+    /// The store's time of the claim.
+    pub now: Timestamp,
+    /// The jobs, in the order in which they should be started.
+    pub jobs: Vec<Claimed>,
+}
+
+/// A job that a node now owns.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claimed {
+    /// The claim.
+    pub claim: Claim,
+    /// Its kind.
+    pub kind: Kind,
+    /// Its queue.
+    pub queue: QueueName,
+    /// Its priority.
+    pub priority: Priority,
+    /// Its input as JSON.
+    pub input: Vec<u8>,
+    /// How often it has failed before.
+    pub failures: u16,
+    /// How many nodes were lost while running it, since it last made progress.
+    pub crashes: u16,
+    /// The longest of its claims that ended with the loss of a node, in microseconds.
+    pub crashed_micros: i64,
+    /// When it was enqueued.
+    pub created_at: Timestamp,
+    /// When it fails if it has not ended.
+    pub deadline: Option<Timestamp>,
+    /// What is rarely set; a backoff that the job does not set is its queue's.
+    pub options: Options,
+}
+
+impl Claimed {
+    /// Whether the job is a suspect: a node runs one of these at a time.
+    pub fn is_suspect(&self) -> bool {
+        self.crashes >= crate::bounds::SUSPECT_CRASHES
+    }
+}
+
+/// Why a job waits in `ready`. Lower classes are claimed first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Class {
+    /// It was running when nodes were lost, twice at least.
+    Suspect = 0,
+    /// It was claimed before, and released, rescued or woken.
+    Returned = 1,
+    /// It has become due in the ordinary way.
+    Fresh = 2,
+}
+
+/// The order of claims within a line: class first, then priority. One number, so that one index serves both.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Level(u8);
+
+impl Level {
+    /// How many levels there are: codes are below this.
+    pub const COUNT: u8 = 48;
+
+    /// The level of a class and a priority.
+    pub const fn new(class: Class, priority: Priority) -> Self {
+        // Four bits hold ten priorities.
+        Level((class as u8) << 4 | priority.get())
+    }
+
+    /// The number that stands for it in a store.
+    pub const fn code(self) -> u8 {
+        self.0
+    }
+
+    /// The level that a number stands for.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Priority::new(code & 0xF).ok().filter(|_| code < Level::COUNT).map(|_| Level(code))
+    }
+
+    /// Its class.
+    pub fn class(self) -> Class {
+        match self.0 >> 4 {
+            0 => Class::Suspect,
+            1 => Class::Returned,
+            _ => Class::Fresh,
+        }
+    }
+
+    /// Its priority.
+    pub fn priority(self) -> Priority {
+        Priority::new(self.0 & 0xF).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}/{}", self.class(), self.priority())
+    }
+}
+
+/// The end of one claim.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finish {
+    /// The claim.
+    pub claim: Claim,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What a store says to a [`Finish`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finished {
+    /// It is stored.
+    Applied,
+    /// The claim was not the node's any more; nothing was changed.
+    LeaseLost,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_sort_by_class_then_priority_and_round_trip() {
+        let mut levels = Vec::new();
+        for class in [Class::Suspect, Class::Returned, Class::Fresh] {
+            for priority in 0..=9 {
+                let level = Level::new(class, Priority::new(priority).expect("a priority"));
+                assert_eq!((level.class(), level.priority().get()), (class, priority));
+                assert_eq!(Level::from_code(level.code()), Some(level));
+                levels.push(level);
+            }
+        }
+        assert!(levels.is_sorted());
+        assert_eq!((0..=u8::MAX).filter(|&code| Level::from_code(code).is_some()).count(), levels.len());
+    }
+}

@@ -1,0 +1,30 @@
+//! Jobs inside a caller's own transaction.
+
+use std::future::Future;
+
+use crate::Result;
+use crate::job::New;
+use crate::store::Receipt;
+use crate::time::Timestamp;
+
+/// What a caller's transaction must know of the store that it takes jobs for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ticket {
+    /// Names the store: a transaction on any other database is refused.
+    pub store: [u8; 16],
+    /// The store's time.
+    pub now: Timestamp,
+}
+
+/// A caller's open transaction that can take jobs with it: they exist if and only if it commits.
+///
+/// Implemented by each store crate for the transactions of its own database clients. Only plain inserts are made, so
+/// that an open transaction never holds up other jobs.
+pub trait Enlist {
+    /// Stores checked jobs as part of this transaction. One receipt per job, in order.
+    ///
+    /// # Errors
+    /// [`Error::ForeignTransaction`](crate::Error::ForeignTransaction) if it is not on the ticket's store,
+    /// [`Error::NotInTransaction`](crate::Error::NotInTransaction) for a job that wants to replace another.
+    fn enlist(&mut self, ticket: &Ticket, jobs: Vec<New>) -> impl Future<Output = Result<Vec<Receipt>>>;
+}

@@ -1,0 +1,229 @@
+//! The seam between engine and database.
+//!
+//! [`Store`] is the one trait that a backend implements. It is **set-based**: every write takes a batch and is one
+//! commit. Its semantics are defined here, by the [`memory`](crate::memory) store and by the conformance suite; no
+//! backend has private ones.
+//!
+//! # Places
+//!
+//! A job is in exactly one place: `ready`, `timers`, `suspended`, `lease` or `done`. Every move takes the job out of
+//! one place and puts it into the next in one transaction; taking it out is the linearization point, and whoever finds
+//! nothing to take has lost the race and changes nothing. The place carries the three numbers (claim, failures,
+//! crashes) and the priority; the job itself is never updated.
+//!
+//! # Lines
+//!
+//! Jobs of one queue, one kind and one set of required labels form a *line*: a node can run all of a line or nothing
+//! of it. Stores index `ready` by (line, [`Level`], time of entering), and a claim looks only at the lines that its
+//! node can run, so nobody ever walks over jobs that are not for him, however many there are.
+//!
+//! # Time
+//!
+//! All times are the store's. Callers hand in durations, or points in time that came from the store.
+//!
+//! # Repeats
+//!
+//! Any call may end in [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) and be repeated with the same
+//! arguments: job ids, claim numbers and batch numbers make the repeat harmless.
+
+mod admin;
+mod claim;
+mod enlist;
+mod node;
+
+pub use admin::{
+    Changed, Counts, Cursor, Filter, Finding, Listing, Page, Queue, QueueChange, Retention, Settings,
+};
+pub use claim::{ClaimRequest, Claimed, ClaimedBatch, Class, Finish, Finished, Level};
+pub use enlist::{Enlist, Ticket};
+pub use node::{Mark, Member, Node, NodeState, Registration, Renewal, Renewed, Rescue, Rescued};
+
+use std::sync::Weak;
+
+use crate::Result;
+use crate::id::{Batch, Claim, JobId, NodeNo};
+use crate::job::{New, Progress, Record, Verb};
+use crate::name::QueueName;
+use crate::seam::Pending;
+use crate::time::Timestamp;
+
+/// What became of one job of an enqueue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Receipt {
+    /// It is stored. Also the answer to a repeat of the same id.
+    Created,
+    /// Its unique key is held by this job; nothing was stored.
+    Existing(JobId),
+    /// Its unique key is held by this job and it asked to be refused; nothing was stored.
+    Rejected(JobId),
+}
+
+/// What a sweep over due rows did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Swept {
+    /// The store's time.
+    pub now: Timestamp,
+    /// Jobs moved.
+    pub moved: usize,
+    /// When the next one is due, if there is one.
+    pub next: Option<Timestamp>,
+}
+
+/// What is worth waking up for. Hints may be lost and may be wrong: they save time, nothing depends on them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hint {
+    /// Jobs became ready in these queues.
+    Ready(Vec<QueueName>),
+    /// A job becomes due, or meets its deadline, at this time.
+    Due(Timestamp),
+    /// A claim of this node was flagged for cancellation.
+    Cancel(NodeNo),
+    /// Another process has committed: anything may have happened.
+    Foreign,
+}
+
+/// Who wants to hear hints. Called on the store's own threads: it must not block.
+pub trait Listener: Send + Sync {
+    /// Takes a hint.
+    fn hint(&self, hint: &Hint);
+}
+
+/// What a store is, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Description {
+    /// `memory`, `sqlite` or `postgres`.
+    pub backend: &'static str,
+    /// Where it is, without secrets.
+    pub location: String,
+    /// The version of the database.
+    pub version: String,
+    /// The version of our schema.
+    pub schema: u32,
+    /// Whether what is acknowledged is on stable storage.
+    pub durable: bool,
+}
+
+/// A durable store of jobs. Not to be implemented outside of Mainspring: methods are added in minor versions.
+///
+/// Every method that writes is one commit and has no effect at all if it returns an error other than
+/// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown). A method that finds nothing to do writes nothing.
+pub trait Store: Send + Sync + 'static {
+    /// What this store is.
+    fn describe(&self) -> Description;
+
+    // Producers.
+
+    /// Stores jobs, checked and at most [`BATCH`](crate::bounds::BATCH) of them. One receipt per job, in order.
+    ///
+    /// Jobs due now enter `ready`, others `timers`. Unique keys are taken in order of the batch; a key whose period
+    /// has ended is free. Replacing cancels a waiting holder (its status becomes `cancelled (replaced)`) and takes its
+    /// key; a running or ended holder is kept.
+    fn enqueue(&self, jobs: Vec<New>) -> Pending<'_, Result<Vec<Receipt>>>;
+
+    /// What a caller's own transaction needs to know to take jobs with it; see [`Enlist`].
+    fn ticket(&self) -> Ticket;
+
+    // Nodes.
+
+    /// Makes a node known and gives it its first lease. A repeat of the same node id gives the same number.
+    fn register(&self, node: Registration) -> Pending<'_, Result<Member>>;
+
+    /// Extends a node's lease and tells which of its claims are to be cancelled.
+    ///
+    /// `LeaseLost` if the node was expired or retired. A lapsed lease that nobody acted on is extended: expiry decides
+    /// when rescue may start, never who wins.
+    fn renew(&self, renewal: Renewal) -> Pending<'_, Result<Renewed>>;
+
+    /// Gives back everything that a node still holds, counting nothing, and takes it off the list of the living.
+    /// Returns how many claims were released. Retiring twice, or a node that was expired, is no error.
+    fn retire(&self, node: NodeNo) -> Pending<'_, Result<usize>>;
+
+    /// Claims jobs for a node: from `ready` to `lease`, each with a claim number one higher than its last.
+    ///
+    /// Queues are served in the order given, each up to its own limit; levels from low to high; within a level in
+    /// order of entering `ready`, as far as one store can tell. Paused queues and lines that the node cannot run give
+    /// nothing. Jobs of the class [`Class::Suspect`] are claimed up to `suspects` over all queues. Keys held until
+    /// `started` are released. A claim also renews the node's lease, and is refused with `LeaseLost` as
+    /// [`renew`](Store::renew) is. If the node already holds claims under `batch`, nothing new is claimed and those
+    /// are returned: that is how a lost answer is adopted.
+    fn claim(&self, request: ClaimRequest) -> Pending<'_, Result<ClaimedBatch>>;
+
+    /// Ends claims: each moves from `lease` to where its outcome says. One answer per finish, in order.
+    ///
+    /// [`Finished::Applied`] if the lease was held by this node under this claim number, or if this very outcome was
+    /// applied before; otherwise [`Finished::LeaseLost`] and nothing is changed. A job that ends releases its unique
+    /// key and its deadline. Only `Retry` and `Fail` count a failure and keep an error. `Succeed`, `Retry`, `Fail` and
+    /// `Snooze` reset crashes: the job came through. `Release` keeps them.
+    fn finish(&self, node: NodeNo, finishes: Vec<Finish>) -> Pending<'_, Result<Vec<Finished>>>;
+
+    /// Releases all claims of a node that came from batches up to `settled` and are not among `keep`.
+    ///
+    /// For claims that were made by a call whose answer never came. Returns how many were released.
+    fn disown(&self, node: NodeNo, settled: Batch, keep: Vec<Claim>) -> Pending<'_, Result<usize>>;
+
+    /// Keeps what handlers say of their progress. Stale claims are ignored.
+    fn progress(&self, node: NodeNo, progress: Vec<(Claim, Progress)>) -> Pending<'_, Result<()>>;
+
+    // Reconcilers.
+
+    /// Expires dead nodes and gives their jobs back, each with one crash more.
+    ///
+    /// A node is dead if its process is proven to be gone, or if its lease has lapsed, it holds claims, and the
+    /// rescuer has itself been steady for at least the dead node's lease. The rescuer must be live. Expiry and the
+    /// move of at most [`BATCH`](crate::bounds::BATCH) jobs per call are one commit; `more` asks for another call.
+    /// Jobs enter `ready` at [`Class::Returned`], or at [`Class::Suspect`] from the second crash on, or are suspended
+    /// for quarantine at the third. Jobs whose node was asked to cancel them are cancelled instead.
+    fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>>;
+
+    /// Moves jobs whose time has come from `timers` to `ready`.
+    fn promote(&self, limit: usize) -> Pending<'_, Result<Swept>>;
+
+    /// Fails waiting jobs whose deadline has passed. Running ones are their node's business.
+    fn expire(&self, limit: usize) -> Pending<'_, Result<Swept>>;
+
+    /// Removes ended jobs whose retention is over, and what is left of nodes and keys long gone. Returns how many jobs
+    /// were removed; fewer than `limit` means that nothing is left to remove for now.
+    fn prune(&self, limit: usize) -> Pending<'_, Result<usize>>;
+
+    // Operators.
+
+    /// Everything known of a job.
+    fn get(&self, id: JobId) -> Pending<'_, Result<Option<Record>>>;
+
+    /// Jobs that match, newest first, in pages.
+    ///
+    /// A page may be short, or even empty, and still have a cursor: one call looks at no more than
+    /// [`SCAN`](crate::bounds::SCAN) rows. A job that neither appears, changes nor disappears meanwhile is listed
+    /// exactly once over all pages.
+    fn list(&self, filter: Filter, page: Page) -> Pending<'_, Result<Listing>>;
+
+    /// How many jobs each queue has in each state. Costs the same however many there are.
+    fn counts(&self) -> Pending<'_, Result<Counts>>;
+
+    /// Applies a verb to jobs, at most [`BATCH`](crate::bounds::BATCH). One answer per id, in order. With `dry_run`
+    /// nothing is changed and the answers say what would be.
+    ///
+    /// `Cancel` on a running job flags its claim. `Retry` clears failures and crashes and marks the job's outcome as
+    /// superseded; its unique key is not taken again. `Resume` clears crashes.
+    fn change(&self, ids: Vec<JobId>, verb: Verb, dry_run: bool) -> Pending<'_, Result<Vec<Changed>>>;
+
+    /// All queues that were ever named, sorted.
+    fn queues(&self) -> Pending<'_, Result<Vec<Queue>>>;
+
+    /// Changes a queue's settings, creating it if need be. Pausing stops claims; running jobs go on.
+    fn configure(&self, queue: QueueName, change: QueueChange) -> Pending<'_, Result<Queue>>;
+
+    /// All nodes that the store still remembers, newest first.
+    fn nodes(&self) -> Pending<'_, Result<Vec<Node>>>;
+
+    /// Looks for what must not be there. Empty if all is well.
+    fn check(&self) -> Pending<'_, Result<Vec<Finding>>>;
+
+    // The rest.
+
+    /// Sends hints to a listener until it is dropped.
+    fn subscribe(&self, listener: Weak<dyn Listener>);
+
+    /// Finishes what is under way and refuses all later calls with `Closed`.
+    fn close(&self) -> Pending<'_, ()>;
+}

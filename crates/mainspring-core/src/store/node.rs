@@ -1,0 +1,192 @@
+//! Nodes, leases and rescue: what goes over the seam.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::bounds;
+use crate::id::{Claim, NodeId, NodeNo};
+use crate::name::{Kind, Label, QueueName};
+use crate::time::Timestamp;
+use crate::{Error, Result};
+
+/// A node that wants to join.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registration {
+    /// Its id, fresh at each start.
+    pub id: NodeId,
+    /// What people call it.
+    pub name: String,
+    /// The version of the application it runs.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// What it can do, sorted and without repeats.
+    pub labels: Vec<Label>,
+    /// The queues it serves and its slots for each.
+    pub queues: Vec<(QueueName, u32)>,
+    /// The kinds it handles, sorted and without repeats.
+    pub kinds: Vec<Kind>,
+    /// How long its lease lasts.
+    pub lease: Duration,
+}
+
+impl Registration {
+    /// Checks every bound.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] or [`Error::NodeSetup`].
+    pub fn check(&self) -> Result<()> {
+        let at_most = |what, size, limit| {
+            if size > limit { Err(Error::TooLarge { what, size, limit }) } else { Ok(()) }
+        };
+        at_most("node name", self.name.len().max(self.version.len()), bounds::NODE_NAME_BYTES)?;
+        at_most("labels", self.labels.len(), bounds::LABELS)?;
+        at_most("queues of a node", self.queues.len(), bounds::NODE_QUEUES)?;
+        at_most("kinds of a node", self.kinds.len(), bounds::NODE_KINDS)?;
+        let setup = |why: String| Err(Error::NodeSetup { why });
+        if self.lease < bounds::LEASE_MIN || self.lease > bounds::LEASE_MAX {
+            let (min, max) = (bounds::LEASE_MIN, bounds::LEASE_MAX);
+            return setup(format!("a lease of {:?} is not between {min:?} and {max:?}", self.lease));
+        }
+        if self.name.contains('\0') || self.version.contains('\0') {
+            return setup("its name or version contains NUL".into());
+        }
+        match self.queues.iter().find(|(_, slots)| *slots == 0 || *slots > bounds::SLOTS) {
+            Some((queue, slots)) => {
+                setup(format!("{slots} slots for queue `{queue}` are not between 1 and {}", bounds::SLOTS))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// A node that has joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Member {
+    /// Its number.
+    pub no: NodeNo,
+    /// The store's time.
+    pub now: Timestamp,
+}
+
+/// A renewal of a node's lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Renewal {
+    /// The node.
+    pub node: NodeNo,
+    /// What it has noticed of its claims since the last time. Stale claims are ignored.
+    pub marks: Vec<(Claim, Mark)>,
+}
+
+/// Something that a node notices of one of its claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    /// The handler outlived its time-out and does not yield.
+    Stuck,
+    /// A suspect has outlived the longest of its crashed claims: it counts one crash from here on.
+    Cleared,
+}
+
+/// What a renewal tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Renewed {
+    /// The store's time.
+    pub now: Timestamp,
+    /// Claims of this node whose jobs are to be cancelled, and why. Told again until they end.
+    pub cancel: Vec<(Claim, String)>,
+}
+
+/// A request to expire the dead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rescue {
+    /// The node that asks.
+    pub by: NodeNo,
+    /// For how long that node has seen the store answer without a break.
+    pub steady: Duration,
+}
+
+/// What a rescue did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rescued {
+    /// Nodes that were expired by this call.
+    pub expired: Vec<NodeNo>,
+    /// Jobs that went back to `ready`.
+    pub returned: usize,
+    /// Jobs that were quarantined.
+    pub quarantined: usize,
+    /// Whether there is more to rescue.
+    pub more: bool,
+    /// The shortest lease of all live nodes: a break that is longer than half of it may have cost a node its lease.
+    pub shortest_lease: Duration,
+}
+
+/// A node as operators see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Node {
+    /// Its number.
+    pub no: NodeNo,
+    /// Its id.
+    pub id: NodeId,
+    /// What people call it.
+    pub name: String,
+    /// The version of the application it runs.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// What it can do.
+    pub labels: Vec<Label>,
+    /// The queues it serves and its slots for each.
+    pub queues: Vec<(QueueName, u32)>,
+    /// The kinds it handles.
+    pub kinds: Vec<Kind>,
+    /// Whether it lives.
+    pub state: NodeState,
+    /// When it joined.
+    pub started_at: Timestamp,
+    /// When it last renewed its lease.
+    pub renewed_at: Timestamp,
+    /// Until when its lease lasts.
+    pub lease_until: Timestamp,
+    /// Claims that it holds.
+    pub claims: u64,
+}
+
+/// Whether a node lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum NodeState {
+    /// It may claim.
+    Live = 0,
+    /// It went in good order.
+    Retired = 1,
+    /// It was found dead.
+    Expired = 2,
+}
+
+impl NodeState {
+    /// The number that stands for it in a store.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The one that a number stands for.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(NodeState::Live),
+            1 => Some(NodeState::Retired),
+            2 => Some(NodeState::Expired),
+            _ => None,
+        }
+    }
+
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            NodeState::Live => "live",
+            NodeState::Retired => "retired",
+            NodeState::Expired => "expired",
+        }
+    }
+}
