@@ -39,7 +39,7 @@ pub enum Backoff {
 impl Default for Backoff {
     /// From one second to one hour, doubling.
     fn default() -> Self {
-        Backoff::Exponential { base: Duration::from_secs(1), max: Duration::from_secs(3_600) }
+        Backoff::Exponential { base: Duration::from_secs(1), max: Duration::from_hours(1) }
     }
 }
 
@@ -128,8 +128,8 @@ mod tests {
         let backoff = Backoff::default();
         let plain: Vec<_> = (1..=5).map(|n| backoff.plain(n).as_secs()).collect();
         assert_eq!(plain, [1, 2, 4, 8, 16]);
-        assert_eq!(backoff.plain(40), Duration::from_secs(3_600));
-        assert_eq!(backoff.plain(u16::MAX), Duration::from_secs(3_600));
+        assert_eq!(backoff.plain(40), Duration::from_hours(1));
+        assert_eq!(backoff.plain(u16::MAX), Duration::from_hours(1));
     }
 
     #[test]

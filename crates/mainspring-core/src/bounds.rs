@@ -49,11 +49,11 @@ pub const PRIORITY_MAX: u8 = 9;
 /// Attempts per job, at most.
 pub const ATTEMPTS_MAX: u16 = 10_000;
 /// The furthest that a job can be scheduled, snoozed or given as a deadline: ten years.
-pub const DELAY: Duration = Duration::from_secs(10 * 366 * 86_400);
+pub const DELAY: Duration = Duration::from_hours(10 * 366 * 24);
 /// The shortest lease: below this, ordinary scheduling hiccups look like death.
 pub const LEASE_MIN: Duration = Duration::from_millis(500);
 /// The longest lease.
-pub const LEASE_MAX: Duration = Duration::from_secs(3_600);
+pub const LEASE_MAX: Duration = Duration::from_hours(1);
 /// Slots of one queue on one node.
 pub const SLOTS: u32 = 100_000;
 /// Queues one node serves.
@@ -69,4 +69,4 @@ pub const SUSPECT_CRASHES: u16 = 2;
 /// At this many crashes without progress a job is quarantined.
 pub const QUARANTINE_CRASHES: u16 = 3;
 /// The shortest retention of finished jobs: results must outlive the callers that wait for them.
-pub const RETENTION_MIN: Duration = Duration::from_secs(60);
+pub const RETENTION_MIN: Duration = Duration::from_mins(1);
