@@ -96,6 +96,15 @@ pub enum Error {
         #[source]
         source: Option<BoxError>,
     },
+    /// A large call was split, and a later part failed after earlier ones were stored.
+    #[error("only the first {stored} jobs were stored")]
+    Partial {
+        /// How many of the jobs, from the first on, are stored.
+        stored: usize,
+        /// What happened to the rest.
+        #[source]
+        source: Box<Error>,
+    },
     /// The store could not be opened as asked.
     #[error("cannot open {location}: {problem}")]
     Open {
@@ -194,6 +203,8 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match self {
             Error::Unavailable { .. } | Error::DiskFull | Error::OutcomeUnknown { .. } => true,
+            // The whole call is not: its first part would be stored twice.
+            Error::Partial { .. } => false,
             Error::Open { problem, .. } => matches!(problem, OpenProblem::Locked),
             Error::LeaseLost
             | Error::NotFound(_)

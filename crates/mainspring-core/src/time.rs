@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fmt::Write as _;
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
@@ -49,6 +49,15 @@ impl Timestamp {
 /// A duration as whole microseconds, capped to what a [`Timestamp`] can hold.
 pub fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        match time.duration_since(SystemTime::UNIX_EPOCH) {
+            Ok(since) => Timestamp(micros(since)),
+            Err(before) => Timestamp(micros(before.duration()).saturating_neg()),
+        }
+    }
 }
 
 impl fmt::Display for Timestamp {

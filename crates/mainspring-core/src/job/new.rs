@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +58,24 @@ impl When {
             return Err(Error::Invalid { what, why: "more than ten years ahead".into() });
         }
         Ok(())
+    }
+}
+
+impl From<Duration> for When {
+    fn from(delay: Duration) -> Self {
+        When::After(delay)
+    }
+}
+
+impl From<Timestamp> for When {
+    fn from(at: Timestamp) -> Self {
+        When::At(at)
+    }
+}
+
+impl From<SystemTime> for When {
+    fn from(at: SystemTime) -> Self {
+        When::At(at.into())
     }
 }
 
