@@ -29,13 +29,13 @@ pub struct Summary {
     pub crashes: u16,
     /// When it was enqueued.
     pub created_at: Timestamp,
-    /// When it may run: set while it is scheduled, or held with its time still to come.
+    /// When it may run: set while it is scheduled, and while it is held if it was scheduled before.
     pub run_at: Option<Timestamp>,
     /// When its latest claim began: set while it is running.
     pub claimed_at: Option<Timestamp>,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
-    /// When it fails if it has not ended.
+    /// When it fails if it has not ended. None once it has, also if it is run again.
     pub deadline: Option<Timestamp>,
     /// The node that runs it.
     pub node: Option<NodeNo>,
@@ -56,7 +56,7 @@ pub struct Record {
     pub input: Vec<u8>,
     /// What its handler returned, as JSON.
     pub output: Option<Vec<u8>>,
-    /// Why it was cancelled or failed, in the words of whoever did it.
+    /// Why it was cancelled or failed, in the words of whoever did it, if any. A fault is among the errors instead.
     pub note: Option<String>,
     /// What went wrong, oldest first; bounded by [`ERRORS_KEPT`](crate::bounds::ERRORS_KEPT).
     pub errors: Vec<ErrorEntry>,

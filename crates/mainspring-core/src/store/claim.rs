@@ -46,7 +46,8 @@ pub struct Claimed {
     pub failures: u16,
     /// How many nodes were lost while running it, since it last made progress.
     pub crashes: u16,
-    /// The longest of its claims that ended with the loss of a node, in microseconds.
+    /// The longest of its claims that ended with the loss of a node, in microseconds, counted up to the rescue: what
+    /// outlives this has outlived the crash.
     pub crashed_micros: i64,
     /// When it was enqueued.
     pub created_at: Timestamp,

@@ -19,7 +19,9 @@
 //!
 //! # Time
 //!
-//! All times are the store's. Callers hand in durations, or points in time that came from the store.
+//! All times are the store's. Callers hand in durations, or points in time that came from the store. A time has come
+//! when the store's present is at or past it: that is how due jobs, deadlines, lapsed leases, periods of keys and
+//! retentions are told.
 //!
 //! # Repeats
 //!
@@ -117,7 +119,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// Jobs due now enter `ready`, others `timers`. Unique keys are taken in order of the batch; a key whose period
     /// has ended is free. Replacing cancels a waiting holder (its status becomes `cancelled (replaced)`) and takes its
-    /// key; a running or ended holder is kept.
+    /// key; a running or ended holder is kept, and so is one that was pruned within the period of its key.
     fn enqueue(&self, jobs: Vec<New>) -> Pending<'_, Result<Vec<Receipt>>>;
 
     /// What a caller's own transaction needs to know to take jobs with it; see [`Enlist`].
@@ -125,7 +127,8 @@ pub trait Store: Send + Sync + 'static {
 
     // Nodes.
 
-    /// Makes a node known and gives it its first lease. A repeat of the same node id gives the same number.
+    /// Makes a node known and gives it its first lease. A repeat of the same node id gives the same number and changes
+    /// nothing.
     fn register(&self, node: Registration) -> Pending<'_, Result<Member>>;
 
     /// Extends a node's lease and tells which of its claims are to be cancelled.
@@ -145,15 +148,21 @@ pub trait Store: Send + Sync + 'static {
     /// nothing. Jobs of the class [`Class::Suspect`] are claimed up to `suspects` over all queues. Keys held until
     /// `started` are released. A claim also renews the node's lease, and is refused with `LeaseLost` as
     /// [`renew`](Store::renew) is. If the node already holds claims under `batch`, nothing new is claimed and those
-    /// are returned: that is how a lost answer is adopted.
+    /// are returned: that is how a lost answer is adopted. A number that is not one of a node's is refused likewise.
     fn claim(&self, request: ClaimRequest) -> Pending<'_, Result<ClaimedBatch>>;
 
     /// Ends claims: each moves from `lease` to where its outcome says. One answer per finish, in order.
     ///
     /// [`Finished::Applied`] if the lease was held by this node under this claim number, or if this very outcome was
-    /// applied before; otherwise [`Finished::LeaseLost`] and nothing is changed. A job that ends releases its unique
-    /// key and its deadline. Only `Retry` and `Fail` count a failure and keep an error. `Succeed`, `Retry`, `Fail` and
-    /// `Snooze` reset crashes: the job came through. `Release` keeps them.
+    /// applied before: the job ended in that status under that claim, or for `Retry` that claim's error is kept. (A
+    /// `Snooze` or `Release` leaves nothing to know it by; its repeat is told that the lease is lost, and that is
+    /// harmless.) Otherwise [`Finished::LeaseLost`] and nothing is changed. A job that ends releases its unique key and
+    /// its deadline, for good: it has none from then on. Only `Retry` and `Fail` count a failure and keep an error.
+    /// `Succeed`, `Retry`, `Fail` and `Snooze` reset crashes: the job came through. `Release` keeps them.
+    ///
+    /// Cancellations are never lost: a claim that was flagged and ends in `Retry`, `Snooze` or `Release`, or is
+    /// released by [`disown`](Store::disown) or [`retire`](Store::retire), is counted as that says, but the job becomes
+    /// `cancelled (operator)` with the reason that was given.
     fn finish(&self, node: NodeNo, finishes: Vec<Finish>) -> Pending<'_, Result<Vec<Finished>>>;
 
     /// Releases all claims of a node that came from batches up to `settled` and are not among `keep`.
@@ -169,20 +178,25 @@ pub trait Store: Send + Sync + 'static {
     /// Expires dead nodes and gives their jobs back, each with one crash more.
     ///
     /// A node is dead if its process is proven to be gone, or if its lease has lapsed, it holds claims, and the
-    /// rescuer has itself been steady for at least the dead node's lease. The rescuer must be live. Expiry and the
-    /// move of at most [`BATCH`](crate::bounds::BATCH) jobs per call are one commit; `more` asks for another call.
-    /// Jobs enter `ready` at [`Class::Returned`], or at [`Class::Suspect`] from the second crash on, or are suspended
-    /// for quarantine at the third. Jobs whose node was asked to cancel them are cancelled instead.
+    /// rescuer, another node, has itself been steady for at least the dead node's lease. The rescuer must be live
+    /// (`LeaseLost` otherwise). All that are dead are expired at once; that and the move of at most
+    /// [`BATCH`](crate::bounds::BATCH) jobs per call are one commit; `more` asks for another call. Jobs enter `ready`
+    /// at [`Class::Returned`], or at [`Class::Suspect`] from the second crash on, or are suspended for quarantine at
+    /// the third. Jobs whose node was asked to cancel them are cancelled instead, as
+    /// [`finish`](Store::finish) says, and count no crash.
     fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>>;
 
-    /// Moves jobs whose time has come from `timers` to `ready`.
+    /// Moves jobs whose time has come from `timers` to `ready`, at most `limit`, the longest due first. `next` is when
+    /// the first of those left is due, which may be past.
     fn promote(&self, limit: usize) -> Pending<'_, Result<Swept>>;
 
-    /// Fails waiting jobs whose deadline has passed. Running ones are their node's business.
+    /// Fails waiting jobs whose deadline has passed, at most `limit`, in order of their deadlines. Running ones are
+    /// their node's business, also for `next`.
     fn expire(&self, limit: usize) -> Pending<'_, Result<Swept>>;
 
-    /// Removes ended jobs whose retention is over, and what is left of nodes and keys long gone. Returns how many jobs
-    /// were removed; fewer than `limit` means that nothing is left to remove for now.
+    /// Removes ended jobs whose retention is over, and what is left of nodes and keys long gone: keys whose period has
+    /// ended, and nodes without claims that last renewed [`NODE_RETENTION`](crate::bounds::NODE_RETENTION) ago. Returns
+    /// how many jobs were removed; fewer than `limit` means that nothing is left to remove for now.
     fn prune(&self, limit: usize) -> Pending<'_, Result<usize>>;
 
     // Operators.
@@ -190,24 +204,28 @@ pub trait Store: Send + Sync + 'static {
     /// Everything known of a job.
     fn get(&self, id: JobId) -> Pending<'_, Result<Option<Record>>>;
 
-    /// Jobs that match, newest first, in pages.
+    /// Jobs that match, the last stored first, in pages. [`Error::Invalid`](crate::Error::Invalid) for a cursor that is
+    /// none of this store's.
     ///
     /// A page may be short, or even empty, and still have a cursor: one call looks at no more than
     /// [`SCAN`](crate::bounds::SCAN) rows. A job that neither appears, changes nor disappears meanwhile is listed
     /// exactly once over all pages.
     fn list(&self, filter: Filter, page: Page) -> Pending<'_, Result<Listing>>;
 
-    /// How many jobs each queue has in each state. Costs the same however many there are.
+    /// How many jobs each queue has in each state; queues without jobs are left out. Costs the same however many there
+    /// are.
     fn counts(&self) -> Pending<'_, Result<Counts>>;
 
     /// Applies a verb to jobs, at most [`BATCH`](crate::bounds::BATCH). One answer per id, in order. With `dry_run`
     /// nothing is changed and the answers say what would be.
     ///
-    /// `Cancel` on a running job flags its claim. `Retry` clears failures and crashes and marks the job's outcome as
-    /// superseded; its unique key is not taken again. `Resume` clears crashes.
+    /// `Cancel` on a running job flags its claim; the reason first given stays. `Retry` clears failures and crashes
+    /// (errors are kept) and marks the job's outcome as superseded; its unique key is not taken again. `Resume` clears
+    /// crashes. Retried and resumed jobs enter `ready` as [`Class::Fresh`]. `Reprioritise` leaves a ready job its class
+    /// and its time of entering. `Delete` releases the job's unique key, whatever its period.
     fn change(&self, ids: Vec<JobId>, verb: Verb, dry_run: bool) -> Pending<'_, Result<Vec<Changed>>>;
 
-    /// All queues that were ever named, sorted.
+    /// All queues that were ever named by a job, a node's registration or a setting, sorted.
     fn queues(&self) -> Pending<'_, Result<Vec<Queue>>>;
 
     /// Changes a queue's settings, creating it if need be. Pausing stops claims; running jobs go on.
