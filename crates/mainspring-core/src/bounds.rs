@@ -68,7 +68,7 @@ pub const LINES: usize = 10_000;
 pub const SUSPECT_CRASHES: u16 = 2;
 /// At this many crashes without progress a job is quarantined.
 pub const QUARANTINE_CRASHES: u16 = 3;
-/// How long a store remembers a node that holds nothing and has stopped renewing.
+/// How long a store remembers a node that was retired or expired, from its last renewal on.
 pub const NODE_RETENTION: Duration = Duration::from_hours(24);
 /// The shortest retention of finished jobs: results must outlive the callers that wait for them.
 pub const RETENTION_MIN: Duration = Duration::from_mins(1);

@@ -1,1 +1,231 @@
 //! The memory store: the reference model that every other store is compared with.
+//!
+//! One mutex around one [`Model`]; each call of the [`Store`] trait is one plain synchronous method of the model, run
+//! under the lock, so every call is atomic and calls happen in one order. Hints go out after the lock is released.
+//! Clarity comes first here: where another store differs, this one is right, or the trait's words are wrong.
+//!
+//! # Invariants
+//! - A job's place changes only in `Model::go` and `Model::enter`, which keep every index and count in step.
+//! - Nothing survives the process, and nothing proves a process's death: nodes die by their lease alone.
+
+mod admin;
+mod check;
+mod claim;
+mod enqueue;
+mod finish;
+mod model;
+mod nodes;
+mod place;
+mod rescue;
+mod sweep;
+mod verbs;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use crate::id::{Batch, Claim, JobId, NodeNo};
+use crate::job::{New, Progress, Record, Verb};
+use crate::name::QueueName;
+use crate::seam::{Clock, Pending};
+use crate::store::{
+    Changed, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish, Finished, Hint,
+    Listener, Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed,
+    Rescue, Rescued, Store, Swept, Ticket,
+};
+use crate::time::Timestamp;
+use crate::{Error, Result};
+
+use model::Model;
+
+/// What [`Ticket::store`] says for a memory store: no transaction is ever on it.
+const STORE_ID: [u8; 16] = *b"mainspring:memry";
+
+/// A store in memory. Clones are the same store.
+#[derive(Clone)]
+pub struct Memory {
+    shared: Arc<Shared>,
+    closed: Arc<AtomicBool>,
+}
+
+/// What all handles share.
+struct Shared {
+    clock: Arc<dyn Clock>,
+    model: Mutex<Model>,
+    listeners: Mutex<Vec<Weak<dyn Listener>>>,
+}
+
+impl Memory {
+    /// An empty store that takes its time from a clock.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        let shared = Shared { clock, model: Mutex::default(), listeners: Mutex::default() };
+        Memory { shared: Arc::new(shared), closed: Arc::default() }
+    }
+
+    /// Another handle on the same jobs, as another process would have: it is closed separately.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        Memory { shared: Arc::clone(&self.shared), closed: Arc::default() }
+    }
+
+    /// Runs one call on the model, then sends the hints that it left.
+    fn call<'a, T: 'a>(
+        &'a self,
+        call: impl FnOnce(&mut Model, Timestamp) -> Result<T> + Send + 'a,
+    ) -> Pending<'a, Result<T>> {
+        Box::pin(async move {
+            let (answer, hints) = {
+                let mut model = lock(&self.shared.model);
+                if self.closed.load(Ordering::Acquire) {
+                    return Err(Error::Closed);
+                }
+                let answer = call(&mut model, self.shared.clock.now());
+                (answer, model.take_hints())
+            };
+            self.shared.tell(&hints);
+            answer
+        })
+    }
+}
+
+impl Shared {
+    fn tell(&self, hints: &[Hint]) {
+        if hints.is_empty() {
+            return;
+        }
+        // Called outside of the lock: a listener may come back into the store.
+        let listeners: Vec<_> = {
+            let mut listeners = lock(&self.listeners);
+            listeners.retain(|listener| listener.strong_count() > 0);
+            listeners.iter().filter_map(Weak::upgrade).collect()
+        };
+        for listener in listeners {
+            for hint in hints {
+                listener.hint(hint);
+            }
+        }
+    }
+}
+
+/// A panic while the lock was held has stopped a test; what the others see of it is still worth more than a second
+/// panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").finish_non_exhaustive()
+    }
+}
+
+impl Store for Memory {
+    fn describe(&self) -> Description {
+        Description {
+            backend: "memory",
+            location: "memory".into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            schema: 1,
+            durable: false,
+        }
+    }
+
+    fn enqueue(&self, jobs: Vec<New>) -> Pending<'_, Result<Vec<Receipt>>> {
+        self.call(move |model, now| model.enqueue(jobs, now))
+    }
+
+    fn ticket(&self) -> Ticket {
+        Ticket { store: STORE_ID, now: self.shared.clock.now() }
+    }
+
+    fn register(&self, node: Registration) -> Pending<'_, Result<Member>> {
+        self.call(move |model, now| Ok(model.register(node, now)))
+    }
+
+    fn renew(&self, renewal: Renewal) -> Pending<'_, Result<Renewed>> {
+        self.call(move |model, now| model.renew(&renewal, now))
+    }
+
+    fn retire(&self, node: NodeNo) -> Pending<'_, Result<usize>> {
+        self.call(move |model, now| model.retire(node, now))
+    }
+
+    fn claim(&self, request: ClaimRequest) -> Pending<'_, Result<ClaimedBatch>> {
+        self.call(move |model, now| model.claim(&request, now))
+    }
+
+    fn finish(&self, node: NodeNo, finishes: Vec<Finish>) -> Pending<'_, Result<Vec<Finished>>> {
+        self.call(move |model, now| model.finish(node, finishes, now))
+    }
+
+    fn disown(&self, node: NodeNo, settled: Batch, keep: Vec<Claim>) -> Pending<'_, Result<usize>> {
+        self.call(move |model, now| model.disown(node, settled, &keep, now))
+    }
+
+    fn progress(&self, node: NodeNo, progress: Vec<(Claim, Progress)>) -> Pending<'_, Result<()>> {
+        self.call(move |model, _| {
+            model.progress(node, progress);
+            Ok(())
+        })
+    }
+
+    fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>> {
+        self.call(move |model, now| model.rescue(rescue, now))
+    }
+
+    fn promote(&self, limit: usize) -> Pending<'_, Result<Swept>> {
+        self.call(move |model, now| model.promote(limit, now))
+    }
+
+    fn expire(&self, limit: usize) -> Pending<'_, Result<Swept>> {
+        self.call(move |model, now| model.expire(limit, now))
+    }
+
+    fn prune(&self, limit: usize) -> Pending<'_, Result<usize>> {
+        self.call(move |model, now| Ok(model.prune(limit, now)))
+    }
+
+    fn get(&self, id: JobId) -> Pending<'_, Result<Option<Record>>> {
+        self.call(move |model, _| Ok(model.get(id)))
+    }
+
+    fn list(&self, filter: Filter, page: Page) -> Pending<'_, Result<Listing>> {
+        self.call(move |model, _| model.list(&filter, &page))
+    }
+
+    fn counts(&self) -> Pending<'_, Result<Counts>> {
+        self.call(|model, _| Ok(model.counts.clone()))
+    }
+
+    fn change(&self, ids: Vec<JobId>, verb: Verb, dry_run: bool) -> Pending<'_, Result<Vec<Changed>>> {
+        self.call(move |model, now| model.change(&ids, &verb, dry_run, now))
+    }
+
+    fn queues(&self) -> Pending<'_, Result<Vec<Queue>>> {
+        self.call(|model, _| Ok(model.queues()))
+    }
+
+    fn configure(&self, queue: QueueName, change: QueueChange) -> Pending<'_, Result<Queue>> {
+        self.call(move |model, _| model.configure(queue, &change))
+    }
+
+    fn nodes(&self) -> Pending<'_, Result<Vec<Node>>> {
+        self.call(|model, _| Ok(model.nodes()))
+    }
+
+    fn check(&self) -> Pending<'_, Result<Vec<Finding>>> {
+        self.call(|model, _| Ok(model.check()))
+    }
+
+    fn subscribe(&self, listener: Weak<dyn Listener>) {
+        lock(&self.shared.listeners).push(listener);
+    }
+
+    fn close(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            // Under the lock, so that whatever began before is done when this returns.
+            let _model = lock(&self.shared.model);
+            self.closed.store(true, Ordering::Release);
+        })
+    }
+}

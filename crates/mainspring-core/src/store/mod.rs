@@ -195,8 +195,9 @@ pub trait Store: Send + Sync + 'static {
     fn expire(&self, limit: usize) -> Pending<'_, Result<Swept>>;
 
     /// Removes ended jobs whose retention is over, and what is left of nodes and keys long gone: keys whose period has
-    /// ended, and nodes without claims that last renewed [`NODE_RETENTION`](crate::bounds::NODE_RETENTION) ago. Returns
-    /// how many jobs were removed; fewer than `limit` means that nothing is left to remove for now.
+    /// ended, and retired or expired nodes that hold nothing and last renewed
+    /// [`NODE_RETENTION`](crate::bounds::NODE_RETENTION) ago. Returns how many jobs were removed; fewer than `limit`
+    /// means that nothing is left to remove for now.
     fn prune(&self, limit: usize) -> Pending<'_, Result<usize>>;
 
     // Operators.

@@ -1,0 +1,112 @@
+//! What operators see, and the settings of queues.
+
+use crate::bounds;
+use crate::id::{JobId, Row};
+use crate::job::{Record, Summary};
+use crate::name::QueueName;
+use crate::store::{Cursor, Filter, Listing, Page, Queue, QueueChange};
+use crate::{Error, Result};
+
+use super::model::{Job, Model};
+use super::place::Place;
+
+impl Model {
+    pub(super) fn get(&self, id: JobId) -> Option<Record> {
+        self.ids.get(&id).and_then(|row| self.jobs.get(row)).map(Job::record)
+    }
+
+    pub(super) fn list(&self, filter: &Filter, page: &Page) -> Result<Listing> {
+        let before = page.after.as_ref().map_or(Ok(i64::MAX), read_cursor)?;
+        let limit = page.limit.clamp(1, bounds::PAGE);
+        let mut jobs = Vec::new();
+        let mut last = None;
+        for (looked_at, (row, job)) in self.jobs.range(..Row(before)).rev().enumerate() {
+            if jobs.len() == limit || looked_at == bounds::SCAN {
+                return Ok(Listing { jobs, next: last });
+            }
+            let summary = job.summary();
+            if filter.matches(&summary) {
+                jobs.push(summary);
+            }
+            last = Some(Cursor(row.0.to_string()));
+        }
+        Ok(Listing { jobs, next: None })
+    }
+
+    pub(super) fn queues(&self) -> Vec<Queue> {
+        let queue = |(name, settings): (&QueueName, &_)| Queue {
+            name: name.clone(),
+            settings: Clone::clone(settings),
+        };
+        self.queues.iter().map(queue).collect()
+    }
+
+    pub(super) fn configure(&mut self, name: QueueName, change: &QueueChange) -> Result<Queue> {
+        change.check()?;
+        let settings = self.queues.entry(name.clone()).or_default();
+        let was_paused = settings.paused;
+        change.apply(settings);
+        let queue = Queue { name, settings: settings.clone() };
+        if was_paused && !queue.settings.paused {
+            self.hint_ready(&queue.name);
+        }
+        Ok(queue)
+    }
+}
+
+/// The row that a page ended with.
+fn read_cursor(cursor: &Cursor) -> Result<i64> {
+    cursor.0.parse().map_err(|_| Error::Invalid { what: "cursor", why: "not one of this store".into() })
+}
+
+impl Job {
+    fn summary(&self) -> Summary {
+        let mut summary = Summary {
+            id: self.id,
+            kind: self.kind.clone(),
+            queue: self.queue.clone(),
+            priority: self.priority,
+            status: self.place.status(),
+            claim: self.claim,
+            failures: self.failures,
+            crashes: self.crashes,
+            created_at: self.created_at,
+            run_at: self.place.due(),
+            claimed_at: None,
+            finished_at: None,
+            deadline: self.deadline,
+            node: None,
+            cancelling: false,
+            stuck: false,
+            options: self.options.clone(),
+        };
+        match &self.place {
+            Place::Ready { .. } | Place::Timers { .. } | Place::Suspended { .. } => {}
+            Place::Lease { node, since, cancel, stuck, .. } => {
+                summary.node = Some(*node);
+                summary.claimed_at = Some(*since);
+                summary.cancelling = cancel.is_some();
+                summary.stuck = *stuck;
+            }
+            Place::Done { at, .. } => summary.finished_at = Some(*at),
+        }
+        summary
+    }
+
+    fn record(&self) -> Record {
+        let (output, note) = match &self.place {
+            Place::Done { output, note, .. } => (output.clone(), note.clone()),
+            Place::Ready { .. } | Place::Timers { .. } | Place::Suspended { .. } | Place::Lease { .. } => {
+                (None, None)
+            }
+        };
+        Record {
+            summary: self.summary(),
+            input: self.input.clone(),
+            output,
+            note,
+            errors: self.errors.clone(),
+            progress: self.progress.clone(),
+        }
+    }
+}

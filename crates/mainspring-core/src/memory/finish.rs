@@ -1,0 +1,138 @@
+//! Finish, release and progress: how a claim ends, and what it says before.
+
+use std::collections::BTreeSet;
+
+use crate::bounds;
+use crate::id::{Batch, Claim, NodeNo, Row};
+use crate::job::{ErrorEntry, Fault, Input, Outcome, Progress, Reason, State, Status, transition};
+use crate::store::{Finish, Finished};
+use crate::time::Timestamp;
+use crate::{Error, Result};
+
+use super::model::{Job, Model};
+use super::place::Place;
+
+impl Model {
+    pub(super) fn finish(
+        &mut self,
+        node: NodeNo,
+        finishes: Vec<Finish>,
+        now: Timestamp,
+    ) -> Result<Vec<Finished>> {
+        // All before any: a call that fails has no effect.
+        for finish in &finishes {
+            transition(Status::plain(State::Running), finish.outcome.input())
+                .map_err(|illegal| Error::Invalid { what: "outcome", why: illegal.to_string() })?;
+        }
+        let mut answers = Vec::with_capacity(finishes.len());
+        for Finish { claim, outcome } in finishes {
+            answers.push(match self.held(node, &claim) {
+                Some(row) => {
+                    self.end(row, outcome, now)?;
+                    Finished::Applied
+                }
+                None if self.was_applied(&claim, &outcome) => Finished::Applied,
+                None => Finished::LeaseLost,
+            });
+        }
+        Ok(answers)
+    }
+
+    /// Whether this very outcome was applied before, as far as it left a trace.
+    fn was_applied(&self, claim: &Claim, outcome: &Outcome) -> bool {
+        let Some(job) = self.jobs.get(&claim.row).filter(|job| job.id == claim.id) else { return false };
+        match outcome {
+            Outcome::Succeed { .. } | Outcome::Fail { .. } | Outcome::Cancel { .. } => {
+                transition(Status::plain(State::Running), outcome.input())
+                    .is_ok_and(|status| job.ends.contains(&(claim.number, status)))
+            }
+            Outcome::Retry { .. } => job.errors.iter().any(|error| error.claim == claim.number),
+            Outcome::Snooze { .. } | Outcome::Release => false,
+        }
+    }
+
+    fn end(&mut self, row: Row, outcome: Outcome, now: Timestamp) -> Result<()> {
+        let input = outcome.input();
+        let job = self.job_mut(row)?;
+        match outcome {
+            Outcome::Succeed { output } => {
+                job.clear_crashes();
+                let status = Status::plain(State::Succeeded);
+                self.go(row, input, Place::Done { status, at: now, output, note: None })
+            }
+            Outcome::Retry { after, fault } => {
+                job.clear_crashes();
+                job.fail(fault, now);
+                self.go_on(row, input, Place::Timers { due: now.after(after) }, now)
+            }
+            Outcome::Fail { reason, fault } => {
+                job.clear_crashes();
+                job.fail(fault, now);
+                self.go(row, input, Place::done(Status::because(State::Failed, reason), now, ""))
+            }
+            Outcome::Snooze { after } => {
+                job.clear_crashes();
+                self.go_on(row, input, Place::Timers { due: now.after(after) }, now)
+            }
+            Outcome::Release => self.release(row, now),
+            Outcome::Cancel { reason, why } => {
+                self.go(row, input, Place::done(Status::because(State::Cancelled, reason), now, &why))
+            }
+        }
+    }
+
+    /// Moves a claimed job back to where it waits, unless it is to be cancelled.
+    pub(super) fn go_on(&mut self, row: Row, input: Input, place: Place, now: Timestamp) -> Result<()> {
+        match self.job(row)?.place.cancel().map(str::to_owned) {
+            None => self.go(row, input, place),
+            Some(why) => {
+                let status = Status::because(State::Cancelled, Reason::Operator);
+                self.go(row, Input::Stop(Reason::Operator), Place::done(status, now, &why))
+            }
+        }
+    }
+
+    /// Gives a claimed job back, counting nothing.
+    pub(super) fn release(&mut self, row: Row, now: Timestamp) -> Result<()> {
+        let place = self.job(row)?.returned(now);
+        self.go_on(row, Input::Release, place, now)
+    }
+
+    pub(super) fn disown(
+        &mut self,
+        node: NodeNo,
+        settled: Batch,
+        keep: &[Claim],
+        now: Timestamp,
+    ) -> Result<usize> {
+        let kept: BTreeSet<Row> = keep.iter().filter_map(|claim| self.held(node, claim)).collect();
+        let held = self.held_by(node).into_iter();
+        let lost: Vec<Row> = held
+            .filter(|(row, batch)| *batch <= settled && !kept.contains(row))
+            .map(|(row, _)| row)
+            .collect();
+        for row in &lost {
+            self.release(*row, now)?;
+        }
+        Ok(lost.len())
+    }
+
+    pub(super) fn progress(&mut self, node: NodeNo, progress: Vec<(Claim, Progress)>) {
+        for (claim, progress) in progress {
+            if let Some(job) = self.held(node, &claim).and_then(|row| self.jobs.get_mut(&row)) {
+                job.progress = Some(progress);
+            }
+        }
+    }
+}
+
+impl Job {
+    /// Counts a failure and keeps its error, and not more errors than the bound.
+    fn fail(&mut self, fault: Fault, now: Timestamp) {
+        self.failures = self.failures.saturating_add(1);
+        self.errors.push(ErrorEntry { claim: self.claim, at: now, kind: fault.kind, message: fault.message });
+        if self.errors.len() > bounds::ERRORS_KEPT {
+            self.errors.remove(0);
+        }
+    }
+}

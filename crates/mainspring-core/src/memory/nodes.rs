@@ -1,0 +1,93 @@
+//! Nodes: join, renew, retire.
+
+use crate::id::{Claim, NodeNo};
+use crate::store::{Mark, Member, Node, NodeState, Registration, Renewal, Renewed};
+use crate::time::Timestamp;
+use crate::{Error, Result};
+
+use super::model::{Membership, Model};
+use super::place::Place;
+
+impl Model {
+    pub(super) fn register(&mut self, registration: Registration, now: Timestamp) -> Member {
+        if let Some(&no) = self.member_ids.get(&registration.id) {
+            return Member { no, now };
+        }
+        self.last_node += 1;
+        let no = NodeNo(self.last_node);
+        for (queue, _) in &registration.queues {
+            self.name_queue(queue);
+        }
+        self.member_ids.insert(registration.id, no);
+        let lease_until = now.after(registration.lease);
+        let state = NodeState::Live;
+        let member = Membership { registration, state, started_at: now, renewed_at: now, lease_until };
+        self.members.insert(no, member);
+        Member { no, now }
+    }
+
+    /// Extends a live node's lease, lapsed or not.
+    pub(super) fn renew_lease(&mut self, node: NodeNo, now: Timestamp) -> Result<()> {
+        let live = self.members.get_mut(&node).filter(|member| member.state == NodeState::Live);
+        let member = live.ok_or(Error::LeaseLost)?;
+        member.renewed_at = now;
+        member.lease_until = now.after(member.registration.lease);
+        Ok(())
+    }
+
+    pub(super) fn renew(&mut self, renewal: &Renewal, now: Timestamp) -> Result<Renewed> {
+        self.renew_lease(renewal.node, now)?;
+        for (claim, mark) in &renewal.marks {
+            self.mark(renewal.node, claim, *mark);
+        }
+        let flagged = self.held_by(renewal.node).into_iter().filter_map(|(row, _)| {
+            let job = self.jobs.get(&row)?;
+            let why = job.place.cancel()?.to_owned();
+            Some((Claim { id: job.id, row, number: job.claim }, why))
+        });
+        Ok(Renewed { now, cancel: flagged.collect() })
+    }
+
+    fn mark(&mut self, node: NodeNo, claim: &Claim, mark: Mark) {
+        let Some(job) = self.held(node, claim).and_then(|row| self.jobs.get_mut(&row)) else { return };
+        match (mark, &mut job.place) {
+            (Mark::Stuck, Place::Lease { stuck, .. }) => *stuck = true,
+            (Mark::Cleared, Place::Lease { .. }) => job.crashes = job.crashes.min(1),
+            (Mark::Stuck | Mark::Cleared, _) => {}
+        }
+    }
+
+    pub(super) fn retire(&mut self, node: NodeNo, now: Timestamp) -> Result<usize> {
+        let live = self.members.get_mut(&node).filter(|member| member.state == NodeState::Live);
+        let Some(member) = live else { return Ok(0) };
+        member.state = NodeState::Retired;
+        let held = self.held_by(node);
+        for (row, _) in &held {
+            self.release(*row, now)?;
+        }
+        Ok(held.len())
+    }
+
+    pub(super) fn nodes(&self) -> Vec<Node> {
+        self.members.iter().rev().map(|(no, member)| self.node(*no, member)).collect()
+    }
+
+    fn node(&self, no: NodeNo, member: &Membership) -> Node {
+        let it = &member.registration;
+        Node {
+            no,
+            id: it.id,
+            name: it.name.clone(),
+            version: it.version.clone(),
+            pid: it.pid,
+            labels: it.labels.clone(),
+            queues: it.queues.clone(),
+            kinds: it.kinds.clone(),
+            state: member.state,
+            started_at: member.started_at,
+            renewed_at: member.renewed_at,
+            lease_until: member.lease_until,
+            claims: self.held_by(no).len() as u64,
+        }
+    }
+}

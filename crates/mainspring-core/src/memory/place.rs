@@ -1,0 +1,97 @@
+//! Places: where a job is, and what is known of it there.
+
+use crate::bounds;
+use crate::id::{Batch, NodeNo};
+use crate::job::{Reason, State, Status};
+use crate::store::Class;
+use crate::time::Timestamp;
+
+use super::model::Job;
+
+/// Where a job is.
+pub(super) enum Place {
+    /// It waits for a node.
+    Ready {
+        class: Class,
+        /// When it entered: the order of claims.
+        since: Timestamp,
+    },
+    /// It waits for a time.
+    Timers { due: Timestamp },
+    /// It waits for something else.
+    Suspended {
+        reason: Reason,
+        /// The time that it would wait for otherwise.
+        due: Option<Timestamp>,
+    },
+    /// A node runs it.
+    Lease {
+        node: NodeNo,
+        /// The claim batch that brought it there.
+        batch: Batch,
+        since: Timestamp,
+        /// Why it is to be cancelled, if it is.
+        cancel: Option<String>,
+        stuck: bool,
+    },
+    /// It has ended.
+    Done { status: Status, at: Timestamp, output: Option<Vec<u8>>, note: Option<String> },
+}
+
+impl Place {
+    /// The end of a job that has no output. An empty note is none.
+    pub(super) fn done(status: Status, at: Timestamp, note: &str) -> Self {
+        let note = (!note.is_empty()).then(|| note.to_owned());
+        Place::Done { status, at, output: None, note }
+    }
+
+    /// The status of a job in this place.
+    pub(super) fn status(&self) -> Status {
+        match self {
+            Place::Ready { .. } => Status::plain(State::Ready),
+            Place::Timers { .. } => Status::plain(State::Scheduled),
+            Place::Suspended { reason, .. } => Status::because(State::Suspended, *reason),
+            Place::Lease { .. } => Status::plain(State::Running),
+            Place::Done { status, .. } => *status,
+        }
+    }
+
+    /// Whether the job waits: neither runs nor has ended.
+    pub(super) fn is_waiting(&self) -> bool {
+        match self {
+            Place::Ready { .. } | Place::Timers { .. } | Place::Suspended { .. } => true,
+            Place::Lease { .. } | Place::Done { .. } => false,
+        }
+    }
+
+    /// The time that the job waits for, or would wait for if it were not held.
+    pub(super) fn due(&self) -> Option<Timestamp> {
+        match self {
+            Place::Timers { due } => Some(*due),
+            Place::Suspended { due, .. } => *due,
+            Place::Ready { .. } | Place::Lease { .. } | Place::Done { .. } => None,
+        }
+    }
+
+    /// Why the job is to be cancelled, if its node was asked to.
+    pub(super) fn cancel(&self) -> Option<&str> {
+        match self {
+            Place::Lease { cancel, .. } => cancel.as_deref(),
+            Place::Ready { .. } | Place::Timers { .. } | Place::Suspended { .. } | Place::Done { .. } => None,
+        }
+    }
+}
+
+impl Job {
+    /// The place in `ready` of a job that was claimed before and comes back.
+    pub(super) fn returned(&self, now: Timestamp) -> Place {
+        let suspect = self.crashes >= bounds::SUSPECT_CRASHES;
+        Place::Ready { class: if suspect { Class::Suspect } else { Class::Returned }, since: now }
+    }
+
+    /// Forgets crashes: the job came through, or an operator answers for it.
+    pub(super) fn clear_crashes(&mut self) {
+        self.crashes = 0;
+        self.crashed_micros = 0;
+    }
+}

@@ -1,0 +1,94 @@
+//! What operators do to jobs.
+
+use crate::Result;
+use crate::id::{JobId, Row};
+use crate::job::{State, Status, Verb};
+use crate::store::{Changed, Class};
+use crate::time::Timestamp;
+
+use super::model::Model;
+use super::place::Place;
+
+impl Model {
+    pub(super) fn change(
+        &mut self,
+        ids: &[JobId],
+        verb: &Verb,
+        dry_run: bool,
+        now: Timestamp,
+    ) -> Result<Vec<Changed>> {
+        ids.iter().map(|id| self.change_one(*id, verb, dry_run, now)).collect()
+    }
+
+    fn change_one(&mut self, id: JobId, verb: &Verb, dry_run: bool, now: Timestamp) -> Result<Changed> {
+        let Some(&row) = self.ids.get(&id) else { return Ok(Changed::NotFound) };
+        let place = &self.job(row)?.place;
+        let from = place.status();
+        let later = place.due().is_some_and(|due| due > now);
+        let to = match verb.apply(from, later) {
+            Ok(to) => to,
+            Err(illegal) => return Ok(Changed::Illegal(illegal)),
+        };
+        if !dry_run {
+            self.apply(row, verb, to, now)?;
+        }
+        Ok(Changed::Applied { from, to })
+    }
+
+    /// Does what a verb says; `to` is the status that the state machine gave.
+    fn apply(&mut self, row: Row, verb: &Verb, to: Option<Status>, now: Timestamp) -> Result<()> {
+        match (verb, to) {
+            (_, None) => {
+                self.delete(row);
+                Ok(())
+            }
+            (Verb::Cancel { why }, Some(to)) if to.state == State::Running => self.flag(row, why),
+            (Verb::Cancel { why } | Verb::Fail { why }, Some(to)) => {
+                self.settle(row, Place::done(to, now, why))
+            }
+            (Verb::Reprioritise(priority), Some(_)) => self.alter(row, |job| job.priority = *priority),
+            (Verb::Retry | Verb::Resume | Verb::Hold | Verb::Delete, Some(to)) => {
+                let job = self.job_mut(row)?;
+                match verb {
+                    Verb::Retry => {
+                        job.failures = 0;
+                        job.clear_crashes();
+                    }
+                    Verb::Resume => job.clear_crashes(),
+                    _ => {}
+                }
+                let due = job.place.due();
+                self.settle(row, waiting(to, due, now))
+            }
+        }
+    }
+
+    /// Asks the node of a running job to stop it. The reason first given stays.
+    fn flag(&mut self, row: Row, why: &str) -> Result<()> {
+        if let Place::Lease { cancel, node, .. } = &mut self.job_mut(row)?.place {
+            cancel.get_or_insert_with(|| why.to_owned());
+            let node = *node;
+            self.hint_cancel(node);
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, row: Row) {
+        let Some(job) = self.remove(row) else { return };
+        if let Some(unique) = job.options.unique {
+            let key = (job.kind, unique.key);
+            if self.keys.get(&key).is_some_and(|key| key.holder == job.id) {
+                self.free_key(&key);
+            }
+        }
+    }
+}
+
+/// The place of a job that an operator lets wait in another way. `due` is the time that it was to wait for.
+fn waiting(to: Status, due: Option<Timestamp>, now: Timestamp) -> Place {
+    match (to.reason, due) {
+        (Some(reason), due) => Place::Suspended { reason, due },
+        (None, Some(due)) if to.state == State::Scheduled => Place::Timers { due },
+        (None, _) => Place::Ready { class: Class::Fresh, since: now },
+    }
+}
