@@ -203,8 +203,6 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match self {
             Error::Unavailable { .. } | Error::DiskFull | Error::OutcomeUnknown { .. } => true,
-            // The whole call is not: its first part would be stored twice.
-            Error::Partial { .. } => false,
             Error::Open { problem, .. } => matches!(problem, OpenProblem::Locked),
             Error::LeaseLost
             | Error::NotFound(_)
@@ -219,7 +217,9 @@ impl Error {
             | Error::Closed
             | Error::ForeignTransaction { .. }
             | Error::NotInTransaction { .. }
-            | Error::NodeSetup { .. } => false,
+            | Error::NodeSetup { .. }
+            // Its first part would be stored twice.
+            | Error::Partial { .. } => false,
         }
     }
 
