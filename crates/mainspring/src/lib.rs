@@ -1,1 +1,75 @@
-//! wip
+//! One durable work engine for Rust: jobs that survive crashes, on SQLite by default.
+//!
+//! ```
+//! use mainspring::{Context, Engine, Job};
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Serialize, Deserialize, Job)]
+//! #[job(kind = "welcome", output = String)]
+//! struct Welcome {
+//!     user: u64,
+//! }
+//!
+//! async fn welcome(_ctx: Context, job: Welcome) -> mainspring::Result<String> {
+//!     Ok(format!("welcome, user {}", job.user))
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let engine = Engine::open("memory:").await?; // or sqlite:app.db
+//! let node = engine.node().handle(welcome).queue("default", 10).start().await?;
+//! let job = engine.enqueue(Welcome { user: 7 }).priority(1).await?;
+//! let text: String = engine.result(&job).await?;
+//! assert_eq!(text, "welcome, user 7");
+//! node.shutdown().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What is promised, and what is not, is in the README; how it works is in `ARCHITECTURE.md`.
+
+// Lets `#[derive(Job)]` name `::mainspring` inside of this crate too.
+extern crate self as mainspring;
+
+mod batch;
+mod context;
+mod engine;
+mod enqueue;
+mod handler;
+mod job;
+mod jobs;
+mod layer;
+mod node;
+mod open;
+mod panic;
+mod queues;
+mod seams;
+mod waiters;
+
+pub use context::{Context, Info};
+pub use engine::Engine;
+pub use enqueue::{Enqueue, EnqueueMany, Enqueued, Json};
+pub use handler::Payload;
+pub use job::{Job, JobOptions};
+pub use jobs::{Change, Jobs, Tally, Target};
+pub use layer::{Inner, Layer};
+pub use node::{Node, NodeBuilder, shutdown_signal};
+pub use open::OpenOptions;
+pub use queues::Queues;
+
+pub use mainspring_core::backoff::Backoff;
+pub use mainspring_core::failure::{Control, Failure, cancel, discard, retry_in, snooze, throttled};
+pub use mainspring_core::id::{JobId, NodeNo};
+pub use mainspring_core::job::{
+    FaultKind, Limits, OnConflict, Outcome, Priority, Progress, Reason, Record, State, Status, Summary,
+    Unique, Until, When, Why,
+};
+pub use mainspring_core::name::{Kind, Label, QueueName, Tag};
+pub use mainspring_core::seam;
+pub use mainspring_core::store::{Counts, Cursor, Enlist, Filter, Listing};
+pub use mainspring_core::time::{Span, Timestamp};
+pub use mainspring_core::{Error, bounds, error};
+pub use mainspring_macros::Job;
+
+/// What handlers return: a result or a [`Failure`], which takes any error by `?`.
+pub type Result<T> = std::result::Result<T, Failure>;

@@ -86,7 +86,9 @@ impl Spawn for TokioSpawn {
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let body = move || {
             // Without a runtime of its own there is nothing to run on; the ordinary executor is the next best.
-            let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_time().build() else { return };
+            let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_time().build() else {
+                return;
+            };
             runtime.block_on(until_stopped(task, stopped));
         };
         if let Err(error) = SystemThreads.spawn(name, Box::new(body)) {

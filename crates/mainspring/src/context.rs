@@ -1,0 +1,307 @@
+//! What a handler gets besides its input.
+
+use std::any::{Any, TypeId, type_name};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use mainspring_core::id::{Claim, JobId, NodeNo};
+use mainspring_core::job::{Options, Priority, Progress, cut};
+use mainspring_core::name::{Kind, QueueName, Tag};
+use mainspring_core::store::Claimed;
+use mainspring_core::time::Timestamp;
+use mainspring_core::{Error, Result, bounds};
+use tokio::sync::Notify;
+
+use crate::engine::Engine;
+
+/// What a job is, to its handler, layers and hooks.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Info {
+    /// Its id. Stable over all attempts: a good idempotency key for calls to the outside.
+    pub id: JobId,
+    /// Its kind, as stored (an alias if it was enqueued under one).
+    pub kind: Kind,
+    /// Its queue.
+    pub queue: QueueName,
+    /// Its priority.
+    pub priority: Priority,
+    /// Failures so far plus one.
+    pub attempt: u16,
+    /// The number of this claim: grows each time the job is claimed. A good fence for writes to the outside.
+    pub claim: u32,
+    /// How many nodes were lost while running it, since it last made progress.
+    pub crashes: u16,
+    /// When it was enqueued.
+    pub created_at: Timestamp,
+    /// When it fails if it has not ended.
+    pub deadline: Option<Timestamp>,
+    options: Options,
+}
+
+impl Info {
+    pub(crate) fn new(job: &mut Claimed) -> Self {
+        Info {
+            id: job.claim.id,
+            kind: job.kind.clone(),
+            queue: job.queue.clone(),
+            priority: job.priority,
+            attempt: job.failures.saturating_add(1),
+            claim: job.claim.number,
+            crashes: job.crashes,
+            created_at: job.created_at,
+            deadline: job.deadline,
+            options: std::mem::take(&mut job.options),
+        }
+    }
+
+    /// How often it may fail before it fails for good.
+    pub fn max_attempts(&self) -> u16 {
+        self.options.max_attempts
+    }
+
+    /// How long one attempt may take.
+    pub fn timeout(&self) -> Option<Duration> {
+        self.options.timeout.map(|timeout| timeout.0)
+    }
+
+    /// Its tags.
+    pub fn tags(&self) -> &[Tag] {
+        &self.options.tags
+    }
+
+    /// What travels with it untouched, such as a trace context.
+    pub fn headers(&self) -> &BTreeMap<String, String> {
+        &self.options.headers
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+}
+
+/// Why a run is to stop.
+#[derive(Debug, Clone)]
+pub(crate) enum Stop {
+    /// Somebody cancelled the job.
+    Cancel(String),
+    /// The node shuts down: the claim is given back.
+    Release,
+    /// The node lost its lease: nothing that this run writes would be accepted.
+    Abandon,
+}
+
+/// One run of one job on this node: what the runner, the lease keeper and the handler share.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) info: Arc<Info>,
+    pub(crate) claim: Claim,
+    pub(crate) node: NodeNo,
+    pub(crate) suspect: bool,
+    pub(crate) crashed: Duration,
+    /// When it was started, in microseconds on the monotonic clock; 0 while it waits for a slot.
+    began: AtomicU64,
+    /// How long after the monotonic clock's start its deadline passes.
+    deadline: Option<Duration>,
+    /// Whether the keeper has told the store that it is stuck or cleared.
+    pub(crate) marked: AtomicBool,
+    /// Whether the handler wants to be asked before it is dropped.
+    cooperative: AtomicBool,
+    /// Whether the handler gets no more time to end in its own way.
+    hurry: AtomicBool,
+    stop: Mutex<Option<Stop>>,
+    stopped: Notify,
+    progress: Mutex<Option<Progress>>,
+}
+
+impl Run {
+    /// A job that was claimed at `now` by the store's clock, which is `monotonic` by ours.
+    pub(crate) fn new(job: &mut Claimed, node: NodeNo, now: Timestamp, monotonic: Duration) -> Self {
+        Run {
+            claim: job.claim,
+            node,
+            suspect: job.is_suspect(),
+            crashed: Duration::from_micros(u64::try_from(job.crashed_micros).unwrap_or(0)),
+            info: Arc::new(Info::new(job)),
+            began: AtomicU64::new(0),
+            deadline: job.deadline.map(|deadline| monotonic + deadline.since(now)),
+            marked: AtomicBool::new(false),
+            cooperative: AtomicBool::new(false),
+            hurry: AtomicBool::new(false),
+            stop: Mutex::new(None),
+            stopped: Notify::new(),
+            progress: Mutex::new(None),
+        }
+    }
+
+    /// Notes that the handler starts.
+    pub(crate) fn begin(&self, monotonic: Duration) {
+        let micros = u64::try_from(monotonic.as_micros()).unwrap_or(u64::MAX);
+        self.began.store(micros.max(1), Ordering::Relaxed);
+    }
+
+    /// How long the handler has been running; `None` while the job waits for a slot.
+    pub(crate) fn running_for(&self, monotonic: Duration) -> Option<Duration> {
+        match self.began.load(Ordering::Relaxed) {
+            0 => None,
+            micros => Some(monotonic.saturating_sub(Duration::from_micros(micros))),
+        }
+    }
+
+    /// How much time is left until the deadline.
+    pub(crate) fn until_deadline(&self, monotonic: Duration) -> Option<Duration> {
+        self.deadline.map(|deadline| deadline.saturating_sub(monotonic))
+    }
+
+    /// Asks the run to stop. A cancellation is not forgotten because the node shuts down; only the loss of the lease
+    /// overrules it.
+    pub(crate) fn stop(&self, why: Stop) {
+        if !matches!(why, Stop::Cancel(_)) {
+            self.hurry.store(true, Ordering::Relaxed);
+        }
+        let mut stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
+        if stop.is_none() || matches!(why, Stop::Abandon) {
+            *stop = Some(why);
+        }
+        drop(stop);
+        self.stopped.notify_waiters();
+    }
+
+    pub(crate) fn stop_reason(&self) -> Option<Stop> {
+        self.stop.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until the run is asked to stop.
+    pub(crate) async fn stop_requested(&self) -> Stop {
+        loop {
+            let mut notified = std::pin::pin!(self.stopped.notified());
+            // Registered before the look, so that a request in between is not missed.
+            notified.as_mut().enable();
+            if let Some(why) = self.stop_reason() {
+                return why;
+            }
+            notified.await;
+        }
+    }
+
+    /// Waits until the run is to stop for another reason than a cancellation, which it cannot put off.
+    pub(crate) async fn must_go(&self) {
+        loop {
+            let mut notified = std::pin::pin!(self.stopped.notified());
+            notified.as_mut().enable();
+            if self.hurry.load(Ordering::Relaxed) {
+                return;
+            }
+            notified.await;
+        }
+    }
+
+    pub(crate) fn is_cooperative(&self) -> bool {
+        self.cooperative.load(Ordering::Relaxed)
+    }
+
+    /// What the handler last said, once.
+    pub(crate) fn take_progress(&self) -> Option<Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// What a handler gets besides its input: facts about its job, and ways to talk to the engine.
+///
+/// Owned by the handler and not `Clone`: it stands for this one run.
+pub struct Context {
+    run: Arc<Run>,
+    engine: Engine,
+    states: Arc<States>,
+}
+
+impl Context {
+    pub(crate) fn new(run: Arc<Run>, engine: Engine, states: Arc<States>) -> Self {
+        Context { run, engine, states }
+    }
+
+    /// What the job is.
+    pub fn info(&self) -> &Info {
+        &self.run.info
+    }
+
+    /// The job's id.
+    pub fn id(&self) -> JobId {
+        self.run.info.id
+    }
+
+    /// Failures so far plus one.
+    pub fn attempt(&self) -> u16 {
+        self.run.info.attempt
+    }
+
+    /// The engine, for enqueuing more jobs.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Something that was given to the node with [`NodeBuilder::state`](crate::NodeBuilder::state).
+    ///
+    /// # Errors
+    /// If nothing of this type was given. Name the type with [`NodeBuilder::needs`](crate::NodeBuilder::needs) to be
+    /// told so when the node starts.
+    pub fn state<T: Send + Sync + 'static>(&self) -> Result<&T> {
+        self.states.get::<T>()
+    }
+
+    /// Waits until somebody cancels the job.
+    ///
+    /// A handler that calls this is given [`NodeBuilder::cancel_grace`](crate::NodeBuilder::cancel_grace) to end in
+    /// its own way; any other is dropped at its next await when its job is cancelled.
+    pub async fn cancelled(&self) {
+        self.run.cooperative.store(true, Ordering::Relaxed);
+        while !matches!(self.run.stop_requested().await, Stop::Cancel(_)) {
+            // Released or abandoned: the run is dropped from outside, there is nothing to wait for here.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Whether somebody has cancelled the job. Calling it makes the handler cooperative, as
+    /// [`cancelled`](Self::cancelled) does.
+    pub fn is_cancelled(&self) -> bool {
+        self.run.cooperative.store(true, Ordering::Relaxed);
+        matches!(self.run.stop_reason(), Some(Stop::Cancel(_)))
+    }
+
+    /// Says how far the job has come. Only the latest is kept; it is stored within about a second and is never in the
+    /// way of the handler.
+    pub fn progress(&self, done: u64, total: u64, note: impl Into<String>) {
+        let note = cut(note.into(), bounds::NOTE_BYTES);
+        let progress = Progress { done, total, note };
+        *self.run.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
+    }
+
+    pub(crate) fn output_bound(&self) -> usize {
+        self.engine.limits().output
+    }
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").field("run", &self.run).finish_non_exhaustive()
+    }
+}
+
+/// Values that handlers can ask for by type.
+#[derive(Default)]
+pub(crate) struct States(BTreeMap<TypeId, Box<dyn Any + Send + Sync>>);
+
+impl States {
+    pub(crate) fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
+        self.0.insert(TypeId::of::<T>(), Box::new(value));
+    }
+
+    pub(crate) fn get<T: Send + Sync + 'static>(&self) -> Result<&T> {
+        let found = self.0.get(&TypeId::of::<T>()).and_then(|value| value.downcast_ref::<T>());
+        found.ok_or_else(|| Error::NodeSetup {
+            why: format!("no state of type `{}` was given; add .state(…) to the node", type_name::<T>()),
+        })
+    }
+}

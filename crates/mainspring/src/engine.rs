@@ -1,0 +1,203 @@
+//! The engine: a store with the parts around it that callers share.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mainspring_core::id::JobId;
+use mainspring_core::job::{Limits, New};
+use mainspring_core::seam::Seams;
+use mainspring_core::store::{Description, Hint, Listener, Receipt, Store};
+use mainspring_core::{Error, Result};
+use serde_json::Value;
+
+use crate::batch::{Batcher, Weight};
+use crate::enqueue::{Enqueue, EnqueueMany, Enqueued, Json};
+use crate::job::Job;
+use crate::jobs::Jobs;
+use crate::node::NodeBuilder;
+use crate::queues::Queues;
+use crate::waiters::Waiters;
+
+/// The way into Mainspring. Cheap to clone; all clones share one store.
+///
+/// An engine by itself only enqueues and looks; [`node`](Self::node) makes it run jobs.
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    store: Arc<dyn Store>,
+    seams: Seams,
+    limits: Limits,
+    enqueues: Batcher<New, Receipt>,
+    waiters: Arc<Waiters>,
+    /// The node handle keeps no engine alive; this keeps the waiters' ear to the store.
+    _ear: Arc<dyn Listener>,
+    closed: Mutex<bool>,
+}
+
+impl Weight for New {
+    fn bytes(&self) -> usize {
+        self.input.len()
+    }
+}
+
+/// Tries of an enqueue whose answer was lost, before the caller is told.
+const REPEATS: usize = 3;
+
+impl Engine {
+    /// Opens the store at an address: `sqlite:app.db`, or `memory:` for one that is gone with the process. Creates
+    /// and migrates it if need be. For more, see [`options`](Self::options).
+    ///
+    /// Must be called within a Tokio runtime, which the engine then uses.
+    ///
+    /// # Errors
+    /// [`Error::Open`] with the reason.
+    pub async fn open(address: &str) -> Result<Engine> {
+        Engine::options().open(address).await
+    }
+
+    /// Options for opening a store.
+    pub fn options() -> crate::open::OpenOptions {
+        crate::open::OpenOptions::default()
+    }
+
+    /// An engine on a store and seams that are already there: for tests and simulations.
+    pub fn with(store: Arc<dyn Store>, seams: Seams, limits: Limits) -> Engine {
+        let flushing = Arc::clone(&store);
+        let enqueues =
+            Batcher::start(&*seams.spawn, move |jobs| Box::pin(flush(Arc::clone(&flushing), jobs)));
+        let waiters = Arc::new(Waiters::default());
+        let ear: Arc<dyn Listener> = Arc::new(Ear(Arc::clone(&waiters)));
+        store.subscribe(Arc::downgrade(&ear));
+        let shared = Shared { store, seams, limits, enqueues, waiters, _ear: ear, closed: Mutex::new(false) };
+        Engine { shared: Arc::new(shared) }
+    }
+
+    /// Enqueues a job. Nothing happens until the builder is awaited; then it is on stable storage.
+    pub fn enqueue<J: Job>(&self, job: J) -> Enqueue<'_, J> {
+        Enqueue::of(self, &job)
+    }
+
+    /// Enqueues a job whose type is not known here, by its kind and its input as JSON.
+    pub fn enqueue_json(&self, kind: &str, input: &Value) -> Enqueue<'_, Json> {
+        Enqueue::json(self, kind, input)
+    }
+
+    /// Enqueues up to 100,000 jobs of one type with the same options. Batches of 1,000 are each stored in one commit.
+    pub fn enqueue_many<J: Job>(&self, jobs: impl IntoIterator<Item = J>) -> EnqueueMany<'_, J> {
+        EnqueueMany::new(self, jobs)
+    }
+
+    /// Waits until a job has ended and returns its output.
+    ///
+    /// # Errors
+    /// [`Error::Ended`] if it failed, was cancelled or skipped; [`Error::NotFound`] if it does not exist (any more).
+    pub async fn result<J: Job>(&self, job: &Enqueued<J>) -> Result<J::Output> {
+        self.result_of::<J>(job.id).await
+    }
+
+    /// Waits until a job has ended and returns its output, as the type that the caller knows it to have.
+    ///
+    /// # Errors
+    /// As [`result`](Self::result).
+    pub async fn result_of<J: Job>(&self, id: JobId) -> Result<J::Output> {
+        let output = crate::waiters::wait(self, id).await?;
+        serde_json::from_slice(output.as_deref().unwrap_or(b"null"))
+            .map_err(|error| Error::Convert { what: "output", source: error.into() })
+    }
+
+    /// Waits until a job has ended and returns its output as JSON.
+    ///
+    /// # Errors
+    /// As [`result`](Self::result).
+    pub async fn output(&self, id: JobId) -> Result<Value> {
+        let output = crate::waiters::wait(self, id).await?;
+        serde_json::from_slice(output.as_deref().unwrap_or(b"null"))
+            .map_err(|error| Error::Convert { what: "output", source: error.into() })
+    }
+
+    /// Wakes nodes of this process for a job that was enqueued in a caller's transaction, now that it has committed.
+    /// Without it the job is picked up within a second all the same.
+    pub fn nudge<J>(&self, _job: &Enqueued<J>) {
+        self.shared.waiters.nudge();
+    }
+
+    /// Jobs: look at them and change them.
+    pub fn jobs(&self) -> Jobs<'_> {
+        Jobs::new(self)
+    }
+
+    /// Queues and nodes: look at them and change them.
+    pub fn queues(&self) -> Queues<'_> {
+        Queues::new(self)
+    }
+
+    /// Sets up a node that runs jobs in this process.
+    pub fn node(&self) -> NodeBuilder {
+        NodeBuilder::new(self.clone())
+    }
+
+    /// What the store is.
+    pub fn describe(&self) -> Description {
+        self.shared.store.describe()
+    }
+
+    /// Finishes what is under way and closes the store. Nodes should be shut down before.
+    pub async fn close(&self) {
+        *self.shared.closed.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.shared.store.close().await;
+    }
+
+    /// The store itself: for tools that look beneath the engine. What it promises is in
+    /// [`mainspring_core::store`].
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.shared.store
+    }
+
+    /// The seams that the engine runs on.
+    pub fn seams(&self) -> &Seams {
+        &self.shared.seams
+    }
+
+    /// The configured bounds.
+    pub fn limits(&self) -> &Limits {
+        &self.shared.limits
+    }
+
+    pub(crate) fn waiters(&self) -> &Arc<Waiters> {
+        &self.shared.waiters
+    }
+
+    pub(crate) fn enqueues(&self) -> &Batcher<New, Receipt> {
+        &self.shared.enqueues
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("store", &self.describe()).finish_non_exhaustive()
+    }
+}
+
+/// Stores a batch, repeating it if the answer is lost: ids make that harmless.
+pub(crate) async fn flush(store: Arc<dyn Store>, jobs: Vec<New>) -> Result<Vec<Receipt>> {
+    for _ in 1..REPEATS {
+        match store.enqueue(jobs.clone()).await {
+            Err(Error::OutcomeUnknown { .. }) => {}
+            answer => return answer,
+        }
+    }
+    store.enqueue(jobs).await
+}
+
+/// Hears that another process has done something, and lets those who wait for results look again.
+struct Ear(Arc<Waiters>);
+
+impl Listener for Ear {
+    fn hint(&self, hint: &Hint) {
+        if *hint == Hint::Foreign {
+            self.0.wake_all();
+        }
+    }
+}

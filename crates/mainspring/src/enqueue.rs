@@ -1,0 +1,384 @@
+//! Enqueuing: builders that do nothing until they are awaited.
+
+use std::fmt;
+use std::future::IntoFuture;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use mainspring_core::backoff::Backoff;
+use mainspring_core::id::JobId;
+use mainspring_core::job::{New, OnConflict, Options, Priority, Unique, When};
+use mainspring_core::name::{Kind, Label, QueueName, Tag};
+use mainspring_core::seam::Pending;
+use mainspring_core::store::{Enlist, Receipt};
+use mainspring_core::time::Span;
+use mainspring_core::{Error, Result, bounds};
+use serde_json::Value;
+
+use crate::engine::{Engine, flush};
+use crate::job::{Job, JobOptions};
+
+/// A job that was enqueued, or that was there already.
+pub struct Enqueued<J> {
+    /// Its id.
+    pub id: JobId,
+    /// Whether a unique key led to a job that was there already; nothing new was stored then.
+    pub existing: bool,
+    job: PhantomData<fn() -> J>,
+}
+
+impl<J> Enqueued<J> {
+    fn new(id: JobId, existing: bool) -> Self {
+        Enqueued { id, existing, job: PhantomData }
+    }
+}
+
+impl<J> Clone for Enqueued<J> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<J> Copy for Enqueued<J> {}
+
+impl<J> fmt::Debug for Enqueued<J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Enqueued").field("id", &self.id).field("existing", &self.existing).finish()
+    }
+}
+
+/// Stands for the type of a job that is known only by its kind.
+#[derive(Debug)]
+pub enum Json {}
+
+/// What all jobs of one call have in common.
+struct Draft {
+    kind: Kind,
+    queue: QueueName,
+    priority: Priority,
+    run: Option<When>,
+    deadline: Option<When>,
+    options: Options,
+}
+
+impl Draft {
+    fn new(kind: &str, queue: &str, defaults: &JobOptions) -> Result<Self> {
+        let mut options = Options::default();
+        if let Some(attempts) = defaults.max_attempts {
+            options.max_attempts = attempts;
+        }
+        options.timeout = defaults.timeout.map(Span);
+        options.backoff = defaults.backoff;
+        let priority = defaults.priority.map(Priority::new).transpose()?.unwrap_or_default();
+        let (kind, queue) = (Kind::new(kind)?, QueueName::new(queue)?);
+        Ok(Draft { kind, queue, priority, run: None, deadline: None, options })
+    }
+
+    fn job(&self, id: JobId, input: Vec<u8>) -> New {
+        New {
+            id,
+            kind: self.kind.clone(),
+            queue: self.queue.clone(),
+            priority: self.priority,
+            input,
+            run: self.run,
+            deadline: self.deadline,
+            options: self.options.clone(),
+        }
+    }
+}
+
+/// Setters that both builders have. Each notes the first thing that is wrong; awaiting the builder tells it.
+macro_rules! setters {
+    () => {
+        /// The queue it goes to.
+        #[must_use]
+        pub fn queue(self, queue: &str) -> Self {
+            self.set(|draft| QueueName::new(queue).map(|queue| draft.queue = queue))
+        }
+
+        /// From 0 (claimed first) to 9 (last).
+        #[must_use]
+        pub fn priority(self, priority: u8) -> Self {
+            self.set(|draft| Priority::new(priority).map(|priority| draft.priority = priority))
+        }
+
+        /// When it may run: a [`SystemTime`](std::time::SystemTime), or a [`Duration`] from now.
+        #[must_use]
+        pub fn run_at(self, when: impl Into<When>) -> Self {
+            self.set(|draft| {
+                draft.run = Some(when.into());
+                Ok(())
+            })
+        }
+
+        /// How long to wait before it may run.
+        #[must_use]
+        pub fn delay(self, delay: Duration) -> Self {
+            self.run_at(delay)
+        }
+
+        /// When it fails if it has not ended: a [`SystemTime`](std::time::SystemTime), or a [`Duration`] from now.
+        #[must_use]
+        pub fn deadline(self, when: impl Into<When>) -> Self {
+            self.set(|draft| {
+                draft.deadline = Some(when.into());
+                Ok(())
+            })
+        }
+
+        /// How often it may fail before it fails for good.
+        #[must_use]
+        pub fn max_attempts(self, attempts: u16) -> Self {
+            self.set(|draft| {
+                draft.options.max_attempts = attempts;
+                Ok(())
+            })
+        }
+
+        /// How long to wait between attempts.
+        #[must_use]
+        pub fn backoff(self, backoff: Backoff) -> Self {
+            self.set(|draft| {
+                draft.options.backoff = Some(backoff);
+                Ok(())
+            })
+        }
+
+        /// How long one attempt may take.
+        #[must_use]
+        pub fn timeout(self, timeout: Duration) -> Self {
+            self.set(|draft| {
+                draft.options.timeout = Some(Span(timeout));
+                Ok(())
+            })
+        }
+
+        /// A word to find it by. May be called up to 16 times.
+        #[must_use]
+        pub fn tag(self, tag: &str) -> Self {
+            self.set(|draft| {
+                let tag = Tag::new(tag)?;
+                if !draft.options.tags.contains(&tag) {
+                    draft.options.tags.push(tag);
+                }
+                Ok(())
+            })
+        }
+
+        /// A label that a node must have to run it. May be called up to 16 times.
+        #[must_use]
+        pub fn label(self, label: &str) -> Self {
+            self.set(|draft| {
+                draft.options.labels.push(Label::new(label)?);
+                draft.options.labels.sort();
+                draft.options.labels.dedup();
+                Ok(())
+            })
+        }
+
+        /// Something that travels with it untouched, such as a trace context.
+        #[must_use]
+        pub fn header(self, name: impl Into<String>, value: impl Into<String>) -> Self {
+            self.set(|draft| {
+                draft.options.headers.insert(name.into(), value.into());
+                Ok(())
+            })
+        }
+
+        fn set(mut self, change: impl FnOnce(&mut Draft) -> Result<()>) -> Self {
+            if let Ok(draft) = &mut self.draft
+                && let Err(error) = change(draft)
+            {
+                self.draft = Err(error);
+            }
+            self
+        }
+    };
+}
+
+/// One job on its way in. Await it to store it.
+#[must_use = "nothing is enqueued until this is awaited"]
+pub struct Enqueue<'a, J> {
+    engine: &'a Engine,
+    id: JobId,
+    input: Vec<u8>,
+    draft: Result<Draft>,
+    job: PhantomData<fn() -> J>,
+}
+
+impl<'a, J> Enqueue<'a, J> {
+    setters!();
+
+    fn new(engine: &'a Engine, draft: Result<Draft>, input: Result<Vec<u8>>) -> Self {
+        let id = mint(engine);
+        let (draft, input) = match (draft, input) {
+            (Ok(draft), Ok(input)) => (Ok(draft), input),
+            (Err(error), _) | (_, Err(error)) => (Err(error), Vec::new()),
+        };
+        Enqueue { engine, id, input, draft, job: PhantomData }
+    }
+
+    /// The id to store it under: the same id twice is the same job. A fresh one is minted if this is not called.
+    pub fn id(mut self, id: JobId) -> Self {
+        self.id = id;
+        self
+    }
+
+    /// At most one job of its kind with this key at a time; see [`Unique`].
+    pub fn unique(self, unique: impl Into<Unique>) -> Self {
+        self.set(|draft| {
+            draft.options.unique = Some(unique.into());
+            Ok(())
+        })
+    }
+
+    fn build(self) -> Result<(&'a Engine, New)> {
+        let job = self.draft?.job(self.id, self.input);
+        job.check(self.engine.limits(), self.engine.seams().clock.now())?;
+        Ok((self.engine, job))
+    }
+
+    async fn store(self) -> Result<Enqueued<J>> {
+        let (engine, job) = self.build()?;
+        let id = job.id;
+        receipt(id, engine.enqueues().send(job).await?)
+    }
+
+    /// Stores it in the caller's own transaction: it exists if and only if that commits. Durability is the caller's.
+    ///
+    /// A unique key that is held never aborts the transaction. After the commit, [`Engine::nudge`] wakes nodes at
+    /// once; without it the job is picked up within a second.
+    ///
+    /// # Errors
+    /// [`Error::ForeignTransaction`] if the transaction is on another database than the engine's store,
+    /// [`Error::NotInTransaction`] for a unique key that is to replace its holder.
+    pub async fn within<T: Enlist>(self, transaction: &mut T) -> Result<Enqueued<J>> {
+        let (engine, job) = self.build()?;
+        if job.options.unique.as_ref().is_some_and(|unique| unique.on_conflict == OnConflict::Replace) {
+            return Err(Error::NotInTransaction { what: "replacing the holder of a unique key" });
+        }
+        let id = job.id;
+        let receipts = transaction.enlist(&engine.store().ticket(), vec![job]).await?;
+        receipt(id, receipts.first().copied().unwrap_or(Receipt::Created))
+    }
+}
+
+impl<'a, J: Job> Enqueue<'a, J> {
+    pub(crate) fn of(engine: &'a Engine, job: &J) -> Self {
+        Enqueue::new(engine, Draft::new(J::KIND, J::QUEUE, &J::options()), encode(job))
+    }
+}
+
+impl<'a> Enqueue<'a, Json> {
+    pub(crate) fn json(engine: &'a Engine, kind: &str, input: &Value) -> Self {
+        Enqueue::new(engine, Draft::new(kind, "default", &JobOptions::default()), encode(input))
+    }
+}
+
+impl<'a, J: 'a> IntoFuture for Enqueue<'a, J> {
+    type Output = Result<Enqueued<J>>;
+    type IntoFuture = Pending<'a, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.store())
+    }
+}
+
+/// Many jobs of one type on their way in. Await it to store them.
+#[must_use = "nothing is enqueued until this is awaited"]
+pub struct EnqueueMany<'a, J> {
+    engine: &'a Engine,
+    inputs: Vec<Vec<u8>>,
+    draft: Result<Draft>,
+    job: PhantomData<fn() -> J>,
+}
+
+impl<'a, J: Job> EnqueueMany<'a, J> {
+    setters!();
+
+    pub(crate) fn new(engine: &'a Engine, jobs: impl IntoIterator<Item = J>) -> Self {
+        // One more than allowed is enough to know that there are too many.
+        let inputs: Result<Vec<_>> =
+            jobs.into_iter().take(bounds::BULK + 1).map(|job| encode(&job)).collect();
+        let draft = Draft::new(J::KIND, J::QUEUE, &J::options());
+        let (draft, inputs) = match (draft, inputs) {
+            (Ok(draft), Ok(inputs)) => (Ok(draft), inputs),
+            (Err(error), _) | (_, Err(error)) => (Err(error), Vec::new()),
+        };
+        EnqueueMany { engine, inputs, draft, job: PhantomData }
+    }
+
+    async fn store(self) -> Result<Vec<Enqueued<J>>> {
+        let draft = self.draft?;
+        if self.inputs.len() > bounds::BULK {
+            return Err(Error::TooLarge {
+                what: "bulk enqueue",
+                size: self.inputs.len(),
+                limit: bounds::BULK,
+            });
+        }
+        let (now, limits) = (self.engine.seams().clock.now(), self.engine.limits());
+        let mut jobs = Vec::with_capacity(self.inputs.len());
+        for input in self.inputs {
+            let job = draft.job(mint(self.engine), input);
+            job.check(limits, now)?;
+            jobs.push(job);
+        }
+        let mut stored = Vec::with_capacity(jobs.len());
+        let mut jobs = jobs.into_iter().peekable();
+        while jobs.peek().is_some() {
+            let batch = take_batch(&mut jobs);
+            let ids: Vec<_> = batch.iter().map(|job| job.id).collect();
+            let receipts = flush(self.engine.store().clone(), batch).await.map_err(|error| {
+                if stored.is_empty() {
+                    error
+                } else {
+                    Error::Partial { stored: stored.len(), source: Box::new(error) }
+                }
+            })?;
+            for (id, answer) in ids.into_iter().zip(receipts) {
+                stored.push(receipt(id, answer)?);
+            }
+        }
+        Ok(stored)
+    }
+}
+
+/// As many jobs as one store batch may hold.
+fn take_batch(jobs: &mut std::iter::Peekable<impl Iterator<Item = New>>) -> Vec<New> {
+    let (mut batch, mut bytes) = (Vec::new(), 0);
+    while let Some(job) = jobs.next_if(|job| {
+        batch.len() < bounds::BATCH && (batch.is_empty() || bytes + job.input.len() <= bounds::BATCH_BYTES)
+    }) {
+        bytes += job.input.len();
+        batch.push(job);
+    }
+    batch
+}
+
+impl<'a, J: Job> IntoFuture for EnqueueMany<'a, J> {
+    type Output = Result<Vec<Enqueued<J>>>;
+    type IntoFuture = Pending<'a, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.store())
+    }
+}
+
+fn encode(value: &impl serde::Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(value).map_err(|error| Error::Convert { what: "input", source: error.into() })
+}
+
+fn mint(engine: &Engine) -> JobId {
+    let seams = engine.seams();
+    JobId::mint(seams.clock.now(), &*seams.rng)
+}
+
+fn receipt<J>(id: JobId, receipt: Receipt) -> Result<Enqueued<J>> {
+    match receipt {
+        Receipt::Created => Ok(Enqueued::new(id, false)),
+        Receipt::Existing(existing) => Ok(Enqueued::new(existing, true)),
+        Receipt::Rejected(existing) => Err(Error::Conflict { existing }),
+    }
+}

@@ -1,0 +1,255 @@
+//! Jobs, as operators see and change them.
+
+use std::future::IntoFuture;
+
+use mainspring_core::id::JobId;
+use mainspring_core::job::{Priority, Record, Summary, Verb, Why, why};
+use mainspring_core::seam::Pending;
+use mainspring_core::store::{Changed, Counts, Cursor, Filter, Listing, Page};
+use mainspring_core::{Error, Result, bounds};
+
+use crate::engine::Engine;
+
+/// Jobs; made by [`Engine::jobs`].
+#[derive(Debug)]
+pub struct Jobs<'a> {
+    engine: &'a Engine,
+}
+
+/// Which jobs a verb is for: ids, or all that match a filter.
+#[derive(Debug, Clone)]
+pub enum Target {
+    /// These.
+    Ids(Vec<JobId>),
+    /// All that match.
+    Filter(Filter),
+}
+
+impl From<JobId> for Target {
+    fn from(id: JobId) -> Self {
+        Target::Ids(vec![id])
+    }
+}
+
+impl From<Vec<JobId>> for Target {
+    fn from(ids: Vec<JobId>) -> Self {
+        Target::Ids(ids)
+    }
+}
+
+impl From<Filter> for Target {
+    fn from(filter: Filter) -> Self {
+        Target::Filter(filter)
+    }
+}
+
+impl<'a> Jobs<'a> {
+    pub(crate) fn new(engine: &'a Engine) -> Self {
+        Jobs { engine }
+    }
+
+    /// Everything known of a job, payloads included.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if it does not exist (any more).
+    pub async fn get(&self, id: JobId) -> Result<Record> {
+        self.engine.store().get(id).await?.ok_or(Error::NotFound(id))
+    }
+
+    /// A page of the jobs that match, newest first, without payloads. `after` is the cursor of the page before.
+    pub async fn list(&self, filter: Filter, after: Option<Cursor>, limit: usize) -> Result<Listing> {
+        let limit = limit.min(bounds::PAGE);
+        let mut listing = Listing { jobs: Vec::new(), next: after };
+        // One call of the store looks at a bounded number of rows; the page is filled over as many as it takes.
+        loop {
+            let page = Page { after: listing.next.take(), limit: limit - listing.jobs.len() };
+            let part = self.engine.store().list(filter.clone(), page).await?;
+            listing.jobs.extend(part.jobs);
+            listing.next = part.next;
+            if listing.next.is_none() || listing.jobs.len() >= limit {
+                return Ok(listing);
+            }
+        }
+    }
+
+    /// How many jobs each queue has in each state. Costs the same however many there are.
+    pub async fn counts(&self) -> Result<Counts> {
+        self.engine.store().counts().await
+    }
+
+    /// The one reason that a job is not running, or that it is.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if it does not exist (any more).
+    pub async fn why(&self, id: JobId) -> Result<Why> {
+        let job = self.get(id).await?.summary;
+        let queues = self.engine.store().queues().await?;
+        let nodes = self.engine.store().nodes().await?;
+        let queue = queues.iter().find(|queue| queue.name == job.queue);
+        Ok(why(&job, queue, &nodes, self.engine.seams().clock.now()))
+    }
+
+    /// Ends waiting jobs as cancelled and asks running ones to stop: at once on this process's nodes, within a lease
+    /// renewal on others.
+    pub fn cancel(&self, target: impl Into<Target>) -> Change<'a> {
+        self.change(target, Verb::Cancel { why: String::new() })
+    }
+
+    /// Runs failed, cancelled or skipped jobs again with fresh counts, and scheduled ones now.
+    pub fn retry(&self, target: impl Into<Target>) -> Change<'a> {
+        self.change(target, Verb::Retry)
+    }
+
+    /// Sets waiting jobs aside.
+    pub fn hold(&self, target: impl Into<Target>) -> Change<'a> {
+        self.change(target, Verb::Hold)
+    }
+
+    /// Lets held or quarantined jobs go on.
+    pub fn resume(&self, target: impl Into<Target>) -> Change<'a> {
+        self.change(target, Verb::Resume)
+    }
+
+    /// Ends held or quarantined jobs as failed.
+    pub fn fail(&self, target: impl Into<Target>) -> Change<'a> {
+        self.change(target, Verb::Fail { why: String::new() })
+    }
+
+    /// Removes jobs that are not running, with everything known of them.
+    pub fn delete(&self, target: impl Into<Target>) -> Change<'a> {
+        self.change(target, Verb::Delete)
+    }
+
+    /// Gives waiting jobs another priority.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it is above 9.
+    pub fn reprioritise(&self, target: impl Into<Target>, priority: u8) -> Result<Change<'a>> {
+        Ok(self.change(target, Verb::Reprioritise(Priority::new(priority)?)))
+    }
+
+    /// Applies any verb.
+    pub fn change(&self, target: impl Into<Target>, verb: Verb) -> Change<'a> {
+        Change { engine: self.engine, target: target.into(), verb, dry_run: false }
+    }
+}
+
+/// What a verb did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Jobs it was applied to, or with a dry run would have been.
+    pub changed: usize,
+    /// Jobs that matched but are in a state to which the verb does not apply.
+    pub refused: usize,
+    /// Ids for which there is no job.
+    pub missing: usize,
+}
+
+/// A verb on its way. Await it to apply it.
+#[must_use = "nothing is changed until this is awaited"]
+pub struct Change<'a> {
+    engine: &'a Engine,
+    target: Target,
+    verb: Verb,
+    dry_run: bool,
+}
+
+impl Change<'_> {
+    /// Only counts what would be changed.
+    pub fn dry_run(mut self) -> Self {
+        self.dry_run = true;
+        self
+    }
+
+    /// Why, for the record. Only cancelling and failing keep it.
+    pub fn because(mut self, words: impl Into<String>) -> Self {
+        if let Verb::Cancel { why } | Verb::Fail { why } = &mut self.verb {
+            *why = words.into();
+        }
+        self
+    }
+
+    async fn apply(self) -> Result<Tally> {
+        self.verb.check()?;
+        let mut tally = Tally::default();
+        match &self.target {
+            Target::Ids(ids) => {
+                for ids in ids.chunks(bounds::BATCH) {
+                    self.apply_to(ids.to_vec(), &mut tally).await?;
+                }
+            }
+            Target::Filter(filter) => self.apply_to_all(filter, &mut tally).await?,
+        }
+        Ok(tally)
+    }
+
+    /// Walks over all that match at the moment, newest first. The walk never turns back, so jobs that the verb itself
+    /// puts into a matching state are not met twice.
+    async fn apply_to_all(&self, filter: &Filter, tally: &mut Tally) -> Result<()> {
+        let mut filter = filter.clone();
+        // What is enqueued during the walk is not meant.
+        let now = self.engine.seams().clock.now();
+        filter.created_before = Some(filter.created_before.map_or(now, |before| before.min(now)));
+        let mut after = None;
+        loop {
+            let page = Page { after, limit: bounds::BATCH.min(bounds::PAGE) };
+            let listing = self.engine.store().list(filter.clone(), page).await?;
+            let ids: Vec<JobId> = listing.jobs.iter().map(|job: &Summary| job.id).collect();
+            if !ids.is_empty() {
+                self.apply_to(ids, tally).await?;
+            }
+            match listing.next {
+                Some(next) => after = Some(next),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    async fn apply_to(&self, ids: Vec<JobId>, tally: &mut Tally) -> Result<()> {
+        let answers = self.engine.store().change(ids.clone(), self.verb.clone(), self.dry_run).await?;
+        for (id, answer) in ids.into_iter().zip(answers) {
+            match answer {
+                Changed::Applied { to, .. } => {
+                    tally.changed += 1;
+                    if !self.dry_run && to.is_none_or(|to| to.state.is_terminal()) {
+                        self.engine.waiters().ended(id);
+                    }
+                }
+                Changed::Illegal(_) => tally.refused += 1,
+                Changed::NotFound => tally.missing += 1,
+            }
+        }
+        Ok(())
+    }
+
+    /// For one job, a verb that does not apply is an error.
+    async fn apply_to_one(self, id: JobId) -> Result<Tally> {
+        self.verb.check()?;
+        let answers = self.engine.store().change(vec![id], self.verb.clone(), self.dry_run).await?;
+        match answers.first() {
+            Some(Changed::Applied { to, .. }) => {
+                if !self.dry_run && to.is_none_or(|to| to.state.is_terminal()) {
+                    self.engine.waiters().ended(id);
+                }
+                Ok(Tally { changed: 1, ..Tally::default() })
+            }
+            Some(Changed::Illegal(illegal)) => Err(Error::illegal(id, &self.verb, illegal.from)),
+            Some(Changed::NotFound) | None => Err(Error::NotFound(id)),
+        }
+    }
+}
+
+impl<'a> IntoFuture for Change<'a> {
+    type Output = Result<Tally>;
+    type IntoFuture = Pending<'a, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        match &self.target {
+            Target::Ids(ids) if ids.len() == 1 => {
+                let id = ids[0];
+                Box::pin(self.apply_to_one(id))
+            }
+            Target::Ids(_) | Target::Filter(_) => Box::pin(self.apply()),
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Setting up a node.
+
+use std::any::type_name;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::time::Duration;
+
+use mainspring_core::failure::Failure;
+use mainspring_core::id::NodeId;
+use mainspring_core::job::Outcome;
+use mainspring_core::name::{Label, QueueName};
+use mainspring_core::store::{Listener, Registration};
+use mainspring_core::{Error, Result};
+use tokio::sync::{Notify, mpsc, watch};
+
+use super::desk::Desk;
+use super::ear::Ear;
+use super::held::Held;
+use super::{Node, Options, Phase, Shared, identity, supervisor};
+use crate::context::{Context, Info, States};
+use crate::engine::Engine;
+use crate::handler::Handlers;
+use crate::job::Job;
+use crate::layer::{Hooks, Layer};
+
+/// A node that has not started. Made by [`Engine::node`]; what is wrong with it is told by [`start`](Self::start).
+#[must_use = "a node does nothing until it is started"]
+pub struct NodeBuilder {
+    engine: Engine,
+    options: Options,
+    handlers: Handlers,
+    layers: Vec<Arc<dyn Layer>>,
+    hooks: Hooks,
+    states: States,
+    needs: Vec<(fn(&States) -> bool, &'static str)>,
+    queues: Vec<(QueueName, u32)>,
+    labels: Vec<Label>,
+    prefix: String,
+    version: String,
+    problem: Option<Error>,
+}
+
+impl NodeBuilder {
+    pub(crate) fn new(engine: Engine) -> Self {
+        NodeBuilder {
+            engine,
+            options: Options {
+                lease: Duration::from_secs(15),
+                drain: Duration::from_secs(25),
+                cancel_grace: Duration::from_secs(10),
+            },
+            handlers: Handlers::default(),
+            layers: Vec::new(),
+            hooks: Hooks::default(),
+            states: States::default(),
+            needs: Vec::new(),
+            queues: Vec::new(),
+            labels: Vec::new(),
+            prefix: "mainspring".into(),
+            version: "0".into(),
+            problem: None,
+        }
+    }
+
+    /// Notes the first thing that is wrong.
+    fn note<T>(&mut self, result: Result<T>) -> Option<T> {
+        result.map_err(|error| self.problem.get_or_insert(error)).ok()
+    }
+
+    /// Runs jobs of one kind with a function or closure.
+    pub fn handle<J, F, Fut, E>(mut self, handler: F) -> Self
+    where
+        J: Job,
+        F: Fn(Context, J) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<J::Output, E>> + Send + 'static,
+        E: Into<Failure> + 'static,
+    {
+        let added = self.handlers.add::<J, F, Fut, E>(handler);
+        self.note(added);
+        self
+    }
+
+    /// Serves a queue with this many slots: jobs that run at a time. Calling it again for the same queue changes the
+    /// number.
+    pub fn queue(mut self, name: &str, slots: u32) -> Self {
+        let name = QueueName::new(name);
+        if let Some(name) = self.note(name) {
+            self.serve(name, slots);
+        }
+        self
+    }
+
+    fn serve(&mut self, name: QueueName, slots: u32) {
+        match self.queues.iter_mut().find(|(queue, _)| *queue == name) {
+            Some((_, present)) => *present = slots,
+            None => self.queues.push((name, slots)),
+        }
+    }
+
+    /// A capability that jobs may require.
+    pub fn label(mut self, label: &str) -> Self {
+        let label = Label::new(label);
+        let label = self.note(label);
+        self.labels.extend(label);
+        self
+    }
+
+    /// The first part of the node's name; `mainspring` if not set.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// The version of the application, as part of the node's name; usually `env!("CARGO_PKG_VERSION")`.
+    pub fn version(mut self, version: impl Into<String>) -> Self {
+        self.version = version.into();
+        self
+    }
+
+    /// How long the node may be silent before others take over its jobs; 15 seconds if not set. It renews three times
+    /// as often.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.options.lease = lease;
+        self
+    }
+
+    /// How long running jobs may take to end when the node shuts down; 25 seconds if not set.
+    pub fn drain(mut self, drain: Duration) -> Self {
+        self.options.drain = drain;
+        self
+    }
+
+    /// How long a handler that watches for its cancellation ([`Context::cancelled`]) may take to end; 10 seconds if
+    /// not set.
+    pub fn cancel_grace(mut self, grace: Duration) -> Self {
+        self.options.cancel_grace = grace;
+        self
+    }
+
+    /// Something that handlers can ask for by its type: [`Context::state`].
+    pub fn state<T: Send + Sync + 'static>(mut self, state: T) -> Self {
+        self.states.insert(state);
+        self
+    }
+
+    /// Says that some handler needs state of this type: without it the node does not start.
+    pub fn needs<T: Send + Sync + 'static>(mut self) -> Self {
+        self.needs.push((|states| states.get::<T>().is_ok(), type_name::<T>()));
+        self
+    }
+
+    /// Puts a layer around every handler. The first that is added is the outermost.
+    pub fn layer(mut self, layer: impl Layer) -> Self {
+        self.layers.push(Arc::new(layer));
+        self
+    }
+
+    /// Calls a function whenever a handler is about to start.
+    pub fn on_start(mut self, hook: impl Fn(&Info) + Send + Sync + 'static) -> Self {
+        self.hooks.start.push(Box::new(hook));
+        self
+    }
+
+    /// Calls a function whenever the outcome of a run has been stored. Not called for outcomes that were refused.
+    pub fn on_outcome(mut self, hook: impl Fn(&Info, &Outcome) + Send + Sync + 'static) -> Self {
+        self.hooks.outcome.push(Box::new(hook));
+        self
+    }
+
+    /// Takes queues, labels, name and lease from the environment, where it sets them: `MAINSPRING_QUEUES`
+    /// (`default:10,mail:5`), `MAINSPRING_LABELS` (`gpu,eu`), `MAINSPRING_NODE_PREFIX`, `MAINSPRING_VERSION`,
+    /// `MAINSPRING_LEASE` (`15s`).
+    pub fn from_env(mut self) -> Self {
+        let queues = identity::variable(identity::QUEUES).and_then(|text| read(text, identity::queues));
+        for (name, slots) in self.note(queues).flatten().unwrap_or_default() {
+            self.serve(name, slots);
+        }
+        let labels = identity::variable(identity::LABELS).and_then(|text| read(text, identity::labels));
+        let labels = self.note(labels).flatten().unwrap_or_default();
+        self.labels.extend(labels);
+        let lease = identity::variable(identity::LEASE).and_then(|text| read(text, identity::lease));
+        if let Some(lease) = self.note(lease).flatten() {
+            self.options.lease = lease;
+        }
+        let prefix = identity::variable(identity::PREFIX);
+        if let Some(prefix) = self.note(prefix).flatten() {
+            self.prefix = prefix;
+        }
+        let version = identity::variable(identity::VERSION);
+        if let Some(version) = self.note(version).flatten() {
+            self.version = version;
+        }
+        self
+    }
+
+    /// Joins the store and starts to run jobs.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with the setup, or what the store says.
+    pub async fn start(mut self) -> Result<Node> {
+        let registration = self.registration()?;
+        registration.check()?;
+        let member = self.engine.store().register(registration.clone()).await?;
+        let desk = Arc::new(Desk::new(&registration.queues));
+        let renew_now = Arc::new(Notify::new());
+        let ear = Arc::new(Ear::new(Arc::clone(&desk), Arc::clone(&renew_now), member.no));
+        let listener: Arc<dyn Listener> = Arc::<Ear>::clone(&ear);
+        self.engine.store().subscribe(Arc::downgrade(&listener));
+        self.engine.waiters().on_nudge(Arc::downgrade(&listener));
+        let (finishes, entries) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared {
+            engine: self.engine,
+            options: self.options,
+            registration,
+            handlers: self.handlers,
+            layers: self.layers,
+            hooks: self.hooks,
+            states: Arc::new(self.states),
+            desk,
+            held: Held::new(member.no),
+            ear,
+            finishes,
+            unsettled: AtomicUsize::new(0),
+            renew_now,
+            rejoined: Notify::new(),
+            phase: watch::Sender::new(Phase::Open),
+            alive: AtomicBool::new(true),
+        });
+        supervisor::start(&shared, entries);
+        Ok(Node { shared })
+    }
+
+    fn registration(&mut self) -> Result<Registration> {
+        if let Some(problem) = self.problem.take() {
+            return Err(problem);
+        }
+        let setup = |why: String| Err(Error::NodeSetup { why });
+        if self.queues.is_empty() {
+            return setup(format!(
+                "no queue is declared; call .queue(\"default\", 10) or set {}=default:10",
+                identity::QUEUES
+            ));
+        }
+        let kinds = self.handlers.kinds();
+        if kinds.is_empty() {
+            return setup("it has no handler; call .handle(…)".into());
+        }
+        if let Some((_, name)) = self.needs.iter().find(|(given, _)| !given(&self.states)) {
+            return setup(format!("a handler needs state of type `{name}`; add .state(…)"));
+        }
+        self.labels.sort();
+        self.labels.dedup();
+        let seams = self.engine.seams();
+        let id = NodeId::mint(seams.clock.now(), &*seams.rng);
+        Ok(Registration {
+            id,
+            name: identity::name(&self.prefix, &self.version, id),
+            version: self.version.clone(),
+            pid: std::process::id(),
+            labels: self.labels.clone(),
+            queues: self.queues.clone(),
+            kinds,
+            lease: self.options.lease,
+        })
+    }
+}
+
+fn read<T>(text: Option<String>, read: fn(&str) -> Result<T>) -> Result<Option<T>> {
+    text.as_deref().map(read).transpose()
+}

@@ -1,0 +1,115 @@
+//! The claimer: keeps the desk filled.
+//!
+//! One claim at a time. A claim whose answer is lost is repeated under the same batch number until the store says what
+//! it did; whatever else it may have claimed under that number is then disowned.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use mainspring_core::id::{Batch, Claim, NodeNo};
+use mainspring_core::store::{ClaimRequest, ClaimedBatch};
+use mainspring_core::{Error, Result};
+
+use super::desk::{Plan, Work};
+use super::{Shared, runner};
+use crate::context::Run;
+
+/// Waits after a failed claim: first and longest.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+/// Outcomes waiting to be stored above which nothing more is claimed.
+const UNSETTLED_MAX: usize = 8 * mainspring_core::bounds::BATCH;
+
+pub(super) async fn run(shared: Arc<Shared>) {
+    let mut batch = 0;
+    loop {
+        let plan =
+            if shared.unsettled.load(Ordering::Relaxed) < UNSETTLED_MAX { shared.desk.plan() } else { None };
+        match plan {
+            Some(plan) => {
+                batch += 1;
+                claim(&shared, &plan, Batch(batch)).await;
+            }
+            None if shared.is_closing() => return,
+            None => tokio::select! {
+                biased;
+                () = shared.desk.wake.notified() => {}
+                () = shared.clock().sleep(shared.options.lease / 3) => shared.desk.hope(None),
+            },
+        }
+    }
+}
+
+/// Claims, until the store has answered one way or the other.
+async fn claim(shared: &Arc<Shared>, plan: &Plan, batch: Batch) {
+    let mut wait = BACKOFF.0;
+    let mut unknown = false;
+    loop {
+        let node = shared.held.node();
+        let request = ClaimRequest { node, batch, queues: plan.queues.clone(), suspects: plan.suspects };
+        match shared.store().claim(request).await {
+            Ok(claimed) => {
+                accept(shared, plan, node, claimed);
+                if unknown {
+                    disown(shared, node, batch).await;
+                }
+                return;
+            }
+            // The keeper finds the same and joins anew; what was claimed under the old number is rescued.
+            Err(Error::LeaseLost) => {
+                shared.desk.hope(None);
+                shared.renew_now.notify_one();
+                tokio::select! {
+                    biased;
+                    () = shared.rejoined(node) => {}
+                    () = shared.closing() => {}
+                }
+                return;
+            }
+            Err(error) => {
+                unknown |= matches!(error, Error::OutcomeUnknown { .. });
+                if !error.is_retryable() || shared.is_closing() {
+                    shared.broken(&error);
+                    shared.desk.hope(None);
+                    tokio::select! { () = shared.clock().sleep(BACKOFF.1) => {}, () = shared.closing() => {} }
+                    return;
+                }
+                tracing::warn!(%error, "claim failed; it is tried again");
+                shared.pause(wait).await;
+                wait = (wait * 2).min(BACKOFF.1);
+            }
+        }
+    }
+}
+
+/// Takes claimed jobs in and starts those for which there is a slot.
+fn accept(shared: &Arc<Shared>, plan: &Plan, node: NodeNo, claimed: ClaimedBatch) {
+    let now = shared.clock().monotonic();
+    let works: Vec<_> = claimed
+        .jobs
+        .into_iter()
+        .map(|mut job| {
+            let input = std::mem::take(&mut job.input);
+            Work { run: Arc::new(Run::new(&mut job, node, claimed.now, now)), input }
+        })
+        .collect();
+    if !shared.held.enter(node, works.iter().map(|work| Arc::clone(&work.run))) {
+        return;
+    }
+    let (start, refused) = shared.desk.put(plan, works);
+    for (queue, work) in start {
+        shared.spawn(runner::run(Arc::clone(shared), queue, work));
+    }
+    shared.release(refused);
+}
+
+/// Gives back what a lost answer may have claimed beyond what the repeat told.
+async fn disown(shared: &Shared, node: NodeNo, batch: Batch) {
+    let keep: Vec<Claim> = shared.held.all().iter().map(|run| run.claim).collect();
+    let disowned: Result<usize> = shared.store().disown(node, batch, keep).await;
+    match disowned {
+        Ok(0) => {}
+        Ok(count) => tracing::warn!(count, "claims whose answer was lost were given back"),
+        Err(error) => tracing::warn!(%error, "could not give back claims whose answer was lost"),
+    }
+}

@@ -1,0 +1,49 @@
+//! What a node does with the store's hints: it wakes the part that they concern.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use mainspring_core::id::NodeNo;
+use mainspring_core::store::{Hint, Listener};
+use tokio::sync::Notify;
+
+use super::desk::Desk;
+
+pub(super) struct Ear {
+    desk: Arc<Desk>,
+    renew_now: Arc<Notify>,
+    node: AtomicI64,
+    /// Told when something may be due earlier than was known.
+    pub(super) promote: Notify,
+    pub(super) expire: Notify,
+}
+
+impl Ear {
+    pub(super) fn new(desk: Arc<Desk>, renew_now: Arc<Notify>, node: NodeNo) -> Self {
+        Ear { desk, renew_now, node: AtomicI64::new(node.0), promote: Notify::new(), expire: Notify::new() }
+    }
+
+    pub(super) fn rejoin(&self, node: NodeNo) {
+        self.node.store(node.0, Ordering::Relaxed);
+    }
+
+    fn due(&self) {
+        self.promote.notify_one();
+        self.expire.notify_one();
+    }
+}
+
+impl Listener for Ear {
+    fn hint(&self, hint: &Hint) {
+        match hint {
+            Hint::Ready(queues) => self.desk.hope(Some(queues)),
+            Hint::Due(_) => self.due(),
+            Hint::Cancel(node) if node.0 == self.node.load(Ordering::Relaxed) => self.renew_now.notify_one(),
+            Hint::Cancel(_) => {}
+            Hint::Foreign => {
+                self.desk.hope(None);
+                self.due();
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The lease keeper: renews the node's lease, on a thread of its own, whatever the executor is busy with.
+//!
+//! Each renewal also learns which claims are to be cancelled and tells what was noticed of them. When the store says
+//! that the node was expired, everything it held is abandoned and it joins anew under a fresh id.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use mainspring_core::id::{Claim, NodeId};
+use mainspring_core::store::{Mark, Renewal};
+use mainspring_core::{Error, Result};
+
+use super::{Phase, Shared};
+use crate::context::{Run, Stop};
+
+/// How often claims are looked at: for progress to store, and for what is stuck.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a handler may outlive its time-out before it is called stuck: dropping it takes a moment too.
+const STUCK: Duration = Duration::from_secs(1);
+
+pub(super) async fn run(shared: Arc<Shared>) {
+    let interval = shared.options.lease / 3;
+    let look = LOOK.min(interval);
+    let mut renewed = shared.clock().monotonic();
+    loop {
+        let asked = tokio::select! {
+            biased;
+            () = shared.reached(Phase::Stopped) => return,
+            () = shared.renew_now.notified() => true,
+            () = shared.clock().sleep(look) => false,
+        };
+        if !shared.alive.load(Ordering::Relaxed) {
+            return;
+        }
+        let runs = shared.held.all();
+        store_progress(&shared, &runs).await;
+        let now = shared.clock().monotonic();
+        let marks = marks(&runs, now);
+        if !(asked || !marks.is_empty() || now.saturating_sub(renewed) + look > interval) {
+            continue;
+        }
+        match renew(&shared, marks).await {
+            Ok(()) => renewed = now,
+            Err(Error::LeaseLost) => {
+                if rejoin(&shared).await {
+                    renewed = now;
+                }
+            }
+            // Tried again at the next look: well within the lease.
+            Err(error) => tracing::warn!(%error, "the lease could not be renewed"),
+        }
+    }
+}
+
+/// What is worth telling of the claims, each once.
+fn marks(runs: &[Arc<Run>], now: Duration) -> Vec<(Claim, Mark)> {
+    let mut marks = Vec::new();
+    for run in runs {
+        let Some(running) = run.running_for(now) else { continue };
+        let mark = if run.info.timeout().is_some_and(|timeout| running > timeout + STUCK) {
+            Mark::Stuck
+        } else if run.suspect && running > run.crashed {
+            Mark::Cleared
+        } else {
+            continue;
+        };
+        if !run.marked.swap(true, Ordering::Relaxed) {
+            marks.push((run.claim, mark));
+        }
+    }
+    marks
+}
+
+async fn renew(shared: &Shared, marks: Vec<(Claim, Mark)>) -> Result<()> {
+    let node = shared.held.node();
+    let renewed = match shared.store().renew(Renewal { node, marks: marks.clone() }).await {
+        Ok(renewed) => renewed,
+        Err(error) => {
+            for (claim, _) in &marks {
+                if let Some(run) = shared.held.get(claim) {
+                    run.marked.store(false, Ordering::Relaxed);
+                }
+            }
+            return Err(error);
+        }
+    };
+    for (claim, mark) in marks {
+        match mark {
+            Mark::Cleared => shared.desk.cleared(&claim),
+            Mark::Stuck => {
+                tracing::warn!(job = %claim.id, "its handler outlived its time-out and does not yield")
+            }
+        }
+    }
+    for (claim, why) in renewed.cancel {
+        if let Some(run) = shared.held.get(&claim) {
+            run.stop(Stop::Cancel(why));
+        }
+    }
+    Ok(())
+}
+
+/// Joins anew after the node was expired. `false` if that did not work yet.
+async fn rejoin(shared: &Shared) -> bool {
+    if shared.is_closing() {
+        return false;
+    }
+    let seams = shared.engine.seams();
+    let mut registration = shared.registration.clone();
+    registration.id = NodeId::mint(seams.clock.now(), &*seams.rng);
+    match shared.store().register(registration).await {
+        Ok(member) => {
+            tracing::warn!(node = %member.no, "expired: all claims are abandoned, and the node joins anew");
+            // First the claims, so that nothing of the old membership can start under the new number.
+            shared.held.rejoin(member.no);
+            drop(shared.desk.drain());
+            shared.ear.rejoin(member.no);
+            shared.desk.hope(None);
+            shared.rejoined.notify_waiters();
+            true
+        }
+        Err(error) => {
+            tracing::warn!(%error, "the node could not join anew");
+            false
+        }
+    }
+}
+
+async fn store_progress(shared: &Shared, runs: &[Arc<Run>]) {
+    let progress: Vec<_> =
+        runs.iter().filter_map(|run| run.take_progress().map(|progress| (run.claim, progress))).collect();
+    if progress.is_empty() {
+        return;
+    }
+    if let Err(error) = shared.store().progress(shared.held.node(), progress).await {
+        tracing::warn!(%error, "progress could not be stored");
+    }
+}

@@ -1,0 +1,247 @@
+//! The node: what runs jobs in this process.
+//!
+//! Small parts, each a file: the [`claimer`] fills the [`desk`], [`runner`]s work it off, the [`finisher`] stores
+//! outcomes in batches, the [`keeper`] renews the lease on a thread of its own, the [`reconcile`]rs tend the store, and
+//! the [`supervisor`] starts and stops them all. [`held`] knows every claim from beginning to end.
+//!
+//! # Invariants
+//! - The lease is renewed only while the node's tasks live: when their executor is gone, the keeper stops too.
+//! - Nothing is claimed once the node is closing.
+
+mod builder;
+mod claimer;
+mod desk;
+mod ear;
+mod finisher;
+mod held;
+mod identity;
+mod keeper;
+mod reconcile;
+mod runner;
+mod supervisor;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use mainspring_core::Error;
+use mainspring_core::id::NodeNo;
+use mainspring_core::job::Outcome;
+use mainspring_core::seam::{Clock, Task};
+use mainspring_core::store::{Finish, Registration, Store};
+use tokio::sync::{Notify, mpsc, watch};
+
+pub use builder::NodeBuilder;
+pub use identity::shutdown_signal;
+
+use crate::context::{Run, States};
+use crate::engine::Engine;
+use crate::handler::Handlers;
+use crate::layer::{Hooks, Layer};
+use desk::{Desk, Work};
+use ear::Ear;
+use held::Held;
+
+/// How far a node has come in shutting down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    /// Claims and runs.
+    Open,
+    /// Claims nothing more, lets running jobs end.
+    Draining,
+    /// Stops what still runs.
+    Stopping,
+    /// Is gone.
+    Stopped,
+}
+
+/// How a node behaves.
+#[derive(Debug, Clone, Copy)]
+struct Options {
+    lease: Duration,
+    drain: Duration,
+    cancel_grace: Duration,
+}
+
+/// What all parts of a node share.
+struct Shared {
+    engine: Engine,
+    options: Options,
+    /// What the node says of itself, for joining anew after it was expired.
+    registration: Registration,
+    handlers: Handlers,
+    layers: Vec<Arc<dyn Layer>>,
+    hooks: Hooks,
+    states: Arc<States>,
+    desk: Arc<Desk>,
+    held: Held,
+    ear: Arc<Ear>,
+    finishes: mpsc::UnboundedSender<finisher::Entry>,
+    /// Outcomes that are not stored yet.
+    unsettled: AtomicUsize,
+    renew_now: Arc<Notify>,
+    rejoined: Notify,
+    phase: watch::Sender<Phase>,
+    /// Cleared when the executor drops the node's tasks.
+    alive: AtomicBool,
+}
+
+impl Shared {
+    fn store(&self) -> &dyn Store {
+        &**self.engine.store()
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        &*self.engine.seams().clock
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Task {
+        self.engine.seams().spawn.spawn(Box::pin(task))
+    }
+
+    fn phase(&self) -> Phase {
+        *self.phase.borrow()
+    }
+
+    fn is_closing(&self) -> bool {
+        self.phase() > Phase::Open
+    }
+
+    /// Moves on to a phase; never back.
+    fn advance(&self, phase: Phase) {
+        self.phase.send_if_modified(|now| {
+            let forward = *now < phase;
+            *now = phase.max(*now);
+            forward
+        });
+    }
+
+    async fn reached(&self, phase: Phase) {
+        // The sender is in `self`, so the channel cannot be closed.
+        drop(self.phase.subscribe().wait_for(|now| *now >= phase).await);
+    }
+
+    async fn closing(&self) {
+        self.reached(Phase::Draining).await;
+    }
+
+    /// Waits, or until the node is closing.
+    async fn pause(&self, duration: Duration) {
+        tokio::select! {
+            biased;
+            () = self.closing() => {}
+            () = self.clock().sleep(duration) => {}
+        }
+    }
+
+    /// Waits until the node has another number than this.
+    async fn rejoined(&self, lost: NodeNo) {
+        loop {
+            let mut rejoined = std::pin::pin!(self.rejoined.notified());
+            rejoined.as_mut().enable();
+            if self.held.node() != lost {
+                return;
+            }
+            rejoined.await;
+        }
+    }
+
+    /// Hands an outcome to the finisher.
+    fn finish(&self, run: &Arc<Run>, outcome: Outcome) {
+        self.unsettled.fetch_add(1, Ordering::Relaxed);
+        let entry = finisher::Entry { run: Arc::clone(run), finish: Finish { claim: run.claim, outcome } };
+        if self.finishes.send(entry).is_err() {
+            // The finisher is gone, so is the node: its claims go back with its retirement or its rescue.
+            self.unsettled.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives back jobs that were claimed and not started.
+    fn release(&self, works: Vec<Work>) {
+        for work in works {
+            self.finish(&work.run, Outcome::Release);
+        }
+    }
+
+    /// A part met an error that repeating will not mend.
+    fn broken(&self, error: &Error) {
+        tracing::error!(%error, "the store refuses this node's work");
+    }
+}
+
+/// A running node. Cheap to clone; dropping it does not stop the node.
+#[derive(Clone)]
+pub struct Node {
+    shared: Arc<Shared>,
+}
+
+impl Node {
+    /// What people call it: `{prefix}-worker-{version}-{id}`.
+    pub fn name(&self) -> &str {
+        &self.shared.registration.name
+    }
+
+    /// The store's number for it at the moment: another one after it was expired and has joined anew.
+    pub fn number(&self) -> NodeNo {
+        self.shared.held.node()
+    }
+
+    /// Claims nothing more, lets running jobs end for as long as
+    /// [`NodeBuilder::drain`](crate::NodeBuilder::drain) says, gives the rest back without counting anything, and leaves. Calling it twice waits for the
+    /// same end. It never hangs, whatever handlers or the store do.
+    pub async fn shutdown(&self) {
+        self.shared.advance(Phase::Draining);
+        self.shared.reached(Phase::Stopped).await;
+    }
+
+    /// As [`shutdown`](Self::shutdown), but running jobs are stopped and given back at once.
+    pub async fn abort(&self) {
+        self.shared.advance(Phase::Stopping);
+        self.shared.reached(Phase::Stopped).await;
+    }
+
+    /// Whether the node is shutting down or gone.
+    pub fn is_shutting_down(&self) -> bool {
+        self.shared.is_closing()
+    }
+
+    /// Waits until the node begins to shut down.
+    pub async fn shutting_down(&self) {
+        self.shared.closing().await;
+    }
+
+    /// How many claims the node holds: jobs that run, wait for a slot, or have an outcome that is not stored yet.
+    pub fn claims(&self) -> usize {
+        self.shared.held.all().len()
+    }
+
+    /// Runs until `signal` ends, then shuts down; SIGTERM or SIGINT during the shutdown aborts it.
+    ///
+    /// ```no_run
+    /// # async fn example(node: mainspring::Node) {
+    /// node.run_until(mainspring::shutdown_signal()).await;
+    /// # }
+    /// ```
+    pub async fn run_until(&self, signal: impl Future<Output = ()>) {
+        tokio::select! {
+            biased;
+            () = signal => {}
+            () = self.shutting_down() => {}
+        }
+        tokio::select! {
+            biased;
+            () = self.shutdown() => {}
+            () = shutdown_signal() => self.abort().await,
+        }
+    }
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node")
+            .field("name", &self.name())
+            .field("phase", &self.shared.phase())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,24 @@
+//! Fails waiting jobs whose deadline has passed.
+
+use std::time::Duration;
+
+use mainspring_core::seam::Pending;
+use mainspring_core::{Result, bounds};
+use tokio::sync::Notify;
+
+use super::{Reconciler, again};
+use crate::node::Shared;
+
+pub(super) struct Expire;
+
+impl Reconciler for Expire {
+    const NAME: &'static str = "expire";
+
+    fn tick<'a>(&'a mut self, shared: &'a Shared) -> Pending<'a, Result<Duration>> {
+        Box::pin(async { Ok(again(shared, shared.store().expire(bounds::BATCH).await?)) })
+    }
+
+    fn wake(shared: &Shared) -> Option<&Notify> {
+        Some(&shared.ear.expire)
+    }
+}

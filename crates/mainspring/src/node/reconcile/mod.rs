@@ -1,0 +1,89 @@
+//! Reconcilers: supervised loops that tend the store, one file each.
+//!
+//! Every node runs all of them; two that do the same at once do no harm, because each works by moving rows that are
+//! there. A tick that fails, or panics, is logged and tried again later; it never ends its loop.
+
+mod expire;
+mod promote;
+mod prune;
+mod rescue;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mainspring_core::seam::Pending;
+use mainspring_core::store::Swept;
+use mainspring_core::{Result, bounds};
+use tokio::sync::Notify;
+
+use super::Shared;
+use crate::panic::caught;
+
+/// Waits after a failed tick: first and longest.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+
+/// A part of the store's housekeeping.
+trait Reconciler: Send + 'static {
+    /// What it is called in logs.
+    const NAME: &'static str;
+
+    /// Does what there is to do; says when to come again.
+    fn tick<'a>(&'a mut self, shared: &'a Shared) -> Pending<'a, Result<Duration>>;
+
+    /// What calls for a tick before its time.
+    fn wake(shared: &Shared) -> Option<&Notify>;
+}
+
+/// Starts all reconcilers of a node.
+pub(super) fn start(shared: &Arc<Shared>) {
+    shared.spawn(supervise(Arc::clone(shared), rescue::Rescuer::default()));
+    shared.spawn(supervise(Arc::clone(shared), promote::Promote));
+    shared.spawn(supervise(Arc::clone(shared), expire::Expire));
+    shared.spawn(supervise(Arc::clone(shared), prune::Prune));
+}
+
+async fn supervise<R: Reconciler>(shared: Arc<Shared>, mut reconciler: R) {
+    let mut backoff = BACKOFF.0;
+    while !shared.is_closing() {
+        let wait = match caught(reconciler.tick(&shared)).await {
+            Ok(Ok(wait)) => {
+                backoff = BACKOFF.0;
+                wait
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(%error, reconciler = R::NAME, "a tick failed; it is tried again");
+                let wait = backoff;
+                backoff = (backoff * 2).min(BACKOFF.1);
+                wait
+            }
+            Err(message) => {
+                tracing::error!(message, reconciler = R::NAME, "a tick panicked; it is tried again");
+                BACKOFF.1
+            }
+        };
+        tokio::select! {
+            biased;
+            () = shared.closing() => {}
+            () = woken(R::wake(&shared)) => {}
+            () = shared.clock().sleep(wait) => {}
+        }
+    }
+}
+
+async fn woken(wake: Option<&Notify>) {
+    match wake {
+        Some(wake) => wake.notified().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// When to sweep again: at once if there is more, else when the next row is due, else before long, because a hint may
+/// have been lost.
+fn again(shared: &Shared, swept: Swept) -> Duration {
+    let before_long = shared.options.lease / 3;
+    match swept.next {
+        _ if swept.moved >= bounds::BATCH => Duration::ZERO,
+        Some(next) => next.since(swept.now).min(before_long),
+        None => before_long,
+    }
+}

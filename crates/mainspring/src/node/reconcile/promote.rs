@@ -1,0 +1,24 @@
+//! Moves jobs whose time has come to `ready`.
+
+use std::time::Duration;
+
+use mainspring_core::seam::Pending;
+use mainspring_core::{Result, bounds};
+use tokio::sync::Notify;
+
+use super::{Reconciler, again};
+use crate::node::Shared;
+
+pub(super) struct Promote;
+
+impl Reconciler for Promote {
+    const NAME: &'static str = "promote";
+
+    fn tick<'a>(&'a mut self, shared: &'a Shared) -> Pending<'a, Result<Duration>> {
+        Box::pin(async { Ok(again(shared, shared.store().promote(bounds::BATCH).await?)) })
+    }
+
+    fn wake(shared: &Shared) -> Option<&Notify> {
+        Some(&shared.ear.promote)
+    }
+}

@@ -1,0 +1,61 @@
+//! Expires dead nodes and gives their jobs back.
+//!
+//! A node may judge another by its lapsed lease only if it has itself seen the store answer, without a break, for as
+//! long as that lease: otherwise an outage of the store would look like everybody's death. What counts as a break is a
+//! failed call, or a gap in which a live node could have missed its renewal.
+
+use std::time::Duration;
+
+use mainspring_core::Result;
+use mainspring_core::seam::Pending;
+use mainspring_core::store::Rescue;
+use tokio::sync::Notify;
+
+use super::Reconciler;
+use crate::node::Shared;
+
+/// How often to look. Where the store can prove a death at once, this is how soon a dead node's jobs are back.
+const EVERY: Duration = Duration::from_millis(500);
+
+#[derive(Default)]
+pub(super) struct Rescuer {
+    /// When the store last answered, and since when it has done so without a break.
+    steady: Option<Steady>,
+}
+
+struct Steady {
+    since: Duration,
+    last: Duration,
+}
+
+impl Reconciler for Rescuer {
+    const NAME: &'static str = "rescue";
+
+    fn tick<'a>(&'a mut self, shared: &'a Shared) -> Pending<'a, Result<Duration>> {
+        Box::pin(async {
+            let began = shared.clock().monotonic();
+            let steady = self.steady.take();
+            let span = steady.as_ref().map_or(Duration::ZERO, |steady| began.saturating_sub(steady.since));
+            let rescued = shared.store().rescue(Rescue { by: shared.held.node(), steady: span }).await?;
+            let now = shared.clock().monotonic();
+            // The answer may have been long in coming: that counts as a gap too.
+            let broken = |steady: &Steady| now.saturating_sub(steady.last) > rescued.shortest_lease / 2;
+            let since = steady.filter(|steady| !broken(steady)).map_or(now, |steady| steady.since);
+            self.steady = Some(Steady { since, last: now });
+            if !rescued.expired.is_empty() {
+                tracing::warn!(
+                    nodes = ?rescued.expired,
+                    returned = rescued.returned,
+                    quarantined = rescued.quarantined,
+                    "dead nodes were expired"
+                );
+            }
+            let every = EVERY.min(shared.options.lease / 6);
+            Ok(if rescued.more { Duration::ZERO } else { every })
+        })
+    }
+
+    fn wake(_shared: &Shared) -> Option<&Notify> {
+        None
+    }
+}

@@ -1,0 +1,213 @@
+//! The runner: one task per busy slot, one job after the other.
+//!
+//! The handler is polled inside of the task, with its panics caught, next to the reasons to stop it: a cancellation, its
+//! time-out, its deadline, the node's shutdown, the loss of the lease. Whatever ends the run is settled by core and
+//! handed to the finisher; the slot then takes the next job.
+//!
+//! # Invariants
+//! - A slot is free only when its handler's future has ended or been dropped: no second copy runs beside a live one.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mainspring_core::failure::Failure;
+use mainspring_core::job::{Ended, Fault, FaultKind, Outcome, Standing, settle};
+use mainspring_core::seam::Pending;
+use tracing::Instrument;
+
+use super::Shared;
+use super::desk::Work;
+use crate::context::{Context, Run, Stop};
+use crate::handler::{Broken, Payload};
+use crate::layer::Inner;
+use crate::panic::{caught, caught_sync, drop_caught};
+
+pub(super) async fn run(shared: Arc<Shared>, queue: usize, work: Work) {
+    let mut next = Some(work);
+    while let Some(work) = next {
+        let began = shared.clock().monotonic();
+        let run = Arc::clone(&work.run);
+        run.begin(began);
+        match execute(&shared, work).await {
+            Some(ended) => shared.finish(&run, ended_outcome(&shared, &run, ended)),
+            None => tracing::warn!(job = %run.info.id, "abandoned: the node lost its lease"),
+        }
+        let took = shared.clock().monotonic().saturating_sub(began);
+        next = shared.desk.next(queue, &run, took);
+        // Handlers that never wait would otherwise keep the executor to themselves.
+        tokio::task::consume_budget().await;
+    }
+}
+
+fn ended_outcome(shared: &Shared, run: &Run, ended: Ended) -> Outcome {
+    let options = run.info.options();
+    let standing = Standing {
+        failures: run.info.attempt - 1,
+        max_attempts: options.max_attempts,
+        backoff: options.backoff.unwrap_or_default(),
+    };
+    settle(ended, &standing, &*shared.engine.seams().rng)
+}
+
+/// Runs a job to its end; `None` if its outcome is nobody's business any more.
+async fn execute(shared: &Arc<Shared>, work: Work) -> Option<Ended> {
+    let Work { run, input } = work;
+    if let Some(stop) = run.stop_reason() {
+        return stopped(stop);
+    }
+    let Some(handler) = shared.handlers.get(&run.info.kind) else {
+        tracing::error!(job = %run.info.id, kind = %run.info.kind, "claimed a kind that has no handler");
+        return Some(Ended::Released);
+    };
+    shared.hooks.started(&run.info);
+    let ctx = Context::new(Arc::clone(&run), shared.engine.clone(), Arc::clone(&shared.states));
+    // A handler that is not an async function may panic before it returns its future.
+    let future = match caught_sync(|| handler.call(ctx, input)) {
+        Ok(future) => future,
+        Err(message) => return Some(Ended::Fault(Fault::new(FaultKind::Panic, message))),
+    };
+    let span =
+        tracing::info_span!("job", id = %run.info.id, kind = %run.info.kind, attempt = run.info.attempt);
+    if shared.layers.is_empty() {
+        drive(shared, &run, future, plain).instrument(span).await
+    } else {
+        drive(shared, &run, layered(shared, &run, future), erased).instrument(span).await
+    }
+}
+
+fn plain(result: Result<Payload, Broken>) -> Ended {
+    match result {
+        Ok(output) => Ended::Ok(output),
+        Err(Broken::Failure(failure)) => Ended::Err(failure),
+        Err(Broken::Fault(fault)) => Ended::Fault(fault),
+    }
+}
+
+/// Layers see failures only; a fault travels through them as an error and is found again behind them.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.message)]
+struct Undone(Fault);
+
+fn erased(result: Result<Payload, Failure>) -> Ended {
+    match result {
+        Ok(output) => Ended::Ok(output),
+        Err(failure) => match failure.error().downcast_ref::<Undone>() {
+            Some(Undone(fault)) => Ended::Fault(fault.clone()),
+            None => Ended::Err(failure),
+        },
+    }
+}
+
+/// Puts all layers around a run, the first that was added outermost.
+fn layered(shared: &Shared, run: &Run, future: Pending<'static, Result<Payload, Broken>>) -> Inner {
+    let innermost: Inner = Box::pin(async move {
+        future.await.map_err(|broken| match broken {
+            Broken::Failure(failure) => failure,
+            Broken::Fault(fault) => Failure::from(Undone(fault)),
+        })
+    });
+    shared.layers.iter().rev().fold(innermost, |inner, layer| layer.wrap(Arc::clone(&run.info), inner))
+}
+
+/// Runs a handler until it ends or is to stop, and drops it: only then is the slot free.
+async fn drive<T>(
+    shared: &Shared,
+    run: &Run,
+    mut handler: Pending<'static, T>,
+    ended: fn(T) -> Ended,
+) -> Option<Ended> {
+    let ended = poll(shared, run, &mut handler, ended).await;
+    drop_caught(handler);
+    ended
+}
+
+/// Polls a handler next to everything that may stop it.
+async fn poll<T>(
+    shared: &Shared,
+    run: &Run,
+    handler: &mut Pending<'static, T>,
+    ended: fn(T) -> Ended,
+) -> Option<Ended> {
+    let limit = TimeLimit::of(shared, run);
+    let mut result = std::pin::pin!(async {
+        caught(handler)
+            .await
+            .map_or_else(|message| Ended::Fault(Fault::new(FaultKind::Panic, message)), ended)
+    });
+    let stop = tokio::select! {
+        biased;
+        ended = &mut result => return overruled(ended, run),
+        stop = run.stop_requested() => stop,
+        () = limit.passes(shared) => return Some(limit.ended()),
+    };
+    if matches!(stop, Stop::Cancel(_)) && run.is_cooperative() {
+        tokio::select! {
+            biased;
+            ended = &mut result => return overruled(ended, run),
+            () = run.must_go() => {}
+            () = shared.clock().sleep(shared.options.cancel_grace) => {}
+        }
+    }
+    stopped(run.stop_reason().unwrap_or(stop))
+}
+
+/// A success counts even if somebody wanted the job to stop; a failure then is how it stopped.
+fn overruled(ended: Ended, run: &Run) -> Option<Ended> {
+    match (ended, run.stop_reason()) {
+        (_, Some(Stop::Abandon)) => None,
+        (Ended::Err(_) | Ended::Fault(_), Some(stop)) => stopped(stop),
+        (ended, _) => Some(ended),
+    }
+}
+
+fn stopped(stop: Stop) -> Option<Ended> {
+    match stop {
+        Stop::Cancel(why) => Some(Ended::Stopped { why }),
+        Stop::Release => Some(Ended::Released),
+        Stop::Abandon => None,
+    }
+}
+
+/// What ends a run when time passes: its time-out or its deadline, whichever comes first.
+enum TimeLimit {
+    Never,
+    Timeout(Duration),
+    Deadline(Duration),
+}
+
+impl TimeLimit {
+    fn of(shared: &Shared, run: &Run) -> Self {
+        let deadline = run.until_deadline(shared.clock().monotonic());
+        match (run.info.timeout(), deadline) {
+            (None, None) => TimeLimit::Never,
+            (Some(timeout), None) => TimeLimit::Timeout(timeout),
+            (Some(timeout), Some(deadline)) if timeout <= deadline => TimeLimit::Timeout(timeout),
+            (_, Some(deadline)) => TimeLimit::Deadline(deadline),
+        }
+    }
+
+    fn passes(&self, shared: &Shared) -> impl Future<Output = ()> + use<> {
+        let sleep = match self {
+            TimeLimit::Never => None,
+            TimeLimit::Timeout(duration) | TimeLimit::Deadline(duration) => {
+                Some(shared.clock().sleep(*duration))
+            }
+        };
+        async move {
+            match sleep {
+                Some(sleep) => sleep.await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    fn ended(&self) -> Ended {
+        match self {
+            TimeLimit::Timeout(timeout) => {
+                Ended::Fault(Fault::new(FaultKind::Timeout, format!("timed out after {timeout:?}")))
+            }
+            TimeLimit::Deadline(_) | TimeLimit::Never => Ended::Expired,
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The supervisor: starts the parts of a node and stops them in order.
+//!
+//! Shutdown: stop claiming; give back what has not started; let running jobs end, up to the drain time; stop the rest and
+//! give it back; store what is left of outcomes; leave. Each wait has an end, so that shutdown never hangs. If the
+//! process dies in between, what is left is rescued like the claims of any dead node.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::{Phase, Shared, claimer, finisher, keeper, reconcile};
+use crate::context::Stop;
+
+/// How long a handler that was told to stop may take to reach an await, and the store to take the last outcomes.
+const LAST: Duration = Duration::from_secs(5);
+
+/// Starts all parts.
+pub(super) fn start(shared: &Arc<Shared>, entries: mpsc::UnboundedReceiver<finisher::Entry>) {
+    shared.spawn(finisher::run(Arc::clone(shared), entries));
+    shared.spawn(claimer::run(Arc::clone(shared)));
+    reconcile::start(shared);
+    let keeper = keeper::run(Arc::clone(shared));
+    shared.engine.seams().spawn.spawn_dedicated("mainspring-lease", Box::pin(keeper));
+    shared.spawn(run(Arc::clone(shared), Beacon(Arc::clone(shared))));
+}
+
+/// Goes out when the executor drops the supervisor: the keeper must not renew for tasks that are gone.
+struct Beacon(Arc<Shared>);
+
+impl Drop for Beacon {
+    fn drop(&mut self) {
+        self.0.alive.store(false, Ordering::Relaxed);
+    }
+}
+
+async fn run(shared: Arc<Shared>, _beacon: Beacon) {
+    shared.closing().await;
+    let unstarted = shared.desk.close();
+    shared.release(unstarted);
+    tokio::select! {
+        biased;
+        () = shared.held.empty() => {}
+        () = shared.reached(Phase::Stopping) => {}
+        () = shared.clock().sleep(shared.options.drain) => {}
+    }
+    shared.advance(Phase::Stopping);
+    for run in shared.held.all() {
+        run.stop(Stop::Release);
+    }
+    bounded(&shared, shared.held.empty()).await;
+    let left = shared.held.all().len();
+    if left > 0 {
+        tracing::warn!(left, "jobs that do not yield, or whose outcome could not be stored, are given back");
+    }
+    match bounded(&shared, shared.store().retire(shared.held.node())).await {
+        Some(Ok(_)) => {}
+        Some(Err(error)) => tracing::warn!(%error, "could not leave in good order; the lease will lapse"),
+        None => tracing::warn!("the store did not answer; the lease will lapse"),
+    }
+    shared.advance(Phase::Stopped);
+}
+
+/// Waits for something, but not for ever.
+async fn bounded<T>(shared: &Shared, future: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        output = future => Some(output),
+        () = shared.clock().sleep(LAST) => None,
+    }
+}

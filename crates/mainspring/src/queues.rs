@@ -1,0 +1,63 @@
+//! Queues and nodes, as operators see them.
+
+use std::time::Duration;
+
+use mainspring_core::Result;
+use mainspring_core::backoff::Backoff;
+use mainspring_core::name::QueueName;
+use mainspring_core::store::{Node, Queue, QueueChange};
+
+use crate::engine::Engine;
+
+/// Queues and nodes; made by [`Engine::queues`].
+#[derive(Debug)]
+pub struct Queues<'a> {
+    engine: &'a Engine,
+}
+
+impl<'a> Queues<'a> {
+    pub(crate) fn new(engine: &'a Engine) -> Self {
+        Queues { engine }
+    }
+
+    /// All queues that were ever named, sorted.
+    pub async fn list(&self) -> Result<Vec<Queue>> {
+        self.engine.store().queues().await
+    }
+
+    /// All nodes that the store still remembers, newest first.
+    pub async fn nodes(&self) -> Result<Vec<Node>> {
+        self.engine.store().nodes().await
+    }
+
+    /// Stops claims from a queue. Running jobs go on.
+    pub async fn pause(&self, queue: &str) -> Result<Queue> {
+        self.change(queue, QueueChange { paused: Some(true), ..QueueChange::default() }).await
+    }
+
+    /// Lets a queue go on.
+    pub async fn resume(&self, queue: &str) -> Result<Queue> {
+        self.change(queue, QueueChange { paused: Some(false), ..QueueChange::default() }).await
+    }
+
+    /// Sets the backoff of jobs that set none themselves; `None`: the default.
+    pub async fn set_backoff(&self, queue: &str, backoff: Option<Backoff>) -> Result<Queue> {
+        self.change(queue, QueueChange { backoff: Some(backoff), ..QueueChange::default() }).await
+    }
+
+    /// Sets how long ended jobs are kept: those that succeeded, and those that failed or were cancelled.
+    pub async fn set_retention(&self, queue: &str, succeeded: Duration, failed: Duration) -> Result<Queue> {
+        let change = QueueChange {
+            retain_succeeded: Some(succeeded),
+            retain_failed: Some(failed),
+            ..QueueChange::default()
+        };
+        self.change(queue, change).await
+    }
+
+    /// Changes several settings at once.
+    pub async fn change(&self, queue: &str, change: QueueChange) -> Result<Queue> {
+        change.check()?;
+        self.engine.store().configure(QueueName::new(queue)?, change).await
+    }
+}
