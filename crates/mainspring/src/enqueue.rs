@@ -253,7 +253,7 @@ impl<'a, J> Enqueue<'a, J> {
     /// # Errors
     /// [`Error::ForeignTransaction`] if the transaction is on another database than the engine's store,
     /// [`Error::NotInTransaction`] for a unique key that is to replace its holder.
-    pub async fn within<T: Enlist>(self, transaction: &mut T) -> Result<Enqueued<J>> {
+    pub async fn within<S, T: Enlist<S>>(self, transaction: &mut T) -> Result<Enqueued<J>> {
         let (engine, job) = self.build()?;
         if job.options.unique.as_ref().is_some_and(|unique| unique.on_conflict == OnConflict::Replace) {
             return Err(Error::NotInTransaction { what: "replacing the holder of a unique key" });

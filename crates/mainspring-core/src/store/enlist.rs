@@ -20,7 +20,10 @@ pub struct Ticket {
 ///
 /// Implemented by each store crate for the transactions of its own database clients. Only plain inserts are made, so
 /// that an open transaction never holds up other jobs.
-pub trait Enlist {
+///
+/// `S` is that crate's store: neither this trait nor a client's transaction is the store crate's own, so naming a type
+/// of its own is what lets it write the implementation. Callers never need to spell it out.
+pub trait Enlist<S> {
     /// Stores checked jobs as part of this transaction. One receipt per job, in order.
     ///
     /// # Errors
