@@ -1,12 +1,13 @@
 //! The engine: a store with the parts around it that callers share.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use mainspring_core::id::JobId;
 use mainspring_core::job::{Limits, New};
 use mainspring_core::seam::Seams;
 use mainspring_core::store::{Description, Hint, Listener, Receipt, Store};
 use mainspring_core::{Error, Result};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::batch::{Batcher, Weight};
@@ -31,9 +32,8 @@ pub(crate) struct Shared {
     limits: Limits,
     enqueues: Batcher<New, Receipt>,
     waiters: Arc<Waiters>,
-    /// The node handle keeps no engine alive; this keeps the waiters' ear to the store.
+    /// Keeps the waiters' ear to the store.
     _ear: Arc<dyn Listener>,
-    closed: Mutex<bool>,
 }
 
 impl Weight for New {
@@ -70,11 +70,15 @@ impl Engine {
         let waiters = Arc::new(Waiters::default());
         let ear: Arc<dyn Listener> = Arc::new(Ear(Arc::clone(&waiters)));
         store.subscribe(Arc::downgrade(&ear));
-        let shared = Shared { store, seams, limits, enqueues, waiters, _ear: ear, closed: Mutex::new(false) };
+        let shared = Shared { store, seams, limits, enqueues, waiters, _ear: ear };
         Engine { shared: Arc::new(shared) }
     }
 
     /// Enqueues a job. Nothing happens until the builder is awaited; then it is on stable storage.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "the job is handed over: `&Welcome { user: 7 }` would be noise"
+    )]
     pub fn enqueue<J: Job>(&self, job: J) -> Enqueue<'_, J> {
         Enqueue::of(self, &job)
     }
@@ -102,6 +106,10 @@ impl Engine {
     /// # Errors
     /// As [`result`](Self::result).
     pub async fn result_of<J: Job>(&self, id: JobId) -> Result<J::Output> {
+        self.decoded(id).await
+    }
+
+    async fn decoded<T: DeserializeOwned>(&self, id: JobId) -> Result<T> {
         let output = crate::waiters::wait(self, id).await?;
         serde_json::from_slice(output.as_deref().unwrap_or(b"null"))
             .map_err(|error| Error::Convert { what: "output", source: error.into() })
@@ -112,9 +120,7 @@ impl Engine {
     /// # Errors
     /// As [`result`](Self::result).
     pub async fn output(&self, id: JobId) -> Result<Value> {
-        let output = crate::waiters::wait(self, id).await?;
-        serde_json::from_slice(output.as_deref().unwrap_or(b"null"))
-            .map_err(|error| Error::Convert { what: "output", source: error.into() })
+        self.decoded(id).await
     }
 
     /// Wakes nodes of this process for a job that was enqueued in a caller's transaction, now that it has committed.
@@ -145,7 +151,6 @@ impl Engine {
 
     /// Finishes what is under way and closes the store. Nodes should be shut down before.
     pub async fn close(&self) {
-        *self.shared.closed.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.shared.store.close().await;
     }
 

@@ -92,19 +92,16 @@ impl Draft {
 macro_rules! setters {
     () => {
         /// The queue it goes to.
-        #[must_use]
         pub fn queue(self, queue: &str) -> Self {
             self.set(|draft| QueueName::new(queue).map(|queue| draft.queue = queue))
         }
 
         /// From 0 (claimed first) to 9 (last).
-        #[must_use]
         pub fn priority(self, priority: u8) -> Self {
             self.set(|draft| Priority::new(priority).map(|priority| draft.priority = priority))
         }
 
         /// When it may run: a [`SystemTime`](std::time::SystemTime), or a [`Duration`] from now.
-        #[must_use]
         pub fn run_at(self, when: impl Into<When>) -> Self {
             self.set(|draft| {
                 draft.run = Some(when.into());
@@ -113,13 +110,11 @@ macro_rules! setters {
         }
 
         /// How long to wait before it may run.
-        #[must_use]
         pub fn delay(self, delay: Duration) -> Self {
             self.run_at(delay)
         }
 
         /// When it fails if it has not ended: a [`SystemTime`](std::time::SystemTime), or a [`Duration`] from now.
-        #[must_use]
         pub fn deadline(self, when: impl Into<When>) -> Self {
             self.set(|draft| {
                 draft.deadline = Some(when.into());
@@ -128,7 +123,6 @@ macro_rules! setters {
         }
 
         /// How often it may fail before it fails for good.
-        #[must_use]
         pub fn max_attempts(self, attempts: u16) -> Self {
             self.set(|draft| {
                 draft.options.max_attempts = attempts;
@@ -137,7 +131,6 @@ macro_rules! setters {
         }
 
         /// How long to wait between attempts.
-        #[must_use]
         pub fn backoff(self, backoff: Backoff) -> Self {
             self.set(|draft| {
                 draft.options.backoff = Some(backoff);
@@ -146,7 +139,6 @@ macro_rules! setters {
         }
 
         /// How long one attempt may take.
-        #[must_use]
         pub fn timeout(self, timeout: Duration) -> Self {
             self.set(|draft| {
                 draft.options.timeout = Some(Span(timeout));
@@ -155,7 +147,6 @@ macro_rules! setters {
         }
 
         /// A word to find it by. May be called up to 16 times.
-        #[must_use]
         pub fn tag(self, tag: &str) -> Self {
             self.set(|draft| {
                 let tag = Tag::new(tag)?;
@@ -167,7 +158,6 @@ macro_rules! setters {
         }
 
         /// A label that a node must have to run it. May be called up to 16 times.
-        #[must_use]
         pub fn label(self, label: &str) -> Self {
             self.set(|draft| {
                 draft.options.labels.push(Label::new(label)?);
@@ -178,7 +168,6 @@ macro_rules! setters {
         }
 
         /// Something that travels with it untouched, such as a trace context.
-        #[must_use]
         pub fn header(self, name: impl Into<String>, value: impl Into<String>) -> Self {
             self.set(|draft| {
                 draft.options.headers.insert(name.into(), value.into());

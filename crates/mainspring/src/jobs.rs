@@ -206,15 +206,9 @@ impl Change<'_> {
     }
 
     async fn apply_to(&self, ids: Vec<JobId>, tally: &mut Tally) -> Result<()> {
-        let answers = self.engine.store().change(ids.clone(), self.verb.clone(), self.dry_run).await?;
-        for (id, answer) in ids.into_iter().zip(answers) {
+        for (_, answer) in self.answers(ids).await? {
             match answer {
-                Changed::Applied { to, .. } => {
-                    tally.changed += 1;
-                    if !self.dry_run && to.is_none_or(|to| to.state.is_terminal()) {
-                        self.engine.waiters().ended(id);
-                    }
-                }
+                Changed::Applied { .. } => tally.changed += 1,
                 Changed::Illegal(_) => tally.refused += 1,
                 Changed::NotFound => tally.missing += 1,
             }
@@ -225,17 +219,26 @@ impl Change<'_> {
     /// For one job, a verb that does not apply is an error.
     async fn apply_to_one(self, id: JobId) -> Result<Tally> {
         self.verb.check()?;
-        let answers = self.engine.store().change(vec![id], self.verb.clone(), self.dry_run).await?;
-        match answers.first() {
-            Some(Changed::Applied { to, .. }) => {
-                if !self.dry_run && to.is_none_or(|to| to.state.is_terminal()) {
-                    self.engine.waiters().ended(id);
-                }
-                Ok(Tally { changed: 1, ..Tally::default() })
-            }
-            Some(Changed::Illegal(illegal)) => Err(Error::illegal(id, &self.verb, illegal.from)),
-            Some(Changed::NotFound) | None => Err(Error::NotFound(id)),
+        match self.answers(vec![id]).await?.first() {
+            Some((_, Changed::Applied { .. })) => Ok(Tally { changed: 1, ..Tally::default() }),
+            Some((_, Changed::Illegal(illegal))) => Err(Error::illegal(id, &self.verb, illegal.from)),
+            Some((_, Changed::NotFound)) | None => Err(Error::NotFound(id)),
         }
+    }
+
+    /// Applies the verb, and tells those who wait for jobs that ended by it.
+    async fn answers(&self, ids: Vec<JobId>) -> Result<Vec<(JobId, Changed)>> {
+        let answers = self.engine.store().change(ids.clone(), self.verb.clone(), self.dry_run).await?;
+        let answers: Vec<_> = ids.into_iter().zip(answers).collect();
+        for (id, answer) in &answers {
+            if let Changed::Applied { to, .. } = answer
+                && !self.dry_run
+                && to.is_none_or(|to| to.state.is_terminal())
+            {
+                self.engine.waiters().ended(*id);
+            }
+        }
+        Ok(answers)
     }
 }
 

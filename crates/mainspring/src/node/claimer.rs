@@ -68,11 +68,13 @@ async fn claim(shared: &Arc<Shared>, plan: &Plan, batch: Batch) {
             }
             Err(error) => {
                 unknown |= matches!(error, Error::OutcomeUnknown { .. });
-                if !error.is_retryable() || shared.is_closing() {
+                if shared.is_closing() {
+                    return;
+                }
+                if !error.is_retryable() {
                     shared.broken(&error);
                     shared.desk.hope(None);
-                    tokio::select! { () = shared.clock().sleep(BACKOFF.1) => {}, () = shared.closing() => {} }
-                    return;
+                    return shared.pause(BACKOFF.1).await;
                 }
                 tracing::warn!(%error, "claim failed; it is tried again");
                 shared.pause(wait).await;

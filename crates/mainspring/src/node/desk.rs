@@ -194,6 +194,8 @@ impl Desk {
             for served in &mut *queues {
                 served.hopeful = true;
             }
+            // Another suspect may wait in any queue.
+            self.wake.notify_one();
         }
         let served = &mut queues[at];
         let took = took.as_secs_f64();
