@@ -33,12 +33,18 @@ pub struct NodeBuilder {
     layers: Vec<Arc<dyn Layer>>,
     hooks: Hooks,
     states: States,
-    needs: Vec<(fn(&States) -> bool, &'static str)>,
+    needs: Vec<Need>,
     queues: Vec<(QueueName, u32)>,
     labels: Vec<Label>,
     prefix: String,
     version: String,
     problem: Option<Error>,
+}
+
+/// State that some handler needs.
+struct Need {
+    name: &'static str,
+    given: fn(&States) -> bool,
 }
 
 impl NodeBuilder {
@@ -146,7 +152,7 @@ impl NodeBuilder {
 
     /// Says that some handler needs state of this type: without it the node does not start.
     pub fn needs<T: Send + Sync + 'static>(mut self) -> Self {
-        self.needs.push((|states| states.get::<T>().is_ok(), type_name::<T>()));
+        self.needs.push(Need { name: type_name::<T>(), given: |states| states.get::<T>().is_ok() });
         self
     }
 
@@ -172,14 +178,17 @@ impl NodeBuilder {
     /// (`default:10,mail:5`), `MAINSPRING_LABELS` (`gpu,eu`), `MAINSPRING_NODE_PREFIX`, `MAINSPRING_VERSION`,
     /// `MAINSPRING_LEASE` (`15s`).
     pub fn from_env(mut self) -> Self {
-        let queues = identity::variable(identity::QUEUES).and_then(|text| read(text, identity::queues));
+        let queues =
+            identity::variable(identity::QUEUES).and_then(|text| read(text.as_deref(), identity::queues));
         for (name, slots) in self.note(queues).flatten().unwrap_or_default() {
             self.serve(name, slots);
         }
-        let labels = identity::variable(identity::LABELS).and_then(|text| read(text, identity::labels));
+        let labels =
+            identity::variable(identity::LABELS).and_then(|text| read(text.as_deref(), identity::labels));
         let labels = self.note(labels).flatten().unwrap_or_default();
         self.labels.extend(labels);
-        let lease = identity::variable(identity::LEASE).and_then(|text| read(text, identity::lease));
+        let lease =
+            identity::variable(identity::LEASE).and_then(|text| read(text.as_deref(), identity::lease));
         if let Some(lease) = self.note(lease).flatten() {
             self.options.lease = lease;
         }
@@ -246,8 +255,8 @@ impl NodeBuilder {
         if kinds.is_empty() {
             return setup("it has no handler; call .handle(…)".into());
         }
-        if let Some((_, name)) = self.needs.iter().find(|(given, _)| !given(&self.states)) {
-            return setup(format!("a handler needs state of type `{name}`; add .state(…)"));
+        if let Some(need) = self.needs.iter().find(|need| !(need.given)(&self.states)) {
+            return setup(format!("a handler needs state of type `{}`; add .state(…)", need.name));
         }
         self.labels.sort();
         self.labels.dedup();
@@ -266,6 +275,6 @@ impl NodeBuilder {
     }
 }
 
-fn read<T>(text: Option<String>, read: fn(&str) -> Result<T>) -> Result<Option<T>> {
-    text.as_deref().map(read).transpose()
+fn read<T>(text: Option<&str>, read: fn(&str) -> Result<T>) -> Result<Option<T>> {
+    text.map(read).transpose()
 }

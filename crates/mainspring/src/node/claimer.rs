@@ -12,7 +12,7 @@ use mainspring_core::store::{ClaimRequest, ClaimedBatch};
 use mainspring_core::{Error, Result};
 
 use super::desk::{Plan, Work};
-use super::{Shared, runner};
+use super::{Shared, broken, runner};
 use crate::context::Run;
 
 /// Waits after a failed claim: first and longest.
@@ -72,7 +72,7 @@ async fn claim(shared: &Arc<Shared>, plan: &Plan, batch: Batch) {
                     return;
                 }
                 if !error.is_retryable() {
-                    shared.broken(&error);
+                    broken(&error);
                     shared.desk.hope(None);
                     return shared.pause(BACKOFF.1).await;
                 }

@@ -12,7 +12,7 @@ use mainspring_core::job::Outcome;
 use mainspring_core::store::{Finish, Finished};
 use tokio::sync::mpsc;
 
-use super::{Phase, Shared};
+use super::{Phase, Shared, broken};
 use crate::context::Run;
 
 /// Waits after a failed flush: first and longest.
@@ -57,7 +57,7 @@ async fn flush(shared: &Shared, mut entries: Vec<Entry>) {
                 wait = (wait * 2).min(BACKOFF.1);
             }
             Err(error) => {
-                shared.broken(&error);
+                broken(&error);
                 break None;
             }
         }

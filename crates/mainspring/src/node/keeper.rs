@@ -89,7 +89,7 @@ async fn renew(shared: &Shared, marks: Vec<(Claim, Mark)>) -> Result<()> {
         match mark {
             Mark::Cleared => shared.desk.cleared(&claim),
             Mark::Stuck => {
-                tracing::warn!(job = %claim.id, "its handler outlived its time-out and does not yield")
+                tracing::warn!(job = %claim.id, "its handler outlived its time-out and does not yield");
             }
         }
     }

@@ -163,11 +163,11 @@ impl Shared {
             self.finish(&work.run, Outcome::Release);
         }
     }
+}
 
-    /// A part met an error that repeating will not mend.
-    fn broken(&self, error: &Error) {
-        tracing::error!(%error, "the store refuses this node's work");
-    }
+/// A part met an error that repeating will not mend.
+fn broken(error: &Error) {
+    tracing::error!(%error, "the store refuses this node's work");
 }
 
 /// A running node. Cheap to clone; dropping it does not stop the node.

@@ -29,9 +29,10 @@ pub(super) async fn run(shared: Arc<Shared>, queue: usize, work: Work) {
         let began = shared.clock().monotonic();
         let run = Arc::clone(&work.run);
         run.begin(began);
-        match execute(&shared, work).await {
-            Some(ended) => shared.finish(&run, ended_outcome(&shared, &run, ended)),
-            None => tracing::warn!(job = %run.info.id, "abandoned: the node lost its lease"),
+        if let Some(ended) = execute(&shared, work).await {
+            shared.finish(&run, ended_outcome(&shared, &run, ended));
+        } else {
+            tracing::warn!(job = %run.info.id, "abandoned: the node lost its lease");
         }
         let took = shared.clock().monotonic().saturating_sub(began);
         next = shared.desk.next(queue, &run, took);
