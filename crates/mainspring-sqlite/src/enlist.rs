@@ -1,0 +1,59 @@
+//! Jobs inside an application's own transaction on the same file.
+//!
+//! # Invariants
+//! - Only inserts are made, and a conflict on a unique key or a repeated id leaves the transaction usable.
+//! - A transaction on another file, or on an attached one, is refused before anything is written.
+
+use std::future::{Future, ready};
+
+use mainspring_core::job::{New, OnConflict};
+use mainspring_core::store::{Enlist, Receipt, Ticket};
+use mainspring_core::{Error, Result};
+use rusqlite::{Connection, Transaction};
+
+use crate::error::{Fault, Severity, rolled_back, severity};
+use crate::migrate;
+use crate::op::enqueue;
+use crate::op::number::Numbers;
+use crate::writer::{State, Tx};
+
+/// Takes the write lock and changes nothing. As the first statement of a transaction it waits for other writers; a
+/// read would fix a snapshot, which a later write could find outdated.
+const LOCK: &str = "DELETE FROM mainspring_count_deltas WHERE false";
+
+impl Enlist<crate::Sqlite> for Transaction<'_> {
+    fn enlist(&mut self, ticket: &Ticket, jobs: Vec<New>) -> impl Future<Output = Result<Vec<Receipt>>> {
+        ready(enlist(self, ticket, &jobs))
+    }
+}
+
+fn enlist(conn: &Connection, ticket: &Ticket, jobs: &[New]) -> Result<Vec<Receipt>> {
+    let replaces = |job: &New| {
+        job.options.unique.as_ref().is_some_and(|unique| unique.on_conflict == OnConflict::Replace)
+    };
+    if jobs.iter().any(replaces) {
+        return Err(Error::NotInTransaction { what: "replacing a job" });
+    }
+    match conn.prepare_cached(LOCK).and_then(|mut lock| lock.execute([])) {
+        Ok(_) => {}
+        Err(error) if severity(&error) == Severity::Other => {
+            return Err(Error::ForeignTransaction { why: format!("no store in its database: {error}") });
+        }
+        Err(error) => return Err(rolled_back(&error)),
+    }
+    if migrate::store_id(conn).map_err(|error| rolled_back(&error))? != Some(ticket.store) {
+        return Err(Error::ForeignTransaction { why: "its database holds another store".into() });
+    }
+    insert(conn, ticket, jobs).map_err(|fault| match fault {
+        Fault::Refused(error) => error,
+        Fault::Sql(error) => rolled_back(&error),
+    })
+}
+
+fn insert(conn: &Connection, ticket: &Ticket, jobs: &[New]) -> crate::error::Result<Vec<Receipt>> {
+    let mut state = State { numbers: Numbers::load(conn)?, ..State::default() };
+    let mut tx = Tx::new(conn, &mut state, ticket.now);
+    let receipts = enqueue::run(&mut tx, jobs)?;
+    tx.enlisted()?;
+    Ok(receipts)
+}

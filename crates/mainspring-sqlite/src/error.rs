@@ -1,0 +1,102 @@
+//! From what SQLite says to what a caller can do about it: the one place that knows result codes.
+
+use std::path::Path;
+
+use mainspring_core::Error;
+use mainspring_core::error::{BoxError, OpenProblem};
+use rusqlite::ErrorCode;
+
+/// Why an operation inside a transaction did not work.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The request is refused and has changed nothing; its neighbours are not concerned.
+    Refused(Error),
+    /// The database failed: the transaction cannot go on.
+    Sql(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Self {
+        Fault::Sql(error)
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Fault::Refused(error)
+    }
+}
+
+/// `Result` of an operation inside a transaction.
+pub(crate) type Result<T, E = Fault> = std::result::Result<T, E>;
+
+/// What a failed statement means for the transaction that it was part of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Severity {
+    /// Another process is writing.
+    Busy,
+    /// There is no room.
+    Full,
+    /// Reading from or writing to storage failed.
+    Io,
+    /// The file is damaged.
+    Corrupt,
+    /// Anything else: most likely this one statement.
+    Other,
+}
+
+/// What a failed statement means.
+pub(crate) fn severity(error: &rusqlite::Error) -> Severity {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Severity::Busy,
+        Some(ErrorCode::DiskFull) => Severity::Full,
+        Some(ErrorCode::SystemIoFailure) => Severity::Io,
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Severity::Corrupt,
+        _ => Severity::Other,
+    }
+}
+
+/// What the caller of a transaction that was rolled back is told.
+pub(crate) fn rolled_back(error: &rusqlite::Error) -> Error {
+    match severity(error) {
+        Severity::Busy => unavailable("another process keeps the database locked", error),
+        Severity::Full => Error::DiskFull,
+        Severity::Corrupt => Error::Corrupt { why: error.to_string() },
+        Severity::Io => unavailable("the database's storage failed", error),
+        Severity::Other => match error.sqlite_error_code() {
+            Some(ErrorCode::OperationInterrupted) => unavailable("the read took too long", error),
+            Some(ErrorCode::TooBig) => Error::Invalid { what: "value", why: "too big for SQLite".into() },
+            _ => unavailable("the database refused a statement", error),
+        },
+    }
+}
+
+/// An [`Error::Unavailable`] with its cause. The cause is told in words: one failure may concern many callers.
+fn unavailable(why: &str, cause: &rusqlite::Error) -> Error {
+    Error::Unavailable { why: why.into(), source: Some(cause.to_string().into()) }
+}
+
+/// A row that says what no row may say.
+pub(crate) fn corrupt(why: impl Into<String>) -> Fault {
+    Fault::Refused(Error::Corrupt { why: why.into() })
+}
+
+/// Why a file could not be opened.
+pub(crate) fn open(path: &Path, error: rusqlite::Error) -> Error {
+    let problem = match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => OpenProblem::Locked,
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => OpenProblem::ReadOnly,
+        Some(ErrorCode::NotADatabase) => OpenProblem::NotAStore,
+        Some(ErrorCode::DiskFull) => return Error::DiskFull,
+        Some(ErrorCode::DatabaseCorrupt) => return Error::Corrupt { why: error.to_string() },
+        // SQLite says no more than this when it may not create a file.
+        Some(ErrorCode::CannotOpen) => OpenProblem::ReadOnly,
+        _ => OpenProblem::Other,
+    };
+    problem_with(path, problem, Some(error.into()))
+}
+
+/// An [`Error::Open`].
+pub(crate) fn problem_with(path: &Path, problem: OpenProblem, source: Option<BoxError>) -> Error {
+    Error::Open { location: path.display().to_string(), problem, source }
+}

@@ -1,0 +1,79 @@
+//! Hints: who hears them, and what a transaction has to tell.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError, Weak};
+
+use mainspring_core::id::NodeNo;
+use mainspring_core::name::QueueName;
+use mainspring_core::store::{Hint, Listener};
+use mainspring_core::time::Timestamp;
+
+/// Who wants to hear hints.
+#[derive(Default)]
+pub(crate) struct Listeners(Mutex<Vec<Weak<dyn Listener>>>);
+
+impl Listeners {
+    /// Adds one.
+    pub(crate) fn add(&self, listener: Weak<dyn Listener>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(listener);
+    }
+
+    /// Whether anybody listens. Forgets those that are gone.
+    pub(crate) fn any(&self) -> bool {
+        let mut listeners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        listeners.retain(|listener| listener.strong_count() > 0);
+        !listeners.is_empty()
+    }
+
+    /// Tells everybody.
+    pub(crate) fn tell(&self, hint: &Hint) {
+        // Upgraded first: a listener may be dropped here, and its drop must not meet our lock.
+        let live: Vec<_> = {
+            let listeners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            listeners.iter().filter_map(Weak::upgrade).collect()
+        };
+        for listener in live {
+            listener.hint(hint);
+        }
+    }
+}
+
+/// What one transaction has to tell once it is committed.
+#[derive(Default)]
+pub(crate) struct Hints {
+    ready: BTreeSet<QueueName>,
+    due: Option<Timestamp>,
+    cancel: BTreeSet<NodeNo>,
+}
+
+impl Hints {
+    /// A job became ready in this queue.
+    pub(crate) fn ready(&mut self, queue: &QueueName) {
+        if !self.ready.contains(queue) {
+            self.ready.insert(queue.clone());
+        }
+    }
+
+    /// A job becomes due, or meets its deadline, at this time.
+    pub(crate) fn due(&mut self, at: Timestamp) {
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+    }
+
+    /// A claim of this node was flagged.
+    pub(crate) fn cancel(&mut self, node: NodeNo) {
+        self.cancel.insert(node);
+    }
+
+    /// Tells all of it.
+    pub(crate) fn tell(self, listeners: &Listeners) {
+        if !self.ready.is_empty() {
+            listeners.tell(&Hint::Ready(self.ready.into_iter().collect()));
+        }
+        if let Some(due) = self.due {
+            listeners.tell(&Hint::Due(due));
+        }
+        for node in self.cancel {
+            listeners.tell(&Hint::Cancel(node));
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! One answer from a thread to a task.
+//!
+//! # Invariants
+//! - A sender that is dropped without an answer wakes its receiver, which then knows that none will come.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+enum Slot<T> {
+    Empty,
+    Waiting(Waker),
+    Full(T),
+    Closed,
+}
+
+/// Gives the answer.
+pub(crate) struct Sender<T>(Arc<Mutex<Slot<T>>>);
+
+/// Waits for the answer; `None` if the sender was dropped without giving one.
+pub(crate) struct Receiver<T>(Arc<Mutex<Slot<T>>>);
+
+/// A connected pair.
+pub(crate) fn channel<T>() -> (Sender<T>, Receiver<T>) {
+    let slot = Arc::new(Mutex::new(Slot::Empty));
+    (Sender(Arc::clone(&slot)), Receiver(slot))
+}
+
+impl<T> Sender<T> {
+    /// Gives the answer and wakes who waits for it.
+    pub(crate) fn send(self, value: T) {
+        self.put(Slot::Full(value));
+    }
+
+    fn put(&self, value: Slot<T>) {
+        let before = {
+            let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if matches!(*slot, Slot::Full(_)) {
+                return;
+            }
+            std::mem::replace(&mut *slot, value)
+        };
+        if let Slot::Waiting(waker) = before {
+            waker.wake();
+        }
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        self.put(Slot::Closed);
+    }
+}
+
+impl<T> Future for Receiver<T> {
+    type Output = Option<T>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match std::mem::replace(&mut *slot, Slot::Closed) {
+            Slot::Full(value) => Poll::Ready(Some(value)),
+            Slot::Closed => Poll::Ready(None),
+            Slot::Empty | Slot::Waiting(_) => {
+                *slot = Slot::Waiting(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn poll<T>(receiver: &mut Receiver<T>) -> Poll<Option<T>> {
+        Pin::new(receiver).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn answer_arrives_before_or_after_the_first_poll() {
+        let (sender, mut receiver) = channel();
+        sender.send(7);
+        assert_eq!(poll(&mut receiver), Poll::Ready(Some(7)));
+        let (sender, mut receiver) = channel();
+        assert_eq!(poll(&mut receiver), Poll::Pending);
+        sender.send(8);
+        assert_eq!(poll(&mut receiver), Poll::Ready(Some(8)));
+    }
+
+    #[test]
+    fn dropped_sender_ends_the_wait() {
+        let (sender, mut receiver) = channel::<()>();
+        assert_eq!(poll(&mut receiver), Poll::Pending);
+        drop(sender);
+        assert_eq!(poll(&mut receiver), Poll::Ready(None));
+    }
+}

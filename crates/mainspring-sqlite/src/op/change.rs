@@ -1,0 +1,123 @@
+//! What operators do to jobs.
+
+use mainspring_core::id::{JobId, NodeNo};
+use mainspring_core::job::{Priority, State, Status, Verb};
+use mainspring_core::store::{Changed, Class, Level};
+use rusqlite::{OptionalExtension, params};
+
+use super::place::{self, Card, Place};
+use super::{deadline, key, remove};
+use crate::error::{Result, corrupt};
+use crate::flags;
+use crate::writer::Tx;
+
+/// Unique index of ids.
+pub(crate) const FIND: &str = "SELECT no FROM mainspring_jobs WHERE id = ?1";
+/// Primary key, and the partial index `lease_cancel`. The reason first given stays.
+const FLAG: &str = "UPDATE mainspring_lease SET cancel = ?2 WHERE no = ?1 AND cancel IS NULL";
+/// Primary key, and index `ready_claim`. The class stays: it is the high bits of the level.
+const READY_PRIORITY: &str =
+    "UPDATE mainspring_ready SET level = (level & ~15) | ?2 WHERE no = ?1 AND level & 15 <> ?2";
+/// Primary keys.
+const TIMERS_PRIORITY: &str = "UPDATE mainspring_timers SET priority = ?2 WHERE no = ?1 AND priority <> ?2";
+const SUSPENDED_PRIORITY: &str =
+    "UPDATE mainspring_suspended SET priority = ?2 WHERE no = ?1 AND priority <> ?2";
+
+// The statement above takes a level apart by its bits.
+const _: () = assert!(Level::COUNT == 3 << 4, "a level is a class and four bits of priority");
+
+/// Applies a verb to jobs, one after the other.
+pub(crate) fn run(tx: &mut Tx<'_>, ids: &[JobId], verb: &Verb, dry_run: bool) -> Result<Vec<Changed>> {
+    verb.check()?;
+    ids.iter().map(|id| one(tx, *id, verb, dry_run)).collect()
+}
+
+fn one(tx: &mut Tx<'_>, id: JobId, verb: &Verb, dry_run: bool) -> Result<Changed> {
+    let no = tx.conn.prepare_cached(FIND)?.query_row([id.as_bytes()], |row| row.get(0)).optional()?;
+    let Some(no) = no else { return Ok(Changed::NotFound) };
+    let (card, found) = place::locate(tx, no)?;
+    let from = found.status();
+    let later = found.due().is_some_and(|due| due > tx.micros());
+    let to = match verb.apply(from, later) {
+        Ok(to) => to,
+        Err(illegal) => return Ok(Changed::Illegal(illegal)),
+    };
+    if !dry_run {
+        apply(tx, card, &found, verb, to)?;
+    }
+    Ok(Changed::Applied { from, to })
+}
+
+/// Does what a verb says; `to` is the status that the state machine gave.
+fn apply(tx: &mut Tx<'_>, mut card: Card, found: &Place, verb: &Verb, to: Option<Status>) -> Result<()> {
+    match (verb, to) {
+        (_, None) => delete(tx, &card, found),
+        (Verb::Cancel { why }, Some(to)) if to.state == State::Running => flag(tx, &card, found, why),
+        (Verb::Cancel { why } | Verb::Fail { why }, Some(to)) => {
+            place::take(tx, &card, found)?;
+            place::put_done(tx, &card, to, why, None)
+        }
+        (Verb::Reprioritise(priority), Some(_)) => reprioritise(tx, &card, found, *priority),
+        (verb, Some(to)) => {
+            place::take(tx, &card, found)?;
+            if matches!(verb, Verb::Retry) {
+                card.failures = 0;
+            }
+            if matches!(verb, Verb::Retry | Verb::Resume) {
+                (card.crashes, card.crashed) = (0, 0);
+            }
+            wait(tx, &card, to, found.due())
+        }
+    }
+}
+
+/// Puts a job where an operator lets it wait. `due` is the time that it was to wait for.
+fn wait(tx: &mut Tx<'_>, card: &Card, to: Status, due: Option<i64>) -> Result<()> {
+    match (to.state, to.reason, due) {
+        (State::Suspended, Some(reason), due) => place::put_suspended(tx, card, reason, due),
+        (State::Scheduled, _, Some(due)) => place::put_timers(tx, card, due),
+        (State::Ready, ..) => place::put_ready(tx, card, Class::Fresh),
+        _ => Err(corrupt(format!("an operator's verb led to {to}"))),
+    }
+}
+
+/// Asks the node of a running job to stop it.
+fn flag(tx: &mut Tx<'_>, card: &Card, found: &Place, why: &str) -> Result<()> {
+    tx.conn.prepare_cached(FLAG)?.execute(params![card.no, why])?;
+    if let Place::Lease { node } = found {
+        tx.hints.cancel(NodeNo(*node));
+    }
+    Ok(())
+}
+
+fn reprioritise(tx: &mut Tx<'_>, card: &Card, found: &Place, priority: Priority) -> Result<()> {
+    let sql = match found {
+        Place::Ready => READY_PRIORITY,
+        Place::Timers { .. } => TIMERS_PRIORITY,
+        Place::Suspended { .. } => SUSPENDED_PRIORITY,
+        Place::Lease { .. } | Place::Done { .. } => {
+            return Err(corrupt("a priority of a job that does not wait"));
+        }
+    };
+    tx.conn.prepare_cached(sql)?.execute(params![card.no, priority.get()])?;
+    if matches!(found, Place::Ready) {
+        let line = tx.state.names.line(card.line)?;
+        tx.hints.ready(&line.queue_name);
+    }
+    Ok(())
+}
+
+/// Removes a job that is not running, with its unique key.
+fn delete(tx: &mut Tx<'_>, card: &Card, found: &Place) -> Result<()> {
+    if let Place::Done { status, .. } = found {
+        remove::ended(tx, card.no, status.state)?;
+    } else {
+        place::take(tx, card, found)?;
+        if card.flags & flags::DEADLINE != 0 {
+            deadline::clear(tx.conn, card.no)?;
+        }
+        remove::beside(tx, card.no)?;
+    }
+    key::forget(tx.conn, card.no)?;
+    tx.state.numbers.keep(tx.conn)
+}

@@ -1,0 +1,166 @@
+//! Enqueue: jobs come in, by the writer or inside a caller's own transaction.
+//!
+//! # Invariants
+//! - A repeated id changes nothing.
+//! - Inside a caller's transaction there are only inserts, and a conflict never aborts it.
+
+use mainspring_core::job::{Input, New, OnConflict, Options, Reason, State, Unique, transition};
+use mainspring_core::store::{Class, Level, Receipt};
+use rusqlite::params;
+
+use super::place::{self, INTO_READY};
+use super::{deadline, key};
+use crate::error::{Result, corrupt};
+use crate::flags;
+use crate::writer::Tx;
+
+/// An append to the primary key, and a look-up in the unique index of ids; a repeated id is no error.
+pub(crate) const INTO_JOBS: &str = "INSERT INTO mainspring_jobs
+    (no, id, line, priority, created_at, deadline, options, input) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+    ON CONFLICT (id) DO NOTHING";
+/// An append to the primary key; index `timers_due`.
+const INTO_TIMERS: &str = "INSERT INTO mainspring_timers
+    (no, line, priority, due, claim, failures, crashes, crashed, flags) VALUES (?1, ?2, ?3, ?4, 0, 0, 0, 0, ?5)";
+/// Unique index of ids.
+const EXISTS: &str = "SELECT EXISTS (SELECT 1 FROM mainspring_jobs WHERE id = ?1)";
+/// Primary key; a tag that a job names twice is there once.
+const INTO_TAGS: &str = "INSERT OR IGNORE INTO mainspring_tags (tag, no) VALUES (?1, ?2)";
+
+/// Stores jobs.
+pub(crate) fn run(tx: &mut Tx<'_>, jobs: &[New]) -> Result<Vec<Receipt>> {
+    let lines = tx.state.names.lines_of(tx.conn, jobs)?;
+    let mut insert = tx.conn.prepare_cached(INTO_JOBS)?;
+    let mut ready = tx.conn.prepare_cached(INTO_READY)?;
+    let mut receipts = Vec::with_capacity(jobs.len());
+    let now = tx.micros();
+    for (job, line) in jobs.iter().zip(lines) {
+        if let Some(unique) = &job.options.unique
+            && let Some(receipt) = meet(tx, job, unique)?
+        {
+            receipts.push(receipt);
+            continue;
+        }
+        receipts.push(Receipt::Created);
+        let line = match line {
+            Some(line) => line,
+            None => tx.state.names.add(tx.conn, job)?,
+        };
+        let no = tx.state.numbers.no + 1;
+        let due_at = job.deadline.map(|deadline| deadline.resolve(tx.now).as_micros());
+        let options = options_text(&job.options)?;
+        let inserted = insert.execute(params![
+            no,
+            job.id.as_bytes(),
+            line,
+            job.priority.get(),
+            now,
+            due_at,
+            options,
+            job.input
+        ])?;
+        if inserted == 0 {
+            continue;
+        }
+        tx.state.numbers.no = no;
+        let flags = flags::of(&job.options, due_at.is_some());
+        let run_at = job.run.map(|run| run.resolve(tx.now)).filter(|at| *at > tx.now);
+        if let Some(at) = run_at {
+            let priority = job.priority.get();
+            tx.conn.prepare_cached(INTO_TIMERS)?.execute(params![
+                no,
+                line,
+                priority,
+                at.as_micros(),
+                flags
+            ])?;
+            tx.hints.due(at);
+        } else {
+            let level = Level::new(Class::Fresh, job.priority).code();
+            ready.execute(params![no, line, level, now, 0, 0, 0, 0, flags])?;
+            tx.hints.ready(&job.queue);
+        }
+        let queue = tx.state.names.line(line)?.queue;
+        tx.count(queue, if run_at.is_some() { State::Scheduled } else { State::Ready }, 1);
+        if options.is_some() || due_at.is_some() {
+            beside(tx, job, no, line, due_at)?;
+        }
+    }
+    Ok(receipts)
+}
+
+/// Rows that few jobs have.
+fn beside(tx: &mut Tx<'_>, job: &New, no: i64, line: i64, deadline: Option<i64>) -> Result<()> {
+    if let Some(unique) = &job.options.unique {
+        let kind = tx.state.names.line(line)?.kind;
+        key::take(tx.conn, kind, unique, no, job.id)?;
+    }
+    if let Some(at) = deadline {
+        deadline::set(tx.conn, no, at)?;
+        tx.hints.due(mainspring_core::time::Timestamp::from_micros(at));
+    }
+    for tag in &job.options.tags {
+        tx.conn.prepare_cached(INTO_TAGS)?.execute(params![tag.as_str(), no])?;
+    }
+    Ok(())
+}
+
+/// What the unique key of a job says; `None` if the job may go in and take it.
+fn meet(tx: &mut Tx<'_>, job: &New, unique: &Unique) -> Result<Option<Receipt>> {
+    let exists: bool = tx.conn.prepare_cached(EXISTS)?.query_row([job.id.as_bytes()], |row| row.get(0))?;
+    if exists {
+        return Ok(Some(Receipt::Created));
+    }
+    let Some(kind) = tx.state.names.kind_no(tx.conn, &job.kind)? else { return Ok(None) };
+    let Some(holder) = key::holder(tx.conn, kind, &unique.key, tx.micros())? else { return Ok(None) };
+    Ok(match unique.on_conflict {
+        OnConflict::Keep => Some(Receipt::Existing(holder.id)),
+        OnConflict::Reject => Some(Receipt::Rejected(holder.id)),
+        OnConflict::Replace if replace(tx, &holder)? => None,
+        OnConflict::Replace => Some(Receipt::Existing(holder.id)),
+    })
+}
+
+/// Cancels a waiting job in favour of a new one. False if it does not wait.
+fn replace(tx: &mut Tx<'_>, holder: &key::Holder) -> Result<bool> {
+    let exists: bool = tx.conn.prepare_cached(EXISTS)?.query_row([holder.id.as_bytes()], |row| row.get(0))?;
+    if !exists {
+        return Ok(false);
+    }
+    let (card, found) = place::locate(tx, holder.no)?;
+    let from = found.status();
+    if from.state == State::Running || from.state.is_terminal() {
+        return Ok(false);
+    }
+    let to =
+        transition(from, Input::Cancel(Reason::Replaced)).map_err(|illegal| corrupt(illegal.to_string()))?;
+    place::take(tx, &card, &found)?;
+    place::put_done(tx, &card, to, "", None)?;
+    // A key that is held for a period after the end goes to the new job as well.
+    key::forget(tx.conn, holder.no)?;
+    Ok(true)
+}
+
+/// Options as they are stored; `None` for the defaults.
+fn options_text(options: &Options) -> Result<Option<String>> {
+    if is_default(options) {
+        return Ok(None);
+    }
+    serde_json::to_string(options).map(Some).map_err(|error| corrupt(format!("options: {error}")))
+}
+
+/// Cheaper than to compare with a default that would have to be made.
+fn is_default(options: &Options) -> bool {
+    let Options { max_attempts, backoff, timeout, unique, tags, labels, headers } = options;
+    *max_attempts == default_attempts()
+        && backoff.is_none()
+        && timeout.is_none()
+        && unique.is_none()
+        && tags.is_empty()
+        && labels.is_empty()
+        && headers.is_empty()
+}
+
+fn default_attempts() -> u16 {
+    static ATTEMPTS: std::sync::OnceLock<u16> = std::sync::OnceLock::new();
+    *ATTEMPTS.get_or_init(|| Options::default().max_attempts)
+}

@@ -1,0 +1,218 @@
+//! Finish: how a claim ends, and what it says before.
+//!
+//! # Invariants
+//! - A job leaves `lease` only with the right claim number and node: the delete is the fence.
+//! - A claim that was asked to cancel never goes back to waiting.
+
+use std::collections::BTreeSet;
+
+use mainspring_core::id::{Batch, Claim, NodeNo};
+use mainspring_core::job::{Fault, Input, Outcome, Progress, Reason, State, Status, transition};
+use mainspring_core::store::{Finish, Finished};
+use mainspring_core::time::micros;
+use mainspring_core::{Error, bounds};
+use rusqlite::{OptionalExtension, params};
+
+use super::place::{self, Card, INTO_DONE, read_card};
+use crate::error::{Result, corrupt};
+use crate::writer::Tx;
+
+/// Primary key. Claim number and node are the fence.
+pub(crate) const TAKE: &str = "DELETE FROM mainspring_lease WHERE no = ?1 AND claim = ?2 AND node = ?3
+    RETURNING no, line, priority, claim, failures, crashes, crashed, flags, cancel";
+/// Index `done_no`, then primary key of `jobs`: whether a job ended like this under this claim.
+pub(crate) const ENDED: &str =
+    "SELECT EXISTS (SELECT 1 FROM mainspring_done d JOIN mainspring_jobs j ON j.no = d.no
+    WHERE d.no = ?1 AND d.claim = ?2 AND d.state = ?3 AND d.reason IS ?4 AND j.id = ?5)";
+/// Primary keys of `errors` and `jobs`.
+const FAILED: &str = "SELECT EXISTS (SELECT 1 FROM mainspring_errors e JOIN mainspring_jobs j ON j.no = e.no
+    WHERE e.no = ?1 AND e.claim = ?2 AND j.id = ?3)";
+/// Primary key. A claim fails once.
+const INTO_ERRORS: &str =
+    "INSERT INTO mainspring_errors (no, claim, at, kind, message) VALUES (?1, ?2, ?3, ?4, ?5)";
+/// Primary key, from its end: the errors of one job.
+const TRIM_ERRORS: &str = "DELETE FROM mainspring_errors WHERE no = ?1 AND claim <= (
+    SELECT claim FROM mainspring_errors WHERE no = ?1 ORDER BY claim DESC LIMIT 1 OFFSET ?2)";
+/// A scan of `lease`, whose size is bounded by the slots of all nodes; once per renewal.
+const HELD: &str = "SELECT no, line, priority, claim, failures, crashes, crashed, flags, cancel
+    FROM mainspring_lease WHERE node = ?1 AND batch <= ?2 ORDER BY no";
+/// Primary key.
+const FROM_LEASE: &str = "DELETE FROM mainspring_lease WHERE no = ?1";
+/// Primary keys; a stale claim meets no row of `lease`.
+const PROGRESS: &str = "INSERT INTO mainspring_progress (no, claim, done, total, note)
+    SELECT no, claim, ?4, ?5, ?6 FROM mainspring_lease WHERE no = ?1 AND claim = ?2 AND node = ?3
+    ON CONFLICT (no) DO UPDATE SET claim = excluded.claim, done = excluded.done, total = excluded.total,
+        note = excluded.note";
+
+/// Ends claims.
+pub(crate) fn run(tx: &mut Tx<'_>, node: NodeNo, finishes: &[Finish]) -> Result<Vec<Finished>> {
+    for finish in finishes {
+        transition(Status::plain(State::Running), finish.outcome.input())
+            .map_err(|illegal| Error::Invalid { what: "outcome", why: illegal.to_string() })?;
+    }
+    let mut take = tx.conn.prepare_cached(TAKE)?;
+    let mut done = tx.conn.prepare_cached(INTO_DONE)?;
+    let mut answers = Vec::with_capacity(finishes.len());
+    let now = tx.micros();
+    // Jobs of one line come in runs: counted once per run.
+    let mut run = Run::default();
+    for Finish { claim, outcome } in finishes {
+        let row = |row: &rusqlite::Row<'_>| Ok((read_card(row)?, row.get::<_, Option<String>>(8)?));
+        let taken = take.query_row(params![claim.row.0, claim.number, node.0], row).optional()?;
+        let Some((card, cancel)) = taken else {
+            answers.push(if was_applied(tx, claim, outcome)? {
+                Finished::Applied
+            } else {
+                Finished::LeaseLost
+            });
+            continue;
+        };
+        answers.push(Finished::Applied);
+        if card.line != run.line {
+            run.settle(tx)?;
+            run.line = card.line;
+        }
+        if let Outcome::Succeed { output } = outcome {
+            tx.state.numbers.seq += 1;
+            let (seq, state) = (tx.state.numbers.seq, State::Succeeded.code());
+            done.execute(params![
+                seq,
+                card.no,
+                card.claim,
+                state,
+                None::<u8>,
+                now,
+                card.priority,
+                card.failures,
+                0,
+                None::<&str>,
+                output
+            ])?;
+            place::ended(tx, &card)?;
+            run.succeeded += 1;
+        } else {
+            run.other += 1;
+            end(tx, card, outcome, cancel.as_deref())?;
+        }
+    }
+    run.settle(tx)?;
+    Ok(answers)
+}
+
+/// Counts of a run of one line.
+#[derive(Default)]
+struct Run {
+    line: i64,
+    succeeded: i64,
+    other: i64,
+}
+
+impl Run {
+    fn settle(&mut self, tx: &mut Tx<'_>) -> Result<()> {
+        let Run { line, succeeded, other } = std::mem::take(self);
+        if succeeded + other > 0 {
+            let queue = tx.state.names.line(line)?.queue;
+            tx.count(queue, State::Running, -(succeeded + other));
+            tx.count(queue, State::Succeeded, succeeded);
+        }
+        Ok(())
+    }
+}
+
+/// What all outcomes but success do with a card that was taken out of `lease` and is already counted out of it.
+fn end(tx: &mut Tx<'_>, mut card: Card, outcome: &Outcome, cancel: Option<&str>) -> Result<()> {
+    match outcome {
+        Outcome::Succeed { .. } | Outcome::Cancel { .. } | Outcome::Release => {}
+        Outcome::Retry { .. } | Outcome::Fail { .. } | Outcome::Snooze { .. } => {
+            (card.crashes, card.crashed) = (0, 0);
+        }
+    }
+    if let Outcome::Retry { fault, .. } | Outcome::Fail { fault, .. } = outcome {
+        fail(tx, &mut card, fault)?;
+    }
+    let to = transition(Status::plain(State::Running), outcome.input())
+        .map_err(|illegal| corrupt(illegal.to_string()))?;
+    match (outcome, cancel) {
+        (Outcome::Fail { .. }, _) => place::put_done(tx, &card, to, "", None),
+        (Outcome::Cancel { why, .. }, _) => place::put_done(tx, &card, to, why, None),
+        (Outcome::Succeed { output }, _) => place::put_done(tx, &card, to, "", output.as_deref()),
+        (_, Some(why)) => stop(tx, &card, why),
+        (Outcome::Retry { after, .. } | Outcome::Snooze { after }, None) => {
+            let due = tx.micros().saturating_add(micros(*after));
+            place::put_timers(tx, &card, due)
+        }
+        (Outcome::Release, None) => place::put_ready(tx, &card, place::returned(&card)),
+    }
+}
+
+/// Ends a claim that was asked to cancel.
+pub(crate) fn stop(tx: &mut Tx<'_>, card: &Card, why: &str) -> Result<()> {
+    let to = transition(Status::plain(State::Running), Input::Stop(Reason::Operator))
+        .map_err(|illegal| corrupt(illegal.to_string()))?;
+    place::put_done(tx, card, to, why, None)
+}
+
+/// Releases a claim that is still in `lease`, counting nothing.
+pub(crate) fn give_back(tx: &mut Tx<'_>, card: &Card, cancel: Option<&str>) -> Result<()> {
+    tx.conn.prepare_cached(FROM_LEASE)?.execute([card.no])?;
+    let queue = tx.state.names.line(card.line)?.queue;
+    tx.count(queue, State::Running, -1);
+    end(tx, card.clone(), &Outcome::Release, cancel)
+}
+
+/// Counts a failure and keeps its error.
+fn fail(tx: &Tx<'_>, card: &mut Card, fault: &Fault) -> Result<()> {
+    card.failures = (card.failures + 1).min(i64::from(u16::MAX));
+    let values = params![card.no, card.claim, tx.micros(), fault.kind.code(), fault.message];
+    tx.conn.prepare_cached(INTO_ERRORS)?.execute(values)?;
+    tx.conn
+        .prepare_cached(TRIM_ERRORS)?
+        .execute(params![card.no, i64::try_from(bounds::ERRORS_KEPT).unwrap_or(i64::MAX)])?;
+    Ok(())
+}
+
+/// Whether this very outcome was applied before, as far as it left a trace.
+fn was_applied(tx: &Tx<'_>, claim: &Claim, outcome: &Outcome) -> Result<bool> {
+    let (no, number, id) = (claim.row.0, claim.number, claim.id.as_bytes());
+    Ok(match outcome {
+        Outcome::Succeed { .. } | Outcome::Fail { .. } | Outcome::Cancel { .. } => {
+            let Ok(to) = transition(Status::plain(State::Running), outcome.input()) else { return Ok(false) };
+            let values = params![no, number, to.state.code(), to.reason.map(Reason::code), id];
+            tx.conn.prepare_cached(ENDED)?.query_row(values, |row| row.get(0))?
+        }
+        Outcome::Retry { .. } => {
+            tx.conn.prepare_cached(FAILED)?.query_row(params![no, number, id], |row| row.get(0))?
+        }
+        Outcome::Snooze { .. } | Outcome::Release => false,
+    })
+}
+
+/// Releases claims of a node that it does not know of.
+pub(crate) fn disown(tx: &mut Tx<'_>, node: NodeNo, settled: Batch, keep: &[Claim]) -> Result<usize> {
+    let settled = i64::try_from(settled.0).unwrap_or(i64::MAX);
+    let held = tx
+        .conn
+        .prepare_cached(HELD)?
+        .query_map([node.0, settled], |row| Ok((read_card(row)?, row.get::<_, Option<String>>(8)?)))?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    let keep: BTreeSet<(i64, i64)> =
+        keep.iter().map(|claim| (claim.row.0, i64::from(claim.number))).collect();
+    let mut released = 0;
+    for (card, cancel) in held.iter().filter(|(card, _)| !keep.contains(&(card.no, card.claim))) {
+        give_back(tx, card, cancel.as_deref())?;
+        released += 1;
+    }
+    Ok(released)
+}
+
+/// Keeps what handlers say of their progress.
+pub(crate) fn progress(tx: &Tx<'_>, node: NodeNo, progress: &[(Claim, Progress)]) -> Result<()> {
+    let mut statement = tx.conn.prepare_cached(PROGRESS)?;
+    // SQLite's integers are signed; nobody counts that far.
+    let count = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+    for (claim, it) in progress {
+        let values = params![claim.row.0, claim.number, node.0, count(it.done), count(it.total), it.note];
+        statement.execute(values)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,17 @@
+//! What requests do inside a transaction: one file per concern.
+
+pub(crate) mod change;
+pub(crate) mod claim;
+pub(crate) mod counts;
+pub(crate) mod deadline;
+pub(crate) mod enqueue;
+pub(crate) mod finish;
+pub(crate) mod key;
+pub(crate) mod node;
+pub(crate) mod number;
+pub(crate) mod place;
+pub(crate) mod prune;
+pub(crate) mod remove;
+pub(crate) mod rescue;
+pub(crate) mod settings;
+pub(crate) mod sweep;

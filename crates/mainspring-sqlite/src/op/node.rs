@@ -1,0 +1,200 @@
+//! Nodes: join, renew, retire.
+
+use std::sync::Arc;
+
+use mainspring_core::Error;
+use mainspring_core::id::{Claim, JobId, NodeNo, Row};
+use mainspring_core::name::{Kind, Label};
+use mainspring_core::store::{Mark, Member, NodeState, Registration, Renewal, Renewed};
+use mainspring_core::time::micros;
+use rusqlite::{OptionalExtension, params};
+use serde_json::{from_str, to_string};
+
+use super::finish;
+use super::place::read_card;
+use crate::error::{Result, corrupt};
+use crate::lock::Lock;
+use crate::writer::{Local, Tx};
+
+/// Unique index of ids.
+const FIND: &str = "SELECT no FROM mainspring_nodes WHERE id = ?1";
+/// `AUTOINCREMENT` gives numbers that were never given before.
+const ADD: &str = "INSERT INTO mainspring_nodes
+    (id, name, version, pid, lock, labels, queues, kinds, lease, started_at, renewed_at, lease_until, state)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10, ?11, 0)";
+/// Primary key.
+const LOOK: &str = "SELECT state, lease, lease_until FROM mainspring_nodes WHERE no = ?1";
+/// Primary key.
+const DETAILS: &str = "SELECT labels, kinds FROM mainspring_nodes WHERE no = ?1";
+/// Primary key; neither column is indexed.
+const RENEW: &str = "UPDATE mainspring_nodes SET renewed_at = ?2, lease_until = ?3 WHERE no = ?1";
+/// Primary key, and the partial index of the living.
+const RETIRE: &str = "UPDATE mainspring_nodes SET state = 1 WHERE no = ?1 AND state = 0";
+/// Partial index `lease_cancel`, then the primary key of `jobs`.
+pub(crate) const FLAGGED: &str = "SELECT j.id, l.no, l.claim, l.cancel
+    FROM mainspring_lease l JOIN mainspring_jobs j ON j.no = l.no
+    WHERE l.node = ?1 AND l.cancel IS NOT NULL ORDER BY l.no";
+/// Primary key; a stale claim meets no row.
+const STUCK: &str =
+    "UPDATE mainspring_lease SET stuck = 1 WHERE no = ?1 AND claim = ?2 AND node = ?3 AND stuck = 0";
+const CLEARED: &str = "UPDATE mainspring_lease SET crashes = 1
+    WHERE no = ?1 AND claim = ?2 AND node = ?3 AND crashes > 1";
+/// A scan of `lease`, whose size is bounded by the slots of all nodes; once in a node's life.
+const HELD: &str = "SELECT no, line, priority, claim, failures, crashes, crashed, flags, cancel
+    FROM mainspring_lease WHERE node = ?1 ORDER BY no";
+
+/// Makes a node known.
+pub(crate) fn register(tx: &mut Tx<'_>, node: &Registration) -> Result<Member> {
+    let found: Option<i64> =
+        tx.conn.prepare_cached(FIND)?.query_row([node.id.as_bytes()], |row| row.get(0)).optional()?;
+    if let Some(no) = found {
+        return Ok(Member { no: NodeNo(no), now: tx.now });
+    }
+    // Before the row: whoever sees the row must find the lock held.
+    let lock = lock_name(tx)?;
+    for (queue, _) in &node.queues {
+        tx.state.names.intern_queue(tx.conn, queue)?;
+    }
+    let json = |error: serde_json::Error| corrupt(format!("registration: {error}"));
+    let (now, lease) = (tx.micros(), micros(node.lease));
+    tx.conn.prepare_cached(ADD)?.execute(params![
+        node.id.as_bytes(),
+        node.name,
+        node.version,
+        node.pid,
+        lock,
+        to_string(&node.labels).map_err(json)?,
+        to_string(&node.queues).map_err(json)?,
+        to_string(&node.kinds).map_err(json)?,
+        lease,
+        now,
+        now.saturating_add(lease)
+    ])?;
+    let no = tx.conn.last_insert_rowid();
+    let (labels, kinds) = (node.labels.clone(), node.kinds.clone());
+    tx.state.nodes.insert(no, Local { labels, kinds, fresh: true, ..Local::default() });
+    Ok(Member { no: NodeNo(no), now: tx.now })
+}
+
+/// The name of the lock that this handle holds; taken at the first need.
+fn lock_name(tx: &mut Tx<'_>) -> Result<String> {
+    if let Some(lock) = &tx.state.lock {
+        return Ok(lock.name().to_owned());
+    }
+    let home = tx.state.home.as_ref().map(Arc::clone).ok_or_else(|| corrupt("no home to register in"))?;
+    let lock = Lock::take(&home.path, &*home.rng).map_err(|error| Error::Unavailable {
+        why: "cannot create the lock file that proves this process alive".into(),
+        source: Some(error.into()),
+    })?;
+    let name = lock.name().to_owned();
+    tx.state.lock = Some(lock);
+    Ok(name)
+}
+
+/// Checks that a node lives, and renews its lease if a third of it has passed: claims are frequent, and a write of
+/// the node's row with each would be wasted.
+pub(crate) fn touch(tx: &Tx<'_>, node: NodeNo) -> Result<()> {
+    let now = tx.micros();
+    let (lease, until) = live(tx, node)?;
+    let left = until.saturating_sub(now);
+    if left < lease - lease / 3 || left > lease {
+        extend(tx, node, lease)?;
+    }
+    Ok(())
+}
+
+/// Lease and its end of a node that lives.
+fn live(tx: &Tx<'_>, node: NodeNo) -> Result<(i64, i64)> {
+    let row = tx
+        .conn
+        .prepare_cached(LOOK)?
+        .query_row([node.0], |row| Ok((row.get::<_, u8>(0)?, row.get(1)?, row.get(2)?)))
+        .optional()?;
+    match row {
+        Some((state, lease, until)) if state == NodeState::Live.code() => Ok((lease, until)),
+        _ => Err(Error::LeaseLost.into()),
+    }
+}
+
+/// Whether a node lives.
+pub(crate) fn check_live(tx: &Tx<'_>, node: NodeNo) -> Result<()> {
+    live(tx, node).map(drop)
+}
+
+fn extend(tx: &Tx<'_>, node: NodeNo, lease: i64) -> Result<()> {
+    let now = tx.micros();
+    tx.conn.prepare_cached(RENEW)?.execute([node.0, now, now.saturating_add(lease)])?;
+    Ok(())
+}
+
+/// Renews a node's lease and tells which claims are to be cancelled.
+pub(crate) fn renew(tx: &mut Tx<'_>, renewal: &Renewal) -> Result<Renewed> {
+    let (lease, _) = live(tx, renewal.node)?;
+    extend(tx, renewal.node, lease)?;
+    for (claim, mark) in &renewal.marks {
+        let sql = match mark {
+            Mark::Stuck => STUCK,
+            Mark::Cleared => CLEARED,
+        };
+        tx.conn.prepare_cached(sql)?.execute(params![claim.row.0, claim.number, renewal.node.0])?;
+    }
+    let mut flagged = tx.conn.prepare_cached(FLAGGED)?;
+    let rows = flagged.query_map([renewal.node.0], |row| {
+        let id = JobId::from_bytes(row.get(0)?);
+        Ok((Claim { id, row: Row(row.get(1)?), number: row.get(2)? }, row.get(3)?))
+    })?;
+    Ok(Renewed { now: tx.now, cancel: rows.collect::<rusqlite::Result<_>>()? })
+}
+
+/// Gives back all that a node holds and takes it off the list of the living.
+pub(crate) fn retire(tx: &mut Tx<'_>, node: NodeNo) -> Result<usize> {
+    if tx.conn.prepare_cached(RETIRE)?.execute([node.0])? == 0 {
+        return Ok(0);
+    }
+    let held = tx
+        .conn
+        .prepare_cached(HELD)?
+        .query_map([node.0], |row| Ok((read_card(row)?, row.get::<_, Option<String>>(8)?)))?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    for (card, cancel) in &held {
+        finish::give_back(tx, card, cancel.as_deref())?;
+    }
+    tx.state.nodes.remove(&node.0);
+    Ok(held.len())
+}
+
+/// What a claim must know of its node.
+pub(crate) fn local<'t>(tx: &'t mut Tx<'_>, node: NodeNo) -> Result<&'t mut Local> {
+    if !tx.state.nodes.contains_key(&node.0) {
+        let (labels, kinds): (String, String) =
+            tx.conn.prepare_cached(DETAILS)?.query_row([node.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let bad = |error: serde_json::Error| corrupt(format!("node {node}: {error}"));
+        let labels: Vec<Label> = from_str(&labels).map_err(bad)?;
+        let kinds: Vec<Kind> = from_str(&kinds).map_err(bad)?;
+        tx.state.nodes.insert(node.0, Local { labels, kinds, ..Local::default() });
+    }
+    tx.state.nodes.get_mut(&node.0).ok_or_else(|| Error::LeaseLost.into())
+}
+
+/// Decides for lines that were added since the last time whether the node can run them.
+pub(crate) fn learn_lines(tx: &mut Tx<'_>, node: NodeNo) -> Result<()> {
+    let names = std::mem::take(&mut tx.state.names);
+    let local = local(tx, node);
+    let result = local.map(|local| {
+        let known = local.runs.len();
+        if known < names.lines_end() {
+            let mut runs = std::mem::take(&mut local.runs);
+            runs.resize(names.lines_end(), false);
+            for (no, line) in names.lines() {
+                let Ok(index) = usize::try_from(no) else { continue };
+                if index >= known {
+                    runs[index] = local.kinds.binary_search(&line.kind_name).is_ok()
+                        && line.labels.iter().all(|label| local.labels.binary_search(label).is_ok());
+                }
+            }
+            local.runs = runs;
+        }
+    });
+    tx.state.names = names;
+    result
+}

@@ -1,0 +1,283 @@
+//! Places, and how a job moves between them.
+//!
+//! A [`Card`] is what a place carries of a job. Moving is taking the card out of one place and putting it into another
+//! in the same transaction; hot paths (enqueue, claim, finish) have statements of their own for the places they use.
+//!
+//! # Invariants
+//! - Every function that takes or puts also counts, so counts follow places.
+//! - Whoever puts a job into `done` releases its key and its deadline.
+
+use mainspring_core::bounds;
+use mainspring_core::job::{Priority, Reason, State, Status};
+use mainspring_core::store::{Class, Level};
+use mainspring_core::time::Timestamp;
+use rusqlite::{OptionalExtension, Row, params};
+
+use super::{deadline, key};
+use crate::error::{Result, corrupt};
+use crate::flags;
+use crate::writer::Tx;
+
+/// What a place carries of a job.
+#[derive(Debug, Clone)]
+pub(crate) struct Card {
+    pub(crate) no: i64,
+    pub(crate) line: i64,
+    pub(crate) priority: u8,
+    pub(crate) claim: i64,
+    pub(crate) failures: i64,
+    pub(crate) crashes: i64,
+    /// The longest of its claims that ended with the loss of a node, in microseconds.
+    pub(crate) crashed: i64,
+    pub(crate) flags: i64,
+}
+
+/// Where a job is.
+#[derive(Debug, Clone)]
+pub(crate) enum Place {
+    Ready,
+    Timers { due: i64 },
+    Suspended { reason: Reason, due: Option<i64> },
+    Lease { node: i64 },
+    Done { seq: i64, status: Status },
+}
+
+impl Place {
+    /// The status of a job in this place.
+    pub(crate) fn status(&self) -> Status {
+        match self {
+            Place::Ready => Status::plain(State::Ready),
+            Place::Timers { .. } => Status::plain(State::Scheduled),
+            Place::Suspended { reason, .. } => Status::because(State::Suspended, *reason),
+            Place::Lease { .. } => Status::plain(State::Running),
+            Place::Done { status, .. } => *status,
+        }
+    }
+
+    /// The time that the job waits for, or would wait for if it were not held.
+    pub(crate) fn due(&self) -> Option<i64> {
+        match self {
+            Place::Timers { due } => Some(*due),
+            Place::Suspended { due, .. } => *due,
+            Place::Ready | Place::Lease { .. } | Place::Done { .. } => None,
+        }
+    }
+}
+
+/// Primary keys, in the order in which a job that somebody asks about is likely to be there. The last one: index
+/// `done_no`.
+const IN_READY: &str =
+    "SELECT no, line, level, claim, failures, crashes, crashed, flags FROM mainspring_ready WHERE no = ?1";
+const IN_TIMERS: &str = "SELECT no, line, priority, claim, failures, crashes, crashed, flags, due
+    FROM mainspring_timers WHERE no = ?1";
+const IN_SUSPENDED: &str = "SELECT no, line, priority, claim, failures, crashes, crashed, flags, reason, due
+    FROM mainspring_suspended WHERE no = ?1";
+const IN_LEASE: &str = "SELECT no, line, priority, claim, failures, crashes, crashed, flags, node
+    FROM mainspring_lease WHERE no = ?1";
+const IN_DONE: &str =
+    "SELECT d.no, j.line, d.priority, d.claim, d.failures, d.crashes, 0, 0, d.state, d.reason, d.seq
+    FROM mainspring_done d JOIN mainspring_jobs j ON j.no = d.no WHERE d.no = ?1 AND d.superseded = 0";
+
+/// Primary keys.
+const FROM_READY: &str = "DELETE FROM mainspring_ready WHERE no = ?1";
+const FROM_TIMERS: &str = "DELETE FROM mainspring_timers WHERE no = ?1";
+const FROM_SUSPENDED: &str = "DELETE FROM mainspring_suspended WHERE no = ?1";
+const FROM_LEASE: &str = "DELETE FROM mainspring_lease WHERE no = ?1";
+/// Primary key. The partial index `done_rare` loses the row by this as well.
+const FROM_DONE: &str = "UPDATE mainspring_done SET superseded = 1 WHERE seq = ?1";
+
+/// The primary key refuses a job that is there already.
+pub(crate) const INTO_READY: &str = "INSERT INTO mainspring_ready
+    (no, line, level, ready_at, claim, failures, crashes, crashed, flags) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+const INTO_TIMERS: &str = "INSERT INTO mainspring_timers
+    (no, line, priority, due, claim, failures, crashes, crashed, flags) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+const INTO_SUSPENDED: &str = "INSERT INTO mainspring_suspended
+    (no, line, priority, reason, due, claim, failures, crashes, crashed, flags)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+/// An append: the number is the newest.
+pub(crate) const INTO_DONE: &str = "INSERT INTO mainspring_done
+    (seq, no, claim, state, reason, finished_at, priority, failures, crashes, note, output)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+
+/// The card in the first eight columns of a row.
+pub(crate) fn read_card(row: &Row<'_>) -> rusqlite::Result<Card> {
+    Ok(Card {
+        no: row.get(0)?,
+        line: row.get(1)?,
+        priority: row.get(2)?,
+        claim: row.get(3)?,
+        failures: row.get(4)?,
+        crashes: row.get(5)?,
+        crashed: row.get(6)?,
+        flags: row.get(7)?,
+    })
+}
+
+/// Where a job is, with its card.
+pub(crate) fn locate(tx: &Tx<'_>, no: i64) -> Result<(Card, Place)> {
+    let conn = tx.conn;
+    let ready = conn.prepare_cached(IN_READY)?.query_row([no], read_card).optional()?;
+    if let Some(card) = ready {
+        // The level is class and priority; the priority is what moves with the card.
+        let level = Level::from_code(card.priority).ok_or_else(|| corrupt("a level that is none"))?;
+        return Ok((Card { priority: level.priority().get(), ..card }, Place::Ready));
+    }
+    let lease = |row: &Row<'_>| Ok((read_card(row)?, Place::Lease { node: row.get(8)? }));
+    if let Some(found) = conn.prepare_cached(IN_LEASE)?.query_row([no], lease).optional()? {
+        return Ok(found);
+    }
+    let timers = |row: &Row<'_>| Ok((read_card(row)?, Place::Timers { due: row.get(8)? }));
+    if let Some(found) = conn.prepare_cached(IN_TIMERS)?.query_row([no], timers).optional()? {
+        return Ok(found);
+    }
+    let suspended = |row: &Row<'_>| Ok((read_card(row)?, row.get::<_, u8>(8)?, row.get(9)?));
+    if let Some((card, reason, due)) =
+        conn.prepare_cached(IN_SUSPENDED)?.query_row([no], suspended).optional()?
+    {
+        let reason = Reason::from_code(reason).ok_or_else(|| corrupt("a reason that is none"))?;
+        return Ok((card, Place::Suspended { reason, due }));
+    }
+    let done = |row: &Row<'_>| {
+        Ok((read_card(row)?, row.get::<_, u8>(8)?, row.get::<_, Option<u8>>(9)?, row.get(10)?))
+    };
+    match conn.prepare_cached(IN_DONE)?.query_row([no], done).optional()? {
+        Some((card, state, reason, seq)) => {
+            Ok((card, Place::Done { seq, status: read_status(state, reason)? }))
+        }
+        None => Err(corrupt(format!("job number {no} is in no place"))),
+    }
+}
+
+/// A status from its two columns.
+pub(crate) fn read_status(state: u8, reason: Option<u8>) -> Result<Status> {
+    let state = State::from_code(state).ok_or_else(|| corrupt(format!("{state} is no state")))?;
+    let reason = match reason {
+        None => None,
+        Some(code) => Some(Reason::from_code(code).ok_or_else(|| corrupt(format!("{code} is no reason")))?),
+    };
+    Ok(Status { state, reason })
+}
+
+/// Takes a job out of where it was found in this transaction.
+pub(crate) fn take(tx: &mut Tx<'_>, card: &Card, place: &Place) -> Result<()> {
+    let (sql, key) = match place {
+        Place::Ready => (FROM_READY, card.no),
+        Place::Timers { .. } => (FROM_TIMERS, card.no),
+        Place::Suspended { .. } => (FROM_SUSPENDED, card.no),
+        Place::Lease { .. } => (FROM_LEASE, card.no),
+        Place::Done { seq, .. } => (FROM_DONE, *seq),
+    };
+    if tx.conn.prepare_cached(sql)?.execute([key])? != 1 {
+        return Err(corrupt(format!("job number {} is not where it was a moment ago", card.no)));
+    }
+    let queue = tx.state.names.line(card.line)?.queue;
+    tx.count(queue, place.status().state, -1);
+    Ok(())
+}
+
+/// Puts a job into `ready`.
+pub(crate) fn put_ready(tx: &mut Tx<'_>, card: &Card, class: Class) -> Result<()> {
+    let level = Level::new(class, priority(card)?);
+    tx.conn.prepare_cached(INTO_READY)?.execute(params![
+        card.no,
+        card.line,
+        level.code(),
+        tx.micros(),
+        card.claim,
+        card.failures,
+        card.crashes,
+        card.crashed,
+        card.flags
+    ])?;
+    let line = tx.state.names.line(card.line)?;
+    tx.hints.ready(&line.queue_name);
+    let queue = line.queue;
+    tx.count(queue, State::Ready, 1);
+    Ok(())
+}
+
+/// The class of a job that was claimed before and comes back.
+pub(crate) fn returned(card: &Card) -> Class {
+    if card.crashes >= i64::from(bounds::SUSPECT_CRASHES) { Class::Suspect } else { Class::Returned }
+}
+
+/// Puts a job into `timers`.
+pub(crate) fn put_timers(tx: &mut Tx<'_>, card: &Card, due: i64) -> Result<()> {
+    tx.conn.prepare_cached(INTO_TIMERS)?.execute(params![
+        card.no,
+        card.line,
+        card.priority,
+        due,
+        card.claim,
+        card.failures,
+        card.crashes,
+        card.crashed,
+        card.flags
+    ])?;
+    tx.hints.due(Timestamp::from_micros(due));
+    let queue = tx.state.names.line(card.line)?.queue;
+    tx.count(queue, State::Scheduled, 1);
+    Ok(())
+}
+
+/// Puts a job into `suspended`.
+pub(crate) fn put_suspended(tx: &mut Tx<'_>, card: &Card, reason: Reason, due: Option<i64>) -> Result<()> {
+    tx.conn.prepare_cached(INTO_SUSPENDED)?.execute(params![
+        card.no,
+        card.line,
+        card.priority,
+        reason.code(),
+        due,
+        card.claim,
+        card.failures,
+        card.crashes,
+        card.crashed,
+        card.flags
+    ])?;
+    let queue = tx.state.names.line(card.line)?.queue;
+    tx.count(queue, State::Suspended, 1);
+    Ok(())
+}
+
+/// Puts a job into `done`. An empty note is none.
+pub(crate) fn put_done(
+    tx: &mut Tx<'_>,
+    card: &Card,
+    status: Status,
+    note: &str,
+    output: Option<&[u8]>,
+) -> Result<()> {
+    tx.state.numbers.seq += 1;
+    tx.conn.prepare_cached(INTO_DONE)?.execute(params![
+        tx.state.numbers.seq,
+        card.no,
+        card.claim,
+        status.state.code(),
+        status.reason.map(Reason::code),
+        tx.micros(),
+        card.priority,
+        card.failures,
+        card.crashes,
+        (!note.is_empty()).then_some(note),
+        output
+    ])?;
+    ended(tx, card)?;
+    let queue = tx.state.names.line(card.line)?.queue;
+    tx.count(queue, status.state, 1);
+    Ok(())
+}
+
+/// Releases what a job holds until its end.
+pub(crate) fn ended(tx: &Tx<'_>, card: &Card) -> Result<()> {
+    if card.flags & flags::KEY != 0 {
+        key::release(tx.conn, card.no, tx.micros())?;
+    }
+    if card.flags & flags::DEADLINE != 0 {
+        deadline::clear(tx.conn, card.no)?;
+    }
+    Ok(())
+}
+
+fn priority(card: &Card) -> Result<Priority> {
+    Priority::new(card.priority).map_err(|_| corrupt(format!("{} is no priority", card.priority)))
+}

@@ -1,0 +1,146 @@
+//! Rescue: the dead are expired, and their jobs given back.
+//!
+//! # Invariants
+//! - A node is expired only by proof of death, or after its lease and with claims, by a rescuer that was steady for at
+//!   least that lease.
+//! - Nodes of this handle are judged by their lease alone: its own lock proves nothing.
+
+use mainspring_core::bounds;
+use mainspring_core::id::NodeNo;
+use mainspring_core::job::{Input, Reason, State, Status, transition};
+use mainspring_core::store::{Rescue, Rescued};
+use mainspring_core::time::micros;
+use rusqlite::params;
+
+use super::place::{self, Card, read_card};
+use super::{finish, node};
+use crate::error::{Result, corrupt};
+use crate::lock::{self, Dead};
+use crate::writer::Tx;
+use std::time::Duration;
+
+/// Partial index `nodes_live`: nodes that live, and dead ones whose claims are still to be moved.
+pub(crate) const LIVING: &str = "SELECT no, state, lease, lease_until, lock FROM mainspring_nodes
+    WHERE state = 0 OR drained = 0 ORDER BY no";
+/// A scan of `lease` up to the first match; only for nodes whose lease has lapsed.
+const HOLDS: &str = "SELECT EXISTS (SELECT 1 FROM mainspring_lease WHERE node = ?1)";
+/// Primary key.
+const EXPIRE: &str = "UPDATE mainspring_nodes SET state = 2, drained = 0 WHERE no = ?1";
+const DRAINED: &str = "UPDATE mainspring_nodes SET drained = 1 WHERE no = ?1";
+/// A scan of `lease`, whose size is bounded by the slots of all nodes; only for dead nodes.
+const ORPHANS: &str =
+    "SELECT no, line, priority, claim, failures, crashes, crashed, flags, claimed_at, cancel
+    FROM mainspring_lease WHERE node = ?1 ORDER BY no LIMIT ?2";
+/// Primary key.
+const FROM_LEASE: &str = "DELETE FROM mainspring_lease WHERE no = ?1";
+
+struct Row {
+    no: i64,
+    live: bool,
+    lease: i64,
+    until: i64,
+    lock: String,
+}
+
+/// Expires the dead and moves their jobs.
+pub(crate) fn run(tx: &mut Tx<'_>, rescue: Rescue) -> Result<Rescued> {
+    node::check_live(tx, rescue.by)?;
+    let rows = tx
+        .conn
+        .prepare_cached(LIVING)?
+        .query_map([], |row| {
+            let live = row.get::<_, u8>(1)? == 0;
+            Ok(Row { no: row.get(0)?, live, lease: row.get(2)?, until: row.get(3)?, lock: row.get(4)? })
+        })?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    let mut rescued = Rescued {
+        expired: Vec::new(),
+        returned: 0,
+        quarantined: 0,
+        more: false,
+        shortest_lease: bounds::LEASE_MAX,
+    };
+    let mut left = bounds::BATCH;
+    for row in rows {
+        if row.live {
+            if row.no == rescue.by.0 || !is_dead(tx, rescue, &row)? {
+                let lease = Duration::from_micros(u64::try_from(row.lease).unwrap_or(0));
+                rescued.shortest_lease = rescued.shortest_lease.min(lease);
+                continue;
+            }
+            tx.conn.prepare_cached(EXPIRE)?.execute([row.no])?;
+            tx.state.nodes.remove(&row.no);
+            rescued.expired.push(NodeNo(row.no));
+        }
+        left -= drain(tx, row.no, left, &mut rescued)?;
+    }
+    Ok(rescued)
+}
+
+fn is_dead(tx: &mut Tx<'_>, rescue: Rescue, row: &Row) -> Result<bool> {
+    if let Some(proof) = proof(tx, row) {
+        tx.dead.push(proof);
+        return Ok(true);
+    }
+    if row.until > tx.micros() || micros(rescue.steady) < row.lease {
+        return Ok(false);
+    }
+    Ok(tx.conn.prepare_cached(HOLDS)?.query_row([row.no], |row| row.get(0))?)
+}
+
+/// Whether the operating system says that a node's process is gone.
+fn proof(tx: &Tx<'_>, row: &Row) -> Option<Dead> {
+    let home = tx.state.home.as_ref()?;
+    if tx.state.lock.as_ref().is_some_and(|own| own.name() == row.lock) {
+        return None;
+    }
+    // Two nodes of one process: the lock that proved the first one's death is held by us now.
+    if let Some(known) = tx.dead.iter().find(|dead| dead.is(&row.lock)) {
+        return Some(known.again());
+    }
+    lock::probe(&home.path, &row.lock)
+}
+
+/// Moves jobs of a dead node, at most `left`. Returns how many.
+fn drain(tx: &mut Tx<'_>, node: i64, left: usize, rescued: &mut Rescued) -> Result<usize> {
+    // One more than may be moved tells whether there is more.
+    let orphans = tx
+        .conn
+        .prepare_cached(ORPHANS)?
+        .query_map(params![node, i64::try_from(left + 1).unwrap_or(i64::MAX)], |row| {
+            Ok((read_card(row)?, row.get::<_, i64>(8)?, row.get::<_, Option<String>>(9)?))
+        })?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    let moved = orphans.len().min(left);
+    for (card, claimed_at, cancel) in orphans.iter().take(left) {
+        tx.conn.prepare_cached(FROM_LEASE)?.execute([card.no])?;
+        let queue = tx.state.names.line(card.line)?.queue;
+        tx.count(queue, State::Running, -1);
+        match cancel {
+            Some(why) => finish::stop(tx, card, why)?,
+            None => crash(tx, card.clone(), *claimed_at, rescued)?,
+        }
+    }
+    if orphans.len() > left {
+        rescued.more = true;
+    } else {
+        tx.conn.prepare_cached(DRAINED)?.execute([node])?;
+    }
+    Ok(moved)
+}
+
+/// Counts a crash and puts the job where that leads.
+fn crash(tx: &mut Tx<'_>, mut card: Card, claimed_at: i64, rescued: &mut Rescued) -> Result<()> {
+    card.crashes = (card.crashes + 1).min(i64::from(u16::MAX));
+    card.crashed = card.crashed.max(tx.micros().saturating_sub(claimed_at));
+    let quarantine = card.crashes >= i64::from(bounds::QUARANTINE_CRASHES);
+    let to = transition(Status::plain(State::Running), Input::Crash { quarantine })
+        .map_err(|illegal| corrupt(illegal.to_string()))?;
+    if to.state == State::Suspended {
+        rescued.quarantined += 1;
+        place::put_suspended(tx, &card, to.reason.unwrap_or(Reason::Quarantine), None)
+    } else {
+        rescued.returned += 1;
+        place::put_ready(tx, &card, place::returned(&card))
+    }
+}

@@ -1,0 +1,83 @@
+//! Counts, queues and nodes.
+
+use std::collections::BTreeMap;
+
+use mainspring_core::id::{NodeId, NodeNo};
+use mainspring_core::job::State;
+use mainspring_core::store::{Counts, Node, NodeState, Queue};
+use mainspring_core::time::Timestamp;
+
+use super::Reader;
+use crate::error::{Result, corrupt};
+use crate::names::read_queue;
+
+/// The whole of two small tables: their size does not depend on the number of jobs.
+const COUNTS: &str = "SELECT queue, state, sum(n) FROM (
+    SELECT queue, state, n FROM mainspring_counts UNION ALL SELECT queue, state, n FROM mainspring_count_deltas)
+    GROUP BY queue, state";
+/// The whole of a small table.
+const QUEUES: &str = "SELECT no, name, paused, backoff, retain_succeeded, retain_failed
+    FROM mainspring_queues ORDER BY name";
+/// The whole of two tables whose size is bounded by the nodes and their slots.
+const NODES: &str =
+    "SELECT n.no, n.id, n.name, n.version, n.pid, n.labels, n.queues, n.kinds, n.state, n.started_at,
+        n.renewed_at, n.lease_until, coalesce(c.claims, 0)
+    FROM mainspring_nodes n
+    LEFT JOIN (SELECT node, count(*) AS claims FROM mainspring_lease GROUP BY node) c ON c.node = n.no
+    ORDER BY n.no DESC";
+
+/// How many jobs each queue has in each state.
+pub(crate) fn counts(reader: &mut Reader) -> Result<Counts> {
+    let mut statement = reader.conn.prepare_cached(COUNTS)?;
+    let mut rows = statement.query([])?;
+    let mut counts: BTreeMap<_, BTreeMap<State, u64>> = BTreeMap::new();
+    while let Some(row) = rows.next()? {
+        let (queue, state, n): (i64, u8, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        if n == 0 {
+            continue;
+        }
+        let state = State::from_code(state).ok_or_else(|| corrupt(format!("{state} is no state")))?;
+        let n = u64::try_from(n).map_err(|_| corrupt(format!("a count of {n}")))?;
+        counts.entry(reader.names.queue(queue)?.name.clone()).or_default().insert(state, n);
+    }
+    Ok(Counts(counts))
+}
+
+/// All queues, sorted.
+pub(crate) fn queues(reader: &mut Reader) -> Result<Vec<Queue>> {
+    let mut statement = reader.conn.prepare_cached(QUEUES)?;
+    let mut rows = statement.query([])?;
+    let mut queues = Vec::new();
+    while let Some(row) = rows.next()? {
+        queues.push(read_queue(row)?.1);
+    }
+    Ok(queues)
+}
+
+/// All nodes, newest first.
+pub(crate) fn nodes(reader: &mut Reader) -> Result<Vec<Node>> {
+    let mut statement = reader.conn.prepare_cached(NODES)?;
+    let mut rows = statement.query([])?;
+    let mut nodes = Vec::new();
+    while let Some(row) = rows.next()? {
+        let no = NodeNo(row.get(0)?);
+        let bad = |error: serde_json::Error| corrupt(format!("node {no}: {error}"));
+        let text = |column| row.get::<_, String>(column);
+        nodes.push(Node {
+            no,
+            id: NodeId::from_bytes(row.get(1)?),
+            name: text(2)?,
+            version: text(3)?,
+            pid: row.get(4)?,
+            labels: serde_json::from_str(&text(5)?).map_err(bad)?,
+            queues: serde_json::from_str(&text(6)?).map_err(bad)?,
+            kinds: serde_json::from_str(&text(7)?).map_err(bad)?,
+            state: NodeState::from_code(row.get(8)?).ok_or_else(|| corrupt("a node's state that is none"))?,
+            started_at: Timestamp::from_micros(row.get(9)?),
+            renewed_at: Timestamp::from_micros(row.get(10)?),
+            lease_until: Timestamp::from_micros(row.get(11)?),
+            claims: u64::try_from(row.get::<_, i64>(12)?).unwrap_or(0),
+        });
+    }
+    Ok(nodes)
+}

@@ -1,0 +1,176 @@
+//! Listings: newest first, in pages, driven by the most selective table.
+//!
+//! Every table that can drive a listing has the job's number as (the end of) its key, so each gives numbers from high
+//! to low; several are merged. Each number is then looked up and held against the filter, which alone decides.
+//!
+//! # Invariants
+//! - One call looks at no more than [`bounds::SCAN`] rows.
+//! - A page goes on exactly below the last number looked at, so nothing is listed twice and nothing is passed over.
+
+use std::collections::{BTreeSet, BinaryHeap};
+
+use mainspring_core::job::{State, Summary};
+use mainspring_core::store::{Cursor, Filter, Listing, Page};
+use mainspring_core::{Error, bounds};
+use rusqlite::types::Value;
+use rusqlite::{Connection, params_from_iter};
+
+use super::Reader;
+use super::summary::summary;
+use crate::error::Result;
+
+/// Primary keys of the places, downwards.
+pub(crate) const READY: &str =
+    "SELECT no, line FROM mainspring_ready WHERE no < ?1 ORDER BY no DESC LIMIT ?2";
+pub(crate) const TIMERS: &str =
+    "SELECT no, line FROM mainspring_timers WHERE no < ?1 ORDER BY no DESC LIMIT ?2";
+pub(crate) const LEASE: &str =
+    "SELECT no, line FROM mainspring_lease WHERE no < ?1 ORDER BY no DESC LIMIT ?2";
+pub(crate) const SUSPENDED: &str =
+    "SELECT no, line FROM mainspring_suspended WHERE no < ?1 ORDER BY no DESC LIMIT ?2";
+/// Primary key of `jobs`, downwards.
+pub(crate) const JOBS: &str = "SELECT no, line FROM mainspring_jobs WHERE no < ?1 ORDER BY no DESC LIMIT ?2";
+/// Partial index `done_rare`, downwards.
+pub(crate) const RARE: &str = "SELECT no, NULL FROM mainspring_done
+    WHERE state = ?3 AND state <> 5 AND superseded = 0 AND no < ?1 ORDER BY no DESC LIMIT ?2";
+/// Primary key of `tags`, downwards.
+pub(crate) const TAGGED: &str =
+    "SELECT no, NULL FROM mainspring_tags WHERE tag = ?3 AND no < ?1 ORDER BY no DESC LIMIT ?2";
+
+/// Rows fetched from a source at a time.
+const CHUNK: usize = 512;
+
+/// Jobs that match, from a cursor on.
+pub(crate) fn list(reader: &mut Reader, filter: &Filter, page: &Page) -> Result<Listing> {
+    let before = page.after.as_ref().map_or(Ok(i64::MAX), read_cursor)?;
+    let limit = page.limit.clamp(1, bounds::PAGE);
+    let (conn, names) = (&reader.conn, &reader.names);
+    let lines = wanted_lines(reader, filter)?;
+    let mut merged = Merged::new(conn, sources(filter), before)?;
+    let mut jobs: Vec<Summary> = Vec::new();
+    let mut last = None;
+    let mut looked_at = 0;
+    while let Some((no, line)) = merged.next()? {
+        if jobs.len() == limit || looked_at == bounds::SCAN {
+            return Ok(Listing { jobs, next: last.map(|no: i64| Cursor(no.to_string())) });
+        }
+        looked_at += 1;
+        last = Some(no);
+        if line.is_some_and(|line| lines.as_ref().is_some_and(|lines| !lines.contains(&line))) {
+            continue;
+        }
+        let summary = summary(conn, names, no)?;
+        if filter.matches(&summary) {
+            jobs.push(summary);
+        }
+    }
+    Ok(Listing { jobs, next: None })
+}
+
+/// The number that a page ended with.
+fn read_cursor(cursor: &Cursor) -> Result<i64> {
+    let bad = || Error::Invalid { what: "cursor", why: "not one of this store".into() };
+    let no: i64 = cursor.0.parse().map_err(|_| bad())?;
+    // Exactly what was given out: no sign, no leading zeros.
+    if no <= 0 || no.to_string() != cursor.0 {
+        return Err(bad().into());
+    }
+    Ok(no)
+}
+
+/// The lines that the filter allows; `None` if any.
+fn wanted_lines(reader: &Reader, filter: &Filter) -> Result<Option<BTreeSet<i64>>> {
+    if filter.queue.is_none() && filter.kind.is_none() {
+        return Ok(None);
+    }
+    let fits = |line: &crate::names::Line| {
+        filter.queue.as_ref().is_none_or(|queue| *queue == line.queue_name)
+            && filter.kind.as_ref().is_none_or(|kind| *kind == line.kind_name)
+    };
+    Ok(Some(reader.names.lines().filter(|(_, line)| fits(line)).map(|(no, _)| no).collect()))
+}
+
+/// A statement that gives numbers downwards, with its own parameter.
+type Source = (&'static str, Option<Value>);
+
+/// The tables that together hold every job that can match, and as few others as possible.
+fn sources(filter: &Filter) -> Vec<Source> {
+    if let Some(tag) = &filter.tag {
+        return vec![(TAGGED, Some(Value::Text(tag.as_str().to_owned())))];
+    }
+    let states = states(filter);
+    if states.contains(&State::Succeeded) {
+        return vec![(JOBS, None)];
+    }
+    let source = |state: &State| match state {
+        State::Ready => Some((READY, None)),
+        State::Scheduled => Some((TIMERS, None)),
+        State::Running => Some((LEASE, None)),
+        State::Suspended => Some((SUSPENDED, None)),
+        State::Failed | State::Cancelled | State::Skipped => {
+            Some((RARE, Some(Value::Integer(i64::from(state.code())))))
+        }
+        // Nothing is blocked yet; and what succeeded is nearly everything.
+        State::Blocked | State::Succeeded => None,
+    };
+    states.iter().filter_map(source).collect()
+}
+
+/// The states that the filter allows, once each.
+fn states(filter: &Filter) -> BTreeSet<State> {
+    let named = if filter.states.is_empty() { State::ALL } else { &filter.states };
+    let fits = |state: &State| filter.reason.is_none_or(|reason| reason.fits(*state));
+    named.iter().copied().filter(fits).collect()
+}
+
+/// Numbers of several sources, from high to low, each once.
+struct Merged<'a> {
+    conn: &'a Connection,
+    sources: Vec<(Source, Vec<(i64, Option<i64>)>)>,
+    heap: BinaryHeap<(i64, Option<i64>, usize)>,
+    previous: i64,
+}
+
+impl<'a> Merged<'a> {
+    fn new(conn: &'a Connection, sources: Vec<Source>, before: i64) -> Result<Self> {
+        let sources = sources.into_iter().map(|source| (source, Vec::new())).collect();
+        let mut merged = Merged { conn, sources, heap: BinaryHeap::new(), previous: i64::MAX };
+        for index in 0..merged.sources.len() {
+            merged.fill(index, before)?;
+            merged.draw(index);
+        }
+        Ok(merged)
+    }
+
+    fn next(&mut self) -> Result<Option<(i64, Option<i64>)>> {
+        while let Some((no, line, index)) = self.heap.pop() {
+            if self.sources[index].1.is_empty() {
+                self.fill(index, no)?;
+            }
+            self.draw(index);
+            if no != self.previous {
+                self.previous = no;
+                return Ok(Some((no, line)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn draw(&mut self, index: usize) {
+        if let Some((no, line)) = self.sources[index].1.pop() {
+            self.heap.push((no, line, index));
+        }
+    }
+
+    /// Fetches the next rows of a source, kept in reverse so that the next one is popped.
+    fn fill(&mut self, index: usize, before: i64) -> Result<()> {
+        let ((sql, parameter), rows) = &mut self.sources[index];
+        let values = [Value::Integer(before), Value::Integer(i64::try_from(CHUNK).unwrap_or(i64::MAX))];
+        let values = values.into_iter().chain(parameter.clone());
+        let mut statement = self.conn.prepare_cached(sql)?;
+        let found = statement.query_map(params_from_iter(values), |row| Ok((row.get(0)?, row.get(1)?)))?;
+        *rows = found.collect::<rusqlite::Result<_>>()?;
+        rows.reverse();
+        Ok(())
+    }
+}

@@ -1,0 +1,170 @@
+//! Reads: on threads and connections of their own, so that they never wait for the writer nor hold it up.
+//!
+//! # Invariants
+//! - One call sees one moment of the database: it runs in one read transaction.
+//! - No read takes longer than its time; a reader's open snapshot would keep the write-ahead log from being reused.
+
+mod admin;
+mod check;
+mod list;
+mod summary;
+
+pub(crate) use admin::{counts, nodes, queues};
+pub(crate) use check::check;
+pub(crate) use list::list;
+pub(crate) use summary::get;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use mainspring_core::Error;
+use mainspring_core::seam::Clock;
+use rusqlite::Connection;
+
+use crate::error::{Fault, Result, rolled_back};
+use crate::names::Names;
+use crate::oneshot::{Receiver, channel};
+
+/// Reads that may wait.
+const WAITING: usize = 10_000;
+/// Steps of SQLite's machine between two looks at the clock: some tens of microseconds.
+const STEPS: i32 = 10_000;
+
+type Read = Box<dyn FnOnce(Option<&mut Reader>) + Send>;
+
+/// One reading connection and what it has cached.
+pub(crate) struct Reader {
+    pub(crate) conn: Connection,
+    pub(crate) names: Names,
+    clock: Arc<dyn Clock>,
+    /// When the read under way has to be over, in microseconds of monotonic time.
+    deadline: Arc<AtomicU64>,
+    patience: Duration,
+}
+
+impl Reader {
+    /// Makes a reader of a connection.
+    pub(crate) fn new(
+        mut conn: Connection,
+        clock: Arc<dyn Clock>,
+        patience: Duration,
+    ) -> rusqlite::Result<Self> {
+        let deadline = Arc::new(AtomicU64::new(u64::MAX));
+        let (watched, watch) = (Arc::clone(&deadline), Arc::clone(&clock));
+        conn.progress_handler(
+            STEPS,
+            Some(move || micros(watch.monotonic()) > watched.load(Ordering::Relaxed)),
+        )?;
+        Ok(Reader { conn, names: Names::default(), clock, deadline, patience })
+    }
+
+    /// Runs one read in one transaction and within its time.
+    fn run<T>(&mut self, body: impl FnOnce(&mut Reader) -> Result<T>) -> mainspring_core::Result<T> {
+        let end = self.clock.monotonic().saturating_add(self.patience);
+        self.deadline.store(micros(end), Ordering::Relaxed);
+        let outcome = self.conn.execute_batch("BEGIN").map_err(Fault::from).and_then(|()| {
+            self.refresh()?;
+            body(self)
+        });
+        self.deadline.store(u64::MAX, Ordering::Relaxed);
+        if !self.conn.is_autocommit() {
+            if let Err(error) = self.conn.execute_batch("COMMIT") {
+                tracing::debug!(%error, "a read transaction did not end well");
+            }
+        }
+        outcome.map_err(|fault| match fault {
+            Fault::Refused(error) => error,
+            Fault::Sql(error) => rolled_back(&error),
+        })
+    }
+
+    /// Names that were interned since the last read.
+    fn refresh(&mut self) -> Result<()> {
+        let mut names = std::mem::take(&mut self.names);
+        let refreshed = names.refresh(&self.conn);
+        if refreshed.is_ok() {
+            self.names = names;
+        }
+        refreshed
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[derive(Default)]
+struct Inner {
+    waiting: VecDeque<Read>,
+    closed: bool,
+}
+
+/// Reads on their way to the readers.
+#[derive(Default)]
+pub(crate) struct Pool {
+    inner: Mutex<Inner>,
+    filled: Condvar,
+}
+
+impl Pool {
+    /// A thread's body: reads until the pool is closed and empty.
+    pub(crate) fn serve(&self, mut reader: Reader) {
+        while let Some(read) = self.next() {
+            read(Some(&mut reader));
+        }
+    }
+
+    /// Hands in a read.
+    pub(crate) fn read<T: Send + 'static>(
+        &self,
+        body: impl FnOnce(&mut Reader) -> Result<T> + Send + 'static,
+    ) -> Receiver<mainspring_core::Result<T>> {
+        let (sender, receiver) = channel();
+        let read: Read = Box::new(move |reader| {
+            sender.send(match reader {
+                Some(reader) => reader.run(body),
+                None => Err(Error::unavailable("too many reads are waiting")),
+            });
+        });
+        let mut inner = self.lock();
+        if inner.closed {
+            drop(inner);
+            // Dropping the request answers it: there is nobody to read.
+            return receiver;
+        }
+        if inner.waiting.len() >= WAITING {
+            drop(inner);
+            read(None);
+            return receiver;
+        }
+        inner.waiting.push_back(read);
+        drop(inner);
+        self.filled.notify_one();
+        receiver
+    }
+
+    /// Lets nothing in any more; what waits is still read.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.filled.notify_all();
+    }
+
+    fn next(&self) -> Option<Read> {
+        let mut inner = self.lock();
+        loop {
+            if let Some(read) = inner.waiting.pop_front() {
+                return Some(read);
+            }
+            if inner.closed {
+                return None;
+            }
+            inner = self.filled.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

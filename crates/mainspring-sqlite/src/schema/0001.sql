@@ -1,0 +1,219 @@
+-- Version 1. Every table is ours by its prefix: an application's own tables live beside them in the same file.
+--
+-- All times are microseconds since the Unix epoch. `no` is a job's row number and stands for it everywhere; numbers are
+-- never reused. A job is in exactly one place: `ready`, `timers`, `suspended`, `lease`, or `done` (its one row that is
+-- not superseded). A place carries what changes (priority, claim, failures, crashes); `jobs` is never updated.
+--
+-- `flags` of a place: 1 the job has a unique key, 2 it has a deadline, 4 its key is released at its first claim. A plain
+-- job has none and touches no side table.
+
+-- Version, lowest version that may write here, the store's own id, and the highest numbers ever given out.
+CREATE TABLE mainspring_meta (
+    key   TEXT PRIMARY KEY,
+    value NOT NULL
+) WITHOUT ROWID;
+
+-- Queues that were ever named, with their settings.
+CREATE TABLE mainspring_queues (
+    no               INTEGER PRIMARY KEY,
+    name             TEXT NOT NULL UNIQUE,
+    paused           INTEGER NOT NULL DEFAULT 0,
+    backoff          TEXT,
+    retain_succeeded INTEGER NOT NULL,
+    retain_failed    INTEGER NOT NULL
+);
+
+CREATE TABLE mainspring_kinds (
+    no   INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE
+);
+
+-- Jobs of one queue, one kind and one set of required labels: a node can run all of a line or nothing of it.
+-- `labels` is a JSON array, sorted.
+CREATE TABLE mainspring_lines (
+    no     INTEGER PRIMARY KEY,
+    queue  INTEGER NOT NULL,
+    kind   INTEGER NOT NULL,
+    labels TEXT NOT NULL,
+    UNIQUE (queue, kind, labels)
+);
+
+-- What a job is: written once. `options` is JSON, NULL for the defaults.
+CREATE TABLE mainspring_jobs (
+    no         INTEGER PRIMARY KEY,
+    id         BLOB NOT NULL UNIQUE,
+    line       INTEGER NOT NULL,
+    priority   INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    deadline   INTEGER,
+    options    TEXT,
+    input      BLOB NOT NULL
+);
+
+-- Place: waits for a node. `level` is class and priority in one number: low is claimed first.
+CREATE TABLE mainspring_ready (
+    no       INTEGER PRIMARY KEY,
+    line     INTEGER NOT NULL,
+    level    INTEGER NOT NULL,
+    ready_at INTEGER NOT NULL,
+    claim    INTEGER NOT NULL,
+    failures INTEGER NOT NULL,
+    crashes  INTEGER NOT NULL,
+    crashed  INTEGER NOT NULL,
+    flags    INTEGER NOT NULL
+);
+CREATE INDEX mainspring_ready_claim ON mainspring_ready (line, level, ready_at);
+
+-- Place: waits for a time.
+CREATE TABLE mainspring_timers (
+    no       INTEGER PRIMARY KEY,
+    line     INTEGER NOT NULL,
+    priority INTEGER NOT NULL,
+    due      INTEGER NOT NULL,
+    claim    INTEGER NOT NULL,
+    failures INTEGER NOT NULL,
+    crashes  INTEGER NOT NULL,
+    crashed  INTEGER NOT NULL,
+    flags    INTEGER NOT NULL
+);
+CREATE INDEX mainspring_timers_due ON mainspring_timers (due);
+
+-- Place: waits for something outside; `reason` says for what. `due` is the time of a job that was held before it came.
+CREATE TABLE mainspring_suspended (
+    no       INTEGER PRIMARY KEY,
+    line     INTEGER NOT NULL,
+    priority INTEGER NOT NULL,
+    reason   INTEGER NOT NULL,
+    due      INTEGER,
+    claim    INTEGER NOT NULL,
+    failures INTEGER NOT NULL,
+    crashes  INTEGER NOT NULL,
+    crashed  INTEGER NOT NULL,
+    flags    INTEGER NOT NULL
+);
+
+-- Place: claimed by a node. `cancel` is set while its node is asked to stop it, and says why.
+CREATE TABLE mainspring_lease (
+    no         INTEGER PRIMARY KEY,
+    claim      INTEGER NOT NULL,
+    node       INTEGER NOT NULL,
+    batch      INTEGER NOT NULL,
+    claimed_at INTEGER NOT NULL,
+    line       INTEGER NOT NULL,
+    priority   INTEGER NOT NULL,
+    failures   INTEGER NOT NULL,
+    crashes    INTEGER NOT NULL,
+    crashed    INTEGER NOT NULL,
+    flags      INTEGER NOT NULL,
+    stuck      INTEGER NOT NULL DEFAULT 0,
+    cancel     TEXT
+);
+-- Renewals look for flagged claims only; there is no index on `node` alone, because every claim would pay for it.
+CREATE INDEX mainspring_lease_cancel ON mainspring_lease (node) WHERE cancel IS NOT NULL;
+
+-- Place: has ended. Appended in the order of ending; a job that an operator runs again leaves a superseded row.
+CREATE TABLE mainspring_done (
+    seq         INTEGER PRIMARY KEY,
+    no          INTEGER NOT NULL,
+    claim       INTEGER NOT NULL,
+    state       INTEGER NOT NULL,
+    reason      INTEGER,
+    finished_at INTEGER NOT NULL,
+    priority    INTEGER NOT NULL,
+    failures    INTEGER NOT NULL,
+    crashes     INTEGER NOT NULL,
+    superseded  INTEGER NOT NULL DEFAULT 0,
+    note        TEXT,
+    output      BLOB
+);
+CREATE INDEX mainspring_done_no ON mainspring_done (no);
+-- Jobs that did not end well are rare and asked for often (5 is `succeeded`).
+CREATE INDEX mainspring_done_rare ON mainspring_done (state, no) WHERE state <> 5 AND superseded = 0;
+
+-- What went wrong, per claim; bounded per job.
+CREATE TABLE mainspring_errors (
+    no      INTEGER NOT NULL,
+    claim   INTEGER NOT NULL,
+    at      INTEGER NOT NULL,
+    kind    INTEGER NOT NULL,
+    message TEXT NOT NULL,
+    PRIMARY KEY (no, claim)
+) WITHOUT ROWID;
+
+-- Unique keys that are held. `until`: 0 first claim, 1 end, 2 `period` after the end. `expires_at` is set at the end.
+-- A key can outlive its job's rows, so it names the job by id as well.
+CREATE TABLE mainspring_keys (
+    kind       INTEGER NOT NULL,
+    key        TEXT NOT NULL,
+    no         INTEGER NOT NULL,
+    id         BLOB NOT NULL,
+    until      INTEGER NOT NULL,
+    period     INTEGER NOT NULL,
+    expires_at INTEGER,
+    UNIQUE (kind, key)
+);
+CREATE INDEX mainspring_keys_no ON mainspring_keys (no);
+CREATE INDEX mainspring_keys_expiry ON mainspring_keys (expires_at) WHERE expires_at IS NOT NULL;
+
+-- Deadlines of jobs that have not ended.
+CREATE TABLE mainspring_deadlines (
+    no INTEGER PRIMARY KEY,
+    at INTEGER NOT NULL
+);
+CREATE INDEX mainspring_deadlines_at ON mainspring_deadlines (at);
+
+CREATE TABLE mainspring_tags (
+    tag TEXT NOT NULL,
+    no  INTEGER NOT NULL,
+    PRIMARY KEY (tag, no)
+) WITHOUT ROWID;
+
+-- What handlers last said of their progress.
+CREATE TABLE mainspring_progress (
+    no    INTEGER PRIMARY KEY,
+    claim INTEGER NOT NULL,
+    done  INTEGER NOT NULL,
+    total INTEGER NOT NULL,
+    note  TEXT NOT NULL
+);
+
+-- Nodes. `state`: 0 live, 1 retired, 2 expired. `drained` is 0 while an expired node's claims are still to be moved.
+-- `lock` is the name of the file that its process keeps locked while it lives. Labels, queues and kinds are JSON.
+CREATE TABLE mainspring_nodes (
+    no          INTEGER PRIMARY KEY AUTOINCREMENT,
+    id          BLOB NOT NULL UNIQUE,
+    name        TEXT NOT NULL,
+    version     TEXT NOT NULL,
+    pid         INTEGER NOT NULL,
+    lock        TEXT NOT NULL,
+    labels      TEXT NOT NULL,
+    queues      TEXT NOT NULL,
+    kinds       TEXT NOT NULL,
+    lease       INTEGER NOT NULL,
+    started_at  INTEGER NOT NULL,
+    renewed_at  INTEGER NOT NULL,
+    lease_until INTEGER NOT NULL,
+    state       INTEGER NOT NULL,
+    drained     INTEGER NOT NULL DEFAULT 1
+);
+CREATE INDEX mainspring_nodes_live ON mainspring_nodes (no) WHERE state = 0 OR drained = 0;
+
+-- Jobs per queue and state: the sum of both tables. A caller's own transaction only appends to the second.
+CREATE TABLE mainspring_counts (
+    queue INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    n     INTEGER NOT NULL,
+    PRIMARY KEY (queue, state)
+) WITHOUT ROWID;
+CREATE TABLE mainspring_count_deltas (
+    no    INTEGER PRIMARY KEY,
+    queue INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    n     INTEGER NOT NULL
+);
+
+-- How far `done` has been looked through for each distinct retention.
+CREATE TABLE mainspring_retention (
+    period   INTEGER PRIMARY KEY,
+    position INTEGER NOT NULL
+);

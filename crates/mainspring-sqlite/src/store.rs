@@ -1,0 +1,257 @@
+//! The store: a handle that sends requests to the writer and the readers.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use std::task::Poll;
+
+use mainspring_core::error::OpenProblem;
+use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
+use mainspring_core::job::{New, Progress, Record, Verb};
+use mainspring_core::name::QueueName;
+use mainspring_core::seam::{Pending, Seams};
+use mainspring_core::store::{
+    Changed, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish, Finished, Listener,
+    Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed, Rescue,
+    Rescued, Store, Swept, Ticket,
+};
+use mainspring_core::{Error, Result};
+
+use crate::hint::Listeners;
+use crate::migrate::{self, SCHEMA_VERSION};
+use crate::oneshot::{Receiver, channel};
+use crate::options::{Durability, Options};
+use crate::read::{self, Pool, Reader};
+use crate::writer::{self, Env, Queue as Requests, Tx, Typed, Weight};
+use crate::{error, op, open};
+
+/// Threads that read.
+const READERS: usize = 2;
+
+/// A store in one SQLite file.
+///
+/// Dropping it closes it: what is under way is finished first, on the store's own thread.
+pub struct Sqlite {
+    env: Arc<Env>,
+    pool: Arc<Pool>,
+    store: [u8; 16],
+    durability: Durability,
+}
+
+impl Sqlite {
+    /// Opens a store, creating and migrating its file as need be. Blocks: call it off an executor's threads.
+    ///
+    /// # Errors
+    /// [`Error::Open`] with the problem, if it cannot be opened as asked.
+    pub fn open(options: Options, seams: Seams) -> Result<Sqlite> {
+        open::check(&options)?;
+        let path = options.path.as_path();
+        let mut conn = open::writer(&options, &*seams.clock)?;
+        migrate::run(&mut conn, path, &*seams.rng)?;
+        let store = migrate::store_id(&conn)
+            .map_err(|error| error::open(path, error))?
+            .ok_or_else(|| error::problem_with(path, OpenProblem::NotAStore, None))?;
+        let env = Arc::new(Env {
+            path: std::path::absolute(path).unwrap_or_else(|_| options.path.clone()),
+            clock: Arc::clone(&seams.clock),
+            rng: Arc::clone(&seams.rng),
+            queue: Requests::default(),
+            listeners: Listeners::default(),
+            #[cfg(test)]
+            fail_commit: std::sync::atomic::AtomicBool::default(),
+        });
+        let pool = Arc::new(Pool::default());
+        let opened = Sqlite { env, pool, store, durability: options.durability };
+        opened.start(conn, &options, &seams)?;
+        Ok(opened)
+    }
+
+    /// Brings the schema of a file to [`SCHEMA_VERSION`] and tells the version that it had; 0 if it had none. Opening
+    /// does the same. Blocks.
+    ///
+    /// # Errors
+    /// As [`Sqlite::open`].
+    pub fn migrate(options: &Options, seams: &Seams) -> Result<u32> {
+        open::check(options)?;
+        let mut conn = open::writer(options, &*seams.clock)?;
+        migrate::run(&mut conn, &options.path, &*seams.rng)
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.env.path
+    }
+
+    fn start(&self, conn: rusqlite::Connection, options: &Options, seams: &Seams) -> Result<()> {
+        let other = |cause: std::io::Error| {
+            error::problem_with(&options.path, OpenProblem::Other, Some(cause.into()))
+        };
+        for number in 0..READERS {
+            let conn = open::reader(options)?;
+            let reader = Reader::new(conn, Arc::clone(&seams.clock), options.read_timeout)
+                .map_err(|error| error::open(&options.path, error))?;
+            let pool = Arc::clone(&self.pool);
+            let body = Box::new(move || pool.serve(reader));
+            seams.threads.spawn(&format!("sqlite-read-{number}"), body).map_err(other)?;
+        }
+        let env = Arc::clone(&self.env);
+        seams.threads.spawn("sqlite-write", Box::new(move || writer::run(conn, env))).map_err(other)
+    }
+
+    /// Sends a request to the writer.
+    fn write<T: Send + 'static>(
+        &self,
+        weight: Weight,
+        body: impl FnMut(&mut Tx<'_>) -> error::Result<T> + Send + 'static,
+    ) -> Pending<'_, Result<T>> {
+        let (sender, receiver) = channel();
+        self.env.queue.push(Box::new(Typed { weight, body, sender, reply: None }));
+        Box::pin(async move {
+            // The writer is gone without an answer only if it broke in the middle of a transaction.
+            receiver.await.unwrap_or(Err(Error::OutcomeUnknown { source: None }))
+        })
+    }
+
+    /// Sends a request to a reader.
+    fn read<T: Send + 'static>(
+        &self,
+        body: impl FnOnce(&mut Reader) -> error::Result<T> + Send + 'static,
+    ) -> Pending<'_, Result<T>> {
+        let refusal = self.env.queue.refusal();
+        let answer: Option<Receiver<Result<T>>> = refusal.is_none().then(|| self.pool.read(body));
+        Box::pin(async move {
+            match (answer, refusal) {
+                (Some(answer), _) => answer.await.unwrap_or(Err(Error::Closed)),
+                (None, refusal) => Err(refusal.unwrap_or(Error::Closed)),
+            }
+        })
+    }
+}
+
+impl Drop for Sqlite {
+    fn drop(&mut self) {
+        self.pool.close();
+        self.env.queue.close();
+    }
+}
+
+impl fmt::Debug for Sqlite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sqlite").field("path", &self.env.path).finish_non_exhaustive()
+    }
+}
+
+impl Store for Sqlite {
+    fn describe(&self) -> Description {
+        Description {
+            backend: "sqlite",
+            location: self.env.path.display().to_string(),
+            version: rusqlite::version().to_owned(),
+            schema: SCHEMA_VERSION,
+            durable: self.durability == Durability::Full,
+        }
+    }
+
+    fn enqueue(&self, jobs: Vec<New>) -> Pending<'_, Result<Vec<Receipt>>> {
+        let bytes = jobs.iter().map(|job| job.input.len()).sum();
+        let weight = Weight { rows: jobs.len(), bytes, urgent: false };
+        self.write(weight, move |tx| op::enqueue::run(tx, &jobs))
+    }
+
+    fn ticket(&self) -> Ticket {
+        Ticket { store: self.store, now: self.env.clock.now() }
+    }
+
+    fn register(&self, node: Registration) -> Pending<'_, Result<Member>> {
+        self.write(Weight::rows(1), move |tx| op::node::register(tx, &node))
+    }
+
+    fn renew(&self, renewal: Renewal) -> Pending<'_, Result<Renewed>> {
+        let weight = Weight { rows: 1 + renewal.marks.len(), bytes: 0, urgent: true };
+        self.write(weight, move |tx| op::node::renew(tx, &renewal))
+    }
+
+    fn retire(&self, node: NodeNo) -> Pending<'_, Result<usize>> {
+        self.write(Weight::rows(1), move |tx| op::node::retire(tx, node))
+    }
+
+    fn claim(&self, request: ClaimRequest) -> Pending<'_, Result<ClaimedBatch>> {
+        let rows = request.queues.iter().map(|(_, limit)| *limit).fold(0, usize::saturating_add);
+        self.write(Weight::rows(rows), move |tx| op::claim::run(tx, &request))
+    }
+
+    fn finish(&self, node: NodeNo, finishes: Vec<Finish>) -> Pending<'_, Result<Vec<Finished>>> {
+        self.write(Weight::rows(finishes.len()), move |tx| op::finish::run(tx, node, &finishes))
+    }
+
+    fn disown(&self, node: NodeNo, settled: Batch, keep: Vec<Claim>) -> Pending<'_, Result<usize>> {
+        self.write(Weight::rows(1), move |tx| op::finish::disown(tx, node, settled, &keep))
+    }
+
+    fn progress(&self, node: NodeNo, progress: Vec<(Claim, Progress)>) -> Pending<'_, Result<()>> {
+        self.write(Weight::rows(progress.len()), move |tx| op::finish::progress(tx, node, &progress))
+    }
+
+    fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>> {
+        self.write(Weight::rows(1), move |tx| op::rescue::run(tx, rescue))
+    }
+
+    fn promote(&self, limit: usize) -> Pending<'_, Result<Swept>> {
+        self.write(Weight::rows(1), move |tx| op::sweep::promote(tx, limit))
+    }
+
+    fn expire(&self, limit: usize) -> Pending<'_, Result<Swept>> {
+        self.write(Weight::rows(1), move |tx| op::sweep::expire(tx, limit))
+    }
+
+    fn prune(&self, limit: usize) -> Pending<'_, Result<usize>> {
+        self.write(Weight::rows(1), move |tx| op::prune::run(tx, limit))
+    }
+
+    fn get(&self, id: JobId) -> Pending<'_, Result<Option<Record>>> {
+        self.read(move |reader| read::get(reader, id))
+    }
+
+    fn list(&self, filter: Filter, page: Page) -> Pending<'_, Result<Listing>> {
+        self.read(move |reader| read::list(reader, &filter, &page))
+    }
+
+    fn counts(&self) -> Pending<'_, Result<Counts>> {
+        self.read(read::counts)
+    }
+
+    fn change(&self, ids: Vec<JobId>, verb: Verb, dry_run: bool) -> Pending<'_, Result<Vec<Changed>>> {
+        self.write(Weight::rows(ids.len()), move |tx| op::change::run(tx, &ids, &verb, dry_run))
+    }
+
+    fn queues(&self) -> Pending<'_, Result<Vec<Queue>>> {
+        self.read(read::queues)
+    }
+
+    fn configure(&self, queue: QueueName, change: QueueChange) -> Pending<'_, Result<Queue>> {
+        self.write(Weight::rows(1), move |tx| op::settings::configure(tx, &queue, &change))
+    }
+
+    fn nodes(&self) -> Pending<'_, Result<Vec<Node>>> {
+        self.read(read::nodes)
+    }
+
+    fn check(&self) -> Pending<'_, Result<Vec<Finding>>> {
+        self.read(read::check)
+    }
+
+    fn subscribe(&self, listener: Weak<dyn Listener>) {
+        self.env.listeners.add(listener);
+        // The writer sleeps without looking around while nobody listens.
+        self.env.queue.nudge();
+    }
+
+    fn close(&self) -> Pending<'_, ()> {
+        self.pool.close();
+        self.env.queue.close();
+        Box::pin(poll_fn(|context| {
+            if self.env.queue.poll_ended(context.waker()) { Poll::Ready(()) } else { Poll::Pending }
+        }))
+    }
+}

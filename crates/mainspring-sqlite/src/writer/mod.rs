@@ -1,0 +1,187 @@
+//! The writer: one thread, one connection, group commit.
+//!
+//! Requests wait in a [`queue`]. The writer takes all that wait, up to bounds, runs them in one `BEGIN IMMEDIATE …
+//! COMMIT` and answers after the commit. While that is under way the next ones gather, so batches form by themselves
+//! and an idle store answers at once.
+//!
+//! # Invariants
+//! - Nothing is answered as done before its commit.
+//! - A request that is refused has changed nothing, so its neighbours go on. If a statement fails in a way that is not
+//!   the whole database's, the transaction is rolled back and each request runs in one of its own.
+//! - After a commit that failed in storage, nothing is written any more.
+
+mod queue;
+mod state;
+
+pub(crate) use queue::{Call, Queue, Typed, Weight};
+pub(crate) use state::{Env, Local, State, Tx};
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mainspring_core::Error;
+use mainspring_core::store::Hint;
+use rusqlite::Connection;
+
+use crate::error::{Fault, Severity, rolled_back, severity};
+
+/// How often an idle writer looks whether another process has committed, while anybody listens.
+const WATCH: Duration = Duration::from_millis(50);
+/// How often a commit is tried again when another connection stands in its way.
+const COMMIT_TRIES: usize = 3;
+
+/// Why a whole transaction came to nothing.
+enum Failed {
+    /// It was rolled back.
+    RolledBack(rusqlite::Error),
+    /// Its commit may or may not have happened.
+    Unknown(rusqlite::Error),
+}
+
+/// The thread's body: works until the queue is closed and empty.
+pub(crate) fn run(conn: Connection, env: Arc<Env>) {
+    let state = State { home: Some(Arc::clone(&env)), ..State::default() };
+    let mut writer = Writer { conn, state, env };
+    loop {
+        let watch = writer.env.listeners.any().then_some(WATCH);
+        match writer.env.queue.take(watch) {
+            queue::Taken::Calls(calls) => writer.work(calls),
+            queue::Taken::Nothing => writer.watch(),
+            queue::Taken::Closed => break,
+        }
+    }
+    // Removes the lock file and closes the database before whoever waits for the end is told.
+    let env = Arc::clone(&writer.env);
+    drop(writer);
+    env.queue.ended();
+}
+
+struct Writer {
+    conn: Connection,
+    state: State,
+    env: Arc<Env>,
+}
+
+impl Writer {
+    /// Runs calls and answers them.
+    fn work(&mut self, mut calls: Vec<Box<dyn Call>>) {
+        match self.transaction(&mut calls) {
+            Ok(()) => calls.into_iter().for_each(Call::answer),
+            Err(Failed::Unknown(error)) => {
+                tracing::error!(%error, "a commit failed in storage; the store is poisoned until it is reopened");
+                self.env.queue.poison();
+                for call in calls {
+                    call.refuse(Error::OutcomeUnknown { source: Some(error.to_string().into()) });
+                }
+            }
+            Err(Failed::RolledBack(error)) if calls.len() > 1 && severity(&error) == Severity::Other => {
+                tracing::warn!(%error, "a statement failed; its transaction is run again request by request");
+                for call in calls {
+                    self.work(vec![call]);
+                }
+            }
+            Err(Failed::RolledBack(error)) => {
+                for call in calls {
+                    call.refuse(rolled_back(&error));
+                }
+            }
+        }
+    }
+
+    /// One transaction around all calls.
+    fn transaction(&mut self, calls: &mut [Box<dyn Call>]) -> Result<(), Failed> {
+        self.conn
+            .prepare_cached("BEGIN IMMEDIATE")
+            .and_then(|mut begin| begin.execute([]))
+            .map_err(Failed::RolledBack)?;
+        let outcome = self.body(calls).and_then(|hints| {
+            self.commit()?;
+            Ok(hints)
+        });
+        match outcome {
+            Ok((hints, foreign, after)) => {
+                for dead in after {
+                    dead.bury();
+                }
+                if foreign {
+                    self.env.listeners.tell(&Hint::Foreign);
+                }
+                hints.tell(&self.env.listeners);
+                Ok(())
+            }
+            Err(failed) => {
+                self.abandon();
+                Err(failed)
+            }
+        }
+    }
+
+    fn body(
+        &mut self,
+        calls: &mut [Box<dyn Call>],
+    ) -> Result<(crate::hint::Hints, bool, Vec<crate::lock::Dead>), Failed> {
+        let failed = |fault: Fault| match fault {
+            Fault::Sql(error) => Failed::RolledBack(error),
+            Fault::Refused(error) => {
+                let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+                Failed::RolledBack(rusqlite::Error::SqliteFailure(code, Some(error.to_string())))
+            }
+        };
+        let mut tx = Tx::new(&self.conn, &mut self.state, self.env.clock.now());
+        let foreign = tx.begin().map_err(failed)?;
+        for call in calls {
+            tx.now = self.env.clock.now();
+            call.run(&mut tx).map_err(Failed::RolledBack)?;
+        }
+        tx.finish().map_err(failed).map(|(hints, after)| (hints, foreign, after))
+    }
+
+    fn commit(&self) -> Result<(), Failed> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let error = match self.try_commit() {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            match severity(&error) {
+                Severity::Busy if tries < COMMIT_TRIES => {}
+                Severity::Busy | Severity::Full => return Err(Failed::RolledBack(error)),
+                Severity::Io | Severity::Corrupt | Severity::Other => return Err(Failed::Unknown(error)),
+            }
+        }
+    }
+
+    #[cfg(not(test))]
+    fn try_commit(&self) -> rusqlite::Result<()> {
+        self.conn.prepare_cached("COMMIT")?.execute([]).map(drop)
+    }
+
+    /// In tests, a commit can be made to fail as a failed fsync would make it.
+    #[cfg(test)]
+    fn try_commit(&self) -> rusqlite::Result<()> {
+        use std::sync::atomic::Ordering;
+        if self.env.fail_commit.swap(false, Ordering::AcqRel) {
+            let code = rusqlite::ffi::SQLITE_IOERR_FSYNC;
+            return Err(rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None));
+        }
+        self.conn.prepare_cached("COMMIT")?.execute([]).map(drop)
+    }
+
+    /// Undoes what is undone in memory too.
+    fn abandon(&mut self) {
+        if !self.conn.is_autocommit() {
+            if let Err(error) = self.conn.execute_batch("ROLLBACK") {
+                tracing::warn!(%error, "rollback failed");
+            }
+        }
+        self.state.forget();
+    }
+
+    /// Looks whether another process has committed.
+    fn watch(&mut self) {
+        if self.state.foreign(&self.conn).unwrap_or(false) {
+            self.env.listeners.tell(&Hint::Foreign);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What the writer knows, and one transaction at work.
+//!
+//! # Invariants
+//! - What is cached reflects the database at the begin of each transaction: another process's commit is noticed by
+//!   `data_version`, and a rollback drops the cache.
+//! - Counts in the database are exact at every commit: a transaction writes the sum of its changes as its last act.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use mainspring_core::job::State as JobState;
+use mainspring_core::name::{Kind, Label};
+use mainspring_core::seam::{Clock, Rng};
+use mainspring_core::time::Timestamp;
+use rusqlite::Connection;
+
+use super::Queue;
+use crate::error::Result;
+use crate::hint::{Hints, Listeners};
+use crate::lock::{Dead, Lock};
+use crate::names::Names;
+use crate::op::counts;
+use crate::op::number::Numbers;
+
+/// What the writer and the handles share.
+pub(crate) struct Env {
+    pub(crate) path: PathBuf,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) rng: Arc<dyn Rng>,
+    pub(crate) queue: Queue,
+    pub(crate) listeners: Listeners,
+    /// Makes the next commit fail as a failed fsync would.
+    #[cfg(test)]
+    pub(crate) fail_commit: std::sync::atomic::AtomicBool,
+}
+
+/// What the writer keeps between transactions.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) names: Names,
+    pub(crate) numbers: Numbers,
+    pub(crate) nodes: BTreeMap<i64, Local>,
+    pub(crate) lock: Option<Lock>,
+    /// How far `done` has been looked through, per retention in microseconds.
+    pub(crate) pruned: BTreeMap<i64, i64>,
+    /// The settings that `pruned` belongs to.
+    pub(crate) retentions: Vec<i64>,
+    /// Where the store lives; `None` in a caller's own transaction, which registers and rescues nobody.
+    pub(crate) home: Option<Arc<Env>>,
+    /// Whether names and numbers reflect the database.
+    pub(crate) loaded: bool,
+    /// What tells of other connections' commits; 0 before the first look.
+    pub(crate) data_version: i64,
+}
+
+/// What a claim must know of its node.
+#[derive(Debug, Default)]
+pub(crate) struct Local {
+    pub(crate) labels: Vec<Label>,
+    pub(crate) kinds: Vec<Kind>,
+    /// The last claim batch; `None` if it has had none.
+    pub(crate) batch: Option<u64>,
+    /// Whether all that it holds was claimed through this handle.
+    pub(crate) fresh: bool,
+    /// Whether a line can be run, by its number, for all lines known when it was last looked at.
+    pub(crate) runs: Vec<bool>,
+}
+
+impl State {
+    /// Drops what a rolled back transaction may have put here.
+    pub(super) fn forget(&mut self) {
+        self.names = Names::default();
+        self.numbers = Numbers::default();
+        self.pruned.clear();
+        self.loaded = false;
+        for local in self.nodes.values_mut() {
+            local.runs.clear();
+        }
+    }
+
+    /// Whether another connection has committed since the last look.
+    pub(super) fn foreign(&mut self, conn: &Connection) -> rusqlite::Result<bool> {
+        let version: i64 = conn.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
+        let foreign = self.data_version != 0 && version != self.data_version;
+        if foreign {
+            self.loaded = false;
+        }
+        self.data_version = version;
+        Ok(foreign)
+    }
+}
+
+/// One transaction at work: the writer's, or a caller's own that takes jobs with it.
+pub(crate) struct Tx<'a> {
+    pub(crate) conn: &'a Connection,
+    pub(crate) state: &'a mut State,
+    /// The store's time, read anew for each request.
+    pub(crate) now: Timestamp,
+    pub(crate) hints: Hints,
+    /// Proofs of death that end when the transaction has.
+    pub(crate) dead: Vec<Dead>,
+    counts: counts::Deltas,
+    foreign: bool,
+}
+
+impl<'a> Tx<'a> {
+    pub(crate) fn new(conn: &'a Connection, state: &'a mut State, now: Timestamp) -> Self {
+        let (hints, counts) = (Hints::default(), counts::Deltas::default());
+        Tx { conn, state, now, hints, dead: Vec::new(), counts, foreign: false }
+    }
+
+    /// Brings what is cached up to date. Tells whether another connection has committed.
+    pub(super) fn begin(&mut self) -> Result<bool> {
+        let foreign = self.state.foreign(self.conn)?;
+        if !self.state.loaded {
+            self.state.names.refresh(self.conn)?;
+            self.state.numbers = Numbers::load(self.conn)?;
+            self.state.loaded = true;
+            // Also at the first transaction: others may have left something to fold.
+            self.foreign = true;
+        }
+        Ok(foreign)
+    }
+
+    /// Writes what is summed up, and hands out what to do after the commit.
+    pub(super) fn finish(self) -> Result<(Hints, Vec<Dead>)> {
+        if self.counts.apply(self.conn)? && self.foreign {
+            counts::fold(self.conn)?;
+        }
+        Ok((self.hints, self.dead))
+    }
+
+    /// Ends our part of a caller's own transaction: counts are appended.
+    pub(crate) fn enlisted(self) -> Result<()> {
+        self.counts.append(self.conn).map(drop)
+    }
+
+    /// The store's time in microseconds.
+    pub(crate) fn micros(&self) -> i64 {
+        self.now.as_micros()
+    }
+
+    /// Counts jobs of a queue in or out of a state.
+    pub(crate) fn count(&mut self, queue: i64, state: JobState, n: i64) {
+        self.counts.add(queue, state, n);
+    }
+}
