@@ -1,0 +1,299 @@
+//! The conformance suite: every behaviour of a store, one function per fact.
+//!
+//! Each module covers one part of the [`Store`](mainspring_core::store::Store) trait; each public function takes a
+//! [`Harness`] around a fresh store and panics if the fact that it is named by does not hold. A store is tested by
+//! `mainspring_testkit::conformance_tests!(factory)`, where `factory` is a `fn() -> Harness`.
+//!
+//! # Invariants
+//! - Every behaviour is in the list of [`conformance_tests!`](crate::conformance_tests); a test looks after that.
+//! - After every behaviour the store is sound: its self-check is empty and its counts are exact.
+
+pub mod cancel;
+pub mod claim;
+pub mod enqueue;
+pub mod finish;
+pub mod handles;
+pub mod hostile;
+pub mod keys;
+pub mod list;
+pub mod nodes;
+pub mod queues;
+pub mod race;
+pub mod rescue;
+pub mod sweep;
+pub mod verbs;
+
+use crate::executor::block_on;
+use crate::harness::Harness;
+
+/// Runs one behaviour on a fresh store, then asserts that the store is sound.
+pub fn run(factory: impl FnOnce() -> Harness, behaviour: impl AsyncFnOnce(&Harness)) {
+    let harness = factory();
+    block_on(async {
+        behaviour(&harness).await;
+        harness.assert_sound().await;
+    });
+}
+
+/// Makes one `#[test]` per behaviour, in one module per part of the trait.
+///
+/// Takes the path of a `fn() -> Harness` that opens a fresh store.
+#[macro_export]
+macro_rules! conformance_tests {
+    ($factory:path) => {
+        $crate::conformance_tests! {
+            @each $factory;
+            enqueue {
+                new_job_is_ready,
+                every_option_survives,
+                repeated_enqueue_is_stored_once,
+                repeated_enqueue_of_an_ended_job_changes_nothing,
+                same_id_twice_in_one_batch_is_stored_once,
+                receipts_come_in_order_of_the_batch,
+                empty_batch_is_accepted,
+                full_batch_is_stored,
+                delayed_job_is_scheduled,
+                job_for_a_point_in_time_is_scheduled,
+                job_due_now_or_in_the_past_is_ready,
+                longest_delay_is_kept,
+            }
+            hostile {
+                hostile_options_are_data,
+                hostile_labels_and_node_names_are_data,
+                hostile_words_of_handlers_and_operators_are_data,
+                payload_of_a_mebibyte_survives,
+                empty_payload_survives,
+                payload_that_is_not_text_survives,
+                longest_texts_survive,
+                large_and_small_jobs_share_a_batch,
+            }
+            keys {
+                held_key_keeps_the_existing_job,
+                held_key_rejects_who_asks_for_it,
+                key_belongs_to_one_kind,
+                key_holds_across_queues,
+                keys_are_taken_in_order_of_the_batch,
+                replace_cancels_a_waiting_holder,
+                replace_keeps_a_running_holder,
+                replace_keeps_an_ended_holder,
+                replace_works_within_a_batch,
+                repeated_replace_replaces_nothing,
+                replaced_holder_leaves_no_period,
+                key_until_started_is_free_after_the_claim,
+                key_until_finished_is_held_through_retries,
+                key_is_free_when_a_waiting_job_ends,
+                key_is_held_for_its_period,
+                key_is_not_taken_again_by_a_retry,
+                jobs_that_share_a_key_are_all_retried,
+                key_of_a_pruned_job_is_held_for_its_period,
+                key_of_a_deleted_job_is_free,
+                deleting_a_former_holder_frees_nothing,
+                key_is_held_through_crashes_and_releases,
+            }
+            claim {
+                claim_makes_a_job_run,
+                claim_of_nothing_is_empty,
+                claimed_job_is_not_claimed_again,
+                higher_priority_is_claimed_first,
+                first_in_is_first_out,
+                kinds_of_one_queue_are_merged_by_time,
+                returned_work_is_claimed_before_fresh,
+                suspects_are_claimed_first,
+                suspects_are_limited_over_all_queues,
+                suspects_are_limited_over_all_kinds,
+                each_queue_has_its_own_limit,
+                one_queue_does_not_use_the_slots_of_another,
+                kinds_a_node_does_not_handle_are_skipped,
+                labels_a_node_lacks_are_skipped,
+                paused_queue_gives_nothing,
+                unknown_queue_gives_nothing,
+                claim_numbers_grow_by_one,
+                repeated_batch_is_adopted,
+                repeated_empty_batch_claims,
+                claim_renews_the_lease,
+                lapsed_node_can_claim,
+                node_that_is_gone_cannot_claim,
+                backoff_is_the_jobs_or_the_queues,
+                late_job_is_still_claimed,
+                jobs_are_claimed_after_the_clock_went_back,
+                every_waiting_job_is_claimed_in_the_end,
+            }
+            finish {
+                success_keeps_the_output,
+                success_needs_no_output,
+                retry_counts_and_waits,
+                retry_without_delay_is_due_at_once,
+                failure_keeps_its_reason,
+                snooze_counts_nothing,
+                release_counts_nothing,
+                released_jobs_keep_their_priority,
+                handler_cancels_in_its_own_words,
+                stale_claim_cannot_complete,
+                other_node_cannot_complete,
+                unknown_claim_cannot_complete,
+                finish_after_rescue_is_lost,
+                lapsed_node_can_finish,
+                repeated_finish_is_applied_once,
+                finish_twice_in_one_batch_is_applied_once,
+                repeated_retry_is_applied_after_the_next_claim,
+                repeated_failure_is_applied_after_an_operators_retry,
+                ended_job_takes_no_other_outcome,
+                repeated_release_or_snooze_is_lost,
+                one_stale_finish_does_not_fail_its_batch,
+                one_batch_holds_every_outcome,
+                errors_are_bounded,
+                outcome_resets_crashes_and_release_keeps_them,
+                ended_job_has_no_deadline,
+                empty_finish_is_accepted,
+            }
+            nodes {
+                registered_node_is_listed,
+                repeated_registration_gives_the_same_number,
+                node_numbers_grow,
+                renewal_extends_the_lease,
+                lapsed_lease_is_extended,
+                node_that_is_gone_cannot_renew,
+                stuck_mark_lasts_as_long_as_the_claim,
+                cleared_suspect_counts_one_crash,
+                clearing_adds_no_crash,
+                stale_marks_are_ignored,
+                retiring_gives_everything_back,
+                retiring_again_is_no_error,
+                suspect_that_is_given_back_is_still_one,
+                disown_releases_what_is_not_kept,
+                disown_does_not_keep_stale_claims,
+                progress_is_kept,
+                stale_progress_is_ignored,
+                largest_progress_survives,
+            }
+            cancel {
+                waiting_job_is_cancelled_at_once,
+                empty_reason_leaves_no_note,
+                running_job_is_flagged_and_its_node_told,
+                first_reason_stays,
+                flag_needs_no_reason,
+                terminal_outcome_wins_over_a_cancellation,
+                flagged_retry_is_cancelled,
+                flagged_snooze_is_cancelled,
+                flagged_claim_that_is_given_back_is_cancelled,
+                flagged_claim_of_a_dead_node_is_cancelled,
+                flag_ends_with_the_claim,
+            }
+            rescue {
+                jobs_of_a_dead_node_go_back,
+                rescued_jobs_are_claimed_first,
+                live_node_is_not_expired,
+                rescue_needs_a_steady_rescuer,
+                steadiness_is_measured_by_the_dead_nodes_lease,
+                rescue_needs_a_live_rescuer,
+                rescuer_does_not_expire_itself,
+                idle_lapsed_node_is_not_expired,
+                node_is_expired_once,
+                all_dead_nodes_are_expired_together,
+                third_crash_quarantines,
+                resumed_job_begins_without_crashes,
+                crashes_with_an_outcome_between_do_not_add_up,
+                longest_crashed_claim_is_told,
+                more_than_a_batch_takes_another_call,
+                shortest_lease_of_the_living_is_told,
+                expired_node_stays_expired,
+            }
+            sweep {
+                due_jobs_are_promoted,
+                promotion_is_limited,
+                promoted_job_stands_in_line,
+                empty_sweeps_have_no_next,
+                deadline_fails_waiting_jobs,
+                deadline_leaves_running_jobs_alone,
+                expiry_is_limited_and_tells_the_next,
+                ended_jobs_are_kept_for_their_retention,
+                each_queue_has_its_own_retention,
+                changed_retention_counts_for_ended_jobs,
+                pruning_is_limited,
+                pruned_job_is_gone,
+                only_ended_jobs_are_pruned,
+                nodes_that_went_are_forgotten,
+            }
+            verbs {
+                every_verb_from_every_state_is_as_the_machine_says,
+                answers_come_in_order_of_the_ids,
+                verb_reaches_a_whole_batch,
+                retry_clears_the_counts_and_keeps_the_errors,
+                retry_runs_a_scheduled_job_now,
+                retried_and_resumed_jobs_stand_in_line,
+                job_can_be_cancelled_retried_and_cancelled_again,
+                held_job_keeps_its_time,
+                held_job_is_not_claimed,
+                failing_keeps_the_operators_words,
+                reprioritised_job_moves_in_its_line,
+                reprioritised_job_keeps_its_priority,
+                reprioritised_job_keeps_its_class,
+                deleted_job_is_gone,
+            }
+            list {
+                unknown_job_is_none,
+                empty_store_lists_nothing,
+                newest_is_listed_first,
+                pages_have_no_gap_and_no_duplicate,
+                pages_are_steady_while_others_come_and_go,
+                page_is_capped,
+                bad_cursor_is_refused,
+                each_filter_gives_what_it_says,
+                filters_combine,
+                listing_follows_every_move,
+                rare_job_is_found_behind_many_others,
+            }
+            queues {
+                queue_is_known_once_it_was_named,
+                empty_queue_is_still_known,
+                settings_change_one_by_one,
+                settings_belong_to_one_queue,
+                bad_retention_is_refused,
+                pausing_leaves_running_jobs_alone,
+                paused_queue_takes_jobs,
+                counts_are_exact_through_a_life,
+                counts_are_per_queue,
+            }
+            handles {
+                ready_jobs_are_hinted,
+                times_to_come_are_hinted,
+                cancellation_is_hinted,
+                dropped_listener_is_no_trouble,
+                closed_store_refuses_every_call,
+                handles_share_their_data,
+                store_describes_itself,
+            }
+            race {
+                claims_at_once_are_disjoint,
+                finish_and_rescue_have_one_winner,
+                renewal_and_rescue_have_one_winner,
+                two_rescuers_rescue_once,
+                finish_and_cancel_leave_one_outcome,
+                release_and_cancel_always_cancel,
+                one_key_at_once_makes_one_job,
+                one_id_at_once_makes_one_job,
+                promotion_and_cancel_always_cancel,
+                claim_and_delete_have_one_winner,
+                one_finish_at_once_is_applied_once,
+                handles_claim_disjointly,
+            }
+        }
+    };
+    (@each $factory:path; $($module:ident { $($name:ident,)* })*) => {
+        $(
+            mod $module {
+                use super::*;
+
+                $(
+                    #[test]
+                    fn $name() {
+                        $crate::conformance::run($factory, $crate::conformance::$module::$name);
+                    }
+                )*
+            }
+        )*
+    };
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+//! Rescue: who is dead, who may say so, and what becomes of their jobs.
+
+use std::time::Duration;
+
+use mainspring_core::job::{Outcome, Reason, State, Verb};
+use mainspring_core::store::{Finished, NodeState, Rescue};
+use mainspring_core::time::micros;
+use mainspring_core::{Error, bounds};
+
+use crate::harness::{Harness, LEASE, SECOND, because, just_before, plain, priority, retry, succeed};
+
+/// A node that stopped renewing is expired, and its jobs go back with one crash more.
+pub async fn jobs_of_a_dead_node_go_back(h: &Harness) {
+    let ids = h.put_many(3).await;
+    let (dead, live) = (h.node().await, h.node().await);
+    h.claim(dead, 2).await;
+    h.claim(live, 1).await;
+    h.advance(LEASE);
+    h.renew(live).await;
+    let rescued = h.rescue(live).await;
+    assert_eq!((rescued.expired, rescued.returned, rescued.quarantined), (vec![dead], 2, 0));
+    assert!(!rescued.more);
+    assert_eq!(h.node_state(dead).await, NodeState::Expired);
+    assert_eq!((h.node_view(dead).await.claims, h.node_view(live).await.claims), (0, 1));
+    for id in &ids[..2] {
+        let summary = h.get(*id).await.summary;
+        assert_eq!((summary.status, summary.node), (plain(State::Ready), None));
+        assert_eq!((summary.crashes, summary.failures, summary.claim), (1, 0, 1));
+    }
+    assert_eq!(h.get(ids[2]).await.summary.crashes, 0);
+}
+
+/// Rescued jobs go before fresh ones.
+pub async fn rescued_jobs_are_claimed_first(h: &Harness) {
+    let id = h.put(h.job_with(|job| job.priority = priority(9))).await;
+    h.crash(1).await;
+    h.put(h.job_with(|job| job.priority = priority(0))).await;
+    let node = h.node().await;
+    assert_eq!(h.claim_one(node).await.id, id);
+}
+
+/// A lease that has not lapsed protects its node, to the microsecond.
+pub async fn live_node_is_not_expired(h: &Harness) {
+    let (node, claim) = h.running().await;
+    let rescuer = h.node().await;
+    h.advance(just_before(LEASE));
+    let rescued = h.rescue(rescuer).await;
+    assert_eq!((rescued.expired.len(), rescued.returned), (0, 0));
+    h.end(node, claim, succeed()).await;
+}
+
+/// A rescuer that has not itself seen the store answer for a lease judges nobody.
+pub async fn rescue_needs_a_steady_rescuer(h: &Harness) {
+    let (dead, _) = h.running().await;
+    h.advance(LEASE * 2);
+    let by = h.node().await;
+    for steady in [Duration::ZERO, just_before(LEASE)] {
+        let rescued = h.store.rescue(Rescue { by, steady }).await.expect("rescue");
+        assert!(rescued.expired.is_empty());
+    }
+    assert_eq!(h.counts().await.total(State::Running), 1);
+    let rescued = h.store.rescue(Rescue { by, steady: LEASE }).await.expect("rescue");
+    assert_eq!(rescued.expired, [dead]);
+}
+
+/// What counts is the lease of the dead node, not the rescuer's own.
+pub async fn steadiness_is_measured_by_the_dead_nodes_lease(h: &Harness) {
+    h.put_many(2).await;
+    let short = h.node_with(|node| node.lease = SECOND).await;
+    let long = h.node_with(|node| node.lease = SECOND * 60).await;
+    h.claim_one(short).await;
+    h.claim_one(long).await;
+    h.advance(SECOND * 100);
+    let by = h.node().await;
+    let rescued = h.store.rescue(Rescue { by, steady: SECOND * 2 }).await.expect("rescue");
+    assert_eq!(rescued.expired, [short]);
+    let rescued = h.store.rescue(Rescue { by, steady: SECOND * 60 }).await.expect("rescue");
+    assert_eq!(rescued.expired, [long]);
+}
+
+/// The dead cannot bury the dead.
+pub async fn rescue_needs_a_live_rescuer(h: &Harness) {
+    let (dead, _) = h.running().await;
+    let retired = h.node().await;
+    h.store.retire(retired).await.expect("retire");
+    h.advance(LEASE);
+    let answer = h.store.rescue(Rescue { by: retired, steady: LEASE }).await;
+    assert!(matches!(answer, Err(Error::LeaseLost)), "{answer:?}");
+    assert_eq!(h.node_state(dead).await, NodeState::Live);
+    h.lose(dead).await;
+    let answer = h.store.rescue(Rescue { by: dead, steady: LEASE }).await;
+    assert!(matches!(answer, Err(Error::LeaseLost)), "{answer:?}");
+}
+
+/// A node does not find itself dead.
+pub async fn rescuer_does_not_expire_itself(h: &Harness) {
+    let (node, claim) = h.running().await;
+    h.advance(LEASE * 2);
+    assert!(h.rescue(node).await.expired.is_empty());
+    h.end(node, claim, succeed()).await;
+}
+
+/// A lapsed node that holds nothing is left alone: there is nothing to rescue.
+pub async fn idle_lapsed_node_is_not_expired(h: &Harness) {
+    let idle = h.node().await;
+    h.advance(LEASE * 2);
+    let rescuer = h.node().await;
+    assert!(h.rescue(rescuer).await.expired.is_empty());
+    assert_eq!(h.node_state(idle).await, NodeState::Live);
+    h.renew(idle).await;
+}
+
+/// Who has been expired is not expired again.
+pub async fn node_is_expired_once(h: &Harness) {
+    let (dead, claim) = h.running().await;
+    h.advance(LEASE);
+    let (one, two) = (h.node().await, h.node().await);
+    assert_eq!(h.rescue(one).await.expired, [dead]);
+    let second = h.rescue(two).await;
+    assert_eq!((second.expired.len(), second.returned), (0, 0));
+    assert_eq!(h.get(claim.id).await.summary.crashes, 1);
+}
+
+/// Several dead nodes are expired at once.
+pub async fn all_dead_nodes_are_expired_together(h: &Harness) {
+    h.put_many(3).await;
+    let mut dead = Vec::new();
+    for _ in 0..3 {
+        let node = h.node().await;
+        h.claim_one(node).await;
+        dead.push(node);
+    }
+    h.advance(LEASE);
+    let rescuer = h.node().await;
+    let mut rescued = h.rescue(rescuer).await;
+    rescued.expired.sort();
+    assert_eq!((rescued.expired, rescued.returned), (dead, 3));
+}
+
+/// The second crash makes a suspect, the third quarantines; nothing else is counted.
+pub async fn third_crash_quarantines(h: &Harness) {
+    let id = h.put_one().await;
+    h.crash(2).await;
+    let summary = h.get(id).await.summary;
+    assert_eq!((summary.status, summary.crashes), (plain(State::Ready), 2));
+    let node = h.node().await;
+    h.claim_one(node).await;
+    let rescued = h.lose(node).await;
+    assert_eq!((rescued.returned, rescued.quarantined), (0, 1));
+    let summary = h.get(id).await.summary;
+    assert_eq!(summary.status, because(State::Suspended, Reason::Quarantine));
+    assert_eq!((summary.crashes, summary.failures, summary.claim), (3, 0, 3));
+    let node = h.node().await;
+    assert!(h.claim(node, 1).await.is_empty());
+}
+
+/// A quarantined job that an operator lets go on begins without crashes.
+pub async fn resumed_job_begins_without_crashes(h: &Harness) {
+    let id = h.put_one().await;
+    h.crash(3).await;
+    h.apply(id, Verb::Resume).await;
+    let summary = h.get(id).await.summary;
+    assert_eq!((summary.status, summary.crashes), (plain(State::Ready), 0));
+    let node = h.node().await;
+    let claimed = h.claim(node, 1).await.remove(0);
+    assert_eq!((claimed.crashes, claimed.crashed_micros, claimed.claim.number), (0, 0, 4));
+}
+
+/// Crashes with progress between them do not add up.
+pub async fn crashes_with_an_outcome_between_do_not_add_up(h: &Harness) {
+    let id = h.put_one().await;
+    h.crash(2).await;
+    let node = h.node().await;
+    let claim = h.claim_one(node).await;
+    h.end(node, claim, retry(Duration::ZERO)).await;
+    h.promote().await;
+    h.crash(2).await;
+    let summary = h.get(id).await.summary;
+    assert_eq!((summary.status, summary.crashes, summary.failures), (plain(State::Ready), 2, 1));
+}
+
+/// A claim tells how long the longest crashed claim lasted, up to its rescue.
+pub async fn longest_crashed_claim_is_told(h: &Harness) {
+    h.put_one().await;
+    for seconds in [40, 20] {
+        let node = h.node().await;
+        h.claim_one(node).await;
+        h.advance(Duration::from_secs(seconds).saturating_sub(LEASE));
+        h.lose(node).await;
+    }
+    let node = h.node().await;
+    let claimed = h.claim(node, 1).await.remove(0);
+    assert_eq!((claimed.crashes, claimed.crashed_micros), (2, micros(SECOND * 40)));
+    h.end(node, claimed.claim, Outcome::Snooze { after: Duration::ZERO }).await;
+    h.promote().await;
+    let claimed = h.claim(node, 1).await.remove(0);
+    assert_eq!((claimed.crashes, claimed.crashed_micros), (0, 0));
+}
+
+/// One call moves a batch at most and asks for another; what is left still belongs to the expired node.
+pub async fn more_than_a_batch_takes_another_call(h: &Harness) {
+    h.put_many(bounds::BATCH + 3).await;
+    let dead = h.node().await;
+    let claims: Vec<_> = h.claim(dead, bounds::BATCH + 3).await.into_iter().map(|job| job.claim).collect();
+    assert_eq!(claims.len(), bounds::BATCH + 3);
+    h.advance(LEASE);
+    let rescuer = h.node().await;
+    let first = h.rescue(rescuer).await;
+    assert_eq!((first.expired, first.returned, first.more), (vec![dead], bounds::BATCH, true));
+    assert_eq!(h.node_view(dead).await.claims, 3);
+    let mut applied = 0;
+    for claim in claims {
+        if h.get(claim.id).await.summary.node == Some(dead) && applied == 0 {
+            h.end(dead, claim, succeed()).await;
+            applied += 1;
+        }
+    }
+    let second = h.rescue(rescuer).await;
+    assert_eq!((second.expired.len(), second.returned, second.more), (0, 2, false));
+    assert_eq!(h.counts().await.total(State::Ready), bounds::BATCH as u64 + 2);
+}
+
+/// A rescue tells the shortest lease of those who live.
+pub async fn shortest_lease_of_the_living_is_told(h: &Harness) {
+    let by = h.node().await;
+    assert_eq!(h.rescue(by).await.shortest_lease, LEASE);
+    let short = h.node_with(|node| node.lease = SECOND * 2).await;
+    h.node_with(|node| node.lease = SECOND * 60).await;
+    assert_eq!(h.rescue(by).await.shortest_lease, SECOND * 2);
+    h.store.retire(short).await.expect("retire");
+    assert_eq!(h.rescue(by).await.shortest_lease, LEASE);
+}
+
+/// An expired node's number is never another node's.
+pub async fn expired_node_stays_expired(h: &Harness) {
+    let registration = h.registration();
+    let dead = h.store.register(registration.clone()).await.expect("register").no;
+    h.put_one().await;
+    let claim = h.claim_one(dead).await;
+    h.lose(dead).await;
+    assert_eq!(h.store.register(registration).await.expect("register").no, dead);
+    assert_eq!(h.node_state(dead).await, NodeState::Expired);
+    assert!(matches!(h.try_renew(dead).await, Err(Error::LeaseLost)));
+    assert_eq!(h.finish(dead, claim, succeed()).await, Finished::LeaseLost);
+    assert!(h.node().await > dead);
+}

@@ -1,0 +1,17 @@
+//! The proof of Mainspring's stores: one suite for all of them.
+//!
+//! [`conformance`] holds every behaviour that a [`Store`](mainspring_core::store::Store) must show, one function per
+//! fact; `conformance_tests!` runs them all against a store. [`model`] applies random sequences of operations to a
+//! store and to the memory store side by side. [`clock`], [`rng`] and [`seams`] are time, randomness and threads for
+//! tests.
+//!
+//! # Invariants
+//! - No test sleeps: it moves the clock, or waits for a condition with a deadline.
+//! - A store has no private semantics: what is tested here is tested on every store.
+
+pub mod clock;
+pub mod conformance;
+pub mod executor;
+pub mod harness;
+pub mod rng;
+pub mod seams;

@@ -1,0 +1,15 @@
+//! The conformance suite on the memory store.
+
+use std::sync::Arc;
+
+use mainspring_core::memory::Memory;
+use mainspring_testkit::clock::ManualClock;
+use mainspring_testkit::harness::Harness;
+
+fn memory() -> Harness {
+    let clock = ManualClock::new();
+    let memory = Memory::new(Arc::new(clock.clone()));
+    Harness::new(clock, move || Arc::new(memory.another()))
+}
+
+mainspring_testkit::conformance_tests!(memory);
