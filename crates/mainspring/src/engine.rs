@@ -90,7 +90,16 @@ impl Engine {
 
     /// Enqueues up to 100,000 jobs of one type with the same options. Batches of 1,000 are each stored in one commit.
     pub fn enqueue_many<J: Job>(&self, jobs: impl IntoIterator<Item = J>) -> EnqueueMany<'_, J> {
-        EnqueueMany::new(self, jobs)
+        EnqueueMany::of(self, jobs)
+    }
+
+    /// Enqueues up to 100,000 jobs whose type is not known here, by their kind and their inputs as JSON.
+    pub fn enqueue_many_json(
+        &self,
+        kind: &str,
+        inputs: impl IntoIterator<Item = Value>,
+    ) -> EnqueueMany<'_, Json> {
+        EnqueueMany::json(self, kind, inputs)
     }
 
     /// Waits until a job has ended and returns its output.

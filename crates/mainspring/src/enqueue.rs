@@ -31,6 +31,11 @@ impl<J> Enqueued<J> {
     fn new(id: JobId, existing: bool) -> Self {
         Enqueued { id, existing, job: PhantomData }
     }
+
+    /// A job that is known to be of this type.
+    pub(crate) fn known(id: JobId) -> Self {
+        Enqueued::new(id, true)
+    }
 }
 
 impl<J> Clone for Enqueued<J> {
@@ -283,14 +288,16 @@ pub struct EnqueueMany<'a, J> {
     job: PhantomData<fn() -> J>,
 }
 
-impl<'a, J: Job> EnqueueMany<'a, J> {
+impl<'a, J> EnqueueMany<'a, J> {
     setters!();
 
-    pub(crate) fn new(engine: &'a Engine, jobs: impl IntoIterator<Item = J>) -> Self {
+    fn new(
+        engine: &'a Engine,
+        draft: Result<Draft>,
+        inputs: impl IntoIterator<Item = Result<Vec<u8>>>,
+    ) -> Self {
         // One more than allowed is enough to know that there are too many.
-        let inputs: Result<Vec<_>> =
-            jobs.into_iter().take(bounds::BULK + 1).map(|job| encode(&job)).collect();
-        let draft = Draft::new(J::KIND, J::QUEUE, &J::options());
+        let inputs: Result<Vec<_>> = inputs.into_iter().take(bounds::BULK + 1).collect();
         let (draft, inputs) = match (draft, inputs) {
             (Ok(draft), Ok(inputs)) => (Ok(draft), inputs),
             (Err(error), _) | (_, Err(error)) => (Err(error), Vec::new()),
@@ -334,6 +341,20 @@ impl<'a, J: Job> EnqueueMany<'a, J> {
     }
 }
 
+impl<'a, J: Job> EnqueueMany<'a, J> {
+    pub(crate) fn of(engine: &'a Engine, jobs: impl IntoIterator<Item = J>) -> Self {
+        let draft = Draft::new(J::KIND, J::QUEUE, &J::options());
+        EnqueueMany::new(engine, draft, jobs.into_iter().map(|job| encode(&job)))
+    }
+}
+
+impl<'a> EnqueueMany<'a, Json> {
+    pub(crate) fn json(engine: &'a Engine, kind: &str, inputs: impl IntoIterator<Item = Value>) -> Self {
+        let draft = Draft::new(kind, "default", &JobOptions::default());
+        EnqueueMany::new(engine, draft, inputs.into_iter().map(|input| encode(&input)))
+    }
+}
+
 /// As many jobs as one store batch may hold.
 fn take_batch(jobs: &mut std::iter::Peekable<impl Iterator<Item = New>>) -> Vec<New> {
     let (mut batch, mut bytes) = (Vec::new(), 0);
@@ -346,7 +367,7 @@ fn take_batch(jobs: &mut std::iter::Peekable<impl Iterator<Item = New>>) -> Vec<
     batch
 }
 
-impl<'a, J: Job> IntoFuture for EnqueueMany<'a, J> {
+impl<'a, J: 'a> IntoFuture for EnqueueMany<'a, J> {
     type Output = Result<Vec<Enqueued<J>>>;
     type IntoFuture = Pending<'a, Self::Output>;
 
