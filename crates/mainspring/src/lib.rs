@@ -44,6 +44,7 @@ mod open;
 mod panic;
 mod queues;
 mod seams;
+pub mod testing;
 mod waiters;
 
 pub use context::{Context, Info};

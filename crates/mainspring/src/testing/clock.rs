@@ -1,0 +1,105 @@
+//! A clock that stands still until a test moves it.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use mainspring_core::seam::{Clock, Pending};
+use mainspring_core::time::Timestamp;
+
+/// When every test begins: 2026-01-01T00:00:00Z.
+const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
+
+/// A clock moved by hand. Clones are the same clock.
+#[derive(Clone, Default)]
+pub(super) struct ManualClock(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    now: Duration,
+    last: u64,
+    /// By when they wake, then in the order in which they fell asleep.
+    sleepers: BTreeMap<(Duration, u64), Sleeper>,
+}
+
+struct Sleeper {
+    length: Duration,
+    waker: Option<Waker>,
+}
+
+impl ManualClock {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Moves on to a point in time; never back. Wakes all whose time has come, in the order of their times.
+    pub(super) fn set(&self, now: Duration) {
+        let due: Vec<Sleeper> = {
+            let mut state = self.lock();
+            state.now = state.now.max(now);
+            let now = state.now;
+            let later = state.sleepers.split_off(&(now, u64::MAX));
+            std::mem::replace(&mut state.sleepers, later).into_values().collect()
+        };
+        // Outside of the lock: whoever wakes may look at the clock.
+        for waker in due.into_iter().filter_map(|sleeper| sleeper.waker) {
+            waker.wake();
+        }
+    }
+
+    /// When the next of those wakes that sleep for at least this long.
+    pub(super) fn next(&self, length: Duration) -> Option<Duration> {
+        let state = self.lock();
+        state.sleepers.iter().find(|(_, sleeper)| sleeper.length >= length).map(|((until, _), _)| *until)
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        START.after(self.monotonic())
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.lock().now
+    }
+
+    fn sleep(&self, duration: Duration) -> Pending<'static, ()> {
+        let mut state = self.lock();
+        state.last += 1;
+        let key = (state.now.saturating_add(duration), state.last);
+        if !duration.is_zero() {
+            state.sleepers.insert(key, Sleeper { length: duration, waker: None });
+        }
+        drop(state);
+        Box::pin(Sleep { clock: self.clone(), key })
+    }
+}
+
+/// Sleeps until it is taken off the list.
+struct Sleep {
+    clock: ManualClock,
+    key: (Duration, u64),
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match self.clock.lock().sleepers.get_mut(&self.key) {
+            None => Poll::Ready(()),
+            Some(sleeper) => {
+                sleeper.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        self.clock.lock().sleepers.remove(&self.key);
+    }
+}

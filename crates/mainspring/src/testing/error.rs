@@ -1,0 +1,57 @@
+//! What a test is told when its jobs do not do what it waits for.
+
+use std::time::Duration;
+
+use mainspring_core::id::JobId;
+use mainspring_core::job::{Status, Summary};
+
+/// What [`TestEngine`](super::TestEngine) returns.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// What the engine says.
+    #[error(transparent)]
+    Engine(#[from] mainspring_core::Error),
+    /// Handlers wait for something that does not happen: for the clock, which only
+    /// [`advance`](super::TestEngine::advance) moves, or for something outside.
+    #[error("not idle after {}s: {}; does a handler wait for the clock to be advanced?", .patience.as_secs_f64(), list(.jobs))]
+    StillRunning {
+        /// How long was waited, in real time.
+        patience: Duration,
+        /// The jobs that run.
+        jobs: Vec<Summary>,
+    },
+    /// There is always something more to do, such as a job that enqueues itself again.
+    #[error("no end in sight: each job makes more work; running: {}", list(.jobs))]
+    Endless {
+        /// The jobs that run.
+        jobs: Vec<Summary>,
+    },
+    /// The job is neither running nor has it ended: it waits for its time, for a node, or for a person.
+    #[error("job {id} has not ended: it is {status}{}", .error.as_ref().map(|error| format!(", after: {error}")).unwrap_or_default())]
+    NotEnded {
+        /// The job.
+        id: JobId,
+        /// What it is.
+        status: Status,
+        /// What went wrong last, if anything.
+        error: Option<String>,
+    },
+}
+
+/// `Result` with [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+fn list(jobs: &[Summary]) -> String {
+    /// Enough to see what is going on.
+    const SHOWN: usize = 5;
+    let mut text: Vec<_> = jobs
+        .iter()
+        .take(SHOWN)
+        .map(|job| format!("job {} of kind `{}` runs (attempt {})", job.id, job.kind, job.failures + 1))
+        .collect();
+    if jobs.len() > SHOWN {
+        text.push(format!("{} more", jobs.len() - SHOWN));
+    }
+    if text.is_empty() { "nothing".into() } else { text.join(", ") }
+}

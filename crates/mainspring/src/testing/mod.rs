@@ -1,0 +1,550 @@
+//! Testing jobs: a real engine with a store in memory, a clock that you move, and faults on demand.
+//!
+//! Handlers run exactly as on a node: claimed, leased, retried, timed out. Only time stands still until you
+//! [`advance`](TestEngine::advance) it, so that a test of a job that retries for a week takes a millisecond, and runs the
+//! same way each time.
+//!
+//! ```
+//! use mainspring::testing::TestEngine;
+//! use mainspring::{Context, Job};
+//! use serde::{Deserialize, Serialize};
+//! use std::time::Duration;
+//!
+//! #[derive(Serialize, Deserialize, Job)]
+//! #[job(kind = "signup")]
+//! struct Signup { user: u64 }
+//!
+//! #[derive(Serialize, Deserialize, Job)]
+//! #[job(kind = "reminder", output = String)]
+//! struct Reminder { user: u64 }
+//!
+//! async fn signup(ctx: Context, job: Signup) -> mainspring::Result<()> {
+//!     ctx.engine().enqueue(Reminder { user: job.user }).delay(Duration::from_hours(72)).await?;
+//!     Ok(())
+//! }
+//!
+//! async fn reminder(_ctx: Context, job: Reminder) -> mainspring::Result<String> {
+//!     Ok(format!("user {}, we miss you", job.user))
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let test = TestEngine::new();
+//! test.node(|node| node.handle(signup).handle(reminder).queue("default", 1)).await?;
+//!
+//! test.run(Signup { user: 7 }).await?;
+//! let reminder = test.assert_enqueued::<Reminder>(|job| job.user == 7);
+//! assert!(test.outcome(&reminder).is_err()); // not yet
+//!
+//! test.advance(Duration::from_hours(72)).await?;
+//! assert_eq!(test.outcome(&reminder)?, "user 7, we miss you");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Is my handler idempotent?
+//!
+//! A handler may run again after a crash, so it has to bear that. Three ways to find out:
+//! [`run_twice`](TestEngine::run_twice) loses the outcome of each first run, [`fail_once`](TestEngine::fail_once) makes
+//! each first attempt fail after the handler has done its work, and [`crash`](TestEngine::crash) drops everything in the
+//! middle.
+//!
+//! ```
+//! # use mainspring::testing::TestEngine;
+//! # use mainspring::{Context, Job};
+//! # use serde::{Deserialize, Serialize};
+//! # use std::sync::atomic::{AtomicU64, Ordering};
+//! # use std::sync::Arc;
+//! #[derive(Serialize, Deserialize, Job)]
+//! #[job(kind = "charge")]
+//! struct Charge { cents: u64 }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let charged = Arc::new(AtomicU64::new(0));
+//! let account = Arc::clone(&charged);
+//! let charge = move |_ctx: Context, job: Charge| {
+//!     let account = Arc::clone(&account);
+//!     async move {
+//!         account.fetch_add(job.cents, Ordering::Relaxed); // not idempotent
+//!         mainspring::Result::Ok(())
+//!     }
+//! };
+//! let test = TestEngine::new();
+//! test.node(|node| node.handle(charge).queue("default", 1)).await?;
+//! test.run_twice::<Charge>();
+//! test.run(Charge { cents: 100 }).await?;
+//! assert_eq!(charged.load(Ordering::Relaxed), 200, "the test has found the mistake");
+//! # Ok(())
+//! # }
+//! ```
+
+mod clock;
+mod error;
+mod faults;
+mod tasks;
+
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use mainspring_core::id::JobId;
+use mainspring_core::job::{Limits, Record, State};
+use mainspring_core::memory::Memory;
+use mainspring_core::seam::{Clock, Pending, Rng, Seams, Threads};
+use mainspring_core::store::{Filter, Page, Store};
+use mainspring_core::time::Timestamp;
+use mainspring_core::{Error as EngineError, bounds};
+use tokio::runtime::Handle;
+
+pub use error::{Error, Result};
+
+use crate::engine::Engine;
+use crate::enqueue::Enqueued;
+use crate::job::Job;
+use crate::node::{Node, NodeBuilder};
+use clock::ManualClock;
+use faults::Faults;
+use tasks::{Group, Stir, Tasks};
+
+/// How long handlers may wait for something outside of the test's clock, in real time.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Polls of tasks after which a test is told that there is no end in sight: some hundred thousand jobs.
+const POLLS_MAX: u64 = 5_000_000;
+/// How much of a long way is walked step by step, at its end: long enough for a lease to lapse and its jobs to be
+/// rescued.
+const NEAR: Duration = Duration::from_mins(2);
+
+/// An engine for tests: in memory, on a clock that stands still until it is advanced.
+///
+/// It is an [`Engine`] (by `Deref`): enqueue, look at and change jobs as usual. Must be made within a Tokio runtime;
+/// `#[tokio::test]` will do.
+pub struct TestEngine {
+    engine: Engine,
+    clock: ManualClock,
+    stir: Arc<Stir>,
+    faults: Faults,
+    nodes: Mutex<Vec<(Node, Arc<Group>)>>,
+    patience: Duration,
+    /// The clock of the real world, for things that do not happen on the test's.
+    real: Arc<dyn Clock>,
+}
+
+impl Deref for TestEngine {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.engine
+    }
+}
+
+impl Default for TestEngine {
+    fn default() -> Self {
+        TestEngine::new()
+    }
+}
+
+impl TestEngine {
+    /// An engine without jobs and nodes.
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime.
+    pub fn new() -> Self {
+        TestEngine::seeded(0)
+    }
+
+    /// As [`new`](Self::new), with another sequence of random numbers: other ids, other jitter.
+    pub fn seeded(seed: u64) -> Self {
+        TestEngine::on(seed, |seams| Arc::new(Memory::new(Arc::clone(&seams.clock))))
+    }
+
+    /// On a store of one's own making, which must answer without waiting for anything outside of the seams: for the
+    /// engine's own tests.
+    #[doc(hidden)]
+    pub fn on(seed: u64, store: impl FnOnce(&Seams) -> Arc<dyn Store>) -> Self {
+        let system = crate::seams::system(Handle::current());
+        let (clock, stir) = (ManualClock::default(), Arc::<Stir>::default());
+        let seams = Seams {
+            clock: Arc::new(clock.clone()),
+            rng: Arc::new(Seeded(Mutex::new(seed))),
+            spawn: Arc::new(Tasks::new(system.spawn, Arc::clone(&stir))),
+            threads: Arc::new(NoThreads),
+        };
+        let store = store(&seams);
+        TestEngine {
+            engine: Engine::with(store, seams, Limits::default()),
+            clock,
+            stir,
+            faults: Faults::default(),
+            nodes: Mutex::default(),
+            patience: PATIENCE,
+            real: system.clock,
+        }
+    }
+
+    /// How long [`run_until_idle`](Self::run_until_idle) waits, in real time, for handlers that wait for something
+    /// outside, such as a socket; 5 seconds if not set.
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Starts a node, set up exactly as in production:
+    ///
+    /// ```
+    /// # use mainspring::testing::TestEngine;
+    /// # use mainspring::{Context, Job};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Job)]
+    /// # struct Welcome {}
+    /// # async fn welcome(_ctx: Context, _job: Welcome) -> mainspring::Result<()> { Ok(()) }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let test = TestEngine::new();
+    /// test.node(|node| node.handle(welcome).state(String::from("smtp://localhost")).queue("default", 1)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// It runs jobs whenever the test awaits something. May be called several times, for several nodes on one store.
+    ///
+    /// # Errors
+    /// As [`NodeBuilder::start`].
+    pub async fn node(&self, setup: impl FnOnce(NodeBuilder) -> NodeBuilder) -> Result<Node, EngineError> {
+        let group = Arc::<Group>::default();
+        let builder = setup(self.engine.node().layer(self.faults.clone()));
+        let node = group.scope(builder.start()).await?;
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).push((node.clone(), group));
+        Ok(node)
+    }
+
+    /// Runs everything that is due now: what is enqueued, what handlers enqueue, and retries whose time has come. Does
+    /// not move the clock. Jobs that nobody handles, or whose queue is paused, stay where they are.
+    ///
+    /// # Errors
+    /// [`Error::StillRunning`] if handlers wait for something that does not happen, [`Error::Endless`] if there is
+    /// always more to do. Both name the jobs.
+    pub async fn run_until_idle(&self) -> Result<()> {
+        let mut patience = self.real.sleep(self.patience);
+        loop {
+            self.settle(&mut patience).await?;
+            if self.claims() == 0 {
+                return Ok(());
+            }
+            // Handlers wait for something that is not of this engine: it may come.
+            tokio::select! {
+                biased;
+                () = self.stir.until(false) => {}
+                () = &mut patience => return Err(self.still_running()),
+            }
+        }
+    }
+
+    /// Moves the clock, and lets everything run that becomes due on the way, in order. The last two minutes are walked
+    /// step by step; on a longer way, housekeeping in between is skipped, but no due job, deadline or long time-out.
+    ///
+    /// Handlers that wait for something outside of the test's clock, such as a socket, do not stop the clock; call
+    /// [`run_until_idle`](Self::run_until_idle) to wait for them.
+    ///
+    /// # Errors
+    /// [`Error::Endless`] if there is always more to do.
+    pub async fn advance(&self, by: Duration) -> Result<()> {
+        let mut patience = self.real.sleep(self.patience);
+        let end = self.clock.monotonic().saturating_add(by);
+        self.settle(&mut patience).await?;
+        loop {
+            let stop = self.next_stop(end)?;
+            self.clock.set(stop);
+            self.settle(&mut patience).await?;
+            if stop >= end {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Moves the clock in one leap, as if the machine had been suspended: everything that should have happened
+    /// meanwhile happens late, and all at once.
+    ///
+    /// # Errors
+    /// [`Error::Endless`] if there is always more to do.
+    pub async fn leap(&self, by: Duration) -> Result<()> {
+        let mut patience = self.real.sleep(self.patience);
+        self.settle(&mut patience).await?;
+        self.clock.set(self.clock.monotonic().saturating_add(by));
+        self.settle(&mut patience).await
+    }
+
+    /// The time by the test's clock. It begins at 2026-01-01T00:00:00Z.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Enqueues a job, [runs until idle](Self::run_until_idle), and returns its output.
+    ///
+    /// # Errors
+    /// [`mainspring::Error::Ended`](crate::Error::Ended) if it failed or was cancelled; [`Error::NotEnded`] if it waits,
+    /// for instance for another attempt; and as [`run_until_idle`](Self::run_until_idle).
+    pub async fn run<J: Job>(&self, job: J) -> Result<J::Output> {
+        let job = self.engine.enqueue(job).await?;
+        self.run_until_idle().await?;
+        self.outcome(&job)
+    }
+
+    /// The output of a job that has succeeded.
+    ///
+    /// # Errors
+    /// [`mainspring::Error::Ended`](crate::Error::Ended) if it failed or was cancelled; [`Error::NotEnded`] if it still
+    /// runs or waits, for instance for another attempt.
+    pub fn outcome<J: Job>(&self, job: &Enqueued<J>) -> Result<J::Output> {
+        let Record { summary, output, note, mut errors, .. } =
+            at_once(self.engine.jobs().get(job.id)).ok_or(EngineError::Closed)??;
+        let (id, status) = (summary.id, summary.status);
+        let error = errors.pop().map(|error| error.message);
+        match status.state {
+            State::Succeeded => serde_json::from_slice(output.as_deref().unwrap_or(b"null"))
+                .map_err(|error| EngineError::Convert { what: "output", source: error.into() }.into()),
+            state if state.is_terminal() => {
+                Err(EngineError::Ended { id, status, message: note.or(error) }.into())
+            }
+            _ => Err(Error::NotEnded { id, status, error }),
+        }
+    }
+
+    /// All jobs of a type that have been enqueued, first to last, whatever has become of them.
+    ///
+    /// # Panics
+    /// If an input is not one of this type.
+    #[track_caller]
+    pub fn enqueued<J: Job>(&self) -> Vec<J> {
+        self.enqueued_with_ids::<J>().into_iter().map(|(_, job)| job).collect()
+    }
+
+    /// Asserts that a job of a type has been enqueued to which the condition applies, whatever has become of it; returns
+    /// the first.
+    ///
+    /// # Panics
+    /// If there is none; says what there is instead.
+    #[track_caller]
+    pub fn assert_enqueued<J: Job>(&self, condition: impl Fn(&J) -> bool) -> Enqueued<J> {
+        let jobs = self.enqueued_with_ids::<J>();
+        match jobs.iter().find(|(_, job)| condition(job)) {
+            Some((id, _)) => Enqueued::known(*id),
+            None => panic!("no job of kind `{}` fits the condition; enqueued: {}", J::KIND, as_json(&jobs)),
+        }
+    }
+
+    /// Asserts that no job of a type has been enqueued to which the condition applies.
+    ///
+    /// # Panics
+    /// If there is one; says which.
+    #[track_caller]
+    pub fn assert_not_enqueued<J: Job>(&self, condition: impl Fn(&J) -> bool) {
+        let mut jobs = self.enqueued_with_ids::<J>();
+        jobs.retain(|(_, job)| condition(job));
+        assert!(jobs.is_empty(), "jobs of kind `{}` fit the condition: {}", J::KIND, as_json(&jobs));
+    }
+
+    /// From now on, the first attempt of each job of a type fails after its handler has succeeded: the job runs again
+    /// after its backoff. Shows whether the handler bears that, and whether the attempts suffice.
+    pub fn fail_once<J: Job>(&self) {
+        self.faults.fail_once::<J>();
+    }
+
+    /// From now on, the outcome of the first run of each job of a type is lost after its handler has succeeded, and the
+    /// job runs again at once, as after a crash. Shows whether the handler is idempotent.
+    pub fn run_twice<J: Job>(&self) {
+        self.faults.run_twice::<J>();
+    }
+
+    /// All nodes die where they stand, as if their process had been killed: nothing is released. Their jobs come back
+    /// once another node is there and the lease has lapsed.
+    ///
+    /// ```
+    /// # use mainspring::testing::TestEngine;
+    /// # use mainspring::{Context, Job};
+    /// # use std::time::Duration;
+    /// # #[derive(serde::Serialize, serde::Deserialize, Job)]
+    /// # #[job(output = u32)]
+    /// # struct Resize {}
+    /// # async fn resize(ctx: Context, _job: Resize) -> mainspring::Result<u32> {
+    /// #     if ctx.info().claim == 1 { std::future::pending::<()>().await; }
+    /// #     Ok(ctx.info().claim)
+    /// # }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let test = TestEngine::new();
+    /// test.node(|node| node.handle(resize).queue("default", 1)).await?;
+    /// let job = test.enqueue(Resize {}).await?;
+    /// test.advance(Duration::from_secs(1)).await?; // it runs
+    /// test.crash().await?;
+    /// test.node(|node| node.handle(resize).queue("default", 1)).await?;
+    /// test.advance(Duration::from_secs(17)).await?; // a lease later, the other node takes over
+    /// assert_eq!(test.outcome(&job)?, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Endless`] if what is left has always more to do.
+    pub async fn crash(&self) -> Result<()> {
+        let nodes = std::mem::take(&mut *self.nodes.lock().unwrap_or_else(PoisonError::into_inner));
+        self.kill(nodes).await
+    }
+
+    /// As [`crash`](Self::crash), for one node.
+    ///
+    /// # Errors
+    /// As [`crash`](Self::crash).
+    pub async fn crash_node(&self, node: &Node) -> Result<()> {
+        let nodes = {
+            let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+            nodes.extract_if(.., |(one, _)| one.name() == node.name()).collect()
+        };
+        self.kill(nodes).await
+    }
+
+    async fn kill(&self, nodes: Vec<(Node, Arc<Group>)>) -> Result<()> {
+        for (_, group) in &nodes {
+            group.kill();
+        }
+        self.settle(&mut self.real.sleep(self.patience)).await
+    }
+
+    /// Waits until nothing of this engine stirs.
+    async fn settle(&self, patience: &mut Pending<'static, ()>) -> Result<()> {
+        /// Wakes that Tokio puts off (a task that yields) are not seen until it has gone on; a few rounds are enough.
+        const ROUNDS: usize = 3;
+        let most = self.stir.polls().saturating_add(POLLS_MAX);
+        let mut round = 0;
+        while round < ROUNDS {
+            let polls = self.stir.polls();
+            if polls > most {
+                return Err(Error::Endless { jobs: self.running() });
+            }
+            tokio::task::yield_now().await;
+            if !self.stir.is_quiet() {
+                tokio::select! {
+                    biased;
+                    () = self.stir.until(true) => {}
+                    () = &mut *patience => return Err(Error::Endless { jobs: self.running() }),
+                    () = yields() => {}
+                }
+            }
+            round = if self.stir.is_quiet() && self.stir.polls() == polls { round + 1 } else { 0 };
+        }
+        Ok(())
+    }
+
+    /// Where the clock stops next on its way to `end`.
+    fn next_stop(&self, end: Duration) -> Result<Duration> {
+        let now = self.clock.monotonic();
+        if end.saturating_sub(now) <= NEAR {
+            return Ok(self.clock.next(Duration::ZERO).map_or(end, |next| next.min(end)));
+        }
+        // Sweeps of nothing tell when there will be something.
+        let (timers, deadlines) = (self.store().promote(0), self.store().expire(0));
+        let mut stop = end.checked_sub(NEAR).unwrap_or(end);
+        for swept in [at_once(timers), at_once(deadlines)] {
+            let swept = swept.ok_or(EngineError::Closed)??;
+            if let Some(due) = swept.next.filter(|due| *due > swept.now) {
+                stop = stop.min(now + due.since(swept.now));
+            }
+        }
+        Ok(self.clock.next(NEAR).map_or(stop, |next| next.min(stop)))
+    }
+
+    fn claims(&self) -> usize {
+        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        nodes.iter().map(|(node, _)| node.claims()).sum()
+    }
+
+    fn still_running(&self) -> Error {
+        Error::StillRunning { patience: self.patience, jobs: self.running() }
+    }
+
+    fn running(&self) -> Vec<mainspring_core::job::Summary> {
+        let filter = Filter { states: vec![State::Running], ..Filter::default() };
+        let page = Page { after: None, limit: bounds::PAGE };
+        let listing = at_once(self.store().list(filter, page));
+        listing.and_then(std::result::Result::ok).map(|listing| listing.jobs).unwrap_or_default()
+    }
+
+    #[track_caller]
+    fn enqueued_with_ids<J: Job>(&self) -> Vec<(JobId, J)> {
+        let mut found = Vec::new();
+        let mut page = Page { after: None, limit: bounds::PAGE };
+        loop {
+            let listing = at_once(self.store().list(Filter::default(), page))
+                .expect("a store in memory answers at once")
+                .expect("a store in memory can be listed");
+            let of_kind = |kind: &str| kind == J::KIND || J::ALIASES.contains(&kind);
+            for job in listing.jobs.into_iter().filter(|job| of_kind(job.kind.as_str())) {
+                let record = at_once(self.store().get(job.id)).and_then(std::result::Result::ok).flatten();
+                let Some(record) = record else { continue };
+                match serde_json::from_slice(&record.input) {
+                    Ok(input) => found.push((job.id, input)),
+                    Err(error) => panic!("the input of job {} of kind `{}`: {error}", job.id, job.kind),
+                }
+            }
+            match listing.next {
+                Some(next) => page = Page { after: Some(next), limit: bounds::PAGE },
+                None => break,
+            }
+        }
+        // The store lists the last first.
+        found.reverse();
+        found
+    }
+}
+
+impl std::fmt::Debug for TestEngine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TestEngine").field("now", &self.now().to_string()).finish_non_exhaustive()
+    }
+}
+
+/// Lets other tasks run for a while, and comes back even if they never rest.
+async fn yields() {
+    /// Between two looks at how much has been done.
+    const YIELDS: usize = 1_000;
+    for _ in 0..YIELDS {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// What a future that need not wait gives.
+fn at_once<F: Future>(future: F) -> Option<F::Output> {
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    match std::pin::pin!(future).poll(&mut cx) {
+        std::task::Poll::Ready(output) => Some(output),
+        std::task::Poll::Pending => None,
+    }
+}
+
+fn as_json<J: Job>(jobs: &[(JobId, J)]) -> String {
+    let jobs: Vec<_> = jobs.iter().map(|(_, job)| serde_json::to_string(job).unwrap_or_default()).collect();
+    if jobs.is_empty() { "none".into() } else { jobs.join(", ") }
+}
+
+/// Random numbers that are the same in each run (SplitMix64).
+struct Seeded(Mutex<u64>);
+
+impl Rng for Seeded {
+    fn next_u64(&self) -> u64 {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = *state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+}
+
+/// A test runs where it can be watched.
+struct NoThreads;
+
+impl Threads for NoThreads {
+    fn spawn(&self, _name: &str, _body: Box<dyn FnOnce() + Send>) -> std::io::Result<()> {
+        Err(std::io::Error::new(std::io::ErrorKind::Unsupported, "a test engine starts no threads"))
+    }
+}
