@@ -16,7 +16,7 @@ use mainspring_core::job::{Options, Priority, State};
 use mainspring_core::name::QueueName;
 use mainspring_core::store::{ClaimRequest, Claimed, ClaimedBatch, Class, Level};
 use mainspring_core::time::Timestamp;
-use rusqlite::{CachedStatement, params};
+use rusqlite::{CachedStatement, OptionalExtension, params};
 
 use super::{key, node};
 use crate::error::{Result, corrupt};
@@ -24,9 +24,13 @@ use crate::flags;
 use crate::names::Names;
 use crate::writer::Tx;
 
-/// Index `ready_claim`: the next pair of line and level that has a job. One seek.
-pub(crate) const NEXT_PAIR: &str = "SELECT line, level FROM mainspring_ready
-    WHERE (line, level) > (?1, ?2) ORDER BY line, level LIMIT 1";
+/// Index `ready_claim`: the next line that has a job, and its first level. One seek. (A comparison of row values would
+/// look simpler, but SQLite then seeks to the beginning of the pair and walks over all its jobs.)
+pub(crate) const NEXT_LINE: &str =
+    "SELECT line, level FROM mainspring_ready WHERE line > ?1 ORDER BY line, level LIMIT 1";
+/// Index `ready_claim`: the next level of a line that has a job. One seek.
+pub(crate) const NEXT_LEVEL: &str =
+    "SELECT line, level FROM mainspring_ready WHERE line = ?1 AND level > ?2 ORDER BY level LIMIT 1";
 /// Index `ready_claim`, covering: the first jobs of a line and level.
 pub(crate) const HEADS: &str = "SELECT ready_at, no FROM mainspring_ready
     WHERE line = ?1 AND level = ?2 ORDER BY ready_at, no LIMIT ?3";
@@ -127,23 +131,26 @@ fn pairs(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<BTreeMap<QueueName, 
         .filter_map(|(queue, limit)| names.queue_no(queue).filter(|_| *limit > 0))
         .filter(|no| names.queue(*no).is_ok_and(|queue| !queue.settings.paused))
         .collect();
-    let mut next = tx.conn.prepare_cached(NEXT_PAIR)?;
-    let mut at = (-1, -1);
-    loop {
-        let mut rows = next.query(params![at.0, at.1])?;
-        let Some(row) = rows.next()? else { return Ok(found) };
-        let (no, code): (i64, u8) = (row.get(0)?, row.get(1)?);
+    let mut next_line = tx.conn.prepare_cached(NEXT_LINE)?;
+    let mut next_level = tx.conn.prepare_cached(NEXT_LEVEL)?;
+    let pair = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, u8>(1)?));
+    let mut after = -1;
+    while let Some((no, first)) = next_line.query_row([after], pair).optional()? {
+        after = no;
         let line = names.line(no)?;
         let runs = usize::try_from(no).ok().and_then(|index| local.runs.get(index)).copied().unwrap_or(false);
         if !runs || !wanted.contains(&line.queue) {
-            // Past all levels of this line.
-            at = (no, i64::from(Level::COUNT));
             continue;
         }
-        let level = Level::from_code(code).ok_or_else(|| corrupt(format!("{code} is no level")))?;
-        found.entry(line.queue_name.clone()).or_default().entry(level).or_default().push(no);
-        at = (no, i64::from(code));
+        let levels = found.entry(line.queue_name.clone()).or_default();
+        let mut code = Some(first);
+        while let Some(found) = code {
+            let level = Level::from_code(found).ok_or_else(|| corrupt(format!("{found} is no level")))?;
+            levels.entry(level).or_default().push(no);
+            code = next_level.query_row(params![no, found], pair).optional()?.map(|(_, level)| level);
+        }
     }
+    Ok(found)
 }
 
 /// Serves one queue: levels from low to high, up to its limit.
