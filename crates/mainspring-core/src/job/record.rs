@@ -80,9 +80,9 @@ pub struct ErrorEntry {
 /// How far a handler says that it has come.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    /// Parts done.
+    /// Parts done. Stores keep no more than [`i64::MAX`].
     pub done: u64,
-    /// Parts in all; 0 if unknown.
+    /// Parts in all; 0 if unknown. Stores keep no more than [`i64::MAX`].
     pub total: u64,
     /// In words; may be empty.
     pub note: String,

@@ -18,7 +18,7 @@ type Head = (Level, Timestamp, Row, LineNo);
 
 impl Model {
     pub(super) fn claim(&mut self, request: &ClaimRequest, now: Timestamp) -> Result<ClaimedBatch> {
-        self.renew_lease(request.node, now)?;
+        self.renew_lease_in_time(request.node, now)?;
         let held = self.held_by(request.node).into_iter();
         let mut rows: Vec<Row> =
             held.filter(|(_, batch)| *batch == request.batch).map(|(row, _)| row).collect();

@@ -120,7 +120,9 @@ impl Model {
     pub(super) fn progress(&mut self, node: NodeNo, progress: Vec<(Claim, Progress)>) {
         for (claim, progress) in progress {
             if let Some(job) = self.held(node, &claim).and_then(|row| self.jobs.get_mut(&row)) {
-                job.progress = Some(progress);
+                let kept = |number: u64| number.min(i64::MAX as u64);
+                let (done, total) = (kept(progress.done), kept(progress.total));
+                job.progress = Some(Progress { done, total, note: progress.note });
             }
         }
     }

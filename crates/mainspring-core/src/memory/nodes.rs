@@ -2,7 +2,7 @@
 
 use crate::id::{Claim, NodeNo};
 use crate::store::{Mark, Member, Node, NodeState, Registration, Renewal, Renewed};
-use crate::time::Timestamp;
+use crate::time::{Timestamp, micros};
 use crate::{Error, Result};
 
 use super::model::{Membership, Model};
@@ -27,12 +27,27 @@ impl Model {
     }
 
     /// Extends a live node's lease, lapsed or not.
-    pub(super) fn renew_lease(&mut self, node: NodeNo, now: Timestamp) -> Result<()> {
-        let live = self.members.get_mut(&node).filter(|member| member.state == NodeState::Live);
-        let member = live.ok_or(Error::LeaseLost)?;
+    fn renew_lease(&mut self, node: NodeNo, now: Timestamp) -> Result<()> {
+        let member = self.live(node)?;
         member.renewed_at = now;
         member.lease_until = now.after(member.registration.lease);
         Ok(())
+    }
+
+    /// The same, if more than a third of the lease has passed, or the clock has gone back.
+    pub(super) fn renew_lease_in_time(&mut self, node: NodeNo, now: Timestamp) -> Result<()> {
+        let member = self.live(node)?;
+        let lease = micros(member.registration.lease);
+        let left = member.lease_until.as_micros().saturating_sub(now.as_micros());
+        if left < lease - lease / 3 || left > lease {
+            self.renew_lease(node, now)?;
+        }
+        Ok(())
+    }
+
+    fn live(&mut self, node: NodeNo) -> Result<&mut Membership> {
+        let live = self.members.get_mut(&node).filter(|member| member.state == NodeState::Live);
+        live.ok_or(Error::LeaseLost)
     }
 
     pub(super) fn renew(&mut self, renewal: &Renewal, now: Timestamp) -> Result<Renewed> {
@@ -58,8 +73,7 @@ impl Model {
     }
 
     pub(super) fn retire(&mut self, node: NodeNo, now: Timestamp) -> Result<usize> {
-        let live = self.members.get_mut(&node).filter(|member| member.state == NodeState::Live);
-        let Some(member) = live else { return Ok(0) };
+        let Ok(member) = self.live(node) else { return Ok(0) };
         member.state = NodeState::Retired;
         let held = self.held_by(node);
         for (row, _) in &held {

@@ -146,8 +146,8 @@ pub trait Store: Send + Sync + 'static {
     /// Queues are served in the order given, each up to its own limit; levels from low to high; within a level in
     /// order of entering `ready`, as far as one store can tell. Paused queues and lines that the node cannot run give
     /// nothing. Jobs of the class [`Class::Suspect`] are claimed up to `suspects` over all queues. Keys held until
-    /// `started` are released. A claim also renews the node's lease, and is refused with `LeaseLost` as
-    /// [`renew`](Store::renew) is. If the node already holds claims under `batch`, nothing new is claimed and those
+    /// `started` are released. A claim also renews the node's lease once a third of it has passed, and is refused
+    /// with `LeaseLost` as [`renew`](Store::renew) is. If the node already holds claims under `batch`, nothing new is claimed and those
     /// are returned: that is how a lost answer is adopted. A number that is not one of a node's is refused likewise.
     fn claim(&self, request: ClaimRequest) -> Pending<'_, Result<ClaimedBatch>>;
 

@@ -10,7 +10,8 @@ use mainspring_core::job::{Outcome, State, Verb, When};
 use mainspring_core::store::{ClaimRequest, QueueChange};
 
 use crate::harness::{
-    Harness, LEASE, SECOND, cancel, claimed_ids, fail, kind, label, plain, priority, queue, retry, succeed,
+    Harness, LEASE, MICRO, SECOND, cancel, claimed_ids, fail, kind, label, plain, priority, queue, retry,
+    succeed,
 };
 
 /// A claimed job runs, on that node, from that time, under that number.
@@ -295,10 +296,14 @@ pub async fn repeated_empty_batch_claims(h: &Harness) {
     assert_eq!(claimed_ids(&h.claim_as(request).await), [id]);
 }
 
-/// A claim renews the node's lease, also one that finds nothing.
+/// A claim renews the node's lease, also one that finds nothing; but not each, for claims are frequent.
 pub async fn claim_renews_the_lease(h: &Harness) {
     let node = h.node().await;
-    h.advance(SECOND);
+    let start = h.now();
+    h.advance(LEASE / 3);
+    h.claim(node, 1).await;
+    assert_eq!(h.node_view(node).await.renewed_at, start);
+    h.advance(MICRO);
     h.claim(node, 1).await;
     let view = h.node_view(node).await;
     assert_eq!((view.renewed_at, view.lease_until), (h.now(), h.now().after(LEASE)));
