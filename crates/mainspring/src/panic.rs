@@ -13,14 +13,14 @@ pub(crate) async fn caught<F: Future + Unpin>(mut future: F) -> Result<F::Output
     std::future::poll_fn(move |cx| match catch_unwind(AssertUnwindSafe(|| Pin::new(&mut future).poll(cx))) {
         Ok(Poll::Pending) => Poll::Pending,
         Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
-        Err(panic) => Poll::Ready(Err(message(&*panic))),
+        Err(panic) => Poll::Ready(Err(message(panic))),
     })
     .await
 }
 
 /// Runs a closure to its end or to its panic, whose message is the error.
 pub(crate) fn caught_sync<T>(body: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(body)).map_err(|panic| message(&*panic))
+    catch_unwind(AssertUnwindSafe(body)).map_err(message)
 }
 
 /// Drops a value whose `Drop` may panic.
@@ -30,10 +30,12 @@ pub(crate) fn drop_caught<T>(value: T) {
     }
 }
 
-fn message(panic: &(dyn Any + Send)) -> String {
-    panic
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without a message".to_owned())
+fn message(panic: Box<dyn Any + Send>) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    // Whatever was thrown is user code too: its drop may throw again.
+    if catch_unwind(AssertUnwindSafe(|| drop(panic))).is_err() {
+        tracing::error!("what was thrown by a panic panicked in turn");
+    }
+    text.unwrap_or_else(|| "a panic without a message".to_owned())
 }

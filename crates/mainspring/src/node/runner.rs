@@ -29,8 +29,10 @@ pub(super) async fn run(shared: Arc<Shared>, queue: usize, work: Work) {
         let began = shared.clock().monotonic();
         let run = Arc::clone(&work.run);
         run.begin(began);
-        if let Some(ended) = execute(&shared, work).await {
-            shared.finish(&run, ended_outcome(&shared, &run, ended));
+        // User code runs in more places than its handler's polls: layers, errors, drops. None may cost the slot.
+        let ended = caught(std::pin::pin!(execute(&shared, work))).await;
+        if let Some(ended) = ended.unwrap_or_else(|message| Some(panicked(message))) {
+            shared.finish(&run, outcome(&shared, &run, ended));
         } else {
             tracing::warn!(job = %run.info.id, "abandoned: the node lost its lease");
         }
@@ -41,14 +43,21 @@ pub(super) async fn run(shared: Arc<Shared>, queue: usize, work: Work) {
     }
 }
 
-fn ended_outcome(shared: &Shared, run: &Run, ended: Ended) -> Outcome {
+/// What is written for a run. Looking at an error is looking at user code, so that this too may panic.
+fn outcome(shared: &Shared, run: &Run, ended: Ended) -> Outcome {
     let options = run.info.options();
     let standing = Standing {
         failures: run.info.attempt - 1,
         max_attempts: options.max_attempts,
         backoff: options.backoff.unwrap_or_default(),
     };
-    settle(ended, &standing, &*shared.engine.seams().rng)
+    let rng = &*shared.engine.seams().rng;
+    caught_sync(|| settle(ended, &standing, rng))
+        .unwrap_or_else(|message| settle(panicked(message), &standing, rng))
+}
+
+fn panicked(message: String) -> Ended {
+    Ended::Fault(Fault::new(FaultKind::Panic, message))
 }
 
 /// Runs a job to its end; `None` if its outcome is nobody's business any more.
@@ -66,7 +75,7 @@ async fn execute(shared: &Arc<Shared>, work: Work) -> Option<Ended> {
     // A handler that is not an async function may panic before it returns its future.
     let future = match caught_sync(|| handler.call(ctx, input)) {
         Ok(future) => future,
-        Err(message) => return Some(Ended::Fault(Fault::new(FaultKind::Panic, message))),
+        Err(message) => return Some(panicked(message)),
     };
     let span =
         tracing::info_span!("job", id = %run.info.id, kind = %run.info.kind, attempt = run.info.attempt);
@@ -131,11 +140,7 @@ async fn poll<T>(
     ended: fn(T) -> Ended,
 ) -> Option<Ended> {
     let limit = TimeLimit::of(shared, run);
-    let mut result = std::pin::pin!(async {
-        caught(handler)
-            .await
-            .map_or_else(|message| Ended::Fault(Fault::new(FaultKind::Panic, message)), ended)
-    });
+    let mut result = std::pin::pin!(async { caught(handler).await.map_or_else(panicked, ended) });
     let stop = tokio::select! {
         biased;
         ended = &mut result => return overruled(ended, run),

@@ -1,0 +1,21 @@
+//! The promises of the engine, each a test through its public surface.
+//!
+//! Where time matters, tests run on [`mainspring::testing`], in memory on a clock moved by hand; where the store matters,
+//! on memory and SQLite alike, in real time. None sleeps: they move the clock or wait for a condition with a deadline.
+
+mod support;
+
+mod bounds;
+mod cancel;
+mod enqueue;
+mod faults;
+mod kit;
+mod operators;
+mod outcomes;
+mod panics;
+mod recovery;
+mod routing;
+mod setup;
+mod shutdown;
+mod time;
+mod together;
