@@ -1,0 +1,17 @@
+//! The code of the README and the guides, compiled and run by `cargo test --doc`.
+//!
+//! There is nothing else here: each module is one page, and each block of Rust on it a test.
+
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    mod readme {}
+    #[doc = include_str!("../../../docs/guides/getting-started.md")]
+    mod getting_started {}
+    #[doc = include_str!("../../../docs/guides/writing-jobs.md")]
+    mod writing_jobs {}
+    #[doc = include_str!("../../../docs/guides/testing-your-jobs.md")]
+    mod testing_your_jobs {}
+    #[doc = include_str!("../../../docs/guides/operating.md")]
+    mod operating {}
+}
