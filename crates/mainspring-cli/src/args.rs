@@ -1,0 +1,79 @@
+//! What can be asked for on the command line.
+
+use clap::{Parser, Subcommand};
+
+use crate::command::{completions, enqueue, job, jobs, queue, why, work};
+use crate::dev;
+
+/// Shown under every `--help` of the program itself.
+const AFTER_HELP: &str = "\
+Exit codes:
+  0  it worked
+  1  the command failed, or `doctor` found something
+  2  the command line or the input is wrong; nothing was stored
+  3  there is no such job
+  4  the store cannot be opened
+
+Try it: `mainspring dev` runs sample jobs in ./mainspring.db and shows them live.";
+
+/// A durable work engine: jobs that survive crashes, in one SQLite file.
+#[derive(Debug, Parser)]
+#[command(name = "mainspring", version, after_help = AFTER_HELP, max_term_width = 100)]
+pub(crate) struct Args {
+    /// Where the jobs are: `sqlite:PATH`, or `memory:` for one that is gone with the process.
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "MAINSPRING_STORE",
+        default_value = "sqlite:mainspring.db"
+    )]
+    pub(crate) store: String,
+    /// Print JSON, for programs.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run sample jobs and watch them live; `k` kills the worker, and its jobs come back.
+    Dev(dev::Args),
+    /// Run jobs of the built-in kinds: exec, noop, sleep. Link the library to run your own.
+    Work(work::Args),
+    /// Enqueue a job, or many of the same.
+    Enqueue(Box<enqueue::Args>),
+    /// List jobs, or change all that match: cancel, retry, hold, resume, fail, delete, reprioritise.
+    Jobs(Box<jobs::Args>),
+    /// Show everything about one job, or change it.
+    Job(job::Args),
+    /// Say the one reason that a job is not running.
+    Why(why::Args),
+    /// List queues, pause and resume them, change their settings.
+    Queue(queue::Args),
+    /// List the nodes that run jobs.
+    Nodes,
+    /// Create the store, or bring it to the schema of this version.
+    Migrate,
+    /// Look for what is wrong with the store, its nodes and its queues.
+    Doctor,
+    /// Print a completion script for a shell.
+    Completions(completions::Args),
+    /// Supervise one child process of an `exec` job.
+    #[command(hide = true)]
+    ExecGuard,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_declaration_is_sound() {
+        Args::command().debug_assert();
+    }
+}

@@ -1,0 +1,132 @@
+//! `doctor`: look for what is wrong with the store, its nodes and its queues.
+//!
+//! What the store must not hold, and what keeps jobs from running, are problems: the exit code is 1. Other things
+//! worth knowing are notes.
+
+use std::process::ExitCode;
+
+use mainspring::{Counts, Engine, State, Timestamp};
+use mainspring_core::store::{Node, NodeState, Queue};
+use serde_json::{Value, json};
+
+use crate::output::Out;
+use crate::report::FAILED;
+use crate::{json as shape, text};
+
+/// Something found.
+struct Finding {
+    problem: bool,
+    what: String,
+    hint: String,
+}
+
+pub(crate) async fn run(engine: &Engine, out: Out) -> anyhow::Result<ExitCode> {
+    let store = engine.describe();
+    let mut findings: Vec<Finding> = engine
+        .store()
+        .check()
+        .await?
+        .into_iter()
+        .map(|finding| Finding { problem: true, what: finding.what, hint: finding.hint })
+        .collect();
+    let nodes = engine.queues().nodes().await?;
+    let queues = engine.queues().list().await?;
+    let counts = engine.jobs().counts().await?;
+    findings.extend(silent(&nodes, engine.seams().clock.now()));
+    findings.extend(unserved(&queues, &nodes, &counts));
+    let quarantined = quarantined(engine).await?;
+    findings.extend(quarantined);
+    if !store.durable {
+        let what = "what is acknowledged may be lost when the power fails".to_owned();
+        findings.push(Finding { problem: false, what, hint: "open it without relaxed durability".into() });
+    }
+    let problems = findings.iter().filter(|finding| finding.problem).count();
+    out.either(
+        || {
+            let findings: Vec<Value> = findings
+                .iter()
+                .map(|found| json!({ "problem": found.problem, "what": found.what, "hint": found.hint }))
+                .collect();
+            json!({ "store": shape::store(&store), "problems": problems, "findings": findings })
+        },
+        || {
+            let live = nodes.iter().filter(|node| node.state == NodeState::Live).count();
+            let mut lines = vec![
+                format!(
+                    "{} ({} {}, schema {})",
+                    text::plain(&store.location),
+                    store.backend,
+                    text::plain(&store.version),
+                    store.schema
+                ),
+                format!("{}, {} live", text::count(nodes.len(), "node"), live),
+            ];
+            for finding in &findings {
+                let mark = if finding.problem { "problem" } else { "note" };
+                lines.push(format!("{mark}: {}", text::plain(&finding.what)));
+                lines.push(format!("  hint: {}", text::plain(&finding.hint)));
+            }
+            lines.push(if problems == 0 { "all is well".into() } else { text::count(problems, "problem") });
+            lines.join("\n")
+        },
+    )?;
+    Ok(if problems == 0 { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+}
+
+/// Nodes that hold claims and have not renewed their lease: their jobs wait until another node rescues them.
+fn silent(nodes: &[Node], now: Timestamp) -> Vec<Finding> {
+    let silent = nodes.iter().filter(|node| node.state == NodeState::Live && node.lease_until < now);
+    silent
+        .map(|node| Finding {
+            problem: node.claims > 0,
+            what: format!(
+                "node {} has been silent since {} and holds {}",
+                node.name,
+                node.renewed_at,
+                text::count(usize::try_from(node.claims).unwrap_or(usize::MAX), "job")
+            ),
+            hint: "any live node takes its jobs over; start one if there is none".into(),
+        })
+        .collect()
+}
+
+/// Queues whose jobs wait and that nobody serves, or that are paused.
+fn unserved(queues: &[Queue], nodes: &[Node], counts: &Counts) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for queue in queues {
+        let waiting = counts.of(&queue.name, State::Ready);
+        let served = nodes.iter().any(|node| {
+            node.state == NodeState::Live && node.queues.iter().any(|(name, _)| *name == queue.name)
+        });
+        let jobs = text::count(usize::try_from(waiting).unwrap_or(usize::MAX), "job");
+        if waiting > 0 && queue.settings.paused {
+            findings.push(Finding {
+                problem: false,
+                what: format!("queue {} is paused with {jobs} waiting", queue.name),
+                hint: format!("let it go on with `mainspring queue resume {}`", queue.name),
+            });
+        } else if waiting > 0 && !served {
+            findings.push(Finding {
+                problem: false,
+                what: format!("no live node serves queue {}, with {jobs} waiting", queue.name),
+                hint: format!("start one: `mainspring work --queue {}:10`, or your application", queue.name),
+            });
+        }
+    }
+    findings
+}
+
+/// Jobs that kept killing their nodes.
+async fn quarantined(engine: &Engine) -> anyhow::Result<Option<Finding>> {
+    let filter = mainspring::Filter {
+        states: vec![State::Suspended],
+        reason: Some(mainspring::Reason::Quarantine),
+        ..mainspring::Filter::default()
+    };
+    let found = engine.jobs().list(filter, None, 1).await?;
+    Ok((!found.jobs.is_empty()).then(|| Finding {
+        problem: false,
+        what: "there are quarantined jobs: the nodes that ran them kept dying".into(),
+        hint: "see them with `mainspring jobs --reason quarantine`, then resume or fail them".into(),
+    }))
+}

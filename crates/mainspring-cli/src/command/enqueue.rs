@@ -1,0 +1,248 @@
+//! `enqueue`: one job, or many of the same.
+
+use std::io::Read;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::ValueEnum;
+use mainspring::{
+    Backoff, Engine, Enqueue, EnqueueMany, JobId, Json, Kind, OnConflict, Span, Unique, Until, bounds,
+};
+use serde_json::{Value, json};
+
+use super::filter;
+use crate::output::Out;
+use crate::point::Point;
+use crate::report::Refused;
+use crate::text;
+
+/// What it takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// What kind of work it is; decides which handler runs it.
+    kind: String,
+    /// What the handler gets, as JSON; `-` reads it from standard input, and `null` if nothing is given.
+    #[arg(conflicts_with = "input_file")]
+    input: Option<String>,
+    /// Read the input from this file.
+    #[arg(long, value_name = "PATH")]
+    input_file: Option<PathBuf>,
+    /// The queue it waits in.
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    queue: String,
+    /// From 0 (claimed first) to 9 (last).
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    priority: u8,
+    /// How long to wait before it may run.
+    #[arg(long, value_name = "SPAN", conflicts_with = "run_at")]
+    delay: Option<Span>,
+    /// When it may run: a time such as 2026-11-15T08:30:00Z, or a duration from now.
+    #[arg(long, value_name = "WHEN")]
+    run_at: Option<Point>,
+    /// How often it may fail before it fails for good.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    max_attempts: u16,
+    /// How long to wait after a failure: `exponential:1s..1h`, `linear:10s..5m` or `fixed:30s`.
+    #[arg(long)]
+    backoff: Option<Backoff>,
+    /// How long one attempt may take.
+    #[arg(long, value_name = "SPAN")]
+    timeout: Option<Span>,
+    /// When it fails if it has not ended: a time, or a duration from now.
+    #[arg(long, value_name = "WHEN")]
+    deadline: Option<Point>,
+    /// At most one job of its kind with this key at a time.
+    #[arg(long, value_name = "KEY")]
+    unique: Option<String>,
+    /// What happens if another job holds the key.
+    #[arg(long, value_enum, requires = "unique", default_value = "keep")]
+    on_conflict: Conflict,
+    /// How long the key is held: until the job is `started`, `finished`, or this long after it has finished.
+    #[arg(long, value_name = "started|finished|SPAN", requires = "unique", default_value = "finished")]
+    unique_until: String,
+    /// A word to find it by; up to 16.
+    #[arg(long)]
+    tag: Vec<String>,
+    /// A label that a node must have to run it; up to 16.
+    #[arg(long)]
+    label: Vec<String>,
+    /// Something that travels with it untouched; up to 16.
+    #[arg(long, value_name = "NAME=VALUE")]
+    header: Vec<String>,
+    /// Enqueue this many of the same, at most 100,000.
+    #[arg(long, value_name = "N", conflicts_with_all = ["unique", "id", "wait"])]
+    count: Option<usize>,
+    /// The id to store it under: the same id twice is the same job.
+    #[arg(long)]
+    id: Option<String>,
+    /// Wait until it has ended and print its output; fails if the job does.
+    #[arg(long)]
+    wait: bool,
+}
+
+/// What happens if another job holds the key.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Conflict {
+    /// Nothing is enqueued; the id of the other job is printed.
+    Keep,
+    /// The other job is cancelled if it still waits, and this one takes its place.
+    Replace,
+    /// Nothing is enqueued, and the command fails.
+    Reject,
+}
+
+impl Args {
+    /// Checks what can be checked without a store, so that none is created for nothing.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        Kind::new(&self.kind)?;
+        mainspring::QueueName::new(&self.queue)?;
+        mainspring::Priority::new(self.priority)?;
+        self.headers()?;
+        self.key()?;
+        self.id.as_deref().map(filter::id).transpose()?;
+        if self.count.is_some_and(|count| count == 0 || count > bounds::BULK) {
+            let message =
+                format!("a count of {} is not between 1 and {}", self.count.unwrap_or(0), bounds::BULK);
+            return Err(Refused::usage(message, "enqueue more in several calls").into());
+        }
+        if self.input.as_deref().is_some_and(|input| input != "-") {
+            self.value()?;
+        }
+        Ok(())
+    }
+
+    fn headers(&self) -> Result<Vec<(&str, &str)>, Refused> {
+        let split = |text: &'_ String| {
+            Refused::usage(format!("`{text}` is not a header"), "write it as `--header name=value`")
+        };
+        self.header.iter().map(|text| text.split_once('=').ok_or_else(|| split(text))).collect()
+    }
+
+    fn key(&self) -> anyhow::Result<Option<Unique>> {
+        let Some(key) = &self.unique else { return Ok(None) };
+        let until = match self.unique_until.as_str() {
+            "started" => Until::Started,
+            "finished" => Until::Finished,
+            span => Until::After(span.parse::<Span>()?),
+        };
+        let on_conflict = match self.on_conflict {
+            Conflict::Keep => OnConflict::Keep,
+            Conflict::Replace => OnConflict::Replace,
+            Conflict::Reject => OnConflict::Reject,
+        };
+        Ok(Some(Unique { key: key.clone(), until, on_conflict }))
+    }
+
+    /// The input, wherever it comes from. No more is read than could be stored.
+    fn value(&self) -> anyhow::Result<Value> {
+        let bytes = match (&self.input_file, self.input.as_deref()) {
+            (Some(path), _) => {
+                let file = std::fs::File::open(path).map_err(|error| {
+                    Refused::usage(
+                        format!("cannot read {}: {error}", path.display()),
+                        "name a file that can be read",
+                    )
+                })?;
+                read(file)?
+            }
+            (None, Some("-")) => read(std::io::stdin().lock())?,
+            (None, Some(text)) => text.as_bytes().to_vec(),
+            (None, None) => return Ok(Value::Null),
+        };
+        if bytes.len() > bounds::PAYLOAD_BYTES_MAX {
+            let (what, size, limit) = ("input", bytes.len(), bounds::INPUT_BYTES);
+            return Err(mainspring::Error::TooLarge { what, size, limit }.into());
+        }
+        serde_json::from_slice(&bytes).map_err(|error| {
+            Refused::usage(
+                format!("the input is not JSON: {error}"),
+                "quote it for the shell: '{\"user\": 7}'",
+            )
+            .into()
+        })
+    }
+}
+
+/// Reads an input, up to one byte more than any store takes.
+fn read(from: impl Read) -> anyhow::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let limit = u64::try_from(bounds::PAYLOAD_BYTES_MAX).unwrap_or(u64::MAX) + 1;
+    from.take(limit).read_to_end(&mut bytes).context("cannot read the input")?;
+    Ok(bytes)
+}
+
+/// Sets what single and bulk builders have in common.
+macro_rules! with_options {
+    ($builder:expr, $args:expr) => {{
+        let mut builder =
+            $builder.queue(&$args.queue).priority($args.priority).max_attempts($args.max_attempts);
+        if let Some(when) = $args.delay.map(|delay| delay.0.into()).or($args.run_at.map(Point::ahead)) {
+            builder = builder.run_at(when);
+        }
+        if let Some(when) = $args.deadline {
+            builder = builder.deadline(when.ahead());
+        }
+        if let Some(backoff) = $args.backoff {
+            builder = builder.backoff(backoff);
+        }
+        if let Some(timeout) = $args.timeout {
+            builder = builder.timeout(timeout.0);
+        }
+        for tag in &$args.tag {
+            builder = builder.tag(tag);
+        }
+        for label in &$args.label {
+            builder = builder.label(label);
+        }
+        for (name, value) in $args.headers()? {
+            builder = builder.header(name, value);
+        }
+        builder
+    }};
+}
+
+pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result<()> {
+    let input = args.value()?;
+    match args.count {
+        Some(count) => many(&args, engine, input, count, out).await,
+        None => one(&args, engine, &input, out).await,
+    }
+}
+
+async fn one(args: &Args, engine: &Engine, input: &Value, out: Out) -> anyhow::Result<()> {
+    let mut job: Enqueue<'_, Json> = with_options!(engine.enqueue_json(&args.kind, input), args);
+    if let Some(key) = args.key()? {
+        job = job.unique(key);
+    }
+    if let Some(id) = args.id.as_deref().map(filter::id).transpose()? {
+        job = job.id(id);
+    }
+    let job = job.await?;
+    if args.wait {
+        let output = engine.output(job.id).await?;
+        out.either(
+            || json!({ "id": job.id.to_string(), "existing": job.existing, "output": output }),
+            || text::plain(&format!("{output:#}")),
+        )?;
+        return Ok(());
+    }
+    out.either(
+        || json!({ "id": job.id.to_string(), "existing": job.existing }),
+        || if job.existing { format!("{} existing", job.id) } else { job.id.to_string() },
+    )?;
+    Ok(())
+}
+
+async fn many(args: &Args, engine: &Engine, input: Value, count: usize, out: Out) -> anyhow::Result<()> {
+    let inputs = std::iter::repeat_n(input, count);
+    let jobs: EnqueueMany<'_, Json> = with_options!(engine.enqueue_many_json(&args.kind, inputs), args);
+    let ids: Vec<JobId> = jobs.await?.into_iter().map(|job| job.id).collect();
+    out.either(
+        || {
+            let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+            json!({ "count": ids.len(), "ids": ids })
+        },
+        || format!("enqueued {} of kind {}", text::count(ids.len(), "job"), args.kind),
+    )?;
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! Which jobs: ids and filters, as the command line has them.
+
+use mainspring::{Filter, JobId, Kind, QueueName, Reason, State, Tag, Timestamp};
+
+use crate::point::Point;
+use crate::report::Refused;
+
+/// Conditions; all that are given must hold.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Conditions {
+    /// In this queue.
+    #[arg(long, value_name = "NAME")]
+    queue: Option<String>,
+    /// Of this kind.
+    #[arg(long)]
+    kind: Option<String>,
+    /// In this state; may be given several times, or as a list with commas.
+    #[arg(long, value_delimiter = ',')]
+    state: Vec<String>,
+    /// For this reason, such as `exhausted`, `hold` or `quarantine`.
+    #[arg(long)]
+    reason: Option<String>,
+    /// With this tag.
+    #[arg(long)]
+    tag: Option<String>,
+    /// Enqueued since then: a duration back from now, or a time.
+    #[arg(long, value_name = "WHEN")]
+    since: Option<Point>,
+    /// Enqueued before then: a duration back from now, or a time.
+    #[arg(long, value_name = "WHEN")]
+    before: Option<Point>,
+}
+
+impl Conditions {
+    /// Whether no condition is given.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_none()
+            && self.kind.is_none()
+            && self.state.is_empty()
+            && self.reason.is_none()
+            && self.tag.is_none()
+            && self.since.is_none()
+            && self.before.is_none()
+    }
+
+    /// The filter that a store understands.
+    pub(crate) fn filter(&self, now: Timestamp) -> mainspring_core::Result<Filter> {
+        Ok(Filter {
+            queue: self.queue.as_deref().map(QueueName::new).transpose()?,
+            kind: self.kind.as_deref().map(Kind::new).transpose()?,
+            states: self.state.iter().map(|state| state.parse::<State>()).collect::<Result<_, _>>()?,
+            reason: self.reason.as_deref().map(str::parse::<Reason>).transpose()?,
+            tag: self.tag.as_deref().map(Tag::new).transpose()?,
+            created_from: self.since.map(|point| point.back(now)),
+            created_before: self.before.map(|point| point.back(now)),
+        })
+    }
+}
+
+/// Reads an id.
+pub(crate) fn id(text: &str) -> Result<JobId, Refused> {
+    text.parse().map_err(|_| {
+        Refused::usage(
+            format!("`{text}` is not a job id"),
+            "copy the whole id, as `mainspring jobs` and `mainspring enqueue` print it",
+        )
+    })
+}

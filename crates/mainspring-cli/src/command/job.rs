@@ -1,0 +1,163 @@
+//! `job`: everything about one job, or a verb on it.
+
+use clap::Subcommand;
+use mainspring::{Engine, Record, Timestamp, Why};
+use mainspring_core::job::Verb;
+
+use super::filter::id;
+use super::{jobs, verb, why};
+use crate::output::Out;
+use crate::{json, text};
+
+/// What it takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The job.
+    id: String,
+    #[command(subcommand)]
+    verb: Option<One>,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+enum One {
+    /// End it as cancelled, or ask its node to stop it.
+    Cancel(verb::Because),
+    /// Run it again, or now if it is scheduled.
+    Retry,
+    /// Set it aside.
+    Hold,
+    /// Let it go on.
+    Resume,
+    /// End it as failed, if it is held or quarantined.
+    Fail(verb::Because),
+    /// Remove it, with everything known of it.
+    Delete,
+    /// Give it another priority: from 0 (claimed first) to 9 (last).
+    Reprioritise {
+        /// The priority.
+        priority: u8,
+    },
+}
+
+pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result<()> {
+    let id = id(&args.id)?;
+    let verb = match args.verb {
+        None => {
+            let job = engine.jobs().get(id).await?;
+            let why = engine.jobs().why(id).await?;
+            let now = engine.seams().clock.now();
+            out.either(|| shown_to_programs(&job, &why), || shown_to_people(&job, &why, now))?;
+            return Ok(());
+        }
+        Some(One::Cancel(because)) => Verb::Cancel { why: because.why },
+        Some(One::Retry) => Verb::Retry,
+        Some(One::Hold) => Verb::Hold,
+        Some(One::Resume) => Verb::Resume,
+        Some(One::Fail(because)) => Verb::Fail { why: because.why },
+        Some(One::Delete) => Verb::Delete,
+        Some(One::Reprioritise { priority }) => verb::reprioritise(priority)?,
+    };
+    verb::one(engine, id, verb, out).await
+}
+
+fn shown_to_programs(job: &Record, why: &Why) -> serde_json::Value {
+    let mut value = json::record(job);
+    value["why"] = why.to_string().into();
+    value
+}
+
+/// Facts in two columns, then the timeline, then the payloads.
+fn shown_to_people(job: &Record, why: &Why, now: Timestamp) -> String {
+    let summary = &job.summary;
+    let mut lines = vec![format!("{} {}", summary.kind, summary.id), String::new()];
+    let mut fact = |name: &str, value: String| lines.push(format!("  {name:<13}{value}"));
+    fact("state", jobs::state(summary));
+    fact("why", text::plain(&why.to_string()));
+    if let Some(hint) = why::hint(why) {
+        fact("hint", text::plain(&hint).replace("ID", &summary.id.to_string()));
+    }
+    fact("queue", format!("{}, priority {}", summary.queue, summary.priority));
+    fact("attempt", format!("{}, claim {}", jobs::attempt(summary), summary.claim));
+    if let Some(progress) = &job.progress {
+        let note = text::line(&progress.note, 200);
+        fact("progress", format!("{}/{} {note}", progress.done, progress.total).trim_end().to_owned());
+    }
+    if let Some(note) = &job.note {
+        fact("note", text::line(note, 1_000));
+    }
+    for (name, value) in options(job) {
+        fact(name, value);
+    }
+    lines.push(String::new());
+    lines.extend(timeline(job, now));
+    lines.push(format!("\n  input\n{}", payload(&job.input)));
+    if let Some(output) = &job.output {
+        lines.push(format!("\n  output\n{}", payload(output)));
+    }
+    lines.join("\n")
+}
+
+/// What was set when it was enqueued.
+fn options(job: &Record) -> Vec<(&'static str, String)> {
+    let options = &job.summary.options;
+    let mut facts = Vec::new();
+    if let Some(timeout) = options.timeout {
+        facts.push(("timeout", text::span(timeout)));
+    }
+    if let Some(backoff) = options.backoff {
+        facts.push(("backoff", backoff.to_string()));
+    }
+    if let Some(unique) = &options.unique {
+        facts.push(("unique", text::line(&unique.key, 300)));
+    }
+    let words = |words: Vec<&str>| text::line(&words.join(", "), 1_000);
+    if !options.tags.is_empty() {
+        facts.push(("tags", words(options.tags.iter().map(AsRef::as_ref).collect())));
+    }
+    if !options.labels.is_empty() {
+        facts.push(("labels", words(options.labels.iter().map(AsRef::as_ref).collect())));
+    }
+    for (name, value) in &options.headers {
+        facts.push(("header", text::line(&format!("{name}: {value}"), 1_000)));
+    }
+    facts
+}
+
+/// What happened, oldest first.
+fn timeline(job: &Record, now: Timestamp) -> Vec<String> {
+    let summary = &job.summary;
+    let mut events = vec![(summary.created_at, "enqueued".to_owned())];
+    for error in &job.errors {
+        let message = text::line(&error.message, 600);
+        events.push((error.at, format!("claim {}: {}: {message}", error.claim, error.kind.as_str())));
+    }
+    if let Some(at) = summary.claimed_at {
+        events.push((at, format!("claim {} began", summary.claim)));
+    }
+    if let Some(at) = summary.run_at {
+        events.push((at, "due".to_owned()));
+    }
+    if let Some(at) = summary.deadline {
+        events.push((at, "deadline".to_owned()));
+    }
+    if let Some(at) = summary.finished_at {
+        events.push((at, summary.status.to_string()));
+    }
+    // Stable, so that what happens in one instant stays in order.
+    events.sort_by_key(|(at, _)| *at);
+    events.into_iter().map(|(at, what)| format!("  {at}  {:>14}  {what}", text::relative(at, now))).collect()
+}
+
+/// Payload bytes shown on a terminal; `--json` has all.
+const SHOWN: usize = 4_000;
+
+fn payload(bytes: &[u8]) -> String {
+    let pretty = format!("{:#}", json::payload(bytes));
+    let mut shown = text::plain(&pretty);
+    if shown.len() > SHOWN {
+        shown.truncate(shown.floor_char_boundary(SHOWN));
+        shown.push_str("…\n(cut; `--json` shows all)");
+    }
+    shown.lines().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,151 @@
+//! `jobs`: list jobs, or change all that match.
+
+use clap::Subcommand;
+use mainspring::{Cursor, Engine, State, Summary, Timestamp, bounds};
+use mainspring_core::job::Verb;
+use serde_json::{Value, json};
+
+use super::{filter, verb};
+use crate::output::Out;
+use crate::report::Refused;
+use crate::{json as shape, text};
+
+/// What it takes.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Option<Many>,
+    #[command(flatten)]
+    filter: filter::Conditions,
+    /// How many at most.
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    limit: usize,
+    /// Where the page before ended, as it was printed there.
+    #[arg(long, value_name = "CURSOR")]
+    after: Option<String>,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+enum Many {
+    /// End waiting jobs as cancelled, and ask running ones to stop.
+    Cancel {
+        #[command(flatten)]
+        jobs: verb::Many,
+        #[command(flatten)]
+        because: verb::Because,
+    },
+    /// Run failed, cancelled or skipped jobs again, and scheduled ones now.
+    Retry(verb::Many),
+    /// Set waiting jobs aside.
+    Hold(verb::Many),
+    /// Let held or quarantined jobs go on.
+    Resume(verb::Many),
+    /// End held or quarantined jobs as failed.
+    Fail {
+        #[command(flatten)]
+        jobs: verb::Many,
+        #[command(flatten)]
+        because: verb::Because,
+    },
+    /// Remove jobs that are not running, with everything known of them.
+    Delete(verb::Many),
+    /// Give waiting jobs another priority.
+    Reprioritise {
+        /// From 0 (claimed first) to 9 (last).
+        #[arg(long, value_name = "N")]
+        to: u8,
+        #[command(flatten)]
+        jobs: verb::Many,
+    },
+}
+
+pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result<()> {
+    let (jobs, verb) = match args.verb {
+        None => return list(&args, engine, out).await,
+        Some(Many::Cancel { jobs, because }) => (jobs, Verb::Cancel { why: because.why }),
+        Some(Many::Retry(jobs)) => (jobs, Verb::Retry),
+        Some(Many::Hold(jobs)) => (jobs, Verb::Hold),
+        Some(Many::Resume(jobs)) => (jobs, Verb::Resume),
+        Some(Many::Fail { jobs, because }) => (jobs, Verb::Fail { why: because.why }),
+        Some(Many::Delete(jobs)) => (jobs, Verb::Delete),
+        Some(Many::Reprioritise { to, jobs }) => (jobs, verb::reprioritise(to)?),
+    };
+    verb::many(engine, &jobs, verb, out).await
+}
+
+async fn list(args: &Args, engine: &Engine, out: Out) -> anyhow::Result<()> {
+    if args.limit == 0 || args.limit > bounds::PAGE {
+        let message = format!("a limit of {} is not between 1 and {}", args.limit, bounds::PAGE);
+        return Err(Refused::usage(message, "go on from page to page with `--after CURSOR`").into());
+    }
+    let now = engine.seams().clock.now();
+    let after = args.after.clone().map(Cursor);
+    let listing = engine.jobs().list(args.filter.filter(now)?, after, args.limit).await?;
+    if out.is_json() {
+        let jobs: Vec<Value> = listing.jobs.iter().map(shape::summary).collect();
+        out.value(&json!({ "jobs": jobs, "next": listing.next.map(|cursor| cursor.0) }))?;
+        return Ok(());
+    }
+    if listing.jobs.is_empty() {
+        out.line("no jobs match")?;
+    } else {
+        let rows = listing.jobs.iter().map(|job| row(job, now)).collect();
+        out.line(out.table(&["ID", "KIND", "QUEUE", "STATE", "ATTEMPT", "WHEN"], rows))?;
+    }
+    if let Some(next) = listing.next {
+        out.line(format!("\nmore: --after {}", text::plain(&next.0)))?;
+    }
+    Ok(())
+}
+
+fn row(job: &Summary, now: Timestamp) -> Vec<String> {
+    vec![
+        job.id.to_string(),
+        job.kind.to_string(),
+        job.queue.to_string(),
+        state(job),
+        attempt(job),
+        when(job, now),
+    ]
+}
+
+/// The state, with what is special about it.
+pub(crate) fn state(job: &Summary) -> String {
+    let mut text = job.status.to_string();
+    if job.stuck {
+        text.push_str(", stuck");
+    }
+    if job.cancelling {
+        text.push_str(", cancelling");
+    }
+    if job.crashes > 0 && !job.status.state.is_terminal() {
+        text.push_str(", ");
+        text.push_str(&text::crashes(job.crashes));
+    }
+    text
+}
+
+/// "2/10".
+pub(crate) fn attempt(job: &Summary) -> String {
+    let of = job.options.max_attempts;
+    // A job that failed for good has no attempt ahead of it.
+    let failed = job.status.state == State::Failed && job.failures > 0;
+    let number = if failed { job.failures } else { job.failures.saturating_add(1) };
+    format!("{}/{of}", number.min(of))
+}
+
+/// The time that matters most in its state.
+pub(crate) fn when(job: &Summary, now: Timestamp) -> String {
+    let at = match job.status.state {
+        State::Running => job.claimed_at,
+        State::Scheduled => job.run_at,
+        _ => job.finished_at,
+    };
+    match at {
+        Some(at) if job.status.state == State::Running => format!("for {}", text::duration(now.since(at))),
+        Some(at) => text::relative(at, now),
+        None => text::relative(job.created_at, now),
+    }
+}

@@ -1,0 +1,62 @@
+//! The commands, one file each.
+
+pub(crate) mod completions;
+pub(crate) mod doctor;
+pub(crate) mod enqueue;
+pub(crate) mod filter;
+pub(crate) mod job;
+pub(crate) mod jobs;
+pub(crate) mod migrate;
+pub(crate) mod nodes;
+pub(crate) mod queue;
+pub(crate) mod verb;
+pub(crate) mod why;
+pub(crate) mod work;
+
+use std::process::ExitCode;
+
+use crate::args::{Args, Command};
+use crate::dev;
+use crate::output::Out;
+use crate::store::{Open, open};
+
+/// Runs a command.
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let out = Out::new(args.json);
+    let may = match &args.command {
+        Command::Completions(args) => {
+            completions::run(args, out)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Command::Enqueue(_) | Command::Work(_) | Command::Dev(_) | Command::Migrate => Open::Create,
+        _ => Open::Existing,
+    };
+    if let Command::Enqueue(args) = &args.command {
+        // What is wrong with the input is told before a store is created for it.
+        args.check()?;
+    }
+    if let Command::Dev(_) = &args.command {
+        dev::check(&args.store)?;
+    }
+    let engine = open(&args.store, may).await?;
+    let result = match args.command {
+        Command::Dev(dev) => dev::run(dev, &args.store, &engine, out).await,
+        Command::Work(args) => work::run(args, &engine, out).await,
+        Command::Enqueue(args) => enqueue::run(*args, &engine, out).await,
+        Command::Jobs(args) => jobs::run(*args, &engine, out).await,
+        Command::Job(args) => job::run(args, &engine, out).await,
+        Command::Why(args) => why::run(&args, &engine, out).await,
+        Command::Queue(args) => queue::run(args, &engine, out).await,
+        Command::Nodes => nodes::run(&engine, out).await,
+        Command::Migrate => migrate::run(&engine, out),
+        Command::Doctor => return close(&engine, doctor::run(&engine, out).await).await,
+        Command::Completions(_) | Command::ExecGuard => Ok(()),
+    };
+    close(&engine, result.map(|()| ExitCode::SUCCESS)).await
+}
+
+/// Closes the store whatever happened.
+async fn close(engine: &mainspring::Engine, result: anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
+    engine.close().await;
+    result
+}

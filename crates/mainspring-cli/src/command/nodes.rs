@@ -1,0 +1,46 @@
+//! `nodes`: who runs jobs.
+
+use mainspring::Engine;
+use mainspring_core::store::{Node, NodeState};
+use serde_json::{Value, json};
+
+use crate::output::Out;
+use crate::{json as shape, text};
+
+pub(crate) async fn run(engine: &Engine, out: Out) -> anyhow::Result<()> {
+    let nodes = engine.queues().nodes().await?;
+    if out.is_json() {
+        let nodes: Vec<Value> = nodes.iter().map(shape::node).collect();
+        out.value(&json!({ "nodes": nodes }))?;
+        return Ok(());
+    }
+    if nodes.is_empty() {
+        out.line("no nodes; start one with `mainspring work --queue default:10`")?;
+        return Ok(());
+    }
+    let now = engine.seams().clock.now();
+    let rows = nodes.iter().map(|node| {
+        let queues: Vec<String> = node.queues.iter().map(|(name, slots)| format!("{name}:{slots}")).collect();
+        vec![
+            text::line(&node.name, 60),
+            lease(node, now),
+            node.pid.to_string(),
+            node.claims.to_string(),
+            queues.join(","),
+            text::relative(node.started_at, now),
+        ]
+    });
+    out.line(out.table(&["NODE", "STATE", "PID", "CLAIMS", "QUEUES", "STARTED"], rows.collect()))?;
+    Ok(())
+}
+
+/// A node's state, and for a live one its lease.
+fn lease(node: &Node, now: mainspring::Timestamp) -> String {
+    match node.state {
+        NodeState::Live if node.lease_until > now => {
+            format!("live, lease for {}", text::duration(node.lease_until.since(now)))
+        }
+        NodeState::Live => format!("silent, lease lapsed {}", text::relative(node.lease_until, now)),
+        state => format!("{} {}", state.as_str(), text::relative(node.renewed_at, now)),
+    }
+}

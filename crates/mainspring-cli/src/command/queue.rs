@@ -1,0 +1,143 @@
+//! `queue`: see queues, pause and resume them, change their settings.
+
+use clap::Subcommand;
+use mainspring::{Backoff, Counts, Engine, Span, State};
+use mainspring_core::store::{Queue, QueueChange};
+use serde_json::{Value, json};
+
+use crate::output::Out;
+use crate::report::Refused;
+use crate::{json as shape, text};
+
+/// What it takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+/// What can be done with queues.
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List all queues with how many jobs they have in each state.
+    List,
+    /// Stop claims from a queue. Running jobs go on.
+    Pause {
+        /// The queue.
+        name: String,
+    },
+    /// Let a queue go on.
+    Resume {
+        /// The queue.
+        name: String,
+    },
+    /// Change settings of a queue. What is not named stays.
+    Set(Set),
+}
+
+/// Settings of a queue.
+#[derive(Debug, clap::Args)]
+struct Set {
+    /// The queue.
+    name: String,
+    /// How long jobs that set none themselves wait after a failure: `exponential:1s..1h`, `linear:10s..5m`,
+    /// `fixed:30s`, or `default`.
+    #[arg(long)]
+    backoff: Option<String>,
+    /// How long jobs that succeeded are kept.
+    #[arg(long, value_name = "SPAN")]
+    retain_succeeded: Option<Span>,
+    /// How long jobs that failed or were cancelled are kept.
+    #[arg(long, value_name = "SPAN")]
+    retain_failed: Option<Span>,
+}
+
+pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result<()> {
+    let queues = engine.queues();
+    let (queue, what) = match args.action {
+        Action::List => return list(engine, out).await,
+        Action::Pause { name } => (queues.pause(&name).await?, "paused; running jobs go on"),
+        Action::Resume { name } => (queues.resume(&name).await?, "resumed"),
+        Action::Set(set) => {
+            let name = set.name.clone();
+            (queues.change(&name, set.change()?).await?, "set")
+        }
+    };
+    out.either(|| shape::queue(&queue), || format!("queue {}: {what}{}", queue.name, settings(&queue)))?;
+    Ok(())
+}
+
+impl Set {
+    fn change(self) -> anyhow::Result<QueueChange> {
+        let backoff = match self.backoff.as_deref() {
+            None => None,
+            Some("default") => Some(None),
+            Some(text) => Some(Some(text.parse::<Backoff>()?)),
+        };
+        if backoff.is_none() && self.retain_succeeded.is_none() && self.retain_failed.is_none() {
+            let hint = "name at least one of --backoff, --retain-succeeded and --retain-failed";
+            return Err(Refused::usage("no setting is named", hint).into());
+        }
+        Ok(QueueChange {
+            backoff,
+            retain_succeeded: self.retain_succeeded.map(|span| span.0),
+            retain_failed: self.retain_failed.map(|span| span.0),
+            ..QueueChange::default()
+        })
+    }
+}
+
+fn settings(queue: &Queue) -> String {
+    let retention = &queue.settings.retention;
+    let backoff = queue.settings.backoff.map_or_else(|| "default".to_owned(), |backoff| backoff.to_string());
+    format!(
+        "\n  backoff {backoff}, keeps succeeded jobs for {} and failed ones for {}",
+        text::span(retention.succeeded),
+        text::span(retention.failed)
+    )
+}
+
+/// States with a column of their own: those that are rare share one.
+const COLUMNS: [State; 7] = [
+    State::Ready,
+    State::Scheduled,
+    State::Running,
+    State::Suspended,
+    State::Succeeded,
+    State::Failed,
+    State::Cancelled,
+];
+
+async fn list(engine: &Engine, out: Out) -> anyhow::Result<()> {
+    let queues = engine.queues().list().await?;
+    let counts = engine.jobs().counts().await?;
+    if out.is_json() {
+        let queues: Vec<Value> = queues.iter().map(|queue| with_counts(queue, &counts)).collect();
+        out.value(&json!({ "queues": queues }))?;
+        return Ok(());
+    }
+    if queues.is_empty() {
+        out.line("no queues yet: the first job or node makes one")?;
+        return Ok(());
+    }
+    let rows = queues.iter().map(|queue| {
+        let paused = if queue.settings.paused { "paused" } else { "open" };
+        let mut row = vec![queue.name.to_string(), paused.to_owned()];
+        row.extend(COLUMNS.iter().map(|state| counts.of(&queue.name, *state).to_string()));
+        row
+    });
+    let headers =
+        ["QUEUE", "", "READY", "SCHEDULED", "RUNNING", "SUSPENDED", "SUCCEEDED", "FAILED", "CANCELLED"];
+    out.line(out.table(&headers, rows.collect()))?;
+    Ok(())
+}
+
+fn with_counts(queue: &Queue, counts: &Counts) -> Value {
+    let mut value = shape::queue(queue);
+    let states: serde_json::Map<String, Value> = State::ALL
+        .iter()
+        .map(|state| (state.as_str().to_owned(), counts.of(&queue.name, *state).into()))
+        .collect();
+    value["counts"] = states.into();
+    value
+}

@@ -1,0 +1,52 @@
+//! `why`: the one reason that a job is not running.
+
+use mainspring::{Engine, Why};
+use serde_json::json;
+
+use super::filter::id;
+use crate::output::Out;
+use crate::text;
+
+/// What it takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The job.
+    id: String,
+}
+
+pub(crate) async fn run(args: &Args, engine: &Engine, out: Out) -> anyhow::Result<()> {
+    let id = id(&args.id)?;
+    let why = engine.jobs().why(id).await?;
+    out.either(
+        || {
+            let mut value = json!(why);
+            value["id"] = id.to_string().into();
+            value["text"] = why.to_string().into();
+            value["hint"] = hint(&why).into();
+            value
+        },
+        || {
+            let text = text::plain(&why.to_string());
+            hint(&why).map_or(text.clone(), |hint| format!("{text}\nhint: {}", text::plain(&hint)))
+        },
+    )?;
+    Ok(())
+}
+
+/// What to do about it, with the command to do it.
+pub(crate) fn hint(why: &Why) -> Option<String> {
+    let command = match why {
+        Why::NoNode { queue } => format!("mainspring work --queue {queue}:10"),
+        Why::Paused { queue } => format!("mainspring queue resume {queue}"),
+        Why::NoHandler { kind } if kind.as_str() == "exec" => "mainspring work --allow-exec …".into(),
+        Why::Held | Why::Quarantined { .. } => "mainspring job ID resume".into(),
+        Why::Ended { status } if status.state != mainspring::State::Succeeded => {
+            "mainspring job ID retry".into()
+        }
+        _ => return why.hint(),
+    };
+    Some(match why.hint() {
+        Some(hint) => format!("{hint}: `{command}`"),
+        None => format!("to run it again: `{command}`"),
+    })
+}

@@ -1,0 +1,119 @@
+//! `work`: a node with the built-in handlers.
+
+use std::time::Duration;
+
+use mainspring::{Engine, Node, Span, shutdown_signal};
+use serde_json::json;
+use tokio::io::AsyncReadExt;
+
+use crate::output::Out;
+use crate::{builtin, dev, text};
+
+/// What it takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A queue to serve, with how many of its jobs may run at a time (10 if not said). May be given several times.
+    /// Also: MAINSPRING_QUEUES=default:10,mail:5.
+    #[arg(long, value_name = "NAME:SLOTS")]
+    queue: Vec<String>,
+    /// A capability that jobs may require. May be given several times. Also: MAINSPRING_LABELS=gpu,eu.
+    #[arg(long)]
+    label: Vec<String>,
+    /// How long it may be silent before others take over its jobs; 15s if not said. Also: MAINSPRING_LEASE.
+    #[arg(long, value_name = "SPAN")]
+    lease: Option<Span>,
+    /// How long running jobs may take to end when it shuts down.
+    #[arg(long, value_name = "SPAN", default_value = "25s")]
+    drain: Span,
+    /// Run `exec` jobs, that is, any command that somebody enqueues.
+    #[arg(long)]
+    allow_exec: bool,
+    /// The first part of its name; `mainspring` if not said. Also: MAINSPRING_NODE_PREFIX.
+    #[arg(long)]
+    prefix: Option<String>,
+    /// Also run the sample kinds of `mainspring dev`.
+    #[arg(long, hide = true)]
+    samples: bool,
+    /// Shut down when standard input is closed: when the process that started it is gone.
+    #[arg(long, hide = true)]
+    watch_stdin: bool,
+}
+
+/// Slots of a queue that does not say how many.
+const SLOTS: u32 = 10;
+
+pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result<()> {
+    let node = start(&args, engine).await?;
+    let samples = if args.samples { ", and the samples" } else { "" };
+    let exec = if args.allow_exec { "exec is allowed" } else { "exec is refused without --allow-exec" };
+    out.either(
+        || json!({ "event": "started", "node": node.name(), "pid": std::process::id(), "kinds": builtin::KINDS }),
+        || {
+            format!(
+                "{} works on {}\nit runs built-in kinds only: {}{samples} ({exec}); link the library to run your own",
+                node.name(),
+                text::plain(&engine.describe().location),
+                builtin::KINDS.join(", "),
+            )
+        },
+    )?;
+    node.run_until(asked_to_go(args.watch_stdin)).await;
+    out.either(
+        || json!({ "event": "stopped", "node": node.name() }),
+        || format!("{} has stopped", node.name()),
+    )?;
+    Ok(())
+}
+
+async fn start(args: &Args, engine: &Engine) -> anyhow::Result<Node> {
+    let mut node = builtin::register(engine.node(), args.allow_exec).version(env!("CARGO_PKG_VERSION"));
+    if args.samples {
+        node = dev::samples::register(node);
+    }
+    // The command line is said last and wins.
+    node = node.from_env().drain(args.drain.0);
+    for queue in &args.queue {
+        let (name, slots) = name_and_slots(queue);
+        node = node.queue(name, slots);
+    }
+    for label in &args.label {
+        node = node.label(label);
+    }
+    if let Some(lease) = args.lease {
+        node = node.lease(lease.0);
+    }
+    if let Some(prefix) = &args.prefix {
+        node = node.prefix(prefix);
+    }
+    Ok(node.cancel_grace(GRACE).start().await?)
+}
+
+/// How long an `exec` job may take to end its processes when it is cancelled: more than the guard itself gives them.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// The number stands after the last colon, because names may have colons.
+pub(crate) fn name_and_slots(text: &str) -> (&str, u32) {
+    match text.rsplit_once(':').map(|(name, slots)| (name, slots.parse())) {
+        Some((name, Ok(slots))) => (name, slots),
+        _ => (text, SLOTS),
+    }
+}
+
+/// Ends when the worker is to shut down.
+async fn asked_to_go(watch_stdin: bool) {
+    if watch_stdin {
+        tokio::select! {
+            () = shutdown_signal() => {}
+            () = stdin_closed() => {}
+        }
+    } else {
+        shutdown_signal().await;
+    }
+}
+
+/// Ends when nobody can write to standard input any more.
+async fn stdin_closed() {
+    let mut buffer = [0_u8; 64];
+    let mut stdin = tokio::io::stdin();
+    while matches!(stdin.read(&mut buffer).await, Ok(read) if read > 0) {}
+}

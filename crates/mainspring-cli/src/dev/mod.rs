@@ -1,0 +1,59 @@
+//! `dev`: run sample jobs and watch them live.
+//!
+//! This process only looks, enqueues samples and cancels one now and then; jobs run in a worker that is a child
+//! process ([`worker`]). When the worker dies it is started again, and its jobs come back. On a terminal there is a
+//! [`view`]; otherwise, events are printed as lines.
+//!
+//! # Invariants
+//! - Nothing is known only here: killed at any moment and started again, `dev` goes on with the store as it is.
+
+mod event;
+mod recovery;
+pub(crate) mod samples;
+mod screen;
+mod seed;
+mod session;
+mod summary;
+mod view;
+mod watch;
+mod worker;
+
+use mainspring::{Engine, QueueName};
+
+use crate::command::work::name_and_slots;
+use crate::output::Out;
+use crate::report::Refused;
+
+/// What it takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Do not enqueue sample jobs.
+    #[arg(long)]
+    no_samples: bool,
+    /// A queue that the worker serves, with how many of its jobs may run at a time. May be given several times.
+    #[arg(long, value_name = "NAME:SLOTS", default_value = "default:8")]
+    queue: Vec<String>,
+    /// Let the worker run `exec` jobs, that is, any command that somebody enqueues.
+    #[arg(long)]
+    allow_exec: bool,
+}
+
+/// Checks that the store can be shared with the worker.
+pub(crate) fn check(store: &str) -> Result<(), Refused> {
+    if store == "memory:" {
+        return Err(Refused::usage(
+            "a store in memory cannot be shared with the worker, which is a process of its own",
+            "leave out `--store` to use ./mainspring.db",
+        ));
+    }
+    Ok(())
+}
+
+pub(crate) async fn run(args: Args, store: &str, engine: &Engine, out: Out) -> anyhow::Result<()> {
+    for queue in &args.queue {
+        QueueName::new(name_and_slots(queue).0)?;
+    }
+    let recipe = worker::Recipe::new(store, &args.queue, args.allow_exec);
+    let queue = args.queue.first().map_or("default", |queue| name_and_slots(queue).0);
+    session::Session::new(engine, recipe, queue, !args.no_samples, out).run(store).await
+}

@@ -1,0 +1,95 @@
+//! The sample kinds of `mainspring dev`: small handlers that show what can happen to a job.
+//!
+//! They are ordinary handlers, written as an application would write them, except that they only pretend to work.
+
+use std::time::Duration;
+
+use mainspring::{Context, Job, NodeBuilder, discard};
+use serde::{Deserialize, Serialize};
+
+/// Adds all of them to a node.
+pub(crate) fn register(node: NodeBuilder) -> NodeBuilder {
+    node.handle(mail).handle(charge).handle(webhook).handle(report).handle(video)
+}
+
+/// Succeeds, in a moment.
+#[derive(Debug, Serialize, Deserialize, Job)]
+#[job(kind = "demo.mail", output = String)]
+pub(crate) struct Mail {
+    pub(crate) to: String,
+}
+
+async fn mail(ctx: Context, job: Mail) -> mainspring::Result<String> {
+    work(&ctx, 300).await;
+    Ok(format!("sent to {}", job.to))
+}
+
+/// Fails for good: another attempt would not help.
+#[derive(Debug, Serialize, Deserialize, Job)]
+#[job(kind = "demo.charge")]
+pub(crate) struct Charge {
+    pub(crate) card: String,
+    pub(crate) expired: bool,
+}
+
+async fn charge(ctx: Context, job: Charge) -> mainspring::Result<()> {
+    work(&ctx, 500).await;
+    if job.expired {
+        return Err(discard(format!("card {} has expired", job.card)).into());
+    }
+    Ok(())
+}
+
+/// Fails a few times and then succeeds: the engine waits longer from time to time.
+#[derive(Debug, Serialize, Deserialize, Job)]
+#[job(kind = "demo.webhook", output = u16, max_attempts = 5, timeout = "10s")]
+pub(crate) struct Webhook {
+    pub(crate) url: String,
+    /// How often the other side is down.
+    pub(crate) outages: u16,
+}
+
+async fn webhook(ctx: Context, job: Webhook) -> mainspring::Result<u16> {
+    work(&ctx, 200).await;
+    if ctx.attempt() <= job.outages {
+        return Err(format!("{} answered 503 Service Unavailable", job.url).into());
+    }
+    Ok(ctx.attempt())
+}
+
+/// Takes several seconds and says how far it has come. Kill the worker while it runs, and it comes back.
+#[derive(Debug, Serialize, Deserialize, Job)]
+#[job(kind = "demo.report", output = String)]
+pub(crate) struct Report {
+    pub(crate) month: String,
+    pub(crate) pages: u64,
+}
+
+async fn report(ctx: Context, job: Report) -> mainspring::Result<String> {
+    for page in 0..job.pages {
+        ctx.progress(page, job.pages, format!("page {} of {}", page + 1, job.pages));
+        work(&ctx, 400).await;
+    }
+    Ok(format!("{}.pdf", job.month))
+}
+
+/// Takes so long that somebody loses patience and cancels it.
+#[derive(Debug, Serialize, Deserialize, Job)]
+#[job(kind = "demo.video")]
+pub(crate) struct Video {
+    pub(crate) minutes: u64,
+}
+
+async fn video(ctx: Context, job: Video) -> mainspring::Result<()> {
+    let frames = job.minutes * 60;
+    for frame in 0..frames {
+        ctx.progress(frame, frames, "transcoding");
+        work(&ctx, 1_000).await;
+    }
+    Ok(())
+}
+
+/// Pretends to work. An application would await its database or an HTTP call here.
+async fn work(ctx: &Context, millis: u64) {
+    ctx.engine().seams().clock.sleep(Duration::from_millis(millis)).await;
+}

@@ -1,0 +1,289 @@
+//! The live view: store and nodes, counts, jobs, events, keys.
+
+use mainspring::{Progress, State, Summary, Timestamp};
+use mainspring_core::store::{Node, NodeState};
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Style, Stylize};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, BorderType, Cell, Paragraph, Row, Sparkline, Table};
+
+use super::event::{Event, Tone};
+use super::session::Session;
+use super::watch;
+use super::worker::LEASE;
+use crate::command::jobs;
+use crate::text;
+
+/// Nodes that have a line in the header.
+const NODES: usize = 3;
+/// Columns from which on there is room for whole ids.
+const WIDE: u16 = 110;
+
+pub(super) fn draw(frame: &mut Frame<'_>, session: &Session<'_>) {
+    let area = frame.area();
+    let nodes = nodes(session);
+    let events = (area.height / 3).clamp(4, 14);
+    let header = u16::try_from(nodes.len()).unwrap_or(1) + 1;
+    let [top, numbers, table, log, keys] = Layout::vertical([
+        Constraint::Length(header),
+        Constraint::Length(3),
+        Constraint::Min(4),
+        Constraint::Length(events),
+        Constraint::Length(1),
+    ])
+    .areas(area);
+    let mut lines = vec![title(session)];
+    lines.extend(nodes);
+    frame.render_widget(Paragraph::new(lines), top);
+    draw_numbers(frame, numbers, session);
+    draw_jobs(frame, table, session);
+    draw_events(frame, log, session);
+    frame.render_widget(footer(session), keys);
+}
+
+/// A frame around a part, in the background.
+fn frame_of(title: &str) -> Block<'_> {
+    Block::bordered()
+        .border_type(BorderType::Rounded)
+        .border_style(Style::new().dark_gray())
+        .title(title.bold())
+}
+
+fn title(session: &Session<'_>) -> Line<'static> {
+    let store = session.engine.describe();
+    let durable = if store.durable { "durable" } else { "not durable" };
+    Line::from(vec![
+        Span::from(" Mainspring ").bold().black().on_cyan(),
+        Span::from(" dev  "),
+        Span::from(text::line(&store.location, 60)).bold(),
+        Span::from(format!("  {} {}, {durable}", store.backend, text::line(&store.version, 20))).dark_gray(),
+    ])
+}
+
+/// A line per live node, or one that says that there is none.
+fn nodes(session: &Session<'_>) -> Vec<Line<'static>> {
+    let watch = &session.watch;
+    let live = watch.nodes.iter().filter(|node| node.state == NodeState::Live);
+    let mut lines: Vec<_> = live
+        .filter(|node| node.pid != session.pid || session.worker.is_some())
+        .take(NODES)
+        .map(|node| node_line(node, watch.now))
+        .collect();
+    if let Some(restart) = session.restart {
+        let left = restart.saturating_sub(session.engine.seams().clock.monotonic());
+        let text = format!(" ✖ the worker is dead, restart in {}", text::duration(left));
+        lines.push(Line::from(text).red().bold());
+    } else if lines.is_empty() {
+        lines.push(Line::from(" ○ the worker is starting").yellow());
+    }
+    if let Some(recovery) = &watch.recovery {
+        let text = format!(" ↻ {} of {} jobs of the dead worker are back", recovery.back(), recovery.jobs);
+        lines.push(Line::from(text).magenta().bold());
+    }
+    lines
+}
+
+fn node_line(node: &Node, now: Timestamp) -> Line<'static> {
+    let left = node.lease_until.since(now);
+    // Its own lease is not among what a store tells, so the bar is drawn for that of our worker.
+    let fraction = left.as_secs_f64() / LEASE.as_secs_f64();
+    let (mark, colour) = if left.is_zero() { (" ◌ ", Color::Red) } else { (" ● ", Color::Green) };
+    Line::from(vec![
+        Span::from(mark).fg(colour),
+        Span::from(text::line(&node.name, 50)).bold(),
+        Span::from(format!(
+            "  pid {}  {}  ",
+            node.pid,
+            text::count(usize::try_from(node.claims).unwrap_or(0), "job")
+        )),
+        Span::from("lease ").dark_gray(),
+        Span::from(bar(fraction, 10)).fg(colour),
+        Span::from(format!(" {}", text::duration(left))),
+    ])
+}
+
+/// A bar of blocks.
+fn bar(fraction: f64, width: usize) -> String {
+    let filled = (0..width).filter(|n| *n as f64 + 0.5 <= fraction * width as f64).count();
+    format!("{}{}", "█".repeat(filled), "░".repeat(width - filled))
+}
+
+fn colour(state: State) -> Color {
+    match state {
+        State::Ready => Color::Cyan,
+        State::Scheduled => Color::Blue,
+        State::Running => Color::Yellow,
+        State::Succeeded => Color::Green,
+        State::Failed => Color::Red,
+        State::Suspended | State::Cancelled => Color::Magenta,
+        State::Blocked | State::Skipped => Color::Gray,
+    }
+}
+
+const COUNTED: [State; 7] = [
+    State::Ready,
+    State::Scheduled,
+    State::Running,
+    State::Suspended,
+    State::Succeeded,
+    State::Failed,
+    State::Cancelled,
+];
+
+fn draw_numbers(frame: &mut Frame<'_>, area: Rect, session: &Session<'_>) {
+    let watch = &session.watch;
+    let [numbers, rate] =
+        Layout::horizontal([Constraint::Min(50), Constraint::Length(area.width / 4)]).areas(area);
+    let width = usize::from(numbers.width.saturating_sub(2)) / COUNTED.len();
+    let mut names = Vec::new();
+    let mut values = Vec::new();
+    for state in COUNTED {
+        let name: String = state.as_str().chars().take(width.saturating_sub(1)).collect();
+        names.push(Span::from(format!(" {name:<0$}", width.saturating_sub(1))).dark_gray());
+        let count = watch.counts.total(state);
+        let value = Span::from(format!(" {count:<0$}", width.saturating_sub(1))).fg(colour(state));
+        values.push(if count == 0 { value.dim() } else { value.bold() });
+    }
+    let paused = if watch.paused {
+        Line::from(format!(" queue {} is paused: press p", session.queue)).magenta().bold()
+    } else {
+        Line::default()
+    };
+    frame.render_widget(Paragraph::new(vec![Line::from(names), Line::from(values), paused]), numbers);
+    let seconds = watch.throughput.len().saturating_sub(usize::from(rate.width));
+    let data: Vec<u64> = watch.throughput.iter().skip(seconds).copied().collect();
+    let recent = watch.throughput.iter().rev().skip(1).take(5);
+    let per_second = recent.clone().sum::<u64>() as f64 / recent.count().max(1) as f64;
+    let [label, graph] = Layout::vertical([Constraint::Length(1), Constraint::Min(1)]).areas(rate);
+    frame.render_widget(Line::from(format!("{per_second:.1} jobs/s ")).right_aligned().dark_gray(), label);
+    frame.render_widget(Sparkline::default().data(&data).max(peak(&watch.throughput)).cyan(), graph);
+}
+
+/// The top of the graph: never so low that one job fills it.
+fn peak(throughput: &std::collections::VecDeque<u64>) -> u64 {
+    throughput.iter().copied().max().unwrap_or(0).max(4)
+}
+
+fn draw_jobs(frame: &mut Frame<'_>, area: Rect, session: &Session<'_>) {
+    let wide = area.width >= WIDE;
+    let id = if wide { 36 } else { 9 };
+    let rows = session.watch.rows.iter().map(|row| job_row(row, session, wide));
+    let widths = [
+        Constraint::Length(13),
+        Constraint::Length(13),
+        Constraint::Length(id),
+        Constraint::Length(5),
+        Constraint::Length(9),
+        Constraint::Min(20),
+    ];
+    let header = ["state", "kind", "id", "try", "when", ""].map(|name| Cell::from(name).dark_gray());
+    let table = Table::new(rows, widths).header(Row::new(header)).block(frame_of(" Jobs "));
+    frame.render_widget(table, area);
+}
+
+fn job_row<'a>(row: &watch::Row, session: &Session<'_>, wide: bool) -> Row<'a> {
+    let job = &row.job;
+    let watch = &session.watch;
+    let id = job.id.to_string();
+    let id = if wide { id } else { format!("…{}", &id[id.len() - 8..]) };
+    let style = if job.status.state.is_terminal() { Style::new().dark_gray() } else { Style::new() };
+    Row::new([
+        Cell::from(state_text(job)).style(Style::new().fg(colour(job.status.state))),
+        Cell::from(job.kind.to_string()),
+        Cell::from(id).style(Style::new().dark_gray()),
+        Cell::from(jobs::attempt(job)),
+        Cell::from(jobs::when(job, watch.now).replace(" ago", "")),
+        Cell::from(detail(row, watch)),
+    ])
+    .style(style)
+}
+
+fn state_text(job: &Summary) -> String {
+    let mark = match job.status.state {
+        State::Ready | State::Blocked => "·",
+        State::Scheduled => "◷",
+        State::Running if job.cancelling => "✋",
+        State::Running => "▶",
+        State::Suspended => "‖",
+        State::Succeeded => "✔",
+        State::Failed => "✖",
+        State::Cancelled | State::Skipped => "⊘",
+    };
+    let word = if job.cancelling { "cancelling" } else { job.status.state.as_str() };
+    format!("{mark} {word}")
+}
+
+/// What is worth knowing of a job in its state.
+fn detail(row: &watch::Row, watch: &watch::Watch) -> Line<'static> {
+    let mut parts = Vec::new();
+    let job = &row.job;
+    if job.crashes > 0 {
+        parts.push(Span::from(format!("{}  ", text::crashes(job.crashes))).magenta());
+    }
+    match (&row.progress, &row.note) {
+        (Some(progress), _) => parts.extend(progress_text(progress)),
+        (None, Some(note)) => {
+            let note = Span::from(text::line(note, 120));
+            parts.push(if job.status.state == State::Failed { note.red() } else { note });
+        }
+        (None, None) if job.status.state == State::Running => {
+            parts.push(Span::from(text::line(watch.node_name(job.node).unwrap_or_default(), 60)).dark_gray());
+        }
+        (None, None) => {}
+    }
+    Line::from(parts)
+}
+
+fn progress_text(progress: &Progress) -> Vec<Span<'static>> {
+    let note = Span::from(format!(" {}", text::line(&progress.note, 60))).dark_gray();
+    if progress.total == 0 {
+        return vec![Span::from(progress.done.to_string()), note];
+    }
+    let fraction = progress.done as f64 / progress.total as f64;
+    vec![Span::from(bar(fraction, 10)).yellow(), Span::from(format!(" {:>3.0}%", fraction * 100.0)), note]
+}
+
+fn draw_events(frame: &mut Frame<'_>, area: Rect, session: &Session<'_>) {
+    let room = usize::from(area.height.saturating_sub(2));
+    let skip = session.events.len().saturating_sub(room);
+    let lines: Vec<Line<'_>> =
+        session.events.iter().skip(skip).map(|event| event_line(event, area.width)).collect();
+    frame.render_widget(Paragraph::new(lines).block(frame_of(" Events ")), area);
+}
+
+fn event_line(event: &Event, width: u16) -> Line<'static> {
+    let style = match event.tone {
+        Tone::Good => Style::new().green(),
+        Tone::Bad => Style::new().red(),
+        Tone::Warn => Style::new().yellow(),
+        Tone::Plain => Style::new(),
+        Tone::Loud => Style::new().magenta().bold(),
+    };
+    let mut parts = vec![
+        Span::from(text::clock(event.at)).dark_gray(),
+        Span::from(format!(" {:<10} ", event.word)).style(style),
+    ];
+    if let Some((id, kind)) = &event.job {
+        let id = id.to_string();
+        let id = if width >= WIDE { id } else { format!("…{}", &id[id.len() - 8..]) };
+        parts.push(Span::from(format!("{kind} ")));
+        parts.push(Span::from(format!("{id} ")).dark_gray());
+    }
+    let detail = Span::from(text::line(&event.detail, 300));
+    parts.push(if event.tone == Tone::Loud { detail.style(style) } else { detail });
+    Line::from(parts)
+}
+
+fn footer(session: &Session<'_>) -> Line<'static> {
+    if session.draining {
+        return Line::from(" draining: running jobs may end; q again to stop now").yellow().bold();
+    }
+    let pause = if session.watch.paused { "resume the queue" } else { "pause the queue" };
+    let mut parts = vec![Span::from(" ")];
+    for (key, what) in [("k", "kill the worker"), ("p", pause), ("e", "enqueue 50"), ("q", "quit")] {
+        parts.push(Span::from(format!(" {key} ")).black().on_gray());
+        parts.push(Span::from(format!(" {what}  ")));
+    }
+    Line::from(parts)
+}

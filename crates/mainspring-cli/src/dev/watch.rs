@@ -1,0 +1,273 @@
+//! What `dev` knows of the store: looked at a few times per second, and compared with the time before.
+//!
+//! Looking works for everything that happens to the store, also in other processes. What starts and ends between two
+//! looks is told once, by its end.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use mainspring::{
+    Counts, Engine, Error, Filter, JobId, NodeNo, Progress, Reason, State, Status, Summary, Timestamp,
+};
+use mainspring_core::store::{Node, NodeState};
+
+use super::event::{Event, Tone};
+use super::recovery::Recovery;
+use crate::text;
+
+/// Between two looks.
+pub(super) const TICK: Duration = Duration::from_millis(200);
+/// Of the newest jobs, how many are looked at.
+const WINDOW: usize = 200;
+/// Of the running jobs, how many are looked at.
+const RUNNING: usize = 200;
+/// Rows of the table whose details are fetched.
+const ROWS: usize = 60;
+/// Seconds of throughput that are kept.
+pub(super) const SECONDS: usize = 120;
+
+/// A row of the table.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) job: Summary,
+    pub(super) progress: Option<Progress>,
+    /// Its last error, or why it was cancelled.
+    pub(super) note: Option<String>,
+}
+
+/// What was seen of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    status: Status,
+    claim: u32,
+    failures: u16,
+    crashes: u16,
+}
+
+/// What happened since `dev` started that the store does not count.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Tally {
+    pub(super) retried: u64,
+    pub(super) recovered: u64,
+    pub(super) kills: u64,
+}
+
+/// What is known of the store.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    pub(super) now: Timestamp,
+    pub(super) counts: Counts,
+    pub(super) nodes: Vec<Node>,
+    pub(super) rows: Vec<Row>,
+    pub(super) paused: bool,
+    pub(super) tally: Tally,
+    /// Jobs that ended, per second; the last is the present second.
+    pub(super) throughput: VecDeque<u64>,
+    pub(super) recovery: Option<Recovery>,
+    before: Option<Counts>,
+    seen: BTreeMap<JobId, Seen>,
+    known: BTreeMap<NodeNo, NodeState>,
+    notes: BTreeMap<JobId, (u16, Status, Option<String>)>,
+    second: u64,
+    ended: u64,
+}
+
+impl Watch {
+    /// Looks at the store, and tells what has happened.
+    pub(super) async fn look(&mut self, engine: &Engine, queue: &str) -> Result<Vec<Event>, Error> {
+        let first = self.before.is_none();
+        self.now = engine.seams().clock.now();
+        self.counts = engine.jobs().counts().await?;
+        self.nodes = engine.queues().nodes().await?;
+        let queues = engine.queues().list().await?;
+        self.paused = queues.iter().any(|one| one.name.as_str() == queue && one.settings.paused);
+        self.measure(engine.seams().clock.monotonic(), first);
+        let jobs = self.jobs(engine).await?;
+        let mut events = self.node_events(first);
+        for job in jobs.iter().rev() {
+            let seen =
+                Seen { status: job.status, claim: job.claim, failures: job.failures, crashes: job.crashes };
+            let before = self.seen.insert(job.id, seen);
+            if !first && before != Some(seen) {
+                let note = self.note(engine, job).await?;
+                events.extend(self.job_events(job, before, note));
+            }
+        }
+        if self.seen.len() > 4 * (WINDOW + RUNNING) {
+            self.seen.retain(|id, _| jobs.iter().any(|job| job.id == *id));
+        }
+        self.fill(engine, jobs).await?;
+        if let Some(recovery) = &mut self.recovery
+            && let Some(event) = recovery.look(engine).await?
+        {
+            events.push(event);
+            self.recovery = None;
+        }
+        Ok(events)
+    }
+
+    /// How many jobs have ended in this state since the start.
+    pub(super) fn since_start(&self, state: State) -> u64 {
+        let before = self.before.as_ref().map_or(0, |before| before.total(state));
+        self.counts.total(state).saturating_sub(before)
+    }
+
+    /// How many jobs have not ended.
+    pub(super) fn unfinished(&self) -> u64 {
+        let open = State::ALL.iter().filter(|state| !state.is_terminal());
+        open.map(|state| self.counts.total(*state)).sum()
+    }
+
+    /// The name of a node.
+    pub(super) fn node_name(&self, no: Option<NodeNo>) -> Option<&str> {
+        let node = self.nodes.iter().find(|node| Some(node.no) == no)?;
+        Some(&node.name)
+    }
+
+    fn measure(&mut self, monotonic: Duration, first: bool) {
+        let ended: u64 = State::ALL
+            .iter()
+            .filter(|state| state.is_terminal())
+            .map(|state| self.counts.total(*state))
+            .sum();
+        let second = monotonic.as_secs();
+        if first {
+            self.before = Some(self.counts.clone());
+            (self.second, self.ended) = (second, ended);
+            self.throughput.push_back(0);
+        }
+        for _ in self.second..second.min(self.second + SECONDS as u64) {
+            self.throughput.push_back(0);
+        }
+        self.second = second;
+        if let Some(present) = self.throughput.back_mut() {
+            *present += ended.saturating_sub(self.ended);
+        }
+        self.ended = ended;
+        let surplus = self.throughput.len().saturating_sub(SECONDS);
+        self.throughput.drain(..surplus);
+    }
+
+    /// The newest jobs and all that run, newest first.
+    async fn jobs(&self, engine: &Engine) -> Result<Vec<Summary>, Error> {
+        let mut jobs = engine.jobs().list(Filter::default(), None, WINDOW).await?.jobs;
+        let running = Filter { states: vec![State::Running], ..Filter::default() };
+        for job in engine.jobs().list(running, None, RUNNING).await?.jobs {
+            if jobs.iter().all(|one| one.id != job.id) {
+                jobs.push(job);
+            }
+        }
+        Ok(jobs)
+    }
+
+    /// Chooses the rows: what runs, longest first, then the newest.
+    async fn fill(&mut self, engine: &Engine, mut jobs: Vec<Summary>) -> Result<(), Error> {
+        // Stable: the rest stays newest first.
+        jobs.sort_by_key(|job| match job.status.state {
+            State::Running => (0, job.claimed_at),
+            _ => (1, None),
+        });
+        jobs.truncate(ROWS);
+        let mut rows = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            let note = self.note(engine, &job).await?;
+            let progress = match job.status.state {
+                State::Running => engine.store().get(job.id).await?.and_then(|record| record.progress),
+                _ => None,
+            };
+            rows.push(Row { job, progress, note });
+        }
+        self.notes.retain(|id, _| rows.iter().any(|row| row.job.id == *id));
+        self.rows = rows;
+        Ok(())
+    }
+
+    /// What is to be said of a job that failed or was cancelled; fetched once for each failure.
+    async fn note(&mut self, engine: &Engine, job: &Summary) -> Result<Option<String>, Error> {
+        if job.failures == 0 && !matches!(job.status.state, State::Cancelled | State::Failed) {
+            return Ok(None);
+        }
+        if let Some((failures, status, note)) = self.notes.get(&job.id)
+            && (*failures, *status) == (job.failures, job.status)
+        {
+            return Ok(note.clone());
+        }
+        let note = engine.store().get(job.id).await?.and_then(|record| {
+            let error = record.errors.last().map(|error| error.message.clone());
+            if job.status.state == State::Cancelled { record.note.or(error) } else { error.or(record.note) }
+        });
+        self.notes.insert(job.id, (job.failures, job.status, note.clone()));
+        Ok(note)
+    }
+
+    fn event(&self, tone: Tone, word: &'static str, detail: impl Into<String>) -> Event {
+        Event { at: self.now, tone, word, job: None, detail: detail.into() }
+    }
+
+    fn node_events(&mut self, first: bool) -> Vec<Event> {
+        let mut events = Vec::new();
+        for node in &self.nodes {
+            let before = self.known.insert(node.no, node.state);
+            if first || before == Some(node.state) {
+                continue;
+            }
+            events.push(match node.state {
+                NodeState::Live => {
+                    self.event(Tone::Plain, "joined", format!("{} (pid {})", node.name, node.pid))
+                }
+                NodeState::Retired => self.event(Tone::Plain, "left", format!("{} in good order", node.name)),
+                NodeState::Expired => {
+                    self.event(Tone::Loud, "expired", format!("{} was found dead", node.name))
+                }
+            });
+        }
+        self.known.retain(|no, _| self.nodes.iter().any(|node| node.no == *no));
+        events
+    }
+
+    fn job_events(&mut self, job: &Summary, before: Option<Seen>, note: Option<String>) -> Vec<Event> {
+        let mut events = Vec::new();
+        let crashes = before.map_or(0, |before| before.crashes);
+        let mut tell = |tone, word, detail: String| {
+            let job = Some((job.id, job.kind.to_string()));
+            events.push(Event { at: self.now, tone, word, job, detail });
+        };
+        let note = note.unwrap_or_default();
+        if job.crashes > crashes {
+            tell(Tone::Loud, "rescued", format!("its node died; crash {} without progress", job.crashes));
+        }
+        let moved = before.is_none_or(|before| before.status != job.status || before.claim != job.claim);
+        match job.status.state {
+            _ if !moved => {}
+            State::Scheduled if job.failures > before.map_or(0, |before| before.failures) => {
+                self.tally.retried += 1;
+                let wait = job.run_at.map(|at| text::relative(at, self.now)).unwrap_or_default();
+                let attempt = job.failures.saturating_add(1);
+                tell(Tone::Warn, "retry", format!("attempt {attempt} {wait}: {note}"));
+            }
+            State::Scheduled => {
+                let wait = job.run_at.map(|at| text::relative(at, self.now)).unwrap_or_default();
+                tell(Tone::Plain, "scheduled", wait);
+            }
+            State::Running if job.crashes > 0 => {
+                self.tally.recovered += 1;
+                let node = self.nodes.iter().find(|node| Some(node.no) == job.node);
+                let node = node.map_or("another node", |node| node.name.as_str());
+                tell(Tone::Good, "recovered", format!("runs again on {node} under claim {}", job.claim));
+            }
+            State::Suspended if job.status.reason == Some(Reason::Quarantine) => {
+                tell(Tone::Bad, "quarantine", format!("{} nodes died while running it", job.crashes));
+            }
+            State::Suspended => tell(Tone::Warn, "suspended", job.status.to_string()),
+            State::Succeeded if job.failures > 0 => {
+                tell(Tone::Good, "succeeded", format!("on attempt {}", job.failures.saturating_add(1)));
+            }
+            State::Succeeded => tell(Tone::Good, "succeeded", String::new()),
+            State::Failed => tell(Tone::Bad, "failed", note),
+            State::Cancelled => tell(Tone::Warn, "cancelled", note),
+            // Too many to tell.
+            State::Ready | State::Running | State::Blocked | State::Skipped => {}
+        }
+        events
+    }
+}

@@ -1,0 +1,114 @@
+//! JSON for programs: the shapes that `--json` prints. Times are ISO 8601 in UTC.
+
+use mainspring::{Record, Summary, Timestamp};
+use mainspring_core::store::{Description, Node, Queue};
+use serde_json::{Value, json};
+
+fn time(at: Option<Timestamp>) -> Value {
+    at.map_or(Value::Null, |at| at.to_string().into())
+}
+
+/// A job without its payloads.
+pub(crate) fn summary(job: &Summary) -> Value {
+    let mut value = json!({
+        "id": job.id.to_string(),
+        "kind": job.kind,
+        "queue": job.queue,
+        "priority": job.priority,
+        "state": job.status.state.as_str(),
+        "reason": job.status.reason.map(mainspring::Reason::as_str),
+        "attempt": job.failures.saturating_add(1),
+        "max_attempts": job.options.max_attempts,
+        "failures": job.failures,
+        "crashes": job.crashes,
+        "claim": job.claim,
+        "created_at": time(Some(job.created_at)),
+        "run_at": time(job.run_at),
+        "claimed_at": time(job.claimed_at),
+        "finished_at": time(job.finished_at),
+        "deadline": time(job.deadline),
+        "node": job.node.map(|node| node.0),
+        "cancelling": job.cancelling,
+        "stuck": job.stuck,
+    });
+    // Options that are not set are left out, as in the store.
+    if let (Value::Object(value), Ok(Value::Object(options))) =
+        (&mut value, serde_json::to_value(&job.options))
+    {
+        for (name, option) in options {
+            value.entry(name).or_insert(option);
+        }
+    }
+    value
+}
+
+/// Everything about a job.
+pub(crate) fn record(job: &Record) -> Value {
+    let mut value = summary(&job.summary);
+    let errors: Vec<Value> = job
+        .errors
+        .iter()
+        .map(|error| {
+            json!({
+                "claim": error.claim,
+                "at": error.at.to_string(),
+                "kind": error.kind.as_str(),
+                "message": error.message,
+            })
+        })
+        .collect();
+    value["input"] = payload(&job.input);
+    value["output"] = job.output.as_deref().map_or(Value::Null, payload);
+    value["note"] = job.note.clone().into();
+    value["errors"] = errors.into();
+    value["progress"] = json!(job.progress);
+    value
+}
+
+/// A payload as JSON; one that is none, which only another program can have written, as text.
+pub(crate) fn payload(bytes: &[u8]) -> Value {
+    serde_json::from_slice(bytes).unwrap_or_else(|_| String::from_utf8_lossy(bytes).into_owned().into())
+}
+
+/// A node.
+pub(crate) fn node(node: &Node) -> Value {
+    let queues: serde_json::Map<String, Value> =
+        node.queues.iter().map(|(name, slots)| (name.to_string(), (*slots).into())).collect();
+    json!({
+        "no": node.no.0,
+        "id": node.id.to_string(),
+        "name": node.name,
+        "version": node.version,
+        "pid": node.pid,
+        "state": node.state.as_str(),
+        "labels": node.labels,
+        "queues": queues,
+        "kinds": node.kinds,
+        "claims": node.claims,
+        "started_at": node.started_at.to_string(),
+        "renewed_at": node.renewed_at.to_string(),
+        "lease_until": node.lease_until.to_string(),
+    })
+}
+
+/// A queue with its settings.
+pub(crate) fn queue(queue: &Queue) -> Value {
+    json!({
+        "name": queue.name,
+        "paused": queue.settings.paused,
+        "backoff": queue.settings.backoff,
+        "retain_succeeded": queue.settings.retention.succeeded,
+        "retain_failed": queue.settings.retention.failed,
+    })
+}
+
+/// What a store is.
+pub(crate) fn store(store: &Description) -> Value {
+    json!({
+        "backend": store.backend,
+        "location": store.location,
+        "version": store.version,
+        "schema": store.schema,
+        "durable": store.durable,
+    })
+}

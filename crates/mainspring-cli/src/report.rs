@@ -1,0 +1,175 @@
+//! What went wrong: `error:` with its causes, a `hint:`, and an exit code.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use mainspring::Error;
+use mainspring::error::OpenProblem;
+use tracing_subscriber::EnvFilter;
+
+use crate::text;
+
+/// The command failed.
+pub(crate) const FAILED: u8 = 1;
+/// The command line or the input is wrong.
+pub(crate) const USAGE: u8 = 2;
+/// There is no such job.
+pub(crate) const NOT_FOUND: u8 = 3;
+/// The store cannot be opened.
+pub(crate) const NO_STORE: u8 = 4;
+
+/// Something that the command line itself refuses.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct Refused {
+    code: u8,
+    message: String,
+    hint: String,
+}
+
+impl Refused {
+    /// Wrong input: nothing was done.
+    pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Refused { code: USAGE, message: message.into(), hint: hint.into() }
+    }
+
+    /// Something that could not be done.
+    pub(crate) fn failed(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Refused { code: FAILED, message: message.into(), hint: hint.into() }
+    }
+}
+
+/// Lets the engine's own reports through to standard error, as far as `RUST_LOG` says: warnings if it says nothing.
+pub(crate) fn log() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    let format = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    // A second subscriber in one process is refused, which is of no consequence here.
+    drop(format.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).try_init());
+}
+
+/// How clap ends its messages.
+const MORE: &str = "For more information, try '--help'.";
+
+/// Tells about a command line that was not understood. Help and version come this way too.
+pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        // Nobody reading the help is no failure.
+        drop(error.print());
+        return ExitCode::SUCCESS;
+    }
+    let text = error.render().to_string();
+    let hint = "hint: try `--help` after the command to see what it takes";
+    tell(&if text.contains(MORE) { text.replace(MORE, hint) } else { format!("{text}\n{hint}\n") });
+    ExitCode::from(USAGE)
+}
+
+/// Tells about a command that failed.
+pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
+    if is_closed_pipe(error) {
+        return ExitCode::SUCCESS;
+    }
+    let mut message = text::plain(&format!("error: {error}"));
+    let mut told = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        // Some errors repeat their cause; once is enough.
+        if !told.contains(&cause) {
+            message.push_str(&text::plain(&format!("\n  caused by: {cause}")));
+        }
+        told = cause;
+    }
+    let (code, hint) = judge(error);
+    if let Some(hint) = hint {
+        message.push_str("\nhint: ");
+        message.push_str(&text::plain(&hint));
+    }
+    message.push('\n');
+    tell(&message);
+    ExitCode::from(code)
+}
+
+/// Prints to standard error; there is nobody to tell if that fails.
+fn tell(text: &str) {
+    drop(io::stderr().lock().write_all(text.as_bytes()));
+}
+
+/// Whether the reader of our output has gone, as `head` does.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
+    causes.any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+}
+
+fn judge(error: &anyhow::Error) -> (u8, Option<String>) {
+    for cause in error.chain() {
+        if let Some(refused) = cause.downcast_ref::<Refused>() {
+            return (refused.code, Some(refused.hint.clone()));
+        }
+        if let Some(error) = cause.downcast_ref::<Error>() {
+            let (code, hint) = judge_engine(error);
+            return (code, hint.map(Into::into));
+        }
+    }
+    (FAILED, None)
+}
+
+/// What a person can do about an error of the engine.
+fn judge_engine(error: &Error) -> (u8, Option<&'static str>) {
+    match error {
+        Error::NotFound(_) => {
+            (NOT_FOUND, Some("list jobs with `mainspring jobs`; ended ones are removed in time"))
+        }
+        Error::Open { problem, .. } => judge_open(problem),
+        Error::TooLarge { what: "input", .. } => {
+            (USAGE, Some("store the data elsewhere and enqueue a reference to it"))
+        }
+        Error::TooLarge { .. } | Error::Convert { .. } => (USAGE, Some("nothing was stored; see `--help`")),
+        Error::Invalid { what, .. } => (USAGE, Some(invalid(what))),
+        Error::Conflict { .. } => (
+            FAILED,
+            Some("look at that job with `mainspring job ID`, or use `--on-conflict keep` or `replace`"),
+        ),
+        Error::Illegal { .. } => (FAILED, Some("`mainspring why ID` says what the job is waiting for")),
+        Error::Ended { .. } => {
+            (FAILED, Some("`mainspring job ID` shows every error; `mainspring job ID retry` runs it again"))
+        }
+        Error::Unavailable { .. } => {
+            (FAILED, Some("try again; if it persists, look for a program that holds the store"))
+        }
+        Error::DiskFull => (FAILED, Some("make room and try again: nothing that was acknowledged is lost")),
+        Error::OutcomeUnknown { .. } => {
+            (FAILED, Some("repeat it with the same `--id`: the same id twice is the same job"))
+        }
+        Error::Corrupt { .. } => {
+            (FAILED, Some("run `mainspring doctor`, and keep a copy of the store before anything else"))
+        }
+        Error::NodeSetup { .. } => (USAGE, Some("for example `mainspring work --queue default:10`")),
+        _ => (FAILED, None),
+    }
+}
+
+fn judge_open(problem: &OpenProblem) -> (u8, Option<&'static str>) {
+    let (code, hint) = match problem {
+        OpenProblem::Missing => {
+            (NO_STORE, "name it with `--store sqlite:PATH`, or create it with `mainspring migrate`")
+        }
+        OpenProblem::ReadOnly => {
+            (NO_STORE, "its file and its directory must be writable: SQLite keeps a log beside it")
+        }
+        OpenProblem::Locked => (NO_STORE, "close the program that holds it, and try again"),
+        OpenProblem::NotAStore => (NO_STORE, "name another file with `--store sqlite:PATH`"),
+        OpenProblem::TooNew { .. } => (NO_STORE, "install the version of mainspring that wrote it"),
+        OpenProblem::TooOld { .. } => (NO_STORE, "bring it up to date with `mainspring migrate`"),
+        OpenProblem::Address => (USAGE, "a store is named `sqlite:PATH` or `memory:`"),
+        _ => (NO_STORE, "`mainspring doctor` may know more"),
+    };
+    (code, Some(hint))
+}
+
+fn invalid(what: &str) -> &'static str {
+    match what {
+        "queue name" | "kind" => "names are 1 to 128 of the characters A-Z a-z 0-9 . _ : -",
+        "priority" => "0 is claimed first, 9 last; 5 is the default",
+        "run_at" | "deadline" | "delay" => "at most ten years ahead",
+        "job id" | "id" => "copy the whole id, as `mainspring jobs` prints it",
+        _ => "nothing was stored; see `--help`",
+    }
+}

@@ -1,0 +1,121 @@
+//! Text for people: what comes from a store made harmless, times and durations made readable.
+
+use std::time::Duration;
+
+use mainspring::{Span, Timestamp};
+
+/// A text with every control character written out, except for line breaks: a job's error must not be able to move the
+/// cursor, change colours or hide what stands next to it.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut plain, c| {
+        if c != '\n' && is_hostile(c) {
+            plain.extend(c.escape_unicode());
+        } else {
+            plain.push(c);
+        }
+        plain
+    })
+}
+
+/// As [`plain`], in one line and cut to a number of characters.
+pub(crate) fn line(text: &str, limit: usize) -> String {
+    let mut line = String::new();
+    for (count, c) in text.trim().chars().enumerate() {
+        if count >= limit {
+            line.push('…');
+            break;
+        }
+        match c {
+            '\n' | '\r' | '\t' => line.push(' '),
+            c if is_hostile(c) => line.extend(c.escape_unicode()),
+            c => line.push(c),
+        }
+    }
+    line
+}
+
+/// Control characters, and those that change the direction or order of what is shown.
+fn is_hostile(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{2069}' | '\u{FEFF}')
+}
+
+/// A duration in the one or two units that matter: `0.4s`, `12s`, `3m 5s`, `2d 4h`.
+pub(crate) fn duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let parts = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
+    if seconds < 10 {
+        return format!("{:.1}s", duration.as_secs_f64());
+    }
+    let first = parts.iter().position(|(size, _)| seconds >= *size).unwrap_or(parts.len() - 1);
+    let mut rest = seconds;
+    let mut words = Vec::new();
+    for (size, unit) in parts.iter().skip(first).take(2) {
+        let count = rest / size;
+        rest %= size;
+        if count > 0 {
+            words.push(format!("{count}{unit}"));
+        }
+    }
+    words.join(" ")
+}
+
+/// How long ago or how far ahead a point in time is.
+pub(crate) fn relative(at: Timestamp, now: Timestamp) -> String {
+    if at > now {
+        format!("in {}", duration(at.since(now)))
+    } else {
+        format!("{} ago", duration(now.since(at)))
+    }
+}
+
+/// The time of day where the user is.
+pub(crate) fn clock(at: Timestamp) -> String {
+    let time = jiff::Timestamp::from_microsecond(at.as_micros()).unwrap_or_default();
+    time.to_zoned(jiff::tz::TimeZone::system()).strftime("%H:%M:%S").to_string()
+}
+
+/// A setting as people wrote it.
+pub(crate) fn span(span: Span) -> String {
+    span.to_string()
+}
+
+/// "1 crash", "2 crashes".
+pub(crate) fn crashes(number: u16) -> String {
+    if number == 1 { "1 crash".to_owned() } else { format!("{number} crashes") }
+}
+
+/// "1 job", "2 jobs".
+pub(crate) fn count(number: usize, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_written_out() {
+        assert_eq!(plain("a\u{1b}[2Jb\nc"), "a\\u{1b}[2Jb\nc");
+        assert_eq!(plain("\u{202e}evil\u{7}\u{9b}"), "\\u{202e}evil\\u{7}\\u{9b}");
+        assert_eq!(plain("ünïcode ✓"), "ünïcode ✓");
+    }
+
+    #[test]
+    fn a_line_is_one_line_and_ends_in_time() {
+        assert_eq!(line("first\nsecond\u{1b}", 40), "first second\\u{1b}");
+        assert_eq!(line("abcdef", 3), "abc…");
+        assert_eq!(line("abc", 3), "abc");
+    }
+
+    #[test]
+    fn durations_show_two_units_at_most() {
+        let of = |seconds| duration(Duration::from_secs(seconds));
+        assert_eq!(of(0), "0.0s");
+        assert_eq!(of(12), "12s");
+        assert_eq!(of(185), "3m 5s");
+        assert_eq!(of(3_600), "1h");
+        assert_eq!(of(86_400 * 2 + 3_600 * 4 + 59), "2d 4h");
+        assert_eq!(duration(Duration::from_millis(420)), "0.4s");
+    }
+}
