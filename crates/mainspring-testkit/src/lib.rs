@@ -2,7 +2,8 @@
 //!
 //! [`conformance`] holds every behaviour that a [`Store`](mainspring_core::store::Store) must show, one function per
 //! fact; `conformance_tests!` runs them all against a store. [`model`] applies random sequences of operations to a
-//! store and to the memory store side by side. [`clock`], [`rng`] and [`seams`] are time, randomness and threads for
+//! store and to the memory store side by side. [`victim`] is a worker made to be killed, and [`ledger`] what it leaves
+//! behind. [`clock`], [`rng`] and [`seams`] are time, randomness and threads for
 //! tests.
 //!
 //! # Invariants
@@ -13,5 +14,8 @@ pub mod clock;
 pub mod conformance;
 pub mod executor;
 pub mod harness;
+pub mod ledger;
+pub mod model;
 pub mod rng;
 pub mod seams;
+pub mod victim;

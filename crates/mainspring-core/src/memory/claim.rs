@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-use crate::Result;
-use crate::id::{Claim, NodeNo, Row};
+use crate::id::{Claim, JobId, NodeNo, Row};
 use crate::job::{Input, Priority, Until};
 use crate::name::QueueName;
 use crate::store::{ClaimRequest, Claimed, ClaimedBatch, Class, Level};
 use crate::time::Timestamp;
+use crate::{Error, Result};
 
 use super::model::{Line, LineNo, Model};
 use super::place::Place;
@@ -19,19 +19,71 @@ type Head = (Level, Timestamp, Row, LineNo);
 impl Model {
     pub(super) fn claim(&mut self, request: &ClaimRequest, now: Timestamp) -> Result<ClaimedBatch> {
         self.renew_lease_in_time(request.node, now)?;
-        let held = self.held_by(request.node).into_iter();
-        let mut rows: Vec<Row> =
-            held.filter(|(_, batch)| *batch == request.batch).map(|(row, _)| row).collect();
-        if rows.is_empty() {
-            let mut suspects = request.suspects;
-            for (queue, limit) in &request.queues {
-                for row in self.choose(request.node, queue, *limit, &mut suspects) {
-                    self.take(row, request, now)?;
-                    rows.push(row);
-                }
-            }
+        let held = self.held_under(request);
+        if !held.is_empty() {
+            return self.batch(&held, now);
         }
-        let jobs = rows.into_iter().map(|row| self.claimed(row)).collect::<Result<_>>()?;
+        let chosen = self.choice(request);
+        self.give(&chosen, request, now)
+    }
+
+    /// Claims what another store has claimed, if that was a legal answer to the request.
+    pub(super) fn follow(
+        &mut self,
+        request: &ClaimRequest,
+        claimed: &[JobId],
+        now: Timestamp,
+    ) -> Result<ClaimedBatch> {
+        self.renew_lease_in_time(request.node, now)?;
+        let rows: Vec<Row> = claimed.iter().filter_map(|id| self.ids.get(id).copied()).collect();
+        let distinct: BTreeSet<Row> = rows.iter().copied().collect();
+        let held = self.held_under(request);
+        if !held.is_empty() {
+            let same = distinct == held.iter().copied().collect() && rows.len() == held.len();
+            return if same { self.batch(&rows, now) } else { Err(illegal(&held, &rows)) };
+        }
+        let chosen = self.choice(request);
+        let standings =
+            |rows: &[Row]| rows.iter().map(|row| self.standing(request, *row)).collect::<Vec<_>>();
+        let equal = standings(&chosen) == standings(&rows);
+        if !equal || distinct.len() != claimed.len() {
+            return Err(illegal(&chosen, &rows));
+        }
+        self.give(&rows, request, now)
+    }
+
+    /// Where a ready job stands in the order of claims, as far as stores must agree; `None` if it is not for this node.
+    fn standing(&self, request: &ClaimRequest, row: Row) -> Option<(usize, Level, Timestamp)> {
+        let job = self.jobs.get(&row)?;
+        let queue = request.queues.iter().position(|(queue, _)| *queue == job.queue)?;
+        let Place::Ready { class, since } = job.place else { return None };
+        let open = self.open_lines(request.node, &job.queue).contains(&job.line);
+        open.then_some((queue, Level::new(class, job.priority), since))
+    }
+
+    /// What a node already holds under a batch's number.
+    fn held_under(&self, request: &ClaimRequest) -> Vec<Row> {
+        let held = self.held_by(request.node).into_iter();
+        held.filter(|(_, batch)| *batch == request.batch).map(|(row, _)| row).collect()
+    }
+
+    /// The jobs that answer a request, in order. A queue that is named twice is served once.
+    fn choice(&self, request: &ClaimRequest) -> Vec<Row> {
+        let mut suspects = request.suspects;
+        let mut served = BTreeSet::new();
+        let queues = request.queues.iter().filter(|(queue, _)| served.insert(queue));
+        queues.flat_map(|(queue, limit)| self.choose(request.node, queue, *limit, &mut suspects)).collect()
+    }
+
+    fn give(&mut self, rows: &[Row], request: &ClaimRequest, now: Timestamp) -> Result<ClaimedBatch> {
+        for row in rows {
+            self.take(*row, request, now)?;
+        }
+        self.batch(rows, now)
+    }
+
+    fn batch(&self, rows: &[Row], now: Timestamp) -> Result<ClaimedBatch> {
+        let jobs = rows.iter().map(|row| self.claimed(*row)).collect::<Result<_>>()?;
         Ok(ClaimedBatch { now, jobs })
     }
 
@@ -124,6 +176,10 @@ impl Model {
             options,
         })
     }
+}
+
+fn illegal(own: &[Row], other: &[Row]) -> Error {
+    Error::Invalid { what: "claim", why: format!("the model claims {own:?}, the other store {other:?}") }
 }
 
 const EARLIEST: Timestamp = Timestamp::from_micros(i64::MIN);

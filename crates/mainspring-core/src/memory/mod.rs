@@ -68,6 +68,15 @@ impl Memory {
         Memory { shared: Arc::clone(&self.shared), closed: Arc::default() }
     }
 
+    /// Claims what another store has claimed for the same request. For tests that compare a store with this one: which
+    /// of several jobs of one level and one moment comes first is a store's own affair, and the model follows.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if no store may answer so; otherwise as [`Store::claim`].
+    pub fn follow(&self, request: ClaimRequest, claimed: Vec<JobId>) -> Pending<'_, Result<ClaimedBatch>> {
+        self.call(move |model, now| model.follow(&request, &claimed, now))
+    }
+
     /// Runs one call on the model, then sends the hints that it left.
     fn call<'a, T: 'a>(
         &'a self,

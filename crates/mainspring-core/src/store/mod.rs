@@ -226,7 +226,8 @@ pub trait Store: Send + Sync + 'static {
     /// and its time of entering. `Delete` releases the job's unique key, whatever its period.
     fn change(&self, ids: Vec<JobId>, verb: Verb, dry_run: bool) -> Pending<'_, Result<Vec<Changed>>>;
 
-    /// All queues that were ever named by a job, a node's registration or a setting, sorted.
+    /// All queues that were ever named by a job, a node's registration or a setting, sorted. (A job that was not stored
+    /// may or may not have named its queue.)
     fn queues(&self) -> Pending<'_, Result<Vec<Queue>>>;
 
     /// Changes a queue's settings, creating it if need be. Pausing stops claims; running jobs go on.

@@ -1,0 +1,8 @@
+//! A worker made to be killed; see [`mainspring_testkit::victim`].
+
+use std::error::Error;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    mainspring_testkit::victim::run(&arguments)
+}

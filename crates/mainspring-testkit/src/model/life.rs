@@ -1,0 +1,347 @@
+//! One life: the same operations on the store and on the model.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
+use mainspring_core::job::{New, Options, Outcome, Progress, Reason, Unique, When};
+use mainspring_core::memory::Memory;
+use mainspring_core::store::{ClaimRequest, Finish, Mark, QueueChange, Registration, Renewal, Rescue, Store};
+
+use super::op::{Draft, End, JOBS, NAMES, NODES, Op, Who};
+use super::view::{Numbers, View, answers, claimed, named, record, same};
+use crate::harness::{Harness, fault, kind, label, queue};
+
+/// More than the universe holds: sweeps with a limit are the conformance suite's.
+const ALL: usize = 1_000;
+/// The names of queues and of kinds.
+const QUEUES: [&str; NAMES] = ["q", "q2", "q3"];
+const KINDS: [&str; NAMES] = ["k", "k2", "k3"];
+
+/// Two of the same: the model's and the store's.
+#[derive(Clone, Copy)]
+struct Both<T> {
+    model: T,
+    store: T,
+}
+
+/// The node in a slot.
+struct Slot {
+    registration: Registration,
+    no: Both<NodeNo>,
+    batch: u64,
+}
+
+/// A claim that was made at some time.
+struct Made {
+    slot: usize,
+    by: Both<NodeNo>,
+    claim: Both<Claim>,
+}
+
+/// A store and its model.
+pub(super) struct Life<'a> {
+    harness: &'a Harness,
+    model: Memory,
+    /// Two handles on the store: slots are spread over them, as nodes are over processes.
+    handles: [Arc<dyn Store>; 2],
+    slots: [Option<Slot>; NODES],
+    made: Vec<Made>,
+    numbers: Numbers,
+    steps: usize,
+}
+
+impl<'a> Life<'a> {
+    pub(super) fn new(harness: &'a Harness) -> Self {
+        Life {
+            harness,
+            model: Memory::new(Arc::new(harness.clock.clone())),
+            handles: [Arc::clone(&harness.store), harness.other()],
+            slots: [const { None }; NODES],
+            made: Vec::new(),
+            numbers: BTreeMap::new(),
+            steps: 0,
+        }
+    }
+
+    /// Names all queues: whether a job that is not stored does so is a store's own affair.
+    pub(super) async fn begin(&self) -> Result<(), String> {
+        for name in QUEUES {
+            let model = self.model.configure(queue(name), QueueChange::default()).await;
+            equal("configured", model, self.any().configure(queue(name), QueueChange::default()).await)?;
+        }
+        Ok(())
+    }
+
+    /// Does one thing to both, and compares.
+    pub(super) async fn live(&mut self, op: &Op) -> Result<(), String> {
+        self.steps += 1;
+        self.act(op).await?;
+        let model = View::of(&self.model, &own(&self.numbers)).await?;
+        let store = View::of(&*self.any(), &self.numbers).await?;
+        View::agree(&model, &store)
+    }
+
+    /// Compares all that is known of every job.
+    pub(super) async fn end(&self) -> Result<(), String> {
+        for job in 0..JOBS {
+            let model = record(&self.model, id(job), &own(&self.numbers)).await?;
+            let store = record(&*self.any(), id(job), &self.numbers).await?;
+            same("a record", &model, &store)?;
+        }
+        Ok(())
+    }
+
+    async fn act(&mut self, op: &Op) -> Result<(), String> {
+        match op {
+            Op::Enqueue(drafts) => self.enqueue(drafts).await,
+            Op::Start(slot) => self.start(*slot).await,
+            Op::Register(slot) => self.register(*slot).await,
+            Op::Renew(slot, marks) => self.renew(*slot, marks).await,
+            Op::Retire(slot) => {
+                let Some(no) = self.node(*slot) else { return Ok(()) };
+                let (model, store) =
+                    (self.model.retire(no.model).await, self.of(*slot).retire(no.store).await);
+                equal("released", model, store)
+            }
+            Op::Claim { node, queues, suspects, repeat } => {
+                self.claim(*node, queues, *suspects, *repeat).await
+            }
+            Op::Finish(ends) => self.finish(ends).await,
+            Op::Disown(slot, back, keep) => self.disown(*slot, *back, keep).await,
+            Op::Progress(who, done) => self.progress(*who, *done).await,
+            Op::Rescue(slot, steady) => self.rescue(*slot, *steady).await,
+            Op::Promote => equal("promoted", self.model.promote(ALL).await, self.any().promote(ALL).await),
+            Op::Expire => equal("expired", self.model.expire(ALL).await, self.any().expire(ALL).await),
+            Op::Prune => equal("pruned", self.model.prune(ALL).await, self.any().prune(ALL).await),
+            Op::Change(jobs, verb, dry_run) => {
+                let ids: Vec<JobId> = jobs.iter().map(|job| id(*job)).collect();
+                let model = self.model.change(ids.clone(), verb.clone(), *dry_run).await;
+                let store = self.any().change(ids, verb.clone(), *dry_run).await;
+                equal("changed", model, store)
+            }
+            Op::Configure(name, change) => {
+                let model = self.model.configure(queue(QUEUES[*name]), change.clone()).await;
+                let store = self.any().configure(queue(QUEUES[*name]), change.clone()).await;
+                equal("configured", model, store)
+            }
+            Op::Advance(duration) => {
+                self.harness.advance(*duration);
+                Ok(())
+            }
+            Op::Back(duration) => {
+                self.harness.clock.set_wall(self.harness.now().before(*duration));
+                Ok(())
+            }
+        }
+    }
+
+    async fn enqueue(&self, drafts: &[Draft]) -> Result<(), String> {
+        let jobs: Vec<New> = drafts.iter().map(new).collect();
+        let model = self.model.enqueue(jobs.clone()).await;
+        equal("receipts", model, self.any().enqueue(jobs).await)
+    }
+
+    async fn start(&mut self, slot: usize) -> Result<(), String> {
+        let mut registration = self.harness.registration();
+        // The slots differ in what they can do and in how long their leases are.
+        registration.lease = [3, 5, 60].map(Duration::from_secs)[slot];
+        registration.kinds = KINDS[..=slot.max(1)].iter().map(|name| kind(name)).collect();
+        registration.labels = if slot == 0 { Vec::new() } else { vec![label("gpu")] };
+        registration.queues = vec![(queue(QUEUES[slot]), 1)];
+        let model = self.model.register(registration.clone()).await;
+        let store = self.of(slot).register(registration.clone()).await;
+        if let Some((model, store)) = answers(model, store)? {
+            same("the time", &model.now, &store.now)?;
+            self.numbers.insert(store.no, model.no);
+            let no = Both { model: model.no, store: store.no };
+            self.slots[slot] = Some(Slot { registration, no, batch: 0 });
+        }
+        Ok(())
+    }
+
+    async fn register(&mut self, slot: usize) -> Result<(), String> {
+        let Some(known) = &self.slots[slot] else { return Ok(()) };
+        let (was, registration) = (known.no, known.registration.clone());
+        let model = self.model.register(registration.clone()).await;
+        let store = self.of(slot).register(registration.clone()).await;
+        let Some((model, store)) = answers(model, store)? else { return Ok(()) };
+        same("the time", &model.now, &store.now)?;
+        same("whether the node is known", &(model.no == was.model), &(store.no == was.store))?;
+        if model.no != was.model {
+            // It was pruned meanwhile, and is a new one for both.
+            self.numbers.insert(store.no, model.no);
+            let no = Both { model: model.no, store: store.no };
+            self.slots[slot] = Some(Slot { registration, no, batch: 0 });
+        }
+        Ok(())
+    }
+
+    async fn renew(&self, slot: usize, marks: &[(Who, Mark)]) -> Result<(), String> {
+        let Some(no) = self.node(slot) else { return Ok(()) };
+        let marks: Vec<_> =
+            marks.iter().filter_map(|(who, mark)| Some((self.made(*who)?.claim, *mark))).collect();
+        let of_model = marks.iter().map(|(claim, mark)| (claim.model, *mark)).collect();
+        let of_store = marks.iter().map(|(claim, mark)| (claim.store, *mark)).collect();
+        let model = self.model.renew(Renewal { node: no.model, marks: of_model }).await;
+        let store = self.of(slot).renew(Renewal { node: no.store, marks: of_store }).await;
+        let Some((model, store)) = answers(model, store)? else { return Ok(()) };
+        same("the time", &model.now, &store.now)?;
+        let flagged = |cancel: Vec<(Claim, String)>| {
+            let mut flagged: Vec<_> =
+                cancel.into_iter().map(|(claim, why)| (claim.id, claim.number, why)).collect();
+            flagged.sort();
+            flagged
+        };
+        same("cancellations", &flagged(model.cancel), &flagged(store.cancel))
+    }
+
+    async fn claim(
+        &mut self,
+        slot: usize,
+        queues: &[(usize, usize)],
+        suspects: usize,
+        repeat: bool,
+    ) -> Result<(), String> {
+        let Some(known) = &mut self.slots[slot] else { return Ok(()) };
+        known.batch += u64::from(!repeat || known.batch == 0);
+        let (no, batch) = (known.no, Batch(known.batch));
+        let queues: Vec<_> = queues.iter().map(|(name, limit)| (queue(QUEUES[*name]), *limit)).collect();
+        let request = |node| ClaimRequest { node, batch, queues: queues.clone(), suspects };
+        let store = self.of(slot).claim(request(no.store)).await;
+        // The store chooses and the model follows, if the choice was legal.
+        let chosen = store.as_ref().map(|batch| batch.jobs.iter().map(|job| job.claim.id).collect());
+        let model = self.model.follow(request(no.model), chosen.unwrap_or_default()).await;
+        let Some((model, store)) = answers(model, store)? else { return Ok(()) };
+        same("the time", &model.now, &store.now)?;
+        same("claimed", &claimed(&model.jobs), &claimed(&store.jobs))?;
+        for (one, other) in model.jobs.iter().zip(&store.jobs) {
+            let claim = Both { model: one.claim, store: other.claim };
+            self.made.push(Made { slot, by: no, claim });
+        }
+        Ok(())
+    }
+
+    async fn finish(&self, ends: &[(Who, End)]) -> Result<(), String> {
+        let Some(first) = ends.first().and_then(|(who, _)| self.made(*who).map(|made| (who, made))) else {
+            return Ok(());
+        };
+        let (slot, node) = self.speaker(*first.0, first.1);
+        let (mut of_model, mut of_store) = (Vec::new(), Vec::new());
+        for (who, end) in ends {
+            let Some(made) = self.made(*who) else { continue };
+            of_model.push(Finish { claim: made.claim.model, outcome: outcome(end) });
+            of_store.push(Finish { claim: made.claim.store, outcome: outcome(end) });
+        }
+        let model = self.model.finish(node.model, of_model).await;
+        equal("finished", model, self.of(slot).finish(node.store, of_store).await)
+    }
+
+    async fn disown(&self, slot: usize, back: u64, keep: &[Who]) -> Result<(), String> {
+        let Some(known) = &self.slots[slot] else { return Ok(()) };
+        let settled = Batch(known.batch.saturating_sub(back));
+        let keep: Vec<_> = keep.iter().filter_map(|who| Some(self.made(*who)?.claim)).collect();
+        let of_model = keep.iter().map(|claim| claim.model).collect();
+        let of_store = keep.iter().map(|claim| claim.store).collect();
+        let model = self.model.disown(known.no.model, settled, of_model).await;
+        equal("disowned", model, self.of(slot).disown(known.no.store, settled, of_store).await)
+    }
+
+    async fn progress(&self, who: Who, done: u64) -> Result<(), String> {
+        let Some(made) = self.made(who) else { return Ok(()) };
+        let (slot, node) = self.speaker(who, made);
+        let progress = Progress { done, total: 7, note: "on its way".into() };
+        let model = self.model.progress(node.model, vec![(made.claim.model, progress.clone())]).await;
+        let store = self.of(slot).progress(node.store, vec![(made.claim.store, progress)]).await;
+        equal("progress", model, store)
+    }
+
+    async fn rescue(&self, slot: usize, steady: Duration) -> Result<(), String> {
+        let Some(no) = self.node(slot) else { return Ok(()) };
+        let model = self.model.rescue(Rescue { by: no.model, steady }).await;
+        let store = self.of(slot).rescue(Rescue { by: no.store, steady }).await;
+        let Some((mut model, mut store)) = answers(model, store)? else { return Ok(()) };
+        store.expired.iter_mut().for_each(|node| *node = named(*node, &self.numbers));
+        model.expired.sort();
+        store.expired.sort();
+        same("rescued", &model, &store)
+    }
+
+    fn node(&self, slot: usize) -> Option<Both<NodeNo>> {
+        self.slots[slot].as_ref().map(|slot| slot.no)
+    }
+
+    /// A claim that was made before; `None` if there was none at all.
+    fn made(&self, who: Who) -> Option<&Made> {
+        self.made.iter().rev().nth(who.back % self.made.len().max(1))
+    }
+
+    /// Who speaks of a claim: the node that made it, or a stranger, if there is one.
+    fn speaker(&self, who: Who, made: &Made) -> (usize, Both<NodeNo>) {
+        let other = (made.slot + 1) % NODES;
+        match self.node(other).filter(|_| who.stranger) {
+            Some(stranger) => (other, stranger),
+            None => (made.slot, made.by),
+        }
+    }
+
+    /// The handle that a slot's node uses.
+    fn of(&self, slot: usize) -> Arc<dyn Store> {
+        Arc::clone(&self.handles[slot % 2])
+    }
+
+    /// One handle or the other: what is no node's comes from anywhere.
+    fn any(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.handles[self.steps / 3 % 2])
+    }
+}
+
+/// The model's own numbers, which stay as they are.
+fn own(numbers: &Numbers) -> Numbers {
+    numbers.values().map(|no| (*no, *no)).collect()
+}
+
+fn equal<T: std::fmt::Debug + PartialEq>(
+    what: &str,
+    model: mainspring_core::Result<T>,
+    store: mainspring_core::Result<T>,
+) -> Result<(), String> {
+    answers(model, store)?.map_or(Ok(()), |(model, store)| same(what, &model, &store))
+}
+
+fn id(job: usize) -> JobId {
+    let number = u8::try_from(job).expect("the universe is small");
+    JobId::from_bytes([number; 16])
+}
+
+fn new(draft: &Draft) -> New {
+    let unique = draft.unique.map(|(key, until, on_conflict)| Unique {
+        key: format!("key {key}"),
+        until,
+        on_conflict,
+    });
+    let labels = if draft.labelled { vec![label("gpu")] } else { Vec::new() };
+    New {
+        id: id(draft.job),
+        kind: kind(KINDS[draft.kind]),
+        queue: queue(QUEUES[draft.queue]),
+        priority: draft.priority,
+        input: vec![u8::try_from(draft.job).unwrap_or(0)],
+        run: draft.run.map(When::After),
+        deadline: draft.deadline.map(When::After),
+        options: Options { unique, labels, ..Options::default() },
+    }
+}
+
+fn outcome(end: &End) -> Outcome {
+    match end {
+        End::Succeed => Outcome::Succeed { output: Some(b"1".to_vec()) },
+        End::Retry(after) => Outcome::Retry { after: *after, fault: fault("again") },
+        End::Fail => Outcome::Fail { reason: Reason::Discarded, fault: fault("never") },
+        End::Snooze(after) => Outcome::Snooze { after: *after },
+        End::Release => Outcome::Release,
+        End::Cancel => Outcome::Cancel { reason: Reason::Handler, why: "own".into() },
+        End::Stop => Outcome::Cancel { reason: Reason::Operator, why: "enough".into() },
+    }
+}

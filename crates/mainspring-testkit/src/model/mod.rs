@@ -1,0 +1,65 @@
+//! The model test: a store and the memory store live through the same random life.
+//!
+//! proptest makes sequences of operations over a small universe (three nodes, three queues, three kinds, eight keys,
+//! twenty jobs), so that operations meet each other often. Each is applied to the store and to the memory store; the
+//! answers must agree, and so must everything that can be seen of both afterwards. Where stores may differ, the model
+//! is a relation: which of several jobs of one level and one moment is claimed first is the store's own affair, and the
+//! model follows. Numbers of nodes and rows are each store's own.
+//!
+//! # Invariants
+//! - After every operation listing, counts, queues, nodes and self-check agree; at the end every record does.
+//! - A failure is shrunk to a short sequence, which is printed as it would be written in a test.
+
+mod life;
+mod op;
+mod view;
+
+pub use op::{Draft, End, Op, Who};
+
+use proptest::test_runner::{Config, RngSeed, TestCaseError, TestError, TestRunner};
+
+use crate::executor::block_on;
+use crate::harness::Harness;
+
+/// Operations in one life, at most.
+const LENGTH: usize = 60;
+
+/// The seed of every run, so that a run can be repeated; another is taken from `PROPTEST_RNG_SEED`.
+const SEED: u64 = 20_260_731;
+
+/// Lives through so many random lives, each with a fresh store. `PROPTEST_CASES` asks for another number.
+///
+/// # Panics
+/// With the shortest life found in which the store and the model differ.
+pub fn agrees_with_the_model(cases: u32, factory: impl Fn() -> Harness) {
+    let set = |name: &str| std::env::var_os(name).is_some();
+    let mut config = Config { failure_persistence: None, max_shrink_iters: 4_000, ..Config::default() };
+    if !set("PROPTEST_CASES") {
+        config.cases = cases;
+    }
+    if !set("PROPTEST_RNG_SEED") {
+        config.rng_seed = RngSeed::Fixed(SEED);
+    }
+    let outcome = TestRunner::new(config)
+        .run(&op::lives(LENGTH), |ops| replay(&factory(), &ops).map_err(TestCaseError::fail));
+    match outcome {
+        Ok(()) => {}
+        Err(TestError::Fail(why, ops)) => panic!("{why}\nin the life {ops:#?}"),
+        Err(TestError::Abort(why)) => panic!("no life could be made: {why}"),
+    }
+}
+
+/// Lives through one life.
+///
+/// # Errors
+/// What differs, and after which operation.
+pub fn replay(harness: &Harness, ops: &[Op]) -> Result<(), String> {
+    block_on(async {
+        let mut life = life::Life::new(harness);
+        life.begin().await?;
+        for (index, op) in ops.iter().enumerate() {
+            life.live(op).await.map_err(|why| format!("operation {index}, {op:?}: {why}"))?;
+        }
+        life.end().await.map_err(|why| format!("at the end: {why}"))
+    })
+}

@@ -1,0 +1,255 @@
+//! Abstract operations, and how they are made.
+//!
+//! Jobs, nodes, queues, kinds, keys and claims are small numbers here; what they stand for is decided when a life is
+//! lived. That is what makes a sequence shrink: without one of its operations the others still mean something.
+
+use std::time::Duration;
+
+use mainspring_core::bounds;
+use mainspring_core::job::{OnConflict, Priority, Until, Verb};
+use mainspring_core::store::{Mark, QueueChange};
+use mainspring_core::time::Span;
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+use crate::harness::priority;
+
+/// Jobs of the universe.
+pub(super) const JOBS: usize = 20;
+/// Nodes that live at the same time, at most.
+pub(super) const NODES: usize = 3;
+/// Queues, and kinds.
+pub(super) const NAMES: usize = 3;
+/// Unique keys.
+const KEYS: usize = 8;
+
+/// One operation.
+#[derive(Debug, Clone)]
+pub enum Op {
+    /// Enqueue a batch.
+    Enqueue(Vec<Draft>),
+    /// Start a node in a slot; whoever was there is forgotten, not retired.
+    Start(usize),
+    /// Register the node of a slot again.
+    Register(usize),
+    /// Renew, with marks on claims.
+    Renew(usize, Vec<(Who, Mark)>),
+    /// Retire.
+    Retire(usize),
+    /// Claim.
+    Claim {
+        /// The slot of the node.
+        node: usize,
+        /// Queues and limits.
+        queues: Vec<(usize, usize)>,
+        /// How many suspects at most.
+        suspects: usize,
+        /// Whether this is a repeat of the node's last batch.
+        repeat: bool,
+    },
+    /// End claims.
+    Finish(Vec<(Who, End)>),
+    /// Disown all claims but some, up to a batch so far back.
+    Disown(usize, u64, Vec<Who>),
+    /// Tell of progress.
+    Progress(Who, u64),
+    /// Rescue, by a slot's node that was steady for so long.
+    Rescue(usize, Duration),
+    /// Move due jobs.
+    Promote,
+    /// Fail late jobs.
+    Expire,
+    /// Remove old jobs.
+    Prune,
+    /// Apply a verb to jobs.
+    Change(Vec<usize>, Verb, bool),
+    /// Change a queue's settings.
+    Configure(usize, QueueChange),
+    /// Let time pass.
+    Advance(Duration),
+    /// Set the wall clock back.
+    Back(Duration),
+}
+
+/// A job to be enqueued.
+#[derive(Debug, Clone)]
+pub struct Draft {
+    /// Which job of the universe.
+    pub job: usize,
+    /// Its kind.
+    pub kind: usize,
+    /// Its queue.
+    pub queue: usize,
+    /// Its priority.
+    pub priority: Priority,
+    /// Whether it needs the label that only some nodes have.
+    pub labelled: bool,
+    /// When it is due.
+    pub run: Option<Duration>,
+    /// Its deadline.
+    pub deadline: Option<Duration>,
+    /// Its key.
+    pub unique: Option<(usize, Until, OnConflict)>,
+}
+
+/// A claim that was made before.
+#[derive(Debug, Clone, Copy)]
+pub struct Who {
+    /// Which, counted from the last.
+    pub back: usize,
+    /// Whether another node speaks of it than the one that made it.
+    pub stranger: bool,
+}
+
+/// How a claim ends.
+#[derive(Debug, Clone)]
+pub enum End {
+    /// Well.
+    Succeed,
+    /// Again, after a while.
+    Retry(Duration),
+    /// Badly.
+    Fail,
+    /// Later.
+    Snooze(Duration),
+    /// Not at all.
+    Release,
+    /// By its own wish.
+    Cancel,
+    /// As an operator wished.
+    Stop,
+}
+
+/// Lives of at most so many operations. A node is there from the beginning: few operations mean anything without one.
+pub(super) fn lives(length: usize) -> impl Strategy<Value = Vec<Op>> {
+    vec(op(), 1..=length).prop_map(|mut ops| {
+        ops.insert(0, Op::Start(0));
+        ops
+    })
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        12 => vec(draft(), 1..4).prop_map(Op::Enqueue),
+        3 => (0..NODES).prop_map(Op::Start),
+        1 => (0..NODES).prop_map(Op::Register),
+        4 => (0..NODES, vec((who(), mark()), 0..3)).prop_map(|(node, marks)| Op::Renew(node, marks)),
+        1 => (0..NODES).prop_map(Op::Retire),
+        14 => claim(),
+        14 => vec((who(), end()), 1..4).prop_map(Op::Finish),
+        2 => (0..NODES, 0..3_u64, vec(who(), 0..3)).prop_map(|(node, back, keep)| Op::Disown(node, back, keep)),
+        1 => (who(), any::<u64>()).prop_map(|(who, done)| Op::Progress(who, done)),
+        6 => (0..NODES, steady()).prop_map(|(node, steady)| Op::Rescue(node, steady)),
+        6 => Just(Op::Promote),
+        3 => Just(Op::Expire),
+        3 => Just(Op::Prune),
+        12 => (vec(0..JOBS, 1..4), verb(), any::<bool>()).prop_map(|(jobs, verb, dry)| Op::Change(jobs, verb, dry)),
+        2 => (0..NAMES, settings()).prop_map(|(queue, change)| Op::Configure(queue, change)),
+        12 => moment().prop_map(Op::Advance),
+        1 => Just(Op::Back(Duration::from_secs(3))),
+    ]
+}
+
+fn draft() -> impl Strategy<Value = Draft> {
+    let place = (0..JOBS, 0..NAMES, 0..NAMES, level(), proptest::bool::weighted(0.2));
+    let times = (option::weighted(0.3, moment()), option::weighted(0.2, moment()));
+    (place, times, option::weighted(0.5, unique())).prop_map(
+        |((job, kind, queue, priority, labelled), (run, deadline), unique)| Draft {
+            job,
+            kind,
+            queue,
+            priority,
+            labelled,
+            run,
+            deadline,
+            unique,
+        },
+    )
+}
+
+fn level() -> impl Strategy<Value = Priority> {
+    prop_oneof![Just(5), Just(0), Just(9)].prop_map(priority)
+}
+
+fn unique() -> impl Strategy<Value = (usize, Until, OnConflict)> {
+    let until = prop_oneof![
+        Just(Until::Finished),
+        Just(Until::Started),
+        Just(Until::After(Span(Duration::from_secs(5)))),
+        Just(Until::After(Span(Duration::from_hours(48)))),
+    ];
+    let conflict = prop_oneof![Just(OnConflict::Keep), Just(OnConflict::Replace), Just(OnConflict::Reject)];
+    (0..KEYS, until, conflict)
+}
+
+fn claim() -> impl Strategy<Value = Op> {
+    let queues = proptest::sample::subsequence(vec![0, 1, 2], 1..=NAMES).prop_shuffle();
+    let limits = vec(0..5_usize, NAMES);
+    let repeat = proptest::bool::weighted(0.15);
+    (0..NODES, queues, limits, 0..3_usize, repeat).prop_map(|(node, queues, limits, suspects, repeat)| {
+        let queues = queues.into_iter().zip(limits).collect();
+        Op::Claim { node, queues, suspects, repeat }
+    })
+}
+
+fn who() -> impl Strategy<Value = Who> {
+    (0..10_usize, proptest::bool::weighted(0.1)).prop_map(|(back, stranger)| Who { back, stranger })
+}
+
+fn mark() -> impl Strategy<Value = Mark> {
+    prop_oneof![Just(Mark::Stuck), Just(Mark::Cleared)]
+}
+
+fn end() -> impl Strategy<Value = End> {
+    prop_oneof![
+        3 => Just(End::Succeed),
+        3 => moment().prop_map(End::Retry),
+        2 => Just(End::Fail),
+        1 => moment().prop_map(End::Snooze),
+        2 => Just(End::Release),
+        1 => Just(End::Cancel),
+        1 => Just(End::Stop),
+    ]
+}
+
+fn verb() -> impl Strategy<Value = Verb> {
+    prop_oneof![
+        4 => Just(Verb::Cancel { why: "enough".into() }),
+        1 => Just(Verb::Cancel { why: String::new() }),
+        4 => Just(Verb::Retry),
+        2 => Just(Verb::Hold),
+        3 => Just(Verb::Resume),
+        1 => Just(Verb::Fail { why: "broken".into() }),
+        2 => Just(Verb::Delete),
+        2 => level().prop_map(Verb::Reprioritise),
+    ]
+}
+
+fn settings() -> impl Strategy<Value = QueueChange> {
+    let retention = || option::of(prop_oneof![Just(bounds::RETENTION_MIN), Just(Duration::from_hours(1))]);
+    (option::of(any::<bool>()), retention(), retention()).prop_map(|(paused, good, bad)| QueueChange {
+        paused,
+        backoff: None,
+        retain_succeeded: good,
+        retain_failed: bad,
+    })
+}
+
+fn steady() -> impl Strategy<Value = Duration> {
+    prop_oneof![Just(Duration::ZERO), Just(Duration::from_secs(5)), Just(Duration::from_hours(1))]
+}
+
+/// Times that meet the leases, periods and retentions of the universe, before, at and after.
+fn moment() -> impl Strategy<Value = Duration> {
+    prop_oneof![
+        1 => Just(Duration::ZERO),
+        4 => Just(Duration::from_millis(500)),
+        4 => Just(Duration::from_secs(1)),
+        4 => Just(Duration::from_secs(5)),
+        2 => Just(Duration::from_mins(1)),
+        1 => Just(Duration::from_hours(1)),
+        1 => Just(Duration::from_hours(24)),
+        1 => Just(Duration::from_hours(24 * 14)),
+    ]
+}
