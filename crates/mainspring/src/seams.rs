@@ -96,7 +96,11 @@ impl Spawn for TokioSpawn {
             tracing::error!(%error, name, "no thread to be had");
         }
         let stop = std::sync::Mutex::new(Some(stop));
-        Task::new(move || drop(stop.lock().map(|mut stop| stop.take())))
+        Task::new(move || {
+            let stop = stop.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+            // Nobody listens when the task has ended by itself.
+            stop.map(|stop| stop.send(()));
+        })
     }
 }
 
@@ -106,7 +110,8 @@ async fn until_stopped(task: impl Future<Output = ()>, stopped: tokio::sync::one
     let mut task = std::pin::pin!(task);
     tokio::select! {
         biased;
-        _ = &mut stopped => {}
+        // An error means that the handle was dropped, which lets the task go on.
+        Ok(()) = &mut stopped => {}
         () = &mut task => {}
     }
 }
@@ -117,5 +122,32 @@ struct SystemThreads;
 impl Threads for SystemThreads {
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> std::io::Result<()> {
         std::thread::Builder::new().name(name.to_owned()).spawn(body).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_dedicated_task_outlives_its_handle_and_ends_when_aborted() {
+        let spawn = TokioSpawn(Handle::current());
+        let (told, heard) = tokio::sync::oneshot::channel();
+        let (go, went) = tokio::sync::oneshot::channel::<()>();
+        let task = async move {
+            drop(went.await);
+            told.send(()).expect("somebody listens");
+        };
+        drop(spawn.spawn_dedicated("outlives", Box::pin(task)));
+        go.send(()).expect("the task still waits");
+        heard.await.expect("the task went on");
+
+        let (alive, gone) = tokio::sync::oneshot::channel::<()>();
+        let task = async move {
+            std::future::pending::<()>().await;
+            drop(alive);
+        };
+        spawn.spawn_dedicated("aborted", Box::pin(task)).abort();
+        assert!(gone.await.is_err(), "dropped with its task");
     }
 }
