@@ -38,7 +38,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: args::Args) -> anyhow::Result<ExitCode> {
-    report::log();
+    report::log(matches!(&args.command, args::Command::Work(work) if work.is_child()));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(command::run(args));
     // A reader of standard input, for one, blocks for as long as nobody types: it does not hold up the end.

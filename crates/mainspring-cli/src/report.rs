@@ -1,6 +1,6 @@
 //! What went wrong: `error:` with its causes, a `hint:`, and an exit code.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use mainspring::Error;
@@ -40,11 +40,16 @@ impl Refused {
 }
 
 /// Lets the engine's own reports through to standard error, as far as `RUST_LOG` says: warnings if it says nothing.
-pub(crate) fn log() {
+/// `bare` leaves out what the reader of a child process knows better.
+pub(crate) fn log(bare: bool) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     let format = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     // A second subscriber in one process is refused, which is of no consequence here.
-    drop(format.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).try_init());
+    if bare {
+        drop(format.with_ansi(false).without_time().with_target(false).try_init());
+    } else {
+        drop(format.with_ansi(io::stderr().is_terminal()).try_init());
+    }
 }
 
 /// How clap ends its messages.

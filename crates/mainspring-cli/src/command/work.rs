@@ -39,6 +39,13 @@ pub(crate) struct Args {
     watch_stdin: bool,
 }
 
+impl Args {
+    /// Whether another process started it and watches over it.
+    pub(crate) fn is_child(&self) -> bool {
+        self.watch_stdin
+    }
+}
+
 /// Slots of a queue that does not say how many.
 const SLOTS: u32 = 10;
 

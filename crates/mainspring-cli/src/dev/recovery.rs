@@ -57,7 +57,7 @@ impl Recovery {
         let clock = &engine.seams().clock;
         let took = text::duration(clock.monotonic().saturating_sub(self.died));
         let jobs = text::count(self.jobs, "job");
-        let detail = format!("{jobs} of the dead worker came back {took} after it died; nothing was lost");
+        let detail = format!("{jobs} came back {took} after the worker died; nothing was lost");
         Ok(Some(Event { at: clock.now(), tone: Tone::Loud, word: "recovery", job: None, detail }))
     }
 }

@@ -52,7 +52,7 @@ pub(crate) struct Webhook {
 async fn webhook(ctx: Context, job: Webhook) -> mainspring::Result<u16> {
     work(&ctx, 200).await;
     if ctx.attempt() <= job.outages {
-        return Err(format!("{} answered 503 Service Unavailable", job.url).into());
+        return Err(format!("{} answered 503", job.url).into());
     }
     Ok(ctx.attempt())
 }

@@ -29,7 +29,7 @@ pub(super) async fn tour(engine: &Engine) -> Result<usize, Error> {
     report(engine, "2026-10", 20).await?;
     webhook(engine, 2).await?;
     charge(engine, true).await?;
-    engine.enqueue(Video { minutes: 90 }).tag(TAG).max_attempts(3).await?;
+    engine.enqueue(Video { minutes: 2 }).tag(TAG).max_attempts(3).await?;
     let delayed = engine.enqueue(Mail { to: PEOPLE[0].into() }).tag(TAG).delay(Duration::from_secs(8));
     delayed.await?;
     for person in PEOPLE {
@@ -49,7 +49,7 @@ pub(super) async fn trickle(engine: &Engine, beat: usize) -> Result<(), Error> {
         9 => charge(engine, true).await,
         11 => charge(engine, false).await,
         13 if beat % 32 == 13 => {
-            engine.enqueue(Video { minutes: 90 }).tag(TAG).max_attempts(3).await.map(drop)
+            engine.enqueue(Video { minutes: 2 }).tag(TAG).max_attempts(3).await.map(drop)
         }
         _ => mail(engine, PEOPLE[beat % PEOPLE.len()]).await,
     }
@@ -100,6 +100,6 @@ async fn charge(engine: &Engine, expired: bool) -> Result<(), Error> {
 
 async fn webhook(engine: &Engine, outages: u16) -> Result<(), Error> {
     let backoff = Backoff::Exponential { base: Duration::from_millis(1_500), max: Duration::from_secs(30) };
-    let job = Webhook { url: "https://hooks.example.com/orders".into(), outages };
+    let job = Webhook { url: "hooks.example.com".into(), outages };
     engine.enqueue(job).tag(TAG).backoff(backoff).await.map(drop)
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use mainspring::{Engine, Error, shutdown_signal};
+use mainspring::{Engine, Error, State, Summary, shutdown_signal};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use super::event::{Event, Tone};
@@ -167,6 +167,14 @@ impl<'a> Session<'a> {
 
     fn monotonic(&self) -> Duration {
         self.engine.seams().clock.monotonic()
+    }
+
+    /// Whether a job runs on our worker, which is dead.
+    pub(super) fn is_orphan(&self, job: &Summary) -> bool {
+        let node = self.watch.nodes.iter().find(|node| Some(node.no) == job.node);
+        self.worker.is_none()
+            && job.status.state == State::Running
+            && node.is_some_and(|node| node.pid == self.pid)
     }
 
     /// Says where it is and what was left from before.

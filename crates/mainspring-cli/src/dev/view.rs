@@ -133,18 +133,20 @@ const COUNTED: [State; 7] = [
 
 fn draw_numbers(frame: &mut Frame<'_>, area: Rect, session: &Session<'_>) {
     let watch = &session.watch;
-    let [numbers, rate] =
-        Layout::horizontal([Constraint::Min(50), Constraint::Length(area.width / 4)]).areas(area);
-    let width = usize::from(numbers.width.saturating_sub(2)) / COUNTED.len();
+    let gap = if area.width >= WIDE { 3 } else { 1 };
     let mut names = Vec::new();
     let mut values = Vec::new();
+    let mut width = 0;
     for state in COUNTED {
-        let name: String = state.as_str().chars().take(width.saturating_sub(1)).collect();
-        names.push(Span::from(format!(" {name:<0$}", width.saturating_sub(1))).dark_gray());
+        let cell = state.as_str().len() + gap;
+        width += cell;
+        names.push(Span::from(format!(" {:<1$}", state.as_str(), cell - 1)).dark_gray());
         let count = watch.counts.total(state);
-        let value = Span::from(format!(" {count:<0$}", width.saturating_sub(1))).fg(colour(state));
+        let value = Span::from(format!(" {count:<0$}", cell - 1)).fg(colour(state));
         values.push(if count == 0 { value.dim() } else { value.bold() });
     }
+    let width = u16::try_from(width).unwrap_or(area.width);
+    let [numbers, rate] = Layout::horizontal([Constraint::Length(width), Constraint::Min(1)]).areas(area);
     let paused = if watch.paused {
         Line::from(format!(" queue {} is paused: press p", session.queue)).magenta().bold()
     } else {
@@ -167,17 +169,12 @@ fn peak(throughput: &std::collections::VecDeque<u64>) -> u64 {
 
 fn draw_jobs(frame: &mut Frame<'_>, area: Rect, session: &Session<'_>) {
     let wide = area.width >= WIDE;
-    let id = if wide { 36 } else { 9 };
     let rows = session.watch.rows.iter().map(|row| job_row(row, session, wide));
-    let widths = [
-        Constraint::Length(13),
-        Constraint::Length(13),
-        Constraint::Length(id),
-        Constraint::Length(5),
-        Constraint::Length(9),
-        Constraint::Min(20),
-    ];
-    let header = ["state", "kind", "id", "try", "when", ""].map(|name| Cell::from(name).dark_gray());
+    let (id, node) = if wide { (36, 8) } else { (9, 0) };
+    let widths = [12, 12, id, 7, node, 8].map(Constraint::Length).into_iter().chain([Constraint::Min(10)]);
+    let node = if wide { "node" } else { "" };
+    let header =
+        ["state", "kind", "id", "attempt", node, "when", ""].map(|name| Cell::from(name).dark_gray());
     let table = Table::new(rows, widths).header(Row::new(header)).block(frame_of(" Jobs "));
     frame.render_widget(table, area);
 }
@@ -187,14 +184,17 @@ fn job_row<'a>(row: &watch::Row, session: &Session<'_>, wide: bool) -> Row<'a> {
     let watch = &session.watch;
     let id = job.id.to_string();
     let id = if wide { id } else { format!("…{}", &id[id.len() - 8..]) };
+    // The end of a node's name is what tells it from others.
+    let node = watch.node_name(job.node).and_then(|name| name.rsplit('-').next()).unwrap_or_default();
     let style = if job.status.state.is_terminal() { Style::new().dark_gray() } else { Style::new() };
     Row::new([
         Cell::from(state_text(job)).style(Style::new().fg(colour(job.status.state))),
         Cell::from(job.kind.to_string()),
         Cell::from(id).style(Style::new().dark_gray()),
         Cell::from(jobs::attempt(job)),
+        Cell::from(text::line(node, 8)).style(Style::new().dark_gray()),
         Cell::from(jobs::when(job, watch.now).replace(" ago", "")),
-        Cell::from(detail(row, watch)),
+        Cell::from(detail(row, session)),
     ])
     .style(style)
 }
@@ -203,7 +203,7 @@ fn state_text(job: &Summary) -> String {
     let mark = match job.status.state {
         State::Ready | State::Blocked => "·",
         State::Scheduled => "◷",
-        State::Running if job.cancelling => "✋",
+        State::Running if job.cancelling => "⊘",
         State::Running => "▶",
         State::Suspended => "‖",
         State::Succeeded => "✔",
@@ -215,22 +215,21 @@ fn state_text(job: &Summary) -> String {
 }
 
 /// What is worth knowing of a job in its state.
-fn detail(row: &watch::Row, watch: &watch::Watch) -> Line<'static> {
+fn detail(row: &watch::Row, session: &Session<'_>) -> Line<'static> {
     let mut parts = Vec::new();
     let job = &row.job;
-    if job.crashes > 0 {
+    if job.crashes > 0 && !job.status.state.is_terminal() {
         parts.push(Span::from(format!("{}  ", text::crashes(job.crashes))).magenta());
     }
     match (&row.progress, &row.note) {
+        _ if session.is_orphan(job) => parts.push(Span::from("its node is dead").red().bold()),
         (Some(progress), _) => parts.extend(progress_text(progress)),
-        (None, Some(note)) => {
+        // What went wrong before is history.
+        (None, Some(note)) if job.status.state != State::Succeeded => {
             let note = Span::from(text::line(note, 120));
             parts.push(if job.status.state == State::Failed { note.red() } else { note });
         }
-        (None, None) if job.status.state == State::Running => {
-            parts.push(Span::from(text::line(watch.node_name(job.node).unwrap_or_default(), 60)).dark_gray());
-        }
-        (None, None) => {}
+        (None, _) => {}
     }
     Line::from(parts)
 }

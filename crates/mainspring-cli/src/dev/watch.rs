@@ -96,6 +96,7 @@ impl Watch {
         if self.seen.len() > 4 * (WINDOW + RUNNING) {
             self.seen.retain(|id, _| jobs.iter().any(|job| job.id == *id));
         }
+        events = condense(events);
         self.fill(engine, jobs).await?;
         if let Some(recovery) = &mut self.recovery
             && let Some(event) = recovery.look(engine).await?
@@ -160,14 +161,9 @@ impl Watch {
         Ok(jobs)
     }
 
-    /// Chooses the rows: what runs, longest first, then the newest.
-    async fn fill(&mut self, engine: &Engine, mut jobs: Vec<Summary>) -> Result<(), Error> {
-        // Stable: the rest stays newest first.
-        jobs.sort_by_key(|job| match job.status.state {
-            State::Running => (0, job.claimed_at),
-            _ => (1, None),
-        });
-        jobs.truncate(ROWS);
+    /// Fetches what is shown of the jobs that have a row.
+    async fn fill(&mut self, engine: &Engine, jobs: Vec<Summary>) -> Result<(), Error> {
+        let jobs = choose(jobs);
         let mut rows = Vec::with_capacity(jobs.len());
         for job in jobs {
             let note = self.note(engine, &job).await?;
@@ -270,4 +266,49 @@ impl Watch {
         }
         events
     }
+}
+
+/// Chooses the jobs that have a row: what runs, longest first; a few of those that wait; what ended, latest first.
+fn choose(jobs: Vec<Summary>) -> Vec<Summary> {
+    let of = |states: &[State], limit: usize| -> Vec<Summary> {
+        jobs.iter().filter(|job| states.contains(&job.status.state)).take(limit).cloned().collect()
+    };
+    let mut running = of(&[State::Running], ROWS);
+    running.sort_by_key(|job| job.claimed_at);
+    let mut scheduled = of(&[State::Scheduled], WINDOW);
+    scheduled.sort_by_key(|job| job.run_at);
+    scheduled.truncate(4);
+    let mut ended = of(&[State::Succeeded, State::Failed, State::Cancelled, State::Skipped], WINDOW);
+    ended.sort_by_key(|job| std::cmp::Reverse(job.finished_at));
+    let parts =
+        [running, of(&[State::Suspended], 3), scheduled, of(&[State::Ready, State::Blocked], 3), ended];
+    parts.into_iter().flatten().take(ROWS).collect()
+}
+
+/// Plain successes of one kind in one look, beyond which they are told together.
+const TOGETHER: usize = 4;
+
+/// Tells many successes of one kind together.
+fn condense(events: Vec<Event>) -> Vec<Event> {
+    let plain = |event: &Event| event.word == "succeeded" && event.detail.is_empty();
+    let mut many: BTreeMap<String, usize> = BTreeMap::new();
+    for (_, kind) in events.iter().filter(|event| plain(event)).filter_map(|event| event.job.as_ref()) {
+        *many.entry(kind.clone()).or_default() += 1;
+    }
+    many.retain(|_, count| *count > TOGETHER);
+    let mut condensed = Vec::with_capacity(events.len());
+    for event in events {
+        let count = event.job.as_ref().filter(|_| plain(&event)).and_then(|(_, kind)| many.get_mut(kind));
+        match count {
+            None => condensed.push(event),
+            Some(0) => {}
+            Some(count) => {
+                let kind = event.job.as_ref().map_or("", |(_, kind)| kind.as_str());
+                let detail = format!("{count} of {kind}");
+                *count = 0;
+                condensed.push(Event { job: None, detail, ..event });
+            }
+        }
+    }
+    condensed
 }
