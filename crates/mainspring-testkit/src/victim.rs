@@ -38,6 +38,11 @@ pub fn run(arguments: &[String]) -> Result<(), Box<dyn Error>> {
     let [store, ledger, lease] = arguments else {
         return Err("usage: mainspring-victim STORE LEDGER LEASE".into());
     };
+    // Told on standard error when `RUST_LOG` asks for it: what a worker went through before it died.
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+        .with_writer(std::io::stderr)
+        .init();
     let lease = lease.parse::<Span>()?.0;
     let ledger = Arc::new(Ledger::open(Path::new(ledger))?);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

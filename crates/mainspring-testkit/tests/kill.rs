@@ -80,11 +80,13 @@ impl Rig {
     /// Stops a worker at a moment at which it does not hold the database's lock and, if `innocent`, runs no suspect.
     async fn stop(&self, pid: Pid, innocent: bool) -> bool {
         kill_process(pid, Signal::STOP).expect("a signal");
-        let stopped = Instant::now();
-        let write = self.engine.store().configure(
-            QueueName::new("probe").expect("a name"),
-            QueueChange { paused: Some(stopped.elapsed().subsec_nanos() % 2 == 0), ..QueueChange::default() },
-        );
+        // A thread that is inside of a system call finishes it first, and it may be the one that takes the lock.
+        wait("all threads have stopped", async || all_stopped(pid).then_some(())).await;
+        let probe = QueueName::new("probe").expect("a name");
+        let write = self
+            .engine
+            .store()
+            .configure(probe, QueueChange { paused: Some(true), ..QueueChange::default() });
         let writable =
             tokio::time::timeout(Duration::from_millis(300), write).await.is_ok_and(|done| done.is_ok());
         let suspects = Filter { states: vec![State::Running], ..Filter::default() };
@@ -148,6 +150,21 @@ fn pid(worker: &Child) -> Pid {
     Pid::from_child(worker)
 }
 
+/// Whether every thread of a process is stopped (or about to end).
+fn all_stopped(pid: Pid) -> bool {
+    let tasks = format!("/proc/{}/task", pid.as_raw_nonzero());
+    let state = |task: std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).ok()?;
+        // The name before the state is in parentheses and may hold anything.
+        stat.rsplit_once(") ")?.1.chars().next()
+    };
+    std::fs::read_dir(tasks)
+        .expect("a process")
+        .flatten()
+        .filter_map(state)
+        .all(|state| "TtZX".contains(state))
+}
+
 /// Waits for a condition, with a deadline.
 async fn wait<T>(what: &str, mut condition: impl AsyncFnMut() -> Option<T>) -> T {
     let began = Instant::now();
@@ -171,7 +188,8 @@ async fn produce(engine: Engine, count: u64) -> Vec<JobId> {
     for number in 0..SINGLES.min(count) {
         acknowledged.push(engine.enqueue(work(number)).backoff(backoff).await.expect("acknowledged").id);
     }
-    let stored = engine.enqueue_many((SINGLES..count).map(work)).backoff(backoff).await.expect("acknowledged");
+    let stored =
+        engine.enqueue_many((SINGLES..count).map(work)).backoff(backoff).await.expect("acknowledged");
     acknowledged.extend(stored.iter().map(|job| job.id));
     acknowledged
 }

@@ -29,7 +29,9 @@ impl View {
         }
         let page = Page { after: None, limit: bounds::PAGE };
         let mut jobs = told(store.list(Filter::default(), page).await)?.jobs;
-        jobs.iter_mut().for_each(|job| rename(job, numbers));
+        for job in &mut jobs {
+            rename(job, numbers);
+        }
         let mut nodes = told(store.nodes().await)?;
         for node in &mut nodes {
             node.no = named(node.no, numbers);

@@ -1,0 +1,33 @@
+//! `cargo xtask bench <name>`: benchmarks are programs, never timed tests.
+//!
+//! Each prints a table for people, or with `--json` one line per figure. Absolute figures drift with the machine; what
+//! counts are ratios within one run.
+
+#![expect(clippy::print_stdout, reason = "a program whose purpose is to print")]
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the real clock and starts real tasks")]
+
+mod ceiling;
+mod queue;
+mod report;
+
+use clap::{Parser, Subcommand};
+
+/// Benchmarks of Mainspring.
+#[derive(Parser)]
+#[command(name = "cargo xtask bench")]
+struct Arguments {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// The job queue: enqueue, drain, both at once, latencies, cost of being idle.
+    Queue(queue::Options),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Arguments::parse().bench {
+        Bench::Queue(options) => queue::run(&options),
+    }
+}

@@ -1,0 +1,368 @@
+//! The queue benchmark.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use mainspring::{Context, Engine, Job, Node};
+use mainspring_core::job::Outcome;
+use mainspring_sqlite::rusqlite::{Connection, OpenFlags};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use crate::ceiling::{self, Bare};
+use crate::report::{Report, millis, percentile};
+
+/// Options of the queue benchmark.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// The store to measure.
+    #[arg(long, default_value = "sqlite", value_parser = ["sqlite"])]
+    store: String,
+    /// Jobs to drain.
+    #[arg(long, default_value_t = 1_000_000)]
+    jobs: usize,
+    /// Slots of the node.
+    #[arg(long, default_value_t = 64)]
+    slots: u32,
+    /// One JSON line per figure.
+    #[arg(long)]
+    json: bool,
+    /// Where to put the databases; a temporary directory if not given.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Only the parts whose name contains this.
+    #[arg(long)]
+    only: Option<String>,
+}
+
+/// A job of about a hundred bytes that does nothing.
+#[derive(Serialize, Deserialize, Job)]
+#[job(kind = "noop")]
+struct Noop {
+    sent: u64,
+    text: String,
+}
+
+impl Noop {
+    fn new(sent: u64) -> Self {
+        Noop { sent, text: "x".repeat(70) }
+    }
+}
+
+/// Where a part keeps its database.
+struct Place {
+    dir: PathBuf,
+    _temporary: Option<tempfile::TempDir>,
+}
+
+impl Place {
+    fn new(options: &Options) -> Result<Self> {
+        match &options.dir {
+            Some(dir) => Ok(Place { dir: dir.clone(), _temporary: None }),
+            None => {
+                let temporary = tempfile::tempdir()?;
+                Ok(Place { dir: temporary.path().to_owned(), _temporary: Some(temporary) })
+            }
+        }
+    }
+
+    fn database(&self, name: &str) -> PathBuf {
+        self.dir.join(format!("bench-{name}-{}.db", std::process::id()))
+    }
+}
+
+async fn open(path: &Path) -> Result<Engine> {
+    Ok(Engine::open(&format!("sqlite:{}", path.display())).await?)
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let report = Report::new("queue", &options.store, options.json);
+    let place = Place::new(options)?;
+    let wanted = |part: &str| options.only.as_deref().is_none_or(|only| part.contains(only));
+    runtime.block_on(async {
+        if wanted("drain") {
+            bulk_and_drain(options, &place, &report).await?;
+        }
+        if wanted("single") {
+            for producers in [1, 64, 512] {
+                single(producers, &place, &report).await?;
+            }
+        }
+        if wanted("both") {
+            both(options, &place, &report).await?;
+        }
+        if wanted("claim") {
+            claims(options, &place, &report).await?;
+        }
+        if wanted("idle") {
+            idle(&place, &report).await?;
+        }
+        Ok(())
+    })
+}
+
+/// Fills a store with jobs; returns jobs per second.
+async fn fill(engine: &Engine, jobs: usize) -> Result<f64> {
+    let began = Instant::now();
+    let mut left = jobs;
+    while left > 0 {
+        let count = left.min(100_000);
+        engine.enqueue_many((0..count).map(|_| Noop::new(0))).await?;
+        left -= count;
+    }
+    Ok(jobs as f64 / began.elapsed().as_secs_f64())
+}
+
+/// Bulk enqueue, drain at five points, memory, bytes per job; then the same drain without the engine.
+async fn bulk_and_drain(options: &Options, place: &Place, report: &Report) -> Result<()> {
+    let path = place.database("drain");
+    let engine = open(&path).await?;
+    report.figure("bulk enqueue", fill(&engine, options.jobs).await?, "jobs/s");
+    report.figure("bytes per waiting job", bytes(&path) / options.jobs as f64, "bytes");
+    let (rate, points) = drain(&engine, options).await?;
+    report.figure("drain", rate, "jobs/s");
+    for (at, point) in points.iter().enumerate() {
+        report.figure(&format!("drain, fifth {} of 5", at + 1), *point, "jobs/s");
+    }
+    report.figure("bytes per finished job", bytes(&path) / options.jobs as f64, "bytes");
+    report.figure("memory at its peak", peak_memory()?, "MiB");
+    engine.close().await;
+    remove(&path);
+
+    for batch in [1_000, 100] {
+        let path = place.database("ceiling");
+        let engine = open(&path).await?;
+        fill(&engine, options.jobs).await?;
+        let ceiling = ceiling::drain(&engine, batch).await?;
+        report.figure_of("store alone", &format!("drain, batches of {batch}"), ceiling, "jobs/s");
+        if batch == 1_000 {
+            report.figure("drain, share of the store alone", 100.0 * rate / ceiling, "%");
+        }
+        engine.close().await;
+        remove(&path);
+    }
+    Ok(())
+}
+
+/// Drains a full store with a node; the rate over all, and of each fifth.
+async fn drain(engine: &Engine, options: &Options) -> Result<(f64, Vec<f64>)> {
+    let done = Arc::new(AtomicUsize::new(0));
+    let (told, mut tell) = mpsc::unbounded_channel();
+    let (counted, fifth, jobs) = (Arc::clone(&done), options.jobs / 5, options.jobs);
+    let began = Instant::now();
+    let node = engine
+        .node()
+        .handle(|_: Context, _: Noop| async { mainspring::Result::Ok(()) })
+        .queue("default", options.slots)
+        .on_outcome(move |_, _| {
+            let count = counted.fetch_add(1, Ordering::Relaxed) + 1;
+            if count.is_multiple_of(fifth) || count == jobs {
+                drop(told.send((count, Instant::now())));
+            }
+        })
+        .start()
+        .await?;
+    let (mut points, mut last) = (Vec::new(), (0, began));
+    while last.0 < jobs {
+        let (count, at) = tell.recv().await.context("the node stopped")?;
+        points.push((count - last.0) as f64 / (at - last.1).as_secs_f64());
+        last = (count, at);
+    }
+    node.shutdown().await;
+    points.truncate(5);
+    Ok((jobs as f64 / (last.1 - began).as_secs_f64(), points))
+}
+
+/// How long producers run.
+const LOAD: Duration = Duration::from_secs(3);
+
+/// Producers that each enqueue one job after the other; acknowledged jobs, and how long each took.
+async fn produce(engine: &Engine, producers: usize) -> Result<(usize, Vec<Duration>)> {
+    let mut tasks = Vec::new();
+    let end = Instant::now() + LOAD;
+    for _ in 0..producers {
+        let engine = engine.clone();
+        tasks.push(tokio::spawn(async move {
+            let mut latencies = Vec::new();
+            while Instant::now() < end {
+                let began = Instant::now();
+                engine.enqueue(Noop::new(0)).await?;
+                latencies.push(began.elapsed());
+            }
+            Ok::<_, mainspring::Error>(latencies)
+        }));
+    }
+    let mut latencies = Vec::new();
+    for task in tasks {
+        latencies.extend(task.await??);
+    }
+    Ok((latencies.len(), latencies))
+}
+
+async fn single(producers: usize, place: &Place, report: &Report) -> Result<()> {
+    let path = place.database("single");
+    let engine = open(&path).await?;
+    let began = Instant::now();
+    let (count, mut latencies) = produce(&engine, producers).await?;
+    let rate = count as f64 / began.elapsed().as_secs_f64();
+    report.figure(&format!("single enqueues, {producers} producers"), rate, "jobs/s");
+    report.latencies(&format!("single enqueues, {producers} producers, ack"), &mut latencies);
+    engine.close().await;
+    remove(&path);
+    Ok(())
+}
+
+/// 512 producers and a node at the same time.
+async fn both(options: &Options, place: &Place, report: &Report) -> Result<()> {
+    let path = place.database("both");
+    let engine = open(&path).await?;
+    let done = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&done);
+    let node = engine
+        .node()
+        .handle(|_: Context, _: Noop| async { mainspring::Result::Ok(()) })
+        .queue("default", options.slots)
+        .on_outcome(move |_, _| {
+            counted.fetch_add(1, Ordering::Relaxed);
+        })
+        .start()
+        .await?;
+    let began = Instant::now();
+    let (count, mut latencies) = produce(&engine, 512).await?;
+    let enqueued = began.elapsed();
+    while done.load(Ordering::Relaxed) < count {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let drained = began.elapsed();
+    report.figure("both at once, 512 producers: enqueued", count as f64 / enqueued.as_secs_f64(), "jobs/s");
+    report.figure("both at once, 512 producers: done", count as f64 / drained.as_secs_f64(), "jobs/s");
+    report.latencies("both at once, 512 producers: ack", &mut latencies);
+    node.shutdown().await;
+    engine.close().await;
+    remove(&path);
+    Ok(())
+}
+
+/// How often the latency of a claim is measured.
+const CLAIMS: usize = 300;
+
+/// How long it takes to claim 100 jobs with few and with very many waiting.
+async fn claims(options: &Options, place: &Place, report: &Report) -> Result<()> {
+    let mut tails = Vec::new();
+    for waiting in [0, 100, options.jobs] {
+        let path = place.database("claim");
+        let engine = open(&path).await?;
+        fill(&engine, waiting).await?;
+        let mut bare = Bare::join(&engine).await?;
+        let mut latencies = Vec::new();
+        for _ in 0..CLAIMS {
+            let began = Instant::now();
+            let claimed = bare.claim(100).await?;
+            latencies.push(began.elapsed());
+            if claimed.jobs.len() != waiting.min(100) {
+                bail!("claimed {} of {waiting} waiting jobs", claimed.jobs.len());
+            }
+            // Given back, so that as many wait for the next.
+            bare.finish(&claimed, &Outcome::Release).await?;
+        }
+        report.latencies(&format!("claim of 100 with {waiting} waiting"), &mut latencies);
+        tails.push(percentile(&mut latencies, 0.99));
+        bare.leave().await?;
+        engine.close().await;
+        remove(&path);
+    }
+    report.figure("claim p99, most waiting : 100 waiting", millis(tails[2]) / millis(tails[1]), "ratio");
+    Ok(())
+}
+
+/// How often the latency of an idle system is measured.
+const SAMPLES: usize = 500;
+/// How long an idle system is watched.
+const WATCH: Duration = Duration::from_secs(12);
+
+/// One job at a time on an idle system, and what the system writes when there is none.
+async fn idle(place: &Place, report: &Report) -> Result<()> {
+    let path = place.database("idle");
+    let engine = open(&path).await?;
+    let clock = Instant::now();
+    let nanos = move || u64::try_from(clock.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let started = Arc::new(AtomicU64::new(0));
+    let (done, mut ended) = mpsc::unbounded_channel();
+    let begun = Arc::clone(&started);
+    let node = engine
+        .node()
+        .handle(move |_: Context, _: Noop| {
+            begun.store(nanos(), Ordering::Relaxed);
+            async { mainspring::Result::Ok(()) }
+        })
+        .queue("default", 10)
+        .on_outcome(move |_, _| drop(done.send(nanos())))
+        .start()
+        .await?;
+    let (mut starts, mut ends) = (Vec::new(), Vec::new());
+    for _ in 0..SAMPLES {
+        let sent = nanos();
+        engine.enqueue(Noop::new(0)).await?;
+        let end = ended.recv().await.context("the node stopped")?;
+        starts.push(Duration::from_nanos(started.load(Ordering::Relaxed).saturating_sub(sent)));
+        ends.push(Duration::from_nanos(end.saturating_sub(sent)));
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    report.latencies("idle: enqueue → start", &mut starts);
+    report.latencies("idle: enqueue → done", &mut ends);
+    report.figure("idle: writes per second", writes(&path).await?, "commits/s");
+    report.figure("idle: a third of the lease", 1.0 / 5.0, "1/s");
+    stop(node, engine).await;
+    remove(&path);
+    Ok(())
+}
+
+async fn stop(node: Node, engine: Engine) {
+    node.shutdown().await;
+    engine.close().await;
+}
+
+/// Commits per second on a database that nobody uses, as a bystander sees them.
+async fn writes(path: &Path) -> Result<f64> {
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    let version = || connection.query_row("PRAGMA data_version", [], |row| row.get::<_, i64>(0));
+    let (began, mut last, mut commits) = (Instant::now(), version()?, 0_u32);
+    while began.elapsed() < WATCH {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        let now = version()?;
+        commits += u32::from(now != last);
+        last = now;
+    }
+    Ok(f64::from(commits) / WATCH.as_secs_f64())
+}
+
+/// Bytes of a database with its log.
+fn bytes(path: &Path) -> f64 {
+    let size = |path: PathBuf| std::fs::metadata(path).map_or(0, |meta| meta.len());
+    (size(path.to_owned()) + size(with_suffix(path, "-wal"))) as f64
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn remove(path: &Path) {
+    for suffix in ["", "-wal", "-shm"] {
+        drop(std::fs::remove_file(with_suffix(path, suffix)));
+    }
+}
+
+/// The most memory that this process ever had, in MiB.
+fn peak_memory() -> Result<f64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).context("no VmHWM")?;
+    let kib: f64 = line.split_whitespace().nth(1).context("no figure")?.parse()?;
+    Ok(kib / 1_024.0)
+}
