@@ -28,6 +28,7 @@ mod open;
 mod options;
 mod read;
 mod store;
+mod turn;
 mod writer;
 
 pub use migrate::SCHEMA_VERSION;

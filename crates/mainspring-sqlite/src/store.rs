@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
+use std::time::Duration;
 
 use mainspring_core::error::OpenProblem;
 use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
@@ -23,6 +24,7 @@ use crate::migrate::{self, SCHEMA_VERSION};
 use crate::oneshot::{Receiver, channel};
 use crate::options::{Durability, Options};
 use crate::read::{self, Pool, Reader};
+use crate::turn::Turnstile;
 use crate::writer::{self, Env, Queue as Requests, Tx, Typed, Weight};
 use crate::{error, op, open};
 
@@ -33,7 +35,7 @@ const READERS: usize = 2;
 ///
 /// Dropping it closes it: what is under way is finished first, on the store's own thread.
 pub struct Sqlite {
-    env: Arc<Env>,
+    pub(crate) env: Arc<Env>,
     pool: Arc<Pool>,
     store: [u8; 16],
     durability: Durability,
@@ -95,12 +97,18 @@ impl Sqlite {
             let body = Box::new(move || pool.serve(reader));
             seams.threads.spawn(&format!("sqlite-read-{number}"), body).map_err(other)?;
         }
+        // The turnstile waits, and quicker than SQLite would.
+        conn.busy_timeout(Duration::ZERO).map_err(|error| error::open(&options.path, error))?;
+        let turnstile = Turnstile::open(&self.env.path, options.busy_timeout);
         let env = Arc::clone(&self.env);
-        seams.threads.spawn("sqlite-write", Box::new(move || writer::run(conn, env))).map_err(other)
+        seams
+            .threads
+            .spawn("sqlite-write", Box::new(move || writer::run(conn, turnstile, env)))
+            .map_err(other)
     }
 
     /// Sends a request to the writer.
-    fn write<T: Send + 'static>(
+    pub(crate) fn write<T: Send + 'static>(
         &self,
         weight: Weight,
         body: impl FnMut(&mut Tx<'_>) -> error::Result<T> + Send + 'static,

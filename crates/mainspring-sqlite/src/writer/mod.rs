@@ -24,6 +24,7 @@ use mainspring_core::store::Hint;
 use rusqlite::Connection;
 
 use crate::error::{Fault, Severity, rolled_back, severity};
+use crate::turn::Turnstile;
 
 /// How often an idle writer looks whether another process has committed, while anybody listens.
 const WATCH: Duration = Duration::from_millis(50);
@@ -39,9 +40,9 @@ enum Failed {
 }
 
 /// The thread's body: works until the queue is closed and empty.
-pub(crate) fn run(conn: Connection, env: Arc<Env>) {
+pub(crate) fn run(conn: Connection, turnstile: Turnstile, env: Arc<Env>) {
     let state = State { home: Some(Arc::clone(&env)), ..State::default() };
-    let mut writer = Writer { conn, state, env };
+    let mut writer = Writer { conn, turnstile, state, env };
     loop {
         let watch = writer.env.listeners.any().then_some(WATCH);
         match writer.env.queue.take(watch) {
@@ -58,6 +59,7 @@ pub(crate) fn run(conn: Connection, env: Arc<Env>) {
 
 struct Writer {
     conn: Connection,
+    turnstile: Turnstile,
     state: State,
     env: Arc<Env>,
 }
@@ -90,10 +92,7 @@ impl Writer {
 
     /// One transaction around all calls.
     fn transaction(&mut self, calls: &mut [Box<dyn Call>]) -> Result<(), Failed> {
-        self.conn
-            .prepare_cached("BEGIN IMMEDIATE")
-            .and_then(|mut begin| begin.execute([]))
-            .map_err(Failed::RolledBack)?;
+        self.turnstile.begin(&self.conn, &*self.env.clock).map_err(Failed::RolledBack)?;
         let outcome = self.body(calls).and_then(|hints| {
             self.commit()?;
             Ok(hints)

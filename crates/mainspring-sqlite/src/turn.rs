@@ -1,0 +1,85 @@
+//! Taking turns: fairness between processes that write to one file.
+//!
+//! SQLite lets whoever asks at the right moment write next. A process that writes without a break is nearly always the
+//! one, and others wait until their time-out. So a writer first takes a turnstile, a lock file that all handles share,
+//! and lets go of it once it holds SQLite's own lock: while somebody waits for that, he holds the turnstile, and the one
+//! who writes cannot begin again before him.
+//!
+//! # Invariants
+//! - Nothing but fairness depends on the turnstile: without it, writing goes on as SQLite allows.
+
+use std::fs::{File, OpenOptions};
+use std::path::Path;
+use std::time::Duration;
+
+use mainspring_core::seam::Clock;
+use rusqlite::{Connection, ErrorCode};
+
+/// Between two tries: about as long as a short transaction takes.
+const PAUSE: Duration = Duration::from_micros(300);
+
+/// The turnstile of one handle.
+pub(crate) struct Turnstile {
+    file: Option<File>,
+    timeout: Duration,
+}
+
+impl Turnstile {
+    /// Opens the turnstile beside a database.
+    pub(crate) fn open(database: &Path, timeout: Duration) -> Self {
+        let mut name = database.as_os_str().to_owned();
+        name.push("-turn.lock");
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(name);
+        let file =
+            file.map_err(|error| tracing::warn!(%error, "no turnstile: writers do not take turns")).ok();
+        Turnstile { file, timeout }
+    }
+
+    /// Begins a transaction that writes, when it is our turn.
+    pub(crate) fn begin(&self, conn: &Connection, clock: &dyn Clock) -> rusqlite::Result<()> {
+        let mut patience = Patience { begin: clock.monotonic(), pauses: 0, timeout: self.timeout };
+        // A turnstile that stays locked is not waited for any longer than the database would be.
+        let taken = self.file.as_ref().filter(|file| {
+            loop {
+                match file.try_lock() {
+                    Ok(()) => return true,
+                    Err(std::fs::TryLockError::WouldBlock) if patience.pause(clock) => {}
+                    Err(_) => return false,
+                }
+            }
+        });
+        let begun = loop {
+            match conn.prepare_cached("BEGIN IMMEDIATE").and_then(|mut begin| begin.execute([])) {
+                Err(error)
+                    if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                        && patience.pause(clock) => {}
+                begun => break begun.map(drop),
+            }
+        };
+        if let Some(Err(error)) = taken.map(File::unlock) {
+            tracing::warn!(%error, "the turnstile could not be unlocked");
+        }
+        begun
+    }
+}
+
+/// How long to go on waiting.
+struct Patience {
+    begin: Duration,
+    pauses: u32,
+    timeout: Duration,
+}
+
+impl Patience {
+    /// Waits a moment; `false` if it has been long enough. Counts its pauses too, because the clock may be one that
+    /// stands still.
+    fn pause(&mut self, clock: &dyn Clock) -> bool {
+        self.pauses += 1;
+        let waited = clock.monotonic().saturating_sub(self.begin).max(PAUSE * self.pauses);
+        if waited >= self.timeout {
+            return false;
+        }
+        std::thread::park_timeout(PAUSE);
+        true
+    }
+}
