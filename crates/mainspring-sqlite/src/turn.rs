@@ -18,6 +18,10 @@ use rusqlite::{Connection, ErrorCode};
 /// Between two tries: about as long as a short transaction takes.
 const PAUSE: Duration = Duration::from_micros(300);
 
+/// How long to wait for the turnstile itself. Who holds it waits for a short transaction; if it takes longer, he was
+/// stopped there, and nobody should wait for that.
+const TURN: Duration = Duration::from_millis(250);
+
 /// The turnstile of one handle.
 pub(crate) struct Turnstile {
     file: Option<File>,
@@ -37,17 +41,18 @@ impl Turnstile {
 
     /// Begins a transaction that writes, when it is our turn.
     pub(crate) fn begin(&self, conn: &Connection, clock: &dyn Clock) -> rusqlite::Result<()> {
-        let mut patience = Patience { begin: clock.monotonic(), pauses: 0, timeout: self.timeout };
-        // A turnstile that stays locked is not waited for any longer than the database would be.
+        let begin = clock.monotonic();
+        let mut turn = Patience { begin, pauses: 0, timeout: self.timeout.min(TURN) };
         let taken = self.file.as_ref().filter(|file| {
             loop {
                 match file.try_lock() {
                     Ok(()) => return true,
-                    Err(std::fs::TryLockError::WouldBlock) if patience.pause(clock) => {}
+                    Err(std::fs::TryLockError::WouldBlock) if turn.pause(clock) => {}
                     Err(_) => return false,
                 }
             }
         });
+        let mut patience = Patience { begin, pauses: 0, timeout: self.timeout };
         let begun = loop {
             match conn.prepare_cached("BEGIN IMMEDIATE").and_then(|mut begin| begin.execute([])) {
                 Err(error)

@@ -14,6 +14,12 @@ pub(crate) use check::check;
 pub(crate) use list::list;
 pub(crate) use summary::get;
 
+/// Statements whose plans are tested.
+#[cfg(test)]
+pub(crate) mod plans {
+    pub(crate) use super::list::{JOBS, RARE, READY, TAGGED};
+}
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

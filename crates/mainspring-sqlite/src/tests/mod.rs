@@ -1,3 +1,9 @@
 //! Tests of what is private to SQLite; behaviour that all stores share is the conformance suite's.
 
+mod commit;
+mod enlist;
+mod handles;
+mod opening;
+mod plans;
+mod processes;
 pub(crate) mod support;

@@ -1,6 +1,7 @@
 //! Seams for tests: real threads, a clock that is moved by hand, and counting randomness.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -8,8 +9,16 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
+use mainspring_core::id::{Batch, JobId, NodeId, NodeNo};
+use mainspring_core::job::{New, Options as JobOptions, Priority};
+use mainspring_core::name::{Kind, QueueName};
 use mainspring_core::seam::{Clock, Pending, Rng, Seams, Spawn, Task, Threads};
+use mainspring_core::store::{ClaimRequest, Registration, Store};
 use mainspring_core::time::Timestamp;
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+use crate::{Options, Sqlite};
 
 /// A clock that stands still until it is moved.
 #[derive(Debug)]
@@ -98,4 +107,74 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
             Poll::Pending => std::thread::park(),
         }
     }
+}
+
+/// A store in a directory of its own.
+pub(crate) struct Fixture {
+    pub(crate) store: Sqlite,
+    pub(crate) clock: Arc<TestClock>,
+    pub(crate) seams: Seams,
+    pub(crate) path: PathBuf,
+    _directory: TempDir,
+}
+
+impl Fixture {
+    pub(crate) fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("app.db");
+        let (seams, clock) = seams();
+        let store = Sqlite::open(Options::new(&path), seams.clone()).expect("a store");
+        Fixture { store, clock, seams, path, _directory: directory }
+    }
+
+    /// Another handle on the same file.
+    pub(crate) fn other(&self) -> Sqlite {
+        Sqlite::open(Options::new(&self.path), self.seams.clone()).expect("another handle")
+    }
+
+    /// A connection of the application's own.
+    pub(crate) fn raw(&self) -> Connection {
+        let conn = Connection::open(&self.path).expect("a connection");
+        conn.busy_timeout(Duration::from_secs(10)).expect("a time-out");
+        conn
+    }
+
+    /// Asserts that the store finds nothing wrong with itself.
+    pub(crate) fn assert_sound(&self) {
+        assert_eq!(block_on(self.store.check()).expect("a check"), []);
+    }
+}
+
+/// A plain job.
+pub(crate) fn job(seams: &Seams) -> New {
+    New {
+        id: JobId::mint(seams.clock.now(), &*seams.rng),
+        kind: Kind::new("k").expect("a kind"),
+        queue: QueueName::new("q").expect("a queue"),
+        priority: Priority::default(),
+        input: b"{}".to_vec(),
+        run: None,
+        deadline: None,
+        options: JobOptions::default(),
+    }
+}
+
+/// A node that runs plain jobs.
+pub(crate) fn registration(seams: &Seams) -> Registration {
+    Registration {
+        id: NodeId::mint(seams.clock.now(), &*seams.rng),
+        name: "node".into(),
+        version: "1".into(),
+        pid: std::process::id(),
+        labels: Vec::new(),
+        queues: vec![(QueueName::new("q").expect("a queue"), 10)],
+        kinds: vec![Kind::new("k").expect("a kind")],
+        lease: Duration::from_secs(15),
+    }
+}
+
+/// A claim of up to ten plain jobs.
+pub(crate) fn claim(node: NodeNo, batch: u64) -> ClaimRequest {
+    let queues = vec![(QueueName::new("q").expect("a queue"), 10)];
+    ClaimRequest { node, batch: Batch(batch), queues, suspects: 1 }
 }

@@ -50,6 +50,8 @@ pub(crate) struct State {
     pub(crate) home: Option<Arc<Env>>,
     /// Whether names and numbers reflect the database.
     pub(crate) loaded: bool,
+    /// Whether another connection may have left deltas of counts to fold.
+    pub(crate) unfolded: bool,
     /// What tells of other connections' commits; 0 before the first look.
     pub(crate) data_version: i64,
 }
@@ -101,13 +103,12 @@ pub(crate) struct Tx<'a> {
     /// Proofs of death that end when the transaction has.
     pub(crate) dead: Vec<Dead>,
     counts: counts::Deltas,
-    foreign: bool,
 }
 
 impl<'a> Tx<'a> {
     pub(crate) fn new(conn: &'a Connection, state: &'a mut State, now: Timestamp) -> Self {
         let (hints, counts) = (Hints::default(), counts::Deltas::default());
-        Tx { conn, state, now, hints, dead: Vec::new(), counts, foreign: false }
+        Tx { conn, state, now, hints, dead: Vec::new(), counts }
     }
 
     /// Brings what is cached up to date. Tells whether another connection has committed.
@@ -118,15 +119,16 @@ impl<'a> Tx<'a> {
             self.state.numbers = Numbers::load(self.conn)?;
             self.state.loaded = true;
             // Also at the first transaction: others may have left something to fold.
-            self.foreign = true;
+            self.state.unfolded = true;
         }
         Ok(foreign)
     }
 
     /// Writes what is summed up, and hands out what to do after the commit.
     pub(super) fn finish(self) -> Result<(Hints, Vec<Dead>)> {
-        if self.counts.apply(self.conn)? && self.foreign {
+        if self.counts.apply(self.conn)? && self.state.unfolded {
             counts::fold(self.conn)?;
+            self.state.unfolded = false;
         }
         Ok((self.hints, self.dead))
     }

@@ -1,0 +1,189 @@
+//! Group commit: what happens when it fails, and what is not written.
+
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use mainspring_core::Error;
+use mainspring_core::job::{State, Verb};
+use mainspring_core::store::{Rescue, Store};
+
+use super::support::{Fixture, block_on, claim, job, registration};
+use crate::writer::{Tx, Weight};
+
+fn version(conn: &rusqlite::Connection) -> i64 {
+    conn.query_row("PRAGMA data_version", [], |row| row.get(0)).expect("a version")
+}
+
+#[test]
+fn what_finds_nothing_to_do_writes_nothing() {
+    let it = Fixture::new();
+    let node = block_on(it.store.register(registration(&it.seams))).expect("a node").no;
+    block_on(it.store.enqueue(vec![job(&it.seams)])).expect("enqueued");
+    let claimed = block_on(it.store.claim(claim(node, 1))).expect("claimed").jobs;
+    let outcome = mainspring_core::job::Outcome::Succeed { output: None };
+    let finish = mainspring_core::store::Finish { claim: claimed[0].claim, outcome };
+    block_on(it.store.finish(node, vec![finish.clone()])).expect("finished");
+
+    let watcher = it.raw();
+    let before = version(&watcher);
+    let rescue = Rescue { by: node, steady: Duration::from_secs(60) };
+    for batch in 2..5 {
+        assert!(block_on(it.store.claim(claim(node, batch))).expect("a claim").jobs.is_empty());
+        assert_eq!(block_on(it.store.promote(100)).expect("promoted").moved, 0);
+        assert_eq!(block_on(it.store.expire(100)).expect("expired").moved, 0);
+        assert_eq!(block_on(it.store.prune(100)).expect("pruned"), 0);
+        assert!(block_on(it.store.rescue(rescue)).expect("rescued").expired.is_empty());
+        block_on(it.store.finish(node, vec![finish.clone()])).expect("repeated");
+        block_on(it.store.disown(node, mainspring_core::id::Batch(9), Vec::new())).expect("disowned");
+        block_on(it.store.progress(node, Vec::new())).expect("no progress");
+        block_on(it.store.change(vec![claimed[0].claim.id], Verb::Delete, true)).expect("a dry run");
+    }
+    assert_eq!(version(&watcher), before);
+    block_on(it.store.enqueue(vec![job(&it.seams)])).expect("enqueued");
+    assert_ne!(version(&watcher), before, "a commit shows");
+}
+
+#[test]
+fn full_disk_refuses_everything_and_recovers_by_itself() {
+    let it = Fixture::new();
+    let limit = |pages: &'static str| {
+        let set = move |tx: &mut Tx<'_>| {
+            Ok(tx.conn.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?)
+        };
+        block_on(it.store.write(Weight::rows(1), set)).expect("a pragma");
+    };
+    block_on(it.store.enqueue(vec![job(&it.seams)])).expect("enqueued");
+    // Lower than what is in use means: not a page more.
+    limit("1");
+    let large = || {
+        let mut job = job(&it.seams);
+        job.input = vec![b' '; 1 << 20];
+        job
+    };
+    let refused = block_on(it.store.enqueue(vec![job(&it.seams), large(), job(&it.seams)]));
+    assert!(matches!(refused, Err(Error::DiskFull)), "{refused:?}");
+    assert_eq!(block_on(it.store.counts()).expect("counts").total(State::Ready), 1);
+    limit("1000000");
+    block_on(it.store.enqueue(vec![large()])).expect("enqueued again");
+    assert_eq!(block_on(it.store.counts()).expect("counts").total(State::Ready), 2);
+    it.assert_sound();
+}
+
+#[test]
+fn failed_fsync_poisons_the_store_until_it_is_reopened() {
+    let it = Fixture::new();
+    it.store.env.fail_commit.store(true, Ordering::Release);
+    let unknown = block_on(it.store.enqueue(vec![job(&it.seams)]));
+    assert!(matches!(unknown, Err(Error::OutcomeUnknown { .. })), "{unknown:?}");
+    let poisoned = block_on(it.store.enqueue(vec![job(&it.seams)]));
+    assert!(matches!(poisoned, Err(Error::Poisoned)), "{poisoned:?}");
+    assert!(matches!(block_on(it.store.counts()), Err(Error::Poisoned)));
+    let again = it.other();
+    block_on(again.enqueue(vec![job(&it.seams)])).expect("works again");
+    assert_eq!(block_on(again.check()).expect("a check"), []);
+}
+
+#[test]
+fn request_that_fails_spares_its_neighbours() {
+    let it = Fixture::new();
+    // Holds the writer until all three wait, so that they share a transaction.
+    let (release, released) = mpsc::channel::<()>();
+    let held = it.store.write(Weight::rows(1), move |_: &mut Tx<'_>| {
+        let _ = released.recv();
+        Ok(())
+    });
+    let first = it.store.enqueue(vec![job(&it.seams)]);
+    let bad = it.store.write(Weight::rows(1), |tx: &mut Tx<'_>| {
+        tx.conn.execute("INSERT INTO mainspring_meta (key, value) VALUES ('version', 1)", [])?;
+        Ok(())
+    });
+    let second = it.store.enqueue(vec![job(&it.seams)]);
+    // Also lets it go when its transaction is run again.
+    drop(release);
+    block_on(held).expect("held");
+    block_on(first).expect("the one before");
+    assert!(matches!(block_on(bad), Err(Error::Unavailable { .. })));
+    block_on(second).expect("the one after");
+    assert_eq!(block_on(it.store.counts()).expect("counts").total(State::Ready), 2);
+    it.assert_sound();
+}
+
+#[test]
+fn request_that_is_refused_spares_its_neighbours() {
+    let it = Fixture::new();
+    let (release, released) = mpsc::channel::<()>();
+    let held = it.store.write(Weight::rows(1), move |_: &mut Tx<'_>| {
+        let _ = released.recv();
+        Ok(())
+    });
+    let lost = it.store.claim(claim(mainspring_core::id::NodeNo(77), 1));
+    let stored = it.store.enqueue(vec![job(&it.seams)]);
+    // Also lets it go when its transaction is run again.
+    drop(release);
+    block_on(held).expect("held");
+    assert!(matches!(block_on(lost), Err(Error::LeaseLost)));
+    block_on(stored).expect("stored");
+    it.assert_sound();
+}
+
+#[test]
+fn busy_database_is_unavailable_and_nothing_is_lost() {
+    let it = Fixture::new();
+    let quick = crate::Options::new(&it.path).busy_timeout(Duration::from_millis(20));
+    let store = crate::Sqlite::open(quick, it.seams.clone()).expect("opened");
+    let other = it.raw();
+    other.execute_batch("BEGIN IMMEDIATE").expect("locked");
+    let refused = block_on(store.enqueue(vec![job(&it.seams)]));
+    assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+    other.execute_batch("ROLLBACK").expect("unlocked");
+    block_on(store.enqueue(vec![job(&it.seams)])).expect("enqueued");
+    assert_eq!(block_on(store.counts()).expect("counts").total(State::Ready), 1);
+}
+
+#[test]
+fn read_that_takes_too_long_is_given_up() {
+    let it = Fixture::new();
+    let impatient = crate::Options::new(&it.path).read_timeout(Duration::ZERO);
+    let store = crate::Sqlite::open(impatient, it.seams.clone()).expect("opened");
+    let jobs: Vec<_> = (0..2_000).map(|_| job(&it.seams)).collect();
+    block_on(store.enqueue(jobs)).expect("enqueued");
+    let check = store.check();
+    // The clock stands still until it is moved; the read must be longer than this.
+    it.clock.advance(Duration::from_millis(1));
+    drop(check);
+    let listed = block_on(store.counts());
+    assert!(listed.is_ok(), "short reads end before anybody looks at the clock: {listed:?}");
+}
+
+#[test]
+fn numbers_of_jobs_and_outcomes_are_never_reused() {
+    let it = Fixture::new();
+    let highest = |it: &Fixture| -> i64 {
+        it.raw().query_row("SELECT max(no) FROM mainspring_jobs", [], |row| row.get(0)).expect("a number")
+    };
+    let (first, second) = (job(&it.seams), job(&it.seams));
+    block_on(it.store.enqueue(vec![first.clone(), second.clone()])).expect("enqueued");
+    assert_eq!(highest(&it), 2);
+    block_on(it.store.change(vec![second.id], Verb::Delete, false)).expect("deleted");
+    block_on(it.store.enqueue(vec![job(&it.seams)])).expect("enqueued");
+    assert_eq!(highest(&it), 3);
+
+    // The same in another handle, which has not seen the number that is gone.
+    let third = job(&it.seams);
+    block_on(it.store.enqueue(vec![third.clone()])).expect("enqueued");
+    block_on(it.store.change(vec![third.id], Verb::Delete, false)).expect("deleted");
+    block_on(it.other().enqueue(vec![job(&it.seams)])).expect("enqueued");
+    assert_eq!(highest(&it), 5);
+
+    let cancel = Verb::Cancel { why: String::new() };
+    block_on(it.store.change(vec![first.id], cancel.clone(), false)).expect("cancelled");
+    let seq = || it.raw().query_row("SELECT max(seq) FROM mainspring_done", [], |row| row.get::<_, i64>(0));
+    assert_eq!(seq().expect("a number"), 1);
+    block_on(it.store.change(vec![first.id], Verb::Delete, false)).expect("deleted");
+    let fourth = job(&it.seams);
+    block_on(it.store.enqueue(vec![fourth.clone()])).expect("enqueued");
+    block_on(it.other().change(vec![fourth.id], cancel, false)).expect("cancelled");
+    assert_eq!(seq().expect("a number"), 2);
+    it.assert_sound();
+}

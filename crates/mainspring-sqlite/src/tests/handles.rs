@@ -1,0 +1,99 @@
+//! Several handles on one file: what each learns of the others.
+
+use std::sync::{Arc, Mutex, Weak, mpsc};
+use std::time::Duration;
+
+use mainspring_core::job::State;
+use mainspring_core::name::QueueName;
+use mainspring_core::store::{Hint, Listener, NodeState, QueueChange, Rescue, Store};
+
+use super::support::{Fixture, block_on, claim, job, registration};
+
+/// Passes hints on.
+struct Ear(Mutex<mpsc::Sender<Hint>>);
+
+impl Listener for Ear {
+    fn hint(&self, hint: &Hint) {
+        let _ = self.0.lock().expect("a lock").send(hint.clone());
+    }
+}
+
+fn ear() -> (Arc<dyn Listener>, mpsc::Receiver<Hint>) {
+    let (sender, receiver) = mpsc::channel();
+    (Arc::new(Ear(Mutex::new(sender))), receiver)
+}
+
+#[test]
+fn foreign_commit_is_hinted_and_an_own_one_is_not() {
+    let it = Fixture::new();
+    let (listener, hints) = ear();
+    it.store.subscribe(Arc::downgrade(&listener));
+    for _ in 0..20 {
+        block_on(it.store.enqueue(vec![job(&it.seams)])).expect("enqueued");
+    }
+    let heard: Vec<Hint> = hints.try_iter().collect();
+    assert_eq!(heard.len(), 20);
+    assert!(heard.iter().all(|hint| matches!(hint, Hint::Ready(_))), "{heard:?}");
+    block_on(it.other().enqueue(vec![job(&it.seams)])).expect("enqueued elsewhere");
+    // The writer looks around by itself while anybody listens.
+    let hint = hints.recv_timeout(Duration::from_secs(30)).expect("a hint");
+    assert_eq!(hint, Hint::Foreign);
+}
+
+#[test]
+fn listener_that_is_gone_is_forgotten() {
+    let it = Fixture::new();
+    let (listener, hints) = ear();
+    let weak: Weak<dyn Listener> = Arc::downgrade(&listener);
+    it.store.subscribe(weak);
+    drop(listener);
+    block_on(it.store.enqueue(vec![job(&it.seams)])).expect("enqueued");
+    assert!(hints.try_recv().is_err());
+}
+
+#[test]
+fn names_and_settings_of_another_handle_are_known() {
+    let it = Fixture::new();
+    let other = it.other();
+    let node = block_on(it.store.register(registration(&it.seams))).expect("a node").no;
+    // A line that this handle has never seen.
+    block_on(other.enqueue(vec![job(&it.seams)])).expect("enqueued elsewhere");
+    assert_eq!(block_on(it.store.claim(claim(node, 1))).expect("claimed").jobs.len(), 1);
+    let pause = QueueChange { paused: Some(true), ..QueueChange::default() };
+    block_on(other.configure(QueueName::new("q").expect("a name"), pause)).expect("paused elsewhere");
+    block_on(other.enqueue(vec![job(&it.seams)])).expect("enqueued elsewhere");
+    assert!(block_on(it.store.claim(claim(node, 2))).expect("claimed").jobs.is_empty());
+}
+
+#[test]
+fn node_of_a_closed_handle_is_dead_at_once() {
+    let it = Fixture::new();
+    let other = it.other();
+    let dead = block_on(other.register(registration(&it.seams))).expect("a node").no;
+    block_on(other.enqueue(vec![job(&it.seams)])).expect("enqueued");
+    assert_eq!(block_on(other.claim(claim(dead, 1))).expect("claimed").jobs.len(), 1);
+    let node = block_on(it.store.register(registration(&it.seams))).expect("a node").no;
+    let rescue = Rescue { by: node, steady: Duration::ZERO };
+    assert!(block_on(it.store.rescue(rescue)).expect("a rescue").expired.is_empty(), "it lives");
+    block_on(other.close());
+    let rescued = block_on(it.store.rescue(rescue)).expect("a rescue");
+    assert_eq!((rescued.expired, rescued.returned), (vec![dead], 1));
+    it.assert_sound();
+}
+
+#[test]
+fn live_nodes_of_this_handle_are_judged_by_their_lease() {
+    let it = Fixture::new();
+    let silent = block_on(it.store.register(registration(&it.seams))).expect("a node").no;
+    let node = block_on(it.store.register(registration(&it.seams))).expect("a node").no;
+    block_on(it.store.enqueue(vec![job(&it.seams)])).expect("enqueued");
+    block_on(it.store.claim(claim(silent, 1))).expect("claimed");
+    it.clock.advance(Duration::from_secs(16));
+    let hasty = Rescue { by: node, steady: Duration::from_secs(1) };
+    assert!(block_on(it.store.rescue(hasty)).expect("a rescue").expired.is_empty());
+    let steady = Rescue { by: node, steady: Duration::from_secs(15) };
+    assert_eq!(block_on(it.store.rescue(steady)).expect("a rescue").expired, [silent]);
+    let states: Vec<_> = block_on(it.store.nodes()).expect("nodes").iter().map(|node| node.state).collect();
+    assert_eq!(states, [NodeState::Live, NodeState::Expired]);
+    assert_eq!(block_on(it.store.counts()).expect("counts").total(State::Ready), 1);
+}

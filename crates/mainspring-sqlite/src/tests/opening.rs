@@ -1,0 +1,143 @@
+//! Opening: what is refused, in which words, and what is let be.
+
+use std::path::Path;
+use std::time::Duration;
+
+use mainspring_core::Error;
+use mainspring_core::error::OpenProblem;
+use mainspring_core::store::Store;
+use rusqlite::Connection;
+
+use super::support::{Fixture, block_on, job, seams};
+use crate::{Durability, Options, SCHEMA_VERSION, Sqlite};
+
+fn problem(options: Options) -> OpenProblem {
+    match Sqlite::open(options, seams().0) {
+        Err(Error::Open { problem, .. }) => problem,
+        Err(other) => panic!("another error: {other}"),
+        Ok(_) => panic!("it was opened"),
+    }
+}
+
+fn with(path: &Path, sql: &str) {
+    Connection::open(path).and_then(|conn| conn.execute_batch(sql)).expect("the statement works");
+}
+
+#[test]
+fn file_that_is_no_database_is_refused_and_left_alone() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("notes.txt");
+    let text = "Buy milk. ".repeat(1_000);
+    std::fs::write(&path, &text).expect("written");
+    assert_eq!(problem(Options::new(&path)), OpenProblem::NotAStore);
+    assert_eq!(std::fs::read_to_string(&path).expect("read"), text);
+}
+
+#[test]
+fn directory_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    assert_eq!(problem(Options::new(dir.path())), OpenProblem::NotAStore);
+}
+
+#[test]
+fn missing_file_is_created_only_if_asked_for() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("app.db");
+    assert_eq!(problem(Options::new(&path).create(false)), OpenProblem::Missing);
+    assert!(!path.exists());
+    assert_eq!(problem(Options::new(dir.path().join("no/such/dir/app.db"))), OpenProblem::Missing);
+    Sqlite::open(Options::new(&path), seams().0).expect("created");
+    Sqlite::open(Options::new(&path).create(false), seams().0).expect("opened");
+}
+
+#[test]
+fn file_that_another_program_keeps_locked_is_told_as_such() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("app.db");
+    let other = Connection::open(&path).expect("a connection");
+    other.execute_batch("BEGIN EXCLUSIVE; CREATE TABLE theirs (a)").expect("locked");
+    let options = Options::new(&path).busy_timeout(Duration::from_millis(20));
+    assert_eq!(problem(options.clone()), OpenProblem::Locked);
+    drop(other);
+    Sqlite::open(options, seams().0).expect("opened");
+}
+
+#[test]
+fn read_only_file_is_told_as_such() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("app.db");
+    drop(Sqlite::open(Options::new(&path), seams().0).expect("created"));
+    let mut permissions = std::fs::metadata(&path).expect("metadata").permissions();
+    permissions.set_readonly(true);
+    std::fs::set_permissions(&path, permissions).expect("set");
+    // A superuser may write anyway: nothing is read-only to him.
+    if std::fs::OpenOptions::new().write(true).open(&path).is_err() {
+        assert_eq!(problem(Options::new(&path)), OpenProblem::ReadOnly);
+    }
+}
+
+#[test]
+fn store_of_a_newer_version_is_refused_if_it_says_so() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("app.db");
+    drop(Sqlite::open(Options::new(&path), seams().0).expect("created"));
+    with(&path, "UPDATE mainspring_meta SET value = 99 WHERE key = 'version'");
+    drop(Sqlite::open(Options::new(&path), seams().0).expect("a newer version that older ones may use"));
+    with(&path, "UPDATE mainspring_meta SET value = 98 WHERE key = 'min_version'");
+    let refused = OpenProblem::TooNew { needed: 98, known: SCHEMA_VERSION };
+    assert_eq!(problem(Options::new(&path)), refused);
+}
+
+#[test]
+fn tables_of_an_application_are_left_alone() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("app.db");
+    with(&path, "CREATE TABLE jobs (title TEXT); INSERT INTO jobs VALUES ('plumber')");
+    let (seams, _) = seams();
+    let store = Sqlite::open(Options::new(&path), seams.clone()).expect("opened");
+    block_on(store.enqueue(vec![job(&seams)])).expect("enqueued");
+    let conn = Connection::open(&path).expect("a connection");
+    let title: String = conn.query_row("SELECT title FROM jobs", [], |row| row.get(0)).expect("a row");
+    assert_eq!(title, "plumber");
+    let others = "SELECT count(*) FROM sqlite_schema WHERE name NOT LIKE 'mainspring_%'
+        AND name NOT LIKE 'sqlite_%' AND name <> 'jobs'";
+    assert_eq!(conn.query_row(others, [], |row| row.get::<_, i64>(0)).expect("a count"), 0);
+}
+
+#[test]
+fn migrating_tells_the_version_that_was_found() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = Options::new(dir.path().join("app.db"));
+    let (seams, _) = seams();
+    assert_eq!(Sqlite::migrate(&options, &seams).expect("migrated"), 0);
+    assert_eq!(Sqlite::migrate(&options, &seams).expect("migrated"), SCHEMA_VERSION);
+}
+
+#[test]
+fn durability_is_what_was_asked_for() {
+    let it = Fixture::new();
+    assert!(it.store.describe().durable);
+    let synchronous = |store: &Sqlite| {
+        let read = |tx: &mut crate::writer::Tx<'_>| {
+            Ok(tx.conn.query_row("PRAGMA synchronous", [], |row| row.get::<_, i64>(0))?)
+        };
+        block_on(store.write(crate::writer::Weight::rows(1), read)).expect("a pragma")
+    };
+    assert_eq!(synchronous(&it.store), 2, "FULL");
+    let relaxed = Options::new(&it.path).durability(Durability::Relaxed);
+    let relaxed = Sqlite::open(relaxed, it.seams.clone()).expect("opened");
+    assert!(!relaxed.describe().durable);
+    assert_eq!(synchronous(&relaxed), 1, "NORMAL");
+}
+
+#[test]
+fn closed_store_refuses_and_can_be_opened_again() {
+    let it = Fixture::new();
+    block_on(it.store.enqueue(vec![job(&it.seams)])).expect("enqueued");
+    block_on(it.store.close());
+    block_on(it.store.close());
+    assert!(matches!(block_on(it.store.enqueue(vec![job(&it.seams)])), Err(Error::Closed)));
+    assert!(matches!(block_on(it.store.counts()), Err(Error::Closed)));
+    let again = it.other();
+    assert_eq!(block_on(again.counts()).expect("counts").total(mainspring_core::job::State::Ready), 1);
+}

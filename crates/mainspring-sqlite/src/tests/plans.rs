@@ -1,0 +1,104 @@
+//! Plans: hot statements search by the index that their comments name.
+
+use rusqlite::{Connection, StatementStatus, ToSql, params};
+
+use crate::op::{change, claim, enqueue, finish, node, place, prune, rescue, sweep};
+use crate::read::plans as read;
+
+fn schema() -> Connection {
+    let conn = Connection::open_in_memory().expect("a connection");
+    conn.execute_batch(include_str!("../schema/0001.sql")).expect("the schema");
+    conn
+}
+
+fn plan(conn: &Connection, sql: &str) -> String {
+    let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).expect("a statement");
+    let lines = statement.raw_bind_all_null();
+    lines.join("\n")
+}
+
+/// Runs a statement with every parameter NULL and collects its texts.
+trait Plan {
+    fn raw_bind_all_null(&mut self) -> Vec<String>;
+}
+
+impl Plan for rusqlite::Statement<'_> {
+    fn raw_bind_all_null(&mut self) -> Vec<String> {
+        let nulls: Vec<&dyn ToSql> = vec![&rusqlite::types::Null; self.parameter_count()];
+        let rows = self.query_map(nulls.as_slice(), |row| row.get(3)).expect("a plan");
+        rows.collect::<rusqlite::Result<_>>().expect("lines")
+    }
+}
+
+#[test]
+fn hot_statements_search_and_never_scan() {
+    let conn = schema();
+    let by_index: &[(&str, &str)] = &[
+        (claim::NEXT_LINE, "COVERING INDEX mainspring_ready_claim (line>?)"),
+        (claim::NEXT_LEVEL, "COVERING INDEX mainspring_ready_claim (line=? AND level>?)"),
+        (claim::HEADS, "COVERING INDEX mainspring_ready_claim (line=? AND level=?)"),
+        (claim::TAKE, "INTEGER PRIMARY KEY (rowid=?)"),
+        (claim::JOB, "INTEGER PRIMARY KEY (rowid=?)"),
+        (finish::TAKE, "INTEGER PRIMARY KEY (rowid=?)"),
+        (finish::ENDED, "INDEX mainspring_done_no (no=?)"),
+        (node::FLAGGED, "INDEX mainspring_lease_cancel (node=?)"),
+        (change::FIND, "INDEX sqlite_autoindex_mainspring_jobs_1 (id=?)"),
+        (sweep::DUE, "INDEX mainspring_timers_due (due<?)"),
+        (sweep::PASSED, "INDEX mainspring_deadlines_at (at<?)"),
+        (prune::AFTER, "INTEGER PRIMARY KEY (rowid>?)"),
+        (read::READY, "INTEGER PRIMARY KEY (rowid<?)"),
+        (read::JOBS, "INTEGER PRIMARY KEY (rowid<?)"),
+        (read::RARE, "INDEX mainspring_done_rare (state=? AND no<?)"),
+        (read::TAGGED, "PRIMARY KEY (tag=? AND no<?)"),
+    ];
+    for (sql, index) in by_index {
+        let plan = plan(&conn, sql);
+        assert!(plan.contains(index), "{sql}\n{plan}");
+        assert!(!plan.replace("SCAN CONSTANT ROW", "").contains("SCAN"), "{sql}\n{plan}");
+        assert!(!plan.contains("TEMP B-TREE"), "{sql}\n{plan}");
+    }
+}
+
+#[test]
+fn sweeps_and_rescue_walk_no_more_than_their_index() {
+    let conn = schema();
+    for (sql, index) in [
+        (sweep::NEXT_DUE, "COVERING INDEX mainspring_timers_due"),
+        (sweep::NEXT_DEADLINE, "COVERING INDEX mainspring_deadlines_at"),
+        (rescue::LIVING, "INDEX mainspring_nodes_live"),
+    ] {
+        let plan = plan(&conn, sql);
+        assert!(plan.contains(index), "{sql}\n{plan}");
+    }
+}
+
+#[test]
+fn inserts_of_hot_paths_read_nothing() {
+    let conn = schema();
+    for sql in [enqueue::INTO_JOBS, place::INTO_READY, place::INTO_DONE, claim::HOLD] {
+        assert_eq!(plan(&conn, sql), "", "{sql}");
+    }
+}
+
+#[test]
+fn finding_work_costs_the_same_however_much_waits() {
+    let conn = schema();
+    let fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)
+        INSERT INTO mainspring_ready SELECT i, 1 + i % 2, 37, 7, 0, 0, 0, 0, 0 FROM n";
+    conn.execute_batch(fill).expect("jobs");
+    // Generous for a seek and a row, far below a walk over ten thousand rows.
+    const STEPS: i32 = 60;
+    let steps = |sql: &str, values: &[&dyn ToSql]| {
+        let mut statement = conn.prepare(sql).expect("a statement");
+        let rows = statement.query_map(values, |_| Ok(())).expect("rows").count();
+        (rows, statement.get_status(StatementStatus::VmStep))
+    };
+    let (rows, count) = steps(claim::NEXT_LINE, params![1]);
+    assert!(rows == 1 && count < STEPS, "{count}");
+    let (rows, count) = steps(claim::NEXT_LINE, params![2]);
+    assert!(rows == 0 && count < STEPS, "{count}");
+    let (rows, count) = steps(claim::NEXT_LEVEL, params![1, 37]);
+    assert!(rows == 0 && count < STEPS, "{count}");
+    let (rows, count) = steps(claim::HEADS, params![1, 37, 3]);
+    assert!(rows == 3 && count < STEPS, "{count}");
+}
