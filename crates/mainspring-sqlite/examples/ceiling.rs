@@ -97,7 +97,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = directory.join(format!("mainspring-ceiling-{}.db", std::process::id()));
     for batch in [1_000, 100] {
         let store = Sqlite::open(Options::new(&path), seams.clone())?;
-        let node = block_on(store.register(registration(&*real)?))?.no;
+        let node = block_on(store.register(registration(&real)?))?.no;
         enqueue(&store, &real, jobs)?;
         drain(&store, &real, node, jobs, batch)?;
         let findings = block_on(store.check())?;
@@ -148,7 +148,7 @@ fn enqueue(store: &Sqlite, real: &Real, jobs: usize) -> mainspring_core::Result<
     if let Some(answer) = waiting {
         block_on(answer)?;
     }
-    rate("enqueue by 1,000", jobs, real.monotonic() - begin);
+    rate("enqueue by 1,000", jobs, real.monotonic().saturating_sub(begin));
     Ok(())
 }
 
@@ -182,7 +182,7 @@ fn drain(
     if let Some(answer) = finishing {
         block_on(answer)?;
     }
-    rate(&format!("claim and finish by {batch}"), jobs, real.monotonic() - begin);
+    rate(&format!("claim and finish by {batch}"), jobs, real.monotonic().saturating_sub(begin));
     Ok(())
 }
 

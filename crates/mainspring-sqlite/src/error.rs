@@ -85,12 +85,13 @@ pub(crate) fn corrupt(why: impl Into<String>) -> Fault {
 pub(crate) fn open(path: &Path, error: rusqlite::Error) -> Error {
     let problem = match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => OpenProblem::Locked,
-        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => OpenProblem::ReadOnly,
+        // `CannotOpen` is all that SQLite says when it may not create a file.
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
+            OpenProblem::ReadOnly
+        }
         Some(ErrorCode::NotADatabase) => OpenProblem::NotAStore,
         Some(ErrorCode::DiskFull) => return Error::DiskFull,
         Some(ErrorCode::DatabaseCorrupt) => return Error::Corrupt { why: error.to_string() },
-        // SQLite says no more than this when it may not create a file.
-        Some(ErrorCode::CannotOpen) => OpenProblem::ReadOnly,
         _ => OpenProblem::Other,
     };
     problem_with(path, problem, Some(error.into()))

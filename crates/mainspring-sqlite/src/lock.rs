@@ -79,7 +79,7 @@ impl Dead {
 pub(crate) fn probe(database: &Path, name: &str) -> Option<Dead> {
     // Names come from rows: one that is not of our making is not looked at.
     if !name.starts_with(&format!("{}-node-", stem(database)))
-        || !name.ends_with(".lock")
+        || !name.strip_suffix("lock").is_some_and(|rest| rest.ends_with('.'))
         || name.contains('/')
     {
         return None;

@@ -218,16 +218,7 @@ impl Names {
             return Ok(no);
         }
         let queue = self.intern_queue(conn, &job.queue)?;
-        let kind = match self.kind_no(conn, &job.kind)? {
-            Some(no) => no,
-            None => {
-                conn.prepare_cached(ADD_KIND)?.execute([job.kind.as_str()])?;
-                let no = conn.last_insert_rowid();
-                self.kinds.insert(no, job.kind.clone());
-                self.kind_nos.insert(job.kind.clone(), no);
-                no
-            }
-        };
+        let kind = self.intern_kind(conn, &job.kind)?;
         let labels = labels_text(&job.options.labels).unwrap_or_else(|| "[]".to_owned());
         conn.prepare_cached(ADD_LINE)?.execute(params![queue, kind, labels])?;
         let no = conn.last_insert_rowid();
@@ -242,6 +233,17 @@ impl Names {
         let mut statement = conn.prepare_cached(FIND_QUEUE)?;
         let mut rows = statement.query([name.as_str()])?;
         rows.next()?.map(|row| self.know_queue(row)).transpose()
+    }
+
+    fn intern_kind(&mut self, conn: &Connection, name: &Kind) -> Result<i64> {
+        if let Some(no) = self.kind_no(conn, name)? {
+            return Ok(no);
+        }
+        conn.prepare_cached(ADD_KIND)?.execute([name.as_str()])?;
+        let no = conn.last_insert_rowid();
+        self.kinds.insert(no, name.clone());
+        self.kind_nos.insert(name.clone(), no);
+        Ok(no)
     }
 
     /// The number of a kind that is known, to us or to the database.

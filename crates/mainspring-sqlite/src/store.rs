@@ -46,6 +46,7 @@ impl Sqlite {
     ///
     /// # Errors
     /// [`Error::Open`] with the problem, if it cannot be opened as asked.
+    #[expect(clippy::needless_pass_by_value, reason = "a store is opened with what it is to keep")]
     pub fn open(options: Options, seams: Seams) -> Result<Sqlite> {
         open::check(&options)?;
         let path = options.path.as_path();

@@ -116,7 +116,7 @@ fn adopt(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<Vec<Claimed>> {
         })?
         .collect::<rusqlite::Result<_>>()?;
     let mut job = tx.conn.prepare_cached(JOB)?;
-    held.into_iter().map(|held| read_job(&mut job, &tx.state.names, held)).collect()
+    held.iter().map(|held| read_job(&mut job, &tx.state.names, held)).collect()
 }
 
 /// The pairs that have jobs for this node, per queue that it asks for.
@@ -280,12 +280,12 @@ impl<'a> Takers<'a> {
         if held.flags & flags::KEY_UNTIL_STARTED != 0 {
             key::release(tx.conn, no, tx.micros())?;
         }
-        read_job(&mut self.job, &tx.state.names, held)
+        read_job(&mut self.job, &tx.state.names, &held)
     }
 }
 
 /// What a node gets of a job.
-fn read_job(statement: &mut CachedStatement<'_>, names: &Names, held: Held) -> Result<Claimed> {
+fn read_job(statement: &mut CachedStatement<'_>, names: &Names, held: &Held) -> Result<Claimed> {
     let line = names.line(held.line)?;
     let mut rows = statement.query([held.no])?;
     let row = rows.next()?.ok_or_else(|| corrupt(format!("job number {} is missing", held.no)))?;

@@ -113,10 +113,9 @@ fn meet(tx: &mut Tx<'_>, job: &New, unique: &Unique) -> Result<Option<Receipt>> 
     let Some(kind) = tx.state.names.kind_no(tx.conn, &job.kind)? else { return Ok(None) };
     let Some(holder) = key::holder(tx.conn, kind, &unique.key, tx.micros())? else { return Ok(None) };
     Ok(match unique.on_conflict {
-        OnConflict::Keep => Some(Receipt::Existing(holder.id)),
         OnConflict::Reject => Some(Receipt::Rejected(holder.id)),
         OnConflict::Replace if replace(tx, &holder)? => None,
-        OnConflict::Replace => Some(Receipt::Existing(holder.id)),
+        OnConflict::Keep | OnConflict::Replace => Some(Receipt::Existing(holder.id)),
     })
 }
 

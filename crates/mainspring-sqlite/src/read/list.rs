@@ -45,7 +45,7 @@ pub(crate) fn list(reader: &mut Reader, filter: &Filter, page: &Page) -> Result<
     let before = page.after.as_ref().map_or(Ok(i64::MAX), read_cursor)?;
     let limit = page.limit.clamp(1, bounds::PAGE);
     let (conn, names) = (&reader.conn, &reader.names);
-    let lines = wanted_lines(reader, filter)?;
+    let lines = wanted_lines(reader, filter);
     let mut merged = Merged::new(conn, sources(filter), before)?;
     let mut jobs: Vec<Summary> = Vec::new();
     let mut last = None;
@@ -79,19 +79,21 @@ fn read_cursor(cursor: &Cursor) -> Result<i64> {
 }
 
 /// The lines that the filter allows; `None` if any.
-fn wanted_lines(reader: &Reader, filter: &Filter) -> Result<Option<BTreeSet<i64>>> {
+fn wanted_lines(reader: &Reader, filter: &Filter) -> Option<BTreeSet<i64>> {
     if filter.queue.is_none() && filter.kind.is_none() {
-        return Ok(None);
+        return None;
     }
     let fits = |line: &crate::names::Line| {
         filter.queue.as_ref().is_none_or(|queue| *queue == line.queue_name)
             && filter.kind.as_ref().is_none_or(|kind| *kind == line.kind_name)
     };
-    Ok(Some(reader.names.lines().filter(|(_, line)| fits(line)).map(|(no, _)| no).collect()))
+    Some(reader.names.lines().filter(|(_, line)| fits(line)).map(|(no, _)| no).collect())
 }
 
 /// A statement that gives numbers downwards, with its own parameter.
 type Source = (&'static str, Option<Value>);
+/// The number of a job, and its line if the source knows it.
+type Found = (i64, Option<i64>);
 
 /// The tables that together hold every job that can match, and as few others as possible.
 fn sources(filter: &Filter) -> Vec<Source> {
@@ -126,7 +128,7 @@ fn states(filter: &Filter) -> BTreeSet<State> {
 /// Numbers of several sources, from high to low, each once.
 struct Merged<'a> {
     conn: &'a Connection,
-    sources: Vec<(Source, Vec<(i64, Option<i64>)>)>,
+    sources: Vec<(Source, Vec<Found>)>,
     heap: BinaryHeap<(i64, Option<i64>, usize)>,
     previous: i64,
 }
@@ -142,7 +144,7 @@ impl<'a> Merged<'a> {
         Ok(merged)
     }
 
-    fn next(&mut self) -> Result<Option<(i64, Option<i64>)>> {
+    fn next(&mut self) -> Result<Option<Found>> {
         while let Some((no, line, index)) = self.heap.pop() {
             if self.sources[index].1.is_empty() {
                 self.fill(index, no)?;

@@ -67,7 +67,10 @@ impl Reader {
     }
 
     /// Runs one read in one transaction and within its time.
-    fn run<T>(&mut self, body: impl FnOnce(&mut Reader) -> Result<T>) -> mainspring_core::Result<T> {
+    pub(crate) fn run<T>(
+        &mut self,
+        body: impl FnOnce(&mut Reader) -> Result<T>,
+    ) -> mainspring_core::Result<T> {
         let end = self.clock.monotonic().saturating_add(self.patience);
         self.deadline.store(micros(end), Ordering::Relaxed);
         let outcome = self.conn.execute_batch("BEGIN").map_err(Fault::from).and_then(|()| {
@@ -75,10 +78,10 @@ impl Reader {
             body(self)
         });
         self.deadline.store(u64::MAX, Ordering::Relaxed);
-        if !self.conn.is_autocommit() {
-            if let Err(error) = self.conn.execute_batch("COMMIT") {
-                tracing::debug!(%error, "a read transaction did not end well");
-            }
+        if !self.conn.is_autocommit()
+            && let Err(error) = self.conn.execute_batch("COMMIT")
+        {
+            tracing::debug!(%error, "a read transaction did not end well");
         }
         outcome.map_err(|fault| match fault {
             Fault::Refused(error) => error,

@@ -1,14 +1,17 @@
 //! Group commit: what happens when it fails, and what is not written.
 
-use std::sync::atomic::Ordering;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use mainspring_core::Error;
 use mainspring_core::job::{State, Verb};
+use mainspring_core::seam::{Clock, Pending};
 use mainspring_core::store::{Rescue, Store};
+use mainspring_core::time::Timestamp;
 
 use super::support::{Fixture, block_on, claim, job, registration};
+use crate::read::Reader;
 use crate::writer::{Tx, Weight};
 
 fn version(conn: &rusqlite::Connection) -> i64 {
@@ -27,7 +30,7 @@ fn what_finds_nothing_to_do_writes_nothing() {
 
     let watcher = it.raw();
     let before = version(&watcher);
-    let rescue = Rescue { by: node, steady: Duration::from_secs(60) };
+    let rescue = Rescue { by: node, steady: Duration::from_mins(1) };
     for batch in 2..5 {
         assert!(block_on(it.store.claim(claim(node, batch))).expect("a claim").jobs.is_empty());
         assert_eq!(block_on(it.store.promote(100)).expect("promoted").moved, 0);
@@ -141,19 +144,38 @@ fn busy_database_is_unavailable_and_nothing_is_lost() {
     assert_eq!(block_on(store.counts()).expect("counts").total(State::Ready), 1);
 }
 
+/// A clock that goes on by a second each time somebody looks.
+struct Hasty(AtomicU64);
+
+impl Clock for Hasty {
+    fn now(&self) -> Timestamp {
+        Timestamp::EPOCH
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_secs(self.0.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn sleep(&self, _: Duration) -> Pending<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+}
+
 #[test]
 fn read_that_takes_too_long_is_given_up() {
     let it = Fixture::new();
-    let impatient = crate::Options::new(&it.path).read_timeout(Duration::ZERO);
-    let store = crate::Sqlite::open(impatient, it.seams.clone()).expect("opened");
-    let jobs: Vec<_> = (0..2_000).map(|_| job(&it.seams)).collect();
-    block_on(store.enqueue(jobs)).expect("enqueued");
-    let check = store.check();
-    // The clock stands still until it is moved; the read must be longer than this.
-    it.clock.advance(Duration::from_millis(1));
-    drop(check);
-    let listed = block_on(store.counts());
-    assert!(listed.is_ok(), "short reads end before anybody looks at the clock: {listed:?}");
+    let clock = Arc::new(Hasty(AtomicU64::new(0)));
+    let mut reader = Reader::new(it.raw(), clock, Duration::from_secs(5)).expect("a reader");
+    let count = |reader: &mut Reader, rows: i64| {
+        reader.run(|reader| {
+            let endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
+                SELECT count(*) FROM n";
+            Ok(reader.conn.query_row(endless, [rows], |row| row.get::<_, i64>(0))?)
+        })
+    };
+    let refused = count(&mut reader, i64::MAX);
+    assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+    assert_eq!(count(&mut reader, 10).expect("a short one"), 10);
 }
 
 #[test]

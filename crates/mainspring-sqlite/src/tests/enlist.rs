@@ -50,7 +50,7 @@ fn every_option_is_stored_beside() {
     let mut new = job(&it.seams);
     new.options.unique = Some(Unique::new("key"));
     new.options.tags = vec![mainspring_core::name::Tag::new("'; drop table jobs; --").expect("a tag")];
-    new.deadline = Some(mainspring_core::job::When::After(std::time::Duration::from_secs(60)));
+    new.deadline = Some(mainspring_core::job::When::After(std::time::Duration::from_mins(1)));
     new.run = Some(mainspring_core::job::When::After(std::time::Duration::from_secs(10)));
     block_on(tx.enlist(&it.store.ticket(), vec![new.clone()])).expect("enlisted");
     tx.commit().expect("committed");

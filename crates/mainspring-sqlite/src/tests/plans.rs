@@ -13,21 +13,9 @@ fn schema() -> Connection {
 
 fn plan(conn: &Connection, sql: &str) -> String {
     let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).expect("a statement");
-    let lines = statement.raw_bind_all_null();
-    lines.join("\n")
-}
-
-/// Runs a statement with every parameter NULL and collects its texts.
-trait Plan {
-    fn raw_bind_all_null(&mut self) -> Vec<String>;
-}
-
-impl Plan for rusqlite::Statement<'_> {
-    fn raw_bind_all_null(&mut self) -> Vec<String> {
-        let nulls: Vec<&dyn ToSql> = vec![&rusqlite::types::Null; self.parameter_count()];
-        let rows = self.query_map(nulls.as_slice(), |row| row.get(3)).expect("a plan");
-        rows.collect::<rusqlite::Result<_>>().expect("lines")
-    }
+    let nulls: Vec<&dyn ToSql> = vec![&rusqlite::types::Null; statement.parameter_count()];
+    let rows = statement.query_map(nulls.as_slice(), |row| row.get(3)).expect("a plan");
+    rows.collect::<rusqlite::Result<Vec<String>>>().expect("lines").join("\n")
 }
 
 #[test]
@@ -80,14 +68,15 @@ fn inserts_of_hot_paths_read_nothing() {
     }
 }
 
+/// Generous for a seek and a row, far below a walk over ten thousand rows.
+const STEPS: i32 = 60;
+
 #[test]
 fn finding_work_costs_the_same_however_much_waits() {
     let conn = schema();
     let fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)
         INSERT INTO mainspring_ready SELECT i, 1 + i % 2, 37, 7, 0, 0, 0, 0, 0 FROM n";
     conn.execute_batch(fill).expect("jobs");
-    // Generous for a seek and a row, far below a walk over ten thousand rows.
-    const STEPS: i32 = 60;
     let steps = |sql: &str, values: &[&dyn ToSql]| {
         let mut statement = conn.prepare(sql).expect("a statement");
         let rows = statement.query_map(values, |_| Ok(())).expect("rows").count();

@@ -83,8 +83,8 @@ impl Threads for StdThreads {
 
 /// Seams, and the clock among them.
 pub(crate) fn seams() -> (Seams, Arc<TestClock>) {
-    let clock = Arc::new(TestClock(AtomicI64::new(1_800_000_000_000_000)));
     static RNG: std::sync::OnceLock<Arc<TestRng>> = std::sync::OnceLock::new();
+    let clock = Arc::new(TestClock(AtomicI64::new(1_800_000_000_000_000)));
     let rng = Arc::clone(RNG.get_or_init(Arc::default));
     (Seams { clock: clock.clone(), rng, spawn: Arc::new(NoTasks), threads: Arc::new(StdThreads) }, clock)
 }

@@ -169,10 +169,10 @@ impl Writer {
 
     /// Undoes what is undone in memory too.
     fn abandon(&mut self) {
-        if !self.conn.is_autocommit() {
-            if let Err(error) = self.conn.execute_batch("ROLLBACK") {
-                tracing::warn!(%error, "rollback failed");
-            }
+        if !self.conn.is_autocommit()
+            && let Err(error) = self.conn.execute_batch("ROLLBACK")
+        {
+            tracing::warn!(%error, "rollback failed");
         }
         self.state.forget();
     }
