@@ -61,9 +61,6 @@ pub(crate) enum Command {
     Doctor,
     /// Print a completion script for a shell.
     Completions(completions::Args),
-    /// Supervise one child process of an `exec` job.
-    #[command(hide = true)]
-    ExecGuard,
 }
 
 #[cfg(test)]

@@ -23,14 +23,14 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
+    // Not a command for people, and so not in the help: the guard of a child process.
+    if std::env::args_os().nth(1).is_some_and(|first| first == builtin::guard::COMMAND) {
+        return builtin::guard::run();
+    }
     let args = match args::Args::try_parse() {
         Ok(args) => args,
         Err(error) => return report::usage(&error),
     };
-    // The supervisor of a child process needs neither runtime nor store.
-    if matches!(args.command, args::Command::ExecGuard) {
-        return builtin::guard::run();
-    }
     match run(args) {
         Ok(code) => code,
         Err(error) => report::failure(&error),

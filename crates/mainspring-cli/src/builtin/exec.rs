@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use super::guard::{GRACE, Report, Said, Spec};
+use super::guard::{COMMAND, GRACE, Report, Said, Spec};
 
 /// Whether this node may run commands.
 pub(crate) struct Allowed(pub(crate) bool);
@@ -126,7 +126,7 @@ struct Guard {
 impl Guard {
     async fn start(job: Exec) -> mainspring::Result<Guard> {
         let mut process = Command::new(std::env::current_exe()?)
-            .arg("exec-guard")
+            .arg(COMMAND)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

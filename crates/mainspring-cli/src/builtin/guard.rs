@@ -23,6 +23,8 @@ use serde::{Deserialize, Serialize};
 
 use super::tail::Tail;
 
+/// The first argument that makes the binary a guard.
+pub(crate) const COMMAND: &str = "exec-guard";
 /// How long a group may take to end after SIGTERM before it gets SIGKILL.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
 /// How long to wait for the rest of the output once the group is gone: a process that left the group may hold it open.

@@ -59,7 +59,7 @@ mod tests {
         let mut tail = Tail::default();
         tail.push(b"first");
         for _ in 0..5 {
-            tail.push(&[b'x'; KEPT]);
+            tail.push(&vec![b'x'; KEPT]);
         }
         tail.push(b"last");
         let (text, truncated) = tail.finish();
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn exactly_the_bound_is_kept_whole() {
         let mut tail = Tail::default();
-        tail.push(&[b'x'; KEPT]);
+        tail.push(&vec![b'x'; KEPT]);
         assert_eq!(tail.finish(), ("x".repeat(KEPT), false));
     }
 
@@ -79,7 +79,7 @@ mod tests {
     fn a_torn_character_is_left_out() {
         let mut tail = Tail::default();
         tail.push("ä".as_bytes());
-        tail.push(&[b'x'; KEPT - 1]);
+        tail.push(&vec![b'x'; KEPT - 1]);
         let (text, truncated) = tail.finish();
         assert!(truncated);
         assert_eq!(text, "x".repeat(KEPT - 1));

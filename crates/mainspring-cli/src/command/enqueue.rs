@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::ValueEnum;
 use mainspring::{
-    Backoff, Engine, Enqueue, EnqueueMany, JobId, Json, Kind, OnConflict, Span, Unique, Until, bounds,
+    Backoff, Engine, Enqueue, EnqueueMany, JobId, Json, OnConflict, Span, Unique, Until, bounds,
 };
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", default_value = "default")]
     queue: String,
     /// From 0 (claimed first) to 9 (last).
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 5, allow_negative_numbers = true)]
     priority: u8,
     /// How long to wait before it may run.
     #[arg(long, value_name = "SPAN", conflicts_with = "run_at")]
@@ -91,24 +91,60 @@ enum Conflict {
     Reject,
 }
 
+/// Sets what single and bulk builders have in common.
+macro_rules! with_options {
+    ($builder:expr, $args:expr) => {{
+        let mut builder =
+            $builder.queue(&$args.queue).priority($args.priority).max_attempts($args.max_attempts);
+        if let Some(when) = $args.delay.map(|delay| delay.0.into()).or($args.run_at.map(Point::ahead)) {
+            builder = builder.run_at(when);
+        }
+        if let Some(when) = $args.deadline {
+            builder = builder.deadline(when.ahead());
+        }
+        if let Some(backoff) = $args.backoff {
+            builder = builder.backoff(backoff);
+        }
+        if let Some(timeout) = $args.timeout {
+            builder = builder.timeout(timeout.0);
+        }
+        for tag in &$args.tag {
+            builder = builder.tag(tag);
+        }
+        for label in &$args.label {
+            builder = builder.label(label);
+        }
+        for (name, value) in $args.headers()? {
+            builder = builder.header(name, value);
+        }
+        builder
+    }};
+}
+
 impl Args {
-    /// Checks what can be checked without a store, so that none is created for nothing.
-    pub(crate) fn check(&self) -> anyhow::Result<()> {
-        Kind::new(&self.kind)?;
-        mainspring::QueueName::new(&self.queue)?;
-        mainspring::Priority::new(self.priority)?;
-        self.headers()?;
-        self.key()?;
-        self.id.as_deref().map(filter::id).transpose()?;
+    /// Reads the input and enqueues the job in memory, where everything that is wrong with it comes to light: no store
+    /// is created for nothing.
+    pub(crate) async fn rehearse(&self) -> anyhow::Result<Value> {
         if self.count.is_some_and(|count| count == 0 || count > bounds::BULK) {
             let message =
                 format!("a count of {} is not between 1 and {}", self.count.unwrap_or(0), bounds::BULK);
             return Err(Refused::usage(message, "enqueue more in several calls").into());
         }
-        if self.input.as_deref().is_some_and(|input| input != "-") {
-            self.value()?;
+        let input = self.value()?;
+        let stage = Engine::open("memory:").await?;
+        self.builder(&stage, &input)?.await?;
+        Ok(input)
+    }
+
+    fn builder<'a>(&self, engine: &'a Engine, input: &Value) -> anyhow::Result<Enqueue<'a, Json>> {
+        let mut job = with_options!(engine.enqueue_json(&self.kind, input), self);
+        if let Some(key) = self.key()? {
+            job = job.unique(key);
         }
-        Ok(())
+        if let Some(id) = self.id.as_deref().map(filter::id).transpose()? {
+            job = job.id(id);
+        }
+        Ok(job)
     }
 
     fn headers(&self) -> Result<Vec<(&str, &str)>, Refused> {
@@ -171,53 +207,16 @@ fn read(from: impl Read) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Sets what single and bulk builders have in common.
-macro_rules! with_options {
-    ($builder:expr, $args:expr) => {{
-        let mut builder =
-            $builder.queue(&$args.queue).priority($args.priority).max_attempts($args.max_attempts);
-        if let Some(when) = $args.delay.map(|delay| delay.0.into()).or($args.run_at.map(Point::ahead)) {
-            builder = builder.run_at(when);
-        }
-        if let Some(when) = $args.deadline {
-            builder = builder.deadline(when.ahead());
-        }
-        if let Some(backoff) = $args.backoff {
-            builder = builder.backoff(backoff);
-        }
-        if let Some(timeout) = $args.timeout {
-            builder = builder.timeout(timeout.0);
-        }
-        for tag in &$args.tag {
-            builder = builder.tag(tag);
-        }
-        for label in &$args.label {
-            builder = builder.label(label);
-        }
-        for (name, value) in $args.headers()? {
-            builder = builder.header(name, value);
-        }
-        builder
-    }};
-}
-
-pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result<()> {
-    let input = args.value()?;
+/// Enqueues what was rehearsed.
+pub(crate) async fn run(args: &Args, input: Value, engine: &Engine, out: Out) -> anyhow::Result<()> {
     match args.count {
-        Some(count) => many(&args, engine, input, count, out).await,
-        None => one(&args, engine, &input, out).await,
+        Some(count) => many(args, engine, input, count, out).await,
+        None => one(args, engine, &input, out).await,
     }
 }
 
 async fn one(args: &Args, engine: &Engine, input: &Value, out: Out) -> anyhow::Result<()> {
-    let mut job: Enqueue<'_, Json> = with_options!(engine.enqueue_json(&args.kind, input), args);
-    if let Some(key) = args.key()? {
-        job = job.unique(key);
-    }
-    if let Some(id) = args.id.as_deref().map(filter::id).transpose()? {
-        job = job.id(id);
-    }
-    let job = job.await?;
+    let job = args.builder(engine, input)?.await?;
     if args.wait {
         let output = engine.output(job.id).await?;
         out.either(

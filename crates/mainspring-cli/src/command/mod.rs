@@ -15,6 +15,8 @@ pub(crate) mod work;
 
 use std::process::ExitCode;
 
+use serde_json::Value;
+
 use crate::args::{Args, Command};
 use crate::dev;
 use crate::output::Out;
@@ -23,26 +25,25 @@ use crate::store::{Open, open};
 /// Runs a command.
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let out = Out::new(args.json);
-    let may = match &args.command {
+    let (open_as, input) = match &args.command {
         Command::Completions(args) => {
             completions::run(args, out)?;
             return Ok(ExitCode::SUCCESS);
         }
-        Command::Enqueue(_) | Command::Work(_) | Command::Dev(_) | Command::Migrate => Open::Create,
-        _ => Open::Existing,
+        // What is wrong with these is told before a store is created for them.
+        Command::Enqueue(args) => (Open::Create, args.rehearse().await?),
+        Command::Dev(_) => {
+            dev::check(&args.store)?;
+            (Open::Create, Value::Null)
+        }
+        Command::Work(_) | Command::Migrate => (Open::Create, Value::Null),
+        _ => (Open::Existing, Value::Null),
     };
-    if let Command::Enqueue(args) = &args.command {
-        // What is wrong with the input is told before a store is created for it.
-        args.check()?;
-    }
-    if let Command::Dev(_) = &args.command {
-        dev::check(&args.store)?;
-    }
-    let engine = open(&args.store, may).await?;
+    let engine = open(&args.store, open_as).await?;
     let result = match args.command {
         Command::Dev(dev) => dev::run(dev, &args.store, &engine, out).await,
         Command::Work(args) => work::run(args, &engine, out).await,
-        Command::Enqueue(args) => enqueue::run(*args, &engine, out).await,
+        Command::Enqueue(args) => enqueue::run(&args, input, &engine, out).await,
         Command::Jobs(args) => jobs::run(*args, &engine, out).await,
         Command::Job(args) => job::run(args, &engine, out).await,
         Command::Why(args) => why::run(&args, &engine, out).await,
@@ -50,7 +51,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Nodes => nodes::run(&engine, out).await,
         Command::Migrate => migrate::run(&engine, out),
         Command::Doctor => return close(&engine, doctor::run(&engine, out).await).await,
-        Command::Completions(_) | Command::ExecGuard => Ok(()),
+        Command::Completions(_) => Ok(()),
     };
     close(&engine, result.map(|()| ExitCode::SUCCESS)).await
 }

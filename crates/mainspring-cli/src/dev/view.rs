@@ -286,3 +286,47 @@ fn footer(session: &Session<'_>) -> Line<'static> {
     }
     Line::from(parts)
 }
+
+#[cfg(test)]
+mod tests {
+    use mainspring::Engine;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::super::worker::Recipe;
+    use super::*;
+    use crate::output::Out;
+
+    /// What the view shows of a store, at a size.
+    async fn shown(engine: &Engine, width: u16, height: u16) -> String {
+        let recipe = Recipe::new("memory:", &[], false);
+        let mut session = Session::new(engine, recipe, "default", false, Out::new(false));
+        session.watch.look(engine, "default").await.expect("a look");
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");
+        terminal.draw(|frame| draw(frame, &session)).expect("drawn");
+        terminal.backend().to_string()
+    }
+
+    #[tokio::test]
+    async fn jobs_counts_and_keys_are_shown() {
+        let engine = Engine::open("memory:").await.expect("a store");
+        let job = engine.enqueue_json("demo.mail", &serde_json::Value::Null).await.expect("stored");
+        engine.enqueue_json("demo.evil", &serde_json::Value::Null).await.expect("stored");
+        let wide = shown(&engine, 120, 40).await;
+        for part in ["Mainspring", "memory", "ready", "demo.mail", "kill the worker", &job.id.to_string()] {
+            assert!(wide.contains(part), "{part} is missing:\n{wide}");
+        }
+        let narrow = shown(&engine, 80, 24).await;
+        for part in ["cancelled", "demo.mail", "quit", &job.id.to_string()[28..]] {
+            assert!(narrow.contains(part), "{part} is missing:\n{narrow}");
+        }
+    }
+
+    #[tokio::test]
+    async fn any_size_of_terminal_will_do() {
+        let engine = Engine::open("memory:").await.expect("a store");
+        for (width, height) in [(1, 1), (10, 3), (20, 60), (300, 5)] {
+            shown(&engine, width, height).await;
+        }
+    }
+}

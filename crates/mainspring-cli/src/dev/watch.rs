@@ -163,7 +163,7 @@ impl Watch {
 
     /// Fetches what is shown of the jobs that have a row.
     async fn fill(&mut self, engine: &Engine, jobs: Vec<Summary>) -> Result<(), Error> {
-        let jobs = choose(jobs);
+        let jobs = choose(&jobs);
         let mut rows = Vec::with_capacity(jobs.len());
         for job in jobs {
             let note = self.note(engine, &job).await?;
@@ -269,7 +269,7 @@ impl Watch {
 }
 
 /// Chooses the jobs that have a row: what runs, longest first; a few of those that wait; what ended, latest first.
-fn choose(jobs: Vec<Summary>) -> Vec<Summary> {
+fn choose(jobs: &[Summary]) -> Vec<Summary> {
     let of = |states: &[State], limit: usize| -> Vec<Summary> {
         jobs.iter().filter(|job| states.contains(&job.status.state)).take(limit).cloned().collect()
     };

@@ -1,0 +1,243 @@
+//! Each command in both forms: for people and for programs.
+
+use serde_json::json;
+
+use crate::support::Place;
+
+#[test]
+fn a_job_is_enqueued_listed_shown_and_explained() {
+    let place = Place::new();
+    let id =
+        place.enqueue(&["mail", r#"{"to":"ada"}"#, "--queue", "mail", "--priority", "2", "--tag", "vip"]);
+    let list = place.run(&["jobs"]).ok();
+    assert!(list.contains(&id) && list.contains("mail") && list.contains("ready"), "{list}");
+    let listed = place.json(&["jobs", "--queue", "mail", "--state", "ready,running", "--tag", "vip"]);
+    assert_eq!(listed["jobs"][0]["id"], json!(id));
+    assert_eq!(listed["jobs"][0]["priority"], 2);
+    assert_eq!(listed["next"], json!(null));
+    assert_eq!(place.run(&["jobs", "--kind", "other"]).ok(), "no jobs match");
+    let shown = place.run(&["job", &id]).ok();
+    for part in ["mail", "ready", "priority 2", "vip", "enqueued", "\"to\": \"ada\""] {
+        assert!(shown.contains(part), "{part} is missing: {shown}");
+    }
+    assert_eq!(place.job(&id)["input"], json!({ "to": "ada" }));
+    let why = place.run(&["why", &id]).ok();
+    assert!(why.starts_with("no live node serves queue `mail`\nhint: "), "{why}");
+    assert!(why.contains("mainspring work --queue mail:10"), "{why}");
+    let why = place.json(&["why", &id]);
+    assert_eq!((&why["why"], &why["queue"]), (&json!("no_node"), &json!("mail")));
+}
+
+#[test]
+fn every_option_reaches_the_store() {
+    let place = Place::new();
+    let id = place.enqueue(&[
+        "mail",
+        "--run-at",
+        "2035-01-01T00:00:00Z",
+        "--deadline",
+        "2036-01-01T00:00:00Z",
+        "--max-attempts",
+        "3",
+        "--backoff",
+        "linear:10s..5m",
+        "--timeout",
+        "30s",
+        "--unique",
+        "k",
+        "--unique-until",
+        "10m",
+        "--label",
+        "gpu",
+        "--header",
+        "trace=a=b",
+    ]);
+    let job = place.job(&id);
+    assert_eq!(job["state"], "scheduled");
+    assert_eq!(job["run_at"], "2035-01-01T00:00:00.000Z");
+    assert_eq!(job["deadline"], "2036-01-01T00:00:00.000Z");
+    assert_eq!(job["max_attempts"], 3);
+    assert_eq!(job["backoff"], "linear:10s..5m");
+    assert_eq!(job["timeout"], "30s");
+    assert_eq!(job["labels"], json!(["gpu"]));
+    assert_eq!(job["headers"], json!({ "trace": "a=b" }));
+    assert_eq!(job["unique"]["key"], "k");
+    assert_eq!(job["unique"]["until"], json!({ "after": "10m" }));
+}
+
+#[test]
+fn input_comes_from_a_file_or_standard_input() {
+    let place = Place::new();
+    std::fs::write(place.path("input.json"), "[1, 2]").expect("a file");
+    let id = place.enqueue(&["a", "--input-file", "input.json"]);
+    assert_eq!(place.job(&id)["input"], json!([1, 2]));
+    let id = place.feed(&["enqueue", "a", "-"], Some(b"{\"x\": null}")).ok();
+    assert_eq!(place.job(&id)["input"], json!({ "x": null }));
+}
+
+#[test]
+fn the_same_id_twice_is_the_same_job() {
+    let place = Place::new();
+    let id = "01a1de98-55b8-78d4-8fb5-ccc5f0d5c11c";
+    assert_eq!(place.enqueue(&["a", "--id", id]), id);
+    assert_eq!(place.enqueue(&["a", "--id", id]), id);
+    assert_eq!(place.json(&["jobs"])["jobs"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn unique_keys_keep_reject_and_replace() {
+    let place = Place::new();
+    let first = place.enqueue(&["a", "--unique", "k"]);
+    assert_eq!(place.enqueue(&["a", "--unique", "k"]), format!("{first} existing"));
+    assert_eq!(place.json(&["enqueue", "a", "--unique", "k"]), json!({ "id": first, "existing": true }));
+    let refused = place.run(&["enqueue", "a", "--unique", "k", "--on-conflict", "reject"]).refused(1);
+    assert!(refused.contains(&first), "{refused}");
+    let second = place.enqueue(&["a", "--unique", "k", "--on-conflict", "replace"]);
+    assert_ne!(first, second);
+    assert_eq!(place.job(&first)["reason"], "replaced");
+}
+
+#[test]
+fn many_are_enqueued_at_once_and_listed_in_pages() {
+    let place = Place::new();
+    assert_eq!(place.run(&["enqueue", "a", "--count", "2500"]).ok(), "enqueued 2500 jobs of kind a");
+    assert_eq!(place.json(&["enqueue", "b", "--count", "2"])["ids"].as_array().map(Vec::len), Some(2));
+    let mut seen = std::collections::BTreeSet::new();
+    let mut after: Option<String> = None;
+    loop {
+        let mut args = vec!["jobs", "--kind", "a", "--limit", "1000"];
+        if let Some(after) = &after {
+            args.extend(["--after", after]);
+        }
+        let page = place.json(&args);
+        for job in page["jobs"].as_array().expect("jobs") {
+            assert!(seen.insert(job["id"].to_string()), "listed twice");
+        }
+        match page["next"].as_str() {
+            Some(next) => after = Some(next.to_owned()),
+            None => break,
+        }
+    }
+    assert_eq!(seen.len(), 2_500);
+    let first = place.run(&["jobs", "--limit", "1"]).ok();
+    assert!(first.contains("\nmore: --after "), "{first}");
+}
+
+#[test]
+fn verbs_change_one_job() {
+    let place = Place::new();
+    let id = place.enqueue(&["a"]);
+    let verb = |args: &[&str]| place.run(&[&["job", &id], args].concat()).ok();
+    assert_eq!(verb(&["hold"]), "hold: 1 job");
+    assert_eq!(place.job(&id)["reason"], "hold");
+    assert_eq!(verb(&["resume"]), "resume: 1 job");
+    verb(&["reprioritise", "0"]);
+    assert_eq!(place.job(&id)["priority"], 0);
+    verb(&["cancel", "--why", "not needed"]);
+    assert_eq!(
+        (&place.job(&id)["state"], &place.job(&id)["note"]),
+        (&json!("cancelled"), &json!("not needed"))
+    );
+    let again = place.run(&["job", &id, "cancel"]).refused(1);
+    assert!(again.contains("it is cancelled"), "{again}");
+    verb(&["retry"]);
+    assert_eq!(place.job(&id)["state"], "ready");
+    verb(&["hold"]);
+    verb(&["fail", "--why", "broken"]);
+    assert_eq!(place.job(&id)["state"], "failed");
+    verb(&["delete"]);
+    place.run(&["job", &id]).refused(3);
+}
+
+#[test]
+fn verbs_change_all_that_match_after_a_dry_run() {
+    let place = Place::new();
+    place.enqueue(&["a", "--count", "30"]);
+    place.enqueue(&["b"]);
+    assert_eq!(place.run(&["jobs", "cancel", "--kind", "a", "--dry-run"]).ok(), "would cancel 30 jobs");
+    let refused = place.run(&["jobs", "cancel", "--kind", "a"]).refused(2);
+    assert!(refused.contains("would cancel 30 jobs") && refused.contains("--yes"), "{refused}");
+    assert_eq!(place.json(&["queue", "list"])["queues"][0]["counts"]["ready"], 31);
+    let done = place.json(&["jobs", "cancel", "--kind", "a", "--yes", "--why", "x"]);
+    assert_eq!((&done["changed"], &done["refused"]), (&json!(30), &json!(0)));
+    assert_eq!(place.run(&["jobs", "retry", "--state", "cancelled", "-y"]).ok(), "retry: 30 jobs");
+    assert_eq!(
+        place.run(&["jobs", "reprioritise", "--to", "1", "--kind", "a", "-y"]).ok(),
+        "reprioritise: 30 jobs"
+    );
+    let ids: Vec<String> = (0..2).map(|_| place.enqueue(&["c"])).collect();
+    assert_eq!(place.run(&["jobs", "hold", &ids[0], &ids[1]]).ok(), "hold: 2 jobs");
+    assert_eq!(place.run(&["jobs", "resume", "--state", "suspended", "-y"]).ok(), "resume: 2 jobs");
+    assert_eq!(place.run(&["jobs", "delete", "--since", "1h", "-y"]).ok(), "delete: 33 jobs");
+}
+
+#[test]
+fn queues_are_paused_resumed_and_set() {
+    let place = Place::new();
+    place.enqueue(&["a"]);
+    assert!(place.run(&["queue", "pause", "default"]).ok().starts_with("queue default: paused"));
+    assert!(place.run(&["queue", "list"]).ok().contains("paused"));
+    assert_eq!(place.json(&["queue", "resume", "default"])["paused"], false);
+    let args = [
+        "queue",
+        "set",
+        "default",
+        "--backoff",
+        "fixed:5s",
+        "--retain-succeeded",
+        "2h",
+        "--retain-failed",
+        "3d",
+    ];
+    let set = place.json(&args);
+    assert_eq!((&set["backoff"], &set["retain_succeeded"]), (&json!("fixed:5s"), &json!("2h")));
+    assert_eq!(place.json(&["queue", "set", "default", "--backoff", "default"])["backoff"], json!(null));
+    let listed = place.json(&["queue", "list"]);
+    assert_eq!(listed["queues"][0]["retain_failed"], "3d");
+    assert_eq!(listed["queues"][0]["counts"]["ready"], 1);
+}
+
+#[test]
+fn migrate_creates_and_doctor_looks() {
+    let place = Place::new();
+    assert!(place.run(&["migrate"]).ok().contains("is at schema version "));
+    assert!(place.json(&["migrate"])["schema"].as_u64().is_some_and(|version| version >= 1));
+    assert!(place.run(&["nodes"]).ok().starts_with("no nodes"));
+    let doctor = place.run(&["doctor"]).ok();
+    assert!(doctor.ends_with("all is well"), "{doctor}");
+    place.enqueue(&["a"]);
+    let doctor = place.json(&["doctor"]);
+    assert_eq!(doctor["problems"], 0);
+    let what = doctor["findings"][0]["what"].as_str().expect("a note");
+    assert!(what.starts_with("no live node serves queue default"), "{what}");
+}
+
+#[test]
+fn the_store_is_named_by_flag_or_environment() {
+    let place = Place::new();
+    place.run(&["enqueue", "a", "--store", "sqlite:other.db"]).ok();
+    assert!(place.path("other.db").exists() && !place.path("mainspring.db").exists());
+    let mut command = place.command();
+    let output = command.args(["jobs"]).env("MAINSPRING_STORE", "sqlite:other.db").output().expect("output");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("ready"));
+    place.run(&["enqueue", "a", "--store", "memory:"]).ok();
+}
+
+#[test]
+fn completions_are_made_for_every_shell() {
+    let place = Place::new();
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = place.run(&["completions", shell]).ok();
+        assert!(script.contains("mainspring") && script.contains("reprioritise"), "{shell}");
+        assert!(!script.contains("exec-guard"), "{shell} offers what is hidden");
+    }
+    assert!(!place.path("mainspring.db").exists());
+}
+
+#[test]
+fn help_tells_exit_codes() {
+    let help = Place::new().run(&["--help"]).ok();
+    for code in ["0  it worked", "2  the command line", "4  the store cannot be opened"] {
+        assert!(help.contains(code), "{code}");
+    }
+}

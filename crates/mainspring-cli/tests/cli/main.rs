@@ -1,0 +1,8 @@
+//! The binary, run as a user runs it: real processes, real files.
+
+mod commands;
+mod dev;
+mod exec;
+mod refusals;
+mod support;
+mod work;

@@ -1,0 +1,83 @@
+//! `work`: a node of the binary's own.
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::support::{Place, until};
+
+#[test]
+fn it_says_what_it_runs_and_runs_it() {
+    let place = Place::new();
+    let worker = place.work(&["--label", "gpu", "--prefix", "test"]);
+    assert!(worker.lines()[0].starts_with("test-worker-"));
+    worker.says("it runs built-in kinds only: exec, noop, sleep");
+    assert_eq!(place.run(&["enqueue", "noop", r#"{"any":1}"#, "--wait"]).ok(), "null");
+    let slept = place.json(&["enqueue", "sleep", r#"{"for":"300ms"}"#, "--label", "gpu", "--wait"]);
+    assert_eq!(slept["output"], json!(null));
+    let id = slept["id"].as_str().expect("an id");
+    assert_eq!(place.job(id)["progress"], json!({ "done": 300, "total": 300, "note": "ms" }));
+    let failed = place.run(&["enqueue", "sleep", r#"{"ms":1,"for":"1s"}"#, "--wait"]).refused(1);
+    assert!(failed.contains("failed (discarded)"), "{failed}");
+    let nodes = place.json(&["nodes"]);
+    assert_eq!(nodes["nodes"][0]["labels"], json!(["gpu"]));
+    assert_eq!(nodes["nodes"][0]["queues"], json!({ "default": 8 }));
+    assert!(place.run(&["nodes"]).ok().contains("live, lease for"));
+}
+
+#[test]
+fn the_environment_sets_it_up() {
+    let place = Place::new();
+    let mut command = place.command();
+    command.env("MAINSPRING_QUEUES", "mail:3").env("MAINSPRING_LABELS", "eu").env("MAINSPRING_LEASE", "7s");
+    let mut child = command.arg("work").spawn().expect("the binary");
+    let node = until("a node", || {
+        let nodes = place.run(&["nodes", "--json"]);
+        let nodes: serde_json::Value = serde_json::from_str(&nodes.stdout).ok()?;
+        nodes["nodes"].get(0).cloned()
+    });
+    child.kill().expect("it runs");
+    child.wait().expect("it ended");
+    assert_eq!((&node["queues"], &node["labels"]), (&json!({ "mail": 3 }), &json!(["eu"])));
+}
+
+#[test]
+fn sigterm_lets_running_jobs_end() {
+    let place = Place::new();
+    let mut worker = place.work(&[]);
+    let id = place.enqueue(&["sleep", r#"{"ms":800}"#]);
+    place.job_in(&id, "running");
+    worker.signal(Signal::TERM);
+    assert!(worker.ended().success());
+    assert_eq!(place.job(&id)["state"], "succeeded");
+    assert_eq!(place.json(&["nodes"])["nodes"][0]["state"], "retired");
+    worker.says("has stopped");
+}
+
+#[test]
+fn a_second_signal_gives_running_jobs_back() {
+    let place = Place::new();
+    let mut worker = place.work(&[]);
+    let id = place.enqueue(&["sleep", r#"{"for":"1h"}"#]);
+    place.job_in(&id, "running");
+    worker.signal(Signal::TERM);
+    until("the end", || {
+        // The first is taken in its own time.
+        worker.signal_if_running(Signal::INT).then_some(())
+    });
+    assert!(worker.ended().success());
+    let job = place.job(&id);
+    assert_eq!((&job["state"], &job["failures"], &job["crashes"]), (&json!("ready"), &json!(0), &json!(0)));
+}
+
+#[test]
+fn jobs_of_a_killed_worker_run_on_the_next() {
+    let place = Place::new();
+    let mut worker = place.work(&["--lease", "1h"]);
+    let id = place.enqueue(&["sleep", r#"{"ms":1500}"#]);
+    place.job_in(&id, "running");
+    worker.signal(Signal::KILL);
+    worker.ended();
+    let _next = place.work(&[]);
+    let job = place.job_in(&id, "succeeded");
+    assert_eq!(job["claim"], 2, "rescued by the lock that died with the process, not by the lease");
+}
