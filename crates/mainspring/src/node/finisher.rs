@@ -43,16 +43,16 @@ pub(super) async fn run(shared: Arc<Shared>, mut entries: mpsc::UnboundedReceive
     }
 }
 
-async fn flush(shared: &Shared, mut entries: Vec<Entry>) {
+async fn flush(shared: &Shared, entries: Vec<Entry>) {
     let node = entries[0].run.node;
     store_progress(shared, &entries).await;
-    let finishes: Vec<Finish> = entries.iter_mut().map(|entry| entry.finish.clone()).collect();
     let mut wait = BACKOFF.0;
     let answers = loop {
-        match shared.store().finish(node, finishes.clone()).await {
+        let finishes = entries.iter().map(|entry| entry.finish.clone()).collect();
+        match shared.store().finish(node, finishes).await {
             Ok(answers) => break Some(answers),
             Err(error) if error.is_retryable() && shared.phase() < Phase::Stopped => {
-                tracing::warn!(%error, count = finishes.len(), "outcomes could not be stored; they are kept");
+                tracing::warn!(%error, count = entries.len(), "outcomes could not be stored; they are kept");
                 shared.clock().sleep(wait).await;
                 wait = (wait * 2).min(BACKOFF.1);
             }
