@@ -18,19 +18,14 @@ Try it: `mainspring dev` runs sample jobs in ./mainspring.db and shows them live
 
 /// A durable work engine: jobs that survive crashes, in one SQLite file.
 #[derive(Debug, Parser)]
-#[command(name = "mainspring", version, after_help = AFTER_HELP, max_term_width = 100)]
+#[command(name = "mainspring", version, after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Where the jobs are: `sqlite:PATH`, or `memory:` for one that is gone with the process.
-    #[arg(
-        long,
-        global = true,
-        value_name = "URL",
-        env = "MAINSPRING_STORE",
-        default_value = "sqlite:mainspring.db"
-    )]
+    /// Where the jobs are: `sqlite:PATH`, or `memory:`.
+    #[arg(long, global = true, help_heading = "Everywhere", value_name = "URL")]
+    #[arg(env = "MAINSPRING_STORE", default_value = "sqlite:mainspring.db")]
     pub(crate) store: String,
     /// Print JSON, for programs.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Everywhere")]
     pub(crate) json: bool,
     #[command(subcommand)]
     pub(crate) command: Command,

@@ -9,8 +9,19 @@ use tokio::io::AsyncReadExt;
 use crate::output::Out;
 use crate::{builtin, dev, text};
 
+/// Shown under `work --help`.
+const AFTER_HELP: &str = "\
+Built-in kinds and their input:
+  noop   anything
+  sleep  {\"ms\": 250} or {\"for\": \"2s\"}
+  exec   {\"argv\": [\"sh\", \"-c\", \"echo hello\"], \"env\": {}, \"cwd\": \"/tmp\", \"timeout\": \"30s\", \"stdin\": \"\"}
+         all but argv may be left out; the command and all that it starts end with the job, and with the worker
+
+SIGTERM or Ctrl-C drains; a second one gives running jobs back at once.";
+
 /// What it takes.
 #[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// A queue to serve, with how many of its jobs may run at a time (10 if not said). May be given several times.
     /// Also: MAINSPRING_QUEUES=default:10,mail:5.
