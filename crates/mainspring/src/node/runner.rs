@@ -66,6 +66,9 @@ async fn execute(shared: &Arc<Shared>, work: Work) -> Option<Ended> {
     if let Some(stop) = run.stop_reason() {
         return stopped(stop);
     }
+    if run.until_deadline(shared.clock().monotonic()).is_some_and(|left| left.is_zero()) {
+        return Some(Ended::Expired);
+    }
     let Some(handler) = shared.handlers.get(&run.info.kind) else {
         tracing::error!(job = %run.info.id, kind = %run.info.kind, "claimed a kind that has no handler");
         return Some(Ended::Released);
