@@ -31,41 +31,58 @@ pub(crate) const NEXT_LINE: &str =
 /// Index `ready_claim`: the next level of a line that has a job. One seek.
 pub(crate) const NEXT_LEVEL: &str =
     "SELECT line, level FROM mainspring_ready WHERE line = ?1 AND level > ?2 ORDER BY level LIMIT 1";
-/// Index `ready_claim`, covering: the first jobs of a line and level.
+/// What a node gets of a job, as columns. The level's low bits are the priority.
+macro_rules! columns {
+    ($claim:literal, $priority:literal) => {
+        concat!(
+            "SELECT p.no, p.line, ",
+            $priority,
+            ", ",
+            $claim,
+            ", p.failures, p.crashes, p.crashed, p.flags,
+            j.id, j.created_at, j.deadline, j.options, j.input "
+        )
+    };
+}
+
+/// Index `ready_claim`, in its order, then primary keys: the first jobs of a line and level.
+pub(crate) const FIRST: &str = concat!(
+    columns!("p.claim + 1", "p.level & 15"),
+    "FROM mainspring_ready p CROSS JOIN mainspring_jobs j ON j.no = p.no
+    WHERE p.line = ?1 AND p.level = ?2 ORDER BY p.ready_at, p.no LIMIT ?3"
+);
+/// The same rows, moved: the transaction excludes other writers, so both statements meet what the first one saw. An
+/// append to `lease`, mostly; its primary key refuses a job that is claimed already.
+pub(crate) const HOLD_FIRST: &str = "INSERT INTO mainspring_lease
+        (no, claim, node, batch, claimed_at, line, priority, failures, crashes, crashed, flags)
+    SELECT no, claim + 1, ?4, ?5, ?6, line, level & 15, failures, crashes, crashed, flags
+    FROM mainspring_ready WHERE line = ?1 AND level = ?2 ORDER BY ready_at, no LIMIT ?3";
+pub(crate) const TAKE_FIRST: &str = "DELETE FROM mainspring_ready WHERE no IN (
+    SELECT no FROM mainspring_ready WHERE line = ?1 AND level = ?2 ORDER BY ready_at, no LIMIT ?3)";
+
+/// Index `ready_claim`, covering: the first jobs of one of several lines.
 pub(crate) const HEADS: &str = "SELECT ready_at, no FROM mainspring_ready
     WHERE line = ?1 AND level = ?2 ORDER BY ready_at, no LIMIT ?3";
-/// Primary key. The transaction excludes other writers, so what was seen is still there.
-pub(crate) const TAKE: &str =
-    "DELETE FROM mainspring_ready WHERE no = ?1 RETURNING claim, failures, crashes, crashed, flags";
-/// An append, mostly: the primary key refuses a job that is claimed already.
-pub(crate) const HOLD: &str = "INSERT INTO mainspring_lease
-    (no, claim, node, batch, claimed_at, line, priority, failures, crashes, crashed, flags)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
-/// Primary key.
-pub(crate) const JOB: &str =
-    "SELECT id, created_at, deadline, options, input FROM mainspring_jobs WHERE no = ?1";
+/// Primary keys: one of these jobs, read and moved as above.
+pub(crate) const ONE: &str = concat!(
+    columns!("p.claim + 1", "p.level & 15"),
+    "FROM mainspring_ready p CROSS JOIN mainspring_jobs j ON j.no = p.no WHERE p.no = ?1"
+);
+pub(crate) const HOLD_ONE: &str = "INSERT INTO mainspring_lease
+        (no, claim, node, batch, claimed_at, line, priority, failures, crashes, crashed, flags)
+    SELECT no, claim + 1, ?2, ?3, ?4, line, level & 15, failures, crashes, crashed, flags
+    FROM mainspring_ready WHERE no = ?1";
+pub(crate) const TAKE_ONE: &str = "DELETE FROM mainspring_ready WHERE no = ?1";
+
 /// A scan of `lease`, whose size is bounded by the slots of all nodes; only for a repeated claim.
-const ADOPT: &str = "SELECT no, claim, line, priority, failures, crashes, crashed, flags
-    FROM mainspring_lease WHERE node = ?1 AND batch = ?2 ORDER BY no";
+const ADOPT: &str = concat!(
+    columns!("p.claim", "p.priority"),
+    "FROM mainspring_lease p CROSS JOIN mainspring_jobs j ON j.no = p.no
+    WHERE p.node = ?1 AND p.batch = ?2 ORDER BY p.no"
+);
 
-/// A pair of line and level that has jobs.
-#[derive(Debug, Clone, Copy)]
-struct Pair {
-    line: i64,
-    level: Level,
-}
-
-/// What the place carried of a claimed job.
-struct Held {
-    no: i64,
-    line: i64,
-    claim: i64,
-    priority: Priority,
-    failures: u16,
-    crashes: u16,
-    crashed: i64,
-    flags: i64,
-}
+// The statements above take a level apart by its bits.
+const _: () = assert!(Level::COUNT == 3 << 4, "a level is a class and four bits of priority");
 
 /// Claims jobs for a node.
 pub(crate) fn run(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<ClaimedBatch> {
@@ -98,25 +115,13 @@ fn adopt(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<Vec<Claimed>> {
     if !repeated {
         return Ok(Vec::new());
     }
-    let batch = batch_no(request)?;
-    let held: Vec<Held> = tx
-        .conn
-        .prepare_cached(ADOPT)?
-        .query_map(params![request.node.0, batch], |row| {
-            Ok(Held {
-                no: row.get(0)?,
-                claim: row.get(1)?,
-                line: row.get(2)?,
-                priority: Priority::new(row.get(3)?).unwrap_or_default(),
-                failures: row.get(4)?,
-                crashes: row.get(5)?,
-                crashed: row.get(6)?,
-                flags: row.get(7)?,
-            })
-        })?
-        .collect::<rusqlite::Result<_>>()?;
-    let mut job = tx.conn.prepare_cached(JOB)?;
-    held.iter().map(|held| read_job(&mut job, &tx.state.names, held)).collect()
+    let mut held = tx.conn.prepare_cached(ADOPT)?;
+    let mut rows = held.query(params![request.node.0, batch_no(request)?])?;
+    let mut jobs = Vec::new();
+    while let Some(row) = rows.next()? {
+        jobs.push(read_claimed(row, &tx.state.names)?.0);
+    }
+    Ok(jobs)
 }
 
 /// The pairs that have jobs for this node, per queue that it asks for.
@@ -173,11 +178,7 @@ fn serve(
         let before = jobs.len();
         match lines.as_slice() {
             _ if wanted == 0 => {}
-            [line] => {
-                for (_, no) in takers.heads(*line, *level, wanted)? {
-                    jobs.push(takers.take(tx, no, Pair { line: *line, level: *level })?);
-                }
-            }
+            [line] => takers.take_first(tx, *line, *level, wanted, jobs)?,
             lines => merge(tx, takers, lines, *level, wanted, jobs)?,
         }
         if suspect {
@@ -208,7 +209,7 @@ fn merge(
     }
     let mut taken = 0;
     while let Some(Reverse(((_, no), index))) = heap.pop() {
-        jobs.push(takers.take(tx, no, Pair { line: lines[index], level })?);
+        jobs.push(takers.take(tx, no)?);
         taken += 1;
         if taken == wanted {
             break;
@@ -221,12 +222,12 @@ fn merge(
     Ok(())
 }
 
-/// The statements of a claim, prepared once for all its jobs.
+/// What moves jobs for one claim.
 struct Takers<'a> {
     heads: CachedStatement<'a>,
-    take: CachedStatement<'a>,
-    hold: CachedStatement<'a>,
-    job: CachedStatement<'a>,
+    one: CachedStatement<'a>,
+    hold_one: CachedStatement<'a>,
+    take_one: CachedStatement<'a>,
     node: i64,
     batch: i64,
 }
@@ -235,87 +236,100 @@ impl<'a> Takers<'a> {
     fn new(tx: &Tx<'a>, request: &ClaimRequest) -> Result<Self> {
         Ok(Takers {
             heads: tx.conn.prepare_cached(HEADS)?,
-            take: tx.conn.prepare_cached(TAKE)?,
-            hold: tx.conn.prepare_cached(HOLD)?,
-            job: tx.conn.prepare_cached(JOB)?,
+            one: tx.conn.prepare_cached(ONE)?,
+            hold_one: tx.conn.prepare_cached(HOLD_ONE)?,
+            take_one: tx.conn.prepare_cached(TAKE_ONE)?,
             node: request.node.0,
             batch: batch_no(request)?,
         })
     }
 
+    /// Moves the first jobs of a line: three statements, however many there are.
+    fn take_first(
+        &mut self,
+        tx: &Tx<'_>,
+        line: i64,
+        level: Level,
+        wanted: usize,
+        jobs: &mut Vec<Claimed>,
+    ) -> Result<()> {
+        let mut first = tx.conn.prepare_cached(FIRST)?;
+        let mut rows = first.query(params![line, level.code(), as_i64(wanted)])?;
+        let before = jobs.len();
+        while let Some(row) = rows.next()? {
+            let (claimed, flags) = read_claimed(row, &tx.state.names)?;
+            started(tx, claimed.claim.row.0, flags)?;
+            jobs.push(claimed);
+        }
+        drop(rows);
+        let count = jobs.len() - before;
+        let hold = params![line, level.code(), as_i64(count), self.node, self.batch, tx.micros()];
+        let held = tx.conn.prepare_cached(HOLD_FIRST)?.execute(hold)?;
+        let take = params![line, level.code(), as_i64(count)];
+        let taken = tx.conn.prepare_cached(TAKE_FIRST)?.execute(take)?;
+        // Not an error to return: the transaction must not commit.
+        assert!(held == count && taken == count, "a claim moves what it read: {count}, {held}, {taken}");
+        Ok(())
+    }
+
     fn heads(&mut self, line: i64, level: Level, limit: usize) -> Result<VecDeque<(i64, i64)>> {
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let rows =
-            self.heads.query_map(params![line, level.code(), limit], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let values = params![line, level.code(), as_i64(limit)];
+        let rows = self.heads.query_map(values, |row| Ok((row.get(0)?, row.get(1)?)))?;
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
     /// Moves one job.
-    fn take(&mut self, tx: &Tx<'_>, no: i64, pair: Pair) -> Result<Claimed> {
-        let held = self.take.query_row([no], |row| {
-            Ok(Held {
-                no,
-                line: pair.line,
-                claim: row.get::<_, i64>(0)? + 1,
-                priority: pair.level.priority(),
-                failures: row.get(1)?,
-                crashes: row.get(2)?,
-                crashed: row.get(3)?,
-                flags: row.get(4)?,
-            })
-        })?;
-        self.hold.execute(params![
-            no,
-            held.claim,
-            self.node,
-            self.batch,
-            tx.micros(),
-            pair.line,
-            held.priority.get(),
-            held.failures,
-            held.crashes,
-            held.crashed,
-            held.flags
-        ])?;
-        if held.flags & flags::KEY_UNTIL_STARTED != 0 {
-            key::release(tx.conn, no, tx.micros())?;
-        }
-        read_job(&mut self.job, &tx.state.names, &held)
+    fn take(&mut self, tx: &Tx<'_>, no: i64) -> Result<Claimed> {
+        let mut rows = self.one.query([no])?;
+        let row = rows.next()?.ok_or_else(|| corrupt(format!("job number {no} is missing")))?;
+        let (claimed, flags) = read_claimed(row, &tx.state.names)?;
+        drop(rows);
+        self.hold_one.execute(params![no, self.node, self.batch, tx.micros()])?;
+        self.take_one.execute([no])?;
+        started(tx, no, flags)?;
+        Ok(claimed)
     }
 }
 
-/// What a node gets of a job.
-fn read_job(statement: &mut CachedStatement<'_>, names: &Names, held: &Held) -> Result<Claimed> {
-    let line = names.line(held.line)?;
-    let mut rows = statement.query([held.no])?;
-    let row = rows.next()?.ok_or_else(|| corrupt(format!("job number {} is missing", held.no)))?;
-    let options = row.get_ref(3)?;
-    let mut options: Options = match options.as_str_or_null().map_err(rusqlite::Error::from)? {
+/// Releases a key that is held until the first claim.
+fn started(tx: &Tx<'_>, no: i64, flags: i64) -> Result<()> {
+    if flags & flags::KEY_UNTIL_STARTED != 0 {
+        key::release(tx.conn, no, tx.micros())?;
+    }
+    Ok(())
+}
+
+/// What a node gets of a job, and its flags.
+fn read_claimed(row: &rusqlite::Row<'_>, names: &Names) -> Result<(Claimed, i64)> {
+    let line = names.line(row.get(1)?)?;
+    let mut options: Options = match row.get_ref(11)?.as_str_or_null().map_err(rusqlite::Error::from)? {
         None => Options::default(),
         Some(text) => serde_json::from_str(text).map_err(|error| corrupt(format!("options: {error}")))?,
     };
     if options.backoff.is_none() {
         options.backoff = names.queue(line.queue)?.settings.backoff;
     }
-    let deadline: Option<i64> = row.get(2)?;
-    Ok(Claimed {
-        claim: Claim {
-            id: JobId::from_bytes(row.get(0)?),
-            row: Row(held.no),
-            number: u32::try_from(held.claim).map_err(|_| corrupt("a claim number beyond its bound"))?,
-        },
+    let flags: i64 = row.get(7)?;
+    let deadline: Option<i64> = row.get(10)?;
+    let claimed = Claimed {
+        claim: Claim { id: JobId::from_bytes(row.get(8)?), row: Row(row.get(0)?), number: row.get(3)? },
         kind: line.kind_name.clone(),
         queue: line.queue_name.clone(),
-        priority: held.priority,
-        input: row.get(4)?,
-        failures: held.failures,
-        crashes: held.crashes,
-        crashed_micros: held.crashed,
-        created_at: Timestamp::from_micros(row.get(1)?),
+        priority: Priority::new(row.get(2)?).unwrap_or_default(),
+        input: row.get(12)?,
+        failures: row.get(4)?,
+        crashes: row.get(5)?,
+        crashed_micros: row.get(6)?,
+        created_at: Timestamp::from_micros(row.get(9)?),
         // A job that an operator ran again has no deadline any more.
-        deadline: deadline.filter(|_| held.flags & flags::DEADLINE != 0).map(Timestamp::from_micros),
+        deadline: deadline.filter(|_| flags & flags::DEADLINE != 0).map(Timestamp::from_micros),
         options,
-    })
+    };
+    Ok((claimed, flags))
+}
+
+fn as_i64(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 fn batch_no(request: &ClaimRequest) -> Result<i64> {

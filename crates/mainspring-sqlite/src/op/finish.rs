@@ -17,9 +17,11 @@ use super::place::{self, Card, INTO_DONE, read_card};
 use crate::error::{Result, corrupt};
 use crate::writer::Tx;
 
-/// Primary key. Claim number and node are the fence.
-pub(crate) const TAKE: &str = "DELETE FROM mainspring_lease WHERE no = ?1 AND claim = ?2 AND node = ?3
-    RETURNING no, line, priority, claim, failures, crashes, crashed, flags, cancel";
+/// Primary key. Claim number and node are the fence; the delete that follows in the same transaction meets the same
+/// row. (`DELETE … RETURNING` would be one statement, but SQLite makes a temporary table for each.)
+pub(crate) const HELD_ONE: &str =
+    "SELECT no, line, priority, claim, failures, crashes, crashed, flags, cancel
+    FROM mainspring_lease WHERE no = ?1 AND claim = ?2 AND node = ?3";
 /// Index `done_no`, then primary key of `jobs`: whether a job ended like this under this claim.
 pub(crate) const ENDED: &str =
     "SELECT EXISTS (SELECT 1 FROM mainspring_done d JOIN mainspring_jobs j ON j.no = d.no
@@ -37,7 +39,7 @@ const TRIM_ERRORS: &str = "DELETE FROM mainspring_errors WHERE no = ?1 AND claim
 const HELD: &str = "SELECT no, line, priority, claim, failures, crashes, crashed, flags, cancel
     FROM mainspring_lease WHERE node = ?1 AND batch <= ?2 ORDER BY no";
 /// Primary key.
-const FROM_LEASE: &str = "DELETE FROM mainspring_lease WHERE no = ?1";
+pub(crate) const FROM_LEASE: &str = "DELETE FROM mainspring_lease WHERE no = ?1";
 /// Primary keys; a stale claim meets no row of `lease`.
 const PROGRESS: &str = "INSERT INTO mainspring_progress (no, claim, done, total, note)
     SELECT no, claim, ?4, ?5, ?6 FROM mainspring_lease WHERE no = ?1 AND claim = ?2 AND node = ?3
@@ -50,7 +52,8 @@ pub(crate) fn run(tx: &mut Tx<'_>, node: NodeNo, finishes: &[Finish]) -> Result<
         transition(Status::plain(State::Running), finish.outcome.input())
             .map_err(|illegal| Error::Invalid { what: "outcome", why: illegal.to_string() })?;
     }
-    let mut take = tx.conn.prepare_cached(TAKE)?;
+    let mut held = tx.conn.prepare_cached(HELD_ONE)?;
+    let mut take = tx.conn.prepare_cached(FROM_LEASE)?;
     let mut done = tx.conn.prepare_cached(INTO_DONE)?;
     let mut answers = Vec::with_capacity(finishes.len());
     let now = tx.micros();
@@ -58,8 +61,8 @@ pub(crate) fn run(tx: &mut Tx<'_>, node: NodeNo, finishes: &[Finish]) -> Result<
     let mut run = Run::default();
     for Finish { claim, outcome } in finishes {
         let row = |row: &rusqlite::Row<'_>| Ok((read_card(row)?, row.get::<_, Option<String>>(8)?));
-        let taken = take.query_row(params![claim.row.0, claim.number, node.0], row).optional()?;
-        let Some((card, cancel)) = taken else {
+        let found = held.query_row(params![claim.row.0, claim.number, node.0], row).optional()?;
+        let Some((card, cancel)) = found else {
             answers.push(if was_applied(tx, claim, outcome)? {
                 Finished::Applied
             } else {
@@ -67,6 +70,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, node: NodeNo, finishes: &[Finish]) -> Result<
             });
             continue;
         };
+        take.execute([card.no])?;
         answers.push(Finished::Applied);
         if card.line != run.line {
             run.settle(tx)?;

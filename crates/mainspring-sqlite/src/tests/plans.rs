@@ -25,9 +25,14 @@ fn hot_statements_search_and_never_scan() {
         (claim::NEXT_LINE, "COVERING INDEX mainspring_ready_claim (line>?)"),
         (claim::NEXT_LEVEL, "COVERING INDEX mainspring_ready_claim (line=? AND level>?)"),
         (claim::HEADS, "COVERING INDEX mainspring_ready_claim (line=? AND level=?)"),
-        (claim::TAKE, "INTEGER PRIMARY KEY (rowid=?)"),
-        (claim::JOB, "INTEGER PRIMARY KEY (rowid=?)"),
-        (finish::TAKE, "INTEGER PRIMARY KEY (rowid=?)"),
+        (claim::FIRST, "INDEX mainspring_ready_claim (line=? AND level=?)"),
+        (claim::HOLD_FIRST, "INDEX mainspring_ready_claim (line=? AND level=?)"),
+        (claim::TAKE_FIRST, "INDEX mainspring_ready_claim (line=? AND level=?)"),
+        (claim::ONE, "INTEGER PRIMARY KEY (rowid=?)"),
+        (claim::HOLD_ONE, "INTEGER PRIMARY KEY (rowid=?)"),
+        (claim::TAKE_ONE, "INTEGER PRIMARY KEY (rowid=?)"),
+        (finish::HELD_ONE, "INTEGER PRIMARY KEY (rowid=?)"),
+        (finish::FROM_LEASE, "INTEGER PRIMARY KEY (rowid=?)"),
         (finish::ENDED, "INDEX mainspring_done_no (no=?)"),
         (node::FLAGGED, "INDEX mainspring_lease_cancel (node=?)"),
         (change::FIND, "INDEX sqlite_autoindex_mainspring_jobs_1 (id=?)"),
@@ -63,7 +68,7 @@ fn sweeps_and_rescue_walk_no_more_than_their_index() {
 #[test]
 fn inserts_of_hot_paths_read_nothing() {
     let conn = schema();
-    for sql in [enqueue::INTO_JOBS, place::INTO_READY, place::INTO_DONE, claim::HOLD] {
+    for sql in [enqueue::INTO_JOBS, place::INTO_READY, place::INTO_DONE] {
         assert_eq!(plan(&conn, sql), "", "{sql}");
     }
 }
