@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
+use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::Value;
 
 /// Where a command prints to.
@@ -10,9 +10,6 @@ use serde_json::Value;
 pub(crate) struct Out {
     json: bool,
 }
-
-/// Columns narrower than this are unreadable: identifiers are never broken.
-const ID_WIDTH: u16 = 36;
 
 impl Out {
     pub(crate) fn new(json: bool) -> Self {
@@ -53,20 +50,54 @@ impl Out {
         if self.json { self.value(&value()) } else { self.line(text()) }
     }
 
-    /// A table without lines, fitted to the terminal if there is one. A column named `ID` is never broken.
-    pub(crate) fn table(self, headers: &[&str], rows: Vec<Vec<String>>) -> String {
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_header(headers.to_vec());
-        let arrangement =
-            if self.is_terminal() { ContentArrangement::Dynamic } else { ContentArrangement::Disabled };
-        table.set_content_arrangement(arrangement);
-        table.add_rows(rows);
-        for (column, header) in table.column_iter_mut().zip(headers) {
-            column.set_padding((0, 2));
-            if *header == "ID" {
-                column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(ID_WIDTH + 2)));
-            }
+    /// A table without lines. On a terminal that is too narrow the columns move together, and then the last ones give
+    /// way: a row is a line, always. Programs and pipes get everything.
+    pub(crate) fn table(self, headers: &[&str], rows: &[Vec<String>]) -> String {
+        let room = if self.is_terminal() { crossterm::terminal::size().ok() } else { None };
+        let room = room.map_or(usize::MAX, |(columns, _)| usize::from(columns));
+        fitted(headers, rows, room)
+    }
+}
+
+/// Columns that are shown however narrow the terminal is.
+const KEPT: usize = 3;
+
+/// The widest form of a table that has room.
+fn fitted(headers: &[&str], rows: &[Vec<String>], room: usize) -> String {
+    let forms = (KEPT..headers.len()).rev().map(|columns| (columns, 1));
+    let forms = [(headers.len(), 2), (headers.len(), 1)].into_iter().chain(forms);
+    let mut text = String::new();
+    for (columns, gap) in forms {
+        text = drawn(&headers[..columns], rows, gap);
+        if text.lines().all(|line| line.chars().count() <= room) {
+            break;
         }
-        table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+    }
+    text
+}
+
+fn drawn(headers: &[&str], rows: &[Vec<String>], gap: u16) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(headers.to_vec());
+    table.add_rows(rows.iter().map(|row| row[..headers.len()].to_vec()));
+    for column in table.column_iter_mut() {
+        column.set_padding((0, gap));
+    }
+    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_narrow_terminal_costs_space_and_then_columns() {
+        let headers = ["A", "B", "C", "D"];
+        let rows = [["aaaa", "bbbb", "cccc", "dddd"].map(String::from).to_vec()];
+        assert_eq!(fitted(&headers, &rows, 80), "A     B     C     D\naaaa  bbbb  cccc  dddd");
+        assert_eq!(fitted(&headers, &rows, 21), "A    B    C    D\naaaa bbbb cccc dddd");
+        assert_eq!(fitted(&headers, &rows, 18), "A    B    C\naaaa bbbb cccc");
+        assert_eq!(fitted(&headers, &rows, 1), "A    B    C\naaaa bbbb cccc");
     }
 }

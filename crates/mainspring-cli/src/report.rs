@@ -109,50 +109,53 @@ fn judge(error: &anyhow::Error) -> (u8, Option<String>) {
             return (refused.code, Some(refused.hint.clone()));
         }
         if let Some(error) = cause.downcast_ref::<Error>() {
-            let (code, hint) = judge_engine(error);
-            return (code, hint.map(Into::into));
+            return judge_engine(error);
         }
     }
     (FAILED, None)
 }
 
 /// What a person can do about an error of the engine.
-fn judge_engine(error: &Error) -> (u8, Option<&'static str>) {
-    match error {
-        Error::NotFound(_) => {
-            (NOT_FOUND, Some("list jobs with `mainspring jobs`; ended ones are removed in time"))
+fn judge_engine(error: &Error) -> (u8, Option<String>) {
+    let (code, hint) = match error {
+        Error::Conflict { existing } => {
+            let hint =
+                format!("see it with `mainspring job {existing}`, or use `--on-conflict keep` or `replace`");
+            return (FAILED, Some(hint));
+        }
+        Error::Illegal { id, .. } => {
+            return (FAILED, Some(format!("`mainspring why {id}` says what it is waiting for")));
+        }
+        Error::Ended { id, .. } => {
+            let hint =
+                format!("`mainspring job {id}` shows every error; `mainspring job {id} retry` runs it again");
+            return (FAILED, Some(hint));
         }
         Error::Open { problem, .. } => judge_open(problem),
+        Error::NotFound(_) => {
+            (NOT_FOUND, "list jobs with `mainspring jobs`; those that ended are removed after a while")
+        }
         Error::TooLarge { what: "input", .. } => {
-            (USAGE, Some("store the data elsewhere and enqueue a reference to it"))
+            (USAGE, "store the data elsewhere and enqueue a reference to it")
         }
-        Error::TooLarge { .. } | Error::Convert { .. } => (USAGE, Some("nothing was stored; see `--help`")),
-        Error::Invalid { what, .. } => (USAGE, Some(invalid(what))),
-        Error::Conflict { .. } => (
-            FAILED,
-            Some("look at that job with `mainspring job ID`, or use `--on-conflict keep` or `replace`"),
-        ),
-        Error::Illegal { .. } => (FAILED, Some("`mainspring why ID` says what the job is waiting for")),
-        Error::Ended { .. } => {
-            (FAILED, Some("`mainspring job ID` shows every error; `mainspring job ID retry` runs it again"))
-        }
+        Error::TooLarge { .. } | Error::Convert { .. } => (USAGE, "nothing was stored; see `--help`"),
+        Error::Invalid { what, .. } => (USAGE, invalid(what)),
         Error::Unavailable { .. } => {
-            (FAILED, Some("try again; if it persists, look for a program that holds the store"))
+            (FAILED, "try again; if it persists, look for a program that holds the store")
         }
-        Error::DiskFull => (FAILED, Some("make room and try again: nothing that was acknowledged is lost")),
+        Error::DiskFull => (FAILED, "make room and try again: nothing that was acknowledged is lost"),
         Error::OutcomeUnknown { .. } => {
-            (FAILED, Some("repeat it with the same `--id`: the same id twice is the same job"))
+            (FAILED, "repeat it with the same `--id`: the same id twice is the same job")
         }
-        Error::Corrupt { .. } => {
-            (FAILED, Some("run `mainspring doctor`, and keep a copy of the store before anything else"))
-        }
-        Error::NodeSetup { .. } => (USAGE, Some("for example `mainspring work --queue default:10`")),
-        _ => (FAILED, None),
-    }
+        Error::Corrupt { .. } => (FAILED, "keep a copy of the store, then run `mainspring doctor`"),
+        Error::NodeSetup { .. } => (USAGE, "for example `mainspring work --queue default:10`"),
+        _ => return (FAILED, None),
+    };
+    (code, Some(hint.to_owned()))
 }
 
-fn judge_open(problem: &OpenProblem) -> (u8, Option<&'static str>) {
-    let (code, hint) = match problem {
+fn judge_open(problem: &OpenProblem) -> (u8, &'static str) {
+    match problem {
         OpenProblem::Missing => {
             (NO_STORE, "name it with `--store sqlite:PATH`, or create it with `mainspring migrate`")
         }
@@ -165,8 +168,7 @@ fn judge_open(problem: &OpenProblem) -> (u8, Option<&'static str>) {
         OpenProblem::TooOld { .. } => (NO_STORE, "bring it up to date with `mainspring migrate`"),
         OpenProblem::Address => (USAGE, "a store is named `sqlite:PATH` or `memory:`"),
         _ => (NO_STORE, "`mainspring doctor` may know more"),
-    };
-    (code, Some(hint))
+    }
 }
 
 fn invalid(what: &str) -> &'static str {

@@ -91,8 +91,8 @@ async fn list(args: &Args, engine: &Engine, out: Out) -> anyhow::Result<()> {
     if listing.jobs.is_empty() {
         out.line("no jobs match")?;
     } else {
-        let rows = listing.jobs.iter().map(|job| row(job, now)).collect();
-        out.line(out.table(&["ID", "KIND", "QUEUE", "STATE", "ATTEMPT", "WHEN"], rows))?;
+        let rows: Vec<_> = listing.jobs.iter().map(|job| row(job, now)).collect();
+        out.line(out.table(&["ID", "STATE", "KIND", "WHEN", "ATTEMPT", "QUEUE"], &rows))?;
     }
     if let Some(next) = listing.next {
         out.line(format!("\nmore: --after {}", text::plain(&next.0)))?;
@@ -103,11 +103,11 @@ async fn list(args: &Args, engine: &Engine, out: Out) -> anyhow::Result<()> {
 fn row(job: &Summary, now: Timestamp) -> Vec<String> {
     vec![
         job.id.to_string(),
-        job.kind.to_string(),
-        job.queue.to_string(),
         state(job),
-        attempt(job),
+        job.kind.to_string(),
         when(job, now),
+        attempt(job),
+        job.queue.to_string(),
     ]
 }
 

@@ -30,7 +30,7 @@ pub(crate) async fn run(engine: &Engine, out: Out) -> anyhow::Result<()> {
             text::relative(node.started_at, now),
         ]
     });
-    out.line(out.table(&["NODE", "STATE", "PID", "CLAIMS", "QUEUES", "STARTED"], rows.collect()))?;
+    out.line(out.table(&["NODE", "STATE", "PID", "CLAIMS", "QUEUES", "STARTED"], &rows.collect::<Vec<_>>()))?;
     Ok(())
 }
 

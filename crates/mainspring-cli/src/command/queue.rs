@@ -128,7 +128,7 @@ async fn list(engine: &Engine, out: Out) -> anyhow::Result<()> {
     });
     let headers =
         ["QUEUE", "", "READY", "SCHEDULED", "RUNNING", "SUSPENDED", "SUCCEEDED", "FAILED", "CANCELLED"];
-    out.line(out.table(&headers, rows.collect()))?;
+    out.line(out.table(&headers, &rows.collect::<Vec<_>>()))?;
     Ok(())
 }
 

@@ -18,7 +18,7 @@ mod view;
 mod watch;
 mod worker;
 
-use mainspring::{Engine, QueueName};
+use mainspring::{Engine, QueueName, bounds};
 
 use crate::command::work::name_and_slots;
 use crate::output::Out;
@@ -51,7 +51,12 @@ pub(crate) fn check(store: &str) -> Result<(), Refused> {
 
 pub(crate) async fn run(args: Args, store: &str, engine: &Engine, out: Out) -> anyhow::Result<()> {
     for queue in &args.queue {
-        QueueName::new(name_and_slots(queue).0)?;
+        let (name, slots) = name_and_slots(queue);
+        QueueName::new(name)?;
+        if slots == 0 || slots > bounds::SLOTS {
+            let message = format!("{slots} slots for queue {name} are not between 1 and {}", bounds::SLOTS);
+            return Err(Refused::usage(message, "for example `--queue default:8`").into());
+        }
     }
     let recipe = worker::Recipe::new(store, &args.queue, args.allow_exec);
     let queue = args.queue.first().map_or("default", |queue| name_and_slots(queue).0);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mainspring::{Backoff, Engine, Error, Filter, JobId, State, Timestamp};
+use mainspring::{Backoff, Engine, Error, Filter, State, Timestamp};
 
 use super::samples::{Charge, Mail, Report, Video, Webhook};
 
@@ -24,82 +24,92 @@ const PEOPLE: [&str; 6] = [
     "edsger@example.com",
 ];
 
-/// One of each: success, retries, a delay, a failure for good, one to be cancelled, and progress.
-pub(super) async fn tour(engine: &Engine) -> Result<usize, Error> {
-    report(engine, "2026-10", 20).await?;
-    webhook(engine, 2).await?;
-    charge(engine, true).await?;
-    engine.enqueue(Video { minutes: 2 }).tag(TAG).max_attempts(3).await?;
-    let delayed = engine.enqueue(Mail { to: PEOPLE[0].into() }).tag(TAG).delay(Duration::from_secs(8));
-    delayed.await?;
-    for person in PEOPLE {
-        mail(engine, person).await?;
-    }
-    Ok(5 + PEOPLE.len())
+/// Where sample work goes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seed<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) queue: &'a str,
 }
 
-/// The next of the trickle: mostly mail, and now and then something that goes wrong or takes long.
-pub(super) async fn trickle(engine: &Engine, beat: usize) -> Result<(), Error> {
-    if engine.jobs().counts().await?.total(State::Ready) >= ENOUGH {
-        return Ok(());
-    }
-    match beat % 16 {
-        3 => webhook(engine, 2).await,
-        6 | 14 => report(engine, "2026-11", 15).await,
-        9 => charge(engine, true).await,
-        11 => charge(engine, false).await,
-        13 if beat % 32 == 13 => {
-            engine.enqueue(Video { minutes: 2 }).tag(TAG).max_attempts(3).await.map(drop)
+impl Seed<'_> {
+    /// One of each: success, retries, a delay, a failure for good, one to be cancelled, and progress.
+    pub(super) async fn tour(&self) -> Result<usize, Error> {
+        self.report("2026-10", 20).await?;
+        self.webhook().await?;
+        self.charge(true).await?;
+        self.video().await?;
+        let mail = Mail { to: PEOPLE[0].into() };
+        self.engine.enqueue(mail).queue(self.queue).tag(TAG).delay(Duration::from_secs(8)).await?;
+        for person in PEOPLE {
+            self.mail(person).await?;
         }
-        _ => mail(engine, PEOPLE[beat % PEOPLE.len()]).await,
+        Ok(5 + PEOPLE.len())
     }
-}
 
-/// Many at once.
-pub(super) async fn batch(engine: &Engine, count: usize) -> Result<(), Error> {
-    let mails = (0..count).map(|n| Mail { to: PEOPLE[n % PEOPLE.len()].into() });
-    engine.enqueue_many(mails).tag(TAG).await.map(drop)
-}
-
-/// Cancels videos that have been running for a while.
-pub(super) async fn lose_patience(engine: &Engine, now: Timestamp) -> Result<(), Error> {
-    let running = Filter {
-        kind: Some(mainspring::Kind::new("demo.video")?),
-        states: vec![State::Running],
-        ..Filter::default()
-    };
-    let videos = engine.jobs().list(running, None, 10).await?.jobs;
-    let tired = |started: Option<Timestamp>| started.is_some_and(|started| now.since(started) > PATIENCE);
-    let late: Vec<JobId> = videos
-        .iter()
-        .filter(|video| !video.cancelling && tired(video.claimed_at))
-        .map(|video| video.id)
-        .collect();
-    if !late.is_empty() {
-        engine.jobs().cancel(late).because("the viewer closed the page").await.map(drop).or_else(ended)?;
+    /// The next of the trickle: mostly mail, and now and then something that goes wrong or takes long.
+    pub(super) async fn trickle(&self, beat: usize) -> Result<(), Error> {
+        if self.engine.jobs().counts().await?.total(State::Ready) >= ENOUGH {
+            return Ok(());
+        }
+        match beat % 32 {
+            3 | 19 => self.webhook().await,
+            6 | 14 | 22 | 30 => self.report("2026-11", 15).await,
+            9 | 25 => self.charge(true).await,
+            11 | 27 => self.charge(false).await,
+            13 => self.video().await,
+            _ => self.mail(PEOPLE[beat % PEOPLE.len()]).await,
+        }
     }
-    Ok(())
-}
 
-/// That it ended by itself in the meantime is no error.
-fn ended(error: Error) -> Result<(), Error> {
-    if matches!(error, Error::Illegal { .. } | Error::NotFound(_)) { Ok(()) } else { Err(error) }
-}
+    /// Many at once.
+    pub(super) async fn batch(&self, count: usize) -> Result<(), Error> {
+        let mails = (0..count).map(|n| Mail { to: PEOPLE[n % PEOPLE.len()].into() });
+        self.engine.enqueue_many(mails).queue(self.queue).tag(TAG).await.map(drop)
+    }
 
-async fn mail(engine: &Engine, to: &str) -> Result<(), Error> {
-    engine.enqueue(Mail { to: to.into() }).tag(TAG).await.map(drop)
-}
+    /// Cancels videos that have been running for a while.
+    pub(super) async fn lose_patience(&self, now: Timestamp) -> Result<(), Error> {
+        let running = Filter {
+            kind: Some(mainspring::Kind::new("demo.video")?),
+            states: vec![State::Running],
+            ..Filter::default()
+        };
+        let videos = self.engine.jobs().list(running, None, 10).await?.jobs;
+        let tired = |started: Option<Timestamp>| started.is_some_and(|started| now.since(started) > PATIENCE);
+        let late = videos.iter().filter(|video| !video.cancelling && tired(video.claimed_at));
+        for video in late {
+            let cancelled = self.engine.jobs().cancel(video.id).because("the viewer closed the page").await;
+            match cancelled {
+                // That it ended by itself in the meantime is no error.
+                Ok(_) | Err(Error::Illegal { .. } | Error::NotFound(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
 
-async fn report(engine: &Engine, month: &str, pages: u64) -> Result<(), Error> {
-    engine.enqueue(Report { month: month.into(), pages }).tag(TAG).await.map(drop)
-}
+    async fn mail(&self, to: &str) -> Result<(), Error> {
+        self.engine.enqueue(Mail { to: to.into() }).queue(self.queue).tag(TAG).await.map(drop)
+    }
 
-async fn charge(engine: &Engine, expired: bool) -> Result<(), Error> {
-    engine.enqueue(Charge { card: "•••• 4242".into(), expired }).tag(TAG).await.map(drop)
-}
+    async fn report(&self, month: &str, pages: u64) -> Result<(), Error> {
+        let job = Report { month: month.into(), pages };
+        self.engine.enqueue(job).queue(self.queue).tag(TAG).await.map(drop)
+    }
 
-async fn webhook(engine: &Engine, outages: u16) -> Result<(), Error> {
-    let backoff = Backoff::Exponential { base: Duration::from_millis(1_500), max: Duration::from_secs(30) };
-    let job = Webhook { url: "hooks.example.com".into(), outages };
-    engine.enqueue(job).tag(TAG).backoff(backoff).await.map(drop)
+    async fn charge(&self, expired: bool) -> Result<(), Error> {
+        let job = Charge { card: "•••• 4242".into(), expired };
+        self.engine.enqueue(job).queue(self.queue).tag(TAG).await.map(drop)
+    }
+
+    async fn video(&self) -> Result<(), Error> {
+        self.engine.enqueue(Video { minutes: 2 }).queue(self.queue).tag(TAG).await.map(drop)
+    }
+
+    async fn webhook(&self) -> Result<(), Error> {
+        let job = Webhook { url: "hooks.example.com".into(), outages: 2 };
+        let backoff =
+            Backoff::Exponential { base: Duration::from_millis(1_500), max: Duration::from_secs(30) };
+        self.engine.enqueue(job).queue(self.queue).tag(TAG).backoff(backoff).await.map(drop)
+    }
 }

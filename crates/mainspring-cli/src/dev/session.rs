@@ -9,6 +9,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 use super::event::{Event, Tone};
 use super::recovery::Recovery;
 use super::screen::{Key, Screen};
+use super::seed::Seed;
 use super::watch::{TICK, Watch};
 use super::worker::{DRAIN, Recipe, Worker};
 use super::{seed, summary};
@@ -90,9 +91,8 @@ impl<'a> Session<'a> {
         let result = self.go().await;
         // The terminal is given back before anything is printed on it.
         self.screen = None;
-        if let Some(worker) = &mut self.worker {
-            worker.kill();
-        }
+        // If something went wrong, the worker is left to drain by itself.
+        self.worker = None;
         result?;
         summary::print(&self.watch, store, self.out)?;
         Ok(())
@@ -102,7 +102,7 @@ impl<'a> Session<'a> {
         self.greet()?;
         self.start_worker()?;
         if self.samples {
-            let jobs = seed::tour(self.engine).await?;
+            let jobs = self.seed().tour().await?;
             self.say(Tone::Plain, "seeded", format!("{jobs} sample jobs; more keep coming"))?;
         }
         self.next_beat = self.monotonic() + seed::BEAT;
@@ -163,6 +163,10 @@ impl<'a> Session<'a> {
             Some(line) = self.lines.1.recv() => Woken::Line(line),
             () = tick => Woken::Tick,
         }
+    }
+
+    fn seed(&self) -> Seed<'a> {
+        Seed { engine: self.engine, queue: self.queue }
     }
 
     fn monotonic(&self) -> Duration {
@@ -236,8 +240,8 @@ impl<'a> Session<'a> {
             self.next_beat = now + seed::BEAT;
             self.beat += 1;
             let wall = self.engine.seams().clock.now();
-            let sown = match seed::trickle(self.engine, self.beat).await {
-                Ok(()) => seed::lose_patience(self.engine, wall).await,
+            let sown = match self.seed().trickle(self.beat).await {
+                Ok(()) => self.seed().lose_patience(wall).await,
                 Err(error) => Err(error),
             };
             self.tolerate(sown)?;
@@ -287,7 +291,7 @@ impl<'a> Session<'a> {
                 self.look().await?;
             }
             Key::Enqueue => {
-                let enqueued = seed::batch(self.engine, BATCH).await;
+                let enqueued = self.seed().batch(BATCH).await;
                 self.tolerate(enqueued)?;
                 self.say(Tone::Plain, "enqueued", format!("{BATCH} of demo.mail"))?;
             }

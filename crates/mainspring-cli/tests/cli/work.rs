@@ -70,6 +70,24 @@ fn a_second_signal_gives_running_jobs_back() {
 }
 
 #[test]
+fn doctor_finds_a_node_that_is_silent_with_jobs() {
+    let place = Place::new();
+    let mut worker = place.work(&["--lease", "500ms"]);
+    let id = place.enqueue(&["sleep", r#"{"for":"1h"}"#]);
+    place.job_in(&id, "running");
+    worker.signal(Signal::KILL);
+    worker.ended();
+    let found =
+        until("the lease to lapse", || Some(place.run(&["doctor"])).filter(|done| done.code == Some(1)));
+    assert!(found.stdout.contains("has been silent since"), "{found:?}");
+    assert!(found.stdout.ends_with("1 problem\n"), "{found:?}");
+    let found = place.run(&["doctor", "--json"]);
+    assert!(found.code == Some(1) && found.stdout.contains("\"problems\":1"), "{found:?}");
+    let why = place.run(&["why", &id]).ok();
+    assert!(why.contains("it will be rescued"), "{why}");
+}
+
+#[test]
 fn jobs_of_a_killed_worker_run_on_the_next() {
     let place = Place::new();
     let mut worker = place.work(&["--lease", "1h"]);
