@@ -317,12 +317,12 @@ impl Harness {
         let mut jobs = Vec::new();
         let mut after = None;
         loop {
-            let listing = self.store.list(filter.clone(), Page { after, limit }).await.expect("list");
+            let page = Page { after: after.clone(), limit };
+            let listing = self.store.list(filter.clone(), page).await.expect("list");
             jobs.extend(listing.jobs);
-            after = listing.next;
-            if after.is_none() {
-                return jobs;
-            }
+            let Some(next) = listing.next else { return jobs };
+            assert_ne!(Some(&next), after.as_ref(), "a cursor leads to itself");
+            after = Some(next);
         }
     }
 

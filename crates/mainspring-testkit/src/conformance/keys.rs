@@ -237,6 +237,21 @@ pub async fn key_is_not_taken_again_by_a_retry(h: &Harness) {
     assert_eq!(enqueue(h, "key".into()).await.1, Receipt::Existing(second));
 }
 
+/// The period of a key begins once, however often an operator runs the job again.
+pub async fn period_begins_once(h: &Harness) {
+    let holder = hold(h, Unique::new("key").until(Until::After(Span(MINUTE)))).await;
+    let node = h.node().await;
+    let claim = h.claim_one(node).await;
+    h.end(node, claim, fail()).await;
+    h.apply(holder, Verb::Retry).await;
+    h.advance(MINUTE / 2);
+    let claim = h.claim_one(node).await;
+    assert!(!is_free(h).await);
+    h.end(node, claim, succeed()).await;
+    h.advance(MINUTE / 2);
+    assert!(is_free(h).await);
+}
+
 /// Two dead jobs that share a key can both be run again.
 pub async fn jobs_that_share_a_key_are_all_retried(h: &Harness) {
     let node = h.node().await;

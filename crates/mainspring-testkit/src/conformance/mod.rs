@@ -84,6 +84,7 @@ macro_rules! conformance_tests {
                 key_is_free_when_a_waiting_job_ends,
                 key_is_held_for_its_period,
                 key_is_not_taken_again_by_a_retry,
+                period_begins_once,
                 jobs_that_share_a_key_are_all_retried,
                 key_of_a_pruned_job_is_held_for_its_period,
                 key_of_a_deleted_job_is_free,
