@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mainspring_core::bounds;
-use mainspring_core::id::{Claim, JobId};
+use mainspring_core::id::{Claim, JobId, NodeNo};
 use mainspring_core::name::QueueName;
 use tokio::sync::Notify;
 
@@ -57,6 +57,8 @@ struct Served {
     pace: Option<f64>,
     /// Whether the store may have jobs for it.
     hopeful: bool,
+    /// Whether its line has moved since the last look at it.
+    moved: bool,
 }
 
 impl Served {
@@ -98,6 +100,7 @@ impl Desk {
             waiting: VecDeque::new(),
             pace: None,
             hopeful: true,
+            moved: false,
         };
         let queues = queues.iter().map(served).collect();
         Desk { state: Mutex::new(State { queues, suspect: None, turn: 0, open: true }), wake: Notify::new() }
@@ -162,6 +165,7 @@ impl Desk {
                 continue;
             };
             came[at] += 1;
+            queues[at].moved = true;
             if work.run.suspect {
                 *suspect = Some(work.run.info.id);
                 queues[at].waiting.push_front(work);
@@ -201,6 +205,7 @@ impl Desk {
         let took = took.as_secs_f64();
         served.pace = Some(served.pace.map_or(took, |pace| pace + (took - pace) * WEIGHT));
         let next = served.waiting.pop_front();
+        served.moved = true;
         if next.is_none() {
             served.running -= 1;
         }
@@ -220,8 +225,42 @@ impl Desk {
         }
     }
 
+    /// Takes off the desk what waits behind jobs that take longer than was thought, so that another node can have it:
+    /// whole lines in which nothing has moved since the last look.
+    pub(super) fn overdue(&self) -> Vec<Work> {
+        let mut state = self.lock();
+        let State { queues, suspect, .. } = &mut *state;
+        let mut overdue = Vec::new();
+        for served in queues {
+            if !std::mem::take(&mut served.moved) && !served.waiting.is_empty() {
+                // Slow enough that nothing is claimed ahead until jobs have been quick again.
+                served.pace = Some(2.0 * PREFETCH.as_secs_f64() * served.slots as f64);
+                overdue.extend(served.waiting.drain(..));
+            }
+        }
+        if overdue.iter().any(|work| *suspect == Some(work.run.info.id)) {
+            *suspect = None;
+        }
+        overdue
+    }
+
+    /// Forgets what waits under another number than the node has now.
+    pub(super) fn forget_all_but(&self, node: NodeNo) {
+        let mut state = self.lock();
+        let State { queues, suspect, .. } = &mut *state;
+        for served in queues {
+            served.waiting.retain(|work| {
+                let stale = work.run.node != node;
+                if stale && *suspect == Some(work.run.info.id) {
+                    *suspect = None;
+                }
+                !stale
+            });
+        }
+    }
+
     /// Takes everything that waits off the desk.
-    pub(super) fn drain(&self) -> Vec<Work> {
+    fn drain(&self) -> Vec<Work> {
         let mut state = self.lock();
         state.suspect = None;
         state.queues.iter_mut().flat_map(|served| served.waiting.drain(..)).collect()

@@ -1,6 +1,7 @@
 //! The lease keeper: renews the node's lease, on a thread of its own, whatever the executor is busy with.
 //!
-//! Each renewal also learns which claims are to be cancelled and tells what was noticed of them. When the store says
+//! Each renewal also learns which claims are to be cancelled and tells what was noticed of them; jobs that wait on the
+//! node for too long are given back. When the store says
 //! that the node was expired, everything it held is abandoned and it joins anew under a fresh id.
 
 use std::sync::Arc;
@@ -32,6 +33,9 @@ pub(super) async fn run(shared: Arc<Shared>) {
         };
         if !shared.alive.load(Ordering::Relaxed) {
             return;
+        }
+        if !asked {
+            shared.release(shared.desk.overdue());
         }
         let runs = shared.held.all();
         store_progress(&shared, &runs).await;
@@ -114,7 +118,7 @@ async fn rejoin(shared: &Shared) -> bool {
             tracing::warn!(node = %member.no, "expired: all claims are abandoned, and the node joins anew");
             // First the claims, so that nothing of the old membership can start under the new number.
             shared.held.rejoin(member.no);
-            drop(shared.desk.drain());
+            shared.desk.forget_all_but(member.no);
             shared.ear.rejoin(member.no);
             shared.desk.hope(None);
             shared.rejoined.notify_waiters();
