@@ -30,7 +30,7 @@ pub(crate) struct Shared {
     store: Arc<dyn Store>,
     seams: Seams,
     limits: Limits,
-    enqueues: Batcher<New, Receipt>,
+    enqueues: Batcher<New, Result<Receipt>>,
     waiters: Arc<Waiters>,
     /// Keeps the waiters' ear to the store.
     _ear: Arc<dyn Listener>,
@@ -66,7 +66,7 @@ impl Engine {
     pub fn with(store: Arc<dyn Store>, seams: Seams, limits: Limits) -> Engine {
         let flushing = Arc::clone(&store);
         let enqueues =
-            Batcher::start(&*seams.spawn, move |jobs| Box::pin(flush(Arc::clone(&flushing), jobs)));
+            Batcher::start(&*seams.spawn, move |jobs| Box::pin(flush_each(Arc::clone(&flushing), jobs)));
         let waiters = Arc::new(Waiters::default());
         let ear: Arc<dyn Listener> = Arc::new(Ear(Arc::clone(&waiters)));
         store.subscribe(Arc::downgrade(&ear));
@@ -183,7 +183,7 @@ impl Engine {
         &self.shared.waiters
     }
 
-    pub(crate) fn enqueues(&self) -> &Batcher<New, Receipt> {
+    pub(crate) fn enqueues(&self) -> &Batcher<New, Result<Receipt>> {
         &self.shared.enqueues
     }
 }
@@ -195,14 +195,30 @@ impl std::fmt::Debug for Engine {
 }
 
 /// Stores a batch, repeating it if the answer is lost: ids make that harmless.
-pub(crate) async fn flush(store: Arc<dyn Store>, jobs: Vec<New>) -> Result<Vec<Receipt>> {
+pub(crate) async fn flush(store: &dyn Store, jobs: &[New]) -> Result<Vec<Receipt>> {
     for _ in 1..REPEATS {
-        match store.enqueue(jobs.clone()).await {
+        match store.enqueue(jobs.to_vec()).await {
             Err(Error::OutcomeUnknown { .. }) => {}
             answer => return answer,
         }
     }
-    store.enqueue(jobs).await
+    store.enqueue(jobs.to_vec()).await
+}
+
+/// Stores jobs of different callers: one that the store refuses does not take the others with it.
+async fn flush_each(store: Arc<dyn Store>, jobs: Vec<New>) -> Result<Vec<Result<Receipt>>> {
+    match flush(&*store, &jobs).await {
+        Ok(receipts) => Ok(receipts.into_iter().map(Ok).collect()),
+        Err(Error::TooLarge { .. } | Error::Invalid { .. }) if jobs.len() > 1 => {
+            let mut answers = Vec::with_capacity(jobs.len());
+            for job in jobs.chunks(1) {
+                let answer = flush(&*store, job).await;
+                answers.push(answer.map(|receipts| receipts.first().copied().unwrap_or(Receipt::Created)));
+            }
+            Ok(answers)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Hears that another process has done something, and lets those who wait for results look again.

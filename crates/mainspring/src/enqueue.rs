@@ -236,7 +236,7 @@ impl<'a, J> Enqueue<'a, J> {
     async fn store(self) -> Result<Enqueued<J>> {
         let (engine, job) = self.build()?;
         let id = job.id;
-        receipt(id, engine.enqueues().send(job).await?)
+        receipt(id, engine.enqueues().send(job).await??)
     }
 
     /// Stores it in the caller's own transaction: it exists if and only if that commits. Durability is the caller's.
@@ -326,7 +326,7 @@ impl<'a, J> EnqueueMany<'a, J> {
         while jobs.peek().is_some() {
             let batch = take_batch(&mut jobs);
             let ids: Vec<_> = batch.iter().map(|job| job.id).collect();
-            let receipts = flush(self.engine.store().clone(), batch).await.map_err(|error| {
+            let receipts = flush(&**self.engine.store(), &batch).await.map_err(|error| {
                 if stored.is_empty() {
                     error
                 } else {
