@@ -1,6 +1,7 @@
 //! Jobs, as operators see and change them.
 
 use std::future::IntoFuture;
+use std::time::Duration;
 
 use mainspring_core::id::JobId;
 use mainspring_core::job::{Priority, Record, Summary, Verb, Why, why};
@@ -60,6 +61,9 @@ impl<'a> Jobs<'a> {
     pub async fn list(&self, filter: Filter, after: Option<Cursor>, limit: usize) -> Result<Listing> {
         let limit = limit.min(bounds::PAGE);
         let mut listing = Listing { jobs: Vec::new(), next: after };
+        if limit == 0 {
+            return Ok(listing);
+        }
         // One call of the store looks at a bounded number of rows; the page is filled over as many as it takes.
         loop {
             let page = Page { after: listing.next.take(), limit: limit - listing.jobs.len() };
@@ -187,8 +191,8 @@ impl Change<'_> {
     /// puts into a matching state are not met twice.
     async fn apply_to_all(&self, filter: &Filter, tally: &mut Tally) -> Result<()> {
         let mut filter = filter.clone();
-        // What is enqueued during the walk is not meant.
-        let now = self.engine.seams().clock.now();
+        // What is enqueued during the walk is not meant; what was enqueued in this very microsecond is.
+        let now = self.engine.seams().clock.now().after(Duration::from_micros(1));
         filter.created_before = Some(filter.created_before.map_or(now, |before| before.min(now)));
         let mut after = None;
         loop {

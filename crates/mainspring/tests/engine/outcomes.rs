@@ -69,7 +69,7 @@ on_both_stores! {
         let node = engine
             .node()
             .handle(plain)
-            .handle(move |ctx, job| report(ctx, job))
+            .handle(report)
             .handle(async |_ctx: Context, job: Maybe| mainspring::Result::Ok(job.value))
             .handle(async |_ctx: Context, job: ByHand| mainspring::Result::Ok(job.0 * 2))
             .queue("default", 2)

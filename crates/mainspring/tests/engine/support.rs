@@ -86,10 +86,8 @@ impl Gate {
 
 /// Waits for a future, but not beyond the deadline.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(DEADLINE, future).await {
-        Ok(output) => output,
-        Err(_) => panic!("not within {DEADLINE:?}: {what}"),
-    }
+    let output = tokio::time::timeout(DEADLINE, future).await;
+    output.unwrap_or_else(|_| panic!("not within {DEADLINE:?}: {what}"))
 }
 
 /// Waits until a condition holds.
@@ -140,7 +138,7 @@ pub(crate) fn sqlite() -> (String, tempfile::TempDir) {
 
 /// Makes each body two tests: on memory and on SQLite, in real time.
 macro_rules! on_both_stores {
-    ($(async fn $name:ident($engine:ident: Engine) $body:block)+) => {$(
+    ($($(#[$meta:meta])* async fn $name:ident($engine:ident: Engine) $body:block)+) => {$(
         mod $name {
             use mainspring::Engine;
 
@@ -157,6 +155,7 @@ macro_rules! on_both_stores {
             }
         }
 
+        $(#[$meta])*
         async fn $name($engine: mainspring::Engine) $body
     )+};
 }
