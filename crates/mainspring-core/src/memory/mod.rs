@@ -1,6 +1,6 @@
 //! The memory store: the reference model that every other store is compared with.
 //!
-//! One mutex around one [`Model`]; each call of the [`Store`] trait is one plain synchronous method of the model, run
+//! One mutex around one `Model`; each call of the [`Store`] trait is one plain synchronous method of the model, run
 //! under the lock, so every call is atomic and calls happen in one order. Hints go out after the lock is released.
 //! Clarity comes first here: where another store differs, this one is right, or the trait's words are wrong.
 //!
