@@ -6,6 +6,7 @@ use std::time::Duration;
 use mainspring_core::Result;
 use mainspring_core::error::OpenProblem;
 use mainspring_core::seam::Clock;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::error::{open as sql_problem, problem_with};
@@ -93,6 +94,9 @@ pub(crate) fn reader(options: &Options) -> Result<Connection> {
 
 fn shared_pragmas(conn: &Connection, path: &Path) -> Result<()> {
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
+    // Plans do not depend on the values that are bound: otherwise SQLite prepares a statement anew for each of them.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)
+        .map_err(|error| sql_problem(path, error))?;
     pragma(conn, path, "foreign_keys", false)?;
     pragma(conn, path, "temp_store", "MEMORY")
 }

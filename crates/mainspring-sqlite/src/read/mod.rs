@@ -21,6 +21,7 @@ pub(crate) mod plans {
 }
 
 use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -121,7 +122,12 @@ impl Pool {
     /// A thread's body: reads until the pool is closed and empty.
     pub(crate) fn serve(&self, mut reader: Reader) {
         while let Some(read) = self.next() {
-            read(Some(&mut reader));
+            // A read changes nothing, so what broke in one concerns no other; its caller is answered by the drop of
+            // the request.
+            let body = AssertUnwindSafe(|| read(Some(&mut reader)));
+            if std::panic::catch_unwind(body).is_err() {
+                tracing::error!("a read panicked");
+            }
         }
     }
 

@@ -88,6 +88,20 @@ fn failed_fsync_poisons_the_store_until_it_is_reopened() {
 }
 
 #[test]
+fn broken_invariant_stops_the_store_and_leaves_nobody_waiting() {
+    let it = Fixture::new();
+    let broken = it.store.write(Weight::rows(1), |tx: &mut Tx<'_>| -> crate::error::Result<()> {
+        tx.conn.execute("DELETE FROM mainspring_meta", [])?;
+        panic!("a planted break")
+    });
+    assert!(matches!(block_on(broken), Err(Error::OutcomeUnknown { .. })));
+    block_on(it.store.close());
+    assert!(matches!(block_on(it.store.enqueue(vec![job(&it.seams)])), Err(Error::Poisoned)));
+    let again = it.other();
+    block_on(again.enqueue(vec![job(&it.seams)])).expect("rolled back and works again");
+}
+
+#[test]
 fn request_that_fails_spares_its_neighbours() {
     let it = Fixture::new();
     // Holds the writer until all three wait, so that they share a transaction.

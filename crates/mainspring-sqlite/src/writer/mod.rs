@@ -41,6 +41,8 @@ enum Failed {
 
 /// The thread's body: works until the queue is closed and empty.
 pub(crate) fn run(conn: Connection, turnstile: Turnstile, env: Arc<Env>) {
+    // Dropped after the writer, whose end removes the lock file and closes the database.
+    let _end = End(Arc::clone(&env));
     let state = State { home: Some(Arc::clone(&env)), ..State::default() };
     let mut writer = Writer { conn, turnstile, state, env };
     loop {
@@ -51,10 +53,19 @@ pub(crate) fn run(conn: Connection, turnstile: Turnstile, env: Arc<Env>) {
             queue::Taken::Closed => break,
         }
     }
-    // Removes the lock file and closes the database before whoever waits for the end is told.
-    let env = Arc::clone(&writer.env);
-    drop(writer);
-    env.queue.ended();
+}
+
+/// Tells of the writer's end, however it comes.
+struct End(Arc<Env>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // A broken invariant: the transaction under way was rolled back, and nobody is left to write.
+            self.0.queue.poison();
+        }
+        self.0.queue.ended();
+    }
 }
 
 struct Writer {
