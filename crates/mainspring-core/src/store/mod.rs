@@ -119,7 +119,8 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// Jobs due now enter `ready`, others `timers`. Unique keys are taken in order of the batch; a key whose period
     /// has ended is free. Replacing cancels a waiting holder (its status becomes `cancelled (replaced)`) and takes its
-    /// key; a running or ended holder is kept, and so is one that was pruned within the period of its key.
+    /// key; a running or ended holder is kept, and so is one that was pruned within the period of its key. A batch that
+    /// would make more than [`LINES`](crate::bounds::LINES) lines is refused whole, as `TooLarge`.
     fn enqueue(&self, jobs: Vec<New>) -> Pending<'_, Result<Vec<Receipt>>>;
 
     /// What a caller's own transaction needs to know to take jobs with it; see [`Enlist`].

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use mainspring_core::backoff::Backoff;
-use mainspring_core::bounds;
 use mainspring_core::job::{Options, Record, State, Summary, Unique, When};
 use mainspring_core::store::{Filter, Receipt};
 use mainspring_core::time::Span;
+use mainspring_core::{Error, bounds};
 
 use crate::harness::{Harness, SECOND, kind, label, plain, priority, queue, succeed, tag};
 
@@ -169,4 +169,17 @@ pub async fn longest_delay_is_kept(h: &Harness) {
     let at = Some(h.now().after(bounds::DELAY));
     let summary = h.get(id).await.summary;
     assert_eq!((summary.run_at, summary.deadline), (at, at));
+}
+
+/// A store holds so many lines and not one more; a batch that would make one is refused whole.
+pub async fn lines_are_bounded(h: &Harness) {
+    let of_kind = |number: usize| h.job_with(|job| job.kind = kind(&format!("kind-{number}")));
+    let kinds: Vec<usize> = (0..bounds::LINES).collect();
+    for numbers in kinds.chunks(bounds::BATCH) {
+        h.enqueue_all(numbers.iter().copied().map(of_kind).collect()).await;
+    }
+    let answer = h.store.enqueue(vec![of_kind(0), of_kind(bounds::LINES)]).await;
+    assert!(matches!(answer, Err(Error::TooLarge { .. })), "{answer:?}");
+    assert_eq!(h.counts().await.total(State::Ready), bounds::LINES as u64);
+    h.put(of_kind(0)).await;
 }

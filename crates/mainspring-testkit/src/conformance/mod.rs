@@ -56,6 +56,7 @@ macro_rules! conformance_tests {
                 job_for_a_point_in_time_is_scheduled,
                 job_due_now_or_in_the_past_is_ready,
                 longest_delay_is_kept,
+                lines_are_bounded,
             }
             hostile {
                 hostile_options_are_data,
