@@ -26,6 +26,16 @@ pub(super) struct Rescuer {
 struct Steady {
     since: Duration,
     last: Duration,
+    /// The longest gap in which no live node misses its renewal.
+    gap: Duration,
+}
+
+impl Steady {
+    /// Whether the store has answered without a break, if it is only heard again at `now`. A machine that was suspended
+    /// has had a break, too: the others could not renew either.
+    fn holds(&self, now: Duration) -> bool {
+        now.saturating_sub(self.last) <= self.gap
+    }
 }
 
 impl Reconciler for Rescuer {
@@ -34,14 +44,13 @@ impl Reconciler for Rescuer {
     fn tick<'a>(&'a mut self, shared: &'a Shared) -> Pending<'a, Result<Duration>> {
         Box::pin(async {
             let began = shared.clock().monotonic();
-            let steady = self.steady.take();
+            let steady = self.steady.take().filter(|steady| steady.holds(began));
             let span = steady.as_ref().map_or(Duration::ZERO, |steady| began.saturating_sub(steady.since));
             let rescued = shared.store().rescue(Rescue { by: shared.held.node(), steady: span }).await?;
             let now = shared.clock().monotonic();
             // The answer may have been long in coming: that counts as a gap too.
-            let broken = |steady: &Steady| now.saturating_sub(steady.last) > rescued.shortest_lease / 2;
-            let since = steady.filter(|steady| !broken(steady)).map_or(now, |steady| steady.since);
-            self.steady = Some(Steady { since, last: now });
+            let since = steady.filter(|steady| steady.holds(now)).map_or(now, |steady| steady.since);
+            self.steady = Some(Steady { since, last: now, gap: rescued.shortest_lease / 2 });
             if !rescued.expired.is_empty() {
                 tracing::warn!(
                     nodes = ?rescued.expired,
