@@ -26,12 +26,14 @@ pub(super) fn start(shared: &Arc<Shared>, entries: mpsc::UnboundedReceiver<finis
     shared.spawn(run(Arc::clone(shared), Beacon(Arc::clone(shared))));
 }
 
-/// Goes out when the executor drops the supervisor: the keeper must not renew for tasks that are gone.
+/// Goes out when the executor drops the supervisor: the keeper must not renew for tasks that are gone, and nobody must
+/// wait for them.
 struct Beacon(Arc<Shared>);
 
 impl Drop for Beacon {
     fn drop(&mut self) {
         self.0.alive.store(false, Ordering::Relaxed);
+        self.0.advance(Phase::Stopped);
     }
 }
 
