@@ -95,17 +95,29 @@ impl Sqlite {
             let reader = Reader::new(conn, Arc::clone(&seams.clock), options.read_timeout)
                 .map_err(|error| error::open(&options.path, error))?;
             let pool = Arc::clone(&self.pool);
-            let body = Box::new(move || pool.serve(reader));
-            seams.threads.spawn(&format!("sqlite-read-{number}"), body).map_err(other)?;
+            let env = Arc::clone(&self.env);
+            let body = Box::new(move || {
+                pool.serve(reader);
+                env.queue.ended();
+            });
+            self.env.queue.began();
+            self.spawned(seams.threads.spawn(&format!("sqlite-read-{number}"), body)).map_err(other)?;
         }
         // The turnstile waits, and quicker than SQLite would.
         conn.busy_timeout(Duration::ZERO).map_err(|error| error::open(&options.path, error))?;
         let turnstile = Turnstile::open(&self.env.path, options.busy_timeout);
         let env = Arc::clone(&self.env);
-        seams
-            .threads
-            .spawn("sqlite-write", Box::new(move || writer::run(conn, turnstile, env)))
-            .map_err(other)
+        let body = Box::new(move || writer::run(conn, turnstile, env));
+        self.env.queue.began();
+        self.spawned(seams.threads.spawn("sqlite-write", body)).map_err(other)
+    }
+
+    /// Counts a thread out again that could not be started.
+    fn spawned(&self, started: std::io::Result<()>) -> std::io::Result<()> {
+        if started.is_err() {
+            self.env.queue.ended();
+        }
+        started
     }
 
     /// Sends a request to the writer.

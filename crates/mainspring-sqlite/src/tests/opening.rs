@@ -141,3 +141,18 @@ fn closed_store_refuses_and_can_be_opened_again() {
     let again = it.other();
     assert_eq!(block_on(again.counts()).expect("counts").total(mainspring_core::job::State::Ready), 1);
 }
+
+#[test]
+fn closing_leaves_the_database_file_alone() {
+    for _ in 0..20 {
+        let it = Fixture::new();
+        block_on(it.store.enqueue(vec![job(&it.seams)])).expect("enqueued");
+        block_on(it.store.counts()).expect("a read");
+        block_on(it.store.close());
+        // The last connection takes the log with it: what is left can be copied or removed as one file.
+        for suffix in ["-wal", "-shm"] {
+            let beside = it.path.with_file_name(format!("app.db{suffix}"));
+            assert!(!beside.exists(), "{suffix} is still there");
+        }
+    }
+}

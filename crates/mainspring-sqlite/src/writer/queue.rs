@@ -114,7 +114,8 @@ struct Inner {
     urgent: VecDeque<Box<dyn Call>>,
     calls: VecDeque<Box<dyn Call>>,
     gate: Gate,
-    ended: bool,
+    /// Threads of the store that have a connection open.
+    running: usize,
     waiting_for_end: Vec<Waker>,
 }
 
@@ -211,23 +212,32 @@ impl Queue {
         }
     }
 
-    /// The writer has gone.
-    pub(super) fn ended(&self) {
+    /// A thread of the store begins.
+    pub(crate) fn began(&self) {
+        self.lock().running += 1;
+    }
+
+    /// A thread of the store has closed its connection.
+    pub(crate) fn ended(&self) {
         let wakers = {
             let mut inner = self.lock();
-            inner.ended = true;
+            inner.running = inner.running.saturating_sub(1);
+            if inner.running > 0 {
+                return;
+            }
             std::mem::take(&mut inner.waiting_for_end)
         };
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Whether the writer has gone; wakes `waker` when it goes.
+    /// Whether all connections are closed; wakes `waker` when the last one is.
     pub(crate) fn poll_ended(&self, waker: &Waker) -> bool {
         let mut inner = self.lock();
-        if !inner.ended {
+        let ended = inner.running == 0;
+        if !ended {
             inner.waiting_for_end.push(waker.clone());
         }
-        inner.ended
+        ended
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
