@@ -53,6 +53,7 @@ pub(crate) fn run(conn: Connection, turnstile: Turnstile, env: Arc<Env>) {
             queue::Taken::Closed => break,
         }
     }
+    writer.env.queue.await_readers();
 }
 
 /// Tells of the writer's end, however it comes.

@@ -222,12 +222,22 @@ impl Queue {
         let wakers = {
             let mut inner = self.lock();
             inner.running = inner.running.saturating_sub(1);
+            self.filled.notify_all();
             if inner.running > 0 {
                 return;
             }
             std::mem::take(&mut inner.waiting_for_end)
         };
         wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Waits until the writer's connection is the only one left. SQLite takes the log away with the last connection,
+    /// but not if two are closed at the same moment. A poisoned store does not wait: its node must be seen to be dead.
+    pub(super) fn await_readers(&self) {
+        let mut inner = self.lock();
+        while inner.gate == Gate::Closed && inner.running > 1 {
+            inner = self.filled.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// Whether all connections are closed; wakes `waker` when the last one is.
