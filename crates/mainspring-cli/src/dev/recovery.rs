@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use mainspring::{Engine, Error, Filter, JobId, State};
+use mainspring::{Engine, Error, Filter, JobId, Reason, State};
 
 use super::event::{Event, Tone};
 use crate::text;
@@ -15,6 +15,7 @@ pub(super) struct Recovery {
     /// Those that have not come back, with the number of the claim that was lost.
     waiting: BTreeMap<JobId, u32>,
     pub(super) jobs: usize,
+    quarantined: usize,
 }
 
 impl Recovery {
@@ -30,7 +31,7 @@ impl Recovery {
             .map(|job| (job.id, job.claim))
             .collect();
         let jobs = waiting.len();
-        Ok((jobs > 0).then_some(Recovery { died, waiting, jobs }))
+        Ok((jobs > 0).then_some(Recovery { died, waiting, jobs, quarantined: 0 }))
     }
 
     /// How many run again.
@@ -41,13 +42,15 @@ impl Recovery {
     /// Looks which of them are back; tells when all are.
     pub(super) async fn look(&mut self, engine: &Engine) -> Result<Option<Event>, Error> {
         for (id, claim) in self.waiting.clone() {
-            let job = engine.store().get(id).await?;
-            let back = job.is_none_or(|job| {
-                job.summary.claim > claim
-                    || job.summary.status.state.is_terminal()
-                    || job.summary.status.state == State::Suspended
-            });
-            if back {
+            // One that was removed in the meantime needs no recovery.
+            let status = match engine.store().get(id).await? {
+                Some(job) if job.summary.claim > claim => None,
+                Some(job) => Some(job.summary.status),
+                None => None,
+            };
+            let quarantined = status.is_some_and(|status| status.reason == Some(Reason::Quarantine));
+            self.quarantined += usize::from(quarantined);
+            if quarantined || status.is_none_or(|status| status.state.is_terminal()) {
                 self.waiting.remove(&id);
             }
         }
@@ -57,7 +60,11 @@ impl Recovery {
         let clock = &engine.seams().clock;
         let took = text::duration(clock.monotonic().saturating_sub(self.died));
         let jobs = text::count(self.jobs, "job");
-        let detail = format!("{jobs} came back {took} after the worker died; nothing was lost");
+        let fate = match self.quarantined {
+            0 => "nothing was lost".to_owned(),
+            count => format!("{count} quarantined, because workers keep dying with it"),
+        };
+        let detail = format!("{jobs} came back {took} after the worker died; {fate}");
         Ok(Some(Event { at: clock.now(), tone: Tone::Loud, word: "recovery", job: None, detail }))
     }
 }

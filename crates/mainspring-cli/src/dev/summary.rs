@@ -25,11 +25,25 @@ pub(super) fn print(watch: &Watch, store: &str, out: Out) -> std::io::Result<()>
         },
         || {
             let flag = if store == DEFAULT { String::new() } else { format!(" --store {store}") };
+            let resume = match left(State::Suspended) {
+                0 => String::new(),
+                _ => format!("\n  mainspring jobs resume --state suspended{flag}"),
+            };
             format!(
-                "\n  succeeded  {:>6}\n  failed     {:>6}\n  cancelled  {:>6}\n  retried    {:>6}\n  recovered  {:>6}  after the worker died\n\n\
+                "\n\
+                 \x20 succeeded  {:>6}\n\
+                 \x20 failed     {:>6}\n\
+                 \x20 cancelled  {:>6}\n\
+                 \x20 retried    {:>6}\n\
+                 \x20 recovered  {:>6}  after the worker died\n\
+                 \n\
                  left in {}: {} ready, {} scheduled, {} running, {} suspended\n\
-                 nothing is lost: `mainspring dev{flag}` goes on from here\n\n\
-                 next:\n  mainspring jobs --state failed{flag}\n  mainspring queue list{flag}\n  mainspring enqueue sleep '{{\"ms\": 2000}}' --wait{flag}   (while `mainspring dev` runs)",
+                 nothing is lost: `mainspring dev{flag}` goes on from here\n\
+                 \n\
+                 next:\n\
+                 \x20 mainspring jobs --state failed{flag}{resume}\n\
+                 \x20 mainspring queue list{flag}\n\
+                 \x20 mainspring enqueue sleep '{{\"ms\": 2000}}' --wait{flag}   (while `mainspring dev` runs)",
                 ended(State::Succeeded),
                 ended(State::Failed),
                 ended(State::Cancelled),

@@ -1,6 +1,6 @@
 //! The live view: store and nodes, counts, jobs, events, keys.
 
-use mainspring::{Progress, State, Summary, Timestamp};
+use mainspring::{Progress, Reason, State, Summary, Timestamp};
 use mainspring_core::store::{Node, NodeState};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -224,6 +224,9 @@ fn detail(row: &watch::Row, session: &Session<'_>) -> Line<'static> {
     match (&row.progress, &row.note) {
         _ if session.is_orphan(job) => parts.push(Span::from("its node is dead").red().bold()),
         (Some(progress), _) => parts.extend(progress_text(progress)),
+        (None, _) if job.status.state == State::Suspended => {
+            parts.push(Span::from(job.status.reason.map_or("", Reason::as_str)).magenta());
+        }
         // What went wrong before is history.
         (None, Some(note)) if job.status.state != State::Succeeded => {
             let note = Span::from(text::line(note, 120));

@@ -230,7 +230,7 @@ impl Watch {
         };
         let note = note.unwrap_or_default();
         if job.crashes > crashes {
-            tell(Tone::Loud, "rescued", format!("its node died; crash {} without progress", job.crashes));
+            tell(Tone::Loud, "rescued", format!("its node died ({})", text::crashes(job.crashes)));
         }
         let moved = before.is_none_or(|before| before.status != job.status || before.claim != job.claim);
         match job.status.state {
