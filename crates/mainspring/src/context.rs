@@ -202,6 +202,11 @@ impl Run {
         self.cooperative.load(Ordering::Relaxed)
     }
 
+    /// Keeps what could not be stored, unless the handler has said something since.
+    pub(crate) fn keep_progress(&self, said: Progress) {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(said);
+    }
+
     /// What the handler last said, once.
     pub(crate) fn take_progress(&self) -> Option<Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner).take()

@@ -137,7 +137,12 @@ async fn store_progress(shared: &Shared, runs: &[Arc<Run>]) {
     if progress.is_empty() {
         return;
     }
-    if let Err(error) = shared.store().progress(shared.held.node(), progress).await {
-        tracing::warn!(%error, "progress could not be stored");
+    if let Err(error) = shared.store().progress(shared.held.node(), progress.clone()).await {
+        tracing::warn!(%error, "progress could not be stored; it is kept");
+        for (claim, said) in progress {
+            if let Some(run) = shared.held.get(&claim) {
+                run.keep_progress(said);
+            }
+        }
     }
 }

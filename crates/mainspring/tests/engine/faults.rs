@@ -1,1 +1,397 @@
-//! To come.
+//! A store that refuses, loses answers, cuts nodes off or hangs: nothing is lost, and nothing is doubled.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mainspring::testing::TestEngine;
+use mainspring::{Context, Error, JobId, NodeBuilder, Outcome, State, snooze};
+use mainspring_core::memory::Memory;
+
+use crate::faulty::Fault::{Lose, Refuse};
+use crate::faulty::Faulty;
+use crate::support::{Gate, Ledger, Work, assert_sound, record, state, total, work};
+
+const SECOND: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(15);
+
+fn faulty(seed: u64) -> (TestEngine, Faulty) {
+    let mut store = None;
+    let test = TestEngine::on(seed, |seams| {
+        let faulty = Faulty::new(Memory::new(Arc::clone(&seams.clock)));
+        store = Some(faulty.clone());
+        Arc::new(faulty)
+    });
+    (test, store.expect("the store was made"))
+}
+
+fn noting(node: NodeBuilder, ledger: &Ledger) -> NodeBuilder {
+    let ledger = ledger.clone();
+    let handler = move |_ctx: Context, job: Work| {
+        ledger.add(job.n);
+        async move { mainspring::Result::Ok(job.n) }
+    };
+    node.handle(handler).queue("default", 2)
+}
+
+#[tokio::test]
+async fn what_a_lost_answer_claimed_is_adopted() {
+    let (test, store) = faulty(0);
+    let ledger = Ledger::default();
+    let jobs = test.enqueue_many((0..20).map(work)).await.expect("enqueued");
+    store.plan("claim", &[Lose, Lose]);
+    let node = test.node(|node| noting(node, &ledger)).await.expect("a node");
+    test.advance(SECOND).await.expect("time passes");
+    assert_eq!(ledger.sorted(), (0..20).collect::<Vec<_>>(), "each once");
+    for job in &jobs {
+        assert_eq!(record(&test, job.id).await.summary.claim, 1);
+    }
+    assert_eq!(store.calls("disown"), 1, "whatever else was claimed under that number goes back");
+    assert_eq!((node.claims(), total(&test, State::Running).await), (0, 0));
+}
+
+#[tokio::test]
+async fn a_refused_claim_is_tried_again_soon() {
+    let (test, store) = faulty(0);
+    let ledger = Ledger::default();
+    store.plan("claim", &[Refuse, Refuse, Refuse]);
+    test.node(|node| noting(node, &ledger)).await.expect("a node");
+    test.enqueue(work(1)).await.expect("enqueued");
+    test.advance(SECOND).await.expect("time passes");
+    assert_eq!(ledger.entries(), [1]);
+}
+
+#[tokio::test]
+async fn an_outcome_is_kept_until_the_store_takes_it() {
+    let (test, store) = faulty(0);
+    let (ledger, stored) = (Ledger::default(), Ledger::default());
+    let hear = stored.clone();
+    test.node(|node| noting(node, &ledger).on_outcome(move |_, _| hear.add(1))).await.expect("a node");
+    store.plan("finish", &[Refuse, Refuse, Lose, Refuse, Lose]);
+    let job = test.enqueue(work(1)).await.expect("enqueued");
+    test.advance(10 * SECOND).await.expect("time passes");
+    assert_eq!(test.outcome(&job).expect("stored in the end"), 1);
+    assert_eq!((ledger.entries(), stored.len()), (vec![1], 1), "one run, one outcome, one call of the hook");
+    assert_eq!(record(&test, job.id).await.summary.claim, 1);
+}
+
+/// A snooze leaves nothing to know its repeat by: it is refused, and no harm is done.
+#[tokio::test]
+async fn a_snooze_whose_answer_is_lost_is_applied_once() {
+    let (test, store) = faulty(0);
+    let handler = async |ctx: Context, job: Work| {
+        if ctx.info().claim == 1 { Err(snooze(5 * SECOND))? } else { mainspring::Result::Ok(job.n) }
+    };
+    store.plan("finish", &[Lose]);
+    let node = test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
+    let job = test.enqueue(work(1)).await.expect("enqueued");
+    test.advance(SECOND).await.expect("time passes");
+    assert_eq!(state(&test, job.id).await, State::Scheduled);
+    assert_eq!(node.claims(), 0);
+    test.advance(5 * SECOND).await.expect("time passes");
+    assert_eq!(test.outcome(&job).expect("it ran again"), 1);
+    assert_eq!(record(&test, job.id).await.summary.claim, 2);
+}
+
+#[tokio::test]
+async fn an_enqueue_whose_answer_is_lost_is_repeated_and_stored_once() {
+    let (test, store) = faulty(0);
+    store.plan("enqueue", &[Lose, Lose]);
+    let job = test.enqueue(work(1)).await.expect("the third answer came");
+    assert!(!job.existing);
+    assert_eq!(total(&test, State::Ready).await, 1);
+    store.plan("enqueue", &[Lose, Lose]);
+    assert_eq!(test.enqueue_many((0..3).map(work)).await.expect("enqueued").len(), 3);
+    assert_eq!(total(&test, State::Ready).await, 4);
+}
+
+#[tokio::test]
+async fn an_enqueue_whose_answers_are_all_lost_can_be_repeated_under_its_id() {
+    let (test, store) = faulty(0);
+    let id = JobId::from_bytes([5; 16]);
+    store.plan("enqueue", &[Lose, Lose, Lose]);
+    let error = test.enqueue(work(1)).id(id).await.expect_err("no answer");
+    assert!(matches!(error, Error::OutcomeUnknown { .. }) && error.is_retryable(), "{error}");
+    assert_eq!(test.enqueue(work(1)).id(id).await.expect("the same").id, id);
+    assert_eq!(total(&test, State::Ready).await, 1);
+}
+
+#[tokio::test]
+async fn a_refused_enqueue_stores_nothing_and_says_so() {
+    let (test, store) = faulty(0);
+    store.plan("enqueue", &[Refuse]);
+    let error = test.enqueue(work(1)).await.expect_err("refused");
+    assert!(matches!(error, Error::Unavailable { .. }) && error.is_retryable(), "{error}");
+    assert_eq!(total(&test, State::Ready).await, 0);
+}
+
+#[tokio::test]
+async fn a_bulk_enqueue_that_fails_in_the_middle_says_how_much_is_stored() {
+    let (test, store) = faulty(0);
+    let before = store.calls("enqueue");
+    test.enqueue_many((0..2_500).map(work)).await.expect("enqueued");
+    assert_eq!(store.calls("enqueue") - before, 3, "batches of a thousand");
+    store.skip("enqueue", 2);
+    store.plan("enqueue", &[Refuse]);
+    let error = test.enqueue_many((0..2_500).map(work)).await.expect_err("the third part is refused");
+    assert!(matches!(error, Error::Partial { stored: 2_000, .. }) && !error.is_retryable(), "{error}");
+    assert_eq!(total(&test, State::Ready).await, 4_500);
+}
+
+#[tokio::test]
+async fn a_store_outage_longer_than_the_lease_expires_nobody() {
+    let (test, store) = faulty(0);
+    let gate = Gate::default();
+    let mut nodes = Vec::new();
+    for _ in 0..3 {
+        let gate = gate.clone();
+        let handler = move |_ctx: Context, job: Work| {
+            let gate = gate.clone();
+            async move {
+                gate.pass().await;
+                mainspring::Result::Ok(job.n)
+            }
+        };
+        nodes.push(test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node"));
+    }
+    let jobs = test.enqueue_many((0..3).map(work)).await.expect("enqueued");
+    test.advance(2 * LEASE).await.expect("time passes");
+    let before: Vec<_> = nodes.iter().map(mainspring::Node::number).collect();
+    for _ in 0..3 {
+        store.outage(true);
+        test.advance(Duration::from_secs(100)).await.expect("time passes");
+        store.outage(false);
+        test.advance(2 * LEASE).await.expect("time passes");
+    }
+    assert_eq!(before, nodes.iter().map(mainspring::Node::number).collect::<Vec<_>>());
+    gate.open();
+    test.run_until_idle().await.expect("idle");
+    for job in &jobs {
+        assert_eq!(record(&test, job.id).await.summary.claim, 1, "nothing ran twice");
+    }
+}
+
+/// A node that was cut off for longer than its lease: its jobs run elsewhere, what it says afterwards is refused, and it
+/// joins anew.
+#[tokio::test]
+async fn a_node_that_was_cut_off_writes_nothing_and_joins_anew() {
+    let (test, store) = faulty(0);
+    let (gate, outcomes) = (Gate::default(), Ledger::default());
+    let (door, hear) = (gate.clone(), outcomes.clone());
+    let slow = move |_ctx: Context, _job: Work| {
+        let gate = door.clone();
+        async move {
+            gate.pass().await;
+            mainspring::Result::Ok(1)
+        }
+    };
+    let partitioned = test
+        .node(|node| {
+            node.handle(slow).queue("default", 2).on_outcome(move |_, outcome| {
+                hear.add(u64::from(matches!(outcome, Outcome::Succeed { .. })));
+            })
+        })
+        .await
+        .expect("a node");
+    let jobs = test.enqueue_many((0..2).map(work)).await.expect("enqueued");
+    test.advance(Duration::ZERO).await.expect("it settles");
+    let old = partitioned.number();
+    store.cut_off(old, true);
+    let quick = async |_ctx: Context, _job: Work| mainspring::Result::Ok(2);
+    let other = test.node(|node| node.handle(quick).queue("default", 2)).await.expect("another node");
+    test.advance(LEASE + 2 * SECOND).await.expect("time passes");
+    for job in &jobs {
+        assert_eq!(test.outcome(job).expect("it ran elsewhere"), 2);
+    }
+    // The handlers come to their ends while the node is cut off: nobody hears of it.
+    gate.open();
+    test.advance(SECOND).await.expect("time passes");
+    store.cut_off(old, false);
+    test.advance(LEASE).await.expect("time passes");
+    for job in &jobs {
+        assert_eq!(test.outcome(job).expect("still"), 2, "exactly one outcome");
+        assert_eq!(record(&test, job.id).await.summary.claim, 2);
+    }
+    assert_eq!(outcomes.len(), 0, "no hook for what was refused");
+    assert!(partitioned.number().0 > old.0, "a fresh number");
+    assert_eq!(partitioned.claims(), 0);
+    // It is a full member again.
+    other.shutdown().await;
+    let job = test.enqueue(work(3)).await.expect("enqueued");
+    test.run_until_idle().await.expect("idle");
+    assert_eq!(test.outcome(&job).expect("it ran"), 1);
+    assert_sound(&test).await;
+}
+
+/// As before, but the handlers are still running when the node finds out.
+#[tokio::test]
+async fn handlers_of_a_node_that_lost_its_lease_are_dropped() {
+    let (test, store) = faulty(0);
+    let (dropped, endless) = (Ledger::default(), Gate::default());
+    struct Note(Ledger);
+    impl Drop for Note {
+        fn drop(&mut self) {
+            self.0.add(1);
+        }
+    }
+    let (notes, gate) = (dropped.clone(), endless.clone());
+    let slow = move |_ctx: Context, job: Work| {
+        let (notes, gate) = (notes.clone(), gate.clone());
+        async move {
+            let _note = Note(notes);
+            gate.pass().await;
+            mainspring::Result::Ok(job.n)
+        }
+    };
+    let node = test.node(|node| node.handle(slow).queue("default", 3)).await.expect("a node");
+    test.enqueue_many((0..3).map(work)).await.expect("enqueued");
+    test.advance(Duration::ZERO).await.expect("it settles");
+    assert_eq!(endless.came(), 3);
+    store.cut_off(node.number(), true);
+    let quick = async |_ctx: Context, job: Work| mainspring::Result::Ok(job.n);
+    test.node(|node| node.handle(quick).queue("default", 3)).await.expect("another node");
+    test.advance(LEASE + 2 * SECOND).await.expect("time passes");
+    store.cut_off(node.number(), false);
+    test.advance(2 * SECOND).await.expect("time passes");
+    assert_eq!(dropped.len(), 3);
+    assert_eq!(total(&test, State::Succeeded).await, 3);
+    assert_eq!(node.claims(), 0);
+}
+
+#[tokio::test]
+async fn short_failures_of_renewal_cost_nothing() {
+    let (test, store) = faulty(0);
+    let gate = Gate::default();
+    let door = gate.clone();
+    let handler = move |_ctx: Context, job: Work| {
+        let gate = door.clone();
+        async move {
+            gate.pass().await;
+            mainspring::Result::Ok(job.n)
+        }
+    };
+    let node = test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
+    let quick = async |_ctx: Context, job: Work| mainspring::Result::Ok(job.n);
+    test.node(|node| node.handle(quick).queue("other", 1)).await.expect("a node that would rescue");
+    let number = node.number();
+    let job = test.enqueue(work(1)).await.expect("enqueued");
+    for _ in 0..10 {
+        store.plan("renew", &[Refuse, Lose, Refuse, Refuse]);
+        test.advance(LEASE).await.expect("time passes");
+    }
+    assert_eq!(node.number(), number);
+    gate.open();
+    test.run_until_idle().await.expect("idle");
+    assert_eq!(record(&test, job.id).await.summary.claim, 1);
+}
+
+#[tokio::test]
+async fn progress_that_could_not_be_stored_is_not_forgotten() {
+    let (test, store) = faulty(0);
+    let talks = async |ctx: Context, _job: Work| -> mainspring::Result<u64> {
+        ctx.progress(1, 3, "one");
+        std::future::pending().await
+    };
+    store.plan("progress", &[Refuse, Refuse]);
+    test.node(|node| node.handle(talks).queue("default", 1)).await.expect("a node");
+    let job = test.enqueue(work(1)).await.expect("enqueued");
+    test.advance(5 * SECOND).await.expect("time passes");
+    assert_eq!(record(&test, job.id).await.progress.expect("progress").note, "one");
+}
+
+#[tokio::test]
+async fn shutting_down_never_hangs_whatever_the_store_does() {
+    for hangs in [true, false] {
+        let (test, store) = faulty(0);
+        let ledger = Ledger::default();
+        let node = test.node(|node| noting(node, &ledger)).await.expect("a node");
+        test.run_until_idle().await.expect("idle");
+        for operation in ["claim", "finish", "retire", "renew", "rescue"] {
+            store.hang(operation, None, hangs);
+        }
+        store.outage(!hangs);
+        drop(test.enqueue(work(1)).await);
+        let ((), advanced) = tokio::join!(node.shutdown(), test.advance(Duration::from_secs(40)));
+        advanced.expect("time passes");
+        assert!(node.is_shutting_down());
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_cannot_join_does_not_start() {
+    let (test, store) = faulty(0);
+    let ledger = Ledger::default();
+    store.plan("register", &[Refuse]);
+    let error = test.node(|node| noting(node, &ledger)).await.expect_err("refused");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+}
+
+/// Everything fails at random, and nodes die. When the storm is over, each job has exactly one outcome.
+#[tokio::test]
+async fn after_a_storm_each_job_has_one_outcome() {
+    for seed in 0..8 {
+        let (test, store) = faulty(seed);
+        let (ledger, outcomes) = (Ledger::default(), Ledger::default());
+        let handler = {
+            let ledger = ledger.clone();
+            move |ctx: Context, job: Work| {
+                let ledger = ledger.clone();
+                async move {
+                    ctx.engine().seams().clock.sleep(Duration::from_millis(job.n % 7)).await;
+                    ledger.add(job.n);
+                    if ctx.attempt() == 1 && job.n % 5 == 0 {
+                        Err("first")?
+                    } else {
+                        mainspring::Result::Ok(job.n)
+                    }
+                }
+            }
+        };
+        let start = async || {
+            let (handler, outcomes) = (handler.clone(), outcomes.clone());
+            let setup = move |node: NodeBuilder| {
+                node.handle(handler).queue("default", 3).on_outcome(move |info, outcome| {
+                    if matches!(outcome, Outcome::Succeed { .. }) {
+                        outcomes.add(u64::from(info.claim));
+                    }
+                })
+            };
+            drop(test.node(setup).await);
+        };
+        for _ in 0..3 {
+            start().await;
+        }
+        store.storm(Arc::clone(&test.seams().rng), 0.3);
+        let mut acknowledged = Vec::new();
+        for n in 0..120 {
+            if let Ok(job) = test.enqueue(work(n)).await {
+                acknowledged.push((n, job));
+            }
+            if n % 40 == 39 {
+                test.advance(3 * SECOND).await.expect("time passes");
+            }
+            if n == 60 {
+                test.crash().await.expect("they die");
+                store.calm();
+                for _ in 0..3 {
+                    start().await;
+                }
+                store.storm(Arc::clone(&test.seams().rng), 0.3);
+            }
+        }
+        store.calm();
+        test.advance(Duration::from_mins(5)).await.expect("time passes");
+        for (n, job) in &acknowledged {
+            let summary = record(&test, job.id).await.summary;
+            assert_eq!(summary.status.state, State::Succeeded, "seed {seed}: {summary:?}");
+            assert_eq!(test.outcome(job).expect("it succeeded"), *n);
+            assert!(ledger.entries().contains(n));
+        }
+        let stored = total(&test, State::Succeeded).await;
+        assert!(stored >= acknowledged.len() as u64);
+        assert!(outcomes.len() as u64 <= stored, "seed {seed}: a hook for each outcome at most");
+        for state in [State::Running, State::Ready, State::Scheduled] {
+            assert_eq!(total(&test, state).await, 0, "seed {seed}");
+        }
+        assert_sound(&test).await;
+    }
+}

@@ -3,6 +3,7 @@
 //! Where time matters, tests run on [`mainspring::testing`], in memory on a clock moved by hand; where the store matters,
 //! on memory and SQLite alike, in real time. None sleeps: they move the clock or wait for a condition with a deadline.
 
+mod faulty;
 mod support;
 
 mod bounds;

@@ -1,0 +1,242 @@
+//! A store that fails on demand: it refuses calls, loses answers, cuts nodes off, or does not answer at all.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use mainspring::seam::{Pending, Rng};
+use mainspring::{Counts, Error, Filter, JobId, Listing, NodeNo, Progress, QueueName, Record};
+use mainspring_core::Result;
+use mainspring_core::id::{Batch, Claim};
+use mainspring_core::job::{New, Verb};
+use mainspring_core::memory::Memory;
+use mainspring_core::store::{
+    Changed, ClaimRequest, ClaimedBatch, Description, Finding, Finish, Finished, Listener, Member, Node,
+    Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed, Rescue, Rescued, Store, Swept, Ticket,
+};
+use tokio::sync::watch;
+
+/// What happens to a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It is refused, and nothing happens.
+    Refuse,
+    /// It happens, and its answer is lost.
+    Lose,
+}
+
+/// A memory store that fails on demand. Clones are the same store.
+#[derive(Clone)]
+pub(crate) struct Faulty {
+    memory: Memory,
+    state: Arc<Mutex<State>>,
+    /// Calls that do not come back until they are let go.
+    hung: watch::Sender<BTreeSet<(&'static str, Option<NodeNo>)>>,
+}
+
+#[derive(Default)]
+struct State {
+    planned: BTreeMap<&'static str, VecDeque<Option<Fault>>>,
+    outage: bool,
+    cut_off: BTreeSet<NodeNo>,
+    storm: Option<(Arc<dyn Rng>, f64)>,
+    calls: BTreeMap<&'static str, usize>,
+}
+
+impl Faulty {
+    pub(crate) fn new(memory: Memory) -> Self {
+        Faulty { memory, state: Arc::default(), hung: watch::Sender::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("the faults")
+    }
+
+    /// The next calls of an operation meet these faults.
+    pub(crate) fn plan(&self, operation: &'static str, faults: &[Fault]) {
+        self.state().planned.entry(operation).or_default().extend(faults.iter().copied().map(Some));
+    }
+
+    /// The next calls of an operation go through, before those that are planned after this.
+    pub(crate) fn skip(&self, operation: &'static str, calls: usize) {
+        self.state().planned.entry(operation).or_default().extend(std::iter::repeat_n(None, calls));
+    }
+
+    /// All calls are refused, or not any more.
+    pub(crate) fn outage(&self, outage: bool) {
+        self.state().outage = outage;
+    }
+
+    /// All calls of a node are refused, or not any more.
+    pub(crate) fn cut_off(&self, node: NodeNo, cut_off: bool) {
+        let mut state = self.state();
+        if cut_off {
+            state.cut_off.insert(node)
+        } else {
+            state.cut_off.remove(&node)
+        };
+    }
+
+    /// From now on, calls meet a fault with this probability.
+    pub(crate) fn storm(&self, rng: Arc<dyn Rng>, probability: f64) {
+        self.state().storm = Some((rng, probability));
+    }
+
+    pub(crate) fn calm(&self) {
+        self.state().storm = None;
+    }
+
+    /// Calls of an operation by a node (or by anybody) do not come back, until they are let go.
+    pub(crate) fn hang(&self, operation: &'static str, node: Option<NodeNo>, hang: bool) {
+        self.hung.send_modify(|hung| {
+            if hang {
+                hung.insert((operation, node))
+            } else {
+                hung.remove(&(operation, node))
+            };
+        });
+    }
+
+    pub(crate) fn calls(&self, operation: &'static str) -> usize {
+        self.state().calls.get(operation).copied().unwrap_or(0)
+    }
+
+    fn fault(&self, operation: &'static str, node: Option<NodeNo>) -> Option<Fault> {
+        let mut state = self.state();
+        *state.calls.entry(operation).or_default() += 1;
+        if state.outage || node.is_some_and(|node| state.cut_off.contains(&node)) {
+            return Some(Fault::Refuse);
+        }
+        if let Some(fault) = state.planned.get_mut(operation).and_then(VecDeque::pop_front) {
+            return fault;
+        }
+        let (rng, probability) = state.storm.as_ref()?;
+        (rng.next_unit() < *probability)
+            .then(|| if rng.next_unit() < 0.5 { Fault::Refuse } else { Fault::Lose })
+    }
+
+    fn call<'a, T: Send + 'a>(
+        &'a self,
+        operation: &'static str,
+        node: Option<NodeNo>,
+        call: Pending<'a, Result<T>>,
+    ) -> Pending<'a, Result<T>> {
+        Box::pin(async move {
+            let free =
+                |hung: &BTreeSet<_>| !hung.contains(&(operation, node)) && !hung.contains(&(operation, None));
+            drop(self.hung.subscribe().wait_for(free).await);
+            match self.fault(operation, node) {
+                None => call.await,
+                Some(Fault::Refuse) => Err(Error::unavailable("on demand")),
+                Some(Fault::Lose) => {
+                    call.await?;
+                    Err(Error::OutcomeUnknown { source: None })
+                }
+            }
+        })
+    }
+}
+
+impl Store for Faulty {
+    fn describe(&self) -> Description {
+        self.memory.describe()
+    }
+
+    fn enqueue(&self, jobs: Vec<New>) -> Pending<'_, Result<Vec<Receipt>>> {
+        self.call("enqueue", None, self.memory.enqueue(jobs))
+    }
+
+    fn ticket(&self) -> Ticket {
+        self.memory.ticket()
+    }
+
+    fn register(&self, node: Registration) -> Pending<'_, Result<Member>> {
+        self.call("register", None, self.memory.register(node))
+    }
+
+    fn renew(&self, renewal: Renewal) -> Pending<'_, Result<Renewed>> {
+        self.call("renew", Some(renewal.node), self.memory.renew(renewal))
+    }
+
+    fn retire(&self, node: NodeNo) -> Pending<'_, Result<usize>> {
+        self.call("retire", Some(node), self.memory.retire(node))
+    }
+
+    fn claim(&self, request: ClaimRequest) -> Pending<'_, Result<ClaimedBatch>> {
+        self.call("claim", Some(request.node), self.memory.claim(request))
+    }
+
+    fn finish(&self, node: NodeNo, finishes: Vec<Finish>) -> Pending<'_, Result<Vec<Finished>>> {
+        self.call("finish", Some(node), self.memory.finish(node, finishes))
+    }
+
+    fn disown(&self, node: NodeNo, settled: Batch, keep: Vec<Claim>) -> Pending<'_, Result<usize>> {
+        self.call("disown", Some(node), self.memory.disown(node, settled, keep))
+    }
+
+    fn progress(&self, node: NodeNo, progress: Vec<(Claim, Progress)>) -> Pending<'_, Result<()>> {
+        self.call("progress", Some(node), self.memory.progress(node, progress))
+    }
+
+    fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>> {
+        self.call("rescue", Some(rescue.by), self.memory.rescue(rescue))
+    }
+
+    fn promote(&self, limit: usize) -> Pending<'_, Result<Swept>> {
+        // A sweep of nothing is the test's own look at what is due.
+        if limit == 0 {
+            self.memory.promote(0)
+        } else {
+            self.call("promote", None, self.memory.promote(limit))
+        }
+    }
+
+    fn expire(&self, limit: usize) -> Pending<'_, Result<Swept>> {
+        if limit == 0 { self.memory.expire(0) } else { self.call("expire", None, self.memory.expire(limit)) }
+    }
+
+    fn prune(&self, limit: usize) -> Pending<'_, Result<usize>> {
+        self.call("prune", None, self.memory.prune(limit))
+    }
+
+    // What tests look at never fails.
+
+    fn get(&self, id: JobId) -> Pending<'_, Result<Option<Record>>> {
+        self.memory.get(id)
+    }
+
+    fn list(&self, filter: Filter, page: Page) -> Pending<'_, Result<Listing>> {
+        self.memory.list(filter, page)
+    }
+
+    fn counts(&self) -> Pending<'_, Result<Counts>> {
+        self.memory.counts()
+    }
+
+    fn change(&self, ids: Vec<JobId>, verb: Verb, dry_run: bool) -> Pending<'_, Result<Vec<Changed>>> {
+        self.memory.change(ids, verb, dry_run)
+    }
+
+    fn queues(&self) -> Pending<'_, Result<Vec<Queue>>> {
+        self.memory.queues()
+    }
+
+    fn configure(&self, queue: QueueName, change: QueueChange) -> Pending<'_, Result<Queue>> {
+        self.memory.configure(queue, change)
+    }
+
+    fn nodes(&self) -> Pending<'_, Result<Vec<Node>>> {
+        self.memory.nodes()
+    }
+
+    fn check(&self) -> Pending<'_, Result<Vec<Finding>>> {
+        self.memory.check()
+    }
+
+    fn subscribe(&self, listener: Weak<dyn Listener>) {
+        self.memory.subscribe(listener);
+    }
+
+    fn close(&self) -> Pending<'_, ()> {
+        self.memory.close()
+    }
+}
