@@ -67,8 +67,10 @@ pub(crate) async fn drain(engine: &Engine, batch: usize) -> Result<f64> {
         // The next claim travels with this finish, as the engine's do: the store commits both at once.
         let store = Arc::clone(&bare.store);
         let node = bare.node;
-        let finishes = claimed.jobs.iter().map(|job| Finish { claim: job.claim, outcome: done.clone() }).collect();
-        let (next, finished) = tokio::join!(bare.claim(batch), async move { store.finish(node, finishes).await });
+        let finishes =
+            claimed.jobs.iter().map(|job| Finish { claim: job.claim, outcome: done.clone() }).collect();
+        let (next, finished) =
+            tokio::join!(bare.claim(batch), async move { store.finish(node, finishes).await });
         finished?;
         claimed = next?;
     }

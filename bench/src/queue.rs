@@ -61,13 +61,11 @@ struct Place {
 
 impl Place {
     fn new(options: &Options) -> Result<Self> {
-        match &options.dir {
-            Some(dir) => Ok(Place { dir: dir.clone(), _temporary: None }),
-            None => {
-                let temporary = tempfile::tempdir()?;
-                Ok(Place { dir: temporary.path().to_owned(), _temporary: Some(temporary) })
-            }
+        if let Some(dir) = &options.dir {
+            return Ok(Place { dir: dir.clone(), _temporary: None });
         }
+        let temporary = tempfile::tempdir()?;
+        Ok(Place { dir: temporary.path().to_owned(), _temporary: Some(temporary) })
     }
 
     fn database(&self, name: &str) -> PathBuf {
@@ -162,7 +160,7 @@ async fn drain(engine: &Engine, options: &Options) -> Result<(f64, Vec<f64>)> {
         .on_outcome(move |_, _| {
             let count = counted.fetch_add(1, Ordering::Relaxed) + 1;
             if count.is_multiple_of(fifth) || count == jobs {
-                drop(told.send((count, Instant::now())));
+                let _gone = told.send((count, Instant::now()));
             }
         })
         .start()
@@ -301,7 +299,9 @@ async fn idle(place: &Place, report: &Report) -> Result<()> {
             async { mainspring::Result::Ok(()) }
         })
         .queue("default", 10)
-        .on_outcome(move |_, _| drop(done.send(nanos())))
+        .on_outcome(move |_, _| {
+            let _gone = done.send(nanos());
+        })
         .start()
         .await?;
     let (mut starts, mut ends) = (Vec::new(), Vec::new());

@@ -34,7 +34,8 @@ impl Report {
             });
             println!("{line}");
         } else {
-            let name = if system == "mainspring" { metric.to_owned() } else { format!("{metric} ({system})") };
+            let name =
+                if system == "mainspring" { metric.to_owned() } else { format!("{metric} ({system})") };
             println!("{name:<52} {:>14}  {unit}", readable(value));
         }
     }

@@ -12,7 +12,8 @@ use syn::{Attribute, Error, LitStr, Result, Token, Type, bracketed};
 use crate::value;
 
 /// The keys in the order of the documentation; an unknown key's error lists them.
-const KNOWN: [&str; 7] = ["kind", "output", "queue", "priority", "max_attempts", "timeout", "aliases"];
+const KNOWN: [&str; 8] =
+    ["kind", "output", "queue", "priority", "max_attempts", "timeout", "backoff", "aliases"];
 
 /// The checked attributes of one type. What is `None` or empty was not written.
 #[derive(Default)]
@@ -23,6 +24,7 @@ pub(crate) struct Attributes {
     pub(crate) priority: Option<u8>,
     pub(crate) max_attempts: Option<u16>,
     pub(crate) timeout: Option<Duration>,
+    pub(crate) backoff: Option<value::Backoff>,
     pub(crate) aliases: Vec<LitStr>,
 }
 
@@ -61,6 +63,7 @@ impl Reader {
                 self.read.max_attempts = self.checked(value::max_attempts(&pair.value()?.parse()?));
             }
             "timeout" => self.read.timeout = self.checked(value::timeout(&pair.value()?.parse()?)),
+            "backoff" => self.read.backoff = self.checked(value::backoff(&pair.value()?.parse()?)),
             "aliases" => self.aliases(pair)?,
             _ => return Err(pair.error(unknown())),
         }

@@ -2,13 +2,15 @@
 //!
 //! Paths are absolute, so that nothing in the user's scope changes their meaning.
 
+use std::time::Duration;
+
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::ext::IdentExt;
 use syn::{DeriveInput, Error, Ident, Result};
 
 use crate::attribute::{self, Attributes};
-use crate::value;
+use crate::value::{self, Backoff};
 
 /// Expands `#[derive(Job)]` on `input`.
 pub(crate) fn job(input: TokenStream) -> Result<TokenStream> {
@@ -64,17 +66,41 @@ fn options(attributes: &Attributes) -> Option<TokenStream> {
     let priority = attributes.priority.map(|priority| quote!(.priority(#priority)));
     let max_attempts = attributes.max_attempts.map(|attempts| quote!(.max_attempts(#attempts)));
     let timeout = attributes.timeout.map(|timeout| {
-        let (secs, nanos) = (timeout.as_secs(), timeout.subsec_nanos());
-        quote!(.timeout(::core::time::Duration::new(#secs, #nanos)))
+        let timeout = duration(timeout);
+        quote!(.timeout(#timeout))
     });
-    if priority.is_none() && max_attempts.is_none() && timeout.is_none() {
+    let backoff = attributes.backoff.map(backoff);
+    if priority.is_none() && max_attempts.is_none() && timeout.is_none() && backoff.is_none() {
         return None;
     }
     Some(quote! {
         fn options() -> ::mainspring::JobOptions {
             <::mainspring::JobOptions as ::core::default::Default>::default() #priority #max_attempts #timeout
+                #backoff
         }
     })
+}
+
+fn backoff(backoff: Backoff) -> TokenStream {
+    match backoff {
+        Backoff::Exponential(base, max) => {
+            let (base, max) = (duration(base), duration(max));
+            quote!(.backoff(::mainspring::Backoff::Exponential { base: #base, max: #max }))
+        }
+        Backoff::Linear(step, max) => {
+            let (step, max) = (duration(step), duration(max));
+            quote!(.backoff(::mainspring::Backoff::Linear { step: #step, max: #max }))
+        }
+        Backoff::Fixed(delay) => {
+            let delay = duration(delay);
+            quote!(.backoff(::mainspring::Backoff::Fixed(#delay)))
+        }
+    }
+}
+
+fn duration(duration: Duration) -> TokenStream {
+    let (secs, nanos) = (duration.as_secs(), duration.subsec_nanos());
+    quote!(::core::time::Duration::new(#secs, #nanos))
 }
 
 #[cfg(test)]

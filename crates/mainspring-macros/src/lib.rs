@@ -31,8 +31,9 @@ mod value;
 /// | `output = String` | the type that the handler returns | `()` |
 /// | `queue = "mail"` | the queue when the caller names none | `"default"` |
 /// | `priority = 3` | 0 (first) to 9 (last) | the engine's |
-/// | `max_attempts = 5` | attempts before the job fails for good, at least 1 | the engine's |
-/// | `timeout = "30s"` | time one attempt may run: a whole number of `ms`, `s`, `m`, `h` or `d` | the engine's |
+/// | `max_attempts = 5` | attempts before the job fails for good, 1 to 10,000 | the engine's |
+/// | `timeout = "30s"` | time one attempt may run, in `ms`, `s`, `m`, `h` and `d` | for ever |
+/// | `backoff = "exponential:1s..1h"` | the delay between attempts; also `linear:10s..5m`, `fixed:30s` | the queue's |
 /// | `aliases = ["greet"]` | kinds of jobs stored under earlier names | none |
 ///
 /// Kinds, aliases and queues are 1 to 128 bytes of `[A-Za-z0-9._:-]`. A generic type is refused, because one kind names

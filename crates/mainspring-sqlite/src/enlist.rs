@@ -7,7 +7,7 @@
 use std::future::{Future, ready};
 
 use mainspring_core::job::{New, OnConflict};
-use mainspring_core::store::{Enlist, Receipt, Ticket};
+use mainspring_core::store::{Enlist, EnlistNow, Receipt, Ticket};
 use mainspring_core::{Error, Result};
 use rusqlite::{Connection, Transaction};
 
@@ -24,6 +24,12 @@ const LOCK: &str = "DELETE FROM mainspring_count_deltas WHERE false";
 impl Enlist<crate::Sqlite> for Transaction<'_> {
     fn enlist(&mut self, ticket: &Ticket, jobs: Vec<New>) -> impl Future<Output = Result<Vec<Receipt>>> {
         ready(enlist(self, ticket, &jobs))
+    }
+}
+
+impl EnlistNow<crate::Sqlite> for Transaction<'_> {
+    fn enlist_now(&mut self, ticket: &Ticket, jobs: Vec<New>) -> Result<Vec<Receipt>> {
+        enlist(self, ticket, &jobs)
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mainspring::seam::Threads;
 use mainspring::{Context, Engine, Job, Span, discard};
 use serde::{Deserialize, Serialize};
 
@@ -63,7 +64,7 @@ async fn work(store: &str, ledger: Arc<Ledger>, lease: Duration) -> Result<(), B
         .lease(lease)
         .start()
         .await?;
-    node.run_until(input_ends()).await;
+    node.run_until(input_ends(&*engine.seams().threads)).await;
     Ok(())
 }
 
@@ -80,7 +81,14 @@ async fn effect(ctx: &Context, job: &Work, ledger: &Ledger) -> mainspring::Resul
 }
 
 /// Waits until whoever started this process closes its end of the pipe, or dies.
-async fn input_ends() {
-    let ended = tokio::task::spawn_blocking(|| drop(std::io::stdin().read_to_end(&mut Vec::new())));
-    drop(ended.await);
+async fn input_ends(threads: &dyn Threads) {
+    let (ended, wait) = tokio::sync::oneshot::channel::<()>();
+    let read = move || {
+        // However it ends: with the pipe, or with an error that says that it is gone.
+        let _read = std::io::stdin().read_to_end(&mut Vec::new());
+        drop(ended);
+    };
+    if threads.spawn("input", Box::new(read)).is_ok() {
+        drop(wait.await);
+    }
 }

@@ -10,7 +10,7 @@ use mainspring_core::id::JobId;
 use mainspring_core::job::{New, OnConflict, Options, Priority, Unique, When};
 use mainspring_core::name::{Kind, Label, QueueName, Tag};
 use mainspring_core::seam::Pending;
-use mainspring_core::store::{Enlist, Receipt};
+use mainspring_core::store::{Enlist, EnlistNow, Receipt, Ticket};
 use mainspring_core::time::Span;
 use mainspring_core::{Error, Result, bounds};
 use serde_json::Value;
@@ -248,13 +248,28 @@ impl<'a, J> Enqueue<'a, J> {
     /// [`Error::ForeignTransaction`] if the transaction is on another database than the engine's store,
     /// [`Error::NotInTransaction`] for a unique key that is to replace its holder.
     pub async fn within<S, T: Enlist<S>>(self, transaction: &mut T) -> Result<Enqueued<J>> {
+        let (ticket, job) = self.enlisted()?;
+        let id = job.id;
+        first(id, &transaction.enlist(&ticket, vec![job]).await?)
+    }
+
+    /// As [`within`](Self::within), without an `await`: for clients such as rusqlite, whose open transaction cannot be
+    /// held across one in a handler or a spawned task.
+    ///
+    /// # Errors
+    /// As [`within`](Self::within).
+    pub fn within_now<S, T: EnlistNow<S>>(self, transaction: &mut T) -> Result<Enqueued<J>> {
+        let (ticket, job) = self.enlisted()?;
+        let id = job.id;
+        first(id, &transaction.enlist_now(&ticket, vec![job])?)
+    }
+
+    fn enlisted(self) -> Result<(Ticket, New)> {
         let (engine, job) = self.build()?;
         if job.options.unique.as_ref().is_some_and(|unique| unique.on_conflict == OnConflict::Replace) {
             return Err(Error::NotInTransaction { what: "replacing the holder of a unique key" });
         }
-        let id = job.id;
-        let receipts = transaction.enlist(&engine.store().ticket(), vec![job]).await?;
-        receipt(id, receipts.first().copied().unwrap_or(Receipt::Created))
+        Ok((engine.store().ticket(), job))
     }
 }
 
@@ -383,6 +398,11 @@ fn encode(value: &impl serde::Serialize) -> Result<Vec<u8>> {
 fn mint(engine: &Engine) -> JobId {
     let seams = engine.seams();
     JobId::mint(seams.clock.now(), &*seams.rng)
+}
+
+/// The answer for the only job of a call.
+fn first<J>(id: JobId, receipts: &[Receipt]) -> Result<Enqueued<J>> {
+    receipt(id, receipts.first().copied().unwrap_or(Receipt::Created))
 }
 
 fn receipt<J>(id: JobId, receipt: Receipt) -> Result<Enqueued<J>> {

@@ -67,10 +67,13 @@ pub use mainspring_core::job::{
 };
 pub use mainspring_core::name::{Kind, Label, QueueName, Tag};
 pub use mainspring_core::seam;
-pub use mainspring_core::store::{Counts, Cursor, Enlist, Filter, Listing};
+pub use mainspring_core::store::{Counts, Cursor, Enlist, EnlistNow, Filter, Listing};
 pub use mainspring_core::time::{Span, Timestamp};
 pub use mainspring_core::{Error, bounds, error};
 pub use mainspring_macros::Job;
+/// The database client that [`Enqueue::within`] takes transactions of.
+#[cfg(feature = "sqlite")]
+pub use mainspring_sqlite::rusqlite;
 
 /// What handlers return: a result or a [`Failure`], which takes any error by `?`.
 pub type Result<T> = std::result::Result<T, Failure>;

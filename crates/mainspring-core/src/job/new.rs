@@ -164,7 +164,7 @@ pub struct Options {
     pub headers: BTreeMap<String, String>,
 }
 
-/// Attempts of a job that does not say otherwise: with the default backoff, about a quarter of an hour.
+/// Attempts of a job that does not say otherwise: with the default backoff, between eight and nine minutes.
 const DEFAULT_ATTEMPTS: u16 = 10;
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]

@@ -116,7 +116,7 @@ pub fn why(job: &Summary, queue: Option<&Queue>, nodes: &[Node], now: Timestamp)
             reason => Why::Suspended { reason },
         },
         State::Running => running(job, nodes, now),
-        State::Ready => ready(job, queue, nodes),
+        State::Ready => ready(job, queue, nodes, now),
     }
 }
 
@@ -131,11 +131,13 @@ fn running(job: &Summary, nodes: &[Node], now: Timestamp) -> Why {
     }
 }
 
-fn ready(job: &Summary, queue: Option<&Queue>, nodes: &[Node]) -> Why {
+fn ready(job: &Summary, queue: Option<&Queue>, nodes: &[Node], now: Timestamp) -> Why {
     if queue.is_some_and(|queue| queue.settings.paused) {
         return Why::Paused { queue: job.queue.clone() };
     }
-    let mut able: Vec<_> = nodes.iter().filter(|node| node.state == NodeState::Live).collect();
+    // A node that does not renew its lease serves nobody, even if nobody has had a reason to expire it yet.
+    let live = |node: &&Node| node.state == NodeState::Live && node.lease_until >= now;
+    let mut able: Vec<_> = nodes.iter().filter(live).collect();
     able.retain(|node| node.queues.iter().any(|(queue, _)| *queue == job.queue));
     if able.is_empty() {
         return Why::NoNode { queue: job.queue.clone() };

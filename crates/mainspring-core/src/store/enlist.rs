@@ -31,3 +31,13 @@ pub trait Enlist<S> {
     /// [`Error::NotInTransaction`](crate::Error::NotInTransaction) for a job that wants to replace another.
     fn enlist(&mut self, ticket: &Ticket, jobs: Vec<New>) -> impl Future<Output = Result<Vec<Receipt>>>;
 }
+
+/// An [`Enlist`] whose client does not wait asynchronously: jobs can be stored without an `await` in the middle of the
+/// transaction, which such a client's transactions rarely survive.
+pub trait EnlistNow<S>: Enlist<S> {
+    /// As [`Enlist::enlist`], at once.
+    ///
+    /// # Errors
+    /// As [`Enlist::enlist`].
+    fn enlist_now(&mut self, ticket: &Ticket, jobs: Vec<New>) -> Result<Vec<Receipt>>;
+}

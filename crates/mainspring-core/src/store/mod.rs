@@ -37,7 +37,7 @@ pub use admin::{
     Changed, Counts, Cursor, Filter, Finding, Listing, Page, Queue, QueueChange, Retention, Settings,
 };
 pub use claim::{ClaimRequest, Claimed, ClaimedBatch, Class, Finish, Finished, Level};
-pub use enlist::{Enlist, Ticket};
+pub use enlist::{Enlist, EnlistNow, Ticket};
 pub use node::{Mark, Member, Node, NodeState, Registration, Renewal, Renewed, Rescue, Rescued};
 
 use std::sync::Weak;

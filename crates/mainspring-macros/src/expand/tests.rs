@@ -90,7 +90,7 @@ fn generic_types_are_refused() {
 #[test]
 fn unknown_attribute_lists_the_known_ones() {
     let known = "unknown attribute, known are \
-                 `kind`, `output`, `queue`, `priority`, `max_attempts`, `timeout`, `aliases`";
+                 `kind`, `output`, `queue`, `priority`, `max_attempts`, `timeout`, `backoff`, `aliases`";
     assert_eq!(errors(quote! { #[job(retries = 3)] struct A; }), [known]);
     assert_eq!(errors(quote! { #[job(job::kind = "a")] struct A; }), [known]);
 }
@@ -141,7 +141,7 @@ fn aliases_differ_from_the_kind_and_from_each_other() {
 #[test]
 fn numbers_outside_their_bounds_are_refused() {
     assert!(super::job(quote! { #[job(priority = 9, max_attempts = 1)] struct A; }).is_ok());
-    assert!(super::job(quote! { #[job(max_attempts = 65535)] struct A; }).is_ok());
+    assert!(super::job(quote! { #[job(max_attempts = 10000)] struct A; }).is_ok());
     assert_eq!(
         errors(quote! { #[job(priority = 10)] struct A; }),
         ["priority is 0 (first) to 9 (last), not 10"]
@@ -150,21 +150,33 @@ fn numbers_outside_their_bounds_are_refused() {
         errors(quote! { #[job(priority = -1)] struct A; }),
         ["priority is 0 (first) to 9 (last), not -1"]
     );
-    assert_eq!(errors(quote! { #[job(max_attempts = 0)] struct A; }), ["max_attempts is 1 to 65535, not 0"]);
+    assert_eq!(errors(quote! { #[job(max_attempts = 0)] struct A; }), ["max_attempts is 1 to 10000, not 0"]);
     assert_eq!(
-        errors(quote! { #[job(max_attempts = 65536)] struct A; }),
-        ["max_attempts is 1 to 65535, not 65536"]
+        errors(quote! { #[job(max_attempts = 10001)] struct A; }),
+        ["max_attempts is 1 to 10000, not 10001"]
+    );
+}
+
+#[test]
+fn backoff_becomes_a_value() {
+    let code =
+        super::job(quote! { #[job(backoff = "linear:10s..5m")] struct A; }).expect("a job").to_string();
+    let value = quote!(.backoff(::mainspring::Backoff::Linear {
+        step: ::core::time::Duration::new(10u64, 0u32), max: ::core::time::Duration::new(300u64, 0u32)
+    }));
+    assert!(code.contains(&value.to_string()), "{code}");
+    assert_eq!(
+        errors(quote! { #[job(backoff = "often")] struct A; }),
+        ["backoff \"often\" is not of the form exponential:1s..1h, linear:10s..5m or fixed:30s"]
     );
 }
 
 #[test]
 fn timeout_needs_a_positive_number_and_a_unit() {
-    for text in ["30", "0s", "half a day", "1h30m"] {
+    for text in ["30", "0s", "half a day", "1h30"] {
         assert_eq!(
             errors(quote! { #[job(timeout = #text)] struct A; }),
-            [format!(
-                "timeout {text:?} is not a positive whole number with a unit: write 10ms, 30s, 5m, 2h or 1d"
-            )]
+            [format!("timeout {text:?} is not a positive duration: write 10ms, 30s, 5m, 2h, 1d or 1h30m")]
         );
     }
 }

@@ -25,9 +25,15 @@ const DEFAULT_SLOTS: u32 = 10;
 pub(super) fn queues(text: &str) -> Result<Vec<(QueueName, u32)>> {
     items(text)
         .map(|item| {
-            let (name, slots) = match item.rsplit_once(':').map(|(name, slots)| (name, slots.parse::<u32>()))
-            {
-                Some((name, Ok(slots))) => (name, slots),
+            let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            let (name, slots) = match item.rsplit_once(':') {
+                Some((name, slots)) if number(slots) => {
+                    let slots = slots.parse().map_err(|_| Error::Invalid {
+                        what: QUEUES,
+                        why: format!("`{slots}` are more slots than there can be"),
+                    })?;
+                    (name, slots)
+                }
                 _ => (item, DEFAULT_SLOTS),
             };
             Ok((QueueName::new(name)?, slots))
@@ -100,6 +106,18 @@ mod tests {
         assert_eq!(names, [("default", 10), ("mail", DEFAULT_SLOTS), ("eu:images", 3)]);
         assert!(queues("a b:1").is_err());
         assert!(queues(" , ").expect("none").is_empty());
+        // Taken for a part of the name, this would serve a queue that nobody has.
+        let error = queues("default:99999999999").expect_err("too many").to_string();
+        assert_eq!(error, "invalid MAINSPRING_QUEUES: `99999999999` are more slots than there can be");
+    }
+
+    #[test]
+    fn labels_and_leases_are_read() {
+        let read = labels(" gpu, region=eu,,").expect("labels");
+        assert_eq!(read.iter().map(Label::as_str).collect::<Vec<_>>(), ["gpu", "region=eu"]);
+        assert!(labels("a\0b").is_err());
+        assert_eq!(lease("1m30s").expect("a lease"), Duration::from_secs(90));
+        assert!(lease("soon").is_err());
     }
 
     #[test]

@@ -91,7 +91,7 @@ use std::time::Duration;
 use mainspring_core::id::JobId;
 use mainspring_core::job::{Limits, Record, State};
 use mainspring_core::memory::Memory;
-use mainspring_core::seam::{Clock, Pending, Rng, Seams, Threads};
+use mainspring_core::seam::{Clock, Rng, Seams, Threads};
 use mainspring_core::store::{Filter, Page, Store};
 use mainspring_core::time::Timestamp;
 use mainspring_core::{Error as EngineError, bounds};
@@ -109,6 +109,9 @@ use tasks::{Group, Stir, Tasks};
 
 /// How long handlers may wait for something outside of the test's clock, in real time.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How much longer than for something outside a test waits for jobs that keep it busy, before it is told that there is
+/// no end in sight.
+const ENDLESS: u32 = 12;
 /// Polls of tasks after which a test is told that there is no end in sight: some hundred thousand jobs.
 const POLLS_MAX: u64 = 5_000_000;
 /// How much of a long way is walked step by step, at its end: long enough for a lease to lapse and its jobs to be
@@ -183,7 +186,7 @@ impl TestEngine {
     }
 
     /// How long [`run_until_idle`](Self::run_until_idle) waits, in real time, for handlers that wait for something
-    /// outside, such as a socket; 5 seconds if not set.
+    /// outside, such as a socket; 5 seconds if not set. Handlers that are busy all the time are given twelve times that.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
@@ -227,7 +230,7 @@ impl TestEngine {
     pub async fn run_until_idle(&self) -> Result<()> {
         let mut patience = self.real.sleep(self.patience);
         loop {
-            self.settle(&mut patience).await?;
+            self.settle().await?;
             if self.claims() == 0 {
                 return Ok(());
             }
@@ -249,13 +252,12 @@ impl TestEngine {
     /// # Errors
     /// [`Error::Endless`] if there is always more to do.
     pub async fn advance(&self, by: Duration) -> Result<()> {
-        let mut patience = self.real.sleep(self.patience);
         let end = self.clock.monotonic().saturating_add(by);
-        self.settle(&mut patience).await?;
+        self.settle().await?;
         loop {
             let stop = self.next_stop(end)?;
             self.clock.set(stop);
-            self.settle(&mut patience).await?;
+            self.settle().await?;
             if stop >= end {
                 return Ok(());
             }
@@ -268,10 +270,9 @@ impl TestEngine {
     /// # Errors
     /// [`Error::Endless`] if there is always more to do.
     pub async fn leap(&self, by: Duration) -> Result<()> {
-        let mut patience = self.real.sleep(self.patience);
-        self.settle(&mut patience).await?;
+        self.settle().await?;
         self.clock.set(self.clock.monotonic().saturating_add(by));
-        self.settle(&mut patience).await
+        self.settle().await
     }
 
     /// The time by the test's clock. It begins at 2026-01-01T00:00:00Z.
@@ -407,14 +408,15 @@ impl TestEngine {
         for (_, group) in &nodes {
             group.kill();
         }
-        self.settle(&mut self.real.sleep(self.patience)).await
+        self.settle().await
     }
 
     /// Waits until nothing of this engine stirs.
-    async fn settle(&self, patience: &mut Pending<'static, ()>) -> Result<()> {
+    async fn settle(&self) -> Result<()> {
         /// Wakes that Tokio puts off (a task that yields) are not seen until it has gone on; a few rounds are enough.
         const ROUNDS: usize = 3;
         let most = self.stir.polls().saturating_add(POLLS_MAX);
+        let mut endless = self.real.sleep(self.patience * ENDLESS);
         let mut round = 0;
         while round < ROUNDS {
             let polls = self.stir.polls();
@@ -426,7 +428,7 @@ impl TestEngine {
                 tokio::select! {
                     biased;
                     () = self.stir.until(true) => {}
-                    () = &mut *patience => return Err(Error::Endless { jobs: self.running() }),
+                    () = &mut endless => return Err(Error::Endless { jobs: self.running() }),
                     () = yields() => {}
                 }
             }

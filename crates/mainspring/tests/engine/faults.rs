@@ -225,14 +225,15 @@ async fn a_node_that_was_cut_off_writes_nothing_and_joins_anew() {
 /// As before, but the handlers are still running when the node finds out.
 #[tokio::test]
 async fn handlers_of_a_node_that_lost_its_lease_are_dropped() {
-    let (test, store) = faulty(0);
-    let (dropped, endless) = (Ledger::default(), Gate::default());
     struct Note(Ledger);
     impl Drop for Note {
         fn drop(&mut self) {
             self.0.add(1);
         }
     }
+
+    let (test, store) = faulty(0);
+    let (dropped, endless) = (Ledger::default(), Gate::default());
     let (notes, gate) = (dropped.clone(), endless.clone());
     let slow = move |_ctx: Context, job: Work| {
         let (notes, gate) = (notes.clone(), gate.clone());
@@ -338,7 +339,7 @@ async fn after_a_storm_each_job_has_one_outcome() {
                 async move {
                     ctx.engine().seams().clock.sleep(Duration::from_millis(job.n % 7)).await;
                     ledger.add(job.n);
-                    if ctx.attempt() == 1 && job.n % 5 == 0 {
+                    if ctx.attempt() == 1 && job.n.is_multiple_of(5) {
                         Err("first")?
                     } else {
                         mainspring::Result::Ok(job.n)
