@@ -19,6 +19,9 @@ const ALL: usize = 1_000;
 const QUEUES: [&str; NAMES] = ["q", "q2", "q3"];
 const KINDS: [&str; NAMES] = ["k", "k2", "k3"];
 
+/// How long the lease of each slot's node lasts.
+const LEASES: [Duration; NODES] = [Duration::from_secs(3), Duration::from_secs(5), Duration::from_mins(1)];
+
 /// Two of the same: the model's and the store's.
 #[derive(Clone, Copy)]
 struct Both<T> {
@@ -112,6 +115,12 @@ impl<'a> Life<'a> {
             Op::Disown(slot, back, keep) => self.disown(*slot, *back, keep).await,
             Op::Progress(who, done) => self.progress(*who, *done).await,
             Op::Rescue(slot, steady) => self.rescue(*slot, *steady).await,
+            Op::Lose(slot) => {
+                let next = (slot + 1) % NODES;
+                self.harness.advance(LEASES[*slot]);
+                self.start(next).await?;
+                self.rescue(next, LEASES[*slot]).await
+            }
             Op::Promote => equal("promoted", self.model.promote(ALL).await, self.any().promote(ALL).await),
             Op::Expire => equal("expired", self.model.expire(ALL).await, self.any().expire(ALL).await),
             Op::Prune => equal("pruned", self.model.prune(ALL).await, self.any().prune(ALL).await),
@@ -146,7 +155,7 @@ impl<'a> Life<'a> {
     async fn start(&mut self, slot: usize) -> Result<(), String> {
         let mut registration = self.harness.registration();
         // The slots differ in what they can do and in how long their leases are.
-        registration.lease = [3, 5, 60].map(Duration::from_secs)[slot];
+        registration.lease = LEASES[slot];
         registration.kinds = KINDS[..=slot.max(1)].iter().map(|name| kind(name)).collect();
         registration.labels = if slot == 0 { Vec::new() } else { vec![label("gpu")] };
         registration.queues = vec![(queue(QUEUES[slot]), 1)];

@@ -56,6 +56,9 @@ pub enum Op {
     Progress(Who, u64),
     /// Rescue, by a slot's node that was steady for so long.
     Rescue(usize, Duration),
+    /// Lose a slot's node: its lease lapses, another is started and rescues. Chance alone would do this too rarely for
+    /// a job to be lost twice.
+    Lose(usize),
     /// Move due jobs.
     Promote,
     /// Fail late jobs.
@@ -141,6 +144,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (0..NODES, 0..3_u64, vec(who(), 0..3)).prop_map(|(node, back, keep)| Op::Disown(node, back, keep)),
         1 => (who(), any::<u64>()).prop_map(|(who, done)| Op::Progress(who, done)),
         6 => (0..NODES, steady()).prop_map(|(node, steady)| Op::Rescue(node, steady)),
+        5 => (0..NODES).prop_map(Op::Lose),
         6 => Just(Op::Promote),
         3 => Just(Op::Expire),
         3 => Just(Op::Prune),
