@@ -9,7 +9,7 @@ use std::time::Duration;
 use mainspring_core::id::{Claim, JobId, NodeNo};
 use mainspring_core::job::{Options, Priority, Progress, cut};
 use mainspring_core::name::{Kind, QueueName, Tag};
-use mainspring_core::store::Claimed;
+use mainspring_core::store::{Claimed, Mark};
 use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, Result, bounds};
 use tokio::sync::Notify;
@@ -106,7 +106,7 @@ pub(crate) struct Run {
     /// How long after the monotonic clock's start its deadline passes.
     deadline: Option<Duration>,
     /// Whether the keeper has told the store that it is stuck or cleared.
-    pub(crate) marked: AtomicBool,
+    marked: [AtomicBool; 2],
     /// Whether the handler wants to be asked before it is dropped.
     cooperative: AtomicBool,
     /// Whether the handler gets no more time to end in its own way.
@@ -127,7 +127,7 @@ impl Run {
             info: Arc::new(Info::new(job)),
             began: AtomicU64::new(0),
             deadline: job.deadline.map(|deadline| monotonic + deadline.since(now)),
-            marked: AtomicBool::new(false),
+            marked: [AtomicBool::new(false), AtomicBool::new(false)],
             cooperative: AtomicBool::new(false),
             hurry: AtomicBool::new(false),
             stop: Mutex::new(None),
@@ -148,6 +148,15 @@ impl Run {
             0 => None,
             micros => Some(monotonic.saturating_sub(Duration::from_micros(micros))),
         }
+    }
+
+    /// Notes whether the store has been told of a mark; returns whether it had been.
+    pub(crate) fn mark(&self, mark: Mark, told: bool) -> bool {
+        let at = match mark {
+            Mark::Stuck => 0,
+            Mark::Cleared => 1,
+        };
+        self.marked[at].swap(told, Ordering::Relaxed)
     }
 
     /// How much time is left until the deadline.

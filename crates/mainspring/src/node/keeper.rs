@@ -62,15 +62,12 @@ fn marks(runs: &[Arc<Run>], now: Duration) -> Vec<(Claim, Mark)> {
     let mut marks = Vec::new();
     for run in runs {
         let Some(running) = run.running_for(now) else { continue };
-        let mark = if run.info.timeout().is_some_and(|timeout| running > timeout + STUCK) {
-            Mark::Stuck
-        } else if run.suspect && running > run.crashed {
-            Mark::Cleared
-        } else {
-            continue;
-        };
-        if !run.marked.swap(true, Ordering::Relaxed) {
-            marks.push((run.claim, mark));
+        let stuck = run.info.timeout().is_some_and(|timeout| running > timeout + STUCK);
+        let cleared = run.suspect && running > run.crashed;
+        for (holds, mark) in [(cleared, Mark::Cleared), (stuck, Mark::Stuck)] {
+            if holds && !run.mark(mark, true) {
+                marks.push((run.claim, mark));
+            }
         }
     }
     marks
@@ -81,9 +78,9 @@ async fn renew(shared: &Shared, marks: Vec<(Claim, Mark)>) -> Result<()> {
     let renewed = match shared.store().renew(Renewal { node, marks: marks.clone() }).await {
         Ok(renewed) => renewed,
         Err(error) => {
-            for (claim, _) in &marks {
-                if let Some(run) = shared.held.get(claim) {
-                    run.marked.store(false, Ordering::Relaxed);
+            for (claim, mark) in marks {
+                if let Some(run) = shared.held.get(&claim) {
+                    run.mark(mark, false);
                 }
             }
             return Err(error);
@@ -144,5 +141,51 @@ async fn store_progress(shared: &Shared, runs: &[Arc<Run>]) {
                 run.keep_progress(said);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mainspring_core::id::{JobId, NodeNo, Row};
+    use mainspring_core::job::{Options, Priority};
+    use mainspring_core::name::{Kind, QueueName};
+    use mainspring_core::store::Claimed;
+    use mainspring_core::time::{Span, Timestamp};
+
+    /// A suspect that crashed after five seconds, with a time-out of ten.
+    fn suspect() -> Arc<Run> {
+        let id = JobId::from_bytes([1; 16]);
+        let timeout = Some(Span(Duration::from_secs(10)));
+        let mut job = Claimed {
+            claim: Claim { id, row: Row(1), number: 3 },
+            kind: Kind::new("k").expect("a kind"),
+            queue: QueueName::new("q").expect("a queue"),
+            priority: Priority::default(),
+            input: Vec::new(),
+            failures: 0,
+            crashes: 2,
+            crashed_micros: 5_000_000,
+            created_at: Timestamp::EPOCH,
+            deadline: None,
+            options: Options { timeout, ..Options::default() },
+        };
+        Arc::new(Run::new(&mut job, NodeNo(1), Timestamp::EPOCH, Duration::ZERO))
+    }
+
+    #[test]
+    fn a_suspect_is_cleared_and_may_still_be_called_stuck() {
+        let run = suspect();
+        let told = |second| {
+            let marks = marks(&[Arc::clone(&run)], Duration::from_secs(second));
+            marks.into_iter().map(|(_, mark)| mark).collect::<Vec<_>>()
+        };
+        assert!(told(1).is_empty(), "it has not begun");
+        run.begin(Duration::from_secs(1));
+        assert!(told(6).is_empty());
+        assert_eq!(told(7), [Mark::Cleared]);
+        assert!(told(8).is_empty(), "told once");
+        assert_eq!(told(13), [Mark::Stuck]);
+        assert!(told(14).is_empty(), "told once");
     }
 }
