@@ -62,7 +62,7 @@ impl Rig {
     }
 
     async fn nodes(&self) -> Vec<Node> {
-        self.engine.queues().nodes().await.expect("nodes")
+        self.engine.nodes().await.expect("nodes")
     }
 
     /// The live node of a process.

@@ -143,7 +143,12 @@ impl Engine {
         Jobs::new(self)
     }
 
-    /// Queues and nodes: look at them and change them.
+    /// All nodes that the store still remembers, newest first.
+    pub async fn nodes(&self) -> Result<Vec<mainspring_core::store::Node>> {
+        self.shared.store.nodes().await
+    }
+
+    /// Queues: look at them and change them.
     pub fn queues(&self) -> Queues<'_> {
         Queues::new(self)
     }

@@ -1,15 +1,15 @@
-//! Queues and nodes, as operators see them.
+//! Queues, as operators see them.
 
 use std::time::Duration;
 
 use mainspring_core::Result;
 use mainspring_core::backoff::Backoff;
 use mainspring_core::name::QueueName;
-use mainspring_core::store::{Node, Queue, QueueChange};
+use mainspring_core::store::{Queue, QueueChange};
 
 use crate::engine::Engine;
 
-/// Queues and nodes; made by [`Engine::queues`].
+/// Queues; made by [`Engine::queues`].
 #[derive(Debug)]
 pub struct Queues<'a> {
     engine: &'a Engine,
@@ -23,11 +23,6 @@ impl<'a> Queues<'a> {
     /// All queues that were ever named, sorted.
     pub async fn list(&self) -> Result<Vec<Queue>> {
         self.engine.store().queues().await
-    }
-
-    /// All nodes that the store still remembers, newest first.
-    pub async fn nodes(&self) -> Result<Vec<Node>> {
-        self.engine.store().nodes().await
     }
 
     /// Stops claims from a queue. Running jobs go on.

@@ -29,7 +29,7 @@ pub(crate) async fn run(engine: &Engine, out: Out) -> anyhow::Result<ExitCode> {
         .into_iter()
         .map(|finding| Finding { problem: true, what: finding.what, hint: finding.hint })
         .collect();
-    let nodes = engine.queues().nodes().await?;
+    let nodes = engine.nodes().await?;
     let queues = engine.queues().list().await?;
     let counts = engine.jobs().counts().await?;
     findings.extend(silent(&nodes, engine.seams().clock.now()));

@@ -8,7 +8,7 @@ use crate::output::Out;
 use crate::{json as shape, text};
 
 pub(crate) async fn run(engine: &Engine, out: Out) -> anyhow::Result<()> {
-    let nodes = engine.queues().nodes().await?;
+    let nodes = engine.nodes().await?;
     if out.is_json() {
         let nodes: Vec<Value> = nodes.iter().map(shape::node).collect();
         out.value(&json!({ "nodes": nodes }))?;

@@ -21,7 +21,7 @@ pub(super) struct Recovery {
 impl Recovery {
     /// Notes what a process held when it died just now. `None` if that was nothing.
     pub(super) async fn begin(engine: &Engine, pid: u32, died: Duration) -> Result<Option<Self>, Error> {
-        let nodes = engine.queues().nodes().await?;
+        let nodes = engine.nodes().await?;
         let dead: Vec<_> = nodes.iter().filter(|node| node.pid == pid).map(|node| node.no).collect();
         let running = Filter { states: vec![State::Running], ..Filter::default() };
         let jobs = engine.jobs().list(running, None, mainspring::bounds::PAGE).await?.jobs;

@@ -78,7 +78,7 @@ impl Watch {
         let first = self.before.is_none();
         self.now = engine.seams().clock.now();
         self.counts = engine.jobs().counts().await?;
-        self.nodes = engine.queues().nodes().await?;
+        self.nodes = engine.nodes().await?;
         let queues = engine.queues().list().await?;
         self.paused = queues.iter().any(|one| one.name.as_str() == queue && one.settings.paused);
         self.measure(engine.seams().clock.monotonic(), first);

@@ -25,11 +25,14 @@ pub(super) async fn run(shared: Arc<Shared>) {
     let look = LOOK.min(interval);
     let mut renewed = shared.clock().monotonic();
     loop {
+        // An overdue renewal is one that failed: it is tried again at the next look.
+        let rest = interval.saturating_sub(shared.clock().monotonic().saturating_sub(renewed));
+        let wait = if rest.is_zero() { look } else { look.min(rest) };
         let asked = tokio::select! {
             biased;
             () = shared.reached(Phase::Stopped) => return,
             () = shared.renew_now.notified() => true,
-            () = shared.clock().sleep(look) => false,
+            () = shared.clock().sleep(wait) => false,
         };
         if !shared.alive.load(Ordering::Relaxed) {
             return;
@@ -41,7 +44,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         store_progress(&shared, &runs).await;
         let now = shared.clock().monotonic();
         let marks = marks(&runs, now);
-        if !(asked || !marks.is_empty() || now.saturating_sub(renewed) + look > interval) {
+        if !(asked || !marks.is_empty() || now.saturating_sub(renewed) >= interval) {
             continue;
         }
         match renew(&shared, marks).await {
@@ -51,7 +54,6 @@ pub(super) async fn run(shared: Arc<Shared>) {
                     renewed = now;
                 }
             }
-            // Tried again at the next look: well within the lease.
             Err(error) => tracing::warn!(%error, "the lease could not be renewed"),
         }
     }

@@ -13,7 +13,7 @@ async fn quick(_ctx: Context, job: Work) -> mainspring::Result<u64> {
 async fn refused(setup: impl FnOnce(NodeBuilder) -> NodeBuilder) -> String {
     let engine = Engine::open("memory:").await.expect("a store");
     let error = setup(engine.node()).start().await.expect_err("it must not start");
-    assert!(engine.queues().nodes().await.expect("nodes").is_empty(), "nothing has joined");
+    assert!(engine.nodes().await.expect("nodes").is_empty(), "nothing has joined");
     error.to_string()
 }
 
@@ -99,7 +99,7 @@ async fn a_queue_named_twice_has_the_slots_named_last() {
     let engine = Engine::open("memory:").await.expect("a store");
     let node =
         engine.node().handle(quick).queue("default", 1).queue("default", 3).start().await.expect("a node");
-    let nodes = engine.queues().nodes().await.expect("nodes");
+    let nodes = engine.nodes().await.expect("nodes");
     assert_eq!(nodes[0].queues.len(), 1);
     assert_eq!(nodes[0].queues[0].1, 3);
     node.shutdown().await;
@@ -119,7 +119,7 @@ async fn addresses_that_are_not_understood_are_refused_without_repeating_secrets
 async fn an_engine_without_a_node_only_enqueues() {
     let engine = Engine::open("memory:").await.expect("a store");
     let job = engine.enqueue(work(1)).await.expect("enqueued");
-    assert!(engine.queues().nodes().await.expect("nodes").is_empty());
+    assert!(engine.nodes().await.expect("nodes").is_empty());
     let node = engine.node().handle(quick).queue("default", 1).start().await.expect("a node");
     assert_eq!(soon("its end", engine.result(&job)).await.expect("it succeeded"), 1);
     node.shutdown().await;

@@ -64,7 +64,7 @@ on_both_stores! {
             assert_eq!((summary.failures, summary.crashes), (0, 0), "deploys burn no attempts");
         }
         assert_eq!(node.claims(), 0);
-        let nodes = engine.queues().nodes().await.expect("nodes");
+        let nodes = engine.nodes().await.expect("nodes");
         assert_eq!(nodes[0].claims, 0);
         gate.open();
         let next = gated(engine.node(), &gate, &ledger).queue("default", 3).start().await.expect("a node");
