@@ -17,6 +17,8 @@ pub struct Timestamp(i64);
 impl Timestamp {
     /// The Unix epoch.
     pub const EPOCH: Timestamp = Timestamp(0);
+    /// The last point in time that there is.
+    pub const MAX: Timestamp = Timestamp(i64::MAX);
 
     /// From microseconds since the Unix epoch.
     pub const fn from_micros(micros: i64) -> Self {

@@ -231,7 +231,10 @@ impl Harness {
 
     /// Rescues, by a node that has been steady for long.
     pub async fn rescue(&self, by: NodeNo) -> Rescued {
-        self.store.rescue(Rescue { by, steady: bounds::LEASE_MAX }).await.expect("rescue")
+        self.store
+            .rescue(Rescue { by, steady: bounds::LEASE_MAX, seen: Timestamp::MAX })
+            .await
+            .expect("rescue")
     }
 
     /// Lets a node's lease lapse and its jobs be rescued, by a fresh node.

@@ -39,7 +39,14 @@ impl Model {
         }
         let live = self.members.values().filter(|member| member.state == NodeState::Live);
         let shortest_lease = live.map(|member| member.registration.lease).min().unwrap_or(bounds::LEASE_MAX);
-        Ok(Rescued { expired, returned, quarantined, more: orphans.len() > bounds::BATCH, shortest_lease })
+        Ok(Rescued {
+            now,
+            expired,
+            returned,
+            quarantined,
+            more: orphans.len() > bounds::BATCH,
+            shortest_lease,
+        })
     }
 
     /// Live nodes whose lease has lapsed while they hold claims, and which the rescuer may judge.
@@ -49,6 +56,7 @@ impl Model {
                 && member.state == NodeState::Live
                 && member.lease_until <= now
                 && member.registration.lease <= rescue.steady
+                && now.since(rescue.seen) <= member.registration.lease / 2
         });
         lapsed.map(|(no, _)| *no).filter(|no| !self.held_by(*no).is_empty()).collect()
     }

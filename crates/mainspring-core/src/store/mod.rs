@@ -179,8 +179,8 @@ pub trait Store: Send + Sync + 'static {
     /// Expires dead nodes and gives their jobs back, each with one crash more.
     ///
     /// A node is dead if its process is proven to be gone, or if its lease has lapsed, it holds claims, and the
-    /// rescuer, another node, has itself been steady for at least the dead node's lease. The rescuer must be live
-    /// (`LeaseLost` otherwise). All that are dead are expired at once; that and the move of at most
+    /// rescuer, another node, has itself been steady for at least the dead node's lease and was last answered no longer
+    /// ago than half of it. The rescuer must be live (`LeaseLost` otherwise). All that are dead are expired at once; that and the move of at most
     /// [`BATCH`](crate::bounds::BATCH) jobs per call are one commit; `more` asks for another call. Jobs enter `ready`
     /// at [`Class::Returned`], or at [`Class::Suspect`] from the second crash on, or are suspended for quarantine at
     /// the third. Jobs whose node was asked to cancel them are cancelled instead, as

@@ -104,11 +104,16 @@ pub struct Rescue {
     pub by: NodeNo,
     /// For how long that node has seen the store answer without a break.
     pub steady: Duration,
+    /// When the store last answered it, by the store's time. If that is longer ago than half of another node's lease, the
+    /// other may have missed its renewal for the same reason, and its lease proves nothing.
+    pub seen: Timestamp,
 }
 
 /// What a rescue did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rescued {
+    /// The store's time.
+    pub now: Timestamp,
     /// Nodes that were expired by this call.
     pub expired: Vec<NodeNo>,
     /// Jobs that went back to `ready`.
@@ -117,7 +122,7 @@ pub struct Rescued {
     pub quarantined: usize,
     /// Whether there is more to rescue.
     pub more: bool,
-    /// The shortest lease of all live nodes: a break that is longer than half of it may have cost a node its lease.
+    /// The shortest lease of all live nodes.
     pub shortest_lease: Duration,
 }
 

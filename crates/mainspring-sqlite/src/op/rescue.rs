@@ -54,6 +54,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, rescue: Rescue) -> Result<Rescued> {
         })?
         .collect::<rusqlite::Result<Vec<_>>>()?;
     let mut rescued = Rescued {
+        now: tx.now,
         expired: Vec::new(),
         returned: 0,
         quarantined: 0,
@@ -82,7 +83,8 @@ fn is_dead(tx: &mut Tx<'_>, rescue: Rescue, row: &Row) -> Result<bool> {
         tx.dead.push(proof);
         return Ok(true);
     }
-    if row.until > tx.micros() || micros(rescue.steady) < row.lease {
+    let silence = micros(tx.now.since(rescue.seen));
+    if row.until > tx.micros() || micros(rescue.steady) < row.lease || silence > row.lease / 2 {
         return Ok(false);
     }
     Ok(tx.conn.prepare_cached(HOLDS)?.query_row([row.no], |row| row.get(0))?)

@@ -30,7 +30,7 @@ fn what_finds_nothing_to_do_writes_nothing() {
 
     let watcher = it.raw();
     let before = version(&watcher);
-    let rescue = Rescue { by: node, steady: Duration::from_mins(1) };
+    let rescue = Rescue { by: node, steady: Duration::from_mins(1), seen: Timestamp::MAX };
     for batch in 2..5 {
         assert!(block_on(it.store.claim(claim(node, batch))).expect("a claim").jobs.is_empty());
         assert_eq!(block_on(it.store.promote(100)).expect("promoted").moved, 0);

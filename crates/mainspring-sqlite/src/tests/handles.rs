@@ -6,6 +6,7 @@ use std::time::Duration;
 use mainspring_core::job::State;
 use mainspring_core::name::QueueName;
 use mainspring_core::store::{Hint, Listener, NodeState, QueueChange, Rescue, Store};
+use mainspring_core::time::Timestamp;
 
 use super::support::{Fixture, block_on, claim, job, registration};
 
@@ -73,7 +74,7 @@ fn node_of_a_closed_handle_is_dead_at_once() {
     block_on(other.enqueue(vec![job(&it.seams)])).expect("enqueued");
     assert_eq!(block_on(other.claim(claim(dead, 1))).expect("claimed").jobs.len(), 1);
     let node = block_on(it.store.register(registration(&it.seams))).expect("a node").no;
-    let rescue = Rescue { by: node, steady: Duration::ZERO };
+    let rescue = Rescue { by: node, steady: Duration::ZERO, seen: Timestamp::MAX };
     assert!(block_on(it.store.rescue(rescue)).expect("a rescue").expired.is_empty(), "it lives");
     block_on(other.close());
     let rescued = block_on(it.store.rescue(rescue)).expect("a rescue");
@@ -89,9 +90,9 @@ fn live_nodes_of_this_handle_are_judged_by_their_lease() {
     block_on(it.store.enqueue(vec![job(&it.seams)])).expect("enqueued");
     block_on(it.store.claim(claim(silent, 1))).expect("claimed");
     it.clock.advance(Duration::from_secs(16));
-    let hasty = Rescue { by: node, steady: Duration::from_secs(1) };
+    let hasty = Rescue { by: node, steady: Duration::from_secs(1), seen: Timestamp::MAX };
     assert!(block_on(it.store.rescue(hasty)).expect("a rescue").expired.is_empty());
-    let steady = Rescue { by: node, steady: Duration::from_secs(15) };
+    let steady = Rescue { by: node, steady: Duration::from_secs(15), seen: Timestamp::MAX };
     assert_eq!(block_on(it.store.rescue(steady)).expect("a rescue").expired, [silent]);
     let states: Vec<_> = block_on(it.store.nodes()).expect("nodes").iter().map(|node| node.state).collect();
     assert_eq!(states, [NodeState::Live, NodeState::Expired]);

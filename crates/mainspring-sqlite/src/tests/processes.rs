@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use mainspring_core::job::State;
 use mainspring_core::store::{Rescue, Store};
+use mainspring_core::time::Timestamp;
 
 use super::support::{Fixture, block_on, claim, job, registration, seams};
 use crate::{Options, Sqlite, migrate, open};
@@ -124,7 +125,7 @@ fn jobs_of_a_process_that_died_are_rescued_at_once_and_of_a_live_one_never() {
     await_here(&mut child);
     let node = block_on(it.store.register(registration(&it.seams))).expect("a node").no;
     // Not steady at all: only proof counts.
-    let rescue = Rescue { by: node, steady: Duration::ZERO };
+    let rescue = Rescue { by: node, steady: Duration::ZERO, seen: Timestamp::MAX };
     let rescued = block_on(it.store.rescue(rescue)).expect("a rescue");
     assert!(rescued.expired.is_empty(), "it lives");
     child.kill().expect("killed");

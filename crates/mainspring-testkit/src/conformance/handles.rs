@@ -10,6 +10,7 @@ use mainspring_core::name::QueueName;
 use mainspring_core::store::{
     ClaimRequest, Filter, Finish, Finished, Hint, Listener, Page, QueueChange, Renewal, Rescue,
 };
+use mainspring_core::time::Timestamp;
 
 use crate::harness::{Harness, SECOND, cancel, plain, queue, retry, succeed};
 
@@ -126,7 +127,7 @@ pub async fn closed_store_refuses_every_call(h: &Harness) {
         store.finish(node, Vec::<Finish>::new()).await.err(),
         store.disown(node, Batch(1), Vec::new()).await.err(),
         store.progress(node, Vec::new()).await.err(),
-        store.rescue(Rescue { by: node, steady: SECOND }).await.err(),
+        store.rescue(Rescue { by: node, steady: SECOND, seen: Timestamp::MAX }).await.err(),
         store.promote(1).await.err(),
         store.expire(1).await.err(),
         store.prune(1).await.err(),

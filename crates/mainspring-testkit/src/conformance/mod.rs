@@ -186,6 +186,7 @@ macro_rules! conformance_tests {
                 rescued_jobs_are_claimed_first,
                 live_node_is_not_expired,
                 rescue_needs_a_steady_rescuer,
+                rescue_after_a_silence_judges_nobody,
                 steadiness_is_measured_by_the_dead_nodes_lease,
                 rescue_needs_a_live_rescuer,
                 rescuer_does_not_expire_itself,

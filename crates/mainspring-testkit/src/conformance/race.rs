@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use mainspring_core::job::{Outcome, Reason, State, Unique, Verb, When};
 use mainspring_core::store::{Changed, Finish, Finished, Receipt, Rescue};
+use mainspring_core::time::Timestamp;
 
 use crate::executor::{block_on, race};
 use crate::harness::{Harness, LEASE, SECOND, because, cancel, plain, succeed};
@@ -79,7 +80,7 @@ pub async fn two_rescuers_rescue_once(h: &Harness) {
         for _ in 0..2 {
             let by = h.node().await;
             racers.push(Box::new(move || {
-                block_on(h.store.rescue(Rescue { by, steady: LEASE })).expect("rescue")
+                block_on(h.store.rescue(Rescue { by, steady: LEASE, seen: Timestamp::MAX })).expect("rescue")
             }));
         }
         let answers = race(racers);

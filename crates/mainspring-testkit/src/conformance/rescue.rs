@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use mainspring_core::job::{Outcome, Reason, State, Verb};
 use mainspring_core::store::{Finished, NodeState, Rescue};
+use mainspring_core::time::Timestamp;
 use mainspring_core::time::micros;
 use mainspring_core::{Error, bounds};
 
@@ -55,12 +56,26 @@ pub async fn rescue_needs_a_steady_rescuer(h: &Harness) {
     h.advance(LEASE * 2);
     let by = h.node().await;
     for steady in [Duration::ZERO, just_before(LEASE)] {
-        let rescued = h.store.rescue(Rescue { by, steady }).await.expect("rescue");
+        let rescued = h.store.rescue(Rescue { by, steady, seen: Timestamp::MAX }).await.expect("rescue");
         assert!(rescued.expired.is_empty());
     }
     assert_eq!(h.counts().await.total(State::Running), 1);
-    let rescued = h.store.rescue(Rescue { by, steady: LEASE }).await.expect("rescue");
+    let rescued = h.store.rescue(Rescue { by, steady: LEASE, seen: Timestamp::MAX }).await.expect("rescue");
     assert_eq!(rescued.expired, [dead]);
+}
+
+/// A rescuer that was not answered for long judges nobody: whoever seems dead may have waited for the store as well.
+pub async fn rescue_after_a_silence_judges_nobody(h: &Harness) {
+    let (dead, _) = h.running().await;
+    let by = h.node().await;
+    let seen = h.rescue(by).await.now;
+    h.advance(LEASE * 2);
+    let silent = Rescue { by, steady: LEASE * 3, seen };
+    let rescued = h.store.rescue(silent).await.expect("rescue");
+    assert!(rescued.expired.is_empty());
+    assert_eq!(rescued.now, seen.after(LEASE * 2));
+    let heard = Rescue { seen: rescued.now.before(LEASE / 2), ..silent };
+    assert_eq!(h.store.rescue(heard).await.expect("rescue").expired, [dead]);
 }
 
 /// What counts is the lease of the dead node, not the rescuer's own.
@@ -72,9 +87,11 @@ pub async fn steadiness_is_measured_by_the_dead_nodes_lease(h: &Harness) {
     h.claim_one(long).await;
     h.advance(SECOND * 100);
     let by = h.node().await;
-    let rescued = h.store.rescue(Rescue { by, steady: SECOND * 2 }).await.expect("rescue");
+    let rescued =
+        h.store.rescue(Rescue { by, steady: SECOND * 2, seen: Timestamp::MAX }).await.expect("rescue");
     assert_eq!(rescued.expired, [short]);
-    let rescued = h.store.rescue(Rescue { by, steady: SECOND * 60 }).await.expect("rescue");
+    let rescued =
+        h.store.rescue(Rescue { by, steady: SECOND * 60, seen: Timestamp::MAX }).await.expect("rescue");
     assert_eq!(rescued.expired, [long]);
 }
 
@@ -84,11 +101,11 @@ pub async fn rescue_needs_a_live_rescuer(h: &Harness) {
     let retired = h.node().await;
     h.store.retire(retired).await.expect("retire");
     h.advance(LEASE);
-    let answer = h.store.rescue(Rescue { by: retired, steady: LEASE }).await;
+    let answer = h.store.rescue(Rescue { by: retired, steady: LEASE, seen: Timestamp::MAX }).await;
     assert!(matches!(answer, Err(Error::LeaseLost)), "{answer:?}");
     assert_eq!(h.node_state(dead).await, NodeState::Live);
     h.lose(dead).await;
-    let answer = h.store.rescue(Rescue { by: dead, steady: LEASE }).await;
+    let answer = h.store.rescue(Rescue { by: dead, steady: LEASE, seen: Timestamp::MAX }).await;
     assert!(matches!(answer, Err(Error::LeaseLost)), "{answer:?}");
 }
 

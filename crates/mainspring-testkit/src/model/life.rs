@@ -8,6 +8,7 @@ use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
 use mainspring_core::job::{New, Options, Outcome, Progress, Reason, Unique, When};
 use mainspring_core::memory::Memory;
 use mainspring_core::store::{ClaimRequest, Finish, Mark, QueueChange, Registration, Renewal, Rescue, Store};
+use mainspring_core::time::Timestamp;
 
 use super::op::{Draft, End, JOBS, NAMES, NODES, Op, Who};
 use super::view::{Numbers, View, answers, claimed, named, record, same};
@@ -268,8 +269,8 @@ impl<'a> Life<'a> {
 
     async fn rescue(&self, slot: usize, steady: Duration) -> Result<(), String> {
         let Some(no) = self.node(slot) else { return Ok(()) };
-        let model = self.model.rescue(Rescue { by: no.model, steady }).await;
-        let store = self.of(slot).rescue(Rescue { by: no.store, steady }).await;
+        let model = self.model.rescue(Rescue { by: no.model, steady, seen: Timestamp::MAX }).await;
+        let store = self.of(slot).rescue(Rescue { by: no.store, steady, seen: Timestamp::MAX }).await;
         let Some((mut model, mut store)) = answers(model, store)? else { return Ok(()) };
         store.expired.iter_mut().for_each(|node| *node = named(*node, &self.numbers));
         model.expired.sort();

@@ -1,7 +1,7 @@
 //! The model test: a store and the memory store live through the same random life.
 //!
 //! proptest makes sequences of operations over a small universe (three nodes, three queues, three kinds, eight keys,
-//! twenty jobs), so that operations meet each other often. Each is applied to the store and to the memory store; the
+//! seven jobs), so that operations meet each other often. Each is applied to the store and to the memory store; the
 //! answers must agree, and so must everything that can be seen of both afterwards. Where stores may differ, the model
 //! is a relation: which of several jobs of one level and one moment is claimed first is the store's own affair, and the
 //! model follows. Numbers of nodes and rows are each store's own.

@@ -15,8 +15,8 @@ use proptest::prelude::*;
 
 use crate::harness::priority;
 
-/// Jobs of the universe.
-pub(super) const JOBS: usize = 20;
+/// Jobs of the universe: few, so that much happens to each.
+pub(super) const JOBS: usize = 7;
 /// Nodes that live at the same time, at most.
 pub(super) const NODES: usize = 3;
 /// Queues, and kinds.
@@ -134,7 +134,7 @@ pub(super) fn lives(length: usize) -> impl Strategy<Value = Vec<Op>> {
 
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
-        12 => vec(draft(), 1..4).prop_map(Op::Enqueue),
+        8 => vec(draft(), 1..4).prop_map(Op::Enqueue),
         3 => (0..NODES).prop_map(Op::Start),
         1 => (0..NODES).prop_map(Op::Register),
         4 => (0..NODES, vec((who(), mark()), 0..3)).prop_map(|(node, marks)| Op::Renew(node, marks)),
@@ -145,10 +145,10 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (who(), any::<u64>()).prop_map(|(who, done)| Op::Progress(who, done)),
         6 => (0..NODES, steady()).prop_map(|(node, steady)| Op::Rescue(node, steady)),
         5 => (0..NODES).prop_map(Op::Lose),
-        6 => Just(Op::Promote),
+        10 => Just(Op::Promote),
         3 => Just(Op::Expire),
         3 => Just(Op::Prune),
-        12 => (vec(0..JOBS, 1..4), verb(), any::<bool>()).prop_map(|(jobs, verb, dry)| Op::Change(jobs, verb, dry)),
+        8 => (vec(0..JOBS, 1..3), verb(), proptest::bool::weighted(0.2)).prop_map(|(jobs, verb, dry)| Op::Change(jobs, verb, dry)),
         2 => (0..NAMES, settings()).prop_map(|(queue, change)| Op::Configure(queue, change)),
         12 => moment().prop_map(Op::Advance),
         1 => Just(Op::Back(Duration::from_secs(3))),
@@ -188,17 +188,19 @@ fn unique() -> impl Strategy<Value = (usize, Until, OnConflict)> {
 }
 
 fn claim() -> impl Strategy<Value = Op> {
-    let queues = proptest::sample::subsequence(vec![0, 1, 2], 1..=NAMES).prop_shuffle();
-    let limits = vec(0..5_usize, NAMES);
+    let queues = proptest::sample::subsequence(vec![0, 1, 2], 2..=NAMES).prop_shuffle();
+    // Mostly all that there is.
+    let limits = vec(prop_oneof![Just(1_usize), Just(5), Just(5), Just(5)], NAMES);
     let repeat = proptest::bool::weighted(0.15);
-    (0..NODES, queues, limits, 0..3_usize, repeat).prop_map(|(node, queues, limits, suspects, repeat)| {
+    let suspects = prop_oneof![Just(0_usize), Just(1), Just(5), Just(5)];
+    (0..NODES, queues, limits, suspects, repeat).prop_map(|(node, queues, limits, suspects, repeat)| {
         let queues = queues.into_iter().zip(limits).collect();
         Op::Claim { node, queues, suspects, repeat }
     })
 }
 
 fn who() -> impl Strategy<Value = Who> {
-    (0..10_usize, proptest::bool::weighted(0.1)).prop_map(|(back, stranger)| Who { back, stranger })
+    (0..6_usize, proptest::bool::weighted(0.1)).prop_map(|(back, stranger)| Who { back, stranger })
 }
 
 fn mark() -> impl Strategy<Value = Mark> {

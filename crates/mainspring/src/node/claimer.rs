@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use mainspring_core::Error;
 use mainspring_core::id::{Batch, Claim, NodeNo};
 use mainspring_core::store::{ClaimRequest, ClaimedBatch};
-use mainspring_core::{Error, Result};
 
 use super::desk::{Plan, Work};
 use super::{Shared, broken, runner};
@@ -105,13 +105,22 @@ fn accept(shared: &Arc<Shared>, plan: &Plan, node: NodeNo, claimed: ClaimedBatch
     shared.release(refused);
 }
 
-/// Gives back what a lost answer may have claimed beyond what the repeat told.
+/// Gives back what a lost answer may have claimed beyond what the repeat told. Nothing is claimed before that is done:
+/// what nobody knows of would otherwise be leased for as long as the node lives.
 async fn disown(shared: &Shared, node: NodeNo, batch: Batch) {
-    let keep: Vec<Claim> = shared.held.all().iter().map(|run| run.claim).collect();
-    let disowned: Result<usize> = shared.store().disown(node, batch, keep).await;
-    match disowned {
-        Ok(0) => {}
-        Ok(count) => tracing::warn!(count, "claims whose answer was lost were given back"),
-        Err(error) => tracing::warn!(%error, "could not give back claims whose answer was lost"),
+    let mut wait = BACKOFF.0;
+    loop {
+        let keep: Vec<Claim> = shared.held.all().iter().map(|run| run.claim).collect();
+        match shared.store().disown(node, batch, keep).await {
+            Ok(0) => return,
+            Ok(count) => return tracing::warn!(count, "claims whose answer was lost were given back"),
+            Err(error) if error.is_retryable() && !shared.is_closing() && shared.held.node() == node => {
+                tracing::warn!(%error, "could not give back claims whose answer was lost; it is tried again");
+                shared.pause(wait).await;
+                wait = (wait * 2).min(BACKOFF.1);
+            }
+            // The claims go with the node: when it leaves, or when it is rescued.
+            Err(_) => return,
+        }
     }
 }

@@ -57,7 +57,10 @@ async fn flush(shared: &Shared, entries: Vec<Entry>) {
                 wait = (wait * 2).min(BACKOFF.1);
             }
             Err(error) => {
+                // These outcomes are lost, and the next ones would be. Stopping gives the jobs back instead of holding
+                // them for as long as the lease is renewed.
                 broken(&error);
+                shared.advance(Phase::Stopping);
                 break None;
             }
         }

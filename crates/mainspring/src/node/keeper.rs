@@ -64,7 +64,9 @@ fn marks(runs: &[Arc<Run>], now: Duration) -> Vec<(Claim, Mark)> {
     let mut marks = Vec::new();
     for run in runs {
         let Some(running) = run.running_for(now) else { continue };
-        let stuck = run.info.timeout().is_some_and(|timeout| running > timeout + STUCK);
+        // Who is asked to stop may take his time.
+        let stuck = run.stop_reason().is_none()
+            && run.info.timeout().is_some_and(|timeout| running > timeout + STUCK);
         let cleared = run.suspect && running > run.crashed;
         for (holds, mark) in [(cleared, Mark::Cleared), (stuck, Mark::Stuck)] {
             if holds && !run.mark(mark, true) {

@@ -396,3 +396,35 @@ async fn after_a_storm_each_job_has_one_outcome() {
         assert_sound(&test).await;
     }
 }
+/// The outage takes another form: calls are not refused, they do not come back, and then all at once.
+#[tokio::test]
+async fn a_store_that_hangs_longer_than_the_lease_expires_nobody() {
+    let (test, store) = faulty(0);
+    let gate = Gate::default();
+    let mut nodes = Vec::new();
+    for _ in 0..2 {
+        let gate = gate.clone();
+        let handler = move |_ctx: Context, job: Work| {
+            let gate = gate.clone();
+            async move {
+                gate.pass().await;
+                mainspring::Result::Ok(job.n)
+            }
+        };
+        nodes.push(test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node"));
+    }
+    test.enqueue_many((0..2).map(work)).await.expect("enqueued");
+    test.advance(2 * LEASE).await.expect("time passes");
+    let before: Vec<_> = nodes.iter().map(mainspring::Node::number).collect();
+    for operation in ["renew", "rescue", "claim"] {
+        store.hang(operation, None, true);
+    }
+    test.advance(2 * LEASE).await.expect("time passes");
+    // The worst order: those who judge come first.
+    for operation in ["rescue", "renew", "claim"] {
+        store.hang(operation, None, false);
+        test.advance(Duration::ZERO).await.expect("it settles");
+    }
+    test.advance(2 * LEASE).await.expect("time passes");
+    assert_eq!(before, nodes.iter().map(mainspring::Node::number).collect::<Vec<_>>());
+}

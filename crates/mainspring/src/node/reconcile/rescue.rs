@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use mainspring_core::Result;
-use mainspring_core::seam::{Clock, Pending};
+use mainspring_core::seam::Pending;
 use mainspring_core::store::Rescue;
 use mainspring_core::time::Timestamp;
 use tokio::sync::Notify;
@@ -26,21 +26,10 @@ pub(super) struct Rescuer {
 
 struct Steady {
     since: Duration,
-    last: Duration,
-    /// The wall clock when the store last answered: leases are counted on it.
-    wall: Timestamp,
-    /// The longest gap in which no live node misses its renewal.
+    /// When the store last answered, by its own time.
+    seen: Timestamp,
+    /// The longest silence in which no live node misses its renewal.
     gap: Duration,
-}
-
-impl Steady {
-    /// Whether the store has answered without a break, if it is only heard again now. A machine that was suspended has
-    /// had a break, too: the others could not renew either. Many monotonic clocks stand still meanwhile, so that only
-    /// the wall clock tells.
-    fn holds(&self, clock: &dyn Clock) -> bool {
-        let silent = clock.monotonic().saturating_sub(self.last).max(clock.now().since(self.wall));
-        silent <= self.gap
-    }
 }
 
 impl Reconciler for Rescuer {
@@ -48,20 +37,18 @@ impl Reconciler for Rescuer {
 
     fn tick<'a>(&'a mut self, shared: &'a Shared) -> Pending<'a, Result<Duration>> {
         Box::pin(async {
+            // A call that fails leaves nothing behind: that is a break.
+            let steady = self.steady.take();
             let began = shared.clock().monotonic();
-            let steady = self.steady.take().filter(|steady| steady.holds(shared.clock()));
             let span = steady.as_ref().map_or(Duration::ZERO, |steady| began.saturating_sub(steady.since));
-            let rescued = shared.store().rescue(Rescue { by: shared.held.node(), steady: span }).await?;
-            let now = shared.clock().monotonic();
-            // The answer may have been long in coming: that counts as a gap too.
-            let since =
-                steady.filter(|steady| steady.holds(shared.clock())).map_or(now, |steady| steady.since);
-            self.steady = Some(Steady {
-                since,
-                last: now,
-                wall: shared.clock().now(),
-                gap: rescued.shortest_lease / 2,
-            });
+            let seen = steady.as_ref().map_or(Timestamp::EPOCH, |steady| steady.seen);
+            let rescue = Rescue { by: shared.held.node(), steady: span, seen };
+            let rescued = shared.store().rescue(rescue).await?;
+            // So is a silence in the store's own time: its calls hung, its clock jumped, or the machine was suspended,
+            // and the others could not renew either.
+            let unbroken = steady.filter(|steady| rescued.now.since(steady.seen) <= steady.gap);
+            let since = unbroken.map_or_else(|| shared.clock().monotonic(), |steady| steady.since);
+            self.steady = Some(Steady { since, seen: rescued.now, gap: rescued.shortest_lease / 2 });
             if !rescued.expired.is_empty() {
                 tracing::warn!(
                     nodes = ?rescued.expired,
