@@ -281,7 +281,10 @@ async fn claims(options: &Options, place: &Place, report: &Report) -> Result<()>
 /// How often the latency of an idle system is measured.
 const SAMPLES: usize = 500;
 /// How long an idle system is watched.
-const WATCH: Duration = Duration::from_secs(12);
+const WATCH: Duration = Duration::from_secs(30);
+
+/// How long the system rests between two jobs, where it does: long enough for its processors to fall asleep.
+const REST: Duration = Duration::from_millis(2);
 
 /// One job at a time on an idle system, and what the system writes when there is none.
 async fn idle(place: &Place, report: &Report) -> Result<()> {
@@ -304,17 +307,21 @@ async fn idle(place: &Place, report: &Report) -> Result<()> {
         })
         .start()
         .await?;
-    let (mut starts, mut ends) = (Vec::new(), Vec::new());
-    for _ in 0..SAMPLES {
-        let sent = nanos();
-        engine.enqueue(Noop::new(0)).await?;
-        let end = ended.recv().await.context("the node stopped")?;
-        starts.push(Duration::from_nanos(started.load(Ordering::Relaxed).saturating_sub(sent)));
-        ends.push(Duration::from_nanos(end.saturating_sub(sent)));
-        tokio::time::sleep(Duration::from_millis(2)).await;
+    for (rest, name) in [(Duration::ZERO, "idle"), (REST, "idle, 2 ms apart")] {
+        let (mut acks, mut starts, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..SAMPLES {
+            let sent = nanos();
+            engine.enqueue(Noop::new(0)).await?;
+            acks.push(Duration::from_nanos(nanos().saturating_sub(sent)));
+            let end = ended.recv().await.context("the node stopped")?;
+            starts.push(Duration::from_nanos(started.load(Ordering::Relaxed).saturating_sub(sent)));
+            ends.push(Duration::from_nanos(end.saturating_sub(sent)));
+            tokio::time::sleep(rest).await;
+        }
+        report.latencies(&format!("{name}: enqueue → acknowledged"), &mut acks);
+        report.latencies(&format!("{name}: enqueue → start"), &mut starts);
+        report.latencies(&format!("{name}: enqueue → done"), &mut ends);
     }
-    report.latencies("idle: enqueue → start", &mut starts);
-    report.latencies("idle: enqueue → done", &mut ends);
     report.figure("idle: writes per second", writes(&path).await?, "commits/s");
     report.figure("idle: a third of the lease", 1.0 / 5.0, "1/s");
     stop(node, engine).await;

@@ -1,13 +1,19 @@
 //! Group commit: many callers, one flush.
 //!
-//! A batcher flushes at once when it is idle, and while a flush is in flight the next batch gathers behind it. There is
-//! no timer: waiting for company always costs more than it gains.
+//! Whoever finds the batcher idle flushes at once, on his own task; what others hand in meanwhile gathers and is flushed
+//! next. There is no timer: waiting for company always costs more than it gains. A caller leaves with his own answer;
+//! if work is left then, or if he is dropped in the middle of a flush, the rest goes on on a task of its own.
+//!
+//! # Invariants
+//! - At most one flush is on the way.
+//! - What was handed in is flushed, whether or not its caller still waits.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mainspring_core::seam::{Pending, Spawn};
 use mainspring_core::{Error, Result, bounds};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 /// Something that weighs something in a batch.
 pub(crate) trait Weight {
@@ -20,67 +26,136 @@ struct Item<T, R> {
     answer: oneshot::Sender<Result<R>>,
 }
 
-/// The sending end of a batcher, cheap to clone. The batcher ends with its last sender.
+/// Stores a batch: one answer per value, in order.
+type Flush<T, R> = dyn Fn(Vec<T>) -> Pending<'static, Result<Vec<R>>> + Send + Sync;
+
+/// A place where callers meet.
 pub(crate) struct Batcher<T, R> {
-    items: mpsc::UnboundedSender<Item<T, R>>,
+    shared: Arc<Shared<T, R>>,
 }
 
-impl<T, R> Clone for Batcher<T, R> {
-    fn clone(&self) -> Self {
-        Batcher { items: self.items.clone() }
-    }
+struct Shared<T, R> {
+    state: Mutex<State<T, R>>,
+    flush: Box<Flush<T, R>>,
+    spawn: Arc<dyn Spawn>,
 }
 
-impl<T, R> Batcher<T, R>
-where
-    T: Weight + Send + 'static,
-    R: Send + 'static,
-{
-    /// Starts a batcher whose batches `flush` stores: one answer per value, in order.
-    pub(crate) fn start<F>(spawn: &dyn Spawn, flush: F) -> Self
+struct State<T, R> {
+    waiting: VecDeque<Item<T, R>>,
+    /// Whether somebody is flushing.
+    busy: bool,
+}
+
+impl<T: Weight + Send + 'static, R: Send + 'static> Batcher<T, R> {
+    /// A batcher whose batches `flush` stores: one answer per value, in order.
+    pub(crate) fn new<F>(spawn: Arc<dyn Spawn>, flush: F) -> Self
     where
         F: Fn(Vec<T>) -> Pending<'static, Result<Vec<R>>> + Send + Sync + 'static,
     {
-        let (items, receiver) = mpsc::unbounded_channel();
-        spawn.spawn(Box::pin(run(receiver, Arc::new(flush))));
-        Batcher { items }
+        let state = Mutex::new(State { waiting: VecDeque::new(), busy: false });
+        Batcher { shared: Arc::new(Shared { state, flush: Box::new(flush), spawn }) }
     }
 
     /// Hands a value in and waits until it is stored.
     pub(crate) async fn send(&self, value: T) -> Result<R> {
-        let (answer, answered) = oneshot::channel();
-        self.items.send(Item { value, answer }).map_err(|_| Error::Closed)?;
-        answered.await.map_err(|_| Error::Closed)?
+        let (answer, mut answered) = oneshot::channel();
+        let leads = {
+            let mut state = self.shared.lock();
+            state.waiting.push_back(Item { value, answer });
+            !std::mem::replace(&mut state.busy, true)
+        };
+        let mut rest = Rest {
+            work: leads.then(|| Box::pin(work(Arc::clone(&self.shared))) as Pending<'static, ()>),
+            spawn: &*self.shared.spawn,
+        };
+        let own = tokio::select! {
+            biased;
+            own = &mut answered => own,
+            () = rest.done() => answered.await,
+        };
+        own.map_err(|_| Error::Closed)?
     }
 }
 
-async fn run<T: Weight, R>(
-    mut items: mpsc::UnboundedReceiver<Item<T, R>>,
-    flush: Arc<impl Fn(Vec<T>) -> Pending<'static, Result<Vec<R>>> + ?Sized>,
-) {
-    let mut carried: Option<Item<T, R>> = None;
-    loop {
-        let first = match carried.take() {
-            Some(item) => item,
-            None => match items.recv().await {
-                Some(item) => item,
-                None => return,
-            },
-        };
-        let mut bytes = first.value.bytes();
-        let (mut values, mut answers) = (vec![first.value], vec![first.answer]);
-        while values.len() < bounds::BATCH {
-            let Ok(item) = items.try_recv() else { break };
-            bytes += item.value.bytes();
-            if bytes > bounds::BATCH_BYTES {
-                carried = Some(item);
-                break;
-            }
-            values.push(item.value);
-            answers.push(item.answer);
+/// Work that is not done when its caller leaves goes on without him.
+struct Rest<'a> {
+    work: Option<Pending<'static, ()>>,
+    spawn: &'a dyn Spawn,
+}
+
+impl Rest<'_> {
+    /// Does the work, if there is any; otherwise never ends.
+    async fn done(&mut self) {
+        match &mut self.work {
+            Some(work) => work.await,
+            None => std::future::pending().await,
         }
-        distribute(flush(values).await, answers);
+        self.work = None;
     }
+}
+
+impl Drop for Rest<'_> {
+    fn drop(&mut self) {
+        if let Some(work) = self.work.take() {
+            self.spawn.spawn(work);
+        }
+    }
+}
+
+impl<T, R> Shared<T, R> {
+    fn lock(&self) -> MutexGuard<'_, State<T, R>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Flushes until nothing waits.
+async fn work<T: Weight, R>(shared: Arc<Shared<T, R>>) {
+    let mut turn = Turn { shared, over: false };
+    loop {
+        let (values, answers) = {
+            let mut state = turn.shared.lock();
+            if state.waiting.is_empty() {
+                state.busy = false;
+                turn.over = true;
+                return;
+            }
+            take(&mut state.waiting)
+        };
+        distribute((turn.shared.flush)(values).await, answers);
+    }
+}
+
+/// The right to flush. However it ends, by a panic or with the executor too, the next caller must find the batcher idle.
+struct Turn<T, R> {
+    shared: Arc<Shared<T, R>>,
+    over: bool,
+}
+
+impl<T, R> Drop for Turn<T, R> {
+    fn drop(&mut self) {
+        if !self.over {
+            let mut state = self.shared.lock();
+            state.busy = false;
+            // Those who wait are told so, by the loss of their answers.
+            state.waiting.clear();
+        }
+    }
+}
+
+/// As many as one batch may hold.
+fn take<T: Weight, R>(waiting: &mut VecDeque<Item<T, R>>) -> (Vec<T>, Vec<oneshot::Sender<Result<R>>>) {
+    let (mut values, mut answers, mut bytes) = (Vec::new(), Vec::new(), 0);
+    while let Some(next) = waiting.front() {
+        bytes += next.value.bytes();
+        let full = values.len() >= bounds::BATCH || bytes > bounds::BATCH_BYTES;
+        if full && !values.is_empty() {
+            break;
+        }
+        let Some(Item { value, answer }) = waiting.pop_front() else { break };
+        values.push(value);
+        answers.push(answer);
+    }
+    (values, answers)
 }
 
 /// Gives each caller its answer. A caller that has gone away does not want it any more.
@@ -117,3 +192,6 @@ pub(crate) fn meaning(error: &Error) -> Error {
         other => Error::Unavailable { why: other.to_string(), source: None },
     }
 }
+
+#[cfg(test)]
+mod tests;

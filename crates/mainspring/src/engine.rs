@@ -65,8 +65,9 @@ impl Engine {
     /// An engine on a store and seams that are already there: for tests and simulations.
     pub fn with(store: Arc<dyn Store>, seams: Seams, limits: Limits) -> Engine {
         let flushing = Arc::clone(&store);
-        let enqueues =
-            Batcher::start(&*seams.spawn, move |jobs| Box::pin(flush_each(Arc::clone(&flushing), jobs)));
+        let enqueues = Batcher::new(Arc::clone(&seams.spawn), move |jobs| {
+            Box::pin(flush_each(Arc::clone(&flushing), jobs))
+        });
         let waiters = Arc::new(Waiters::default());
         let ear: Arc<dyn Listener> = Arc::new(Ear(Arc::clone(&waiters)));
         store.subscribe(Arc::downgrade(&ear));

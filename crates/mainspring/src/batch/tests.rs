@@ -1,0 +1,105 @@
+//! A batcher under callers that wait, leave early and fail.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+
+use super::*;
+
+impl Weight for usize {
+    fn bytes(&self) -> usize {
+        1
+    }
+}
+
+/// Doubles every number once it is let through; counts flushes.
+struct Rig {
+    gate: Arc<Semaphore>,
+    flushes: Arc<AtomicUsize>,
+    batcher: Arc<Batcher<usize, usize>>,
+}
+
+fn rig(open: bool) -> Rig {
+    let gate = Arc::new(Semaphore::new(if open { 1_000 } else { 0 }));
+    let flushes = Arc::new(AtomicUsize::new(0));
+    let (passing, counting) = (Arc::clone(&gate), Arc::clone(&flushes));
+    let flush = move |values: Vec<usize>| -> Pending<'static, Result<Vec<usize>>> {
+        let (gate, flushes) = (Arc::clone(&passing), Arc::clone(&counting));
+        Box::pin(async move {
+            flushes.fetch_add(1, Ordering::Relaxed);
+            gate.acquire().await.expect("an open gate").forget();
+            if values.contains(&13) {
+                return Err(Error::DiskFull);
+            }
+            Ok(values.iter().map(|value| value * 2).collect())
+        })
+    };
+    let spawn = crate::seams::system(Handle::current()).spawn;
+    Rig { gate, flushes, batcher: Arc::new(Batcher::new(spawn, flush)) }
+}
+
+#[tokio::test]
+async fn what_gathers_behind_a_flush_is_flushed_together() {
+    let rig = rig(false);
+    let mut all = tokio::task::JoinSet::new();
+    for value in 0..100 {
+        let batcher = Arc::clone(&rig.batcher);
+        all.spawn(async move { batcher.send(value).await.map(|double| (value, double)) });
+    }
+    // The first is being flushed, all others wait behind it.
+    while rig.batcher.shared.lock().waiting.len() < 99 {
+        tokio::task::yield_now().await;
+    }
+    rig.gate.add_permits(1_000);
+    while let Some(answer) = all.join_next().await {
+        let (value, double) = answer.expect("a task").expect("an answer");
+        assert_eq!(double, value * 2);
+    }
+    assert_eq!(rig.flushes.load(Ordering::Relaxed), 2, "one to begin with, and the rest together");
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_in_the_middle_holds_nobody_up() {
+    let rig = rig(false);
+    let (leader, follower) = (Arc::clone(&rig.batcher), Arc::clone(&rig.batcher));
+    {
+        let mut leading = std::pin::pin!(leader.send(1));
+        assert!(
+            std::future::poll_fn(|cx| std::task::Poll::Ready(leading.as_mut().poll(cx).is_pending())).await
+        );
+    }
+    let mut following = std::pin::pin!(follower.send(2));
+    assert!(
+        std::future::poll_fn(|cx| std::task::Poll::Ready(following.as_mut().poll(cx).is_pending())).await
+    );
+    rig.gate.add_permits(1_000);
+    assert_eq!(following.await.expect("an answer"), 4);
+    assert_eq!(rig.batcher.send(3).await.expect("an answer"), 6);
+    assert_eq!(rig.flushes.load(Ordering::Relaxed), 3, "what was handed in is flushed, wanted or not");
+}
+
+#[tokio::test]
+async fn a_failed_flush_is_told_to_everybody_in_it_and_to_nobody_else() {
+    let rig = rig(true);
+    assert!(matches!(rig.batcher.send(13).await, Err(Error::DiskFull)));
+    assert_eq!(rig.batcher.send(1).await.expect("an answer"), 2);
+}
+
+#[test]
+fn a_batch_is_bounded_in_number_and_bytes() {
+    struct Heavy;
+    impl Weight for Heavy {
+        fn bytes(&self) -> usize {
+            bounds::BATCH_BYTES / 2 + 1
+        }
+    }
+    let mut light: VecDeque<Item<usize, ()>> =
+        (0..=bounds::BATCH).map(|value| Item { value, answer: oneshot::channel().0 }).collect();
+    assert_eq!(take(&mut light).0.len(), bounds::BATCH);
+    assert_eq!(take(&mut light).0.len(), 1);
+    let mut heavy: VecDeque<Item<Heavy, ()>> =
+        (0..2).map(|_| Item { value: Heavy, answer: oneshot::channel().0 }).collect();
+    assert_eq!(take(&mut heavy).0.len(), 1);
+    assert_eq!(heavy.len(), 1);
+}
