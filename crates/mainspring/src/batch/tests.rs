@@ -13,6 +13,9 @@ impl Weight for usize {
     }
 }
 
+/// A value whose flush fails.
+const FAILS: usize = usize::MAX;
+
 /// Doubles every number once it is let through; counts flushes.
 struct Rig {
     gate: Arc<Semaphore>,
@@ -29,7 +32,7 @@ fn rig(open: bool) -> Rig {
         Box::pin(async move {
             flushes.fetch_add(1, Ordering::Relaxed);
             gate.acquire().await.expect("an open gate").forget();
-            if values.contains(&13) {
+            if values.contains(&FAILS) {
                 return Err(Error::DiskFull);
             }
             Ok(values.iter().map(|value| value * 2).collect())
@@ -82,7 +85,7 @@ async fn a_caller_that_leaves_in_the_middle_holds_nobody_up() {
 #[tokio::test]
 async fn a_failed_flush_is_told_to_everybody_in_it_and_to_nobody_else() {
     let rig = rig(true);
-    assert!(matches!(rig.batcher.send(13).await, Err(Error::DiskFull)));
+    assert!(matches!(rig.batcher.send(FAILS).await, Err(Error::DiskFull)));
     assert_eq!(rig.batcher.send(1).await.expect("an answer"), 2);
 }
 
