@@ -8,7 +8,6 @@ use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
 use mainspring_core::job::{New, Options, Outcome, Progress, Reason, Unique, When};
 use mainspring_core::memory::Memory;
 use mainspring_core::store::{ClaimRequest, Finish, Mark, QueueChange, Registration, Renewal, Rescue, Store};
-use mainspring_core::time::Timestamp;
 
 use super::op::{Draft, End, JOBS, NAMES, NODES, Op, Who};
 use super::view::{Numbers, View, answers, claimed, named, record, same};
@@ -115,12 +114,13 @@ impl<'a> Life<'a> {
             Op::Finish(ends) => self.finish(ends).await,
             Op::Disown(slot, back, keep) => self.disown(*slot, *back, keep).await,
             Op::Progress(who, done) => self.progress(*who, *done).await,
-            Op::Rescue(slot, steady) => self.rescue(*slot, *steady).await,
-            Op::Lose(slot) => {
+            Op::Rescue(slot, steady, ago) => self.rescue(*slot, *steady, *ago).await,
+            Op::Lose(who) => {
+                let Some(slot) = self.made(*who).map(|made| made.slot) else { return Ok(()) };
                 let next = (slot + 1) % NODES;
-                self.harness.advance(LEASES[*slot]);
+                self.harness.advance(LEASES[slot]);
                 self.start(next).await?;
-                self.rescue(next, LEASES[*slot]).await
+                self.rescue(next, LEASES[slot], Duration::ZERO).await
             }
             Op::Promote => equal("promoted", self.model.promote(ALL).await, self.any().promote(ALL).await),
             Op::Expire => equal("expired", self.model.expire(ALL).await, self.any().expire(ALL).await),
@@ -267,10 +267,11 @@ impl<'a> Life<'a> {
         equal("progress", model, store)
     }
 
-    async fn rescue(&self, slot: usize, steady: Duration) -> Result<(), String> {
+    async fn rescue(&self, slot: usize, steady: Duration, ago: Duration) -> Result<(), String> {
         let Some(no) = self.node(slot) else { return Ok(()) };
-        let model = self.model.rescue(Rescue { by: no.model, steady, seen: Timestamp::MAX }).await;
-        let store = self.of(slot).rescue(Rescue { by: no.store, steady, seen: Timestamp::MAX }).await;
+        let seen = self.harness.now().before(ago);
+        let model = self.model.rescue(Rescue { by: no.model, steady, seen }).await;
+        let store = self.of(slot).rescue(Rescue { by: no.store, steady, seen }).await;
         let Some((mut model, mut store)) = answers(model, store)? else { return Ok(()) };
         store.expired.iter_mut().for_each(|node| *node = named(*node, &self.numbers));
         model.expired.sort();

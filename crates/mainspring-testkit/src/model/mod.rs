@@ -1,7 +1,7 @@
 //! The model test: a store and the memory store live through the same random life.
 //!
 //! proptest makes sequences of operations over a small universe (three nodes, three queues, three kinds, eight keys,
-//! seven jobs), so that operations meet each other often. Each is applied to the store and to the memory store; the
+//! twelve jobs), so that operations meet each other often. Each is applied to the store and to the memory store; the
 //! answers must agree, and so must everything that can be seen of both afterwards. Where stores may differ, the model
 //! is a relation: which of several jobs of one level and one moment is claimed first is the store's own affair, and the
 //! model follows. Numbers of nodes and rows are each store's own.
@@ -22,7 +22,7 @@ use crate::executor::block_on;
 use crate::harness::Harness;
 
 /// Operations in one life, at most.
-const LENGTH: usize = 60;
+const LENGTH: usize = 100;
 
 /// The seed of every run, so that a run can be repeated; another is taken from `PROPTEST_RNG_SEED`.
 const SEED: u64 = 20_260_731;

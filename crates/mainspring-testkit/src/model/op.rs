@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use crate::harness::priority;
 
 /// Jobs of the universe: few, so that much happens to each.
-pub(super) const JOBS: usize = 7;
+pub(super) const JOBS: usize = 12;
 /// Nodes that live at the same time, at most.
 pub(super) const NODES: usize = 3;
 /// Queues, and kinds.
@@ -54,11 +54,11 @@ pub enum Op {
     Disown(usize, u64, Vec<Who>),
     /// Tell of progress.
     Progress(Who, u64),
-    /// Rescue, by a slot's node that was steady for so long.
-    Rescue(usize, Duration),
-    /// Lose a slot's node: its lease lapses, another is started and rescues. Chance alone would do this too rarely for
-    /// a job to be lost twice.
-    Lose(usize),
+    /// Rescue, by a slot's node that was steady for so long and last answered so long ago.
+    Rescue(usize, Duration, Duration),
+    /// Lose the slot's node that made a claim: its lease lapses, another is started and rescues. Chance alone would do
+    /// this too rarely for a job to be lost twice.
+    Lose(Who),
     /// Move due jobs.
     Promote,
     /// Fail late jobs.
@@ -124,30 +124,27 @@ pub enum End {
     Stop,
 }
 
-/// Lives of at most so many operations. A node is there from the beginning: few operations mean anything without one.
+/// Lives of at most so many operations. All nodes are there from the beginning: few operations mean anything without.
 pub(super) fn lives(length: usize) -> impl Strategy<Value = Vec<Op>> {
-    vec(op(), 1..=length).prop_map(|mut ops| {
-        ops.insert(0, Op::Start(0));
-        ops
-    })
+    vec(op(), 1..=length).prop_map(|ops| (0..NODES).map(Op::Start).chain(ops).collect())
 }
 
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
-        8 => vec(draft(), 1..4).prop_map(Op::Enqueue),
-        3 => (0..NODES).prop_map(Op::Start),
+        12 => vec(draft(), 1..6).prop_map(Op::Enqueue),
+        1 => (0..NODES).prop_map(Op::Start),
         1 => (0..NODES).prop_map(Op::Register),
         4 => (0..NODES, vec((who(), mark()), 0..3)).prop_map(|(node, marks)| Op::Renew(node, marks)),
         1 => (0..NODES).prop_map(Op::Retire),
-        14 => claim(),
-        14 => vec((who(), end()), 1..4).prop_map(Op::Finish),
+        25 => claim(),
+        16 => vec((who(), end()), 1..4).prop_map(Op::Finish),
         2 => (0..NODES, 0..3_u64, vec(who(), 0..3)).prop_map(|(node, back, keep)| Op::Disown(node, back, keep)),
         1 => (who(), any::<u64>()).prop_map(|(who, done)| Op::Progress(who, done)),
-        6 => (0..NODES, steady()).prop_map(|(node, steady)| Op::Rescue(node, steady)),
-        5 => (0..NODES).prop_map(Op::Lose),
+        6 => (0..NODES, steady(), silent()).prop_map(|(node, steady, ago)| Op::Rescue(node, steady, ago)),
+        10 => who().prop_map(Op::Lose),
         10 => Just(Op::Promote),
         3 => Just(Op::Expire),
-        3 => Just(Op::Prune),
+        2 => Just(Op::Prune),
         8 => (vec(0..JOBS, 1..3), verb(), proptest::bool::weighted(0.2)).prop_map(|(jobs, verb, dry)| Op::Change(jobs, verb, dry)),
         2 => (0..NAMES, settings()).prop_map(|(queue, change)| Op::Configure(queue, change)),
         12 => moment().prop_map(Op::Advance),
@@ -156,8 +153,8 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 fn draft() -> impl Strategy<Value = Draft> {
-    let place = (0..JOBS, 0..NAMES, 0..NAMES, level(), proptest::bool::weighted(0.2));
-    let times = (option::weighted(0.3, moment()), option::weighted(0.2, moment()));
+    let place = (0..JOBS, 0..NAMES, 0..NAMES, level(), proptest::bool::weighted(0.1));
+    let times = (option::weighted(0.2, moment()), option::weighted(0.2, moment()));
     (place, times, option::weighted(0.5, unique())).prop_map(
         |((job, kind, queue, priority, labelled), (run, deadline), unique)| Draft {
             job,
@@ -191,7 +188,7 @@ fn claim() -> impl Strategy<Value = Op> {
     let queues = proptest::sample::subsequence(vec![0, 1, 2], 2..=NAMES).prop_shuffle();
     // Mostly all that there is.
     let limits = vec(prop_oneof![Just(1_usize), Just(5), Just(5), Just(5)], NAMES);
-    let repeat = proptest::bool::weighted(0.15);
+    let repeat = proptest::bool::weighted(0.1);
     let suspects = prop_oneof![Just(0_usize), Just(1), Just(5), Just(5)];
     (0..NODES, queues, limits, suspects, repeat).prop_map(|(node, queues, limits, suspects, repeat)| {
         let queues = queues.into_iter().zip(limits).collect();
@@ -209,11 +206,11 @@ fn mark() -> impl Strategy<Value = Mark> {
 
 fn end() -> impl Strategy<Value = End> {
     prop_oneof![
-        3 => Just(End::Succeed),
-        3 => moment().prop_map(End::Retry),
-        2 => Just(End::Fail),
-        1 => moment().prop_map(End::Snooze),
-        2 => Just(End::Release),
+        2 => Just(End::Succeed),
+        4 => moment().prop_map(End::Retry),
+        1 => Just(End::Fail),
+        2 => moment().prop_map(End::Snooze),
+        3 => Just(End::Release),
         1 => Just(End::Cancel),
         1 => Just(End::Stop),
     ]
@@ -234,7 +231,8 @@ fn verb() -> impl Strategy<Value = Verb> {
 
 fn settings() -> impl Strategy<Value = QueueChange> {
     let retention = || option::of(prop_oneof![Just(bounds::RETENTION_MIN), Just(Duration::from_hours(1))]);
-    (option::of(any::<bool>()), retention(), retention()).prop_map(|(paused, good, bad)| QueueChange {
+    let paused = option::of(proptest::bool::weighted(0.3));
+    (paused, retention(), retention()).prop_map(|(paused, good, bad)| QueueChange {
         paused,
         backoff: None,
         retain_succeeded: good,
@@ -244,6 +242,16 @@ fn settings() -> impl Strategy<Value = QueueChange> {
 
 fn steady() -> impl Strategy<Value = Duration> {
     prop_oneof![Just(Duration::ZERO), Just(Duration::from_secs(5)), Just(Duration::from_hours(1))]
+}
+
+/// Half of each lease of the universe, a moment more, and nothing.
+fn silent() -> impl Strategy<Value = Duration> {
+    prop_oneof![
+        2 => Just(Duration::ZERO),
+        1 => Just(Duration::from_millis(1_500)),
+        1 => Just(Duration::from_millis(2_501)),
+        1 => Just(Duration::from_hours(1)),
+    ]
 }
 
 /// Times that meet the leases, periods and retentions of the universe, before, at and after.
