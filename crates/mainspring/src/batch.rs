@@ -1,15 +1,19 @@
 //! Group commit: many callers, one flush.
 //!
 //! Whoever finds the batcher idle flushes at once, on his own task; what others hand in meanwhile gathers and is flushed
-//! next. There is no timer: waiting for company always costs more than it gains. A caller leaves with his own answer;
-//! if work is left then, or if he is dropped in the middle of a flush, the rest goes on on a task of its own.
+//! next. There is no timer: waiting for company always costs more than it gains. As soon as others come, or if he is
+//! dropped in the middle of a flush, the work goes on on a task of its own: nobody knows when he is polled next.
 //!
 //! # Invariants
 //! - At most one flush is on the way.
 //! - What was handed in is flushed, whether or not its caller still waits.
+//! - Nobody waits for another caller to be polled.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 
 use mainspring_core::seam::{Pending, Spawn};
 use mainspring_core::{Error, Result, bounds};
@@ -44,6 +48,12 @@ struct State<T, R> {
     waiting: VecDeque<Item<T, R>>,
     /// Whether somebody is flushing.
     busy: bool,
+    /// Counts the callers that found the batcher idle.
+    turn: u64,
+    /// The work of the present turn, while it rests between two polls of the caller who does it.
+    resting: Option<Pending<'static, ()>>,
+    /// Whether anybody has joined since the turn began.
+    company: bool,
 }
 
 impl<T: Weight + Send + 'static, R: Send + 'static> Batcher<T, R> {
@@ -52,52 +62,63 @@ impl<T: Weight + Send + 'static, R: Send + 'static> Batcher<T, R> {
     where
         F: Fn(Vec<T>) -> Pending<'static, Result<Vec<R>>> + Send + Sync + 'static,
     {
-        let state = Mutex::new(State { waiting: VecDeque::new(), busy: false });
-        Batcher { shared: Arc::new(Shared { state, flush: Box::new(flush), spawn }) }
+        let state = State { waiting: VecDeque::new(), busy: false, turn: 0, resting: None, company: false };
+        Batcher { shared: Arc::new(Shared { state: Mutex::new(state), flush: Box::new(flush), spawn }) }
     }
 
     /// Hands a value in and waits until it is stored.
     pub(crate) async fn send(&self, value: T) -> Result<R> {
         let (answer, mut answered) = oneshot::channel();
-        let leads = {
-            let mut state = self.shared.lock();
-            state.waiting.push_back(Item { value, answer });
-            !std::mem::replace(&mut state.busy, true)
-        };
-        let mut rest = Rest {
-            work: leads.then(|| Box::pin(work(Arc::clone(&self.shared))) as Pending<'static, ()>),
-            spawn: &*self.shared.spawn,
-        };
-        let own = tokio::select! {
-            biased;
-            own = &mut answered => own,
-            () = rest.done() => answered.await,
-        };
-        own.map_err(|_| Error::Closed)?
-    }
-}
-
-/// Work that is not done when its caller leaves goes on without him.
-struct Rest<'a> {
-    work: Option<Pending<'static, ()>>,
-    spawn: &'a dyn Spawn,
-}
-
-impl Rest<'_> {
-    /// Does the work, if there is any; otherwise never ends.
-    async fn done(&mut self) {
-        match &mut self.work {
-            Some(work) => work.await,
-            None => std::future::pending().await,
+        let (leads, left) = self.shared.enter(Item { value, answer });
+        if let Some(work) = left {
+            self.shared.spawn.spawn(work);
         }
-        self.work = None;
+        let lead = leads.map(|turn| {
+            let right = Right { shared: Arc::clone(&self.shared), over: false };
+            self.shared.lock().resting = Some(Box::pin(work(right)));
+            Lead { shared: &*self.shared, turn }
+        });
+        let own = poll_fn(|context| {
+            if let Poll::Ready(own) = Pin::new(&mut answered).poll(context) {
+                return Poll::Ready(own);
+            }
+            match &lead {
+                Some(lead) if lead.poll(context) => Pin::new(&mut answered).poll(context),
+                _ => Poll::Pending,
+            }
+        });
+        // Without an answer, the flush was dropped on its way.
+        own.await.unwrap_or(Err(Error::OutcomeUnknown { source: None }))
     }
 }
 
-impl Drop for Rest<'_> {
+/// A caller who flushes on his own task. When he leaves, what is left of his work goes on without him.
+struct Lead<'a, T, R> {
+    shared: &'a Shared<T, R>,
+    turn: u64,
+}
+
+impl<T, R> Lead<'_, T, R> {
+    /// Goes on with the work, if it is still here; whether it was.
+    fn poll(&self, context: &mut Context<'_>) -> bool {
+        let Some(mut work) = self.shared.take_resting(self.turn) else { return false };
+        if work.as_mut().poll(context).is_pending() {
+            let mut state = self.shared.lock();
+            if state.company {
+                drop(state);
+                self.shared.spawn.spawn(work);
+            } else {
+                state.resting = Some(work);
+            }
+        }
+        true
+    }
+}
+
+impl<T, R> Drop for Lead<'_, T, R> {
     fn drop(&mut self) {
-        if let Some(work) = self.work.take() {
-            self.spawn.spawn(work);
+        if let Some(work) = self.shared.take_resting(self.turn) {
+            self.shared.spawn.spawn(work);
         }
     }
 }
@@ -106,38 +127,60 @@ impl<T, R> Shared<T, R> {
     fn lock(&self) -> MutexGuard<'_, State<T, R>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Takes a value in. The number of the turn, if it begins with it; or else work that must not stay where it is: a
+    /// caller who does it may himself wait for the one who comes now.
+    fn enter(&self, item: Item<T, R>) -> (Option<u64>, Option<Pending<'static, ()>>) {
+        let mut state = self.lock();
+        state.waiting.push_back(item);
+        state.company = std::mem::replace(&mut state.busy, true);
+        if state.company {
+            return (None, state.resting.take());
+        }
+        state.turn += 1;
+        (Some(state.turn), None)
+    }
+
+    /// Takes the work of a turn, if it rests.
+    fn take_resting(&self, turn: u64) -> Option<Pending<'static, ()>> {
+        let mut state = self.lock();
+        if state.turn == turn { state.resting.take() } else { None }
+    }
 }
 
 /// Flushes until nothing waits.
-async fn work<T: Weight, R>(shared: Arc<Shared<T, R>>) {
-    let mut turn = Turn { shared, over: false };
+async fn work<T: Weight, R>(mut right: Right<T, R>) {
     loop {
         let (values, answers) = {
-            let mut state = turn.shared.lock();
+            let mut state = right.shared.lock();
             if state.waiting.is_empty() {
                 state.busy = false;
-                turn.over = true;
+                right.over = true;
                 return;
             }
             take(&mut state.waiting)
         };
-        distribute((turn.shared.flush)(values).await, answers);
+        distribute((right.shared.flush)(values).await, answers);
     }
 }
 
 /// The right to flush. However it ends, by a panic or with the executor too, the next caller must find the batcher idle.
-struct Turn<T, R> {
+struct Right<T, R> {
     shared: Arc<Shared<T, R>>,
     over: bool,
 }
 
-impl<T, R> Drop for Turn<T, R> {
+impl<T, R> Drop for Right<T, R> {
     fn drop(&mut self) {
         if !self.over {
-            let mut state = self.shared.lock();
-            state.busy = false;
-            // Those who wait are told so, by the loss of their answers.
-            state.waiting.clear();
+            let waiting = {
+                let mut state = self.shared.lock();
+                state.busy = false;
+                std::mem::take(&mut state.waiting)
+            };
+            for item in waiting {
+                drop(item.answer.send(Err(Error::Closed)));
+            }
         }
     }
 }

@@ -68,18 +68,48 @@ async fn a_caller_that_leaves_in_the_middle_holds_nobody_up() {
     let (leader, follower) = (Arc::clone(&rig.batcher), Arc::clone(&rig.batcher));
     {
         let mut leading = std::pin::pin!(leader.send(1));
-        assert!(
-            std::future::poll_fn(|cx| std::task::Poll::Ready(leading.as_mut().poll(cx).is_pending())).await
-        );
+        assert!(poll_fn(|cx| Poll::Ready(leading.as_mut().poll(cx).is_pending())).await);
     }
     let mut following = std::pin::pin!(follower.send(2));
-    assert!(
-        std::future::poll_fn(|cx| std::task::Poll::Ready(following.as_mut().poll(cx).is_pending())).await
-    );
+    assert!(poll_fn(|cx| Poll::Ready(following.as_mut().poll(cx).is_pending())).await);
     rig.gate.add_permits(1_000);
     assert_eq!(following.await.expect("an answer"), 4);
     assert_eq!(rig.batcher.send(3).await.expect("an answer"), 6);
     assert_eq!(rig.flushes.load(Ordering::Relaxed), 3, "what was handed in is flushed, wanted or not");
+}
+
+#[tokio::test]
+async fn a_caller_that_is_not_polled_holds_nobody_up() {
+    let rig = rig(false);
+    let mut leading = std::pin::pin!(rig.batcher.send(1));
+    assert!(poll_fn(|cx| Poll::Ready(leading.as_mut().poll(cx).is_pending())).await);
+    rig.gate.add_permits(1_000);
+    // The same task waits for this one first, as in the body of a loop over futures.
+    let following = tokio::time::timeout(std::time::Duration::from_secs(5), rig.batcher.send(2)).await;
+    assert_eq!(following.expect("nobody to wait for").expect("an answer"), 4);
+    assert_eq!(leading.await.expect("an answer"), 2);
+    assert_eq!(rig.batcher.send(3).await.expect("an answer"), 6);
+}
+
+#[test]
+fn a_flush_that_is_dropped_with_its_executor_leaves_the_batcher_idle() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let first = runtime();
+    let rig = first.block_on(async { rig(false) });
+    let second = runtime();
+    second.block_on(async {
+        let mut leading = std::pin::pin!(rig.batcher.send(1));
+        let mut following = std::pin::pin!(rig.batcher.send(2));
+        for waiting in [leading.as_mut(), following.as_mut()] {
+            let mut waiting = waiting;
+            assert!(poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx).is_pending())).await);
+        }
+        first.shutdown_background();
+        assert!(matches!(leading.await, Err(Error::OutcomeUnknown { .. })), "its flush was on the way");
+        assert!(matches!(following.await, Err(Error::Closed)), "nothing was done for it");
+        rig.gate.add_permits(1_000);
+        assert_eq!(rig.batcher.send(3).await.expect("an answer"), 6);
+    });
 }
 
 #[tokio::test]
