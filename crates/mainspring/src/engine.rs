@@ -200,15 +200,17 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// Stores a batch, repeating it if the answer is lost: ids make that harmless.
+/// Stores a batch, repeating it if the answer is lost: ids make that harmless. What a repeat is refused with says nothing
+/// of the first try, which stays unknown.
 pub(crate) async fn flush(store: &dyn Store, jobs: &[New]) -> Result<Vec<Receipt>> {
+    let mut unknown = None;
     for _ in 1..REPEATS {
         match store.enqueue(jobs.to_vec()).await {
-            Err(Error::OutcomeUnknown { .. }) => {}
-            answer => return answer,
+            Err(error @ Error::OutcomeUnknown { .. }) => unknown = Some(error),
+            answer => return answer.map_err(|error| unknown.unwrap_or(error)),
         }
     }
-    store.enqueue(jobs.to_vec()).await
+    store.enqueue(jobs.to_vec()).await.map_err(|error| unknown.unwrap_or(error))
 }
 
 /// Stores jobs of different callers: one that the store refuses does not take the others with it.

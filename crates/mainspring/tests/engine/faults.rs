@@ -116,6 +116,15 @@ async fn an_enqueue_whose_answers_are_all_lost_can_be_repeated_under_its_id() {
 }
 
 #[tokio::test]
+async fn an_enqueue_whose_repeat_is_refused_stays_unknown() {
+    let (test, store) = faulty(0);
+    store.plan("enqueue", &[Lose, Refuse]);
+    let error = test.enqueue(work(1)).await.expect_err("nobody knows");
+    assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error}");
+    assert_eq!(total(&test, State::Ready).await, 1, "it was stored");
+}
+
+#[tokio::test]
 async fn a_refused_enqueue_stores_nothing_and_says_so() {
     let (test, store) = faulty(0);
     store.plan("enqueue", &[Refuse]);
