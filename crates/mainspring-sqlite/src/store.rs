@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
@@ -56,7 +56,7 @@ impl Sqlite {
             .map_err(|error| error::open(path, error))?
             .ok_or_else(|| error::problem_with(path, OpenProblem::NotAStore, None))?;
         let env = Arc::new(Env {
-            path: std::path::absolute(path).unwrap_or_else(|_| options.path.clone()),
+            path: real_path(&conn, path),
             clock: Arc::clone(&seams.clock),
             rng: Arc::clone(&seams.rng),
             queue: Requests::default(),
@@ -147,6 +147,14 @@ impl Sqlite {
                 (None, refusal) => Err(refusal.unwrap_or(Error::Closed)),
             }
         })
+    }
+}
+
+/// The file that SQLite works on, with links followed: locks must be where every other handle looks for them.
+fn real_path(conn: &rusqlite::Connection, path: &Path) -> PathBuf {
+    match conn.path() {
+        Some(real) if !real.is_empty() => PathBuf::from(real),
+        _ => std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
     }
 }
 

@@ -9,6 +9,8 @@ use mainspring_core::store::{Hint, Listener, NodeState, QueueChange, Rescue, Sto
 use mainspring_core::time::Timestamp;
 
 use super::support::{Fixture, block_on, claim, job, registration};
+#[cfg(unix)]
+use crate::{Options, Sqlite};
 
 /// Passes hints on.
 struct Ear(Mutex<mpsc::Sender<Hint>>);
@@ -50,6 +52,22 @@ fn listener_that_is_gone_is_forgotten() {
     drop(listener);
     block_on(it.store.enqueue(vec![job(&it.seams)])).expect("enqueued");
     assert!(hints.try_recv().is_err());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_handle_through_a_link_sees_that_the_others_live() {
+    let it = Fixture::new();
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    let link = elsewhere.path().join("app.db");
+    std::os::unix::fs::symlink(&it.path, &link).expect("a link");
+    let linked = Sqlite::open(Options::new(&link), it.seams.clone()).expect("the same file");
+    block_on(it.store.register(registration(&it.seams))).expect("a node");
+    let by = block_on(linked.register(registration(&it.seams))).expect("another node").no;
+    let rescue = Rescue { by, steady: Duration::ZERO, seen: Timestamp::MAX };
+    assert!(block_on(linked.rescue(rescue)).expect("a rescue").expired.is_empty(), "it lives");
+    block_on(linked.close());
+    assert_eq!(std::fs::read_dir(elsewhere.path()).expect("listed").count(), 1, "nothing beside the link");
 }
 
 #[test]
