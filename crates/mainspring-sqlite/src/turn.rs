@@ -8,7 +8,8 @@
 //! # Invariants
 //! - Nothing but fairness depends on the turnstile: without it, writing goes on as SQLite allows.
 
-use std::fs::{File, OpenOptions};
+use std::cell::Cell;
+use std::fs::{File, OpenOptions, TryLockError};
 use std::path::Path;
 use std::time::Duration;
 
@@ -26,6 +27,9 @@ const TURN: Duration = Duration::from_millis(250);
 pub(crate) struct Turnstile {
     file: Option<File>,
     timeout: Duration,
+    /// Whether it was waited for in vain: until it is found free it is not waited for again, so that a stopped process
+    /// costs everybody one wait and not one with every transaction.
+    stalled: Cell<bool>,
 }
 
 impl Turnstile {
@@ -36,7 +40,7 @@ impl Turnstile {
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(name);
         let file =
             file.map_err(|error| tracing::warn!(%error, "no turnstile: writers do not take turns")).ok();
-        Turnstile { file, timeout }
+        Turnstile { file, timeout, stalled: Cell::new(false) }
     }
 
     /// Begins a transaction that writes, when it is our turn.
@@ -46,9 +50,15 @@ impl Turnstile {
         let taken = self.file.as_ref().filter(|file| {
             loop {
                 match file.try_lock() {
-                    Ok(()) => return true,
-                    Err(std::fs::TryLockError::WouldBlock) if turn.pause(clock) => {}
-                    Err(_) => return false,
+                    Ok(()) => {
+                        self.stalled.set(false);
+                        return true;
+                    }
+                    Err(TryLockError::WouldBlock) if !self.stalled.get() && turn.pause(clock) => {}
+                    Err(_) => {
+                        self.stalled.set(true);
+                        return false;
+                    }
                 }
             }
         });
@@ -86,5 +96,32 @@ impl Patience {
         }
         std::thread::park_timeout(PAUSE);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::support::TestClock;
+
+    #[test]
+    fn a_turnstile_that_is_not_let_go_is_waited_for_once() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let database = dir.path().join("app.db");
+        let conn = Connection::open(&database).expect("a database");
+        let begin = |turnstile: &Turnstile| {
+            turnstile.begin(&conn, &TestClock::default()).expect("begun");
+            conn.execute_batch("ROLLBACK").expect("rolled back");
+            turnstile.stalled.get()
+        };
+        let stopped = Turnstile::open(&database, Duration::from_secs(5));
+        let other = Turnstile::open(&database, Duration::from_secs(5));
+        assert!(!begin(&other));
+        let file = stopped.file.as_ref().expect("a file");
+        file.lock().expect("a lock");
+        assert!(begin(&other), "writing goes on without it");
+        assert!(begin(&other));
+        file.unlock().expect("unlocked");
+        assert!(!begin(&other), "and with it, once it is free");
     }
 }

@@ -22,6 +22,18 @@ use crate::writer::Tx;
 pub(crate) const HELD_ONE: &str =
     "SELECT no, line, priority, claim, failures, crashes, crashed, flags, cancel
     FROM mainspring_lease WHERE no = ?1 AND claim = ?2 AND node = ?3";
+/// Primary key, a range: how much of a stretch is held under this claim number by this node, without flags, and of which
+/// lines. What is found to be whole is then moved as a whole, in the same transaction.
+pub(crate) const HELD_ALL: &str = "SELECT count(*), min(line), max(line) FROM mainspring_lease
+    WHERE no BETWEEN ?1 AND ?2 AND claim = ?3 AND node = ?4 AND flags = 0";
+/// Primary key, a range; appends, with sequence numbers that follow each other as the jobs' numbers do.
+pub(crate) const ALL_INTO_DONE: &str = "INSERT INTO mainspring_done
+        (seq, no, claim, state, finished_at, priority, failures, crashes)
+    SELECT no + ?3, no, claim, ?4, ?5, priority, failures, 0
+    FROM mainspring_lease WHERE no BETWEEN ?1 AND ?2 ORDER BY no";
+pub(crate) const ALL_FROM_LEASE: &str = "DELETE FROM mainspring_lease WHERE no BETWEEN ?1 AND ?2";
+/// Below this, three statements for all are no cheaper than three for each.
+const STRETCH_MIN: usize = 3;
 /// Index `done_no`, then primary key of `jobs`: whether a job ended like this under this claim.
 pub(crate) const ENDED: &str =
     "SELECT EXISTS (SELECT 1 FROM mainspring_done d JOIN mainspring_jobs j ON j.no = d.no
@@ -47,60 +59,106 @@ const PROGRESS: &str = "INSERT INTO mainspring_progress (no, claim, done, total,
         note = excluded.note";
 
 /// Ends claims.
+///
+/// Most batches are long stretches of plain successes, claimed together and so numbered one after the other: those move
+/// as a whole. All else moves one by one.
 pub(crate) fn run(tx: &mut Tx<'_>, node: NodeNo, finishes: &[Finish]) -> Result<Vec<Finished>> {
     for finish in finishes {
         transition(Status::plain(State::Running), finish.outcome.input())
             .map_err(|illegal| Error::Invalid { what: "outcome", why: illegal.to_string() })?;
     }
-    let mut held = tx.conn.prepare_cached(HELD_ONE)?;
-    let mut take = tx.conn.prepare_cached(FROM_LEASE)?;
-    let mut done = tx.conn.prepare_cached(INTO_DONE)?;
-    let mut answers = Vec::with_capacity(finishes.len());
-    let now = tx.micros();
+    let mut order: Vec<usize> = (0..finishes.len()).collect();
+    order.sort_by_key(|&at| finishes[at].claim.row);
+    let mut answers = vec![Finished::LeaseLost; finishes.len()];
     // Jobs of one line come in runs: counted once per run.
     let mut run = Run::default();
-    for Finish { claim, outcome } in finishes {
-        let row = |row: &rusqlite::Row<'_>| Ok((read_card(row)?, row.get::<_, Option<String>>(8)?));
-        let found = held.query_row(params![claim.row.0, claim.number, node.0], row).optional()?;
-        let Some((card, cancel)) = found else {
-            answers.push(if was_applied(tx, claim, outcome)? {
-                Finished::Applied
-            } else {
-                Finished::LeaseLost
-            });
-            continue;
-        };
-        take.execute([card.no])?;
-        answers.push(Finished::Applied);
-        if card.line != run.line {
-            run.settle(tx)?;
-            run.line = card.line;
-        }
-        if let Outcome::Succeed { output } = outcome {
-            tx.state.numbers.seq += 1;
-            let (seq, state) = (tx.state.numbers.seq, State::Succeeded.code());
-            done.execute(params![
-                seq,
-                card.no,
-                card.claim,
-                state,
-                None::<u8>,
-                now,
-                card.priority,
-                card.failures,
-                0,
-                None::<&str>,
-                output
-            ])?;
-            place::ended(tx, &card)?;
-            run.succeeded += 1;
+    let mut rest = order.as_slice();
+    while !rest.is_empty() {
+        let (stretch, after) = rest.split_at(stretch(finishes, rest));
+        rest = after;
+        if stretch.len() >= STRETCH_MIN && end_all(tx, node, finishes, stretch, &mut run)? {
+            for &at in stretch {
+                answers[at] = Finished::Applied;
+            }
         } else {
-            run.other += 1;
-            end(tx, card, outcome, cancel.as_deref())?;
+            for &at in stretch {
+                answers[at] = end_one(tx, node, &finishes[at], &mut run)?;
+            }
         }
     }
     run.settle(tx)?;
     Ok(answers)
+}
+
+/// How many finishes from the first on are plain successes under one claim number, with numbers that follow each other;
+/// one at least.
+fn stretch(finishes: &[Finish], order: &[usize]) -> usize {
+    let plain = |at: usize| matches!(finishes[at].outcome, Outcome::Succeed { output: None });
+    let follows = |pair: &&[usize]| {
+        let (one, next) = (&finishes[pair[0]].claim, &finishes[pair[1]].claim);
+        plain(pair[1]) && next.row.0 == one.row.0 + 1 && next.number == one.number
+    };
+    1 + if plain(order[0]) { order.windows(2).take_while(follows).count() } else { 0 }
+}
+
+/// Ends a stretch as a whole. `false`, and nothing is changed, if not all of it is this node's, plain and of one line.
+fn end_all(
+    tx: &mut Tx<'_>,
+    node: NodeNo,
+    finishes: &[Finish],
+    stretch: &[usize],
+    run: &mut Run,
+) -> Result<bool> {
+    let (first, last) = (&finishes[stretch[0]].claim, &finishes[stretch[stretch.len() - 1]].claim);
+    let (from, to) = (first.row.0, last.row.0);
+    let count = i64::try_from(stretch.len()).unwrap_or(i64::MAX);
+    let (held, low, high): (i64, Option<i64>, Option<i64>) =
+        tx.conn.prepare_cached(HELD_ALL)?.query_row(params![from, to, first.number, node.0], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })?;
+    let Some(line) = low.filter(|_| held == count && low == high) else { return Ok(false) };
+    let offset = tx.state.numbers.seq + 1 - from;
+    tx.state.numbers.seq += count;
+    let values = params![from, to, offset, State::Succeeded.code(), tx.micros()];
+    tx.conn.prepare_cached(ALL_INTO_DONE)?.execute(values)?;
+    tx.conn.prepare_cached(ALL_FROM_LEASE)?.execute([from, to])?;
+    run.of(tx, line)?.succeeded += count;
+    Ok(true)
+}
+
+fn end_one(tx: &mut Tx<'_>, node: NodeNo, finish: &Finish, run: &mut Run) -> Result<Finished> {
+    let Finish { claim, outcome } = finish;
+    let row = |row: &rusqlite::Row<'_>| Ok((read_card(row)?, row.get::<_, Option<String>>(8)?));
+    let values = params![claim.row.0, claim.number, node.0];
+    let found = tx.conn.prepare_cached(HELD_ONE)?.query_row(values, row).optional()?;
+    let Some((card, cancel)) = found else {
+        let applied = was_applied(tx, claim, outcome)?;
+        return Ok(if applied { Finished::Applied } else { Finished::LeaseLost });
+    };
+    tx.conn.prepare_cached(FROM_LEASE)?.execute([card.no])?;
+    let run = run.of(tx, card.line)?;
+    if let Outcome::Succeed { output } = outcome {
+        run.succeeded += 1;
+        tx.state.numbers.seq += 1;
+        tx.conn.prepare_cached(INTO_DONE)?.execute(params![
+            tx.state.numbers.seq,
+            card.no,
+            card.claim,
+            State::Succeeded.code(),
+            None::<u8>,
+            tx.micros(),
+            card.priority,
+            card.failures,
+            0,
+            None::<&str>,
+            output
+        ])?;
+        place::ended(tx, &card)?;
+    } else {
+        run.other += 1;
+        end(tx, card, outcome, cancel.as_deref())?;
+    }
+    Ok(Finished::Applied)
 }
 
 /// Counts of a run of one line.
@@ -112,6 +170,15 @@ struct Run {
 }
 
 impl Run {
+    /// The run of a line; that of another line is counted first.
+    fn of(&mut self, tx: &mut Tx<'_>, line: i64) -> Result<&mut Run> {
+        if self.line != line {
+            self.settle(tx)?;
+            self.line = line;
+        }
+        Ok(self)
+    }
+
     fn settle(&mut self, tx: &mut Tx<'_>) -> Result<()> {
         let Run { line, succeeded, other } = std::mem::take(self);
         if succeeded + other > 0 {

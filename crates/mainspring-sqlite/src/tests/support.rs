@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use crate::{Options, Sqlite};
 
 /// A clock that stands still until it is moved.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct TestClock(AtomicI64);
 
 impl TestClock {
