@@ -22,7 +22,15 @@ const UNSETTLED_MAX: usize = 8 * mainspring_core::bounds::BATCH;
 
 pub(super) async fn run(shared: Arc<Shared>) {
     let mut batch = 0;
+    // Hints may be lost, and a busy queue's wake-ups must not put off the look at the others.
+    let every = shared.options.lease / 3;
+    let mut looked = shared.clock().monotonic();
     loop {
+        let now = shared.clock().monotonic();
+        if now.saturating_sub(looked) >= every {
+            looked = now;
+            shared.desk.hope(None);
+        }
         let plan =
             if shared.unsettled.load(Ordering::Relaxed) < UNSETTLED_MAX { shared.desk.plan() } else { None };
         match plan {
@@ -34,7 +42,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
             None => tokio::select! {
                 biased;
                 () = shared.desk.wake.notified() => {}
-                () = shared.clock().sleep(shared.options.lease / 3) => shared.desk.hope(None),
+                () = shared.clock().sleep(every.saturating_sub(now.saturating_sub(looked))) => {}
             },
         }
     }

@@ -123,6 +123,12 @@ async fn rejoin(shared: &Shared) -> bool {
             shared.ear.rejoin(member.no);
             shared.desk.hope(None);
             shared.rejoined.notify_waiters();
+            // The supervisor may have left under the old number meanwhile.
+            if shared.is_closing()
+                && let Err(error) = shared.store().retire(member.no).await
+            {
+                tracing::warn!(%error, "could not leave in good order; the lease will lapse");
+            }
             true
         }
         Err(error) => {

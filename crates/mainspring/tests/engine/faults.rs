@@ -179,6 +179,73 @@ async fn a_store_outage_longer_than_the_lease_expires_nobody() {
     }
 }
 
+#[tokio::test]
+async fn a_dead_nodes_jobs_run_within_a_lease_and_a_second_of_the_stores_return() {
+    // Wherever between two tries of the survivor the store comes back.
+    for outage in 60..72 {
+        let (test, store) = faulty(0);
+        let handler = |ctx: Context, job: Work| async move {
+            if ctx.info().claim == 1 {
+                std::future::pending::<()>().await;
+            }
+            mainspring::Result::Ok(job.n)
+        };
+        let dies = test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
+        let job = test.enqueue(work(7)).await.expect("enqueued");
+        test.advance(SECOND).await.expect("time passes");
+        test.node(|node| node.handle(handler).queue("default", 1)).await.expect("another node");
+        store.outage(true);
+        test.crash_node(&dies).await.expect("it dies");
+        test.advance(outage * SECOND).await.expect("time passes");
+        store.outage(false);
+        test.advance(LEASE + SECOND).await.expect("time passes");
+        assert_eq!(state(&test, job.id).await, State::Succeeded, "after an outage of {outage} s");
+    }
+}
+
+/// A node that hears nothing looks by itself, however busy its other queues keep it.
+#[tokio::test]
+async fn a_queue_whose_hint_is_lost_is_served_beside_a_busy_one() {
+    let (test, store) = faulty(0);
+    store.mute();
+    let clock = Arc::clone(&test.seams().clock);
+    let handler = move |_ctx: Context, job: Work| {
+        let clock = Arc::clone(&clock);
+        async move {
+            clock.sleep(SECOND).await;
+            mainspring::Result::Ok(job.n)
+        }
+    };
+    test.enqueue_many((0..100).map(work)).await.expect("enqueued");
+    test.node(|node| node.handle(handler).queue("default", 2).queue("rare", 1)).await.expect("a node");
+    test.advance(SECOND).await.expect("time passes");
+    let rare = test.enqueue(work(100)).queue("rare").await.expect("enqueued");
+    test.advance(LEASE / 3 + 2 * SECOND).await.expect("time passes");
+    assert_eq!(state(&test, rare.id).await, State::Succeeded);
+}
+
+#[tokio::test]
+async fn a_node_that_shuts_down_while_it_joins_anew_leaves_under_both_numbers() {
+    let (test, store) = faulty(0);
+    let node = test.node(|node| noting(node, &Ledger::default())).await.expect("a node");
+    test.advance(SECOND).await.expect("time passes");
+    // As if another had expired it, it is told so at its next renewal.
+    test.store().retire(node.number()).await.expect("retired");
+    store.hang("register", None, true);
+    test.advance(LEASE).await.expect("time passes");
+    test.advance(SECOND).await.expect("time passes");
+    let mut shutdown = std::pin::pin!(node.shutdown());
+    tokio::select! {
+        biased;
+        () = &mut shutdown => {}
+        passed = test.advance(LEASE) => passed.expect("time passes"),
+    }
+    store.hang("register", None, false);
+    test.advance(LEASE).await.expect("time passes");
+    let nodes = test.nodes().await.expect("the nodes");
+    assert!(nodes.iter().all(|node| node.state != mainspring_core::store::NodeState::Live), "{nodes:?}");
+}
+
 /// A node that was cut off for longer than its lease: its jobs run elsewhere, what it says afterwards is refused, and it
 /// joins anew.
 #[tokio::test]

@@ -39,6 +39,7 @@ struct State {
     outage: bool,
     cut_off: BTreeSet<NodeNo>,
     storm: Option<(Arc<dyn Rng>, f64)>,
+    mute: bool,
     calls: BTreeMap<&'static str, usize>,
 }
 
@@ -79,6 +80,11 @@ impl Faulty {
     /// From now on, calls meet a fault with this probability.
     pub(crate) fn storm(&self, rng: Arc<dyn Rng>, probability: f64) {
         self.state().storm = Some((rng, probability));
+    }
+
+    /// Whoever subscribes from now on hears no hints.
+    pub(crate) fn mute(&self) {
+        self.state().mute = true;
     }
 
     pub(crate) fn calm(&self) {
@@ -233,7 +239,9 @@ impl Store for Faulty {
     }
 
     fn subscribe(&self, listener: Weak<dyn Listener>) {
-        self.memory.subscribe(listener);
+        if !self.state().mute {
+            self.memory.subscribe(listener);
+        }
     }
 
     fn close(&self) -> Pending<'_, ()> {

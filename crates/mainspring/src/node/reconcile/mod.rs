@@ -27,6 +27,9 @@ trait Reconciler: Send + 'static {
     /// What it is called in logs.
     const NAME: &'static str;
 
+    /// The longest wait after a failed tick.
+    const PATIENCE: Duration = BACKOFF.1;
+
     /// Does what there is to do; says when to come again.
     fn tick<'a>(&'a mut self, shared: &'a Shared) -> Pending<'a, Result<Duration>>;
 
@@ -53,12 +56,12 @@ async fn supervise<R: Reconciler>(shared: Arc<Shared>, mut reconciler: R) {
             Ok(Err(error)) => {
                 tracing::warn!(%error, reconciler = R::NAME, "a tick failed; it is tried again");
                 let wait = backoff;
-                backoff = (backoff * 2).min(BACKOFF.1);
+                backoff = (backoff * 2).min(R::PATIENCE);
                 wait
             }
             Err(message) => {
                 tracing::error!(message, reconciler = R::NAME, "a tick panicked; it is tried again");
-                BACKOFF.1
+                R::PATIENCE
             }
         };
         tokio::select! {

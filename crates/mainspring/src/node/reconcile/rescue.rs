@@ -35,6 +35,9 @@ struct Steady {
 impl Reconciler for Rescuer {
     const NAME: &'static str = "rescue";
 
+    /// How soon the dead are judged counts from the store's return, so that must be noticed at once.
+    const PATIENCE: Duration = EVERY;
+
     fn tick<'a>(&'a mut self, shared: &'a Shared) -> Pending<'a, Result<Duration>> {
         Box::pin(async {
             // A call that fails leaves nothing behind: that is a break.
