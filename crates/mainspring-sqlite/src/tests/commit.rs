@@ -127,6 +127,33 @@ fn request_that_fails_spares_its_neighbours() {
 }
 
 #[test]
+fn nothing_is_written_after_a_failed_fsync_in_the_middle_of_a_batch() {
+    let it = Fixture::new();
+    let (release, released) = mpsc::channel::<()>();
+    let held = it.store.write(Weight::rows(1), move |_: &mut Tx<'_>| {
+        let _ = released.recv();
+        Ok(())
+    });
+    // Has all of them run again, each in a transaction of its own.
+    let bad = it.store.write(Weight::rows(1), |tx: &mut Tx<'_>| {
+        tx.conn.execute("INSERT INTO mainspring_meta (key, value) VALUES ('version', 1)", [])?;
+        Ok(())
+    });
+    let env = Arc::clone(&it.store.env);
+    let unsynced = it.store.write(Weight::rows(1), move |_: &mut Tx<'_>| {
+        env.fail_commit.store(true, Ordering::Release);
+        Ok(())
+    });
+    let after = it.store.enqueue(vec![job(&it.seams)]);
+    drop(release);
+    block_on(held).expect("held");
+    assert!(matches!(block_on(bad), Err(Error::Unavailable { .. })));
+    assert!(matches!(block_on(unsynced), Err(Error::OutcomeUnknown { .. })));
+    assert!(matches!(block_on(after), Err(Error::Poisoned)));
+    assert_eq!(block_on(it.other().counts()).expect("counts").total(State::Ready), 0);
+}
+
+#[test]
 fn request_that_is_refused_spares_its_neighbours() {
     let it = Fixture::new();
     let (release, released) = mpsc::channel::<()>();

@@ -44,6 +44,18 @@ fn foreign_commit_is_hinted_and_an_own_one_is_not() {
 }
 
 #[test]
+fn foreign_commit_is_hinted_to_a_store_that_only_listens() {
+    let it = Fixture::new();
+    // The writer has gone to sleep with nobody listening.
+    block_on(it.store.enqueue(vec![job(&it.seams)])).expect("enqueued");
+    std::iter::repeat_with(std::thread::yield_now).take(10_000).for_each(drop);
+    let (listener, hints) = ear();
+    it.store.subscribe(Arc::downgrade(&listener));
+    block_on(it.other().enqueue(vec![job(&it.seams)])).expect("enqueued elsewhere");
+    assert_eq!(hints.recv_timeout(Duration::from_secs(30)).expect("a hint"), Hint::Foreign);
+}
+
+#[test]
 fn listener_that_is_gone_is_forgotten() {
     let it = Fixture::new();
     let (listener, hints) = ear();

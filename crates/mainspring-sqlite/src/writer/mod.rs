@@ -91,7 +91,10 @@ impl Writer {
             Err(Failed::RolledBack(error)) if calls.len() > 1 && severity(&error) == Severity::Other => {
                 tracing::warn!(%error, "a statement failed; its transaction is run again request by request");
                 for call in calls {
-                    self.work(vec![call]);
+                    match self.env.queue.refusal() {
+                        Some(poisoned @ Error::Poisoned) => call.refuse(poisoned),
+                        _ => self.work(vec![call]),
+                    }
                 }
             }
             Err(Failed::RolledBack(error)) => {

@@ -95,7 +95,7 @@ where
 pub(super) enum Taken {
     /// Work for one transaction.
     Calls(Vec<Box<dyn Call>>),
-    /// Nothing, within the time that it was to wait.
+    /// Nothing, within the time that it was to wait or until it was nudged.
     Nothing,
     /// Nothing, and nothing will come.
     Closed,
@@ -162,7 +162,14 @@ impl Queue {
                 return Taken::Closed;
             }
             inner = match patience {
-                None => self.filled.wait(inner).unwrap_or_else(PoisonError::into_inner),
+                None => {
+                    let inner = self.filled.wait(inner).unwrap_or_else(PoisonError::into_inner);
+                    // Nudged: somebody may listen now.
+                    if inner.urgent.is_empty() && inner.calls.is_empty() && inner.gate == Gate::Open {
+                        return Taken::Nothing;
+                    }
+                    inner
+                }
                 Some(patience) => {
                     let (inner, timeout) =
                         self.filled.wait_timeout(inner, patience).unwrap_or_else(PoisonError::into_inner);
