@@ -41,7 +41,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
             shared.release(shared.desk.overdue());
         }
         let runs = shared.held.all();
-        store_progress(&shared, &runs).await;
+        store_progress(&shared, &runs, look).await;
         let now = shared.clock().monotonic();
         let marks = marks(&runs, now);
         if !(asked || !marks.is_empty() || now.saturating_sub(renewed) >= interval) {
@@ -138,13 +138,19 @@ async fn rejoin(shared: &Shared) -> bool {
     }
 }
 
-async fn store_progress(shared: &Shared, runs: &[Arc<Run>]) {
+/// Stores what handlers say, unless that takes so long that it would be in the way of renewals.
+async fn store_progress(shared: &Shared, runs: &[Arc<Run>], patience: Duration) {
     let progress: Vec<_> =
         runs.iter().filter_map(|run| run.take_progress().map(|progress| (run.claim, progress))).collect();
     if progress.is_empty() {
         return;
     }
-    if let Err(error) = shared.store().progress(shared.held.node(), progress.clone()).await {
+    let stored = tokio::select! {
+        biased;
+        stored = shared.store().progress(shared.held.node(), progress.clone()) => stored,
+        () = shared.clock().sleep(patience) => Err(Error::unavailable("it took too long")),
+    };
+    if let Err(error) = stored {
         tracing::warn!(%error, "progress could not be stored; it is kept");
         for (claim, said) in progress {
             if let Some(run) = shared.held.get(&claim) {

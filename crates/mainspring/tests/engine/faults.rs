@@ -362,6 +362,27 @@ async fn short_failures_of_renewal_cost_nothing() {
 }
 
 #[tokio::test]
+async fn progress_that_hangs_does_not_cost_the_lease() {
+    let (test, store) = faulty(0);
+    let talks = async |ctx: Context, _job: Work| -> mainspring::Result<u64> {
+        ctx.progress(1, 3, "one");
+        std::future::pending().await
+    };
+    let node = test.node(|node| node.handle(talks).queue("default", 1)).await.expect("a node");
+    let quick = async |_ctx: Context, job: Work| mainspring::Result::Ok(job.n);
+    test.node(|node| node.handle(quick).queue("other", 1)).await.expect("a node that would rescue");
+    let number = node.number();
+    store.hang("progress", Some(number), true);
+    let job = test.enqueue(work(1)).await.expect("enqueued");
+    test.advance(3 * LEASE).await.expect("time passes");
+    assert_eq!(record(&test, job.id).await.summary.crashes, 0);
+    assert_eq!(node.number(), number);
+    store.hang("progress", Some(number), false);
+    test.advance(5 * SECOND).await.expect("time passes");
+    assert_eq!(record(&test, job.id).await.progress.expect("progress").note, "one");
+}
+
+#[tokio::test]
 async fn progress_that_could_not_be_stored_is_not_forgotten() {
     let (test, store) = faulty(0);
     let talks = async |ctx: Context, _job: Work| -> mainspring::Result<u64> {
