@@ -76,6 +76,15 @@ fn unavailable(why: &str, cause: &rusqlite::Error) -> Error {
     Error::Unavailable { why: why.into(), source: Some(cause.to_string().into()) }
 }
 
+/// What was found in the middle of a request that may have changed something already: its transaction must not commit.
+pub(crate) fn damaged(error: Error) -> rusqlite::Error {
+    let why = match error {
+        Error::Corrupt { why } => why,
+        other => other.to_string(),
+    };
+    rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT), Some(why))
+}
+
 /// A row that says what no row may say.
 pub(crate) fn corrupt(why: impl Into<String>) -> Fault {
     Fault::Refused(Error::Corrupt { why: why.into() })

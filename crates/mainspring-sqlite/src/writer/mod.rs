@@ -23,7 +23,7 @@ use mainspring_core::Error;
 use mainspring_core::store::Hint;
 use rusqlite::Connection;
 
-use crate::error::{Fault, Severity, rolled_back, severity};
+use crate::error::{Fault, Severity, damaged, rolled_back, severity};
 use crate::turn::Turnstile;
 
 /// How often an idle writer looks whether another process has committed, while anybody listens.
@@ -88,7 +88,9 @@ impl Writer {
                     call.refuse(Error::OutcomeUnknown { source: Some(error.to_string().into()) });
                 }
             }
-            Err(Failed::RolledBack(error)) if calls.len() > 1 && severity(&error) == Severity::Other => {
+            Err(Failed::RolledBack(error))
+                if calls.len() > 1 && matches!(severity(&error), Severity::Other | Severity::Corrupt) =>
+            {
                 tracing::warn!(%error, "a statement failed; its transaction is run again request by request");
                 for call in calls {
                     match self.env.queue.refusal() {
@@ -136,10 +138,7 @@ impl Writer {
     ) -> Result<(crate::hint::Hints, bool, Vec<crate::lock::Dead>), Failed> {
         let failed = |fault: Fault| match fault {
             Fault::Sql(error) => Failed::RolledBack(error),
-            Fault::Refused(error) => {
-                let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
-                Failed::RolledBack(rusqlite::Error::SqliteFailure(code, Some(error.to_string())))
-            }
+            Fault::Refused(error) => Failed::RolledBack(damaged(error)),
         };
         let mut tx = Tx::new(&self.conn, &mut self.state, self.env.clock.now());
         let foreign = tx.begin().map_err(failed)?;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use mainspring_core::Error;
 
 use super::Tx;
-use crate::error::{Fault, Result};
+use crate::error::{Fault, Result, damaged};
 use crate::oneshot::Sender;
 
 /// Requests that may wait. A batch of a thousand engines with a hundred callers each.
@@ -75,6 +75,7 @@ where
     fn run(&mut self, tx: &mut Tx<'_>) -> Result<(), rusqlite::Error> {
         self.reply = Some(match (self.body)(tx) {
             Ok(value) => Ok(value),
+            Err(Fault::Refused(error @ Error::Corrupt { .. })) => return Err(damaged(error)),
             Err(Fault::Refused(error)) => Err(error),
             Err(Fault::Sql(error)) => return Err(error),
         });
