@@ -24,6 +24,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
     let interval = shared.options.lease / 3;
     let look = LOOK.min(interval);
     let mut renewed = shared.clock().monotonic();
+    let mut fresh = None;
     loop {
         // An overdue renewal is one that failed: it is tried again at the next look.
         let rest = interval.saturating_sub(shared.clock().monotonic().saturating_sub(renewed));
@@ -50,7 +51,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         match renew(&shared, marks).await {
             Ok(()) => renewed = now,
             Err(Error::LeaseLost) => {
-                if rejoin(&shared).await {
+                if rejoin(&shared, &mut fresh).await {
                     renewed = now;
                 }
             }
@@ -106,16 +107,18 @@ async fn renew(shared: &Shared, marks: Vec<(Claim, Mark)>) -> Result<()> {
     Ok(())
 }
 
-/// Joins anew after the node was expired. `false` if that did not work yet.
-async fn rejoin(shared: &Shared) -> bool {
+/// Joins anew after the node was expired. `false` if that did not work yet; it is then repeated under the same id, because
+/// it may have been the answer that was lost.
+async fn rejoin(shared: &Shared, fresh: &mut Option<NodeId>) -> bool {
     if shared.is_closing() {
         return false;
     }
     let seams = shared.engine.seams();
     let mut registration = shared.registration.clone();
-    registration.id = NodeId::mint(seams.clock.now(), &*seams.rng);
+    registration.id = *fresh.get_or_insert_with(|| NodeId::mint(seams.clock.now(), &*seams.rng));
     match shared.store().register(registration).await {
         Ok(member) => {
+            *fresh = None;
             tracing::warn!(node = %member.no, "expired: all claims are abandoned, and the node joins anew");
             // First the claims, so that nothing of the old membership can start under the new number.
             shared.held.rejoin(member.no);

@@ -225,6 +225,19 @@ async fn a_queue_whose_hint_is_lost_is_served_beside_a_busy_one() {
 }
 
 #[tokio::test]
+async fn a_node_whose_answer_is_lost_when_it_joins_anew_joins_once() {
+    let (test, store) = faulty(0);
+    let node = test.node(|node| noting(node, &Ledger::default())).await.expect("a node");
+    test.advance(SECOND).await.expect("time passes");
+    test.store().retire(node.number()).await.expect("retired");
+    store.plan("register", &[Lose, Refuse, Lose]);
+    test.advance(2 * LEASE).await.expect("time passes");
+    let nodes = test.nodes().await.expect("the nodes");
+    assert_eq!(nodes.len(), 2, "the old one and the new one: {nodes:?}");
+    assert_eq!(nodes[0].no, node.number());
+}
+
+#[tokio::test]
 async fn a_node_that_shuts_down_while_it_joins_anew_leaves_under_both_numbers() {
     let (test, store) = faulty(0);
     let node = test.node(|node| noting(node, &Ledger::default())).await.expect("a node");
