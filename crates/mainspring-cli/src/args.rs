@@ -36,7 +36,7 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Run sample jobs and watch them live; `k` kills the worker, and its jobs come back.
     Dev(dev::Args),
-    /// Run jobs of the built-in kinds: exec, noop, sleep. Link the library to run your own.
+    /// Run jobs of the built-in kinds: noop, sleep and, if allowed, exec. Link the library to run your own.
     Work(work::Args),
     /// Enqueue a job, or many of the same.
     Enqueue(Box<enqueue::Args>),

@@ -19,9 +19,6 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use super::guard::{COMMAND, GRACE, Report, Said, Spec};
 
-/// Whether this node may run commands.
-pub(crate) struct Allowed(pub(crate) bool);
-
 /// A command to run.
 #[derive(Debug, Serialize, Deserialize, Job)]
 #[job(kind = "exec", output = Done)]
@@ -59,9 +56,6 @@ const STDERR_SHOWN: usize = 8 << 10;
 const PATIENCE: Duration = Duration::from_secs(GRACE.as_secs() + 1);
 
 pub(crate) async fn exec(ctx: Context, job: Exec) -> mainspring::Result<Done> {
-    if !ctx.state::<Allowed>()?.0 {
-        return Err(discard("this node does not run commands; start it with --allow-exec").into());
-    }
     if job.argv.first().is_none_or(String::is_empty) {
         return Err(discard("argv names no program").into());
     }

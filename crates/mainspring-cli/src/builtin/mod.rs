@@ -7,10 +7,14 @@ mod tail;
 
 use mainspring::NodeBuilder;
 
-/// The kinds, as `work` names them.
-pub(crate) const KINDS: [&str; 3] = ["exec", "noop", "sleep"];
+/// The kinds that a node runs, as `work` names them.
+pub(crate) fn kinds(allow_exec: bool) -> &'static [&'static str] {
+    if allow_exec { &["exec", "noop", "sleep"] } else { &["noop", "sleep"] }
+}
 
-/// Adds all of them to a node. `exec` runs whatever somebody enqueues, so it must be allowed.
+/// Adds them to a node. `exec` runs whatever somebody enqueues, so it must be allowed; a node that does not allow it
+/// does not know it either, and leaves its jobs to nodes that do.
 pub(crate) fn register(node: NodeBuilder, allow_exec: bool) -> NodeBuilder {
-    node.handle(simple::noop).handle(simple::sleep).handle(exec::exec).state(exec::Allowed(allow_exec))
+    let node = node.handle(simple::noop).handle(simple::sleep);
+    if allow_exec { node.handle(exec::exec) } else { node }
 }

@@ -15,7 +15,8 @@ Built-in kinds and their input:
   noop   anything
   sleep  {\"ms\": 250} or {\"for\": \"2s\"}
   exec   {\"argv\": [\"sh\", \"-c\", \"echo hello\"], \"env\": {}, \"cwd\": \"/tmp\", \"timeout\": \"30s\", \"stdin\": \"\"}
-         all but argv may be left out; the command and all that it starts end with the job, and with the worker
+         all but argv may be left out; the command and all that it starts end with the job, and with the worker;
+         only with --allow-exec: without it, such jobs wait for a worker that has it
 
 SIGTERM or Ctrl-C drains; a second one gives running jobs back at once.";
 
@@ -36,7 +37,7 @@ pub(crate) struct Args {
     /// How long running jobs may take to end when it shuts down.
     #[arg(long, value_name = "SPAN", default_value = "25s")]
     drain: Span,
-    /// Run `exec` jobs, that is, any command that somebody enqueues.
+    /// Run `exec` jobs too, that is, any command that somebody enqueues. Without it they wait for a worker that does.
     #[arg(long)]
     allow_exec: bool,
     /// The first part of its name; `mainspring` if not said. Also: MAINSPRING_NODE_PREFIX.
@@ -63,15 +64,16 @@ const SLOTS: u32 = 10;
 pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result<()> {
     let node = start(&args, engine).await?;
     let samples = if args.samples { ", and the samples" } else { "" };
-    let exec = if args.allow_exec { "exec is allowed" } else { "exec is refused without --allow-exec" };
+    let kinds = builtin::kinds(args.allow_exec);
+    let exec = if args.allow_exec { "" } else { " (exec only with --allow-exec)" };
     out.either(
-        || json!({ "event": "started", "node": node.name(), "pid": std::process::id(), "kinds": builtin::KINDS }),
+        || json!({ "event": "started", "node": node.name(), "pid": std::process::id(), "kinds": kinds }),
         || {
             format!(
-                "{} works on {}\nit runs built-in kinds only: {}{samples} ({exec}); link the library to run your own",
+                "{} works on {}\nit runs built-in kinds only: {}{samples}{exec}; link the library to run your own",
                 node.name(),
                 text::plain(&engine.describe().location),
-                builtin::KINDS.join(", "),
+                kinds.join(", "),
             )
         },
     )?;

@@ -33,7 +33,7 @@ pub(crate) struct Args {
     /// A queue that the worker serves, with how many of its jobs may run at a time. May be given several times.
     #[arg(long, value_name = "NAME:SLOTS", default_value = "default:8")]
     queue: Vec<String>,
-    /// Let the worker run `exec` jobs, that is, any command that somebody enqueues.
+    /// Let the worker run `exec` jobs too, that is, any command that somebody enqueues.
     #[arg(long)]
     allow_exec: bool,
 }

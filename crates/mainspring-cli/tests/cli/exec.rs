@@ -88,14 +88,19 @@ fn what_goes_wrong_is_told() {
 }
 
 #[test]
-fn a_node_that_does_not_allow_it_refuses() {
+fn a_worker_that_does_not_allow_it_leaves_it_to_one_that_does() {
     let place = Place::new();
-    let _worker = place.work(&[]);
+    let _refuses = place.work(&[]);
     let id = place.enqueue(&["exec", r#"{"argv":["touch","ran"]}"#]);
-    let job = place.job_in(&id, "failed");
-    assert_eq!(job["reason"], "discarded");
-    assert!(job["errors"][0]["message"].as_str().is_some_and(|message| message.contains("--allow-exec")));
+    let why = place.run(&["why", &id]).ok();
+    assert!(
+        why.contains("no live node of its queue handles kind `exec`") && why.contains("work --allow-exec"),
+        "{why}"
+    );
     assert!(!place.path("ran").exists());
+    let _allows = worker(&place);
+    assert_eq!(place.job_in(&id, "succeeded")["failures"], 0);
+    assert!(place.path("ran").exists());
 }
 
 #[test]

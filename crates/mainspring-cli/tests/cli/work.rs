@@ -10,7 +10,7 @@ fn it_says_what_it_runs_and_runs_it() {
     let place = Place::new();
     let worker = place.work(&["--label", "gpu", "--prefix", "test"]);
     assert!(worker.lines()[0].starts_with("test-worker-"));
-    worker.says("it runs built-in kinds only: exec, noop, sleep");
+    worker.says("it runs built-in kinds only: noop, sleep (exec only with --allow-exec)");
     assert_eq!(place.run(&["enqueue", "noop", r#"{"any":1}"#, "--wait"]).ok(), "null");
     let slept = place.json(&["enqueue", "sleep", r#"{"for":"300ms"}"#, "--label", "gpu", "--wait"]);
     assert_eq!(slept["output"], json!(null));
