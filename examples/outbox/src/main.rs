@@ -10,7 +10,6 @@ use std::time::Duration;
 use mainspring::{Context, Engine, Enqueued, Job};
 use rusqlite::{Connection, TransactionBehavior};
 use serde::{Deserialize, Serialize};
-use tokio::runtime::Handle;
 
 #[derive(Serialize, Deserialize, Job)]
 #[job(kind = "welcome", output = String)]
@@ -49,7 +48,7 @@ fn sign_up(engine: &Engine, name: &str, taken: bool) -> Result<Enqueued<Welcome>
     let mut tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     tx.execute("INSERT INTO users (name) VALUES (?1)", [name])?;
     let user = tx.last_insert_rowid();
-    let job = Handle::current().block_on(engine.enqueue(Welcome { user }).within(&mut tx))?;
+    let job = engine.enqueue(Welcome { user }).within_now(&mut tx)?;
     if taken {
         tx.rollback()?;
     } else {
