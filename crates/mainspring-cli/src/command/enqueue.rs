@@ -128,7 +128,7 @@ impl Args {
         if self.count.is_some_and(|count| count == 0 || count > bounds::BULK) {
             let message =
                 format!("a count of {} is not between 1 and {}", self.count.unwrap_or(0), bounds::BULK);
-            return Err(Refused::usage(message, "enqueue more in several calls").into());
+            return Err(Refused::usage(message, "more than that takes several calls").into());
         }
         let input = self.value()?;
         let stage = Engine::open("memory:").await?;

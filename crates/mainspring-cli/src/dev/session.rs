@@ -190,7 +190,7 @@ impl<'a> Session<'a> {
         let left = usize::try_from(self.watch.unfinished()).unwrap_or(usize::MAX);
         if left > 0 {
             let jobs = text::count(left, "job");
-            self.say(Tone::Loud, "found", format!("{jobs} from before that have not ended: they go on"))?;
+            self.say(Tone::Loud, "found", format!("{jobs} left from before: going on with what was there"))?;
         }
         Ok(())
     }
