@@ -156,9 +156,10 @@ fn judge_engine(error: &Error) -> (u8, Option<String>) {
 
 fn judge_open(problem: &OpenProblem) -> (u8, &'static str) {
     match problem {
-        OpenProblem::Missing => {
-            (NO_STORE, "name it with `--store sqlite:PATH`, or create it with `mainspring migrate`")
-        }
+        OpenProblem::Missing => (
+            NO_STORE,
+            "name it with `--store sqlite:PATH`; `mainspring migrate` creates the file, not its directory",
+        ),
         OpenProblem::ReadOnly => {
             (NO_STORE, "its file and its directory must be writable: SQLite keeps a log beside it")
         }

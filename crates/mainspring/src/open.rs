@@ -111,7 +111,11 @@ impl OpenOptions {
 }
 
 fn unknown(address: &str) -> Error {
-    // Whatever it is, it may hold a password: only what stands before the first colon is repeated.
-    let scheme = address.split(':').next().unwrap_or_default();
-    Error::Open { location: format!("`{scheme}:…`"), problem: OpenProblem::Address, source: None }
+    // Whatever it is, it may hold a password: only what stands before the first colon is repeated. Without one it is most
+    // likely a path.
+    let location = match address.split_once(':') {
+        Some((scheme, _)) => format!("`{scheme}:…`"),
+        None => format!("`{address}`"),
+    };
+    Error::Open { location, problem: OpenProblem::Address, source: None }
 }

@@ -1,7 +1,8 @@
 //! `enqueue`: one job, or many of the same.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::ValueEnum;
@@ -215,10 +216,34 @@ pub(crate) async fn run(args: &Args, input: Value, engine: &Engine, out: Out) ->
     }
 }
 
+/// How long a wait is silent before it says what it waits for.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// Waits for a job to end, and tells on standard error what is in its way whenever that changes.
+async fn ended(engine: &Engine, id: JobId) -> anyhow::Result<Value> {
+    let mut output = std::pin::pin!(engine.output(id));
+    let mut told = String::new();
+    loop {
+        tokio::select! {
+            biased;
+            output = &mut output => return Ok(output?),
+            () = engine.seams().clock.sleep(SILENCE) => {}
+        }
+        let Ok(why) = engine.jobs().why(id).await else { continue };
+        let text = why.to_string();
+        if text != told {
+            let hint = why.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
+            // Nobody may be reading it; the wait goes on all the same.
+            let _unread = writeln!(std::io::stderr(), "{}", text::plain(&format!("waiting: {text}{hint}")));
+            told = text;
+        }
+    }
+}
+
 async fn one(args: &Args, engine: &Engine, input: &Value, out: Out) -> anyhow::Result<()> {
     let job = args.builder(engine, input)?.await?;
     if args.wait {
-        let output = engine.output(job.id).await?;
+        let output = ended(engine, job.id).await?;
         out.either(
             || json!({ "id": job.id.to_string(), "existing": job.existing, "output": output }),
             || text::plain(&format!("{output:#}")),

@@ -25,6 +25,16 @@ fn it_says_what_it_runs_and_runs_it() {
 }
 
 #[test]
+fn waiting_for_a_job_says_what_is_in_its_way() {
+    let place = Place::new();
+    let mut waiting = place.start(&["enqueue", "noop", "{}", "--wait"]);
+    waiting.says("waiting: no live node serves queue `default`; start a node that serves queue `default`");
+    let _worker = place.work(&[]);
+    assert!(waiting.ended().success());
+    waiting.says("null");
+}
+
+#[test]
 fn the_environment_sets_it_up() {
     let place = Place::new();
     let mut command = place.command();

@@ -60,7 +60,9 @@ impl Reader {
     ) -> rusqlite::Result<Self> {
         let deadline = Arc::new(AtomicU64::new(u64::MAX));
         let (watched, watch) = (Arc::clone(&deadline), Arc::clone(&clock));
-        conn.progress_handler(
+        // Not every version of rusqlite that we accept needs it to be mutable.
+        let connection = &mut conn;
+        connection.progress_handler(
             STEPS,
             Some(move || micros(watch.monotonic()) > watched.load(Ordering::Relaxed)),
         )?;
