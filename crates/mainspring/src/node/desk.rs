@@ -53,8 +53,8 @@ struct Served {
     slots: usize,
     running: usize,
     waiting: VecDeque<Work>,
-    /// Moving average of how long a job takes, in seconds; `None` before the first has ended.
-    pace: Option<f64>,
+    /// Moving average of how long a job takes, in seconds. Slow to begin with: one quick job says little about the next.
+    pace: f64,
     /// Whether the store may have jobs for it.
     hopeful: bool,
     /// Whether its line has moved since the last look at it.
@@ -69,10 +69,7 @@ impl Served {
             clippy::cast_sign_loss,
             reason = "positive, and capped right away"
         )]
-        let ahead = match self.pace {
-            None => 0,
-            Some(pace) => (PREFETCH.as_secs_f64() / pace.max(1e-9) * self.slots as f64) as usize,
-        };
+        let ahead = (PREFETCH.as_secs_f64() / self.pace.max(1e-9) * self.slots as f64) as usize;
         self.slots + ahead.min(PREFETCH_MAX)
     }
 
@@ -82,6 +79,11 @@ impl Served {
         let want = target.saturating_sub(self.running + self.waiting.len());
         if self.waiting.is_empty() || want >= target / 2 { want } else { 0 }
     }
+}
+
+/// A pace at which nothing is claimed ahead.
+fn slow(slots: usize) -> f64 {
+    2.0 * PREFETCH.as_secs_f64() * slots as f64
 }
 
 /// What to ask the store for.
@@ -98,7 +100,7 @@ impl Desk {
             slots: usize::try_from(*slots).unwrap_or(usize::MAX),
             running: 0,
             waiting: VecDeque::new(),
-            pace: None,
+            pace: slow(usize::try_from(*slots).unwrap_or(usize::MAX)),
             hopeful: true,
             moved: false,
         };
@@ -203,7 +205,7 @@ impl Desk {
         }
         let served = &mut queues[at];
         let took = took.as_secs_f64();
-        served.pace = Some(served.pace.map_or(took, |pace| pace + (took - pace) * WEIGHT));
+        served.pace += (took - served.pace) * WEIGHT;
         let next = served.waiting.pop_front();
         served.moved = true;
         if next.is_none() {
@@ -234,7 +236,7 @@ impl Desk {
         for served in queues {
             if !std::mem::take(&mut served.moved) && !served.waiting.is_empty() {
                 // Slow enough that nothing is claimed ahead until jobs have been quick again.
-                served.pace = Some(2.0 * PREFETCH.as_secs_f64() * served.slots as f64);
+                served.pace = slow(served.slots);
                 overdue.extend(served.waiting.drain(..));
             }
         }
