@@ -5,7 +5,8 @@
 
 use std::process::ExitCode;
 
-use mainspring::{Counts, Engine, State, Timestamp};
+use mainspring::{Counts, Engine, Filter, State, Summary, Timestamp, Why, bounds};
+use mainspring_core::job::why;
 use mainspring_core::store::{Node, NodeState, Queue};
 use serde_json::{Value, json};
 
@@ -34,8 +35,8 @@ pub(crate) async fn run(engine: &Engine, out: Out) -> anyhow::Result<ExitCode> {
     let counts = engine.jobs().counts().await?;
     findings.extend(silent(&nodes, engine.seams().clock.now()));
     findings.extend(unserved(&queues, &nodes, &counts));
-    let quarantined = quarantined(engine).await?;
-    findings.extend(quarantined);
+    findings.extend(unhandled(engine, &queues, &nodes).await?);
+    findings.extend(quarantined(engine).await?);
     if !store.durable {
         let what = "what is acknowledged may be lost when the power fails".to_owned();
         findings.push(Finding { problem: false, what, hint: "open it without relaxed durability".into() });
@@ -116,12 +117,33 @@ fn unserved(queues: &[Queue], nodes: &[Node], counts: &Counts) -> Vec<Finding> {
     findings
 }
 
+/// Kinds of waiting jobs that no live node of their queue can run, as far as the newest jobs tell.
+async fn unhandled(engine: &Engine, queues: &[Queue], nodes: &[Node]) -> anyhow::Result<Vec<Finding>> {
+    let ready = Filter { states: vec![State::Ready], ..Filter::default() };
+    let mut newest = engine.jobs().list(ready, None, bounds::PAGE).await?.jobs;
+    let line = |job: &Summary| (job.queue.clone(), job.kind.clone(), job.options.labels.clone());
+    newest.sort_by_key(line);
+    newest.dedup_by_key(|job| line(job));
+    let now = engine.seams().clock.now();
+    let found = newest.iter().filter_map(|job| {
+        let queue = queues.iter().find(|queue| queue.name == job.queue);
+        let why = why(job, queue, nodes, now);
+        let unable = matches!(why, Why::NoHandler { .. } | Why::NoLabels { .. });
+        unable.then(|| Finding {
+            problem: false,
+            what: format!("jobs of kind {} wait in queue {}: {why}", job.kind, job.queue),
+            hint: why.hint().unwrap_or_default(),
+        })
+    });
+    Ok(found.collect())
+}
+
 /// Jobs that kept killing their nodes.
 async fn quarantined(engine: &Engine) -> anyhow::Result<Option<Finding>> {
-    let filter = mainspring::Filter {
+    let filter = Filter {
         states: vec![State::Suspended],
         reason: Some(mainspring::Reason::Quarantine),
-        ..mainspring::Filter::default()
+        ..Filter::default()
     };
     let found = engine.jobs().list(filter, None, 1).await?;
     Ok((!found.jobs.is_empty()).then(|| Finding {

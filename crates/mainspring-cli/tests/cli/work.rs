@@ -35,6 +35,16 @@ fn waiting_for_a_job_says_what_is_in_its_way() {
 }
 
 #[test]
+fn doctor_names_kinds_that_wait_in_vain() {
+    let place = Place::new();
+    let _worker = place.work(&[]);
+    place.enqueue(&["resize", "{}"]);
+    let doctor = place.run(&["doctor"]).ok();
+    let note = "jobs of kind resize wait in queue default: no live node of its queue handles kind `resize`";
+    assert!(doctor.contains(note), "{doctor}");
+}
+
+#[test]
 fn the_environment_sets_it_up() {
     let place = Place::new();
     let mut command = place.command();
