@@ -1,8 +1,8 @@
 //! The lease keeper: renews the node's lease, on a thread of its own, whatever the executor is busy with.
 //!
 //! Each renewal also learns which claims are to be cancelled and tells what was noticed of them; jobs that wait on the
-//! node for too long are given back. When the store says
-//! that the node was expired, everything it held is abandoned and it joins anew under a fresh id.
+//! node for too long are given back. When the store says that the node was expired, everything it held is abandoned and
+//! it joins anew under a fresh id.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
