@@ -53,8 +53,9 @@ impl Reconciler for Rescuer {
             let since = unbroken.map_or_else(|| shared.clock().monotonic(), |steady| steady.since);
             self.steady = Some(Steady { since, seen: rescued.now, gap: rescued.shortest_lease / 2 });
             if !rescued.expired.is_empty() {
+                let nodes: Vec<_> = rescued.expired.iter().map(ToString::to_string).collect();
                 tracing::warn!(
-                    nodes = ?rescued.expired,
+                    nodes = nodes.join(", "),
                     returned = rescued.returned,
                     quarantined = rescued.quarantined,
                     "dead nodes were expired"
