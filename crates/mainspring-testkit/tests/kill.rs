@@ -12,8 +12,10 @@ use std::time::{Duration, Instant};
 
 use mainspring::{Backoff, Engine, Filter, JobId, Reason, State, Status, Summary};
 use mainspring_core::name::QueueName;
+use mainspring_core::seam::Rng;
 use mainspring_core::store::{Node, NodeState, QueueChange};
 use mainspring_testkit::ledger::{self, Effect};
+use mainspring_testkit::rng::SeededRng;
 use mainspring_testkit::victim::{Poison, Work};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -95,12 +97,25 @@ impl Rig {
         }
     }
 
-    /// Stops a worker at a moment at which it does not hold the database's lock and runs no suspect: nothing innocent is
-    /// to be hit three times.
-    async fn stop(&self, pid: Pid) -> bool {
+    /// Stops a worker at a moment at which it runs no suspect: nothing innocent is to be hit three times.
+    async fn freeze(&self, pid: Pid) -> bool {
         kill_process(pid, Signal::STOP).expect("a signal");
         // A thread that is inside of a system call finishes it first, and it may be the one that takes the lock.
         wait("all threads have stopped", async || all_stopped(pid).then_some(())).await;
+        let running = self.running().await;
+        let node = self.node(pid.as_raw_nonzero().get().unsigned_abs()).await.map(|node| node.no);
+        let safe = !running.iter().any(|job| job.node == node && job.crashes >= 2);
+        if !safe {
+            kill_process(pid, Signal::CONT).expect("a signal");
+        }
+        safe
+    }
+
+    /// Stops a worker as above, and outside of a transaction: a stopped process keeps the database's lock.
+    async fn stop(&self, pid: Pid) -> bool {
+        if !self.freeze(pid).await {
+            return false;
+        }
         let probe = QueueName::new("probe").expect("a name");
         let write = self
             .engine
@@ -108,24 +123,23 @@ impl Rig {
             .configure(probe, QueueChange { paused: Some(true), ..QueueChange::default() });
         let writable =
             tokio::time::timeout(Duration::from_millis(300), write).await.is_ok_and(|done| done.is_ok());
-        let running = self.running().await;
-        let node = self.node(pid.as_raw_nonzero().get().unsigned_abs()).await.map(|node| node.no);
-        let safe = !running.iter().any(|job| job.node == node && job.crashes >= 2);
-        if !(writable && safe) {
+        if !writable {
             kill_process(pid, Signal::CONT).expect("a signal");
         }
-        writable && safe
+        writable
     }
 
-    /// Kills a worker that holds claims and starts another; tells how long the claims took to come back.
-    async fn kill_one(&mut self, seed: usize) -> Duration {
+    /// Kills a worker that holds claims, wherever it is, in the middle of a transaction too, and starts another; tells
+    /// how long the claims took to come back.
+    async fn kill_one(&mut self, rng: &SeededRng) -> Duration {
         loop {
             self.busy(1).await;
-            let index = seed % self.workers.len();
+            let random = usize::try_from(rng.next_u64() >> 33).expect("31 bits");
+            let index = random % self.workers.len();
             let pid = pid(&self.workers[index]);
             let number = pid.as_raw_nonzero().get().unsigned_abs();
             let holds = self.node(number).await.is_some_and(|node| node.claims > 0);
-            if !holds || !self.stop(pid).await {
+            if !holds || !self.freeze(pid).await {
                 tokio::task::yield_now().await;
                 continue;
             }
@@ -258,9 +272,10 @@ async fn thirty_kills_lose_and_double_nothing() {
         rig.start();
     }
     let (mut recoveries, mut acknowledged) = (Vec::new(), Vec::new());
-    for kill in 0..KILLS {
+    let rng = SeededRng::new(30);
+    for _ in 0..KILLS {
         let producer = tokio::spawn(produce(rig.engine.clone(), JOBS_PER_KILL));
-        recoveries.push(rig.kill_one(kill).await);
+        recoveries.push(rig.kill_one(&rng).await);
         acknowledged.extend(producer.await.expect("a producer"));
     }
     assert!(acknowledged.len() > 20_000);

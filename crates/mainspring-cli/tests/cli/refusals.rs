@@ -146,6 +146,33 @@ fn what_is_no_store_is_refused_and_left_alone() {
 }
 
 #[test]
+fn a_store_that_cannot_be_written_is_told_as_such() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+
+    let place = Place::new();
+    place.run(&["migrate"]).ok();
+    // A superuser may write anyway, so the command runs as somebody who may not, from a place that he can reach.
+    let binary = place.path("mainspring");
+    std::fs::copy(env!("CARGO_BIN_EXE_mainspring"), &binary).expect("a copy");
+    let mut command = std::process::Command::new(&binary);
+    if rustix::process::geteuid().is_root() {
+        command.uid(65_534).gid(65_534);
+    }
+    let mode = |name: &str, mode: u32| {
+        std::fs::set_permissions(place.path(name), std::fs::Permissions::from_mode(mode)).expect("a mode");
+    };
+    mode("mainspring.db", 0o444);
+    mode("", 0o555);
+    let output = command.current_dir(place.path("")).args(["enqueue", "a"]).output().expect("its output");
+    mode("", 0o755);
+    let complaint = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!(output.status.code(), Some(4), "{complaint}");
+    assert!(complaint.contains("it is read-only"), "{complaint}");
+    assert!(complaint.contains("hint: its file and its directory must be writable"), "{complaint}");
+}
+
+#[test]
 fn hostile_text_does_not_reach_the_terminal() {
     let place = Place::new();
     let evil = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{202e}";
