@@ -1,5 +1,7 @@
 //! Every edge, legal and illegal: the table below is written by hand and compared with the function over all pairs.
 
+mod diagram;
+
 use super::*;
 use Reason as R;
 use State as S;

@@ -1,59 +1,20 @@
 //! The diagram of the nine states in `docs/states.md` is drawn from `transition`.
 //!
 //! Every status meets every input; the edges found are gathered by the pair of states they join. When the function
-//! changes, this test fails until the page is drawn anew: `BLESS=1 cargo test -p mainspring-core --test diagram`.
+//! changes, this test fails until the page is drawn anew: `BLESS=1 cargo test -p mainspring-core diagram`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
-use mainspring_core::job::{Input, Reason, State, Status, transition};
+use super::{inputs, statuses};
+use crate::job::{Input, Reason, State, transition};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/states.md");
 const OPEN: &str = "```mermaid\n";
 const CLOSE: &str = "```\n";
 
-/// All statuses that can exist.
-fn statuses() -> Vec<Status> {
-    let mut all = Vec::new();
-    for &state in State::ALL {
-        let reasons = Reason::ALL.iter().copied().filter(|reason| reason.fits(state));
-        let with_reason: Vec<_> = reasons.map(|reason| Status::because(state, reason)).collect();
-        if with_reason.is_empty() {
-            all.push(Status::plain(state));
-        }
-        all.extend(with_reason);
-    }
-    all
-}
-
-/// All inputs that can exist, each with the word for it on an arrow. The match in [`word`] fails to compile when an
-/// input is added, so that none is forgotten here.
-fn inputs() -> Vec<Input> {
-    let mut all = vec![
-        Input::Unblock { later: false },
-        Input::Unblock { later: true },
-        Input::Skip,
-        Input::Due,
-        Input::Claim,
-        Input::Succeed,
-        Input::Retry,
-        Input::Snooze,
-        Input::Release,
-        Input::Crash { quarantine: false },
-        Input::Crash { quarantine: true },
-        Input::Wake,
-        Input::Hold,
-        Input::Resume { later: false },
-        Input::Resume { later: true },
-        Input::Revive,
-    ];
-    for &reason in Reason::ALL {
-        all.extend([Input::Fail(reason), Input::Suspend(reason), Input::Cancel(reason), Input::Stop(reason)]);
-    }
-    all
-}
-
+/// The word for an input on an arrow. Fails to compile when an input is added, so that none is forgotten.
 fn word(input: Input) -> &'static str {
     match input {
         Input::Unblock { .. } => "unblock",
@@ -109,5 +70,5 @@ fn the_diagram_of_the_states_is_what_transition_does() {
         std::fs::write(Path::new(PAGE), page).expect("docs/states.md can be written");
         return;
     }
-    assert_eq!(page[start..end], drawn, "draw it anew: BLESS=1 cargo test -p mainspring-core --test diagram");
+    assert_eq!(page[start..end], drawn, "draw it anew: BLESS=1 cargo test -p mainspring-core diagram");
 }
