@@ -7,7 +7,7 @@ use mainspring::testing::TestEngine;
 use mainspring::{Context, Error, JobId, NodeBuilder, Outcome, State, snooze};
 use mainspring_core::memory::Memory;
 
-use crate::faulty::Fault::{Lose, Refuse};
+use crate::faulty::Fault::{Break, Lose, Refuse};
 use crate::faulty::Faulty;
 use crate::support::{Gate, Ledger, Work, assert_sound, record, state, total, work};
 
@@ -72,6 +72,23 @@ async fn an_outcome_is_kept_until_the_store_takes_it() {
     assert_eq!(test.outcome(&job).expect("stored in the end"), 1);
     assert_eq!((ledger.entries(), stored.len()), (vec![1], 1), "one run, one outcome, one call of the hook");
     assert_eq!(record(&test, job.id).await.summary.claim, 1);
+}
+
+/// Holding the job while the lease is renewed would leave it running for ever.
+#[tokio::test]
+async fn a_node_whose_outcomes_are_refused_for_good_stops_and_gives_its_jobs_back() {
+    let (test, store) = faulty(0);
+    let ledger = Ledger::default();
+    let broken = test.node(|node| noting(node, &ledger)).await.expect("a node");
+    store.plan("finish", &[Break]);
+    let job = test.enqueue(work(1)).await.expect("enqueued");
+    test.advance(10 * SECOND).await.expect("time passes");
+    assert!(broken.is_shutting_down());
+    assert_eq!(state(&test, job.id).await, State::Ready);
+    test.node(|node| noting(node, &ledger)).await.expect("another node");
+    test.advance(SECOND).await.expect("time passes");
+    assert_eq!(test.outcome(&job).expect("it ran again"), 1);
+    assert_eq!(record(&test, job.id).await.summary.crashes, 0);
 }
 
 /// A snooze leaves nothing to know its repeat by: it is refused, and no harm is done.

@@ -22,6 +22,8 @@ pub(crate) enum Fault {
     Refuse,
     /// It happens, and its answer is lost.
     Lose,
+    /// It is refused for good, and nothing happens.
+    Break,
 }
 
 /// A memory store that fails on demand. Clones are the same store.
@@ -133,6 +135,7 @@ impl Faulty {
             match self.fault(operation, node) {
                 None => call.await,
                 Some(Fault::Refuse) => Err(Error::unavailable("on demand")),
+                Some(Fault::Break) => Err(Error::Corrupt { why: "on demand".into() }),
                 Some(Fault::Lose) => {
                     call.await?;
                     Err(Error::OutcomeUnknown { source: None })
