@@ -191,6 +191,29 @@ pub enum OpenProblem {
         /// The version needed.
         needed: String,
     },
+    /// The database is too old.
+    #[error("the database is version {found}; {needed} or later is needed")]
+    Database {
+        /// The version found.
+        found: String,
+        /// The version needed.
+        needed: String,
+    },
+    /// Nobody answers there.
+    #[error("it cannot be reached")]
+    Unreachable,
+    /// The database does not let us in, or not do what we must.
+    #[error("access is refused")]
+    Refused,
+    /// The connection cannot be encrypted, or the other end not be trusted, as the address demands.
+    #[error("the connection cannot be made secure")]
+    Insecure,
+    /// The database acknowledges before data is on stable storage, and nobody asked for that.
+    #[error("it is not durable: `{setting}` is off")]
+    NotDurable {
+        /// The setting.
+        setting: &'static str,
+    },
     /// Something else, told by the cause.
     #[error("it failed to open")]
     Other,
@@ -203,7 +226,7 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match self {
             Error::Unavailable { .. } | Error::DiskFull | Error::OutcomeUnknown { .. } => true,
-            Error::Open { problem, .. } => matches!(problem, OpenProblem::Locked),
+            Error::Open { problem, .. } => matches!(problem, OpenProblem::Locked | OpenProblem::Unreachable),
             Error::LeaseLost
             | Error::NotFound(_)
             | Error::Conflict { .. }

@@ -11,7 +11,7 @@ use mainspring_core::store::{Enlist, EnlistNow, Receipt, Ticket};
 use mainspring_core::{Error, Result};
 use rusqlite::{Connection, Transaction};
 
-use crate::error::{Fault, Severity, rolled_back, severity};
+use crate::error::{Fault, Severity, corrupt, rolled_back, severity};
 use crate::migrate;
 use crate::op::enqueue;
 use crate::op::number::Numbers;
@@ -58,7 +58,8 @@ fn enlist(conn: &Connection, ticket: &Ticket, jobs: &[New]) -> Result<Vec<Receip
 
 fn insert(conn: &Connection, ticket: &Ticket, jobs: &[New]) -> crate::error::Result<Vec<Receipt>> {
     let mut state = State { numbers: Numbers::load(conn)?, ..State::default() };
-    let mut tx = Tx::new(conn, &mut state, ticket.now);
+    let now = ticket.now.ok_or_else(|| corrupt("a ticket without the store's time"))?;
+    let mut tx = Tx::new(conn, &mut state, now);
     let receipts = enqueue::run(&mut tx, jobs)?;
     tx.enlisted()?;
     Ok(receipts)

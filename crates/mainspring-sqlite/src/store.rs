@@ -189,7 +189,17 @@ impl Store for Sqlite {
     }
 
     fn ticket(&self) -> Ticket {
-        Ticket { store: self.store, now: self.env.clock.now() }
+        Ticket {
+            store: self.store,
+            now: Some(self.env.clock.now()),
+            schema: String::new(),
+            lines: Vec::new(),
+        }
+    }
+
+    fn nudge(&self, _id: JobId) {
+        // A commit of another connection is noticed by itself; this only makes it sooner.
+        self.env.queue.nudge();
     }
 
     fn register(&self, node: Registration) -> Pending<'_, Result<Member>> {

@@ -410,5 +410,8 @@ fn receipt<J>(id: JobId, receipt: Receipt) -> Result<Enqueued<J>> {
         Receipt::Created => Ok(Enqueued::new(id, false)),
         Receipt::Existing(existing) => Ok(Enqueued::new(existing, true)),
         Receipt::Rejected(existing) => Err(Error::Conflict { existing }),
+        Receipt::Contended => {
+            Err(Error::unavailable("its unique key is in the hands of an open transaction"))
+        }
     }
 }

@@ -144,8 +144,15 @@ impl Store for Memory {
     }
 
     fn ticket(&self) -> Ticket {
-        Ticket { store: STORE_ID, now: self.shared.clock.now() }
+        Ticket {
+            store: STORE_ID,
+            now: Some(self.shared.clock.now()),
+            schema: String::new(),
+            lines: Vec::new(),
+        }
     }
+
+    fn nudge(&self, _id: JobId) {}
 
     fn register(&self, node: Registration) -> Pending<'_, Result<Member>> {
         self.call(move |model, now| Ok(model.register(node, now)))

@@ -12,8 +12,23 @@ use crate::time::Timestamp;
 pub struct Ticket {
     /// Names the store: a transaction on any other database is refused.
     pub store: [u8; 16],
-    /// The store's time.
-    pub now: Timestamp,
+    /// The store's time; `None` where the database of the transaction tells it.
+    pub now: Option<Timestamp>,
+    /// The schema that holds the store's tables; empty where there are none.
+    pub schema: String,
+    /// The lines of the jobs that the ticket is for, in their order; empty where the transaction makes them itself.
+    pub lines: Vec<TicketLine>,
+}
+
+/// A store's numbers for what one job is called by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TicketLine {
+    /// Its line.
+    pub line: i32,
+    /// Its queue.
+    pub queue: i32,
+    /// Its kind.
+    pub kind: i32,
 }
 
 /// A caller's open transaction that can take jobs with it: they exist if and only if it commits.

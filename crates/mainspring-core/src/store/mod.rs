@@ -37,7 +37,7 @@ pub use admin::{
     Changed, Counts, Cursor, Filter, Finding, Listing, Page, Queue, QueueChange, Retention, Settings,
 };
 pub use claim::{ClaimRequest, Claimed, ClaimedBatch, Class, Finish, Finished, Level};
-pub use enlist::{Enlist, EnlistNow, Ticket};
+pub use enlist::{Enlist, EnlistNow, Ticket, TicketLine};
 pub use node::{Mark, Member, Node, NodeState, Registration, Renewal, Renewed, Rescue, Rescued};
 
 use std::sync::Weak;
@@ -58,6 +58,9 @@ pub enum Receipt {
     Existing(JobId),
     /// Its unique key is held by this job and it asked to be refused; nothing was stored.
     Rejected(JobId),
+    /// A transaction that is still open may be about to take or release its unique key; nothing was stored. To be asked
+    /// again: the other jobs of the batch must not wait for that transaction.
+    Contended,
 }
 
 /// What a sweep over due rows did.
@@ -123,8 +126,21 @@ pub trait Store: Send + Sync + 'static {
     /// would make more than [`LINES`](crate::bounds::LINES) lines is refused whole, as `TooLarge`.
     fn enqueue(&self, jobs: Vec<New>) -> Pending<'_, Result<Vec<Receipt>>>;
 
-    /// What a caller's own transaction needs to know to take jobs with it; see [`Enlist`].
+    /// What a caller's own transaction needs to know to take jobs with it without waiting; see [`EnlistNow`].
     fn ticket(&self) -> Ticket;
+
+    /// What a caller's own transaction needs to know to take these jobs with it; see [`Enlist`].
+    ///
+    /// Whatever jobs share with others, such as the names of their lines, is stored here and now, so that the caller's
+    /// transaction adds rows of its own only and holds up nobody while it is open.
+    fn ticket_for<'a>(&'a self, jobs: &'a [New]) -> Pending<'a, Result<Ticket>> {
+        let _ = jobs;
+        Box::pin(std::future::ready(Ok(self.ticket())))
+    }
+
+    /// Wakes whoever waits for a job that a caller's own transaction has committed, in this process and in others. Saves
+    /// time; nothing depends on it.
+    fn nudge(&self, id: JobId);
 
     // Nodes.
 
@@ -239,6 +255,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// Looks for what must not be there. Empty if all is well.
     fn check(&self) -> Pending<'_, Result<Vec<Finding>>>;
+
+    /// Looks at what surrounds the store: settings, rights and other users of its database that may hurt it. Empty if
+    /// all is well.
+    fn diagnose(&self) -> Pending<'_, Result<Vec<Finding>>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
 
     // The rest.
 

@@ -154,6 +154,10 @@ impl Store for Faulty {
         self.call("enqueue", None, self.memory.enqueue(jobs))
     }
 
+    fn nudge(&self, id: JobId) {
+        self.memory.nudge(id);
+    }
+
     fn ticket(&self) -> Ticket {
         self.memory.ticket()
     }
