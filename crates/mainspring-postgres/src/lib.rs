@@ -1,0 +1,1 @@
+//! Mainspring on PostgreSQL.

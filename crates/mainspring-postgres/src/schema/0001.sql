@@ -1,0 +1,239 @@
+-- Version 1. All tables live in a schema of their own; `mainspring.` stands for it, whatever it is called.
+--
+-- `no` is a job's number and stands for it everywhere; numbers are never reused. A job is in exactly one place: `ready`,
+-- `timers`, `suspended`, `lease` or `done`, each unique on the job's number. A place carries what changes (priority,
+-- claim, failures, crashes); `jobs` is never updated. Durations are whole microseconds.
+--
+-- `flags` of a place: 1 the job has a unique key, 2 it has a deadline, 4 its key is released at its first claim. A plain
+-- job has none and touches no side table.
+--
+-- Every table has a primary key, so that a publication for all tables of the database can replicate it.
+
+CREATE SCHEMA IF NOT EXISTS mainspring;
+
+-- Version, lowest version that may write here, and the store's own id.
+CREATE TABLE mainspring.meta (
+    key   text PRIMARY KEY,
+    value text NOT NULL
+);
+
+-- Queues that were ever named, with their settings. `retain_…`: how long ended jobs are kept.
+CREATE TABLE mainspring.queues (
+    no               integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name             text COLLATE "C" NOT NULL UNIQUE,
+    paused           boolean NOT NULL DEFAULT false,
+    backoff          text,
+    retain_succeeded bigint NOT NULL,
+    retain_failed    bigint NOT NULL
+);
+
+CREATE TABLE mainspring.kinds (
+    no   integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name text COLLATE "C" NOT NULL UNIQUE
+);
+
+-- Jobs of one queue, one kind and one set of required labels: a node can run all of a line or nothing of it.
+-- `labels` is a JSON array, sorted.
+CREATE TABLE mainspring.lines (
+    no     integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    queue  integer NOT NULL,
+    kind   integer NOT NULL,
+    labels text COLLATE "C" NOT NULL,
+    UNIQUE (queue, kind, labels)
+);
+
+CREATE SEQUENCE mainspring.job_numbers;
+
+-- What a job is: written once. `options` is NULL for the defaults.
+CREATE TABLE mainspring.jobs (
+    no         bigint PRIMARY KEY,
+    id         uuid NOT NULL UNIQUE,
+    created_at timestamptz NOT NULL,
+    deadline   timestamptz,
+    line       integer NOT NULL,
+    priority   smallint NOT NULL,
+    options    jsonb,
+    input      bytea NOT NULL
+);
+
+-- Place: waits for a node. `level` is class and priority in one number: low is claimed first. `crashed` is the longest of
+-- the job's claims that ended with the loss of a node.
+CREATE TABLE mainspring.ready (
+    no       bigint PRIMARY KEY,
+    ready_at timestamptz NOT NULL,
+    crashed  bigint NOT NULL,
+    line     integer NOT NULL,
+    claim    integer NOT NULL,
+    level    smallint NOT NULL,
+    failures smallint NOT NULL,
+    crashes  smallint NOT NULL,
+    flags    smallint NOT NULL
+);
+CREATE INDEX ready_claim ON mainspring.ready (line, level, ready_at, no);
+
+-- Place: waits for a time.
+CREATE TABLE mainspring.timers (
+    no       bigint PRIMARY KEY,
+    due      timestamptz NOT NULL,
+    crashed  bigint NOT NULL,
+    line     integer NOT NULL,
+    claim    integer NOT NULL,
+    priority smallint NOT NULL,
+    failures smallint NOT NULL,
+    crashes  smallint NOT NULL,
+    flags    smallint NOT NULL
+);
+CREATE INDEX timers_due ON mainspring.timers (due, no);
+
+-- Place: waits for something outside; `reason` says for what. `due` is the time of a job that was held before it came.
+CREATE TABLE mainspring.suspended (
+    no       bigint PRIMARY KEY,
+    due      timestamptz,
+    crashed  bigint NOT NULL,
+    line     integer NOT NULL,
+    claim    integer NOT NULL,
+    priority smallint NOT NULL,
+    reason   smallint NOT NULL,
+    failures smallint NOT NULL,
+    crashes  smallint NOT NULL,
+    flags    smallint NOT NULL
+);
+
+-- Place: claimed by a node. `cancel` is set while its node is asked to stop it, and says why.
+CREATE TABLE mainspring.lease (
+    no         bigint PRIMARY KEY,
+    claimed_at timestamptz NOT NULL,
+    batch      bigint NOT NULL,
+    crashed    bigint NOT NULL,
+    line       integer NOT NULL,
+    claim      integer NOT NULL,
+    node       integer NOT NULL,
+    priority   smallint NOT NULL,
+    failures   smallint NOT NULL,
+    crashes    smallint NOT NULL,
+    flags      smallint NOT NULL,
+    stuck      boolean NOT NULL DEFAULT false,
+    cancel     text
+);
+-- Renewals look for flagged claims only; there is no index on `node` alone, because every claim would pay for it.
+CREATE INDEX lease_cancel ON mainspring.lease (node) WHERE cancel IS NOT NULL;
+
+-- Place: has ended. `bad` says which retention applies.
+CREATE TABLE mainspring.done (
+    no          bigint PRIMARY KEY,
+    finished_at timestamptz NOT NULL,
+    line        integer NOT NULL,
+    queue       integer NOT NULL,
+    claim       integer NOT NULL,
+    state       smallint NOT NULL,
+    reason      smallint,
+    priority    smallint NOT NULL,
+    failures    smallint NOT NULL,
+    crashes     smallint NOT NULL,
+    bad         boolean NOT NULL,
+    note        text,
+    output      bytea
+);
+CREATE INDEX done_kept ON mainspring.done (queue, bad, finished_at);
+-- Jobs that did not end well are rare and asked for often (5 is `succeeded`).
+CREATE INDEX done_rare ON mainspring.done (state, no) WHERE state <> 5;
+
+-- Ends of jobs that an operator ran again: a repeated outcome is known by them.
+CREATE TABLE mainspring.superseded (
+    no          bigint NOT NULL,
+    seq         bigint GENERATED ALWAYS AS IDENTITY,
+    finished_at timestamptz NOT NULL,
+    claim       integer NOT NULL,
+    state       smallint NOT NULL,
+    reason      smallint,
+    PRIMARY KEY (no, seq)
+);
+
+-- What went wrong, per claim; bounded per job.
+CREATE TABLE mainspring.errors (
+    no      bigint NOT NULL,
+    at      timestamptz NOT NULL,
+    claim   integer NOT NULL,
+    kind    smallint NOT NULL,
+    message text NOT NULL,
+    PRIMARY KEY (no, claim)
+);
+
+-- Unique keys that are held. `until`: 0 first claim, 1 end, 2 `period` after the end. `expires_at` is set at the end.
+-- A key can outlive its job's rows, so it names the job by id as well.
+CREATE TABLE mainspring.keys (
+    kind       integer NOT NULL,
+    key        text COLLATE "C" NOT NULL,
+    no         bigint NOT NULL,
+    period     bigint NOT NULL,
+    expires_at timestamptz,
+    id         uuid NOT NULL,
+    until      smallint NOT NULL,
+    PRIMARY KEY (kind, key)
+);
+CREATE INDEX keys_no ON mainspring.keys (no);
+CREATE INDEX keys_expiry ON mainspring.keys (expires_at) WHERE expires_at IS NOT NULL;
+
+-- Deadlines of jobs that have not ended.
+CREATE TABLE mainspring.deadlines (
+    no bigint PRIMARY KEY,
+    at timestamptz NOT NULL
+);
+CREATE INDEX deadlines_at ON mainspring.deadlines (at, no);
+
+CREATE TABLE mainspring.tags (
+    tag text COLLATE "C" NOT NULL,
+    no  bigint NOT NULL,
+    PRIMARY KEY (tag, no)
+);
+CREATE INDEX tags_no ON mainspring.tags (no);
+
+-- What handlers last said of their progress.
+CREATE TABLE mainspring.progress (
+    no    bigint PRIMARY KEY,
+    done  bigint NOT NULL,
+    total bigint NOT NULL,
+    claim integer NOT NULL,
+    note  text NOT NULL
+);
+
+-- Nodes. `state`: 0 live, 1 retired, 2 expired. `drained` is false while an expired node's claims are still to be moved.
+-- `epoch` grows when the answer to a claim was lost: whatever was sent before and still is on its way claims nothing.
+CREATE TABLE mainspring.nodes (
+    no          integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id          uuid NOT NULL UNIQUE,
+    started_at  timestamptz NOT NULL,
+    renewed_at  timestamptz NOT NULL,
+    lease_until timestamptz NOT NULL,
+    lease       bigint NOT NULL,
+    pid         bigint NOT NULL,
+    epoch       integer NOT NULL DEFAULT 0,
+    state       smallint NOT NULL DEFAULT 0,
+    drained     boolean NOT NULL DEFAULT true,
+    name        text NOT NULL,
+    version     text NOT NULL,
+    labels      jsonb NOT NULL,
+    queues      jsonb NOT NULL,
+    kinds       jsonb NOT NULL
+) WITH (fillfactor = 50);
+
+-- Jobs per line and state: the sum of both tables. Whoever moves jobs only appends to the second, so that nobody waits
+-- for anybody; from time to time it is folded into the first.
+CREATE TABLE mainspring.counts (
+    line  integer NOT NULL,
+    state smallint NOT NULL,
+    n     bigint NOT NULL,
+    PRIMARY KEY (line, state)
+);
+CREATE TABLE mainspring.count_deltas (
+    no    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    n     bigint NOT NULL,
+    line  integer NOT NULL,
+    state smallint NOT NULL
+);
+
+-- Rows of these tables live for seconds. The server's defaults would let as many dead rows gather as there are live jobs.
+ALTER TABLE mainspring.ready SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 10000);
+ALTER TABLE mainspring.lease SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 10000);
+ALTER TABLE mainspring.timers SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 10000);
+ALTER TABLE mainspring.count_deltas SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 10000);
