@@ -10,8 +10,9 @@ use mainspring_core::{Error, Result};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::batch::{Batcher, Weight};
+use crate::batch::Batcher;
 use crate::enqueue::{Enqueue, EnqueueMany, Enqueued, Json};
+use crate::flush::flush_each;
 use crate::job::Job;
 use crate::jobs::Jobs;
 use crate::node::NodeBuilder;
@@ -35,15 +36,6 @@ pub(crate) struct Shared {
     /// Keeps the waiters' ear to the store.
     _ear: Arc<dyn Listener>,
 }
-
-impl Weight for New {
-    fn bytes(&self) -> usize {
-        self.input.len()
-    }
-}
-
-/// Tries of an enqueue whose answer was lost, before the caller is told.
-const REPEATS: usize = 3;
 
 impl Engine {
     /// Opens the store at an address: `sqlite:app.db`, or `memory:` for one that is gone with the process. Creates
@@ -133,10 +125,11 @@ impl Engine {
         self.decoded(id).await
     }
 
-    /// Wakes nodes of this process for a job that was enqueued in a caller's transaction, now that it has committed.
-    /// Without it the job is picked up within a second all the same.
-    pub fn nudge<J>(&self, _job: &Enqueued<J>) {
+    /// Wakes nodes, in this process and in others, for a job that was enqueued in a caller's transaction, now that it has
+    /// committed. Without it the job is picked up within a second all the same.
+    pub fn nudge<J>(&self, job: &Enqueued<J>) {
         self.shared.waiters.nudge();
+        self.shared.store.nudge(job.id);
     }
 
     /// Jobs: look at them and change them.
@@ -197,35 +190,6 @@ impl Engine {
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Engine").field("store", &self.describe()).finish_non_exhaustive()
-    }
-}
-
-/// Stores a batch, repeating it if the answer is lost: ids make that harmless. What a repeat is refused with says nothing
-/// of the first try, which stays unknown.
-pub(crate) async fn flush(store: &dyn Store, jobs: &[New]) -> Result<Vec<Receipt>> {
-    let mut unknown = None;
-    for _ in 1..REPEATS {
-        match store.enqueue(jobs.to_vec()).await {
-            Err(error @ Error::OutcomeUnknown { .. }) => unknown = Some(error),
-            answer => return answer.map_err(|error| unknown.unwrap_or(error)),
-        }
-    }
-    store.enqueue(jobs.to_vec()).await.map_err(|error| unknown.unwrap_or(error))
-}
-
-/// Stores jobs of different callers: one that the store refuses does not take the others with it.
-async fn flush_each(store: Arc<dyn Store>, jobs: Vec<New>) -> Result<Vec<Result<Receipt>>> {
-    match flush(&*store, &jobs).await {
-        Ok(receipts) => Ok(receipts.into_iter().map(Ok).collect()),
-        Err(Error::TooLarge { .. } | Error::Invalid { .. }) if jobs.len() > 1 => {
-            let mut answers = Vec::with_capacity(jobs.len());
-            for job in jobs.chunks(1) {
-                let answer = flush(&*store, job).await;
-                answers.push(answer.map(|receipts| receipts.first().copied().unwrap_or(Receipt::Created)));
-            }
-            Ok(answers)
-        }
-        Err(error) => Err(error),
     }
 }
 

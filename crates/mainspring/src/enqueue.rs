@@ -10,12 +10,13 @@ use mainspring_core::id::JobId;
 use mainspring_core::job::{New, OnConflict, Options, Priority, Unique, When};
 use mainspring_core::name::{Kind, Label, QueueName, Tag};
 use mainspring_core::seam::Pending;
-use mainspring_core::store::{Enlist, EnlistNow, Receipt, Ticket};
+use mainspring_core::store::{Enlist, EnlistNow, Receipt};
 use mainspring_core::time::Span;
-use mainspring_core::{Error, Result, bounds};
+use mainspring_core::{Error, Result};
 use serde_json::Value;
 
-use crate::engine::{Engine, flush};
+use crate::engine::Engine;
+use crate::flush::{Patience, only};
 use crate::job::{Job, JobOptions};
 
 /// A job that was enqueued, or that was there already.
@@ -191,6 +192,10 @@ macro_rules! setters {
     };
 }
 
+mod many;
+
+pub use many::EnqueueMany;
+
 /// One job on its way in. Await it to store it.
 #[must_use = "nothing is enqueued until this is awaited"]
 pub struct Enqueue<'a, J> {
@@ -236,7 +241,14 @@ impl<'a, J> Enqueue<'a, J> {
     async fn store(self) -> Result<Enqueued<J>> {
         let (engine, job) = self.build()?;
         let id = job.id;
-        receipt(id, engine.enqueues().send(job).await??)
+        // Only a job with a unique key can be contended.
+        let again = job.options.unique.is_some().then(|| job.clone());
+        let mut answer = engine.enqueues().send(job).await??;
+        if let (Receipt::Contended, Some(job)) = (answer, again) {
+            let clock = &*engine.seams().clock;
+            answer = Patience::new().ask(&**engine.store(), clock, &job).await?;
+        }
+        receipt(id, answer)
     }
 
     /// Stores it in the caller's own transaction: it exists if and only if that commits. Durability is the caller's.
@@ -248,9 +260,10 @@ impl<'a, J> Enqueue<'a, J> {
     /// [`Error::ForeignTransaction`] if the transaction is on another database than the engine's store,
     /// [`Error::NotInTransaction`] for a unique key that is to replace its holder.
     pub async fn within<S, T: Enlist<S>>(self, transaction: &mut T) -> Result<Enqueued<J>> {
-        let (ticket, job) = self.enlisted()?;
+        let (engine, job) = self.enlisted()?;
         let id = job.id;
-        first(id, &transaction.enlist(&ticket, vec![job]).await?)
+        let ticket = engine.store().ticket_for(std::slice::from_ref(&job)).await?;
+        receipt(id, only(&transaction.enlist(&ticket, vec![job]).await?))
     }
 
     /// As [`within`](Self::within), without an `await`: for clients such as rusqlite, whose open transaction cannot be
@@ -259,17 +272,17 @@ impl<'a, J> Enqueue<'a, J> {
     /// # Errors
     /// As [`within`](Self::within).
     pub fn within_now<S, T: EnlistNow<S>>(self, transaction: &mut T) -> Result<Enqueued<J>> {
-        let (ticket, job) = self.enlisted()?;
+        let (engine, job) = self.enlisted()?;
         let id = job.id;
-        first(id, &transaction.enlist_now(&ticket, vec![job])?)
+        receipt(id, only(&transaction.enlist_now(&engine.store().ticket(), vec![job])?))
     }
 
-    fn enlisted(self) -> Result<(Ticket, New)> {
+    fn enlisted(self) -> Result<(&'a Engine, New)> {
         let (engine, job) = self.build()?;
         if job.options.unique.as_ref().is_some_and(|unique| unique.on_conflict == OnConflict::Replace) {
             return Err(Error::NotInTransaction { what: "replacing the holder of a unique key" });
         }
-        Ok((engine.store().ticket(), job))
+        Ok((engine, job))
     }
 }
 
@@ -294,103 +307,6 @@ impl<'a, J: 'a> IntoFuture for Enqueue<'a, J> {
     }
 }
 
-/// Many jobs of one type on their way in. Await it to store them.
-#[must_use = "nothing is enqueued until this is awaited"]
-pub struct EnqueueMany<'a, J> {
-    engine: &'a Engine,
-    inputs: Vec<Vec<u8>>,
-    draft: Result<Draft>,
-    job: PhantomData<fn() -> J>,
-}
-
-impl<'a, J> EnqueueMany<'a, J> {
-    setters!();
-
-    fn new(
-        engine: &'a Engine,
-        draft: Result<Draft>,
-        inputs: impl IntoIterator<Item = Result<Vec<u8>>>,
-    ) -> Self {
-        // One more than allowed is enough to know that there are too many.
-        let inputs: Result<Vec<_>> = inputs.into_iter().take(bounds::BULK + 1).collect();
-        let (draft, inputs) = match (draft, inputs) {
-            (Ok(draft), Ok(inputs)) => (Ok(draft), inputs),
-            (Err(error), _) | (_, Err(error)) => (Err(error), Vec::new()),
-        };
-        EnqueueMany { engine, inputs, draft, job: PhantomData }
-    }
-
-    async fn store(self) -> Result<Vec<Enqueued<J>>> {
-        let draft = self.draft?;
-        if self.inputs.len() > bounds::BULK {
-            return Err(Error::TooLarge {
-                what: "bulk enqueue",
-                size: self.inputs.len(),
-                limit: bounds::BULK,
-            });
-        }
-        let (now, limits) = (self.engine.seams().clock.now(), self.engine.limits());
-        let mut jobs = Vec::with_capacity(self.inputs.len());
-        for input in self.inputs {
-            let job = draft.job(mint(self.engine), input);
-            job.check(limits, now)?;
-            jobs.push(job);
-        }
-        let mut stored = Vec::with_capacity(jobs.len());
-        let mut jobs = jobs.into_iter().peekable();
-        while jobs.peek().is_some() {
-            let batch = take_batch(&mut jobs);
-            let ids: Vec<_> = batch.iter().map(|job| job.id).collect();
-            let receipts = flush(&**self.engine.store(), &batch).await.map_err(|error| {
-                if stored.is_empty() {
-                    error
-                } else {
-                    Error::Partial { stored: stored.len(), source: Box::new(error) }
-                }
-            })?;
-            for (id, answer) in ids.into_iter().zip(receipts) {
-                stored.push(receipt(id, answer)?);
-            }
-        }
-        Ok(stored)
-    }
-}
-
-impl<'a, J: Job> EnqueueMany<'a, J> {
-    pub(crate) fn of(engine: &'a Engine, jobs: impl IntoIterator<Item = J>) -> Self {
-        let draft = Draft::new(J::KIND, J::QUEUE, &J::options());
-        EnqueueMany::new(engine, draft, jobs.into_iter().map(|job| encode(&job)))
-    }
-}
-
-impl<'a> EnqueueMany<'a, Json> {
-    pub(crate) fn json(engine: &'a Engine, kind: &str, inputs: impl IntoIterator<Item = Value>) -> Self {
-        let draft = Draft::new(kind, "default", &JobOptions::default());
-        EnqueueMany::new(engine, draft, inputs.into_iter().map(|input| encode(&input)))
-    }
-}
-
-/// As many jobs as one store batch may hold.
-fn take_batch(jobs: &mut std::iter::Peekable<impl Iterator<Item = New>>) -> Vec<New> {
-    let (mut batch, mut bytes) = (Vec::new(), 0);
-    while let Some(job) = jobs.next_if(|job| {
-        batch.len() < bounds::BATCH && (batch.is_empty() || bytes + job.input.len() <= bounds::BATCH_BYTES)
-    }) {
-        bytes += job.input.len();
-        batch.push(job);
-    }
-    batch
-}
-
-impl<'a, J: 'a> IntoFuture for EnqueueMany<'a, J> {
-    type Output = Result<Vec<Enqueued<J>>>;
-    type IntoFuture = Pending<'a, Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.store())
-    }
-}
-
 fn encode(value: &impl serde::Serialize) -> Result<Vec<u8>> {
     serde_json::to_vec(value).map_err(|error| Error::Convert { what: "input", source: error.into() })
 }
@@ -398,11 +314,6 @@ fn encode(value: &impl serde::Serialize) -> Result<Vec<u8>> {
 fn mint(engine: &Engine) -> JobId {
     let seams = engine.seams();
     JobId::mint(seams.clock.now(), &*seams.rng)
-}
-
-/// The answer for the only job of a call.
-fn first<J>(id: JobId, receipts: &[Receipt]) -> Result<Enqueued<J>> {
-    receipt(id, receipts.first().copied().unwrap_or(Receipt::Created))
 }
 
 fn receipt<J>(id: JobId, receipt: Receipt) -> Result<Enqueued<J>> {

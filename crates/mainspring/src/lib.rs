@@ -35,6 +35,7 @@ mod batch;
 mod context;
 mod engine;
 mod enqueue;
+mod flush;
 mod handler;
 mod job;
 mod jobs;

@@ -42,6 +42,8 @@ struct State {
     cut_off: BTreeSet<NodeNo>,
     storm: Option<(Arc<dyn Rng>, f64)>,
     mute: bool,
+    /// How often jobs with these inputs are still contended.
+    contended: BTreeMap<Vec<u8>, usize>,
     calls: BTreeMap<&'static str, usize>,
 }
 
@@ -82,6 +84,29 @@ impl Faulty {
     /// From now on, calls meet a fault with this probability.
     pub(crate) fn storm(&self, rng: Arc<dyn Rng>, probability: f64) {
         self.state().storm = Some((rng, probability));
+    }
+
+    /// A job with this input is contended this often, as if an open transaction had its key.
+    pub(crate) fn contend(&self, input: &str, times: usize) {
+        self.state().contended.insert(input.as_bytes().to_vec(), times);
+    }
+
+    /// Whether a job is contended this time.
+    fn is_contended(&self, job: &New) -> bool {
+        let mut state = self.state();
+        let left = state.contended.get_mut(&job.input).filter(|left| **left > 0);
+        left.map(|left| *left -= 1).is_some()
+    }
+
+    /// Stores what is not contended.
+    async fn store(&self, jobs: Vec<New>) -> Result<Vec<Receipt>> {
+        let contended: Vec<bool> = jobs.iter().map(|job| self.is_contended(job)).collect();
+        let free = jobs.into_iter().zip(&contended).filter(|(_, contended)| !**contended);
+        let mut stored = self.memory.enqueue(free.map(|(job, _)| job).collect()).await?.into_iter();
+        let receipts = contended.iter().map(|contended| {
+            if *contended { Receipt::Contended } else { stored.next().expect("one receipt per job") }
+        });
+        Ok(receipts.collect())
     }
 
     /// Whoever subscribes from now on hears no hints.
@@ -151,15 +176,21 @@ impl Store for Faulty {
     }
 
     fn enqueue(&self, jobs: Vec<New>) -> Pending<'_, Result<Vec<Receipt>>> {
-        self.call("enqueue", None, self.memory.enqueue(jobs))
+        self.call("enqueue", None, Box::pin(self.store(jobs)))
     }
 
     fn nudge(&self, id: JobId) {
+        *self.state().calls.entry("nudge").or_default() += 1;
         self.memory.nudge(id);
     }
 
     fn ticket(&self) -> Ticket {
+        *self.state().calls.entry("ticket").or_default() += 1;
         self.memory.ticket()
+    }
+
+    fn ticket_for<'a>(&'a self, jobs: &'a [New]) -> Pending<'a, Result<Ticket>> {
+        self.call("ticket_for", None, self.memory.ticket_for(jobs))
     }
 
     fn register(&self, node: Registration) -> Pending<'_, Result<Member>> {

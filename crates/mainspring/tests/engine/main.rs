@@ -8,6 +8,7 @@ mod support;
 
 mod bounds;
 mod cancel;
+mod contended;
 mod enqueue;
 mod faults;
 mod kit;

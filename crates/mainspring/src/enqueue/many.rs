@@ -1,0 +1,119 @@
+//! Many jobs in one call.
+
+use std::future::IntoFuture;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use mainspring_core::backoff::Backoff;
+use mainspring_core::job::{New, Priority, When};
+use mainspring_core::name::{Label, QueueName, Tag};
+use mainspring_core::seam::Pending;
+use mainspring_core::store::Receipt;
+use mainspring_core::time::Span;
+use mainspring_core::{Error, Result, bounds};
+use serde_json::Value;
+
+use super::{Draft, Enqueued, Json, encode, mint, receipt};
+use crate::engine::Engine;
+use crate::flush::{Patience, flush};
+use crate::job::{Job, JobOptions};
+
+/// Many jobs of one type on their way in. Await it to store them.
+#[must_use = "nothing is enqueued until this is awaited"]
+pub struct EnqueueMany<'a, J> {
+    engine: &'a Engine,
+    inputs: Vec<Vec<u8>>,
+    draft: Result<Draft>,
+    job: PhantomData<fn() -> J>,
+}
+
+impl<'a, J> EnqueueMany<'a, J> {
+    setters!();
+
+    fn new(
+        engine: &'a Engine,
+        draft: Result<Draft>,
+        inputs: impl IntoIterator<Item = Result<Vec<u8>>>,
+    ) -> Self {
+        // One more than allowed is enough to know that there are too many.
+        let inputs: Result<Vec<_>> = inputs.into_iter().take(bounds::BULK + 1).collect();
+        let (draft, inputs) = match (draft, inputs) {
+            (Ok(draft), Ok(inputs)) => (Ok(draft), inputs),
+            (Err(error), _) | (_, Err(error)) => (Err(error), Vec::new()),
+        };
+        EnqueueMany { engine, inputs, draft, job: PhantomData }
+    }
+
+    async fn store(self) -> Result<Vec<Enqueued<J>>> {
+        let draft = self.draft?;
+        if self.inputs.len() > bounds::BULK {
+            return Err(Error::TooLarge {
+                what: "bulk enqueue",
+                size: self.inputs.len(),
+                limit: bounds::BULK,
+            });
+        }
+        let (now, limits) = (self.engine.seams().clock.now(), self.engine.limits());
+        let mut jobs = Vec::with_capacity(self.inputs.len());
+        for input in self.inputs {
+            let job = draft.job(mint(self.engine), input);
+            job.check(limits, now)?;
+            jobs.push(job);
+        }
+        let (store, mut patience) = (&**self.engine.store(), Patience::new());
+        let mut stored = Vec::with_capacity(jobs.len());
+        let mut jobs = jobs.into_iter().peekable();
+        while jobs.peek().is_some() {
+            let batch = take_batch(&mut jobs);
+            let receipts = flush(store, &batch).await.map_err(|error| partial(stored.len(), error))?;
+            for (job, mut answer) in batch.iter().zip(receipts) {
+                if answer == Receipt::Contended {
+                    let asked = patience.ask(store, &*self.engine.seams().clock, job).await;
+                    answer = asked.map_err(|error| partial(stored.len(), error))?;
+                }
+                stored.push(receipt(job.id, answer).map_err(|error| partial(stored.len(), error))?);
+            }
+        }
+        Ok(stored)
+    }
+}
+
+impl<'a, J: Job> EnqueueMany<'a, J> {
+    pub(crate) fn of(engine: &'a Engine, jobs: impl IntoIterator<Item = J>) -> Self {
+        let draft = Draft::new(J::KIND, J::QUEUE, &J::options());
+        EnqueueMany::new(engine, draft, jobs.into_iter().map(|job| encode(&job)))
+    }
+}
+
+impl<'a> EnqueueMany<'a, Json> {
+    pub(crate) fn json(engine: &'a Engine, kind: &str, inputs: impl IntoIterator<Item = Value>) -> Self {
+        let draft = Draft::new(kind, "default", &JobOptions::default());
+        EnqueueMany::new(engine, draft, inputs.into_iter().map(|input| encode(&input)))
+    }
+}
+
+/// What a call came to that failed after its first jobs were stored.
+fn partial(stored: usize, error: Error) -> Error {
+    if stored == 0 { error } else { Error::Partial { stored, source: Box::new(error) } }
+}
+
+/// As many jobs as one store batch may hold.
+fn take_batch(jobs: &mut std::iter::Peekable<impl Iterator<Item = New>>) -> Vec<New> {
+    let (mut batch, mut bytes) = (Vec::new(), 0);
+    while let Some(job) = jobs.next_if(|job| {
+        batch.len() < bounds::BATCH && (batch.is_empty() || bytes + job.input.len() <= bounds::BATCH_BYTES)
+    }) {
+        bytes += job.input.len();
+        batch.push(job);
+    }
+    batch
+}
+
+impl<'a, J: 'a> IntoFuture for EnqueueMany<'a, J> {
+    type Output = Result<Vec<Enqueued<J>>>;
+    type IntoFuture = Pending<'a, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.store())
+    }
+}
