@@ -17,6 +17,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use super::desk::Desk;
 use super::ear::Ear;
 use super::held::Held;
+use super::outage::Outage;
 use super::{Node, Options, Phase, Shared, identity, supervisor};
 use crate::context::{Context, Info, States};
 use crate::engine::Engine;
@@ -235,6 +236,7 @@ impl NodeBuilder {
             rejoined: Notify::new(),
             phase: watch::Sender::new(Phase::Open),
             alive: AtomicBool::new(true),
+            outage: Outage::default(),
         });
         supervisor::start(&shared, entries);
         Ok(Node { shared })

@@ -15,6 +15,8 @@ use super::desk::{Plan, Work};
 use super::{Shared, broken, runner};
 use crate::context::Run;
 
+/// What it is called in logs.
+const PART: &str = "claim";
 /// Waits after a failed claim: first and longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 /// Outcomes waiting to be stored above which nothing more is claimed.
@@ -57,6 +59,7 @@ async fn claim(shared: &Arc<Shared>, plan: &Plan, batch: Batch) {
         let request = ClaimRequest { node, batch, queues: plan.queues.clone(), suspects: plan.suspects };
         match shared.store().claim(request).await {
             Ok(claimed) => {
+                shared.answered(PART);
                 accept(shared, plan, node, claimed);
                 if unknown {
                     disown(shared, node, batch).await;
@@ -65,6 +68,7 @@ async fn claim(shared: &Arc<Shared>, plan: &Plan, batch: Batch) {
             }
             // The keeper finds the same and joins anew; what was claimed under the old number is rescued.
             Err(Error::LeaseLost) => {
+                shared.answered(PART);
                 shared.desk.hope(None);
                 shared.renew_now.notify_one();
                 tokio::select! {
@@ -80,11 +84,12 @@ async fn claim(shared: &Arc<Shared>, plan: &Plan, batch: Batch) {
                     return;
                 }
                 if !error.is_retryable() {
+                    shared.answered(PART);
                     broken(&error);
                     shared.desk.hope(None);
                     return shared.pause(BACKOFF.1).await;
                 }
-                tracing::warn!(%error, "claim failed; it is tried again");
+                shared.failed(PART, &error);
                 shared.pause(wait).await;
                 wait = (wait * 2).min(BACKOFF.1);
             }
@@ -120,15 +125,20 @@ async fn disown(shared: &Shared, node: NodeNo, batch: Batch) {
     loop {
         let keep: Vec<Claim> = shared.held.all().iter().map(|run| run.claim).collect();
         match shared.store().disown(node, batch, keep).await {
-            Ok(0) => return,
-            Ok(count) => return tracing::warn!(count, "claims whose answer was lost were given back"),
+            Ok(count) => {
+                shared.answered(PART);
+                if count > 0 {
+                    tracing::warn!(count, "claims whose answer was lost were given back");
+                }
+                return;
+            }
             Err(error) if error.is_retryable() && !shared.is_closing() && shared.held.node() == node => {
-                tracing::warn!(%error, "could not give back claims whose answer was lost; it is tried again");
+                shared.failed(PART, &error);
                 shared.pause(wait).await;
                 wait = (wait * 2).min(BACKOFF.1);
             }
             // The claims go with the node: when it leaves, or when it is rescued.
-            Err(_) => return,
+            Err(_) => return shared.answered(PART),
         }
     }
 }

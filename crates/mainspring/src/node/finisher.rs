@@ -15,6 +15,8 @@ use tokio::sync::mpsc;
 use super::{Phase, Shared, broken};
 use crate::context::Run;
 
+/// What it is called in logs.
+const PART: &str = "finish";
 /// Waits after a failed flush: first and longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
@@ -50,9 +52,12 @@ async fn flush(shared: &Shared, entries: Vec<Entry>) {
     let answers = loop {
         let finishes = entries.iter().map(|entry| entry.finish.clone()).collect();
         match shared.store().finish(node, finishes).await {
-            Ok(answers) => break Some(answers),
+            Ok(answers) => {
+                shared.answered(PART);
+                break Some(answers);
+            }
             Err(error) if error.is_retryable() && shared.phase() < Phase::Stopped => {
-                tracing::warn!(%error, count = entries.len(), "outcomes could not be stored; they are kept");
+                shared.failed(PART, &error);
                 shared.clock().sleep(wait).await;
                 wait = (wait * 2).min(BACKOFF.1);
             }
@@ -86,7 +91,8 @@ async fn store_progress(shared: &Shared, entries: &[Entry]) {
     if !progress.is_empty()
         && let Err(error) = shared.store().progress(entries[0].run.node, progress).await
     {
-        tracing::warn!(%error, "progress could not be stored");
+        // The outcome that follows says what became of the job, and tells if the store is lost.
+        tracing::debug!(%error, "progress could not be stored");
     }
 }
 

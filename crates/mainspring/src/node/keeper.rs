@@ -15,6 +15,9 @@ use mainspring_core::{Error, Result};
 use super::{Phase, Shared};
 use crate::context::{Run, Stop};
 
+/// What its two calls are called in logs.
+const PART: &str = "renew";
+const JOIN: &str = "join";
 /// How often claims are looked at: for progress to store, and for what is stuck.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long a handler may outlive its time-out before it is called stuck: dropping it takes a moment too.
@@ -49,12 +52,17 @@ pub(super) async fn run(shared: Arc<Shared>) {
             continue;
         }
         match renew(&shared, marks).await {
-            Ok(()) => renewed = now,
+            Ok(()) => {
+                shared.answered(PART);
+                renewed = now;
+            }
             Err(Error::LeaseLost) => {
+                shared.answered(PART);
                 if rejoin(&shared, &mut fresh).await {
                     renewed = now;
                 }
             }
+            Err(error) if error.is_retryable() => shared.failed(PART, &error),
             Err(error) => tracing::warn!(%error, "the lease could not be renewed"),
         }
     }
@@ -119,6 +127,7 @@ async fn rejoin(shared: &Shared, fresh: &mut Option<NodeId>) -> bool {
     match shared.store().register(registration).await {
         Ok(member) => {
             *fresh = None;
+            shared.answered(JOIN);
             tracing::warn!(node = %member.no, "expired: all claims are abandoned, and the node joins anew");
             // First the claims, so that nothing of the old membership can start under the new number.
             shared.held.rejoin(member.no);
@@ -135,7 +144,11 @@ async fn rejoin(shared: &Shared, fresh: &mut Option<NodeId>) -> bool {
             true
         }
         Err(error) => {
-            tracing::warn!(%error, "the node could not join anew");
+            if error.is_retryable() {
+                shared.failed(JOIN, &error);
+            } else {
+                tracing::warn!(%error, "the node could not join anew");
+            }
             false
         }
     }
@@ -154,7 +167,8 @@ async fn store_progress(shared: &Shared, runs: &[Arc<Run>], patience: Duration) 
         () = shared.clock().sleep(patience) => Err(Error::unavailable("it took too long")),
     };
     if let Err(error) = stored {
-        tracing::warn!(%error, "progress could not be stored; it is kept");
+        // It is offered again at the next look; renewals tell if the store is lost.
+        tracing::debug!(%error, "progress could not be stored; it is kept");
         for (claim, said) in progress {
             if let Some(run) = shared.held.get(&claim) {
                 run.keep_progress(said);

@@ -16,6 +16,7 @@ mod finisher;
 mod held;
 mod identity;
 mod keeper;
+mod outage;
 mod reconcile;
 mod runner;
 mod supervisor;
@@ -42,6 +43,7 @@ use crate::layer::{Hooks, Layer};
 use desk::{Desk, Work};
 use ear::Ear;
 use held::Held;
+use outage::Outage;
 
 /// How far a node has come in shutting down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,6 +87,7 @@ struct Shared {
     phase: watch::Sender<Phase>,
     /// Cleared when the executor drops the node's tasks.
     alive: AtomicBool,
+    outage: Outage,
 }
 
 impl Shared {
@@ -145,6 +148,16 @@ impl Shared {
             }
             rejoined.await;
         }
+    }
+
+    /// Notes that a call of a part failed and is tried again.
+    fn failed(&self, part: &'static str, error: &Error) {
+        self.outage.failed(part, error, self.clock().monotonic());
+    }
+
+    /// Notes that a call of a part was answered.
+    fn answered(&self, part: &'static str) {
+        self.outage.answered(part, self.clock().monotonic());
     }
 
     /// Hands an outcome to the finisher.

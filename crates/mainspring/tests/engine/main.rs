@@ -13,6 +13,7 @@ mod enqueue;
 mod faults;
 mod kit;
 mod operators;
+mod outage;
 mod outcomes;
 mod panics;
 mod recovery;

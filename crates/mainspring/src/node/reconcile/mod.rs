@@ -50,11 +50,17 @@ async fn supervise<R: Reconciler>(shared: Arc<Shared>, mut reconciler: R) {
     while !shared.is_closing() {
         let wait = match caught(reconciler.tick(&shared)).await {
             Ok(Ok(wait)) => {
+                shared.answered(R::NAME);
                 backoff = BACKOFF.0;
                 wait
             }
             Ok(Err(error)) => {
-                tracing::warn!(%error, reconciler = R::NAME, "a tick failed; it is tried again");
+                if error.is_retryable() {
+                    shared.failed(R::NAME, &error);
+                } else {
+                    shared.answered(R::NAME);
+                    tracing::warn!(%error, reconciler = R::NAME, "a tick failed; it is tried again");
+                }
                 let wait = backoff;
                 backoff = (backoff * 2).min(R::PATIENCE);
                 wait

@@ -1,0 +1,85 @@
+//! Outages: what a node says of a store that does not answer.
+//!
+//! Every part of a node tries again by itself, so a lost store fails many calls a second. That is told once, when the
+//! first part fails, and once more when all parts have been answered again; what happens in between is for whoever debugs.
+//!
+//! # Invariants
+//! - One warning per outage, whatever fails during it, and one word about its end.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use mainspring_core::Error;
+
+/// The target of both messages, so that a log can let through the end of an outage and leave out what else is of interest
+/// to few.
+const TARGET: &str = "mainspring::outage";
+
+#[derive(Default)]
+pub(super) struct Outage {
+    /// Whether anything is in `state`: calls that go well look no further.
+    on: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// When the first call failed, while there is an outage.
+    since: Option<Duration>,
+    /// Parts whose last call failed.
+    failing: BTreeSet<&'static str>,
+}
+
+impl Outage {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A call of a part failed and is tried again.
+    pub(super) fn failed(&self, part: &'static str, error: &Error, now: Duration) {
+        let first = {
+            let mut state = self.lock();
+            state.failing.insert(part);
+            self.on.store(true, Ordering::Relaxed);
+            let first = state.since.is_none();
+            state.since.get_or_insert(now);
+            first
+        };
+        if first {
+            tracing::warn!(
+                target: TARGET,
+                error = error as &dyn std::error::Error,
+                part,
+                "the store does not answer: nothing is claimed, running jobs go on, outcomes are kept"
+            );
+        } else {
+            tracing::debug!(target: TARGET, %error, part, "the store still does not answer");
+        }
+    }
+
+    /// A call of a part was answered.
+    pub(super) fn answered(&self, part: &'static str, now: Duration) {
+        if !self.on.load(Ordering::Relaxed) {
+            return;
+        }
+        let over = {
+            let mut state = self.lock();
+            state.failing.remove(part);
+            if state.failing.is_empty() {
+                self.on.store(false, Ordering::Relaxed);
+                state.since.take()
+            } else {
+                None
+            }
+        };
+        if let Some(since) = over {
+            tracing::info!(
+                target: TARGET,
+                after = format!("{:.1}s", now.saturating_sub(since).as_secs_f64()),
+                "the store answers again"
+            );
+        }
+    }
+}
