@@ -1,1 +1,6 @@
 //! Mainspring on PostgreSQL.
+
+mod address;
+mod tls;
+
+pub use self::address::Address;

@@ -1,0 +1,1 @@
+//! Reading addresses: every form, who wins, and that no secret gets out.

@@ -1,0 +1,128 @@
+//! What a server must prove: the three kinds of verification of `sslmode`.
+//!
+//! In all of them the server must prove that it has the key of the certificate that it shows, also where the certificate
+//! itself is not looked at: SCRAM's channel binding relies on it.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+
+use super::files::{self, Fault, Trusted};
+use crate::address::{TlsMode, TlsOptions};
+
+/// Sets up TLS as the options say.
+pub(super) fn setup(options: &TlsOptions) -> Result<ClientConfig, Fault> {
+    // Named, not taken from the process: a program that uses this crate may have set up another.
+    let provider = Arc::new(ring::default_provider());
+    let proof = match options.mode {
+        TlsMode::Disable | TlsMode::Allow | TlsMode::Prefer => Proof::None,
+        TlsMode::Require => files::roots(&options.roots)?.map_or(Proof::None, Proof::Chain),
+        TlsMode::VerifyCa => Proof::Chain(files::roots(&options.roots)?.ok_or(Fault::NoRoots)?),
+        TlsMode::VerifyFull => Proof::Name(files::roots(&options.roots)?.ok_or(Fault::NoRoots)?),
+    };
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(Fault::Unusable)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Verifier { proof, provider }));
+    match files::client(options.certificate.as_ref(), options.key.as_ref())? {
+        Some((chain, key)) => builder.with_client_auth_cert(chain, key).map_err(Fault::Unusable),
+        None => Ok(builder.with_no_client_auth()),
+    }
+}
+
+/// What the certificate must show.
+#[derive(Debug)]
+enum Proof {
+    None,
+    /// That a trusted root signed it.
+    Chain(Trusted),
+    /// That a trusted root signed it, for this host.
+    Name(Trusted),
+}
+
+#[derive(Debug)]
+struct Verifier {
+    proof: Proof,
+    provider: Arc<CryptoProvider>,
+}
+
+impl Verifier {
+    fn check_chain(
+        &self,
+        trusted: &Trusted,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), Error> {
+        let parsed = ParsedCertificate::try_from(certificate)?;
+        let algorithms = self.provider.signature_verification_algorithms.all;
+        let checked = verify_server_cert_signed_by_trust_anchor(
+            &parsed,
+            &trusted.store,
+            intermediates,
+            now,
+            algorithms,
+        );
+        match checked {
+            // One certificate that signs itself and is both root and server is how many a small server is set up. webpki
+            // refuses it because it may sign others, after it has found the dates good; being in the file is the proof.
+            Err(Error::InvalidCertificate(CertificateError::Other(_)))
+                if trusted.certificates.iter().any(|root| root == certificate) =>
+            {
+                Ok(())
+            }
+            checked => checked,
+        }
+    }
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        host: &ServerName<'_>,
+        _ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        match &self.proof {
+            Proof::None => {}
+            Proof::Chain(trusted) => self.check_chain(trusted, certificate, intermediates, now)?,
+            Proof::Name(trusted) => {
+                self.check_chain(trusted, certificate, intermediates, now)?;
+                verify_server_name(&ParsedCertificate::try_from(certificate)?, host)?;
+            }
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
