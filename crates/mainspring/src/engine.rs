@@ -38,8 +38,10 @@ pub(crate) struct Shared {
 }
 
 impl Engine {
-    /// Opens the store at an address: `sqlite:app.db`, or `memory:` for one that is gone with the process. Creates
-    /// and migrates it if need be. For more, see [`options`](Self::options).
+    /// Opens the store at an address: `sqlite:app.db`, `postgres://app@db/shop` (or libpq's `host=db dbname=shop`; feature
+    /// `postgres`), or `memory:` for one that is gone with the process. On SQLite it is created and migrated if need be;
+    /// on Postgres only [`OpenOptions::migrate`](crate::OpenOptions::migrate) does that. For more, see
+    /// [`options`](Self::options).
     ///
     /// Must be called within a Tokio runtime, which the engine then uses.
     ///

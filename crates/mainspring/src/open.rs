@@ -1,4 +1,9 @@
 //! Opening a store by its address.
+//!
+//! The scheme of an address names the store; a text without one that has an `=` in it is libpq's `key=value` form.
+//!
+//! # Invariants
+//! - An address may hold a password: no error repeats more of it than its scheme, unless it is the path of a file.
 
 use std::sync::Arc;
 
@@ -18,27 +23,39 @@ pub struct OpenOptions {
     limits: Limits,
     relaxed: bool,
     create: bool,
+    migrate: bool,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        OpenOptions { limits: Limits::default(), relaxed: false, create: true }
+        OpenOptions { limits: Limits::default(), relaxed: false, create: true, migrate: false }
     }
 }
 
 impl OpenOptions {
     /// Acknowledges before data is on stable storage: a power cut may lose what was acknowledged in the last moments.
-    /// A crash of the process loses nothing. Off unless this is called.
+    /// A crash of the process loses nothing. Off unless this is called. On Postgres it stands for
+    /// `synchronous_commit = off`, and a server that is set up so is accepted.
     #[must_use]
     pub fn relaxed_durability(mut self) -> Self {
         self.relaxed = true;
         self
     }
 
-    /// Refuses to open a store that does not exist, instead of creating it.
+    /// Refuses to open a store that does not exist, instead of creating it. Has no effect on Postgres, where only
+    /// [`migrate`](Self::migrate) creates anything.
     #[must_use]
     pub fn existing_only(mut self) -> Self {
         self.create = false;
+        self
+    }
+
+    /// Brings the schema up to date while opening, and creates it if need be. SQLite always does; on Postgres that takes
+    /// the rights of the schema's owner, and without it an older schema is refused with
+    /// [`OpenProblem::TooOld`]. Any number of processes may do it at once.
+    #[must_use]
+    pub fn migrate(mut self) -> Self {
+        self.migrate = true;
         self
     }
 
@@ -63,7 +80,7 @@ impl OpenOptions {
     pub async fn open(self, address: &str) -> Result<Engine> {
         self.limits.check()?;
         let runtime = Handle::try_current().map_err(|error| Error::Open {
-            location: address.to_owned(),
+            location: shown(address),
             problem: OpenProblem::Other,
             source: Some(error.into()),
         })?;
@@ -73,11 +90,11 @@ impl OpenOptions {
     }
 
     async fn store(&self, address: &str, seams: &Seams) -> Result<Arc<dyn Store>> {
-        match address.split_once(':') {
-            Some(("memory", "")) => Ok(Arc::new(Memory::new(Arc::clone(&seams.clock)))),
-            #[cfg(feature = "sqlite")]
-            Some(("sqlite", path)) => self.sqlite(path, seams).await,
-            _ => Err(unknown(address)),
+        match scheme(address) {
+            ("memory", "") => Ok(Arc::new(Memory::new(Arc::clone(&seams.clock)))),
+            ("sqlite", path) => self.sqlite(path, seams).await,
+            ("postgres" | "postgresql", _) => self.postgres(address, seams).await,
+            _ => Err(refused(address, None)),
         }
     }
 
@@ -88,7 +105,7 @@ impl OpenOptions {
         // `sqlite:app.db`, `sqlite:/var/app.db` and `sqlite:///var/app.db` are all common.
         let path = path.strip_prefix("//").unwrap_or(path);
         if path.is_empty() {
-            return Err(unknown("sqlite:"));
+            return Err(refused("sqlite:", None));
         }
         let mut options = Options::new(path);
         options.create = self.create;
@@ -108,14 +125,86 @@ impl OpenOptions {
         let store = opened.await.map_err(|_| Error::Closed)??;
         Ok(Arc::new(store))
     }
+
+    #[cfg(feature = "postgres")]
+    async fn postgres(&self, address: &str, seams: &Seams) -> Result<Arc<dyn Store>> {
+        use mainspring_postgres::{Durability, Options, Postgres};
+
+        let mut options = Options::new(address)?.migrate(self.migrate);
+        if self.relaxed {
+            options = options.durability(Durability::Relaxed);
+        }
+        Ok(Arc::new(Postgres::open(options, seams.clone()).await?))
+    }
+
+    #[cfg(not(feature = "sqlite"))]
+    #[expect(clippy::unused_async, reason = "as with the feature")]
+    async fn sqlite(&self, _path: &str, _seams: &Seams) -> Result<Arc<dyn Store>> {
+        let why = "this program was built without the feature `sqlite` of the crate `mainspring`";
+        Err(refused("sqlite:", Some(why)))
+    }
+
+    #[cfg(not(feature = "postgres"))]
+    #[expect(clippy::unused_async, reason = "as with the feature")]
+    async fn postgres(&self, address: &str, _seams: &Seams) -> Result<Arc<dyn Store>> {
+        let why = "this program was built without the feature `postgres` of the crate `mainspring`";
+        Err(refused(address, Some(why)))
+    }
 }
 
-fn unknown(address: &str) -> Error {
-    // Whatever it is, it may hold a password: only what stands before the first colon is repeated. Without one it is most
-    // likely a path.
-    let location = match address.split_once(':') {
-        Some((scheme, _)) => format!("`{scheme}:…`"),
-        None => format!("`{address}`"),
-    };
-    Error::Open { location, problem: OpenProblem::Address, source: None }
+/// What an address names, and the rest of it. libpq's other form counts as `postgres`.
+fn scheme(address: &str) -> (&str, &str) {
+    match address.split_once(':') {
+        Some((scheme, rest)) if !scheme.contains('=') => (scheme, rest),
+        _ if address.contains('=') => ("postgres", address),
+        _ => ("", address),
+    }
+}
+
+/// What may be repeated of an address: whatever it is, it may hold a password. Without a scheme and without settings it is
+/// most likely a path.
+fn shown(address: &str) -> String {
+    match scheme(address) {
+        ("", path) => format!("`{path}`"),
+        (scheme, _) => format!("`{scheme}:…`"),
+    }
+}
+
+fn refused(address: &str, why: Option<&'static str>) -> Error {
+    Error::Open { location: shown(address), problem: OpenProblem::Address, source: why.map(Into::into) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_names_its_store() {
+        assert_eq!(scheme("memory:").0, "memory");
+        assert_eq!(scheme("sqlite:a=b.db"), ("sqlite", "a=b.db"));
+        assert_eq!(scheme("postgres://db/app").0, "postgres");
+        assert_eq!(scheme("postgresql://db/app?sslmode=require").0, "postgresql");
+        assert_eq!(scheme("host=/run/postgresql dbname=app").0, "postgres");
+        assert_eq!(scheme("host=::1 password=a:b").0, "postgres");
+        assert_eq!(scheme("app.db").0, "");
+    }
+
+    #[test]
+    fn no_more_than_the_scheme_is_shown() {
+        assert_eq!(shown("postgres://app:secret@db/app"), "`postgres:…`");
+        assert_eq!(shown("host=db password=secret"), "`postgres:…`");
+        assert_eq!(shown("mysql://root:secret@host/db"), "`mysql:…`");
+        assert_eq!(shown("app.db"), "`app.db`");
+    }
+
+    #[cfg(not(feature = "postgres"))]
+    #[tokio::test]
+    async fn a_store_that_was_left_out_says_which_feature_brings_it() {
+        for address in ["postgres://app:secret@db/app", "host=db password=secret"] {
+            let error = Engine::open(address).await.expect_err("not built in");
+            let cause = std::error::Error::source(&error).expect("a cause").to_string();
+            assert!(cause.contains("the feature `postgres`"), "{cause}");
+            assert!(!format!("{error} {error:?}").contains("secret"));
+        }
+    }
 }
