@@ -4,7 +4,7 @@
 //! fact; `conformance_tests!` runs them all against a store. [`model`] applies random sequences of operations to a
 //! store and to the memory store side by side. [`victim`] is a worker made to be killed, and [`ledger`] what it leaves
 //! behind. [`clock`], [`rng`] and [`seams`] are time, randomness and threads for
-//! tests.
+//! tests. [`postgres`] is a PostgreSQL that lives as long as a test.
 //!
 //! # Invariants
 //! - No test sleeps: it moves the clock, or waits for a condition with a deadline.
@@ -16,6 +16,7 @@ pub mod executor;
 pub mod harness;
 pub mod ledger;
 pub mod model;
+pub mod postgres;
 pub mod rng;
 pub mod seams;
 pub mod victim;

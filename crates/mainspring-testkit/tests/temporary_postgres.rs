@@ -1,0 +1,206 @@
+//! The temporary PostgreSQL itself: it starts, keeps its data, can be shared, and leaves nothing behind.
+//!
+//! Some facts need a second process. It is this test binary again, with one test selected and [`ROLE`] set.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use mainspring_testkit::postgres::{Options, SERVER_VARIABLE, Server, Signal, Stop};
+
+/// Set in a second process; the value is what that process needs to know.
+const ROLE: &str = "MAINSPRING_TEST_ROLE";
+
+/// How long anything may take before a test gives up.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits for a condition.
+#[expect(clippy::disallowed_methods, reason = "other processes live on the real clock")]
+fn wait(what: &str, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < end, "waited in vain: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// One value of one row.
+fn value(rows: &[Vec<Option<String>>]) -> &str {
+    let [row] = rows else { panic!("one row, not {rows:?}") };
+    row[0].as_deref().expect("a value")
+}
+
+/// This binary, with one of its tests, as a second process.
+fn again(test: &str, role: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--exact", test, "--nocapture"]).env(ROLE, role).stdin(Stdio::null());
+    command
+}
+
+fn start(options: &Options) -> Server {
+    Server::start(options).expect("a server")
+}
+
+fn home(server: &Server) -> PathBuf {
+    server.socket_dir().expect("a socket").to_owned()
+}
+
+/// The first process of the server in a directory.
+fn postmaster(home: &Path) -> String {
+    let file = std::fs::read_to_string(home.join("postgres.pid")).expect("a process id");
+    file.trim().to_owned()
+}
+
+/// Whether a process is there and has not ended.
+fn is_alive(pid: &str) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.lines().any(|line| line.starts_with("State:") && !line.contains('Z'))
+}
+
+#[test]
+fn nothing_is_left_after_the_last_handle() {
+    let server = start(&Options::new());
+    let (home, pid) = (home(&server), postmaster(&home(&server)));
+    let database = server.database().expect("a database");
+    assert!(is_alive(&pid));
+    drop(server);
+    assert_eq!(value(&database.sql("SELECT 1").expect("a database keeps its server")), "1");
+    drop(database);
+    assert!(!is_alive(&pid));
+    assert!(!home.exists());
+}
+
+#[test]
+fn nothing_is_left_after_a_panic() {
+    let panicked = std::thread::scope(|scope| {
+        let doomed = scope.spawn(|| -> () {
+            let server = start(&Options::new());
+            std::panic::panic_any(home(&server));
+        });
+        doomed.join().expect_err("it panics")
+    });
+    let home = panicked.downcast::<PathBuf>().expect("the directory");
+    assert!(!home.exists());
+}
+
+#[test]
+fn nothing_is_left_after_the_process_was_killed() {
+    if std::env::var_os(ROLE).is_some() {
+        let server = start(&Options::new());
+        println!("\nhome={}", home(&server).display());
+        // Until killed.
+        loop {
+            std::thread::park();
+        }
+    }
+    let mut child: Child = again("nothing_is_left_after_the_process_was_killed", "server")
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a process");
+    let lines = BufReader::new(child.stdout.take().expect("its output")).lines().map_while(Result::ok);
+    let home = lines.into_iter().find_map(|line| line.strip_prefix("home=").map(PathBuf::from));
+    let home = home.expect("the directory");
+    let pid = postmaster(&home);
+    assert!(is_alive(&pid));
+    child.kill().and_then(|()| child.wait()).expect("its end");
+    wait("the watchdog has cleaned up", || !home.exists() && !is_alive(&pid));
+}
+
+#[test]
+fn data_survives_stops_and_crashes() {
+    let server = start(&Options::new().tcp());
+    let url = server.tcp_url("postgres").expect("a port");
+    server.sql("postgres", "CREATE TABLE t (n int)").expect("a table");
+    let stops: [fn(&Server); 3] = [
+        |server| server.stop(Stop::Fast).expect("a stop"),
+        |server| server.stop(Stop::Immediate).expect("a stop"),
+        |server| server.signal(Signal::KILL).expect("a crash"),
+    ];
+    for stop in stops {
+        server.sql("postgres", "INSERT INTO t VALUES (1)").expect("a row");
+        stop(&server);
+        wait("the server is gone", || server.sql("postgres", "SELECT 1").is_err());
+        server.start_again().expect("a start");
+        assert_eq!(server.tcp_url("postgres").as_ref(), Some(&url));
+    }
+    let there = Server::at(&url).expect("an address");
+    assert_eq!(value(&there.sql("postgres", "SELECT count(*) FROM t").expect("an answer")), "3");
+    assert!(there.stop(Stop::Fast).is_err(), "who did not start it does not stop it");
+}
+
+#[test]
+fn failed_start_shows_the_log() {
+    let error = Server::start(&Options::new().setting("shared_buffers", "plenty")).expect_err("a refusal");
+    assert!(format!("{error:?}").contains("invalid value for parameter \"shared_buffers\""), "{error:?}");
+}
+
+#[test]
+fn server_is_durable_and_configurable() {
+    let options = Options::new().setting("application_name", "it's").access("local all stranger reject");
+    let server = start(&options);
+    let show = |name: &str| value(&server.sql("postgres", &format!("SHOW {name}")).expect(name)).to_owned();
+    assert_eq!(["fsync", "synchronous_commit", "listen_addresses"].map(show), ["on", "on", ""]);
+    server.sql("postgres", "CREATE ROLE stranger LOGIN").expect("a role");
+    let stranger = Server::at(&server.url("postgres").replace("//postgres@", "//stranger@"));
+    let refused = stranger.expect("an address").sql("postgres", "SELECT 1").expect_err("no entry");
+    assert!(format!("{refused:?}").contains("rejects connection"), "{refused:?}");
+}
+
+#[test]
+fn template_is_made_once_for_all_processes() {
+    let test = "template_is_made_once_for_all_processes";
+    if let Some(notes) = std::env::var_os(ROLE) {
+        let server = Server::shared().expect("the server of the run");
+        let template = server.template("once", |url| {
+            // Two notes at once would show that two prepared it.
+            std::fs::File::options().create_new(true).write(true).open(&notes)?;
+            let made = Server::at(url).and_then(|draft| draft.sql("once in the making", "CREATE TABLE t ()"));
+            made.map_err(|error| std::io::Error::other(format!("{error:?}")))?;
+            Ok::<(), std::io::Error>(())
+        });
+        let database = template.expect("a template").database().expect("a copy");
+        assert!(database.sql("TABLE t").expect("the template's table").is_empty());
+        return;
+    }
+    let server = start(&Options::new());
+    let dir = tempfile::tempdir().expect("a directory");
+    let notes = dir.path().join("prepared");
+    let process = |_| {
+        let mut command = again(test, notes.to_str().expect("a plain path"));
+        command.env(SERVER_VARIABLE, server.url("postgres")).stdout(Stdio::null());
+        command.spawn().expect("a process")
+    };
+    let processes: Vec<Child> = (0..4).map(process).collect();
+    for mut process in processes {
+        assert!(process.wait().expect("its end").success());
+    }
+    assert!(notes.exists());
+    let left = server.sql("postgres", "SELECT datname FROM pg_database WHERE datname LIKE 'test%'");
+    assert!(left.expect("databases").is_empty(), "the copies are removed");
+}
+
+#[test]
+fn failed_template_is_made_again() {
+    let server = start(&Options::new());
+    let failed = server.template("t", |_| Err("not today")).expect_err("a failure");
+    assert_eq!(format!("{failed:?}"), "template `t` could not be prepared: not today");
+    // Who prepares it may forget to disconnect.
+    let mut connected = None;
+    let template = server.template("t", |url| {
+        connected = Some(postgres::Client::connect(url, postgres::NoTls)?);
+        Ok::<(), postgres::Error>(())
+    });
+    drop(template.expect("a template").database().expect("a copy"));
+}
+
+#[tokio::test]
+async fn all_of_it_works_inside_of_a_runtime() {
+    let server = Server::shared().expect("a server");
+    let template = server.template("runtime", |_| {
+        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+        runtime.block_on(async { Ok::<(), std::io::Error>(()) })
+    });
+    let database = template.expect("a template").database().expect("a database");
+    assert_eq!(value(&database.sql("SELECT 1").expect("an answer")), "1");
+}
