@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line speaks through its streams")]
 
 mod cargo;
+mod postgres;
 mod test;
 mod tidy;
 

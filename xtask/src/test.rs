@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{cargo, tidy};
+use crate::{cargo, postgres, tidy};
 
 /// One step: its name for `--only`, and what it runs.
 struct Step {
@@ -83,13 +83,19 @@ fn run_step(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// All tests, on one PostgreSQL for the whole run: the caller's own if there is one, or a temporary one.
 fn nextest() -> Result<()> {
     let probe = cargo::command().args(["nextest", "--version"]).output();
     if !probe.is_ok_and(|output| output.status.success()) {
         println!("cargo-nextest is missing and gets installed now");
         cargo_step(&["install", "cargo-nextest", "--locked"])?;
     }
-    cargo_step(&["nextest", "run", "--workspace"])
+    let run = ["nextest", "run", "--workspace"];
+    if std::env::var_os(postgres::VARIABLE).is_some() {
+        return cargo_step(&run);
+    }
+    let server = postgres::Server::start()?;
+    run_step(cargo::command().args(run).env(postgres::VARIABLE, &server.address))
 }
 
 struct Stopwatch(Instant);
