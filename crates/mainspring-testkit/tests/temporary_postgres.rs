@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use mainspring_testkit::postgres::{Options, SERVER_VARIABLE, Server, Signal, Stop};
+use mainspring_testkit::postgres::{Bouncer, Options, SERVER_VARIABLE, Server, Signal, Stop};
 
 /// Set in a second process; the value is what that process needs to know.
 const ROLE: &str = "MAINSPRING_TEST_ROLE";
@@ -203,4 +203,25 @@ async fn all_of_it_works_inside_of_a_runtime() {
     });
     let database = template.expect("a template").database().expect("a database");
     assert_eq!(value(&database.sql("SELECT 1").expect("an answer")), "1");
+}
+
+#[test]
+fn bouncer_hands_each_transaction_a_connection() {
+    let server = Server::shared().expect("a server");
+    let database = server.database().expect("a database");
+    let bouncer = Bouncer::start_with(&server, &[("default_pool_size", "1")]).expect("a bouncer");
+    let url = bouncer.url(database.name());
+    let connect = || postgres::Client::connect(&url, postgres::NoTls).expect("a client");
+    let (mut one, mut two) = (connect(), connect());
+    let pid = |client: &mut postgres::Client| {
+        let rows = client.simple_query("SELECT pg_backend_pid()").expect("an answer");
+        rows.iter().find_map(|row| match row {
+            postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        })
+    };
+    assert_eq!(pid(&mut one), pid(&mut two), "two clients share the one connection");
+    let home = Server::at(&url).expect("an address").socket_dir().expect("a socket").to_owned();
+    drop(bouncer);
+    assert!(!home.exists());
 }

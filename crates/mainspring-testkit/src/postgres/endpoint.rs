@@ -1,6 +1,6 @@
 //! Where a server listens, and the addresses made from it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -78,6 +78,11 @@ impl Endpoint {
             config.password(password);
         }
         config
+    }
+
+    /// The file of the Unix socket in a directory.
+    pub(super) fn socket_file(&self, dir: &Path) -> PathBuf {
+        dir.join(format!(".s.PGSQL.{}", self.port))
     }
 }
 

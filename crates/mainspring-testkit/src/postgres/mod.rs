@@ -35,6 +35,7 @@
 //! - No handle waits for ever: whatever does not end in time is killed.
 //! - A server runs with `fsync` and `synchronous_commit` on, unless a test says otherwise: what it tests is durable.
 
+mod bouncer;
 mod client;
 mod database;
 mod endpoint;
@@ -46,6 +47,7 @@ mod server;
 mod user;
 mod wait;
 
+pub use bouncer::Bouncer;
 pub use database::{Database, Template};
 pub use error::{Error, Result};
 pub use options::Options;
