@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::command::{completions, enqueue, job, jobs, queue, why, work};
+use crate::command::{completions, enqueue, job, jobs, migrate, queue, why, work};
 use crate::dev;
 
 /// Shown under every `--help` of the program itself.
@@ -16,14 +16,18 @@ Exit codes:
 
 Try it: `mainspring dev` runs sample jobs in ./mainspring.db and shows them live.";
 
-/// A durable work engine: jobs that survive crashes, in one SQLite file.
+/// A durable work engine: jobs that survive crashes, in one SQLite file or on Postgres.
 #[derive(Debug, Parser)]
 #[command(name = "mainspring", version, after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Where the jobs are: `sqlite:PATH`, or `memory:`.
+    /// Where the jobs are: `sqlite:PATH`, `postgres://USER@HOST/DATABASE`, or `memory:`.
+    // An address may hold a password: help must not show what is in the environment.
     #[arg(long, global = true, help_heading = "Everywhere", value_name = "URL")]
-    #[arg(env = "MAINSPRING_STORE", default_value = "sqlite:mainspring.db")]
+    #[arg(env = "MAINSPRING_STORE", hide_env_values = true, default_value = "sqlite:mainspring.db")]
     pub(crate) store: String,
+    /// Acknowledge before data is on stable storage: a power cut may lose the last moments.
+    #[arg(long, global = true, help_heading = "Everywhere")]
+    pub(crate) relaxed_durability: bool,
     /// Print JSON, for programs.
     #[arg(long, global = true, help_heading = "Everywhere")]
     pub(crate) json: bool,
@@ -51,7 +55,7 @@ pub(crate) enum Command {
     /// List the nodes that run jobs.
     Nodes,
     /// Create the store, or bring it to the schema of this version.
-    Migrate,
+    Migrate(migrate::Args),
     /// Look for what is wrong with the store, its nodes and its queues.
     Doctor,
     /// Print a completion script for a shell.

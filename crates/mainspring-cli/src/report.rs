@@ -39,10 +39,13 @@ impl Refused {
     }
 }
 
-/// Lets the engine's own reports through to standard error, as far as `RUST_LOG` says: warnings if it says nothing.
+/// What is let through if `RUST_LOG` says nothing: warnings, and that an outage is over.
+const REPORTS: &str = "warn,mainspring::outage=info";
+
+/// Lets the engine's own reports through to standard error, as far as `RUST_LOG` says.
 /// `bare` leaves out what the reader of a child process knows better.
 pub(crate) fn log(bare: bool) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(REPORTS));
     let format = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     // A second subscriber in one process is refused, which is of no consequence here.
     if bare {
@@ -131,7 +134,7 @@ fn judge_engine(error: &Error) -> (u8, Option<String>) {
                 format!("`mainspring job {id}` shows every error; `mainspring job {id} retry` runs it again");
             return (FAILED, Some(hint));
         }
-        Error::Open { problem, .. } => judge_open(problem),
+        Error::Open { problem, location, .. } => judge_open(problem, location.starts_with("postgres:")),
         Error::NotFound(_) => {
             (NOT_FOUND, "list jobs with `mainspring jobs`; those that ended are removed after a while")
         }
@@ -141,7 +144,7 @@ fn judge_engine(error: &Error) -> (u8, Option<String>) {
         Error::TooLarge { .. } | Error::Convert { .. } => (USAGE, "nothing was stored; see `--help`"),
         Error::Invalid { what, .. } => (USAGE, invalid(what)),
         Error::Unavailable { .. } => {
-            (FAILED, "try again; if it persists, look for a program that holds the store")
+            (FAILED, "try again; if it persists, see whether the database runs or a program holds the file")
         }
         Error::DiskFull => (FAILED, "make room and try again: nothing that was acknowledged is lost"),
         Error::OutcomeUnknown { .. } => {
@@ -154,23 +157,43 @@ fn judge_engine(error: &Error) -> (u8, Option<String>) {
     (code, Some(hint.to_owned()))
 }
 
-fn judge_open(problem: &OpenProblem) -> (u8, &'static str) {
-    match problem {
-        OpenProblem::Missing => (
-            NO_STORE,
-            "name it with `--store sqlite:PATH`; `mainspring migrate` creates the file, not its directory",
-        ),
-        OpenProblem::ReadOnly => {
-            (NO_STORE, "its file and its directory must be writable: SQLite keeps a log beside it")
+/// What a person can do about a store that does not open. `postgres`: whether it is on Postgres.
+fn judge_open(problem: &OpenProblem, postgres: bool) -> (u8, &'static str) {
+    let hint = match problem {
+        OpenProblem::Address => return (USAGE, ADDRESS),
+        OpenProblem::Missing if postgres => "create the database first, with `createdb` or CREATE DATABASE",
+        OpenProblem::Missing => {
+            "name it with `--store sqlite:PATH`; `mainspring migrate` creates the file, not its directory"
         }
-        OpenProblem::Locked => (NO_STORE, "close the program that holds it, and try again"),
-        OpenProblem::NotAStore => (NO_STORE, "name another file with `--store sqlite:PATH`"),
-        OpenProblem::TooNew { .. } => (NO_STORE, "install the version of mainspring that wrote it"),
-        OpenProblem::TooOld { .. } => (NO_STORE, "bring it up to date with `mainspring migrate`"),
-        OpenProblem::Address => (USAGE, "a store is named `sqlite:PATH` or `memory:`"),
-        _ => (NO_STORE, "`mainspring doctor` may know more"),
-    }
+        OpenProblem::ReadOnly if postgres => "it is a standby or set to read-only: name the primary",
+        OpenProblem::ReadOnly => "its file and its directory must be writable: SQLite keeps a log beside it",
+        OpenProblem::Locked => "close the program that holds it, and try again",
+        OpenProblem::NotAStore if postgres => "name another schema with `schema=NAME` in the address",
+        OpenProblem::NotAStore => "name another file with `--store sqlite:PATH`",
+        OpenProblem::TooNew { .. } => "install the version of mainspring that wrote it",
+        OpenProblem::TooOld { .. } => {
+            "run `mainspring migrate` with the same `--store`, as the role that owns the schema"
+        }
+        OpenProblem::Database { .. } => "upgrade the database server",
+        OpenProblem::Unreachable => {
+            "check host, port or socket directory, and that the server runs: `pg_isready` asks it"
+        }
+        OpenProblem::Refused => {
+            "check user, password, database and the role's rights; the guide \"Running on Postgres\" has the grants"
+        }
+        OpenProblem::Insecure => {
+            "check `sslmode` and `sslrootcert` in the address, and the server's certificate"
+        }
+        OpenProblem::NotDurable { .. } => {
+            "turn it on, or accept the loss by name with `--relaxed-durability`"
+        }
+        _ => "`mainspring doctor` may know more",
+    };
+    (NO_STORE, hint)
 }
+
+/// How stores are named.
+const ADDRESS: &str = "a store is named `sqlite:PATH`, `postgres://USER@HOST/DATABASE` or `memory:`";
 
 fn invalid(what: &str) -> &'static str {
     match what {

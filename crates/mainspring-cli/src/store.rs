@@ -1,4 +1,4 @@
-//! Opening the store that the user means.
+//! The store that the user means.
 
 use mainspring::{Engine, Error};
 
@@ -7,15 +7,40 @@ use mainspring::{Engine, Error};
 pub(crate) enum Open {
     /// It looks at what is there.
     Existing,
-    /// It needs one, and makes it if there is none.
+    /// It needs one, and makes the file if there is none.
     Create,
+    /// It needs one, and brings the schema up to date wherever it is.
+    Migrate,
 }
 
-/// Opens a store by its address.
-pub(crate) async fn open(address: &str, open: Open) -> Result<Engine, Error> {
-    let options = Engine::options();
-    match open {
-        Open::Existing => options.existing_only().open(address).await,
-        Open::Create => options.open(address).await,
+/// What the command line says of the store. The address may hold a password and is never printed.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub(crate) address: &'a str,
+    pub(crate) relaxed: bool,
+}
+
+impl Target<'_> {
+    /// Opens it.
+    pub(crate) async fn open(self, open: Open) -> Result<Engine, Error> {
+        let mut options = Engine::options();
+        if self.relaxed {
+            options = options.relaxed_durability();
+        }
+        options = match open {
+            Open::Existing => options.existing_only(),
+            Open::Create => options,
+            Open::Migrate => options.migrate(),
+        };
+        options.open(self.address).await
+    }
+
+    /// The SQL that makes its schema; `None` where opening it is all that it takes.
+    pub(crate) fn script(self) -> Result<Option<String>, Error> {
+        if ["sqlite:", "memory:"].iter().any(|scheme| self.address.starts_with(scheme)) {
+            return Ok(None);
+        }
+        let (location, problem) = ("`postgres:…`".to_owned(), mainspring::error::OpenProblem::Address);
+        Err(Error::Open { location, problem, source: None })
     }
 }

@@ -1,7 +1,7 @@
 //! `doctor`: look for what is wrong with the store, its nodes and its queues.
 //!
 //! What the store must not hold, and what keeps jobs from running, are problems: the exit code is 1. Other things
-//! worth knowing are notes.
+//! worth knowing are notes: what surrounds the store and may hurt it, and what makes jobs wait.
 
 use std::process::ExitCode;
 
@@ -30,6 +30,8 @@ pub(crate) async fn run(engine: &Engine, out: Out) -> anyhow::Result<ExitCode> {
         .into_iter()
         .map(|finding| Finding { problem: true, what: finding.what, hint: finding.hint })
         .collect();
+    let around = engine.store().diagnose().await?.into_iter();
+    findings.extend(around.map(|found| Finding { problem: false, what: found.what, hint: found.hint }));
     let nodes = engine.nodes().await?;
     let queues = engine.queues().list().await?;
     let counts = engine.jobs().counts().await?;

@@ -3,7 +3,16 @@
 use mainspring::Engine;
 
 use crate::output::Out;
+use crate::store::Target;
 use crate::{json, text};
+
+/// What it takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Print the SQL instead of running it. Needs no connection.
+    #[arg(long)]
+    pub(crate) print: bool,
+}
 
 pub(crate) fn run(engine: &Engine, out: Out) -> anyhow::Result<()> {
     let store = engine.describe();
@@ -11,5 +20,13 @@ pub(crate) fn run(engine: &Engine, out: Out) -> anyhow::Result<()> {
         || json::store(&store),
         || format!("{} is at schema version {}", text::plain(&store.location), store.schema),
     )?;
+    Ok(())
+}
+
+/// Prints what would be run, for those who run it by themselves.
+pub(crate) fn print(target: Target<'_>, out: Out) -> anyhow::Result<()> {
+    let script = target.script()?;
+    let nothing = "-- there is nothing to run: whoever opens a store on SQLite brings it up to date";
+    out.line(script.as_deref().map_or(nothing, str::trim_end))?;
     Ok(())
 }

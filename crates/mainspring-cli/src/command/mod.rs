@@ -20,28 +20,34 @@ use serde_json::Value;
 use crate::args::{Args, Command};
 use crate::dev;
 use crate::output::Out;
-use crate::store::{Open, open};
+use crate::store::{Open, Target};
 
 /// Runs a command.
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let out = Out::new(args.json);
+    let target = Target { address: &args.store, relaxed: args.relaxed_durability };
     let (open_as, input) = match &args.command {
         Command::Completions(args) => {
             completions::run(args, out)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Command::Migrate(migrate) if migrate.print => {
+            migrate::print(target, out)?;
             return Ok(ExitCode::SUCCESS);
         }
         // What is wrong with these is told before a store is created for them.
         Command::Enqueue(args) => (Open::Create, args.rehearse().await?),
         Command::Dev(_) => {
             dev::check(&args.store)?;
-            (Open::Create, Value::Null)
+            (Open::Migrate, Value::Null)
         }
-        Command::Work(_) | Command::Migrate => (Open::Create, Value::Null),
+        Command::Migrate(_) => (Open::Migrate, Value::Null),
+        Command::Work(_) => (Open::Create, Value::Null),
         _ => (Open::Existing, Value::Null),
     };
-    let engine = open(&args.store, open_as).await?;
+    let engine = target.open(open_as).await?;
     let result = match args.command {
-        Command::Dev(dev) => dev::run(dev, &args.store, &engine, out).await,
+        Command::Dev(dev) => dev::run(dev, target, &engine, out).await,
         Command::Work(args) => work::run(args, &engine, out).await,
         Command::Enqueue(args) => enqueue::run(&args, input, &engine, out).await,
         Command::Jobs(args) => jobs::run(*args, &engine, out).await,
@@ -49,7 +55,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Why(args) => why::run(&args, &engine, out).await,
         Command::Queue(args) => queue::run(args, &engine, out).await,
         Command::Nodes => nodes::run(&engine, out).await,
-        Command::Migrate => migrate::run(&engine, out),
+        Command::Migrate(_) => migrate::run(&engine, out),
         Command::Doctor => return close(&engine, doctor::run(&engine, out).await).await,
         Command::Completions(_) => Ok(()),
     };

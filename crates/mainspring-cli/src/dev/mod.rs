@@ -23,6 +23,7 @@ use mainspring::{Engine, QueueName, bounds};
 use crate::command::work::name_and_slots;
 use crate::output::Out;
 use crate::report::Refused;
+use crate::store::Target;
 
 /// What it takes.
 #[derive(Debug, clap::Args)]
@@ -49,7 +50,7 @@ pub(crate) fn check(store: &str) -> Result<(), Refused> {
     Ok(())
 }
 
-pub(crate) async fn run(args: Args, store: &str, engine: &Engine, out: Out) -> anyhow::Result<()> {
+pub(crate) async fn run(args: Args, store: Target<'_>, engine: &Engine, out: Out) -> anyhow::Result<()> {
     for queue in &args.queue {
         let (name, slots) = name_and_slots(queue);
         QueueName::new(name)?;
@@ -60,5 +61,11 @@ pub(crate) async fn run(args: Args, store: &str, engine: &Engine, out: Out) -> a
     }
     let recipe = worker::Recipe::new(store, &args.queue, args.allow_exec);
     let queue = args.queue.first().map_or("default", |queue| name_and_slots(queue).0);
-    session::Session::new(engine, recipe, queue, !args.no_samples, out).run(store).await
+    session::Session::new(engine, recipe, queue, !args.no_samples, out).run(&shown(store, engine)).await
+}
+
+/// How the store is named in what is printed: as it was given, unless that may hold a password.
+fn shown(store: Target<'_>, engine: &Engine) -> String {
+    let described = engine.describe();
+    if described.backend == "postgres" { described.location } else { store.address.to_owned() }
 }

@@ -299,10 +299,11 @@ mod tests {
     use super::super::worker::Recipe;
     use super::*;
     use crate::output::Out;
+    use crate::store::Target;
 
     /// What the view shows of a store, at a size.
     async fn shown(engine: &Engine, width: u16, height: u16) -> String {
-        let recipe = Recipe::new("memory:", &[], false);
+        let recipe = Recipe::new(Target { address: "memory:", relaxed: false }, &[], false);
         let mut session = Session::new(engine, recipe, "default", false, Out::new(false));
         session.watch.look(engine, "default").await.expect("a look");
         let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");

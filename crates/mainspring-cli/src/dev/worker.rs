@@ -11,6 +11,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::store::Target;
+
 /// The worker's lease: short, so that recovery can be watched.
 pub(super) const LEASE: Duration = Duration::from_secs(3);
 /// How long its running jobs may take to end when `dev` ends.
@@ -20,12 +22,25 @@ pub(super) const DRAIN: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Recipe {
     arguments: Vec<OsString>,
+    /// The store's address: in the environment, because everybody can read a command line, and it may hold a password.
+    store: Secret,
+}
+
+/// What is not to be printed.
+struct Secret(OsString);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("…")
+    }
 }
 
 impl Recipe {
-    pub(super) fn new(store: &str, queues: &[String], allow_exec: bool) -> Self {
-        let mut arguments: Vec<OsString> =
-            ["work", "--samples", "--watch-stdin", "--store", store].map(OsString::from).into();
+    pub(super) fn new(store: Target<'_>, queues: &[String], allow_exec: bool) -> Self {
+        let mut arguments: Vec<OsString> = ["work", "--samples", "--watch-stdin"].map(OsString::from).into();
+        if store.relaxed {
+            arguments.push("--relaxed-durability".into());
+        }
         arguments.extend(["--lease".into(), mainspring::Span(LEASE).to_string().into()]);
         arguments.extend(["--drain".into(), mainspring::Span(DRAIN).to_string().into()]);
         for queue in queues {
@@ -34,13 +49,14 @@ impl Recipe {
         if allow_exec {
             arguments.push("--allow-exec".into());
         }
-        Recipe { arguments }
+        Recipe { arguments, store: Secret(store.address.into()) }
     }
 
     /// Starts it. `lines` gets what it prints on standard error.
     pub(super) fn start(&self, lines: UnboundedSender<String>) -> std::io::Result<Worker> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(&self.arguments)
+            .env("MAINSPRING_STORE", &self.store.0)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

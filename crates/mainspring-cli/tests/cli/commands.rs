@@ -223,6 +223,35 @@ fn the_store_is_named_by_flag_or_environment() {
     place.run(&["enqueue", "a", "--store", "memory:"]).ok();
 }
 
+/// The environment may hold a password.
+#[test]
+fn help_does_not_show_what_is_in_the_environment() {
+    let place = Place::new();
+    for args in [&["--help"][..], &["work", "--help"], &["enqueue", "-h"], &["frobnicate"]] {
+        let mut command = place.command();
+        command.args(args).env("MAINSPRING_STORE", "postgres://app:secret@db/app");
+        let output = command.output().expect("output");
+        for text in [output.stdout, output.stderr] {
+            assert!(!String::from_utf8_lossy(&text).contains("secret"), "{args:?}");
+        }
+    }
+}
+
+#[test]
+fn there_is_no_script_for_a_store_that_migrates_when_it_is_opened() {
+    let place = Place::new();
+    let said = place.run(&["migrate", "--print"]).ok();
+    assert!(said.starts_with("-- there is nothing to run"), "{said}");
+    assert!(!place.path("mainspring.db").exists());
+}
+
+#[test]
+fn relaxed_durability_is_taken_by_name_and_told() {
+    let place = Place::new();
+    assert_eq!(place.json(&["migrate"])["durable"], true);
+    assert_eq!(place.json(&["migrate", "--relaxed-durability"])["durable"], false);
+}
+
 #[test]
 fn completions_are_made_for_every_shell() {
     let place = Place::new();
