@@ -123,7 +123,6 @@ CREATE TABLE mainspring.done (
     no          bigint PRIMARY KEY,
     finished_at timestamptz NOT NULL,
     line        integer NOT NULL,
-    queue       integer NOT NULL,
     claim       integer NOT NULL,
     state       smallint NOT NULL,
     reason      smallint,
@@ -134,7 +133,7 @@ CREATE TABLE mainspring.done (
     note        text,
     output      bytea
 );
-CREATE INDEX done_kept ON mainspring.done (queue, bad, finished_at);
+CREATE INDEX done_kept ON mainspring.done (line, bad, finished_at);
 -- Jobs that did not end well are rare and asked for often (5 is `succeeded`).
 CREATE INDEX done_rare ON mainspring.done (state, no) WHERE state <> 5;
 

@@ -1,0 +1,91 @@
+//! From what the database says to what callers are told.
+
+use mainspring_core::Error;
+use tokio_postgres::error::{Severity, SqlState};
+
+/// Why an operation did not work.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The operation itself refused; the connection is sound.
+    Refused(Error),
+    /// A statement or the connection failed.
+    Db(tokio_postgres::Error),
+}
+
+pub(crate) type Result<T, E = Fault> = std::result::Result<T, E>;
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Fault::Refused(error)
+    }
+}
+
+impl From<tokio_postgres::Error> for Fault {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Fault::Db(error)
+    }
+}
+
+/// A row that says what no row may say.
+pub(crate) fn corrupt(why: impl Into<String>) -> Fault {
+    Fault::Refused(Error::Corrupt { why: why.into() })
+}
+
+/// Whether the database answered, and so has rolled the transaction back.
+pub(crate) fn answered(error: &tokio_postgres::Error) -> bool {
+    match error.as_db_error() {
+        // A session that is ended in the middle of a commit says so too, and does not say what became of it.
+        Some(error) => !matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic)),
+        None => false,
+    }
+}
+
+/// Whether the same transaction may work at once if it is begun anew.
+pub(crate) fn passing(error: &tokio_postgres::Error) -> bool {
+    matches!(
+        error.code(),
+        Some(&SqlState::T_R_DEADLOCK_DETECTED | &SqlState::T_R_SERIALIZATION_FAILURE)
+    )
+}
+
+/// What the caller is told of a failed statement. `unknown`: whether a commit may be on its way.
+pub(crate) fn told(error: tokio_postgres::Error, unknown: bool) -> Error {
+    if !answered(&error) {
+        return if unknown {
+            Error::OutcomeUnknown { source: Some(error.into()) }
+        } else {
+            unavailable("the connection to the database was lost", error)
+        };
+    }
+    match error.code() {
+        Some(&SqlState::DISK_FULL) => Error::DiskFull,
+        Some(&(SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED)) => {
+            Error::Corrupt { why: words(&error) }
+        }
+        Some(&(SqlState::QUERY_CANCELED | SqlState::LOCK_NOT_AVAILABLE)) => {
+            unavailable("the database took too long", error)
+        }
+        Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => unavailable("the database is read-only", error),
+        Some(&(SqlState::UNDEFINED_TABLE | SqlState::UNDEFINED_COLUMN | SqlState::INVALID_SCHEMA_NAME)) => {
+            unavailable("the store's tables are missing or of another version", error)
+        }
+        _ => unavailable("the database refused a statement", error),
+    }
+}
+
+/// An [`Error::Unavailable`] with its cause.
+pub(crate) fn unavailable(why: &str, cause: tokio_postgres::Error) -> Error {
+    let source: mainspring_core::error::BoxError = match cause.as_db_error() {
+        Some(_) => words(&cause).into(),
+        None => cause.into(),
+    };
+    Error::Unavailable { why: why.into(), source: Some(source) }
+}
+
+/// The database's own words: the driver's `Display` has none of them.
+pub(crate) fn words(error: &tokio_postgres::Error) -> String {
+    match error.as_db_error() {
+        Some(db) => format!("{} ({})", db.message(), db.code().code()),
+        None => error.to_string(),
+    }
+}

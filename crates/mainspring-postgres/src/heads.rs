@@ -1,0 +1,128 @@
+//! Heads: where the jobs of each line and level begin.
+//!
+//! A claim deletes from the front of the index of `ready`. What it deleted stays there as dead entries until the database
+//! cleans up, and for as long as some other session keeps an old snapshot; a scan from the very front would walk over all
+//! of them, each time. So each handle remembers, for every pair of line and level, the last job it saw, and scans begin
+//! behind it.
+//!
+//! A job can appear before that bound: its transaction took its time to commit, or a claimer that held it died. Who puts
+//! jobs into `ready` tells where, in this process and by a notification to others, and the bound is moved back. What
+//! nobody told is found by a scan of all pairs from their fronts, which runs every second or so, and never for more than a
+//! twentieth of the time.
+//!
+//! # Invariants
+//! - A pair that is not active had no job behind its bound when it was last looked at.
+//! - A bound is moved forward only over jobs that a committed claim of this handle took.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use mainspring_core::time::Timestamp;
+
+use crate::sql::At;
+
+/// A line and a level.
+pub(crate) type Pair = (i32, i16);
+/// A job's place in a pair: when it entered, and its number.
+pub(crate) type Spot = (Timestamp, i64);
+
+/// What is known of a pair.
+#[derive(Debug, Clone, Copy)]
+struct Head {
+    /// Scans begin behind this.
+    bound: Spot,
+    /// Whether there may be jobs behind the bound.
+    active: bool,
+    /// Counts what was told of the pair: a scan that began before does not know better.
+    told: u64,
+}
+
+/// How often all pairs are scanned, and the share of time that may take.
+const SCAN_EVERY: Duration = Duration::from_secs(1);
+const SCAN_SHARE: u32 = 20;
+
+/// What is known of all pairs.
+#[derive(Debug, Default)]
+pub(crate) struct Heads {
+    pairs: BTreeMap<Pair, Head>,
+    told: u64,
+    /// When all pairs may be scanned again, on the monotonic clock; `None`: at once.
+    next_scan: Option<Duration>,
+}
+
+impl Heads {
+    /// There is a job here.
+    pub(crate) fn tell(&mut self, pair: Pair, spot: Spot) {
+        self.told += 1;
+        let before = (spot.0, spot.1 - 1);
+        let head = self.pairs.entry(pair).or_insert(Head { bound: before, active: true, told: self.told });
+        head.bound = head.bound.min(before);
+        head.active = true;
+        head.told = self.told;
+    }
+
+    /// The pairs of a line that may have jobs, with their bounds.
+    pub(crate) fn active(&self, line: i32) -> impl Iterator<Item = (Pair, Spot)> {
+        let pairs = self.pairs.range((line, i16::MIN)..=(line, i16::MAX));
+        pairs.filter(|(_, head)| head.active).map(|(pair, head)| (*pair, head.bound))
+    }
+
+    /// What has been told so far: to be handed to [`Heads::took`] and [`Heads::scanned`].
+    pub(crate) fn mark(&self) -> u64 {
+        self.told
+    }
+
+    /// A claim took jobs of a pair up to this one. `empty`: it would have taken more. `since`: the mark of its beginning.
+    pub(crate) fn took(&mut self, pair: Pair, last: Option<Spot>, empty: bool, since: u64) {
+        let Some(head) = self.pairs.get_mut(&pair).filter(|head| head.told <= since) else { return };
+        if let Some(last) = last {
+            head.bound = head.bound.max(last);
+        }
+        head.active &= !empty;
+    }
+
+    /// Whether it is time to scan all pairs.
+    pub(crate) fn scan_is_due(&self, now: Duration) -> bool {
+        self.next_scan.is_none_or(|next| now >= next)
+    }
+
+    /// Nobody knows what happened: all pairs are to be scanned before the next claim.
+    pub(crate) fn forget(&mut self) {
+        self.next_scan = None;
+    }
+
+    /// All pairs were scanned: these have jobs, from here on. Returns those that nobody knew of.
+    pub(crate) fn scanned(&mut self, found: &[(Pair, Spot)], since: u64, took: Duration, now: Duration) -> Vec<Pair> {
+        self.next_scan = Some(now + SCAN_EVERY.max(took * (SCAN_SHARE - 1)));
+        let found: BTreeMap<Pair, Spot> = found.iter().copied().collect();
+        for (pair, head) in &mut self.pairs {
+            if head.told <= since && !found.contains_key(pair) {
+                head.active = false;
+            }
+        }
+        let mut new = Vec::new();
+        for (pair, spot) in found {
+            let before = (spot.0, spot.1 - 1);
+            match self.pairs.get_mut(&pair) {
+                Some(head) => {
+                    if !head.active || head.bound > before {
+                        new.push(pair);
+                    }
+                    // A scan that began before the last news may have missed an earlier job, never a later one.
+                    head.bound = if head.told <= since { before } else { head.bound.min(before) };
+                    head.active = true;
+                }
+                None => {
+                    self.pairs.insert(pair, Head { bound: before, active: true, told: self.told });
+                    new.push(pair);
+                }
+            }
+        }
+        new
+    }
+}
+
+/// A bound as arguments.
+pub(crate) fn bound_args(bound: Spot) -> (At, i64) {
+    (At(bound.0), bound.1)
+}

@@ -1,0 +1,196 @@
+//! Hints: what a transaction has to tell once it is committed, to this process and to others.
+//!
+//! Others are told by a notification of their own, after the commit: a notification inside a transaction makes all
+//! commits of the database wait for each other. It is sent only if somebody waits: whoever waits for a queue holds a shared
+//! advisory lock, and a notification goes out with a statement that tries to take that lock for itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::sync::{Mutex, Weak};
+
+use mainspring_core::id::NodeNo;
+use mainspring_core::name::QueueName;
+use mainspring_core::store::{Hint, Listener};
+use mainspring_core::time::Timestamp;
+use tokio_postgres::types::Type;
+
+use crate::heads::{Pair, Spot};
+use crate::lane::Conn;
+use crate::shared::{Shared, lock};
+use crate::sql::Call;
+
+/// Pairs that one notification names at most: its text is bounded by the database.
+const PAIRS: usize = 64;
+
+/// Only locks in memory. Whoever waits holds the lock; if it can be had, nobody does.
+const WAKE: &str = "SELECT pg_notify($1, $2) WHERE NOT pg_try_advisory_xact_lock($3, $4)";
+
+/// The number that stands for "anybody at all" among the queues.
+pub(crate) const ANYBODY: i32 = 0;
+
+/// Who wants to hear hints.
+#[derive(Default)]
+pub(crate) struct Listeners(Mutex<Vec<Weak<dyn Listener>>>);
+
+impl Listeners {
+    /// Adds one.
+    pub(crate) fn add(&self, listener: Weak<dyn Listener>) {
+        lock(&self.0).push(listener);
+    }
+
+    /// Whether anybody listens. Forgets those that are gone.
+    pub(crate) fn any(&self) -> bool {
+        let mut listeners = lock(&self.0);
+        listeners.retain(|listener| listener.strong_count() > 0);
+        !listeners.is_empty()
+    }
+
+    /// Tells everybody.
+    pub(crate) fn tell(&self, hint: &Hint) {
+        // Upgraded first: a listener may be dropped here, and its drop must not meet our lock.
+        let live: Vec<_> = lock(&self.0).iter().filter_map(Weak::upgrade).collect();
+        for listener in live {
+            listener.hint(hint);
+        }
+    }
+}
+
+/// What one transaction has to tell.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Hints {
+    ready: BTreeMap<Pair, Spot>,
+    /// Queues in which something may be claimed again.
+    queues: BTreeSet<i32>,
+    due: Option<Timestamp>,
+    cancel: BTreeSet<NodeNo>,
+}
+
+impl Hints {
+    /// A job became ready here.
+    pub(crate) fn ready(&mut self, pair: Pair, spot: Spot) {
+        let first = self.ready.entry(pair).or_insert(spot);
+        *first = spot.min(*first);
+    }
+
+    /// A queue gives jobs again.
+    pub(crate) fn queue(&mut self, no: i32) {
+        self.queues.insert(no);
+    }
+
+    /// A job becomes due, or meets its deadline, at this time.
+    pub(crate) fn due(&mut self, at: Timestamp) {
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+    }
+
+    /// A claim of this node was flagged.
+    pub(crate) fn cancel(&mut self, node: NodeNo) {
+        self.cancel.insert(node);
+    }
+
+    /// Tells this process.
+    pub(crate) fn tell_here(&self, shared: &Shared) {
+        {
+            let mut heads = shared.heads();
+            for (pair, spot) in &self.ready {
+                heads.tell(*pair, *spot);
+            }
+        }
+        let queues = self.queue_names(shared);
+        if !queues.is_empty() {
+            shared.listeners.tell(&Hint::Ready(queues.into_values().collect()));
+        }
+        if let Some(due) = self.due {
+            shared.listeners.tell(&Hint::Due(due));
+        }
+        for node in &self.cancel {
+            shared.listeners.tell(&Hint::Cancel(*node));
+        }
+    }
+
+    /// Tells this process and, if somebody there waits, others. A failure is not worth a word: others look around by
+    /// themselves.
+    pub(crate) async fn tell(self, conn: &mut Conn, shared: &Shared) {
+        self.tell_here(shared);
+        let channel = shared.channel();
+        for (queue, text) in self.messages(shared) {
+            let class = shared.waiting_class();
+            let args = vec![
+                (&channel as _, Type::TEXT),
+                (&text as _, Type::TEXT),
+                (&class as _, Type::INT4),
+                (&queue as _, Type::INT4),
+            ];
+            if conn.tell(&Call::new(WAKE, args)).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn queue_names(&self, shared: &Shared) -> BTreeMap<i32, QueueName> {
+        let names = shared.names();
+        let of_pairs = self.ready.keys().filter_map(|(line, _)| names.line(*line).ok());
+        let mut queues: BTreeMap<_, _> = of_pairs.map(|line| (line.queue, line.queue_name.clone())).collect();
+        let named = self.queues.iter().filter_map(|no| Some((*no, names.queue(*no).ok()?.name.clone())));
+        queues.extend(named);
+        queues
+    }
+
+    /// One message per queue, and one for the rest, with the queue that somebody must wait for.
+    fn messages(&self, shared: &Shared) -> Vec<(i32, String)> {
+        let mut messages = Vec::new();
+        for queue in self.queue_names(shared).keys() {
+            let mut text = format!("{};q{queue}", shared.handle());
+            let names = shared.names();
+            let here = |line: i32| names.line(line).is_ok_and(|line| line.queue == *queue);
+            for ((line, level), (at, no)) in self.ready.iter().filter(|((line, _), _)| here(*line)).take(PAIRS) {
+                let _ = write!(text, ";r{line},{level},{},{no}", at.as_micros());
+            }
+            messages.push((*queue, text));
+        }
+        if self.due.is_some() || !self.cancel.is_empty() {
+            let mut text = shared.handle().to_string();
+            if let Some(due) = self.due {
+                let _ = write!(text, ";d{}", due.as_micros());
+            }
+            for node in self.cancel.iter().take(PAIRS) {
+                let _ = write!(text, ";c{node}");
+            }
+            messages.push((ANYBODY, text));
+        }
+        messages
+    }
+
+    /// Reads what another process tells; `None` if it is our own message.
+    pub(crate) fn read(text: &str, handle: u64) -> Option<Hints> {
+        let mut parts = text.split(';');
+        if parts.next()?.parse() == Ok(handle) {
+            return None;
+        }
+        let mut hints = Hints::default();
+        for part in parts {
+            // Whatever we do not understand comes from a newer version, and is a hint at most.
+            hints.read_part(part);
+        }
+        Some(hints)
+    }
+
+    fn read_part(&mut self, part: &str) -> Option<()> {
+        let mut letters = part.chars();
+        let kind = letters.next()?;
+        let rest = letters.as_str();
+        match kind {
+            'q' => self.queue(rest.parse().ok()?),
+            'd' => self.due(Timestamp::from_micros(rest.parse().ok()?)),
+            'c' => self.cancel(NodeNo(rest.parse().ok()?)),
+            'r' => {
+                let mut numbers = rest.split(',');
+                let line = numbers.next()?.parse().ok()?;
+                let level = numbers.next()?.parse().ok()?;
+                let at = Timestamp::from_micros(numbers.next()?.parse().ok()?);
+                self.ready((line, level), (at, numbers.next()?.parse().ok()?));
+            }
+            _ => {}
+        }
+        Some(())
+    }
+}

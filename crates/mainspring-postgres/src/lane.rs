@@ -1,0 +1,297 @@
+//! Connections: each kind of work has a lane of its own.
+//!
+//! A lane is one connection, made when it is first needed and made anew when it broke. Work on it is serial. What can be
+//! sent at once is: a transaction of several statements is one round trip.
+//!
+//! # Invariants
+//! - A connection goes back to its lane only if no transaction is open on it.
+//! - After a failed attempt to connect nobody tries again before a pause, which grows and is never the same for two
+//!   processes: a database that comes back is not met by everybody at once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use mainspring_core::Error;
+use tokio::sync::{Mutex, MutexGuard};
+use tokio_postgres::{Client, Row, Statement};
+
+use crate::connect;
+use crate::error::{Result, words};
+use crate::shared::Shared;
+use crate::sql::{Call, in_schema};
+
+/// Pauses after a failed attempt to connect: first and longest.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+
+/// What the statements of a lane are like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Few statements, again and again: planned once, by their indexes.
+    Hot,
+    /// Whatever operators ask: planned each time, as the database thinks best.
+    Read,
+}
+
+/// Hot statements are written for their indexes. A plan that was made while a table was empty must not outlive that.
+const PINNED: [&str; 7] = [
+    "plan_cache_mode = force_generic_plan",
+    "enable_seqscan = off",
+    "enable_hashjoin = off",
+    "enable_mergejoin = off",
+    "enable_bitmapscan = off",
+    "enable_material = off",
+    "jit = off",
+];
+
+/// One connection and who may use it.
+pub(crate) struct Lane {
+    usage: Use,
+    slot: Mutex<Slot>,
+}
+
+#[derive(Default)]
+struct Slot {
+    conn: Option<Conn>,
+    /// When somebody may try to connect again, on the monotonic clock, and how long the next pause is.
+    pause: Option<(Duration, Duration)>,
+    why: String,
+}
+
+impl Lane {
+    pub(crate) fn new(usage: Use) -> Self {
+        Lane { usage, slot: Mutex::default() }
+    }
+
+    /// The lane for oneself, connected.
+    pub(crate) async fn take(&self, shared: &Shared) -> mainspring_core::Result<Taken<'_>> {
+        let mut slot = self.slot.lock().await;
+        let conn = match slot.conn.take().filter(|conn| !conn.client.is_closed()) {
+            Some(conn) => conn,
+            None => slot.connect(self.usage, shared).await?,
+        };
+        Ok(Taken { slot, conn: Some(conn) })
+    }
+
+    /// Whether nobody uses it at the moment.
+    pub(crate) fn is_free(&self) -> bool {
+        self.slot.try_lock().is_ok()
+    }
+}
+
+impl Slot {
+    async fn connect(&mut self, usage: Use, shared: &Shared) -> mainspring_core::Result<Conn> {
+        let now = shared.monotonic();
+        if let Some((until, _)) = self.pause
+            && now < until
+        {
+            return Err(Error::unavailable(self.why.clone()));
+        }
+        match Conn::open(usage, shared).await {
+            Ok(conn) => {
+                self.pause = None;
+                Ok(conn)
+            }
+            Err(error) => {
+                let next = self.pause.map_or(BACKOFF.0, |(_, last)| (last * 2).min(BACKOFF.1));
+                self.pause = Some((shared.monotonic() + next.mul_f64(0.5 + shared.rng.next_unit() / 2.0), next));
+                self.why = error.to_string();
+                // What is refused today may be let in again tomorrow: once it is open, a store is never given up.
+                Err(Error::Unavailable { why: self.why.clone(), source: source(error) })
+            }
+        }
+    }
+}
+
+/// A lane's connection in somebody's hands. Dropped in the middle of something, it is closed.
+pub(crate) struct Taken<'a> {
+    slot: MutexGuard<'a, Slot>,
+    conn: Option<Conn>,
+}
+
+impl Taken<'_> {
+    pub(crate) fn conn(&mut self) -> Option<&mut Conn> {
+        self.conn.as_mut()
+    }
+
+    /// Gives the connection back, if nothing is open on it.
+    pub(crate) fn give_back(mut self) {
+        self.slot.conn = self.conn.take().filter(|conn| !conn.open && !conn.client.is_closed());
+    }
+}
+
+/// A connection.
+pub(crate) struct Conn {
+    pub(crate) client: Client,
+    schema: Arc<str>,
+    /// Behind a pooler, nothing of a session outlives a transaction.
+    pooled: bool,
+    usage: Use,
+    /// By the address of the statement's text.
+    prepared: BTreeMap<usize, Statement>,
+    /// Whether a transaction is open.
+    open: bool,
+}
+
+impl Conn {
+    pub(crate) async fn open(usage: Use, shared: &Shared) -> mainspring_core::Result<Conn> {
+        let client = connect::client(shared).await?;
+        let conn = Conn {
+            client,
+            schema: Arc::clone(&shared.schema),
+            pooled: shared.options.is_pooled(),
+            usage,
+            prepared: BTreeMap::new(),
+            open: false,
+        };
+        if !conn.pooled {
+            let sets: String = conn.settings(shared).map(|set| format!("SET {set};")).collect();
+            let set = conn.client.batch_execute(&sets).await;
+            set.map_err(|error| Error::unavailable(format!("the session could not be set up: {}", words(&error))))?;
+        }
+        Ok(conn)
+    }
+
+    /// What a session, or behind a pooler each transaction, is set to.
+    fn settings(&self, shared: &Shared) -> impl Iterator<Item = String> {
+        let pinned = PINNED.iter().filter(|_| self.usage == Use::Hot).map(|&set| set.to_owned());
+        pinned.chain(shared.session()).collect::<Vec<_>>().into_iter()
+    }
+
+    /// Runs statements in a transaction of their own, all sent at once. One list of rows per statement.
+    pub(crate) async fn commit(&mut self, shared: &Shared, calls: &[Call<'_>]) -> Result<Vec<Vec<Row>>> {
+        if let ([call], false) = (calls, self.pooled) {
+            return Ok(vec![self.send(call).await?]);
+        }
+        self.prepare(calls).await?;
+        self.open = true;
+        let begin = self.begin_text(shared, "");
+        let this = &*self;
+        let rows = {
+            let begun = this.client.batch_execute(&begin);
+            let sent = join_all(calls.iter().map(|call| this.send_prepared(call)));
+            let committed = this.client.batch_execute("COMMIT");
+            let (begun, sent, committed) = tokio::join!(biased; begun, sent, committed);
+            first_error(begun, sent, committed)
+        };
+        self.open = matches!(&rows, Err(error) if !crate::error::answered(error));
+        Ok(rows?)
+    }
+
+    /// Begins a transaction, with its first statements.
+    pub(crate) async fn begin(&mut self, shared: &Shared, mode: &str, calls: &[Call<'_>]) -> Result<Vec<Vec<Row>>> {
+        self.prepare(calls).await?;
+        self.open = true;
+        let begin = self.begin_text(shared, mode);
+        let this = &*self;
+        let begun = this.client.batch_execute(&begin);
+        let sent = join_all(calls.iter().map(|call| this.send_prepared(call)));
+        let (begun, sent) = tokio::join!(biased; begun, sent);
+        Ok(first_error(begun, sent, Ok(()))?)
+    }
+
+    /// Goes on in a transaction.
+    pub(crate) async fn step(&mut self, calls: &[Call<'_>]) -> Result<Vec<Vec<Row>>> {
+        self.prepare(calls).await?;
+        let this = &*self;
+        let sent = join_all(calls.iter().map(|call| this.send_prepared(call))).await;
+        Ok(first_error(Ok(()), sent, Ok(()))?)
+    }
+
+    /// Ends a transaction with its last statements.
+    pub(crate) async fn end(&mut self, calls: &[Call<'_>]) -> Result<Vec<Vec<Row>>> {
+        self.prepare(calls).await?;
+        let rows = {
+            let this = &*self;
+            let sent = join_all(calls.iter().map(|call| this.send_prepared(call)));
+            let committed = this.client.batch_execute("COMMIT");
+            let (sent, committed) = tokio::join!(biased; sent, committed);
+            first_error(Ok(()), sent, committed)
+        };
+        self.open = matches!(&rows, Err(error) if !crate::error::answered(error));
+        Ok(rows?)
+    }
+
+    /// Ends a transaction that was given up.
+    pub(crate) async fn roll_back(&mut self) {
+        if self.open && self.client.batch_execute("ROLLBACK").await.is_ok() {
+            self.open = false;
+        }
+    }
+
+    /// Sends a statement and does not wait for its answer.
+    pub(crate) async fn tell(&mut self, call: &Call<'_>) -> Result<()> {
+        self.prepare(std::slice::from_ref(call)).await?;
+        let mut sent = std::pin::pin!(self.send_prepared(call));
+        // The first poll sends it; answers that nobody waits for are thrown away.
+        match futures_util::poll!(&mut sent) {
+            std::task::Poll::Ready(Err(error)) => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// One statement in a transaction of its own, or in the one that is open.
+    pub(crate) async fn send(&mut self, call: &Call<'_>) -> Result<Vec<Row>> {
+        self.prepare(std::slice::from_ref(call)).await?;
+        Ok(self.send_prepared(call).await?)
+    }
+
+    fn begin_text(&self, shared: &Shared, mode: &str) -> String {
+        let mut text = format!("BEGIN {mode};");
+        if self.pooled {
+            text.extend(self.settings(shared).map(|set| format!("SET LOCAL {set};")));
+        }
+        text
+    }
+
+    async fn send_prepared(&self, call: &Call<'_>) -> Result<Vec<Row>, tokio_postgres::Error> {
+        match self.prepared.get(&key(call)) {
+            Some(statement) => {
+                let args: Vec<_> = call.args.iter().map(|(arg, _)| *arg).collect();
+                self.client.query(statement, &args).await
+            }
+            // Behind a pooler, or nobody prepared it.
+            None => self.client.query_typed(&in_schema(call.sql, &self.schema), &call.args).await,
+        }
+    }
+
+    async fn prepare(&mut self, calls: &[Call<'_>]) -> Result<()> {
+        if self.pooled || self.usage == Use::Read {
+            return Ok(());
+        }
+        for call in calls {
+            if !self.prepared.contains_key(&key(call)) {
+                let types: Vec<_> = call.args.iter().map(|(_, kind)| kind.clone()).collect();
+                let sql = in_schema(call.sql, &self.schema);
+                let statement = self.client.prepare_typed(&sql, &types).await?;
+                self.prepared.insert(key(call), statement);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is behind a failure to connect.
+fn source(error: Error) -> Option<mainspring_core::error::BoxError> {
+    match error {
+        Error::Open { source, .. } => source,
+        other => Some(other.into()),
+    }
+}
+
+fn key(call: &Call<'_>) -> usize {
+    call.sql.as_ptr().addr()
+}
+
+/// All rows, or what went wrong first: later statements only say that the transaction has failed.
+fn first_error(
+    begun: Result<(), tokio_postgres::Error>,
+    sent: Vec<Result<Vec<Row>, tokio_postgres::Error>>,
+    committed: Result<(), tokio_postgres::Error>,
+) -> Result<Vec<Vec<Row>>, tokio_postgres::Error> {
+    begun?;
+    let rows = sent.into_iter().collect::<Result<Vec<_>, _>>()?;
+    committed?;
+    Ok(rows)
+}

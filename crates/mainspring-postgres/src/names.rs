@@ -1,0 +1,293 @@
+//! Interned names: queues, kinds and lines as small numbers.
+//!
+//! A line is a queue, a kind and a set of required labels. The tables behind this only grow, so what is cached here
+//! stays true; only settings of queues change, and a counter in `meta` tells when. Names are interned in transactions of
+//! their own, never in one that stays open: an open transaction would hold up everybody who needs the same new name.
+//!
+//! # Invariants
+//! - Names are added one transaction after the other, so that numbers become visible in their order.
+//! - There are never more than [`bounds::LINES`] lines.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use mainspring_core::job::New;
+use mainspring_core::name::{Kind, Label, QueueName};
+use mainspring_core::store::{Queue, Retention, Settings, TicketLine};
+use mainspring_core::time::{Span, micros};
+use mainspring_core::{Error, bounds};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::error::{Result, corrupt};
+use crate::lane::Conn;
+use crate::shared::Shared;
+use crate::sql::Call;
+
+/// One line.
+#[derive(Debug, Clone)]
+pub(crate) struct Line {
+    /// The number of its queue.
+    pub(crate) queue: i32,
+    /// The name of its queue.
+    pub(crate) queue_name: QueueName,
+    /// The number of its kind.
+    pub(crate) kind: i32,
+    /// The name of its kind.
+    pub(crate) kind_name: Kind,
+    /// The labels that its jobs require.
+    pub(crate) labels: Vec<Label>,
+}
+
+/// What is known of the interned names.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    queues: BTreeMap<i32, Queue>,
+    queue_nos: BTreeMap<QueueName, i32>,
+    kinds: BTreeMap<i32, Kind>,
+    kind_nos: BTreeMap<Kind, i32>,
+    lines: BTreeMap<i32, Line>,
+    line_nos: BTreeMap<(i32, i32, Vec<Label>), i32>,
+    /// The counter of settings changes that `queues` reflects.
+    settings: String,
+}
+
+/// Advisory lock: one transaction at a time adds names. The second number is none of a node's.
+const LOCK: &str = "SELECT pg_advisory_xact_lock($1, -1)";
+/// Primary key of `meta`.
+pub(crate) const SETTINGS: &str = "SELECT value FROM mainspring.meta WHERE key = 'settings'";
+/// Small tables, by their primary keys: what is newer than what is cached.
+const QUEUES: &str = "SELECT no, name, paused, backoff, retain_succeeded, retain_failed
+    FROM mainspring.queues WHERE no > $1 ORDER BY no";
+const KINDS: &str = "SELECT no, name FROM mainspring.kinds WHERE no > $1 ORDER BY no";
+const LINES: &str = "SELECT no, queue, kind, labels FROM mainspring.lines WHERE no > $1 ORDER BY no";
+/// A count of a table that is bounded.
+const COUNT: &str = "SELECT count(*) FROM mainspring.lines";
+/// Unique indexes. The lock excludes others, so a conflict is with what was there before.
+const ADD_QUEUES: &str = "INSERT INTO mainspring.queues (name, retain_succeeded, retain_failed)
+    SELECT name, $2, $3 FROM unnest($1::text[]) AS u(name) ON CONFLICT (name) DO NOTHING";
+const ADD_KINDS: &str = "INSERT INTO mainspring.kinds (name)
+    SELECT name FROM unnest($1::text[]) AS u(name) ON CONFLICT (name) DO NOTHING";
+const ADD_LINES: &str = "INSERT INTO mainspring.lines (queue, kind, labels)
+    SELECT q.no, k.no, u.labels FROM unnest($1::text[], $2::text[], $3::text[]) AS u(queue, kind, labels)
+    JOIN mainspring.queues q ON q.name = u.queue JOIN mainspring.kinds k ON k.name = u.kind
+    ON CONFLICT (queue, kind, labels) DO NOTHING";
+
+impl Names {
+    /// A line by its number.
+    pub(crate) fn line(&self, no: i32) -> Result<&Line> {
+        self.lines.get(&no).ok_or_else(|| corrupt(format!("line {no} is missing")))
+    }
+
+    /// Whether a line is known.
+    pub(crate) fn knows_line(&self, no: i32) -> bool {
+        self.lines.contains_key(&no)
+    }
+
+    /// All lines with their numbers.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = (i32, &Line)> {
+        self.lines.iter().map(|(no, line)| (*no, line))
+    }
+
+    /// A queue by its number.
+    pub(crate) fn queue(&self, no: i32) -> Result<&Queue> {
+        self.queues.get(&no).ok_or_else(|| corrupt(format!("queue {no} is missing")))
+    }
+
+    /// The number of a queue that is known.
+    pub(crate) fn queue_no(&self, name: &QueueName) -> Option<i32> {
+        self.queue_nos.get(name).copied()
+    }
+
+    /// The counter of settings changes that this reflects.
+    pub(crate) fn settings(&self) -> &str {
+        &self.settings
+    }
+
+    /// The line of a job, if it is known.
+    fn find(&self, job: &New) -> Option<TicketLine> {
+        let queue = *self.queue_nos.get(&job.queue)?;
+        let kind = *self.kind_nos.get(&job.kind)?;
+        let line = *self.line_nos.get(&(queue, kind, job.options.labels.clone()))?;
+        Some(TicketLine { line, queue, kind })
+    }
+
+    /// The lines of these jobs, in order; `None` if one is not known.
+    fn find_all(&self, jobs: &[New]) -> Option<Vec<TicketLine>> {
+        let mut found: Vec<TicketLine> = Vec::with_capacity(jobs.len());
+        for (index, job) in jobs.iter().enumerate() {
+            // Bulk calls bring long runs of one line.
+            let same = index.checked_sub(1).filter(|&before| is_same_line(&jobs[before], job));
+            found.push(match same {
+                Some(before) => found[before],
+                None => self.find(job)?,
+            });
+        }
+        Some(found)
+    }
+
+    fn know(&mut self, rows: &[Vec<Row>]) -> Result<()> {
+        let [settings, queues, kinds, lines] = rows else { return Err(corrupt("names came incomplete")) };
+        self.settings = settings.first().map(|row| row.get(0)).unwrap_or_default();
+        for row in queues {
+            let (no, queue) = read_queue(row)?;
+            self.queue_nos.insert(queue.name.clone(), no);
+            self.queues.insert(no, queue);
+        }
+        for row in kinds {
+            let kind = Kind::new(row.get::<_, String>(1)).map_err(|error| corrupt(error.to_string()))?;
+            self.kinds.insert(row.get(0), kind.clone());
+            self.kind_nos.insert(kind, row.get(0));
+        }
+        for row in lines {
+            self.know_line(row)?;
+        }
+        Ok(())
+    }
+
+    fn know_line(&mut self, row: &Row) -> Result<()> {
+        let (no, queue, kind): (i32, i32, i32) = (row.get(0), row.get(1), row.get(2));
+        let labels: Vec<Label> = serde_json::from_str(row.get(3))
+            .map_err(|error| corrupt(format!("labels of line {no}: {error}")))?;
+        let kind_name =
+            self.kinds.get(&kind).ok_or_else(|| corrupt(format!("kind {kind} is missing")))?.clone();
+        let queue_name = self.queue(queue)?.name.clone();
+        self.line_nos.insert((queue, kind, labels.clone()), no);
+        self.lines.insert(no, Line { queue, queue_name, kind, kind_name, labels });
+        Ok(())
+    }
+}
+
+fn is_same_line(one: &New, other: &New) -> bool {
+    one.kind == other.kind && one.queue == other.queue && one.options.labels == other.options.labels
+}
+
+/// Reads what others have added or changed.
+pub(crate) async fn refresh(conn: &mut Conn, shared: &Shared) -> Result<()> {
+    let (kinds, lines) = {
+        let names = shared.names();
+        (last(&names.kinds), last(&names.lines))
+    };
+    // Queues are read as a whole: their settings change.
+    let none = 0_i32;
+    let after = |no| vec![(no as &(dyn tokio_postgres::types::ToSql + Sync), Type::INT4)];
+    let calls = [
+        Call::new(SETTINGS, Vec::new()),
+        Call::new(QUEUES, after(&none)),
+        Call::new(KINDS, after(&kinds)),
+        Call::new(LINES, after(&lines)),
+    ];
+    let rows = conn.commit(shared, &calls).await?;
+    shared.names().know(&rows)
+}
+
+/// Reads names again if there is a line among these that is not known, or settings have changed.
+pub(crate) async fn learn(
+    conn: &mut Conn,
+    shared: &Shared,
+    lines: impl IntoIterator<Item = i32>,
+    settings: &str,
+) -> Result<()> {
+    let known = {
+        let names = shared.names();
+        names.settings() == settings && lines.into_iter().all(|line| names.knows_line(line))
+    };
+    if known { Ok(()) } else { refresh(conn, shared).await }
+}
+
+/// The lines of these jobs, in order; made if they are the first.
+pub(crate) async fn lines_of(conn: &mut Conn, shared: &Shared, jobs: &[New]) -> Result<Vec<TicketLine>> {
+    let found = shared.names().find_all(jobs);
+    if let Some(found) = found {
+        return Ok(found);
+    }
+    refresh(conn, shared).await?;
+    let found = shared.names().find_all(jobs);
+    if let Some(found) = found {
+        return Ok(found);
+    }
+    add(conn, shared, jobs).await?;
+    refresh(conn, shared).await?;
+    let found = shared.names().find_all(jobs);
+    found.ok_or_else(|| corrupt("a line that was just added is missing"))
+}
+
+async fn add(conn: &mut Conn, shared: &Shared, jobs: &[New]) -> Result<()> {
+    let missing: BTreeSet<(&str, &str, String)> = {
+        let names = shared.names();
+        let new = jobs.iter().filter(|job| names.find(job).is_none());
+        new.map(|job| (job.queue.as_str(), job.kind.as_str(), labels_text(&job.options.labels))).collect()
+    };
+    let class = shared.class();
+    let begun = conn
+        .begin(shared, "", &[Call::new(LOCK, vec![(&class, Type::INT4)]), Call::new(COUNT, Vec::new())])
+        .await?;
+    let count: i64 = begun[1].first().map_or(0, |row| row.get(0));
+    // What others have added between our look and the lock is counted twice: the bound is far from exact there.
+    let size = usize::try_from(count).unwrap_or(usize::MAX).saturating_add(missing.len());
+    if size > bounds::LINES {
+        return Err(Error::TooLarge { what: "number of lines", size, limit: bounds::LINES }.into());
+    }
+    let queues: Vec<&str> = missing.iter().map(|(queue, ..)| *queue).collect();
+    let kinds: Vec<&str> = missing.iter().map(|(_, kind, _)| *kind).collect();
+    let labels: Vec<&str> = missing.iter().map(|(.., labels)| labels.as_str()).collect();
+    let retention = retention_args();
+    conn.end(&[
+        Call::new(
+            ADD_QUEUES,
+            vec![(&queues, Type::TEXT_ARRAY), (&retention.0, Type::INT8), (&retention.1, Type::INT8)],
+        ),
+        Call::new(ADD_KINDS, vec![(&kinds, Type::TEXT_ARRAY)]),
+        Call::new(
+            ADD_LINES,
+            vec![(&queues, Type::TEXT_ARRAY), (&kinds, Type::TEXT_ARRAY), (&labels, Type::TEXT_ARRAY)],
+        ),
+    ])
+    .await?;
+    Ok(())
+}
+
+/// Makes queues known.
+pub(crate) async fn add_queues(conn: &mut Conn, shared: &Shared, queues: &[&str]) -> Result<()> {
+    let missing: Vec<&str> = {
+        let names = shared.names();
+        let known = |name: &str| names.queue_nos.keys().any(|queue| queue.as_str() == name);
+        queues.iter().copied().filter(|name| !known(name)).collect()
+    };
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let (class, retention) = (shared.class(), retention_args());
+    let lock = Call::new(LOCK, vec![(&class, Type::INT4)]);
+    let args = vec![(&missing as _, Type::TEXT_ARRAY), (&retention.0 as _, Type::INT8), (&retention.1 as _, Type::INT8)];
+    conn.commit(shared, &[lock, Call::new(ADD_QUEUES, args)]).await?;
+    refresh(conn, shared).await
+}
+
+fn retention_args() -> (i64, i64) {
+    let retention = Retention::default();
+    (micros(retention.succeeded.0), micros(retention.failed.0))
+}
+
+/// A queue from a row of its table.
+pub(crate) fn read_queue(row: &Row) -> Result<(i32, Queue)> {
+    let backoff: Option<String> = row.get(3);
+    let span = |micros: i64| Span(Duration::from_micros(u64::try_from(micros).unwrap_or(0)));
+    let bad = |error: Error| corrupt(error.to_string());
+    let settings = Settings {
+        paused: row.get(2),
+        backoff: backoff.map(|text| text.parse()).transpose().map_err(bad)?,
+        retention: Retention { succeeded: span(row.get(4)), failed: span(row.get(5)) },
+    };
+    let name = QueueName::new(row.get::<_, String>(1)).map_err(bad)?;
+    Ok((row.get(0), Queue { name, settings }))
+}
+
+/// Labels as they are stored.
+fn labels_text(labels: &[Label]) -> String {
+    serde_json::to_string(labels).expect("labels are plain text")
+}
+
+fn last<T>(map: &BTreeMap<i32, T>) -> i32 {
+    map.last_key_value().map_or(0, |(no, _)| *no)
+}

@@ -1,0 +1,407 @@
+//! Claim: from `ready` to `lease`.
+//!
+//! One round trip: the node's lock, its lease, the move. Which pairs of line and level to look at, and from where on, is
+//! what [`Heads`](crate::heads::Heads) knows; if that gives less than was asked for, all pairs are looked for, at times.
+//!
+//! # Invariants
+//! - A claim number is one higher than the job's last, and is written with the move.
+//! - Nothing is claimed for a node that is not live, nor by a claim that was sent before the node settled a lost answer:
+//!   both are checked in a statement that begins after the node's lock was granted.
+
+use std::collections::BTreeMap;
+
+use mainspring_core::Error;
+use mainspring_core::id::{Claim, JobId, Row as JobRow};
+use mainspring_core::job::{Options, Priority};
+use mainspring_core::name::QueueName;
+use mainspring_core::store::{ClaimRequest, Claimed, ClaimedBatch, Class, Level};
+use mainspring_core::time::Timestamp;
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use super::{Op, now};
+use crate::error::{Fault, Result, corrupt};
+use crate::flags;
+use crate::heads::{Pair, Spot, bound_args};
+use crate::lane::Conn;
+use crate::names::{self, Names};
+use crate::op::node;
+use crate::shared::Shared;
+use crate::sql::{At, Call};
+
+/// Shared advisory lock on the node: whoever takes its claims away takes it exclusively. Then the primary key of `nodes`:
+/// the lease is renewed once a third of it has passed, and if the clock went back.
+pub(crate) const LOCK_AND_TOUCH: &str = concat!(
+    "WITH ",
+    now!(),
+    ", u AS (UPDATE mainspring.nodes n SET renewed_at = t.now, lease_until = t.now + n.lease * interval '1 us'
+        FROM t WHERE n.no = $2 AND n.state = 0
+        AND (n.lease_until - t.now < (n.lease - n.lease / 3) * interval '1 us'
+            OR n.lease_until - t.now > n.lease * interval '1 us'))
+    SELECT pg_advisory_xact_lock_shared($3, $2)"
+);
+
+/// What a claim moves, and what it gives to the node.
+macro_rules! claim {
+    ($with:expr, $chosen:expr) => {
+        concat!(
+            "WITH ",
+            now!(),
+            ", n AS MATERIALIZED (SELECT no FROM mainspring.nodes WHERE no = $2 AND state = 0 AND epoch = $3)",
+            ", p AS MATERIALIZED (SELECT * FROM unnest($5::int[], $6::smallint[], $7::timestamptz[], $8::bigint[],
+                $9::int[], $10::int[]) WITH ORDINALITY AS u(line, level, bound_at, bound_no, queue, want, o)
+                WHERE EXISTS (SELECT 1 FROM n)
+                AND NOT EXISTS (SELECT 1 FROM mainspring.queues q WHERE q.no = u.queue AND q.paused))",
+            $with,
+            ", d AS (DELETE FROM mainspring.ready WHERE ctid = ANY(ARRAY(",
+            $chosen,
+            ")) RETURNING no, line, level, ready_at, claim + 1 AS claim, failures, crashes, crashed, flags)
+            , l AS (INSERT INTO mainspring.lease
+                    (no, claimed_at, batch, crashed, line, claim, node, priority, failures, crashes, flags)
+                SELECT d.no, t.now, $4, d.crashed, d.line, d.claim, $2, d.level & 15, d.failures, d.crashes, d.flags
+                FROM d, t)
+            , k AS (DELETE FROM mainspring.keys k USING d WHERE d.flags & 4 <> 0 AND k.no = d.no AND k.until = 0)
+            , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
+                SELECT g.line, s.state, g.n * s.sign
+                FROM (SELECT line, count(*) AS n FROM d GROUP BY line) g, (VALUES (2, -1), (3, 1)) AS s(state, sign))
+            SELECT t.now, EXISTS (SELECT 1 FROM n) AS live,
+                (SELECT value FROM mainspring.meta WHERE key = 'settings') AS settings,
+                d.no, d.line, d.level, d.ready_at, d.claim, d.failures, d.crashes, d.crashed, d.flags,
+                j.id, j.created_at, j.deadline, j.options::text, j.input
+            FROM t LEFT JOIN (d CROSS JOIN LATERAL (
+                SELECT id, created_at, deadline, options, input FROM mainspring.jobs WHERE no = d.no OFFSET 0) j) ON true"
+        )
+    };
+}
+
+/// One queue whose levels have one line each. Index `ready_claim` from the bound on, in its order, stepping over what
+/// others hold; the limit over all stops at the first pair that fills it, so that nothing is locked in vain.
+pub(crate) const CLAIM: &str = claim!(
+    "",
+    "SELECT r.tid FROM p CROSS JOIN LATERAL (
+        SELECT ctid AS tid FROM mainspring.ready r
+        WHERE r.line = p.line AND r.level = p.level AND (r.ready_at, r.no) > (p.bound_at, p.bound_no)
+        ORDER BY r.ready_at, r.no LIMIT p.want FOR UPDATE SKIP LOCKED) r
+    LIMIT $11"
+);
+
+/// Several queues, lines that are merged by time, or suspects: first, without locks, how many of each pair are among the
+/// first of their queue; then those are taken as above.
+pub(crate) const CLAIM_MERGED: &str = claim!(
+    ", c0 AS MATERIALIZED (
+        SELECT p.o, p.queue, p.want, p.level, r.ready_at, r.no, p.level < 16 AS suspect
+        FROM p CROSS JOIN LATERAL (
+            SELECT r.ready_at, r.no FROM mainspring.ready r
+            WHERE r.line = p.line AND r.level = p.level AND (r.ready_at, r.no) > (p.bound_at, p.bound_no)
+            ORDER BY r.ready_at, r.no LIMIT p.want) r)
+    , c1 AS (SELECT *, row_number() OVER (PARTITION BY queue, suspect ORDER BY level, ready_at, no) AS in_class,
+            array_position($12::int[], queue) AS turn FROM c0)
+    , c2 AS (SELECT *, row_number() OVER (PARTITION BY suspect ORDER BY turn, level, ready_at, no) AS overall
+            FROM c1 WHERE in_class <= want)
+    , c3 AS (SELECT *, row_number() OVER (PARTITION BY queue ORDER BY level, ready_at, no) AS in_queue
+            FROM c2 WHERE NOT suspect OR overall <= $11)
+    , w AS MATERIALIZED (SELECT o, count(*)::int AS want FROM c3 WHERE in_queue <= want GROUP BY o)",
+    "SELECT r.tid FROM w CROSS JOIN LATERAL (SELECT * FROM p WHERE p.o = w.o OFFSET 0) p CROSS JOIN LATERAL (
+        SELECT ctid AS tid FROM mainspring.ready r
+        WHERE r.line = p.line AND r.level = p.level AND (r.ready_at, r.no) > (p.bound_at, p.bound_no)
+        ORDER BY r.ready_at, r.no LIMIT w.want FOR UPDATE SKIP LOCKED) r"
+);
+
+/// Index `ready_claim`, one seek per pair, over what is dead at its front: the first job of every pair.
+pub(crate) const SCAN: &str = "WITH RECURSIVE s AS (
+        (SELECT line, level, ready_at, no FROM mainspring.ready ORDER BY line, level, ready_at, no LIMIT 1)
+        UNION ALL
+        SELECT n.line, n.level, n.ready_at, n.no FROM s CROSS JOIN LATERAL (
+            SELECT r.line, r.level, r.ready_at, r.no FROM mainspring.ready r
+            WHERE (r.line, r.level) > (s.line, s.level)
+            ORDER BY r.line, r.level, r.ready_at, r.no LIMIT 1) n)
+    SELECT line, level, ready_at, no FROM s";
+
+/// The primary key of `lease` as a whole, whose size is bounded by the slots of all nodes; only for a repeated claim.
+const ADOPT: &str = concat!(
+    "WITH ",
+    now!(),
+    "SELECT t.now, true AS live, (SELECT value FROM mainspring.meta WHERE key = 'settings') AS settings,
+        l.no, l.line, l.priority AS level, l.claimed_at AS ready_at, l.claim, l.failures, l.crashes, l.crashed, l.flags,
+        j.id, j.created_at, j.deadline, j.options::text, j.input
+    FROM t CROSS JOIN mainspring.lease l JOIN mainspring.jobs j ON j.no = l.no
+    WHERE l.node = $2 AND l.batch = $3 ORDER BY l.no"
+);
+
+/// A request for jobs.
+pub(crate) struct ClaimOp(pub(crate) ClaimRequest);
+
+impl Op for ClaimOp {
+    type Answer = ClaimedBatch;
+
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<ClaimedBatch> {
+        let request = &self.0;
+        let node = node::number(request.node)?;
+        let batch = i64::try_from(request.batch.0).map_err(|_| corrupt("a batch number beyond its bound"))?;
+        node::know(conn, shared, node).await?;
+        let repeated = {
+            let mut nodes = shared.nodes();
+            let local = nodes.get_mut(&node).ok_or(Error::LeaseLost)?;
+            let repeated = !local.fresh || local.batch.is_some_and(|last| request.batch.0 <= last);
+            local.batch = local.batch.max(Some(request.batch.0));
+            // Until the answer is here.
+            local.fresh = false;
+            repeated
+        };
+        if repeated {
+            let held = adopt(conn, shared, node, batch).await?;
+            if !held.jobs.is_empty() {
+                node::settled(shared, node, request.batch.0);
+                return Ok(held);
+            }
+        }
+        let claimed = match claim(conn, shared, request, node, batch).await {
+            // Or another handle has settled a lost answer of this node: then it has another epoch, and lives.
+            Err(Fault::Refused(Error::LeaseLost)) => {
+                shared.nodes().remove(&node);
+                node::know(conn, shared, node).await?;
+                claim(conn, shared, request, node, batch).await?
+            }
+            claimed => claimed?,
+        };
+        node::settled(shared, node, request.batch.0);
+        Ok(claimed)
+    }
+}
+
+/// What the node holds under this batch's number, once nothing that was sent before can add to it.
+async fn adopt(conn: &mut Conn, shared: &Shared, node: i32, batch: i64) -> Result<ClaimedBatch> {
+    let at = shared.at();
+    let adopt =
+        Call::new(ADOPT, vec![(&at, Type::TIMESTAMPTZ), (&node, Type::INT4), (&batch, Type::INT8)]);
+    let rows = node::settle(conn, shared, node, vec![adopt]).await?;
+    let rows = rows.into_iter().next_back().unwrap_or_default();
+    let now = match rows.first() {
+        Some(row) => row.get::<_, At>(0).0,
+        None => return Ok(ClaimedBatch { now: Timestamp::EPOCH, jobs: Vec::new() }),
+    };
+    let settings: String = rows.first().and_then(|row| row.get(2)).unwrap_or_default();
+    names::learn(conn, shared, rows.iter().map(|row| row.get(4)), &settings).await?;
+    let names = shared.names();
+    let jobs = rows.iter().map(|row| Ok(read(row, &names)?.1)).collect::<Result<_>>()?;
+    Ok(ClaimedBatch { now, jobs })
+}
+
+/// Claims from the pairs that are known to have jobs; and if that is too little, from those that a look around finds.
+async fn claim(
+    conn: &mut Conn,
+    shared: &Shared,
+    request: &ClaimRequest,
+    node: i32,
+    batch: i64,
+) -> Result<ClaimedBatch> {
+    if shared.heads().scan_is_due(shared.monotonic()) {
+        scan(conn, shared).await?;
+    }
+    let plan = Plan::new(shared, request, node);
+    let claimed = take(conn, shared, &plan, node, batch).await?;
+    shared.waiting(&plan.short(&claimed));
+    Ok(claimed)
+}
+
+/// Looks for all pairs that have jobs. Returns those that nobody knew of.
+pub(crate) async fn scan(conn: &mut Conn, shared: &Shared) -> Result<Vec<Pair>> {
+    let (mark, began) = (shared.heads().mark(), shared.monotonic());
+    let rows = conn.send(&Call::new(SCAN, Vec::new())).await?;
+    let found: Vec<(Pair, Spot)> = rows
+        .iter()
+        .map(|row| ((row.get(0), row.get(1)), (row.get::<_, At>(2).0, row.get(3))))
+        .collect();
+    let settings = shared.names().settings().to_owned();
+    names::learn(conn, shared, found.iter().map(|((line, _), _)| *line), &settings).await?;
+    let now = shared.monotonic();
+    Ok(shared.heads().scanned(&found, mark, now.saturating_sub(began), now))
+}
+
+/// One pair to look at.
+struct Look {
+    pair: Pair,
+    bound: Spot,
+    queue: i32,
+    want: i32,
+}
+
+/// What a claim looks at.
+struct Plan {
+    looks: Vec<Look>,
+    /// Queues in the order in which they are served, with their limits.
+    queues: Vec<(i32, QueueName, usize)>,
+    suspects: i64,
+    /// What had been told of the pairs when the plan was made.
+    mark: u64,
+}
+
+impl Plan {
+    fn new(shared: &Shared, request: &ClaimRequest, node: i32) -> Self {
+        let (nodes, names) = (shared.nodes(), shared.names());
+        let heads = shared.heads();
+        let mut queues: Vec<(i32, QueueName, usize)> = Vec::new();
+        for (queue, limit) in &request.queues {
+            // A queue that is named twice is served once.
+            let known = names.queue_no(queue).filter(|no| *limit > 0 && !queues.iter().any(|(one, ..)| one == no));
+            queues.extend(known.map(|no| (no, queue.clone(), *limit)));
+        }
+        let mut looks = Vec::new();
+        if let Some(local) = nodes.get(&node) {
+            let runs = |line: &names::Line| {
+                local.kinds.binary_search(&line.kind_name).is_ok()
+                    && line.labels.iter().all(|label| local.labels.binary_search(label).is_ok())
+            };
+            for (no, line) in names.lines() {
+                let Some((queue, _, limit)) = queues.iter().find(|(queue, ..)| *queue == line.queue) else { continue };
+                if runs(line) {
+                    let want = i32::try_from(*limit).unwrap_or(i32::MAX);
+                    looks.extend(heads.active(no).map(|(pair, bound)| Look { pair, bound, queue: *queue, want }));
+                }
+            }
+        }
+        // By level: a claim of one queue takes pairs in this order.
+        looks.sort_by_key(|look| (look.pair.1, look.pair.0));
+        let suspects = i64::try_from(request.suspects).unwrap_or(i64::MAX);
+        Plan { looks, queues, suspects, mark: heads.mark() }
+    }
+
+    /// Whether the limit over all is all that there is to decide.
+    fn is_simple(&self) -> bool {
+        let one_queue = self.looks.windows(2).all(|two| two[0].queue == two[1].queue);
+        let one_line_each = self.looks.windows(2).all(|two| two[0].pair.1 != two[1].pair.1);
+        let suspects = self.looks.first().is_some_and(|look| class(look.pair.1) == Class::Suspect);
+        one_queue && one_line_each && !suspects
+    }
+
+    /// Remembers what a claim took.
+    fn took(&self, shared: &Shared, jobs: &[(Pair, Spot)]) {
+        let mut last: BTreeMap<Pair, Spot> = BTreeMap::new();
+        let mut taken: BTreeMap<i32, usize> = BTreeMap::new();
+        let queue_of: BTreeMap<Pair, i32> = self.looks.iter().map(|look| (look.pair, look.queue)).collect();
+        for (pair, spot) in jobs {
+            let furthest = last.entry(*pair).or_insert(*spot);
+            *furthest = (*furthest).max(*spot);
+            if let Some(queue) = queue_of.get(pair) {
+                *taken.entry(*queue).or_default() += 1;
+            }
+        }
+        let mut heads = shared.heads();
+        for look in &self.looks {
+            let wanted = usize::try_from(look.want).unwrap_or(usize::MAX);
+            let short = taken.get(&look.queue).copied().unwrap_or(0) < wanted;
+            // Suspects may be left behind though there is room.
+            let empty = short && class(look.pair.1) != Class::Suspect;
+            heads.took(look.pair, last.get(&look.pair).copied(), empty, self.mark);
+        }
+    }
+
+    /// The queues that gave less than was asked for, and those that did not.
+    fn short(&self, claimed: &ClaimedBatch) -> Vec<(i32, bool)> {
+        let count = |queue: &QueueName| claimed.jobs.iter().filter(|job| job.queue == *queue).count();
+        self.queues.iter().map(|(no, queue, limit)| (*no, count(queue) < *limit)).collect()
+    }
+}
+
+/// Moves the jobs.
+async fn take(conn: &mut Conn, shared: &Shared, plan: &Plan, node: i32, batch: i64) -> Result<ClaimedBatch> {
+    let at = shared.at();
+    let class = shared.class();
+    let epoch = shared.nodes().get(&node).map_or(0, |local| local.epoch);
+    let lines: Vec<i32> = plan.looks.iter().map(|look| look.pair.0).collect();
+    let levels: Vec<i16> = plan.looks.iter().map(|look| look.pair.1).collect();
+    let (bound_at, bound_no): (Vec<At>, Vec<i64>) = plan.looks.iter().map(|look| bound_args(look.bound)).unzip();
+    let queues: Vec<i32> = plan.looks.iter().map(|look| look.queue).collect();
+    let wants: Vec<i32> = plan.looks.iter().map(|look| look.want).collect();
+    let order: Vec<i32> = plan.queues.iter().map(|(no, ..)| *no).collect();
+    let total = i64::from(wants.first().copied().unwrap_or(0));
+    let touch =
+        Call::new(LOCK_AND_TOUCH, vec![(&at, Type::TIMESTAMPTZ), (&node, Type::INT4), (&class, Type::INT4)]);
+    let mut args = vec![
+        (&at as _, Type::TIMESTAMPTZ),
+        (&node as _, Type::INT4),
+        (&epoch as _, Type::INT4),
+        (&batch as _, Type::INT8),
+        (&lines as _, Type::INT4_ARRAY),
+        (&levels as _, Type::INT2_ARRAY),
+        (&bound_at as _, Type::TIMESTAMPTZ_ARRAY),
+        (&bound_no as _, Type::INT8_ARRAY),
+        (&queues as _, Type::INT4_ARRAY),
+        (&wants as _, Type::INT4_ARRAY),
+    ];
+    let call = if plan.is_simple() {
+        args.push((&total as _, Type::INT8));
+        Call::new(CLAIM, args)
+    } else {
+        args.push((&plan.suspects as _, Type::INT8));
+        args.push((&order as _, Type::INT4_ARRAY));
+        Call::new(CLAIM_MERGED, args)
+    };
+    let rows = conn.commit(shared, &[touch, call]).await?.pop().unwrap_or_default();
+    let Some(first) = rows.first() else { return Err(corrupt("a claim without an answer")) };
+    if !first.get::<_, bool>(1) {
+        return Err(Error::LeaseLost.into());
+    }
+    let now = first.get::<_, At>(0).0;
+    let settings: String = first.get::<_, Option<String>>(2).unwrap_or_default();
+    let rows: Vec<&Row> = rows.iter().filter(|row| row.get::<_, Option<i64>>(3).is_some()).collect();
+    names::learn(conn, shared, rows.iter().map(|row| row.get(4)), &settings).await?;
+    let mut jobs: Vec<(Spot, Pair, usize, Claimed)> = Vec::with_capacity(rows.len());
+    {
+        let names = shared.names();
+        for row in &rows {
+            let (line, claimed) = read(row, &names)?;
+            let turn = order.iter().position(|queue| *queue == names.line(line).map_or(0, |line| line.queue));
+            jobs.push((
+                (row.get::<_, At>(6).0, row.get(3)),
+                (line, row.get(5)),
+                turn.unwrap_or(usize::MAX),
+                claimed,
+            ));
+        }
+    }
+    let spots: Vec<(Pair, Spot)> = jobs.iter().map(|(spot, pair, ..)| (*pair, *spot)).collect();
+    plan.took(shared, &spots);
+    jobs.sort_by_key(|(spot, pair, turn, _)| (*turn, pair.1, *spot));
+    Ok(ClaimedBatch { now, jobs: jobs.into_iter().map(|(.., claimed)| claimed).collect() })
+}
+
+fn class(level: i16) -> Class {
+    u8::try_from(level).ok().and_then(Level::from_code).map_or(Class::Fresh, Level::class)
+}
+
+/// What a node gets of a job, and its line.
+fn read(row: &Row, names: &Names) -> Result<(i32, Claimed)> {
+    let no = row.get(4);
+    let line = names.line(no)?;
+    let mut options: Options = match row.get::<_, Option<&str>>(15) {
+        None => Options::default(),
+        Some(text) => serde_json::from_str(text).map_err(|error| corrupt(format!("options: {error}")))?,
+    };
+    if options.backoff.is_none() {
+        options.backoff = names.queue(line.queue)?.settings.backoff;
+    }
+    let flags: i16 = row.get(11);
+    let deadline: Option<At> = row.get(14);
+    let small = |column: usize| u16::try_from(row.get::<_, i16>(column)).unwrap_or(0);
+    let claimed = Claimed {
+        claim: Claim {
+            id: JobId::from_bytes(*row.get::<_, Uuid>(12).as_bytes()),
+            row: JobRow(row.get(3)),
+            number: u32::try_from(row.get::<_, i32>(7)).map_err(|_| corrupt("a claim number below zero"))?,
+        },
+        kind: line.kind_name.clone(),
+        queue: line.queue_name.clone(),
+        priority: Priority::new(u8::try_from(row.get::<_, i16>(5) & 15).unwrap_or(0)).unwrap_or_default(),
+        input: row.get(16),
+        failures: small(8),
+        crashes: small(9),
+        crashed_micros: row.get(10),
+        created_at: row.get::<_, At>(13).0,
+        // A job that an operator ran again has no deadline any more.
+        deadline: deadline.filter(|_| flags & flags::DEADLINE != 0).map(|at| at.0),
+        options,
+    };
+    Ok((no, claimed))
+}

@@ -1,0 +1,379 @@
+//! Finish: how a claim ends, and what it says before.
+//!
+//! # Invariants
+//! - A job leaves `lease` only with the right claim number and node: the delete is the fence.
+//! - A claim that was asked to cancel never goes back to waiting.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mainspring_core::id::{Claim, NodeNo};
+use mainspring_core::job::{Outcome, Progress, Reason, State, Status, transition};
+use mainspring_core::store::{Finish, Finished};
+use mainspring_core::time::micros;
+use mainspring_core::{Error, bounds};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use super::node::{self, number_of};
+use super::{Op, now};
+use crate::error::Result;
+use crate::hint::Hints;
+use crate::lane::Conn;
+use crate::names;
+use crate::shared::Shared;
+use crate::sql::{At, Call};
+
+/// Primary key of `lease`, in order of the numbers: claim number and node are the fence. Then appends. Jobs without flags
+/// touch no other table.
+pub(crate) const SUCCEED: &str = concat!(
+    "WITH ",
+    now!(),
+    ", d AS (DELETE FROM mainspring.lease l USING unnest($3::bigint[], $4::int[], $5::bytea[]) AS f(no, claim, output)
+        WHERE l.no = f.no AND l.claim = f.claim AND l.node = $2
+        RETURNING l.no, l.claim, l.line, l.priority, l.failures, l.flags, f.output)
+    , i AS (INSERT INTO mainspring.done
+            (no, finished_at, line, claim, state, priority, failures, crashes, bad, output)
+        SELECT d.no, t.now, d.line, d.claim, 5, d.priority, d.failures, 0, false, d.output FROM d, t)
+    , k AS (DELETE FROM mainspring.keys k USING d WHERE d.flags & 1 <> 0 AND k.no = d.no AND k.until <> 2)
+    , k2 AS (UPDATE mainspring.keys k SET expires_at = t.now + k.period * interval '1 us'
+        FROM d, t WHERE d.flags & 1 <> 0 AND k.no = d.no AND k.until = 2 AND k.expires_at IS NULL)
+    , z AS (DELETE FROM mainspring.deadlines z USING d WHERE d.flags & 2 <> 0 AND z.no = d.no)
+    , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
+        SELECT g.line, s.state, g.n * s.sign
+        FROM (SELECT line, count(*) AS n FROM d GROUP BY line) g, (VALUES (3, -1), (5, 1)) AS s(state, sign))
+    SELECT array_agg(d.no) FROM d"
+);
+
+/// The same for every other outcome. `place`: 0 `done`, 1 `timers`, 2 `ready`. A claim that was flagged and would wait
+/// again is cancelled instead.
+const END: &str = concat!(
+    "WITH ",
+    now!(),
+    ", d AS (DELETE FROM mainspring.lease l
+        USING unnest($3::bigint[], $4::int[], $5::smallint[], $6::smallint[], $7::smallint[], $8::bigint[],
+            $9::smallint[], $10::text[], $11::text[], $12::boolean[], $13::bytea[])
+            AS f(no, claim, place, state, reason, after, fault, message, note, resets, output)
+        WHERE l.no = f.no AND l.claim = f.claim AND l.node = $2
+        RETURNING l.no, l.claim, l.line, l.priority, l.flags, l.cancel, f.place, f.state, f.reason, f.after, f.fault,
+            f.message, f.note, f.output,
+            least(l.failures + (f.fault IS NOT NULL)::int, 32767)::smallint AS failures,
+            CASE WHEN f.resets THEN 0 ELSE l.crashes END::smallint AS crashes,
+            CASE WHEN f.resets THEN 0 ELSE l.crashed END AS crashed)
+    , e AS (SELECT d.no, d.claim, d.line, d.priority, d.flags, d.failures, d.crashes, d.crashed, d.fault, d.message,
+            d.output, s.stop,
+            CASE WHEN s.stop THEN 0 ELSE d.place END AS place,
+            CASE WHEN s.stop THEN 7 ELSE d.state END AS state,
+            CASE WHEN s.stop THEN 19 ELSE d.reason END AS reason,
+            CASE WHEN s.stop THEN d.cancel ELSE d.note END AS note,
+            t.now + d.after * interval '1 us' AS due,
+            (CASE WHEN d.crashes >= 2 THEN 0 ELSE 16 END + d.priority)::smallint AS level
+        FROM d CROSS JOIN t CROSS JOIN LATERAL (SELECT d.place <> 0 AND d.cancel IS NOT NULL AS stop) s)
+    , i AS (INSERT INTO mainspring.done
+            (no, finished_at, line, claim, state, reason, priority, failures, crashes, bad, note, output)
+        SELECT e.no, t.now, e.line, e.claim, e.state, e.reason, e.priority, e.failures, e.crashes, e.state IN (6, 7),
+            nullif(e.note, ''), e.output FROM e, t WHERE e.place = 0)
+    , m AS (INSERT INTO mainspring.timers (no, due, crashed, line, claim, priority, failures, crashes, flags)
+        SELECT e.no, e.due, e.crashed, e.line, e.claim, e.priority, e.failures, e.crashes, e.flags
+        FROM e WHERE e.place = 1)
+    , r AS (INSERT INTO mainspring.ready (no, ready_at, crashed, line, claim, level, failures, crashes, flags)
+        SELECT e.no, t.now, e.crashed, e.line, e.claim, e.level, e.failures, e.crashes, e.flags
+        FROM e, t WHERE e.place = 2)
+    , x AS (INSERT INTO mainspring.errors (no, at, claim, kind, message)
+        SELECT e.no, t.now, e.claim, e.fault, e.message FROM e, t WHERE e.fault IS NOT NULL)
+    , k AS (DELETE FROM mainspring.keys k USING e WHERE e.place = 0 AND e.flags & 1 <> 0 AND k.no = e.no AND k.until <> 2)
+    , k2 AS (UPDATE mainspring.keys k SET expires_at = t.now + k.period * interval '1 us'
+        FROM e, t WHERE e.place = 0 AND e.flags & 1 <> 0 AND k.no = e.no AND k.until = 2 AND k.expires_at IS NULL)
+    , z AS (DELETE FROM mainspring.deadlines z USING e WHERE e.place = 0 AND e.flags & 2 <> 0 AND z.no = e.no)
+    , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
+        SELECT line, 3, -count(*) FROM e GROUP BY line
+        UNION ALL SELECT line, state, count(*) FROM e GROUP BY line, state)
+    SELECT e.no, e.line, e.place, e.level, t.now, e.due FROM e, t"
+);
+
+/// Primary key of `errors`, from its end, per job: the newest are kept.
+const TRIM: &str = "DELETE FROM mainspring.errors e USING unnest($1::bigint[]) AS f(no)
+    WHERE e.no = f.no AND e.claim <= (
+        SELECT x.claim FROM mainspring.errors x WHERE x.no = f.no ORDER BY x.claim DESC OFFSET $2 LIMIT 1)";
+
+/// Primary keys of `jobs`, `done`, `superseded` and `errors`: whether these very outcomes were applied before.
+const APPLIED: &str = "SELECT f.o FROM unnest($1::bigint[], $2::uuid[], $3::int[], $4::smallint[], $5::smallint[])
+        WITH ORDINALITY AS f(no, id, claim, state, reason, o)
+    CROSS JOIN LATERAL (SELECT 1 FROM mainspring.jobs j WHERE j.no = f.no AND j.id = f.id OFFSET 0) j
+    WHERE CASE WHEN f.state IS NULL
+        THEN EXISTS (SELECT 1 FROM mainspring.errors e WHERE e.no = f.no AND e.claim = f.claim)
+        ELSE EXISTS (SELECT 1 FROM mainspring.done d WHERE d.no = f.no AND d.claim = f.claim AND d.state = f.state
+                AND d.reason IS NOT DISTINCT FROM f.reason)
+            OR EXISTS (SELECT 1 FROM mainspring.superseded d WHERE d.no = f.no AND d.claim = f.claim
+                AND d.state = f.state AND d.reason IS NOT DISTINCT FROM f.reason) END";
+
+/// Primary keys; a stale claim meets no row of `lease`. The lock on the lease row keeps the claim from ending meanwhile.
+const PROGRESS: &str = "WITH l AS (SELECT l.no, l.claim, p.done, p.total, p.note
+        FROM unnest($2::bigint[], $3::int[], $4::bigint[], $5::bigint[], $6::text[]) AS p(no, claim, done, total, note)
+        JOIN mainspring.lease l ON l.no = p.no AND l.claim = p.claim AND l.node = $1 FOR SHARE OF l)
+    INSERT INTO mainspring.progress (no, claim, done, total, note)
+    SELECT no, claim, done, total, note FROM l ORDER BY no
+    ON CONFLICT (no) DO UPDATE SET claim = excluded.claim, done = excluded.done, total = excluded.total,
+        note = excluded.note";
+
+/// Ends claims.
+pub(crate) struct FinishOp {
+    pub(crate) node: NodeNo,
+    pub(crate) finishes: Vec<Finish>,
+}
+
+impl Op for FinishOp {
+    type Answer = Vec<Finished>;
+
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Vec<Finished>> {
+        for finish in &self.finishes {
+            transition(Status::plain(State::Running), finish.outcome.input())
+                .map_err(|illegal| Error::Invalid { what: "outcome", why: illegal.to_string() })?;
+        }
+        let node = node::number(self.node).unwrap_or(-1);
+        // In order of the numbers, as locks are taken; and each claim once.
+        let mut order: Vec<usize> = (0..self.finishes.len()).collect();
+        order.sort_by_key(|&index| (self.finishes[index].claim.row, self.finishes[index].claim.number, index));
+        order.dedup_by_key(|index| (self.finishes[*index].claim.row, self.finishes[*index].claim.number));
+        let is_success = |index: &usize| matches!(self.finishes[*index].outcome, Outcome::Succeed { .. });
+        let (plain, other): (Vec<usize>, Vec<usize>) = order.iter().copied().partition(is_success);
+        let moved = self.apply(conn, shared, node, &plain, &other).await?;
+        let mut answers = vec![Finished::LeaseLost; self.finishes.len()];
+        let mut asked = Vec::new();
+        let first: BTreeSet<usize> = order.into_iter().collect();
+        for (index, finish) in self.finishes.iter().enumerate() {
+            if first.contains(&index) && moved.contains(&finish.claim.row.0) {
+                answers[index] = Finished::Applied;
+            } else {
+                asked.push(index);
+            }
+        }
+        for index in self.applied_before(conn, &asked).await? {
+            answers[index] = Finished::Applied;
+        }
+        Ok(answers)
+    }
+}
+
+impl FinishOp {
+    /// Moves what is held. The numbers of the jobs that were.
+    async fn apply(
+        &self,
+        conn: &mut Conn,
+        shared: &Shared,
+        node: i32,
+        plain: &[usize],
+        other: &[usize],
+    ) -> Result<BTreeSet<i64>> {
+        let (at, kept) = (shared.at(), i64::try_from(bounds::ERRORS_KEPT).unwrap_or(i64::MAX));
+        let ended = Ended::new(other.iter().map(|&index| &self.finishes[index]));
+        let nos: Vec<i64> = plain.iter().map(|&index| self.finishes[index].claim.row.0).collect();
+        let claims: Vec<i32> = plain.iter().map(|&index| number_of(&self.finishes[index].claim)).collect();
+        let outputs: Vec<Option<&[u8]>> = plain.iter().map(|&index| output(&self.finishes[index].outcome)).collect();
+        let mut calls = Vec::new();
+        if !plain.is_empty() {
+            let args = vec![
+                (&at as _, Type::TIMESTAMPTZ),
+                (&node as _, Type::INT4),
+                (&nos as _, Type::INT8_ARRAY),
+                (&claims as _, Type::INT4_ARRAY),
+                (&outputs as _, Type::BYTEA_ARRAY),
+            ];
+            calls.push(Call::new(SUCCEED, args));
+        }
+        if !other.is_empty() {
+            calls.push(ended.call(&at, &node));
+            if ended.faults.iter().any(Option::is_some) {
+                calls.push(Call::new(TRIM, vec![(&ended.nos, Type::INT8_ARRAY), (&kept, Type::INT8)]));
+            }
+        }
+        if calls.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let mut rows = conn.commit(shared, &calls).await?.into_iter();
+        let mut moved = BTreeSet::new();
+        if !plain.is_empty() {
+            let all: Option<Vec<i64>> = rows.next().and_then(|rows| rows.first()?.get(0));
+            moved.extend(all.unwrap_or_default());
+        }
+        if !other.is_empty() {
+            let rows = rows.next().unwrap_or_default();
+            moved.extend(rows.iter().map(|row| row.get::<_, i64>(0)));
+            announce(conn, shared, &rows).await?;
+        }
+        Ok(moved)
+    }
+
+    /// Those of these that were applied before, as far as they left a trace.
+    async fn applied_before(&self, conn: &mut Conn, asked: &[usize]) -> Result<Vec<usize>> {
+        let mut kept = Vec::new();
+        let (mut nos, mut ids, mut claims, mut states, mut reasons) = (vec![], vec![], vec![], vec![], vec![]);
+        for &index in asked {
+            let Finish { claim, outcome } = &self.finishes[index];
+            let status = match outcome {
+                Outcome::Succeed { .. } | Outcome::Fail { .. } | Outcome::Cancel { .. } => {
+                    transition(Status::plain(State::Running), outcome.input()).ok()
+                }
+                Outcome::Retry { .. } => None,
+                Outcome::Snooze { .. } | Outcome::Release => continue,
+            };
+            kept.push(index);
+            nos.push(claim.row.0);
+            ids.push(Uuid::from_bytes(*claim.id.as_bytes()));
+            claims.push(number_of(claim));
+            states.push(status.map(|status| i16::from(status.state.code())));
+            reasons.push(status.and_then(|status| status.reason).map(|reason| i16::from(reason.code())));
+        }
+        if kept.is_empty() {
+            return Ok(Vec::new());
+        }
+        let args = vec![
+            (&nos as _, Type::INT8_ARRAY),
+            (&ids as _, Type::UUID_ARRAY),
+            (&claims as _, Type::INT4_ARRAY),
+            (&states as _, Type::INT2_ARRAY),
+            (&reasons as _, Type::INT2_ARRAY),
+        ];
+        let rows = conn.send(&Call::new(APPLIED, args)).await?;
+        let index = |row: &Row| usize::try_from(row.get::<_, i64>(0) - 1).ok().and_then(|o| kept.get(o).copied());
+        Ok(rows.iter().filter_map(index).collect())
+    }
+}
+
+fn output(outcome: &Outcome) -> Option<&[u8]> {
+    match outcome {
+        Outcome::Succeed { output } => output.as_deref(),
+        _ => None,
+    }
+}
+
+/// Outcomes as arguments, one column each.
+#[derive(Default)]
+struct Ended<'a> {
+    nos: Vec<i64>,
+    claims: Vec<i32>,
+    places: Vec<i16>,
+    states: Vec<i16>,
+    reasons: Vec<Option<i16>>,
+    afters: Vec<i64>,
+    faults: Vec<Option<i16>>,
+    messages: Vec<Option<&'a str>>,
+    notes: Vec<Option<&'a str>>,
+    resets: Vec<bool>,
+    outputs: Vec<Option<&'a [u8]>>,
+}
+
+impl<'a> Ended<'a> {
+    fn new(finishes: impl Iterator<Item = &'a Finish>) -> Self {
+        let mut ended = Ended::default();
+        for Finish { claim, outcome } in finishes {
+            // Checked before: every outcome has an edge.
+            let Ok(to) = transition(Status::plain(State::Running), outcome.input()) else { continue };
+            let (mut after, mut fault, mut note) = (0, None, None);
+            let (place, resets) = match outcome {
+                Outcome::Succeed { .. } => (0, true),
+                Outcome::Fail { fault: it, .. } => {
+                    fault = Some(it);
+                    (0, true)
+                }
+                Outcome::Cancel { why, .. } => {
+                    note = Some(why.as_str());
+                    (0, false)
+                }
+                Outcome::Retry { after: it, fault: error } => {
+                    (after, fault) = (micros(*it), Some(error));
+                    (1, true)
+                }
+                Outcome::Snooze { after: it } => {
+                    after = micros(*it);
+                    (1, true)
+                }
+                Outcome::Release => (2, false),
+            };
+            ended.nos.push(claim.row.0);
+            ended.claims.push(number_of(claim));
+            ended.places.push(place);
+            ended.states.push(to.state.code().into());
+            ended.reasons.push(to.reason.map(|reason: Reason| reason.code().into()));
+            ended.afters.push(after);
+            ended.faults.push(fault.map(|fault| fault.kind.code().into()));
+            ended.messages.push(fault.map(|fault| fault.message.as_str()));
+            ended.notes.push(note);
+            ended.resets.push(resets);
+            ended.outputs.push(output(outcome));
+        }
+        ended
+    }
+
+    fn call<'c>(&'c self, at: &'c Option<At>, node: &'c i32) -> Call<'c> {
+        let args = vec![
+            (at as _, Type::TIMESTAMPTZ),
+            (node as _, Type::INT4),
+            (&self.nos as _, Type::INT8_ARRAY),
+            (&self.claims as _, Type::INT4_ARRAY),
+            (&self.places as _, Type::INT2_ARRAY),
+            (&self.states as _, Type::INT2_ARRAY),
+            (&self.reasons as _, Type::INT2_ARRAY),
+            (&self.afters as _, Type::INT8_ARRAY),
+            (&self.faults as _, Type::INT2_ARRAY),
+            (&self.messages as _, Type::TEXT_ARRAY),
+            (&self.notes as _, Type::TEXT_ARRAY),
+            (&self.resets as _, Type::BOOL_ARRAY),
+            (&self.outputs as _, Type::BYTEA_ARRAY),
+        ];
+        Call::new(END, args)
+    }
+}
+
+/// Tells where jobs wait now.
+async fn announce(conn: &mut Conn, shared: &Shared, rows: &[Row]) -> Result<()> {
+    let settings = shared.names().settings().to_owned();
+    names::learn(conn, shared, rows.iter().map(|row| row.get(1)), &settings).await?;
+    let mut hints = Hints::default();
+    for row in rows {
+        match row.get::<_, i32>(2) {
+            1 => hints.due(row.get::<_, At>(5).0),
+            2 => hints.ready((row.get(1), row.get(3)), (row.get::<_, At>(4).0, row.get(0))),
+            _ => {}
+        }
+    }
+    hints.tell(conn, shared).await;
+    Ok(())
+}
+
+/// Keeps what handlers say of their progress.
+pub(crate) struct ProgressOp {
+    pub(crate) node: NodeNo,
+    pub(crate) progress: Vec<(Claim, Progress)>,
+}
+
+impl Op for ProgressOp {
+    type Answer = ();
+
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<()> {
+        let node = node::number(self.node).unwrap_or(-1);
+        // Of several notes of one claim the last one counts.
+        let last: BTreeMap<i64, &(Claim, Progress)> =
+            self.progress.iter().map(|one| (one.0.row.0, one)).collect();
+        if last.is_empty() {
+            return Ok(());
+        }
+        let count = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        let nos: Vec<i64> = last.keys().copied().collect();
+        let claims: Vec<i32> = last.values().map(|(claim, _)| number_of(claim)).collect();
+        let done: Vec<i64> = last.values().map(|(_, it)| count(it.done)).collect();
+        let total: Vec<i64> = last.values().map(|(_, it)| count(it.total)).collect();
+        let notes: Vec<&str> = last.values().map(|(_, it)| it.note.as_str()).collect();
+        let args = vec![
+            (&node as _, Type::INT4),
+            (&nos as _, Type::INT8_ARRAY),
+            (&claims as _, Type::INT4_ARRAY),
+            (&done as _, Type::INT8_ARRAY),
+            (&total as _, Type::INT8_ARRAY),
+            (&notes as _, Type::TEXT_ARRAY),
+        ];
+        conn.commit(shared, &[Call::new(PROGRESS, args)]).await?;
+        Ok(())
+    }
+}
+

@@ -1,0 +1,58 @@
+//! Operations: what one call of the store does, in one transaction each.
+//!
+//! # Locks
+//! Whoever takes several locks takes them in this order: the node's (advisory), rows of `lease` by number, unique keys
+//! (advisory) by their hash, rows of other places by number. What runs in the background skips rows that others hold.
+
+pub(crate) mod change;
+pub(crate) mod claim;
+pub(crate) mod counts;
+pub(crate) mod enqueue;
+pub(crate) mod finish;
+pub(crate) mod key;
+pub(crate) mod node;
+pub(crate) mod prune;
+pub(crate) mod release;
+pub(crate) mod rescue;
+pub(crate) mod settings;
+pub(crate) mod sweep;
+
+use std::future::Future;
+
+use crate::error::Result;
+use crate::lane::Conn;
+use crate::shared::Shared;
+
+/// One call of the store.
+pub(crate) trait Op: Send + Sync + 'static {
+    /// What the caller gets.
+    type Answer: Send + 'static;
+
+    /// Whether a lost connection leaves the outcome open.
+    const WRITES: bool = true;
+
+    /// Does it. Called again, on a fresh transaction, if it met a deadlock.
+    fn run(&self, conn: &mut Conn, shared: &Shared) -> impl Future<Output = Result<Self::Answer>> + Send;
+}
+
+/// The store's time, as a common table expression that every statement begins with. `$1` is the time in tests.
+macro_rules! now {
+    () => {
+        "t AS MATERIALIZED (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now)"
+    };
+}
+pub(crate) use now;
+
+/// Rows of these codes are known to the statements.
+const _: () = {
+    use mainspring_core::job::{Reason, State};
+    use mainspring_core::store::{Class, Level};
+    assert!(State::Scheduled.code() == 1 && State::Ready.code() == 2 && State::Running.code() == 3);
+    assert!(State::Suspended.code() == 4 && State::Succeeded.code() == 5 && State::Failed.code() == 6);
+    assert!(State::Cancelled.code() == 7);
+    assert!(Reason::Quarantine.code() == 7 && Reason::Expired.code() == 18 && Reason::Operator.code() == 19);
+    assert!(Reason::Replaced.code() == 21 && Reason::Hold.code() == 8);
+    assert!(Class::Suspect as u8 == 0 && Class::Returned as u8 == 1 && Class::Fresh as u8 == 2);
+    assert!(Level::COUNT == 3 << 4, "a level is a class and four bits of priority");
+    assert!(mainspring_core::bounds::SUSPECT_CRASHES == 2 && mainspring_core::bounds::QUARANTINE_CRASHES == 3);
+};

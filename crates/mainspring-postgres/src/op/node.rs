@@ -1,0 +1,275 @@
+//! Nodes: join, renew, retire; and what a handle knows of its own.
+
+use mainspring_core::Error;
+use mainspring_core::id::{Batch, Claim, JobId, NodeNo, Row as JobRow};
+use mainspring_core::name::{Kind, Label};
+use mainspring_core::store::{Mark, Member, Registration, Renewal, Renewed};
+use mainspring_core::time::micros;
+use serde_json::{from_str, to_string};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use super::release::{self, give_back};
+use super::{Op, now};
+use crate::error::{Result, corrupt};
+use crate::hint::Hints;
+use crate::lane::Conn;
+use crate::names;
+use crate::shared::{Local, Shared};
+use crate::sql::{At, Call};
+
+/// Unique index of ids. A repeat meets the row that is there.
+const REGISTER: &str = concat!(
+    "WITH ",
+    now!(),
+    ", a AS (INSERT INTO mainspring.nodes
+        (id, started_at, renewed_at, lease_until, lease, pid, name, version, labels, queues, kinds)
+        SELECT $2, t.now, t.now, t.now + $3 * interval '1 us', $3, $4, $5, $6, $7::text::jsonb, $8::text::jsonb,
+            $9::text::jsonb FROM t
+        ON CONFLICT (id) DO NOTHING RETURNING no)
+    SELECT t.now, coalesce((SELECT no FROM a), (SELECT no FROM mainspring.nodes WHERE id = $2)) FROM t"
+);
+/// Primary key.
+const KNOW: &str = "SELECT labels::text, kinds::text, epoch FROM mainspring.nodes WHERE no = $1 AND state = 0";
+/// Exclusive advisory lock on the node: waits for its claims that are on their way. Each later statement sees them.
+pub(crate) const LOCK: &str = "SELECT pg_advisory_xact_lock($1, $2)";
+/// Primary key: whatever was sent before and is still on its way claims nothing.
+const NEXT_EPOCH: &str = "UPDATE mainspring.nodes SET epoch = epoch + 1 WHERE no = $1 AND state = 0 RETURNING epoch";
+/// Primary key; then partial index `lease_cancel` and the primary key of `jobs`.
+pub(crate) const RENEW: &str = concat!(
+    "WITH ",
+    now!(),
+    ", u AS (UPDATE mainspring.nodes n SET renewed_at = t.now, lease_until = t.now + n.lease * interval '1 us'
+        FROM t WHERE n.no = $2 AND n.state = 0 RETURNING n.no)
+    SELECT t.now, f.id, f.no, f.claim, f.cancel FROM t CROSS JOIN u LEFT JOIN LATERAL (
+        SELECT j.id, l.no, l.claim, l.cancel FROM mainspring.lease l
+        CROSS JOIN LATERAL (SELECT id FROM mainspring.jobs WHERE no = l.no OFFSET 0) j
+        WHERE l.node = $2 AND l.cancel IS NOT NULL ORDER BY l.no) f ON true"
+);
+/// Primary key, in order of the numbers; a stale claim meets no row.
+const STUCK: &str = "UPDATE mainspring.lease l SET stuck = true
+    FROM unnest($2::bigint[], $3::int[]) AS m(no, claim)
+    WHERE l.no = m.no AND l.claim = m.claim AND l.node = $1 AND NOT l.stuck";
+const CLEARED: &str = "UPDATE mainspring.lease l SET crashes = 1
+    FROM unnest($2::bigint[], $3::int[]) AS m(no, claim)
+    WHERE l.no = m.no AND l.claim = m.claim AND l.node = $1 AND l.crashes > 1";
+/// Primary key.
+const RETIRE: &str = "UPDATE mainspring.nodes SET state = 1 WHERE no = $1 AND state = 0 RETURNING no";
+/// `lease` as a whole, whose size is bounded by the slots of all nodes; once in a node's life. The node's lock is held,
+/// so nothing is added meanwhile; rows that its own outcomes hold are waited for, in order.
+const GIVE_BACK_ALL: &str = give_back!(
+    "SELECT l.no FROM mainspring.lease l WHERE l.node = $2 ORDER BY l.no FOR UPDATE",
+    "l.crashes",
+    "l.crashed"
+);
+/// The same, after a lost answer: what came from settled batches and is not kept.
+const DISOWN: &str = give_back!(
+    "SELECT l.no FROM mainspring.lease l WHERE l.node = $2 AND l.batch <= $3
+        AND NOT EXISTS (SELECT 1 FROM unnest($4::bigint[], $5::int[]) AS k(no, claim)
+            WHERE k.no = l.no AND k.claim = l.claim)
+    ORDER BY l.no FOR UPDATE",
+    "l.crashes",
+    "l.crashed"
+);
+
+/// A node's number as the tables have it.
+pub(crate) fn number(node: NodeNo) -> Result<i32> {
+    // A number that does not fit is none of ours.
+    i32::try_from(node.0).map_err(|_| Error::LeaseLost.into())
+}
+
+/// Makes sure that the handle knows a node.
+pub(crate) async fn know(conn: &mut Conn, shared: &Shared, node: i32) -> Result<()> {
+    if shared.nodes().contains_key(&node) {
+        return Ok(());
+    }
+    let rows = conn.send(&Call::new(KNOW, vec![(&node, Type::INT4)])).await?;
+    let row = rows.first().ok_or(Error::LeaseLost)?;
+    let bad = |error: serde_json::Error| corrupt(format!("node {node}: {error}"));
+    let labels: Vec<Label> = from_str(row.get(0)).map_err(bad)?;
+    let kinds: Vec<Kind> = from_str(row.get(1)).map_err(bad)?;
+    let local = Local { labels, kinds, epoch: row.get(2), batch: None, fresh: false };
+    shared.nodes().insert(node, local);
+    Ok(())
+}
+
+/// The answer to a claim is here.
+pub(crate) fn settled(shared: &Shared, node: i32, batch: u64) {
+    if let Some(local) = shared.nodes().get_mut(&node) {
+        local.batch = local.batch.max(Some(batch));
+        local.fresh = true;
+    }
+}
+
+/// Waits for claims of the node that are on their way and bars those that have not arrived; then runs statements in the
+/// same transaction. The rows of all statements, the two first ones included.
+pub(crate) async fn settle(
+    conn: &mut Conn,
+    shared: &Shared,
+    node: i32,
+    then: Vec<Call<'_>>,
+) -> Result<Vec<Vec<Row>>> {
+    let class = shared.class();
+    let mut calls = vec![
+        Call::new(LOCK, vec![(&class, Type::INT4), (&node, Type::INT4)]),
+        Call::new(NEXT_EPOCH, vec![(&node, Type::INT4)]),
+    ];
+    calls.extend(then);
+    let rows = conn.commit(shared, &calls).await?;
+    let epoch: i32 = rows[1].first().ok_or(Error::LeaseLost)?.get(0);
+    if let Some(local) = shared.nodes().get_mut(&node) {
+        local.epoch = epoch;
+    }
+    Ok(rows)
+}
+
+/// Makes a node known.
+pub(crate) struct Register(pub(crate) Registration);
+
+impl Op for Register {
+    type Answer = Member;
+
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Member> {
+        let node = &self.0;
+        shared.limit_timeout(node.lease);
+        let queues: Vec<&str> = node.queues.iter().map(|(queue, _)| queue.as_str()).collect();
+        names::add_queues(conn, shared, &queues).await?;
+        let json = |error: serde_json::Error| corrupt(format!("registration: {error}"));
+        let (at, id, lease, pid) =
+            (shared.at(), Uuid::from_bytes(*node.id.as_bytes()), micros(node.lease), i64::from(node.pid));
+        let labels = to_string(&node.labels).map_err(json)?;
+        let queues = to_string(&node.queues).map_err(json)?;
+        let kinds = to_string(&node.kinds).map_err(json)?;
+        let args = vec![
+            (&at as _, Type::TIMESTAMPTZ),
+            (&id as _, Type::UUID),
+            (&lease as _, Type::INT8),
+            (&pid as _, Type::INT8),
+            (&node.name as _, Type::TEXT),
+            (&node.version as _, Type::TEXT),
+            (&labels as _, Type::TEXT),
+            (&queues as _, Type::TEXT),
+            (&kinds as _, Type::TEXT),
+        ];
+        let rows = conn.commit(shared, &[Call::new(REGISTER, args)]).await?.pop().unwrap_or_default();
+        let row = rows.first().ok_or_else(|| corrupt("a registration without an answer"))?;
+        // None if another session registered the same id at the same moment; the repeat finds it.
+        let no: Option<i32> = row.get(1);
+        let no = no.ok_or_else(|| Error::unavailable("the same node is registering elsewhere"))?;
+        shared.nodes().entry(no).or_insert_with(|| Local::new(node));
+        Ok(Member { no: NodeNo(no.into()), now: row.get::<_, At>(0).0 })
+    }
+}
+
+/// Renews a node's lease.
+pub(crate) struct Renew(pub(crate) Renewal);
+
+impl Op for Renew {
+    type Answer = Renewed;
+
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Renewed> {
+        let node = number(self.0.node)?;
+        let at = shared.at();
+        let marks = |wanted: Mark| {
+            let mut claims: Vec<(i64, i32)> = self
+                .0
+                .marks
+                .iter()
+                .filter(|(_, mark)| *mark == wanted)
+                .map(|(claim, _)| (claim.row.0, number_of(claim)))
+                .collect();
+            claims.sort_unstable();
+            claims.into_iter().unzip::<i64, i32, Vec<_>, Vec<_>>()
+        };
+        let (stuck, cleared) = (marks(Mark::Stuck), marks(Mark::Cleared));
+        let mut calls =
+            vec![Call::new(RENEW, vec![(&at, Type::TIMESTAMPTZ), (&node, Type::INT4)])];
+        for (sql, claims) in [(STUCK, &stuck), (CLEARED, &cleared)] {
+            if !claims.0.is_empty() {
+                let args = vec![
+                    (&node as _, Type::INT4),
+                    (&claims.0 as _, Type::INT8_ARRAY),
+                    (&claims.1 as _, Type::INT4_ARRAY),
+                ];
+                calls.push(Call::new(sql, args));
+            }
+        }
+        let rows = conn.commit(shared, &calls).await?.swap_remove(0);
+        let Some(first) = rows.first() else { return Err(Error::LeaseLost.into()) };
+        let flagged = rows.iter().filter_map(|row| {
+            let id: Uuid = row.get::<_, Option<Uuid>>(1)?;
+            let number = u32::try_from(row.get::<_, i32>(3)).unwrap_or(0);
+            let claim = Claim { id: JobId::from_bytes(*id.as_bytes()), row: JobRow(row.get(2)), number };
+            Some((claim, row.get(4)))
+        });
+        Ok(Renewed { now: first.get::<_, At>(0).0, cancel: flagged.collect() })
+    }
+}
+
+/// A claim's number as the tables have it. One that does not fit is stale in any case.
+pub(crate) fn number_of(claim: &Claim) -> i32 {
+    i32::try_from(claim.number).unwrap_or(-1)
+}
+
+/// Gives back all that a node holds and takes it off the list of the living.
+pub(crate) struct Retire(pub(crate) NodeNo);
+
+impl Op for Retire {
+    type Answer = usize;
+
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<usize> {
+        let Ok(node) = number(self.0) else { return Ok(0) };
+        let (at, class) = (shared.at(), shared.class());
+        let lock = Call::new(LOCK, vec![(&class, Type::INT4), (&node, Type::INT4)]);
+        let retire = Call::new(RETIRE, vec![(&node, Type::INT4)]);
+        let begun = conn.begin(shared, "", &[lock, retire]).await?;
+        shared.nodes().remove(&node);
+        if begun[1].is_empty() {
+            conn.end(&[]).await?;
+            return Ok(0);
+        }
+        let give = Call::new(GIVE_BACK_ALL, vec![(&at, Type::TIMESTAMPTZ), (&node, Type::INT4)]);
+        let rows = conn.end(&[give]).await?.pop().unwrap_or_default();
+        release::announce(conn, shared, &rows).await?;
+        Ok(rows.len())
+    }
+}
+
+/// Releases claims of a node that it does not know of.
+pub(crate) struct Disown {
+    pub(crate) node: NodeNo,
+    pub(crate) settled: Batch,
+    pub(crate) keep: Vec<Claim>,
+}
+
+impl Op for Disown {
+    type Answer = usize;
+
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<usize> {
+        let Ok(node) = number(self.node) else { return Ok(0) };
+        let (at, settled) = (shared.at(), i64::try_from(self.settled.0).unwrap_or(i64::MAX));
+        let (nos, claims): (Vec<i64>, Vec<i32>) =
+            self.keep.iter().map(|claim| (claim.row.0, number_of(claim))).unzip();
+        let args = vec![
+            (&at as _, Type::TIMESTAMPTZ),
+            (&node as _, Type::INT4),
+            (&settled as _, Type::INT8),
+            (&nos as _, Type::INT8_ARRAY),
+            (&claims as _, Type::INT4_ARRAY),
+        ];
+        let rows = match settle(conn, shared, node, vec![Call::new(DISOWN, args)]).await {
+            Ok(mut rows) => rows.pop().unwrap_or_default(),
+            // A node that is gone holds nothing, or is rescued.
+            Err(crate::error::Fault::Refused(Error::LeaseLost)) => return Ok(0),
+            Err(fault) => return Err(fault),
+        };
+        release::announce(conn, shared, &rows).await?;
+        Ok(rows.len())
+    }
+}
+
+/// Tells who listens that a claim of this node was flagged.
+pub(crate) fn flagged(hints: &mut Hints, node: i32) {
+    hints.cancel(NodeNo(node.into()));
+}

@@ -1,0 +1,169 @@
+//! Rescue: the dead are expired, and their jobs given back.
+//!
+//! # Invariants
+//! - A node is expired only after its lease and with claims, by a rescuer that was steady for at least that lease.
+//! - Its lock is held from before that is decided until it is done: no claim of it is on its way then.
+
+use std::time::Duration;
+
+use mainspring_core::id::NodeNo;
+use mainspring_core::store::{Rescue, Rescued};
+use mainspring_core::time::micros;
+use mainspring_core::{Error, bounds};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::release::{self, give_back};
+use super::{Op, node, now};
+use crate::error::{Result, corrupt};
+use crate::lane::Conn;
+use crate::shared::Shared;
+use crate::sql::{At, Call};
+
+/// A small table as a whole: the living, and the dead whose claims are still to be moved. For those that have lapsed,
+/// `lease` up to the first match.
+const LOOK: &str = concat!(
+    "WITH ",
+    now!(),
+    "SELECT t.now, n.no, n.state, n.lease,
+        n.lease_until <= t.now AND EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.node = n.no)
+    FROM t LEFT JOIN mainspring.nodes n ON n.state = 0 OR NOT n.drained ORDER BY n.no"
+);
+/// Primary key of `nodes`, rows in order; `lease` as a whole, up to the first match, for those that have lapsed. All that
+/// was judged before is judged again: the node's lock is held now. A row that is being renewed is waited for.
+const EXPIRE: &str = concat!(
+    "WITH ",
+    now!(),
+    "UPDATE mainspring.nodes n SET state = 2, drained = false FROM t
+    WHERE n.no = ANY($2) AND n.state = 0 AND n.lease_until <= t.now AND n.lease <= $3
+        AND extract(epoch FROM t.now) * 1000000 - $4 <= n.lease / 2
+        AND EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.node = n.no)
+    RETURNING n.no"
+);
+/// Primary key: only who lives judges others.
+const STILL_LIVE: &str = "SELECT 1 FROM mainspring.nodes WHERE no = $1 AND state = 0 FOR SHARE";
+/// `lease` as a whole, whose size is bounded by the slots of all nodes; only for dead nodes. What an outcome is just
+/// ending is left for the next time.
+const MOVE: &str = give_back!(
+    "SELECT l.no FROM mainspring.lease l JOIN mainspring.nodes n ON n.no = l.node
+    WHERE n.state = 2 AND NOT n.drained ORDER BY l.no LIMIT $2 FOR UPDATE OF l SKIP LOCKED",
+    "(CASE WHEN l.cancel IS NULL THEN least(l.crashes + 1, 32767) ELSE l.crashes END)::smallint",
+    "CASE WHEN l.cancel IS NULL THEN greatest(l.crashed,
+        (extract(epoch FROM t.now - l.claimed_at) * 1000000)::bigint) ELSE l.crashed END"
+);
+/// The same tables: the dead who hold nothing any more.
+const DRAINED: &str = "UPDATE mainspring.nodes n SET drained = true WHERE n.state = 2 AND NOT n.drained
+    AND NOT EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.node = n.no)";
+const MORE: &str = "SELECT EXISTS (SELECT 1 FROM mainspring.nodes WHERE state = 2 AND NOT drained)";
+
+/// Expires the dead and moves their jobs.
+pub(crate) struct RescueOp(pub(crate) Rescue);
+
+impl Op for RescueOp {
+    type Answer = Rescued;
+
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Rescued> {
+        let at = shared.at();
+        let rows = conn.send(&Call::new(LOOK, vec![(&at, Type::TIMESTAMPTZ)])).await?;
+        let look = Look::new(&rows, self.0)?;
+        if look.dead.is_empty() && !look.undrained {
+            return Ok(look.rescued(Vec::new()));
+        }
+        self.judge(conn, shared, look).await
+    }
+}
+
+impl RescueOp {
+    async fn judge(&self, conn: &mut Conn, shared: &Shared, look: Look) -> Result<Rescued> {
+        let (at, class, by) = (shared.at(), shared.class(), node::number(self.0.by)?);
+        let locks = look.dead.iter().map(|no| Call::new(node::LOCK, vec![(&class, Type::INT4), (no, Type::INT4)]));
+        let mut calls: Vec<Call<'_>> = locks.collect();
+        let (steady, seen) = (micros(self.0.steady), self.0.seen.as_micros());
+        let limit = i64::try_from(bounds::BATCH).unwrap_or(i64::MAX);
+        calls.push(Call::new(STILL_LIVE, vec![(&by, Type::INT4)]));
+        let begun = conn.begin(shared, "", &calls).await?;
+        if begun.last().is_none_or(Vec::is_empty) {
+            return Err(Error::LeaseLost.into());
+        }
+        let expire = vec![
+            (&at as _, Type::TIMESTAMPTZ),
+            (&look.dead as _, Type::INT4_ARRAY),
+            (&steady as _, Type::INT8),
+            (&seen as _, Type::INT8),
+        ];
+        let rows = conn
+            .end(&[
+                Call::new(EXPIRE, expire),
+                Call::new(MOVE, vec![(&at, Type::TIMESTAMPTZ), (&limit, Type::INT8)]),
+                Call::new(DRAINED, Vec::new()),
+                Call::new(MORE, Vec::new()),
+            ])
+            .await?;
+        let [expired, moved, _, more] = rows.as_slice() else { return Err(corrupt("a rescue without an answer")) };
+        let expired: Vec<i32> = expired.iter().map(|row| row.get(0)).collect();
+        release::announce(conn, shared, moved).await?;
+        {
+            let mut nodes = shared.nodes();
+            for no in &expired {
+                nodes.remove(no);
+            }
+        }
+        let quarantined = moved.iter().filter(|row| row.get::<_, bool>(4)).count();
+        let returned = moved.iter().filter(|row| row.get::<_, Option<i16>>(2).is_some()).count();
+        let more = more.first().is_some_and(|row| row.get(0));
+        let mut rescued = look.rescued(expired);
+        (rescued.returned, rescued.quarantined, rescued.more) = (returned, quarantined, more);
+        Ok(rescued)
+    }
+}
+
+/// What there is to judge.
+struct Look {
+    now: At,
+    /// Nodes that look dead, in order.
+    dead: Vec<i32>,
+    /// The leases of all that live.
+    leases: Vec<(i32, i64)>,
+    /// Whether claims of nodes that were expired before are still to be moved.
+    undrained: bool,
+}
+
+impl Look {
+    fn new(rows: &[Row], rescue: Rescue) -> Result<Self> {
+        let first = rows.first().ok_or_else(|| corrupt("a look at the nodes without an answer"))?;
+        let mut look = Look { now: first.get(0), dead: Vec::new(), leases: Vec::new(), undrained: false };
+        let silence = micros(look.now.0.since(rescue.seen));
+        for row in rows {
+            let Some(no) = row.get::<_, Option<i32>>(1) else { continue };
+            let (state, lease, lapsed): (i16, i64, bool) = (row.get(2), row.get(3), row.get(4));
+            if state != 0 {
+                look.undrained = true;
+                continue;
+            }
+            look.leases.push((no, lease));
+            let judged = lease <= micros(rescue.steady) && silence <= lease / 2;
+            if lapsed && judged && i64::from(no) != rescue.by.0 {
+                look.dead.push(no);
+            }
+        }
+        if !look.leases.iter().any(|(no, _)| i64::from(*no) == rescue.by.0) {
+            return Err(Error::LeaseLost.into());
+        }
+        Ok(look)
+    }
+
+    fn rescued(&self, expired: Vec<i32>) -> Rescued {
+        let live = self.leases.iter().filter(|(no, _)| !expired.contains(no));
+        let shortest = live.map(|(_, lease)| *lease).min();
+        let shortest_lease =
+            shortest.map_or(bounds::LEASE_MAX, |lease| Duration::from_micros(u64::try_from(lease).unwrap_or(0)));
+        Rescued {
+            now: self.now.0,
+            expired: expired.into_iter().map(|no| NodeNo(no.into())).collect(),
+            returned: 0,
+            quarantined: 0,
+            more: false,
+            shortest_lease,
+        }
+    }
+}

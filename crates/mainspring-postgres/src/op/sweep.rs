@@ -1,0 +1,115 @@
+//! Sweeps: what time alone does to jobs.
+
+use mainspring_core::store::Swept;
+use tokio_postgres::types::Type;
+
+use super::{Op, now};
+use crate::error::Result;
+use crate::hint::Hints;
+use crate::lane::Conn;
+use crate::names;
+use crate::shared::Shared;
+use crate::sql::{At, Call};
+
+/// Index `timers_due`, stepping over what others hold. Appends to `ready`.
+pub(crate) const PROMOTE: &str = concat!(
+    "WITH ",
+    now!(),
+    ", d AS (DELETE FROM mainspring.timers WHERE ctid = ANY(ARRAY(
+            SELECT m.ctid FROM mainspring.timers m WHERE m.due <= (SELECT now FROM t)
+            ORDER BY m.due, m.no LIMIT $2 FOR UPDATE SKIP LOCKED))
+        RETURNING no, line, priority, claim, failures, crashes, crashed, flags)
+    , r AS (INSERT INTO mainspring.ready (no, ready_at, crashed, line, claim, level, failures, crashes, flags)
+        SELECT d.no, t.now, d.crashed, d.line, d.claim, 32 + d.priority, d.failures, d.crashes, d.flags FROM d, t)
+    , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
+        SELECT g.line, s.state, g.n * s.sign
+        FROM (SELECT line, count(*) AS n FROM d GROUP BY line) g, (VALUES (1, -1), (2, 1)) AS s(state, sign))
+    SELECT t.now, g.line, g.level, g.first, g.n FROM t LEFT JOIN (
+        SELECT line, (32 + priority)::smallint AS level, min(no) AS first, count(*) AS n
+        FROM d GROUP BY line, priority) g ON true"
+);
+/// Index `timers_due`, its first entry.
+pub(crate) const NEXT_DUE: &str = "SELECT due FROM mainspring.timers ORDER BY due, no LIMIT 1";
+
+/// Index `deadlines_at`, stepping over running jobs by the primary key of `lease`; then the primary keys of the places.
+/// Rows that others hold are left for the next time.
+pub(crate) const EXPIRE: &str = concat!(
+    "WITH ",
+    now!(),
+    ", x AS MATERIALIZED (SELECT z.no FROM mainspring.deadlines z WHERE z.at <= (SELECT now FROM t)
+        AND NOT EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.no = z.no) ORDER BY z.at, z.no LIMIT $2)
+    , lr AS MATERIALIZED (SELECT p.no FROM x CROSS JOIN LATERAL (
+        SELECT r.no FROM mainspring.ready r WHERE r.no = x.no FOR UPDATE SKIP LOCKED) p)
+    , lm AS MATERIALIZED (SELECT p.no FROM x CROSS JOIN LATERAL (
+        SELECT m.no FROM mainspring.timers m WHERE m.no = x.no FOR UPDATE SKIP LOCKED) p)
+    , ls AS MATERIALIZED (SELECT p.no FROM x CROSS JOIN LATERAL (
+        SELECT s.no FROM mainspring.suspended s WHERE s.no = x.no FOR UPDATE SKIP LOCKED) p)
+    , r AS (DELETE FROM mainspring.ready p USING lr WHERE p.no = lr.no
+        RETURNING p.no, p.line, p.claim, (p.level & 15)::smallint AS priority, p.failures, p.crashes, p.flags)
+    , m AS (DELETE FROM mainspring.timers p USING lm WHERE p.no = lm.no
+        RETURNING p.no, p.line, p.claim, p.priority, p.failures, p.crashes, p.flags)
+    , s AS (DELETE FROM mainspring.suspended p USING ls WHERE p.no = ls.no
+        RETURNING p.no, p.line, p.claim, p.priority, p.failures, p.crashes, p.flags)
+    , e AS (SELECT 2 AS was, r.* FROM r UNION ALL SELECT 1, m.* FROM m UNION ALL SELECT 4, s.* FROM s)
+    , i AS (INSERT INTO mainspring.done
+            (no, finished_at, line, claim, state, reason, priority, failures, crashes, bad)
+        SELECT e.no, t.now, e.line, e.claim, 6, 18, e.priority, e.failures, e.crashes, true FROM e, t)
+    , k AS (DELETE FROM mainspring.keys k USING e WHERE e.flags & 1 <> 0 AND k.no = e.no AND k.until <> 2)
+    , k2 AS (UPDATE mainspring.keys k SET expires_at = t.now + k.period * interval '1 us'
+        FROM e, t WHERE e.flags & 1 <> 0 AND k.no = e.no AND k.until = 2 AND k.expires_at IS NULL)
+    , z AS (DELETE FROM mainspring.deadlines z USING e WHERE z.no = e.no)
+    , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
+        SELECT line, was, -count(*) FROM e GROUP BY line, was
+        UNION ALL SELECT line, 6, count(*) FROM e GROUP BY line)
+    SELECT t.now, (SELECT count(*) FROM e) FROM t"
+);
+/// Index `deadlines_at`, its first entry that is not of a running job.
+pub(crate) const NEXT_DEADLINE: &str = "SELECT z.at FROM mainspring.deadlines z
+    WHERE NOT EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.no = z.no) ORDER BY z.at, z.no LIMIT 1";
+
+/// Moves jobs whose time has come to `ready`.
+pub(crate) struct Promote(pub(crate) usize);
+
+impl Op for Promote {
+    type Answer = Swept;
+
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Swept> {
+        let (at, limit) = (shared.at(), i64::try_from(self.0).unwrap_or(i64::MAX));
+        let promote = Call::new(PROMOTE, vec![(&at, Type::TIMESTAMPTZ), (&limit, Type::INT8)]);
+        let rows = conn.commit(shared, &[promote, Call::new(NEXT_DUE, Vec::new())]).await?;
+        let [moved, next] = rows.as_slice() else { return Err(crate::error::corrupt("a sweep without an answer")) };
+        let now = moved.first().map(|row| row.get::<_, At>(0).0).unwrap_or_default();
+        let lines: Vec<i32> = moved.iter().filter_map(|row| row.get(1)).collect();
+        let settings = shared.names().settings().to_owned();
+        names::learn(conn, shared, lines, &settings).await?;
+        let mut hints = Hints::default();
+        let mut count = 0_i64;
+        for row in moved {
+            if let Some(line) = row.get::<_, Option<i32>>(1) {
+                hints.ready((line, row.get(2)), (now, row.get(3)));
+                count += row.get::<_, i64>(4);
+            }
+        }
+        hints.tell(conn, shared).await;
+        let next = next.first().map(|row| row.get::<_, At>(0).0);
+        Ok(Swept { now, moved: usize::try_from(count).unwrap_or(0), next })
+    }
+}
+
+/// Fails waiting jobs whose deadline has passed.
+pub(crate) struct Expire(pub(crate) usize);
+
+impl Op for Expire {
+    type Answer = Swept;
+
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Swept> {
+        let (at, limit) = (shared.at(), i64::try_from(self.0).unwrap_or(i64::MAX));
+        let expire = Call::new(EXPIRE, vec![(&at, Type::TIMESTAMPTZ), (&limit, Type::INT8)]);
+        let rows = conn.commit(shared, &[expire, Call::new(NEXT_DEADLINE, Vec::new())]).await?;
+        let [moved, next] = rows.as_slice() else { return Err(crate::error::corrupt("a sweep without an answer")) };
+        let first = moved.first().ok_or_else(|| crate::error::corrupt("a sweep without an answer"))?;
+        let next = next.first().map(|row| row.get::<_, At>(0).0);
+        let moved = usize::try_from(first.get::<_, i64>(1)).unwrap_or(0);
+        Ok(Swept { now: first.get::<_, At>(0).0, moved, next })
+    }
+}

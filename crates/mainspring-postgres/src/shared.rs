@@ -1,0 +1,179 @@
+//! What the handle, its lanes and its tasks share.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use mainspring_core::name::{Kind, Label};
+use mainspring_core::seam::{Clock, Rng};
+use mainspring_core::store::Registration;
+use mainspring_core::time::Timestamp;
+
+use crate::heads::Heads;
+use crate::hint::Listeners;
+use crate::names::Names;
+use crate::options::{Durability, Options, Time};
+use crate::sql::At;
+
+/// The shortest time-out of a call, however short a lease is: a busy database needs that long now and then.
+const TIMEOUT_MIN: Duration = Duration::from_millis(500);
+
+/// What everybody shares.
+pub(crate) struct Shared {
+    pub(crate) options: Options,
+    pub(crate) schema: Arc<str>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) rng: Arc<dyn Rng>,
+    pub(crate) listeners: Listeners,
+    /// Where driver tasks run.
+    pub(crate) runtime: tokio::runtime::Handle,
+    names: Mutex<Names>,
+    heads: Mutex<Heads>,
+    nodes: Mutex<BTreeMap<i32, Local>>,
+    store: Mutex<[u8; 16]>,
+    handle: u64,
+    /// How long a call may take, in microseconds.
+    timeout: AtomicU64,
+}
+
+/// What a claim must know of its node.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Local {
+    pub(crate) labels: Vec<Label>,
+    pub(crate) kinds: Vec<Kind>,
+    pub(crate) epoch: i32,
+    /// The last claim batch; `None` if it has had none.
+    pub(crate) batch: Option<u64>,
+    /// Whether every answer to a claim of this node came through this handle and arrived.
+    pub(crate) fresh: bool,
+}
+
+impl Local {
+    pub(crate) fn new(node: &Registration) -> Self {
+        Local { labels: node.labels.clone(), kinds: node.kinds.clone(), fresh: true, ..Local::default() }
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(
+        options: Options,
+        clock: Arc<dyn Clock>,
+        rng: Arc<dyn Rng>,
+        runtime: tokio::runtime::Handle,
+    ) -> Self {
+        let timeout = AtomicU64::new(micros(options.timeout));
+        Shared {
+            schema: options.schema().into(),
+            options,
+            clock,
+            handle: rng.next_u64(),
+            rng,
+            listeners: Listeners::default(),
+            runtime,
+            names: Mutex::default(),
+            heads: Mutex::default(),
+            nodes: Mutex::default(),
+            store: Mutex::default(),
+            timeout,
+        }
+    }
+
+    /// The argument that says what time it is; `None`: the server's.
+    pub(crate) fn at(&self) -> Option<At> {
+        match self.options.time {
+            Time::Server => None,
+            Time::Clock => Some(At(self.clock.now())),
+        }
+    }
+
+    /// The store's time where the handle knows it without asking.
+    pub(crate) fn now(&self) -> Option<Timestamp> {
+        self.at().map(|at| at.0)
+    }
+
+    pub(crate) fn monotonic(&self) -> Duration {
+        self.clock.monotonic()
+    }
+
+    pub(crate) fn names(&self) -> MutexGuard<'_, Names> {
+        lock(&self.names)
+    }
+
+    pub(crate) fn heads(&self) -> MutexGuard<'_, Heads> {
+        lock(&self.heads)
+    }
+
+    pub(crate) fn nodes(&self) -> MutexGuard<'_, BTreeMap<i32, Local>> {
+        lock(&self.nodes)
+    }
+
+    pub(crate) fn store(&self) -> [u8; 16] {
+        *lock(&self.store)
+    }
+
+    pub(crate) fn set_store(&self, store: [u8; 16]) {
+        *lock(&self.store) = store;
+    }
+
+    /// How long a call may take.
+    pub(crate) fn timeout(&self) -> Duration {
+        Duration::from_micros(self.timeout.load(Ordering::Relaxed))
+    }
+
+    /// A node with this lease uses the store: no call may take so long that the lease could lapse meanwhile.
+    pub(crate) fn limit_timeout(&self, lease: Duration) {
+        let limit = (lease / 3).max(TIMEOUT_MIN);
+        self.timeout.fetch_min(micros(limit), Ordering::Relaxed);
+    }
+
+    /// The first half of the two numbers that name our advisory locks: stores in one database must not meet in them.
+    pub(crate) fn class(&self) -> i32 {
+        let store = self.store();
+        i32::from_be_bytes([store[0], store[1], store[2], store[3]])
+    }
+
+    /// The same for the locks of those who wait for jobs.
+    pub(crate) fn waiting_class(&self) -> i32 {
+        self.class().wrapping_add(1)
+    }
+
+    /// The channel of notifications.
+    pub(crate) fn channel(&self) -> String {
+        let store = self.store();
+        let number = store.iter().take(8).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+        format!("mainspring_{number:016x}")
+    }
+
+    /// Tells the notifications of this handle from those of others.
+    pub(crate) fn handle(&self) -> u64 {
+        self.handle
+    }
+
+    /// What each session is set to.
+    pub(crate) fn session(&self) -> Vec<String> {
+        let timeout = self.timeout().as_millis();
+        let mut sets = vec![
+            // A database may have other defaults.
+            "default_transaction_isolation = 'read committed'".to_owned(),
+            format!("statement_timeout = {timeout}"),
+            format!("lock_timeout = {timeout}"),
+            // A client that was stopped in the middle of a transaction holds nobody up for longer.
+            format!("idle_in_transaction_session_timeout = {timeout}"),
+            "client_min_messages = 'warning'".to_owned(),
+        ];
+        if self.options.durability == Durability::Relaxed {
+            sets.push("synchronous_commit = off".to_owned());
+        }
+        sets
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// What a panic left behind is still worth more than a second panic.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

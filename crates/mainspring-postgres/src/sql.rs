@@ -1,0 +1,68 @@
+//! Statements and their arguments.
+//!
+//! Statements are written for a schema called `mainspring`; the name of the real one is put in when a connection first
+//! meets a statement. Every argument carries its type, so that a statement can also be sent without being prepared.
+
+use mainspring_core::time::Timestamp;
+use tokio_postgres::types::{ToSql, Type};
+
+/// What stands for the schema in a statement.
+const STANDARD: &str = "mainspring.";
+
+/// A statement for the schema of a store.
+pub(crate) fn in_schema(sql: &str, schema: &str) -> String {
+    sql.replace(STANDARD, &format!("{schema}."))
+}
+
+/// One argument and its type.
+pub(crate) type Arg<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// A statement with its arguments.
+pub(crate) struct Call<'a> {
+    pub(crate) sql: &'static str,
+    pub(crate) args: Vec<Arg<'a>>,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn new(sql: &'static str, args: Vec<Arg<'a>>) -> Self {
+        Call { sql, args }
+    }
+}
+
+/// A point in time as the database has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct At(pub(crate) Timestamp);
+
+/// Microseconds from the Unix epoch to that of Postgres, the year 2000.
+const EPOCH: i64 = 946_684_800_000_000;
+/// The first and the last point in time that Postgres has, by its own epoch.
+const RANGE: (i64, i64) = (-211_813_488_000_000_000, 9_223_371_331_199_999_999);
+
+impl At {
+    /// Before everything.
+    pub(crate) const FIRST: At = At(Timestamp::from_micros(RANGE.0 + EPOCH));
+}
+
+impl ToSql for At {
+    fn to_sql(
+        &self,
+        _: &Type,
+        out: &mut bytes::BytesMut,
+    ) -> Result<tokio_postgres::types::IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        let micros = self.0.as_micros().saturating_sub(EPOCH).clamp(RANGE.0, RANGE.1);
+        out.extend_from_slice(&micros.to_be_bytes());
+        Ok(tokio_postgres::types::IsNull::No)
+    }
+
+    tokio_postgres::types::accepts!(TIMESTAMPTZ);
+    tokio_postgres::types::to_sql_checked!();
+}
+
+impl<'a> tokio_postgres::types::FromSql<'a> for At {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+        let micros = i64::from_be_bytes(raw.try_into()?);
+        Ok(At(Timestamp::from_micros(micros.saturating_add(EPOCH))))
+    }
+
+    tokio_postgres::types::accepts!(TIMESTAMPTZ);
+}
