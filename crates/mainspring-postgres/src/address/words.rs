@@ -42,7 +42,7 @@ pub(super) fn pairs(text: &str) -> Result<Vec<Pair>, Fault> {
 }
 
 fn skip_blanks(rest: &mut Peekable<Chars<'_>>) {
-    while rest.next_if(|c| c.is_ascii_whitespace()).is_some() {}
+    while rest.next_if(char::is_ascii_whitespace).is_some() {}
 }
 
 fn name(rest: &mut Peekable<Chars<'_>>) -> String {
