@@ -209,7 +209,7 @@ impl Settings {
     fn listen(&mut self) -> Result<Vec<Host>, Fault> {
         let Some(text) = self.take("listen") else { return Ok(Vec::new()) };
         let (names, ports) = url::split_hosts(&text)?;
-        if names.is_empty() {
+        if names.split(',').any(str::is_empty) {
             return Err(Fault::value("listen", "must name a host"));
         }
         pair_up(&names, &[None], &ports, "listen")

@@ -60,7 +60,11 @@ fn push(pairs: &mut Vec<Pair>, name: &str, value: String) {
 
 /// One `name=value` of the query.
 fn parameter(piece: &str, may_be_secret: bool) -> Result<Pair, Fault> {
-    let (name, value) = piece.split_once('=').ok_or(Fault::Form("a parameter without `=`"))?;
+    let (name, value) = match piece.split_once('=') {
+        Some(pair) => pair,
+        None if may_be_secret => return Err(Fault::unknown(piece, may_be_secret)),
+        None => return Err(Fault::Form("a parameter without `=`")),
+    };
     let (name, value) = (decode(name)?, decode(value)?);
     if name == "ssl" && value == "true" {
         // What URLs for Java say, which libpq reads as well.
@@ -69,7 +73,7 @@ fn parameter(piece: &str, may_be_secret: bool) -> Result<Pair, Fault> {
     Ok(Pair { name, value, may_be_secret })
 }
 
-/// Splits `host:port,[::1]:port,…` into the names and the ports, each a list with commas; empty if none is given.
+/// Splits `host:port,[::1]:port,…` into the names and the ports, each a list with commas.
 pub(super) fn split_hosts(text: &str) -> Result<(String, String), Fault> {
     let (mut names, mut ports) = (Vec::new(), Vec::new());
     for part in text.split(',') {
@@ -77,10 +81,7 @@ pub(super) fn split_hosts(text: &str) -> Result<(String, String), Fault> {
         names.push(decode(name)?);
         ports.push(decode(port)?);
     }
-    let list = |items: Vec<String>| {
-        if items.iter().all(String::is_empty) { String::new() } else { items.join(",") }
-    };
-    Ok((list(names), list(ports)))
+    Ok((names.join(","), ports.join(",")))
 }
 
 fn split_port(part: &str) -> Result<(&str, &str), Fault> {

@@ -22,6 +22,7 @@ fn url_with_little() {
     assert_eq!(parse("postgres://u@h").location(), "postgres://u@h:5432/u");
     assert_eq!(parse("postgres://h:5433,h2/d").hosts, [machine("h", 5433), machine("h2", 5432)]);
     assert_eq!(parse("postgres://h,h2/d?port=7").hosts, [machine("h", 7), machine("h2", 7)]);
+    assert_eq!(parse("postgres://:64999,/d").hosts.len(), 2);
     assert_eq!(parse("postgres://h/d?").database.as_deref(), Some("d"));
 }
 

@@ -64,6 +64,14 @@ fn no_error_shows_a_password_even_if_it_is_not_quoted() {
 }
 
 #[test]
+fn password_that_is_not_encoded_is_pointed_out() {
+    for text in ["postgres://u:x?y@h/d", "postgres://u:x?y=z@h/d", "postgres://u:x/y@h/d"] {
+        let told = refused(text);
+        assert!(told.contains("password"), "{told}");
+    }
+}
+
+#[test]
 fn nothing_that_is_shown_has_the_password() {
     let addresses = [
         parse("postgres://u:hunter2@h/d"),
