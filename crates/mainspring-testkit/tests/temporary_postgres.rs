@@ -1,13 +1,18 @@
-//! The temporary PostgreSQL itself: it starts, keeps its data, can be shared, and leaves nothing behind.
+//! The temporary PostgreSQL itself: it starts, keeps its data, can be shared, and leaves nothing behind. What stands in front of it
+//! bounces, cuts and counts.
 //!
 //! Some facts need a second process. It is this test binary again, with one test selected and [`ROLE`] set.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use mainspring_testkit::postgres::{Bouncer, Options, SERVER_VARIABLE, Server, Signal, Stop};
+use mainspring_testkit::postgres::{
+    Bouncer, Counts, Cut, Database, Options, Proxy, SERVER_VARIABLE, Server, Signal, Stop,
+};
+use postgres::{Client, NoTls};
 
 /// Set in a second process; the value is what that process needs to know.
 const ROLE: &str = "MAINSPRING_TEST_ROLE";
@@ -188,7 +193,7 @@ fn failed_template_is_made_again() {
     // Who prepares it may forget to disconnect.
     let mut connected = None;
     let template = server.template("t", |url| {
-        connected = Some(postgres::Client::connect(url, postgres::NoTls)?);
+        connected = Some(Client::connect(url, NoTls)?);
         Ok::<(), postgres::Error>(())
     });
     drop(template.expect("a template").database().expect("a copy"));
@@ -211,9 +216,9 @@ fn bouncer_hands_each_transaction_a_connection() {
     let database = server.database().expect("a database");
     let bouncer = Bouncer::start_with(&server, &[("default_pool_size", "1")]).expect("a bouncer");
     let url = bouncer.url(database.name());
-    let connect = || postgres::Client::connect(&url, postgres::NoTls).expect("a client");
+    let connect = || Client::connect(&url, NoTls).expect("a client");
     let (mut one, mut two) = (connect(), connect());
-    let pid = |client: &mut postgres::Client| {
+    let pid = |client: &mut Client| {
         let rows = client.simple_query("SELECT pg_backend_pid()").expect("an answer");
         rows.iter().find_map(|row| match row {
             postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
@@ -224,4 +229,127 @@ fn bouncer_hands_each_transaction_a_connection() {
     let home = Server::at(&url).expect("an address").socket_dir().expect("a socket").to_owned();
     drop(bouncer);
     assert!(!home.exists());
+}
+
+/// A database with an empty table and a proxy in front of it.
+fn rig() -> (Database, Proxy) {
+    let database = Server::shared().and_then(|server| server.database()).expect("a database");
+    database.sql("CREATE TABLE t (n int)").expect("a table");
+    let proxy = Proxy::start(database.server()).expect("a proxy");
+    (database, proxy)
+}
+
+fn connect(database: &Database, proxy: &Proxy) -> Client {
+    Client::connect(&proxy.url(database.name()), NoTls).expect("a client")
+}
+
+/// How many rows are committed, asked past the proxy.
+fn count(database: &Database) -> usize {
+    database.sql("SELECT n FROM t").expect("an answer").len()
+}
+
+/// A client's way to insert a row and commit it.
+type Way = fn(&mut Client) -> Result<(), postgres::Error>;
+
+const INSERT: &str = "INSERT INTO t VALUES (1)";
+
+/// With `COMMIT` as a simple query, as one of several statements, and as a prepared statement.
+const WAYS: [Way; 3] = [
+    |client| {
+        let mut transaction = client.transaction()?;
+        transaction.execute(INSERT, &[])?;
+        transaction.commit()
+    },
+    |client| client.batch_execute(&format!("BEGIN; {INSERT}; COMMIT")),
+    |client| {
+        client.batch_execute("BEGIN")?;
+        client.execute(INSERT, &[])?;
+        client.execute("COMMIT", &[]).map(drop)
+    },
+];
+
+#[test]
+fn commit_is_lost_before_and_kept_after() {
+    let (database, proxy) = rig();
+    for (done, way) in (1..).zip(WAYS) {
+        for cut in [Cut::Before, Cut::After] {
+            let before = count(&database);
+            let mut client = connect(&database, &proxy);
+            proxy.on_commit(cut, 1);
+            let error = way(&mut client).expect_err("the connection is cut");
+            assert!(error.is_closed() || error.code().is_none(), "no word from the server: {error:?}");
+            let kept = usize::from(cut == Cut::After);
+            assert_eq!(count(&database), before + kept, "way {done}, {cut:?}");
+        }
+        let counts = proxy.counts();
+        assert_eq!((counts.commits, counts.cuts), (2 * done, 2 * done));
+    }
+    let mut client = connect(&database, &proxy);
+    WAYS[0](&mut client).expect("the plan is used up");
+}
+
+#[test]
+fn statement_without_a_transaction_is_cut_by_its_batch() {
+    let (database, proxy) = rig();
+    for (cut, kept) in [(Cut::Before, 0), (Cut::After, 1)] {
+        let mut client = connect(&database, &proxy);
+        let insert = client.prepare(INSERT).expect("a statement");
+        proxy.on_batch(cut, 2);
+        client.batch_execute("SELECT 1").expect("the first passes");
+        client.execute(&insert, &[]).expect_err("the second is cut");
+        assert_eq!(count(&database), kept, "{cut:?}");
+    }
+}
+
+#[test]
+fn cut_connections_fail_and_new_ones_work() {
+    let (database, proxy) = rig();
+    let mut clients = [connect(&database, &proxy), connect(&database, &proxy)];
+    assert_eq!(proxy.cut_all(), 2);
+    for client in &mut clients {
+        client.batch_execute("SELECT 1").expect_err("a cut connection");
+    }
+    assert_eq!(proxy.cut_all(), 0);
+    connect(&database, &proxy).batch_execute("SELECT 1").expect("a new connection");
+    assert_eq!(proxy.counts().cuts, 2);
+}
+
+#[test]
+fn held_bytes_arrive_after_all() {
+    let (_database, proxy) = rig();
+    let port = Server::at(&proxy.url("postgres")).expect("an address").port();
+    proxy.hold();
+    let mut client =
+        TcpStream::connect(("127.0.0.1", port)).expect("accepted, as by a network that is silent");
+    // The question for encryption, which a server without it answers with one letter.
+    client.write_all(&[0, 0, 0, 8, 4, 210, 22, 47]).expect("bytes are taken");
+    client.set_read_timeout(Some(Duration::from_millis(50))).expect("a timeout");
+    let mut answer = [0];
+    client.read(&mut answer).expect_err("no answer");
+    proxy.resume();
+    client.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
+    client.read_exact(&mut answer).expect("the answer");
+    assert_eq!(answer, *b"N");
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the delay is one of the real clock")]
+fn slow_connection_takes_its_time_and_round_trips_are_counted() {
+    let (database, proxy) = rig();
+    let mut client = connect(&database, &proxy);
+    let insert = client.prepare(INSERT).expect("a statement");
+    let before = proxy.counts();
+    proxy.slow(Duration::from_millis(20));
+    let start = Instant::now();
+    client.execute(&insert, &[]).expect("a row");
+    client.batch_execute("BEGIN; SELECT 1; COMMIT").expect("an answer");
+    assert!(start.elapsed() >= Duration::from_millis(40));
+    let expected = Counts {
+        batches: before.batches + 2,
+        commits: before.commits + 1,
+        round_trips: before.round_trips + 2,
+        ..before
+    };
+    assert_eq!(proxy.counts(), expected);
+    assert_eq!((before.connections, before.batches, before.round_trips), (1, 1, 1));
 }

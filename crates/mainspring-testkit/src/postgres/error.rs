@@ -56,6 +56,9 @@ pub enum Error {
     /// The server was started by somebody else, who alone may stop it or signal it.
     #[error("this server was started by somebody else; start one with `Server::start` to stop or signal it")]
     NotOurs,
+    /// The server runs already.
+    #[error("this server runs already")]
+    Running,
     /// The server is not running.
     #[error("this server is stopped")]
     Stopped,

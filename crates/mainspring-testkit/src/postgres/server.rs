@@ -23,6 +23,10 @@ const SOCKET_PORT: u16 = 5432;
 /// How long a server may take to start or to stop; a busy machine takes a few seconds.
 const PATIENCE: Duration = Duration::from_mins(1);
 
+/// How long a server that got a signal may take to end before another is started on its data: a killed one closes its
+/// connections some time before it is gone.
+const ENDING: Duration = Duration::from_secs(10);
+
 /// What a server says that fails to start for a reason that passes: another process took the port in the meantime, or
 /// the children of a killed predecessor have not noticed yet.
 const PASSING: [&str; 2] = ["Address already in use", "pre-existing shared memory block"];
@@ -106,7 +110,8 @@ impl Server {
         process.end(signal, PATIENCE)
     }
 
-    /// Starts a stopped or killed server on its old data, at its old address, and waits until it answers.
+    /// Starts a stopped or killed server on its old data, at its old address, and waits until it answers. If it is
+    /// about to end because of a signal, that is waited for.
     pub fn start_again(&self) -> Result<()> {
         self.own()?.start()
     }
@@ -187,13 +192,14 @@ impl Own {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the process, unless it runs.
+    /// Starts the process, once its predecessor has ended.
     fn start(&self) -> Result<()> {
         let mut process = self.lock();
-        if let Some(running) = process.as_mut()
-            && running.ended()?.is_none()
+        if let Some(mut running) = process.take()
+            && wait::until(ENDING, || running.ended())?.is_none()
         {
-            return Ok(());
+            *process = Some(running);
+            return Err(Error::Running);
         }
         let started = wait::until(PATIENCE, || match self.launch() {
             Err(Error::Program { output, .. }) if PASSING.iter().any(|reason| output.contains(reason)) => {
