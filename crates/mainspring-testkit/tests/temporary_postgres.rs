@@ -135,6 +135,18 @@ fn data_survives_stops_and_crashes() {
 }
 
 #[test]
+fn frozen_server_does_not_hold_up_the_end() {
+    let server = start(&Options::new());
+    let database = server.database().expect("a database");
+    server.signal(Signal::STOP).expect("a signal");
+    drop(database);
+    server.signal(Signal::STOP).expect("a signal");
+    let home = home(&server);
+    drop(server);
+    assert!(!home.exists());
+}
+
+#[test]
 fn failed_start_shows_the_log() {
     let error = Server::start(&Options::new().setting("shared_buffers", "plenty")).expect_err("a refusal");
     assert!(format!("{error:?}").contains("invalid value for parameter \"shared_buffers\""), "{error:?}");
@@ -142,10 +154,15 @@ fn failed_start_shows_the_log() {
 
 #[test]
 fn server_is_durable_and_configurable() {
-    let options = Options::new().setting("application_name", "it's").access("local all stranger reject");
+    let options = Options::new()
+        .file("more.conf", "work_mem = '7MB'")
+        .setting("include", "more.conf")
+        .setting("cluster_name", "it's")
+        .access("local all stranger reject");
     let server = start(&options);
     let show = |name: &str| value(&server.sql("postgres", &format!("SHOW {name}")).expect(name)).to_owned();
     assert_eq!(["fsync", "synchronous_commit", "listen_addresses"].map(show), ["on", "on", ""]);
+    assert_eq!(["work_mem", "cluster_name"].map(show), ["7MB", "it's"]);
     server.sql("postgres", "CREATE ROLE stranger LOGIN").expect("a role");
     let stranger = Server::at(&server.url("postgres").replace("//postgres@", "//stranger@"));
     let refused = stranger.expect("an address").sql("postgres", "SELECT 1").expect_err("no entry");

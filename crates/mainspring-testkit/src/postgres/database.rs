@@ -12,7 +12,7 @@ use std::error::Error as StdError;
 use ::postgres::Client;
 
 use super::server::Server;
-use super::{Error, Result, client};
+use super::{Error, Result, Signal, client};
 
 /// The database that is always there; from here others are made and removed.
 const MAINTENANCE: &str = "postgres";
@@ -133,7 +133,12 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        // A server that a test has stopped takes its databases with it.
+        if self.server.ends_with_this_handle() {
+            return;
+        }
+        // A server that a test has frozen, and then failed, would let us wait for ever.
+        let _woken = self.server.signal(Signal::CONT);
+        // One that a test has stopped takes its databases with it.
         let _dropped = client::visit(self.server.endpoint(), MAINTENANCE, |client| {
             Ok(client.batch_execute(&drop_sql(&self.name))?)
         });

@@ -177,6 +177,11 @@ impl Server {
         client::visit(&self.inner.endpoint, database, |client| client::sql(client, sql))
     }
 
+    /// Whether the server and all that is on it go away when this handle does.
+    pub(super) fn ends_with_this_handle(&self) -> bool {
+        self.inner.own.is_some() && Arc::strong_count(&self.inner) == 1
+    }
+
     /// Where it listens.
     pub(super) fn endpoint(&self) -> &Endpoint {
         &self.inner.endpoint
