@@ -38,10 +38,10 @@ use mainspring_core::{Error, Result};
 use tokio_postgres::Config;
 use tokio_postgres::config::{ChannelBinding, TargetSessionAttrs};
 
-pub(crate) use self::settings::check_schema;
+use self::settings::check_schema;
 
 /// The schema that holds the tables unless the address names another.
-pub const DEFAULT_SCHEMA: &str = "mainspring";
+const DEFAULT_SCHEMA: &str = "mainspring";
 
 /// Where the database is, and how to get in.
 ///

@@ -1,22 +1,30 @@
 //! Getting a connection and keeping it driven.
 
-use mainspring_core::error::OpenProblem;
+use mainspring_core::error::{BoxError, OpenProblem};
 use mainspring_core::{Error, Result};
+use tokio::sync::mpsc::UnboundedSender;
 use tokio_postgres::{AsyncMessage, Client};
 
+use crate::address::Address;
 use crate::shared::Shared;
 use crate::tls::{self, ConnectError, ConnectProblem};
 
-/// A connection whose socket is looked after by a task of its own.
-pub(crate) async fn client(shared: &Shared) -> Result<Client> {
-    let connected = tokio::time::timeout(shared.options.timeout, tls::connect(&shared.options.address)).await;
-    let (client, mut connection) = match connected {
-        Ok(connected) => connected.map_err(|error| told(shared, error))?,
-        Err(_) => return Err(problem(shared, OpenProblem::Unreachable, Some("it did not answer in time".into()))),
-    };
+/// A connection whose socket is looked after by a task of its own. The texts of notifications go to `told`, if anywhere.
+pub(crate) async fn client(
+    shared: &Shared,
+    address: &Address,
+    told: Option<UnboundedSender<String>>,
+) -> Result<Client> {
+    let (client, mut connection) = tls::connect(address).await.map_err(|error| refused(shared, error))?;
     shared.runtime.spawn(async move {
         while let Some(message) = std::future::poll_fn(|context| connection.poll_message(context)).await {
             match message {
+                Ok(AsyncMessage::Notification(notification)) => {
+                    let heard = told.as_ref().map(|told| told.send(notification.payload().to_owned()));
+                    if heard.is_some_and(|heard| heard.is_err()) {
+                        return;
+                    }
+                }
                 Ok(AsyncMessage::Notice(notice)) => tracing::debug!(%notice, "the database remarks"),
                 Ok(_) => {}
                 // Whoever waits for an answer is told as well.
@@ -28,7 +36,7 @@ pub(crate) async fn client(shared: &Shared) -> Result<Client> {
 }
 
 /// What an attempt to connect came to.
-pub(crate) fn told(shared: &Shared, error: ConnectError) -> Error {
+fn refused(shared: &Shared, error: ConnectError) -> Error {
     let is = match error.problem {
         ConnectProblem::Unreachable => OpenProblem::Unreachable,
         ConnectProblem::Refused => OpenProblem::Refused,
@@ -39,10 +47,6 @@ pub(crate) fn told(shared: &Shared, error: ConnectError) -> Error {
 }
 
 /// An [`Error::Open`].
-pub(crate) fn problem(
-    shared: &Shared,
-    problem: OpenProblem,
-    source: Option<mainspring_core::error::BoxError>,
-) -> Error {
+pub(crate) fn problem(shared: &Shared, problem: OpenProblem, source: Option<BoxError>) -> Error {
     Error::Open { location: shared.options.address.location(), problem, source }
 }

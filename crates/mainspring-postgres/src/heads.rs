@@ -35,6 +35,8 @@ struct Head {
     active: bool,
     /// Counts what was told of the pair: a scan that began before does not know better.
     told: u64,
+    /// The first job that was told of since the last claim was planned, which may not have seen it.
+    news: Option<Spot>,
 }
 
 /// How often all pairs are scanned, and the share of time that may take.
@@ -55,30 +57,36 @@ impl Heads {
     pub(crate) fn tell(&mut self, pair: Pair, spot: Spot) {
         self.told += 1;
         let before = (spot.0, spot.1 - 1);
-        let head = self.pairs.entry(pair).or_insert(Head { bound: before, active: true, told: self.told });
+        let fresh = Head { bound: before, active: true, told: self.told, news: None };
+        let head = self.pairs.entry(pair).or_insert(fresh);
         head.bound = head.bound.min(before);
         head.active = true;
         head.told = self.told;
+        head.news = Some(head.news.map_or(spot, |news| news.min(spot)));
     }
 
-    /// The pairs of a line that may have jobs, with their bounds.
-    pub(crate) fn active(&self, line: i32) -> impl Iterator<Item = (Pair, Spot)> {
-        let pairs = self.pairs.range((line, i16::MIN)..=(line, i16::MAX));
-        pairs.filter(|(_, head)| head.active).map(|(pair, head)| (*pair, head.bound))
+    /// The pairs of a line that may have jobs, with their bounds, for a claim that begins now. One claim at a time.
+    pub(crate) fn plan(&mut self, line: i32) -> impl Iterator<Item = (Pair, Spot)> {
+        let pairs = self.pairs.range_mut((line, i16::MIN)..=(line, i16::MAX));
+        pairs.filter(|(_, head)| head.active).map(|(pair, head)| {
+            head.news = None;
+            (*pair, head.bound)
+        })
     }
 
-    /// What has been told so far: to be handed to [`Heads::took`] and [`Heads::scanned`].
+    /// What has been told so far: to be handed to [`Heads::scanned`].
     pub(crate) fn mark(&self) -> u64 {
         self.told
     }
 
-    /// A claim took jobs of a pair up to this one. `empty`: it would have taken more. `since`: the mark of its beginning.
-    pub(crate) fn took(&mut self, pair: Pair, last: Option<Spot>, empty: bool, since: u64) {
-        let Some(head) = self.pairs.get_mut(&pair).filter(|head| head.told <= since) else { return };
+    /// The claim that was planned last took jobs of a pair up to this one. `empty`: it would have taken more.
+    pub(crate) fn took(&mut self, pair: Pair, last: Option<Spot>, empty: bool) {
+        let Some(head) = self.pairs.get_mut(&pair) else { return };
+        let limit = head.news.map(|(at, no)| (at, no - 1));
         if let Some(last) = last {
-            head.bound = head.bound.max(last);
+            head.bound = head.bound.max(limit.map_or(last, |limit| limit.min(last)));
         }
-        head.active &= !empty;
+        head.active &= !empty || head.news.is_some();
     }
 
     /// Whether it is time to scan all pairs.
@@ -111,9 +119,11 @@ impl Heads {
                     // A scan that began before the last news may have missed an earlier job, never a later one.
                     head.bound = if head.told <= since { before } else { head.bound.min(before) };
                     head.active = true;
+                    // A claim that is on its way began at the old bound.
+                    head.news = Some(head.news.map_or(spot, |news| news.min(spot)));
                 }
                 None => {
-                    self.pairs.insert(pair, Head { bound: before, active: true, told: self.told });
+                    self.pairs.insert(pair, Head { bound: before, active: true, told: self.told, news: None });
                     new.push(pair);
                 }
             }

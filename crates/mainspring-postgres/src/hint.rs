@@ -87,6 +87,11 @@ impl Hints {
         self.cancel.insert(node);
     }
 
+    /// The lines that it names.
+    pub(crate) fn lines(&self) -> Vec<i32> {
+        self.ready.keys().map(|(line, _)| *line).collect()
+    }
+
     /// Tells this process.
     pub(crate) fn tell_here(&self, shared: &Shared) {
         {

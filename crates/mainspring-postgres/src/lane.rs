@@ -10,13 +10,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use mainspring_core::Error;
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_postgres::{Client, Row, Statement};
 
+use crate::address::Address;
 use crate::connect;
 use crate::error::{Result, words};
 use crate::shared::Shared;
@@ -72,11 +75,6 @@ impl Lane {
             None => slot.connect(self.usage, shared).await?,
         };
         Ok(Taken { slot, conn: Some(conn) })
-    }
-
-    /// Whether nobody uses it at the moment.
-    pub(crate) fn is_free(&self) -> bool {
-        self.slot.try_lock().is_ok()
     }
 }
 
@@ -136,11 +134,21 @@ pub(crate) struct Conn {
 
 impl Conn {
     pub(crate) async fn open(usage: Use, shared: &Shared) -> mainspring_core::Result<Conn> {
-        let client = connect::client(shared).await?;
+        Conn::open_at(usage, shared, &shared.options.address, None).await
+    }
+
+    /// A connection to an address, whose notifications go to `told`.
+    pub(crate) async fn open_at(
+        usage: Use,
+        shared: &Shared,
+        address: &Address,
+        told: Option<UnboundedSender<String>>,
+    ) -> mainspring_core::Result<Conn> {
+        let client = connect::client(shared, address, told).await?;
         let conn = Conn {
             client,
             schema: Arc::clone(&shared.schema),
-            pooled: shared.options.is_pooled(),
+            pooled: address.is_pooled(),
             usage,
             prepared: BTreeMap::new(),
             open: false,
@@ -225,8 +233,9 @@ impl Conn {
         self.prepare(std::slice::from_ref(call)).await?;
         let mut sent = std::pin::pin!(self.send_prepared(call));
         // The first poll sends it; answers that nobody waits for are thrown away.
-        match futures_util::poll!(&mut sent) {
-            std::task::Poll::Ready(Err(error)) => Err(error.into()),
+        let polled = std::future::poll_fn(|context| Poll::Ready(sent.as_mut().poll(context))).await;
+        match polled {
+            Poll::Ready(Err(error)) => Err(error.into()),
             _ => Ok(()),
         }
     }

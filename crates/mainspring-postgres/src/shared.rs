@@ -1,7 +1,7 @@
 //! What the handle, its lanes and its tasks share.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,9 +9,11 @@ use mainspring_core::name::{Kind, Label};
 use mainspring_core::seam::{Clock, Rng};
 use mainspring_core::store::Registration;
 use mainspring_core::time::Timestamp;
+use tokio::sync::watch;
 
 use crate::heads::Heads;
 use crate::hint::Listeners;
+use crate::listen::Waiting;
 use crate::names::Names;
 use crate::options::{Durability, Options, Time};
 use crate::sql::At;
@@ -35,6 +37,13 @@ pub(crate) struct Shared {
     handle: u64,
     /// How long a call may take, in microseconds.
     timeout: AtomicU64,
+    /// Which queues this process waits for.
+    pub(crate) waiting: Waiting,
+    /// Whether sessions must be told to wait for stable storage.
+    insist: AtomicBool,
+    /// Whether jobs were moved since counts were last folded.
+    moved: AtomicBool,
+    closing: watch::Sender<bool>,
 }
 
 /// What a claim must know of its node.
@@ -76,7 +85,46 @@ impl Shared {
             nodes: Mutex::default(),
             store: Mutex::default(),
             timeout,
+            waiting: Waiting::default(),
+            insist: AtomicBool::new(false),
+            moved: AtomicBool::new(false),
+            closing: watch::Sender::new(false),
         }
+    }
+
+    /// Ends the store's own thread.
+    pub(crate) fn close(&self) {
+        self.closing.send_replace(true);
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        *self.closing.borrow()
+    }
+
+    /// Waits until the store is closed.
+    pub(crate) async fn closing(&self) {
+        // The sender is ours, so this ends with the value only.
+        drop(self.closing.subscribe().wait_for(|closing| *closing).await);
+    }
+
+    /// Our sessions wait for stable storage though the database's default is not to.
+    pub(crate) fn insist_on_commit(&self, insist: bool) {
+        self.insist.store(insist, Ordering::Relaxed);
+    }
+
+    /// Something was written.
+    pub(crate) fn moved(&self) {
+        self.moved.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether something was written since the last time.
+    pub(crate) fn take_moved(&self) -> bool {
+        self.moved.swap(false, Ordering::Relaxed)
+    }
+
+    /// A claim gave less than was asked for in these queues, or not.
+    pub(crate) fn waiting(&self, queues: &[(i32, bool)]) {
+        self.waiting.note(queues);
     }
 
     /// The argument that says what time it is; `None`: the server's.
@@ -162,8 +210,12 @@ impl Shared {
             format!("idle_in_transaction_session_timeout = {timeout}"),
             "client_min_messages = 'warning'".to_owned(),
         ];
-        if self.options.durability == Durability::Relaxed {
-            sets.push("synchronous_commit = off".to_owned());
+        match self.options.durability {
+            Durability::Relaxed => sets.push("synchronous_commit = off".to_owned()),
+            Durability::Full if self.insist.load(Ordering::Relaxed) => {
+                sets.push("synchronous_commit = on".to_owned());
+            }
+            Durability::Full => {}
         }
         sets
     }

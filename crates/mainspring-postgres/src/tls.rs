@@ -100,14 +100,6 @@ impl BoxedConnection {
             BoxedConnection::Tls(connection) => connection.poll_message(cx),
         }
     }
-
-    /// What the server reported about itself, such as `server_version`.
-    pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
-        match self {
-            BoxedConnection::Plain(connection) => connection.parameter(name),
-            BoxedConnection::Tls(connection) => connection.parameter(name),
-        }
-    }
 }
 
 /// Connects to the first host that takes this client.

@@ -90,7 +90,7 @@ pub(super) fn read(text: &str, env: Env<'_>) -> Result<Address, Fault> {
 }
 
 /// Checks the name of a schema. It goes into statements without quotes, so it must be a plain lower-case name.
-pub(crate) fn check_schema(name: &str) -> Result<(), Fault> {
+pub(super) fn check_schema(name: &str) -> Result<(), Fault> {
     let wrong = |why| Err(Fault::value("schema", why));
     if name.is_empty() || name.len() > MAX_SCHEMA_BYTES {
         return wrong("must have 1 to 63 characters");

@@ -9,6 +9,7 @@
 //!   both are checked in a statement that begins after the node's lock was granted.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use mainspring_core::Error;
 use mainspring_core::id::{Claim, JobId, Row as JobRow};
@@ -205,10 +206,21 @@ async fn claim(
     Ok(claimed)
 }
 
-/// Looks for all pairs that have jobs. Returns those that nobody knew of.
-pub(crate) async fn scan(conn: &mut Conn, shared: &Shared) -> Result<Vec<Pair>> {
+/// Looks for all pairs that have jobs.
+async fn scan(conn: &mut Conn, shared: &Shared) -> Result<()> {
     let (mark, began) = (shared.heads().mark(), shared.monotonic());
     let rows = conn.send(&Call::new(SCAN, Vec::new())).await?;
+    read_scan(conn, shared, &rows, mark, began).await.map(drop)
+}
+
+/// Takes in what a scan has found, which began with this mark at this time. Returns what nobody knew of.
+pub(crate) async fn read_scan(
+    conn: &mut Conn,
+    shared: &Shared,
+    rows: &[Row],
+    mark: u64,
+    began: Duration,
+) -> Result<Vec<(Pair, Spot)>> {
     let found: Vec<(Pair, Spot)> = rows
         .iter()
         .map(|row| ((row.get(0), row.get(1)), (row.get::<_, At>(2).0, row.get(3))))
@@ -216,7 +228,8 @@ pub(crate) async fn scan(conn: &mut Conn, shared: &Shared) -> Result<Vec<Pair>> 
     let settings = shared.names().settings().to_owned();
     names::learn(conn, shared, found.iter().map(|((line, _), _)| *line), &settings).await?;
     let now = shared.monotonic();
-    Ok(shared.heads().scanned(&found, mark, now.saturating_sub(began), now))
+    let new = shared.heads().scanned(&found, mark, now.saturating_sub(began), now);
+    Ok(found.into_iter().filter(|(pair, _)| new.contains(pair)).collect())
 }
 
 /// One pair to look at.
@@ -233,14 +246,12 @@ struct Plan {
     /// Queues in the order in which they are served, with their limits.
     queues: Vec<(i32, QueueName, usize)>,
     suspects: i64,
-    /// What had been told of the pairs when the plan was made.
-    mark: u64,
 }
 
 impl Plan {
     fn new(shared: &Shared, request: &ClaimRequest, node: i32) -> Self {
         let (nodes, names) = (shared.nodes(), shared.names());
-        let heads = shared.heads();
+        let mut heads = shared.heads();
         let mut queues: Vec<(i32, QueueName, usize)> = Vec::new();
         for (queue, limit) in &request.queues {
             // A queue that is named twice is served once.
@@ -257,14 +268,14 @@ impl Plan {
                 let Some((queue, _, limit)) = queues.iter().find(|(queue, ..)| *queue == line.queue) else { continue };
                 if runs(line) {
                     let want = i32::try_from(*limit).unwrap_or(i32::MAX);
-                    looks.extend(heads.active(no).map(|(pair, bound)| Look { pair, bound, queue: *queue, want }));
+                    looks.extend(heads.plan(no).map(|(pair, bound)| Look { pair, bound, queue: *queue, want }));
                 }
             }
         }
         // By level: a claim of one queue takes pairs in this order.
         looks.sort_by_key(|look| (look.pair.1, look.pair.0));
         let suspects = i64::try_from(request.suspects).unwrap_or(i64::MAX);
-        Plan { looks, queues, suspects, mark: heads.mark() }
+        Plan { looks, queues, suspects }
     }
 
     /// Whether the limit over all is all that there is to decide.
@@ -293,7 +304,7 @@ impl Plan {
             let short = taken.get(&look.queue).copied().unwrap_or(0) < wanted;
             // Suspects may be left behind though there is room.
             let empty = short && class(look.pair.1) != Class::Suspect;
-            heads.took(look.pair, last.get(&look.pair).copied(), empty, self.mark);
+            heads.took(look.pair, last.get(&look.pair).copied(), empty);
         }
     }
 

@@ -5,7 +5,6 @@
 
 use tokio_postgres::Row;
 
-use super::now;
 use crate::error::Result;
 use crate::hint::Hints;
 use crate::lane::Conn;

@@ -1,0 +1,225 @@
+//! Jobs inside an application's own transaction on the same database.
+//!
+//! What jobs share with others is prepared beforehand, in a transaction of the store's own: names are interned, and keys
+//! whose period has ended are freed. The caller's transaction then makes inserts only, and holds the locks of the keys
+//! that it takes; nobody else waits for it.
+//!
+//! # Invariants
+//! - Only inserts are made, and neither a key that is held nor a repeated id aborts the transaction, at READ COMMITTED.
+//! - A transaction on another database, or on another store, is refused before anything is written.
+
+#[cfg(feature = "deadpool")]
+mod deadpool;
+#[cfg(feature = "sqlx")]
+mod sqlx;
+mod tokio_postgres;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+
+use ::tokio_postgres::types::Type;
+use mainspring_core::id::JobId;
+use mainspring_core::job::{New, OnConflict};
+use mainspring_core::store::{Receipt, Ticket, TicketLine};
+use mainspring_core::{Error, Result};
+use uuid::Uuid;
+
+use crate::error;
+use crate::hint::Hints;
+use crate::lane::Conn;
+use crate::names;
+use crate::op::enqueue::{Columns, FREE, Keys, insert};
+use crate::op::{Op, key};
+use crate::shared::Shared;
+use crate::sql::{At, Call};
+
+/// System catalogue: what is said of our table, if it is there. Never fails.
+const IDENTITY: &str = "SELECT obj_description(to_regclass($1)::oid, 'pg_class')";
+/// Advisory locks, in order.
+const LOCK_KEYS: &str = "SELECT count(pg_advisory_xact_lock(u.number))
+    FROM (SELECT number FROM unnest($1::bigint[]) AS u(number) ORDER BY number) u";
+/// Unique index of ids.
+const KNOWN: &str = "SELECT id FROM mainspring.jobs WHERE id = ANY($1)";
+/// Primary key of `keys`.
+const HOLDERS: &str = "SELECT k.kind, k.key, k.id FROM unnest($1::int[], $2::text[]) AS u(kind, key)
+    JOIN mainspring.keys k ON k.kind = u.kind AND k.key = u.key";
+/// Appends. The unique index of ids tells of a repeat without failing; `$1` is the time in tests.
+const INSERT: &str = insert!(
+    "t AS MATERIALIZED (SELECT coalesce(timestamptz 'epoch' + $1::bigint * interval '1 us', clock_timestamp()) AS now)",
+    "nextval('mainspring.job_numbers')",
+    "ON CONFLICT (id) DO NOTHING RETURNING no",
+    "EXISTS (SELECT 1 FROM j WHERE j.no = n.no)"
+);
+/// Appends. The locks of the keys are held: above READ COMMITTED a key may be held that the snapshot does not show, and
+/// that is a serialization failure.
+const TAKE: &str = "INSERT INTO mainspring.keys (kind, key, no, id, until, period)
+    SELECT u.kind, u.key, j.no, u.id, u.until, u.period
+    FROM unnest($1::int[], $2::text[], $3::uuid[], $4::smallint[], $5::bigint[]) AS u(kind, key, id, until, period)
+    JOIN mainspring.jobs j ON j.id = u.id ON CONFLICT (kind, key) DO NOTHING";
+
+/// A client's transaction, for our statements. Each is given with the name of the schema in it.
+trait Session {
+    /// Runs [`IDENTITY`].
+    fn identity(&mut self, table: &str) -> impl Future<Output = Result<Option<String>>>;
+    /// Runs [`LOCK_KEYS`].
+    fn lock_keys(&mut self, sql: &str, numbers: &[i64]) -> impl Future<Output = Result<()>>;
+    /// Runs [`KNOWN`].
+    fn known(&mut self, sql: &str, ids: &[Uuid]) -> impl Future<Output = Result<Vec<Uuid>>>;
+    /// Runs [`HOLDERS`].
+    fn holders(
+        &mut self,
+        sql: &str,
+        kinds: &[i32],
+        keys: &[String],
+    ) -> impl Future<Output = Result<Vec<(i32, String, Uuid)>>>;
+    /// Runs [`INSERT`].
+    fn insert(&mut self, sql: &str, now: Option<i64>, jobs: &Columns<'_>) -> impl Future<Output = Result<()>>;
+    /// Runs [`TAKE`].
+    fn take(&mut self, sql: &str, keys: &Keys<'_>) -> impl Future<Output = Result<()>>;
+}
+
+/// Stores jobs in a caller's transaction.
+async fn enlist(session: &mut impl Session, ticket: &Ticket, jobs: Vec<New>) -> Result<Vec<Receipt>> {
+    let replaces = |job: &New| {
+        job.options.unique.as_ref().is_some_and(|unique| unique.on_conflict == OnConflict::Replace)
+    };
+    if jobs.iter().any(replaces) {
+        return Err(Error::NotInTransaction { what: "replacing a job" });
+    }
+    if ticket.lines.len() != jobs.len() {
+        return Err(Error::ForeignTransaction { why: "the ticket is not for these jobs".into() });
+    }
+    check(session, ticket).await?;
+    let sql = |sql: &str| crate::sql::in_schema(sql, &ticket.schema);
+    let (receipts, chosen) = choose(session, ticket, &jobs, &sql).await?;
+    if !chosen.is_empty() {
+        let columns = Columns::new(&jobs, &ticket.lines, &chosen).map_err(refused)?;
+        let now = ticket.now.map(|now| now.as_micros());
+        session.insert(&sql(INSERT), now, &columns).await?;
+        let keys = Keys::new(&jobs, &ticket.lines, &chosen);
+        if !keys.kinds.is_empty() {
+            session.take(&sql(TAKE), &keys).await?;
+        }
+    }
+    Ok(receipts)
+}
+
+/// Refuses a transaction that is not on the ticket's store.
+async fn check(session: &mut impl Session, ticket: &Ticket) -> Result<()> {
+    let said = session.identity(&format!("{}.meta", ticket.schema)).await?;
+    let Some(said) = said else {
+        return Err(Error::ForeignTransaction { why: "no store in its database".into() });
+    };
+    if said.rsplit(' ').next().and_then(|id| id.parse::<Uuid>().ok()) != Some(Uuid::from_bytes(ticket.store)) {
+        return Err(Error::ForeignTransaction { why: "its database holds another store".into() });
+    }
+    Ok(())
+}
+
+/// One receipt per job, and the jobs that are to be stored.
+async fn choose(
+    session: &mut impl Session,
+    ticket: &Ticket,
+    jobs: &[New],
+    sql: &impl Fn(&str) -> String,
+) -> Result<(Vec<Receipt>, Vec<usize>)> {
+    let key = |job: &New, line: &TicketLine| job.options.unique.as_ref().map(|unique| (line.kind, unique.key.clone()));
+    let wanted: BTreeSet<(i32, String)> =
+        jobs.iter().zip(&ticket.lines).filter_map(|(job, line)| key(job, line)).collect();
+    let mut known = BTreeSet::new();
+    let mut holders: BTreeMap<(i32, String), JobId> = BTreeMap::new();
+    if !wanted.is_empty() {
+        let mut numbers: Vec<i64> =
+            wanted.iter().map(|(kind, key)| key::lock_number(&ticket.store, *kind, key)).collect();
+        numbers.sort_unstable();
+        session.lock_keys(&sql(LOCK_KEYS), &numbers).await?;
+        let ids: Vec<Uuid> = jobs.iter().map(|job| Uuid::from_bytes(*job.id.as_bytes())).collect();
+        known.extend(session.known(&sql(KNOWN), &ids).await?.into_iter().map(job_id));
+        let (kinds, keys): (Vec<i32>, Vec<String>) = wanted.into_iter().unzip();
+        let held = session.holders(&sql(HOLDERS), &kinds, &keys).await?;
+        holders.extend(held.into_iter().map(|(kind, key, id)| ((kind, key), job_id(id))));
+    }
+    let (mut receipts, mut chosen) = (Vec::with_capacity(jobs.len()), Vec::new());
+    for (index, (job, line)) in jobs.iter().zip(&ticket.lines).enumerate() {
+        if known.contains(&job.id) {
+            receipts.push(Receipt::Created);
+            continue;
+        }
+        if let (Some(key), Some(unique)) = (key(job, line), &job.options.unique) {
+            if let Some(holder) = holders.get(&key) {
+                receipts.push(match unique.on_conflict {
+                    OnConflict::Reject => Receipt::Rejected(*holder),
+                    OnConflict::Keep | OnConflict::Replace => Receipt::Existing(*holder),
+                });
+                continue;
+            }
+            holders.insert(key, job.id);
+        }
+        known.insert(job.id);
+        chosen.push(index);
+        receipts.push(Receipt::Created);
+    }
+    Ok((receipts, chosen))
+}
+
+fn job_id(id: Uuid) -> JobId {
+    JobId::from_bytes(*id.as_bytes())
+}
+
+fn refused(fault: error::Fault) -> Error {
+    match fault {
+        error::Fault::Refused(error) => error,
+        error::Fault::Db(error) => error::told(error, false),
+    }
+}
+
+/// Primary keys: where a job waits.
+const WHERE: &str = "SELECT j.line, r.level, r.ready_at, j.no, m.due FROM mainspring.jobs j
+    LEFT JOIN mainspring.ready r ON r.no = j.no LEFT JOIN mainspring.timers m ON m.no = j.no WHERE j.id = $1";
+
+/// Prepares what a caller's transaction needs to find.
+pub(crate) struct Prepare(pub(crate) Vec<New>);
+
+impl Op for Prepare {
+    type Answer = Ticket;
+
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> error::Result<Ticket> {
+        let lines = names::lines_of(conn, shared, &self.0).await?;
+        let keyed = self.0.iter().zip(&lines).filter_map(|(job, line)| Some((line.kind, job.options.unique.as_ref()?)));
+        let (kinds, keys): (Vec<i32>, Vec<&str>) = keyed.map(|(kind, unique)| (kind, unique.key.as_str())).unzip();
+        if !kinds.is_empty() {
+            let at = shared.at();
+            let args = vec![
+                (&at as _, Type::TIMESTAMPTZ),
+                (&kinds as _, Type::INT4_ARRAY),
+                (&keys as _, Type::TEXT_ARRAY),
+            ];
+            conn.commit(shared, &[Call::new(FREE, args)]).await?;
+        }
+        Ok(Ticket { store: shared.store(), now: shared.now(), schema: shared.schema.to_string(), lines })
+    }
+}
+
+/// Tells where a job waits that a caller's transaction has committed.
+pub(crate) struct Nudge(pub(crate) JobId);
+
+impl Op for Nudge {
+    type Answer = ();
+    const WRITES: bool = false;
+
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> error::Result<()> {
+        let id = Uuid::from_bytes(*self.0.as_bytes());
+        let rows = conn.send(&Call::new(WHERE, vec![(&id, Type::UUID)])).await?;
+        let mut hints = Hints::default();
+        for row in &rows {
+            if let (Some(level), Some(at)) = (row.get::<_, Option<i16>>(1), row.get::<_, Option<At>>(2)) {
+                hints.ready((row.get(0), level), (at.0, row.get(3)));
+            }
+            if let Some(due) = row.get::<_, Option<At>>(4) {
+                hints.due(due.0);
+            }
+        }
+        hints.tell(conn, shared).await;
+        Ok(())
+    }
+}

@@ -1,0 +1,75 @@
+//! Transactions of tokio-postgres.
+
+use std::future::Future;
+
+use mainspring_core::Result;
+use mainspring_core::job::New;
+use mainspring_core::store::{Enlist, Receipt, Ticket};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Error, Transaction};
+use uuid::Uuid;
+
+use super::Session;
+use crate::error::told;
+use crate::op::enqueue::{Columns, Keys};
+
+impl Enlist<crate::Postgres> for Transaction<'_> {
+    fn enlist(&mut self, ticket: &Ticket, jobs: Vec<New>) -> impl Future<Output = Result<Vec<Receipt>>> {
+        super::enlist(self, ticket, jobs)
+    }
+}
+
+fn failed(error: Error) -> mainspring_core::Error {
+    told(error, false)
+}
+
+impl Session for Transaction<'_> {
+    async fn identity(&mut self, table: &str) -> Result<Option<String>> {
+        let rows = self.query_typed(super::IDENTITY, &[(&table, Type::TEXT)]).await.map_err(failed)?;
+        Ok(rows.first().and_then(|row| row.get(0)))
+    }
+
+    async fn lock_keys(&mut self, sql: &str, numbers: &[i64]) -> Result<()> {
+        self.query_typed(sql, &[(&numbers, Type::INT8_ARRAY)]).await.map(drop).map_err(failed)
+    }
+
+    async fn known(&mut self, sql: &str, ids: &[Uuid]) -> Result<Vec<Uuid>> {
+        let rows = self.query_typed(sql, &[(&ids, Type::UUID_ARRAY)]).await.map_err(failed)?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
+    async fn holders(&mut self, sql: &str, kinds: &[i32], keys: &[String]) -> Result<Vec<(i32, String, Uuid)>> {
+        let args: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+            [(&kinds, Type::INT4_ARRAY), (&keys, Type::TEXT_ARRAY)];
+        let rows = self.query_typed(sql, &args).await.map_err(failed)?;
+        Ok(rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect())
+    }
+
+    async fn insert(&mut self, sql: &str, now: Option<i64>, jobs: &Columns<'_>) -> Result<()> {
+        let args: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 11] = [
+            (&now, Type::INT8),
+            (&jobs.ids, Type::UUID_ARRAY),
+            (&jobs.lines, Type::INT4_ARRAY),
+            (&jobs.priorities, Type::INT2_ARRAY),
+            (&jobs.run_at, Type::INT8_ARRAY),
+            (&jobs.run_after, Type::INT8_ARRAY),
+            (&jobs.deadline_at, Type::INT8_ARRAY),
+            (&jobs.deadline_after, Type::INT8_ARRAY),
+            (&jobs.options, Type::TEXT_ARRAY),
+            (&jobs.inputs, Type::BYTEA_ARRAY),
+            (&jobs.flags, Type::INT2_ARRAY),
+        ];
+        self.query_typed(sql, &args).await.map(drop).map_err(failed)
+    }
+
+    async fn take(&mut self, sql: &str, keys: &Keys<'_>) -> Result<()> {
+        let args: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 5] = [
+            (&keys.kinds, Type::INT4_ARRAY),
+            (&keys.keys, Type::TEXT_ARRAY),
+            (&keys.ids, Type::UUID_ARRAY),
+            (&keys.untils, Type::INT2_ARRAY),
+            (&keys.periods, Type::INT8_ARRAY),
+        ];
+        self.query_typed(sql, &args).await.map(drop).map_err(failed)
+    }
+}

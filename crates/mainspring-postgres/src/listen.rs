@@ -1,0 +1,241 @@
+//! The ear: hears of other processes' commits, and looks around by itself.
+//!
+//! A connection of its own listens for notifications. Once a second, on the same connection, a round trip looks for jobs
+//! that nobody told of (a caller's own transaction has committed; a notification was lost) and tells what becomes due
+//! next; it is also how a connection that is dead without saying so is noticed. Where nobody can listen, behind a pooler,
+//! that look alone has to do.
+//!
+//! # Invariants
+//! - Nothing depends on what is heard here but how soon it is noticed.
+//! - Whoever waits for a queue holds its lock, and looks once more after it has got it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use mainspring_core::name::QueueName;
+use mainspring_core::store::Hint;
+use mainspring_core::time::Timestamp;
+use tokio::sync::{Notify, mpsc};
+use tokio_postgres::types::Type;
+
+use crate::error::Result;
+use crate::hint::{ANYBODY, Hints};
+use crate::lane::{Conn, Use};
+use crate::op::claim::{SCAN, read_scan};
+use crate::op::sweep::{NEXT_DEADLINE, NEXT_DUE};
+use crate::op::{Op, counts};
+use crate::names;
+use crate::shared::{Shared, lock};
+use crate::sql::{At, Call};
+use crate::store::Lanes;
+
+/// How often to look around.
+const EVERY: Duration = Duration::from_secs(1);
+/// Pauses after a failed attempt to listen: first and longest.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// How often deltas of counts are folded, if there are any.
+const FOLD_EVERY: u32 = 5;
+
+/// Only locks in memory, held by the session.
+const WAIT_FOR: &str = "SELECT pg_advisory_lock_shared($1, $2)";
+const LEAVE: &str = "SELECT pg_advisory_unlock_shared($1, $2)";
+
+/// Which queues this process waits for.
+#[derive(Default)]
+pub(crate) struct Waiting {
+    queues: Mutex<BTreeMap<i32, bool>>,
+    changed: Notify,
+}
+
+impl Waiting {
+    /// Claims gave less than was asked for in these queues, or not.
+    pub(crate) fn note(&self, queues: &[(i32, bool)]) {
+        let mut known = lock(&self.queues);
+        let mut news = false;
+        for (queue, short) in queues {
+            // Leaving can wait until the next look; waiting begins at once.
+            news |= known.insert(*queue, *short) != Some(*short) && *short;
+        }
+        drop(known);
+        if news {
+            self.changed.notify_one();
+        }
+    }
+
+    fn wanted(&self) -> BTreeSet<i32> {
+        lock(&self.queues).iter().filter(|(_, short)| **short).map(|(queue, _)| *queue).collect()
+    }
+}
+
+/// Listens until the store is closed.
+pub(crate) async fn run(shared: Arc<Shared>, lanes: Arc<Lanes>) {
+    let mut pause = BACKOFF.0;
+    let mut ear = Ear::default();
+    loop {
+        let ended = match shared.options.address.for_listening() {
+            Some(address) => {
+                let (told, mut heard) = mpsc::unbounded_channel();
+                match Conn::open_at(Use::Hot, &shared, &address, Some(told)).await {
+                    Ok(mut conn) => {
+                        pause = BACKOFF.0;
+                        ear.listen(&shared, &mut conn, &mut heard).await.err()
+                    }
+                    Err(error) => {
+                        tracing::debug!(%error, "nobody listens for notifications at the moment");
+                        None
+                    }
+                }
+            }
+            None => ear.poll(&shared, &lanes).await.err(),
+        };
+        if let Some(fault) = ended {
+            tracing::debug!(?fault, "the ear was lost");
+        }
+        // Whoever waited elsewhere may have been told something meanwhile; all pairs are looked at when it is back.
+        shared.heads().forget();
+        let wait = pause.mul_f64(0.5 + shared.rng.next_unit() / 2.0);
+        tokio::select! {
+            biased;
+            () = shared.closing() => return,
+            () = wait_for(wait) => {}
+        }
+        pause = (pause * 2).min(BACKOFF.1);
+        if shared.is_closing() {
+            return;
+        }
+    }
+}
+
+/// Real time passes here, also in tests that move the store's clock by hand: this is about sockets.
+#[expect(clippy::disallowed_methods, reason = "the network knows only real time")]
+async fn wait_for(duration: Duration) {
+    tokio::time::sleep(duration).await;
+}
+
+#[derive(Default)]
+struct Ear {
+    held: BTreeSet<i32>,
+    /// What was told to become due next.
+    due: Option<Timestamp>,
+    looks: u32,
+}
+
+impl Ear {
+    /// Listens until the connection is lost.
+    async fn listen(
+        &mut self,
+        shared: &Shared,
+        conn: &mut Conn,
+        heard: &mut mpsc::UnboundedReceiver<String>,
+    ) -> Result<()> {
+        conn.client.batch_execute(&format!("LISTEN {}", shared.channel())).await?;
+        self.held.clear();
+        self.hold(shared, conn, WAIT_FOR, ANYBODY).await?;
+        // What was committed before that was not told.
+        shared.listeners.tell(&Hint::Foreign);
+        loop {
+            self.sync(shared, conn).await?;
+            tokio::select! {
+                biased;
+                () = shared.closing() => return Ok(()),
+                text = heard.recv() => match text {
+                    Some(text) => self.hear(shared, conn, &text).await?,
+                    None => return Ok(()),
+                },
+                () = shared.waiting.changed.notified() => {}
+                () = wait_for(EVERY) => {
+                    let looked = tokio::time::timeout(shared.timeout(), self.look(shared, conn)).await;
+                    // A connection that does not answer is as good as none.
+                    let Ok(looked) = looked else { return Ok(()) };
+                    looked?;
+                }
+            }
+        }
+    }
+
+    /// Looks around every second on a connection of the pooler.
+    async fn poll(&mut self, shared: &Shared, lanes: &Lanes) -> Result<()> {
+        loop {
+            tokio::select! {
+                biased;
+                () = shared.closing() => return Ok(()),
+                () = wait_for(EVERY) => {}
+            }
+            let mut taken = lanes.sweep.take(shared).await?;
+            if let Some(conn) = taken.conn() {
+                self.look(shared, conn).await?;
+            }
+            taken.give_back();
+        }
+    }
+
+    /// Takes and leaves the locks of queues.
+    async fn sync(&mut self, shared: &Shared, conn: &mut Conn) -> Result<()> {
+        let wanted = shared.waiting.wanted();
+        let leave: Vec<i32> = self.held.difference(&wanted).copied().collect();
+        for queue in leave {
+            self.hold(shared, conn, LEAVE, queue).await?;
+            self.held.remove(&queue);
+        }
+        let take: Vec<i32> = wanted.difference(&self.held).copied().collect();
+        for queue in take {
+            self.hold(shared, conn, WAIT_FOR, queue).await?;
+            self.held.insert(queue);
+            // What was committed between the last claim and the lock was not told.
+            shared.heads().forget();
+            let name: Option<QueueName> = shared.names().queue(queue).ok().map(|queue| queue.name.clone());
+            if let Some(name) = name {
+                shared.listeners.tell(&Hint::Ready(vec![name]));
+            }
+        }
+        Ok(())
+    }
+
+    async fn hold(&self, shared: &Shared, conn: &mut Conn, sql: &'static str, queue: i32) -> Result<()> {
+        let class = shared.waiting_class();
+        conn.send(&Call::new(sql, vec![(&class, Type::INT4), (&queue, Type::INT4)])).await?;
+        Ok(())
+    }
+
+    /// Passes on what another process tells.
+    async fn hear(&self, shared: &Shared, conn: &mut Conn, text: &str) -> Result<()> {
+        if let Some(hints) = Hints::read(text, shared.handle()) {
+            let settings = shared.names().settings().to_owned();
+            names::learn(conn, shared, hints.lines(), &settings).await?;
+            hints.tell_here(shared);
+        }
+        Ok(())
+    }
+
+    /// One look around, in one round trip.
+    async fn look(&mut self, shared: &Shared, conn: &mut Conn) -> Result<()> {
+        let (mark, began) = (shared.heads().mark(), shared.monotonic());
+        let scan = shared.heads().scan_is_due(began);
+        let mut calls = vec![Call::new(NEXT_DUE, Vec::new()), Call::new(NEXT_DEADLINE, Vec::new())];
+        if scan {
+            calls.push(Call::new(SCAN, Vec::new()));
+        }
+        let rows = conn.commit(shared, &calls).await?;
+        if let Some(rows) = rows.get(2) {
+            let new = read_scan(conn, shared, rows, mark, began).await?;
+            let mut hints = Hints::default();
+            for (pair, spot) in new {
+                hints.ready(pair, spot);
+            }
+            hints.tell_here(shared);
+        }
+        let first = |rows: &Vec<tokio_postgres::Row>| rows.first().map(|row| row.get::<_, At>(0).0);
+        let due = rows[0..2].iter().filter_map(first).min();
+        if due != self.due {
+            self.due = due;
+            due.into_iter().for_each(|due| shared.listeners.tell(&Hint::Due(due)));
+        }
+        self.looks += 1;
+        if self.looks >= FOLD_EVERY && shared.take_moved() {
+            self.looks = 0;
+            counts::Fold.run(conn, shared).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,366 @@
+//! What operators do to jobs.
+//!
+//! A look at all places in one snapshot tells where the jobs are; the state machine tells what becomes of them; then all
+//! are moved at once. A job that somebody else has moved meanwhile is not where it was, and the whole call begins anew.
+//!
+//! # Invariants
+//! - All jobs of a call change in one commit, or none does.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mainspring_core::Error;
+use mainspring_core::id::JobId;
+use mainspring_core::job::{Reason, State, Status, Verb};
+use mainspring_core::store::Changed;
+use mainspring_core::time::Timestamp;
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use super::{Op, node, now};
+use crate::error::{Result, corrupt};
+use crate::hint::Hints;
+use crate::lane::Conn;
+use crate::names;
+use crate::shared::Shared;
+use crate::sql::{At, Call};
+
+/// How often a call begins anew because jobs were moved under its eyes.
+const ROUNDS: usize = 16;
+
+/// Unique index of ids, then the primary keys of the places, in one snapshot: each job is in one of them.
+const LOCATE: &str = concat!(
+    "WITH ",
+    now!(),
+    "SELECT t.now, u.o, j.no, j.line,
+        CASE WHEN r.no IS NOT NULL THEN 2 WHEN m.no IS NOT NULL THEN 1 WHEN s.no IS NOT NULL THEN 4
+            WHEN l.no IS NOT NULL THEN 3 ELSE d.state END AS state,
+        coalesce(s.reason, d.reason) AS reason, coalesce(m.due, s.due) AS due
+    FROM t CROSS JOIN unnest($2::uuid[]) WITH ORDINALITY AS u(id, o)
+    CROSS JOIN LATERAL (SELECT no, line FROM mainspring.jobs WHERE id = u.id OFFSET 0) j
+    LEFT JOIN mainspring.ready r ON r.no = j.no
+    LEFT JOIN mainspring.timers m ON m.no = j.no
+    LEFT JOIN mainspring.suspended s ON s.no = j.no
+    LEFT JOIN mainspring.lease l ON l.no = j.no
+    LEFT JOIN mainspring.done d ON d.no = j.no"
+);
+
+/// Takes jobs out of where they wait, by the primary keys, in order of the numbers.
+macro_rules! taken {
+    () => {
+        concat!(
+            "WITH ",
+            now!(),
+            ", r AS (DELETE FROM mainspring.ready p WHERE p.no = ANY($2::bigint[])
+                RETURNING p.no, p.line, p.claim, (p.level & 15)::smallint AS priority, p.failures, p.crashes, p.crashed,
+                    p.flags, NULL::timestamptz AS due)
+            , m AS (DELETE FROM mainspring.timers p WHERE p.no = ANY($2::bigint[])
+                RETURNING p.no, p.line, p.claim, p.priority, p.failures, p.crashes, p.crashed, p.flags, p.due)
+            , s AS (DELETE FROM mainspring.suspended p WHERE p.no = ANY($2::bigint[])
+                RETURNING p.no, p.line, p.claim, p.priority, p.failures, p.crashes, p.crashed, p.flags, p.due)
+            , e AS (SELECT 2 AS was, r.* FROM r UNION ALL SELECT 1, m.* FROM m UNION ALL SELECT 4, s.* FROM s)"
+        )
+    };
+}
+
+/// Waiting jobs end.
+const END: &str = concat!(
+    taken!(),
+    ", i AS (INSERT INTO mainspring.done
+            (no, finished_at, line, claim, state, reason, priority, failures, crashes, bad, note)
+        SELECT e.no, t.now, e.line, e.claim, $3, $4, e.priority, e.failures, e.crashes, true, nullif($5, '') FROM e, t)
+    , k AS (DELETE FROM mainspring.keys k USING e WHERE e.flags & 1 <> 0 AND k.no = e.no AND k.until <> 2)
+    , k2 AS (UPDATE mainspring.keys k SET expires_at = t.now + k.period * interval '1 us'
+        FROM e, t WHERE e.flags & 1 <> 0 AND k.no = e.no AND k.until = 2 AND k.expires_at IS NULL)
+    , z AS (DELETE FROM mainspring.deadlines z USING e WHERE e.flags & 2 <> 0 AND z.no = e.no)
+    , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
+        SELECT line, was, -count(*) FROM e GROUP BY line, was
+        UNION ALL SELECT line, $3, count(*) FROM e GROUP BY line)
+    SELECT e.no FROM e"
+);
+/// Waiting jobs wait in another way: held, or ready, or for their time if that is to come. `$3`: the reason of those that
+/// are held. `$4`, `$5`: whether failures and crashes are cleared.
+const WAIT: &str = concat!(
+    taken!(),
+    ", f AS (SELECT e.no, e.line, e.claim, e.priority, e.flags, e.due, e.was,
+            CASE WHEN $4 THEN 0 ELSE e.failures END::smallint AS failures,
+            CASE WHEN $5 THEN 0 ELSE e.crashes END::smallint AS crashes,
+            CASE WHEN $5 THEN 0 ELSE e.crashed END AS crashed,
+            CASE WHEN $3::smallint IS NOT NULL THEN 4 WHEN e.due > t.now AND NOT $4 THEN 1 ELSE 2 END AS state
+        FROM e, t)
+    , ir AS (INSERT INTO mainspring.ready (no, ready_at, crashed, line, claim, level, failures, crashes, flags)
+        SELECT f.no, t.now, f.crashed, f.line, f.claim, 32 + f.priority, f.failures, f.crashes, f.flags
+        FROM f, t WHERE f.state = 2)
+    , im AS (INSERT INTO mainspring.timers (no, due, crashed, line, claim, priority, failures, crashes, flags)
+        SELECT f.no, f.due, f.crashed, f.line, f.claim, f.priority, f.failures, f.crashes, f.flags
+        FROM f WHERE f.state = 1)
+    , iu AS (INSERT INTO mainspring.suspended
+            (no, due, crashed, line, claim, priority, reason, failures, crashes, flags)
+        SELECT f.no, f.due, f.crashed, f.line, f.claim, f.priority, $3, f.failures, f.crashes, f.flags
+        FROM f WHERE f.state = 4)
+    , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
+        SELECT line, was, -count(*) FROM f GROUP BY line, was
+        UNION ALL SELECT line, state, count(*) FROM f GROUP BY line, state)
+    SELECT f.no, f.line, CASE WHEN f.state = 2 THEN (32 + f.priority)::smallint END, t.now,
+        CASE WHEN f.state = 1 THEN f.due END FROM f, t"
+);
+/// Primary key of `done`: ended jobs run again. They hold neither key nor deadline any more.
+const REVIVE: &str = concat!(
+    "WITH ",
+    now!(),
+    ", e AS (DELETE FROM mainspring.done p WHERE p.no = ANY($2::bigint[])
+        RETURNING p.no, p.line, p.claim, p.priority, p.state, p.reason, p.finished_at)
+    , u AS (INSERT INTO mainspring.superseded (no, finished_at, claim, state, reason)
+        SELECT e.no, e.finished_at, e.claim, e.state, e.reason FROM e)
+    , r AS (INSERT INTO mainspring.ready (no, ready_at, crashed, line, claim, level, failures, crashes, flags)
+        SELECT e.no, t.now, 0, e.line, e.claim, 32 + e.priority, 0, 0, 0 FROM e, t)
+    , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
+        SELECT line, state, -count(*) FROM e GROUP BY line, state
+        UNION ALL SELECT line, 2, count(*) FROM e GROUP BY line)
+    SELECT e.no, e.line, (32 + e.priority)::smallint, t.now, NULL::timestamptz FROM e, t"
+);
+/// Primary key, in order of the numbers. The reason first given stays.
+const FLAG: &str = "UPDATE mainspring.lease l SET cancel = coalesce(l.cancel, $3)
+    FROM unnest($2::bigint[]) AS u(no) WHERE l.no = u.no AND ($1::timestamptz IS NULL OR true)
+    RETURNING l.no, l.node";
+/// Primary keys. The class of a ready job stays: it is the high bits of the level.
+const READY_PRIORITY: &str = "UPDATE mainspring.ready p SET level = (p.level & ~15) | $3
+    WHERE p.no = ANY($2::bigint[]) AND ($1::timestamptz IS NULL OR true)
+    RETURNING p.no, p.line, p.level, p.ready_at, NULL::timestamptz";
+const TIMERS_PRIORITY: &str = "UPDATE mainspring.timers p SET priority = $3
+    WHERE p.no = ANY($2::bigint[]) AND ($1::timestamptz IS NULL OR true) RETURNING p.no";
+const SUSPENDED_PRIORITY: &str = "UPDATE mainspring.suspended p SET priority = $3
+    WHERE p.no = ANY($2::bigint[]) AND ($1::timestamptz IS NULL OR true) RETURNING p.no";
+
+/// Removes jobs that are in no place any more with everything known of them, their keys included.
+macro_rules! removed {
+    () => {
+        ", j AS (DELETE FROM mainspring.jobs x USING e WHERE x.no = e.no)
+        , x1 AS (DELETE FROM mainspring.errors x USING e WHERE x.no = e.no)
+        , x2 AS (DELETE FROM mainspring.progress x USING e WHERE x.no = e.no)
+        , x3 AS (DELETE FROM mainspring.tags x USING e WHERE x.no = e.no)
+        , x4 AS (DELETE FROM mainspring.deadlines x USING e WHERE x.no = e.no)
+        , x5 AS (DELETE FROM mainspring.superseded x USING e WHERE x.no = e.no)
+        , x6 AS (DELETE FROM mainspring.keys x USING e WHERE x.no = e.no)
+        , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
+            SELECT line, was, -count(*) FROM e GROUP BY line, was)
+        SELECT e.no FROM e"
+    };
+}
+/// Primary keys, and the indexes by number of the side tables.
+const DELETE_WAITING: &str = concat!(taken!(), removed!());
+const DELETE_DONE: &str = concat!(
+    "WITH ",
+    now!(),
+    ", e AS (DELETE FROM mainspring.done p USING t WHERE p.no = ANY($2::bigint[])
+        RETURNING p.no, p.line, p.state AS was)",
+    removed!()
+);
+
+/// Applies a verb to jobs.
+pub(crate) struct Change {
+    pub(crate) ids: Vec<JobId>,
+    pub(crate) verb: Verb,
+    pub(crate) dry_run: bool,
+}
+
+impl Op for Change {
+    type Answer = Vec<Changed>;
+
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Vec<Changed>> {
+        self.verb.check()?;
+        let mut answers = vec![Changed::NotFound; self.ids.len()];
+        for _ in 0..ROUNDS {
+            conn.begin(shared, "", &[]).await?;
+            let mut told = Vec::new();
+            let mut steady = true;
+            for layer in layers(&self.ids) {
+                steady = steady && self.layer(conn, shared, &layer, &mut answers, &mut told).await?;
+            }
+            if steady {
+                conn.end(&[]).await?;
+                announce(conn, shared, &told).await?;
+                return Ok(answers);
+            }
+            conn.roll_back().await;
+        }
+        Err(Error::unavailable("the jobs are being moved by others").into())
+    }
+}
+
+/// Positions of ids, so that no layer has an id twice: an id that is named again meets what was done to it before.
+fn layers(ids: &[JobId]) -> Vec<Vec<usize>> {
+    let mut seen: BTreeMap<JobId, usize> = BTreeMap::new();
+    let mut layers: Vec<Vec<usize>> = Vec::new();
+    for (index, id) in ids.iter().enumerate() {
+        let times = seen.entry(*id).or_default();
+        if layers.len() <= *times {
+            layers.push(Vec::new());
+        }
+        layers[*times].push(index);
+        *times += 1;
+    }
+    layers
+}
+
+/// What was done, and what there is to tell of it.
+enum Told {
+    /// Rows of number, line, level, time and due.
+    Waits(Vec<Row>),
+    /// Rows of number and node.
+    Flagged(Vec<Row>),
+}
+
+impl Change {
+    /// Applies the verb to some of the ids. False if one of them was moved meanwhile.
+    async fn layer(
+        &self,
+        conn: &mut Conn,
+        shared: &Shared,
+        layer: &[usize],
+        answers: &mut [Changed],
+        told: &mut Vec<Told>,
+    ) -> Result<bool> {
+        let at = shared.at();
+        let ids: Vec<Uuid> = layer.iter().map(|&index| Uuid::from_bytes(*self.ids[index].as_bytes())).collect();
+        let locate = Call::new(LOCATE, vec![(&at, Type::TIMESTAMPTZ), (&ids, Type::UUID_ARRAY)]);
+        let rows = conn.step(&[locate]).await?.pop().unwrap_or_default();
+        let mut groups: BTreeMap<&'static str, Vec<i64>> = BTreeMap::new();
+        for row in &rows {
+            let index = usize::try_from(row.get::<_, i64>(1) - 1).ok().and_then(|o| layer.get(o).copied());
+            let index = index.ok_or_else(|| corrupt("an answer to nothing"))?;
+            let no: i64 = row.get(2);
+            // In no place: it is being moved, or removed, at this moment.
+            let Some(from) = status(row)? else { return Ok(false) };
+            let due: Option<At> = row.get(6);
+            let later = due.is_some_and(|due| due.0 > row.get::<_, At>(0).0);
+            answers[index] = match self.verb.apply(from, later) {
+                Ok(to) => {
+                    groups.entry(self.statement(from, to)?).or_default().push(no);
+                    Changed::Applied { from, to }
+                }
+                Err(illegal) => Changed::Illegal(illegal),
+            };
+        }
+        if self.dry_run {
+            return Ok(true);
+        }
+        self.apply(conn, &at, groups, told).await
+    }
+
+    /// The statement that does what the state machine says.
+    fn statement(&self, from: Status, to: Option<Status>) -> Result<&'static str> {
+        let ended = from.state.is_terminal();
+        Ok(match (&self.verb, to) {
+            (_, None) if ended => DELETE_DONE,
+            (_, None) => DELETE_WAITING,
+            (Verb::Cancel { .. }, Some(to)) if to.state == State::Running => FLAG,
+            (Verb::Cancel { .. } | Verb::Fail { .. }, Some(_)) => END,
+            (Verb::Reprioritise(_), Some(_)) => match from.state {
+                State::Ready => READY_PRIORITY,
+                State::Scheduled => TIMERS_PRIORITY,
+                State::Suspended => SUSPENDED_PRIORITY,
+                _ => return Err(corrupt("a priority of a job that does not wait")),
+            },
+            (_, Some(_)) if ended => REVIVE,
+            (_, Some(_)) => WAIT,
+        })
+    }
+
+    async fn apply(
+        &self,
+        conn: &mut Conn,
+        at: &Option<At>,
+        groups: BTreeMap<&'static str, Vec<i64>>,
+        told: &mut Vec<Told>,
+    ) -> Result<bool> {
+        let why = match &self.verb {
+            Verb::Cancel { why } | Verb::Fail { why } => why.as_str(),
+            _ => "",
+        };
+        let (state, reason) = match self.verb {
+            Verb::Fail { .. } => (State::Failed, Reason::Operator),
+            _ => (State::Cancelled, Reason::Operator),
+        };
+        let (state, reason) = (i16::from(state.code()), i16::from(reason.code()));
+        let hold = matches!(self.verb, Verb::Hold).then_some(i16::from(Reason::Hold.code()));
+        let retry = matches!(self.verb, Verb::Retry);
+        let clear = matches!(self.verb, Verb::Retry | Verb::Resume);
+        let priority = match self.verb {
+            Verb::Reprioritise(priority) => i16::from(priority.get()),
+            _ => 0,
+        };
+        // Leases before other places: the order of all locks.
+        let mut order: Vec<(&'static str, Vec<i64>)> = groups.into_iter().collect();
+        order.sort_by_key(|(sql, _)| *sql != FLAG);
+        for (sql, mut nos) in order {
+            nos.sort_unstable();
+            let mut args = vec![(at as _, Type::TIMESTAMPTZ), (&nos as _, Type::INT8_ARRAY)];
+            match sql {
+                END => args.extend([
+                    (&state as _, Type::INT2),
+                    (&reason as _, Type::INT2),
+                    (&why as _, Type::TEXT),
+                ]),
+                WAIT => args.extend([
+                    (&hold as _, Type::INT2),
+                    (&retry as _, Type::BOOL),
+                    (&clear as _, Type::BOOL),
+                ]),
+                FLAG => args.push((&why as _, Type::TEXT)),
+                READY_PRIORITY | TIMERS_PRIORITY | SUSPENDED_PRIORITY => args.push((&priority as _, Type::INT2)),
+                _ => {}
+            }
+            let rows = conn.step(&[Call::new(sql, args)]).await?.pop().unwrap_or_default();
+            let done: BTreeSet<i64> = rows.iter().map(|row| row.get(0)).collect();
+            if !nos.iter().all(|no| done.contains(no)) {
+                return Ok(false);
+            }
+            match sql {
+                FLAG => told.push(Told::Flagged(rows)),
+                WAIT | REVIVE | READY_PRIORITY => told.push(Told::Waits(rows)),
+                _ => {}
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// What a job is; `None` if it is in no place.
+fn status(row: &Row) -> Result<Option<Status>> {
+    let Some(state) = row.get::<_, Option<i32>>(4) else { return Ok(None) };
+    let state = u8::try_from(state).ok().and_then(State::from_code).ok_or_else(|| corrupt(format!("{state} is no state")))?;
+    let reason = match row.get::<_, Option<i16>>(5) {
+        None => None,
+        Some(code) => {
+            let reason = u8::try_from(code).ok().and_then(Reason::from_code);
+            Some(reason.ok_or_else(|| corrupt(format!("{code} is no reason")))?)
+        }
+    };
+    Ok(Some(Status { state, reason }))
+}
+
+/// Tells where jobs wait now, and whose claims were flagged.
+async fn announce(conn: &mut Conn, shared: &Shared, told: &[Told]) -> Result<()> {
+    let mut hints = Hints::default();
+    let mut lines = Vec::new();
+    for told in told {
+        match told {
+            Told::Flagged(rows) => rows.iter().for_each(|row| node::flagged(&mut hints, row.get(1))),
+            Told::Waits(rows) => {
+                for row in rows {
+                    lines.push(row.get(1));
+                    if let Some(level) = row.get::<_, Option<i16>>(2) {
+                        hints.ready((row.get(1), level), (row.get::<_, At>(3).0, row.get(0)));
+                    }
+                    let due: Option<Timestamp> = row.get::<_, Option<At>>(4).map(|at| at.0);
+                    due.into_iter().for_each(|due| hints.due(due));
+                }
+            }
+        }
+    }
+    let settings = shared.names().settings().to_owned();
+    names::learn(conn, shared, lines, &settings).await?;
+    hints.tell(conn, shared).await;
+    Ok(())
+}

@@ -1,0 +1,453 @@
+//! Enqueue: jobs come in.
+//!
+//! Jobs without unique keys are one statement of plain inserts. If an id is there already, or if there are keys, the
+//! batch is gone through with care: what is held is looked up first, under the locks of the keys.
+//!
+//! # Invariants
+//! - A repeated id changes nothing.
+//! - Nobody waits for a key that an open transaction is about to take: its job is set aside.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mainspring_core::id::JobId;
+use mainspring_core::job::{New, OnConflict, Options, Unique, When};
+use mainspring_core::store::{Receipt, TicketLine};
+use mainspring_core::time::micros;
+use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use super::{Op, key, now};
+use crate::error::{Fault, Result, corrupt};
+use crate::flags;
+use crate::hint::Hints;
+use crate::lane::Conn;
+use crate::names;
+use crate::shared::Shared;
+use crate::sql::{At, Call};
+
+/// New jobs, from arrays of their columns, into `jobs` and their first places. `$now` is the store's time, `$no` a job's
+/// number, `$new` what becomes of a job whose id is there already, and `$stored` tells the others apart.
+macro_rules! insert {
+    ($now:expr, $no:expr, $new:expr, $stored:expr) => {
+        concat!(
+            "WITH ",
+            $now,
+            ", n AS MATERIALIZED (
+                SELECT ",
+            $no,
+            " AS no, u.id, u.line, u.priority, u.options::jsonb AS options, u.input, u.flags,
+                    CASE WHEN w.run_at > t.now THEN w.run_at END AS run_at,
+                    coalesce(timestamptz 'epoch' + u.deadline_at * interval '1 us',
+                        t.now + u.deadline_after * interval '1 us') AS deadline
+                FROM t CROSS JOIN unnest($2::uuid[], $3::int[], $4::smallint[], $5::bigint[], $6::bigint[],
+                        $7::bigint[], $8::bigint[], $9::text[], $10::bytea[], $11::smallint[])
+                    AS u(id, line, priority, run_at, run_after, deadline_at, deadline_after, options, input, flags)
+                CROSS JOIN LATERAL (SELECT coalesce(timestamptz 'epoch' + u.run_at * interval '1 us',
+                    t.now + u.run_after * interval '1 us') AS run_at) w)
+            , j AS (INSERT INTO mainspring.jobs (no, id, created_at, deadline, line, priority, options, input)
+                SELECT n.no, n.id, t.now, n.deadline, n.line, n.priority, n.options, n.input FROM n, t ",
+            $new,
+            ")
+            , r AS (INSERT INTO mainspring.ready (no, ready_at, crashed, line, claim, level, failures, crashes, flags)
+                SELECT n.no, t.now, 0, n.line, 0, 32 + n.priority, 0, 0, n.flags FROM n, t
+                WHERE n.run_at IS NULL AND ",
+            $stored,
+            ")
+            , m AS (INSERT INTO mainspring.timers (no, due, crashed, line, claim, priority, failures, crashes, flags)
+                SELECT n.no, n.run_at, 0, n.line, 0, n.priority, 0, 0, n.flags FROM n
+                WHERE n.run_at IS NOT NULL AND ",
+            $stored,
+            ")
+            , z AS (INSERT INTO mainspring.deadlines (no, at)
+                SELECT n.no, n.deadline FROM n WHERE n.deadline IS NOT NULL AND ",
+            $stored,
+            ")
+            , g AS (INSERT INTO mainspring.tags (tag, no)
+                SELECT DISTINCT x.tag, n.no FROM n, jsonb_array_elements_text(n.options -> 'tags') AS x(tag)
+                WHERE n.options ? 'tags' AND ",
+            $stored,
+            ")
+            , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
+                SELECT n.line, CASE WHEN n.run_at IS NULL THEN 2 ELSE 1 END, count(*) FROM n WHERE ",
+            $stored,
+            " GROUP BY 1, 2)
+            SELECT t.now, s.line, s.level, s.first, s.due FROM t LEFT JOIN (
+                SELECT n.line, (32 + n.priority)::smallint AS level, min(n.no) FILTER (WHERE n.run_at IS NULL) AS first,
+                    least(min(n.run_at), min(n.deadline)) AS due
+                FROM n GROUP BY n.line, n.priority) s ON true"
+        )
+    };
+}
+pub(crate) use insert;
+
+/// Appends; the unique index of ids refuses a repeat. Numbers follow the order of the batch.
+pub(crate) const INSERT: &str = insert!(now!(), "nextval('mainspring.job_numbers')", "", "true");
+/// Advisory locks, without waiting.
+const TRY_KEYS: &str = "SELECT pg_try_advisory_xact_lock(u.number) FROM unnest($1::bigint[]) WITH ORDINALITY AS u(number, o)
+    ORDER BY u.o";
+/// Unique index of ids.
+const KNOWN: &str = "SELECT j.id FROM unnest($1::uuid[]) AS u(id)
+    CROSS JOIN LATERAL (SELECT id FROM mainspring.jobs WHERE id = u.id OFFSET 0) j";
+/// Primary key of `keys`.
+const HOLDERS: &str = concat!(
+    "WITH ",
+    now!(),
+    "SELECT k.kind, k.key, k.id, k.expires_at <= t.now FROM t CROSS JOIN unnest($2::int[], $3::text[]) AS u(kind, key)
+    CROSS JOIN LATERAL (SELECT * FROM mainspring.keys WHERE kind = u.kind AND key = u.key OFFSET 0) k"
+);
+/// Primary key of `keys`: keys whose period has ended make room for their next holders.
+pub(crate) const FREE: &str = concat!(
+    "WITH ",
+    now!(),
+    "DELETE FROM mainspring.keys k USING t, unnest($2::int[], $3::text[]) AS u(kind, key)
+    WHERE k.kind = u.kind AND k.key = u.key AND k.expires_at <= t.now"
+);
+/// The locks of the keys are held and nobody holds the keys, so the primary key is not violated.
+const TAKE: &str = "INSERT INTO mainspring.keys (kind, key, no, id, until, period)
+    SELECT u.kind, u.key, j.no, u.id, u.until, u.period
+    FROM unnest($1::int[], $2::text[], $3::uuid[], $4::smallint[], $5::bigint[]) AS u(kind, key, id, until, period)
+    CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j";
+/// Primary keys of the waiting places: cancels a job in favour of another, and frees its key. Whoever takes it out of its
+/// place first wins; nothing is returned if that was somebody else.
+const REPLACE: &str = concat!(
+    "WITH ",
+    now!(),
+    ", x AS MATERIALIZED (SELECT no FROM mainspring.jobs WHERE id = $2)
+    , r AS (DELETE FROM mainspring.ready p USING x WHERE p.no = x.no
+        RETURNING p.no, p.line, p.claim, (p.level & 15)::smallint AS priority, p.failures, p.crashes, p.flags)
+    , m AS (DELETE FROM mainspring.timers p USING x WHERE p.no = x.no
+        RETURNING p.no, p.line, p.claim, p.priority, p.failures, p.crashes, p.flags)
+    , s AS (DELETE FROM mainspring.suspended p USING x WHERE p.no = x.no
+        RETURNING p.no, p.line, p.claim, p.priority, p.failures, p.crashes, p.flags)
+    , e AS (SELECT 2 AS was, r.* FROM r UNION ALL SELECT 1, m.* FROM m UNION ALL SELECT 4, s.* FROM s)
+    , i AS (INSERT INTO mainspring.done
+            (no, finished_at, line, claim, state, reason, priority, failures, crashes, bad)
+        SELECT e.no, t.now, e.line, e.claim, 7, 21, e.priority, e.failures, e.crashes, true FROM e, t)
+    , k AS (DELETE FROM mainspring.keys k USING e WHERE k.no = e.no)
+    , z AS (DELETE FROM mainspring.deadlines z USING e WHERE z.no = e.no)
+    , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
+        SELECT line, was, -1 FROM e UNION ALL SELECT line, 7, 1 FROM e)
+    SELECT e.no FROM e"
+);
+
+/// Stores jobs.
+pub(crate) struct Enqueue(pub(crate) Vec<New>);
+
+impl Op for Enqueue {
+    type Answer = Vec<Receipt>;
+
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Vec<Receipt>> {
+        let jobs = &self.0;
+        if jobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let lines = names::lines_of(conn, shared, jobs).await?;
+        if jobs.iter().any(|job| job.options.unique.is_some()) {
+            return careful(conn, shared, jobs, &lines).await;
+        }
+        let all: Vec<usize> = (0..jobs.len()).collect();
+        let columns = Columns::new(jobs, &lines, &all)?;
+        let at = shared.at();
+        match conn.commit(shared, &[columns.insert(&at)]).await {
+            Ok(rows) => {
+                announce(conn, shared, rows.first().map_or(&[], Vec::as_slice)).await;
+                Ok(vec![Receipt::Created; jobs.len()])
+            }
+            Err(Fault::Db(error)) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
+                careful(conn, shared, jobs, &lines).await
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+}
+
+/// Tells where new jobs wait.
+pub(crate) async fn announce(conn: &mut Conn, shared: &Shared, rows: &[Row]) {
+    hints(rows).tell(conn, shared).await;
+}
+
+fn hints(rows: &[Row]) -> Hints {
+    let mut hints = Hints::default();
+    for row in rows {
+        let Some(line) = row.get::<_, Option<i32>>(1) else { continue };
+        if let Some(first) = row.get::<_, Option<i64>>(3) {
+            hints.ready((line, row.get(2)), (row.get::<_, At>(0).0, first));
+        }
+        if let Some(due) = row.get::<_, Option<At>>(4) {
+            hints.due(due.0);
+        }
+    }
+    hints
+}
+
+/// A key as the table has it.
+type Key = (i32, String);
+
+/// Goes through a batch one by one, as the model does, and stores as much as possible at once.
+async fn careful(conn: &mut Conn, shared: &Shared, jobs: &[New], lines: &[TicketLine]) -> Result<Vec<Receipt>> {
+    let mut batch = Careful::begin(conn, shared, jobs, lines).await?;
+    let mut receipts = Vec::with_capacity(jobs.len());
+    for index in 0..jobs.len() {
+        receipts.push(batch.enter(conn, shared, index).await?);
+    }
+    let rows = batch.store(conn, shared, true).await?;
+    let told = std::mem::take(&mut batch.told);
+    for rows in told.iter().chain([&rows]) {
+        announce(conn, shared, rows).await;
+    }
+    Ok(receipts)
+}
+
+/// A batch on its way in.
+struct Careful<'a> {
+    jobs: &'a [New],
+    lines: &'a [TicketLine],
+    /// Ids that are stored, or will be.
+    known: BTreeSet<JobId>,
+    holders: BTreeMap<Key, JobId>,
+    /// Keys in the hands of open transactions.
+    contended: BTreeSet<Key>,
+    /// Keys whose period has ended: to be freed before the next insert.
+    over: Vec<Key>,
+    /// Jobs to be stored.
+    pending: Vec<usize>,
+    /// What was stored before the end.
+    told: Vec<Vec<Row>>,
+}
+
+impl<'a> Careful<'a> {
+    async fn begin(conn: &mut Conn, shared: &Shared, jobs: &'a [New], lines: &'a [TicketLine]) -> Result<Self> {
+        let keys: BTreeSet<Key> = jobs.iter().zip(lines).filter_map(|(job, line)| key_of(job, line)).collect();
+        let keys: Vec<Key> = keys.into_iter().collect();
+        let store = shared.store();
+        let numbers: Vec<i64> = keys.iter().map(|(kind, key)| key::lock_number(&store, *kind, key)).collect();
+        let locked = conn.begin(shared, "", &[Call::new(TRY_KEYS, vec![(&numbers, Type::INT8_ARRAY)])]).await?;
+        let mut contended = BTreeSet::new();
+        let (mut kinds, mut texts) = (Vec::new(), Vec::new());
+        for (key, row) in keys.into_iter().zip(locked.first().into_iter().flatten()) {
+            if row.get(0) {
+                kinds.push(key.0);
+                texts.push(key.1);
+            } else {
+                contended.insert(key);
+            }
+        }
+        let at = shared.at();
+        let ids: Vec<Uuid> = jobs.iter().map(|job| Uuid::from_bytes(*job.id.as_bytes())).collect();
+        let holders = vec![
+            (&at as _, Type::TIMESTAMPTZ),
+            (&kinds as _, Type::INT4_ARRAY),
+            (&texts as _, Type::TEXT_ARRAY),
+        ];
+        // In statements that begin when the locks are held.
+        let rows = conn
+            .step(&[Call::new(KNOWN, vec![(&ids, Type::UUID_ARRAY)]), Call::new(HOLDERS, holders)])
+            .await?;
+        let [known, holders] = rows.as_slice() else { return Err(corrupt("a look at keys without an answer")) };
+        let mut batch = Careful {
+            jobs,
+            lines,
+            known: known.iter().map(|row| id(row, 0)).collect(),
+            holders: BTreeMap::new(),
+            contended,
+            over: Vec::new(),
+            pending: Vec::new(),
+            told: Vec::new(),
+        };
+        for row in holders {
+            let key = (row.get(0), row.get(1));
+            if row.get::<_, Option<bool>>(3) == Some(true) {
+                batch.over.push(key);
+            } else {
+                batch.holders.insert(key, id(row, 2));
+            }
+        }
+        Ok(batch)
+    }
+
+    /// Decides on one job.
+    async fn enter(&mut self, conn: &mut Conn, shared: &Shared, index: usize) -> Result<Receipt> {
+        let job = &self.jobs[index];
+        if self.known.contains(&job.id) {
+            return Ok(Receipt::Created);
+        }
+        if let (Some(key), Some(unique)) = (key_of(job, &self.lines[index]), &job.options.unique) {
+            if self.contended.contains(&key) {
+                return Ok(Receipt::Contended);
+            }
+            if let Some(holder) = self.holders.get(&key).copied() {
+                match unique.on_conflict {
+                    OnConflict::Keep => return Ok(Receipt::Existing(holder)),
+                    OnConflict::Reject => return Ok(Receipt::Rejected(holder)),
+                    OnConflict::Replace => {
+                        if !self.replace(conn, shared, holder).await? {
+                            return Ok(Receipt::Existing(holder));
+                        }
+                    }
+                }
+            }
+            self.holders.insert(key, job.id);
+        }
+        self.known.insert(job.id);
+        self.pending.push(index);
+        Ok(Receipt::Created)
+    }
+
+    /// Cancels a waiting job in favour of a new one. False if it does not wait.
+    async fn replace(&mut self, conn: &mut Conn, shared: &Shared, holder: JobId) -> Result<bool> {
+        // It may be one of this batch.
+        let rows = self.store(conn, shared, false).await?;
+        self.told.push(rows);
+        let (at, id) = (shared.at(), Uuid::from_bytes(*holder.as_bytes()));
+        let rows = conn.step(&[Call::new(REPLACE, vec![(&at, Type::TIMESTAMPTZ), (&id, Type::UUID)])]).await?;
+        Ok(rows.first().is_some_and(|rows| !rows.is_empty()))
+    }
+
+    /// Stores what is pending; and ends the transaction, if that was all.
+    async fn store(&mut self, conn: &mut Conn, shared: &Shared, end: bool) -> Result<Vec<Row>> {
+        let at = shared.at();
+        let columns = Columns::new(self.jobs, self.lines, &self.pending)?;
+        let keys = Keys::new(self.jobs, self.lines, &self.pending);
+        let (over_kinds, over_keys): (Vec<i32>, Vec<String>) = std::mem::take(&mut self.over).into_iter().unzip();
+        let mut calls = Vec::new();
+        if !over_kinds.is_empty() {
+            let args = vec![
+                (&at as _, Type::TIMESTAMPTZ),
+                (&over_kinds as _, Type::INT4_ARRAY),
+                (&over_keys as _, Type::TEXT_ARRAY),
+            ];
+            calls.push(Call::new(FREE, args));
+        }
+        let insert = calls.len();
+        if !self.pending.is_empty() {
+            calls.push(columns.insert(&at));
+            if !keys.kinds.is_empty() {
+                calls.push(keys.take());
+            }
+        }
+        let mut rows = if end { conn.end(&calls).await? } else { conn.step(&calls).await? };
+        let inserted = !self.pending.is_empty();
+        self.pending.clear();
+        Ok(if inserted { rows.swap_remove(insert) } else { Vec::new() })
+    }
+}
+
+fn id(row: &Row, column: usize) -> JobId {
+    JobId::from_bytes(*row.get::<_, Uuid>(column).as_bytes())
+}
+
+fn key_of(job: &New, line: &TicketLine) -> Option<Key> {
+    job.options.unique.as_ref().map(|unique: &Unique| (line.kind, unique.key.clone()))
+}
+
+/// Keys to be taken, as arguments.
+#[derive(Default)]
+pub(crate) struct Keys<'a> {
+    pub(crate) kinds: Vec<i32>,
+    pub(crate) keys: Vec<&'a str>,
+    pub(crate) ids: Vec<Uuid>,
+    pub(crate) untils: Vec<i16>,
+    pub(crate) periods: Vec<i64>,
+}
+
+impl<'a> Keys<'a> {
+    pub(crate) fn new(jobs: &'a [New], lines: &[TicketLine], chosen: &[usize]) -> Self {
+        let mut keys = Keys::default();
+        for &index in chosen {
+            let Some(unique) = &jobs[index].options.unique else { continue };
+            let (until, period) = key::until(unique);
+            keys.kinds.push(lines[index].kind);
+            keys.keys.push(&unique.key);
+            keys.ids.push(Uuid::from_bytes(*jobs[index].id.as_bytes()));
+            keys.untils.push(until);
+            keys.periods.push(period);
+        }
+        keys
+    }
+
+    fn take(&self) -> Call<'_> {
+        let args = vec![
+            (&self.kinds as _, Type::INT4_ARRAY),
+            (&self.keys as _, Type::TEXT_ARRAY),
+            (&self.ids as _, Type::UUID_ARRAY),
+            (&self.untils as _, Type::INT2_ARRAY),
+            (&self.periods as _, Type::INT8_ARRAY),
+        ];
+        Call::new(TAKE, args)
+    }
+}
+
+/// Jobs as arguments, one column each.
+#[derive(Default)]
+pub(crate) struct Columns<'a> {
+    pub(crate) ids: Vec<Uuid>,
+    pub(crate) lines: Vec<i32>,
+    pub(crate) priorities: Vec<i16>,
+    pub(crate) run_at: Vec<Option<i64>>,
+    pub(crate) run_after: Vec<Option<i64>>,
+    pub(crate) deadline_at: Vec<Option<i64>>,
+    pub(crate) deadline_after: Vec<Option<i64>>,
+    pub(crate) options: Vec<Option<String>>,
+    pub(crate) inputs: Vec<&'a [u8]>,
+    pub(crate) flags: Vec<i16>,
+}
+
+impl<'a> Columns<'a> {
+    pub(crate) fn new(jobs: &'a [New], lines: &[TicketLine], chosen: &[usize]) -> Result<Self> {
+        let mut columns = Columns::default();
+        let plain = Options::default();
+        for &index in chosen {
+            let job = &jobs[index];
+            let (run_at, run_after) = when(job.run);
+            let (deadline_at, deadline_after) = when(job.deadline);
+            columns.ids.push(Uuid::from_bytes(*job.id.as_bytes()));
+            columns.lines.push(lines[index].line);
+            columns.priorities.push(job.priority.get().into());
+            columns.run_at.push(run_at);
+            columns.run_after.push(run_after);
+            columns.deadline_at.push(deadline_at);
+            columns.deadline_after.push(deadline_after);
+            columns.options.push(options_text(&job.options, &plain)?);
+            columns.inputs.push(&job.input);
+            columns.flags.push(flags::of(&job.options, job.deadline.is_some()));
+        }
+        Ok(columns)
+    }
+
+    pub(crate) fn insert<'c>(&'c self, at: &'c Option<At>) -> Call<'c> {
+        let args = vec![
+            (at as _, Type::TIMESTAMPTZ),
+            (&self.ids as _, Type::UUID_ARRAY),
+            (&self.lines as _, Type::INT4_ARRAY),
+            (&self.priorities as _, Type::INT2_ARRAY),
+            (&self.run_at as _, Type::INT8_ARRAY),
+            (&self.run_after as _, Type::INT8_ARRAY),
+            (&self.deadline_at as _, Type::INT8_ARRAY),
+            (&self.deadline_after as _, Type::INT8_ARRAY),
+            (&self.options as _, Type::TEXT_ARRAY),
+            (&self.inputs as _, Type::BYTEA_ARRAY),
+            (&self.flags as _, Type::INT2_ARRAY),
+        ];
+        Call::new(INSERT, args)
+    }
+}
+
+/// A point in time, absolute or counted from the store's present.
+fn when(when: Option<When>) -> (Option<i64>, Option<i64>) {
+    match when {
+        None => (None, None),
+        // What is past is past: the database's calendar does not go back for ever.
+        Some(When::At(at)) => (Some(at.as_micros().max(0)), None),
+        Some(When::After(delay)) => (None, Some(micros(delay))),
+    }
+}
+
+/// Options as they are stored; `None` for the defaults.
+fn options_text(options: &Options, plain: &Options) -> Result<Option<String>> {
+    if options == plain {
+        return Ok(None);
+    }
+    serde_json::to_string(options).map(Some).map_err(|error| corrupt(format!("options: {error}")))
+}

@@ -1,0 +1,84 @@
+//! Prune: ended jobs whose retention is over, and what is left of nodes and keys.
+//!
+//! # Invariants
+//! - A job is removed only by its row of `done`, which is locked first; so never while it is in another place.
+//! - Whatever somebody else holds is left for the next time: a prune never waits, so it can be part of no deadlock.
+//! - A prune that finds nothing writes nothing.
+
+use mainspring_core::bounds;
+use mainspring_core::time::micros;
+use tokio_postgres::types::Type;
+
+use super::{Op, counts, now};
+use crate::error::Result;
+use crate::lane::Conn;
+use crate::shared::Shared;
+use crate::sql::Call;
+
+/// The whole of `lines`, which is bounded, with the settings of their queues as they are now; for each of them index
+/// `done_kept`, from its beginning. Locks rows of `done`, stepping over those that others hold, and then removes what
+/// belongs to these jobs by primary keys and `tags_no`: nobody else touches the rows of a job that has ended without
+/// holding its row of `done`. A unique key that outlives its job has an expiry and goes with [`KEYS`].
+pub(crate) const PRUNE: &str = concat!(
+    "WITH ",
+    now!(),
+    ", x AS MATERIALIZED (SELECT o.no FROM mainspring.lines l
+        CROSS JOIN LATERAL (SELECT q.retain_succeeded, q.retain_failed FROM mainspring.queues q
+            WHERE q.no = l.queue OFFSET 0) q
+        CROSS JOIN LATERAL (VALUES (false, q.retain_succeeded), (true, q.retain_failed)) AS w(bad, kept)
+        CROSS JOIN LATERAL (SELECT d.no FROM mainspring.done d WHERE d.line = l.no AND d.bad = w.bad
+                AND d.finished_at <= (SELECT now FROM t) - w.kept * interval '1 us'
+            ORDER BY d.finished_at LIMIT $2 FOR UPDATE SKIP LOCKED) o
+        LIMIT $2)
+    , d AS (DELETE FROM mainspring.done d USING x WHERE d.no = x.no RETURNING d.no, d.line, d.state)
+    , j AS (DELETE FROM mainspring.jobs j USING d WHERE j.no = d.no)
+    , s AS (DELETE FROM mainspring.superseded s USING d WHERE s.no = d.no)
+    , e AS (DELETE FROM mainspring.errors e USING d WHERE e.no = d.no)
+    , p AS (DELETE FROM mainspring.progress p USING d WHERE p.no = d.no)
+    , g AS (DELETE FROM mainspring.tags g USING d WHERE g.no = d.no)
+    , z AS (DELETE FROM mainspring.deadlines z USING d WHERE z.no = d.no)
+    , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
+        SELECT line, state, -count(*) FROM d GROUP BY line, state)
+    SELECT count(*) FROM d"
+);
+/// Partial index `keys_expiry`, from its beginning, stepping over what others hold: whoever frees such a key for himself
+/// holds its row.
+pub(crate) const KEYS: &str = concat!(
+    "WITH ",
+    now!(),
+    "DELETE FROM mainspring.keys WHERE ctid = ANY(ARRAY(
+        SELECT k.ctid FROM mainspring.keys k WHERE k.expires_at <= (SELECT now FROM t)
+        ORDER BY k.expires_at LIMIT $2 FOR UPDATE SKIP LOCKED))"
+);
+/// The whole of a small table: nodes are few, and this is their broom. Only for those that are over it looks through
+/// `lease`, to be sure. A node that is gone never comes back, so nothing is added to it meanwhile.
+const NODES: &str = concat!(
+    "WITH ",
+    now!(),
+    "DELETE FROM mainspring.nodes WHERE ctid = ANY(ARRAY(
+        SELECT n.ctid FROM mainspring.nodes n WHERE n.state <> 0 AND n.drained
+            AND n.renewed_at <= (SELECT now FROM t) - $2 * interval '1 us'
+            AND NOT EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.node = n.no)
+        FOR UPDATE OF n SKIP LOCKED))"
+);
+
+/// Removes what is over. Answers how many jobs were removed.
+pub(crate) struct Prune(pub(crate) usize);
+
+impl Op for Prune {
+    type Answer = usize;
+
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<usize> {
+        let (at, limit) = (shared.at(), i64::try_from(self.0).unwrap_or(i64::MAX));
+        let keys = i64::try_from(bounds::BATCH).unwrap_or(i64::MAX);
+        let kept = micros(bounds::NODE_RETENTION);
+        let call = |sql, number| Call::new(sql, vec![(&at as _, Type::TIMESTAMPTZ), (number as _, Type::INT8)]);
+        let rows = conn.commit(shared, &[call(PRUNE, &limit), call(KEYS, &keys), call(NODES, &kept)]).await?;
+        let removed: i64 = rows.first().and_then(|rows| rows.first()).map_or(0, |row| row.get(0));
+        // What was removed is; the counts are right either way, and the next fold makes up for this one.
+        if let Err(fault) = counts::fold(conn, shared).await {
+            tracing::debug!(?fault, "counts were not folded");
+        }
+        Ok(usize::try_from(removed).unwrap_or(0))
+    }
+}

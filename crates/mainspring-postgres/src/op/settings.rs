@@ -1,0 +1,89 @@
+//! Settings of queues.
+
+use mainspring_core::name::QueueName;
+use mainspring_core::store::{Queue, QueueChange, Retention};
+use mainspring_core::time::micros;
+use tokio_postgres::types::Type;
+
+use super::Op;
+use crate::error::{Result, corrupt};
+use crate::hint::Hints;
+use crate::lane::Conn;
+use crate::names::{self, read_queue};
+use crate::shared::Shared;
+use crate::sql::Call;
+
+/// Advisory lock: the one that names are added under. Who holds it is alone with the queues, and every later statement
+/// sees what those before him have committed.
+const LOCK: &str = "SELECT pg_advisory_xact_lock($1, -1)";
+/// Unique index of names, looked at first: a conflict would use up a number each time.
+const ADD: &str = "INSERT INTO mainspring.queues (name, retain_succeeded, retain_failed)
+    SELECT $1, $2, $3 WHERE NOT EXISTS (SELECT 1 FROM mainspring.queues WHERE name = $1)";
+/// Unique index of names.
+const QUEUE: &str = "SELECT no, name, paused, backoff, retain_succeeded, retain_failed
+    FROM mainspring.queues WHERE name = $1";
+/// Primary key.
+const SET: &str = "UPDATE mainspring.queues SET paused = $2, backoff = $3, retain_succeeded = $4, retain_failed = $5
+    WHERE no = $1";
+/// Primary key: tells other processes to read the settings again.
+const CHANGED: &str = "INSERT INTO mainspring.meta AS m (key, value) VALUES ('settings', '1')
+    ON CONFLICT (key) DO UPDATE SET value = (m.value::bigint + 1)::text";
+
+/// Changes a queue's settings, creating it if need be.
+pub(crate) struct Configure {
+    pub(crate) queue: QueueName,
+    pub(crate) change: QueueChange,
+}
+
+impl Op for Configure {
+    type Answer = Queue;
+
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Queue> {
+        self.change.check()?;
+        let (class, name, retention) = (shared.class(), self.queue.as_str(), Retention::default());
+        let (succeeded, failed) = (micros(retention.succeeded.0), micros(retention.failed.0));
+        let add = vec![(&name as _, Type::TEXT), (&succeeded as _, Type::INT8), (&failed as _, Type::INT8)];
+        let calls = [
+            Call::new(LOCK, vec![(&class, Type::INT4)]),
+            Call::new(ADD, add),
+            Call::new(QUEUE, vec![(&name, Type::TEXT)]),
+        ];
+        let rows = conn.begin(shared, "", &calls).await?.pop().unwrap_or_default();
+        let row = rows.first().ok_or_else(|| corrupt("a queue that was just added is missing"))?;
+        let (no, mut queue) = read_queue(row)?;
+        let before = queue.settings.clone();
+        self.change.apply(&mut queue.settings);
+        if queue.settings == before {
+            conn.end(&[]).await?;
+        } else {
+            set(conn, no, &queue).await?;
+        }
+        // The change is made. Who does not know of it yet finds out by the counter, and so does this handle.
+        if let Err(fault) = names::refresh(conn, shared).await {
+            tracing::debug!(?fault, "settings were not read again");
+        }
+        if before.paused && !queue.settings.paused {
+            let mut hints = Hints::default();
+            hints.queue(no);
+            hints.tell(conn, shared).await;
+        }
+        Ok(queue)
+    }
+}
+
+/// Writes a queue's settings and ends the transaction.
+async fn set(conn: &mut Conn, no: i32, queue: &Queue) -> Result<()> {
+    let settings = &queue.settings;
+    let backoff = settings.backoff.map(|backoff| backoff.to_string());
+    let succeeded = micros(settings.retention.succeeded.0);
+    let failed = micros(settings.retention.failed.0);
+    let args = vec![
+        (&no as _, Type::INT4),
+        (&settings.paused as _, Type::BOOL),
+        (&backoff as _, Type::TEXT),
+        (&succeeded as _, Type::INT8),
+        (&failed as _, Type::INT8),
+    ];
+    conn.end(&[Call::new(SET, args), Call::new(CHANGED, Vec::new())]).await?;
+    Ok(())
+}

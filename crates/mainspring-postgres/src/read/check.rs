@@ -1,0 +1,123 @@
+//! The self-check: looks for what must not be there.
+//!
+//! Every question is a statement that gives one line of text per violation, at most a few of each. All of them are asked
+//! of one moment: what moves meanwhile is no violation.
+
+use mainspring_core::store::Finding;
+
+use super::SNAPSHOT;
+use crate::error::Result;
+use crate::lane::Conn;
+use crate::op::Op;
+use crate::shared::Shared;
+use crate::sql::Call;
+
+/// The questions walk whole tables, which takes longer than any other call may.
+const PATIENCE: &str = "SELECT set_config('statement_timeout', '10min', true)";
+
+/// What to ask, and what a person can do if there is an answer. All of these walk whole tables; none takes a lock.
+const QUESTIONS: [(&str, &str); 8] = [
+    // Each job is in exactly one place.
+    (
+        "SELECT 'job number ' || j.no || ' is in ' || count(p.place) || ' places: ' ||
+                coalesce(string_agg(p.place, ', '), 'none')
+         FROM mainspring.jobs j LEFT JOIN (
+            SELECT no, 'ready' AS place FROM mainspring.ready
+            UNION ALL SELECT no, 'timers' FROM mainspring.timers
+            UNION ALL SELECT no, 'suspended' FROM mainspring.suspended
+            UNION ALL SELECT no, 'lease' FROM mainspring.lease
+            UNION ALL SELECT no, 'done' FROM mainspring.done) p ON p.no = j.no
+         GROUP BY j.no HAVING count(p.place) <> 1 LIMIT 10",
+        "keep a copy of the database and report it: moves are made in one transaction",
+    ),
+    // Nothing is in a place without being a job, and a place agrees with its job on the line.
+    (
+        "SELECT CASE WHEN j.no IS NULL THEN p.place || ' holds number ' || p.no || ', which is no job'
+                ELSE p.place || ' holds job number ' || p.no || ' in line ' || p.line || ' instead of ' || j.line END
+         FROM (
+            SELECT no, line, 'ready' AS place FROM mainspring.ready
+            UNION ALL SELECT no, line, 'timers' FROM mainspring.timers
+            UNION ALL SELECT no, line, 'suspended' FROM mainspring.suspended
+            UNION ALL SELECT no, line, 'lease' FROM mainspring.lease
+            UNION ALL SELECT no, line, 'done' FROM mainspring.done
+            UNION ALL SELECT no, NULL, 'superseded' FROM mainspring.superseded
+            UNION ALL SELECT no, NULL, 'errors' FROM mainspring.errors
+            UNION ALL SELECT no, NULL, 'progress' FROM mainspring.progress
+            UNION ALL SELECT no, NULL, 'tags' FROM mainspring.tags
+            UNION ALL SELECT no, NULL, 'deadlines' FROM mainspring.deadlines) p
+         LEFT JOIN mainspring.jobs j ON j.no = p.no WHERE j.no IS NULL OR p.line <> j.line LIMIT 10",
+        "keep a copy of the database and report it: a job is removed with all its rows, and stays in its line",
+    ),
+    // Counts equal what is in the places.
+    (
+        "SELECT 'line ' || c.line || ' of queue ' || coalesce(q.name, '(none)') || ' is said to have ' || sum(c.said) ||
+                ' jobs in state ' || c.state || ' and has ' || sum(c.is_so)
+         FROM (
+            SELECT line, state, n AS said, 0 AS is_so FROM mainspring.counts
+            UNION ALL SELECT line, state, n, 0 FROM mainspring.count_deltas
+            UNION ALL SELECT line, 2, 0, count(*) FROM mainspring.ready GROUP BY line
+            UNION ALL SELECT line, 1, 0, count(*) FROM mainspring.timers GROUP BY line
+            UNION ALL SELECT line, 4, 0, count(*) FROM mainspring.suspended GROUP BY line
+            UNION ALL SELECT line, 3, 0, count(*) FROM mainspring.lease GROUP BY line
+            UNION ALL SELECT line, state, 0, count(*) FROM mainspring.done GROUP BY line, state) c
+         LEFT JOIN mainspring.lines l ON l.no = c.line LEFT JOIN mainspring.queues q ON q.no = l.queue
+         GROUP BY c.line, q.name, c.state HAVING sum(c.said) <> sum(c.is_so) LIMIT 10",
+        "the figures of this queue are wrong, its jobs are not; report it",
+    ),
+    // A key without an expiry belongs to a job that has not ended.
+    (
+        "SELECT 'unique key `' || k.key || '` is held by job number ' || k.no || ', which has ended or is gone'
+         FROM mainspring.keys k WHERE k.expires_at IS NULL AND (
+            NOT EXISTS (SELECT 1 FROM mainspring.jobs j WHERE j.no = k.no)
+            OR EXISTS (SELECT 1 FROM mainspring.done d WHERE d.no = k.no)) LIMIT 10",
+        "delete the row from the table keys to free the key, and report it",
+    ),
+    // A deadline belongs to a job that has not ended.
+    (
+        "SELECT 'job number ' || x.no || ' has ended and still has a deadline' FROM mainspring.deadlines x
+         WHERE EXISTS (SELECT 1 FROM mainspring.done d WHERE d.no = x.no) LIMIT 10",
+        "delete the row from the table deadlines, and report it",
+    ),
+    // A claim belongs to a node that lives, or is still to be drained.
+    (
+        "SELECT 'job number ' || l.no || ' is claimed by node ' || l.node || ', which is gone'
+         FROM mainspring.lease l LEFT JOIN mainspring.nodes n ON n.no = l.node
+         WHERE n.no IS NULL OR (n.state <> 0 AND n.drained) LIMIT 10",
+        "report it; a node that is gone holds nothing",
+    ),
+    // Every line is one of a known queue and kind.
+    (
+        "SELECT 'line ' || l.no || ' has no queue or no kind' FROM mainspring.lines l
+         WHERE NOT EXISTS (SELECT 1 FROM mainspring.queues q WHERE q.no = l.queue)
+            OR NOT EXISTS (SELECT 1 FROM mainspring.kinds k WHERE k.no = l.kind) LIMIT 10",
+        "report it; names are never removed",
+    ),
+    // Errors per job are bounded (32 is the bound of the core).
+    (
+        "SELECT 'job number ' || no || ' keeps ' || count(*) || ' errors' FROM mainspring.errors
+         GROUP BY no HAVING count(*) > 32 LIMIT 10",
+        "report it; the oldest errors are removed as new ones come",
+    ),
+];
+
+const _: () = assert!(mainspring_core::bounds::ERRORS_KEPT == 32, "the last question names the bound");
+
+/// Looks for what must not be there.
+pub(crate) struct Check;
+
+impl Op for Check {
+    type Answer = Vec<Finding>;
+
+    const WRITES: bool = false;
+
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Vec<Finding>> {
+        conn.begin(shared, SNAPSHOT, &[Call::new(PATIENCE, Vec::new())]).await?;
+        let calls: Vec<_> = QUESTIONS.iter().map(|(sql, _)| Call::new(sql, Vec::new())).collect();
+        let answers = conn.end(&calls).await?;
+        let hinted = answers.iter().zip(QUESTIONS);
+        let findings = hinted.flat_map(|(rows, (_, hint))| {
+            rows.iter().map(move |row| Finding { what: row.get(0), hint: hint.to_owned() })
+        });
+        Ok(findings.collect())
+    }
+}

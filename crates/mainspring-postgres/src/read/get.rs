@@ -1,0 +1,201 @@
+//! One job as people see it.
+
+use mainspring_core::id::{JobId, NodeNo};
+use mainspring_core::job::{
+    ErrorEntry, FaultKind, Options, Priority, Progress, Reason, Record, State, Status, Summary,
+};
+use mainspring_core::time::Timestamp;
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use crate::error::{Result, corrupt};
+use crate::flags;
+use crate::lane::Conn;
+use crate::names::{self, Names};
+use crate::op::Op;
+use crate::shared::Shared;
+use crate::sql::{At, Call};
+
+/// The columns of a summary, as [`summary`] reads them, from the tables of [`places`].
+macro_rules! columns {
+    () => {
+        "j.no, j.id, j.line, j.created_at, j.deadline, j.options::text,
+        coalesce(d.state, CASE WHEN r.no IS NOT NULL THEN 2 WHEN l.no IS NOT NULL THEN 3
+            WHEN m.no IS NOT NULL THEN 1 WHEN s.no IS NOT NULL THEN 4 END)::smallint,
+        coalesce(d.reason, s.reason),
+        coalesce(d.priority, r.level & 15, l.priority, m.priority, s.priority)::smallint,
+        coalesce(d.claim, r.claim, l.claim, m.claim, s.claim),
+        coalesce(d.failures, r.failures, l.failures, m.failures, s.failures),
+        coalesce(d.crashes, r.crashes, l.crashes, m.crashes, s.crashes),
+        coalesce(r.flags, l.flags, m.flags, s.flags, 0::smallint),
+        coalesce(m.due, s.due), l.claimed_at, d.finished_at, l.node, l.cancel IS NOT NULL, coalesce(l.stuck, false)"
+    };
+}
+
+/// A job and its place. Primary keys of the places; exactly one of them has the job.
+macro_rules! places {
+    () => {
+        " FROM mainspring.jobs j
+        LEFT JOIN mainspring.done d ON d.no = j.no
+        LEFT JOIN mainspring.ready r ON r.no = j.no
+        LEFT JOIN mainspring.lease l ON l.no = j.no
+        LEFT JOIN mainspring.timers m ON m.no = j.no
+        LEFT JOIN mainspring.suspended s ON s.no = j.no "
+    };
+}
+
+/// Unique index of ids, then primary keys; errors from the beginning of theirs. One statement sees one moment.
+const GET: &str = concat!(
+    "SELECT ",
+    columns!(),
+    ", j.input, d.output, d.note, p.done, p.total, p.note,
+        ARRAY(SELECT e.claim FROM mainspring.errors e WHERE e.no = j.no ORDER BY e.claim),
+        ARRAY(SELECT e.at FROM mainspring.errors e WHERE e.no = j.no ORDER BY e.claim),
+        ARRAY(SELECT e.kind FROM mainspring.errors e WHERE e.no = j.no ORDER BY e.claim),
+        ARRAY(SELECT e.message FROM mainspring.errors e WHERE e.no = j.no ORDER BY e.claim)",
+    places!(),
+    "LEFT JOIN mainspring.progress p ON p.no = j.no WHERE j.id = $1"
+);
+
+/// Primary keys. Without payloads.
+pub(super) const SUMMARIES: &str = concat!("SELECT ", columns!(), places!(), "WHERE j.no = ANY($1)");
+
+/// Where the columns of a summary end.
+const BESIDE: usize = 19;
+
+/// Everything known of a job.
+pub(crate) struct Get(pub(crate) JobId);
+
+impl Op for Get {
+    type Answer = Option<Record>;
+
+    const WRITES: bool = false;
+
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Option<Record>> {
+        let id = Uuid::from_bytes(*self.0.as_bytes());
+        let rows = conn.commit(shared, &[Call::new(GET, vec![(&id, Type::UUID)])]).await?.pop().unwrap_or_default();
+        let Some(row) = rows.first() else { return Ok(None) };
+        let settings = shared.names().settings().to_owned();
+        names::learn(conn, shared, [line(row)], &settings).await?;
+        let summary = summary(&shared.names(), row)?;
+        let count = |n: i64| u64::try_from(n).unwrap_or(0);
+        let progress = row.get::<_, Option<i64>>(BESIDE + 3).map(|done| Progress {
+            done: count(done),
+            total: count(row.get(BESIDE + 4)),
+            note: row.get(BESIDE + 5),
+        });
+        Ok(Some(Record {
+            summary,
+            input: row.get(BESIDE),
+            output: row.get(BESIDE + 1),
+            note: row.get(BESIDE + 2),
+            errors: errors(row)?,
+            progress,
+        }))
+    }
+}
+
+/// The number of a job.
+pub(super) fn number(row: &Row) -> i64 {
+    row.get(0)
+}
+
+/// The line of a job.
+pub(super) fn line(row: &Row) -> i32 {
+    row.get(2)
+}
+
+/// A summary from its columns. The line must be known.
+pub(super) fn summary(names: &Names, row: &Row) -> Result<Summary> {
+    let no = number(row);
+    let line = names.line(line(row))?;
+    let id: Uuid = row.get(1);
+    let options: Option<&str> = row.get(5);
+    let state: Option<i16> = row.get(6);
+    let state = state.ok_or_else(|| corrupt(format!("job number {no} is in no place")))?;
+    let time = |column: usize| row.get::<_, Option<At>>(column).map(|at| at.0);
+    let count = |n: i16| u16::try_from(n).unwrap_or(0);
+    // It is the place that says whether there is a deadline: a job that was run again has none.
+    let has_deadline = row.get::<_, i16>(12) & flags::DEADLINE != 0;
+    Ok(Summary {
+        id: JobId::from_bytes(*id.as_bytes()),
+        kind: line.kind_name.clone(),
+        queue: line.queue_name.clone(),
+        priority: priority(row.get(8))?,
+        status: status(state, row.get(7))?,
+        claim: u32::try_from(row.get::<_, i32>(9)).unwrap_or(0),
+        failures: count(row.get(10)),
+        crashes: count(row.get(11)),
+        created_at: time_of(row, 3),
+        run_at: time(13),
+        claimed_at: time(14),
+        finished_at: time(15),
+        deadline: time(4).filter(|_| has_deadline),
+        node: row.get::<_, Option<i32>>(16).map(|node| NodeNo(node.into())),
+        cancelling: row.get(17),
+        stuck: row.get(18),
+        options: match options {
+            None => Options::default(),
+            Some(text) => serde_json::from_str(text)
+                .map_err(|error| corrupt(format!("options of job number {no}: {error}")))?,
+        },
+    })
+}
+
+fn errors(row: &Row) -> Result<Vec<ErrorEntry>> {
+    let claims: Vec<i32> = row.get(BESIDE + 6);
+    let times: Vec<At> = row.get(BESIDE + 7);
+    let kinds: Vec<i16> = row.get(BESIDE + 8);
+    let messages: Vec<String> = row.get(BESIDE + 9);
+    let entries = claims.into_iter().zip(times).zip(kinds).zip(messages);
+    let entry = |(((claim, at), kind), message): (((i32, At), i16), String)| {
+        let code = u8::try_from(kind).ok().and_then(FaultKind::from_code);
+        let kind = code.ok_or_else(|| corrupt(format!("{kind} is no kind of fault")))?;
+        Ok(ErrorEntry { claim: u32::try_from(claim).unwrap_or(0), at: at.0, kind, message })
+    };
+    entries.map(entry).collect()
+}
+
+/// A status from its two columns.
+pub(crate) fn status(state: i16, reason: Option<i16>) -> Result<Status> {
+    let reason = match reason {
+        None => None,
+        Some(code) => {
+            let reason = u8::try_from(code).ok().and_then(Reason::from_code);
+            Some(reason.ok_or_else(|| corrupt(format!("{code} is no reason")))?)
+        }
+    };
+    Ok(Status { state: state_of(state)?, reason })
+}
+
+/// A state from its column.
+pub(super) fn state_of(code: i16) -> Result<State> {
+    let state = u8::try_from(code).ok().and_then(State::from_code);
+    state.ok_or_else(|| corrupt(format!("{code} is no state")))
+}
+
+fn priority(code: i16) -> Result<Priority> {
+    let priority = u8::try_from(code).ok().and_then(|code| Priority::new(code).ok());
+    priority.ok_or_else(|| corrupt(format!("{code} is no priority")))
+}
+
+pub(super) fn time_of(row: &Row, column: usize) -> Timestamp {
+    row.get::<_, At>(column).0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_that_are_none_are_corrupt() {
+        assert_eq!(status(5, None).ok(), Some(Status::plain(State::Succeeded)));
+        assert_eq!(status(4, Some(8)).ok(), Some(Status::because(State::Suspended, Reason::Hold)));
+        for (state, reason) in [(-1, None), (99, None), (300, None), (6, Some(-1)), (6, Some(999))] {
+            assert!(status(state, reason).is_err(), "{state} {reason:?}");
+        }
+        assert!(priority(0).is_ok() && priority(9).is_ok());
+        assert!(priority(10).is_err() && priority(-1).is_err() && priority(256).is_err());
+    }
+}

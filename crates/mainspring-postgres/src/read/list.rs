@@ -1,0 +1,336 @@
+//! Listings: newest first, in pages, driven by the most selective table.
+//!
+//! Every table that can drive a listing has the job's number as (the end of) its key, so each gives numbers from high
+//! to low; several are merged. Numbers are looked up in chunks and held against the filter, which alone decides.
+//!
+//! # Invariants
+//! - One call looks at no more than [`bounds::SCAN`] rows.
+//! - A page goes on exactly below the last number looked at, so nothing is listed twice and nothing is passed over.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use mainspring_core::job::{State, Summary};
+use mainspring_core::store::{Cursor, Filter, Listing, Page};
+use mainspring_core::{Error, bounds};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::SNAPSHOT;
+use super::get::{SUMMARIES, line, number, summary};
+use crate::error::{Result, corrupt};
+use crate::lane::Conn;
+use crate::names::{self, Names};
+use crate::op::Op;
+use crate::shared::Shared;
+use crate::sql::Call;
+
+/// Primary keys of the places, downwards.
+pub(crate) const READY: &str = "SELECT no, line FROM mainspring.ready WHERE no < $1 ORDER BY no DESC LIMIT $2";
+pub(crate) const TIMERS: &str = "SELECT no, line FROM mainspring.timers WHERE no < $1 ORDER BY no DESC LIMIT $2";
+pub(crate) const LEASE: &str = "SELECT no, line FROM mainspring.lease WHERE no < $1 ORDER BY no DESC LIMIT $2";
+pub(crate) const SUSPENDED: &str =
+    "SELECT no, line FROM mainspring.suspended WHERE no < $1 ORDER BY no DESC LIMIT $2";
+/// Primary key of `jobs`, downwards.
+pub(crate) const JOBS: &str = "SELECT no, line FROM mainspring.jobs WHERE no < $1 ORDER BY no DESC LIMIT $2";
+/// Partial index `done_rare`, downwards.
+pub(crate) const RARE: &str = "SELECT no, line FROM mainspring.done
+    WHERE state = $3 AND state <> 5 AND no < $1 ORDER BY no DESC LIMIT $2";
+/// Primary key of `tags`, downwards.
+pub(crate) const TAGGED: &str =
+    "SELECT no, NULL::int FROM mainspring.tags WHERE tag = $3 AND no < $1 ORDER BY no DESC LIMIT $2";
+
+/// Rows fetched at a time: at least, because a round trip costs as much as some tens of them; and at most.
+const CHUNK: (usize, usize) = (32, 2_000);
+
+/// Jobs that match, from a cursor on.
+pub(crate) struct List {
+    pub(crate) filter: Filter,
+    pub(crate) page: Page,
+}
+
+/// What a look at the store came to.
+enum Seen {
+    Listing(Listing),
+    /// A line that is not known yet.
+    Unknown(i32),
+}
+
+impl Op for List {
+    type Answer = Listing;
+
+    const WRITES: bool = false;
+
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Listing> {
+        let before = self.page.after.as_ref().map_or(Ok(i64::MAX), read_cursor)?;
+        loop {
+            let seen = self.look(conn, shared, before).await?;
+            conn.end(&[]).await?;
+            match seen {
+                Seen::Listing(listing) => return Ok(listing),
+                // Begun anew with one line more at least; there is a bound on lines.
+                Seen::Unknown(line) => {
+                    names::refresh(conn, shared).await?;
+                    shared.names().line(line)?;
+                }
+            }
+        }
+    }
+}
+
+impl List {
+    /// Looks for matching jobs in one snapshot, which is left open.
+    async fn look(&self, conn: &mut Conn, shared: &Shared, before: i64) -> Result<Seen> {
+        let limit = self.page.limit.clamp(1, bounds::PAGE);
+        let lines = wanted_lines(&shared.names(), &self.filter);
+        let mut merged = Merged::new(sources(&self.filter), before);
+        let (mut jobs, mut last, mut looked_at) = (Vec::new(), None, 0);
+        // One more than fits on the page tells whether there is another.
+        let mut chunk = (limit + 1).clamp(CHUNK.0, CHUNK.1);
+        let mut begun = false;
+        loop {
+            merged.fill(conn, shared, chunk, begun).await?;
+            begun = true;
+            let found = merged.take(chunk);
+            if found.is_empty() {
+                return Ok(Seen::Listing(Listing { jobs, next: None }));
+            }
+            let wanted = {
+                let names = shared.names();
+                match found.iter().filter_map(|(_, line)| *line).find(|line| !names.knows_line(*line)) {
+                    Some(unknown) => return Ok(Seen::Unknown(unknown)),
+                    None => found.iter().filter(|(_, line)| is_wanted(*line, lines.as_ref())).map(|(no, _)| *no),
+                }
+            };
+            let mut summaries = match summaries(conn, shared, wanted.collect()).await? {
+                Ok(summaries) => summaries,
+                Err(unknown) => return Ok(Seen::Unknown(unknown)),
+            };
+            for (no, line) in found {
+                if jobs.len() == limit || looked_at == bounds::SCAN {
+                    return Ok(Seen::Listing(Listing { jobs, next: last.map(|no: i64| Cursor(no.to_string())) }));
+                }
+                looked_at += 1;
+                last = Some(no);
+                match summaries.remove(&no) {
+                    Some(summary) if self.filter.matches(&summary) => jobs.push(summary),
+                    None if is_wanted(line, lines.as_ref()) => {
+                        return Err(corrupt(format!("job number {no} is missing")));
+                    }
+                    _ => {}
+                }
+            }
+            chunk = (chunk * 2).min(CHUNK.1);
+        }
+    }
+}
+
+/// The jobs of these numbers, or a line that is not known yet.
+async fn summaries(
+    conn: &mut Conn,
+    shared: &Shared,
+    nos: Vec<i64>,
+) -> Result<Result<BTreeMap<i64, Summary>, i32>> {
+    if nos.is_empty() {
+        return Ok(Ok(BTreeMap::new()));
+    }
+    let rows = conn.step(&[Call::new(SUMMARIES, vec![(&nos, Type::INT8_ARRAY)])]).await?.pop().unwrap_or_default();
+    let names = shared.names();
+    if let Some(unknown) = rows.iter().map(line).find(|line| !names.knows_line(*line)) {
+        return Ok(Err(unknown));
+    }
+    let summaries = rows.iter().map(|row| Ok((number(row), summary(&names, row)?)));
+    summaries.collect::<Result<_>>().map(Ok)
+}
+
+/// The number that a page ended with.
+fn read_cursor(cursor: &Cursor) -> Result<i64> {
+    let bad = || Error::Invalid { what: "cursor", why: "not one of this store".into() };
+    let no: i64 = cursor.0.parse().map_err(|_| bad())?;
+    // Exactly what was given out: no sign, no leading zeros.
+    if no <= 0 || no.to_string() != cursor.0 {
+        return Err(bad().into());
+    }
+    Ok(no)
+}
+
+/// The lines that the filter allows; `None` if any.
+fn wanted_lines(names: &Names, filter: &Filter) -> Option<BTreeSet<i32>> {
+    if filter.queue.is_none() && filter.kind.is_none() {
+        return None;
+    }
+    let fits = |line: &names::Line| {
+        filter.queue.as_ref().is_none_or(|queue| *queue == line.queue_name)
+            && filter.kind.as_ref().is_none_or(|kind| *kind == line.kind_name)
+    };
+    Some(names.lines().filter(|(_, line)| fits(line)).map(|(no, _)| no).collect())
+}
+
+/// Whether a job of this line can match; not every source knows the line.
+fn is_wanted(line: Option<i32>, lines: Option<&BTreeSet<i32>>) -> bool {
+    line.is_none_or(|line| lines.is_none_or(|lines| lines.contains(&line)))
+}
+
+/// What a source's statement wants to know besides where to begin.
+#[derive(Debug, Clone, PartialEq)]
+enum Extra {
+    Nothing,
+    State(i16),
+    Tag(String),
+}
+
+/// The tables that together hold every job that can match, and as few others as possible.
+fn sources(filter: &Filter) -> Vec<(&'static str, Extra)> {
+    if let Some(tag) = &filter.tag {
+        return vec![(TAGGED, Extra::Tag(tag.as_str().to_owned()))];
+    }
+    let states = states(filter);
+    if states.contains(&State::Succeeded) {
+        return vec![(JOBS, Extra::Nothing)];
+    }
+    let source = |state: &State| match state {
+        State::Ready => Some((READY, Extra::Nothing)),
+        State::Scheduled => Some((TIMERS, Extra::Nothing)),
+        State::Running => Some((LEASE, Extra::Nothing)),
+        State::Suspended => Some((SUSPENDED, Extra::Nothing)),
+        State::Failed | State::Cancelled | State::Skipped => Some((RARE, Extra::State(state.code().into()))),
+        // Nothing is blocked yet; and what succeeded is nearly everything.
+        State::Blocked | State::Succeeded => None,
+    };
+    states.iter().filter_map(source).collect()
+}
+
+/// The states that the filter allows, once each.
+fn states(filter: &Filter) -> BTreeSet<State> {
+    let named = if filter.states.is_empty() { State::ALL } else { &filter.states };
+    let fits = |state: &State| filter.reason.is_none_or(|reason| reason.fits(*state));
+    named.iter().copied().filter(fits).collect()
+}
+
+/// The number of a job, and its line if the source knows it.
+type Found = (i64, Option<i32>);
+
+/// One source and what was fetched from it.
+struct Source {
+    sql: &'static str,
+    extra: Extra,
+    rows: VecDeque<Found>,
+    /// Where the next rows begin.
+    below: i64,
+    exhausted: bool,
+}
+
+impl Source {
+    fn is_thirsty(&self) -> bool {
+        self.rows.is_empty() && !self.exhausted
+    }
+
+    fn add(&mut self, rows: impl IntoIterator<Item = Found>, asked: usize) {
+        self.rows.extend(rows);
+        self.exhausted = self.rows.len() < asked;
+        self.below = self.rows.back().map_or(self.below, |(no, _)| *no);
+    }
+}
+
+/// Numbers of several sources, from high to low.
+struct Merged(Vec<Source>);
+
+impl Merged {
+    fn new(sources: Vec<(&'static str, Extra)>, before: i64) -> Self {
+        let source = |(sql, extra)| Source { sql, extra, rows: VecDeque::new(), below: before, exhausted: false };
+        Merged(sources.into_iter().map(source).collect())
+    }
+
+    /// Fetches the next rows of all sources that have none left, in one round trip.
+    async fn fill(&mut self, conn: &mut Conn, shared: &Shared, chunk: usize, begun: bool) -> Result<()> {
+        let limit = i64::try_from(chunk).unwrap_or(i64::MAX);
+        let thirsty = self.0.iter().filter(|source| source.is_thirsty());
+        let calls: Vec<Call<'_>> = thirsty
+            .map(|source| {
+                let mut args = vec![(&source.below as _, Type::INT8), (&limit as _, Type::INT8)];
+                match &source.extra {
+                    Extra::Nothing => {}
+                    Extra::State(state) => args.push((state as _, Type::INT2)),
+                    Extra::Tag(tag) => args.push((tag as _, Type::TEXT)),
+                }
+                Call::new(source.sql, args)
+            })
+            .collect();
+        let answers = match (begun, calls.is_empty()) {
+            (false, _) => conn.begin(shared, SNAPSHOT, &calls).await?,
+            (true, false) => conn.step(&calls).await?,
+            (true, true) => Vec::new(),
+        };
+        let thirsty = self.0.iter_mut().filter(|source| source.is_thirsty());
+        for (source, rows) in thirsty.zip(answers) {
+            source.add(rows.iter().map(|row: &Row| (row.get(0), row.get(1))), chunk);
+        }
+        Ok(())
+    }
+
+    /// The next numbers, at most so many, as far as they are known. None if there are no more.
+    fn take(&mut self, most: usize) -> Vec<Found> {
+        let mut taken = Vec::new();
+        // What a source that is to be filled will give may come before all others.
+        while taken.len() < most && !self.0.iter().any(Source::is_thirsty) {
+            let highest = self.0.iter_mut().max_by_key(|source| source.rows.front().copied());
+            let Some(found) = highest.and_then(|source| source.rows.pop_front()) else { break };
+            taken.push(found);
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mainspring_core::job::Reason;
+    use mainspring_core::name::Tag;
+
+    use super::*;
+
+    fn read(text: &str) -> Option<i64> {
+        read_cursor(&Cursor(text.to_owned())).ok()
+    }
+
+    #[test]
+    fn only_cursors_that_were_given_out_are_read() {
+        assert_eq!(read("1"), Some(1));
+        assert_eq!(read("9223372036854775807"), Some(i64::MAX));
+        for text in ["", "0", "-1", "+1", "01", " 1", "1 ", "x", "9223372036854775808"] {
+            assert_eq!(read(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn most_selective_sources_are_chosen() {
+        let chosen = |filter: &Filter| sources(filter).into_iter().map(|(sql, _)| sql).collect::<Vec<_>>();
+        let none = Filter::default;
+        assert_eq!(chosen(&none()), [JOBS]);
+        assert_eq!(chosen(&Filter { states: vec![State::Succeeded, State::Ready], ..none() }), [JOBS]);
+        assert_eq!(chosen(&Filter { states: vec![State::Ready, State::Ready], ..none() }), [READY]);
+        assert_eq!(chosen(&Filter { states: vec![State::Blocked], ..none() }), [""; 0]);
+        assert_eq!(chosen(&Filter { reason: Some(Reason::Hold), ..none() }), [SUSPENDED]);
+        let tag = Tag::new("t".to_owned()).ok();
+        assert_eq!(chosen(&Filter { tag, states: vec![State::Failed], ..none() }), [TAGGED]);
+        let rare = Filter { states: vec![State::Failed, State::Cancelled], ..none() };
+        assert_eq!(sources(&rare), [(RARE, Extra::State(6)), (RARE, Extra::State(7))]);
+    }
+
+    #[test]
+    fn numbers_are_merged_downwards_as_far_as_all_sources_are_known() {
+        let two = vec![(READY, Extra::Nothing), (TIMERS, Extra::Nothing)];
+        let mut merged = Merged::new(two, 100);
+        assert!(merged.take(10).is_empty());
+        merged.0[0].add([(90, None), (50, None)], 2);
+        merged.0[1].add([(80, None), (70, None)], 2);
+        let numbers = |found: Vec<Found>| found.into_iter().map(|(no, _)| no).collect::<Vec<_>>();
+        // The second source may go on between 70 and 50.
+        assert_eq!(numbers(merged.take(10)), [90, 80, 70]);
+        assert_eq!(merged.0[1].below, 70);
+        merged.0[1].add([(60, None)], 2);
+        assert_eq!(numbers(merged.take(1)), [60]);
+        assert_eq!(numbers(merged.take(10)), [50]);
+        assert!(merged.0[0].is_thirsty() && merged.0[1].exhausted);
+        merged.0[0].add([], 2);
+        assert!(merged.take(10).is_empty());
+    }
+}

@@ -1,0 +1,23 @@
+//! Reads: what operators see.
+//!
+//! They run on a lane of their own, whose statements are planned each time, so that they never wait for writers nor hold
+//! them up.
+//!
+//! # Invariants
+//! - One call sees one moment of the database: it is one statement, or one transaction with one snapshot.
+//! - Names are read outside of that transaction. They only grow, so what is read later covers what was seen before.
+
+mod admin;
+mod check;
+mod diagnose;
+mod get;
+mod list;
+
+pub(crate) use admin::{CountsOp, NodesOp, QueuesOp};
+pub(crate) use check::Check;
+pub(crate) use diagnose::Diagnose;
+pub(crate) use get::Get;
+pub(crate) use list::List;
+
+/// A transaction that sees one moment and takes no locks.
+const SNAPSHOT: &str = "ISOLATION LEVEL REPEATABLE READ READ ONLY";

@@ -1,0 +1,385 @@
+//! The store: a handle that sends each call to its lane.
+//!
+//! All connections are driven by one thread of the store's own, so that no busy executor keeps a lease from being renewed,
+//! and so that a caller may come from any executor. A call that was begun is finished whether or not its caller still
+//! waits.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use mainspring_core::error::OpenProblem;
+use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
+use mainspring_core::job::{New, Progress, Record, Verb};
+use mainspring_core::name::QueueName;
+use mainspring_core::seam::{Pending, Seams};
+use mainspring_core::store::{
+    Changed, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish, Finished, Listener,
+    Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed, Rescue,
+    Rescued, Store, Swept, Ticket,
+};
+use mainspring_core::{Error, Result};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use crate::connect::problem;
+use crate::error::{Fault, passing, told, words};
+use crate::lane::{Conn, Lane, Use};
+use crate::migrate::{self, MIN_SERVER, SCHEMA_VERSION};
+use crate::op::{self, Op};
+use crate::options::{Durability, Options};
+use crate::shared::Shared;
+use crate::{enlist, listen, names, read};
+
+/// Calls that may be under way at once: more than any program has.
+const CALLS: u32 = 1 << 20;
+/// How often a call is begun anew after a deadlock.
+const ATTEMPTS: usize = 5;
+/// What the network may add to the time that the database gives a call.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// The lanes of a store.
+pub(crate) struct Lanes {
+    enqueue: Lane,
+    claim: Lane,
+    finish: Lane,
+    renew: Lane,
+    pub(crate) sweep: Lane,
+    admin: Lane,
+    read: Lane,
+}
+
+impl Lanes {
+    fn new() -> Self {
+        let hot = || Lane::new(Use::Hot);
+        Lanes {
+            enqueue: hot(),
+            claim: hot(),
+            finish: hot(),
+            renew: hot(),
+            sweep: hot(),
+            admin: hot(),
+            read: Lane::new(Use::Read),
+        }
+    }
+}
+
+/// A store in one schema of a Postgres database.
+///
+/// Dropping it closes it: what is under way is finished first, on the store's own thread.
+pub struct Postgres {
+    shared: Arc<Shared>,
+    lanes: Arc<Lanes>,
+    calls: Arc<Semaphore>,
+    listening: AtomicBool,
+    version: String,
+}
+
+impl Postgres {
+    /// Opens a store.
+    ///
+    /// # Errors
+    /// [`Error::Open`] with the problem, if it cannot be opened as asked.
+    pub async fn open(options: Options, seams: Seams) -> Result<Postgres> {
+        let shared = start(options, &seams)?;
+        let opened = on_own_thread(&shared, {
+            let shared = Arc::clone(&shared);
+            async move { set_up(&shared).await }
+        })
+        .await;
+        match opened {
+            Ok(version) => Ok(Postgres {
+                shared,
+                lanes: Arc::new(Lanes::new()),
+                calls: Arc::new(Semaphore::new(CALLS as usize)),
+                listening: AtomicBool::new(false),
+                version,
+            }),
+            Err(error) => {
+                shared.close();
+                Err(error)
+            }
+        }
+    }
+
+    /// Brings the schema to [`SCHEMA_VERSION`] and tells the version that it had; 0 if it had none.
+    ///
+    /// # Errors
+    /// As [`Postgres::open`].
+    pub async fn migrate(options: &Options, seams: &Seams) -> Result<u32> {
+        let shared = start(options.clone(), seams)?;
+        let migrated = on_own_thread(&shared, {
+            let shared = Arc::clone(&shared);
+            async move { migrate::run(&mut Conn::open(Use::Read, &shared).await?, &shared).await }
+        })
+        .await;
+        shared.close();
+        migrated
+    }
+
+    /// Sends a call to a lane.
+    fn call<O: Op>(&self, lane: fn(&Lanes) -> &Lane, op: O) -> Pending<'_, Result<O::Answer>> {
+        let Ok(permit) = Arc::clone(&self.calls).try_acquire_owned() else {
+            return Box::pin(std::future::ready(Err(Error::Closed)));
+        };
+        let (shared, lanes) = (Arc::clone(&self.shared), Arc::clone(&self.lanes));
+        let (sender, receiver) = oneshot::channel();
+        self.shared.runtime.spawn(async move {
+            let answer = run(lane(&lanes), &shared, &op).await;
+            drop(permit);
+            // The caller may have gone.
+            drop(sender.send(answer));
+        });
+        Box::pin(async move {
+            // Without an answer the store's thread is gone in the middle of it.
+            receiver.await.unwrap_or(Err(Error::OutcomeUnknown { source: None }))
+        })
+    }
+
+    /// Tells the store's thread to end once nothing is under way.
+    fn shut(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (shared, calls) = (Arc::clone(&self.shared), Arc::clone(&self.calls));
+        async move {
+            let rest: Option<OwnedSemaphorePermit> = Arc::clone(&calls).acquire_many_owned(CALLS).await.ok();
+            calls.close();
+            drop(rest);
+            shared.close();
+        }
+    }
+}
+
+/// Runs a call on a lane, again if it met a deadlock.
+async fn run<O: Op>(lane: &Lane, shared: &Shared, op: &O) -> Result<O::Answer> {
+    let mut attempt = 1;
+    loop {
+        let mut taken = lane.take(shared).await?;
+        let Some(conn) = taken.conn() else { return Err(Error::Closed) };
+        let limit = shared.timeout() + GRACE;
+        let outcome = tokio::time::timeout(limit, op.run(conn, shared)).await;
+        let Ok(outcome) = outcome else {
+            // The connection goes with what was taken: nobody knows what is still to come on it.
+            return Err(if O::WRITES {
+                Error::OutcomeUnknown { source: Some("the database did not answer in time".into()) }
+            } else {
+                Error::unavailable("the database did not answer in time")
+            });
+        };
+        let fault = match outcome {
+            Ok(answer) => {
+                taken.give_back();
+                if O::WRITES {
+                    shared.moved();
+                }
+                return Ok(answer);
+            }
+            Err(fault) => fault,
+        };
+        if tokio::time::timeout(limit, conn.roll_back()).await.is_ok() {
+            taken.give_back();
+        }
+        match fault {
+            Fault::Refused(error) => return Err(error),
+            Fault::Db(error) if passing(&error) && attempt < ATTEMPTS => attempt += 1,
+            Fault::Db(error) => return Err(told(error, O::WRITES)),
+        }
+    }
+}
+
+/// Starts the store's own thread.
+fn start(options: Options, seams: &Seams) -> Result<Arc<Shared>> {
+    let location = options.address.location();
+    let failed = |error: std::io::Error| Error::Open {
+        location: location.clone(),
+        problem: OpenProblem::Other,
+        source: Some(error.into()),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let handle = runtime.handle().clone();
+    let shared = Arc::new(Shared::new(options, Arc::clone(&seams.clock), Arc::clone(&seams.rng), handle));
+    let closed = Arc::clone(&shared);
+    let body = Box::new(move || runtime.block_on(closed.closing()));
+    seams.threads.spawn("postgres-io", body).map_err(failed)?;
+    Ok(shared)
+}
+
+async fn on_own_thread<T: Send + 'static>(
+    shared: &Shared,
+    task: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    let (sender, receiver) = oneshot::channel();
+    shared.runtime.spawn(async move { drop(sender.send(task.await)) });
+    receiver.await.unwrap_or(Err(Error::Closed))
+}
+
+/// Checks the database and learns what there is to know of it. Returns its version.
+async fn set_up(shared: &Shared) -> Result<String> {
+    let mut conn = Conn::open(Use::Read, shared).await?;
+    let settings = "SELECT current_setting('server_version_num')::int, current_setting('server_version'),
+        current_setting('fsync'), current_setting('synchronous_commit')";
+    let failed = |error: tokio_postgres::Error| problem(shared, OpenProblem::Other, Some(words(&error).into()));
+    let rows = conn.client.query_typed(settings, &[]).await.map_err(failed)?;
+    let row = rows.first().ok_or_else(|| problem(shared, OpenProblem::Other, None))?;
+    let version: String = row.get(1);
+    if row.get::<_, i32>(0) < MIN_SERVER.0 {
+        let database = OpenProblem::Database { found: version, needed: MIN_SERVER.1.to_owned() };
+        return Err(problem(shared, database, None));
+    }
+    if shared.options.durability == Durability::Full {
+        if row.get::<_, &str>(2) == "off" {
+            return Err(problem(shared, OpenProblem::NotDurable { setting: "fsync" }, None));
+        }
+        // A database or a role may be set so; our sessions need not be.
+        shared.insist_on_commit(row.get::<_, &str>(3) == "off");
+    }
+    if shared.options.migrate {
+        migrate::run(&mut conn, shared).await?;
+    }
+    let found = migrate::look(&conn, shared).await?;
+    if found.version < SCHEMA_VERSION {
+        let old = OpenProblem::TooOld { found: found.version, needed: SCHEMA_VERSION };
+        return Err(problem(shared, old, None));
+    }
+    shared.set_store(found.store);
+    names::refresh(&mut conn, shared).await.map_err(|fault| match fault {
+        Fault::Refused(error) => error,
+        Fault::Db(error) => problem(shared, OpenProblem::Refused, Some(words(&error).into())),
+    })?;
+    Ok(version)
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        self.shared.runtime.spawn(self.shut());
+    }
+}
+
+impl fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Postgres").field("location", &self.shared.options.address.location()).finish_non_exhaustive()
+    }
+}
+
+impl Store for Postgres {
+    fn describe(&self) -> Description {
+        Description {
+            backend: "postgres",
+            location: self.shared.options.address.location(),
+            version: self.version.clone(),
+            schema: SCHEMA_VERSION,
+            durable: self.shared.options.durability == Durability::Full,
+        }
+    }
+
+    fn enqueue(&self, jobs: Vec<New>) -> Pending<'_, Result<Vec<Receipt>>> {
+        self.call(|lanes| &lanes.enqueue, op::enqueue::Enqueue(jobs))
+    }
+
+    fn ticket(&self) -> Ticket {
+        Ticket {
+            store: self.shared.store(),
+            now: self.shared.now(),
+            schema: self.shared.schema.to_string(),
+            lines: Vec::new(),
+        }
+    }
+
+    fn ticket_for<'a>(&'a self, jobs: &'a [New]) -> Pending<'a, Result<Ticket>> {
+        self.call(|lanes| &lanes.enqueue, enlist::Prepare(jobs.to_vec()))
+    }
+
+    fn nudge(&self, id: JobId) {
+        // Answered to nobody: it is a hint.
+        drop(self.call(|lanes| &lanes.enqueue, enlist::Nudge(id)));
+    }
+
+    fn register(&self, node: Registration) -> Pending<'_, Result<Member>> {
+        self.call(|lanes| &lanes.admin, op::node::Register(node))
+    }
+
+    fn renew(&self, renewal: Renewal) -> Pending<'_, Result<Renewed>> {
+        self.call(|lanes| &lanes.renew, op::node::Renew(renewal))
+    }
+
+    fn retire(&self, node: NodeNo) -> Pending<'_, Result<usize>> {
+        self.call(|lanes| &lanes.admin, op::node::Retire(node))
+    }
+
+    fn claim(&self, request: ClaimRequest) -> Pending<'_, Result<ClaimedBatch>> {
+        self.call(|lanes| &lanes.claim, op::claim::ClaimOp(request))
+    }
+
+    fn finish(&self, node: NodeNo, finishes: Vec<Finish>) -> Pending<'_, Result<Vec<Finished>>> {
+        self.call(|lanes| &lanes.finish, op::finish::FinishOp { node, finishes })
+    }
+
+    fn disown(&self, node: NodeNo, settled: Batch, keep: Vec<Claim>) -> Pending<'_, Result<usize>> {
+        self.call(|lanes| &lanes.claim, op::node::Disown { node, settled, keep })
+    }
+
+    fn progress(&self, node: NodeNo, progress: Vec<(Claim, Progress)>) -> Pending<'_, Result<()>> {
+        self.call(|lanes| &lanes.finish, op::finish::ProgressOp { node, progress })
+    }
+
+    fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>> {
+        self.call(|lanes| &lanes.sweep, op::rescue::RescueOp(rescue))
+    }
+
+    fn promote(&self, limit: usize) -> Pending<'_, Result<Swept>> {
+        self.call(|lanes| &lanes.sweep, op::sweep::Promote(limit))
+    }
+
+    fn expire(&self, limit: usize) -> Pending<'_, Result<Swept>> {
+        self.call(|lanes| &lanes.sweep, op::sweep::Expire(limit))
+    }
+
+    fn prune(&self, limit: usize) -> Pending<'_, Result<usize>> {
+        self.call(|lanes| &lanes.sweep, op::prune::Prune(limit))
+    }
+
+    fn get(&self, id: JobId) -> Pending<'_, Result<Option<Record>>> {
+        self.call(|lanes| &lanes.read, read::Get(id))
+    }
+
+    fn list(&self, filter: Filter, page: Page) -> Pending<'_, Result<Listing>> {
+        self.call(|lanes| &lanes.read, read::List { filter, page })
+    }
+
+    fn counts(&self) -> Pending<'_, Result<Counts>> {
+        self.call(|lanes| &lanes.read, read::CountsOp)
+    }
+
+    fn change(&self, ids: Vec<JobId>, verb: Verb, dry_run: bool) -> Pending<'_, Result<Vec<Changed>>> {
+        self.call(|lanes| &lanes.admin, op::change::Change { ids, verb, dry_run })
+    }
+
+    fn queues(&self) -> Pending<'_, Result<Vec<Queue>>> {
+        self.call(|lanes| &lanes.read, read::QueuesOp)
+    }
+
+    fn configure(&self, queue: QueueName, change: QueueChange) -> Pending<'_, Result<Queue>> {
+        self.call(|lanes| &lanes.admin, op::settings::Configure { queue, change })
+    }
+
+    fn nodes(&self) -> Pending<'_, Result<Vec<Node>>> {
+        self.call(|lanes| &lanes.read, read::NodesOp)
+    }
+
+    fn check(&self) -> Pending<'_, Result<Vec<Finding>>> {
+        self.call(|lanes| &lanes.read, read::Check)
+    }
+
+    fn diagnose(&self) -> Pending<'_, Result<Vec<Finding>>> {
+        self.call(|lanes| &lanes.read, read::Diagnose)
+    }
+
+    fn subscribe(&self, listener: Weak<dyn Listener>) {
+        self.shared.listeners.add(listener);
+        if !self.listening.swap(true, Ordering::Relaxed) {
+            self.shared.runtime.spawn(listen::run(Arc::clone(&self.shared), Arc::clone(&self.lanes)));
+        }
+    }
+
+    fn close(&self) -> Pending<'_, ()> {
+        Box::pin(self.shut())
+    }
+}
