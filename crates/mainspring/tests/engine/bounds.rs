@@ -6,7 +6,7 @@ use mainspring::testing::TestEngine;
 use mainspring::{Context, Engine, Enqueue, Error, FaultKind, Job, State, bounds};
 use serde::{Deserialize, Serialize};
 
-use crate::support::{Work, on_both_stores, record, total, work};
+use crate::support::{Work, on_every_store, record, total, work};
 
 #[derive(Serialize, Deserialize)]
 struct Text(String);
@@ -33,7 +33,7 @@ async fn attempt(
     result.map(drop)
 }
 
-on_both_stores! {
+on_every_store! {
     async fn inputs_beyond_the_bound_are_refused(engine: Engine) {
         engine.enqueue(text(bounds::INPUT_BYTES)).await.expect("at the bound");
         let error = engine.enqueue(text(bounds::INPUT_BYTES + 1)).await.expect_err("beyond it");

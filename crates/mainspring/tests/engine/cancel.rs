@@ -6,7 +6,7 @@ use mainspring::testing::TestEngine;
 use mainspring::{Context, Engine, Error, Job, Reason, State, Status, Why};
 use serde::{Deserialize, Serialize};
 
-use crate::support::{Gate, Ledger, Work, ended, on_both_stores, record, soon, sqlite, state, work};
+use crate::support::{Gate, Ledger, Work, ended, on_every_store, record, soon, sqlite, state, work};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -28,7 +28,7 @@ async fn endless(_ctx: Context, _job: Work) -> mainspring::Result<u64> {
     std::future::pending().await
 }
 
-on_both_stores! {
+on_every_store! {
     async fn a_waiting_job_is_cancelled_at_once(engine: Engine) {
         for delay in [Duration::ZERO, Duration::from_hours(1)] {
             let job = engine.enqueue(work(1)).delay(delay).await.expect("enqueued");

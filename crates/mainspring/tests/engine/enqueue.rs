@@ -5,7 +5,7 @@ use std::time::Duration;
 use mainspring::testing::TestEngine;
 use mainspring::{Context, Engine, Error, JobId, Reason, Span, State, Status, Unique, Until, bounds};
 
-use crate::support::{Ledger, Work, assert_sound, on_both_stores, record, soon, state, status, total, work};
+use crate::support::{Ledger, Work, assert_sound, on_every_store, record, soon, state, status, total, work};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -13,7 +13,7 @@ async fn quick(_ctx: Context, job: Work) -> mainspring::Result<u64> {
     Ok(job.n)
 }
 
-on_both_stores! {
+on_every_store! {
     async fn a_held_key_keeps_the_job_that_has_it(engine: Engine) {
         let first = engine.enqueue(work(1)).unique("user 7").await.expect("enqueued");
         assert!(!first.existing);

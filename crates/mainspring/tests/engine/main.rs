@@ -1,7 +1,7 @@
 //! The promises of the engine, each a test through its public surface.
 //!
 //! Where time matters, tests run on [`mainspring::testing`], in memory on a clock moved by hand; where the store matters,
-//! on memory and SQLite alike, in real time. None sleeps: they move the clock or wait for a condition with a deadline.
+//! on every store alike, in real time. None sleeps: they move the clock or wait for a condition with a deadline.
 
 mod faulty;
 mod support;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use mainspring::testing::TestEngine;
 use mainspring::{Context, Error, Filter, Kind, QueueName, Reason, State, Status, Tag, Tally, Why, discard};
 
-use crate::support::{Work, assert_sound, on_both_stores, record, soon, state, total, work};
+use crate::support::{Work, assert_sound, on_every_store, record, soon, state, total, work};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -21,7 +21,7 @@ fn in_state(state: State) -> Filter {
     Filter { states: vec![state], ..Filter::default() }
 }
 
-on_both_stores! {
+on_every_store! {
     async fn verbs_apply_to_all_that_match(engine: Engine) {
         let tag = Tag::new("old").expect("a tag");
         engine.enqueue_many((0..2_500).map(work)).tag("old").await.expect("enqueued");

@@ -12,7 +12,7 @@ use mainspring::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::support::{Ledger, Work, assert_sound, ended, on_both_stores, record, soon, status, work};
+use crate::support::{Ledger, Work, assert_sound, ended, on_every_store, record, soon, status, work};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -61,7 +61,7 @@ async fn plain(_ctx: Context, _job: Plain) -> mainspring::Result<()> {
     Ok(())
 }
 
-on_both_stores! {
+on_every_store! {
     async fn outputs_come_back_as_the_type_of_their_job(engine: Engine) {
         let report = async |_ctx: Context, job: MakeReport| {
             mainspring::Result::Ok(Report { lines: vec![job.title, "'; --\u{1F600}".into()], total: 0.1 })

@@ -7,7 +7,7 @@ use mainspring::{Context, Engine, Job, NodeBuilder, QueueName, State, Why};
 use serde::{Deserialize, Serialize};
 
 use crate::support::{
-    Gate, Ledger, Work, assert_sound, eventually, on_both_stores, record, soon, state, total, work,
+    Gate, Ledger, Work, assert_sound, eventually, on_every_store, record, soon, state, total, work,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -34,7 +34,7 @@ fn noting(node: NodeBuilder, ledger: &Ledger) -> NodeBuilder {
     node.handle(handler).queue("default", 1)
 }
 
-on_both_stores! {
+on_every_store! {
     /// Lesson A7: an unknown kind died.
     async fn a_kind_that_nobody_handles_waits_and_burns_nothing(engine: Engine) {
         let node = engine.node().handle(quick).queue("default", 1).start().await.expect("a node");

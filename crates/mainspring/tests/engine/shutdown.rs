@@ -7,7 +7,7 @@ use std::time::Duration;
 use mainspring::testing::TestEngine;
 use mainspring::{Context, Engine, NodeBuilder, State};
 
-use crate::support::{Gate, Ledger, Work, assert_sound, on_both_stores, record, soon, state, total, work};
+use crate::support::{Gate, Ledger, Work, assert_sound, on_every_store, record, soon, state, total, work};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -25,7 +25,7 @@ fn gated(node: NodeBuilder, gate: &Gate, ledger: &Ledger) -> NodeBuilder {
     node.handle(handler)
 }
 
-on_both_stores! {
+on_every_store! {
     async fn running_jobs_may_end_and_nothing_more_is_claimed(engine: Engine) {
         let (gate, ledger) = (Gate::default(), Ledger::default());
         let node = gated(engine.node(), &gate, &ledger).queue("default", 2).start().await.expect("a node");

@@ -136,8 +136,23 @@ pub(crate) fn sqlite() -> (String, tempfile::TempDir) {
     (format!("sqlite:{}", dir.path().join("test.db").display()), dir)
 }
 
-/// Makes each body two tests: on memory and on SQLite, in real time.
-macro_rules! on_both_stores {
+/// A database of a test's own on the run's Postgres, migrated.
+#[cfg(feature = "postgres")]
+pub(crate) fn postgres() -> mainspring_testkit::postgres::Database {
+    let server = mainspring_testkit::postgres::Server::shared().expect("a server");
+    let migrate = |url: &str| -> Result<(), mainspring::Error> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            Engine::options().migrate().open(url).await?.close().await;
+            Ok(())
+        })
+    };
+    let template = server.template("mainspring_engine_v1", migrate).expect("a template");
+    template.database().expect("a database")
+}
+
+/// Makes each body a test per store, in real time: on memory, on SQLite and, with the feature, on Postgres.
+macro_rules! on_every_store {
     ($($(#[$meta:meta])* async fn $name:ident($engine:ident: Engine) $body:block)+) => {$(
         mod $name {
             use mainspring::Engine;
@@ -153,10 +168,20 @@ macro_rules! on_both_stores {
                 let engine = Engine::options().relaxed_durability().open(&address).await.expect("a store");
                 super::$name(engine).await;
             }
+
+            #[cfg(feature = "postgres")]
+            #[tokio::test]
+            async fn on_postgres() {
+                let database = crate::support::postgres();
+                let options = Engine::options().relaxed_durability();
+                let engine = options.open(&database.url()).await.expect("a store");
+                super::$name(engine.clone()).await;
+                engine.close().await;
+            }
         }
 
         $(#[$meta])*
         async fn $name($engine: mainspring::Engine) $body
     )+};
 }
-pub(crate) use on_both_stores;
+pub(crate) use on_every_store;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use mainspring::testing::TestEngine;
 use mainspring::{Context, Engine, FaultKind, Reason, State, Status, When, Why};
 
-use crate::support::{Gate, Ledger, Work, ended, eventually, on_both_stores, record, soon, state, work};
+use crate::support::{Gate, Ledger, Work, ended, eventually, on_every_store, record, soon, state, work};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -142,7 +142,7 @@ async fn a_job_is_not_started_after_its_deadline() {
     assert!(!ledger.entries().contains(&100), "it was started after its deadline");
 }
 
-on_both_stores! {
+on_every_store! {
     async fn delays_pass_in_real_time(engine: Engine) {
         let node = engine.node().handle(quick).queue("default", 1).start().await.expect("a node");
         let job = engine.enqueue(work(1)).delay(Duration::from_millis(50)).await.expect("enqueued");
