@@ -113,6 +113,23 @@ fn nothing_is_left_after_the_process_was_killed() {
 }
 
 #[test]
+fn nothing_is_left_after_the_server_was_killed() {
+    let server = start(&Options::new());
+    let lock = std::fs::read_to_string(home(&server).join("data/postmaster.pid")).expect("a lock file");
+    let segment = lock.lines().nth(6).and_then(|line| line.split_whitespace().last()).expect("its memory");
+    let segments = || {
+        let table = std::fs::read_to_string("/proc/sysvipc/shm").expect("the kernel's table");
+        let id = |line: &str| line.split_whitespace().nth(1).map(str::to_owned);
+        table.lines().filter_map(id).collect::<Vec<_>>()
+    };
+    assert!(segments().iter().any(|id| id == segment));
+    server.signal(Signal::KILL).expect("a signal");
+    drop(server);
+    // It goes when the last of the server's children has noticed.
+    wait("the memory is gone", || segments().iter().all(|id| id != segment));
+}
+
+#[test]
 fn data_survives_stops_and_crashes() {
     let server = start(&Options::new().tcp());
     let url = server.tcp_url("postgres").expect("a port");

@@ -27,7 +27,8 @@ const TAIL: usize = 30;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Ends all programs of the directory `$1` and removes it, once the standard input has ended. A process that nobody
-/// reaps counts as ended; the rest is killed after 10 s (200 looks).
+/// reaps counts as ended; the rest is killed after 10 s (200 looks). A server that was killed leaves its lock file, whose
+/// seventh line names the shared memory that it leaves as well.
 const WATCHDOG: &str = r#"
 while read -r _; do :; done
 alive() { kill -0 "$1" 2>&- && ! grep -qs '^State:.*Z' "/proc/$1/status"; }
@@ -40,6 +41,8 @@ for _ in $(seq 200); do
     sleep 0.05
 done
 for pid in $pids; do alive "$pid" && kill -KILL "$pid"; done
+segment=$(sed -n '7s/.* //p' "$1/data/postmaster.pid")
+[ -n "$segment" ] && ipcrm -m "$segment"
 for _ in $(seq 200); do
     rm -rf "$1"
     [ -e "$1" ] || exit 0
@@ -129,12 +132,12 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        // The programs are gone by now. What fails here the watchdog does again, as the one whose files these are.
-        let _removed = std::fs::remove_dir_all(&self.path);
+        // The programs are gone by now. The watchdog does the rest, so that there is one way to clean up, used each time.
         drop(self.watchdog.stdin.take());
         let ended = wait::until(PATIENCE, || Ok(self.watchdog.try_wait().unwrap_or_default()));
-        if !matches!(ended, Ok(Some(_))) {
+        if !matches!(ended, Ok(Some(status)) if status.success()) {
             let _killed = self.watchdog.kill().and_then(|()| self.watchdog.wait());
+            let _removed = std::fs::remove_dir_all(&self.path);
         }
     }
 }

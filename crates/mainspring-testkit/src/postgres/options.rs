@@ -8,6 +8,8 @@ autovacuum = on
 shared_buffers = 128MB
 # Each test has connections of its own, and all tests run at once.
 max_connections = 300
+# In the data directory, which is removed: other kinds outlive a server that was killed.
+dynamic_shared_memory_type = mmap
 logging_collector = off
 log_destination = stderr
 log_line_prefix = '%m [%p] %d %a '
