@@ -1,0 +1,40 @@
+//! The conformance suite and the model test on Postgres.
+
+use std::sync::Arc;
+
+use mainspring_core::store::Store;
+use mainspring_postgres::{Options, Postgres, Time};
+use mainspring_testkit::clock::ManualClock;
+use mainspring_testkit::executor::block_on;
+use mainspring_testkit::harness::Harness;
+use mainspring_testkit::model::agrees_with_the_model;
+use mainspring_testkit::postgres::{Database, Server};
+use mainspring_testkit::seams::seams;
+
+/// A database with a migrated schema.
+fn database() -> Database {
+    let server = Server::shared().expect("a server");
+    let template = server.template(&format!("mainspring_v{}", mainspring_postgres::SCHEMA_VERSION), |url| {
+        let options = Options::new(url)?;
+        block_on(Postgres::migrate(&options, &seams(&ManualClock::new(), 1))).map(drop)
+    });
+    template.and_then(|template| template.database()).expect("a database")
+}
+
+fn postgres() -> Harness {
+    let clock = ManualClock::new();
+    let database = database();
+    let seams = seams(&clock, 1);
+    Harness::new(clock, move || -> Arc<dyn Store> {
+        let options = Options::new(&database.url()).expect("an address").time(Time::Clock);
+        Arc::new(block_on(Postgres::open(options, seams.clone())).expect("the store opens"))
+    })
+}
+
+mainspring_testkit::conformance_tests!(postgres);
+
+/// Random lives.
+#[test]
+fn postgres_agrees_with_the_model() {
+    agrees_with_the_model(30, postgres);
+}
