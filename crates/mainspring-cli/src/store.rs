@@ -40,7 +40,7 @@ impl Target<'_> {
         if ["sqlite:", "memory:"].iter().any(|scheme| self.address.starts_with(scheme)) {
             return Ok(None);
         }
-        let (location, problem) = ("`postgres:…`".to_owned(), mainspring::error::OpenProblem::Address);
-        Err(Error::Open { location, problem, source: None })
+        let options = mainspring_postgres::Options::new(self.address)?;
+        Ok(Some(mainspring_postgres::script(options.schema())))
     }
 }

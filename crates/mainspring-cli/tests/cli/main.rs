@@ -3,6 +3,7 @@
 mod commands;
 mod dev;
 mod exec;
+mod postgres;
 mod refusals;
 mod support;
 mod work;

@@ -56,11 +56,18 @@ impl Done {
 /// A directory of a test's own.
 pub(crate) struct Place {
     dir: TempDir,
+    /// The store that commands use, if not the one in the directory.
+    store: Option<String>,
 }
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Place { dir: tempfile::tempdir().expect("a directory") }
+        Place { dir: tempfile::tempdir().expect("a directory"), store: None }
+    }
+
+    /// A directory whose commands use another store.
+    pub(crate) fn at(store: &str) -> Self {
+        Place { store: Some(store.to_owned()), ..Place::new() }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -79,6 +86,9 @@ impl Place {
             command.env_remove(format!("MAINSPRING_{name}"));
         }
         command.env_remove("RUST_LOG").env("RUST_BACKTRACE", "0");
+        if let Some(store) = &self.store {
+            command.env("MAINSPRING_STORE", store);
+        }
         command
     }
 
