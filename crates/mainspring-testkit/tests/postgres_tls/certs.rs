@@ -27,17 +27,17 @@ impl Authority {
 
     /// A certificate for a server that is reached by a name.
     pub(crate) fn server(&self, host: &str) -> Pair {
-        self.sign(CertificateParams::new([host.to_owned()]).expect("a host name"))
+        self.sign(&CertificateParams::new([host.to_owned()]).expect("a host name"))
     }
 
     /// A certificate for a client that calls itself by a name.
     pub(crate) fn client(&self, user: &str) -> Pair {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, user);
-        self.sign(params)
+        self.sign(&params)
     }
 
-    fn sign(&self, params: CertificateParams) -> Pair {
+    fn sign(&self, params: &CertificateParams) -> Pair {
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate").pem();
         Pair { certificate, key: key.serialize_pem() }
