@@ -1,4 +1,5 @@
-//! One durable work engine for Rust: jobs that survive crashes, on SQLite by default.
+//! One durable work engine for Rust: jobs that survive crashes, on SQLite by default and on Postgres with the feature
+//! `postgres`.
 //!
 //! ```
 //! use mainspring::{Context, Engine, Job};
@@ -16,7 +17,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let engine = Engine::open("memory:").await?; // or sqlite:app.db
+//! let engine = Engine::open("memory:").await?; // or sqlite:app.db, or postgres://…
 //! let node = engine.node().handle(welcome).queue("default", 10).start().await?;
 //! let job = engine.enqueue(Welcome { user: 7 }).priority(1).await?;
 //! let text: String = engine.result(&job).await?;
@@ -72,7 +73,10 @@ pub use mainspring_core::store::{Counts, Cursor, Enlist, EnlistNow, Filter, List
 pub use mainspring_core::time::{Span, Timestamp};
 pub use mainspring_core::{Error, bounds, error};
 pub use mainspring_macros::Job;
-/// The database client that [`Enqueue::within`] takes transactions of.
+/// The database client that [`Enqueue::within`] takes transactions of, on Postgres.
+#[cfg(feature = "postgres")]
+pub use mainspring_postgres::tokio_postgres;
+/// The database client that [`Enqueue::within`] takes transactions of, on SQLite.
 #[cfg(feature = "sqlite")]
 pub use mainspring_sqlite::rusqlite;
 

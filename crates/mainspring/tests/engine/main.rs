@@ -22,3 +22,5 @@ mod setup;
 mod shutdown;
 mod time;
 mod together;
+#[cfg(feature = "postgres")]
+mod transaction;
