@@ -77,6 +77,11 @@ impl ConnectError {
     fn cause(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.source.as_deref().and_then(std::error::Error::source)
     }
+
+    /// What the client library said, if it was it.
+    fn client(&self) -> Option<&tokio_postgres::Error> {
+        self.cause()?.downcast_ref()
+    }
 }
 
 type TlsStream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
@@ -180,7 +185,7 @@ async fn attempt(
             done => done,
         },
         TlsMode::Prefer => match encrypted(config.clone(), SslMode::Prefer, address, host).await {
-            Err(error) if error.problem == ConnectProblem::Tls || turned_away(&error) => {
+            Err(error) if error.problem == ConnectProblem::Tls || cut_off(&error) || turned_away(&error) => {
                 tracing::warn!(%host, why = %words(&error), "TLS failed; `sslmode=prefer` goes on without");
                 plain(config, host).await
             }
@@ -212,11 +217,20 @@ async fn encrypted(
     Ok((client, BoxedConnection::Tls(Box::new(connection))))
 }
 
+/// Whether the connection ended in the middle of the handshake. Some networks do that to all that is encrypted.
+fn cut_off(error: &ConnectError) -> bool {
+    error.client().is_some_and(in_handshake)
+}
+
+/// The client does not say what kind an error is, other than in its text and its cause.
+fn in_handshake(error: &tokio_postgres::Error) -> bool {
+    error.to_string().starts_with("error performing TLS handshake")
+}
+
 /// Whether the server has a rule that forbids this client to connect in this way; the other way may be allowed. A wrong
 /// password is another code: it would be wrong both ways, and must not be sent in the clear for nothing.
 fn turned_away(error: &ConnectError) -> bool {
-    let cause = error.cause().and_then(|cause| cause.downcast_ref::<tokio_postgres::Error>());
-    cause.is_some_and(|cause| cause.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION))
+    error.client().is_some_and(|cause| cause.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION))
 }
 
 /// Finds out what kind of problem it is.
@@ -238,19 +252,15 @@ fn by_code(code: &SqlState) -> ConnectProblem {
     }
 }
 
-/// The client does not say what kind an error is, other than in its text and its cause.
 fn by_cause(error: &tokio_postgres::Error) -> ConnectProblem {
     use std::error::Error;
     let text = error.to_string();
-    if text.starts_with("error performing TLS handshake") {
-        return ConnectProblem::Tls;
-    }
     // The server asks for a password and there is none, or the exchange of proofs failed.
     if text.starts_with("authentication error") || text.starts_with("invalid configuration") {
         return ConnectProblem::Refused;
     }
     match error.source().and_then(|cause| cause.downcast_ref::<std::io::Error>()) {
-        // With TLS 1.3 a server refuses a client's certificate after the handshake.
+        // In the handshake, or after it: with TLS 1.3 a server refuses a client's certificate later.
         Some(io) if io.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<rustls::Error>) => {
             ConnectProblem::Tls
         }
@@ -258,7 +268,9 @@ fn by_cause(error: &tokio_postgres::Error) -> ConnectProblem {
         Some(io) if io.kind() == std::io::ErrorKind::PermissionDenied && io.raw_os_error().is_some() => {
             ConnectProblem::Refused
         }
+        // A server that goes away in the middle of a handshake is not to be distrusted for it.
         Some(_) => ConnectProblem::Unreachable,
+        None if in_handshake(error) => ConnectProblem::Tls,
         None if error.is_closed() => ConnectProblem::Unreachable,
         None => ConnectProblem::Other,
     }

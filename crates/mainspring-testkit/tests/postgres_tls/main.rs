@@ -3,6 +3,7 @@
 mod certs;
 mod reach;
 
+use std::io::{Read, Write};
 use std::net::TcpListener;
 
 use certs::Authority;
@@ -302,6 +303,33 @@ async fn host_that_says_nothing_is_given_up() {
         site.server.port()
     );
     assert_eq!(reach(&site.server, &next).await.0, Plain);
+}
+
+/// Answers one request for TLS with a yes, and then with something else than a handshake.
+fn impostor(then: &'static [u8]) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    #[expect(clippy::disallowed_methods, reason = "it stands in for another process")]
+    std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().expect("a client");
+        let mut request = [0; 8];
+        client.read_exact(&mut request).expect("a request for TLS");
+        client.write_all(b"S").expect("the client listens");
+        // The first bytes of its handshake, so that closing is not taken for a reset.
+        let _read = client.read(&mut [0; 4096]);
+        let _sent = client.write_all(then);
+    });
+    port
+}
+
+#[tokio::test]
+async fn server_that_goes_away_in_the_handshake_is_unreachable_and_nonsense_is_insecure() {
+    let site = Site::new(None);
+    for (then, expected) in [(&b""[..], Unreachable), (b"HTTP/1.1 400 Bad Request\r\n\r\n", Insecure)] {
+        let text = format!("host=127.0.0.1 port={} sslmode=require", impostor(then));
+        let (reached, told) = reach(&site.server, &text).await;
+        assert_eq!(reached, expected, "{told}");
+    }
 }
 
 #[tokio::test]
