@@ -72,7 +72,8 @@ impl Op for Prune {
         let (at, limit) = (shared.at(), i64::try_from(self.0).unwrap_or(i64::MAX));
         let keys = i64::try_from(bounds::BATCH).unwrap_or(i64::MAX);
         let kept = micros(bounds::NODE_RETENTION);
-        let call = |sql, number| Call::new(sql, vec![(&at as _, Type::TIMESTAMPTZ), (number as _, Type::INT8)]);
+        let call =
+            |sql, number| Call::new(sql, vec![(&at as _, Type::TIMESTAMPTZ), (number as _, Type::INT8)]);
         let rows = conn.commit(shared, &[call(PRUNE, &limit), call(KEYS, &keys), call(NODES, &kept)]).await?;
         let removed: i64 = rows.first().and_then(|rows| rows.first()).map_or(0, |row| row.get(0));
         // What was removed is; the counts are right either way, and the next fold makes up for this one.

@@ -23,7 +23,8 @@ const ADD: &str = "INSERT INTO mainspring.queues (name, retain_succeeded, retain
 const QUEUE: &str = "SELECT no, name, paused, backoff, retain_succeeded, retain_failed
     FROM mainspring.queues WHERE name = $1";
 /// Primary key.
-const SET: &str = "UPDATE mainspring.queues SET paused = $2, backoff = $3, retain_succeeded = $4, retain_failed = $5
+const SET: &str =
+    "UPDATE mainspring.queues SET paused = $2, backoff = $3, retain_succeeded = $4, retain_failed = $5
     WHERE no = $1";
 /// Primary key: tells other processes to read the settings again.
 const CHANGED: &str = "INSERT INTO mainspring.meta AS m (key, value) VALUES ('settings', '1')

@@ -28,7 +28,8 @@ const COUNTS: &str = "SELECT q.name, c.state, sum(c.n)::bigint FROM (
 const QUEUES: &str = "SELECT no, name, paused, backoff, retain_succeeded, retain_failed
     FROM mainspring.queues ORDER BY name";
 /// The whole of two tables whose size is bounded by the nodes and their slots.
-const NODES: &str = "SELECT n.no, n.id, n.name, n.version, n.pid, n.labels::text, n.queues::text, n.kinds::text, n.state,
+const NODES: &str =
+    "SELECT n.no, n.id, n.name, n.version, n.pid, n.labels::text, n.queues::text, n.kinds::text, n.state,
         n.started_at, n.renewed_at, n.lease_until, coalesce(c.claims, 0)
     FROM mainspring.nodes n
     LEFT JOIN (SELECT node, count(*) AS claims FROM mainspring.lease GROUP BY node) c ON c.node = n.no

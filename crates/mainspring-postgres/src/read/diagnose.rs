@@ -21,26 +21,26 @@ use crate::sql::{At, Call};
 /// A statement that gives findings, and what a person can do about them.
 type Question = (&'static str, &'static str);
 
-/// Settings of the server. `$1` is the schema that holds the tables, as in all questions.
+/// Settings of the server. In all questions `$1`, where it is used, is the schema that holds the tables.
 const SERVER: [Question; 6] = [
     (
-        "SELECT 'the server is PostgreSQL ' || current_setting('server_version') || ', older than 14' WHERE $1 <> ''
-            AND current_setting('server_version_num')::int < 140000",
+        "SELECT 'the server is PostgreSQL ' || current_setting('server_version') || ', older than 14'
+        WHERE current_setting('server_version_num')::int < 140000",
         "upgrade the server: older ones are not tested, and get no fixes",
     ),
     (
         "SELECT '`fsync` is off: a crash of the server machine can lose jobs and damage the database'
-        WHERE $1 <> '' AND NOT current_setting('fsync')::boolean",
+        WHERE NOT current_setting('fsync')::boolean",
         "set `fsync = on` in postgresql.conf and reload",
     ),
     (
         "SELECT '`full_page_writes` is off: a crash in the middle of a write can damage the database'
-        WHERE $1 <> '' AND NOT current_setting('full_page_writes')::boolean",
+        WHERE NOT current_setting('full_page_writes')::boolean",
         "set `full_page_writes = on`, unless the file system promises that pages are written whole",
     ),
     (
         "SELECT '`' || name || '` is off: dead rows pile up and everything becomes slow'
-        FROM pg_catalog.pg_settings WHERE $1 <> '' AND name IN ('autovacuum', 'track_counts') AND setting = 'off'",
+        FROM pg_catalog.pg_settings WHERE name IN ('autovacuum', 'track_counts') AND setting = 'off'",
         "set it to `on` in postgresql.conf and reload",
     ),
     (
@@ -54,8 +54,7 @@ const SERVER: [Question; 6] = [
     // A few connections are kept back for superusers.
     (
         "SELECT a.n || ' of ' || m.most || ' connections of the server are in use'
-        FROM (SELECT count(*) AS n FROM pg_catalog.pg_stat_activity
-            WHERE $1 <> '' AND backend_type = 'client backend') a
+        FROM (SELECT count(*) AS n FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend') a
         CROSS JOIN (SELECT current_setting('max_connections')::int
             - current_setting('superuser_reserved_connections')::int AS most) m
         WHERE a.n > m.most * 0.8",
@@ -87,7 +86,7 @@ const RIGHTS: [Question; 4] = [
     ),
     (
         "SELECT 'role ' || rolname || ' is a superuser' FROM pg_catalog.pg_roles
-        WHERE $1 <> '' AND rolname = current_user AND rolsuper",
+        WHERE rolname = current_user AND rolsuper",
         "let workers connect as a role that may do no more than read and write the tables of the store",
     ),
 ];
@@ -99,7 +98,7 @@ const VACUUM: [Question; 5] = [
             coalesce(state, 'state unknown') || ') has had a transaction open for ' ||
             date_trunc('second', clock_timestamp() - xact_start) || ': no row that died since can be removed'
         FROM pg_catalog.pg_stat_activity
-        WHERE $1 <> '' AND datname = current_database() AND backend_type = 'client backend'
+        WHERE datname = current_database() AND backend_type = 'client backend'
             AND pid <> pg_backend_pid() AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
             AND xact_start < clock_timestamp() - interval '1 minute' ORDER BY xact_start LIMIT 10",
         "end it with `SELECT pg_terminate_backend(<pid>)`, and set `idle_in_transaction_session_timeout` for its role",
@@ -108,7 +107,7 @@ const VACUUM: [Question; 5] = [
         "SELECT 'transaction `' || gid || '` of ' || owner || ' was prepared ' ||
             date_trunc('second', clock_timestamp() - prepared) || ' ago and not ended: no row that died since can be removed'
         FROM pg_catalog.pg_prepared_xacts
-        WHERE $1 <> '' AND database = current_database() AND prepared < clock_timestamp() - interval '1 minute'
+        WHERE database = current_database() AND prepared < clock_timestamp() - interval '1 minute'
         ORDER BY prepared LIMIT 10",
         "end it with `COMMIT PREPARED` or `ROLLBACK PREPARED`",
     ),
@@ -117,13 +116,13 @@ const VACUUM: [Question; 5] = [
         "SELECT 'replication slot `' || slot_name || '` holds rows that died ' || age(xmin) || ' transactions ago' ||
             CASE WHEN active THEN '' ELSE ', and nobody uses it' END
         FROM pg_catalog.pg_replication_slots
-        WHERE $1 <> '' AND xmin IS NOT NULL AND (NOT active OR age(xmin) > 1000000) ORDER BY age(xmin) DESC LIMIT 10",
+        WHERE xmin IS NOT NULL AND (NOT active OR age(xmin) > 1000000) ORDER BY age(xmin) DESC LIMIT 10",
         "bring its consumer back, or drop it with `SELECT pg_drop_replication_slot(<name>)`",
     ),
     (
         "SELECT 'standby `' || coalesce(nullif(application_name, ''), client_addr::text, 'unknown') ||
             '` holds rows that died ' || age(backend_xmin) || ' transactions ago'
-        FROM pg_catalog.pg_stat_replication WHERE $1 <> '' AND age(backend_xmin) > 1000000 LIMIT 10",
+        FROM pg_catalog.pg_stat_replication WHERE age(backend_xmin) > 1000000 LIMIT 10",
         "end long queries on the standby, or turn its `hot_standby_feedback` off",
     ),
     (
@@ -145,7 +144,8 @@ const NUMBERS: [Question; 1] = [(
 )];
 
 /// Memory of the session only.
-const COMMIT: &str = "SELECT current_setting('synchronous_commit'), current_setting('synchronous_standby_names')";
+const COMMIT: &str =
+    "SELECT current_setting('synchronous_commit'), current_setting('synchronous_standby_names')";
 /// Nothing is read.
 const CLOCK: &str = "SELECT clock_timestamp()";
 /// Primary key.
@@ -227,7 +227,9 @@ async fn commits(conn: &mut Conn, shared: &Shared) -> Result<Vec<Finding>> {
 fn commit_finding(synchronous: &str, standbys: &str) -> Option<Finding> {
     let hint = "set `synchronous_commit = on` for the role: `ALTER ROLE … SET synchronous_commit = on`";
     match synchronous {
-        "off" => Some(finding("`synchronous_commit` is off: a crash of the server loses the latest commits", hint)),
+        "off" => {
+            Some(finding("`synchronous_commit` is off: a crash of the server loses the latest commits", hint))
+        }
         // Without standbys to wait for, it says the same as `on`.
         "local" if !standbys.is_empty() => {
             let what = "`synchronous_commit` is local: a failover to a standby can lose the latest commits";
@@ -266,7 +268,8 @@ async fn pooler(conn: &mut Conn, shared: &Shared) -> Result<Vec<Finding>> {
     let Ok(Ok(mut other)) = tokio::time::timeout(PROBE, Conn::open(Use::Read, shared)).await else {
         return Ok(Vec::new());
     };
-    let taken = tokio::time::timeout(PROBE, other.begin(shared, "READ ONLY", &[Call::new(CLOCK, Vec::new())])).await;
+    let taken =
+        tokio::time::timeout(PROBE, other.begin(shared, "READ ONLY", &[Call::new(CLOCK, Vec::new())])).await;
     let marked = Call::new(MARKED, vec![(&name, Type::TEXT)]);
     let again = tokio::time::timeout(PROBE, rows(conn, shared, marked)).await;
     if matches!(taken, Ok(Ok(_))) {
@@ -279,7 +282,8 @@ async fn pooler(conn: &mut Conn, shared: &Shared) -> Result<Vec<Finding>> {
     if first == Some(row.get(0)) && row.get::<_, Option<String>>(1).as_ref() == Some(&value) {
         return Ok(Vec::new());
     }
-    let what = "the address leads to a pooler that gives each transaction another session, and does not say so";
+    let what =
+        "the address leads to a pooler that gives each transaction another session, and does not say so";
     let hint = "add `pooler=transaction` to the address, and `listen=<host>` for a way past the pooler";
     Ok(vec![finding(what, hint)])
 }
@@ -300,9 +304,13 @@ mod tests {
 
     #[test]
     fn only_commits_that_can_be_lost_are_found() {
-        for (synchronous, standbys, found) in
-            [("on", "", false), ("on", "a", false), ("local", "", false), ("local", "a", true), ("off", "", true)]
-        {
+        for (synchronous, standbys, found) in [
+            ("on", "", false),
+            ("on", "a", false),
+            ("local", "", false),
+            ("local", "a", true),
+            ("off", "", true),
+        ] {
             assert_eq!(commit_finding(synchronous, standbys).is_some(), found, "{synchronous} {standbys}");
         }
     }

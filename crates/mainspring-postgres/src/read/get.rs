@@ -33,15 +33,15 @@ macro_rules! columns {
     };
 }
 
-/// A job and its place. Primary keys of the places; exactly one of them has the job.
+/// A job and its place. Primary keys of the places, job by job, however many there are; exactly one of them has it.
 macro_rules! places {
     () => {
         " FROM mainspring.jobs j
-        LEFT JOIN mainspring.done d ON d.no = j.no
-        LEFT JOIN mainspring.ready r ON r.no = j.no
-        LEFT JOIN mainspring.lease l ON l.no = j.no
-        LEFT JOIN mainspring.timers m ON m.no = j.no
-        LEFT JOIN mainspring.suspended s ON s.no = j.no "
+        LEFT JOIN LATERAL (SELECT * FROM mainspring.done p WHERE p.no = j.no OFFSET 0) d ON true
+        LEFT JOIN LATERAL (SELECT * FROM mainspring.ready p WHERE p.no = j.no OFFSET 0) r ON true
+        LEFT JOIN LATERAL (SELECT * FROM mainspring.lease p WHERE p.no = j.no OFFSET 0) l ON true
+        LEFT JOIN LATERAL (SELECT * FROM mainspring.timers p WHERE p.no = j.no OFFSET 0) m ON true
+        LEFT JOIN LATERAL (SELECT * FROM mainspring.suspended p WHERE p.no = j.no OFFSET 0) s ON true "
     };
 }
 
@@ -74,7 +74,8 @@ impl Op for Get {
 
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Option<Record>> {
         let id = Uuid::from_bytes(*self.0.as_bytes());
-        let rows = conn.commit(shared, &[Call::new(GET, vec![(&id, Type::UUID)])]).await?.pop().unwrap_or_default();
+        let call = Call::new(GET, vec![(&id, Type::UUID)]);
+        let rows = conn.commit(shared, &[call]).await?.pop().unwrap_or_default();
         let Some(row) = rows.first() else { return Ok(None) };
         let settings = shared.names().settings().to_owned();
         names::learn(conn, shared, [line(row)], &settings).await?;

@@ -25,9 +25,12 @@ use crate::shared::Shared;
 use crate::sql::Call;
 
 /// Primary keys of the places, downwards.
-pub(crate) const READY: &str = "SELECT no, line FROM mainspring.ready WHERE no < $1 ORDER BY no DESC LIMIT $2";
-pub(crate) const TIMERS: &str = "SELECT no, line FROM mainspring.timers WHERE no < $1 ORDER BY no DESC LIMIT $2";
-pub(crate) const LEASE: &str = "SELECT no, line FROM mainspring.lease WHERE no < $1 ORDER BY no DESC LIMIT $2";
+pub(crate) const READY: &str =
+    "SELECT no, line FROM mainspring.ready WHERE no < $1 ORDER BY no DESC LIMIT $2";
+pub(crate) const TIMERS: &str =
+    "SELECT no, line FROM mainspring.timers WHERE no < $1 ORDER BY no DESC LIMIT $2";
+pub(crate) const LEASE: &str =
+    "SELECT no, line FROM mainspring.lease WHERE no < $1 ORDER BY no DESC LIMIT $2";
 pub(crate) const SUSPENDED: &str =
     "SELECT no, line FROM mainspring.suspended WHERE no < $1 ORDER BY no DESC LIMIT $2";
 /// Primary key of `jobs`, downwards.
@@ -94,20 +97,18 @@ impl List {
             if found.is_empty() {
                 return Ok(Seen::Listing(Listing { jobs, next: None }));
             }
-            let wanted = {
-                let names = shared.names();
-                match found.iter().filter_map(|(_, line)| *line).find(|line| !names.knows_line(*line)) {
-                    Some(unknown) => return Ok(Seen::Unknown(unknown)),
-                    None => found.iter().filter(|(_, line)| is_wanted(*line, lines.as_ref())).map(|(no, _)| *no),
-                }
-            };
-            let mut summaries = match summaries(conn, shared, wanted.collect()).await? {
+            if let Some(unknown) = unknown(shared, found.iter().filter_map(|(_, line)| *line)) {
+                return Ok(Seen::Unknown(unknown));
+            }
+            let wanted = found.iter().filter(|(_, line)| is_wanted(*line, lines.as_ref()));
+            let mut summaries = match summaries(conn, shared, wanted.map(|(no, _)| *no).collect()).await? {
                 Ok(summaries) => summaries,
                 Err(unknown) => return Ok(Seen::Unknown(unknown)),
             };
             for (no, line) in found {
                 if jobs.len() == limit || looked_at == bounds::SCAN {
-                    return Ok(Seen::Listing(Listing { jobs, next: last.map(|no: i64| Cursor(no.to_string())) }));
+                    let next = last.map(|no: i64| Cursor(no.to_string()));
+                    return Ok(Seen::Listing(Listing { jobs, next }));
                 }
                 looked_at += 1;
                 last = Some(no);
@@ -133,13 +134,20 @@ async fn summaries(
     if nos.is_empty() {
         return Ok(Ok(BTreeMap::new()));
     }
-    let rows = conn.step(&[Call::new(SUMMARIES, vec![(&nos, Type::INT8_ARRAY)])]).await?.pop().unwrap_or_default();
-    let names = shared.names();
-    if let Some(unknown) = rows.iter().map(line).find(|line| !names.knows_line(*line)) {
+    let call = Call::new(SUMMARIES, vec![(&nos, Type::INT8_ARRAY)]);
+    let rows = conn.step(&[call]).await?.pop().unwrap_or_default();
+    if let Some(unknown) = unknown(shared, rows.iter().map(line)) {
         return Ok(Err(unknown));
     }
+    let names = shared.names();
     let summaries = rows.iter().map(|row| Ok((number(row), summary(&names, row)?)));
     summaries.collect::<Result<_>>().map(Ok)
+}
+
+/// The first of these lines that is not known yet.
+fn unknown(shared: &Shared, mut lines: impl Iterator<Item = i32>) -> Option<i32> {
+    let names = shared.names();
+    lines.find(|line| !names.knows_line(*line))
 }
 
 /// The number that a page ended with.
@@ -236,7 +244,8 @@ struct Merged(Vec<Source>);
 
 impl Merged {
     fn new(sources: Vec<(&'static str, Extra)>, before: i64) -> Self {
-        let source = |(sql, extra)| Source { sql, extra, rows: VecDeque::new(), below: before, exhausted: false };
+        let source =
+            |(sql, extra)| Source { sql, extra, rows: VecDeque::new(), below: before, exhausted: false };
         Merged(sources.into_iter().map(source).collect())
     }
 
@@ -309,7 +318,7 @@ mod tests {
         assert_eq!(chosen(&Filter { states: vec![State::Ready, State::Ready], ..none() }), [READY]);
         assert_eq!(chosen(&Filter { states: vec![State::Blocked], ..none() }), [""; 0]);
         assert_eq!(chosen(&Filter { reason: Some(Reason::Hold), ..none() }), [SUSPENDED]);
-        let tag = Tag::new("t".to_owned()).ok();
+        let tag = Tag::new("t").ok();
         assert_eq!(chosen(&Filter { tag, states: vec![State::Failed], ..none() }), [TAGGED]);
         let rare = Filter { states: vec![State::Failed, State::Cancelled], ..none() };
         assert_eq!(sources(&rare), [(RARE, Extra::State(6)), (RARE, Extra::State(7))]);
