@@ -1,6 +1,6 @@
 //! The binary on Postgres: the same commands, what can go wrong, and a database that is lost and comes back.
 
-use mainspring_testkit::postgres::{Database, Options, Server, Stop};
+use mainspring_testkit::postgres::{Bouncer, Database, Options, Server, Stop};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -119,6 +119,28 @@ fn who_is_not_let_in_is_told_so_without_his_password() {
     said += &place.run(&["doctor"]).ok();
     assert!(said.contains(&format!("app@127.0.0.1:{port}/postgres")), "{said}");
     assert!(!said.contains("sesame"), "{said}");
+}
+
+#[test]
+fn a_pooler_in_transaction_mode_is_enough() {
+    let server = Server::shared().expect("a server");
+    let database = server.database().expect("a database");
+    let bouncer = Bouncer::start(&server).expect("a pooler");
+    let place = Place::at(&format!("{}?pooler=transaction", bouncer.url(database.name())));
+    place.run(&["migrate"]).ok();
+    let mut worker = place.work(&[]);
+    for _ in 0..3 {
+        assert_eq!(place.run(&["enqueue", "noop", "{}", "--unique", "k", "--wait"]).ok(), "null");
+    }
+    assert_eq!(place.json(&["doctor"])["problems"], 0);
+    worker.signal(Signal::TERM);
+    assert!(worker.ended().success());
+    assert_eq!(
+        worker.lines().iter().filter(|line| line.contains("WARN")).count(),
+        0,
+        "{:#?}",
+        worker.lines()
+    );
 }
 
 #[test]

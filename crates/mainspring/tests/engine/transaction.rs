@@ -122,3 +122,21 @@ async fn a_nudge_reaches_the_nodes_of_other_processes() {
     other.close().await;
     engine.close().await;
 }
+
+/// Web frameworks and handlers move their futures between threads.
+#[tokio::test]
+async fn a_transaction_can_be_used_in_a_task_that_moves_between_threads() {
+    let database = postgres();
+    let (engine, mut db) = rig(&database).await;
+    let enqueuing = engine.clone();
+    let task = async move {
+        let mut tx = db.transaction().await.expect("begun");
+        let job = enqueuing.enqueue(work(1)).unique("k").within(&mut tx).await.expect("enlisted");
+        tx.commit().await.expect("committed");
+        job.id
+    };
+    #[expect(clippy::disallowed_methods, reason = "the application's own task")]
+    let id = tokio::spawn(task).await.expect("it ended");
+    assert_eq!(crate::support::state(&engine, id).await, State::Ready);
+    engine.close().await;
+}
