@@ -1,5 +1,7 @@
 //! Jobs in an application's own transaction on Postgres: they come with it, and hold up nobody while it is open.
 
+use std::time::Duration;
+
 use mainspring::tokio_postgres::{Client, NoTls};
 use mainspring::{Context, Engine, Error, State, Unique};
 use mainspring_testkit::postgres::Database;
@@ -113,11 +115,19 @@ async fn a_nudge_reaches_the_nodes_of_other_processes() {
     let (engine, mut db) = rig(&database).await;
     let other = Engine::options().relaxed_durability().open(&database.url()).await.expect("a store");
     let node = other.node().handle(quick).queue("default", 1).start().await.expect("a node");
-    let mut tx = db.transaction().await.expect("begun");
-    let job = engine.enqueue(work(7)).within(&mut tx).await.expect("enlisted");
-    tx.commit().await.expect("committed");
-    engine.nudge(&job);
-    assert_eq!(ended(&engine, job.id).await.summary.status.state, State::Succeeded);
+    let mut waits = Vec::new();
+    for n in 0..5 {
+        let mut tx = db.transaction().await.expect("begun");
+        let job = engine.enqueue(work(n)).within(&mut tx).await.expect("enlisted");
+        tx.commit().await.expect("committed");
+        engine.nudge(&job);
+        let job = ended(&engine, job.id).await.summary;
+        assert_eq!(job.status.state, State::Succeeded);
+        waits.push(job.finished_at.expect("it has ended").since(job.created_at));
+    }
+    // Without it they are found once a second; the best of five, because the machine may be busy.
+    let shortest = waits.iter().min().expect("five jobs");
+    assert!(*shortest < Duration::from_millis(300), "{waits:?}");
     node.shutdown().await;
     other.close().await;
     engine.close().await;
