@@ -70,11 +70,13 @@ const RIGHTS: [Question; 4] = [
         "run `GRANT USAGE ON SCHEMA … TO …` as the owner of the schema",
     ),
     (
-        "SELECT 'role ' || current_user || ' lacks ' || string_agg(p.verb, ', ') || ' on table ' || c.relname
-        FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-        CROSS JOIN (VALUES ('SELECT'), ('INSERT'), ('UPDATE'), ('DELETE')) AS p(verb)
-        WHERE n.nspname = $1 AND c.relkind IN ('r', 'p') AND NOT has_table_privilege(c.oid, p.verb)
-        GROUP BY c.relname ORDER BY c.relname",
+        "SELECT 'role ' || current_user || ' lacks ' || l.verbs || ' on ' || string_agg(l.relname, ', ' ORDER BY l.relname)
+        FROM (SELECT c.relname, string_agg(p.verb, ', ' ORDER BY p.o) AS verbs
+            FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+            CROSS JOIN (VALUES (1, 'SELECT'), (2, 'INSERT'), (3, 'UPDATE'), (4, 'DELETE')) AS p(o, verb)
+            WHERE n.nspname = $1 AND c.relkind IN ('r', 'p') AND NOT has_table_privilege(c.oid, p.verb)
+            GROUP BY c.relname) l
+        GROUP BY l.verbs ORDER BY l.verbs",
         "run `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA … TO …` as the owner of the tables",
     ),
     (
