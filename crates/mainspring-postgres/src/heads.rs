@@ -39,8 +39,9 @@ struct Head {
     news: Option<Spot>,
 }
 
-/// How often all pairs are scanned, and the share of time that may take.
+/// How often all pairs are scanned while others can tell us of their jobs. Where they cannot, every claim looks for them.
 const SCAN_EVERY: Duration = Duration::from_secs(1);
+/// Scans take no more than one part in this many of the time.
 const SCAN_SHARE: u32 = 20;
 
 /// What is known of all pairs.
@@ -99,9 +100,17 @@ impl Heads {
         self.next_scan = None;
     }
 
-    /// All pairs were scanned: these have jobs, from here on. Returns those that nobody knew of.
-    pub(crate) fn scanned(&mut self, found: &[(Pair, Spot)], since: u64, took: Duration, now: Duration) -> Vec<Pair> {
-        self.next_scan = Some(now + SCAN_EVERY.max(took * (SCAN_SHARE - 1)));
+    /// All pairs were scanned: these have jobs, from here on. Returns those that nobody knew of. `since` is the mark of the
+    /// scan's beginning, `listening` whether others can tell us of their jobs.
+    pub(crate) fn scanned(
+        &mut self,
+        found: &[(Pair, Spot)],
+        since: u64,
+        (began, now): (Duration, Duration),
+        listening: bool,
+    ) -> Vec<Pair> {
+        let every = if listening { SCAN_EVERY } else { Duration::ZERO };
+        self.next_scan = Some(now + every.max(now.saturating_sub(began) * (SCAN_SHARE - 1)));
         let found: BTreeMap<Pair, Spot> = found.iter().copied().collect();
         for (pair, head) in &mut self.pairs {
             if head.told <= since && !found.contains_key(pair) {

@@ -79,7 +79,9 @@ pub(crate) async fn run(shared: Arc<Shared>, lanes: Arc<Lanes>) {
                 match Conn::open_at(Use::Hot, &shared, &address, Some(told)).await {
                     Ok(mut conn) => {
                         pause = BACKOFF.0;
-                        ear.listen(&shared, &mut conn, &mut heard).await.err()
+                        let ended = ear.listen(&shared, &mut conn, &mut heard).await.err();
+                        shared.set_listening(false);
+                        ended
                     }
                     Err(error) => {
                         tracing::debug!(%error, "nobody listens for notifications at the moment");
@@ -132,7 +134,9 @@ impl Ear {
         conn.client.batch_execute(&format!("LISTEN {}", shared.channel())).await?;
         self.held.clear();
         self.hold(shared, conn, WAIT_FOR, ANYBODY).await?;
+        shared.set_listening(true);
         // What was committed before that was not told.
+        shared.heads().forget();
         shared.listeners.tell(&Hint::Foreign);
         loop {
             self.sync(shared, conn).await?;

@@ -43,6 +43,8 @@ pub(crate) struct Shared {
     insist: AtomicBool,
     /// Whether jobs were moved since counts were last folded.
     moved: AtomicBool,
+    /// Whether others can tell us of their commits.
+    listening: AtomicBool,
     closing: watch::Sender<bool>,
 }
 
@@ -88,8 +90,17 @@ impl Shared {
             waiting: Waiting::default(),
             insist: AtomicBool::new(false),
             moved: AtomicBool::new(false),
+            listening: AtomicBool::new(false),
             closing: watch::Sender::new(false),
         }
+    }
+
+    pub(crate) fn is_listening(&self) -> bool {
+        self.listening.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_listening(&self, listening: bool) {
+        self.listening.store(listening, Ordering::Relaxed);
     }
 
     /// Ends the store's own thread.

@@ -173,10 +173,12 @@ impl Op for ClaimOp {
 
 /// What the node holds under this batch's number, once nothing that was sent before can add to it.
 async fn adopt(conn: &mut Conn, shared: &Shared, node: i32, batch: i64) -> Result<ClaimedBatch> {
-    let at = shared.at();
+    let (at, class) = (shared.at(), shared.class());
+    let touch =
+        Call::new(LOCK_AND_TOUCH, vec![(&at, Type::TIMESTAMPTZ), (&node, Type::INT4), (&class, Type::INT4)]);
     let adopt =
         Call::new(ADOPT, vec![(&at, Type::TIMESTAMPTZ), (&node, Type::INT4), (&batch, Type::INT8)]);
-    let rows = node::settle(conn, shared, node, vec![adopt]).await?;
+    let rows = node::settle(conn, shared, node, vec![touch, adopt]).await?;
     let rows = rows.into_iter().next_back().unwrap_or_default();
     let now = match rows.first() {
         Some(row) => row.get::<_, At>(0).0,
@@ -228,7 +230,7 @@ pub(crate) async fn read_scan(
     let settings = shared.names().settings().to_owned();
     names::learn(conn, shared, found.iter().map(|((line, _), _)| *line), &settings).await?;
     let now = shared.monotonic();
-    let new = shared.heads().scanned(&found, mark, now.saturating_sub(began), now);
+    let new = shared.heads().scanned(&found, mark, (began, now), shared.is_listening());
     Ok(found.into_iter().filter(|(pair, _)| new.contains(pair)).collect())
 }
 
@@ -298,12 +300,14 @@ impl Plan {
                 *taken.entry(*queue).or_default() += 1;
             }
         }
+        let names = shared.names();
+        let paused = |queue: i32| names.queue(queue).is_ok_and(|queue| queue.settings.paused);
         let mut heads = shared.heads();
         for look in &self.looks {
             let wanted = usize::try_from(look.want).unwrap_or(usize::MAX);
             let short = taken.get(&look.queue).copied().unwrap_or(0) < wanted;
-            // Suspects may be left behind though there is room.
-            let empty = short && class(look.pair.1) != Class::Suspect;
+            // Suspects may be left behind though there is room, and so is everything in a paused queue.
+            let empty = short && class(look.pair.1) != Class::Suspect && !paused(look.queue);
             heads.took(look.pair, last.get(&look.pair).copied(), empty);
         }
     }

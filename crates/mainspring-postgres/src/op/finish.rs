@@ -42,7 +42,7 @@ pub(crate) const SUCCEED: &str = concat!(
     , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
         SELECT g.line, s.state, g.n * s.sign
         FROM (SELECT line, count(*) AS n FROM d GROUP BY line) g, (VALUES (3, -1), (5, 1)) AS s(state, sign))
-    SELECT array_agg(d.no) FROM d"
+    SELECT array_agg(d.no), array_agg(d.claim) FROM d"
 );
 
 /// The same for every other outcome. `place`: 0 `done`, 1 `timers`, 2 `ready`. A claim that was flagged and would wait
@@ -88,7 +88,7 @@ const END: &str = concat!(
     , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
         SELECT line, 3, -count(*) FROM e GROUP BY line
         UNION ALL SELECT line, state, count(*) FROM e GROUP BY line, state)
-    SELECT e.no, e.line, e.place, e.level, t.now, e.due FROM e, t"
+    SELECT e.no, e.line, e.place, e.level, t.now, e.due, e.claim FROM e, t"
 );
 
 /// Primary key of `errors`, from its end, per job: the newest are kept.
@@ -142,7 +142,7 @@ impl Op for FinishOp {
         let mut asked = Vec::new();
         let first: BTreeSet<usize> = order.into_iter().collect();
         for (index, finish) in self.finishes.iter().enumerate() {
-            if first.contains(&index) && moved.contains(&finish.claim.row.0) {
+            if first.contains(&index) && moved.contains(&(finish.claim.row.0, number_of(&finish.claim))) {
                 answers[index] = Finished::Applied;
             } else {
                 asked.push(index);
@@ -156,7 +156,7 @@ impl Op for FinishOp {
 }
 
 impl FinishOp {
-    /// Moves what is held. The numbers of the jobs that were.
+    /// Moves what is held. The numbers of the jobs that were, and of their claims.
     async fn apply(
         &self,
         conn: &mut Conn,
@@ -164,7 +164,7 @@ impl FinishOp {
         node: i32,
         plain: &[usize],
         other: &[usize],
-    ) -> Result<BTreeSet<i64>> {
+    ) -> Result<BTreeSet<(i64, i32)>> {
         let (at, kept) = (shared.at(), i64::try_from(bounds::ERRORS_KEPT).unwrap_or(i64::MAX));
         let ended = Ended::new(other.iter().map(|&index| &self.finishes[index]));
         let nos: Vec<i64> = plain.iter().map(|&index| self.finishes[index].claim.row.0).collect();
@@ -193,12 +193,14 @@ impl FinishOp {
         let mut rows = conn.commit(shared, &calls).await?.into_iter();
         let mut moved = BTreeSet::new();
         if !plain.is_empty() {
-            let all: Option<Vec<i64>> = rows.next().and_then(|rows| rows.first()?.get(0));
-            moved.extend(all.unwrap_or_default());
+            let rows = rows.next().unwrap_or_default();
+            let nos: Option<Vec<i64>> = rows.first().and_then(|row| row.get(0));
+            let claims: Option<Vec<i32>> = rows.first().and_then(|row| row.get(1));
+            moved.extend(nos.unwrap_or_default().into_iter().zip(claims.unwrap_or_default()));
         }
         if !other.is_empty() {
             let rows = rows.next().unwrap_or_default();
-            moved.extend(rows.iter().map(|row| row.get::<_, i64>(0)));
+            moved.extend(rows.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i32>(6))));
             announce(conn, shared, &rows).await?;
         }
         Ok(moved)

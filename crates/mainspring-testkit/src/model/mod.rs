@@ -33,7 +33,10 @@ const SEED: u64 = 20_260_731;
 /// With the shortest life found in which the store and the model differ.
 pub fn agrees_with_the_model(cases: u32, factory: impl Fn() -> Harness) {
     let set = |name: &str| std::env::var_os(name).is_some();
-    let mut config = Config { failure_persistence: None, max_shrink_iters: 4_000, ..Config::default() };
+    let mut config = Config { failure_persistence: None, ..Config::default() };
+    if !set("PROPTEST_MAX_SHRINK_ITERS") {
+        config.max_shrink_iters = 4_000;
+    }
     if !set("PROPTEST_CASES") {
         config.cases = cases;
     }
