@@ -57,29 +57,34 @@ pub(crate) fn told(error: tokio_postgres::Error, unknown: bool) -> Error {
             unavailable("the connection to the database was lost", error)
         };
     }
-    match error.code() {
-        Some(&SqlState::DISK_FULL) => Error::DiskFull,
-        Some(&(SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED)) => {
-            Error::Corrupt { why: words(&error) }
-        }
-        Some(&(SqlState::QUERY_CANCELED | SqlState::LOCK_NOT_AVAILABLE)) => {
-            unavailable("the database took too long", error)
-        }
-        Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => unavailable("the database is read-only", error),
-        Some(&(SqlState::UNDEFINED_TABLE | SqlState::UNDEFINED_COLUMN | SqlState::INVALID_SCHEMA_NAME)) => {
-            unavailable("the store's tables are missing or of another version", error)
-        }
-        _ => unavailable("the database refused a statement", error),
+    match error.as_db_error() {
+        Some(db) => refusal(db.code().code(), db.message()),
+        None => unavailable("the database refused a statement", error),
     }
+}
+
+/// What a statement's refusal means, by its SQLSTATE; the database's words are the cause.
+pub(crate) fn refusal(code: &str, message: &str) -> Error {
+    let words = format!("{message} ({code})");
+    let why = match SqlState::from_code(code) {
+        SqlState::DISK_FULL => return Error::DiskFull,
+        SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => return Error::Corrupt { why: words },
+        SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED => {
+            "another transaction came first, and this one must be begun anew"
+        }
+        SqlState::QUERY_CANCELED | SqlState::LOCK_NOT_AVAILABLE => "the database took too long",
+        SqlState::READ_ONLY_SQL_TRANSACTION => "the database is read-only",
+        SqlState::UNDEFINED_TABLE | SqlState::UNDEFINED_COLUMN | SqlState::INVALID_SCHEMA_NAME => {
+            "the store's tables are missing or of another version"
+        }
+        _ => "the database refused a statement",
+    };
+    Error::Unavailable { why: why.into(), source: Some(words.into()) }
 }
 
 /// An [`Error::Unavailable`] with its cause.
 pub(crate) fn unavailable(why: &str, cause: tokio_postgres::Error) -> Error {
-    let source: mainspring_core::error::BoxError = match cause.as_db_error() {
-        Some(_) => words(&cause).into(),
-        None => cause.into(),
-    };
-    Error::Unavailable { why: why.into(), source: Some(source) }
+    Error::Unavailable { why: why.into(), source: Some(cause.into()) }
 }
 
 /// The database's own words: the driver's `Display` has none of them.
