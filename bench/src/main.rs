@@ -7,6 +7,8 @@
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the real clock and starts real tasks")]
 
 mod ceiling;
+mod database;
+mod postgres;
 mod queue;
 mod report;
 

@@ -1,6 +1,6 @@
 //! The queue benchmark.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -9,31 +9,31 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use mainspring::{Context, Engine, Job, Node};
 use mainspring_core::job::Outcome;
-use mainspring_sqlite::rusqlite::{Connection, OpenFlags};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::ceiling::{self, Bare};
+use crate::database::Place;
 use crate::report::{Report, millis, percentile};
 
 /// Options of the queue benchmark.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(crate) struct Options {
     /// The store to measure.
-    #[arg(long, default_value = "sqlite", value_parser = ["sqlite"])]
-    store: String,
+    #[arg(long, default_value = "sqlite", value_parser = ["sqlite", "postgres"])]
+    pub(crate) store: String,
     /// Jobs to drain.
     #[arg(long, default_value_t = 1_000_000)]
-    jobs: usize,
+    pub(crate) jobs: usize,
     /// Slots of the node.
     #[arg(long, default_value_t = 64)]
-    slots: u32,
+    pub(crate) slots: u32,
     /// One JSON line per figure.
     #[arg(long)]
     json: bool,
-    /// Where to put the databases; a temporary directory if not given.
+    /// Where to put the databases of SQLite; a temporary directory if not given.
     #[arg(long)]
-    dir: Option<PathBuf>,
+    pub(crate) dir: Option<PathBuf>,
     /// Only the parts whose name contains this.
     #[arg(long)]
     only: Option<String>,
@@ -42,39 +42,15 @@ pub(crate) struct Options {
 /// A job of about a hundred bytes that does nothing.
 #[derive(Serialize, Deserialize, Job)]
 #[job(kind = "noop")]
-struct Noop {
+pub(crate) struct Noop {
     sent: u64,
     text: String,
 }
 
 impl Noop {
-    fn new(sent: u64) -> Self {
+    pub(crate) fn new(sent: u64) -> Self {
         Noop { sent, text: "x".repeat(70) }
     }
-}
-
-/// Where a part keeps its database.
-struct Place {
-    dir: PathBuf,
-    _temporary: Option<tempfile::TempDir>,
-}
-
-impl Place {
-    fn new(options: &Options) -> Result<Self> {
-        if let Some(dir) = &options.dir {
-            return Ok(Place { dir: dir.clone(), _temporary: None });
-        }
-        let temporary = tempfile::tempdir()?;
-        Ok(Place { dir: temporary.path().to_owned(), _temporary: Some(temporary) })
-    }
-
-    fn database(&self, name: &str) -> PathBuf {
-        self.dir.join(format!("bench-{name}-{}.db", std::process::id()))
-    }
-}
-
-async fn open(path: &Path) -> Result<Engine> {
-    Ok(Engine::open(&format!("sqlite:{}", path.display())).await?)
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -100,12 +76,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         if wanted("idle") {
             idle(&place, &report).await?;
         }
+        if let (Some(server), true) = (place.server(), wanted("postgres")) {
+            crate::postgres::run(server, options, &report).await?;
+        }
         Ok(())
     })
 }
 
 /// Fills a store with jobs; returns jobs per second.
-async fn fill(engine: &Engine, jobs: usize) -> Result<f64> {
+pub(crate) async fn fill(engine: &Engine, jobs: usize) -> Result<f64> {
     let began = Instant::now();
     let mut left = jobs;
     while left > 0 {
@@ -118,23 +97,23 @@ async fn fill(engine: &Engine, jobs: usize) -> Result<f64> {
 
 /// Bulk enqueue, drain at five points, memory, bytes per job; then the same drain without the engine.
 async fn bulk_and_drain(options: &Options, place: &Place, report: &Report) -> Result<()> {
-    let path = place.database("drain");
-    let engine = open(&path).await?;
+    let database = place.database("drain")?;
+    let engine = database.open().await?;
     report.figure("bulk enqueue", fill(&engine, options.jobs).await?, "jobs/s");
-    report.figure("bytes per waiting job", bytes(&path) / options.jobs as f64, "bytes");
+    report.figure("bytes per waiting job", database.bytes()? / options.jobs as f64, "bytes");
     let (rate, points) = drain(&engine, options).await?;
     report.figure("drain", rate, "jobs/s");
     for (at, point) in points.iter().enumerate() {
         report.figure(&format!("drain, fifth {} of 5", at + 1), *point, "jobs/s");
     }
-    report.figure("bytes per finished job", bytes(&path) / options.jobs as f64, "bytes");
+    report.figure("bytes per finished job", database.bytes()? / options.jobs as f64, "bytes");
     report.figure("memory at its peak", peak_memory()?, "MiB");
     engine.close().await;
-    remove(&path);
+    drop(database);
 
     for batch in [1_000, 100] {
-        let path = place.database("ceiling");
-        let engine = open(&path).await?;
+        let database = place.database("ceiling")?;
+        let engine = database.open().await?;
         fill(&engine, options.jobs).await?;
         let ceiling = ceiling::drain(&engine, batch).await?;
         report.figure_of("store alone", &format!("drain, batches of {batch}"), ceiling, "jobs/s");
@@ -142,13 +121,12 @@ async fn bulk_and_drain(options: &Options, place: &Place, report: &Report) -> Re
             report.figure("drain, share of the store alone", 100.0 * rate / ceiling, "%");
         }
         engine.close().await;
-        remove(&path);
     }
     Ok(())
 }
 
 /// Drains a full store with a node; the rate over all, and of each fifth.
-async fn drain(engine: &Engine, options: &Options) -> Result<(f64, Vec<f64>)> {
+pub(crate) async fn drain(engine: &Engine, options: &Options) -> Result<(f64, Vec<f64>)> {
     let done = Arc::new(AtomicUsize::new(0));
     let (told, mut tell) = mpsc::unbounded_channel();
     let (counted, fifth, jobs) = (Arc::clone(&done), options.jobs / 5, options.jobs);
@@ -203,22 +181,21 @@ async fn produce(engine: &Engine, producers: usize) -> Result<(usize, Vec<Durati
 }
 
 async fn single(producers: usize, place: &Place, report: &Report) -> Result<()> {
-    let path = place.database("single");
-    let engine = open(&path).await?;
+    let database = place.database("single")?;
+    let engine = database.open().await?;
     let began = Instant::now();
     let (count, mut latencies) = produce(&engine, producers).await?;
     let rate = count as f64 / began.elapsed().as_secs_f64();
     report.figure(&format!("single enqueues, {producers} producers"), rate, "jobs/s");
     report.latencies(&format!("single enqueues, {producers} producers, ack"), &mut latencies);
     engine.close().await;
-    remove(&path);
     Ok(())
 }
 
 /// 512 producers and a node at the same time.
 async fn both(options: &Options, place: &Place, report: &Report) -> Result<()> {
-    let path = place.database("both");
-    let engine = open(&path).await?;
+    let database = place.database("both")?;
+    let engine = database.open().await?;
     let done = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&done);
     let node = engine
@@ -242,7 +219,6 @@ async fn both(options: &Options, place: &Place, report: &Report) -> Result<()> {
     report.latencies("both at once, 512 producers: ack", &mut latencies);
     node.shutdown().await;
     engine.close().await;
-    remove(&path);
     Ok(())
 }
 
@@ -253,8 +229,8 @@ const CLAIMS: usize = 300;
 async fn claims(options: &Options, place: &Place, report: &Report) -> Result<()> {
     let mut tails = Vec::new();
     for waiting in [0, 100, options.jobs] {
-        let path = place.database("claim");
-        let engine = open(&path).await?;
+        let database = place.database("claim")?;
+        let engine = database.open().await?;
         fill(&engine, waiting).await?;
         let mut bare = Bare::join(&engine).await?;
         let mut latencies = Vec::new();
@@ -272,7 +248,6 @@ async fn claims(options: &Options, place: &Place, report: &Report) -> Result<()>
         tails.push(percentile(&mut latencies, 0.99));
         bare.leave().await?;
         engine.close().await;
-        remove(&path);
     }
     report.figure("claim p99, most waiting : 100 waiting", millis(tails[2]) / millis(tails[1]), "ratio");
     Ok(())
@@ -288,8 +263,8 @@ const REST: Duration = Duration::from_millis(2);
 
 /// One job at a time on an idle system, and what the system writes when there is none.
 async fn idle(place: &Place, report: &Report) -> Result<()> {
-    let path = place.database("idle");
-    let engine = open(&path).await?;
+    let database = place.database("idle")?;
+    let engine = database.open().await?;
     let clock = Instant::now();
     let nanos = move || u64::try_from(clock.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let started = Arc::new(AtomicU64::new(0));
@@ -322,48 +297,15 @@ async fn idle(place: &Place, report: &Report) -> Result<()> {
         report.latencies(&format!("{name}: enqueue → start"), &mut starts);
         report.latencies(&format!("{name}: enqueue → done"), &mut ends);
     }
-    report.figure("idle: writes per second", writes(&path).await?, "commits/s");
+    report.figure("idle: writes per second", database.writes(WATCH).await?, "commits/s");
     report.figure("idle: a third of the lease", 1.0 / 5.0, "1/s");
     stop(node, engine).await;
-    remove(&path);
     Ok(())
 }
 
-async fn stop(node: Node, engine: Engine) {
+pub(crate) async fn stop(node: Node, engine: Engine) {
     node.shutdown().await;
     engine.close().await;
-}
-
-/// Commits per second on a database that nobody uses, as a bystander sees them.
-async fn writes(path: &Path) -> Result<f64> {
-    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    let version = || connection.query_row("PRAGMA data_version", [], |row| row.get::<_, i64>(0));
-    let (began, mut last, mut commits) = (Instant::now(), version()?, 0_u32);
-    while began.elapsed() < WATCH {
-        tokio::time::sleep(Duration::from_millis(2)).await;
-        let now = version()?;
-        commits += u32::from(now != last);
-        last = now;
-    }
-    Ok(f64::from(commits) / WATCH.as_secs_f64())
-}
-
-/// Bytes of a database with its log.
-fn bytes(path: &Path) -> f64 {
-    let size = |path: PathBuf| std::fs::metadata(path).map_or(0, |meta| meta.len());
-    (size(path.to_owned()) + size(with_suffix(path, "-wal"))) as f64
-}
-
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
-}
-
-fn remove(path: &Path) {
-    for suffix in ["", "-wal", "-shm"] {
-        drop(std::fs::remove_file(with_suffix(path, suffix)));
-    }
 }
 
 /// The most memory that this process ever had, in MiB.

@@ -38,17 +38,14 @@ impl Listeners {
         lock(&self.0).push(listener);
     }
 
-    /// Whether anybody listens. Forgets those that are gone.
-    pub(crate) fn any(&self) -> bool {
-        let mut listeners = lock(&self.0);
-        listeners.retain(|listener| listener.strong_count() > 0);
-        !listeners.is_empty()
-    }
-
     /// Tells everybody.
     pub(crate) fn tell(&self, hint: &Hint) {
         // Upgraded first: a listener may be dropped here, and its drop must not meet our lock.
-        let live: Vec<_> = lock(&self.0).iter().filter_map(Weak::upgrade).collect();
+        let live: Vec<_> = {
+            let mut listeners = lock(&self.0);
+            listeners.retain(|listener| listener.strong_count() > 0);
+            listeners.iter().filter_map(Weak::upgrade).collect()
+        };
         for listener in live {
             listener.hint(hint);
         }

@@ -31,8 +31,6 @@ pub(crate) struct Line {
     pub(crate) queue: i32,
     /// The name of its queue.
     pub(crate) queue_name: QueueName,
-    /// The number of its kind.
-    pub(crate) kind: i32,
     /// The name of its kind.
     pub(crate) kind_name: Kind,
     /// The labels that its jobs require.
@@ -153,7 +151,7 @@ impl Names {
             self.kinds.get(&kind).ok_or_else(|| corrupt(format!("kind {kind} is missing")))?.clone();
         let queue_name = self.queue(queue)?.name.clone();
         self.line_nos.insert((queue, kind, labels.clone()), no);
-        self.lines.insert(no, Line { queue, queue_name, kind, kind_name, labels });
+        self.lines.insert(no, Line { queue, queue_name, kind_name, labels });
         Ok(())
     }
 }

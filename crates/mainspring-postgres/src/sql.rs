@@ -38,11 +38,6 @@ const EPOCH: i64 = 946_684_800_000_000;
 /// The first and the last point in time that Postgres has, by its own epoch.
 const RANGE: (i64, i64) = (-211_813_488_000_000_000, 9_223_371_331_199_999_999);
 
-impl At {
-    /// Before everything.
-    pub(crate) const FIRST: At = At(Timestamp::from_micros(RANGE.0 + EPOCH));
-}
-
 impl ToSql for At {
     fn to_sql(
         &self,
