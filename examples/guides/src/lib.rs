@@ -14,4 +14,6 @@ mod pages {
     mod testing_your_jobs {}
     #[doc = include_str!("../../../docs/guides/operating.md")]
     mod operating {}
+    #[doc = include_str!("../../../docs/guides/postgres.md")]
+    mod postgres {}
 }
