@@ -22,6 +22,7 @@ use tokio_postgres::{Client, Row, Statement};
 use crate::address::Address;
 use crate::connect;
 use crate::error::{Result, words};
+use crate::options::Gate;
 use crate::shared::Shared;
 use crate::sql::{Call, in_schema};
 
@@ -130,6 +131,8 @@ pub(crate) struct Conn {
     prepared: BTreeMap<usize, Statement>,
     /// Whether a transaction is open.
     open: bool,
+    /// Who lets each message pass, in tests of what happens between two of them.
+    gate: Option<Arc<dyn Gate>>,
 }
 
 impl Conn {
@@ -152,6 +155,7 @@ impl Conn {
             usage,
             prepared: BTreeMap::new(),
             open: false,
+            gate: shared.options.gate.clone(),
         };
         if !conn.pooled {
             let sets: String = conn.settings(shared).map(|set| format!("SET {set};")).collect();
@@ -176,7 +180,9 @@ impl Conn {
         self.open = true;
         let begin = self.begin_text(shared, "");
         let this = &*self;
-        let rows = {
+        let rows = if let Some(gate) = &this.gate {
+            this.one_by_one(&**gate, Some(&begin), calls, true).await
+        } else {
             let begun = this.client.batch_execute(&begin);
             let sent = join_all(calls.iter().map(|call| this.send_prepared(call)));
             let committed = this.client.batch_execute("COMMIT");
@@ -193,6 +199,9 @@ impl Conn {
         self.open = true;
         let begin = self.begin_text(shared, mode);
         let this = &*self;
+        if let Some(gate) = &this.gate {
+            return Ok(this.one_by_one(&**gate, Some(&begin), calls, false).await?);
+        }
         let begun = this.client.batch_execute(&begin);
         let sent = join_all(calls.iter().map(|call| this.send_prepared(call)));
         let (begun, sent) = tokio::join!(biased; begun, sent);
@@ -203,6 +212,9 @@ impl Conn {
     pub(crate) async fn step(&mut self, calls: &[Call<'_>]) -> Result<Vec<Vec<Row>>> {
         self.prepare(calls).await?;
         let this = &*self;
+        if let Some(gate) = &this.gate {
+            return Ok(this.one_by_one(&**gate, None, calls, false).await?);
+        }
         let sent = join_all(calls.iter().map(|call| this.send_prepared(call))).await;
         Ok(first_error(Ok(()), sent, Ok(()))?)
     }
@@ -210,8 +222,10 @@ impl Conn {
     /// Ends a transaction with its last statements.
     pub(crate) async fn end(&mut self, calls: &[Call<'_>]) -> Result<Vec<Vec<Row>>> {
         self.prepare(calls).await?;
-        let rows = {
-            let this = &*self;
+        let this = &*self;
+        let rows = if let Some(gate) = &this.gate {
+            this.one_by_one(&**gate, None, calls, true).await
+        } else {
             let sent = join_all(calls.iter().map(|call| this.send_prepared(call)));
             let committed = this.client.batch_execute("COMMIT");
             let (sent, committed) = tokio::join!(biased; sent, committed);
@@ -223,6 +237,9 @@ impl Conn {
 
     /// Ends a transaction that was given up.
     pub(crate) async fn roll_back(&mut self) {
+        if let (Some(gate), true) = (&self.gate, self.open) {
+            gate.pass("ROLLBACK").await;
+        }
         if self.open && self.client.batch_execute("ROLLBACK").await.is_ok() {
             self.open = false;
         }
@@ -243,7 +260,40 @@ impl Conn {
     /// One statement in a transaction of its own, or in the one that is open.
     pub(crate) async fn send(&mut self, call: &Call<'_>) -> Result<Vec<Row>> {
         self.prepare(std::slice::from_ref(call)).await?;
+        if let Some(gate) = &self.gate {
+            gate.pass(call.sql).await;
+        }
         Ok(self.send_prepared(call).await?)
+    }
+
+    /// Sends what is otherwise sent at once one message at a time, each when the gate lets it pass.
+    async fn one_by_one(
+        &self,
+        gate: &dyn Gate,
+        begin: Option<&str>,
+        calls: &[Call<'_>],
+        end: bool,
+    ) -> Result<Vec<Vec<Row>>, tokio_postgres::Error> {
+        let mut begun = Ok(());
+        if let Some(begin) = begin {
+            gate.pass("BEGIN").await;
+            begun = self.client.batch_execute(begin).await;
+        }
+        let mut sent = Vec::with_capacity(calls.len());
+        for call in calls {
+            gate.pass(call.sql).await;
+            sent.push(self.send_prepared(call).await);
+            if sent.last().is_some_and(Result::is_err) {
+                break;
+            }
+        }
+        let mut committed = Ok(());
+        if end {
+            // A transaction that has failed is rolled back by it.
+            gate.pass("COMMIT").await;
+            committed = self.client.batch_execute("COMMIT").await;
+        }
+        first_error(begun, sent, committed)
     }
 
     fn begin_text(&self, shared: &Shared, mode: &str) -> String {

@@ -36,6 +36,8 @@ mod tls;
 
 pub use address::Address;
 pub use migrate::{SCHEMA_VERSION, script};
+#[doc(hidden)]
+pub use options::Gate;
 pub use options::{Durability, Options, Time};
 pub use store::Postgres;
 pub use tokio_postgres;

@@ -1,8 +1,11 @@
 //! How a store is opened.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use mainspring_core::Result;
+use mainspring_core::seam::Pending;
 
 use crate::address::Address;
 
@@ -27,6 +30,13 @@ pub enum Time {
     Clock,
 }
 
+/// Where a test holds up each message to the database, to let something happen before it. Not part of the interface.
+#[doc(hidden)]
+pub trait Gate: fmt::Debug + Send + Sync {
+    /// Waits until this statement may be sent.
+    fn pass<'a>(&'a self, statement: &'a str) -> Pending<'a, ()>;
+}
+
 /// How to open a store.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -42,6 +52,8 @@ pub struct Options {
     pub timeout: Duration,
     /// Whose time counts. Default: [`Time::Server`].
     pub time: Time,
+    /// What holds up each message, in tests. With one, nothing is sent ahead of the answer before.
+    pub(crate) gate: Option<Arc<dyn Gate>>,
 }
 
 impl Options {
@@ -61,6 +73,7 @@ impl Options {
             migrate: false,
             timeout: Duration::from_secs(5),
             time: Time::default(),
+            gate: None,
         }
     }
 
@@ -94,6 +107,14 @@ impl Options {
     #[must_use]
     pub fn time(mut self, time: Time) -> Self {
         self.time = time;
+        self
+    }
+
+    /// Sets what holds up each message. For tests of this store only.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn gate(mut self, gate: Arc<dyn Gate>) -> Self {
+        self.gate = Some(gate);
         self
     }
 
