@@ -54,7 +54,9 @@ impl Place {
 
 /// The options of a server that is measured.
 pub(crate) fn settings() -> postgres::Options {
-    SETTINGS.iter().fold(postgres::Options::new().tcp(), |options, (name, value)| options.setting(name, value))
+    SETTINGS
+        .iter()
+        .fold(postgres::Options::new().tcp(), |options, (name, value)| options.setting(name, value))
 }
 
 /// One database; dropping it removes it.

@@ -36,7 +36,8 @@ const CLAIM: &str = "WITH d AS (DELETE FROM ready WHERE ctid = ANY(ARRAY(
 const FINISH: &str = "WITH d AS (DELETE FROM lease l USING unnest($1::bigint[], $2::int[]) AS f(no, claim)
         WHERE l.no = f.no AND l.claim = f.claim AND l.node = 1 RETURNING l.no, l.claim)
     , i AS (INSERT INTO done (no, claim, state, finished_at) SELECT no, claim, 5, now() FROM d) SELECT count(*) FROM d";
-const PINNED: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off;
+const PINNED: &str =
+    "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off;
     SET enable_mergejoin = off; SET enable_bitmapscan = off; SET jit = off";
 
 async fn connect(database: &Database) -> Result<Client> {
@@ -98,7 +99,9 @@ async fn held_snapshot(server: &Server, options: &Options, report: &Report) -> R
         fill(&engine, options.jobs).await?;
         let holder = connect(&database).await?;
         if held {
-            holder.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM mainspring.meta").await?;
+            holder
+                .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM mainspring.meta")
+                .await?;
         }
         let (rate, points) = drain(&engine, options).await?;
         let name = if held { "drain under a held snapshot" } else { "drain, again" };
@@ -109,7 +112,11 @@ async fn held_snapshot(server: &Server, options: &Options, report: &Report) -> R
         rates.push(rate);
         engine.close().await;
     }
-    report.figure("drain under a held snapshot, share of the drain without", 100.0 * rates[1] / rates[0], "%");
+    report.figure(
+        "drain under a held snapshot, share of the drain without",
+        100.0 * rates[1] / rates[0],
+        "%",
+    );
     Ok(())
 }
 
@@ -140,7 +147,11 @@ async fn cost(options: &Options, report: &Report) -> Result<()> {
     let before = calls()?;
     tokio::time::sleep(WATCH).await;
     // The count itself is one of them.
-    report.figure("idle: statements per second", (calls()? - before - 1.0) / WATCH.as_secs_f64(), "statements/s");
+    report.figure(
+        "idle: statements per second",
+        (calls()? - before - 1.0) / WATCH.as_secs_f64(),
+        "statements/s",
+    );
     stop(node, engine).await;
     Ok(())
 }

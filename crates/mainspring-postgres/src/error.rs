@@ -42,10 +42,7 @@ pub(crate) fn answered(error: &tokio_postgres::Error) -> bool {
 
 /// Whether the same transaction may work at once if it is begun anew.
 pub(crate) fn passing(error: &tokio_postgres::Error) -> bool {
-    matches!(
-        error.code(),
-        Some(&SqlState::T_R_DEADLOCK_DETECTED | &SqlState::T_R_SERIALIZATION_FAILURE)
-    )
+    matches!(error.code(), Some(&SqlState::T_R_DEADLOCK_DETECTED | &SqlState::T_R_SERIALIZATION_FAILURE))
 }
 
 /// What the caller is told of a failed statement. `unknown`: whether a commit may be on its way.

@@ -39,8 +39,9 @@ struct Head {
     news: Option<Spot>,
 }
 
-/// How often all pairs are scanned while others can tell us of their jobs. Where they cannot, every claim looks for them.
-const SCAN_EVERY: Duration = Duration::from_secs(1);
+/// How often all pairs are scanned while others can tell us of their jobs: with each pulse. Where they cannot, every claim
+/// looks for them.
+const SCAN_EVERY: Duration = Duration::from_millis(900);
 /// Scans take no more than one part in this many of the time.
 const SCAN_SHARE: u32 = 20;
 
@@ -51,6 +52,8 @@ pub(crate) struct Heads {
     told: u64,
     /// When all pairs may be scanned again, on the monotonic clock; `None`: at once.
     next_scan: Option<Duration>,
+    /// How long the last scan took.
+    scan_took: Duration,
 }
 
 impl Heads {
@@ -95,6 +98,11 @@ impl Heads {
         self.next_scan.is_none_or(|next| now >= next)
     }
 
+    /// How long the last scan of all pairs took.
+    pub(crate) fn scan_took(&self) -> Duration {
+        self.scan_took
+    }
+
     /// Nobody knows what happened: all pairs are to be scanned before the next claim.
     pub(crate) fn forget(&mut self) {
         self.next_scan = None;
@@ -110,7 +118,8 @@ impl Heads {
         listening: bool,
     ) -> Vec<Pair> {
         let every = if listening { SCAN_EVERY } else { Duration::ZERO };
-        self.next_scan = Some(now + every.max(now.saturating_sub(began) * (SCAN_SHARE - 1)));
+        self.scan_took = now.saturating_sub(began);
+        self.next_scan = Some(now + every.max(self.scan_took * (SCAN_SHARE - 1)));
         let found: BTreeMap<Pair, Spot> = found.iter().copied().collect();
         for (pair, head) in &mut self.pairs {
             if head.told <= since && !found.contains_key(pair) {
@@ -132,7 +141,8 @@ impl Heads {
                     head.news = Some(head.news.map_or(spot, |news| news.min(spot)));
                 }
                 None => {
-                    self.pairs.insert(pair, Head { bound: before, active: true, told: self.told, news: None });
+                    self.pairs
+                        .insert(pair, Head { bound: before, active: true, told: self.told, news: None });
                     new.push(pair);
                 }
             }

@@ -16,6 +16,7 @@ use tokio_postgres::types::Type;
 
 use crate::heads::{Pair, Spot};
 use crate::lane::Conn;
+use crate::pulse;
 use crate::shared::{Shared, lock};
 use crate::sql::Call;
 
@@ -102,6 +103,7 @@ impl Hints {
             shared.listeners.tell(&Hint::Ready(queues.into_values().collect()));
         }
         if let Some(due) = self.due {
+            pulse::forget_due(shared);
             shared.listeners.tell(&Hint::Due(due));
         }
         for node in &self.cancel {
@@ -144,7 +146,9 @@ impl Hints {
             let mut text = format!("{};q{queue}", shared.handle());
             let names = shared.names();
             let here = |line: i32| names.line(line).is_ok_and(|line| line.queue == *queue);
-            for ((line, level), (at, no)) in self.ready.iter().filter(|((line, _), _)| here(*line)).take(PAIRS) {
+            for ((line, level), (at, no)) in
+                self.ready.iter().filter(|((line, _), _)| here(*line)).take(PAIRS)
+            {
                 let _ = write!(text, ";r{line},{level},{},{no}", at.as_micros());
             }
             messages.push((*queue, text));

@@ -94,7 +94,8 @@ impl Slot {
             }
             Err(error) => {
                 let next = self.pause.map_or(BACKOFF.0, |(_, last)| (last * 2).min(BACKOFF.1));
-                self.pause = Some((shared.monotonic() + next.mul_f64(0.5 + shared.rng.next_unit() / 2.0), next));
+                self.pause =
+                    Some((shared.monotonic() + next.mul_f64(0.5 + shared.rng.next_unit() / 2.0), next));
                 self.why = error.to_string();
                 // What is refused today may be let in again tomorrow: once it is open, a store is never given up.
                 Err(Error::Unavailable { why: self.why.clone(), source: source(error) })
@@ -160,7 +161,9 @@ impl Conn {
         if !conn.pooled {
             let sets: String = conn.settings(shared).map(|set| format!("SET {set};")).collect();
             let set = conn.client.batch_execute(&sets).await;
-            set.map_err(|error| Error::unavailable(format!("the session could not be set up: {}", words(&error))))?;
+            set.map_err(|error| {
+                Error::unavailable(format!("the session could not be set up: {}", words(&error)))
+            })?;
         }
         Ok(conn)
     }
@@ -194,7 +197,12 @@ impl Conn {
     }
 
     /// Begins a transaction, with its first statements.
-    pub(crate) async fn begin(&mut self, shared: &Shared, mode: &str, calls: &[Call<'_>]) -> Result<Vec<Vec<Row>>> {
+    pub(crate) async fn begin(
+        &mut self,
+        shared: &Shared,
+        mode: &str,
+        calls: &[Call<'_>],
+    ) -> Result<Vec<Vec<Row>>> {
         self.prepare(calls).await?;
         self.open = true;
         let begin = self.begin_text(shared, mode);

@@ -28,6 +28,7 @@ mod migrate;
 mod names;
 mod op;
 mod options;
+mod pulse;
 mod read;
 mod shared;
 mod sql;

@@ -15,23 +15,21 @@ use std::time::Duration;
 
 use mainspring_core::name::QueueName;
 use mainspring_core::store::Hint;
-use mainspring_core::time::Timestamp;
 use tokio::sync::{Notify, mpsc};
 use tokio_postgres::types::Type;
 
 use crate::error::Result;
 use crate::hint::{ANYBODY, Hints};
 use crate::lane::{Conn, Use};
-use crate::op::claim::{SCAN, read_scan};
-use crate::op::sweep::{NEXT_DEADLINE, NEXT_DUE};
-use crate::op::{Op, counts};
 use crate::names;
+use crate::op::{Op, counts};
+use crate::pulse::{Beat, EVERY};
 use crate::shared::{Shared, lock};
-use crate::sql::{At, Call};
+use crate::sql::Call;
 use crate::store::Lanes;
 
-/// How often to look around.
-const EVERY: Duration = Duration::from_secs(1);
+/// Timers are not exact.
+const SLACK: Duration = Duration::from_millis(5);
 /// Pauses after a failed attempt to listen: first and longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// How often deltas of counts are folded, if there are any.
@@ -118,8 +116,6 @@ async fn wait_for(duration: Duration) {
 #[derive(Default)]
 struct Ear {
     held: BTreeSet<i32>,
-    /// What was told to become due next.
-    due: Option<Timestamp>,
     looks: u32,
 }
 
@@ -148,7 +144,11 @@ impl Ear {
                     None => return Ok(()),
                 },
                 () = shared.waiting.changed.notified() => {}
-                () = wait_for(EVERY) => {
+                () = wait_for(until_next(shared)) => {
+                    // A renewal may have taken it along meanwhile.
+                    if until_next(shared) > SLACK {
+                        continue;
+                    }
                     let looked = tokio::time::timeout(shared.timeout(), self.look(shared, conn)).await;
                     // A connection that does not answer is as good as none.
                     let Ok(looked) = looked else { return Ok(()) };
@@ -164,7 +164,10 @@ impl Ear {
             tokio::select! {
                 biased;
                 () = shared.closing() => return Ok(()),
-                () = wait_for(EVERY) => {}
+                () = wait_for(until_next(shared)) => {}
+            }
+            if until_next(shared) > SLACK {
+                continue;
             }
             let mut taken = lanes.sweep.take(shared).await?;
             if let Some(conn) = taken.conn() {
@@ -212,29 +215,11 @@ impl Ear {
         Ok(())
     }
 
-    /// One look around, in one round trip.
+    /// One beat of the pulse, unless a renewal has just taken it along.
     async fn look(&mut self, shared: &Shared, conn: &mut Conn) -> Result<()> {
-        let (mark, began) = (shared.heads().mark(), shared.monotonic());
-        let scan = shared.heads().scan_is_due(began);
-        let mut calls = vec![Call::new(NEXT_DUE, Vec::new()), Call::new(NEXT_DEADLINE, Vec::new())];
-        if scan {
-            calls.push(Call::new(SCAN, Vec::new()));
-        }
-        let rows = conn.commit(shared, &calls).await?;
-        if let Some(rows) = rows.get(2) {
-            let new = read_scan(conn, shared, rows, mark, began).await?;
-            let mut hints = Hints::default();
-            for (pair, spot) in new {
-                hints.ready(pair, spot);
-            }
-            hints.tell_here(shared);
-        }
-        let first = |rows: &Vec<tokio_postgres::Row>| rows.first().map(|row| row.get::<_, At>(0).0);
-        let due = rows[0..2].iter().filter_map(first).min();
-        if due != self.due {
-            self.due = due;
-            due.into_iter().for_each(|due| shared.listeners.tell(&Hint::Due(due)));
-        }
+        let beat = Beat::new(shared, false);
+        let rows = conn.commit(shared, &beat.calls()).await?;
+        beat.heard(conn, shared, &rows).await?;
         self.looks += 1;
         if self.looks >= FOLD_EVERY && shared.take_moved() {
             self.looks = 0;
@@ -242,4 +227,10 @@ impl Ear {
         }
         Ok(())
     }
+}
+
+/// How long until the next beat.
+fn until_next(shared: &Shared) -> Duration {
+    let age = shared.pulse().as_ref().map_or(EVERY, |pulse| pulse.age(shared));
+    EVERY.saturating_sub(age).max(Duration::from_millis(1))
 }

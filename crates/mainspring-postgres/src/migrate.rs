@@ -14,7 +14,7 @@ use crate::connect::problem;
 use crate::error::words;
 use crate::lane::Conn;
 use crate::shared::Shared;
-use crate::sql::in_schema;
+use crate::sql::{in_schema, name};
 
 /// One step: what to run, and the lowest version of a program that can still work with the result.
 struct Migration {
@@ -77,7 +77,10 @@ END $$;
 
 /// The one statement that names the schema itself.
 fn in_schema_names(text: &str, schema: &str) -> String {
-    text.replace("CREATE SCHEMA IF NOT EXISTS mainspring;", &format!("CREATE SCHEMA IF NOT EXISTS {schema};"))
+    text.replace(
+        "CREATE SCHEMA IF NOT EXISTS mainspring;",
+        &format!("CREATE SCHEMA IF NOT EXISTS {};", name(schema)),
+    )
 }
 
 /// What was found in the database.
@@ -90,17 +93,19 @@ pub(crate) struct Found {
 
 /// The version of the schema, which is refused if it is too new for us.
 pub(crate) async fn look(conn: &Conn, shared: &Shared) -> Result<Found> {
-    let failed = |error: tokio_postgres::Error| problem(shared, OpenProblem::Refused, Some(words(&error).into()));
-    let name = format!("{}.meta", shared.schema);
+    let failed =
+        |error: tokio_postgres::Error| problem(shared, OpenProblem::Refused, Some(words(&error).into()));
+    let table = in_schema("mainspring.meta", &shared.schema);
     let sql = "SELECT to_regclass($1::text) IS NOT NULL";
-    let rows = conn.client.query_typed(sql, &[(&name, Type::TEXT)]).await.map_err(failed)?;
+    let rows = conn.client.query_typed(sql, &[(&table, Type::TEXT)]).await.map_err(failed)?;
     let there = rows.first().is_some_and(|row| row.get(0));
     if !there {
         return Ok(Found { version: 0, store: [0; 16] });
     }
     let sql = in_schema("SELECT key, value FROM mainspring.meta", &shared.schema);
     let rows = conn.client.query_typed(&sql, &[]).await.map_err(failed)?;
-    let value = |key: &str| rows.iter().find(|row| row.get::<_, &str>(0) == key).map(|row| row.get::<_, String>(1));
+    let value =
+        |key: &str| rows.iter().find(|row| row.get::<_, &str>(0) == key).map(|row| row.get::<_, String>(1));
     let number = |key: &str| value(key).and_then(|text| text.parse::<u32>().ok());
     let not_ours = || problem(shared, OpenProblem::NotAStore, None);
     let needed = number("min_version").ok_or_else(not_ours)?;
@@ -116,7 +121,8 @@ pub(crate) async fn run(conn: &mut Conn, shared: &Shared) -> Result<u32> {
     let found = look(conn, shared).await?.version;
     let mut version = found;
     while version < SCHEMA_VERSION {
-        let failed = |error: tokio_postgres::Error| problem(shared, OpenProblem::Refused, Some(words(&error).into()));
+        let failed =
+            |error: tokio_postgres::Error| problem(shared, OpenProblem::Refused, Some(words(&error).into()));
         // A migration may take longer than an ordinary call; and others wait for it.
         let begin = format!(
             "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0;
@@ -126,7 +132,8 @@ pub(crate) async fn run(conn: &mut Conn, shared: &Shared) -> Result<u32> {
         conn.client.batch_execute(&begin).await.map_err(failed)?;
         version = look(conn, shared).await?.version;
         if let Some(migration) = MIGRATIONS.get(version as usize) {
-            let text = in_schema_names(&in_schema(&step(version + 1, migration), &shared.schema), &shared.schema);
+            let text =
+                in_schema_names(&in_schema(&step(version + 1, migration), &shared.schema), &shared.schema);
             conn.client.batch_execute(&text).await.map_err(failed)?;
             version += 1;
         }

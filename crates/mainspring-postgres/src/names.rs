@@ -257,7 +257,11 @@ pub(crate) async fn add_queues(conn: &mut Conn, shared: &Shared, queues: &[&str]
     }
     let (class, retention) = (shared.class(), retention_args());
     let lock = Call::new(LOCK, vec![(&class, Type::INT4)]);
-    let args = vec![(&missing as _, Type::TEXT_ARRAY), (&retention.0 as _, Type::INT8), (&retention.1 as _, Type::INT8)];
+    let args = vec![
+        (&missing as _, Type::TEXT_ARRAY),
+        (&retention.0 as _, Type::INT8),
+        (&retention.1 as _, Type::INT8),
+    ];
     conn.commit(shared, &[lock, Call::new(ADD_QUEUES, args)]).await?;
     refresh(conn, shared).await
 }

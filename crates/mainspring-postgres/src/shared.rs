@@ -16,6 +16,7 @@ use crate::hint::Listeners;
 use crate::listen::Waiting;
 use crate::names::Names;
 use crate::options::{Durability, Options, Time};
+use crate::pulse::Pulse;
 use crate::sql::At;
 
 /// The shortest time-out of a call, however short a lease is: a busy database needs that long now and then.
@@ -45,6 +46,9 @@ pub(crate) struct Shared {
     moved: AtomicBool,
     /// Whether others can tell us of their commits.
     listening: AtomicBool,
+    pulse: Mutex<Option<Pulse>>,
+    /// How often something was said to become due.
+    dues: AtomicU64,
     closing: watch::Sender<bool>,
 }
 
@@ -91,6 +95,8 @@ impl Shared {
             insist: AtomicBool::new(false),
             moved: AtomicBool::new(false),
             listening: AtomicBool::new(false),
+            pulse: Mutex::default(),
+            dues: AtomicU64::new(0),
             closing: watch::Sender::new(false),
         }
     }
@@ -165,6 +171,18 @@ impl Shared {
 
     pub(crate) fn nodes(&self) -> MutexGuard<'_, BTreeMap<i32, Local>> {
         lock(&self.nodes)
+    }
+
+    pub(crate) fn dues(&self) -> u64 {
+        self.dues.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn say_due(&self) {
+        self.dues.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn pulse(&self) -> MutexGuard<'_, Option<Pulse>> {
+        lock(&self.pulse)
     }
 
     pub(crate) fn store(&self) -> [u8; 16] {

@@ -11,7 +11,12 @@ const STANDARD: &str = "mainspring.";
 
 /// A statement for the schema of a store.
 pub(crate) fn in_schema(sql: &str, schema: &str) -> String {
-    sql.replace(STANDARD, &format!("{schema}."))
+    sql.replace(STANDARD, &format!("{}.", name(schema)))
+}
+
+/// The name of a schema as SQL writes it: in quotes, because it may be a word that means something there.
+pub(crate) fn name(schema: &str) -> String {
+    if STANDARD.strip_suffix('.') == Some(schema) { schema.to_owned() } else { format!("\"{schema}\"") }
 }
 
 /// One argument and its type.

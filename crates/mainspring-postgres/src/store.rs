@@ -5,8 +5,8 @@
 //! waits.
 
 use std::fmt;
-use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use mainspring_core::error::OpenProblem;
@@ -29,7 +29,7 @@ use crate::migrate::{self, MIN_SERVER, SCHEMA_VERSION};
 use crate::op::{self, Op};
 use crate::options::{Durability, Options};
 use crate::shared::Shared;
-use crate::{enlist, listen, names, read};
+use crate::{enlist, listen, names, pulse, read};
 
 /// Calls that may be under way at once: more than any program has.
 const CALLS: u32 = 1 << 20;
@@ -47,6 +47,8 @@ pub(crate) struct Lanes {
     pub(crate) sweep: Lane,
     admin: Lane,
     read: Lane,
+    /// For what takes long.
+    check: Lane,
 }
 
 impl Lanes {
@@ -60,6 +62,7 @@ impl Lanes {
             sweep: hot(),
             admin: hot(),
             read: Lane::new(Use::Read),
+            check: Lane::new(Use::Read),
         }
     }
 }
@@ -136,6 +139,12 @@ impl Postgres {
         })
     }
 
+    /// An answer that is known without asking, unless the store is closed.
+    fn known<T: Send + 'static>(&self, answer: T) -> Pending<'_, Result<T>> {
+        let closed = self.calls.is_closed() || self.shared.is_closing();
+        Box::pin(std::future::ready(if closed { Err(Error::Closed) } else { Ok(answer) }))
+    }
+
     /// Tells the store's thread to end once nothing is under way.
     fn shut(&self) -> impl Future<Output = ()> + Send + use<> {
         let (shared, calls) = (Arc::clone(&self.shared), Arc::clone(&self.calls));
@@ -154,7 +163,7 @@ async fn run<O: Op>(lane: &Lane, shared: &Shared, op: &O) -> Result<O::Answer> {
     loop {
         let mut taken = lane.take(shared).await?;
         let Some(conn) = taken.conn() else { return Err(Error::Closed) };
-        let limit = shared.timeout() + GRACE;
+        let limit = shared.timeout().max(O::PATIENCE) + GRACE;
         let outcome = tokio::time::timeout(limit, op.run(conn, shared)).await;
         let Ok(outcome) = outcome else {
             // The connection goes with what was taken: nobody knows what is still to come on it.
@@ -167,7 +176,7 @@ async fn run<O: Op>(lane: &Lane, shared: &Shared, op: &O) -> Result<O::Answer> {
         let fault = match outcome {
             Ok(answer) => {
                 taken.give_back();
-                if O::WRITES {
+                if O::MOVES {
                     shared.moved();
                 }
                 return Ok(answer);
@@ -216,7 +225,8 @@ async fn set_up(shared: &Shared) -> Result<String> {
     let mut conn = Conn::open(Use::Read, shared).await?;
     let settings = "SELECT current_setting('server_version_num')::int, current_setting('server_version'),
         current_setting('fsync'), current_setting('synchronous_commit')";
-    let failed = |error: tokio_postgres::Error| problem(shared, OpenProblem::Other, Some(words(&error).into()));
+    let failed =
+        |error: tokio_postgres::Error| problem(shared, OpenProblem::Other, Some(words(&error).into()));
     let rows = conn.client.query_typed(settings, &[]).await.map_err(failed)?;
     let row = rows.first().ok_or_else(|| problem(shared, OpenProblem::Other, None))?;
     let version: String = row.get(1);
@@ -255,7 +265,9 @@ impl Drop for Postgres {
 
 impl fmt::Debug for Postgres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Postgres").field("location", &self.shared.options.address.location()).finish_non_exhaustive()
+        f.debug_struct("Postgres")
+            .field("location", &self.shared.options.address.location())
+            .finish_non_exhaustive()
     }
 }
 
@@ -321,14 +333,23 @@ impl Store for Postgres {
     }
 
     fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>> {
+        if let Some(known) = pulse::rescue(&self.shared, rescue) {
+            return self.known(known);
+        }
         self.call(|lanes| &lanes.sweep, op::rescue::RescueOp(rescue))
     }
 
     fn promote(&self, limit: usize) -> Pending<'_, Result<Swept>> {
+        if let Some(known) = pulse::promote(&self.shared) {
+            return self.known(known);
+        }
         self.call(|lanes| &lanes.sweep, op::sweep::Promote(limit))
     }
 
     fn expire(&self, limit: usize) -> Pending<'_, Result<Swept>> {
+        if let Some(known) = pulse::expire(&self.shared) {
+            return self.known(known);
+        }
         self.call(|lanes| &lanes.sweep, op::sweep::Expire(limit))
     }
 
@@ -365,11 +386,11 @@ impl Store for Postgres {
     }
 
     fn check(&self) -> Pending<'_, Result<Vec<Finding>>> {
-        self.call(|lanes| &lanes.read, read::Check)
+        self.call(|lanes| &lanes.check, read::Check)
     }
 
     fn diagnose(&self) -> Pending<'_, Result<Vec<Finding>>> {
-        self.call(|lanes| &lanes.read, read::Diagnose)
+        self.call(|lanes| &lanes.check, read::Diagnose)
     }
 
     fn subscribe(&self, listener: Weak<dyn Listener>) {

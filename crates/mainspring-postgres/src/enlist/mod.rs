@@ -73,7 +73,8 @@ trait Session {
         keys: &[String],
     ) -> impl Future<Output = Result<Vec<(i32, String, Uuid)>>>;
     /// Runs [`INSERT`].
-    fn insert(&mut self, sql: &str, now: Option<i64>, jobs: &Columns<'_>) -> impl Future<Output = Result<()>>;
+    fn insert(&mut self, sql: &str, now: Option<i64>, jobs: &Columns<'_>)
+    -> impl Future<Output = Result<()>>;
     /// Runs [`TAKE`].
     fn take(&mut self, sql: &str, keys: &Keys<'_>) -> impl Future<Output = Result<()>>;
 }
@@ -106,11 +107,12 @@ async fn enlist(session: &mut impl Session, ticket: &Ticket, jobs: Vec<New>) -> 
 
 /// Refuses a transaction that is not on the ticket's store.
 async fn check(session: &mut impl Session, ticket: &Ticket) -> Result<()> {
-    let said = session.identity(&format!("{}.meta", ticket.schema)).await?;
+    let said = session.identity(&crate::sql::in_schema("mainspring.meta", &ticket.schema)).await?;
     let Some(said) = said else {
         return Err(Error::ForeignTransaction { why: "no store in its database".into() });
     };
-    if said.rsplit(' ').next().and_then(|id| id.parse::<Uuid>().ok()) != Some(Uuid::from_bytes(ticket.store)) {
+    if said.rsplit(' ').next().and_then(|id| id.parse::<Uuid>().ok()) != Some(Uuid::from_bytes(ticket.store))
+    {
         return Err(Error::ForeignTransaction { why: "its database holds another store".into() });
     }
     Ok(())
@@ -123,7 +125,9 @@ async fn choose(
     jobs: &[New],
     sql: &impl Fn(&str) -> String,
 ) -> Result<(Vec<Receipt>, Vec<usize>)> {
-    let key = |job: &New, line: &TicketLine| job.options.unique.as_ref().map(|unique| (line.kind, unique.key.clone()));
+    let key = |job: &New, line: &TicketLine| {
+        job.options.unique.as_ref().map(|unique| (line.kind, unique.key.clone()))
+    };
     let wanted: BTreeSet<(i32, String)> =
         jobs.iter().zip(&ticket.lines).filter_map(|(job, line)| key(job, line)).collect();
     let mut known = BTreeSet::new();
@@ -185,8 +189,13 @@ impl Op for Prepare {
 
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> error::Result<Ticket> {
         let lines = names::lines_of(conn, shared, &self.0).await?;
-        let keyed = self.0.iter().zip(&lines).filter_map(|(job, line)| Some((line.kind, job.options.unique.as_ref()?)));
-        let (kinds, keys): (Vec<i32>, Vec<&str>) = keyed.map(|(kind, unique)| (kind, unique.key.as_str())).unzip();
+        let keyed = self
+            .0
+            .iter()
+            .zip(&lines)
+            .filter_map(|(job, line)| Some((line.kind, job.options.unique.as_ref()?)));
+        let (kinds, keys): (Vec<i32>, Vec<&str>) =
+            keyed.map(|(kind, unique)| (kind, unique.key.as_str())).unzip();
         if !kinds.is_empty() {
             let at = shared.at();
             let args = vec![

@@ -48,7 +48,12 @@ impl Session for Transaction<'_, sqlx::Postgres> {
         sqlx::query_scalar(safe(sql)).bind(ids).fetch_all(&mut **self).await.map_err(failed)
     }
 
-    async fn holders(&mut self, sql: &str, kinds: &[i32], keys: &[String]) -> Result<Vec<(i32, String, Uuid)>> {
+    async fn holders(
+        &mut self,
+        sql: &str,
+        kinds: &[i32],
+        keys: &[String],
+    ) -> Result<Vec<(i32, String, Uuid)>> {
         sqlx::query_as(safe(sql)).bind(kinds).bind(keys).fetch_all(&mut **self).await.map_err(failed)
     }
 

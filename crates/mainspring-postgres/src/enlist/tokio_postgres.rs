@@ -38,7 +38,12 @@ impl Session for Transaction<'_> {
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    async fn holders(&mut self, sql: &str, kinds: &[i32], keys: &[String]) -> Result<Vec<(i32, String, Uuid)>> {
+    async fn holders(
+        &mut self,
+        sql: &str,
+        kinds: &[i32],
+        keys: &[String],
+    ) -> Result<Vec<(i32, String, Uuid)>> {
         let args: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
             [(&kinds, Type::INT4_ARRAY), (&keys, Type::TEXT_ARRAY)];
         let rows = self.query_typed(sql, &args).await.map_err(failed)?;

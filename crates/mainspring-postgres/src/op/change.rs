@@ -166,6 +166,7 @@ pub(crate) struct Change {
 
 impl Op for Change {
     type Answer = Vec<Changed>;
+    const MOVES: bool = true;
 
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Vec<Changed>> {
         self.verb.check()?;
@@ -222,7 +223,8 @@ impl Change {
         told: &mut Vec<Told>,
     ) -> Result<bool> {
         let at = shared.at();
-        let ids: Vec<Uuid> = layer.iter().map(|&index| Uuid::from_bytes(*self.ids[index].as_bytes())).collect();
+        let ids: Vec<Uuid> =
+            layer.iter().map(|&index| Uuid::from_bytes(*self.ids[index].as_bytes())).collect();
         let locate = Call::new(LOCATE, vec![(&at, Type::TIMESTAMPTZ), (&ids, Type::UUID_ARRAY)]);
         let rows = conn.step(&[locate]).await?.pop().unwrap_or_default();
         let mut groups: BTreeMap<&'static str, Vec<i64>> = BTreeMap::new();
@@ -308,7 +310,9 @@ impl Change {
                     (&clear as _, Type::BOOL),
                 ]),
                 FLAG => args.push((&why as _, Type::TEXT)),
-                READY_PRIORITY | TIMERS_PRIORITY | SUSPENDED_PRIORITY => args.push((&priority as _, Type::INT2)),
+                READY_PRIORITY | TIMERS_PRIORITY | SUSPENDED_PRIORITY => {
+                    args.push((&priority as _, Type::INT2))
+                }
                 _ => {}
             }
             let rows = conn.step(&[Call::new(sql, args)]).await?.pop().unwrap_or_default();
@@ -329,7 +333,10 @@ impl Change {
 /// What a job is; `None` if it is in no place.
 fn status(row: &Row) -> Result<Option<Status>> {
     let Some(state) = row.get::<_, Option<i32>>(4) else { return Ok(None) };
-    let state = u8::try_from(state).ok().and_then(State::from_code).ok_or_else(|| corrupt(format!("{state} is no state")))?;
+    let state = u8::try_from(state)
+        .ok()
+        .and_then(State::from_code)
+        .ok_or_else(|| corrupt(format!("{state} is no state")))?;
     let reason = match row.get::<_, Option<i16>>(5) {
         None => None,
         Some(code) => {

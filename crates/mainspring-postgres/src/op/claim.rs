@@ -28,6 +28,7 @@ use crate::heads::{Pair, Spot, bound_args};
 use crate::lane::Conn;
 use crate::names::{self, Names};
 use crate::op::node;
+use crate::pulse;
 use crate::shared::Shared;
 use crate::sql::{At, Call};
 
@@ -135,6 +136,7 @@ pub(crate) struct ClaimOp(pub(crate) ClaimRequest);
 
 impl Op for ClaimOp {
     type Answer = ClaimedBatch;
+    const MOVES: bool = true;
 
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<ClaimedBatch> {
         let request = &self.0;
@@ -176,8 +178,7 @@ async fn adopt(conn: &mut Conn, shared: &Shared, node: i32, batch: i64) -> Resul
     let (at, class) = (shared.at(), shared.class());
     let touch =
         Call::new(LOCK_AND_TOUCH, vec![(&at, Type::TIMESTAMPTZ), (&node, Type::INT4), (&class, Type::INT4)]);
-    let adopt =
-        Call::new(ADOPT, vec![(&at, Type::TIMESTAMPTZ), (&node, Type::INT4), (&batch, Type::INT8)]);
+    let adopt = Call::new(ADOPT, vec![(&at, Type::TIMESTAMPTZ), (&node, Type::INT4), (&batch, Type::INT8)]);
     let rows = node::settle(conn, shared, node, vec![touch, adopt]).await?;
     let rows = rows.into_iter().next_back().unwrap_or_default();
     let now = match rows.first() {
@@ -203,6 +204,13 @@ async fn claim(
         scan(conn, shared).await?;
     }
     let plan = Plan::new(shared, request, node);
+    if plan.looks.is_empty()
+        && let Some(now) = pulse::present(shared)
+    {
+        // Whoever puts a job there tells us, and the pulse looks for what nobody tells.
+        shared.waiting(&plan.queues.iter().map(|(no, ..)| (*no, true)).collect::<Vec<_>>());
+        return Ok(ClaimedBatch { now, jobs: Vec::new() });
+    }
     let claimed = take(conn, shared, &plan, node, batch).await?;
     shared.waiting(&plan.short(&claimed));
     Ok(claimed)
@@ -223,10 +231,8 @@ pub(crate) async fn read_scan(
     mark: u64,
     began: Duration,
 ) -> Result<Vec<(Pair, Spot)>> {
-    let found: Vec<(Pair, Spot)> = rows
-        .iter()
-        .map(|row| ((row.get(0), row.get(1)), (row.get::<_, At>(2).0, row.get(3))))
-        .collect();
+    let found: Vec<(Pair, Spot)> =
+        rows.iter().map(|row| ((row.get(0), row.get(1)), (row.get::<_, At>(2).0, row.get(3)))).collect();
     let settings = shared.names().settings().to_owned();
     names::learn(conn, shared, found.iter().map(|((line, _), _)| *line), &settings).await?;
     let now = shared.monotonic();
@@ -257,7 +263,8 @@ impl Plan {
         let mut queues: Vec<(i32, QueueName, usize)> = Vec::new();
         for (queue, limit) in &request.queues {
             // A queue that is named twice is served once.
-            let known = names.queue_no(queue).filter(|no| *limit > 0 && !queues.iter().any(|(one, ..)| one == no));
+            let known =
+                names.queue_no(queue).filter(|no| *limit > 0 && !queues.iter().any(|(one, ..)| one == no));
             queues.extend(known.map(|no| (no, queue.clone(), *limit)));
         }
         let mut looks = Vec::new();
@@ -267,10 +274,17 @@ impl Plan {
                     && line.labels.iter().all(|label| local.labels.binary_search(label).is_ok())
             };
             for (no, line) in names.lines() {
-                let Some((queue, _, limit)) = queues.iter().find(|(queue, ..)| *queue == line.queue) else { continue };
+                let Some((queue, _, limit)) = queues.iter().find(|(queue, ..)| *queue == line.queue) else {
+                    continue;
+                };
                 if runs(line) {
                     let want = i32::try_from(*limit).unwrap_or(i32::MAX);
-                    looks.extend(heads.plan(no).map(|(pair, bound)| Look { pair, bound, queue: *queue, want }));
+                    looks.extend(heads.plan(no).map(|(pair, bound)| Look {
+                        pair,
+                        bound,
+                        queue: *queue,
+                        want,
+                    }));
                 }
             }
         }
@@ -326,7 +340,8 @@ async fn take(conn: &mut Conn, shared: &Shared, plan: &Plan, node: i32, batch: i
     let epoch = shared.nodes().get(&node).map_or(0, |local| local.epoch);
     let lines: Vec<i32> = plan.looks.iter().map(|look| look.pair.0).collect();
     let levels: Vec<i16> = plan.looks.iter().map(|look| look.pair.1).collect();
-    let (bound_at, bound_no): (Vec<At>, Vec<i64>) = plan.looks.iter().map(|look| bound_args(look.bound)).unzip();
+    let (bound_at, bound_no): (Vec<At>, Vec<i64>) =
+        plan.looks.iter().map(|look| bound_args(look.bound)).unzip();
     let queues: Vec<i32> = plan.looks.iter().map(|look| look.queue).collect();
     let wants: Vec<i32> = plan.looks.iter().map(|look| look.want).collect();
     let order: Vec<i32> = plan.queues.iter().map(|(no, ..)| *no).collect();

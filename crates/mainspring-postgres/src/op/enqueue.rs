@@ -85,7 +85,8 @@ pub(crate) use insert;
 /// Appends; the unique index of ids refuses a repeat. Numbers follow the order of the batch.
 pub(crate) const INSERT: &str = insert!(now!(), "nextval('mainspring.job_numbers')", "", "true");
 /// Advisory locks, without waiting.
-const TRY_KEYS: &str = "SELECT pg_try_advisory_xact_lock(u.number) FROM unnest($1::bigint[]) WITH ORDINALITY AS u(number, o)
+const TRY_KEYS: &str =
+    "SELECT pg_try_advisory_xact_lock(u.number) FROM unnest($1::bigint[]) WITH ORDINALITY AS u(number, o)
     ORDER BY u.o";
 /// Unique index of ids.
 const KNOWN: &str = "SELECT j.id FROM unnest($1::uuid[]) AS u(id)
@@ -137,6 +138,7 @@ pub(crate) struct Enqueue(pub(crate) Vec<New>);
 
 impl Op for Enqueue {
     type Answer = Vec<Receipt>;
+    const MOVES: bool = true;
 
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Vec<Receipt>> {
         let jobs = &self.0;
@@ -186,7 +188,12 @@ fn hints(rows: &[Row]) -> Hints {
 type Key = (i32, String);
 
 /// Goes through a batch one by one, as the model does, and stores as much as possible at once.
-async fn careful(conn: &mut Conn, shared: &Shared, jobs: &[New], lines: &[TicketLine]) -> Result<Vec<Receipt>> {
+async fn careful(
+    conn: &mut Conn,
+    shared: &Shared,
+    jobs: &[New],
+    lines: &[TicketLine],
+) -> Result<Vec<Receipt>> {
     let mut batch = Careful::begin(conn, shared, jobs, lines).await?;
     let mut receipts = Vec::with_capacity(jobs.len());
     for index in 0..jobs.len() {
@@ -218,12 +225,19 @@ struct Careful<'a> {
 }
 
 impl<'a> Careful<'a> {
-    async fn begin(conn: &mut Conn, shared: &Shared, jobs: &'a [New], lines: &'a [TicketLine]) -> Result<Self> {
-        let keys: BTreeSet<Key> = jobs.iter().zip(lines).filter_map(|(job, line)| key_of(job, line)).collect();
+    async fn begin(
+        conn: &mut Conn,
+        shared: &Shared,
+        jobs: &'a [New],
+        lines: &'a [TicketLine],
+    ) -> Result<Self> {
+        let keys: BTreeSet<Key> =
+            jobs.iter().zip(lines).filter_map(|(job, line)| key_of(job, line)).collect();
         let keys: Vec<Key> = keys.into_iter().collect();
         let store = shared.store();
         let numbers: Vec<i64> = keys.iter().map(|(kind, key)| key::lock_number(&store, *kind, key)).collect();
-        let locked = conn.begin(shared, "", &[Call::new(TRY_KEYS, vec![(&numbers, Type::INT8_ARRAY)])]).await?;
+        let locked =
+            conn.begin(shared, "", &[Call::new(TRY_KEYS, vec![(&numbers, Type::INT8_ARRAY)])]).await?;
         let mut contended = BTreeSet::new();
         let (mut kinds, mut texts) = (Vec::new(), Vec::new());
         for (key, row) in keys.into_iter().zip(locked.first().into_iter().flatten()) {
@@ -245,7 +259,9 @@ impl<'a> Careful<'a> {
         let rows = conn
             .step(&[Call::new(KNOWN, vec![(&ids, Type::UUID_ARRAY)]), Call::new(HOLDERS, holders)])
             .await?;
-        let [known, holders] = rows.as_slice() else { return Err(corrupt("a look at keys without an answer")) };
+        let [known, holders] = rows.as_slice() else {
+            return Err(corrupt("a look at keys without an answer"));
+        };
         let mut batch = Careful {
             jobs,
             lines,
@@ -301,7 +317,8 @@ impl<'a> Careful<'a> {
         let rows = self.store(conn, shared, false).await?;
         self.told.push(rows);
         let (at, id) = (shared.at(), Uuid::from_bytes(*holder.as_bytes()));
-        let rows = conn.step(&[Call::new(REPLACE, vec![(&at, Type::TIMESTAMPTZ), (&id, Type::UUID)])]).await?;
+        let rows =
+            conn.step(&[Call::new(REPLACE, vec![(&at, Type::TIMESTAMPTZ), (&id, Type::UUID)])]).await?;
         Ok(rows.first().is_some_and(|rows| !rows.is_empty()))
     }
 
@@ -310,7 +327,8 @@ impl<'a> Careful<'a> {
         let at = shared.at();
         let columns = Columns::new(self.jobs, self.lines, &self.pending)?;
         let keys = Keys::new(self.jobs, self.lines, &self.pending);
-        let (over_kinds, over_keys): (Vec<i32>, Vec<String>) = std::mem::take(&mut self.over).into_iter().unzip();
+        let (over_kinds, over_keys): (Vec<i32>, Vec<String>) =
+            std::mem::take(&mut self.over).into_iter().unzip();
         let mut calls = Vec::new();
         if !over_kinds.is_empty() {
             let args = vec![

@@ -124,6 +124,7 @@ pub(crate) struct FinishOp {
 
 impl Op for FinishOp {
     type Answer = Vec<Finished>;
+    const MOVES: bool = true;
 
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Vec<Finished>> {
         for finish in &self.finishes {
@@ -133,7 +134,8 @@ impl Op for FinishOp {
         let node = node::number(self.node).unwrap_or(-1);
         // In order of the numbers, as locks are taken; and each claim once.
         let mut order: Vec<usize> = (0..self.finishes.len()).collect();
-        order.sort_by_key(|&index| (self.finishes[index].claim.row, self.finishes[index].claim.number, index));
+        order
+            .sort_by_key(|&index| (self.finishes[index].claim.row, self.finishes[index].claim.number, index));
         order.dedup_by_key(|index| (self.finishes[*index].claim.row, self.finishes[*index].claim.number));
         let is_success = |index: &usize| matches!(self.finishes[*index].outcome, Outcome::Succeed { .. });
         let (plain, other): (Vec<usize>, Vec<usize>) = order.iter().copied().partition(is_success);
@@ -169,7 +171,8 @@ impl FinishOp {
         let ended = Ended::new(other.iter().map(|&index| &self.finishes[index]));
         let nos: Vec<i64> = plain.iter().map(|&index| self.finishes[index].claim.row.0).collect();
         let claims: Vec<i32> = plain.iter().map(|&index| number_of(&self.finishes[index].claim)).collect();
-        let outputs: Vec<Option<&[u8]>> = plain.iter().map(|&index| output(&self.finishes[index].outcome)).collect();
+        let outputs: Vec<Option<&[u8]>> =
+            plain.iter().map(|&index| output(&self.finishes[index].outcome)).collect();
         let mut calls = Vec::new();
         if !plain.is_empty() {
             let args = vec![
@@ -209,7 +212,8 @@ impl FinishOp {
     /// Those of these that were applied before, as far as they left a trace.
     async fn applied_before(&self, conn: &mut Conn, asked: &[usize]) -> Result<Vec<usize>> {
         let mut kept = Vec::new();
-        let (mut nos, mut ids, mut claims, mut states, mut reasons) = (vec![], vec![], vec![], vec![], vec![]);
+        let (mut nos, mut ids, mut claims, mut states, mut reasons) =
+            (vec![], vec![], vec![], vec![], vec![]);
         for &index in asked {
             let Finish { claim, outcome } = &self.finishes[index];
             let status = match outcome {
@@ -237,7 +241,8 @@ impl FinishOp {
             (&reasons as _, Type::INT2_ARRAY),
         ];
         let rows = conn.send(&Call::new(APPLIED, args)).await?;
-        let index = |row: &Row| usize::try_from(row.get::<_, i64>(0) - 1).ok().and_then(|o| kept.get(o).copied());
+        let index =
+            |row: &Row| usize::try_from(row.get::<_, i64>(0) - 1).ok().and_then(|o| kept.get(o).copied());
         Ok(rows.iter().filter_map(index).collect())
     }
 }
@@ -378,4 +383,3 @@ impl Op for ProgressOp {
         Ok(())
     }
 }
-

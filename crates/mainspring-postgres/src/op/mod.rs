@@ -18,6 +18,7 @@ pub(crate) mod settings;
 pub(crate) mod sweep;
 
 use std::future::Future;
+use std::time::Duration;
 
 use crate::error::Result;
 use crate::lane::Conn;
@@ -30,6 +31,12 @@ pub(crate) trait Op: Send + Sync + 'static {
 
     /// Whether a lost connection leaves the outcome open.
     const WRITES: bool = true;
+
+    /// Whether it moves jobs, so that counts are to be folded.
+    const MOVES: bool = false;
+
+    /// How long it may take, if that is longer than other calls.
+    const PATIENCE: Duration = Duration::ZERO;
 
     /// Does it. Called again, on a fresh transaction, if it met a deadlock.
     fn run(&self, conn: &mut Conn, shared: &Shared) -> impl Future<Output = Result<Self::Answer>> + Send;
@@ -54,5 +61,7 @@ const _: () = {
     assert!(Reason::Replaced.code() == 21 && Reason::Hold.code() == 8);
     assert!(Class::Suspect as u8 == 0 && Class::Returned as u8 == 1 && Class::Fresh as u8 == 2);
     assert!(Level::COUNT == 3 << 4, "a level is a class and four bits of priority");
-    assert!(mainspring_core::bounds::SUSPECT_CRASHES == 2 && mainspring_core::bounds::QUARANTINE_CRASHES == 3);
+    assert!(
+        mainspring_core::bounds::SUSPECT_CRASHES == 2 && mainspring_core::bounds::QUARANTINE_CRASHES == 3
+    );
 };

@@ -16,6 +16,7 @@ use crate::error::{Result, corrupt};
 use crate::hint::Hints;
 use crate::lane::Conn;
 use crate::names;
+use crate::pulse::Beat;
 use crate::shared::{Local, Shared};
 use crate::sql::{At, Call};
 
@@ -31,11 +32,13 @@ const REGISTER: &str = concat!(
     SELECT t.now, coalesce((SELECT no FROM a), (SELECT no FROM mainspring.nodes WHERE id = $2)) FROM t"
 );
 /// Primary key.
-const KNOW: &str = "SELECT labels::text, kinds::text, epoch FROM mainspring.nodes WHERE no = $1 AND state = 0";
+const KNOW: &str =
+    "SELECT labels::text, kinds::text, epoch FROM mainspring.nodes WHERE no = $1 AND state = 0";
 /// Exclusive advisory lock on the node: waits for its claims that are on their way. Each later statement sees them.
 pub(crate) const LOCK: &str = "SELECT pg_advisory_xact_lock($1, $2)";
 /// Primary key: whatever was sent before and is still on its way claims nothing.
-const NEXT_EPOCH: &str = "UPDATE mainspring.nodes SET epoch = epoch + 1 WHERE no = $1 AND state = 0 RETURNING epoch";
+const NEXT_EPOCH: &str =
+    "UPDATE mainspring.nodes SET epoch = epoch + 1 WHERE no = $1 AND state = 0 RETURNING epoch";
 /// Primary key; then partial index `lease_cancel` and the primary key of `jobs`.
 pub(crate) const RENEW: &str = concat!(
     "WITH ",
@@ -183,8 +186,7 @@ impl Op for Renew {
             claims.into_iter().unzip::<i64, i32, Vec<_>, Vec<_>>()
         };
         let (stuck, cleared) = (marks(Mark::Stuck), marks(Mark::Cleared));
-        let mut calls =
-            vec![Call::new(RENEW, vec![(&at, Type::TIMESTAMPTZ), (&node, Type::INT4)])];
+        let mut calls = vec![Call::new(RENEW, vec![(&at, Type::TIMESTAMPTZ), (&node, Type::INT4)])];
         for (sql, claims) in [(STUCK, &stuck), (CLEARED, &cleared)] {
             if !claims.0.is_empty() {
                 let args = vec![
@@ -195,7 +197,17 @@ impl Op for Renew {
                 calls.push(Call::new(sql, args));
             }
         }
-        let rows = conn.commit(shared, &calls).await?.swap_remove(0);
+        // A renewal is a round trip anyhow; it takes the pulse along.
+        let beat = shared.is_listening().then(|| Beat::new(shared, true));
+        let own = calls.len();
+        calls.extend(beat.iter().flat_map(Beat::calls));
+        let mut answers = conn.commit(shared, &calls).await?;
+        drop(calls);
+        let heard = answers.split_off(own);
+        if let Some(beat) = beat {
+            beat.heard(conn, shared, &heard).await?;
+        }
+        let rows = answers.swap_remove(0);
         let Some(first) = rows.first() else { return Err(Error::LeaseLost.into()) };
         let flagged = rows.iter().filter_map(|row| {
             let id: Uuid = row.get::<_, Option<Uuid>>(1)?;
@@ -217,6 +229,7 @@ pub(crate) struct Retire(pub(crate) NodeNo);
 
 impl Op for Retire {
     type Answer = usize;
+    const MOVES: bool = true;
 
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<usize> {
         let Ok(node) = number(self.0) else { return Ok(0) };
@@ -245,6 +258,7 @@ pub(crate) struct Disown {
 
 impl Op for Disown {
     type Answer = usize;
+    const MOVES: bool = true;
 
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<usize> {
         let Ok(node) = number(self.node) else { return Ok(0) };

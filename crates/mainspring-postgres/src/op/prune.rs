@@ -67,6 +67,7 @@ pub(crate) struct Prune(pub(crate) usize);
 
 impl Op for Prune {
     type Answer = usize;
+    const MOVES: bool = true;
 
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<usize> {
         let (at, limit) = (shared.at(), i64::try_from(self.0).unwrap_or(i64::MAX));

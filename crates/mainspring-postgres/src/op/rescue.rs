@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use mainspring_core::id::NodeNo;
 use mainspring_core::store::{Rescue, Rescued};
-use mainspring_core::time::micros;
+use mainspring_core::time::{Timestamp, micros};
 use mainspring_core::{Error, bounds};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -22,11 +22,11 @@ use crate::sql::{At, Call};
 
 /// A small table as a whole: the living, and the dead whose claims are still to be moved. For those that have lapsed,
 /// `lease` up to the first match.
-const LOOK: &str = concat!(
+pub(crate) const LOOK: &str = concat!(
     "WITH ",
     now!(),
     "SELECT t.now, n.no, n.state, n.lease,
-        n.lease_until <= t.now AND EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.node = n.no)
+        n.lease_until <= t.now AND EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.node = n.no), n.lease_until
     FROM t LEFT JOIN mainspring.nodes n ON n.state = 0 OR NOT n.drained ORDER BY n.no"
 );
 /// Primary key of `nodes`, rows in order; `lease` as a whole, up to the first match, for those that have lapsed. All that
@@ -61,22 +61,34 @@ pub(crate) struct RescueOp(pub(crate) Rescue);
 
 impl Op for RescueOp {
     type Answer = Rescued;
+    const MOVES: bool = true;
 
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Rescued> {
         let at = shared.at();
         let rows = conn.send(&Call::new(LOOK, vec![(&at, Type::TIMESTAMPTZ)])).await?;
-        let look = Look::new(&rows, self.0)?;
-        if look.dead.is_empty() && !look.undrained {
-            return Ok(look.rescued(Vec::new()));
+        let living = Living::read(&rows)?;
+        let by = node::number(self.0.by)?;
+        if !living.nodes.iter().any(|node| node.no == by) {
+            return Err(Error::LeaseLost.into());
         }
-        self.judge(conn, shared, look).await
+        let dead = living.dead(self.0);
+        if dead.is_empty() && !living.undrained {
+            return Ok(living.rescued(&[]));
+        }
+        self.judge(conn, shared, &living, &dead).await
     }
 }
 
 impl RescueOp {
-    async fn judge(&self, conn: &mut Conn, shared: &Shared, look: Look) -> Result<Rescued> {
+    async fn judge(
+        &self,
+        conn: &mut Conn,
+        shared: &Shared,
+        living: &Living,
+        dead: &Vec<i32>,
+    ) -> Result<Rescued> {
         let (at, class, by) = (shared.at(), shared.class(), node::number(self.0.by)?);
-        let locks = look.dead.iter().map(|no| Call::new(node::LOCK, vec![(&class, Type::INT4), (no, Type::INT4)]));
+        let locks = dead.iter().map(|no| Call::new(node::LOCK, vec![(&class, Type::INT4), (no, Type::INT4)]));
         let mut calls: Vec<Call<'_>> = locks.collect();
         let (steady, seen) = (micros(self.0.steady), self.0.seen.as_micros());
         let limit = i64::try_from(bounds::BATCH).unwrap_or(i64::MAX);
@@ -87,7 +99,7 @@ impl RescueOp {
         }
         let expire = vec![
             (&at as _, Type::TIMESTAMPTZ),
-            (&look.dead as _, Type::INT4_ARRAY),
+            (dead as _, Type::INT4_ARRAY),
             (&steady as _, Type::INT8),
             (&seen as _, Type::INT8),
         ];
@@ -99,7 +111,9 @@ impl RescueOp {
                 Call::new(MORE, Vec::new()),
             ])
             .await?;
-        let [expired, moved, _, more] = rows.as_slice() else { return Err(corrupt("a rescue without an answer")) };
+        let [expired, moved, _, more] = rows.as_slice() else {
+            return Err(corrupt("a rescue without an answer"));
+        };
         let expired: Vec<i32> = expired.iter().map(|row| row.get(0)).collect();
         release::announce(conn, shared, moved).await?;
         {
@@ -111,55 +125,79 @@ impl RescueOp {
         let quarantined = moved.iter().filter(|row| row.get::<_, bool>(4)).count();
         let returned = moved.iter().filter(|row| row.get::<_, Option<i16>>(2).is_some()).count();
         let more = more.first().is_some_and(|row| row.get(0));
-        let mut rescued = look.rescued(expired);
+        let mut rescued = living.rescued(&expired);
         (rescued.returned, rescued.quarantined, rescued.more) = (returned, quarantined, more);
         Ok(rescued)
     }
 }
 
-/// What there is to judge.
-struct Look {
-    now: At,
-    /// Nodes that look dead, in order.
-    dead: Vec<i32>,
-    /// The leases of all that live.
-    leases: Vec<(i32, i64)>,
+/// The nodes that live, as one look saw them.
+#[derive(Debug, Clone)]
+pub(crate) struct Living {
+    /// The store's time of the look.
+    pub(crate) now: Timestamp,
+    nodes: Vec<Alive>,
     /// Whether claims of nodes that were expired before are still to be moved.
     undrained: bool,
 }
 
-impl Look {
-    fn new(rows: &[Row], rescue: Rescue) -> Result<Self> {
+#[derive(Debug, Clone, Copy)]
+struct Alive {
+    no: i32,
+    lease: i64,
+    until: Timestamp,
+    /// Whether its lease has lapsed while it holds claims.
+    lapsed: bool,
+}
+
+impl Living {
+    /// From the rows of [`LOOK`].
+    pub(crate) fn read(rows: &[Row]) -> Result<Self> {
         let first = rows.first().ok_or_else(|| corrupt("a look at the nodes without an answer"))?;
-        let mut look = Look { now: first.get(0), dead: Vec::new(), leases: Vec::new(), undrained: false };
-        let silence = micros(look.now.0.since(rescue.seen));
+        let mut living = Living { now: first.get::<_, At>(0).0, nodes: Vec::new(), undrained: false };
         for row in rows {
             let Some(no) = row.get::<_, Option<i32>>(1) else { continue };
-            let (state, lease, lapsed): (i16, i64, bool) = (row.get(2), row.get(3), row.get(4));
-            if state != 0 {
-                look.undrained = true;
+            if row.get::<_, i16>(2) != 0 {
+                living.undrained = true;
                 continue;
             }
-            look.leases.push((no, lease));
-            let judged = lease <= micros(rescue.steady) && silence <= lease / 2;
-            if lapsed && judged && i64::from(no) != rescue.by.0 {
-                look.dead.push(no);
-            }
+            let until = row.get::<_, At>(5).0;
+            living.nodes.push(Alive { no, lease: row.get(3), until, lapsed: row.get(4) });
         }
-        if !look.leases.iter().any(|(no, _)| i64::from(*no) == rescue.by.0) {
-            return Err(Error::LeaseLost.into());
-        }
-        Ok(look)
+        Ok(living)
     }
 
-    fn rescued(&self, expired: Vec<i32>) -> Rescued {
-        let live = self.leases.iter().filter(|(no, _)| !expired.contains(no));
-        let shortest = live.map(|(_, lease)| *lease).min();
-        let shortest_lease =
-            shortest.map_or(bounds::LEASE_MAX, |lease| Duration::from_micros(u64::try_from(lease).unwrap_or(0)));
+    /// Nodes that look dead to this rescuer, in order.
+    fn dead(&self, rescue: Rescue) -> Vec<i32> {
+        let silence = micros(self.now.since(rescue.seen));
+        let judged = |node: &&Alive| {
+            let lease = node.lease;
+            node.lapsed
+                && i64::from(node.no) != rescue.by.0
+                && lease <= micros(rescue.steady)
+                && silence <= lease / 2
+        };
+        self.nodes.iter().filter(judged).map(|node| node.no).collect()
+    }
+
+    /// Whether nobody needs to be rescued at this time, and this rescuer lives.
+    pub(crate) fn all_well(&self, by: NodeNo, now: Timestamp) -> bool {
+        // Who has lapsed without claims can only get some by renewing first.
+        let doubtful = |node: &Alive| node.lapsed || (node.until > self.now && node.until <= now);
+        !self.undrained
+            && self.nodes.iter().any(|node| i64::from(node.no) == by.0)
+            && !self.nodes.iter().any(|node| i64::from(node.no) != by.0 && doubtful(node))
+    }
+
+    /// What a rescue answers that has expired these.
+    pub(crate) fn rescued(&self, expired: &[i32]) -> Rescued {
+        let live = self.nodes.iter().filter(|node| !expired.contains(&node.no));
+        let shortest = live.map(|node| node.lease).min();
+        let shortest_lease = shortest
+            .map_or(bounds::LEASE_MAX, |lease| Duration::from_micros(u64::try_from(lease).unwrap_or(0)));
         Rescued {
-            now: self.now.0,
-            expired: expired.into_iter().map(|no| NodeNo(no.into())).collect(),
+            now: self.now,
+            expired: expired.iter().map(|no| NodeNo(i64::from(*no))).collect(),
             returned: 0,
             quarantined: 0,
             more: false,

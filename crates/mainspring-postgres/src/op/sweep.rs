@@ -72,12 +72,15 @@ pub(crate) struct Promote(pub(crate) usize);
 
 impl Op for Promote {
     type Answer = Swept;
+    const MOVES: bool = true;
 
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Swept> {
         let (at, limit) = (shared.at(), i64::try_from(self.0).unwrap_or(i64::MAX));
         let promote = Call::new(PROMOTE, vec![(&at, Type::TIMESTAMPTZ), (&limit, Type::INT8)]);
         let rows = conn.commit(shared, &[promote, Call::new(NEXT_DUE, Vec::new())]).await?;
-        let [moved, next] = rows.as_slice() else { return Err(crate::error::corrupt("a sweep without an answer")) };
+        let [moved, next] = rows.as_slice() else {
+            return Err(crate::error::corrupt("a sweep without an answer"));
+        };
         let now = moved.first().map(|row| row.get::<_, At>(0).0).unwrap_or_default();
         let lines: Vec<i32> = moved.iter().filter_map(|row| row.get(1)).collect();
         let settings = shared.names().settings().to_owned();
@@ -101,12 +104,15 @@ pub(crate) struct Expire(pub(crate) usize);
 
 impl Op for Expire {
     type Answer = Swept;
+    const MOVES: bool = true;
 
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Swept> {
         let (at, limit) = (shared.at(), i64::try_from(self.0).unwrap_or(i64::MAX));
         let expire = Call::new(EXPIRE, vec![(&at, Type::TIMESTAMPTZ), (&limit, Type::INT8)]);
         let rows = conn.commit(shared, &[expire, Call::new(NEXT_DEADLINE, Vec::new())]).await?;
-        let [moved, next] = rows.as_slice() else { return Err(crate::error::corrupt("a sweep without an answer")) };
+        let [moved, next] = rows.as_slice() else {
+            return Err(crate::error::corrupt("a sweep without an answer"));
+        };
         let first = moved.first().ok_or_else(|| crate::error::corrupt("a sweep without an answer"))?;
         let next = next.first().map(|row| row.get::<_, At>(0).0);
         let moved = usize::try_from(first.get::<_, i64>(1)).unwrap_or(0);

@@ -3,6 +3,8 @@
 //! Every question is a statement that gives one line of text per violation, at most a few of each. All of them are asked
 //! of one moment: what moves meanwhile is no violation.
 
+use std::time::Duration;
+
 use mainspring_core::store::Finding;
 
 use super::SNAPSHOT;
@@ -107,6 +109,7 @@ pub(crate) struct Check;
 
 impl Op for Check {
     type Answer = Vec<Finding>;
+    const PATIENCE: Duration = Duration::from_mins(10);
 
     const WRITES: bool = false;
 

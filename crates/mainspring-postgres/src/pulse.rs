@@ -1,0 +1,169 @@
+//! The pulse: one round trip a second that tells an idle process all it must know.
+//!
+//! It looks for jobs that nobody told of, for what becomes due next, and for nodes that may be dead. The answer is kept:
+//! while it is fresh, questions that it has answered are not asked again, so an idle node costs one round trip a second.
+//! A renewal takes the pulse along, and counts for one.
+//!
+//! # Invariants
+//! - A kept answer only ever says that there is nothing to do. Whoever is told of something to do forgets it.
+//! - What is said to be the store's last answer is when that answer came, never later.
+
+use std::time::Duration;
+
+use mainspring_core::id::NodeNo;
+use mainspring_core::store::{Rescue, Rescued, Swept};
+use mainspring_core::time::Timestamp;
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::error::{Result, corrupt};
+use crate::hint::Hints;
+use crate::lane::Conn;
+use crate::op::claim::{SCAN, read_scan};
+use crate::op::rescue::{self, Living};
+use crate::op::sweep::{NEXT_DEADLINE, NEXT_DUE};
+use crate::options::Time;
+use crate::shared::Shared;
+use crate::sql::{At, Call};
+
+/// How often it beats.
+pub(crate) const EVERY: Duration = Duration::from_secs(1);
+/// How long an answer is fresh: a little longer than until the next one.
+const FRESH: Duration = Duration::from_millis(1_500);
+/// A scan that took longer than this is not taken along by a renewal, which has no time to lose.
+const QUICK: Duration = Duration::from_millis(10);
+
+/// What the last beat told.
+#[derive(Debug, Clone)]
+pub(crate) struct Pulse {
+    /// When it was asked for, on the monotonic clock.
+    asked: Duration,
+    /// The store's time of the answer.
+    now: Timestamp,
+    /// When the first job becomes due, and when the first deadline of a waiting job is; outer `None`: not known any more.
+    due: Option<Option<Timestamp>>,
+    deadline: Option<Option<Timestamp>>,
+    living: Living,
+}
+
+/// A beat on its way.
+pub(crate) struct Beat {
+    asked: Duration,
+    mark: u64,
+    /// How often something was said to become due before.
+    dues: u64,
+    at: Option<At>,
+    scan: bool,
+}
+
+impl Beat {
+    /// Begins a beat. `hurry`: leave out what takes long.
+    pub(crate) fn new(shared: &Shared, hurry: bool) -> Self {
+        let asked = shared.monotonic();
+        let heads = shared.heads();
+        let scan = heads.scan_is_due(asked) && !(hurry && heads.scan_took() > QUICK);
+        Beat { asked, mark: heads.mark(), dues: shared.dues(), at: shared.at(), scan }
+    }
+
+    /// Its statements.
+    pub(crate) fn calls(&self) -> Vec<Call<'_>> {
+        let mut calls = vec![
+            Call::new(rescue::LOOK, vec![(&self.at, Type::TIMESTAMPTZ)]),
+            Call::new(NEXT_DUE, Vec::new()),
+            Call::new(NEXT_DEADLINE, Vec::new()),
+        ];
+        if self.scan {
+            calls.push(Call::new(SCAN, Vec::new()));
+        }
+        calls
+    }
+
+    /// Takes in the answers and tells what is new.
+    pub(crate) async fn heard(self, conn: &mut Conn, shared: &Shared, rows: &[Vec<Row>]) -> Result<()> {
+        let [look, due, deadline, scanned @ ..] = rows else {
+            return Err(corrupt("a pulse without an answer"));
+        };
+        let mut hints = Hints::default();
+        if let Some(rows) = scanned.first() {
+            for (pair, spot) in read_scan(conn, shared, rows, self.mark, self.asked).await? {
+                hints.ready(pair, spot);
+            }
+        }
+        hints.tell_here(shared);
+        let first = |rows: &[Row]| rows.first().map(|row| row.get::<_, At>(0).0);
+        let (due, deadline) = (first(due), first(deadline));
+        let living = Living::read(look)?;
+        let news = {
+            let mut pulse = shared.pulse();
+            let before = pulse.as_ref().and_then(|pulse| Some((pulse.due?, pulse.deadline?)));
+            *pulse = Some(Pulse {
+                asked: self.asked,
+                now: living.now,
+                due: (shared.dues() == self.dues).then_some(due),
+                deadline: (shared.dues() == self.dues).then_some(deadline),
+                living,
+            });
+            before != Some((due, deadline))
+        };
+        if news && let Some(first) = due.into_iter().chain(deadline).min() {
+            shared.listeners.tell(&mainspring_core::store::Hint::Due(first));
+        }
+        Ok(())
+    }
+}
+
+/// Something becomes due: what was heard of that is not true any more, nor what is being heard.
+pub(crate) fn forget_due(shared: &Shared) {
+    let mut pulse = shared.pulse();
+    shared.say_due();
+    if let Some(pulse) = pulse.as_mut() {
+        (pulse.due, pulse.deadline) = (None, None);
+    }
+}
+
+impl Pulse {
+    /// How long ago it was asked for.
+    pub(crate) fn age(&self, shared: &Shared) -> Duration {
+        shared.monotonic().saturating_sub(self.asked)
+    }
+
+    /// What a sweep would answer, if it would find nothing.
+    fn sweep(&self, next: Option<Option<Timestamp>>, age: Duration) -> Option<Swept> {
+        let (next, now) = (next?, self.now.after(age));
+        next.is_none_or(|next| next > now).then_some(Swept { now, moved: 0, next })
+    }
+}
+
+/// The last beat, if it is fresh and this store lives in the database's time.
+fn fresh(shared: &Shared) -> Option<(Pulse, Duration)> {
+    if shared.options.time != Time::Server {
+        return None;
+    }
+    let pulse = shared.pulse().clone()?;
+    let age = pulse.age(shared);
+    (age < FRESH).then_some((pulse, age))
+}
+
+/// The store's time, if the pulse is fresh and others can tell us of their jobs.
+pub(crate) fn present(shared: &Shared) -> Option<Timestamp> {
+    let (pulse, age) = fresh(shared).filter(|_| shared.is_listening())?;
+    Some(pulse.now.after(age))
+}
+
+/// What a promotion would answer, if it would find nothing.
+pub(crate) fn promote(shared: &Shared) -> Option<Swept> {
+    let (pulse, age) = fresh(shared)?;
+    pulse.sweep(pulse.due, age)
+}
+
+/// What an expiry would answer, if it would find nothing.
+pub(crate) fn expire(shared: &Shared) -> Option<Swept> {
+    let (pulse, age) = fresh(shared)?;
+    pulse.sweep(pulse.deadline, age)
+}
+
+/// What a rescue would answer, if it would find nobody.
+pub(crate) fn rescue(shared: &Shared, rescue: Rescue) -> Option<Rescued> {
+    let (pulse, age) = fresh(shared)?;
+    pulse.living.all_well(NodeNo(rescue.by.0), pulse.now.after(age)).then(|| pulse.living.rescued(&[]))
+}
