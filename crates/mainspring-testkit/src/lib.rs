@@ -2,8 +2,8 @@
 //!
 //! [`conformance`] holds every behaviour that a [`Store`](mainspring_core::store::Store) must show, one function per
 //! fact; `conformance_tests!` runs them all against a store. [`model`] applies random sequences of operations to a
-//! store and to the memory store side by side. [`victim`] is a worker made to be killed, and [`ledger`] what it leaves
-//! behind. [`clock`], [`rng`] and [`seams`] are time, randomness and threads for
+//! store and to the memory store side by side. [`victim`] is a worker made to be killed, [`rig`] what starts and kills it,
+//! and [`ledger`] what it leaves behind. [`clock`], [`rng`] and [`seams`] are time, randomness and threads for
 //! tests. [`postgres`] is a PostgreSQL that lives as long as a test.
 //!
 //! # Invariants
@@ -17,6 +17,7 @@ pub mod harness;
 pub mod ledger;
 pub mod model;
 pub mod postgres;
+pub mod rig;
 pub mod rng;
 pub mod seams;
 pub mod victim;
