@@ -74,6 +74,10 @@ pub(crate) fn refusal(code: &str, message: &str) -> Error {
         SqlState::UNDEFINED_TABLE | SqlState::UNDEFINED_COLUMN | SqlState::INVALID_SCHEMA_NAME => {
             "the store's tables are missing or of another version"
         }
+        // Statements that we have prepared are another session's now, or another's are ours.
+        SqlState::INVALID_SQL_STATEMENT_NAME | SqlState::DUPLICATE_PSTATEMENT => {
+            "a pooler gives each transaction another session, and the address does not say so: add `pooler=transaction`"
+        }
         _ => "the database refused a statement",
     };
     Error::Unavailable { why: why.into(), source: Some(words.into()) }

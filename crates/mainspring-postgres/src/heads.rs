@@ -93,9 +93,9 @@ impl Heads {
         head.active &= !empty || head.news.is_some();
     }
 
-    /// Whether it is time to scan all pairs.
-    pub(crate) fn scan_is_due(&self, now: Duration) -> bool {
-        self.next_scan.is_none_or(|next| now >= next)
+    /// Whether all pairs are to be scanned, because something may have been missed or because it is time.
+    pub(crate) fn scan_is_due(&self, now: Option<Duration>) -> bool {
+        self.next_scan.is_none_or(|next| now.is_some_and(|now| now >= next))
     }
 
     /// How long the last scan of all pairs took.
@@ -129,23 +129,16 @@ impl Heads {
         let mut new = Vec::new();
         for (pair, spot) in found {
             let before = (spot.0, spot.1 - 1);
-            match self.pairs.get_mut(&pair) {
-                Some(head) => {
-                    if !head.active || head.bound > before {
-                        new.push(pair);
-                    }
-                    // A scan that began before the last news may have missed an earlier job, never a later one.
-                    head.bound = if head.told <= since { before } else { head.bound.min(before) };
-                    head.active = true;
-                    // A claim that is on its way began at the old bound.
-                    head.news = Some(head.news.map_or(spot, |news| news.min(spot)));
-                }
-                None => {
-                    self.pairs
-                        .insert(pair, Head { bound: before, active: true, told: self.told, news: None });
-                    new.push(pair);
-                }
+            let unknown = Head { bound: before, active: false, told: since, news: None };
+            let head = self.pairs.entry(pair).or_insert(unknown);
+            if !head.active || head.bound > before {
+                new.push(pair);
             }
+            // A scan that began before the last news may have missed an earlier job, never a later one.
+            head.bound = if head.told <= since { before } else { head.bound.min(before) };
+            head.active = true;
+            // A claim that is on its way began at the old bound.
+            head.news = Some(head.news.map_or(spot, |news| news.min(spot)));
         }
         new
     }

@@ -159,7 +159,7 @@ impl Conn {
             gate: shared.options.gate.clone(),
         };
         if !conn.pooled {
-            let sets: String = conn.settings(shared).map(|set| format!("SET {set};")).collect();
+            let sets = conn.settings(shared).map(|set| format!("SET {set}")).collect::<Vec<_>>().join(";");
             let set = conn.client.batch_execute(&sets).await;
             set.map_err(|error| {
                 Error::unavailable(format!("the session could not be set up: {}", words(&error)))

@@ -8,6 +8,7 @@
 
 use mainspring_core::Result;
 use mainspring_core::error::OpenProblem;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use crate::connect::problem;
@@ -95,15 +96,20 @@ pub(crate) struct Found {
 pub(crate) async fn look(conn: &Conn, shared: &Shared) -> Result<Found> {
     let failed =
         |error: tokio_postgres::Error| problem(shared, OpenProblem::Refused, Some(words(&error).into()));
-    let table = in_schema("mainspring.meta", &shared.schema);
-    let sql = "SELECT to_regclass($1::text) IS NOT NULL";
-    let rows = conn.client.query_typed(sql, &[(&table, Type::TEXT)]).await.map_err(failed)?;
-    let there = rows.first().is_some_and(|row| row.get(0));
-    if !there {
+    // The tables of the catalogue, not `to_regclass`: that may answer from what the session remembers, and would not see
+    // what was committed while we waited for the lock.
+    let sql = "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = $1 AND c.relname = 'meta'";
+    let schema: &str = &shared.schema;
+    let rows = conn.client.query_typed(sql, &[(&schema, Type::TEXT)]).await.map_err(failed)?;
+    if rows.is_empty() {
         return Ok(Found { version: 0, store: [0; 16] });
     }
     let sql = in_schema("SELECT key, value FROM mainspring.meta", &shared.schema);
-    let rows = conn.client.query_typed(&sql, &[]).await.map_err(failed)?;
+    let rows = conn.client.query_typed(&sql, &[]).await.map_err(|error| match error.code() {
+        Some(&SqlState::UNDEFINED_COLUMN) => problem(shared, OpenProblem::NotAStore, None),
+        _ => failed(error),
+    })?;
     let value =
         |key: &str| rows.iter().find(|row| row.get::<_, &str>(0) == key).map(|row| row.get::<_, String>(1));
     let number = |key: &str| value(key).and_then(|text| text.parse::<u32>().ok());

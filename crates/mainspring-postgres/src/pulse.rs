@@ -24,12 +24,12 @@ use crate::op::rescue::{self, Living};
 use crate::op::sweep::{NEXT_DEADLINE, NEXT_DUE};
 use crate::options::Time;
 use crate::shared::Shared;
-use crate::sql::{At, Call};
+use crate::sql::{At, Call, Present};
 
-/// How often it beats.
-pub(crate) const EVERY: Duration = Duration::from_secs(1);
+/// How often it beats: with all that a node asks now and then, once a second.
+pub(crate) const EVERY: Duration = Duration::from_millis(1_050);
 /// How long an answer is fresh: a little longer than until the next one.
-const FRESH: Duration = Duration::from_millis(1_500);
+const FRESH: Duration = Duration::from_millis(1_600);
 /// A scan that took longer than this is not taken along by a renewal, which has no time to lose.
 const QUICK: Duration = Duration::from_millis(10);
 
@@ -40,10 +40,18 @@ pub(crate) struct Pulse {
     asked: Duration,
     /// The store's time of the answer.
     now: Timestamp,
-    /// When the first job becomes due, and when the first deadline of a waiting job is; outer `None`: not known any more.
-    due: Option<Option<Timestamp>>,
-    deadline: Option<Option<Timestamp>>,
+    /// What becomes due next; `None`: not known any more.
+    next: Option<Next>,
     living: Living,
+}
+
+/// What becomes due next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Next {
+    /// The first job that waits for its time.
+    job: Option<Timestamp>,
+    /// The first deadline of a waiting job.
+    deadline: Option<Timestamp>,
 }
 
 /// A beat on its way.
@@ -52,7 +60,7 @@ pub(crate) struct Beat {
     mark: u64,
     /// How often something was said to become due before.
     dues: u64,
-    at: Option<At>,
+    at: Present,
     scan: bool,
 }
 
@@ -61,7 +69,7 @@ impl Beat {
     pub(crate) fn new(shared: &Shared, hurry: bool) -> Self {
         let asked = shared.monotonic();
         let heads = shared.heads();
-        let scan = heads.scan_is_due(asked) && !(hurry && heads.scan_took() > QUICK);
+        let scan = heads.scan_is_due(Some(asked)) && !(hurry && heads.scan_took() > QUICK);
         Beat { asked, mark: heads.mark(), dues: shared.dues(), at: shared.at(), scan }
     }
 
@@ -91,21 +99,20 @@ impl Beat {
         }
         hints.tell_here(shared);
         let first = |rows: &[Row]| rows.first().map(|row| row.get::<_, At>(0).0);
-        let (due, deadline) = (first(due), first(deadline));
+        let next = Next { job: first(due), deadline: first(deadline) };
         let living = Living::read(look)?;
         let news = {
             let mut pulse = shared.pulse();
-            let before = pulse.as_ref().and_then(|pulse| Some((pulse.due?, pulse.deadline?)));
+            let before = pulse.as_ref().and_then(|pulse| pulse.next);
             *pulse = Some(Pulse {
                 asked: self.asked,
                 now: living.now,
-                due: (shared.dues() == self.dues).then_some(due),
-                deadline: (shared.dues() == self.dues).then_some(deadline),
+                next: (shared.dues() == self.dues).then_some(next),
                 living,
             });
-            before != Some((due, deadline))
+            before != Some(next)
         };
-        if news && let Some(first) = due.into_iter().chain(deadline).min() {
+        if news && let Some(first) = next.job.into_iter().chain(next.deadline).min() {
             shared.listeners.tell(&mainspring_core::store::Hint::Due(first));
         }
         Ok(())
@@ -117,7 +124,7 @@ pub(crate) fn forget_due(shared: &Shared) {
     let mut pulse = shared.pulse();
     shared.say_due();
     if let Some(pulse) = pulse.as_mut() {
-        (pulse.due, pulse.deadline) = (None, None);
+        pulse.next = None;
     }
 }
 
@@ -128,8 +135,8 @@ impl Pulse {
     }
 
     /// What a sweep would answer, if it would find nothing.
-    fn sweep(&self, next: Option<Option<Timestamp>>, age: Duration) -> Option<Swept> {
-        let (next, now) = (next?, self.now.after(age));
+    fn sweep(&self, next: impl FnOnce(Next) -> Option<Timestamp>, age: Duration) -> Option<Swept> {
+        let (next, now) = (next(self.next?), self.now.after(age));
         next.is_none_or(|next| next > now).then_some(Swept { now, moved: 0, next })
     }
 }
@@ -153,13 +160,13 @@ pub(crate) fn present(shared: &Shared) -> Option<Timestamp> {
 /// What a promotion would answer, if it would find nothing.
 pub(crate) fn promote(shared: &Shared) -> Option<Swept> {
     let (pulse, age) = fresh(shared)?;
-    pulse.sweep(pulse.due, age)
+    pulse.sweep(|next| next.job, age)
 }
 
 /// What an expiry would answer, if it would find nothing.
 pub(crate) fn expire(shared: &Shared) -> Option<Swept> {
     let (pulse, age) = fresh(shared)?;
-    pulse.sweep(pulse.deadline, age)
+    pulse.sweep(|next| next.deadline, age)
 }
 
 /// What a rescue would answer, if it would find nobody.

@@ -17,7 +17,7 @@ use crate::listen::Waiting;
 use crate::names::Names;
 use crate::options::{Durability, Options, Time};
 use crate::pulse::Pulse;
-use crate::sql::At;
+use crate::sql::{At, Present};
 
 /// The shortest time-out of a call, however short a lease is: a busy database needs that long now and then.
 const TIMEOUT_MIN: Duration = Duration::from_millis(500);
@@ -145,16 +145,16 @@ impl Shared {
     }
 
     /// The argument that says what time it is; `None`: the server's.
-    pub(crate) fn at(&self) -> Option<At> {
-        match self.options.time {
-            Time::Server => None,
-            Time::Clock => Some(At(self.clock.now())),
-        }
+    pub(crate) fn at(&self) -> Present {
+        Present(self.now().map(At))
     }
 
     /// The store's time where the handle knows it without asking.
     pub(crate) fn now(&self) -> Option<Timestamp> {
-        self.at().map(|at| at.0)
+        match self.options.time {
+            Time::Server => None,
+            Time::Clock => Some(self.clock.now()),
+        }
     }
 
     pub(crate) fn monotonic(&self) -> Duration {

@@ -66,3 +66,20 @@ impl<'a> tokio_postgres::types::FromSql<'a> for At {
 
     tokio_postgres::types::accepts!(TIMESTAMPTZ);
 }
+
+/// What time it is, as an argument: nothing where the database tells it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Present(pub(crate) Option<At>);
+
+impl ToSql for Present {
+    fn to_sql(
+        &self,
+        kind: &Type,
+        out: &mut bytes::BytesMut,
+    ) -> Result<tokio_postgres::types::IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        self.0.to_sql(kind, out)
+    }
+
+    tokio_postgres::types::accepts!(TIMESTAMPTZ);
+    tokio_postgres::types::to_sql_checked!();
+}

@@ -21,6 +21,7 @@ use ::tokio_postgres::types::Type;
 use mainspring_core::id::JobId;
 use mainspring_core::job::{New, OnConflict};
 use mainspring_core::store::{Receipt, Ticket, TicketLine};
+use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, Result};
 use uuid::Uuid;
 
@@ -95,7 +96,7 @@ async fn enlist(session: &mut impl Session, ticket: &Ticket, jobs: Vec<New>) -> 
     let (receipts, chosen) = choose(session, ticket, &jobs, &sql).await?;
     if !chosen.is_empty() {
         let columns = Columns::new(&jobs, &ticket.lines, &chosen).map_err(refused)?;
-        let now = ticket.now.map(|now| now.as_micros());
+        let now = ticket.now.map(Timestamp::as_micros);
         session.insert(&sql(INSERT), now, &columns).await?;
         let keys = Keys::new(&jobs, &ticket.lines, &chosen);
         if !keys.kinds.is_empty() {

@@ -76,7 +76,7 @@ impl Session for Transaction<'_, sqlx::Postgres> {
     async fn take(&mut self, sql: &str, keys: &Keys<'_>) -> Result<()> {
         let query = sqlx::query(safe(sql))
             .bind(&keys.kinds)
-            .bind(&keys.keys)
+            .bind(&keys.names)
             .bind(&keys.ids)
             .bind(&keys.untils)
             .bind(&keys.periods);

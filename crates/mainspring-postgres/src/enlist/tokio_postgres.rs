@@ -70,7 +70,7 @@ impl Session for Transaction<'_> {
     async fn take(&mut self, sql: &str, keys: &Keys<'_>) -> Result<()> {
         let args: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 5] = [
             (&keys.kinds, Type::INT4_ARRAY),
-            (&keys.keys, Type::TEXT_ARRAY),
+            (&keys.names, Type::TEXT_ARRAY),
             (&keys.ids, Type::UUID_ARRAY),
             (&keys.untils, Type::INT2_ARRAY),
             (&keys.periods, Type::INT8_ARRAY),

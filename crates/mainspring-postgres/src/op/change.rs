@@ -23,7 +23,7 @@ use crate::hint::Hints;
 use crate::lane::Conn;
 use crate::names;
 use crate::shared::Shared;
-use crate::sql::{At, Call};
+use crate::sql::{At, Call, Present};
 
 /// How often a call begins anew because jobs were moved under its eyes.
 const ROUNDS: usize = 16;
@@ -272,7 +272,7 @@ impl Change {
     async fn apply(
         &self,
         conn: &mut Conn,
-        at: &Option<At>,
+        at: &Present,
         groups: BTreeMap<&'static str, Vec<i64>>,
         told: &mut Vec<Told>,
     ) -> Result<bool> {
@@ -311,7 +311,7 @@ impl Change {
                 ]),
                 FLAG => args.push((&why as _, Type::TEXT)),
                 READY_PRIORITY | TIMERS_PRIORITY | SUSPENDED_PRIORITY => {
-                    args.push((&priority as _, Type::INT2))
+                    args.push((&priority as _, Type::INT2));
                 }
                 _ => {}
             }
@@ -361,7 +361,9 @@ async fn announce(conn: &mut Conn, shared: &Shared, told: &[Told]) -> Result<()>
                         hints.ready((row.get(1), level), (row.get::<_, At>(3).0, row.get(0)));
                     }
                     let due: Option<Timestamp> = row.get::<_, Option<At>>(4).map(|at| at.0);
-                    due.into_iter().for_each(|due| hints.due(due));
+                    if let Some(due) = due {
+                        hints.due(due);
+                    }
                 }
             }
         }

@@ -136,7 +136,6 @@ pub(crate) struct ClaimOp(pub(crate) ClaimRequest);
 
 impl Op for ClaimOp {
     type Answer = ClaimedBatch;
-    const MOVES: bool = true;
 
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<ClaimedBatch> {
         let request = &self.0;
@@ -152,25 +151,36 @@ impl Op for ClaimOp {
             local.fresh = false;
             repeated
         };
-        if repeated {
-            let held = adopt(conn, shared, node, batch).await?;
-            if !held.jobs.is_empty() {
-                node::settled(shared, node, request.batch.0);
-                return Ok(held);
-            }
-        }
-        let claimed = match claim(conn, shared, request, node, batch).await {
-            // Or another handle has settled a lost answer of this node: then it has another epoch, and lives.
+        let claimed = if repeated {
+            again(conn, shared, request, node, batch).await
+        } else {
+            claim(conn, shared, request, node, batch).await
+        };
+        let claimed = match claimed {
+            // Or another handle has settled a lost answer of this node: then it has another epoch, and lives. What was
+            // lost may be the answer to this very batch, and so be claimed there already.
             Err(Fault::Refused(Error::LeaseLost)) => {
                 shared.nodes().remove(&node);
                 node::know(conn, shared, node).await?;
-                claim(conn, shared, request, node, batch).await?
+                again(conn, shared, request, node, batch).await?
             }
             claimed => claimed?,
         };
         node::settled(shared, node, request.batch.0);
         Ok(claimed)
     }
+}
+
+/// Adopts what the node holds under this batch's number; claims only if that is nothing.
+async fn again(
+    conn: &mut Conn,
+    shared: &Shared,
+    request: &ClaimRequest,
+    node: i32,
+    batch: i64,
+) -> Result<ClaimedBatch> {
+    let held = adopt(conn, shared, node, batch).await?;
+    if held.jobs.is_empty() { claim(conn, shared, request, node, batch).await } else { Ok(held) }
 }
 
 /// What the node holds under this batch's number, once nothing that was sent before can add to it.
@@ -200,7 +210,9 @@ async fn claim(
     node: i32,
     batch: i64,
 ) -> Result<ClaimedBatch> {
-    if shared.heads().scan_is_due(shared.monotonic()) {
+    // While the pulse beats it looks for what nobody told of; a claim does only if something may have been missed.
+    let due = shared.heads().scan_is_due((!shared.is_listening()).then(|| shared.monotonic()));
+    if due {
         scan(conn, shared).await?;
     }
     let plan = Plan::new(shared, request, node);
@@ -393,6 +405,9 @@ async fn take(conn: &mut Conn, shared: &Shared, plan: &Plan, node: i32, batch: i
     }
     let spots: Vec<(Pair, Spot)> = jobs.iter().map(|(spot, pair, ..)| (*pair, *spot)).collect();
     plan.took(shared, &spots);
+    if !jobs.is_empty() {
+        shared.moved();
+    }
     jobs.sort_by_key(|(spot, pair, turn, _)| (*turn, pair.1, *spot));
     Ok(ClaimedBatch { now, jobs: jobs.into_iter().map(|(.., claimed)| claimed).collect() })
 }

@@ -25,7 +25,7 @@ use crate::hint::Hints;
 use crate::lane::Conn;
 use crate::names;
 use crate::shared::Shared;
-use crate::sql::{At, Call};
+use crate::sql::{At, Call, Present};
 
 /// New jobs, from arrays of their columns, into `jobs` and their first places. `$now` is the store's time, `$no` a job's
 /// number, `$new` what becomes of a job whose id is there already, and `$stored` tells the others apart.
@@ -364,7 +364,7 @@ fn key_of(job: &New, line: &TicketLine) -> Option<Key> {
 #[derive(Default)]
 pub(crate) struct Keys<'a> {
     pub(crate) kinds: Vec<i32>,
-    pub(crate) keys: Vec<&'a str>,
+    pub(crate) names: Vec<&'a str>,
     pub(crate) ids: Vec<Uuid>,
     pub(crate) untils: Vec<i16>,
     pub(crate) periods: Vec<i64>,
@@ -377,7 +377,7 @@ impl<'a> Keys<'a> {
             let Some(unique) = &jobs[index].options.unique else { continue };
             let (until, period) = key::until(unique);
             keys.kinds.push(lines[index].kind);
-            keys.keys.push(&unique.key);
+            keys.names.push(&unique.key);
             keys.ids.push(Uuid::from_bytes(*jobs[index].id.as_bytes()));
             keys.untils.push(until);
             keys.periods.push(period);
@@ -388,7 +388,7 @@ impl<'a> Keys<'a> {
     fn take(&self) -> Call<'_> {
         let args = vec![
             (&self.kinds as _, Type::INT4_ARRAY),
-            (&self.keys as _, Type::TEXT_ARRAY),
+            (&self.names as _, Type::TEXT_ARRAY),
             (&self.ids as _, Type::UUID_ARRAY),
             (&self.untils as _, Type::INT2_ARRAY),
             (&self.periods as _, Type::INT8_ARRAY),
@@ -434,7 +434,7 @@ impl<'a> Columns<'a> {
         Ok(columns)
     }
 
-    pub(crate) fn insert<'c>(&'c self, at: &'c Option<At>) -> Call<'c> {
+    pub(crate) fn insert<'c>(&'c self, at: &'c Present) -> Call<'c> {
         let args = vec![
             (at as _, Type::TIMESTAMPTZ),
             (&self.ids as _, Type::UUID_ARRAY),

@@ -22,7 +22,7 @@ use crate::hint::Hints;
 use crate::lane::Conn;
 use crate::names;
 use crate::shared::Shared;
-use crate::sql::{At, Call};
+use crate::sql::{At, Call, Present};
 
 /// Primary key of `lease`, in order of the numbers: claim number and node are the fence. Then appends. Jobs without flags
 /// touch no other table.
@@ -312,7 +312,7 @@ impl<'a> Ended<'a> {
         ended
     }
 
-    fn call<'c>(&'c self, at: &'c Option<At>, node: &'c i32) -> Call<'c> {
+    fn call<'c>(&'c self, at: &'c Present, node: &'c i32) -> Call<'c> {
         let args = vec![
             (at as _, Type::TIMESTAMPTZ),
             (node as _, Type::INT4),
