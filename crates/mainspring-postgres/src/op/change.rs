@@ -6,7 +6,7 @@
 //! # Invariants
 //! - All jobs of a call change in one commit, or none does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use mainspring_core::Error;
 use mainspring_core::id::JobId;
@@ -76,7 +76,7 @@ const END: &str = concat!(
     , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
         SELECT line, was, -count(*) FROM e GROUP BY line, was
         UNION ALL SELECT line, $3, count(*) FROM e GROUP BY line)
-    SELECT e.no FROM e"
+    SELECT e.no, e.was FROM e"
 );
 /// Waiting jobs wait in another way: held, or ready, or for their time if that is to come. `$3`: the reason of those that
 /// are held. `$4`, `$5`: whether failures and crashes are cleared.
@@ -102,7 +102,7 @@ const WAIT: &str = concat!(
         SELECT line, was, -count(*) FROM f GROUP BY line, was
         UNION ALL SELECT line, state, count(*) FROM f GROUP BY line, state)
     SELECT f.no, f.line, CASE WHEN f.state = 2 THEN (32 + f.priority)::smallint END, t.now,
-        CASE WHEN f.state = 1 THEN f.due END FROM f, t"
+        CASE WHEN f.state = 1 THEN f.due END, f.was FROM f, t"
 );
 /// Primary key of `done`: ended jobs run again. They hold neither key nor deadline any more.
 const REVIVE: &str = concat!(
@@ -117,7 +117,7 @@ const REVIVE: &str = concat!(
     , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
         SELECT line, state, -count(*) FROM e GROUP BY line, state
         UNION ALL SELECT line, 2, count(*) FROM e GROUP BY line)
-    SELECT e.no, e.line, (32 + e.priority)::smallint, t.now, NULL::timestamptz FROM e, t"
+    SELECT e.no, e.line, (32 + e.priority)::smallint, t.now, NULL::timestamptz, e.state::int FROM e, t"
 );
 /// Primary key, in order of the numbers. The reason first given stays.
 const FLAG: &str = "UPDATE mainspring.lease l SET cancel = coalesce(l.cancel, $3)
@@ -144,7 +144,7 @@ macro_rules! removed {
         , x6 AS (DELETE FROM mainspring.keys x USING e WHERE x.no = e.no)
         , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
             SELECT line, was, -count(*) FROM e GROUP BY line, was)
-        SELECT e.no FROM e"
+        SELECT e.no, e.was FROM e"
     };
 }
 /// Primary keys, and the indexes by number of the side tables.
@@ -153,7 +153,7 @@ const DELETE_DONE: &str = concat!(
     "WITH ",
     now!(),
     ", e AS (DELETE FROM mainspring.done p USING t WHERE p.no = ANY($2::bigint[])
-        RETURNING p.no, p.line, p.state AS was)",
+        RETURNING p.no, p.line, p.state::int AS was)",
     removed!()
 );
 
@@ -170,8 +170,8 @@ impl Op for Change {
 
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Vec<Changed>> {
         self.verb.check()?;
-        let mut answers = vec![Changed::NotFound; self.ids.len()];
         for _ in 0..ROUNDS {
+            let mut answers = vec![Changed::NotFound; self.ids.len()];
             conn.begin(shared, "", &[]).await?;
             let mut told = Vec::new();
             let mut steady = true;
@@ -227,7 +227,7 @@ impl Change {
             layer.iter().map(|&index| Uuid::from_bytes(*self.ids[index].as_bytes())).collect();
         let locate = Call::new(LOCATE, vec![(&at, Type::TIMESTAMPTZ), (&ids, Type::UUID_ARRAY)]);
         let rows = conn.step(&[locate]).await?.pop().unwrap_or_default();
-        let mut groups: BTreeMap<&'static str, Vec<i64>> = BTreeMap::new();
+        let mut groups: BTreeMap<&'static str, BTreeMap<i64, State>> = BTreeMap::new();
         for row in &rows {
             let index = usize::try_from(row.get::<_, i64>(1) - 1).ok().and_then(|o| layer.get(o).copied());
             let index = index.ok_or_else(|| corrupt("an answer to nothing"))?;
@@ -238,7 +238,7 @@ impl Change {
             let later = due.is_some_and(|due| due.0 > row.get::<_, At>(0).0);
             answers[index] = match self.verb.apply(from, later) {
                 Ok(to) => {
-                    groups.entry(self.statement(from, to)?).or_default().push(no);
+                    groups.entry(self.statement(from, to)?).or_default().insert(no, from.state);
                     Changed::Applied { from, to }
                 }
                 Err(illegal) => Changed::Illegal(illegal),
@@ -273,7 +273,7 @@ impl Change {
         &self,
         conn: &mut Conn,
         at: &Present,
-        groups: BTreeMap<&'static str, Vec<i64>>,
+        groups: BTreeMap<&'static str, BTreeMap<i64, State>>,
         told: &mut Vec<Told>,
     ) -> Result<bool> {
         let why = match &self.verb {
@@ -293,10 +293,10 @@ impl Change {
             _ => 0,
         };
         // Leases before other places: the order of all locks.
-        let mut order: Vec<(&'static str, Vec<i64>)> = groups.into_iter().collect();
+        let mut order: Vec<(&'static str, BTreeMap<i64, State>)> = groups.into_iter().collect();
         order.sort_by_key(|(sql, _)| *sql != FLAG);
-        for (sql, mut nos) in order {
-            nos.sort_unstable();
+        for (sql, jobs) in order {
+            let nos: Vec<i64> = jobs.keys().copied().collect();
             let mut args = vec![(at as _, Type::TIMESTAMPTZ), (&nos as _, Type::INT8_ARRAY)];
             match sql {
                 END => args.extend([
@@ -316,8 +316,13 @@ impl Change {
                 _ => {}
             }
             let rows = conn.step(&[Call::new(sql, args)]).await?.pop().unwrap_or_default();
-            let done: BTreeSet<i64> = rows.iter().map(|row| row.get(0)).collect();
-            if !nos.iter().all(|no| done.contains(no)) {
+            let done: BTreeMap<i64, Option<i32>> =
+                rows.iter().map(|row| Ok((row.get(0), was(sql, row)?))).collect::<Result<_>>()?;
+            // Whoever was found elsewhere than it was seen may be what the verb does not apply to.
+            let as_seen = |(no, from): (&i64, &State)| {
+                done.get(no).is_some_and(|was| was.is_none_or(|was| was == i32::from(from.code())))
+            };
+            if !jobs.iter().all(as_seen) {
                 return Ok(false);
             }
             match sql {
@@ -328,6 +333,16 @@ impl Change {
         }
         Ok(true)
     }
+}
+
+/// The state in which a statement found a job; `None` if it looks for one state only.
+fn was(sql: &'static str, row: &Row) -> Result<Option<i32>> {
+    let column = match sql {
+        END | DELETE_WAITING | DELETE_DONE => 1,
+        WAIT | REVIVE => 5,
+        _ => return Ok(None),
+    };
+    row.try_get(column).map(Some).map_err(Into::into)
 }
 
 /// What a job is; `None` if it is in no place.

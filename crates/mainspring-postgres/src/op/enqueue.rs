@@ -132,6 +132,18 @@ const REPLACE: &str = concat!(
         SELECT line, was, -1 FROM e UNION ALL SELECT line, 7, 1 FROM e)
     SELECT e.no FROM e"
 );
+/// Primary keys of `keys` and of the waiting places: what became of a holder that was not where it had been. The lock of
+/// the key is held, so nobody else takes it meanwhile.
+const HELD: &str = concat!(
+    "WITH ",
+    now!(),
+    "SELECT k.expires_at <= t.now, EXISTS (SELECT 1 FROM mainspring.ready p WHERE p.no = k.no)
+        OR EXISTS (SELECT 1 FROM mainspring.timers p WHERE p.no = k.no)
+        OR EXISTS (SELECT 1 FROM mainspring.suspended p WHERE p.no = k.no)
+    FROM t CROSS JOIN mainspring.keys k WHERE k.kind = $2 AND k.key = $3"
+);
+/// How often a holder that waits is looked for again because others move it.
+const ROUNDS: usize = 16;
 
 /// Stores jobs.
 pub(crate) struct Enqueue(pub(crate) Vec<New>);
@@ -298,8 +310,8 @@ impl<'a> Careful<'a> {
                     OnConflict::Keep => return Ok(Receipt::Existing(holder)),
                     OnConflict::Reject => return Ok(Receipt::Rejected(holder)),
                     OnConflict::Replace => {
-                        if !self.replace(conn, shared, holder).await? {
-                            return Ok(Receipt::Existing(holder));
+                        if let Some(receipt) = self.replace(conn, shared, &key, holder).await? {
+                            return Ok(receipt);
                         }
                     }
                 }
@@ -311,15 +323,37 @@ impl<'a> Careful<'a> {
         Ok(Receipt::Created)
     }
 
-    /// Cancels a waiting job in favour of a new one. False if it does not wait.
-    async fn replace(&mut self, conn: &mut Conn, shared: &Shared, holder: JobId) -> Result<bool> {
+    /// Cancels a waiting job in favour of a new one, or says why not.
+    async fn replace(
+        &mut self,
+        conn: &mut Conn,
+        shared: &Shared,
+        key: &Key,
+        holder: JobId,
+    ) -> Result<Option<Receipt>> {
         // It may be one of this batch.
         let rows = self.store(conn, shared, false).await?;
         self.told.push(rows);
         let (at, id) = (shared.at(), Uuid::from_bytes(*holder.as_bytes()));
-        let rows =
-            conn.step(&[Call::new(REPLACE, vec![(&at, Type::TIMESTAMPTZ), (&id, Type::UUID)])]).await?;
-        Ok(rows.first().is_some_and(|rows| !rows.is_empty()))
+        for _ in 0..ROUNDS {
+            let replace = Call::new(REPLACE, vec![(&at, Type::TIMESTAMPTZ), (&id, Type::UUID)]);
+            if conn.step(&[replace]).await?.first().is_some_and(|rows| !rows.is_empty()) {
+                return Ok(None);
+            }
+            // It runs or has ended; or somebody has moved it just now, and may have ended it and let the key go.
+            let held =
+                vec![(&at as _, Type::TIMESTAMPTZ), (&key.0 as _, Type::INT4), (&key.1 as _, Type::TEXT)];
+            let rows = conn.step(&[Call::new(HELD, held)]).await?.pop().unwrap_or_default();
+            let Some(row) = rows.first() else { return Ok(None) };
+            if row.get::<_, Option<bool>>(0) == Some(true) {
+                self.over.push(key.clone());
+                return Ok(None);
+            }
+            if !row.get::<_, bool>(1) {
+                return Ok(Some(Receipt::Existing(holder)));
+            }
+        }
+        Ok(Some(Receipt::Contended))
     }
 
     /// Stores what is pending; and ends the transaction, if that was all.
