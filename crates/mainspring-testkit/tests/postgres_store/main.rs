@@ -1,0 +1,14 @@
+//! What the Postgres store does beyond the conformance suite: jobs in callers' own transactions, open transactions that
+//! stall nobody, late committers, migrations, roles, poolers, notifications and durability.
+
+mod client;
+mod durability;
+mod late;
+mod migrations;
+mod notify;
+mod open;
+mod pooler;
+mod role;
+mod schemas;
+mod support;
+mod transaction;
