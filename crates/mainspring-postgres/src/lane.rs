@@ -87,13 +87,15 @@ impl Slot {
         {
             return Err(Error::unavailable(self.why.clone()));
         }
-        match Conn::open(usage, shared).await {
+        match Conn::open_in_time(usage, shared).await {
             Ok(conn) => {
                 self.pause = None;
                 Ok(conn)
             }
             Err(error) => {
-                let next = self.pause.map_or(BACKOFF.0, |(_, last)| (last * 2).min(BACKOFF.1));
+                // Well below the lease: whoever is back first must not judge those that still pause.
+                let longest = BACKOFF.1.min(shared.timeout() / 2);
+                let next = self.pause.map_or(BACKOFF.0, |(_, last)| (last * 2).min(longest));
                 self.pause =
                     Some((shared.monotonic() + next.mul_f64(0.5 + shared.rng.next_unit() / 2.0), next));
                 self.why = error.to_string();
@@ -139,6 +141,12 @@ pub(crate) struct Conn {
 impl Conn {
     pub(crate) async fn open(usage: Use, shared: &Shared) -> mainspring_core::Result<Conn> {
         Conn::open_at(usage, shared, &shared.options.address, None).await
+    }
+
+    /// A connection for a call, which may not take longer than a call: the lease must not lapse over it.
+    async fn open_in_time(usage: Use, shared: &Shared) -> mainspring_core::Result<Conn> {
+        let opened = tokio::time::timeout(shared.timeout(), Conn::open(usage, shared)).await;
+        opened.unwrap_or_else(|_| Err(Error::unavailable("the database did not answer in time")))
     }
 
     /// A connection to an address, whose notifications go to `told`.

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use mainspring_core::Error;
 use mainspring_core::name::QueueName;
 use mainspring_core::store::Hint;
 use tokio::sync::{Notify, mpsc};
@@ -107,6 +108,12 @@ pub(crate) async fn run(shared: Arc<Shared>, lanes: Arc<Lanes>) {
     }
 }
 
+/// A connection that does not answer is as good as none.
+async fn in_time<T>(shared: &Shared, work: impl Future<Output = Result<T>>) -> Result<T> {
+    let done = tokio::time::timeout(shared.timeout(), work).await;
+    done.unwrap_or_else(|_| Err(Error::unavailable("the database did not answer in time").into()))
+}
+
 /// Real time passes here, also in tests that move the store's clock by hand: this is about sockets.
 #[expect(clippy::disallowed_methods, reason = "the network knows only real time")]
 async fn wait_for(duration: Duration) {
@@ -127,20 +134,18 @@ impl Ear {
         conn: &mut Conn,
         heard: &mut mpsc::UnboundedReceiver<String>,
     ) -> Result<()> {
-        conn.client.batch_execute(&format!("LISTEN {}", shared.channel())).await?;
-        self.held.clear();
-        self.hold(shared, conn, WAIT_FOR, ANYBODY).await?;
+        in_time(shared, self.begin(shared, conn)).await?;
         shared.set_listening(true);
         // What was committed before that was not told.
         shared.heads().forget();
         shared.listeners.tell(&Hint::Foreign);
         loop {
-            self.sync(shared, conn).await?;
+            in_time(shared, self.sync(shared, conn)).await?;
             tokio::select! {
                 biased;
                 () = shared.closing() => return Ok(()),
                 text = heard.recv() => match text {
-                    Some(text) => self.hear(shared, conn, &text).await?,
+                    Some(text) => in_time(shared, self.hear(shared, conn, &text)).await?,
                     None => return Ok(()),
                 },
                 () = shared.waiting.changed.notified() => {}
@@ -149,13 +154,16 @@ impl Ear {
                     if until_next(shared) > SLACK {
                         continue;
                     }
-                    let looked = tokio::time::timeout(shared.timeout(), self.look(shared, conn)).await;
-                    // A connection that does not answer is as good as none.
-                    let Ok(looked) = looked else { return Ok(()) };
-                    looked?;
+                    in_time(shared, self.look(shared, conn)).await?;
                 }
             }
         }
+    }
+
+    async fn begin(&mut self, shared: &Shared, conn: &mut Conn) -> Result<()> {
+        conn.client.batch_execute(&format!("LISTEN {}", shared.channel())).await?;
+        self.held.clear();
+        self.hold(shared, conn, WAIT_FOR, ANYBODY).await
     }
 
     /// Looks around every second on a connection of the pooler.
@@ -171,7 +179,7 @@ impl Ear {
             }
             let mut taken = lanes.sweep.take(shared).await?;
             if let Some(conn) = taken.conn() {
-                self.look(shared, conn).await?;
+                in_time(shared, self.look(shared, conn)).await?;
             }
             taken.give_back();
         }
