@@ -1,0 +1,194 @@
+//! Claims whose answer is lost: what they took is known, or not taken.
+
+use std::time::Duration;
+
+use mainspring::Engine;
+use mainspring_core::Error;
+use mainspring_core::id::{Batch, NodeId, NodeNo};
+use mainspring_core::name::{Kind, QueueName};
+use mainspring_core::store::{ClaimRequest, ClaimedBatch, Registration};
+use mainspring_testkit::postgres::{Cut, Database, Proxy};
+use mainspring_testkit::rig::{insist, wait};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{Step, backends, number, open, session, shared_database};
+
+/// A store behind a proxy, and a node without an engine around it.
+struct Rig {
+    engine: Engine,
+    node: NodeNo,
+    proxy: Proxy,
+    database: Database,
+}
+
+const JOBS: usize = 5;
+
+impl Rig {
+    async fn new() -> Self {
+        let database = shared_database().await;
+        let proxy = Proxy::start(database.server()).expect("a proxy");
+        let engine = open(&proxy.url(database.name())).await;
+        let queue = QueueName::new("default").expect("a name");
+        let registration = Registration {
+            id: NodeId::mint(engine.seams().clock.now(), &*engine.seams().rng),
+            name: "rig".to_owned(),
+            version: String::new(),
+            pid: std::process::id(),
+            labels: Vec::new(),
+            queues: vec![(queue, 16)],
+            kinds: vec![Kind::new("step").expect("a kind")],
+            // Calls are given up after a third of it.
+            lease: Duration::from_secs(3),
+        };
+        let node = engine.store().register(registration).await.expect("a node").no;
+        Rig { engine, node, proxy, database }
+    }
+
+    async fn enqueue(&self) {
+        let steps = (0..JOBS as u64).map(|number| Step { number });
+        self.engine.enqueue_many(steps).await.expect("acknowledged");
+    }
+
+    async fn claim(&self, batch: u64) -> Result<ClaimedBatch, Error> {
+        let queues = vec![(QueueName::new("default").expect("a name"), JOBS)];
+        let request = ClaimRequest { node: self.node, batch: Batch(batch), queues, suspects: 0 };
+        self.engine.store().claim(request).await
+    }
+
+    fn leased(&self) -> i64 {
+        number(&self.database, "SELECT count(*) FROM mainspring.lease")
+    }
+
+    /// All that is leased is known: these claims and no other.
+    fn assert_known(&self, claimed: &[&ClaimedBatch]) {
+        let rows = self
+            .database
+            .sql("SELECT j.id, l.claim FROM mainspring.lease l JOIN mainspring.jobs j ON j.no = l.no ORDER BY 1")
+            .expect("rows");
+        let leased: Vec<_> = rows.iter().map(|row| (row[0].clone(), row[1].clone())).collect();
+        let mut known: Vec<_> = claimed
+            .iter()
+            .flat_map(|batch| &batch.jobs)
+            .map(|job| (Some(job.claim.id.to_string()), Some(job.claim.number.to_string())))
+            .collect();
+        known.sort();
+        assert_eq!(leased, known);
+    }
+}
+
+#[tokio::test]
+async fn a_claim_whose_answer_was_lost_is_adopted_by_its_repeat() {
+    let rig = Rig::new().await;
+    assert!(rig.claim(1).await.expect("an answer").jobs.is_empty());
+    rig.enqueue().await;
+    rig.proxy.on_commit(Cut::After, 1);
+    let error = rig.claim(2).await.expect_err("the answer was lost");
+    assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}");
+    assert_eq!(rig.leased(), 5, "the claim was committed");
+    let claimed = insist("the repeat", async || rig.claim(2).await).await;
+    assert_eq!(claimed.jobs.len(), JOBS);
+    assert!(claimed.jobs.iter().all(|job| job.claim.number == 1), "they were not claimed twice");
+    rig.assert_known(&[&claimed]);
+    rig.engine.close().await;
+}
+
+#[tokio::test]
+async fn a_claim_that_never_arrived_leaves_nothing_behind() {
+    let rig = Rig::new().await;
+    assert!(rig.claim(1).await.expect("an answer").jobs.is_empty());
+    rig.enqueue().await;
+    rig.proxy.on_commit(Cut::Before, 1);
+    let error = rig.claim(2).await.expect_err("the connection was lost");
+    assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}");
+    let claimed = insist("the repeat", async || rig.claim(2).await).await;
+    assert_eq!(claimed.jobs.len(), JOBS);
+    rig.assert_known(&[&claimed]);
+    rig.engine.close().await;
+}
+
+/// A process of the server that is stopped, and goes on when dropped.
+struct Stopped(Pid);
+
+impl Stopped {
+    fn new(backend: i32) -> Self {
+        let pid = Pid::from_raw(backend).expect("a process");
+        kill_process(pid, Signal::STOP).expect("a signal");
+        Stopped(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _gone = kill_process(self.0, Signal::CONT);
+    }
+}
+
+impl Rig {
+    /// Claims for the first time; with what it took, the server's process that serves claims.
+    async fn first_claim(&self) -> (ClaimedBatch, i32) {
+        self.enqueue().await;
+        let before = backends(&self.database, "true");
+        let claimed = self.claim(1).await.expect("an answer");
+        assert_eq!(claimed.jobs.len(), JOBS);
+        let mut after = backends(&self.database, "true");
+        after.retain(|pid| !before.contains(pid));
+        let [pid] = after.as_slice() else { panic!("one more session, not {after:?}") };
+        (claimed, *pid)
+    }
+
+    async fn gone(&self, backend: i32) {
+        wait("the late session has ended", async || {
+            (!backends(&self.database, "true").contains(&backend)).then_some(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_arrives_after_its_repeat_takes_nothing() {
+    let rig = Rig::new().await;
+    let (first, backend) = rig.first_claim().await;
+    rig.enqueue().await;
+    let stopped = Stopped::new(backend);
+    let error = rig.claim(2).await.expect_err("nobody answers");
+    assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}");
+    let claimed = insist("the repeat", async || rig.claim(2).await).await;
+    assert_eq!(claimed.jobs.len(), JOBS);
+    // There is something to take for the one that comes late.
+    rig.enqueue().await;
+    drop(stopped);
+    rig.gone(backend).await;
+    rig.assert_known(&[&first, &claimed]);
+    assert_eq!(number(&rig.database, "SELECT count(*) FROM mainspring.ready"), 5);
+    rig.engine.close().await;
+}
+
+#[tokio::test]
+async fn a_repeat_waits_for_the_claim_that_is_in_the_middle_of_it() {
+    let rig = Rig::new().await;
+    let (first, backend) = rig.first_claim().await;
+    rig.enqueue().await;
+    let mut other = session(&rig.database).await;
+    let lock = other.transaction().await.expect("a transaction");
+    lock.batch_execute("LOCK TABLE mainspring.count_deltas IN ACCESS EXCLUSIVE MODE").await.expect("a lock");
+    // The claim has the node's lock and waits for that of a table that only its move needs, and is stopped there.
+    let (lost, stopped) = tokio::join!(rig.claim(2), async {
+        wait("the claim waits", async || {
+            backends(&rig.database, "wait_event_type = 'Lock'").contains(&backend).then_some(())
+        })
+        .await;
+        Stopped::new(backend)
+    });
+    let error = lost.expect_err("nobody answers");
+    assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}");
+    lock.rollback().await.expect("unlocked");
+    let error = rig.claim(2).await.expect_err("the first may still take something");
+    assert!(error.is_retryable(), "{error:?}");
+    rig.assert_known(&[&first]);
+    drop(stopped);
+    let claimed = insist("the repeat", async || rig.claim(2).await).await;
+    rig.gone(backend).await;
+    assert_eq!(claimed.jobs.len(), JOBS);
+    rig.assert_known(&[&first, &claimed]);
+    rig.engine.close().await;
+}

@@ -1,0 +1,8 @@
+//! A database that fails under an engine: down, restarted, locked, silent, full; and claims whose answer is lost.
+
+#![expect(clippy::disallowed_methods, reason = "a real database lives on the real clock")]
+
+mod claims;
+mod network;
+mod server;
+mod support;

@@ -1,0 +1,80 @@
+//! A network that falls silent, and a session that is ended.
+
+use std::time::{Duration, Instant};
+
+use mainspring_testkit::postgres::Proxy;
+use mainspring_testkit::rig::wait;
+
+use crate::support::{
+    Gate, LEASE, assert_lives, backends, enqueue, fails_soon, node, open, passed, shared_database, succeeded,
+};
+
+#[tokio::test]
+async fn a_silent_network_is_given_up_in_time_and_used_again() {
+    let database = shared_database().await;
+    let proxy = Proxy::start(database.server()).expect("a proxy");
+    let (far, near) = (open(&proxy.url(database.name())).await, open(&database.url()).await);
+    let gate = Gate::open();
+    let node = node(&far, &gate, LEASE).await;
+    let before = enqueue(&far, 1).await;
+    succeeded(&far, before).await;
+    proxy.hold();
+    let silent = Instant::now();
+    fails_soon(LEASE, far.nodes()).await;
+    // Once the connection was given up, the next call is about another one.
+    fails_soon(LEASE, far.nodes()).await;
+    let after = enqueue(&near, 2).await;
+    passed(silent, 3 * LEASE).await;
+    assert_eq!(gate.came(), 1, "nothing reaches the node");
+    proxy.resume();
+    let back = Instant::now();
+    succeeded(&near, after).await;
+    let took = back.elapsed();
+    println!("work went on {took:?} after the network");
+    assert!(took < 3 * LEASE, "{took:?}");
+    assert_lives(&near, &node, 0).await;
+    assert_eq!(gate.came(), 2);
+    node.shutdown().await;
+    far.close().await;
+    near.close().await;
+}
+
+/// Sessions that keep the advisory lock of a queue while they have nothing to do: those that wait for its jobs. Every store
+/// that listens has the lock of number 0.
+const LISTENS: &str = "state = 'idle' AND EXISTS (SELECT 1 FROM pg_locks l
+    WHERE l.pid = a.pid AND l.locktype = 'advisory' AND l.mode = 'ShareLock' AND l.objid <> 0)";
+
+#[tokio::test]
+async fn an_ended_listening_session_is_replaced_and_wakes_promptly() {
+    const LATE: Duration = Duration::from_millis(500);
+    const TURNS: usize = 5;
+    let database = shared_database().await;
+    let (worker, producer) = (open(&database.url()).await, open(&database.url()).await);
+    let gate = Gate::open();
+    let node = node(&worker, &gate, LEASE).await;
+    let listens = async || {
+        wait("somebody listens", async || match backends(&database, LISTENS).as_slice() {
+            [pid] => Some(*pid),
+            _ => None,
+        })
+        .await
+    };
+    let first = listens().await;
+    database.sql(&format!("SELECT pg_terminate_backend({first}, 5000)")).expect("ended");
+    let ended = Instant::now();
+    let second = wait("another listens", async || Some(listens().await).filter(|pid| *pid != first)).await;
+    println!("session {first} was replaced by {second} within {:?}", ended.elapsed());
+    let mut starts = Vec::new();
+    for turn in 0..TURNS {
+        let told = Instant::now();
+        enqueue(&producer, turn as u64).await;
+        gate.reached(turn + 1).await;
+        starts.push(told.elapsed());
+    }
+    starts.sort();
+    println!("enqueue to start: {starts:?}");
+    assert!(starts[TURNS / 2] < LATE, "{starts:?}");
+    node.shutdown().await;
+    worker.close().await;
+    producer.close().await;
+}
