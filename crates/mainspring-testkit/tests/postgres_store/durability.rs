@@ -6,9 +6,9 @@ use mainspring_core::Error;
 use mainspring_core::error::OpenProblem;
 use mainspring_core::store::Store;
 use mainspring_postgres::{Durability, Postgres};
-use mainspring_testkit::postgres::{Options, Server};
+use mainspring_testkit::postgres::{Bouncer, Database, Options, Server};
 
-use crate::support::{Rig, database, options, real_seams};
+use crate::support::{Rig, database, options, real_seams, with};
 
 #[tokio::test]
 async fn a_server_without_fsync_is_refused_unless_that_was_asked_for() {
@@ -26,14 +26,16 @@ async fn a_server_without_fsync_is_refused_unless_that_was_asked_for() {
     assert_ne!(tables(&database), "0");
 }
 
-fn tables(database: &mainspring_testkit::postgres::Database) -> String {
+fn tables(database: &Database) -> String {
     let rows = database.sql("SELECT count(*) FROM pg_tables WHERE schemaname = 'mainspring'").expect("rows");
     rows[0][0].clone().expect("a count")
 }
 
 /// What our sessions commit with, seen by a trigger of the test's own.
-async fn commits_with(setup: &str, durability: Durability) -> String {
+async fn commits_with(setup: &str, durability: Durability, pooled: bool) -> String {
     let database = Arc::new(database());
+    let bouncer = pooled.then(|| Bouncer::start(database.server()).expect("a pooler"));
+    let pooled = bouncer.as_ref().map(|bouncer| with(&bouncer.url(database.name()), "pooler=transaction"));
     database.sql(&setup.replace("DB", database.name())).expect("set");
     database
         .sql(
@@ -44,7 +46,7 @@ async fn commits_with(setup: &str, durability: Durability) -> String {
         )
         .expect("a trigger");
     let rig = Rig::new();
-    let options = options(&database.url()).durability(durability);
+    let options = options(&pooled.unwrap_or_else(|| database.url())).durability(durability);
     let store = Postgres::open(options, real_seams()).await.expect("the store opens");
     store.enqueue(vec![rig.job()]).await.expect("enqueue");
     let seen = database.sql("SELECT DISTINCT setting FROM seen").expect("rows");
@@ -54,10 +56,12 @@ async fn commits_with(setup: &str, durability: Durability) -> String {
 #[tokio::test]
 async fn our_sessions_wait_for_stable_storage_whatever_the_default_is() {
     let off = "ALTER DATABASE \"DB\" SET synchronous_commit = off";
-    assert_eq!(commits_with(off, Durability::Full).await, "on");
-    assert_eq!(commits_with("SELECT 1", Durability::Full).await, "on");
-    // What is stronger is left as it is: the operator wants it so.
     let apply = "ALTER DATABASE \"DB\" SET synchronous_commit = remote_apply";
-    assert_eq!(commits_with(apply, Durability::Full).await, "remote_apply");
-    assert_eq!(commits_with("SELECT 1", Durability::Relaxed).await, "off");
+    for pooled in [false, true] {
+        assert_eq!(commits_with(off, Durability::Full, pooled).await, "on");
+        assert_eq!(commits_with("SELECT 1", Durability::Full, pooled).await, "on");
+        // What is stronger is left as it is: the operator wants it so.
+        assert_eq!(commits_with(apply, Durability::Full, pooled).await, "remote_apply");
+        assert_eq!(commits_with("SELECT 1", Durability::Relaxed, pooled).await, "off");
+    }
 }

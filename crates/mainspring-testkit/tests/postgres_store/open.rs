@@ -111,3 +111,39 @@ async fn everything_goes_on_beside_an_open_transaction() {
     assert!(!rig.claim(node, 100).await.is_empty());
     rig.assert_sound().await;
 }
+
+/// Two callers who take two keys in opposite order: one of them is told to begin anew, and nobody waits for ever.
+#[tokio::test]
+async fn callers_who_want_each_others_keys_do_not_wait_for_ever() {
+    let rig = Rig::new();
+    let url = rig.database.url();
+    let (mut one, mut two) =
+        (Client::connect(Kind::Tokio, &url).await, Client::connect(Kind::Sqlx, &url).await);
+    let (mut one, mut two) = (one.begin().await, two.begin().await);
+    one.put(&*rig.store, rig.keyed("a")).await;
+    two.put(&*rig.store, rig.keyed("b")).await;
+    let first = async {
+        let answer = one.enlist(&*rig.store, vec![rig.keyed("b")]).await;
+        if answer.is_ok() {
+            one.commit().await;
+        } else {
+            one.rollback().await;
+        }
+        answer
+    };
+    let second = async {
+        let answer = two.enlist(&*rig.store, vec![rig.keyed("a")]).await;
+        if answer.is_ok() {
+            two.commit().await;
+        } else {
+            two.rollback().await;
+        }
+        answer
+    };
+    let answers = tokio::join!(first, second);
+    let failed: Vec<_> = [answers.0, answers.1].into_iter().filter_map(Result::err).collect();
+    assert_eq!(failed.len(), 1, "{failed:?}");
+    assert!(failed[0].is_retryable() && format!("{:?}", failed[0]).contains("40P01"), "{failed:?}");
+    assert_eq!(rig.count(State::Ready).await, 2);
+    rig.assert_sound().await;
+}
