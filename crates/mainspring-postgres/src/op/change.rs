@@ -292,9 +292,15 @@ impl Change {
             Verb::Reprioritise(priority) => i16::from(priority.get()),
             _ => 0,
         };
-        // Leases before other places: the order of all locks.
+        // The order of all locks: leases, what has ended, and then as the statements that take from all waiting places.
         let mut order: Vec<(&'static str, BTreeMap<i64, State>)> = groups.into_iter().collect();
-        order.sort_by_key(|(sql, _)| *sql != FLAG);
+        order.sort_by_key(|(sql, _)| match *sql {
+            FLAG => 0,
+            REVIVE | DELETE_DONE => 1,
+            TIMERS_PRIORITY => 3,
+            SUSPENDED_PRIORITY => 4,
+            _ => 2,
+        });
         for (sql, jobs) in order {
             let nos: Vec<i64> = jobs.keys().copied().collect();
             let mut args = vec![(at as _, Type::TIMESTAMPTZ), (&nos as _, Type::INT8_ARRAY)];
