@@ -69,10 +69,13 @@ const END: &str = concat!(
     ", i AS (INSERT INTO mainspring.done
             (no, finished_at, line, claim, state, reason, priority, failures, crashes, bad, note)
         SELECT e.no, t.now, e.line, e.claim, $3, $4, e.priority, e.failures, e.crashes, true, nullif($5, '') FROM e, t)
-    , k AS (DELETE FROM mainspring.keys k USING e WHERE e.flags & 1 <> 0 AND k.no = e.no AND k.until <> 2)
+    , k AS (DELETE FROM mainspring.keys k
+        WHERE k.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.flags & 1 <> 0)) AND k.until <> 2)
     , k2 AS (UPDATE mainspring.keys k SET expires_at = t.now + k.period * interval '1 us'
-        FROM e, t WHERE e.flags & 1 <> 0 AND k.no = e.no AND k.until = 2 AND k.expires_at IS NULL)
-    , z AS (DELETE FROM mainspring.deadlines z USING e WHERE e.flags & 2 <> 0 AND z.no = e.no)
+        FROM t WHERE k.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.flags & 1 <> 0)) AND k.until = 2
+        AND k.expires_at IS NULL)
+    , z AS (DELETE FROM mainspring.deadlines z
+        WHERE z.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.flags & 2 <> 0)))
     , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
         SELECT line, was, -count(*) FROM e GROUP BY line, was
         UNION ALL SELECT line, $3, count(*) FROM e GROUP BY line)
@@ -121,7 +124,7 @@ const REVIVE: &str = concat!(
 );
 /// Primary key, in order of the numbers. The reason first given stays.
 const FLAG: &str = "UPDATE mainspring.lease l SET cancel = coalesce(l.cancel, $3)
-    FROM unnest($2::bigint[]) AS u(no) WHERE l.no = u.no AND ($1::timestamptz IS NULL OR true)
+    WHERE l.no = ANY($2::bigint[]) AND ($1::timestamptz IS NULL OR true)
     RETURNING l.no, l.node";
 /// Primary keys. The class of a ready job stays: it is the high bits of the level.
 const READY_PRIORITY: &str = "UPDATE mainspring.ready p SET level = (p.level & ~15) | $3
@@ -135,13 +138,13 @@ const SUSPENDED_PRIORITY: &str = "UPDATE mainspring.suspended p SET priority = $
 /// Removes jobs that are in no place any more with everything known of them, their keys included.
 macro_rules! removed {
     () => {
-        ", j AS (DELETE FROM mainspring.jobs x USING e WHERE x.no = e.no)
-        , x1 AS (DELETE FROM mainspring.errors x USING e WHERE x.no = e.no)
-        , x2 AS (DELETE FROM mainspring.progress x USING e WHERE x.no = e.no)
-        , x3 AS (DELETE FROM mainspring.tags x USING e WHERE x.no = e.no)
-        , x4 AS (DELETE FROM mainspring.deadlines x USING e WHERE x.no = e.no)
-        , x5 AS (DELETE FROM mainspring.superseded x USING e WHERE x.no = e.no)
-        , x6 AS (DELETE FROM mainspring.keys x USING e WHERE x.no = e.no)
+        ", j AS (DELETE FROM mainspring.jobs x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
+        , x1 AS (DELETE FROM mainspring.errors x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
+        , x2 AS (DELETE FROM mainspring.progress x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
+        , x3 AS (DELETE FROM mainspring.tags x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
+        , x4 AS (DELETE FROM mainspring.deadlines x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
+        , x5 AS (DELETE FROM mainspring.superseded x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
+        , x6 AS (DELETE FROM mainspring.keys x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
         , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
             SELECT line, was, -count(*) FROM e GROUP BY line, was)
         SELECT e.no, e.was FROM e"

@@ -44,9 +44,9 @@ pub(crate) const LOCK_AND_TOUCH: &str = concat!(
     SELECT pg_advisory_xact_lock_shared($3, $2)"
 );
 
-/// What a claim moves, and what it gives to the node.
+/// What a claim moves, and what it gives to the node. `$planned`: how many were meant to be taken of which pairs.
 macro_rules! claim {
-    ($with:expr, $chosen:expr) => {
+    ($with:expr, $chosen:expr, $planned:expr) => {
         concat!(
             "WITH ",
             now!(),
@@ -63,15 +63,17 @@ macro_rules! claim {
                     (no, claimed_at, batch, crashed, line, claim, node, priority, failures, crashes, flags)
                 SELECT d.no, t.now, $4, d.crashed, d.line, d.claim, $2, d.level & 15, d.failures, d.crashes, d.flags
                 FROM d, t)
-            , k AS (DELETE FROM mainspring.keys k USING d WHERE d.flags & 4 <> 0 AND k.no = d.no AND k.until = 0)
+            , k AS (DELETE FROM mainspring.keys k
+                WHERE k.no = ANY(ARRAY(SELECT d.no FROM d WHERE d.flags & 4 <> 0)) AND k.until = 0)
             , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
                 SELECT g.line, s.state, g.n * s.sign
                 FROM (SELECT line, count(*) AS n FROM d GROUP BY line) g, (VALUES (2, -1), (3, 1)) AS s(state, sign))
             SELECT t.now, EXISTS (SELECT 1 FROM n) AS live,
                 (SELECT value FROM mainspring.meta WHERE key = 'settings') AS settings,
                 d.no, d.line, d.level, d.ready_at, d.claim, d.failures, d.crashes, d.crashed, d.flags,
-                j.id, j.created_at, j.deadline, j.options::text, j.input
-            FROM t LEFT JOIN (d CROSS JOIN LATERAL (
+                j.id, j.created_at, j.deadline, j.options::text, j.input, ",
+            $planned,
+            " FROM t LEFT JOIN (d CROSS JOIN LATERAL (
                 SELECT id, created_at, deadline, options, input FROM mainspring.jobs WHERE no = d.no OFFSET 0) j) ON true"
         )
     };
@@ -85,7 +87,8 @@ pub(crate) const CLAIM: &str = claim!(
         SELECT ctid AS tid FROM mainspring.ready r
         WHERE r.line = p.line AND r.level = p.level AND (r.ready_at, r.no) > (p.bound_at, p.bound_no)
         ORDER BY r.ready_at, r.no LIMIT p.want FOR UPDATE SKIP LOCKED) r
-    LIMIT $11"
+    LIMIT $11",
+    "NULL::bigint[], NULL::int[]"
 );
 
 /// Several queues, lines that are merged by time, or suspects: first, without locks, how many of each pair are among the
@@ -107,7 +110,8 @@ pub(crate) const CLAIM_MERGED: &str = claim!(
     "SELECT r.tid FROM w CROSS JOIN LATERAL (SELECT * FROM p WHERE p.o = w.o OFFSET 0) p CROSS JOIN LATERAL (
         SELECT ctid AS tid FROM mainspring.ready r
         WHERE r.line = p.line AND r.level = p.level AND (r.ready_at, r.no) > (p.bound_at, p.bound_no)
-        ORDER BY r.ready_at, r.no LIMIT w.want FOR UPDATE SKIP LOCKED) r"
+        ORDER BY r.ready_at, r.no LIMIT w.want FOR UPDATE SKIP LOCKED) r",
+    "(SELECT array_agg(w.o ORDER BY w.o) FROM w), (SELECT array_agg(w.want ORDER BY w.o) FROM w)"
 );
 
 /// Index `ready_claim`, one seek per pair, over what is dead at its front: the first job of every pair.
@@ -130,6 +134,9 @@ const ADOPT: &str = concat!(
     FROM t CROSS JOIN mainspring.lease l JOIN mainspring.jobs j ON j.no = l.no
     WHERE l.node = $2 AND l.batch = $3 ORDER BY l.no"
 );
+
+/// How often a claim goes on behind jobs that others hold. After that the next look at all pairs finds what is there.
+const ROUNDS: usize = 3;
 
 /// A request for jobs.
 pub(crate) struct ClaimOp(pub(crate) ClaimRequest);
@@ -223,7 +230,18 @@ async fn claim(
         shared.waiting(&plan.queues.iter().map(|(no, ..)| (*no, true)).collect::<Vec<_>>());
         return Ok(ClaimedBatch { now, jobs: Vec::new() });
     }
-    let claimed = take(conn, shared, &plan, node, batch).await?;
+    let (mut claimed, mut held) = take(conn, shared, &plan, node, batch, false).await?;
+    for round in 2..=ROUNDS {
+        if !held {
+            break;
+        }
+        // Others hold jobs that were meant for this claim: their pairs have no more, so those behind them have their turn.
+        let rest = ClaimRequest { queues: plan.rest(&claimed), suspects: 0, ..request.clone() };
+        let (more, again) =
+            take(conn, shared, &Plan::new(shared, &rest, node), node, batch, round == ROUNDS).await?;
+        claimed.jobs.extend(more.jobs);
+        held = again;
+    }
     shared.waiting(&plan.short(&claimed));
     Ok(claimed)
 }
@@ -231,8 +249,15 @@ async fn claim(
 /// Looks for all pairs that have jobs.
 async fn scan(conn: &mut Conn, shared: &Shared) -> Result<()> {
     let (mark, began) = (shared.heads().mark(), shared.monotonic());
-    let rows = conn.send(&Call::new(SCAN, Vec::new())).await?;
-    read_scan(conn, shared, &rows, mark, began).await.map(drop)
+    match conn.send(&Call::new(SCAN, Vec::new())).await {
+        Ok(rows) => read_scan(conn, shared, &rows, mark, began).await.map(drop),
+        // Dead rows under an old snapshot: what is known can be claimed all the same.
+        Err(fault) if fault.is_timeout() => {
+            shared.heads().gave_up((began, shared.monotonic()));
+            Ok(())
+        }
+        Err(fault) => Err(fault),
+    }
 }
 
 /// Takes in what a scan has found, which began with this mark at this time. Returns what nobody knew of.
@@ -314,8 +339,9 @@ impl Plan {
         one_queue && one_line_each && !suspects
     }
 
-    /// Remembers what a claim took.
-    fn took(&self, shared: &Shared, jobs: &[(Pair, Spot)]) {
+    /// Remembers what a claim took. `planned`: how many it meant to take, by the positions of the pairs. Returns whether
+    /// others hold some of those, so that queues are not filled though there may be more; unless this is the `last` try.
+    fn took(&self, shared: &Shared, jobs: &[(Pair, Spot)], planned: &[(i64, i32)], last_try: bool) -> bool {
         let mut last: BTreeMap<Pair, Spot> = BTreeMap::new();
         let mut taken: BTreeMap<i32, usize> = BTreeMap::new();
         let queue_of: BTreeMap<Pair, i32> = self.looks.iter().map(|look| (look.pair, look.queue)).collect();
@@ -326,6 +352,17 @@ impl Plan {
                 *taken.entry(*queue).or_default() += 1;
             }
         }
+        let given = |pair: Pair| {
+            i32::try_from(jobs.iter().filter(|(one, _)| *one == pair).count()).unwrap_or(i32::MAX)
+        };
+        let held: BTreeMap<Pair, i32> = planned
+            .iter()
+            .filter_map(|(o, want)| Some((self.looks.get(usize::try_from(*o - 1).ok()?)?, *want)))
+            .filter(|(look, want)| given(look.pair) < *want)
+            .map(|(look, _)| (look.pair, look.queue))
+            .collect();
+        let cut = |queue: i32| !last_try && held.values().any(|one| *one == queue);
+        let mut more = false;
         let names = shared.names();
         let paused = |queue: i32| names.queue(queue).is_ok_and(|queue| queue.settings.paused);
         let mut heads = shared.heads();
@@ -333,9 +370,22 @@ impl Plan {
             let wanted = usize::try_from(look.want).unwrap_or(usize::MAX);
             let short = taken.get(&look.queue).copied().unwrap_or(0) < wanted;
             // Suspects may be left behind though there is room, and so is everything in a paused queue.
-            let empty = short && class(look.pair.1) != Class::Suspect && !paused(look.queue);
-            heads.took(look.pair, last.get(&look.pair).copied(), empty);
+            let open = class(look.pair.1) == Class::Suspect || paused(look.queue);
+            // A pair of which others hold a part gave all the rest; those behind it may not have been looked at.
+            let behind = cut(look.queue) && !held.contains_key(&look.pair);
+            more |= short && behind;
+            heads.took(look.pair, last.get(&look.pair).copied(), short && !open && !behind);
         }
+        more
+    }
+
+    /// What is still to be claimed.
+    fn rest(&self, claimed: &ClaimedBatch) -> Vec<(QueueName, usize)> {
+        let count = |queue: &QueueName| claimed.jobs.iter().filter(|job| job.queue == *queue).count();
+        self.queues
+            .iter()
+            .map(|(_, queue, limit)| (queue.clone(), limit.saturating_sub(count(queue))))
+            .collect()
     }
 
     /// The queues that gave less than was asked for, and those that did not.
@@ -346,7 +396,14 @@ impl Plan {
 }
 
 /// Moves the jobs.
-async fn take(conn: &mut Conn, shared: &Shared, plan: &Plan, node: i32, batch: i64) -> Result<ClaimedBatch> {
+async fn take(
+    conn: &mut Conn,
+    shared: &Shared,
+    plan: &Plan,
+    node: i32,
+    batch: i64,
+    last_try: bool,
+) -> Result<(ClaimedBatch, bool)> {
     let at = shared.at();
     let class = shared.class();
     let epoch = shared.nodes().get(&node).map_or(0, |local| local.epoch);
@@ -387,6 +444,9 @@ async fn take(conn: &mut Conn, shared: &Shared, plan: &Plan, node: i32, batch: i
     }
     let now = first.get::<_, At>(0).0;
     let settings: String = first.get::<_, Option<String>>(2).unwrap_or_default();
+    let pairs: Vec<i64> = first.get::<_, Option<_>>(17).unwrap_or_default();
+    let planned = first.get::<_, Option<Vec<i32>>>(18).unwrap_or_default();
+    let planned: Vec<(i64, i32)> = pairs.into_iter().zip(planned).collect();
     let rows: Vec<&Row> = rows.iter().filter(|row| row.get::<_, Option<i64>>(3).is_some()).collect();
     names::learn(conn, shared, rows.iter().map(|row| row.get(4)), &settings).await?;
     let mut jobs: Vec<(Spot, Pair, usize, Claimed)> = Vec::with_capacity(rows.len());
@@ -404,12 +464,12 @@ async fn take(conn: &mut Conn, shared: &Shared, plan: &Plan, node: i32, batch: i
         }
     }
     let spots: Vec<(Pair, Spot)> = jobs.iter().map(|(spot, pair, ..)| (*pair, *spot)).collect();
-    plan.took(shared, &spots);
+    let held = plan.took(shared, &spots, &planned, last_try);
     if !jobs.is_empty() {
         shared.moved();
     }
     jobs.sort_by_key(|(spot, pair, turn, _)| (*turn, pair.1, *spot));
-    Ok(ClaimedBatch { now, jobs: jobs.into_iter().map(|(.., claimed)| claimed).collect() })
+    Ok((ClaimedBatch { now, jobs: jobs.into_iter().map(|(.., claimed)| claimed).collect() }, held))
 }
 
 fn class(level: i16) -> Class {

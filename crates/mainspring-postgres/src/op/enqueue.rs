@@ -102,8 +102,8 @@ const HOLDERS: &str = concat!(
 pub(crate) const FREE: &str = concat!(
     "WITH ",
     now!(),
-    "DELETE FROM mainspring.keys k USING t, unnest($2::int[], $3::text[]) AS u(kind, key)
-    WHERE k.kind = u.kind AND k.key = u.key AND k.expires_at <= t.now"
+    "DELETE FROM mainspring.keys k USING t
+    WHERE k.kind = ANY($2::int[]) AND k.key = ANY($3::text[]) AND k.expires_at <= t.now"
 );
 /// The locks of the keys are held and nobody holds the keys, so the primary key is not violated.
 const TAKE: &str = "INSERT INTO mainspring.keys (kind, key, no, id, until, period)
@@ -116,18 +116,18 @@ const REPLACE: &str = concat!(
     "WITH ",
     now!(),
     ", x AS MATERIALIZED (SELECT no FROM mainspring.jobs WHERE id = $2)
-    , r AS (DELETE FROM mainspring.ready p USING x WHERE p.no = x.no
+    , r AS (DELETE FROM mainspring.ready p WHERE p.no = ANY(ARRAY(SELECT x.no FROM x))
         RETURNING p.no, p.line, p.claim, (p.level & 15)::smallint AS priority, p.failures, p.crashes, p.flags)
-    , m AS (DELETE FROM mainspring.timers p USING x WHERE p.no = x.no
+    , m AS (DELETE FROM mainspring.timers p WHERE p.no = ANY(ARRAY(SELECT x.no FROM x))
         RETURNING p.no, p.line, p.claim, p.priority, p.failures, p.crashes, p.flags)
-    , s AS (DELETE FROM mainspring.suspended p USING x WHERE p.no = x.no
+    , s AS (DELETE FROM mainspring.suspended p WHERE p.no = ANY(ARRAY(SELECT x.no FROM x))
         RETURNING p.no, p.line, p.claim, p.priority, p.failures, p.crashes, p.flags)
     , e AS (SELECT 2 AS was, r.* FROM r UNION ALL SELECT 1, m.* FROM m UNION ALL SELECT 4, s.* FROM s)
     , i AS (INSERT INTO mainspring.done
             (no, finished_at, line, claim, state, reason, priority, failures, crashes, bad)
         SELECT e.no, t.now, e.line, e.claim, 7, 21, e.priority, e.failures, e.crashes, true FROM e, t)
-    , k AS (DELETE FROM mainspring.keys k USING e WHERE k.no = e.no)
-    , z AS (DELETE FROM mainspring.deadlines z USING e WHERE z.no = e.no)
+    , k AS (DELETE FROM mainspring.keys k WHERE k.no = ANY(ARRAY(SELECT e.no FROM e)))
+    , z AS (DELETE FROM mainspring.deadlines z WHERE z.no = ANY(ARRAY(SELECT e.no FROM e)))
     , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
         SELECT line, was, -1 FROM e UNION ALL SELECT line, 7, 1 FROM e)
     SELECT e.no FROM e"

@@ -7,14 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use mainspring_core::id::{Claim, NodeNo};
-use mainspring_core::job::{Outcome, Progress, Reason, State, Status, transition};
+use mainspring_core::job::{Outcome, Progress, State, Status, transition};
 use mainspring_core::store::{Finish, Finished};
-use mainspring_core::time::micros;
 use mainspring_core::{Error, bounds};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
+use super::ending::Pass;
 use super::node::{self, number_of};
 use super::{Op, now};
 use crate::error::Result;
@@ -22,23 +22,30 @@ use crate::hint::Hints;
 use crate::lane::Conn;
 use crate::names;
 use crate::shared::Shared;
-use crate::sql::{At, Call, Present};
+use crate::sql::{At, Call};
 
 /// Primary key of `lease`, in order of the numbers: claim number and node are the fence. Then appends. Jobs without flags
 /// touch no other table.
+///
+/// Numbers come sorted, so that `width_bucket` finds a job's place among the arguments by halving. A join with the
+/// arguments would say the same, but be planned by how many rows `lease` was last seen to have, which is often none: then it
+/// goes through all claims for each argument. The same holds for side tables, which are looked up by arrays of numbers.
 pub(crate) const SUCCEED: &str = concat!(
     "WITH ",
     now!(),
-    ", d AS (DELETE FROM mainspring.lease l USING unnest($3::bigint[], $4::int[], $5::bytea[]) AS f(no, claim, output)
-        WHERE l.no = f.no AND l.claim = f.claim AND l.node = $2
-        RETURNING l.no, l.claim, l.line, l.priority, l.failures, l.flags, f.output)
+    ", d AS (DELETE FROM mainspring.lease l
+        WHERE l.no = ANY($3::bigint[]) AND l.node = $2 AND l.claim = ($4::int[])[width_bucket(l.no, $3::bigint[])]
+        RETURNING l.no, l.claim, l.line, l.priority, l.failures, l.flags,
+            ($5::bytea[])[width_bucket(l.no, $3::bigint[])] AS output)
     , i AS (INSERT INTO mainspring.done
             (no, finished_at, line, claim, state, priority, failures, crashes, bad, output)
         SELECT d.no, t.now, d.line, d.claim, 5, d.priority, d.failures, 0, false, d.output FROM d, t)
-    , k AS (DELETE FROM mainspring.keys k USING d WHERE d.flags & 1 <> 0 AND k.no = d.no AND k.until <> 2)
-    , k2 AS (UPDATE mainspring.keys k SET expires_at = t.now + k.period * interval '1 us'
-        FROM d, t WHERE d.flags & 1 <> 0 AND k.no = d.no AND k.until = 2 AND k.expires_at IS NULL)
-    , z AS (DELETE FROM mainspring.deadlines z USING d WHERE d.flags & 2 <> 0 AND z.no = d.no)
+    , k AS (DELETE FROM mainspring.keys k
+        WHERE k.no = ANY(ARRAY(SELECT d.no FROM d WHERE d.flags & 1 <> 0)) AND k.until <> 2)
+    , k2 AS (UPDATE mainspring.keys k SET expires_at = t.now + k.period * interval '1 us' FROM t
+        WHERE k.no = ANY(ARRAY(SELECT d.no FROM d WHERE d.flags & 1 <> 0)) AND k.until = 2 AND k.expires_at IS NULL)
+    , z AS (DELETE FROM mainspring.deadlines z
+        WHERE z.no = ANY(ARRAY(SELECT d.no FROM d WHERE d.flags & 2 <> 0)))
     , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
         SELECT g.line, s.state, g.n * s.sign
         FROM (SELECT line, count(*) AS n FROM d GROUP BY line) g, (VALUES (3, -1), (5, 1)) AS s(state, sign))
@@ -50,18 +57,20 @@ pub(crate) const SUCCEED: &str = concat!(
 const END: &str = concat!(
     "WITH ",
     now!(),
-    ", d AS (DELETE FROM mainspring.lease l
-        USING unnest($3::bigint[], $4::int[], $5::smallint[], $6::smallint[], $7::smallint[], $8::bigint[],
-            $9::smallint[], $10::text[], $11::text[], $12::boolean[], $13::bytea[])
-            AS f(no, claim, place, state, reason, after, fault, message, note, resets, output)
-        WHERE l.no = f.no AND l.claim = f.claim AND l.node = $2
-        RETURNING l.no, l.claim, l.line, l.priority, l.flags, l.cancel, f.place, f.state, f.reason, f.after, f.fault,
-            f.message, f.note, f.output,
+    ", l AS (DELETE FROM mainspring.lease l
+        WHERE l.no = ANY($3::bigint[]) AND l.node = $2 AND l.claim = ($4::int[])[width_bucket(l.no, $3::bigint[])]
+        RETURNING l.no, l.claim, l.line, l.priority, l.flags, l.cancel, l.failures, l.crashes, l.crashed,
+            width_bucket(l.no, $3::bigint[]) AS o)
+    , d AS (SELECT l.no, l.claim, l.line, l.priority, l.flags, l.cancel, f.place, f.state, f.reason, f.after, f.fault,
+            f.message, f.note,
             least(l.failures + (f.fault IS NOT NULL)::int, 32767)::smallint AS failures,
             CASE WHEN f.resets THEN 0 ELSE l.crashes END::smallint AS crashes,
-            CASE WHEN f.resets THEN 0 ELSE l.crashed END AS crashed)
+            CASE WHEN f.resets THEN 0 ELSE l.crashed END AS crashed
+        FROM l CROSS JOIN LATERAL (SELECT ($5::smallint[])[o] AS place, ($6::smallint[])[o] AS state,
+            ($7::smallint[])[o] AS reason, ($8::bigint[])[o] AS after, ($9::smallint[])[o] AS fault,
+            ($10::text[])[o] AS message, ($11::text[])[o] AS note, ($12::boolean[])[o] AS resets) f)
     , e AS (SELECT d.no, d.claim, d.line, d.priority, d.flags, d.failures, d.crashes, d.crashed, d.fault, d.message,
-            d.output, s.stop,
+            s.stop,
             CASE WHEN s.stop THEN 0 ELSE d.place END AS place,
             CASE WHEN s.stop THEN 7 ELSE d.state END AS state,
             CASE WHEN s.stop THEN 19 ELSE d.reason END AS reason,
@@ -70,9 +79,9 @@ const END: &str = concat!(
             (CASE WHEN d.crashes >= 2 THEN 0 ELSE 16 END + d.priority)::smallint AS level
         FROM d CROSS JOIN t CROSS JOIN LATERAL (SELECT d.place <> 0 AND d.cancel IS NOT NULL AS stop) s)
     , i AS (INSERT INTO mainspring.done
-            (no, finished_at, line, claim, state, reason, priority, failures, crashes, bad, note, output)
+            (no, finished_at, line, claim, state, reason, priority, failures, crashes, bad, note)
         SELECT e.no, t.now, e.line, e.claim, e.state, e.reason, e.priority, e.failures, e.crashes, e.state IN (6, 7),
-            nullif(e.note, ''), e.output FROM e, t WHERE e.place = 0)
+            nullif(e.note, '') FROM e, t WHERE e.place = 0)
     , m AS (INSERT INTO mainspring.timers (no, due, crashed, line, claim, priority, failures, crashes, flags)
         SELECT e.no, e.due, e.crashed, e.line, e.claim, e.priority, e.failures, e.crashes, e.flags
         FROM e WHERE e.place = 1)
@@ -81,20 +90,27 @@ const END: &str = concat!(
         FROM e, t WHERE e.place = 2)
     , x AS (INSERT INTO mainspring.errors (no, at, claim, kind, message)
         SELECT e.no, t.now, e.claim, e.fault, e.message FROM e, t WHERE e.fault IS NOT NULL)
-    , k AS (DELETE FROM mainspring.keys k USING e WHERE e.place = 0 AND e.flags & 1 <> 0 AND k.no = e.no AND k.until <> 2)
-    , k2 AS (UPDATE mainspring.keys k SET expires_at = t.now + k.period * interval '1 us'
-        FROM e, t WHERE e.place = 0 AND e.flags & 1 <> 0 AND k.no = e.no AND k.until = 2 AND k.expires_at IS NULL)
-    , z AS (DELETE FROM mainspring.deadlines z USING e WHERE e.place = 0 AND e.flags & 2 <> 0 AND z.no = e.no)
+    , k AS (DELETE FROM mainspring.keys k
+        WHERE k.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.place = 0 AND e.flags & 1 <> 0)) AND k.until <> 2)
+    , k2 AS (UPDATE mainspring.keys k SET expires_at = t.now + k.period * interval '1 us' FROM t
+        WHERE k.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.place = 0 AND e.flags & 1 <> 0)) AND k.until = 2
+        AND k.expires_at IS NULL)
+    , z AS (DELETE FROM mainspring.deadlines z
+        WHERE z.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.place = 0 AND e.flags & 2 <> 0)))
     , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
         SELECT line, 3, -count(*) FROM e GROUP BY line
         UNION ALL SELECT line, state, count(*) FROM e GROUP BY line, state)
     SELECT e.no, e.line, e.place, e.level, t.now, e.due, e.claim FROM e, t"
 );
 
+/// Primary key of `lease`, in order of the numbers. For batches of more than one statement: each of them keeps to that
+/// order, but all together do not, and whoever flags or gives back the same claims would wait for them in a circle.
+const LOCK: &str = "SELECT count(*) FROM unnest($2::bigint[]) AS f(no)
+    CROSS JOIN LATERAL (SELECT 1 FROM mainspring.lease l WHERE l.no = f.no AND l.node = $1 FOR UPDATE) l";
+
 /// Primary key of `errors`, from its end, per job: the newest are kept.
-const TRIM: &str = "DELETE FROM mainspring.errors e USING unnest($1::bigint[]) AS f(no)
-    WHERE e.no = f.no AND e.claim <= (
-        SELECT x.claim FROM mainspring.errors x WHERE x.no = f.no ORDER BY x.claim DESC OFFSET $2 LIMIT 1)";
+const TRIM: &str = "DELETE FROM mainspring.errors e WHERE e.no = ANY($1::bigint[]) AND e.claim <= (
+        SELECT x.claim FROM mainspring.errors x WHERE x.no = e.no ORDER BY x.claim DESC OFFSET $2 LIMIT 1)";
 
 /// Primary keys of `jobs`, `done`, `superseded` and `errors`: whether these very outcomes were applied before.
 const APPLIED: &str = "SELECT f.o FROM unnest($1::bigint[], $2::uuid[], $3::int[], $4::smallint[], $5::smallint[])
@@ -110,7 +126,8 @@ const APPLIED: &str = "SELECT f.o FROM unnest($1::bigint[], $2::uuid[], $3::int[
 /// Primary keys; a stale claim meets no row of `lease`. The lock on the lease row keeps the claim from ending meanwhile.
 const PROGRESS: &str = "WITH l AS (SELECT l.no, l.claim, p.done, p.total, p.note
         FROM unnest($2::bigint[], $3::int[], $4::bigint[], $5::bigint[], $6::text[]) AS p(no, claim, done, total, note)
-        JOIN mainspring.lease l ON l.no = p.no AND l.claim = p.claim AND l.node = $1 FOR SHARE OF l)
+        CROSS JOIN LATERAL (SELECT no, claim FROM mainspring.lease
+            WHERE no = p.no AND claim = p.claim AND node = $1 FOR SHARE) l)
     INSERT INTO mainspring.progress (no, claim, done, total, note)
     SELECT no, claim, done, total, note FROM l ORDER BY no
     ON CONFLICT (no) DO UPDATE SET claim = excluded.claim, done = excluded.done, total = excluded.total,
@@ -137,9 +154,8 @@ impl Op for FinishOp {
         order
             .sort_by_key(|&index| (self.finishes[index].claim.row, self.finishes[index].claim.number, index));
         order.dedup_by_key(|index| (self.finishes[*index].claim.row, self.finishes[*index].claim.number));
-        let is_success = |index: &usize| matches!(self.finishes[*index].outcome, Outcome::Succeed { .. });
-        let (plain, other): (Vec<usize>, Vec<usize>) = order.iter().copied().partition(is_success);
-        let moved = self.apply(conn, shared, node, &plain, &other).await?;
+        let passes = self.passes(&order);
+        let moved = apply(conn, shared, node, &passes).await?;
         let mut answers = vec![Finished::LeaseLost; self.finishes.len()];
         let mut asked = Vec::new();
         let first: BTreeSet<usize> = order.into_iter().collect();
@@ -157,56 +173,67 @@ impl Op for FinishOp {
     }
 }
 
-impl FinishOp {
-    /// Moves what is held. The numbers of the jobs that were, and of their claims.
-    async fn apply(
-        &self,
-        conn: &mut Conn,
-        shared: &Shared,
-        node: i32,
-        plain: &[usize],
-        other: &[usize],
-    ) -> Result<BTreeSet<(i64, i32)>> {
-        let (at, kept) = (shared.at(), i64::try_from(bounds::ERRORS_KEPT).unwrap_or(i64::MAX));
-        let ended = Ended::new(other.iter().map(|&index| &self.finishes[index]));
-        let nos: Vec<i64> = plain.iter().map(|&index| self.finishes[index].claim.row.0).collect();
-        let claims: Vec<i32> = plain.iter().map(|&index| number_of(&self.finishes[index].claim)).collect();
-        let outputs: Vec<Option<&[u8]>> =
-            plain.iter().map(|&index| output(&self.finishes[index].outcome)).collect();
-        let mut calls = Vec::new();
-        if !plain.is_empty() {
-            let args = vec![
-                (&at as _, Type::TIMESTAMPTZ),
-                (&node as _, Type::INT4),
-                (&nos as _, Type::INT8_ARRAY),
-                (&claims as _, Type::INT4_ARRAY),
-                (&outputs as _, Type::BYTEA_ARRAY),
-            ];
-            calls.push(Call::new(SUCCEED, args));
+/// Moves what is held. The numbers of the jobs that were, and of their claims.
+async fn apply(
+    conn: &mut Conn,
+    shared: &Shared,
+    node: i32,
+    passes: &[Pass<'_>],
+) -> Result<BTreeSet<(i64, i32)>> {
+    let (at, kept) = (shared.at(), i64::try_from(bounds::ERRORS_KEPT).unwrap_or(i64::MAX));
+    let held = passes.iter().flat_map(|pass| pass.succeeded.nos.iter().chain(&pass.ended.nos)).copied();
+    let held: Vec<i64> = held.collect::<BTreeSet<i64>>().into_iter().collect();
+    let mut calls = Vec::new();
+    if passes.iter().any(|pass| !pass.succeeded.nos.is_empty() && !pass.ended.nos.is_empty()) || passes.len() > 1 {
+        calls.push(Call::new(LOCK, vec![(&node, Type::INT4), (&held, Type::INT8_ARRAY)]));
+    }
+    for Pass { succeeded, ended } in passes {
+        if !succeeded.nos.is_empty() {
+            calls.push(Call::new(SUCCEED, succeeded.args(&at, &node)));
         }
-        if !other.is_empty() {
-            calls.push(ended.call(&at, &node));
-            if ended.faults.iter().any(Option::is_some) {
-                calls.push(Call::new(TRIM, vec![(&ended.nos, Type::INT8_ARRAY), (&kept, Type::INT8)]));
+        if !ended.nos.is_empty() {
+            calls.push(Call::new(END, ended.args(&at, &node)));
+        }
+        if ended.faults.iter().any(Option::is_some) {
+            calls.push(Call::new(TRIM, vec![(&ended.nos, Type::INT8_ARRAY), (&kept, Type::INT8)]));
+        }
+    }
+    if calls.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let answers = conn.commit(shared, &calls).await?;
+    let mut moved = BTreeSet::new();
+    for (call, rows) in calls.iter().zip(answers) {
+        match call.sql {
+            SUCCEED => {
+                let nos: Option<Vec<i64>> = rows.first().and_then(|row| row.get(0));
+                let claims: Option<Vec<i32>> = rows.first().and_then(|row| row.get(1));
+                moved.extend(nos.unwrap_or_default().into_iter().zip(claims.unwrap_or_default()));
             }
+            END => {
+                moved.extend(rows.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i32>(6))));
+                announce(conn, shared, &rows).await?;
+            }
+            _ => {}
         }
-        if calls.is_empty() {
-            return Ok(BTreeSet::new());
+    }
+    Ok(moved)
+}
+
+impl FinishOp {
+    /// These claims, so that no pass has a job twice. Nearly always one pass.
+    fn passes(&self, order: &[usize]) -> Vec<Pass<'_>> {
+        let mut passes: Vec<Pass<'_>> = Vec::new();
+        let (mut previous, mut pass) = (None, 0);
+        for finish in order.iter().map(|&index| &self.finishes[index]) {
+            pass = if previous == Some(finish.claim.row) { pass + 1 } else { 0 };
+            previous = Some(finish.claim.row);
+            if passes.len() <= pass {
+                passes.push(Pass::default());
+            }
+            passes[pass].add(finish);
         }
-        let mut rows = conn.commit(shared, &calls).await?.into_iter();
-        let mut moved = BTreeSet::new();
-        if !plain.is_empty() {
-            let rows = rows.next().unwrap_or_default();
-            let nos: Option<Vec<i64>> = rows.first().and_then(|row| row.get(0));
-            let claims: Option<Vec<i32>> = rows.first().and_then(|row| row.get(1));
-            moved.extend(nos.unwrap_or_default().into_iter().zip(claims.unwrap_or_default()));
-        }
-        if !other.is_empty() {
-            let rows = rows.next().unwrap_or_default();
-            moved.extend(rows.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i32>(6))));
-            announce(conn, shared, &rows).await?;
-        }
-        Ok(moved)
+        passes
     }
 
     /// Those of these that were applied before, as far as they left a trace.
@@ -244,91 +271,6 @@ impl FinishOp {
         let index =
             |row: &Row| usize::try_from(row.get::<_, i64>(0) - 1).ok().and_then(|o| kept.get(o).copied());
         Ok(rows.iter().filter_map(index).collect())
-    }
-}
-
-fn output(outcome: &Outcome) -> Option<&[u8]> {
-    match outcome {
-        Outcome::Succeed { output } => output.as_deref(),
-        _ => None,
-    }
-}
-
-/// Outcomes as arguments, one column each.
-#[derive(Default)]
-struct Ended<'a> {
-    nos: Vec<i64>,
-    claims: Vec<i32>,
-    places: Vec<i16>,
-    states: Vec<i16>,
-    reasons: Vec<Option<i16>>,
-    afters: Vec<i64>,
-    faults: Vec<Option<i16>>,
-    messages: Vec<Option<&'a str>>,
-    notes: Vec<Option<&'a str>>,
-    resets: Vec<bool>,
-    outputs: Vec<Option<&'a [u8]>>,
-}
-
-impl<'a> Ended<'a> {
-    fn new(finishes: impl Iterator<Item = &'a Finish>) -> Self {
-        let mut ended = Ended::default();
-        for Finish { claim, outcome } in finishes {
-            // Checked before: every outcome has an edge.
-            let Ok(to) = transition(Status::plain(State::Running), outcome.input()) else { continue };
-            let (mut after, mut fault, mut note) = (0, None, None);
-            let (place, resets) = match outcome {
-                Outcome::Succeed { .. } => (0, true),
-                Outcome::Fail { fault: it, .. } => {
-                    fault = Some(it);
-                    (0, true)
-                }
-                Outcome::Cancel { why, .. } => {
-                    note = Some(why.as_str());
-                    (0, false)
-                }
-                Outcome::Retry { after: it, fault: error } => {
-                    (after, fault) = (micros(*it), Some(error));
-                    (1, true)
-                }
-                Outcome::Snooze { after: it } => {
-                    after = micros(*it);
-                    (1, true)
-                }
-                Outcome::Release => (2, false),
-            };
-            ended.nos.push(claim.row.0);
-            ended.claims.push(number_of(claim));
-            ended.places.push(place);
-            ended.states.push(to.state.code().into());
-            ended.reasons.push(to.reason.map(|reason: Reason| reason.code().into()));
-            ended.afters.push(after);
-            ended.faults.push(fault.map(|fault| fault.kind.code().into()));
-            ended.messages.push(fault.map(|fault| fault.message.as_str()));
-            ended.notes.push(note);
-            ended.resets.push(resets);
-            ended.outputs.push(output(outcome));
-        }
-        ended
-    }
-
-    fn call<'c>(&'c self, at: &'c Present, node: &'c i32) -> Call<'c> {
-        let args = vec![
-            (at as _, Type::TIMESTAMPTZ),
-            (node as _, Type::INT4),
-            (&self.nos as _, Type::INT8_ARRAY),
-            (&self.claims as _, Type::INT4_ARRAY),
-            (&self.places as _, Type::INT2_ARRAY),
-            (&self.states as _, Type::INT2_ARRAY),
-            (&self.reasons as _, Type::INT2_ARRAY),
-            (&self.afters as _, Type::INT8_ARRAY),
-            (&self.faults as _, Type::INT2_ARRAY),
-            (&self.messages as _, Type::TEXT_ARRAY),
-            (&self.notes as _, Type::TEXT_ARRAY),
-            (&self.resets as _, Type::BOOL_ARRAY),
-            (&self.outputs as _, Type::BYTEA_ARRAY),
-        ];
-        Call::new(END, args)
     }
 }
 

@@ -7,6 +7,7 @@
 pub(crate) mod change;
 pub(crate) mod claim;
 pub(crate) mod counts;
+mod ending;
 pub(crate) mod enqueue;
 pub(crate) mod finish;
 pub(crate) mod key;

@@ -1,5 +1,7 @@
 //! Nodes: join, renew, retire; and what a handle knows of its own.
 
+use std::collections::BTreeMap;
+
 use mainspring_core::Error;
 use mainspring_core::id::{Batch, Claim, JobId, NodeNo, Row as JobRow};
 use mainspring_core::name::{Kind, Label};
@@ -29,7 +31,8 @@ const REGISTER: &str = concat!(
         SELECT $2, t.now, t.now, t.now + $3 * interval '1 us', $3, $4, $5, $6, $7::text::jsonb, $8::text::jsonb,
             $9::text::jsonb FROM t
         ON CONFLICT (id) DO NOTHING RETURNING no)
-    SELECT t.now, coalesce((SELECT no FROM a), (SELECT no FROM mainspring.nodes WHERE id = $2)) FROM t"
+    SELECT t.now, coalesce((SELECT no FROM a), (SELECT no FROM mainspring.nodes WHERE id = $2)),
+        EXISTS (SELECT 1 FROM a) FROM t"
 );
 /// Primary key.
 const KNOW: &str =
@@ -52,11 +55,11 @@ pub(crate) const RENEW: &str = concat!(
 );
 /// Primary key, in order of the numbers; a stale claim meets no row.
 const STUCK: &str = "UPDATE mainspring.lease l SET stuck = true
-    FROM unnest($2::bigint[], $3::int[]) AS m(no, claim)
-    WHERE l.no = m.no AND l.claim = m.claim AND l.node = $1 AND NOT l.stuck";
+    WHERE l.no = ANY($2::bigint[]) AND l.claim = ($3::int[])[width_bucket(l.no, $2::bigint[])] AND l.node = $1
+        AND NOT l.stuck";
 const CLEARED: &str = "UPDATE mainspring.lease l SET crashes = 1
-    FROM unnest($2::bigint[], $3::int[]) AS m(no, claim)
-    WHERE l.no = m.no AND l.claim = m.claim AND l.node = $1 AND l.crashes > 1";
+    WHERE l.no = ANY($2::bigint[]) AND l.claim = ($3::int[])[width_bucket(l.no, $2::bigint[])] AND l.node = $1
+        AND l.crashes > 1";
 /// Primary key.
 const RETIRE: &str = "UPDATE mainspring.nodes SET state = 1 WHERE no = $1 AND state = 0 RETURNING no";
 /// `lease` as a whole, whose size is bounded by the slots of all nodes; once in a node's life. The node's lock is held,
@@ -69,8 +72,8 @@ const GIVE_BACK_ALL: &str = give_back!(
 /// The same, after a lost answer: what came from settled batches and is not kept.
 const DISOWN: &str = give_back!(
     "SELECT l.no FROM mainspring.lease l WHERE l.node = $2 AND l.batch <= $3
-        AND NOT EXISTS (SELECT 1 FROM unnest($4::bigint[], $5::int[]) AS k(no, claim)
-            WHERE k.no = l.no AND k.claim = l.claim)
+        AND (($4::bigint[])[width_bucket(l.no, $4::bigint[])] IS DISTINCT FROM l.no
+            OR ($5::int[])[width_bucket(l.no, $4::bigint[])] IS DISTINCT FROM l.claim)
     ORDER BY l.no FOR UPDATE",
     "l.crashes",
     "l.crashed"
@@ -160,7 +163,10 @@ impl Op for Register {
         // None if another session registered the same id at the same moment; the repeat finds it.
         let no: Option<i32> = row.get(1);
         let no = no.ok_or_else(|| Error::unavailable("the same node is registering elsewhere"))?;
-        shared.nodes().entry(no).or_insert_with(|| Local::new(node));
+        // A repeat may follow claims that were made elsewhere: those are looked up when it claims.
+        if row.get(2) {
+            shared.nodes().entry(no).or_insert_with(|| Local::new(node));
+        }
         Ok(Member { no: NodeNo(no.into()), now: row.get::<_, At>(0).0 })
     }
 }
@@ -263,8 +269,13 @@ impl Op for Disown {
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<usize> {
         let Ok(node) = number(self.node) else { return Ok(0) };
         let (at, settled) = (shared.at(), i64::try_from(self.settled.0).unwrap_or(i64::MAX));
-        let (nos, claims): (Vec<i64>, Vec<i32>) =
-            self.keep.iter().map(|claim| (claim.row.0, number_of(claim))).unzip();
+        // Sorted, and each job once: of several claims of one job only the newest can be held.
+        let keep: BTreeMap<i64, i32> = self.keep.iter().fold(BTreeMap::new(), |mut keep, claim| {
+            let number = keep.entry(claim.row.0).or_insert(-1);
+            *number = number_of(claim).max(*number);
+            keep
+        });
+        let (nos, claims): (Vec<i64>, Vec<i32>) = keep.into_iter().unzip();
         let args = vec![
             (&at as _, Type::TIMESTAMPTZ),
             (&node as _, Type::INT4),

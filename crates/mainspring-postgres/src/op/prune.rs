@@ -30,13 +30,13 @@ pub(crate) const PRUNE: &str = concat!(
                 AND d.finished_at <= (SELECT now FROM t) - w.kept * interval '1 us'
             ORDER BY d.finished_at LIMIT $2 FOR UPDATE SKIP LOCKED) o
         LIMIT $2)
-    , d AS (DELETE FROM mainspring.done d USING x WHERE d.no = x.no RETURNING d.no, d.line, d.state)
-    , j AS (DELETE FROM mainspring.jobs j USING d WHERE j.no = d.no)
-    , s AS (DELETE FROM mainspring.superseded s USING d WHERE s.no = d.no)
-    , e AS (DELETE FROM mainspring.errors e USING d WHERE e.no = d.no)
-    , p AS (DELETE FROM mainspring.progress p USING d WHERE p.no = d.no)
-    , g AS (DELETE FROM mainspring.tags g USING d WHERE g.no = d.no)
-    , z AS (DELETE FROM mainspring.deadlines z USING d WHERE z.no = d.no)
+    , d AS (DELETE FROM mainspring.done d WHERE d.no = ANY(ARRAY(SELECT x.no FROM x)) RETURNING d.no, d.line, d.state)
+    , j AS (DELETE FROM mainspring.jobs j WHERE j.no = ANY(ARRAY(SELECT d.no FROM d)))
+    , s AS (DELETE FROM mainspring.superseded s WHERE s.no = ANY(ARRAY(SELECT d.no FROM d)))
+    , e AS (DELETE FROM mainspring.errors e WHERE e.no = ANY(ARRAY(SELECT d.no FROM d)))
+    , p AS (DELETE FROM mainspring.progress p WHERE p.no = ANY(ARRAY(SELECT d.no FROM d)))
+    , g AS (DELETE FROM mainspring.tags g WHERE g.no = ANY(ARRAY(SELECT d.no FROM d)))
+    , z AS (DELETE FROM mainspring.deadlines z WHERE z.no = ANY(ARRAY(SELECT d.no FROM d)))
     , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
         SELECT line, state, -count(*) FROM d GROUP BY line, state)
     SELECT count(*) FROM d"

@@ -22,7 +22,7 @@ macro_rules! give_back {
             now!(),
             ", x AS MATERIALIZED (",
             $chosen,
-            "), d AS (DELETE FROM mainspring.lease l USING x, t WHERE l.no = x.no
+            "), d AS (DELETE FROM mainspring.lease l USING t WHERE l.no = ANY(ARRAY(SELECT x.no FROM x))
                 RETURNING l.no, l.line, l.priority, l.claim, l.failures, l.flags, l.cancel, l.crashes AS crashes_before,
                     ",
             $crashes,
@@ -44,12 +44,13 @@ macro_rules! give_back {
                 SELECT e.no, t.now, e.line, e.claim, 7, 19, e.priority, e.failures, e.crashes_before, true,
                     nullif(e.cancel, '')
                 FROM e, t WHERE e.state = 7)
-            , k AS (DELETE FROM mainspring.keys k USING e WHERE e.state = 7 AND e.flags & 1 <> 0 AND k.no = e.no
-                AND k.until <> 2)
-            , k2 AS (UPDATE mainspring.keys k SET expires_at = t.now + k.period * interval '1 us'
-                FROM e, t WHERE e.state = 7 AND e.flags & 1 <> 0 AND k.no = e.no AND k.until = 2
+            , k AS (DELETE FROM mainspring.keys k
+                WHERE k.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.state = 7 AND e.flags & 1 <> 0)) AND k.until <> 2)
+            , k2 AS (UPDATE mainspring.keys k SET expires_at = t.now + k.period * interval '1 us' FROM t
+                WHERE k.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.state = 7 AND e.flags & 1 <> 0)) AND k.until = 2
                 AND k.expires_at IS NULL)
-            , z AS (DELETE FROM mainspring.deadlines z USING e WHERE e.state = 7 AND e.flags & 2 <> 0 AND z.no = e.no)
+            , z AS (DELETE FROM mainspring.deadlines z
+                WHERE z.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.state = 7 AND e.flags & 2 <> 0)))
             , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
                 SELECT line, 3, -count(*) FROM e GROUP BY line
                 UNION ALL SELECT line, state, count(*) FROM e GROUP BY line, state)

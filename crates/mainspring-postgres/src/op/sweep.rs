@@ -44,20 +44,22 @@ pub(crate) const EXPIRE: &str = concat!(
         SELECT m.no FROM mainspring.timers m WHERE m.no = x.no FOR UPDATE SKIP LOCKED) p)
     , ls AS MATERIALIZED (SELECT p.no FROM x CROSS JOIN LATERAL (
         SELECT s.no FROM mainspring.suspended s WHERE s.no = x.no FOR UPDATE SKIP LOCKED) p)
-    , r AS (DELETE FROM mainspring.ready p USING lr WHERE p.no = lr.no
+    , r AS (DELETE FROM mainspring.ready p WHERE p.no = ANY(ARRAY(SELECT lr.no FROM lr))
         RETURNING p.no, p.line, p.claim, (p.level & 15)::smallint AS priority, p.failures, p.crashes, p.flags)
-    , m AS (DELETE FROM mainspring.timers p USING lm WHERE p.no = lm.no
+    , m AS (DELETE FROM mainspring.timers p WHERE p.no = ANY(ARRAY(SELECT lm.no FROM lm))
         RETURNING p.no, p.line, p.claim, p.priority, p.failures, p.crashes, p.flags)
-    , s AS (DELETE FROM mainspring.suspended p USING ls WHERE p.no = ls.no
+    , s AS (DELETE FROM mainspring.suspended p WHERE p.no = ANY(ARRAY(SELECT ls.no FROM ls))
         RETURNING p.no, p.line, p.claim, p.priority, p.failures, p.crashes, p.flags)
     , e AS (SELECT 2 AS was, r.* FROM r UNION ALL SELECT 1, m.* FROM m UNION ALL SELECT 4, s.* FROM s)
     , i AS (INSERT INTO mainspring.done
             (no, finished_at, line, claim, state, reason, priority, failures, crashes, bad)
         SELECT e.no, t.now, e.line, e.claim, 6, 18, e.priority, e.failures, e.crashes, true FROM e, t)
-    , k AS (DELETE FROM mainspring.keys k USING e WHERE e.flags & 1 <> 0 AND k.no = e.no AND k.until <> 2)
+    , k AS (DELETE FROM mainspring.keys k
+        WHERE k.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.flags & 1 <> 0)) AND k.until <> 2)
     , k2 AS (UPDATE mainspring.keys k SET expires_at = t.now + k.period * interval '1 us'
-        FROM e, t WHERE e.flags & 1 <> 0 AND k.no = e.no AND k.until = 2 AND k.expires_at IS NULL)
-    , z AS (DELETE FROM mainspring.deadlines z USING e WHERE z.no = e.no)
+        FROM t WHERE k.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.flags & 1 <> 0)) AND k.until = 2
+        AND k.expires_at IS NULL)
+    , z AS (DELETE FROM mainspring.deadlines z WHERE z.no = ANY(ARRAY(SELECT e.no FROM e)))
     , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
         SELECT line, was, -count(*) FROM e GROUP BY line, was
         UNION ALL SELECT line, 6, count(*) FROM e GROUP BY line)
