@@ -14,6 +14,13 @@ pub(crate) enum Fault {
 
 pub(crate) type Result<T, E = Fault> = std::result::Result<T, E>;
 
+impl Fault {
+    /// Whether a statement took longer than it may.
+    pub(crate) fn is_timeout(&self) -> bool {
+        matches!(self, Fault::Db(error) if error.code() == Some(&SqlState::QUERY_CANCELED))
+    }
+}
+
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         Fault::Refused(error)
@@ -34,8 +41,12 @@ pub(crate) fn corrupt(why: impl Into<String>) -> Fault {
 /// Whether the database answered, and so has rolled the transaction back.
 pub(crate) fn answered(error: &tokio_postgres::Error) -> bool {
     match error.as_db_error() {
-        // A session that is ended in the middle of a commit says so too, and does not say what became of it.
-        Some(error) => !matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic)),
+        // A session that is ended in the middle of a commit says so too, and does not say what became of it. A pooler that
+        // has lost its server says that in fewer words.
+        Some(error) => match error.parsed_severity() {
+            Some(severity) => !matches!(severity, Severity::Fatal | Severity::Panic),
+            None => !matches!(error.severity(), "FATAL" | "PANIC"),
+        },
         None => false,
     }
 }

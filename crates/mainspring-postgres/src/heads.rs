@@ -98,6 +98,12 @@ impl Heads {
         self.next_scan.is_none_or(|next| now.is_some_and(|now| now >= next))
     }
 
+    /// A scan of all pairs was given up: it takes too long, so what nobody tells of must wait.
+    pub(crate) fn gave_up(&mut self, (began, now): (Duration, Duration)) {
+        self.scan_took = now.saturating_sub(began);
+        self.next_scan = Some(now + self.scan_took * (SCAN_SHARE - 1));
+    }
+
     /// How long the last scan of all pairs took.
     pub(crate) fn scan_took(&self) -> Duration {
         self.scan_took

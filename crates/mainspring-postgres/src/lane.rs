@@ -313,6 +313,9 @@ impl Conn {
     }
 
     fn begin_text(&self, shared: &Shared, mode: &str) -> String {
+        // Behind a pooler a database's default cannot be set aside for the session; and what we lock in one statement we
+        // look at in the next.
+        let mode = if mode.is_empty() { "ISOLATION LEVEL READ COMMITTED" } else { mode };
         let mut text = format!("BEGIN {mode};");
         if self.pooled {
             text.extend(self.settings(shared).map(|set| format!("SET LOCAL {set};")));

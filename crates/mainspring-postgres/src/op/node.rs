@@ -54,12 +54,12 @@ pub(crate) const RENEW: &str = concat!(
         WHERE l.node = $2 AND l.cancel IS NOT NULL ORDER BY l.no) f ON true"
 );
 /// Primary key, in order of the numbers; a stale claim meets no row.
-const STUCK: &str = "UPDATE mainspring.lease l SET stuck = true
+const MARK: &str = "UPDATE mainspring.lease l
+    SET stuck = l.stuck OR ($4::boolean[])[width_bucket(l.no, $2::bigint[])],
+        crashes = CASE WHEN ($5::boolean[])[width_bucket(l.no, $2::bigint[])] THEN least(l.crashes, 1) ELSE l.crashes END
     WHERE l.no = ANY($2::bigint[]) AND l.claim = ($3::int[])[width_bucket(l.no, $2::bigint[])] AND l.node = $1
-        AND NOT l.stuck";
-const CLEARED: &str = "UPDATE mainspring.lease l SET crashes = 1
-    WHERE l.no = ANY($2::bigint[]) AND l.claim = ($3::int[])[width_bucket(l.no, $2::bigint[])] AND l.node = $1
-        AND l.crashes > 1";
+        AND (($4::boolean[])[width_bucket(l.no, $2::bigint[])] AND NOT l.stuck
+            OR ($5::boolean[])[width_bucket(l.no, $2::bigint[])] AND l.crashes > 1)";
 /// Primary key.
 const RETIRE: &str = "UPDATE mainspring.nodes SET state = 1 WHERE no = $1 AND state = 0 RETURNING no";
 /// `lease` as a whole, whose size is bounded by the slots of all nodes; once in a node's life. The node's lock is held,
@@ -180,28 +180,17 @@ impl Op for Renew {
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Renewed> {
         let node = number(self.0.node)?;
         let at = shared.at();
-        let marks = |wanted: Mark| {
-            let mut claims: Vec<(i64, i32)> = self
-                .0
-                .marks
-                .iter()
-                .filter(|(_, mark)| *mark == wanted)
-                .map(|(claim, _)| (claim.row.0, number_of(claim)))
-                .collect();
-            claims.sort_unstable();
-            claims.into_iter().unzip::<i64, i32, Vec<_>, Vec<_>>()
-        };
-        let (stuck, cleared) = (marks(Mark::Stuck), marks(Mark::Cleared));
+        let marks = Marks::new(&self.0.marks);
         let mut calls = vec![Call::new(RENEW, vec![(&at, Type::TIMESTAMPTZ), (&node, Type::INT4)])];
-        for (sql, claims) in [(STUCK, &stuck), (CLEARED, &cleared)] {
-            if !claims.0.is_empty() {
-                let args = vec![
-                    (&node as _, Type::INT4),
-                    (&claims.0 as _, Type::INT8_ARRAY),
-                    (&claims.1 as _, Type::INT4_ARRAY),
-                ];
-                calls.push(Call::new(sql, args));
-            }
+        if !marks.nos.is_empty() {
+            let args = vec![
+                (&node as _, Type::INT4),
+                (&marks.nos as _, Type::INT8_ARRAY),
+                (&marks.claims as _, Type::INT4_ARRAY),
+                (&marks.stuck as _, Type::BOOL_ARRAY),
+                (&marks.cleared as _, Type::BOOL_ARRAY),
+            ];
+            calls.push(Call::new(MARK, args));
         }
         // A renewal is a round trip anyhow; it takes the pulse along.
         let beat = shared.is_listening().then(|| Beat::new(shared, true));
@@ -222,6 +211,41 @@ impl Op for Renew {
             Some((claim, row.get(4)))
         });
         Ok(Renewed { now: first.get::<_, At>(0).0, cancel: flagged.collect() })
+    }
+}
+
+/// Marks as arguments, one column each; jobs in order of their numbers, each once.
+#[derive(Default)]
+struct Marks {
+    nos: Vec<i64>,
+    claims: Vec<i32>,
+    stuck: Vec<bool>,
+    cleared: Vec<bool>,
+}
+
+impl Marks {
+    fn new(marks: &[(Claim, Mark)]) -> Self {
+        // Of several claims of one job all but the last are stale.
+        let mut last: BTreeMap<i64, (i32, bool, bool)> = BTreeMap::new();
+        for (claim, mark) in marks {
+            let number = number_of(claim);
+            let known = last.entry(claim.row.0).or_insert((number, false, false));
+            if number > known.0 {
+                *known = (number, false, false);
+            }
+            if number == known.0 {
+                known.1 |= *mark == Mark::Stuck;
+                known.2 |= *mark == Mark::Cleared;
+            }
+        }
+        let mut columns = Marks::default();
+        for (no, (claim, stuck, cleared)) in last {
+            columns.nos.push(no);
+            columns.claims.push(claim);
+            columns.stuck.push(stuck);
+            columns.cleared.push(cleared);
+        }
+        columns
     }
 }
 
