@@ -1,0 +1,59 @@
+//! Pairs of operations on two handles of one Postgres, in every interleaving of their statements.
+//!
+//! What comes of each is held against the model, which does one after the other, in either order. Where a store need not
+//! wait for what somebody else holds (a claim steps over locked jobs, a sweep leaves them for the next time), the pair
+//! says what may happen instead.
+#![expect(clippy::print_stdout, reason = "a run tells how many interleavings there were")]
+
+mod explore;
+mod pairs;
+mod stage;
+mod storm;
+mod world;
+
+use explore::{Theatre, run_all};
+use mainspring_postgres::{Options, Postgres};
+use mainspring_testkit::clock::ManualClock;
+use mainspring_testkit::executor::block_on;
+use mainspring_testkit::postgres::{Database, Server};
+use mainspring_testkit::seams::seams;
+
+/// A database with a migrated schema.
+fn database() -> Database {
+    let server = Server::shared().expect("a server");
+    let template = server.template(&format!("mainspring_v{}", mainspring_postgres::SCHEMA_VERSION), |url| {
+        let options = Options::new(url)?;
+        block_on(Postgres::migrate(&options, &seams(&ManualClock::new(), 1))).map(drop)
+    });
+    template.and_then(|template| template.database()).expect("a database")
+}
+
+#[test]
+fn claims_meet_others_as_if_one_after_the_other() {
+    run_all(Theatre::new(database()), pairs::of_claims());
+}
+
+#[test]
+fn outcomes_meet_others_as_if_one_after_the_other() {
+    run_all(Theatre::new(database()), pairs::of_outcomes());
+}
+
+#[test]
+fn nodes_meet_their_judges_as_if_one_after_the_other() {
+    run_all(Theatre::new(database()), pairs::of_nodes());
+}
+
+#[test]
+fn keys_are_taken_and_released_as_if_one_after_the_other() {
+    run_all(Theatre::new(database()), pairs::of_keys());
+}
+
+#[test]
+fn waiting_jobs_change_as_if_one_after_the_other() {
+    run_all(Theatre::new(database()), pairs::of_waiting());
+}
+
+#[test]
+fn batches_of_every_kind_meet_without_a_deadlock() {
+    storm::run(database());
+}
