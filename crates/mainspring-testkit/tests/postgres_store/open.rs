@@ -147,3 +147,24 @@ async fn callers_who_want_each_others_keys_do_not_wait_for_ever() {
     assert_eq!(rig.count(State::Ready).await, 2);
     rig.assert_sound().await;
 }
+
+/// What a savepoint takes back is gone, with its key; what comes after it is kept.
+#[tokio::test]
+async fn a_savepoint_that_is_rolled_back_takes_its_jobs_along() {
+    for client in ALL {
+        let rig = Rig::new();
+        let mut client = Client::connect(client, &rig.database.url()).await;
+        let mut tx = client.begin().await;
+        let (gone, kept) = (rig.keyed("gone"), rig.keyed("kept"));
+        let ids = [gone.id, kept.id];
+        tx.run("SAVEPOINT one").await;
+        assert_eq!(tx.put(&*rig.store, gone).await, Receipt::Created);
+        tx.run("ROLLBACK TO one").await;
+        assert_eq!(tx.put(&*rig.store, kept).await, Receipt::Created);
+        assert_eq!(rig.enqueue(rig.keyed("gone")).await, Receipt::Created, "it is free before the end");
+        tx.commit().await;
+        assert!(rig.find(ids[0]).await.is_none());
+        assert_eq!(rig.status(ids[1]).await.state, State::Ready);
+        rig.assert_sound().await;
+    }
+}
