@@ -33,6 +33,8 @@ use crate::store::Lanes;
 const SLACK: Duration = Duration::from_millis(5);
 /// Pauses after a failed attempt to listen: first and longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// What the network may add to the time that the database gives a statement.
+const GRACE: Duration = Duration::from_millis(500);
 /// How often deltas of counts are folded, if there are any.
 const FOLD_EVERY: u32 = 5;
 
@@ -110,7 +112,8 @@ pub(crate) async fn run(shared: Arc<Shared>, lanes: Arc<Lanes>) {
 
 /// A connection that does not answer is as good as none.
 async fn in_time<T>(shared: &Shared, work: impl Future<Output = Result<T>>) -> Result<T> {
-    let done = tokio::time::timeout(shared.timeout(), work).await;
+    // The database gives up first, if it is only slow.
+    let done = tokio::time::timeout(shared.timeout() + GRACE, work).await;
     done.unwrap_or_else(|_| Err(Error::unavailable("the database did not answer in time").into()))
 }
 
@@ -226,8 +229,12 @@ impl Ear {
     /// One beat of the pulse, unless a renewal has just taken it along.
     async fn look(&mut self, shared: &Shared, conn: &mut Conn) -> Result<()> {
         let beat = Beat::new(shared, false);
-        let rows = conn.commit(shared, &beat.calls()).await?;
-        beat.heard(conn, shared, &rows).await?;
+        match conn.commit(shared, &beat.calls()).await {
+            Ok(rows) => beat.heard(conn, shared, &rows).await?,
+            // The next beat does without what took so long.
+            Err(fault) if fault.is_timeout() && beat.scans() => beat.gave_up(shared),
+            Err(fault) => return Err(fault),
+        }
         self.looks += 1;
         if self.looks >= FOLD_EVERY && shared.take_moved() {
             self.looks = 0;

@@ -32,12 +32,16 @@ pub(crate) const EVERY: Duration = Duration::from_millis(1_050);
 const FRESH: Duration = Duration::from_millis(1_600);
 /// A scan that took longer than this is not taken along by a renewal, which has no time to lose.
 const QUICK: Duration = Duration::from_millis(10);
+/// Nor is a beat at all, if the last one took longer than this with its way there and back.
+const SLOW: Duration = Duration::from_millis(200);
 
 /// What the last beat told.
 #[derive(Debug, Clone)]
 pub(crate) struct Pulse {
     /// When it was asked for, on the monotonic clock.
     asked: Duration,
+    /// How long it took.
+    took: Duration,
     /// The store's time of the answer.
     now: Timestamp,
     /// What becomes due next; `None`: not known any more.
@@ -73,6 +77,16 @@ impl Beat {
         Beat { asked, mark: heads.mark(), dues: shared.dues(), at: shared.at(), scan }
     }
 
+    /// Whether it looks at all pairs.
+    pub(crate) fn scans(&self) -> bool {
+        self.scan
+    }
+
+    /// The look at all pairs took longer than it may.
+    pub(crate) fn gave_up(self, shared: &Shared) {
+        shared.heads().gave_up((self.asked, shared.monotonic()));
+    }
+
     /// Its statements.
     pub(crate) fn calls(&self) -> Vec<Call<'_>> {
         let mut calls = vec![
@@ -101,11 +115,13 @@ impl Beat {
         let first = |rows: &[Row]| rows.first().map(|row| row.get::<_, At>(0).0);
         let next = Next { job: first(due), deadline: first(deadline) };
         let living = Living::read(look)?;
+        let took = shared.monotonic().saturating_sub(self.asked);
         let news = {
             let mut pulse = shared.pulse();
             let before = pulse.as_ref().and_then(|pulse| pulse.next);
             *pulse = Some(Pulse {
                 asked: self.asked,
+                took,
                 now: living.now,
                 next: (shared.dues() == self.dues).then_some(next),
                 living,
@@ -149,6 +165,12 @@ fn fresh(shared: &Shared) -> Option<(Pulse, Duration)> {
     let pulse = shared.pulse().clone()?;
     let age = pulse.age(shared);
     (age < FRESH).then_some((pulse, age))
+}
+
+/// Whether a renewal can take a beat along: one that fails, because a table is locked or full of dead rows, takes the
+/// renewal with it.
+pub(crate) fn is_quick(shared: &Shared) -> bool {
+    shared.pulse().as_ref().is_some_and(|pulse| pulse.age(shared) < FRESH && pulse.took < SLOW)
 }
 
 /// The store's time, if the pulse is fresh and others can tell us of their jobs.

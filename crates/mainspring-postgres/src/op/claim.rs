@@ -344,21 +344,20 @@ impl Plan {
     fn took(&self, shared: &Shared, jobs: &[(Pair, Spot)], planned: &[(i64, i32)], last_try: bool) -> bool {
         let mut last: BTreeMap<Pair, Spot> = BTreeMap::new();
         let mut taken: BTreeMap<i32, usize> = BTreeMap::new();
+        let mut given: BTreeMap<Pair, i32> = BTreeMap::new();
         let queue_of: BTreeMap<Pair, i32> = self.looks.iter().map(|look| (look.pair, look.queue)).collect();
         for (pair, spot) in jobs {
             let furthest = last.entry(*pair).or_insert(*spot);
             *furthest = (*furthest).max(*spot);
+            *given.entry(*pair).or_default() += 1;
             if let Some(queue) = queue_of.get(pair) {
                 *taken.entry(*queue).or_default() += 1;
             }
         }
-        let given = |pair: Pair| {
-            i32::try_from(jobs.iter().filter(|(one, _)| *one == pair).count()).unwrap_or(i32::MAX)
-        };
         let held: BTreeMap<Pair, i32> = planned
             .iter()
             .filter_map(|(o, want)| Some((self.looks.get(usize::try_from(*o - 1).ok()?)?, *want)))
-            .filter(|(look, want)| given(look.pair) < *want)
+            .filter(|(look, want)| given.get(&look.pair).copied().unwrap_or(0) < *want)
             .map(|(look, _)| (look.pair, look.queue))
             .collect();
         let cut = |queue: i32| !last_try && held.values().any(|one| *one == queue);

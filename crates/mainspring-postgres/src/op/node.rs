@@ -18,7 +18,7 @@ use crate::error::{Result, corrupt};
 use crate::hint::Hints;
 use crate::lane::Conn;
 use crate::names;
-use crate::pulse::Beat;
+use crate::pulse::{self, Beat};
 use crate::shared::{Local, Shared};
 use crate::sql::{At, Call};
 
@@ -193,7 +193,7 @@ impl Op for Renew {
             calls.push(Call::new(MARK, args));
         }
         // A renewal is a round trip anyhow; it takes the pulse along.
-        let beat = shared.is_listening().then(|| Beat::new(shared, true));
+        let beat = (shared.is_listening() && pulse::is_quick(shared)).then(|| Beat::new(shared, true));
         let own = calls.len();
         calls.extend(beat.iter().flat_map(Beat::calls));
         let mut answers = conn.commit(shared, &calls).await?;
