@@ -78,10 +78,9 @@ END $$;
 
 /// The one statement that names the schema itself.
 fn in_schema_names(text: &str, schema: &str) -> String {
-    text.replace(
-        "CREATE SCHEMA IF NOT EXISTS mainspring;",
-        &format!("CREATE SCHEMA IF NOT EXISTS {};", name(schema)),
-    )
+    let schema = name(schema);
+    text.replace("to_regnamespace('mainspring')", &format!("to_regnamespace('{schema}')"))
+        .replace("CREATE SCHEMA mainspring;", &format!("CREATE SCHEMA {schema};"))
 }
 
 /// What was found in the database.

@@ -9,7 +9,10 @@
 --
 -- Every table has a primary key, so that a publication for all tables of the database can replicate it.
 
-CREATE SCHEMA IF NOT EXISTS mainspring;
+DO $$ BEGIN
+    -- IF NOT EXISTS would ask for the right to create schemas even where there is nothing to create.
+    IF to_regnamespace('mainspring') IS NULL THEN CREATE SCHEMA mainspring; END IF;
+END $$;
 
 -- Version, lowest version that may write here, and the store's own id.
 CREATE TABLE mainspring.meta (

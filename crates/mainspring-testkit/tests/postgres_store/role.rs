@@ -116,3 +116,13 @@ async fn the_role_can_open_what_is_up_to_date_and_change_no_table() {
     let error = block_on(Postgres::migrate(&options(&app), &real_seams())).expect_err("no rights");
     assert!(matches!(error, Error::Open { problem: OpenProblem::Refused, .. }), "{error:?}");
 }
+
+#[test]
+fn the_owner_of_a_schema_that_was_made_for_it_can_migrate() {
+    let server = Server::start(&Options::new()).expect("a server");
+    let database = Arc::new(server.database().expect("a database"));
+    run(&database, "CREATE ROLE tenant LOGIN");
+    run(&database, "CREATE SCHEMA mainspring AUTHORIZATION tenant");
+    run(&database, "REVOKE CREATE ON DATABASE \"{}\" FROM PUBLIC".replace("{}", database.name()).as_str());
+    crate::migrations::migrated(&database.url().replace("//postgres@", "//tenant@"));
+}
