@@ -29,11 +29,17 @@ use crate::sql::{Call, in_schema};
 /// Pauses after a failed attempt to connect: first and longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
+/// The part of a call's time for which a job that comes in waits for a lock.
+const PATIENCE: u32 = 5;
+
 /// What the statements of a lane are like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
     /// Few statements, again and again: planned once, by their indexes.
     Hot,
+    /// The same for jobs that come in. They wait for a lock for a short time only: a caller's open transaction may have
+    /// it, and others are behind them.
+    Enqueue,
     /// Whatever operators ask: planned each time, as the database thinks best.
     Read,
 }
@@ -178,8 +184,10 @@ impl Conn {
 
     /// What a session, or behind a pooler each transaction, is set to.
     fn settings(&self, shared: &Shared) -> impl Iterator<Item = String> {
-        let pinned = PINNED.iter().filter(|_| self.usage == Use::Hot).map(|&set| set.to_owned());
-        pinned.chain(shared.session()).collect::<Vec<_>>().into_iter()
+        let pinned = PINNED.iter().filter(|_| self.usage != Use::Read).map(|&set| set.to_owned());
+        let short = (self.usage == Use::Enqueue)
+            .then(|| format!("lock_timeout = {}", (shared.timeout() / PATIENCE).as_millis()));
+        pinned.chain(shared.session()).chain(short).collect::<Vec<_>>().into_iter()
     }
 
     /// Runs statements in a transaction of their own, all sent at once. One list of rows per statement.

@@ -15,6 +15,7 @@ use crate::heads::Heads;
 use crate::hint::Listeners;
 use crate::listen::Waiting;
 use crate::names::Names;
+use crate::op::aside::Aside;
 use crate::options::{Durability, Options, Time};
 use crate::pulse::Pulse;
 use crate::sql::{At, Present};
@@ -40,6 +41,8 @@ pub(crate) struct Shared {
     timeout: AtomicU64,
     /// Which queues this process waits for.
     pub(crate) waiting: Waiting,
+    /// Jobs whose ids open transactions have.
+    pub(crate) aside: Aside,
     /// Whether sessions must be told to wait for stable storage.
     insist: AtomicBool,
     /// Whether jobs were moved since counts were last folded.
@@ -92,6 +95,7 @@ impl Shared {
             store: Mutex::default(),
             timeout,
             waiting: Waiting::default(),
+            aside: Aside::default(),
             insist: AtomicBool::new(false),
             moved: AtomicBool::new(false),
             listening: AtomicBool::new(false),

@@ -55,7 +55,7 @@ impl Lanes {
     fn new() -> Self {
         let hot = || Lane::new(Use::Hot);
         Lanes {
-            enqueue: hot(),
+            enqueue: Lane::new(Use::Enqueue),
             claim: hot(),
             finish: hot(),
             renew: hot(),

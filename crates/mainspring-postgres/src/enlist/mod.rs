@@ -29,6 +29,7 @@ use crate::error;
 use crate::hint::Hints;
 use crate::lane::Conn;
 use crate::names;
+use crate::op::aside::number_under_lock;
 use crate::op::enqueue::{Columns, FREE, Keys, insert};
 use crate::op::{Op, key};
 use crate::shared::Shared;
@@ -44,10 +45,11 @@ const KNOWN: &str = "SELECT id FROM mainspring.jobs WHERE id = ANY($1)";
 /// Primary key of `keys`.
 const HOLDERS: &str = "SELECT k.kind, k.key, k.id FROM unnest($1::int[], $2::text[]) AS u(kind, key)
     JOIN mainspring.keys k ON k.kind = u.kind AND k.key = u.key";
-/// Appends. The unique index of ids tells of a repeat without failing; `$1` is the time in tests.
+/// Advisory locks of the ids, shared; then appends. The unique index of ids tells of a repeat without failing; `$1` is the
+/// time in tests.
 const INSERT: &str = insert!(
     "t AS MATERIALIZED (SELECT coalesce(timestamptz 'epoch' + $1::bigint * interval '1 us', clock_timestamp()) AS now)",
-    "nextval('mainspring.job_numbers')",
+    number_under_lock!(),
     "ON CONFLICT (id) DO NOTHING RETURNING no",
     "EXISTS (SELECT 1 FROM j WHERE j.no = n.no)"
 );

@@ -5,7 +5,8 @@
 //!
 //! # Invariants
 //! - A repeated id changes nothing.
-//! - Nobody waits for a key that an open transaction is about to take: its job is set aside.
+//! - Nobody waits for a key that an open transaction is about to take: its job is set aside. So is one whose id such a
+//!   transaction has.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +19,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::{Op, key, now};
+use super::{Op, aside, key, now};
 use crate::error::{Fault, Result, corrupt};
 use crate::flags;
 use crate::hint::Hints;
@@ -158,22 +159,40 @@ impl Op for Enqueue {
             return Ok(Vec::new());
         }
         let lines = names::lines_of(conn, shared, jobs).await?;
-        if jobs.iter().any(|job| job.options.unique.is_some()) {
-            return careful(conn, shared, jobs, &lines).await;
-        }
-        let all: Vec<usize> = (0..jobs.len()).collect();
-        let columns = Columns::new(jobs, &lines, &all)?;
-        let at = shared.at();
-        match conn.commit(shared, &[columns.insert(&at)]).await {
-            Ok(rows) => {
-                announce(conn, shared, rows.first().map_or(&[], Vec::as_slice)).await;
-                Ok(vec![Receipt::Created; jobs.len()])
+        if !shared.aside.knows(jobs) {
+            let keyed = jobs.iter().any(|job| job.options.unique.is_some());
+            let stored = if keyed {
+                careful(conn, shared, jobs, &lines, false).await
+            } else {
+                plain(conn, shared, jobs, &lines).await
+            };
+            match stored {
+                Err(Fault::Db(error)) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+                    conn.roll_back().await;
+                }
+                stored => return stored,
             }
-            Err(Fault::Db(error)) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
-                careful(conn, shared, jobs, &lines).await
-            }
-            Err(fault) => Err(fault),
         }
+        let receipts = careful(conn, shared, jobs, &lines, true).await?;
+        shared.aside.note(jobs, &receipts);
+        Ok(receipts)
+    }
+}
+
+/// Stores a batch without keys, at once unless an id is there already.
+async fn plain(conn: &mut Conn, shared: &Shared, jobs: &[New], lines: &[TicketLine]) -> Result<Vec<Receipt>> {
+    let all: Vec<usize> = (0..jobs.len()).collect();
+    let columns = Columns::new(jobs, lines, &all)?;
+    let at = shared.at();
+    match conn.commit(shared, &[columns.insert(&at)]).await {
+        Ok(rows) => {
+            announce(conn, shared, rows.first().map_or(&[], Vec::as_slice)).await;
+            Ok(vec![Receipt::Created; jobs.len()])
+        }
+        Err(Fault::Db(error)) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
+            careful(conn, shared, jobs, lines, false).await
+        }
+        Err(fault) => Err(fault),
     }
 }
 
@@ -199,14 +218,16 @@ fn hints(rows: &[Row]) -> Hints {
 /// A key as the table has it.
 type Key = (i32, String);
 
-/// Goes through a batch one by one, as the model does, and stores as much as possible at once.
+/// Goes through a batch one by one, as the model does, and stores as much as possible at once. `ids`: whether to look for
+/// ids in the hands of open transactions as well.
 async fn careful(
     conn: &mut Conn,
     shared: &Shared,
     jobs: &[New],
     lines: &[TicketLine],
+    ids: bool,
 ) -> Result<Vec<Receipt>> {
-    let mut batch = Careful::begin(conn, shared, jobs, lines).await?;
+    let mut batch = Careful::begin(conn, shared, jobs, lines, ids).await?;
     let mut receipts = Vec::with_capacity(jobs.len());
     for index in 0..jobs.len() {
         receipts.push(batch.enter(conn, shared, index).await?);
@@ -228,6 +249,8 @@ struct Careful<'a> {
     holders: BTreeMap<Key, JobId>,
     /// Keys in the hands of open transactions.
     contended: BTreeSet<Key>,
+    /// Ids in the hands of open transactions.
+    aside: BTreeSet<JobId>,
     /// Keys whose period has ended: to be freed before the next insert.
     over: Vec<Key>,
     /// Jobs to be stored.
@@ -242,14 +265,21 @@ impl<'a> Careful<'a> {
         shared: &Shared,
         jobs: &'a [New],
         lines: &'a [TicketLine],
+        by_id: bool,
     ) -> Result<Self> {
         let keys: BTreeSet<Key> =
             jobs.iter().zip(lines).filter_map(|(job, line)| key_of(job, line)).collect();
         let keys: Vec<Key> = keys.into_iter().collect();
         let store = shared.store();
         let numbers: Vec<i64> = keys.iter().map(|(kind, key)| key::lock_number(&store, *kind, key)).collect();
-        let locked =
-            conn.begin(shared, "", &[Call::new(TRY_KEYS, vec![(&numbers, Type::INT8_ARRAY)])]).await?;
+        let ids: Vec<Uuid> = jobs.iter().map(|job| Uuid::from_bytes(*job.id.as_bytes())).collect();
+        let mut locks = vec![Call::new(TRY_KEYS, vec![(&numbers, Type::INT8_ARRAY)])];
+        if by_id {
+            locks.push(Call::new(aside::TRY_IDS, vec![(&ids, Type::UUID_ARRAY)]));
+        }
+        let locked = conn.begin(shared, "", &locks).await?;
+        let tried = jobs.iter().zip(locked.get(1).into_iter().flatten());
+        let aside = tried.filter(|(_, row)| !row.get::<_, bool>(0)).map(|(job, _)| job.id).collect();
         let mut contended = BTreeSet::new();
         let (mut kinds, mut texts) = (Vec::new(), Vec::new());
         for (key, row) in keys.into_iter().zip(locked.first().into_iter().flatten()) {
@@ -261,7 +291,6 @@ impl<'a> Careful<'a> {
             }
         }
         let at = shared.at();
-        let ids: Vec<Uuid> = jobs.iter().map(|job| Uuid::from_bytes(*job.id.as_bytes())).collect();
         let holders = vec![
             (&at as _, Type::TIMESTAMPTZ),
             (&kinds as _, Type::INT4_ARRAY),
@@ -280,6 +309,7 @@ impl<'a> Careful<'a> {
             known: known.iter().map(|row| id(row, 0)).collect(),
             holders: BTreeMap::new(),
             contended,
+            aside,
             over: Vec::new(),
             pending: Vec::new(),
             told: Vec::new(),
@@ -300,6 +330,9 @@ impl<'a> Careful<'a> {
         let job = &self.jobs[index];
         if self.known.contains(&job.id) {
             return Ok(Receipt::Created);
+        }
+        if self.aside.contains(&job.id) {
+            return Ok(Receipt::Contended);
         }
         if let (Some(key), Some(unique)) = (key_of(job, &self.lines[index]), &job.options.unique) {
             if self.contended.contains(&key) {

@@ -4,6 +4,7 @@
 //! Whoever takes several locks takes them in this order: the node's (advisory), rows of `lease` by number, unique keys
 //! (advisory) by their hash, rows of other places by number. What runs in the background skips rows that others hold.
 
+pub(crate) mod aside;
 pub(crate) mod change;
 pub(crate) mod claim;
 pub(crate) mod counts;

@@ -168,3 +168,35 @@ async fn a_savepoint_that_is_rolled_back_takes_its_jobs_along() {
         rig.assert_sound().await;
     }
 }
+
+/// An id that is enqueued again while the transaction that brings it is still open: a request that was repeated.
+#[tokio::test]
+async fn a_repeated_id_of_an_open_transaction_is_set_aside() {
+    for commits in [true, false] {
+        let rig = Rig::new();
+        let mut client = Client::connect(Kind::Tokio, &rig.database.url()).await;
+        let mut tx = client.begin().await;
+        let (plain, keyed) = (rig.job(), rig.keyed("k"));
+        tx.enlist(&*rig.store, vec![plain.clone(), keyed.clone()]).await.expect("enlisted");
+        let batch = vec![rig.job(), plain.clone(), rig.keyed("other")];
+        let receipts = soon("the others", rig.store.enqueue(batch)).await.expect("enqueue");
+        assert_eq!(receipts, [Receipt::Created, Receipt::Contended, Receipt::Created]);
+        // It is asked for again and again, and holds nobody up any more.
+        let again = async {
+            for _ in 0..20 {
+                assert_eq!(rig.enqueue(plain.clone()).await, Receipt::Contended);
+                assert_eq!(rig.enqueue(keyed.clone()).await, Receipt::Contended);
+                assert_eq!(rig.enqueue(rig.job()).await, Receipt::Created);
+            }
+        };
+        soon("all of them", again).await;
+        if commits {
+            tx.commit().await;
+        } else {
+            tx.rollback().await;
+        }
+        assert_eq!(rig.enqueue_all(vec![plain, keyed]).await, [Receipt::Created; 2]);
+        assert_eq!(rig.count(State::Ready).await, 24);
+        rig.assert_sound().await;
+    }
+}
