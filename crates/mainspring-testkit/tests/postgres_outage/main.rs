@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "a real database lives on the real clock")]
 
 mod claims;
+mod crowd;
 mod network;
 mod server;
 mod support;
