@@ -1,0 +1,103 @@
+//! A million jobs in all places, by plain SQL.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mainspring_core::id::NodeNo;
+use mainspring_core::job::{New, Unique};
+use mainspring_core::store::{Registration, Store};
+use mainspring_postgres::{Durability, Options, Postgres};
+use mainspring_testkit::clock::ManualClock;
+use mainspring_testkit::executor::block_on;
+use mainspring_testkit::harness::{Harness, kind, queue};
+use mainspring_testkit::postgres::{Database, Server};
+use mainspring_testkit::seams::seams;
+
+/// Of ten jobs four are ready, three wait for their time and three have ended; two thousand run. Half of the timers and of
+/// the deadlines have come. Few have failed. `1` to `3` are the lines.
+const FILL: &str = "
+    CREATE TEMP TABLE f AS SELECT i AS no, md5(i::text)::uuid AS id, now() - (1001000 - i) * interval '1 ms' AS at,
+        now() + (i - 501000) * interval '1 ms' AS due, i % 3 + 1 AS line,
+        CASE WHEN i % 10 = 3 AND i < 21000 THEN 3 WHEN i % 10 < 4 THEN 2 WHEN i % 10 < 7 THEN 1 ELSE 5 END AS place,
+        (CASE WHEN i % 50 = 0 THEN 1 ELSE 0 END + CASE WHEN i % 20 IN (0, 4) THEN 2 ELSE 0 END)::smallint AS flags
+        FROM generate_series(1001, 1001000) AS i;
+    INSERT INTO mainspring.jobs (no, id, created_at, deadline, line, priority, options, input)
+        SELECT no, id, at, CASE WHEN flags & 2 <> 0 THEN due END, line, 5,
+            CASE WHEN no % 100 = 0 THEN '{\"tags\": [\"tag\"]}'::jsonb END, '{}' FROM f;
+    INSERT INTO mainspring.ready SELECT no, at, 0, line, 0, 37, 0, 0, flags FROM f WHERE place = 2;
+    INSERT INTO mainspring.timers SELECT no, due, 0, line, 0, 5, 0, 0, flags FROM f WHERE place = 1;
+    INSERT INTO mainspring.lease (no, claimed_at, batch, crashed, line, claim, node, priority, failures, crashes, flags,
+            cancel)
+        SELECT no, at, 1, 0, line, 1, 1, 5, 0, 0, 0, CASE WHEN no % 100 = 3 THEN 'enough' END FROM f WHERE place = 3;
+    INSERT INTO mainspring.done (no, finished_at, line, claim, state, priority, failures, crashes, bad)
+        SELECT no, at - interval '20 days', line, 1, CASE WHEN no % 1000 = 9 THEN 6 ELSE 5 END, 5, 0, 0, no % 1000 = 9
+        FROM f WHERE place = 5;
+    INSERT INTO mainspring.deadlines SELECT no, due FROM f WHERE flags & 2 <> 0 AND place IN (1, 2);
+    INSERT INTO mainspring.keys (kind, key, no, period, id, until)
+        SELECT 1, 'key ' || no, no, 0, id, 1 FROM f WHERE flags & 1 <> 0 AND place IN (1, 2);
+    INSERT INTO mainspring.errors SELECT no, at, 1, 1, 'no' FROM f WHERE no % 10 = 9;
+    INSERT INTO mainspring.tags SELECT 'tag', no FROM f WHERE no % 100 = 0;
+    INSERT INTO mainspring.counts SELECT line, place, count(*) FROM f GROUP BY line, place;
+    SELECT setval('mainspring.job_numbers', 2000000);";
+
+/// Statistics and visibility as they are after a while.
+const SETTLE: &str = "VACUUM ANALYZE";
+
+/// A server that tells how it ran each statement, with a million jobs.
+pub(crate) struct Site {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) node: NodeNo,
+    pub(crate) server: Server,
+    harness: Harness,
+    _database: Database,
+}
+
+impl Site {
+    pub(crate) fn new() -> Self {
+        let options = mainspring_testkit::postgres::Options::new()
+            .setting("session_preload_libraries", "auto_explain")
+            .setting("auto_explain.log_analyze", "on")
+            .setting("auto_explain.log_buffers", "on")
+            .setting("auto_explain.log_timing", "off")
+            // What is filled in here is thrown away.
+            .setting("fsync", "off")
+            .setting("max_wal_size", "4GB")
+            .setting("autovacuum", "off");
+        let server = Server::start(&options).expect("a server");
+        let database = server.database().expect("a database");
+        let open = |url: &str| -> Arc<dyn Store> {
+            let options =
+                Options::new(url).expect("an address").migrate(true).durability(Durability::Relaxed);
+            Arc::new(
+                block_on(Postgres::open(options, seams(&ManualClock::new(), 1))).expect("the store opens"),
+            )
+        };
+        let first = open(&database.url());
+        let harness = Harness::new(ManualClock::new(), move || Arc::clone(&first));
+        let node = block_on(harness.store.register(registration(&harness))).expect("a node").no;
+        // A job of each line, so that the lines are known.
+        for (queue_name, kind_name) in [("q", "k"), ("q", "k2"), ("q2", "k")] {
+            let job = harness.job_with(|job| (job.queue, job.kind) = (queue(queue_name), kind(kind_name)));
+            block_on(harness.store.enqueue(vec![job])).expect("enqueue");
+        }
+        server.sql(database.name(), FILL).expect("a million jobs");
+        server.sql(database.name(), SETTLE).expect("statistics");
+        let explain = format!("ALTER DATABASE \"{}\" SET auto_explain.log_min_duration = 0", database.name());
+        server.sql("postgres", &explain).expect("a setting");
+        // A handle whose sessions begin now.
+        let store = open(&database.url());
+        Site { store, node, server, harness, _database: database }
+    }
+
+    pub(crate) fn jobs(&self, count: usize) -> Vec<New> {
+        (0..count).map(|_| self.harness.job()).collect()
+    }
+
+    pub(crate) fn keyed(&self, key: &str, unique: impl Fn(String) -> Unique) -> New {
+        self.harness.job_with(|job| job.options.unique = Some(unique(key.to_owned())))
+    }
+}
+
+fn registration(harness: &Harness) -> Registration {
+    Registration { lease: Duration::from_mins(10), ..harness.registration() }
+}
