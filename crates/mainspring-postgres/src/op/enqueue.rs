@@ -143,6 +143,17 @@ const HELD: &str = concat!(
         OR EXISTS (SELECT 1 FROM mainspring.suspended p WHERE p.no = k.no)
     FROM t CROSS JOIN mainspring.keys k WHERE k.kind = $2 AND k.key = $3"
 );
+/// Unique index of ids, then the primary keys of the waiting places, each in order of the numbers: holders that are about
+/// to be replaced. The batch comes to them in an order of its own, and would wait in a circle with a verb on the same jobs.
+const LOCK_HOLDERS: &str = "WITH x AS MATERIALIZED (SELECT j.no FROM unnest($1::uuid[]) AS u(id)
+        CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j ORDER BY j.no)
+    , r AS MATERIALIZED (SELECT p.no FROM x CROSS JOIN LATERAL (
+        SELECT no FROM mainspring.ready WHERE no = x.no FOR UPDATE) p)
+    , m AS MATERIALIZED (SELECT p.no FROM x CROSS JOIN LATERAL (
+        SELECT no FROM mainspring.timers WHERE no = x.no FOR UPDATE) p)
+    , s AS MATERIALIZED (SELECT p.no FROM x CROSS JOIN LATERAL (
+        SELECT no FROM mainspring.suspended WHERE no = x.no FOR UPDATE) p)
+    SELECT (SELECT count(*) FROM r), (SELECT count(*) FROM m), (SELECT count(*) FROM s)";
 /// How often a holder that waits is looked for again because others move it.
 const ROUNDS: usize = 16;
 
@@ -322,7 +333,23 @@ impl<'a> Careful<'a> {
                 batch.holders.insert(key, id(row, 2));
             }
         }
+        batch.lock_holders(conn).await?;
         Ok(batch)
+    }
+
+    /// Locks what is to be replaced, if that is more than one job.
+    async fn lock_holders(&self, conn: &mut Conn) -> Result<()> {
+        let replaces =
+            |job: &New| job.options.unique.as_ref().is_some_and(|it| it.on_conflict == OnConflict::Replace);
+        let jobs = self.jobs.iter().zip(self.lines).filter(|(job, _)| replaces(job));
+        let held: Vec<Uuid> = jobs
+            .filter_map(|(job, line)| self.holders.get(&key_of(job, line)?))
+            .map(|holder| Uuid::from_bytes(*holder.as_bytes()))
+            .collect();
+        if held.len() > 1 {
+            conn.step(&[Call::new(LOCK_HOLDERS, vec![(&held, Type::UUID_ARRAY)])]).await?;
+        }
+        Ok(())
     }
 
     /// Decides on one job.

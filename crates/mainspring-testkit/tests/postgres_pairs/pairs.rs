@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mainspring_core::job::{OnConflict, Until, Verb};
+use mainspring_core::job::{New, OnConflict, Until, Verb};
 use mainspring_core::store::{Mark, QueueChange};
 use mainspring_core::time::Span;
 use mainspring_testkit::harness::{cancel, fail, priority, retry, succeed};
@@ -148,6 +148,19 @@ pub(crate) fn of_nodes() -> Vec<Pair> {
     ]
 }
 
+/// A job with another key than the pair's.
+fn other_key(number: u8, on_conflict: OnConflict) -> New {
+    let mut job = keyed_job(number, on_conflict);
+    if let Some(unique) = &mut job.options.unique {
+        unique.key = "other".to_owned();
+    }
+    job
+}
+
+fn key_two_held(world: &mut World) {
+    world.put(vec![keyed_job(1, OnConflict::Keep), other_key(2, OnConflict::Keep)]);
+}
+
 fn key_held(world: &mut World) {
     nodes(world);
     world.put(vec![keyed_job(1, OnConflict::Keep)]);
@@ -201,6 +214,12 @@ pub(crate) fn of_keys() -> Vec<Pair> {
     };
     let nothing = || claim(0, 1, 0);
     vec![
+        Pair::new(
+            "replace of two, cancel of both",
+            key_two_held,
+            enqueue(vec![other_key(3, Replace), keyed_job(4, Replace)]),
+            change(&[1, 2], cancel("enough")),
+        ),
         both("keep, keep", nodes, one(1, Keep), one(2, Keep)),
         both("reject, reject", nodes, one(1, Reject), one(2, Reject)),
         both("replace, replace", nodes, one(1, Replace), one(2, Replace)),
