@@ -11,7 +11,10 @@ use mainspring_testkit::postgres::{Cut, Database, Proxy};
 use mainspring_testkit::rig::{insist, wait};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Step, backends, number, open, session, shared_database};
+use crate::support::{
+    Gate, LEASE, Step, assert_lives, backends, enqueue, node, number, open, session, shared_database,
+    succeeded,
+};
 
 /// A store behind a proxy, and a node without an engine around it.
 struct Rig {
@@ -191,4 +194,29 @@ async fn a_repeat_waits_for_the_claim_that_is_in_the_middle_of_it() {
     assert_eq!(claimed.jobs.len(), JOBS);
     rig.assert_known(&[&first, &claimed]);
     rig.engine.close().await;
+}
+
+#[tokio::test]
+async fn a_node_runs_once_what_it_claimed_or_finished_when_an_answer_was_lost() {
+    const TURNS: u64 = 10;
+    let database = shared_database().await;
+    let proxy = Proxy::start(database.server()).expect("a proxy");
+    let (far, near) = (open(&proxy.url(database.name())).await, open(&database.url()).await);
+    let gate = Gate::open();
+    let node = node(&far, &gate, LEASE).await;
+    for turn in 0..TURNS {
+        // The commit of the claim, of the outcome, or of a look around, whichever comes first.
+        proxy.on_commit(if turn % 2 == 0 { Cut::After } else { Cut::Before }, 1);
+        let job = enqueue(&near, turn).await;
+        let job = succeeded(&near, job).await;
+        assert_eq!((job.claim, job.crashes), (1, 0));
+        wait("a connection was cut", async || (proxy.counts().cuts > turn).then_some(())).await;
+    }
+    wait("the node holds nothing", async || (node.claims() == 0).then_some(())).await;
+    assert_eq!(gate.came() as u64, TURNS, "each ran once");
+    assert_eq!(number(&database, "SELECT count(*) FROM mainspring.lease"), 0);
+    assert_lives(&near, &node, 0).await;
+    node.shutdown().await;
+    far.close().await;
+    near.close().await;
 }
