@@ -152,7 +152,7 @@ pub(crate) fn of_nodes() -> Vec<Pair> {
 fn other_key(number: u8, on_conflict: OnConflict) -> New {
     let mut job = keyed_job(number, on_conflict);
     if let Some(unique) = &mut job.options.unique {
-        unique.key = "other".to_owned();
+        unique.key = String::from("other");
     }
     job
 }
