@@ -84,25 +84,21 @@ impl Postgres {
     /// # Errors
     /// [`Error::Open`] with the problem, if it cannot be opened as asked.
     pub async fn open(options: Options, seams: Seams) -> Result<Postgres> {
-        let shared = start(options, &seams)?;
-        let opened = on_own_thread(&shared, {
+        let mut opening = Opening(Some(start(options, &seams)?));
+        let shared = opening.shared();
+        let version = on_own_thread(&shared, {
             let shared = Arc::clone(&shared);
             async move { set_up(&shared).await }
         })
-        .await;
-        match opened {
-            Ok(version) => Ok(Postgres {
-                shared,
-                lanes: Arc::new(Lanes::new()),
-                calls: Arc::new(Semaphore::new(CALLS as usize)),
-                listening: AtomicBool::new(false),
-                version,
-            }),
-            Err(error) => {
-                shared.close();
-                Err(error)
-            }
-        }
+        .await?;
+        opening.0 = None;
+        Ok(Postgres {
+            shared,
+            lanes: Arc::new(Lanes::new()),
+            calls: Arc::new(Semaphore::new(CALLS as usize)),
+            listening: AtomicBool::new(false),
+            version,
+        })
     }
 
     /// Brings the schema to [`SCHEMA_VERSION`] and tells the version that it had; 0 if it had none.
@@ -110,14 +106,13 @@ impl Postgres {
     /// # Errors
     /// As [`Postgres::open`].
     pub async fn migrate(options: &Options, seams: &Seams) -> Result<u32> {
-        let shared = start(options.clone(), seams)?;
-        let migrated = on_own_thread(&shared, {
+        let opening = Opening(Some(start(options.clone(), seams)?));
+        let shared = opening.shared();
+        on_own_thread(&shared, {
             let shared = Arc::clone(&shared);
             async move { migrate::run(&mut Conn::open(Use::Read, &shared).await?, &shared).await }
         })
-        .await;
-        shared.close();
-        migrated
+        .await
     }
 
     /// Sends a call to a lane.
@@ -152,6 +147,23 @@ impl Postgres {
             let rest: Option<OwnedSemaphorePermit> = Arc::clone(&calls).acquire_many_owned(CALLS).await.ok();
             calls.close();
             drop(rest);
+            shared.close();
+        }
+    }
+}
+
+/// A store on its way. Its thread ends with it, also if whoever opens it does not wait for that any longer.
+struct Opening(Option<Arc<Shared>>);
+
+impl Opening {
+    fn shared(&self) -> Arc<Shared> {
+        Arc::clone(self.0.as_ref().expect("it is given up once, at the end"))
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        if let Some(shared) = &self.0 {
             shared.close();
         }
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use mainspring_core::Error;
 use mainspring_core::id::Batch;
-use mainspring_core::seam::{Clock, Pending, Seams};
+use mainspring_core::seam::{Clock, Pending, Seams, Threads};
 use mainspring_core::store::{ClaimRequest, Hint, Listener, Receipt, Store};
 use mainspring_core::time::Timestamp;
 use mainspring_postgres::{Options, Postgres, SCHEMA_VERSION};
@@ -18,7 +18,7 @@ use mainspring_testkit::clock::ManualClock;
 use mainspring_testkit::executor::block_on;
 use mainspring_testkit::harness::{Harness, kind, queue};
 use mainspring_testkit::postgres::{Database, Server};
-use mainspring_testkit::seams::seams;
+use mainspring_testkit::seams::{RealThreads, seams};
 use postgres::{Client, NoTls};
 
 /// How long anything may take before a test gives up.
@@ -348,4 +348,34 @@ fn locked_table_does_not_stop_renewals() {
         good = if renewed.is_ok() { good + 1 } else { 0 };
         good == 200
     });
+}
+
+/// Whoever gives up opening a store leaves nothing behind.
+#[test]
+fn store_whose_opening_is_given_up_leaves_no_thread() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let _silent = UnixListener::bind(directory.path().join(".s.PGSQL.5432")).expect("a socket");
+    let url = format!("postgresql://postgres@/x?host={}&port=5432", directory.path().display());
+    let ended = Arc::new(AtomicBool::new(false));
+    let mut seams = real_seams();
+    seams.threads = Arc::new(Watched(Arc::clone(&ended)));
+    let mut open = Box::pin(Postgres::open(Options::new(&url).expect("an address"), seams));
+    let polled = open.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+    assert!(polled.is_pending(), "nobody answers");
+    drop(open);
+    eventually("the thread ends", || ended.load(Ordering::SeqCst));
+}
+
+/// Tells when a thread has ended.
+struct Watched(Arc<AtomicBool>);
+
+impl Threads for Watched {
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> std::io::Result<()> {
+        let ended = Arc::clone(&self.0);
+        let body = Box::new(move || {
+            body();
+            ended.store(true, Ordering::SeqCst);
+        });
+        Threads::spawn(&RealThreads, name, body)
+    }
 }

@@ -95,7 +95,8 @@ pub(crate) const CLAIM: &str = claim!(
 /// first of their queue; then those are taken as above.
 pub(crate) const CLAIM_MERGED: &str = claim!(
     ", c0 AS MATERIALIZED (
-        SELECT p.o, p.queue, p.want, p.level, r.ready_at, r.no, p.level < 16 AS suspect
+        SELECT p.o, p.line, p.level, p.bound_at, p.bound_no, p.queue, p.want, r.ready_at, r.no,
+            p.level < 16 AS suspect
         FROM p CROSS JOIN LATERAL (
             SELECT r.ready_at, r.no FROM mainspring.ready r
             WHERE r.line = p.line AND r.level = p.level AND (r.ready_at, r.no) > (p.bound_at, p.bound_no)
@@ -106,10 +107,11 @@ pub(crate) const CLAIM_MERGED: &str = claim!(
             FROM c1 WHERE in_class <= want)
     , c3 AS (SELECT *, row_number() OVER (PARTITION BY queue ORDER BY level, ready_at, no) AS in_queue
             FROM c2 WHERE NOT suspect OR overall <= $11)
-    , w AS MATERIALIZED (SELECT o, count(*)::int AS want FROM c3 WHERE in_queue <= want GROUP BY o)",
-    "SELECT r.tid FROM w CROSS JOIN LATERAL (SELECT * FROM p WHERE p.o = w.o OFFSET 0) p CROSS JOIN LATERAL (
+    , w AS MATERIALIZED (SELECT o, line, level, bound_at, bound_no, count(*)::int AS want
+            FROM c3 WHERE in_queue <= want GROUP BY o, line, level, bound_at, bound_no)",
+    "SELECT r.tid FROM w CROSS JOIN LATERAL (
         SELECT ctid AS tid FROM mainspring.ready r
-        WHERE r.line = p.line AND r.level = p.level AND (r.ready_at, r.no) > (p.bound_at, p.bound_no)
+        WHERE r.line = w.line AND r.level = w.level AND (r.ready_at, r.no) > (w.bound_at, w.bound_no)
         ORDER BY r.ready_at, r.no LIMIT w.want FOR UPDATE SKIP LOCKED) r",
     "(SELECT array_agg(w.o ORDER BY w.o) FROM w), (SELECT array_agg(w.want ORDER BY w.o) FROM w)"
 );
@@ -310,10 +312,10 @@ impl Plan {
                 local.kinds.binary_search(&line.kind_name).is_ok()
                     && line.labels.iter().all(|label| local.labels.binary_search(label).is_ok())
             };
+            let limits: BTreeMap<i32, usize> =
+                queues.iter().map(|(queue, _, limit)| (*queue, *limit)).collect();
             for (no, line) in names.lines() {
-                let Some((queue, _, limit)) = queues.iter().find(|(queue, ..)| *queue == line.queue) else {
-                    continue;
-                };
+                let Some((queue, limit)) = limits.get_key_value(&line.queue) else { continue };
                 if runs(line) {
                     let want = i32::try_from(*limit).unwrap_or(i32::MAX);
                     looks.extend(heads.plan(no).map(|(pair, bound)| Look {
