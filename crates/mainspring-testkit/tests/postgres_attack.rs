@@ -236,13 +236,14 @@ impl Proxy {
         let upstream = server.socket_dir().expect("a socket").join(format!(".s.PGSQL.{}", server.port()));
         let armed = Arc::new(AtomicBool::new(false));
         let trap = Arc::clone(&armed);
-        std::thread::spawn(move || {
+        let accept = move || {
             for client in listener.incoming() {
                 let (client, upstream, trap) =
                     (client.expect("a client"), upstream.clone(), Arc::clone(&trap));
-                std::thread::spawn(move || pass(&client, &upstream, &trap));
+                thread(move || pass(&client, &upstream, &trap));
             }
-        });
+        };
+        thread(accept);
         Proxy { directory, armed }
     }
 
@@ -259,6 +260,10 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         drop(std::fs::remove_dir_all(&self.directory));
     }
+}
+
+fn thread(body: impl FnOnce() + Send + 'static) {
+    Threads::spawn(&RealThreads, "proxy", Box::new(body)).expect("a thread");
 }
 
 fn pass(client: &UnixStream, upstream: &Path, armed: &AtomicBool) {
