@@ -193,6 +193,15 @@ pub(crate) async fn learn(
     if known { Ok(()) } else { refresh(conn, shared).await }
 }
 
+/// Reads names again if there is a line among these that is not known, for what is to be told of a commit. That is made:
+/// it must not be said to have failed, and what cannot be told is found by the next look at all pairs.
+pub(crate) async fn learn_to_tell(conn: &mut Conn, shared: &Shared, lines: impl IntoIterator<Item = i32>) {
+    let settings = shared.names().settings().to_owned();
+    if let Err(fault) = learn(conn, shared, lines, &settings).await {
+        tracing::debug!(?fault, "names were not read again");
+    }
+}
+
 /// The lines of these jobs, in order; made if they are the first.
 pub(crate) async fn lines_of(conn: &mut Conn, shared: &Shared, jobs: &[New]) -> Result<Vec<TicketLine>> {
     let found = shared.names().find_all(jobs);

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use mainspring_core::Error;
 use mainspring_core::id::Batch;
+use mainspring_core::job::Outcome;
 use mainspring_core::seam::{Clock, Pending, Seams, Threads};
-use mainspring_core::store::{ClaimRequest, Hint, Listener, Receipt, Store};
+use mainspring_core::store::{ClaimRequest, Finish, Finished, Hint, Listener, Receipt, Store};
 use mainspring_core::time::Timestamp;
 use mainspring_postgres::{Options, Postgres, SCHEMA_VERSION};
 use mainspring_testkit::clock::ManualClock;
@@ -200,6 +201,21 @@ fn job_in_other_hands_does_not_hide_other_lines() {
     held.execute("SELECT 1 FROM mainspring.ready ORDER BY no LIMIT 1 FOR UPDATE", &[]).expect("a lock");
     assert_eq!(block_on(h.claim(node, 10)).len(), 10, "there is enough for all");
     assert_eq!(block_on(h.claim(node, 10)).len(), 10, "and there is more");
+}
+
+/// What is committed is not said to have failed because of what comes after it.
+#[test]
+fn outcome_is_applied_though_its_hint_cannot_be_told() {
+    let database = Arc::new(database());
+    let h = real(&database, database.url(), |options| options.timeout(Duration::from_secs(1)));
+    // It was opened before there was such a line.
+    let other = h.other();
+    let (node, claim) = block_on(h.running());
+    let mut neighbour = session(&database);
+    let mut locked = neighbour.transaction().expect("a transaction");
+    locked.batch_execute("LOCK TABLE mainspring.queues").expect("a lock");
+    let finished = block_on(other.finish(node, vec![Finish { claim, outcome: Outcome::Release }]));
+    assert_eq!(finished.expect("it is committed"), [Finished::Applied]);
 }
 
 /// A lost commit is unknown also if it is a pooler that says so, in fewer words than a server.

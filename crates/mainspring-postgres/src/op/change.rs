@@ -392,8 +392,7 @@ async fn announce(conn: &mut Conn, shared: &Shared, told: &[Told]) -> Result<()>
             }
         }
     }
-    let settings = shared.names().settings().to_owned();
-    names::learn(conn, shared, lines, &settings).await?;
+    names::learn_to_tell(conn, shared, lines).await;
     hints.tell(conn, shared).await;
     Ok(())
 }

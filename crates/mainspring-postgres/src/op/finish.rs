@@ -276,8 +276,7 @@ impl FinishOp {
 
 /// Tells where jobs wait now.
 async fn announce(conn: &mut Conn, shared: &Shared, rows: &[Row]) -> Result<()> {
-    let settings = shared.names().settings().to_owned();
-    names::learn(conn, shared, rows.iter().map(|row| row.get(1)), &settings).await?;
+    names::learn_to_tell(conn, shared, rows.iter().map(|row| row.get(1))).await;
     let mut hints = Hints::default();
     for row in rows {
         match row.get::<_, i32>(2) {

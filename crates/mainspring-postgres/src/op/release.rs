@@ -62,8 +62,7 @@ pub(crate) use give_back;
 
 /// Tells where released jobs can be claimed again.
 pub(crate) async fn announce(conn: &mut Conn, shared: &Shared, rows: &[Row]) -> Result<()> {
-    let settings = shared.names().settings().to_owned();
-    crate::names::learn(conn, shared, rows.iter().map(|row| row.get(1)), &settings).await?;
+    crate::names::learn_to_tell(conn, shared, rows.iter().map(|row| row.get(1))).await;
     let mut hints = Hints::default();
     for row in rows {
         if let Some(level) = row.get::<_, Option<i16>>(2) {

@@ -85,8 +85,7 @@ impl Op for Promote {
         };
         let now = moved.first().map(|row| row.get::<_, At>(0).0).unwrap_or_default();
         let lines: Vec<i32> = moved.iter().filter_map(|row| row.get(1)).collect();
-        let settings = shared.names().settings().to_owned();
-        names::learn(conn, shared, lines, &settings).await?;
+        names::learn_to_tell(conn, shared, lines).await;
         let mut hints = Hints::default();
         let mut count = 0_i64;
         for row in moved {
