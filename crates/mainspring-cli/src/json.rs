@@ -17,7 +17,7 @@ pub(crate) fn summary(job: &Summary) -> Value {
         "priority": job.priority,
         "state": job.status.state.as_str(),
         "reason": job.status.reason.map(mainspring::Reason::as_str),
-        "attempt": job.failures.saturating_add(1),
+        "attempt": crate::command::jobs::attempt_number(job),
         "max_attempts": job.options.max_attempts,
         "failures": job.failures,
         "crashes": job.crashes,

@@ -143,6 +143,9 @@ fn judge_engine(error: &Error) -> (u8, Option<String>) {
         }
         Error::TooLarge { .. } | Error::Convert { .. } => (USAGE, "nothing was stored; see `--help`"),
         Error::Invalid { what, .. } => (USAGE, invalid(what)),
+        Error::Unavailable { source: Some(source), .. } if source.to_string().ends_with(NO_RIGHT) => {
+            (FAILED, "grant it to the role; the guide \"Running on Postgres\" has all that an engine needs")
+        }
         Error::Unavailable { .. } => {
             (FAILED, "try again; if it persists, see whether the database runs or a program holds the file")
         }
@@ -163,7 +166,7 @@ fn judge_open(problem: &OpenProblem, postgres: bool) -> (u8, &'static str) {
         OpenProblem::Address => return (USAGE, ADDRESS),
         OpenProblem::Missing if postgres => "create the database first, with `createdb` or CREATE DATABASE",
         OpenProblem::Missing => {
-            "name it with `--store sqlite:PATH`; `mainspring migrate` creates the file, not its directory"
+            "name it with `--store sqlite:PATH` or `--store postgres://…`; `mainspring migrate` creates the file, not its directory"
         }
         OpenProblem::ReadOnly if postgres => "it is a standby or set to read-only: name the primary",
         OpenProblem::ReadOnly => "its file and its directory must be writable: SQLite keeps a log beside it",
@@ -171,6 +174,10 @@ fn judge_open(problem: &OpenProblem, postgres: bool) -> (u8, &'static str) {
         OpenProblem::NotAStore if postgres => "name another schema with `schema=NAME` in the address",
         OpenProblem::NotAStore => "name another file with `--store sqlite:PATH`",
         OpenProblem::TooNew { .. } => "install the version of mainspring that wrote it",
+        OpenProblem::TooOld { found: 0, .. } if postgres => {
+            "run `mainspring migrate` with the same `--store`, as the role that is to own the schema; if that was done, \
+            check the database and `schema=` of the address"
+        }
         OpenProblem::TooOld { .. } => {
             "run `mainspring migrate` with the same `--store`, as the role that owns the schema"
         }
@@ -192,8 +199,11 @@ fn judge_open(problem: &OpenProblem, postgres: bool) -> (u8, &'static str) {
     (NO_STORE, hint)
 }
 
+/// How Postgres's complaint about a missing right ends: its SQLSTATE.
+const NO_RIGHT: &str = "(42501)";
+
 /// How stores are named.
-const ADDRESS: &str = "a store is named `sqlite:PATH`, `postgres://USER@HOST/DATABASE` or `memory:`";
+const ADDRESS: &str = "a store is named `sqlite:PATH`, `postgres://USER@HOST/DATABASE` (or libpq's `key=value` words) or `memory:`";
 
 fn invalid(what: &str) -> &'static str {
     match what {

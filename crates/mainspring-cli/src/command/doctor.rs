@@ -1,6 +1,6 @@
 //! `doctor`: look for what is wrong with the store, its nodes and its queues.
 //!
-//! What the store must not hold, and what keeps jobs from running, are problems: the exit code is 1. Other things
+//! What the store must not hold, and jobs in the hands of a silent node, are problems: the exit code is 1. Other things
 //! worth knowing are notes: what surrounds the store and may hurt it, and what makes jobs wait.
 
 use std::process::ExitCode;
@@ -10,6 +10,7 @@ use mainspring_core::job::why;
 use mainspring_core::store::{Node, NodeState, Queue};
 use serde_json::{Value, json};
 
+use super::why::hint;
 use crate::output::Out;
 use crate::report::FAILED;
 use crate::{json as shape, text};
@@ -35,7 +36,8 @@ pub(crate) async fn run(engine: &Engine, out: Out) -> anyhow::Result<ExitCode> {
     let nodes = engine.nodes().await?;
     let queues = engine.queues().list().await?;
     let counts = engine.jobs().counts().await?;
-    findings.extend(silent(&nodes, engine.seams().clock.now()));
+    let now = engine.seams().clock.now();
+    findings.extend(silent(&nodes, now));
     findings.extend(unserved(&queues, &nodes, &counts));
     findings.extend(unhandled(engine, &queues, &nodes).await?);
     findings.extend(quarantined(engine).await?);
@@ -54,6 +56,7 @@ pub(crate) async fn run(engine: &Engine, out: Out) -> anyhow::Result<ExitCode> {
         },
         || {
             let live = nodes.iter().filter(|node| node.state == NodeState::Live).count();
+            let silent = nodes.iter().filter(|node| is_silent(node, now)).count();
             let mut lines = vec![
                 format!(
                     "{} ({} {}, schema {})",
@@ -62,23 +65,34 @@ pub(crate) async fn run(engine: &Engine, out: Out) -> anyhow::Result<ExitCode> {
                     text::plain(&store.version),
                     store.schema
                 ),
-                format!("{}, {} live", text::count(nodes.len(), "node"), live),
+                format!("{}, {} live", text::count(nodes.len(), "node"), live - silent),
             ];
             for finding in &findings {
                 let mark = if finding.problem { "problem" } else { "note" };
                 lines.push(format!("{mark}: {}", text::plain(&finding.what)));
                 lines.push(format!("  hint: {}", text::plain(&finding.hint)));
             }
-            lines.push(if problems == 0 { "all is well".into() } else { text::count(problems, "problem") });
+            let notes = findings.len() - problems;
+            lines.push(match (problems, notes) {
+                (0, 0) => "all is well".into(),
+                (0, _) => format!("no problems, {}", text::count(notes, "note")),
+                (_, 0) => text::count(problems, "problem"),
+                _ => format!("{}, {}", text::count(problems, "problem"), text::count(notes, "note")),
+            });
             lines.join("\n")
         },
     )?;
     Ok(if problems == 0 { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
 }
 
+/// Whether nobody has said that it is gone, and its lease has lapsed.
+fn is_silent(node: &Node, now: Timestamp) -> bool {
+    node.state == NodeState::Live && node.lease_until < now
+}
+
 /// Nodes that hold claims and have not renewed their lease: their jobs wait until another node rescues them.
 fn silent(nodes: &[Node], now: Timestamp) -> Vec<Finding> {
-    let silent = nodes.iter().filter(|node| node.state == NodeState::Live && node.lease_until < now);
+    let silent = nodes.iter().filter(|node| is_silent(node, now));
     silent
         .map(|node| Finding {
             problem: node.claims > 0,
@@ -134,7 +148,7 @@ async fn unhandled(engine: &Engine, queues: &[Queue], nodes: &[Node]) -> anyhow:
         unable.then(|| Finding {
             problem: false,
             what: format!("jobs of kind {} wait in queue {}: {why}", job.kind, job.queue),
-            hint: why.hint().unwrap_or_default(),
+            hint: hint(&why, job.id).unwrap_or_default(),
         })
     });
     Ok(found.collect())

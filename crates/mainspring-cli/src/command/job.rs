@@ -74,8 +74,8 @@ fn shown_to_people(job: &Record, why: &Why, now: Timestamp) -> String {
     let mut fact = |name: &str, value: String| lines.push(format!("  {name:<13}{value}"));
     fact("state", jobs::state(summary));
     fact("why", text::plain(&why.to_string()));
-    if let Some(hint) = why::hint(why) {
-        fact("hint", text::plain(&hint).replace("ID", &summary.id.to_string()));
+    if let Some(hint) = why::hint(why, summary.id) {
+        fact("hint", text::plain(&hint));
     }
     fact("queue", format!("{}, priority {}", summary.queue, summary.priority));
     fact("attempt", format!("{}, claim {}", jobs::attempt(summary), summary.claim));

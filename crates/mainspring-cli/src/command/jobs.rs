@@ -129,11 +129,15 @@ pub(crate) fn state(job: &Summary) -> String {
 
 /// "2/10".
 pub(crate) fn attempt(job: &Summary) -> String {
-    let of = job.options.max_attempts;
+    format!("{}/{}", attempt_number(job), job.options.max_attempts)
+}
+
+/// Which attempt it is at, or ended with.
+pub(crate) fn attempt_number(job: &Summary) -> u16 {
     // A job that failed for good has no attempt ahead of it.
     let failed = job.status.state == State::Failed && job.failures > 0;
     let number = if failed { job.failures } else { job.failures.saturating_add(1) };
-    format!("{}/{of}", number.min(of))
+    number.min(job.options.max_attempts)
 }
 
 /// The time that matters most in its state.

@@ -41,6 +41,6 @@ fn lease(node: &Node, now: mainspring::Timestamp) -> String {
             format!("live, lease for {}", text::duration(node.lease_until.since(now)))
         }
         NodeState::Live => format!("silent, lease lapsed {}", text::relative(node.lease_until, now)),
-        state => format!("{} {}", state.as_str(), text::relative(node.renewed_at, now)),
+        state => format!("{}, last seen {}", state.as_str(), text::relative(node.renewed_at, now)),
     }
 }

@@ -1,6 +1,6 @@
 //! `why`: the one reason that a job is not running.
 
-use mainspring::{Engine, Why};
+use mainspring::{Engine, JobId, Why};
 use serde_json::json;
 
 use super::filter::id;
@@ -22,26 +22,26 @@ pub(crate) async fn run(args: &Args, engine: &Engine, out: Out) -> anyhow::Resul
             let mut value = json!(why);
             value["id"] = id.to_string().into();
             value["text"] = why.to_string().into();
-            value["hint"] = hint(&why).into();
+            value["hint"] = hint(&why, id).into();
             value
         },
         || {
             let text = text::plain(&why.to_string());
-            hint(&why).map_or(text.clone(), |hint| format!("{text}\nhint: {}", text::plain(&hint)))
+            hint(&why, id).map_or(text.clone(), |hint| format!("{text}\nhint: {}", text::plain(&hint)))
         },
     )?;
     Ok(())
 }
 
 /// What to do about it, with the command to do it.
-pub(crate) fn hint(why: &Why) -> Option<String> {
+pub(crate) fn hint(why: &Why, id: JobId) -> Option<String> {
     let command = match why {
         Why::NoNode { queue } => format!("mainspring work --queue {queue}:10"),
         Why::Paused { queue } => format!("mainspring queue resume {queue}"),
         Why::NoHandler { kind } if kind.as_str() == "exec" => "mainspring work --allow-exec …".into(),
-        Why::Held | Why::Quarantined { .. } => "mainspring job ID resume".into(),
+        Why::Held | Why::Quarantined { .. } => format!("mainspring job {id} resume"),
         Why::Ended { status } if status.state != mainspring::State::Succeeded => {
-            "mainspring job ID retry".into()
+            format!("mainspring job {id} retry")
         }
         _ => return why.hint(),
     };
