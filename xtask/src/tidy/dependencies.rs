@@ -27,7 +27,14 @@ const MAY_USE: [(&str, &[&str]); 10] = [
     (TESTKIT, &["mainspring-core", "mainspring-sqlite", "mainspring-postgres", "mainspring"]),
     (
         "mainspring-bench",
-        &["mainspring-core", "mainspring-sqlite", "mainspring-postgres", "mainspring", "mainspring-server", TESTKIT],
+        &[
+            "mainspring-core",
+            "mainspring-sqlite",
+            "mainspring-postgres",
+            "mainspring",
+            "mainspring-server",
+            TESTKIT,
+        ],
     ),
     ("xtask", &[]),
 ];

@@ -184,7 +184,9 @@ async fn apply(
     let held = passes.iter().flat_map(|pass| pass.succeeded.nos.iter().chain(&pass.ended.nos)).copied();
     let held: Vec<i64> = held.collect::<BTreeSet<i64>>().into_iter().collect();
     let mut calls = Vec::new();
-    if passes.iter().any(|pass| !pass.succeeded.nos.is_empty() && !pass.ended.nos.is_empty()) || passes.len() > 1 {
+    if passes.iter().any(|pass| !pass.succeeded.nos.is_empty() && !pass.ended.nos.is_empty())
+        || passes.len() > 1
+    {
         calls.push(Call::new(LOCK, vec![(&node, Type::INT4), (&held, Type::INT8_ARRAY)]));
     }
     for Pass { succeeded, ended } in passes {
