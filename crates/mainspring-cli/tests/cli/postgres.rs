@@ -68,7 +68,7 @@ fn the_printed_script_makes_the_schema() {
     let place = Place::new();
     let address = format!("{}?schema=jobs", database.url());
     let script = place.run(&["migrate", "--print", "--store", &address]).ok();
-    assert!(script.starts_with("--") && script.contains("jobs.ready"), "{script}");
+    assert!(script.starts_with("--") && script.contains("\"jobs\".ready"), "{script}");
     database.sql(&script).expect("it runs");
     let place = Place::at(&address);
     place.enqueue(&["noop"]);
