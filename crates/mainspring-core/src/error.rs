@@ -173,7 +173,7 @@ pub enum OpenProblem {
         known: u32,
     },
     /// It has not been migrated to the version that this program needs.
-    #[error("its schema is at version {found} and this program needs {needed}")]
+    #[error("{}", too_old(*.found, *.needed))]
     TooOld {
         /// The version found.
         found: u32,
@@ -254,6 +254,13 @@ impl Error {
     /// An [`Error::Unavailable`] without a cause.
     pub fn unavailable(why: impl Into<String>) -> Self {
         Error::Unavailable { why: why.into(), source: None }
+    }
+}
+
+fn too_old(found: u32, needed: u32) -> String {
+    match found {
+        0 => "there is no store in it yet".into(),
+        _ => format!("its schema is at version {found} and this program needs {needed}"),
     }
 }
 

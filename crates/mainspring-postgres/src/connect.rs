@@ -3,6 +3,7 @@
 use mainspring_core::error::{BoxError, OpenProblem};
 use mainspring_core::{Error, Result};
 use tokio::sync::mpsc::UnboundedSender;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client};
 
 use crate::address::Address;
@@ -38,6 +39,9 @@ pub(crate) async fn client(
 /// What an attempt to connect came to.
 fn refused(shared: &Shared, error: ConnectError) -> Error {
     let is = match error.problem {
+        ConnectProblem::Refused if error.code() == Some(&SqlState::INVALID_CATALOG_NAME) => {
+            OpenProblem::Missing
+        }
         ConnectProblem::Unreachable => OpenProblem::Unreachable,
         ConnectProblem::Refused => OpenProblem::Refused,
         ConnectProblem::Tls => OpenProblem::Insecure,

@@ -42,21 +42,43 @@ const FOLD_EVERY: u32 = 5;
 const WAIT_FOR: &str = "SELECT pg_advisory_lock_shared($1, $2)";
 const LEAVE: &str = "SELECT pg_advisory_unlock_shared($1, $2)";
 
+/// How long a queue is still waited for when claims give all that is asked for: a queue that is now empty, now full need not
+/// be left and taken again each time.
+const LINGER: Duration = Duration::from_secs(5);
+
 /// Which queues this process waits for.
 #[derive(Default)]
 pub(crate) struct Waiting {
-    queues: Mutex<BTreeMap<i32, bool>>,
+    queues: Mutex<BTreeMap<i32, Wait>>,
     changed: Notify,
+}
+
+/// What claims of a queue gave.
+struct Wait {
+    /// Whether the last one gave less than was asked for.
+    short: bool,
+    /// When one last did, on the monotonic clock.
+    since: Duration,
+}
+
+impl Wait {
+    fn lasts(&self, now: Duration) -> bool {
+        self.short || now.saturating_sub(self.since) <= LINGER
+    }
 }
 
 impl Waiting {
     /// Claims gave less than was asked for in these queues, or not.
-    pub(crate) fn note(&self, queues: &[(i32, bool)]) {
+    pub(crate) fn note(&self, queues: &[(i32, bool)], now: Duration) {
         let mut known = lock(&self.queues);
         let mut news = false;
         for (queue, short) in queues {
-            // Leaving can wait until the next look; waiting begins at once.
-            news |= known.insert(*queue, *short) != Some(*short) && *short;
+            if *short {
+                let before = known.insert(*queue, Wait { short: true, since: now });
+                news |= before.is_none_or(|before| !before.lasts(now));
+            } else if let Some(wait) = known.get_mut(queue) {
+                wait.short = false;
+            }
         }
         drop(known);
         if news {
@@ -64,8 +86,10 @@ impl Waiting {
         }
     }
 
-    fn wanted(&self) -> BTreeSet<i32> {
-        lock(&self.queues).iter().filter(|(_, short)| **short).map(|(queue, _)| *queue).collect()
+    fn wanted(&self, now: Duration) -> BTreeSet<i32> {
+        let mut known = lock(&self.queues);
+        known.retain(|_, wait| wait.lasts(now));
+        known.keys().copied().collect()
     }
 }
 
@@ -190,7 +214,7 @@ impl Ear {
 
     /// Takes and leaves the locks of queues.
     async fn sync(&mut self, shared: &Shared, conn: &mut Conn) -> Result<()> {
-        let wanted = shared.waiting.wanted();
+        let wanted = shared.waiting.wanted(shared.monotonic());
         let leave: Vec<i32> = self.held.difference(&wanted).copied().collect();
         for queue in leave {
             self.hold(shared, conn, LEAVE, queue).await?;

@@ -27,7 +27,7 @@ use crate::shared::Shared;
 use crate::sql::{At, Call, Present};
 
 /// How often it beats: with all that a node asks now and then, once a second.
-pub(crate) const EVERY: Duration = Duration::from_millis(1_050);
+pub(crate) const EVERY: Duration = Duration::from_millis(1_100);
 /// How long an answer is fresh: a little longer than until the next one.
 const FRESH: Duration = Duration::from_millis(1_600);
 /// A scan that took longer than this is not taken along by a renewal, which has no time to lose.

@@ -145,7 +145,7 @@ impl Shared {
 
     /// A claim gave less than was asked for in these queues, or not.
     pub(crate) fn waiting(&self, queues: &[(i32, bool)]) {
-        self.waiting.note(queues);
+        self.waiting.note(queues, self.monotonic());
     }
 
     /// The argument that says what time it is; `None`: the server's.

@@ -78,6 +78,11 @@ impl ConnectError {
         self.source.as_deref().and_then(std::error::Error::source)
     }
 
+    /// The database's own code for it, if it was it.
+    pub(crate) fn code(&self) -> Option<&SqlState> {
+        self.client()?.code()
+    }
+
     /// What the client library said, if it was it.
     fn client(&self) -> Option<&tokio_postgres::Error> {
         self.cause()?.downcast_ref()

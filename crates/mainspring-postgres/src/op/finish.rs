@@ -166,7 +166,9 @@ impl Op for FinishOp {
                 asked.push(index);
             }
         }
-        for index in self.applied_before(conn, &asked).await? {
+        // What was held is stored by now: a failure from here on must not say that nothing was.
+        let before = self.applied_before(conn, &asked).await;
+        for index in before.map_err(|_| Error::OutcomeUnknown { source: None })? {
             answers[index] = Finished::Applied;
         }
         Ok(answers)

@@ -8,7 +8,7 @@ use std::net::TcpListener;
 
 use certs::Authority;
 use mainspring_testkit::postgres::{Options, Server};
-use reach::Reached::{self, Insecure, Plain, Refused, Tls, Unreachable};
+use reach::Reached::{self, Insecure, Missing, Plain, Refused, Tls, Unreachable};
 use reach::reach;
 use tempfile::TempDir;
 
@@ -270,7 +270,7 @@ async fn certificate_of_version_1_encrypts_but_proves_nothing() {
 async fn what_is_wrong_is_told_by_its_kind() {
     let site = Site::new(None);
     let port = site.server.port();
-    let told = site.expect("postgres", "localhost", "dbname=nowhere", Refused).await;
+    let told = site.expect("postgres", "localhost", "dbname=nowhere", Missing).await;
     assert!(told.contains("\"nowhere\" does not exist"), "{told}");
     site.expect("nobody", "localhost", "", Refused).await;
     let (reached, _) = reach(&site.server, "host=127.0.0.1 port=1").await;

@@ -19,6 +19,7 @@ pub(crate) enum Reached {
     Tls,
     Unreachable,
     Refused,
+    Missing,
     Insecure,
 }
 
@@ -41,6 +42,7 @@ fn problem(error: &Error) -> Reached {
     match error {
         Error::Open { problem: OpenProblem::Unreachable, .. } => Reached::Unreachable,
         Error::Open { problem: OpenProblem::Refused, .. } => Reached::Refused,
+        Error::Open { problem: OpenProblem::Missing, .. } => Reached::Missing,
         Error::Open { problem: OpenProblem::Insecure, .. } => Reached::Insecure,
         _ => panic!("an unexpected problem: {}", told(error)),
     }
