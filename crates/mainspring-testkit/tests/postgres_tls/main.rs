@@ -284,7 +284,7 @@ async fn what_is_wrong_is_told_by_its_kind() {
     let good = format!("host=/nowhere,127.0.0.1,127.0.0.1 port=1,1,{port} user=postgres");
     assert_eq!(reach(&site.server, &good).await.0, Plain);
     let bad = format!("host=/nowhere,127.0.0.1,127.0.0.1 port=1,{port},1 user=postgres dbname=nowhere");
-    assert_eq!(reach(&site.server, &bad).await.0, Refused);
+    assert_eq!(reach(&site.server, &bad).await.0, Missing);
 }
 
 #[tokio::test]
