@@ -17,8 +17,7 @@ use crate::report::Report;
 pub(crate) async fn run(server: &Server, options: &Options, report: &Report) -> Result<()> {
     ceiling(server, options, report).await?;
     held_snapshot(server, options, report).await?;
-    cost(options, report).await?;
-    idle(server, report).await
+    cost(options, report).await
 }
 
 /// Tables as bare as they can be and still be a queue: jobs that are never updated, and narrow places.
@@ -144,14 +143,15 @@ async fn cost(options: &Options, report: &Report) -> Result<()> {
     report.figure("statements per job, drain", (calls()? - filled) / jobs, "statements");
     let node = idle_node(&engine).await?;
     tokio::time::sleep(WARM).await;
-    let before = calls()?;
+    // All that an idle node asks is asked in transactions of several statements, each sent at once: one round trip.
+    let sql = "SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE query = 'COMMIT'";
+    let (before, trips) = (calls()?, number(&database, sql)?);
     tokio::time::sleep(WATCH).await;
-    // The count itself is one of them.
-    report.figure(
-        "idle: statements per second",
-        (calls()? - before - 1.0) / WATCH.as_secs_f64(),
-        "statements/s",
-    );
+    let trips = number(&database, sql)? - trips;
+    report.figure("idle: round trips per second", trips / WATCH.as_secs_f64(), "1/s");
+    // The counts themselves are three of them.
+    let statements = calls()? - before - 3.0;
+    report.figure("idle: statements per second", statements / WATCH.as_secs_f64(), "statements/s");
     stop(node, engine).await;
     Ok(())
 }
@@ -174,26 +174,4 @@ async fn idle_node(engine: &Engine) -> Result<mainspring::Node> {
         .await
         .context("a node")?;
     Ok(node)
-}
-
-/// Round trips of an idle node. Each of its calls is one, and one transaction, which the server counts.
-async fn idle(server: &Server, report: &Report) -> Result<()> {
-    let database = server.database()?;
-    let engine = Engine::options().migrate().open(&database.url()).await?;
-    engine.enqueue(Noop::new(0)).await?;
-    let node = idle_node(&engine).await?;
-    tokio::time::sleep(WARM).await;
-    let bystander = connect(&database).await?;
-    let before = transactions(&bystander).await?;
-    tokio::time::sleep(WATCH).await;
-    // The first look was one of them.
-    let trips = transactions(&bystander).await? - before - 1;
-    report.figure("idle: round trips per second", trips as f64 / WATCH.as_secs_f64(), "1/s");
-    stop(node, engine).await;
-    Ok(())
-}
-
-async fn transactions(client: &Client) -> Result<i64> {
-    let sql = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
-    Ok(client.query_one(sql, &[]).await?.get(0))
 }
