@@ -77,7 +77,7 @@ impl Lane {
     /// The lane for oneself, connected.
     pub(crate) async fn take(&self, shared: &Shared) -> mainspring_core::Result<Taken<'_>> {
         let mut slot = self.slot.lock().await;
-        let conn = match slot.conn.take().filter(|conn| !conn.client.is_closed()) {
+        let conn = match slot.conn.take().filter(|conn| conn.serves(shared)) {
             Some(conn) => conn,
             None => slot.connect(self.usage, shared).await?,
         };
@@ -140,6 +140,8 @@ pub(crate) struct Conn {
     prepared: BTreeMap<usize, Statement>,
     /// Whether a transaction is open.
     open: bool,
+    /// The time-out that its session was set up with.
+    timeout: Duration,
     /// Who lets each message pass, in tests of what happens between two of them.
     gate: Option<Arc<dyn Gate>>,
 }
@@ -170,6 +172,7 @@ impl Conn {
             usage,
             prepared: BTreeMap::new(),
             open: false,
+            timeout: shared.timeout(),
             gate: shared.options.gate.clone(),
         };
         if !conn.pooled {
@@ -180,6 +183,12 @@ impl Conn {
             })?;
         }
         Ok(conn)
+    }
+
+    /// Whether it can be used as it is: a session that was set up before a node with a shorter lease joined gives its
+    /// statements too much time.
+    fn serves(&self, shared: &Shared) -> bool {
+        !self.client.is_closed() && self.timeout == shared.timeout()
     }
 
     /// What a session, or behind a pooler each transaction, is set to.
