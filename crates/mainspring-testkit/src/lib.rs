@@ -10,10 +10,12 @@
 //! - No test sleeps: it moves the clock, or waits for a condition with a deadline.
 //! - A store has no private semantics: what is tested here is tested on every store.
 
+pub mod checker;
 pub mod clock;
 pub mod conformance;
 pub mod executor;
 pub mod harness;
+pub mod history;
 pub mod ledger;
 pub mod model;
 pub mod postgres;
@@ -21,3 +23,4 @@ pub mod rig;
 pub mod rng;
 pub mod seams;
 pub mod victim;
+pub mod watch;

@@ -1,0 +1,68 @@
+//! Planted bugs: classic defects that the project's own rigs must find.
+//!
+//! With the feature `planted`, a test chooses one [`Defect`] and the engine and its stores have it from then on. A rig
+//! that runs over it without noticing is broken, however green it looks. Without the feature [`is`] is `false` for the
+//! compiler, and the defects are not in the program.
+
+/// A classic of queues and leases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Defect {
+    /// A finish is accepted whatever its claim number.
+    ClaimIgnored = 1,
+    /// A finish is accepted whichever node sends it.
+    NodeIgnored,
+    /// A rescue gives jobs back that have ended meanwhile.
+    RescueUnchecked,
+    /// A job that is retried loses its unique key.
+    KeyDropped,
+    /// An enqueue is acknowledged before it is committed.
+    EarlyAnswer,
+    /// A node judges others by their leases although it was itself cut off.
+    BlindRescue,
+    /// Claims whose answer was lost stay with a node that does not know of them.
+    ClaimForgotten,
+    /// A timer that is due is promoted and stays where it was.
+    TimerKept,
+    /// A cancellation is forgotten if the job's claim ends at the same time.
+    CancelLost,
+    /// Several suspects run on one node at once.
+    SuspectsTogether,
+}
+
+impl Defect {
+    /// All of them.
+    pub const ALL: [Defect; 10] = [
+        Defect::ClaimIgnored,
+        Defect::NodeIgnored,
+        Defect::RescueUnchecked,
+        Defect::KeyDropped,
+        Defect::EarlyAnswer,
+        Defect::BlindRescue,
+        Defect::ClaimForgotten,
+        Defect::TimerKept,
+        Defect::CancelLost,
+        Defect::SuspectsTogether,
+    ];
+}
+
+#[cfg(feature = "planted")]
+static CHOSEN: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
+
+/// Plants a defect into this process, in place of the one that was there.
+#[cfg(feature = "planted")]
+pub fn choose(defect: Option<Defect>) {
+    CHOSEN.store(defect.map_or(0, |defect| defect as u8), std::sync::atomic::Ordering::SeqCst);
+}
+
+/// Whether a defect is planted.
+#[cfg(feature = "planted")]
+pub fn is(defect: Defect) -> bool {
+    CHOSEN.load(std::sync::atomic::Ordering::SeqCst) == defect as u8
+}
+
+/// Whether a defect is planted: never, in this build.
+#[cfg(not(feature = "planted"))]
+pub const fn is(_defect: Defect) -> bool {
+    false
+}

@@ -1,0 +1,233 @@
+//! A history, sorted by what rules ask for.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use mainspring_core::id::{JobId, NodeNo};
+use mainspring_core::job::{Status, Summary, Unique};
+use mainspring_core::time::Timestamp;
+
+use super::{Found, Terms};
+use crate::history::{Actor, Event, Fact, How, Told};
+
+/// The place of an event in the history.
+pub(super) type At = usize;
+
+/// Everything that is known.
+pub(super) struct Evidence<'a> {
+    pub(super) history: &'a [Event],
+    pub(super) found: &'a Found,
+    pub(super) terms: Terms,
+    /// What happened to each job, by id.
+    pub(super) lives: BTreeMap<JobId, Life<'a>>,
+    /// Who each node was, and its lease.
+    pub(super) nodes: BTreeMap<NodeNo, Membership>,
+    pub(super) expiries: Vec<(At, NodeNo)>,
+    pub(super) faults: Vec<Fault<'a>>,
+}
+
+/// What happened to one job.
+#[derive(Default)]
+pub(super) struct Life<'a> {
+    pub(super) asked: Option<At>,
+    pub(super) unique: Option<&'a Unique>,
+    pub(super) delay: Duration,
+    /// What callers were told, the first time.
+    pub(super) acknowledged: Option<(At, Told)>,
+    pub(super) refused: bool,
+    pub(super) unknown: bool,
+    pub(super) claims: Vec<Claimed>,
+    /// When each claim was first offered to be ended.
+    pub(super) finishing: BTreeMap<u32, At>,
+    pub(super) finished: Vec<Finished>,
+    pub(super) began: Vec<(At, u32)>,
+    pub(super) ended: Vec<(At, u32)>,
+    pub(super) stopped: BTreeMap<u32, At>,
+    pub(super) orders: Vec<Order<'a>>,
+    pub(super) found: Option<&'a Summary>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Claimed {
+    pub(super) at: At,
+    pub(super) node: NodeNo,
+    pub(super) number: u32,
+    pub(super) crashes: u16,
+    pub(super) crashed: Duration,
+    pub(super) now: Timestamp,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Finished {
+    pub(super) at: At,
+    pub(super) node: NodeNo,
+    pub(super) claim: u32,
+    pub(super) how: How,
+    pub(super) applied: bool,
+}
+
+/// A verb of an operator: anything may have happened between the order and the answer, and after the order if there is
+/// no answer.
+pub(super) struct Order<'a> {
+    pub(super) verb: &'a str,
+    pub(super) ordered: At,
+    pub(super) obeyed: Option<(At, Status, Option<Status>)>,
+}
+
+pub(super) struct Membership {
+    pub(super) actor: Actor,
+    pub(super) joined: At,
+    pub(super) lease: Duration,
+    pub(super) left: Option<At>,
+}
+
+pub(super) struct Fault<'a> {
+    pub(super) at: At,
+    pub(super) kind: &'a str,
+    pub(super) on: Option<Actor>,
+    pub(super) until: Option<Timestamp>,
+}
+
+impl<'a> Evidence<'a> {
+    pub(super) fn new(history: &'a [Event], found: &'a Found, terms: Terms) -> Self {
+        let mut evidence = Evidence {
+            history,
+            found,
+            terms,
+            lives: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            expiries: Vec::new(),
+            faults: Vec::new(),
+        };
+        for (at, event) in history.iter().enumerate() {
+            match event.fact.job() {
+                Some(id) => evidence.lives.entry(id).or_default().add(at, &event.fact),
+                None => evidence.add(at, event),
+            }
+        }
+        for job in &found.jobs {
+            evidence.lives.entry(job.id).or_default().found = Some(job);
+        }
+        evidence
+    }
+
+    fn add(&mut self, at: At, event: &'a Event) {
+        match &event.fact {
+            Fact::Joined { node, lease } => {
+                let lease = Duration::from_micros(*lease);
+                let membership = Membership { actor: event.by, joined: at, lease, left: None };
+                // A repeat of a registration whose answer was lost.
+                self.nodes.entry(*node).or_insert(membership);
+            }
+            Fact::Left { node } => {
+                if let Some(membership) = self.nodes.get_mut(node) {
+                    membership.left.get_or_insert(at);
+                }
+            }
+            Fact::Expired { nodes } => self.expiries.extend(nodes.iter().map(|node| (at, *node))),
+            Fact::Fault { kind, on, until } => {
+                self.faults.push(Fault { at, kind, on: *on, until: *until });
+            }
+            // The rest is about jobs, or divides the history for people.
+            _ => {}
+        }
+    }
+
+    /// When an event happened.
+    pub(super) fn time(&self, at: At) -> Timestamp {
+        self.history[at].at
+    }
+
+    /// The time of the last event.
+    pub(super) fn over(&self) -> Timestamp {
+        self.history.last().map_or(Timestamp::EPOCH, |event| event.at)
+    }
+}
+
+impl<'a> Life<'a> {
+    fn add(&mut self, at: At, fact: &'a Fact) {
+        match fact {
+            Fact::Asked { unique, delay, .. } => {
+                self.asked.get_or_insert(at);
+                self.unique = unique.as_ref();
+                self.delay = Duration::from_micros(*delay);
+            }
+            Fact::Acknowledged { told, .. } => {
+                self.acknowledged.get_or_insert((at, *told));
+            }
+            Fact::Refused { .. } => self.refused = true,
+            Fact::Unknown { .. } => self.unknown = true,
+            Fact::Ordered { verb, .. } => self.orders.push(Order { verb, ordered: at, obeyed: None }),
+            Fact::Obeyed { verb, from, to, .. } => {
+                let order = self.orders.iter_mut().rev().find(|order| order.verb == verb);
+                if let Some(order) = order.filter(|order| order.obeyed.is_none()) {
+                    order.obeyed = Some((at, *from, *to));
+                }
+            }
+            Fact::Began { claim, .. } => self.began.push((at, *claim)),
+            Fact::Ended { claim, .. } => self.ended.push((at, *claim)),
+            Fact::Stopped { claim, .. } => {
+                self.stopped.entry(*claim).or_insert(at);
+            }
+            Fact::Claimed { node, claim, crashes, crashed, now, .. } => self.claims.push(Claimed {
+                at,
+                node: *node,
+                number: *claim,
+                crashes: *crashes,
+                crashed: Duration::from_micros(*crashed),
+                now: *now,
+            }),
+            Fact::Finishing { claim, .. } => {
+                self.finishing.entry(*claim).or_insert(at);
+            }
+            Fact::Finished { node, claim, how, applied, .. } => {
+                self.finished.push(Finished { at, node: *node, claim: *claim, how: *how, applied: *applied });
+            }
+            Fact::Joined { .. }
+            | Fact::Left { .. }
+            | Fact::Expired { .. }
+            | Fact::Fault { .. }
+            | Fact::Calm => {}
+        }
+    }
+
+    /// Whether anybody ever wanted it.
+    pub(super) fn is_known(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// Whether a caller was told that it is stored.
+    pub(super) fn is_acknowledged(&self) -> bool {
+        matches!(self.acknowledged, Some((_, Told::Created)))
+    }
+
+    /// The first accepted end of each claim that ended the job, in order.
+    pub(super) fn ends(&self) -> Vec<Finished> {
+        let mut ends: Vec<Finished> = Vec::new();
+        for finished in self.finished.iter().filter(|finished| finished.applied && finished.how.ends()) {
+            if ends.iter().all(|end| end.claim != finished.claim) {
+                ends.push(*finished);
+            }
+        }
+        ends
+    }
+
+    /// Whether a verb was ordered at all.
+    pub(super) fn was_ordered(&self, verb: &str) -> bool {
+        self.orders.iter().any(|order| order.verb == verb)
+    }
+
+    /// Whether a verb may have been applied after one event and before another.
+    pub(super) fn ordered_between(&self, verb: &str, after: At, before: At) -> bool {
+        self.orders.iter().any(|order| {
+            order.verb == verb
+                && order.ordered < before
+                && order.obeyed.is_none_or(|(obeyed, _, _)| obeyed > after)
+        })
+    }
+
+    /// The claim with this number.
+    pub(super) fn claim(&self, number: u32) -> Option<&Claimed> {
+        self.claims.iter().find(|claim| claim.number == number)
+    }
+}

@@ -1,0 +1,135 @@
+//! A run in numbers.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use super::Violation;
+use super::evidence::{Evidence, Life};
+use super::rules::deaths;
+use crate::history::Told;
+
+/// What happened, in numbers. Those of several runs add up.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Runs that these are of.
+    pub runs: usize,
+    /// Enqueues that were sent.
+    pub asked: usize,
+    /// Jobs whose enqueue was acknowledged.
+    pub acknowledged: usize,
+    /// Enqueues that met a held key.
+    pub existing: usize,
+    /// Verbs of operators that were applied.
+    pub verbs: usize,
+    /// Claims that were given out.
+    pub claims: usize,
+    /// Outcomes that were accepted.
+    pub accepted: usize,
+    /// Outcomes that were refused, because their claim was not the sender's any more.
+    pub stale: usize,
+    /// Nodes that were expired.
+    pub expired: usize,
+    /// Acknowledged jobs that are gone.
+    pub lost: usize,
+    /// Jobs with more than one outcome.
+    pub doubled: usize,
+    /// Faults, by kind.
+    pub faults: BTreeMap<String, usize>,
+    /// How long it took to find each dead node that held jobs.
+    pub recoveries: Vec<Duration>,
+    /// Promises that were broken.
+    pub violations: usize,
+}
+
+impl Figures {
+    pub(super) fn new(evidence: &Evidence<'_>, violations: &[Violation]) -> Self {
+        let lives = || evidence.lives.values();
+        let broken = |rule: &str| violations.iter().filter(|violation| violation.rule == rule).count();
+        let mut faults = BTreeMap::new();
+        for fault in &evidence.faults {
+            *faults.entry(fault.kind.to_owned()).or_default() += 1;
+        }
+        let finished = |applied: bool| {
+            lives().flat_map(|life| &life.finished).filter(|finished| finished.applied == applied).count()
+        };
+        Figures {
+            runs: 1,
+            asked: lives().filter(|life| life.is_known()).count(),
+            acknowledged: lives().filter(|life| life.is_acknowledged()).count(),
+            existing: lives().filter(|life| is_existing(life)).count(),
+            verbs: lives().flat_map(|life| &life.orders).filter(|order| order.obeyed.is_some()).count(),
+            claims: lives().map(|life| life.claims.len()).sum(),
+            accepted: finished(true),
+            stale: finished(false),
+            expired: evidence.expiries.len(),
+            lost: broken("nothing acknowledged is lost"),
+            doubled: broken("one outcome"),
+            faults,
+            recoveries: recoveries(evidence),
+            violations: violations.len(),
+        }
+    }
+
+    /// Adds those of another run.
+    pub fn add(&mut self, other: &Figures) {
+        self.runs += other.runs;
+        self.asked += other.asked;
+        self.acknowledged += other.acknowledged;
+        self.existing += other.existing;
+        self.verbs += other.verbs;
+        self.claims += other.claims;
+        self.accepted += other.accepted;
+        self.stale += other.stale;
+        self.expired += other.expired;
+        self.lost += other.lost;
+        self.doubled += other.doubled;
+        for (kind, count) in &other.faults {
+            *self.faults.entry(kind.clone()).or_default() += count;
+        }
+        self.recoveries.extend(&other.recoveries);
+        self.violations += other.violations;
+    }
+}
+
+fn is_existing(life: &Life<'_>) -> bool {
+    matches!(life.acknowledged, Some((_, Told::Existing(_))))
+}
+
+fn recoveries(evidence: &Evidence<'_>) -> Vec<Duration> {
+    let mut recoveries = Vec::new();
+    for (fault, node) in deaths(evidence) {
+        let expired = evidence.expiries.iter().find(|(at, no)| *no == node && *at > fault.at);
+        recoveries.extend(expired.map(|(at, _)| evidence.time(*at).since(evidence.time(fault.at))));
+    }
+    recoveries
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  runs                     {}", self.runs)?;
+        writeln!(f, "  enqueues                 {}", self.asked)?;
+        writeln!(
+            f,
+            "  acknowledged             {} (and {} that met a held key)",
+            self.acknowledged, self.existing
+        )?;
+        writeln!(f, "  verbs of operators       {}", self.verbs)?;
+        writeln!(f, "  claims                   {}", self.claims)?;
+        writeln!(f, "  outcomes accepted        {}", self.accepted)?;
+        writeln!(f, "  stale writes refused     {}", self.stale)?;
+        writeln!(f, "  nodes expired            {}", self.expired)?;
+        let mut sorted = self.recoveries.clone();
+        sorted.sort_unstable();
+        if let (Some(slowest), Some(median)) = (sorted.last(), sorted.get(sorted.len() / 2)) {
+            let (median, slowest) = (median.as_secs_f64(), slowest.as_secs_f64());
+            writeln!(f, "  deaths found after       {median:.2} s in the median, {slowest:.2} s at most")?;
+        }
+        for (kind, count) in &self.faults {
+            writeln!(f, "  fault: {kind:<17} {count}")?;
+        }
+        writeln!(f, "  lost                     {}", self.lost)?;
+        writeln!(f, "  doubled                  {}", self.doubled)?;
+        write!(f, "  promises broken          {}", self.violations)
+    }
+}

@@ -1,0 +1,140 @@
+//! The checker: one judge for all rigs.
+//!
+//! Its input is a [history](crate::history) and what the store holds in the end; its output is a list of violations, each
+//! told as the shortest story of the job concerned, and figures. It knows no engine and no store: a rule is a statement
+//! about facts, so that whatever produces facts can be judged.
+//!
+//! A later capability adds its facts to the history and a file with its rules to `rules`.
+
+mod evidence;
+mod figures;
+mod rules;
+mod story;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::time::Duration;
+
+use mainspring_core::Error;
+use mainspring_core::id::JobId;
+use mainspring_core::job::{State, Summary};
+use mainspring_core::store::{Counts, Filter, Finding, Page, Store};
+
+use crate::history::Event;
+use evidence::Evidence;
+pub use figures::Figures;
+
+/// What a store holds when all is over.
+#[derive(Debug, Clone, Default)]
+pub struct Found {
+    /// All jobs.
+    pub jobs: Vec<Summary>,
+    /// What the store itself finds wrong.
+    pub findings: Vec<Finding>,
+    /// How many jobs it says to have, by queue and state.
+    pub counts: Counts,
+}
+
+impl Found {
+    /// Looks through a store.
+    ///
+    /// # Errors
+    /// As the store's.
+    pub async fn look(store: &dyn Store) -> Result<Self, Error> {
+        let mut found = Found::default();
+        let mut after = None;
+        loop {
+            let page = store.list(Filter::default(), Page { after, limit: 1_000 }).await?;
+            found.jobs.extend(page.jobs);
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        found.findings = store.check().await?;
+        found.counts = store.counts().await?;
+        Ok(found)
+    }
+}
+
+/// How a history is to be read.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Terms {
+    /// Facts of the store are noted at the moment of their commit, all of them: the order of events is the order of
+    /// commits. Otherwise answers may be missing, and come late.
+    pub exact: bool,
+    /// All faults are over and everybody had time enough: nothing may be left undone.
+    pub settled: bool,
+    /// How long ended jobs are kept, if the run is long enough for some to be removed.
+    pub retention: Option<Duration>,
+    /// Within which time beyond a lease a dead node must be expired, while nothing else is wrong.
+    pub recovery: Option<Duration>,
+    /// The store was cut back to an earlier moment: what was acknowledged last may be gone, but nothing in between.
+    pub cut: bool,
+}
+
+/// A promise that was broken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Which rule says so.
+    pub rule: &'static str,
+    /// The job concerned, if it is about one.
+    pub job: Option<JobId>,
+    /// What is wrong.
+    pub what: String,
+    /// How it came about, line by line.
+    pub story: Vec<String>,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.rule, self.what)?;
+        self.story.iter().try_for_each(|line| write!(f, "\n    {line}"))
+    }
+}
+
+/// What the checker says.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// What happened, in numbers.
+    pub figures: Figures,
+    /// What must not have happened.
+    pub violations: Vec<Violation>,
+}
+
+impl Report {
+    /// Whether every promise was kept.
+    pub fn is_clean(&self) -> bool {
+        self.violations.is_empty()
+    }
+}
+
+/// Judges a run.
+pub fn check(history: &[Event], found: &Found, terms: Terms) -> Report {
+    let evidence = Evidence::new(history, found, terms);
+    let mut violations = Vec::new();
+    for (rule, judge) in rules::ALL {
+        let mut broken = Vec::new();
+        judge(&evidence, &mut broken);
+        violations.extend(broken.into_iter().map(|broken| Violation {
+            rule,
+            job: broken.job,
+            story: story::tell(&evidence, &broken),
+            what: broken.what,
+        }));
+    }
+    let figures = Figures::new(&evidence, &violations);
+    Report { figures, violations }
+}
+
+/// The names of all rules.
+pub fn rules() -> impl Iterator<Item = &'static str> {
+    rules::ALL.iter().map(|(name, _)| *name)
+}
+
+/// Whether a job waits for nothing but time and a free slot.
+pub(crate) fn is_open(state: State) -> bool {
+    matches!(state, State::Ready | State::Running | State::Scheduled | State::Blocked)
+}

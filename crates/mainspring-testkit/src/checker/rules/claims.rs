@@ -1,0 +1,203 @@
+//! Claims: their numbers, their owners, and what comes of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mainspring_core::job::State;
+
+use super::Broken;
+use crate::checker::evidence::{Evidence, Life};
+use crate::checker::is_open;
+use crate::history::How;
+
+/// Each claim has a higher number than the one before, and one owner.
+pub(super) fn grow(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    for (id, life) in &evidence.lives {
+        let mut owners = BTreeMap::new();
+        let mut highest: Option<(u32, usize)> = None;
+        for claim in &life.claims {
+            let (owner, first) = *owners.entry(claim.number).or_insert((claim.node, claim.at));
+            if owner != claim.node {
+                let what =
+                    format!("claim {} was given to node {owner} and to node {}", claim.number, claim.node);
+                broken.push(Broken::job(*id, what, vec![first, claim.at]));
+            }
+            // A claim that is adopted is told again under its old number; the order of late notes says nothing.
+            let new = first == claim.at;
+            match highest {
+                Some((number, at)) if evidence.terms.exact && new && claim.number <= number => {
+                    let what = format!("claim {} came after claim {number}", claim.number);
+                    broken.push(Broken::job(*id, what, vec![at, claim.at]));
+                }
+                Some((number, _)) if claim.number <= number => {}
+                _ => highest = Some((claim.number, claim.at)),
+            }
+        }
+    }
+}
+
+/// No write is accepted that was sent when a later claim had been given out, or by another node than the claim's.
+pub(super) fn owner(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    for (id, life) in &evidence.lives {
+        for finished in life.finished.iter().filter(|finished| finished.applied) {
+            let claim = life.claim(finished.claim);
+            if let Some(claim) = claim.filter(|claim| claim.node != finished.node) {
+                let what = format!(
+                    "node {} ended claim {}, which was node {}'s",
+                    finished.node, claim.number, claim.node
+                );
+                broken.push(Broken::job(*id, what, vec![claim.at, finished.at]));
+            }
+            let Some(&asked) = life.finishing.get(&finished.claim) else { continue };
+            // A repeat of what was applied before is told so, whatever has happened since.
+            let later = life.claims.iter().find(|later| later.number > finished.claim && later.at < asked);
+            if let Some(later) = later {
+                let what = format!(
+                    "claim {} was ended ({:?}) when claim {} was given out",
+                    finished.claim, finished.how, later.number
+                );
+                broken.push(Broken::job(*id, what, vec![later.at, asked, finished.at]));
+            }
+        }
+    }
+}
+
+/// A job gets one accepted end, and one more for each time that an operator brings it back.
+pub(super) fn doubled(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    for (id, life) in &evidence.lives {
+        let ends = life.ends();
+        let retried = life.orders.iter().filter(|order| order.verb == "retry").count();
+        if ends.len() > 1 + retried {
+            let what = format!("{} ends were accepted, and it was brought back {retried} times", ends.len());
+            broken.push(Broken::job(*id, what, ends.iter().map(|end| end.at).collect()));
+        }
+    }
+}
+
+/// A job that has ended is not claimed again, unless an operator brings it back.
+pub(super) fn after_end(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    if !evidence.terms.exact {
+        return;
+    }
+    for (id, life) in &evidence.lives {
+        for end in life.ends() {
+            let again = life.claims.iter().find(|claim| claim.at > end.at && claim.number > end.claim);
+            let Some(again) = again.filter(|again| !life.ordered_between("retry", end.at, again.at)) else {
+                continue;
+            };
+            let what = format!("ended by claim {} and claimed again as {}", end.claim, again.number);
+            broken.push(Broken::job(*id, what, vec![end.at, again.at]));
+        }
+    }
+}
+
+/// What the store holds in the end is what it accepted last, and success has an effect.
+pub(super) fn agree(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    if evidence.terms.cut {
+        return;
+    }
+    for (id, life) in &evidence.lives {
+        let Some(job) = life.found else { continue };
+        if let Some(end) = life.ends().last()
+            && !life.ordered_between("retry", end.at, usize::MAX)
+            && (job.claim, job.status.state) != (end.claim, state(end.how))
+        {
+            let what = format!(
+                "{:?} of claim {} was accepted, and the job is {} by claim {}",
+                end.how, end.claim, job.status, job.claim
+            );
+            broken.push(Broken::job(*id, what, vec![end.at]));
+        }
+        if job.status.state != State::Succeeded {
+            continue;
+        }
+        let effects: Vec<_> = life.ended.iter().filter(|(_, claim)| *claim == job.claim).collect();
+        if effects.len() != 1 {
+            let what = format!("succeeded by claim {}, which has {} effects", job.claim, effects.len());
+            broken.push(Broken::job(*id, what, effects.iter().map(|(at, _)| *at).collect()));
+        }
+        if !life.finishing.contains_key(&job.claim) {
+            let what = format!("succeeded by claim {}, which nobody ended", job.claim);
+            broken.push(Broken::job(*id, what, Vec::new()));
+        }
+    }
+}
+
+fn state(how: How) -> State {
+    match how {
+        How::Succeed => State::Succeeded,
+        How::Fail => State::Failed,
+        How::Cancel => State::Cancelled,
+        How::Retry | How::Snooze | How::Release => State::Scheduled,
+    }
+}
+
+/// Crashes, releases and snoozes burn no retry; failures do.
+pub(super) fn failures(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    if evidence.terms.cut {
+        return;
+    }
+    for (id, life) in &evidence.lives {
+        let Some(job) = life.found.filter(|_| !life.was_ordered("retry")) else { continue };
+        let failed =
+            |finished: &&crate::checker::evidence::Finished| finished.how.fails() && finished.applied;
+        let accepted: BTreeSet<u32> =
+            life.finished.iter().filter(failed).map(|finished| finished.claim).collect();
+        let (counted, accepted) = (usize::from(job.failures), accepted.len());
+        // An answer that was lost may have been a yes.
+        let asked = life.finishing.len();
+        // A deadline that passes while the job waits is a failure that no claim reports.
+        let expired = usize::from(job.status.reason == Some(mainspring_core::job::Reason::Expired));
+        let most = if evidence.terms.exact { accepted } else { asked } + expired;
+        if counted < accepted || counted > most {
+            let what = format!("{counted} failures are counted, {accepted} were accepted");
+            broken.push(Broken::job(
+                *id,
+                what,
+                life.finished.iter().filter(failed).map(|one| one.at).collect(),
+            ));
+        }
+    }
+}
+
+/// The handler of one claim is started once.
+pub(super) fn twice(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    for (id, life) in &evidence.lives {
+        let mut first = BTreeMap::new();
+        for (at, claim) in &life.began {
+            if let Some(before) = first.insert(*claim, *at) {
+                broken.push(Broken::job(*id, format!("claim {claim} began twice"), vec![before, *at]));
+            }
+        }
+    }
+}
+
+/// A job whose cancellation was acknowledged is not given out again, and does not wait for ever.
+pub(super) fn cancel(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    for (id, life) in &evidence.lives {
+        for order in life.orders.iter().filter(|order| order.verb == "cancel") {
+            let Some((obeyed, _, _)) = order.obeyed else { continue };
+            if let Some(again) = given_out(evidence, life, obeyed) {
+                let what = format!("cancelled, and claimed again as {}", life.claims[again].number);
+                broken.push(Broken::job(*id, what, vec![obeyed, life.claims[again].at]));
+            }
+            let open = life.found.filter(|job| evidence.terms.settled && is_open(job.status.state));
+            if let Some(job) = open.filter(|_| !life.ordered_between("retry", obeyed, usize::MAX)) {
+                let what = format!("cancelled, and still {}", job.status);
+                broken.push(Broken::job(*id, what, vec![obeyed]));
+            }
+        }
+    }
+}
+
+/// The first new claim after an event without an operator's word in between.
+fn given_out(evidence: &Evidence<'_>, life: &Life<'_>, after: usize) -> Option<usize> {
+    if !evidence.terms.exact {
+        return None;
+    }
+    let known = life.claims.iter().filter(|claim| claim.at < after).map(|claim| claim.number).max();
+    life.claims.iter().position(|claim| {
+        claim.at > after
+            && known.is_none_or(|known| claim.number > known)
+            && !life.ordered_between("retry", after, claim.at)
+    })
+}

@@ -1,0 +1,121 @@
+//! Jobs: there or not, where, and for how long.
+
+use std::collections::BTreeMap;
+
+use mainspring_core::job::{Reason, State};
+
+use super::Broken;
+use crate::checker::evidence::{Evidence, Life};
+use crate::checker::is_open;
+use crate::history::Told;
+
+/// Every acknowledged job is there, unless somebody deleted it or its time was over.
+pub(super) fn lost(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    // The last thing that survived a cut: whatever was acknowledged before it was asked for must have survived too.
+    let survived = evidence.lives.values().filter(|life| life.found.is_some()).filter_map(|life| life.asked);
+    let horizon = if evidence.terms.cut { survived.max().unwrap_or(0) } else { usize::MAX };
+    for (id, life) in &evidence.lives {
+        let Some((at, told)) = life.acknowledged else { continue };
+        match told {
+            Told::Created if life.found.is_none() && at < horizon && !may_be_gone(evidence, life) => {
+                broken.push(Broken::job(*id, "acknowledged, and not there", vec![at]));
+            }
+            Told::Existing(holder) if !evidence.lives.get(&holder).is_some_and(Life::is_known) => {
+                let what = format!("said to exist as {holder}, which nobody ever enqueued");
+                broken.push(Broken::job(*id, what, vec![at]));
+            }
+            Told::Created | Told::Existing(_) => {}
+        }
+    }
+}
+
+/// Deleted by an operator, or removed a while after its end.
+fn may_be_gone(evidence: &Evidence<'_>, life: &Life<'_>) -> bool {
+    life.was_ordered("delete")
+        || evidence.terms.retention.is_some_and(|retention| {
+            let ended = life.ends().first().map(|end| evidence.time(end.at));
+            let stopped =
+                life.orders.iter().find_map(|order| order.obeyed).map(|(at, _, _)| evidence.time(at));
+            // Ended by its deadline or by another job's claim to its key, nobody wrote down when.
+            let asked = life.asked.map(|at| evidence.time(at));
+            [ended, stopped, asked]
+                .into_iter()
+                .flatten()
+                .min()
+                .is_some_and(|since| evidence.over().since(since) >= retention)
+        })
+}
+
+/// Every job was asked for, and not refused.
+pub(super) fn phantom(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    for (id, life) in &evidence.lives {
+        if life.found.is_none() && life.claims.is_empty() {
+            continue;
+        }
+        if !life.is_known() {
+            broken.push(Broken::job(*id, "in the store, and nobody asked for it", Vec::new()));
+        } else if life.refused && !life.unknown && life.acknowledged.is_none() {
+            broken.push(Broken::job(
+                *id,
+                "refused, and stored all the same",
+                life.asked.into_iter().collect(),
+            ));
+        }
+    }
+}
+
+/// The store's own look at itself, and its counts against its jobs.
+pub(super) fn one_place(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    for finding in &evidence.found.findings {
+        broken.push(Broken::other(format!("the store says: {}", finding.what), Vec::new()));
+    }
+    let mut listed: BTreeMap<_, BTreeMap<State, u64>> = BTreeMap::new();
+    let mut seen = BTreeMap::new();
+    for job in &evidence.found.jobs {
+        *listed.entry(job.queue.clone()).or_default().entry(job.status.state).or_default() += 1;
+        if seen.insert(job.id, job.status).is_some() {
+            broken.push(Broken::job(job.id, "listed twice", Vec::new()));
+        }
+    }
+    let mut counted = evidence.found.counts.0.clone();
+    for states in counted.values_mut() {
+        states.retain(|_, count| *count > 0);
+    }
+    counted.retain(|_, states| !states.is_empty());
+    if listed != counted {
+        broken.push(Broken::other(format!("listed are {listed:?}, counted {counted:?}"), Vec::new()));
+    }
+}
+
+/// With all faults over and time enough, nothing is left undone.
+pub(super) fn liveness(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    if !evidence.terms.settled {
+        return;
+    }
+    for (id, life) in &evidence.lives {
+        let Some(job) = life.found else { continue };
+        let held = job.status.reason == Some(Reason::Hold) && life.was_ordered("hold");
+        let quarantined = job.status.reason == Some(Reason::Quarantine);
+        if is_open(job.status.state) || (job.status.state == State::Suspended && !held && !quarantined) {
+            broken.push(Broken::job(*id, format!("still {}", job.status), last(life)));
+        }
+    }
+}
+
+fn last(life: &Life<'_>) -> Vec<usize> {
+    let claimed = life.claims.last().map(|claim| claim.at);
+    let finished = life.finished.last().map(|finished| finished.at);
+    claimed.into_iter().chain(finished).collect()
+}
+
+/// A delayed job is not claimed before its time.
+pub(super) fn early(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    for (id, life) in &evidence.lives {
+        // An operator may call it up early.
+        let (Some(job), Some(claim)) = (life.found, life.claims.first()) else { continue };
+        if life.orders.is_empty() && claim.now < job.created_at.after(life.delay) {
+            let what = format!("claimed at {}, {:?} after {}", claim.now, life.delay, job.created_at);
+            broken.push(Broken::job(*id, what, vec![claim.at]));
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Unique keys.
+
+use std::collections::BTreeMap;
+
+use mainspring_core::job::{Summary, Until};
+use mainspring_core::time::Timestamp;
+
+use super::Broken;
+use crate::checker::evidence::Evidence;
+
+/// Of two jobs of one kind with one key, one has let go of it before the other took it.
+pub(super) fn unique(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    let mut by_key: BTreeMap<_, Vec<&Summary>> = BTreeMap::new();
+    for job in &evidence.found.jobs {
+        if let Some(unique) = &job.options.unique {
+            by_key.entry((job.kind.clone(), unique.key.clone())).or_default().push(job);
+        }
+    }
+    for ((_, key), mut jobs) in by_key {
+        jobs.sort_by_key(|job| (job.created_at, job.id));
+        for pair in jobs.windows(2) {
+            let (holder, next) = (pair[0], pair[1]);
+            if released(evidence, holder).is_some_and(|until| until > next.created_at) {
+                let asked = |job: &Summary| evidence.lives.get(&job.id).and_then(|life| life.asked);
+                let what = format!("`{key}` was taken by {} while {} held it", next.id, holder.id);
+                let events = asked(holder).into_iter().chain(asked(next)).collect();
+                broken.push(Broken::job(holder.id, what, events));
+            }
+        }
+    }
+}
+
+/// When a job let go of its key; nothing if that cannot be told.
+fn released(evidence: &Evidence<'_>, job: &Summary) -> Option<Timestamp> {
+    let life = evidence.lives.get(&job.id)?;
+    // Brought back, it has no key any more, and its times are those of its second life.
+    if life.was_ordered("retry") {
+        return None;
+    }
+    let never = Timestamp::from_micros(i64::MAX);
+    let until = job.options.unique.as_ref()?.until;
+    match until {
+        Until::Finished => Some(job.finished_at.unwrap_or(never)),
+        Until::After(span) => Some(job.finished_at.map_or(never, |end| end.after(span.0))),
+        Until::Started if !evidence.terms.exact => None,
+        Until::Started => {
+            let started = life.claims.first().map(|claim| claim.now);
+            Some(started.or(job.finished_at).unwrap_or(never))
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! The rules: what must hold of every history.
+
+mod claims;
+mod jobs;
+mod keys;
+mod nodes;
+
+pub(super) use nodes::deaths;
+
+use mainspring_core::id::JobId;
+
+use super::evidence::{At, Evidence};
+
+/// A rule that does not hold.
+pub(super) struct Broken {
+    pub(super) job: Option<JobId>,
+    pub(super) what: String,
+    /// The events that show it.
+    pub(super) events: Vec<At>,
+}
+
+impl Broken {
+    fn job(id: JobId, what: impl Into<String>, events: Vec<At>) -> Self {
+        Broken { job: Some(id), what: what.into(), events }
+    }
+
+    fn other(what: impl Into<String>, events: Vec<At>) -> Self {
+        Broken { job: None, what: what.into(), events }
+    }
+}
+
+type Judge = fn(&Evidence<'_>, &mut Vec<Broken>);
+
+/// All rules, by name.
+pub(super) const ALL: &[(&str, Judge)] = &[
+    ("nothing acknowledged is lost", jobs::lost),
+    ("nothing comes from nowhere", jobs::phantom),
+    ("a job is in one place", jobs::one_place),
+    ("everything ends once faults are over", jobs::liveness),
+    ("no job starts before its time", jobs::early),
+    ("claim numbers grow", claims::grow),
+    ("only the owner can write", claims::owner),
+    ("one outcome", claims::doubled),
+    ("what has ended stays ended", claims::after_end),
+    ("the store tells what was accepted", claims::agree),
+    ("only failures count as failures", claims::failures),
+    ("a claim runs once", claims::twice),
+    ("cancellations are not lost", claims::cancel),
+    ("unique keys hold", keys::unique),
+    ("nobody living is expired", nodes::living),
+    ("suspects run alone", nodes::suspects),
+    ("only what crashes is quarantined", nodes::quarantine),
+    ("the dead are found in time", nodes::recovery),
+];

@@ -1,0 +1,162 @@
+//! Nodes: who is dead, who only looks it, and what they leave behind.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use mainspring_core::bounds;
+use mainspring_core::id::NodeNo;
+use mainspring_core::job::{Reason, State};
+
+use super::Broken;
+use crate::checker::evidence::{At, Evidence, Fault, Life};
+use crate::history::Actor;
+
+/// Faults that may make a node miss its lease. A store that is away for all is none of them.
+const EXCUSES: &[&str] = &["crash", "kill", "stop", "cut", "exit"];
+/// Faults that end a node.
+pub(in crate::checker) const DEATHS: &[&str] = &["crash", "kill", "exit"];
+
+/// A node is expired only after something has happened to that very node.
+pub(super) fn living(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    for (at, node) in &evidence.expiries {
+        let Some(member) = evidence.nodes.get(node) else { continue };
+        let now = evidence.time(*at);
+        // A lease lapses a lease after the last renewal, and somebody must notice.
+        let reach = member.lease * 2 + Duration::from_secs(2);
+        let excused = evidence.faults.iter().any(|fault| {
+            fault.on == Some(member.actor)
+                && EXCUSES.contains(&fault.kind)
+                && fault.at < *at
+                && fault.until.is_none_or(|until| now.since(until) <= reach)
+        });
+        if !excused {
+            let what = format!("node {node} (actor {}) was alive and well, and was expired", member.actor);
+            broken.push(Broken::other(what, vec![member.joined, *at]));
+        }
+    }
+}
+
+/// Of the jobs that may have taken their nodes with them, a node runs one at a time, until it has outlived its crash.
+pub(super) fn suspects(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    let mut runs: BTreeMap<Actor, Vec<(At, At, mainspring_core::id::JobId)>> = BTreeMap::new();
+    for (id, life) in &evidence.lives {
+        for claim in life.claims.iter().filter(|claim| claim.crashes >= bounds::SUSPECT_CRASHES) {
+            let Some((began, _)) = life.began.iter().find(|(_, number)| *number == claim.number) else {
+                continue;
+            };
+            let cleared = evidence.time(*began).after(claim.crashed);
+            let stopped = life.stopped.get(&claim.number).copied();
+            // In the order of events: several may share one moment.
+            let proven = evidence.history[*began..].iter().position(|event| event.at > cleared);
+            let over = [stopped, proven.map(|offset| began + offset)].into_iter().flatten().min();
+            let actor = evidence.history[*began].by;
+            let runs = runs.entry(actor).or_default();
+            if runs.last().is_none_or(|last| last.0 != *began) {
+                runs.push((*began, over.unwrap_or(evidence.history.len()), *id));
+            }
+        }
+    }
+    for (actor, mut runs) in runs {
+        runs.sort_unstable();
+        for pair in runs.windows(2) {
+            let ((first, over, one), (second, _, other)) = (pair[0], pair[1]);
+            if second < over {
+                let what = format!("suspects {one} and {other} ran together on actor {actor}");
+                broken.push(Broken::job(other, what, vec![first, second]));
+            }
+        }
+    }
+}
+
+/// A job is quarantined only if nodes were lost while they held it, as often as the bound says.
+pub(super) fn quarantine(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    if !evidence.terms.exact {
+        return;
+    }
+    for (id, life) in &evidence.lives {
+        let Some(job) = life.found else { continue };
+        let crashed = crashed(evidence, life);
+        let counted = usize::from(job.crashes);
+        let quarantined =
+            (job.status.state, job.status.reason) == (State::Suspended, Some(Reason::Quarantine));
+        if quarantined && crashed.len() < usize::from(bounds::QUARANTINE_CRASHES) {
+            let what = format!("quarantined after {} crashes", crashed.len());
+            broken.push(Broken::job(*id, what, crashed));
+        } else if counted > crashed.len() {
+            let what = format!("{counted} crashes are counted, {} happened", crashed.len());
+            broken.push(Broken::job(*id, what, crashed));
+        }
+    }
+}
+
+/// The claims that were lost with their node.
+fn crashed(evidence: &Evidence<'_>, life: &Life<'_>) -> Vec<At> {
+    let mut lost = BTreeMap::new();
+    for claim in &life.claims {
+        let expired = evidence.expiries.iter().any(|(at, node)| *node == claim.node && *at > claim.at);
+        let over = life.finished.iter().any(|finished| finished.claim == claim.number && finished.applied);
+        if expired && !over {
+            lost.insert(claim.number, claim.at);
+        }
+    }
+    lost.into_values().collect()
+}
+
+/// While nothing else is wrong, a dead node that holds jobs is expired within its lease and a little more.
+pub(super) fn recovery(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    let Some(slack) = evidence.terms.recovery else { return };
+    for (fault, node) in deaths(evidence) {
+        let member = &evidence.nodes[&node];
+        let (died, bound) = (evidence.time(fault.at), member.lease + slack);
+        let disturbed = evidence.faults.iter().any(|other| {
+            let began = evidence.time(other.at);
+            let ended = other.until.unwrap_or(began);
+            !std::ptr::eq(other, fault) && began <= died.after(bound) && ended.after(member.lease) >= died
+        });
+        if disturbed || !witnessed(evidence, fault, member.lease) || evidence.over().since(died) <= bound {
+            continue;
+        }
+        let expired = evidence.expiries.iter().find(|(at, no)| *no == node && *at > fault.at);
+        let took = expired.map(|(at, _)| evidence.time(*at).since(died));
+        if took.is_none_or(|took| took > bound) {
+            let what = format!("node {node} died holding jobs and was expired after {took:?}, not {bound:?}");
+            broken.push(Broken::other(what, vec![fault.at]));
+        }
+    }
+}
+
+/// Each death of a node that held jobs.
+pub(in crate::checker) fn deaths<'e>(evidence: &'e Evidence<'_>) -> Vec<(&'e Fault<'e>, NodeNo)> {
+    let mut deaths = Vec::new();
+    for fault in evidence.faults.iter().filter(|fault| DEATHS.contains(&fault.kind)) {
+        let nodes = evidence.nodes.iter().filter(|(_, member)| {
+            Some(member.actor) == fault.on && member.joined < fault.at && member.left.is_none()
+        });
+        // Of several memberships the last is the one that died.
+        let Some((node, _)) = nodes.last() else { continue };
+        if holds(evidence, *node, fault.at) {
+            deaths.push((fault, *node));
+        }
+    }
+    deaths
+}
+
+/// Whether a node held a claim at some point of the history.
+fn holds(evidence: &Evidence<'_>, node: NodeNo, at: At) -> bool {
+    evidence.lives.values().any(|life| {
+        let Some(claim) = life.claims.iter().rev().find(|claim| claim.at < at) else { return false };
+        let over = life.finished.iter().any(|finished| finished.claim == claim.number && finished.applied);
+        claim.node == node && !over
+    })
+}
+
+/// Whether some other node was there, unharmed, for a lease before a death and until now.
+fn witnessed(evidence: &Evidence<'_>, death: &Fault<'_>, lease: Duration) -> bool {
+    let died = evidence.time(death.at);
+    evidence.nodes.values().any(|member| {
+        Some(member.actor) != death.on
+            && evidence.time(member.joined).after(lease) <= died
+            && member.left.is_none_or(|left| evidence.time(left) > died.after(lease * 2))
+            && evidence.faults.iter().all(|fault| fault.on != Some(member.actor))
+    })
+}

@@ -1,0 +1,125 @@
+//! A violation as a story: who did what to the job, and when.
+
+use std::collections::BTreeSet;
+
+use mainspring_core::id::{JobId, NodeNo};
+use mainspring_core::time::Timestamp;
+
+use super::evidence::{At, Evidence};
+use super::rules::Broken;
+use crate::history::{Event, Fact, Told};
+
+/// Lines of a story beyond which only what shows the violation is told.
+const LONG: usize = 24;
+/// Events told before and after one that shows the violation, in a long story.
+const AROUND: usize = 2;
+
+/// Tells how a violation came about.
+pub(super) fn tell(evidence: &Evidence<'_>, broken: &Broken) -> Vec<String> {
+    let events = concerned(evidence, broken);
+    let events = if events.len() > LONG { shortened(&events, &broken.events) } else { events };
+    let start = evidence.history.first().map_or(Timestamp::EPOCH, |event| event.at);
+    let mut lines: Vec<String> = events.iter().map(|at| line(start, &evidence.history[*at])).collect();
+    if let Some(id) = broken.job {
+        let found = evidence.lives.get(&id).and_then(|life| life.found);
+        lines.push(match found {
+            Some(job) => format!(
+                "in the end: {} by claim {}, {} failures, {} crashes",
+                job.status, job.claim, job.failures, job.crashes
+            ),
+            None => "in the end: not there".into(),
+        });
+    }
+    lines
+}
+
+/// The events of the job, and what happened to the nodes that held it.
+fn concerned(evidence: &Evidence<'_>, broken: &Broken) -> Vec<At> {
+    let mut events: BTreeSet<At> = broken.events.iter().copied().collect();
+    let life = broken.job.and_then(|id| evidence.lives.get(&id));
+    let holders: BTreeSet<NodeNo> =
+        life.iter().flat_map(|life| &life.claims).map(|claim| claim.node).collect();
+    let actors: BTreeSet<_> =
+        holders.iter().filter_map(|node| evidence.nodes.get(node)).map(|member| member.actor).collect();
+    for (at, event) in evidence.history.iter().enumerate() {
+        let about = match &event.fact {
+            Fact::Expired { nodes } => nodes.iter().any(|node| holders.contains(node)),
+            Fact::Left { node } | Fact::Joined { node, .. } => holders.contains(node),
+            Fact::Fault { on: Some(actor), .. } => actors.contains(actor),
+            fact => broken.job.is_some() && fact.job() == broken.job,
+        };
+        if about {
+            events.insert(at);
+        }
+    }
+    events.into_iter().collect()
+}
+
+fn shortened(events: &[At], shown: &[At]) -> Vec<At> {
+    let near = |index: usize| {
+        let (from, to) = (index.saturating_sub(AROUND), (index + AROUND).min(events.len() - 1));
+        events[from..=to].iter().any(|at| shown.contains(at))
+    };
+    let kept = events.iter().enumerate();
+    let last = events.len().saturating_sub(AROUND);
+    kept.filter(|(index, _)| *index < AROUND || *index >= last || near(*index)).map(|(_, at)| *at).collect()
+}
+
+/// One event as a sentence.
+pub(crate) fn line(start: Timestamp, event: &Event) -> String {
+    let at = event.at.since(start).as_secs_f64();
+    format!("{at:>10.3} s  {:<10} {}", format!("actor {}", event.by), sentence(&event.fact))
+}
+
+fn sentence(fact: &Fact) -> String {
+    match fact {
+        Fact::Asked { id, unique, delay } => {
+            let key = unique.as_ref().map(|unique| format!(" with key `{}`", unique.key)).unwrap_or_default();
+            let delay = if *delay > 0 { format!(" in {:.3} s", *delay as f64 / 1e6) } else { String::new() };
+            format!("asks for {}{key}{delay}", short(*id))
+        }
+        Fact::Acknowledged { id, told: Told::Created } => format!("is told that {} is stored", short(*id)),
+        Fact::Acknowledged { id, told: Told::Existing(holder) } => {
+            format!("is told that {} exists as {}", short(*id), short(*holder))
+        }
+        Fact::Refused { id } => format!("is refused {}", short(*id)),
+        Fact::Unknown { id } => format!("does not know what became of {}", short(*id)),
+        Fact::Ordered { id, verb } => format!("orders: {verb} {}", short(*id)),
+        Fact::Obeyed { id, verb, from, to } => {
+            let to = to.map_or_else(|| "gone".into(), |to| to.to_string());
+            format!("is told: {verb} {} from {from} to {to}", short(*id))
+        }
+        Fact::Began { id, claim } => format!("begins {} claim {claim}", short(*id)),
+        Fact::Ended { id, claim } => format!("does the work of {} claim {claim}", short(*id)),
+        Fact::Stopped { id, claim } => format!("is done with {} claim {claim}", short(*id)),
+        Fact::Joined { node, lease } => format!("joins as node {node}, lease {:.1} s", *lease as f64 / 1e6),
+        Fact::Left { node } => format!("leaves as node {node}"),
+        Fact::Expired { nodes } => {
+            let nodes: Vec<_> = nodes.iter().map(ToString::to_string).collect();
+            format!("expires node {}", nodes.join(", "))
+        }
+        Fact::Claimed { node, id, claim, crashes, .. } => {
+            let crashes = if *crashes > 0 { format!(", crashed {crashes} times") } else { String::new() };
+            format!("claims {} as {claim} for node {node}{crashes}", short(*id))
+        }
+        Fact::Finishing { node, id, claim, how } => {
+            format!("ends {} claim {claim} for node {node}: {how:?}", short(*id))
+        }
+        Fact::Finished { node, id, claim, how, applied } => {
+            let answer = if *applied { "accepted" } else { "refused as stale" };
+            format!("end of {} claim {claim} for node {node}, {how:?}, is {answer}", short(*id))
+        }
+        Fact::Fault { kind, on, until } => {
+            let on = on.map_or_else(|| "everybody".into(), |on| format!("actor {on}"));
+            let until = until.map(|until| format!(" until {until}")).unwrap_or_default();
+            format!("FAULT {kind} on {on}{until}")
+        }
+        Fact::Calm => "CALM: no more faults".into(),
+    }
+}
+
+/// The end of an id, which is its random part.
+fn short(id: JobId) -> String {
+    let id = id.to_string();
+    format!("…{}", &id[id.len().saturating_sub(6)..])
+}

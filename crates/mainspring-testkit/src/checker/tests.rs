@@ -1,0 +1,1 @@
+//! Each rule holds of a good history and catches a bad one.

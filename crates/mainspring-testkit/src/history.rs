@@ -1,0 +1,296 @@
+//! Histories: what a rig saw, in order, in one form for all rigs.
+//!
+//! Callers note what they asked for and what they were told; handlers note that they began and ended; a
+//! [`Watched`](crate::watch::Watched) store notes what it said to its node; whoever breaks things notes what he broke.
+//! The [`checker`](crate::checker) reads nothing else, besides what the store holds in the end.
+//!
+//! # Invariants
+//! - What is asked is noted before it is sent, what is told after it came: between the two, anything may have happened.
+//! - An event is one line of JSON, so that it can be written by one `write` call and read by people.
+
+use std::time::Duration;
+
+use mainspring_core::id::{JobId, NodeNo};
+use mainspring_core::job::{Outcome, Status, Unique};
+use mainspring_core::store::{Finished, Receipt};
+use mainspring_core::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// Somebody who takes part: the number of a process, or of one life of a simulated node.
+pub type Actor = u32;
+
+/// Takes events down. Shared by everybody who sees something.
+pub trait Recorder: Send + Sync + 'static {
+    /// Notes a fact, as seen now by this actor.
+    fn note(&self, by: Actor, fact: Fact);
+}
+
+/// Something that was seen.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// When, by the rig's own clock.
+    pub at: Timestamp,
+    /// By whom.
+    pub by: Actor,
+    /// What.
+    #[serde(flatten)]
+    pub fact: Fact,
+}
+
+/// What can be seen.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum Fact {
+    // Producers.
+    /// An enqueue is about to be sent.
+    Asked {
+        /// The job.
+        id: JobId,
+        /// Its unique key, if it has one.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        unique: Option<Unique>,
+        /// How long it is to wait, in microseconds.
+        #[serde(skip_serializing_if = "is_zero", default)]
+        delay: u64,
+    },
+    /// The enqueue was acknowledged.
+    Acknowledged {
+        /// The job that was asked for.
+        id: JobId,
+        /// What became of it.
+        told: Told,
+    },
+    /// The enqueue was refused: nothing was stored by it.
+    Refused {
+        /// The job.
+        id: JobId,
+    },
+    /// The caller does not know what became of the enqueue.
+    Unknown {
+        /// The job.
+        id: JobId,
+    },
+
+    // Operators.
+    /// A verb is about to be sent.
+    Ordered {
+        /// The job.
+        id: JobId,
+        /// The verb.
+        verb: String,
+    },
+    /// The verb was applied.
+    Obeyed {
+        /// The job.
+        id: JobId,
+        /// The verb.
+        verb: String,
+        /// What it was before.
+        from: Status,
+        /// What it is now; nothing if it was deleted.
+        to: Option<Status>,
+    },
+
+    // Handlers.
+    /// A handler began.
+    Began {
+        /// The job.
+        id: JobId,
+        /// The number of the claim.
+        claim: u32,
+    },
+    /// A handler came to its end, and its effect is there.
+    Ended {
+        /// The job.
+        id: JobId,
+        /// The number of the claim.
+        claim: u32,
+    },
+
+    /// A handler is over, however it ended: its slot is free.
+    Stopped {
+        /// The job.
+        id: JobId,
+        /// The number of the claim.
+        claim: u32,
+    },
+
+    // Nodes, as the store sees them.
+    /// A node has joined, or joined anew.
+    Joined {
+        /// Its number.
+        node: NodeNo,
+        /// Its lease, in microseconds.
+        lease: u64,
+    },
+    /// A node has left in good order.
+    Left {
+        /// Its number.
+        node: NodeNo,
+    },
+    /// A rescuer has expired these nodes.
+    Expired {
+        /// Their numbers.
+        nodes: Vec<NodeNo>,
+    },
+    /// A job was claimed.
+    Claimed {
+        /// By which node.
+        node: NodeNo,
+        /// The job.
+        id: JobId,
+        /// The number of the claim.
+        claim: u32,
+        /// How often the job has crashed so far.
+        crashes: u16,
+        /// How long its longest crashed claim took, in microseconds.
+        crashed: u64,
+        /// The store's time.
+        now: Timestamp,
+    },
+    /// A claim is about to be ended.
+    Finishing {
+        /// By which node.
+        node: NodeNo,
+        /// The job.
+        id: JobId,
+        /// The number of the claim.
+        claim: u32,
+        /// How.
+        how: How,
+    },
+    /// The store has answered to that.
+    Finished {
+        /// By which node.
+        node: NodeNo,
+        /// The job.
+        id: JobId,
+        /// The number of the claim.
+        claim: u32,
+        /// How.
+        how: How,
+        /// Whether it was applied, or refused as stale.
+        applied: bool,
+    },
+    /// Something went wrong, on purpose.
+    Fault {
+        /// What.
+        kind: String,
+        /// Whom it hit; nobody in particular if it hit all.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        on: Option<Actor>,
+        /// When it was over, if that is known by now.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        until: Option<Timestamp>,
+    },
+    /// From here on nothing goes wrong on purpose, and all is to end well.
+    Calm,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// What a caller was told of an enqueue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Told {
+    /// It is stored.
+    Created,
+    /// Its key is held by this job.
+    Existing(JobId),
+}
+
+impl Told {
+    /// What a receipt tells; nothing if it says that nothing was stored.
+    pub fn of(receipt: Receipt) -> Option<Told> {
+        match receipt {
+            Receipt::Created => Some(Told::Created),
+            Receipt::Existing(id) => Some(Told::Existing(id)),
+            Receipt::Rejected(_) | Receipt::Contended => None,
+        }
+    }
+}
+
+/// How a claim is ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum How {
+    /// The job succeeded.
+    Succeed,
+    /// It runs again; counts a failure.
+    Retry,
+    /// It failed for good; counts a failure.
+    Fail,
+    /// It runs again.
+    Snooze,
+    /// It goes back.
+    Release,
+    /// It is cancelled.
+    Cancel,
+}
+
+impl How {
+    /// How an outcome ends a claim.
+    pub fn of(outcome: &Outcome) -> How {
+        match outcome {
+            Outcome::Succeed { .. } => How::Succeed,
+            Outcome::Retry { .. } => How::Retry,
+            Outcome::Fail { .. } => How::Fail,
+            Outcome::Snooze { .. } => How::Snooze,
+            Outcome::Release => How::Release,
+            Outcome::Cancel { .. } => How::Cancel,
+        }
+    }
+
+    /// Whether the job ends with it.
+    pub fn ends(self) -> bool {
+        matches!(self, How::Succeed | How::Fail | How::Cancel)
+    }
+
+    /// Whether it counts as a failure.
+    pub fn fails(self) -> bool {
+        matches!(self, How::Retry | How::Fail)
+    }
+}
+
+impl Fact {
+    /// The fact of an answer to a finish.
+    pub fn finished(node: NodeNo, id: JobId, claim: u32, how: How, answer: Finished) -> Fact {
+        Fact::Finished { node, id, claim, how, applied: answer == Finished::Applied }
+    }
+
+    /// A fault that hits one actor, or all, until some time.
+    pub fn fault(kind: impl Into<String>, on: Option<Actor>, until: Option<Timestamp>) -> Fact {
+        Fact::Fault { kind: kind.into(), on, until }
+    }
+
+    /// The job that a fact is about.
+    pub fn job(&self) -> Option<JobId> {
+        match self {
+            Fact::Asked { id, .. }
+            | Fact::Acknowledged { id, .. }
+            | Fact::Refused { id }
+            | Fact::Unknown { id }
+            | Fact::Ordered { id, .. }
+            | Fact::Obeyed { id, .. }
+            | Fact::Began { id, .. }
+            | Fact::Ended { id, .. }
+            | Fact::Stopped { id, .. }
+            | Fact::Claimed { id, .. }
+            | Fact::Finishing { id, .. }
+            | Fact::Finished { id, .. } => Some(*id),
+            Fact::Joined { .. }
+            | Fact::Left { .. }
+            | Fact::Expired { .. }
+            | Fact::Fault { .. }
+            | Fact::Calm => None,
+        }
+    }
+}
+
+/// Microseconds of a duration, as facts carry them.
+pub fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,288 @@
+//! A store that is watched: what it says to nodes is noted, and the way to it may be long and dangerous.
+//!
+//! [`Watched`] stands between an engine and its store. Every call takes a [`Way`]: [`Direct`] for processes that meet a
+//! real store, the simulator's network otherwise. Facts are noted next to the store, so that a call whose answer is lost
+//! on the way back has still been seen.
+
+use std::sync::{Arc, Weak};
+
+use mainspring_core::Result;
+use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
+use mainspring_core::job::{New, Progress, Record, Verb};
+use mainspring_core::name::QueueName;
+use mainspring_core::seam::Pending;
+use mainspring_core::store::{
+    Changed, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish, Finished, Listener,
+    Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed, Rescue,
+    Rescued, Store, Swept, Ticket,
+};
+
+use crate::history::{Actor, Fact, How, Recorder, micros};
+
+/// A call on its way to a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Call {
+    /// The method.
+    pub name: &'static str,
+    /// Whether it may write.
+    pub writes: bool,
+}
+
+/// What does a call, as often as it is told to: a message may arrive twice.
+pub type Run<T> = Box<dyn Fn() -> Pending<'static, Result<T>> + Send + Sync>;
+
+/// How calls get to a store and answers back.
+pub trait Way: Send + Sync + 'static {
+    /// Takes a call to the store.
+    fn go<T: Send + 'static>(&self, call: Call, run: Run<T>) -> Pending<'static, Result<T>>;
+
+    /// Lets hints of the store through to a listener.
+    fn listen(&self, store: &Arc<dyn Store>, listener: Weak<dyn Listener>) {
+        store.subscribe(listener);
+    }
+}
+
+/// The way of a process to its own store: straight on.
+#[derive(Debug, Clone, Copy)]
+pub struct Direct;
+
+impl Way for Direct {
+    fn go<T: Send + 'static>(&self, _call: Call, run: Run<T>) -> Pending<'static, Result<T>> {
+        run()
+    }
+}
+
+/// A store, the way to it, and who takes down what it says.
+pub struct Watched<W> {
+    store: Arc<dyn Store>,
+    way: W,
+    recorder: Arc<dyn Recorder>,
+    by: Actor,
+}
+
+impl<W: Way> Watched<W> {
+    /// Watches a store on behalf of an actor.
+    pub fn new(store: Arc<dyn Store>, way: W, recorder: Arc<dyn Recorder>, by: Actor) -> Self {
+        Watched { store, way, recorder, by }
+    }
+
+    /// Sends a call on its way: `call` makes it, `noted` takes down what it was answered.
+    fn send<T: Send + 'static, Q: Clone + Send + Sync + 'static>(
+        &self,
+        name: Call,
+        request: Q,
+        call: for<'a> fn(&'a dyn Store, Q) -> Pending<'a, Result<T>>,
+        noted: fn(&dyn Recorder, Actor, &Q, &Result<T>),
+    ) -> Pending<'static, Result<T>> {
+        let (store, recorder, by) = (Arc::clone(&self.store), Arc::clone(&self.recorder), self.by);
+        let run = move || -> Pending<'static, Result<T>> {
+            let (store, recorder, request) = (Arc::clone(&store), Arc::clone(&recorder), request.clone());
+            Box::pin(async move {
+                let answer = call(&*store, request.clone()).await;
+                noted(&*recorder, by, &request, &answer);
+                answer
+            })
+        };
+        self.way.go(name, Box::new(run))
+    }
+
+    fn write<T: Send + 'static, Q: Clone + Send + Sync + 'static>(
+        &self,
+        name: &'static str,
+        request: Q,
+        call: for<'a> fn(&'a dyn Store, Q) -> Pending<'a, Result<T>>,
+    ) -> Pending<'static, Result<T>> {
+        self.send(Call { name, writes: true }, request, call, |_, _, _, _| {})
+    }
+
+    fn read<T: Send + 'static, Q: Clone + Send + Sync + 'static>(
+        &self,
+        name: &'static str,
+        request: Q,
+        call: for<'a> fn(&'a dyn Store, Q) -> Pending<'a, Result<T>>,
+    ) -> Pending<'static, Result<T>> {
+        self.send(Call { name, writes: false }, request, call, |_, _, _, _| {})
+    }
+}
+
+fn claimed(recorder: &dyn Recorder, by: Actor, request: &ClaimRequest, answer: &Result<ClaimedBatch>) {
+    let Ok(batch) = answer else { return };
+    for job in &batch.jobs {
+        let fact = Fact::Claimed {
+            node: request.node,
+            id: job.claim.id,
+            claim: job.claim.number,
+            crashes: job.crashes,
+            crashed: u64::try_from(job.crashed_micros).unwrap_or(0),
+            now: batch.now,
+        };
+        recorder.note(by, fact);
+    }
+}
+
+fn finished(
+    recorder: &dyn Recorder,
+    by: Actor,
+    (node, finishes): &(NodeNo, Vec<Finish>),
+    answer: &Result<Vec<Finished>>,
+) {
+    let Ok(answers) = answer else { return };
+    for (finish, answer) in finishes.iter().zip(answers) {
+        let (claim, how) = (finish.claim, How::of(&finish.outcome));
+        recorder.note(by, Fact::finished(*node, claim.id, claim.number, how, *answer));
+    }
+}
+
+impl<W: Way> Store for Watched<W> {
+    fn describe(&self) -> Description {
+        self.store.describe()
+    }
+
+    fn enqueue(&self, jobs: Vec<New>) -> Pending<'_, Result<Vec<Receipt>>> {
+        self.write("enqueue", jobs, |store, jobs| store.enqueue(jobs))
+    }
+
+    fn ticket(&self) -> Ticket {
+        self.store.ticket()
+    }
+
+    fn ticket_for<'a>(&'a self, jobs: &'a [New]) -> Pending<'a, Result<Ticket>> {
+        self.write("ticket_for", jobs.to_vec(), |store, jobs| {
+            Box::pin(async move { store.ticket_for(&jobs).await })
+        })
+    }
+
+    fn nudge(&self, id: JobId) {
+        self.store.nudge(id);
+    }
+
+    fn register(&self, node: Registration) -> Pending<'_, Result<Member>> {
+        let call = Call { name: "register", writes: true };
+        self.send(
+            call,
+            node,
+            |store, node| store.register(node),
+            |recorder, by, node, answer| {
+                if let Ok(member) = answer {
+                    recorder.note(by, Fact::Joined { node: member.no, lease: micros(node.lease) });
+                }
+            },
+        )
+    }
+
+    fn renew(&self, renewal: Renewal) -> Pending<'_, Result<Renewed>> {
+        self.write("renew", renewal, |store, renewal| store.renew(renewal))
+    }
+
+    fn retire(&self, node: NodeNo) -> Pending<'_, Result<usize>> {
+        let call = Call { name: "retire", writes: true };
+        self.send(
+            call,
+            node,
+            |store, node| store.retire(node),
+            |recorder, by, node, answer| {
+                if answer.is_ok() {
+                    recorder.note(by, Fact::Left { node: *node });
+                }
+            },
+        )
+    }
+
+    fn claim(&self, request: ClaimRequest) -> Pending<'_, Result<ClaimedBatch>> {
+        let call = Call { name: "claim", writes: true };
+        self.send(call, request, |store, request| store.claim(request), claimed)
+    }
+
+    fn finish(&self, node: NodeNo, finishes: Vec<Finish>) -> Pending<'_, Result<Vec<Finished>>> {
+        for finish in &finishes {
+            let how = How::of(&finish.outcome);
+            let (id, claim) = (finish.claim.id, finish.claim.number);
+            self.recorder.note(self.by, Fact::Finishing { node, id, claim, how });
+        }
+        let call = Call { name: "finish", writes: true };
+        self.send(call, (node, finishes), |store, (node, finishes)| store.finish(node, finishes), finished)
+    }
+
+    fn disown(&self, node: NodeNo, settled: Batch, keep: Vec<Claim>) -> Pending<'_, Result<usize>> {
+        self.write("disown", (node, settled, keep), |store, (node, settled, keep)| {
+            store.disown(node, settled, keep)
+        })
+    }
+
+    fn progress(&self, node: NodeNo, progress: Vec<(Claim, Progress)>) -> Pending<'_, Result<()>> {
+        self.write("progress", (node, progress), |store, (node, progress)| store.progress(node, progress))
+    }
+
+    fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>> {
+        let call = Call { name: "rescue", writes: true };
+        self.send(
+            call,
+            rescue,
+            |store, rescue| store.rescue(rescue),
+            |recorder, by, _, answer| match answer {
+                Ok(rescued) if !rescued.expired.is_empty() => {
+                    recorder.note(by, Fact::Expired { nodes: rescued.expired.clone() });
+                }
+                _ => {}
+            },
+        )
+    }
+
+    fn promote(&self, limit: usize) -> Pending<'_, Result<Swept>> {
+        self.write("promote", limit, |store, limit| store.promote(limit))
+    }
+
+    fn expire(&self, limit: usize) -> Pending<'_, Result<Swept>> {
+        self.write("expire", limit, |store, limit| store.expire(limit))
+    }
+
+    fn prune(&self, limit: usize) -> Pending<'_, Result<usize>> {
+        self.write("prune", limit, |store, limit| store.prune(limit))
+    }
+
+    fn get(&self, id: JobId) -> Pending<'_, Result<Option<Record>>> {
+        self.read("get", id, |store, id| store.get(id))
+    }
+
+    fn list(&self, filter: Filter, page: Page) -> Pending<'_, Result<Listing>> {
+        self.read("list", (filter, page), |store, (filter, page)| store.list(filter, page))
+    }
+
+    fn counts(&self) -> Pending<'_, Result<Counts>> {
+        self.read("counts", (), |store, ()| store.counts())
+    }
+
+    fn change(&self, ids: Vec<JobId>, verb: Verb, dry_run: bool) -> Pending<'_, Result<Vec<Changed>>> {
+        self.write("change", (ids, verb, dry_run), |store, (ids, verb, dry_run)| {
+            store.change(ids, verb, dry_run)
+        })
+    }
+
+    fn queues(&self) -> Pending<'_, Result<Vec<Queue>>> {
+        self.read("queues", (), |store, ()| store.queues())
+    }
+
+    fn configure(&self, queue: QueueName, change: QueueChange) -> Pending<'_, Result<Queue>> {
+        self.write("configure", (queue, change), |store, (queue, change)| store.configure(queue, change))
+    }
+
+    fn nodes(&self) -> Pending<'_, Result<Vec<Node>>> {
+        self.read("nodes", (), |store, ()| store.nodes())
+    }
+
+    fn check(&self) -> Pending<'_, Result<Vec<Finding>>> {
+        self.read("check", (), |store, ()| store.check())
+    }
+
+    fn diagnose(&self) -> Pending<'_, Result<Vec<Finding>>> {
+        self.read("diagnose", (), |store, ()| store.diagnose())
+    }
+
+    fn subscribe(&self, listener: Weak<dyn Listener>) {
+        self.way.listen(&self.store, listener);
+    }
+
+    fn close(&self) -> Pending<'_, ()> {
+        self.store.close()
+    }
+}
