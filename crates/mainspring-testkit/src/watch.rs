@@ -1,14 +1,15 @@
 //! A store that is watched: what it says to nodes is noted, and the way to it may be long and dangerous.
 //!
 //! [`Watched`] stands between an engine and its store. Every call takes a [`Way`]: [`Direct`] for processes that meet a
-//! real store, the simulator's network otherwise. Facts are noted next to the store, so that a call whose answer is lost
-//! on the way back has still been seen.
+//! real store, the simulator's network otherwise. What is asked for is noted before it goes; what the store says is noted
+//! next to the store, so that a call whose answer is lost on the way back has still been seen. What callers are told is
+//! theirs to note.
 
 use std::sync::{Arc, Weak};
 
 use mainspring_core::Result;
 use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
-use mainspring_core::job::{New, Progress, Record, Verb};
+use mainspring_core::job::{New, Progress, Record, Verb, When};
 use mainspring_core::name::QueueName;
 use mainspring_core::seam::Pending;
 use mainspring_core::store::{
@@ -133,12 +134,34 @@ fn finished(
     }
 }
 
+fn changed(
+    recorder: &dyn Recorder,
+    by: Actor,
+    (ids, verb, dry_run): &(Vec<JobId>, Verb, bool),
+    answer: &Result<Vec<Changed>>,
+) {
+    let Some(answers) = answer.as_ref().ok().filter(|_| !dry_run) else { return };
+    for (id, answer) in ids.iter().zip(answers) {
+        if let Changed::Applied { from, to } = *answer {
+            recorder.note(by, Fact::Obeyed { id: *id, verb: verb.name().into(), from, to });
+        }
+    }
+}
+
 impl<W: Way> Store for Watched<W> {
     fn describe(&self) -> Description {
         self.store.describe()
     }
 
     fn enqueue(&self, jobs: Vec<New>) -> Pending<'_, Result<Vec<Receipt>>> {
+        for job in &jobs {
+            let delay = match job.run {
+                Some(When::After(delay)) => micros(delay),
+                Some(When::At(_)) | None => 0,
+            };
+            let unique = job.options.unique.clone();
+            self.recorder.note(self.by, Fact::Asked { id: job.id, unique, delay });
+        }
         self.write("enqueue", jobs, |store, jobs| store.enqueue(jobs))
     }
 
@@ -253,9 +276,14 @@ impl<W: Way> Store for Watched<W> {
     }
 
     fn change(&self, ids: Vec<JobId>, verb: Verb, dry_run: bool) -> Pending<'_, Result<Vec<Changed>>> {
-        self.write("change", (ids, verb, dry_run), |store, (ids, verb, dry_run)| {
-            store.change(ids, verb, dry_run)
-        })
+        if !dry_run {
+            for id in &ids {
+                self.recorder.note(self.by, Fact::Ordered { id: *id, verb: verb.name().into() });
+            }
+        }
+        let call = Call { name: "change", writes: true };
+        let request = (ids, verb, dry_run);
+        self.send(call, request, |store, (ids, verb, dry_run)| store.change(ids, verb, dry_run), changed)
     }
 
     fn queues(&self) -> Pending<'_, Result<Vec<Queue>>> {
