@@ -68,6 +68,15 @@ impl Memory {
         Memory { shared: Arc::clone(&self.shared), closed: Arc::default() }
     }
 
+    /// A copy of everything as it is now, under a clock of its own: what happens to either does not touch the other, and
+    /// nobody listens to the copy. For tests and simulations that follow one state into several futures.
+    #[must_use]
+    pub fn fork(&self, clock: Arc<dyn Clock>) -> Self {
+        let model = lock(&self.shared.model).clone();
+        let shared = Shared { clock, model: Mutex::new(model), listeners: Mutex::default() };
+        Memory { shared: Arc::new(shared), closed: Arc::default() }
+    }
+
     /// Claims what another store has claimed for the same request. For tests that compare a store with this one: which
     /// of several jobs of one level and one moment comes first is a store's own affair, and the model follows.
     ///

@@ -15,7 +15,7 @@ use crate::{Error, Result};
 use super::place::Place;
 
 /// Everything.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Model {
     pub(super) jobs: BTreeMap<Row, Job>,
     pub(super) ids: BTreeMap<JobId, Row>,
@@ -48,6 +48,7 @@ pub(super) struct Model {
 }
 
 /// A job.
+#[derive(Clone)]
 pub(super) struct Job {
     pub(super) id: JobId,
     pub(super) kind: Kind,
@@ -84,6 +85,7 @@ pub(super) struct Line {
 pub(super) struct LineNo(u32);
 
 /// A unique key that is held.
+#[derive(Clone)]
 pub(super) struct Key {
     pub(super) holder: JobId,
     /// When it becomes free: set when its job has ended and it has a period.
@@ -91,6 +93,7 @@ pub(super) struct Key {
 }
 
 /// A node.
+#[derive(Clone)]
 pub(super) struct Membership {
     pub(super) registration: Registration,
     pub(super) state: NodeState,
@@ -115,7 +118,7 @@ impl Kept {
 }
 
 /// What one call leaves for the listeners.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Hints {
     ready: BTreeSet<QueueName>,
     due: Option<Timestamp>,

@@ -9,6 +9,7 @@ use crate::time::Timestamp;
 use super::model::Job;
 
 /// Where a job is.
+#[derive(Clone)]
 pub(super) enum Place {
     /// It waits for a node.
     Ready {
