@@ -1,12 +1,14 @@
 //! Hints: who hears them, and what a transaction has to tell.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError, Weak};
+use std::sync::{PoisonError, Weak};
 
 use mainspring_core::id::NodeNo;
 use mainspring_core::name::QueueName;
 use mainspring_core::store::{Hint, Listener};
 use mainspring_core::time::Timestamp;
+
+use crate::sync::Mutex;
 
 /// Who wants to hear hints.
 #[derive(Default)]

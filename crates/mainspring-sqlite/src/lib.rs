@@ -28,6 +28,7 @@ mod open;
 mod options;
 mod read;
 mod store;
+mod sync;
 mod turn;
 mod writer;
 
@@ -36,5 +37,7 @@ pub use options::{Durability, Options};
 pub use rusqlite;
 pub use store::Sqlite;
 
+#[cfg(all(test, feature = "shuttle"))]
+mod schedules;
 #[cfg(test)]
 mod tests;

@@ -5,8 +5,10 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
+
+use crate::sync::Mutex;
 
 enum Slot<T> {
     Empty,

@@ -129,6 +129,6 @@ fn switch_to_wal(conn: &Connection, options: &Options, clock: &dyn Clock) -> Res
         if waited >= options.busy_timeout {
             return Err(sql_problem(path, busy));
         }
-        std::thread::park_timeout(PAUSE);
+        crate::sync::pause(PAUSE);
     }
 }

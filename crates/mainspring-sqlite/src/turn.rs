@@ -16,6 +16,8 @@ use std::time::Duration;
 use mainspring_core::seam::Clock;
 use rusqlite::{Connection, ErrorCode};
 
+use crate::sync::pause;
+
 /// Between two tries: about as long as a short transaction takes.
 const PAUSE: Duration = Duration::from_micros(300);
 
@@ -94,7 +96,7 @@ impl Patience {
         if waited >= self.timeout {
             return false;
         }
-        std::thread::park_timeout(PAUSE);
+        pause(PAUSE);
         true
     }
 }

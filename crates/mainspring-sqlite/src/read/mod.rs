@@ -23,7 +23,7 @@ pub(crate) mod plans {
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use mainspring_core::Error;
@@ -33,6 +33,7 @@ use rusqlite::Connection;
 use crate::error::{Fault, Result, rolled_back};
 use crate::names::Names;
 use crate::oneshot::{Receiver, channel};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// Reads that may wait.
 const WAITING: usize = 10_000;

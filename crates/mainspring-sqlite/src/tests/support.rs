@@ -61,7 +61,7 @@ impl Rng for TestRng {
     }
 }
 
-struct NoTasks;
+pub(crate) struct NoTasks;
 
 impl Spawn for NoTasks {
     fn spawn(&self, _: Pending<'static, ()>) -> Task {

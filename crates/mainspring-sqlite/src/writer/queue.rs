@@ -6,7 +6,7 @@
 //! - After `close` or `poison` nothing new gets in.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use mainspring_core::Error;
 use super::Tx;
 use crate::error::{Fault, Result, damaged};
 use crate::oneshot::Sender;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// Requests that may wait. A batch of a thousand engines with a hundred callers each.
 const WAITING: usize = 100_000;
