@@ -44,6 +44,24 @@ impl Default for Backoff {
 }
 
 impl Backoff {
+    /// Checks that it can be stored: what reads it back refuses a first delay above the longest.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`].
+    pub fn check(self) -> Result<()> {
+        let (first, longest) = match self {
+            Backoff::Exponential { base, max } => (base, max),
+            Backoff::Linear { step, max } => (step, max),
+            Backoff::Fixed(delay) => (delay, delay),
+        };
+        if first > longest {
+            let (first, longest) = (Span(first), Span(longest));
+            let why = format!("its first delay, {first}, is above its longest, {longest}");
+            return Err(Error::Invalid { what: "backoff", why });
+        }
+        Ok(())
+    }
+
     /// The delay after the given number of failures (1 for the first), spread by ±25 %.
     pub fn delay(self, failures: u16, rng: &dyn Rng) -> Duration {
         let plain = self.plain(failures).min(bounds::DELAY);
@@ -138,6 +156,17 @@ mod tests {
         assert_eq!(backoff.delay(1, &Fixed(0)), Duration::from_secs(3));
         assert!(backoff.delay(1, &Fixed(u64::MAX)) <= Duration::from_secs(5));
         assert!(backoff.delay(1, &Fixed(u64::MAX)) > Duration::from_millis(4_999));
+    }
+
+    #[test]
+    fn first_delay_is_at_most_the_longest() {
+        let (short, long) = (Duration::from_secs(1), Duration::from_secs(2));
+        assert!(Backoff::Exponential { base: short, max: short }.check().is_ok());
+        assert!(Backoff::Linear { step: short, max: long }.check().is_ok());
+        assert!(Backoff::Fixed(long).check().is_ok());
+        let error = Backoff::Exponential { base: long, max: short }.check().expect_err("refused").to_string();
+        assert_eq!(error, "invalid backoff: its first delay, 2s, is above its longest, 1s");
+        assert!(Backoff::Linear { step: long, max: short }.check().is_err());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::packages::{Dependency, Package};
 const TESTKIT: &str = "mainspring-testkit";
 
 /// Each package, and the members that it may depend on outside of its tests.
-const MAY_USE: [(&str, &[&str]); 10] = [
+const MAY_USE: [(&str, &[&str]); 11] = [
     ("mainspring-core", &[]),
     ("mainspring-macros", &[]),
     ("mainspring-sqlite", &["mainspring-core"]),
@@ -24,6 +24,7 @@ const MAY_USE: [(&str, &[&str]); 10] = [
         "mainspring-cli",
         &["mainspring-core", "mainspring-sqlite", "mainspring-postgres", "mainspring", "mainspring-server"],
     ),
+    ("mainspring-judge", &["mainspring-core"]),
     (TESTKIT, &["mainspring-core", "mainspring-sqlite", "mainspring-postgres", "mainspring"]),
     (
         "mainspring-bench",

@@ -194,7 +194,11 @@ impl Options {
                 why: format!("{} is not between 1 and {}", self.max_attempts, bounds::ATTEMPTS_MAX),
             });
         }
-        if self.timeout.is_some_and(|timeout| timeout.0.is_zero()) {
+        if let Some(backoff) = self.backoff {
+            backoff.check()?;
+        }
+        // Stores keep whole microseconds: less than one would come back as zero.
+        if self.timeout.is_some_and(|timeout| timeout.0.as_micros() == 0) {
             return Err(Error::Invalid { what: "timeout", why: "zero".into() });
         }
         if let Some(unique) = &self.unique {
@@ -308,6 +312,12 @@ mod tests {
         assert!(check(|j| j.options.unique = Some(Unique::new("k".repeat(bounds::KEY_BYTES)))).is_ok());
         assert!(check(|j| j.options.unique = Some(Unique::new("k".repeat(bounds::KEY_BYTES + 1)))).is_err());
         assert!(check(|j| j.options.unique = Some(Unique::new(""))).is_err());
+        let second = Duration::from_secs(1);
+        let falling = Backoff::Linear { step: second * 2, max: second };
+        assert!(check(|j| j.options.backoff = Some(Backoff::Fixed(second))).is_ok());
+        assert!(check(|j| j.options.backoff = Some(falling)).is_err());
+        assert!(check(|j| j.options.timeout = Some(Span(Duration::from_micros(1)))).is_ok());
+        assert!(check(|j| j.options.timeout = Some(Span(Duration::from_nanos(999)))).is_err());
         let headers = |bytes: usize| BTreeMap::from([("h".to_owned(), "v".repeat(bytes - 1))]);
         assert!(check(|j| j.options.headers = headers(bounds::HEADER_BYTES)).is_ok());
         assert!(check(|j| j.options.headers = headers(bounds::HEADER_BYTES + 1)).is_err());

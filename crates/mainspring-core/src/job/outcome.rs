@@ -187,7 +187,8 @@ pub fn settle(ended: Ended, standing: &Standing, rng: &dyn Rng) -> Outcome {
             }
             Some(Control::Snooze(after)) => Outcome::Snooze { after: (*after).min(bounds::DELAY) },
             Some(Control::Throttled(after)) => {
-                let after = after.unwrap_or_else(|| standing.backoff.delay(standing.failures + 1, rng));
+                let after =
+                    after.unwrap_or_else(|| standing.backoff.delay(standing.failures.saturating_add(1), rng));
                 Outcome::Snooze { after: after.min(bounds::DELAY) }
             }
             Some(Control::Discard(_)) => Outcome::Fail {

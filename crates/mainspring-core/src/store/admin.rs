@@ -184,7 +184,7 @@ impl QueueChange {
                 });
             }
         }
-        Ok(())
+        self.backoff.flatten().map_or(Ok(()), Backoff::check)
     }
 
     /// The settings after this change.

@@ -252,6 +252,7 @@ macro_rules! conformance_tests {
                 settings_change_one_by_one,
                 settings_belong_to_one_queue,
                 bad_retention_is_refused,
+                bad_backoff_is_refused,
                 pausing_leaves_running_jobs_alone,
                 paused_queue_takes_jobs,
                 counts_are_exact_through_a_life,

@@ -74,6 +74,15 @@ pub async fn bad_retention_is_refused(h: &Harness) {
     assert!(names(h).await.is_empty());
 }
 
+/// A backoff whose first delay is above its longest is refused: no store could read it back.
+pub async fn bad_backoff_is_refused(h: &Harness) {
+    let falling = Backoff::Exponential { base: SECOND * 2, max: SECOND };
+    let change = QueueChange { backoff: Some(Some(falling)), ..QueueChange::default() };
+    let answer = h.store.configure(queue("q"), change).await;
+    assert!(matches!(answer, Err(Error::Invalid { .. })), "{answer:?}");
+    assert!(names(h).await.is_empty());
+}
+
 /// Pausing a queue leaves its running jobs alone.
 pub async fn pausing_leaves_running_jobs_alone(h: &Harness) {
     let (node, claim) = h.running().await;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use mainspring_core::memory::Memory;
-use mainspring_testkit::clock::ManualClock;
-use mainspring_testkit::harness::Harness;
+use mainspring_judge::clock::ManualClock;
+use mainspring_judge::harness::Harness;
 
 fn memory() -> Harness {
     let clock = ManualClock::new();
@@ -12,4 +12,4 @@ fn memory() -> Harness {
     Harness::new(clock, move || Arc::new(memory.another()))
 }
 
-mainspring_testkit::conformance_tests!(memory);
+mainspring_judge::conformance_tests!(memory);
