@@ -23,5 +23,6 @@ pub mod postgres;
 pub mod rig;
 pub mod rng;
 pub mod seams;
+pub mod torture;
 pub mod victim;
 pub mod watch;

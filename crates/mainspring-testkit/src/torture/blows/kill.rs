@@ -1,0 +1,27 @@
+//! A kill at a random moment.
+
+use crate::torture::{Blow, Strike, World};
+
+/// Of so many kills one hits the producer or the operator instead of a worker.
+const OTHERS: u64 = 6;
+
+/// Kills some victim, wherever it is: in the middle of a transaction too.
+pub(super) struct Kill;
+
+impl Blow for Kill {
+    fn name(&self) -> String {
+        "kill".into()
+    }
+
+    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
+        Box::pin(async move {
+            let victim = if world.below(OTHERS) == 0 {
+                world.others.remove(0)
+            } else {
+                world.workers.remove(world.any_worker())
+            };
+            world.kill(victim)?;
+            Ok(true)
+        })
+    }
+}

@@ -1,0 +1,101 @@
+//! Death at a failure point.
+
+use std::os::unix::process::ExitStatusExt;
+
+use rustix::process::Signal;
+
+use super::stop::freeze;
+use crate::torture::points::{Point, When};
+use crate::torture::wait::wait;
+use crate::torture::{Blow, Error, Orders, Result, Role, Strike, Victim, World};
+
+/// Visits of a busy point to choose from: the first ones are those of a worker that has just come.
+const VISITS: u64 = 8;
+
+/// Starts a worker that dies at a failure point, and sees it die there.
+pub(super) struct AtPoint {
+    point: Point,
+}
+
+impl AtPoint {
+    pub(super) fn new(point: Point) -> Self {
+        AtPoint { point }
+    }
+
+    fn orders(&self, visit: u64) -> Orders {
+        let visit = u32::try_from(visit).unwrap_or(1);
+        Orders { die_at: Some((self.point.name.into(), visit)), ..Orders::default() }
+    }
+
+    async fn busy(&self, world: &World) -> Result<bool> {
+        let mut worker = world.start(Role::Worker, &self.orders(1 + world.below(VISITS)))?;
+        died(world, &mut worker).await
+    }
+
+    async fn leaving(&self, world: &World) -> Result<bool> {
+        let mut worker = world.start(Role::Worker, &self.orders(1))?;
+        wait("the worker holds jobs", async || {
+            Ok(world.node(worker.number()).await?.filter(|node| node.claims > 0).map(drop))
+        })
+        .await?;
+        worker.dismiss();
+        died(world, &mut worker).await
+    }
+
+    /// Dies while it makes an empty store; the next one finds what is left of that, and goes on.
+    async fn migrating(&self, world: &World) -> Result<bool> {
+        let another = world.stage().another()?;
+        let mut worker = world.start_on(another.address(), Role::Worker, &self.orders(1))?;
+        let hit = died(world, &mut worker).await?;
+        let mut next = world.start_on(another.address(), Role::Worker, &Orders::default())?;
+        let engine = another.open().await.map_err(Error::store("opening what is left of a migration"))?;
+        wait("a worker joins what is left of a migration", async || {
+            let nodes = engine.nodes().await.map_err(Error::store("nodes"))?;
+            Ok(nodes.iter().any(|node| node.pid == next.number()).then_some(()))
+        })
+        .await?;
+        engine.close().await;
+        next.dismiss();
+        let status = world.end_of(&mut next).await?;
+        if !status.success() {
+            return Err(Error::Unexpected(format!("a worker after a broken migration left with {status}")));
+        }
+        Ok(hit)
+    }
+
+    async fn woken(&self, world: &World) -> Result<bool> {
+        let mut worker = world.start(Role::Worker, &self.orders(1))?;
+        wait("the worker holds jobs", async || {
+            Ok(world.node(worker.number()).await?.filter(|node| node.claims > 0).map(drop))
+        })
+        .await?;
+        let _lost = freeze(world, &worker).await?;
+        died(world, &mut worker).await
+    }
+}
+
+/// Waits for a death by a kill.
+async fn died(world: &World, worker: &mut Victim) -> Result<bool> {
+    let status = world.end_of(worker).await?;
+    if status.signal() == Some(Signal::KILL.as_raw()) {
+        return Ok(true);
+    }
+    Err(Error::Unexpected(format!("worker {} ended with {status}, not at its point", worker.number())))
+}
+
+impl Blow for AtPoint {
+    fn name(&self) -> String {
+        format!("point {}", self.point.name)
+    }
+
+    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
+        Box::pin(async move {
+            match self.point.when() {
+                When::Busy => self.busy(world).await,
+                When::Leaving => self.leaving(world).await,
+                When::Migrating => self.migrating(world).await,
+                When::Woken => self.woken(world).await,
+            }
+        })
+    }
+}

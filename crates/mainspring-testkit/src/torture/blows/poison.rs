@@ -1,0 +1,37 @@
+//! A job that takes its process down, again and again.
+
+use mainspring::{Reason, State};
+
+use crate::torture::victim::Poison;
+use crate::torture::wait::{insist, wait};
+use crate::torture::{Blow, Error, Strike, World};
+
+/// Enqueues a job that aborts whoever runs it. The third death quarantines it, and it alone.
+pub(super) struct Swallow;
+
+impl Blow for Swallow {
+    fn name(&self) -> String {
+        "poison".into()
+    }
+
+    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
+        Box::pin(async move {
+            let engine = world.engine()?.clone();
+            let job = insist("a job is stored", async || engine.enqueue(Poison {}).await).await?;
+            let quarantined = wait("the killer is under quarantine", async || {
+                world.replace_dead()?;
+                let job = world.job(job.id).await?;
+                Ok(job.status.state.is_terminal().then_some(false).or_else(|| {
+                    let found = (job.status.state, job.status.reason, job.crashes);
+                    (found == (State::Suspended, Some(Reason::Quarantine), 3)).then_some(true)
+                }))
+            })
+            .await?;
+            // An operator may have cancelled it before it did much harm.
+            if quarantined {
+                return Ok(true);
+            }
+            Err(Error::Unexpected(format!("the killer {} has ended", job.id)))
+        })
+    }
+}

@@ -1,0 +1,59 @@
+//! A worker that is stopped for longer than its lease, and wakes up.
+
+use mainspring_core::id::NodeNo;
+use mainspring_core::store::NodeState;
+use rustix::process::Signal;
+
+use crate::history::Fact;
+use crate::torture::wait::{wait, within};
+use crate::torture::{Blow, Error, Result, Strike, Victim, World};
+
+/// Stops a worker until it was expired, and lets it go on: it must find that it lost its lease, and join anew. A worker that
+/// is stopped inside of a transaction may keep the store locked: then nobody is expired, and nobody must be harmed.
+pub(super) struct Freeze;
+
+impl Blow for Freeze {
+    fn name(&self) -> String {
+        "stop".into()
+    }
+
+    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
+        Box::pin(async move {
+            let worker = world.workers.remove(world.any_worker());
+            let lost = freeze(world, &worker).await?;
+            wait("the woken worker is a member", async || {
+                let member = world.node(worker.number()).await?;
+                Ok(member.filter(|member| Some(member.no) != lost).map(drop))
+            })
+            .await?;
+            world.workers.push(worker);
+            Ok(lost.is_some())
+        })
+    }
+}
+
+/// Stops a worker for longer than its lease, and lets it go on; tells the number under which it was expired, if it was.
+pub(super) async fn freeze(world: &World, worker: &Victim) -> Result<Option<NodeNo>> {
+    let number = worker.number();
+    let Some(node) = world.node(number).await? else {
+        return Err(Error::Unexpected(format!("worker {number} is no member")));
+    };
+    // Twice its lease is more than anybody takes who can write; a third one is for the rig's own pace.
+    let lease = world.stage().lease();
+    world.note(Fact::fault("stop", Some(number), Some(now().after(lease * 3))));
+    worker.signal(Signal::STOP)?;
+    wait("all threads have stopped", async || Ok(worker.is_stopped()?.then_some(()))).await?;
+    let lost = within(lease * 2, async || {
+        let nodes = world.nodes().await?;
+        let gone = nodes.iter().find(|other| other.no == node.no);
+        Ok(gone.is_none_or(|gone| gone.state == NodeState::Expired).then_some(node.no))
+    })
+    .await?;
+    worker.signal(Signal::CONT)?;
+    Ok(lost)
+}
+
+#[expect(clippy::disallowed_methods, reason = "the ledger is written by the clock of the machine")]
+fn now() -> mainspring::Timestamp {
+    std::time::SystemTime::now().into()
+}

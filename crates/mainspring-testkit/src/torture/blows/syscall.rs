@@ -1,0 +1,81 @@
+//! System calls that fail, or kill.
+
+use std::os::unix::process::ExitStatusExt;
+
+use rustix::process::Signal;
+
+use crate::torture::inject::{Harm, fired};
+use crate::torture::victim::PANICKED;
+use crate::torture::wait::wait;
+use crate::torture::{Blow, Error, Orders, Result, Role, Strike, World};
+
+/// How much further each blow strikes than the one before, at most: together they sweep over what a worker does from its
+/// first call on.
+const STEP: u64 = 5;
+
+/// Starts a worker of which one system call goes wrong, a later one each time.
+pub(super) struct AtCall {
+    call: &'static str,
+    harm: Harm,
+    index: u32,
+}
+
+impl AtCall {
+    pub(super) fn new(call: &'static str, harm: Harm) -> Self {
+        AtCall { call, harm, index: 0 }
+    }
+
+    /// A worker that meets an error goes on, or tells and ends; it is then sent home like any other.
+    async fn fail(&self, world: &mut World) -> Result<bool> {
+        let injection = world.injection(self.call, self.harm, self.index);
+        let trace = injection.trace.clone();
+        let mut worker =
+            world.start(Role::Worker, &Orders { inject: Some(injection), ..Orders::default() })?;
+        // Noted beforehand: nobody can tell what it will have held, and for how long, when it is missed.
+        world.fault("exit", Some(worker.number()));
+        let mut status = wait("a system call has failed", async || {
+            let status = worker.ended()?;
+            Ok((status.is_some() || fired(&trace)).then_some(status))
+        })
+        .await?;
+        if status.is_none() {
+            world.goes_on().await?;
+            worker.dismiss();
+            status = Some(world.end_of(&mut worker).await?);
+        }
+        if let Some(status) = status
+            && status.code() != Some(0)
+            && status.code() != Some(1)
+        {
+            let what = format!("{} ended a worker with {status} at {} {}", self.harm, self.call, self.index);
+            let panicked = if status.code() == Some(PANICKED) { " (it panicked)" } else { "" };
+            return Err(Error::Unexpected(format!("{what}{panicked}")));
+        }
+        Ok(fired(&trace))
+    }
+
+    async fn kill(&self, world: &mut World) -> Result<bool> {
+        let injection = world.injection(self.call, self.harm, self.index);
+        let mut worker =
+            world.start(Role::Worker, &Orders { inject: Some(injection), ..Orders::default() })?;
+        world.fault("exit", Some(worker.number()));
+        let status = world.end_of(&mut worker).await?;
+        Ok(status.signal() == Some(Signal::KILL.as_raw()))
+    }
+}
+
+impl Blow for AtCall {
+    fn name(&self) -> String {
+        format!("{} {}", self.call, self.harm)
+    }
+
+    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
+        Box::pin(async move {
+            self.index += 1 + u32::try_from(world.below(STEP)).unwrap_or(0);
+            match self.harm {
+                Harm::Kill => self.kill(world).await,
+                Harm::Fail(..) => self.fail(world).await,
+            }
+        })
+    }
+}

@@ -1,0 +1,99 @@
+//! Torture: real processes on a real store, and one fault after the other.
+//!
+//! A [`World`] is a store with three workers, a producer and an operator on it, each a process of its own (the
+//! [`victim`]s). A [`Blow`] breaks something while they are busy; one blow is one cycle. When all cycles are over the
+//! world is left in peace, everything must drain, and the [checker](crate::checker) judges what the victims wrote into
+//! the [`ledger`] against what the store holds.
+//!
+//! A store takes part as a [`Stage`]: where it is, and which blows only it can suffer. [`blows`] has those that every store
+//! suffers: kills, stops, failure points, system calls that fail.
+//!
+//! # Invariants
+//! - No process outlives its world.
+//! - Nothing waits for ever: a wait that ends in vain ends the run, and keeps its directory.
+//! - A blow says whether it hit; a kind that never hit is a failure of the run.
+
+pub mod blows;
+mod error;
+pub mod inject;
+pub mod ledger;
+mod outcome;
+pub mod points;
+mod process;
+mod run;
+pub mod sqlite;
+pub mod victim;
+mod wait;
+mod world;
+
+pub use error::{Error, Result};
+pub use outcome::{Outcome, Tally};
+pub use process::{Orders, Role, Victim};
+pub use run::{Plan, command, run};
+pub use wait::{PATIENCE, wait};
+pub use world::World;
+
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::time::Duration;
+
+use mainspring::Engine;
+use mainspring_core::seam::Pending;
+
+/// A store under torture.
+pub trait Stage: Send + Sync {
+    /// What it is called: `sqlite`, `postgres`.
+    fn name(&self) -> &'static str;
+
+    /// The address under which victims open it.
+    fn address(&self) -> String;
+
+    /// Opens it for the rig itself, by a way that no blow cuts.
+    fn open(&self) -> Pending<'_, mainspring_core::Result<Engine>>;
+
+    /// The crates whose failure points a victim on this store can reach.
+    fn crates(&self) -> &'static [&'static str];
+
+    /// Which system calls carry its writes, and on which files. Without files they are hit wherever they go, so a call
+    /// that the ledger is written with (`write`) needs some.
+    fn calls(&self) -> Calls;
+
+    /// An empty store of the same sort, for blows that need one: migrations are interrupted there. Gone when dropped.
+    fn another(&self) -> Result<Box<dyn Stage>>;
+
+    /// The blows that only this store can suffer.
+    fn blows(&self) -> Vec<Box<dyn Blow>>;
+
+    /// The lease of the workers: short, because some blows outlast it.
+    fn lease(&self) -> Duration {
+        Duration::from_secs(2)
+    }
+
+    /// Within which time the jobs of a killed worker are to be found, in the median: by proof, or by its lease.
+    fn recovery(&self) -> Duration;
+}
+
+/// System calls that carry a store's writes.
+#[derive(Debug, Clone, Default)]
+pub struct Calls {
+    /// Their names, as `strace` knows them.
+    pub names: &'static [&'static str],
+    /// The files that they must concern; none if it is their own sort that tells them apart.
+    pub files: Vec<PathBuf>,
+}
+
+/// A blow under way. It stays on its thread, which a rig has for itself.
+pub type Strike<'a> = Pin<Box<dyn Future<Output = Result<bool>> + 'a>>;
+
+/// Something that goes wrong, on purpose.
+pub trait Blow {
+    /// Its kind, in figures and for `--only`.
+    fn name(&self) -> String;
+
+    /// Strikes a busy world, and tells whether it hit. It notes the fault in the ledger *before* anybody can notice it, and
+    /// leaves the world able to go on: the dead may be left to [`World::replace_dead`].
+    ///
+    /// # Errors
+    /// If the world does not do what it must, or something waits in vain.
+    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a>;
+}

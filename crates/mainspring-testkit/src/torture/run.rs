@@ -1,0 +1,250 @@
+//! A run: cycles of blows, then peace, then the judgement.
+
+#![expect(clippy::disallowed_methods, reason = "a run takes real time, and somebody wants to know how much")]
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mainspring::{Reason, State};
+use mainspring_core::seam::Rng;
+
+use super::outcome::{Outcome, Tally};
+use super::process::Role;
+use super::wait::{insist, wait};
+use super::world::World;
+use super::{Blow, Error, Result, Stage, blows, sqlite, victim};
+use crate::checker::{Report, Terms, check};
+use crate::history::Fact;
+use crate::rng::SeededRng;
+
+/// What the promise of recovery adds to a lease.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// How a run goes.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Blows to strike.
+    pub cycles: usize,
+    /// What all chance comes from.
+    pub seed: u64,
+    /// Strikes only blows whose name begins with one of these, if there are any.
+    pub only: Vec<String>,
+    /// The program of the victims.
+    pub program: PathBuf,
+    /// A defect to plant into the victims, which must then be found.
+    pub planted: Option<String>,
+}
+
+impl Plan {
+    /// So many cycles with victims of this program.
+    pub fn new(program: impl Into<PathBuf>, cycles: usize, seed: u64) -> Self {
+        Plan { cycles, seed, only: Vec::new(), program: program.into(), planted: None }
+    }
+
+    /// Strikes only blows whose name begins with one of these.
+    #[must_use]
+    pub fn only(mut self, names: &[&str]) -> Self {
+        self.only.extend(names.iter().map(|name| (*name).to_owned()));
+        self
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| name.starts_with(only.as_str()))
+    }
+}
+
+/// Tortures a store: with the blows that all stores suffer and with its own, as far as the plan wants them.
+///
+/// # Errors
+/// If the run could not come to its end. Ledger and store are then kept, and the error says where.
+pub async fn run(stage: Arc<dyn Stage>, plan: &Plan) -> Result<Outcome> {
+    let mut blows = blows::all(&*stage);
+    blows.extend(stage.blows());
+    blows.retain(|blow| plan.wants(&blow.name()));
+    if blows.is_empty() {
+        return Err(Error::Unexpected(format!("no blow is called {:?}", plan.only)));
+    }
+    let dir = tempfile::Builder::new().prefix("mainspring-torture-").tempdir();
+    let dir = dir.map_err(Error::io("making a directory"))?;
+    let began = Instant::now();
+    let result = judged(&stage, plan, blows, dir.path()).await;
+    let clean = result.as_ref().is_ok_and(Outcome::is_clean);
+    let kept = if clean { None } else { Some(dir.keep()) };
+    match result {
+        Ok(outcome) => Ok(Outcome { took: began.elapsed(), kept, ..outcome }),
+        Err(error) => {
+            let kept = kept.map(|kept| kept.display().to_string()).unwrap_or_default();
+            Err(Error::Unexpected(format!("{error} (seed {}, kept in {kept}){}", plan.seed, cause(&error))))
+        }
+    }
+}
+
+fn cause(error: &Error) -> String {
+    std::error::Error::source(error).map(|source| format!(": {source:?}")).unwrap_or_default()
+}
+
+async fn judged(
+    stage: &Arc<dyn Stage>,
+    plan: &Plan,
+    mut blows: Vec<Box<dyn Blow>>,
+    dir: &std::path::Path,
+) -> Result<Outcome> {
+    let planted = plan.planted.clone();
+    let mut world = World::new(Arc::clone(stage), dir, &plan.program, plan.seed, planted).await?;
+    let mut tallies: BTreeMap<String, Tally> =
+        blows.iter().map(|blow| (blow.name(), Tally::default())).collect();
+    world.populate()?;
+    let rng = SeededRng::new(plan.seed);
+    for cycle in 0..plan.cycles {
+        let turn = cycle % blows.len();
+        if turn == 0 {
+            shuffle(&mut blows, &rng);
+        }
+        let blow = &mut blows[turn];
+        let failed =
+            |error| Error::Unexpected(format!("cycle {cycle}, {}: {error}{}", blow.name(), cause(&error)));
+        world.busy().await.map_err(failed)?;
+        let name = blow.name();
+        tracing::info!(cycle, name, "strikes");
+        let failed =
+            |error: Error| Error::Unexpected(format!("cycle {cycle}, {name}: {error}{}", cause(&error)));
+        let hit = blow.strike(&mut world).await.map_err(failed)?;
+        world.replace_dead()?;
+        world.goes_on().await.map_err(failed)?;
+        let tally = tallies.entry(name.clone()).or_default();
+        tally.struck += 1;
+        tally.hit += usize::from(hit);
+    }
+    let report = peace(&mut world).await?;
+    let problems = problems(&world, &tallies, &report).await?;
+    world.close().await;
+    Ok(Outcome {
+        store: stage.name(),
+        seed: plan.seed,
+        cycles: plan.cycles,
+        took: Duration::ZERO,
+        blows: tallies,
+        report,
+        problems,
+        kept: None,
+    })
+}
+
+fn shuffle(blows: &mut [Box<dyn Blow>], rng: &SeededRng) {
+    for last in (1..blows.len()).rev() {
+        let other = rng.next_u64() % (last as u64 + 1);
+        blows.swap(last, usize::try_from(other).unwrap_or(0));
+    }
+}
+
+/// Lets everything drain, sends everybody home, and asks the checker.
+async fn peace(world: &mut World) -> Result<Report> {
+    world.note(Fact::Calm);
+    for role in [Role::Operator, Role::Producer] {
+        let others = std::mem::take(&mut world.others);
+        let (mut gone, rest): (Vec<_>, Vec<_>) = others.into_iter().partition(|victim| victim.role == role);
+        world.others = rest;
+        for victim in &mut gone {
+            leave(world, victim).await?;
+        }
+    }
+    let engine = world.engine()?.clone();
+    for queue in victim::QUEUES {
+        insist("a queue goes on", async || engine.queues().resume(queue).await).await?;
+    }
+    drain(world).await?;
+    for mut worker in std::mem::take(&mut world.workers) {
+        leave(world, &mut worker).await?;
+    }
+    let terms = Terms { settled: true, recovery: Some(SLACK), ..Terms::default() };
+    Ok(check(&world.history()?, &world.look().await?, terms))
+}
+
+/// Sends a victim home, and sees it leave in good order.
+async fn leave(world: &World, victim: &mut super::Victim) -> Result<()> {
+    victim.dismiss();
+    let status = world.end_of(victim).await?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(Error::Unexpected(format!("{} {} left with {status}", victim.role.as_str(), victim.number())))
+}
+
+/// Waits until no job waits or runs any more; what operators held is let go.
+async fn drain(world: &World) -> Result<()> {
+    let engine = world.engine()?.clone();
+    let open = [State::Ready, State::Running, State::Scheduled, State::Blocked];
+    let waited = wait("everything has drained", async || {
+        let suspended = world.jobs(&[State::Suspended]).await?;
+        for job in suspended.iter().filter(|job| job.status.reason == Some(Reason::Hold)) {
+            // It may have been let go meanwhile.
+            drop(engine.jobs().resume(job.id).await);
+        }
+        let counts = insist("counts", async || engine.jobs().counts().await).await?;
+        Ok(open.iter().all(|state| counts.total(*state) == 0).then_some(()))
+    })
+    .await;
+    if waited.is_err() {
+        let left = world.jobs(&open).await?;
+        let first = left.first().map(|job| format!("{} {}", job.id, job.status)).unwrap_or_default();
+        return Err(Error::Unexpected(format!(
+            "{} jobs are left when all must be done: {first}",
+            left.len()
+        )));
+    }
+    Ok(())
+}
+
+/// What is wrong beside the checker's rules.
+async fn problems(world: &World, tallies: &BTreeMap<String, Tally>, report: &Report) -> Result<Vec<String>> {
+    let mut problems: Vec<String> = tallies
+        .iter()
+        .filter(|(_, tally)| tally.struck > 0 && tally.hit == 0)
+        .map(|(name, tally)| format!("`{name}` was struck {} times and never hit", tally.struck))
+        .collect();
+    for job in world.jobs(&[State::Suspended]).await? {
+        let guilty = job.kind.as_str() == <victim::Poison as mainspring::Job>::KIND;
+        if !guilty && job.status.reason == Some(Reason::Quarantine) {
+            problems.push(format!("{} is innocent, and under quarantine", job.id));
+        }
+    }
+    let mut recoveries = report.figures.recoveries.clone();
+    recoveries.sort_unstable();
+    if let Some(median) = recoveries.get(recoveries.len() / 2)
+        && *median > world.stage().recovery()
+    {
+        let bound = world.stage().recovery();
+        problems.push(format!("deaths were found after {median:?} in the median, not within {bound:?}"));
+    }
+    Ok(problems)
+}
+
+/// Runs what a command line says: `--store sqlite|postgres --cycles N [--seed S] [--only BLOW]…`, with victims that
+/// live beside this program.
+///
+/// # Errors
+/// If the arguments are wrong, or the run could not come to its end.
+pub async fn command(arguments: &[String]) -> Result<Outcome> {
+    let program = std::env::current_exe().map_err(Error::io("finding this program"))?;
+    let mut plan = Plan::new(program.with_file_name("mainspring-victim"), 100, 1);
+    let mut store = None;
+    let mut rest = arguments.iter();
+    while let Some(flag) = rest.next() {
+        let value = rest.next().ok_or_else(|| Error::Unexpected(format!("`{flag}` needs a value")))?;
+        let number = || value.parse().map_err(|_| Error::Unexpected(format!("{flag} {value}: not a number")));
+        match flag.as_str() {
+            "--store" => store = Some(value.clone()),
+            "--cycles" => plan.cycles = usize::try_from(number()?).unwrap_or(usize::MAX),
+            "--seed" => plan.seed = number()?,
+            "--only" => plan.only.push(value.clone()),
+            _ => return Err(Error::Unexpected(format!("`{flag}` is not understood"))),
+        }
+    }
+    let stage: Arc<dyn Stage> = match store.as_deref() {
+        Some("sqlite") => Arc::new(sqlite::Sqlite::new()?),
+        other => return Err(Error::Unexpected(format!("--store sqlite, not {other:?}"))),
+    };
+    run(stage, &plan).await
+}

@@ -1,0 +1,28 @@
+//! What victims work on.
+
+use mainspring::Job;
+use serde::{Deserialize, Serialize};
+
+/// The queues. Operators pause the second now and then.
+pub const QUEUES: [&str; 2] = ["default", "side"];
+
+/// A job that takes a while and leaves its traces.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, Job)]
+#[job(kind = "work", output = u64)]
+pub struct Work {
+    /// What it returns.
+    pub number: u64,
+    /// How long it takes.
+    pub millis: u64,
+    /// How often it fails before it succeeds.
+    pub fails: u16,
+    /// Under how many claims it puts itself off.
+    pub snoozes: u32,
+    /// Jobs that it enqueues before it ends.
+    pub children: u16,
+}
+
+/// A job that takes its process down.
+#[derive(Debug, Serialize, Deserialize, Job)]
+#[job(kind = "poison")]
+pub struct Poison {}

@@ -1,0 +1,122 @@
+//! The producer: enqueues as applications do, and writes down what it was told.
+
+use std::error::Error;
+use std::time::Duration;
+
+use mainspring::{Backoff, Engine, Enqueue, Error as Refusal, JobId, State, Unique};
+use mainspring_core::job::Until;
+use mainspring_core::seam::Rng;
+use mainspring_core::time::Span;
+
+use super::jobs::{QUEUES, Work};
+use super::{Life, until_input_ends};
+use crate::history::{Actor, Fact, Recorder, Told};
+
+/// Jobs that may wait before the producer does: enough to keep all slots busy, few enough to drain soon.
+const AHEAD: u64 = 150;
+/// Between two turns.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Between the attempts of a job.
+const BACKOFF: Backoff = Backoff::Fixed(Duration::from_millis(50));
+/// Unique keys: few, so that they are met.
+const KEYS: u64 = 10;
+
+pub(super) async fn run(life: Life) -> Result<(), Box<dyn Error>> {
+    let engine = life.open().await?;
+    until_input_ends(&engine, PAUSE, async || {
+        // Of a store that does not answer nobody knows how much waits: the next enqueue finds out.
+        let waiting = engine.jobs().counts().await.map_or(0, |counts| counts.total(State::Ready));
+        if waiting < AHEAD {
+            turn(&life, &engine).await;
+        }
+        Ok(())
+    })
+    .await?;
+    engine.close().await;
+    Ok(())
+}
+
+/// A few jobs: by themselves, at the same time, and in bulk.
+async fn turn(life: &Life, engine: &Engine) {
+    let below = |bound: u64| life.rng.next_u64() % bound;
+    let note = (&*life.ledger, life.by);
+    match below(10) {
+        0 | 1 => {
+            let jobs = (0..5 + below(40)).map(|number| work(number, &below));
+            let many = engine.enqueue_many(jobs).queue(queue(&below)).backoff(BACKOFF);
+            // Ids are made inside: of those that were not acknowledged, the ledger says that they were asked for.
+            if let Ok(stored) = many.await {
+                for job in stored {
+                    note.0.note(note.1, Fact::Acknowledged { id: job.id, told: Told::Created });
+                }
+            }
+        }
+        2 => {
+            let key = Unique::new(format!("key-{}", below(KEYS)));
+            let key = match below(4) {
+                0 => key.replace(),
+                1 => key.reject(),
+                2 => key.until(Until::Started),
+                _ => key.until(Until::After(Span(Duration::from_millis(below(100))))),
+            };
+            let job = engine.enqueue(work(0, &below)).unique(key).backoff(BACKOFF);
+            told(note.0, note.1, engine, job).await;
+        }
+        3 => {
+            let delay = Duration::from_millis(below(300));
+            let job = engine.enqueue(work(0, &below)).delay(delay).backoff(BACKOFF);
+            told(note.0, note.1, engine, job).await;
+        }
+        _ => {
+            let jobs: Vec<_> = (0..=below(4)).map(|number| work(number, &below)).collect();
+            let job = |job| {
+                engine
+                    .enqueue(job)
+                    .queue(queue(&below))
+                    .priority([0, 5, 5, 9][usize::try_from(below(4)).unwrap_or(0)])
+            };
+            let asked = jobs.into_iter().map(|one| told(note.0, note.1, engine, job(one).backoff(BACKOFF)));
+            all(asked.collect()).await;
+        }
+    }
+}
+
+/// Waits for all, at the same time.
+async fn all(futures: Vec<impl Future<Output = ()>>) {
+    let mut left: Vec<_> = futures.into_iter().map(Box::pin).collect();
+    std::future::poll_fn(|context| {
+        left.retain_mut(|future| future.as_mut().poll(context).is_pending());
+        if left.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+}
+
+fn queue(below: &impl Fn(u64) -> u64) -> &'static str {
+    if below(4) == 0 { QUEUES[1] } else { QUEUES[0] }
+}
+
+fn work(number: u64, below: &impl Fn(u64) -> u64) -> Work {
+    Work {
+        number,
+        // Most are short, some long enough to be met by a fault in their middle.
+        millis: if below(10) == 0 { 100 + below(150) } else { below(40) },
+        fails: u16::from(below(30) == 0),
+        snoozes: u32::from(below(30) == 0),
+        children: if below(20) == 0 { 2 } else { 0 },
+    }
+}
+
+/// Enqueues a job and writes down what became of it.
+pub(super) async fn told(ledger: &dyn Recorder, by: Actor, engine: &Engine, job: Enqueue<'_, Work>) {
+    let id = JobId::mint(engine.seams().clock.now(), &*engine.seams().rng);
+    let fact = match job.id(id).await {
+        Ok(stored) if stored.existing => Fact::Acknowledged { id, told: Told::Existing(stored.id) },
+        Ok(_) => Fact::Acknowledged { id, told: Told::Created },
+        // These say that nothing was stored.
+        Err(Refusal::Conflict { .. } | Refusal::Unavailable { .. } | Refusal::DiskFull) => {
+            Fact::Refused { id }
+        }
+        Err(_) => Fact::Unknown { id },
+    };
+    ledger.note(by, fact);
+}
