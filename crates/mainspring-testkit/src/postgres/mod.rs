@@ -3,7 +3,8 @@
 //! [`Server::start`] makes a data directory under `/tmp`, runs the server on it and takes both away when the last handle
 //! is dropped. [`Server::shared`] is the server of the whole test run: the one that `cargo xtask test` started, or, with
 //! a bare `cargo test`, one of this process. [`Server::database`] and [`Template::database`] give each test a database of
-//! its own. [`Bouncer`] and [`Proxy`] stand between a client and the server.
+//! its own. [`Bouncer`] and [`Proxy`] stand between a client and the server. [`Server::standby`] makes a second one that
+//! follows the first, and takes its place.
 //!
 //! Nothing here needs an async runtime, and everything works inside of one.
 //!
@@ -40,11 +41,13 @@ mod client;
 mod database;
 mod endpoint;
 mod error;
+mod harm;
 mod home;
 mod options;
 mod programs;
 mod proxy;
 mod server;
+mod standby;
 mod user;
 mod wait;
 

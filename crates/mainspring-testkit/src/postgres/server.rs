@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 
 use super::endpoint::{At, Endpoint};
 use super::home::{Home, Running};
@@ -55,9 +55,9 @@ struct Inner {
 
 /// What only the one who started a server has. The process ends before its directory: fields are dropped in order.
 #[derive(Debug)]
-struct Own {
+pub(super) struct Own {
     process: Mutex<Option<Running>>,
-    programs: Programs,
+    pub(super) programs: Programs,
     port: u16,
     tcp: bool,
     home: Home,
@@ -72,6 +72,11 @@ impl Server {
         let programs = Programs::find()?;
         let home = Home::new()?;
         init(&home, &programs, options)?;
+        Server::launch(home, programs, options)
+    }
+
+    /// Starts a server on a data directory that is complete, and waits until it answers.
+    pub(super) fn launch(home: Home, programs: Programs, options: &Options) -> Result<Server> {
         let port = if options.tcp { free_port()? } else { SOCKET_PORT };
         let endpoint = Endpoint::superuser(At::Socket(home.path().to_owned()), port);
         let own = Own { process: Mutex::default(), programs, port, tcp: options.tcp, home };
@@ -187,7 +192,7 @@ impl Server {
         &self.inner.endpoint
     }
 
-    fn own(&self) -> Result<&Own> {
+    pub(super) fn own(&self) -> Result<&Own> {
         self.inner.own.as_ref().ok_or(Error::NotOurs)
     }
 }
@@ -195,6 +200,18 @@ impl Server {
 impl Own {
     fn lock(&self) -> MutexGuard<'_, Option<Running>> {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The process that all others are children of, while it runs.
+    pub(super) fn first_process(&self) -> Option<Pid> {
+        let process = self.lock();
+        Pid::from_raw(i32::try_from(process.as_ref()?.id()).ok()?)
+    }
+
+    /// Waits until the process that got a signal is gone.
+    pub(super) fn gone(&self) -> Result<()> {
+        let Some(mut process) = self.lock().take() else { return Ok(()) };
+        process.end(Signal::KILL, ENDING)
     }
 
     /// Starts the process, once its predecessor has ended.

@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::Shutdown;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::stream::Stream;
 use super::wire::{self, Commits, Opening, READY, Seen};
-use super::{Cut, Shared};
+use super::{Cut, Passage, Shared};
 
 /// A client's connection and the one to the server that belongs to it.
 #[derive(Debug)]
@@ -15,6 +16,10 @@ pub(super) struct Link {
     client: Stream,
     server: Stream,
     flow: Mutex<Flow>,
+    /// It has listened for notifications.
+    listens: AtomicBool,
+    /// Some of its bytes were swallowed.
+    lost: AtomicBool,
 }
 
 /// Which batch is asked and which is answered.
@@ -43,11 +48,24 @@ pub(super) enum Verdict {
     Last,
     /// It is not, and the connection is cut.
     Cut,
+    /// Its first half is, and the connection is cut.
+    Half,
 }
 
 impl Link {
     pub(super) fn new(id: u64, client: Stream, server: Stream) -> Link {
-        Link { id, client, server, flow: Mutex::default() }
+        let (listens, lost) = (AtomicBool::new(false), AtomicBool::new(false));
+        Link { id, client, server, flow: Mutex::default(), listens, lost }
+    }
+
+    /// Whether it has listened for notifications.
+    pub(super) fn listens(&self) -> bool {
+        self.listens.load(Ordering::Relaxed)
+    }
+
+    /// Whether its bytes are swallowed: from now on, if the proxy does so now.
+    pub(super) fn is_lost(&self, swallows: bool) -> bool {
+        self.lost.fetch_or(swallows, Ordering::Relaxed) || swallows
     }
 
     /// Ends both connections.
@@ -58,12 +76,18 @@ impl Link {
 
     /// What becomes of a client's message, given where a plan says to cut.
     pub(super) fn judge(&self, seen: Seen, cut: Option<Cut>) -> Verdict {
+        self.listens.fetch_or(seen.listens, Ordering::Relaxed);
+        // Judged one by one: others of the same write may follow.
+        if self.is_lost(cut == Some(Cut::Lost)) {
+            return Verdict::Drop;
+        }
         let mut flow = self.flow();
         match cut {
             Some(Cut::Before) => return Verdict::Cut,
+            Some(Cut::Inside) => return Verdict::Half,
             // From here on, not from the batch's end: the server may answer a part of a batch before it is complete.
             Some(Cut::After) => flow.silent = Some(flow.asked + 1),
-            None => {}
+            Some(Cut::Lost) | None => {}
         }
         if !seen.ends_batch {
             return Verdict::Pass;
@@ -136,8 +160,13 @@ fn open(shared: &Shared, link: &Link, bytes: &mut Vec<u8>) -> io::Result<Option<
             }
             continue;
         };
-        if !shared.pass(link, true) {
-            return Ok(None);
+        match shared.pass(link, length, true) {
+            Passage::Open => {}
+            Passage::Closed => return Ok(None),
+            Passage::Swallowed => {
+                swallow(shared, link)?;
+                return Ok(None);
+            }
         }
         link.server.write(&bytes[..length])?;
         bytes.drain(..length);
@@ -175,14 +204,22 @@ fn requests(shared: &Shared, link: &Link, mut bytes: Vec<u8>, readable: bool) ->
             link.ask(shared, &passed)?;
         }
         match end {
-            Verdict::Cut => drop(shared.cut(link)),
+            Verdict::Cut | Verdict::Half => drop(shared.cut(link)),
             Verdict::Last => {}
             Verdict::Pass | Verdict::Drop => {
+                let before = bytes.len();
                 if !link.client.read_more(&mut bytes)? {
                     // The server still gets to read what was passed on, and closes.
                     link.server.shut(Shutdown::Write);
-                } else if shared.pass(link, true) {
-                    continue;
+                    return Ok(());
+                }
+                match shared.pass(link, bytes.len() - before, true) {
+                    Passage::Open => continue,
+                    Passage::Closed => {}
+                    Passage::Swallowed => {
+                        swallow(shared, link)?;
+                        shared.close(link);
+                    }
                 }
             }
         }
@@ -193,7 +230,24 @@ fn requests(shared: &Shared, link: &Link, mut bytes: Vec<u8>, readable: bool) ->
 /// From the server to the client.
 fn answers(shared: &Shared, link: &Link, readable: bool) -> io::Result<()> {
     let mut bytes = Vec::new();
-    while link.server.read_more(&mut bytes)? && shared.pass(link, false) {
+    loop {
+        let before = bytes.len();
+        let more = link.server.read_more(&mut bytes);
+        if link.is_lost(false) && !matches!(more, Ok(true)) {
+            // Nobody is told that the other side has left.
+            return swallow(shared, link);
+        }
+        if !more? {
+            return Ok(());
+        }
+        match shared.pass(link, bytes.len() - before, false) {
+            Passage::Open => {}
+            Passage::Closed => return Ok(()),
+            Passage::Swallowed => {
+                bytes.clear();
+                continue;
+            }
+        }
         let mut end = Verdict::Pass;
         let passed = if readable {
             take(&mut bytes, &mut end, |message| link.judge_answer(message[0]))
@@ -207,6 +261,14 @@ fn answers(shared: &Shared, link: &Link, readable: bool) -> io::Result<()> {
             shared.cut(link);
         }
     }
+}
+
+/// Throws away what a client says, until it has had enough.
+fn swallow(shared: &Shared, link: &Link) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    while link.client.read_more(&mut bytes)? && shared.pass(link, bytes.len(), true) == Passage::Swallowed {
+        bytes.clear();
+    }
     Ok(())
 }
 
@@ -216,11 +278,13 @@ fn take(bytes: &mut Vec<u8>, end: &mut Verdict, mut judge: impl FnMut(&[u8]) -> 
     let mut taken = 0;
     while let Some(message) = wire::message(&bytes[taken..]) {
         *end = judge(message);
-        if matches!(end, Verdict::Pass | Verdict::Last) {
-            passed.extend_from_slice(message);
+        match end {
+            Verdict::Pass | Verdict::Last => passed.extend_from_slice(message),
+            Verdict::Half => passed.extend_from_slice(&message[..message.len() / 2]),
+            Verdict::Drop | Verdict::Cut => {}
         }
         taken += message.len();
-        if matches!(end, Verdict::Last | Verdict::Cut) {
+        if matches!(end, Verdict::Last | Verdict::Cut | Verdict::Half) {
             break;
         }
     }

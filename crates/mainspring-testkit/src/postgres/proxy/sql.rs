@@ -1,9 +1,19 @@
-//! Telling whether a text of SQL commits.
+//! Telling whether a text of SQL commits, or listens.
 
 /// Whether one of the statements of a text begins with `COMMIT`.
+pub(super) fn commits(sql: &[u8]) -> bool {
+    has_statement(sql, b"commit")
+}
+
+/// Whether one of the statements of a text begins with `LISTEN`.
+pub(super) fn listens(sql: &[u8]) -> bool {
+    has_statement(sql, b"listen")
+}
+
+/// Whether one of the statements of a text begins with a word.
 ///
 /// Strings, quoted names, dollar-quoted bodies and comments are skipped: the body of a function may say anything.
-pub(super) fn commits(sql: &[u8]) -> bool {
+fn has_statement(sql: &[u8], wanted: &[u8]) -> bool {
     let mut rest = sql;
     let mut begins = true;
     while let Some(&first) = rest.first() {
@@ -12,7 +22,7 @@ pub(super) fn commits(sql: &[u8]) -> bool {
         match first {
             b';' => begins = true,
             _ if first.is_ascii_whitespace() || token.starts_with(b"--") || token.starts_with(b"/*") => {}
-            _ if begins && token.eq_ignore_ascii_case(b"commit") => return true,
+            _ if begins && token.eq_ignore_ascii_case(wanted) => return true,
             _ => begins = false,
         }
         rest = after;

@@ -26,6 +26,10 @@ pub(super) struct Seen {
     pub(super) commit: bool,
     /// It ends a batch: the server will answer it with `ReadyForQuery`.
     pub(super) ends_batch: bool,
+    /// It listens for notifications.
+    pub(super) listens: bool,
+    /// How many bytes of rows it carries: those of a `Bind` or of copied data.
+    pub(super) bulk: usize,
 }
 
 /// The kind of the server's message that ends its answer to a batch.
@@ -66,16 +70,22 @@ impl Commits {
         let (kind, body) = (message[0], &message[5..]);
         let mut strings = body.split(|byte| *byte == 0);
         let mut next = || strings.next().unwrap_or_default();
-        let mut seen = Seen { commit: false, ends_batch: matches!(kind, b'S' | b'Q' | b'F') };
+        let mut seen = Seen { ends_batch: matches!(kind, b'S' | b'Q' | b'F'), ..Seen::default() };
         match kind {
-            b'Q' => seen.commit = sql::commits(next()),
+            b'Q' => {
+                let text = next();
+                (seen.commit, seen.listens) = (sql::commits(text), sql::listens(text));
+            }
             b'P' => {
                 let (name, text) = (next(), next());
                 set(&mut self.statements, name, sql::commits(text));
+                seen.listens = sql::listens(text);
             }
+            b'd' => seen.bulk = message.len(),
             b'B' => {
                 let (portal, statement) = (next(), next());
                 set(&mut self.portals, portal, self.statements.contains(statement));
+                seen.bulk = message.len();
             }
             b'E' => seen.commit = self.portals.contains(next()),
             b'C' => match next().split_first() {
@@ -144,8 +154,20 @@ mod tests {
     fn simple_query_and_sync_end_a_batch() {
         let mut commits = Commits::default();
         let seen = commits.see(&text(b'Q', "BEGIN; SELECT 1; commit\0"));
-        assert_eq!(seen, Seen { commit: true, ends_batch: true });
-        assert_eq!(commits.see(&text(b'S', "")), Seen { commit: false, ends_batch: true });
+        assert_eq!(seen, Seen { commit: true, ends_batch: true, ..Seen::default() });
+        let sync = Seen { ends_batch: true, ..Seen::default() };
+        assert_eq!(commits.see(&text(b'S', "")), sync);
         assert_eq!(commits.see(&text(b'H', "")), Seen::default());
+    }
+
+    #[test]
+    fn listening_and_rows_are_recognised() {
+        let mut commits = Commits::default();
+        assert!(commits.see(&text(b'Q', "LISTEN here\0")).listens);
+        assert!(commits.see(&text(b'P', "\0listen here\0\0\0")).listens);
+        assert!(!commits.see(&text(b'Q', "UNLISTEN here\0")).listens);
+        let sizes = [(b'B', "\0s1\0rows"), (b'd', "rows"), (b'Q', "rows\0")]
+            .map(|(kind, body)| commits.see(&text(kind, body)).bulk);
+        assert_eq!(sizes, [13, 9, 0]);
     }
 }
