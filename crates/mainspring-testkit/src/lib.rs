@@ -23,6 +23,7 @@ pub mod postgres;
 pub mod rig;
 pub mod rng;
 pub mod seams;
+pub mod sim;
 pub mod torture;
 pub mod victim;
 pub mod watch;

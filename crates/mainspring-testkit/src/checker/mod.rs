@@ -21,6 +21,7 @@ use mainspring_core::Error;
 use mainspring_core::id::JobId;
 use mainspring_core::job::{State, Summary};
 use mainspring_core::store::{Counts, Filter, Finding, Page, Store};
+use mainspring_core::time::Timestamp;
 
 use crate::history::Event;
 use evidence::Evidence;
@@ -127,6 +128,12 @@ pub fn check(history: &[Event], found: &Found, terms: Terms) -> Report {
     }
     let figures = Figures::new(&evidence, &violations);
     Report { figures, violations }
+}
+
+/// A history as a story, one line per event.
+pub fn tell(history: &[Event]) -> impl Iterator<Item = String> {
+    let start = history.first().map_or(Timestamp::EPOCH, |event| event.at);
+    history.iter().map(move |event| story::line(start, event))
 }
 
 /// The names of all rules.

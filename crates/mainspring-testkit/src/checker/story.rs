@@ -66,7 +66,7 @@ fn shortened(events: &[At], shown: &[At]) -> Vec<At> {
 }
 
 /// One event as a sentence.
-pub(crate) fn line(start: Timestamp, event: &Event) -> String {
+pub(super) fn line(start: Timestamp, event: &Event) -> String {
     let at = event.at.since(start).as_secs_f64();
     format!("{at:>10.3} s  {:<10} {}", format!("actor {}", event.by), sentence(&event.fact))
 }

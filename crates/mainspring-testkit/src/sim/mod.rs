@@ -1,0 +1,121 @@
+//! The simulator: nodes, producers and an operator in one thread, on a clock that stands still while they work.
+//!
+//! A seed stands for a whole run: how many nodes there are, what they work on, which task goes on next, which message
+//! is late, when a process dies. The engine and the store are the real ones; time, randomness, tasks and the way to the
+//! store are simulated. The same seed gives the same run, bit for bit, so that a failure that was seen once can be looked
+//! at as often as one likes.
+//!
+//! A run has a storm, in which things go wrong, and then calm, in which everything has to be done. The
+//! [`checker`](crate::checker) judges the [history](crate::history) of both.
+
+mod backend;
+mod clock;
+mod command;
+mod director;
+mod executor;
+mod network;
+mod people;
+mod plan;
+mod process;
+mod races;
+mod world;
+
+use std::time::Duration;
+
+use mainspring_core::seam::Clock;
+
+pub use backend::Kind;
+pub use command::main;
+pub use races::{Races, races};
+
+use crate::checker::{self, Figures, Found, Terms, Violation};
+use crate::executor::block_on;
+use crate::history::Event;
+use crate::rng::SeededRng;
+use director::Director;
+use plan::Config;
+use world::World;
+
+/// How long ended jobs are kept in runs that remove them.
+const RETENTION: Duration = Duration::from_mins(1);
+/// Beyond a lease, how long it may take to find a dead node.
+const RECOVERY: Duration = Duration::from_secs(1);
+
+/// What came of a run.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// Its seed.
+    pub seed: u64,
+    /// Everything that was seen.
+    pub history: Vec<Event>,
+    /// What happened, in numbers.
+    pub figures: Figures,
+    /// What must not have happened.
+    pub violations: Vec<Violation>,
+    /// How much time passed in it.
+    pub simulated: Duration,
+}
+
+impl Run {
+    /// A number that differs for histories that differ.
+    pub fn hash(&self) -> u64 {
+        let mut hash = 0xCBF2_9CE4_8422_2325_u64;
+        for event in &self.history {
+            let line = serde_json::to_vec(event).expect("an event is JSON");
+            for byte in line {
+                hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
+            }
+        }
+        hash
+    }
+
+    /// The run as a story, one line per event.
+    pub fn tell(&self) -> impl Iterator<Item = String> {
+        checker::tell(&self.history)
+    }
+}
+
+/// Runs one seed.
+pub fn run(kind: Kind, seed: u64) -> Run {
+    let config = Config::of(&SeededRng::new(seed));
+    let world = World::new(kind, config, seed);
+    let director = Director::new(&world);
+    director.start();
+    let stuck = live(&world, &director);
+    let found = block_on(Found::look(&*director.store)).expect("the store can be looked at");
+    director.strike_the_set();
+    let terms = Terms {
+        exact: true,
+        settled: true,
+        retention: world.config.prune.then_some(RETENTION),
+        recovery: Some(RECOVERY),
+        cut: false,
+    };
+    let history = world.log.take();
+    let report = checker::check(&history, &found, terms);
+    let mut violations = report.violations;
+    violations.extend(stuck.map(|what| Violation {
+        rule: "time goes on",
+        job: None,
+        what,
+        story: Vec::new(),
+    }));
+    let simulated = world.time.monotonic();
+    Run { seed, history, figures: report.figures, violations, simulated }
+}
+
+/// Lets time pass until all is over; what is wrong if it never is.
+fn live(world: &std::sync::Arc<World>, director: &Director) -> Option<String> {
+    loop {
+        if let Err(problem) = world.executor.run(|actor| director.ended(actor)) {
+            return Some(problem);
+        }
+        if director.is_over() {
+            return None;
+        }
+        match world.time.next_wake() {
+            Some(next) => world.time.advance(next.saturating_sub(world.time.monotonic())),
+            None => return Some("nobody can go on and nobody waits for time to pass".into()),
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The way of a simulated process to its store: every call may be slow, refused, swallowed, applied without an answer, or
+//! applied twice.
+//!
+//! A call that was sent belongs to the network: it arrives even if its sender dies meanwhile.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use mainspring_core::seam::{Clock, Pending};
+use mainspring_core::store::{Hint, Listener, Store};
+use mainspring_core::{Error, Result};
+use tokio::sync::oneshot;
+
+use super::world::{Away, NOBODY, World, between, chance, lock, pick};
+use crate::executor::block_on;
+use crate::history::Actor;
+use crate::watch::{Call, Run, Way};
+
+/// How long a message takes at most when nothing is wrong.
+const LATENCY: Duration = Duration::from_millis(2);
+
+/// Calls that change nothing if they are applied once more later: they carry numbers that make them harmless. A claim is
+/// none of them; its late original is barred by the stores themselves, beneath the seam.
+const REPEATABLE: &[&str] =
+    &["enqueue", "register", "renew", "finish", "disown", "progress", "rescue", "promote", "expire", "prune"];
+
+pub(super) struct Network {
+    world: Arc<World>,
+    actor: Actor,
+    /// The relay between the store's hints and the process.
+    relay: std::sync::Mutex<Vec<Arc<Relay>>>,
+}
+
+/// What happens to one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Arrives,
+    /// Refused before anything was done.
+    Refused,
+    /// Done, and the answer is lost.
+    AnswerLost,
+    /// The sender gives up, and then it is done.
+    Late,
+    /// Done once more later.
+    Twice,
+}
+
+impl Network {
+    pub(super) fn new(world: &Arc<World>, actor: Actor) -> Self {
+        Network { world: Arc::clone(world), actor, relay: std::sync::Mutex::default() }
+    }
+
+    /// Decides what happens to a call.
+    fn fate(&self, call: Call) -> Fate {
+        let (world, mut net) = (&self.world, self.world.net());
+        let trouble = chance(&world.fate, net.trouble);
+        let spared = call.name == "renew" && !trouble_allowed(&mut net.spared, self.actor, trouble);
+        drop(net);
+        if !trouble || spared {
+            return Fate::Arrives;
+        }
+        let fate = if !call.writes {
+            Fate::Refused
+        } else if REPEATABLE.contains(&call.name) {
+            pick(&world.fate, &[Fate::Refused, Fate::AnswerLost, Fate::AnswerLost, Fate::Late, Fate::Twice])
+        } else {
+            pick(&world.fate, &[Fate::Refused, Fate::AnswerLost])
+        };
+        let kind = match fate {
+            Fate::Arrives => return fate,
+            Fate::Refused => "call refused",
+            Fate::AnswerLost => "answer lost",
+            Fate::Late => "call late",
+            Fate::Twice => "call repeated",
+        };
+        world.fault(kind, Some(self.actor), Duration::ZERO);
+        fate
+    }
+
+    /// How long a message takes now.
+    fn latency(&self) -> Duration {
+        let slow = self.world.net().slow;
+        between(&self.world.fate, Duration::from_micros(50), LATENCY + slow)
+    }
+}
+
+/// Of two renewals of one node in a row, one gets through.
+fn trouble_allowed(spared: &mut std::collections::BTreeSet<Actor>, actor: Actor, trouble: bool) -> bool {
+    if trouble { spared.insert(actor) } else { !spared.remove(&actor) }
+}
+
+impl Way for Network {
+    fn go<T: Send + 'static>(&self, call: Call, run: Run<T>) -> Pending<'static, Result<T>> {
+        let world = Arc::clone(&self.world);
+        // Whoever is dead already sends nothing; whoever dies later has sent it.
+        if world.executor.is_dead(self.actor) {
+            return Box::pin(std::future::pending());
+        }
+        let fate = self.fate(call);
+        let (sender, receiver) = oneshot::channel();
+        let given_up = Arc::new(AtomicBool::new(false));
+        let (there, back) = (self.latency(), self.latency());
+        let patience = world.config.patience();
+        let message = Message { world: Arc::clone(&world), actor: self.actor, call, fate, there, back };
+        world.executor.spawn(NOBODY, Box::pin(message.travel(run, sender, Arc::clone(&given_up))));
+        let timeout = world.time.sleep(patience);
+        Box::pin(async move {
+            let answer = tokio::select! {
+                biased;
+                answer = receiver => answer.ok(),
+                () = timeout => None,
+            };
+            given_up.store(true, Ordering::SeqCst);
+            match answer {
+                Some(answer) => answer,
+                None if call.writes => Err(Error::OutcomeUnknown { source: None }),
+                None => Err(Error::unavailable("no answer")),
+            }
+        })
+    }
+
+    fn listen(&self, store: &Arc<dyn Store>, listener: Weak<dyn Listener>) {
+        self.world.net().ears.push((self.actor, listener.clone()));
+        if self.world.backend.tells() {
+            let relay =
+                Arc::new(Relay { world: Arc::downgrade(&self.world), actor: self.actor, ear: listener });
+            let ear: Arc<dyn Listener> = relay.clone();
+            store.subscribe(Arc::downgrade(&ear));
+            lock(&self.relay).push(relay);
+        }
+    }
+}
+
+/// A call on its way.
+struct Message {
+    world: Arc<World>,
+    actor: Actor,
+    call: Call,
+    fate: Fate,
+    there: Duration,
+    back: Duration,
+}
+
+impl Message {
+    async fn travel<T: Send + 'static>(
+        self,
+        run: Run<T>,
+        sender: oneshot::Sender<Result<T>>,
+        given_up: Arc<AtomicBool>,
+    ) {
+        let Message { world, actor, call, fate, there, back } = self;
+        world.time.sleep(there).await;
+        let away = {
+            let net = world.net();
+            net.away.or_else(|| net.cut.get(&actor).copied())
+        };
+        match away {
+            // Its sender waits until he has enough.
+            Some(Away::Silent) => {
+                let _kept = (sender, world.time.sleep(world.config.patience() * 2).await);
+                return;
+            }
+            Some(Away::Refusing) => {
+                drop(sender.send(Err(Error::unavailable("away"))));
+                return;
+            }
+            None => {}
+        }
+        if call.writes && world.net().full {
+            drop(sender.send(Err(Error::DiskFull)));
+            return;
+        }
+        let late = between(&world.fate, Duration::from_millis(1), world.config.lease * 2);
+        match fate {
+            Fate::Refused => drop(sender.send(Err(Error::unavailable("trouble on the way")))),
+            Fate::Late => {
+                drop(sender);
+                world.time.sleep(late).await;
+                drop(apply(&world, call, &run));
+            }
+            // A claim that arrives when its sender has given up is not done: stores bar it.
+            Fate::Arrives | Fate::Twice | Fate::AnswerLost
+                if given_up.load(Ordering::SeqCst) && !REPEATABLE.contains(&call.name) => {}
+            Fate::AnswerLost => {
+                drop(apply(&world, call, &run));
+                drop(sender);
+            }
+            Fate::Arrives | Fate::Twice => {
+                let answer = apply(&world, call, &run);
+                world.time.sleep(back).await;
+                drop(sender.send(answer));
+                if fate == Fate::Twice {
+                    world.time.sleep(late).await;
+                    drop(apply(&world, call, &run));
+                }
+            }
+        }
+    }
+}
+
+/// Does a call, at this very moment.
+fn apply<T>(world: &Arc<World>, call: Call, run: &Run<T>) -> Result<T> {
+    let answer = block_on(run());
+    if answer.is_ok() && !world.backend.tells() && TELLING.contains(&call.name) {
+        world.tell_all();
+    }
+    answer
+}
+
+/// Calls that may make jobs ready. A hint for one that finds nothing to do would only call for the next.
+const TELLING: &[&str] = &["enqueue", "finish", "change", "configure", "retire", "disown"];
+
+/// Passes the hints of a store on.
+struct Relay {
+    world: Weak<World>,
+    actor: Actor,
+    ear: Weak<dyn Listener>,
+}
+
+impl Listener for Relay {
+    fn hint(&self, hint: &Hint) {
+        if let Some(world) = self.world.upgrade() {
+            world.pass(self.actor, self.ear.clone(), hint.clone());
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Who uses the system: producers that enqueue, and an operator who interferes.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use mainspring::{Engine, Job};
+use mainspring_core::Error;
+use mainspring_core::backoff::Backoff;
+use mainspring_core::id::JobId;
+use mainspring_core::job::{State, Unique, Until, Verb};
+use mainspring_core::seam::{Clock, Rng};
+use mainspring_core::store::Filter;
+use mainspring_core::time::Span;
+
+use super::plan::{End, LABEL, Plan, QUEUES};
+use super::process::{Chore, Work};
+use super::world::{World, below, between, chance, lock, pick};
+use crate::history::{Actor, Fact, Recorder, Told};
+use crate::rng::SeededRng;
+
+/// Jobs that the operator remembers.
+const REMEMBERED: usize = 64;
+
+/// What producers and the operator share: what there is to interfere with.
+#[derive(Default)]
+pub(super) struct Gossip(Mutex<VecDeque<JobId>>);
+
+impl Gossip {
+    fn tell(&self, id: JobId) {
+        let mut ids = lock(&self.0);
+        if ids.len() >= REMEMBERED {
+            ids.pop_front();
+        }
+        ids.push_back(id);
+    }
+
+    fn some(&self, rng: &SeededRng) -> Option<JobId> {
+        let ids = lock(&self.0);
+        ids.get(below(rng, ids.len())).copied()
+    }
+}
+
+/// Somebody with a process of his own.
+pub(super) struct Person {
+    pub(super) world: Arc<World>,
+    pub(super) actor: Actor,
+    pub(super) engine: Engine,
+    pub(super) gossip: Arc<Gossip>,
+    pub(super) rng: SeededRng,
+}
+
+impl Person {
+    async fn pause(&self, mean: Duration) {
+        self.world.time.sleep(between(&self.rng, mean / 5, mean * 9 / 5)).await;
+    }
+
+    fn is_over(&self) -> bool {
+        self.world.time.monotonic() >= self.world.config.storm
+    }
+
+    fn note(&self, fact: Fact) {
+        self.world.log.note(self.actor, fact);
+    }
+
+    /// Enqueues, until the storm is over.
+    pub(super) async fn produce(self) {
+        while !self.is_over() {
+            self.pause(self.world.config.pace).await;
+            match below(&self.rng, 20) {
+                0..=2 => self.enqueue_many().await,
+                3..=8 => self.enqueue(Chore(Plan::of(&self.rng))).await,
+                _ => self.enqueue(Work(Plan::of(&self.rng))).await,
+            }
+        }
+    }
+
+    async fn enqueue<J: Job + AsPlan>(&self, job: J) {
+        let (rng, plan) = (&self.rng, job.plan().clone());
+        let id = JobId::mint(self.world.time.now(), rng);
+        let mut enqueue = self.engine.enqueue(job).id(id).priority(u8::try_from(below(rng, 10)).unwrap_or(5));
+        enqueue = enqueue.backoff(Backoff::Fixed(Duration::from_millis(200 + rng.next_u64() % 1_000)));
+        enqueue = enqueue.max_attempts(1 + u16::try_from(below(rng, 4)).unwrap_or(0));
+        if chance(rng, 0.5) {
+            enqueue = enqueue.queue(pick(rng, &QUEUES));
+        }
+        if plan.end == End::Hang || chance(rng, 0.1) {
+            enqueue = enqueue.timeout(Duration::from_millis(500 + rng.next_u64() % 2_000));
+        }
+        if chance(rng, 0.2) {
+            enqueue = enqueue.delay(Duration::from_millis(rng.next_u64() % 15_000));
+        }
+        if chance(rng, 0.1) {
+            enqueue = enqueue.deadline(Duration::from_millis(500 + rng.next_u64() % 20_000));
+        }
+        if chance(rng, 0.1) {
+            enqueue = enqueue.label(LABEL);
+        }
+        if chance(rng, 0.25) {
+            enqueue = enqueue.unique(unique(rng));
+        }
+        self.gossip.tell(id);
+        let answer = enqueue.await;
+        self.note(match &answer {
+            Ok(enqueued) if enqueued.id == id => Fact::Acknowledged { id, told: Told::Created },
+            Ok(enqueued) => Fact::Acknowledged { id, told: Told::Existing(enqueued.id) },
+            Err(Error::OutcomeUnknown { .. }) => Fact::Unknown { id },
+            Err(_) => Fact::Refused { id },
+        });
+        if let Ok(enqueued) = answer
+            && chance(rng, 0.05)
+        {
+            // However it ends; that the caller is told at all is what everything waits for in the end.
+            drop(self.engine.result(&enqueued).await);
+        }
+    }
+
+    async fn enqueue_many(&self) {
+        let count = 2 + below(&self.rng, 20);
+        let jobs: Vec<Work> =
+            (0..count).map(|number| Work(Plan { millis: number as u64 * 3, ..Plan::default() })).collect();
+        let queue = pick(&self.rng, &QUEUES);
+        // Of a call that fails nobody knows the ids: what it stored is nobody's promise.
+        for enqueued in self.engine.enqueue_many(jobs).queue(queue).await.unwrap_or_default() {
+            self.gossip.tell(enqueued.id);
+            self.note(Fact::Acknowledged { id: enqueued.id, told: Told::Created });
+        }
+    }
+
+    /// Interferes, until the storm is over.
+    pub(super) async fn operate(self, mean: Duration) {
+        while !self.is_over() {
+            self.pause(mean).await;
+            // A verb that is refused, or that the store did not hear, is an operator's daily bread.
+            drop(self.interfere().await);
+        }
+    }
+
+    async fn interfere(&self) -> Result<(), Error> {
+        let (rng, jobs) = (&self.rng, self.engine.jobs());
+        let Some(id) = self.gossip.some(rng) else { return Ok(()) };
+        match below(rng, 16) {
+            0..=3 => jobs.cancel(id).because("no reason").await.map(drop),
+            4 | 5 => jobs.retry(id).await.map(drop),
+            6 => jobs.hold(id).await.map(drop),
+            7 | 8 => jobs.resume(id).await.map(drop),
+            9 => jobs.fail(id).because("no hope").await.map(drop),
+            10 => jobs.delete(id).await.map(drop),
+            11 => jobs.reprioritise(id, 1)?.await.map(drop),
+            12 => {
+                let queue = pick(rng, &QUEUES);
+                self.engine.queues().pause(queue).await?;
+                self.pause(Duration::from_secs(5)).await;
+                self.engine.queues().resume(queue).await.map(drop)
+            }
+            13 => {
+                let verb = pick(rng, &[0, 1]);
+                let states = vec![State::Ready, State::Scheduled, State::Suspended];
+                let verb = if verb == 0 { Verb::Resume } else { Verb::Cancel { why: "all of them".into() } };
+                let queue = mainspring_core::name::QueueName::new(pick(rng, &QUEUES))?;
+                let filter = Filter { queue: Some(queue), states, ..Filter::default() };
+                jobs.change(filter, verb).await.map(drop)
+            }
+            14 => jobs.why(id).await.map(drop),
+            _ => self.engine.nodes().await.map(drop),
+        }
+    }
+}
+
+/// A job with a plan.
+pub(super) trait AsPlan {
+    /// What it does.
+    fn plan(&self) -> &Plan;
+}
+
+impl AsPlan for Work {
+    fn plan(&self) -> &Plan {
+        &self.0
+    }
+}
+
+impl AsPlan for Chore {
+    fn plan(&self) -> &Plan {
+        &self.0
+    }
+}
+
+/// One of a few keys, so that jobs meet.
+fn unique(rng: &SeededRng) -> Unique {
+    let until = match below(rng, 5) {
+        0 => Until::Started,
+        1 => Until::After(Span(Duration::from_secs(5))),
+        _ => Until::Finished,
+    };
+    let unique = Unique::new(format!("key-{}", below(rng, 4))).until(until);
+    match below(rng, 4) {
+        0 => unique.replace(),
+        1 => unique.reject(),
+        _ => unique,
+    }
+}

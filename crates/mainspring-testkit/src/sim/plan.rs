@@ -1,0 +1,173 @@
+//! What a seed stands for: how many nodes, what they work on, what goes wrong and how often.
+
+use std::time::Duration;
+
+use mainspring_core::seam::Rng;
+use serde::{Deserialize, Serialize};
+
+use super::world::{below, between, chance, pick};
+use crate::rng::SeededRng;
+
+/// The queues of a simulation.
+pub(super) const QUEUES: [&str; 3] = ["default", "mail", "slow"];
+/// What some nodes can do and some jobs need.
+pub(super) const LABEL: &str = "gpu";
+
+/// How a run is set up.
+#[derive(Debug, Clone)]
+pub(super) struct Config {
+    pub(super) nodes: usize,
+    pub(super) lease: Duration,
+    /// How long things go wrong.
+    pub(super) storm: Duration,
+    /// Between two things that one producer does, on average.
+    pub(super) pace: Duration,
+    pub(super) producers: usize,
+    /// Between two verbs of the operator, on average; never if nothing.
+    pub(super) verbs: Option<Duration>,
+    /// What goes wrong, and how long until it does so again, on average.
+    pub(super) blows: Vec<(Blow, Duration)>,
+    /// How likely one call goes wrong.
+    pub(super) trouble: f64,
+    /// How likely a hint is lost.
+    pub(super) deaf: f64,
+    /// Whether ended jobs are soon removed.
+    pub(super) prune: bool,
+}
+
+/// What can go wrong for more than one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Blow {
+    /// A node dies, and is started anew some time later.
+    Crash,
+    /// A node is stopped, often past its lease.
+    Stop,
+    /// A node does not reach the store.
+    Cut,
+    /// Nobody reaches the store.
+    Outage,
+    /// Everything takes longer.
+    Slow,
+    /// The disk is full.
+    Full,
+    /// A node's clock jumps.
+    Skew,
+    /// The store's clock jumps.
+    Leap,
+    /// A node shuts down in good order, and another comes.
+    Restart,
+    /// There are more nodes, or fewer.
+    Scale,
+}
+
+impl Blow {
+    const ALL: [Blow; 10] = [
+        Blow::Crash,
+        Blow::Stop,
+        Blow::Cut,
+        Blow::Outage,
+        Blow::Slow,
+        Blow::Full,
+        Blow::Skew,
+        Blow::Leap,
+        Blow::Restart,
+        Blow::Scale,
+    ];
+}
+
+impl Config {
+    /// The set-up that belongs to a seed.
+    pub(super) fn of(rng: &SeededRng) -> Self {
+        let seconds = Duration::from_secs;
+        // Some runs are about one kind of trouble, most about several: what many faults hide, few show.
+        let few = chance(rng, 0.3);
+        let mut blows = Vec::new();
+        for blow in Blow::ALL {
+            if chance(rng, if few { 0.2 } else { 0.6 }) {
+                blows.push((blow, between(rng, seconds(5), seconds(40))));
+            }
+        }
+        let trouble = if chance(rng, 0.6) { pick(rng, &[0.01, 0.05, 0.15]) } else { 0.0 };
+        let deaf = if chance(rng, 0.5) { pick(rng, &[0.1, 0.5, 1.0]) } else { 0.0 };
+        Config {
+            nodes: 3 + below(rng, 5),
+            lease: pick(rng, &[seconds(1), seconds(2), seconds(5), seconds(15)]),
+            storm: between(rng, seconds(40), seconds(160)),
+            pace: between(rng, Duration::from_millis(200), seconds(2)),
+            producers: 1 + below(rng, 2),
+            verbs: chance(rng, 0.7).then(|| between(rng, seconds(1), seconds(6))),
+            blows,
+            trouble,
+            deaf,
+            prune: chance(rng, 0.2),
+        }
+    }
+
+    /// How long a caller waits for an answer: a store gives up before a lease is in danger.
+    pub(super) fn patience(&self) -> Duration {
+        (self.lease / 4).min(Duration::from_secs(5))
+    }
+}
+
+/// What a job does when it runs.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Plan {
+    /// How long it takes.
+    pub(super) millis: u64,
+    /// How often it fails first.
+    #[serde(default)]
+    pub(super) fails: u16,
+    /// How often it asks to be run later first.
+    #[serde(default)]
+    pub(super) snoozes: u32,
+    /// How often it takes its node down first.
+    #[serde(default)]
+    pub(super) kills: u32,
+    /// How many jobs it enqueues.
+    #[serde(default)]
+    pub(super) children: u8,
+    /// How it ends when it has done all of that.
+    pub(super) end: End,
+}
+
+/// How a job ends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum End {
+    #[default]
+    Well,
+    /// It panics, every time.
+    Panic,
+    /// It says that there is no use.
+    Discard,
+    /// It cancels itself.
+    Cancel,
+    /// It does not end before its time-out.
+    Hang,
+    /// It waits for a cancellation, and else ends well.
+    Listen,
+}
+
+impl Plan {
+    /// What some job does.
+    pub(super) fn of(rng: &SeededRng) -> Self {
+        let long = chance(rng, 0.1);
+        let millis = if long { 1_000 + rng.next_u64() % 20_000 } else { rng.next_u64() % 400 };
+        let end = match below(rng, 30) {
+            0 => End::Panic,
+            1 => End::Discard,
+            2 => End::Cancel,
+            3 => End::Hang,
+            4 | 5 => End::Listen,
+            _ => End::Well,
+        };
+        Plan {
+            millis,
+            fails: if chance(rng, 0.25) { 1 + u16::try_from(below(rng, 3)).unwrap_or(0) } else { 0 },
+            snoozes: if chance(rng, 0.1) { 1 } else { 0 },
+            kills: if chance(rng, 0.01) { pick(rng, &[1, 2, 99]) } else { 0 },
+            children: if chance(rng, 0.05) { 1 + u8::try_from(below(rng, 3)).unwrap_or(0) } else { 0 },
+            end,
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The world of a simulation: time, the network, the store, and what is wrong with them at the moment.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use mainspring_core::id::JobId;
+use mainspring_core::seam::{Clock, Rng};
+use mainspring_core::store::{Hint, Listener};
+
+use super::backend::{Backend, Kind};
+use super::clock::Skewed;
+use super::executor::Executor;
+use super::plan::Config;
+use crate::clock::ManualClock;
+use crate::history::{Actor, Event, Fact, Recorder};
+use crate::rng::SeededRng;
+
+/// The world itself: it is nobody's process, and nothing kills it.
+pub(super) const NOBODY: Actor = 0;
+
+pub(super) struct World {
+    pub(super) config: Config,
+    pub(super) time: ManualClock,
+    /// What the store takes for the time.
+    pub(super) store_time: Skewed,
+    pub(super) executor: Executor,
+    pub(super) log: Arc<Log>,
+    pub(super) backend: Backend,
+    /// Decides what goes wrong.
+    pub(super) fate: SeededRng,
+    pub(super) net: Mutex<Net>,
+    /// How often each job has begun, which a job that is to come back several times must know.
+    pub(super) runs: Mutex<BTreeMap<JobId, u32>>,
+}
+
+/// What is wrong with the network and the store.
+#[derive(Default)]
+pub(super) struct Net {
+    /// Nobody reaches the store.
+    pub(super) away: Option<Away>,
+    /// Who alone does not reach it.
+    pub(super) cut: BTreeMap<Actor, Away>,
+    /// There is no room to write.
+    pub(super) full: bool,
+    /// How much longer every message takes.
+    pub(super) slow: Duration,
+    /// How likely one call goes wrong.
+    pub(super) trouble: f64,
+    /// How likely a hint is lost.
+    pub(super) deaf: f64,
+    /// Whose last renewal went wrong: the next one must not, or a lease would lapse without anybody's fault.
+    pub(super) spared: BTreeSet<Actor>,
+    /// Who wants to hear hints.
+    pub(super) ears: Vec<(Actor, Weak<dyn Listener>)>,
+}
+
+/// How a store is away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Away {
+    /// Calls are refused.
+    Refusing,
+    /// Calls are swallowed.
+    Silent,
+}
+
+impl World {
+    pub(super) fn new(kind: Kind, config: Config, seed: u64) -> Arc<Self> {
+        let time = ManualClock::new();
+        let store_time = Skewed::new(&time, 0);
+        Arc::new(World {
+            config,
+            executor: Executor::new(seed),
+            log: Arc::new(Log { time: time.clone(), events: Mutex::default() }),
+            backend: Backend::new(kind, &store_time, seed),
+            fate: SeededRng::new(!seed),
+            net: Mutex::default(),
+            runs: Mutex::default(),
+            time,
+            store_time,
+        })
+    }
+
+    pub(super) fn net(&self) -> MutexGuard<'_, Net> {
+        lock(&self.net)
+    }
+
+    /// Notes a fact that nobody's process sees.
+    pub(super) fn note(&self, fact: Fact) {
+        self.log.note(NOBODY, fact);
+    }
+
+    /// Notes a fault that begins now and lasts a while.
+    pub(super) fn fault(&self, kind: &str, on: Option<Actor>, lasts: Duration) {
+        self.note(Fact::fault(kind, on, Some(self.time.now().after(lasts))));
+    }
+
+    /// Ends a process where it stands.
+    pub(super) fn crash(&self, actor: Actor) {
+        if !self.executor.is_dead(actor) {
+            self.note(Fact::fault("crash", Some(actor), None));
+            self.executor.kill(actor);
+        }
+    }
+
+    /// How often this job has begun, with this time.
+    pub(super) fn begin(&self, id: JobId) -> u32 {
+        let mut runs = lock(&self.runs);
+        let count = runs.entry(id).or_default();
+        *count += 1;
+        *count
+    }
+
+    /// Bits for the seed of a process's own randomness.
+    pub(super) fn fate_bits(&self) -> u64 {
+        self.fate.next_u64() >> 32
+    }
+
+    /// Passes a hint on to one ear, some time, or never.
+    pub(super) fn pass(self: &Arc<Self>, actor: Actor, ear: Weak<dyn Listener>, hint: Hint) {
+        let lost = {
+            let net = self.net();
+            net.away.is_some() || net.cut.contains_key(&actor) || chance(&self.fate, net.deaf)
+        };
+        if lost {
+            if self.config.deaf > 0.0 {
+                self.fault("hint lost", Some(actor), Duration::ZERO);
+            }
+            return;
+        }
+        let delay = self.time.sleep(between(&self.fate, Duration::ZERO, Duration::from_millis(2)));
+        let world = Arc::clone(self);
+        let task = async move {
+            delay.await;
+            if let Some(ear) = ear.upgrade()
+                && !world.executor.is_dead(actor)
+            {
+                ear.hint(&hint);
+            }
+        };
+        self.executor.spawn(NOBODY, Box::pin(task));
+    }
+
+    /// Tells everybody that something was written, for a store whose own hints cannot be repeated.
+    pub(super) fn tell_all(self: &Arc<Self>) {
+        let ears = {
+            let mut net = self.net();
+            net.ears.retain(|(_, ear)| ear.strong_count() > 0);
+            net.ears.clone()
+        };
+        for (actor, ear) in ears {
+            self.pass(actor, ear, Hint::Foreign);
+        }
+    }
+}
+
+/// Everything that was seen.
+pub(super) struct Log {
+    time: ManualClock,
+    events: Mutex<Vec<Event>>,
+}
+
+impl Log {
+    pub(super) fn take(&self) -> Vec<Event> {
+        std::mem::take(&mut *lock(&self.events))
+    }
+
+    pub(super) fn look<T>(&self, look: impl FnOnce(&[Event]) -> T) -> T {
+        look(&lock(&self.events))
+    }
+}
+
+impl Recorder for Log {
+    fn note(&self, by: Actor, fact: Fact) {
+        let event = Event { at: self.time.now(), by, fact };
+        lock(&self.events).push(event);
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether something that likely happens.
+pub(super) fn chance(rng: &SeededRng, likely: f64) -> bool {
+    // Drawn in any case, so that one likelihood does not change the rest of a run.
+    rng.next_unit() < likely
+}
+
+/// A number below another.
+pub(super) fn below(rng: &SeededRng, bound: usize) -> usize {
+    usize::try_from(rng.next_u64() >> 33).unwrap_or(0) % bound.max(1)
+}
+
+/// One of several.
+pub(super) fn pick<T: Copy>(rng: &SeededRng, of: &[T]) -> T {
+    of[below(rng, of.len())]
+}
+
+/// A time between two.
+pub(super) fn between(rng: &SeededRng, from: Duration, to: Duration) -> Duration {
+    from + to.saturating_sub(from).mul_f64(rng.next_unit())
+}
