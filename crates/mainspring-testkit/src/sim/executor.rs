@@ -28,7 +28,7 @@ pub(super) struct Executor(Arc<Shared>);
 struct Shared {
     rng: SeededRng,
     state: Mutex<State>,
-    /// Tasks that were woken, each once. Apart from the rest: wakers run wherever they like.
+    /// Tasks that were woken, each once, sorted. Apart from the rest: wakers run wherever they like.
     ready: Arc<Mutex<Vec<u64>>>,
 }
 
@@ -65,8 +65,16 @@ impl Wake for Wakes {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if !self.queued.swap(true, Ordering::SeqCst) {
-            lock(&self.ready).push(self.id);
+            enter(&mut lock(&self.ready), self.id);
         }
+    }
+}
+
+/// Puts a task among those that were woken, which are kept in the order of their numbers: in which order they were woken
+/// may depend on anything. (Tokio's `watch` spreads those who wait at random.)
+fn enter(ready: &mut Vec<u64>, id: u64) {
+    if let Err(place) = ready.binary_search(&id) {
+        ready.insert(place, id);
     }
 }
 
@@ -98,7 +106,7 @@ impl Executor {
         let id = state.last;
         let waker = Arc::new(Wakes { id, queued: AtomicBool::new(true), ready: Arc::clone(&self.0.ready) });
         state.tasks.insert(id, Entry { group, future: Some(future), waker });
-        lock(&self.0.ready).push(id);
+        enter(&mut lock(&self.0.ready), id);
         Some(id)
     }
 
@@ -115,7 +123,8 @@ impl Executor {
     /// Lets a stopped group go on.
     pub(super) fn resume(&self, group: Actor) {
         let woken = lock(&self.0.state).paused.remove(&group).unwrap_or_default();
-        lock(&self.0.ready).extend(woken);
+        let mut ready = lock(&self.0.ready);
+        woken.into_iter().for_each(|id| enter(&mut ready, id));
     }
 
     /// Ends a group at once: its tasks are dropped where they stand.
@@ -174,7 +183,7 @@ impl Executor {
                 return None;
             }
             let index = usize::try_from(self.0.rng.next_u64() >> 33).unwrap_or(0) % ready.len();
-            let id = ready.swap_remove(index);
+            let id = ready.remove(index);
             let Some(group) = state.tasks.get(&id).map(|task| task.group) else { continue };
             match state.paused.get_mut(&group) {
                 Some(woken) => woken.push(id),
