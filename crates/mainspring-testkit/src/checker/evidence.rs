@@ -212,6 +212,11 @@ impl<'a> Life<'a> {
         ends
     }
 
+    /// Whether it may have had several lives under one id: deleted, and stored again by a late repeat of its enqueue.
+    pub(super) fn may_have_returned(&self) -> bool {
+        self.was_ordered("delete")
+    }
+
     /// Whether a verb was ordered at all.
     pub(super) fn was_ordered(&self, verb: &str) -> bool {
         self.orders.iter().any(|order| order.verb == verb)

@@ -45,7 +45,8 @@ fn concerned(evidence: &Evidence<'_>, broken: &Broken) -> Vec<At> {
         let about = match &event.fact {
             Fact::Expired { nodes } => nodes.iter().any(|node| holders.contains(node)),
             Fact::Left { node } | Fact::Joined { node, .. } => holders.contains(node),
-            Fact::Fault { on: Some(actor), .. } => actors.contains(actor),
+            // What hit a single call is told by what came of it.
+            Fact::Fault { on: Some(actor), until, .. } => actors.contains(actor) && *until != Some(event.at),
             fact => broken.job.is_some() && fact.job() == broken.job,
         };
         if about {

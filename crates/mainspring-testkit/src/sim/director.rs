@@ -126,6 +126,7 @@ impl Director {
     /// A process has come to its end.
     pub(super) fn ended(&self, actor: Actor) {
         if lock(&self.cast).leaving.contains(&actor) {
+            self.world.note(Fact::fault("exit", Some(actor), None));
             self.world.executor.kill(actor);
         } else {
             self.world.crash(actor);

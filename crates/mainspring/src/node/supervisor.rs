@@ -15,6 +15,8 @@ use crate::context::Stop;
 
 /// How long a handler that was told to stop may take to reach an await, and the store to take the last outcomes.
 const LAST: Duration = Duration::from_secs(5);
+/// The first wait before a store that did not let the node leave is asked again.
+const BACKOFF: Duration = Duration::from_millis(50);
 
 /// Starts all parts.
 pub(super) fn start(shared: &Arc<Shared>, entries: mpsc::UnboundedReceiver<finisher::Entry>) {
@@ -56,12 +58,28 @@ async fn run(shared: Arc<Shared>, _beacon: Beacon) {
     if left > 0 {
         tracing::warn!(left, "jobs that do not yield, or whose outcome could not be stored, are given back");
     }
-    match bounded(&shared, shared.store().retire(shared.held.node())).await {
-        Some(Ok(_)) => {}
-        Some(Err(error)) => tracing::warn!(%error, "could not leave in good order; the lease will lapse"),
-        None => tracing::warn!("the store did not answer; the lease will lapse"),
+    if bounded(&shared, leave(&shared)).await.is_none() {
+        tracing::warn!("the store did not answer; the lease will lapse");
     }
     shared.advance(Phase::Stopped);
+}
+
+/// Tells the store that the node is gone, as often as it takes: what it still holds would otherwise wait for its lease.
+async fn leave(shared: &Shared) {
+    let mut wait = BACKOFF;
+    loop {
+        match shared.store().retire(shared.held.node()).await {
+            Ok(_) => return,
+            Err(error) if error.is_retryable() => {
+                shared.clock().sleep(wait).await;
+                wait *= 2;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "could not leave in good order; the lease will lapse");
+                return;
+            }
+        }
+    }
 }
 
 /// Waits for something, but not for ever.

@@ -11,7 +11,7 @@ use crate::history::How;
 
 /// Each claim has a higher number than the one before, and one owner.
 pub(super) fn grow(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
-    for (id, life) in &evidence.lives {
+    for (id, life) in evidence.lives.iter().filter(|(_, life)| !life.may_have_returned()) {
         let mut owners = BTreeMap::new();
         let mut highest: Option<(u32, usize)> = None;
         for claim in &life.claims {
@@ -37,7 +37,7 @@ pub(super) fn grow(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
 
 /// No write is accepted that was sent when a later claim had been given out, or by another node than the claim's.
 pub(super) fn owner(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
-    for (id, life) in &evidence.lives {
+    for (id, life) in evidence.lives.iter().filter(|(_, life)| !life.may_have_returned()) {
         for finished in life.finished.iter().filter(|finished| finished.applied) {
             let claim = life.claim(finished.claim);
             if let Some(claim) = claim.filter(|claim| claim.node != finished.node) {
@@ -63,7 +63,7 @@ pub(super) fn owner(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
 
 /// A job gets one accepted end, and one more for each time that an operator brings it back.
 pub(super) fn doubled(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
-    for (id, life) in &evidence.lives {
+    for (id, life) in evidence.lives.iter().filter(|(_, life)| !life.may_have_returned()) {
         let ends = life.ends();
         let retried = life.orders.iter().filter(|order| order.verb == "retry").count();
         if ends.len() > 1 + retried {
@@ -78,7 +78,7 @@ pub(super) fn after_end(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     if !evidence.terms.exact {
         return;
     }
-    for (id, life) in &evidence.lives {
+    for (id, life) in evidence.lives.iter().filter(|(_, life)| !life.may_have_returned()) {
         for end in life.ends() {
             let again = life.claims.iter().find(|claim| claim.at > end.at && claim.number > end.claim);
             let Some(again) = again.filter(|again| !life.ordered_between("retry", end.at, again.at)) else {
@@ -96,7 +96,7 @@ pub(super) fn agree(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
         return;
     }
     for (id, life) in &evidence.lives {
-        let Some(job) = life.found else { continue };
+        let Some(job) = life.found.filter(|_| !life.may_have_returned()) else { continue };
         if let Some(end) = life.ends().last()
             && !life.ordered_between("retry", end.at, usize::MAX)
             && (job.claim, job.status.state) != (end.claim, state(end.how))
@@ -161,7 +161,7 @@ pub(super) fn failures(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
 
 /// The handler of one claim is started once.
 pub(super) fn twice(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
-    for (id, life) in &evidence.lives {
+    for (id, life) in evidence.lives.iter().filter(|(_, life)| !life.may_have_returned()) {
         let mut first = BTreeMap::new();
         for (at, claim) in &life.began {
             if let Some(before) = first.insert(*claim, *at) {

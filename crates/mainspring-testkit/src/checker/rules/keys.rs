@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use mainspring_core::job::{Summary, Until};
+use mainspring_core::job::{Reason, Summary, Until};
 use mainspring_core::time::Timestamp;
 
 use super::Broken;
@@ -38,8 +38,10 @@ fn released(evidence: &Evidence<'_>, job: &Summary) -> Option<Timestamp> {
         return None;
     }
     let never = Timestamp::from_micros(i64::MAX);
-    let until = job.options.unique.as_ref()?.until;
-    match until {
+    let unique = job.options.unique.as_ref()?;
+    match unique.until {
+        // The next one has taken it from him.
+        _ if job.status.reason == Some(Reason::Replaced) => job.finished_at,
         Until::Finished => Some(job.finished_at.unwrap_or(never)),
         Until::After(span) => Some(job.finished_at.map_or(never, |end| end.after(span.0))),
         Until::Started if !evidence.terms.exact => None,
