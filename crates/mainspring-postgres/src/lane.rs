@@ -15,13 +15,14 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use mainspring_core::Error;
+use mainspring_core::error::OpenProblem;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_postgres::{Client, Row, Statement};
 
 use crate::address::Address;
 use crate::connect;
-use crate::error::{Result, words};
+use crate::error::Result;
 use crate::options::Gate;
 use crate::shared::Shared;
 use crate::sql::{Call, in_schema};
@@ -148,23 +149,26 @@ pub(crate) struct Conn {
 
 impl Conn {
     pub(crate) async fn open(usage: Use, shared: &Shared) -> mainspring_core::Result<Conn> {
-        Conn::open_at(usage, shared, &shared.options.address, None).await
+        Conn::open_at(usage, shared, &shared.options.address, None, None).await
     }
 
     /// A connection for a call, which may not take longer than a call: the lease must not lapse over it.
     async fn open_in_time(usage: Use, shared: &Shared) -> mainspring_core::Result<Conn> {
-        let opened = tokio::time::timeout(shared.timeout(), Conn::open(usage, shared)).await;
+        let limit = shared.timeout();
+        let opening = Conn::open_at(usage, shared, &shared.options.address, Some(limit), None);
+        let opened = tokio::time::timeout(limit, opening).await;
         opened.unwrap_or_else(|_| Err(Error::unavailable("the database did not answer in time")))
     }
 
-    /// A connection to an address, whose notifications go to `told`.
+    /// A connection to an address, whose notifications go to `told`. `limit`: how long the caller waits at most.
     pub(crate) async fn open_at(
         usage: Use,
         shared: &Shared,
         address: &Address,
+        limit: Option<Duration>,
         told: Option<UnboundedSender<String>>,
     ) -> mainspring_core::Result<Conn> {
-        let client = connect::client(shared, address, told).await?;
+        let client = connect::client(shared, address, limit, told).await?;
         let conn = Conn {
             client,
             schema: Arc::clone(&shared.schema),
@@ -177,10 +181,11 @@ impl Conn {
         };
         if !conn.pooled {
             let sets = conn.settings(shared).map(|set| format!("SET {set}")).collect::<Vec<_>>().join(";");
-            let set = conn.client.batch_execute(&sets).await;
-            set.map_err(|error| {
-                Error::unavailable(format!("the session could not be set up: {}", words(&error)))
-            })?;
+            connect::answered(shared, async {
+                let set = conn.client.batch_execute(&sets).await;
+                set.map_err(|error| connect::failed(shared, OpenProblem::Refused, &error))
+            })
+            .await?;
         }
         Ok(conn)
     }

@@ -101,7 +101,7 @@ pub(crate) async fn run(shared: Arc<Shared>, lanes: Arc<Lanes>) {
         let ended = match shared.options.address.for_listening() {
             Some(address) => {
                 let (told, mut heard) = mpsc::unbounded_channel();
-                match Conn::open_at(Use::Hot, &shared, &address, Some(told)).await {
+                match Conn::open_at(Use::Hot, &shared, &address, None, Some(told)).await {
                     Ok(mut conn) => {
                         pause = BACKOFF.0;
                         let ended = ear.listen(&shared, &mut conn, &mut heard).await.err();

@@ -11,8 +11,7 @@ use mainspring_core::error::OpenProblem;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
-use crate::connect::problem;
-use crate::error::words;
+use crate::connect::{self, problem};
 use crate::lane::Conn;
 use crate::shared::Shared;
 use crate::sql::{in_schema, name};
@@ -93,8 +92,7 @@ pub(crate) struct Found {
 
 /// The version of the schema, which is refused if it is too new for us.
 pub(crate) async fn look(conn: &Conn, shared: &Shared) -> Result<Found> {
-    let failed =
-        |error: tokio_postgres::Error| problem(shared, OpenProblem::Refused, Some(words(&error).into()));
+    let failed = |error: tokio_postgres::Error| connect::failed(shared, OpenProblem::Refused, &error);
     // The tables of the catalogue, not `to_regclass`: that may answer from what the session remembers, and would not see
     // what was committed while we waited for the lock.
     let sql = "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -126,8 +124,7 @@ pub(crate) async fn run(conn: &mut Conn, shared: &Shared) -> Result<u32> {
     let found = look(conn, shared).await?.version;
     let mut version = found;
     while version < SCHEMA_VERSION {
-        let failed =
-            |error: tokio_postgres::Error| problem(shared, OpenProblem::Refused, Some(words(&error).into()));
+        let failed = |error: tokio_postgres::Error| connect::failed(shared, OpenProblem::Refused, &error);
         // A migration may take longer than an ordinary call; and others wait for it.
         let begin = format!(
             "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0;

@@ -22,8 +22,8 @@ use mainspring_core::store::{
 use mainspring_core::{Error, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::connect::problem;
-use crate::error::{Fault, passing, told, words};
+use crate::connect::{self, answered, problem};
+use crate::error::{Fault, passing, told};
 use crate::lane::{Conn, Lane, Use};
 use crate::migrate::{self, MIN_SERVER, SCHEMA_VERSION};
 use crate::op::{self, Op};
@@ -237,9 +237,11 @@ async fn set_up(shared: &Shared) -> Result<String> {
     let mut conn = Conn::open(Use::Read, shared).await?;
     let settings = "SELECT current_setting('server_version_num')::int, current_setting('server_version'),
         current_setting('fsync'), current_setting('synchronous_commit')";
-    let failed =
-        |error: tokio_postgres::Error| problem(shared, OpenProblem::Other, Some(words(&error).into()));
-    let rows = conn.client.query_typed(settings, &[]).await.map_err(failed)?;
+    let rows = answered(shared, async {
+        let rows = conn.client.query_typed(settings, &[]).await;
+        rows.map_err(|error| connect::failed(shared, OpenProblem::Other, &error))
+    })
+    .await?;
     let row = rows.first().ok_or_else(|| problem(shared, OpenProblem::Other, None))?;
     let version: String = row.get(1);
     if row.get::<_, i32>(0) < MIN_SERVER.0 {
@@ -256,16 +258,19 @@ async fn set_up(shared: &Shared) -> Result<String> {
     if shared.options.migrate {
         migrate::run(&mut conn, shared).await?;
     }
-    let found = migrate::look(&conn, shared).await?;
+    let found = answered(shared, migrate::look(&conn, shared)).await?;
     if found.version < SCHEMA_VERSION {
         let old = OpenProblem::TooOld { found: found.version, needed: SCHEMA_VERSION };
         return Err(problem(shared, old, None));
     }
     shared.set_store(found.store);
-    names::refresh(&mut conn, shared).await.map_err(|fault| match fault {
-        Fault::Refused(error) => error,
-        Fault::Db(error) => problem(shared, OpenProblem::Refused, Some(words(&error).into())),
-    })?;
+    answered(shared, async {
+        names::refresh(&mut conn, shared).await.map_err(|fault| match fault {
+            Fault::Refused(error) => error,
+            Fault::Db(error) => connect::failed(shared, OpenProblem::Refused, &error),
+        })
+    })
+    .await?;
     Ok(version)
 }
 

@@ -112,11 +112,19 @@ impl BoxedConnection {
     }
 }
 
-/// Connects to the first host that takes this client.
-pub(crate) async fn connect(address: &Address) -> Result<(Client, BoxedConnection), ConnectError> {
+/// Connects to the first host that takes this client. Of a limit each host has its part, and the last one what is left: one
+/// that says nothing must not keep the next from being asked.
+pub(crate) async fn connect(
+    address: &Address,
+    limit: Option<Duration>,
+) -> Result<(Client, BoxedConnection), ConnectError> {
+    let hosts = address.hosts();
     let mut worst: Option<ConnectError> = None;
-    for host in address.hosts() {
-        match connect_host(address, host).await {
+    for (index, host) in hosts.iter().enumerate() {
+        let is_last = index + 1 == hosts.len();
+        let part =
+            limit.filter(|_| !is_last).map(|limit| limit / u32::try_from(hosts.len()).unwrap_or(u32::MAX));
+        match within(part, host, Box::pin(connect_host(address, host))).await {
             Ok(connected) => return Ok(connected),
             Err(error) => {
                 worst = Some(match worst {
@@ -255,6 +263,11 @@ fn by_code(code: &SqlState) -> ConnectProblem {
         Some("08" | "53" | "57") => ConnectProblem::Unreachable,
         _ => ConnectProblem::Other,
     }
+}
+
+/// Whether a statement failed because the connection or the server went away, rather than because of what it says.
+pub(crate) fn is_passing(error: &tokio_postgres::Error) -> bool {
+    error.code().map_or(ConnectProblem::Unreachable, by_code) == ConnectProblem::Unreachable
 }
 
 fn by_cause(error: &tokio_postgres::Error) -> ConnectProblem {

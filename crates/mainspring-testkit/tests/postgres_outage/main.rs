@@ -4,6 +4,7 @@
 
 mod claims;
 mod crowd;
+mod failover;
 mod network;
 mod server;
 mod support;

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use mainspring_testkit::postgres::Proxy;
+use mainspring::{Engine, Error};
+use mainspring_core::error::OpenProblem;
+use mainspring_testkit::postgres::{Cut, Proxy};
 use mainspring_testkit::rig::wait;
 
 use crate::support::{
@@ -77,4 +79,55 @@ async fn an_ended_listening_session_is_replaced_and_wakes_promptly() {
     node.shutdown().await;
     worker.close().await;
     producer.close().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_is_lost_while_a_store_is_opened_is_told_as_such_and_in_time() {
+    // That of a call, and what the network may add.
+    const LIMIT: Duration = Duration::from_secs(7);
+    let database = shared_database().await;
+    let proxy = Proxy::start(database.server()).expect("a proxy");
+    open(&proxy.url(database.name())).await.close().await;
+    let batches = u32::try_from(proxy.counts().batches).expect("a few");
+    assert!(batches > 1);
+    // All at once: who is never answered has to wait.
+    let mut attempts = tokio::task::JoinSet::new();
+    for (nth, cut) in
+        (1..=batches).flat_map(|nth| [Cut::Before, Cut::Inside, Cut::After, Cut::Lost].map(|cut| (nth, cut)))
+    {
+        let proxy = Proxy::start(database.server()).expect("a proxy");
+        let address = proxy.url(database.name());
+        attempts.spawn(async move {
+            proxy.on_batch(cut, nth);
+            let opened = tokio::time::timeout(LIMIT, Engine::open(&address)).await;
+            let error = opened.expect("an answer in time").expect_err("nobody answers");
+            let unreachable = matches!(&error, Error::Open { problem: OpenProblem::Unreachable, .. });
+            assert!(unreachable && error.is_retryable(), "{cut:?} {nth}: {error:?}");
+        });
+    }
+    attempts.join_all().await;
+}
+
+#[tokio::test]
+async fn an_ear_whose_first_words_are_lost_is_replaced() {
+    const TURNS: usize = 5;
+    let database = shared_database().await;
+    let proxy = Proxy::start(database.server()).expect("a proxy");
+    let engine = open(&proxy.url(database.name())).await;
+    let gate = Gate::open();
+    let node = node(&engine, &gate, LEASE).await;
+    let listens = || backends(&database, LISTENS);
+    for _ in 0..TURNS {
+        wait("somebody listens", async || (!listens().is_empty()).then_some(())).await;
+        assert_eq!(proxy.cut_listeners(), 1);
+        wait("nobody listens", async || listens().is_empty().then_some(())).await;
+        // Most often what the ear says first, on a new connection.
+        proxy.on_batch(Cut::Lost, 1);
+    }
+    let began = Instant::now();
+    wait("somebody listens", async || (!listens().is_empty()).then_some(())).await;
+    println!("somebody listens again after {:?}", began.elapsed());
+    assert_lives(&engine, &node, 0).await;
+    node.shutdown().await;
+    engine.close().await;
 }
