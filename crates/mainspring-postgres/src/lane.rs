@@ -14,8 +14,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use mainspring_core::Error;
 use mainspring_core::error::OpenProblem;
+use mainspring_core::{Error, fault};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_postgres::{Client, Row, Statement};
@@ -211,6 +211,7 @@ impl Conn {
         }
         self.prepare(calls).await?;
         self.open = true;
+        fault::point!("postgres.sending");
         let begin = self.begin_text(shared, "");
         let this = &*self;
         let rows = if let Some(gate) = &this.gate {
@@ -222,6 +223,7 @@ impl Conn {
             let (begun, sent, committed) = tokio::join!(biased; begun, sent, committed);
             first_error(begun, sent, committed)
         };
+        fault::point!("postgres.answered");
         self.open = matches!(&rows, Err(error) if !crate::error::answered(error));
         Ok(rows?)
     }
@@ -260,6 +262,7 @@ impl Conn {
     /// Ends a transaction with its last statements.
     pub(crate) async fn end(&mut self, calls: &[Call<'_>]) -> Result<Vec<Vec<Row>>> {
         self.prepare(calls).await?;
+        fault::point!("postgres.ending");
         let this = &*self;
         let rows = if let Some(gate) = &this.gate {
             this.one_by_one(&**gate, None, calls, true).await
@@ -269,6 +272,7 @@ impl Conn {
             let (sent, committed) = tokio::join!(biased; sent, committed);
             first_error(Ok(()), sent, committed)
         };
+        fault::point!("postgres.ended");
         self.open = matches!(&rows, Err(error) if !crate::error::answered(error));
         Ok(rows?)
     }

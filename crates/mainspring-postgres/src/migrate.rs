@@ -6,8 +6,8 @@
 //!   after.
 //! - A schema whose lowest version is above ours is never touched.
 
-use mainspring_core::Result;
 use mainspring_core::error::OpenProblem;
+use mainspring_core::{Result, fault};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
@@ -137,9 +137,11 @@ pub(crate) async fn run(conn: &mut Conn, shared: &Shared) -> Result<u32> {
             let text =
                 in_schema_names(&in_schema(&step(version + 1, migration), &shared.schema), &shared.schema);
             conn.client.batch_execute(&text).await.map_err(failed)?;
+            fault::point!("postgres.migrate.changed");
             version += 1;
         }
         conn.client.batch_execute("COMMIT").await.map_err(failed)?;
+        fault::point!("postgres.migrate.committed");
     }
     Ok(found)
 }

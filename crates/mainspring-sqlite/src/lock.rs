@@ -12,6 +12,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use mainspring_core::fault;
 use mainspring_core::seam::Rng;
 
 /// The lock of this store handle.
@@ -31,7 +32,9 @@ impl Lock {
         let draft = database.with_file_name(format!("{name}.new"));
         let file = OpenOptions::new().write(true).create_new(true).open(&draft)?;
         file.try_lock().map_err(io::Error::from)?;
+        fault::point!("sqlite.join.drafted");
         std::fs::rename(&draft, &path)?;
+        fault::point!("sqlite.join.named");
         Ok(Lock { path, name, _file: file })
     }
 

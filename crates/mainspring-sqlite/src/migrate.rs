@@ -6,9 +6,9 @@
 //! - A process that dies in the middle leaves the version before or the one after.
 //! - A schema whose lowest version is above ours is never touched.
 
-use mainspring_core::Result;
 use mainspring_core::error::OpenProblem;
 use mainspring_core::seam::Rng;
+use mainspring_core::{Result, fault};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
 use crate::error;
@@ -45,6 +45,7 @@ pub(crate) fn run(conn: &mut Connection, path: &Path, rng: &dyn Rng) -> Result<u
         version_now = version(&tx, path)?;
         if let Some(migration) = MIGRATIONS.get(version_now as usize) {
             tx.execute_batch(migration.sql).map_err(sql)?;
+            fault::point!("sqlite.migrate.changed");
             version_now += 1;
             tx.execute(SET_META, ("version", version_now)).map_err(sql)?;
             tx.execute(SET_META, ("min_version", migration.min_version)).map_err(sql)?;
@@ -55,7 +56,9 @@ pub(crate) fn run(conn: &mut Connection, path: &Path, rng: &dyn Rng) -> Result<u
                 tx.execute(SET_META, ("store", store)).map_err(sql)?;
             }
         }
+        fault::point!("sqlite.migrate.committing");
         tx.commit().map_err(sql)?;
+        fault::point!("sqlite.migrate.committed");
     }
     Ok(found)
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use mainspring_core::job::New;
 use mainspring_core::seam::Clock;
 use mainspring_core::store::{Receipt, Store};
-use mainspring_core::{Error, Result};
+use mainspring_core::{Error, Result, fault};
 
 use crate::batch::Weight;
 
@@ -43,7 +43,10 @@ pub(crate) async fn flush(store: &dyn Store, jobs: &[New]) -> Result<Vec<Receipt
 /// Stores jobs of different callers: one that the store refuses does not take the others with it.
 pub(crate) async fn flush_each(store: Arc<dyn Store>, jobs: Vec<New>) -> Result<Vec<Result<Receipt>>> {
     match flush(&*store, &jobs).await {
-        Ok(receipts) => Ok(receipts.into_iter().map(Ok).collect()),
+        Ok(receipts) => {
+            fault::point!("engine.enqueued");
+            Ok(receipts.into_iter().map(Ok).collect())
+        }
         Err(Error::TooLarge { .. } | Error::Invalid { .. }) if jobs.len() > 1 => {
             let mut answers = Vec::with_capacity(jobs.len());
             for job in jobs.chunks(1) {

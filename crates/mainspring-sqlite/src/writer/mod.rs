@@ -19,8 +19,8 @@ pub(crate) use state::{Env, Local, State, Tx};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mainspring_core::Error;
 use mainspring_core::store::Hint;
+use mainspring_core::{Error, fault};
 use rusqlite::Connection;
 
 use crate::error::{Fault, Severity, damaged, rolled_back, severity};
@@ -80,7 +80,10 @@ impl Writer {
     /// Runs calls and answers them.
     fn work(&mut self, mut calls: Vec<Box<dyn Call>>) {
         match self.transaction(&mut calls) {
-            Ok(()) => calls.into_iter().for_each(Call::answer),
+            Ok(()) => {
+                fault::point!("sqlite.answering");
+                calls.into_iter().for_each(Call::answer);
+            }
             Err(Failed::Unknown(error)) => {
                 tracing::error!(%error, "a commit failed in storage; the store is poisoned until it is reopened");
                 self.env.queue.poison();
@@ -110,8 +113,11 @@ impl Writer {
     /// One transaction around all calls.
     fn transaction(&mut self, calls: &mut [Box<dyn Call>]) -> Result<(), Failed> {
         self.turnstile.begin(&self.conn, &*self.env.clock).map_err(Failed::RolledBack)?;
+        fault::point!("sqlite.begun");
         let outcome = self.body(calls).and_then(|hints| {
+            fault::point!("sqlite.committing");
             self.commit()?;
+            fault::point!("sqlite.committed");
             Ok(hints)
         });
         match outcome {

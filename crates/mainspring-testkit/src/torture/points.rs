@@ -14,8 +14,10 @@ include!(concat!(env!("OUT_DIR"), "/points.rs"));
 /// When a process comes by a point, told by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
-    /// While it works.
+    /// While it works, again and again.
     Busy,
+    /// When it joins.
+    Joining,
     /// When it is sent home.
     Leaving,
     /// When it opens an empty store.
@@ -28,6 +30,7 @@ impl Point {
     /// When a process comes by: the second word of the name says so where it is not while it works.
     pub fn when(&self) -> When {
         match self.name.split('.').nth(1) {
+            Some("join") => When::Joining,
             Some("leave") => When::Leaving,
             Some("migrate") => When::Migrating,
             Some("rejoin") => When::Woken,

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use mainspring_core::Error;
 use mainspring_core::id::{Batch, Claim, NodeNo};
 use mainspring_core::store::{ClaimRequest, ClaimedBatch};
+use mainspring_core::{Error, fault};
 
 use super::desk::{Plan, Work};
 use super::{Shared, broken, runner};
@@ -59,6 +59,7 @@ async fn claim(shared: &Arc<Shared>, plan: &Plan, batch: Batch) {
         let request = ClaimRequest { node, batch, queues: plan.queues.clone(), suspects: plan.suspects };
         match shared.store().claim(request).await {
             Ok(claimed) => {
+                fault::point!("node.claimed");
                 shared.answered(PART);
                 accept(shared, plan, node, claimed);
                 if unknown {

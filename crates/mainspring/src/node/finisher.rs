@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use mainspring_core::bounds;
 use mainspring_core::job::Outcome;
 use mainspring_core::store::{Finish, Finished};
+use mainspring_core::{bounds, fault};
 use tokio::sync::mpsc;
 
 use super::{Phase, Shared, broken};
@@ -51,8 +51,10 @@ async fn flush(shared: &Shared, entries: Vec<Entry>) {
     let mut wait = BACKOFF.0;
     let answers = loop {
         let finishes = entries.iter().map(|entry| entry.finish.clone()).collect();
+        fault::point!("node.finishing");
         match shared.store().finish(node, finishes).await {
             Ok(answers) => {
+                fault::point!("node.finished");
                 shared.answered(PART);
                 break Some(answers);
             }

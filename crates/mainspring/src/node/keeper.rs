@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use mainspring_core::id::{Claim, NodeId};
 use mainspring_core::store::{Mark, Renewal};
-use mainspring_core::{Error, Result};
+use mainspring_core::{Error, Result, fault};
 
 use super::{Phase, Shared};
 use crate::context::{Run, Stop};
@@ -53,6 +53,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         }
         match renew(&shared, marks).await {
             Ok(()) => {
+                fault::point!("node.renewed");
                 shared.answered(PART);
                 renewed = now;
             }
@@ -88,6 +89,7 @@ fn marks(runs: &[Arc<Run>], now: Duration) -> Vec<(Claim, Mark)> {
 
 async fn renew(shared: &Shared, marks: Vec<(Claim, Mark)>) -> Result<()> {
     let node = shared.held.node();
+    fault::point!("node.renewing");
     let renewed = match shared.store().renew(Renewal { node, marks: marks.clone() }).await {
         Ok(renewed) => renewed,
         Err(error) => {
@@ -124,8 +126,10 @@ async fn rejoin(shared: &Shared, fresh: &mut Option<NodeId>) -> bool {
     let seams = shared.engine.seams();
     let mut registration = shared.registration.clone();
     registration.id = *fresh.get_or_insert_with(|| NodeId::mint(seams.clock.now(), &*seams.rng));
+    fault::point!("node.rejoin.expired");
     match shared.store().register(registration).await {
         Ok(member) => {
+            fault::point!("node.rejoin.joined");
             *fresh = None;
             shared.answered(JOIN);
             tracing::warn!(node = %member.no, "expired: all claims are abandoned, and the node joins anew");

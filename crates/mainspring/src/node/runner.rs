@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mainspring_core::failure::Failure;
+use mainspring_core::fault;
 use mainspring_core::job::{Ended, Fault, FaultKind, Outcome, Standing, settle};
 use mainspring_core::seam::Pending;
 use tracing::Instrument;
@@ -31,6 +32,7 @@ pub(super) async fn run(shared: Arc<Shared>, queue: usize, work: Work) {
         run.begin(began);
         // User code runs in more places than its handler's polls: layers, errors, drops. None may cost the slot.
         let ended = caught(std::pin::pin!(execute(&shared, work))).await;
+        fault::point!("node.ended");
         if let Some(ended) = ended.unwrap_or_else(|message| Some(panicked(message))) {
             shared.finish(&run, outcome(&shared, &run, ended));
         } else {

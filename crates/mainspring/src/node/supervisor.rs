@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use mainspring_core::fault;
 use tokio::sync::mpsc;
 
 use super::{Phase, Shared, claimer, finisher, keeper, reconcile};
@@ -41,6 +42,7 @@ impl Drop for Beacon {
 
 async fn run(shared: Arc<Shared>, _beacon: Beacon) {
     shared.closing().await;
+    fault::point!("node.leave.draining");
     let unstarted = shared.desk.close();
     shared.release(unstarted);
     tokio::select! {
@@ -58,9 +60,11 @@ async fn run(shared: Arc<Shared>, _beacon: Beacon) {
     if left > 0 {
         tracing::warn!(left, "jobs that do not yield, or whose outcome could not be stored, are given back");
     }
+    fault::point!("node.leave.retiring");
     if bounded(&shared, leave(&shared)).await.is_none() {
         tracing::warn!("the store did not answer; the lease will lapse");
     }
+    fault::point!("node.leave.retired");
     shared.advance(Phase::Stopped);
 }
 

@@ -9,8 +9,11 @@ use crate::torture::points::{Point, When};
 use crate::torture::wait::wait;
 use crate::torture::{Blow, Error, Orders, Result, Role, Strike, Victim, World};
 
-/// Visits of a busy point to choose from: the first ones are those of a worker that has just come.
-const VISITS: u64 = 8;
+/// Visits of a busy point to choose from: the first is that of a worker that has just come.
+const VISITS: u64 = 4;
+
+/// How often a worker is stopped that is to lose its lease by it.
+const STOPS: usize = 4;
 
 /// Starts a worker that dies at a failure point, and sees it die there.
 pub(super) struct AtPoint {
@@ -27,8 +30,8 @@ impl AtPoint {
         Orders { die_at: Some((self.point.name.into(), visit)), ..Orders::default() }
     }
 
-    async fn busy(&self, world: &World) -> Result<bool> {
-        let mut worker = world.start(Role::Worker, &self.orders(1 + world.below(VISITS)))?;
+    async fn visited(&self, world: &World, visit: u64) -> Result<bool> {
+        let mut worker = world.start(Role::Worker, &self.orders(visit))?;
         died(world, &mut worker).await
     }
 
@@ -69,8 +72,13 @@ impl AtPoint {
             Ok(world.node(worker.number()).await?.filter(|node| node.claims > 0).map(drop))
         })
         .await?;
-        let _lost = freeze(world, &worker).await?;
-        died(world, &mut worker).await
+        // Stopped inside of a transaction it may keep everybody from expiring it, and goes on as if nothing had been.
+        for _ in 0..STOPS {
+            if freeze(world, &worker).await?.is_some() {
+                return died(world, &mut worker).await;
+            }
+        }
+        Ok(false)
     }
 }
 
@@ -91,7 +99,8 @@ impl Blow for AtPoint {
     fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
         Box::pin(async move {
             match self.point.when() {
-                When::Busy => self.busy(world).await,
+                When::Busy => self.visited(world, 1 + world.below(VISITS)).await,
+                When::Joining => self.visited(world, 1).await,
                 When::Leaving => self.leaving(world).await,
                 When::Migrating => self.migrating(world).await,
                 When::Woken => self.woken(world).await,

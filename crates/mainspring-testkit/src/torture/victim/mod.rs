@@ -48,7 +48,7 @@ struct Life {
 impl Life {
     /// Opens the store, and has it watched.
     async fn open(&self) -> mainspring_core::Result<Engine> {
-        Ok(watched(&Engine::open(&self.store).await?, Arc::clone(&self.ledger)))
+        Ok(watched(&Engine::options().migrate().open(&self.store).await?, Arc::clone(&self.ledger)))
     }
 }
 
