@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Violation;
 use super::evidence::{Evidence, Life};
-use super::rules::deaths;
+use super::rules::{deaths, witnessed};
 use crate::history::Told;
 
 /// What happened, in numbers. Those of several runs add up.
@@ -36,7 +36,7 @@ pub struct Figures {
     pub doubled: usize,
     /// Faults, by kind.
     pub faults: BTreeMap<String, usize>,
-    /// How long it took to find each dead node that held jobs.
+    /// How long it took to find each dead node that held jobs, if there was somebody to find it.
     pub recoveries: Vec<Duration>,
     /// Promises that were broken.
     pub violations: usize,
@@ -99,6 +99,9 @@ fn is_existing(life: &Life<'_>) -> bool {
 fn recoveries(evidence: &Evidence<'_>) -> Vec<Duration> {
     let mut recoveries = Vec::new();
     for (fault, node) in deaths(evidence) {
+        if !witnessed(evidence, fault, evidence.nodes[&node].lease) {
+            continue;
+        }
         let expired = evidence.expiries.iter().find(|(at, no)| *no == node && *at > fault.at);
         recoveries.extend(expired.map(|(at, _)| evidence.time(*at).since(evidence.time(fault.at))));
     }

@@ -7,10 +7,10 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::Path;
-use std::time::SystemTime;
 
 use crate::history::{Actor, Event, Fact, Recorder};
 
+use super::wait::now;
 use super::{Error, Result};
 
 /// The writing end.
@@ -40,7 +40,7 @@ impl Recorder for Ledger {
         reason = "processes of one machine share its clock, and nothing else"
     )]
     fn note(&self, by: Actor, fact: Fact) {
-        let event = Event { at: SystemTime::now().into(), by, fact };
+        let event = Event { at: now(), by, fact };
         // A history with gaps proves nothing: whoever cannot write it down must not go on.
         self.write(&event).expect("the ledger can be written");
     }

@@ -1,5 +1,8 @@
 //! Victims as the rig sees them: processes to be started, stopped, killed and dismissed.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -9,6 +12,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::inject::Injection;
 use super::{Error, Result};
 use crate::history::Actor;
+
+/// Who has no rights but those that everybody has.
+const NOBODY: u32 = 65_534;
 
 /// What a victim does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +45,8 @@ pub struct Orders {
     pub die_at: Option<(String, u32)>,
     /// A system call that fails, or kills.
     pub inject: Option<Injection>,
+    /// It runs as somebody for whom permissions count: root writes whatever it likes.
+    pub unprivileged: bool,
 }
 
 /// What all victims of a world are told.
@@ -62,6 +70,21 @@ pub struct Victim {
     pub trace: Option<PathBuf>,
 }
 
+impl Setting {
+    /// Where everybody may reach the program, and the ledger beside it.
+    fn opened(&self) -> Result<PathBuf> {
+        let failed = |error| Error::io("letting everybody at the program")(error);
+        let folder = self.ledger.parent().unwrap_or(Path::new("."));
+        let program = folder.join("victim");
+        if !program.exists() {
+            std::fs::copy(&self.program, &program).map_err(failed)?;
+        }
+        let set = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode));
+        set(folder, 0o711).and_then(|()| set(&self.ledger, 0o666)).map_err(failed)?;
+        Ok(program)
+    }
+}
+
 impl Victim {
     pub(super) fn start(setting: &Setting, role: Role, seed: u64, orders: &Orders) -> Result<Self> {
         let mut arguments: Vec<String> =
@@ -75,6 +98,11 @@ impl Victim {
         }
         let mut command = match &orders.inject {
             Some(injection) => injection.command(&setting.program),
+            None if orders.unprivileged && rustix::process::geteuid().is_root() => {
+                let mut command = Command::new(setting.opened()?);
+                command.uid(NOBODY).gid(NOBODY);
+                command
+            }
             None => Command::new(&setting.program),
         };
         let process = command

@@ -206,7 +206,7 @@ async fn problems(world: &World, tallies: &BTreeMap<String, Tally>, report: &Rep
         .collect();
     for job in world.jobs(&[State::Suspended]).await? {
         let guilty = job.kind.as_str() == <victim::Poison as mainspring::Job>::KIND;
-        if !guilty && job.status.reason == Some(Reason::Quarantine) {
+        if !guilty && !world.excused.contains(&job.id) && job.status.reason == Some(Reason::Quarantine) {
             problems.push(format!("{} is innocent, and under quarantine", job.id));
         }
     }

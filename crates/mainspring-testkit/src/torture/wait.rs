@@ -5,7 +5,9 @@
     reason = "other processes have no clock to move; every wait has a deadline"
 )]
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
+
+use mainspring_core::time::Timestamp;
 
 use super::{Error, Result};
 
@@ -38,6 +40,11 @@ pub(super) async fn within<T>(
         }
         tokio::time::sleep(PAUSE).await;
     }
+}
+
+/// The time of the machine, which all ledgers are written by.
+pub(super) fn now() -> Timestamp {
+    SystemTime::now().into()
 }
 
 /// Asks a store that may be away at the moment, until it answers.

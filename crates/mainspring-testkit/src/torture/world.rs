@@ -1,6 +1,9 @@
 //! The world: a store, the victims on it, and what they wrote down.
 
+use std::collections::BTreeSet;
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use mainspring::{Engine, Filter, JobId, State, Summary};
@@ -11,6 +14,7 @@ use rustix::process::Signal;
 use super::inject::Injection;
 use super::ledger::{self, Ledger, Tail};
 use super::process::{Orders, Role, Setting, Victim};
+use super::victim::Seen;
 use super::wait::{insist, wait};
 use super::{Error, Result, Stage};
 use crate::checker::Found;
@@ -31,6 +35,8 @@ pub struct World {
     pub others: Vec<Victim>,
     /// Where all chance comes from.
     pub rng: SeededRng,
+    /// Innocent jobs that may end under quarantine: a store that was put back in time counts some crashes twice.
+    pub excused: BTreeSet<JobId>,
     stage: Arc<dyn Stage>,
     setting: Setting,
     dir: PathBuf,
@@ -60,6 +66,7 @@ impl World {
             workers: Vec::new(),
             others: Vec::new(),
             rng: SeededRng::new(seed),
+            excused: BTreeSet::new(),
             stage,
             setting,
             dir: dir.into(),
@@ -218,22 +225,19 @@ impl World {
         Ok(())
     }
 
-    /// Kills everybody at once, and closes the rig's own handle: nobody has the store open any more.
+    /// Closes the rig's own handle and kills everybody at once: nobody has the store open any more, and nobody closed it in
+    /// good order.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub async fn kill_all(&mut self) -> Result<()> {
+        self.close().await;
         let mut victims = std::mem::take(&mut self.workers);
         victims.append(&mut self.others);
         for victim in &victims {
             self.fault("kill", Some(victim.number()));
         }
-        for victim in &victims {
-            victim.signal(Signal::KILL)?;
-        }
-        drop(victims);
-        self.close().await;
-        Ok(())
+        victims.iter().try_for_each(|victim| victim.signal(Signal::KILL))
     }
 
     /// All nodes, as soon as the store tells.
@@ -324,6 +328,39 @@ impl World {
     pub async fn end_of(&self, victim: &mut Victim) -> Result<std::process::ExitStatus> {
         let what = format!("{} {} has ended", victim.role.as_str(), victim.number());
         wait(&what, async || victim.ended()).await
+    }
+
+    /// Lets a probe loose on another store, and tells what it met. What it writes down goes into that folder.
+    ///
+    /// # Errors
+    /// [`Error::Unexpected`] if it panicked, [`Error::InVain`] if it hangs.
+    pub async fn probe(&self, address: &str, folder: &Path) -> Result<Seen> {
+        let said = folder.join("said");
+        let file = File::create(&said).map_err(Error::io("making a file"))?;
+        let lease = format!("{}ms", self.setting.lease.as_millis());
+        let mut process = Command::new(&self.setting.program)
+            .args(["probe", address])
+            .arg(folder.join("ledger"))
+            .args([lease.as_str(), "1"])
+            .stdin(Stdio::null())
+            .stdout(file)
+            .stderr(File::create(folder.join("errors")).map_err(Error::io("making a file"))?)
+            .spawn()
+            .map_err(Error::io("starting a probe"))?;
+        let ended = wait("a probe has ended", async || {
+            process.try_wait().map_err(Error::io("asking for a probe's end"))
+        })
+        .await;
+        // It may have ended; one that hangs must not outlive this.
+        drop(process.kill());
+        drop(process.wait());
+        let status = ended?;
+        let said = std::fs::read_to_string(said).map_err(Error::io("reading what a probe said"))?;
+        if status.success() {
+            Ok(Seen::parse(&said))
+        } else {
+            Err(Error::Unexpected(format!("a probe ended with {status}")))
+        }
     }
 
     /// Asks for a job's record.

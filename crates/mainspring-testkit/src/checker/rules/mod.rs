@@ -5,7 +5,7 @@ mod jobs;
 mod keys;
 mod nodes;
 
-pub(super) use nodes::deaths;
+pub(super) use nodes::{deaths, witnessed};
 
 use mainspring_core::id::JobId;
 

@@ -150,13 +150,17 @@ fn holds(evidence: &Evidence<'_>, node: NodeNo, at: At) -> bool {
     })
 }
 
-/// Whether some other node was there, unharmed, for a lease before a death and until now.
-fn witnessed(evidence: &Evidence<'_>, death: &Fault<'_>, lease: Duration) -> bool {
+/// Whether some other node was there, unharmed, for a lease before a death and until that must have been found.
+pub(in crate::checker) fn witnessed(evidence: &Evidence<'_>, death: &Fault<'_>, lease: Duration) -> bool {
     let died = evidence.time(death.at);
+    let harmless = |fault: &Fault<'_>| {
+        let over = fault.until.filter(|_| !DEATHS.contains(&fault.kind));
+        evidence.time(fault.at) > died.after(lease * 2) || over.is_some_and(|over| over.after(lease) < died)
+    };
     evidence.nodes.values().any(|member| {
         Some(member.actor) != death.on
             && evidence.time(member.joined).after(lease) <= died
             && member.left.is_none_or(|left| evidence.time(left) > died.after(lease * 2))
-            && evidence.faults.iter().all(|fault| fault.on != Some(member.actor))
+            && evidence.faults.iter().all(|fault| fault.on != Some(member.actor) || harmless(fault))
     })
 }

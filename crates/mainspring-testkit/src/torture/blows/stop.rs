@@ -5,7 +5,7 @@ use mainspring_core::store::NodeState;
 use rustix::process::Signal;
 
 use crate::history::Fact;
-use crate::torture::wait::{wait, within};
+use crate::torture::wait::{now, wait, within};
 use crate::torture::{Blow, Error, Result, Strike, Victim, World};
 
 /// Stops a worker until it was expired, and lets it go on: it must find that it lost its lease, and join anew. A worker that
@@ -51,9 +51,4 @@ pub(super) async fn freeze(world: &World, worker: &Victim) -> Result<Option<Node
     .await?;
     worker.signal(Signal::CONT)?;
     Ok(lost)
-}
-
-#[expect(clippy::disallowed_methods, reason = "the ledger is written by the clock of the machine")]
-fn now() -> mainspring::Timestamp {
-    std::time::SystemTime::now().into()
 }

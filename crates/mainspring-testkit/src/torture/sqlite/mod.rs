@@ -1,6 +1,14 @@
 //! SQLite under torture: one file, several processes, and a disk that fails them.
+//!
+//! Where that is possible (it takes root), the store is on a small file system of its own, which a blow can fill.
+
+mod flip;
+mod full;
+mod readonly;
+mod wal;
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use mainspring::Engine;
@@ -9,10 +17,14 @@ use tempfile::TempDir;
 
 use super::{Blow, Calls, Error, Result, Stage};
 
+/// The size of the store's own file system: enough for some hundred thousand jobs, and quickly filled.
+const SIZE: &str = "size=256m";
+
 /// A store in a directory of its own.
 #[derive(Debug)]
 pub struct Sqlite {
     dir: TempDir,
+    mounted: bool,
 }
 
 impl Sqlite {
@@ -21,8 +33,17 @@ impl Sqlite {
     /// # Errors
     /// [`Error::Io`].
     pub fn new() -> Result<Self> {
+        let mut stage = Sqlite::plain()?;
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", SIZE, "mainspring-torture"]).arg(stage.dir.path());
+        stage.mounted = quiet(&mut mount);
+        Ok(stage)
+    }
+
+    /// An empty store beside all that is on the disk.
+    fn plain() -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("mainspring-store-").tempdir();
-        Ok(Sqlite { dir: dir.map_err(Error::io("making a directory"))? })
+        Ok(Sqlite { dir: dir.map_err(Error::io("making a directory"))?, mounted: false })
     }
 
     /// The file.
@@ -31,11 +52,38 @@ impl Sqlite {
     }
 }
 
+impl Drop for Sqlite {
+    fn drop(&mut self) {
+        if self.mounted {
+            // Lazily: whoever still has a file open there loses nothing by it.
+            let _unmounted = quiet(Command::new("umount").arg("-l").arg(self.dir.path()));
+        }
+    }
+}
+
+fn quiet(command: &mut Command) -> bool {
+    let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
 /// The file of SQLite that has this ending.
-pub(super) fn beside(database: &Path, ending: &str) -> PathBuf {
+fn beside(database: &Path, ending: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(ending);
     name.into()
+}
+
+/// Copies a store that nobody has open into a fresh folder: the file and its log.
+fn copy(database: &Path, folder: &Path) -> Result<PathBuf> {
+    let failed = |error| Error::io("copying a store")(error);
+    std::fs::create_dir(folder).map_err(failed)?;
+    let target = folder.join("store.db");
+    std::fs::copy(database, &target).map_err(failed)?;
+    let log = beside(database, "-wal");
+    if log.exists() {
+        std::fs::copy(log, beside(&target, "-wal")).map_err(failed)?;
+    }
+    Ok(target)
 }
 
 impl Stage for Sqlite {
@@ -61,11 +109,19 @@ impl Stage for Sqlite {
     }
 
     fn another(&self) -> Result<Box<dyn Stage>> {
-        Ok(Box::new(Sqlite::new()?))
+        Ok(Box::new(Sqlite::plain()?))
     }
 
     fn blows(&self) -> Vec<Box<dyn Blow>> {
-        Vec::new()
+        let mut blows: Vec<Box<dyn Blow>> = vec![
+            Box::new(wal::Cut { database: self.path() }),
+            Box::new(flip::Flip { database: self.path(), noticed: 0 }),
+            Box::new(readonly::ReadOnly { database: self.path() }),
+        ];
+        if self.mounted {
+            blows.push(Box::new(full::Full { folder: self.dir.path().into() }));
+        }
+        blows
     }
 
     /// A free lock proves a death at once.
