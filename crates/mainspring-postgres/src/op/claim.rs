@@ -241,6 +241,8 @@ async fn claim(
         let rest = ClaimRequest { queues: plan.rest(&claimed), suspects: 0, ..request.clone() };
         let (more, again) =
             take(conn, shared, &Plan::new(shared, &rest, node), node, batch, round == ROUNDS).await?;
+        // The time of the last round: no job of an answer is younger than the answer.
+        claimed.now = more.now;
         claimed.jobs.extend(more.jobs);
         held = again;
     }

@@ -197,6 +197,25 @@ async fn a_repeat_waits_for_the_claim_that_is_in_the_middle_of_it() {
 }
 
 #[tokio::test]
+async fn a_claim_in_several_rounds_tells_the_time_of_the_last() {
+    let rig = Rig::new().await;
+    let steps = |from: u64| (from..from + JOBS as u64).map(|number| Step { number });
+    rig.engine.enqueue_many(steps(0)).priority(0).await.expect("acknowledged");
+    rig.engine.enqueue_many(steps(10)).priority(9).await.expect("acknowledged");
+    let mut other = session(&rig.database).await;
+    let lock = other.transaction().await.expect("a transaction");
+    // Those that come first are somebody else's, so the claim goes on to those behind them.
+    let first = "SELECT no FROM mainspring.ready ORDER BY level LIMIT 5 FOR UPDATE";
+    assert_eq!(lock.query(first, &[]).await.expect("a lock").len(), JOBS);
+    let claimed = rig.claim(1).await.expect("an answer");
+    assert_eq!(claimed.jobs.len(), JOBS);
+    let sql = "SELECT (extract(epoch FROM max(claimed_at)) * 1000000)::bigint FROM mainspring.lease";
+    assert_eq!(claimed.now.as_micros(), number(&rig.database, sql));
+    lock.rollback().await.expect("unlocked");
+    rig.engine.close().await;
+}
+
+#[tokio::test]
 async fn a_node_runs_once_what_it_claimed_or_finished_when_an_answer_was_lost() {
     const TURNS: u64 = 10;
     let database = shared_database().await;
