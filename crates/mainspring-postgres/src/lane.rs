@@ -220,7 +220,7 @@ impl Conn {
             let begun = this.client.batch_execute(&begin);
             let sent = join_all(calls.iter().map(|call| this.send_prepared(call)));
             let committed = this.client.batch_execute("COMMIT");
-            let (begun, sent, committed) = tokio::join!(biased; begun, sent, committed);
+            let (begun, sent, committed, ()) = tokio::join!(biased; begun, sent, committed, under_way());
             first_error(begun, sent, committed)
         };
         fault::point!("postgres.answered");
@@ -262,7 +262,6 @@ impl Conn {
     /// Ends a transaction with its last statements.
     pub(crate) async fn end(&mut self, calls: &[Call<'_>]) -> Result<Vec<Vec<Row>>> {
         self.prepare(calls).await?;
-        fault::point!("postgres.ending");
         let this = &*self;
         let rows = if let Some(gate) = &this.gate {
             this.one_by_one(&**gate, None, calls, true).await
@@ -272,7 +271,6 @@ impl Conn {
             let (sent, committed) = tokio::join!(biased; sent, committed);
             first_error(Ok(()), sent, committed)
         };
-        fault::point!("postgres.ended");
         self.open = matches!(&rows, Err(error) if !crate::error::answered(error));
         Ok(rows?)
     }
@@ -375,6 +373,18 @@ impl Conn {
         Ok(())
     }
 }
+
+/// Comes by a failure point when all has left for the database, and nothing has come back yet.
+#[cfg(debug_assertions)]
+async fn under_way() {
+    // What drives the connection has its turn before.
+    tokio::task::yield_now().await;
+    fault::point!("postgres.sent");
+}
+
+/// Nothing, outside of tests.
+#[cfg(not(debug_assertions))]
+async fn under_way() {}
 
 /// What is behind a failure to connect.
 fn source(error: Error) -> Option<mainspring_core::error::BoxError> {

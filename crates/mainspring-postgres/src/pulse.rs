@@ -10,6 +10,7 @@
 
 use std::time::Duration;
 
+use mainspring_core::fault;
 use mainspring_core::id::NodeNo;
 use mainspring_core::store::{Rescue, Rescued, Swept};
 use mainspring_core::time::Timestamp;
@@ -112,6 +113,7 @@ impl Beat {
             }
         }
         hints.tell_here(shared);
+        fault::point!("postgres.heard");
         let first = |rows: &[Row]| rows.first().map(|row| row.get::<_, At>(0).0);
         let next = Next { job: first(due), deadline: first(deadline) };
         let living = Living::read(look)?;

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use mainspring_core::Error;
 use mainspring_core::id::{Batch, Claim, JobId, NodeNo, Row as JobRow};
 use mainspring_core::name::{Kind, Label};
 use mainspring_core::store::{Mark, Member, Registration, Renewal, Renewed};
 use mainspring_core::time::micros;
+use mainspring_core::{Error, fault};
 use serde_json::{from_str, to_string};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -122,7 +122,9 @@ pub(crate) async fn settle(
         Call::new(NEXT_EPOCH, vec![(&node, Type::INT4)]),
     ];
     calls.extend(then);
+    fault::point!("postgres.lost.settling");
     let rows = conn.commit(shared, &calls).await?;
+    fault::point!("postgres.lost.settled");
     let epoch: i32 = rows[1].first().ok_or(Error::LeaseLost)?.get(0);
     if let Some(local) = shared.nodes().get_mut(&node) {
         local.epoch = epoch;
@@ -273,6 +275,7 @@ impl Op for Retire {
             return Ok(0);
         }
         let give = Call::new(GIVE_BACK_ALL, vec![(&at, Type::TIMESTAMPTZ), (&node, Type::INT4)]);
+        fault::point!("postgres.leave.locked");
         let rows = conn.end(&[give]).await?.pop().unwrap_or_default();
         release::announce(conn, shared, &rows).await?;
         Ok(rows.len())

@@ -9,7 +9,7 @@ use std::time::Duration;
 use mainspring_core::id::NodeNo;
 use mainspring_core::store::{Rescue, Rescued};
 use mainspring_core::time::{Timestamp, micros};
-use mainspring_core::{Error, bounds};
+use mainspring_core::{Error, bounds, fault};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -97,6 +97,7 @@ impl RescueOp {
         if begun.last().is_none_or(Vec::is_empty) {
             return Err(Error::LeaseLost.into());
         }
+        fault::point!("postgres.rescue.locked");
         let expire = vec![
             (&at as _, Type::TIMESTAMPTZ),
             (dead as _, Type::INT4_ARRAY),
@@ -111,6 +112,7 @@ impl RescueOp {
                 Call::new(MORE, Vec::new()),
             ])
             .await?;
+        fault::point!("postgres.rescue.moved");
         let [expired, moved, _, more] = rows.as_slice() else {
             return Err(corrupt("a rescue without an answer"));
         };

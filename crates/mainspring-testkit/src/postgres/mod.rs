@@ -38,6 +38,7 @@
 
 mod bouncer;
 mod client;
+mod crowd;
 mod database;
 mod endpoint;
 mod error;
@@ -52,6 +53,7 @@ mod user;
 mod wait;
 
 pub use bouncer::Bouncer;
+pub use crowd::{Crowd, Lunch};
 pub use database::{Database, Template};
 pub use error::{Error, Result};
 pub use options::Options;

@@ -19,6 +19,7 @@ pub mod inject;
 pub mod ledger;
 mod outcome;
 pub mod points;
+pub mod postgres;
 mod process;
 mod run;
 pub mod sqlite;
@@ -64,6 +65,10 @@ pub trait Stage: Send + Sync {
     /// The blows that only this store can suffer.
     fn blows(&self) -> Vec<Box<dyn Blow>>;
 
+    /// Loses an answer on its way to a victim, if that can happen to this store. Done again and again while a worker is
+    /// awaited at a point that only those come by who have lost one.
+    fn unsettle(&self) {}
+
     /// The lease of the workers: short, because some blows outlast it.
     fn lease(&self) -> Duration {
         Duration::from_secs(2)
@@ -80,6 +85,8 @@ pub struct Calls {
     pub names: &'static [&'static str],
     /// The files that they must concern; none if it is their own sort that tells them apart.
     pub files: Vec<PathBuf>,
+    /// What happens at them, each on its own.
+    pub harms: &'static [inject::Harm],
 }
 
 /// A blow under way. It stays on its thread, which a rig has for itself.

@@ -24,6 +24,10 @@ pub enum When {
     Migrating,
     /// When it was stopped for longer than its lease, and wakes up.
     Woken,
+    /// When it gives back what the dead have left.
+    Rescuing,
+    /// When it has lost an answer.
+    Unsettled,
 }
 
 impl Point {
@@ -34,6 +38,8 @@ impl Point {
             Some("leave") => When::Leaving,
             Some("migrate") => When::Migrating,
             Some("rejoin") => When::Woken,
+            Some("rescue") => When::Rescuing,
+            Some("lost") => When::Unsettled,
             _ => When::Busy,
         }
     }

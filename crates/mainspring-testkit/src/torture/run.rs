@@ -14,7 +14,7 @@ use super::outcome::{Outcome, Tally};
 use super::process::Role;
 use super::wait::{insist, wait};
 use super::world::World;
-use super::{Blow, Error, Result, Stage, blows, sqlite, victim};
+use super::{Blow, Error, Result, Stage, blows, postgres, sqlite, victim};
 use crate::checker::{Report, Terms, check};
 use crate::history::Fact;
 use crate::rng::SeededRng;
@@ -244,7 +244,8 @@ pub async fn command(arguments: &[String]) -> Result<Outcome> {
     }
     let stage: Arc<dyn Stage> = match store.as_deref() {
         Some("sqlite") => Arc::new(sqlite::Sqlite::new()?),
-        other => return Err(Error::Unexpected(format!("--store sqlite, not {other:?}"))),
+        Some("postgres") => Arc::new(postgres::Postgres::new()?),
+        other => return Err(Error::Unexpected(format!("--store sqlite or postgres, not {other:?}"))),
     };
     run(stage, &plan).await
 }

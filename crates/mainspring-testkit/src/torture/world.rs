@@ -181,12 +181,22 @@ impl World {
         Victim::start(&self.setting, role, self.rng.next_u64(), orders)
     }
 
-    /// Starts a victim on another store, with the same ledger.
+    /// Starts a victim that has another way to the store.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn start_on(&self, address: String, role: Role, orders: &Orders) -> Result<Victim> {
         let setting = Setting { address, ..self.setting.clone() };
+        Victim::start(&setting, role, self.rng.next_u64(), orders)
+    }
+
+    /// Starts a victim on a store that is none of this world's. What it does there is written down elsewhere: its nodes and
+    /// jobs would be taken for others of the same number.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn start_elsewhere(&self, address: String, role: Role, orders: &Orders) -> Result<Victim> {
+        let setting = Setting { address, ledger: self.dir.join("elsewhere"), ..self.setting.clone() };
         Victim::start(&setting, role, self.rng.next_u64(), orders)
     }
 

@@ -48,9 +48,9 @@ impl AtPoint {
     /// Dies while it makes an empty store; the next one finds what is left of that, and goes on.
     async fn migrating(&self, world: &World) -> Result<bool> {
         let another = world.stage().another()?;
-        let mut worker = world.start_on(another.address(), Role::Worker, &self.orders(1))?;
+        let mut worker = world.start_elsewhere(another.address(), Role::Worker, &self.orders(1))?;
         let hit = died(world, &mut worker).await?;
-        let mut next = world.start_on(another.address(), Role::Worker, &Orders::default())?;
+        let mut next = world.start_elsewhere(another.address(), Role::Worker, &Orders::default())?;
         let engine = another.open().await.map_err(Error::store("opening what is left of a migration"))?;
         wait("a worker joins what is left of a migration", async || {
             let nodes = engine.nodes().await.map_err(Error::store("nodes"))?;
@@ -64,6 +64,31 @@ impl AtPoint {
             return Err(Error::Unexpected(format!("a worker after a broken migration left with {status}")));
         }
         Ok(hit)
+    }
+
+    /// Dies over what others have left, all of whom die before it: so nobody else comes first.
+    async fn rescuing(&self, world: &mut World) -> Result<bool> {
+        let mut worker = world.start(Role::Worker, &self.orders(1))?;
+        wait("the worker is a member", async || Ok(world.node(worker.number()).await?.map(drop))).await?;
+        for other in std::mem::take(&mut world.workers) {
+            world.kill(other)?;
+        }
+        died(world, &mut worker).await
+    }
+
+    async fn unsettled(&self, world: &World) -> Result<bool> {
+        let mut worker = world.start(Role::Worker, &self.orders(1))?;
+        let stage = std::sync::Arc::clone(world.stage());
+        wait("the worker holds jobs", async || {
+            Ok(world.node(worker.number()).await?.filter(|node| node.claims > 0).map(drop))
+        })
+        .await?;
+        let status = wait("an answer was lost", async || {
+            stage.unsettle();
+            worker.ended()
+        })
+        .await?;
+        killed(&worker, status)
     }
 
     async fn woken(&self, world: &World) -> Result<bool> {
@@ -85,6 +110,10 @@ impl AtPoint {
 /// Waits for a death by a kill.
 async fn died(world: &World, worker: &mut Victim) -> Result<bool> {
     let status = world.end_of(worker).await?;
+    killed(worker, status)
+}
+
+fn killed(worker: &Victim, status: std::process::ExitStatus) -> Result<bool> {
     if status.signal() == Some(Signal::KILL.as_raw()) {
         return Ok(true);
     }
@@ -104,6 +133,8 @@ impl Blow for AtPoint {
                 When::Leaving => self.leaving(world).await,
                 When::Migrating => self.migrating(world).await,
                 When::Woken => self.woken(world).await,
+                When::Rescuing => self.rescuing(world).await,
+                When::Unsettled => self.unsettled(world).await,
             }
         })
     }

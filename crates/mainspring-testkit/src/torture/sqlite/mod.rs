@@ -15,10 +15,14 @@ use mainspring::Engine;
 use mainspring_core::seam::Pending;
 use tempfile::TempDir;
 
+use super::inject::Harm;
 use super::{Blow, Calls, Error, Result, Stage};
 
 /// The size of the store's own file system: enough for some hundred thousand jobs, and quickly filled.
 const SIZE: &str = "size=256m";
+
+/// What happens at system calls, each on its own. A disk that is full or read-only stays so for a while.
+const HARMS: &[Harm] = &[Harm::Kill, Harm::Fail("EIO", 1), Harm::Fail("ENOSPC", 5), Harm::Fail("EROFS", 5)];
 
 /// A store in a directory of its own.
 #[derive(Debug)]
@@ -105,7 +109,7 @@ impl Stage for Sqlite {
 
     fn calls(&self) -> Calls {
         let files = ["", "-wal", "-shm"].map(|ending| beside(&self.path(), ending));
-        Calls { names: &["pwrite64", "fsync"], files: files.to_vec() }
+        Calls { names: &["pwrite64", "fsync"], files: files.to_vec(), harms: HARMS }
     }
 
     fn another(&self) -> Result<Box<dyn Stage>> {

@@ -1,0 +1,69 @@
+//! One worker that is cut off while all others are well: it is taken for dead, and must find out.
+
+use std::sync::Arc;
+
+use mainspring_core::store::NodeState;
+
+use super::cluster::Cluster;
+use crate::history::Fact;
+use crate::torture::wait::{wait, within};
+use crate::torture::{Blow, Error, Orders, Result, Role, Strike, World};
+
+/// Starts a worker on a road of its own and lets that swallow everything for longer than its lease.
+pub(super) struct Apart {
+    cluster: Arc<Cluster>,
+    database: String,
+}
+
+impl Apart {
+    pub(super) fn new(cluster: &Arc<Cluster>, database: &str) -> Self {
+        Apart { cluster: Arc::clone(cluster), database: database.to_owned() }
+    }
+
+    async fn strike(&self, world: &World) -> Result<bool> {
+        let road = self.cluster.another_road()?;
+        let mut worker = world.start_on(road.address(&self.database), Role::Worker, &Orders::default())?;
+        let number = worker.number();
+        let node = wait("the lonely worker holds jobs", async || {
+            Ok(world.node(number).await?.filter(|node| node.claims > 0))
+        })
+        .await?;
+        let lease = world.stage().lease();
+        world.note(Fact::fault("cut", Some(number), Some(now().after(lease * 3))));
+        road.swallow(true);
+        // It may have had nothing left when it was cut off: then nobody misses it.
+        let lost = within(lease * 2, async || {
+            let nodes = world.nodes().await?;
+            let gone = nodes.iter().find(|other| other.no == node.no);
+            Ok(gone.is_none_or(|gone| gone.state == NodeState::Expired).then_some(()))
+        })
+        .await?;
+        road.swallow(false);
+        wait("the lonely worker is a member again", async || {
+            let member = world.node(number).await?;
+            Ok(member.filter(|member| lost.is_none() || member.no != node.no).map(drop))
+        })
+        .await?;
+        worker.dismiss();
+        let status = world.end_of(&mut worker).await?;
+        if !status.success() {
+            return Err(Error::Unexpected(format!("a worker that was cut off left with {status}")));
+        }
+        Ok(lost.is_some())
+    }
+}
+
+impl Blow for Apart {
+    fn name(&self) -> String {
+        "apart".into()
+    }
+
+    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
+        Box::pin(Apart::strike(self, world))
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the ledger is written by the clock of the machine")]
+fn now() -> mainspring::Timestamp {
+    std::time::SystemTime::now().into()
+}

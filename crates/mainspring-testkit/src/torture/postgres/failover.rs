@@ -1,0 +1,75 @@
+//! The standby: it takes over, or is missing.
+
+use std::sync::Arc;
+
+use super::cluster::Cluster;
+use super::failed;
+use crate::history::Fact;
+use crate::postgres::Stop;
+use crate::torture::wait::{wait, within};
+use crate::torture::{Blow, Result, Strike, World};
+
+pub(super) fn all(cluster: &Arc<Cluster>) -> Vec<Box<dyn Blow>> {
+    vec![
+        Box::new(Failover { cluster: Arc::clone(cluster) }),
+        Box::new(Alone { cluster: Arc::clone(cluster) }),
+    ]
+}
+
+/// The primary is lost for good, and the standby takes its place.
+struct Failover {
+    cluster: Arc<Cluster>,
+}
+
+impl Blow for Failover {
+    fn name(&self) -> String {
+        "failover".into()
+    }
+
+    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
+        Box::pin(async move {
+            world.note(Fact::fault(self.name(), None, None));
+            let how = [None, Some(Stop::Immediate)][usize::from(world.below(2) == 0)];
+            self.cluster.fail_over(how)?;
+            // By themselves: the new primary has no standby yet, and is asked for none.
+            world.goes_on().await?;
+            self.cluster.replace_standby()?;
+            Ok(true)
+        })
+    }
+}
+
+/// The standby is away for longer than a lease: nothing is acknowledged meanwhile.
+struct Alone {
+    cluster: Arc<Cluster>,
+}
+
+impl Alone {
+    async fn strike(&self, world: &World) -> Result<bool> {
+        let pair = self.cluster.pair();
+        pair.standby().stop(Stop::Immediate).map_err(failed("stopping a standby"))?;
+        let held = within(world.stage().lease() * 3 / 2, async || Ok(None::<()>)).await;
+        let commits =
+            pair.primary().sql("postgres", "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'");
+        pair.standby().start_again().map_err(failed("starting a standby again"))?;
+        held?;
+        wait("the standby follows", async || {
+            Ok(pair.primary().has_standby().map_err(failed("asking for the standby"))?.then_some(()))
+        })
+        .await?;
+        Ok(!commits.map_err(failed("asking for commits that wait"))?.is_empty())
+    }
+}
+
+impl Blow for Alone {
+    fn name(&self) -> String {
+        "standby away".into()
+    }
+
+    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
+        Box::pin(async move {
+            world.note(Fact::fault(self.name(), None, None));
+            Alone::strike(self, world).await
+        })
+    }
+}

@@ -1,0 +1,145 @@
+//! What a network does: it loses connections at the worst moments, swallows, delays and falls silent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mainspring_core::seam::Rng;
+
+use super::cluster::Cluster;
+use crate::history::Fact;
+use crate::postgres::Cut;
+use crate::torture::wait::{wait, within};
+use crate::torture::{Blow, Result, Strike, World};
+
+/// Rows that are worth cutting through: more than the arguments of a statement without any.
+const ROWS: usize = 512;
+/// How many commits or batches of all victims one blow chooses from.
+const CHOICE: u64 = 20;
+/// What a bad connection adds to every message, and to every kilobyte.
+const DELAY: (Duration, Duration) = (Duration::from_millis(15), Duration::from_millis(5));
+
+pub(super) fn all(cluster: &Arc<Cluster>) -> Vec<Box<dyn Blow>> {
+    let kinds = [
+        Kind::Commit(Cut::Before),
+        Kind::Commit(Cut::Inside),
+        Kind::Commit(Cut::After),
+        Kind::Commit(Cut::Lost),
+        Kind::Batch,
+        Kind::Rows,
+        Kind::Listeners,
+        Kind::All,
+        Kind::Hole,
+        Kind::Silence,
+        Kind::Slow,
+    ];
+    let blow = |kind| Box::new(Network { kind, cluster: Arc::clone(cluster) }) as Box<dyn Blow>;
+    kinds.map(blow).into()
+}
+
+/// What goes wrong.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    /// A connection is lost around a commit.
+    Commit(Cut),
+    /// A connection is lost around any batch.
+    Batch,
+    /// A connection is lost in the middle of a message full of rows.
+    Rows,
+    /// Those that listen are lost.
+    Listeners,
+    /// All connections are lost.
+    All,
+    /// All that is sent is swallowed, for longer than a lease.
+    Hole,
+    /// Nothing is passed on for longer than a lease, and then everything.
+    Silence,
+    /// Everything takes its time.
+    Slow,
+}
+
+struct Network {
+    kind: Kind,
+    cluster: Arc<Cluster>,
+}
+
+impl Network {
+    /// Waits until somebody met what was laid out for him.
+    async fn met(&self, before: u64, count: impl Fn() -> u64) -> Result<bool> {
+        wait("a connection was lost", async || Ok((count() > before).then_some(true))).await
+    }
+
+    async fn cut(&self, world: &World) -> Result<bool> {
+        let road = &self.cluster.road;
+        let way = &road.ways[self.cluster.way()];
+        let (cuts, swallowed) = (road.cuts(), road.swallowed());
+        let nth = 1 + u32::try_from(world.below(CHOICE)).unwrap_or(0);
+        match self.kind {
+            Kind::Commit(cut) => way.on_commit(cut, 1),
+            Kind::Batch => {
+                let cut = [Cut::Before, Cut::Inside, Cut::After, Cut::Lost];
+                way.on_batch(cut[usize::try_from(world.rng.next_u64() >> 62).unwrap_or(0)], nth);
+            }
+            Kind::Rows => way.on_rows(ROWS),
+            Kind::Listeners => {
+                let listen = async || Ok((way.cut_listeners() > 0).then_some(true));
+                return wait("somebody listens", listen).await;
+            }
+            _ => return Ok(way.cut_all() > 0),
+        }
+        self.met(cuts + swallowed, || road.cuts() + road.swallowed()).await
+    }
+
+    async fn last(&self, world: &mut World) -> Result<bool> {
+        let road = &self.cluster.road;
+        let outage = world.stage().lease() * 3 / 2;
+        let swallowed = road.swallowed();
+        let set = |on: bool| {
+            for way in &road.ways {
+                match self.kind {
+                    Kind::Hole => way.swallow(on),
+                    Kind::Silence if on => way.hold(),
+                    Kind::Silence => way.resume(),
+                    _ => {
+                        way.slow(if on { DELAY.0 } else { Duration::ZERO });
+                        way.drag(if on { DELAY.1 } else { Duration::ZERO });
+                    }
+                }
+            }
+        };
+        set(true);
+        let lasted = match self.kind {
+            // A world that is slow goes on all the same.
+            Kind::Slow => world.goes_on().await,
+            _ => within(outage, async || Ok(None::<()>)).await.map(drop),
+        };
+        set(false);
+        lasted?;
+        Ok(!matches!(self.kind, Kind::Hole) || road.swallowed() > swallowed)
+    }
+}
+
+impl Blow for Network {
+    fn name(&self) -> String {
+        match self.kind {
+            Kind::Commit(cut) => format!("cut commit {}", format!("{cut:?}").to_lowercase()),
+            Kind::Batch => "cut batch".into(),
+            Kind::Rows => "cut rows".into(),
+            Kind::Listeners => "cut listeners".into(),
+            Kind::All => "cut all".into(),
+            Kind::Hole => "black hole".into(),
+            Kind::Silence => "silence".into(),
+            Kind::Slow => "slow".into(),
+        }
+    }
+
+    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
+        Box::pin(async move {
+            // Not called a cut: that would excuse whoever is hit, and an outage expires nobody.
+            world.note(Fact::fault(self.name(), None, None));
+            match self.kind {
+                Kind::Hole | Kind::Silence | Kind::Slow => self.last(world).await,
+                _ => self.cut(world).await,
+            }
+        })
+    }
+}

@@ -1,0 +1,52 @@
+//! A road: two proxies, one to each server of a cluster.
+
+use crate::postgres::{Cut, Proxy, Server};
+use crate::torture::Result;
+
+use super::failed;
+
+/// The way of some victims to both servers. Where it leads may change; its address does not.
+#[derive(Debug)]
+pub(super) struct Road {
+    pub(super) ways: [Proxy; 2],
+}
+
+impl Road {
+    pub(super) fn new(servers: &[Server; 2]) -> Result<Self> {
+        let way = |server: &Server| Proxy::start(server).map_err(failed("starting a proxy"));
+        Ok(Road { ways: [way(&servers[0])?, way(&servers[1])?] })
+    }
+
+    /// The address of a database on whichever server takes writes.
+    pub(super) fn address(&self, database: &str) -> String {
+        let [a, b] = self.ways.each_ref().map(Proxy::port);
+        format!(
+            "host=127.0.0.1,127.0.0.1 port={a},{b} user=postgres dbname={database} sslmode=disable \
+            target_session_attrs=read-write"
+        )
+    }
+
+    /// The answer of the next commit is lost.
+    pub(super) fn lose_an_answer(&self) {
+        for way in &self.ways {
+            way.on_commit(Cut::After, 1);
+        }
+    }
+
+    /// Connections that were cut so far.
+    pub(super) fn cuts(&self) -> u64 {
+        self.ways.iter().map(|way| way.counts().cuts).sum()
+    }
+
+    /// Bytes that were swallowed so far.
+    pub(super) fn swallowed(&self) -> u64 {
+        self.ways.iter().map(|way| way.counts().swallowed).sum()
+    }
+
+    /// Becomes a black hole, or stops being one.
+    pub(super) fn swallow(&self, swallows: bool) {
+        for way in &self.ways {
+            way.swallow(swallows);
+        }
+    }
+}

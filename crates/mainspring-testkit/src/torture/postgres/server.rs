@@ -1,0 +1,146 @@
+//! What happens to a server: restarts, crashes, sessions that are ended, no room, and rows that somebody has locked.
+
+use std::sync::Arc;
+
+use super::cluster::Cluster;
+use super::failed;
+use crate::history::Fact;
+use crate::postgres::{Crowd, Lunch, Server, Stop};
+use crate::torture::wait::{wait, within};
+use crate::torture::{Blow, Result, Strike, World};
+
+/// Sessions of engines: those of victims, and the rig's own.
+const ENGINES: &str = "application_name = 'mainspring' AND backend_type = 'client backend'";
+/// Some rows of the places that jobs are in. Whoever holds one already is left in peace.
+const LOCK: &str = "SELECT no FROM mainspring.lease LIMIT 4 FOR UPDATE SKIP LOCKED;
+    SELECT no FROM mainspring.ready LIMIT 4 FOR UPDATE SKIP LOCKED";
+
+pub(super) fn all(cluster: &Arc<Cluster>, database: &str) -> Vec<Box<dyn Blow>> {
+    let kinds = [
+        Kind::Restart(Stop::Fast),
+        Kind::Restart(Stop::Immediate),
+        Kind::Power,
+        Kind::Sessions,
+        Kind::Killed,
+        Kind::Crowd,
+        Kind::Lock,
+    ];
+    let harm = |kind| Harm { kind, cluster: Arc::clone(cluster), database: database.to_owned() };
+    kinds.map(|kind| Box::new(harm(kind)) as Box<dyn Blow>).into()
+}
+
+/// What happens.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    /// It is stopped, and started again.
+    Restart(Stop),
+    /// All its processes are killed at once, and it is started again.
+    Power,
+    /// Somebody ends about half of the sessions.
+    Sessions,
+    /// The process of a session is killed, and the server recovers by itself.
+    Killed,
+    /// Others take all the room; sessions that end are not followed by ours.
+    Crowd,
+    /// Somebody locks rows of jobs and leaves his transaction open, for longer than a lease.
+    Lock,
+}
+
+struct Harm {
+    kind: Kind,
+    cluster: Arc<Cluster>,
+    database: String,
+}
+
+impl Harm {
+    async fn answers(&self, server: &Server) -> Result<()> {
+        wait("the server answers", async || Ok(server.sql(&self.database, "SELECT 1").ok().map(drop))).await
+    }
+
+    fn sessions(&self, server: &Server, condition: &str) -> Result<Vec<i32>> {
+        let sessions = server.sessions(&self.database, &format!("{ENGINES} AND {condition}"));
+        sessions.map_err(failed("asking for sessions"))
+    }
+
+    async fn killed(&self, world: &World, server: &Server) -> Result<bool> {
+        let sessions = self.sessions(server, "true")?;
+        let chosen = usize::try_from(world.below(sessions.len() as u64)).unwrap_or(0);
+        let Some(session) = sessions.get(chosen) else { return Ok(false) };
+        let killed = server.kill_session(*session).map_err(failed("killing a session"))?;
+        wait("the server has noticed", async || {
+            Ok(server.sql("postgres", "SELECT 1").is_err().then_some(()))
+        })
+        .await?;
+        self.answers(server).await?;
+        Ok(killed)
+    }
+
+    async fn crowd(&self, world: &World, server: &Server) -> Result<bool> {
+        let sessions = self.sessions(server, "random() < 0.5")?;
+        let crowd = Crowd::gather(server).map_err(failed("gathering a crowd"))?;
+        wait("the server is full", async || Ok((crowd.refused() > 0).then_some(()))).await?;
+        // Nobody can ask the server for it any more; a session that is asked to end does so by itself.
+        let ended = sessions.iter().filter(|session| terminate(**session)).count();
+        within(world.stage().lease(), async || Ok(None::<()>)).await?;
+        drop(crowd);
+        self.answers(server).await?;
+        Ok(ended > 0)
+    }
+
+    async fn lock(&self, world: &World, server: &Server) -> Result<bool> {
+        let lunch = wait("there are rows to lock", async || {
+            let lunch = Lunch::begin(server, &self.database, LOCK).map_err(failed("locking rows"))?;
+            Ok((lunch.rows > 0).then_some(lunch))
+        })
+        .await?;
+        within(world.stage().lease() * 3 / 2, async || Ok(None::<()>)).await?;
+        drop(lunch);
+        Ok(true)
+    }
+}
+
+/// Asks a session to end, as `pg_terminate_backend` does.
+fn terminate(session: i32) -> bool {
+    use rustix::process::{Pid, Signal, kill_process};
+    Pid::from_raw(session).is_some_and(|pid| kill_process(pid, Signal::TERM).is_ok())
+}
+
+impl Blow for Harm {
+    fn name(&self) -> String {
+        match self.kind {
+            Kind::Restart(Stop::Fast) => "restart fast",
+            Kind::Restart(Stop::Immediate) => "restart immediate",
+            Kind::Power => "power cut",
+            Kind::Sessions => "sessions ended",
+            Kind::Killed => "session killed",
+            Kind::Crowd => "crowd",
+            Kind::Lock => "lock",
+        }
+        .into()
+    }
+
+    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
+        Box::pin(async move {
+            let server = self.cluster.primary();
+            world.note(Fact::fault(self.name(), None, None));
+            match self.kind {
+                Kind::Restart(how) => {
+                    server.restart(how).map_err(failed("restarting a server"))?;
+                    Ok(true)
+                }
+                Kind::Power => {
+                    server.crash().map_err(failed("crashing a server"))?;
+                    server.start_again().map_err(failed("starting a server again"))?;
+                    Ok(true)
+                }
+                Kind::Sessions => {
+                    let sessions = self.sessions(&server, "random() < 0.5")?;
+                    Ok(server.end_sessions(&sessions).map_err(failed("ending sessions"))? > 0)
+                }
+                Kind::Killed => self.killed(world, &server).await,
+                Kind::Crowd => self.crowd(world, &server).await,
+                Kind::Lock => self.lock(world, &server).await,
+            }
+        })
+    }
+}
