@@ -14,6 +14,7 @@ pub mod checker;
 pub mod clock;
 pub mod conformance;
 pub mod executor;
+pub mod exhaustive;
 pub mod fuzz;
 pub mod harness;
 pub mod history;
