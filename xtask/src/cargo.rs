@@ -8,6 +8,11 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a directory of the root").to_owned()
 }
 
+/// Where cargo builds, and where commands keep what can be made again.
+pub(crate) fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))
+}
+
 /// A cargo command at the root, with the environment of a person's shell.
 ///
 /// What `cargo run` adds about the package xtask is removed: build scripts that look at it would run again each time

@@ -5,6 +5,8 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line speaks through its streams")]
 
 mod cargo;
+mod fuzz;
+mod mutants;
 mod postgres;
 mod test;
 mod tidy;
@@ -19,6 +21,10 @@ Usage: cargo xtask <command>
   test [--only <step>]...   everything that must hold: fmt, tidy, clippy, doc, nextest, doctest
   tidy                      the project's own rules on sources, dependencies and documents
   bench <name> [args]...    build and run one benchmark, for example: bench queue --store sqlite --json
+  fuzz [target] [--seconds <n>]
+                            look for inputs that break a property, led by coverage; all targets if none is named
+  mutants [--shard <k>/<n>] [--file <glob>]...
+                            change the core in one place at a time: does a test notice?
   help                      this text
 ";
 
@@ -42,6 +48,8 @@ fn run(args: &[String]) -> anyhow::Result<ExitCode> {
         "test" => test::run(rest),
         "tidy" => tidy::run(rest),
         "bench" => bench(rest),
+        "fuzz" => fuzz::run(rest),
+        "mutants" => mutants::run(rest),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
             Ok(ExitCode::SUCCESS)
