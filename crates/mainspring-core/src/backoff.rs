@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn text_form_round_trips() {
-        for text in ["exponential:1s..1h", "linear:10s..5m", "fixed:1h30m", "fixed:250ms"] {
+        for text in ["exponential:1s..1h", "linear:10s..5m", "linear:5s..5s", "fixed:1h30m", "fixed:250ms"] {
             assert_eq!(text.parse::<Backoff>().expect("a backoff").to_string(), text);
         }
         for bad in

@@ -72,3 +72,17 @@ pub const QUARANTINE_CRASHES: u16 = 3;
 pub const NODE_RETENTION: Duration = Duration::from_hours(24);
 /// The shortest retention of finished jobs: results must outlive the callers that wait for them.
 pub const RETENTION_MIN: Duration = Duration::from_mins(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_those_of_the_guide() {
+        assert_eq!((INPUT_BYTES, OUTPUT_BYTES, PAYLOAD_BYTES_MAX), (1_048_576, 1_048_576, 16_777_216));
+        assert_eq!((ERROR_BYTES, HEADER_BYTES, BATCH_BYTES), (16_384, 8_192, 16_777_216));
+        assert_eq!((WHY_BYTES, NOTE_BYTES), (1_024, 1_024));
+        // Ten years, none of which is longer than 366 days.
+        assert_eq!(DELAY, Duration::from_secs(10 * 366 * 86_400));
+    }
+}

@@ -276,3 +276,72 @@ fn ended(status: Status, message: Option<&str>) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::State;
+
+    const ID: JobId = JobId::from_bytes([7; 16]);
+
+    fn open(problem: OpenProblem) -> Error {
+        Error::Open { location: "here".into(), problem, source: None }
+    }
+
+    #[test]
+    fn only_what_passes_by_itself_is_retryable() {
+        let unknown = Error::OutcomeUnknown { source: None };
+        for passing in [
+            Error::unavailable("busy"),
+            Error::DiskFull,
+            unknown,
+            open(OpenProblem::Locked),
+            open(OpenProblem::Unreachable),
+        ] {
+            assert!(passing.is_retryable(), "{passing}");
+        }
+        let status = Status::plain(State::Running);
+        for lasting in [
+            Error::LeaseLost,
+            Error::NotFound(ID),
+            Error::Conflict { existing: ID },
+            Error::illegal(ID, &Verb::Delete, status),
+            Error::TooLarge { what: "input", size: 2, limit: 1 },
+            Error::Invalid { what: "kind", why: "empty".into() },
+            Error::Convert { what: "input", source: "not JSON".into() },
+            Error::Ended { id: ID, status, message: None },
+            Error::Corrupt { why: "9 is no state".into() },
+            Error::Poisoned,
+            Error::Closed,
+            Error::ForeignTransaction { why: "another store".into() },
+            Error::NotInTransaction { what: "replacing a job" },
+            Error::NodeSetup { why: "no handler".into() },
+            Error::Partial { stored: 1, source: Box::new(Error::DiskFull) },
+            open(OpenProblem::Missing),
+            open(OpenProblem::ReadOnly),
+            open(OpenProblem::NotAStore),
+            open(OpenProblem::Address),
+            open(OpenProblem::Refused),
+            open(OpenProblem::Insecure),
+            open(OpenProblem::Other),
+        ] {
+            assert!(!lasting.is_retryable(), "{lasting}");
+        }
+    }
+
+    #[test]
+    fn messages_name_the_thing() {
+        let told = |status, message: Option<&str>| {
+            Error::Ended { id: ID, status, message: message.map(str::to_owned) }.to_string()
+        };
+        let exhausted = Status::because(State::Failed, Reason::Exhausted);
+        assert_eq!(told(exhausted, Some("no route")), format!("job {ID} failed: no route"));
+        let cancelled = Status::because(State::Cancelled, Reason::Operator);
+        assert_eq!(told(cancelled, None), format!("job {ID} cancelled (operator)"));
+        let error = Error::illegal(ID, &Verb::Delete, Status::plain(State::Running)).to_string();
+        assert_eq!(error, format!("cannot delete job {ID}: it is running"));
+        let old = |found| OpenProblem::TooOld { found, needed: 3 }.to_string();
+        assert_eq!(old(0), "there is no store in it yet");
+        assert_eq!(old(2), "its schema is at version 2 and this program needs 3");
+    }
+}

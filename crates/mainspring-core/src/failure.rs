@@ -142,6 +142,8 @@ mod tests {
         let failure = Failure::from(Wrapped(discard("no such user")));
         assert_eq!(failure.control(), Some(&Control::Discard("no such user".into())));
         assert_eq!(failure.message(), "while sending: discarded: no such user");
+        assert_eq!(failure.to_string(), failure.message());
+        assert_eq!(format!("{failure:?}"), "Wrapped(Discard(\"no such user\"))");
         assert_eq!(Failure::from("plain").control(), None);
     }
 }

@@ -141,6 +141,14 @@ mod tests {
     }
 
     #[test]
+    fn an_id_holds_its_time_to_the_quarter_microsecond() {
+        // 0x018bcfe56800 milliseconds, and 750 microseconds of the next: three quarters of twelve bits.
+        let id = JobId::mint(Timestamp::from_micros(1_700_000_000_000_750), &Ones);
+        assert_eq!(id.to_string(), "018bcfe5-6800-7c00-bfff-ffffffffffff");
+        assert_eq!(NodeNo(17).to_string(), "17");
+    }
+
+    #[test]
     fn ids_survive_text() {
         let id = JobId::mint(Timestamp::from_micros(1), &Ones);
         assert_eq!(id.to_string().parse::<JobId>().expect("an id"), id);

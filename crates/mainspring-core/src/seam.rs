@@ -96,3 +96,21 @@ impl fmt::Debug for Seams {
         f.debug_struct("Seams").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_task_is_aborted_when_it_is_told_to_be() {
+        let aborted = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&aborted);
+        let task = Task::new(move || told.store(true, Ordering::Relaxed));
+        assert_eq!(format!("{task:?}"), "Task { .. }");
+        assert!(!aborted.load(Ordering::Relaxed));
+        task.abort();
+        assert!(aborted.load(Ordering::Relaxed));
+    }
+}
