@@ -33,8 +33,9 @@ pub(super) async fn run(shared: Arc<Shared>) {
             looked = now;
             shared.desk.hope(None);
         }
-        let plan =
-            if shared.unsettled.load(Ordering::Relaxed) < UNSETTLED_MAX { shared.desk.plan() } else { None };
+        // The desk closes a moment later than the node. Until then, a claim that is refused would be made again at once.
+        let may = !shared.is_closing() && shared.unsettled.load(Ordering::Relaxed) < UNSETTLED_MAX;
+        let plan = if may { shared.desk.plan() } else { None };
         match plan {
             Some(plan) => {
                 batch += 1;
