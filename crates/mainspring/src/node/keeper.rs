@@ -34,7 +34,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         let wait = if rest.is_zero() { look } else { look.min(rest) };
         let asked = tokio::select! {
             biased;
-            () = shared.reached(Phase::Stopped) => return,
+            () = shared.reached(Phase::Stopped) => return unjoin(&shared, fresh).await,
             () = shared.renew_now.notified() => true,
             () = shared.clock().sleep(wait) => false,
         };
@@ -155,6 +155,21 @@ async fn rejoin(shared: &Shared, fresh: &mut Option<NodeId>) -> bool {
             }
             false
         }
+    }
+}
+
+/// Leaves under an id whose registration may have been stored without an answer. Nobody else knows of it, and a member that
+/// holds nothing is never found dead.
+async fn unjoin(shared: &Shared, fresh: Option<NodeId>) {
+    let Some(id) = fresh else { return };
+    let mut registration = shared.registration.clone();
+    registration.id = id;
+    let left = match shared.store().register(registration).await {
+        Ok(member) => shared.store().retire(member.no).await.map(drop),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = left {
+        tracing::warn!(%error, "a membership whose registration was not answered may be left behind");
     }
 }
 
