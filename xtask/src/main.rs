@@ -1,17 +1,18 @@
-//! The project's own commands: `cargo xtask test`, `tidy`, `bench`.
+//! The project's own commands: `cargo xtask test`, `tidy`, `bench`, `torture`.
 //!
 //! Few dependencies, so that a fresh clone reaches its first test quickly. Every command runs from the repository's root
 //! and ends with an exit code that a script can trust.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line speaks through its streams")]
 
 mod cargo;
+mod debian;
 mod fuzz;
 mod mutants;
 mod postgres;
 mod test;
 mod tidy;
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 const HELP: &str = "\
 The project's own commands.
@@ -25,6 +26,8 @@ Usage: cargo xtask <command>
                             look for inputs that break a property, led by coverage; all targets if none is named
   mutants [--shard <k>/<n>] [--file <glob>]...
                             change the core in one place at a time: does a test notice?
+  torture --store <store> --cycles <n> [--seed <n>] [--only <blow>]...
+                            real processes that are killed, stopped and starved while they work
   help                      this text
 ";
 
@@ -50,6 +53,7 @@ fn run(args: &[String]) -> anyhow::Result<ExitCode> {
         "bench" => bench(rest),
         "fuzz" => fuzz::run(rest),
         "mutants" => mutants::run(rest),
+        "torture" => torture(rest),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
             Ok(ExitCode::SUCCESS)
@@ -66,6 +70,25 @@ fn run(args: &[String]) -> anyhow::Result<ExitCode> {
 fn bench(args: &[String]) -> anyhow::Result<ExitCode> {
     let mut command = cargo::command();
     command.args(["run", "--release", "--quiet", "--package", "mainspring-bench", "--"]).args(args);
+    passed(&mut command)
+}
+
+/// Tortures a store with the testkit's programs, quick and with their failure points.
+fn torture(args: &[String]) -> anyhow::Result<ExitCode> {
+    debian::ensure_strace()?;
+    let package = ["--profile", "sim", "--quiet", "--package", "mainspring-testkit"];
+    // Its victims are programs of their own, which `run` alone would not build.
+    let built = cargo::command().arg("build").args(package).arg("--bins").status()?;
+    if !built.success() {
+        return Ok(ExitCode::FAILURE);
+    }
+    let mut command = cargo::command();
+    command.arg("run").args(package).args(["--bin", "mainspring-torture", "--"]).args(args);
+    passed(&mut command)
+}
+
+/// Runs a program and passes its exit code through.
+fn passed(command: &mut Command) -> anyhow::Result<ExitCode> {
     let status = command.status()?;
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))

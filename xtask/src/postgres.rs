@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::cargo;
+use crate::{cargo, debian};
 
 /// Where tests look for the server of the run.
 pub(crate) const VARIABLE: &str = "MAINSPRING_TEST_POSTGRES";
@@ -88,39 +88,12 @@ fn ensure_installed(program: &Path) -> Result<()> {
     }
     let missing = String::from_utf8_lossy(&missing.stderr).trim().to_owned();
     let packages = PACKAGES.join(" ");
-    println!("{missing}\n{packages} get installed now");
-    install().with_context(|| format!("{missing}; `apt-get install {packages}` was tried in vain"))?;
+    println!("{missing}");
+    debian::install(&PACKAGES)
+        .with_context(|| format!("{missing}; `apt-get install {packages}` was tried in vain"))?;
     let missing = check()?;
     if !missing.status.success() {
         bail!("still after the installation: {}", String::from_utf8_lossy(&missing.stderr).trim());
-    }
-    Ok(())
-}
-
-fn install() -> Result<()> {
-    let install = [&["install", "-y", "--no-install-recommends"][..], &PACKAGES].concat();
-    // A fresh container has no lists of packages.
-    if apt_get(&install).is_err() {
-        apt_get(&["update"])?;
-        apt_get(&install)?;
-    }
-    Ok(())
-}
-
-/// Runs apt-get as root, which we are or can become without a password.
-fn apt_get(args: &[&str]) -> Result<()> {
-    let id = Command::new("id").arg("-u").output().context("`id` could not be started")?;
-    let mut command = if id.stdout.trim_ascii() == b"0" {
-        Command::new("apt-get")
-    } else {
-        let mut command = Command::new("sudo");
-        command.args(["-n", "apt-get"]);
-        command
-    };
-    command.args(args).env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null());
-    let status = command.status().context("`apt-get` could not be started")?;
-    if !status.success() {
-        bail!("`apt-get {}` ended with {status}", args.join(" "));
     }
     Ok(())
 }

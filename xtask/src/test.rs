@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{cargo, postgres, tidy};
+use crate::{cargo, debian, postgres, tidy};
 
 /// One step: its name for `--only`, and what it runs.
 struct Step {
@@ -90,6 +90,7 @@ fn nextest() -> Result<()> {
         println!("cargo-nextest is missing and gets installed now");
         cargo_step(&["install", "cargo-nextest", "--locked"])?;
     }
+    debian::ensure_strace()?;
     let run = ["nextest", "run", "--workspace"];
     if std::env::var_os(postgres::VARIABLE).is_some() {
         return cargo_step(&run);

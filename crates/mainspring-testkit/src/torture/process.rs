@@ -1,6 +1,6 @@
 //! Victims as the rig sees them: processes to be started, stopped, killed and dismissed.
 
-use std::fs::Permissions;
+use std::fs::{OpenOptions, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -105,9 +105,12 @@ impl Victim {
             }
             None => Command::new(&setting.program),
         };
+        // What it says is kept beside the ledger, for the run that fails.
+        let said = OpenOptions::new().create(true).append(true).open(setting.ledger.with_extension("stderr"));
         let process = command
             .args(arguments)
             .stdin(Stdio::piped())
+            .stderr(said.map_err(Error::io("opening the file of what victims say"))?)
             .spawn()
             .map_err(Error::io(format!("starting {}", setting.program.display())))?;
         Ok(Victim { process, role, trace: orders.inject.as_ref().map(|injection| injection.trace.clone()) })

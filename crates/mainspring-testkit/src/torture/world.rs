@@ -209,15 +209,19 @@ impl World {
     /// Starts victims in place of those that have died.
     ///
     /// # Errors
-    /// [`Error::Io`].
+    /// [`Error::Unexpected`] if one ended by itself: those that belong to the world die by a blow or not at all.
     pub fn replace_dead(&mut self) -> Result<()> {
         for victims in [&mut self.workers, &mut self.others] {
             let mut index = 0;
             while index < victims.len() {
-                if victims[index].ended()?.is_some() {
-                    victims.remove(index);
-                } else {
-                    index += 1;
+                match victims[index].ended()? {
+                    Some(status) if status.code().is_some() => {
+                        let (role, number) = (victims[index].role.as_str(), victims[index].number());
+                        let what = format!("{role} {number} ended by itself, with {status}");
+                        return Err(Error::Unexpected(what));
+                    }
+                    Some(_) => drop(victims.remove(index)),
+                    None => index += 1,
                 }
             }
         }
@@ -296,19 +300,20 @@ impl World {
         insist("the store can be looked through", async || Found::look(&*store).await).await
     }
 
-    /// Waits until all three workers are members, two of them hold jobs, and no job has crashed twice: one crash more would
-    /// put an innocent job under quarantine.
+    /// Waits until all three workers are members and two of them hold jobs, the dead hold none any more, and no job has
+    /// crashed twice: one crash more would put an innocent job under quarantine.
     ///
     /// # Errors
     /// As [`nodes`](Self::nodes).
     pub async fn busy(&mut self) -> Result<()> {
-        wait("workers are busy", async || {
+        wait("workers are busy, and the dead are found", async || {
+            self.replace_dead()?;
             let numbers: Vec<Actor> = self.workers.iter().map(Victim::number).collect();
-            let nodes = self.nodes().await?;
-            let mine =
-                nodes.iter().filter(|node| numbers.contains(&node.pid) && node.state == NodeState::Live);
-            let holding = mine.clone().filter(|node| node.claims > 0).count();
-            if mine.count() < numbers.len() || holding < 2 {
+            let mut nodes = self.nodes().await?;
+            nodes.retain(|node| node.state == NodeState::Live);
+            let (mine, others): (Vec<_>, Vec<_>) = nodes.iter().partition(|node| numbers.contains(&node.pid));
+            let holding = mine.iter().filter(|node| node.claims > 0).count();
+            if mine.len() < numbers.len() || holding < 2 || others.iter().any(|node| node.claims > 0) {
                 return Ok(None);
             }
             let open = self.jobs(&[State::Ready, State::Scheduled, State::Running]).await?;

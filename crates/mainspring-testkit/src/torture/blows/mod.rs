@@ -14,9 +14,13 @@ use poison::Swallow;
 use stop::Freeze;
 use syscall::AtCall;
 
+/// Plain kills for each other blow: a death has many moments, and no list names them all.
+const KILLS: usize = 6;
+
 /// All of them, for a store.
 pub(super) fn all(stage: &dyn Stage) -> Vec<Box<dyn Blow>> {
-    let mut blows: Vec<Box<dyn Blow>> = vec![Box::new(Kill), Box::new(Freeze), Box::new(Swallow)];
+    let mut blows: Vec<Box<dyn Blow>> = vec![Box::new(Freeze), Box::new(Swallow)];
+    blows.extend((0..KILLS).map(|_| Box::new(Kill) as Box<dyn Blow>));
     let here = |point: &&Point| stage.crates().contains(&point.of);
     for point in points::ALL.iter().filter(here) {
         blows.push(Box::new(AtPoint::new(*point)));

@@ -1,0 +1,64 @@
+//! Real processes on one SQLite file, tortured: a shorter version of `cargo xtask torture --store sqlite`.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use mainspring_testkit::torture::sqlite::Sqlite;
+use mainspring_testkit::torture::{Outcome, Plan, Stage, inject, points, run};
+
+/// Tortures a fresh store; everything must be as promised.
+fn torture(plan: &Plan) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let stage = Arc::new(Sqlite::new().expect("a store"));
+    let outcome = runtime.expect("a runtime").block_on(run(stage, plan)).expect("a run that ends");
+    println!("{outcome}");
+    outcome.assert_clean();
+    outcome
+}
+
+fn plan(cycles: usize, only: &[&str]) -> Plan {
+    Plan::new(PathBuf::from(env!("CARGO_BIN_EXE_mainspring-victim")), cycles, 1).only(only)
+}
+
+#[test]
+fn twenty_kills_and_stops_lose_and_double_nothing() {
+    let outcome = torture(&plan(20, &["kill", "stop"]));
+    assert!(outcome.report.figures.stale > 0, "no worker that woke up had anything to write");
+}
+
+#[test]
+fn a_job_that_kills_its_process_is_quarantined_alone() {
+    torture(&plan(3, &["poison"]));
+}
+
+#[test]
+fn a_death_at_any_failure_point_loses_and_doubles_nothing() {
+    let here = Sqlite::new().expect("a store").crates();
+    let mine = points::ALL.iter().filter(|point| here.contains(&point.of));
+    let names: BTreeSet<String> = mine.map(|point| format!("point {}", point.name)).collect();
+    let outcome = torture(&plan(names.len(), &["point "]));
+    assert_eq!(outcome.blows.keys().cloned().collect::<BTreeSet<_>>(), names);
+    assert!(outcome.blows.values().all(|tally| tally.hit == 1), "every point is reached: {outcome}");
+}
+
+#[test]
+fn sixty_system_calls_that_fail_or_kill_lose_and_double_nothing() {
+    inject::check().expect("a tracer");
+    torture(&plan(60, &["pwrite64 ", "fsync "]));
+}
+
+#[test]
+fn a_log_that_is_cut_opens_at_an_earlier_commit() {
+    torture(&plan(5, &["wal cut"]));
+}
+
+#[test]
+fn a_damaged_file_is_told_as_such() {
+    torture(&plan(6, &["page flip"]));
+}
+
+#[test]
+fn a_disk_that_is_full_or_read_only_is_waited_out() {
+    torture(&plan(3, &["disk full", "read-only"]));
+}
