@@ -12,12 +12,14 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 
 use mainspring_core::seam::{Pending, Spawn};
 use mainspring_core::{Error, Result, bounds};
 use tokio::sync::oneshot;
+
+use crate::sync::{Mutex, MutexGuard};
 
 /// Something that weighs something in a batch.
 pub(crate) trait Weight {

@@ -2,8 +2,8 @@
 
 use std::any::{Any, TypeId, type_name};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use mainspring_core::id::{Claim, JobId, NodeNo};
@@ -15,6 +15,7 @@ use mainspring_core::{Error, Result, bounds};
 use tokio::sync::Notify;
 
 use crate::engine::Engine;
+use crate::sync::{AtomicBool, AtomicU64, Mutex};
 
 /// What a job is, to its handler, layers and hooks.
 #[derive(Debug, Clone)]

@@ -45,7 +45,10 @@ mod node;
 mod open;
 mod panic;
 mod queues;
+#[cfg(all(test, feature = "shuttle"))]
+mod schedules;
 mod seams;
+mod sync;
 pub mod testing;
 mod waiters;
 

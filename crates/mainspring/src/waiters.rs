@@ -4,7 +4,7 @@
 //! once a second, does.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use mainspring_core::id::JobId;
@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 
 use crate::engine::Engine;
 use crate::handler::Payload;
+use crate::sync::Mutex;
 
 /// How long a wait relies on being told before it looks by itself.
 const LOOK: Duration = Duration::from_secs(1);

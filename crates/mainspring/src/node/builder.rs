@@ -3,7 +3,6 @@
 use std::any::type_name;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use mainspring_core::failure::Failure;
@@ -16,6 +15,7 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use super::desk::Desk;
 use super::ear::Ear;
+use super::finisher::Entry;
 use super::held::Held;
 use super::outage::Outage;
 use super::{Node, Options, Phase, Shared, identity, supervisor};
@@ -24,6 +24,7 @@ use crate::engine::Engine;
 use crate::handler::Handlers;
 use crate::job::Job;
 use crate::layer::{Hooks, Layer};
+use crate::sync::{AtomicBool, AtomicUsize};
 
 /// A node that has not started. Made by [`Engine::node`]; what is wrong with it is told by [`start`](Self::start).
 #[must_use = "a node does nothing until it is started"]
@@ -208,7 +209,14 @@ impl NodeBuilder {
     ///
     /// # Errors
     /// The first thing that is wrong with the setup, or what the store says.
-    pub async fn start(mut self) -> Result<Node> {
+    pub async fn start(self) -> Result<Node> {
+        let (shared, entries) = self.join().await?;
+        supervisor::start(&shared, entries);
+        Ok(Node { shared })
+    }
+
+    /// Joins the store; nothing runs yet. Outcomes that are handed in arrive at the other end.
+    pub(super) async fn join(mut self) -> Result<(Arc<Shared>, mpsc::UnboundedReceiver<Entry>)> {
         let registration = self.registration()?;
         registration.check()?;
         let member = self.engine.store().register(registration.clone()).await?;
@@ -238,8 +246,7 @@ impl NodeBuilder {
             alive: AtomicBool::new(true),
             outage: Outage::default(),
         });
-        supervisor::start(&shared, entries);
-        Ok(Node { shared })
+        Ok((shared, entries))
     }
 
     fn registration(&mut self) -> Result<Registration> {

@@ -10,7 +10,7 @@
 //! - A queue that a claim found empty is not asked again until something says that it may have jobs.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use mainspring_core::bounds;
@@ -19,6 +19,7 @@ use mainspring_core::name::QueueName;
 use tokio::sync::Notify;
 
 use crate::context::Run;
+use crate::sync::{Mutex, MutexGuard};
 
 /// How much work may wait on this node: long enough to hide the way to the store, short enough that nobody minds.
 const PREFETCH: Duration = Duration::from_millis(50);

@@ -1,13 +1,14 @@
 //! What a node does with the store's hints: it wakes the part that they concern.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::Ordering;
 
 use mainspring_core::id::NodeNo;
 use mainspring_core::store::{Hint, Listener};
 use tokio::sync::Notify;
 
 use super::desk::Desk;
+use crate::sync::AtomicI64;
 
 pub(super) struct Ear {
     desk: Arc<Desk>,

@@ -5,12 +5,13 @@
 //! - Claims of a lost membership leave together, and none of them can enter afterwards.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use mainspring_core::id::{Claim, NodeNo, Row};
 use tokio::sync::Notify;
 
 use crate::context::{Run, Stop};
+use crate::sync::{Mutex, MutexGuard};
 
 pub(super) struct Held {
     state: Mutex<State>,

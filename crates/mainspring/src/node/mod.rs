@@ -19,11 +19,13 @@ mod keeper;
 mod outage;
 mod reconcile;
 mod runner;
+#[cfg(all(test, feature = "shuttle"))]
+mod schedules;
 mod supervisor;
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mainspring_core::Error;
@@ -35,11 +37,14 @@ use tokio::sync::{Notify, mpsc, watch};
 
 pub use builder::NodeBuilder;
 pub use identity::shutdown_signal;
+#[cfg(feature = "fuzz")]
+pub(crate) use identity::{labels, lease, queues};
 
 use crate::context::{Run, States};
 use crate::engine::Engine;
 use crate::handler::Handlers;
 use crate::layer::{Hooks, Layer};
+use crate::sync::{AtomicBool, AtomicUsize};
 use desk::{Desk, Work};
 use ear::Ear;
 use held::Held;

@@ -7,11 +7,13 @@
 //! - One warning per outage, whatever fails during it, and one word about its end.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mainspring_core::Error;
+
+use crate::sync::{AtomicBool, Mutex, MutexGuard};
 
 /// The target of both messages, so that a log can let through the end of an outage and leave out what else is of interest
 /// to few.

@@ -1,0 +1,82 @@
+//! Parts of the node under thousands of schedules.
+
+mod keeper;
+mod shutdown;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use mainspring_core::id::NodeId;
+use mainspring_core::seam::Clock;
+use mainspring_core::store::{self, Registration, Rescue, Store};
+
+use crate::schedules::{Fate, Rig, lot, step};
+
+/// The lease of all nodes here: renewed every two seconds.
+const LEASE: Duration = Duration::from_secs(6);
+
+/// What calls meet by chance: of those that are named, so many fail or lose their answers, and some take their time.
+struct Weather {
+    left: Mutex<Vec<(&'static str, usize)>>,
+}
+
+impl Weather {
+    /// At most so many calls of each of these names go wrong.
+    fn new(names: &[(&'static str, usize)]) -> Self {
+        Weather { left: Mutex::new(names.to_vec()) }
+    }
+
+    fn meet(&self, name: &'static str) -> Fate {
+        let mut left = self.left.lock().expect("nothing panics under this lock");
+        let Some((_, left)) = left.iter_mut().find(|(known, _)| *known == name) else {
+            return Fate::Answered;
+        };
+        match lot(4) {
+            0 if *left > 0 => {
+                *left -= 1;
+                [Fate::Failed, Fate::Lost][lot(2)]
+            }
+            1 => Fate::Late(Duration::from_millis(10)),
+            _ => Fate::Answered,
+        }
+    }
+}
+
+/// What the node that finds another dead is called.
+const OTHER: &str = "other";
+
+/// All memberships of the node under test.
+fn own(rig: &Rig) -> Vec<store::Node> {
+    rig.members().into_iter().filter(|node| node.name != OTHER).collect()
+}
+
+/// Cuts the node off for longer than its lease, and has it expired by another if it holds anything.
+fn expire(rig: &Rig, cut: Arc<AtomicBool>) -> impl Future<Output = ()> + use<> {
+    let (memory, clock, rng) = (rig.memory.clone(), rig.clock.clone(), Arc::clone(&rig.engine.seams().rng));
+    async move {
+        clock.sleep(Duration::from_millis(1 + 250 * lot(8) as u64)).await;
+        cut.store(true, Ordering::SeqCst);
+        // Longer by a renewal that was on the way.
+        clock.sleep(LEASE + Duration::from_secs(1)).await;
+        let registration = Registration {
+            id: NodeId::mint(clock.now(), &*rng),
+            name: OTHER.into(),
+            version: "1".into(),
+            pid: 1,
+            labels: Vec::new(),
+            queues: Vec::new(),
+            kinds: Vec::new(),
+            lease: 10 * LEASE,
+        };
+        let by = memory.register(registration).await.expect("a node").no;
+        if lot(2) == 0 {
+            // It may come back in the moment in which it is found dead.
+            cut.store(false, Ordering::SeqCst);
+            step();
+        }
+        memory.rescue(Rescue { by, steady: LEASE, seen: clock.now() }).await.expect("a rescue");
+        memory.retire(by).await.expect("gone");
+        cut.store(false, Ordering::SeqCst);
+    }
+}
