@@ -2,7 +2,8 @@
 //!
 //! [`conformance`] holds every behaviour that a [`Store`](mainspring_core::store::Store) must show, one function per
 //! fact; `conformance_tests!` runs them all against a store. [`model`] applies random sequences of operations to a
-//! store and to the memory store side by side. [`victim`] is a worker made to be killed, [`rig`] what starts and kills it,
+//! store and to the memory store side by side; [`exhaustive`] visits every state that two nodes and two jobs can reach.
+//! [`victim`] is a worker made to be killed, [`rig`] what starts and kills it,
 //! and [`ledger`] what it leaves behind. [`clock`], [`rng`] and [`seams`] are time, randomness and threads for
 //! tests. [`postgres`] is a PostgreSQL that lives as long as a test.
 //!

@@ -25,7 +25,7 @@ pub(super) fn state(room: &Room, wire: &dyn Wire) -> Result<(), Broken> {
     look(room)?;
     let probed = room.fork();
     let before = everything(room)?;
-    for seat in 0..=SEATS {
+    for seat in (0..=SEATS).filter(|seat| *seat == SEATS || room.is_taken(*seat)) {
         let who = match seat {
             0 | 1 => "a present member",
             SEATS => "nobody",

@@ -122,6 +122,11 @@ impl Room {
         self.nodes.get(seat).copied().unwrap_or(NOBODY)
     }
 
+    /// Whether somebody sits there, alive or not.
+    pub(super) fn is_taken(&self, seat: usize) -> bool {
+        self.nodes[seat] != NOBODY
+    }
+
     /// The claim of a job with this number.
     pub(super) fn claim(&self, job: usize, number: u8) -> Claim {
         let (id, row, _) = self.jobs[job];
