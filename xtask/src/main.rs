@@ -19,7 +19,7 @@ The project's own commands.
 
 Usage: cargo xtask <command>
 
-  test [--only <step>]...   everything that must hold: fmt, tidy, clippy, doc, nextest, doctest
+  test [--only <step>]...   everything that must hold: fmt, tidy, clippy, doc, nextest, schedules, doctest
   tidy                      the project's own rules on sources, dependencies and documents
   bench <name> [args]...    build and run one benchmark, for example: bench queue --store sqlite --json
   fuzz [target] [--seconds <n>]

@@ -16,7 +16,7 @@ struct Step {
     run: fn() -> Result<()>,
 }
 
-const STEPS: [Step; 6] = [
+const STEPS: [Step; 7] = [
     Step { name: "fmt", run: || cargo_step(&["fmt", "--all", "--check"]) },
     Step { name: "tidy", run: tidy::check },
     Step {
@@ -25,6 +25,7 @@ const STEPS: [Step; 6] = [
     },
     Step { name: "doc", run: doc },
     Step { name: "nextest", run: nextest },
+    Step { name: "schedules", run: schedules },
     Step { name: "doctest", run: || cargo_step(&["test", "--doc", "--workspace"]) },
 ];
 
@@ -83,13 +84,18 @@ fn run_step(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+fn ensure_nextest() -> Result<()> {
+    let probe = cargo::command().args(["nextest", "--version"]).output();
+    if probe.is_ok_and(|output| output.status.success()) {
+        return Ok(());
+    }
+    println!("cargo-nextest is missing and gets installed now");
+    cargo_step(&["install", "cargo-nextest", "--locked"])
+}
+
 /// All tests, on one PostgreSQL for the whole run: the caller's own if there is one, or a temporary one.
 fn nextest() -> Result<()> {
-    let probe = cargo::command().args(["nextest", "--version"]).output();
-    if !probe.is_ok_and(|output| output.status.success()) {
-        println!("cargo-nextest is missing and gets installed now");
-        cargo_step(&["install", "cargo-nextest", "--locked"])?;
-    }
+    ensure_nextest()?;
     debian::ensure_strace()?;
     let run = ["nextest", "run", "--workspace"];
     if std::env::var_os(postgres::VARIABLE).is_some() {
@@ -97,6 +103,15 @@ fn nextest() -> Result<()> {
     }
     let server = postgres::Server::start()?;
     run_step(cargo::command().args(run).env(postgres::VARIABLE, &server.address))
+}
+
+/// What is concurrent, under the schedules of shuttle. A build of its own, because its locks work nowhere else; of all
+/// tests only those that are made for it run. Clippy sees this build here, as it never does otherwise.
+fn schedules() -> Result<()> {
+    let of = ["-p", "mainspring", "-p", "mainspring-sqlite", "--features", "shuttle"];
+    cargo_step(&[&["clippy", "--lib", "--profile", "test"], &of[..], &["--", "-D", "warnings"]].concat())?;
+    ensure_nextest()?;
+    cargo_step(&[&["nextest", "run", "--lib"], &of[..], &["-E", "test(/(^|::)schedules::/)"]].concat())
 }
 
 struct Stopwatch(Instant);
@@ -134,7 +149,10 @@ mod tests {
     #[test]
     fn unknown_step_lists_the_known_ones() {
         let error = only(&args(&["--only", "lint"])).expect_err("no such step").to_string();
-        assert_eq!(error, "no step is named `lint`, there are fmt, tidy, clippy, doc, nextest, doctest");
+        assert_eq!(
+            error,
+            "no step is named `lint`, there are fmt, tidy, clippy, doc, nextest, schedules, doctest"
+        );
         assert!(only(&args(&["clippy"])).is_err());
         assert!(only(&args(&["--only"])).is_err());
     }
