@@ -8,11 +8,13 @@ use std::collections::BTreeSet;
 
 use mainspring_core::id::{Batch, Claim, NodeNo};
 use mainspring_core::job::{Fault, Input, Outcome, Progress, Reason, State, Status, transition};
+use mainspring_core::planted::{self, Defect};
 use mainspring_core::store::{Finish, Finished};
 use mainspring_core::time::micros;
 use mainspring_core::{Error, bounds};
 use rusqlite::{OptionalExtension, params};
 
+use super::key;
 use super::place::{self, Card, INTO_DONE, read_card};
 use crate::error::{Result, corrupt};
 use crate::writer::Tx;
@@ -22,6 +24,8 @@ use crate::writer::Tx;
 pub(crate) const HELD_ONE: &str =
     "SELECT no, line, priority, claim, failures, crashes, crashed, flags, cancel
     FROM mainspring_lease WHERE no = ?1 AND claim = ?2 AND node = ?3";
+/// Primary key: who has a job, for a defect that does not ask.
+const HOLDER: &str = "SELECT claim, node FROM mainspring_lease WHERE no = ?1";
 /// Primary key, a range: how much of a stretch is held under this claim number by this node, without flags, and of which
 /// lines. What is found to be whole is then moved as a whole, in the same transaction.
 pub(crate) const HELD_ALL: &str = "SELECT count(*), min(line), max(line) FROM mainspring_lease
@@ -129,7 +133,14 @@ fn end_all(
 fn end_one(tx: &mut Tx<'_>, node: NodeNo, finish: &Finish, run: &mut Run) -> Result<Finished> {
     let Finish { claim, outcome } = finish;
     let row = |row: &rusqlite::Row<'_>| Ok((read_card(row)?, row.get::<_, Option<String>>(8)?));
-    let values = params![claim.row.0, claim.number, node.0];
+    let (number, holder) = if planted::is(Defect::ClaimIgnored) {
+        // Whoever holds it now.
+        let held = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        tx.conn.query_row(HOLDER, [claim.row.0], held).optional()?.unwrap_or((claim.number, node.0))
+    } else {
+        (claim.number, node.0)
+    };
+    let values = params![claim.row.0, number, holder];
     let found = tx.conn.prepare_cached(HELD_ONE)?.query_row(values, row).optional()?;
     let Some((card, cancel)) = found else {
         let applied = was_applied(tx, claim, outcome)?;
@@ -201,6 +212,10 @@ fn end(tx: &mut Tx<'_>, mut card: Card, outcome: &Outcome, cancel: Option<&str>)
     if let Outcome::Retry { fault, .. } | Outcome::Fail { fault, .. } = outcome {
         fail(tx, &mut card, fault)?;
     }
+    if planted::is(Defect::KeyDropped) && matches!(outcome, Outcome::Retry { .. }) {
+        key::forget(tx.conn, card.no)?;
+    }
+    let cancel = cancel.filter(|_| !planted::is(Defect::CancelLost));
     let to = transition(Status::plain(State::Running), outcome.input())
         .map_err(|illegal| corrupt(illegal.to_string()))?;
     match (outcome, cancel) {

@@ -1,6 +1,7 @@
 //! Sweeps: what time alone does to jobs.
 
 use mainspring_core::job::{Input, Reason, State, Status, transition};
+use mainspring_core::planted::{self, Defect};
 use mainspring_core::store::{Class, Swept};
 use mainspring_core::time::Timestamp;
 use rusqlite::{OptionalExtension, params};
@@ -28,7 +29,9 @@ pub(crate) fn promote(tx: &mut Tx<'_>, limit: usize) -> Result<Swept> {
         .query_map(params![tx.micros(), as_i64(limit)], |row| Ok((read_card(row)?, row.get(8)?)))?
         .collect::<rusqlite::Result<Vec<_>>>()?;
     for (card, due) in &due {
-        place::take(tx, card, &Place::Timers { due: *due })?;
+        if !planted::is(Defect::TimerKept) {
+            place::take(tx, card, &Place::Timers { due: *due })?;
+        }
         place::put_ready(tx, card, Class::Fresh)?;
     }
     Ok(Swept { now: tx.now, moved: due.len(), next: next(tx, NEXT_DUE)? })

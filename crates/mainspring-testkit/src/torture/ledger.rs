@@ -35,10 +35,6 @@ impl Ledger {
 }
 
 impl Recorder for Ledger {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "processes of one machine share its clock, and nothing else"
-    )]
     fn note(&self, by: Actor, fact: Fact) {
         let event = Event { at: now(), by, fact };
         // A history with gaps proves nothing: whoever cannot write it down must not go on.

@@ -239,6 +239,7 @@ pub async fn command(arguments: &[String]) -> Result<Outcome> {
             "--cycles" => plan.cycles = usize::try_from(number()?).unwrap_or(usize::MAX),
             "--seed" => plan.seed = number()?,
             "--only" => plan.only.push(value.clone()),
+            "--plant" => plan.planted = Some(value.clone()),
             _ => return Err(Error::Unexpected(format!("`{flag}` is not understood"))),
         }
     }

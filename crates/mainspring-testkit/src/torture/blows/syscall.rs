@@ -13,6 +13,9 @@ use crate::torture::{Blow, Error, Orders, Result, Role, Strike, World};
 /// first call on.
 const STEP: u64 = 5;
 
+/// Of so many victims that are killed at a call, one is a producer.
+const PRODUCERS: u64 = 3;
+
 /// Starts a worker of which one system call goes wrong, a later one each time.
 pub(super) struct AtCall {
     call: &'static str,
@@ -56,10 +59,10 @@ impl AtCall {
 
     async fn kill(&self, world: &mut World) -> Result<bool> {
         let injection = world.injection(self.call, self.harm, self.index);
-        let mut worker =
-            world.start(Role::Worker, &Orders { inject: Some(injection), ..Orders::default() })?;
-        world.fault("exit", Some(worker.number()));
-        let status = world.end_of(&mut worker).await?;
+        let role = if world.below(PRODUCERS) == 0 { Role::Producer } else { Role::Worker };
+        let mut victim = world.start(role, &Orders { inject: Some(injection), ..Orders::default() })?;
+        world.fault("exit", Some(victim.number()));
+        let status = world.end_of(&mut victim).await?;
         Ok(status.signal() == Some(Signal::KILL.as_raw()))
     }
 }

@@ -66,7 +66,8 @@ fn damage(database: &Path, world: &World) -> Result<String> {
     let pages = file.metadata().map_err(failed)?.len() / PAGE;
     let page = world.below(pages);
     let at = page * PAGE;
-    let random = |length: u64| (0..length).map(|_| world.below(256) as u8).collect::<Vec<u8>>();
+    let random =
+        |length: u64| (0..length).map(|_| u8::try_from(world.below(256)).unwrap_or(0)).collect::<Vec<u8>>();
     let (what, offset, bytes) = match world.below(5) {
         0 => ("zeroed", 0, vec![0; 4_096]),
         1 => ("made noise", 0, random(PAGE)),
