@@ -16,7 +16,7 @@ use mainspring_core::store::{Changed, ClaimRequest, ClaimedBatch, Finish, Finish
 
 use crate::harness::{fail, retry, stopped, succeed};
 
-use super::sight::{PAIR, SEATS};
+use super::sight::{PAIR, SEATS, Sight};
 
 /// How a claim ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,6 +112,29 @@ pub(super) enum Call {
 }
 
 impl Call {
+    /// Every call that may change something in a store that looks like this.
+    pub(super) fn every(sight: &Sight) -> Vec<Call> {
+        let mut calls = vec![Call::Promote, Call::Tick];
+        for seat in 0..PAIR {
+            calls.extend([
+                Call::Register { seat },
+                Call::Renew { seat },
+                Call::Retire { seat },
+                Call::Vacate { seat },
+                Call::Rescue { seat, steady: true },
+                Call::Rescue { seat, steady: false },
+                Call::Disown { seat, keep: [0; PAIR] },
+            ]);
+            calls.extend((1..=3).map(|set| Call::Claim { seat, set, settled: false }));
+        }
+        for job in 0..PAIR {
+            calls.push(Call::Cancel { job });
+            let (holder, claim) = (sight.jobs[job].holder.unwrap_or(SEATS), sight.jobs[job].claim.max(1));
+            calls.extend(End::ALL.map(|end| Call::Finish { seat: holder, job, claim, end }));
+        }
+        calls
+    }
+
     /// A number of its own, below 512.
     pub(super) fn code(self) -> u64 {
         let code = match self {

@@ -66,9 +66,9 @@ pub struct Violation {
 }
 
 /// Three claims of each job, and the ends that make a difference to who holds what.
-const DEEP: Scope = Scope { claims: 3, ends: &[End::Succeed, End::Release, End::Cancel] };
+const DEEP: Scope = Scope { claims: 3, ends: &[End::Succeed, End::Release, End::Cancel], doubts: false };
 /// Two claims of each job, and every end.
-const WIDE: Scope = Scope { claims: 2, ends: &End::ALL };
+const WIDE: Scope = Scope { claims: 2, ends: &End::ALL, doubts: false };
 
 /// Explores everything: [`deep`] and then [`wide`], with the figures of both together.
 pub fn run() -> Report {

@@ -63,6 +63,8 @@ pub(super) struct Room {
     /// The batch under which each job was last claimed.
     claimed: [u64; PAIR],
     pub(super) sight: Sight,
+    /// How often the search came back to it.
+    pub(super) meetings: u32,
 }
 
 impl Room {
@@ -103,6 +105,7 @@ impl Room {
             batches: [1; PAIR],
             claimed: [0; PAIR],
             sight: Sight { jobs: [job; PAIR], seats: [Seat::default(); SEATS] },
+            meetings: 0,
         };
         room.look()?;
         Ok(room)
@@ -114,7 +117,7 @@ impl Room {
     }
 
     fn fork_at(&self, clock: Arc<dyn Clock>) -> Self {
-        Room { store: self.store.fork(Arc::clone(&clock)), clock, ..*self }
+        Room { store: self.store.fork(Arc::clone(&clock)), clock, meetings: 0, ..*self }
     }
 
     /// The number of whoever sits there; a seat that does not exist is nobody's.

@@ -38,7 +38,7 @@ pub(super) struct Search<'w> {
 
 /// Looks at everything.
 pub(super) fn run(scope: Scope, wire: &dyn Wire) -> Report {
-    let world = match World::new(wire) {
+    let world = match World::new(wire, scope.doubts) {
         Ok(world) => world,
         Err(broken) => {
             return Report { violations: vec![story::of_the_beginning(&broken)], ..Report::default() };

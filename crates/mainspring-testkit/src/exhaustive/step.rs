@@ -19,6 +19,8 @@ pub(super) struct Scope {
     pub(super) claims: u8,
     /// How handlers end.
     pub(super) ends: &'static [End],
+    /// Whether stores that count as one are compared: many times the work.
+    pub(super) doubts: bool,
 }
 
 /// Whether a call is carried out, and whether its caller hears of that.

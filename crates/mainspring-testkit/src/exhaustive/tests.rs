@@ -11,9 +11,12 @@ use mainspring_core::{Result, bounds};
 
 use crate::harness::LEASE;
 
-use super::call::{Wire, now};
+use super::call::{Honest, Wire, now};
 use super::step::Scope;
 use super::{DEEP, search};
+
+/// One claim has leases that lapse, answers that are lost and former members; each comparison is dozens of calls.
+const DOUBTED: u8 = 1;
 
 /// Two claims are enough for most defects, and quick.
 const SMALL: Scope = Scope { claims: 2, ..DEEP };
@@ -162,6 +165,12 @@ impl Wire for LateFinishPraised {
         let praise = |(answer, ended)| if ended { Finished::Applied } else { answer };
         Ok(answers.into_iter().zip(ended).map(praise).collect())
     }
+}
+
+#[test]
+fn states_that_count_as_one_are_alike() {
+    let report = search::run(Scope { claims: DOUBTED, doubts: true, ..DEEP }, &Honest);
+    assert!(report.violations.is_empty(), "{report}");
 }
 
 #[test]

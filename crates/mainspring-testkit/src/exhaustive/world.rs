@@ -13,6 +13,9 @@ use super::rules::{self, Broken};
 use super::sight::{SWAPS, Sight};
 use super::table::Table;
 
+/// How often a state that is met again is compared, for who doubts.
+const COMPARED: u32 = 2;
+
 /// What one call does to one state.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Edge {
@@ -26,6 +29,8 @@ pub(super) struct Edge {
 /// All states of the store that were met.
 pub(super) struct World<'w> {
     pub(super) wire: &'w dyn Wire,
+    /// Whether a store that counts as one already seen is compared with that one.
+    doubts: bool,
     rooms: Vec<Room>,
     known: Table,
     edges: Vec<Edge>,
@@ -34,9 +39,15 @@ pub(super) struct World<'w> {
 
 impl<'w> World<'w> {
     /// A world whose first state has two jobs and no node.
-    pub(super) fn new(wire: &'w dyn Wire) -> Result<Self, Broken> {
-        let mut world =
-            World { wire, rooms: Vec::new(), known: Table::new(), edges: Vec::new(), called: Table::new() };
+    pub(super) fn new(wire: &'w dyn Wire, doubts: bool) -> Result<Self, Broken> {
+        let mut world = World {
+            wire,
+            doubts,
+            rooms: Vec::new(),
+            known: Table::new(),
+            edges: Vec::new(),
+            called: Table::new(),
+        };
         let room = Room::first()?;
         rules::state(&room, wire)?;
         world.keep(room);
@@ -84,16 +95,39 @@ impl<'w> World<'w> {
             after.settle(seat);
         }
         let (key, swaps) = after.sight.canonical();
+        // Any of the swaps will do.
+        let swap = (0..SWAPS).find(|swap| swaps & 1 << swap != 0).unwrap_or_default();
         let to = if let Some(to) = self.known.get(key) {
+            let kept = &mut self.rooms[to as usize];
+            kept.meetings += 1;
+            if self.doubts && kept.meetings <= COMPARED {
+                after.rename(swap);
+                self.compare(&self.rooms[to as usize], &after).map_err(|broken| broken.before(swap))?;
+            }
             to
         } else {
-            // Any of the swaps will do.
-            let swap = (0..SWAPS).find(|swap| swaps & 1 << swap != 0).unwrap_or_default();
             after.rename(swap);
             rules::state(&after, self.wire).map_err(|broken| broken.before(swap))?;
             self.keep(after)
         };
         Ok(Edge { to, swaps, answer })
+    }
+
+    /// Two stores with one number must answer alike, whatever they are asked.
+    fn compare(&self, kept: &Room, met: &Room) -> Result<(), Broken> {
+        for call in Call::every(&kept.sight) {
+            let mut rooms = [kept.fork(), met.fork()];
+            let mut seen = [(Answer::default(), 0); 2];
+            for (room, seen) in rooms.iter_mut().zip(&mut seen) {
+                *seen = (room.apply(call, self.wire)?, room.sight.canonical().0);
+            }
+            if seen[0] != seen[1] {
+                let what =
+                    format!("{call:?}: {} and {}; {:?}, {:?}", seen[0].0, seen[1].0, kept.sight, met.sight);
+                return Err(Broken::of("states that count as one are alike", None, what));
+            }
+        }
+        Ok(())
     }
 
     fn keep(&mut self, room: Room) -> u32 {
