@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mainspring::{Reason, State};
+use mainspring::{JobId, Reason, State};
 use mainspring_core::seam::Rng;
 
 use super::outcome::{Outcome, Tally};
@@ -15,7 +15,7 @@ use super::process::Role;
 use super::wait::{insist, wait};
 use super::world::World;
 use super::{Blow, Error, Result, Stage, blows, postgres, sqlite, victim};
-use crate::checker::{Report, Terms, check};
+use crate::checker::{Report, Terms, check, tell};
 use crate::history::Fact;
 use crate::rng::SeededRng;
 
@@ -207,7 +207,7 @@ async fn problems(world: &World, tallies: &BTreeMap<String, Tally>, report: &Rep
     for job in world.jobs(&[State::Suspended]).await? {
         let guilty = job.kind.as_str() == <victim::Poison as mainspring::Job>::KIND;
         if !guilty && !world.excused.contains(&job.id) && job.status.reason == Some(Reason::Quarantine) {
-            problems.push(format!("{} is innocent, and under quarantine", job.id));
+            problems.push(format!("{} is innocent, and under quarantine{}", job.id, story(world, job.id)?));
         }
     }
     let mut recoveries = report.figures.recoveries.clone();
@@ -219,6 +219,15 @@ async fn problems(world: &World, tallies: &BTreeMap<String, Tally>, report: &Rep
         problems.push(format!("deaths were found after {median:?} in the median, not within {bound:?}"));
     }
     Ok(problems)
+}
+
+/// What happened to a job, and to everybody.
+fn story(world: &World, id: JobId) -> Result<String> {
+    let mut history = world.history()?;
+    history.retain(|event| {
+        event.fact.job() == Some(id) || matches!(event.fact, Fact::Fault { .. } | Fact::Expired { .. })
+    });
+    Ok(tell(&history).map(|line| format!("\n    {line}")).collect())
 }
 
 /// Runs what a command line says: `--store sqlite|postgres --cycles N [--seed S] [--only BLOW]…`, with victims that
