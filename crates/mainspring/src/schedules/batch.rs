@@ -20,13 +20,15 @@ const CALLERS: usize = 4;
 fn every_value_is_flushed_once_and_every_caller_answered() {
     explore(SCHEDULES, || {
         let rig = Rig::new();
-        rig.start_callers(|_, answer| {
+        let book = Arc::clone(&rig.book);
+        rig.start_callers(move |value, answer| {
             assert!(matches!(answer, Ok(_) | Err(Error::DiskFull)), "{answer:?}");
+            assert_eq!(answer.is_err(), book.lock().failed.contains(&value), "the answer of another flush");
         });
         rig.wait();
         let book = rig.book.lock();
-        assert_eq!(book.flushed.keys().copied().collect::<BTreeSet<_>>(), book.handed);
-        assert!(book.flushed.values().all(|times| *times == 1), "a value was flushed twice");
+        assert_eq!(book.flushed, book.handed, "a value was lost");
+        assert!(book.begun.values().all(|times| *times == 1), "a value was flushed twice");
     });
 }
 
@@ -36,10 +38,10 @@ fn an_executor_that_goes_leaves_nobody_waiting_and_the_batcher_idle() {
         let rig = Rig::new();
         let book = Arc::clone(&rig.book);
         rig.start_callers(move |value, answer| {
-            let flushed = book.lock().flushed.contains_key(&value);
+            let begun = book.lock().begun.contains_key(&value);
             match answer {
-                Ok(_) | Err(Error::DiskFull) => assert!(flushed),
-                Err(Error::Closed) => assert!(!flushed, "it was told that nothing was done for it"),
+                Ok(_) | Err(Error::DiskFull) => assert!(begun),
+                Err(Error::Closed) => assert!(!begun, "it was told that nothing was done for it"),
                 Err(error) => assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error}"),
             }
         });
@@ -51,7 +53,7 @@ fn an_executor_that_goes_leaves_nobody_waiting_and_the_batcher_idle() {
             work.kill();
         }));
         rig.wait();
-        assert!(rig.book.lock().flushed.values().all(|times| *times == 1), "a value was flushed twice");
+        assert!(rig.book.lock().begun.values().all(|times| *times == 1), "a value was flushed twice");
         let last = CALLERS * 2;
         let after = rig.batcher.send(last);
         let answer = shuttle::future::block_on(after);
@@ -67,8 +69,12 @@ struct Book(Mutex<Entries>);
 #[derive(Default)]
 struct Entries {
     handed: BTreeSet<usize>,
-    /// How often each value was flushed.
-    flushed: BTreeMap<usize, usize>,
+    /// How often the flush of each value has begun.
+    begun: BTreeMap<usize, usize>,
+    /// Values whose flush has come to its end.
+    flushed: BTreeSet<usize>,
+    /// Values whose flush failed.
+    failed: BTreeSet<usize>,
     /// How many flushes are on the way.
     flushing: usize,
 }
@@ -88,7 +94,7 @@ impl Flushing {
         entries.flushing += 1;
         assert_eq!(entries.flushing, 1, "two flushes are on the way");
         for value in values {
-            *entries.flushed.entry(*value).or_default() += 1;
+            *entries.begun.entry(*value).or_default() += 1;
         }
         Flushing(Arc::clone(book))
     }
@@ -116,7 +122,9 @@ impl Rig {
             Box::pin(async move {
                 let _flushing = Flushing::new(&book, &values);
                 store().await;
+                book.lock().flushed.extend(&values);
                 if lot(8) == 0 {
+                    book.lock().failed.extend(&values);
                     return Err(Error::DiskFull);
                 }
                 Ok(values.iter().map(|value| value * 2).collect())
