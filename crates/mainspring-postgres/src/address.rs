@@ -20,6 +20,8 @@
 //! [`parse`]: Address::parse
 
 mod fault;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 mod passfile;
 mod service;
 mod settings;

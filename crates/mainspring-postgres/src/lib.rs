@@ -20,6 +20,9 @@ mod connect;
 mod enlist;
 mod error;
 mod flags;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 mod heads;
 mod hint;
 mod lane;

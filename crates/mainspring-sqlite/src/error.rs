@@ -52,8 +52,19 @@ pub(crate) fn severity(error: &rusqlite::Error) -> Severity {
         Some(ErrorCode::DiskFull) => Severity::Full,
         Some(ErrorCode::SystemIoFailure) => Severity::Io,
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Severity::Corrupt,
+        // No statement of ours asks a column for another type than it was written with.
+        _ if is_mistyped(error) => Severity::Corrupt,
         _ => Severity::Other,
     }
+}
+
+/// Whether a column holds what nobody writes there: another type, a number out of range, text that is no UTF-8.
+fn is_mistyped(error: &rusqlite::Error) -> bool {
+    use rusqlite::Error::{FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, Utf8Error};
+    matches!(
+        error,
+        FromSqlConversionFailure(..) | IntegralValueOutOfRange(..) | InvalidColumnType(..) | Utf8Error(..)
+    )
 }
 
 /// What the caller of a transaction that was rolled back is told.

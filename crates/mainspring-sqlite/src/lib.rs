@@ -18,6 +18,9 @@
 mod enlist;
 mod error;
 mod flags;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 mod hint;
 mod lock;
 mod migrate;

@@ -286,7 +286,9 @@ impl Names {
         } else {
             self.labelled.insert((queue, kind, labels), no);
         }
-        let index = usize::try_from(no).map_err(|_| corrupt(format!("line {no}")))?;
+        // Numbers are dense, so one above the bound is no line's, and a list up to it might fill all memory.
+        let index = usize::try_from(no).ok().filter(|index| *index <= bounds::LINES);
+        let index = index.ok_or_else(|| corrupt(format!("{no} is no line's number")))?;
         if self.lines.len() <= index {
             self.lines.resize_with(index + 1, || None);
         }

@@ -37,6 +37,9 @@ mod context;
 mod engine;
 mod enqueue;
 mod flush;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 mod handler;
 mod job;
 mod jobs;

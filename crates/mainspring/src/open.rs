@@ -153,7 +153,7 @@ impl OpenOptions {
 }
 
 /// What an address names, and the rest of it. libpq's other form counts as `postgres`.
-fn scheme(address: &str) -> (&str, &str) {
+pub(crate) fn scheme(address: &str) -> (&str, &str) {
     match address.split_once(':') {
         Some((scheme, rest)) if !scheme.contains('=') => (scheme, rest),
         _ if address.contains('=') => ("postgres", address),
@@ -163,7 +163,7 @@ fn scheme(address: &str) -> (&str, &str) {
 
 /// What may be repeated of an address: whatever it is, it may hold a password. Without a scheme and without settings it is
 /// most likely a path.
-fn shown(address: &str) -> String {
+pub(crate) fn shown(address: &str) -> String {
     match scheme(address) {
         ("", path) => format!("`{path}`"),
         (scheme, _) => format!("`{scheme}:…`"),

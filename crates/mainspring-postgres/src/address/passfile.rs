@@ -57,7 +57,7 @@ fn others_may_use(_: &std::fs::Metadata) -> bool {
 }
 
 /// The password of a line whose first four fields match.
-fn password(line: &str, wanted: &[Option<&str>; 4]) -> Option<String> {
+pub(super) fn password(line: &str, wanted: &[Option<&str>; 4]) -> Option<String> {
     if line.starts_with('#') {
         return None;
     }

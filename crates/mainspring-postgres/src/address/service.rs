@@ -39,7 +39,7 @@ fn files(env: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
 }
 
 /// The parameters under `[service]`; `None` if there is no such section.
-fn section(text: &str, service: &str) -> Result<Option<Vec<Pair>>, Fault> {
+pub(super) fn section(text: &str, service: &str) -> Result<Option<Vec<Pair>>, Fault> {
     let mut pairs: Option<Vec<Pair>> = None;
     for line in text.lines().map(str::trim) {
         if line.is_empty() || line.starts_with('#') {

@@ -176,7 +176,7 @@ pub(super) fn state_of(code: i16) -> Result<State> {
     state.ok_or_else(|| corrupt(format!("{code} is no state")))
 }
 
-fn priority(code: i16) -> Result<Priority> {
+pub(crate) fn priority(code: i16) -> Result<Priority> {
     let priority = u8::try_from(code).ok().and_then(|code| Priority::new(code).ok());
     priority.ok_or_else(|| corrupt(format!("{code} is no priority")))
 }

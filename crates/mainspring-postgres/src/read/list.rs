@@ -151,7 +151,7 @@ fn unknown(shared: &Shared, mut lines: impl Iterator<Item = i32>) -> Option<i32>
 }
 
 /// The number that a page ended with.
-fn read_cursor(cursor: &Cursor) -> Result<i64> {
+pub(crate) fn read_cursor(cursor: &Cursor) -> Result<i64> {
     let bad = || Error::Invalid { what: "cursor", why: "not one of this store".into() };
     let no: i64 = cursor.0.parse().map_err(|_| bad())?;
     // Exactly what was given out: no sign, no leading zeros.

@@ -19,5 +19,12 @@ pub(crate) use diagnose::Diagnose;
 pub(crate) use get::Get;
 pub(crate) use list::List;
 
+/// What is read of columns, for fuzz targets.
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz {
+    pub(crate) use super::get::{priority, status};
+    pub(crate) use super::list::read_cursor as cursor;
+}
+
 /// A transaction that sees one moment and takes no locks.
 const SNAPSHOT: &str = "ISOLATION LEVEL REPEATABLE READ READ ONLY";

@@ -3,6 +3,8 @@
 //! # Invariants
 //! - `counts` plus `count_deltas` equals what is in the places, at every commit.
 
+use std::collections::BTreeMap;
+
 use mainspring_core::job::State;
 use rusqlite::{Connection, params};
 
@@ -26,18 +28,14 @@ const FOLDED: &str = "DELETE FROM mainspring_count_deltas";
 /// States that there are.
 const STATES: usize = State::ALL.len();
 
-/// Changes of one transaction, by the number of the queue.
+/// Changes of one transaction, by the number of the queue. A map, because a damaged number may be any.
 #[derive(Debug, Default)]
-pub(crate) struct Deltas(Vec<[i64; STATES]>);
+pub(crate) struct Deltas(BTreeMap<i64, [i64; STATES]>);
 
 impl Deltas {
     /// Adds jobs to a state, or takes them away.
     pub(crate) fn add(&mut self, queue: i64, state: State, n: i64) {
-        let index = usize::try_from(queue).unwrap_or(0);
-        if self.0.len() <= index {
-            self.0.resize(index + 1, [0; STATES]);
-        }
-        self.0[index][usize::from(state.code())] += n;
+        self.0.entry(queue).or_insert([0; STATES])[usize::from(state.code())] += n;
     }
 
     /// Writes the changes as the writer does. Tells whether there were any.
@@ -52,18 +50,14 @@ impl Deltas {
 
     fn write(&self, conn: &Connection, sql: &str) -> Result<bool> {
         let mut written = false;
-        for (queue, states) in self.0.iter().enumerate() {
-            for (state, n) in states.iter().enumerate().filter(|(_, n)| **n != 0) {
-                conn.prepare_cached(sql)?.execute(params![as_i64(queue), as_i64(state), n])?;
+        for (queue, states) in &self.0 {
+            for (state, n) in State::ALL.iter().zip(states).filter(|(_, n)| **n != 0) {
+                conn.prepare_cached(sql)?.execute(params![queue, state.code(), n])?;
                 written = true;
             }
         }
         Ok(written)
     }
-}
-
-fn as_i64(index: usize) -> i64 {
-    i64::try_from(index).unwrap_or(i64::MAX)
 }
 
 /// Moves deltas into the counts. Tells whether there were any.

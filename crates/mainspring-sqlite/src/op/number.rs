@@ -9,7 +9,7 @@
 
 use rusqlite::{Connection, params};
 
-use crate::error::Result;
+use crate::error::{Result, corrupt};
 
 /// The end of each primary key, and two primary key look-ups in `meta`.
 const LAST: &str = "SELECT
@@ -24,6 +24,10 @@ const HIGHEST: &str = "SELECT
 const NOTE: &str = "INSERT INTO mainspring_meta (key, value) VALUES (?1, ?2)
     ON CONFLICT (key) DO UPDATE SET value = excluded.value";
 
+/// Half of what a number can be: no store gets there in a thousand years, and what is counted on from here does not
+/// overflow.
+const HIGHEST_SOUND: i64 = i64::MAX / 2;
+
 /// The numbers last given out.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Numbers {
@@ -37,7 +41,11 @@ impl Numbers {
     /// Reads them.
     pub(crate) fn load(conn: &Connection) -> Result<Self> {
         let row = |row: &rusqlite::Row<'_>| Ok(Numbers { no: row.get(0)?, seq: row.get(1)? });
-        Ok(conn.prepare_cached(LAST)?.query_row([], row)?)
+        let last: Numbers = conn.prepare_cached(LAST)?.query_row([], row)?;
+        if last.no.max(last.seq) > HIGHEST_SOUND {
+            return Err(corrupt("numbers of jobs or outcomes that nobody has counted up to"));
+        }
+        Ok(last)
     }
 
     /// Notes them if rows with the highest numbers were removed.

@@ -99,15 +99,16 @@ pub(crate) const INTO_DONE: &str = "INSERT INTO mainspring_done
     (seq, no, claim, state, reason, finished_at, priority, failures, crashes, note, output)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
-/// The card in the first eight columns of a row.
+/// The card in the first eight columns of a row. Counters are read as what they are elsewhere, so that one that is out of
+/// range is found here and not where it is counted up.
 pub(crate) fn read_card(row: &Row<'_>) -> rusqlite::Result<Card> {
     Ok(Card {
         no: row.get(0)?,
         line: row.get(1)?,
         priority: row.get(2)?,
-        claim: row.get(3)?,
-        failures: row.get(4)?,
-        crashes: row.get(5)?,
+        claim: row.get::<_, u32>(3)?.into(),
+        failures: row.get::<_, u16>(4)?.into(),
+        crashes: row.get::<_, u16>(5)?.into(),
         crashed: row.get(6)?,
         flags: row.get(7)?,
     })

@@ -22,7 +22,7 @@ pub(super) const LEASE: &str = "MAINSPRING_LEASE";
 const DEFAULT_SLOTS: u32 = 10;
 
 /// Reads queues from text: `default:10,mail:5`. The number stands after the last colon, because names may have colons.
-pub(super) fn queues(text: &str) -> Result<Vec<(QueueName, u32)>> {
+pub(crate) fn queues(text: &str) -> Result<Vec<(QueueName, u32)>> {
     items(text)
         .map(|item| {
             let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -42,7 +42,7 @@ pub(super) fn queues(text: &str) -> Result<Vec<(QueueName, u32)>> {
 }
 
 /// Reads labels from text: `gpu,region=eu`.
-pub(super) fn labels(text: &str) -> Result<Vec<Label>> {
+pub(crate) fn labels(text: &str) -> Result<Vec<Label>> {
     items(text).map(Label::new).collect()
 }
 
@@ -51,7 +51,7 @@ fn items(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Reads a lease from text.
-pub(super) fn lease(text: &str) -> Result<Duration> {
+pub(crate) fn lease(text: &str) -> Result<Duration> {
     text.parse::<Span>().map(|span| span.0)
 }
 

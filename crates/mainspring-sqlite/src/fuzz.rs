@@ -1,0 +1,300 @@
+//! Fuzz targets: what a damaged file can do to this store.
+//!
+//! A small world with a job in every place lives in memory. An input writes values of any type into some of its columns
+//! and then goes through everything that reads them, in a transaction that is undone in the end.
+//!
+//! # Invariants
+//! - A read of a damaged row is answered, or refused as corrupt: nothing panics, and nothing is to be tried again.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arbitrary::Unstructured;
+use mainspring_core::id::{Batch, Claim, JobId, NodeNo, Row};
+use mainspring_core::job::{
+    Fault as Trouble, FaultKind, New, Options, Outcome, Priority, Reason, Unique, Verb, When,
+};
+use mainspring_core::name::{Kind, Label, QueueName, Tag};
+use mainspring_core::seam::{Clock, Pending, Rng};
+use mainspring_core::store::{
+    ClaimRequest, Cursor, Filter, Finish, Mark, Page, QueueChange, Renewal, Rescue,
+};
+use mainspring_core::time::Timestamp;
+use mainspring_core::{Error, bounds};
+use rusqlite::Connection;
+use rusqlite::types::Value;
+
+use crate::error::{Fault, Result, rolled_back};
+use crate::names::Names;
+use crate::op::number::Numbers;
+use crate::read::{self, Reader};
+use crate::writer::{State, Tx};
+use crate::{migrate, op};
+
+/// Names, and what must not panic.
+pub const TARGETS: [(&str, fn(&[u8])); 2] = [("sqlite_rows", rows), ("sqlite_cursors", cursors)];
+
+/// One job per place: 1 ready, 2 scheduled, 3 suspended, 4 running, 5 ended. All hold a key and have a deadline.
+const WORLD: &str = r#"
+INSERT INTO mainspring_queues VALUES (1, 'q', 0, 'fixed:5s', 86400000000, 86400000000);
+INSERT INTO mainspring_kinds VALUES (1, 'k');
+INSERT INTO mainspring_lines VALUES (1, 1, 1, '["gpu"]');
+INSERT INTO mainspring_jobs SELECT no, zeroblob(15) || CAST(char(no) AS BLOB), 1, 5, 1000000, 9000000,
+    '{"max_attempts":3,"tags":["t"],"labels":["gpu"],"unique":{"key":"key"}}', CAST('{}' AS BLOB)
+    FROM (SELECT value AS no FROM json_each('[1,2,3,4,5]'));
+INSERT INTO mainspring_ready VALUES (1, 1, 37, 1000000, 0, 0, 0, 0, 3);
+INSERT INTO mainspring_timers VALUES (2, 1, 5, 1500000, 1, 1, 0, 0, 3);
+INSERT INTO mainspring_suspended VALUES (3, 1, 5, 8, 1500000, 1, 1, 0, 0, 3);
+INSERT INTO mainspring_lease VALUES (4, 1, 1, 1, 1000000, 1, 5, 0, 2, 10, 3, 0, NULL);
+INSERT INTO mainspring_done VALUES (1, 5, 1, 6, 16, 1000000, 5, 1, 0, 0, 'why', CAST('1' AS BLOB));
+INSERT INTO mainspring_errors VALUES (4, 1, 1000000, 0, 'no route'), (5, 1, 1000000, 1, 'panic');
+INSERT INTO mainspring_keys SELECT 1, 'key' || no, no, id, 2, 1000, NULL FROM mainspring_jobs;
+INSERT INTO mainspring_deadlines SELECT no, deadline FROM mainspring_jobs WHERE no < 5;
+INSERT INTO mainspring_tags SELECT 't', no FROM mainspring_jobs;
+INSERT INTO mainspring_progress VALUES (4, 1, 1, 2, 'half');
+INSERT INTO mainspring_nodes VALUES
+    (1, zeroblob(16), 'n', 'v', 7, '', '["gpu"]', '[["q",1]]', '["k"]', 15000000, 1, 1, 15000000, 0, 1),
+    (2, zeroblob(15) || x'01', 'm', 'v', 8, '', '[]', '[]', '[]', 15000000, 1, 1, 2, 0, 1);
+INSERT INTO mainspring_counts VALUES (1, 1, 1), (1, 2, 1), (1, 3, 1), (1, 4, 1), (1, 6, 1);
+INSERT INTO mainspring_meta VALUES ('last_no', 5), ('last_seq', 1), ('settings', 0);
+"#;
+
+/// What is damaged, by table. Row numbers of jobs are left alone: SQLite itself sees to it that they are whole numbers.
+const DAMAGES: [(&str, &str); 16] = [
+    ("queues", "name paused backoff retain_succeeded retain_failed no"),
+    ("kinds", "name no"),
+    ("lines", "queue kind labels no"),
+    ("jobs", "line priority created_at deadline options input"),
+    ("ready", "line level ready_at claim failures crashes crashed flags"),
+    ("timers", "line priority due claim failures crashes crashed flags"),
+    ("suspended", "line priority reason due claim failures crashes flags"),
+    ("lease", "claim node batch claimed_at line priority failures crashes crashed flags stuck cancel"),
+    ("done", "claim state reason finished_at priority failures crashes superseded note output seq"),
+    ("errors", "at kind message claim"),
+    ("keys", "until period expires_at id"),
+    ("deadlines", "at"),
+    ("progress", "done note"),
+    ("nodes", "labels kinds lease lease_until"),
+    ("counts", "n"),
+    ("meta", "value"),
+];
+
+/// A clock that stands still.
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Timestamp {
+        NOW
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn sleep(&self, _: Duration) -> Pending<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+impl Rng for Still {
+    fn next_u64(&self) -> u64 {
+        0
+    }
+}
+
+const NOW: Timestamp = Timestamp::from_micros(2_000_000);
+
+thread_local! {
+    static READER: RefCell<Reader> = RefCell::new(reader());
+}
+
+fn reader() -> Reader {
+    let mut conn = Connection::open_in_memory().expect("memory");
+    migrate::run(&mut conn, Path::new("memory"), &Still).expect("a schema");
+    conn.execute_batch(WORLD).expect("a world");
+    Reader::new(conn, Arc::new(Still), Duration::MAX).expect("a reader")
+}
+
+/// Damages some columns and reads everything.
+fn rows(bytes: &[u8]) {
+    READER.with_borrow_mut(|reader| {
+        reader.conn.execute_batch("BEGIN").expect("a transaction");
+        damage(&reader.conn, bytes);
+        looks(reader);
+        for act in ACTS {
+            reader.conn.execute_batch("SAVEPOINT act").expect("a savepoint");
+            // What became of it is the store's affair; that it comes to an end is ours.
+            let _refused = acted(&reader.conn, act);
+            reader.conn.execute_batch("ROLLBACK TO act; RELEASE act").expect("the savepoint");
+        }
+        reader.conn.execute_batch("ROLLBACK").expect("the transaction");
+    });
+}
+
+/// Writes a value into a column of all rows of a table; what the table itself refuses does not count.
+fn damage(conn: &Connection, bytes: &[u8]) {
+    let mut draw = Unstructured::new(bytes);
+    for _ in 0..3 {
+        let Ok([table, column]) = draw.arbitrary::<[u8; 2]>() else { return };
+        let (table, columns) = DAMAGES[usize::from(table) % DAMAGES.len()];
+        let columns: Vec<&str> = columns.split(' ').collect();
+        let column = columns[usize::from(column) % columns.len()];
+        let value = match draw.arbitrary::<u8>().unwrap_or_default() % 6 {
+            0 => Value::Null,
+            1 => Value::Integer(draw.arbitrary().unwrap_or_default()),
+            2 => Value::Integer(draw.arbitrary::<i8>().unwrap_or_default().into()),
+            3 => Value::Real(draw.arbitrary().unwrap_or_default()),
+            4 => Value::Text(text(&mut draw)),
+            _ => Value::Blob(draw.arbitrary().unwrap_or_default()),
+        };
+        // Bytes that are not UTF-8 can stand in a text as well.
+        let cast = if draw.arbitrary().unwrap_or_default() { "CAST(?1 AS TEXT)" } else { "?1" };
+        let sql = format!("UPDATE mainspring_{table} SET {column} = {cast}");
+        let _refused = conn.execute(&sql, [value]);
+    }
+}
+
+fn text(draw: &mut Unstructured<'_>) -> String {
+    draw.arbitrary::<&str>().unwrap_or_default().to_owned()
+}
+
+/// Everything that only reads. A damaged row is corrupt, and not a store that may work again in a while.
+fn looks(reader: &mut Reader) {
+    let mut names = Names::default();
+    if told(names.refresh(&reader.conn)).is_none() {
+        return;
+    }
+    reader.names = names;
+    for no in 0..7 {
+        told(read::get(reader, id(no)));
+    }
+    let filters = [
+        Filter::default(),
+        Filter { queue: Some(queue()), ..Filter::default() },
+        Filter { tag: Tag::new("t").ok(), ..Filter::default() },
+        Filter { reason: Some(Reason::Exhausted), ..Filter::default() },
+    ];
+    for filter in filters {
+        told(read::list(reader, &filter, &Page { after: None, limit: 10 }));
+    }
+    told(read::counts(reader));
+    told(read::queues(reader));
+    told(read::nodes(reader));
+    told(read::check(reader));
+}
+
+fn told<T>(answer: Result<T>) -> Option<T> {
+    match answer {
+        Ok(answer) => Some(answer),
+        Err(fault) => {
+            let error = match fault {
+                Fault::Refused(error) => error,
+                Fault::Sql(error) => rolled_back(&error),
+            };
+            assert!(matches!(error, Error::Corrupt { .. }), "{error:?}");
+            None
+        }
+    }
+}
+
+/// Something that writes, and reads what it needs for that.
+type Act = fn(&mut Tx<'_>) -> Result<()>;
+
+const ACTS: [Act; 17] = [
+    |tx| op::claim::run(tx, &request(2)).map(drop),
+    |tx| op::claim::run(tx, &request(1)).map(drop),
+    |tx| op::finish::run(tx, NODE, &[finish(Outcome::Succeed { output: None })]).map(drop),
+    |tx| op::finish::run(tx, NODE, &[finish(retry())]).map(drop),
+    |tx| op::finish::run(tx, NODE, &[finish(Outcome::Release)]).map(drop),
+    |tx| op::finish::disown(tx, NODE, Batch(1), &[]).map(drop),
+    |tx| op::node::renew(tx, &renewal()).map(drop),
+    |tx| op::node::retire(tx, NODE).map(drop),
+    |tx| op::sweep::promote(tx, 10).map(drop),
+    |tx| op::sweep::expire(tx, 10).map(drop),
+    |tx| op::prune::run(tx, 10).map(drop),
+    |tx| op::rescue::run(tx, Rescue { by: NODE, steady: bounds::DELAY, seen: NOW }).map(drop),
+    |tx| verbs(tx, Verb::Cancel { why: "why".into() }),
+    |tx| verbs(tx, Verb::Retry).and(verbs(tx, Verb::Hold)).and(verbs(tx, Verb::Resume)),
+    |tx| verbs(tx, Verb::Delete),
+    |tx| op::settings::configure(tx, &queue(), &QueueChange::default()).map(drop),
+    |tx| op::enqueue::run(tx, &[new()]).map(drop),
+];
+
+const NODE: NodeNo = NodeNo(1);
+
+fn acted(conn: &Connection, act: Act) -> Result<()> {
+    let mut state = State::default();
+    state.names.refresh(conn)?;
+    state.numbers = Numbers::load(conn)?;
+    let mut tx = Tx::new(conn, &mut state, NOW);
+    act(&mut tx)?;
+    tx.enlisted()
+}
+
+fn verbs(tx: &mut Tx<'_>, verb: Verb) -> Result<()> {
+    let ids: Vec<JobId> = (0..7).map(id).collect();
+    op::change::run(tx, &ids, &verb, false).map(drop)
+}
+
+fn id(no: u8) -> JobId {
+    let mut bytes = [0; 16];
+    bytes[15] = no;
+    JobId::from_bytes(bytes)
+}
+
+fn queue() -> QueueName {
+    QueueName::new("q").expect("a queue")
+}
+
+fn claim() -> Claim {
+    Claim { id: id(4), row: Row(4), number: 1 }
+}
+
+fn request(batch: u64) -> ClaimRequest {
+    ClaimRequest { node: NODE, batch: Batch(batch), queues: vec![(queue(), 10)], suspects: 1 }
+}
+
+fn finish(outcome: Outcome) -> Finish {
+    Finish { claim: claim(), outcome }
+}
+
+fn retry() -> Outcome {
+    let fault = Trouble::new(FaultKind::Error, "no route");
+    Outcome::Retry { after: Duration::from_secs(1), fault }
+}
+
+fn renewal() -> Renewal {
+    Renewal { node: NODE, marks: vec![(claim(), Mark::Stuck), (claim(), Mark::Cleared)] }
+}
+
+fn new() -> New {
+    let labels = vec![Label::new("gpu").expect("a label")];
+    New {
+        id: id(9),
+        kind: Kind::new("k").expect("a kind"),
+        queue: queue(),
+        priority: Priority::default(),
+        input: b"{}".to_vec(),
+        run: Some(When::After(Duration::ZERO)),
+        deadline: Some(When::After(bounds::DELAY)),
+        options: Options { unique: Some(Unique::new("key1").replace()), labels, ..Options::default() },
+    }
+}
+
+/// A text as the cursor of a listing: refused, or one that this store could have given out.
+fn cursors(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    READER.with_borrow_mut(|reader| {
+        reader.names = Names::default();
+        reader.names.refresh(&reader.conn).expect("an undamaged world");
+        let page = Page { after: Some(Cursor(text.to_owned())), limit: 10 };
+        let own = text.parse::<i64>().is_ok_and(|no| no > 0 && no.to_string() == text);
+        let answer = read::list(reader, &Filter { queue: Some(queue()), ..Filter::default() }, &page);
+        assert_eq!(answer.is_ok(), own, "{text:?}");
+        if let Err(fault) = answer {
+            assert!(matches!(fault, Fault::Refused(Error::Invalid { what: "cursor", .. })), "{fault:?}");
+        }
+    });
+}
