@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mainspring_core::job::New;
+use mainspring_core::planted::{self, Defect};
 use mainspring_core::seam::Clock;
 use mainspring_core::store::{Receipt, Store};
 use mainspring_core::{Error, Result, fault};
@@ -42,6 +43,11 @@ pub(crate) async fn flush(store: &dyn Store, jobs: &[New]) -> Result<Vec<Receipt
 
 /// Stores jobs of different callers: one that the store refuses does not take the others with it.
 pub(crate) async fn flush_each(store: Arc<dyn Store>, jobs: Vec<New>) -> Result<Vec<Result<Receipt>>> {
+    if planted::is(Defect::EarlyAnswer) {
+        let count = jobs.len();
+        drop(store.enqueue(jobs).await);
+        return Ok((0..count).map(|_| Ok(Receipt::Created)).collect());
+    }
     match flush(&*store, &jobs).await {
         Ok(receipts) => {
             fault::point!("engine.enqueued");

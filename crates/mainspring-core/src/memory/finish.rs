@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::bounds;
 use crate::id::{Batch, Claim, NodeNo, Row};
 use crate::job::{ErrorEntry, Fault, Input, Outcome, Progress, Reason, State, Status, transition};
+use crate::planted::{self, Defect};
 use crate::store::{Finish, Finished};
 use crate::time::Timestamp;
 use crate::{Error, Result};
@@ -26,7 +27,10 @@ impl Model {
         }
         let mut answers = Vec::with_capacity(finishes.len());
         for Finish { claim, outcome } in finishes {
-            answers.push(match self.held(node, &claim) {
+            let held = self.held(node, &claim);
+            #[cfg(feature = "planted")]
+            let held = held.or_else(|| self.held_wrongly(node, &claim, now));
+            answers.push(match held {
                 Some(row) => {
                     self.end(row, outcome, now)?;
                     Finished::Applied
@@ -63,6 +67,10 @@ impl Model {
             Outcome::Retry { after, fault } => {
                 job.clear_crashes();
                 job.fail(fault, now);
+                if planted::is(Defect::KeyDropped) {
+                    let (id, kind, unique) = (job.id, job.kind.clone(), job.options.unique.clone());
+                    unique.into_iter().for_each(|unique| self.release_key(id, kind.clone(), unique, now));
+                }
                 self.go_on(row, input, Place::Timers { due: now.after(after) }, now)
             }
             Outcome::Fail { reason, fault } => {
@@ -85,6 +93,7 @@ impl Model {
     pub(super) fn go_on(&mut self, row: Row, input: Input, place: Place, now: Timestamp) -> Result<()> {
         match self.job(row)?.place.cancel().map(str::to_owned) {
             None => self.go(row, input, place),
+            Some(_) if planted::is(Defect::CancelLost) => self.go(row, input, place),
             Some(why) => {
                 let status = Status::because(State::Cancelled, Reason::Operator);
                 self.go(row, Input::Stop(Reason::Operator), Place::done(status, now, &why))

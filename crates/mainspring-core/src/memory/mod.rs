@@ -16,6 +16,8 @@ mod finish;
 mod model;
 mod nodes;
 mod place;
+#[cfg(feature = "planted")]
+mod planted;
 mod rescue;
 mod sweep;
 mod verbs;

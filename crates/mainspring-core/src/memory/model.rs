@@ -41,6 +41,8 @@ pub(super) struct Model {
     /// Keys that are held for a period after the end of their job, by the end of that.
     pub(super) periods: BTreeSet<(Timestamp, Kind, String)>,
 
+    #[cfg(feature = "planted")]
+    pub(super) stale: super::planted::Stale,
     hints: Hints,
     last_row: i64,
     pub(super) last_node: i64,

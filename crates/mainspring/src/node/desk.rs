@@ -16,6 +16,7 @@ use std::time::Duration;
 use mainspring_core::bounds;
 use mainspring_core::id::{Claim, JobId, NodeNo};
 use mainspring_core::name::QueueName;
+use mainspring_core::planted::{self, Defect};
 use tokio::sync::Notify;
 
 use crate::context::Run;
@@ -150,7 +151,12 @@ impl Desk {
             return None;
         }
         state.turn = (turn + 1) % count;
-        Some(Plan { queues, suspects: usize::from(state.suspect.is_none()) })
+        let suspects = if planted::is(Defect::SuspectsTogether) {
+            usize::MAX
+        } else {
+            usize::from(state.suspect.is_none())
+        };
+        Some(Plan { queues, suspects })
     }
 
     /// Puts claimed jobs on the desk; returns those whose slot is free now, with the number of their queue. Jobs that

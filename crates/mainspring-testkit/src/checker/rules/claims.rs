@@ -48,6 +48,12 @@ pub(super) fn owner(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
                 broken.push(Broken::job(*id, what, vec![claim.at, finished.at]));
             }
             let Some(&asked) = life.finishing.get(&finished.claim) else { continue };
+            let expired = evidence.expiries.iter().find(|(at, node)| *node == finished.node && *at < asked);
+            if let Some((at, node)) = expired {
+                let what =
+                    format!("node {node} was expired, and its end of claim {} was accepted", finished.claim);
+                broken.push(Broken::job(*id, what, vec![*at, asked, finished.at]));
+            }
             // A repeat of what was applied before is told so, whatever has happened since.
             let later = life.claims.iter().find(|later| later.number > finished.claim && later.at < asked);
             if let Some(later) = later {

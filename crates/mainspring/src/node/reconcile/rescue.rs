@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use mainspring_core::Result;
+use mainspring_core::planted::{self, Defect};
 use mainspring_core::seam::Pending;
 use mainspring_core::store::Rescue;
 use mainspring_core::time::Timestamp;
@@ -45,7 +46,10 @@ impl Reconciler for Rescuer {
             let began = shared.clock().monotonic();
             let span = steady.as_ref().map_or(Duration::ZERO, |steady| began.saturating_sub(steady.since));
             let seen = steady.as_ref().map_or(Timestamp::EPOCH, |steady| steady.seen);
-            let rescue = Rescue { by: shared.held.node(), steady: span, seen };
+            let mut rescue = Rescue { by: shared.held.node(), steady: span, seen };
+            if planted::is(Defect::BlindRescue) {
+                rescue = Rescue { steady: Duration::MAX, seen: Timestamp::from_micros(i64::MAX), ..rescue };
+            }
             let rescued = shared.store().rescue(rescue).await?;
             // So is a silence in the store's own time: its calls hung, its clock jumped, or the machine was suspended,
             // and the others could not renew either.

@@ -1,0 +1,55 @@
+//! What the simulator finds.
+
+use std::time::{Duration, Instant};
+
+use mainspring_core::planted::{self, Defect};
+use mainspring_testkit::sim::{self, Kind};
+
+/// Within which time a rig must see that something is wrong.
+const BOUND: Duration = Duration::from_secs(10);
+
+/// Runs seeds until a promise is broken.
+fn caught(defect: Defect) {
+    planted::choose(Some(defect));
+    #[expect(clippy::disallowed_methods, reason = "how long it takes is what is tested")]
+    let began = Instant::now();
+    let mut seeds = 0..;
+    while began.elapsed() < BOUND {
+        let run = sim::run(Kind::Memory, seeds.next().expect("seeds are many"));
+        if let Some(violation) = run.violations.first() {
+            println!("{defect:?}: seed {} after {:?}\n{violation}", run.seed, began.elapsed());
+            return;
+        }
+    }
+    panic!("{} seeds, and {defect:?} was not noticed", seeds.start);
+}
+
+macro_rules! caught {
+    ($($name:ident: $defect:ident),+ $(,)?) => {
+        $(
+            #[test]
+            fn $name() {
+                caught(Defect::$defect);
+            }
+        )+
+
+        #[test]
+        fn every_defect_has_its_test() {
+            let tested = [$(Defect::$defect),+];
+            assert!(Defect::ALL.iter().all(|defect| tested.contains(defect)));
+        }
+    };
+}
+
+caught! {
+    claim_number_ignored_in_finish: ClaimIgnored,
+    node_ignored_in_finish: NodeIgnored,
+    rescue_without_a_state_check: RescueUnchecked,
+    unique_key_dropped_on_retry: KeyDropped,
+    acknowledgement_before_commit: EarlyAnswer,
+    rescue_by_a_node_that_was_cut_off: BlindRescue,
+    lost_claim_answer_not_adopted: ClaimForgotten,
+    timer_promoted_twice: TimerKept,
+    cancel_lost_when_it_meets_finish: CancelLost,
+    suspects_run_together: SuspectsTogether,
+}
