@@ -128,6 +128,11 @@ pub enum Fact {
         /// Its number.
         node: NodeNo,
     },
+    /// A node has given back claims that it did not know of.
+    Disowned {
+        /// Its number.
+        node: NodeNo,
+    },
     /// A rescuer has expired these nodes.
     Expired {
         /// Their numbers.
@@ -283,6 +288,7 @@ impl Fact {
             | Fact::Finished { id, .. } => Some(*id),
             Fact::Joined { .. }
             | Fact::Left { .. }
+            | Fact::Disowned { .. }
             | Fact::Expired { .. }
             | Fact::Fault { .. }
             | Fact::Calm => None,

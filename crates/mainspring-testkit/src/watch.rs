@@ -227,9 +227,17 @@ impl<W: Way> Store for Watched<W> {
     }
 
     fn disown(&self, node: NodeNo, settled: Batch, keep: Vec<Claim>) -> Pending<'_, Result<usize>> {
-        self.write("disown", (node, settled, keep), |store, (node, settled, keep)| {
-            store.disown(node, settled, keep)
-        })
+        let call = Call { name: "disown", writes: true };
+        self.send(
+            call,
+            (node, settled, keep),
+            |store, (node, settled, keep)| store.disown(node, settled, keep),
+            |recorder, by, (node, _, _), answer| {
+                if answer.as_ref().is_ok_and(|released| *released > 0) {
+                    recorder.note(by, Fact::Disowned { node: *node });
+                }
+            },
+        )
     }
 
     fn progress(&self, node: NodeNo, progress: Vec<(Claim, Progress)>) -> Pending<'_, Result<()>> {

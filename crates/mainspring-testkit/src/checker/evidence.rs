@@ -23,6 +23,7 @@ pub(super) struct Evidence<'a> {
     /// Who each node was, and its lease.
     pub(super) nodes: BTreeMap<NodeNo, Membership>,
     pub(super) expiries: Vec<(At, NodeNo)>,
+    pub(super) disowned: Vec<(At, NodeNo)>,
     pub(super) faults: Vec<Fault<'a>>,
 }
 
@@ -97,6 +98,7 @@ impl<'a> Evidence<'a> {
             lives: BTreeMap::new(),
             nodes: BTreeMap::new(),
             expiries: Vec::new(),
+            disowned: Vec::new(),
             faults: Vec::new(),
         };
         for (at, event) in history.iter().enumerate() {
@@ -124,6 +126,7 @@ impl<'a> Evidence<'a> {
                     membership.left.get_or_insert(at);
                 }
             }
+            Fact::Disowned { node } => self.disowned.push((at, *node)),
             Fact::Expired { nodes } => self.expiries.extend(nodes.iter().map(|node| (at, *node))),
             Fact::Fault { kind, on, until } => {
                 self.faults.push(Fault { at, kind, on: *on, until: *until });
@@ -185,6 +188,7 @@ impl<'a> Life<'a> {
             }
             Fact::Joined { .. }
             | Fact::Left { .. }
+            | Fact::Disowned { .. }
             | Fact::Expired { .. }
             | Fact::Fault { .. }
             | Fact::Calm => {}

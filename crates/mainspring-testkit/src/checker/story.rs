@@ -95,6 +95,7 @@ fn sentence(fact: &Fact) -> String {
         Fact::Stopped { id, claim } => format!("is done with {} claim {claim}", short(*id)),
         Fact::Joined { node, lease } => format!("joins as node {node}, lease {:.1} s", *lease as f64 / 1e6),
         Fact::Left { node } => format!("leaves as node {node}"),
+        Fact::Disowned { node } => format!("gives back what it did not know of as node {node}"),
         Fact::Expired { nodes } => {
             let nodes: Vec<_> = nodes.iter().map(ToString::to_string).collect();
             format!("expires node {}", nodes.join(", "))

@@ -172,7 +172,7 @@ fn summary(figures: &Figures, simulated: Duration, took: Duration) -> String {
 }
 
 /// Seeds that failed before, on this store.
-pub(super) fn regressions(kind: Kind) -> Vec<u64> {
+pub fn regressions(kind: Kind) -> Vec<u64> {
     let text = std::fs::read_to_string(root().join(REGRESSIONS)).unwrap_or_default();
     let line = |line: &str| {
         let (store, seed) = line.split('#').next()?.trim().split_once(' ')?;

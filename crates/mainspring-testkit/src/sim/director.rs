@@ -192,10 +192,10 @@ impl Director {
         match blow {
             Blow::Crash => {
                 let Some(actor) = self.some_node() else { return };
-                if chance(fate, 0.5) {
-                    world.crash(actor);
-                } else {
-                    world.executor.doom(actor, below(fate, 60));
+                match below(fate, 3) {
+                    0 => world.crash(actor),
+                    1 => world.executor.doom(actor, below(fate, 60)),
+                    _ => *lock(&world.armed) = Some(actor),
                 }
             }
             Blow::Stop => {

@@ -151,6 +151,12 @@ impl Executor {
         lock(&self.0.state).doomed.insert(group, polls);
     }
 
+    /// Whether a group is dead, or will not see another poll: it does nothing that anybody could see.
+    pub(super) fn is_gone(&self, group: Actor) -> bool {
+        let state = lock(&self.0.state);
+        state.dead.contains(&group) || state.doomed.get(&group) == Some(&0)
+    }
+
     /// The group whose task is being polled.
     pub(super) fn current(&self) -> Option<Actor> {
         lock(&self.0.state).current

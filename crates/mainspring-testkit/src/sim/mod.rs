@@ -20,12 +20,15 @@ mod process;
 mod races;
 mod world;
 
+use std::cell::RefCell;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use mainspring_core::fault;
 use mainspring_core::seam::Clock;
 
 pub use backend::Kind;
-pub use command::main;
+pub use command::{main, regressions};
 pub use races::{Races, races};
 
 use crate::checker::{self, Figures, Found, Terms, Violation};
@@ -75,10 +78,27 @@ impl Run {
     }
 }
 
+thread_local! {
+    /// The world that is simulated on this thread.
+    static WORLD: RefCell<Weak<World>> = const { RefCell::new(Weak::new()) };
+}
+
+/// Has the failure points of the engine ask the world of their thread.
+fn install_points() {
+    // Another rig of this process may have its own; then points are that rig's.
+    let _first = fault::install(|_| {
+        if let Some(world) = WORLD.with_borrow(Weak::upgrade) {
+            world.pass_point();
+        }
+    });
+}
+
 /// Runs one seed.
 pub fn run(kind: Kind, seed: u64) -> Run {
+    install_points();
     let config = Config::of(&SeededRng::new(seed));
     let world = World::new(kind, config, seed);
+    WORLD.set(Arc::downgrade(&world));
     let director = Director::new(&world);
     director.start();
     let stuck = live(&world, &director);
@@ -105,7 +125,7 @@ pub fn run(kind: Kind, seed: u64) -> Run {
 }
 
 /// Lets time pass until all is over; what is wrong if it never is.
-fn live(world: &std::sync::Arc<World>, director: &Director) -> Option<String> {
+fn live(world: &Arc<World>, director: &Director) -> Option<String> {
     loop {
         if let Err(problem) = world.executor.run(|actor| director.ended(actor)) {
             return Some(problem);

@@ -94,7 +94,7 @@ impl Way for Network {
     fn go<T: Send + 'static>(&self, call: Call, run: Run<T>) -> Pending<'static, Result<T>> {
         let world = Arc::clone(&self.world);
         // Whoever is dead already sends nothing; whoever dies later has sent it.
-        if world.executor.is_dead(self.actor) {
+        if world.executor.is_gone(self.actor) {
             return Box::pin(std::future::pending());
         }
         let fate = self.fate(call);
@@ -171,7 +171,8 @@ impl Message {
             drop(sender.send(Err(Error::DiskFull)));
             return;
         }
-        let late = between(&world.fate, Duration::from_millis(1), world.config.lease * 2);
+        let longest = pick(&world.fate, &[Duration::from_millis(100), Duration::from_secs(1), world.config.lease * 2]);
+        let late = between(&world.fate, Duration::from_millis(1), longest);
         match fate {
             Fate::Refused => drop(sender.send(Err(Error::unavailable("trouble on the way")))),
             Fate::Late => {

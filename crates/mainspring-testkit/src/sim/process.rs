@@ -128,7 +128,7 @@ struct Stage {
 impl Stage {
     /// Notes what a handler does. The dead do nothing.
     fn note(&self, fact: Fact) {
-        if !self.world.executor.is_dead(self.actor) {
+        if !self.world.executor.is_gone(self.actor) {
             self.world.log.note(self.actor, fact);
         }
     }

@@ -30,6 +30,8 @@ pub(super) struct World {
     /// Decides what goes wrong.
     pub(super) fate: SeededRng,
     pub(super) net: Mutex<Net>,
+    /// Who dies at the next failure point that he passes.
+    pub(super) armed: Mutex<Option<Actor>>,
     /// How often each job has begun, which a job that is to come back several times must know.
     pub(super) runs: Mutex<BTreeMap<JobId, u32>>,
 }
@@ -75,6 +77,7 @@ impl World {
             backend: Backend::new(kind, &store_time, seed),
             fate: SeededRng::new(!seed),
             net: Mutex::default(),
+            armed: Mutex::default(),
             runs: Mutex::default(),
             time,
             store_time,
@@ -100,6 +103,20 @@ impl World {
         if !self.executor.is_dead(actor) {
             self.note(Fact::fault("crash", Some(actor), None));
             self.executor.kill(actor);
+        }
+    }
+
+    /// A failure point was passed by whoever is at work.
+    pub(super) fn pass_point(&self) {
+        let mut armed = lock(&self.armed);
+        if let (Some(victim), Some(current)) = (*armed, self.executor.current())
+            && victim == current
+        {
+            *armed = None;
+            drop(armed);
+            // Nothing that it still does in this poll is seen by anybody.
+            self.executor.doom(victim, 0);
+            self.fault("crash at a point", Some(victim), Duration::ZERO);
         }
     }
 

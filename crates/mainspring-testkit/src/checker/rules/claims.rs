@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use mainspring_core::id::NodeNo;
 use mainspring_core::job::State;
 
 use super::Broken;
@@ -30,6 +31,28 @@ pub(super) fn grow(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
                 }
                 Some((number, _)) if claim.number <= number => {}
                 _ => highest = Some((claim.number, claim.at)),
+            }
+        }
+    }
+}
+
+/// A job is claimed again only when its last claim was ended, given back, or lost with its node.
+pub(super) fn handed_over(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    if !evidence.terms.exact {
+        return;
+    }
+    for (id, life) in evidence.lives.iter().filter(|(_, life)| !life.may_have_returned()) {
+        for next in &life.claims {
+            let before = life.claims.iter().rev().find(|claim| claim.at < next.at && claim.number < next.number);
+            let Some(claim) = before else { continue };
+            let within = |at: usize| claim.at < at && at < next.at;
+            let of = |events: &[(usize, NodeNo)]| events.iter().any(|(at, node)| *node == claim.node && within(*at));
+            let ended = life.finished.iter().any(|one| one.applied && one.claim == claim.number && one.at < next.at);
+            let left = evidence.nodes.get(&claim.node).and_then(|member| member.left).is_some_and(within);
+            if !(ended || left || of(&evidence.expiries) || of(&evidence.disowned)) {
+                let what = format!("claim {} was given out while claim {} was held", next.number, claim.number);
+                broken.push(Broken::job(*id, what, vec![claim.at, next.at]));
+                break;
             }
         }
     }

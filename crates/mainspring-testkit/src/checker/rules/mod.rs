@@ -39,6 +39,7 @@ pub(super) const ALL: &[(&str, Judge)] = &[
     ("everything ends once faults are over", jobs::liveness),
     ("no job starts before its time", jobs::early),
     ("claim numbers grow", claims::grow),
+    ("a claim is over before the next begins", claims::handed_over),
     ("only the owner can write", claims::owner),
     ("one outcome", claims::doubled),
     ("what has ended stays ended", claims::after_end),
