@@ -9,6 +9,7 @@ mod debian;
 mod fuzz;
 mod mutants;
 mod postgres;
+mod rig;
 mod test;
 mod tidy;
 
@@ -28,6 +29,8 @@ Usage: cargo xtask <command>
                             change the core in one place at a time: does a test notice?
   torture --store <store> --cycles <n> [--seed <n>] [--only <blow>]...
                             real processes that are killed, stopped and starved while they work
+  sim [--seed <n>] [--seeds <a>..<b>] [--store memory|sqlite] [--trace]
+                            whole clusters in simulated time, with faults; `sim --help` tells more
   help                      this text
 ";
 
@@ -54,6 +57,7 @@ fn run(args: &[String]) -> anyhow::Result<ExitCode> {
         "fuzz" => fuzz::run(rest),
         "mutants" => mutants::run(rest),
         "torture" => torture(rest),
+        "sim" => rig::run("mainspring-sim", rest),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
             Ok(ExitCode::SUCCESS)

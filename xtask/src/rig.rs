@@ -9,7 +9,17 @@ use crate::cargo;
 /// Builds and runs a program of the testkit, and passes its exit code through.
 pub(crate) fn run(program: &str, args: &[String]) -> Result<ExitCode> {
     let mut command = cargo::command();
-    command.args(["run", "--profile", "sim", "--quiet", "--package", "mainspring-testkit", "--bin", program, "--"]);
+    command.args([
+        "run",
+        "--profile",
+        "sim",
+        "--quiet",
+        "--package",
+        "mainspring-testkit",
+        "--bin",
+        program,
+        "--",
+    ]);
     let status = command.args(args).status()?;
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))

@@ -1,1 +1,362 @@
 //! Each rule holds of a good history and catches a bad one.
+
+use std::time::Duration;
+
+use mainspring_core::id::{JobId, NodeNo};
+use mainspring_core::job::{Options, Priority, Reason, State, Status, Summary, Unique};
+use mainspring_core::name::{Kind, QueueName};
+use mainspring_core::store::{Counts, Finding};
+use mainspring_core::time::Timestamp;
+
+use super::*;
+use crate::history::{Actor, Fact, How, Told};
+
+const EXACT: Terms =
+    Terms { exact: true, settled: true, retention: None, recovery: Some(Duration::from_secs(1)), cut: false };
+
+/// A history in the making: one event a second.
+#[derive(Default)]
+struct Case {
+    history: Vec<Event>,
+    found: Found,
+}
+
+fn id(number: u8) -> JobId {
+    JobId::from_bytes([number; 16])
+}
+
+fn at(second: usize) -> Timestamp {
+    Timestamp::from_micros(i64::try_from(second).expect("a second") * 1_000_000)
+}
+
+impl Case {
+    fn see(&mut self, by: Actor, fact: Fact) -> &mut Self {
+        let event = Event { at: at(self.history.len()), by, fact };
+        self.history.push(event);
+        self
+    }
+
+    fn stored(&mut self, job: u8) -> &mut Self {
+        self.see(9, Fact::Asked { id: id(job), unique: None, delay: 0 });
+        self.see(9, Fact::Acknowledged { id: id(job), told: Told::Created })
+    }
+
+    fn joined(&mut self, node: u32) -> &mut Self {
+        self.see(node, Fact::Joined { node: NodeNo(node.into()), lease: 2_000_000 })
+    }
+
+    fn claimed_after(&mut self, node: u32, job: u8, claim: u32, crashes: u16) -> &mut Self {
+        let (node_no, now) = (NodeNo(node.into()), at(self.history.len()));
+        let crashed = 60_000_000;
+        self.see(node, Fact::Claimed { node: node_no, id: id(job), claim, crashes, crashed, now });
+        self.see(node, Fact::Began { id: id(job), claim })
+    }
+
+    fn claimed(&mut self, node: u32, job: u8, claim: u32) -> &mut Self {
+        self.claimed_after(node, job, claim, 0)
+    }
+
+    fn ended(&mut self, node: u32, job: u8, claim: u32, how: How, applied: bool) -> &mut Self {
+        if how == How::Succeed {
+            self.see(node, Fact::Ended { id: id(job), claim });
+        }
+        let (node_no, id) = (NodeNo(node.into()), id(job));
+        self.see(node, Fact::Stopped { id, claim });
+        self.see(node, Fact::Finishing { node: node_no, id, claim, how });
+        self.see(node, Fact::Finished { node: node_no, id, claim, how, applied })
+    }
+
+    fn fault(&mut self, kind: &str, on: Actor) -> &mut Self {
+        self.see(0, Fact::fault(kind, Some(on), None))
+    }
+
+    fn expired(&mut self, node: u32) -> &mut Self {
+        self.see(7, Fact::Expired { nodes: vec![NodeNo(node.into())] })
+    }
+
+    fn verb(&mut self, job: u8, verb: &str) -> &mut Self {
+        let (id, verb) = (id(job), verb.to_owned());
+        self.see(8, Fact::Ordered { id, verb: verb.clone() });
+        let from = Status::plain(State::Running);
+        self.see(8, Fact::Obeyed { id, verb, from, to: Some(from) })
+    }
+
+    fn found(&mut self, job: u8, status: Status, claim: u32) -> &mut Summary {
+        let queue = QueueName::new("q").expect("a name");
+        *self.found.counts.0.entry(queue.clone()).or_default().entry(status.state).or_default() += 1;
+        self.found.jobs.push(Summary {
+            id: id(job),
+            kind: Kind::new("k").expect("a name"),
+            queue,
+            priority: Priority::default(),
+            status,
+            claim,
+            failures: 0,
+            crashes: 0,
+            created_at: at(0),
+            run_at: None,
+            claimed_at: None,
+            finished_at: status.state.is_terminal().then(|| at(1_000)),
+            deadline: None,
+            node: None,
+            cancelling: false,
+            stuck: false,
+            options: Options::default(),
+        });
+        self.found.jobs.last_mut().expect("just added")
+    }
+
+    fn succeeded(&mut self, job: u8, claim: u32) -> &mut Summary {
+        self.found(job, Status::plain(State::Succeeded), claim)
+    }
+
+    fn rules(&self, terms: Terms) -> Vec<&'static str> {
+        let mut broken: Vec<_> =
+            check(&self.history, &self.found, terms).violations.into_iter().map(|one| one.rule).collect();
+        broken.dedup();
+        broken
+    }
+
+    /// Exactly this rule is broken.
+    fn breaks(&self, rule: &str) {
+        assert_eq!(self.rules(EXACT), [rule]);
+    }
+}
+
+/// A job that is enqueued, claimed and done.
+fn done() -> Case {
+    let mut case = Case::default();
+    case.joined(1).stored(1).claimed(1, 1, 1).ended(1, 1, 1, How::Succeed, true);
+    case
+}
+
+#[test]
+fn a_good_history_breaks_nothing() {
+    let mut case = done();
+    case.succeeded(1, 1);
+    assert!(case.rules(EXACT).is_empty());
+    let figures = check(&case.history, &case.found, EXACT).figures;
+    assert_eq!((figures.asked, figures.acknowledged, figures.claims, figures.accepted), (1, 1, 1, 1));
+}
+
+#[test]
+fn acknowledged_jobs_are_there() {
+    done().breaks("nothing acknowledged is lost");
+    let mut deleted = done();
+    deleted.verb(1, "delete");
+    assert!(deleted.rules(EXACT).is_empty());
+}
+
+#[test]
+fn after_a_cut_only_the_last_may_be_gone() {
+    let mut case = Case::default();
+    case.stored(1).stored(2).stored(3);
+    case.found(1, Status::plain(State::Ready), 0);
+    let cut = Terms { cut: true, ..Terms::default() };
+    assert!(case.rules(cut).is_empty());
+    case.found(3, Status::plain(State::Ready), 0);
+    assert_eq!(case.rules(cut), ["nothing acknowledged is lost"]);
+}
+
+#[test]
+fn jobs_come_from_somewhere() {
+    let mut case = Case::default();
+    case.found(1, Status::because(State::Suspended, Reason::Quarantine), 0).crashes = 0;
+    let relaxed = Terms::default();
+    assert_eq!(case.rules(relaxed), ["nothing comes from nowhere"]);
+    let mut refused = Case::default();
+    refused.see(9, Fact::Asked { id: id(1), unique: None, delay: 0 }).see(9, Fact::Refused { id: id(1) });
+    refused.found(1, Status::plain(State::Ready), 0);
+    assert_eq!(refused.rules(relaxed), ["nothing comes from nowhere"]);
+}
+
+#[test]
+fn stores_agree_with_themselves() {
+    let mut case = done();
+    case.succeeded(1, 1);
+    case.found.counts = Counts::default();
+    case.breaks("a job is in one place");
+    let mut finding = done();
+    finding.succeeded(1, 1);
+    finding.found.findings.push(Finding { what: "two places".into(), hint: String::new() });
+    finding.breaks("a job is in one place");
+}
+
+#[test]
+fn nothing_is_left_undone() {
+    let mut case = Case::default();
+    case.stored(1);
+    case.found(1, Status::plain(State::Ready), 0);
+    case.breaks("everything ends once faults are over");
+    let mut held = Case::default();
+    held.stored(1).verb(1, "hold");
+    held.found(1, Status::because(State::Suspended, Reason::Hold), 0);
+    assert!(held.rules(EXACT).is_empty());
+}
+
+#[test]
+fn delays_are_kept() {
+    let mut case = Case::default();
+    case.joined(1).see(9, Fact::Asked { id: id(1), unique: None, delay: 60_000_000 });
+    case.claimed(1, 1, 1).ended(1, 1, 1, How::Succeed, true);
+    case.succeeded(1, 1);
+    case.breaks("no job starts before its time");
+}
+
+#[test]
+fn one_number_has_one_owner() {
+    let mut case = Case::default();
+    case.joined(1).joined(2).stored(1).claimed(1, 1, 1);
+    let (node, now) = (NodeNo(2), at(9));
+    case.see(2, Fact::Claimed { node, id: id(1), claim: 1, crashes: 0, crashed: 0, now });
+    case.ended(1, 1, 1, How::Succeed, true);
+    case.succeeded(1, 1);
+    case.breaks("claim numbers grow");
+}
+
+#[test]
+fn a_claim_is_handed_over() {
+    let mut case = Case::default();
+    case.joined(1).joined(2).stored(1).claimed(1, 1, 1).claimed(2, 1, 2);
+    case.ended(1, 1, 1, How::Succeed, false).ended(2, 1, 2, How::Succeed, true);
+    case.succeeded(1, 2);
+    case.breaks("a claim is over before the next begins");
+}
+
+#[test]
+fn stale_writes_are_refused() {
+    let lost = |applied: bool| {
+        let mut case = Case::default();
+        case.joined(1).joined(2).stored(1).claimed(1, 1, 1).fault("stop", 1).expired(1).claimed(2, 1, 2);
+        case.ended(1, 1, 1, How::Retry, applied).ended(2, 1, 2, How::Succeed, true);
+        case.succeeded(1, 2).failures = u16::from(applied);
+        case
+    };
+    assert!(lost(false).rules(EXACT).is_empty());
+    assert_eq!(check(&lost(false).history, &lost(false).found, EXACT).figures.stale, 1);
+    lost(true).breaks("only the owner can write");
+}
+
+#[test]
+fn an_end_is_an_end() {
+    let mut case = done();
+    case.claimed(1, 1, 2).ended(1, 1, 2, How::Succeed, true);
+    case.succeeded(1, 2);
+    assert_eq!(case.rules(EXACT), ["one outcome", "what has ended stays ended"]);
+    let mut retried = done();
+    retried.verb(1, "retry").claimed(1, 1, 2).ended(1, 1, 2, How::Succeed, true);
+    retried.succeeded(1, 2);
+    assert!(retried.rules(EXACT).is_empty());
+}
+
+#[test]
+fn what_is_found_is_what_was_accepted() {
+    let mut case = done();
+    case.found(1, Status::because(State::Failed, Reason::Exhausted), 1);
+    case.breaks("the store tells what was accepted");
+    let mut without_effect = Case::default();
+    without_effect.joined(1).stored(1).claimed(1, 1, 1);
+    without_effect.succeeded(1, 1);
+    without_effect.breaks("the store tells what was accepted");
+}
+
+#[test]
+fn crashes_burn_no_retry() {
+    let mut case = done();
+    case.succeeded(1, 1).failures = 1;
+    case.breaks("only failures count as failures");
+}
+
+#[test]
+fn a_claim_is_started_once() {
+    let mut case = Case::default();
+    case.joined(1).stored(1).claimed(1, 1, 1).see(1, Fact::Began { id: id(1), claim: 1 });
+    case.ended(1, 1, 1, How::Succeed, true);
+    case.succeeded(1, 1);
+    case.breaks("a claim runs once");
+}
+
+#[test]
+fn cancellations_hold() {
+    let mut case = Case::default();
+    case.joined(1).stored(1).claimed(1, 1, 1).verb(1, "cancel").ended(1, 1, 1, How::Retry, true);
+    case.claimed(1, 1, 2).ended(1, 1, 2, How::Succeed, true);
+    case.succeeded(1, 2).failures = 1;
+    case.breaks("cancellations are not lost");
+}
+
+#[test]
+fn keys_are_unique() {
+    let mut case = Case::default();
+    case.stored(1).stored(2);
+    let options = || Options { unique: Some(Unique::new("key")), ..Options::default() };
+    for job in [1, 2] {
+        let job = case.found(job, Status::because(State::Failed, Reason::Operator), 0);
+        (job.options, job.created_at) = (options(), at(job.id.to_string().len()));
+    }
+    case.breaks("unique keys hold");
+    case.found.jobs[0].finished_at = Some(case.found.jobs[0].created_at);
+    assert!(case.rules(EXACT).is_empty());
+}
+
+#[test]
+fn only_the_dead_are_expired() {
+    let mut case = done();
+    case.succeeded(1, 1);
+    case.expired(1);
+    case.breaks("nobody living is expired");
+    let mut outage = done();
+    outage.succeeded(1, 1);
+    outage.see(0, Fact::fault("outage", None, None)).expired(1);
+    outage.breaks("nobody living is expired");
+    let mut stopped = done();
+    stopped.succeeded(1, 1);
+    stopped.fault("stop", 1).expired(1);
+    assert!(stopped.rules(EXACT).is_empty());
+}
+
+#[test]
+fn suspects_are_alone() {
+    let mut case = Case::default();
+    case.joined(1).stored(1).stored(2).claimed_after(1, 1, 1, 2).claimed_after(1, 2, 1, 2);
+    case.ended(1, 1, 1, How::Succeed, true).ended(1, 2, 1, How::Succeed, true);
+    case.succeeded(1, 1);
+    case.succeeded(2, 1);
+    case.breaks("suspects run alone");
+}
+
+#[test]
+fn innocents_are_not_quarantined() {
+    let mut case = Case::default();
+    case.joined(1).stored(1).claimed(1, 1, 1).fault("kill", 1).expired(1);
+    case.found(1, Status::because(State::Suspended, Reason::Quarantine), 1).crashes = 1;
+    case.breaks("only what crashes is quarantined");
+}
+
+#[test]
+fn the_dead_are_found_in_time() {
+    let mut case = Case::default();
+    case.joined(1).joined(2).stored(1).stored(2).claimed(1, 1, 1).fault("kill", 1);
+    // Somebody is there to notice, and goes on for a while.
+    case.claimed(2, 2, 1).ended(2, 2, 1, How::Succeed, true).expired(1);
+    case.claimed(2, 1, 2).ended(2, 1, 2, How::Succeed, true);
+    case.succeeded(1, 2);
+    case.succeeded(2, 1);
+    case.breaks("the dead are found in time");
+}
+
+#[test]
+fn stories_are_short_and_tell_what_matters() {
+    let mut case = done();
+    for claim in 2..40 {
+        case.claimed(1, 1, claim).ended(1, 1, claim, How::Retry, true);
+    }
+    case.succeeded(1, 1);
+    let report = check(&case.history, &case.found, EXACT);
+    let violation =
+        report.violations.iter().find(|one| one.rule == "what has ended stays ended").expect("seen");
+    let story = violation.to_string();
+    assert!(story.contains("claims …010101 as 2 for node 1"), "{story}");
+    assert!(story.contains("in the end: succeeded by claim 1"), "{story}");
+    assert!(violation.story.len() < 20, "{story}");
+}

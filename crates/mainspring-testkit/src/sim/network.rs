@@ -171,29 +171,30 @@ impl Message {
             drop(sender.send(Err(Error::DiskFull)));
             return;
         }
-        let longest = pick(&world.fate, &[Duration::from_millis(100), Duration::from_secs(1), world.config.lease * 2]);
+        let longest =
+            pick(&world.fate, &[Duration::from_millis(100), Duration::from_secs(1), world.config.lease * 2]);
         let late = between(&world.fate, Duration::from_millis(1), longest);
         match fate {
             Fate::Refused => drop(sender.send(Err(Error::unavailable("trouble on the way")))),
             Fate::Late => {
                 drop(sender);
-                world.time.sleep(late).await;
-                drop(apply(&world, call, &run));
+                world.worst_moment(actor, late).await;
+                drop(apply(&world, actor, call, &run));
             }
             // A claim that arrives when its sender has given up is not done: stores bar it.
             Fate::Arrives | Fate::Twice | Fate::AnswerLost
                 if given_up.load(Ordering::SeqCst) && !REPEATABLE.contains(&call.name) => {}
             Fate::AnswerLost => {
-                drop(apply(&world, call, &run));
+                drop(apply(&world, actor, call, &run));
                 drop(sender);
             }
             Fate::Arrives | Fate::Twice => {
-                let answer = apply(&world, call, &run);
+                let answer = apply(&world, actor, call, &run);
                 world.time.sleep(back).await;
                 drop(sender.send(answer));
                 if fate == Fate::Twice {
-                    world.time.sleep(late).await;
-                    drop(apply(&world, call, &run));
+                    world.worst_moment(actor, late).await;
+                    drop(apply(&world, actor, call, &run));
                 }
             }
         }
@@ -201,8 +202,11 @@ impl Message {
 }
 
 /// Does a call, at this very moment.
-fn apply<T>(world: &Arc<World>, call: Call, run: &Run<T>) -> Result<T> {
+fn apply<T>(world: &Arc<World>, actor: Actor, call: Call, run: &Run<T>) -> Result<T> {
     let answer = block_on(run());
+    if call.name == "claim" {
+        world.claimed(actor);
+    }
     if answer.is_ok() && !world.backend.tells() && TELLING.contains(&call.name) {
         world.tell_all();
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use mainspring_core::id::JobId;
 use mainspring_core::seam::{Clock, Rng};
 use mainspring_core::store::{Hint, Listener};
+use tokio::sync::Notify;
 
 use super::backend::{Backend, Kind};
 use super::clock::Skewed;
@@ -53,6 +54,8 @@ pub(super) struct Net {
     pub(super) deaf: f64,
     /// Whose last renewal went wrong: the next one must not, or a lease would lapse without anybody's fault.
     pub(super) spared: BTreeSet<Actor>,
+    /// Told when an actor has claimed.
+    pub(super) claims: BTreeMap<Actor, Arc<Notify>>,
     /// Who wants to hear hints.
     pub(super) ears: Vec<(Actor, Weak<dyn Listener>)>,
 }
@@ -104,6 +107,30 @@ impl World {
             self.note(Fact::fault("crash", Some(actor), None));
             self.executor.kill(actor);
         }
+    }
+
+    /// An actor has claimed.
+    pub(super) fn claimed(&self, actor: Actor) {
+        if let Some(claimed) = self.net().claims.get(&actor) {
+            claimed.notify_waiters();
+        }
+    }
+
+    /// Waits for the moment at which a late message of an actor does the most harm: when he has just claimed again, some
+    /// time or other; or just a while.
+    pub(super) async fn worst_moment(&self, actor: Actor, a_while: Duration) {
+        if chance(&self.fate, 0.5) {
+            return self.time.sleep(a_while).await;
+        }
+        let claimed = Arc::clone(self.net().claims.entry(actor).or_default());
+        for _ in 0..=below(&self.fate, 4) {
+            tokio::select! {
+                biased;
+                () = claimed.notified() => {}
+                () = self.time.sleep(self.config.lease * 2) => return,
+            }
+        }
+        self.time.sleep(between(&self.fate, Duration::ZERO, Duration::from_millis(50))).await;
     }
 
     /// A failure point was passed by whoever is at work.

@@ -43,14 +43,19 @@ pub(super) fn handed_over(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     }
     for (id, life) in evidence.lives.iter().filter(|(_, life)| !life.may_have_returned()) {
         for next in &life.claims {
-            let before = life.claims.iter().rev().find(|claim| claim.at < next.at && claim.number < next.number);
+            let before =
+                life.claims.iter().rev().find(|claim| claim.at < next.at && claim.number < next.number);
             let Some(claim) = before else { continue };
             let within = |at: usize| claim.at < at && at < next.at;
-            let of = |events: &[(usize, NodeNo)]| events.iter().any(|(at, node)| *node == claim.node && within(*at));
-            let ended = life.finished.iter().any(|one| one.applied && one.claim == claim.number && one.at < next.at);
+            let of = |events: &[(usize, NodeNo)]| {
+                events.iter().any(|(at, node)| *node == claim.node && within(*at))
+            };
+            let ended =
+                life.finished.iter().any(|one| one.applied && one.claim == claim.number && one.at < next.at);
             let left = evidence.nodes.get(&claim.node).and_then(|member| member.left).is_some_and(within);
             if !(ended || left || of(&evidence.expiries) || of(&evidence.disowned)) {
-                let what = format!("claim {} was given out while claim {} was held", next.number, claim.number);
+                let what =
+                    format!("claim {} was given out while claim {} was held", next.number, claim.number);
                 broken.push(Broken::job(*id, what, vec![claim.at, next.at]));
                 break;
             }
