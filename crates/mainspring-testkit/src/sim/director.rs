@@ -292,7 +292,7 @@ impl Director {
         // What was sent during the storm may still arrive.
         world.time.sleep(config.lease * 3).await;
         let until = world.time.monotonic() + AFTERMATH + config.lease * 6;
-        while !self.is_done().await && world.time.monotonic() < until {
+        while !self.is_done() && world.time.monotonic() < until {
             world.time.sleep(LOOK).await;
         }
         let nodes: Vec<Actor> = {
@@ -309,9 +309,10 @@ impl Director {
         }
     }
 
-    async fn is_done(&self) -> bool {
+    fn is_done(&self) -> bool {
         let open = [State::Blocked, State::Scheduled, State::Ready, State::Running];
-        self.store.counts().await.is_ok_and(|counts| open.iter().all(|state| counts.total(*state) == 0))
+        // At this very moment: the answer of a thread would come when it comes.
+        block_on(self.store.counts()).is_ok_and(|counts| open.iter().all(|state| counts.total(*state) == 0))
     }
 
     /// Whether everything is over.

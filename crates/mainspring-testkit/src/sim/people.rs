@@ -104,7 +104,8 @@ impl Person {
         self.note(match &answer {
             Ok(enqueued) if enqueued.id == id => Fact::Acknowledged { id, told: Told::Created },
             Ok(enqueued) => Fact::Acknowledged { id, told: Told::Existing(enqueued.id) },
-            Err(Error::OutcomeUnknown { .. }) => Fact::Unknown { id },
+            // A repeat of a call whose answer was lost met a held key; the first may arrive when the key is free.
+            Err(Error::OutcomeUnknown { .. } | Error::Conflict { .. }) => Fact::Unknown { id },
             Err(_) => Fact::Refused { id },
         });
         if let Ok(enqueued) = answer
