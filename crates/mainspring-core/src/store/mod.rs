@@ -171,7 +171,9 @@ pub trait Store: Send + Sync + 'static {
     /// Ends claims: each moves from `lease` to where its outcome says. One answer per finish, in order.
     ///
     /// [`Finished::Applied`] if the lease was held by this node under this claim number, or if this very outcome was
-    /// applied before: the job ended in that status under that claim, or for `Retry` that claim's error is kept. (A
+    /// applied before: the job ended in that status and that claim is its last, or for `Retry` that claim's error is
+    /// kept. (The job may have ended so by another's hand: its claim was lost, and its deadline passed or an operator
+    /// cancelled it. Then nothing is written, and what was said is true.) (A
     /// `Snooze` or `Release` leaves nothing to know it by; its repeat is told that the lease is lost, and that is
     /// harmless.) Otherwise [`Finished::LeaseLost`] and nothing is changed. A job that ends releases its unique key and
     /// its deadline, for good: it has none from then on. Only `Retry` and `Fail` count a failure and keep an error.

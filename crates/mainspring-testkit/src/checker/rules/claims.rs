@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use mainspring_core::id::NodeNo;
-use mainspring_core::job::State;
+use mainspring_core::job::{Reason, State};
 
 use super::Broken;
-use crate::checker::evidence::{Evidence, Life};
+use crate::checker::evidence::{At, Evidence, Finished, Life};
 use crate::checker::is_open;
 use crate::history::How;
 
@@ -76,8 +76,8 @@ pub(super) fn owner(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
                 broken.push(Broken::job(*id, what, vec![claim.at, finished.at]));
             }
             let Some(&asked) = life.finishing.get(&finished.claim) else { continue };
-            let expired = evidence.expiries.iter().find(|(at, node)| *node == finished.node && *at < asked);
-            if let Some((at, node)) = expired {
+            let expired = expired_before(evidence, life, finished);
+            if let Some((at, node)) = expired.filter(|_| !is_echo(evidence, life, finished)) {
                 let what =
                     format!("node {node} was expired, and its end of claim {} was accepted", finished.claim);
                 broken.push(Broken::job(*id, what, vec![*at, asked, finished.at]));
@@ -93,6 +93,28 @@ pub(super) fn owner(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
             }
         }
     }
+}
+
+/// Whether a write is told as accepted only because the job has ended in that very way without it: its deadline passed, or
+/// an operator cancelled it, after its claim was lost. Nothing was written.
+fn is_echo(evidence: &Evidence<'_>, life: &Life<'_>, finished: &Finished) -> bool {
+    let reason = life.found.and_then(|job| job.status.reason);
+    evidence.expiries.iter().any(|(at, node)| *node == finished.node && *at < finished.at)
+        && match finished.how {
+            How::Fail => reason == Some(Reason::Expired),
+            How::Cancel => reason == Some(Reason::Operator),
+            How::Succeed | How::Retry | How::Snooze | How::Release => false,
+        }
+}
+
+/// When the node of a write was expired, if that was before it was sent.
+fn expired_before<'e>(
+    evidence: &'e Evidence<'_>,
+    life: &Life<'_>,
+    finished: &Finished,
+) -> Option<&'e (At, NodeNo)> {
+    let asked = life.finishing.get(&finished.claim).copied().unwrap_or(finished.at);
+    evidence.expiries.iter().find(|(at, node)| *node == finished.node && *at < asked)
 }
 
 /// A job gets one accepted end, and one more for each time that an operator brings it back.
@@ -172,15 +194,16 @@ pub(super) fn failures(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     }
     for (id, life) in &evidence.lives {
         let Some(job) = life.found.filter(|_| !life.was_ordered("retry")) else { continue };
-        let failed =
-            |finished: &&crate::checker::evidence::Finished| finished.how.fails() && finished.applied;
+        let failed = |finished: &&Finished| {
+            finished.how.fails() && finished.applied && !is_echo(evidence, life, finished)
+        };
         let accepted: BTreeSet<u32> =
             life.finished.iter().filter(failed).map(|finished| finished.claim).collect();
         let (counted, accepted) = (usize::from(job.failures), accepted.len());
         // An answer that was lost may have been a yes.
         let asked = life.finishing.len();
         // A deadline that passes while the job waits is a failure that no claim reports.
-        let expired = usize::from(job.status.reason == Some(mainspring_core::job::Reason::Expired));
+        let expired = usize::from(job.status.reason == Some(Reason::Expired));
         let most = if evidence.terms.exact { accepted } else { asked } + expired;
         if counted < accepted || counted > most {
             let what = format!("{counted} failures are counted, {accepted} were accepted");
@@ -207,7 +230,7 @@ pub(super) fn twice(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
 
 /// A job whose cancellation was acknowledged is not given out again, and does not wait for ever.
 pub(super) fn cancel(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
-    for (id, life) in &evidence.lives {
+    for (id, life) in evidence.lives.iter().filter(|(_, life)| !life.may_have_returned()) {
         for order in life.orders.iter().filter(|order| order.verb == "cancel") {
             let Some((obeyed, _, _)) = order.obeyed else { continue };
             if let Some(again) = given_out(evidence, life, obeyed) {

@@ -44,7 +44,8 @@ pub(super) fn suspects(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
             let Some((began, _)) = life.began.iter().find(|(_, number)| *number == claim.number) else {
                 continue;
             };
-            let cleared = evidence.time(*began).after(claim.crashed);
+            // By the node's own clock, which may go a little faster.
+            let cleared = evidence.time(*began).after(claim.crashed.mul_f64(0.97));
             let stopped = life.stopped.get(&claim.number).copied();
             // In the order of events: several may share one moment.
             let proven = evidence.history[*began..].iter().position(|event| event.at > cleared);
@@ -93,9 +94,12 @@ pub(super) fn quarantine(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
 fn crashed(evidence: &Evidence<'_>, life: &Life<'_>) -> Vec<At> {
     let mut lost = BTreeMap::new();
     for claim in &life.claims {
-        let expired = evidence.expiries.iter().any(|(at, node)| *node == claim.node && *at > claim.at);
-        let over = life.finished.iter().any(|finished| finished.claim == claim.number && finished.applied);
-        if expired && !over {
+        let expired = evidence.expiries.iter().find(|(at, node)| *node == claim.node && *at > claim.at);
+        let over = |by: At| {
+            let mut ends = life.finished.iter().filter(|one| one.claim == claim.number && one.applied);
+            ends.any(|end| end.at < by)
+        };
+        if expired.is_some_and(|(at, _)| !over(*at)) {
             lost.insert(claim.number, claim.at);
         }
     }
