@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask test`, `tidy`, `bench`, `torture`.
+//! The project's own commands: `cargo xtask test`, `tidy`, `bench`, and the rigs.
 //!
 //! Few dependencies, so that a fresh clone reaches its first test quickly. Every command runs from the repository's root
 //! and ends with an exit code that a script can trust.
@@ -9,7 +9,6 @@ mod debian;
 mod fuzz;
 mod mutants;
 mod postgres;
-mod rig;
 mod test;
 mod tidy;
 
@@ -20,7 +19,8 @@ The project's own commands.
 
 Usage: cargo xtask <command>
 
-  test [--only <step>]...   everything that must hold: fmt, tidy, clippy, doc, nextest, schedules, doctest
+  test [--only <step>]...   everything that must hold: fmt, tidy, clippy, doc, nextest, planted,
+                            schedules, doctest
   tidy                      the project's own rules on sources, dependencies and documents
   bench <name> [args]...    build and run one benchmark, for example: bench queue --store sqlite --json
   fuzz [target] [--seconds <n>]
@@ -57,7 +57,7 @@ fn run(args: &[String]) -> anyhow::Result<ExitCode> {
         "fuzz" => fuzz::run(rest),
         "mutants" => mutants::run(rest),
         "torture" => torture(rest),
-        "sim" => rig::run("mainspring-sim", rest),
+        "sim" => sim(rest),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
             Ok(ExitCode::SUCCESS)
@@ -77,17 +77,26 @@ fn bench(args: &[String]) -> anyhow::Result<ExitCode> {
     passed(&mut command)
 }
 
-/// Tortures a store with the testkit's programs, quick and with their failure points.
+/// How the rigs are built: quick, and with failure points.
+const RIGS: [&str; 5] = ["--profile", "sim", "--quiet", "--package", "mainspring-testkit"];
+
+/// Simulates whole clusters.
+fn sim(args: &[String]) -> anyhow::Result<ExitCode> {
+    let mut command = cargo::command();
+    command.arg("run").args(RIGS).args(["--bin", "mainspring-sim", "--"]).args(args);
+    passed(&mut command)
+}
+
+/// Tortures a store with real processes.
 fn torture(args: &[String]) -> anyhow::Result<ExitCode> {
     debian::ensure_strace()?;
-    let package = ["--profile", "sim", "--quiet", "--package", "mainspring-testkit"];
     // Its victims are programs of their own, which `run` alone would not build.
-    let built = cargo::command().arg("build").args(package).arg("--bins").status()?;
+    let built = cargo::command().arg("build").args(RIGS).arg("--bins").status()?;
     if !built.success() {
         return Ok(ExitCode::FAILURE);
     }
     let mut command = cargo::command();
-    command.arg("run").args(package).args(["--bin", "mainspring-torture", "--"]).args(args);
+    command.arg("run").args(RIGS).args(["--bin", "mainspring-torture", "--"]).args(args);
     passed(&mut command)
 }
 

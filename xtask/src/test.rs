@@ -16,7 +16,7 @@ struct Step {
     run: fn() -> Result<()>,
 }
 
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 8] = [
     Step { name: "fmt", run: || cargo_step(&["fmt", "--all", "--check"]) },
     Step { name: "tidy", run: tidy::check },
     Step {
@@ -25,6 +25,7 @@ const STEPS: [Step; 7] = [
     },
     Step { name: "doc", run: doc },
     Step { name: "nextest", run: nextest },
+    Step { name: "planted", run: planted },
     Step { name: "schedules", run: schedules },
     Step { name: "doctest", run: || cargo_step(&["test", "--doc", "--workspace"]) },
 ];
@@ -103,6 +104,20 @@ fn nextest() -> Result<()> {
     }
     let server = postgres::Server::start()?;
     run_step(cargo::command().args(run).env(postgres::VARIABLE, &server.address))
+}
+
+/// Bugs that are planted, and must be found: a build of its own, so that they are in no other.
+fn planted() -> Result<()> {
+    cargo_step(&[
+        "nextest",
+        "run",
+        "--package",
+        "mainspring-testkit",
+        "--features",
+        "planted",
+        "--test",
+        "planted",
+    ])
 }
 
 /// What is concurrent, under the schedules of shuttle. A build of its own, because its locks work nowhere else; of all
