@@ -87,20 +87,41 @@ impl Config {
                 blows.push((blow, between(rng, seconds(3), seconds(20))));
             }
         }
-        let trouble = if chance(rng, 0.6) { pick(rng, &[0.01, 0.05, 0.15]) } else { 0.0 };
-        let deaf = if chance(rng, 0.5) { pick(rng, &[0.1, 0.5, 1.0]) } else { 0.0 };
+        // And some are short and rough: much happens at once, and messages are not to be relied upon.
+        let rough = chance(rng, 0.5);
+        let trouble = match (rough, chance(rng, 0.6)) {
+            (true, _) => pick(rng, &[0.1, 0.2]),
+            (false, true) => pick(rng, &[0.01, 0.05]),
+            (false, false) => 0.0,
+        };
+        let deaf = match (rough, chance(rng, 0.5)) {
+            (true, _) => pick(rng, &[0.5, 1.0]),
+            (false, true) => pick(rng, &[0.1, 0.5]),
+            (false, false) => 0.0,
+        };
+        let millis = Duration::from_millis;
+        let (storm, pace, verbs) = if rough {
+            (
+                between(rng, seconds(10), seconds(20)),
+                millis(100),
+                Some(between(rng, millis(100), millis(400))),
+            )
+        } else {
+            let verbs = chance(rng, 0.7).then(|| between(rng, millis(500), seconds(3)));
+            (between(rng, seconds(20), seconds(60)), between(rng, millis(200), seconds(1)), verbs)
+        };
         let prune = chance(rng, 0.2);
         if prune {
             // Times at which jobs ended are noted by the rig's clock, and could not be told from the store's.
             blows.retain(|(blow, _)| *blow != Blow::Leap);
         }
         Config {
-            nodes: 3 + below(rng, 5),
+            nodes: if rough { 3 } else { 3 + below(rng, 5) },
             lease: pick(rng, &[seconds(1), seconds(2), seconds(5), seconds(15)]),
-            storm: between(rng, seconds(20), seconds(60)),
-            pace: between(rng, Duration::from_millis(100), seconds(1)),
+            storm,
+            pace,
             producers: 1 + below(rng, 2),
-            verbs: chance(rng, 0.7).then(|| between(rng, Duration::from_millis(200), seconds(3))),
+            verbs,
             blows,
             trouble,
             deaf,
