@@ -3,9 +3,9 @@
 //! [`conformance`] holds every behaviour that a [`Store`](mainspring_core::store::Store) must show, one function per
 //! fact; `conformance_tests!` runs them all against a store. [`model`] applies random sequences of operations to a
 //! store and to the memory store side by side; [`exhaustive`] visits every state that two nodes and two jobs can reach.
-//! [`victim`] is a worker made to be killed, [`rig`] what starts and kills it,
-//! and [`ledger`] what it leaves behind. [`clock`], [`rng`] and [`seams`] are time, randomness and threads for
-//! tests. [`postgres`] is a PostgreSQL that lives as long as a test.
+//! [`torture`] breaks real processes on a real store, and [`checker`] judges what they wrote down. [`clock`], [`rng`],
+//! [`seams`] and [`patience`] are time, randomness, threads and waiting for tests. [`postgres`] is a PostgreSQL that lives
+//! as long as a test.
 //!
 //! # Invariants
 //! - No test sleeps: it moves the clock, or waits for a condition with a deadline.
@@ -19,13 +19,11 @@ pub mod exhaustive;
 pub mod fuzz;
 pub mod harness;
 pub mod history;
-pub mod ledger;
 pub mod model;
+pub mod patience;
 pub mod postgres;
-pub mod rig;
 pub mod rng;
 pub mod seams;
 pub mod sim;
 pub mod torture;
-pub mod victim;
 pub mod watch;

@@ -5,8 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use super::Violation;
-use super::evidence::{Evidence, Life};
-use super::rules::{deaths, witnessed};
+use super::evidence::{Evidence, Fault, Life};
+use super::rules::{deaths, in_peace, witnessed};
 use crate::history::Told;
 
 /// What happened, in numbers. Those of several runs add up.
@@ -38,6 +38,8 @@ pub struct Figures {
     pub faults: BTreeMap<String, usize>,
     /// How long it took to find each dead node that held jobs, if there was somebody to find it.
     pub recoveries: Vec<Duration>,
+    /// Those of them around which nothing else was wrong, other than that more nodes died.
+    pub peaceful: Vec<Duration>,
     /// Promises that were broken.
     pub violations: usize,
 }
@@ -66,7 +68,8 @@ impl Figures {
             lost: broken("nothing acknowledged is lost"),
             doubled: broken("one outcome"),
             faults,
-            recoveries: recoveries(evidence),
+            recoveries: recoveries(evidence, witnessed),
+            peaceful: recoveries(evidence, in_peace),
             violations: violations.len(),
         }
     }
@@ -88,6 +91,7 @@ impl Figures {
             *self.faults.entry(kind.clone()).or_default() += count;
         }
         self.recoveries.extend(&other.recoveries);
+        self.peaceful.extend(&other.peaceful);
         self.violations += other.violations;
     }
 }
@@ -96,10 +100,13 @@ fn is_existing(life: &Life<'_>) -> bool {
     matches!(life.acknowledged, Some((_, Told::Existing(_))))
 }
 
-fn recoveries(evidence: &Evidence<'_>) -> Vec<Duration> {
+fn recoveries(
+    evidence: &Evidence<'_>,
+    counts: fn(&Evidence<'_>, &Fault<'_>, Duration) -> bool,
+) -> Vec<Duration> {
     let mut recoveries = Vec::new();
     for (fault, node) in deaths(evidence) {
-        if !witnessed(evidence, fault, evidence.nodes[&node].lease) {
+        if !counts(evidence, fault, evidence.nodes[&node].lease) {
             continue;
         }
         let expired = evidence.expiries.iter().find(|(at, no)| *no == node && *at > fault.at);
@@ -127,6 +134,10 @@ impl fmt::Display for Figures {
         if let (Some(slowest), Some(median)) = (sorted.last(), sorted.get(sorted.len() / 2)) {
             let (median, slowest) = (median.as_secs_f64(), slowest.as_secs_f64());
             writeln!(f, "  deaths found after       {median:.2} s in the median, {slowest:.2} s at most")?;
+        }
+        if let Some(slowest) = self.peaceful.iter().max() {
+            let (count, slowest) = (self.peaceful.len(), slowest.as_secs_f64());
+            writeln!(f, "  of those in peace        {count}, after {slowest:.2} s at most")?;
         }
         for (kind, count) in &self.faults {
             writeln!(f, "  fault: {kind:<17} {count}")?;

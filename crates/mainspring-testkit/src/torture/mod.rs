@@ -74,6 +74,11 @@ pub trait Stage: Send + Sync {
         Duration::from_secs(2)
     }
 
+    /// How much longer than its lease anybody who died in peace may remain undiscovered, on a machine that is busy.
+    fn slack(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
     /// Within which time the jobs of a killed worker are to be found, in the median: by proof, or by its lease.
     fn recovery(&self) -> Duration;
 }

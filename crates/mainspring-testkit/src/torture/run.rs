@@ -19,9 +19,6 @@ use crate::checker::{Report, Terms, check, tell};
 use crate::history::Fact;
 use crate::rng::SeededRng;
 
-/// What the promise of recovery adds to a lease.
-const SLACK: Duration = Duration::from_secs(1);
-
 /// How a run goes.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -158,7 +155,7 @@ async fn peace(world: &mut World) -> Result<Report> {
     for mut worker in std::mem::take(&mut world.workers) {
         leave(world, &mut worker).await?;
     }
-    let terms = Terms { settled: true, recovery: Some(SLACK), ..Terms::default() };
+    let terms = Terms { settled: true, recovery: Some(world.stage().slack()), ..Terms::default() };
     Ok(check(&world.history()?, &world.look().await?, terms))
 }
 
@@ -210,13 +207,14 @@ async fn problems(world: &World, tallies: &BTreeMap<String, Tally>, report: &Rep
             problems.push(format!("{} is innocent, and under quarantine{}", job.id, story(world, job.id)?));
         }
     }
-    let mut recoveries = report.figures.recoveries.clone();
+    let mut recoveries = report.figures.peaceful.clone();
     recoveries.sort_unstable();
     if let Some(median) = recoveries.get(recoveries.len() / 2)
         && *median > world.stage().recovery()
     {
         let bound = world.stage().recovery();
-        problems.push(format!("deaths were found after {median:?} in the median, not within {bound:?}"));
+        problems
+            .push(format!("deaths in peace were found after {median:?} in the median, not within {bound:?}"));
     }
     Ok(problems)
 }

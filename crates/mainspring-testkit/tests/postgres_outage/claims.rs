@@ -7,8 +7,8 @@ use mainspring_core::Error;
 use mainspring_core::id::{Batch, NodeId, NodeNo};
 use mainspring_core::name::{Kind, QueueName};
 use mainspring_core::store::{ClaimRequest, ClaimedBatch, Registration};
+use mainspring_testkit::patience::{insist, wait};
 use mainspring_testkit::postgres::{Cut, Database, Proxy};
-use mainspring_testkit::rig::{insist, wait};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{
@@ -202,13 +202,17 @@ async fn a_claim_in_several_rounds_tells_the_time_of_the_last() {
     let steps = |from: u64| (from..from + JOBS as u64).map(|number| Step { number });
     rig.engine.enqueue_many(steps(0)).priority(0).await.expect("acknowledged");
     rig.engine.enqueue_many(steps(10)).priority(9).await.expect("acknowledged");
+    rig.engine.enqueue(Step { number: 20 }).queue("side").await.expect("acknowledged");
     let mut other = session(&rig.database).await;
     let lock = other.transaction().await.expect("a transaction");
     // Those that come first are somebody else's, so the claim goes on to those behind them.
     let first = "SELECT no FROM mainspring.ready ORDER BY level LIMIT 5 FOR UPDATE";
     assert_eq!(lock.query(first, &[]).await.expect("a lock").len(), JOBS);
-    let claimed = rig.claim(1).await.expect("an answer");
-    assert_eq!(claimed.jobs.len(), JOBS);
+    let queues =
+        [("default", JOBS), ("side", 1)].map(|(name, limit)| (QueueName::new(name).expect("a name"), limit));
+    let request = ClaimRequest { node: rig.node, batch: Batch(1), queues: queues.into(), suspects: 0 };
+    let claimed = rig.engine.store().claim(request).await.expect("an answer");
+    assert_eq!(claimed.jobs.len(), JOBS + 1);
     let sql = "SELECT (extract(epoch FROM max(claimed_at)) * 1000000)::bigint FROM mainspring.lease";
     assert_eq!(claimed.now.as_micros(), number(&rig.database, sql));
     lock.rollback().await.expect("unlocked");

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use mainspring_testkit::patience::wait;
 use mainspring_testkit::postgres::{Database, Options, Stop};
-use mainspring_testkit::rig::wait;
 
 use crate::support::{
     Gate, assert_lives, backends, database, enqueue, node, number, open, passed, succeeded,

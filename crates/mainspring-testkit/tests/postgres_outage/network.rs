@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use mainspring::{Engine, Error};
 use mainspring_core::error::OpenProblem;
+use mainspring_testkit::patience::wait;
 use mainspring_testkit::postgres::{Cut, Proxy};
-use mainspring_testkit::rig::wait;
 
 use crate::support::{
     Gate, LEASE, assert_lives, backends, enqueue, fails_soon, node, open, passed, shared_database, succeeded,

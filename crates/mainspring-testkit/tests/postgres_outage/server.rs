@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use mainspring::{Engine, Error};
 use mainspring_core::error::OpenProblem;
+use mainspring_testkit::patience::{insist, wait};
 use mainspring_testkit::postgres::{Options, Stop};
-use mainspring_testkit::rig::{insist, wait};
 
 use crate::support::{
     Gate, LEASE, Step, assert_lives, database, enqueue, fails_soon, node, number, open, passed, session,

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use mainspring::tokio_postgres::{self, Client, NoTls};
 use mainspring::{Context, Engine, Error, Job, JobId, Node, State, Summary};
 use mainspring_core::store::NodeState;
+use mainspring_testkit::patience::{insist, wait};
 use mainspring_testkit::postgres::{Database, Options, Server};
-use mainspring_testkit::rig::{insist, wait};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 

@@ -5,7 +5,7 @@ mod jobs;
 mod keys;
 mod nodes;
 
-pub(super) use nodes::{deaths, witnessed};
+pub(super) use nodes::{deaths, in_peace, witnessed};
 
 use mainspring_core::id::JobId;
 

@@ -129,6 +129,19 @@ pub(super) fn recovery(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     }
 }
 
+/// Whether the store was there for everybody around a death, from a lease before it to so long after it, and somebody could
+/// have found it. That others died as well is no excuse.
+pub(in crate::checker) fn in_peace(evidence: &Evidence<'_>, death: &Fault<'_>, lease: Duration) -> bool {
+    let died = evidence.time(death.at);
+    let disturbs = |fault: &&Fault<'_>| {
+        let began = evidence.time(fault.at);
+        // Who was cut off takes a while to come back, and a lease to be sure.
+        let over = fault.until.unwrap_or(began).after(lease * 2);
+        !DEATHS.contains(&fault.kind) && began <= died.after(lease * 3 / 2) && over >= died
+    };
+    witnessed(evidence, death, lease) && !evidence.faults.iter().any(|fault| disturbs(&fault))
+}
+
 /// Each death of a node that held jobs.
 pub(in crate::checker) fn deaths<'e>(evidence: &'e Evidence<'_>) -> Vec<(&'e Fault<'e>, NodeNo)> {
     let mut deaths = Vec::new();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use mainspring_core::store::NodeState;
 
 use super::cluster::Cluster;
+use super::now;
 use crate::history::Fact;
 use crate::torture::wait::{wait, within};
 use crate::torture::{Blow, Error, Orders, Result, Role, Strike, World};
@@ -32,7 +33,7 @@ impl Apart {
         world.note(Fact::fault("cut", Some(number), Some(now().after(lease * 3))));
         road.swallow(true);
         // It may have had nothing left when it was cut off: then nobody misses it.
-        let lost = within(lease * 2, async || {
+        let lost = within(lease * 5 / 2, async || {
             let nodes = world.nodes().await?;
             let gone = nodes.iter().find(|other| other.no == node.no);
             Ok(gone.is_none_or(|gone| gone.state == NodeState::Expired).then_some(()))
@@ -61,9 +62,4 @@ impl Blow for Apart {
     fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
         Box::pin(Apart::strike(self, world))
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "the ledger is written by the clock of the machine")]
-fn now() -> mainspring::Timestamp {
-    std::time::SystemTime::now().into()
 }

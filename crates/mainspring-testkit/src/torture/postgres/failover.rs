@@ -1,13 +1,16 @@
 //! The standby: it takes over, or is missing.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::cluster::Cluster;
-use super::failed;
-use crate::history::Fact;
+use super::{failed, outage};
 use crate::postgres::Stop;
 use crate::torture::wait::{wait, within};
 use crate::torture::{Blow, Result, Strike, World};
+
+/// How long it takes a standby to be promoted, about, and another one to follow it.
+const TAKING_OVER: Duration = Duration::from_secs(5);
 
 pub(super) fn all(cluster: &Arc<Cluster>) -> Vec<Box<dyn Blow>> {
     vec![
@@ -28,7 +31,7 @@ impl Blow for Failover {
 
     fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
         Box::pin(async move {
-            world.note(Fact::fault(self.name(), None, None));
+            outage(world, &self.name(), TAKING_OVER);
             let how = [None, Some(Stop::Immediate)][usize::from(world.below(2) == 0)];
             self.cluster.fail_over(how)?;
             // By themselves: the new primary has no standby yet, and is asked for none.
@@ -68,7 +71,7 @@ impl Blow for Alone {
 
     fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
         Box::pin(async move {
-            world.note(Fact::fault(self.name(), None, None));
+            outage(world, &self.name(), world.stage().lease() * 3 / 2);
             Alone::strike(self, world).await
         })
     }

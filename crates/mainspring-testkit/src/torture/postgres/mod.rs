@@ -8,22 +8,24 @@ mod apart;
 mod cluster;
 mod failover;
 mod network;
+mod peace;
 mod road;
 mod server;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use mainspring::Engine;
+use mainspring::{Engine, Timestamp};
 use mainspring_core::seam::Pending;
 
 use super::inject::Harm;
-use super::{Blow, Calls, Error, Result, Stage};
+use super::{Blow, Calls, Error, Result, Stage, World};
+use crate::history::Fact;
 use crate::postgres;
 use cluster::Cluster;
 
-/// What the promise of recovery adds to a lease.
-const SLACK: Duration = Duration::from_secs(1);
+/// What the promise of recovery adds to a lease; and what a machine may add whose disk has more to do than this.
+const SLACK: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
 
 /// What happens at system calls on sockets, each on its own.
 const HARMS: &[Harm] = &[Harm::Kill, Harm::Fail("ECONNRESET", 1), Harm::Fail("EPIPE", 1)];
@@ -96,12 +98,28 @@ impl Stage for Postgres {
         blows.extend(server::all(&self.cluster, &self.database));
         blows.extend(failover::all(&self.cluster));
         blows.push(Box::new(apart::Apart::new(&self.cluster, &self.database)));
+        blows.push(Box::new(peace::InPeace));
         blows
     }
 
-    fn recovery(&self) -> Duration {
-        self.lease() + SLACK
+    fn slack(&self) -> Duration {
+        SLACK[1]
     }
+
+    fn recovery(&self) -> Duration {
+        self.lease() + SLACK[0]
+    }
+}
+
+/// Writes down that something goes wrong for everybody, and for about how long. It is not called a cut: that would excuse
+/// whoever is expired, and an outage expires nobody.
+fn outage(world: &World, kind: &str, lasts: Duration) {
+    world.note(Fact::fault(kind, None, Some(now().after(lasts))));
+}
+
+#[expect(clippy::disallowed_methods, reason = "the ledger is written by the clock of the machine")]
+fn now() -> Timestamp {
+    std::time::SystemTime::now().into()
 }
 
 /// Turns what a server says into what ends a run.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use mainspring_core::seam::Rng;
 
 use super::cluster::Cluster;
-use crate::history::Fact;
+use super::outage;
 use crate::postgres::Cut;
 use crate::torture::wait::{wait, within};
 use crate::torture::{Blow, Result, Strike, World};
@@ -134,8 +134,11 @@ impl Blow for Network {
 
     fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
         Box::pin(async move {
-            // Not called a cut: that would excuse whoever is hit, and an outage expires nobody.
-            world.note(Fact::fault(self.name(), None, None));
+            let lasts = match self.kind {
+                Kind::Hole | Kind::Silence => world.stage().lease() * 3 / 2,
+                _ => Duration::ZERO,
+            };
+            outage(world, &self.name(), lasts);
             match self.kind {
                 Kind::Hole | Kind::Silence | Kind::Slow => self.last(world).await,
                 _ => self.cut(world).await,

@@ -1,9 +1,10 @@
 //! What happens to a server: restarts, crashes, sessions that are ended, no room, and rows that somebody has locked.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::cluster::Cluster;
-use super::failed;
+use super::{failed, now, outage};
 use crate::history::Fact;
 use crate::postgres::{Crowd, Lunch, Server, Stop};
 use crate::torture::wait::{wait, within};
@@ -11,6 +12,8 @@ use crate::torture::{Blow, Result, Strike, World};
 
 /// Sessions of engines: those of victims, and the rig's own.
 const ENGINES: &str = "application_name = 'mainspring' AND backend_type = 'client backend'";
+/// How long a server is away that is started again, about.
+const RESTART: Duration = Duration::from_secs(3);
 /// Some rows of the places that jobs are in. Whoever holds one already is left in peace.
 const LOCK: &str = "SELECT no FROM mainspring.lease LIMIT 4 FOR UPDATE SKIP LOCKED;
     SELECT no FROM mainspring.ready LIMIT 4 FOR UPDATE SKIP LOCKED";
@@ -79,6 +82,11 @@ impl Harm {
         let sessions = self.sessions(server, "random() < 0.5")?;
         let crowd = Crowd::gather(server).map_err(failed("gathering a crowd"))?;
         wait("the server is full", async || Ok((crowd.refused() > 0).then_some(()))).await?;
+        // Whose sessions are ended is cut off, and others are not: no outage, but so many misfortunes.
+        let over = now().after(world.stage().lease() * 3);
+        for worker in &world.workers {
+            world.note(Fact::fault("cut", Some(worker.number()), Some(over)));
+        }
         // Nobody can ask the server for it any more; a session that is asked to end does so by itself.
         let ended = sessions.iter().filter(|session| terminate(**session)).count();
         within(world.stage().lease(), async || Ok(None::<()>)).await?;
@@ -122,7 +130,12 @@ impl Blow for Harm {
     fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
         Box::pin(async move {
             let server = self.cluster.primary();
-            world.note(Fact::fault(self.name(), None, None));
+            let lasts = match self.kind {
+                Kind::Sessions => Duration::ZERO,
+                Kind::Crowd | Kind::Lock => world.stage().lease() * 3 / 2,
+                _ => RESTART,
+            };
+            outage(world, &self.name(), lasts);
             match self.kind {
                 Kind::Restart(how) => {
                     server.restart(how).map_err(failed("restarting a server"))?;

@@ -1,0 +1,43 @@
+//! Real processes on a primary with a synchronous standby, and everything that can happen to them there, once.
+//!
+//! More of it, and with other seeds: `cargo xtask torture --store postgres --cycles 200`.
+
+use std::sync::Arc;
+
+use mainspring_testkit::torture::postgres::Postgres;
+use mainspring_testkit::torture::{Plan, run};
+
+/// Each kind of blow; of failure points and system calls, those at which it is hardest to know what was stored.
+const BLOWS: [&str; 20] = [
+    "kill in peace",
+    "stop",
+    "point postgres.sent",
+    "sendto KILL",
+    "cut commit before",
+    "cut commit inside",
+    "cut commit after",
+    "cut commit lost",
+    "cut rows",
+    "cut listeners",
+    "black hole",
+    "apart",
+    "restart fast",
+    "restart immediate",
+    "sessions ended",
+    "session killed",
+    "crowd",
+    "lock",
+    "standby away",
+    "failover",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn twenty_blows_lose_and_double_nothing() {
+    let stage = Arc::new(Postgres::new().expect("two servers"));
+    let plan = Plan::new(env!("CARGO_BIN_EXE_mainspring-victim"), BLOWS.len(), 20).only(&BLOWS);
+    let outcome = run(stage, &plan).await.expect("a run");
+    println!("{outcome}");
+    outcome.assert_clean();
+    assert!(outcome.blows.len() == BLOWS.len() && outcome.blows.values().all(|tally| tally.struck == 1));
+    assert!(!outcome.report.figures.peaceful.is_empty(), "nobody knows how soon the dead are found");
+}
