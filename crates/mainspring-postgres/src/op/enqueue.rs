@@ -19,7 +19,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::{Op, aside, key, now};
+use super::{CONFIRM, Op, aside, key, now};
 use crate::error::{Fault, Result, corrupt};
 use crate::flags;
 use crate::hint::Hints;
@@ -264,6 +264,8 @@ struct Careful<'a> {
     aside: BTreeSet<JobId>,
     /// Keys whose period has ended: to be freed before the next insert.
     over: Vec<Key>,
+    /// Some job was stored by an earlier call.
+    repeated: bool,
     /// Jobs to be stored.
     pending: Vec<usize>,
     /// What was stored before the end.
@@ -322,6 +324,7 @@ impl<'a> Careful<'a> {
             contended,
             aside,
             over: Vec::new(),
+            repeated: false,
             pending: Vec::new(),
             told: Vec::new(),
         };
@@ -356,6 +359,7 @@ impl<'a> Careful<'a> {
     async fn enter(&mut self, conn: &mut Conn, shared: &Shared, index: usize) -> Result<Receipt> {
         let job = &self.jobs[index];
         if self.known.contains(&job.id) {
+            self.repeated = true;
             return Ok(Receipt::Created);
         }
         if self.aside.contains(&job.id) {
@@ -438,6 +442,9 @@ impl<'a> Careful<'a> {
             if !keys.kinds.is_empty() {
                 calls.push(keys.take());
             }
+        }
+        if end && calls.is_empty() && self.repeated {
+            calls.push(Call::new(CONFIRM, Vec::new()));
         }
         let mut rows = if end { conn.end(&calls).await? } else { conn.step(&calls).await? };
         let inserted = !self.pending.is_empty();

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::ending::Pass;
 use super::node::{self, number_of};
-use super::{Op, now};
+use super::{CONFIRM, Op, now};
 use crate::error::Result;
 use crate::hint::Hints;
 use crate::lane::Conn;
@@ -272,6 +272,9 @@ impl FinishOp {
             (&reasons as _, Type::INT2_ARRAY),
         ];
         let rows = conn.send(&Call::new(APPLIED, args)).await?;
+        if !rows.is_empty() {
+            conn.send(&Call::new(CONFIRM, Vec::new())).await?;
+        }
         let index =
             |row: &Row| usize::try_from(row.get::<_, i64>(0) - 1).ok().and_then(|o| kept.get(o).copied());
         Ok(rows.iter().filter_map(index).collect())

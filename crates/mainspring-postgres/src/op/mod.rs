@@ -52,6 +52,13 @@ macro_rules! now {
 }
 pub(crate) use now;
 
+/// Touches no table. It writes to the log, so that its commit waits as any write's does, for whatever was written before.
+///
+/// What a repeat finds stored was visible to it, and normally that is enough: a commit is seen only after it was safe. But a
+/// server that is restarted shows what was still waiting for its standby as well. To acknowledge that without waiting again
+/// would be to promise what the standby may not have.
+pub(crate) const CONFIRM: &str = "SELECT pg_logical_emit_message(true, 'mainspring', '')";
+
 /// Rows of these codes are known to the statements.
 const _: () = {
     use mainspring_core::job::{Reason, State};

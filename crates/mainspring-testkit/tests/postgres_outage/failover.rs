@@ -2,8 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use mainspring::JobId;
+use mainspring_core::id::NodeId;
+use mainspring_core::store::Registration;
+use mainspring_testkit::patience::{insist, wait};
 use mainspring_testkit::postgres::{Options, Proxy, Server, Stop};
-use mainspring_testkit::rig::wait;
 
 use crate::support::{
     Gate, LEASE, Step, assert_lives, enqueue, fails_soon, node, open, passed, shared_database, succeeded,
@@ -101,6 +104,50 @@ async fn a_missing_standby_is_an_outage_that_expires_nobody_and_loses_nothing() 
         node.shutdown().await;
         engine.close().await;
     }
+}
+
+#[tokio::test]
+async fn what_a_repeat_acknowledges_is_on_the_standby_too() {
+    // More than a call's time, and that of the one that it may have to wait for.
+    const LIMIT: Duration = Duration::from_secs(20);
+    let (primary, standby) = pair().await;
+    let engine = open(&address([&primary, &standby], DATABASE)).await;
+    // A node with a short lease, so that calls are given up soon.
+    let node = Registration {
+        id: NodeId::mint(engine.seams().clock.now(), &*engine.seams().rng),
+        name: "short".to_owned(),
+        version: String::new(),
+        pid: std::process::id(),
+        labels: Vec::new(),
+        queues: Vec::new(),
+        kinds: Vec::new(),
+        lease: LEASE,
+    };
+    engine.store().register(node).await.expect("a node");
+    let first = enqueue(&engine, 1).await;
+    let id = JobId::mint(engine.seams().clock.now(), &*engine.seams().rng);
+    standby.stop(Stop::Immediate).expect("stopped");
+    fails_soon(LIMIT, async { engine.enqueue(Step { number: 2 }).id(id).await }).await;
+    // The commit that waited is visible from now on, and the standby has not heard of it.
+    primary.restart(Stop::Immediate).expect("restarted");
+    let visible = wait("the restarted server answers", async || engine.jobs().get(id).await.ok()).await;
+    assert_eq!(visible.summary.status.state, mainspring::State::Ready);
+    let repeated = tokio::time::timeout(LIMIT, async { engine.enqueue(Step { number: 2 }).id(id).await });
+    if repeated.await.expect("an answer in time").is_ok() {
+        // Acknowledged: so it must be there, whatever happens next.
+        primary.crash().expect("a crash");
+        standby.start_again().expect("started");
+    } else {
+        standby.start_again().expect("started");
+        insist("the repeat", async || engine.enqueue(Step { number: 2 }).id(id).await).await;
+        primary.crash().expect("a crash");
+    }
+    standby.promote().expect("promoted");
+    for id in [first, id] {
+        let job = insist("a job", async || engine.jobs().get(id).await).await;
+        assert_eq!(job.summary.claim, 0);
+    }
+    engine.close().await;
 }
 
 #[tokio::test]
