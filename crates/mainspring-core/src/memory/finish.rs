@@ -67,9 +67,10 @@ impl Model {
             Outcome::Retry { after, fault } => {
                 job.clear_crashes();
                 job.fail(fault, now);
-                if planted::is(Defect::KeyDropped) {
-                    let (id, kind, unique) = (job.id, job.kind.clone(), job.options.unique.clone());
-                    unique.into_iter().for_each(|unique| self.release_key(id, kind.clone(), unique, now));
+                let dropped = job.options.unique.clone().filter(|_| planted::is(Defect::KeyDropped));
+                if let Some(unique) = dropped {
+                    let (id, kind) = (job.id, job.kind.clone());
+                    self.release_key(id, kind, unique, now);
                 }
                 self.go_on(row, input, Place::Timers { due: now.after(after) }, now)
             }

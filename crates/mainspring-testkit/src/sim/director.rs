@@ -62,7 +62,7 @@ impl Director {
             net.deaf = config.deaf;
         }
         if config.prune {
-            self.configure(QueueChange {
+            self.configure(&QueueChange {
                 retain_succeeded: Some(super::RETENTION),
                 retain_failed: Some(super::RETENTION),
                 ..QueueChange::default()
@@ -92,7 +92,7 @@ impl Director {
         self.world.executor.spawn(NOBODY, Box::pin(task));
     }
 
-    fn configure(&self, change: QueueChange) {
+    fn configure(&self, change: &QueueChange) {
         for queue in QUEUES {
             let queue = QueueName::new(queue).expect("a name");
             block_on(self.store.configure(queue, change.clone())).expect("a setting");
@@ -284,7 +284,7 @@ impl Director {
             (net.trouble, net.deaf, net.slow, net.full, net.away) = (0.0, 0.0, Duration::ZERO, false, None);
             net.cut.clear();
         }
-        self.configure(QueueChange { paused: Some(false), ..QueueChange::default() });
+        self.configure(&QueueChange { paused: Some(false), ..QueueChange::default() });
         // Two that can do everything, whatever the others can do.
         lock(&self.cast).wanted += 2;
         self.add_node(true);

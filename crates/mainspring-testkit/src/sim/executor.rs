@@ -124,7 +124,9 @@ impl Executor {
     pub(super) fn resume(&self, group: Actor) {
         let woken = lock(&self.0.state).paused.remove(&group).unwrap_or_default();
         let mut ready = lock(&self.0.ready);
-        woken.into_iter().for_each(|id| enter(&mut ready, id));
+        for id in woken {
+            enter(&mut ready, id);
+        }
     }
 
     /// Ends a group at once: its tasks are dropped where they stand.

@@ -44,6 +44,28 @@ const RETENTION: Duration = Duration::from_mins(1);
 /// Beyond a lease, how long it may take to find a dead node.
 const RECOVERY: Duration = Duration::from_secs(1);
 
+/// Every kind of fault. A long run in which one of them never happens proves less than it says.
+pub const FAULTS: [&str; 18] = [
+    "answer lost",
+    "call late",
+    "call refused",
+    "call repeated",
+    "crash",
+    "crash at a point",
+    "cut",
+    "disk full",
+    "exit",
+    "hint lost",
+    "leap",
+    "outage",
+    "scale",
+    "shutdown",
+    "silence",
+    "skew",
+    "slow",
+    "stop",
+];
+
 /// What came of a run.
 #[derive(Debug, Clone)]
 pub struct Run {

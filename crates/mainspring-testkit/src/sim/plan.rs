@@ -193,7 +193,7 @@ impl Plan {
         Plan {
             millis,
             fails: if chance(rng, 0.25) { 1 + u16::try_from(below(rng, 3)).unwrap_or(0) } else { 0 },
-            snoozes: if chance(rng, 0.1) { 1 } else { 0 },
+            snoozes: u32::from(chance(rng, 0.1)),
             kills: if chance(rng, 0.02) { pick(rng, &[1, 2, 99]) } else { 0 },
             children: if chance(rng, 0.05) { 1 + u8::try_from(below(rng, 3)).unwrap_or(0) } else { 0 },
             end,

@@ -146,11 +146,11 @@ pub(in crate::checker) fn in_peace(evidence: &Evidence<'_>, death: &Fault<'_>, l
 pub(in crate::checker) fn deaths<'e>(evidence: &'e Evidence<'_>) -> Vec<(&'e Fault<'e>, NodeNo)> {
     let mut deaths = Vec::new();
     for fault in evidence.faults.iter().filter(|fault| DEATHS.contains(&fault.kind)) {
-        let nodes = evidence.nodes.iter().filter(|(_, member)| {
+        let mut nodes = evidence.nodes.iter().filter(|(_, member)| {
             Some(member.actor) == fault.on && member.joined < fault.at && member.left.is_none()
         });
         // Of several memberships the last is the one that died.
-        let Some((node, _)) = nodes.last() else { continue };
+        let Some((node, _)) = nodes.next_back() else { continue };
         if holds(evidence, *node, fault.at) {
             deaths.push((fault, *node));
         }
