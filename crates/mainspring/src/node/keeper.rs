@@ -55,16 +55,24 @@ pub(super) async fn run(shared: Arc<Shared>) {
             Ok(()) => {
                 fault::point!("node.renewed");
                 shared.answered(PART);
+                shared.outage.renewed(shared.clock().monotonic());
                 renewed = now;
             }
             Err(Error::LeaseLost) => {
                 shared.answered(PART);
                 if rejoin(&shared, &mut fresh).await {
+                    shared.outage.renewed(shared.clock().monotonic());
                     renewed = now;
                 }
             }
-            Err(error) if error.is_retryable() => shared.failed(PART, &error),
-            Err(error) => tracing::warn!(%error, "the lease could not be renewed"),
+            Err(error) => {
+                shared.outage.unrenewed(shared.clock().monotonic());
+                if error.is_retryable() {
+                    shared.failed(PART, &error);
+                } else {
+                    tracing::warn!(%error, "the lease could not be renewed");
+                }
+            }
         }
     }
 }

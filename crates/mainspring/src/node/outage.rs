@@ -32,6 +32,9 @@ struct State {
     since: Option<Duration>,
     /// Parts whose last call failed.
     failing: BTreeSet<&'static str>,
+    /// When the lease was last renewed, and when that last failed.
+    renewed: Option<Duration>,
+    unrenewed: Option<Duration>,
 }
 
 impl Outage {
@@ -59,6 +62,24 @@ impl Outage {
         } else {
             tracing::debug!(target: TARGET, %error, part, "the store still does not answer");
         }
+    }
+
+    /// The lease was renewed.
+    pub(super) fn renewed(&self, now: Duration) {
+        self.lock().renewed = Some(now);
+    }
+
+    /// The lease could not be renewed.
+    pub(super) fn unrenewed(&self, now: Duration) {
+        self.lock().unrenewed = Some(now);
+    }
+
+    /// The last moment at which the lease could not be renewed, or should have been and was not. Within two thirds of a
+    /// lease without a renewal nobody loses his, because all renew after one.
+    pub(super) fn last_unrenewed(&self, now: Duration, lease: Duration) -> Option<Duration> {
+        let state = self.lock();
+        let overdue = state.renewed.is_some_and(|renewed| now.saturating_sub(renewed) > lease / 3 * 2);
+        if overdue { Some(now) } else { state.unrenewed }
     }
 
     /// A call of a part was answered.

@@ -1,10 +1,15 @@
 //! Dead nodes, expired nodes, crash counting and quarantine.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use mainspring::testing::TestEngine;
 use mainspring::{Context, Filter, NodeBuilder, Reason, State, Status, Why};
+use mainspring_core::memory::Memory;
+use mainspring_core::store::NodeState;
 
+use crate::faulty::Fault::Refuse;
+use crate::faulty::Faulty;
 use crate::support::{Gate, Ledger, Work, assert_sound, record, state, total, work};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -121,6 +126,30 @@ async fn a_machine_that_slept_expires_nobody() {
     for job in &jobs {
         assert_eq!(record(&test, job.id).await.summary.claim, 1, "nothing ran twice");
     }
+}
+
+/// On a full disk nobody can renew, but a rescue that finds nobody writes nothing and goes well.
+#[tokio::test]
+async fn a_store_that_only_cannot_be_written_expires_nobody() {
+    let mut store = None;
+    let test = TestEngine::on(0, |seams| {
+        let faulty = Faulty::new(Memory::new(Arc::clone(&seams.clock)));
+        store = Some(faulty.clone());
+        Arc::new(faulty)
+    });
+    let store = store.expect("the store was made");
+    for _ in 0..2 {
+        test.node(|node| hangs(node, u32::MAX).queue("default", 1)).await.expect("a node");
+    }
+    test.enqueue_many((0..2).map(work)).await.expect("enqueued");
+    test.advance(LEASE).await.expect("time passes");
+    assert_eq!(total(&test, State::Running).await, 2);
+    // Tried again each second, by both: for twice a lease.
+    store.plan("renew", &[Refuse; 60]);
+    test.advance(3 * LEASE).await.expect("time passes");
+    assert!(store.calls("renew") > 60, "it is over");
+    let nodes = test.nodes().await.expect("nodes");
+    assert!(nodes.iter().all(|node| node.state == NodeState::Live && node.claims == 1), "{nodes:?}");
 }
 
 #[tokio::test]

@@ -2,7 +2,8 @@
 //!
 //! A node may judge another by its lapsed lease only if it has itself seen the store answer, without a break, for as
 //! long as that lease: otherwise an outage of the store would look like everybody's death. What counts as a break is a
-//! failed call, or a gap in which a live node could have missed its renewal.
+//! failed call, a gap in which a live node could have missed its renewal, or a renewal of its own that failed: a rescue
+//! that finds nobody writes nothing, and goes well on a disk that is full.
 
 use std::time::Duration;
 
@@ -42,8 +43,12 @@ impl Reconciler for Rescuer {
     fn tick<'a>(&'a mut self, shared: &'a Shared) -> Pending<'a, Result<Duration>> {
         Box::pin(async {
             // A call that fails leaves nothing behind: that is a break.
-            let steady = self.steady.take();
+            let mut steady = self.steady.take();
             let began = shared.clock().monotonic();
+            let unrenewed = shared.outage.last_unrenewed(began, shared.options.lease);
+            if let (Some(steady), Some(unrenewed)) = (&mut steady, unrenewed) {
+                steady.since = steady.since.max(unrenewed);
+            }
             let span = steady.as_ref().map_or(Duration::ZERO, |steady| began.saturating_sub(steady.since));
             let seen = steady.as_ref().map_or(Timestamp::EPOCH, |steady| steady.seen);
             let mut rescue = Rescue { by: shared.held.node(), steady: span, seen };
