@@ -166,7 +166,7 @@ mod tests {
         let error = only(&args(&["--only", "lint"])).expect_err("no such step").to_string();
         assert_eq!(
             error,
-            "no step is named `lint`, there are fmt, tidy, clippy, doc, nextest, schedules, doctest"
+            "no step is named `lint`, there are fmt, tidy, clippy, doc, nextest, planted, schedules, doctest"
         );
         assert!(only(&args(&["clippy"])).is_err());
         assert!(only(&args(&["--only"])).is_err());

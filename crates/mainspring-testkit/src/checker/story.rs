@@ -45,8 +45,10 @@ fn concerned(evidence: &Evidence<'_>, broken: &Broken) -> Vec<At> {
         let about = match &event.fact {
             Fact::Expired { nodes } => nodes.iter().any(|node| holders.contains(node)),
             Fact::Left { node } | Fact::Joined { node, .. } => holders.contains(node),
-            // What hit a single call is told by what came of it.
-            Fact::Fault { on: Some(actor), until, .. } => actors.contains(actor) && *until != Some(event.at),
+            // What hit a single message is told by what came of it.
+            Fact::Fault { on: Some(actor), kind, .. } => {
+                actors.contains(actor) && !["call", "answer", "hint"].iter().any(|of| kind.starts_with(of))
+            }
             fact => broken.job.is_some() && fact.job() == broken.job,
         };
         if about {

@@ -25,6 +25,9 @@ const LATENCY: Duration = Duration::from_millis(2);
 const REPEATABLE: &[&str] =
     &["enqueue", "register", "renew", "finish", "disown", "progress", "rescue", "promote", "expire", "prune"];
 
+/// Leases within which the latest message has arrived.
+const LATEST: u32 = 9;
+
 pub(super) struct Network {
     world: Arc<World>,
     actor: Actor,
@@ -74,7 +77,10 @@ impl Network {
             Fate::Late => "call late",
             Fate::Twice => "call repeated",
         };
-        world.fault(kind, Some(self.actor), Duration::ZERO);
+        // What is late may come when its sender has long been dead, and renew his lease.
+        let late = matches!(fate, Fate::Late | Fate::Twice);
+        let lasts = if late { world.config.lease * LATEST } else { Duration::ZERO };
+        world.fault(kind, Some(self.actor), lasts);
         fate
     }
 
