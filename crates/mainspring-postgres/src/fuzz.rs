@@ -44,6 +44,10 @@ fn whole(address: &Address) {
     let shown = address.location();
     assert!(!shown.chars().any(char::is_control), "{shown:?}");
     assert!(!address.hosts().is_empty());
+    // What is encoded is up to three times as long, and an address has a bound.
+    if shown.len() > 8 << 10 {
+        return;
+    }
     let again = Address::parse(&shown, &|_| None).unwrap_or_else(|error| panic!("{shown}: {error:?}"));
     assert_eq!(again.location(), shown);
     assert_eq!((again.schema(), again.hosts().len()), (address.schema(), address.hosts().len()));
@@ -67,7 +71,8 @@ const SECRET: &str = "hunter2";
 fn secrets(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let (before, after) = text.split_once('\n').unwrap_or((text, ""));
-    if before.contains(SECRET) || after.contains(SECRET) {
+    // With an equals sign what follows may be the value of another parameter, and no password at all.
+    if [before, after].iter().any(|part| part.contains(SECRET) || part.contains('=')) {
         return;
     }
     let texts = [

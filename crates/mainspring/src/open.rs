@@ -165,7 +165,8 @@ pub(crate) fn scheme(address: &str) -> (&str, &str) {
 /// most likely a path.
 pub(crate) fn shown(address: &str) -> String {
     match scheme(address) {
-        ("", path) => format!("`{path}`"),
+        // With a colon it is no plain path: `://user:password@host` has lost its scheme.
+        ("", path) if !address.contains(':') => format!("`{path}`"),
         (scheme, _) => format!("`{scheme}:…`"),
     }
 }
@@ -195,6 +196,7 @@ mod tests {
         assert_eq!(shown("host=db password=secret"), "`postgres:…`");
         assert_eq!(shown("mysql://root:secret@host/db"), "`mysql:…`");
         assert_eq!(shown("app.db"), "`app.db`");
+        assert_eq!(shown("://app:secret@db/app"), "`:…`");
     }
 
     #[cfg(not(feature = "postgres"))]
