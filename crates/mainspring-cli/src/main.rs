@@ -1,47 +1,7 @@
-//! The binary `mainspring`: see, feed and run a store from the command line.
-//!
-//! [`args`] says what can be asked for, [`command`] has one file per command, [`builtin`] the handlers that the binary
-//! runs by itself, [`dev`] the live view. [`report`] turns whatever went wrong into `error:`, `hint:` and an exit code.
-//!
-//! # Invariants
-//! - All output goes through [`output::Out`], so that a closed pipe ends the program quietly.
-//! - Text that comes from a store is escaped ([`text::plain`]) before it reaches a terminal.
-
-mod args;
-mod builtin;
-mod command;
-mod dev;
-mod json;
-mod output;
-mod point;
-mod report;
-mod store;
-mod text;
+//! The binary `mainspring`.
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    // Not a command for people, and so not in the help: the guard of a child process.
-    if std::env::args_os().nth(1).is_some_and(|first| first == builtin::guard::COMMAND) {
-        return builtin::guard::run();
-    }
-    let args = match args::Args::try_parse() {
-        Ok(args) => args,
-        Err(error) => return report::usage(&error),
-    };
-    match run(args) {
-        Ok(code) => code,
-        Err(error) => report::failure(&error),
-    }
-}
-
-fn run(args: args::Args) -> anyhow::Result<ExitCode> {
-    report::log(matches!(&args.command, args::Command::Work(work) if work.is_child()));
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let result = runtime.block_on(command::run(args));
-    // A reader of standard input, for one, blocks for as long as nobody types: it does not hold up the end.
-    runtime.shutdown_background();
-    result
+    mainspring_cli::main()
 }

@@ -148,6 +148,17 @@ impl Args {
         Ok(job)
     }
 
+    /// What can be wrong with the texts of the command line, all at once.
+    #[cfg(any(test, feature = "fuzz"))]
+    pub(crate) fn texts(&self) -> anyhow::Result<()> {
+        self.headers()?;
+        self.key()?;
+        if self.input_file.is_none() && self.input.as_deref() != Some("-") {
+            self.value()?;
+        }
+        Ok(())
+    }
+
     fn headers(&self) -> Result<Vec<(&str, &str)>, Refused> {
         let split = |text: &'_ String| {
             Refused::usage(format!("`{text}` is not a header"), "write it as `--header name=value`")

@@ -26,6 +26,14 @@ pub(crate) struct Args {
     after: Option<String>,
 }
 
+#[cfg(any(test, feature = "fuzz"))]
+impl Args {
+    /// The conditions of a listing.
+    pub(crate) fn conditions(&self) -> &filter::Conditions {
+        &self.filter
+    }
+}
+
 /// The verbs.
 #[derive(Debug, Subcommand)]
 enum Many {

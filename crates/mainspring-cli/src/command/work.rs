@@ -1,8 +1,10 @@
 //! `work`: a node with the built-in handlers.
 
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
-use mainspring::{Engine, Node, Span, shutdown_signal};
+use mainspring::{Engine, Node, QueueName, Span, bounds, shutdown_signal};
 use serde_json::json;
 use tokio::io::AsyncReadExt;
 
@@ -27,7 +29,7 @@ pub(crate) struct Args {
     /// A queue to serve, with how many of its jobs may run at a time (10 if not said). May be given several times.
     /// Also: MAINSPRING_QUEUES=default:10,mail:5.
     #[arg(long, value_name = "NAME:SLOTS")]
-    queue: Vec<String>,
+    queue: Vec<Served>,
     /// A capability that jobs may require. May be given several times. Also: MAINSPRING_LABELS=gpu,eu.
     #[arg(long)]
     label: Vec<String>,
@@ -93,8 +95,7 @@ async fn start(args: &Args, engine: &Engine) -> anyhow::Result<Node> {
     // The command line is said last and wins.
     node = node.from_env().drain(args.drain.0);
     for queue in &args.queue {
-        let (name, slots) = name_and_slots(queue);
-        node = node.queue(name, slots);
+        node = node.queue(queue.name.as_str(), queue.slots);
     }
     for label in &args.label {
         node = node.label(label);
@@ -111,11 +112,38 @@ async fn start(args: &Args, engine: &Engine) -> anyhow::Result<Node> {
 /// How long an `exec` job may take to end its processes when it is cancelled: more than the guard itself gives them.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The number stands after the last colon, because names may have colons.
-pub(crate) fn name_and_slots(text: &str) -> (&str, u32) {
-    match text.rsplit_once(':').map(|(name, slots)| (name, slots.parse())) {
-        Some((name, Ok(slots))) => (name, slots),
-        _ => (text, SLOTS),
+/// A queue and its slots. The number stands after the last colon, because names may have colons.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Served {
+    pub(crate) name: QueueName,
+    pub(crate) slots: u32,
+}
+
+impl FromStr for Served {
+    type Err = String;
+
+    /// As the library reads MAINSPRING_QUEUES: digits that are too many are not taken for a part of the name, because
+    /// nobody has such a queue.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let (name, slots) = match text.rsplit_once(':').filter(|(_, slots)| number(slots)) {
+            Some((name, slots)) => {
+                (name, slots.parse().ok().filter(|slots| (1..=bounds::SLOTS).contains(slots)))
+            }
+            None => (text, Some(SLOTS)),
+        };
+        let name = QueueName::new(name).map_err(|error| error.to_string())?;
+        let slots = slots.ok_or_else(|| {
+            let said = &text[name.as_str().len() + 1..];
+            format!("{said} slots are not between 1 and {}", bounds::SLOTS)
+        })?;
+        Ok(Served { name, slots })
+    }
+}
+
+impl fmt::Display for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.name, self.slots)
     }
 }
 

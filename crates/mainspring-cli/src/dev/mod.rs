@@ -18,9 +18,9 @@ mod view;
 mod watch;
 mod worker;
 
-use mainspring::{Engine, QueueName, bounds};
+use mainspring::Engine;
 
-use crate::command::work::name_and_slots;
+use crate::command::work::Served;
 use crate::output::Out;
 use crate::report::Refused;
 use crate::store::Target;
@@ -33,7 +33,7 @@ pub(crate) struct Args {
     no_samples: bool,
     /// A queue that the worker serves, with how many of its jobs may run at a time. May be given several times.
     #[arg(long, value_name = "NAME:SLOTS", default_value = "default:8")]
-    queue: Vec<String>,
+    queue: Vec<Served>,
     /// Let the worker run `exec` jobs too, that is, any command that somebody enqueues.
     #[arg(long)]
     allow_exec: bool,
@@ -51,16 +51,8 @@ pub(crate) fn check(store: &str) -> Result<(), Refused> {
 }
 
 pub(crate) async fn run(args: Args, store: Target<'_>, engine: &Engine, out: Out) -> anyhow::Result<()> {
-    for queue in &args.queue {
-        let (name, slots) = name_and_slots(queue);
-        QueueName::new(name)?;
-        if slots == 0 || slots > bounds::SLOTS {
-            let message = format!("{slots} slots for queue {name} are not between 1 and {}", bounds::SLOTS);
-            return Err(Refused::usage(message, "for example `--queue default:8`").into());
-        }
-    }
     let recipe = worker::Recipe::new(store, &args.queue, args.allow_exec);
-    let queue = args.queue.first().map_or("default", |queue| name_and_slots(queue).0);
+    let queue = args.queue.first().map_or("default", |queue| queue.name.as_str());
     session::Session::new(engine, recipe, queue, !args.no_samples, out).run(&shown(store, engine)).await
 }
 

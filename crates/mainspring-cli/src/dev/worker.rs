@@ -11,6 +11,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::command::work::Served;
 use crate::store::Target;
 
 /// The worker's lease: short, so that recovery can be watched.
@@ -36,7 +37,7 @@ impl std::fmt::Debug for Secret {
 }
 
 impl Recipe {
-    pub(super) fn new(store: Target<'_>, queues: &[String], allow_exec: bool) -> Self {
+    pub(super) fn new(store: Target<'_>, queues: &[Served], allow_exec: bool) -> Self {
         let mut arguments: Vec<OsString> = ["work", "--samples", "--watch-stdin"].map(OsString::from).into();
         if store.relaxed {
             arguments.push("--relaxed-durability".into());
@@ -44,7 +45,7 @@ impl Recipe {
         arguments.extend(["--lease".into(), mainspring::Span(LEASE).to_string().into()]);
         arguments.extend(["--drain".into(), mainspring::Span(DRAIN).to_string().into()]);
         for queue in queues {
-            arguments.extend(["--queue".into(), queue.into()]);
+            arguments.extend(["--queue".into(), queue.to_string().into()]);
         }
         if allow_exec {
             arguments.push("--allow-exec".into());
