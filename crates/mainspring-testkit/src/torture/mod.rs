@@ -55,6 +55,11 @@ pub trait Stage: Send + Sync {
     /// The crates whose failure points a victim on this store can reach.
     fn crates(&self) -> &'static [&'static str];
 
+    /// Whether producers come by a point again and again, and not only workers.
+    fn is_passed_by_producers(&self, _point: &points::Point) -> bool {
+        false
+    }
+
     /// Which system calls carry its writes, and on which files. Without files they are hit wherever they go, so a call
     /// that the ledger is written with (`write`) needs some.
     fn calls(&self) -> Calls;

@@ -4,3 +4,4 @@
 #![cfg(feature = "planted")]
 
 mod simulated;
+mod torture;

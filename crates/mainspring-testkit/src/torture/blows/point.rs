@@ -30,8 +30,8 @@ impl AtPoint {
         Orders { die_at: Some((self.point.name.into(), visit)), ..Orders::default() }
     }
 
-    async fn visited(&self, world: &World, visit: u64) -> Result<bool> {
-        let mut worker = world.start(Role::Worker, &self.orders(visit))?;
+    async fn visited(&self, world: &World, role: Role, visit: u64) -> Result<bool> {
+        let mut worker = world.start(role, &self.orders(visit))?;
         died(world, &mut worker).await
     }
 
@@ -128,8 +128,15 @@ impl Blow for AtPoint {
     fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
         Box::pin(async move {
             match self.point.when() {
-                When::Busy => self.visited(world, 1 + world.below(VISITS)).await,
-                When::Joining => self.visited(world, 1).await,
+                When::Busy => {
+                    let role = if world.stage().is_passed_by_producers(&self.point) && world.below(2) == 0 {
+                        Role::Producer
+                    } else {
+                        Role::Worker
+                    };
+                    self.visited(world, role, 1 + world.below(VISITS)).await
+                }
+                When::Joining => self.visited(world, Role::Worker, 1).await,
                 When::Leaving => self.leaving(world).await,
                 When::Migrating => self.migrating(world).await,
                 When::Woken => self.woken(world).await,

@@ -16,6 +16,7 @@ use mainspring_core::seam::Pending;
 use tempfile::TempDir;
 
 use super::inject::Harm;
+use super::points::Point;
 use super::{Blow, Calls, Error, Result, Stage};
 
 /// The size of the store's own file system: enough for some hundred thousand jobs, and quickly filled.
@@ -105,6 +106,11 @@ impl Stage for Sqlite {
 
     fn crates(&self) -> &'static [&'static str] {
         &["mainspring", "mainspring-sqlite"]
+    }
+
+    /// All that writes takes the same way.
+    fn is_passed_by_producers(&self, point: &Point) -> bool {
+        point.of == "mainspring-sqlite"
     }
 
     fn calls(&self) -> Calls {
