@@ -11,8 +11,11 @@ use crate::command::filter;
 use crate::command::work::Served;
 use crate::point::Point;
 
+/// The name of a target, and what it does with bytes.
+pub type Target = (&'static str, fn(&[u8]));
+
 /// Names, and what must not panic.
-pub const TARGETS: [(&str, fn(&[u8])); 3] =
+pub const TARGETS: [Target; 3] =
     [("cli_arguments", arguments), ("cli_points", points), ("cli_queues", queues)];
 
 const NOW: Timestamp = Timestamp::from_micros(1_794_732_183_120_000);

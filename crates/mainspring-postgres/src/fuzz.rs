@@ -11,8 +11,11 @@ use crate::address::{self, Address};
 use crate::error::Fault;
 use crate::read;
 
+/// The name of a target, and what it does with bytes.
+pub type Target = (&'static str, fn(&[u8]));
+
 /// Names, and what must not panic.
-pub const TARGETS: [(&str, fn(&[u8])); 4] = [
+pub const TARGETS: [Target; 4] = [
     ("postgres_addresses", addresses),
     ("postgres_secrets", secrets),
     ("postgres_files", address::fuzz::files),

@@ -33,8 +33,11 @@ use crate::read::{self, Reader};
 use crate::writer::{State, Tx};
 use crate::{migrate, op};
 
+/// The name of a target, and what it does with bytes.
+pub type Target = (&'static str, fn(&[u8]));
+
 /// Names, and what must not panic.
-pub const TARGETS: [(&str, fn(&[u8])); 2] = [("sqlite_rows", rows), ("sqlite_cursors", cursors)];
+pub const TARGETS: [Target; 2] = [("sqlite_rows", rows), ("sqlite_cursors", cursors)];
 
 /// One job per place: 1 ready, 2 scheduled, 3 suspended, 4 running, 5 ended. All hold a key and have a deadline.
 const WORLD: &str = r#"
@@ -215,9 +218,9 @@ const ACTS: [Act; 17] = [
     |tx| op::sweep::expire(tx, 10).map(drop),
     |tx| op::prune::run(tx, 10).map(drop),
     |tx| op::rescue::run(tx, Rescue { by: NODE, steady: bounds::DELAY, seen: NOW }).map(drop),
-    |tx| verbs(tx, Verb::Cancel { why: "why".into() }),
-    |tx| verbs(tx, Verb::Retry).and(verbs(tx, Verb::Hold)).and(verbs(tx, Verb::Resume)),
-    |tx| verbs(tx, Verb::Delete),
+    |tx| verbs(tx, &Verb::Cancel { why: "why".into() }),
+    |tx| verbs(tx, &Verb::Retry).and(verbs(tx, &Verb::Hold)).and(verbs(tx, &Verb::Resume)),
+    |tx| verbs(tx, &Verb::Delete),
     |tx| op::settings::configure(tx, &queue(), &QueueChange::default()).map(drop),
     |tx| op::enqueue::run(tx, &[new()]).map(drop),
 ];
@@ -233,9 +236,9 @@ fn acted(conn: &Connection, act: Act) -> Result<()> {
     tx.enlisted()
 }
 
-fn verbs(tx: &mut Tx<'_>, verb: Verb) -> Result<()> {
+fn verbs(tx: &mut Tx<'_>, verb: &Verb) -> Result<()> {
     let ids: Vec<JobId> = (0..7).map(id).collect();
-    op::change::run(tx, &ids, &verb, false).map(drop)
+    op::change::run(tx, &ids, verb, false).map(drop)
 }
 
 fn id(no: u8) -> JobId {

@@ -5,8 +5,11 @@ use mainspring_core::{Error, bounds};
 use crate::node::{labels, lease, queues};
 use crate::open::{scheme, shown};
 
+/// The name of a target, and what it does with bytes.
+pub type Target = (&'static str, fn(&[u8]));
+
 /// Names, and what must not panic.
-pub const TARGETS: [(&str, fn(&[u8])); 2] = [("engine_settings", settings), ("engine_addresses", addresses)];
+pub const TARGETS: [Target; 2] = [("engine_settings", settings), ("engine_addresses", addresses)];
 
 /// A text as the queues, the labels and the lease of a node.
 fn settings(bytes: &[u8]) {

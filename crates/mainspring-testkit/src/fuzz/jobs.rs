@@ -75,21 +75,18 @@ pub(super) fn jobs(bytes: &[u8]) {
         ..job(drawn(&mut draw))
     };
     let (now, limits) = (Timestamp::from_micros(draw.any()), Limits::default());
-    match new.check(&limits, now) {
-        Err(error) => {
-            assert!(matches!(error, Error::Invalid { .. } | Error::TooLarge { .. }), "{error:?}");
-        }
-        Ok(()) => {
-            assert!(new.input.len() <= limits.input);
-            for at in [new.run, new.deadline].into_iter().flatten() {
-                assert!(at.resolve(now) <= now.after(bounds::DELAY));
-            }
-            let read = stored(&new.options);
-            assert_eq!(read, whole_options(&new.options), "what is accepted comes back");
-            let again = New { options: read, ..new };
-            assert!(again.check(&limits, now).is_ok(), "and is accepted again");
-        }
+    if let Err(error) = new.check(&limits, now) {
+        assert!(matches!(error, Error::Invalid { .. } | Error::TooLarge { .. }), "{error:?}");
+        return;
     }
+    assert!(new.input.len() <= limits.input);
+    for at in [new.run, new.deadline].into_iter().flatten() {
+        assert!(at.resolve(now) <= now.after(bounds::DELAY));
+    }
+    let read = stored(&new.options);
+    assert_eq!(read, whole_options(&new.options), "what is accepted comes back");
+    let again = New { options: read, ..new };
+    assert!(again.check(&limits, now).is_ok(), "and is accepted again");
 }
 
 /// What is kept of options: durations are whole microseconds.
