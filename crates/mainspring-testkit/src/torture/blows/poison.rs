@@ -16,6 +16,12 @@ impl Blow for Swallow {
 
     fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
         Box::pin(async move {
+            // Two killers within a moment may make a suspect of the same bystander, and the second would finish it.
+            let open = [State::Ready, State::Scheduled, State::Running];
+            wait("nobody is under suspicion", async || {
+                Ok(world.jobs(&open).await?.iter().all(|job| job.crashes == 0).then_some(()))
+            })
+            .await?;
             let engine = world.engine()?.clone();
             let job = insist("a job is stored", async || engine.enqueue(Poison {}).await).await?;
             let quarantined = wait("the killer is under quarantine", async || {

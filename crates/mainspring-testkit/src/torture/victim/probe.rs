@@ -43,7 +43,8 @@ impl Seen {
 
     fn of(error: &Error) -> Seen {
         match error {
-            Error::Corrupt { .. } | Error::Open { .. } => Seen::Damage(format!("{error}")),
+            // A node whose row is gone is nobody's: what it sends is refused.
+            Error::Corrupt { .. } | Error::Open { .. } | Error::LeaseLost => Seen::Damage(format!("{error}")),
             other => Seen::Other(format!("{other:?}")),
         }
     }
