@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use mainspring_testkit::postgres::{Cut, Database, Options, Proxy, Server, Stop};
@@ -18,6 +19,11 @@ fn wait(what: &str, mut condition: impl FnMut() -> bool) {
         assert!(Instant::now() < end, "waited in vain: {what}");
         std::thread::yield_now();
     }
+}
+
+/// Does something on a thread of its own.
+fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    std::thread::Builder::new().spawn(work).expect("a thread")
 }
 
 /// A database with an empty table and a proxy in front of it.
@@ -51,7 +57,7 @@ fn a_message_full_of_rows_is_cut_in_its_middle() {
     let mut client = connect(&database, &proxy);
     proxy.on_rows(1000);
     let mut copy = client.copy_in("COPY t FROM STDIN").expect("a copy");
-    let text: String = rows.iter().map(|row| format!("{row}\n")).collect();
+    let text = rows.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
     let written = copy.write_all(text.as_bytes()).and_then(|()| copy.flush());
     let failed = written.is_err() || copy.finish().is_err();
     assert!(failed, "copied data is rows too");
@@ -84,7 +90,7 @@ fn a_black_hole_takes_everything_and_gives_nothing_back() {
     let (database, proxy) = rig();
     let (mut idle, mut busy) = (connect(&database, &proxy), connect(&database, &proxy));
     proxy.swallow(true);
-    let lost = std::thread::spawn(move || busy.batch_execute("INSERT INTO t VALUES (1)"));
+    let lost = apart(move || busy.batch_execute("INSERT INTO t VALUES (1)"));
     let mut fresh = TcpStream::connect(("127.0.0.1", proxy.port())).expect("new ones are welcome");
     // The question for encryption, which a server answers with one letter.
     fresh.write_all(&[0, 0, 0, 8, 4, 210, 22, 47]).expect("bytes are taken");
@@ -142,7 +148,7 @@ fn a_standby_has_all_that_was_acknowledged_and_takes_over() {
 
     standby.stop(Stop::Fast).expect("stopped");
     let mut client = Client::connect(&proxy.url("postgres"), NoTls).expect("a client");
-    let waits = std::thread::spawn(move || client.batch_execute("INSERT INTO t VALUES (3)"));
+    let waits = apart(move || client.batch_execute("INSERT INTO t VALUES (3)"));
     let waiting = "wait_event = 'SyncRep'";
     wait("the commit waits", || !primary.sessions("postgres", waiting).expect("sessions").is_empty());
     standby.start_again().expect("started");

@@ -36,12 +36,11 @@ impl Crowd {
         let body = move || {
             let mut inside: Vec<Client> = Vec::new();
             while !seen.load(Ordering::Relaxed) {
-                match config.connect(NoTls) {
-                    Ok(client) => inside.push(client),
-                    Err(_) => {
-                        counted.fetch_add(1, Ordering::Relaxed);
-                        std::thread::park_timeout(PUSH);
-                    }
+                if let Ok(client) = config.connect(NoTls) {
+                    inside.push(client);
+                } else {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                    std::thread::park_timeout(PUSH);
                 }
             }
         };
