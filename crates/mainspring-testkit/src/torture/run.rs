@@ -225,7 +225,7 @@ fn story(world: &World, id: JobId) -> Result<String> {
     history.retain(|event| {
         event.fact.job() == Some(id) || matches!(event.fact, Fact::Fault { .. } | Fact::Expired { .. })
     });
-    Ok(tell(&history).map(|line| format!("\n    {line}")).collect())
+    Ok(std::iter::once(String::new()).chain(tell(&history)).collect::<Vec<_>>().join("\n    "))
 }
 
 /// Runs what a command line says: `--store sqlite|postgres --cycles N [--seed S] [--only BLOW]…`, with victims that
