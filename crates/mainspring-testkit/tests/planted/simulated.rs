@@ -8,10 +8,11 @@ use mainspring_testkit::sim::{self, Kind};
 /// Within which time a rig must see that something is wrong.
 const BOUND: Duration = Duration::from_secs(10);
 
-/// Runs seeds until a promise is broken.
+/// Runs seeds until a promise is broken, and tells how.
+#[expect(clippy::disallowed_methods, reason = "how long it takes is what is tested")]
+#[expect(clippy::print_stdout, reason = "the story of a bug that was found is worth reading")]
 fn caught(defect: Defect) {
     planted::choose(Some(defect));
-    #[expect(clippy::disallowed_methods, reason = "how long it takes is what is tested")]
     let began = Instant::now();
     let mut seeds = 0..;
     while began.elapsed() < BOUND {
