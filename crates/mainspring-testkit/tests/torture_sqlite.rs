@@ -8,6 +8,7 @@ use mainspring_testkit::torture::sqlite::Sqlite;
 use mainspring_testkit::torture::{Outcome, Plan, Stage, inject, points, run};
 
 /// Tortures a fresh store; everything must be as promised.
+#[expect(clippy::print_stdout, reason = "what was done is told in figures")]
 fn torture(plan: &Plan) -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let stage = Arc::new(Sqlite::new().expect("a store"));

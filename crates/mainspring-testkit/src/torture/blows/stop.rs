@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::history::Fact;
 use crate::torture::wait::{now, wait, within};
-use crate::torture::{Blow, Result, Strike, Victim, World};
+use crate::torture::{Blow, Error, Result, Strike, Victim, World};
 
 /// How often one is stopped at most, until it is missed: it may have ended its last job when it was stopped, and others may
 /// not have been well for a lease.
@@ -55,8 +55,14 @@ pub(super) async fn freeze(world: &World, worker: &Victim) -> Result<Option<Node
     world.note(Fact::fault("stop", Some(number), Some(now().after(lease * 3))));
     worker.signal(Signal::STOP)?;
     wait("all threads have stopped", async || Ok(worker.is_stopped()?.then_some(()))).await?;
+    let engine = world.engine()?;
     let lost = within(lease * 2, async || {
-        let nodes = world.nodes().await?;
+        // Whoever is stopped in the middle of a write may keep the store to himself, from readers too.
+        let nodes = match engine.nodes().await {
+            Ok(nodes) => nodes,
+            Err(error) if error.is_retryable() => return Ok(None),
+            Err(error) => return Err(Error::store("nodes")(error)),
+        };
         let gone = nodes.iter().find(|other| other.no == node.no);
         Ok(gone.is_none_or(|gone| gone.state == NodeState::Expired).then_some(node.no))
     })
