@@ -121,7 +121,7 @@ fn request_that_fails_spares_its_neighbours() {
     drop(release);
     block_on(held).expect("held");
     block_on(first).expect("the one before");
-    assert!(matches!(block_on(bad), Err(Error::Unavailable { .. })));
+    assert!(matches!(block_on(bad), Err(Error::Corrupt { .. })));
     block_on(second).expect("the one after");
     assert_eq!(block_on(it.store.counts()).expect("counts").total(State::Ready), 2);
     it.assert_sound();
@@ -148,7 +148,7 @@ fn nothing_is_written_after_a_failed_fsync_in_the_middle_of_a_batch() {
     let after = it.store.enqueue(vec![job(&it.seams)]);
     drop(release);
     block_on(held).expect("held");
-    assert!(matches!(block_on(bad), Err(Error::Unavailable { .. })));
+    assert!(matches!(block_on(bad), Err(Error::Corrupt { .. })));
     assert!(matches!(block_on(unsynced), Err(Error::OutcomeUnknown { .. })));
     assert!(matches!(block_on(after), Err(Error::Poisoned)));
     assert_eq!(block_on(it.other().counts()).expect("counts").total(State::Ready), 0);
