@@ -6,7 +6,7 @@
 //! at as often as one likes.
 //!
 //! A run has a storm, in which things go wrong, and then calm, in which everything has to be done. The
-//! [`checker`](crate::checker) judges the [history](crate::history) of both.
+//! [`checker`] judges the [history](crate::history) of both.
 
 mod backend;
 mod clock;

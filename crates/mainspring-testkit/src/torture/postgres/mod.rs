@@ -1,8 +1,8 @@
 //! Postgres under torture: a primary with a synchronous standby, and a network that breaks at the worst moments.
 //!
-//! Victims know two addresses and use whichever takes writes. Between them and the servers stands a [`Road`](road::Road) of
+//! Victims know two addresses and use whichever takes writes. Between them and the servers stands a `Road` of
 //! proxies, so that connections can be cut around a commit, swallowed, slowed and led elsewhere; the rig itself has a road
-//! of its own, which nobody touches. All stores of a world are databases of one [`Cluster`](cluster::Cluster).
+//! of its own, which nobody touches. All stores of a world are databases of one `Cluster`.
 
 mod apart;
 mod cluster;
