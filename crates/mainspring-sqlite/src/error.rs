@@ -51,9 +51,10 @@ pub(crate) fn severity(error: &rusqlite::Error) -> Severity {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Severity::Busy,
         Some(ErrorCode::DiskFull) => Severity::Full,
         Some(ErrorCode::SystemIoFailure) => Severity::Io,
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Severity::Corrupt,
         // No statement of ours breaks a constraint, unless an index or a table has lost rows.
-        Some(ErrorCode::ConstraintViolation) => Severity::Corrupt,
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::ConstraintViolation) => {
+            Severity::Corrupt
+        }
         // Nor does one ask a column for another type than it was written with.
         _ if is_mistyped(error) => Severity::Corrupt,
         _ => Severity::Other,

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::job::{Outcome, Status, Unique};
+use mainspring_core::name::{Kind, Label, QueueName};
 use mainspring_core::store::{Finished, Receipt};
 use mainspring_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -53,6 +54,13 @@ pub enum Fact {
         #[serde(skip_serializing_if = "is_zero", default)]
         delay: u64,
     },
+    /// What is asked for next must have ended in time.
+    Bounded {
+        /// The job.
+        id: JobId,
+        /// How long after it is stored, in microseconds.
+        deadline: u64,
+    },
     /// The enqueue was acknowledged.
     Acknowledged {
         /// The job that was asked for.
@@ -71,7 +79,27 @@ pub enum Fact {
         id: JobId,
     },
 
+    /// A caller begins to wait for the end of a job.
+    Awaits {
+        /// The job.
+        id: JobId,
+    },
+    /// He waits no longer.
+    Answered {
+        /// The job.
+        id: JobId,
+        /// What he was told that it is; nothing if he was told something else.
+        status: Option<Status>,
+    },
+
     // Operators.
+    /// Claims from a queue are stopped, or go on.
+    Paused {
+        /// The queue.
+        queue: QueueName,
+        /// Whether they are stopped.
+        paused: bool,
+    },
     /// A verb is about to be sent.
     Ordered {
         /// The job.
@@ -123,6 +151,17 @@ pub enum Fact {
         /// Its lease, in microseconds.
         lease: u64,
     },
+    /// What the node that has just joined can do.
+    Able {
+        /// Its number.
+        node: NodeNo,
+        /// Its queues, with its slots for each.
+        queues: Vec<(QueueName, u32)>,
+        /// The kinds that it handles.
+        kinds: Vec<Kind>,
+        /// Its labels.
+        labels: Vec<Label>,
+    },
     /// A node has left in good order.
     Left {
         /// Its number.
@@ -163,6 +202,15 @@ pub enum Fact {
         claim: u32,
         /// How.
         how: How,
+    },
+    /// The end of that claim asks for another, not before some time has passed.
+    Deferred {
+        /// The job.
+        id: JobId,
+        /// The number of the claim.
+        claim: u32,
+        /// How long, in microseconds.
+        after: u64,
     },
     /// The store has answered to that.
     Finished {
@@ -275,6 +323,10 @@ impl Fact {
     pub fn job(&self) -> Option<JobId> {
         match self {
             Fact::Asked { id, .. }
+            | Fact::Bounded { id, .. }
+            | Fact::Awaits { id }
+            | Fact::Answered { id, .. }
+            | Fact::Deferred { id, .. }
             | Fact::Acknowledged { id, .. }
             | Fact::Refused { id }
             | Fact::Unknown { id }
@@ -287,6 +339,8 @@ impl Fact {
             | Fact::Finishing { id, .. }
             | Fact::Finished { id, .. } => Some(*id),
             Fact::Joined { .. }
+            | Fact::Able { .. }
+            | Fact::Paused { .. }
             | Fact::Left { .. }
             | Fact::Disowned { .. }
             | Fact::Expired { .. }

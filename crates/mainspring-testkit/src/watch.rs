@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 
 use mainspring_core::Result;
 use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
-use mainspring_core::job::{New, Progress, Record, Verb, When};
+use mainspring_core::job::{New, Outcome, Progress, Record, Verb, When};
 use mainspring_core::name::QueueName;
 use mainspring_core::seam::Pending;
 use mainspring_core::store::{
@@ -161,6 +161,9 @@ impl<W: Way> Store for Watched<W> {
             };
             let unique = job.options.unique.clone();
             self.recorder.note(self.by, Fact::Asked { id: job.id, unique, delay });
+            if let Some(When::After(deadline)) = job.deadline {
+                self.recorder.note(self.by, Fact::Bounded { id: job.id, deadline: micros(deadline) });
+            }
         }
         self.write("enqueue", jobs, |store, jobs| store.enqueue(jobs))
     }
@@ -188,6 +191,9 @@ impl<W: Way> Store for Watched<W> {
             |recorder, by, node, answer| {
                 if let Ok(member) = answer {
                     recorder.note(by, Fact::Joined { node: member.no, lease: micros(node.lease) });
+                    let (queues, kinds) = (node.queues.clone(), node.kinds.clone());
+                    let labels = node.labels.clone();
+                    recorder.note(by, Fact::Able { node: member.no, queues, kinds, labels });
                 }
             },
         )
@@ -221,6 +227,9 @@ impl<W: Way> Store for Watched<W> {
             let how = How::of(&finish.outcome);
             let (id, claim) = (finish.claim.id, finish.claim.number);
             self.recorder.note(self.by, Fact::Finishing { node, id, claim, how });
+            if let Outcome::Retry { after, .. } | Outcome::Snooze { after } = finish.outcome {
+                self.recorder.note(self.by, Fact::Deferred { id, claim, after: micros(after) });
+            }
         }
         let call = Call { name: "finish", writes: true };
         self.send(call, (node, finishes), |store, (node, finishes)| store.finish(node, finishes), finished)
@@ -299,7 +308,17 @@ impl<W: Way> Store for Watched<W> {
     }
 
     fn configure(&self, queue: QueueName, change: QueueChange) -> Pending<'_, Result<Queue>> {
-        self.write("configure", (queue, change), |store, (queue, change)| store.configure(queue, change))
+        let call = Call { name: "configure", writes: true };
+        self.send(
+            call,
+            (queue, change),
+            |store, (queue, change)| store.configure(queue, change),
+            |recorder, by, (queue, change), answer| {
+                if let (Some(paused), Ok(_)) = (change.paused, answer) {
+                    recorder.note(by, Fact::Paused { queue: queue.clone(), paused });
+                }
+            },
+        )
     }
 
     fn nodes(&self) -> Pending<'_, Result<Vec<Node>>> {

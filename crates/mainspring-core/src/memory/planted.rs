@@ -58,8 +58,16 @@ impl Model {
         if !is(Defect::TimerKept) {
             return Ok(());
         }
-        let again: Vec<Row> = self.stale.timers.iter().copied().collect();
-        self.stale.timers.extend(promoted);
+        // Once it has been claimed: before, nobody would notice.
+        let waits = |row: &Row| {
+            let place = self.jobs.get(row).map(|job| &job.place);
+            matches!(place, Some(Place::Ready { .. } | Place::Timers { .. }))
+        };
+        let (kept, again): (BTreeSet<Row>, Vec<Row>) = {
+            let (kept, again): (Vec<Row>, Vec<Row>) = self.stale.timers.iter().partition(|row| waits(row));
+            (kept.into_iter().chain(promoted.iter().copied()).collect(), again)
+        };
+        self.stale.timers = kept;
         self.back_to_ready(again, Class::Fresh, now)
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::job::{Status, Summary, Unique};
+use mainspring_core::name::{Kind, Label, QueueName};
 use mainspring_core::time::Timestamp;
 
 use super::{Found, Terms};
@@ -22,6 +23,11 @@ pub(super) struct Evidence<'a> {
     pub(super) lives: BTreeMap<JobId, Life<'a>>,
     /// Who each node was, and its lease.
     pub(super) nodes: BTreeMap<NodeNo, Membership>,
+    /// What each node can do.
+    pub(super) able: BTreeMap<NodeNo, Able<'a>>,
+    /// When which queue was paused, and when it went on.
+    pub(super) pauses: Vec<(At, &'a QueueName, bool)>,
+    pub(super) calm: Option<At>,
     pub(super) expiries: Vec<(At, NodeNo)>,
     pub(super) disowned: Vec<(At, NodeNo)>,
     pub(super) faults: Vec<Fault<'a>>,
@@ -33,6 +39,12 @@ pub(super) struct Life<'a> {
     pub(super) asked: Option<At>,
     pub(super) unique: Option<&'a Unique>,
     pub(super) delay: Duration,
+    pub(super) deadline: Option<Duration>,
+    /// When callers began to wait for its end, and what they were told.
+    pub(super) awaited: Vec<At>,
+    pub(super) answered: Vec<(At, Option<Status>)>,
+    /// How long it was to wait after each claim that asked for another.
+    pub(super) deferred: BTreeMap<u32, Duration>,
     /// What callers were told, the first time.
     pub(super) acknowledged: Option<(At, Told)>,
     pub(super) refused: bool,
@@ -82,6 +94,12 @@ pub(super) struct Membership {
     pub(super) left: Option<At>,
 }
 
+pub(super) struct Able<'a> {
+    pub(super) queues: &'a [(QueueName, u32)],
+    pub(super) kinds: &'a [Kind],
+    pub(super) labels: &'a [Label],
+}
+
 pub(super) struct Fault<'a> {
     pub(super) at: At,
     pub(super) kind: &'a str,
@@ -97,6 +115,9 @@ impl<'a> Evidence<'a> {
             terms,
             lives: BTreeMap::new(),
             nodes: BTreeMap::new(),
+            able: BTreeMap::new(),
+            pauses: Vec::new(),
+            calm: None,
             expiries: Vec::new(),
             disowned: Vec::new(),
             faults: Vec::new(),
@@ -105,6 +126,12 @@ impl<'a> Evidence<'a> {
             match event.fact.job() {
                 Some(id) => evidence.lives.entry(id).or_default().add(at, &event.fact),
                 None => evidence.add(at, event),
+            }
+        }
+        if terms.exact {
+            // What was applied was seen: an order without an answer never got there.
+            for life in evidence.lives.values_mut() {
+                life.orders.retain(|order| order.obeyed.is_some());
             }
         }
         for job in &found.jobs {
@@ -121,6 +148,11 @@ impl<'a> Evidence<'a> {
                 // A repeat of a registration whose answer was lost.
                 self.nodes.entry(*node).or_insert(membership);
             }
+            Fact::Able { node, queues, kinds, labels } => {
+                self.able.insert(*node, Able { queues, kinds, labels });
+            }
+            Fact::Paused { queue, paused } => self.pauses.push((at, queue, *paused)),
+            Fact::Calm => self.calm = Some(at),
             Fact::Left { node } => {
                 if let Some(membership) = self.nodes.get_mut(node) {
                     membership.left.get_or_insert(at);
@@ -155,6 +187,12 @@ impl<'a> Life<'a> {
                 self.unique = unique.as_ref();
                 self.delay = Duration::from_micros(*delay);
             }
+            Fact::Bounded { deadline, .. } => self.deadline = Some(Duration::from_micros(*deadline)),
+            Fact::Awaits { .. } => self.awaited.push(at),
+            Fact::Answered { status, .. } => self.answered.push((at, *status)),
+            Fact::Deferred { claim, after, .. } => {
+                self.deferred.entry(*claim).or_insert(Duration::from_micros(*after));
+            }
             Fact::Acknowledged { told, .. } => {
                 self.acknowledged.get_or_insert((at, *told));
             }
@@ -162,8 +200,8 @@ impl<'a> Life<'a> {
             Fact::Unknown { .. } => self.unknown = true,
             Fact::Ordered { verb, .. } => self.orders.push(Order { verb, ordered: at, obeyed: None }),
             Fact::Obeyed { verb, from, to, .. } => {
-                let order = self.orders.iter_mut().rev().find(|order| order.verb == verb);
-                if let Some(order) = order.filter(|order| order.obeyed.is_none()) {
+                let open = |order: &&mut Order<'_>| order.verb == verb && order.obeyed.is_none();
+                if let Some(order) = self.orders.iter_mut().rev().find(open) {
                     order.obeyed = Some((at, *from, *to));
                 }
             }
@@ -187,6 +225,8 @@ impl<'a> Life<'a> {
                 self.finished.push(Finished { at, node: *node, claim: *claim, how: *how, applied: *applied });
             }
             Fact::Joined { .. }
+            | Fact::Able { .. }
+            | Fact::Paused { .. }
             | Fact::Left { .. }
             | Fact::Disowned { .. }
             | Fact::Expired { .. }
@@ -233,6 +273,14 @@ impl<'a> Life<'a> {
                 && order.ordered < before
                 && order.obeyed.is_none_or(|(obeyed, _, _)| obeyed > after)
         })
+    }
+
+    /// Each claim once: one that is adopted is told again.
+    pub(super) fn first_claims(&self) -> impl Iterator<Item = &Claimed> {
+        let told = |claim: &Claimed| {
+            self.claims.iter().any(|first| first.number == claim.number && first.at < claim.at)
+        };
+        self.claims.iter().filter(move |claim| !told(claim))
     }
 
     /// The claim with this number.

@@ -81,6 +81,24 @@ fn sentence(fact: &Fact) -> String {
             let delay = if *delay > 0 { format!(" in {:.3} s", *delay as f64 / 1e6) } else { String::new() };
             format!("asks for {}{key}{delay}", short(*id))
         }
+        Fact::Bounded { id, deadline } => {
+            format!("wants {} to end within {:.3} s", short(*id), *deadline as f64 / 1e6)
+        }
+        Fact::Awaits { id } => format!("waits for the end of {}", short(*id)),
+        Fact::Answered { id, status: Some(status) } => format!("is told that {} is {status}", short(*id)),
+        Fact::Answered { id, status: None } => format!("waits no longer for {}", short(*id)),
+        Fact::Paused { queue, paused: true } => format!("`{queue}` is paused"),
+        Fact::Paused { queue, paused: false } => format!("`{queue}` goes on"),
+        Fact::Able { node, queues, kinds, labels } => {
+            let queues: Vec<_> = queues.iter().map(|(queue, slots)| format!("{queue}: {slots}")).collect();
+            let (kinds, labels) = (kinds.iter(), labels.iter());
+            let words: Vec<_> =
+                kinds.map(ToString::to_string).chain(labels.map(ToString::to_string)).collect();
+            format!("can do {} in {} as node {node}", words.join(", "), queues.join(", "))
+        }
+        Fact::Deferred { id, claim, after } => {
+            format!("wants {} to wait {:.3} s after claim {claim}", short(*id), *after as f64 / 1e6)
+        }
         Fact::Acknowledged { id, told: Told::Created } => format!("is told that {} is stored", short(*id)),
         Fact::Acknowledged { id, told: Told::Existing(holder) } => {
             format!("is told that {} exists as {}", short(*id), short(*holder))

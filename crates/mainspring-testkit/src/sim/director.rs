@@ -161,13 +161,13 @@ impl Director {
         self.world.time.monotonic() >= self.world.config.storm
     }
 
-    /// Some node that has joined and is not about to leave.
-    fn some_node(&self) -> Option<Actor> {
+    /// Some node that has joined and is not about to leave, unless those are wanted too.
+    fn some_node(&self, leaving: bool) -> Option<Actor> {
         let cast = lock(&self.cast);
         let there: Vec<Actor> = cast
             .nodes
             .values()
-            .filter(|process| process.has_joined() && !cast.leaving.contains(&process.actor))
+            .filter(|process| process.has_joined() && (leaving || !cast.leaving.contains(&process.actor)))
             .map(|process| process.actor)
             .filter(|actor| !self.world.executor.is_dead(*actor))
             .collect();
@@ -191,7 +191,7 @@ impl Director {
         let lasts = between(fate, lease / 2, lease * 3).min(left);
         match blow {
             Blow::Crash => {
-                let Some(actor) = self.some_node() else { return };
+                let Some(actor) = self.some_node(true) else { return };
                 match below(fate, 3) {
                     0 => world.crash(actor),
                     1 => world.executor.doom(actor, below(fate, 60)),
@@ -199,14 +199,14 @@ impl Director {
                 }
             }
             Blow::Stop => {
-                let Some(actor) = self.some_node() else { return };
+                let Some(actor) = self.some_node(true) else { return };
                 world.fault("stop", Some(actor), lasts);
                 world.executor.pause(actor);
                 world.time.sleep(lasts).await;
                 world.executor.resume(actor);
             }
             Blow::Cut => {
-                let Some(actor) = self.some_node() else { return };
+                let Some(actor) = self.some_node(true) else { return };
                 world.fault("cut", Some(actor), lasts);
                 world.net().cut.insert(actor, pick(fate, &[Away::Refusing, Away::Silent]));
                 world.time.sleep(lasts).await;
@@ -232,7 +232,7 @@ impl Director {
                 world.net().full = false;
             }
             Blow::Skew => {
-                let Some(actor) = self.some_node() else { return };
+                let Some(actor) = self.some_node(false) else { return };
                 let by = i64::try_from(fate.next_u64() % 7_200_000_000).unwrap_or(0) - 3_600_000_000;
                 world.fault("skew", Some(actor), Duration::ZERO);
                 if let Some(process) = lock(&self.cast).nodes.get(&actor) {
@@ -245,7 +245,7 @@ impl Director {
                 world.store_time.jump(i64::try_from(by.as_micros()).unwrap_or(0));
             }
             Blow::Restart => {
-                let Some(actor) = self.some_node() else { return };
+                let Some(actor) = self.some_node(false) else { return };
                 self.dismiss(actor);
             }
             Blow::Scale => {
@@ -256,7 +256,7 @@ impl Director {
                 };
                 world.fault("scale", None, Duration::ZERO);
                 for _ in 0..extra {
-                    if let Some(actor) = self.some_node() {
+                    if let Some(actor) = self.some_node(false) {
                         self.dismiss(actor);
                     }
                 }
@@ -281,7 +281,9 @@ impl Director {
         world.note(Fact::Calm);
         {
             let mut net = world.net();
-            (net.trouble, net.deaf, net.slow, net.full, net.away) = (0.0, 0.0, Duration::ZERO, false, None);
+            (net.trouble, net.slow, net.full, net.away) = (0.0, Duration::ZERO, false, None);
+            // Who never hears a hint goes without them to the end: nothing depends on them.
+            net.deaf = if config.deaf < 1.0 { 0.0 } else { 1.0 };
             net.cut.clear();
         }
         self.configure(&QueueChange { paused: Some(false), ..QueueChange::default() });

@@ -27,6 +27,8 @@ const REPEATABLE: &[&str] =
 
 /// Leases within which the latest message has arrived.
 const LATEST: u32 = 9;
+/// Calls that may be done when their sender has given up, once: nothing bars them.
+const BELATED: &[&str] = &["change", "retire"];
 
 pub(super) struct Network {
     world: Arc<World>,
@@ -67,6 +69,8 @@ impl Network {
             Fate::Refused
         } else if REPEATABLE.contains(&call.name) {
             pick(&world.fate, &[Fate::Refused, Fate::AnswerLost, Fate::AnswerLost, Fate::Late, Fate::Twice])
+        } else if BELATED.contains(&call.name) {
+            pick(&world.fate, &[Fate::Refused, Fate::AnswerLost, Fate::Late])
         } else {
             pick(&world.fate, &[Fate::Refused, Fate::AnswerLost])
         };
@@ -185,7 +189,10 @@ impl Message {
             Fate::Late => {
                 drop(sender);
                 world.worst_moment(actor, late).await;
-                drop(apply(&world, actor, call, &run));
+                // What comes after the storm would undo what everybody waits for.
+                if call.name != "change" || world.time.monotonic() < world.config.storm {
+                    drop(apply(&world, actor, call, &run));
+                }
             }
             // A claim that arrives when its sender has given up is not done: stores bar it.
             Fate::Arrives | Fate::Twice | Fate::AnswerLost

@@ -8,7 +8,7 @@ use mainspring::{Engine, Job};
 use mainspring_core::Error;
 use mainspring_core::backoff::Backoff;
 use mainspring_core::id::JobId;
-use mainspring_core::job::{State, Unique, Until, Verb};
+use mainspring_core::job::{State, Status, Unique, Until, Verb};
 use mainspring_core::seam::{Clock, Rng};
 use mainspring_core::store::Filter;
 use mainspring_core::time::Span;
@@ -71,7 +71,8 @@ impl Person {
             self.pause(self.world.config.pace).await;
             match below(&self.rng, 20) {
                 0..=2 => self.enqueue_many().await,
-                3..=8 => self.enqueue(Chore(Plan::of(&self.rng))).await,
+                3 => self.enqueue_together().await,
+                4..=8 => self.enqueue(Chore(Plan::of(&self.rng))).await,
                 _ => self.enqueue(Work(Plan::of(&self.rng))).await,
             }
         }
@@ -113,9 +114,21 @@ impl Person {
         if let Ok(enqueued) = answer
             && chance(rng, 0.05)
         {
-            // However it ends; that the caller is told at all is what everything waits for in the end.
-            drop(self.engine.result(&enqueued).await);
+            let id = enqueued.id;
+            self.note(Fact::Awaits { id });
+            let status = match self.engine.result(&enqueued).await {
+                Ok(_) => Some(Status::plain(State::Succeeded)),
+                Err(Error::Ended { status, .. }) => Some(status),
+                Err(_) => None,
+            };
+            self.note(Fact::Answered { id, status });
         }
+    }
+
+    /// Several callers of one process at once: what they ask for shares commits, and each wants his own answer.
+    async fn enqueue_together(&self) {
+        let work = || self.enqueue(Work(Plan::of(&self.rng)));
+        tokio::join!(biased; work(), work(), work(), work(), work());
     }
 
     async fn enqueue_many(&self) {

@@ -193,7 +193,9 @@ pub(super) fn failures(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
         return;
     }
     for (id, life) in &evidence.lives {
-        let Some(job) = life.found.filter(|_| !life.was_ordered("retry")) else { continue };
+        // A second life under the same id counts from nothing, and so does one that an operator gave back.
+        let other = life.was_ordered("retry") || life.may_have_returned();
+        let Some(job) = life.found.filter(|_| !other) else { continue };
         let failed = |finished: &&Finished| {
             finished.how.fails() && finished.applied && !is_echo(evidence, life, finished)
         };

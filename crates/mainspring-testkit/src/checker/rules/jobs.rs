@@ -31,6 +31,9 @@ pub(super) fn lost(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
 
 /// Deleted by an operator, or removed a while after its end.
 fn may_be_gone(evidence: &Evidence<'_>, life: &Life<'_>) -> bool {
+    if evidence.terms.exact {
+        return life.was_ordered("delete") || is_over(evidence, life);
+    }
     life.was_ordered("delete")
         || evidence.terms.retention.is_some_and(|retention| {
             let ended = life.ends().first().map(|end| evidence.time(end.at));
@@ -44,6 +47,22 @@ fn may_be_gone(evidence: &Evidence<'_>, life: &Life<'_>) -> bool {
                 .min()
                 .is_some_and(|since| evidence.over().since(since) >= retention)
         })
+}
+
+/// Whether a job may have ended so long ago that it was removed.
+fn is_over(evidence: &Evidence<'_>, life: &Life<'_>) -> bool {
+    let ended = life.ends().last().map(|end| end.at);
+    let ends = |verb: &str| matches!(verb, "cancel" | "fail");
+    let words = life.orders.iter().filter(|order| ends(order.verb)).filter_map(|order| order.obeyed);
+    let worded = words.map(|(at, _, _)| at).min();
+    // Ended by its deadline, or by another job's claim to its key, nobody wrote down when.
+    let alone = life.asked.filter(|_| life.deadline.is_some() || life.unique.is_some());
+    let since = [ended, worded, alone].into_iter().flatten().min();
+    evidence
+        .terms
+        .retention
+        .zip(since)
+        .is_some_and(|(retention, since)| evidence.over().since(evidence.time(since)) >= retention)
 }
 
 /// Every job was asked for, and not refused.

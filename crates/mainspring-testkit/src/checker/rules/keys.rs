@@ -17,7 +17,8 @@ pub(super) fn unique(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
         }
     }
     for ((_, key), mut jobs) in by_key {
-        jobs.sort_by_key(|job| (job.created_at, job.id));
+        // Of two that were stored in one commit, the one that was replaced came first.
+        jobs.sort_by_key(|job| (job.created_at, released(evidence, job), job.id));
         for pair in jobs.windows(2) {
             let (holder, next) = (pair[0], pair[1]);
             if released(evidence, holder).is_some_and(|until| until > next.created_at) {

@@ -1,9 +1,12 @@
 //! The rules: what must hold of every history.
 
 mod claims;
+mod given;
 mod jobs;
 mod keys;
 mod nodes;
+mod times;
+mod words;
 
 pub(super) use nodes::{deaths, in_peace, witnessed};
 
@@ -52,4 +55,21 @@ pub(super) const ALL: &[(&str, Judge)] = &[
     ("suspects run alone", nodes::suspects),
     ("only what crashes is quarantined", nodes::quarantine),
     ("the dead are found in time", nodes::recovery),
+    ("a node is given what it can do", given::able),
+    ("paused queues rest", given::paused),
+    ("no more run than there are slots", given::slots),
+    ("the urgent come first", given::urgent),
+    ("deadlines hold", times::deadline),
+    ("what is to wait waits", times::deferred),
+    ("held jobs keep their time", times::held),
+    ("who has his claim is not refused", words::refused),
+    ("what runs is not disowned", words::disowned),
+    ("what is reported has happened", words::reported),
+    ("as many attempts as were given", words::attempts),
+    ("a retry counts from nothing", words::revived),
+    ("crashes are counted", words::crashes),
+    ("who joins anew lets go", words::abandoned),
+    ("the cancelled are stopped", words::stopped),
+    ("who leaves leaves nothing unsaid", words::leaving),
+    ("who waits is told", words::answered),
 ];

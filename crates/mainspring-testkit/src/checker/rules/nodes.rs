@@ -115,7 +115,12 @@ pub(super) fn recovery(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
         let disturbed = evidence.faults.iter().any(|other| {
             let began = evidence.time(other.at);
             let ended = other.until.unwrap_or(began);
-            !std::ptr::eq(other, fault) && began <= died.after(bound) && ended.after(member.lease) >= died
+            // A hint that is lost, or the clock of a node, has no part in it.
+            let harmless = matches!(other.kind, "hint lost" | "skew" | "scale");
+            !std::ptr::eq(other, fault)
+                && !harmless
+                && began <= died.after(bound)
+                && ended.after(member.lease) >= died
         });
         if disturbed || !witnessed(evidence, fault, member.lease) || evidence.over().since(died) <= bound {
             continue;

@@ -1,0 +1,126 @@
+//! What nodes are given: what they can do, in which order, and not more of it than they have room for.
+
+use std::collections::BTreeMap;
+
+use mainspring_core::id::JobId;
+use mainspring_core::job::Priority;
+use mainspring_core::name::QueueName;
+
+use super::Broken;
+use crate::checker::evidence::{At, Evidence, Life};
+use crate::history::{Actor, Fact};
+
+/// A node claims what it said it can do, and nothing else.
+pub(super) fn able(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    for (id, life) in &evidence.lives {
+        let Some(job) = life.found else { continue };
+        for claim in &life.claims {
+            let Some(able) = evidence.able.get(&claim.node) else { continue };
+            let serves = able.queues.iter().any(|(queue, _)| *queue == job.queue);
+            let knows = able.kinds.contains(&job.kind);
+            let may = job.options.labels.iter().all(|label| able.labels.contains(label));
+            if !(serves && knows && may) {
+                let what = format!("node {} cannot run it, and was given claim {}", claim.node, claim.number);
+                broken.push(Broken::job(*id, what, vec![claim.at]));
+            }
+        }
+    }
+}
+
+/// Nothing is claimed from a queue that is paused.
+pub(super) fn paused(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    if !evidence.terms.exact {
+        return;
+    }
+    for (id, life) in evidence.lives.iter().filter(|(_, life)| !life.may_have_returned()) {
+        let Some(job) = life.found else { continue };
+        for claim in life.first_claims() {
+            let set =
+                evidence.pauses.iter().rev().find(|(at, queue, _)| *at < claim.at && **queue == job.queue);
+            // When all faults are over, so are all pauses.
+            let calm = evidence.calm.is_some_and(|calm| calm < claim.at);
+            if let Some((at, _, true)) = set.filter(|_| !calm) {
+                let what = format!("`{}` was paused, and claim {} was given out", job.queue, claim.number);
+                broken.push(Broken::job(*id, what, vec![*at, claim.at]));
+            }
+        }
+    }
+}
+
+/// No more jobs of a queue run on a node than it has slots.
+pub(super) fn slots(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    let mut slots: BTreeMap<(Actor, &QueueName), usize> = BTreeMap::new();
+    for (node, able) in &evidence.able {
+        let Some(member) = evidence.nodes.get(node) else { continue };
+        for (queue, count) in able.queues {
+            slots.insert((member.actor, queue), usize::try_from(*count).unwrap_or(usize::MAX));
+        }
+    }
+    let queue = |life: Option<&Life<'_>>| life.and_then(|life| life.found).map(|job| job.queue.clone());
+    let mut running: BTreeMap<(Actor, QueueName), Vec<(At, u32)>> = BTreeMap::new();
+    for (at, event) in evidence.history.iter().enumerate() {
+        let (id, claim, began) = match event.fact {
+            Fact::Began { id, claim } => (id, claim, true),
+            Fact::Stopped { id, claim } => (id, claim, false),
+            _ => continue,
+        };
+        let Some(queue) = queue(evidence.lives.get(&id)) else { continue };
+        let Some(&most) = slots.get(&(event.by, &queue)) else { continue };
+        let runs = running.entry((event.by, queue)).or_default();
+        if !began {
+            let same = |(begin, number): &(At, u32)| {
+                *number == claim && evidence.history[*begin].fact.job() == Some(id)
+            };
+            runs.retain(|run| !same(run));
+            continue;
+        }
+        runs.push((at, claim));
+        if runs.len() > most {
+            let what = format!("{} jobs run in {most} slots of actor {}", runs.len(), event.by);
+            broken.push(Broken::job(id, what, runs.iter().map(|(begin, _)| *begin).collect()));
+        }
+    }
+}
+
+/// A job that waited for nothing but a node.
+struct New {
+    id: JobId,
+    priority: Priority,
+    stored: At,
+    claimed: At,
+}
+
+/// Of two new jobs that the same nodes can run, the more urgent is claimed first.
+pub(super) fn urgent(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    if !evidence.terms.exact {
+        return;
+    }
+    let mut lines: BTreeMap<_, Vec<New>> = BTreeMap::new();
+    for (id, life) in &evidence.lives {
+        let (Some(job), Some((stored, _)), Some(first)) =
+            (life.found, life.acknowledged, life.claims.first())
+        else {
+            continue;
+        };
+        // What waited for a time, or met an operator, is ready since nobody knows when.
+        if life.is_acknowledged() && life.orders.is_empty() && life.delay.is_zero() && first.number == 1 {
+            let line = (&job.queue, &job.kind, &job.options.labels);
+            let new = New { id: *id, priority: job.priority, stored, claimed: first.at };
+            lines.entry(line).or_default().push(new);
+        }
+    }
+    for jobs in lines.values() {
+        for later in jobs {
+            let passed = jobs.iter().find(|job| {
+                job.priority < later.priority && job.stored < later.claimed && later.claimed < job.claimed
+            });
+            if let Some(passed) = passed {
+                let what = format!(
+                    "of priority {:?}, and claimed before {} of priority {:?}",
+                    later.priority, passed.id, passed.priority
+                );
+                broken.push(Broken::job(later.id, what, vec![passed.stored, later.claimed, passed.claimed]));
+            }
+        }
+    }
+}

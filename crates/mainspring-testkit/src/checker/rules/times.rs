@@ -1,0 +1,87 @@
+//! Times that were asked for: deadlines, and the waits between attempts.
+
+use std::time::Duration;
+
+use super::Broken;
+use crate::checker::evidence::Evidence;
+use crate::history::How;
+
+/// How long it takes to drop a handler, and how far clocks may be apart.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// No handler begins after its job's deadline, and none outlives it.
+pub(super) fn deadline(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    for (id, life) in evidence.lives.iter().filter(|(_, life)| !life.may_have_returned()) {
+        let (Some(job), Some(deadline)) = (life.found, life.deadline) else { continue };
+        // Brought back, it has none any more.
+        if life.was_ordered("retry") {
+            continue;
+        }
+        let until = job.created_at.after(deadline);
+        for claim in &life.claims {
+            let Some((began, _)) = life.began.iter().find(|(_, number)| *number == claim.number) else {
+                continue;
+            };
+            if claim.now >= until && claim.at < *began {
+                let what = format!("claim {} began after its deadline, {until}", claim.number);
+                broken.push(Broken::job(*id, what, vec![claim.at, *began]));
+                continue;
+            }
+            let latest = evidence.time(claim.at).after(until.since(claim.now).mul_f64(1.02) + SLACK);
+            let Some(&stopped) = life.stopped.get(&claim.number) else { continue };
+            let actor = evidence.history[*began].by;
+            let stood = evidence.faults.iter().any(|fault| {
+                fault.kind == "stop"
+                    && fault.on == Some(actor)
+                    && fault.at < stopped
+                    && fault.until.is_none_or(|over| over >= evidence.time(claim.at))
+            });
+            if evidence.time(stopped) > latest && !stood {
+                let what = format!("claim {} ran on after its deadline, {until}", claim.number);
+                broken.push(Broken::job(*id, what, vec![*began, stopped]));
+            }
+        }
+    }
+}
+
+/// What is to wait before its next attempt does.
+pub(super) fn deferred(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    if !evidence.terms.exact {
+        return;
+    }
+    for (id, life) in evidence.lives.iter().filter(|(_, life)| !life.may_have_returned()) {
+        for (claim, after) in &life.deferred {
+            let waits = |how: How| matches!(how, How::Retry | How::Snooze);
+            let Some(end) =
+                life.finished.iter().find(|end| end.applied && end.claim == *claim && waits(end.how))
+            else {
+                continue;
+            };
+            let Some(next) = life.claims.iter().find(|next| next.at > end.at && next.number > *claim) else {
+                continue;
+            };
+            let waited = evidence.time(next.at).since(evidence.time(end.at));
+            // The store's own clock may have leapt.
+            let leapt = evidence
+                .faults
+                .iter()
+                .any(|fault| fault.kind == "leap" && end.at < fault.at && fault.at < next.at);
+            if waited < *after && !leapt && !life.ordered_between("retry", end.at, next.at) {
+                let what =
+                    format!("to wait {after:?} after claim {claim}, and claimed again after {waited:?}");
+                broken.push(Broken::job(*id, what, vec![end.at, next.at]));
+            }
+        }
+    }
+}
+
+/// A delayed job that is held keeps its time: only an operator's `retry` calls it up early.
+pub(super) fn held(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    for (id, life) in evidence.lives.iter().filter(|(_, life)| !life.may_have_returned()) {
+        let (Some(job), Some(claim)) = (life.found, life.claims.first()) else { continue };
+        if !life.was_ordered("retry") && claim.now < job.created_at.after(life.delay) {
+            let what = format!("claimed at {}, {:?} after {}", claim.now, life.delay, job.created_at);
+            broken.push(Broken::job(*id, what, vec![claim.at]));
+        }
+    }
+}
