@@ -21,6 +21,8 @@ async fn endless(_ctx: Context, _job: Endless) -> mainspring::Result<()> {
 
 #[tokio::main]
 async fn main() -> Result<(), mainspring::Error> {
+    // From here on a signal is heard.
+    let told_to_end = shutdown_signal();
     let engine = Engine::open("sqlite:shutdown.db").await?;
     let node = engine
         .node()
@@ -32,7 +34,7 @@ async fn main() -> Result<(), mainspring::Error> {
     let job = engine.enqueue(Endless {}).unique("the one").await?;
 
     // A second signal during the shutdown cuts it short.
-    node.run_until(shutdown_signal()).await;
+    node.run_until(told_to_end).await;
 
     let job = engine.jobs().get(job.id).await?.summary;
     println!("{}, {} failures, {} crashes", job.status, job.failures, job.crashes);

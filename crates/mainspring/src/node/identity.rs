@@ -74,24 +74,31 @@ pub(super) fn name(prefix: &str, version: &str, id: NodeId) -> String {
 }
 
 /// Waits for SIGTERM or SIGINT (Ctrl-C): what [`Node::run_until`](crate::Node::run_until) is usually given.
-pub async fn shutdown_signal() {
+///
+/// Listens from the call on, not from the first poll: a signal in between is not lost. To be called within a Tokio runtime.
+pub fn shutdown_signal() -> impl Future<Output = ()> + Send + use<> {
     #[cfg(unix)]
-    {
+    let signals = {
         use tokio::signal::unix::{SignalKind, signal};
-        let (Ok(mut terminate), Ok(mut interrupt)) =
-            (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-        else {
-            // Without signals there is nothing to wait for.
-            return std::future::pending().await;
-        };
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    };
+    async move {
+        #[cfg(unix)]
+        {
+            let (Ok(mut terminate), Ok(mut interrupt)) = signals else {
+                // Without signals there is nothing to wait for.
+                return std::future::pending().await;
+            };
+            tokio::select! {
+                biased;
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
         }
-    }
-    #[cfg(not(unix))]
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending().await
+        #[cfg(not(unix))]
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending().await
+        }
     }
 }
 
