@@ -188,7 +188,7 @@ impl Caller {
             Ok(())
         };
         let failed = block_on(self.store.write(Weight::rows(1), fail));
-        assert!(matches!(failed, Err(Error::Unavailable { .. } | Error::Closed)), "{failed:?}");
+        assert!(matches!(failed, Err(Error::Corrupt { .. } | Error::Closed)), "{failed:?}");
         None
     }
 }
