@@ -54,6 +54,28 @@ pub const DELAY: Duration = Duration::from_hours(10 * 366 * 24);
 pub const LEASE_MIN: Duration = Duration::from_millis(500);
 /// The longest lease.
 pub const LEASE_MAX: Duration = Duration::from_hours(1);
+/// Bytes of one recorded result, unless configured otherwise (at most [`PAYLOAD_BYTES_MAX`]).
+pub const STEP_BYTES: usize = 1 << 20;
+/// Bytes of the key of a recorded operation: the names of all its scopes and its own.
+pub const STEP_KEY_BYTES: usize = 1 << 10;
+/// Records of one job.
+pub const STEPS: usize = 100_000;
+/// Bytes of recorded values that come with the claim of one job; the rest is read when it is needed.
+pub const PREFETCH_BYTES: usize = 256 << 10;
+/// Bytes of one signal.
+pub const SIGNAL_BYTES: usize = 64 << 10;
+/// Unread signals of one job; the next is refused.
+pub const INBOX: usize = 10_000;
+/// Read signals of one job whose senders are remembered; the oldest go first.
+pub const INBOX_READ: usize = 1_000;
+/// Messages that one look into an inbox gives at most; they also end where they would exceed [`PREFETCH_BYTES`].
+pub const INBOX_PAGE: usize = 1_000;
+/// Children of one job that have not ended.
+pub const CHILDREN: usize = 10_000;
+/// Entries of a job's story that people see at once.
+pub const STORY: usize = 10_000;
+/// Bytes of a value that is part of a story.
+pub const STORY_VALUE_BYTES: usize = 4 << 10;
 /// Slots of one queue on one node.
 pub const SLOTS: u32 = 100_000;
 /// Queues one node serves.

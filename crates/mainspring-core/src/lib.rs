@@ -16,6 +16,7 @@ pub mod failure;
 pub mod fault;
 pub mod id;
 pub mod job;
+pub mod journal;
 pub mod memory;
 pub mod name;
 pub mod planted;

@@ -1,4 +1,4 @@
-//! Names: of queues and kinds, tags and labels.
+//! Names: of queues and kinds, tags and labels, steps and signals.
 //!
 //! Queue and kind names are restricted to `[A-Za-z0-9._:-]`, so that they can stand in a URL, a metric, a shell
 //! command or a log line without quoting. Tags and labels are any text without control characters.
@@ -103,6 +103,25 @@ name!(
     text
 );
 
+name!(
+    /// The name that code gives to one of its durable operations, or to a scope of several.
+    StepName,
+    "step name",
+    word
+);
+name!(
+    /// The name of a signal.
+    SignalName,
+    "signal name",
+    word
+);
+name!(
+    /// The key of a recorded operation within its job: the names of its scopes and its own, with what tells repeats apart.
+    Key,
+    "step key",
+    path
+);
+
 /// Checks a queue or kind name: 1–128 bytes of `[A-Za-z0-9._:-]`.
 fn plain(what: &'static str, name: &str) -> Result<()> {
     length(what, name, bounds::NAME_BYTES)?;
@@ -120,6 +139,24 @@ fn plain(what: &'static str, name: &str) -> Result<()> {
 fn text(what: &'static str, name: &str) -> Result<()> {
     length(what, name, bounds::TAG_BYTES)?;
     match name.chars().find(|c| c.is_control()) {
+        None => Ok(()),
+        Some(c) => Err(Error::Invalid { what, why: format!("control character {c:?} is not allowed") }),
+    }
+}
+
+/// Checks the name of a step or a signal: 1–128 bytes without control characters, `/` or `#`, which make up keys.
+fn word(what: &'static str, name: &str) -> Result<()> {
+    length(what, name, bounds::NAME_BYTES)?;
+    match name.chars().find(|c| c.is_control() || matches!(c, '/' | '#')) {
+        None => Ok(()),
+        Some(c) => Err(Error::Invalid { what, why: format!("{c:?} is not allowed") }),
+    }
+}
+
+/// Checks the key of a recorded operation: 1–1,024 bytes without control characters.
+fn path(what: &'static str, key: &str) -> Result<()> {
+    length(what, key, bounds::STEP_KEY_BYTES)?;
+    match key.chars().find(|c| c.is_control()) {
         None => Ok(()),
         Some(c) => Err(Error::Invalid { what, why: format!("control character {c:?} is not allowed") }),
     }
@@ -155,6 +192,21 @@ mod tests {
             assert!(matches!(QueueName::new(bad), Err(Error::Invalid { .. })), "{bad:?}");
         }
         assert!(QueueName::new("mail.v2:eu-west_1").is_ok());
+    }
+
+    #[test]
+    fn step_names_take_any_text_that_cannot_be_mistaken_for_a_key() {
+        assert!(StepName::new("charge the card [größe]").is_ok());
+        assert!(StepName::new("x".repeat(128)).is_ok());
+        assert!(matches!(StepName::new("x".repeat(129)), Err(Error::TooLarge { .. })));
+        for bad in ["", "a/b", "a#b", "a\tb", "a\0b"] {
+            assert!(matches!(StepName::new(bad), Err(Error::Invalid { .. })), "{bad:?}");
+            assert!(matches!(SignalName::new(bad), Err(Error::Invalid { .. })), "{bad:?}");
+        }
+        assert!(Key::new("left/charge#=7#2").is_ok());
+        assert!(Key::new("k".repeat(1_024)).is_ok());
+        assert!(matches!(Key::new("k".repeat(1_025)), Err(Error::TooLarge { .. })));
+        assert!(Key::new("a\0b").is_err());
     }
 
     #[test]

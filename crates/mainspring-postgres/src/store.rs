@@ -349,6 +349,36 @@ impl Store for Postgres {
         self.call(|lanes| &lanes.finish, op::finish::ProgressOp { node, progress })
     }
 
+    fn record(
+        &self,
+        _node: NodeNo,
+        _recordings: Vec<mainspring_core::journal::Recording>,
+    ) -> Pending<'_, Result<Vec<mainspring_core::journal::Recorded>>> {
+        stub()
+    }
+    fn values(
+        &self,
+        _claim: Claim,
+        _keys: Vec<mainspring_core::name::Key>,
+    ) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
+        stub()
+    }
+    fn inbox(&self, _claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<mainspring_core::journal::Inbox>>> {
+        stub()
+    }
+    fn signal(
+        &self,
+        _signals: Vec<mainspring_core::journal::Signal>,
+    ) -> Pending<'_, Result<Vec<mainspring_core::journal::Signalled>>> {
+        stub()
+    }
+    fn sights(&self, _ids: Vec<JobId>) -> Pending<'_, Result<Vec<mainspring_core::journal::Sight>>> {
+        stub()
+    }
+    fn story(&self, _id: JobId) -> Pending<'_, Result<Option<mainspring_core::journal::Story>>> {
+        stub()
+    }
+
     fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>> {
         if let Some(known) = pulse::rescue(&self.shared, rescue) {
             return self.known(known);
@@ -420,4 +450,8 @@ impl Store for Postgres {
     fn close(&self) -> Pending<'_, ()> {
         Box::pin(self.shut())
     }
+}
+
+fn stub<T: Send + 'static>() -> Pending<'static, Result<T>> {
+    Box::pin(std::future::ready(Err(Error::unavailable("not there yet"))))
 }

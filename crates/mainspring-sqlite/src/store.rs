@@ -232,6 +232,36 @@ impl Store for Sqlite {
         self.write(Weight::rows(progress.len()), move |tx| op::finish::progress(tx, node, &progress))
     }
 
+    fn record(
+        &self,
+        _node: NodeNo,
+        _recordings: Vec<mainspring_core::journal::Recording>,
+    ) -> Pending<'_, Result<Vec<mainspring_core::journal::Recorded>>> {
+        stub()
+    }
+    fn values(
+        &self,
+        _claim: Claim,
+        _keys: Vec<mainspring_core::name::Key>,
+    ) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
+        stub()
+    }
+    fn inbox(&self, _claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<mainspring_core::journal::Inbox>>> {
+        stub()
+    }
+    fn signal(
+        &self,
+        _signals: Vec<mainspring_core::journal::Signal>,
+    ) -> Pending<'_, Result<Vec<mainspring_core::journal::Signalled>>> {
+        stub()
+    }
+    fn sights(&self, _ids: Vec<JobId>) -> Pending<'_, Result<Vec<mainspring_core::journal::Sight>>> {
+        stub()
+    }
+    fn story(&self, _id: JobId) -> Pending<'_, Result<Option<mainspring_core::journal::Story>>> {
+        stub()
+    }
+
     fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>> {
         self.write(Weight::rows(1), move |tx| op::rescue::run(tx, rescue))
     }
@@ -293,4 +323,8 @@ impl Store for Sqlite {
             if self.env.queue.poll_ended(context.waker()) { Poll::Ready(()) } else { Poll::Pending }
         }))
     }
+}
+
+fn stub<T: Send + 'static>() -> Pending<'static, Result<T>> {
+    Box::pin(std::future::ready(Err(Error::unavailable("not there yet"))))
 }

@@ -282,6 +282,8 @@ pub enum How {
     Release,
     /// It is cancelled.
     Cancel,
+    /// It is set aside until something happens.
+    Suspend,
 }
 
 impl How {
@@ -294,6 +296,7 @@ impl How {
             Outcome::Snooze { .. } => How::Snooze,
             Outcome::Release => How::Release,
             Outcome::Cancel { .. } => How::Cancel,
+            Outcome::Suspend(_) => How::Suspend,
         }
     }
 

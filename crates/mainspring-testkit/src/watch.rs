@@ -10,7 +10,8 @@ use std::sync::{Arc, Weak};
 use mainspring_core::Result;
 use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
 use mainspring_core::job::{New, Outcome, Progress, Record, Verb, When};
-use mainspring_core::name::QueueName;
+use mainspring_core::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
+use mainspring_core::name::{Key, QueueName};
 use mainspring_core::seam::Pending;
 use mainspring_core::store::{
     Changed, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish, Finished, Listener,
@@ -251,6 +252,30 @@ impl<W: Way> Store for Watched<W> {
 
     fn progress(&self, node: NodeNo, progress: Vec<(Claim, Progress)>) -> Pending<'_, Result<()>> {
         self.write("progress", (node, progress), |store, (node, progress)| store.progress(node, progress))
+    }
+
+    fn record(&self, node: NodeNo, recordings: Vec<Recording>) -> Pending<'_, Result<Vec<Recorded>>> {
+        self.write("record", (node, recordings), |store, (node, recordings)| store.record(node, recordings))
+    }
+
+    fn values(&self, claim: Claim, keys: Vec<Key>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
+        self.read("values", (claim, keys), |store, (claim, keys)| store.values(claim, keys))
+    }
+
+    fn inbox(&self, claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<Inbox>>> {
+        self.read("inbox", claims, |store, claims| store.inbox(claims))
+    }
+
+    fn signal(&self, signals: Vec<Signal>) -> Pending<'_, Result<Vec<Signalled>>> {
+        self.write("signal", signals, |store, signals| store.signal(signals))
+    }
+
+    fn sights(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<Sight>>> {
+        self.read("sights", ids, |store, ids| store.sights(ids))
+    }
+
+    fn story(&self, id: JobId) -> Pending<'_, Result<Option<Story>>> {
+        self.read("story", id, |store, id| store.story(id))
     }
 
     fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>> {

@@ -162,6 +162,9 @@ pub struct Options {
     /// What travels with it untouched, such as a trace context.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
+    /// The job whose handler started it; set by that handler's record and by nothing else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<JobId>,
 }
 
 /// Attempts of a job that does not say otherwise: with the default backoff, between eight and nine minutes.
@@ -182,6 +185,7 @@ impl Default for Options {
             tags: Vec::new(),
             labels: Vec::new(),
             headers: BTreeMap::new(),
+            parent: None,
         }
     }
 }
@@ -233,11 +237,13 @@ pub struct Limits {
     pub input: usize,
     /// Bytes of one output.
     pub output: usize,
+    /// Bytes of one recorded result.
+    pub step: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { input: bounds::INPUT_BYTES, output: bounds::OUTPUT_BYTES }
+        Limits { input: bounds::INPUT_BYTES, output: bounds::OUTPUT_BYTES, step: bounds::STEP_BYTES }
     }
 }
 
@@ -248,7 +254,8 @@ impl Limits {
     /// [`Error::TooLarge`].
     pub fn check(&self) -> Result<()> {
         at_most("input bound", self.input, bounds::PAYLOAD_BYTES_MAX)?;
-        at_most("output bound", self.output, bounds::PAYLOAD_BYTES_MAX)
+        at_most("output bound", self.output, bounds::PAYLOAD_BYTES_MAX)?;
+        at_most("step bound", self.step, bounds::PAYLOAD_BYTES_MAX)
     }
 }
 
@@ -342,6 +349,7 @@ mod tests {
             tags: vec![Tag::new("eu").expect("a tag")],
             labels: vec![Label::new("gpu").expect("a label")],
             headers: BTreeMap::from([("traceparent".into(), "00-\"x\"".into())]),
+            parent: Some(JobId::from_bytes([9; 16])),
         };
         let text = serde_json::to_string(&options).expect("json");
         assert_eq!(serde_json::from_str::<Options>(&text).expect("options"), options);

@@ -8,6 +8,7 @@ use crate::backoff::Backoff;
 use crate::bounds;
 use crate::failure::{Control, Failure};
 use crate::job::{Input, Reason};
+use crate::journal::Suspension;
 use crate::seam::Rng;
 
 /// How one run of a handler ended, as its node saw it.
@@ -28,6 +29,8 @@ pub enum Ended {
     },
     /// It was given back before it ended.
     Released,
+    /// It waits, and nothing of it is left to run until what it waits for happens.
+    Suspended(Box<Suspension>),
 }
 
 /// Where the job stands in its attempts, and the backoff that applies to it.
@@ -77,11 +80,13 @@ pub enum Outcome {
         /// Why, in their words.
         why: String,
     },
+    /// The job is set aside until something happens; counts nothing.
+    Suspend(Box<Suspension>),
 }
 
 impl Outcome {
     /// What this outcome is to the state machine.
-    pub const fn input(&self) -> Input {
+    pub fn input(&self) -> Input {
         match self {
             Outcome::Succeed { .. } => Input::Succeed,
             Outcome::Retry { .. } => Input::Retry,
@@ -89,6 +94,7 @@ impl Outcome {
             Outcome::Snooze { .. } => Input::Snooze,
             Outcome::Release => Input::Release,
             Outcome::Cancel { reason, .. } => Input::Stop(*reason),
+            Outcome::Suspend(suspension) => Input::Suspend(suspension.reason),
         }
     }
 }
@@ -180,6 +186,7 @@ pub fn settle(ended: Ended, standing: &Standing, rng: &dyn Rng) -> Outcome {
             Outcome::Cancel { reason: Reason::Operator, why: cut(why, bounds::WHY_BYTES) }
         }
         Ended::Released => Outcome::Release,
+        Ended::Suspended(suspension) => Outcome::Suspend(suspension),
         Ended::Err(failure) => match failure.control() {
             None => attempt(Fault::new(FaultKind::Error, failure.message()), None, standing, rng),
             Some(Control::RetryIn(after)) => {

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{JobId, NodeNo};
 use crate::job::{FaultKind, Options, Priority, Status};
+use crate::journal::Wait;
 use crate::name::{Kind, QueueName};
 use crate::time::Timestamp;
 
@@ -29,7 +30,8 @@ pub struct Summary {
     pub crashes: u16,
     /// When it was enqueued.
     pub created_at: Timestamp,
-    /// When it may run: set while it is scheduled, and while it is held if it was scheduled before.
+    /// When it may run: set while it is scheduled, while it is held if it was scheduled before, and while it is suspended
+    /// if time wakes it.
     pub run_at: Option<Timestamp>,
     /// When its latest claim began: set while it is running.
     pub claimed_at: Option<Timestamp>,
@@ -56,12 +58,15 @@ pub struct Record {
     pub input: Vec<u8>,
     /// What its handler returned, as JSON.
     pub output: Option<Vec<u8>>,
-    /// Why it was cancelled or failed, in the words of whoever did it, if any. A fault is among the errors instead.
+    /// Why it was cancelled, failed or suspended, in the words of whoever did it, if any. A fault is among the errors
+    /// instead.
     pub note: Option<String>,
     /// What went wrong, oldest first; bounded by [`ERRORS_KEPT`](crate::bounds::ERRORS_KEPT).
     pub errors: Vec<ErrorEntry>,
     /// What its handler last said of its progress.
     pub progress: Option<Progress>,
+    /// What may wake it, while it is suspended.
+    pub waits: Vec<Wait>,
 }
 
 /// What went wrong in one attempt.

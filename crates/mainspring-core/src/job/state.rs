@@ -109,6 +109,8 @@ coded!(
         Handler = 20 "handler",
         /// Cancelled because another job took its unique key.
         Replaced = 21 "replaced",
+        /// Cancelled because its parent ended.
+        Parent = 22 "parent",
     }
 );
 
@@ -120,6 +122,11 @@ impl State {
 }
 
 impl Reason {
+    /// Whether a suspension for this reason ends by itself, when what the job waits for happens.
+    pub const fn awaits(self) -> bool {
+        matches!(self, Reason::Timer | Reason::Signal | Reason::Child | Reason::Approval | Reason::Budget)
+    }
+
     /// Whether this reason can go with a state.
     pub const fn fits(self, state: State) -> bool {
         match state {
@@ -127,7 +134,9 @@ impl Reason {
             State::Failed => {
                 matches!(self, Reason::Exhausted | Reason::Discarded | Reason::Expired | Reason::Operator)
             }
-            State::Cancelled => matches!(self, Reason::Operator | Reason::Handler | Reason::Replaced),
+            State::Cancelled => {
+                matches!(self, Reason::Operator | Reason::Handler | Reason::Replaced | Reason::Parent)
+            }
             State::Blocked
             | State::Scheduled
             | State::Ready

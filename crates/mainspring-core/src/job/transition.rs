@@ -89,7 +89,7 @@ pub fn transition(from: Status, input: Input) -> Result<Status, Illegal> {
         (S::Running, Input::Retry | Input::Snooze) => Status::plain(S::Scheduled),
         (S::Running, Input::Release | Input::Crash { quarantine: false }) => Status::plain(S::Ready),
         (S::Running, Input::Crash { quarantine: true }) => Status::because(S::Suspended, R::Quarantine),
-        (S::Running, Input::Suspend(reason)) if awaits(reason) || reason == R::Drift => {
+        (S::Running, Input::Suspend(reason)) if reason.awaits() || reason == R::Drift => {
             Status::because(S::Suspended, reason)
         }
         (S::Running, Input::Cancel(_)) => Status::plain(S::Running),
@@ -97,9 +97,10 @@ pub fn transition(from: Status, input: Input) -> Result<Status, Illegal> {
             Status::because(S::Cancelled, reason)
         }
 
-        (S::Suspended, Input::Wake) if from.reason.is_some_and(awaits) => Status::plain(S::Ready),
-        (S::Suspended, Input::Resume { later }) if from.reason.is_some_and(resumable) => {
-            Status::plain(if later { S::Scheduled } else { S::Ready })
+        (S::Suspended, Input::Wake) if from.reason.is_some_and(R::awaits) => Status::plain(S::Ready),
+        // A job that was held before its time came waits for it again. Any other looks for itself what it waits for.
+        (S::Suspended, Input::Resume { later }) => {
+            Status::plain(if later && from.reason == Some(R::Hold) { S::Scheduled } else { S::Ready })
         }
         (S::Suspended, Input::Fail(R::Operator)) => Status::because(S::Failed, R::Operator),
 
@@ -112,20 +113,13 @@ pub fn transition(from: Status, input: Input) -> Result<Status, Illegal> {
             Status::because(S::Failed, R::Expired)
         }
         (S::Scheduled | S::Ready, Input::Hold) => Status::because(S::Suspended, R::Hold),
+        (S::Suspended, Input::Hold) if from.reason.is_some_and(R::awaits) => {
+            Status::because(S::Suspended, R::Hold)
+        }
         (S::Failed | S::Cancelled | S::Skipped, Input::Revive) => Status::plain(S::Ready),
         _ => return illegal,
     };
     Ok(to)
-}
-
-/// Reasons that end by themselves, when what the job waits for happens.
-fn awaits(reason: Reason) -> bool {
-    matches!(reason, Reason::Timer | Reason::Signal | Reason::Child | Reason::Approval | Reason::Budget)
-}
-
-/// Reasons that a person ends.
-fn resumable(reason: Reason) -> bool {
-    matches!(reason, Reason::Approval | Reason::Budget | Reason::Drift | Reason::Quarantine | Reason::Hold)
 }
 
 /// What an operator can do to a job.
@@ -141,9 +135,9 @@ pub enum Verb {
     Retry,
     /// Set a waiting job aside.
     Hold,
-    /// Let a held or quarantined job go on.
+    /// Let a suspended job go on. One that waits for something looks for it again.
     Resume,
-    /// End a held or quarantined job as failed.
+    /// End a suspended job as failed.
     Fail {
         /// Why, for the record. May be empty.
         why: String,

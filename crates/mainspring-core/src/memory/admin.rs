@@ -71,7 +71,7 @@ impl Job {
             failures: self.failures,
             crashes: self.crashes,
             created_at: self.created_at,
-            run_at: self.place.due(),
+            run_at: self.place.due().or(self.place.wakes()),
             claimed_at: None,
             finished_at: None,
             deadline: self.deadline,
@@ -94,11 +94,10 @@ impl Job {
     }
 
     fn record(&self) -> Record {
-        let (output, note) = match &self.place {
-            Place::Done { output, note, .. } => (output.clone(), note.clone()),
-            Place::Ready { .. } | Place::Timers { .. } | Place::Suspended { .. } | Place::Lease { .. } => {
-                (None, None)
-            }
+        let (output, note, waits) = match &self.place {
+            Place::Done { output, note, .. } => (output.clone(), note.clone(), Vec::new()),
+            Place::Suspended { note, waits, .. } => (None, note.clone(), waits.clone()),
+            Place::Ready { .. } | Place::Timers { .. } | Place::Lease { .. } => (None, None, Vec::new()),
         };
         Record {
             summary: self.summary(),
@@ -107,6 +106,7 @@ impl Job {
             note,
             errors: self.errors.clone(),
             progress: self.progress.clone(),
+            waits,
         }
     }
 }

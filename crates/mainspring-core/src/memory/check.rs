@@ -24,11 +24,7 @@ impl Model {
             *states.entry(job.place.status().state).or_default() += 1;
             match &job.place {
                 Place::Ready { .. } => ready += 1,
-                Place::Timers { due } => {
-                    timers += 1;
-                    expect(self.timers.contains(&(*due, *row)), format!("job {id} has no timer"));
-                }
-                Place::Suspended { .. } => {}
+                Place::Timers { .. } | Place::Suspended { .. } => {}
                 Place::Lease { node, .. } => {
                     leases += 1;
                     expect(self.leases.contains(&(*node, *row)), format!("job {id} has no lease"));
@@ -37,6 +33,13 @@ impl Model {
                     expect(owned, format!("job {id} is claimed by node {node}, which is gone"));
                 }
                 Place::Done { .. } => ended += 1,
+            }
+            if let Some(due) = job.place.wakes() {
+                timers += 1;
+                expect(self.timers.contains(&(due, *row)), format!("job {id} has no timer"));
+            }
+            if let Some(what) = self.check_wait(job) {
+                expect(false, what);
             }
             if let Some(deadline) = job.deadline.filter(|_| job.place.is_waiting()) {
                 deadlines += 1;

@@ -174,6 +174,7 @@ impl Model {
             created_at: job.created_at,
             deadline: job.deadline,
             options,
+            journal: job.journal(),
         })
     }
 }

@@ -87,7 +87,7 @@ impl Model {
     }
 
     /// Refuses a batch that would make more lines than a store holds.
-    fn check_lines(&self, jobs: &[New]) -> Result<()> {
+    pub(super) fn check_lines(&self, jobs: &[New]) -> Result<()> {
         let line = |job: &New| Line { kind: job.kind.clone(), labels: job.options.labels.clone() };
         let known =
             |job: &&New| self.lines.get(&job.queue).is_some_and(|lines| lines.contains_key(&line(job)));

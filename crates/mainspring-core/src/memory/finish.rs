@@ -51,7 +51,7 @@ impl Model {
                     .is_ok_and(|status| job.ends.contains(&(claim.number, status)))
             }
             Outcome::Retry { .. } => job.errors.iter().any(|error| error.claim == claim.number),
-            Outcome::Snooze { .. } | Outcome::Release => false,
+            Outcome::Snooze { .. } | Outcome::Release | Outcome::Suspend(_) => false,
         }
     }
 
@@ -84,6 +84,7 @@ impl Model {
                 self.go_on(row, input, Place::Timers { due: now.after(after) }, now)
             }
             Outcome::Release => self.release(row, now),
+            Outcome::Suspend(suspension) => self.suspend(row, *suspension, now),
             Outcome::Cancel { reason, why } => {
                 self.go(row, input, Place::done(Status::because(State::Cancelled, reason), now, &why))
             }

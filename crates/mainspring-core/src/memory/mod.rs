@@ -13,6 +13,7 @@ mod check;
 mod claim;
 mod enqueue;
 mod finish;
+mod journal;
 mod model;
 mod nodes;
 mod place;
@@ -28,7 +29,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::id::{Batch, Claim, JobId, NodeNo};
 use crate::job::{New, Progress, Record, Verb};
-use crate::name::QueueName;
+use crate::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
+use crate::name::{Key, QueueName};
 use crate::seam::{Clock, Pending};
 use crate::store::{
     Changed, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish, Finished, Hint,
@@ -194,6 +196,30 @@ impl Store for Memory {
             model.progress(node, progress);
             Ok(())
         })
+    }
+
+    fn record(&self, node: NodeNo, recordings: Vec<Recording>) -> Pending<'_, Result<Vec<Recorded>>> {
+        self.call(move |model, now| model.record(node, recordings, now))
+    }
+
+    fn values(&self, claim: Claim, keys: Vec<Key>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
+        self.call(move |model, _| Ok(model.values(&claim, &keys)))
+    }
+
+    fn inbox(&self, claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<Inbox>>> {
+        self.call(move |model, _| Ok(model.inboxes(&claims)))
+    }
+
+    fn signal(&self, signals: Vec<Signal>) -> Pending<'_, Result<Vec<Signalled>>> {
+        self.call(move |model, now| model.signal(signals, now))
+    }
+
+    fn sights(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<Sight>>> {
+        self.call(move |model, _| Ok(model.sights(&ids)))
+    }
+
+    fn story(&self, id: JobId) -> Pending<'_, Result<Option<Story>>> {
+        self.call(move |model, _| Ok(model.story(id)))
     }
 
     fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>> {

@@ -12,6 +12,7 @@ use crate::store::{Class, Counts, Hint, Level, NodeState, Registration, Settings
 use crate::time::Timestamp;
 use crate::{Error, Result};
 
+use super::journal::Past;
 use super::place::Place;
 
 /// Everything.
@@ -30,7 +31,7 @@ pub(super) struct Model {
     pub(super) lines: BTreeMap<QueueName, BTreeMap<Line, LineNo>>,
     /// Jobs in `ready`, in the order of claims.
     pub(super) ready: BTreeSet<(LineNo, Level, Timestamp, Row)>,
-    /// Jobs in `timers`, by the time they wait for.
+    /// Jobs in `timers`, and those in `suspended` that time wakes, by the time they wait for.
     pub(super) timers: BTreeSet<(Timestamp, Row)>,
     /// Waiting jobs that have a deadline, by that.
     pub(super) deadlines: BTreeSet<(Timestamp, Row)>,
@@ -47,6 +48,7 @@ pub(super) struct Model {
     last_row: i64,
     pub(super) last_node: i64,
     last_line: u32,
+    pub(super) last_message: i64,
 }
 
 /// A job.
@@ -71,6 +73,10 @@ pub(super) struct Job {
 
     pub(super) errors: Vec<ErrorEntry>,
     pub(super) progress: Option<Progress>,
+    /// What it has recorded, been sent and started, if anything.
+    pub(super) past: Option<Box<Past>>,
+    /// The job that started it.
+    pub(super) parent: Option<Row>,
     /// Every status in which it ended, and the claim it had then; operators may have run it again since.
     pub(super) ends: Vec<(u32, Status)>,
 }
@@ -125,6 +131,7 @@ struct Hints {
     ready: BTreeSet<QueueName>,
     due: Option<Timestamp>,
     cancel: BTreeSet<NodeNo>,
+    messages: BTreeSet<JobId>,
 }
 
 impl Model {
@@ -154,6 +161,8 @@ impl Model {
             options: new.options,
             errors: Vec::new(),
             progress: None,
+            past: None,
+            parent: None,
             ends: Vec::new(),
         };
         self.ids.insert(job.id, row);
@@ -199,7 +208,12 @@ impl Model {
             }
         }
         self.enter(row);
-        Ok(())
+        match self.job(row)?.place {
+            Place::Done { status, at, .. } => self.close(row, status, at),
+            Place::Ready { .. } | Place::Timers { .. } | Place::Suspended { .. } | Place::Lease { .. } => {
+                Ok(())
+            }
+        }
     }
 
     /// Changes something that indexes depend on, while the job stays where it is.
@@ -241,10 +255,11 @@ impl Model {
             Place::Ready { class, since } => {
                 self.ready.remove(&(job.line, Level::new(*class, job.priority), *since, row));
             }
-            Place::Timers { due } => {
-                self.timers.remove(&(*due, row));
+            Place::Timers { .. } | Place::Suspended { .. } => {
+                if let Some(due) = job.place.wakes() {
+                    self.timers.remove(&(due, row));
+                }
             }
-            Place::Suspended { .. } => {}
             Place::Lease { node, .. } => {
                 self.leases.remove(&(*node, row));
             }
@@ -271,11 +286,12 @@ impl Model {
                 self.ready.insert((job.line, Level::new(*class, job.priority), *since, row));
                 self.hints.ready.insert(job.queue.clone());
             }
-            Place::Timers { due } => {
-                self.timers.insert((*due, row));
-                self.hints.due = self.hints.due.into_iter().chain([*due]).min();
+            Place::Timers { .. } | Place::Suspended { .. } => {
+                if let Some(due) = job.place.wakes() {
+                    self.timers.insert((due, row));
+                    self.hints.due = self.hints.due.into_iter().chain([due]).min();
+                }
             }
-            Place::Suspended { .. } => {}
             Place::Lease { node, .. } => {
                 self.leases.insert((*node, row));
             }
@@ -334,9 +350,14 @@ impl Model {
         self.hints.cancel.insert(node);
     }
 
+    pub(super) fn hint_message(&mut self, id: JobId) {
+        self.hints.messages.insert(id);
+    }
+
     pub(super) fn take_hints(&mut self) -> Vec<Hint> {
-        let Hints { ready, due, cancel } = std::mem::take(&mut self.hints);
+        let Hints { ready, due, cancel, messages } = std::mem::take(&mut self.hints);
         let ready = (!ready.is_empty()).then(|| Hint::Ready(ready.into_iter().collect()));
-        ready.into_iter().chain(due.map(Hint::Due)).chain(cancel.into_iter().map(Hint::Cancel)).collect()
+        let flagged = cancel.into_iter().map(Hint::Cancel).chain(messages.into_iter().map(Hint::Message));
+        ready.into_iter().chain(due.map(Hint::Due)).chain(flagged).collect()
     }
 }

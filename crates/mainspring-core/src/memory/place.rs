@@ -3,6 +3,7 @@
 use crate::bounds;
 use crate::id::{Batch, NodeNo};
 use crate::job::{Reason, State, Status};
+use crate::journal::Wait;
 use crate::store::Class;
 use crate::time::Timestamp;
 
@@ -22,8 +23,11 @@ pub(super) enum Place {
     /// It waits for something else.
     Suspended {
         reason: Reason,
-        /// The time that it would wait for otherwise.
+        /// The time that wakes it, or that it would wait for if it were not held.
         due: Option<Timestamp>,
+        /// The messages that wake it.
+        waits: Vec<Wait>,
+        note: Option<String>,
     },
     /// A node runs it.
     Lease {
@@ -44,6 +48,11 @@ impl Place {
     pub(super) fn done(status: Status, at: Timestamp, note: &str) -> Self {
         let note = (!note.is_empty()).then(|| note.to_owned());
         Place::Done { status, at, output: None, note }
+    }
+
+    /// The place of a job whose nodes kept dying.
+    pub(super) fn quarantine() -> Self {
+        Place::Suspended { reason: Reason::Quarantine, due: None, waits: Vec::new(), note: None }
     }
 
     /// The status of a job in this place.
@@ -69,8 +78,17 @@ impl Place {
     pub(super) fn due(&self) -> Option<Timestamp> {
         match self {
             Place::Timers { due } => Some(*due),
-            Place::Suspended { due, .. } => *due,
-            Place::Ready { .. } | Place::Lease { .. } | Place::Done { .. } => None,
+            Place::Suspended { reason: Reason::Hold, due, .. } => *due,
+            Place::Suspended { .. } | Place::Ready { .. } | Place::Lease { .. } | Place::Done { .. } => None,
+        }
+    }
+
+    /// The time that ends the job's wait, whoever else may.
+    pub(super) fn wakes(&self) -> Option<Timestamp> {
+        match self {
+            Place::Timers { due } => Some(*due),
+            Place::Suspended { reason, due, .. } if reason.awaits() => *due,
+            Place::Suspended { .. } | Place::Ready { .. } | Place::Lease { .. } | Place::Done { .. } => None,
         }
     }
 

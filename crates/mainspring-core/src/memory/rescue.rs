@@ -2,7 +2,7 @@
 
 use crate::bounds;
 use crate::id::{NodeNo, Row};
-use crate::job::{Input, Reason};
+use crate::job::Input;
 use crate::store::{NodeState, Rescue, Rescued};
 use crate::time::{Timestamp, micros};
 use crate::{Error, Result};
@@ -82,7 +82,7 @@ impl Model {
         job.crashes = job.crashes.saturating_add(1);
         let quarantine = job.crashes >= bounds::QUARANTINE_CRASHES;
         let (fate, place) = if quarantine {
-            (Fate::Quarantined, Place::Suspended { reason: Reason::Quarantine, due: None })
+            (Fate::Quarantined, Place::quarantine())
         } else {
             (Fate::Returned, job.returned(now))
         };

@@ -18,7 +18,10 @@ impl Model {
         let due = self.timers.iter().take_while(|(due, _)| *due <= now).take(limit);
         let rows: Vec<Row> = due.map(|(_, row)| *row).collect();
         for row in &rows {
-            self.go(*row, Input::Due, Place::Ready { class: Class::Fresh, since: now })?;
+            match self.job(*row)?.place {
+                Place::Suspended { .. } => self.wake(*row, now)?,
+                _ => self.go(*row, Input::Due, Place::Ready { class: Class::Fresh, since: now })?,
+            }
         }
         #[cfg(feature = "planted")]
         self.promote_again(&rows, now)?;

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::id::{JobId, Row};
-use crate::job::{State, Status, Verb};
+use crate::job::{Reason, State, Status, Verb};
 use crate::store::{Changed, Class};
 use crate::time::Timestamp;
 
@@ -38,10 +38,7 @@ impl Model {
     /// Does what a verb says; `to` is the status that the state machine gave.
     fn apply(&mut self, row: Row, verb: &Verb, to: Option<Status>, now: Timestamp) -> Result<()> {
         match (verb, to) {
-            (_, None) => {
-                self.delete(row);
-                Ok(())
-            }
+            (_, None) => self.delete(row, now),
             (Verb::Cancel { why }, Some(to)) if to.state == State::Running => self.flag(row, why),
             (Verb::Cancel { why } | Verb::Fail { why }, Some(to)) => {
                 self.settle(row, Place::done(to, now, why))
@@ -64,7 +61,7 @@ impl Model {
     }
 
     /// Asks the node of a running job to stop it. The reason first given stays.
-    fn flag(&mut self, row: Row, why: &str) -> Result<()> {
+    pub(super) fn flag(&mut self, row: Row, why: &str) -> Result<()> {
         if let Place::Lease { cancel, node, .. } = &mut self.job_mut(row)?.place {
             cancel.get_or_insert_with(|| why.to_owned());
             let node = *node;
@@ -73,21 +70,25 @@ impl Model {
         Ok(())
     }
 
-    fn delete(&mut self, row: Row) {
-        let Some(job) = self.remove(row) else { return };
+    fn delete(&mut self, row: Row, now: Timestamp) -> Result<()> {
+        if self.job(row)?.place.is_waiting() {
+            self.close(row, Status::because(State::Cancelled, Reason::Operator), now)?;
+        }
+        let Some(job) = self.remove(row) else { return Ok(()) };
         if let Some(unique) = job.options.unique {
             let key = (job.kind, unique.key);
             if self.keys.get(&key).is_some_and(|key| key.holder == job.id) {
                 self.free_key(&key);
             }
         }
+        Ok(())
     }
 }
 
 /// The place of a job that an operator lets wait in another way. `due` is the time that it was to wait for.
 fn waiting(to: Status, due: Option<Timestamp>, now: Timestamp) -> Place {
     match (to.reason, due) {
-        (Some(reason), due) => Place::Suspended { reason, due },
+        (Some(reason), due) => Place::Suspended { reason, due, waits: Vec::new(), note: None },
         (None, Some(due)) if to.state == State::Scheduled => Place::Timers { due },
         (None, _) => Place::Ready { class: Class::Fresh, since: now },
     }

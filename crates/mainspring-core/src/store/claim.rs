@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::id::{Batch, Claim, NodeNo};
 use crate::job::{Options, Outcome, Priority};
+use crate::journal::Journal;
 use crate::name::{Kind, QueueName};
 use crate::time::Timestamp;
 
@@ -55,6 +56,8 @@ pub struct Claimed {
     pub deadline: Option<Timestamp>,
     /// What is rarely set; a backoff that the job does not set is its queue's.
     pub options: Options,
+    /// What it has recorded and been sent before; `None` if that is nothing, as far as the store could tell at once.
+    pub journal: Option<Box<Journal>>,
 }
 
 impl Claimed {

@@ -45,7 +45,8 @@ use std::sync::Weak;
 use crate::Result;
 use crate::id::{Batch, Claim, JobId, NodeNo};
 use crate::job::{New, Progress, Record, Verb};
-use crate::name::QueueName;
+use crate::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
+use crate::name::{Key, QueueName};
 use crate::seam::Pending;
 use crate::time::Timestamp;
 
@@ -83,6 +84,8 @@ pub enum Hint {
     Due(Timestamp),
     /// A claim of this node was flagged for cancellation.
     Cancel(NodeNo),
+    /// A job that is claimed got a message.
+    Message(JobId),
     /// Another process has committed: anything may have happened.
     Foreign,
 }
@@ -177,7 +180,17 @@ pub trait Store: Send + Sync + 'static {
     /// `Snooze` or `Release` leaves nothing to know it by; its repeat is told that the lease is lost, and that is
     /// harmless.) Otherwise [`Finished::LeaseLost`] and nothing is changed. A job that ends releases its unique key and
     /// its deadline, for good: it has none from then on. Only `Retry` and `Fail` count a failure and keep an error.
-    /// `Succeed`, `Retry`, `Fail` and `Snooze` reset crashes: the job came through. `Release` keeps them.
+    /// `Succeed`, `Retry`, `Fail`, `Snooze` and `Suspend` reset crashes: the job came through. `Release` keeps them.
+    ///
+    /// `Suspend` writes into the journal as [`record`](Store::record) does. If what it waits for is there already (as
+    /// many unread messages of one of its topics as it needs, or its time has come), the job enters `ready` as
+    /// [`Class::Returned`] instead of `suspended`. Whichever of a message and a suspension comes second sees the first.
+    /// (A repeat is told that the lease is lost, as with `Snooze`.)
+    ///
+    /// A job that ends, whoever ends it, tells its parent: one message, the first time it ends, unless the parent has
+    /// ended itself. Its children that are to be cancelled with it are cancelled with the reason
+    /// [`Parent`](crate::job::Reason::Parent): those that wait in the same commit, with their own children; those that
+    /// run are flagged.
     ///
     /// Cancellations are never lost: a claim that was flagged and ends in `Retry`, `Snooze` or `Release`, or is
     /// released by [`disown`](Store::disown) or [`retire`](Store::retire), is counted as that says, but the job becomes
@@ -192,6 +205,24 @@ pub trait Store: Send + Sync + 'static {
     /// Keeps what handlers say of their progress. Stale claims are ignored.
     fn progress(&self, node: NodeNo, progress: Vec<(Claim, Progress)>) -> Pending<'_, Result<()>>;
 
+    /// Writes into the journals of claimed jobs. One answer per recording, in order.
+    ///
+    /// [`Recorded::Stored`] if the claim is held by this node; then all of it is stored, its children are enqueued (each
+    /// with its parent's id in its options), messages are read, crashes are reset: the job has made progress. An entry
+    /// whose key is there already, and a child whose id is, change nothing: that is how a repeat is harmless. Otherwise
+    /// [`Recorded::LeaseLost`] and nothing of it is stored; other recordings of the batch are.
+    ///
+    /// Of the signals that have been read, the last [`INBOX_READ`](crate::bounds::INBOX_READ) per job keep their
+    /// sender's key.
+    fn record(&self, node: NodeNo, recordings: Vec<Recording>) -> Pending<'_, Result<Vec<Recorded>>>;
+
+    /// Recorded values of a job that did not come with its claim. `None` for a key that is not there.
+    fn values(&self, claim: Claim, keys: Vec<Key>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>>;
+
+    /// Unread messages of claimed jobs, each from behind a message number on. At most
+    /// [`INBOX_PAGE`](crate::bounds::INBOX_PAGE) for each.
+    fn inbox(&self, claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<Inbox>>>;
+
     // Reconcilers.
 
     /// Expires dead nodes and gives their jobs back, each with one crash more.
@@ -205,8 +236,9 @@ pub trait Store: Send + Sync + 'static {
     /// [`finish`](Store::finish) says, and count no crash.
     fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>>;
 
-    /// Moves jobs whose time has come from `timers` to `ready`, at most `limit`, the longest due first. `next` is when
-    /// the first of those left is due, which may be past.
+    /// Moves jobs whose time has come to `ready`, at most `limit`, the longest due first: from `timers` as
+    /// [`Class::Fresh`], from `suspended` those that wait until a time, as [`Class::Returned`]. `next` is when the first
+    /// of those left is due, which may be past.
     fn promote(&self, limit: usize) -> Pending<'_, Result<Swept>>;
 
     /// Fails waiting jobs whose deadline has passed, at most `limit`, in order of their deadlines. Running ones are
@@ -219,10 +251,23 @@ pub trait Store: Send + Sync + 'static {
     /// means that nothing is left to remove for now.
     fn prune(&self, limit: usize) -> Pending<'_, Result<usize>>;
 
+    // Senders of signals, and those who wait for results.
+
+    /// Puts signals, checked and at most [`BATCH`](crate::bounds::BATCH) of them, into the inboxes of their jobs, in
+    /// order. One answer per signal, in order. A suspended job that waits for it enters `ready` as [`Class::Returned`];
+    /// one that is held does not.
+    fn signal(&self, signals: Vec<Signal>) -> Pending<'_, Result<Vec<Signalled>>>;
+
+    /// How jobs look to somebody who waits for their end; at most [`BATCH`](crate::bounds::BATCH). In order.
+    fn sights(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<Sight>>>;
+
     // Operators.
 
     /// Everything known of a job.
     fn get(&self, id: JobId) -> Pending<'_, Result<Option<Record>>>;
+
+    /// What a job has recorded, been sent and started.
+    fn story(&self, id: JobId) -> Pending<'_, Result<Option<Story>>>;
 
     /// Jobs that match, the last stored first, in pages. [`Error::Invalid`](crate::Error::Invalid) for a cursor that is
     /// none of this store's.
@@ -241,8 +286,9 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// `Cancel` on a running job flags its claim; the reason first given stays. `Retry` clears failures and crashes
     /// (errors are kept) and marks the job's outcome as superseded; its unique key is not taken again. `Resume` clears
-    /// crashes. Retried and resumed jobs enter `ready` as [`Class::Fresh`]. `Reprioritise` leaves a ready job its class
-    /// and its time of entering. `Delete` releases the job's unique key, whatever its period.
+    /// crashes. Neither touches the journal: what is recorded is not done again. Retried and resumed jobs enter `ready` as [`Class::Fresh`]. `Reprioritise` leaves a ready job its class
+    /// and its time of entering. `Delete` releases the job's unique key, whatever its period; to its parent and its children, a
+    /// job that had not ended is cancelled.
     fn change(&self, ids: Vec<JobId>, verb: Verb, dry_run: bool) -> Pending<'_, Result<Vec<Changed>>>;
 
     /// All queues that were ever named by a job, a node's registration or a setting, sorted. (A job that was not stored

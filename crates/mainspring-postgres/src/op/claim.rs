@@ -494,6 +494,7 @@ fn read(row: &Row, names: &Names) -> Result<(i32, Claimed)> {
     let deadline: Option<At> = row.get(14);
     let small = |column: usize| u16::try_from(row.get::<_, i16>(column)).unwrap_or(0);
     let claimed = Claimed {
+        journal: None,
         claim: Claim {
             id: JobId::from_bytes(*row.get::<_, Uuid>(12).as_bytes()),
             row: JobRow(row.get(3)),

@@ -88,6 +88,7 @@ impl<'a> Ended<'a> {
                 (1, true)
             }
             Outcome::Release => (2, false),
+            Outcome::Suspend(_) => return,
         };
         self.nos.push(claim.row.0);
         self.claims.push(number_of(claim));

@@ -252,7 +252,7 @@ impl FinishOp {
                     transition(Status::plain(State::Running), outcome.input()).ok()
                 }
                 Outcome::Retry { .. } => None,
-                Outcome::Snooze { .. } | Outcome::Release => continue,
+                Outcome::Snooze { .. } | Outcome::Release | Outcome::Suspend(_) => continue,
             };
             kept.push(index);
             nos.push(claim.row.0);

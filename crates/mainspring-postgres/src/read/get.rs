@@ -87,6 +87,7 @@ impl Op for Get {
             note: row.get(BESIDE + 5),
         });
         Ok(Some(Record {
+            waits: Vec::new(),
             summary,
             input: row.get(BESIDE),
             output: row.get(BESIDE + 1),

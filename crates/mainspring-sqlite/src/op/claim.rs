@@ -312,6 +312,7 @@ fn read_claimed(row: &rusqlite::Row<'_>, names: &Names) -> Result<(Claimed, i64)
     let flags: i64 = row.get(7)?;
     let deadline: Option<i64> = row.get(10)?;
     let claimed = Claimed {
+        journal: None,
         claim: Claim { id: JobId::from_bytes(row.get(8)?), row: Row(row.get(0)?), number: row.get(3)? },
         kind: line.kind_name.clone(),
         queue: line.queue_name.clone(),

@@ -149,7 +149,7 @@ fn options_text(options: &Options) -> Result<Option<String>> {
 
 /// Cheaper than to compare with a default that would have to be made.
 fn is_default(options: &Options) -> bool {
-    let Options { max_attempts, backoff, timeout, unique, tags, labels, headers } = options;
+    let Options { max_attempts, backoff, timeout, unique, tags, labels, headers, parent } = options;
     *max_attempts == default_attempts()
         && backoff.is_none()
         && timeout.is_none()
@@ -157,6 +157,7 @@ fn is_default(options: &Options) -> bool {
         && tags.is_empty()
         && labels.is_empty()
         && headers.is_empty()
+        && parent.is_none()
 }
 
 fn default_attempts() -> u16 {

@@ -205,7 +205,7 @@ impl Run {
 fn end(tx: &mut Tx<'_>, mut card: Card, outcome: &Outcome, cancel: Option<&str>) -> Result<()> {
     match outcome {
         Outcome::Succeed { .. } | Outcome::Cancel { .. } | Outcome::Release => {}
-        Outcome::Retry { .. } | Outcome::Fail { .. } | Outcome::Snooze { .. } => {
+        Outcome::Retry { .. } | Outcome::Fail { .. } | Outcome::Snooze { .. } | Outcome::Suspend(_) => {
             (card.crashes, card.crashed) = (0, 0);
         }
     }
@@ -227,6 +227,7 @@ fn end(tx: &mut Tx<'_>, mut card: Card, outcome: &Outcome, cancel: Option<&str>)
             let due = tx.micros().saturating_add(micros(*after));
             place::put_timers(tx, &card, due)
         }
+        (Outcome::Suspend(_), None) => Err(corrupt("not there yet")),
         (Outcome::Release, None) => place::put_ready(tx, &card, place::returned(&card)),
     }
 }
@@ -269,7 +270,7 @@ fn was_applied(tx: &Tx<'_>, claim: &Claim, outcome: &Outcome) -> Result<bool> {
         Outcome::Retry { .. } => {
             tx.conn.prepare_cached(FAILED)?.query_row(params![no, number, id], |row| row.get(0))?
         }
-        Outcome::Snooze { .. } | Outcome::Release => false,
+        Outcome::Snooze { .. } | Outcome::Release | Outcome::Suspend(_) => false,
     })
 }
 

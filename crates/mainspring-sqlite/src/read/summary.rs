@@ -92,7 +92,7 @@ pub(crate) fn get(reader: &mut Reader, id: JobId) -> Result<Option<Record>> {
             Ok(Progress { done: count(row.get(0)?), total: count(row.get(1)?), note: row.get(2)? })
         })
         .optional()?;
-    Ok(Some(Record { summary, input, output, note, errors: errors(conn, no)?, progress }))
+    Ok(Some(Record { summary, input, output, note, errors: errors(conn, no)?, progress, waits: Vec::new() }))
 }
 
 fn errors(conn: &Connection, no: i64) -> Result<Vec<ErrorEntry>> {

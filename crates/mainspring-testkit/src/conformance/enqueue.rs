@@ -34,8 +34,15 @@ pub async fn new_job_is_ready(h: &Harness) {
         stuck: false,
         options: Options::default(),
     };
-    let record =
-        Record { summary, input: job.input, output: None, note: None, errors: Vec::new(), progress: None };
+    let record = Record {
+        summary,
+        input: job.input,
+        output: None,
+        note: None,
+        errors: Vec::new(),
+        progress: None,
+        waits: Vec::new(),
+    };
     assert_eq!(h.get(id).await, record);
 }
 
@@ -49,6 +56,7 @@ pub async fn every_option_survives(h: &Harness) {
         tags: vec![tag("eu"), tag("batch 7")],
         labels: vec![label("gpu"), label("ssd")],
         headers: BTreeMap::from([("traceparent".into(), "00-1-2".into()), ("x".into(), String::new())]),
+        parent: None,
     };
     let job = h.job_with(|job| {
         job.kind = kind("k2");

@@ -125,6 +125,7 @@ fn drawn(draw: &mut Draw<'_>) -> Options {
         tags: draw.many(20, |draw| Tag::new(draw.any::<&str>())).into_iter().flatten().collect(),
         labels: draw.many(20, |draw| Label::new(draw.any::<&str>())).into_iter().flatten().collect(),
         headers: BTreeMap::new(),
+        parent: None,
     };
     if draw.any::<bool>() {
         options.labels.sort();

@@ -23,7 +23,7 @@ pub(super) fn outcomes(bytes: &[u8]) {
         Outcome::Fail { fault, .. } => bounded(&fault),
         Outcome::Snooze { after } => assert!(!counts && after <= bounds::DELAY),
         Outcome::Cancel { why, .. } => assert!(why.len() <= bounds::WHY_BYTES && !why.contains('\0')),
-        Outcome::Succeed { .. } | Outcome::Release => assert!(!counts),
+        Outcome::Succeed { .. } | Outcome::Release | Outcome::Suspend(_) => assert!(!counts),
     }
     texts(&mut draw);
 }

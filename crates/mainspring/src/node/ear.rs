@@ -40,7 +40,7 @@ impl Listener for Ear {
             Hint::Ready(queues) => self.desk.hope(Some(queues)),
             Hint::Due(_) => self.due(),
             Hint::Cancel(node) if node.0 == self.node.load(Ordering::Relaxed) => self.renew_now.notify_one(),
-            Hint::Cancel(_) => {}
+            Hint::Cancel(_) | Hint::Message(_) => {}
             Hint::Foreign => {
                 self.desk.hope(None);
                 self.due();

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
 use mainspring_core::job::{New, Progress, Record, Verb};
+use mainspring_core::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
 use mainspring_core::memory::Memory;
-use mainspring_core::name::QueueName;
+use mainspring_core::name::{Key, QueueName};
 use mainspring_core::seam::{Clock, Pending};
 use mainspring_core::store::{
     Changed, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish, Finished, Listener,
@@ -93,6 +94,12 @@ impl Store for Shaky {
         finish(node: NodeNo, finishes: Vec<Finish>) -> Vec<Finished>;
         disown(node: NodeNo, settled: Batch, keep: Vec<Claim>) -> usize;
         progress(node: NodeNo, progress: Vec<(Claim, Progress)>) -> ();
+        record(node: NodeNo, recordings: Vec<Recording>) -> Vec<Recorded>;
+        values(claim: Claim, keys: Vec<Key>) -> Vec<Option<Vec<u8>>>;
+        inbox(claims: Vec<(Claim, i64)>) -> Vec<Inbox>;
+        signal(signals: Vec<Signal>) -> Vec<Signalled>;
+        sights(ids: Vec<JobId>) -> Vec<Sight>;
+        story(id: JobId) -> Option<Story>;
         rescue(rescue: Rescue) -> Rescued;
         promote(limit: usize) -> Swept;
         expire(limit: usize) -> Swept;

@@ -8,7 +8,9 @@ use mainspring::{Counts, Error, Filter, JobId, Listing, NodeNo, Progress, QueueN
 use mainspring_core::Result;
 use mainspring_core::id::{Batch, Claim};
 use mainspring_core::job::{New, Verb};
+use mainspring_core::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
 use mainspring_core::memory::Memory;
+use mainspring_core::name::Key;
 use mainspring_core::store::{
     Changed, ClaimRequest, ClaimedBatch, Description, Finding, Finish, Finished, Listener, Member, Node,
     Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed, Rescue, Rescued, Store, Swept, Ticket,
@@ -219,6 +221,30 @@ impl Store for Faulty {
 
     fn progress(&self, node: NodeNo, progress: Vec<(Claim, Progress)>) -> Pending<'_, Result<()>> {
         self.call("progress", Some(node), self.memory.progress(node, progress))
+    }
+
+    fn record(&self, node: NodeNo, recordings: Vec<Recording>) -> Pending<'_, Result<Vec<Recorded>>> {
+        self.call("record", Some(node), self.memory.record(node, recordings))
+    }
+
+    fn values(&self, claim: Claim, keys: Vec<Key>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
+        self.call("values", None, self.memory.values(claim, keys))
+    }
+
+    fn inbox(&self, claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<Inbox>>> {
+        self.call("inbox", None, self.memory.inbox(claims))
+    }
+
+    fn signal(&self, signals: Vec<Signal>) -> Pending<'_, Result<Vec<Signalled>>> {
+        self.call("signal", None, self.memory.signal(signals))
+    }
+
+    fn sights(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<Sight>>> {
+        self.call("sights", None, self.memory.sights(ids))
+    }
+
+    fn story(&self, id: JobId) -> Pending<'_, Result<Option<Story>>> {
+        self.memory.story(id)
     }
 
     fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>> {

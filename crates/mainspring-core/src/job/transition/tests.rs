@@ -80,22 +80,23 @@ fn expected() -> std::collections::BTreeSet<String> {
     for &r in R::ALL {
         edge(running, Input::Cancel(r), running);
     }
-    for r in [R::Operator, R::Handler, R::Replaced] {
+    for r in [R::Operator, R::Handler, R::Replaced, R::Parent] {
         edge(running, Input::Stop(r), cancelled(r));
     }
     for r in [R::Timer, R::Signal, R::Child, R::Approval, R::Budget] {
         edge(suspended(r), Input::Wake, ready);
+        edge(suspended(r), Input::Hold, suspended(R::Hold));
     }
-    for r in [R::Approval, R::Budget, R::Drift, R::Quarantine, R::Hold] {
+    for r in R::ALL.iter().copied().filter(|r| r.fits(S::Suspended)) {
         edge(suspended(r), Input::Resume { later: false }, ready);
-        edge(suspended(r), Input::Resume { later: true }, scheduled);
+        edge(suspended(r), Input::Resume { later: true }, if r == R::Hold { scheduled } else { ready });
     }
     let waiting: Vec<_> = statuses()
         .into_iter()
         .filter(|s| matches!(s.state, S::Blocked | S::Scheduled | S::Ready | S::Suspended))
         .collect();
     for from in waiting {
-        for r in [R::Operator, R::Handler, R::Replaced] {
+        for r in [R::Operator, R::Handler, R::Replaced, R::Parent] {
             edge(from, Input::Cancel(r), cancelled(r));
         }
         edge(from, Input::Fail(R::Expired), failed(R::Expired));
@@ -108,7 +109,7 @@ fn expected() -> std::collections::BTreeSet<String> {
     for r in [R::Exhausted, R::Discarded, R::Expired, R::Operator] {
         edge(failed(r), Input::Revive, ready);
     }
-    for r in [R::Operator, R::Handler, R::Replaced] {
+    for r in [R::Operator, R::Handler, R::Replaced, R::Parent] {
         edge(cancelled(r), Input::Revive, ready);
     }
     edge(Status::plain(S::Skipped), Input::Revive, ready);

@@ -103,7 +103,7 @@ fn is_echo(evidence: &Evidence<'_>, life: &Life<'_>, finished: &Finished) -> boo
         && match finished.how {
             How::Fail => reason == Some(Reason::Expired),
             How::Cancel => reason == Some(Reason::Operator),
-            How::Succeed | How::Retry | How::Snooze | How::Release => false,
+            How::Succeed | How::Retry | How::Snooze | How::Release | How::Suspend => false,
         }
 }
 
@@ -184,6 +184,7 @@ fn state(how: How) -> State {
         How::Fail => State::Failed,
         How::Cancel => State::Cancelled,
         How::Retry | How::Snooze | How::Release => State::Scheduled,
+        How::Suspend => State::Suspended,
     }
 }
 

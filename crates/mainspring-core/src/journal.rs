@@ -1,0 +1,417 @@
+//! The journal: what makes a job a workflow.
+//!
+//! A handler runs from its top each time; what it has *recorded* is not done again. An [`Entry`] is one recorded fact
+//! under a [`Key`] that the handler's code names. What comes from outside (signals, the ends of children) is a
+//! [`Message`] in the job's inbox until the job records that it has read it. A job that waits is suspended with the
+//! [`Wait`]s that may wake it.
+//!
+//! # Invariants
+//! - An entry is written by the owner of a claim only, and never changes. Its owner may take back an error.
+//! - A message is stored once per sender and topic, and read once.
+//! - A suspended job whose wait is over does not exist: whoever comes second, the message or the suspension, sees the
+//!   other and wakes the job.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bounds;
+use crate::id::{Claim, JobId};
+use crate::job::{New, Reason, Status};
+use crate::name::{Key, SignalName};
+use crate::time::Timestamp;
+use crate::{Error, Result};
+
+/// What an entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum EntryKind {
+    /// The result of an operation.
+    Value = 0,
+    /// An operation failed, and the handler went on.
+    Error = 1,
+    /// An operation that must not run twice has begun.
+    Begun = 2,
+    /// A wait that ends at this time was begun.
+    Until = 3,
+    /// A child was started; the value is its id.
+    Child = 4,
+}
+
+impl EntryKind {
+    /// All of them, in the order of their codes.
+    pub const ALL: &'static [EntryKind] =
+        &[EntryKind::Value, EntryKind::Error, EntryKind::Begun, EntryKind::Until, EntryKind::Child];
+
+    /// The number that stands for it in a store. Never changes.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The one that a number stands for.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.iter().copied().find(|one| one.code() == code)
+    }
+}
+
+/// Something to be recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Which operation of the handler it belongs to.
+    pub key: Key,
+    /// What it is.
+    pub kind: EntryKind,
+    /// Whether the operation overlapped another one of its scope, so that a repeat of its name says nothing.
+    pub overlapped: bool,
+    /// As JSON.
+    pub value: Vec<u8>,
+}
+
+/// Something that was recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    /// Which operation of the handler it belongs to.
+    pub key: Key,
+    /// What it is.
+    pub kind: EntryKind,
+    /// Whether the operation overlapped another one of its scope.
+    pub overlapped: bool,
+    /// The claim that recorded it.
+    pub claim: u32,
+    /// When.
+    pub at: Timestamp,
+    /// The value, or how large it is.
+    pub value: Value,
+}
+
+/// A recorded value, or a promise of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// Here it is.
+    Here(Vec<u8>),
+    /// It has this many bytes, and is read by [`Store::values`](crate::store::Store::values).
+    There(usize),
+}
+
+/// What a message is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Topic {
+    /// A signal of this name.
+    Signal(SignalName),
+    /// The end of this child.
+    Child(JobId),
+}
+
+/// As stores keep it: `s:name` or `c:id`.
+impl fmt::Display for Topic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Topic::Signal(name) => write!(f, "s:{name}"),
+            Topic::Child(id) => write!(f, "c:{id}"),
+        }
+    }
+}
+
+impl FromStr for Topic {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text.split_at_checked(2) {
+            Some(("s:", name)) => SignalName::new(name).map(Topic::Signal),
+            Some(("c:", id)) => id.parse().map(Topic::Child),
+            _ => Err(Error::Invalid { what: "topic", why: format!("{text:?} is none") }),
+        }
+    }
+}
+
+/// What a suspended job waits for: as many unread messages of a topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wait {
+    /// Of this topic.
+    pub topic: Topic,
+    /// This many; one at least.
+    pub need: u32,
+}
+
+/// A message in a job's inbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// The store's number for it; later ones are higher.
+    pub no: i64,
+    /// When it came.
+    pub at: Timestamp,
+    /// What it says.
+    pub mail: Mail,
+}
+
+/// What a message says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mail {
+    /// Somebody sent a signal.
+    Signal {
+        /// Its name.
+        name: SignalName,
+        /// Who sent it, or what the engine called that.
+        sender: String,
+        /// As JSON.
+        body: Vec<u8>,
+    },
+    /// A child ended.
+    Ended {
+        /// The child.
+        child: JobId,
+        /// How it ended.
+        status: Status,
+        /// What its handler returned, as JSON.
+        output: Option<Vec<u8>>,
+        /// The reason that was given, or the last error.
+        message: Option<String>,
+    },
+}
+
+impl Mail {
+    /// What it is about.
+    pub fn topic(&self) -> Topic {
+        match self {
+            Mail::Signal { name, .. } => Topic::Signal(name.clone()),
+            Mail::Ended { child, .. } => Topic::Child(*child),
+        }
+    }
+
+    /// Whom a store knows it by, beside its topic.
+    pub fn sender(&self) -> &str {
+        match self {
+            Mail::Signal { sender, .. } => sender,
+            Mail::Ended { .. } => "",
+        }
+    }
+}
+
+/// What a node gets of a job's past with its claim.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Journal {
+    /// All entries, in the order in which they were recorded. Values beyond a budget are left where they are.
+    pub entries: Vec<Written>,
+    /// The first unread messages, in the order of their numbers.
+    pub inbox: Inbox,
+}
+
+/// Unread messages.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Inbox {
+    /// The first of them, in the order of their numbers.
+    pub messages: Vec<Message>,
+    /// Whether there are more.
+    pub more: bool,
+}
+
+/// What is written into a journal at once.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Writes {
+    /// Entries, in their order. One whose key is there already changes nothing.
+    pub entries: Vec<Entry>,
+    /// Messages that have been read.
+    pub read: Vec<i64>,
+    /// Errors that are taken back: their operations run again.
+    pub forget: Vec<Key>,
+}
+
+impl Writes {
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.read.is_empty() && self.forget.is_empty()
+    }
+
+    /// Bytes of payload.
+    pub fn bytes(&self) -> usize {
+        self.entries.iter().map(|entry| entry.value.len()).sum()
+    }
+}
+
+/// A request to record, by the owner of a claim.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recording {
+    /// The claim.
+    pub claim: Claim,
+    /// What is recorded.
+    pub writes: Writes,
+    /// Children that start with it. Their ids are among the entries' values.
+    pub children: Vec<Child>,
+}
+
+/// A job that starts with a record of another, and belongs to it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Child {
+    /// The job. It has no unique key: the record makes it unique.
+    pub job: New,
+    /// What becomes of it when its parent ends first.
+    pub on_close: OnClose,
+}
+
+/// What becomes of a child when its parent ends first, or is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum OnClose {
+    /// It is cancelled.
+    #[default]
+    Cancel = 0,
+    /// It goes on by itself.
+    Abandon = 1,
+}
+
+/// What a store says to a [`Recording`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recorded {
+    /// It is stored.
+    Stored,
+    /// The claim was not the node's any more; nothing was changed.
+    LeaseLost,
+}
+
+/// Why and how a claim ends without an end of its job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Suspension {
+    /// The first reason, for people.
+    pub reason: Reason,
+    /// What may wake it.
+    pub waits: Vec<Wait>,
+    /// When it is woken at the latest; `None`: not by time.
+    pub until: Option<Timestamp>,
+    /// What is recorded with it.
+    pub writes: Writes,
+    /// What there is to say to people, if anything. Bounded by [`bounds::ERROR_BYTES`].
+    pub note: Option<String>,
+}
+
+/// A signal to be stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signal {
+    /// For this job.
+    pub job: JobId,
+    /// Its name.
+    pub name: SignalName,
+    /// Who sends it: a second signal of one name and sender is the first one again.
+    pub sender: String,
+    /// As JSON.
+    pub body: Vec<u8>,
+}
+
+impl Signal {
+    /// Checks every bound. Called before it reaches a store.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] or [`Error::Invalid`].
+    pub fn check(&self) -> Result<()> {
+        let at_most = |what, size, limit| {
+            if size > limit { Err(Error::TooLarge { what, size, limit }) } else { Ok(()) }
+        };
+        at_most("signal", self.body.len(), bounds::SIGNAL_BYTES)?;
+        at_most("sender", self.sender.len(), bounds::KEY_BYTES)?;
+        if self.sender.is_empty() || self.sender.contains('\0') {
+            return Err(Error::Invalid { what: "sender", why: "empty, or with a NUL".into() });
+        }
+        Ok(())
+    }
+}
+
+/// What became of a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signalled {
+    /// It is stored.
+    Stored,
+    /// It was stored before: the same name and sender.
+    Repeated,
+    /// There is no such job; nothing was stored.
+    NotFound,
+    /// The job has ended; nothing was stored.
+    Ended(Status),
+    /// The job has [`bounds::INBOX`] unread signals; nothing was stored.
+    Full,
+}
+
+/// What people see of a job's past.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Story {
+    /// The first entries, in the order in which they were recorded. Long values are left where they are.
+    pub entries: Vec<Written>,
+    /// Whether there are more than [`bounds::STORY`].
+    pub more: bool,
+    /// The first unread messages.
+    pub inbox: Inbox,
+    /// Its children that are still known, in the order in which they were started.
+    pub children: Vec<Kin>,
+}
+
+/// A child as its parent's story shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kin {
+    /// The child.
+    pub id: JobId,
+    /// What it is.
+    pub status: Status,
+    /// What becomes of it when its parent ends first.
+    pub on_close: OnClose,
+}
+
+/// How a job looks to somebody who waits for its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sight {
+    /// There is no such job (any more).
+    Missing,
+    /// It has not ended.
+    Open,
+    /// It has.
+    Ended {
+        /// How.
+        status: Status,
+        /// What its handler returned, as JSON.
+        output: Option<Vec<u8>>,
+        /// The reason that was given, or the last error.
+        message: Option<String>,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn topics_round_trip_and_never_meet() {
+        let id = JobId::from_bytes([7; 16]);
+        let signal = |name: &str| Topic::Signal(SignalName::new(name).expect("a name"));
+        for topic in [signal("approved"), signal(&format!("c:{id}")), signal("s:s:"), Topic::Child(id)] {
+            assert_eq!(topic.to_string().parse::<Topic>().expect("a topic"), topic);
+        }
+        assert_ne!(signal(&format!("c:{id}")).to_string(), Topic::Child(id).to_string());
+        for bad in ["", "s", "s:", "c:", "c:x", "x:y", "é:"] {
+            assert!(bad.parse::<Topic>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn codes_round_trip() {
+        for &kind in EntryKind::ALL {
+            assert_eq!(EntryKind::from_code(kind.code()), Some(kind));
+        }
+        assert_eq!(EntryKind::from_code(5), None);
+    }
+
+    #[test]
+    fn signals_are_bounded() {
+        let signal = |sender: &str, bytes| Signal {
+            job: JobId::from_bytes([7; 16]),
+            name: SignalName::new("go").expect("a name"),
+            sender: sender.to_owned(),
+            body: vec![b' '; bytes],
+        };
+        assert!(signal("a", bounds::SIGNAL_BYTES).check().is_ok());
+        assert!(matches!(signal("a", bounds::SIGNAL_BYTES + 1).check(), Err(Error::TooLarge { .. })));
+        assert!(signal(&"a".repeat(bounds::KEY_BYTES), 0).check().is_ok());
+        assert!(signal(&"a".repeat(bounds::KEY_BYTES + 1), 0).check().is_err());
+        assert!(signal("", 0).check().is_err());
+        assert!(signal("a\0", 0).check().is_err());
+    }
+}

@@ -1,0 +1,351 @@
+//! Journals, inboxes and families: what makes jobs workflows.
+
+use std::collections::BTreeMap;
+
+use crate::bounds;
+use crate::id::{Claim, JobId, NodeNo, Row};
+use crate::job::{Input, Reason, State, Status};
+use crate::journal::{
+    Child, Inbox, Journal, Kin, Mail, Message, OnClose, Recorded, Recording, Sight, Signal, Signalled, Story,
+    Suspension, Value, Wait, Writes, Written,
+};
+use crate::name::Key;
+use crate::time::Timestamp;
+use crate::{Error, Result};
+
+use super::model::{Job, Model};
+use super::place::Place;
+
+/// What a job has recorded, been sent and started.
+#[derive(Clone, Default)]
+pub(super) struct Past {
+    /// By the order of recording.
+    entries: BTreeMap<u64, Written>,
+    keys: BTreeMap<Key, u64>,
+    last: u64,
+    inbox: Vec<Posted>,
+    children: Vec<(Row, OnClose)>,
+}
+
+/// A message, and whether it has been read.
+#[derive(Clone)]
+struct Posted {
+    message: Message,
+    read: bool,
+}
+
+impl Past {
+    fn unread(&self) -> impl Iterator<Item = &Message> {
+        self.inbox.iter().filter(|posted| !posted.read).map(|posted| &posted.message)
+    }
+
+    fn has(&self, mail: &Mail) -> bool {
+        let same = |posted: &Posted| {
+            posted.message.mail.topic() == mail.topic() && posted.message.mail.sender() == mail.sender()
+        };
+        self.inbox.iter().any(same)
+    }
+
+    /// Whether one of the waits is over.
+    fn answers(&self, waits: &[Wait]) -> bool {
+        waits.iter().any(|wait| {
+            let came = self.unread().filter(|message| message.mail.topic() == wait.topic).count();
+            came >= usize::try_from(wait.need).unwrap_or(usize::MAX)
+        })
+    }
+
+    fn write(&mut self, writes: Writes, claim: u32, now: Timestamp) {
+        for key in writes.forget {
+            if let Some(at) = self.keys.remove(&key) {
+                self.entries.remove(&at);
+            }
+        }
+        for entry in writes.entries {
+            if self.keys.contains_key(&entry.key) {
+                continue;
+            }
+            self.last += 1;
+            self.keys.insert(entry.key.clone(), self.last);
+            let written = Written {
+                key: entry.key,
+                kind: entry.kind,
+                overlapped: entry.overlapped,
+                claim,
+                at: now,
+                value: Value::Here(entry.value),
+            };
+            self.entries.insert(self.last, written);
+        }
+        for posted in &mut self.inbox {
+            posted.read |= writes.read.contains(&posted.message.no);
+        }
+        self.forget_readers();
+    }
+
+    /// Forgets the oldest signals that have been read, beyond those whose senders are remembered.
+    fn forget_readers(&mut self) {
+        let old = |posted: &Posted| posted.read && matches!(posted.message.mail, Mail::Signal { .. });
+        let surplus =
+            self.inbox.iter().filter(|posted| old(posted)).count().saturating_sub(bounds::INBOX_READ);
+        let mut left = surplus;
+        self.inbox.retain(|posted| {
+            let goes = left > 0 && old(posted);
+            left -= usize::from(goes);
+            !goes
+        });
+    }
+
+    fn inbox(&self, after: i64) -> Inbox {
+        let mut unread = self.unread().filter(|message| message.no > after);
+        let messages: Vec<Message> = unread.by_ref().take(bounds::INBOX_PAGE).cloned().collect();
+        Inbox { messages, more: unread.next().is_some() }
+    }
+}
+
+impl Job {
+    /// What comes with a claim.
+    pub(super) fn journal(&self) -> Option<Box<Journal>> {
+        let past = self.past.as_deref()?;
+        Some(Box::new(Journal { entries: past.entries.values().cloned().collect(), inbox: past.inbox(0) }))
+    }
+
+    fn past(&mut self) -> &mut Past {
+        self.past.get_or_insert_default()
+    }
+}
+
+impl Model {
+    pub(super) fn record(
+        &mut self,
+        node: NodeNo,
+        recordings: Vec<Recording>,
+        now: Timestamp,
+    ) -> Result<Vec<Recorded>> {
+        self.check_children(&recordings)?;
+        recordings.into_iter().map(|recording| self.record_one(node, recording, now)).collect()
+    }
+
+    /// All before any: a call that fails has no effect.
+    fn check_children(&self, recordings: &[Recording]) -> Result<()> {
+        let children: Vec<_> = recordings
+            .iter()
+            .flat_map(|recording| &recording.children)
+            .map(|child| child.job.clone())
+            .collect();
+        if children.iter().any(|child| child.options.unique.is_some()) {
+            return Err(Error::Invalid { what: "child", why: "it has a unique key".into() });
+        }
+        self.check_lines(&children)
+    }
+
+    fn record_one(&mut self, node: NodeNo, recording: Recording, now: Timestamp) -> Result<Recorded> {
+        let Recording { claim, writes, children } = recording;
+        let Some(row) = self.held(node, &claim) else { return Ok(Recorded::LeaseLost) };
+        let job = self.job_mut(row)?;
+        job.clear_crashes();
+        job.past().write(writes, claim.number, now);
+        for child in children {
+            self.start(row, claim.id, child, now)?;
+        }
+        Ok(Recorded::Stored)
+    }
+
+    fn start(&mut self, parent: Row, id: JobId, child: Child, now: Timestamp) -> Result<()> {
+        let Child { mut job, on_close } = child;
+        if self.ids.contains_key(&job.id) {
+            return Ok(());
+        }
+        job.options.parent = Some(id);
+        let row = self.add(job, now);
+        self.job_mut(row)?.parent = Some(parent);
+        self.job_mut(parent)?.past().children.push((row, on_close));
+        Ok(())
+    }
+
+    /// Sets a claimed job aside, or wakes it at once if what it waits for is there.
+    pub(super) fn suspend(&mut self, row: Row, suspension: Suspension, now: Timestamp) -> Result<()> {
+        let Suspension { reason, waits, until, writes, note } = suspension;
+        let job = self.job_mut(row)?;
+        job.clear_crashes();
+        let claim = job.claim;
+        job.past().write(writes, claim, now);
+        let over = job.past().answers(&waits) || until.is_some_and(|until| until <= now);
+        let place = Place::Suspended { reason, due: until, waits, note };
+        self.go_on(row, Input::Suspend(reason), place, now)?;
+        if over { self.wake(row, now) } else { Ok(()) }
+    }
+
+    /// Wakes a job, if it is suspended and waits.
+    pub(super) fn wake(&mut self, row: Row, now: Timestamp) -> Result<()> {
+        let job = self.job(row)?;
+        if !job.place.status().reason.is_some_and(Reason::awaits) {
+            return Ok(());
+        }
+        let place = job.returned(now);
+        self.go(row, Input::Wake, place)
+    }
+
+    pub(super) fn signal(&mut self, signals: Vec<Signal>, now: Timestamp) -> Result<Vec<Signalled>> {
+        signals.into_iter().map(|signal| self.signal_one(signal, now)).collect()
+    }
+
+    fn signal_one(&mut self, signal: Signal, now: Timestamp) -> Result<Signalled> {
+        let Signal { job, name, sender, body } = signal;
+        let Some(&row) = self.ids.get(&job) else { return Ok(Signalled::NotFound) };
+        let job = self.job_mut(row)?;
+        let mail = Mail::Signal { name, sender, body };
+        if job.past.as_deref().is_some_and(|past| past.has(&mail)) {
+            return Ok(Signalled::Repeated);
+        }
+        let status = job.place.status();
+        if status.state.is_terminal() {
+            return Ok(Signalled::Ended(status));
+        }
+        let signals = |message: &&Message| matches!(message.mail, Mail::Signal { .. });
+        let unread = job.past.as_deref().map_or(0, |past| past.unread().filter(signals).count());
+        if unread >= bounds::INBOX {
+            return Ok(Signalled::Full);
+        }
+        self.post(row, mail, now)?;
+        Ok(Signalled::Stored)
+    }
+
+    /// Puts a message into an inbox, and wakes the job if that is what it waits for.
+    fn post(&mut self, row: Row, mail: Mail, now: Timestamp) -> Result<()> {
+        self.last_message += 1;
+        let no = self.last_message;
+        let job = self.job_mut(row)?;
+        let id = job.id;
+        job.past().inbox.push(Posted { message: Message { no, at: now, mail }, read: false });
+        match &job.place {
+            Place::Suspended { waits, .. } => {
+                let waits = waits.clone();
+                if job.past().answers(&waits) {
+                    self.wake(row, now)?;
+                }
+            }
+            Place::Lease { .. } => self.hint_message(id),
+            Place::Ready { .. } | Place::Timers { .. } | Place::Done { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Tells the family of a job that it has ended, as `status`.
+    pub(super) fn close(&mut self, row: Row, status: Status, now: Timestamp) -> Result<()> {
+        self.tell_parent(row, status, now)?;
+        let children = self.job(row)?.past.as_deref().map(|past| past.children.clone()).unwrap_or_default();
+        for (child, _) in children.into_iter().filter(|(_, on_close)| *on_close == OnClose::Cancel) {
+            self.cancel_child(child, now)?;
+        }
+        Ok(())
+    }
+
+    fn tell_parent(&mut self, row: Row, status: Status, now: Timestamp) -> Result<()> {
+        let job = self.job(row)?;
+        let Some(parent) = job.parent.filter(|parent| self.jobs.contains_key(parent)) else { return Ok(()) };
+        let (child, (output, message)) = (job.id, job.ending());
+        let mail = Mail::Ended { child, status, output, message };
+        let over = self.job(parent)?.place.status().state.is_terminal();
+        if over || self.job_mut(parent)?.past().has(&mail) {
+            return Ok(());
+        }
+        self.post(parent, mail, now)
+    }
+
+    fn cancel_child(&mut self, row: Row, now: Timestamp) -> Result<()> {
+        let Some(job) = self.jobs.get(&row) else { return Ok(()) };
+        if matches!(job.place, Place::Lease { .. }) {
+            return self.flag(row, PARENT_ENDED);
+        }
+        if !job.place.is_waiting() {
+            return Ok(());
+        }
+        let status = Status::because(State::Cancelled, Reason::Parent);
+        self.go(row, Input::Cancel(Reason::Parent), Place::done(status, now, ""))
+    }
+
+    pub(super) fn values(&self, claim: &Claim, keys: &[Key]) -> Vec<Option<Vec<u8>>> {
+        let past =
+            self.jobs.get(&claim.row).filter(|job| job.id == claim.id).and_then(|job| job.past.as_deref());
+        let value = |key: &Key| {
+            let past = past?;
+            match &past.entries.get(past.keys.get(key)?)?.value {
+                Value::Here(value) => Some(value.clone()),
+                Value::There(_) => None,
+            }
+        };
+        keys.iter().map(value).collect()
+    }
+
+    pub(super) fn inboxes(&self, claims: &[(Claim, i64)]) -> Vec<Inbox> {
+        let inbox = |(claim, after): &(Claim, i64)| {
+            let job = self.jobs.get(&claim.row).filter(|job| job.id == claim.id)?;
+            Some(job.past.as_deref()?.inbox(*after))
+        };
+        claims.iter().map(|ask| inbox(ask).unwrap_or_default()).collect()
+    }
+
+    pub(super) fn sights(&self, ids: &[JobId]) -> Vec<Sight> {
+        let sight = |id: &JobId| {
+            let Some(job) = self.ids.get(id).and_then(|row| self.jobs.get(row)) else {
+                return Sight::Missing;
+            };
+            let status = job.place.status();
+            if !status.state.is_terminal() {
+                return Sight::Open;
+            }
+            let (output, message) = job.ending();
+            Sight::Ended { status, output, message }
+        };
+        ids.iter().map(sight).collect()
+    }
+
+    pub(super) fn story(&self, id: JobId) -> Option<Story> {
+        let job = self.ids.get(&id).and_then(|row| self.jobs.get(row))?;
+        let Some(past) = job.past.as_deref() else { return Some(Story::default()) };
+        let kin = |(row, on_close): &(Row, OnClose)| {
+            let job = self.jobs.get(row)?;
+            Some(Kin { id: job.id, status: job.place.status(), on_close: *on_close })
+        };
+        Some(Story {
+            entries: past.entries.values().take(bounds::STORY).cloned().map(shortened).collect(),
+            more: past.entries.len() > bounds::STORY,
+            inbox: past.inbox(0),
+            children: past.children.iter().filter_map(kin).collect(),
+        })
+    }
+
+    /// What must not be there.
+    pub(super) fn check_wait(&self, job: &Job) -> Option<String> {
+        let Place::Suspended { reason, waits, .. } = &job.place else { return None };
+        let slept = reason.awaits() && job.past.as_deref().is_some_and(|past| past.answers(waits));
+        slept.then(|| format!("job {} waits for what it has been sent", job.id))
+    }
+}
+
+/// Why a running child is to stop.
+pub(super) const PARENT_ENDED: &str = "its parent ended";
+
+fn shortened(entry: Written) -> Written {
+    match entry.value {
+        Value::Here(value) if value.len() > bounds::STORY_VALUE_BYTES => {
+            Written { value: Value::There(value.len()), ..entry }
+        }
+        value => Written { value, ..entry },
+    }
+}
+
+impl Job {
+    /// What it returned, and what it or somebody else had to say to its end.
+    fn ending(&self) -> (Option<Vec<u8>>, Option<String>) {
+        let (output, note) = match &self.place {
+            Place::Done { output, note, .. } => (output.clone(), note.clone()),
+            Place::Ready { .. } | Place::Timers { .. } | Place::Suspended { .. } | Place::Lease { .. } => {
+                (None, None)
+            }
+        };
+        let message = note.or_else(|| self.errors.last().map(|error| error.message.clone()));
+        let failed = self.place.status().state != State::Succeeded;
+        (output, message.filter(|_| failed))
+    }
+}
