@@ -103,6 +103,12 @@ impl Past {
 }
 
 impl Job {
+    /// Whether it sleeps past what it waits for, which must not be.
+    pub(super) fn is_overslept(&self) -> bool {
+        let Place::Suspended { reason, waits, .. } = &self.place else { return false };
+        reason.awaits() && self.past.as_deref().is_some_and(|past| past.answers(waits))
+    }
+
     /// What comes with a claim.
     pub(super) fn journal(&self) -> Option<Box<Journal>> {
         let past = self.past.as_deref()?;
@@ -313,13 +319,6 @@ impl Model {
             inbox: past.inbox(0),
             children: past.children.iter().filter_map(kin).collect(),
         })
-    }
-
-    /// What must not be there.
-    pub(super) fn check_wait(&self, job: &Job) -> Option<String> {
-        let Place::Suspended { reason, waits, .. } = &job.place else { return None };
-        let slept = reason.awaits() && job.past.as_deref().is_some_and(|past| past.answers(waits));
-        slept.then(|| format!("job {} waits for what it has been sent", job.id))
     }
 }
 

@@ -9,7 +9,7 @@ use mainspring_core::store::{Filter, Receipt};
 use crate::harness::{Harness, SECOND, cancel, fault, kind, label, queue, retry, stopped, tag};
 
 /// Texts that have broken other systems.
-const HOSTILE: [&str; 9] = [
+pub(super) const HOSTILE: [&str; 9] = [
     "'; drop table jobs; --",
     "\" or 1=1 --",
     "a;b",

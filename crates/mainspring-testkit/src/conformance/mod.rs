@@ -10,16 +10,21 @@
 
 pub mod cancel;
 pub mod claim;
+mod durable;
 pub mod enqueue;
+pub mod family;
 pub mod finish;
 pub mod handles;
 pub mod hostile;
+pub mod journal;
 pub mod keys;
 pub mod list;
 pub mod nodes;
 pub mod queues;
 pub mod race;
 pub mod rescue;
+pub mod signal;
+pub mod suspend;
 pub mod sweep;
 pub mod verbs;
 
@@ -232,6 +237,132 @@ macro_rules! conformance_tests {
                 reprioritised_job_keeps_its_priority,
                 reprioritised_job_keeps_its_class,
                 deleted_job_is_gone,
+            }
+            journal {
+                recorded_entries_come_with_the_next_claim,
+                entries_tell_the_claim_that_recorded_them,
+                plain_job_has_no_journal,
+                entry_never_changes,
+                repeated_recording_is_harmless,
+                stale_claim_cannot_record,
+                other_node_cannot_record,
+                unknown_claim_cannot_record,
+                node_that_is_gone_cannot_record,
+                lapsed_node_can_record,
+                one_stale_recording_does_not_fail_its_batch,
+                recordings_of_one_batch_are_written_in_order,
+                full_batch_is_recorded,
+                empty_recording_is_accepted,
+                forgotten_entry_may_be_recorded_again,
+                recording_resets_crashes,
+                recording_forgets_how_long_lost_claims_lasted,
+                flagged_claim_can_record,
+                hostile_keys_are_data,
+                values_that_are_not_text_survive,
+                value_of_the_largest_size_survives,
+                values_beyond_the_budget_are_read,
+                values_come_in_order_of_the_keys,
+                journals_of_two_jobs_do_not_meet,
+                journal_survives_every_way_to_the_next_claim,
+                journal_survives_quarantine,
+                adopted_claims_bring_the_journal,
+                journal_is_gone_with_a_deleted_job,
+                journal_is_gone_with_a_pruned_job,
+                recorded_error_is_no_failure,
+            }
+            suspend {
+                suspended_job_holds_nothing,
+                each_reason_is_kept,
+                reason_of_others_is_refused,
+                hostile_suspensions_are_data,
+                writes_are_stored_with_the_suspension,
+                suspension_resets_crashes,
+                flagged_suspension_is_cancelled,
+                stale_suspension_is_refused,
+                repeated_suspension_is_lost,
+                suspensions_share_a_batch,
+                job_waits_again_and_again,
+                suspended_job_outlives_its_node,
+                deadline_fails_a_suspended_job,
+                deadline_that_passed_fails_a_suspended_job,
+                held_job_is_woken_by_nobody,
+                resumed_sleeper_runs_at_once,
+                waiting_job_is_resumed_by_an_operator,
+                waiting_job_is_ended_by_an_operator,
+                every_verb_on_a_suspension_is_as_the_machine_says,
+                reprioritised_job_keeps_its_waits,
+                key_is_held_while_suspended,
+                replace_cancels_a_suspended_holder,
+                drift_is_woken_by_people_only,
+                sleeper_is_woken_when_its_time_has_come,
+                woken_job_goes_before_fresh,
+                next_is_the_earliest_of_timers_and_sleepers,
+                promotion_of_sleepers_is_limited,
+                time_that_has_passed_wakes_at_once,
+                message_before_the_time_ends_the_wait,
+                message_after_the_time_wakes_nobody,
+                longest_sleep_is_kept,
+            }
+            signal {
+                signal_before_the_first_claim_comes_with_it,
+                signal_to_a_running_job_is_in_its_inbox,
+                signal_wakes_the_job_that_waits_for_it,
+                signal_of_another_name_wakes_nobody,
+                signal_is_no_end_of_a_child,
+                one_of_several_waits_is_enough,
+                several_are_as_many_as_were_asked_for,
+                signals_of_one_batch_wake_together,
+                messages_come_in_order,
+                sender_is_heard_once,
+                read_message_is_not_given_again,
+                signal_and_suspension_meet_in_either_order,
+                job_that_is_woken_as_it_suspends_goes_first,
+                signal_before_the_first_claim_wakes_a_later_suspension,
+                signal_wakes_only_who_waits,
+                unread_signals_are_bounded,
+                senders_are_remembered_up_to_a_bound,
+                signal_tells_what_it_found,
+                answers_to_signals_come_in_order,
+                signals_reach_a_whole_batch_of_jobs,
+                unread_messages_survive_a_failed_attempt,
+                hostile_signals_are_data,
+                senders_are_told_apart_by_their_exact_text,
+                inbox_is_read_in_pages,
+                large_messages_come_in_several_pages,
+                inboxes_come_in_order_of_the_claims,
+            }
+            family {
+                child_starts_with_its_record,
+                children_stand_in_line,
+                child_is_started_once,
+                job_that_is_there_does_not_become_a_child,
+                child_with_a_unique_key_is_refused,
+                lines_of_children_are_bounded,
+                many_children_start_and_end_together,
+                end_of_a_child_wakes_its_parent,
+                end_of_another_child_wakes_nobody,
+                first_child_to_end_is_enough,
+                child_that_ended_before_the_suspension_wakes_it,
+                parent_that_does_not_run_finds_the_message,
+                every_end_of_a_running_child_is_told,
+                end_of_a_flagged_child_without_its_node_is_told,
+                every_end_of_a_waiting_child_is_told,
+                reason_of_an_end_is_the_note_or_the_last_error,
+                child_that_goes_on_tells_nothing,
+                end_is_told_once,
+                repeated_end_is_told_once,
+                parent_that_has_ended_is_told_nothing,
+                child_of_a_parent_that_is_gone_ends_quietly,
+                waiting_children_end_with_their_parent,
+                running_children_are_flagged_when_their_parent_ends,
+                abandoned_children_go_on,
+                end_of_a_parent_changes_no_other_end,
+                children_outlive_attempts_of_their_parent,
+                grandchildren_end_with_their_grandparent,
+                grandchildren_outlive_a_child_that_runs,
+                deleting_an_ended_parent_changes_no_child,
+                parent_that_ends_again_ends_its_children_again,
+                story_tells_of_children,
             }
             list {
                 unknown_job_is_none,
