@@ -4,7 +4,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use mainspring_core::Error;
-use mainspring_core::id::{Batch, NodeNo};
+use mainspring_core::id::{Batch, Claim, NodeNo, Row};
 use mainspring_core::job::{State, Verb, When};
 use mainspring_core::name::QueueName;
 use mainspring_core::store::{
@@ -12,6 +12,7 @@ use mainspring_core::store::{
 };
 use mainspring_core::time::Timestamp;
 
+use super::durable::{key, recording, signal, steps, until_child, until_signal, until_time};
 use crate::harness::{Harness, SECOND, cancel, plain, queue, retry, succeed};
 
 /// Collects hints, and waits for them.
@@ -102,6 +103,51 @@ pub async fn cancellation_is_hinted(h: &Harness) {
     ears.wait_for("a cancellation", |hint| *hint == Hint::Cancel(node));
 }
 
+/// A message to a running job is hinted, whether it is a signal or the end of a child.
+pub async fn message_to_a_running_job_is_hinted(h: &Harness) {
+    let ears = Ears::on(h);
+    let (node, claim, _) = h.parent().await;
+    h.send(claim.id, "go", "a").await;
+    ears.wait_for("a signal", |hint| *hint == Hint::Message(claim.id));
+    h.end_child(node, succeed()).await;
+    ears.wait_for("the end of a child", |hint| *hint == Hint::Message(claim.id));
+}
+
+/// Whatever wakes a job, or starts a child, is worth a hint.
+pub async fn woken_jobs_and_children_are_hinted(h: &Harness) {
+    let ears = Ears::on(h);
+    let name = queue("q");
+    let (node, claim, child) = h.parent().await;
+    ears.wait_ready(&queue("q2"));
+    h.suspend(node, claim, until_child(child)).await;
+    h.end_child(node, succeed()).await;
+    ears.wait_ready(&name);
+    let claim = h.claim_one(node).await;
+    h.suspend(node, claim, until_signal("go")).await;
+    h.send(claim.id, "go", "a").await;
+    ears.wait_ready(&name);
+    let claim = h.claim_one(node).await;
+    h.suspend(node, claim, until_signal("go")).await;
+    ears.wait_ready(&name);
+    let claim = h.claim_one(node).await;
+    let at = h.now().after(SECOND);
+    h.suspend(node, claim, until_time(at)).await;
+    ears.wait_for("a sleeper", |hint| *hint == Hint::Due(at));
+    h.advance(SECOND);
+    h.promote().await;
+    ears.wait_ready(&name);
+}
+
+/// The node of a child that is to stop because its parent ended is hinted.
+pub async fn cancellation_of_a_child_is_hinted(h: &Harness) {
+    let ears = Ears::on(h);
+    let (node, claim, _) = h.parent().await;
+    let other = h.node().await;
+    h.take_in(other, "q2").await;
+    h.end(node, claim, succeed()).await;
+    ears.wait_for("a cancellation", |hint| *hint == Hint::Cancel(other));
+}
+
 /// A listener that is gone is no trouble.
 pub async fn dropped_listener_is_no_trouble(h: &Harness) {
     drop(Ears::on(h));
@@ -117,6 +163,7 @@ pub async fn closed_store_refuses_every_call(h: &Harness) {
     let store = h.other();
     store.close().await;
     let node = NodeNo(1);
+    let claim = Claim { id, row: Row(1), number: 1 };
     let request = ClaimRequest { node, batch: Batch(1), queues: Vec::new(), suspects: 0 };
     let answers = [
         store.enqueue(vec![h.job()]).await.err(),
@@ -127,11 +174,17 @@ pub async fn closed_store_refuses_every_call(h: &Harness) {
         store.finish(node, Vec::<Finish>::new()).await.err(),
         store.disown(node, Batch(1), Vec::new()).await.err(),
         store.progress(node, Vec::new()).await.err(),
+        store.record(node, vec![recording(claim, steps(["a"]))]).await.err(),
+        store.values(claim, vec![key("a")]).await.err(),
+        store.inbox(vec![(claim, 0)]).await.err(),
         store.rescue(Rescue { by: node, steady: SECOND, seen: Timestamp::MAX }).await.err(),
         store.promote(1).await.err(),
         store.expire(1).await.err(),
         store.prune(1).await.err(),
+        store.signal(vec![signal(id, "go", "a")]).await.err(),
+        store.sights(vec![id]).await.err(),
         store.get(id).await.err(),
+        store.story(id).await.err(),
         store.list(Filter::default(), Page { after: None, limit: 1 }).await.err(),
         store.counts().await.err(),
         store.change(vec![id], Verb::Hold, false).await.err(),

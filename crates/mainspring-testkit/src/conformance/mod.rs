@@ -19,10 +19,12 @@ pub mod hostile;
 pub mod journal;
 pub mod keys;
 pub mod list;
+pub mod meet;
 pub mod nodes;
 pub mod queues;
 pub mod race;
 pub mod rescue;
+pub mod sight;
 pub mod signal;
 pub mod suspend;
 pub mod sweep;
@@ -364,6 +366,34 @@ macro_rules! conformance_tests {
                 parent_that_ends_again_ends_its_children_again,
                 story_tells_of_children,
             }
+            sight {
+                unknown_job_is_missing,
+                job_is_open_until_it_ends,
+                result_of_a_success_is_seen,
+                reason_of_a_failure_is_seen,
+                sights_come_in_order_of_the_ids,
+                story_tells_what_was_recorded_and_sent,
+                long_values_of_a_story_are_left_out,
+                story_is_bounded,
+                inbox_of_a_story_is_bounded,
+            }
+            meet {
+                signal_and_suspension_always_wake,
+                end_of_a_child_and_suspension_always_wake,
+                signals_at_once_wake_once,
+                one_signal_at_once_is_stored_once,
+                signals_in_opposite_orders_all_arrive,
+                signal_and_claim_lose_no_message,
+                signal_and_time_wake_once,
+                hold_and_signal_always_hold,
+                suspension_and_cancel_always_cancel,
+                record_and_rescue_agree,
+                records_at_once_are_all_stored,
+                parent_and_running_child_end_at_once,
+                parent_and_waiting_child_end_at_once,
+                child_that_starts_as_its_parent_ends_does_not_outlive_it,
+                children_that_end_in_opposite_orders_all_tell,
+            }
             list {
                 unknown_job_is_none,
                 empty_store_lists_nothing,
@@ -393,6 +423,9 @@ macro_rules! conformance_tests {
                 ready_jobs_are_hinted,
                 times_to_come_are_hinted,
                 cancellation_is_hinted,
+                message_to_a_running_job_is_hinted,
+                woken_jobs_and_children_are_hinted,
+                cancellation_of_a_child_is_hinted,
                 dropped_listener_is_no_trouble,
                 closed_store_refuses_every_call,
                 handles_share_their_data,
