@@ -1,7 +1,7 @@
 //! The `flags` column of places: what else a job has.
 //!
 //! # Invariants
-//! - A job without flags has no row in `keys` or `deadlines` that its moves would have to touch.
+//! - A job without flags has no row in `keys`, `deadlines`, `steps`, `inbox` or `children` that its moves would have to touch.
 
 use mainspring_core::job::{Options, Until};
 
@@ -11,6 +11,17 @@ pub(crate) const KEY: i64 = 1;
 pub(crate) const DEADLINE: i64 = 2;
 /// Its key is released at its first claim.
 pub(crate) const KEY_UNTIL_STARTED: i64 = 4;
+/// The job has recorded something, or was sent something.
+pub(crate) const JOURNAL: i64 = 8;
+/// The job has started children.
+pub(crate) const CHILDREN: i64 = 16;
+/// Another job started it.
+pub(crate) const PARENT: i64 = 32;
+
+/// Somebody is to be told of the job's end.
+pub(crate) const FAMILY: i64 = CHILDREN | PARENT;
+/// What a job still has after its end.
+pub(crate) const LASTING: i64 = JOURNAL | FAMILY;
 
 /// The flags of a new job.
 pub(crate) fn of(options: &Options, deadline: bool) -> i64 {

@@ -16,7 +16,10 @@ use mainspring_core::id::{Batch, Claim, JobId, NodeNo, Row};
 use mainspring_core::job::{
     Fault as Trouble, FaultKind, New, Options, Outcome, Priority, Reason, Unique, Verb, When,
 };
-use mainspring_core::name::{Kind, Label, QueueName, Tag};
+use mainspring_core::journal::{
+    Child, Entry, EntryKind, OnClose, Recording, Signal, Suspension, Topic, Wait, Writes,
+};
+use mainspring_core::name::{Key, Kind, Label, QueueName, SignalName, Tag};
 use mainspring_core::seam::{Clock, Pending, Rng};
 use mainspring_core::store::{
     ClaimRequest, Cursor, Filter, Finish, Mark, Page, QueueChange, Renewal, Rescue,
@@ -39,43 +42,53 @@ pub type Target = (&'static str, fn(&[u8]));
 /// Names, and what must not panic.
 pub const TARGETS: [Target; 2] = [("sqlite_rows", rows), ("sqlite_cursors", cursors)];
 
-/// One job per place: 1 ready, 2 scheduled, 3 suspended, 4 running, 5 ended. All hold a key and have a deadline.
+/// Jobs in every place: 1 ready, 2 scheduled, 3 held, 4 running, 5 ended, 6 set aside, with 4 as its child. All hold a key
+/// and have a deadline.
 const WORLD: &str = r#"
 INSERT INTO mainspring_queues VALUES (1, 'q', 0, 'fixed:5s', 86400000000, 86400000000);
 INSERT INTO mainspring_kinds VALUES (1, 'k');
 INSERT INTO mainspring_lines VALUES (1, 1, 1, '["gpu"]');
 INSERT INTO mainspring_jobs SELECT no, zeroblob(15) || CAST(char(no) AS BLOB), 1, 5, 1000000, 9000000,
     '{"max_attempts":3,"tags":["t"],"labels":["gpu"],"unique":{"key":"key"}}', CAST('{}' AS BLOB)
-    FROM (SELECT value AS no FROM json_each('[1,2,3,4,5]'));
+    FROM (SELECT value AS no FROM json_each('[1,2,3,4,5,6]'));
 INSERT INTO mainspring_ready VALUES (1, 1, 37, 1000000, 0, 0, 0, 0, 3);
 INSERT INTO mainspring_timers VALUES (2, 1, 5, 1500000, 1, 1, 0, 0, 3);
-INSERT INTO mainspring_suspended VALUES (3, 1, 5, 8, 1500000, 1, 1, 0, 0, 3);
-INSERT INTO mainspring_lease VALUES (4, 1, 1, 1, 1000000, 1, 5, 0, 2, 10, 3, 0, NULL);
-INSERT INTO mainspring_done VALUES (1, 5, 1, 6, 16, 1000000, 5, 1, 0, 0, 'why', CAST('1' AS BLOB));
+INSERT INTO mainspring_suspended VALUES (3, 1, 5, 8, 1500000, 1, 1, 0, 0, 3, NULL, NULL),
+    (6, 1, 5, 2, 1500000, 1, 1, 0, 0, 27, '[["s:go",2],["c:00000000-0000-0000-0000-000000000004",1]]', 'note');
+INSERT INTO mainspring_lease VALUES (4, 1, 1, 1, 1000000, 1, 5, 0, 2, 10, 43, 0, NULL);
+INSERT INTO mainspring_done VALUES (1, 5, 1, 6, 16, 1000000, 5, 1, 0, 0, 8, 'why', CAST('1' AS BLOB));
 INSERT INTO mainspring_errors VALUES (4, 1, 1000000, 0, 'no route'), (5, 1, 1000000, 1, 'panic');
 INSERT INTO mainspring_keys SELECT 1, 'key' || no, no, id, 2, 1000, NULL FROM mainspring_jobs;
-INSERT INTO mainspring_deadlines SELECT no, deadline FROM mainspring_jobs WHERE no < 5;
+INSERT INTO mainspring_deadlines SELECT no, deadline FROM mainspring_jobs WHERE no <> 5;
+INSERT INTO mainspring_steps SELECT no, no, 'a', 0, 0, 1, 1000000, CAST('1' AS BLOB) FROM mainspring_jobs WHERE no > 3;
+INSERT INTO mainspring_inbox VALUES (1, 4, 's:go', 'me', 1000000, 0, NULL, NULL, NULL, CAST('1' AS BLOB)),
+    (2, 4, 'c:00000000-0000-0000-0000-000000000009', '', 1000000, 0, 6, 16, 'no route', NULL),
+    (3, 6, 's:go', 'me', 1000000, 0, NULL, NULL, NULL, CAST('1' AS BLOB));
+INSERT INTO mainspring_children VALUES (4, 6, 0);
 INSERT INTO mainspring_tags SELECT 't', no FROM mainspring_jobs;
 INSERT INTO mainspring_progress VALUES (4, 1, 1, 2, 'half');
 INSERT INTO mainspring_nodes VALUES
     (1, zeroblob(16), 'n', 'v', 7, '', '["gpu"]', '[["q",1]]', '["k"]', 15000000, 1, 1, 15000000, 0, 1),
     (2, zeroblob(15) || x'01', 'm', 'v', 8, '', '[]', '[]', '[]', 15000000, 1, 1, 2, 0, 1);
-INSERT INTO mainspring_counts VALUES (1, 1, 1), (1, 2, 1), (1, 3, 1), (1, 4, 1), (1, 6, 1);
-INSERT INTO mainspring_meta VALUES ('last_no', 5), ('last_seq', 1), ('settings', 0);
+INSERT INTO mainspring_counts VALUES (1, 1, 1), (1, 2, 1), (1, 3, 1), (1, 4, 2), (1, 6, 1);
+INSERT INTO mainspring_meta VALUES ('last_no', 6), ('last_seq', 1), ('settings', 0);
 "#;
 
 /// What is damaged, by table. Row numbers of jobs are left alone: SQLite itself sees to it that they are whole numbers.
-const DAMAGES: [(&str, &str); 16] = [
+const DAMAGES: [(&str, &str); 19] = [
     ("queues", "name paused backoff retain_succeeded retain_failed no"),
     ("kinds", "name no"),
     ("lines", "queue kind labels no"),
     ("jobs", "line priority created_at deadline options input"),
     ("ready", "line level ready_at claim failures crashes crashed flags"),
     ("timers", "line priority due claim failures crashes crashed flags"),
-    ("suspended", "line priority reason due claim failures crashes flags"),
+    ("suspended", "line priority reason due claim failures crashes flags waits note"),
     ("lease", "claim node batch claimed_at line priority failures crashes crashed flags stuck cancel"),
-    ("done", "claim state reason finished_at priority failures crashes superseded note output seq"),
+    ("done", "claim state reason finished_at priority failures crashes superseded flags note output seq"),
     ("errors", "at kind message claim"),
+    ("steps", "key kind overlapped claim at value"),
+    ("inbox", "topic sender at read state reason note body"),
+    ("children", "parent on_close"),
     ("keys", "until period expires_at id"),
     ("deadlines", "at"),
     ("progress", "done note"),
@@ -174,7 +187,11 @@ fn looks(reader: &mut Reader) {
     reader.names = names;
     for no in 0..7 {
         told(read::get(reader, id(no)));
+        told(read::story(reader, id(no)));
+        told(read::sights(reader, &[id(no)]));
     }
+    told(read::values(reader, &claim(), &[key()]));
+    told(read::inboxes(reader, &[(claim(), 0)]));
     let filters = [
         Filter::default(),
         Filter { queue: Some(queue()), ..Filter::default() },
@@ -207,12 +224,15 @@ fn told<T>(answer: Result<T>) -> Option<T> {
 /// Something that writes, and reads what it needs for that.
 type Act = fn(&mut Tx<'_>) -> Result<()>;
 
-const ACTS: [Act; 17] = [
+const ACTS: [Act; 20] = [
     |tx| op::claim::run(tx, &request(2)).map(drop),
     |tx| op::claim::run(tx, &request(1)).map(drop),
     |tx| op::finish::run(tx, NODE, &[finish(Outcome::Succeed { output: None })]).map(drop),
     |tx| op::finish::run(tx, NODE, &[finish(retry())]).map(drop),
     |tx| op::finish::run(tx, NODE, &[finish(Outcome::Release)]).map(drop),
+    |tx| op::finish::run(tx, NODE, &[finish(suspend())]).map(drop),
+    |tx| op::journal::record(tx, NODE, &[recording()]).map(drop),
+    |tx| op::inbox::signal(tx, &[signal(4), signal(6)]).map(drop),
     |tx| op::finish::disown(tx, NODE, Batch(1), &[]).map(drop),
     |tx| op::node::renew(tx, &renewal()).map(drop),
     |tx| op::node::retire(tx, NODE).map(drop),
@@ -268,6 +288,37 @@ fn finish(outcome: Outcome) -> Finish {
 fn retry() -> Outcome {
     let fault = Trouble::new(FaultKind::Error, "no route");
     Outcome::Retry { after: Duration::from_secs(1), fault }
+}
+
+fn key() -> Key {
+    Key::new("a").expect("a key")
+}
+
+fn writes() -> Writes {
+    let entry = Entry { key: key(), kind: EntryKind::Value, overlapped: false, value: b"1".to_vec() };
+    Writes { entries: vec![entry], read: vec![1, 2], forget: vec![key()] }
+}
+
+fn suspend() -> Outcome {
+    let wait = Wait { topic: Topic::Signal(SignalName::new("go").expect("a name")), need: 2 };
+    Outcome::Suspend(Box::new(Suspension {
+        reason: Reason::Signal,
+        waits: vec![wait],
+        until: None,
+        writes: writes(),
+        note: None,
+    }))
+}
+
+fn recording() -> Recording {
+    let options = Options { unique: None, ..new().options };
+    let child = Child { job: New { options, ..new() }, on_close: OnClose::Cancel };
+    Recording { claim: claim(), writes: writes(), children: vec![child] }
+}
+
+fn signal(no: u8) -> Signal {
+    let name = SignalName::new("go").expect("a name");
+    Signal { job: id(no), name, sender: "you".into(), body: b"1".to_vec() }
 }
 
 fn renewal() -> Renewal {

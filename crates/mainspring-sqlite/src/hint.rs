@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{PoisonError, Weak};
 
-use mainspring_core::id::NodeNo;
+use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::name::QueueName;
 use mainspring_core::store::{Hint, Listener};
 use mainspring_core::time::Timestamp;
@@ -46,6 +46,7 @@ pub(crate) struct Hints {
     ready: BTreeSet<QueueName>,
     due: Option<Timestamp>,
     cancel: BTreeSet<NodeNo>,
+    messages: BTreeSet<JobId>,
 }
 
 impl Hints {
@@ -66,6 +67,11 @@ impl Hints {
         self.cancel.insert(node);
     }
 
+    /// A job that is claimed got a message.
+    pub(crate) fn message(&mut self, id: JobId) {
+        self.messages.insert(id);
+    }
+
     /// Tells all of it.
     pub(crate) fn tell(self, listeners: &Listeners) {
         if !self.ready.is_empty() {
@@ -76,6 +82,9 @@ impl Hints {
         }
         for node in self.cancel {
             listeners.tell(&Hint::Cancel(node));
+        }
+        for id in self.messages {
+            listeners.tell(&Hint::Message(id));
         }
     }
 }

@@ -137,8 +137,13 @@ impl Names {
 
     /// The numbers of the lines of these jobs; `None` for those that [`Names::add`] has yet to make. Refuses if there
     /// is no room for them.
-    pub(crate) fn lines_of(&mut self, conn: &Connection, jobs: &[New]) -> Result<Vec<Option<i64>>> {
-        let mut nos = Vec::with_capacity(jobs.len());
+    pub(crate) fn lines_of<'j>(
+        &mut self,
+        conn: &Connection,
+        jobs: impl IntoIterator<Item = &'j New>,
+    ) -> Result<Vec<Option<i64>>> {
+        let jobs = jobs.into_iter();
+        let mut nos = Vec::with_capacity(jobs.size_hint().0);
         let mut missing = BTreeSet::new();
         // Bulk calls bring long runs of one line.
         let mut previous: Option<(&New, Option<i64>)> = None;

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use mainspring_core::error::OpenProblem;
 use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
-use mainspring_core::job::{New, Progress, Record, Verb};
-use mainspring_core::name::QueueName;
+use mainspring_core::job::{New, Outcome, Progress, Record, Verb};
+use mainspring_core::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
+use mainspring_core::name::{Key, QueueName};
 use mainspring_core::seam::{Pending, Seams};
 use mainspring_core::store::{
     Changed, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish, Finished, Listener,
@@ -221,7 +222,15 @@ impl Store for Sqlite {
     }
 
     fn finish(&self, node: NodeNo, finishes: Vec<Finish>) -> Pending<'_, Result<Vec<Finished>>> {
-        self.write(Weight::rows(finishes.len()), move |tx| op::finish::run(tx, node, &finishes))
+        let writes = finishes.iter().filter_map(|finish| match &finish.outcome {
+            Outcome::Suspend(suspension) => Some(&suspension.writes),
+            _ => None,
+        });
+        let (rows, bytes) = writes.fold((finishes.len(), 0), |(rows, bytes), writes| {
+            (rows + op::journal::rows_of(writes), bytes + writes.bytes())
+        });
+        let weight = Weight { rows, bytes, urgent: false };
+        self.write(weight, move |tx| op::finish::run(tx, node, &finishes))
     }
 
     fn disown(&self, node: NodeNo, settled: Batch, keep: Vec<Claim>) -> Pending<'_, Result<usize>> {
@@ -232,34 +241,36 @@ impl Store for Sqlite {
         self.write(Weight::rows(progress.len()), move |tx| op::finish::progress(tx, node, &progress))
     }
 
-    fn record(
-        &self,
-        _node: NodeNo,
-        _recordings: Vec<mainspring_core::journal::Recording>,
-    ) -> Pending<'_, Result<Vec<mainspring_core::journal::Recorded>>> {
-        stub()
+    fn record(&self, node: NodeNo, mut recordings: Vec<Recording>) -> Pending<'_, Result<Vec<Recorded>>> {
+        let mut weight = Weight::default();
+        for recording in &mut recordings {
+            weight.rows += op::journal::rows(recording);
+            weight.bytes += op::journal::bytes(recording);
+            op::journal::adopt_children(recording);
+        }
+        self.write(weight, move |tx| op::journal::record(tx, node, &recordings))
     }
-    fn values(
-        &self,
-        _claim: Claim,
-        _keys: Vec<mainspring_core::name::Key>,
-    ) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
-        stub()
+
+    fn values(&self, claim: Claim, keys: Vec<Key>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
+        self.read(move |reader| read::values(reader, &claim, &keys))
     }
-    fn inbox(&self, _claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<mainspring_core::journal::Inbox>>> {
-        stub()
+
+    fn inbox(&self, claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<Inbox>>> {
+        self.read(move |reader| read::inboxes(reader, &claims))
     }
-    fn signal(
-        &self,
-        _signals: Vec<mainspring_core::journal::Signal>,
-    ) -> Pending<'_, Result<Vec<mainspring_core::journal::Signalled>>> {
-        stub()
+
+    fn signal(&self, signals: Vec<Signal>) -> Pending<'_, Result<Vec<Signalled>>> {
+        let bytes = signals.iter().map(|signal| signal.body.len()).sum();
+        let weight = Weight { rows: signals.len(), bytes, urgent: false };
+        self.write(weight, move |tx| op::inbox::signal(tx, &signals))
     }
-    fn sights(&self, _ids: Vec<JobId>) -> Pending<'_, Result<Vec<mainspring_core::journal::Sight>>> {
-        stub()
+
+    fn sights(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<Sight>>> {
+        self.read(move |reader| read::sights(reader, &ids))
     }
-    fn story(&self, _id: JobId) -> Pending<'_, Result<Option<mainspring_core::journal::Story>>> {
-        stub()
+
+    fn story(&self, id: JobId) -> Pending<'_, Result<Option<Story>>> {
+        self.read(move |reader| read::story(reader, id))
     }
 
     fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>> {
@@ -323,8 +334,4 @@ impl Store for Sqlite {
             if self.env.queue.poll_ended(context.waker()) { Poll::Ready(()) } else { Poll::Pending }
         }))
     }
-}
-
-fn stub<T: Send + 'static>() -> Pending<'static, Result<T>> {
-    Box::pin(std::future::ready(Err(Error::unavailable("not there yet"))))
 }

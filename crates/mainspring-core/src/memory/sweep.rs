@@ -32,10 +32,15 @@ impl Model {
         let passed = self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now).take(limit);
         let rows: Vec<Row> = passed.map(|(_, row)| *row).collect();
         let status = Status::because(State::Failed, Reason::Expired);
-        for row in &rows {
-            self.go(*row, Input::Fail(Reason::Expired), Place::done(status, now, ""))?;
+        let mut moved = 0;
+        for row in rows {
+            // It may have been cancelled a moment ago, with its parent.
+            if self.job(row)?.place.is_waiting() {
+                self.go(row, Input::Fail(Reason::Expired), Place::done(status, now, ""))?;
+                moved += 1;
+            }
         }
-        Ok(Swept { now, moved: rows.len(), next: self.deadlines.first().map(|(deadline, _)| *deadline) })
+        Ok(Swept { now, moved, next: self.deadlines.first().map(|(deadline, _)| *deadline) })
     }
 
     pub(super) fn prune(&mut self, limit: usize, now: Timestamp) -> usize {

@@ -1,12 +1,12 @@
 //! What operators do to jobs.
 
 use mainspring_core::id::{JobId, NodeNo};
-use mainspring_core::job::{Priority, State, Status, Verb};
+use mainspring_core::job::{Priority, Reason, State, Status, Verb};
 use mainspring_core::store::{Changed, Class, Level};
 use rusqlite::{OptionalExtension, params};
 
-use super::place::{self, Card, Place};
-use super::{deadline, key, remove};
+use super::place::{self, Aside, Card, Ending, Place};
+use super::{deadline, family, key, remove};
 use crate::error::{Result, corrupt};
 use crate::flags;
 use crate::writer::Tx;
@@ -55,7 +55,7 @@ fn apply(tx: &mut Tx<'_>, mut card: Card, found: &Place, verb: &Verb, to: Option
         (Verb::Cancel { why }, Some(to)) if to.state == State::Running => flag(tx, &card, found, why),
         (Verb::Cancel { why } | Verb::Fail { why }, Some(to)) => {
             place::take(tx, &card, found)?;
-            place::put_done(tx, &card, to, why, None)
+            place::put_done(tx, &card, Ending { status: to, note: why, output: None })
         }
         (Verb::Reprioritise(priority), Some(_)) => reprioritise(tx, &card, found, *priority),
         (verb, Some(to)) => {
@@ -74,7 +74,9 @@ fn apply(tx: &mut Tx<'_>, mut card: Card, found: &Place, verb: &Verb, to: Option
 /// Puts a job where an operator lets it wait. `due` is the time that it was to wait for.
 fn wait(tx: &mut Tx<'_>, card: &Card, to: Status, due: Option<i64>) -> Result<()> {
     match (to.state, to.reason, due) {
-        (State::Suspended, Some(reason), due) => place::put_suspended(tx, card, reason, due),
+        (State::Suspended, Some(reason), due) => {
+            place::put_suspended(tx, card, &Aside { due, ..Aside::plain(reason) })
+        }
         (State::Scheduled, _, Some(due)) => place::put_timers(tx, card, due),
         (State::Ready, ..) => place::put_ready(tx, card, Class::Fresh),
         _ => Err(corrupt(format!("an operator's verb led to {to}"))),
@@ -82,7 +84,7 @@ fn wait(tx: &mut Tx<'_>, card: &Card, to: Status, due: Option<i64>) -> Result<()
 }
 
 /// Asks the node of a running job to stop it.
-fn flag(tx: &mut Tx<'_>, card: &Card, found: &Place, why: &str) -> Result<()> {
+pub(crate) fn flag(tx: &mut Tx<'_>, card: &Card, found: &Place, why: &str) -> Result<()> {
     tx.conn.prepare_cached(FLAG)?.execute(params![card.no, why])?;
     if let Place::Lease { node } = found {
         tx.hints.cancel(NodeNo(*node));
@@ -110,13 +112,17 @@ fn reprioritise(tx: &mut Tx<'_>, card: &Card, found: &Place, priority: Priority)
 /// Removes a job that is not running, with its unique key.
 fn delete(tx: &mut Tx<'_>, card: &Card, found: &Place) -> Result<()> {
     if let Place::Done { status, .. } = found {
-        remove::ended(tx, card.no, status.state)?;
+        remove::ended(tx, card.no, status.state, card.flags)?;
     } else {
+        if card.flags & flags::FAMILY != 0 {
+            let status = Status::because(State::Cancelled, Reason::Operator);
+            family::close(tx, card, Ending { status, note: "", output: None })?;
+        }
         place::take(tx, card, found)?;
         if card.flags & flags::DEADLINE != 0 {
             deadline::clear(tx.conn, card.no)?;
         }
-        remove::beside(tx, card.no)?;
+        remove::beside(tx, card.no, card.flags)?;
     }
     key::forget(tx.conn, card.no)?;
     tx.state.numbers.keep(tx.conn)

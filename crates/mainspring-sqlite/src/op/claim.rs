@@ -18,7 +18,7 @@ use mainspring_core::store::{ClaimRequest, Claimed, ClaimedBatch, Class, Level};
 use mainspring_core::time::Timestamp;
 use rusqlite::{CachedStatement, OptionalExtension, params};
 
-use super::{key, node};
+use super::{as_i64, journal, key, node};
 use crate::error::{Result, corrupt};
 use crate::flags;
 use crate::names::Names;
@@ -103,6 +103,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<ClaimedBatc
             }
         }
     }
+    journal::prefetch(tx, &mut jobs)?;
     Ok(ClaimedBatch { now: tx.now, jobs })
 }
 
@@ -312,7 +313,8 @@ fn read_claimed(row: &rusqlite::Row<'_>, names: &Names) -> Result<(Claimed, i64)
     let flags: i64 = row.get(7)?;
     let deadline: Option<i64> = row.get(10)?;
     let claimed = Claimed {
-        journal: None,
+        // To be filled in once the job is claimed.
+        journal: (flags & flags::JOURNAL != 0).then(Box::default),
         claim: Claim { id: JobId::from_bytes(row.get(8)?), row: Row(row.get(0)?), number: row.get(3)? },
         kind: line.kind_name.clone(),
         queue: line.queue_name.clone(),
@@ -327,10 +329,6 @@ fn read_claimed(row: &rusqlite::Row<'_>, names: &Names) -> Result<(Claimed, i64)
         options,
     };
     Ok((claimed, flags))
-}
-
-fn as_i64(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 fn batch_no(request: &ClaimRequest) -> Result<i64> {

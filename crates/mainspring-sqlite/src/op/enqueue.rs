@@ -6,9 +6,9 @@
 
 use mainspring_core::job::{Input, New, OnConflict, Options, Reason, State, Unique, transition};
 use mainspring_core::store::{Class, Level, Receipt};
-use rusqlite::params;
+use rusqlite::{CachedStatement, params};
 
-use super::place::{self, INTO_READY};
+use super::place::{self, Ending, INTO_READY};
 use super::{deadline, key};
 use crate::error::{Result, corrupt};
 use crate::flags;
@@ -29,10 +29,8 @@ const INTO_TAGS: &str = "INSERT OR IGNORE INTO mainspring_tags (tag, no) VALUES 
 /// Stores jobs.
 pub(crate) fn run(tx: &mut Tx<'_>, jobs: &[New]) -> Result<Vec<Receipt>> {
     let lines = tx.state.names.lines_of(tx.conn, jobs)?;
-    let mut insert = tx.conn.prepare_cached(INTO_JOBS)?;
-    let mut ready = tx.conn.prepare_cached(INTO_READY)?;
+    let mut adder = Adder::new(tx)?;
     let mut receipts = Vec::with_capacity(jobs.len());
-    let now = tx.micros();
     for (job, line) in jobs.iter().zip(lines) {
         if let Some(unique) = &job.options.unique
             && let Some(receipt) = meet(tx, job, unique)?
@@ -45,10 +43,35 @@ pub(crate) fn run(tx: &mut Tx<'_>, jobs: &[New]) -> Result<Vec<Receipt>> {
             Some(line) => line,
             None => tx.state.names.add(tx.conn, job)?,
         };
+        adder.add(tx, job, line, 0)?;
+    }
+    Ok(receipts)
+}
+
+/// Stores a job that another one has started. Returns its number, or `None` if its id is there already.
+pub(crate) fn child(tx: &mut Tx<'_>, job: &New) -> Result<Option<i64>> {
+    let line = tx.state.names.add(tx.conn, job)?;
+    Adder::new(tx)?.add(tx, job, line, flags::PARENT)
+}
+
+/// What adds jobs.
+struct Adder<'a> {
+    insert: CachedStatement<'a>,
+    ready: CachedStatement<'a>,
+}
+
+impl<'a> Adder<'a> {
+    fn new(tx: &Tx<'a>) -> Result<Self> {
+        Ok(Adder { insert: tx.conn.prepare_cached(INTO_JOBS)?, ready: tx.conn.prepare_cached(INTO_READY)? })
+    }
+
+    /// Adds a job whose key is free. Returns its number, or `None` if its id is there already.
+    fn add(&mut self, tx: &mut Tx<'_>, job: &New, line: i64, more: i64) -> Result<Option<i64>> {
+        let now = tx.micros();
         let no = tx.state.numbers.no + 1;
         let due_at = job.deadline.map(|deadline| deadline.resolve(tx.now).as_micros());
         let options = options_text(&job.options)?;
-        let inserted = insert.execute(params![
+        let inserted = self.insert.execute(params![
             no,
             job.id.as_bytes(),
             line,
@@ -59,10 +82,10 @@ pub(crate) fn run(tx: &mut Tx<'_>, jobs: &[New]) -> Result<Vec<Receipt>> {
             job.input
         ])?;
         if inserted == 0 {
-            continue;
+            return Ok(None);
         }
         tx.state.numbers.no = no;
-        let flags = flags::of(&job.options, due_at.is_some());
+        let flags = flags::of(&job.options, due_at.is_some()) | more;
         let run_at = job.run.map(|run| run.resolve(tx.now)).filter(|at| *at > tx.now);
         if let Some(at) = run_at {
             let priority = job.priority.get();
@@ -76,7 +99,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, jobs: &[New]) -> Result<Vec<Receipt>> {
             tx.hints.due(at);
         } else {
             let level = Level::new(Class::Fresh, job.priority).code();
-            ready.execute(params![no, line, level, now, 0, 0, 0, 0, flags])?;
+            self.ready.execute(params![no, line, level, now, 0, 0, 0, 0, flags])?;
             tx.hints.ready(&job.queue);
         }
         let queue = tx.state.names.line(line)?.queue;
@@ -84,8 +107,8 @@ pub(crate) fn run(tx: &mut Tx<'_>, jobs: &[New]) -> Result<Vec<Receipt>> {
         if options.is_some() || due_at.is_some() {
             beside(tx, job, no, line, due_at)?;
         }
+        Ok(Some(no))
     }
-    Ok(receipts)
 }
 
 /// Rows that few jobs have.
@@ -130,10 +153,10 @@ fn replace(tx: &mut Tx<'_>, holder: &key::Holder) -> Result<bool> {
     if from.state == State::Running || from.state.is_terminal() {
         return Ok(false);
     }
-    let to =
+    let status =
         transition(from, Input::Cancel(Reason::Replaced)).map_err(|illegal| corrupt(illegal.to_string()))?;
     place::take(tx, &card, &found)?;
-    place::put_done(tx, &card, to, "", None)?;
+    place::put_done(tx, &card, Ending { status, note: "", output: None })?;
     // A key that is held for a period after the end goes to the new job as well.
     key::forget(tx.conn, holder.no)?;
     Ok(true)

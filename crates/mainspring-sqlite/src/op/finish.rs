@@ -8,15 +8,17 @@ use std::collections::BTreeSet;
 
 use mainspring_core::id::{Batch, Claim, NodeNo};
 use mainspring_core::job::{Fault, Input, Outcome, Progress, Reason, State, Status, transition};
+use mainspring_core::journal::Suspension;
 use mainspring_core::planted::{self, Defect};
 use mainspring_core::store::{Finish, Finished};
-use mainspring_core::time::micros;
+use mainspring_core::time::{Timestamp, micros};
 use mainspring_core::{Error, bounds};
 use rusqlite::{OptionalExtension, params};
 
-use super::key;
-use super::place::{self, Card, INTO_DONE, read_card};
+use super::place::{self, Aside, Card, Ending, INTO_DONE, read_card};
+use super::{family, inbox, journal, key};
 use crate::error::{Result, corrupt};
+use crate::flags;
 use crate::writer::Tx;
 
 /// Primary key. Claim number and node are the fence; the delete that follows in the same transaction meets the same
@@ -24,6 +26,8 @@ use crate::writer::Tx;
 pub(crate) const HELD_ONE: &str =
     "SELECT no, line, priority, claim, failures, crashes, crashed, flags, cancel
     FROM mainspring_lease WHERE no = ?1 AND claim = ?2 AND node = ?3";
+/// Primary key.
+const CANCEL: &str = "SELECT cancel FROM mainspring_lease WHERE no = ?1";
 /// Primary key: who has a job, for a defect that does not ask.
 const HOLDER: &str = "SELECT claim, node FROM mainspring_lease WHERE no = ?1";
 /// Primary key, a range: how much of a stretch is held under this claim number by this node, without flags, and of which
@@ -65,7 +69,8 @@ const PROGRESS: &str = "INSERT INTO mainspring_progress (no, claim, done, total,
 /// Ends claims.
 ///
 /// Most batches are long stretches of plain successes, claimed together and so numbered one after the other: those move
-/// as a whole. All else moves one by one.
+/// as a whole. All else moves one by one; jobs whose end reaches others, which may be in the same batch, in the order in
+/// which they were given.
 pub(crate) fn run(tx: &mut Tx<'_>, node: NodeNo, finishes: &[Finish]) -> Result<Vec<Finished>> {
     for finish in finishes {
         transition(Status::plain(State::Running), finish.outcome.input())
@@ -77,6 +82,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, node: NodeNo, finishes: &[Finish]) -> Result<
     // Jobs of one line come in runs: counted once per run.
     let mut run = Run::default();
     let mut rest = order.as_slice();
+    let mut families = Vec::new();
     while !rest.is_empty() {
         let (stretch, after) = rest.split_at(stretch(finishes, rest));
         rest = after;
@@ -86,9 +92,16 @@ pub(crate) fn run(tx: &mut Tx<'_>, node: NodeNo, finishes: &[Finish]) -> Result<
             }
         } else {
             for &at in stretch {
-                answers[at] = end_one(tx, node, &finishes[at], &mut run)?;
+                match end_one(tx, node, &finishes[at], &mut run, flags::FAMILY)? {
+                    Some(answer) => answers[at] = answer,
+                    None => families.push(at),
+                }
             }
         }
+    }
+    families.sort_unstable();
+    for at in families {
+        answers[at] = end_one(tx, node, &finishes[at], &mut run, 0)?.unwrap_or(Finished::LeaseLost);
     }
     run.settle(tx)?;
     Ok(answers)
@@ -130,7 +143,14 @@ fn end_all(
     Ok(true)
 }
 
-fn end_one(tx: &mut Tx<'_>, node: NodeNo, finish: &Finish, run: &mut Run) -> Result<Finished> {
+/// Ends one claim. `None`, and nothing is changed, if the job has one of the flags that are to wait.
+fn end_one(
+    tx: &mut Tx<'_>,
+    node: NodeNo,
+    finish: &Finish,
+    run: &mut Run,
+    later: i64,
+) -> Result<Option<Finished>> {
     let Finish { claim, outcome } = finish;
     let row = |row: &rusqlite::Row<'_>| Ok((read_card(row)?, row.get::<_, Option<String>>(8)?));
     let (number, holder) = if planted::is(Defect::ClaimIgnored) {
@@ -144,8 +164,11 @@ fn end_one(tx: &mut Tx<'_>, node: NodeNo, finish: &Finish, run: &mut Run) -> Res
     let found = tx.conn.prepare_cached(HELD_ONE)?.query_row(values, row).optional()?;
     let Some((card, cancel)) = found else {
         let applied = was_applied(tx, claim, outcome)?;
-        return Ok(if applied { Finished::Applied } else { Finished::LeaseLost });
+        return Ok(Some(if applied { Finished::Applied } else { Finished::LeaseLost }));
     };
+    if card.flags & later != 0 {
+        return Ok(None);
+    }
     tx.conn.prepare_cached(FROM_LEASE)?.execute([card.no])?;
     let run = run.of(tx, card.line)?;
     if let Outcome::Succeed { output } = outcome {
@@ -161,15 +184,20 @@ fn end_one(tx: &mut Tx<'_>, node: NodeNo, finish: &Finish, run: &mut Run) -> Res
             card.priority,
             card.failures,
             0,
+            card.flags & flags::LASTING,
             None::<&str>,
             output
         ])?;
         place::ended(tx, &card)?;
+        if card.flags & flags::FAMILY != 0 {
+            let status = Status::plain(State::Succeeded);
+            family::close(tx, &card, Ending { status, note: "", output: output.as_deref() })?;
+        }
     } else {
         run.other += 1;
         end(tx, card, outcome, cancel.as_deref())?;
     }
-    Ok(Finished::Applied)
+    Ok(Some(Finished::Applied))
 }
 
 /// Counts of a run of one line.
@@ -215,36 +243,66 @@ fn end(tx: &mut Tx<'_>, mut card: Card, outcome: &Outcome, cancel: Option<&str>)
     if planted::is(Defect::KeyDropped) && matches!(outcome, Outcome::Retry { .. }) {
         key::forget(tx.conn, card.no)?;
     }
+    if let Outcome::Suspend(suspension) = outcome {
+        let claim = u32::try_from(card.claim).map_err(|_| corrupt("a claim number beyond its bound"))?;
+        journal::Writer::new(tx)?.write(tx, card.no, claim, &suspension.writes)?;
+        card.flags |= flags::JOURNAL;
+    }
     let cancel = cancel.filter(|_| !planted::is(Defect::CancelLost));
-    let to = transition(Status::plain(State::Running), outcome.input())
+    let status = transition(Status::plain(State::Running), outcome.input())
         .map_err(|illegal| corrupt(illegal.to_string()))?;
+    let ending = Ending { status, note: "", output: None };
     match (outcome, cancel) {
-        (Outcome::Fail { .. }, _) => place::put_done(tx, &card, to, "", None),
-        (Outcome::Cancel { why, .. }, _) => place::put_done(tx, &card, to, why, None),
-        (Outcome::Succeed { output }, _) => place::put_done(tx, &card, to, "", output.as_deref()),
+        (Outcome::Fail { .. }, _) => place::put_done(tx, &card, ending),
+        (Outcome::Cancel { why, .. }, _) => place::put_done(tx, &card, Ending { note: why, ..ending }),
+        (Outcome::Succeed { output }, _) => {
+            place::put_done(tx, &card, Ending { output: output.as_deref(), ..ending })
+        }
         (_, Some(why)) => stop(tx, &card, why),
         (Outcome::Retry { after, .. } | Outcome::Snooze { after }, None) => {
             let due = tx.micros().saturating_add(micros(*after));
             place::put_timers(tx, &card, due)
         }
-        (Outcome::Suspend(_), None) => Err(corrupt("not there yet")),
+        (Outcome::Suspend(suspension), None) => suspend(tx, &card, suspension),
         (Outcome::Release, None) => place::put_ready(tx, &card, place::returned(&card)),
     }
 }
 
+/// Sets a job aside, or lets it go on at once if what it waits for is there. Its messages were looked for in the
+/// transaction that would set it aside, so none comes in between.
+fn suspend(tx: &mut Tx<'_>, card: &Card, suspension: &Suspension) -> Result<()> {
+    let Suspension { reason, waits, until, note, writes: _ } = suspension;
+    let over = until.is_some_and(|until| until <= tx.now) || inbox::answers(tx, card.no, waits)?;
+    if over && reason.awaits() {
+        return place::put_ready(tx, card, place::returned(card));
+    }
+    let due = until.map(Timestamp::as_micros);
+    place::put_suspended(tx, card, &Aside { reason: *reason, due, waits, note: note.as_deref() })
+}
+
 /// Ends a claim that was asked to cancel.
 pub(crate) fn stop(tx: &mut Tx<'_>, card: &Card, why: &str) -> Result<()> {
-    let to = transition(Status::plain(State::Running), Input::Stop(Reason::Operator))
+    let status = transition(Status::plain(State::Running), Input::Stop(Reason::Operator))
         .map_err(|illegal| corrupt(illegal.to_string()))?;
-    place::put_done(tx, card, to, why, None)
+    place::put_done(tx, card, Ending { status, note: why, output: None })
 }
 
 /// Releases a claim that is still in `lease`, counting nothing.
-pub(crate) fn give_back(tx: &mut Tx<'_>, card: &Card, cancel: Option<&str>) -> Result<()> {
+pub(crate) fn give_back(tx: &mut Tx<'_>, card: &Card, cancel: Option<String>) -> Result<()> {
+    let cancel = cancel_now(tx, card, cancel)?;
     tx.conn.prepare_cached(FROM_LEASE)?.execute([card.no])?;
     let queue = tx.state.names.line(card.line)?.queue;
     tx.count(queue, State::Running, -1);
-    end(tx, card.clone(), &Outcome::Release, cancel)
+    end(tx, card.clone(), &Outcome::Release, cancel.as_deref())
+}
+
+/// Why a claim is to be cancelled. One that was read without a reason may have got one since in the same transaction, if
+/// its parent was among those that ended.
+pub(crate) fn cancel_now(tx: &Tx<'_>, card: &Card, cancel: Option<String>) -> Result<Option<String>> {
+    if cancel.is_some() || card.flags & flags::PARENT == 0 {
+        return Ok(cancel);
+    }
+    Ok(tx.conn.prepare_cached(CANCEL)?.query_row([card.no], |row| row.get(0)).optional()?.flatten())
 }
 
 /// Counts a failure and keeps its error.
@@ -285,8 +343,8 @@ pub(crate) fn disown(tx: &mut Tx<'_>, node: NodeNo, settled: Batch, keep: &[Clai
     let keep: BTreeSet<(i64, i64)> =
         keep.iter().map(|claim| (claim.row.0, i64::from(claim.number))).collect();
     let mut released = 0;
-    for (card, cancel) in held.iter().filter(|(card, _)| !keep.contains(&(card.no, card.claim))) {
-        give_back(tx, card, cancel.as_deref())?;
+    for (card, cancel) in held.into_iter().filter(|(card, _)| !keep.contains(&(card.no, card.claim))) {
+        give_back(tx, &card, cancel)?;
         released += 1;
     }
     Ok(released)

@@ -5,7 +5,10 @@ pub(crate) mod claim;
 pub(crate) mod counts;
 pub(crate) mod deadline;
 pub(crate) mod enqueue;
+pub(crate) mod family;
 pub(crate) mod finish;
+pub(crate) mod inbox;
+pub(crate) mod journal;
 pub(crate) mod key;
 pub(crate) mod node;
 pub(crate) mod number;
@@ -15,3 +18,8 @@ pub(crate) mod remove;
 pub(crate) mod rescue;
 pub(crate) mod settings;
 pub(crate) mod sweep;
+
+/// A count or a size as SQLite's integers are: signed.
+pub(crate) fn as_i64(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

@@ -156,11 +156,12 @@ pub(crate) fn retire(tx: &mut Tx<'_>, node: NodeNo) -> Result<usize> {
         .prepare_cached(HELD)?
         .query_map([node.0], |row| Ok((read_card(row)?, row.get::<_, Option<String>>(8)?)))?
         .collect::<rusqlite::Result<Vec<_>>>()?;
-    for (card, cancel) in &held {
-        finish::give_back(tx, card, cancel.as_deref())?;
+    let released = held.len();
+    for (card, cancel) in held {
+        finish::give_back(tx, &card, cancel)?;
     }
     tx.state.nodes.remove(&node.0);
-    Ok(held.len())
+    Ok(released)
 }
 
 /// What a claim must know of its node.

@@ -5,15 +5,16 @@
 //!
 //! # Invariants
 //! - Every function that takes or puts also counts, so counts follow places.
-//! - Whoever puts a job into `done` releases its key and its deadline.
+//! - Whoever puts a job into `done` releases its key and its deadline, and tells its family.
 
 use mainspring_core::bounds;
 use mainspring_core::job::{Priority, Reason, State, Status};
+use mainspring_core::journal::Wait;
 use mainspring_core::store::{Class, Level};
 use mainspring_core::time::Timestamp;
 use rusqlite::{OptionalExtension, Row, params};
 
-use super::{deadline, key};
+use super::{deadline, family, inbox, key};
 use crate::error::{Result, corrupt};
 use crate::flags;
 use crate::writer::Tx;
@@ -58,10 +59,36 @@ impl Place {
     pub(crate) fn due(&self) -> Option<i64> {
         match self {
             Place::Timers { due } => Some(*due),
-            Place::Suspended { due, .. } => *due,
-            Place::Ready | Place::Lease { .. } | Place::Done { .. } => None,
+            Place::Suspended { reason: Reason::Hold, due } => *due,
+            Place::Suspended { .. } | Place::Ready | Place::Lease { .. } | Place::Done { .. } => None,
         }
     }
+}
+
+/// How a job is set aside.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Aside<'a> {
+    pub(crate) reason: Reason,
+    /// When it is woken; of one that is held, when it was scheduled for.
+    pub(crate) due: Option<i64>,
+    pub(crate) waits: &'a [Wait],
+    pub(crate) note: Option<&'a str>,
+}
+
+impl Aside<'_> {
+    /// For a reason alone.
+    pub(crate) const fn plain(reason: Reason) -> Self {
+        Aside { reason, due: None, waits: &[], note: None }
+    }
+}
+
+/// The end of a job.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ending<'a> {
+    pub(crate) status: Status,
+    /// In the words of whoever ended it; empty is none.
+    pub(crate) note: &'a str,
+    pub(crate) output: Option<&'a [u8]>,
 }
 
 /// Primary keys, in the order in which a job that somebody asks about is likely to be there. The last one: index
@@ -75,7 +102,7 @@ const IN_SUSPENDED: &str = "SELECT no, line, priority, claim, failures, crashes,
 const IN_LEASE: &str = "SELECT no, line, priority, claim, failures, crashes, crashed, flags, node
     FROM mainspring_lease WHERE no = ?1";
 const IN_DONE: &str =
-    "SELECT d.no, j.line, d.priority, d.claim, d.failures, d.crashes, 0, 0, d.state, d.reason, d.seq
+    "SELECT d.no, j.line, d.priority, d.claim, d.failures, d.crashes, 0, d.flags, d.state, d.reason, d.seq
     FROM mainspring_done d JOIN mainspring_jobs j ON j.no = d.no WHERE d.no = ?1 AND d.superseded = 0";
 
 /// Primary keys.
@@ -92,12 +119,18 @@ pub(crate) const INTO_READY: &str = "INSERT INTO mainspring_ready
 const INTO_TIMERS: &str = "INSERT INTO mainspring_timers
     (no, line, priority, due, claim, failures, crashes, crashed, flags) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
 const INTO_SUSPENDED: &str = "INSERT INTO mainspring_suspended
-    (no, line, priority, reason, due, claim, failures, crashes, crashed, flags)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+    (no, line, priority, reason, due, claim, failures, crashes, crashed, flags, waits, note)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
 /// An append: the number is the newest.
 pub(crate) const INTO_DONE: &str = "INSERT INTO mainspring_done
-    (seq, no, claim, state, reason, finished_at, priority, failures, crashes, note, output)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+    (seq, no, claim, state, reason, finished_at, priority, failures, crashes, flags, note, output)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+
+/// Primary keys; no index has the flags.
+const FLAG_READY: &str = "UPDATE mainspring_ready SET flags = flags | ?2 WHERE no = ?1";
+const FLAG_TIMERS: &str = "UPDATE mainspring_timers SET flags = flags | ?2 WHERE no = ?1";
+const FLAG_SUSPENDED: &str = "UPDATE mainspring_suspended SET flags = flags | ?2 WHERE no = ?1";
+const FLAG_LEASE: &str = "UPDATE mainspring_lease SET flags = flags | ?2 WHERE no = ?1";
 
 /// The card in the first eight columns of a row. Counters are read as what they are elsewhere, so that one that is out of
 /// range is found here and not where it is counted up.
@@ -222,32 +255,55 @@ pub(crate) fn put_timers(tx: &mut Tx<'_>, card: &Card, due: i64) -> Result<()> {
 }
 
 /// Puts a job into `suspended`.
-pub(crate) fn put_suspended(tx: &mut Tx<'_>, card: &Card, reason: Reason, due: Option<i64>) -> Result<()> {
+pub(crate) fn put_suspended(tx: &mut Tx<'_>, card: &Card, aside: &Aside<'_>) -> Result<()> {
     tx.conn.prepare_cached(INTO_SUSPENDED)?.execute(params![
         card.no,
         card.line,
         card.priority,
-        reason.code(),
-        due,
+        aside.reason.code(),
+        aside.due,
         card.claim,
         card.failures,
         card.crashes,
         card.crashed,
-        card.flags
+        card.flags,
+        inbox::waits_text(aside.waits)?,
+        aside.note
     ])?;
+    if let Some(due) = aside.due.filter(|_| aside.reason.awaits()) {
+        tx.hints.due(Timestamp::from_micros(due));
+    }
     let queue = tx.state.names.line(card.line)?.queue;
     tx.count(queue, State::Suspended, 1);
     Ok(())
 }
 
-/// Puts a job into `done`. An empty note is none.
-pub(crate) fn put_done(
-    tx: &mut Tx<'_>,
-    card: &Card,
-    status: Status,
-    note: &str,
-    output: Option<&[u8]>,
-) -> Result<()> {
+/// Notes something that a job has from now on, where it is.
+pub(crate) fn flag(tx: &Tx<'_>, card: &Card, place: &Place, flag: i64) -> Result<()> {
+    let sql = match place {
+        _ if card.flags & flag == flag => return Ok(()),
+        Place::Ready => FLAG_READY,
+        Place::Timers { .. } => FLAG_TIMERS,
+        Place::Suspended { .. } => FLAG_SUSPENDED,
+        Place::Lease { .. } => FLAG_LEASE,
+        Place::Done { .. } => return Err(corrupt("something new of a job that has ended")),
+    };
+    tx.conn.prepare_cached(sql)?.execute([card.no, flag])?;
+    Ok(())
+}
+
+/// Puts a job into `done`.
+pub(crate) fn put_done(tx: &mut Tx<'_>, card: &Card, ending: Ending<'_>) -> Result<()> {
+    into_done(tx, card, ending)?;
+    if card.flags & flags::FAMILY != 0 {
+        family::close(tx, card, ending)?;
+    }
+    Ok(())
+}
+
+/// Puts a job into `done` without a word to its family.
+pub(crate) fn into_done(tx: &mut Tx<'_>, card: &Card, ending: Ending<'_>) -> Result<()> {
+    let Ending { status, note, output } = ending;
     tx.state.numbers.seq += 1;
     tx.conn.prepare_cached(INTO_DONE)?.execute(params![
         tx.state.numbers.seq,
@@ -259,6 +315,7 @@ pub(crate) fn put_done(
         card.priority,
         card.failures,
         card.crashes,
+        card.flags & flags::LASTING,
         (!note.is_empty()).then_some(note),
         output
     ])?;

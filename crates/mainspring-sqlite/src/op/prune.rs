@@ -23,7 +23,7 @@ use crate::writer::Tx;
 const LOOKED_AT: usize = 100_000;
 
 /// Primary key of `done`, from a position on.
-pub(crate) const AFTER: &str = "SELECT d.seq, d.no, d.state, d.finished_at, d.superseded, j.line
+pub(crate) const AFTER: &str = "SELECT d.seq, d.no, d.state, d.finished_at, d.superseded, j.line, d.flags
     FROM mainspring_done d LEFT JOIN mainspring_jobs j ON j.no = d.no WHERE d.seq > ?1 ORDER BY d.seq";
 /// The whole of a small table.
 const POSITIONS: &str = "SELECT period, position FROM mainspring_retention";
@@ -32,6 +32,13 @@ const STORE: &str = "INSERT INTO mainspring_retention (period, position) VALUES 
     ON CONFLICT (period) DO UPDATE SET position = excluded.position";
 /// The whole of a small table: nodes are few, and this is their broom.
 const NODES: &str = "DELETE FROM mainspring_nodes WHERE state <> 0 AND drained = 1 AND renewed_at <= ?1";
+
+/// A job whose retention is over.
+struct Over {
+    no: i64,
+    state: State,
+    flags: i64,
+}
 
 /// Removes what is over. Returns how many jobs were removed.
 pub(crate) fn run(tx: &mut Tx<'_>, limit: usize) -> Result<usize> {
@@ -44,8 +51,8 @@ pub(crate) fn run(tx: &mut Tx<'_>, limit: usize) -> Result<usize> {
             break;
         }
         let over = look(tx, period, limit - removed, &mut looked_at)?;
-        for (no, state) in &over {
-            remove::ended(tx, *no, *state)?;
+        for Over { no, state, flags } in &over {
+            remove::ended(tx, *no, *state, *flags)?;
         }
         removed += over.len();
     }
@@ -87,7 +94,7 @@ fn load(tx: &mut Tx<'_>) -> Result<()> {
 }
 
 /// Moves the position of one retention along, and returns the jobs on the way that are over.
-fn look(tx: &mut Tx<'_>, period: i64, limit: usize, looked_at: &mut usize) -> Result<Vec<(i64, State)>> {
+fn look(tx: &mut Tx<'_>, period: i64, limit: usize, looked_at: &mut usize) -> Result<Vec<Over>> {
     let names = &tx.state.names;
     let end = tx.micros().saturating_sub(period);
     let mut position = tx.state.pruned.get(&period).copied().unwrap_or(0);
@@ -107,7 +114,7 @@ fn look(tx: &mut Tx<'_>, period: i64, limit: usize, looked_at: &mut usize) -> Re
         let state = State::from_code(row.get(2)?).ok_or_else(|| corrupt("a state that is none"))?;
         let kept: Duration = names.queue(names.line(line)?.queue)?.settings.retention.of(state);
         if micros(kept) <= period {
-            over.push((row.get(1)?, state));
+            over.push(Over { no: row.get(1)?, state, flags: row.get(6)? });
         }
     }
     drop(rows);

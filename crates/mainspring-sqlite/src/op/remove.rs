@@ -4,6 +4,7 @@ use mainspring_core::job::{Options, State};
 use rusqlite::{OptionalExtension, params};
 
 use crate::error::{Result, corrupt};
+use crate::flags;
 use crate::writer::Tx;
 
 /// Primary key.
@@ -15,17 +16,23 @@ const ERRORS: &str = "DELETE FROM mainspring_errors WHERE no = ?1";
 const PROGRESS: &str = "DELETE FROM mainspring_progress WHERE no = ?1";
 const DEADLINE: &str = "DELETE FROM mainspring_deadlines WHERE no = ?1";
 const TAG: &str = "DELETE FROM mainspring_tags WHERE tag = ?1 AND no = ?2";
+/// Unique indexes of keys and of topics.
+pub(crate) const STEPS: &str = "DELETE FROM mainspring_steps WHERE no = ?1";
+pub(crate) const INBOX: &str = "DELETE FROM mainspring_inbox WHERE no = ?1";
+/// Index `children_parent`, and primary key.
+pub(crate) const CHILDREN: &str = "DELETE FROM mainspring_children WHERE parent = ?1";
+const CHILD: &str = "DELETE FROM mainspring_children WHERE no = ?1";
 
 /// Removes a job that has ended.
-pub(crate) fn ended(tx: &mut Tx<'_>, no: i64, state: State) -> Result<()> {
-    let line = beside(tx, no)?;
+pub(crate) fn ended(tx: &mut Tx<'_>, no: i64, state: State, flags: i64) -> Result<()> {
+    let line = beside(tx, no, flags)?;
     let queue = tx.state.names.line(line)?.queue;
     tx.count(queue, state, -1);
     Ok(())
 }
 
 /// Removes a job that is in no place any more. Returns its line.
-pub(crate) fn beside(tx: &Tx<'_>, no: i64) -> Result<i64> {
+pub(crate) fn beside(tx: &Tx<'_>, no: i64, flags: i64) -> Result<i64> {
     let (line, options): (i64, Option<String>) = tx
         .conn
         .prepare_cached(JOB)?
@@ -36,6 +43,16 @@ pub(crate) fn beside(tx: &Tx<'_>, no: i64) -> Result<i64> {
     tx.conn.prepare_cached(ERRORS)?.execute([no])?;
     tx.conn.prepare_cached(PROGRESS)?.execute([no])?;
     tx.conn.prepare_cached(DEADLINE)?.execute([no])?;
+    for (flag, sql) in [
+        (flags::JOURNAL, STEPS),
+        (flags::JOURNAL, INBOX),
+        (flags::CHILDREN, CHILDREN),
+        (flags::PARENT, CHILD),
+    ] {
+        if flags & flag != 0 {
+            tx.conn.prepare_cached(sql)?.execute([no])?;
+        }
+    }
     if let Some(text) = options {
         let options: Options =
             serde_json::from_str(&text).map_err(|error| corrupt(format!("options: {error}")))?;

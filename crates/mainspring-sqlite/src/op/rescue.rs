@@ -12,7 +12,7 @@ use mainspring_core::store::{Rescue, Rescued};
 use mainspring_core::time::micros;
 use rusqlite::params;
 
-use super::place::{self, Card, read_card};
+use super::place::{self, Aside, Card, read_card};
 use super::{finish, node};
 use crate::error::{Result, corrupt};
 use crate::lock::{self, Dead};
@@ -115,11 +115,12 @@ fn drain(tx: &mut Tx<'_>, node: i64, left: usize, rescued: &mut Rescued) -> Resu
         .collect::<rusqlite::Result<Vec<_>>>()?;
     let moved = orphans.len().min(left);
     for (card, claimed_at, cancel) in orphans.iter().take(left) {
+        let cancel = finish::cancel_now(tx, card, cancel.clone())?;
         tx.conn.prepare_cached(FROM_LEASE)?.execute([card.no])?;
         let queue = tx.state.names.line(card.line)?.queue;
         tx.count(queue, State::Running, -1);
         match cancel {
-            Some(why) => finish::stop(tx, card, why)?,
+            Some(why) => finish::stop(tx, card, &why)?,
             None => crash(tx, card.clone(), *claimed_at, rescued)?,
         }
     }
@@ -140,7 +141,7 @@ fn crash(tx: &mut Tx<'_>, mut card: Card, claimed_at: i64, rescued: &mut Rescued
         .map_err(|illegal| corrupt(illegal.to_string()))?;
     if to.state == State::Suspended {
         rescued.quarantined += 1;
-        place::put_suspended(tx, &card, to.reason.unwrap_or(Reason::Quarantine), None)
+        place::put_suspended(tx, &card, &Aside::plain(to.reason.unwrap_or(Reason::Quarantine)))
     } else {
         rescued.returned += 1;
         place::put_ready(tx, &card, place::returned(&card))

@@ -1,12 +1,13 @@
 //! Sweeps: what time alone does to jobs.
 
-use mainspring_core::job::{Input, Reason, State, Status, transition};
+use mainspring_core::job::{Input, Reason, State, transition};
 use mainspring_core::planted::{self, Defect};
 use mainspring_core::store::{Class, Swept};
 use mainspring_core::time::Timestamp;
 use rusqlite::{OptionalExtension, params};
 
-use super::place::{self, Place, read_card};
+use super::as_i64;
+use super::place::{self, Card, Ending, Place, read_card};
 use crate::error::{Result, corrupt};
 use crate::writer::Tx;
 
@@ -15,26 +16,65 @@ pub(crate) const DUE: &str = "SELECT no, line, priority, claim, failures, crashe
     FROM mainspring_timers WHERE due <= ?1 ORDER BY due, no LIMIT ?2";
 /// Index `timers_due`, its first entry.
 pub(crate) const NEXT_DUE: &str = "SELECT due FROM mainspring_timers ORDER BY due LIMIT 1";
+/// Partial index `suspended_due`: jobs that wait until a time, for whatever else.
+pub(crate) const WAKING: &str =
+    "SELECT no, line, priority, claim, failures, crashes, crashed, flags, due, reason
+    FROM mainspring_suspended WHERE due <= ?1 AND due IS NOT NULL AND reason <= 5 ORDER BY due, no LIMIT ?2";
+/// Partial index `suspended_due`, its first entry.
+pub(crate) const NEXT_WAKING: &str =
+    "SELECT due FROM mainspring_suspended WHERE due IS NOT NULL AND reason <= 5 ORDER BY due LIMIT 1";
 /// Index `deadlines_at`, stepping over running jobs by the primary key of `lease`.
 pub(crate) const PASSED: &str = "SELECT no FROM mainspring_deadlines d WHERE at <= ?1
     AND NOT EXISTS (SELECT 1 FROM mainspring_lease l WHERE l.no = d.no) ORDER BY at, no LIMIT ?2";
 pub(crate) const NEXT_DEADLINE: &str = "SELECT at FROM mainspring_deadlines d
     WHERE NOT EXISTS (SELECT 1 FROM mainspring_lease l WHERE l.no = d.no) ORDER BY at LIMIT 1";
 
+// The statements above, and the index, name the reasons of those that wait for themselves by their codes.
+const _: () = {
+    let mut at = 0;
+    while at < Reason::ALL.len() {
+        let reason = Reason::ALL[at];
+        assert!(reason.awaits() == (reason.code() <= 5), "the first five await");
+        at += 1;
+    }
+};
+
 /// Moves jobs whose time has come to `ready`.
 pub(crate) fn promote(tx: &mut Tx<'_>, limit: usize) -> Result<Swept> {
-    let due = tx
-        .conn
-        .prepare_cached(DUE)?
-        .query_map(params![tx.micros(), as_i64(limit)], |row| Ok((read_card(row)?, row.get(8)?)))?
-        .collect::<rusqlite::Result<Vec<_>>>()?;
-    for (card, due) in &due {
-        if !planted::is(Defect::TimerKept) {
-            place::take(tx, card, &Place::Timers { due: *due })?;
+    let mut due = timers(tx, limit)?;
+    due.extend(waking(tx, limit)?);
+    due.sort_by_key(|(due, card, _)| (*due, card.no));
+    due.truncate(limit);
+    for (_, card, found) in &due {
+        let timer = matches!(found, Place::Timers { .. });
+        if !(timer && planted::is(Defect::TimerKept)) {
+            place::take(tx, card, found)?;
         }
-        place::put_ready(tx, card, Class::Fresh)?;
+        place::put_ready(tx, card, if timer { Class::Fresh } else { place::returned(card) })?;
     }
-    Ok(Swept { now: tx.now, moved: due.len(), next: next(tx, NEXT_DUE)? })
+    let next = [next(tx, NEXT_DUE)?, next(tx, NEXT_WAKING)?].into_iter().flatten().min();
+    Ok(Swept { now: tx.now, moved: due.len(), next })
+}
+
+fn timers(tx: &Tx<'_>, limit: usize) -> Result<Vec<(i64, Card, Place)>> {
+    let mut statement = tx.conn.prepare_cached(DUE)?;
+    let rows = statement.query_map(params![tx.micros(), as_i64(limit)], |row| {
+        let due = row.get(8)?;
+        Ok((due, read_card(row)?, Place::Timers { due }))
+    })?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+fn waking(tx: &Tx<'_>, limit: usize) -> Result<Vec<(i64, Card, Place)>> {
+    let mut statement = tx.conn.prepare_cached(WAKING)?;
+    let mut rows = statement.query(params![tx.micros(), as_i64(limit)])?;
+    let mut waking = Vec::new();
+    while let Some(row) = rows.next()? {
+        let due = row.get(8)?;
+        let reason = Reason::from_code(row.get(9)?).ok_or_else(|| corrupt("a reason that is none"))?;
+        waking.push((due, read_card(row)?, Place::Suspended { reason, due: Some(due) }));
+    }
+    Ok(waking)
 }
 
 /// Fails waiting jobs whose deadline has passed.
@@ -44,21 +84,23 @@ pub(crate) fn expire(tx: &mut Tx<'_>, limit: usize) -> Result<Swept> {
         .prepare_cached(PASSED)?
         .query_map(params![tx.micros(), as_i64(limit)], |row| row.get(0))?
         .collect::<rusqlite::Result<Vec<i64>>>()?;
+    let mut moved = 0;
     for no in &passed {
         let (card, found) = place::locate(tx, *no)?;
-        let to: Status = transition(found.status(), Input::Fail(Reason::Expired))
+        // Cancelled a moment ago, with its parent.
+        if let Place::Done { .. } = found {
+            continue;
+        }
+        let status = transition(found.status(), Input::Fail(Reason::Expired))
             .map_err(|illegal| corrupt(illegal.to_string()))?;
-        debug_assert_eq!(to.state, State::Failed, "an expired job has failed");
+        debug_assert_eq!(status.state, State::Failed, "an expired job has failed");
         place::take(tx, &card, &found)?;
-        place::put_done(tx, &card, to, "", None)?;
+        place::put_done(tx, &card, Ending { status, note: "", output: None })?;
+        moved += 1;
     }
-    Ok(Swept { now: tx.now, moved: passed.len(), next: next(tx, NEXT_DEADLINE)? })
+    Ok(Swept { now: tx.now, moved, next: next(tx, NEXT_DEADLINE)? })
 }
 
 fn next(tx: &Tx<'_>, sql: &str) -> Result<Option<Timestamp>> {
     Ok(tx.conn.prepare_cached(sql)?.query_row([], |row| row.get(0)).optional()?.map(Timestamp::from_micros))
-}
-
-fn as_i64(limit: usize) -> i64 {
-    i64::try_from(limit).unwrap_or(i64::MAX)
 }

@@ -8,7 +8,7 @@ use super::Reader;
 use crate::error::Result;
 
 /// What to ask, and what a person can do if there is an answer. All of these walk whole tables.
-const QUESTIONS: [(&str, &str); 8] = [
+const QUESTIONS: [(&str, &str); 11] = [
     // Each job is in exactly one place.
     (
         "SELECT 'job number ' || j.no || ' is in ' || count(p.place) || ' places: ' ||
@@ -33,7 +33,11 @@ const QUESTIONS: [(&str, &str); 8] = [
             UNION ALL SELECT no, 'errors' FROM mainspring_errors
             UNION ALL SELECT no, 'progress' FROM mainspring_progress
             UNION ALL SELECT no, 'tags' FROM mainspring_tags
-            UNION ALL SELECT no, 'deadlines' FROM mainspring_deadlines) p
+            UNION ALL SELECT no, 'deadlines' FROM mainspring_deadlines
+            UNION ALL SELECT no, 'steps' FROM mainspring_steps
+            UNION ALL SELECT no, 'inbox' FROM mainspring_inbox
+            UNION ALL SELECT no, 'children' FROM mainspring_children
+            UNION ALL SELECT parent, 'children' FROM mainspring_children) p
          WHERE NOT EXISTS (SELECT 1 FROM mainspring_jobs j WHERE j.no = p.no) LIMIT 10",
         "keep a copy of the file and report it: a job is removed with all its rows",
     ),
@@ -83,6 +87,39 @@ const QUESTIONS: [(&str, &str); 8] = [
          WHERE NOT EXISTS (SELECT 1 FROM mainspring_queues q WHERE q.no = l.queue)
             OR NOT EXISTS (SELECT 1 FROM mainspring_kinds k WHERE k.no = l.kind) LIMIT 10",
         "report it; names are never removed",
+    ),
+    // What wakes a job has not happened while it sleeps (reasons up to 5 are those of jobs that wait for themselves).
+    (
+        "SELECT 'job number ' || s.no || ' waits for what it has been sent' FROM mainspring_suspended s
+         WHERE s.reason <= 5 AND EXISTS (
+            SELECT 1 FROM json_each(CASE WHEN json_valid(s.waits) THEN s.waits END) w
+            WHERE (SELECT count(*) FROM mainspring_inbox i WHERE i.no = s.no AND i.read = 0
+                    AND i.topic = json_extract(w.value, '$[0]')) >= json_extract(w.value, '$[1]')) LIMIT 10",
+        "resume the job, and report it",
+    ),
+    // A job that has recorded something, or was sent something, is claimed with it: flag 8.
+    (
+        "SELECT 'job number ' || p.no || ' has a journal that its place does not know of' FROM (
+            SELECT no, flags FROM mainspring_ready
+            UNION ALL SELECT no, flags FROM mainspring_timers
+            UNION ALL SELECT no, flags FROM mainspring_suspended
+            UNION ALL SELECT no, flags FROM mainspring_lease
+            UNION ALL SELECT no, flags FROM mainspring_done WHERE superseded = 0) p
+         WHERE p.flags & 8 = 0 AND (EXISTS (SELECT 1 FROM mainspring_steps s WHERE s.no = p.no)
+            OR EXISTS (SELECT 1 FROM mainspring_inbox i WHERE i.no = p.no)) LIMIT 10",
+        "keep a copy of the file and report it: what the job has recorded would be done again",
+    ),
+    // A job that has a parent or children tells them of its end: flags 32 and 16.
+    (
+        "SELECT 'job number ' || p.no || ' has a family that its place does not know of' FROM (
+            SELECT no, flags FROM mainspring_ready
+            UNION ALL SELECT no, flags FROM mainspring_timers
+            UNION ALL SELECT no, flags FROM mainspring_suspended
+            UNION ALL SELECT no, flags FROM mainspring_lease
+            UNION ALL SELECT no, flags FROM mainspring_done WHERE superseded = 0) p
+         WHERE p.flags & 32 = 0 AND EXISTS (SELECT 1 FROM mainspring_children c WHERE c.no = p.no)
+            OR p.flags & 16 = 0 AND EXISTS (SELECT 1 FROM mainspring_children c WHERE c.parent = p.no) LIMIT 10",
+        "keep a copy of the file and report it: its family would not be told of its end",
     ),
     // Errors per job are bounded (32 is the bound of the core).
     (

@@ -6,17 +6,20 @@
 
 mod admin;
 mod check;
+mod journal;
 mod list;
 mod summary;
 
 pub(crate) use admin::{counts, nodes, queues};
 pub(crate) use check::check;
+pub(crate) use journal::{inboxes, sights, story, values};
 pub(crate) use list::list;
 pub(crate) use summary::get;
 
 /// Statements whose plans are tested.
 #[cfg(test)]
 pub(crate) mod plans {
+    pub(crate) use super::journal::{CHILDREN, ENDING, VALUE};
     pub(crate) use super::list::{JOBS, RARE, READY, TAGGED};
 }
 

@@ -12,6 +12,7 @@ use super::Reader;
 use crate::error::{Result, corrupt};
 use crate::flags;
 use crate::names::Names;
+use crate::op::inbox::read_waits;
 use crate::op::place::read_status;
 
 /// Unique index of ids.
@@ -31,6 +32,8 @@ const DONE: &str = "SELECT priority, claim, failures, crashes, 0, finished_at, s
     FROM mainspring_done WHERE no = ?1 AND superseded = 0";
 /// Index `done_no`.
 const ENDING: &str = "SELECT output, note FROM mainspring_done WHERE no = ?1 AND superseded = 0";
+/// Primary key.
+const ASIDE: &str = "SELECT waits, note FROM mainspring_suspended WHERE no = ?1";
 /// Primary keys.
 const ERRORS: &str = "SELECT claim, at, kind, message FROM mainspring_errors WHERE no = ?1 ORDER BY claim";
 const PROGRESS: &str = "SELECT done, total, note FROM mainspring_progress WHERE no = ?1";
@@ -85,6 +88,12 @@ pub(crate) fn get(reader: &mut Reader, id: JobId) -> Result<Option<Record>> {
         .query_row([no], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?
         .unwrap_or((None, None));
+    let aside: Option<(Option<String>, Option<String>)> =
+        conn.prepare_cached(ASIDE)?.query_row([no], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    let (waits, note) = match aside {
+        None => (Vec::new(), note),
+        Some((waits, note)) => (read_waits(waits.as_deref())?, note),
+    };
     let progress = conn
         .prepare_cached(PROGRESS)?
         .query_row([no], |row| {
@@ -92,7 +101,7 @@ pub(crate) fn get(reader: &mut Reader, id: JobId) -> Result<Option<Record>> {
             Ok(Progress { done: count(row.get(0)?), total: count(row.get(1)?), note: row.get(2)? })
         })
         .optional()?;
-    Ok(Some(Record { summary, input, output, note, errors: errors(conn, no)?, progress, waits: Vec::new() }))
+    Ok(Some(Record { summary, input, output, note, errors: errors(conn, no)?, progress, waits }))
 }
 
 fn errors(conn: &Connection, no: i64) -> Result<Vec<ErrorEntry>> {
@@ -106,6 +115,11 @@ fn errors(conn: &Connection, no: i64) -> Result<Vec<ErrorEntry>> {
         errors.push(ErrorEntry { claim: row.get(0)?, at, kind, message: row.get(3)? });
     }
     Ok(errors)
+}
+
+/// What a job is, by its number, which must exist.
+pub(super) fn status(conn: &Connection, no: i64) -> Result<Status> {
+    Ok(standing(conn, no)?.status)
 }
 
 /// A job by its number, which must exist.
@@ -174,7 +188,8 @@ fn standing(conn: &Connection, no: i64) -> Result<Standing> {
         let reason = Reason::from_code(row.get(6)?).ok_or_else(|| corrupt("a reason that is none"))?;
         let status = Status::because(State::Suspended, reason);
         let standing = Standing::read(row, status, priority(row.get(0)?)?)?;
-        Ok(Standing { run_at: time(row, 5)?, ..standing })
+        let timed = reason.awaits() || reason == Reason::Hold;
+        Ok(Standing { run_at: time(row, 5)?.filter(|_| timed), ..standing })
     })?
     .ok_or_else(|| corrupt(format!("job number {no} is in no place")))
 }

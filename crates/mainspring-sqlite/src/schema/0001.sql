@@ -4,8 +4,8 @@
 -- never reused. A job is in exactly one place: `ready`, `timers`, `suspended`, `lease`, or `done` (its one row that is
 -- not superseded). A place carries what changes (priority, claim, failures, crashes); `jobs` is never updated.
 --
--- `flags` of a place: 1 the job has a unique key, 2 it has a deadline, 4 its key is released at its first claim. A plain
--- job has none and touches no side table.
+-- `flags` of a place: 1 the job has a unique key, 2 it has a deadline, 4 its key is released at its first claim, 8 it has
+-- a journal or an inbox, 16 it has children, 32 it has a parent. A plain job has none and touches no side table.
 
 -- Version, lowest version that may write here, the store's own id, and the highest numbers ever given out.
 CREATE TABLE mainspring_meta (
@@ -78,7 +78,9 @@ CREATE TABLE mainspring_timers (
 );
 CREATE INDEX mainspring_timers_due ON mainspring_timers (due);
 
--- Place: waits for something outside; `reason` says for what. `due` is the time of a job that was held before it came.
+-- Place: waits for something outside; `reason` says for what. `due` wakes a job that waits for itself (reasons 1 to 5); of
+-- one that was held it is the time that it was scheduled for. `waits` is JSON: topics, and how many unread messages of each
+-- wake the job.
 CREATE TABLE mainspring_suspended (
     no       INTEGER PRIMARY KEY,
     line     INTEGER NOT NULL,
@@ -89,8 +91,11 @@ CREATE TABLE mainspring_suspended (
     failures INTEGER NOT NULL,
     crashes  INTEGER NOT NULL,
     crashed  INTEGER NOT NULL,
-    flags    INTEGER NOT NULL
+    flags    INTEGER NOT NULL,
+    waits    TEXT,
+    note     TEXT
 );
+CREATE INDEX mainspring_suspended_due ON mainspring_suspended (due) WHERE due IS NOT NULL AND reason <= 5;
 
 -- Place: claimed by a node. `cancel` is set while its node is asked to stop it, and says why.
 CREATE TABLE mainspring_lease (
@@ -111,7 +116,8 @@ CREATE TABLE mainspring_lease (
 -- Renewals look for flagged claims only; there is no index on `node` alone, because every claim would pay for it.
 CREATE INDEX mainspring_lease_cancel ON mainspring_lease (node) WHERE cancel IS NOT NULL;
 
--- Place: has ended. Appended in the order of ending; a job that an operator runs again leaves a superseded row.
+-- Place: has ended. Appended in the order of ending; a job that an operator runs again leaves a superseded row. `flags` are
+-- those that outlive the end: 8, 16 and 32.
 CREATE TABLE mainspring_done (
     seq         INTEGER PRIMARY KEY,
     no          INTEGER NOT NULL,
@@ -123,6 +129,7 @@ CREATE TABLE mainspring_done (
     failures    INTEGER NOT NULL,
     crashes     INTEGER NOT NULL,
     superseded  INTEGER NOT NULL DEFAULT 0,
+    flags       INTEGER NOT NULL DEFAULT 0,
     note        TEXT,
     output      BLOB
 );
@@ -139,6 +146,46 @@ CREATE TABLE mainspring_errors (
     message TEXT NOT NULL,
     PRIMARY KEY (no, claim)
 ) WITHOUT ROWID;
+
+-- Journals: what jobs have recorded, appended in the order of recording. (With the job in front, each commit would write a
+-- page per job.)
+CREATE TABLE mainspring_steps (
+    seq        INTEGER PRIMARY KEY,
+    no         INTEGER NOT NULL,
+    key        TEXT NOT NULL,
+    kind       INTEGER NOT NULL,
+    overlapped INTEGER NOT NULL,
+    claim      INTEGER NOT NULL,
+    at         INTEGER NOT NULL,
+    value      BLOB NOT NULL
+);
+CREATE UNIQUE INDEX mainspring_steps_key ON mainspring_steps (no, key);
+
+-- Inboxes: signals, and the ends of children. `topic` is `s:` and a signal's name, or `c:` and a child's id. `state`,
+-- `reason` and `note` are a child's. `read`: 0 no, 1 a signal that was read, 2 an end of a child that was read. What was
+-- read stays without its body, so that it is not taken twice; of signals, the last ones.
+CREATE TABLE mainspring_inbox (
+    seq    INTEGER PRIMARY KEY,
+    no     INTEGER NOT NULL,
+    topic  TEXT NOT NULL,
+    sender TEXT NOT NULL,
+    at     INTEGER NOT NULL,
+    read   INTEGER NOT NULL DEFAULT 0,
+    state  INTEGER,
+    reason INTEGER,
+    note   TEXT,
+    body   BLOB
+);
+CREATE UNIQUE INDEX mainspring_inbox_topic ON mainspring_inbox (no, topic, sender);
+CREATE INDEX mainspring_inbox_read ON mainspring_inbox (no, read);
+
+-- Families. `on_close`, when the parent ends first: 0 the child is cancelled, 1 it goes on.
+CREATE TABLE mainspring_children (
+    no       INTEGER PRIMARY KEY,
+    parent   INTEGER NOT NULL,
+    on_close INTEGER NOT NULL
+);
+CREATE INDEX mainspring_children_parent ON mainspring_children (parent);
 
 -- Unique keys that are held. `until`: 0 first claim, 1 end, 2 `period` after the end. `expires_at` is set at the end.
 -- A key can outlive its job's rows, so it names the job by id as well.

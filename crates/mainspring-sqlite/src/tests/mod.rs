@@ -1,6 +1,7 @@
 //! Tests of what is private to SQLite; behaviour that all stores share is the conformance suite's.
 
 mod commit;
+mod durable;
 mod enlist;
 mod handles;
 mod opening;

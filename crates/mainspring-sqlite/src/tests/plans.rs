@@ -2,7 +2,9 @@
 
 use rusqlite::{Connection, StatementStatus, ToSql, params};
 
-use crate::op::{change, claim, enqueue, finish, node, place, prune, rescue, sweep};
+use crate::op::{
+    change, claim, enqueue, family, finish, inbox, journal, node, place, prune, remove, rescue, sweep,
+};
 use crate::read::plans as read;
 
 fn schema() -> Connection {
@@ -41,7 +43,27 @@ fn hot_statements_search_and_never_scan() {
         (change::FIND, "INDEX sqlite_autoindex_mainspring_jobs_1 (id=?)"),
         (sweep::DUE, "INDEX mainspring_timers_due (due<?)"),
         (sweep::PASSED, "INDEX mainspring_deadlines_at (at<?)"),
+        (sweep::WAKING, "INDEX mainspring_suspended_due (due>? AND due<?)"),
+        (journal::FENCE, "INTEGER PRIMARY KEY (rowid=?)"),
+        (journal::ENTRIES, "INDEX mainspring_steps_key (no=?)"),
+        (journal::FORGET, "INDEX mainspring_steps_key (no=? AND key=?)"),
+        (inbox::KNOWN, "COVERING INDEX mainspring_inbox_topic (no=? AND topic=? AND sender=?)"),
+        (inbox::UNREAD, "COVERING INDEX mainspring_inbox_read (no=? AND read=?)"),
+        (inbox::ANY, "COVERING INDEX mainspring_inbox_read (no=? AND read=?)"),
+        (inbox::CAME, "INDEX mainspring_inbox_topic (no=? AND topic=?)"),
+        (inbox::AFTER, "INDEX mainspring_inbox_read (no=? AND read=? AND rowid>?)"),
+        (inbox::READ, "INTEGER PRIMARY KEY (rowid=?)"),
+        (inbox::TRIM, "COVERING INDEX mainspring_inbox_read (no=? AND read=?)"),
+        (family::PARENT, "INTEGER PRIMARY KEY (rowid=?)"),
+        (family::TO_CANCEL, "INDEX mainspring_children_parent (parent=?)"),
+        (family::LAST_ERROR, "PRIMARY KEY (no=?)"),
+        (remove::STEPS, "INDEX mainspring_steps_key (no=?)"),
+        (remove::INBOX, "(no=?)"),
+        (remove::CHILDREN, "INDEX mainspring_children_parent (parent=?)"),
         (prune::AFTER, "INTEGER PRIMARY KEY (rowid>?)"),
+        (read::VALUE, "INDEX mainspring_steps_key (no=? AND key=?)"),
+        (read::CHILDREN, "INDEX mainspring_children_parent (parent=?)"),
+        (read::ENDING, "INDEX mainspring_done_no (no=?)"),
         (read::READY, "INTEGER PRIMARY KEY (rowid<?)"),
         (read::JOBS, "INTEGER PRIMARY KEY (rowid<?)"),
         (read::RARE, "INDEX mainspring_done_rare (state=? AND no<?)"),
@@ -60,6 +82,7 @@ fn sweeps_and_rescue_walk_no_more_than_their_index() {
     let conn = schema();
     for (sql, index) in [
         (sweep::NEXT_DUE, "COVERING INDEX mainspring_timers_due"),
+        (sweep::NEXT_WAKING, "INDEX mainspring_suspended_due"),
         (sweep::NEXT_DEADLINE, "COVERING INDEX mainspring_deadlines_at"),
         (rescue::LIVING, "INDEX mainspring_nodes_live"),
     ] {
@@ -71,7 +94,7 @@ fn sweeps_and_rescue_walk_no_more_than_their_index() {
 #[test]
 fn inserts_of_hot_paths_read_nothing() {
     let conn = schema();
-    for sql in [enqueue::INTO_JOBS, place::INTO_READY, place::INTO_DONE] {
+    for sql in [enqueue::INTO_JOBS, place::INTO_READY, place::INTO_DONE, journal::INTO_STEPS, inbox::POST] {
         assert_eq!(plan(&conn, sql), "", "{sql}");
     }
 }

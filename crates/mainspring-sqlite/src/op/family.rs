@@ -1,0 +1,106 @@
+//! Families: children start with a record of their parent, and each learns of the other's end.
+//!
+//! # Invariants
+//! - [`close`] is called wherever a job that has a family enters `done` or is deleted before its end, in that transaction.
+//! - A parent is told of a child's end once, and not after its own.
+//! - A child that is to be cancelled with its parent does not wait any more when the parent's end is committed, nor do its
+//!   own children; those that run are flagged. However deep a family is, this takes no stack.
+
+use mainspring_core::id::JobId;
+use mainspring_core::job::{Input, Reason, State, transition};
+use mainspring_core::journal::{Child, OnClose, Topic};
+use rusqlite::{OptionalExtension, params};
+
+use super::inbox::{self, Parts};
+use super::place::{self, Card, Ending, Place};
+use super::{change, enqueue};
+use crate::error::{Result, corrupt};
+use crate::flags;
+use crate::writer::Tx;
+
+/// Primary key: a job has one parent.
+const ADD: &str = "INSERT INTO mainspring_children (no, parent, on_close) VALUES (?1, ?2, ?3)";
+/// Primary keys: who a job's parent is, and the job's own id.
+pub(crate) const PARENT: &str = "SELECT c.parent, j.id FROM mainspring_children c
+    JOIN mainspring_jobs j ON j.no = c.no WHERE c.no = ?1";
+/// Index `children_parent`.
+pub(crate) const TO_CANCEL: &str =
+    "SELECT no FROM mainspring_children WHERE parent = ?1 AND on_close = ?2 ORDER BY no";
+/// Primary key, from its end.
+pub(crate) const LAST_ERROR: &str =
+    "SELECT message FROM mainspring_errors WHERE no = ?1 ORDER BY claim DESC LIMIT 1";
+
+/// Why a running child is to stop.
+const PARENT_ENDED: &str = "its parent ended";
+
+/// Starts a child, unless its id is there already. Tells whether it was started.
+pub(crate) fn start(tx: &mut Tx<'_>, parent: i64, child: &Child) -> Result<bool> {
+    let Some(no) = enqueue::child(tx, &child.job)? else { return Ok(false) };
+    tx.conn.prepare_cached(ADD)?.execute(params![no, parent, child.on_close as u8])?;
+    Ok(true)
+}
+
+/// Tells the family of a job that it has ended, or that it is deleted, which is to be taken as this end.
+pub(crate) fn close(tx: &mut Tx<'_>, card: &Card, ending: Ending<'_>) -> Result<()> {
+    if card.flags & flags::PARENT != 0 {
+        tell_parent(tx, card, ending)?;
+    }
+    let mut orphaned = if card.flags & flags::CHILDREN == 0 { Vec::new() } else { to_cancel(tx, card.no)? };
+    while let Some(no) = orphaned.pop() {
+        if let Some(ended) = cancel(tx, no)? {
+            orphaned.extend(to_cancel(tx, ended)?);
+        }
+    }
+    Ok(())
+}
+
+fn to_cancel(tx: &Tx<'_>, parent: i64) -> Result<Vec<i64>> {
+    let mut statement = tx.conn.prepare_cached(TO_CANCEL)?;
+    let rows = statement.query_map(params![parent, OnClose::Cancel as u8], |row| row.get(0))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// Cancels a child whose parent has ended, which therefore is not told. Returns its number if it has ended by this and
+/// has children of its own.
+fn cancel(tx: &mut Tx<'_>, no: i64) -> Result<Option<i64>> {
+    let (card, found) = place::locate(tx, no)?;
+    match found {
+        Place::Done { .. } => return Ok(None),
+        Place::Lease { .. } => {
+            change::flag(tx, &card, &found, PARENT_ENDED)?;
+            return Ok(None);
+        }
+        Place::Ready | Place::Timers { .. } | Place::Suspended { .. } => {}
+    }
+    let status = transition(found.status(), Input::Cancel(Reason::Parent))
+        .map_err(|illegal| corrupt(illegal.to_string()))?;
+    place::take(tx, &card, &found)?;
+    place::into_done(tx, &card, Ending { status, note: "", output: None })?;
+    Ok((card.flags & flags::CHILDREN != 0).then_some(no))
+}
+
+fn tell_parent(tx: &mut Tx<'_>, card: &Card, ending: Ending<'_>) -> Result<()> {
+    let row = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, JobId::from_bytes(row.get(1)?)));
+    let found = tx.conn.prepare_cached(PARENT)?.query_row([card.no], row).optional()?;
+    // A parent that was removed has taken its part of the family with it.
+    let Some((parent, child)) = found else { return Ok(()) };
+    let (parent, place) = place::locate(tx, parent)?;
+    if let Place::Done { .. } = place {
+        return Ok(());
+    }
+    let message = message(tx, card.no, ending)?;
+    let parts =
+        Parts { sender: "", status: Some(ending.status), note: message.as_deref(), body: ending.output };
+    inbox::post(tx, parent, &place, &Topic::Child(child), &parts)
+}
+
+/// What there is to say to the end of a job that did not succeed: the reason that was given, or the last error.
+fn message(tx: &Tx<'_>, no: i64, ending: Ending<'_>) -> Result<Option<String>> {
+    if ending.status.state == State::Succeeded {
+        return Ok(None);
+    }
+    if !ending.note.is_empty() {
+        return Ok(Some(ending.note.to_owned()));
+    }
+    Ok(tx.conn.prepare_cached(LAST_ERROR)?.query_row([no], |row| row.get(0)).optional()?)
+}

@@ -1,0 +1,207 @@
+//! Journals: what claimed jobs record, and what a claim gets of it.
+//!
+//! Recording is the hot path of workflows: the fence is one read of the claim's row in `lease`, and an entry is one insert
+//! that appends to `steps`. Only the first recording of a claim writes to `lease`.
+//!
+//! # Invariants
+//! - What is recorded was recorded by the owner of the claim: the fence is read in the same transaction.
+//! - A job with a row in `steps` has the flag of journals, wherever it is.
+//! - An entry never changes.
+
+use std::collections::BTreeMap;
+
+use mainspring_core::id::NodeNo;
+use mainspring_core::journal::{EntryKind, Recorded, Recording, Value, Writes, Written};
+use mainspring_core::name::Key;
+use mainspring_core::store::Claimed;
+use mainspring_core::time::Timestamp;
+use mainspring_core::{Error, bounds};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
+
+use super::{as_i64, family, inbox};
+use crate::error::{Result, corrupt};
+use crate::flags;
+use crate::writer::Tx;
+
+/// Primary keys. Claim number and node are the fence; the id is that of the number, or the claim is none of ours.
+pub(crate) const FENCE: &str = "SELECT l.flags, l.crashes, l.crashed
+    FROM mainspring_lease l CROSS JOIN mainspring_jobs j ON j.no = l.no
+    WHERE l.no = ?1 AND l.claim = ?2 AND l.node = ?3 AND j.id = ?4";
+/// Primary key; once per claim, mostly.
+const MARK: &str = "UPDATE mainspring_lease SET flags = flags | ?2, crashes = 0, crashed = 0 WHERE no = ?1";
+/// An append, and the unique index of keys: an entry that is there already stays as it is.
+pub(crate) const INTO_STEPS: &str =
+    "INSERT INTO mainspring_steps (no, key, kind, overlapped, claim, at, value)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (no, key) DO NOTHING";
+/// Unique index of keys.
+pub(crate) const FORGET: &str = "DELETE FROM mainspring_steps WHERE no = ?1 AND key = ?2";
+/// Unique index of keys, then primary keys; a value that is longer than the last parameter is left where it is. Not
+/// sorted here: SQLite would carry the values through its sorter.
+pub(crate) const ENTRIES: &str = "SELECT seq, key, kind, overlapped, claim, at, length(value),
+        CASE WHEN length(value) <= ?2 THEN value END
+    FROM mainspring_steps WHERE no = ?1";
+/// Primary key.
+const VALUE: &str = "SELECT value FROM mainspring_steps WHERE seq = ?1";
+
+/// A value up to this size is on the page of its row, and costs nothing more to read with it.
+const AT_HAND: usize = 1 << 10;
+
+/// Writes into the journals of claimed jobs.
+pub(crate) fn record(tx: &mut Tx<'_>, node: NodeNo, recordings: &[Recording]) -> Result<Vec<Recorded>> {
+    check_children(tx, recordings)?;
+    let mut writer = Writer::new(tx)?;
+    let mut fence = tx.conn.prepare_cached(FENCE)?;
+    let mut answers = Vec::with_capacity(recordings.len());
+    for recording in recordings {
+        answers.push(record_one(tx, &mut fence, &mut writer, node, recording)?);
+    }
+    Ok(answers)
+}
+
+/// Names the parent in the options of its children.
+pub(crate) fn adopt_children(recording: &mut Recording) {
+    for child in &mut recording.children {
+        child.job.options.parent = Some(recording.claim.id);
+    }
+}
+
+/// Rows that a recording writes.
+pub(crate) fn rows(recording: &Recording) -> usize {
+    1 + rows_of(&recording.writes) + recording.children.len()
+}
+
+/// Rows that these writes touch.
+pub(crate) fn rows_of(writes: &Writes) -> usize {
+    writes.entries.len() + writes.read.len() + writes.forget.len()
+}
+
+/// Bytes of payload that a recording brings.
+pub(crate) fn bytes(recording: &Recording) -> usize {
+    let inputs: usize = recording.children.iter().map(|child| child.job.input.len()).sum();
+    recording.writes.bytes() + inputs
+}
+
+/// All before any: a call that is refused has no effect.
+fn check_children(tx: &mut Tx<'_>, recordings: &[Recording]) -> Result<()> {
+    let children = || recordings.iter().flat_map(|recording| &recording.children).map(|child| &child.job);
+    if children().any(|child| child.options.unique.is_some()) {
+        return Err(Error::Invalid { what: "child", why: "it has a unique key".into() }.into());
+    }
+    if children().next().is_some() {
+        tx.state.names.lines_of(tx.conn, children())?;
+    }
+    Ok(())
+}
+
+fn record_one(
+    tx: &mut Tx<'_>,
+    fence: &mut CachedStatement<'_>,
+    writer: &mut Writer<'_>,
+    node: NodeNo,
+    recording: &Recording,
+) -> Result<Recorded> {
+    let Recording { claim, writes, children } = recording;
+    let no = claim.row.0;
+    let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let held: Option<(i64, i64, i64)> =
+        fence.query_row(params![no, claim.number, node.0, claim.id.as_bytes()], row).optional()?;
+    let Some((flags, crashes, crashed)) = held else { return Ok(Recorded::LeaseLost) };
+    writer.write(tx, no, claim.number, writes)?;
+    let mut wanted = flags | flags::JOURNAL;
+    for child in children {
+        if family::start(tx, no, child)? {
+            wanted |= flags::CHILDREN;
+        }
+    }
+    if wanted != flags || crashes != 0 || crashed != 0 {
+        tx.conn.prepare_cached(MARK)?.execute([no, wanted])?;
+    }
+    Ok(Recorded::Stored)
+}
+
+/// What writes into journals.
+pub(crate) struct Writer<'a> {
+    insert: CachedStatement<'a>,
+}
+
+impl<'a> Writer<'a> {
+    pub(crate) fn new(tx: &Tx<'a>) -> Result<Self> {
+        Ok(Writer { insert: tx.conn.prepare_cached(INTO_STEPS)? })
+    }
+
+    /// Writes into the journal of a job. Whoever calls this has met its claim, and sees to its flag.
+    pub(crate) fn write(&mut self, tx: &Tx<'_>, no: i64, claim: u32, writes: &Writes) -> Result<()> {
+        for key in &writes.forget {
+            tx.conn.prepare_cached(FORGET)?.execute(params![no, key.as_str()])?;
+        }
+        let now = tx.micros();
+        for entry in &writes.entries {
+            let (key, kind) = (entry.key.as_str(), entry.kind.code());
+            self.insert.execute(params![no, key, kind, entry.overlapped, claim, now, entry.value])?;
+        }
+        if !writes.read.is_empty() {
+            inbox::mark_read(tx, no, &writes.read)?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads the journals of claimed jobs that have one, as far as a claim brings them along.
+pub(crate) fn prefetch(tx: &Tx<'_>, jobs: &mut [Claimed]) -> Result<()> {
+    let mut left = bounds::BATCH_BYTES;
+    for job in jobs {
+        let no = job.claim.row.0;
+        let Some(journal) = &mut job.journal else { continue };
+        let mut budget = left.min(bounds::PREFETCH_BYTES);
+        let before = budget;
+        journal.entries = entries(tx.conn, no, &mut budget)?;
+        left -= before - budget;
+        journal.inbox = inbox::unread(tx.conn, no, 0, left.min(bounds::PREFETCH_BYTES))?;
+        let bytes: usize = journal.inbox.messages.iter().map(|message| inbox::size(&message.mail)).sum();
+        left = left.saturating_sub(bytes);
+    }
+    Ok(())
+}
+
+/// All entries of a job, in the order in which they were recorded; values as far as the budget goes.
+fn entries(conn: &Connection, no: i64, budget: &mut usize) -> Result<Vec<Written>> {
+    let mut found = BTreeMap::new();
+    let mut statement = conn.prepare_cached(ENTRIES)?;
+    let mut rows = statement.query([no, as_i64(AT_HAND.min(*budget))])?;
+    while let Some(row) = rows.next()? {
+        found.insert(row.get::<_, i64>(0)?, read_entry(row)?);
+    }
+    let mut entries = Vec::with_capacity(found.len());
+    for (seq, mut entry) in found {
+        let size = match &entry.value {
+            Value::Here(value) => value.len(),
+            Value::There(size) => *size,
+        };
+        if size > *budget {
+            entry.value = Value::There(size);
+        } else {
+            *budget -= size;
+            if let Value::There(_) = entry.value {
+                let value = conn.prepare_cached(VALUE)?.query_row([seq], |row| row.get(0))?;
+                entry.value = Value::Here(value);
+            }
+        }
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
+/// An entry from a row of [`ENTRIES`] and the like.
+pub(crate) fn read_entry(row: &rusqlite::Row<'_>) -> Result<Written> {
+    let key: String = row.get(1)?;
+    let size: u32 = row.get(6)?;
+    let value: Option<Vec<u8>> = row.get(7)?;
+    Ok(Written {
+        key: Key::new(key).map_err(|error| corrupt(error.to_string()))?,
+        kind: EntryKind::from_code(row.get(2)?).ok_or_else(|| corrupt("a kind of entry that is none"))?,
+        overlapped: row.get(3)?,
+        claim: row.get(4)?,
+        at: Timestamp::from_micros(row.get(5)?),
+        value: value.map_or(Value::There(usize::try_from(size).unwrap_or(usize::MAX)), Value::Here),
+    })
+}
