@@ -1,4 +1,5 @@
-//! The suites of the testkit that judge the core alone: conformance of the memory store, and the core's fuzz targets.
+//! The suites of the testkit that judge the core alone: conformance and random lives of the memory store, and the core's
+//! fuzz targets.
 //!
 //! The sources are the testkit's. They are built here a second time because the testkit brings an engine, two databases
 //! and their clients: after a change to the core this crate is rebuilt and run in three seconds, the testkit in ten.
@@ -17,5 +18,7 @@ pub mod executor;
 pub mod fuzz;
 #[path = "../../mainspring-testkit/src/harness.rs"]
 pub mod harness;
+#[path = "../../mainspring-testkit/src/model/mod.rs"]
+pub mod model;
 #[path = "../../mainspring-testkit/src/rng.rs"]
 pub mod rng;

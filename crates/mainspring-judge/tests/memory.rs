@@ -13,3 +13,9 @@ fn memory() -> Harness {
 }
 
 mainspring_judge::conformance_tests!(memory);
+
+/// The model against itself: in no life does it break its own rules.
+#[test]
+fn model_is_sound() {
+    mainspring_judge::model::agrees_with_the_model(50, memory);
+}

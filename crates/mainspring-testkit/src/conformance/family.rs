@@ -3,7 +3,7 @@
 use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
 use mainspring_core::job::{Outcome, Reason, State, Status, Verb, When};
 use mainspring_core::journal::{Child, Kin, Mail, OnClose, Recorded, Story, Suspension, Topic, Wait};
-use mainspring_core::store::Retention;
+use mainspring_core::store::{Finish, Finished, Retention};
 use mainspring_core::{Error, bounds};
 
 use super::durable::{
@@ -582,6 +582,58 @@ pub async fn grandchildren_outlive_a_child_that_runs(h: &Harness) {
     h.suspend(node, of_child, until_child(grandchild)).await;
     assert_eq!(h.status(child).await, because(State::Cancelled, Reason::Operator));
     assert_eq!(h.status(grandchild).await, BY_PARENT);
+}
+
+/// A parent and a child whose deadlines have both passed both end, in whatever order the sweep finds them.
+pub async fn late_parent_and_late_child_both_end(h: &Harness) {
+    for (of_parent, of_child) in [(1, 2), (2, 1), (1, 1)] {
+        h.put(h.job_with(|job| job.deadline = Some(When::After(SECOND * of_parent)))).await;
+        let node = h.node().await;
+        let claim = h.claim_one(node).await;
+        let child = h.child_with(|job| job.deadline = Some(When::After(SECOND * of_child)));
+        let child = h.start(node, claim, child).await;
+        h.suspend(node, claim, until_child(child)).await;
+        h.advance(SECOND * 3);
+        let swept = h.store.expire(9).await.expect("expire");
+        assert!((1..=2).contains(&swept.moved) && swept.next.is_none(), "{swept:?}");
+        let expired = because(State::Failed, Reason::Expired);
+        assert_eq!(h.status(claim.id).await, expired);
+        assert!([expired, BY_PARENT].contains(&h.status(child).await));
+        assert_eq!(h.expire().await, 0);
+    }
+}
+
+/// A parent and its child that end in one call both end as they say, whichever is named first.
+pub async fn parent_and_child_finish_in_one_call(h: &Harness) {
+    for parent_first in [true, false] {
+        let (node, claim, child) = h.parent().await;
+        let of_child = h.take_in(node, "q2").await.claim;
+        let mut batch = [claim, of_child].map(|claim| Finish { claim, outcome: succeed() }).to_vec();
+        if !parent_first {
+            batch.reverse();
+        }
+        assert_eq!(h.store.finish(node, batch).await.expect("finish"), [Finished::Applied; 2]);
+        for id in [claim.id, child] {
+            assert_eq!(h.status(id).await, plain(State::Succeeded));
+        }
+    }
+}
+
+/// A parent and its child that an operator ends or deletes in one call are ended or gone, whichever is named first.
+pub async fn parent_and_child_are_changed_in_one_call(h: &Harness) {
+    for (verb, parent_first) in
+        [(cancel(""), true), (cancel(""), false), (Verb::Delete, true), (Verb::Delete, false)]
+    {
+        let (node, claim, child) = h.parent().await;
+        h.suspend(node, claim, until_child(child)).await;
+        let ids = if parent_first { vec![claim.id, child] } else { vec![child, claim.id] };
+        let answers = h.store.change(ids.clone(), verb.clone(), false).await.expect("change");
+        assert_eq!(answers.len(), 2);
+        for id in ids {
+            let state = h.find(id).await.map(|job| job.summary.status.state);
+            assert_eq!(state, (verb != Verb::Delete).then_some(State::Cancelled), "{verb}");
+        }
+    }
 }
 
 /// The deletion of an ended parent changes nothing for its children.

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
-use mainspring_core::job::{New, Options, Outcome, Progress, Reason, Unique, When};
+use mainspring_core::job::{New, Options, Progress, Unique, When};
 use mainspring_core::memory::Memory;
 use mainspring_core::store::{ClaimRequest, Finish, Mark, QueueChange, Registration, Renewal, Rescue, Store};
 
-use super::op::{Draft, End, JOBS, NAMES, NODES, Op, Who};
-use super::view::{Numbers, View, answers, claimed, named, record, same};
-use crate::harness::{Harness, fault, kind, label, queue};
+use super::op::{ALL, Draft, End, NAMES, NODES, Op, Who};
+use super::view::{Numbers, View, answers, claimed, named, record, same, story};
+use crate::harness::{Harness, kind, label, queue};
 
 /// More than the universe holds: sweeps with a limit are the conformance suite's.
-const ALL: usize = 1_000;
+const LIMIT: usize = 1_000;
 /// The names of queues and of kinds.
 const QUEUES: [&str; NAMES] = ["q", "q2", "q3"];
 const KINDS: [&str; NAMES] = ["k", "k2", "k3"];
@@ -24,9 +24,9 @@ const LEASES: [Duration; NODES] = [Duration::from_secs(3), Duration::from_secs(5
 
 /// Two of the same: the model's and the store's.
 #[derive(Clone, Copy)]
-struct Both<T> {
-    model: T,
-    store: T,
+pub(super) struct Both<T> {
+    pub(super) model: T,
+    pub(super) store: T,
 }
 
 /// The node in a slot.
@@ -37,16 +37,16 @@ struct Slot {
 }
 
 /// A claim that was made at some time.
-struct Made {
+pub(super) struct Made {
     slot: usize,
     by: Both<NodeNo>,
-    claim: Both<Claim>,
+    pub(super) claim: Both<Claim>,
 }
 
 /// A store and its model.
 pub(super) struct Life<'a> {
-    harness: &'a Harness,
-    model: Memory,
+    pub(super) harness: &'a Harness,
+    pub(super) model: Memory,
     /// Two handles on the store: slots are spread over them, as nodes are over processes.
     handles: [Arc<dyn Store>; 2],
     slots: [Option<Slot>; NODES],
@@ -81,19 +81,26 @@ impl<'a> Life<'a> {
     pub(super) async fn live(&mut self, op: &Op) -> Result<(), String> {
         self.steps += 1;
         self.act(op).await?;
-        let model = View::of(&self.model, &own(&self.numbers)).await?;
-        let store = View::of(&*self.any(), &self.numbers).await?;
+        let ids: Vec<JobId> = (0..ALL).map(id).collect();
+        let model = View::of(&self.model, ids.clone(), &own(&self.numbers)).await?;
+        let store = View::of(&*self.any(), ids, &self.numbers).await?;
         View::agree(&model, &store)
     }
 
     /// Compares all that is known of every job.
     pub(super) async fn end(&self) -> Result<(), String> {
-        for job in 0..JOBS {
-            let model = record(&self.model, id(job), &own(&self.numbers)).await?;
-            let store = record(&*self.any(), id(job), &self.numbers).await?;
-            same("a record", &model, &store)?;
+        for job in 0..ALL {
+            self.look(job).await?;
         }
         Ok(())
+    }
+
+    async fn look(&self, job: usize) -> Result<(), String> {
+        let model = record(&self.model, id(job), &own(&self.numbers)).await?;
+        let store = record(&*self.any(), id(job), &self.numbers).await?;
+        same("a record", &model, &store)?;
+        let (model, store) = (story(&self.model, id(job)).await?, story(&*self.any(), id(job)).await?);
+        same("a story", &model, &store)
     }
 
     async fn act(&mut self, op: &Op) -> Result<(), String> {
@@ -102,6 +109,10 @@ impl<'a> Life<'a> {
             Op::Start(slot) => self.start(*slot).await,
             Op::Register(slot) => self.register(*slot).await,
             Op::Renew(slot, marks) => self.renew(*slot, marks).await,
+            Op::Retire(_) | Op::Disown(..) | Op::Rescue(..) | Op::Lose(_) if self.is_tangled().await? => {
+                Ok(())
+            }
+            Op::Expire if self.late_are_related().await? => Ok(()),
             Op::Retire(slot) => {
                 let Some(no) = self.node(*slot) else { return Ok(()) };
                 let (model, store) =
@@ -114,6 +125,9 @@ impl<'a> Life<'a> {
             Op::Finish(ends) => self.finish(ends).await,
             Op::Disown(slot, back, keep) => self.disown(*slot, *back, keep).await,
             Op::Progress(who, done) => self.progress(*who, *done).await,
+            Op::Record(notes) => self.record(notes).await,
+            Op::Signal(signals) => self.signal(signals).await,
+            Op::Look(job) => self.look(*job).await,
             Op::Rescue(slot, steady, ago) => self.rescue(*slot, *steady, *ago).await,
             Op::Lose(who) => {
                 let Some(slot) = self.made(*who).map(|made| made.slot) else { return Ok(()) };
@@ -122,14 +136,18 @@ impl<'a> Life<'a> {
                 self.start(next).await?;
                 self.rescue(next, LEASES[slot], Duration::ZERO).await
             }
-            Op::Promote => equal("promoted", self.model.promote(ALL).await, self.any().promote(ALL).await),
-            Op::Expire => equal("expired", self.model.expire(ALL).await, self.any().expire(ALL).await),
-            Op::Prune => equal("pruned", self.model.prune(ALL).await, self.any().prune(ALL).await),
+            Op::Promote => {
+                equal("promoted", self.model.promote(LIMIT).await, self.any().promote(LIMIT).await)
+            }
+            Op::Expire => equal("expired", self.model.expire(LIMIT).await, self.any().expire(LIMIT).await),
+            Op::Prune => equal("pruned", self.model.prune(LIMIT).await, self.any().prune(LIMIT).await),
             Op::Change(jobs, verb, dry_run) => {
                 let ids: Vec<JobId> = jobs.iter().map(|job| id(*job)).collect();
-                let model = self.model.change(ids.clone(), verb.clone(), *dry_run).await;
-                let store = self.any().change(ids, verb.clone(), *dry_run).await;
-                equal("changed", model, store)
+                for ids in self.apart(ids, |id| *id).await? {
+                    let model = self.model.change(ids.clone(), verb.clone(), *dry_run).await;
+                    equal("changed", model, self.any().change(ids, verb.clone(), *dry_run).await)?;
+                }
+                Ok(())
             }
             Op::Configure(name, change) => {
                 let model = self.model.configure(queue(QUEUES[*name]), change.clone()).await;
@@ -225,7 +243,8 @@ impl<'a> Life<'a> {
         let model = self.model.follow(request(no.model), chosen.unwrap_or_default()).await;
         let Some((model, store)) = answers(model, store)? else { return Ok(()) };
         same("the time", &model.now, &store.now)?;
-        same("claimed", &claimed(&model.jobs), &claimed(&store.jobs))?;
+        let own = claimed(&self.model, &model.jobs).await?;
+        same("claimed", &own, &claimed(&*self.of(slot), &store.jobs).await?)?;
         for (one, other) in model.jobs.iter().zip(&store.jobs) {
             let claim = Both { model: one.claim, store: other.claim };
             self.made.push(Made { slot, by: no, claim });
@@ -238,14 +257,18 @@ impl<'a> Life<'a> {
             return Ok(());
         };
         let (slot, node) = self.speaker(*first.0, first.1);
-        let (mut of_model, mut of_store) = (Vec::new(), Vec::new());
-        for (who, end) in ends {
-            let Some(made) = self.made(*who) else { continue };
-            of_model.push(Finish { claim: made.claim.model, outcome: outcome(end) });
-            of_store.push(Finish { claim: made.claim.store, outcome: outcome(end) });
+        let made: Vec<_> = ends.iter().filter_map(|(who, end)| Some((self.made(*who)?, end))).collect();
+        for ends in self.apart(made, |(made, _)| made.claim.model.id).await? {
+            let (mut of_model, mut of_store) = (Vec::new(), Vec::new());
+            for (made, end) in ends {
+                let Both { model, store } = self.outcome(made, end).await?;
+                of_model.push(Finish { claim: made.claim.model, outcome: model });
+                of_store.push(Finish { claim: made.claim.store, outcome: store });
+            }
+            let model = self.model.finish(node.model, of_model).await;
+            equal("finished", model, self.of(slot).finish(node.store, of_store).await)?;
         }
-        let model = self.model.finish(node.model, of_model).await;
-        equal("finished", model, self.of(slot).finish(node.store, of_store).await)
+        Ok(())
     }
 
     async fn disown(&self, slot: usize, back: u64, keep: &[Who]) -> Result<(), String> {
@@ -284,12 +307,12 @@ impl<'a> Life<'a> {
     }
 
     /// A claim that was made before; `None` if there was none at all.
-    fn made(&self, who: Who) -> Option<&Made> {
+    pub(super) fn made(&self, who: Who) -> Option<&Made> {
         self.made.iter().rev().nth(who.back % self.made.len().max(1))
     }
 
     /// Who speaks of a claim: the node that made it, or a stranger, if there is one.
-    fn speaker(&self, who: Who, made: &Made) -> (usize, Both<NodeNo>) {
+    pub(super) fn speaker(&self, who: Who, made: &Made) -> (usize, Both<NodeNo>) {
         let other = (made.slot + 1) % NODES;
         match self.node(other).filter(|_| who.stranger) {
             Some(stranger) => (other, stranger),
@@ -298,12 +321,12 @@ impl<'a> Life<'a> {
     }
 
     /// The handle that a slot's node uses.
-    fn of(&self, slot: usize) -> Arc<dyn Store> {
+    pub(super) fn of(&self, slot: usize) -> Arc<dyn Store> {
         Arc::clone(&self.handles[slot % 2])
     }
 
     /// One handle or the other: what is no node's comes from anywhere.
-    fn any(&self) -> Arc<dyn Store> {
+    pub(super) fn any(&self) -> Arc<dyn Store> {
         Arc::clone(&self.handles[self.steps / 3 % 2])
     }
 }
@@ -313,7 +336,7 @@ fn own(numbers: &Numbers) -> Numbers {
     numbers.values().map(|no| (*no, *no)).collect()
 }
 
-fn equal<T: std::fmt::Debug + PartialEq>(
+pub(super) fn equal<T: std::fmt::Debug + PartialEq>(
     what: &str,
     model: mainspring_core::Result<T>,
     store: mainspring_core::Result<T>,
@@ -321,12 +344,12 @@ fn equal<T: std::fmt::Debug + PartialEq>(
     answers(model, store)?.map_or(Ok(()), |(model, store)| same(what, &model, &store))
 }
 
-fn id(job: usize) -> JobId {
+pub(super) fn id(job: usize) -> JobId {
     let number = u8::try_from(job).expect("the universe is small");
     JobId::from_bytes([number; 16])
 }
 
-fn new(draft: &Draft) -> New {
+pub(super) fn new(draft: &Draft) -> New {
     let unique = draft.unique.map(|(key, until, on_conflict)| Unique {
         key: format!("key {key}"),
         until,
@@ -342,17 +365,5 @@ fn new(draft: &Draft) -> New {
         run: draft.run.map(When::After),
         deadline: draft.deadline.map(When::After),
         options: Options { unique, labels, ..Options::default() },
-    }
-}
-
-fn outcome(end: &End) -> Outcome {
-    match end {
-        End::Succeed => Outcome::Succeed { output: Some(b"1".to_vec()) },
-        End::Retry(after) => Outcome::Retry { after: *after, fault: fault("again") },
-        End::Fail => Outcome::Fail { reason: Reason::Discarded, fault: fault("never") },
-        End::Snooze(after) => Outcome::Snooze { after: *after },
-        End::Release => Outcome::Release,
-        End::Cancel => Outcome::Cancel { reason: Reason::Handler, why: "own".into() },
-        End::Stop => Outcome::Cancel { reason: Reason::Operator, why: "enough".into() },
     }
 }

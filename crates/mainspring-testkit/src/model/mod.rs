@@ -1,20 +1,24 @@
 //! The model test: a store and the memory store live through the same random life.
 //!
 //! proptest makes sequences of operations over a small universe (three nodes, three queues, three kinds, eight keys,
-//! twelve jobs), so that operations meet each other often. Each is applied to the store and to the memory store; the
+//! twenty jobs, of which eight are children only), so that operations meet each other often. Each is applied to the store and to the memory store; the
 //! answers must agree, and so must everything that can be seen of both afterwards. Where stores may differ, the model
 //! is a relation: which of several jobs of one level and one moment is claimed first is the store's own affair, and the
-//! model follows. Numbers of nodes and rows are each store's own.
+//! model follows. How much of a job's past comes with a claim is the store's affair too, and so is in which order the ends
+//! of one call reach their families: what belongs together is ended call by call. Numbers of nodes, rows and messages are
+//! each store's own.
 //!
 //! # Invariants
-//! - After every operation listing, counts, queues, nodes and self-check agree; at the end every record does.
+//! - After every operation listing, sights, counts, queues, nodes and self-check agree; at the end every record and every
+//!   story does.
 //! - A failure is shrunk to a short sequence, which is printed as it would be written in a test.
 
+mod flow;
 mod life;
 mod op;
 mod view;
 
-pub use op::{Draft, End, Op, Who};
+pub use op::{About, Deed, Draft, End, Note, Op, Pause, Who};
 
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestError, TestRunner};
 

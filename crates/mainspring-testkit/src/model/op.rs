@@ -3,10 +3,11 @@
 //! Jobs, nodes, queues, kinds, keys and claims are small numbers here; what they stand for is decided when a life is
 //! lived. That is what makes a sequence shrink: without one of its operations the others still mean something.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use mainspring_core::bounds;
-use mainspring_core::job::{OnConflict, Priority, Until, Verb};
+use mainspring_core::job::{OnConflict, Priority, Reason, Until, Verb};
 use mainspring_core::store::{Mark, QueueChange};
 use mainspring_core::time::Span;
 use proptest::collection::vec;
@@ -15,14 +16,20 @@ use proptest::prelude::*;
 
 use crate::harness::priority;
 
-/// Jobs of the universe: few, so that much happens to each.
+/// Jobs of the universe that are enqueued: few, so that much happens to each.
 pub(super) const JOBS: usize = 12;
+/// All jobs of the universe: behind those, some that only start as children.
+pub(super) const ALL: usize = 20;
 /// Nodes that live at the same time, at most.
 pub(super) const NODES: usize = 3;
 /// Queues, and kinds.
 pub(super) const NAMES: usize = 3;
 /// Unique keys.
 const KEYS: usize = 8;
+/// Keys of a journal.
+const STEPS: usize = 5;
+/// Names of signals, and senders.
+const SENDERS: usize = 3;
 
 /// One operation.
 #[derive(Debug, Clone)]
@@ -54,6 +61,12 @@ pub enum Op {
     Disown(usize, u64, Vec<Who>),
     /// Tell of progress.
     Progress(Who, u64),
+    /// Write into journals, and start children.
+    Record(Vec<Deed>),
+    /// Send signals: the job, the name and the sender of each.
+    Signal(Vec<(usize, usize, usize)>),
+    /// Look at all that is known of a job.
+    Look(usize),
     /// Rescue, by a slot's node that was steady for so long and last answered so long ago.
     Rescue(usize, Duration, Duration),
     /// Lose the slot's node that made a claim: its lease lapses, another is started and rescues. Chance alone would do
@@ -122,6 +135,52 @@ pub enum End {
     Cancel,
     /// As an operator wished.
     Stop,
+    /// When something happens.
+    Suspend(Pause),
+}
+
+/// What a handler does while it runs.
+#[derive(Debug, Clone)]
+pub struct Deed {
+    /// With which claim.
+    pub who: Who,
+    /// What it writes.
+    pub note: Note,
+    /// Children that it starts, and whether each goes on when its parent ends.
+    pub children: Vec<(Draft, bool)>,
+}
+
+/// What is written into a journal.
+#[derive(Debug, Clone)]
+pub struct Note {
+    /// Which keys, and whether their values are too large for many to come with a claim.
+    pub entries: Vec<(usize, bool)>,
+    /// Keys that are taken back.
+    pub forget: Vec<usize>,
+    /// Which of the unread messages are read.
+    pub read: Vec<usize>,
+}
+
+/// What a claim is suspended for.
+#[derive(Debug, Clone)]
+pub struct Pause {
+    /// Why.
+    pub reason: Reason,
+    /// What wakes it, and how many of those.
+    pub waits: Vec<(About, u32)>,
+    /// What time wakes it, from now on.
+    pub until: Option<Duration>,
+    /// What is written with it.
+    pub note: Note,
+}
+
+/// What a message is about.
+#[derive(Debug, Clone, Copy)]
+pub enum About {
+    /// A signal.
+    Signal(usize),
+    /// The end of a child, counted from the first, or of a job that is none if there are no children.
+    Child(usize),
 }
 
 /// Lives of at most so many operations. All nodes are there from the beginning: few operations mean anything without.
@@ -137,15 +196,18 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (0..NODES, vec((who(), mark()), 0..3)).prop_map(|(node, marks)| Op::Renew(node, marks)),
         1 => (0..NODES).prop_map(Op::Retire),
         25 => claim(),
-        16 => vec((who(), end()), 1..4).prop_map(Op::Finish),
+        20 => vec((who(), end()), 1..4).prop_map(Op::Finish),
         2 => (0..NODES, 0..3_u64, vec(who(), 0..3)).prop_map(|(node, back, keep)| Op::Disown(node, back, keep)),
         1 => (who(), any::<u64>()).prop_map(|(who, done)| Op::Progress(who, done)),
+        16 => vec(deed(), 1..3).prop_map(Op::Record),
+        10 => vec((0..ALL, 0..SENDERS, 0..SENDERS), 1..4).prop_map(Op::Signal),
+        4 => (0..ALL).prop_map(Op::Look),
         6 => (0..NODES, steady(), silent()).prop_map(|(node, steady, ago)| Op::Rescue(node, steady, ago)),
         10 => who().prop_map(Op::Lose),
         10 => Just(Op::Promote),
         3 => Just(Op::Expire),
         2 => Just(Op::Prune),
-        8 => (vec(0..JOBS, 1..3), verb(), proptest::bool::weighted(0.2)).prop_map(|(jobs, verb, dry)| Op::Change(jobs, verb, dry)),
+        8 => (vec(0..ALL, 1..3), verb(), proptest::bool::weighted(0.2)).prop_map(|(jobs, verb, dry)| Op::Change(jobs, verb, dry)),
         2 => (0..NAMES, settings()).prop_map(|(queue, change)| Op::Configure(queue, change)),
         12 => moment().prop_map(Op::Advance),
         1 => Just(Op::Back(Duration::from_secs(3))),
@@ -153,9 +215,18 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 fn draft() -> impl Strategy<Value = Draft> {
-    let place = (0..JOBS, 0..NAMES, 0..NAMES, level(), proptest::bool::weighted(0.1));
+    draft_of(0..JOBS, 0.5)
+}
+
+/// Children, which may have no unique key; if one has, all is refused.
+fn children() -> impl Strategy<Value = Vec<(Draft, bool)>> {
+    vec((draft_of(JOBS..ALL, 0.02), proptest::bool::weighted(0.2)), 0..3)
+}
+
+fn draft_of(jobs: Range<usize>, keyed: f64) -> impl Strategy<Value = Draft> {
+    let place = (jobs, 0..NAMES, 0..NAMES, level(), proptest::bool::weighted(0.1));
     let times = (option::weighted(0.2, moment()), option::weighted(0.2, moment()));
-    (place, times, option::weighted(0.5, unique())).prop_map(
+    (place, times, option::weighted(keyed, unique())).prop_map(
         |((job, kind, queue, priority, labelled), (run, deadline), unique)| Draft {
             job,
             kind,
@@ -206,14 +277,47 @@ fn mark() -> impl Strategy<Value = Mark> {
 
 fn end() -> impl Strategy<Value = End> {
     prop_oneof![
-        2 => Just(End::Succeed),
+        3 => Just(End::Succeed),
         4 => moment().prop_map(End::Retry),
-        1 => Just(End::Fail),
+        2 => Just(End::Fail),
         2 => moment().prop_map(End::Snooze),
         3 => Just(End::Release),
         1 => Just(End::Cancel),
         1 => Just(End::Stop),
+        6 => pause().prop_map(End::Suspend),
     ]
+}
+
+fn deed() -> impl Strategy<Value = Deed> {
+    (who(), note(), children()).prop_map(|(who, note, children)| Deed { who, note, children })
+}
+
+fn note() -> impl Strategy<Value = Note> {
+    let entries = vec((0..STEPS, proptest::bool::weighted(0.1)), 0..3);
+    (entries, vec(0..STEPS, 0..2), vec(0..3_usize, 0..2)).prop_map(|(entries, forget, read)| Note {
+        entries,
+        forget,
+        read,
+    })
+}
+
+fn pause() -> impl Strategy<Value = Pause> {
+    let reason = prop_oneof![
+        3 => Just(Reason::Timer),
+        3 => Just(Reason::Signal),
+        3 => Just(Reason::Child),
+        1 => Just(Reason::Approval),
+        1 => Just(Reason::Budget),
+        1 => Just(Reason::Drift),
+    ];
+    let about = prop_oneof![(0..SENDERS).prop_map(About::Signal), (0..3_usize).prop_map(About::Child)];
+    let waits = vec((about, prop_oneof![3 => Just(1_u32), 1 => Just(2)]), 0..3);
+    (reason, waits, option::weighted(0.3, moment()), note()).prop_map(|(reason, waits, until, note)| Pause {
+        reason,
+        waits,
+        until,
+        note,
+    })
 }
 
 fn verb() -> impl Strategy<Value = Verb> {

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use mainspring_core::bounds;
-use mainspring_core::id::{JobId, NodeNo};
+use mainspring_core::id::{Claim, JobId, NodeNo};
 use mainspring_core::job::{Record, Summary};
+use mainspring_core::journal::{Mail, Message, Sight, Story, Value};
 use mainspring_core::store::{Claimed, Counts, Filter, Node, Page, Queue, Store};
 
 /// Which node of the model a store's node is.
@@ -15,6 +16,7 @@ pub(super) type Numbers = BTreeMap<NodeNo, NodeNo>;
 #[derive(Debug, PartialEq)]
 pub(super) struct View {
     jobs: Vec<Summary>,
+    sights: Vec<Sight>,
     counts: Counts,
     queues: Vec<Queue>,
     nodes: Vec<Node>,
@@ -22,7 +24,7 @@ pub(super) struct View {
 
 impl View {
     /// Looks at a store; nodes are named as `numbers` says.
-    pub(super) async fn of(store: &dyn Store, numbers: &Numbers) -> Result<Self, String> {
+    pub(super) async fn of(store: &dyn Store, ids: Vec<JobId>, numbers: &Numbers) -> Result<Self, String> {
         let findings = told(store.check().await)?;
         if !findings.is_empty() {
             return Err(format!("the self-check found {findings:?}"));
@@ -36,7 +38,9 @@ impl View {
         for node in &mut nodes {
             node.no = named(node.no, numbers);
         }
-        Ok(View { jobs, counts: told(store.counts().await)?, queues: told(store.queues().await)?, nodes })
+        let sights = told(store.sights(ids).await)?;
+        let (counts, queues) = (told(store.counts().await)?, told(store.queues().await)?);
+        Ok(View { jobs, sights, counts, queues, nodes })
     }
 
     /// Compares what each part shows, so that a failure is short.
@@ -45,6 +49,7 @@ impl View {
             same("a job", one, other)?;
         }
         same("the number of jobs", &model.jobs.len(), &store.jobs.len())?;
+        same("how the jobs look to who waits", &model.sights, &store.sights)?;
         same("the counts", &model.counts, &store.counts)?;
         same("the queues", &model.queues, &store.queues)?;
         same("the nodes", &model.nodes, &store.nodes)
@@ -64,18 +69,72 @@ pub(super) async fn record(
     Ok(record)
 }
 
-/// Claimed jobs without what is each store's own, sorted.
-pub(super) fn claimed(jobs: &[Claimed]) -> Vec<String> {
-    let mut jobs: Vec<String> = jobs
-        .iter()
-        .map(|job| {
-            let mut job = job.clone();
-            job.claim.row = mainspring_core::id::Row(0);
-            format!("{job:?}")
-        })
-        .collect();
-    jobs.sort();
-    jobs
+/// What a job has recorded, been sent and started, without what is each store's own.
+pub(super) async fn story(store: &dyn Store, id: JobId) -> Result<Option<Story>, String> {
+    let mut story = told(store.story(id).await)?;
+    if let Some(story) = &mut story {
+        let messages = std::mem::take(&mut story.inbox.messages);
+        story.inbox.messages = nameless(told_in_order(messages)?);
+    }
+    Ok(story)
+}
+
+/// Claimed jobs with their pasts, without what is each store's own, sorted. How much of a past comes with the claim is the
+/// store's own affair too: the rest is read.
+pub(super) async fn claimed(store: &dyn Store, jobs: &[Claimed]) -> Result<Vec<String>, String> {
+    let mut claimed = Vec::new();
+    for job in jobs {
+        let mut job = job.clone();
+        let past = job.journal.take().unwrap_or_default();
+        let mut entries = past.entries;
+        for entry in &mut entries {
+            if let Value::There(bytes) = entry.value {
+                let mut values = told(store.values(job.claim, vec![entry.key.clone()]).await)?;
+                let value = values.pop().flatten().filter(|value| value.len() == bytes);
+                entry.value = Value::Here(value.ok_or_else(|| format!("{} promises too much", entry.key))?);
+            }
+            // Shorter, so that a failure can be read.
+            if let Value::Here(value) = &entry.value {
+                entry.value = Value::There(value.iter().map(|byte| usize::from(*byte)).sum());
+            }
+        }
+        let mut messages = past.inbox.messages;
+        if past.inbox.more {
+            let last = messages.last().map_or(0, |message| message.no);
+            messages.extend(unread_after(store, job.claim, last).await?);
+        }
+        let messages = nameless(told_in_order(messages)?);
+        job.claim.row = mainspring_core::id::Row(0);
+        claimed.push(format!("{job:?} {entries:?} {messages:?}"));
+    }
+    claimed.sort();
+    Ok(claimed)
+}
+
+/// The unread messages of a job: signals in their order, then ends of children. Those of one call come in any order.
+pub(super) async fn unread(store: &dyn Store, claim: Claim) -> Result<Vec<Message>, String> {
+    told_in_order(unread_after(store, claim, 0).await?)
+}
+
+async fn unread_after(store: &dyn Store, claim: Claim, after: i64) -> Result<Vec<Message>, String> {
+    let inbox = told(store.inbox(vec![(claim, after)]).await)?.pop().unwrap_or_default();
+    // The universe has fewer messages than a page.
+    if inbox.more { Err("there is more in an inbox than was sent".into()) } else { Ok(inbox.messages) }
+}
+
+fn told_in_order(messages: Vec<Message>) -> Result<Vec<Message>, String> {
+    if !messages.is_sorted_by(|one, next| one.no < next.no) {
+        return Err(format!("messages are not in the order of their numbers: {messages:?}"));
+    }
+    let (signals, mut ends): (Vec<_>, Vec<_>) =
+        messages.into_iter().partition(|message| matches!(message.mail, Mail::Signal { .. }));
+    ends.sort_by_key(|end| (end.at, end.mail.topic()));
+    Ok(signals.into_iter().chain(ends).collect())
+}
+
+/// Without their numbers, which are each store's own.
+pub(super) fn nameless(messages: Vec<Message>) -> Vec<Message> {
+    messages.into_iter().map(|message| Message { no: 0, ..message }).collect()
 }
 
 fn rename(job: &mut Summary, numbers: &Numbers) {
