@@ -7,6 +7,7 @@ use std::error::Error as StdError;
 
 use crate::id::JobId;
 use crate::job::{Reason, Status, Verb};
+use crate::name::Key;
 
 /// A boxed cause.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
@@ -140,6 +141,44 @@ pub enum Error {
         /// What was asked for.
         what: &'static str,
     },
+    /// A step of a handler failed, now or when it was recorded.
+    #[error("step `{key}` failed")]
+    Step {
+        /// Its key.
+        key: Key,
+        /// What went wrong.
+        #[source]
+        source: BoxError,
+    },
+    /// Two durable operations of one scope have the same key, or would have it or not depending on who is faster. Nothing
+    /// was done.
+    #[error(
+        "`{key}` is not the only operation of its name here; give it a key of its own with .key(…), or a branch"
+    )]
+    DuplicateKey {
+        /// The key.
+        key: Key,
+    },
+    /// A durable operation was called inside the body of a step. Nothing was done.
+    #[error("`{key}` is called inside the body of a step; call it from the handler itself")]
+    Nested {
+        /// The key of the operation.
+        key: Key,
+    },
+    /// A durable operation was called from another task than its handler's. Nothing was done.
+    #[error(
+        "`{key}` is called from another task than its handler's; use join! or a branch instead of a task of its own"
+    )]
+    Detached {
+        /// The key of the operation.
+        key: Key,
+    },
+    /// A step that must not run twice was begun before and never came to its end: nobody knows how far it got.
+    #[error("`{key}` was begun before and was interrupted; it is not run again")]
+    Interrupted {
+        /// Its key.
+        key: Key,
+    },
     /// A node could not start as it was set up.
     #[error("cannot start node: {why}")]
     NodeSetup {
@@ -241,6 +280,11 @@ impl Error {
             | Error::ForeignTransaction { .. }
             | Error::NotInTransaction { .. }
             | Error::NodeSetup { .. }
+            | Error::Step { .. }
+            | Error::DuplicateKey { .. }
+            | Error::Nested { .. }
+            | Error::Detached { .. }
+            | Error::Interrupted { .. }
             // Its first part would be stored twice.
             | Error::Partial { .. } => false,
         }
@@ -301,7 +345,13 @@ mod tests {
             assert!(passing.is_retryable(), "{passing}");
         }
         let status = Status::plain(State::Running);
+        let key = Key::new("charge").expect("a key");
         for lasting in [
+            Error::Step { key: key.clone(), source: "declined".into() },
+            Error::DuplicateKey { key: key.clone() },
+            Error::Nested { key: key.clone() },
+            Error::Detached { key: key.clone() },
+            Error::Interrupted { key },
             Error::LeaseLost,
             Error::NotFound(ID),
             Error::Conflict { existing: ID },

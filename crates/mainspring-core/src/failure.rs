@@ -33,6 +33,11 @@ impl Failure {
         &*self.0
     }
 
+    /// The error, to be the source of another.
+    pub fn into_error(self) -> BoxError {
+        self.0
+    }
+
     /// The error and its sources in one line, each after a colon; a source whose text its parent already ends with
     /// is not told twice.
     pub fn message(&self) -> String {

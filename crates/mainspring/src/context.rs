@@ -14,6 +14,7 @@ use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, Result, bounds};
 use tokio::sync::Notify;
 
+use crate::durable::session::Session;
 use crate::engine::Engine;
 use crate::sync::{AtomicBool, AtomicU64, Mutex};
 
@@ -104,6 +105,8 @@ pub(crate) struct Run {
     pub(crate) crashed: Duration,
     /// When it was started, in microseconds on the monotonic clock; 0 while it waits for a slot.
     began: AtomicU64,
+    /// When it was claimed, by the store's clock and by ours.
+    claimed: (Timestamp, Duration),
     /// How long after the monotonic clock's start its deadline passes.
     deadline: Option<Duration>,
     /// Whether the keeper has told the store that it is stuck or cleared.
@@ -115,6 +118,8 @@ pub(crate) struct Run {
     stop: Mutex<Option<Stop>>,
     stopped: Notify,
     progress: Mutex<Option<Progress>>,
+    /// Whether something was sent to the job since its handler last looked, and who is to be woken by that.
+    mail: Mutex<(bool, Option<std::task::Waker>)>,
 }
 
 impl Run {
@@ -127,6 +132,7 @@ impl Run {
             crashed: Duration::from_micros(u64::try_from(job.crashed_micros).unwrap_or(0)),
             info: Arc::new(Info::new(job)),
             began: AtomicU64::new(0),
+            claimed: (now, monotonic),
             deadline: job.deadline.map(|deadline| monotonic + deadline.since(now)),
             marked: [AtomicBool::new(false), AtomicBool::new(false)],
             cooperative: AtomicBool::new(false),
@@ -134,7 +140,34 @@ impl Run {
             stop: Mutex::new(None),
             stopped: Notify::new(),
             progress: Mutex::new(None),
+            mail: Mutex::default(),
         }
+    }
+
+    /// The store's time, reckoned from when it told it last.
+    pub(crate) fn store_time(&self, monotonic: Duration) -> Timestamp {
+        self.claimed.0.after(monotonic.saturating_sub(self.claimed.1))
+    }
+
+    /// Notes that the job was sent something.
+    pub(crate) fn post(&self) {
+        let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
+        mail.0 = true;
+        if let Some(waker) = mail.1.take() {
+            waker.wake();
+        }
+    }
+
+    /// Whether the job was sent something since the last look; whoever looks is woken by the next.
+    pub(crate) fn take_mail(&self, context: &mut std::task::Context<'_>) -> bool {
+        let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
+        mail.1 = Some(context.waker().clone());
+        std::mem::take(&mut mail.0)
+    }
+
+    /// The handler wants to be asked before it is dropped.
+    pub(crate) fn cooperate(&self) {
+        self.cooperative.store(true, Ordering::Relaxed);
     }
 
     /// Notes that the handler starts.
@@ -212,6 +245,11 @@ impl Run {
         self.cooperative.load(Ordering::Relaxed)
     }
 
+    /// Says how far the job has come.
+    fn say(&self, progress: Progress) {
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
+    }
+
     /// Keeps what could not be stored, unless the handler has said something since.
     pub(crate) fn keep_progress(&self, said: Progress) {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(said);
@@ -223,38 +261,56 @@ impl Run {
     }
 }
 
-/// What a handler gets besides its input: facts about its job, and ways to talk to the engine.
+/// What a handler gets besides its input: facts about its job, ways to talk to the engine, and durable operations.
 ///
 /// Owned by the handler and not `Clone`: it stands for this one run.
 pub struct Context {
-    run: Arc<Run>,
-    engine: Engine,
+    session: Arc<Session>,
+    /// The scope of its operations.
+    path: Arc<str>,
+    info: Arc<Info>,
     states: Arc<States>,
 }
 
 impl Context {
-    pub(crate) fn new(run: Arc<Run>, engine: Engine, states: Arc<States>) -> Self {
-        Context { run, engine, states }
+    pub(crate) fn new(session: Arc<Session>, states: Arc<States>) -> Self {
+        let info = Arc::clone(&session.run().info);
+        Context { session, path: Arc::from(""), info, states }
     }
 
-    /// What the job is.
+    /// The same in a scope of its own.
+    pub(crate) fn within(&self, path: Arc<str>) -> Self {
+        let (session, states) = (Arc::clone(&self.session), Arc::clone(&self.states));
+        Context { session, path, info: Arc::clone(&self.info), states }
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    pub(crate) fn path(&self) -> &Arc<str> {
+        &self.path
+    }
+
+    /// What the job is. A handler that was suspended and goes on from memory keeps what it began with; the number of the
+    /// present claim is told by [`StepContext::claim`](crate::StepContext::claim).
     pub fn info(&self) -> &Info {
-        &self.run.info
+        &self.info
     }
 
     /// The job's id.
     pub fn id(&self) -> JobId {
-        self.run.info.id
+        self.info.id
     }
 
     /// Failures so far plus one.
     pub fn attempt(&self) -> u16 {
-        self.run.info.attempt
+        self.info.attempt
     }
 
     /// The engine, for enqueuing more jobs.
     pub fn engine(&self) -> &Engine {
-        &self.engine
+        &self.session.engine
     }
 
     /// Something that was given to the node with [`NodeBuilder::state`](crate::NodeBuilder::state).
@@ -271,8 +327,9 @@ impl Context {
     /// A handler that calls this is given [`NodeBuilder::cancel_grace`](crate::NodeBuilder::cancel_grace) to end in
     /// its own way; any other is dropped at its next await when its job is cancelled.
     pub async fn cancelled(&self) {
-        self.run.cooperative.store(true, Ordering::Relaxed);
-        while !matches!(self.run.stop_requested().await, Stop::Cancel(_)) {
+        let run = self.session.run();
+        run.cooperate();
+        while !matches!(run.stop_requested().await, Stop::Cancel(_)) {
             // Released or abandoned: the run is dropped from outside, there is nothing to wait for here.
             std::future::pending::<()>().await;
         }
@@ -281,26 +338,26 @@ impl Context {
     /// Whether somebody has cancelled the job. Calling it makes the handler cooperative, as
     /// [`cancelled`](Self::cancelled) does.
     pub fn is_cancelled(&self) -> bool {
-        self.run.cooperative.store(true, Ordering::Relaxed);
-        matches!(self.run.stop_reason(), Some(Stop::Cancel(_)))
+        let run = self.session.run();
+        run.cooperate();
+        matches!(run.stop_reason(), Some(Stop::Cancel(_)))
     }
 
     /// Says how far the job has come. Only the latest is kept; it is stored within about a second and is never in the
     /// way of the handler.
     pub fn progress(&self, done: u64, total: u64, note: impl Into<String>) {
         let note = cut(note.into(), bounds::NOTE_BYTES);
-        let progress = Progress { done, total, note };
-        *self.run.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
+        self.session.run().say(Progress { done, total, note });
     }
 
     pub(crate) fn output_bound(&self) -> usize {
-        self.engine.limits().output
+        self.engine().limits().output
     }
 }
 
 impl std::fmt::Debug for Context {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Context").field("run", &self.run).finish_non_exhaustive()
+        f.debug_struct("Context").field("info", &self.info).field("path", &self.path).finish_non_exhaustive()
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use mainspring_core::id::JobId;
 use mainspring_core::job::{Limits, New};
+use mainspring_core::journal::{Signal, Signalled};
 use mainspring_core::seam::Seams;
 use mainspring_core::store::{Description, Hint, Listener, Receipt, Store};
 use mainspring_core::{Error, Result};
@@ -11,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::batch::Batcher;
+use crate::durable;
 use crate::enqueue::{Enqueue, EnqueueMany, Enqueued, Json};
 use crate::flush::flush_each;
 use crate::job::Job;
@@ -32,6 +34,7 @@ pub(crate) struct Shared {
     seams: Seams,
     limits: Limits,
     enqueues: Batcher<New, Result<Receipt>>,
+    signals: Batcher<Signal, Signalled>,
     waiters: Arc<Waiters>,
     /// Keeps the waiters' ear to the store.
     _ear: Arc<dyn Listener>,
@@ -62,10 +65,14 @@ impl Engine {
         let enqueues = Batcher::new(Arc::clone(&seams.spawn), move |jobs| {
             Box::pin(flush_each(Arc::clone(&flushing), jobs))
         });
+        let flushing = Arc::clone(&store);
+        let signals = Batcher::new(Arc::clone(&seams.spawn), move |signals| {
+            Box::pin(durable::signal::flush(Arc::clone(&flushing), signals))
+        });
         let waiters = Arc::new(Waiters::default());
         let ear: Arc<dyn Listener> = Arc::new(Ear(Arc::clone(&waiters)));
         store.subscribe(Arc::downgrade(&ear));
-        let shared = Shared { store, seams, limits, enqueues, waiters, _ear: ear };
+        let shared = Shared { store, seams, limits, enqueues, signals, waiters, _ear: ear };
         Engine { shared: Arc::new(shared) }
     }
 
@@ -182,6 +189,10 @@ impl Engine {
 
     pub(crate) fn waiters(&self) -> &Arc<Waiters> {
         &self.shared.waiters
+    }
+
+    pub(crate) fn signals(&self) -> &Batcher<Signal, Signalled> {
+        &self.shared.signals
     }
 
     pub(crate) fn enqueues(&self) -> &Batcher<New, Result<Receipt>> {

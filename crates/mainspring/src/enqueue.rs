@@ -238,6 +238,11 @@ impl<'a, J> Enqueue<'a, J> {
         Ok((self.engine, job))
     }
 
+    /// What would be stored.
+    pub(crate) fn into_new(self) -> Result<New> {
+        self.build().map(|(_, job)| job)
+    }
+
     async fn store(self) -> Result<Enqueued<J>> {
         let (engine, job) = self.build()?;
         let id = job.id;

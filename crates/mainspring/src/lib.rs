@@ -34,6 +34,7 @@ extern crate self as mainspring;
 
 mod batch;
 mod context;
+mod durable;
 mod engine;
 mod enqueue;
 mod flush;
@@ -56,6 +57,12 @@ pub mod testing;
 mod waiters;
 
 pub use context::{Context, Info};
+pub use durable::branch::Branch;
+pub use durable::child::{Child, Spawn};
+pub use durable::signal::{JobRef, Named, SendSignal, Sent, SignalType};
+pub use durable::step::{Step, StepContext};
+pub use durable::value::Draw;
+pub use durable::wait::{Received, Signal, Signals, Sleep, TimedSignal};
 pub use engine::Engine;
 pub use enqueue::{Enqueue, EnqueueMany, Enqueued, Json};
 pub use handler::Payload;
@@ -73,7 +80,8 @@ pub use mainspring_core::job::{
     FaultKind, Limits, OnConflict, Outcome, Priority, Progress, Reason, Record, State, Status, Summary,
     Unique, Until, When, Why,
 };
-pub use mainspring_core::name::{Kind, Label, QueueName, Tag};
+pub use mainspring_core::journal::{EntryKind, OnClose, Story, Topic, Wait};
+pub use mainspring_core::name::{Key, Kind, Label, QueueName, SignalName, StepName, Tag};
 pub use mainspring_core::seam;
 pub use mainspring_core::store::{Counts, Cursor, Enlist, EnlistNow, Filter, Listing};
 pub use mainspring_core::time::{Span, Timestamp};

@@ -1,45 +1,65 @@
 //! Who waits for which job to end.
 //!
-//! A node of the same process tells at once; for jobs that end elsewhere the store's hint of foreign commits, or a look
-//! once a second, does.
+//! However many wait, one task asks the store for all of them: at once for those who have just come and for jobs of which
+//! a node of this process says that they ended, and once a second for all, because jobs end elsewhere. The store's hint of
+//! foreign commits makes that sooner.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use mainspring_core::id::JobId;
 use mainspring_core::job::State;
-use mainspring_core::store::{Hint, Listener};
-use mainspring_core::{Error, Result};
-use tokio::sync::Notify;
+use mainspring_core::journal::Sight;
+use mainspring_core::seam::Clock;
+use mainspring_core::store::{Hint, Listener, Store};
+use mainspring_core::{Error, Result, bounds};
+use tokio::sync::{Notify, oneshot};
 
+use crate::batch::meaning;
 use crate::engine::Engine;
 use crate::handler::Payload;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, MutexGuard};
 
-/// How long a wait relies on being told before it looks by itself.
+/// How long the task relies on being told before it looks by itself.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Callers that wait for jobs, and nodes that can be nudged.
 #[derive(Default)]
 pub(crate) struct Waiters {
-    jobs: Mutex<BTreeMap<JobId, (usize, Arc<Notify>)>>,
+    watched: Mutex<Watched>,
+    told: Notify,
     nudges: Mutex<Vec<Weak<dyn Listener>>>,
 }
 
+#[derive(Default)]
+struct Watched {
+    jobs: BTreeMap<JobId, Vec<oneshot::Sender<Result<Sight>>>>,
+    /// Those to be looked at now.
+    now: BTreeSet<JobId>,
+    all: bool,
+    /// Whether the task is there.
+    busy: bool,
+}
+
 impl Waiters {
+    fn lock(&self) -> MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Tells those who wait for a job that it has ended.
     pub(crate) fn ended(&self, id: JobId) {
-        if let Some((_, notify)) = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).get(&id) {
-            notify.notify_waiters();
+        let mut watched = self.lock();
+        if watched.jobs.contains_key(&id) {
+            watched.now.insert(id);
+            self.told.notify_one();
         }
     }
 
     /// Lets all who wait look again.
     pub(crate) fn wake_all(&self) {
-        for (_, notify) in self.jobs.lock().unwrap_or_else(PoisonError::into_inner).values() {
-            notify.notify_waiters();
-        }
+        self.lock().all = true;
+        self.told.notify_one();
     }
 
     /// Has a node told by every [`nudge`](Self::nudge) until it is dropped.
@@ -60,63 +80,99 @@ impl Waiters {
             node.hint(&Hint::Foreign);
         }
     }
-}
 
-/// One caller's interest in one job, given up when dropped.
-struct Interest<'a> {
-    waiters: &'a Waiters,
-    id: JobId,
-    notify: Arc<Notify>,
-}
+    /// Enters a caller; says whether the task has to be started.
+    fn enter(&self, id: JobId) -> (oneshot::Receiver<Result<Sight>>, bool) {
+        let (answer, answered) = oneshot::channel();
+        let mut watched = self.lock();
+        watched.jobs.entry(id).or_default().push(answer);
+        watched.now.insert(id);
+        self.told.notify_one();
+        (answered, !std::mem::replace(&mut watched.busy, true))
+    }
 
-impl<'a> Interest<'a> {
-    fn new(waiters: &'a Waiters, id: JobId) -> Self {
-        let mut jobs = waiters.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        let (count, notify) = jobs.entry(id).or_default();
-        *count += 1;
-        let notify = Arc::clone(notify);
-        drop(jobs);
-        Interest { waiters, id, notify }
+    /// What to ask for now; `None`, and the task ends, if nobody waits any more.
+    fn next(&self) -> Option<Vec<JobId>> {
+        let mut watched = self.lock();
+        watched.jobs.retain(|_, callers| {
+            callers.retain(|caller| !caller.is_closed());
+            !callers.is_empty()
+        });
+        if watched.jobs.is_empty() {
+            *watched = Watched::default();
+            return None;
+        }
+        let now = std::mem::take(&mut watched.now);
+        if std::mem::take(&mut watched.all) {
+            return Some(watched.jobs.keys().copied().collect());
+        }
+        Some(now.into_iter().filter(|id| watched.jobs.contains_key(id)).collect())
+    }
+
+    fn answer(&self, id: JobId, mut answer: impl FnMut() -> Result<Sight>) {
+        let callers = self.lock().jobs.remove(&id).unwrap_or_default();
+        for caller in callers {
+            drop(caller.send(answer()));
+        }
     }
 }
 
-impl Drop for Interest<'_> {
-    fn drop(&mut self) {
-        let mut jobs = self.waiters.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((count, _)) = jobs.get_mut(&self.id) {
-            *count -= 1;
-            if *count == 0 {
-                jobs.remove(&self.id);
+/// Asks the store on behalf of all who wait, until nobody does.
+async fn watch(waiters: Arc<Waiters>, store: Arc<dyn Store>, clock: Arc<dyn Clock>) {
+    while let Some(ids) = waiters.next() {
+        for ids in ids.chunks(bounds::BATCH) {
+            match store.sights(ids.to_vec()).await {
+                Ok(sights) => {
+                    for (id, sight) in ids.iter().zip(sights).filter(|(_, sight)| *sight != Sight::Open) {
+                        waiters.answer(*id, || Ok(sight.clone()));
+                    }
+                }
+                // The next look will tell.
+                Err(error) if error.is_retryable() => tracing::debug!(%error, "could not look for results"),
+                Err(error) => ids.iter().for_each(|id| waiters.answer(*id, || Err(meaning(&error)))),
             }
+        }
+        tokio::select! {
+            biased;
+            () = waiters.told.notified() => {}
+            () = clock.sleep(LOOK) => waiters.lock().all = true,
+        }
+    }
+}
+
+/// Leaves the place to the next task if this one is dropped or panics.
+struct Leave {
+    waiters: Arc<Waiters>,
+    /// Whether it has ended in good order, and left already.
+    over: bool,
+}
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        if !self.over {
+            *self.waiters.lock() = Watched::default();
         }
     }
 }
 
 /// Waits until a job has ended well and returns its output.
 pub(crate) async fn wait(engine: &Engine, id: JobId) -> Result<Payload> {
-    let interest = Interest::new(engine.waiters(), id);
-    loop {
-        let mut told = std::pin::pin!(interest.notify.notified());
-        // Registered before the look, so that an end in between is not missed.
-        told.as_mut().enable();
-        match engine.store().get(id).await {
-            Ok(Some(record)) => match record.summary.status.state {
-                State::Succeeded => return Ok(record.output),
-                state if state.is_terminal() => {
-                    let last = record.errors.last().map(|error| error.message.clone());
-                    let message = record.note.or(last);
-                    return Err(Error::Ended { id, status: record.summary.status, message });
-                }
-                _ => {}
-            },
-            Ok(None) => return Err(Error::NotFound(id)),
-            Err(error) if error.is_retryable() => {}
-            Err(error) => return Err(error),
-        }
-        tokio::select! {
-            biased;
-            () = told => {}
-            () = engine.seams().clock.sleep(LOOK) => {}
-        }
+    let waiters = engine.waiters();
+    let (answered, first) = waiters.enter(id);
+    if first {
+        let (waiters, store) = (Arc::clone(waiters), Arc::clone(engine.store()));
+        let clock = Arc::clone(&engine.seams().clock);
+        let task = async move {
+            let mut leave = Leave { waiters: Arc::clone(&waiters), over: false };
+            watch(waiters, store, clock).await;
+            leave.over = true;
+        };
+        engine.seams().spawn.spawn(Box::pin(task));
+    }
+    // Without an answer, the task is gone with its executor.
+    match answered.await.unwrap_or(Err(Error::Closed))? {
+        Sight::Ended { status, output, .. } if status.state == State::Succeeded => Ok(output),
+        Sight::Ended { status, message, .. } => Err(Error::Ended { id, status, message }),
+        Sight::Missing | Sight::Open => Err(Error::NotFound(id)),
     }
 }

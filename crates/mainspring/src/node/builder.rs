@@ -9,6 +9,7 @@ use mainspring_core::failure::Failure;
 use mainspring_core::id::NodeId;
 use mainspring_core::job::Outcome;
 use mainspring_core::name::{Label, QueueName};
+use mainspring_core::seam::Clock;
 use mainspring_core::store::{Listener, Registration};
 use mainspring_core::{Error, Result};
 use tokio::sync::{Notify, mpsc, watch};
@@ -18,13 +19,16 @@ use super::ear::Ear;
 use super::finisher::Entry;
 use super::held::Held;
 use super::outage::Outage;
+use super::parked::Parked;
 use super::{Node, Options, Phase, Shared, identity, supervisor};
 use crate::context::{Context, Info, States};
+use crate::durable::recorder::{self, Watch};
 use crate::engine::Engine;
 use crate::handler::Handlers;
 use crate::job::Job;
 use crate::layer::{Hooks, Layer};
 use crate::sync::{AtomicBool, AtomicUsize};
+use crate::testing::Probe;
 
 /// A node that has not started. Made by [`Engine::node`]; what is wrong with it is told by [`start`](Self::start).
 #[must_use = "a node does nothing until it is started"]
@@ -35,6 +39,7 @@ pub struct NodeBuilder {
     layers: Vec<Arc<dyn Layer>>,
     hooks: Hooks,
     states: States,
+    probe: Option<Arc<dyn Probe>>,
     needs: Vec<Need>,
     queues: Vec<(QueueName, u32)>,
     labels: Vec<Label>,
@@ -57,7 +62,9 @@ impl NodeBuilder {
                 lease: Duration::from_secs(15),
                 drain: Duration::from_secs(25),
                 cancel_grace: Duration::from_secs(10),
+                parked: 1_000,
             },
+            probe: None,
             handlers: Handlers::default(),
             layers: Vec::new(),
             hooks: Hooks::default(),
@@ -130,6 +137,19 @@ impl NodeBuilder {
     /// as often.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.options.lease = lease;
+        self
+    }
+
+    /// How many suspended handlers are kept in memory, for ten seconds at most, so that a quick wake need not run them from
+    /// their top; 1,000 if not set, and none for 0. Nothing but speed depends on it.
+    pub fn parked(mut self, handlers: usize) -> Self {
+        self.options.parked = handlers;
+        self
+    }
+
+    /// Looks at every step that was run; for tests.
+    pub(crate) fn probe(mut self, probe: Arc<dyn Probe>) -> Self {
+        self.probe = Some(probe);
         self
     }
 
@@ -222,11 +242,20 @@ impl NodeBuilder {
         let member = self.engine.store().register(registration.clone()).await?;
         let desk = Arc::new(Desk::new(&registration.queues));
         let renew_now = Arc::new(Notify::new());
-        let ear = Arc::new(Ear::new(Arc::clone(&desk), Arc::clone(&renew_now), member.no));
+        let held = Arc::new(Held::new(member.no));
+        let ear = Arc::new(Ear::new(Arc::clone(&desk), Arc::clone(&held), Arc::clone(&renew_now), member.no));
         let listener: Arc<dyn Listener> = Arc::<Ear>::clone(&ear);
         self.engine.store().subscribe(Arc::downgrade(&listener));
         self.engine.waiters().on_nudge(Arc::downgrade(&listener));
         let (finishes, entries) = mpsc::unbounded_channel();
+        let (phase, outage) = (watch::Sender::new(Phase::Open), Arc::new(Outage::default()));
+        let seams = self.engine.seams();
+        let watch = Recording {
+            phase: phase.subscribe(),
+            outage: Arc::clone(&outage),
+            clock: Arc::clone(&seams.clock),
+        };
+        let recorder = recorder::start(Arc::clone(self.engine.store()), seams, Arc::new(watch));
         let shared = Arc::new(Shared {
             engine: self.engine,
             options: self.options,
@@ -236,15 +265,18 @@ impl NodeBuilder {
             hooks: self.hooks,
             states: Arc::new(self.states),
             desk,
-            held: Held::new(member.no),
+            held,
+            recorder: Arc::new(recorder),
+            parked: Parked::new(self.options.parked),
+            probe: self.probe,
             ear,
             finishes,
             unsettled: AtomicUsize::new(0),
             renew_now,
             rejoined: Notify::new(),
-            phase: watch::Sender::new(Phase::Open),
+            phase,
             alive: AtomicBool::new(true),
-            outage: Outage::default(),
+            outage,
         });
         Ok((shared, entries))
     }
@@ -281,6 +313,27 @@ impl NodeBuilder {
             kinds,
             lease: self.options.lease,
         })
+    }
+}
+
+/// What the recorder asks its node.
+struct Recording {
+    phase: watch::Receiver<Phase>,
+    outage: Arc<Outage>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Watch for Recording {
+    fn is_gone(&self) -> bool {
+        *self.phase.borrow() >= Phase::Stopped
+    }
+
+    fn failed(&self, error: &Error) {
+        self.outage.failed("record", error, self.clock.monotonic());
+    }
+
+    fn answered(&self) {
+        self.outage.answered("record", self.clock.monotonic());
     }
 }
 

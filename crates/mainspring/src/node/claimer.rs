@@ -108,7 +108,8 @@ fn accept(shared: &Arc<Shared>, plan: &Plan, node: NodeNo, claimed: ClaimedBatch
         .into_iter()
         .map(|mut job| {
             let input = std::mem::take(&mut job.input);
-            Work { run: Arc::new(Run::new(&mut job, node, claimed.now, now)), input }
+            let journal = job.journal.take();
+            Work { run: Arc::new(Run::new(&mut job, node, claimed.now, now)), input, journal }
         })
         .collect();
     if !shared.held.enter(node, works.iter().map(|work| Arc::clone(&work.run))) {

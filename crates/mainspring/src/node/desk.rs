@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use mainspring_core::bounds;
 use mainspring_core::id::{Claim, JobId, NodeNo};
+use mainspring_core::journal::Journal;
 use mainspring_core::name::QueueName;
 use mainspring_core::planted::{self, Defect};
 use tokio::sync::Notify;
@@ -34,6 +35,7 @@ const WEIGHT: f64 = 1.0 / 16.0;
 pub(super) struct Work {
     pub(super) run: Arc<Run>,
     pub(super) input: Vec<u8>,
+    pub(super) journal: Option<Box<Journal>>,
 }
 
 pub(super) struct Desk {

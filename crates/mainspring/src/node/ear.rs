@@ -8,10 +8,12 @@ use mainspring_core::store::{Hint, Listener};
 use tokio::sync::Notify;
 
 use super::desk::Desk;
+use super::held::Held;
 use crate::sync::AtomicI64;
 
 pub(super) struct Ear {
     desk: Arc<Desk>,
+    held: Arc<Held>,
     renew_now: Arc<Notify>,
     node: AtomicI64,
     /// Told when something may be due earlier than was known.
@@ -20,8 +22,9 @@ pub(super) struct Ear {
 }
 
 impl Ear {
-    pub(super) fn new(desk: Arc<Desk>, renew_now: Arc<Notify>, node: NodeNo) -> Self {
-        Ear { desk, renew_now, node: AtomicI64::new(node.0), promote: Notify::new(), expire: Notify::new() }
+    pub(super) fn new(desk: Arc<Desk>, held: Arc<Held>, renew_now: Arc<Notify>, node: NodeNo) -> Self {
+        let node = AtomicI64::new(node.0);
+        Ear { desk, held, renew_now, node, promote: Notify::new(), expire: Notify::new() }
     }
 
     pub(super) fn rejoin(&self, node: NodeNo) {
@@ -40,7 +43,12 @@ impl Listener for Ear {
             Hint::Ready(queues) => self.desk.hope(Some(queues)),
             Hint::Due(_) => self.due(),
             Hint::Cancel(node) if node.0 == self.node.load(Ordering::Relaxed) => self.renew_now.notify_one(),
-            Hint::Cancel(_) | Hint::Message(_) => {}
+            Hint::Cancel(_) => {}
+            Hint::Message(id) => {
+                if let Some(run) = self.held.of(*id) {
+                    run.post();
+                }
+            }
             Hint::Foreign => {
                 self.desk.hope(None);
                 self.due();

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
-use mainspring_core::id::{Claim, NodeNo, Row};
+use mainspring_core::id::{Claim, JobId, NodeNo, Row};
 use tokio::sync::Notify;
 
 use crate::context::{Run, Stop};
@@ -77,6 +77,11 @@ impl Held {
 
     pub(super) fn get(&self, claim: &Claim) -> Option<Arc<Run>> {
         self.lock().runs.get(&key(claim)).cloned()
+    }
+
+    /// The run of a job, if it is held.
+    pub(super) fn of(&self, id: JobId) -> Option<Arc<Run>> {
+        self.lock().runs.values().find(|run| run.claim.id == id).cloned()
     }
 
     /// All claims held at this moment.

@@ -17,6 +17,7 @@ mod held;
 mod identity;
 mod keeper;
 mod outage;
+mod parked;
 mod reconcile;
 mod runner;
 #[cfg(all(test, feature = "shuttle"))]
@@ -41,14 +42,17 @@ pub use identity::shutdown_signal;
 pub(crate) use identity::{labels, lease, queues};
 
 use crate::context::{Run, States};
+use crate::durable::recorder::Recorder;
 use crate::engine::Engine;
 use crate::handler::Handlers;
 use crate::layer::{Hooks, Layer};
 use crate::sync::{AtomicBool, AtomicUsize};
+use crate::testing::Probe;
 use desk::{Desk, Work};
 use ear::Ear;
 use held::Held;
 use outage::Outage;
+use parked::Parked;
 
 /// How far a node has come in shutting down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,6 +73,8 @@ struct Options {
     lease: Duration,
     drain: Duration,
     cancel_grace: Duration,
+    /// Suspended handlers that are kept in memory.
+    parked: usize,
 }
 
 /// What all parts of a node share.
@@ -81,8 +87,11 @@ struct Shared {
     layers: Vec<Arc<dyn Layer>>,
     hooks: Hooks,
     states: Arc<States>,
+    recorder: Arc<Recorder>,
+    parked: Parked,
+    probe: Option<Arc<dyn Probe>>,
     desk: Arc<Desk>,
-    held: Held,
+    held: Arc<Held>,
     ear: Arc<Ear>,
     finishes: mpsc::UnboundedSender<finisher::Entry>,
     /// Outcomes that are not stored yet.
@@ -92,7 +101,7 @@ struct Shared {
     phase: watch::Sender<Phase>,
     /// Cleared when the executor drops the node's tasks.
     alive: AtomicBool,
-    outage: Outage,
+    outage: Arc<Outage>,
 }
 
 impl Shared {

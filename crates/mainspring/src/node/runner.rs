@@ -14,13 +14,16 @@ use std::time::Duration;
 use mainspring_core::failure::Failure;
 use mainspring_core::fault;
 use mainspring_core::job::{Ended, Fault, FaultKind, Outcome, Standing, settle};
+use mainspring_core::journal::Journal;
 use mainspring_core::seam::Pending;
 use tracing::Instrument;
 
 use super::Shared;
 use super::desk::Work;
 use crate::context::{Context, Run, Stop};
-use crate::handler::{Broken, Payload};
+use crate::durable::root::Activation;
+use crate::durable::session::Session;
+use crate::handler::{Broken, Handler, Payload};
 use crate::layer::Inner;
 use crate::panic::{caught, caught_sync, drop_caught};
 
@@ -64,7 +67,7 @@ fn panicked(message: String) -> Ended {
 
 /// Runs a job to its end; `None` if its outcome is nobody's business any more.
 async fn execute(shared: &Arc<Shared>, work: Work) -> Option<Ended> {
-    let Work { run, input } = work;
+    let Work { run, input, journal } = work;
     if let Some(stop) = run.stop_reason() {
         return stopped(stop);
     }
@@ -76,19 +79,41 @@ async fn execute(shared: &Arc<Shared>, work: Work) -> Option<Ended> {
         return Some(Ended::Released);
     };
     shared.hooks.started(&run.info);
-    let ctx = Context::new(Arc::clone(&run), shared.engine.clone(), Arc::clone(&shared.states));
-    // A handler that is not an async function may panic before it returns its future.
-    let future = match caught_sync(|| handler.call(ctx, input)) {
-        Ok(future) => future,
-        Err(message) => return Some(panicked(message)),
+    let activation = match shared.parked.take(&run.claim) {
+        Some(parked) => {
+            parked.session.resume(Arc::clone(&run), journal);
+            parked
+        }
+        None => match begin(shared, &**handler, &run, input, journal) {
+            Ok(begun) => begun,
+            Err(message) => return Some(panicked(message)),
+        },
     };
     let span =
         tracing::info_span!("job", id = %run.info.id, kind = %run.info.kind, attempt = run.info.attempt);
-    if shared.layers.is_empty() {
-        drive(shared, &run, future, plain).instrument(span).await
+    drive(shared, &run, activation).instrument(span).await
+}
+
+/// Calls a handler, from its top.
+fn begin(
+    shared: &Shared,
+    handler: &dyn Handler,
+    run: &Arc<Run>,
+    input: Vec<u8>,
+    journal: Option<Box<Journal>>,
+) -> Result<Activation, String> {
+    let (recorder, probe) = (Arc::clone(&shared.recorder), shared.probe.clone());
+    let session = Session::new(shared.engine.clone(), recorder, probe, Arc::clone(run), journal);
+    let ctx = Context::new(Arc::clone(&session), Arc::clone(&shared.states));
+    // A handler that is not an async function may panic before it returns its future.
+    let future = caught_sync(|| handler.call(ctx, input))?;
+    let future: Pending<'static, Ended> = if shared.layers.is_empty() {
+        Box::pin(async move { caught(future).await.map_or_else(panicked, plain) })
     } else {
-        drive(shared, &run, layered(shared, &run, future), erased).instrument(span).await
-    }
+        let future = layered(shared, run, future);
+        Box::pin(async move { caught(future).await.map_or_else(panicked, erased) })
+    };
+    Ok(Activation { session, future })
 }
 
 fn plain(result: Result<Payload, Broken>) -> Ended {
@@ -125,27 +150,30 @@ fn layered(shared: &Shared, run: &Run, future: Pending<'static, Result<Payload, 
     shared.layers.iter().rev().fold(innermost, |inner, layer| layer.wrap(Arc::clone(&run.info), inner))
 }
 
-/// Runs a handler until it ends or is to stop, and drops it: only then is the slot free.
-async fn drive<T>(
-    shared: &Shared,
-    run: &Run,
-    mut handler: Pending<'static, T>,
-    ended: fn(T) -> Ended,
-) -> Option<Ended> {
-    let ended = poll(shared, run, &mut handler, ended).await;
-    drop_caught(handler);
+/// Runs a handler until it ends, waits or is to stop, and drops it or sets it aside: only then is the slot free.
+async fn drive(shared: &Shared, run: &Run, mut activation: Activation) -> Option<Ended> {
+    let ended = poll(shared, run, &mut activation).await;
+    match &ended {
+        Some(Ended::Suspended(_)) => shared.parked.put(&run.claim, activation, shared.clock().monotonic()),
+        Some(Ended::Err(failure)) => {
+            tokio::select! {
+                biased;
+                result = activation.session.take_back(failure) => if let Err(error) = result {
+                    tracing::warn!(%error, job = %run.info.id, "recorded errors could not be taken back");
+                },
+                () = run.must_go() => {}
+            }
+            drop_caught(activation);
+        }
+        _ => drop_caught(activation),
+    }
     ended
 }
 
 /// Polls a handler next to everything that may stop it.
-async fn poll<T>(
-    shared: &Shared,
-    run: &Run,
-    handler: &mut Pending<'static, T>,
-    ended: fn(T) -> Ended,
-) -> Option<Ended> {
+async fn poll(shared: &Shared, run: &Run, activation: &mut Activation) -> Option<Ended> {
     let limit = TimeLimit::of(shared, run);
-    let mut result = std::pin::pin!(async { caught(handler).await.map_or_else(panicked, ended) });
+    let mut result = std::pin::pin!(activation.run());
     let stop = tokio::select! {
         biased;
         ended = &mut result => return overruled(ended, run),

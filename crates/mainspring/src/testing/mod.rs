@@ -82,6 +82,7 @@
 mod clock;
 mod error;
 mod faults;
+mod probe;
 mod tasks;
 
 use std::ops::Deref;
@@ -98,6 +99,7 @@ use mainspring_core::{Error as EngineError, bounds};
 use tokio::runtime::Handle;
 
 pub use error::{Error, Result};
+pub(crate) use probe::{Probe, Verdict};
 
 use crate::engine::Engine;
 use crate::enqueue::Enqueued;

@@ -1,0 +1,80 @@
+//! Branches: a scope of its own for several steps.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use mainspring_core::Result;
+use mainspring_core::failure::Failure;
+use mainspring_core::seam::Pending;
+
+use super::lazy;
+use super::step::Op;
+use crate::context::Context;
+
+/// A branch on its way. Await it; see [`Context::branch`].
+#[must_use = "nothing is done until this is awaited"]
+pub struct Branch<'c, T> {
+    parts: Option<Parts<'c, T>>,
+    run: Option<Pending<'c, Result<T, Failure>>>,
+}
+
+struct Parts<'c, T> {
+    op: Op<'c>,
+    body: Box<dyn FnOnce(Context) -> Pending<'c, Result<T, Failure>> + Send + 'c>,
+}
+
+impl<T> Branch<'_, T> {
+    /// A key that tells this branch from others of its name.
+    pub fn key(mut self, key: impl ToString) -> Self {
+        if let Some(parts) = &mut self.parts {
+            parts.op.key(&key.to_string());
+        }
+        self
+    }
+}
+
+lazy!(Branch<'c; T> => Result<T, Failure>, where { T: Send + 'c });
+
+impl<T> Parts<'_, T> {
+    async fn run(self) -> Result<T, Failure> {
+        let ctx = self.op.ctx;
+        // Held until the branch ends: two of one name beside each other would share their records.
+        let slot = self.op.begin()?;
+        let inner = ctx.within(Arc::from(slot.key().as_str()));
+        (self.body)(inner).await
+    }
+}
+
+impl Context {
+    /// Opens a scope of its own for several operations, so that branches can run beside each other under `join!` without
+    /// minding each other's names.
+    ///
+    /// ```
+    /// # use mainspring::{Context, Job};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Job)] struct Order { id: u64 }
+    /// # async fn pack() -> mainspring::Result<u32> { Ok(1) }
+    /// async fn order(ctx: Context, _job: Order) -> mainspring::Result<()> {
+    ///     let goods = ctx.branch("goods", async |ctx| {
+    ///         let parcel = ctx.step("pack", pack).await?;
+    ///         ctx.step("send", async || Ok(parcel)).await?;
+    ///         Ok(parcel)
+    ///     });
+    ///     let bill = ctx.branch("bill", async |ctx| Ok(ctx.step("send", async || Ok(7)).await?));
+    ///     let (goods, bill) = tokio::join!(goods, bill);
+    ///     # let _ = (goods?, bill?);
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// What `body` returns; [`DuplicateKey`](crate::Error::DuplicateKey), [`Nested`](crate::Error::Nested) and
+    /// [`Detached`](crate::Error::Detached).
+    pub fn branch<'c, T, F, Fut>(&'c self, name: &str, body: F) -> Branch<'c, T>
+    where
+        F: FnOnce(Context) -> Fut + Send + 'c,
+        Fut: Future<Output = Result<T, Failure>> + Send + 'c,
+    {
+        let parts = Parts { op: Op::new(self, name), body: Box::new(|ctx| Box::pin(body(ctx))) };
+        Branch { parts: Some(parts), run: None }
+    }
+}

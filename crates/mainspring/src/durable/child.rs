@@ -1,0 +1,196 @@
+//! Children: jobs that a handler starts, and whose results it may wait for.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use mainspring_core::id::JobId;
+use mainspring_core::job::{State, Status};
+use mainspring_core::journal::{Child as NewChild, Entry, EntryKind, Mail, OnClose, Topic};
+use mainspring_core::name::Key;
+use mainspring_core::seam::Pending;
+use mainspring_core::{Error, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::key::beside;
+use super::lazy;
+use super::step::Op;
+use super::wait::until;
+use crate::context::Context;
+use crate::enqueue::Enqueue;
+use crate::job::Job;
+
+/// A child on its way. Await it; see [`Context::spawn`].
+#[must_use = "nothing is started until this is awaited"]
+pub struct Spawn<'c, J> {
+    parts: Option<Parts<'c, J>>,
+    run: Option<Pending<'c, Result<Child<'c, J>>>>,
+}
+
+struct Parts<'c, J> {
+    op: Op<'c>,
+    draft: Enqueue<'c, J>,
+    on_close: OnClose,
+}
+
+impl<'c, J> Spawn<'c, J> {
+    /// A key that tells this child from others of its name.
+    pub fn key(mut self, key: impl ToString) -> Self {
+        if let Some(parts) = &mut self.parts {
+            parts.op.key(&key.to_string());
+        }
+        self
+    }
+
+    /// What becomes of the child when this job ends first: cancelled, if this is not called.
+    pub fn on_close(mut self, on_close: OnClose) -> Self {
+        if let Some(parts) = &mut self.parts {
+            parts.on_close = on_close;
+        }
+        self
+    }
+
+    /// Sets options of the child as for any job: queue, priority, delay, attempts and the like. A unique key is refused:
+    /// the step makes it unique.
+    pub fn options(mut self, options: impl FnOnce(Enqueue<'c, J>) -> Enqueue<'c, J>) -> Self {
+        self.parts = self.parts.take().map(|Parts { op, draft, on_close }| Parts {
+            op,
+            draft: options(draft),
+            on_close,
+        });
+        self
+    }
+}
+
+lazy!(Spawn<'c; J> => Result<Child<'c, J>>, where { J: Job });
+
+impl<'c, J: Job> Parts<'c, J> {
+    async fn run(self) -> Result<Child<'c, J>> {
+        let ctx = self.op.ctx;
+        let slot = self.op.begin()?;
+        let (session, key) = (slot.session(), slot.key().clone());
+        if let Some(written) = session.find(&key) {
+            let id = session.replay(&slot, written).await?;
+            return Ok(Child { ctx, key, id, job: PhantomData });
+        }
+        let job = self.draft.into_new()?;
+        if job.options.unique.is_some() {
+            return Err(Error::Invalid {
+                what: "child",
+                why: "it has a unique key; its step makes it unique".into(),
+            });
+        }
+        let id = job.id;
+        let value = serde_json::to_vec(&id)
+            .map_err(|error| Error::Convert { what: "child", source: error.into() })?;
+        let entry = Entry { key: key.clone(), kind: EntryKind::Child, overlapped: slot.overlapped(), value };
+        session.record(vec![entry], vec![NewChild { job, on_close: self.on_close }]).await?;
+        Ok(Child { ctx, key, id, job: PhantomData })
+    }
+}
+
+/// A job that this handler has started.
+pub struct Child<'c, J> {
+    ctx: &'c Context,
+    key: Key,
+    id: JobId,
+    job: PhantomData<fn() -> J>,
+}
+
+impl<J> fmt::Debug for Child<'_, J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Child").field("key", &self.key).field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl<J> crate::durable::signal::JobRef for Child<'_, J> {
+    fn job_id(&self) -> JobId {
+        self.id
+    }
+}
+
+/// How a child ended, as it is recorded.
+#[derive(Serialize, Deserialize)]
+struct End {
+    status: Status,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    output: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    message: Option<String>,
+}
+
+impl<J: Job> Child<'_, J> {
+    /// Its id.
+    pub fn id(&self) -> JobId {
+        self.id
+    }
+
+    /// Waits until the child has ended and returns its output. The handler is suspended meanwhile, as in
+    /// [`Context::sleep`].
+    ///
+    /// # Errors
+    /// [`Error::Ended`] if the child failed or was cancelled; [`Error::Convert`] if its output is not what its type says.
+    pub async fn result(self) -> Result<J::Output> {
+        let (session, id) = (self.ctx.session(), self.id);
+        let key = beside(&self.key, "result")?;
+        super::scope::check(session, &key)?;
+        let end: End = match session.find(&key) {
+            Some(written) => session.decoded(written).await?,
+            None => {
+                let topic = Topic::Child(id);
+                let messages = until(session, &key, Some((topic, 1)), None, false).await;
+                let end = messages.first().and_then(|message| end(&message.mail));
+                let end =
+                    end.ok_or_else(|| Error::Corrupt { why: format!("child {id} ended without a word") })?;
+                let value = serde_json::to_vec(&end)
+                    .map_err(|error| Error::Convert { what: "child", source: error.into() })?;
+                let entry = Entry { key, kind: EntryKind::Value, overlapped: false, value };
+                session.ride(entry, &messages, true);
+                end
+            }
+        };
+        if end.status.state != State::Succeeded {
+            return Err(Error::Ended { id, status: end.status, message: end.message });
+        }
+        serde_json::from_str(end.output.as_deref().map_or("null", RawValue::get))
+            .map_err(|error| Error::Convert { what: "output", source: error.into() })
+    }
+}
+
+fn end(mail: &Mail) -> Option<End> {
+    let Mail::Ended { status, output, message, .. } = mail else { return None };
+    let output = output.as_deref().map(serde_json::from_slice).transpose().ok()?;
+    Some(End { status: *status, output, message: message.clone() })
+}
+
+impl Context {
+    /// Starts a child: a job of its own that belongs to this one. It is started once, however often the handler runs.
+    ///
+    /// ```
+    /// # use mainspring::{Context, Job};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Job)] struct Order { id: u64 }
+    /// #[derive(serde::Serialize, serde::Deserialize, Job)]
+    /// #[job(output = String)]
+    /// struct Ship { order: u64 }
+    ///
+    /// async fn order(ctx: Context, job: Order) -> mainspring::Result<()> {
+    ///     let shipment = ctx.spawn("ship", Ship { order: job.id }).options(|ship| ship.priority(1)).await?;
+    ///     let parcel: String = shipment.result().await?;
+    ///     # let _ = parcel;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Engine::enqueue`](crate::Engine::enqueue); [`Error::DuplicateKey`], [`Error::Nested`] and
+    /// [`Error::Detached`].
+    #[expect(clippy::needless_pass_by_value, reason = "as in Engine::enqueue: the job is handed over")]
+    pub fn spawn<J: Job>(&self, name: &str, job: J) -> Spawn<'_, J> {
+        let parts = Parts {
+            op: Op::new(self, name),
+            draft: self.engine().enqueue(job),
+            on_close: OnClose::default(),
+        };
+        Spawn { parts: Some(parts), run: None }
+    }
+}

@@ -1,0 +1,119 @@
+//! Errors of steps, as they are recorded and found again.
+
+use std::error::Error as StdError;
+use std::time::Duration;
+
+use mainspring_core::error::BoxError;
+use mainspring_core::failure::{Control, Failure};
+use mainspring_core::job::cut;
+use mainspring_core::name::Key;
+use mainspring_core::{Error, bounds};
+use serde::{Deserialize, Serialize};
+
+/// An error that was recorded, as a re-run meets it.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+struct Told {
+    message: String,
+    #[source]
+    control: Option<Control>,
+}
+
+/// What is recorded of an error: what the handler could tell it by.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    message: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    control: Option<RecordedControl>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum RecordedControl {
+    RetryIn(u64),
+    Snooze(u64),
+    Discard(String),
+    Cancel(String),
+    Throttled(Option<u64>),
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+impl RecordedControl {
+    fn of(control: &Control) -> Option<Self> {
+        Some(match control {
+            Control::RetryIn(delay) => RecordedControl::RetryIn(micros(*delay)),
+            Control::Snooze(delay) => RecordedControl::Snooze(micros(*delay)),
+            Control::Discard(why) => RecordedControl::Discard(why.clone()),
+            Control::Cancel(why) => RecordedControl::Cancel(why.clone()),
+            Control::Throttled(delay) => RecordedControl::Throttled(delay.map(micros)),
+            _ => return None,
+        })
+    }
+
+    fn into_control(self) -> Control {
+        match self {
+            RecordedControl::RetryIn(delay) => Control::RetryIn(Duration::from_micros(delay)),
+            RecordedControl::Snooze(delay) => Control::Snooze(Duration::from_micros(delay)),
+            RecordedControl::Discard(why) => Control::Discard(why),
+            RecordedControl::Cancel(why) => Control::Cancel(why),
+            RecordedControl::Throttled(delay) => Control::Throttled(delay.map(Duration::from_micros)),
+        }
+    }
+}
+
+/// An error as it is recorded.
+pub(crate) fn encode(failure: &Failure) -> Vec<u8> {
+    let message = cut(failure.message(), bounds::ERROR_BYTES);
+    let control = failure.control().and_then(RecordedControl::of);
+    // Text and numbers: it cannot fail.
+    serde_json::to_vec(&Record { message, control }).unwrap_or_default()
+}
+
+/// An error as it was recorded.
+pub(crate) fn decode(key: &Key, value: &[u8]) -> Option<Error> {
+    let Record { message, control } = serde_json::from_slice(value).ok()?;
+    let told = Told { message, control: control.map(RecordedControl::into_control) };
+    Some(failed(key, told.into()))
+}
+
+/// A step that failed.
+pub(crate) fn failed(key: &Key, source: BoxError) -> Error {
+    Error::Step { key: key.clone(), source }
+}
+
+/// The keys of all steps whose errors led to a failure.
+pub(crate) fn blamed(failure: &Failure) -> Vec<Key> {
+    let mut keys = Vec::new();
+    let mut next: Option<&(dyn StdError + 'static)> = Some(failure.error());
+    while let Some(error) = next {
+        if let Some(Error::Step { key, .. }) = error.downcast_ref::<Error>() {
+            keys.push(key.clone());
+        }
+        next = error.source();
+    }
+    keys
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mainspring_core::failure::{discard, retry_in, snooze, throttled};
+
+    #[test]
+    fn a_recorded_error_keeps_its_words_and_what_it_asks_for() {
+        let key = Key::new("charge").expect("a key");
+        let minute = Duration::from_mins(1);
+        for control in [retry_in(minute), snooze(minute), discard("no"), throttled(minute), throttled(None)] {
+            let before = Failure::from(control.clone());
+            let after = Failure::from(decode(&key, &encode(&before)).expect("an error"));
+            assert_eq!(after.control(), Some(&control));
+        }
+        let plain = Failure::from(decode(&key, &encode(&Failure::from("declined"))).expect("an error"));
+        assert_eq!(plain.message(), "step `charge` failed: declined");
+        assert_eq!(blamed(&plain), [key]);
+        assert!(blamed(&Failure::from("declined")).is_empty());
+    }
+}

@@ -1,0 +1,217 @@
+//! Keys: how a durable operation finds its record again.
+//!
+//! A key is the path of scopes, the operation's name, and what tells repeats apart: `left/charge`, `charge#2` for the
+//! second in a row, `charge#=7` for one that was given the key `7`. Names and given keys have neither `/` nor `#`, so that
+//! no two operations have the same key by accident. What belongs to an operation beside its result is kept under
+//! `…#until`, `…#begun` and `…#result`.
+//!
+//! The number of a repeat must not depend on timing. Two open operations of one key are refused; so is a repeat, without
+//! a key of its own, of a name whose earlier operation was open together with another.
+//!
+//! # Invariants
+//! - A key is taken when an operation is built, and freed if it is dropped without having been polled.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use mainspring_core::name::{Key, StepName};
+use mainspring_core::{Error, Result};
+
+use super::session::Session;
+
+/// All scopes of a handler, by their paths.
+#[derive(Default)]
+pub(crate) struct Scopes(BTreeMap<Arc<str>, Scope>);
+
+#[derive(Default)]
+struct Scope {
+    labels: BTreeMap<Arc<str>, Label>,
+    open: usize,
+    /// The one open operation that has not met another, if there is one.
+    alone: Option<Arc<str>>,
+}
+
+#[derive(Default)]
+struct Label {
+    closed: u32,
+    open: bool,
+    overlapped: bool,
+}
+
+impl Scopes {
+    /// Takes the next key of a label. `given`: it has a key of its own.
+    fn take(&mut self, path: &Arc<str>, label: &Arc<str>, given: bool) -> Result<Key> {
+        let scope = self.0.entry(Arc::clone(path)).or_default();
+        let (closed, ambiguous) = scope.labels.get(label).map_or((0, false), |label| {
+            (label.closed, label.open || (!given && label.closed > 0 && label.overlapped))
+        });
+        let key = spell(path, label, closed + 1)?;
+        if ambiguous {
+            return Err(Error::DuplicateKey { key });
+        }
+        let it = scope.labels.entry(Arc::clone(label)).or_default();
+        it.open = true;
+        scope.open += 1;
+        if scope.open == 1 {
+            scope.alone = Some(Arc::clone(label));
+        } else {
+            it.overlapped = true;
+            if let Some(other) = scope.alone.take().and_then(|alone| scope.labels.get_mut(&alone)) {
+                other.overlapped = true;
+            }
+        }
+        Ok(key)
+    }
+
+    /// Lets a key go: `used` if its operation was polled.
+    fn free(&mut self, path: &str, label: &Arc<str>, used: bool) {
+        let Some(scope) = self.0.get_mut(path) else { return };
+        scope.open = scope.open.saturating_sub(1);
+        if scope.alone.as_ref() == Some(label) {
+            scope.alone = None;
+        }
+        if let Some(label) = scope.labels.get_mut(label) {
+            label.open = false;
+            label.closed += u32::from(used);
+        }
+    }
+
+    /// Whether an operation has been open together with another.
+    fn overlapped(&self, path: &str, label: &str) -> bool {
+        self.0.get(path).and_then(|scope| scope.labels.get(label)).is_some_and(|label| label.overlapped)
+    }
+
+    /// Notes what the record of an operation says of it.
+    fn overlap(&mut self, path: &str, label: &str) {
+        if let Some(label) = self.0.get_mut(path).and_then(|scope| scope.labels.get_mut(label)) {
+            label.overlapped = true;
+        }
+    }
+}
+
+fn spell(path: &str, label: &str, number: u32) -> Result<Key> {
+    let mut key = String::with_capacity(path.len() + label.len() + 4);
+    if !path.is_empty() {
+        key.push_str(path);
+        key.push('/');
+    }
+    key.push_str(label);
+    if number > 1 {
+        key.push('#');
+        key.push_str(&number.to_string());
+    }
+    Key::new(key)
+}
+
+/// A key beside another: what belongs to an operation beside its result.
+pub(crate) fn beside(key: &Key, what: &str) -> Result<Key> {
+    Key::new(format!("{key}#{what}"))
+}
+
+/// A key that an operation holds.
+pub(crate) struct Slot {
+    session: Arc<Session>,
+    path: Arc<str>,
+    label: Arc<str>,
+    key: Key,
+    used: bool,
+}
+
+impl Slot {
+    /// Takes a key for an operation that is being built.
+    pub(crate) fn take(
+        session: &Arc<Session>,
+        path: &Arc<str>,
+        name: &str,
+        given: Option<&str>,
+    ) -> Result<Slot> {
+        let name = StepName::new(name)?;
+        let label: Arc<str> = match given {
+            None => name.as_str().into(),
+            Some(given) => format!("{name}#={}", StepName::new(given)?).into(),
+        };
+        let key = session.state().scopes.take(path, &label, given.is_some())?;
+        Ok(Slot { session: Arc::clone(session), path: Arc::clone(path), label, key, used: false })
+    }
+
+    pub(crate) fn key(&self) -> &Key {
+        &self.key
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// The operation begins: it is where it may be, and its key is used up.
+    pub(crate) fn begin(&mut self) -> Result<()> {
+        super::scope::check(&self.session, &self.key)?;
+        self.used = true;
+        Ok(())
+    }
+
+    /// Whether the operation was open together with another.
+    pub(crate) fn overlapped(&self) -> bool {
+        self.session.state().scopes.overlapped(&self.path, &self.label)
+    }
+
+    /// Notes that its record says so.
+    pub(crate) fn overlap(&self) {
+        self.session.state().scopes.overlap(&self.path, &self.label);
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.session.state().scopes.free(&self.path, &self.label, self.used);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(scopes: &mut Scopes, path: &str, label: &str) -> Result<String> {
+        scopes.take(&path.into(), &label.into(), label.contains("#=")).map(|key| key.to_string())
+    }
+
+    fn free(scopes: &mut Scopes, path: &str, label: &str, used: bool) {
+        scopes.free(path, &label.into(), used);
+    }
+
+    #[test]
+    fn repeats_in_a_row_are_numbered_and_unused_keys_are_free_again() {
+        let mut scopes = Scopes::default();
+        for (used, expected) in [(true, "a"), (false, "a#2"), (true, "a#2"), (true, "a#3")] {
+            assert_eq!(take(&mut scopes, "", "a").expect("a key"), expected);
+            free(&mut scopes, "", "a", used);
+        }
+        assert_eq!(take(&mut scopes, "left", "a").expect("a key"), "left/a");
+        assert_eq!(take(&mut scopes, "", "b#=7").expect("a key"), "b#=7");
+    }
+
+    #[test]
+    fn two_open_operations_of_one_key_are_refused() {
+        let mut scopes = Scopes::default();
+        take(&mut scopes, "", "a").expect("the first");
+        assert!(matches!(take(&mut scopes, "", "a"), Err(Error::DuplicateKey { .. })));
+        take(&mut scopes, "left", "a").expect("another scope");
+    }
+
+    #[test]
+    fn a_name_that_was_open_with_another_is_not_repeated_without_a_key() {
+        let mut scopes = Scopes::default();
+        for label in ["a", "b", "c#=1"] {
+            take(&mut scopes, "", label).expect("a key");
+        }
+        for label in ["a", "b", "c#=1"] {
+            assert!(scopes.overlapped("", label), "{label}");
+            free(&mut scopes, "", label, true);
+        }
+        assert!(matches!(take(&mut scopes, "", "a"), Err(Error::DuplicateKey { .. })));
+        assert!(matches!(take(&mut scopes, "", "b"), Err(Error::DuplicateKey { .. })));
+        assert_eq!(take(&mut scopes, "", "c#=1").expect("it has a key of its own"), "c#=1#2");
+        free(&mut scopes, "", "c#=1", true);
+        assert_eq!(take(&mut scopes, "", "d").expect("another name"), "d");
+        assert!(!scopes.overlapped("", "d"));
+    }
+}

@@ -1,0 +1,61 @@
+//! Durable operations: what makes a job a workflow.
+//!
+//! A handler runs from its top each time. Each durable operation has a key; if something is recorded under it, that is its
+//! result, and nothing is done. Otherwise it is done, and recorded before the handler sees it. A handler that waits for
+//! nothing but durable operations is suspended: one commit records what it waits for and gives the claim back.
+//!
+//! - [`key`]: names, scopes, and what tells repeats apart.
+//! - [`session`]: what one handler knows of its job's past, and what it has yet to record.
+//! - [`scope`]: which code is being polled, so that operations in the wrong place are refused before any effect.
+//! - [`root`]: how a handler is polled, and when it is suspended.
+//! - [`step`], [`wait`], [`child`], [`value`], [`branch`]: the operations.
+//!
+//! # Invariants
+//! - Nothing that a step's body may have seen is lost when the body's effect is not: what came from outside is recorded
+//!   before the next body begins.
+//! - A result is recorded before the handler sees it, or nothing depends on it.
+//! - A handler is suspended only if nothing but a durable operation can wake it.
+
+pub(crate) mod branch;
+pub(crate) mod child;
+pub(crate) mod error;
+pub(crate) mod key;
+pub(crate) mod recorder;
+pub(crate) mod root;
+pub(crate) mod scope;
+pub(crate) mod session;
+pub(crate) mod signal;
+pub(crate) mod step;
+pub(crate) mod value;
+pub(crate) mod wait;
+
+/// Makes a builder a future: lazy, and done by the `async fn` that it names. Nothing is pinned in the builder itself, so
+/// that it may be moved until it is polled, and its parts may be anything.
+macro_rules! lazy {
+    ($name:ident < $($lifetime:lifetime),* ; $($param:ident),* > => $output:ty, where { $($bounds:tt)* }) => {
+        impl<$($lifetime,)* $($param),*> Unpin for $name<$($lifetime,)* $($param),*> {}
+
+        impl<$($lifetime,)* $($param),*> std::future::Future for $name<$($lifetime,)* $($param),*>
+        where
+            $($bounds)*
+        {
+            type Output = $output;
+
+            fn poll(
+                self: std::pin::Pin<&mut Self>,
+                context: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<Self::Output> {
+                let this = self.get_mut();
+                if let Some(parts) = this.parts.take() {
+                    this.run = Some(Box::pin(parts.run()));
+                }
+                match &mut this.run {
+                    Some(run) => run.as_mut().poll(context),
+                    // Polled again after its end, against the rules: there is nothing left to say.
+                    None => std::task::Poll::Pending,
+                }
+            }
+        }
+    };
+}
+pub(crate) use lazy;

@@ -1,0 +1,102 @@
+//! The recorder: stores what handlers record, many in one commit.
+//!
+//! A recording is offered again until the store has taken or refused it, or the node is gone. A refusal is final: the
+//! claim was not ours any more.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mainspring_core::id::NodeNo;
+use mainspring_core::journal::{Recorded, Recording};
+use mainspring_core::seam::Seams;
+use mainspring_core::store::Store;
+use mainspring_core::{Error, Result, fault};
+
+use crate::batch::{Batcher, Weight};
+
+/// Waits after a failed flush: first and longest.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
+
+/// Something to be recorded by a node.
+#[derive(Debug, Clone)]
+pub(crate) struct Item {
+    pub(crate) node: NodeNo,
+    pub(crate) recording: Recording,
+}
+
+impl Weight for Item {
+    fn bytes(&self) -> usize {
+        let children = self.recording.children.iter().map(|child| child.job.input.len());
+        self.recording.writes.bytes() + children.sum::<usize>()
+    }
+}
+
+pub(crate) type Recorder = Batcher<Item, Result<Recorded>>;
+
+/// What the recorder asks its node.
+pub(crate) trait Watch: Send + Sync + 'static {
+    /// Whether the node is gone, so that it is no use to go on.
+    fn is_gone(&self) -> bool;
+    /// A flush failed, and is tried again.
+    fn failed(&self, error: &Error);
+    /// A flush was answered.
+    fn answered(&self);
+}
+
+/// A recorder of a node.
+pub(crate) fn start(store: Arc<dyn Store>, seams: &Seams, watch: Arc<dyn Watch>) -> Recorder {
+    let clock = Arc::clone(&seams.clock);
+    Batcher::new(Arc::clone(&seams.spawn), move |items: Vec<Item>| {
+        let (store, clock, watch) = (Arc::clone(&store), Arc::clone(&clock), Arc::clone(&watch));
+        Box::pin(async move {
+            let mut answers: Vec<Option<Result<Recorded>>> = items.iter().map(|_| None).collect();
+            // Recordings of an earlier membership are told apart by their node: the store refuses them.
+            while let Some(first) = answers.iter().position(Option::is_none) {
+                let node = items[first].node;
+                let mine: Vec<usize> = (first..items.len())
+                    .filter(|&at| items[at].node == node && answers[at].is_none())
+                    .collect();
+                let mut wait = BACKOFF.0;
+                let result = loop {
+                    let batch = mine.iter().map(|&at| items[at].recording.clone()).collect();
+                    fault::point!("step.recording");
+                    match store.record(node, batch).await {
+                        Ok(answers) => {
+                            fault::point!("step.recorded");
+                            watch.answered();
+                            break Ok(answers);
+                        }
+                        Err(error) if error.is_retryable() && !watch.is_gone() => {
+                            watch.failed(&error);
+                            clock.sleep(wait).await;
+                            wait = (wait * 2).min(BACKOFF.1);
+                        }
+                        Err(error) => break Err(error),
+                    }
+                };
+                match result {
+                    Ok(told) => {
+                        for (&at, answer) in mine.iter().zip(told) {
+                            answers[at] = Some(Ok(answer));
+                        }
+                    }
+                    // One that the store refuses does not take the others with it.
+                    Err(Error::TooLarge { .. } | Error::Invalid { .. }) if mine.len() > 1 => {
+                        for &at in &mine {
+                            let answer = store.record(node, vec![items[at].recording.clone()]).await;
+                            let first = |answers: Vec<Recorded>| answers.first().copied();
+                            answers[at] = Some(answer.map(|told| first(told).unwrap_or(Recorded::LeaseLost)));
+                        }
+                    }
+                    Err(error) => {
+                        for &at in &mine {
+                            answers[at] = Some(Err(crate::batch::meaning(&error)));
+                        }
+                        answers[mine[0]] = Some(Err(error));
+                    }
+                }
+            }
+            Ok(answers.into_iter().map(|answer| answer.unwrap_or(Ok(Recorded::LeaseLost))).collect())
+        })
+    })
+}

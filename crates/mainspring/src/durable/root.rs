@@ -1,0 +1,175 @@
+//! The root: how a handler is polled, and when it is suspended.
+//!
+//! A handler is polled with a waker of our own. When it is pending, and nobody else holds that waker, then only we can
+//! wake it: what it waits for are durable operations, which do not keep it. If at least one is open and no body or call of
+//! ours is under way, the handler is suspended. A future that something else will wake, a socket or a channel or a timer,
+//! has cloned the waker: then the handler keeps its slot, and is never dropped for that.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use mainspring_core::job::Ended;
+use mainspring_core::seam::Pending;
+
+use super::scope;
+use super::session::{Quiet, Session};
+use crate::context::Run;
+use crate::sync::{AtomicBool, Mutex};
+
+/// How often a handler may be polled in a row before others get their turn.
+const TURNS: usize = 64;
+/// After how long a handler that keeps its slot although it waits is named in the log.
+const NAMED: Duration = Duration::from_secs(10);
+
+/// The waker of a handler.
+#[derive(Default)]
+pub(crate) struct Root {
+    outer: Mutex<Option<Waker>>,
+    woken: AtomicBool,
+}
+
+impl Wake for Root {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.woken.store(true, Ordering::Release);
+        let outer = self.outer.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(outer) = outer {
+            outer.wake();
+        }
+    }
+}
+
+/// A handler with all that belongs to it: what is run, and what is parked.
+pub(crate) struct Activation {
+    pub(crate) session: Arc<Session>,
+    pub(crate) future: Pending<'static, Ended>,
+}
+
+impl Activation {
+    /// Polls the handler until it ends or is to be suspended.
+    pub(crate) async fn run(&mut self) -> Ended {
+        // The first poll needs no wake.
+        self.session.root.woken.store(true, Ordering::Relaxed);
+        let clock = Arc::clone(&self.session.engine.seams().clock);
+        let mut quiet_since = None;
+        loop {
+            let run = self.session.run();
+            let mut look: Option<Pending<'static, ()>> = None;
+            let turn = poll_fn(|context| self.poll(context, &run, &mut look, &mut quiet_since)).await;
+            match turn {
+                Turn::Ended(ended) => return ended,
+                Turn::Fetch => {
+                    let after = self.session.last_message();
+                    match self.session.engine.store().inbox(vec![(run.claim, after)]).await {
+                        Ok(inboxes) => inboxes.into_iter().for_each(|inbox| self.session.received(inbox)),
+                        Err(error) => {
+                            tracing::debug!(%error, job = %run.info.id, "could not look into the inbox");
+                            clock.sleep(RETRY).await;
+                        }
+                    }
+                }
+                Turn::Flush => {
+                    if let Err(error) = self.session.record(Vec::new(), Vec::new()).await {
+                        tracing::warn!(%error, job = %run.info.id, "what its waits noted could not be recorded");
+                        clock.sleep(RETRY).await;
+                    }
+                }
+            }
+        }
+    }
+
+    fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+        run: &Run,
+        look: &mut Option<Pending<'static, ()>>,
+        quiet_since: &mut Option<(Duration, bool)>,
+    ) -> Poll<Turn> {
+        let session = &self.session;
+        let root = &session.root;
+        *root.outer.lock().unwrap_or_else(PoisonError::into_inner) = Some(context.waker().clone());
+        let mut news = run.take_mail(context);
+        if let Some(due) = look
+            && due.as_mut().poll(context).is_ready()
+        {
+            *look = None;
+            // What is due by time is found by looking, what was sent by asking.
+            root.woken.store(true, Ordering::Relaxed);
+            news = true;
+        }
+        for _ in 0..TURNS {
+            if root.woken.swap(false, Ordering::AcqRel) {
+                let mut inner = Context::from_waker(&session.waker);
+                let future = Pin::new(&mut self.future);
+                if let Poll::Ready(ended) = scope::within(session, false, || future.poll(&mut inner)) {
+                    return Poll::Ready(Turn::Ended(ended));
+                }
+                if root.woken.load(Ordering::Acquire) {
+                    continue;
+                }
+            }
+            // Whoever held the waker and let it go has woken us before: then that is seen below, at the latest.
+            let foreign = Arc::strong_count(root) > 2;
+            std::sync::atomic::fence(Ordering::Acquire);
+            if root.woken.load(Ordering::Acquire) {
+                continue;
+            }
+            return match session.assess(foreign, std::mem::take(&mut news)) {
+                Quiet::Halt(suspension) | Quiet::Suspend(suspension) => {
+                    Poll::Ready(Turn::Ended(Ended::Suspended(suspension)))
+                }
+                Quiet::Fetch => Poll::Ready(Turn::Fetch),
+                Quiet::Flush => Poll::Ready(Turn::Flush),
+                Quiet::Stay(None) => Poll::Pending,
+                Quiet::Stay(Some(after)) => {
+                    self.name(run, foreign, quiet_since);
+                    let clock = &self.session.engine.seams().clock;
+                    let due = look.insert(clock.sleep(after));
+                    if due.as_mut().poll(context).is_pending() {
+                        return Poll::Pending;
+                    }
+                    *look = None;
+                    self.session.root.woken.store(true, Ordering::Relaxed);
+                    continue;
+                }
+            };
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Says once, after a while, that a handler keeps its slot.
+    fn name(&self, run: &Run, foreign: bool, since: &mut Option<(Duration, bool)>) {
+        if !foreign {
+            *since = None;
+            return;
+        }
+        let now = self.session.engine.seams().clock.monotonic();
+        let (began, named) = since.get_or_insert((now, false));
+        if !*named && now.saturating_sub(*began) >= NAMED {
+            *named = true;
+            let waits: Vec<_> = self.session.waits_for().iter().map(ToString::to_string).collect();
+            tracing::warn!(
+                job = %run.info.id, kind = %run.info.kind, waits = waits.join(", "),
+                "a handler keeps its slot: beside durable waits it awaits something that is none"
+            );
+        }
+    }
+}
+
+/// How long to wait before the store is asked again.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// What comes of polling a handler.
+enum Turn {
+    Ended(Ended),
+    Fetch,
+    Flush,
+}

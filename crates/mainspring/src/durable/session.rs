@@ -1,0 +1,431 @@
+//! The session: what one handler knows of its job's past, and what it has yet to record.
+//!
+//! A session lives as long as the handler's future. That may be longer than one claim: a suspended handler that is kept
+//! in memory goes on under the next claim, with the same session.
+//!
+//! What an operation leaves to be recorded with the next one *rides along*. If a step's body may have seen it, and it
+//! would not come out the same way again, it is recorded before the body begins.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use mainspring_core::failure::{Failure, discard};
+use mainspring_core::job::Reason;
+use mainspring_core::journal::{
+    Child, Entry, EntryKind, Inbox, Journal, Message, Recorded, Recording, Suspension, Topic, Value, Wait,
+    Writes, Written,
+};
+use mainspring_core::name::Key;
+use mainspring_core::time::Timestamp;
+use mainspring_core::{Error, Result, bounds};
+use serde::de::DeserializeOwned;
+
+use super::error;
+use super::key::{Scopes, Slot, beside};
+use super::recorder::{Item, Recorder};
+use super::root::Root;
+use crate::context::{Run, Stop};
+use crate::engine::Engine;
+use crate::sync::{Mutex, MutexGuard};
+use crate::testing::Probe;
+
+/// What one handler shares with its durable operations.
+pub(crate) struct Session {
+    pub(crate) engine: Engine,
+    recorder: Arc<Recorder>,
+    probe: Option<Arc<dyn Probe>>,
+    /// The claim under which the handler runs.
+    current: Mutex<Arc<Run>>,
+    state: Mutex<State>,
+    pub(crate) root: Arc<Root>,
+    pub(crate) waker: Waker,
+}
+
+pub(crate) struct State {
+    pub(crate) scopes: Scopes,
+    /// Records that have not been asked for yet.
+    entries: BTreeMap<Key, Written>,
+    /// Keys of recorded errors that can be taken back.
+    errors: BTreeSet<Key>,
+    /// How many records there are.
+    count: usize,
+    /// Messages that nobody has taken yet.
+    inbox: Vec<Message>,
+    last_message: i64,
+    /// Whether the store has more messages than these.
+    more: bool,
+    /// What rides along with the next recording.
+    riding: Writes,
+    /// Whether some of it has to be recorded before a body begins.
+    eager: bool,
+    waits: BTreeMap<u64, Open>,
+    last_wait: u64,
+    /// Bodies and calls of the store that are under way.
+    busy: usize,
+    halt: Option<String>,
+}
+
+/// A durable wait that is open.
+pub(crate) struct Open {
+    pub(crate) key: Key,
+    pub(crate) topic: Option<(Topic, u32)>,
+    pub(crate) until: Option<Timestamp>,
+    /// Set if the wait is polled by something between it and the handler, which must be told.
+    pub(crate) waker: Option<Waker>,
+}
+
+impl Open {
+    fn reason(&self) -> Reason {
+        match self.topic {
+            None => Reason::Timer,
+            Some((Topic::Signal(_), _)) => Reason::Signal,
+            Some((Topic::Child(_), _)) => Reason::Child,
+        }
+    }
+}
+
+/// What is to be done when a handler does not go on by itself.
+pub(crate) enum Quiet {
+    /// Its recorded steps do not fit its code: it is set aside.
+    Halt(Box<Suspension>),
+    /// It waits for durable operations alone.
+    Suspend(Box<Suspension>),
+    /// There may be more messages than it knows of.
+    Fetch,
+    /// What its waits have noted is to be recorded, because they go on in memory.
+    Flush,
+    /// It waits for something else, too. Look again after this long, if it has durable waits.
+    Stay(Option<Duration>),
+}
+
+impl Session {
+    pub(crate) fn new(
+        engine: Engine,
+        recorder: Arc<Recorder>,
+        probe: Option<Arc<dyn Probe>>,
+        run: Arc<Run>,
+        journal: Option<Box<Journal>>,
+    ) -> Arc<Self> {
+        let root = Arc::new(Root::default());
+        let Journal { entries, inbox } = journal.map(|journal| *journal).unwrap_or_default();
+        let count = entries.len();
+        let entries: BTreeMap<Key, Written> =
+            entries.into_iter().map(|entry| (entry.key.clone(), entry)).collect();
+        let once = |key: &Key| beside(key, "begun").is_ok_and(|begun| entries.contains_key(&begun));
+        let errors = entries.values().filter(|entry| entry.kind == EntryKind::Error && !once(&entry.key));
+        let mut state = State {
+            scopes: Scopes::default(),
+            errors: errors.map(|entry| entry.key.clone()).collect(),
+            count,
+            entries,
+            inbox: Vec::new(),
+            last_message: 0,
+            more: false,
+            riding: Writes::default(),
+            eager: false,
+            waits: BTreeMap::new(),
+            last_wait: 0,
+            busy: 0,
+            halt: None,
+        };
+        state.receive(inbox);
+        Arc::new(Session {
+            engine,
+            recorder,
+            probe,
+            current: Mutex::new(run),
+            state: Mutex::new(state),
+            waker: Waker::from(Arc::clone(&root)),
+            root,
+        })
+    }
+
+    pub(crate) fn run(&self) -> Arc<Run> {
+        Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn probe(&self) -> Option<&dyn Probe> {
+        self.probe.as_deref()
+    }
+
+    /// The store's time, as far as it can be told without asking.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.run().store_time(self.engine.seams().clock.monotonic())
+    }
+
+    /// Goes on under another claim.
+    pub(crate) fn resume(&self, run: Arc<Run>, journal: Option<Box<Journal>>) {
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = run;
+        let mut state = self.state();
+        // What was taken before was recorded as read with the suspension.
+        state.inbox.clear();
+        state.receive(journal.map(|journal| journal.inbox).unwrap_or_default());
+        drop(state);
+        self.stir();
+    }
+
+    /// Lets the handler look at its waits again.
+    pub(crate) fn stir(&self) {
+        let wakers: Vec<Waker> =
+            self.state().waits.values_mut().filter_map(|open| open.waker.take()).collect();
+        for waker in wakers {
+            waker.wake();
+        }
+        self.waker.wake_by_ref();
+    }
+
+    /// What is recorded under a key. It is asked for once.
+    pub(crate) fn find(&self, key: &Key) -> Option<Written> {
+        self.state().entries.remove(key)
+    }
+
+    /// What an operation's record says, decoded; an error if that is what was recorded.
+    ///
+    /// A value that does not decode sets the job aside: its code has changed, and to do it again would be worse.
+    pub(crate) async fn replay<T: DeserializeOwned>(&self, slot: &Slot, written: Written) -> Result<T> {
+        if written.overlapped {
+            slot.overlap();
+        }
+        self.decoded(written).await
+    }
+
+    /// The same for what belongs to an operation beside its result.
+    pub(crate) async fn decoded<T: DeserializeOwned>(&self, written: Written) -> Result<T> {
+        let key = written.key;
+        let value = match written.value {
+            Value::Here(value) => value,
+            Value::There(_) => self.fetch_value(&key).await?,
+        };
+        let decoded = match written.kind {
+            EntryKind::Error => error::decode(&key, &value).map(Err).ok_or_else(|| "no error".to_owned()),
+            _ => serde_json::from_slice(&value).map(Ok).map_err(|error| error.to_string()),
+        };
+        match decoded {
+            Ok(result) => result,
+            Err(why) => {
+                let wanted = std::any::type_name::<T>();
+                self.halt(format!("what is recorded for `{key}` is not a `{wanted}`: {why}")).await
+            }
+        }
+    }
+
+    async fn fetch_value(&self, key: &Key) -> Result<Vec<u8>> {
+        let _busy = self.busy();
+        let values = self.engine.store().values(self.run().claim, vec![key.clone()]).await?;
+        let missing = || Error::Corrupt { why: format!("the value of `{key}` is missing") };
+        values.into_iter().next().flatten().ok_or_else(missing)
+    }
+
+    /// Sets the job aside; nothing of its handler is polled again.
+    pub(crate) async fn halt<T>(&self, note: String) -> T {
+        self.state().halt.get_or_insert(note);
+        self.waker.wake_by_ref();
+        std::future::pending().await
+    }
+
+    /// Something is under way that the handler waits for.
+    pub(crate) fn busy(&self) -> Busy<'_> {
+        self.state().busy += 1;
+        Busy(self)
+    }
+
+    /// Leaves something to be recorded with the next operation. `eager`: before a body can have seen it.
+    pub(crate) fn ride(&self, entry: Entry, read: &[Message], eager: bool) {
+        let mut state = self.state();
+        state.riding.entries.push(entry);
+        state.riding.read.extend(read.iter().map(|message| message.no));
+        state.eager |= eager;
+    }
+
+    /// Records what a body may see and would not come out the same way again.
+    pub(crate) async fn settle(&self) -> Result<()> {
+        if self.state().eager { self.record(Vec::new(), Vec::new()).await } else { Ok(()) }
+    }
+
+    /// Records what rides along, and these.
+    pub(crate) async fn record(&self, entries: Vec<Entry>, children: Vec<Child>) -> Result<()> {
+        let writes = {
+            let mut state = self.state();
+            if state.count + state.riding.entries.len() + entries.len() > bounds::STEPS {
+                let why = format!("the job has {} records, the bound is {}", state.count, bounds::STEPS);
+                let key = entries.into_iter().map(|entry| entry.key).next();
+                return Err(match key {
+                    Some(key) => error::failed(&key, discard(why).into()),
+                    None => Error::TooLarge { what: "journal", size: state.count, limit: bounds::STEPS },
+                });
+            }
+            state.eager = false;
+            let mut writes = std::mem::take(&mut state.riding);
+            writes.entries.extend(entries);
+            writes
+        };
+        self.write(writes, children).await
+    }
+
+    /// The error of this operation stays recorded, whatever the handler does with it.
+    pub(crate) fn keep_error(&self, key: &Key) {
+        self.state().errors.remove(key);
+    }
+
+    /// Takes back recorded errors that a failure blames: their steps run again.
+    pub(crate) async fn take_back(&self, failure: &Failure) -> Result<()> {
+        let mut forget = error::blamed(failure);
+        {
+            let state = self.state();
+            forget.retain(|key| state.errors.contains(key));
+        }
+        if forget.is_empty() {
+            return Ok(());
+        }
+        self.write(Writes { forget, ..Writes::default() }, Vec::new()).await
+    }
+
+    async fn write(&self, writes: Writes, children: Vec<Child>) -> Result<()> {
+        let errors = writes.entries.iter().filter(|entry| entry.kind == EntryKind::Error);
+        let errors: Vec<Key> = errors.map(|entry| entry.key.clone()).collect();
+        let count = writes.entries.len();
+        let _busy = self.busy();
+        let run = self.run();
+        let recording = Recording { claim: run.claim, writes, children };
+        match self.recorder.send(Item { node: run.node, recording }).await? {
+            Ok(Recorded::Stored) => {
+                let mut state = self.state();
+                state.count += count;
+                state.errors.extend(errors);
+                Ok(())
+            }
+            Ok(Recorded::LeaseLost) => {
+                run.stop(Stop::Abandon);
+                std::future::pending().await
+            }
+            // The node is going: what this handler does is nobody's business any more.
+            Err(error) if error.is_retryable() => std::future::pending().await,
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens a wait, or keeps it open.
+    pub(crate) fn open(&self, at: &mut Option<u64>, open: Open) {
+        let mut state = self.state();
+        let id = *at.get_or_insert_with(|| {
+            state.last_wait += 1;
+            state.last_wait
+        });
+        state.waits.insert(id, open);
+    }
+
+    pub(crate) fn close(&self, at: u64) {
+        self.state().waits.remove(&at);
+    }
+
+    /// Takes messages of a topic, if as many are there; with `fewer`, what is there.
+    pub(crate) fn take(&self, topic: &Topic, need: u32, fewer: bool) -> Option<Vec<Message>> {
+        let mut state = self.state();
+        let need = usize::try_from(need).unwrap_or(usize::MAX);
+        let fits = |message: &Message| message.mail.topic() == *topic;
+        let there = state.inbox.iter().filter(|message| fits(message)).count();
+        if there < need && !fewer {
+            return None;
+        }
+        let mut left = need;
+        let taken = state.inbox.extract_if(.., |message| {
+            let takes = left > 0 && fits(message);
+            left -= usize::from(takes);
+            takes
+        });
+        Some(taken.collect())
+    }
+
+    /// Takes in what another look into the inbox gave.
+    pub(crate) fn received(&self, inbox: Inbox) {
+        let news = !inbox.messages.is_empty();
+        self.state().receive(inbox);
+        if news {
+            self.stir();
+        }
+    }
+
+    /// Behind which message the next look into the inbox begins.
+    pub(crate) fn last_message(&self) -> i64 {
+        self.state().last_message
+    }
+
+    /// What to do with a handler that is pending and was not woken. `foreign`: something else than a durable operation
+    /// may wake it.
+    pub(crate) fn assess(&self, foreign: bool, news: bool) -> Quiet {
+        let now = self.now();
+        let mut state = self.state();
+        if let Some(note) = state.halt.take() {
+            return Quiet::Halt(Box::new(Suspension {
+                reason: Reason::Drift,
+                waits: Vec::new(),
+                until: None,
+                writes: std::mem::take(&mut state.riding),
+                note: Some(mainspring_core::job::cut(note, bounds::ERROR_BYTES)),
+            }));
+        }
+        if state.waits.is_empty() {
+            return Quiet::Stay(None);
+        }
+        let listens = state.waits.values().any(|open| open.topic.is_some());
+        if listens && (state.more || news) {
+            return Quiet::Fetch;
+        }
+        let until = state.waits.values().filter_map(|open| open.until).min();
+        if foreign || state.busy > 0 {
+            if state.riding.entries.iter().any(|entry| entry.kind == EntryKind::Until) {
+                return Quiet::Flush;
+            }
+            let due = until.map(|until| until.since(now));
+            return Quiet::Stay(Some(due.into_iter().chain(listens.then_some(LOOK)).min().unwrap_or(LOOK)));
+        }
+        let mut waits: Vec<Wait> = Vec::new();
+        for (topic, need) in state.waits.values().filter_map(|open| open.topic.as_ref()) {
+            match waits.iter_mut().find(|wait| wait.topic == *topic) {
+                Some(wait) => wait.need = wait.need.min(*need),
+                None => waits.push(Wait { topic: topic.clone(), need: *need }),
+            }
+        }
+        let reason = state.waits.values().next().map_or(Reason::Timer, Open::reason);
+        state.eager = false;
+        state.count += state.riding.entries.len();
+        let writes = std::mem::take(&mut state.riding);
+        Quiet::Suspend(Box::new(Suspension { reason, waits, until, writes, note: None }))
+    }
+
+    /// What the handler waits for, in words.
+    pub(crate) fn waits_for(&self) -> Vec<Key> {
+        self.state().waits.values().map(|open| open.key.clone()).collect()
+    }
+}
+
+/// How long a handler that stays in memory relies on being told of messages before it looks by itself.
+const LOOK: Duration = Duration::from_secs(1);
+
+impl State {
+    fn receive(&mut self, inbox: Inbox) {
+        self.more = inbox.more;
+        for message in inbox.messages {
+            if message.no > self.last_message || self.inbox.is_empty() {
+                self.last_message = self.last_message.max(message.no);
+                self.inbox.push(message);
+            }
+        }
+    }
+}
+
+/// Something that is under way, until it is dropped.
+pub(crate) struct Busy<'a>(&'a Session);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.busy = state.busy.saturating_sub(1);
+    }
+}

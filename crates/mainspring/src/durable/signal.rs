@@ -1,0 +1,189 @@
+//! Signals: how they are named, and how they are sent.
+
+use std::fmt;
+use std::future::IntoFuture;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use mainspring_core::id::JobId;
+use mainspring_core::job::Status;
+use mainspring_core::journal::{Signal, Signalled};
+use mainspring_core::name::SignalName;
+use mainspring_core::seam::Pending;
+use mainspring_core::store::Store;
+use mainspring_core::{Error, Result, bounds};
+use serde::Serialize;
+
+use crate::batch::Weight;
+use crate::engine::Engine;
+use crate::enqueue::Enqueued;
+
+/// The name of a signal, and the type of what is sent under it: one constant ties both ends together.
+///
+/// ```
+/// use mainspring::SignalType;
+///
+/// const APPROVED: SignalType<bool> = SignalType::new("approved");
+/// ```
+pub struct SignalType<T> {
+    name: &'static str,
+    sent: PhantomData<fn() -> T>,
+}
+
+impl<T> SignalType<T> {
+    /// A signal of this name.
+    pub const fn new(name: &'static str) -> Self {
+        SignalType { name, sent: PhantomData }
+    }
+
+    /// Its name.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+impl<T> Clone for SignalType<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for SignalType<T> {}
+
+impl<T> fmt::Debug for SignalType<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SignalType").field(&self.name).finish()
+    }
+}
+
+/// What names a signal: a [`SignalType`], or text if the type is known otherwise.
+pub trait Named<T> {
+    /// The name.
+    fn name(&self) -> &str;
+}
+
+impl<T> Named<T> for SignalType<T> {
+    fn name(&self) -> &str {
+        self.name
+    }
+}
+
+impl<T> Named<T> for &str {
+    fn name(&self) -> &str {
+        self
+    }
+}
+
+/// What names a job: its id, or what enqueuing it returned.
+pub trait JobRef {
+    /// Its id.
+    fn job_id(&self) -> JobId;
+}
+
+impl JobRef for JobId {
+    fn job_id(&self) -> JobId {
+        *self
+    }
+}
+
+impl<J> JobRef for Enqueued<J> {
+    fn job_id(&self) -> JobId {
+        self.id
+    }
+}
+
+impl<R: JobRef> JobRef for &R {
+    fn job_id(&self) -> JobId {
+        (*self).job_id()
+    }
+}
+
+impl Weight for Signal {
+    fn bytes(&self) -> usize {
+        self.body.len()
+    }
+}
+
+/// A signal on its way. Await it to send it.
+#[must_use = "nothing is sent until this is awaited"]
+pub struct SendSignal<'a> {
+    engine: &'a Engine,
+    signal: Result<Signal>,
+}
+
+impl SendSignal<'_> {
+    /// Who sends it, or what it is about: a second signal of this name and sender to the same job is the first one again,
+    /// and is not stored. Without one, each call is a signal of its own.
+    pub fn sender(mut self, sender: impl Into<String>) -> Self {
+        if let Ok(signal) = &mut self.signal {
+            signal.sender = sender.into();
+        }
+        self
+    }
+}
+
+/// What became of a signal that was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// It is stored.
+    Stored,
+    /// One of the same name and sender was stored before.
+    Repeated,
+}
+
+impl<'a> IntoFuture for SendSignal<'a> {
+    type Output = Result<Sent>;
+    type IntoFuture = Pending<'a, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let signal = self.signal?;
+            signal.check()?;
+            let id = signal.job;
+            let ended = |status: Status| Error::Illegal { id, verb: "signal", status };
+            match self.engine.signals().send(signal).await? {
+                Signalled::Stored => Ok(Sent::Stored),
+                Signalled::Repeated => Ok(Sent::Repeated),
+                Signalled::NotFound => Err(Error::NotFound(id)),
+                Signalled::Ended(status) => Err(ended(status)),
+                Signalled::Full => {
+                    Err(Error::TooLarge { what: "inbox", size: bounds::INBOX + 1, limit: bounds::INBOX })
+                }
+            }
+        })
+    }
+}
+
+impl Engine {
+    /// Sends a signal to a job, which may wait for it now or later, with
+    /// [`Context::signal`](crate::Context::signal).
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if there is no such job, [`Error::Illegal`] if it has ended, [`Error::TooLarge`] if it has
+    /// 10,000 unread signals or this one has more than 64 KiB. Nothing is stored then.
+    pub fn signal<T: Serialize>(&self, job: impl JobRef, name: impl Named<T>, value: &T) -> SendSignal<'_> {
+        let seams = self.seams();
+        let sender = || format!("~{}", JobId::mint(seams.clock.now(), &*seams.rng));
+        let signal = SignalName::new(name.name()).and_then(|name| {
+            let body = serde_json::to_vec(value)
+                .map_err(|error| Error::Convert { what: "signal", source: error.into() })?;
+            Ok(Signal { job: job.job_id(), name, sender: sender(), body })
+        });
+        SendSignal { engine: self, signal }
+    }
+}
+
+/// Tries of signals whose answer was lost, before the senders are told.
+const REPEATS: usize = 3;
+
+/// Stores signals of different callers. The sender's key makes a repeat harmless; that it was stored the first time is
+/// then told as a repeat, which is as good.
+pub(crate) async fn flush(store: Arc<dyn Store>, signals: Vec<Signal>) -> Result<Vec<Signalled>> {
+    for _ in 1..REPEATS {
+        match store.signal(signals.clone()).await {
+            Err(Error::OutcomeUnknown { .. }) => {}
+            answer => return answer,
+        }
+    }
+    store.signal(signals).await
+}

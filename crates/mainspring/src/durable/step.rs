@@ -1,0 +1,347 @@
+//! Steps: what is done once and recorded.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mainspring_core::backoff::Backoff;
+use mainspring_core::error::BoxError;
+use mainspring_core::failure::{Failure, discard};
+use mainspring_core::id::JobId;
+use mainspring_core::journal::{Entry, EntryKind};
+use mainspring_core::name::Key;
+use mainspring_core::seam::Pending;
+use mainspring_core::time::Timestamp;
+use mainspring_core::{Error, Result, fault};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::key::{Slot, beside};
+use super::session::Session;
+use super::{error, lazy, scope};
+use crate::context::{Context, Run, Stop};
+use crate::testing::Verdict;
+
+type Body<'c, T> = Box<dyn FnMut(StepContext) -> Pending<'c, Result<T, Failure>> + Send + 'c>;
+
+/// A step on its way. Await it; see [`Context::step`].
+#[must_use = "nothing is done until this is awaited"]
+pub struct Step<'c, T> {
+    parts: Option<Parts<'c, T>>,
+    run: Option<Pending<'c, Result<T>>>,
+}
+
+struct Parts<'c, T> {
+    op: Op<'c>,
+    body: Body<'c, T>,
+    retries: u32,
+    backoff: Backoff,
+    timeout: Option<Duration>,
+    once: bool,
+}
+
+/// The beginning of every operation: its name, and the key that it takes.
+pub(crate) struct Op<'c> {
+    pub(crate) ctx: &'c Context,
+    name: String,
+    slot: Result<Slot>,
+}
+
+impl<'c> Op<'c> {
+    pub(crate) fn new(ctx: &'c Context, name: &str) -> Self {
+        Op { ctx, name: name.to_owned(), slot: Slot::take(ctx.session(), ctx.path(), name, None) }
+    }
+
+    /// Takes another key instead.
+    pub(crate) fn key(&mut self, given: &str) {
+        // The first one is let go before.
+        self.slot = Err(Error::Closed);
+        self.slot = Slot::take(self.ctx.session(), self.ctx.path(), &self.name, Some(given));
+    }
+
+    /// The operation begins.
+    pub(crate) fn begin(self) -> Result<Slot> {
+        let mut slot = self.slot?;
+        slot.begin()?;
+        Ok(slot)
+    }
+}
+
+impl<'c, T> Step<'c, T> {
+    fn change(mut self, change: impl FnOnce(&mut Parts<'c, T>)) -> Self {
+        if let Some(parts) = &mut self.parts {
+            change(parts);
+        }
+        self
+    }
+
+    /// A key that tells this step from others of its name, such as the id of what it is about: for steps in a loop whose
+    /// order may change, and for those that run beside each other.
+    pub fn key(self, key: impl ToString) -> Self {
+        self.change(|parts| parts.op.key(&key.to_string()))
+    }
+
+    /// How often the body is run again, after its [backoff](Self::backoff), when it fails. The handler's slot is kept
+    /// meanwhile; a failure that says [`discard`](crate::discard), [`snooze`](crate::snooze) or the like is not retried.
+    pub fn retry(self, times: u32) -> Self {
+        self.change(|parts| parts.retries = times)
+    }
+
+    /// How long to wait between runs of the body; exponential with jitter if this is not called.
+    pub fn backoff(self, backoff: Backoff) -> Self {
+        self.change(|parts| parts.backoff = backoff)
+    }
+
+    /// How long one run of the body may take. When it is over the body is dropped, and the step has failed.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        self.change(|parts| parts.timeout = Some(timeout))
+    }
+}
+
+lazy!(Step<'c; T> => Result<T>, where { T: Serialize + DeserializeOwned + Send + 'c });
+
+impl Context {
+    /// Does something once: runs `body` and records its result. When the handler runs again, the recorded result is
+    /// returned, and `body` is not run.
+    ///
+    /// `body` runs at least once: if the process dies after its effect and before the record, it runs again. Give the
+    /// outside a key by which it can tell; see [`step_with`](Self::step_with). Or see [`once`](Self::once).
+    ///
+    /// An error of `body` comes back as [`Error::Step`]. If the handler returns it, nothing is recorded, and the next
+    /// attempt runs the step again. If the handler goes on, the error is recorded before its next step begins, so that a
+    /// re-run takes the same path.
+    ///
+    /// ```
+    /// # use mainspring::{Context, Job};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Job)] struct Order { id: u64 }
+    /// # async fn charge(_id: u64) -> Result<String, std::io::Error> { Ok(String::new()) }
+    /// async fn order(ctx: Context, job: Order) -> mainspring::Result<()> {
+    ///     let receipt = ctx.step("charge", async || Ok(charge(job.id).await?)).retry(3).await?;
+    ///     # let _ = receipt;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Step`] if `body` fails or its result is too large; [`Error::DuplicateKey`], [`Error::Nested`] and
+    /// [`Error::Detached`] before anything is done.
+    pub fn step<'c, T, F, Fut>(&'c self, name: &str, mut body: F) -> Step<'c, T>
+    where
+        F: FnMut() -> Fut + Send + 'c,
+        Fut: Future<Output = Result<T, Failure>> + Send + 'c,
+    {
+        self.step_with(name, move |_| body())
+    }
+
+    /// As [`step`](Self::step), with what `body` may tell the outside, or want to know.
+    pub fn step_with<'c, T, F, Fut>(&'c self, name: &str, mut body: F) -> Step<'c, T>
+    where
+        F: FnMut(StepContext) -> Fut + Send + 'c,
+        Fut: Future<Output = Result<T, Failure>> + Send + 'c,
+    {
+        let parts = Parts {
+            op: Op::new(self, name),
+            body: Box::new(move |step| Box::pin(body(step))),
+            retries: 0,
+            backoff: Backoff::default(),
+            timeout: None,
+            once: false,
+        };
+        Step { parts: Some(parts), run: None }
+    }
+
+    /// As [`step`](Self::step), at most once: that it begins is recorded first. If it is interrupted, the next run gets
+    /// [`Error::Interrupted`] and must find out by other means how far it came. Its error is recorded, also if the handler
+    /// returns it. It is not retried.
+    pub fn once<'c, T, F, Fut>(&'c self, name: &str, body: F) -> Step<'c, T>
+    where
+        F: FnMut() -> Fut + Send + 'c,
+        Fut: Future<Output = Result<T, Failure>> + Send + 'c,
+    {
+        self.step(name, body).change(|parts| parts.once = true)
+    }
+}
+
+/// What the body of a step may tell the outside, or want to know.
+#[derive(Debug)]
+pub struct StepContext {
+    run: Arc<Run>,
+    key: Key,
+    tries: u32,
+}
+
+impl StepContext {
+    /// The same for every run of this step of this job, and for no other: what the outside can tell a repeat by.
+    pub fn idempotency_key(&self) -> String {
+        format!("{}/{}", self.run.info.id, self.key)
+    }
+
+    /// The job.
+    pub fn job(&self) -> JobId {
+        self.run.info.id
+    }
+
+    /// The number of the claim under which the body runs: it only grows. A good fence for writes to the outside.
+    pub fn claim(&self) -> u32 {
+        self.run.claim.number
+    }
+
+    /// Which run of the body in a row this is, from 1 on.
+    pub fn tries(&self) -> u32 {
+        self.tries
+    }
+
+    /// When the job fails if it has not ended.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        self.run.info.deadline
+    }
+
+    /// Waits until somebody cancels the job; see [`Context::cancelled`].
+    pub async fn cancelled(&self) {
+        self.run.cooperate();
+        while !matches!(self.run.stop_requested().await, Stop::Cancel(_)) {
+            // Released or abandoned: the run is dropped from outside, there is nothing to wait for here.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// A body that took too long.
+#[derive(Debug, thiserror::Error)]
+#[error("timed out after {0:?}")]
+struct TimedOut(Duration);
+
+impl<'c, T: Serialize + DeserializeOwned + Send + 'c> Parts<'c, T> {
+    async fn run(self) -> Result<T> {
+        let Parts { op, mut body, retries, backoff, timeout, once } = self;
+        let limit = op.ctx.engine().limits().step;
+        let slot = op.begin()?;
+        let (session, key) = (slot.session(), slot.key());
+        if let Some(written) = session.find(key) {
+            return session.replay(&slot, written).await;
+        }
+        if once {
+            begin_once(&slot).await?;
+        }
+        session.settle().await?;
+        let mut tries = 0;
+        let result = loop {
+            tries += 1;
+            let result = attempt(session, key, &mut body, tries, timeout).await;
+            match result {
+                Err(failure) if tries <= retries && !once && failure.control().is_none() => {
+                    let _busy = session.busy();
+                    let seams = session.engine.seams();
+                    let after = backoff.delay(u16::try_from(tries).unwrap_or(u16::MAX), &*seams.rng);
+                    seams.clock.sleep(after).await;
+                }
+                result => break result,
+            }
+        };
+        let overlapped = slot.overlapped();
+        let failure = match result {
+            Ok(value) => {
+                fault::point!("step.ran");
+                match encode(&value, limit) {
+                    Ok(json) => {
+                        let entry =
+                            Entry { key: key.clone(), kind: EntryKind::Value, overlapped, value: json };
+                        session.record(vec![entry], Vec::new()).await?;
+                        return Ok(value);
+                    }
+                    Err(failure) => failure,
+                }
+            }
+            Err(failure) => failure,
+        };
+        let entry =
+            Entry { key: key.clone(), kind: EntryKind::Error, overlapped, value: error::encode(&failure) };
+        if once {
+            session.record(vec![entry], Vec::new()).await?;
+            session.keep_error(key);
+        } else {
+            session.ride(entry, &[], true);
+        }
+        Err(error::failed(key, failure.into_error()))
+    }
+}
+
+/// Records that something begins which must not be done twice.
+async fn begin_once(slot: &Slot) -> Result<()> {
+    let (session, key) = (slot.session(), slot.key());
+    let begun = beside(key, "begun")?;
+    if session.find(&begun).is_some() {
+        return Err(Error::Interrupted { key: key.clone() });
+    }
+    let entry = Entry { key: begun, kind: EntryKind::Begun, overlapped: false, value: b"null".to_vec() };
+    session.record(vec![entry], Vec::new()).await
+}
+
+/// A result as it is recorded. One that cannot be will not be any better the next time.
+fn encode<T: Serialize>(value: &T, limit: usize) -> Result<Vec<u8>, Failure> {
+    let json = serde_json::to_vec(value)
+        .map_err(|error| Failure::from(discard(format!("its result cannot be written as JSON: {error}"))))?;
+    if json.len() > limit {
+        let why = format!("its result has {} bytes, the bound is {limit}", json.len());
+        return Err(discard(why).into());
+    }
+    Ok(json)
+}
+
+/// Runs the body once.
+async fn attempt<T: Send>(
+    session: &Arc<Session>,
+    key: &Key,
+    body: &mut Body<'_, T>,
+    tries: u32,
+    timeout: Option<Duration>,
+) -> Result<T, Failure> {
+    let _busy = session.busy();
+    let step = || StepContext { run: session.run(), key: key.clone(), tries };
+    let mut result = bounded(session, body(step()), timeout).await;
+    if let Some(probe) = session.probe()
+        && result.is_ok()
+    {
+        match probe.ran(session.run().info.id, key) {
+            Verdict::Keep => {}
+            Verdict::Again => result = bounded(session, body(step()), timeout).await,
+            Verdict::Fail(why) => result = Err(Failure::from(why)),
+            Verdict::Crash => {
+                probe.crash();
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+    result
+}
+
+async fn bounded<T>(
+    session: &Arc<Session>,
+    body: Pending<'_, Result<T, Failure>>,
+    timeout: Option<Duration>,
+) -> Result<T, Failure> {
+    let body = InBody { session, body };
+    let Some(timeout) = timeout else { return body.await };
+    let clock = &session.engine.seams().clock;
+    tokio::select! {
+        biased;
+        result = body => result,
+        () = clock.sleep(timeout) => Err(BoxError::from(TimedOut(timeout)).into()),
+    }
+}
+
+/// The body of a step, while it is polled.
+struct InBody<'a, 'c, T> {
+    session: &'a Arc<Session>,
+    body: Pending<'c, Result<T, Failure>>,
+}
+
+impl<T> Future for InBody<'_, '_, T> {
+    type Output = Result<T, Failure>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> std::task::Poll<Self::Output> {
+        let session = Arc::clone(self.session);
+        scope::within(&session, true, || self.body.as_mut().poll(context))
+    }
+}

@@ -1,0 +1,330 @@
+//! Waits: for a time, for signals.
+//!
+//! When a wait ends is recorded when it begins, so that a crash does not make it longer. What came of it rides along with
+//! the next operation.
+
+use std::future::poll_fn;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use mainspring_core::job::When;
+use mainspring_core::journal::{Entry, EntryKind, Mail, Message, Topic};
+use mainspring_core::name::{Key, SignalName};
+use mainspring_core::seam::Pending;
+use mainspring_core::time::Timestamp;
+use mainspring_core::{Error, Result, bounds};
+use serde::de::DeserializeOwned;
+
+use super::key::{Slot, beside};
+use super::lazy;
+use super::session::{Open, Session};
+use super::signal::Named;
+use super::step::Op;
+use crate::context::Context;
+
+/// Waits until as many messages of a topic are there, or the time has come: then with what is there, if that will do.
+pub(crate) async fn until(
+    session: &Arc<Session>,
+    key: &Key,
+    topic: Option<(Topic, u32)>,
+    due: Option<Timestamp>,
+    fewer: bool,
+) -> Vec<Message> {
+    let mut opened = Opened { session, at: None };
+    poll_fn(|context| {
+        if let Some((topic, need)) = &topic
+            && let Some(messages) = session.take(topic, *need, false)
+        {
+            return Poll::Ready(messages);
+        }
+        if due.is_some_and(|due| due <= session.now()) {
+            let there =
+                topic.as_ref().filter(|_| fewer).and_then(|(topic, need)| session.take(topic, *need, true));
+            return Poll::Ready(there.unwrap_or_default());
+        }
+        let own = context.waker().will_wake(&session.waker);
+        let waker = (!own).then(|| context.waker().clone());
+        session.open(&mut opened.at, Open { key: key.clone(), topic: topic.clone(), until: due, waker });
+        Poll::Pending
+    })
+    .await
+}
+
+/// A wait that is open, until it is dropped.
+struct Opened<'a> {
+    session: &'a Arc<Session>,
+    at: Option<u64>,
+}
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        if let Some(at) = self.at {
+            self.session.close(at);
+        }
+    }
+}
+
+/// When a wait ends: as was recorded when it began, or as it is reckoned now.
+async fn due(slot: &Slot, when: When) -> Result<Timestamp> {
+    let session = slot.session();
+    let key = beside(slot.key(), "until")?;
+    if let Some(written) = session.find(&key) {
+        return Ok(Timestamp::from_micros(session.decoded(written).await?));
+    }
+    let now = session.now();
+    let due = when.resolve(now);
+    if due > now.after(bounds::DELAY) {
+        return Err(Error::Invalid { what: "wait", why: "more than ten years ahead".into() });
+    }
+    let value = due.as_micros().to_string().into_bytes();
+    session.ride(Entry { key, kind: EntryKind::Until, overlapped: false, value }, &[], false);
+    Ok(due)
+}
+
+/// A sleep on its way. Await it; see [`Context::sleep`].
+#[must_use = "nothing is waited for until this is awaited"]
+pub struct Sleep<'c> {
+    parts: Option<SleepParts<'c>>,
+    run: Option<Pending<'c, Result<()>>>,
+}
+
+struct SleepParts<'c> {
+    op: Op<'c>,
+    when: When,
+}
+
+impl Sleep<'_> {
+    /// A key that tells this sleep from others of its name.
+    pub fn key(mut self, key: impl ToString) -> Self {
+        if let Some(parts) = &mut self.parts {
+            parts.op.key(&key.to_string());
+        }
+        self
+    }
+}
+
+lazy!(Sleep<'c; > => Result<()>, where {});
+
+impl SleepParts<'_> {
+    async fn run(self) -> Result<()> {
+        let slot = self.op.begin()?;
+        let session = slot.session();
+        if let Some(written) = session.find(slot.key()) {
+            return session.replay(&slot, written).await;
+        }
+        let due = due(&slot, self.when).await?;
+        until(session, slot.key(), None, Some(due), false).await;
+        let entry = Entry {
+            key: slot.key().clone(),
+            kind: EntryKind::Value,
+            overlapped: slot.overlapped(),
+            value: b"null".to_vec(),
+        };
+        // It would come out the same way again: the time is recorded.
+        session.ride(entry, &[], false);
+        Ok(())
+    }
+}
+
+/// A signal that was received.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Received<T> {
+    /// Who sent it: the key that the sender gave, or one that the engine made up.
+    pub sender: String,
+    /// What it says.
+    pub value: T,
+}
+
+/// What all waits for signals have in common.
+struct SignalParts<'c> {
+    op: Op<'c>,
+    name: Result<SignalName>,
+    count: u32,
+    timeout: Option<When>,
+}
+
+impl SignalParts<'_> {
+    /// The signals, or fewer if the time is up before. What is recorded is a list of senders and bodies.
+    async fn receive<T: DeserializeOwned>(self) -> Result<Vec<Received<T>>> {
+        let slot = self.op.begin()?;
+        let name = self.name?;
+        let session = slot.session();
+        if let Some(written) = session.find(slot.key()) {
+            let told: Vec<(String, T)> = session.replay(&slot, written).await?;
+            return Ok(told.into_iter().map(|(sender, value)| Received { sender, value }).collect());
+        }
+        let due = match self.timeout {
+            None => None,
+            Some(when) => Some(due(&slot, when).await?),
+        };
+        let messages =
+            until(session, slot.key(), Some((Topic::Signal(name), self.count)), due, self.count > 1).await;
+        let told: Vec<(&str, &serde_json::value::RawValue)> = messages.iter().filter_map(told).collect();
+        let value = serde_json::to_vec(&told).map_err(convert)?;
+        let received: Vec<(String, T)> = serde_json::from_slice(&value).map_err(convert)?;
+        let entry =
+            Entry { key: slot.key().clone(), kind: EntryKind::Value, overlapped: slot.overlapped(), value };
+        session.ride(entry, &messages, true);
+        Ok(received.into_iter().map(|(sender, value)| Received { sender, value }).collect())
+    }
+}
+
+fn convert(error: serde_json::Error) -> Error {
+    Error::Convert { what: "signal", source: error.into() }
+}
+
+fn told(message: &Message) -> Option<(&str, &serde_json::value::RawValue)> {
+    match &message.mail {
+        Mail::Signal { sender, body, .. } => Some((sender, serde_json::from_slice(body).ok()?)),
+        Mail::Ended { .. } => None,
+    }
+}
+
+macro_rules! signals {
+    ($(#[$doc:meta])* $name:ident => $output:ty, $run:expr) => {
+        $(#[$doc])*
+        #[must_use = "nothing is waited for until this is awaited"]
+        pub struct $name<'c, T> {
+            parts: Option<Waiting<'c, T, $name<'c, ()>>>,
+            run: Option<Pending<'c, Result<$output>>>,
+        }
+
+        impl<'c, T> $name<'c, T> {
+            fn of(parts: SignalParts<'c>) -> Self {
+                $name { parts: Some(Waiting { parts, told: PhantomData }), run: None }
+            }
+
+            /// A key that tells this wait from others of its name. Signals are told by their name alone.
+            pub fn key(mut self, key: impl ToString) -> Self {
+                if let Some(waiting) = &mut self.parts {
+                    waiting.parts.op.key(&key.to_string());
+                }
+                self
+            }
+        }
+
+        impl<'c, T: DeserializeOwned + Send + 'c> Waiting<'c, T, $name<'c, ()>> {
+            async fn run(self) -> Result<$output> {
+                let received: Vec<Received<T>> = self.parts.receive().await?;
+                $run(received)
+            }
+        }
+
+        lazy!($name<'c; T> => Result<$output>, where { T: DeserializeOwned + Send + 'c });
+    };
+}
+
+/// A wait, and what its signals are to be told as.
+struct Waiting<'c, T, W> {
+    parts: SignalParts<'c>,
+    told: PhantomData<fn() -> (T, W)>,
+}
+
+signals!(
+    /// A wait for a signal. Await it; see [`Context::signal`].
+    Signal => T,
+    |received: Vec<Received<T>>| {
+        let first = received.into_iter().next().map(|received| received.value);
+        first.ok_or_else(|| Error::Corrupt { why: "a wait for a signal ended without one".into() })
+    }
+);
+
+signals!(
+    /// A wait for a signal that ends when the time is up. Await it; see [`Signal::timeout`].
+    TimedSignal => Option<T>,
+    |received: Vec<Received<T>>| Ok(received.into_iter().next().map(|received| received.value))
+);
+
+signals!(
+    /// A wait for several signals of one name. Await it; see [`Signal::count`].
+    Signals => Vec<Received<T>>,
+    Ok
+);
+
+impl<'c, T> Signal<'c, T> {
+    fn into_parts(mut self) -> Option<SignalParts<'c>> {
+        self.parts.take().map(|waiting| waiting.parts)
+    }
+
+    /// How long to wait: `None` is returned when the time is up.
+    pub fn timeout(self, timeout: Duration) -> TimedSignal<'c, T> {
+        match self.into_parts() {
+            Some(parts) => TimedSignal::of(SignalParts { timeout: Some(When::After(timeout)), ..parts }),
+            None => TimedSignal { parts: None, run: None },
+        }
+    }
+
+    /// Waits until a point in time at the latest: `None` is returned then.
+    pub fn until(self, time: Timestamp) -> TimedSignal<'c, T> {
+        match self.into_parts() {
+            Some(parts) => TimedSignal::of(SignalParts { timeout: Some(When::At(time)), ..parts }),
+            None => TimedSignal { parts: None, run: None },
+        }
+    }
+
+    /// Waits for as many signals, all of different senders.
+    pub fn count(self, count: u32) -> Signals<'c, T> {
+        match self.into_parts() {
+            Some(parts) => Signals::of(SignalParts { count: count.max(1), ..parts }),
+            None => Signals { parts: None, run: None },
+        }
+    }
+}
+
+impl<T> Signals<'_, T> {
+    /// How long to wait: what has come is returned when the time is up.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        if let Some(waiting) = &mut self.parts {
+            waiting.parts.timeout = Some(When::After(timeout));
+        }
+        self
+    }
+}
+
+impl Context {
+    /// Waits. The handler is suspended meanwhile: it holds no slot, no task and no connection, for months if need be.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for more than ten years; [`Error::DuplicateKey`], [`Error::Nested`] and [`Error::Detached`].
+    pub fn sleep(&self, name: &str, duration: Duration) -> Sleep<'_> {
+        self.sleep_for(name, When::After(duration))
+    }
+
+    /// Waits until a point in time; see [`sleep`](Self::sleep).
+    pub fn sleep_until(&self, name: &str, time: impl Into<Timestamp>) -> Sleep<'_> {
+        self.sleep_for(name, When::At(time.into()))
+    }
+
+    fn sleep_for(&self, name: &str, when: When) -> Sleep<'_> {
+        Sleep { parts: Some(SleepParts { op: Op::new(self, name), when }), run: None }
+    }
+
+    /// Waits for a signal that somebody sends to this job with [`Engine::signal`](crate::Engine::signal). One that came
+    /// before the wait is kept for it. The handler is suspended meanwhile, as in [`sleep`](Self::sleep).
+    ///
+    /// ```
+    /// # use mainspring::{Context, Job, SignalType};
+    /// # use std::time::Duration;
+    /// # #[derive(serde::Serialize, serde::Deserialize, Job)] struct Order { id: u64 }
+    /// /// Ties both ends together: what is sent under this name is a `bool`.
+    /// const APPROVED: SignalType<bool> = SignalType::new("approved");
+    ///
+    /// async fn order(ctx: Context, job: Order) -> mainspring::Result<()> {
+    ///     let approved = ctx.signal(APPROVED).timeout(Duration::from_hours(168)).await?;
+    ///     # let _ = (approved, job.id);
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Convert`] if what was sent is not a `T`; [`Error::DuplicateKey`], [`Error::Nested`] and
+    /// [`Error::Detached`].
+    pub fn signal<T>(&self, name: impl Named<T>) -> Signal<'_, T> {
+        let name = name.name();
+        let parts =
+            SignalParts { op: Op::new(self, name), name: SignalName::new(name), count: 1, timeout: None };
+        Signal::of(parts)
+    }
+}

@@ -1,0 +1,26 @@
+//! A look at every step that a handler runs.
+
+use mainspring_core::id::JobId;
+use mainspring_core::name::Key;
+
+/// What becomes of a step whose body has succeeded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is recorded.
+    Keep,
+    /// Its body is run once more, and then it is recorded.
+    Again,
+    /// It has failed, with this message.
+    Fail(String),
+    /// The node dies here, between the effect and its record.
+    Crash,
+}
+
+/// Looks at steps.
+pub(crate) trait Probe: Send + Sync + 'static {
+    /// The body of a step has succeeded.
+    fn ran(&self, job: JobId, key: &Key) -> Verdict;
+
+    /// The node dies.
+    fn crash(&self);
+}
