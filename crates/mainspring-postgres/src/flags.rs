@@ -9,6 +9,15 @@ pub(crate) const DEADLINE: i16 = 2;
 /// Its key is released at its first claim.
 pub(crate) const KEY_UNTIL_STARTED: i16 = 4;
 
+/// It has recorded something, or been sent something.
+pub(crate) const JOURNAL: i16 = 8;
+/// It has children.
+pub(crate) const CHILDREN: i16 = 16;
+/// It has a parent.
+pub(crate) const PARENT: i16 = 32;
+/// It belongs to a family: somebody is to be told of its end.
+pub(crate) const FAMILY: i16 = CHILDREN | PARENT;
+
 /// The flags of a new job.
 pub(crate) fn of(options: &Options, deadline: bool) -> i16 {
     let key = match &options.unique {
@@ -16,5 +25,7 @@ pub(crate) fn of(options: &Options, deadline: bool) -> i16 {
         Some(unique) if unique.until == Until::Started => KEY | KEY_UNTIL_STARTED,
         Some(_) => KEY,
     };
-    if deadline { key | DEADLINE } else { key }
+    let parent = if options.parent.is_some() { PARENT } else { 0 };
+    let deadline = if deadline { DEADLINE } else { 0 };
+    key | parent | deadline
 }

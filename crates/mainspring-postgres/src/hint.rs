@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::{Mutex, Weak};
 
-use mainspring_core::id::NodeNo;
+use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::name::QueueName;
 use mainspring_core::store::{Hint, Listener};
 use mainspring_core::time::Timestamp;
@@ -61,6 +61,8 @@ pub(crate) struct Hints {
     queues: BTreeSet<i32>,
     due: Option<Timestamp>,
     cancel: BTreeSet<NodeNo>,
+    /// Claimed jobs that got a message.
+    messages: BTreeSet<JobId>,
 }
 
 impl Hints {
@@ -83,6 +85,11 @@ impl Hints {
     /// A claim of this node was flagged.
     pub(crate) fn cancel(&mut self, node: NodeNo) {
         self.cancel.insert(node);
+    }
+
+    /// A claimed job got a message.
+    pub(crate) fn message(&mut self, job: JobId) {
+        self.messages.insert(job);
     }
 
     /// The lines that it names.
@@ -108,6 +115,9 @@ impl Hints {
         }
         for node in &self.cancel {
             shared.listeners.tell(&Hint::Cancel(*node));
+        }
+        for job in &self.messages {
+            shared.listeners.tell(&Hint::Message(*job));
         }
     }
 
@@ -153,13 +163,16 @@ impl Hints {
             }
             messages.push((*queue, text));
         }
-        if self.due.is_some() || !self.cancel.is_empty() {
+        if self.due.is_some() || !self.cancel.is_empty() || !self.messages.is_empty() {
             let mut text = shared.handle().to_string();
             if let Some(due) = self.due {
                 let _ = write!(text, ";d{}", due.as_micros());
             }
             for node in self.cancel.iter().take(PAIRS) {
                 let _ = write!(text, ";c{node}");
+            }
+            for job in self.messages.iter().take(PAIRS) {
+                let _ = write!(text, ";m{job}");
             }
             messages.push((ANYBODY, text));
         }
@@ -188,6 +201,7 @@ impl Hints {
             'q' => self.queue(rest.parse().ok()?),
             'd' => self.due(Timestamp::from_micros(rest.parse().ok()?)),
             'c' => self.cancel(NodeNo(rest.parse().ok()?)),
+            'm' => self.message(rest.parse().ok()?),
             'r' => {
                 let mut numbers = rest.split(',');
                 let line = numbers.next()?.parse().ok()?;

@@ -22,7 +22,7 @@ use crate::hint::Hints;
 use crate::lane::Conn;
 use crate::op::claim::{SCAN, read_scan};
 use crate::op::rescue::{self, Living};
-use crate::op::sweep::{NEXT_DEADLINE, NEXT_DUE};
+use crate::op::sweep::{NEXT_DEADLINE, NEXT_DUE, first_due};
 use crate::options::Time;
 use crate::shared::Shared;
 use crate::sql::{At, Call, Present};
@@ -53,7 +53,7 @@ pub(crate) struct Pulse {
 /// What becomes due next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Next {
-    /// The first job that waits for its time.
+    /// The first job that waits for its time, or end that is to be told of.
     job: Option<Timestamp>,
     /// The first deadline of a waiting job.
     deadline: Option<Timestamp>,
@@ -115,7 +115,7 @@ impl Beat {
         hints.tell_here(shared);
         fault::point!("postgres.heard");
         let first = |rows: &[Row]| rows.first().map(|row| row.get::<_, At>(0).0);
-        let next = Next { job: first(due), deadline: first(deadline) };
+        let next = Next { job: first_due(due), deadline: first(deadline) };
         let living = Living::read(look)?;
         let took = shared.monotonic().saturating_sub(self.asked);
         let news = {

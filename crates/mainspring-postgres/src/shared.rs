@@ -214,6 +214,12 @@ impl Shared {
         i32::from_be_bytes([store[0], store[1], store[2], store[3]])
     }
 
+    /// What the locks of mailboxes are made of, with the number of a job.
+    pub(crate) fn mailbox(&self) -> i64 {
+        let store = self.store();
+        store.iter().skip(8).fold(0_i64, |number, byte| number << 8 | i64::from(*byte))
+    }
+
     /// The same for the locks of those who wait for jobs.
     pub(crate) fn waiting_class(&self) -> i32 {
         self.class().wrapping_add(1)

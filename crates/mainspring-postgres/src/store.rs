@@ -12,7 +12,8 @@ use std::time::Duration;
 use mainspring_core::error::OpenProblem;
 use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
 use mainspring_core::job::{New, Progress, Record, Verb};
-use mainspring_core::name::QueueName;
+use mainspring_core::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
+use mainspring_core::name::{Key, QueueName};
 use mainspring_core::seam::{Pending, Seams};
 use mainspring_core::store::{
     Changed, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish, Finished, Listener,
@@ -43,6 +44,8 @@ pub(crate) struct Lanes {
     enqueue: Lane,
     claim: Lane,
     finish: Lane,
+    record: Lane,
+    signal: Lane,
     renew: Lane,
     pub(crate) sweep: Lane,
     admin: Lane,
@@ -58,6 +61,8 @@ impl Lanes {
             enqueue: Lane::new(Use::Enqueue),
             claim: hot(),
             finish: hot(),
+            record: hot(),
+            signal: hot(),
             renew: hot(),
             sweep: hot(),
             admin: hot(),
@@ -349,34 +354,28 @@ impl Store for Postgres {
         self.call(|lanes| &lanes.finish, op::finish::ProgressOp { node, progress })
     }
 
-    fn record(
-        &self,
-        _node: NodeNo,
-        _recordings: Vec<mainspring_core::journal::Recording>,
-    ) -> Pending<'_, Result<Vec<mainspring_core::journal::Recorded>>> {
-        stub()
+    fn record(&self, node: NodeNo, recordings: Vec<Recording>) -> Pending<'_, Result<Vec<Recorded>>> {
+        self.call(|lanes| &lanes.record, op::record::RecordOp { node, recordings })
     }
-    fn values(
-        &self,
-        _claim: Claim,
-        _keys: Vec<mainspring_core::name::Key>,
-    ) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
-        stub()
+
+    fn values(&self, claim: Claim, keys: Vec<Key>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
+        self.call(|lanes| &lanes.read, read::Values { claim, keys })
     }
-    fn inbox(&self, _claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<mainspring_core::journal::Inbox>>> {
-        stub()
+
+    fn inbox(&self, claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<Inbox>>> {
+        self.call(|lanes| &lanes.read, read::Inboxes(claims))
     }
-    fn signal(
-        &self,
-        _signals: Vec<mainspring_core::journal::Signal>,
-    ) -> Pending<'_, Result<Vec<mainspring_core::journal::Signalled>>> {
-        stub()
+
+    fn signal(&self, signals: Vec<Signal>) -> Pending<'_, Result<Vec<Signalled>>> {
+        self.call(|lanes| &lanes.signal, op::signal::SignalOp(signals))
     }
-    fn sights(&self, _ids: Vec<JobId>) -> Pending<'_, Result<Vec<mainspring_core::journal::Sight>>> {
-        stub()
+
+    fn sights(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<Sight>>> {
+        self.call(|lanes| &lanes.read, read::Sights(ids))
     }
-    fn story(&self, _id: JobId) -> Pending<'_, Result<Option<mainspring_core::journal::Story>>> {
-        stub()
+
+    fn story(&self, id: JobId) -> Pending<'_, Result<Option<Story>>> {
+        self.call(|lanes| &lanes.read, read::StoryOp(id))
     }
 
     fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>> {
@@ -450,8 +449,4 @@ impl Store for Postgres {
     fn close(&self) -> Pending<'_, ()> {
         Box::pin(self.shut())
     }
-}
-
-fn stub<T: Send + 'static>() -> Pending<'static, Result<T>> {
-    Box::pin(std::future::ready(Err(Error::unavailable("not there yet"))))
 }

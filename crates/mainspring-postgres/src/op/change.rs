@@ -17,8 +17,10 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
+use super::family::{self, Left, ends};
 use super::{Op, node, now};
 use crate::error::{Result, corrupt};
+use crate::flags;
 use crate::hint::Hints;
 use crate::lane::Conn;
 use crate::names;
@@ -35,7 +37,8 @@ const LOCATE: &str = concat!(
     "SELECT t.now, u.o, j.no, j.line,
         CASE WHEN r.no IS NOT NULL THEN 2 WHEN m.no IS NOT NULL THEN 1 WHEN s.no IS NOT NULL THEN 4
             WHEN l.no IS NOT NULL THEN 3 ELSE d.state END AS state,
-        coalesce(s.reason, d.reason) AS reason, coalesce(m.due, s.due) AS due
+        coalesce(s.reason, d.reason) AS reason, coalesce(m.due, CASE WHEN s.reason = 8 THEN s.due END) AS due,
+        coalesce(r.flags, m.flags, s.flags, 0::smallint) AS flags
     FROM t CROSS JOIN unnest($2::uuid[]) WITH ORDINALITY AS u(id, o)
     CROSS JOIN LATERAL (SELECT no, line FROM mainspring.jobs WHERE id = u.id OFFSET 0) j
     LEFT JOIN mainspring.ready r ON r.no = j.no
@@ -45,7 +48,8 @@ const LOCATE: &str = concat!(
     LEFT JOIN mainspring.done d ON d.no = j.no"
 );
 
-/// Takes jobs out of where they wait, by the primary keys, in order of the numbers.
+/// Takes jobs out of where they wait, by the primary keys, in order of the numbers. The time of one that was held comes
+/// with it; that of one that waited for something else too does not.
 macro_rules! taken {
     () => {
         concat!(
@@ -57,18 +61,22 @@ macro_rules! taken {
             , m AS (DELETE FROM mainspring.timers p WHERE p.no = ANY($2::bigint[])
                 RETURNING p.no, p.line, p.claim, p.priority, p.failures, p.crashes, p.crashed, p.flags, p.due)
             , s AS (DELETE FROM mainspring.suspended p WHERE p.no = ANY($2::bigint[])
-                RETURNING p.no, p.line, p.claim, p.priority, p.failures, p.crashes, p.crashed, p.flags, p.due)
+                RETURNING p.no, p.line, p.claim, p.priority, p.failures, p.crashes, p.crashed, p.flags,
+                    CASE WHEN p.reason = 8 THEN p.due END)
             , e AS (SELECT 2 AS was, r.* FROM r UNION ALL SELECT 1, m.* FROM m UNION ALL SELECT 4, s.* FROM s)"
         )
     };
 }
 
-/// Waiting jobs end.
-const END: &str = concat!(
+/// Waiting jobs end. `$6`: of which families there is something to tell.
+pub(crate) const END: &str = concat!(
     taken!(),
     ", i AS (INSERT INTO mainspring.done
-            (no, finished_at, line, claim, state, reason, priority, failures, crashes, bad, note)
-        SELECT e.no, t.now, e.line, e.claim, $3, $4, e.priority, e.failures, e.crashes, true, nullif($5, '') FROM e, t)
+            (no, finished_at, line, claim, state, reason, priority, failures, crashes, flags, bad, note)
+        SELECT e.no, t.now, e.line, e.claim, $3, $4, e.priority, e.failures, e.crashes, e.flags & 56, true,
+            nullif($5, '') FROM e, t)",
+    ends!("e", "$6"),
+    "
     , k AS (DELETE FROM mainspring.keys k
         WHERE k.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.flags & 1 <> 0)) AND k.until <> 2)
     , k2 AS (UPDATE mainspring.keys k SET expires_at = t.now + k.period * interval '1 us'
@@ -79,7 +87,7 @@ const END: &str = concat!(
     , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
         SELECT line, was, -count(*) FROM e GROUP BY line, was
         UNION ALL SELECT line, $3, count(*) FROM e GROUP BY line)
-    SELECT e.no, e.was FROM e"
+    SELECT e.no, e.was, e.flags FROM e"
 );
 /// Waiting jobs wait in another way: held, or ready, or for their time if that is to come. `$3`: the reason of those that
 /// are held. `$4`, `$5`: whether failures and crashes are cleared.
@@ -107,23 +115,25 @@ const WAIT: &str = concat!(
     SELECT f.no, f.line, CASE WHEN f.state = 2 THEN (32 + f.priority)::smallint END, t.now,
         CASE WHEN f.state = 1 THEN f.due END, f.was FROM f, t"
 );
-/// Primary key of `done`: ended jobs run again. They hold neither key nor deadline any more.
+/// Primary key of `done`: ended jobs run again. They hold neither key nor deadline any more. Whose family is still to be told
+/// of the end waits for that.
 const REVIVE: &str = concat!(
     "WITH ",
     now!(),
     ", e AS (DELETE FROM mainspring.done p WHERE p.no = ANY($2::bigint[])
-        RETURNING p.no, p.line, p.claim, p.priority, p.state, p.reason, p.finished_at)
+            AND (p.flags & 48 = 0 OR NOT EXISTS (SELECT 1 FROM mainspring.ends x WHERE x.no = p.no))
+        RETURNING p.no, p.line, p.claim, p.priority, p.state, p.reason, p.finished_at, p.flags)
     , u AS (INSERT INTO mainspring.superseded (no, finished_at, claim, state, reason)
         SELECT e.no, e.finished_at, e.claim, e.state, e.reason FROM e)
     , r AS (INSERT INTO mainspring.ready (no, ready_at, crashed, line, claim, level, failures, crashes, flags)
-        SELECT e.no, t.now, 0, e.line, e.claim, 32 + e.priority, 0, 0, 0 FROM e, t)
+        SELECT e.no, t.now, 0, e.line, e.claim, 32 + e.priority, 0, 0, e.flags FROM e, t)
     , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
         SELECT line, state, -count(*) FROM e GROUP BY line, state
         UNION ALL SELECT line, 2, count(*) FROM e GROUP BY line)
     SELECT e.no, e.line, (32 + e.priority)::smallint, t.now, NULL::timestamptz, e.state::int FROM e, t"
 );
 /// Primary key, in order of the numbers. The reason first given stays.
-const FLAG: &str = "UPDATE mainspring.lease l SET cancel = coalesce(l.cancel, $3)
+pub(crate) const FLAG: &str = "UPDATE mainspring.lease l SET cancel = coalesce(l.cancel, $3)
     WHERE l.no = ANY($2::bigint[]) AND ($1::timestamptz IS NULL OR true)
     RETURNING l.no, l.node";
 /// Primary keys. The class of a ready job stays: it is the high bits of the level.
@@ -145,6 +155,11 @@ macro_rules! removed {
         , x4 AS (DELETE FROM mainspring.deadlines x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
         , x5 AS (DELETE FROM mainspring.superseded x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
         , x6 AS (DELETE FROM mainspring.keys x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
+        , x7 AS (DELETE FROM mainspring.steps x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.flags & 8 <> 0)))
+        , x8 AS (DELETE FROM mainspring.inbox x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
+        , x9 AS (DELETE FROM mainspring.children x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.flags & 32 <> 0)))
+        , x10 AS (DELETE FROM mainspring.children x
+            WHERE x.parent = ANY(ARRAY(SELECT e.no FROM e WHERE e.flags & 16 <> 0)))
         , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
             SELECT line, was, -count(*) FROM e GROUP BY line, was)
         SELECT e.no, e.was FROM e"
@@ -156,7 +171,8 @@ const DELETE_DONE: &str = concat!(
     "WITH ",
     now!(),
     ", e AS (DELETE FROM mainspring.done p USING t WHERE p.no = ANY($2::bigint[])
-        RETURNING p.no, p.line, p.state::int AS was)",
+            AND (p.flags & 48 = 0 OR NOT EXISTS (SELECT 1 FROM mainspring.ends x WHERE x.no = p.no))
+        RETURNING p.no, p.line, p.state::int AS was, p.flags)",
     removed!()
 );
 
@@ -173,9 +189,16 @@ impl Op for Change {
 
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Vec<Changed>> {
         self.verb.check()?;
+        let mailbox = shared.mailbox();
+        let all: Vec<Uuid> = self.ids.iter().map(|id| Uuid::from_bytes(*id.as_bytes())).collect();
         for _ in 0..ROUNDS {
             let mut answers = vec![Changed::NotFound; self.ids.len()];
-            conn.begin(shared, "", &[]).await?;
+            // Whoever removes a job tells its parent and keeps others from telling it.
+            let lock = (matches!(self.verb, Verb::Delete) && !self.dry_run).then(|| {
+                let args = vec![(&mailbox as _, Type::INT8), (&all as _, Type::UUID_ARRAY)];
+                Call::new(family::LOCK_RELATIVES, args)
+            });
+            conn.begin(shared, "", lock.as_slice()).await?;
             let mut told = Vec::new();
             let mut steady = true;
             for layer in layers(&self.ids) {
@@ -183,10 +206,12 @@ impl Op for Change {
             }
             if steady {
                 conn.end(&[]).await?;
-                announce(conn, shared, &told).await?;
+                announce(conn, shared, told).await?;
                 return Ok(answers);
             }
             conn.roll_back().await;
+            // What others have ended and not told of yet stays as it is until then.
+            family::tell_all(conn, shared, 0).await?;
         }
         Err(Error::unavailable("the jobs are being moved by others").into())
     }
@@ -213,6 +238,10 @@ enum Told {
     Waits(Vec<Row>),
     /// Rows of number and node.
     Flagged(Vec<Row>),
+    /// Rows of number, line, level and time.
+    Woken(Vec<Row>),
+    /// Whose families are to be told.
+    Left(Vec<Left>),
 }
 
 impl Change {
@@ -232,6 +261,7 @@ impl Change {
         let rows = conn.step(&[locate]).await?.pop().unwrap_or_default();
         let mut groups: BTreeMap<&'static str, BTreeMap<i64, State>> = BTreeMap::new();
         for row in &rows {
+            let family = row.get::<_, i16>(7) & flags::FAMILY != 0;
             let index = usize::try_from(row.get::<_, i64>(1) - 1).ok().and_then(|o| layer.get(o).copied());
             let index = index.ok_or_else(|| corrupt("an answer to nothing"))?;
             let no: i64 = row.get(2);
@@ -241,7 +271,7 @@ impl Change {
             let later = due.is_some_and(|due| due.0 > row.get::<_, At>(0).0);
             answers[index] = match self.verb.apply(from, later) {
                 Ok(to) => {
-                    groups.entry(self.statement(from, to)?).or_default().insert(no, from.state);
+                    groups.entry(self.statement(from, to, family)?).or_default().insert(no, from.state);
                     Changed::Applied { from, to }
                 }
                 Err(illegal) => Changed::Illegal(illegal),
@@ -253,11 +283,13 @@ impl Change {
         self.apply(conn, &at, groups, told).await
     }
 
-    /// The statement that does what the state machine says.
-    fn statement(&self, from: Status, to: Option<Status>) -> Result<&'static str> {
+    /// The statement that does what the state machine says; if `family`, somebody is to be told of an end.
+    fn statement(&self, from: Status, to: Option<Status>, family: bool) -> Result<&'static str> {
         let ended = from.state.is_terminal();
         Ok(match (&self.verb, to) {
             (_, None) if ended => DELETE_DONE,
+            // It ends before it is removed.
+            (_, None) if family => END,
             (_, None) => DELETE_WAITING,
             (Verb::Cancel { .. }, Some(to)) if to.state == State::Running => FLAG,
             (Verb::Cancel { .. } | Verb::Fail { .. }, Some(_)) => END,
@@ -312,6 +344,7 @@ impl Change {
                     (&state as _, Type::INT2),
                     (&reason as _, Type::INT2),
                     (&why as _, Type::TEXT),
+                    (&flags::FAMILY as _, Type::INT2),
                 ]),
                 WAIT => args.extend([
                     (&hold as _, Type::INT2),
@@ -335,6 +368,11 @@ impl Change {
                 return Ok(false);
             }
             match sql {
+                END if matches!(self.verb, Verb::Delete) => remove(conn, at, &nos, &rows, told).await?,
+                END => {
+                    let children = family::cancel_waiting(conn, at, &rows).await?;
+                    told.push(Told::Left(family::families(&rows).chain(children).collect()));
+                }
                 FLAG => told.push(Told::Flagged(rows)),
                 WAIT | REVIVE | READY_PRIORITY => told.push(Told::Waits(rows)),
                 _ => {}
@@ -342,6 +380,24 @@ impl Change {
         }
         Ok(true)
     }
+}
+
+/// Removes jobs that have ended in the same transaction, and tells their families before.
+async fn remove(
+    conn: &mut Conn,
+    at: &Present,
+    nos: &Vec<i64>,
+    ended: &[Row],
+    told: &mut Vec<Told>,
+) -> Result<()> {
+    let (woken, flagged, left) = family::tell_within(conn, at, nos, ended).await?;
+    let args = vec![(at as _, Type::TIMESTAMPTZ), (nos as _, Type::INT8_ARRAY)];
+    let removed = conn.step(&[Call::new(DELETE_DONE, args)]).await?.pop().unwrap_or_default();
+    if removed.len() != nos.len() {
+        return Err(corrupt("a job that has just ended cannot be removed"));
+    }
+    told.extend([Told::Woken(woken), Told::Flagged(flagged), Told::Left(left)]);
+    Ok(())
 }
 
 /// The state in which a statement found a job; `None` if it looks for one state only.
@@ -372,14 +428,21 @@ fn status(row: &Row) -> Result<Option<Status>> {
 }
 
 /// Tells where jobs wait now, and whose claims were flagged.
-async fn announce(conn: &mut Conn, shared: &Shared, told: &[Told]) -> Result<()> {
+async fn announce(conn: &mut Conn, shared: &Shared, told: Vec<Told>) -> Result<()> {
     let mut hints = Hints::default();
-    let mut lines = Vec::new();
+    let (mut lines, mut left) = (Vec::new(), Vec::new());
     for told in told {
         match told {
+            Told::Left(families) => left.extend(families),
+            Told::Woken(rows) => {
+                for row in &rows {
+                    lines.push(row.get(1));
+                    hints.ready((row.get(1), row.get(2)), (row.get::<_, At>(3).0, row.get(0)));
+                }
+            }
             Told::Flagged(rows) => rows.iter().for_each(|row| node::flagged(&mut hints, row.get(1))),
             Told::Waits(rows) => {
-                for row in rows {
+                for row in &rows {
                     lines.push(row.get(1));
                     if let Some(level) = row.get::<_, Option<i16>>(2) {
                         hints.ready((row.get(1), level), (row.get::<_, At>(3).0, row.get(0)));
@@ -394,5 +457,6 @@ async fn announce(conn: &mut Conn, shared: &Shared, told: &[Told]) -> Result<()>
     }
     names::learn_to_tell(conn, shared, lines).await;
     hints.tell(conn, shared).await;
+    family::tell(conn, shared, left).await;
     Ok(())
 }

@@ -8,7 +8,7 @@
 //! - Nothing is claimed for a node that is not live, nor by a claim that was sent before the node settled a lost answer:
 //!   both are checked in a statement that begins after the node's lock was granted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use mainspring_core::Error;
@@ -29,6 +29,7 @@ use crate::lane::Conn;
 use crate::names::{self, Names};
 use crate::op::node;
 use crate::pulse;
+use crate::read::prefetch;
 use crate::shared::Shared;
 use crate::sql::{At, Call};
 
@@ -206,8 +207,12 @@ async fn adopt(conn: &mut Conn, shared: &Shared, node: i32, batch: i64) -> Resul
     };
     let settings: String = rows.first().and_then(|row| row.get(2)).unwrap_or_default();
     names::learn(conn, shared, rows.iter().map(|row| row.get(4)), &settings).await?;
-    let names = shared.names();
-    let jobs = rows.iter().map(|row| Ok(read(row, &names)?.1)).collect::<Result<_>>()?;
+    let mut jobs: Vec<Claimed> = {
+        let names = shared.names();
+        rows.iter().map(|row| Ok(read(row, &names)?.1)).collect::<Result<_>>()?
+    };
+    let marked: Vec<usize> = (0..rows.len()).filter(|&index| has_journal(&rows[index])).collect();
+    prefetch(conn, &mut jobs, &marked).await?;
     Ok(ClaimedBatch { now, jobs })
 }
 
@@ -453,6 +458,7 @@ async fn take(
     let rows: Vec<&Row> = rows.iter().filter(|row| row.get::<_, Option<i64>>(3).is_some()).collect();
     names::learn(conn, shared, rows.iter().map(|row| row.get(4)), &settings).await?;
     let mut jobs: Vec<(Spot, Pair, usize, Claimed)> = Vec::with_capacity(rows.len());
+    let marked: BTreeSet<i64> = rows.iter().filter(|row| has_journal(row)).map(|row| row.get(3)).collect();
     {
         let names = shared.names();
         for row in &rows {
@@ -472,7 +478,20 @@ async fn take(
         shared.moved();
     }
     jobs.sort_by_key(|(spot, pair, turn, _)| (*turn, pair.1, *spot));
-    Ok((ClaimedBatch { now, jobs: jobs.into_iter().map(|(.., claimed)| claimed).collect() }, held))
+    let mut jobs: Vec<Claimed> = jobs.into_iter().map(|(.., claimed)| claimed).collect();
+    if !marked.is_empty() {
+        let marked = (0..jobs.len()).filter(|&index| marked.contains(&jobs[index].claim.row.0));
+        let marked: Vec<usize> = marked.collect();
+        // The claim is made: if what belongs to it cannot be read, it is asked for again and adopted.
+        let fetched = prefetch(conn, &mut jobs, &marked).await;
+        fetched.map_err(|_| Error::OutcomeUnknown { source: None })?;
+    }
+    Ok((ClaimedBatch { now, jobs }, held))
+}
+
+/// Whether the job has recorded something or been sent something, as its place says.
+fn has_journal(row: &Row) -> bool {
+    row.get::<_, i16>(11) & flags::JOURNAL != 0
 }
 
 fn class(level: i16) -> Class {

@@ -1,18 +1,21 @@
 //! Outcomes as arguments of statements: one column each.
 
 use mainspring_core::job::{Outcome, Reason, State, Status, transition};
+use mainspring_core::journal::Suspension;
 use mainspring_core::store::Finish;
 use mainspring_core::time::micros;
 use tokio_postgres::types::Type;
 
 use super::node::number_of;
-use crate::sql::{Arg, Present};
+use super::record::Pages;
+use crate::sql::{Arg, At, Present};
 
 /// Outcomes of jobs that are all different, in order of their numbers.
 #[derive(Default)]
 pub(crate) struct Pass<'a> {
     pub(crate) succeeded: Succeeded<'a>,
     pub(crate) ended: Ended<'a>,
+    pub(crate) suspended: Suspended<'a>,
 }
 
 impl<'a> Pass<'a> {
@@ -24,8 +27,21 @@ impl<'a> Pass<'a> {
                 self.succeeded.claims.push(number_of(&finish.claim));
                 self.succeeded.outputs.push(output.as_deref());
             }
+            Outcome::Suspend(suspension) => self.suspended.add(finish, suspension),
             _ => self.ended.add(finish),
         }
+    }
+
+    /// The numbers of its jobs; not in order.
+    pub(crate) fn nos(&self) -> impl Iterator<Item = i64> {
+        let nos = self.succeeded.nos.iter().chain(&self.ended.nos).chain(&self.suspended.nos);
+        nos.copied()
+    }
+
+    /// How many kinds of outcomes it has: each takes a statement.
+    pub(crate) fn kinds(&self) -> usize {
+        let some = [&self.succeeded.nos, &self.ended.nos, &self.suspended.nos];
+        some.iter().filter(|nos| !nos.is_empty()).count()
     }
 }
 
@@ -88,6 +104,7 @@ impl<'a> Ended<'a> {
                 (1, true)
             }
             Outcome::Release => (2, false),
+            // A statement of its own.
             Outcome::Suspend(_) => return,
         };
         self.nos.push(claim.row.0);
@@ -116,6 +133,48 @@ impl<'a> Ended<'a> {
             (&self.messages, Type::TEXT_ARRAY),
             (&self.notes, Type::TEXT_ARRAY),
             (&self.resets, Type::BOOL_ARRAY),
+        ]
+    }
+}
+
+/// Suspensions.
+#[derive(Default)]
+pub(crate) struct Suspended<'a> {
+    pub(crate) nos: Vec<i64>,
+    /// What is recorded with them.
+    pub(crate) pages: Pages<'a>,
+    claims: Vec<i32>,
+    reasons: Vec<i16>,
+    dues: Vec<Option<At>>,
+    waits: Vec<String>,
+    notes: Vec<Option<&'a str>>,
+}
+
+impl<'a> Suspended<'a> {
+    fn add(&mut self, Finish { claim, .. }: &'a Finish, suspension: &'a Suspension) {
+        let (no, number) = (claim.row.0, number_of(claim));
+        self.nos.push(no);
+        self.claims.push(number);
+        self.reasons.push(suspension.reason.code().into());
+        self.dues.push(suspension.until.map(At));
+        let waits: Vec<(String, u32)> =
+            suspension.waits.iter().map(|wait| (wait.topic.to_string(), wait.need)).collect();
+        self.waits.push(serde_json::to_string(&waits).expect("pairs of a text and a number"));
+        self.notes.push(suspension.note.as_deref());
+        self.pages.claim(no, number);
+        self.pages.add(no, number, &suspension.writes);
+    }
+
+    pub(crate) fn args<'c>(&'c self, at: &'c Present, node: &'c i32) -> Vec<Arg<'c>> {
+        vec![
+            (at, Type::TIMESTAMPTZ),
+            (node, Type::INT4),
+            (&self.nos, Type::INT8_ARRAY),
+            (&self.claims, Type::INT4_ARRAY),
+            (&self.reasons, Type::INT2_ARRAY),
+            (&self.dues, Type::TIMESTAMPTZ_ARRAY),
+            (&self.waits, Type::TEXT_ARRAY),
+            (&self.notes, Type::TEXT_ARRAY),
         ]
     }
 }

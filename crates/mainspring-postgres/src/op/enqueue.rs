@@ -19,6 +19,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
+use super::family::{self, Left, ends};
 use super::{CONFIRM, Op, aside, key, now};
 use crate::error::{Fault, Result, corrupt};
 use crate::flags;
@@ -90,7 +91,7 @@ const TRY_KEYS: &str =
     "SELECT pg_try_advisory_xact_lock(u.number) FROM unnest($1::bigint[]) WITH ORDINALITY AS u(number, o)
     ORDER BY u.o";
 /// Unique index of ids.
-const KNOWN: &str = "SELECT j.id FROM unnest($1::uuid[]) AS u(id)
+pub(crate) const KNOWN: &str = "SELECT j.id FROM unnest($1::uuid[]) AS u(id)
     CROSS JOIN LATERAL (SELECT id FROM mainspring.jobs WHERE id = u.id OFFSET 0) j";
 /// Primary key of `keys`.
 const HOLDERS: &str = concat!(
@@ -125,13 +126,15 @@ const REPLACE: &str = concat!(
         RETURNING p.no, p.line, p.claim, p.priority, p.failures, p.crashes, p.flags)
     , e AS (SELECT 2 AS was, r.* FROM r UNION ALL SELECT 1, m.* FROM m UNION ALL SELECT 4, s.* FROM s)
     , i AS (INSERT INTO mainspring.done
-            (no, finished_at, line, claim, state, reason, priority, failures, crashes, bad)
-        SELECT e.no, t.now, e.line, e.claim, 7, 21, e.priority, e.failures, e.crashes, true FROM e, t)
+            (no, finished_at, line, claim, state, reason, priority, failures, crashes, flags, bad)
+        SELECT e.no, t.now, e.line, e.claim, 7, 21, e.priority, e.failures, e.crashes, e.flags & 56, true FROM e, t)",
+    ends!("e", "48"),
+    "
     , k AS (DELETE FROM mainspring.keys k WHERE k.no = ANY(ARRAY(SELECT e.no FROM e)))
     , z AS (DELETE FROM mainspring.deadlines z WHERE z.no = ANY(ARRAY(SELECT e.no FROM e)))
     , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
         SELECT line, was, -1 FROM e UNION ALL SELECT line, 7, 1 FROM e)
-    SELECT e.no FROM e"
+    SELECT e.no, e.flags FROM e"
 );
 /// Primary keys of `keys` and of the waiting places: what became of a holder that was not where it had been. The lock of
 /// the key is held, so nobody else takes it meanwhile.
@@ -248,6 +251,7 @@ async fn careful(
     for rows in told.iter().chain([&rows]) {
         announce(conn, shared, rows).await;
     }
+    family::tell(conn, shared, batch.left).await;
     Ok(receipts)
 }
 
@@ -270,6 +274,8 @@ struct Careful<'a> {
     pending: Vec<usize>,
     /// What was stored before the end.
     told: Vec<Vec<Row>>,
+    /// Jobs that were replaced and whose families are to be told.
+    left: Vec<Left>,
 }
 
 impl<'a> Careful<'a> {
@@ -327,6 +333,7 @@ impl<'a> Careful<'a> {
             repeated: false,
             pending: Vec::new(),
             told: Vec::new(),
+            left: Vec::new(),
         };
         for row in holders {
             let key = (row.get(0), row.get(1));
@@ -401,7 +408,10 @@ impl<'a> Careful<'a> {
         let (at, id) = (shared.at(), Uuid::from_bytes(*holder.as_bytes()));
         for _ in 0..ROUNDS {
             let replace = Call::new(REPLACE, vec![(&at, Type::TIMESTAMPTZ), (&id, Type::UUID)]);
-            if conn.step(&[replace]).await?.first().is_some_and(|rows| !rows.is_empty()) {
+            let replaced = conn.step(&[replace]).await?.pop().unwrap_or_default();
+            if let Some(row) = replaced.first() {
+                let flags = row.get::<_, i16>(1) & flags::FAMILY;
+                self.left.extend((flags != 0).then(|| (row.get(0), flags)));
                 return Ok(None);
             }
             // It runs or has ended; or somebody has moved it just now, and may have ended it and let the key go.

@@ -15,8 +15,10 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::ending::Pass;
+use super::family::{self, ends};
+use super::mailbox::{self, came};
 use super::node::{self, number_of};
-use super::{CONFIRM, Op, now};
+use super::{CONFIRM, Op, now, record};
 use crate::error::Result;
 use crate::hint::Hints;
 use crate::lane::Conn;
@@ -38,8 +40,10 @@ pub(crate) const SUCCEED: &str = concat!(
         RETURNING l.no, l.claim, l.line, l.priority, l.failures, l.flags,
             ($5::bytea[])[width_bucket(l.no, $3::bigint[])] AS output)
     , i AS (INSERT INTO mainspring.done
-            (no, finished_at, line, claim, state, priority, failures, crashes, bad, output)
-        SELECT d.no, t.now, d.line, d.claim, 5, d.priority, d.failures, 0, false, d.output FROM d, t)
+            (no, finished_at, line, claim, state, priority, failures, crashes, flags, bad, output)
+        SELECT d.no, t.now, d.line, d.claim, 5, d.priority, d.failures, 0, d.flags & 56, false, d.output FROM d, t)",
+    ends!("d", "48"),
+    "
     , k AS (DELETE FROM mainspring.keys k
         WHERE k.no = ANY(ARRAY(SELECT d.no FROM d WHERE d.flags & 1 <> 0)) AND k.until <> 2)
     , k2 AS (UPDATE mainspring.keys k SET expires_at = t.now + k.period * interval '1 us' FROM t
@@ -49,7 +53,7 @@ pub(crate) const SUCCEED: &str = concat!(
     , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
         SELECT g.line, s.state, g.n * s.sign
         FROM (SELECT line, count(*) AS n FROM d GROUP BY line) g, (VALUES (3, -1), (5, 1)) AS s(state, sign))
-    SELECT array_agg(d.no), array_agg(d.claim) FROM d"
+    SELECT array_agg(d.no), array_agg(d.claim), array_agg((d.flags & 48)::smallint) FROM d"
 );
 
 /// The same for every other outcome. `place`: 0 `done`, 1 `timers`, 2 `ready`. A claim that was flagged and would wait
@@ -79,9 +83,11 @@ const END: &str = concat!(
             (CASE WHEN d.crashes >= 2 THEN 0 ELSE 16 END + d.priority)::smallint AS level
         FROM d CROSS JOIN t CROSS JOIN LATERAL (SELECT d.place <> 0 AND d.cancel IS NOT NULL AS stop) s)
     , i AS (INSERT INTO mainspring.done
-            (no, finished_at, line, claim, state, reason, priority, failures, crashes, bad, note)
-        SELECT e.no, t.now, e.line, e.claim, e.state, e.reason, e.priority, e.failures, e.crashes, e.state IN (6, 7),
-            nullif(e.note, '') FROM e, t WHERE e.place = 0)
+            (no, finished_at, line, claim, state, reason, priority, failures, crashes, flags, bad, note)
+        SELECT e.no, t.now, e.line, e.claim, e.state, e.reason, e.priority, e.failures, e.crashes, e.flags & 56,
+            e.state IN (6, 7), nullif(e.note, '') FROM e, t WHERE e.place = 0)",
+    ends!("(SELECT no, flags FROM e WHERE place = 0)", "48"),
+    "
     , m AS (INSERT INTO mainspring.timers (no, due, crashed, line, claim, priority, failures, crashes, flags)
         SELECT e.no, e.due, e.crashed, e.line, e.claim, e.priority, e.failures, e.crashes, e.flags
         FROM e WHERE e.place = 1)
@@ -100,7 +106,52 @@ const END: &str = concat!(
     , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
         SELECT line, 3, -count(*) FROM e GROUP BY line
         UNION ALL SELECT line, state, count(*) FROM e GROUP BY line, state)
-    SELECT e.no, e.line, e.place, e.level, t.now, e.due, e.claim FROM e, t"
+    SELECT e.no, e.line, e.place, e.level, t.now, e.due, e.claim,
+        CASE WHEN e.place = 0 THEN e.flags & 48 ELSE 0 END::smallint FROM e, t"
+);
+
+/// The same for suspensions, whose mailboxes are locked: whoever waits for what has come goes to `ready`. What has come is
+/// found by the primary key of `inbox`, topic by topic. `place`: 0 `done`, 2 `ready`, 3 `suspended`.
+const SUSPEND: &str = concat!(
+    "WITH ",
+    now!(),
+    ", l AS (DELETE FROM mainspring.lease l
+        WHERE l.no = ANY($3::bigint[]) AND l.node = $2 AND l.claim = ($4::int[])[width_bucket(l.no, $3::bigint[])]
+        RETURNING l.no, l.claim, l.line, l.priority, (l.flags | 8)::smallint AS flags, l.cancel, l.failures,
+            width_bucket(l.no, $3::bigint[]) AS o)
+    , d AS (SELECT l.*, f.reason, CASE WHEN f.reason <= 5 THEN f.due END AS due, f.waits, f.note
+        FROM l CROSS JOIN LATERAL (SELECT ($5::smallint[])[o] AS reason, ($6::timestamptz[])[o] AS due,
+            ($7::text[])[o]::jsonb AS waits, ($8::text[])[o] AS note) f)
+    , e AS MATERIALIZED (SELECT d.*, (16 + d.priority)::smallint AS level,
+            CASE WHEN d.cancel IS NOT NULL THEN 0
+                WHEN d.reason <= 5 AND (d.due <= t.now OR EXISTS (
+                    SELECT 1 FROM jsonb_array_elements(d.waits) AS w(wait) WHERE ",
+    came!("d.no", "w.wait"),
+    ")) THEN 2 ELSE 3 END AS place
+        FROM d, t)
+    , i AS (INSERT INTO mainspring.done
+            (no, finished_at, line, claim, state, reason, priority, failures, crashes, flags, bad, note)
+        SELECT e.no, t.now, e.line, e.claim, 7, 19, e.priority, e.failures, 0, e.flags & 56, true, nullif(e.cancel, '')
+        FROM e, t WHERE e.place = 0)",
+    ends!("(SELECT no, flags FROM e WHERE place = 0)", "48"),
+    ", r AS (INSERT INTO mainspring.ready (no, ready_at, crashed, line, claim, level, failures, crashes, flags)
+        SELECT e.no, t.now, 0, e.line, e.claim, e.level, e.failures, 0, e.flags FROM e, t WHERE e.place = 2)
+    , s AS (INSERT INTO mainspring.suspended
+            (no, due, crashed, line, claim, priority, reason, failures, crashes, flags, waits, note)
+        SELECT e.no, e.due, 0, e.line, e.claim, e.priority, e.reason, e.failures, 0, e.flags, e.waits, e.note
+        FROM e WHERE e.place = 3)
+    , k AS (DELETE FROM mainspring.keys k
+        WHERE k.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.place = 0 AND e.flags & 1 <> 0)) AND k.until <> 2)
+    , k2 AS (UPDATE mainspring.keys k SET expires_at = t.now + k.period * interval '1 us' FROM t
+        WHERE k.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.place = 0 AND e.flags & 1 <> 0)) AND k.until = 2
+        AND k.expires_at IS NULL)
+    , z AS (DELETE FROM mainspring.deadlines z
+        WHERE z.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.place = 0 AND e.flags & 2 <> 0)))
+    , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
+        SELECT line, 3, -count(*) FROM e GROUP BY line
+        UNION ALL SELECT line, CASE place WHEN 0 THEN 7 WHEN 2 THEN 2 ELSE 4 END, count(*) FROM e GROUP BY line, place)
+    SELECT e.no, e.line, e.place, e.level, t.now, e.due, e.claim,
+        CASE WHEN e.place = 0 THEN e.flags & 48 ELSE 0 END::smallint FROM e, t"
 );
 
 /// Primary key of `lease`, in order of the numbers. For batches of more than one statement: each of them keeps to that
@@ -182,16 +233,35 @@ async fn apply(
     node: i32,
     passes: &[Pass<'_>],
 ) -> Result<BTreeSet<(i64, i32)>> {
+    let writes = passes.iter().any(|pass| pass.suspended.pages.has_entries());
+    match apply_once(conn, shared, node, passes, false).await {
+        Err(fault) if writes && record::is_repeat(&fault) => {
+            apply_once(conn, shared, node, passes, true).await
+        }
+        applied => applied,
+    }
+}
+
+/// The same. `again`: whether entries of suspended jobs may be there already.
+async fn apply_once(
+    conn: &mut Conn,
+    shared: &Shared,
+    node: i32,
+    passes: &[Pass<'_>],
+    again: bool,
+) -> Result<BTreeSet<(i64, i32)>> {
     let (at, kept) = (shared.at(), i64::try_from(bounds::ERRORS_KEPT).unwrap_or(i64::MAX));
-    let held = passes.iter().flat_map(|pass| pass.succeeded.nos.iter().chain(&pass.ended.nos)).copied();
-    let held: Vec<i64> = held.collect::<BTreeSet<i64>>().into_iter().collect();
+    let held: Vec<i64> = passes.iter().flat_map(Pass::nos).collect::<BTreeSet<i64>>().into_iter().collect();
+    let mailbox = shared.mailbox();
+    let waiting: Vec<i64> = passes.iter().flat_map(|pass| &pass.suspended.nos).copied().collect();
     let mut calls = Vec::new();
-    if passes.iter().any(|pass| !pass.succeeded.nos.is_empty() && !pass.ended.nos.is_empty())
-        || passes.len() > 1
-    {
+    if !waiting.is_empty() {
+        calls.push(Call::new(mailbox::LOCK, vec![(&mailbox, Type::INT8), (&waiting, Type::INT8_ARRAY)]));
+    }
+    if passes.iter().any(|pass| pass.kinds() > 1) || passes.len() > 1 || !waiting.is_empty() {
         calls.push(Call::new(LOCK, vec![(&node, Type::INT4), (&held, Type::INT8_ARRAY)]));
     }
-    for Pass { succeeded, ended } in passes {
+    for Pass { succeeded, ended, suspended } in passes {
         if !succeeded.nos.is_empty() {
             calls.push(Call::new(SUCCEED, succeeded.args(&at, &node)));
         }
@@ -201,26 +271,38 @@ async fn apply(
         if ended.faults.iter().any(Option::is_some) {
             calls.push(Call::new(TRIM, vec![(&ended.nos, Type::INT8_ARRAY), (&kept, Type::INT8)]));
         }
+        if !suspended.nos.is_empty() {
+            calls.extend(suspended.pages.calls(&at, &node, again));
+            calls.push(Call::new(SUSPEND, suspended.args(&at, &node)));
+        }
     }
     if calls.is_empty() {
         return Ok(BTreeSet::new());
     }
     let answers = conn.commit(shared, &calls).await?;
-    let mut moved = BTreeSet::new();
+    let (mut moved, mut left) = (BTreeSet::new(), Vec::new());
     for (call, rows) in calls.iter().zip(answers) {
         match call.sql {
             SUCCEED => {
                 let nos: Option<Vec<i64>> = rows.first().and_then(|row| row.get(0));
                 let claims: Option<Vec<i32>> = rows.first().and_then(|row| row.get(1));
-                moved.extend(nos.unwrap_or_default().into_iter().zip(claims.unwrap_or_default()));
+                let flags: Option<Vec<i16>> = rows.first().and_then(|row| row.get(2));
+                let nos = nos.unwrap_or_default();
+                left.extend(
+                    nos.iter().copied().zip(flags.unwrap_or_default()).filter(|(_, flags)| *flags != 0),
+                );
+                moved.extend(nos.into_iter().zip(claims.unwrap_or_default()));
             }
-            END => {
+            END | SUSPEND => {
                 moved.extend(rows.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i32>(6))));
+                let families = rows.iter().map(|row| (row.get(0), row.get::<_, i16>(7)));
+                left.extend(families.filter(|(_, flags)| *flags != 0));
                 announce(conn, shared, &rows).await?;
             }
             _ => {}
         }
     }
+    family::tell(conn, shared, left).await;
     Ok(moved)
 }
 
@@ -288,6 +370,7 @@ async fn announce(conn: &mut Conn, shared: &Shared, rows: &[Row]) -> Result<()> 
     for row in rows {
         match row.get::<_, i32>(2) {
             1 => hints.due(row.get::<_, At>(5).0),
+            3 => row.get::<_, Option<At>>(5).into_iter().for_each(|due| hints.due(due.0)),
             2 => hints.ready((row.get(1), row.get(3)), (row.get::<_, At>(4).0, row.get(0))),
             _ => {}
         }

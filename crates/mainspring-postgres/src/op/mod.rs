@@ -1,8 +1,9 @@
 //! Operations: what one call of the store does, in one transaction each.
 //!
 //! # Locks
-//! Whoever takes several locks takes them in this order: the node's (advisory), rows of `lease` by number, unique keys
-//! (advisory) by their hash, rows of other places by number. What runs in the background skips rows that others hold.
+//! Whoever takes several locks takes them in this order: the node's (advisory), mailboxes (advisory) by the numbers of their
+//! jobs, rows of `lease` by number, unique keys (advisory) by their hash, rows of other places by number. What runs in the
+//! background skips rows that others hold.
 
 pub(crate) mod aside;
 pub(crate) mod change;
@@ -10,13 +11,17 @@ pub(crate) mod claim;
 pub(crate) mod counts;
 mod ending;
 pub(crate) mod enqueue;
+pub(crate) mod family;
 pub(crate) mod finish;
 pub(crate) mod key;
+pub(crate) mod mailbox;
 pub(crate) mod node;
 pub(crate) mod prune;
+pub(crate) mod record;
 pub(crate) mod release;
 pub(crate) mod rescue;
 pub(crate) mod settings;
+pub(crate) mod signal;
 pub(crate) mod sweep;
 
 use std::future::Future;
@@ -67,7 +72,8 @@ const _: () = {
     assert!(State::Suspended.code() == 4 && State::Succeeded.code() == 5 && State::Failed.code() == 6);
     assert!(State::Cancelled.code() == 7);
     assert!(Reason::Quarantine.code() == 7 && Reason::Expired.code() == 18 && Reason::Operator.code() == 19);
-    assert!(Reason::Replaced.code() == 21 && Reason::Hold.code() == 8);
+    assert!(Reason::Replaced.code() == 21 && Reason::Hold.code() == 8 && Reason::Budget.code() == 5);
+    assert!(Reason::Parent.code() == 22 && Reason::Drift.code() == 6);
     assert!(Class::Suspect as u8 == 0 && Class::Returned as u8 == 1 && Class::Fresh as u8 == 2);
     assert!(Level::COUNT == 3 << 4, "a level is a class and four bits of priority");
     assert!(

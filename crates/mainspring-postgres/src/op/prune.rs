@@ -17,8 +17,8 @@ use crate::sql::Call;
 
 /// The whole of `lines`, which is bounded, with the settings of their queues as they are now; for each of them index
 /// `done_kept`, from its beginning. Locks rows of `done`, stepping over those that others hold, and then removes what
-/// belongs to these jobs by primary keys and `tags_no`: nobody else touches the rows of a job that has ended without
-/// holding its row of `done`. A unique key that outlives its job has an expiry and goes with [`KEYS`].
+/// belongs to these jobs by primary keys, `tags_no` and `children_parent`: nobody else touches the rows of a job that has ended without
+/// holding its row of `done`. One whose family is still to be told of its end is left for the next time. A unique key that outlives its job has an expiry and goes with [`KEYS`].
 pub(crate) const PRUNE: &str = concat!(
     "WITH ",
     now!(),
@@ -28,15 +28,21 @@ pub(crate) const PRUNE: &str = concat!(
         CROSS JOIN LATERAL (VALUES (false, q.retain_succeeded), (true, q.retain_failed)) AS w(bad, kept)
         CROSS JOIN LATERAL (SELECT d.no FROM mainspring.done d WHERE d.line = l.no AND d.bad = w.bad
                 AND d.finished_at <= (SELECT now FROM t) - w.kept * interval '1 us'
+                AND (d.flags & 48 = 0 OR NOT EXISTS (SELECT 1 FROM mainspring.ends x WHERE x.no = d.no))
             ORDER BY d.finished_at LIMIT $2 FOR UPDATE SKIP LOCKED) o
         LIMIT $2)
-    , d AS (DELETE FROM mainspring.done d WHERE d.no = ANY(ARRAY(SELECT x.no FROM x)) RETURNING d.no, d.line, d.state)
+    , d AS (DELETE FROM mainspring.done d WHERE d.no = ANY(ARRAY(SELECT x.no FROM x)) RETURNING d.no, d.line, d.state,
+        d.flags)
     , j AS (DELETE FROM mainspring.jobs j WHERE j.no = ANY(ARRAY(SELECT d.no FROM d)))
     , s AS (DELETE FROM mainspring.superseded s WHERE s.no = ANY(ARRAY(SELECT d.no FROM d)))
     , e AS (DELETE FROM mainspring.errors e WHERE e.no = ANY(ARRAY(SELECT d.no FROM d)))
     , p AS (DELETE FROM mainspring.progress p WHERE p.no = ANY(ARRAY(SELECT d.no FROM d)))
     , g AS (DELETE FROM mainspring.tags g WHERE g.no = ANY(ARRAY(SELECT d.no FROM d)))
     , z AS (DELETE FROM mainspring.deadlines z WHERE z.no = ANY(ARRAY(SELECT d.no FROM d)))
+    , st AS (DELETE FROM mainspring.steps x WHERE x.no = ANY(ARRAY(SELECT d.no FROM d WHERE d.flags & 8 <> 0)))
+    , ib AS (DELETE FROM mainspring.inbox x WHERE x.no = ANY(ARRAY(SELECT d.no FROM d)))
+    , ch AS (DELETE FROM mainspring.children x WHERE x.no = ANY(ARRAY(SELECT d.no FROM d WHERE d.flags & 32 <> 0)))
+    , cp AS (DELETE FROM mainspring.children x WHERE x.parent = ANY(ARRAY(SELECT d.no FROM d WHERE d.flags & 16 <> 0)))
     , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
         SELECT line, state, -count(*) FROM d GROUP BY line, state)
     SELECT count(*) FROM d"

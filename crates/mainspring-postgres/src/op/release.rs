@@ -8,13 +8,14 @@ use tokio_postgres::Row;
 use crate::error::Result;
 use crate::hint::Hints;
 use crate::lane::Conn;
+use crate::op::family;
 use crate::shared::Shared;
 use crate::sql::At;
 
 /// Takes the claims that a query chooses out of `lease` and puts each where it belongs: cancelled if it was flagged,
 /// quarantined at the third crash, and otherwise into `ready` as what comes back. The query locks what it chooses.
 /// Crashes and the longest crashed claim are expressions on `l`. Returns number, line, level (NULL if it is not in `ready`),
-/// time, and whether it is quarantined.
+/// time, whether it is quarantined, and what families are to be told of its end.
 macro_rules! give_back {
     ($chosen:expr, $crashes:expr, $crashed:expr) => {
         concat!(
@@ -40,10 +41,12 @@ macro_rules! give_back {
                 SELECT e.no, e.crashed, e.line, e.claim, e.priority, 7, e.failures, e.crashes, e.flags
                 FROM e WHERE e.state = 4)
             , f AS (INSERT INTO mainspring.done
-                    (no, finished_at, line, claim, state, reason, priority, failures, crashes, bad, note)
-                SELECT e.no, t.now, e.line, e.claim, 7, 19, e.priority, e.failures, e.crashes_before, true,
-                    nullif(e.cancel, '')
-                FROM e, t WHERE e.state = 7)
+                    (no, finished_at, line, claim, state, reason, priority, failures, crashes, flags, bad, note)
+                SELECT e.no, t.now, e.line, e.claim, 7, 19, e.priority, e.failures, e.crashes_before, e.flags & 56,
+                    true, nullif(e.cancel, '')
+                FROM e, t WHERE e.state = 7)",
+            $crate::op::family::ends!("(SELECT no, flags FROM e WHERE state = 7)", "48"),
+            "
             , k AS (DELETE FROM mainspring.keys k
                 WHERE k.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.state = 7 AND e.flags & 1 <> 0)) AND k.until <> 2)
             , k2 AS (UPDATE mainspring.keys k SET expires_at = t.now + k.period * interval '1 us' FROM t
@@ -54,7 +57,8 @@ macro_rules! give_back {
             , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
                 SELECT line, 3, -count(*) FROM e GROUP BY line
                 UNION ALL SELECT line, state, count(*) FROM e GROUP BY line, state)
-            SELECT e.no, e.line, CASE WHEN e.state = 2 THEN e.level END, t.now, e.state = 4 FROM e, t"
+            SELECT e.no, e.line, CASE WHEN e.state = 2 THEN e.level END, t.now, e.state = 4,
+                CASE WHEN e.state = 7 THEN e.flags & 48 ELSE 0 END::smallint FROM e, t"
         )
     };
 }
@@ -70,5 +74,7 @@ pub(crate) async fn announce(conn: &mut Conn, shared: &Shared, rows: &[Row]) -> 
         }
     }
     hints.tell(conn, shared).await;
+    let left = rows.iter().map(|row| (row.get(0), row.get::<_, i16>(5))).filter(|(_, flags)| *flags != 0);
+    family::tell(conn, shared, left.collect()).await;
     Ok(())
 }

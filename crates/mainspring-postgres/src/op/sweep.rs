@@ -1,8 +1,11 @@
 //! Sweeps: what time alone does to jobs.
 
 use mainspring_core::store::Swept;
+use mainspring_core::time::Timestamp;
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use super::family::{self, ends};
 use super::{Op, now};
 use crate::error::Result;
 use crate::hint::Hints;
@@ -11,25 +14,38 @@ use crate::names;
 use crate::shared::Shared;
 use crate::sql::{At, Call};
 
-/// Index `timers_due`, stepping over what others hold. Appends to `ready`.
+/// Index `timers_due` and partial index `suspended_due`, stepping over what others hold; of both together those that are
+/// longest due. Appends to `ready`.
 pub(crate) const PROMOTE: &str = concat!(
     "WITH ",
     now!(),
-    ", d AS (DELETE FROM mainspring.timers WHERE ctid = ANY(ARRAY(
-            SELECT m.ctid FROM mainspring.timers m WHERE m.due <= (SELECT now FROM t)
-            ORDER BY m.due, m.no LIMIT $2 FOR UPDATE SKIP LOCKED))
-        RETURNING no, line, priority, claim, failures, crashes, crashed, flags)
+    ", xm AS MATERIALIZED (SELECT m.ctid AS tid, m.due, m.no, 1 AS was FROM mainspring.timers m
+        WHERE m.due <= (SELECT now FROM t) ORDER BY m.due, m.no LIMIT $2 FOR UPDATE SKIP LOCKED)
+    , xs AS MATERIALIZED (SELECT s.ctid AS tid, s.due, s.no, 4 AS was FROM mainspring.suspended s
+        WHERE s.reason <= 5 AND s.due IS NOT NULL AND s.due <= (SELECT now FROM t)
+        ORDER BY s.due, s.no LIMIT $2 FOR UPDATE SKIP LOCKED)
+    , x AS MATERIALIZED (SELECT y.tid, y.was FROM (SELECT * FROM xm UNION ALL SELECT * FROM xs) y
+        ORDER BY y.due, y.no LIMIT $2)
+    , dm AS (DELETE FROM mainspring.timers WHERE ctid = ANY(ARRAY(SELECT x.tid FROM x WHERE x.was = 1))
+        RETURNING no, line, (32 + priority)::smallint AS level, claim, failures, crashes, crashed, flags)
+    , ds AS (DELETE FROM mainspring.suspended WHERE ctid = ANY(ARRAY(SELECT x.tid FROM x WHERE x.was = 4))
+        RETURNING no, line, (CASE WHEN crashes >= 2 THEN 0 ELSE 16 END + priority)::smallint AS level, claim, failures,
+            crashes, crashed, flags)
+    , d AS (SELECT 1 AS was, dm.* FROM dm UNION ALL SELECT 4, ds.* FROM ds)
     , r AS (INSERT INTO mainspring.ready (no, ready_at, crashed, line, claim, level, failures, crashes, flags)
-        SELECT d.no, t.now, d.crashed, d.line, d.claim, 32 + d.priority, d.failures, d.crashes, d.flags FROM d, t)
+        SELECT d.no, t.now, d.crashed, d.line, d.claim, d.level, d.failures, d.crashes, d.flags FROM d, t)
     , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
-        SELECT g.line, s.state, g.n * s.sign
-        FROM (SELECT line, count(*) AS n FROM d GROUP BY line) g, (VALUES (1, -1), (2, 1)) AS s(state, sign))
+        SELECT line, was, -count(*) FROM d GROUP BY line, was
+        UNION ALL SELECT line, 2, count(*) FROM d GROUP BY line)
     SELECT t.now, g.line, g.level, g.first, g.n FROM t LEFT JOIN (
-        SELECT line, (32 + priority)::smallint AS level, min(no) AS first, count(*) AS n
-        FROM d GROUP BY line, priority) g ON true"
+        SELECT line, level, min(no) AS first, count(*) AS n FROM d GROUP BY line, level) g ON true"
 );
-/// Index `timers_due`, its first entry.
-pub(crate) const NEXT_DUE: &str = "SELECT due FROM mainspring.timers ORDER BY due, no LIMIT 1";
+/// Index `timers_due` and partial index `suspended_due`, their first entries; and the first end that is to be told of.
+pub(crate) const NEXT_DUE: &str = "SELECT least(
+    (SELECT m.due FROM mainspring.timers m ORDER BY m.due, m.no LIMIT 1),
+    (SELECT s.due FROM mainspring.suspended s WHERE s.reason <= 5 AND s.due IS NOT NULL ORDER BY s.due, s.no LIMIT 1),
+    (SELECT e.at + interval '1 s' FROM mainspring.ends e ORDER BY e.no LIMIT 1))";
+const _: () = assert!(family::PATIENCE == 1_000_000, "the statement names it");
 
 /// Index `deadlines_at`, stepping over running jobs by the primary key of `lease`; then the primary keys of the places.
 /// Rows that others hold are left for the next time.
@@ -52,8 +68,10 @@ pub(crate) const EXPIRE: &str = concat!(
         RETURNING p.no, p.line, p.claim, p.priority, p.failures, p.crashes, p.flags)
     , e AS (SELECT 2 AS was, r.* FROM r UNION ALL SELECT 1, m.* FROM m UNION ALL SELECT 4, s.* FROM s)
     , i AS (INSERT INTO mainspring.done
-            (no, finished_at, line, claim, state, reason, priority, failures, crashes, bad)
-        SELECT e.no, t.now, e.line, e.claim, 6, 18, e.priority, e.failures, e.crashes, true FROM e, t)
+            (no, finished_at, line, claim, state, reason, priority, failures, crashes, flags, bad)
+        SELECT e.no, t.now, e.line, e.claim, 6, 18, e.priority, e.failures, e.crashes, e.flags & 56, true FROM e, t)",
+    ends!("e", "48"),
+    "
     , k AS (DELETE FROM mainspring.keys k
         WHERE k.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.flags & 1 <> 0)) AND k.until <> 2)
     , k2 AS (UPDATE mainspring.keys k SET expires_at = t.now + k.period * interval '1 us'
@@ -63,7 +81,8 @@ pub(crate) const EXPIRE: &str = concat!(
     , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
         SELECT line, was, -count(*) FROM e GROUP BY line, was
         UNION ALL SELECT line, 6, count(*) FROM e GROUP BY line)
-    SELECT t.now, (SELECT count(*) FROM e) FROM t"
+    SELECT t.now, (SELECT count(*) FROM e), ARRAY(SELECT e.no FROM e WHERE e.flags & 48 <> 0 ORDER BY e.no),
+        ARRAY(SELECT e.flags FROM e WHERE e.flags & 48 <> 0 ORDER BY e.no) FROM t"
 );
 /// Index `deadlines_at`, its first entry that is not of a running job.
 pub(crate) const NEXT_DEADLINE: &str = "SELECT z.at FROM mainspring.deadlines z
@@ -95,9 +114,21 @@ impl Op for Promote {
             }
         }
         hints.tell(conn, shared).await;
-        let next = next.first().map(|row| row.get::<_, At>(0).0);
+        let next = first_due(next);
+        if next.is_some_and(|next| next <= now) {
+            // Or there is more than a sweep moves.
+            if let Err(fault) = family::tell_all(conn, shared, family::PATIENCE).await {
+                conn.roll_back().await;
+                tracing::debug!(?fault, "families were not told");
+            }
+        }
         Ok(Swept { now, moved: usize::try_from(count).unwrap_or(0), next })
     }
+}
+
+/// The answer to [`NEXT_DUE`].
+pub(crate) fn first_due(rows: &[Row]) -> Option<Timestamp> {
+    rows.first().and_then(|row| row.get::<_, Option<At>>(0)).map(|at| at.0)
 }
 
 /// Fails waiting jobs whose deadline has passed.
@@ -117,6 +148,8 @@ impl Op for Expire {
         let first = moved.first().ok_or_else(|| crate::error::corrupt("a sweep without an answer"))?;
         let next = next.first().map(|row| row.get::<_, At>(0).0);
         let moved = usize::try_from(first.get::<_, i64>(1)).unwrap_or(0);
+        let left = first.get::<_, Vec<i64>>(2).into_iter().zip(first.get::<_, Vec<i16>>(3));
+        family::tell(conn, shared, left.collect()).await;
         Ok(Swept { now: first.get::<_, At>(0).0, moved, next })
     }
 }

@@ -11,6 +11,7 @@ use super::SNAPSHOT;
 use crate::error::Result;
 use crate::lane::Conn;
 use crate::op::Op;
+use crate::op::mailbox::came;
 use crate::shared::Shared;
 use crate::sql::Call;
 
@@ -18,7 +19,7 @@ use crate::sql::Call;
 const PATIENCE: &str = "SELECT set_config('statement_timeout', '10min', true)";
 
 /// What to ask, and what a person can do if there is an answer. All of these walk whole tables; none takes a lock.
-const QUESTIONS: [(&str, &str); 8] = [
+const QUESTIONS: [(&str, &str); 11] = [
     // Each job is in exactly one place.
     (
         "SELECT 'job number ' || j.no || ' is in ' || count(p.place) || ' places: ' ||
@@ -46,6 +47,11 @@ const QUESTIONS: [(&str, &str); 8] = [
             UNION ALL SELECT no, NULL, 'errors' FROM mainspring.errors
             UNION ALL SELECT no, NULL, 'progress' FROM mainspring.progress
             UNION ALL SELECT no, NULL, 'tags' FROM mainspring.tags
+            UNION ALL SELECT no, NULL, 'steps' FROM mainspring.steps
+            UNION ALL SELECT no, NULL, 'inbox' FROM mainspring.inbox
+            UNION ALL SELECT no, NULL, 'children' FROM mainspring.children
+            UNION ALL SELECT parent, NULL, 'children' FROM mainspring.children
+            UNION ALL SELECT no, NULL, 'ends' FROM mainspring.ends
             UNION ALL SELECT no, NULL, 'deadlines' FROM mainspring.deadlines) p
          LEFT JOIN mainspring.jobs j ON j.no = p.no WHERE j.no IS NULL OR p.line <> j.line LIMIT 10",
         "keep a copy of the database and report it: a job is removed with all its rows, and stays in its line",
@@ -86,6 +92,38 @@ const QUESTIONS: [(&str, &str); 8] = [
          FROM mainspring.lease l LEFT JOIN mainspring.nodes n ON n.no = l.node
          WHERE n.no IS NULL OR (n.state <> 0 AND n.drained) LIMIT 10",
         "report it; a node that is gone holds nothing",
+    ),
+    // A suspended job whose wait is over does not exist.
+    (
+        concat!(
+            "SELECT 'job ' || j.id || ' waits for what it has been sent'
+             FROM mainspring.suspended s JOIN mainspring.jobs j ON j.no = s.no
+             WHERE s.reason <= 5 AND s.waits IS NOT NULL AND EXISTS (
+                SELECT 1 FROM jsonb_array_elements(s.waits) AS w(wait) WHERE ",
+            came!("s.no", "w.wait"),
+            ") LIMIT 10"
+        ),
+        "resume the job, and report it: a message wakes whoever waits for it",
+    ),
+    // A place says that its job has a journal, and a family.
+    (
+        "SELECT p.place || ' holds job number ' || p.no || ' without the mark of its journal or its family'
+         FROM (
+            SELECT no, flags, 'ready' AS place FROM mainspring.ready
+            UNION ALL SELECT no, flags, 'timers' FROM mainspring.timers
+            UNION ALL SELECT no, flags, 'suspended' FROM mainspring.suspended
+            UNION ALL SELECT no, flags, 'lease' FROM mainspring.lease
+            UNION ALL SELECT no, flags, 'done' FROM mainspring.done) p
+         WHERE p.flags & 8 = 0 AND EXISTS (SELECT 1 FROM mainspring.steps x WHERE x.no = p.no)
+            OR p.flags & 16 = 0 AND EXISTS (SELECT 1 FROM mainspring.children x WHERE x.parent = p.no)
+            OR p.flags & 32 = 0 AND EXISTS (SELECT 1 FROM mainspring.children x WHERE x.no = p.no) LIMIT 10",
+        "report it; what a job has recorded is not read without its mark",
+    ),
+    // Families are told of ends within seconds.
+    (
+        "SELECT 'the family of job number ' || no || ' has not been told of its end' FROM mainspring.ends
+         WHERE at < clock_timestamp() - interval '1 min' LIMIT 10",
+        "start a node: sweeps tell what a process that died has left",
     ),
     // Every line is one of a known queue and kind.
     (

@@ -9,6 +9,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
+use super::journal::waits;
 use crate::error::{Result, corrupt};
 use crate::flags;
 use crate::lane::Conn;
@@ -49,11 +50,12 @@ macro_rules! places {
 const GET: &str = concat!(
     "SELECT ",
     columns!(),
-    ", j.input, d.output, d.note, p.done, p.total, p.note,
+    ", j.input, d.output, coalesce(d.note, s.note), p.done, p.total, p.note,
         ARRAY(SELECT e.claim FROM mainspring.errors e WHERE e.no = j.no ORDER BY e.claim),
         ARRAY(SELECT e.at FROM mainspring.errors e WHERE e.no = j.no ORDER BY e.claim),
         ARRAY(SELECT e.kind FROM mainspring.errors e WHERE e.no = j.no ORDER BY e.claim),
-        ARRAY(SELECT e.message FROM mainspring.errors e WHERE e.no = j.no ORDER BY e.claim)",
+        ARRAY(SELECT e.message FROM mainspring.errors e WHERE e.no = j.no ORDER BY e.claim),
+        s.waits::text",
     places!(),
     "LEFT JOIN mainspring.progress p ON p.no = j.no WHERE j.id = $1"
 );
@@ -87,7 +89,7 @@ impl Op for Get {
             note: row.get(BESIDE + 5),
         });
         Ok(Some(Record {
-            waits: Vec::new(),
+            waits: waits(row.get(BESIDE + 10))?,
             summary,
             input: row.get(BESIDE),
             output: row.get(BESIDE + 1),

@@ -11,12 +11,14 @@ mod admin;
 mod check;
 mod diagnose;
 mod get;
+mod journal;
 mod list;
 
 pub(crate) use admin::{CountsOp, NodesOp, QueuesOp};
 pub(crate) use check::Check;
 pub(crate) use diagnose::Diagnose;
-pub(crate) use get::Get;
+pub(crate) use get::{Get, status};
+pub(crate) use journal::{Inboxes, Sights, StoryOp, Values, prefetch};
 pub(crate) use list::List;
 
 /// What is read of columns, for fuzz targets.

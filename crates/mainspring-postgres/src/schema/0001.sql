@@ -4,8 +4,9 @@
 -- `timers`, `suspended`, `lease` or `done`, each unique on the job's number. A place carries what changes (priority,
 -- claim, failures, crashes); `jobs` is never updated. Durations are whole microseconds.
 --
--- `flags` of a place: 1 the job has a unique key, 2 it has a deadline, 4 its key is released at its first claim. A plain
--- job has none and touches no side table.
+-- `flags` of a place: 1 the job has a unique key, 2 it has a deadline, 4 its key is released at its first claim, 8 it has
+-- recorded something or been sent something, 16 it has children, 32 it has a parent. A plain job has none and touches no
+-- side table.
 --
 -- Every table has a primary key, so that a publication for all tables of the database can replicate it.
 
@@ -88,7 +89,9 @@ CREATE TABLE mainspring.timers (
 );
 CREATE INDEX timers_due ON mainspring.timers (due, no);
 
--- Place: waits for something outside; `reason` says for what. `due` is the time of a job that was held before it came.
+-- Place: waits for something outside; `reason` says for what, and up to 5 what it waits for wakes it. `due` is the time
+-- that wakes it, or, of a job that was held, the time that it waited for before. `waits`: the messages that wake it, as
+-- pairs of a topic and how many unread ones are needed.
 CREATE TABLE mainspring.suspended (
     no       bigint PRIMARY KEY,
     due      timestamptz,
@@ -99,8 +102,11 @@ CREATE TABLE mainspring.suspended (
     reason   smallint NOT NULL,
     failures smallint NOT NULL,
     crashes  smallint NOT NULL,
-    flags    smallint NOT NULL
+    flags    smallint NOT NULL,
+    waits    jsonb,
+    note     text
 );
+CREATE INDEX suspended_due ON mainspring.suspended (due, no) WHERE reason <= 5 AND due IS NOT NULL;
 
 -- Place: claimed by a node. `cancel` is set while its node is asked to stop it, and says why.
 CREATE TABLE mainspring.lease (
@@ -121,7 +127,7 @@ CREATE TABLE mainspring.lease (
 -- Renewals look for flagged claims only; there is no index on `node` alone, because every claim would pay for it.
 CREATE INDEX lease_cancel ON mainspring.lease (node) WHERE cancel IS NOT NULL;
 
--- Place: has ended. `bad` says which retention applies.
+-- Place: has ended. `bad` says which retention applies; of the flags only those above 4 are kept.
 CREATE TABLE mainspring.done (
     no          bigint PRIMARY KEY,
     finished_at timestamptz NOT NULL,
@@ -132,6 +138,7 @@ CREATE TABLE mainspring.done (
     priority    smallint NOT NULL,
     failures    smallint NOT NULL,
     crashes     smallint NOT NULL,
+    flags       smallint NOT NULL DEFAULT 0,
     bad         boolean NOT NULL,
     note        text,
     output      bytea
@@ -159,6 +166,53 @@ CREATE TABLE mainspring.errors (
     kind    smallint NOT NULL,
     message text NOT NULL,
     PRIMARY KEY (no, claim)
+);
+
+-- Journals: what handlers have recorded and do not do again, in the order of `seq`. An entry never changes.
+CREATE TABLE mainspring.steps (
+    no         bigint NOT NULL,
+    seq        bigint GENERATED ALWAYS AS IDENTITY,
+    at         timestamptz NOT NULL,
+    claim      integer NOT NULL,
+    kind       smallint NOT NULL,
+    overlapped boolean NOT NULL,
+    key        text COLLATE "C" NOT NULL,
+    value      bytea NOT NULL,
+    PRIMARY KEY (no, key)
+);
+
+-- Messages to jobs: signals (`s:name`, with a sender), and the ends of children (`c:id`), which have a state. Whoever adds
+-- one holds the job's mailbox lock, so `seq` becomes visible in its order. One that has been read stays, so that it is
+-- known if it is sent again.
+CREATE TABLE mainspring.inbox (
+    no     bigint NOT NULL,
+    seq    bigint GENERATED ALWAYS AS IDENTITY,
+    at     timestamptz NOT NULL,
+    state  smallint,
+    reason smallint,
+    read   boolean NOT NULL DEFAULT false,
+    topic  text COLLATE "C" NOT NULL,
+    sender text COLLATE "C" NOT NULL,
+    note   text,
+    body   bytea,
+    PRIMARY KEY (no, topic, sender)
+);
+CREATE INDEX inbox_unread ON mainspring.inbox (no, seq) WHERE NOT read;
+CREATE INDEX inbox_read ON mainspring.inbox (no, seq) WHERE read AND state IS NULL;
+
+-- Jobs that were started by others. `on_close`: 0 it is cancelled when its parent ends, 1 it goes on.
+CREATE TABLE mainspring.children (
+    no       bigint PRIMARY KEY,
+    parent   bigint NOT NULL,
+    on_close smallint NOT NULL
+);
+CREATE INDEX children_parent ON mainspring.children (parent, no);
+
+-- Jobs of families that have ended, and whose families have not been told yet: rows live for milliseconds.
+CREATE TABLE mainspring.ends (
+    no    bigint PRIMARY KEY,
+    at    timestamptz NOT NULL,
+    flags smallint NOT NULL
 );
 
 -- Unique keys that are held. `until`: 0 first claim, 1 end, 2 `period` after the end. `expires_at` is set at the end.
@@ -238,4 +292,6 @@ CREATE TABLE mainspring.count_deltas (
 ALTER TABLE mainspring.ready SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 10000);
 ALTER TABLE mainspring.lease SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 10000);
 ALTER TABLE mainspring.timers SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 10000);
+ALTER TABLE mainspring.suspended SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 10000);
+ALTER TABLE mainspring.ends SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
 ALTER TABLE mainspring.count_deltas SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 10000);

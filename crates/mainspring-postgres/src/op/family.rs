@@ -1,0 +1,301 @@
+//! Families: what the end of a job does to its parent and its children.
+//!
+//! Whoever ends a job that has a parent or children leaves a row in `ends`, in the same commit, and tells the family right
+//! after it: the parent gets a message, children that wait are cancelled, children that run are flagged. What a crash left
+//! untold is told by the next sweep. So an end takes no lock but its own, and plain jobs pay for none of this.
+//!
+//! # Invariants
+//! - An end is told at least once, and nothing is told twice: a message is known by its topic, a cancellation by its place.
+//! - A job whose end is not told yet is neither pruned nor deleted nor run again: all that is told of it is still there.
+//! - A parent is looked at under the lock of its mailbox, in a statement that begins after that was granted.
+
+use std::collections::BTreeMap;
+
+use mainspring_core::id::{JobId, NodeNo};
+use mainspring_core::job::{Reason, State};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use super::mailbox::wake;
+use super::signal::announce;
+use super::{change, now};
+use crate::error::{Result, corrupt};
+use crate::flags;
+use crate::hint::Hints;
+use crate::lane::Conn;
+use crate::shared::Shared;
+use crate::sql::{Call, Present};
+
+/// Part of a statement that ends jobs, `$e`: those that belong to a family are to be told of.
+macro_rules! ends {
+    ($e:expr, $mask:expr) => {
+        concat!(
+            ", fam AS (INSERT INTO mainspring.ends (no, at, flags)
+                SELECT e.no, t.now, e.flags FROM ",
+            $e,
+            " e, t WHERE e.flags & ",
+            $mask,
+            " <> 0)"
+        )
+    };
+}
+pub(crate) use ends;
+
+/// Primary key of `children`; then advisory locks on the mailboxes of the parents, in order of their numbers.
+const LOCK_PARENTS: &str = "SELECT count(pg_advisory_xact_lock($1 # x.no)) FROM (
+    SELECT DISTINCT c.no FROM unnest($2::bigint[]) AS u(no)
+    CROSS JOIN LATERAL (SELECT parent AS no FROM mainspring.children WHERE no = u.no OFFSET 0) c ORDER BY c.no) x";
+/// Primary keys: messages to parents that have not ended. The primary key of `inbox` tells of a repeat. Returns the ids of
+/// parents that run.
+const POST: &str =
+    "WITH i AS (INSERT INTO mainspring.inbox (no, at, state, reason, topic, sender, note, body)
+        SELECT c.parent, d.finished_at, d.state, d.reason, 'c:' || j.id, '',
+            CASE WHEN d.state <> 5 THEN coalesce(d.note, (SELECT x.message FROM mainspring.errors x
+                WHERE x.no = u.no ORDER BY x.claim DESC LIMIT 1)) END, d.output
+        FROM unnest($1::bigint[]) AS u(no)
+        CROSS JOIN LATERAL (SELECT 1 FROM mainspring.ends WHERE no = u.no OFFSET 0) e
+        CROSS JOIN LATERAL (SELECT parent FROM mainspring.children WHERE no = u.no OFFSET 0) c
+        CROSS JOIN LATERAL (SELECT id FROM mainspring.jobs WHERE no = u.no OFFSET 0) j
+        CROSS JOIN LATERAL (SELECT * FROM mainspring.done WHERE no = u.no OFFSET 0) d
+        WHERE NOT EXISTS (SELECT 1 FROM mainspring.done x WHERE x.no = c.parent)
+            AND EXISTS (SELECT 1 FROM mainspring.jobs x WHERE x.no = c.parent)
+        ON CONFLICT (no, topic, sender) DO NOTHING RETURNING no)
+    SELECT j.id FROM (SELECT DISTINCT no FROM i) i
+    CROSS JOIN LATERAL (SELECT 1 FROM mainspring.lease WHERE no = i.no OFFSET 0) l
+    CROSS JOIN LATERAL (SELECT id FROM mainspring.jobs WHERE no = i.no OFFSET 0) j";
+const WAKE: &str = wake!(
+    "SELECT c.parent AS no, 'c:' || j.id AS topic FROM unnest($2::bigint[]) AS u(no)
+    CROSS JOIN LATERAL (SELECT parent FROM mainspring.children WHERE no = u.no OFFSET 0) c
+    CROSS JOIN LATERAL (SELECT id FROM mainspring.jobs WHERE no = u.no OFFSET 0) j"
+);
+/// Index `children_parent`, primary key of `done`: children that are to be cancelled and have not ended.
+const OPEN: &str = "SELECT c.no FROM unnest($1::bigint[]) AS u(no)
+    CROSS JOIN LATERAL (SELECT c.no FROM mainspring.children c WHERE c.parent = u.no AND c.on_close = 0
+        AND NOT EXISTS (SELECT 1 FROM mainspring.done d WHERE d.no = c.no)) c
+    ORDER BY c.no";
+/// Primary key of `ends`; index `children_parent` and primary keys: all has been told once no child is left that neither
+/// has ended nor is flagged. One that was moved from place to place meanwhile is met the next time.
+const TOLD: &str = "DELETE FROM mainspring.ends e WHERE e.no = ANY($1::bigint[])
+    AND NOT (e.flags & 16 <> 0 AND EXISTS (SELECT 1 FROM mainspring.children c WHERE c.parent = e.no AND c.on_close = 0
+        AND NOT EXISTS (SELECT 1 FROM mainspring.done d WHERE d.no = c.no)
+        AND NOT EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.no = c.no AND l.cancel IS NOT NULL)))
+    RETURNING e.no";
+/// Primary key of `ends`, from its beginning: what has not been told for a while.
+pub(crate) const UNTOLD: &str = concat!(
+    "WITH ",
+    now!(),
+    "SELECT e.no, e.flags FROM t, mainspring.ends e WHERE e.at <= t.now - $2 * interval '1 us' ORDER BY e.no LIMIT 1000"
+);
+
+/// Whoever ended a job tells of it at once; after so many microseconds somebody else does.
+pub(crate) const PATIENCE: i64 = 1_000_000;
+/// Rounds of one telling: generations of a family, and children that were moved meanwhile.
+const ROUNDS: usize = 64;
+/// Why a running child is to stop.
+const PARENT_ENDED: &str = "its parent ended";
+
+/// A job of a family that has ended: its number and its flags.
+pub(crate) type Left = (i64, i16);
+
+/// Tells families of ends that are committed. A failure is not worth a word: the next sweep makes up for it.
+pub(crate) async fn tell(conn: &mut Conn, shared: &Shared, left: Vec<Left>) {
+    if left.is_empty() {
+        return;
+    }
+    if let Err(fault) = deliver(conn, shared, left).await {
+        conn.roll_back().await;
+        tracing::debug!(?fault, "a family was not told of an end");
+    }
+}
+
+/// Tells what others have left.
+pub(crate) async fn tell_all(conn: &mut Conn, shared: &Shared, patience: i64) -> Result<()> {
+    let at = shared.at();
+    let untold = Call::new(UNTOLD, vec![(&at, Type::TIMESTAMPTZ), (&patience, Type::INT8)]);
+    let rows = conn.send(&untold).await?;
+    deliver(conn, shared, rows.iter().map(|row| (row.get(0), row.get(1))).collect()).await
+}
+
+async fn deliver(conn: &mut Conn, shared: &Shared, left: Vec<Left>) -> Result<()> {
+    let mut left: BTreeMap<i64, i16> = left.into_iter().collect();
+    for _ in 0..ROUNDS {
+        if left.is_empty() {
+            break;
+        }
+        let nos: Vec<i64> = left.keys().copied().collect();
+        let parents: Vec<i64> =
+            left.iter().filter(|(_, flags)| **flags & flags::CHILDREN != 0).map(|(no, _)| *no).collect();
+        if left.values().any(|flags| flags & flags::PARENT != 0) {
+            tell_parents(conn, shared, &nos, parents.is_empty()).await?;
+        }
+        if parents.is_empty() {
+            break;
+        }
+        // Those that were told of are gone from here, and so are those that have no more to tell.
+        left = close(conn, shared, &parents, &nos).await?;
+    }
+    Ok(())
+}
+
+/// Messages to parents; and if that is all that there is to tell, it is told.
+async fn tell_parents(conn: &mut Conn, shared: &Shared, nos: &Vec<i64>, all: bool) -> Result<()> {
+    let (at, mailbox) = (shared.at(), shared.mailbox());
+    let mut calls = vec![
+        Call::new(LOCK_PARENTS, vec![(&mailbox, Type::INT8), (nos, Type::INT8_ARRAY)]),
+        Call::new(POST, vec![(nos, Type::INT8_ARRAY)]),
+        Call::new(WAKE, vec![(&at, Type::TIMESTAMPTZ), (nos, Type::INT8_ARRAY)]),
+    ];
+    if all {
+        calls.push(Call::new(TOLD, vec![(nos, Type::INT8_ARRAY)]));
+    }
+    let rows = conn.commit(shared, &calls).await?;
+    let [_, running, woken, ..] = rows.as_slice() else { return Err(corrupt("an end without an answer")) };
+    announce(conn, shared, hints(running), woken.iter()).await;
+    Ok(())
+}
+
+fn hints(running: &[Row]) -> Hints {
+    let mut hints = Hints::default();
+    for row in running {
+        hints.message(JobId::from_bytes(*row.get::<_, Uuid>(0).as_bytes()));
+    }
+    hints
+}
+
+/// Cancels children that wait and flags those that run. What is still to be told: their own children, and what was moved.
+async fn close(
+    conn: &mut Conn,
+    shared: &Shared,
+    parents: &Vec<i64>,
+    nos: &Vec<i64>,
+) -> Result<BTreeMap<i64, i16>> {
+    let at = shared.at();
+    let begun = conn.begin(shared, "", &[Call::new(OPEN, vec![(parents, Type::INT8_ARRAY)])]).await?;
+    let children: Vec<i64> = begun.iter().flatten().map(|row| row.get(0)).collect();
+    let cancel = Cancel::new(&at, &children);
+    let mut calls = Vec::new();
+    if !children.is_empty() {
+        calls.extend(cancel.calls());
+    }
+    calls.push(Call::new(TOLD, vec![(nos, Type::INT8_ARRAY)]));
+    let rows = conn.end(&calls).await?;
+    let mut left: BTreeMap<i64, i16> = parents.iter().map(|no| (*no, flags::CHILDREN)).collect();
+    for row in rows.last().into_iter().flatten() {
+        left.remove(&row.get::<_, i64>(0));
+    }
+    if let [flagged, ended, _] = rows.as_slice() {
+        shared.moved();
+        left.extend(families(ended));
+        let mut hints = Hints::default();
+        for row in flagged {
+            hints.cancel(NodeNo(row.get::<_, i32>(1).into()));
+        }
+        hints.tell(conn, shared).await;
+    }
+    Ok(left)
+}
+
+/// Those of jobs that were ended by [`change::END`] whose families are to be told.
+pub(crate) fn families(ended: &[Row]) -> impl Iterator<Item = Left> {
+    let left = |row: &Row| (row.get(0), row.get::<_, i16>(2) & flags::FAMILY);
+    ended.iter().map(left).filter(|(_, flags)| *flags != 0)
+}
+
+/// Children that are cancelled because their parent has ended, as arguments.
+struct Cancel<'a> {
+    at: &'a Present,
+    children: &'a Vec<i64>,
+    state: i16,
+    reason: i16,
+    /// Their parent has ended and is told nothing; their children are.
+    mask: i16,
+}
+
+impl<'a> Cancel<'a> {
+    fn new(at: &'a Present, children: &'a Vec<i64>) -> Self {
+        let (state, reason) = (State::Cancelled.code().into(), Reason::Parent.code().into());
+        Cancel { at, children, state, reason, mask: flags::CHILDREN }
+    }
+
+    /// Flags what runs and ends what waits: leases before places.
+    fn calls(&self) -> [Call<'_>; 2] {
+        let flag = vec![
+            (self.at as _, Type::TIMESTAMPTZ),
+            (self.children as _, Type::INT8_ARRAY),
+            (&PARENT_ENDED as _, Type::TEXT),
+        ];
+        [Call::new(change::FLAG, flag), self.end()]
+    }
+
+    fn end(&self) -> Call<'_> {
+        let end = vec![
+            (self.at as _, Type::TIMESTAMPTZ),
+            (self.children as _, Type::INT8_ARRAY),
+            (&self.state as _, Type::INT2),
+            (&self.reason as _, Type::INT2),
+            (&"" as _, Type::TEXT),
+            (&self.mask as _, Type::INT2),
+        ];
+        Call::new(change::END, end)
+    }
+}
+
+/// Cancels children that wait, and theirs, in the transaction that is open and has ended these jobs.
+pub(crate) async fn cancel_waiting(conn: &mut Conn, at: &Present, ended: &[Row]) -> Result<Vec<Left>> {
+    let mut left: Vec<Left> = Vec::new();
+    let mut parents: Vec<i64> =
+        families(ended).filter(|(_, flags)| flags & flags::CHILDREN != 0).map(|(no, _)| no).collect();
+    for _ in 0..ROUNDS {
+        if parents.is_empty() {
+            break;
+        }
+        let rows = conn.step(&[Call::new(OPEN, vec![(&parents, Type::INT8_ARRAY)])]).await?;
+        let children: Vec<i64> = rows.iter().flatten().map(|row| row.get(0)).collect();
+        if children.is_empty() {
+            break;
+        }
+        let rows = conn.step(&[Cancel::new(at, &children).end()]).await?.pop().unwrap_or_default();
+        let more: Vec<Left> = families(&rows)
+            .map(|(no, flags)| (no, flags & flags::CHILDREN))
+            .filter(|(_, flags)| *flags != 0)
+            .collect();
+        parents = more.iter().map(|(no, _)| *no).collect();
+        left.extend(more);
+    }
+    Ok(left)
+}
+
+/// Tells the families of jobs that the open transaction has ended and is about to remove. The mailboxes of their parents
+/// are locked. Returns what there is to tell of it: rows of who was woken, and of who was flagged.
+pub(crate) async fn tell_within(
+    conn: &mut Conn,
+    at: &Present,
+    nos: &Vec<i64>,
+    ended: &[Row],
+) -> Result<(Vec<Row>, Vec<Row>, Vec<Left>)> {
+    let children = conn.step(&[Call::new(OPEN, vec![(nos, Type::INT8_ARRAY)])]).await?;
+    let children: Vec<i64> = children.iter().flatten().map(|row| row.get(0)).collect();
+    let flag = vec![
+        (at as _, Type::TIMESTAMPTZ),
+        (&children as _, Type::INT8_ARRAY),
+        (&PARENT_ENDED as _, Type::TEXT),
+    ];
+    let flagged = conn.step(&[Call::new(change::FLAG, flag)]).await?.pop().unwrap_or_default();
+    let left = cancel_waiting(conn, at, ended).await?;
+    let calls = [
+        Call::new(POST, vec![(nos, Type::INT8_ARRAY)]),
+        Call::new(WAKE, vec![(at, Type::TIMESTAMPTZ), (nos, Type::INT8_ARRAY)]),
+        Call::new(TOLD, vec![(nos, Type::INT8_ARRAY)]),
+    ];
+    let woken = conn.step(&calls).await?.swap_remove(1);
+    Ok((woken, flagged, left))
+}
+
+/// Unique index of ids, primary key of `children`; then advisory locks on the mailboxes of these jobs and of their parents,
+/// in order of the numbers: for jobs that are about to be removed.
+pub(crate) const LOCK_RELATIVES: &str = "SELECT count(pg_advisory_xact_lock($1 # x.no)) FROM (
+    SELECT DISTINCT y.no FROM unnest($2::uuid[]) AS u(id)
+    CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j
+    CROSS JOIN LATERAL (SELECT j.no UNION ALL SELECT c.parent FROM mainspring.children c WHERE c.no = j.no) AS y(no)
+    ORDER BY y.no) x";

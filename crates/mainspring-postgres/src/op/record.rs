@@ -1,0 +1,386 @@
+//! Record: what handlers have done and do not do again.
+//!
+//! A batch of entries is one statement: it locks the claims, so that none of them ends before the entries are committed,
+//! and inserts. What is rarer (messages that were read, errors that are taken back, children) adds statements to the same
+//! transaction.
+//!
+//! # Invariants
+//! - Nothing is written for a claim but under the lock of its row of `lease`: whoever takes a claim away, deletes that row
+//!   and waits. So a record needs no lock on its node, and one that comes late finds nothing to lock.
+//! - An entry whose key is there already changes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mainspring_core::id::{Claim, NodeNo};
+use mainspring_core::job::New;
+use mainspring_core::journal::{Recorded, Recording, Writes};
+use mainspring_core::{Error, bounds};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use super::enqueue::{self, Columns};
+use super::node::{self, number_of};
+use super::{Op, now};
+use crate::error::{Fault, Result, corrupt};
+use crate::flags;
+use crate::lane::Conn;
+use crate::names;
+use crate::shared::Shared;
+use crate::sql::{Call, Present};
+
+/// Primary key of `lease`, in order of the numbers, and a shared lock on what is held; the rows of claims that record for
+/// the first time, or that crashed before, are changed. Then appends. Returns the numbers that were held. Both lists of
+/// numbers are sorted, so that `width_bucket` finds a number by halving.
+macro_rules! record {
+    ($again:expr) => {
+        concat!(
+            "WITH ",
+            now!(),
+            ", s AS MATERIALIZED (SELECT l.no, l.flags & 8 = 0 OR l.crashes <> 0 OR l.crashed <> 0 AS fresh
+                FROM mainspring.lease l
+                WHERE l.no = ANY($3::bigint[]) AND l.node = $2
+                    AND l.claim = ($4::int[])[width_bucket(l.no, $3::bigint[])] FOR KEY SHARE)
+            , h AS MATERIALIZED (SELECT coalesce(array_agg(s.no ORDER BY s.no), '{}') AS nos FROM s)
+            , u AS (UPDATE mainspring.lease l SET flags = l.flags | 8, crashes = 0, crashed = 0
+                WHERE l.no = ANY(ARRAY(SELECT s.no FROM s WHERE s.fresh)))
+            , i AS (INSERT INTO mainspring.steps (no, at, claim, kind, overlapped, key, value)
+                SELECT e.no, t.now, ($4::int[])[width_bucket(e.no, $3::bigint[])], e.kind, e.overlapped, e.key, e.value
+                FROM t, h, unnest($5::bigint[], $6::smallint[], $7::boolean[], $8::text[], $9::bytea[])
+                    AS e(no, kind, overlapped, key, value)
+                WHERE h.nos[width_bucket(e.no, h.nos)] = e.no ",
+            $again,
+            ") SELECT h.nos FROM h"
+        )
+    };
+}
+/// Plain inserts: the primary key of `steps` refuses a repeat.
+pub(crate) const RECORD: &str = record!("");
+/// The same where some are there already. Costs more, and is rarely needed.
+const RECORD_AGAIN: &str = record!("ON CONFLICT (no, key) DO NOTHING");
+/// Primary key of `lease`, in order of the numbers. For batches of several statements, as [`RECORD`] does.
+const FENCE: &str = "SELECT l.no FROM unnest($2::bigint[], $3::int[]) AS f(no, claim)
+    CROSS JOIN LATERAL (SELECT l.no FROM mainspring.lease l
+        WHERE l.no = f.no AND l.claim = f.claim AND l.node = $1 FOR KEY SHARE) l";
+/// Primary keys of `lease` and `steps`. The claims are locked.
+const FORGET: &str = "DELETE FROM mainspring.steps WHERE ctid = ANY(ARRAY(
+    SELECT s.tid FROM unnest($2::bigint[], $3::int[], $4::text[]) AS f(no, claim, key)
+    CROSS JOIN LATERAL (SELECT 1 FROM mainspring.lease l
+        WHERE l.no = f.no AND l.claim = f.claim AND l.node = $1 OFFSET 0) l
+    CROSS JOIN LATERAL (SELECT s.ctid AS tid FROM mainspring.steps s
+        WHERE s.no = f.no AND s.key = f.key OFFSET 0) s))";
+/// Primary key of `lease`, partial index `inbox_unread`. The claims are locked.
+const READ: &str = "UPDATE mainspring.inbox SET read = true WHERE ctid = ANY(ARRAY(
+    SELECT m.tid FROM unnest($2::bigint[], $3::int[], $4::bigint[]) AS f(no, claim, seq)
+    CROSS JOIN LATERAL (SELECT 1 FROM mainspring.lease l
+        WHERE l.no = f.no AND l.claim = f.claim AND l.node = $1 OFFSET 0) l
+    CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM mainspring.inbox m
+        WHERE m.no = f.no AND m.seq = f.seq AND NOT m.read OFFSET 0) m))";
+/// Partial index `inbox_read`, from its end, per job: the last are kept.
+const TRIM: &str = "DELETE FROM mainspring.inbox WHERE ctid = ANY(ARRAY(
+    SELECT m.tid FROM (SELECT DISTINCT no FROM unnest($1::bigint[]) AS u(no)) u
+    CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM mainspring.inbox m
+        WHERE m.no = u.no AND m.read AND m.state IS NULL ORDER BY m.seq DESC OFFSET $2) m))";
+/// Primary key of `lease`. The claims are locked.
+const OWNS: &str = "UPDATE mainspring.lease l SET flags = l.flags | 16
+    WHERE l.no = ANY($1::bigint[]) AND l.flags & 16 = 0";
+/// Unique index of ids, then appends.
+const FAMILY: &str = "INSERT INTO mainspring.children (no, parent, on_close)
+    SELECT j.no, u.parent, u.on_close FROM unnest($1::uuid[], $2::bigint[], $3::smallint[]) AS u(id, parent, on_close)
+    CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j";
+
+const _: () =
+    assert!(flags::JOURNAL == 8 && flags::CHILDREN == 16 && flags::PARENT == 32, "the statements name these");
+
+/// How often a batch is begun anew because others have stored a part of it.
+const ROUNDS: usize = 4;
+
+/// Writes into journals, as arguments. Jobs in order of their numbers, each once.
+#[derive(Default)]
+pub(crate) struct Pages<'a> {
+    nos: Vec<i64>,
+    claims: Vec<i32>,
+    entry_nos: Vec<i64>,
+    kinds: Vec<i16>,
+    overlapped: Vec<bool>,
+    keys: Vec<&'a str>,
+    values: Vec<&'a [u8]>,
+    read: (Vec<i64>, Vec<i32>, Vec<i64>),
+    forget: (Vec<i64>, Vec<i32>, Vec<&'a str>),
+}
+
+/// Read signals that are kept.
+const KEPT: i64 = bounds::INBOX_READ as i64;
+
+impl<'a> Pages<'a> {
+    fn of(claims: BTreeMap<i64, i32>, recordings: Vec<&'a Recording>) -> Self {
+        let mut pages = Pages::default();
+        for (no, claim) in claims {
+            pages.claim(no, claim);
+        }
+        for recording in recordings {
+            pages.add(recording.claim.row.0, number_of(&recording.claim), &recording.writes);
+        }
+        pages
+    }
+
+    /// Adds a claim that writes; the next by number.
+    pub(crate) fn claim(&mut self, no: i64, claim: i32) {
+        self.nos.push(no);
+        self.claims.push(claim);
+    }
+
+    /// Adds what a claim writes.
+    pub(crate) fn add(&mut self, no: i64, claim: i32, writes: &'a Writes) {
+        for entry in &writes.entries {
+            self.entry_nos.push(no);
+            self.kinds.push(entry.kind.code().into());
+            self.overlapped.push(entry.overlapped);
+            self.keys.push(entry.key.as_str());
+            self.values.push(&entry.value);
+        }
+        for seq in &writes.read {
+            self.read.0.push(no);
+            self.read.1.push(claim);
+            self.read.2.push(*seq);
+        }
+        for key in &writes.forget {
+            self.forget.0.push(no);
+            self.forget.1.push(claim);
+            self.forget.2.push(key.as_str());
+        }
+    }
+
+    /// Whether nobody writes.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.nos.is_empty()
+    }
+
+    /// Whether entries may be there already.
+    pub(crate) fn has_entries(&self) -> bool {
+        !self.entry_nos.is_empty()
+    }
+
+    /// The statements. `again`: whether entries are there already.
+    pub(crate) fn calls<'c>(&'c self, at: &'c Present, node: &'c i32, again: bool) -> Vec<Call<'c>> {
+        let mut calls = Vec::with_capacity(1);
+        if self.is_empty() {
+            return calls;
+        }
+        if !self.forget.0.is_empty() {
+            let args = vec![
+                (node as _, Type::INT4),
+                (&self.forget.0 as _, Type::INT8_ARRAY),
+                (&self.forget.1 as _, Type::INT4_ARRAY),
+                (&self.forget.2 as _, Type::TEXT_ARRAY),
+            ];
+            calls.push(Call::new(FORGET, args));
+        }
+        let args = vec![
+            (at as _, Type::TIMESTAMPTZ),
+            (node as _, Type::INT4),
+            (&self.nos as _, Type::INT8_ARRAY),
+            (&self.claims as _, Type::INT4_ARRAY),
+            (&self.entry_nos as _, Type::INT8_ARRAY),
+            (&self.kinds as _, Type::INT2_ARRAY),
+            (&self.overlapped as _, Type::BOOL_ARRAY),
+            (&self.keys as _, Type::TEXT_ARRAY),
+            (&self.values as _, Type::BYTEA_ARRAY),
+        ];
+        calls.push(Call::new(if again { RECORD_AGAIN } else { RECORD }, args));
+        if !self.read.0.is_empty() {
+            let args = vec![
+                (node as _, Type::INT4),
+                (&self.read.0 as _, Type::INT8_ARRAY),
+                (&self.read.1 as _, Type::INT4_ARRAY),
+                (&self.read.2 as _, Type::INT8_ARRAY),
+            ];
+            calls.push(Call::new(READ, args));
+            calls.push(Call::new(TRIM, vec![(&self.read.0, Type::INT8_ARRAY), (&KEPT, Type::INT8)]));
+        }
+        calls
+    }
+}
+
+/// Whether a statement failed because of what is there already.
+pub(crate) fn is_repeat(fault: &Fault) -> bool {
+    matches!(fault, Fault::Db(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION))
+}
+
+/// Writes into the journals of claimed jobs.
+pub(crate) struct RecordOp {
+    pub(crate) node: NodeNo,
+    pub(crate) recordings: Vec<Recording>,
+}
+
+impl Op for RecordOp {
+    type Answer = Vec<Recorded>;
+
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Vec<Recorded>> {
+        let children = Children::new(&self.recordings)?;
+        if self.recordings.is_empty() {
+            return Ok(Vec::new());
+        }
+        let node = node::number(self.node).unwrap_or(-1);
+        // Of several claims of one job only the newest can be held.
+        let mut newest: BTreeMap<i64, i32> = BTreeMap::new();
+        for Recording { claim, .. } in &self.recordings {
+            let number = newest.entry(claim.row.0).or_insert(-1);
+            *number = number_of(claim).max(*number);
+        }
+        let passes = self.passes(&newest);
+        let held = if children.jobs.is_empty() {
+            write(conn, shared, node, &newest, &passes).await?
+        } else {
+            children.start(conn, shared, node, &newest, &passes).await?
+        };
+        let is_held = |claim: &Claim| {
+            held.contains(&claim.row.0) && newest.get(&claim.row.0) == Some(&number_of(claim))
+        };
+        let answer = |recording: &Recording| {
+            if is_held(&recording.claim) { Recorded::Stored } else { Recorded::LeaseLost }
+        };
+        Ok(self.recordings.iter().map(answer).collect())
+    }
+}
+
+impl RecordOp {
+    /// What is written, in as few statements as possible: nearly always one. What is taken back after it was written takes
+    /// another one.
+    fn passes(&self, newest: &BTreeMap<i64, i32>) -> Vec<Pages<'_>> {
+        let mut passes: Vec<(BTreeMap<i64, i32>, Vec<&Recording>)> = vec![Default::default()];
+        let current = |claim: &Claim| newest.get(&claim.row.0) == Some(&number_of(claim));
+        for recording in self.recordings.iter().filter(|recording| current(&recording.claim)) {
+            let no = recording.claim.row.0;
+            if !recording.writes.forget.is_empty()
+                && passes.last().is_some_and(|(claims, _)| claims.contains_key(&no))
+            {
+                passes.push(Default::default());
+            }
+            if let Some((claims, recordings)) = passes.last_mut() {
+                claims.insert(no, number_of(&recording.claim));
+                recordings.push(recording);
+            }
+        }
+        passes.into_iter().map(|(claims, recordings)| Pages::of(claims, recordings)).collect()
+    }
+}
+
+/// Stores what is written for claims that are held. Their numbers.
+async fn write(
+    conn: &mut Conn,
+    shared: &Shared,
+    node: i32,
+    newest: &BTreeMap<i64, i32>,
+    passes: &[Pages<'_>],
+) -> Result<BTreeSet<i64>> {
+    let at = shared.at();
+    let (nos, claims): (Vec<i64>, Vec<i32>) = newest.iter().unzip();
+    for again in [false, true] {
+        let pages = passes.iter().flat_map(|pages| pages.calls(&at, &node, again));
+        let mut calls: Vec<Call<'_>> = pages.collect();
+        if calls.len() > 1 {
+            calls.insert(0, fence(&node, &nos, &claims));
+        }
+        match conn.commit(shared, &calls).await {
+            Ok(rows) => {
+                let answers = calls.iter().zip(&rows);
+                let held = answers.filter(|(call, _)| matches!(call.sql, RECORD | RECORD_AGAIN));
+                let numbers =
+                    held.filter_map(|(_, rows)| rows.first()).flat_map(|row| row.get::<_, Vec<i64>>(0));
+                return Ok(numbers.collect());
+            }
+            Err(fault) if !again && is_repeat(&fault) => {}
+            Err(fault) => return Err(fault),
+        }
+    }
+    Err(corrupt("an entry is there and is not"))
+}
+
+fn fence<'c>(node: &'c i32, nos: &'c Vec<i64>, claims: &'c Vec<i32>) -> Call<'c> {
+    let args = vec![(node as _, Type::INT4), (nos as _, Type::INT8_ARRAY), (claims as _, Type::INT4_ARRAY)];
+    Call::new(FENCE, args)
+}
+
+/// Children that start with a batch.
+struct Children {
+    jobs: Vec<New>,
+    /// The claim that starts each of them.
+    parents: Vec<(i64, i32)>,
+    on_close: Vec<i16>,
+}
+
+impl Children {
+    fn new(recordings: &[Recording]) -> Result<Self> {
+        let mut all = Children { jobs: Vec::new(), parents: Vec::new(), on_close: Vec::new() };
+        for recording in recordings {
+            for child in &recording.children {
+                if child.job.options.unique.is_some() {
+                    return Err(Error::Invalid { what: "child", why: "it has a unique key".into() }.into());
+                }
+                let mut job = child.job.clone();
+                job.options.parent = Some(recording.claim.id);
+                all.jobs.push(job);
+                all.parents.push((recording.claim.row.0, number_of(&recording.claim)));
+                all.on_close.push(child.on_close as i16);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Stores what is written for claims that are held, with their children.
+    async fn start(
+        &self,
+        conn: &mut Conn,
+        shared: &Shared,
+        node: i32,
+        newest: &BTreeMap<i64, i32>,
+        passes: &[Pages<'_>],
+    ) -> Result<BTreeSet<i64>> {
+        let lines = names::lines_of(conn, shared, &self.jobs).await?;
+        let at = shared.at();
+        let (nos, claims): (Vec<i64>, Vec<i32>) = newest.iter().unzip();
+        let ids: Vec<Uuid> = self.jobs.iter().map(|job| Uuid::from_bytes(*job.id.as_bytes())).collect();
+        for round in 1..=ROUNDS {
+            let known = Call::new(enqueue::KNOWN, vec![(&ids, Type::UUID_ARRAY)]);
+            let begun = conn.begin(shared, "", &[fence(&node, &nos, &claims), known]).await?;
+            let [held, known] = begun.as_slice() else { return Err(corrupt("a fence without an answer")) };
+            let held: BTreeSet<i64> = held.iter().map(|row| row.get(0)).collect();
+            let mut known: BTreeSet<Uuid> = known.iter().map(|row| row.get(0)).collect();
+            let starts = |index: &usize| {
+                let (no, claim) = self.parents[*index];
+                held.contains(&no) && newest.get(&no) == Some(&claim) && known.insert(ids[*index])
+            };
+            let chosen: Vec<usize> = (0..self.jobs.len()).filter(starts).collect();
+            let columns = Columns::new(&self.jobs, &lines, &chosen)?;
+            let parents: Vec<i64> = chosen.iter().map(|&index| self.parents[index].0).collect();
+            let on_close: Vec<i16> = chosen.iter().map(|&index| self.on_close[index]).collect();
+            let owners: Vec<i64> = parents.iter().copied().collect::<BTreeSet<i64>>().into_iter().collect();
+            let mut calls: Vec<Call<'_>> =
+                passes.iter().flat_map(|pages| pages.calls(&at, &node, round > 1)).collect();
+            if !chosen.is_empty() {
+                let family = vec![
+                    (&columns.ids as _, Type::UUID_ARRAY),
+                    (&parents as _, Type::INT8_ARRAY),
+                    (&on_close as _, Type::INT2_ARRAY),
+                ];
+                calls.push(Call::new(OWNS, vec![(&owners, Type::INT8_ARRAY)]));
+                calls.push(columns.insert(&at));
+                calls.push(Call::new(FAMILY, family));
+            }
+            match conn.end(&calls).await {
+                Ok(rows) => {
+                    let inserted = calls.iter().zip(&rows).find(|(call, _)| call.sql == enqueue::INSERT);
+                    if let Some((_, rows)) = inserted {
+                        shared.moved();
+                        enqueue::announce(conn, shared, rows).await;
+                    }
+                    return Ok(held);
+                }
+                Err(fault) if round < ROUNDS && is_repeat(&fault) => conn.roll_back().await,
+                Err(fault) => return Err(fault),
+            }
+        }
+        Err(corrupt("a child is there and is not"))
+    }
+}

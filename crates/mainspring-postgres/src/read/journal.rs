@@ -1,0 +1,307 @@
+//! Journals as nodes and people read them.
+
+use std::collections::BTreeMap;
+
+use mainspring_core::bounds;
+use mainspring_core::id::{Claim, JobId};
+use mainspring_core::journal::{
+    EntryKind, Inbox, Journal, Kin, Mail, Message, OnClose, Sight, Story, Topic, Value, Wait, Written,
+};
+use mainspring_core::name::Key;
+use mainspring_core::store::Claimed;
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use super::get::{status, time_of};
+use crate::error::{Result, corrupt};
+use crate::lane::Conn;
+use crate::op::Op;
+use crate::shared::Shared;
+use crate::sql::Call;
+
+/// Primary key of `steps`, by the job's number: all entries. Values are left out where the smaller ones before them have
+/// used up what one job may take along, or all jobs together.
+const ENTRIES: &str = "SELECT e.no, e.key, e.kind, e.overlapped, e.claim, e.at, e.size,
+        CASE WHEN e.size <= $2 AND e.own <= $2 AND e.total <= $3 THEN e.value END
+    FROM (SELECT s.no, s.seq, s.key, s.kind, s.overlapped, s.claim, s.at, s.value, s.size,
+            sum(s.size) FILTER (WHERE s.size <= $2) OVER (PARTITION BY s.no ORDER BY s.seq) AS own,
+            sum(s.size) FILTER (WHERE s.size <= $2) OVER (ORDER BY s.no, s.seq) AS total
+        FROM unnest($1::bigint[]) AS u(no) CROSS JOIN LATERAL (
+            SELECT s.no, s.seq, s.key, s.kind, s.overlapped, s.claim, s.at, s.value,
+                octet_length(s.value)::bigint AS size
+            FROM mainspring.steps s WHERE s.no = u.no OFFSET 0) s) e
+    ORDER BY e.no, e.seq";
+
+/// Unread messages behind a number, job by job. Partial index `inbox_unread`. One more than a page is looked at, to tell
+/// whether there are more; and a page ends before it takes too many bytes, but not before its first message.
+const MESSAGES: &str =
+    "SELECT m.o, m.seq, m.at, m.topic, m.sender, m.state, m.reason, m.note, m.body, m.count
+    FROM (SELECT u.o, m.*, row_number() OVER w AS place,
+            sum(coalesce(octet_length(m.body), 0)) OVER w AS bytes, count(*) OVER (PARTITION BY u.o) AS count
+        FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS u(no, after, o)
+        CROSS JOIN LATERAL (SELECT m.seq, m.at, m.topic, m.sender, m.state, m.reason, m.note, m.body
+            FROM mainspring.inbox m WHERE m.no = u.no AND m.seq > u.after AND NOT m.read
+            ORDER BY m.seq LIMIT $3 + 1) m
+        WINDOW w AS (PARTITION BY u.o ORDER BY m.seq)) m
+    WHERE m.place <= $3 AND (m.place = 1 OR m.bytes <= $4) ORDER BY m.o, m.seq";
+
+const PREFETCH: i64 = bounds::PREFETCH_BYTES as i64;
+const BATCH_BYTES: i64 = bounds::BATCH_BYTES as i64;
+const PAGE: i64 = bounds::INBOX_PAGE as i64;
+
+/// Adds to claimed jobs what they have recorded and been sent before. `marked`: those of which the place says that there is
+/// something, by their positions.
+pub(crate) async fn prefetch(conn: &mut Conn, jobs: &mut [Claimed], marked: &[usize]) -> Result<()> {
+    if marked.is_empty() {
+        return Ok(());
+    }
+    let mut nos: Vec<i64> = marked.iter().map(|&index| jobs[index].claim.row.0).collect();
+    nos.sort_unstable();
+    let afters = vec![0_i64; nos.len()];
+    let entries =
+        vec![(&nos as _, Type::INT8_ARRAY), (&PREFETCH as _, Type::INT8), (&BATCH_BYTES as _, Type::INT8)];
+    // What a claimed job has recorded is changed by the owner of the claim only.
+    let rows = conn.step(&[Call::new(ENTRIES, entries), messages(&nos, &afters)]).await?;
+    let [entries, messages] = rows.as_slice() else { return Err(corrupt("a journal without an answer")) };
+    let mut journals: BTreeMap<i64, Journal> = nos.iter().map(|no| (*no, Journal::default())).collect();
+    for row in entries {
+        if let Some(journal) = journals.get_mut(&row.get::<_, i64>(0)) {
+            journal.entries.push(written(row, 1)?);
+        }
+    }
+    for (no, inbox) in nos.iter().zip(inboxes(messages, nos.len())?) {
+        if let Some(journal) = journals.get_mut(no) {
+            journal.inbox = inbox;
+        }
+    }
+    for &index in marked {
+        jobs[index].journal = journals.remove(&jobs[index].claim.row.0).map(Box::new);
+    }
+    Ok(())
+}
+
+fn messages<'c>(nos: &'c Vec<i64>, afters: &'c Vec<i64>) -> Call<'c> {
+    let args = vec![
+        (nos as _, Type::INT8_ARRAY),
+        (afters as _, Type::INT8_ARRAY),
+        (&PAGE as _, Type::INT8),
+        (&PREFETCH as _, Type::INT8),
+    ];
+    Call::new(MESSAGES, args)
+}
+
+/// An entry from its columns: key, kind, overlapped, claim, time, size and value.
+fn written(row: &Row, from: usize) -> Result<Written> {
+    let kind: i16 = row.get(from + 1);
+    let size: i64 = row.get(from + 5);
+    Ok(Written {
+        key: Key::new(row.get::<_, String>(from)).map_err(|error| corrupt(error.to_string()))?,
+        kind: u8::try_from(kind)
+            .ok()
+            .and_then(EntryKind::from_code)
+            .ok_or_else(|| corrupt(format!("{kind} is no kind of entry")))?,
+        overlapped: row.get(from + 2),
+        claim: u32::try_from(row.get::<_, i32>(from + 3)).unwrap_or(0),
+        at: time_of(row, from + 4),
+        value: match row.get::<_, Option<Vec<u8>>>(from + 6) {
+            Some(value) => Value::Here(value),
+            None => Value::There(usize::try_from(size).unwrap_or(0)),
+        },
+    })
+}
+
+/// The answers to so many questions of [`MESSAGES`].
+fn inboxes(rows: &[Row], count: usize) -> Result<Vec<Inbox>> {
+    let mut inboxes = vec![Inbox::default(); count];
+    let mut there = vec![0_i64; count];
+    for row in rows {
+        let index = usize::try_from(row.get::<_, i64>(0) - 1).ok().filter(|&index| index < count);
+        let index = index.ok_or_else(|| corrupt("an answer to nothing"))?;
+        inboxes[index].messages.push(message(row)?);
+        there[index] = row.get(9);
+    }
+    for (inbox, there) in inboxes.iter_mut().zip(there) {
+        inbox.more = usize::try_from(there).unwrap_or(0) > inbox.messages.len();
+    }
+    Ok(inboxes)
+}
+
+fn message(row: &Row) -> Result<Message> {
+    let topic: Topic =
+        row.get::<_, &str>(3).parse().map_err(|error: mainspring_core::Error| corrupt(error.to_string()))?;
+    let body: Option<Vec<u8>> = row.get(8);
+    let mail = match (topic, row.get::<_, Option<i16>>(5)) {
+        (Topic::Signal(name), None) => {
+            Mail::Signal { name, sender: row.get(4), body: body.unwrap_or_default() }
+        }
+        (Topic::Child(child), Some(state)) => {
+            Mail::Ended { child, status: status(state, row.get(6))?, output: body, message: row.get(7) }
+        }
+        (topic, _) => return Err(corrupt(format!("a message about {topic} is not what it says"))),
+    };
+    Ok(Message { no: row.get(1), at: time_of(row, 2), mail })
+}
+
+/// What wakes a suspended job, from its column.
+pub(super) fn waits(text: Option<&str>) -> Result<Vec<Wait>> {
+    let Some(text) = text else { return Ok(Vec::new()) };
+    let pairs: Vec<(String, u32)> =
+        serde_json::from_str(text).map_err(|error| corrupt(format!("waits: {error}")))?;
+    let wait = |(topic, need): (String, u32)| {
+        let topic = topic.parse().map_err(|error: mainspring_core::Error| corrupt(error.to_string()))?;
+        Ok(Wait { topic, need })
+    };
+    pairs.into_iter().map(wait).collect()
+}
+
+/// Primary keys of `jobs` and `steps`.
+const VALUES: &str = "SELECT s.value FROM unnest($3::text[]) WITH ORDINALITY AS u(key, o)
+    LEFT JOIN LATERAL (SELECT s.value FROM mainspring.steps s WHERE s.no = $1 AND s.key = u.key
+        AND EXISTS (SELECT 1 FROM mainspring.jobs j WHERE j.no = $1 AND j.id = $2) OFFSET 0) s ON true
+    ORDER BY u.o";
+
+/// Recorded values.
+pub(crate) struct Values {
+    pub(crate) claim: Claim,
+    pub(crate) keys: Vec<Key>,
+}
+
+impl Op for Values {
+    type Answer = Vec<Option<Vec<u8>>>;
+
+    const WRITES: bool = false;
+
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Self::Answer> {
+        let (no, id) = (self.claim.row.0, Uuid::from_bytes(*self.claim.id.as_bytes()));
+        let keys: Vec<&str> = self.keys.iter().map(Key::as_str).collect();
+        let args = vec![(&no as _, Type::INT8), (&id as _, Type::UUID), (&keys as _, Type::TEXT_ARRAY)];
+        let rows = conn.commit(shared, &[Call::new(VALUES, args)]).await?.pop().unwrap_or_default();
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+}
+
+/// Primary key of `jobs`: which of these numbers are those of these ids.
+const SAME: &str = "SELECT j.no FROM unnest($1::bigint[], $2::uuid[]) AS u(no, id)
+    CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE no = u.no AND id = u.id OFFSET 0) j";
+
+/// Unread messages.
+pub(crate) struct Inboxes(pub(crate) Vec<(Claim, i64)>);
+
+impl Op for Inboxes {
+    type Answer = Vec<Inbox>;
+
+    const WRITES: bool = false;
+
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Vec<Inbox>> {
+        let nos: Vec<i64> = self.0.iter().map(|(claim, _)| claim.row.0).collect();
+        let ids: Vec<Uuid> = self.0.iter().map(|(claim, _)| Uuid::from_bytes(*claim.id.as_bytes())).collect();
+        let afters: Vec<i64> = self.0.iter().map(|(_, after)| *after).collect();
+        let same = Call::new(SAME, vec![(&nos, Type::INT8_ARRAY), (&ids, Type::UUID_ARRAY)]);
+        let rows = conn.commit(shared, &[same, messages(&nos, &afters)]).await?;
+        let [same, messages] = rows.as_slice() else { return Err(corrupt("an inbox without an answer")) };
+        let same: Vec<i64> = same.iter().map(|row| row.get(0)).collect();
+        let inboxes = inboxes(messages, nos.len())?.into_iter().zip(&nos);
+        Ok(inboxes.map(|(inbox, no)| if same.contains(no) { inbox } else { Inbox::default() }).collect())
+    }
+}
+
+/// Unique index of ids, then primary keys. What there is to say to the end of a job: the reason that was given, or the
+/// last error.
+const SIGHTS: &str = "SELECT j.no IS NOT NULL, d.state, d.reason, d.output,
+        CASE WHEN d.state <> 5 THEN coalesce(d.note, (SELECT e.message FROM mainspring.errors e
+            WHERE e.no = j.no ORDER BY e.claim DESC LIMIT 1)) END
+    FROM unnest($1::uuid[]) WITH ORDINALITY AS u(id, o)
+    LEFT JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j ON true
+    LEFT JOIN LATERAL (SELECT * FROM mainspring.done WHERE no = j.no OFFSET 0) d ON true
+    ORDER BY u.o";
+
+/// How jobs look to somebody who waits for their end.
+pub(crate) struct Sights(pub(crate) Vec<JobId>);
+
+impl Op for Sights {
+    type Answer = Vec<Sight>;
+
+    const WRITES: bool = false;
+
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Vec<Sight>> {
+        let ids: Vec<Uuid> = self.0.iter().map(|id| Uuid::from_bytes(*id.as_bytes())).collect();
+        let call = Call::new(SIGHTS, vec![(&ids, Type::UUID_ARRAY)]);
+        let rows = conn.commit(shared, &[call]).await?.pop().unwrap_or_default();
+        let sight = |row: &Row| {
+            if !row.get::<_, bool>(0) {
+                return Ok(Sight::Missing);
+            }
+            let Some(state) = row.get::<_, Option<i16>>(1) else { return Ok(Sight::Open) };
+            Ok(Sight::Ended { status: status(state, row.get(2))?, output: row.get(3), message: row.get(4) })
+        };
+        rows.iter().map(sight).collect()
+    }
+}
+
+/// Unique index of ids.
+const NUMBER: &str = "SELECT no FROM mainspring.jobs WHERE id = $1";
+/// Primary key of `steps`, by the job's number: the first entries, and one more to tell whether there are more.
+const TOLD: &str = "SELECT s.key, s.kind, s.overlapped, s.claim, s.at, octet_length(s.value)::bigint,
+        CASE WHEN octet_length(s.value) <= $2 THEN s.value END
+    FROM mainspring.steps s WHERE s.no = $1 ORDER BY s.seq LIMIT $3 + 1";
+/// Index `children_parent`, then primary keys.
+const KIN: &str = "SELECT j.id, c.on_close,
+        coalesce(d.state, CASE WHEN EXISTS (SELECT 1 FROM mainspring.ready p WHERE p.no = c.no) THEN 2
+            WHEN EXISTS (SELECT 1 FROM mainspring.lease p WHERE p.no = c.no) THEN 3
+            WHEN EXISTS (SELECT 1 FROM mainspring.timers p WHERE p.no = c.no) THEN 1 ELSE 4 END)::smallint,
+        coalesce(d.reason, s.reason)
+    FROM mainspring.children c
+    CROSS JOIN LATERAL (SELECT id FROM mainspring.jobs WHERE no = c.no OFFSET 0) j
+    LEFT JOIN LATERAL (SELECT state, reason FROM mainspring.done WHERE no = c.no OFFSET 0) d ON true
+    LEFT JOIN LATERAL (SELECT reason FROM mainspring.suspended WHERE no = c.no OFFSET 0) s ON true
+    WHERE c.parent = $1 ORDER BY c.no";
+
+const STORY: i64 = bounds::STORY as i64;
+const STORY_VALUE: i32 = bounds::STORY_VALUE_BYTES as i32;
+
+/// What a job has recorded, been sent and started.
+pub(crate) struct StoryOp(pub(crate) JobId);
+
+impl Op for StoryOp {
+    type Answer = Option<Story>;
+
+    const WRITES: bool = false;
+
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Option<Story>> {
+        let id = Uuid::from_bytes(*self.0.as_bytes());
+        let begun =
+            conn.begin(shared, super::SNAPSHOT, &[Call::new(NUMBER, vec![(&id, Type::UUID)])]).await?;
+        let Some(no) = begun.first().and_then(|rows| rows.first()).map(|row| row.get::<_, i64>(0)) else {
+            conn.end(&[]).await?;
+            return Ok(None);
+        };
+        let (nos, afters) = (vec![no], vec![0_i64]);
+        let told = vec![(&no as _, Type::INT8), (&STORY_VALUE as _, Type::INT4), (&STORY as _, Type::INT8)];
+        let rows = conn
+            .end(&[Call::new(TOLD, told), messages(&nos, &afters), Call::new(KIN, vec![(&no, Type::INT8)])])
+            .await?;
+        let [told, messages, kin] = rows.as_slice() else {
+            return Err(corrupt("a story without an answer"));
+        };
+        let entries = told.iter().take(bounds::STORY).map(|row| written(row, 0)).collect::<Result<_>>()?;
+        let child = |row: &Row| {
+            let on_close: i16 = row.get(1);
+            Ok(Kin {
+                id: JobId::from_bytes(*row.get::<_, Uuid>(0).as_bytes()),
+                status: status(row.get(2), row.get(3))?,
+                on_close: if on_close == OnClose::Abandon as i16 {
+                    OnClose::Abandon
+                } else {
+                    OnClose::Cancel
+                },
+            })
+        };
+        Ok(Some(Story {
+            entries,
+            more: told.len() > bounds::STORY,
+            inbox: inboxes(messages, 1)?.pop().unwrap_or_default(),
+            children: kin.iter().map(child).collect::<Result<_>>()?,
+        }))
+    }
+}
