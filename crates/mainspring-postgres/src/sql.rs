@@ -34,6 +34,12 @@ impl<'a> Call<'a> {
     }
 }
 
+/// A bound as an argument.
+#[expect(clippy::cast_possible_wrap, reason = "bounds are far below")]
+pub(crate) const fn bound(number: usize) -> i64 {
+    number as i64
+}
+
 /// A point in time as the database has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct At(pub(crate) Timestamp);

@@ -27,7 +27,7 @@ use crate::flags;
 use crate::lane::Conn;
 use crate::names;
 use crate::shared::Shared;
-use crate::sql::{Call, Present};
+use crate::sql::{Call, Present, bound};
 
 /// Primary key of `lease`, in order of the numbers, and a shared lock on what is held; the rows of claims that record for
 /// the first time, or that crashed before, are changed. Then appends. Returns the numbers that were held. Both lists of
@@ -110,7 +110,7 @@ pub(crate) struct Pages<'a> {
 }
 
 /// Read signals that are kept.
-const KEPT: i64 = bounds::INBOX_READ as i64;
+const KEPT: i64 = bound(bounds::INBOX_READ);
 
 impl<'a> Pages<'a> {
     fn of(claims: BTreeMap<i64, i32>, recordings: Vec<&'a Recording>) -> Self {

@@ -18,7 +18,7 @@ use crate::error::{Result, corrupt};
 use crate::lane::Conn;
 use crate::op::Op;
 use crate::shared::Shared;
-use crate::sql::Call;
+use crate::sql::{Call, bound};
 
 /// Primary key of `steps`, by the job's number: all entries. Values are left out where the smaller ones before them have
 /// used up what one job may take along, or all jobs together.
@@ -46,9 +46,9 @@ const MESSAGES: &str =
         WINDOW w AS (PARTITION BY u.o ORDER BY m.seq)) m
     WHERE m.place <= $3 AND (m.place = 1 OR m.bytes <= $4) ORDER BY m.o, m.seq";
 
-const PREFETCH: i64 = bounds::PREFETCH_BYTES as i64;
-const BATCH_BYTES: i64 = bounds::BATCH_BYTES as i64;
-const PAGE: i64 = bounds::INBOX_PAGE as i64;
+const PREFETCH: i64 = bound(bounds::PREFETCH_BYTES);
+const BATCH_BYTES: i64 = bound(bounds::BATCH_BYTES);
+const PAGE: i64 = bound(bounds::INBOX_PAGE);
 
 /// Adds to claimed jobs what they have recorded and been sent before. `marked`: those of which the place says that there is
 /// something, by their positions.
@@ -257,8 +257,8 @@ const KIN: &str = "SELECT j.id, c.on_close,
     LEFT JOIN LATERAL (SELECT reason FROM mainspring.suspended WHERE no = c.no OFFSET 0) s ON true
     WHERE c.parent = $1 ORDER BY c.no";
 
-const STORY: i64 = bounds::STORY as i64;
-const STORY_VALUE: i32 = bounds::STORY_VALUE_BYTES as i32;
+const STORY: i64 = bound(bounds::STORY);
+const STORY_VALUE: i64 = bound(bounds::STORY_VALUE_BYTES);
 
 /// What a job has recorded, been sent and started.
 pub(crate) struct StoryOp(pub(crate) JobId);
@@ -277,7 +277,7 @@ impl Op for StoryOp {
             return Ok(None);
         };
         let (nos, afters) = (vec![no], vec![0_i64]);
-        let told = vec![(&no as _, Type::INT8), (&STORY_VALUE as _, Type::INT4), (&STORY as _, Type::INT8)];
+        let told = vec![(&no as _, Type::INT8), (&STORY_VALUE as _, Type::INT8), (&STORY as _, Type::INT8)];
         let rows = conn
             .end(&[Call::new(TOLD, told), messages(&nos, &afters), Call::new(KIN, vec![(&no, Type::INT8)])])
             .await?;

@@ -111,7 +111,11 @@ pub async fn signal_and_claim_lose_no_message(h: &Harness) {
                 Vec::new()
             }),
         ]);
-        let claim = answers.remove(0).remove(0).claim;
+        // A claim may step over a job that is marked at this moment, and is told of it again.
+        let claim = match answers.remove(0).pop() {
+            Some(claimed) => claimed.claim,
+            None => h.take(node).await.claim,
+        };
         assert_eq!(h.messages(claim).await.len(), 1);
         h.suspend(node, claim, until_signal("go")).await;
         let claimed = h.take(node).await;
@@ -180,10 +184,13 @@ pub async fn record_and_rescue_agree(h: &Harness) {
         let answers = race::<Vec<Recorded>>(vec![
             Box::new(|| block_on(h.record_all(node, batch))),
             Box::new(|| {
-                assert_eq!(block_on(h.rescue(rescuer)).returned, 1);
+                // What is just being written to may be left for the next call.
+                let rescued = block_on(h.rescue(rescuer));
+                assert!(rescued.more || rescued.returned == 1, "{rescued:?}");
                 Vec::new()
             }),
         ]);
+        while h.rescue(rescuer).await.more {}
         let stored = answers[0] == [Recorded::Stored];
         assert_eq!(h.story(claim.id).await.entries.len(), usize::from(stored));
         assert_eq!(h.find(id).await.is_some(), stored);
