@@ -33,7 +33,7 @@ impl EnlistNow<crate::Sqlite> for Transaction<'_> {
     }
 }
 
-fn enlist(conn: &Connection, ticket: &Ticket, jobs: &[New]) -> Result<Vec<Receipt>> {
+pub(crate) fn enlist(conn: &Connection, ticket: &Ticket, jobs: &[New]) -> Result<Vec<Receipt>> {
     let replaces = |job: &New| {
         job.options.unique.as_ref().is_some_and(|unique| unique.on_conflict == OnConflict::Replace)
     };

@@ -8,6 +8,8 @@
 //! [`rusqlite::Transaction`] implements [`Enlist`](mainspring_core::store::Enlist); the crate re-exports the
 //! [`rusqlite`] that it was built with.
 //!
+//! A step of a workflow can change an application's tables in the same file, together with its record: see [`transact`].
+//!
 //! # Invariants
 //! - A caller is answered only after the commit that holds its change; with [`Durability::Full`] that is an fsync.
 //! - One request never fails because of its neighbours in a transaction, except by what befalls the database itself.
@@ -32,6 +34,7 @@ mod options;
 mod read;
 mod store;
 mod sync;
+pub mod transact;
 mod turn;
 mod writer;
 

@@ -62,6 +62,8 @@ impl Sqlite {
             rng: Arc::clone(&seams.rng),
             queue: Requests::default(),
             listeners: Listeners::default(),
+            spawn: Arc::clone(&seams.spawn),
+            guard: Arc::default(),
             #[cfg(test)]
             fail_commit: std::sync::atomic::AtomicBool::default(),
         });
@@ -87,7 +89,7 @@ impl Sqlite {
         &self.env.path
     }
 
-    fn start(&self, conn: rusqlite::Connection, options: &Options, seams: &Seams) -> Result<()> {
+    fn start(&self, mut conn: rusqlite::Connection, options: &Options, seams: &Seams) -> Result<()> {
         let other = |cause: std::io::Error| {
             error::problem_with(&options.path, OpenProblem::Other, Some(cause.into()))
         };
@@ -106,6 +108,7 @@ impl Sqlite {
         }
         // The turnstile waits, and quicker than SQLite would.
         conn.busy_timeout(Duration::ZERO).map_err(|error| error::open(&options.path, error))?;
+        self.env.guard.install(&mut conn, &seams.clock).map_err(|error| error::open(&options.path, error))?;
         let turnstile = Turnstile::open(&self.env.path, options.busy_timeout);
         let env = Arc::clone(&self.env);
         let body = Box::new(move || writer::run(conn, turnstile, env));

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use mainspring_core::id::NodeNo;
+use mainspring_core::id::{Claim, NodeNo};
 use mainspring_core::journal::{EntryKind, Recorded, Recording, Value, Writes, Written};
 use mainspring_core::name::Key;
 use mainspring_core::store::Claimed;
@@ -58,6 +58,12 @@ pub(crate) fn record(tx: &mut Tx<'_>, node: NodeNo, recordings: &[Recording]) ->
     Ok(answers)
 }
 
+/// Whether a node holds a claim.
+pub(crate) fn is_held(tx: &Tx<'_>, node: NodeNo, claim: &Claim) -> Result<bool> {
+    let values = params![claim.row.0, claim.number, node.0, claim.id.as_bytes()];
+    Ok(tx.conn.prepare_cached(FENCE)?.exists(values)?)
+}
+
 /// Names the parent in the options of its children.
 pub(crate) fn adopt_children(recording: &mut Recording) {
     for child in &mut recording.children {
@@ -82,7 +88,7 @@ pub(crate) fn bytes(recording: &Recording) -> usize {
 }
 
 /// All before any: a call that is refused has no effect.
-fn check_children(tx: &mut Tx<'_>, recordings: &[Recording]) -> Result<()> {
+pub(crate) fn check_children(tx: &mut Tx<'_>, recordings: &[Recording]) -> Result<()> {
     let children = || recordings.iter().flat_map(|recording| &recording.children).map(|child| &child.job);
     if children().any(|child| child.options.unique.is_some()) {
         return Err(Error::Invalid { what: "child", why: "it has a unique key".into() }.into());

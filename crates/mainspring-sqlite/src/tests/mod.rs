@@ -8,3 +8,4 @@ mod opening;
 mod plans;
 mod processes;
 pub(crate) mod support;
+mod transact;

@@ -153,6 +153,7 @@ impl Writer {
             Fault::Refused(error) => Failed::RolledBack(damaged(error)),
         };
         let mut tx = Tx::new(&self.conn, &mut self.state, self.env.clock.now());
+        tx.turnstile = Some(&self.turnstile);
         let foreign = tx.begin().map_err(failed)?;
         for call in calls {
             tx.now = self.env.clock.now();

@@ -3,6 +3,7 @@
 //! # Invariants
 //! - No more than [`WAITING`] requests wait; beyond that callers are told to come back later.
 //! - Renewals overtake everything else: a node must not lose its lease because others write much.
+//! - What must be alone in its transaction is; also renewals do not wait for it.
 //! - After `close` or `poison` nothing new gets in.
 
 use std::collections::VecDeque;
@@ -48,6 +49,10 @@ impl Weight {
 pub(crate) trait Call: Send {
     /// How much it is.
     fn weight(&self) -> Weight;
+    /// Whether it must not share a transaction with others.
+    fn alone(&self) -> bool {
+        false
+    }
     /// Does its work; may be called again after a rollback. What is refused is kept as the answer.
     fn run(&mut self, tx: &mut Tx<'_>) -> Result<(), rusqlite::Error>;
     /// Gives the answer, after the commit.
@@ -274,10 +279,14 @@ impl Inner {
             rows += weight.rows;
             bytes += weight.bytes;
             let full = taken.len() >= CALLS || rows > ROWS || bytes > BYTES;
-            if full && !taken.is_empty() {
+            let alone = call.alone();
+            if (full || alone) && !taken.is_empty() {
                 break;
             }
             taken.extend(self.calls.pop_front());
+            if alone {
+                break;
+            }
         }
         taken
     }

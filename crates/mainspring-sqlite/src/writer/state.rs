@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use mainspring_core::job::State as JobState;
 use mainspring_core::name::{Kind, Label};
-use mainspring_core::seam::{Clock, Rng};
+use mainspring_core::seam::{Clock, Rng, Spawn};
 use mainspring_core::time::Timestamp;
 use rusqlite::Connection;
 
@@ -22,6 +22,8 @@ use crate::lock::{Dead, Lock};
 use crate::names::Names;
 use crate::op::counts;
 use crate::op::number::Numbers;
+use crate::transact::Guard;
+use crate::turn::Turnstile;
 
 /// What the writer and the handles share.
 pub(crate) struct Env {
@@ -30,6 +32,9 @@ pub(crate) struct Env {
     pub(crate) rng: Arc<dyn Rng>,
     pub(crate) queue: Queue,
     pub(crate) listeners: Listeners,
+    pub(crate) spawn: Arc<dyn Spawn>,
+    /// What the writer's connection is asked while an application's own code uses it.
+    pub(crate) guard: Arc<Guard>,
     /// Makes the next commit fail as a failed fsync would.
     #[cfg(test)]
     pub(crate) fail_commit: std::sync::atomic::AtomicBool,
@@ -102,13 +107,15 @@ pub(crate) struct Tx<'a> {
     pub(crate) hints: Hints,
     /// Proofs of death that end when the transaction has.
     pub(crate) dead: Vec<Dead>,
+    /// Where a writer waits for its turn; `None` in a caller's own transaction.
+    pub(crate) turnstile: Option<&'a Turnstile>,
     counts: counts::Deltas,
 }
 
 impl<'a> Tx<'a> {
     pub(crate) fn new(conn: &'a Connection, state: &'a mut State, now: Timestamp) -> Self {
         let (hints, counts) = (Hints::default(), counts::Deltas::default());
-        Tx { conn, state, now, hints, dead: Vec::new(), counts }
+        Tx { conn, state, now, hints, dead: Vec::new(), turnstile: None, counts }
     }
 
     /// Brings what is cached up to date. Tells whether another connection has committed.
@@ -122,6 +129,12 @@ impl<'a> Tx<'a> {
             self.state.unfolded = true;
         }
         Ok(foreign)
+    }
+
+    /// Brings what is cached up to date after somebody else's code has used the connection.
+    pub(crate) fn reload(&mut self) -> Result<()> {
+        self.state.loaded = false;
+        self.begin().map(drop)
     }
 
     /// Writes what is summed up, and hands out what to do after the commit.
