@@ -1,0 +1,146 @@
+//! Children: started once, waited for, and cancelled with their parent.
+
+use mainspring::testing::TestEngine;
+use mainspring::{Context, Error as EngineError, Job, OnClose, Reason, State, Status, discard};
+use serde::{Deserialize, Serialize};
+
+use crate::support::{Flow, HOUR, Ledger, PARKED, SECOND, flow, status};
+
+#[derive(Debug, PartialEq, Serialize, Deserialize, Job)]
+#[job(kind = "part", output = u64)]
+struct Part {
+    n: u64,
+}
+
+async fn part(ctx: Context, job: Part) -> mainspring::Result<u64> {
+    if job.n == 13 {
+        Err(discard("bad luck"))?;
+    }
+    ctx.sleep("work", HOUR).await?;
+    Ok(job.n * 10)
+}
+
+async fn engine<F, Fut>(parked: usize, handler: F) -> TestEngine
+where
+    F: Fn(Context, Flow) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = mainspring::Result<String>> + Send + 'static,
+{
+    let test = TestEngine::new();
+    let setup =
+        |node: mainspring::NodeBuilder| node.handle(handler).handle(part).queue("default", 4).parked(parked);
+    test.node(setup).await.expect("a node");
+    test
+}
+
+#[tokio::test]
+async fn a_parent_waits_for_its_children() {
+    for parked in PARKED {
+        let handler = async |ctx: Context, job: Flow| {
+            let one = ctx.spawn("one", Part { n: job.n }).await?;
+            let two = ctx.spawn("two", Part { n: job.n + 1 }).options(|part| part.priority(1)).await?;
+            let (one, two) = tokio::join!(one.result(), two.result());
+            Ok(format!("{} {}", one?, two?))
+        };
+        let test = engine(parked, handler).await;
+        let job = test.enqueue(flow(4)).await.expect("enqueued");
+        test.run_until_idle().await.expect("all wait");
+        assert_eq!(status(&test, job.id).await, Status::because(State::Suspended, Reason::Child));
+        test.advance(2 * HOUR).await.expect("idle");
+        assert_eq!(test.outcome(&job).expect("it ended"), "40 50");
+        assert_eq!(test.enqueued::<Part>(), [Part { n: 4 }, Part { n: 5 }]);
+        let child = test.assert_enqueued::<Part>(|part| part.n == 5);
+        let child = test.jobs().get(child.id).await.expect("there").summary;
+        assert_eq!((child.options.parent, child.priority.get()), (Some(job.id), 1));
+    }
+}
+
+#[tokio::test]
+async fn a_child_is_started_once_however_often_its_parent_runs() {
+    let handler = async |ctx: Context, _job: Flow| {
+        let child = ctx.spawn("part", Part { n: 1 }).await?;
+        if ctx.attempt() < 4 {
+            Err("again")?;
+        }
+        Ok(child.result().await?.to_string())
+    };
+    let test = engine(0, handler).await;
+    let job = test.enqueue(flow(0)).await.expect("enqueued");
+    test.advance(3 * HOUR).await.expect("idle");
+    assert_eq!(test.outcome(&job).expect("it ended"), "10");
+    assert_eq!(test.enqueued::<Part>().len(), 1);
+}
+
+#[tokio::test]
+async fn the_failure_of_a_child_is_told_to_its_parent() {
+    for parked in PARKED {
+        let handler = async |ctx: Context, _job: Flow| {
+            let child = ctx.spawn("part", Part { n: 13 }).await?;
+            match child.result().await {
+                Err(EngineError::Ended { status, message, .. }) => Ok(format!("{status}: {message:?}")),
+                other => Ok(format!("{other:?}")),
+            }
+        };
+        let test = engine(parked, handler).await;
+        let job = test.enqueue(flow(0)).await.expect("enqueued");
+        test.run_until_idle().await.expect("idle");
+        let text = test.outcome(&job).expect("it ended");
+        assert_eq!(text, "failed (discarded): Some(\"discarded: bad luck\")");
+    }
+}
+
+#[tokio::test]
+async fn children_end_with_their_parent_unless_they_are_abandoned() {
+    let ledger = Ledger::default();
+    let handler = async |ctx: Context, _job: Flow| {
+        ctx.spawn("kept", Part { n: 1 }).on_close(OnClose::Abandon).await?;
+        ctx.spawn("cancelled", Part { n: 2 }).await?;
+        ctx.spawn("delayed", Part { n: 3 }).options(|part| part.delay(HOUR)).await?;
+        ctx.signal::<()>("never").await?;
+        Ok(String::new())
+    };
+    drop(ledger);
+    let test = engine(0, handler).await;
+    let job = test.enqueue(flow(0)).await.expect("enqueued");
+    test.run_until_idle().await.expect("all wait");
+    test.jobs().cancel(job.id).await.expect("cancelled");
+    let child = |n| test.assert_enqueued::<Part>(move |part: &Part| part.n == n);
+    for n in [2, 3] {
+        assert_eq!(status(&test, child(n).id).await, Status::because(State::Cancelled, Reason::Parent));
+    }
+    test.advance(2 * HOUR).await.expect("idle");
+    assert_eq!(test.outcome(&child(1)).expect("it went on"), 10);
+}
+
+#[tokio::test]
+async fn a_running_child_is_stopped_when_its_parent_is_cancelled() {
+    #[derive(Debug, Serialize, Deserialize, Job)]
+    #[job(kind = "endless")]
+    struct Endless {}
+    let endless =
+        async |_ctx: Context, _job: Endless| -> mainspring::Result<()> { std::future::pending().await };
+    let handler = async |ctx: Context, _job: Flow| {
+        ctx.spawn("endless", Endless {}).await?.result().await?;
+        mainspring::Result::Ok(String::new())
+    };
+    let test = TestEngine::new();
+    test.node(|node| node.handle(handler).handle(endless).queue("default", 4)).await.expect("a node");
+    let job = test.enqueue(flow(0)).await.expect("enqueued");
+    test.advance(SECOND).await.expect("it runs");
+    let child = test.assert_enqueued::<Endless>(|_| true);
+    assert_eq!(status(&test, child.id).await.state, State::Running);
+    test.jobs().cancel(job.id).await.expect("cancelled");
+    test.advance(SECOND).await.expect("idle");
+    assert_eq!(status(&test, child.id).await.state, State::Cancelled);
+}
+
+#[tokio::test]
+async fn a_child_with_a_unique_key_is_refused() {
+    let handler = async |ctx: Context, _job: Flow| {
+        let refused = ctx.spawn("part", Part { n: 1 }).options(|part| part.unique("key")).await;
+        Ok(refused.expect_err("refused").to_string())
+    };
+    let test = engine(0, handler).await;
+    let text = test.run(flow(0)).await.expect("it ended");
+    assert_eq!(text, "invalid child: it has a unique key; its step makes it unique");
+    assert!(test.enqueued::<Part>().is_empty());
+}

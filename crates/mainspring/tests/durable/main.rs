@@ -1,0 +1,9 @@
+//! Durable operations, through the public surface: in memory, on a clock moved by hand.
+//!
+//! What depends on whether a suspended handler is still in memory is tried both ways.
+
+mod children;
+mod places;
+mod steps;
+mod support;
+mod waits;

@@ -1,0 +1,305 @@
+//! Waits: sleeps and signals, and that they cost nothing meanwhile.
+
+use std::time::Duration;
+
+use mainspring::testing::TestEngine;
+use mainspring::{Context, Error as EngineError, Reason, Sent, SignalType, State, Status, Topic};
+
+use crate::support::{Flow, HOUR, Ledger, PARKED, SECOND, engine, flow, keys, status};
+
+const APPROVED: SignalType<bool> = SignalType::new("approved");
+
+async fn approval(ctx: Context, _job: Flow) -> mainspring::Result<String> {
+    Ok(match ctx.signal(APPROVED).timeout(24 * HOUR).await? {
+        Some(true) => "approved",
+        Some(false) => "refused",
+        None => "forgotten",
+    }
+    .to_owned())
+}
+
+#[tokio::test]
+async fn a_sleep_holds_no_slot_and_ends_in_time() {
+    for parked in PARKED {
+        let ledger = Ledger::default();
+        let effects = ledger.clone();
+        let handler = move |ctx: Context, job: Flow| {
+            let effects = effects.clone();
+            async move {
+                ctx.step("before", async || {
+                    effects.add("before");
+                    Ok(())
+                })
+                .await?;
+                ctx.sleep("nap", job.n as u32 * SECOND).await?;
+                ctx.step("after", async || Ok(())).await?;
+                Ok("rested".to_owned())
+            }
+        };
+        let test = engine(parked, handler).await;
+        // Far more than there are slots.
+        let mut jobs = Vec::new();
+        for _ in 0..50 {
+            jobs.push(test.enqueue(flow(8)).await.expect("enqueued"));
+        }
+        test.run_until_idle().await.expect("all are suspended");
+        let record = test.jobs().get(jobs[0].id).await.expect("there");
+        assert_eq!(record.summary.status, Status::because(State::Suspended, Reason::Timer));
+        assert_eq!(record.summary.run_at, Some(test.now().after(8 * SECOND)));
+        test.advance(7 * SECOND).await.expect("idle");
+        assert_eq!(status(&test, jobs[0].id).await.state, State::Suspended);
+        test.advance(SECOND).await.expect("idle");
+        for job in &jobs {
+            assert_eq!(test.outcome(job).expect("it ended"), "rested");
+        }
+        assert_eq!(ledger.count("before"), 50);
+        assert_eq!(keys(&test, &jobs[0]).await, ["before", "nap#until", "nap", "after"]);
+    }
+}
+
+#[tokio::test]
+async fn a_crash_does_not_make_a_sleep_longer() {
+    let handler = async |ctx: Context, _job: Flow| {
+        ctx.sleep("night", 10 * HOUR).await?;
+        Ok("morning".to_owned())
+    };
+    let test = engine(1_000, handler).await;
+    let job = test.enqueue(flow(0)).await.expect("enqueued");
+    test.advance(9 * HOUR).await.expect("asleep");
+    test.crash().await.expect("dead");
+    test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
+    test.advance(HOUR + SECOND).await.expect("idle");
+    assert_eq!(test.outcome(&job).expect("it ended"), "morning");
+}
+
+#[tokio::test]
+async fn a_signal_wakes_the_job_that_waits_for_it() {
+    for parked in PARKED {
+        let test = engine(parked, approval).await;
+        let job = test.enqueue(flow(0)).await.expect("enqueued");
+        test.run_until_idle().await.expect("it waits");
+        let record = test.jobs().get(job.id).await.expect("there");
+        assert_eq!(record.summary.status, Status::because(State::Suspended, Reason::Signal));
+        assert!(matches!(&record.waits[0].topic, Topic::Signal(name) if name.as_str() == "approved"));
+        assert_eq!(test.signal(job, APPROVED, &true).await.expect("sent"), Sent::Stored);
+        test.run_until_idle().await.expect("idle");
+        assert_eq!(test.outcome(&job).expect("it ended"), "approved");
+    }
+}
+
+#[tokio::test]
+async fn a_signal_that_comes_early_is_kept() {
+    let test = TestEngine::new();
+    let job = test.enqueue(flow(0)).await.expect("enqueued");
+    test.signal(job, "approved", &false).await.expect("sent before there is a node");
+    test.node(|node| node.handle(approval).queue("default", 1)).await.expect("a node");
+    test.run_until_idle().await.expect("idle");
+    assert_eq!(test.outcome(&job).expect("it ended"), "refused");
+}
+
+#[tokio::test]
+async fn a_wait_ends_when_its_time_is_up() {
+    for parked in PARKED {
+        let test = engine(parked, approval).await;
+        let job = test.enqueue(flow(0)).await.expect("enqueued");
+        test.advance(24 * HOUR - SECOND).await.expect("it waits");
+        assert_eq!(status(&test, job.id).await.state, State::Suspended);
+        test.advance(2 * SECOND).await.expect("idle");
+        assert_eq!(test.outcome(&job).expect("it ended"), "forgotten");
+    }
+}
+
+#[tokio::test]
+async fn a_sender_counts_once() {
+    for parked in PARKED {
+        let handler = async |ctx: Context, _job: Flow| {
+            let votes = ctx.signal::<u32>("vote").count(3).await?;
+            let text: Vec<_> = votes.iter().map(|vote| format!("{}:{}", vote.sender, vote.value)).collect();
+            Ok(text.join(" "))
+        };
+        let test = engine(parked, handler).await;
+        let job = test.enqueue(flow(0)).await.expect("enqueued");
+        test.run_until_idle().await.expect("it waits");
+        for (sender, value, expected) in [
+            ("ann", 1_u32, Sent::Stored),
+            ("bob", 2, Sent::Stored),
+            ("ann", 3, Sent::Repeated),
+            ("cleo", 4, Sent::Stored),
+            ("dan", 5, Sent::Stored),
+        ] {
+            assert_eq!(status(&test, job.id).await.state, State::Suspended, "before {sender}");
+            assert_eq!(test.signal(job, "vote", &value).sender(sender).await.expect("sent"), expected);
+            if sender == "cleo" {
+                break;
+            }
+            test.run_until_idle().await.expect("idle");
+        }
+        test.run_until_idle().await.expect("idle");
+        assert_eq!(test.outcome(&job).expect("it ended"), "ann:1 bob:2 cleo:4");
+    }
+}
+
+#[tokio::test]
+async fn several_signals_come_in_order_and_each_is_read_once() {
+    for parked in PARKED {
+        let handler = async |ctx: Context, _job: Flow| {
+            let mut text = String::new();
+            for _ in 0..3 {
+                text.push_str(&ctx.signal::<String>("letter").await?);
+                ctx.step("note", async || Ok(())).await?;
+            }
+            Ok(text)
+        };
+        let test = engine(parked, handler).await;
+        let job = test.enqueue(flow(0)).await.expect("enqueued");
+        for letter in ["a", "b"] {
+            test.signal(job, "letter", &letter.to_owned()).await.expect("sent");
+        }
+        test.run_until_idle().await.expect("it waits for the third");
+        assert_eq!(status(&test, job.id).await, Status::because(State::Suspended, Reason::Signal));
+        test.signal(job, "letter", &"c".to_owned()).await.expect("sent");
+        test.run_until_idle().await.expect("idle");
+        assert_eq!(test.outcome(&job).expect("it ended"), "abc");
+    }
+}
+
+#[tokio::test]
+async fn a_full_inbox_takes_no_more() {
+    let test = TestEngine::new();
+    let job = test.enqueue(flow(0)).await.expect("enqueued");
+    for n in 0..mainspring::bounds::INBOX {
+        test.signal(job, "n", &n).await.expect("sent");
+    }
+    let full = test.signal(job, "n", &1).await;
+    assert!(matches!(full, Err(EngineError::TooLarge { what: "inbox", .. })), "{full:?}");
+}
+
+#[tokio::test]
+async fn a_signal_to_nobody_is_refused() {
+    let test = engine(0, async |_ctx: Context, _job: Flow| Ok(String::new())).await;
+    let job = test.enqueue(flow(0)).await.expect("enqueued");
+    test.run_until_idle().await.expect("idle");
+    let error = test.signal(job, APPROVED, &true).await.expect_err("it has ended");
+    assert_eq!(error.to_string(), format!("cannot signal job {}: it is succeeded", job.id));
+    let nobody = mainspring::JobId::from_bytes([9; 16]);
+    assert!(matches!(test.signal(nobody, APPROVED, &true).await, Err(EngineError::NotFound(_))));
+    let large = "x".repeat(mainspring::bounds::SIGNAL_BYTES);
+    assert!(matches!(test.signal(job, "text", &large).await, Err(EngineError::TooLarge { .. })));
+}
+
+#[tokio::test]
+async fn whichever_of_several_waits_ends_first_wakes_the_handler() {
+    for parked in PARKED {
+        let handler = async |ctx: Context, _job: Flow| {
+            let first = tokio::select! {
+                biased;
+                went = ctx.signal::<String>("go") => went?,
+                slept = ctx.sleep("patience", HOUR) => { slept?; "too late".to_owned() }
+            };
+            Ok(first)
+        };
+        let test = engine(parked, handler).await;
+        let quick = test.enqueue(flow(0)).await.expect("enqueued");
+        let slow = test.enqueue(flow(1)).await.expect("enqueued");
+        test.run_until_idle().await.expect("both wait");
+        test.signal(quick, "go", &"gone".to_owned()).await.expect("sent");
+        test.advance(2 * HOUR).await.expect("idle");
+        assert_eq!(test.outcome(&quick).expect("it ended"), "gone");
+        assert_eq!(test.outcome(&slow).expect("it ended"), "too late");
+    }
+}
+
+#[tokio::test]
+async fn a_foreign_await_keeps_the_slot_and_is_not_dropped() {
+    let handler = async |ctx: Context, _job: Flow| {
+        let (foreign, slept) = tokio::join!(
+            async {
+                let mut outside = tokio::task::JoinSet::new();
+                outside.spawn_blocking(|| 7);
+                outside.join_next().await.expect("a task").expect("no panic")
+            },
+            ctx.sleep("nap", HOUR)
+        );
+        slept?;
+        Ok(foreign.to_string())
+    };
+    let test = engine(0, handler).await;
+    let job = test.enqueue(flow(0)).await.expect("enqueued");
+    test.run_until_idle().await.expect("it is suspended once the foreign await has ended");
+    assert_eq!(status(&test, job.id).await, Status::because(State::Suspended, Reason::Timer));
+    test.advance(2 * HOUR).await.expect("idle");
+    assert_eq!(test.outcome(&job).expect("it ended"), "7");
+}
+
+#[tokio::test]
+async fn a_signal_reaches_a_handler_that_keeps_its_slot() {
+    let handler = async |ctx: Context, _job: Flow| {
+        let (never, heard) = tokio::sync::oneshot::channel::<()>();
+        let heard = async {
+            drop(heard.await);
+        };
+        let text = tokio::select! {
+            biased;
+            () = heard => unreachable!("the other end is held"),
+            text = ctx.signal::<String>("go") => text?,
+        };
+        drop(never);
+        Ok(text)
+    };
+    let test = engine(0, handler).await;
+    let job = test.enqueue(flow(0)).await.expect("enqueued");
+    test.advance(SECOND).await.expect("it runs");
+    assert_eq!(status(&test, job.id).await.state, State::Running);
+    test.signal(job, "go", &"on".to_owned()).await.expect("sent");
+    test.advance(Duration::from_millis(1)).await.expect("idle");
+    assert_eq!(test.outcome(&job).expect("it ended"), "on");
+}
+
+#[tokio::test]
+async fn operators_hold_resume_cancel_and_fail_what_waits() {
+    let test = engine(1_000, approval).await;
+    let mut jobs = Vec::new();
+    for n in 0..4 {
+        jobs.push(test.enqueue(flow(n)).await.expect("enqueued"));
+    }
+    test.run_until_idle().await.expect("all wait");
+    test.jobs().hold(jobs[0].id).await.expect("held");
+    test.signal(jobs[0], APPROVED, &true).await.expect("sent");
+    test.run_until_idle().await.expect("idle");
+    assert_eq!(status(&test, jobs[0].id).await, Status::because(State::Suspended, Reason::Hold));
+    test.jobs().resume(jobs[0].id).await.expect("resumed");
+    test.jobs().resume(jobs[1].id).await.expect("it looks again for what it waits for");
+    test.jobs().cancel(jobs[2].id).await.expect("cancelled");
+    test.jobs().fail(jobs[3].id).await.expect("failed");
+    test.run_until_idle().await.expect("idle");
+    assert_eq!(test.outcome(&jobs[0]).expect("it ended"), "approved");
+    assert_eq!(status(&test, jobs[1].id).await, Status::because(State::Suspended, Reason::Signal));
+    assert_eq!(status(&test, jobs[2].id).await, Status::because(State::Cancelled, Reason::Operator));
+    assert_eq!(status(&test, jobs[3].id).await, Status::because(State::Failed, Reason::Operator));
+}
+
+#[tokio::test]
+async fn a_deadline_ends_a_wait() {
+    let test = engine(0, approval).await;
+    let job = test.enqueue(flow(0)).deadline(HOUR).await.expect("enqueued");
+    test.advance(2 * HOUR).await.expect("idle");
+    assert_eq!(status(&test, job.id).await, Status::because(State::Failed, Reason::Expired));
+}
+
+#[tokio::test]
+async fn ten_thousand_signals_are_taken_in_their_order() {
+    let handler = async |ctx: Context, job: Flow| {
+        let count = u32::try_from(job.n)?;
+        let all = ctx.signal::<u32>("n").count(count).await?;
+        let sorted = all.is_sorted_by_key(|one| one.value);
+        Ok(format!("{} {sorted}", all.len()))
+    };
+    let test = engine(0, handler).await;
+    let job = test.enqueue(flow(10_000)).await.expect("enqueued");
+    test.run_until_idle().await.expect("it waits");
+    for n in 0..10_000_u32 {
+        test.signal(job, "n", &n).await.expect("sent");
+    }
+    test.run_until_idle().await.expect("idle");
+    assert_eq!(test.outcome(&job).expect("it ended"), "10000 true");
+}
