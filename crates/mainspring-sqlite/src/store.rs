@@ -1,5 +1,6 @@
 //! The store: a handle that sends requests to the writer and the readers.
 
+use std::any::Any;
 use std::fmt;
 use std::future::poll_fn;
 use std::path::{Path, PathBuf};
@@ -322,6 +323,10 @@ impl Store for Sqlite {
 
     fn check(&self) -> Pending<'_, Result<Vec<Finding>>> {
         self.read(read::check)
+    }
+
+    fn native(&self) -> Option<&(dyn Any + Send + Sync)> {
+        Some(self)
     }
 
     fn subscribe(&self, listener: Weak<dyn Listener>) {

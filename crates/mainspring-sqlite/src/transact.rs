@@ -470,9 +470,10 @@ impl Watch {
     fn begin(env: &Arc<Env>, name: &str, limit: Duration) -> Self {
         let running = Arc::new(AtomicBool::new(true));
         let (watched, name) = (Arc::clone(&running), name.to_owned());
-        let sleep = env.clock.sleep(limit);
+        // The clock's timers belong to the executor: begun on the task, not on the writer's thread.
+        let clock = Arc::clone(&env.clock);
         let task = env.spawn.spawn(Box::pin(async move {
-            sleep.await;
+            clock.sleep(limit).await;
             if watched.load(Ordering::Acquire) {
                 tracing::error!(
                     name,

@@ -358,6 +358,10 @@ impl<W: Way> Store for Watched<W> {
         self.read("diagnose", (), |store, ()| store.diagnose())
     }
 
+    fn native(&self) -> Option<&(dyn std::any::Any + Send + Sync)> {
+        self.store.native()
+    }
+
     fn subscribe(&self, listener: Weak<dyn Listener>) {
         self.way.listen(&self.store, listener);
     }

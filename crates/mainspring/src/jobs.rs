@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use mainspring_core::id::JobId;
 use mainspring_core::job::{Priority, Record, Summary, Verb, Why, why};
+use mainspring_core::journal::Story;
 use mainspring_core::seam::Pending;
 use mainspring_core::store::{Changed, Counts, Cursor, Filter, Listing, Page};
 use mainspring_core::{Error, Result, bounds};
@@ -86,10 +87,10 @@ impl<'a> Jobs<'a> {
     /// # Errors
     /// [`Error::NotFound`] if it does not exist (any more).
     pub async fn why(&self, id: JobId) -> Result<Why> {
-        let job = self.get(id).await?.summary;
+        let job = self.get(id).await?;
         let queues = self.engine.store().queues().await?;
         let nodes = self.engine.store().nodes().await?;
-        let queue = queues.iter().find(|queue| queue.name == job.queue);
+        let queue = queues.iter().find(|queue| queue.name == job.summary.queue);
         Ok(why(&job, queue, &nodes, self.engine.seams().clock.now()))
     }
 
@@ -109,12 +110,21 @@ impl<'a> Jobs<'a> {
         self.change(target, Verb::Hold)
     }
 
-    /// Lets held or quarantined jobs go on.
+    /// What a job has recorded, been sent and started.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if it does not exist (any more).
+    pub async fn story(&self, id: JobId) -> Result<Story> {
+        self.engine.store().story(id).await?.ok_or(Error::NotFound(id))
+    }
+
+    /// Lets suspended jobs go on: held and quarantined ones, and those whose handler waits, which then looks again for
+    /// what it waits for.
     pub fn resume(&self, target: impl Into<Target>) -> Change<'a> {
         self.change(target, Verb::Resume)
     }
 
-    /// Ends held or quarantined jobs as failed.
+    /// Ends suspended jobs as failed.
     pub fn fail(&self, target: impl Into<Target>) -> Change<'a> {
         self.change(target, Verb::Fail { why: String::new() })
     }

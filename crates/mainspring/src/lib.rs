@@ -61,6 +61,8 @@ pub use durable::branch::Branch;
 pub use durable::child::{Child, Spawn};
 pub use durable::signal::{JobRef, Named, SendSignal, Sent, SignalType};
 pub use durable::step::{Step, StepContext};
+#[cfg(feature = "sqlite")]
+pub use durable::transaction::SqliteTransaction;
 pub use durable::value::Draw;
 pub use durable::wait::{Received, Signal, Signals, Sleep, TimedSignal};
 pub use engine::Engine;

@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 
 use mainspring::{Counts, Engine, Filter, State, Summary, Timestamp, Why, bounds};
-use mainspring_core::job::why;
+use mainspring_core::job::why_summary;
 use mainspring_core::store::{Node, NodeState, Queue};
 use serde_json::{Value, json};
 
@@ -143,7 +143,7 @@ async fn unhandled(engine: &Engine, queues: &[Queue], nodes: &[Node]) -> anyhow:
     let now = engine.seams().clock.now();
     let found = newest.iter().filter_map(|job| {
         let queue = queues.iter().find(|queue| queue.name == job.queue);
-        let why = why(job, queue, nodes, now);
+        let why = why_summary(job, queue, nodes, now);
         let unable = matches!(why, Why::NoHandler { .. } | Why::NoLabels { .. });
         unable.then(|| Finding {
             problem: false,

@@ -4,8 +4,10 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::job::{Reason, State, Status, Summary};
-use crate::name::{Kind, Label, QueueName};
+use crate::id::JobId;
+use crate::job::{Reason, Record, State, Status, Summary};
+use crate::journal::Topic;
+use crate::name::{Kind, Label, QueueName, SignalName};
 use crate::store::{Node, NodeState, Queue};
 use crate::time::Timestamp;
 
@@ -61,6 +63,20 @@ pub enum Why {
         /// How many.
         crashes: u16,
     },
+    /// Its handler waits: for a time, for signals, for children, or for whichever of these comes first.
+    Waiting {
+        /// Until when at the latest, if time ends the wait.
+        until: Option<Timestamp>,
+        /// The signals that wake it, and how many of each it needs.
+        signals: Vec<(SignalName, u32)>,
+        /// The children whose end wakes it.
+        children: Vec<JobId>,
+    },
+    /// What it has recorded does not fit its code.
+    Drifted {
+        /// How that was noticed.
+        note: Option<String>,
+    },
     /// It is suspended for another reason.
     Suspended {
         /// Which.
@@ -99,7 +115,17 @@ pub enum Why {
 }
 
 /// Finds the reason, from what a store knows.
-pub fn why(job: &Summary, queue: Option<&Queue>, nodes: &[Node], now: Timestamp) -> Why {
+pub fn why(record: &Record, queue: Option<&Queue>, nodes: &[Node], now: Timestamp) -> Why {
+    let job = &record.summary;
+    match (job.status.state, job.status.reason) {
+        (State::Suspended, Some(Reason::Timer | Reason::Signal | Reason::Child)) => waiting(record),
+        (State::Suspended, Some(Reason::Drift)) => Why::Drifted { note: record.note.clone() },
+        _ => why_summary(job, queue, nodes, now),
+    }
+}
+
+/// The same from what a list shows of a job: it does not tell what a suspended job waits for.
+pub fn why_summary(job: &Summary, queue: Option<&Queue>, nodes: &[Node], now: Timestamp) -> Why {
     match job.status.state {
         State::Succeeded | State::Failed | State::Cancelled | State::Skipped => {
             Why::Ended { status: job.status }
@@ -118,6 +144,17 @@ pub fn why(job: &Summary, queue: Option<&Queue>, nodes: &[Node], now: Timestamp)
         State::Running => running(job, nodes, now),
         State::Ready => ready(job, queue, nodes, now),
     }
+}
+
+fn waiting(record: &Record) -> Why {
+    let (mut signals, mut children) = (Vec::new(), Vec::new());
+    for wait in &record.waits {
+        match &wait.topic {
+            Topic::Signal(name) => signals.push((name.clone(), wait.need)),
+            Topic::Child(id) => children.push(*id),
+        }
+    }
+    Why::Waiting { until: record.summary.run_at, signals, children }
 }
 
 fn running(job: &Summary, nodes: &[Node], now: Timestamp) -> Why {
@@ -184,6 +221,11 @@ impl fmt::Display for Why {
             Why::Quarantined { crashes } => {
                 write!(f, "it is quarantined: {crashes} nodes died while running it")
             }
+            Why::Waiting { until, signals, children } => tell_waits(f, *until, signals, children),
+            Why::Drifted { note: Some(note) } => {
+                write!(f, "what it has recorded does not fit its code: {note}")
+            }
+            Why::Drifted { note: None } => f.write_str("what it has recorded does not fit its code"),
             Why::Suspended { reason: Some(reason) } => write!(f, "it is suspended: {reason}"),
             Why::Suspended { reason: None } => f.write_str("it is suspended"),
             Why::Paused { queue } => write!(f, "queue `{queue}` is paused"),
@@ -204,11 +246,39 @@ impl fmt::Display for Why {
     }
 }
 
+/// "it waits for signal `approved` until 12:00, or for child 7".
+fn tell_waits(
+    f: &mut fmt::Formatter<'_>,
+    until: Option<Timestamp>,
+    signals: &[(SignalName, u32)],
+    children: &[JobId],
+) -> fmt::Result {
+    /// Enough to see what is going on.
+    const SHOWN: usize = 5;
+    let signals = signals.iter().map(|(name, need)| match need {
+        0 | 1 => format!("signal `{name}`"),
+        need => format!("{need} signals `{name}`"),
+    });
+    let mut waits: Vec<String> = signals.chain(children.iter().map(|id| format!("child {id}"))).collect();
+    if waits.len() > SHOWN {
+        let more = waits.len() - SHOWN;
+        waits.truncate(SHOWN);
+        waits.push(format!("{more} more"));
+    }
+    match (waits.is_empty(), until) {
+        (true, Some(until)) => write!(f, "its handler sleeps until {until}"),
+        (true, None) => f.write_str("its handler waits"),
+        (false, Some(until)) => write!(f, "its handler waits for {}, until {until}", waits.join(" or ")),
+        (false, None) => write!(f, "its handler waits for {}", waits.join(" or ")),
+    }
+}
+
 impl Why {
     /// What a person can do about it, if there is something to do.
     pub fn hint(&self) -> Option<String> {
         match self {
             Why::Held => Some("resume it to let it go on".into()),
+            Why::Drifted { .. } => Some("deploy code that fits, then resume it; or fail it".into()),
             Why::Quarantined { .. } => Some("look at its input, then resume or fail it".into()),
             Why::Paused { queue } => Some(format!("resume queue `{queue}`")),
             Why::NoNode { queue } => Some(format!("start a node that serves queue `{queue}`")),

@@ -40,6 +40,7 @@ pub use claim::{ClaimRequest, Claimed, ClaimedBatch, Class, Finish, Finished, Le
 pub use enlist::{Enlist, EnlistNow, Ticket, TicketLine};
 pub use node::{Mark, Member, Node, NodeState, Registration, Renewal, Renewed, Rescue, Rescued};
 
+use std::any::Any;
 use std::sync::Weak;
 
 use crate::Result;
@@ -311,6 +312,11 @@ pub trait Store: Send + Sync + 'static {
     }
 
     // The rest.
+
+    /// The store's own type, for what only its database can do; `None` if there is no such thing.
+    fn native(&self) -> Option<&(dyn Any + Send + Sync)> {
+        None
+    }
 
     /// Sends hints to a listener until it is dropped.
     fn subscribe(&self, listener: Weak<dyn Listener>);

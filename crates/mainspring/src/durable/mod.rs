@@ -26,6 +26,8 @@ pub(crate) mod scope;
 pub(crate) mod session;
 pub(crate) mod signal;
 pub(crate) mod step;
+#[cfg(feature = "sqlite")]
+pub(crate) mod transaction;
 pub(crate) mod value;
 pub(crate) mod wait;
 

@@ -248,6 +248,16 @@ impl Session {
         if self.state().eager { self.record(Vec::new(), Vec::new()).await } else { Ok(()) }
     }
 
+    /// Records all that rides along.
+    pub(crate) async fn settle_all(&self) -> Result<()> {
+        if self.state().riding.is_empty() { Ok(()) } else { self.record(Vec::new(), Vec::new()).await }
+    }
+
+    /// Something was recorded by other means.
+    pub(crate) fn recorded_elsewhere(&self) {
+        self.state().count += 1;
+    }
+
     /// Records what rides along, and these.
     pub(crate) async fn record(&self, entries: Vec<Entry>, children: Vec<Child>) -> Result<()> {
         let writes = {

@@ -279,7 +279,7 @@ async fn begin_once(slot: &Slot) -> Result<()> {
 }
 
 /// A result as it is recorded. One that cannot be will not be any better the next time.
-fn encode<T: Serialize>(value: &T, limit: usize) -> Result<Vec<u8>, Failure> {
+pub(crate) fn encode<T: Serialize>(value: &T, limit: usize) -> Result<Vec<u8>, Failure> {
     let json = serde_json::to_vec(value)
         .map_err(|error| Failure::from(discard(format!("its result cannot be written as JSON: {error}"))))?;
     if json.len() > limit {

@@ -27,6 +27,16 @@ pub enum Error {
         /// The jobs that run.
         jobs: Vec<Summary>,
     },
+    /// A workflow did not bear what happened to one of its steps.
+    #[error("step `{key}` broke the workflow when {what}: {why}")]
+    Broke {
+        /// The step.
+        key: mainspring_core::name::Key,
+        /// What happened to it.
+        what: String,
+        /// What came of it.
+        why: String,
+    },
     /// The job is neither running nor has it ended: it waits for its time, for a node, or for a person.
     #[error("job {id} has not ended: it is {status}{}", .error.as_ref().map(|error| format!(", after: {error}")).unwrap_or_default())]
     NotEnded {

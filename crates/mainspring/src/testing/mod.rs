@@ -79,11 +79,16 @@
 //! # }
 //! ```
 
+//! # Does my workflow bear a crash between any two steps?
+//!
+//! A [`Trial`] runs it again and again, each time with another mishap, and names the step that broke.
+
 mod clock;
 mod error;
 mod faults;
 mod probe;
 mod tasks;
+mod trial;
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -100,6 +105,7 @@ use tokio::runtime::Handle;
 
 pub use error::{Error, Result};
 pub(crate) use probe::{Probe, Verdict};
+pub use trial::Trial;
 
 use crate::engine::Engine;
 use crate::enqueue::Enqueued;

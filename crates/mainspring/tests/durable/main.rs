@@ -6,4 +6,7 @@ mod children;
 mod places;
 mod steps;
 mod support;
+#[cfg(feature = "sqlite")]
+mod transactions;
+mod trials;
 mod waits;

@@ -1,0 +1,150 @@
+//! Transaction steps: rows of the application and the record of the step, in one commit.
+
+use mainspring_core::Error;
+use mainspring_core::Result;
+use mainspring_core::failure::Failure;
+use mainspring_core::journal::{Entry, EntryKind, Recording, Writes};
+use mainspring_core::seam::Pending;
+use mainspring_sqlite::{Sqlite, transact};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+
+use super::error;
+use super::lazy;
+use super::step::{Op, encode};
+use crate::context::{Context, Stop};
+
+/// A transaction step on SQLite. Await it; see [`Context::sqlite_transaction`].
+#[must_use = "nothing is done until this is awaited"]
+pub struct SqliteTransaction<'c, T> {
+    parts: Option<SqliteParts<'c, T>>,
+    run: Option<Pending<'c, Result<T>>>,
+}
+
+type SqliteBody<T> = Box<dyn FnOnce(&mut transact::Sql<'_>) -> Result<T, Failure> + Send>;
+
+struct SqliteParts<'c, T> {
+    op: Op<'c>,
+    body: SqliteBody<T>,
+    limit: Duration,
+}
+
+impl<T> SqliteTransaction<'_, T> {
+    /// A key that tells this step from others of its name.
+    pub fn key(mut self, key: impl ToString) -> Self {
+        if let Some(parts) = &mut self.parts {
+            parts.op.key(&key.to_string());
+        }
+        self
+    }
+
+    /// How long the closure may take; 5 seconds if this is not called. Nobody else writes to the file meanwhile.
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        if let Some(parts) = &mut self.parts {
+            parts.limit = limit;
+        }
+        self
+    }
+}
+
+lazy!(SqliteTransaction<'c; T> => Result<T>, where { T: Serialize + DeserializeOwned + Send + 'static });
+
+impl<T: Serialize + DeserializeOwned + Send + 'static> SqliteParts<'_, T> {
+    async fn run(self) -> Result<T> {
+        let SqliteParts { op, body, limit } = self;
+        let engine = op.ctx.engine();
+        let Some(sqlite) = engine.store().native().and_then(|store| store.downcast_ref::<Sqlite>()) else {
+            return Err(Error::Invalid {
+                what: "sqlite_transaction",
+                why: format!("the engine's store is {}, not SQLite", engine.describe().backend),
+            });
+        };
+        let bytes = engine.limits().step;
+        let slot = op.begin()?;
+        let (session, key) = (slot.session(), slot.key());
+        if let Some(written) = session.find(key) {
+            return session.replay(&slot, written).await;
+        }
+        session.settle_all().await?;
+        let run = session.run();
+        let overlapped = slot.overlapped();
+        let entry = Entry { key: key.clone(), kind: EntryKind::Value, overlapped, value: Vec::new() };
+        let request = transact::Request {
+            name: format!("{}/{key}", run.info.kind),
+            limit,
+            node: run.node,
+            recording: Recording { claim: run.claim, writes: Writes::default(), children: Vec::new() },
+            entry,
+        };
+        let done = {
+            let _busy = session.busy();
+            let body = move |sql: &mut transact::Sql<'_>| {
+                let value = body(sql).map_err(Failure::into_error)?;
+                let json = encode(&value, bytes).map_err(Failure::into_error)?;
+                Ok((value, json))
+            };
+            sqlite.transact(request, body).await
+        };
+        match done {
+            Ok(transact::Done::Now(value)) => {
+                session.recorded_elsewhere();
+                Ok(value)
+            }
+            Ok(transact::Done::Before(value)) => serde_json::from_slice(&value)
+                .map_err(|error| Error::Convert { what: "step", source: error.into() }),
+            Err(transact::Error::Store(Error::LeaseLost)) => {
+                run.stop(Stop::Abandon);
+                std::future::pending().await
+            }
+            Err(transact::Error::Store(error)) => Err(error),
+            Err(failed) => {
+                let failure = match failed {
+                    transact::Error::Failed(cause) => Failure::from(cause),
+                    other => Failure::from(other),
+                };
+                let value = error::encode(&failure);
+                session.ride(
+                    Entry { key: key.clone(), kind: EntryKind::Error, overlapped, value },
+                    &[],
+                    true,
+                );
+                Err(error::failed(key, failure.into_error()))
+            }
+        }
+    }
+}
+
+impl Context {
+    /// A step whose rows and record are one commit, in the SQLite file that holds the engine's store: what `body` writes is
+    /// there exactly once, whatever happens.
+    ///
+    /// `body` is not asynchronous. It runs on the store's writing thread, in a transaction of its own, and nobody writes to
+    /// the file meanwhile: it should do its SQL and return. It can neither end the transaction nor touch the engine's own
+    /// tables. If it returns an error, panics or takes longer than [5 seconds](SqliteTransaction::timeout), everything is
+    /// rolled back, and the step has failed.
+    ///
+    /// ```
+    /// # use mainspring::{Context, Job};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Job)] struct Order { account: u64, cents: i64 }
+    /// async fn order(ctx: Context, job: Order) -> mainspring::Result<()> {
+    ///     let Order { account, cents } = job;
+    ///     ctx.sqlite_transaction("debit", move |sql| {
+    ///         sql.execute("UPDATE accounts SET cents = cents - ?2 WHERE id = ?1", (account, cents))?;
+    ///         Ok(())
+    ///     })
+    ///     .await?;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`step`](Self::step); [`Error::Invalid`](crate::Error::Invalid) if the engine's store is not SQLite.
+    pub fn sqlite_transaction<T, F>(&self, name: &str, body: F) -> SqliteTransaction<'_, T>
+    where
+        F: FnOnce(&mut transact::Sql<'_>) -> Result<T, Failure> + Send + 'static,
+    {
+        let parts = SqliteParts { op: Op::new(self, name), body: Box::new(body), limit: transact::LIMIT };
+        SqliteTransaction { parts: Some(parts), run: None }
+    }
+}

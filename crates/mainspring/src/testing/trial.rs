@@ -1,0 +1,254 @@
+//! Trials: does a workflow bear what may happen between any two of its steps?
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use mainspring_core::id::JobId;
+use mainspring_core::job::{Reason, State};
+use mainspring_core::name::Key;
+use tokio::sync::Notify;
+
+use super::probe::{Probe, Verdict};
+use super::{Error, Result, TestEngine};
+use crate::enqueue::Enqueued;
+use crate::job::Job;
+use crate::node::NodeBuilder;
+
+/// A lease, the time in which its end is noticed, and a little more.
+const RESCUE: Duration = Duration::from_secs(20);
+/// Waits after which a workflow is taken to have no end.
+const WAITS: usize = 10_000;
+
+type OnWait<J> = dyn for<'a> Fn(&'a TestEngine, Enqueued<J>) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// A workflow on trial: run again and again, each time with another mishap, and compared with a run without one.
+///
+/// Sleeps and retries are waited for on the test's clock. Each call names the step that broke.
+///
+/// ```
+/// use mainspring::testing::Trial;
+/// use mainspring::{Context, Job};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Clone, Serialize, Deserialize, Job)]
+/// #[job(kind = "order", output = u64)]
+/// struct Order { cents: u64 }
+///
+/// async fn order(ctx: Context, job: Order) -> mainspring::Result<u64> {
+///     let charged = ctx.step("charge", async || Ok(job.cents)).await?;
+///     ctx.sleep("cool-off", std::time::Duration::from_hours(24)).await?;
+///     let shipped = ctx.step("ship", async || Ok(charged + 1)).await?;
+///     Ok(shipped)
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let trial = Trial::new(Order { cents: 100 }, |node| node.handle(order).queue("default", 1));
+/// trial.crash_after_every_step().await?;
+/// trial.run_every_step_twice().await?;
+/// trial.fail_every_step_once().await?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Trial<J, F> {
+    job: J,
+    setup: F,
+    on_wait: Option<Box<OnWait<J>>>,
+}
+
+/// What happens to a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Mishap {
+    /// Nothing, to any.
+    None,
+    /// Every body runs twice.
+    Twice,
+    /// The process dies after this step's body, before its record.
+    Crash(Key),
+    /// This step fails once after its body has succeeded.
+    Fail(Key),
+}
+
+/// Looks at every step, and makes the mishap happen once.
+struct Watcher {
+    state: Mutex<Seen>,
+    crashed: Notify,
+}
+
+struct Seen {
+    mishap: Mishap,
+    job: Option<JobId>,
+    ran: Vec<Key>,
+}
+
+impl Watcher {
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Probe for Watcher {
+    fn ran(&self, job: JobId, key: &Key) -> Verdict {
+        let mut seen = self.lock();
+        if seen.job != Some(job) {
+            return Verdict::Keep;
+        }
+        seen.ran.push(key.clone());
+        match &seen.mishap {
+            Mishap::Twice => Verdict::Again,
+            Mishap::Crash(at) if at == key => {
+                seen.mishap = Mishap::None;
+                Verdict::Crash
+            }
+            Mishap::Fail(at) if at == key => {
+                seen.mishap = Mishap::None;
+                Verdict::Fail("the test fails this step once, after its body".into())
+            }
+            Mishap::None | Mishap::Crash(_) | Mishap::Fail(_) => Verdict::Keep,
+        }
+    }
+
+    fn crash(&self) {
+        self.crashed.notify_one();
+    }
+}
+
+impl<J, F> Trial<J, F>
+where
+    J: Job + Clone,
+    J::Output: PartialEq + std::fmt::Debug,
+    F: Fn(NodeBuilder) -> NodeBuilder,
+{
+    /// A job, and the node that runs it, set up as in production. Each run has an engine of its own.
+    pub fn new(job: J, setup: F) -> Self {
+        Trial { job, setup, on_wait: None }
+    }
+
+    /// What happens when the workflow waits for a signal or a child: usually the test sends it something.
+    #[must_use]
+    pub fn on_wait(
+        mut self,
+        on_wait: impl for<'a> Fn(&'a TestEngine, Enqueued<J>) -> Pin<Box<dyn Future<Output = ()> + 'a>> + 'static,
+    ) -> Self {
+        self.on_wait = Some(Box::new(on_wait));
+        self
+    }
+
+    /// Kills the node after the body of each step in turn, between its effect and its record; the workflow goes on on
+    /// another node, a lease later. Its output must be as without that.
+    ///
+    /// # Errors
+    /// [`Error::Broke`] names the step after which it was not.
+    pub async fn crash_after_every_step(&self) -> Result<J::Output> {
+        self.each("the node died after its body", Mishap::Crash).await
+    }
+
+    /// Lets each step in turn fail once after its body has succeeded, as if the answer of the outside had been lost. The
+    /// output must be as without that: by a retry of the step, or of the job. Where a failure leads to another output, as
+    /// in a saga, see [`fail_step`](Self::fail_step).
+    ///
+    /// # Errors
+    /// [`Error::Broke`] names the step after whose failure it was not.
+    pub async fn fail_every_step_once(&self) -> Result<J::Output> {
+        self.each("it failed once", Mishap::Fail).await
+    }
+
+    /// Runs the body of every step twice in a row. The output must be as without that; whether the outside bears it is for
+    /// the test to look at.
+    ///
+    /// # Errors
+    /// [`Error::Broke`] names the first step.
+    pub async fn run_every_step_twice(&self) -> Result<J::Output> {
+        let (expected, ran) = self.run(Mishap::None).await;
+        let expected = expected?;
+        let (twice, _) = self.run(Mishap::Twice).await;
+        match ran.first() {
+            Some(first) => judge(first, "every body ran twice", expected, twice),
+            None => Ok(expected),
+        }
+    }
+
+    /// The outcome when a step fails once after its body has succeeded.
+    ///
+    /// # Errors
+    /// How the job ended instead.
+    pub async fn fail_step(&self, key: &str) -> Result<J::Output> {
+        self.run(Mishap::Fail(Key::new(key)?)).await.0
+    }
+
+    async fn each(&self, what: &str, mishap: fn(Key) -> Mishap) -> Result<J::Output> {
+        let (expected, ran) = self.run(Mishap::None).await;
+        let mut expected = expected?;
+        for key in ran {
+            let (outcome, _) = self.run(mishap(key.clone())).await;
+            expected = judge(&key, what, expected, outcome)?;
+        }
+        Ok(expected)
+    }
+
+    /// Runs the workflow to its end; tells its output and its steps.
+    async fn run(&self, mishap: Mishap) -> (Result<J::Output>, Vec<Key>) {
+        let watcher = Arc::new(Watcher {
+            state: Mutex::new(Seen { mishap, job: None, ran: Vec::new() }),
+            crashed: Notify::new(),
+        });
+        let test = TestEngine::new();
+        let outcome = self.drive(&test, &watcher).await;
+        let ran = std::mem::take(&mut watcher.lock().ran);
+        (outcome, ran)
+    }
+
+    async fn drive(&self, test: &TestEngine, watcher: &Arc<Watcher>) -> Result<J::Output> {
+        let start = || {
+            let probe: Arc<dyn Probe> = Arc::<Watcher>::clone(watcher);
+            test.node(|node| (self.setup)(node).probe(probe))
+        };
+        let job = test.enqueue(self.job.clone()).await?;
+        watcher.lock().job = Some(job.id);
+        start().await?;
+        for _ in 0..WAITS {
+            tokio::select! {
+                biased;
+                () = watcher.crashed.notified() => {
+                    test.crash().await?;
+                    start().await?;
+                    test.advance(RESCUE).await?;
+                    continue;
+                }
+                idle = test.run_until_idle() => idle?,
+            }
+            let summary = test.jobs().get(job.id).await?.summary;
+            let asked = matches!(summary.status.reason, Some(Reason::Signal | Reason::Child));
+            match (summary.status.state, summary.run_at, &self.on_wait) {
+                (state, ..) if state.is_terminal() => return test.outcome(&job),
+                (State::Suspended, _, Some(on_wait)) if asked => on_wait(test, job).await,
+                (State::Suspended | State::Scheduled, Some(at), _) => {
+                    test.advance(at.since(test.now())).await?
+                }
+                // Its child may wait in its stead.
+                (State::Suspended, None, None) if summary.status.reason == Some(Reason::Child) => {
+                    test.advance(RESCUE).await?;
+                }
+                _ => return test.outcome(&job),
+            }
+        }
+        test.outcome(&job)
+    }
+}
+
+fn judge<T: PartialEq + std::fmt::Debug>(
+    key: &Key,
+    what: &str,
+    expected: T,
+    outcome: Result<T>,
+) -> Result<T> {
+    match outcome {
+        Ok(output) if output == expected => Ok(expected),
+        Ok(output) => {
+            let why = format!("the output is {output:?} instead of {expected:?}");
+            Err(Error::Broke { key: key.clone(), what: what.to_owned(), why })
+        }
+        Err(error) => Err(Error::Broke { key: key.clone(), what: what.to_owned(), why: error.to_string() }),
+    }
+}
