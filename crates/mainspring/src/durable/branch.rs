@@ -7,8 +7,8 @@ use mainspring_core::Result;
 use mainspring_core::failure::Failure;
 use mainspring_core::seam::Pending;
 
-use super::lazy;
 use super::step::Op;
+use super::{keyed, lazy};
 use crate::context::Context;
 
 /// A branch on its way. Await it; see [`Context::branch`].
@@ -23,16 +23,7 @@ struct Parts<'c, T> {
     body: Box<dyn FnOnce(Context) -> Pending<'c, Result<T, Failure>> + Send + 'c>,
 }
 
-impl<T> Branch<'_, T> {
-    /// A key that tells this branch from others of its name.
-    pub fn key(mut self, key: impl ToString) -> Self {
-        if let Some(parts) = &mut self.parts {
-            parts.op.key(&key.to_string());
-        }
-        self
-    }
-}
-
+keyed!(Branch<'c; T>, op);
 lazy!(Branch<'c; T> => Result<T, Failure>, where { T: Send + 'c });
 
 impl<T> Parts<'_, T> {

@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::key::beside;
-use super::lazy;
 use super::step::Op;
 use super::wait::until;
+use super::{keyed, lazy};
 use crate::context::Context;
 use crate::enqueue::Enqueue;
 use crate::job::Job;
@@ -34,14 +34,6 @@ struct Parts<'c, J> {
 }
 
 impl<'c, J> Spawn<'c, J> {
-    /// A key that tells this child from others of its name.
-    pub fn key(mut self, key: impl ToString) -> Self {
-        if let Some(parts) = &mut self.parts {
-            parts.op.key(&key.to_string());
-        }
-        self
-    }
-
     /// What becomes of the child when this job ends first: cancelled, if this is not called.
     pub fn on_close(mut self, on_close: OnClose) -> Self {
         if let Some(parts) = &mut self.parts {
@@ -62,6 +54,7 @@ impl<'c, J> Spawn<'c, J> {
     }
 }
 
+keyed!(Spawn<'c; J>, op);
 lazy!(Spawn<'c; J> => Result<Child<'c, J>>, where { J: Job });
 
 impl<'c, J: Job> Parts<'c, J> {
@@ -134,20 +127,19 @@ impl<J: Job> Child<'_, J> {
         let (session, id) = (self.ctx.session(), self.id);
         let key = beside(&self.key, "result")?;
         super::scope::check(session, &key)?;
-        let end: End = match session.find(&key) {
-            Some(written) => session.decoded(written).await?,
-            None => {
-                let topic = Topic::Child(id);
-                let messages = until(session, &key, Some((topic, 1)), None, false).await;
-                let end = messages.first().and_then(|message| end(&message.mail));
-                let end =
-                    end.ok_or_else(|| Error::Corrupt { why: format!("child {id} ended without a word") })?;
-                let value = serde_json::to_vec(&end)
-                    .map_err(|error| Error::Convert { what: "child", source: error.into() })?;
-                let entry = Entry { key, kind: EntryKind::Value, overlapped: false, value };
-                session.ride(entry, &messages, true);
-                end
-            }
+        let end: End = if let Some(written) = session.find(&key) {
+            session.decoded(written).await?
+        } else {
+            let topic = Topic::Child(id);
+            let messages = until(session, &key, Some((topic, 1)), None, false).await;
+            let end = messages.first().and_then(|message| end(&message.mail));
+            let end =
+                end.ok_or_else(|| Error::Corrupt { why: format!("child {id} ended without a word") })?;
+            let value = serde_json::to_vec(&end)
+                .map_err(|error| Error::Convert { what: "child", source: error.into() })?;
+            let entry = Entry { key, kind: EntryKind::Value, overlapped: false, value };
+            session.ride(entry, &messages, true);
+            end
         };
         if end.status.state != State::Succeeded {
             return Err(Error::Ended { id, status: end.status, message: end.message });
@@ -184,7 +176,6 @@ impl Context {
     /// # Errors
     /// As [`Engine::enqueue`](crate::Engine::enqueue); [`Error::DuplicateKey`], [`Error::Nested`] and
     /// [`Error::Detached`].
-    #[expect(clippy::needless_pass_by_value, reason = "as in Engine::enqueue: the job is handed over")]
     pub fn spawn<J: Job>(&self, name: &str, job: J) -> Spawn<'_, J> {
         let parts = Parts {
             op: Op::new(self, name),

@@ -61,3 +61,20 @@ macro_rules! lazy {
     };
 }
 pub(crate) use lazy;
+
+/// Gives a builder its `key`; `$op` is where its operation is among its parts.
+macro_rules! keyed {
+    ($name:ident < $($lifetime:lifetime),* ; $($param:ident),* >, $($op:ident).+) => {
+        impl<$($lifetime,)* $($param),*> $name<$($lifetime,)* $($param),*> {
+            /// A key that tells this operation from others of its name, such as the id of what it is about: for operations
+            /// in a loop whose order may change, and for those that run beside each other.
+            pub fn key(mut self, key: impl ToString) -> Self {
+                if let Some(parts) = &mut self.parts {
+                    parts.$($op).+.key(&key.to_string());
+                }
+                self
+            }
+        }
+    };
+}
+pub(crate) use keyed;

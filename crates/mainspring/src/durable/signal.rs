@@ -161,6 +161,7 @@ impl Engine {
     /// # Errors
     /// [`Error::NotFound`] if there is no such job, [`Error::Illegal`] if it has ended, [`Error::TooLarge`] if it has
     /// 10,000 unread signals or this one has more than 64 KiB. Nothing is stored then.
+    #[expect(clippy::needless_pass_by_value, reason = "a constant or text: `&APPROVED` would be noise")]
     pub fn signal<T: Serialize>(&self, job: impl JobRef, name: impl Named<T>, value: &T) -> SendSignal<'_> {
         let seams = self.seams();
         let sender = || format!("~{}", JobId::mint(seams.clock.now(), &*seams.rng));

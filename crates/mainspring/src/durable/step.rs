@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 
 use super::key::{Slot, beside};
 use super::session::Session;
-use super::{error, lazy, scope};
+use super::{error, keyed, lazy, scope};
 use crate::context::{Context, Run, Stop};
 use crate::testing::Verdict;
 
@@ -76,12 +76,6 @@ impl<'c, T> Step<'c, T> {
         self
     }
 
-    /// A key that tells this step from others of its name, such as the id of what it is about: for steps in a loop whose
-    /// order may change, and for those that run beside each other.
-    pub fn key(self, key: impl ToString) -> Self {
-        self.change(|parts| parts.op.key(&key.to_string()))
-    }
-
     /// How often the body is run again, after its [backoff](Self::backoff), when it fails. The handler's slot is kept
     /// meanwhile; a failure that says [`discard`](crate::discard), [`snooze`](crate::snooze) or the like is not retried.
     pub fn retry(self, times: u32) -> Self {
@@ -99,6 +93,7 @@ impl<'c, T> Step<'c, T> {
     }
 }
 
+keyed!(Step<'c; T>, op);
 lazy!(Step<'c; T> => Result<T>, where { T: Serialize + DeserializeOwned + Send + 'c });
 
 impl Context {

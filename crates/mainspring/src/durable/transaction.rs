@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 use std::time::Duration;
 
 use super::error;
-use super::lazy;
 use super::step::{Op, encode};
+use super::{keyed, lazy};
 use crate::context::{Context, Stop};
 
 /// A transaction step on SQLite. Await it; see [`Context::sqlite_transaction`].
@@ -31,14 +31,6 @@ struct SqliteParts<'c, T> {
 }
 
 impl<T> SqliteTransaction<'_, T> {
-    /// A key that tells this step from others of its name.
-    pub fn key(mut self, key: impl ToString) -> Self {
-        if let Some(parts) = &mut self.parts {
-            parts.op.key(&key.to_string());
-        }
-        self
-    }
-
     /// How long the closure may take; 5 seconds if this is not called. Nobody else writes to the file meanwhile.
     pub fn timeout(mut self, limit: Duration) -> Self {
         if let Some(parts) = &mut self.parts {
@@ -48,6 +40,7 @@ impl<T> SqliteTransaction<'_, T> {
     }
 }
 
+keyed!(SqliteTransaction<'c; T>, op);
 lazy!(SqliteTransaction<'c; T> => Result<T>, where { T: Serialize + DeserializeOwned + Send + 'static });
 
 impl<T: Serialize + DeserializeOwned + Send + 'static> SqliteParts<'_, T> {

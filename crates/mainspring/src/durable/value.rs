@@ -8,8 +8,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::key::Slot;
-use super::lazy;
 use super::step::Op;
+use super::{keyed, lazy};
 use crate::context::Context;
 use mainspring_core::seam::Pending;
 
@@ -25,16 +25,7 @@ struct Parts<'c, T> {
     draw: fn(&Slot) -> T,
 }
 
-impl<T> Draw<'_, T> {
-    /// A key that tells this value from others of its name.
-    pub fn key(mut self, key: impl ToString) -> Self {
-        if let Some(parts) = &mut self.parts {
-            parts.op.key(&key.to_string());
-        }
-        self
-    }
-}
-
+keyed!(Draw<'c; T>, op);
 lazy!(Draw<'c; T> => Result<T>, where { T: Serialize + DeserializeOwned + Send + 'c });
 
 impl<T: Serialize + DeserializeOwned> Parts<'_, T> {

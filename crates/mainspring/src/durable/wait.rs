@@ -18,10 +18,10 @@ use mainspring_core::{Error, Result, bounds};
 use serde::de::DeserializeOwned;
 
 use super::key::{Slot, beside};
-use super::lazy;
 use super::session::{Open, Session};
 use super::signal::Named;
 use super::step::Op;
+use super::{keyed, lazy};
 use crate::context::Context;
 
 /// Waits until as many messages of a topic are there, or the time has come: then with what is there, if that will do.
@@ -95,16 +95,7 @@ struct SleepParts<'c> {
     when: When,
 }
 
-impl Sleep<'_> {
-    /// A key that tells this sleep from others of its name.
-    pub fn key(mut self, key: impl ToString) -> Self {
-        if let Some(parts) = &mut self.parts {
-            parts.op.key(&key.to_string());
-        }
-        self
-    }
-}
-
+keyed!(Sleep<'c; >, op);
 lazy!(Sleep<'c; > => Result<()>, where {});
 
 impl SleepParts<'_> {
@@ -195,14 +186,6 @@ macro_rules! signals {
             fn of(parts: SignalParts<'c>) -> Self {
                 $name { parts: Some(Waiting { parts, told: PhantomData }), run: None }
             }
-
-            /// A key that tells this wait from others of its name. Signals are told by their name alone.
-            pub fn key(mut self, key: impl ToString) -> Self {
-                if let Some(waiting) = &mut self.parts {
-                    waiting.parts.op.key(&key.to_string());
-                }
-                self
-            }
         }
 
         impl<'c, T: DeserializeOwned + Send + 'c> Waiting<'c, T, $name<'c, ()>> {
@@ -212,6 +195,7 @@ macro_rules! signals {
             }
         }
 
+        keyed!($name<'c; T>, parts.op);
         lazy!($name<'c; T> => Result<$output>, where { T: DeserializeOwned + Send + 'c });
     };
 }
@@ -321,6 +305,7 @@ impl Context {
     /// # Errors
     /// [`Error::Convert`] if what was sent is not a `T`; [`Error::DuplicateKey`], [`Error::Nested`] and
     /// [`Error::Detached`].
+    #[expect(clippy::needless_pass_by_value, reason = "a constant or text: `&APPROVED` would be noise")]
     pub fn signal<T>(&self, name: impl Named<T>) -> Signal<'_, T> {
         let name = name.name();
         let parts =

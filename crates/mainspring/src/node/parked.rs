@@ -102,8 +102,8 @@ impl Parked {
         {
             let mut state = self.lock();
             while let Some(&(since, id, number)) = state.order.front() {
-                if since + AGE > now {
-                    next = Some(since + AGE - now);
+                next = (since + AGE).checked_sub(now).filter(|left| !left.is_zero());
+                if next.is_some() {
                     break;
                 }
                 state.order.pop_front();
@@ -133,13 +133,14 @@ impl State {
 /// Drops handlers that were not taken up again in time, and all when the node goes.
 pub(super) async fn run(shared: std::sync::Arc<Shared>) {
     while !shared.is_closing() {
-        match shared.parked.expire(shared.clock().monotonic()) {
-            Some(wait) => shared.pause(wait).await,
-            None => tokio::select! {
-                biased;
-                () = shared.closing() => {}
-                () = shared.parked.told.notified() => {}
-            },
+        if let Some(wait) = shared.parked.expire(shared.clock().monotonic()) {
+            shared.pause(wait).await;
+            continue;
+        }
+        tokio::select! {
+            biased;
+            () = shared.closing() => {}
+            () = shared.parked.told.notified() => {}
         }
     }
     shared.parked.close();

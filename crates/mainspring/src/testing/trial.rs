@@ -224,7 +224,7 @@ where
                 (state, ..) if state.is_terminal() => return test.outcome(&job),
                 (State::Suspended, _, Some(on_wait)) if asked => on_wait(test, job).await,
                 (State::Suspended | State::Scheduled, Some(at), _) => {
-                    test.advance(at.since(test.now())).await?
+                    test.advance(at.since(test.now())).await?;
                 }
                 // Its child may wait in its stead.
                 (State::Suspended, None, None) if summary.status.reason == Some(Reason::Child) => {

@@ -26,8 +26,8 @@ pub(crate) fn flow(n: u64) -> Flow {
 pub(crate) struct Ledger(Arc<Mutex<Vec<String>>>);
 
 impl Ledger {
-    pub(crate) fn add(&self, entry: impl ToString) {
-        self.0.lock().expect("the ledger").push(entry.to_string());
+    pub(crate) fn add(&self, entry: impl Into<String>) {
+        self.0.lock().expect("the ledger").push(entry.into());
     }
 
     pub(crate) fn entries(&self) -> Vec<String> {
