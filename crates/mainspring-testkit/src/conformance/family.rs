@@ -1,7 +1,7 @@
 //! Families: a child starts with a record of its parent, tells it once how it ended, and ends with it if it must.
 
 use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
-use mainspring_core::job::{Outcome, Reason, State, Status, Verb, When};
+use mainspring_core::job::{Outcome, Reason, State, Status, Unique, Verb, When};
 use mainspring_core::journal::{Child, Kin, Mail, OnClose, Recorded, Story, Suspension, Topic, Wait};
 use mainspring_core::store::{Finish, Finished, Retention};
 use mainspring_core::{Error, bounds};
@@ -428,7 +428,11 @@ pub async fn child_of_a_parent_that_is_gone_ends_quietly(h: &Harness) {
 
 /// Brings a parent to its end in some way.
 async fn end_parent(h: &Harness, way: &str, child: impl AsyncFnOnce(NodeNo, Claim)) {
-    h.put(h.job_with(|job| job.deadline = Some(When::After(SECOND)))).await;
+    let keyed = h.job_with(|job| {
+        job.deadline = Some(When::After(SECOND));
+        job.options.unique = Some(Unique::new(way));
+    });
+    h.put(keyed).await;
     let node = h.node().await;
     let claim = h.claim_one(node).await;
     child(node, claim).await;
@@ -440,9 +444,19 @@ async fn end_parent(h: &Harness, way: &str, child: impl AsyncFnOnce(NodeNo, Clai
             h.apply(claim.id, cancel("")).await;
             return h.suspend(node, claim, until_signal("go")).await;
         }
+        "retire" => {
+            h.apply(claim.id, cancel("")).await;
+            assert!(h.store.retire(node).await.expect("retire") > 0);
+            return;
+        }
         _ => h.suspend(node, claim, until_signal("go")).await,
     }
     match way {
+        "replace" => {
+            let unique = Some(Unique::new(way).replace());
+            let other = h.put(h.job_with(|job| job.options.unique = unique)).await;
+            h.apply(other, Verb::Delete).await;
+        }
         "cancel" => h.apply(claim.id, cancel("")).await,
         "fail by an operator" => h.apply(claim.id, Verb::Fail { why: "no".into() }).await,
         "delete" => h.apply(claim.id, Verb::Delete).await,
@@ -453,8 +467,18 @@ async fn end_parent(h: &Harness, way: &str, child: impl AsyncFnOnce(NodeNo, Clai
     }
 }
 
-const WAYS: [&str; 8] =
-    ["succeed", "fail", "stop", "flagged", "cancel", "fail by an operator", "delete", "expire"];
+const WAYS: [&str; 10] = [
+    "succeed",
+    "fail",
+    "stop",
+    "flagged",
+    "retire",
+    "replace",
+    "cancel",
+    "fail by an operator",
+    "delete",
+    "expire",
+];
 
 /// However a parent ends, its children that wait are cancelled with it, in whatever way they wait.
 pub async fn waiting_children_end_with_their_parent(h: &Harness) {

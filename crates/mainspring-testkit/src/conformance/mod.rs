@@ -321,6 +321,7 @@ macro_rules! conformance_tests {
                 job_that_is_woken_as_it_suspends_goes_first,
                 signal_before_the_first_claim_wakes_a_later_suspension,
                 signal_wakes_only_who_waits,
+                message_alone_comes_with_the_next_claim,
                 unread_signals_are_bounded,
                 senders_are_remembered_up_to_a_bound,
                 signal_tells_what_it_found,

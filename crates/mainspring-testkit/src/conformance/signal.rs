@@ -263,6 +263,43 @@ pub async fn signal_wakes_only_who_waits(h: &Harness) {
     }
 }
 
+/// A job that has nothing but a message has a journal in its next claim, wherever it was when the message came.
+pub async fn message_alone_comes_with_the_next_claim(h: &Harness) {
+    for place in ["scheduled", "held", "retried", "suspended", "quarantined", "running"] {
+        let later = place == "scheduled" || place == "held";
+        let id = h.put(h.job_with(|job| job.run = later.then_some(When::After(SECOND)))).await;
+        let node = h.node().await;
+        match place {
+            "held" => h.apply(id, Verb::Hold).await,
+            "quarantined" => h.crash(3).await,
+            "retried" => {
+                let claim = h.claim_one(node).await;
+                h.end(node, claim, retry(SECOND)).await;
+            }
+            "suspended" => {
+                let claim = h.claim_one(node).await;
+                h.suspend(node, claim, until_time(h.now().after(SECOND))).await;
+            }
+            _ => {}
+        }
+        if place == "running" {
+            let claim = h.claim_one(node).await;
+            h.send(id, "go", "a").await;
+            h.end(node, claim, Outcome::Release).await;
+        } else {
+            h.send(id, "go", "a").await;
+        }
+        if place == "held" || place == "quarantined" {
+            h.apply(id, Verb::Resume).await;
+        }
+        h.advance(SECOND);
+        h.promote().await;
+        let claimed = h.take(node).await;
+        assert_eq!((claimed.claim.id, h.mail(&claimed).await.len()), (id, 1), "{place}");
+        h.end(node, claimed.claim, succeed()).await;
+    }
+}
+
 /// Unread signals are as many as the bound, and the next is refused; ends of children do not count.
 pub async fn unread_signals_are_bounded(h: &Harness) {
     let (node, claim, _) = h.parent().await;
