@@ -4,6 +4,7 @@ use std::any::{Any, TypeId, type_name};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use mainspring_core::id::{Claim, JobId, NodeNo};
@@ -151,9 +152,12 @@ impl Run {
 
     /// Notes that the job was sent something.
     pub(crate) fn post(&self) {
-        let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
-        mail.0 = true;
-        if let Some(waker) = mail.1.take() {
+        let waker = {
+            let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
+            mail.0 = true;
+            mail.1.take()
+        };
+        if let Some(waker) = waker {
             waker.wake();
         }
     }
@@ -163,6 +167,15 @@ impl Run {
         let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
         mail.1 = Some(context.waker().clone());
         std::mem::take(&mut mail.0)
+    }
+
+    /// Waits until the job is cancelled.
+    pub(crate) async fn cancelled(&self) {
+        self.cooperate();
+        while !matches!(self.stop_requested().await, Stop::Cancel(_)) {
+            // Released or abandoned: the run is dropped from outside, there is nothing to wait for here.
+            std::future::pending::<()>().await;
+        }
     }
 
     /// The handler wants to be asked before it is dropped.
@@ -327,11 +340,15 @@ impl Context {
     /// A handler that calls this is given [`NodeBuilder::cancel_grace`](crate::NodeBuilder::cancel_grace) to end in
     /// its own way; any other is dropped at its next await when its job is cancelled.
     pub async fn cancelled(&self) {
-        let run = self.session.run();
-        run.cooperate();
-        while !matches!(run.stop_requested().await, Stop::Cancel(_)) {
-            // Released or abandoned: the run is dropped from outside, there is nothing to wait for here.
-            std::future::pending::<()>().await;
+        // Not under a waker of the handler's own: the node polls it when the job is cancelled, and a handler that waits for
+        // nothing else can be suspended meanwhile.
+        let own = |context: &mut std::task::Context<'_>| context.waker().will_wake(&self.session.waker);
+        std::future::poll_fn(|context| {
+            if self.is_cancelled() || !own(context) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        if !self.is_cancelled() {
+            self.session.run().cancelled().await;
         }
     }
 

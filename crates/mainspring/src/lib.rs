@@ -85,7 +85,7 @@ pub use mainspring_core::job::{
 pub use mainspring_core::journal::{EntryKind, OnClose, Story, Topic, Wait};
 pub use mainspring_core::name::{Key, Kind, Label, QueueName, SignalName, StepName, Tag};
 pub use mainspring_core::seam;
-pub use mainspring_core::store::{Counts, Cursor, Enlist, EnlistNow, Filter, Listing};
+pub use mainspring_core::store::{Commit, Counts, Cursor, Enlist, EnlistNow, Filter, Listing, Transactions};
 pub use mainspring_core::time::{Span, Timestamp};
 pub use mainspring_core::{Error, bounds, error};
 pub use mainspring_macros::Job;

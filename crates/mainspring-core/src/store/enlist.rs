@@ -2,10 +2,12 @@
 
 use std::future::Future;
 
-use crate::Result;
+use crate::id::NodeNo;
 use crate::job::New;
+use crate::journal::{Recorded, Recording};
 use crate::store::Receipt;
 use crate::time::Timestamp;
+use crate::{Error, Result};
 
 /// What a caller's transaction must know of the store that it takes jobs for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +47,26 @@ pub trait Enlist<S> {
     /// [`Error::ForeignTransaction`](crate::Error::ForeignTransaction) if it is not on the ticket's store,
     /// [`Error::NotInTransaction`](crate::Error::NotInTransaction) for a job that wants to replace another.
     fn enlist(&mut self, ticket: &Ticket, jobs: Vec<New>) -> impl Future<Output = Result<Vec<Receipt>>>;
+
+    /// Writes into the journal of a claimed job as part of this transaction: what it says is recorded if and only if the
+    /// transaction commits. To be called last, right before that: until then the claim cannot end.
+    ///
+    /// If the claim is not the node's any more, nothing is written, and the transaction must not be committed. An entry
+    /// whose key is there already is an error and not a repeat: the transaction that wrote it has committed.
+    ///
+    /// # Errors
+    /// [`Error::ForeignTransaction`](crate::Error::ForeignTransaction) if it is not on the ticket's store,
+    /// [`Error::NotInTransaction`](crate::Error::NotInTransaction) for a recording that starts children or has read
+    /// messages, and where the store's transactions cannot record.
+    fn enlist_recording(
+        &mut self,
+        ticket: &Ticket,
+        node: NodeNo,
+        recording: Recording,
+    ) -> impl Future<Output = Result<Recorded>> {
+        let _ = (ticket, node, recording);
+        std::future::ready(Err(Error::NotInTransaction { what: "recording a step" }))
+    }
 }
 
 /// An [`Enlist`] whose client does not wait asynchronously: jobs can be stored without an `await` in the middle of the

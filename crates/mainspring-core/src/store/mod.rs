@@ -32,6 +32,7 @@ mod admin;
 mod claim;
 mod enlist;
 mod node;
+mod transactions;
 
 pub use admin::{
     Changed, Counts, Cursor, Filter, Finding, Listing, Page, Queue, QueueChange, Retention, Settings,
@@ -39,6 +40,7 @@ pub use admin::{
 pub use claim::{ClaimRequest, Claimed, ClaimedBatch, Class, Finish, Finished, Level};
 pub use enlist::{Enlist, EnlistNow, Ticket, TicketLine};
 pub use node::{Mark, Member, Node, NodeState, Registration, Renewal, Renewed, Rescue, Rescued};
+pub use transactions::{Commit, Transactions};
 
 use std::any::Any;
 use std::sync::Weak;

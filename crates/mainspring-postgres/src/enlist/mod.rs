@@ -10,6 +10,7 @@
 
 #[cfg(feature = "deadpool")]
 mod deadpool;
+mod pools;
 #[cfg(feature = "sqlx")]
 mod sqlx;
 mod tokio_postgres;

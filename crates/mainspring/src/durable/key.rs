@@ -145,6 +145,7 @@ impl Slot {
     /// The operation begins: it is where it may be, and its key is used up.
     pub(crate) fn begin(&mut self) -> Result<()> {
         super::scope::check(&self.session, &self.key)?;
+        self.session.check_doubt()?;
         self.used = true;
         Ok(())
     }

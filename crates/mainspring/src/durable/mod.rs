@@ -20,6 +20,7 @@ pub(crate) mod branch;
 pub(crate) mod child;
 pub(crate) mod error;
 pub(crate) mod key;
+pub(crate) mod pool;
 pub(crate) mod recorder;
 pub(crate) mod root;
 pub(crate) mod scope;

@@ -129,7 +129,7 @@ impl Activation {
                 Quiet::Flush => Poll::Ready(Turn::Flush),
                 Quiet::Stay(None) => Poll::Pending,
                 Quiet::Stay(Some(after)) => {
-                    self.name(run, foreign, quiet_since);
+                    let after = after.min(self.name(run, foreign, quiet_since));
                     let clock = &self.session.engine.seams().clock;
                     let due = look.insert(clock.sleep(after));
                     if due.as_mut().poll(context).is_pending() {
@@ -145,22 +145,25 @@ impl Activation {
         Poll::Pending
     }
 
-    /// Says once, after a while, that a handler keeps its slot.
-    fn name(&self, run: &Run, foreign: bool, since: &mut Option<(Duration, bool)>) {
+    /// Says once, after a while, that a handler keeps its slot; tells when to come again for that.
+    fn name(&self, run: &Run, foreign: bool, since: &mut Option<(Duration, bool)>) -> Duration {
         if !foreign {
             *since = None;
-            return;
+            return Duration::MAX;
         }
         let now = self.session.engine.seams().clock.monotonic();
         let (began, named) = since.get_or_insert((now, false));
-        if !*named && now.saturating_sub(*began) >= NAMED {
-            *named = true;
-            let waits: Vec<_> = self.session.waits_for().iter().map(ToString::to_string).collect();
-            tracing::warn!(
-                job = %run.info.id, kind = %run.info.kind, waits = waits.join(", "),
-                "a handler keeps its slot: beside durable waits it awaits something that is none"
-            );
+        let left = NAMED.saturating_sub(now.saturating_sub(*began));
+        if *named || !left.is_zero() {
+            return if *named { Duration::MAX } else { left };
         }
+        *named = true;
+        let waits: Vec<_> = self.session.waits_for().iter().map(ToString::to_string).collect();
+        tracing::warn!(
+            job = %run.info.id, kind = %run.info.kind, waits = waits.join(", "),
+            "a handler keeps its slot: beside durable waits it awaits something that is none"
+        );
+        Duration::MAX
     }
 }
 

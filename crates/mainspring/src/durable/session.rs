@@ -65,6 +65,8 @@ pub(crate) struct State {
     /// Bodies and calls of the store that are under way.
     busy: usize,
     halt: Option<String>,
+    /// Whether nobody knows if something was recorded: the handler must end, and the next run finds out.
+    doubt: bool,
 }
 
 /// A durable wait that is open.
@@ -129,6 +131,7 @@ impl Session {
             last_wait: 0,
             busy: 0,
             halt: None,
+            doubt: false,
         };
         state.receive(inbox);
         Arc::new(Session {
@@ -163,8 +166,9 @@ impl Session {
     pub(crate) fn resume(&self, run: Arc<Run>, journal: Option<Box<Journal>>) {
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = run;
         let mut state = self.state();
-        // What was taken before was recorded as read with the suspension.
+        // What was taken before was recorded as read with the suspension; what was not comes again.
         state.inbox.clear();
+        state.last_message = 0;
         state.receive(journal.map(|journal| journal.inbox).unwrap_or_default());
         drop(state);
         self.stir();
@@ -227,6 +231,16 @@ impl Session {
         self.state().halt.get_or_insert(note);
         self.waker.wake_by_ref();
         std::future::pending().await
+    }
+
+    /// Nobody knows whether something was recorded: no operation may come after it.
+    pub(crate) fn doubt(&self) {
+        self.state().doubt = true;
+    }
+
+    /// Refuses operations after one whose end nobody knows.
+    pub(crate) fn check_doubt(&self) -> Result<()> {
+        if self.state().doubt { Err(Error::OutcomeUnknown { source: None }) } else { Ok(()) }
     }
 
     /// Something is under way that the handler waits for.
@@ -422,8 +436,8 @@ impl State {
     fn receive(&mut self, inbox: Inbox) {
         self.more = inbox.more;
         for message in inbox.messages {
-            if message.no > self.last_message || self.inbox.is_empty() {
-                self.last_message = self.last_message.max(message.no);
+            if message.no > self.last_message {
+                self.last_message = message.no;
                 self.inbox.push(message);
             }
         }

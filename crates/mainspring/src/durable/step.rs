@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use super::key::{Slot, beside};
 use super::session::Session;
 use super::{error, keyed, lazy, scope};
-use crate::context::{Context, Run, Stop};
+use crate::context::{Context, Run};
 use crate::testing::Verdict;
 
 type Body<'c, T> = Box<dyn FnMut(StepContext) -> Pending<'c, Result<T, Failure>> + Send + 'c>;
@@ -194,11 +194,7 @@ impl StepContext {
 
     /// Waits until somebody cancels the job; see [`Context::cancelled`].
     pub async fn cancelled(&self) {
-        self.run.cooperate();
-        while !matches!(self.run.stop_requested().await, Stop::Cancel(_)) {
-            // Released or abandoned: the run is dropped from outside, there is nothing to wait for here.
-            std::future::pending::<()>().await;
-        }
+        self.run.cancelled().await;
     }
 }
 

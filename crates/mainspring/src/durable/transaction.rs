@@ -90,7 +90,12 @@ impl<T: Serialize + DeserializeOwned + Send + 'static> SqliteParts<'_, T> {
                 run.stop(Stop::Abandon);
                 std::future::pending().await
             }
-            Err(transact::Error::Store(error)) => Err(error),
+            Err(transact::Error::Store(error)) => {
+                if error.is_retryable() {
+                    session.doubt();
+                }
+                Err(error)
+            }
             Err(failed) => {
                 let failure = match failed {
                     transact::Error::Failed(cause) => Failure::from(cause),

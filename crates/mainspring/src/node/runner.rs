@@ -154,7 +154,10 @@ fn layered(shared: &Shared, run: &Run, future: Pending<'static, Result<Payload, 
 async fn drive(shared: &Shared, run: &Run, mut activation: Activation) -> Option<Ended> {
     let ended = poll(shared, run, &mut activation).await;
     match &ended {
-        Some(Ended::Suspended(_)) => shared.parked.put(&run.claim, activation, shared.clock().monotonic()),
+        // One that does not fit its records will not fit them any better.
+        Some(Ended::Suspended(suspension)) if suspension.reason.awaits() => {
+            shared.parked.put(&run.claim, activation, shared.clock().monotonic());
+        }
         Some(Ended::Err(failure)) => {
             tokio::select! {
                 biased;
@@ -173,6 +176,7 @@ async fn drive(shared: &Shared, run: &Run, mut activation: Activation) -> Option
 /// Polls a handler next to everything that may stop it.
 async fn poll(shared: &Shared, run: &Run, activation: &mut Activation) -> Option<Ended> {
     let limit = TimeLimit::of(shared, run);
+    let session = Arc::clone(&activation.session);
     let mut result = std::pin::pin!(activation.run());
     let stop = tokio::select! {
         biased;
@@ -181,6 +185,7 @@ async fn poll(shared: &Shared, run: &Run, activation: &mut Activation) -> Option
         () = limit.passes(shared) => return Some(limit.ended()),
     };
     if matches!(stop, Stop::Cancel(_)) && run.is_cooperative() {
+        session.stir();
         tokio::select! {
             biased;
             ended = &mut result => return overruled(ended, run),

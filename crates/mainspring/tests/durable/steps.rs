@@ -331,6 +331,10 @@ async fn a_record_that_does_not_decode_holds_the_job_and_runs_nothing() {
     let note = record.note.expect("a note");
     assert!(note.starts_with("what is recorded for `count` is not a `alloc::vec::Vec<"), "{note}");
     assert_eq!(ledger.count("count"), 0);
+    // Resumed at once, it is not taken up where it stood still, but looks at its records again.
+    test.jobs().resume(job.id).await.expect("resumed");
+    test.run_until_idle().await.expect("idle");
+    assert_eq!(status(&test, job.id).await, Status::because(State::Suspended, Reason::Drift));
 }
 
 #[tokio::test]

@@ -303,3 +303,68 @@ async fn ten_thousand_signals_are_taken_in_their_order() {
     test.run_until_idle().await.expect("idle");
     assert_eq!(test.outcome(&job).expect("it ended"), "10000 true");
 }
+
+#[tokio::test]
+async fn messages_that_were_left_unread_are_there_after_a_wake() {
+    for parked in PARKED {
+        let handler = async |ctx: Context, _job: Flow| {
+            let first = ctx.signal::<u32>("b").await?;
+            let second = ctx.signal::<u32>("c").await?;
+            let mut rest = Vec::new();
+            for _ in 0..3 {
+                rest.push(ctx.signal::<u32>("a").await?);
+            }
+            Ok(format!("{first} {second} {rest:?}"))
+        };
+        let test = engine(parked, handler).await;
+        let job = test.enqueue(flow(0)).await.expect("enqueued");
+        for n in 1..=3_u32 {
+            test.signal(job, "a", &n).await.expect("sent");
+        }
+        test.run_until_idle().await.expect("it waits for b");
+        test.signal(job, "b", &4_u32).await.expect("sent");
+        test.run_until_idle().await.expect("it waits for c");
+        test.signal(job, "c", &5_u32).await.expect("sent");
+        test.run_until_idle().await.expect("idle");
+        assert_eq!(test.outcome(&job).expect("it ended"), "4 5 [1, 2, 3]");
+    }
+}
+
+#[tokio::test]
+async fn a_handler_that_listens_for_its_cancellation_is_suspended_all_the_same() {
+    let handler = async |ctx: Context, _job: Flow| {
+        tokio::select! {
+            biased;
+            () = ctx.cancelled() => Ok("stopped".to_owned()),
+            slept = ctx.sleep("night", HOUR) => { slept?; Ok("slept".to_owned()) }
+        }
+    };
+    let test = engine(1_000, handler).await;
+    let job = test.enqueue(flow(0)).await.expect("enqueued");
+    test.run_until_idle().await.expect("it is suspended");
+    assert_eq!(status(&test, job.id).await, Status::because(State::Suspended, Reason::Timer));
+    test.advance(2 * HOUR).await.expect("idle");
+    assert_eq!(test.outcome(&job).expect("it ended"), "slept");
+}
+
+#[tokio::test]
+async fn steps_are_recorded_during_the_grace_after_a_cancellation() {
+    let handler = async |ctx: Context, _job: Flow| {
+        let (never, heard) = tokio::sync::oneshot::channel::<()>();
+        tokio::select! {
+            biased;
+            () = ctx.cancelled() => {}
+            _ = heard => {}
+        }
+        drop(never);
+        ctx.step("cleanup", async || Ok(())).await?;
+        Ok("cleaned up".to_owned())
+    };
+    let test = engine(0, handler).await;
+    let job = test.enqueue(flow(0)).await.expect("enqueued");
+    test.advance(SECOND).await.expect("it runs");
+    test.jobs().cancel(job.id).await.expect("flagged");
+    test.advance(SECOND).await.expect("idle");
+    assert_eq!(keys(&test, &job).await, ["cleanup"]);
+    assert_eq!(test.outcome(&job).expect("a success counts"), "cleaned up");
+}

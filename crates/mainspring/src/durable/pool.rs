@@ -1,0 +1,159 @@
+//! Transaction steps on an application's own pool: its rows and the record of the step, in one commit.
+
+use mainspring_core::error::BoxError;
+use mainspring_core::failure::Failure;
+use mainspring_core::journal::{Entry, EntryKind, Recorded, Recording, Writes};
+use mainspring_core::store::{Commit, Enlist, Transactions};
+use mainspring_core::{Error, Result, fault};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::error;
+use super::key::Slot;
+use super::step::{Op, encode};
+use crate::context::{Context, Stop};
+
+/// What became of a transaction.
+enum Ended<T> {
+    Committed(T),
+    /// Nothing was committed.
+    Failed(Failure),
+    LeaseLost,
+    /// Nobody knows whether it was committed.
+    Unknown(BoxError),
+    /// The store refused it.
+    Refused(Error),
+}
+
+impl Context {
+    /// A step whose rows and record are one commit, on an application's own pool of connections to the Postgres database
+    /// that holds the engine's store: what `body` writes is there exactly once, whatever happens.
+    ///
+    /// `pool` is a `sqlx::PgPool` (feature `sqlx`), a `deadpool_postgres::Pool` (feature `deadpool`), or an
+    /// `Arc<tokio::sync::Mutex<tokio_postgres::Client>>`. The transaction is begun for `body`, and committed with the
+    /// record after it; an error of `body` rolls it back.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sqlx")] mod example {
+    /// # use mainspring::{Context, Job};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Job)] struct Order { account: i64, cents: i64 }
+    /// async fn order(ctx: Context, job: Order) -> mainspring::Result<()> {
+    ///     let pool = ctx.state::<sqlx::PgPool>()?;
+    ///     ctx.transaction(pool, "debit", async |tx| {
+    ///         let debit = sqlx::query("UPDATE accounts SET cents = cents - $2 WHERE id = $1");
+    ///         debit.bind(job.account).bind(job.cents).execute(&mut **tx).await?;
+    ///         Ok(())
+    ///     })
+    ///     .await?;
+    ///     Ok(())
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`step`](Self::step). [`Error::ForeignTransaction`] if the pool is on another database than the engine's store.
+    /// [`Error::OutcomeUnknown`] if the answer to the commit was lost: the handler must end then, every later operation
+    /// says the same, and the next attempt finds out.
+    pub async fn transaction<S, P, T, F>(&self, pool: &P, name: &str, body: F) -> Result<T>
+    where
+        P: Transactions<S>,
+        T: Serialize + DeserializeOwned,
+        F: for<'t, 'c> AsyncFnOnce(&'t mut P::Transaction<'c>) -> Result<T, Failure>,
+    {
+        let slot = Op::new(self, name).begin()?;
+        let (session, key) = (slot.session(), slot.key());
+        if let Some(written) = session.find(key) {
+            return session.replay(&slot, written).await;
+        }
+        session.settle_all().await?;
+        let ended = {
+            let _busy = session.busy();
+            transact(self, &slot, pool, body).await
+        };
+        match ended {
+            Ended::Committed(value) => {
+                session.recorded_elsewhere();
+                Ok(value)
+            }
+            Ended::Failed(failure) => {
+                let value = error::encode(&failure);
+                let overlapped = slot.overlapped();
+                session.ride(
+                    Entry { key: key.clone(), kind: EntryKind::Error, overlapped, value },
+                    &[],
+                    true,
+                );
+                Err(error::failed(key, failure.into_error()))
+            }
+            Ended::LeaseLost => {
+                session.run().stop(Stop::Abandon);
+                std::future::pending().await
+            }
+            Ended::Unknown(cause) => {
+                session.doubt();
+                Err(Error::OutcomeUnknown { source: Some(cause) })
+            }
+            Ended::Refused(refused) => Err(refused),
+        }
+    }
+}
+
+async fn transact<S, P, T, F>(ctx: &Context, slot: &Slot, pool: &P, body: F) -> Ended<T>
+where
+    P: Transactions<S>,
+    T: Serialize,
+    F: for<'t, 'c> AsyncFnOnce(&'t mut P::Transaction<'c>) -> Result<T, Failure>,
+{
+    let (engine, session) = (ctx.engine(), slot.session());
+    let mut connection = match pool.connect().await {
+        Ok(connection) => connection,
+        Err(error) => return Ended::Failed(error.into()),
+    };
+    let mut transaction = match P::begin(&mut connection).await {
+        Ok(transaction) => transaction,
+        Err(error) => return Ended::Failed(error.into()),
+    };
+    let value = match body(&mut transaction).await {
+        Ok(value) => value,
+        Err(failure) => {
+            transaction.roll_back().await;
+            return Ended::Failed(failure);
+        }
+    };
+    let json = match encode(&value, engine.limits().step) {
+        Ok(json) => json,
+        Err(failure) => {
+            transaction.roll_back().await;
+            return Ended::Failed(failure);
+        }
+    };
+    fault::point!("transaction.ran");
+    let run = session.run();
+    let entry =
+        Entry { key: slot.key().clone(), kind: EntryKind::Value, overlapped: slot.overlapped(), value: json };
+    let writes = Writes { entries: vec![entry], ..Writes::default() };
+    let recording = Recording { claim: run.claim, writes, children: Vec::new() };
+    let recorded = transaction.enlist_recording(&engine.store().ticket(), run.node, recording).await;
+    match recorded {
+        Ok(Recorded::Stored) => {}
+        Ok(Recorded::LeaseLost) => {
+            transaction.roll_back().await;
+            return Ended::LeaseLost;
+        }
+        Err(error) => {
+            transaction.roll_back().await;
+            return match error {
+                error @ (Error::ForeignTransaction { .. } | Error::NotInTransaction { .. }) => {
+                    Ended::Refused(error)
+                }
+                // Also if it was recorded before, by a transaction whose end nobody heard of: the next run has its record.
+                error => Ended::Unknown(error.into()),
+            };
+        }
+    }
+    fault::point!("transaction.recorded");
+    match transaction.commit().await {
+        Ok(()) => Ended::Committed(value),
+        Err(error) => Ended::Unknown(error),
+    }
+}
