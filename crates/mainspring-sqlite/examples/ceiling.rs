@@ -12,9 +12,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use mainspring_core::id::{Batch, JobId, NodeId, NodeNo};
+use mainspring_core::id::{Batch, Claim, JobId, NodeId, NodeNo};
 use mainspring_core::job::{New, Options as JobOptions, Outcome, Priority};
-use mainspring_core::name::{Kind, QueueName};
+use mainspring_core::journal::{Entry, EntryKind, Recorded, Recording, Writes};
+use mainspring_core::name::{Key, Kind, QueueName};
 use mainspring_core::seam::{Clock, Pending, Rng, Seams, Spawn, Task, Threads};
 use mainspring_core::store::{ClaimRequest, Finish, Registration, Store};
 use mainspring_core::time::Timestamp;
@@ -22,6 +23,8 @@ use mainspring_sqlite::{Options, Sqlite};
 
 /// As large as the payload of the figures in the design.
 const INPUT_BYTES: usize = 100;
+/// As above, of a step's result.
+const STEP_BYTES: usize = 200;
 
 struct Real(Instant);
 
@@ -100,6 +103,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let node = block_on(store.register(registration(&real)?))?.no;
         enqueue(&store, &real, jobs)?;
         drain(&store, &real, node, jobs, batch)?;
+        for workflows in [1, 64, 256] {
+            steps(&store, &real, node, workflows, jobs)?;
+        }
         let findings = block_on(store.check())?;
         assert!(findings.is_empty(), "{findings:?}");
         block_on(store.retire(node))?;
@@ -118,7 +124,7 @@ fn registration(real: &Real) -> mainspring_core::Result<Registration> {
         version: String::new(),
         pid: std::process::id(),
         labels: Vec::new(),
-        queues: vec![(QueueName::new("default")?, 1_000)],
+        queues: vec![(QueueName::new("default")?, 1_000), (QueueName::new("steps")?, 256)],
         kinds: vec![Kind::new("noop")?],
         lease: Duration::from_secs(15),
     })
@@ -187,6 +193,76 @@ fn drain(
     Ok(())
 }
 
+/// Records of many jobs that run at once, each waiting for its last one before the next.
+fn steps(
+    store: &Sqlite,
+    real: &Real,
+    node: NodeNo,
+    workflows: usize,
+    jobs: usize,
+) -> mainspring_core::Result<()> {
+    static BATCH: AtomicU64 = AtomicU64::new(1 << 32);
+    let (kind, queue) = (Kind::new("noop")?, QueueName::new("steps")?);
+    let new = |_| New {
+        id: JobId::mint(real.now(), real),
+        kind: kind.clone(),
+        queue: queue.clone(),
+        priority: Priority::default(),
+        input: vec![b' '; INPUT_BYTES],
+        run: None,
+        deadline: None,
+        options: JobOptions::default(),
+    };
+    block_on(store.enqueue((0..workflows).map(new).collect()))?;
+    let batch = Batch(BATCH.fetch_add(1, Ordering::Relaxed));
+    let request = ClaimRequest { node, batch, queues: vec![(queue, workflows)], suspects: 1 };
+    let claims: Vec<Claim> = block_on(store.claim(request))?.jobs.into_iter().map(|job| job.claim).collect();
+    // Alone, each record is a commit of its own.
+    let each = if workflows == 1 { jobs / 100 } else { jobs / workflows };
+    let record = |claim: Claim, step: usize| -> mainspring_core::Result<_> {
+        let key = Key::new(format!("step#{step}"))?;
+        let entry = Entry { key, kind: EntryKind::Value, overlapped: false, value: vec![b'7'; STEP_BYTES] };
+        let writes = Writes { entries: vec![entry], ..Writes::default() };
+        Ok(store.record(node, vec![Recording { claim, writes, children: Vec::new() }]))
+    };
+    let begin = real.monotonic();
+    let mut running = Vec::with_capacity(claims.len());
+    for claim in claims {
+        running.push((claim, 0, record(claim, 0)?));
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut finishes = Vec::new();
+    while !running.is_empty() {
+        let mut at = 0;
+        let mut moved = false;
+        while let Some((claim, step, pending)) = running.get_mut(at) {
+            let Poll::Ready(answer) = pending.as_mut().poll(&mut Context::from_waker(&waker)) else {
+                at += 1;
+                continue;
+            };
+            assert_eq!(answer?, [Recorded::Stored]);
+            (moved, *step) = (true, *step + 1);
+            if *step < each {
+                *pending = record(*claim, *step)?;
+                at += 1;
+            } else {
+                finishes.push(Finish { claim: *claim, outcome: Outcome::Succeed { output: None } });
+                drop(running.swap_remove(at));
+            }
+        }
+        if !moved {
+            std::thread::park();
+        }
+    }
+    rate(
+        &format!("steps of {workflows} workflows"),
+        each * finishes.len(),
+        real.monotonic().saturating_sub(begin),
+    );
+    block_on(store.finish(node, finishes))?;
+    Ok(())
+}
+
 fn rate(what: &str, jobs: usize, took: Duration) {
-    println!("{what}: {:.0} jobs/s", jobs as f64 / took.as_secs_f64());
+    println!("{what}: {:.0}/s", jobs as f64 / took.as_secs_f64());
 }
