@@ -290,7 +290,20 @@ impl Store for Sqlite {
     }
 
     fn prune(&self, limit: usize) -> Pending<'_, Result<usize>> {
-        self.write(Weight::rows(1), move |tx| op::prune::run(tx, limit))
+        // Several commits, if journals are long: others must not wait for all of them. Each is as good as a call of its own.
+        let part = |limit| self.write(Weight::rows(1), move |tx| op::prune::run(tx, limit));
+        let mut pending = part(limit);
+        Box::pin(async move {
+            let mut removed = 0;
+            loop {
+                let pruned = pending.await?;
+                removed += pruned.removed;
+                if !pruned.more {
+                    return Ok(removed);
+                }
+                pending = part(limit - removed);
+            }
+        })
     }
 
     fn get(&self, id: JobId) -> Pending<'_, Result<Option<Record>>> {

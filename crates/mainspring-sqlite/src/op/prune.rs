@@ -21,6 +21,8 @@ use crate::writer::Tx;
 
 /// Rows that one call looks at: some tens of milliseconds.
 const LOOKED_AT: usize = 100_000;
+/// Rows of journals and inboxes after which a call is over: some hundred milliseconds.
+pub(crate) const ROWS: usize = 50_000;
 
 /// Primary key of `done`, from a position on.
 pub(crate) const AFTER: &str = "SELECT d.seq, d.no, d.state, d.finished_at, d.superseded, j.line, d.flags
@@ -35,26 +37,40 @@ const NODES: &str = "DELETE FROM mainspring_nodes WHERE state <> 0 AND drained =
 
 /// A job whose retention is over.
 struct Over {
+    seq: i64,
     no: i64,
     state: State,
     flags: i64,
 }
 
-/// Removes what is over. Returns how many jobs were removed.
-pub(crate) fn run(tx: &mut Tx<'_>, limit: usize) -> Result<usize> {
+/// What one call has done.
+pub(crate) struct Pruned {
+    /// Jobs removed.
+    pub(crate) removed: usize,
+    /// Whether it stopped before its limit, because long journals went with them.
+    pub(crate) more: bool,
+}
+
+/// Removes what is over.
+pub(crate) fn run(tx: &mut Tx<'_>, limit: usize) -> Result<Pruned> {
     load(tx)?;
     let before = tx.state.pruned.clone();
-    let (mut removed, mut looked_at) = (0, 0);
+    let (mut removed, mut looked_at, mut rows) = (0, 0, 0);
     let periods = tx.state.retentions.clone();
     for period in periods {
-        if removed >= limit || looked_at >= LOOKED_AT {
+        if removed >= limit || looked_at >= LOOKED_AT || rows >= ROWS {
             break;
         }
         let over = look(tx, period, limit - removed, &mut looked_at)?;
-        for Over { no, state, flags } in &over {
-            remove::ended(tx, *no, *state, *flags)?;
+        for Over { seq, no, state, flags } in over {
+            if rows >= ROWS {
+                // The next call goes on here.
+                tx.state.pruned.insert(period, seq - 1);
+                break;
+            }
+            rows += remove::ended(tx, no, state, flags)?;
+            removed += 1;
         }
-        removed += over.len();
     }
     if removed > 0 {
         let moved = tx.state.pruned.iter().filter(|(period, position)| before.get(period) != Some(position));
@@ -67,7 +83,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, limit: usize) -> Result<usize> {
     key::prune(tx.conn, now, i64::try_from(bounds::BATCH).unwrap_or(i64::MAX))?;
     tx.conn.prepare_cached(NODES)?.execute([now.saturating_sub(micros(bounds::NODE_RETENTION))])?;
     counts::fold(tx.conn)?;
-    Ok(removed)
+    Ok(Pruned { removed, more: rows >= ROWS && removed < limit })
 }
 
 /// Brings the positions in line with the settings of the queues.
@@ -114,7 +130,7 @@ fn look(tx: &mut Tx<'_>, period: i64, limit: usize, looked_at: &mut usize) -> Re
         let state = State::from_code(row.get(2)?).ok_or_else(|| corrupt("a state that is none"))?;
         let kept: Duration = names.queue(names.line(line)?.queue)?.settings.retention.of(state);
         if micros(kept) <= period {
-            over.push(Over { no: row.get(1)?, state, flags: row.get(6)? });
+            over.push(Over { seq: position, no: row.get(1)?, state, flags: row.get(6)? });
         }
     }
     drop(rows);

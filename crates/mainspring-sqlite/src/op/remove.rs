@@ -23,16 +23,17 @@ pub(crate) const INBOX: &str = "DELETE FROM mainspring_inbox WHERE no = ?1";
 pub(crate) const CHILDREN: &str = "DELETE FROM mainspring_children WHERE parent = ?1";
 const CHILD: &str = "DELETE FROM mainspring_children WHERE no = ?1";
 
-/// Removes a job that has ended.
-pub(crate) fn ended(tx: &mut Tx<'_>, no: i64, state: State, flags: i64) -> Result<()> {
-    let line = beside(tx, no, flags)?;
+/// Removes a job that has ended. Returns how many rows of its journal and its inbox went with it.
+pub(crate) fn ended(tx: &mut Tx<'_>, no: i64, state: State, flags: i64) -> Result<usize> {
+    let (line, rows) = beside(tx, no, flags)?;
     let queue = tx.state.names.line(line)?.queue;
     tx.count(queue, state, -1);
-    Ok(())
+    Ok(rows)
 }
 
-/// Removes a job that is in no place any more. Returns its line.
-pub(crate) fn beside(tx: &Tx<'_>, no: i64, flags: i64) -> Result<i64> {
+/// Removes a job that is in no place any more. Returns its line, and how many rows of its journal and its inbox went with
+/// it.
+pub(crate) fn beside(tx: &Tx<'_>, no: i64, flags: i64) -> Result<(i64, usize)> {
     let (line, options): (i64, Option<String>) = tx
         .conn
         .prepare_cached(JOB)?
@@ -43,6 +44,7 @@ pub(crate) fn beside(tx: &Tx<'_>, no: i64, flags: i64) -> Result<i64> {
     tx.conn.prepare_cached(ERRORS)?.execute([no])?;
     tx.conn.prepare_cached(PROGRESS)?.execute([no])?;
     tx.conn.prepare_cached(DEADLINE)?.execute([no])?;
+    let mut rows = 0;
     for (flag, sql) in [
         (flags::JOURNAL, STEPS),
         (flags::JOURNAL, INBOX),
@@ -50,7 +52,7 @@ pub(crate) fn beside(tx: &Tx<'_>, no: i64, flags: i64) -> Result<i64> {
         (flags::PARENT, CHILD),
     ] {
         if flags & flag != 0 {
-            tx.conn.prepare_cached(sql)?.execute([no])?;
+            rows += tx.conn.prepare_cached(sql)?.execute([no])?;
         }
     }
     if let Some(text) = options {
@@ -60,5 +62,5 @@ pub(crate) fn beside(tx: &Tx<'_>, no: i64, flags: i64) -> Result<i64> {
             tx.conn.prepare_cached(TAG)?.execute(params![tag.as_str(), no])?;
         }
     }
-    Ok(line)
+    Ok((line, rows))
 }

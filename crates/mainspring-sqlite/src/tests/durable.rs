@@ -15,6 +15,8 @@ use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, bounds};
 
 use super::support::{Fixture, block_on, claim, job, registration};
+use crate::op::prune;
+use crate::writer::{Tx, Weight};
 
 fn entry(key: &str, value: &[u8]) -> Entry {
     let key = Key::new(key).expect("a key");
@@ -323,6 +325,30 @@ fn prune_and_delete_leave_nothing_of_a_journal_or_a_family() {
     w.finish(parent, Outcome::Release);
     block_on(w.it.store.change(vec![top], Verb::Delete, false)).expect("deleted");
     assert_eq!((w.rows("steps"), w.rows("inbox"), w.rows("children"), w.rows("jobs")), (0, 0, 0, 0));
+    w.it.assert_sound();
+}
+
+#[test]
+fn long_journals_are_pruned_in_several_commits() {
+    let mut w = World::new();
+    for _ in 0..3 {
+        w.add();
+    }
+    for claimed in w.claim() {
+        w.record(recording(claimed.claim, Vec::new()));
+        w.finish(claimed.claim, Outcome::Succeed { output: None });
+    }
+    let fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 30000)
+        INSERT INTO mainspring_steps (no, key, kind, overlapped, claim, at, value)
+            SELECT j.no, n.i, 0, 0, 1, 1, x'31' FROM n, mainspring_jobs j";
+    w.it.raw().execute_batch(fill).expect("journals");
+    w.it.clock.advance(Duration::from_hours(24));
+    let one = block_on(w.it.store.write(Weight::rows(1), |tx: &mut Tx<'_>| prune::run(tx, 10)));
+    let one = one.expect("pruned");
+    assert_eq!((one.removed, one.more), (2, true), "as many as make {} rows", prune::ROWS);
+    w.it.assert_sound();
+    assert_eq!(block_on(w.it.store.prune(10)).expect("pruned"), 1);
+    assert_eq!((w.rows("steps"), w.rows("jobs")), (0, 0));
     w.it.assert_sound();
 }
 
