@@ -8,8 +8,6 @@ use mainspring::Engine;
 use mainspring_sqlite::rusqlite::{Connection, OpenFlags};
 use mainspring_testkit::postgres;
 
-use crate::queue::Options;
-
 /// Settings of a server that is not made for tests: memory for a million jobs, and room in the log between checkpoints.
 const SETTINGS: [(&str, &str); 3] =
     [("shared_buffers", "1GB"), ("max_wal_size", "8GB"), ("checkpoint_timeout", "30min")];
@@ -25,12 +23,12 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    pub(crate) fn new(options: &Options) -> Result<Self> {
-        if options.store == "postgres" {
+    pub(crate) fn new(store: &str, dir: Option<&Path>) -> Result<Self> {
+        if store == "postgres" {
             return Ok(Place::Postgres(postgres::Server::start(&settings())?));
         }
-        if let Some(dir) = &options.dir {
-            return Ok(Place::Sqlite(dir.clone()));
+        if let Some(dir) = dir {
+            return Ok(Place::Sqlite(dir.to_owned()));
         }
         Ok(Place::Temporary(tempfile::tempdir()?))
     }

@@ -11,6 +11,7 @@ mod database;
 mod postgres;
 mod queue;
 mod report;
+mod steps;
 
 use clap::{Parser, Subcommand};
 
@@ -26,10 +27,13 @@ struct Arguments {
 enum Bench {
     /// The job queue: enqueue, drain, both at once, latencies, cost of being idle.
     Queue(queue::Options),
+    /// Durable operations: steps, waits, wakes, and what it costs to wait.
+    Steps(steps::Options),
 }
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().bench {
         Bench::Queue(options) => queue::run(&options),
+        Bench::Steps(options) => steps::run(&options),
     }
 }

@@ -56,7 +56,7 @@ impl Noop {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let report = Report::new("queue", &options.store, options.json);
-    let place = Place::new(options)?;
+    let place = Place::new(&options.store, options.dir.as_deref())?;
     let wanted = |part: &str| options.only.as_deref().is_none_or(|only| part.contains(only));
     runtime.block_on(async {
         if wanted("drain") {

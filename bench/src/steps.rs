@@ -1,0 +1,437 @@
+//! The benchmark of durable operations: steps, waits, wakes, and what it costs to wait.
+//!
+//! What a commit costs at all on this machine is measured in the same run, without Mainspring: an append to a file that is
+//! forced to disk, one row in a transaction of its own, and many rows in one transaction.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use mainspring::{Context, Engine, Enqueued, Job, Node, State};
+use mainspring_postgres::tokio_postgres::{self, NoTls};
+use mainspring_sqlite::rusqlite;
+use mainspring_testkit::postgres;
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use crate::database::{Database, Place, number};
+use crate::report::{Report, millis, percentile};
+
+/// Options of the benchmark.
+#[derive(Args, Clone)]
+pub(crate) struct Options {
+    /// The store to measure.
+    #[arg(long, default_value = "sqlite", value_parser = ["sqlite", "postgres"])]
+    store: String,
+    /// Steps of each measurement of throughput, over all workflows.
+    #[arg(long, default_value_t = 50_000)]
+    steps: usize,
+    /// Workflows that sleep at the same time.
+    #[arg(long, default_value_t = 100_000)]
+    sleepers: usize,
+    /// One JSON line per figure.
+    #[arg(long)]
+    json: bool,
+    /// Where to put the databases of SQLite; a temporary directory if not given.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Only the parts whose name contains this.
+    #[arg(long)]
+    only: Option<String>,
+}
+
+/// What a step returns: 200 bytes.
+const RESULT: usize = 198;
+
+/// A workflow.
+#[derive(Debug, Clone, Serialize, Deserialize, Job)]
+#[job(kind = "flow")]
+enum Flow {
+    /// So many steps in a row.
+    Steps(usize),
+    /// So many steps, then signals for ever.
+    Signals(usize),
+    /// A sleep of a month.
+    Sleep,
+}
+
+/// What handlers tell the benchmark.
+#[derive(Clone)]
+struct Bell {
+    /// When steps ended, of one workflow alone.
+    latencies: Option<mpsc::UnboundedSender<Duration>>,
+    /// Which signal was received and when; and how long it took to walk through the journal.
+    rung: mpsc::UnboundedSender<Rung>,
+}
+
+/// A signal that came. A handler that is run from its top tells the earlier ones again.
+struct Rung {
+    signal: usize,
+    at: Instant,
+    walked: Duration,
+}
+
+async fn flow(ctx: Context, job: Flow) -> mainspring::Result<()> {
+    let bell = ctx.state::<Bell>()?.clone();
+    let began = Instant::now();
+    let steps = match job {
+        Flow::Steps(steps) | Flow::Signals(steps) => steps,
+        Flow::Sleep => 0,
+    };
+    for _ in 0..steps {
+        let begun = Instant::now();
+        ctx.step("step", async || Ok("x".repeat(RESULT))).await?;
+        if let Some(latencies) = &bell.latencies {
+            let _gone = latencies.send(begun.elapsed());
+        }
+    }
+    match job {
+        Flow::Steps(_) => {}
+        Flow::Sleep => ctx.sleep("month", Duration::from_hours(24 * 30)).await?,
+        Flow::Signals(_) => {
+            for signal in 0.. {
+                let walked = began.elapsed();
+                ctx.signal::<()>("go").await?;
+                let _gone = bell.rung.send(Rung { signal, at: Instant::now(), walked });
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let report = Report::new("steps", &options.store, options.json);
+    let place = Place::new(&options.store, options.dir.as_deref())?;
+    let wanted = |part: &str| options.only.as_deref().is_none_or(|only| part.contains(only));
+    runtime.block_on(async {
+        let raw = raw(&place, &report).await?;
+        if wanted("sequential") {
+            sequential(&place, &report, raw).await?;
+        }
+        if wanted("throughput") {
+            for workflows in [1, 8, 64, 256, 1_000] {
+                throughput(options, &place, &report, workflows).await?;
+            }
+        }
+        if wanted("signal") {
+            signals(&place, &report).await?;
+        }
+        if wanted("activation") {
+            activation(&place, &report).await?;
+        }
+        if wanted("memory") {
+            memory(&place, &report).await?;
+        }
+        if wanted("sleepers") {
+            sleepers(options, &place, &report).await?;
+        }
+        Ok(())
+    })
+}
+
+/// A node that runs workflows.
+async fn node(engine: &Engine, slots: u32, parked: usize, bell: Bell) -> Result<Node> {
+    Ok(engine.node().handle(flow).state(bell).queue("default", slots).parked(parked).start().await?)
+}
+
+fn bell() -> (Bell, mpsc::UnboundedReceiver<Rung>) {
+    let (rung, heard) = mpsc::unbounded_channel();
+    (Bell { latencies: None, rung }, heard)
+}
+
+/// What a commit costs without us; the middle of the latencies of one.
+async fn raw(place: &Place, report: &Report) -> Result<Duration> {
+    const COMMITS: usize = 1_000;
+    let mut latencies = Vec::new();
+    let database = place.database("raw")?;
+    match &database {
+        Database::Sqlite(path) => {
+            let mut file = File::create(path.with_extension("append"))?;
+            for _ in 0..COMMITS {
+                let began = Instant::now();
+                file.write_all(&[b'x'; 200])?;
+                file.sync_data()?;
+                latencies.push(began.elapsed());
+            }
+            std::fs::remove_file(path.with_extension("append"))?;
+            report.latencies("raw: append and fdatasync", &mut latencies);
+        }
+        Database::Postgres(database) => {
+            let client = connect(database).await?;
+            client.batch_execute(TABLE).await?;
+            let insert = client.prepare("INSERT INTO raw VALUES ($1, $2, $3)").await?;
+            for n in 0..COMMITS {
+                let began = Instant::now();
+                client.execute(&insert, &[&0_i64, &n.to_string(), &vec![b'x'; 200]]).await?;
+                latencies.push(began.elapsed());
+            }
+            report.latencies("raw: one row inserted and committed", &mut latencies);
+        }
+    }
+    for rows in [64, 256, 1_000] {
+        let rate = match &database {
+            Database::Sqlite(path) => raw_sqlite(&path.with_extension("raw"), rows)?,
+            Database::Postgres(database) => raw_postgres(database, rows).await?,
+        };
+        report.figure_of("raw", &format!("{rows} rows per commit"), rate, "rows/s");
+    }
+    Ok(percentile(&mut latencies, 0.5))
+}
+
+/// Rows of each measurement in batches.
+const ROWS: usize = 100_000;
+
+const TABLE: &str =
+    "CREATE TABLE raw (job bigint, key text COLLATE \"C\", value bytea, PRIMARY KEY (job, key))";
+
+async fn connect(database: &postgres::Database) -> Result<tokio_postgres::Client> {
+    let (client, connection) = tokio_postgres::connect(&database.url(), NoTls).await?;
+    tokio::spawn(connection);
+    Ok(client)
+}
+
+async fn raw_postgres(database: &postgres::Database, rows: usize) -> Result<f64> {
+    let client = connect(database).await?;
+    client.batch_execute("TRUNCATE raw").await?;
+    let insert =
+        client.prepare("INSERT INTO raw SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[])").await?;
+    let jobs: Vec<i64> = (0..i64::try_from(rows)?).collect();
+    let values = vec![vec![b'x'; 200]; rows];
+    let began = Instant::now();
+    for n in 0..ROWS / rows {
+        let keys = vec![n.to_string(); rows];
+        client.execute(&insert, &[&jobs, &keys, &values]).await?;
+    }
+    Ok((ROWS / rows * rows) as f64 / began.elapsed().as_secs_f64())
+}
+
+fn raw_sqlite(path: &std::path::Path, rows: usize) -> Result<f64> {
+    let mut conn = rusqlite::Connection::open(path)?;
+    conn.execute_batch(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
+        CREATE TABLE raw (seq INTEGER PRIMARY KEY, job INTEGER, key TEXT, value BLOB);
+        CREATE UNIQUE INDEX raw_key ON raw (job, key);",
+    )?;
+    let began = Instant::now();
+    for n in 0..ROWS / rows {
+        let transaction = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        {
+            let mut insert =
+                transaction.prepare_cached("INSERT INTO raw (job, key, value) VALUES (?1, ?2, ?3)")?;
+            let key = n.to_string();
+            for job in 0..i64::try_from(rows)? {
+                insert.execute((job, &key, [b'x'; 200].as_slice()))?;
+            }
+        }
+        transaction.commit()?;
+    }
+    let rate = (ROWS / rows * rows) as f64 / began.elapsed().as_secs_f64();
+    drop(conn);
+    for suffix in ["", "-wal", "-shm"] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        drop(std::fs::remove_file(PathBuf::from(name)));
+    }
+    Ok(rate)
+}
+
+/// How long a step of one workflow takes, when nothing else happens.
+async fn sequential(place: &Place, report: &Report, raw: Duration) -> Result<()> {
+    let database = place.database("sequential")?;
+    let engine = database.open().await?;
+    let (latencies, mut told) = mpsc::unbounded_channel();
+    let (bell, _heard) = bell();
+    let node = node(&engine, 1, 0, Bell { latencies: Some(latencies), ..bell }).await?;
+    let job = engine.enqueue(Flow::Steps(2_000)).await?;
+    engine.result(&job).await?;
+    let mut latencies: Vec<Duration> = std::iter::from_fn(|| told.try_recv().ok()).collect();
+    report.latencies("a step of one workflow", &mut latencies);
+    let ratio = millis(percentile(&mut latencies, 0.5)) / millis(raw);
+    report.figure("a step of one workflow, p50 : a raw commit", ratio, "ratio");
+    crate::queue::stop(node, engine).await;
+    Ok(())
+}
+
+/// Steps per second of so many workflows at the same time.
+async fn throughput(options: &Options, place: &Place, report: &Report, workflows: usize) -> Result<()> {
+    let database = place.database("throughput")?;
+    let engine = database.open().await?;
+    let each = (options.steps / workflows).clamp(20, 5_000);
+    let (done, counted) = (Arc::new(AtomicUsize::new(0)), workflows);
+    let (told, mut tell) = mpsc::unbounded_channel();
+    let count = Arc::clone(&done);
+    let (bell, _heard) = bell();
+    engine.enqueue_many((0..workflows).map(|_| Flow::Steps(each))).await?;
+    let began = Instant::now();
+    let node = engine
+        .node()
+        .handle(flow)
+        .state(bell)
+        .queue("default", u32::try_from(workflows)?)
+        .on_outcome(move |_, _| {
+            if count.fetch_add(1, Ordering::Relaxed) + 1 == counted {
+                let _gone = told.send(Instant::now());
+            }
+        })
+        .start()
+        .await?;
+    let end = tell.recv().await.context("the node stopped")?;
+    let rate = (workflows * each) as f64 / (end - began).as_secs_f64();
+    report.figure(&format!("{workflows} workflows x {each} steps"), rate, "steps/s");
+    crate::queue::stop(node, engine).await;
+    Ok(())
+}
+
+/// Waits until a signal has been received.
+async fn rung(heard: &mut mpsc::UnboundedReceiver<Rung>, signal: usize) -> Result<Rung> {
+    loop {
+        let rung = heard.recv().await.context("the node stopped")?;
+        if rung.signal == signal {
+            return Ok(rung);
+        }
+    }
+}
+
+/// Waits until a job is suspended.
+async fn suspended(engine: &Engine, job: &Enqueued<Flow>) -> Result<()> {
+    while engine.jobs().get(job.id).await?.summary.status.state != State::Suspended {
+        tokio::time::sleep(Duration::from_micros(200)).await;
+    }
+    Ok(())
+}
+
+/// How long it takes from a signal to the handler that waited for it, kept in memory and not.
+async fn signals(place: &Place, report: &Report) -> Result<()> {
+    const SIGNALS: usize = 300;
+    for (parked, name) in [(1_000, "kept in memory"), (0, "from its records")] {
+        let database = place.database("signal")?;
+        let engine = database.open().await?;
+        let (bell, mut heard) = bell();
+        let node = node(&engine, 4, parked, bell).await?;
+        let job = engine.enqueue(Flow::Signals(3)).await?;
+        let mut latencies = Vec::new();
+        for signal in 0..SIGNALS {
+            suspended(&engine, &job).await?;
+            let sent = Instant::now();
+            engine.signal(job, "go", &()).await?;
+            latencies.push(rung(&mut heard, signal).await?.at - sent);
+        }
+        report.latencies(&format!("signal → handler, {name}"), &mut latencies);
+        crate::queue::stop(node, engine).await;
+    }
+    Ok(())
+}
+
+/// How long a handler takes to walk through a long journal, and to be woken with one.
+async fn activation(place: &Place, report: &Report) -> Result<()> {
+    const STEPS: usize = 1_000;
+    const WAKES: usize = 30;
+    let database = place.database("activation")?;
+    let engine = database.open().await?;
+    let (bell, mut heard) = bell();
+    let node = node(&engine, 4, 0, bell).await?;
+    let job = engine.enqueue(Flow::Signals(STEPS)).await?;
+    let (mut wakes, mut walks) = (Vec::new(), Vec::new());
+    for signal in 0..WAKES {
+        suspended(&engine, &job).await?;
+        let sent = Instant::now();
+        engine.signal(job, "go", &()).await?;
+        let rung = rung(&mut heard, signal).await?;
+        wakes.push(rung.at - sent);
+        walks.push(rung.walked);
+    }
+    report.latencies("journal of 1,000 steps: walked through", &mut walks);
+    report.latencies("journal of 1,000 steps: signal → handler", &mut wakes);
+    crate::queue::stop(node, engine).await;
+    Ok(())
+}
+
+/// What a suspended workflow costs in memory.
+async fn memory(place: &Place, report: &Report) -> Result<()> {
+    const WORKFLOWS: usize = 10_000;
+    for (parked, name) in [(WORKFLOWS, "kept in memory"), (0, "suspended")] {
+        let database = place.database("memory")?;
+        let engine = database.open().await?;
+        let (bell, _heard) = bell();
+        // Once around, so that what the first jobs bring with them is not counted.
+        let node = node(&engine, 64, parked, bell).await?;
+        let warm = engine.enqueue(Flow::Signals(1)).await?;
+        suspended(&engine, &warm).await?;
+        let before = resident()?;
+        engine.enqueue_many((0..WORKFLOWS).map(|_| Flow::Signals(1))).await?;
+        all_suspended(&engine, WORKFLOWS + 1).await?;
+        let bytes = (resident()? - before).max(0.0) / WORKFLOWS as f64;
+        report.figure(&format!("memory per workflow, {name}"), bytes, "bytes");
+        crate::queue::stop(node, engine).await;
+    }
+    Ok(())
+}
+
+async fn all_suspended(engine: &Engine, count: usize) -> Result<()> {
+    loop {
+        let counts = engine.jobs().counts().await?;
+        let suspended: u64 =
+            counts.0.values().filter_map(|states| states.get(&State::Suspended)).copied().sum();
+        if suspended >= count as u64 {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// What very many sleeping workflows cost.
+async fn sleepers(options: &Options, place: &Place, report: &Report) -> Result<()> {
+    const WATCH: Duration = Duration::from_secs(15);
+    let database = place.database("sleepers")?;
+    let engine = database.open().await?;
+    let (bell, _heard) = bell();
+    let began = Instant::now();
+    engine.enqueue_many((0..options.sleepers).map(|_| Flow::Sleep)).await?;
+    let node = node(&engine, 256, 0, bell).await?;
+    all_suspended(&engine, options.sleepers).await?;
+    let rate = options.sleepers as f64 / began.elapsed().as_secs_f64();
+    report.figure(&format!("{} sleepers: put to sleep", options.sleepers), rate, "workflows/s");
+    let processor = processor_time()?;
+    match &database {
+        Database::Sqlite(_) => {
+            report.figure("sleepers: writes per second", database.writes(WATCH).await?, "commits/s");
+        }
+        Database::Postgres(it) => {
+            let sql =
+                "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
+            let before = number(it, sql)?;
+            tokio::time::sleep(WATCH).await;
+            report.figure(
+                "sleepers: transactions per second",
+                (number(it, sql)? - before) / WATCH.as_secs_f64(),
+                "1/s",
+            );
+        }
+    }
+    let share = 100.0 * (processor_time()? - processor) / WATCH.as_secs_f64();
+    report.figure("sleepers: processor", share, "% of a core");
+    crate::queue::stop(node, engine).await;
+    Ok(())
+}
+
+/// Memory of this process, in bytes.
+fn resident() -> Result<f64> {
+    let statm = std::fs::read_to_string("/proc/self/statm")?;
+    let pages: f64 = statm.split_whitespace().nth(1).context("no figure")?.parse()?;
+    Ok(pages * 4_096.0)
+}
+
+/// Time that this process has had on processors, in seconds.
+fn processor_time() -> Result<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let rest = stat.rsplit(')').next().context("no figure")?;
+    let ticks: Vec<f64> =
+        rest.split_whitespace().skip(11).take(2).filter_map(|text| text.parse().ok()).collect();
+    Ok(ticks.iter().sum::<f64>() / 100.0)
+}
