@@ -81,6 +81,7 @@ pub(crate) fn refusal(code: &str, message: &str) -> Error {
             "another transaction came first, and this one must be begun anew"
         }
         SqlState::QUERY_CANCELED | SqlState::LOCK_NOT_AVAILABLE => "the database took too long",
+        SqlState::UNIQUE_VIOLATION => "it is stored already",
         SqlState::READ_ONLY_SQL_TRANSACTION => "the database is read-only",
         SqlState::UNDEFINED_TABLE | SqlState::UNDEFINED_COLUMN | SqlState::INVALID_SCHEMA_NAME => {
             "the store's tables are missing or of another version"

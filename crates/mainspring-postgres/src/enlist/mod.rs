@@ -19,8 +19,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 
 use ::tokio_postgres::types::Type;
-use mainspring_core::id::JobId;
+use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::job::{New, OnConflict};
+use mainspring_core::journal::{Recorded, Recording};
 use mainspring_core::store::{Receipt, Ticket, TicketLine};
 use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, Result};
@@ -32,7 +33,8 @@ use crate::lane::Conn;
 use crate::names;
 use crate::op::aside::number_under_lock;
 use crate::op::enqueue::{Columns, FREE, Keys, insert};
-use crate::op::{Op, key};
+use crate::op::record::{FORGET, Pages, record};
+use crate::op::{Op, key, node};
 use crate::shared::Shared;
 use crate::sql::{At, Call};
 
@@ -61,6 +63,16 @@ const TAKE: &str = "INSERT INTO mainspring.keys (kind, key, no, id, until, perio
     FROM unnest($1::int[], $2::text[], $3::uuid[], $4::smallint[], $5::bigint[]) AS u(kind, key, id, until, period)
     JOIN mainspring.jobs j ON j.id = u.id ON CONFLICT (kind, key) DO NOTHING";
 
+/// Primary key of `lease`, and a shared lock on the claim, so that it cannot end before the caller commits; then a plain
+/// insert. `$1` is the time in tests.
+const RECORD: &str = record!(
+    "t AS MATERIALIZED (SELECT coalesce(timestamptz 'epoch' + $1::bigint * interval '1 us', clock_timestamp()) AS now)",
+    ""
+);
+/// What is recorded must be as safe as the rest of the store, whatever the caller's session is set to. Touches no table.
+const INSIST: &str = "SELECT set_config('synchronous_commit', 'on', true)
+    WHERE current_setting('synchronous_commit') = 'off'";
+
 /// A client's transaction, for our statements. Each is given with the name of the schema in it.
 trait Session {
     /// Runs [`IDENTITY`].
@@ -81,6 +93,47 @@ trait Session {
     -> impl Future<Output = Result<()>>;
     /// Runs [`TAKE`].
     fn take(&mut self, sql: &str, keys: &Keys<'_>) -> impl Future<Output = Result<()>>;
+    /// Runs [`INSIST`].
+    fn insist(&mut self) -> impl Future<Output = Result<()>>;
+    /// Runs [`FORGET`].
+    fn forget(&mut self, sql: &str, node: i32, pages: &Pages<'_>) -> impl Future<Output = Result<()>>;
+    /// Runs [`RECORD`]: the numbers of the jobs that are held.
+    fn record(
+        &mut self,
+        sql: &str,
+        now: Option<i64>,
+        node: i32,
+        pages: &Pages<'_>,
+    ) -> impl Future<Output = Result<Vec<i64>>>;
+}
+
+/// Records in a caller's transaction.
+async fn enlist_recording(
+    session: &mut impl Session,
+    ticket: &Ticket,
+    node: NodeNo,
+    recording: Recording,
+) -> Result<Recorded> {
+    if !recording.children.is_empty() {
+        return Err(Error::NotInTransaction { what: "starting a child" });
+    }
+    if !recording.writes.read.is_empty() {
+        return Err(Error::NotInTransaction { what: "reading a message" });
+    }
+    check(session, ticket).await?;
+    let Ok(node) = node::number(node) else { return Ok(Recorded::LeaseLost) };
+    let (no, claim) = (recording.claim.row.0, node::number_of(&recording.claim));
+    let mut pages = Pages::default();
+    pages.claim(no, claim);
+    pages.add(no, claim, &recording.writes);
+    let sql = |sql: &str| crate::sql::in_schema(sql, &ticket.schema);
+    session.insist().await?;
+    if !pages.forget.0.is_empty() {
+        session.forget(&sql(FORGET), node, &pages).await?;
+    }
+    let now = ticket.now.map(Timestamp::as_micros);
+    let held = session.record(&sql(RECORD), now, node, &pages).await?;
+    Ok(if held.contains(&no) { Recorded::Stored } else { Recorded::LeaseLost })
 }
 
 /// Stores jobs in a caller's transaction.

@@ -4,7 +4,9 @@
 
 use std::future::Future;
 
+use mainspring_core::id::NodeNo;
 use mainspring_core::job::New;
+use mainspring_core::journal::{Recorded, Recording};
 use mainspring_core::store::{Enlist, Receipt, Ticket};
 use mainspring_core::{Error, Result};
 use sqlx::{AssertSqlSafe, Transaction};
@@ -13,10 +15,20 @@ use uuid::Uuid;
 use super::Session;
 use crate::error::refusal;
 use crate::op::enqueue::{Columns, Keys};
+use crate::op::record::Pages;
 
 impl Enlist<crate::Postgres> for Transaction<'_, sqlx::Postgres> {
     fn enlist(&mut self, ticket: &Ticket, jobs: Vec<New>) -> impl Future<Output = Result<Vec<Receipt>>> {
         super::enlist(self, ticket, jobs)
+    }
+
+    fn enlist_recording(
+        &mut self,
+        ticket: &Ticket,
+        node: NodeNo,
+        recording: Recording,
+    ) -> impl Future<Output = Result<Recorded>> {
+        super::enlist_recording(self, ticket, node, recording)
     }
 }
 
@@ -81,5 +93,38 @@ impl Session for Transaction<'_, sqlx::Postgres> {
             .bind(&keys.untils)
             .bind(&keys.periods);
         query.execute(&mut **self).await.map(drop).map_err(failed)
+    }
+
+    async fn insist(&mut self) -> Result<()> {
+        sqlx::query(super::INSIST).execute(&mut **self).await.map(drop).map_err(failed)
+    }
+
+    async fn forget(&mut self, sql: &str, node: i32, pages: &Pages<'_>) -> Result<()> {
+        let query = sqlx::query(safe(sql))
+            .bind(node)
+            .bind(&pages.forget.0)
+            .bind(&pages.forget.1)
+            .bind(&pages.forget.2);
+        query.execute(&mut **self).await.map(drop).map_err(failed)
+    }
+
+    async fn record(
+        &mut self,
+        sql: &str,
+        now: Option<i64>,
+        node: i32,
+        pages: &Pages<'_>,
+    ) -> Result<Vec<i64>> {
+        let query = sqlx::query_scalar(safe(sql))
+            .bind(now)
+            .bind(node)
+            .bind(&pages.nos)
+            .bind(&pages.claims)
+            .bind(&pages.entry_nos)
+            .bind(&pages.kinds)
+            .bind(&pages.overlapped)
+            .bind(&pages.keys)
+            .bind(&pages.values);
+        query.fetch_one(&mut **self).await.map_err(failed)
     }
 }

@@ -3,7 +3,9 @@
 use std::future::Future;
 
 use mainspring_core::Result;
+use mainspring_core::id::NodeNo;
 use mainspring_core::job::New;
+use mainspring_core::journal::{Recorded, Recording};
 use mainspring_core::store::{Enlist, Receipt, Ticket};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Error, Transaction};
@@ -12,10 +14,20 @@ use uuid::Uuid;
 use super::Session;
 use crate::error::told;
 use crate::op::enqueue::{Columns, Keys};
+use crate::op::record::Pages;
 
 impl Enlist<crate::Postgres> for Transaction<'_> {
     fn enlist(&mut self, ticket: &Ticket, jobs: Vec<New>) -> impl Future<Output = Result<Vec<Receipt>>> {
         super::enlist(self, ticket, jobs)
+    }
+
+    fn enlist_recording(
+        &mut self,
+        ticket: &Ticket,
+        node: NodeNo,
+        recording: Recording,
+    ) -> impl Future<Output = Result<Recorded>> {
+        super::enlist_recording(self, ticket, node, recording)
     }
 }
 
@@ -76,5 +88,41 @@ impl Session for Transaction<'_> {
             (&keys.periods, Type::INT8_ARRAY),
         ];
         self.query_typed(sql, &args).await.map(drop).map_err(failed)
+    }
+
+    async fn insist(&mut self) -> Result<()> {
+        self.query_typed(super::INSIST, &[]).await.map(drop).map_err(failed)
+    }
+
+    async fn forget(&mut self, sql: &str, node: i32, pages: &Pages<'_>) -> Result<()> {
+        let args: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 4] = [
+            (&node, Type::INT4),
+            (&pages.forget.0, Type::INT8_ARRAY),
+            (&pages.forget.1, Type::INT4_ARRAY),
+            (&pages.forget.2, Type::TEXT_ARRAY),
+        ];
+        self.query_typed(sql, &args).await.map(drop).map_err(failed)
+    }
+
+    async fn record(
+        &mut self,
+        sql: &str,
+        now: Option<i64>,
+        node: i32,
+        pages: &Pages<'_>,
+    ) -> Result<Vec<i64>> {
+        let args: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 9] = [
+            (&now, Type::INT8),
+            (&node, Type::INT4),
+            (&pages.nos, Type::INT8_ARRAY),
+            (&pages.claims, Type::INT4_ARRAY),
+            (&pages.entry_nos, Type::INT8_ARRAY),
+            (&pages.kinds, Type::INT2_ARRAY),
+            (&pages.overlapped, Type::BOOL_ARRAY),
+            (&pages.keys, Type::TEXT_ARRAY),
+            (&pages.values, Type::BYTEA_ARRAY),
+        ];
+        let rows = self.query_typed(sql, &args).await.map_err(failed)?;
+        Ok(rows.first().map(|row| row.get(0)).unwrap_or_default())
     }
 }

@@ -211,7 +211,9 @@ impl Op for Change {
             }
             conn.roll_back().await;
             // What others have ended and not told of yet stays as it is until then.
-            family::tell_all(conn, shared, 0).await?;
+            if matches!(self.verb, Verb::Retry | Verb::Delete) {
+                family::tell_all(conn, shared, 0).await?;
+            }
         }
         Err(Error::unavailable("the jobs are being moved by others").into())
     }

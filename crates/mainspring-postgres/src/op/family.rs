@@ -79,8 +79,9 @@ const OPEN: &str = "SELECT c.no FROM unnest($1::bigint[]) AS u(no)
 const TOLD: &str = "DELETE FROM mainspring.ends e WHERE e.no = ANY($1::bigint[])
     AND NOT (e.flags & 16 <> 0 AND EXISTS (SELECT 1 FROM mainspring.children c WHERE c.parent = e.no AND c.on_close = 0
         AND NOT EXISTS (SELECT 1 FROM mainspring.done d WHERE d.no = c.no)
-        AND NOT EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.no = c.no AND l.cancel IS NOT NULL)))
-    RETURNING e.no";
+        AND NOT EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.no = c.no AND l.cancel IS NOT NULL)))";
+/// Primary key of `ends`: what is left of these. Others may have told the rest.
+const REST: &str = "SELECT e.no, e.flags FROM mainspring.ends e WHERE e.no = ANY($1::bigint[]) ORDER BY e.no";
 /// Primary key of `ends`, from its beginning: what has not been told for a while.
 pub(crate) const UNTOLD: &str = concat!(
     "WITH ",
@@ -132,7 +133,7 @@ async fn deliver(conn: &mut Conn, shared: &Shared, left: Vec<Left>) -> Result<()
         if parents.is_empty() {
             break;
         }
-        // Those that were told of are gone from here, and so are those that have no more to tell.
+        // What was told is gone from here. Parents are told once.
         left = close(conn, shared, &parents, &nos).await?;
     }
     Ok(())
@@ -179,14 +180,16 @@ async fn close(
         calls.extend(cancel.calls());
     }
     calls.push(Call::new(TOLD, vec![(nos, Type::INT8_ARRAY)]));
+    calls.push(Call::new(REST, vec![(nos, Type::INT8_ARRAY)]));
     let rows = conn.end(&calls).await?;
-    let mut left: BTreeMap<i64, i16> = parents.iter().map(|no| (*no, flags::CHILDREN)).collect();
-    for row in rows.last().into_iter().flatten() {
-        left.remove(&row.get::<_, i64>(0));
-    }
-    if let [flagged, ended, _] = rows.as_slice() {
+    let rest =
+        rows.last().into_iter().flatten().map(|row| (row.get(0), row.get::<_, i16>(1) & flags::CHILDREN));
+    let mut left: BTreeMap<i64, i16> = rest.collect();
+    if let [flagged, ended, ..] = rows.as_slice()
+        && !children.is_empty()
+    {
         shared.moved();
-        left.extend(families(ended));
+        left.extend(parents_among(ended));
         let mut hints = Hints::default();
         for row in flagged {
             hints.cancel(NodeNo(row.get::<_, i32>(1).into()));
@@ -200,6 +203,11 @@ async fn close(
 pub(crate) fn families(ended: &[Row]) -> impl Iterator<Item = Left> {
     let left = |row: &Row| (row.get(0), row.get::<_, i16>(2) & flags::FAMILY);
     ended.iter().map(left).filter(|(_, flags)| *flags != 0)
+}
+
+/// Those of them that have children.
+fn parents_among(ended: &[Row]) -> impl Iterator<Item = Left> {
+    families(ended).map(|(no, flags)| (no, flags & flags::CHILDREN)).filter(|(_, flags)| *flags != 0)
 }
 
 /// Children that are cancelled because their parent has ended, as arguments.
@@ -244,8 +252,7 @@ impl<'a> Cancel<'a> {
 /// Cancels children that wait, and theirs, in the transaction that is open and has ended these jobs.
 pub(crate) async fn cancel_waiting(conn: &mut Conn, at: &Present, ended: &[Row]) -> Result<Vec<Left>> {
     let mut left: Vec<Left> = Vec::new();
-    let mut parents: Vec<i64> =
-        families(ended).filter(|(_, flags)| flags & flags::CHILDREN != 0).map(|(no, _)| no).collect();
+    let mut parents: Vec<i64> = parents_among(ended).map(|(no, _)| no).collect();
     for _ in 0..ROUNDS {
         if parents.is_empty() {
             break;
@@ -256,10 +263,7 @@ pub(crate) async fn cancel_waiting(conn: &mut Conn, at: &Present, ended: &[Row])
             break;
         }
         let rows = conn.step(&[Cancel::new(at, &children).end()]).await?.pop().unwrap_or_default();
-        let more: Vec<Left> = families(&rows)
-            .map(|(no, flags)| (no, flags & flags::CHILDREN))
-            .filter(|(_, flags)| *flags != 0)
-            .collect();
+        let more: Vec<Left> = parents_among(&rows).collect();
         parents = more.iter().map(|(no, _)| *no).collect();
         left.extend(more);
     }

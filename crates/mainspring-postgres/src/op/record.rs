@@ -33,10 +33,10 @@ use crate::sql::{Call, Present, bound};
 /// the first time, or that crashed before, are changed. Then appends. Returns the numbers that were held. Both lists of
 /// numbers are sorted, so that `width_bucket` finds a number by halving.
 macro_rules! record {
-    ($again:expr) => {
+    ($now:expr, $again:expr) => {
         concat!(
             "WITH ",
-            now!(),
+            $now,
             ", s AS MATERIALIZED (SELECT l.no, l.flags & 8 = 0 OR l.crashes <> 0 OR l.crashed <> 0 AS fresh
                 FROM mainspring.lease l
                 WHERE l.no = ANY($3::bigint[]) AND l.node = $2
@@ -54,16 +54,17 @@ macro_rules! record {
         )
     };
 }
+pub(crate) use record;
 /// Plain inserts: the primary key of `steps` refuses a repeat.
-pub(crate) const RECORD: &str = record!("");
+pub(crate) const RECORD: &str = record!(now!(), "");
 /// The same where some are there already. Costs more, and is rarely needed.
-const RECORD_AGAIN: &str = record!("ON CONFLICT (no, key) DO NOTHING");
+const RECORD_AGAIN: &str = record!(now!(), "ON CONFLICT (no, key) DO NOTHING");
 /// Primary key of `lease`, in order of the numbers. For batches of several statements, as [`RECORD`] does.
 const FENCE: &str = "SELECT l.no FROM unnest($2::bigint[], $3::int[]) AS f(no, claim)
     CROSS JOIN LATERAL (SELECT l.no FROM mainspring.lease l
         WHERE l.no = f.no AND l.claim = f.claim AND l.node = $1 FOR KEY SHARE) l";
 /// Primary keys of `lease` and `steps`. The claims are locked.
-const FORGET: &str = "DELETE FROM mainspring.steps WHERE ctid = ANY(ARRAY(
+pub(crate) const FORGET: &str = "DELETE FROM mainspring.steps WHERE ctid = ANY(ARRAY(
     SELECT s.tid FROM unnest($2::bigint[], $3::int[], $4::text[]) AS f(no, claim, key)
     CROSS JOIN LATERAL (SELECT 1 FROM mainspring.lease l
         WHERE l.no = f.no AND l.claim = f.claim AND l.node = $1 OFFSET 0) l
@@ -98,15 +99,15 @@ const ROUNDS: usize = 4;
 /// Writes into journals, as arguments. Jobs in order of their numbers, each once.
 #[derive(Default)]
 pub(crate) struct Pages<'a> {
-    nos: Vec<i64>,
-    claims: Vec<i32>,
-    entry_nos: Vec<i64>,
-    kinds: Vec<i16>,
-    overlapped: Vec<bool>,
-    keys: Vec<&'a str>,
-    values: Vec<&'a [u8]>,
+    pub(crate) nos: Vec<i64>,
+    pub(crate) claims: Vec<i32>,
+    pub(crate) entry_nos: Vec<i64>,
+    pub(crate) kinds: Vec<i16>,
+    pub(crate) overlapped: Vec<bool>,
+    pub(crate) keys: Vec<&'a str>,
+    pub(crate) values: Vec<&'a [u8]>,
     read: (Vec<i64>, Vec<i32>, Vec<i64>),
-    forget: (Vec<i64>, Vec<i32>, Vec<&'a str>),
+    pub(crate) forget: (Vec<i64>, Vec<i32>, Vec<&'a str>),
 }
 
 /// Read signals that are kept.

@@ -23,7 +23,8 @@ const CLEAR: &str =
     "DELETE FROM mainspring.jobs; DELETE FROM mainspring.ready; DELETE FROM mainspring.timers;
     DELETE FROM mainspring.suspended; DELETE FROM mainspring.lease; DELETE FROM mainspring.done;
     DELETE FROM mainspring.superseded; DELETE FROM mainspring.errors; DELETE FROM mainspring.keys;
-    DELETE FROM mainspring.deadlines; DELETE FROM mainspring.tags; DELETE FROM mainspring.progress;
+    DELETE FROM mainspring.steps; DELETE FROM mainspring.inbox; DELETE FROM mainspring.children;
+    DELETE FROM mainspring.ends; DELETE FROM mainspring.deadlines; DELETE FROM mainspring.tags; DELETE FROM mainspring.progress;
     DELETE FROM mainspring.nodes; DELETE FROM mainspring.counts; DELETE FROM mainspring.count_deltas";
 
 /// Two operations that meet.
@@ -147,8 +148,21 @@ impl Theatre {
         });
         let mut locks = Locks::new(&database.url());
         // Whoever cleans up takes locks that no operation takes.
-        let tables =
-            ["jobs", "ready", "timers", "suspended", "lease", "done", "keys", "nodes", "count_deltas"];
+        let tables = [
+            "jobs",
+            "ready",
+            "timers",
+            "suspended",
+            "lease",
+            "done",
+            "keys",
+            "nodes",
+            "count_deltas",
+            "steps",
+            "inbox",
+            "children",
+            "ends",
+        ];
         for table in tables {
             let sql = format!("ALTER TABLE mainspring.{table} SET (autovacuum_enabled = off)");
             locks.client.batch_execute(&sql).expect("a setting");

@@ -9,6 +9,7 @@ mod explore;
 mod pairs;
 mod stage;
 mod storm;
+mod workflows;
 mod world;
 
 use explore::{Theatre, run_all};
@@ -51,6 +52,21 @@ fn keys_are_taken_and_released_as_if_one_after_the_other() {
 #[test]
 fn waiting_jobs_change_as_if_one_after_the_other() {
     run_all(Theatre::new(database()), pairs::of_waiting());
+}
+
+#[test]
+fn messages_meet_others_as_if_one_after_the_other() {
+    run_all(Theatre::new(database()), workflows::of_messages());
+}
+
+#[test]
+fn records_meet_others_as_if_one_after_the_other() {
+    run_all(Theatre::new(database()), workflows::of_records());
+}
+
+#[test]
+fn families_meet_as_if_one_after_the_other() {
+    run_all(Theatre::new(database()), workflows::of_families());
 }
 
 #[test]

@@ -89,7 +89,7 @@ pub(crate) fn of_claims() -> Vec<Pair> {
 
 /// A rescue may find a node dead, and then find its jobs ended by outcomes that were on their way. To the node that is the
 /// same as if they had ended before, but that it is expired; to its jobs it is the same as if nobody had come.
-fn found_dead(outcome: &str) -> String {
+pub(crate) fn found_dead(outcome: &str) -> String {
     let mut lines: Vec<String> = outcome.lines().map(str::to_owned).collect();
     for line in &mut lines {
         if line.starts_with("second: ") {

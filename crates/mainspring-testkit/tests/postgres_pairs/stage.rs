@@ -107,7 +107,7 @@ const ENDS: [&str; 2] = ["COMMIT", "ROLLBACK"];
 
 /// Whether a statement takes locks or writes.
 fn touches(statement: &str) -> bool {
-    let words = ["INSERT", "UPDATE", "DELETE", "FOR SHARE", "advisory", "nextval"];
+    let words = ["INSERT", "UPDATE", "DELETE", "FOR SHARE", "FOR KEY SHARE", "advisory", "nextval"];
     words.iter().any(|word| statement.contains(word))
 }
 

@@ -9,7 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
-use mainspring_core::job::{New, OnConflict, Options, Outcome, Progress, Unique, Until, Verb, When};
+use mainspring_core::job::{New, OnConflict, Options, Outcome, Progress, Reason, Unique, Until, Verb, When};
+use mainspring_core::journal::{
+    Child, Entry, EntryKind, OnClose, Recording, Signal, Suspension, Topic, Wait, Writes,
+};
+use mainspring_core::name::{Key, SignalName};
 use mainspring_core::seam::{Clock, Rng};
 use mainspring_core::store::{ClaimRequest, Finish, Mark, QueueChange, Renewal, Rescue, Store};
 use mainspring_core::time::Span;
@@ -54,9 +58,13 @@ enum Kind {
     Configure,
     Progress,
     Renew,
+    Record,
+    Start,
+    Suspend,
+    Signal,
 }
 
-const KINDS: [Kind; 19] = [
+const KINDS: [Kind; 23] = [
     Kind::Enqueue,
     Kind::Replace,
     Kind::Claim,
@@ -76,6 +84,10 @@ const KINDS: [Kind; 19] = [
     Kind::Configure,
     Kind::Progress,
     Kind::Renew,
+    Kind::Record,
+    Kind::Start,
+    Kind::Suspend,
+    Kind::Signal,
 ];
 
 /// A place where batches meet.
@@ -234,7 +246,50 @@ impl Storm {
                 let marks = self.some(&held).into_iter().map(mark).collect();
                 block_on(store.renew(Renewal { node: first, marks })).map(drop)
             }
+            Kind::Record | Kind::Start => {
+                let recording = |claim| self.recording(claim, kind == Kind::Start);
+                let recordings = self.some(&held).into_iter().map(recording).collect();
+                block_on(store.record(first, recordings)).map(drop)
+            }
+            Kind::Suspend => {
+                let suspend = |claim| Finish { claim, outcome: self.suspension() };
+                block_on(store.finish(first, self.some(&held).into_iter().map(suspend).collect())).map(drop)
+            }
+            Kind::Signal => {
+                let signal = |job| Signal {
+                    job,
+                    name: SignalName::new("go").expect("a name"),
+                    sender: format!("somebody {}", self.draw(4)),
+                    body: b"1".to_vec(),
+                };
+                let ids = self.some(&lock(&self.ids));
+                block_on(store.signal(ids.into_iter().map(signal).collect())).map(drop)
+            }
         }
+    }
+
+    /// Something that a claim records; and a child that it starts.
+    fn recording(&self, claim: Claim, starts: bool) -> Recording {
+        let key = Key::new(format!("step {}", self.draw(3))).expect("a key");
+        let forget = if self.draw(4) == 0 { vec![key.clone()] } else { Vec::new() };
+        let entry = Entry { key, kind: EntryKind::Value, overlapped: false, value: b"1".to_vec() };
+        let child = || Child { job: self.harness.job(), on_close: OnClose::Cancel };
+        let children = if starts { vec![child()] } else { Vec::new() };
+        Recording { claim, writes: Writes { entries: vec![entry], forget, ..Writes::default() }, children }
+    }
+
+    fn suspension(&self) -> Outcome {
+        let topic = Topic::Signal(SignalName::new("go").expect("a name"));
+        let need = u32::try_from(self.draw(3) + 1).expect("a small number");
+        let until =
+            (self.draw(2) == 0).then(|| Clock::now(&self.harness.clock).after(Duration::from_secs(1)));
+        Outcome::Suspend(Box::new(Suspension {
+            reason: Reason::Signal,
+            waits: vec![Wait { topic, need }],
+            until,
+            writes: Writes::default(),
+            note: None,
+        }))
     }
 
     /// Sets batches against each other, each on a handle of its own.

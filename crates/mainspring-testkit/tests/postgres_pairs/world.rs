@@ -11,6 +11,7 @@ use mainspring_core::id::{Batch, Claim, JobId, NodeId, NodeNo, Row};
 use mainspring_core::job::{
     New, OnConflict, Options, Outcome, Priority, Progress, Unique, Until, Verb, When,
 };
+use mainspring_core::journal::Inbox;
 use mainspring_core::memory::Memory;
 use mainspring_core::seam::Clock;
 use mainspring_core::store::{
@@ -33,6 +34,7 @@ pub(crate) struct World {
     pub(crate) clock: ManualClock,
     pub(crate) nodes: Vec<NodeNo>,
     pub(crate) claims: Vec<Claim>,
+    pub(crate) claims_of_second: Vec<Claim>,
     /// Jobs returned and quarantined, if anybody was rescued.
     rescued: Mutex<Option<(usize, usize)>>,
 }
@@ -49,7 +51,14 @@ impl World {
     /// A world on a store that is empty.
     pub(crate) fn on(stores: [Arc<dyn Store>; 2], clock: ManualClock) -> Self {
         clock.set_wall(START);
-        World { stores, clock, nodes: Vec::new(), claims: Vec::new(), rescued: Mutex::default() }
+        World {
+            stores,
+            clock,
+            nodes: Vec::new(),
+            claims: Vec::new(),
+            claims_of_second: Vec::new(),
+            rescued: Mutex::default(),
+        }
     }
 
     // What a pair begins with.
@@ -88,6 +97,13 @@ impl World {
         let mut claims: Vec<Claim> = claimed.iter().map(|job| job.claim).collect();
         claims.sort_by_key(|claim| claim.id);
         self.claims.extend(claims);
+    }
+
+    /// The second node holds so many jobs, from batch 1.
+    pub(crate) fn held_by_second(&mut self, limit: usize) {
+        let claimed = block_on(self.stores[1].claim(self.request(1, 1, limit))).expect("claim").jobs;
+        assert_eq!(claimed.len(), limit, "there are jobs to claim");
+        self.claims_of_second.extend(claimed.iter().map(|job| job.claim));
     }
 
     /// Something is done before the pair meets.
@@ -150,6 +166,9 @@ impl World {
             record.summary.node = record.summary.node.map(|node| self.named(node));
             assert_eq!(record.summary, job, "a job is listed as it is");
             let _ = writeln!(view, "{record:?}");
+            let mut story = block_on(store.story(job.id)).expect("story").expect("what is listed is there");
+            unnumbered(&mut story.inbox);
+            let _ = writeln!(view, "{story:?}");
         }
         let _ = writeln!(view, "{:?}", block_on(store.counts()).expect("counts"));
         let queues = block_on(store.queues()).expect("queues");
@@ -174,6 +193,13 @@ impl World {
     }
 }
 
+/// Numbers of messages are each store's own.
+fn unnumbered(inbox: &mut Inbox) {
+    for message in &mut inbox.messages {
+        message.no = 0;
+    }
+}
+
 type Doing = dyn Fn(&World, &dyn Store) -> String + Send + Sync;
 
 /// One operation of a pair, as it is done on one of the handles, and its answer as text.
@@ -181,7 +207,9 @@ type Doing = dyn Fn(&World, &dyn Store) -> String + Send + Sync;
 pub(crate) struct Act(Arc<Doing>);
 
 impl Act {
-    fn new<T: Debug>(act: impl Fn(&World, &dyn Store) -> Result<T> + Send + Sync + 'static) -> Self {
+    pub(crate) fn new<T: Debug>(
+        act: impl Fn(&World, &dyn Store) -> Result<T> + Send + Sync + 'static,
+    ) -> Self {
         Act(Arc::new(move |world, store| match act(world, store) {
             Ok(answer) => format!("{answer:?}"),
             Err(error) => format!("error: {error}"),
@@ -204,6 +232,9 @@ pub(crate) fn claim(node: usize, batch: u64, limit: usize) -> Act {
         let mut claimed = block_on(store.claim(world.request(node, batch, limit)))?.jobs;
         for job in &mut claimed {
             job.claim.row = Row(0);
+            if let Some(journal) = &mut job.journal {
+                unnumbered(&mut journal.inbox);
+            }
         }
         claimed.sort_by_key(|job| job.claim.id);
         Ok(claimed)

@@ -13,14 +13,17 @@ use mainspring_testkit::harness::{Harness, kind, queue};
 use mainspring_testkit::postgres::{Database, Server};
 use mainspring_testkit::seams::seams;
 
-/// Of ten jobs four are ready, three wait for their time and three have ended; two thousand run. Half of the timers and of
-/// the deadlines have come. Few have failed. `1` to `3` are the lines.
+/// Of ten jobs four are ready, two wait for their time, one for a signal, and three have ended; two thousand run. Half of the timers and of
+/// the deadlines have come. Few have failed. One ready job in eight has recorded twenty steps and got a message; those that
+/// have ended are children of others. `1` to `3` are the lines.
 const FILL: &str = "
     CREATE TEMP TABLE f AS SELECT i AS no, md5(i::text)::uuid AS id, now() - (1001000 - i) * interval '1 ms' AS at,
         now() + (i - 501000) * interval '1 ms' AS due, i % 3 + 1 AS line,
-        CASE WHEN i % 10 = 3 AND i < 21000 THEN 3 WHEN i % 10 < 4 THEN 2 WHEN i % 10 < 7 THEN 1 ELSE 5 END AS place,
+        CASE WHEN i % 10 = 3 AND i < 21000 THEN 3 WHEN i % 10 < 4 THEN 2 WHEN i % 10 < 6 THEN 1
+            WHEN i % 10 = 6 THEN 4 ELSE 5 END AS place,
         (CASE WHEN i % 50 = 0 THEN 1 ELSE 0 END + CASE WHEN i % 20 IN (0, 4) THEN 2 ELSE 0 END)::smallint AS flags
         FROM generate_series(1001, 1001000) AS i;
+    UPDATE f SET flags = flags | 8 WHERE place = 2 AND no % 8 = 0 OR place = 4;
     INSERT INTO mainspring.jobs (no, id, created_at, deadline, line, priority, options, input)
         SELECT no, id, at, CASE WHEN flags & 2 <> 0 THEN due END, line, 5,
             CASE WHEN no % 100 = 0 THEN '{\"tags\": [\"tag\"]}'::jsonb END, '{}' FROM f;
@@ -32,6 +35,13 @@ const FILL: &str = "
     INSERT INTO mainspring.done (no, finished_at, line, claim, state, priority, failures, crashes, bad)
         SELECT no, at - interval '20 days', line, 1, CASE WHEN no % 1000 = 9 THEN 6 ELSE 5 END, 5, 0, 0, no % 1000 = 9
         FROM f WHERE place = 5;
+    INSERT INTO mainspring.suspended SELECT no, due, 0, line, 1, 5, 2, 0, 0, flags, '[[\"s:go\", 1]]' FROM f
+        WHERE place = 4;
+    INSERT INTO mainspring.steps (no, at, claim, kind, overlapped, key, value)
+        SELECT no, at, 1, 0, false, 'step ' || k, '1' FROM f, generate_series(1, 20) AS k WHERE place = 2 AND no % 8 = 0;
+    INSERT INTO mainspring.inbox (no, at, topic, sender, body)
+        SELECT no, at, 's:come', 'a', '1' FROM f WHERE place = 2 AND no % 8 = 0;
+    INSERT INTO mainspring.children SELECT no, no - 4, 1 FROM f WHERE place = 5;
     INSERT INTO mainspring.deadlines SELECT no, due FROM f WHERE flags & 2 <> 0 AND place IN (1, 2);
     INSERT INTO mainspring.keys (kind, key, no, period, id, until)
         SELECT 1, 'key ' || no, no, 0, id, 1 FROM f WHERE flags & 1 <> 0 AND place IN (1, 2);

@@ -13,7 +13,11 @@ use std::time::Duration;
 use fill::Site;
 use mainspring_core::Result;
 use mainspring_core::id::{Batch, Claim, JobId};
-use mainspring_core::job::{OnConflict, Outcome, State, Unique, Until};
+use mainspring_core::job::{OnConflict, Outcome, Reason, State, Unique, Until};
+use mainspring_core::journal::{
+    Child, Entry, EntryKind, OnClose, Recorded, Recording, Signal, Suspension, Topic, Wait, Writes,
+};
+use mainspring_core::name::{Key, SignalName};
 use mainspring_core::store::{ClaimRequest, Filter, Finish, Page, Renewal, Rescue};
 use mainspring_core::time::Timestamp;
 use mainspring_testkit::executor::block_on;
@@ -60,8 +64,10 @@ fn request(site: &Site, batch: u64, queues: &[&str]) -> ClaimRequest {
 fn claims(site: &Site) -> Vec<Claim> {
     let store = &*site.store;
     let one = || block_on(store.claim(request(site, 2, &["q2"])));
-    let claimed = check(site, "claim", &["ready_claim", "jobs_pkey"], one).jobs;
+    let indexes = ["ready_claim", "jobs_pkey", "steps_pkey", "inbox_unread"];
+    let claimed = check(site, "claim", &indexes, one).jobs;
     assert_eq!(claimed.len(), SOME);
+    assert!(claimed.iter().any(|job| job.journal.is_some()), "some have journals");
     let both = || block_on(store.claim(request(site, 3, &["q", "q2"])));
     let merged = check(site, "claim of several lines", &["ready_claim", "jobs_pkey"], both).jobs;
     assert_eq!(merged.len(), 2 * SOME);
@@ -74,13 +80,90 @@ fn outcomes(site: &Site, claims: &[Claim]) {
     let ends = |claims: &[Claim], outcome: &Outcome| -> Vec<Finish> {
         claims.iter().map(|claim| Finish { claim: *claim, outcome: outcome.clone() }).collect()
     };
+    workflows(site, &claims[5 * SOME / 2..]);
     let good = ends(&claims[..SOME], &succeed());
     check(site, "succeed", &["lease_pkey"], || block_on(store.finish(site.node, good.clone())));
     check(site, "repeat of successes", &["done_pkey"], || block_on(store.finish(site.node, good.clone())));
     let mut mixed = ends(&claims[SOME..2 * SOME], &retry(Duration::from_secs(9)));
-    mixed.extend(ends(&claims[2 * SOME..5 * SOME / 2], &fail()));
-    mixed.extend(ends(&claims[5 * SOME / 2..], &succeed()));
+    mixed.extend(ends(&claims[2 * SOME..9 * SOME / 4], &fail()));
+    mixed.extend(ends(&claims[9 * SOME / 4..5 * SOME / 2], &succeed()));
     check(site, "other outcomes", &["lease_pkey"], || block_on(store.finish(site.node, mixed)));
+}
+
+fn entry(key: &str) -> Entry {
+    let key = Key::new(key).expect("a key");
+    Entry { key, kind: EntryKind::Value, overlapped: false, value: b"1".to_vec() }
+}
+
+fn writes(key: &str) -> Writes {
+    Writes { entries: vec![entry(key)], ..Writes::default() }
+}
+
+fn recordings(claims: &[Claim], key: &str) -> Vec<Recording> {
+    let recording = |claim: &Claim| Recording { claim: *claim, writes: writes(key), children: Vec::new() };
+    claims.iter().map(recording).collect()
+}
+
+/// Journals, messages and families; of these claims, which are still held.
+fn workflows(site: &Site, claims: &[Claim]) {
+    let store = &*site.store;
+    let record = || block_on(store.record(site.node, recordings(claims, "a")));
+    check(site, "record", &["lease_pkey"], record);
+    let again = || block_on(store.record(site.node, recordings(claims, "a")));
+    let repeated = check(site, "repeat of records", &["lease_pkey"], again);
+    assert!(repeated.iter().all(|answer| *answer == Recorded::Stored));
+    check(site, "values", &["steps_pkey"], || block_on(store.values(claims[0], vec![entry("a").key])));
+    check(site, "inbox", &["inbox_unread"], || {
+        block_on(store.inbox(claims.iter().map(|claim| (*claim, 0)).collect()))
+    });
+    let ids: Vec<JobId> = claims.iter().map(|claim| claim.id).collect();
+    let signal = |job: &JobId| Signal {
+        job: *job,
+        name: SignalName::new("go").expect("a name"),
+        sender: "a".into(),
+        body: b"1".to_vec(),
+    };
+    let signals: Vec<Signal> = ids.iter().map(signal).collect();
+    check(site, "signal", &["jobs_id_key", "inbox_pkey"], || block_on(store.signal(signals)));
+    let inboxes = block_on(store.inbox(claims.iter().map(|claim| (*claim, 0)).collect())).expect("inboxes");
+    let reads = claims.iter().zip(&inboxes).map(|(claim, inbox)| {
+        let read = inbox.messages.iter().map(|message| message.no).collect();
+        Recording { claim: *claim, writes: Writes { read, ..Writes::default() }, children: Vec::new() }
+    });
+    let reads: Vec<Recording> = reads.collect();
+    check(site, "read", &["inbox_unread", "inbox_read"], || block_on(store.record(site.node, reads)));
+    let children = site.jobs(SOME).into_iter().map(|job| Child { job, on_close: OnClose::Cancel });
+    let start = Recording { claim: claims[0], writes: Writes::default(), children: children.collect() };
+    check(site, "start", &["jobs_id_key"], || block_on(store.record(site.node, vec![start])));
+    check(site, "story", &["children_parent"], || block_on(store.story(claims[0].id)));
+    check(site, "sights", &["jobs_id_key", "done_pkey"], || block_on(store.sights(ids)));
+    let wait = Wait { topic: signals_topic(), need: 1 };
+    let suspend = |claim: &Claim| Finish {
+        claim: *claim,
+        outcome: Outcome::Suspend(Box::new(Suspension {
+            reason: Reason::Signal,
+            waits: vec![wait.clone()],
+            until: None,
+            writes: writes("b"),
+            note: None,
+        })),
+    };
+    let suspended: Vec<Finish> = claims[1..].iter().map(suspend).collect();
+    let finish = || block_on(store.finish(site.node, suspended));
+    check(site, "suspend", &["lease_pkey", "inbox_pkey"], finish);
+    let end = vec![Finish { claim: claims[0], outcome: succeed() }];
+    let close = || block_on(store.finish(site.node, end));
+    check(site, "end of a parent", &["children_parent", "ready_pkey", "ends_pkey"], close);
+    let page = Page { after: None, limit: SOME };
+    let filter = Filter { states: vec![State::Suspended], ..Filter::default() };
+    let waiting = block_on(store.list(filter, page)).expect("a list").jobs;
+    let signals: Vec<Signal> = waiting.iter().map(|job| signal(&job.id)).collect();
+    let wakes = || block_on(store.signal(signals));
+    check(site, "signals that wake", &["suspended_pkey", "inbox_pkey"], wakes);
+}
+
+fn signals_topic() -> Topic {
+    Topic::Signal(SignalName::new("go").expect("a name"))
 }
 
 fn enqueues(site: &Site) {
@@ -97,7 +180,8 @@ fn enqueues(site: &Site) {
 
 fn sweeps(site: &Site) {
     let store = &*site.store;
-    let promoted = check(site, "promote", &["timers_due"], || block_on(store.promote(SOME)));
+    let promote = || block_on(store.promote(SOME));
+    let promoted = check(site, "promote", &["timers_due", "suspended_due"], promote);
     assert_eq!(promoted.moved, SOME);
     let expired = check(site, "expire", &["deadlines_at"], || block_on(store.expire(SOME)));
     assert_eq!(expired.moved, SOME);

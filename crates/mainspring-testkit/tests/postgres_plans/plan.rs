@@ -2,7 +2,20 @@
 
 /// The tables that grow with the number of jobs. `lease` grows with the number of slots only, and has no index by node,
 /// because every claim would pay for it: what is about all claims of a node goes through it.
-const LARGE: [&str; 8] = ["jobs", "ready", "timers", "done", "deadlines", "keys", "errors", "tags"];
+const LARGE: [&str; 12] = [
+    "jobs",
+    "ready",
+    "timers",
+    "suspended",
+    "done",
+    "deadlines",
+    "keys",
+    "errors",
+    "tags",
+    "steps",
+    "inbox",
+    "children",
+];
 
 /// How one statement ran.
 #[derive(Debug)]

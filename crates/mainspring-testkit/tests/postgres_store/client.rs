@@ -1,7 +1,9 @@
 //! The three clients whose transactions take jobs with them, behind one set of words.
 
 use mainspring_core::Result;
+use mainspring_core::id::NodeNo;
 use mainspring_core::job::New;
+use mainspring_core::journal::{Recorded, Recording};
 use mainspring_core::store::{Enlist, Receipt, Store, Ticket};
 use mainspring_postgres::tokio_postgres::{self, NoTls};
 use sqlx::Connection as _;
@@ -94,6 +96,20 @@ impl Tx<'_> {
             Tx::Tokio(tx) => tx.enlist(ticket, jobs).await,
             Tx::Deadpool(tx) => tx.enlist(ticket, jobs).await,
             Tx::Sqlx(tx) => tx.enlist(ticket, jobs).await,
+        }
+    }
+
+    /// Records as part of it.
+    pub(crate) async fn record(
+        &mut self,
+        ticket: &Ticket,
+        node: NodeNo,
+        recording: Recording,
+    ) -> Result<Recorded> {
+        match self {
+            Tx::Tokio(tx) => tx.enlist_recording(ticket, node, recording).await,
+            Tx::Deadpool(tx) => tx.enlist_recording(ticket, node, recording).await,
+            Tx::Sqlx(tx) => tx.enlist_recording(ticket, node, recording).await,
         }
     }
 

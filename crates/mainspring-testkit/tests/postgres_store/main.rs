@@ -1,4 +1,4 @@
-//! What the Postgres store does beyond the conformance suite: jobs in callers' own transactions, open transactions that
+//! What the Postgres store does beyond the conformance suite: jobs and records in callers' own transactions, open transactions that
 //! stall nobody, late committers, migrations, roles, poolers, notifications and durability.
 
 mod client;
@@ -8,6 +8,7 @@ mod migrations;
 mod notify;
 mod open;
 mod pooler;
+mod recording;
 mod role;
 mod schemas;
 mod support;
