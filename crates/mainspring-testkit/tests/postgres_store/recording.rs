@@ -8,7 +8,7 @@ use mainspring_core::name::Key;
 use mainspring_testkit::harness::succeed;
 
 use crate::client::{ALL, Client};
-use crate::support::{Rig, database};
+use crate::support::{Rig, empty};
 
 /// Runs a fact with each client, on a fresh database that has a table of the application's own.
 async fn each(fact: impl AsyncFn(&Rig, &mut Client)) {
@@ -116,7 +116,7 @@ async fn what_cannot_be_part_of_a_transaction_is_refused() {
             assert!(matches!(error, Error::NotInTransaction { .. }), "{error}");
         }
         tx.rollback().await;
-        let elsewhere = database();
+        let elsewhere = empty();
         let mut foreign = Client::connect(ALL[0], &elsewhere.url()).await;
         let mut tx = foreign.begin().await;
         let error = tx.record(&ticket, node, step(claim, "a")).await.expect_err("another store");
