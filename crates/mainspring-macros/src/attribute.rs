@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use syn::meta::ParseNestedMeta;
 use syn::punctuated::Punctuated;
-use syn::{Attribute, Error, LitStr, Result, Token, Type, bracketed};
+use syn::{Attribute, Error, Ident, LitStr, Result, Token, Type, bracketed};
 
 use crate::value;
 
 /// The keys in the order of the documentation; an unknown key's error lists them.
-const KNOWN: [&str; 8] =
-    ["kind", "output", "queue", "priority", "max_attempts", "timeout", "backoff", "aliases"];
+const KNOWN: [&str; 9] =
+    ["kind", "output", "queue", "priority", "max_attempts", "timeout", "backoff", "aliases", "signals"];
 
 /// The checked attributes of one type. What is `None` or empty was not written.
 #[derive(Default)]
@@ -26,6 +26,7 @@ pub(crate) struct Attributes {
     pub(crate) timeout: Option<Duration>,
     pub(crate) backoff: Option<value::Backoff>,
     pub(crate) aliases: Vec<LitStr>,
+    pub(crate) signals: Vec<(Ident, Type)>,
 }
 
 /// Reads all `#[job(…)]` attributes of a type; several add up.
@@ -65,6 +66,7 @@ impl Reader {
             "timeout" => self.read.timeout = self.checked(value::timeout(&pair.value()?.parse()?)),
             "backoff" => self.read.backoff = self.checked(value::backoff(&pair.value()?.parse()?)),
             "aliases" => self.aliases(pair)?,
+            "signals" => self.signals(pair)?,
             _ => return Err(pair.error(unknown())),
         }
         self.seen.push(key);
@@ -83,6 +85,19 @@ impl Reader {
             }
         }
         Ok(())
+    }
+
+    fn signals(&mut self, pair: &ParseNestedMeta<'_>) -> Result<()> {
+        pair.parse_nested_meta(|signal| {
+            let Some(name) = signal.path.get_ident() else {
+                return Err(signal.error("a signal's name is one identifier"));
+            };
+            if self.read.signals.iter().any(|(other, _)| other == name) {
+                return Err(signal.error(format!("signal `{name}` is given twice")));
+            }
+            self.read.signals.push((name.clone(), signal.value()?.parse()?));
+            Ok(())
+        })
     }
 
     fn checked<T>(&mut self, value: Result<T>) -> Option<T> {

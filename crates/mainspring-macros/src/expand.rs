@@ -28,16 +28,41 @@ pub(crate) fn job(input: TokenStream) -> Result<TokenStream> {
     let queue = attributes.queue.as_ref().map(|queue| quote!(const QUEUE: &'static str = #queue;));
     let options = options(&attributes);
     let name = &input.ident;
+    let (declared, constants) = signals(&kind, name, &attributes);
     Ok(quote! {
+        #constants
+
         #[automatically_derived]
         impl ::mainspring::Job for #name {
             type Output = #output;
             const KIND: &'static str = #kind;
             #aliases
             #queue
+            #declared
             #options
         }
     })
+}
+
+/// The names that a kind declares, and a typed constant for each.
+fn signals(kind: &str, name: &Ident, attributes: &Attributes) -> (Option<TokenStream>, Option<TokenStream>) {
+    if attributes.signals.is_empty() {
+        return (None, None);
+    }
+    let names: Vec<String> = attributes.signals.iter().map(|(name, _)| name.unraw().to_string()).collect();
+    let constants = attributes.signals.iter().zip(&names).map(|((ident, sent), name)| {
+        let constant = Ident::new(&name.to_uppercase(), ident.span());
+        let doc = format!("The signal `{name}` of jobs of kind `{kind}`.");
+        quote! {
+            #[doc = #doc]
+            pub const #constant: ::mainspring::SignalType<#sent> = ::mainspring::SignalType::new(#name);
+        }
+    });
+    let constants = quote! {
+        #[automatically_derived]
+        impl #name { #(#constants)* }
+    };
+    (Some(quote!(const SIGNALS: &'static [&'static str] = &[#(#names),*];)), Some(constants))
 }
 
 fn kind(name: &Ident, attributes: &Attributes) -> Result<String> {

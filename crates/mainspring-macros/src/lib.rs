@@ -35,6 +35,7 @@ mod value;
 /// | `timeout = "30s"` | time one attempt may run, in `ms`, `s`, `m`, `h` and `d` | for ever |
 /// | `backoff = "exponential:1s..1h"` | the delay between attempts; also `linear:10s..5m`, `fixed:30s` | the queue's |
 /// | `aliases = ["greet"]` | kinds of jobs stored under earlier names | none |
+/// | `signals(approved = bool)` | signals it takes, each with a typed constant: `Welcome::APPROVED` | any |
 ///
 /// Kinds, aliases and queues are 1 to 128 bytes of `[A-Za-z0-9._:-]`. A generic type is refused, because one kind names
 /// one type.

@@ -41,6 +41,9 @@ pub trait Job: Serialize + DeserializeOwned + Send + 'static {
     /// The queue it goes to unless the caller says otherwise.
     const QUEUE: &'static str = "default";
 
+    /// The signals that it takes; any if this is empty. Others are refused where the type of a job is known.
+    const SIGNALS: &'static [&'static str] = &[];
+
     /// What applies to all jobs of this kind unless the caller says otherwise.
     fn options() -> JobOptions {
         JobOptions::default()

@@ -59,7 +59,7 @@ mod waiters;
 pub use context::{Context, Info};
 pub use durable::branch::Branch;
 pub use durable::child::{Child, Spawn};
-pub use durable::signal::{JobRef, Named, SendSignal, Sent, SignalType};
+pub use durable::signal::{Declares, JobRef, Named, SendSignal, Sent, SignalType};
 pub use durable::step::{Step, StepContext};
 #[cfg(feature = "sqlite")]
 pub use durable::transaction::SqliteTransaction;

@@ -90,7 +90,8 @@ fn generic_types_are_refused() {
 #[test]
 fn unknown_attribute_lists_the_known_ones() {
     let known = "unknown attribute, known are \
-                 `kind`, `output`, `queue`, `priority`, `max_attempts`, `timeout`, `backoff`, `aliases`";
+                 `kind`, `output`, `queue`, `priority`, `max_attempts`, `timeout`, `backoff`, `aliases`, \
+                 `signals`";
     assert_eq!(errors(quote! { #[job(retries = 3)] struct A; }), [known]);
     assert_eq!(errors(quote! { #[job(job::kind = "a")] struct A; }), [known]);
 }
@@ -193,4 +194,22 @@ fn wrong_type_of_value_is_refused_by_the_parser() {
     assert_eq!(errors(quote! { #[job(kind = welcome)] struct A; }), ["expected string literal"]);
     assert_eq!(errors(quote! { #[job(priority = "high")] struct A; }), ["expected integer literal"]);
     assert_eq!(errors(quote! { #[job(kind)] struct A; }), ["expected `=`"]);
+}
+
+#[test]
+fn signals_are_declared_and_have_typed_constants() {
+    let expanded = super::job(
+        quote! { #[job(kind = "order", signals(approved = bool, vote = Vec<u32>))] struct Order; },
+    )
+    .expect("it expands")
+    .to_string();
+    for part in [
+        "pub const APPROVED : :: mainspring :: SignalType < bool > = :: mainspring :: SignalType :: new (\"approved\")",
+        "pub const VOTE : :: mainspring :: SignalType < Vec < u32 > >",
+        "const SIGNALS : & 'static [& 'static str] = & [\"approved\" , \"vote\"]",
+    ] {
+        assert!(expanded.contains(part), "{part} is not in {expanded}");
+    }
+    let twice = errors(quote! { #[job(signals(a = u8, a = u8))] struct A; });
+    assert_eq!(twice, ["signal `a` is given twice"]);
 }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::key::beside;
+use super::signal::{Declares, JobRef};
 use super::step::Op;
 use super::wait::until;
 use super::{keyed, lazy};
@@ -96,9 +97,13 @@ impl<J> fmt::Debug for Child<'_, J> {
     }
 }
 
-impl<J> crate::durable::signal::JobRef for Child<'_, J> {
+impl<J: Job> JobRef for Child<'_, J> {
     fn job_id(&self) -> JobId {
         self.id
+    }
+
+    fn declared(&self) -> Option<(&'static str, &'static [&'static str])> {
+        J::DECLARED
     }
 }
 

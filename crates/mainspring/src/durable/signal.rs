@@ -16,7 +16,8 @@ use serde::Serialize;
 
 use crate::batch::Weight;
 use crate::engine::Engine;
-use crate::enqueue::Enqueued;
+use crate::enqueue::{Enqueued, Json};
+use crate::job::Job;
 
 /// The name of a signal, and the type of what is sent under it: one constant ties both ends together.
 ///
@@ -78,6 +79,25 @@ impl<T> Named<T> for &str {
 pub trait JobRef {
     /// Its id.
     fn job_id(&self) -> JobId;
+
+    /// Its kind and the signals that it declares, where its type is known.
+    fn declared(&self) -> Option<(&'static str, &'static [&'static str])> {
+        None
+    }
+}
+
+/// What is known of a job by its type.
+pub trait Declares {
+    /// Its kind and the signals that it declares.
+    const DECLARED: Option<(&'static str, &'static [&'static str])>;
+}
+
+impl<J: Job> Declares for J {
+    const DECLARED: Option<(&'static str, &'static [&'static str])> = Some((J::KIND, J::SIGNALS));
+}
+
+impl Declares for Json {
+    const DECLARED: Option<(&'static str, &'static [&'static str])> = None;
 }
 
 impl JobRef for JobId {
@@ -86,15 +106,23 @@ impl JobRef for JobId {
     }
 }
 
-impl<J> JobRef for Enqueued<J> {
+impl<J: Declares> JobRef for Enqueued<J> {
     fn job_id(&self) -> JobId {
         self.id
+    }
+
+    fn declared(&self) -> Option<(&'static str, &'static [&'static str])> {
+        J::DECLARED
     }
 }
 
 impl<R: JobRef> JobRef for &R {
     fn job_id(&self) -> JobId {
         (*self).job_id()
+    }
+
+    fn declared(&self) -> Option<(&'static str, &'static [&'static str])> {
+        (*self).declared()
     }
 }
 
@@ -159,6 +187,7 @@ impl Engine {
     /// [`Context::signal`](crate::Context::signal).
     ///
     /// # Errors
+    /// [`Error::Invalid`] if the type of `job` is known and declares signals, but not this one.
     /// [`Error::NotFound`] if there is no such job, [`Error::Illegal`] if it has ended, [`Error::TooLarge`] if it has
     /// 10,000 unread signals or this one has more than 64 KiB. Nothing is stored then.
     #[expect(clippy::needless_pass_by_value, reason = "a constant or text: `&APPROVED` would be noise")]
@@ -166,11 +195,23 @@ impl Engine {
         let seams = self.seams();
         let sender = || format!("~{}", JobId::mint(seams.clock.now(), &*seams.rng));
         let signal = SignalName::new(name.name()).and_then(|name| {
+            check_declared(&job, &name)?;
             let body = serde_json::to_vec(value)
                 .map_err(|error| Error::Convert { what: "signal", source: error.into() })?;
             Ok(Signal { job: job.job_id(), name, sender: sender(), body })
         });
         SendSignal { engine: self, signal }
+    }
+}
+
+/// Refuses a signal that a job of this type does not take.
+fn check_declared(job: &impl JobRef, name: &SignalName) -> Result<()> {
+    match job.declared() {
+        Some((kind, declared)) if !declared.is_empty() && !declared.contains(&name.as_str()) => {
+            let why = format!("`{name}` is none that kind `{kind}` declares: {}", declared.join(", "));
+            Err(Error::Invalid { what: "signal", why })
+        }
+        _ => Ok(()),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mainspring::testing::TestEngine;
-use mainspring::{Context, Error as EngineError, Reason, Sent, SignalType, State, Status, Topic};
+use mainspring::{Context, Error as EngineError, Job, Reason, Sent, SignalType, State, Status, Topic};
 
 use crate::support::{Flow, HOUR, Ledger, PARKED, SECOND, engine, flow, keys, status};
 
@@ -161,6 +161,28 @@ async fn several_signals_come_in_order_and_each_is_read_once() {
         test.run_until_idle().await.expect("idle");
         assert_eq!(test.outcome(&job).expect("it ended"), "abc");
     }
+}
+
+#[derive(Debug, serde::Serialize, serde::Deserialize, Job)]
+#[job(kind = "order", output = String, signals(approved = bool, note = String))]
+struct Order {}
+
+#[tokio::test]
+async fn a_kind_declares_its_signals_and_takes_no_others() {
+    let handler = async |ctx: Context, _job: Order| {
+        let approved = ctx.signal(Order::APPROVED).await?;
+        let note = ctx.signal(Order::NOTE).await?;
+        mainspring::Result::Ok(format!("{approved}: {note}"))
+    };
+    let test = TestEngine::new();
+    test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
+    let job = test.enqueue(Order {}).await.expect("enqueued");
+    let error = test.signal(job, "aproved", &true).await.expect_err("a slip of the pen").to_string();
+    assert_eq!(error, "invalid signal: `aproved` is none that kind `order` declares: approved, note");
+    test.signal(job, Order::APPROVED, &true).await.expect("sent");
+    test.signal(job.id, "note", &"fine".to_owned()).await.expect("sent");
+    test.run_until_idle().await.expect("idle");
+    assert_eq!(test.outcome(&job).expect("it ended"), "true: fine");
 }
 
 #[tokio::test]
