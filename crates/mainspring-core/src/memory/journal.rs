@@ -251,8 +251,7 @@ impl Model {
         let Some(parent) = job.parent.filter(|parent| self.jobs.contains_key(parent)) else { return Ok(()) };
         let (child, (output, message)) = (job.id, job.ending());
         let mail = Mail::Ended { child, status, output, message };
-        let over = self.job(parent)?.place.status().state.is_terminal();
-        if over || self.job_mut(parent)?.past().has(&mail) {
+        if self.job_mut(parent)?.past().has(&mail) {
             return Ok(());
         }
         self.post(parent, mail, now)

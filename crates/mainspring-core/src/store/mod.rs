@@ -190,10 +190,11 @@ pub trait Store: Send + Sync + 'static {
     /// [`Class::Returned`] instead of `suspended`. Whichever of a message and a suspension comes second sees the first.
     /// (A repeat is told that the lease is lost, as with `Snooze`.)
     ///
-    /// A job that ends, whoever ends it, tells its parent: one message, the first time it ends, unless the parent has
-    /// ended itself. Its children that are to be cancelled with it are cancelled with the reason
-    /// [`Parent`](crate::job::Reason::Parent): those that wait in the same commit, with their own children; those that
-    /// run are flagged.
+    /// A job that ends, whoever ends it, tells its parent: one message, the first time it ends. (A parent that has ended
+    /// itself may be run again.) Its children that are to be cancelled with it are cancelled with the reason
+    /// [`Parent`](crate::job::Reason::Parent): those that wait, with their own children; those that run are flagged. All
+    /// that has happened when the call returns. If the process dies before, a sweep makes up for it; what waits for its
+    /// parent alone is cancelled in the same commit as a parent that fails or is cancelled.
     ///
     /// Cancellations are never lost: a claim that was flagged and ends in `Retry`, `Snooze` or `Release`, or is
     /// released by [`disown`](Store::disown) or [`retire`](Store::retire), is counted as that says, but the job becomes

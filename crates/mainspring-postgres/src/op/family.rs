@@ -46,7 +46,7 @@ pub(crate) use ends;
 const LOCK_PARENTS: &str = "SELECT count(pg_advisory_xact_lock($1 # x.no)) FROM (
     SELECT DISTINCT c.no FROM unnest($2::bigint[]) AS u(no)
     CROSS JOIN LATERAL (SELECT parent AS no FROM mainspring.children WHERE no = u.no OFFSET 0) c ORDER BY c.no) x";
-/// Primary keys: messages to parents that have not ended. The primary key of `inbox` tells of a repeat. Returns the ids of
+/// Primary keys: messages to parents that are still known. The primary key of `inbox` tells of a repeat. Returns the ids of
 /// parents that run.
 const POST: &str =
     "WITH i AS (INSERT INTO mainspring.inbox (no, at, state, reason, topic, sender, note, body)
@@ -58,8 +58,7 @@ const POST: &str =
         CROSS JOIN LATERAL (SELECT parent FROM mainspring.children WHERE no = u.no OFFSET 0) c
         CROSS JOIN LATERAL (SELECT id FROM mainspring.jobs WHERE no = u.no OFFSET 0) j
         CROSS JOIN LATERAL (SELECT * FROM mainspring.done WHERE no = u.no OFFSET 0) d
-        WHERE NOT EXISTS (SELECT 1 FROM mainspring.done x WHERE x.no = c.parent)
-            AND EXISTS (SELECT 1 FROM mainspring.jobs x WHERE x.no = c.parent)
+        WHERE EXISTS (SELECT 1 FROM mainspring.jobs x WHERE x.no = c.parent)
         ON CONFLICT (no, topic, sender) DO NOTHING RETURNING no)
     SELECT j.id FROM (SELECT DISTINCT no FROM i) i
     CROSS JOIN LATERAL (SELECT 1 FROM mainspring.lease WHERE no = i.no OFFSET 0) l

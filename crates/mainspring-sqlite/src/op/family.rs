@@ -85,9 +85,6 @@ fn tell_parent(tx: &mut Tx<'_>, card: &Card, ending: Ending<'_>) -> Result<()> {
     // A parent that was removed has taken its part of the family with it.
     let Some((parent, child)) = found else { return Ok(()) };
     let (parent, place) = place::locate(tx, parent)?;
-    if let Place::Done { .. } = place {
-        return Ok(());
-    }
     let message = message(tx, card.no, ending)?;
     let parts =
         Parts { sender: "", status: Some(ending.status), note: message.as_deref(), body: ending.output };

@@ -286,7 +286,8 @@ pub(crate) fn flag(tx: &Tx<'_>, card: &Card, place: &Place, flag: i64) -> Result
         Place::Timers { .. } => FLAG_TIMERS,
         Place::Suspended { .. } => FLAG_SUSPENDED,
         Place::Lease { .. } => FLAG_LEASE,
-        Place::Done { .. } => return Err(corrupt("something new of a job that has ended")),
+        // It carries no flags; they are found again when it is run again.
+        Place::Done { .. } => return Ok(()),
     };
     tx.conn.prepare_cached(sql)?.execute([card.no, flag])?;
     Ok(())

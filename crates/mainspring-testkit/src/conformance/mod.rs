@@ -354,7 +354,7 @@ macro_rules! conformance_tests {
                 child_that_goes_on_tells_nothing,
                 end_is_told_once,
                 repeated_end_is_told_once,
-                parent_that_has_ended_is_told_nothing,
+                parent_that_has_ended_is_told_for_later,
                 child_of_a_parent_that_is_gone_ends_quietly,
                 waiting_children_end_with_their_parent,
                 running_children_are_flagged_when_their_parent_ends,
