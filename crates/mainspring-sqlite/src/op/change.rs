@@ -117,8 +117,12 @@ fn delete(tx: &mut Tx<'_>, card: &Card, found: &Place) -> Result<()> {
         if card.flags & flags::FAMILY != 0 {
             let status = Status::because(State::Cancelled, Reason::Operator);
             family::close(tx, card, Ending { status, note: "", output: None })?;
+            // The end of a child may have woken it.
+            let (card, found) = place::locate(tx, card.no)?;
+            place::take(tx, &card, &found)?;
+        } else {
+            place::take(tx, card, found)?;
         }
-        place::take(tx, card, found)?;
         if card.flags & flags::DEADLINE != 0 {
             deadline::clear(tx.conn, card.no)?;
         }

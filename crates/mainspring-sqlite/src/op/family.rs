@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! - [`close`] is called wherever a job that has a family enters `done` or is deleted before its end, in that transaction.
-//! - A parent is told of a child's end once, and not after its own.
+//! - A parent is told of a child's end once, also after its own: it may be run again.
 //! - A child that is to be cancelled with its parent does not wait any more when the parent's end is committed, nor do its
 //!   own children; those that run are flagged. However deep a family is, this takes no stack.
 
@@ -60,7 +60,7 @@ fn to_cancel(tx: &Tx<'_>, parent: i64) -> Result<Vec<i64>> {
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// Cancels a child whose parent has ended, which therefore is not told. Returns its number if it has ended by this and
+/// Cancels a child whose parent has ended. Returns its number if it has ended by this and
 /// has children of its own.
 fn cancel(tx: &mut Tx<'_>, no: i64) -> Result<Option<i64>> {
     let (card, found) = place::locate(tx, no)?;
@@ -75,7 +75,9 @@ fn cancel(tx: &mut Tx<'_>, no: i64) -> Result<Option<i64>> {
     let status = transition(found.status(), Input::Cancel(Reason::Parent))
         .map_err(|illegal| corrupt(illegal.to_string()))?;
     place::take(tx, &card, &found)?;
-    place::into_done(tx, &card, Ending { status, note: "", output: None })?;
+    let ending = Ending { status, note: "", output: None };
+    place::into_done(tx, &card, ending)?;
+    tell_parent(tx, &card, ending)?;
     Ok((card.flags & flags::CHILDREN != 0).then_some(no))
 }
 
