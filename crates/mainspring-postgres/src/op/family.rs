@@ -188,7 +188,7 @@ async fn close(
         && !children.is_empty()
     {
         shared.moved();
-        left.extend(parents_among(ended));
+        left.extend(families(ended));
         let mut hints = Hints::default();
         for row in flagged {
             hints.cancel(NodeNo(row.get::<_, i32>(1).into()));
@@ -215,14 +215,14 @@ struct Cancel<'a> {
     children: &'a Vec<i64>,
     state: i16,
     reason: i16,
-    /// Their parent has ended and is told nothing; their children are.
+    /// Which of their relatives are to be told.
     mask: i16,
 }
 
 impl<'a> Cancel<'a> {
     fn new(at: &'a Present, children: &'a Vec<i64>) -> Self {
         let (state, reason) = (State::Cancelled.code().into(), Reason::Parent.code().into());
-        Cancel { at, children, state, reason, mask: flags::CHILDREN }
+        Cancel { at, children, state, reason, mask: flags::FAMILY }
     }
 
     /// Flags what runs and ends what waits: leases before places.
@@ -262,9 +262,8 @@ pub(crate) async fn cancel_waiting(conn: &mut Conn, at: &Present, ended: &[Row])
             break;
         }
         let rows = conn.step(&[Cancel::new(at, &children).end()]).await?.pop().unwrap_or_default();
-        let more: Vec<Left> = parents_among(&rows).collect();
-        parents = more.iter().map(|(no, _)| *no).collect();
-        left.extend(more);
+        parents = parents_among(&rows).map(|(no, _)| no).collect();
+        left.extend(families(&rows));
     }
     Ok(left)
 }
