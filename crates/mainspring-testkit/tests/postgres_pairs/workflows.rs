@@ -222,13 +222,6 @@ pub(crate) fn of_families() -> Vec<Pair> {
         )
         .or_as(still_waiting_for_child),
         Pair::new(
-            "cancel of a parent, child fails",
-            parent_waiting_for_running,
-            cancel_parent(),
-            child_ends(fail()),
-        )
-        .or_as(still_waiting_for_child),
-        Pair::new(
             "cancel of a parent, child waits",
             parent_waiting_for_running,
             cancel_parent(),
