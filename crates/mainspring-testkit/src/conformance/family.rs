@@ -398,7 +398,7 @@ pub async fn parent_that_has_ended_is_told_for_later(h: &Harness) {
     h.end(node, claim, fail()).await;
     h.end_child(node, succeed()).await;
     let told = ended(child, plain(State::Succeeded), None);
-    assert_eq!(mails(h.story(claim.id).await.inbox.messages), [told.clone()]);
+    assert_eq!(mails(h.story(claim.id).await.inbox.messages), std::slice::from_ref(&told));
     h.apply(claim.id, Verb::Retry).await;
     let claimed = h.take(node).await;
     assert_eq!(mails(h.mail(&claimed).await), [told]);

@@ -11,5 +11,6 @@ mod pooler;
 mod recording;
 mod role;
 mod schemas;
+mod step;
 mod support;
 mod transaction;

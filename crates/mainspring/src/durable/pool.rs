@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use super::error;
 use super::key::Slot;
 use super::step::{Op, encode};
-use crate::context::{Context, Stop};
+use crate::context::Context;
 
 /// What became of a transaction.
 enum Ended<T> {
@@ -86,8 +86,10 @@ impl Context {
                 Err(error::failed(key, failure.into_error()))
             }
             Ended::LeaseLost => {
-                session.run().stop(Stop::Abandon);
-                std::future::pending().await
+                // The store itself knows better than a database that may only look like it. If the claim is lost, the
+                // handler ends here.
+                session.confirm().await?;
+                Err(Error::ForeignTransaction { why: "it does not know the claim of this job".into() })
             }
             Ended::Unknown(cause) => {
                 session.doubt();

@@ -297,6 +297,11 @@ impl Session {
         self.state().errors.remove(key);
     }
 
+    /// Makes sure that the claim is still ours.
+    pub(crate) async fn confirm(&self) -> Result<()> {
+        self.write(Writes::default(), Vec::new()).await
+    }
+
     /// Takes back recorded errors that a failure blames: their steps run again.
     pub(crate) async fn take_back(&self, failure: &Failure) -> Result<()> {
         let mut forget = error::blamed(failure);
@@ -324,14 +329,17 @@ impl Session {
                 state.errors.extend(errors);
                 Ok(())
             }
-            Ok(Recorded::LeaseLost) => {
-                run.stop(Stop::Abandon);
-                std::future::pending().await
-            }
+            Ok(Recorded::LeaseLost) => self.lost().await,
             // The node is going: what this handler does is nobody's business any more.
             Err(error) if error.is_retryable() => std::future::pending().await,
             Err(error) => Err(error),
         }
+    }
+
+    /// The claim is not ours any more: the handler ends here. That is said to the store once more, which knows best.
+    pub(crate) async fn lost<T>(&self) -> T {
+        self.run().stop(Stop::Release);
+        std::future::pending().await
     }
 
     /// Opens a wait, or keeps it open.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::error;
 use super::step::{Op, encode};
 use super::{keyed, lazy};
-use crate::context::{Context, Stop};
+use crate::context::Context;
 
 /// A transaction step on SQLite. Await it; see [`Context::sqlite_transaction`].
 #[must_use = "nothing is done until this is awaited"]
@@ -86,10 +86,7 @@ impl<T: Serialize + DeserializeOwned + Send + 'static> SqliteParts<'_, T> {
             }
             Ok(transact::Done::Before(value)) => serde_json::from_slice(&value)
                 .map_err(|error| Error::Convert { what: "step", source: error.into() }),
-            Err(transact::Error::Store(Error::LeaseLost)) => {
-                run.stop(Stop::Abandon);
-                std::future::pending().await
-            }
+            Err(transact::Error::Store(Error::LeaseLost)) => session.lost().await,
             Err(transact::Error::Store(error)) => {
                 if error.is_retryable() {
                     session.doubt();
