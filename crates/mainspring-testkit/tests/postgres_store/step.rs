@@ -186,7 +186,7 @@ async fn a_pool_on_another_database_is_refused() {
         let job = Order { id: 1, pool: Pool::Deadpool, fails: Fails::Never };
         let job = engine.enqueue(job).max_attempts(1).await.expect("enqueued");
         let refused =
-            tokio::time::timeout(Duration::from_secs(60), engine.result(&job)).await.expect("in time");
+            tokio::time::timeout(Duration::from_mins(1), engine.result(&job)).await.expect("in time");
         let error = refused.expect_err("refused").to_string();
         assert!(error.contains("the transaction is not on this engine's store"), "{error}");
         assert!(error.contains(why), "{error}");
