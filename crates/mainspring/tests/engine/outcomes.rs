@@ -10,8 +10,10 @@ use mainspring::{
     Backoff, Context, Control, Error, FaultKind, Info, Inner, Job, Outcome, Reason, State, Status, cancel,
     discard, retry_in, snooze, throttled,
 };
+use mainspring_core::memory::Memory;
 use serde::{Deserialize, Serialize};
 
+use crate::faulty::Faulty;
 use crate::support::{Ledger, Work, assert_sound, ended, on_every_store, record, soon, status, work};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -517,4 +519,55 @@ async fn a_result_of_another_type_is_a_typed_error() {
     test.run_until_idle().await.expect("idle");
     let error = test.result_of::<MakeReport>(job.id).await.expect_err("another type");
     assert!(matches!(error, Error::Convert { what: "output", .. }));
+}
+
+#[tokio::test]
+async fn a_thousand_who_wait_for_results_cost_one_look_at_a_time() {
+    let mut store = None;
+    let test = TestEngine::on(0, |seams| {
+        let faulty = Faulty::new(Memory::new(Arc::clone(&seams.clock)));
+        store = Some(faulty.clone());
+        Arc::new(faulty)
+    });
+    let store = store.expect("the store was made");
+    let mut jobs = Vec::new();
+    for n in 0..1_000 {
+        jobs.push(test.enqueue(work(n)).await.expect("enqueued"));
+    }
+    let (engine, waited) = ((*test).clone(), jobs.clone());
+    let results = async move {
+        let mut waiting: Vec<_> = waited.iter().map(|job| Box::pin(engine.result(job))).collect();
+        let mut sum = 0;
+        // All are polled before the first is waited for.
+        for result in &mut waiting {
+            assert!(polled_once(result.as_mut()).await.is_none(), "nothing runs yet");
+        }
+        for result in waiting {
+            sum += result.await.expect("it succeeded");
+        }
+        sum
+    };
+    let rest = async {
+        test.advance(Duration::from_secs(10)).await.expect("all wait");
+        let looks = store.calls("sights");
+        assert!((2..=30).contains(&looks), "{looks} looks in ten seconds for a thousand who wait");
+        test.node(|node| {
+            node.handle(async |_: Context, job: Work| mainspring::Result::Ok(job.n)).queue("default", 64)
+        })
+        .await
+        .expect("a node");
+        test.run_until_idle().await.expect("idle");
+        test.advance(Duration::from_secs(2)).await.expect("all are told");
+    };
+    let (sum, ()) = tokio::join!(results, rest);
+    assert_eq!(sum, 499_500);
+}
+
+/// Polls a future once.
+async fn futures_poll<F: Future + Unpin>(mut future: F) -> Option<F::Output> {
+    std::future::poll_fn(|context| match std::pin::Pin::new(&mut future).poll(context) {
+        std::task::Poll::Ready(output) => std::task::Poll::Ready(Some(output)),
+        std::task::Poll::Pending => std::task::Poll::Ready(None),
+    })
+    .await
 }
