@@ -256,3 +256,6 @@ impl Store for Memory {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;
