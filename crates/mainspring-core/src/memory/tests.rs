@@ -1,4 +1,5 @@
-//! What the conformance suite cannot show: that the self-check finds damage, and whom the model follows.
+//! What the conformance suite cannot show: that the self-check finds damage, that the model refuses what is no
+//! move and forgets what is over, and whom it follows.
 
 use std::time::Duration;
 
@@ -7,10 +8,10 @@ use super::place::Place;
 use crate::Error;
 use crate::bounds;
 use crate::id::{Batch, JobId, NodeId, NodeNo, Row};
-use crate::job::{New, Options, Priority, State, Unique, Verb, When};
+use crate::job::{Input, New, Options, Priority, State, Status, Unique, Until, Verb, When};
 use crate::name::{Kind, Label, QueueName};
-use crate::store::{ClaimRequest, Class, Registration};
-use crate::time::Timestamp;
+use crate::store::{ClaimRequest, Class, Registration, Rescue};
+use crate::time::{Span, Timestamp};
 
 const NOW: Timestamp = Timestamp::from_micros(1_000_000);
 
@@ -42,10 +43,9 @@ fn job_with(number: u8, change: impl FnOnce(&mut New)) -> New {
     job
 }
 
-/// A model with these jobs and one node that runs kind `k` of queue `q`.
-fn model(jobs: Vec<New>) -> (Model, NodeNo) {
-    let mut model = Model::default();
-    let registration = Registration {
+/// A node that runs kind `k` of queue `q`, with the longest lease.
+fn registration() -> Registration {
+    Registration {
         id: NodeId::from_bytes([9; 16]),
         name: "node".into(),
         version: "1".into(),
@@ -54,8 +54,13 @@ fn model(jobs: Vec<New>) -> (Model, NodeNo) {
         queues: vec![(queue(), 10)],
         kinds: vec![Kind::new("k").expect("a kind")],
         lease: bounds::LEASE_MAX,
-    };
-    let node = model.register(registration, NOW).no;
+    }
+}
+
+/// A model with these jobs and that node.
+fn model(jobs: Vec<New>) -> (Model, NodeNo) {
+    let mut model = Model::default();
+    let node = model.register(registration(), NOW).no;
     model.enqueue(jobs, NOW).expect("enqueue");
     (model, node)
 }
@@ -146,6 +151,63 @@ fn full() -> (Model, NodeNo) {
     model.change(&[id(4)], &Verb::Hold, false, NOW).expect("hold");
     model.change(&[id(6)], &Verb::Cancel { why: String::new() }, false, NOW).expect("cancel");
     (model, node)
+}
+
+#[test]
+fn a_job_goes_nowhere_but_where_the_state_machine_leads() {
+    let (mut model, _) = full();
+    let scheduled = model.ids[&id(2)];
+    let ready = || Place::Ready { class: Class::Fresh, since: NOW };
+    let wrong = [(Input::Due, Place::Timers { due: NOW }), (Input::Succeed, ready())];
+    for (input, place) in wrong {
+        let answer = model.go(scheduled, input, place);
+        assert!(matches!(answer, Err(Error::Corrupt { .. })), "{input:?}: {answer:?}");
+        assert_eq!(model.job(scheduled).expect("a job").place.status(), Status::plain(State::Scheduled));
+    }
+    assert!(model.check().is_empty(), "what was refused has left no trace");
+    model.go(scheduled, Input::Due, ready()).expect("its time has come");
+    assert!(model.check().is_empty());
+}
+
+#[test]
+fn keys_whose_period_is_over_take_no_room() {
+    let second = Duration::from_secs(1);
+    let unique = Unique::new("key").until(Until::After(Span(second)));
+    let (mut model, _) = model(vec![job_with(1, |job| job.options.unique = Some(unique))]);
+    model.change(&[id(1)], &Verb::Cancel { why: String::new() }, false, NOW).expect("cancel");
+    for (now, kept) in [(NOW, 1), (NOW.after(second), 0)] {
+        model.prune(bounds::BATCH, now);
+        assert_eq!((model.keys.len(), model.periods.len()), (kept, kept));
+    }
+}
+
+#[test]
+fn a_claim_renews_the_lease_of_a_node_whose_clock_went_back() {
+    // Otherwise a node that dies now would be missed for as long as the clock went back.
+    let (mut model, node) = model(Vec::new());
+    let earlier = NOW.before(Duration::from_micros(1));
+    model.claim(&request(node, 1, 1), earlier).expect("claim");
+    let member = &model.members[&node];
+    assert_eq!((member.renewed_at, member.lease_until), (earlier, earlier.after(bounds::LEASE_MAX)));
+}
+
+#[test]
+fn a_rescue_of_exactly_a_batch_asks_for_no_other() {
+    for (claims, more) in [(bounds::BATCH, false), (bounds::BATCH + 1, true)] {
+        let jobs = (0..claims).map(|number| {
+            let mut bytes = [0; 16];
+            bytes[..8].copy_from_slice(&(number as u64).to_be_bytes());
+            job_with(1, |job| job.id = JobId::from_bytes(bytes))
+        });
+        let (mut model, dead) = model(jobs.collect());
+        model.claim(&request(dead, 1, claims), NOW).expect("claim");
+        let later = NOW.after(bounds::LEASE_MAX);
+        let rescuer = Registration { id: NodeId::from_bytes([8; 16]), ..registration() };
+        let by = model.register(rescuer, later).no;
+        let steady = bounds::LEASE_MAX;
+        let rescued = model.rescue(Rescue { by, steady, seen: later }, later).expect("rescue");
+        assert_eq!((rescued.returned, rescued.more), (bounds::BATCH, more));
+    }
 }
 
 /// Something that no call of a store does.
