@@ -176,6 +176,48 @@ mod tests {
     }
 
     #[test]
+    fn leap_days_are_where_the_calendar_has_them() {
+        let day = |days: i64| Timestamp::from_micros(days * 86_400_000_000).to_string()[..10].to_owned();
+        let (february, march) = ([-25_509, 10_956, 11_015, 47_540], [-25_508, 10_957, 11_017, 47_541]);
+        assert_eq!(february.map(day), ["1900-02-28", "1999-12-31", "2000-02-28", "2100-02-28"]);
+        assert_eq!(march.map(day), ["1900-03-01", "2000-01-01", "2000-03-01", "2100-03-01"]);
+    }
+
+    #[test]
+    fn points_and_durations_add_up() {
+        let (start, second) = (Timestamp::from_micros(5), Duration::from_secs(1));
+        assert_eq!(start.after(second), Timestamp::from_micros(1_000_005));
+        assert_eq!(start.before(second), Timestamp::from_micros(-999_995));
+        assert_eq!(start.after(second).since(start), second);
+    }
+
+    #[test]
+    fn a_system_time_is_the_same_point() {
+        let second = Duration::from_secs(1);
+        let epoch = SystemTime::UNIX_EPOCH;
+        assert_eq!(Timestamp::from(epoch + second), Timestamp::from_micros(1_000_000));
+        let earlier = epoch.checked_sub(second).expect("a time before the epoch");
+        assert_eq!(Timestamp::from(earlier), Timestamp::from_micros(-1_000_000));
+    }
+
+    #[test]
+    fn spans_are_written_as_people_write_them() {
+        let spans = [
+            (0, "0s"),
+            (1, "1us"),
+            (250_000, "250ms"),
+            (5_400_000_000, "1h30m"),
+            (86_400_000_000, "1d"),
+            (86_399_999_999, "23h59m59s999ms999us"),
+        ];
+        for (micros, text) in spans {
+            let span = Span(Duration::from_micros(micros));
+            assert_eq!((span.to_string().as_str(), text.parse::<Span>().ok()), (text, Some(span)));
+            assert_eq!(serde_json::to_string(&span).expect("json"), format!("\"{text}\""));
+        }
+    }
+
+    #[test]
     fn arithmetic_saturates() {
         assert_eq!(Timestamp::from_micros(i64::MAX).after(Duration::MAX), Timestamp::from_micros(i64::MAX));
         assert_eq!(Timestamp::EPOCH.since(Timestamp::from_micros(5)), Duration::ZERO);

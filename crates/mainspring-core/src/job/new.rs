@@ -283,6 +283,7 @@ fn at_most(what: &'static str, size: usize, limit: usize) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::Until;
 
     fn new() -> New {
         New {
@@ -328,8 +329,74 @@ mod tests {
         let headers = |bytes: usize| BTreeMap::from([("h".to_owned(), "v".repeat(bytes - 1))]);
         assert!(check(|j| j.options.headers = headers(bounds::HEADER_BYTES)).is_ok());
         assert!(check(|j| j.options.headers = headers(bounds::HEADER_BYTES + 1)).is_err());
+        let headers = |n: usize| (0..n).map(|i| (format!("h{i}"), String::new())).collect::<BTreeMap<_, _>>();
+        assert!(check(|j| j.options.headers = headers(bounds::HEADERS)).is_ok());
+        assert!(check(|j| j.options.headers = headers(bounds::HEADERS + 1)).is_err());
+        assert!(check(|j| j.options.labels = labels(bounds::LABELS)).is_ok());
+        assert!(check(|j| j.options.labels = labels(bounds::LABELS + 1)).is_err());
+        let period = |period: Duration| Unique::new("k").until(Until::After(Span(period)));
+        assert!(check(|j| j.options.unique = Some(period(bounds::DELAY))).is_ok());
+        let longer = bounds::DELAY + Duration::from_micros(1);
+        assert!(check(|j| j.options.unique = Some(period(longer))).is_err());
         assert!(Priority::new(9).is_ok());
         assert!(Priority::new(10).is_err());
+    }
+
+    /// Labels that are sorted and distinct.
+    fn labels(count: usize) -> Vec<Label> {
+        (0..count).map(|i| Label::new(format!("l{i:02}")).expect("a label")).collect()
+    }
+
+    #[test]
+    fn configured_bounds_are_those_that_hold_and_stay_within_what_stores_can_hold() {
+        let most = bounds::PAYLOAD_BYTES_MAX;
+        let limits = |input, output| Limits { input, output };
+        assert!(limits(most, most).check().is_ok());
+        assert!(limits(most + 1, most).check().is_err());
+        assert!(limits(most, most + 1).check().is_err());
+        let mut job = new();
+        job.input = vec![b' '; 5];
+        assert!(job.check(&limits(5, 0), Timestamp::EPOCH).is_ok());
+        assert!(job.check(&limits(4, 9), Timestamp::EPOCH).is_err());
+    }
+
+    #[test]
+    fn labels_are_sorted_and_distinct() {
+        let mut reversed = labels(2);
+        reversed.reverse();
+        assert!(check(|j| j.options.labels = reversed).is_err());
+        let twice = vec![Label::new("gpu").expect("a label"); 2];
+        assert!(check(|j| j.options.labels = twice).is_err());
+    }
+
+    #[test]
+    fn texts_that_a_store_cannot_hold_are_refused() {
+        let header = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
+        assert!(check(|j| j.options.headers = header("h", "")).is_ok());
+        assert!(check(|j| j.options.headers = header("", "v")).is_err());
+        assert!(check(|j| j.options.headers = header("h\0", "v")).is_err());
+        assert!(check(|j| j.options.headers = header("h", "v\0")).is_err());
+        assert!(check(|j| j.options.unique = Some(Unique::new("k\0"))).is_err());
+    }
+
+    #[test]
+    fn priorities_are_their_numbers_in_words_and_in_json() {
+        for number in 0..=bounds::PRIORITY_MAX {
+            let priority = Priority::new(number).expect("a priority");
+            assert_eq!(priority.to_string(), number.to_string());
+            let json = serde_json::to_string(&priority).expect("json");
+            assert_eq!(json, number.to_string());
+            assert_eq!(serde_json::from_str::<Priority>(&json).expect("a priority"), priority);
+        }
+        assert!(serde_json::from_str::<Priority>("10").is_err());
+    }
+
+    #[test]
+    fn a_point_in_time_is_counted_from_the_stores_present_or_is_itself() {
+        let (now, second) = (Timestamp::from_micros(5), Duration::from_secs(1));
+        assert_eq!(When::from(second).resolve(now), now.after(second));
+        assert_eq!(When::from(Timestamp::EPOCH).resolve(now), Timestamp::EPOCH);
+        assert_eq!(When::from(SystemTime::UNIX_EPOCH + second).resolve(now), Timestamp::EPOCH.after(second));
     }
 
     #[test]

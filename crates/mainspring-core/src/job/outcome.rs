@@ -265,12 +265,32 @@ mod tests {
     }
 
     #[test]
+    fn kinds_of_faults_are_stored_and_told_as_ever() {
+        let known = [
+            (0, "error", FaultKind::Error),
+            (1, "panic", FaultKind::Panic),
+            (2, "timeout", FaultKind::Timeout),
+            (3, "convert", FaultKind::Convert),
+            (4, "deadline", FaultKind::Deadline),
+        ];
+        assert_eq!(FaultKind::ALL, known.map(|(_, _, kind)| kind));
+        for (code, word, kind) in known {
+            assert_eq!((kind.code(), kind.as_str()), (code, word));
+            assert_eq!(FaultKind::from_code(code), Some(kind));
+            assert_eq!(serde_json::to_string(&kind).expect("json"), format!("\"{word}\""));
+        }
+        assert_eq!(FaultKind::from_code(5), None);
+    }
+
+    #[test]
     fn error_text_is_cut_on_a_character_and_marked() {
         let fault = Fault::new(FaultKind::Error, "ä".repeat(bounds::ERROR_BYTES));
         assert!(fault.message.len() <= bounds::ERROR_BYTES);
         assert!(fault.message.ends_with(CUT));
         let whole = "x".repeat(bounds::ERROR_BYTES);
         assert_eq!(Fault::new(FaultKind::Error, whole.clone()).message, whole);
+        let kept = Fault::new(FaultKind::Error, format!("{whole}x")).message;
+        assert_eq!(kept.len(), bounds::ERROR_BYTES, "no more is cut than must be");
         assert_eq!(Fault::new(FaultKind::Error, "a\0b").message, "a\u{FFFD}b");
     }
 }

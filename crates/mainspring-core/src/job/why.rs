@@ -161,7 +161,7 @@ fn running(job: &Summary, nodes: &[Node], now: Timestamp) -> Why {
     let owner = nodes.iter().find(|node| Some(node.no) == job.node);
     let node = owner.map_or_else(|| "unknown".to_owned(), |node| node.name.clone());
     match owner {
-        Some(owner) if owner.lease_until < now => Why::NodeSilent { node, since: owner.lease_until },
+        Some(owner) if owner.lease_until <= now => Why::NodeSilent { node, since: owner.lease_until },
         _ if job.stuck => Why::Stuck { node },
         _ if job.cancelling => Why::Cancelling { node },
         _ => Why::Running { node, since: job.claimed_at },
@@ -173,7 +173,7 @@ fn ready(job: &Summary, queue: Option<&Queue>, nodes: &[Node], now: Timestamp) -
         return Why::Paused { queue: job.queue.clone() };
     }
     // A node that does not renew its lease serves nobody, even if nobody has had a reason to expire it yet.
-    let live = |node: &&Node| node.state == NodeState::Live && node.lease_until >= now;
+    let live = |node: &&Node| node.state == NodeState::Live && node.lease_until > now;
     let mut able: Vec<_> = nodes.iter().filter(live).collect();
     able.retain(|node| node.queues.iter().any(|(queue, _)| *queue == job.queue));
     if able.is_empty() {
@@ -291,3 +291,6 @@ impl Why {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -282,3 +282,6 @@ impl Store for Memory {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

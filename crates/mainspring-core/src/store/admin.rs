@@ -212,3 +212,33 @@ pub struct Finding {
     /// What a person can do about it.
     pub hint: String,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retention_holds_at_its_bounds_and_is_refused_beyond() {
+        const TICK: Duration = Duration::from_nanos(1);
+        let check = |retention: Duration| {
+            let good = QueueChange { retain_succeeded: Some(retention), ..QueueChange::default() };
+            let bad = QueueChange { retain_failed: Some(retention), ..QueueChange::default() };
+            (good.check().is_ok(), bad.check().is_ok())
+        };
+        assert_eq!(check(bounds::RETENTION_MIN), (true, true));
+        assert_eq!(check(bounds::RETENTION_MIN.saturating_sub(TICK)), (false, false));
+        assert_eq!(check(bounds::DELAY), (true, true));
+        assert_eq!(check(bounds::DELAY + TICK), (false, false));
+    }
+
+    #[test]
+    fn what_went_well_is_kept_for_a_day_and_what_did_not_for_two_weeks() {
+        let kept = |state| Retention::default().of(state);
+        for state in [State::Succeeded, State::Skipped] {
+            assert_eq!(kept(state), Duration::from_hours(24), "{state}");
+        }
+        for state in [State::Failed, State::Cancelled] {
+            assert_eq!(kept(state), Duration::from_hours(14 * 24), "{state}");
+        }
+    }
+}

@@ -195,3 +195,71 @@ impl NodeState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(change: impl FnOnce(&mut Registration)) -> Result<()> {
+        let mut registration = Registration {
+            id: NodeId::from_bytes([7; 16]),
+            name: "node".into(),
+            version: "1".into(),
+            pid: 1,
+            labels: Vec::new(),
+            queues: vec![(QueueName::new("q").expect("a queue"), 1)],
+            kinds: Vec::new(),
+            lease: bounds::LEASE_MIN,
+        };
+        change(&mut registration);
+        registration.check()
+    }
+
+    #[test]
+    fn every_bound_of_a_node_holds_at_n_and_refuses_n_plus_one() {
+        const TICK: Duration = Duration::from_nanos(1);
+        assert!(check(|_| {}).is_ok());
+        let text = |bytes: usize| "n".repeat(bytes);
+        assert!(check(|node| node.name = text(bounds::NODE_NAME_BYTES)).is_ok());
+        assert!(check(|node| node.name = text(bounds::NODE_NAME_BYTES + 1)).is_err());
+        assert!(check(|node| node.version = text(bounds::NODE_NAME_BYTES)).is_ok());
+        assert!(check(|node| node.version = text(bounds::NODE_NAME_BYTES + 1)).is_err());
+        let labels = |n: usize| (0..n).map(|i| Label::new(format!("l{i:02}")).expect("a label")).collect();
+        assert!(check(|node| node.labels = labels(bounds::LABELS)).is_ok());
+        assert!(check(|node| node.labels = labels(bounds::LABELS + 1)).is_err());
+        let queue = |i: usize| QueueName::new(format!("q{i}")).expect("a queue");
+        let queues = |n: usize| (0..n).map(|i| (queue(i), 1)).collect();
+        assert!(check(|node| node.queues = queues(bounds::NODE_QUEUES)).is_ok());
+        assert!(check(|node| node.queues = queues(bounds::NODE_QUEUES + 1)).is_err());
+        let kinds = |n: usize| (0..n).map(|i| Kind::new(format!("k{i:04}")).expect("a kind")).collect();
+        assert!(check(|node| node.kinds = kinds(bounds::NODE_KINDS)).is_ok());
+        assert!(check(|node| node.kinds = kinds(bounds::NODE_KINDS + 1)).is_err());
+        assert!(check(|node| node.lease = bounds::LEASE_MIN.saturating_sub(TICK)).is_err());
+        assert!(check(|node| node.lease = bounds::LEASE_MAX).is_ok());
+        assert!(check(|node| node.lease = bounds::LEASE_MAX + TICK).is_err());
+        assert!(check(|node| node.queues[0].1 = bounds::SLOTS).is_ok());
+        assert!(check(|node| node.queues[0].1 = bounds::SLOTS + 1).is_err());
+        assert!(check(|node| node.queues[0].1 = 0).is_err());
+    }
+
+    #[test]
+    fn a_node_is_called_by_what_every_store_can_hold() {
+        assert!(matches!(check(|node| node.name = "a\0".into()), Err(Error::NodeSetup { .. })));
+        assert!(matches!(check(|node| node.version = "a\0".into()), Err(Error::NodeSetup { .. })));
+    }
+
+    #[test]
+    fn states_of_nodes_are_stored_and_told_as_ever() {
+        let known = [
+            (0, "live", NodeState::Live),
+            (1, "retired", NodeState::Retired),
+            (2, "expired", NodeState::Expired),
+        ];
+        for (code, word, state) in known {
+            assert_eq!((state.code(), state.as_str()), (code, word));
+            assert_eq!(NodeState::from_code(code), Some(state));
+            assert_eq!(serde_json::to_string(&state).expect("json"), format!("\"{word}\""));
+        }
+        assert_eq!(NodeState::from_code(3), None);
+    }
+}

@@ -169,3 +169,20 @@ fn why_texts_are_bounded() {
     assert!(matches!(cancel(bounds::WHY_BYTES + 1), Err(Error::TooLarge { .. })));
     assert!(Verb::Fail { why: "a\0b".into() }.check().is_err());
 }
+
+#[test]
+fn verbs_are_told_by_their_words() {
+    let why = String::new;
+    let verbs = [
+        (Verb::Cancel { why: why() }, "cancel"),
+        (Verb::Retry, "retry"),
+        (Verb::Hold, "hold"),
+        (Verb::Resume, "resume"),
+        (Verb::Fail { why: why() }, "fail"),
+        (Verb::Delete, "delete"),
+        (Verb::Reprioritise(Priority::HIGHEST), "reprioritise"),
+    ];
+    for (verb, word) in verbs {
+        assert_eq!(verb.to_string(), word);
+    }
+}

@@ -1,0 +1,200 @@
+//! For each reason a job that has it, and one that only just has not.
+
+use std::time::Duration;
+
+use super::*;
+use crate::bounds;
+use crate::id::{JobId, NodeId, NodeNo};
+use crate::job::{Options, Priority};
+use crate::store::Settings;
+
+const NOW: Timestamp = Timestamp::from_micros(1_000_000);
+const MICRO: Duration = Duration::from_micros(1);
+
+fn kind(name: &str) -> Kind {
+    Kind::new(name).expect("a kind")
+}
+
+fn queue(name: &str) -> QueueName {
+    QueueName::new(name).expect("a queue")
+}
+
+fn label(name: &str) -> Label {
+    Label::new(name).expect("a label")
+}
+
+/// A job of kind `k` in queue `q`.
+fn job(status: Status) -> Summary {
+    Summary {
+        id: JobId::from_bytes([7; 16]),
+        kind: kind("k"),
+        queue: queue("q"),
+        priority: Priority::default(),
+        status,
+        claim: 0,
+        failures: 0,
+        crashes: 0,
+        created_at: Timestamp::EPOCH,
+        run_at: None,
+        claimed_at: None,
+        finished_at: None,
+        deadline: None,
+        node: None,
+        cancelling: false,
+        stuck: false,
+        options: Options::default(),
+    }
+}
+
+/// A live node that runs kind `k` of queue `q` and has the label `gpu`; its lease is about to end.
+fn node(no: i64, name: &str) -> Node {
+    Node {
+        no: NodeNo(no),
+        id: NodeId::from_bytes([9; 16]),
+        name: name.into(),
+        version: String::new(),
+        pid: 1,
+        labels: vec![label("gpu")],
+        queues: vec![(queue("q"), 1)],
+        kinds: vec![kind("k")],
+        state: NodeState::Live,
+        started_at: Timestamp::EPOCH,
+        renewed_at: Timestamp::EPOCH,
+        lease_until: NOW.after(MICRO),
+        claims: 0,
+    }
+}
+
+fn ready_with(change: impl FnOnce(&mut Summary)) -> Summary {
+    let mut job = job(Status::plain(State::Ready));
+    change(&mut job);
+    job
+}
+
+fn running_with(change: impl FnOnce(&mut Summary)) -> Summary {
+    let mut job = job(Status::plain(State::Running));
+    (job.node, job.claimed_at) = (Some(NodeNo(2)), Some(Timestamp::EPOCH));
+    change(&mut job);
+    job
+}
+
+#[test]
+fn ended_and_suspended_jobs_say_so_whatever_the_nodes_do() {
+    let reason = |status| why(&job(status), None, &[node(1, "a")], NOW);
+    let failed = Status::because(State::Failed, Reason::Exhausted);
+    assert_eq!(reason(failed), Why::Ended { status: failed });
+    assert_eq!(reason(Status::plain(State::Blocked)), Why::Blocked);
+    assert_eq!(reason(Status::because(State::Suspended, Reason::Hold)), Why::Held);
+    let signal = Some(Reason::Signal);
+    assert_eq!(reason(Status::because(State::Suspended, Reason::Signal)), Why::Suspended { reason: signal });
+    let mut quarantined = job(Status::because(State::Suspended, Reason::Quarantine));
+    quarantined.crashes = 3;
+    assert_eq!(why(&quarantined, None, &[], NOW), Why::Quarantined { crashes: 3 });
+}
+
+#[test]
+fn a_scheduled_job_names_its_time_and_its_attempts() {
+    let mut scheduled = job(Status::plain(State::Scheduled));
+    (scheduled.run_at, scheduled.failures, scheduled.options.max_attempts) = (Some(NOW), 2, 7);
+    let expected = Why::Scheduled { until: Some(NOW), failures: 2, max_attempts: 7 };
+    assert_eq!(why(&scheduled, None, &[], NOW), expected);
+}
+
+#[test]
+fn a_running_job_is_as_its_own_node_says() {
+    let nodes = [node(1, "a"), node(2, "b")];
+    let b = || "b".to_owned();
+    let reason = |change: fn(&mut Summary)| why(&running_with(change), None, &nodes, NOW);
+    assert_eq!(reason(|_| {}), Why::Running { node: b(), since: Some(Timestamp::EPOCH) });
+    assert_eq!(reason(|job| job.cancelling = true), Why::Cancelling { node: b() });
+    assert_eq!(reason(|job| (job.cancelling, job.stuck) = (true, true)), Why::Stuck { node: b() });
+    let gone = reason(|job| job.node = Some(NodeNo(3)));
+    assert_eq!(gone, Why::Running { node: "unknown".into(), since: Some(Timestamp::EPOCH) });
+}
+
+#[test]
+fn a_node_is_silent_once_its_lease_has_lapsed() {
+    let mut nodes = [node(1, "a"), node(2, "b")];
+    nodes[0].lease_until = NOW;
+    let job = running_with(|job| job.stuck = true);
+    assert_eq!(why(&job, None, &nodes, NOW), Why::Stuck { node: "b".into() }, "another's lease is another's");
+    for since in [NOW, NOW.before(MICRO)] {
+        nodes[1].lease_until = since;
+        assert_eq!(why(&job, None, &nodes, NOW), Why::NodeSilent { node: "b".into(), since });
+    }
+}
+
+#[test]
+fn a_ready_job_waits_for_its_queue_first() {
+    let job = ready_with(|_| {});
+    let with = |paused| Queue { name: queue("q"), settings: Settings { paused, ..Settings::default() } };
+    let slot = Why::Slot { nodes: vec!["a".into()] };
+    assert_eq!(why(&job, Some(&with(true)), &[node(1, "a")], NOW), Why::Paused { queue: queue("q") });
+    assert_eq!(why(&job, Some(&with(false)), &[node(1, "a")], NOW), slot);
+    assert_eq!(why(&job, None, &[node(1, "a")], NOW), slot);
+}
+
+#[test]
+fn a_ready_job_names_what_no_node_has() {
+    let job = ready_with(|job| job.options.labels = vec![label("eu"), label("gpu")]);
+    let reason = |change: fn(&mut Node)| {
+        let mut able = node(1, "a");
+        able.labels = vec![label("eu"), label("gpu")];
+        change(&mut able);
+        why(&job, None, &[able], NOW)
+    };
+    assert_eq!(reason(|_| {}), Why::Slot { nodes: vec!["a".into()] });
+    let no_node = Why::NoNode { queue: queue("q") };
+    assert_eq!(why(&job, None, &[], NOW), no_node);
+    assert_eq!(reason(|node| node.state = NodeState::Retired), no_node);
+    assert_eq!(reason(|node| node.lease_until = NOW), no_node, "its lease has lapsed, as stores tell it");
+    assert_eq!(reason(|node| node.queues = vec![(queue("q2"), 1)]), no_node);
+    assert_eq!(reason(|node| node.kinds = vec![kind("k2")]), Why::NoHandler { kind: kind("k") });
+    let required = vec![label("eu"), label("gpu")];
+    assert_eq!(reason(|node| node.labels = vec![label("gpu")]), Why::NoLabels { required });
+}
+
+#[test]
+fn only_nodes_that_can_run_it_are_named() {
+    let job = ready_with(|job| job.options.labels = vec![label("gpu")]);
+    let mut other = node(1, "other");
+    other.labels = Vec::new();
+    let nodes = [other, node(2, "a"), node(3, "b")];
+    assert_eq!(why(&job, None, &nodes, NOW), Why::Slot { nodes: vec!["a".into(), "b".into()] });
+}
+
+#[test]
+fn a_suspect_is_one_from_the_bound_on() {
+    let with = |crashes| why(&ready_with(|job| job.crashes = crashes), None, &[node(1, "a")], NOW);
+    assert_eq!(with(bounds::SUSPECT_CRASHES - 1), Why::Slot { nodes: vec!["a".into()] });
+    assert_eq!(with(bounds::SUSPECT_CRASHES), Why::Suspect { crashes: bounds::SUSPECT_CRASHES });
+}
+
+#[test]
+fn reasons_are_told_in_words() {
+    let scheduled = |until, failures| Why::Scheduled { until, failures, max_attempts: 10 }.to_string();
+    let at = "1970-01-01T00:00:01.000Z";
+    assert_eq!(scheduled(Some(NOW), 0), format!("it waits until {at}"));
+    assert_eq!(scheduled(Some(NOW), 1), format!("it waits until {at} for attempt 2 of 10"));
+    assert_eq!(scheduled(None, 0), "it waits for a time");
+    let running = |since| Why::Running { node: "a".into(), since }.to_string();
+    assert_eq!(running(Some(NOW)), format!("it is running on a since {at}"));
+    assert_eq!(running(None), "it is running on a");
+    let required = vec![label("eu"), label("gpu")];
+    assert!(Why::NoLabels { required }.to_string().ends_with("all its labels: `eu`, `gpu`"));
+    assert_eq!(Why::Suspended { reason: Some(Reason::Drift) }.to_string(), "it is suspended: drift");
+}
+
+#[test]
+fn a_person_is_told_what_to_do_where_there_is_something_to_do() {
+    let hint = |why: Why| why.hint().unwrap_or_default();
+    assert_eq!(hint(Why::Held), "resume it to let it go on");
+    assert_eq!(hint(Why::Paused { queue: queue("q") }), "resume queue `q`");
+    assert_eq!(hint(Why::NoNode { queue: queue("q") }), "start a node that serves queue `q`");
+    assert_eq!(hint(Why::NoHandler { kind: kind("k") }), "start a node that handles kind `k`");
+    assert!(hint(Why::NoLabels { required: Vec::new() }).contains("labels"));
+    assert!(hint(Why::Quarantined { crashes: 3 }).contains("input"));
+    assert!(hint(Why::Stuck { node: "a".into() }).contains("await"));
+    assert_eq!(Why::Blocked.hint(), None);
+    assert_eq!(Why::Slot { nodes: Vec::new() }.hint(), None);
+}
