@@ -350,7 +350,7 @@ mod tests {
     #[test]
     fn configured_bounds_are_those_that_hold_and_stay_within_what_stores_can_hold() {
         let most = bounds::PAYLOAD_BYTES_MAX;
-        let limits = |input, output| Limits { input, output };
+        let limits = |input, output| Limits { input, output, ..Limits::default() };
         assert!(limits(most, most).check().is_ok());
         assert!(limits(most + 1, most).check().is_err());
         assert!(limits(most, most + 1).check().is_err());

@@ -564,7 +564,7 @@ async fn a_thousand_who_wait_for_results_cost_one_look_at_a_time() {
 }
 
 /// Polls a future once.
-async fn futures_poll<F: Future + Unpin>(mut future: F) -> Option<F::Output> {
+async fn polled_once<F: Future + Unpin>(mut future: F) -> Option<F::Output> {
     std::future::poll_fn(|context| match std::pin::Pin::new(&mut future).poll(context) {
         std::task::Poll::Ready(output) => std::task::Poll::Ready(Some(output)),
         std::task::Poll::Pending => std::task::Poll::Ready(None),

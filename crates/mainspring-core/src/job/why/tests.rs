@@ -80,7 +80,7 @@ fn running_with(change: impl FnOnce(&mut Summary)) -> Summary {
 
 #[test]
 fn ended_and_suspended_jobs_say_so_whatever_the_nodes_do() {
-    let reason = |status| why(&job(status), None, &[node(1, "a")], NOW);
+    let reason = |status| why_summary(&job(status), None, &[node(1, "a")], NOW);
     let failed = Status::because(State::Failed, Reason::Exhausted);
     assert_eq!(reason(failed), Why::Ended { status: failed });
     assert_eq!(reason(Status::plain(State::Blocked)), Why::Blocked);
@@ -89,7 +89,7 @@ fn ended_and_suspended_jobs_say_so_whatever_the_nodes_do() {
     assert_eq!(reason(Status::because(State::Suspended, Reason::Signal)), Why::Suspended { reason: signal });
     let mut quarantined = job(Status::because(State::Suspended, Reason::Quarantine));
     quarantined.crashes = 3;
-    assert_eq!(why(&quarantined, None, &[], NOW), Why::Quarantined { crashes: 3 });
+    assert_eq!(why_summary(&quarantined, None, &[], NOW), Why::Quarantined { crashes: 3 });
 }
 
 #[test]
@@ -97,14 +97,14 @@ fn a_scheduled_job_names_its_time_and_its_attempts() {
     let mut scheduled = job(Status::plain(State::Scheduled));
     (scheduled.run_at, scheduled.failures, scheduled.options.max_attempts) = (Some(NOW), 2, 7);
     let expected = Why::Scheduled { until: Some(NOW), failures: 2, max_attempts: 7 };
-    assert_eq!(why(&scheduled, None, &[], NOW), expected);
+    assert_eq!(why_summary(&scheduled, None, &[], NOW), expected);
 }
 
 #[test]
 fn a_running_job_is_as_its_own_node_says() {
     let nodes = [node(1, "a"), node(2, "b")];
     let b = || "b".to_owned();
-    let reason = |change: fn(&mut Summary)| why(&running_with(change), None, &nodes, NOW);
+    let reason = |change: fn(&mut Summary)| why_summary(&running_with(change), None, &nodes, NOW);
     assert_eq!(reason(|_| {}), Why::Running { node: b(), since: Some(Timestamp::EPOCH) });
     assert_eq!(reason(|job| job.cancelling = true), Why::Cancelling { node: b() });
     assert_eq!(reason(|job| (job.cancelling, job.stuck) = (true, true)), Why::Stuck { node: b() });
@@ -117,10 +117,14 @@ fn a_node_is_silent_once_its_lease_has_lapsed() {
     let mut nodes = [node(1, "a"), node(2, "b")];
     nodes[0].lease_until = NOW;
     let job = running_with(|job| job.stuck = true);
-    assert_eq!(why(&job, None, &nodes, NOW), Why::Stuck { node: "b".into() }, "another's lease is another's");
+    assert_eq!(
+        why_summary(&job, None, &nodes, NOW),
+        Why::Stuck { node: "b".into() },
+        "another's lease is another's"
+    );
     for since in [NOW, NOW.before(MICRO)] {
         nodes[1].lease_until = since;
-        assert_eq!(why(&job, None, &nodes, NOW), Why::NodeSilent { node: "b".into(), since });
+        assert_eq!(why_summary(&job, None, &nodes, NOW), Why::NodeSilent { node: "b".into(), since });
     }
 }
 
@@ -129,9 +133,9 @@ fn a_ready_job_waits_for_its_queue_first() {
     let job = ready_with(|_| {});
     let with = |paused| Queue { name: queue("q"), settings: Settings { paused, ..Settings::default() } };
     let slot = Why::Slot { nodes: vec!["a".into()] };
-    assert_eq!(why(&job, Some(&with(true)), &[node(1, "a")], NOW), Why::Paused { queue: queue("q") });
-    assert_eq!(why(&job, Some(&with(false)), &[node(1, "a")], NOW), slot);
-    assert_eq!(why(&job, None, &[node(1, "a")], NOW), slot);
+    assert_eq!(why_summary(&job, Some(&with(true)), &[node(1, "a")], NOW), Why::Paused { queue: queue("q") });
+    assert_eq!(why_summary(&job, Some(&with(false)), &[node(1, "a")], NOW), slot);
+    assert_eq!(why_summary(&job, None, &[node(1, "a")], NOW), slot);
 }
 
 #[test]
@@ -141,11 +145,11 @@ fn a_ready_job_names_what_no_node_has() {
         let mut able = node(1, "a");
         able.labels = vec![label("eu"), label("gpu")];
         change(&mut able);
-        why(&job, None, &[able], NOW)
+        why_summary(&job, None, &[able], NOW)
     };
     assert_eq!(reason(|_| {}), Why::Slot { nodes: vec!["a".into()] });
     let no_node = Why::NoNode { queue: queue("q") };
-    assert_eq!(why(&job, None, &[], NOW), no_node);
+    assert_eq!(why_summary(&job, None, &[], NOW), no_node);
     assert_eq!(reason(|node| node.state = NodeState::Retired), no_node);
     assert_eq!(reason(|node| node.lease_until = NOW), no_node, "its lease has lapsed, as stores tell it");
     assert_eq!(reason(|node| node.queues = vec![(queue("q2"), 1)]), no_node);
@@ -160,12 +164,12 @@ fn only_nodes_that_can_run_it_are_named() {
     let mut other = node(1, "other");
     other.labels = Vec::new();
     let nodes = [other, node(2, "a"), node(3, "b")];
-    assert_eq!(why(&job, None, &nodes, NOW), Why::Slot { nodes: vec!["a".into(), "b".into()] });
+    assert_eq!(why_summary(&job, None, &nodes, NOW), Why::Slot { nodes: vec!["a".into(), "b".into()] });
 }
 
 #[test]
 fn a_suspect_is_one_from_the_bound_on() {
-    let with = |crashes| why(&ready_with(|job| job.crashes = crashes), None, &[node(1, "a")], NOW);
+    let with = |crashes| why_summary(&ready_with(|job| job.crashes = crashes), None, &[node(1, "a")], NOW);
     assert_eq!(with(bounds::SUSPECT_CRASHES - 1), Why::Slot { nodes: vec!["a".into()] });
     assert_eq!(with(bounds::SUSPECT_CRASHES), Why::Suspect { crashes: bounds::SUSPECT_CRASHES });
 }
@@ -197,4 +201,40 @@ fn a_person_is_told_what_to_do_where_there_is_something_to_do() {
     assert!(hint(Why::Stuck { node: "a".into() }).contains("await"));
     assert_eq!(Why::Blocked.hint(), None);
     assert_eq!(Why::Slot { nodes: Vec::new() }.hint(), None);
+}
+
+#[test]
+fn what_a_workflow_waits_for_is_told() {
+    use crate::journal::{Topic, Wait};
+    use crate::name::SignalName;
+
+    let (child, until) = (JobId::from_bytes([3; 16]), Timestamp::from_micros(90_000_000));
+    let record = |reason, run_at, waits, note: Option<&str>| Record {
+        summary: Summary { run_at, ..job(Status::because(State::Suspended, reason)) },
+        input: Vec::new(),
+        output: None,
+        note: note.map(str::to_owned),
+        errors: Vec::new(),
+        progress: None,
+        waits,
+    };
+    let signal =
+        |name: &str, need| Wait { topic: Topic::Signal(SignalName::new(name).expect("a name")), need };
+    let told = |record: &Record| why(record, None, &[], NOW).to_string();
+    assert_eq!(
+        told(&record(Reason::Timer, Some(until), vec![], None)),
+        format!("its handler sleeps until {until}")
+    );
+    let waits = vec![signal("approved", 1), signal("vote", 3), Wait { topic: Topic::Child(child), need: 1 }];
+    assert_eq!(
+        told(&record(Reason::Signal, Some(until), waits, None)),
+        format!(
+            "its handler waits for signal `approved` or 3 signals `vote` or child {child}, until {until}"
+        )
+    );
+    let many = (0..8).map(|n| signal(&format!("s{n}"), 1)).collect();
+    assert!(told(&record(Reason::Signal, None, many, None)).ends_with("signal `s4` or 3 more"));
+    let drifted = why(&record(Reason::Drift, None, vec![], Some("no")), None, &[], NOW);
+    assert_eq!(drifted.to_string(), "what it has recorded does not fit its code: no");
+    assert!(drifted.hint().is_some());
 }
