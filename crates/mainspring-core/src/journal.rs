@@ -38,12 +38,20 @@ pub enum EntryKind {
     Until = 3,
     /// A child was started; the value is its id.
     Child = 4,
+    /// A wait for signals is over; the value is the list of their senders and bodies, empty if the time was up.
+    Received = 5,
 }
 
 impl EntryKind {
     /// All of them, in the order of their codes.
-    pub const ALL: &'static [EntryKind] =
-        &[EntryKind::Value, EntryKind::Error, EntryKind::Begun, EntryKind::Until, EntryKind::Child];
+    pub const ALL: &'static [EntryKind] = &[
+        EntryKind::Value,
+        EntryKind::Error,
+        EntryKind::Begun,
+        EntryKind::Until,
+        EntryKind::Child,
+        EntryKind::Received,
+    ];
 
     /// The number that stands for it in a store. Never changes.
     pub const fn code(self) -> u8 {
@@ -396,7 +404,7 @@ mod tests {
         for &kind in EntryKind::ALL {
             assert_eq!(EntryKind::from_code(kind.code()), Some(kind));
         }
-        assert_eq!(EntryKind::from_code(5), None);
+        assert_eq!(EntryKind::from_code(6), None);
     }
 
     #[test]

@@ -73,6 +73,13 @@ impl OpenOptions {
         self
     }
 
+    /// The largest recorded result of a step in bytes: 1 MiB unless set, at most 16 MiB.
+    #[must_use]
+    pub fn step_bytes(mut self, bytes: usize) -> Self {
+        self.limits.step = bytes;
+        self
+    }
+
     /// Opens the store; see [`Engine::open`].
     ///
     /// # Errors

@@ -278,6 +278,9 @@ impl Why {
     pub fn hint(&self) -> Option<String> {
         match self {
             Why::Held => Some("resume it to let it go on".into()),
+            Why::Waiting { signals, .. } => {
+                signals.first().map(|(name, _)| format!("send it the signal `{name}`"))
+            }
             Why::Drifted { .. } => Some("deploy code that fits, then resume it; or fail it".into()),
             Why::Quarantined { .. } => Some("look at its input, then resume or fail it".into()),
             Why::Paused { queue } => Some(format!("resume queue `{queue}`")),

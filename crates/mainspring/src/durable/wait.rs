@@ -155,8 +155,12 @@ impl SignalParts<'_> {
         let told: Vec<(&str, &serde_json::value::RawValue)> = messages.iter().filter_map(told).collect();
         let value = serde_json::to_vec(&told).map_err(convert)?;
         let received: Vec<(String, T)> = serde_json::from_slice(&value).map_err(convert)?;
-        let entry =
-            Entry { key: slot.key().clone(), kind: EntryKind::Value, overlapped: slot.overlapped(), value };
+        let entry = Entry {
+            key: slot.key().clone(),
+            kind: EntryKind::Received,
+            overlapped: slot.overlapped(),
+            value,
+        };
         session.ride(entry, &messages, true);
         Ok(received.into_iter().map(|(sender, value)| Received { sender, value }).collect())
     }
