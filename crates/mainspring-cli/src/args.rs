@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::command::{completions, enqueue, job, jobs, migrate, queue, why, work};
+use crate::command::{completions, enqueue, job, jobs, migrate, queue, signal, why, work};
 use crate::dev;
 
 /// Shown under every `--help` of the program itself.
@@ -48,6 +48,8 @@ pub(crate) enum Command {
     Jobs(Box<jobs::Args>),
     /// Show everything about one job, or change it.
     Job(job::Args),
+    /// Send a signal to a job whose handler waits for it, now or later.
+    Signal(signal::Args),
     /// Say the one reason that a job is not running.
     Why(why::Args),
     /// List queues, pause and resume them, change their settings.

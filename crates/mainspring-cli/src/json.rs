@@ -1,6 +1,7 @@
 //! JSON for programs: the shapes that `--json` prints. Times are ISO 8601 in UTC.
 
-use mainspring::{Record, Summary, Timestamp};
+use mainspring::{Record, Story, Summary, Timestamp, Topic, Wait};
+use mainspring_core::journal::{Mail, Message, Value as Recorded, Written};
 use mainspring_core::store::{Description, Node, Queue};
 use serde_json::{Value, json};
 
@@ -62,7 +63,76 @@ pub(crate) fn record(job: &Record) -> Value {
     value["note"] = job.note.clone().into();
     value["errors"] = errors.into();
     value["progress"] = json!(job.progress);
+    value["waits"] = job.waits.iter().map(wait).collect();
     value
+}
+
+/// Adds what the job's handler recorded, was sent and started. A long value is left out; `bytes` tells how long it is.
+pub(crate) fn add_story(job: &mut Value, story: &Story) {
+    let journal: Vec<Value> = story.entries.iter().map(entry).collect();
+    let inbox: Vec<Value> = story.inbox.messages.iter().map(message).collect();
+    let children: Vec<Value> = story
+        .children
+        .iter()
+        .map(|kin| {
+            json!({
+                "id": kin.id.to_string(),
+                "state": kin.status.state.as_str(),
+                "reason": kin.status.reason.map(mainspring::Reason::as_str),
+                "on_close": kin.on_close,
+            })
+        })
+        .collect();
+    job["journal"] = journal.into();
+    job["journal_more"] = story.more.into();
+    job["inbox"] = inbox.into();
+    job["inbox_more"] = story.inbox.more.into();
+    job["children"] = children.into();
+}
+
+fn entry(entry: &Written) -> Value {
+    let mut value = json!({
+        "key": entry.key,
+        "kind": entry.kind,
+        "claim": entry.claim,
+        "at": entry.at.to_string(),
+        "overlapped": entry.overlapped,
+    });
+    match &entry.value {
+        Recorded::Here(bytes) => {
+            value["bytes"] = bytes.len().into();
+            value["value"] = payload(bytes);
+        }
+        Recorded::There(bytes) => value["bytes"] = (*bytes).into(),
+    }
+    value
+}
+
+fn message(message: &Message) -> Value {
+    match &message.mail {
+        Mail::Signal { name, sender, body } => json!({
+            "at": message.at.to_string(),
+            "signal": name,
+            "sender": sender,
+            "body": payload(body),
+        }),
+        Mail::Ended { child, status, output, message: said } => json!({
+            "at": message.at.to_string(),
+            "child": child.to_string(),
+            "state": status.state.as_str(),
+            "reason": status.reason.map(mainspring::Reason::as_str),
+            "output": output.as_deref().map_or(Value::Null, payload),
+            "message": said,
+        }),
+    }
+}
+
+/// What a suspended job waits for.
+fn wait(wait: &Wait) -> Value {
+    match &wait.topic {
+        Topic::Signal(name) => json!({ "signal": name, "need": wait.need }),
+        Topic::Child(id) => json!({ "child": id.to_string() }),
+    }
 }
 
 /// A payload as JSON; one that is none, which only another program can have written, as text.

@@ -126,6 +126,9 @@ fn judge_engine(error: &Error) -> (u8, Option<String>) {
                 format!("see it with `mainspring job {existing}`, or use `--on-conflict keep` or `replace`");
             return (FAILED, Some(hint));
         }
+        Error::Illegal { id, verb: "signal", .. } => {
+            return (FAILED, Some(format!("nobody would read it; `mainspring job {id}` shows how it ended")));
+        }
         Error::Illegal { id, .. } => {
             return (FAILED, Some(format!("`mainspring why {id}` says what it is waiting for")));
         }
@@ -141,6 +144,12 @@ fn judge_engine(error: &Error) -> (u8, Option<String>) {
         Error::TooLarge { what: "input", .. } => {
             (USAGE, "store the data elsewhere and enqueue a reference to it")
         }
+        Error::TooLarge { what: "signal", .. } => {
+            (USAGE, "store the data elsewhere and send a reference to it")
+        }
+        Error::TooLarge { what: "inbox", .. } => {
+            (FAILED, "its handler reads none of them; `mainspring job ID` shows which ones wait")
+        }
         Error::TooLarge { .. } | Error::Convert { .. } => (USAGE, "nothing was stored; see `--help`"),
         Error::Invalid { what, .. } => (USAGE, invalid(what)),
         Error::Unavailable { source: Some(source), .. } if source.to_string().ends_with(NO_RIGHT) => {
@@ -151,7 +160,7 @@ fn judge_engine(error: &Error) -> (u8, Option<String>) {
         }
         Error::DiskFull => (FAILED, "make room and try again: nothing that was acknowledged is lost"),
         Error::OutcomeUnknown { .. } => {
-            (FAILED, "repeat it with the same `--id`: the same id twice is the same job")
+            (FAILED, "repeat it: the same `--id` is the same job, the same `--sender` the same signal")
         }
         Error::Corrupt { .. } => (FAILED, "keep a copy of the store, then run `mainspring doctor`"),
         Error::NodeSetup { .. } => (USAGE, "for example `mainspring work --queue default:10`"),
@@ -208,6 +217,8 @@ const ADDRESS: &str = "a store is named `sqlite:PATH`, `postgres://USER@HOST/DAT
 fn invalid(what: &str) -> &'static str {
     match what {
         "queue name" | "kind" => "names are 1 to 128 of the characters A-Z a-z 0-9 . _ : -",
+        "signal name" => "names are 1 to 128 bytes without control characters, `/` and `#`",
+        "sender" => "1 to 256 bytes of text; leave it out, and each call is a signal of its own",
         "priority" => "0 is claimed first, 9 last; 5 is the default",
         "run_at" | "deadline" | "delay" => "at most ten years ahead",
         "job id" | "id" => "copy the whole id, as `mainspring jobs` prints it",

@@ -212,7 +212,7 @@ impl Args {
 }
 
 /// Reads an input, up to one byte more than any store takes.
-fn read(from: impl Read) -> anyhow::Result<Vec<u8>> {
+pub(super) fn read(from: impl Read) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let limit = u64::try_from(bounds::PAYLOAD_BYTES_MAX).unwrap_or(u64::MAX) + 1;
     from.take(limit).read_to_end(&mut bytes).context("cannot read the input")?;

@@ -17,7 +17,7 @@ pub(crate) struct Conditions {
     /// In this state; may be given several times, or as a list with commas.
     #[arg(long, value_delimiter = ',')]
     state: Vec<String>,
-    /// For this reason, such as `exhausted`, `hold` or `quarantine`.
+    /// For this reason, such as `exhausted`, `hold`, `timer` or `signal`.
     #[arg(long)]
     reason: Option<String>,
     /// With this tag.

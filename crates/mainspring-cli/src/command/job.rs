@@ -1,11 +1,11 @@
 //! `job`: everything about one job, or a verb on it.
 
 use clap::Subcommand;
-use mainspring::{Engine, Record, Timestamp, Why};
+use mainspring::{Engine, Reason, Record, Story, Timestamp, Why};
 use mainspring_core::job::Verb;
 
 use super::filter::id;
-use super::{jobs, verb, why};
+use super::{jobs, story, verb, why};
 use crate::output::Out;
 use crate::{json, text};
 
@@ -23,13 +23,13 @@ pub(crate) struct Args {
 enum One {
     /// End it as cancelled, or ask its node to stop it.
     Cancel(verb::Because),
-    /// Run it again, or now if it is scheduled.
+    /// Run it again if it has ended, with all that it has recorded; or now if it is scheduled.
     Retry,
-    /// Set it aside.
+    /// Set it aside: it is not run, whatever becomes due or is sent to it.
     Hold,
-    /// Let it go on.
+    /// Let it go on. If its handler waits for something that has not come, it waits again.
     Resume,
-    /// End it as failed, if it is held or quarantined.
+    /// End it as failed, if it is suspended: held, quarantined, drifted or waiting.
     Fail(verb::Because),
     /// Remove it, with everything known of it.
     Delete,
@@ -46,8 +46,12 @@ pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result
         None => {
             let job = engine.jobs().get(id).await?;
             let why = engine.jobs().why(id).await?;
+            let story = engine.jobs().story(id).await?;
             let now = engine.seams().clock.now();
-            out.either(|| shown_to_programs(&job, &why), || shown_to_people(&job, &why, now))?;
+            out.either(
+                || shown_to_programs(&job, &story, &why),
+                || shown_to_people(&job, &story, &why, now),
+            )?;
             return Ok(());
         }
         Some(One::Cancel(because)) => Verb::Cancel { why: because.why },
@@ -61,14 +65,15 @@ pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result
     verb::one(engine, id, verb, out).await
 }
 
-fn shown_to_programs(job: &Record, why: &Why) -> serde_json::Value {
+fn shown_to_programs(job: &Record, story: &Story, why: &Why) -> serde_json::Value {
     let mut value = json::record(job);
+    json::add_story(&mut value, story);
     value["why"] = why.to_string().into();
     value
 }
 
 /// Facts in two columns, then the timeline, then the payloads.
-fn shown_to_people(job: &Record, why: &Why, now: Timestamp) -> String {
+fn shown_to_people(job: &Record, story: &Story, why: &Why, now: Timestamp) -> String {
     let summary = &job.summary;
     let mut lines = vec![format!("{} {}", summary.kind, summary.id), String::new()];
     let mut fact = |name: &str, value: String| lines.push(format!("  {name:<13}{value}"));
@@ -90,7 +95,7 @@ fn shown_to_people(job: &Record, why: &Why, now: Timestamp) -> String {
         fact(name, value);
     }
     lines.push(String::new());
-    lines.extend(timeline(job, now));
+    lines.extend(timeline(job, story, now));
     lines.push(format!("\n  input\n{}", payload(&job.input)));
     if let Some(output) = &job.output {
         lines.push(format!("\n  output\n{}", payload(output)));
@@ -102,6 +107,9 @@ fn shown_to_people(job: &Record, why: &Why, now: Timestamp) -> String {
 fn options(job: &Record) -> Vec<(&'static str, String)> {
     let options = &job.summary.options;
     let mut facts = Vec::new();
+    if let Some(parent) = options.parent {
+        facts.push(("parent", parent.to_string()));
+    }
     if let Some(timeout) = options.timeout {
         facts.push(("timeout", text::span(timeout)));
     }
@@ -124,10 +132,14 @@ fn options(job: &Record) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// What happened, oldest first.
-fn timeline(job: &Record, now: Timestamp) -> Vec<String> {
+/// Lines at the beginning and at the end of a long timeline that are shown; `--json` has all.
+const LINES: (usize, usize) = (50, 150);
+
+/// What happened and will happen, oldest first.
+fn timeline(job: &Record, story: &Story, now: Timestamp) -> Vec<String> {
     let summary = &job.summary;
     let mut events = vec![(summary.created_at, "enqueued".to_owned())];
+    events.extend(story::events(story, summary.status.state.is_terminal()));
     for error in &job.errors {
         let message = text::line(&error.message, 600);
         events.push((error.at, format!("claim {}: {}: {message}", error.claim, error.kind.as_str())));
@@ -136,7 +148,8 @@ fn timeline(job: &Record, now: Timestamp) -> Vec<String> {
         events.push((at, format!("claim {} began", summary.claim)));
     }
     if let Some(at) = summary.run_at {
-        events.push((at, "due".to_owned()));
+        let wakes = summary.status.reason.is_some_and(Reason::awaits);
+        events.push((at, if wakes { "wakes, if nothing wakes it before" } else { "due" }.to_owned()));
     }
     if let Some(at) = summary.deadline {
         events.push((at, "deadline".to_owned()));
@@ -146,7 +159,15 @@ fn timeline(job: &Record, now: Timestamp) -> Vec<String> {
     }
     // Stable, so that what happens in one instant stays in order.
     events.sort_by_key(|(at, _)| *at);
-    events.into_iter().map(|(at, what)| format!("  {at}  {:>14}  {what}", text::relative(at, now))).collect()
+    let line = |(at, what)| format!("  {at}  {:>14}  {what}", text::relative(at, now));
+    let mut lines: Vec<String> = events.into_iter().map(line).collect();
+    if lines.len() > LINES.0 + LINES.1 {
+        let left_out = lines.len() - LINES.0 - LINES.1;
+        let more = if story.more { " at least" } else { "" };
+        lines
+            .splice(LINES.0..LINES.0 + left_out, [format!("  … {left_out}{more} more; `--json` shows them")]);
+    }
+    lines
 }
 
 /// Payload bytes shown on a terminal; `--json` has all.

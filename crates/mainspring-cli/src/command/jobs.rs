@@ -1,7 +1,7 @@
 //! `jobs`: list jobs, or change all that match.
 
 use clap::Subcommand;
-use mainspring::{Cursor, Engine, State, Summary, Timestamp, bounds};
+use mainspring::{Cursor, Engine, Reason, State, Summary, Timestamp, bounds};
 use mainspring_core::job::Verb;
 use serde_json::{Value, json};
 
@@ -48,9 +48,9 @@ enum Many {
     Retry(verb::Many),
     /// Set waiting jobs aside.
     Hold(verb::Many),
-    /// Let held or quarantined jobs go on.
+    /// Let suspended jobs go on; a handler that waits looks again for what it waits for.
     Resume(verb::Many),
-    /// End held or quarantined jobs as failed.
+    /// End suspended jobs as failed.
     Fail {
         #[command(flatten)]
         jobs: verb::Many,
@@ -153,6 +153,7 @@ pub(crate) fn when(job: &Summary, now: Timestamp) -> String {
     let at = match job.status.state {
         State::Running => job.claimed_at,
         State::Scheduled => job.run_at,
+        State::Suspended if job.status.reason.is_some_and(Reason::awaits) => job.run_at,
         _ => job.finished_at,
     };
     match at {

@@ -9,6 +9,8 @@ pub(crate) mod jobs;
 pub(crate) mod migrate;
 pub(crate) mod nodes;
 pub(crate) mod queue;
+pub(crate) mod signal;
+pub(crate) mod story;
 pub(crate) mod verb;
 pub(crate) mod why;
 pub(crate) mod work;
@@ -37,6 +39,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         // What is wrong with these is told before a store is created for them.
         Command::Enqueue(args) => (Open::Create, args.rehearse().await?),
+        Command::Signal(args) => (Open::Existing, args.rehearse()?),
         Command::Dev(_) => {
             dev::check(&args.store)?;
             (Open::Migrate, Value::Null)
@@ -52,6 +55,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Enqueue(args) => enqueue::run(&args, input, &engine, out).await,
         Command::Jobs(args) => jobs::run(*args, &engine, out).await,
         Command::Job(args) => job::run(args, &engine, out).await,
+        Command::Signal(args) => signal::run(&args, &input, &engine, out).await,
         Command::Why(args) => why::run(&args, &engine, out).await,
         Command::Queue(args) => queue::run(args, &engine, out).await,
         Command::Nodes => nodes::run(&engine, out).await,

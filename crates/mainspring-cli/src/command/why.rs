@@ -39,7 +39,11 @@ pub(crate) fn hint(why: &Why, id: JobId) -> Option<String> {
         Why::NoNode { queue } => format!("mainspring work --queue {queue}:10"),
         Why::Paused { queue } => format!("mainspring queue resume {queue}"),
         Why::NoHandler { kind } if kind.as_str() == "exec" => "mainspring work --allow-exec …".into(),
-        Why::Held | Why::Quarantined { .. } => format!("mainspring job {id} resume"),
+        Why::Waiting { signals, .. } => match signals.first() {
+            Some((name, _)) => format!("mainspring signal {id} {} JSON", quoted(name.as_str())),
+            None => return why.hint(),
+        },
+        Why::Held | Why::Quarantined { .. } | Why::Drifted { .. } => format!("mainspring job {id} resume"),
         Why::Ended { status } if status.state != mainspring::State::Succeeded => {
             format!("mainspring job {id} retry")
         }
@@ -49,4 +53,28 @@ pub(crate) fn hint(why: &Why, id: JobId) -> Option<String> {
         Some(hint) => format!("{hint}: `{command}`"),
         None => format!("to run it again: `{command}`"),
     })
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    if word.chars().all(|c| c.is_ascii_alphanumeric() || "._:-".contains(c)) && !word.starts_with('-') {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn a_shell_takes_a_word_as_it_is_or_quoted() {
+        assert_eq!(quoted("approved"), "approved");
+        for (word, expected) in
+            [("it's", r"'it'\''s'"), ("a b; rm *", "'a b; rm *'"), ("$(x)", "'$(x)'"), ("-f", "'-f'")]
+        {
+            assert_eq!(quoted(word), expected);
+        }
+    }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// Adds all of them to a node.
 pub(crate) fn register(node: NodeBuilder) -> NodeBuilder {
-    node.handle(mail).handle(charge).handle(webhook).handle(report).handle(video)
+    node.handle(mail).handle(charge).handle(webhook).handle(report).handle(video).handle(order)
 }
 
 /// Succeeds, in a moment.
@@ -87,6 +87,34 @@ async fn video(ctx: Context, job: Video) -> mainspring::Result<()> {
         work(&ctx, 1_000).await;
     }
     Ok(())
+}
+
+/// Does one thing after another and waits in between, with no slot meanwhile: a workflow. Kill the worker whenever you like,
+/// and what was done is not done again; `mainspring job ID` shows what it has recorded.
+#[derive(Debug, Serialize, Deserialize, Job)]
+#[job(kind = "demo.order", output = String)]
+pub(crate) struct Order {
+    pub(crate) item: String,
+    pub(crate) to: String,
+}
+
+async fn order(ctx: Context, job: Order) -> mainspring::Result<String> {
+    let receipt = ctx
+        .step("charge", async || {
+            work(&ctx, 800).await;
+            Ok(format!("receipt for {}", job.item))
+        })
+        .await?;
+    ctx.sleep("cool-off", Duration::from_secs(5)).await?;
+    ctx.step("ship", async || {
+        work(&ctx, 800).await;
+        Ok(())
+    })
+    .await?;
+    let queue = ctx.info().queue.as_str();
+    let mail = ctx.spawn("mail", Mail { to: job.to }).options(|mail| mail.queue(queue)).await?;
+    mail.result().await?;
+    Ok(receipt)
 }
 
 /// Pretends to work. An application would await its database or an HTTP call here.

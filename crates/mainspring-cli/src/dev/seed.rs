@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mainspring::{Backoff, Engine, Error, Filter, State, Timestamp};
 
-use super::samples::{Charge, Mail, Report, Video, Webhook};
+use super::samples::{Charge, Mail, Order, Report, Video, Webhook};
 
 /// Between two jobs of the trickle.
 pub(super) const BEAT: Duration = Duration::from_millis(1_200);
@@ -32,10 +32,11 @@ pub(super) struct Seed<'a> {
 }
 
 impl Seed<'_> {
-    /// One of each: success, retries, a delay, a failure for good, one to be cancelled, and progress.
+    /// One of each: success, retries, a delay, a failure for good, one to be cancelled, progress, and a workflow.
     pub(super) async fn tour(&self) -> Result<usize, Error> {
         self.report("2026-10", 20).await?;
         self.webhook().await?;
+        self.order(0).await?;
         self.charge(true).await?;
         self.video().await?;
         let mail = Mail { to: PEOPLE[0].into() };
@@ -43,7 +44,7 @@ impl Seed<'_> {
         for person in PEOPLE {
             self.mail(person).await?;
         }
-        Ok(5 + PEOPLE.len())
+        Ok(6 + PEOPLE.len())
     }
 
     /// The next of the trickle: mostly mail, and now and then something that goes wrong or takes long.
@@ -52,6 +53,7 @@ impl Seed<'_> {
             return Ok(());
         }
         match beat % 32 {
+            1 | 12 | 23 => self.order(beat).await,
             3 | 19 => self.webhook().await,
             6 | 14 | 22 | 30 => self.report("2026-11", 15).await,
             9 | 25 => self.charge(true).await,
@@ -94,6 +96,12 @@ impl Seed<'_> {
 
     async fn report(&self, month: &str, pages: u64) -> Result<(), Error> {
         let job = Report { month: month.into(), pages };
+        self.engine.enqueue(job).queue(self.queue).tag(TAG).await.map(drop)
+    }
+
+    async fn order(&self, beat: usize) -> Result<(), Error> {
+        let item = ["a lamp", "a chair", "a piano"][beat % 3];
+        let job = Order { item: item.into(), to: PEOPLE[beat % PEOPLE.len()].into() };
         self.engine.enqueue(job).queue(self.queue).tag(TAG).await.map(drop)
     }
 

@@ -254,6 +254,11 @@ impl Watch {
             State::Suspended if job.status.reason == Some(Reason::Quarantine) => {
                 tell(Tone::Bad, "quarantine", format!("{} nodes died while running it", job.crashes));
             }
+            State::Suspended if job.status.reason.is_some_and(Reason::awaits) => {
+                let wait = job.run_at.map(|at| text::relative(at, self.now)).unwrap_or_default();
+                let reason = job.status.reason.map_or("", Reason::as_str);
+                tell(Tone::Plain, "waits", format!("for a {reason} {wait}").trim_end().to_owned());
+            }
             State::Suspended => tell(Tone::Warn, "suspended", job.status.to_string()),
             State::Succeeded if job.failures > 0 => {
                 tell(Tone::Good, "succeeded", format!("on attempt {}", job.failures.saturating_add(1)));

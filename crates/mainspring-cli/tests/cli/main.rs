@@ -7,3 +7,4 @@ mod postgres;
 mod refusals;
 mod support;
 mod work;
+mod workflows;

@@ -1,0 +1,69 @@
+//! `signal`: sends something to a job whose handler waits for it, now or later.
+
+use mainspring::{Engine, Error, Sent, SignalName, bounds};
+use serde_json::{Value, json};
+
+use super::{enqueue, filter};
+use crate::output::Out;
+use crate::report::Refused;
+use crate::text;
+
+/// What it takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The job.
+    id: String,
+    /// The signal's name, as the handler waits for it.
+    name: String,
+    /// What it says, as JSON; `-` reads it from standard input, and `null` if nothing is given.
+    #[arg(value_name = "JSON", allow_hyphen_values = true)]
+    body: Option<String>,
+    /// Who sends it, or what it is about: a second signal of the same name and sender is the first one again.
+    #[arg(long, value_name = "KEY")]
+    sender: Option<String>,
+}
+
+impl Args {
+    /// Reads what is to be sent, and refuses what is wrong with it before a store is opened.
+    pub(crate) fn rehearse(&self) -> anyhow::Result<Value> {
+        filter::id(&self.id)?;
+        SignalName::new(&self.name)?;
+        let bytes = match self.body.as_deref() {
+            None => return Ok(Value::Null),
+            Some("-") => enqueue::read(std::io::stdin().lock())?,
+            Some(text) => text.as_bytes().to_vec(),
+        };
+        if bytes.len() > bounds::PAYLOAD_BYTES_MAX {
+            let (what, size, limit) = ("signal", bytes.len(), bounds::SIGNAL_BYTES);
+            return Err(Error::TooLarge { what, size, limit }.into());
+        }
+        serde_json::from_slice(&bytes).map_err(|error| {
+            let message = format!("what it says is not JSON: {error}");
+            Refused::usage(message, "quote it for the shell: 'true', '\"text\"', '{\"by\": \"ada\"}'").into()
+        })
+    }
+}
+
+/// Sends what was rehearsed.
+pub(crate) async fn run(args: &Args, body: &Value, engine: &Engine, out: Out) -> anyhow::Result<()> {
+    let id = filter::id(&args.id)?;
+    let mut signal = engine.signal(id, args.name.as_str(), body);
+    if let Some(sender) = &args.sender {
+        signal = signal.sender(sender);
+    }
+    let sent = match signal.await? {
+        Sent::Stored => "stored",
+        Sent::Repeated => "repeated",
+    };
+    out.either(
+        || json!({ "id": id.to_string(), "signal": args.name, "sender": args.sender, "sent": sent }),
+        || {
+            let name = text::line(&args.name, bounds::NAME_BYTES);
+            match sent {
+                "stored" => format!("signal `{name}` is stored"),
+                _ => format!("signal `{name}` of this sender was stored before; nothing was changed"),
+            }
+        },
+    )?;
+    Ok(())
+}

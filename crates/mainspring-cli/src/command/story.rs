@@ -1,0 +1,180 @@
+//! A job's story: what its handler recorded, was sent and started, in words.
+//!
+//! Everything in it was chosen by an application or by whoever sends signals: it is shown in one line and made harmless.
+
+use std::collections::BTreeSet;
+
+use mainspring::{EntryKind, JobId, Story, Timestamp};
+use mainspring_core::journal::{Mail, Message, Value, Written};
+
+use crate::{json, text};
+
+/// Characters of a value that are shown in a timeline; `--json` has more.
+const SHOWN: usize = 100;
+/// The sender that the engine makes up begins with this.
+const NOBODY: char = '~';
+
+/// What happened, with the time at which it did. `ended`: the job has, so that nobody is going to read anything.
+pub(crate) fn events(story: &Story, ended: bool) -> Vec<(Timestamp, String)> {
+    let waits = story.entries.iter().filter(|entry| entry.kind == EntryKind::Until);
+    let waits: BTreeSet<&str> = waits.map(|entry| operation(&entry.key).0).collect();
+    let entries = story.entries.iter().map(|entry| (entry.at, told(entry, &waits, story)));
+    let unread = story.inbox.messages.iter().map(|message| (message.at, sent(message, ended)));
+    let mut events: Vec<_> = entries.chain(unread).collect();
+    // Stable, so that what was recorded in one commit stays in order.
+    events.sort_by_key(|(at, _)| *at);
+    events
+}
+
+/// The operation that a record belongs to, and what it is beside that operation's result.
+fn operation(key: &mainspring::Key) -> (&str, Option<&str>) {
+    let key = key.as_str();
+    match key.rsplit_once('#') {
+        Some((operation, what @ ("until" | "begun" | "result"))) => (operation, Some(what)),
+        _ => (key, None),
+    }
+}
+
+/// A key in words: `goods/pack#2` is `goods › pack (2)`, `mail#=ada` is `mail [ada]`.
+fn words(key: &str) -> String {
+    let parts = key.split('/').map(|part| {
+        let mut marks = part.split('#');
+        let name = marks.next().unwrap_or_default().to_owned();
+        marks.fold(name, |name, mark| match mark.strip_prefix('=') {
+            Some(given) => format!("{name} [{given}]"),
+            None => format!("{name} ({mark})"),
+        })
+    });
+    text::line(&parts.collect::<Vec<_>>().join(" › "), 200)
+}
+
+fn told(entry: &Written, waits: &BTreeSet<&str>, story: &Story) -> String {
+    let (key, beside) = operation(&entry.key);
+    let name = words(key);
+    let what = match entry.kind {
+        EntryKind::Until => match moment(entry) {
+            Some(until) => format!("{name}: waits until {until}"),
+            None => format!("{name}: waits"),
+        },
+        EntryKind::Begun => format!("{name}: begun, to be done at most once"),
+        EntryKind::Error => format!("{name}: failed, and the handler went on: {}", message(entry)),
+        EntryKind::Child => child(entry, &name, story),
+        EntryKind::Received => format!("{name}: {}", received(entry)),
+        EntryKind::Value if beside == Some("result") => format!("{name}: child {}", ended(entry)),
+        EntryKind::Value if waits.contains(key) => format!("{name}: time is up"),
+        EntryKind::Value => match value(entry).as_str() {
+            "null" => format!("{name}: done"),
+            value => format!("{name} = {value}"),
+        },
+    };
+    format!("claim {}: {what}", entry.claim)
+}
+
+/// A value in one line.
+fn value(entry: &Written) -> String {
+    match &entry.value {
+        Value::Here(bytes) => text::line(&json::payload(bytes).to_string(), SHOWN),
+        Value::There(bytes) => format!("({bytes} bytes)"),
+    }
+}
+
+fn parsed(entry: &Written) -> serde_json::Value {
+    match &entry.value {
+        Value::Here(bytes) => json::payload(bytes),
+        Value::There(_) => serde_json::Value::Null,
+    }
+}
+
+fn moment(entry: &Written) -> Option<Timestamp> {
+    parsed(entry).as_i64().map(Timestamp::from_micros)
+}
+
+/// The message of a recorded error.
+fn message(entry: &Written) -> String {
+    match parsed(entry)["message"].as_str() {
+        Some(message) => text::line(message, 600),
+        None => value(entry),
+    }
+}
+
+fn child(entry: &Written, name: &str, story: &Story) -> String {
+    let id = parsed(entry).as_str().and_then(|id| id.parse::<JobId>().ok());
+    let kin = story.children.iter().find(|kin| Some(kin.id) == id);
+    match (id, kin) {
+        (Some(id), Some(kin)) => format!("{name}: child {id} started; it is {} now", kin.status),
+        (Some(id), None) => format!("{name}: child {id} started; it is not known any more"),
+        (None, _) => format!("{name}: a child started"),
+    }
+}
+
+/// Signals that were waited for: who sent what.
+fn received(entry: &Written) -> String {
+    let parsed = parsed(entry);
+    let Some(signals) = parsed.as_array() else { return format!("signals {}", value(entry)) };
+    if signals.is_empty() {
+        return "time is up, no signal came".to_owned();
+    }
+    let told =
+        signals.iter().map(|signal| signal_text(signal[0].as_str().unwrap_or(""), &signal[1].to_string()));
+    text::line(&told.collect::<Vec<_>>().join(", "), 2 * SHOWN)
+}
+
+fn signal_text(sender: &str, body: &str) -> String {
+    let body = text::line(body, SHOWN);
+    if sender.starts_with(NOBODY) {
+        format!("signal {body}")
+    } else {
+        format!("signal {body} from {}", text::line(sender, SHOWN))
+    }
+}
+
+/// The end of a child, as its parent recorded it.
+fn ended(entry: &Written) -> String {
+    let end = parsed(entry);
+    let Some(state) = end["status"]["state"].as_str() else { return format!("ended: {}", value(entry)) };
+    let said = match (end["message"].as_str(), &end["output"]) {
+        (Some(message), _) => format!(": {}", text::line(message, 600)),
+        (None, serde_json::Value::Null) => String::new(),
+        (None, output) => format!(": {}", text::line(&output.to_string(), SHOWN)),
+    };
+    format!("{}{said}", text::line(state, SHOWN))
+}
+
+/// A message that is not recorded as read. What a handler read last before it ended never is.
+fn sent(message: &Message, ended: bool) -> String {
+    let unread = if ended { "" } else { ", unread" };
+    match &message.mail {
+        Mail::Signal { name, sender, body } => {
+            let body = json::payload(body).to_string();
+            format!("{}: {}{unread}", words(name.as_str()), signal_text(sender, &body))
+        }
+        Mail::Ended { child, status, .. } => format!("child {child} ended: {status}{unread}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_told_in_words() {
+        let shown = |key: &str| words(key);
+        assert_eq!(shown("charge"), "charge");
+        assert_eq!(shown("charge#2"), "charge (2)");
+        assert_eq!(shown("goods/mail#=ada#2"), "goods › mail [ada] (2)");
+        assert_eq!(shown("a\u{202e}b"), "a\\u{202e}b");
+    }
+
+    #[test]
+    fn what_is_beside_a_result_is_told_apart() {
+        let of = |key: &str| {
+            let key = mainspring::Key::new(key).expect("a key");
+            let (operation, beside) = operation(&key);
+            (operation.to_owned(), beside.map(ToOwned::to_owned))
+        };
+        assert_eq!(of("nap#until"), ("nap".into(), Some("until".into())));
+        assert_eq!(of("nap#2#until"), ("nap#2".into(), Some("until".into())));
+        assert_eq!(of("nap#=until"), ("nap#=until".into(), None));
+        assert_eq!(of("nap#2"), ("nap#2".into(), None));
+    }
+}

@@ -1,0 +1,237 @@
+//! Workflows as operators see them: the journal, what is waited for, signals, and hostile strings in all of them.
+
+use std::time::Duration;
+
+use mainspring::{Context, Engine, Job, JobId, Node};
+use mainspring_testkit::postgres::Server;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::support::{Place, until};
+
+/// What would take over a terminal that shows it.
+const EVIL: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{202e}";
+/// The same without control characters, which names do not have.
+const EVIL_NAME: &str = "it's\u{202e}; $(reboot)";
+
+#[derive(Serialize, Deserialize, Job)]
+#[job(kind = "order", output = String)]
+struct Order {
+    name: String,
+}
+
+#[derive(Serialize, Deserialize, Job)]
+#[job(kind = "parcel", output = String)]
+struct Parcel {
+    text: String,
+}
+
+async fn parcel(_ctx: Context, job: Parcel) -> mainspring::Result<String> {
+    Ok(job.text)
+}
+
+/// A little of everything; waits twice.
+async fn order(ctx: Context, job: Order) -> mainspring::Result<String> {
+    ctx.step("charge", async || Ok(EVIL.to_owned())).await?;
+    let refused = ctx.step("reserve", async || Err::<(), _>(EVIL.into())).await;
+    assert!(refused.is_err(), "the handler goes on");
+    ctx.branch("goods", async |ctx| {
+        ctx.step("pack", async || Ok("x".repeat(10_000))).key(7).await?;
+        Ok(())
+    })
+    .await?;
+    ctx.once("print", async || Ok(1)).await?;
+    ctx.sleep("nap", Duration::from_millis(1)).await?;
+    let parcel = ctx.spawn("ship", Parcel { text: EVIL.into() }).await?.result().await?;
+    let late: Option<bool> = ctx.signal("late").timeout(Duration::from_millis(1)).await?;
+    assert_eq!(late, None);
+    let first: serde_json::Value = ctx.signal(job.name.as_str()).await?;
+    let second: Option<bool> = ctx.signal("approved").timeout(Duration::from_hours(24)).await?;
+    Ok(format!("{parcel} {first} {second:?}"))
+}
+
+/// A node of the application, in a thread of its own. Both end with the test.
+struct Application {
+    runtime: tokio::runtime::Runtime,
+    engine: Engine,
+    node: Option<Node>,
+}
+
+impl Application {
+    fn start(store: &str) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let engine = runtime.block_on(Engine::open(store)).expect("a store");
+        let node = engine.node().handle(order).handle(parcel).queue("default", 4).start();
+        let node = runtime.block_on(node).expect("a node");
+        Application { runtime, engine, node: Some(node) }
+    }
+
+    fn enqueue(&self, name: &str) -> JobId {
+        let job = self.engine.enqueue(Order { name: name.into() });
+        self.runtime.block_on(job.into_future()).expect("enqueued").id
+    }
+}
+
+impl Drop for Application {
+    fn drop(&mut self) {
+        if let Some(node) = self.node.take() {
+            self.runtime.block_on(node.shutdown());
+        }
+        self.runtime.block_on(self.engine.close());
+    }
+}
+
+/// Waits until a job waits for a signal of this name.
+fn waits(place: &Place, id: &str, name: &str) {
+    until(&format!("job {id} to wait for {name}"), || {
+        let job = place.job(id);
+        (job["state"] == "suspended" && job["waits"][0]["signal"] == name).then_some(())
+    });
+}
+
+/// The life of a workflow, seen from the command line alone.
+fn a_workflow_is_shown_signalled_and_ends(place: &Place, store: &str) {
+    let application = Application::start(store);
+    let id = application.enqueue(EVIL_NAME).to_string();
+    waits(place, &id, EVIL_NAME);
+
+    let why = place.run(&["why", &id]).ok();
+    assert!(why.contains("waits for signal `it's\\u{202e}; $(reboot)`"), "{why}");
+    assert!(
+        why.contains(&format!("`mainspring signal {id} 'it'\\''s\\u{{202e}}; $(reboot)' JSON`")),
+        "{why}"
+    );
+    let shown = place.run(&["job", &id]).ok();
+    for part in [
+        "claim 1: charge = \"\\u001b[2J",
+        "claim 1: reserve: failed, and the handler went on: \\u{1b}[2J",
+        "claim 1: goods › pack [7] = (10002 bytes)",
+        "print: begun, to be done at most once",
+        "print = 1",
+        "nap: waits until ",
+        "nap: time is up",
+        "ship: child ",
+        " started; it is succeeded now",
+        "ship: child succeeded: \"\\u001b[2J",
+        "late: time is up, no signal came",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert!(!shown.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{shown:?}");
+
+    // What was not waited for yet is kept; the same sender is one signal.
+    let send = |args: &[&str]| place.run(&[&["signal", &id], args].concat());
+    assert_eq!(send(&["approved", "true", "--sender", EVIL]).ok(), "signal `approved` is stored");
+    let again = send(&["approved", "false", "--sender", EVIL]).ok();
+    assert_eq!(again, "signal `approved` of this sender was stored before; nothing was changed");
+    let told = place.json(&["signal", &id, "approved", "true", "--sender", EVIL]);
+    assert_eq!((&told["sent"], &told["sender"], &told["id"]), (&json!("repeated"), &json!(EVIL), &json!(id)));
+    let shown = place.run(&["job", &id]).ok();
+    assert!(shown.contains("approved: signal true from \\u{1b}[2J"), "{shown}");
+    assert!(shown.contains(", unread"), "{shown}");
+    assert!(!shown.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{shown:?}");
+    let job = place.job(&id);
+    assert_eq!(job["inbox"][0]["sender"], EVIL);
+    assert_eq!(job["journal"][0]["value"], EVIL);
+    let kinds = |kind: &str| {
+        let journal = job["journal"].as_array().expect("a journal");
+        journal.iter().filter(|entry| entry["kind"] == kind).count()
+    };
+    let all = ["value", "error", "begun", "until", "child", "received"];
+    assert_eq!(all.map(kinds), [5, 1, 1, 2, 1, 1], "{job}");
+    assert_eq!(job["children"][0]["state"], "succeeded");
+
+    let sent = place.feed(&["signal", &id, EVIL_NAME, "-"], Some(format!("{EVIL:?}").as_bytes()));
+    assert_eq!(sent.code, Some(2), "Rust's escapes are not JSON's");
+    place.feed(&["signal", &id, EVIL_NAME, "-"], Some(json!(EVIL).to_string().as_bytes())).ok();
+    let job = place.job_in(&id, "succeeded");
+    assert_eq!(job["waits"], json!([]));
+    let shown = place.run(&["job", &id]).ok();
+    assert!(!shown.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{shown:?}");
+    assert!(shown.contains("approved: signal true from "), "{shown}");
+    let complaint = send(&["approved", "true", "--sender", "another"]).refused(1);
+    assert!(complaint.contains("it is succeeded"), "{complaint}");
+    assert!(complaint.contains("nobody would read it"), "{complaint}");
+}
+
+#[test]
+fn a_workflow_on_sqlite_is_shown_signalled_and_ends() {
+    let place = Place::new();
+    let store = format!("sqlite:{}", place.path("mainspring.db").display());
+    a_workflow_is_shown_signalled_and_ends(&place, &store);
+}
+
+#[test]
+fn a_workflow_on_postgres_is_shown_signalled_and_ends() {
+    let database = Server::shared().and_then(|server| server.database()).expect("a database");
+    let place = Place::at(&database.url());
+    place.run(&["migrate"]).ok();
+    a_workflow_is_shown_signalled_and_ends(&place, &database.url());
+}
+
+#[test]
+fn verbs_apply_to_a_workflow_that_waits() {
+    let place = Place::new();
+    let store = format!("sqlite:{}", place.path("mainspring.db").display());
+    let application = Application::start(&store);
+    let id = application.enqueue("go").to_string();
+    waits(&place, &id, "go");
+    let listed = place.run(&["jobs", "--reason", "signal"]).ok();
+    assert!(listed.contains("suspended (signal)"), "{listed}");
+    let verb = |args: &[&str]| place.run(&[&["job", &id], args].concat());
+
+    let journal = place.job(&id)["journal"].clone();
+    verb(&["retry"]).refused(1);
+    verb(&["resume"]).ok();
+    waits(&place, &id, "go");
+    assert_eq!(place.job(&id)["journal"], journal, "it looked again, and did nothing again");
+    verb(&["hold"]).ok();
+    place.run(&["signal", &id, "go"]).ok();
+    assert_eq!(place.job(&id)["reason"], "hold", "a held job is not woken");
+    verb(&["resume"]).ok();
+    waits(&place, &id, "approved");
+    verb(&["fail", "--why", "too late"]).ok();
+    assert_eq!(place.job(&id)["state"], "failed");
+    verb(&["retry"]).ok();
+    waits(&place, &id, "approved");
+    verb(&["cancel"]).ok();
+    assert_eq!(place.job(&id)["state"], "cancelled");
+}
+
+#[test]
+fn signals_that_cannot_be_are_refused() {
+    let place = Place::new();
+    let id = place.enqueue(&["a"]);
+    let nobody = "01a1de98-55b8-78d4-8fb5-ccc5f0d5c11c";
+    let complaint = place.run(&["signal", nobody, "go"]).refused(3);
+    assert!(complaint.contains(" not found"), "{complaint}");
+    let huge = format!("\"{}\"", "x".repeat(1 << 16));
+    let wrong: [(&[&str], &str); 8] = [
+        (&["signal", "7", "go"], "is not a job id"),
+        (&["signal", &id, ""], "invalid signal name"),
+        (&["signal", &id, "a/b"], "invalid signal name"),
+        (&["signal", &id, EVIL], "invalid signal name"),
+        (&["signal", &id, "go", "{"], "is not JSON"),
+        (&["signal", &id, "go", &huge], "signal is too large: 65538, the bound is 65536"),
+        (&["signal", &id, "go", "--sender", ""], "invalid sender"),
+        (&["signal", &id], "NAME"),
+    ];
+    for (args, said) in wrong {
+        let complaint = place.run(args).refused(2);
+        assert!(complaint.contains(said), "{args:?}: {complaint}");
+        assert!(!complaint.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{complaint:?}");
+    }
+    place.feed(&["signal", &id, "go", "-"], Some(b"\"\xff\"")).refused(2);
+    assert_eq!(place.job(&id)["inbox"], json!([]), "nothing was stored");
+    // A number may be negative, and nothing at all is null.
+    place.run(&["signal", &id, "go", "-7"]).ok();
+    place.run(&["signal", &id, "go"]).ok();
+    let inbox = place.job(&id)["inbox"].clone();
+    assert_eq!((&inbox[0]["body"], &inbox[1]["body"]), (&json!(-7), &json!(null)));
+    // What is wrong is told before a store is looked for, and none is made.
+    let empty = Place::new();
+    empty.run(&["signal", nobody, "go", "{"]).refused(2);
+    empty.run(&["signal", nobody, "go"]).refused(4);
+    assert!(!empty.path("mainspring.db").exists());
+}
