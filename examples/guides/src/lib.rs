@@ -10,6 +10,10 @@ mod pages {
     mod getting_started {}
     #[doc = include_str!("../../../docs/guides/writing-jobs.md")]
     mod writing_jobs {}
+    #[doc = include_str!("../../../docs/guides/workflows.md")]
+    mod workflows {}
+    #[doc = include_str!("../../../docs/guides/exactly-once.md")]
+    mod exactly_once {}
     #[doc = include_str!("../../../docs/guides/testing-your-jobs.md")]
     mod testing_your_jobs {}
     #[doc = include_str!("../../../docs/guides/operating.md")]
