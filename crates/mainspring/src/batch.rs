@@ -1,8 +1,10 @@
 //! Group commit: many callers, one flush.
 //!
 //! Whoever finds the batcher idle flushes at once, on his own task; what others hand in meanwhile gathers and is flushed
-//! next. There is no timer: waiting for company always costs more than it gains. As soon as others come, or if he is
-//! dropped in the middle of a flush, the work goes on on a task of its own: nobody knows when he is polled next.
+//! next. There is no timer: waiting for company always costs more than it gains. But all who can run get their turn before
+//! a flush: those who were answered together come back together, and would otherwise meet in every other flush only. As
+//! soon as others come, or if he is dropped in the middle of a flush, the work goes on on a task of its own: nobody knows
+//! when he is polled next.
 //!
 //! # Invariants
 //! - At most one flush is on the way.
@@ -153,6 +155,15 @@ impl<T, R> Shared<T, R> {
 /// Flushes until nothing waits.
 async fn work<T: Weight, R>(mut right: Right<T, R>) {
     loop {
+        let mut turn = false;
+        poll_fn(|context| {
+            if std::mem::replace(&mut turn, true) {
+                return Poll::Ready(());
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
         let (values, answers) = {
             let mut state = right.shared.lock();
             if state.waiting.is_empty() {

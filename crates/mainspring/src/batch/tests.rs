@@ -42,12 +42,37 @@ fn rig(open: bool) -> Rig {
     Rig { gate, flushes, batcher: Arc::new(Batcher::new(spawn, flush)) }
 }
 
+/// Polls a call until its flush is on the way: all others get their turn before it is.
+async fn begin(mut send: Pin<&mut impl Future>) {
+    for _ in 0..2 {
+        assert!(poll_fn(|cx| Poll::Ready(send.as_mut().poll(cx).is_pending())).await);
+    }
+}
+
+#[tokio::test]
+async fn callers_that_come_together_are_flushed_together() {
+    let rig = rig(true);
+    let mut calls = tokio::task::JoinSet::new();
+    for value in 0..100 {
+        let batcher = Arc::clone(&rig.batcher);
+        calls.spawn(async move {
+            for _ in 0..10 {
+                assert_eq!(batcher.send(value).await.expect("an answer"), value * 2);
+            }
+        });
+    }
+    calls.join_all().await;
+    let flushes = rig.flushes.load(Ordering::Relaxed);
+    assert!(flushes <= 12, "{flushes} flushes for ten rounds of a hundred callers");
+}
+
 #[tokio::test]
 async fn what_gathers_behind_a_flush_is_flushed_together() {
     let rig = rig(false);
     let mut sends: Vec<_> = (0..100).map(|value| Box::pin(rig.batcher.send(value))).collect();
     // The first is being flushed, all others wait behind it.
-    for send in &mut sends {
+    begin(sends[0].as_mut()).await;
+    for send in &mut sends[1..] {
         assert!(poll_fn(|cx| Poll::Ready(send.as_mut().poll(cx).is_pending())).await);
     }
     rig.gate.add_permits(1_000);
@@ -63,7 +88,7 @@ async fn a_caller_that_leaves_in_the_middle_holds_nobody_up() {
     let (leader, follower) = (Arc::clone(&rig.batcher), Arc::clone(&rig.batcher));
     {
         let mut leading = std::pin::pin!(leader.send(1));
-        assert!(poll_fn(|cx| Poll::Ready(leading.as_mut().poll(cx).is_pending())).await);
+        begin(leading.as_mut()).await;
     }
     let mut following = std::pin::pin!(follower.send(2));
     assert!(poll_fn(|cx| Poll::Ready(following.as_mut().poll(cx).is_pending())).await);
@@ -77,7 +102,7 @@ async fn a_caller_that_leaves_in_the_middle_holds_nobody_up() {
 async fn a_caller_that_is_not_polled_holds_nobody_up() {
     let rig = rig(false);
     let mut leading = std::pin::pin!(rig.batcher.send(1));
-    assert!(poll_fn(|cx| Poll::Ready(leading.as_mut().poll(cx).is_pending())).await);
+    begin(leading.as_mut()).await;
     rig.gate.add_permits(1_000);
     // The same task waits for this one first, as in the body of a loop over futures.
     assert_eq!(rig.batcher.send(2).await.expect("an answer"), 4);
@@ -94,10 +119,8 @@ fn a_flush_that_is_dropped_with_its_executor_leaves_the_batcher_idle() {
     second.block_on(async {
         let mut leading = std::pin::pin!(rig.batcher.send(1));
         let mut following = std::pin::pin!(rig.batcher.send(2));
-        for waiting in [leading.as_mut(), following.as_mut()] {
-            let mut waiting = waiting;
-            assert!(poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx).is_pending())).await);
-        }
+        begin(leading.as_mut()).await;
+        assert!(poll_fn(|cx| Poll::Ready(following.as_mut().poll(cx).is_pending())).await);
         first.shutdown_background();
         assert!(matches!(leading.await, Err(Error::OutcomeUnknown { .. })), "its flush was on the way");
         assert!(matches!(following.await, Err(Error::Closed)), "nothing was done for it");

@@ -20,8 +20,6 @@ use super::session::{Quiet, Session};
 use crate::context::Run;
 use crate::sync::{AtomicBool, Mutex};
 
-/// How often a handler may be polled in a row before others get their turn.
-const TURNS: usize = 64;
 /// After how long a handler that keeps its slot although it waits is named in the log.
 const NAMED: Duration = Duration::from_secs(10);
 
@@ -104,45 +102,40 @@ impl Activation {
             root.woken.store(true, Ordering::Relaxed);
             news = true;
         }
-        for _ in 0..TURNS {
-            if root.woken.swap(false, Ordering::AcqRel) {
-                let mut inner = Context::from_waker(&session.waker);
-                let future = Pin::new(&mut self.future);
-                if let Poll::Ready(ended) = scope::within(session, false, || future.poll(&mut inner)) {
-                    return Poll::Ready(Turn::Ended(ended));
-                }
-                if root.woken.load(Ordering::Acquire) {
-                    continue;
-                }
+        if root.woken.swap(false, Ordering::AcqRel) {
+            let mut inner = Context::from_waker(&session.waker);
+            let future = Pin::new(&mut self.future);
+            if let Poll::Ready(ended) = scope::within(session, false, || future.poll(&mut inner)) {
+                return Poll::Ready(Turn::Ended(ended));
             }
-            // Whoever held the waker and let it go has woken us before: then that is seen below, at the latest.
-            let foreign = Arc::strong_count(root) > 2;
-            std::sync::atomic::fence(Ordering::Acquire);
-            if root.woken.load(Ordering::Acquire) {
-                continue;
+        }
+        // Whoever held the waker and let it go has woken us before: that is seen below.
+        let foreign = Arc::strong_count(root) > 2;
+        std::sync::atomic::fence(Ordering::Acquire);
+        if root.woken.load(Ordering::Acquire) {
+            // Its wake went to our own waker, too: others get their turn first.
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        match session.assess(foreign, news) {
+            Quiet::Halt(suspension) | Quiet::Suspend(suspension) => {
+                Poll::Ready(Turn::Ended(Ended::Suspended(suspension)))
             }
-            return match session.assess(foreign, std::mem::take(&mut news)) {
-                Quiet::Halt(suspension) | Quiet::Suspend(suspension) => {
-                    Poll::Ready(Turn::Ended(Ended::Suspended(suspension)))
-                }
-                Quiet::Fetch => Poll::Ready(Turn::Fetch),
-                Quiet::Flush => Poll::Ready(Turn::Flush),
-                Quiet::Stay(None) => Poll::Pending,
-                Quiet::Stay(Some(after)) => {
-                    let after = after.min(self.name(run, foreign, quiet_since));
-                    let clock = &self.session.engine.seams().clock;
-                    let due = look.insert(clock.sleep(after));
-                    if due.as_mut().poll(context).is_pending() {
-                        return Poll::Pending;
-                    }
+            Quiet::Fetch => Poll::Ready(Turn::Fetch),
+            Quiet::Flush => Poll::Ready(Turn::Flush),
+            Quiet::Stay(None) => Poll::Pending,
+            Quiet::Stay(Some(after)) => {
+                let after = after.min(self.name(run, foreign, quiet_since));
+                let clock = &self.session.engine.seams().clock;
+                let due = look.insert(clock.sleep(after));
+                if due.as_mut().poll(context).is_ready() {
                     *look = None;
                     self.session.root.woken.store(true, Ordering::Relaxed);
-                    continue;
+                    context.waker().wake_by_ref();
                 }
-            };
+                Poll::Pending
+            }
         }
-        context.waker().wake_by_ref();
-        Poll::Pending
     }
 
     /// Says once, after a while, that a handler keeps its slot; tells when to come again for that.
