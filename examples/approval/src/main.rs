@@ -61,7 +61,7 @@ async fn main() -> Result<(), Error> {
     println!("  why: {}", test.jobs().why(trip.id).await?);
     test.advance(4 * DAY).await?;
     let approved = Decision { by: "ada".into(), approved: true };
-    test.signal(&trip, Expense::DECISION, &approved).sender("ada").await?;
+    test.signal(trip, Expense::DECISION, &approved).sender("ada").await?;
     test.run_until_idle().await?;
     println!("  {}", test.outcome(&trip)?);
 

@@ -40,21 +40,20 @@ async fn order(ctx: Context, job: Order) -> mainspring::Result<String> {
 
 /// A warehouse, a bank and a carrier: a file with a line for each thing that was done, and the key that it was asked with.
 struct World {
+    file: &'static str,
     crash: bool,
 }
-
-const FILE: &str = "world.txt";
 
 impl World {
     /// Does something, unless it was done under this key before.
     fn act(&self, step: &StepContext, what: &str, about: &str) -> mainspring::Result<()> {
         let key = step.idempotency_key();
-        let done = read_to_string(FILE).unwrap_or_default();
+        let done = read_to_string(self.file).unwrap_or_default();
         if done.lines().any(|line| line.ends_with(&key)) {
             println!("  {what} {about}: done before");
             return Ok(());
         }
-        let mut file = OpenOptions::new().create(true).append(true).open(FILE)?;
+        let mut file = OpenOptions::new().create(true).append(true).open(self.file)?;
         writeln!(file, "{what} {about} {key}")?;
         println!("  {what} {about}");
         Ok(())
@@ -91,7 +90,8 @@ const ORDERS: [(&str, &str, &str); 3] = [
 async fn main() -> Result<(), mainspring::Error> {
     let crash = std::env::args().nth(1).is_some_and(|word| word == "crash");
     let engine = Engine::open("sqlite:saga.db").await?;
-    let node = engine.node().state(World { crash }).handle(order).queue("default", 1).start().await?;
+    let world = World { file: "world.txt", crash };
+    let node = engine.node().state(world).handle(order).queue("default", 1).start().await?;
     for (id, item, card) in ORDERS {
         println!("an order of {item}");
         let id: JobId = id.parse()?;

@@ -1,7 +1,7 @@
 //! `job`: everything about one job, or a verb on it.
 
 use clap::Subcommand;
-use mainspring::{Engine, Reason, Record, Story, Timestamp, Why};
+use mainspring::{Engine, Record, Story, Timestamp, Why};
 use mainspring_core::job::Verb;
 
 use super::filter::id;
@@ -148,8 +148,12 @@ fn timeline(job: &Record, story: &Story, now: Timestamp) -> Vec<String> {
         events.push((at, format!("claim {} began", summary.claim)));
     }
     if let Some(at) = summary.run_at {
-        let wakes = summary.status.reason.is_some_and(Reason::awaits);
-        events.push((at, if wakes { "wakes, if nothing wakes it before" } else { "due" }.to_owned()));
+        let what = match summary.status.reason {
+            Some(reason) if reason.awaits() && job.waits.is_empty() => "wakes",
+            Some(reason) if reason.awaits() => "wakes, if nothing wakes it before",
+            _ => "due",
+        };
+        events.push((at, what.to_owned()));
     }
     if let Some(at) = summary.deadline {
         events.push((at, "deadline".to_owned()));
