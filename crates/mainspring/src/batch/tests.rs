@@ -52,16 +52,18 @@ async fn begin(mut send: Pin<&mut impl Future>) {
 #[tokio::test]
 async fn callers_that_come_together_are_flushed_together() {
     let rig = rig(true);
-    let mut calls = tokio::task::JoinSet::new();
+    let spawn = crate::seams::system(Handle::current()).spawn;
+    let done = Arc::new(Semaphore::new(0));
     for value in 0..100 {
-        let batcher = Arc::clone(&rig.batcher);
-        calls.spawn(async move {
+        let (batcher, done) = (Arc::clone(&rig.batcher), Arc::clone(&done));
+        spawn.spawn(Box::pin(async move {
             for _ in 0..10 {
                 assert_eq!(batcher.send(value).await.expect("an answer"), value * 2);
             }
-        });
+            done.add_permits(1);
+        }));
     }
-    calls.join_all().await;
+    done.acquire_many(100).await.expect("all are done").forget();
     let flushes = rig.flushes.load(Ordering::Relaxed);
     assert!(flushes <= 12, "{flushes} flushes for ten rounds of a hundred callers");
 }
