@@ -150,6 +150,11 @@ impl Run {
         self.claimed.0.after(monotonic.saturating_sub(self.claimed.1))
     }
 
+    /// When it was claimed, by the store's clock.
+    pub(crate) fn claimed_at(&self) -> Timestamp {
+        self.claimed.0
+    }
+
     /// Notes that the job was sent something.
     pub(crate) fn post(&self) {
         let waker = {

@@ -94,10 +94,13 @@ impl Waiters {
     /// What to ask for now; `None`, and the task ends, if nobody waits any more.
     fn next(&self) -> Option<Vec<JobId>> {
         let mut watched = self.lock();
-        watched.jobs.retain(|_, callers| {
-            callers.retain(|caller| !caller.is_closed());
-            !callers.is_empty()
-        });
+        if watched.all {
+            // Not each time: many who wait for one job each must not look at each other for every one that ends.
+            watched.jobs.retain(|_, callers| {
+                callers.retain(|caller| !caller.is_closed());
+                !callers.is_empty()
+            });
+        }
         if watched.jobs.is_empty() {
             *watched = Watched::default();
             return None;
@@ -162,8 +165,10 @@ pub(crate) async fn wait(engine: &Engine, id: JobId) -> Result<Payload> {
     if first {
         let (waiters, store) = (Arc::clone(waiters), Arc::clone(engine.store()));
         let clock = Arc::clone(&engine.seams().clock);
+        // Made before the task is: an executor that is gone drops it without having polled it.
+        let leave = Leave { waiters: Arc::clone(&waiters), over: false };
         let task = async move {
-            let mut leave = Leave { waiters: Arc::clone(&waiters), over: false };
+            let mut leave = leave;
             watch(waiters, store, clock).await;
             leave.over = true;
         };

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::key::beside;
+use super::left::{Left, kept};
 use super::signal::{Declares, JobRef};
 use super::step::Op;
 use super::wait::until;
@@ -129,9 +130,13 @@ impl<J: Job> Child<'_, J> {
     /// # Errors
     /// [`Error::Ended`] if the child failed or was cancelled; [`Error::Convert`] if its output is not what its type says.
     pub async fn result(self) -> Result<J::Output> {
-        let (session, id) = (self.ctx.session(), self.id);
         let key = beside(&self.key, "result")?;
-        super::scope::check(session, &key)?;
+        super::scope::check(self.ctx.session(), &key)?;
+        kept(Some(Left::new(self.ctx.session(), &key)), self.wait(key)).await
+    }
+
+    async fn wait(self, key: Key) -> Result<J::Output> {
+        let (session, id) = (self.ctx.session(), self.id);
         let end: End = if let Some(written) = session.find(&key) {
             session.decoded(written).await?
         } else {

@@ -3,7 +3,7 @@
 //! A key is the path of scopes, the operation's name, and what tells repeats apart: `left/charge`, `charge#2` for the
 //! second in a row, `charge#=7` for one that was given the key `7`. Names and given keys have neither `/` nor `#`, so that
 //! no two operations have the same key by accident. What belongs to an operation beside its result is kept under
-//! `…#until`, `…#begun` and `…#result`.
+//! `…#until`, `…#begun`, `…#result` and `…#left`.
 //!
 //! The number of a repeat must not depend on timing. Two open operations of one key are refused; so is a repeat, without
 //! a key of its own, of a name whose earlier operation was open together with another.
@@ -35,7 +35,10 @@ struct Scope {
 struct Label {
     closed: u32,
     open: bool,
+    /// Whether one that was used met another while it was open.
     overlapped: bool,
+    /// Whether the open one has met another.
+    met: bool,
 }
 
 impl Scopes {
@@ -55,9 +58,9 @@ impl Scopes {
         if scope.open == 1 {
             scope.alone = Some(Arc::clone(label));
         } else {
-            it.overlapped = true;
+            it.met = true;
             if let Some(other) = scope.alone.take().and_then(|alone| scope.labels.get_mut(&alone)) {
-                other.overlapped = true;
+                other.met = true;
             }
         }
         Ok(key)
@@ -73,12 +76,17 @@ impl Scopes {
         if let Some(label) = scope.labels.get_mut(label) {
             label.open = false;
             label.closed += u32::from(used);
+            // One that is built without a key, and then given one, was never really there.
+            label.overlapped |= std::mem::take(&mut label.met) && used;
         }
     }
 
     /// Whether an operation has been open together with another.
     fn overlapped(&self, path: &str, label: &str) -> bool {
-        self.0.get(path).and_then(|scope| scope.labels.get(label)).is_some_and(|label| label.overlapped)
+        self.0
+            .get(path)
+            .and_then(|scope| scope.labels.get(label))
+            .is_some_and(|label| label.overlapped || label.met)
     }
 
     /// Notes what the record of an operation says of it.
@@ -208,6 +216,11 @@ mod tests {
             assert!(scopes.overlapped("", label), "{label}");
             free(&mut scopes, "", label, true);
         }
+        take(&mut scopes, "", "e").expect("a key");
+        take(&mut scopes, "", "f").expect("a key");
+        free(&mut scopes, "", "f", false);
+        assert!(scopes.overlapped("", "e") && !scopes.overlapped("", "f"), "an unused one was not there");
+        free(&mut scopes, "", "e", true);
         assert!(matches!(take(&mut scopes, "", "a"), Err(Error::DuplicateKey { .. })));
         assert!(matches!(take(&mut scopes, "", "b"), Err(Error::DuplicateKey { .. })));
         assert_eq!(take(&mut scopes, "", "c#=1").expect("it has a key of its own"), "c#=1#2");

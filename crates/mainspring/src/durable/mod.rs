@@ -8,18 +8,21 @@
 //! - [`session`]: what one handler knows of its job's past, and what it has yet to record.
 //! - [`scope`]: which code is being polled, so that operations in the wrong place are refused before any effect.
 //! - [`root`]: how a handler is polled, and when it is suspended.
+//! - [`left`]: operations that are given up, such as the losers of a `select!`.
 //! - [`step`], [`wait`], [`child`], [`value`], [`branch`]: the operations.
 //!
 //! # Invariants
 //! - Nothing that a step's body may have seen is lost when the body's effect is not: what came from outside is recorded
 //!   before the next body begins.
 //! - A result is recorded before the handler sees it, or nothing depends on it.
+//! - An operation that was given up does not win when the handler runs again.
 //! - A handler is suspended only if nothing but a durable operation can wake it.
 
 pub(crate) mod branch;
 pub(crate) mod child;
 pub(crate) mod error;
 pub(crate) mod key;
+pub(crate) mod left;
 pub(crate) mod pool;
 pub(crate) mod recorder;
 pub(crate) mod root;
@@ -49,8 +52,9 @@ macro_rules! lazy {
                 context: &mut std::task::Context<'_>,
             ) -> std::task::Poll<Self::Output> {
                 let this = self.get_mut();
+                let left = this.left();
                 if let Some(parts) = this.parts.take() {
-                    this.run = Some(Box::pin(parts.run()));
+                    this.run = Some(Box::pin($crate::durable::left::kept(left, parts.run())));
                 }
                 match &mut this.run {
                     Some(run) => run.as_mut().poll(context),
@@ -74,6 +78,11 @@ macro_rules! keyed {
                     parts.$($op).+.key(&key.to_string());
                 }
                 self
+            }
+
+            /// What remembers that this was given up.
+            fn left(&self) -> Option<$crate::durable::left::Left> {
+                self.parts.as_ref().and_then(|parts| parts.$($op).+.left())
             }
         }
     };

@@ -103,7 +103,7 @@ impl Context {
 async fn transact<S, P, T, F>(ctx: &Context, slot: &Slot, pool: &P, body: F) -> Ended<T>
 where
     P: Transactions<S>,
-    T: Serialize,
+    T: Serialize + DeserializeOwned,
     F: for<'t, 'c> AsyncFnOnce(&'t mut P::Transaction<'c>) -> Result<T, Failure>,
 {
     let (engine, session) = (ctx.engine(), slot.session());
@@ -122,8 +122,8 @@ where
             return Ended::Failed(failure);
         }
     };
-    let json = match encode(&value, engine.limits().step) {
-        Ok(json) => json,
+    let (value, json) = match encode(value, engine.limits().step) {
+        Ok(encoded) => encoded,
         Err(failure) => {
             transaction.roll_back().await;
             return Ended::Failed(failure);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use mainspring_core::id::NodeNo;
 use mainspring_core::journal::{Recorded, Recording};
-use mainspring_core::seam::Seams;
+use mainspring_core::seam::{Clock, Seams};
 use mainspring_core::store::Store;
 use mainspring_core::{Error, Result, fault};
 
@@ -56,24 +56,8 @@ pub(crate) fn start(store: Arc<dyn Store>, seams: &Seams, watch: Arc<dyn Watch>)
                 let mine: Vec<usize> = (first..items.len())
                     .filter(|&at| items[at].node == node && answers[at].is_none())
                     .collect();
-                let mut wait = BACKOFF.0;
-                let result = loop {
-                    let batch = mine.iter().map(|&at| items[at].recording.clone()).collect();
-                    fault::point!("step.recording");
-                    match store.record(node, batch).await {
-                        Ok(answers) => {
-                            fault::point!("step.recorded");
-                            watch.answered();
-                            break Ok(answers);
-                        }
-                        Err(error) if error.is_retryable() && !watch.is_gone() => {
-                            watch.failed(&error);
-                            clock.sleep(wait).await;
-                            wait = (wait * 2).min(BACKOFF.1);
-                        }
-                        Err(error) => break Err(error),
-                    }
-                };
+                let batch = mine.iter().map(|&at| items[at].recording.clone()).collect();
+                let result = offer(&*store, &*clock, &*watch, node, batch).await;
                 match result {
                     Ok(told) => {
                         for (&at, answer) in mine.iter().zip(told) {
@@ -83,7 +67,8 @@ pub(crate) fn start(store: Arc<dyn Store>, seams: &Seams, watch: Arc<dyn Watch>)
                     // One that the store refuses does not take the others with it.
                     Err(Error::TooLarge { .. } | Error::Invalid { .. }) if mine.len() > 1 => {
                         for &at in &mine {
-                            let answer = store.record(node, vec![items[at].recording.clone()]).await;
+                            let alone = vec![items[at].recording.clone()];
+                            let answer = offer(&*store, &*clock, &*watch, node, alone).await;
                             let first = |answers: Vec<Recorded>| answers.first().copied();
                             answers[at] = Some(answer.map(|told| first(told).unwrap_or(Recorded::LeaseLost)));
                         }
@@ -99,4 +84,31 @@ pub(crate) fn start(store: Arc<dyn Store>, seams: &Seams, watch: Arc<dyn Watch>)
             Ok(answers.into_iter().map(|answer| answer.unwrap_or(Ok(Recorded::LeaseLost))).collect())
         })
     })
+}
+
+/// Offers recordings until the store takes or refuses them, or the node is gone.
+async fn offer(
+    store: &dyn Store,
+    clock: &dyn Clock,
+    watch: &dyn Watch,
+    node: NodeNo,
+    batch: Vec<Recording>,
+) -> Result<Vec<Recorded>> {
+    let mut wait = BACKOFF.0;
+    loop {
+        fault::point!("step.recording");
+        match store.record(node, batch.clone()).await {
+            Ok(answers) => {
+                fault::point!("step.recorded");
+                watch.answered();
+                return Ok(answers);
+            }
+            Err(error) if error.is_retryable() && !watch.is_gone() => {
+                watch.failed(&error);
+                clock.sleep(wait).await;
+                wait = (wait * 2).min(BACKOFF.1);
+            }
+            Err(error) => return Err(error),
+        }
+    }
 }

@@ -123,6 +123,11 @@ impl Activation {
             }
             Quiet::Fetch => Poll::Ready(Turn::Fetch),
             Quiet::Flush => Poll::Ready(Turn::Flush),
+            Quiet::Again => {
+                session.stir();
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
             Quiet::Stay(None) => Poll::Pending,
             Quiet::Stay(Some(after)) => {
                 let after = after.min(self.name(run, foreign, quiet_since));

@@ -62,6 +62,18 @@ pub(crate) struct State {
     eager: bool,
     waits: BTreeMap<u64, Open>,
     last_wait: u64,
+    /// Operations that were given up in an earlier run.
+    left: BTreeSet<Key>,
+    /// Those of them that are there again, and who is to be told when they come back.
+    lying: BTreeMap<u64, Option<Waker>>,
+    /// How often the inbox was looked into, and whether that is asked for.
+    looks: u64,
+    asked: bool,
+    /// Recordings that were handed in, the last that had something to be recorded before a body begins, and the last of
+    /// which the store has told: they are stored in this order.
+    sent: u64,
+    sent_eager: u64,
+    settled: u64,
     /// Bodies and calls of the store that are under way.
     busy: usize,
     halt: Option<String>,
@@ -98,6 +110,8 @@ pub(crate) enum Quiet {
     Fetch,
     /// What its waits have noted is to be recorded, because they go on in memory.
     Flush,
+    /// What it gave up comes back: there is nothing else.
+    Again,
     /// It waits for something else, too. Look again after this long, if it has durable waits.
     Stay(Option<Duration>),
 }
@@ -117,6 +131,8 @@ impl Session {
             entries.into_iter().map(|entry| (entry.key.clone(), entry)).collect();
         let once = |key: &Key| beside(key, "begun").is_ok_and(|begun| entries.contains_key(&begun));
         let errors = entries.values().filter(|entry| entry.kind == EntryKind::Error && !once(&entry.key));
+        let left = entries.keys().filter_map(|key| Key::new(key.as_str().strip_suffix("#left")?).ok());
+        let left = left.collect();
         let mut state = State {
             scopes: Scopes::default(),
             errors: errors.map(|entry| entry.key.clone()).collect(),
@@ -129,6 +145,13 @@ impl Session {
             eager: false,
             waits: BTreeMap::new(),
             last_wait: 0,
+            left,
+            lying: BTreeMap::new(),
+            looks: 0,
+            asked: false,
+            sent: 0,
+            sent_eager: 0,
+            settled: 0,
             busy: 0,
             halt: None,
             doubt: false,
@@ -176,8 +199,11 @@ impl Session {
 
     /// Lets the handler look at its waits again.
     pub(crate) fn stir(&self) {
-        let wakers: Vec<Waker> =
-            self.state().waits.values_mut().filter_map(|open| open.waker.take()).collect();
+        let wakers: Vec<Waker> = {
+            let state = &mut *self.state();
+            let open = state.waits.values_mut().filter_map(|open| open.waker.take());
+            open.chain(state.lying.values_mut().filter_map(Option::take)).collect()
+        };
         for waker in wakers {
             waker.wake();
         }
@@ -257,14 +283,28 @@ impl Session {
         state.eager |= eager;
     }
 
-    /// Records what a body may see and would not come out the same way again.
+    /// Records what a body may see and would not come out the same way again; also what another operation is recording
+    /// at this moment.
     pub(crate) async fn settle(&self) -> Result<()> {
-        if self.state().eager { self.record(Vec::new(), Vec::new()).await } else { Ok(()) }
+        loop {
+            let (eager, under_way) = {
+                let state = self.state();
+                (state.eager, state.settled < state.sent_eager)
+            };
+            match (eager, under_way) {
+                (true, _) => self.record(Vec::new(), Vec::new()).await?,
+                (false, true) => self.confirm().await?,
+                (false, false) => return Ok(()),
+            }
+        }
     }
 
     /// Records all that rides along.
     pub(crate) async fn settle_all(&self) -> Result<()> {
-        if self.state().riding.is_empty() { Ok(()) } else { self.record(Vec::new(), Vec::new()).await }
+        if !self.state().riding.is_empty() {
+            self.record(Vec::new(), Vec::new()).await?;
+        }
+        self.settle().await
     }
 
     /// Something was recorded by other means.
@@ -274,7 +314,7 @@ impl Session {
 
     /// Records what rides along, and these.
     pub(crate) async fn record(&self, entries: Vec<Entry>, children: Vec<Child>) -> Result<()> {
-        let writes = {
+        let (writes, refusable) = {
             let mut state = self.state();
             if state.count + state.riding.entries.len() + entries.len() > bounds::STEPS {
                 let why = format!("the job has {} records, the bound is {}", state.count, bounds::STEPS);
@@ -284,12 +324,26 @@ impl Session {
                     None => Error::TooLarge { what: "journal", size: state.count, limit: bounds::STEPS },
                 });
             }
-            state.eager = false;
+            if std::mem::take(&mut state.eager) {
+                state.sent_eager = state.sent + 1;
+            }
             let mut writes = std::mem::take(&mut state.riding);
+            // Only children are refused.
+            let refusable = (!children.is_empty()).then(|| writes.clone());
             writes.entries.extend(entries);
-            writes
+            (writes, refusable)
         };
-        self.write(writes, children).await
+        let result = self.write(writes, children).await;
+        if let (Err(_), Some(mut riding)) = (&result, refusable) {
+            let mut state = self.state();
+            let later = std::mem::take(&mut state.riding);
+            riding.entries.extend(later.entries);
+            riding.read.extend(later.read);
+            riding.forget.extend(later.forget);
+            state.riding = riding;
+            state.eager = true;
+        }
+        result
     }
 
     /// The error of this operation stays recorded, whatever the handler does with it.
@@ -321,14 +375,23 @@ impl Session {
         let count = writes.entries.len();
         let _busy = self.busy();
         let run = self.run();
+        // What is handed in is recorded, whether or not anybody waits for it.
+        let sent = {
+            let mut state = self.state();
+            state.count += count;
+            state.errors.extend(errors);
+            state.sent += 1;
+            state.sent
+        };
         let recording = Recording { claim: run.claim, writes, children };
-        match self.recorder.send(Item { node: run.node, recording }).await? {
-            Ok(Recorded::Stored) => {
-                let mut state = self.state();
-                state.count += count;
-                state.errors.extend(errors);
-                Ok(())
-            }
+        let answer = self.recorder.send(Item { node: run.node, recording }).await?;
+        {
+            let mut state = self.state();
+            state.settled = state.settled.max(sent);
+            state.count -= if answer.is_err() { count } else { 0 };
+        }
+        match answer {
+            Ok(Recorded::Stored) => Ok(()),
             Ok(Recorded::LeaseLost) => self.lost().await,
             // The node is going: what this handler does is nobody's business any more.
             Err(error) if error.is_retryable() => std::future::pending().await,
@@ -356,6 +419,50 @@ impl Session {
         self.state().waits.remove(&at);
     }
 
+    /// Whether an operation was given up in an earlier run.
+    pub(crate) fn is_left(&self, key: &Key) -> bool {
+        self.state().left.contains(key)
+    }
+
+    /// An operation that was given up is there again, and waits until it comes back.
+    pub(crate) fn lie(&self, at: &mut Option<u64>, waker: Option<Waker>) {
+        let mut state = self.state();
+        let id = *at.get_or_insert_with(|| {
+            state.last_wait += 1;
+            state.last_wait
+        });
+        state.lying.insert(id, waker);
+    }
+
+    /// An operation is gone; `note`: it was given up.
+    pub(crate) fn leave(&self, key: &Key, at: Option<u64>, note: bool) {
+        let mut state = self.state();
+        if let Some(at) = at {
+            state.lying.remove(&at);
+        }
+        // Without room for the mark it is as if it had not been asked for.
+        if note && let Ok(key) = beside(key, "left") {
+            let entry = Entry { key, kind: EntryKind::Value, overlapped: false, value: b"null".to_vec() };
+            state.riding.entries.push(entry);
+            state.eager = true;
+        }
+    }
+
+    /// Whether the inbox was looked into since a point in time that is past; asks for that if it was not. `since` is kept
+    /// by the one who asks.
+    pub(crate) fn has_looked(&self, due: Timestamp, since: &mut Option<u64>) -> bool {
+        if self.run().claimed_at() > due {
+            return true;
+        }
+        let mut state = self.state();
+        let looks = state.looks;
+        if *since.get_or_insert(looks) < looks {
+            return true;
+        }
+        state.asked = true;
+        false
+    }
+
     /// Takes messages of a topic, if as many are there; with `fewer`, what is there.
     pub(crate) fn take(&self, topic: &Topic, need: u32, fewer: bool) -> Option<Vec<Message>> {
         let mut state = self.state();
@@ -376,8 +483,13 @@ impl Session {
 
     /// Takes in what another look into the inbox gave.
     pub(crate) fn received(&self, inbox: Inbox) {
-        let news = !inbox.messages.is_empty();
-        self.state().receive(inbox);
+        let news = {
+            let mut state = self.state();
+            state.looks += 1;
+            let news = std::mem::take(&mut state.asked) || !inbox.messages.is_empty();
+            state.receive(inbox);
+            news
+        };
         if news {
             self.stir();
         }
@@ -403,10 +515,15 @@ impl Session {
             }));
         }
         if state.waits.is_empty() {
-            return Quiet::Stay(None);
+            if foreign || state.busy > 0 || state.lying.is_empty() {
+                return Quiet::Stay(None);
+            }
+            let marks = std::mem::take(&mut state.left);
+            state.riding.forget.extend(marks.iter().filter_map(|key| beside(key, "left").ok()));
+            return Quiet::Again;
         }
         let listens = state.waits.values().any(|open| open.topic.is_some());
-        if listens && (state.more || news) {
+        if listens && (state.more || state.asked || news) {
             return Quiet::Fetch;
         }
         let until = state.waits.values().filter_map(|open| open.until).min();
@@ -416,6 +533,10 @@ impl Session {
             }
             let due = until.map(|until| until.since(now));
             return Quiet::Stay(Some(due.into_iter().chain(listens.then_some(LOOK)).min().unwrap_or(LOOK)));
+        }
+        if state.settled < state.sent {
+            // Handed in by an operation that was given up: it must not come after the suspension.
+            return Quiet::Flush;
         }
         let mut waits: Vec<Wait> = Vec::new();
         for (topic, need) in state.waits.values().filter_map(|open| open.topic.as_ref()) {

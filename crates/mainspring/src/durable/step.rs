@@ -18,6 +18,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::key::{Slot, beside};
+use super::left::Left;
 use super::session::Session;
 use super::{error, keyed, lazy, scope};
 use crate::context::{Context, Run};
@@ -58,6 +59,11 @@ impl<'c> Op<'c> {
         // The first one is let go before.
         self.slot = Err(Error::Closed);
         self.slot = Slot::take(self.ctx.session(), self.ctx.path(), &self.name, Some(given));
+    }
+
+    /// What remembers that it was given up.
+    pub(crate) fn left(&self) -> Option<Left> {
+        self.slot.as_ref().ok().map(|slot| Left::new(slot.session(), slot.key()))
     }
 
     /// The operation begins.
@@ -234,8 +240,8 @@ impl<'c, T: Serialize + DeserializeOwned + Send + 'c> Parts<'c, T> {
         let failure = match result {
             Ok(value) => {
                 fault::point!("step.ran");
-                match encode(&value, limit) {
-                    Ok(json) => {
+                match encode(value, limit) {
+                    Ok((value, json)) => {
                         let entry =
                             Entry { key: key.clone(), kind: EntryKind::Value, overlapped, value: json };
                         session.record(vec![entry], Vec::new()).await?;
@@ -269,15 +275,22 @@ async fn begin_once(slot: &Slot) -> Result<()> {
     session.record(vec![entry], Vec::new()).await
 }
 
-/// A result as it is recorded. One that cannot be will not be any better the next time.
-pub(crate) fn encode<T: Serialize>(value: &T, limit: usize) -> Result<Vec<u8>, Failure> {
-    let json = serde_json::to_vec(value)
+/// A result as it is recorded, and as it will be read again: that is what the handler sees, so that it sees the same in
+/// every run, whatever JSON makes of it. One that cannot be recorded will not be any better the next time.
+pub(crate) fn encode<T: Serialize + DeserializeOwned>(
+    value: T,
+    limit: usize,
+) -> Result<(T, Vec<u8>), Failure> {
+    let json = serde_json::to_vec(&value)
         .map_err(|error| Failure::from(discard(format!("its result cannot be written as JSON: {error}"))))?;
     if json.len() > limit {
         let why = format!("its result has {} bytes, the bound is {limit}", json.len());
         return Err(discard(why).into());
     }
-    Ok(json)
+    drop(value);
+    let value = serde_json::from_slice(&json)
+        .map_err(|error| Failure::from(discard(format!("its result cannot be read again: {error}"))))?;
+    Ok((value, json))
 }
 
 /// Runs the body once.

@@ -74,8 +74,7 @@ impl<T: Serialize + DeserializeOwned + Send + 'static> SqliteParts<'_, T> {
             let _busy = session.busy();
             let body = move |sql: &mut transact::Sql<'_>| {
                 let value = body(sql).map_err(Failure::into_error)?;
-                let json = encode(&value, bytes).map_err(Failure::into_error)?;
-                Ok((value, json))
+                encode(value, bytes).map_err(Failure::into_error)
             };
             sqlite.transact(request, body).await
         };

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use mainspring_core::failure::Failure;
 use mainspring_core::job::When;
 use mainspring_core::journal::{Entry, EntryKind, Mail, Message, Topic};
 use mainspring_core::name::{Key, SignalName};
@@ -17,6 +18,7 @@ use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, Result, bounds};
 use serde::de::DeserializeOwned;
 
+use super::error;
 use super::key::{Slot, beside};
 use super::session::{Open, Session};
 use super::signal::Named;
@@ -33,13 +35,17 @@ pub(crate) async fn until(
     fewer: bool,
 ) -> Vec<Message> {
     let mut opened = Opened { session, at: None };
+    let mut looked = None;
     poll_fn(|context| {
         if let Some((topic, need)) = &topic
             && let Some(messages) = session.take(topic, *need, false)
         {
             return Poll::Ready(messages);
         }
-        if due.is_some_and(|due| due <= session.now()) {
+        // What came in time counts, also if nobody has told us of it.
+        if due.is_some_and(|due| {
+            due <= session.now() && (topic.is_none() || session.has_looked(due, &mut looked))
+        }) {
             let there =
                 topic.as_ref().filter(|_| fewer).and_then(|(topic, need)| session.take(topic, *need, true));
             return Poll::Ready(there.unwrap_or_default());
@@ -154,14 +160,19 @@ impl SignalParts<'_> {
             until(session, slot.key(), Some((Topic::Signal(name), self.count)), due, self.count > 1).await;
         let told: Vec<(&str, &serde_json::value::RawValue)> = messages.iter().filter_map(told).collect();
         let value = serde_json::to_vec(&told).map_err(convert)?;
-        let received: Vec<(String, T)> = serde_json::from_slice(&value).map_err(convert)?;
-        let entry = Entry {
-            key: slot.key().clone(),
-            kind: EntryKind::Received,
-            overlapped: slot.overlapped(),
-            value,
+        let (key, overlapped) = (slot.key().clone(), slot.overlapped());
+        let received: Vec<(String, T)> = match serde_json::from_slice(&value).map_err(convert) {
+            Ok(received) => received,
+            Err(error) => {
+                // As the error of a step. Were it not read by a handler that goes on, it would be met by the next wait.
+                let failure = Failure::from(error);
+                let value = error::encode(&failure);
+                let entry = Entry { key: key.clone(), kind: EntryKind::Error, overlapped, value };
+                session.ride(entry, &messages, true);
+                return Err(error::failed(&key, failure.into_error()));
+            }
         };
-        session.ride(entry, &messages, true);
+        session.ride(Entry { key, kind: EntryKind::Received, overlapped, value }, &messages, true);
         Ok(received.into_iter().map(|(sender, value)| Received { sender, value }).collect())
     }
 }
@@ -307,8 +318,8 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Convert`] if what was sent is not a `T`; [`Error::DuplicateKey`], [`Error::Nested`] and
-    /// [`Error::Detached`].
+    /// [`Error::Step`] if what was sent is not a `T`: if the handler goes on, that signal counts as read.
+    /// [`Error::DuplicateKey`], [`Error::Nested`] and [`Error::Detached`].
     #[expect(clippy::needless_pass_by_value, reason = "a constant or text: `&APPROVED` would be noise")]
     pub fn signal<T>(&self, name: impl Named<T>) -> Signal<'_, T> {
         let name = name.name();

@@ -207,6 +207,7 @@ where
         let job = test.enqueue(self.job.clone()).await?;
         watcher.lock().job = Some(job.id);
         start().await?;
+        let mut asked_before: Option<(u32, Duration)> = None;
         for _ in 0..WAITS {
             tokio::select! {
                 biased;
@@ -222,7 +223,15 @@ where
             let asked = matches!(summary.status.reason, Some(Reason::Signal | Reason::Child));
             match (summary.status.state, summary.run_at, &self.on_wait) {
                 (state, ..) if state.is_terminal() => return test.outcome(&job),
-                (State::Suspended, _, Some(on_wait)) if asked => on_wait(test, job).await,
+                (State::Suspended, at, Some(on_wait)) if asked => {
+                    on_wait(test, job).await;
+                    // If that does not help, time may: its own, or its child's. Little by little, for `on_wait` may need
+                    // to be asked several times.
+                    let (claim, wait) = asked_before.unwrap_or((summary.claim, Duration::ZERO));
+                    let wait = if claim == summary.claim { wait } else { Duration::ZERO };
+                    test.advance(at.map_or(wait, |at| wait.min(at.since(test.now())))).await?;
+                    asked_before = Some((summary.claim, (wait * 2).max(Duration::from_secs(1))));
+                }
                 (State::Suspended | State::Scheduled, Some(at), _) => {
                     test.advance(at.since(test.now())).await?;
                 }

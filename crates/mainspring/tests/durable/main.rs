@@ -2,6 +2,7 @@
 //!
 //! What depends on whether a suspended handler is still in memory is tried both ways.
 
+mod attack;
 mod children;
 mod places;
 mod steps;
