@@ -54,7 +54,7 @@ pub(crate) struct State {
     /// Messages that nobody has taken yet.
     inbox: Vec<Message>,
     last_message: i64,
-    /// Whether the store has more messages than these.
+    /// Whether the store has more messages than these, or may have.
     more: bool,
     /// What rides along with the next recording.
     riding: Writes,
@@ -66,9 +66,8 @@ pub(crate) struct State {
     left: BTreeSet<Key>,
     /// Those of them that are there again, and who is to be told when they come back.
     lying: BTreeMap<u64, Option<Waker>>,
-    /// How often the inbox was looked into, and whether that is asked for.
+    /// How often the inbox was looked into.
     looks: u64,
-    asked: bool,
     /// Recordings that were handed in, the last that had something to be recorded before a body begins, and the last of
     /// which the store has told: they are stored in this order.
     sent: u64,
@@ -148,7 +147,6 @@ impl Session {
             left,
             lying: BTreeMap::new(),
             looks: 0,
-            asked: false,
             sent: 0,
             sent_eager: 0,
             settled: 0,
@@ -459,7 +457,8 @@ impl Session {
         if *since.get_or_insert(looks) < looks {
             return true;
         }
-        state.asked = true;
+        // It may have.
+        state.more = true;
         false
     }
 
@@ -483,16 +482,13 @@ impl Session {
 
     /// Takes in what another look into the inbox gave.
     pub(crate) fn received(&self, inbox: Inbox) {
-        let news = {
+        {
             let mut state = self.state();
             state.looks += 1;
-            let news = std::mem::take(&mut state.asked) || !inbox.messages.is_empty();
             state.receive(inbox);
-            news
-        };
-        if news {
-            self.stir();
         }
+        // That nothing has come is news as well, to a wait whose time is up.
+        self.stir();
     }
 
     /// Behind which message the next look into the inbox begins.
@@ -523,7 +519,7 @@ impl Session {
             return Quiet::Again;
         }
         let listens = state.waits.values().any(|open| open.topic.is_some());
-        if listens && (state.more || state.asked || news) {
+        if listens && (state.more || news) {
             return Quiet::Fetch;
         }
         let until = state.waits.values().filter_map(|open| open.until).min();
