@@ -65,10 +65,33 @@ pub(crate) enum Database {
 
 impl Database {
     pub(crate) async fn open(&self) -> Result<Engine> {
-        Ok(match self {
-            Database::Sqlite(path) => Engine::open(&format!("sqlite:{}", path.display())).await?,
-            Database::Postgres(database) => Engine::options().migrate().open(&database.url()).await?,
-        })
+        Ok(Engine::options().migrate().open(&self.address()).await?)
+    }
+
+    /// As [`open`](Self::open), but what is acknowledged may be lost by a power cut.
+    pub(crate) async fn open_relaxed(&self) -> Result<Engine> {
+        let options = Engine::options().migrate().relaxed_durability();
+        Ok(options.open(&self.address()).await?)
+    }
+
+    /// What other programs are given to find it.
+    pub(crate) fn address(&self) -> String {
+        match self {
+            Database::Sqlite(path) => format!("sqlite:{}", path.display()),
+            Database::Postgres(database) => database.url(),
+        }
+    }
+
+    /// The one number that a statement gives.
+    pub(crate) fn number(&self, sql: &str) -> Result<f64> {
+        match self {
+            Database::Sqlite(path) => {
+                let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+                let value = connection.query_row(sql, [], |row| row.get::<_, i64>(0))?;
+                Ok(value as f64)
+            }
+            Database::Postgres(database) => number(database, sql),
+        }
     }
 
     /// Bytes of the database, with the log of SQLite.

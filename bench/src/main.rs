@@ -8,6 +8,7 @@
 
 mod ceiling;
 mod database;
+mod peers;
 mod postgres;
 mod queue;
 mod report;

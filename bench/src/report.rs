@@ -40,6 +40,29 @@ impl Report {
         }
     }
 
+    /// The name of a system, above its figures.
+    pub(crate) fn heading(&self, system: &str) {
+        if !self.json {
+            println!("\n{system}");
+        }
+    }
+
+    /// One figure below the heading of its system, or why there is none.
+    pub(crate) fn figure_below(&self, system: &str, metric: &str, value: Result<f64, &str>, unit: &str) {
+        match value {
+            Ok(value) if self.json => self.figure_of(system, metric, value, unit),
+            Ok(value) => println!("  {metric:<50} {:>14}  {unit}", readable(value)),
+            Err(why) if self.json => {
+                let line = json!({
+                    "bench": self.bench, "store": self.store, "system": system,
+                    "metric": metric, "value": null, "unit": unit, "error": why,
+                });
+                println!("{line}");
+            }
+            Err(why) => println!("  {metric:<50} {:>14}  {why}", "none"),
+        }
+    }
+
     /// The middle and the tail of a set of latencies.
     pub(crate) fn latencies(&self, metric: &str, latencies: &mut [Duration]) {
         self.figure(&format!("{metric} p50"), millis(percentile(latencies, 0.50)), "ms");

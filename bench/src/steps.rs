@@ -17,9 +17,10 @@ use mainspring_postgres::tokio_postgres::{self, NoTls};
 use mainspring_sqlite::rusqlite;
 use mainspring_testkit::postgres;
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc;
+use tokio::sync::{Barrier, mpsc};
 
 use crate::database::{Database, Place, number};
+use crate::peers;
 use crate::report::{Report, millis, percentile};
 
 /// Options of the benchmark.
@@ -43,6 +44,9 @@ pub(crate) struct Options {
     /// Only the parts whose name contains this.
     #[arg(long)]
     only: Option<String>,
+    /// Beside other systems for durable workflows, which are built first.
+    #[arg(long)]
+    peers: bool,
 }
 
 /// What a step returns: 200 bytes.
@@ -51,7 +55,7 @@ const RESULT: usize = 198;
 /// A workflow.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
 #[job(kind = "flow")]
-enum Flow {
+pub(crate) enum Flow {
     /// So many steps in a row.
     Steps(usize),
     /// So many steps, then signals for ever.
@@ -62,7 +66,9 @@ enum Flow {
 
 /// What handlers tell the benchmark.
 #[derive(Clone)]
-struct Bell {
+pub(crate) struct Bell {
+    /// What a workflow waits at before its first step, until all are there.
+    pub(crate) gate: Option<Arc<Barrier>>,
     /// When steps ended, of one workflow alone.
     latencies: Option<mpsc::UnboundedSender<Duration>>,
     /// Which signal was received and when; and how long it took to walk through the journal.
@@ -70,14 +76,17 @@ struct Bell {
 }
 
 /// A signal that came. A handler that is run from its top tells the earlier ones again.
-struct Rung {
+pub(crate) struct Rung {
     signal: usize,
     at: Instant,
     walked: Duration,
 }
 
-async fn flow(ctx: Context, job: Flow) -> mainspring::Result<()> {
+pub(crate) async fn flow(ctx: Context, job: Flow) -> mainspring::Result<()> {
     let bell = ctx.state::<Bell>()?.clone();
+    if let Some(gate) = &bell.gate {
+        gate.wait().await;
+    }
     let began = Instant::now();
     let steps = match job {
         Flow::Steps(steps) | Flow::Signals(steps) => steps,
@@ -105,6 +114,8 @@ async fn flow(ctx: Context, job: Flow) -> mainspring::Result<()> {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
+    // Before the first measurement: a build would disturb it.
+    let peers = if options.peers { peers::build(&options.store)? } else { Vec::new() };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let report = Report::new("steps", &options.store, options.json);
     let place = Place::new(&options.store, options.dir.as_deref())?;
@@ -131,6 +142,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         if wanted("sleepers") {
             sleepers(options, &place, &report).await?;
         }
+        if options.peers {
+            peers::run(&place, &report, &peers).await?;
+        }
         Ok(())
     })
 }
@@ -140,9 +154,9 @@ async fn node(engine: &Engine, slots: u32, parked: usize, bell: Bell) -> Result<
     Ok(engine.node().handle(flow).state(bell).queue("default", slots).parked(parked).start().await?)
 }
 
-fn bell() -> (Bell, mpsc::UnboundedReceiver<Rung>) {
+pub(crate) fn bell() -> (Bell, mpsc::UnboundedReceiver<Rung>) {
     let (rung, heard) = mpsc::unbounded_channel();
-    (Bell { latencies: None, rung }, heard)
+    (Bell { gate: None, latencies: None, rung }, heard)
 }
 
 /// What a commit costs without us; the middle of the latencies of one.
