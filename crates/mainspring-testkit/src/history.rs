@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::job::{Outcome, Status, Unique};
-use mainspring_core::name::{Kind, Label, QueueName};
+use mainspring_core::journal::{Entry, EntryKind, Mail, Message, Signalled, Value, Writes, Written};
+use mainspring_core::name::{Key, Kind, Label, QueueName};
 use mainspring_core::store::{Finished, Receipt};
 use mainspring_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -225,6 +226,140 @@ pub enum Fact {
         /// Whether it was applied, or refused as stale.
         applied: bool,
     },
+
+    // Workflows.
+    /// Something is about to be recorded.
+    Recording {
+        /// By which node.
+        node: NodeNo,
+        /// The job.
+        id: JobId,
+        /// The number of the claim.
+        claim: u32,
+    },
+    /// The store has answered to that.
+    Recorded {
+        /// By which node.
+        node: NodeNo,
+        /// The job.
+        id: JobId,
+        /// The number of the claim.
+        claim: u32,
+        /// Whether it was stored, or refused as stale.
+        stored: bool,
+        /// What was recorded.
+        writes: Wrote,
+    },
+    /// A job starts with a record of another.
+    Belongs {
+        /// The child.
+        id: JobId,
+        /// Its parent.
+        parent: JobId,
+        /// Whether it goes on when its parent has ended.
+        abandoned: bool,
+    },
+    /// What the claim that is about to be ended by a suspension leaves behind.
+    Suspending {
+        /// The job.
+        id: JobId,
+        /// The number of the claim.
+        claim: u32,
+        /// Topics that may wake it, and how many messages of each.
+        waits: Vec<(String, u32)>,
+        /// When it is woken at the latest.
+        until: Option<Timestamp>,
+        /// What is recorded with it.
+        writes: Wrote,
+    },
+    /// What a claim was given of its job's past.
+    Remembers {
+        /// The job.
+        id: JobId,
+        /// The number of the claim.
+        claim: u32,
+        /// All records.
+        entries: Vec<Line>,
+        /// Unread messages.
+        inbox: Vec<Letter>,
+        /// Whether there are more of these.
+        more: bool,
+    },
+    /// What a look into the inbox gave.
+    Delivered {
+        /// The job.
+        id: JobId,
+        /// The number of the claim.
+        claim: u32,
+        /// Unread messages.
+        inbox: Vec<Letter>,
+    },
+    /// The store has answered to a signal.
+    Signalled {
+        /// The job.
+        id: JobId,
+        /// Its topic.
+        topic: String,
+        /// Its sender.
+        sender: String,
+        /// What became of it.
+        answer: Posted,
+    },
+    /// The body of a step begins.
+    Entered {
+        /// The job.
+        id: JobId,
+        /// The number of the claim.
+        claim: u32,
+        /// The claim under which its handler began.
+        since: u32,
+        /// The key of the step.
+        key: String,
+        /// Whether it must not run twice.
+        #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+        once: bool,
+    },
+    /// The body of a step came to its end, and its effect is there.
+    Ran {
+        /// The job.
+        id: JobId,
+        /// The number of the claim.
+        claim: u32,
+        /// The key of the step.
+        key: String,
+    },
+    /// A handler goes on with a result.
+    Saw {
+        /// The job.
+        id: JobId,
+        /// The claim under which the handler began.
+        since: u32,
+        /// The key of the operation.
+        key: String,
+        /// A number that stands for the result, if that is easily told.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        digest: Option<u64>,
+        /// Whether it is recorded only when the next body is to begin.
+        #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+        rides: bool,
+    },
+    /// What a workflow may return, whatever happens to its nodes.
+    Expects {
+        /// The job.
+        id: JobId,
+        /// Numbers that stand for these results.
+        outputs: Vec<u64>,
+    },
+    /// What the claim that is about to be ended by success returns.
+    Returns {
+        /// The job.
+        id: JobId,
+        /// The number of the claim.
+        claim: u32,
+        /// A number that stands for the result.
+        output: u64,
+    },
+
     /// Something went wrong, on purpose.
     Fault {
         /// What.
@@ -264,6 +399,110 @@ impl Told {
             Receipt::Rejected(_) | Receipt::Contended => None,
         }
     }
+}
+
+/// What is written into a journal at once.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wrote {
+    /// Entries.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub entries: Vec<Line>,
+    /// Numbers of messages that have been read.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub read: Vec<i64>,
+    /// Errors that are taken back.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub forget: Vec<Key>,
+}
+
+impl Wrote {
+    /// What these writes write.
+    pub fn of(writes: &Writes) -> Self {
+        Wrote {
+            entries: writes.entries.iter().map(Line::new).collect(),
+            read: writes.read.clone(),
+            forget: writes.forget.clone(),
+        }
+    }
+}
+
+/// One record of a journal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// Its key.
+    pub key: Key,
+    /// What it is.
+    pub kind: EntryKind,
+    /// A number that stands for its value; nothing if the value was left where it is.
+    pub digest: Option<u64>,
+}
+
+impl Line {
+    fn new(entry: &Entry) -> Self {
+        Line { key: entry.key.clone(), kind: entry.kind, digest: Some(digest(&entry.value)) }
+    }
+
+    /// A record as a claim is given it.
+    pub fn old(entry: &Written) -> Self {
+        let digest = match &entry.value {
+            Value::Here(value) => Some(digest(value)),
+            Value::There(_) => None,
+        };
+        Line { key: entry.key.clone(), kind: entry.kind, digest }
+    }
+}
+
+/// A message in an inbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Letter {
+    /// The store's number for it.
+    pub no: i64,
+    /// What it is about.
+    pub topic: String,
+    /// Who sent it; nobody if it is the end of a child.
+    pub sender: String,
+}
+
+impl Letter {
+    /// A message without its words.
+    pub fn of(message: &Message) -> Self {
+        let Message { no, mail, .. } = message;
+        let sender = match mail {
+            Mail::Signal { sender, .. } => sender.clone(),
+            Mail::Ended { .. } => String::new(),
+        };
+        Letter { no: *no, topic: mail.topic().to_string(), sender }
+    }
+}
+
+/// What became of a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Posted {
+    /// It is stored.
+    Stored,
+    /// It was stored before.
+    Repeated,
+    /// It was not stored.
+    Refused,
+}
+
+impl Posted {
+    /// What a store's answer says.
+    pub fn of(answer: Signalled) -> Self {
+        match answer {
+            Signalled::Stored => Posted::Stored,
+            Signalled::Repeated => Posted::Repeated,
+            Signalled::NotFound | Signalled::Ended(_) | Signalled::Full => Posted::Refused,
+        }
+    }
+}
+
+/// A number that stands for a value: FNV-1a, the same in every process.
+pub fn digest(value: &[u8]) -> u64 {
+    value
+        .iter()
+        .fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3))
 }
 
 /// How a claim is ended.
@@ -339,6 +578,18 @@ impl Fact {
             | Fact::Ended { id, .. }
             | Fact::Stopped { id, .. }
             | Fact::Claimed { id, .. }
+            | Fact::Recording { id, .. }
+            | Fact::Recorded { id, .. }
+            | Fact::Belongs { id, .. }
+            | Fact::Suspending { id, .. }
+            | Fact::Remembers { id, .. }
+            | Fact::Delivered { id, .. }
+            | Fact::Signalled { id, .. }
+            | Fact::Entered { id, .. }
+            | Fact::Ran { id, .. }
+            | Fact::Saw { id, .. }
+            | Fact::Expects { id, .. }
+            | Fact::Returns { id, .. }
             | Fact::Finishing { id, .. }
             | Fact::Finished { id, .. } => Some(*id),
             Fact::Joined { .. }

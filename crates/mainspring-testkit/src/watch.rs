@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use mainspring_core::Result;
 use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
 use mainspring_core::job::{New, Outcome, Progress, Record, Verb, When};
-use mainspring_core::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
+use mainspring_core::journal::{Inbox, OnClose, Recorded, Recording, Sight, Signal, Signalled, Story, Topic};
 use mainspring_core::name::{Key, QueueName};
 use mainspring_core::seam::Pending;
 use mainspring_core::store::{
@@ -19,7 +19,7 @@ use mainspring_core::store::{
     Rescued, Store, Swept, Ticket,
 };
 
-use crate::history::{Actor, Fact, How, Recorder, micros};
+use crate::history::{Actor, Fact, How, Letter, Line, Posted, Recorder, Wrote, digest, micros};
 
 /// A call on its way to a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +88,19 @@ impl<W: Way> Watched<W> {
         self.way.go(name, Box::new(run))
     }
 
+    /// Notes that a job is asked for.
+    fn asked(&self, job: &New) {
+        let delay = match job.run {
+            Some(When::After(delay)) => micros(delay),
+            Some(When::At(_)) | None => 0,
+        };
+        let unique = job.options.unique.clone();
+        self.recorder.note(self.by, Fact::Asked { id: job.id, unique, delay });
+        if let Some(When::After(deadline)) = job.deadline {
+            self.recorder.note(self.by, Fact::Bounded { id: job.id, deadline: micros(deadline) });
+        }
+    }
+
     fn write<T: Send + 'static, Q: Clone + Send + Sync + 'static>(
         &self,
         name: &'static str,
@@ -119,6 +132,47 @@ fn claimed(recorder: &dyn Recorder, by: Actor, request: &ClaimRequest, answer: &
             now: batch.now,
         };
         recorder.note(by, fact);
+        if let Some(journal) = &job.journal {
+            let fact = Fact::Remembers {
+                id: job.claim.id,
+                claim: job.claim.number,
+                entries: journal.entries.iter().map(Line::old).collect(),
+                inbox: journal.inbox.messages.iter().map(Letter::of).collect(),
+                more: journal.inbox.more,
+            };
+            recorder.note(by, fact);
+        }
+    }
+}
+
+fn recorded(
+    recorder: &dyn Recorder,
+    by: Actor,
+    (node, recordings): &(NodeNo, Vec<Recording>),
+    answer: &Result<Vec<Recorded>>,
+) {
+    let Ok(answers) = answer else { return };
+    for (recording, answer) in recordings.iter().zip(answers) {
+        let (id, claim) = (recording.claim.id, recording.claim.number);
+        let (stored, writes) = (*answer == Recorded::Stored, Wrote::of(&recording.writes));
+        recorder.note(by, Fact::Recorded { node: *node, id, claim, stored, writes });
+    }
+}
+
+fn delivered(recorder: &dyn Recorder, by: Actor, claims: &Vec<(Claim, i64)>, answer: &Result<Vec<Inbox>>) {
+    let Ok(inboxes) = answer else { return };
+    for ((claim, _), inbox) in claims.iter().zip(inboxes).filter(|(_, inbox)| !inbox.messages.is_empty()) {
+        let inbox = inbox.messages.iter().map(Letter::of).collect();
+        recorder.note(by, Fact::Delivered { id: claim.id, claim: claim.number, inbox });
+    }
+}
+
+fn signalled(recorder: &dyn Recorder, by: Actor, signals: &Vec<Signal>, answer: &Result<Vec<Signalled>>) {
+    let Ok(answers) = answer else { return };
+    for (signal, answer) in signals.iter().zip(answers) {
+        let topic = Topic::Signal(signal.name.clone()).to_string();
+        let (sender, answer) = (signal.sender.clone(), Posted::of(*answer));
+        recorder.note(by, Fact::Signalled { id: signal.job, topic, sender, answer });
     }
 }
 
@@ -155,17 +209,7 @@ impl<W: Way> Store for Watched<W> {
     }
 
     fn enqueue(&self, jobs: Vec<New>) -> Pending<'_, Result<Vec<Receipt>>> {
-        for job in &jobs {
-            let delay = match job.run {
-                Some(When::After(delay)) => micros(delay),
-                Some(When::At(_)) | None => 0,
-            };
-            let unique = job.options.unique.clone();
-            self.recorder.note(self.by, Fact::Asked { id: job.id, unique, delay });
-            if let Some(When::After(deadline)) = job.deadline {
-                self.recorder.note(self.by, Fact::Bounded { id: job.id, deadline: micros(deadline) });
-            }
-        }
+        jobs.iter().for_each(|job| self.asked(job));
         self.write("enqueue", jobs, |store, jobs| store.enqueue(jobs))
     }
 
@@ -231,6 +275,18 @@ impl<W: Way> Store for Watched<W> {
             if let Outcome::Retry { after, .. } | Outcome::Snooze { after } = finish.outcome {
                 self.recorder.note(self.by, Fact::Deferred { id, claim, after: micros(after) });
             }
+            match &finish.outcome {
+                Outcome::Suspend(suspension) => {
+                    let waits = suspension.waits.iter().map(|wait| (wait.topic.to_string(), wait.need));
+                    let (waits, writes) = (waits.collect(), Wrote::of(&suspension.writes));
+                    let fact = Fact::Suspending { id, claim, waits, until: suspension.until, writes };
+                    self.recorder.note(self.by, fact);
+                }
+                Outcome::Succeed { output: Some(output) } => {
+                    self.recorder.note(self.by, Fact::Returns { id, claim, output: digest(output) });
+                }
+                _ => {}
+            }
         }
         let call = Call { name: "finish", writes: true };
         self.send(call, (node, finishes), |store, (node, finishes)| store.finish(node, finishes), finished)
@@ -255,7 +311,18 @@ impl<W: Way> Store for Watched<W> {
     }
 
     fn record(&self, node: NodeNo, recordings: Vec<Recording>) -> Pending<'_, Result<Vec<Recorded>>> {
-        self.write("record", (node, recordings), |store, (node, recordings)| store.record(node, recordings))
+        for recording in &recordings {
+            let (id, claim) = (recording.claim.id, recording.claim.number);
+            self.recorder.note(self.by, Fact::Recording { node, id, claim });
+            for child in &recording.children {
+                self.asked(&child.job);
+                let abandoned = child.on_close == OnClose::Abandon;
+                self.recorder.note(self.by, Fact::Belongs { id: child.job.id, parent: id, abandoned });
+            }
+        }
+        let call = Call { name: "record", writes: true };
+        let request = (node, recordings);
+        self.send(call, request, |store, (node, recordings)| store.record(node, recordings), recorded)
     }
 
     fn values(&self, claim: Claim, keys: Vec<Key>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
@@ -263,11 +330,13 @@ impl<W: Way> Store for Watched<W> {
     }
 
     fn inbox(&self, claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<Inbox>>> {
-        self.read("inbox", claims, |store, claims| store.inbox(claims))
+        let call = Call { name: "inbox", writes: false };
+        self.send(call, claims, |store, claims| store.inbox(claims), delivered)
     }
 
     fn signal(&self, signals: Vec<Signal>) -> Pending<'_, Result<Vec<Signalled>>> {
-        self.write("signal", signals, |store, signals| store.signal(signals))
+        let call = Call { name: "signal", writes: true };
+        self.send(call, signals, |store, signals| store.signal(signals), signalled)
     }
 
     fn sights(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<Sight>>> {

@@ -8,6 +8,7 @@ use mainspring_core::job::{Status, Summary, Unique};
 use mainspring_core::name::{Kind, Label, QueueName};
 use mainspring_core::time::Timestamp;
 
+use super::flow::Flow;
 use super::{Found, Terms};
 use crate::history::{Actor, Event, Fact, How, Told};
 
@@ -57,6 +58,8 @@ pub(super) struct Life<'a> {
     pub(super) ended: Vec<(At, u32)>,
     pub(super) stopped: BTreeMap<u32, At>,
     pub(super) orders: Vec<Order<'a>>,
+    /// What makes it a workflow; nothing of it for most jobs.
+    pub(super) flow: Option<Box<Flow<'a>>>,
     pub(super) found: Option<&'a Summary>,
 }
 
@@ -218,8 +221,12 @@ impl<'a> Life<'a> {
                 crashed: Duration::from_micros(*crashed),
                 now: *now,
             }),
-            Fact::Finishing { claim, .. } => {
+            Fact::Finishing { claim, how, .. } => {
                 self.finishing.entry(*claim).or_insert(at);
+                if *how == How::Suspend {
+                    // Its handler may be kept, but not in its slot.
+                    self.stopped.entry(*claim).or_insert(at);
+                }
             }
             Fact::Finished { node, claim, how, applied, .. } => {
                 self.finished.push(Finished { at, node: *node, claim: *claim, how: *how, applied: *applied });
@@ -232,6 +239,7 @@ impl<'a> Life<'a> {
             | Fact::Expired { .. }
             | Fact::Fault { .. }
             | Fact::Calm => {}
+            _ => self.flow.get_or_insert_default().add(at, fact),
         }
     }
 

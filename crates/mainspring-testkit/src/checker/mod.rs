@@ -8,6 +8,7 @@
 
 mod evidence;
 mod figures;
+mod flow;
 mod rules;
 mod story;
 

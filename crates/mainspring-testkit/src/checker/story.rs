@@ -7,7 +7,7 @@ use mainspring_core::time::Timestamp;
 
 use super::evidence::{At, Evidence};
 use super::rules::Broken;
-use crate::history::{Event, Fact, Told};
+use crate::history::{Event, Fact, Letter, Told, Wrote};
 
 /// Lines of a story beyond which only what shows the violation is told.
 const LONG: usize = 24;
@@ -131,6 +131,18 @@ fn sentence(fact: &Fact) -> String {
             let answer = if *applied { "accepted" } else { "refused as stale" };
             format!("end of {} claim {claim} for node {node}, {how:?}, is {answer}", short(*id))
         }
+        Fact::Recording { .. }
+        | Fact::Recorded { .. }
+        | Fact::Belongs { .. }
+        | Fact::Suspending { .. }
+        | Fact::Remembers { .. }
+        | Fact::Delivered { .. }
+        | Fact::Signalled { .. }
+        | Fact::Entered { .. }
+        | Fact::Ran { .. }
+        | Fact::Saw { .. }
+        | Fact::Expects { .. }
+        | Fact::Returns { .. } => workflow(fact),
         Fact::Fault { kind, on, until } => {
             let on = on.map_or_else(|| "everybody".into(), |on| format!("actor {on}"));
             let until = until.map(|until| format!(" until {until}")).unwrap_or_default();
@@ -138,6 +150,70 @@ fn sentence(fact: &Fact) -> String {
         }
         Fact::Calm => "CALM: no more faults".into(),
     }
+}
+
+/// What happens in workflows.
+fn workflow(fact: &Fact) -> String {
+    match fact {
+        Fact::Recording { node, id, claim } => {
+            format!("records for {} claim {claim}, node {node}", short(*id))
+        }
+        Fact::Recorded { node, id, claim, stored, writes } => {
+            let answer = if *stored { "stored" } else { "refused as stale" };
+            format!("record of {} claim {claim} for node {node}, {}, is {answer}", short(*id), wrote(writes))
+        }
+        Fact::Belongs { id, parent, abandoned } => {
+            let how = if *abandoned { ", and goes on without it" } else { "" };
+            format!("starts {} as a child of {}{how}", short(*id), short(*parent))
+        }
+        Fact::Suspending { id, claim, waits, until, writes } => {
+            let waits: Vec<_> = waits.iter().map(|(topic, need)| format!("{need} of {topic}")).collect();
+            let until = until.map(|until| format!(" or {until}")).unwrap_or_default();
+            let (id, waits, writes) = (short(*id), waits.join(", "), wrote(writes));
+            format!("{id} claim {claim} is to wait for {waits}{until}, with {writes}")
+        }
+        Fact::Remembers { id, claim, entries, inbox, .. } => {
+            let keys: Vec<_> = entries.iter().map(|line| line.key.as_str()).collect();
+            format!("{} claim {claim} is given [{}] and {}", short(*id), keys.join(", "), letters(inbox))
+        }
+        Fact::Delivered { id, claim, inbox } => {
+            format!("{} claim {claim} is given {}", short(*id), letters(inbox))
+        }
+        Fact::Signalled { id, topic, sender, answer } => {
+            format!("{topic} of {sender} for {} is {answer:?}", short(*id))
+        }
+        Fact::Entered { id, claim, key, .. } => format!("begins `{key}` of {} claim {claim}", short(*id)),
+        Fact::Ran { id, claim, key } => format!("has done `{key}` of {} claim {claim}", short(*id)),
+        Fact::Saw { id, since, key, digest, .. } => {
+            format!(
+                "{}, begun by claim {since}, goes on with `{key}`: {:016x}",
+                short(*id),
+                digest.unwrap_or(0)
+            )
+        }
+        Fact::Expects { id, outputs } => {
+            format!("expects one of {} results of {}", outputs.len(), short(*id))
+        }
+        Fact::Returns { id, claim, output } => format!("{} claim {claim} returns {output:016x}", short(*id)),
+        _ => String::new(),
+    }
+}
+
+fn wrote(writes: &Wrote) -> String {
+    let mut words: Vec<String> = writes
+        .entries
+        .iter()
+        .map(|line| format!("{} = {:?} {:016x}", line.key, line.kind, line.digest.unwrap_or(0)))
+        .collect();
+    words.extend(writes.read.iter().map(|no| format!("message {no} read")));
+    words.extend(writes.forget.iter().map(|key| format!("{key} taken back")));
+    format!("[{}]", words.join(", "))
+}
+
+fn letters(inbox: &[Letter]) -> String {
+    let words: Vec<_> =
+        inbox.iter().map(|letter| format!("{} {} of {}", letter.no, letter.topic, letter.sender)).collect();
+    format!("messages [{}]", words.join(", "))
 }
 
 /// The end of an id, which is its random part.

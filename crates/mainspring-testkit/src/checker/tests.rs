@@ -1,5 +1,7 @@
 //! Each rule holds of a good history and catches a bad one.
 
+mod flows;
+
 use std::time::Duration;
 
 use mainspring_core::id::{JobId, NodeNo};

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use mainspring_core::job::State;
+use mainspring_core::job::{Reason, State, Summary};
 use mainspring_core::name::QueueName;
 use mainspring_core::seam::{Clock, Rng};
-use mainspring_core::store::{QueueChange, Store};
+use mainspring_core::store::{Filter, Page, QueueChange, Store};
 
 use super::people::{Gossip, Person};
 use super::plan::{Blow, QUEUES};
@@ -314,7 +314,17 @@ impl Director {
     fn is_done(&self) -> bool {
         let open = [State::Blocked, State::Scheduled, State::Ready, State::Running];
         // At this very moment: the answer of a thread would come when it comes.
-        block_on(self.store.counts()).is_ok_and(|counts| open.iter().all(|state| counts.total(*state) == 0))
+        let Ok(counts) = block_on(self.store.counts()) else { return false };
+        open.iter().all(|state| counts.total(*state) == 0)
+            && (counts.total(State::Suspended) == 0 || !self.is_awaiting())
+    }
+
+    /// Whether some job is suspended and will be woken.
+    fn is_awaiting(&self) -> bool {
+        let filter = Filter { states: vec![State::Suspended], ..Filter::default() };
+        let listing = block_on(self.store.list(filter, Page { after: None, limit: 1_000 }));
+        let awaits = |job: &Summary| job.status.reason.is_some_and(Reason::awaits);
+        listing.is_ok_and(|listing| listing.jobs.iter().any(awaits))
     }
 
     /// Whether everything is over.

@@ -13,6 +13,7 @@ mod clock;
 mod command;
 mod director;
 mod executor;
+mod flow;
 mod network;
 mod people;
 mod plan;

@@ -22,8 +22,10 @@ const LATENCY: Duration = Duration::from_millis(2);
 
 /// Calls that change nothing if they are applied once more later: they carry numbers that make them harmless. A claim is
 /// none of them; its late original is barred by the stores themselves, beneath the seam.
-const REPEATABLE: &[&str] =
-    &["enqueue", "register", "renew", "finish", "disown", "progress", "rescue", "promote", "expire", "prune"];
+const REPEATABLE: &[&str] = &[
+    "enqueue", "register", "renew", "finish", "disown", "progress", "record", "signal", "rescue", "promote",
+    "expire", "prune",
+];
 
 /// Leases within which the latest message has arrived.
 const LATEST: u32 = 9;
@@ -227,7 +229,8 @@ fn apply<T>(world: &Arc<World>, actor: Actor, call: Call, run: &Run<T>) -> Resul
 }
 
 /// Calls that may make jobs ready. A hint for one that finds nothing to do would only call for the next.
-const TELLING: &[&str] = &["enqueue", "finish", "change", "configure", "retire", "disown"];
+const TELLING: &[&str] =
+    &["enqueue", "finish", "change", "configure", "retire", "disown", "record", "signal"];
 
 /// Passes the hints of a store on.
 struct Relay {

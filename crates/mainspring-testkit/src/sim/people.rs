@@ -61,8 +61,13 @@ impl Person {
         self.world.time.monotonic() >= self.world.config.storm
     }
 
-    fn note(&self, fact: Fact) {
+    pub(super) fn note(&self, fact: Fact) {
         self.world.log.note(self.actor, fact);
+    }
+
+    /// Lets the operator know of a job.
+    pub(super) fn tell(&self, id: JobId) {
+        self.gossip.tell(id);
     }
 
     /// Enqueues, until the storm is over.
@@ -72,7 +77,8 @@ impl Person {
             match below(&self.rng, 20) {
                 0..=2 => self.enqueue_many().await,
                 3 => self.enqueue_together().await,
-                4..=8 => self.enqueue(Chore(Plan::of(&self.rng))).await,
+                4 | 5 => self.start_flow().await,
+                6..=9 => self.enqueue(Chore(Plan::of(&self.rng))).await,
                 _ => self.enqueue(Work(Plan::of(&self.rng))).await,
             }
         }

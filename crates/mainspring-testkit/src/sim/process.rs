@@ -12,9 +12,10 @@ use mainspring_core::store::Store;
 use serde::{Deserialize, Serialize};
 
 use super::clock::Skewed;
+use super::flow::{Flow, perform as perform_flow};
 use super::network::Network;
 use super::plan::{End, LABEL, Plan, QUEUES};
-use super::world::{World, below, between, lock};
+use super::world::{World, below, between, lock, pick};
 use crate::history::{Actor, Fact, Recorder, Told};
 use crate::rng::SeededRng;
 use crate::seams::RealThreads;
@@ -81,6 +82,13 @@ impl Process {
         }
         let stage = Arc::new(Stage { world: Arc::clone(&self.world), actor: self.actor });
         let work = Arc::clone(&stage);
+        // Suspended handlers are kept, or soon dropped, or not kept at all.
+        builder = builder.parked(pick(fate, &[0, 1, 8]));
+        if mighty || below(fate, 4) > 0 {
+            let flow = Arc::clone(&stage);
+            builder =
+                builder.handle(move |ctx: Context, job: Flow| perform_flow(Arc::clone(&flow), ctx, job.0));
+        }
         builder = builder.handle(move |ctx: Context, job: Work| perform(Arc::clone(&work), ctx, job.0));
         if mighty || below(fate, 4) > 0 {
             builder = builder.handle(move |ctx: Context, job: Chore| perform(Arc::clone(&stage), ctx, job.0));
@@ -120,14 +128,14 @@ impl Process {
 }
 
 /// Where handlers act.
-struct Stage {
-    world: Arc<World>,
+pub(super) struct Stage {
+    pub(super) world: Arc<World>,
     actor: Actor,
 }
 
 impl Stage {
     /// Notes what a handler does. The dead do nothing.
-    fn note(&self, fact: Fact) {
+    pub(super) fn note(&self, fact: Fact) {
         if !self.world.executor.is_gone(self.actor) {
             self.world.log.note(self.actor, fact);
         }

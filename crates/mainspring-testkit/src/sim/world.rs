@@ -35,6 +35,8 @@ pub(super) struct World {
     pub(super) armed: Mutex<Option<Actor>>,
     /// How often each job has begun, which a job that is to come back several times must know.
     pub(super) runs: Mutex<BTreeMap<JobId, u32>>,
+    /// The same for bodies of steps.
+    pub(super) bodies: Mutex<BTreeMap<(JobId, String), u32>>,
 }
 
 /// What is wrong with the network and the store.
@@ -82,6 +84,7 @@ impl World {
             net: Mutex::default(),
             armed: Mutex::default(),
             runs: Mutex::default(),
+            bodies: Mutex::default(),
             time,
             store_time,
         })

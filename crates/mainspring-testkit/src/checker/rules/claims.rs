@@ -7,7 +7,6 @@ use mainspring_core::job::{Reason, State};
 
 use super::Broken;
 use crate::checker::evidence::{At, Evidence, Finished, Life};
-use crate::checker::is_open;
 use crate::history::How;
 
 /// Each claim has a higher number than the one before, and one owner.
@@ -240,7 +239,7 @@ pub(super) fn cancel(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
                 let what = format!("cancelled, and claimed again as {}", life.claims[again].number);
                 broken.push(Broken::job(*id, what, vec![obeyed, life.claims[again].at]));
             }
-            let open = life.found.filter(|job| evidence.terms.settled && is_open(job.status.state));
+            let open = life.found.filter(|job| evidence.terms.settled && !job.status.state.is_terminal());
             if let Some(job) = open.filter(|_| !life.ordered_between("retry", obeyed, usize::MAX)) {
                 let what = format!("cancelled, and still {}", job.status);
                 broken.push(Broken::job(*id, what, vec![obeyed]));

@@ -64,6 +64,11 @@ pub(super) fn slots(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
             Fact::Stopped { id, claim } => (id, claim, false),
             _ => continue,
         };
+        // Of a workflow that is suspended nobody says when it left its slot: it may be kept in memory.
+        let flow = evidence.lives.get(&id).and_then(|life| life.flow.as_deref());
+        if flow.is_some_and(|flow| flow.expects.is_some()) {
+            continue;
+        }
         let Some(queue) = queue(evidence.lives.get(&id)) else { continue };
         let Some(&most) = slots.get(&(event.by, &queue)) else { continue };
         let runs = running.entry((event.by, queue)).or_default();

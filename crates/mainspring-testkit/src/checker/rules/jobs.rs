@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use mainspring_core::id::JobId;
 use mainspring_core::job::{Reason, State};
 
 use super::Broken;
@@ -115,10 +116,25 @@ pub(super) fn liveness(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
         let Some(job) = life.found else { continue };
         let held = job.status.reason == Some(Reason::Hold) && life.was_ordered("hold");
         let quarantined = job.status.reason == Some(Reason::Quarantine);
-        if is_open(job.status.state) || (job.status.state == State::Suspended && !held && !quarantined) {
+        let aside = held || quarantined || awaits_in_vain(evidence, *id, life);
+        if is_open(job.status.state) || (job.status.state == State::Suspended && !aside) {
             broken.push(Broken::job(*id, format!("still {}", job.status), last(life)));
         }
     }
+}
+
+/// Whether a job waits for what cannot come: it was stored again without what had been sent to it, or it waits for a child
+/// that is set aside.
+fn awaits_in_vain(evidence: &Evidence<'_>, id: JobId, life: &Life<'_>) -> bool {
+    let Some(reason) = life.found.and_then(|job| job.status.reason).filter(|reason| reason.awaits()) else {
+        return false;
+    };
+    let aside = |child: &Life<'_>| {
+        let status = child.found.map(|job| job.status);
+        let parent = child.flow.as_ref().and_then(|flow| flow.parent).map(|(parent, _)| parent);
+        parent == Some(id) && status.is_some_and(|status| status.state == State::Suspended)
+    };
+    life.may_have_returned() || (reason == Reason::Child && evidence.lives.values().any(aside))
 }
 
 fn last(life: &Life<'_>) -> Vec<usize> {

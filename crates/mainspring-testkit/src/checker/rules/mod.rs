@@ -1,9 +1,11 @@
 //! The rules: what must hold of every history.
 
 mod claims;
+mod flows;
 mod given;
 mod jobs;
 mod keys;
+mod mail;
 mod nodes;
 mod times;
 mod words;
@@ -72,4 +74,14 @@ pub(super) const ALL: &[(&str, Judge)] = &[
     ("the cancelled are stopped", words::stopped),
     ("who leaves leaves nothing unsaid", words::leaving),
     ("who waits is told", words::answered),
+    ("what is recorded stays as it was", flows::immutable),
+    ("only the owner records", flows::owner),
+    ("what is recorded is not done again", flows::again),
+    ("a body runs once, and once more when it was lost", flows::bodies),
+    ("what a handler has seen is recorded", flows::seen),
+    ("a workflow comes to what it comes to in peace", flows::output),
+    ("messages are read once", mail::read),
+    ("messages are not lost", mail::lost),
+    ("who sleeps is woken in time", mail::woken),
+    ("children end with their parents", mail::families),
 ];

@@ -58,7 +58,9 @@ pub(super) fn reported(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
         for (claim, at) in &life.finishing {
             let Fact::Finishing { how, .. } = evidence.history[*at].fact else { continue };
             let began = life.began.iter().any(|(began, number)| number == claim && began < at);
-            if matches!(how, How::Succeed | How::Retry | How::Snooze) && !began {
+            // A handler that is kept in memory goes on where it was.
+            let goes_on = claim.checked_sub(1).is_some_and(|before| life.suspended(before).is_some());
+            if matches!(how, How::Succeed | How::Retry | How::Snooze) && !began && !goes_on {
                 let what = format!("{how:?} of claim {claim}, which never began");
                 broken.push(Broken::job(*id, what, vec![*at]));
             }
@@ -114,7 +116,8 @@ pub(super) fn crashes(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
 /// The claims before an event that were lost with their nodes, since the job last came through or an operator answered
 /// for it.
 fn crashed(evidence: &Evidence<'_>, life: &Life<'_>, before: At) -> Vec<At> {
-    let through = |how: How| matches!(how, How::Succeed | How::Retry | How::Fail | How::Snooze);
+    let through =
+        |how: How| matches!(how, How::Succeed | How::Retry | How::Fail | How::Snooze | How::Suspend);
     // A repeat that is told as accepted changes nothing.
     let mut ends: BTreeMap<u32, At> = BTreeMap::new();
     for end in life.finished.iter().filter(|end| end.applied && through(end.how)) {
@@ -122,7 +125,11 @@ fn crashed(evidence: &Evidence<'_>, life: &Life<'_>, before: At) -> Vec<At> {
     }
     let words = life.orders.iter().filter(|order| matches!(order.verb, "retry" | "resume"));
     let answered = words.filter_map(|order| order.obeyed).map(|(at, _, _)| at);
-    let reset = ends.into_values().chain(answered).filter(|at| *at < before).max();
+    // Who records has come further than those before him; his own claim may still crash.
+    let recorded = life.written().into_iter().filter(|write| write.at < before);
+    let recorded =
+        recorded.filter_map(|write| life.claim(write.claim)).map(|claim| claim.at.saturating_sub(1));
+    let reset = ends.into_values().chain(answered).filter(|at| *at < before).chain(recorded).max();
     let mut lost = Vec::new();
     for claim in life.first_claims() {
         let after = reset.is_none_or(|reset| claim.at > reset);

@@ -1,0 +1,168 @@
+//! What a history says of one workflow.
+
+use std::collections::BTreeMap;
+
+use mainspring_core::id::{JobId, NodeNo};
+use mainspring_core::time::Timestamp;
+
+use super::evidence::{At, Life};
+use crate::history::{Fact, How, Letter, Line, Posted, Wrote};
+
+/// What happened to one workflow, beside what happens to every job.
+#[derive(Default)]
+pub(super) struct Flow<'a> {
+    /// When something was to be recorded, and under which claim.
+    pub(super) recordings: Vec<(At, u32)>,
+    pub(super) records: Vec<Record<'a>>,
+    /// Suspensions, as they were first asked for, by claim.
+    pub(super) suspends: BTreeMap<u32, Suspend<'a>>,
+    /// What claims were given.
+    pub(super) given: Vec<Given<'a>>,
+    /// What looks into the inbox gave.
+    pub(super) delivered: Vec<(At, &'a [Letter])>,
+    pub(super) signals: Vec<Signal<'a>>,
+    pub(super) entered: Vec<Entered<'a>>,
+    pub(super) ran: Vec<(At, u32, &'a str)>,
+    pub(super) saw: Vec<Saw<'a>>,
+    pub(super) expects: Option<&'a [u64]>,
+    pub(super) returns: BTreeMap<u32, (At, u64)>,
+    /// Its parent, and whether it goes on without it.
+    pub(super) parent: Option<(JobId, bool)>,
+}
+
+pub(super) struct Record<'a> {
+    pub(super) at: At,
+    pub(super) node: NodeNo,
+    pub(super) claim: u32,
+    pub(super) stored: bool,
+    pub(super) writes: &'a Wrote,
+}
+
+pub(super) struct Suspend<'a> {
+    pub(super) at: At,
+    pub(super) waits: &'a [(String, u32)],
+    pub(super) until: Option<Timestamp>,
+    pub(super) writes: &'a Wrote,
+}
+
+/// What a claim was given of its job's past.
+#[derive(Clone, Copy)]
+pub(super) struct Given<'a> {
+    pub(super) at: At,
+    pub(super) claim: u32,
+    pub(super) entries: &'a [Line],
+    pub(super) inbox: &'a [Letter],
+    pub(super) more: bool,
+}
+
+pub(super) struct Signal<'a> {
+    pub(super) at: At,
+    pub(super) topic: &'a str,
+    pub(super) sender: &'a str,
+    pub(super) answer: Posted,
+}
+
+pub(super) struct Entered<'a> {
+    pub(super) at: At,
+    pub(super) claim: u32,
+    /// The claim under which its handler began: one that is kept in memory goes on under later ones.
+    pub(super) since: u32,
+    pub(super) key: &'a str,
+    pub(super) once: bool,
+}
+
+pub(super) struct Saw<'a> {
+    pub(super) at: At,
+    pub(super) since: u32,
+    pub(super) key: &'a str,
+    pub(super) digest: Option<u64>,
+    pub(super) rides: bool,
+}
+
+/// Something that is in the journal from then on.
+#[derive(Clone, Copy)]
+pub(super) struct Write<'a> {
+    pub(super) at: At,
+    pub(super) claim: u32,
+    pub(super) writes: &'a Wrote,
+}
+
+impl<'a> Flow<'a> {
+    pub(super) fn add(&mut self, at: At, fact: &'a Fact) {
+        match fact {
+            Fact::Recording { claim, .. } => self.recordings.push((at, *claim)),
+            Fact::Recorded { node, claim, stored, writes, .. } => {
+                self.records.push(Record { at, node: *node, claim: *claim, stored: *stored, writes });
+            }
+            Fact::Belongs { parent, abandoned, .. } => self.parent = Some((*parent, *abandoned)),
+            Fact::Suspending { claim, waits, until, writes, .. } => {
+                let suspend = Suspend { at, waits, until: *until, writes };
+                self.suspends.entry(*claim).or_insert(suspend);
+            }
+            Fact::Remembers { claim, entries, inbox, more, .. } => {
+                self.given.push(Given { at, claim: *claim, entries, inbox, more: *more });
+            }
+            Fact::Delivered { inbox, .. } => self.delivered.push((at, inbox)),
+            Fact::Signalled { topic, sender, answer, .. } => {
+                self.signals.push(Signal { at, topic, sender, answer: *answer });
+            }
+            Fact::Entered { claim, since, key, once, .. } => {
+                self.entered.push(Entered { at, claim: *claim, since: *since, key, once: *once });
+            }
+            Fact::Ran { claim, key, .. } => self.ran.push((at, *claim, key)),
+            Fact::Saw { since, key, digest, rides, .. } => {
+                self.saw.push(Saw { at, since: *since, key, digest: *digest, rides: *rides });
+            }
+            Fact::Expects { outputs, .. } => self.expects = Some(outputs),
+            Fact::Returns { claim, output, .. } => {
+                self.returns.entry(*claim).or_insert((at, *output));
+            }
+            _ => {}
+        }
+    }
+
+    /// All messages that were ever delivered, by number.
+    pub(super) fn letters(&self) -> BTreeMap<i64, &'a Letter> {
+        let given = self.given.iter().flat_map(|given| given.inbox);
+        let delivered = self.delivered.iter().flat_map(|(_, inbox)| *inbox);
+        given.chain(delivered).map(|letter| (letter.no, letter)).collect()
+    }
+}
+
+impl<'a> Life<'a> {
+    /// When a suspension of this claim was applied.
+    pub(super) fn suspended(&self, claim: u32) -> Option<At> {
+        let mut ends = self.finished.iter().filter(|end| end.applied && end.claim == claim);
+        ends.find(|end| end.how == How::Suspend).map(|end| end.at)
+    }
+
+    /// All that was accepted into its journal, in order.
+    pub(super) fn written(&self) -> Vec<Write<'a>> {
+        let Some(flow) = &self.flow else { return Vec::new() };
+        let stored = flow.records.iter().filter(|record| record.stored);
+        let recorded =
+            stored.map(|record| Write { at: record.at, claim: record.claim, writes: record.writes });
+        let suspended = flow.suspends.iter().filter_map(|(claim, suspend)| {
+            let at = self.suspended(*claim)?;
+            Some(Write { at, claim: *claim, writes: suspend.writes })
+        });
+        let mut all: Vec<Write<'a>> = recorded.chain(suspended).collect();
+        all.sort_by_key(|write| write.at);
+        all
+    }
+
+    /// What each claim was given; nothing, if it was not told of a past.
+    pub(super) fn givens(&self) -> Vec<Given<'a>> {
+        let Some(flow) = &self.flow else { return Vec::new() };
+        let mut all = flow.given.clone();
+        for claim in self.first_claims() {
+            if all.iter().all(|given| given.claim != claim.number) {
+                let nothing =
+                    Given { at: claim.at, claim: claim.number, entries: &[], inbox: &[], more: false };
+                all.push(nothing);
+            }
+        }
+        all.sort_by_key(|given| given.at);
+        all
+    }
+}

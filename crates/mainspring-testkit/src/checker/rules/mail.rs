@@ -1,0 +1,162 @@
+//! Signals, the ends of children, and sleep.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use mainspring_core::job::State;
+
+use super::Broken;
+use super::flows::{before, flows};
+use crate::checker::evidence::{At, Evidence};
+use crate::checker::flow::{Flow, Given, Write};
+use crate::history::Posted;
+
+/// How long after its time a job may be claimed when nothing is wrong: others may be before it.
+const SLACK: Duration = Duration::from_secs(30);
+
+/// A message is read by one record, and is not delivered again after that.
+pub(super) fn read(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    for (id, life, _) in flows(evidence) {
+        let written = life.written();
+        let mut readers: BTreeMap<i64, &Write<'_>> = BTreeMap::new();
+        for write in &written {
+            for no in &write.writes.read {
+                let first = *readers.entry(*no).or_insert(write);
+                // A repeat of a record is the same record.
+                if first.claim != write.claim || first.writes != write.writes {
+                    let what = format!("message {no} was read twice");
+                    broken.push(Broken::job(*id, what, vec![first.at, write.at]));
+                }
+            }
+        }
+        for given in life.givens() {
+            let again = given.inbox.iter().find_map(|letter| {
+                let first = readers.get(&letter.no)?;
+                before(evidence, first, &given).then_some((letter.no, first.at))
+            });
+            if let Some((no, at)) = again {
+                let what = format!("message {no} was read, and claim {} is given it", given.claim);
+                broken.push(Broken::job(*id, what, vec![at, given.at]));
+            }
+        }
+    }
+}
+
+/// Whether a message was given to a claim, or read before it.
+fn had(flow: &Flow<'_>, written: &[Write<'_>], given: &Given<'_>, topic: &str, sender: &str) -> bool {
+    let fits = |letter: &crate::history::Letter| letter.topic == topic && letter.sender == sender;
+    if given.more || given.inbox.iter().any(fits) {
+        return true;
+    }
+    let letters = flow.letters();
+    let mut reads = written.iter().filter(|write| write.at < given.at).flat_map(|write| &write.writes.read);
+    reads.any(|no| letters.get(no).is_some_and(|letter| fits(letter)))
+}
+
+/// What was sent is given to every later claim until it is read: signals, and the ends of children.
+pub(super) fn lost(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    if !evidence.terms.exact {
+        return;
+    }
+    let mut children: BTreeMap<_, Vec<(String, At)>> = BTreeMap::new();
+    for (id, life) in &evidence.lives {
+        let Some((parent, _)) = life.flow.as_ref().and_then(|flow| flow.parent) else { continue };
+        if let Some(end) = life.ends().first() {
+            children.entry(parent).or_default().push((format!("c:{id}"), end.at));
+        }
+    }
+    for (id, life, flow) in flows(evidence) {
+        let signals = flow.signals.iter().filter(|signal| signal.answer == Posted::Stored);
+        let signals = signals.map(|signal| (signal.topic.to_owned(), signal.sender, signal.at));
+        let told = children.remove(id).unwrap_or_default().into_iter();
+        let sent: Vec<_> = signals.chain(told.map(|(topic, at)| (topic, "", at))).collect();
+        if sent.is_empty() {
+            continue;
+        }
+        let written = life.written();
+        for given in life.givens() {
+            let mut due = sent.iter().filter(|(_, _, at)| *at < given.at);
+            if let Some((topic, _, at)) =
+                due.find(|(topic, sender, _)| !had(flow, &written, &given, topic, sender))
+            {
+                let what = format!("{topic} was stored, and claim {} is not given it", given.claim);
+                broken.push(Broken::job(*id, what, vec![*at, given.at]));
+                break;
+            }
+        }
+    }
+}
+
+/// A suspended job is woken when its time has come or what it waits for is there, not before, and soon after.
+pub(super) fn woken(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    if !evidence.terms.exact {
+        return;
+    }
+    for (id, life, flow) in flows(evidence) {
+        for (claim, suspend) in &flow.suspends {
+            let Some(suspended) = life.suspended(*claim) else { continue };
+            let next = life.claims.iter().find(|next| next.at > suspended && next.number > *claim);
+            let Some(next) = next else { continue };
+            let verbs = ["resume", "retry", "hold"];
+            if verbs.iter().any(|verb| life.ordered_between(verb, suspended, next.at)) {
+                continue;
+            }
+            let given = flow.given.iter().find(|given| given.claim == next.number);
+            let there = suspend.waits.iter().any(|(topic, need)| {
+                let came = given
+                    .map_or(0, |given| given.inbox.iter().filter(|letter| letter.topic == *topic).count());
+                came >= usize::try_from(*need).unwrap_or(usize::MAX)
+            });
+            let more = given.is_some_and(|given| given.more);
+            let due = suspend.until.is_some_and(|until| until <= next.now);
+            if !there && !due && !more {
+                let what = format!("claim {claim} was to sleep, and was woken for claim {}", next.number);
+                broken.push(Broken::job(*id, what, vec![suspend.at, next.at]));
+            }
+            let (Some(calm), Some(until)) = (evidence.calm, suspend.until) else { continue };
+            let late = next.now.since(until);
+            // From when on nothing holds it up.
+            let quiet = evidence.time(calm.max(suspended)).after(Duration::from_mins(1));
+            if late > SLACK && evidence.time(next.at).since(quiet) > late {
+                let what = format!("claim {claim} was to sleep until {until}, and slept {late:?} longer");
+                broken.push(Broken::job(*id, what, vec![suspend.at, next.at]));
+            }
+        }
+    }
+}
+
+/// When a job has ended, its children are not given out any more, but for those that go on without it.
+pub(super) fn families(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    if !evidence.terms.exact {
+        return;
+    }
+    for (id, life, flow) in flows(evidence) {
+        let Some((parent, abandoned)) = flow.parent.filter(|(_, abandoned)| !abandoned) else { continue };
+        debug_assert!(!abandoned, "those were left out");
+        let Some(parent) = evidence.lives.get(&parent).filter(|parent| !parent.may_have_returned()) else {
+            continue;
+        };
+        let finished = parent.ends().first().map(|end| end.at);
+        let told = parent.orders.iter().filter_map(|order| order.obeyed);
+        let told = told.filter(|(_, _, to)| to.is_some_and(|to| to.state.is_terminal())).map(|(at, _, _)| at);
+        let Some(ended) = finished.into_iter().chain(told).min() else { continue };
+        let known = life.claims.iter().filter(|claim| claim.at < ended).map(|claim| claim.number).max();
+        let again = life.claims.iter().find(|claim| {
+            claim.at > ended
+                && known.is_none_or(|known| claim.number > known)
+                && !life.ordered_between("retry", 0, claim.at)
+        });
+        if let Some(again) = again {
+            let what = format!("its parent had ended, and claim {} was given out", again.number);
+            broken.push(Broken::job(*id, what, vec![ended, again.at]));
+        }
+        let open = life.found.filter(|job| {
+            let aside = matches!(job.status.state, State::Suspended) && !life.orders.is_empty();
+            evidence.terms.settled && !job.status.state.is_terminal() && !aside
+        });
+        if let Some(job) = open.filter(|_| !life.was_ordered("retry")) {
+            let what = format!("its parent has ended, and it is still {}", job.status);
+            broken.push(Broken::job(*id, what, vec![ended]));
+        }
+    }
+}
