@@ -4,7 +4,7 @@
 //! that runs over it without noticing is broken, however green it looks. Without the feature [`is`] is `false` for the
 //! compiler, and the defects are not in the program.
 
-/// A classic of queues and leases.
+/// A classic of queues, leases and journals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Defect {
@@ -28,11 +28,19 @@ pub enum Defect {
     CancelLost,
     /// Several suspects run on one node at once.
     SuspectsTogether,
+    /// Of records that share a commit, only the first is stored; all are acknowledged.
+    RecordLost,
+    /// The end of a child is not told to a parent that does not wait for it yet.
+    ChildForgotten,
+    /// That a message was read is not stored with what came of it.
+    ReadTwice,
+    /// A step's result is returned before it is recorded.
+    ResultEarly,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 10] = [
+    pub const ALL: [Defect; 14] = [
         Defect::ClaimIgnored,
         Defect::NodeIgnored,
         Defect::RescueUnchecked,
@@ -43,6 +51,10 @@ impl Defect {
         Defect::TimerKept,
         Defect::CancelLost,
         Defect::SuspectsTogether,
+        Defect::RecordLost,
+        Defect::ChildForgotten,
+        Defect::ReadTwice,
+        Defect::ResultEarly,
     ];
 }
 

@@ -10,6 +10,7 @@ use crate::journal::{
     Suspension, Value, Wait, Writes, Written,
 };
 use crate::name::Key;
+use crate::planted::{self, Defect};
 use crate::time::Timestamp;
 use crate::{Error, Result};
 
@@ -76,7 +77,7 @@ impl Past {
             };
             self.entries.insert(self.last, written);
         }
-        for posted in &mut self.inbox {
+        for posted in self.inbox.iter_mut().filter(|_| !planted::is(Defect::ReadTwice)) {
             posted.read |= writes.read.contains(&posted.message.no);
         }
         self.forget_readers();
@@ -128,7 +129,12 @@ impl Model {
         now: Timestamp,
     ) -> Result<Vec<Recorded>> {
         self.check_children(&recordings)?;
-        recordings.into_iter().map(|recording| self.record_one(node, recording, now)).collect()
+        let mut answers = Vec::with_capacity(recordings.len());
+        for recording in recordings {
+            let lost = planted::is(Defect::RecordLost) && !answers.is_empty();
+            answers.push(if lost { Recorded::Stored } else { self.record_one(node, recording, now)? });
+        }
+        Ok(answers)
     }
 
     /// All before any: a call that fails has no effect.
@@ -251,6 +257,10 @@ impl Model {
         let Some(parent) = job.parent.filter(|parent| self.jobs.contains_key(parent)) else { return Ok(()) };
         let (child, (output, message)) = (job.id, job.ending());
         let mail = Mail::Ended { child, status, output, message };
+        let awake = self.job(parent)?.place.status().state != State::Suspended;
+        if planted::is(Defect::ChildForgotten) && awake {
+            return Ok(());
+        }
         if self.job_mut(parent)?.past().has(&mail) {
             return Ok(());
         }

@@ -53,4 +53,8 @@ caught! {
     timer_promoted_twice: TimerKept,
     cancel_lost_when_it_meets_finish: CancelLost,
     suspects_run_together: SuspectsTogether,
+    record_lost_in_a_batch: RecordLost,
+    end_of_a_child_not_told_in_advance: ChildForgotten,
+    message_read_twice: ReadTwice,
+    result_returned_before_it_is_recorded: ResultEarly,
 }
