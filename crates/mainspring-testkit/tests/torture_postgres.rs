@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use mainspring_testkit::torture::postgres::Postgres;
-use mainspring_testkit::torture::{Plan, run};
+use mainspring_testkit::torture::{Course, Plan, marathon, run};
 
 /// Each kind of blow; of failure points and system calls, those at which it is hardest to know what was stored.
 const BLOWS: [&str; 20] = [
@@ -30,6 +30,16 @@ const BLOWS: [&str; 20] = [
     "standby away",
     "failover",
 ];
+
+/// One worker that is killed again and again finishes every workflow, and does again only what was lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workflows_survive_twenty_kills_of_their_only_worker() {
+    let stage = Arc::new(Postgres::new().expect("two servers"));
+    let plan = Plan::new(env!("CARGO_BIN_EXE_mainspring-victim"), 20, 1);
+    let outcome = marathon(stage, &plan, Course { flows: 80, steps: 20, millis: 100 }).await.expect("a run");
+    println!("{outcome}");
+    outcome.assert_clean();
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twenty_blows_lose_and_double_nothing() {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use mainspring_testkit::torture::sqlite::Sqlite;
-use mainspring_testkit::torture::{Outcome, Plan, Stage, inject, points, run};
+use mainspring_testkit::torture::{Course, Outcome, Plan, Stage, inject, marathon, points, run};
 
 /// Tortures a fresh store; everything must be as promised.
 #[expect(clippy::print_stdout, reason = "what was done is told in figures")]
@@ -28,6 +28,20 @@ fn twenty_kills_and_stops_lose_and_double_nothing() {
     assert!(outcome.report.figures.stale > 0, "no worker that woke up had anything to write");
 }
 
+/// One worker that is killed again and again finishes every workflow, and does again only what was lost.
+#[test]
+#[expect(clippy::print_stdout, reason = "what was done is told in figures")]
+fn workflows_survive_twenty_kills_of_their_only_worker() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let stage = Arc::new(Sqlite::new().expect("a store"));
+    let course = Course { flows: 80, steps: 20, millis: 100 };
+    let plan = plan(20, &[]);
+    let run = marathon(stage, &plan, course);
+    let outcome = runtime.expect("a runtime").block_on(run).expect("a run that ends");
+    println!("{outcome}");
+    outcome.assert_clean();
+}
+
 #[test]
 fn a_job_that_kills_its_process_is_quarantined_alone() {
     torture(&plan(3, &["poison"]));
@@ -35,8 +49,8 @@ fn a_job_that_kills_its_process_is_quarantined_alone() {
 
 #[test]
 fn a_death_at_any_failure_point_loses_and_doubles_nothing() {
-    let here = Sqlite::new().expect("a store").crates();
-    let mine = points::ALL.iter().filter(|point| here.contains(&point.of));
+    let store = Sqlite::new().expect("a store");
+    let mine = points::ALL.iter().filter(|point| store.reaches(point));
     let names: BTreeSet<String> = mine.map(|point| format!("point {}", point.name)).collect();
     let outcome = torture(&plan(names.len(), &["point "]));
     assert_eq!(outcome.blows.keys().cloned().collect::<BTreeSet<_>>(), names);

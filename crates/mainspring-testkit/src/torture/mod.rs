@@ -17,6 +17,7 @@ pub mod blows;
 mod error;
 pub mod inject;
 pub mod ledger;
+mod marathon;
 mod outcome;
 pub mod points;
 pub mod postgres;
@@ -28,6 +29,7 @@ mod wait;
 mod world;
 
 pub use error::{Error, Result};
+pub use marathon::{Course, marathon};
 pub use outcome::{Outcome, Tally};
 pub use process::{Orders, Role, Victim};
 pub use run::{Plan, command, run};
@@ -55,6 +57,11 @@ pub trait Stage: Send + Sync {
     /// The crates whose failure points a victim on this store can reach.
     fn crates(&self) -> &'static [&'static str];
 
+    /// Whether a victim on this store comes by a point. Transaction steps on pools are none of what victims do.
+    fn reaches(&self, point: &points::Point) -> bool {
+        self.crates().contains(&point.of) && !point.name.starts_with("transaction.")
+    }
+
     /// Whether producers come by a point again and again, and not only workers.
     fn is_passed_by_producers(&self, _point: &points::Point) -> bool {
         false
@@ -69,6 +76,11 @@ pub trait Stage: Send + Sync {
 
     /// The blows that only this store can suffer.
     fn blows(&self) -> Vec<Box<dyn Blow>>;
+
+    /// The file of a store that shares it with its application, if it is one.
+    fn file(&self) -> Option<PathBuf> {
+        None
+    }
 
     /// Loses an answer on its way to a victim, if that can happen to this store. Done again and again while a worker is
     /// awaited at a point that only those come by who have lost one.

@@ -14,7 +14,7 @@ use super::outcome::{Outcome, Tally};
 use super::process::Role;
 use super::wait::{insist, wait};
 use super::world::World;
-use super::{Blow, Error, Result, Stage, blows, postgres, sqlite, victim};
+use super::{Blow, Course, Error, Result, Stage, blows, marathon, postgres, sqlite, victim};
 use crate::checker::{Report, Terms, check, tell};
 use crate::history::Fact;
 use crate::rng::SeededRng;
@@ -163,7 +163,7 @@ async fn peace(world: &mut World, timed: bool) -> Result<Report> {
 }
 
 /// Sends a victim home, and sees it leave in good order.
-async fn leave(world: &World, victim: &mut super::Victim) -> Result<()> {
+pub(super) async fn leave(world: &World, victim: &mut super::Victim) -> Result<()> {
     victim.dismiss();
     let status = world.end_of(victim).await?;
     if status.success() {
@@ -173,7 +173,7 @@ async fn leave(world: &World, victim: &mut super::Victim) -> Result<()> {
 }
 
 /// Waits until no job waits or runs any more; what operators held is let go.
-async fn drain(world: &World) -> Result<()> {
+pub(super) async fn drain(world: &World) -> Result<()> {
     let engine = world.engine()?.clone();
     let open = [State::Ready, State::Running, State::Scheduled, State::Blocked];
     let waited = wait("everything has drained", async || {
@@ -181,6 +181,9 @@ async fn drain(world: &World) -> Result<()> {
         for job in suspended.iter().filter(|job| job.status.reason == Some(Reason::Hold)) {
             // It may have been let go meanwhile.
             drop(engine.jobs().resume(job.id).await);
+        }
+        if suspended.iter().any(|job| job.status.reason.is_some_and(Reason::awaits)) {
+            return Ok(None);
         }
         let counts = insist("counts", async || engine.jobs().counts().await).await?;
         Ok(open.iter().all(|state| counts.total(*state) == 0).then_some(()))
@@ -237,7 +240,8 @@ fn story(world: &World, id: JobId) -> Result<String> {
     Ok(std::iter::once(String::new()).chain(tell(&history)).collect::<Vec<_>>().join("\n    "))
 }
 
-/// Runs what a command line says: `--store sqlite|postgres --cycles N [--seed S] [--only BLOW]…`, with victims that
+/// Runs what a command line says: `--store sqlite|postgres --cycles N [--seed S] [--only BLOW]…`, or `--marathon
+/// KILLS` in place of cycles, with victims that
 /// live beside this program.
 ///
 /// # Errors
@@ -246,7 +250,7 @@ pub async fn command(arguments: &[String]) -> Result<Outcome> {
     let program = std::env::current_exe().map_err(Error::io("finding this program"))?;
     let mut plan = Plan::new(program.with_file_name("mainspring-victim"), 100, 1);
     plan.timed = true;
-    let mut store = None;
+    let (mut store, mut long) = (None, None);
     let mut rest = arguments.iter();
     while let Some(flag) = rest.next() {
         let value = rest.next().ok_or_else(|| Error::Unexpected(format!("`{flag}` needs a value")))?;
@@ -257,6 +261,7 @@ pub async fn command(arguments: &[String]) -> Result<Outcome> {
             "--seed" => plan.seed = number()?,
             "--only" => plan.only.push(value.clone()),
             "--plant" => plan.planted = Some(value.clone()),
+            "--marathon" => long = Some(usize::try_from(number()?).unwrap_or(usize::MAX)),
             _ => return Err(Error::Unexpected(format!("`{flag}` is not understood"))),
         }
     }
@@ -265,5 +270,11 @@ pub async fn command(arguments: &[String]) -> Result<Outcome> {
         Some("postgres") => Arc::new(postgres::Postgres::new()?),
         other => return Err(Error::Unexpected(format!("--store sqlite or postgres, not {other:?}"))),
     };
-    run(stage, &plan).await
+    match long {
+        Some(kills) => {
+            plan.cycles = kills;
+            marathon(stage, &plan, Course { flows: 200, steps: 20, millis: 100 }).await
+        }
+        None => run(stage, &plan).await,
+    }
 }

@@ -21,7 +21,7 @@ const KILLS: usize = 6;
 pub(super) fn all(stage: &dyn Stage) -> Vec<Box<dyn Blow>> {
     let mut blows: Vec<Box<dyn Blow>> = vec![Box::new(Freeze), Box::new(Swallow)];
     blows.extend((0..KILLS).map(|_| Box::new(Kill) as Box<dyn Blow>));
-    let here = |point: &&Point| stage.crates().contains(&point.of);
+    let here = |point: &&Point| stage.reaches(point);
     for point in points::ALL.iter().filter(here) {
         blows.push(Box::new(AtPoint::new(*point)));
     }

@@ -104,6 +104,10 @@ impl Stage for Sqlite {
         Box::pin(async { Engine::open(&self.address()).await })
     }
 
+    fn file(&self) -> Option<PathBuf> {
+        Some(self.path())
+    }
+
     fn crates(&self) -> &'static [&'static str] {
         &["mainspring", "mainspring-sqlite"]
     }

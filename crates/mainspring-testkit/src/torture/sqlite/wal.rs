@@ -117,6 +117,15 @@ fn rebase(history: &[Event], found: &Found) -> Vec<Event> {
         let ended = job.status.state != State::Running;
         match event.fact {
             Fact::Obeyed { .. } => false,
+            // What was recorded may be gone, and is done again then.
+            Fact::Recording { .. }
+            | Fact::Recorded { .. }
+            | Fact::Suspending { .. }
+            | Fact::Remembers { .. }
+            | Fact::Delivered { .. }
+            | Fact::Entered { .. }
+            | Fact::Ran { .. }
+            | Fact::Saw { .. } => false,
             Fact::Finished { claim, .. } => claim < job.claim || (claim == job.claim && ended),
             Fact::Claimed { claim, .. }
             | Fact::Began { claim, .. }

@@ -3,11 +3,12 @@
 use std::error::Error;
 use std::time::Duration;
 
-use mainspring::{Backoff, Engine, Enqueue, Error as Refusal, JobId, State, Unique};
+use mainspring::{Backoff, Engine, Enqueue, Error as Refusal, Job, JobId, State, Unique};
 use mainspring_core::job::Until;
 use mainspring_core::seam::Rng;
 use mainspring_core::time::Span;
 
+use super::flow::Flow;
 use super::jobs::{QUEUES, Work};
 use super::{Life, until_input_ends};
 use crate::history::{Actor, Fact, Recorder, Told};
@@ -63,6 +64,13 @@ async fn turn(life: &Life, engine: &Engine) {
             told(note.0, note.1, engine, job).await;
         }
         3 => {
+            let flow = Flow { seed: below(1_000), steps: 3 + below(4), millis: below(20), ..Flow::default() };
+            let flow = Flow { nap: [0, 30][usize::try_from(below(2)).unwrap_or(0)], ..flow };
+            let id = JobId::mint(engine.seams().clock.now(), &*engine.seams().rng);
+            note.0.note(note.1, flow.expects(id));
+            told_as(id, note.0, note.1, engine.enqueue(flow).backoff(BACKOFF)).await;
+        }
+        4 => {
             let delay = Duration::from_millis(below(300));
             let job = engine.enqueue(work(0, &below)).delay(delay).backoff(BACKOFF);
             told(note.0, note.1, engine, job).await;
@@ -109,6 +117,10 @@ fn work(number: u64, below: &impl Fn(u64) -> u64) -> Work {
 /// Enqueues a job and writes down what became of it.
 pub(super) async fn told(ledger: &dyn Recorder, by: Actor, engine: &Engine, job: Enqueue<'_, Work>) {
     let id = JobId::mint(engine.seams().clock.now(), &*engine.seams().rng);
+    told_as(id, ledger, by, job).await;
+}
+
+async fn told_as<J: Job>(id: JobId, ledger: &dyn Recorder, by: Actor, job: Enqueue<'_, J>) {
     let fact = match job.id(id).await {
         Ok(stored) if stored.existing => Fact::Acknowledged { id, told: Told::Existing(stored.id) },
         Ok(_) => Fact::Acknowledged { id, told: Told::Created },

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use mainspring::{Context, JobId, snooze};
 
+use super::flow::{self, Flow};
 use super::jobs::{Poison, QUEUES, Work};
 use super::{Life, input_ends, producer};
 use crate::history::{Actor, Fact, Recorder};
@@ -20,7 +21,7 @@ const SNOOZE: Duration = Duration::from_millis(50);
 pub(super) async fn run(life: Life) -> Result<(), Box<dyn Error>> {
     let engine = life.open().await?;
     let (ledger, by, lease) = (life.ledger, life.by, life.lease);
-    let poisoned = Arc::clone(&ledger);
+    let (poisoned, recorded) = (Arc::clone(&ledger), Arc::clone(&ledger));
     let mut node = engine
         .node()
         .handle(move |ctx: Context, job: Work| {
@@ -33,6 +34,7 @@ pub(super) async fn run(life: Life) -> Result<(), Box<dyn Error>> {
             run.ledger.note(by, Fact::fault("exit", Some(by), None));
             async move { std::process::abort() as mainspring::Result<()> }
         })
+        .handle(move |ctx: Context, job: Flow| flow::perform(ctx, job, Arc::clone(&recorded), by))
         .prefix("victim")
         .lease(lease)
         .drain(DRAIN);

@@ -1,0 +1,204 @@
+//! A marathon: many long workflows on one worker that is killed again and again.
+//!
+//! What must come of it: every workflow ends with the result that it has in peace, none is put under quarantine, a body
+//! begins again only because the process that ran it was killed, and a row that is written in one commit with its record
+//! is there once.
+
+#![expect(clippy::disallowed_methods, reason = "a run takes real time, and somebody wants to know how much")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mainspring::{JobId, Reason, State, rusqlite};
+
+use super::outcome::{Outcome, Tally};
+use super::process::{Orders, Role};
+use super::run::{drain, leave};
+use super::victim::Flow;
+use super::wait::{insist, wait};
+use super::world::World;
+use super::{Error, Plan, Result, Stage};
+use crate::checker::{Terms, check};
+use crate::history::{Actor, Event, Fact, Told};
+
+/// Bodies that a worker must have run before it is killed.
+const BODIES: usize = 15;
+/// How long a worker lives on after that, at most.
+const LIFE: u64 = 150;
+
+/// The application's own table, in the file of the store. Nothing keeps a row from being there twice.
+const TABLE: &str = "CREATE TABLE app_rows (job TEXT NOT NULL, step INTEGER NOT NULL) STRICT";
+
+/// How long it is.
+#[derive(Debug, Clone, Copy)]
+pub struct Course {
+    /// Workflows.
+    pub flows: u64,
+    /// Steps of each.
+    pub steps: u64,
+    /// How long a body takes, in milliseconds.
+    pub millis: u64,
+}
+
+/// Runs it; the plan's cycles are kills.
+///
+/// # Errors
+/// If the run could not come to its end. Ledger and store are then kept, and the error says where.
+pub async fn marathon(stage: Arc<dyn Stage>, plan: &Plan, course: Course) -> Result<Outcome> {
+    let dir = tempfile::Builder::new().prefix("mainspring-torture-").tempdir();
+    let dir = dir.map_err(Error::io("making a directory"))?;
+    let began = Instant::now();
+    let result = judged(&stage, plan, course, dir.path()).await;
+    let clean = result.as_ref().is_ok_and(Outcome::is_clean);
+    let kept = if clean { None } else { Some(dir.keep()) };
+    match result {
+        Ok(outcome) => Ok(Outcome { took: began.elapsed(), kept, ..outcome }),
+        Err(error) => {
+            let kept = kept.map(|kept| kept.display().to_string()).unwrap_or_default();
+            Err(Error::Unexpected(format!("{error} (seed {}, kept in {kept})", plan.seed)))
+        }
+    }
+}
+
+async fn judged(stage: &Arc<dyn Stage>, plan: &Plan, course: Course, dir: &Path) -> Result<Outcome> {
+    let planted = plan.planted.clone();
+    let mut world = World::new(Arc::clone(stage), dir, &plan.program, plan.seed, planted).await?;
+    let rows = stage.file();
+    if let Some(file) = &rows {
+        let made = rusqlite::Connection::open(file).and_then(|file| file.execute(TABLE, ()));
+        made.map_err(|error| Error::Unexpected(format!("making a table: {error}")))?;
+    }
+    let flows = start(&world, course, rows.is_some()).await?;
+    let mut tally = Tally::default();
+    let mut killed = BTreeSet::new();
+    for _ in 0..plan.cycles {
+        let worker = world.start(Role::Worker, &Orders::default())?;
+        let number = worker.number();
+        let busy = wait("the worker gets on", async || {
+            let ran = |event: &&Event| event.by == number && matches!(event.fact, Fact::Ran { .. });
+            let got_on = world.history()?.iter().filter(ran).count() >= BODIES;
+            let left =
+                world.jobs(&[State::Ready, State::Running, State::Scheduled, State::Suspended]).await?;
+            Ok((got_on || left.is_empty()).then_some(got_on))
+        })
+        .await?;
+        if !busy {
+            world.workers.push(worker);
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(world.below(LIFE))).await;
+        killed.insert(number);
+        world.kill(worker)?;
+        tally.struck += 1;
+        tally.hit += 1;
+    }
+    world.note(Fact::Calm);
+    if world.workers.is_empty() {
+        let worker = world.start(Role::Worker, &Orders::default())?;
+        world.workers.push(worker);
+    }
+    drain(&world).await?;
+    for mut worker in std::mem::take(&mut world.workers) {
+        leave(&world, &mut worker).await?;
+    }
+    let history = world.history()?;
+    let report = check(&history, &world.look().await?, Terms { settled: true, ..Terms::default() });
+    let mut problems = bodies(&history, &killed);
+    problems.extend(ends(&world, &flows).await?);
+    if let Some(file) = &rows {
+        problems.extend(found(file, &flows).map_err(|error| Error::Unexpected(format!("rows: {error}")))?);
+    }
+    if tally.hit < plan.cycles {
+        problems.push(format!("all was done after {} kills of {}", tally.hit, plan.cycles));
+    }
+    world.close().await;
+    Ok(Outcome {
+        store: stage.name(),
+        seed: plan.seed,
+        cycles: plan.cycles,
+        took: Duration::ZERO,
+        blows: BTreeMap::from([("kill in a marathon".to_owned(), tally)]),
+        report,
+        problems,
+        kept: None,
+    })
+}
+
+/// Rows that are not there once each.
+fn found(file: &Path, flows: &[(JobId, Flow)]) -> rusqlite::Result<Vec<String>> {
+    let file = rusqlite::Connection::open(file)?;
+    let mut query = file.prepare("SELECT job, step, COUNT(*) FROM app_rows GROUP BY job, step")?;
+    let rows = query.query_map((), |row| Ok(((row.get(0)?, row.get(1)?), row.get(2)?)))?;
+    let mut rows: BTreeMap<(String, i64), i64> = rows.collect::<rusqlite::Result<_>>()?;
+    let mut problems = Vec::new();
+    for (id, flow) in flows {
+        for step in (0..flow.steps).filter(|step| flow.is_row(*step)) {
+            let row = (id.to_string(), i64::try_from(step).unwrap_or(i64::MAX));
+            match rows.remove(&row) {
+                Some(1) => {}
+                count => problems.push(format!("the row of step {step} of {id} is there {count:?} times")),
+            }
+        }
+    }
+    problems.extend(rows.keys().map(|(id, step)| format!("a row of step {step} of {id}, which has none")));
+    Ok(problems)
+}
+
+async fn start(world: &World, course: Course, rows: bool) -> Result<Vec<(JobId, Flow)>> {
+    let engine = world.engine()?;
+    let mut flows = Vec::new();
+    for seed in 0..course.flows {
+        let Course { steps, millis, .. } = course;
+        let nap = if seed.is_multiple_of(4) { 100 } else { 0 };
+        let flow = Flow { seed, steps, millis, nap, rows };
+        let id = JobId::mint(super::wait::now(), &*engine.seams().rng);
+        world.note(flow.expects(id));
+        insist("a workflow is enqueued", async || engine.enqueue(flow.clone()).id(id).await).await?;
+        world.note(Fact::Acknowledged { id, told: Told::Created });
+        flows.push((id, flow));
+    }
+    Ok(flows)
+}
+
+/// Bodies that ran again although nobody was killed for it.
+fn bodies(history: &[Event], killed: &BTreeSet<Actor>) -> Vec<String> {
+    let mut entered: BTreeMap<(JobId, &str), Vec<Actor>> = BTreeMap::new();
+    for event in history {
+        if let Fact::Entered { id, key, .. } = &event.fact {
+            entered.entry((*id, key)).or_default().push(event.by);
+        }
+    }
+    let mut problems = Vec::new();
+    for ((id, key), by) in entered {
+        let lost: BTreeSet<_> = by.iter().filter(|actor| killed.contains(actor)).collect();
+        let last = by.last().is_some_and(|last| killed.contains(last));
+        let most = lost.len() + usize::from(!last);
+        if by.len() > most {
+            problems.push(format!(
+                "`{key}` of {id} began {} times, and {} kills hit it",
+                by.len(),
+                lost.len()
+            ));
+        }
+    }
+    problems
+}
+
+/// Workflows that did not end as they would in peace.
+async fn ends(world: &World, flows: &[(JobId, Flow)]) -> Result<Vec<String>> {
+    let engine = world.engine()?.clone();
+    let mut problems = Vec::new();
+    for (id, flow) in flows {
+        let record = insist("a workflow is there", async || engine.jobs().get(*id).await).await?;
+        let output = record.output.as_ref().map(|output| String::from_utf8_lossy(output).into_owned());
+        let status = record.summary.status;
+        if status.reason == Some(Reason::Quarantine) {
+            problems.push(format!("{id} is innocent, and under quarantine"));
+        } else if status.state != State::Succeeded || output != Some(flow.output().to_string()) {
+            problems.push(format!("{id} is {status} with {output:?}, not {}", flow.output()));
+        }
+    }
+    Ok(problems)
+}
