@@ -5,6 +5,7 @@
 mod attack;
 mod children;
 mod places;
+mod random;
 mod steps;
 mod support;
 #[cfg(feature = "sqlite")]
