@@ -69,7 +69,7 @@ const fn relaxed(name: &'static str, shown: &'static str) -> Setting {
     Setting { name, shown, relaxed: true }
 }
 
-static PEERS: [Peer; 2] = [
+static PEERS: [Peer; 4] = [
     Peer {
         folder: "durare",
         name: "durare",
@@ -88,6 +88,26 @@ static PEERS: [Peer; 2] = [
         recorded: "SELECT count(*) FROM dbos.operation_outputs",
         alone: 1_000,
         settings: &[full("shipped", "as shipped: pool of 8"), full("32", "pool of 32")],
+    },
+    Peer {
+        folder: "dbos",
+        name: "dbos",
+        store: "postgres",
+        recorded: "SELECT count(*) FROM dbos.operation_outputs",
+        alone: 1_000,
+        settings: &[full("shipped", "as shipped: pool of 10"), full("32", "pool of 32")],
+    },
+    Peer {
+        folder: "duroxide",
+        name: "duroxide",
+        store: "sqlite",
+        recorded: "SELECT count(*) FROM history WHERE event_type = 'ActivityCompleted'",
+        alone: 200,
+        settings: &[
+            relaxed("shipped", "as shipped: synchronous NORMAL, polls every 100 ms"),
+            full("full", "synchronous FULL, polls every 100 ms"),
+            full("quick", "synchronous FULL, polls every 1 ms"),
+        ],
     },
 ];
 
@@ -169,6 +189,9 @@ pub(crate) async fn run(place: &Place, report: &Report, peers: &[Built]) -> Resu
 }
 
 fn crowd(workflows: usize, steps: usize) -> String {
+    if workflows == 1 {
+        return format!("a step of one workflow, {steps} in a row");
+    }
     format!("{workflows} workflows x {steps} steps")
 }
 
@@ -197,7 +220,7 @@ async fn measure(place: &Place, report: &Report, built: &Built, setting: &Settin
                 }
             }
             Err(why) => {
-                report.figure_below(&system, &crowd(workflows, steps), Err(&format!("{why:#}")), "steps/s");
+                report.figure_below(&system, &crowd(workflows, steps), Err(&format!("{why:#}")), "");
             }
         }
     }
