@@ -159,6 +159,7 @@ fn recorded(
     }
 }
 
+#[expect(clippy::ptr_arg, reason = "the shape that `send` asks for")]
 fn delivered(recorder: &dyn Recorder, by: Actor, claims: &Vec<(Claim, i64)>, answer: &Result<Vec<Inbox>>) {
     let Ok(inboxes) = answer else { return };
     for ((claim, _), inbox) in claims.iter().zip(inboxes).filter(|(_, inbox)| !inbox.messages.is_empty()) {
@@ -167,6 +168,7 @@ fn delivered(recorder: &dyn Recorder, by: Actor, claims: &Vec<(Claim, i64)>, ans
     }
 }
 
+#[expect(clippy::ptr_arg, reason = "the shape that `send` asks for")]
 fn signalled(recorder: &dyn Recorder, by: Actor, signals: &Vec<Signal>, answer: &Result<Vec<Signalled>>) {
     let Ok(answers) = answer else { return };
     for (signal, answer) in signals.iter().zip(answers) {
@@ -209,7 +211,9 @@ impl<W: Way> Store for Watched<W> {
     }
 
     fn enqueue(&self, jobs: Vec<New>) -> Pending<'_, Result<Vec<Receipt>>> {
-        jobs.iter().for_each(|job| self.asked(job));
+        for job in &jobs {
+            self.asked(job);
+        }
         self.write("enqueue", jobs, |store, jobs| store.enqueue(jobs))
     }
 

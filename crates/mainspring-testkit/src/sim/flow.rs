@@ -157,8 +157,13 @@ fn joined(one: u64, other: u64) -> u64 {
 impl Part {
     fn of(rng: &SeededRng, family: bool) -> Self {
         match below(rng, 11) {
+            9 if family => {
+                let courses: Vec<Course> = (0..=below(rng, 3)).map(|_| Course::child(rng)).collect();
+                let abandoned = if chance(rng, 0.3) { below(rng, courses.len() + 1) } else { 0 };
+                Part::Children { courses, abandoned }
+            }
             0 | 1 => Part::Chain(1 + rng.next_u64() % 5),
-            2 => Part::Join,
+            2 | 9 => Part::Join,
             3 => Part::Branches,
             4 => Part::Saga,
             5 => Part::Flaky(1 + u32::try_from(below(rng, 2)).unwrap_or(0)),
@@ -173,12 +178,6 @@ impl Part {
                 let sent = pick(rng, &[None, Some(0), Some(millis), Some(millis / 2), Some(millis * 2)]);
                 Part::Timed { millis, sent }
             }
-            9 if family => {
-                let courses: Vec<Course> = (0..=below(rng, 3)).map(|_| Course::child(rng)).collect();
-                let abandoned = if chance(rng, 0.3) { below(rng, courses.len() + 1) } else { 0 };
-                Part::Children { courses, abandoned }
-            }
-            9 => Part::Join,
             _ => Part::Once,
         }
     }

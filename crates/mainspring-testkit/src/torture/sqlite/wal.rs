@@ -116,9 +116,9 @@ fn rebase(history: &[Event], found: &Found) -> Vec<Event> {
         let Some(job) = jobs.get(&id) else { return false };
         let ended = job.status.state != State::Running;
         match event.fact {
-            Fact::Obeyed { .. } => false,
             // What was recorded may be gone, and is done again then.
-            Fact::Recording { .. }
+            Fact::Obeyed { .. }
+            | Fact::Recording { .. }
             | Fact::Recorded { .. }
             | Fact::Suspending { .. }
             | Fact::Remembers { .. }
