@@ -30,7 +30,6 @@ fn twenty_kills_and_stops_lose_and_double_nothing() {
 
 /// One worker that is killed again and again finishes every workflow, and does again only what was lost.
 #[test]
-#[expect(clippy::print_stdout, reason = "what was done is told in figures")]
 fn workflows_survive_twenty_kills_of_their_only_worker() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let stage = Arc::new(Sqlite::new().expect("a store"));
