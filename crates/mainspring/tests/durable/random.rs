@@ -60,7 +60,7 @@ impl Dice {
     }
 
     fn ops(&mut self, depth: u64, signals: &mut usize) -> Vec<Op> {
-        (0..1 + self.below(4)).map(|_| self.op(depth, signals)).collect()
+        (0..=self.below(4)).map(|_| self.op(depth, signals)).collect()
     }
 
     fn op(&mut self, depth: u64, signals: &mut usize) -> Op {
@@ -211,7 +211,7 @@ fn node(node: NodeBuilder, bodies: &Bodies, parked: usize) -> NodeBuilder {
     let bodies = Arc::clone(bodies);
     let handler = move |ctx: Context, program: Program| {
         let act = Act { bodies: Arc::clone(&bodies), job: ctx.id().to_string() };
-        async move { run(&ctx, &act, "", &program.ops).await.map_err(Failure::from) }
+        async move { run(&ctx, &act, "", &program.ops).await }
     };
     node.handle(handler).queue("default", 8).lease(LEASE).parked(parked)
 }
