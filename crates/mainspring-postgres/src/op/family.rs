@@ -73,6 +73,14 @@ const OPEN: &str = "SELECT c.no FROM unnest($1::bigint[]) AS u(no)
     CROSS JOIN LATERAL (SELECT c.no FROM mainspring.children c WHERE c.parent = u.no AND c.on_close = 0
         AND NOT EXISTS (SELECT 1 FROM mainspring.done d WHERE d.no = c.no)) c
     ORDER BY c.no";
+/// Primary keys of the places: those of these that nobody else is about to move. Whoever has already locked others must not
+/// wait for them; they are met again when the end is told.
+const FREE: &str = "SELECT no FROM (SELECT no FROM mainspring.ready WHERE no = ANY($1::bigint[])
+        ORDER BY no FOR UPDATE SKIP LOCKED) r
+    UNION ALL SELECT no FROM (SELECT no FROM mainspring.timers WHERE no = ANY($1::bigint[])
+        ORDER BY no FOR UPDATE SKIP LOCKED) m
+    UNION ALL SELECT no FROM (SELECT no FROM mainspring.suspended WHERE no = ANY($1::bigint[])
+        ORDER BY no FOR UPDATE SKIP LOCKED) s";
 /// Primary key of `ends`; index `children_parent` and primary keys: all has been told once no child is left that neither
 /// has ended nor is flagged. One that was moved from place to place meanwhile is met the next time.
 const TOLD: &str = "DELETE FROM mainspring.ends e WHERE e.no = ANY($1::bigint[])
@@ -258,9 +266,12 @@ pub(crate) async fn cancel_waiting(conn: &mut Conn, at: &Present, ended: &[Row])
         }
         let rows = conn.step(&[Call::new(OPEN, vec![(&parents, Type::INT8_ARRAY)])]).await?;
         let children: Vec<i64> = rows.iter().flatten().map(|row| row.get(0)).collect();
+        let rows = conn.step(&[Call::new(FREE, vec![(&children, Type::INT8_ARRAY)])]).await?;
+        let mut children: Vec<i64> = rows.iter().flatten().map(|row| row.get(0)).collect();
         if children.is_empty() {
             break;
         }
+        children.sort_unstable();
         let rows = conn.step(&[Cancel::new(at, &children).end()]).await?.pop().unwrap_or_default();
         parents = parents_among(&rows).map(|(no, _)| no).collect();
         left.extend(families(&rows));

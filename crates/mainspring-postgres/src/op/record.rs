@@ -40,7 +40,7 @@ macro_rules! record {
             ", s AS MATERIALIZED (SELECT l.no, l.flags & 8 = 0 OR l.crashes <> 0 OR l.crashed <> 0 AS fresh
                 FROM mainspring.lease l
                 WHERE l.no = ANY($3::bigint[]) AND l.node = $2
-                    AND l.claim = ($4::int[])[width_bucket(l.no, $3::bigint[])] FOR KEY SHARE)
+                    AND l.claim = ($4::int[])[width_bucket(l.no, $3::bigint[])] FOR NO KEY UPDATE)
             , h AS MATERIALIZED (SELECT coalesce(array_agg(s.no ORDER BY s.no), '{}') AS nos FROM s)
             , u AS (UPDATE mainspring.lease l SET flags = l.flags | 8, crashes = 0, crashed = 0
                 WHERE l.no = ANY(ARRAY(SELECT s.no FROM s WHERE s.fresh)))
@@ -62,7 +62,7 @@ const RECORD_AGAIN: &str = record!(now!(), "ON CONFLICT (no, key) DO NOTHING");
 /// Primary key of `lease`, in order of the numbers. For batches of several statements, as [`RECORD`] does.
 const FENCE: &str = "SELECT l.no FROM unnest($2::bigint[], $3::int[]) AS f(no, claim)
     CROSS JOIN LATERAL (SELECT l.no FROM mainspring.lease l
-        WHERE l.no = f.no AND l.claim = f.claim AND l.node = $1 FOR KEY SHARE) l";
+        WHERE l.no = f.no AND l.claim = f.claim AND l.node = $1 FOR NO KEY UPDATE) l";
 /// Primary keys of `lease` and `steps`. The claims are locked.
 pub(crate) const FORGET: &str = "DELETE FROM mainspring.steps WHERE ctid = ANY(ARRAY(
     SELECT s.tid FROM unnest($2::bigint[], $3::int[], $4::text[]) AS f(no, claim, key)

@@ -321,6 +321,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 pub(crate) fn run(database: Database) {
     let url = database.url();
     let mut server = postgres::Client::connect(&url, postgres::NoTls).expect("a connection");
+    let home = database.server().clone();
     let storm = Storm::new(database);
     let unpaused = QueueChange { paused: Some(false), ..QueueChange::default() };
     for (index, one) in KINDS.iter().enumerate() {
@@ -353,7 +354,18 @@ pub(crate) fn run(database: Database) {
     let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
     let deadlocks: i64 = server.query_one(deadlocks, &[]).expect("statistics").get(0);
     println!("{calls} batches, {deadlocks} deadlocks");
-    assert_eq!(deadlocks, 0, "batches waited for each other");
+    // A server that all tests share keeps its log to itself.
+    let told = home.log().unwrap_or_default();
+    assert_eq!(deadlocks, 0, "batches waited for each other:\n{}", deadlocks_of(&told));
+}
+
+/// What a server's log says of deadlocks.
+fn deadlocks_of(log: &str) -> String {
+    /// Lines that tell who waited for whom.
+    const STORY: usize = 24;
+    let lines: Vec<&str> = log.lines().collect();
+    let met = lines.iter().enumerate().filter(|(_, line)| line.contains("deadlock detected"));
+    met.flat_map(|(at, _)| lines[at..].iter().take(STORY)).copied().collect::<Vec<_>>().join("\n")
 }
 
 /// Waits for a condition, with a deadline.

@@ -160,6 +160,12 @@ fn still_waiting_for_signal(outcome: &str) -> String {
     still_waiting(outcome, "Signal")
 }
 
+/// The same where the other job was ready as well: what is said of the parent comes first.
+fn parent_still_waiting(outcome: &str) -> String {
+    let suspended = "from: Status { state: Suspended, reason: Some(Child) }";
+    outcome.replacen("from: Status { state: Ready, reason: None }", suspended, 1)
+}
+
 fn still_waiting_for_child(outcome: &str) -> String {
     still_waiting(outcome, "Child")
 }
@@ -234,7 +240,8 @@ pub(crate) fn of_families() -> Vec<Pair> {
             parent_waiting,
             cancel_parent(),
             change(&[2], cancel("no")),
-        ),
+        )
+        .or_as(parent_still_waiting),
         Pair::new(
             "hold of a parent, child ends",
             parent_waiting_for_running,

@@ -28,7 +28,7 @@ use plan::{Cost, Plan};
 /// a part of a listing.
 const ROWS: u64 = 5_000;
 /// Pages for each of them: the levels of some indexes, and the rows behind them.
-const PAGES_EACH: u64 = 25;
+const PAGES_EACH: u64 = 30;
 /// Jobs that a call asks for.
 const SOME: usize = 100;
 
