@@ -34,14 +34,16 @@ impl Context {
     /// record after it; an error of `body` rolls it back.
     ///
     /// ```
-    /// # #[cfg(feature = "sqlx")] mod example {
-    /// # use mainspring::{Context, Job};
+    /// # #[cfg(feature = "postgres")] mod example {
+    /// # use mainspring::{Context, Job, tokio_postgres};
+    /// # use std::sync::Arc;
+    /// # use tokio::sync::Mutex;
     /// # #[derive(serde::Serialize, serde::Deserialize, Job)] struct Order { account: i64, cents: i64 }
     /// async fn order(ctx: Context, job: Order) -> mainspring::Result<()> {
-    ///     let pool = ctx.state::<sqlx::PgPool>()?;
+    ///     let pool = ctx.state::<Arc<Mutex<tokio_postgres::Client>>>()?;
     ///     ctx.transaction(pool, "debit", async |tx| {
-    ///         let debit = sqlx::query("UPDATE accounts SET cents = cents - $2 WHERE id = $1");
-    ///         debit.bind(job.account).bind(job.cents).execute(&mut **tx).await?;
+    ///         let debit = "UPDATE accounts SET cents = cents - $2 WHERE id = $1";
+    ///         tx.execute(debit, &[&job.account, &job.cents]).await?;
     ///         Ok(())
     ///     })
     ///     .await?;

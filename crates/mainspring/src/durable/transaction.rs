@@ -120,7 +120,7 @@ impl Context {
     ///
     /// ```
     /// # use mainspring::{Context, Job};
-    /// # #[derive(serde::Serialize, serde::Deserialize, Job)] struct Order { account: u64, cents: i64 }
+    /// # #[derive(serde::Serialize, serde::Deserialize, Job)] struct Order { account: i64, cents: i64 }
     /// async fn order(ctx: Context, job: Order) -> mainspring::Result<()> {
     ///     let Order { account, cents } = job;
     ///     ctx.sqlite_transaction("debit", move |sql| {
