@@ -70,8 +70,6 @@ pub const INBOX: usize = 10_000;
 pub const INBOX_READ: usize = 1_000;
 /// Messages that one look into an inbox gives at most; they also end where they would exceed [`PREFETCH_BYTES`].
 pub const INBOX_PAGE: usize = 1_000;
-/// Children of one job that have not ended.
-pub const CHILDREN: usize = 10_000;
 /// Entries of a job's story that people see at once.
 pub const STORY: usize = 10_000;
 /// Bytes of a value that is part of a story.
