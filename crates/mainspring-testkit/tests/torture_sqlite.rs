@@ -59,7 +59,7 @@ fn a_death_at_any_failure_point_loses_and_doubles_nothing() {
 #[test]
 fn sixty_system_calls_that_fail_or_kill_lose_and_double_nothing() {
     inject::check().expect("a tracer");
-    torture(&plan(60, &["pwrite64 ", "fsync "]));
+    torture(&plan(60, &["pwrite64 ", "fdatasync "]));
 }
 
 #[test]

@@ -119,7 +119,7 @@ impl Stage for Sqlite {
 
     fn calls(&self) -> Calls {
         let files = ["", "-wal", "-shm"].map(|ending| beside(&self.path(), ending));
-        Calls { names: &["pwrite64", "fsync"], files: files.to_vec(), harms: HARMS }
+        Calls { names: &["pwrite64", "fdatasync"], files: files.to_vec(), harms: HARMS }
     }
 
     fn another(&self) -> Result<Box<dyn Stage>> {
