@@ -3,6 +3,7 @@
 //! Queue and kind names are restricted to `[A-Za-z0-9._:-]`, so that they can stand in a URL, a metric, a shell
 //! command or a log line without quoting. Tags and labels are any text without control characters.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -45,6 +46,12 @@ macro_rules! name {
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 fmt::Debug::fmt(&*self.0, f)
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
             }
         }
 

@@ -59,6 +59,10 @@ mod waiters;
 pub use context::{Context, Info};
 pub use durable::branch::Branch;
 pub use durable::child::{Child, Spawn};
+pub use durable::iterate::Iterate;
+pub use durable::join::{JoinAll, join_all};
+pub use durable::map::{Map, MapSome, Mapped};
+pub use durable::race::Race;
 pub use durable::signal::{Declares, JobRef, Named, SendSignal, Sent, SignalType};
 pub use durable::step::{Step, StepContext};
 #[cfg(feature = "sqlite")]

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use mainspring_core::Result;
 use mainspring_core::failure::Failure;
 use mainspring_core::seam::Pending;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::step::Op;
 use super::{keyed, lazy};
@@ -24,21 +26,26 @@ struct Parts<'c, T> {
 }
 
 keyed!(Branch<'c; T>, op);
-lazy!(Branch<'c; T> => Result<T, Failure>, where { T: Send + 'c });
+lazy!(Branch<'c; T> => Result<T, Failure>, where { T: Serialize + DeserializeOwned + Send + 'c });
 
-impl<T> Parts<'_, T> {
+impl<T: Serialize + DeserializeOwned> Parts<'_, T> {
     async fn run(self) -> Result<T, Failure> {
         let ctx = self.op.ctx;
         // Held until the branch ends: two of one name beside each other would share their records.
         let slot = self.op.begin()?;
+        if let Some(written) = slot.session().find(slot.key()) {
+            return Ok(slot.session().replay(&slot, written).await?);
+        }
         let inner = ctx.within(Arc::from(slot.key().as_str()));
-        (self.body)(inner).await
+        let value = (self.body)(inner).await?;
+        Ok(slot.end(value, false)?)
     }
 }
 
 impl Context {
     /// Opens a scope of its own for several operations, so that branches can run beside each other under `join!` without
-    /// minding each other's names.
+    /// minding each other's names. When it ends, its result is recorded in place of what it recorded on its way; an error
+    /// is not.
     ///
     /// ```
     /// # use mainspring::{Context, Job};

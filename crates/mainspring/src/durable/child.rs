@@ -12,6 +12,7 @@ use mainspring_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::collapse::ABANDONED;
 use super::key::beside;
 use super::left::{Left, kept};
 use super::signal::{Declares, JobRef};
@@ -79,7 +80,17 @@ impl<'c, J: Job> Parts<'c, J> {
         let value = serde_json::to_vec(&id)
             .map_err(|error| Error::Convert { what: "child", source: error.into() })?;
         let entry = Entry { key: key.clone(), kind: EntryKind::Child, overlapped: slot.overlapped(), value };
-        session.record(vec![entry], vec![NewChild { job, on_close: self.on_close }]).await?;
+        let mut entries = vec![entry];
+        if self.on_close == OnClose::Abandon && !ctx.path().is_empty() {
+            let mark = beside(&key, ABANDONED)?;
+            entries.push(Entry {
+                key: mark,
+                kind: EntryKind::Value,
+                overlapped: false,
+                value: b"null".to_vec(),
+            });
+        }
+        session.record(entries, vec![NewChild { job, on_close: self.on_close }]).await?;
         Ok(Child { ctx, key, id, job: PhantomData })
     }
 }

@@ -84,17 +84,49 @@ pub(crate) fn failed(key: &Key, source: BoxError) -> Error {
     Error::Step { key: key.clone(), source }
 }
 
+/// Several failures that are one. The last of them, which tipped the scales, stands for all.
+#[derive(Debug)]
+pub(crate) struct Several {
+    failed: Vec<BoxError>,
+    of: usize,
+}
+
+impl Several {
+    pub(crate) fn new(failed: Vec<BoxError>, of: usize) -> Self {
+        Several { failed, of }
+    }
+}
+
+impl std::fmt::Display for Several {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {} items failed", self.failed.len(), self.of)
+    }
+}
+
+impl StdError for Several {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.failed.last().map(|error| &**error as _)
+    }
+}
+
 /// The keys of all steps whose errors led to a failure.
 pub(crate) fn blamed(failure: &Failure) -> Vec<Key> {
     let mut keys = Vec::new();
-    let mut next: Option<&(dyn StdError + 'static)> = Some(failure.error());
+    blame(failure.error(), &mut keys);
+    keys
+}
+
+fn blame(error: &(dyn StdError + 'static), keys: &mut Vec<Key>) {
+    let mut next = Some(error);
     while let Some(error) = next {
         if let Some(Error::Step { key, .. }) = error.downcast_ref::<Error>() {
             keys.push(key.clone());
         }
+        if let Some(Several { failed, .. }) = error.downcast_ref() {
+            return failed.iter().for_each(|error| blame(&**error, keys));
+        }
         next = error.source();
     }
-    keys
 }
 
 #[cfg(test)]

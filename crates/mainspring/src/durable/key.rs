@@ -12,6 +12,7 @@
 //! - A key is taken when an operation is built, and freed if it is dropped without having been polled.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use mainspring_core::name::{Key, StepName};
@@ -87,6 +88,15 @@ impl Scopes {
             .get(path)
             .and_then(|scope| scope.labels.get(label))
             .is_some_and(|label| label.overlapped || label.met)
+    }
+
+    /// A scope has ended, and all inside of it.
+    pub(crate) fn end(&mut self, scope: &str, inside: (Bound<&str>, Bound<&str>)) {
+        self.0.remove(scope);
+        let paths: Vec<Arc<str>> = self.0.range::<str, _>(inside).map(|(path, _)| Arc::clone(path)).collect();
+        for path in paths {
+            self.0.remove(&path);
+        }
     }
 
     /// Notes what the record of an operation says of it.

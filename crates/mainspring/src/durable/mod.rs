@@ -9,7 +9,8 @@
 //! - [`scope`]: which code is being polled, so that operations in the wrong place are refused before any effect.
 //! - [`root`]: how a handler is polled, and when it is suspended.
 //! - [`left`]: operations that are given up, such as the losers of a `select!`.
-//! - [`step`], [`wait`], [`child`], [`value`], [`branch`]: the operations.
+//! - [`step`], [`wait`], [`child`], [`value`]: the operations.
+//! - [`branch`], [`race`], [`map`], [`iterate`]: scopes of several operations; [`collapse`]: how they end.
 //!
 //! # Invariants
 //! - Nothing that a step's body may have seen is lost when the body's effect is not: what came from outside is recorded
@@ -20,10 +21,15 @@
 
 pub(crate) mod branch;
 pub(crate) mod child;
+pub(crate) mod collapse;
 pub(crate) mod error;
+pub(crate) mod iterate;
+pub(crate) mod join;
 pub(crate) mod key;
 pub(crate) mod left;
+pub(crate) mod map;
 pub(crate) mod pool;
+pub(crate) mod race;
 pub(crate) mod recorder;
 pub(crate) mod root;
 pub(crate) mod scope;

@@ -12,6 +12,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use mainspring_core::failure::{Failure, discard};
+use mainspring_core::id::JobId;
 use mainspring_core::job::Reason;
 use mainspring_core::journal::{
     Child, Entry, EntryKind, Inbox, Journal, Message, Recorded, Recording, Suspension, Topic, Value, Wait,
@@ -22,6 +23,7 @@ use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, Result, bounds};
 use serde::de::DeserializeOwned;
 
+use super::collapse::Inner;
 use super::error;
 use super::key::{Scopes, Slot, beside};
 use super::recorder::{Item, Recorder};
@@ -46,24 +48,26 @@ pub(crate) struct Session {
 pub(crate) struct State {
     pub(crate) scopes: Scopes,
     /// Records that have not been asked for yet.
-    entries: BTreeMap<Key, Written>,
+    pub(super) entries: BTreeMap<Key, Written>,
+    /// What is recorded inside of scopes.
+    pub(super) inner: Inner,
     /// Keys of recorded errors that can be taken back.
-    errors: BTreeSet<Key>,
+    pub(super) errors: BTreeSet<Key>,
     /// How many records there are.
-    count: usize,
+    pub(super) count: usize,
     /// Messages that nobody has taken yet.
     inbox: Vec<Message>,
     last_message: i64,
     /// Whether the store has more messages than these, or may have.
     more: bool,
     /// What rides along with the next recording.
-    riding: Writes,
+    pub(super) riding: Writes,
     /// Whether some of it has to be recorded before a body begins.
-    eager: bool,
+    pub(super) eager: bool,
     waits: BTreeMap<u64, Open>,
     last_wait: u64,
     /// Operations that were given up in an earlier run.
-    left: BTreeSet<Key>,
+    pub(super) left: BTreeSet<Key>,
     /// Those of them that are there again, and who is to be told when they come back.
     lying: BTreeMap<u64, Option<Waker>>,
     /// How often the inbox was looked into.
@@ -135,6 +139,7 @@ impl Session {
         let mut state = State {
             scopes: Scopes::default(),
             errors: errors.map(|entry| entry.key.clone()).collect(),
+            inner: Inner::load(&entries),
             count,
             entries,
             inbox: Vec::new(),
@@ -241,6 +246,12 @@ impl Session {
                 self.halt(format!("what is recorded for `{key}` is not a `{wanted}`: {why}")).await
             }
         }
+    }
+
+    /// The child that was started under a key.
+    pub(crate) async fn child_of(&self, key: &Key) -> Result<JobId> {
+        let value = self.fetch_value(key).await?;
+        serde_json::from_slice(&value).map_err(|_| Error::Corrupt { why: format!("`{key}` is no child") })
     }
 
     async fn fetch_value(&self, key: &Key) -> Result<Vec<u8>> {
@@ -378,6 +389,7 @@ impl Session {
             let mut state = self.state();
             state.count += count;
             state.errors.extend(errors);
+            state.inner.note(&writes.entries);
             state.sent += 1;
             state.sent
         };
@@ -545,6 +557,7 @@ impl Session {
         state.eager = false;
         state.count += state.riding.entries.len();
         let writes = std::mem::take(&mut state.riding);
+        state.inner.note(&writes.entries);
         Quiet::Suspend(Box::new(Suspension { reason, waits, until, writes, note: None }))
     }
 

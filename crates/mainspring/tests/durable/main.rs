@@ -6,6 +6,7 @@ mod attack;
 mod children;
 mod places;
 mod random;
+mod scopes;
 mod steps;
 mod support;
 #[cfg(feature = "sqlite")]

@@ -2,6 +2,7 @@
 //! done again.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -42,6 +43,12 @@ enum Op {
     Join(Vec<Op>, Vec<Op>),
     /// A child, which is waited for.
     Child(Vec<Op>),
+    /// A list of operations against a sleep; who wins is not known beforehand.
+    Race(Vec<Op>, u64),
+    /// The same operations for so many items, so many at a time.
+    Map(u64, usize, Vec<Op>),
+    /// The same operations in so many turns.
+    Iterate(u64, Vec<Op>),
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Job)]
@@ -64,7 +71,7 @@ impl Dice {
     }
 
     fn op(&mut self, depth: u64, signals: &mut usize) -> Op {
-        let kinds = if depth == 0 { 7 } else { 11 };
+        let kinds = if depth == 0 { 7 } else { 14 };
         match self.below(kinds) {
             0 | 1 => Op::Step { millis: self.below(80), fails: 0 },
             2 => Op::Step { millis: self.below(20), fails: u32::try_from(self.below(3)).expect("a few") },
@@ -81,6 +88,14 @@ impl Dice {
             },
             7 => Op::Branch(self.ops(depth - 1, signals)),
             8 | 9 => Op::Join(self.ops(depth - 1, signals), self.ops(depth - 1, signals)),
+            // One that waits for a signal may never come to its end, and others would get what it was sent.
+            10 => Op::Race(self.ops(depth - 1, &mut { SIGNALS }), self.below(400)),
+            11 => {
+                let (items, at_once) =
+                    (1 + self.below(5), 1 + usize::try_from(self.below(3)).expect("a few"));
+                Op::Map(items, at_once, self.ops(depth - 1, &mut { SIGNALS }))
+            }
+            12 => Op::Iterate(1 + self.below(4), self.ops(depth - 1, &mut { SIGNALS })),
             // Signals go to the workflow itself.
             _ => Op::Child(self.ops(0, &mut { SIGNALS })),
         }
@@ -101,6 +116,9 @@ fn expected(ops: &[Op]) -> String {
             Op::Branch(ops) => format!("({})", expected(ops)),
             Op::Join(left, right) => format!("({} | {})", expected(left), expected(right)),
             Op::Child(ops) => format!("[{}]", expected(ops)),
+            Op::Race(..) => "raced".to_owned(),
+            Op::Map(items, _, ops) => format!("{items} x ({})", expected(ops)),
+            Op::Iterate(turns, ops) => format!("{turns} turns of ({})", expected(ops)),
         })
         .collect();
     words.join(", ")
@@ -197,6 +215,53 @@ async fn one(ctx: &Context, act: &Act, path: &str, number: usize, op: &Op) -> Re
         Op::Join(left, right) => {
             let (left, right) = tokio::join!(branch("one", left), branch("other", right));
             format!("({} | {})", left?, right?)
+        }
+        Op::Race(ops, millis) => {
+            let (act, racer, nap) = (act.clone(), ops.clone(), Duration::from_millis(*millis));
+            let inside = format!("{path}{}/racer/", name("race"));
+            let race = ctx
+                .race(&name("race"))
+                .arm("racer", move |ctx| async move { run(&ctx, &act, &inside, &racer).await })
+                .arm("clock", async |ctx| {
+                    ctx.sleep("nap", nap).await?;
+                    Ok("time".to_owned())
+                });
+            let won = race.await?;
+            if won == "time" || won == expected(ops) { "raced".to_owned() } else { won }
+        }
+        Op::Map(items, at_once, ops) => {
+            let results = ctx.map(
+                &name("map"),
+                0..*items,
+                |item| *item,
+                |ctx, item| {
+                    let (act, ops) = (act.clone(), ops.clone());
+                    let path = format!("{path}{}/{item}/", name("map"));
+                    async move { run(&ctx, &act, &path, &ops).await }
+                },
+            );
+            let results = results.concurrency(*at_once).await?;
+            let all = results.iter().all(|result| *result == expected(ops));
+            if all { format!("{items} x ({})", expected(ops)) } else { format!("{results:?}") }
+        }
+        Op::Iterate(turns, ops) => {
+            let end = ctx.iterate(&name("loop"), 0, |ctx, turn: u64| {
+                let (act, ops) = (act.clone(), ops.clone());
+                let path = format!("{path}{}/{}/", name("loop"), turn + 1);
+                async move {
+                    let result = run(&ctx, &act, &path, &ops).await?;
+                    if result != expected(&ops) {
+                        return Ok(ControlFlow::Break(result));
+                    }
+                    let end = format!("{} turns of ({result})", turn + 1);
+                    Ok(if turn + 1 == *turns {
+                        ControlFlow::Break(end)
+                    } else {
+                        ControlFlow::Continue(turn + 1)
+                    })
+                }
+            });
+            end.await?
         }
         Op::Child(ops) => {
             let child = ctx.spawn(&name("child"), Program { ops: ops.clone() });

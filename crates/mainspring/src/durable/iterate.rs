@@ -1,0 +1,153 @@
+//! Loops without an end in sight: of all turns only the last state is kept.
+
+use std::future::Future;
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+
+use mainspring_core::Result;
+use mainspring_core::failure::Failure;
+use mainspring_core::journal::{Entry, EntryKind, Written};
+use mainspring_core::name::Key;
+use mainspring_core::seam::Pending;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::key::beside;
+use super::session::Session;
+use super::step::{Op, encode};
+use super::{keyed, lazy};
+use crate::context::Context;
+
+type Turn<'c, S, T> =
+    Box<dyn FnMut(Context, S) -> Pending<'c, Result<ControlFlow<T, S>, Failure>> + Send + 'c>;
+
+/// A loop on its way. Await it; see [`Context::iterate`].
+#[must_use = "nothing is done until this is awaited"]
+pub struct Iterate<'c, S, T> {
+    parts: Option<Parts<'c, S, T>>,
+    run: Option<Pending<'c, Result<T, Failure>>>,
+}
+
+struct Parts<'c, S, T> {
+    op: Op<'c>,
+    state: S,
+    turn: Turn<'c, S, T>,
+}
+
+keyed!(Iterate<'c; S, T>, op);
+lazy!(Iterate<'c; S, T> => Result<T, Failure>, where {
+    S: Serialize + DeserializeOwned + Send + 'c,
+    T: Serialize + DeserializeOwned + Send + 'c
+});
+
+impl<S, T> Parts<'_, S, T>
+where
+    S: Serialize + DeserializeOwned,
+    T: Serialize + DeserializeOwned,
+{
+    async fn run(self) -> Result<T, Failure> {
+        let Parts { op, mut state, mut turn } = self;
+        let ctx = op.ctx;
+        let slot = op.begin()?;
+        let session = slot.session();
+        if let Some(written) = session.find(slot.key()) {
+            return Ok(session.replay(&slot, written).await?);
+        }
+        let (mut done, kept) = session.last_turn(slot.key());
+        if let Some(written) = kept {
+            state = session.decoded(written).await?;
+        }
+        loop {
+            let scope = Key::new(format!("{}/{}", slot.key(), done + 1))?;
+            let inner = ctx.within(Arc::from(scope.as_str()));
+            match turn(inner, state).await? {
+                ControlFlow::Continue(next) => {
+                    let (next, json) = encode(next, session.engine.limits().step)?;
+                    session.turn(slot.key(), done, json)?;
+                    (state, done) = (next, done + 1);
+                    session.collapse(&scope, None, false);
+                }
+                ControlFlow::Break(value) => {
+                    let (value, json) = encode(value, session.engine.limits().step)?;
+                    session.retract(&after(slot.key(), done)?);
+                    session.collapse(slot.key(), Some(slot.entry(EntryKind::Value, json)), false);
+                    return Ok(value);
+                }
+            }
+        }
+    }
+}
+
+/// Where the state after so many turns is kept.
+fn after(key: &Key, turns: u64) -> Result<Key> {
+    beside(key, &format!("{TURN}{turns}"))
+}
+
+const TURN: &str = "turn=";
+
+impl Session {
+    /// How many turns of a loop are done, and the state after them. Earlier states can be there if a record came twice.
+    fn last_turn(&self, key: &Key) -> (u64, Option<Written>) {
+        let prefix = format!("{key}#{TURN}");
+        let state = &mut *self.state();
+        let behind = (Bound::Included(prefix.as_str()), Bound::Unbounded);
+        let turns =
+            state.entries.range::<str, _>(behind).map_while(|(key, _)| key.as_str().strip_prefix(&prefix));
+        let mut turns: Vec<u64> = turns.filter_map(|turn| turn.parse().ok()).collect();
+        turns.sort_unstable();
+        let Some(last) = turns.pop() else { return (0, None) };
+        for turn in turns {
+            if let Ok(stale) = after(key, turn) {
+                state.entries.remove(&stale);
+                state.riding.forget.push(stale);
+            }
+        }
+        (last, after(key, last).ok().and_then(|key| state.entries.remove(&key)))
+    }
+
+    /// Another turn is done: its state takes the place of the one before.
+    fn turn(&self, key: &Key, before: u64, state: Vec<u8>) -> Result<()> {
+        let entry =
+            Entry { key: after(key, before + 1)?, kind: EntryKind::Value, overlapped: false, value: state };
+        self.retract(&after(key, before)?);
+        self.ride(entry, &[], false);
+        Ok(())
+    }
+}
+
+impl Context {
+    /// Repeats something until it says that it is over: `turn` gets the state that the turn before has left, and returns
+    /// the next one or the result. The commit that keeps a state removes what the turn has recorded on its way and the
+    /// state before, so that a loop of any length costs no more than one turn, in the store, in memory, and when the handler
+    /// runs again.
+    ///
+    /// ```
+    /// # use mainspring::{Context, Job};
+    /// # use std::ops::{Bound, ControlFlow};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Job)] struct Poll { url: String }
+    /// # async fn fetch(_page: u32) -> Result<Vec<String>, std::io::Error> { Ok(Vec::new()) }
+    /// async fn poll(ctx: Context, _job: Poll) -> mainspring::Result<()> {
+    ///     let pages = ctx
+    ///         .iterate("pages", 0, async |ctx, page| {
+    ///             let found = ctx.step("fetch", async || Ok(fetch(page).await?.len())).await?;
+    ///             Ok(if found == 0 { ControlFlow::Break(page) } else { ControlFlow::Continue(page + 1) })
+    ///         })
+    ///         .await?;
+    ///     # let _: u32 = pages;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// What a turn returns; the next attempt begins with that turn, and what it has recorded is kept.
+    /// [`DuplicateKey`](crate::Error::DuplicateKey), [`Nested`](crate::Error::Nested) and
+    /// [`Detached`](crate::Error::Detached).
+    pub fn iterate<'c, S, T, F, Fut>(&'c self, name: &str, state: S, mut turn: F) -> Iterate<'c, S, T>
+    where
+        F: FnMut(Context, S) -> Fut + Send + 'c,
+        Fut: Future<Output = Result<ControlFlow<T, S>, Failure>> + Send + 'c,
+    {
+        let turn: Turn<'c, S, T> = Box::new(move |ctx, state| Box::pin(turn(ctx, state)));
+        Iterate { parts: Some(Parts { op: Op::new(self, name), state, turn }), run: None }
+    }
+}

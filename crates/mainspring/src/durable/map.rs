@@ -1,0 +1,300 @@
+//! Maps: the same for each of many items, some of them at a time.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::task::Poll;
+
+use mainspring_core::failure::Failure;
+use mainspring_core::journal::EntryKind;
+use mainspring_core::name::Key;
+use mainspring_core::seam::Pending;
+use mainspring_core::{Error, Result};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::key::Slot;
+use super::step::{Op, encode};
+use super::{error, keyed, lazy};
+use crate::context::Context;
+
+/// How many items are under way at a time, if nobody says.
+const CONCURRENCY: usize = 16;
+
+type Body<'c, I, R> = Box<dyn FnMut(Context, I) -> Pending<'c, Result<R, Failure>> + Send + 'c>;
+
+/// A map on its way. Await it; see [`Context::map`].
+#[must_use = "nothing is done until this is awaited"]
+pub struct Map<'c, I, R> {
+    parts: Option<Parts<'c, I, R>>,
+    run: Option<Pending<'c, Result<Vec<R>, Failure>>>,
+}
+
+/// A map that does without some of its items. Await it; see [`Map::tolerate`] and [`Map::at_least`].
+#[must_use = "nothing is done until this is awaited"]
+pub struct MapSome<'c, I, R> {
+    parts: Option<SomeParts<'c, I, R>>,
+    run: Option<Pending<'c, Result<Vec<Mapped<R>>, Failure>>>,
+}
+
+struct Parts<'c, I, R> {
+    op: Op<'c>,
+    items: Vec<(String, I)>,
+    body: Body<'c, I, R>,
+    concurrency: usize,
+}
+
+struct SomeParts<'c, I, R> {
+    all: Parts<'c, I, R>,
+    terms: Terms,
+}
+
+/// When a map is over.
+#[derive(Clone, Copy)]
+struct Terms {
+    /// It has failed with one more failure than this.
+    failures: usize,
+    /// It ends with as many successes, and drops what is left.
+    enough: usize,
+}
+
+/// What became of an item of a map.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mapped<R> {
+    /// It was done.
+    Done(R),
+    /// It failed, and that was tolerated: what its error said.
+    Failed(String),
+    /// There were enough without it: it was dropped, or never begun.
+    Dropped,
+}
+
+impl<R> Mapped<R> {
+    /// The result, if it was done.
+    pub fn done(self) -> Option<R> {
+        match self {
+            Mapped::Done(value) => Some(value),
+            Mapped::Failed(_) | Mapped::Dropped => None,
+        }
+    }
+}
+
+impl<'c, I, R> Map<'c, I, R> {
+    /// How many items are under way at a time: 16 if this is not called.
+    pub fn concurrency(mut self, items: usize) -> Self {
+        if let Some(parts) = &mut self.parts {
+            parts.concurrency = items.max(1);
+        }
+        self
+    }
+
+    /// Goes on although items fail, up to so many.
+    pub fn tolerate(self, failures: usize) -> MapSome<'c, I, R> {
+        self.some(|_| Terms { failures, enough: usize::MAX })
+    }
+
+    /// Ends as soon as so many items are done. The others are dropped with their scopes, and children that they have
+    /// started are cancelled. It fails when so many can no longer be done.
+    pub fn at_least(self, items: usize) -> MapSome<'c, I, R> {
+        self.some(|all| Terms { failures: all.saturating_sub(items), enough: items.min(all) })
+    }
+
+    fn some(mut self, terms: impl FnOnce(usize) -> Terms) -> MapSome<'c, I, R> {
+        let parts = self.parts.take().map(|all| SomeParts { terms: terms(all.items.len()), all });
+        MapSome { parts, run: None }
+    }
+}
+
+keyed!(Map<'c; I, R>, op);
+lazy!(Map<'c; I, R> => Result<Vec<R>, Failure>, where {
+    I: Send + 'c,
+    R: Serialize + DeserializeOwned + Send + 'c
+});
+keyed!(MapSome<'c; I, R>, all.op);
+lazy!(MapSome<'c; I, R> => Result<Vec<Mapped<R>>, Failure>, where {
+    I: Send + 'c,
+    R: Serialize + DeserializeOwned + Send + 'c
+});
+
+impl<'c, I, R: Serialize + DeserializeOwned + Send + 'c> Parts<'c, I, R> {
+    async fn run(self) -> Result<Vec<R>, Failure> {
+        let (slot, work) = self.begin()?;
+        if let Some(written) = slot.session().find(slot.key()) {
+            return Ok(slot.session().replay(&slot, written).await?);
+        }
+        let mapped = work.run(&slot, Terms { failures: 0, enough: usize::MAX }).await?;
+        Ok(slot.end(mapped.into_iter().filter_map(Mapped::done).collect(), false)?)
+    }
+}
+
+impl<'c, I, R: Serialize + DeserializeOwned + Send + 'c> SomeParts<'c, I, R> {
+    async fn run(self) -> Result<Vec<Mapped<R>>, Failure> {
+        let (slot, work) = self.all.begin()?;
+        let session = slot.session();
+        let keys: Vec<String> = work.items.iter().map(|(key, _)| format!("{}/{key}/", slot.key())).collect();
+        if let Some(written) = session.find(slot.key()) {
+            let mapped = session.replay(&slot, written).await?;
+            return Ok(decided(&slot, &keys, mapped).await?);
+        }
+        let mapped = work.run(&slot, self.terms).await?;
+        match encode(mapped, session.engine.limits().step) {
+            Ok((mapped, json)) => {
+                session.unmark(slot.key());
+                session.ride(slot.entry(EntryKind::Value, json), &[], true);
+                Ok(decided(&slot, &keys, mapped).await?)
+            }
+            Err(failure) => Err(slot.fail(failure).into()),
+        }
+    }
+}
+
+/// What is to be done without some of the items is decided, and recorded or about to be: what was dropped is cancelled,
+/// and nothing of the scope is kept.
+async fn decided<R>(slot: &Slot, keys: &[String], mapped: Vec<Mapped<R>>) -> Result<Vec<Mapped<R>>> {
+    let items = keys.iter().zip(&mapped);
+    let dropped: Vec<&String> =
+        items.filter(|(_, item)| matches!(item, Mapped::Dropped)).map(|(key, _)| key).collect();
+    let keep = |child: &Key| !dropped.iter().any(|key| child.as_str().starts_with(key.as_str()));
+    slot.session().cancel_children(slot.key(), keep).await?;
+    slot.session().collapse(slot.key(), None, false);
+    Ok(mapped)
+}
+
+/// A map that has begun.
+struct Work<'c, I, R> {
+    ctx: &'c Context,
+    items: VecDeque<(String, I)>,
+    body: Body<'c, I, R>,
+    concurrency: usize,
+}
+
+impl<'c, I, R> Parts<'c, I, R> {
+    fn begin(self) -> Result<(Slot, Work<'c, I, R>)> {
+        let Parts { op, items, body, concurrency } = self;
+        let ctx = op.ctx;
+        let slot = op.begin()?;
+        let mut keys = BTreeSet::new();
+        if let Some((twice, _)) = items.iter().find(|(key, _)| !keys.insert(key)) {
+            return Err(Error::DuplicateKey { key: Key::new(format!("{}/{twice}", slot.key()))? });
+        }
+        Ok((slot, Work { ctx, items: items.into(), body, concurrency }))
+    }
+}
+
+/// An item that is under way.
+struct Running<'c, R> {
+    at: usize,
+    slot: Slot,
+    run: Pending<'c, Result<R, Failure>>,
+}
+
+impl<'c, I, R: Serialize + DeserializeOwned + Send + 'c> Work<'c, I, R> {
+    async fn run(mut self, slot: &Slot, terms: Terms) -> Result<Vec<Mapped<R>>, Failure> {
+        let path: Arc<str> = Arc::from(slot.key().as_str());
+        let mut mapped: Vec<Mapped<R>> = self.items.iter().map(|_| Mapped::Dropped).collect();
+        let (mut running, mut failed, mut done, mut next) = (Vec::new(), Vec::new(), 0, 0);
+        while done < terms.enough {
+            while running.len() < self.concurrency
+                && let Some((key, item)) = self.items.pop_front()
+            {
+                running.push(self.start(&path, next, &key, item)?);
+                next += 1;
+            }
+            if running.is_empty() {
+                break;
+            }
+            let (Running { at, slot: item, .. }, result) = first(&mut running).await;
+            match result {
+                Ok(value) => {
+                    mapped[at] = Mapped::Done(item.end(value, false)?);
+                    done += 1;
+                }
+                Err(failure) => {
+                    mapped[at] = Mapped::Failed(failure.message());
+                    failed.push(failure.into_error());
+                    if failed.len() > terms.failures {
+                        drop(running);
+                        return Err(slot.fail(error::Several::new(failed, mapped.len()).into()).into());
+                    }
+                }
+            }
+        }
+        Ok(mapped)
+    }
+
+    fn start(&mut self, path: &Arc<str>, at: usize, key: &str, item: I) -> Result<Running<'c, R>> {
+        let mut slot = Slot::take(self.ctx.session(), path, key, None)?;
+        slot.begin()?;
+        let session = Arc::clone(slot.session());
+        let run: Pending<'c, _> = match session.find(slot.key()) {
+            Some(written) => Box::pin(async move { Ok(session.decoded(written).await?) }),
+            None => (self.body)(self.ctx.within(Arc::from(slot.key().as_str())), item),
+        };
+        Ok(Running { at, slot, run })
+    }
+}
+
+/// The first that ends, taken out of those that are under way. All are polled with the handler's own waker: that is how
+/// the engine sees what they wait for.
+async fn first<'c, R>(running: &mut Vec<Running<'c, R>>) -> (Running<'c, R>, Result<R, Failure>) {
+    poll_fn(|context| {
+        for at in 0..running.len() {
+            if let Poll::Ready(result) = running[at].run.as_mut().poll(context) {
+                return Poll::Ready((running.remove(at), result));
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+impl Context {
+    /// Does the same for each of many items, some of them at a time, each in a scope of its own under its key. What an item
+    /// comes to is recorded in place of what it recorded on its way, and what all come to in place of that, unless it is
+    /// too large for one record.
+    ///
+    /// Keys tell items apart when the handler runs again, so their order may change; they are the ids of what the items
+    /// are about, rather than their places in a list.
+    ///
+    /// ```
+    /// # use mainspring::{Context, Job};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Job)] struct Album { photos: Vec<u64> }
+    /// # async fn resize(_photo: u64) -> Result<u64, std::io::Error> { Ok(1) }
+    /// async fn album(ctx: Context, job: Album) -> mainspring::Result<()> {
+    ///     let sizes: Vec<u64> = ctx
+    ///         .map("photo", job.photos, |id| *id, async |ctx, id| {
+    ///             let size = ctx.step("resize", async || Ok(resize(id).await?)).retry(3).await?;
+    ///             ctx.step("publish", async || Ok(())).await?;
+    ///             Ok(size)
+    ///         })
+    ///         .concurrency(8)
+    ///         .await?;
+    ///     # let _ = sizes;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Step`] with what the first item to fail returned: the others are dropped, and a next attempt goes on with
+    /// what is recorded of them; see [`Map::tolerate`] and [`Map::at_least`]. [`Error::DuplicateKey`] if two items have one
+    /// key; [`Error::Nested`] and [`Error::Detached`].
+    pub fn map<'c, I, K, R, F, Fut>(
+        &'c self,
+        name: &str,
+        items: impl IntoIterator<Item = I>,
+        key: impl Fn(&I) -> K,
+        mut body: F,
+    ) -> Map<'c, I, R>
+    where
+        K: fmt::Display,
+        F: FnMut(Context, I) -> Fut + Send + 'c,
+        Fut: Future<Output = Result<R, Failure>> + Send + 'c,
+    {
+        let items = items.into_iter().map(|item| (key(&item).to_string(), item)).collect();
+        let body: Body<'c, I, R> = Box::new(move |ctx, item| Box::pin(body(ctx, item)));
+        let parts = Parts { op: Op::new(self, name), items, body, concurrency: CONCURRENCY };
+        Map { parts: Some(parts), run: None }
+    }
+}

@@ -1,0 +1,141 @@
+//! Races: several ways at once, and the first to end is the one that was taken.
+
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::task::Poll;
+
+use mainspring_core::failure::Failure;
+use mainspring_core::journal::EntryKind;
+use mainspring_core::seam::Pending;
+use mainspring_core::{Error, Result};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::key::Slot;
+use super::step::{Op, encode};
+use super::{keyed, lazy};
+use crate::context::Context;
+
+/// A race on its way. Await it; see [`Context::race`].
+#[must_use = "nothing is done until this is awaited"]
+pub struct Race<'c, T> {
+    parts: Option<Parts<'c, T>>,
+    run: Option<Pending<'c, Result<T, Failure>>>,
+}
+
+struct Parts<'c, T> {
+    op: Op<'c>,
+    arms: Vec<Arm<'c, T>>,
+}
+
+struct Arm<'c, T> {
+    name: String,
+    body: Box<dyn FnOnce(Context) -> Pending<'c, Result<T, Failure>> + Send + 'c>,
+}
+
+/// What is recorded of a race.
+#[derive(Serialize, Deserialize)]
+struct Won<T> {
+    arm: String,
+    value: T,
+}
+
+impl<'c, T> Race<'c, T> {
+    /// One of the ways, with a scope of its own. If several are at their end at once, the one that was added first wins.
+    pub fn arm<F, Fut>(mut self, name: &str, body: F) -> Self
+    where
+        F: FnOnce(Context) -> Fut + Send + 'c,
+        Fut: Future<Output = Result<T, Failure>> + Send + 'c,
+    {
+        if let Some(parts) = &mut self.parts {
+            parts.arms.push(Arm { name: name.to_owned(), body: Box::new(|ctx| Box::pin(body(ctx))) });
+        }
+        self
+    }
+}
+
+keyed!(Race<'c; T>, op);
+lazy!(Race<'c; T> => Result<T, Failure>, where { T: Serialize + DeserializeOwned + Send + 'c });
+
+impl<T: Serialize + DeserializeOwned> Parts<'_, T> {
+    async fn run(self) -> Result<T, Failure> {
+        let ctx = self.op.ctx;
+        let slot = self.op.begin()?;
+        let session = slot.session();
+        if let Some(written) = session.find(slot.key()) {
+            let won: Won<T> = session.replay(&slot, written).await?;
+            return Ok(decided(&slot, won).await?.value);
+        }
+        if self.arms.is_empty() {
+            return Err(Error::Invalid { what: "race", why: "it has no arms".into() }.into());
+        }
+        let path: Arc<str> = Arc::from(slot.key().as_str());
+        let mut arms = Vec::new();
+        for Arm { name, body } in self.arms {
+            let arm = Slot::take(session, &path, &name, None)?;
+            let run = body(ctx.within(Arc::from(arm.key().as_str())));
+            arms.push((name, arm, run));
+        }
+        let (arm, result) = poll_fn(|context| {
+            // All of them with the handler's own waker: that is how the engine sees what they wait for.
+            for (name, _, run) in &mut arms {
+                if let Poll::Ready(result) = run.as_mut().poll(context) {
+                    return Poll::Ready((std::mem::take(name), result));
+                }
+            }
+            Poll::Pending
+        })
+        .await;
+        drop(arms);
+        let value = match result {
+            Ok(value) => value,
+            Err(failure) => return Err(slot.fail(failure).into()),
+        };
+        let (won, json) = match encode(Won { arm, value }, session.engine.limits().step) {
+            Ok(fit) => fit,
+            Err(failure) => return Err(slot.fail(failure).into()),
+        };
+        session.unmark(slot.key());
+        session.ride(slot.entry(EntryKind::Value, json), &[], true);
+        Ok(decided(&slot, won).await?.value)
+    }
+}
+
+/// The race is decided, and recorded or about to be: its losers are cancelled, and nothing of its scope is kept.
+async fn decided<T>(slot: &Slot, won: Won<T>) -> Result<Won<T>> {
+    let winner = format!("{}/{}/", slot.key(), won.arm);
+    slot.session().cancel_children(slot.key(), |child| child.as_str().starts_with(&winner)).await?;
+    slot.session().collapse(slot.key(), None, false);
+    Ok(won)
+}
+
+impl Context {
+    /// Goes several ways at once and takes the one that ends first, well or not. Which one that was is recorded; the others are
+    /// dropped with their scopes, and children that they have started are cancelled.
+    ///
+    /// ```
+    /// # use mainspring::{Context, Job};
+    /// # use std::time::Duration;
+    /// # #[derive(serde::Serialize, serde::Deserialize, Job)] struct Order { id: u64 }
+    /// async fn order(ctx: Context, _job: Order) -> mainspring::Result<()> {
+    ///     let paid = ctx
+    ///         .race("payment")
+    ///         .arm("paid", async |ctx| Ok(Some(ctx.signal::<u64>("paid").await?)))
+    ///         .arm("late", async |ctx| {
+    ///             ctx.sleep("week", Duration::from_hours(168)).await?;
+    ///             ctx.step("remind", async || Ok(())).await?;
+    ///             Ok(None)
+    ///         })
+    ///         .await?;
+    ///     # let _ = paid;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// What the first arm to end returns, as [`Error::Step`]; [`Error::Invalid`] without arms; [`Error::DuplicateKey`],
+    /// [`Error::Nested`] and [`Error::Detached`].
+    pub fn race<T>(&self, name: &str) -> Race<'_, T> {
+        Race { parts: Some(Parts { op: Op::new(self, name), arms: Vec::new() }), run: None }
+    }
+}
