@@ -4,12 +4,14 @@ use std::future::IntoFuture;
 use std::time::Duration;
 
 use mainspring_core::id::JobId;
-use mainspring_core::job::{Priority, Record, Summary, Verb, Why, why};
+use mainspring_core::job::{Priority, Reason, Record, Summary, Verb, Why, why};
 use mainspring_core::journal::Story;
+use mainspring_core::name::StepName;
 use mainspring_core::seam::Pending;
 use mainspring_core::store::{Changed, Counts, Cursor, Filter, Listing, Page};
 use mainspring_core::{Error, Result, bounds};
 
+use crate::durable::drift::Word;
 use crate::engine::Engine;
 
 /// Jobs; made by [`Engine::jobs`].
@@ -122,6 +124,37 @@ impl<'a> Jobs<'a> {
     /// what it waits for.
     pub fn resume(&self, target: impl Into<Target>) -> Change<'a> {
         self.change(target, Verb::Resume)
+    }
+
+    /// Lets a job go on that is held for drift: what its code asks for is new, and what is recorded and was not asked for is
+    /// not missed because of it.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Illegal`] if it is not held for drift.
+    pub async fn accept(&self, id: JobId) -> Result<()> {
+        self.say("accept", id, Word::Accept).await
+    }
+
+    /// Lets a job go on that is held for drift: what its code asks for as `to` is recorded as `from`.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Illegal`] if it is not held for drift, [`Error::Invalid`] for what is not a name.
+    pub async fn rename(&self, id: JobId, from: &str, to: &str) -> Result<()> {
+        let (from, to) = (StepName::new(from)?, StepName::new(to)?);
+        self.say("rename", id, Word::Rename { from: from.into(), to: to.into() }).await
+    }
+
+    async fn say(&self, verb: &'static str, id: JobId, word: Word) -> Result<()> {
+        let status = self.get(id).await?.summary.status;
+        let illegal = Error::Illegal { id, verb, status };
+        if status.reason != Some(Reason::Drift) {
+            return Err(illegal);
+        }
+        self.engine.tell(id, &word).await?;
+        match self.resume(id).await?.changed {
+            0 => Err(illegal),
+            _ => Ok(()),
+        }
     }
 
     /// Ends suspended jobs as failed.

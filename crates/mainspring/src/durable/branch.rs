@@ -32,8 +32,8 @@ impl<T: Serialize + DeserializeOwned> Parts<'_, T> {
     async fn run(self) -> Result<T, Failure> {
         let ctx = self.op.ctx;
         // Held until the branch ends: two of one name beside each other would share their records.
-        let slot = self.op.begin()?;
-        if let Some(written) = slot.session().find(slot.key()) {
+        let (slot, written) = self.op.open().await?;
+        if let Some(written) = written {
             return Ok(slot.session().replay(&slot, written).await?);
         }
         let inner = ctx.within(Arc::from(slot.key().as_str()));

@@ -63,9 +63,9 @@ lazy!(Spawn<'c; J> => Result<Child<'c, J>>, where { J: Job });
 impl<'c, J: Job> Parts<'c, J> {
     async fn run(self) -> Result<Child<'c, J>> {
         let ctx = self.op.ctx;
-        let slot = self.op.begin()?;
+        let (slot, written) = self.op.open().await?;
         let (session, key) = (slot.session(), slot.key().clone());
-        if let Some(written) = session.find(&key) {
+        if let Some(written) = written {
             let id = session.replay(&slot, written).await?;
             return Ok(Child { ctx, key, id, job: PhantomData });
         }

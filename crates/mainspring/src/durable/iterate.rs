@@ -48,9 +48,9 @@ where
     async fn run(self) -> Result<T, Failure> {
         let Parts { op, mut state, mut turn } = self;
         let ctx = op.ctx;
-        let slot = op.begin()?;
+        let (slot, written) = op.open().await?;
         let session = slot.session();
-        if let Some(written) = session.find(slot.key()) {
+        if let Some(written) = written {
             return Ok(session.replay(&slot, written).await?);
         }
         let (mut done, kept) = session.last_turn(slot.key());

@@ -90,6 +90,22 @@ impl Scopes {
             .is_some_and(|label| label.overlapped || label.met)
     }
 
+    /// Whether a name was asked for in a scope.
+    pub(crate) fn asked(&self, path: &str, name: &str) -> bool {
+        self.0.get(path).is_some_and(|scope| scope.labels.keys().any(|label| is_of(label, name)))
+    }
+
+    /// Whether a name was asked for in a scope before this operation.
+    pub(crate) fn repeats(&self, path: &str, label: &str, name: &str) -> bool {
+        self.0.get(path).is_some_and(|scope| {
+            let used = |one: &Label| one.closed > 0 || one.open;
+            let before = |(one, state): (&Arc<str>, &Label)| {
+                if &**one == label { state.closed > 0 } else { is_of(one, name) && used(state) }
+            };
+            scope.labels.iter().any(before)
+        })
+    }
+
     /// A scope has ended, and all inside of it.
     pub(crate) fn end(&mut self, scope: &str, inside: (Bound<&str>, Bound<&str>)) {
         self.0.remove(scope);
@@ -105,6 +121,11 @@ impl Scopes {
             label.overlapped = true;
         }
     }
+}
+
+/// Whether a label is one of a name.
+fn is_of(label: &str, name: &str) -> bool {
+    label.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
 }
 
 fn spell(path: &str, label: &str, number: u32) -> Result<Key> {
@@ -158,6 +179,31 @@ impl Slot {
 
     pub(crate) fn session(&self) -> &Arc<Session> {
         &self.session
+    }
+
+    /// The scope that it is in.
+    pub(crate) fn path(&self) -> &Arc<str> {
+        &self.path
+    }
+
+    /// The name, with the key that was given to it.
+    pub(crate) fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// The operation was called otherwise before: it goes on under that name if anything is recorded there, and nothing
+    /// under its own.
+    pub(crate) fn rename(&mut self, former: &str) -> Result<()> {
+        let former = StepName::new(former)?;
+        self.session.excuse(&self.path, former.as_str());
+        let name = self.label.find('#').unwrap_or(self.label.len());
+        let (scope, own) =
+            self.key.as_str().split_at(if self.path.is_empty() { 0 } else { self.path.len() + 1 });
+        let key = Key::new(format!("{scope}{former}{}", &own[name..]))?;
+        if self.session.knows(key.as_str()) && !self.session.knows(self.key.as_str()) {
+            self.key = key;
+        }
+        Ok(())
     }
 
     /// The operation begins: it is where it may be, and its key is used up.

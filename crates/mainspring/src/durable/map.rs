@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use mainspring_core::failure::Failure;
-use mainspring_core::journal::EntryKind;
+use mainspring_core::journal::{EntryKind, Written};
 use mainspring_core::name::Key;
 use mainspring_core::seam::Pending;
 use mainspring_core::{Error, Result};
@@ -120,8 +120,8 @@ lazy!(MapSome<'c; I, R> => Result<Vec<Mapped<R>>, Failure>, where {
 
 impl<'c, I, R: Serialize + DeserializeOwned + Send + 'c> Parts<'c, I, R> {
     async fn run(self) -> Result<Vec<R>, Failure> {
-        let (slot, work) = self.begin()?;
-        if let Some(written) = slot.session().find(slot.key()) {
+        let (slot, written, work) = self.begin().await?;
+        if let Some(written) = written {
             return Ok(slot.session().replay(&slot, written).await?);
         }
         let mapped = work.run(&slot, Terms { failures: 0, enough: usize::MAX }).await?;
@@ -131,10 +131,10 @@ impl<'c, I, R: Serialize + DeserializeOwned + Send + 'c> Parts<'c, I, R> {
 
 impl<'c, I, R: Serialize + DeserializeOwned + Send + 'c> SomeParts<'c, I, R> {
     async fn run(self) -> Result<Vec<Mapped<R>>, Failure> {
-        let (slot, work) = self.all.begin()?;
+        let (slot, written, work) = self.all.begin().await?;
         let session = slot.session();
         let keys: Vec<String> = work.items.iter().map(|(key, _)| format!("{}/{key}/", slot.key())).collect();
-        if let Some(written) = session.find(slot.key()) {
+        if let Some(written) = written {
             let mapped = session.replay(&slot, written).await?;
             return Ok(decided(&slot, &keys, mapped).await?);
         }
@@ -171,15 +171,15 @@ struct Work<'c, I, R> {
 }
 
 impl<'c, I, R> Parts<'c, I, R> {
-    fn begin(self) -> Result<(Slot, Work<'c, I, R>)> {
+    async fn begin(self) -> Result<(Slot, Option<Written>, Work<'c, I, R>)> {
         let Parts { op, items, body, concurrency } = self;
         let ctx = op.ctx;
-        let slot = op.begin()?;
+        let (slot, written) = op.open().await?;
         let mut keys = BTreeSet::new();
         if let Some((twice, _)) = items.iter().find(|(key, _)| !keys.insert(key)) {
             return Err(Error::DuplicateKey { key: Key::new(format!("{}/{twice}", slot.key()))? });
         }
-        Ok((slot, Work { ctx, items: items.into(), body, concurrency }))
+        Ok((slot, written, Work { ctx, items: items.into(), body, concurrency }))
     }
 }
 

@@ -8,6 +8,7 @@
 //! - [`session`]: what one handler knows of its job's past, and what it has yet to record.
 //! - [`scope`]: which code is being polled, so that operations in the wrong place are refused before any effect.
 //! - [`root`]: how a handler is polled, and when it is suspended.
+//! - [`drift`]: whether what is recorded still fits the code.
 //! - [`left`]: operations that are given up, such as the losers of a `select!`.
 //! - [`step`], [`wait`], [`child`], [`value`]: the operations.
 //! - [`branch`], [`race`], [`map`], [`iterate`]: scopes of several operations; [`collapse`]: how they end.
@@ -22,6 +23,7 @@
 pub(crate) mod branch;
 pub(crate) mod child;
 pub(crate) mod collapse;
+pub(crate) mod drift;
 pub(crate) mod error;
 pub(crate) mod iterate;
 pub(crate) mod join;
@@ -82,6 +84,23 @@ macro_rules! keyed {
             pub fn key(mut self, key: impl ToString) -> Self {
                 if let Some(parts) = &mut self.parts {
                     parts.$($op).+.key(&key.to_string());
+                }
+                self
+            }
+
+            /// Says that this is new in the code of workflows that are under way: that it is not recorded, while what comes
+            /// after it is, is no drift.
+            pub fn added(mut self) -> Self {
+                if let Some(parts) = &mut self.parts {
+                    parts.$($op).+.added();
+                }
+                self
+            }
+
+            /// Says what this was called before: what is recorded under that name is its record.
+            pub fn renamed_from(mut self, name: &str) -> Self {
+                if let Some(parts) = &mut self.parts {
+                    parts.$($op).+.renamed(name.to_owned());
                 }
                 self
             }

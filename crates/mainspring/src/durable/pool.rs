@@ -62,9 +62,9 @@ impl Context {
         T: Serialize + DeserializeOwned,
         F: for<'t, 'c> AsyncFnOnce(&'t mut P::Transaction<'c>) -> Result<T, Failure>,
     {
-        let slot = Op::new(self, name).begin()?;
+        let (slot, written) = Op::new(self, name).open().await?;
         let (session, key) = (slot.session(), slot.key());
-        if let Some(written) = session.find(key) {
+        if let Some(written) = written {
             return session.replay(&slot, written).await;
         }
         session.settle_all().await?;
@@ -74,7 +74,7 @@ impl Context {
         };
         match ended {
             Ended::Committed(value) => {
-                session.recorded_elsewhere();
+                session.recorded_elsewhere(slot.entry(EntryKind::Value, Vec::new()));
                 Ok(value)
             }
             Ended::Failed(failure) => {

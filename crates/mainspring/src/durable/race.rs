@@ -60,9 +60,9 @@ lazy!(Race<'c; T> => Result<T, Failure>, where { T: Serialize + DeserializeOwned
 impl<T: Serialize + DeserializeOwned> Parts<'_, T> {
     async fn run(self) -> Result<T, Failure> {
         let ctx = self.op.ctx;
-        let slot = self.op.begin()?;
+        let (slot, written) = self.op.open().await?;
         let session = slot.session();
-        if let Some(written) = session.find(slot.key()) {
+        if let Some(written) = written {
             let won: Won<T> = session.replay(&slot, written).await?;
             return Ok(decided(&slot, won).await?.value);
         }

@@ -24,6 +24,7 @@ use mainspring_core::{Error, Result, bounds};
 use serde::de::DeserializeOwned;
 
 use super::collapse::Inner;
+use super::drift::{self, Drift, Judged};
 use super::error;
 use super::key::{Scopes, Slot, beside};
 use super::recorder::{Item, Recorder};
@@ -55,8 +56,10 @@ pub(crate) struct State {
     pub(super) errors: BTreeSet<Key>,
     /// How many records there are.
     pub(super) count: usize,
+    /// Who is not sure whether he fits what is recorded.
+    pub(super) drift: Drift,
     /// Messages that nobody has taken yet.
-    inbox: Vec<Message>,
+    pub(super) inbox: Vec<Message>,
     last_message: i64,
     /// Whether the store has more messages than these, or may have.
     more: bool,
@@ -78,7 +81,7 @@ pub(crate) struct State {
     sent_eager: u64,
     settled: u64,
     /// Bodies and calls of the store that are under way.
-    busy: usize,
+    pub(super) busy: usize,
     halt: Option<String>,
     /// Whether nobody knows if something was recorded: the handler must end, and the next run finds out.
     doubt: bool,
@@ -141,6 +144,7 @@ impl Session {
             errors: errors.map(|entry| entry.key.clone()).collect(),
             inner: Inner::load(&entries),
             count,
+            drift: Drift::load(&entries),
             entries,
             inbox: Vec::new(),
             last_message: 0,
@@ -205,7 +209,8 @@ impl Session {
         let wakers: Vec<Waker> = {
             let state = &mut *self.state();
             let open = state.waits.values_mut().filter_map(|open| open.waker.take());
-            open.chain(state.lying.values_mut().filter_map(Option::take)).collect()
+            let lying = state.lying.values_mut().filter_map(Option::take);
+            open.chain(lying).chain(state.drift.wakers()).collect()
         };
         for waker in wakers {
             waker.wake();
@@ -317,8 +322,10 @@ impl Session {
     }
 
     /// Something was recorded by other means.
-    pub(crate) fn recorded_elsewhere(&self) {
-        self.state().count += 1;
+    pub(crate) fn recorded_elsewhere(&self, entry: Entry) {
+        let mut state = self.state();
+        state.count += 1;
+        state.inner.note(&[entry]);
     }
 
     /// Records what rides along, and these.
@@ -375,7 +382,12 @@ impl Session {
         if forget.is_empty() {
             return Ok(());
         }
-        self.write(Writes { forget, ..Writes::default() }, Vec::new()).await
+        let marks = forget.iter().filter_map(|key| beside(key, drift::AGAIN).ok());
+        let entry = |key| Entry { key, kind: EntryKind::Value, overlapped: false, value: b"null".to_vec() };
+        let mut writes = Writes { entries: marks.map(entry).collect(), ..Writes::default() };
+        // A mark of an earlier time gives way: it is the claim that tells.
+        writes.forget = writes.entries.iter().map(|entry| entry.key.clone()).chain(forget).collect();
+        self.write(writes, Vec::new()).await
     }
 
     async fn write(&self, writes: Writes, children: Vec<Child>) -> Result<()> {
@@ -418,10 +430,7 @@ impl Session {
     /// Opens a wait, or keeps it open.
     pub(crate) fn open(&self, at: &mut Option<u64>, open: Open) {
         let mut state = self.state();
-        let id = *at.get_or_insert_with(|| {
-            state.last_wait += 1;
-            state.last_wait
-        });
+        let id = *at.get_or_insert_with(|| state.number());
         state.waits.insert(id, open);
     }
 
@@ -437,10 +446,7 @@ impl Session {
     /// An operation that was given up is there again, and waits until it comes back.
     pub(crate) fn lie(&self, at: &mut Option<u64>, waker: Option<Waker>) {
         let mut state = self.state();
-        let id = *at.get_or_insert_with(|| {
-            state.last_wait += 1;
-            state.last_wait
-        });
+        let id = *at.get_or_insert_with(|| state.number());
         state.lying.insert(id, waker);
     }
 
@@ -514,13 +520,13 @@ impl Session {
         let now = self.now();
         let mut state = self.state();
         if let Some(note) = state.halt.take() {
-            return Quiet::Halt(Box::new(Suspension {
-                reason: Reason::Drift,
-                waits: Vec::new(),
-                until: None,
-                writes: std::mem::take(&mut state.riding),
-                note: Some(mainspring_core::job::cut(note, bounds::ERROR_BYTES)),
-            }));
+            return Quiet::Halt(state.halted(note));
+        }
+        match state.judge(foreign) {
+            Judged::Nobody => {}
+            Judged::Go => return Quiet::Again,
+            Judged::Wait => return Quiet::Stay(None),
+            Judged::Drift(note) => return Quiet::Halt(state.halted(note)),
         }
         if state.waits.is_empty() {
             if foreign || state.busy > 0 || state.lying.is_empty() {
@@ -571,6 +577,23 @@ impl Session {
 const LOOK: Duration = Duration::from_secs(1);
 
 impl State {
+    /// The job is set aside, with what there is to say of that.
+    fn halted(&mut self, note: String) -> Box<Suspension> {
+        Box::new(Suspension {
+            reason: Reason::Drift,
+            waits: Vec::new(),
+            until: None,
+            writes: std::mem::take(&mut self.riding),
+            note: Some(mainspring_core::job::cut(note, bounds::ERROR_BYTES)),
+        })
+    }
+
+    /// Tells those who wait apart.
+    pub(super) fn number(&mut self) -> u64 {
+        self.last_wait += 1;
+        self.last_wait
+    }
+
     fn receive(&mut self, inbox: Inbox) {
         self.more = inbox.more;
         for message in inbox.messages {

@@ -14,6 +14,7 @@ use mainspring_core::store::Store;
 use mainspring_core::{Error, Result, bounds};
 use serde::Serialize;
 
+use super::drift;
 use crate::batch::Weight;
 use crate::engine::Engine;
 use crate::enqueue::{Enqueued, Json};
@@ -192,13 +193,28 @@ impl Engine {
     /// 10,000 unread signals or this one has more than 64 KiB. Nothing is stored then.
     #[expect(clippy::needless_pass_by_value, reason = "a constant or text: `&APPROVED` would be noise")]
     pub fn signal<T: Serialize>(&self, job: impl JobRef, name: impl Named<T>, value: &T) -> SendSignal<'_> {
-        let seams = self.seams();
-        let sender = || format!("~{}", JobId::mint(seams.clock.now(), &*seams.rng));
-        let signal = SignalName::new(name.name()).and_then(|name| {
+        let name = SignalName::new(name.name()).and_then(|name| {
             check_declared(&job, &name)?;
+            if name.as_str() == drift::TOPIC {
+                return Err(Error::Invalid { what: "signal", why: format!("`{name}` is the engine's own") });
+            }
+            Ok(name)
+        });
+        self.send(job.job_id(), name, value)
+    }
+
+    /// Tells a job's drift guard something.
+    pub(crate) async fn tell(&self, job: JobId, word: &drift::Word) -> Result<Sent> {
+        self.send(job, SignalName::new(drift::TOPIC), word).await
+    }
+
+    fn send<T: Serialize>(&self, job: JobId, name: Result<SignalName>, value: &T) -> SendSignal<'_> {
+        let seams = self.seams();
+        let signal = name.and_then(|name| {
             let body = serde_json::to_vec(value)
                 .map_err(|error| Error::Convert { what: "signal", source: error.into() })?;
-            Ok(Signal { job: job.job_id(), name, sender: sender(), body })
+            let sender = format!("~{}", JobId::mint(seams.clock.now(), &*seams.rng));
+            Ok(Signal { job, name, sender, body })
         });
         SendSignal { engine: self, signal }
     }

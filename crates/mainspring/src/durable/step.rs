@@ -48,11 +48,14 @@ pub(crate) struct Op<'c> {
     pub(crate) ctx: &'c Context,
     name: String,
     slot: Result<Slot>,
+    former: Option<String>,
+    added: bool,
 }
 
 impl<'c> Op<'c> {
     pub(crate) fn new(ctx: &'c Context, name: &str) -> Self {
-        Op { ctx, name: name.to_owned(), slot: Slot::take(ctx.session(), ctx.path(), name, None) }
+        let slot = Slot::take(ctx.session(), ctx.path(), name, None);
+        Op { ctx, name: name.to_owned(), slot, former: None, added: false }
     }
 
     /// Takes another key instead.
@@ -60,6 +63,28 @@ impl<'c> Op<'c> {
         // The first one is let go before.
         self.slot = Err(Error::Closed);
         self.slot = Slot::take(self.ctx.session(), self.ctx.path(), &self.name, Some(given));
+        if let Some(former) = self.former.take() {
+            self.renamed(former);
+        }
+    }
+
+    /// It was called otherwise before.
+    pub(crate) fn renamed(&mut self, former: String) {
+        if let Ok(slot) = &mut self.slot
+            && let Err(error) = slot.rename(&former)
+        {
+            self.slot = Err(error);
+        }
+        self.former = Some(former);
+    }
+
+    /// It was not there before.
+    pub(crate) fn added(&mut self) {
+        self.added = true;
+    }
+
+    pub(crate) fn is_added(&self) -> bool {
+        self.added
     }
 
     /// What remembers that it was given up.
@@ -214,9 +239,9 @@ impl<'c, T: Serialize + DeserializeOwned + Send + 'c> Parts<'c, T> {
     async fn run(self) -> Result<T> {
         let Parts { op, mut body, retries, backoff, timeout, once } = self;
         let limit = op.ctx.engine().limits().step;
-        let slot = op.begin()?;
+        let (slot, written) = op.open().await?;
         let (session, key) = (slot.session(), slot.key());
-        if let Some(written) = session.find(key) {
+        if let Some(written) = written {
             return session.replay(&slot, written).await;
         }
         if once {

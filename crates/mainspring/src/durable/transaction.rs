@@ -54,9 +54,9 @@ impl<T: Serialize + DeserializeOwned + Send + 'static> SqliteParts<'_, T> {
             });
         };
         let bytes = engine.limits().step;
-        let slot = op.begin()?;
+        let (slot, written) = op.open().await?;
         let (session, key) = (slot.session(), slot.key());
-        if let Some(written) = session.find(key) {
+        if let Some(written) = written {
             return session.replay(&slot, written).await;
         }
         session.settle_all().await?;
@@ -80,7 +80,7 @@ impl<T: Serialize + DeserializeOwned + Send + 'static> SqliteParts<'_, T> {
         };
         match done {
             Ok(transact::Done::Now(value)) => {
-                session.recorded_elsewhere();
+                session.recorded_elsewhere(slot.entry(EntryKind::Value, Vec::new()));
                 Ok(value)
             }
             Ok(transact::Done::Before(value)) => serde_json::from_slice(&value)

@@ -30,9 +30,9 @@ lazy!(Draw<'c; T> => Result<T>, where { T: Serialize + DeserializeOwned + Send +
 
 impl<T: Serialize + DeserializeOwned> Parts<'_, T> {
     async fn run(self) -> Result<T> {
-        let slot = self.op.begin()?;
+        let (slot, written) = self.op.open().await?;
         let session = slot.session();
-        if let Some(written) = session.find(slot.key()) {
+        if let Some(written) = written {
             return session.replay(&slot, written).await;
         }
         let value = (self.draw)(&slot);

@@ -106,9 +106,9 @@ lazy!(Sleep<'c; > => Result<()>, where {});
 
 impl SleepParts<'_> {
     async fn run(self) -> Result<()> {
-        let slot = self.op.begin()?;
+        let (slot, written) = self.op.open().await?;
         let session = slot.session();
-        if let Some(written) = session.find(slot.key()) {
+        if let Some(written) = written {
             return session.replay(&slot, written).await;
         }
         let due = due(&slot, self.when).await?;
@@ -145,10 +145,10 @@ struct SignalParts<'c> {
 impl SignalParts<'_> {
     /// The signals, or fewer if the time is up before. What is recorded is a list of senders and bodies.
     async fn receive<T: DeserializeOwned>(self) -> Result<Vec<Received<T>>> {
-        let slot = self.op.begin()?;
         let name = self.name?;
+        let (slot, written) = self.op.open().await?;
         let session = slot.session();
-        if let Some(written) = session.find(slot.key()) {
+        if let Some(written) = written {
             let told: Vec<(String, T)> = session.replay(&slot, written).await?;
             return Ok(told.into_iter().map(|(sender, value)| Received { sender, value }).collect());
         }

@@ -4,6 +4,7 @@
 
 mod attack;
 mod children;
+mod drift;
 mod places;
 mod random;
 mod scopes;

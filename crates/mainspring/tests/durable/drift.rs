@@ -1,0 +1,344 @@
+//! Code that changes under running workflows: a corpus of edits, each with what must come of it.
+//!
+//! A workflow runs until it sleeps; then its code is another, and it is woken.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+
+use mainspring::testing::TestEngine;
+use mainspring::{Context, Failure, Reason, State};
+use tokio::sync::Notify;
+
+use crate::support::{Flow, HOUR, Ledger, flow, status};
+
+/// A line of code.
+#[derive(Clone)]
+enum Line {
+    Step(&'static str),
+    Added(&'static str),
+    /// A step, and what it was called.
+    Was(&'static str, &'static str),
+    Retired(&'static str),
+    /// A step with a key.
+    Keyed(&'static str, u32),
+    /// A sleep of an hour.
+    Nap(&'static str),
+    Branch(&'static str, Vec<Line>),
+    /// The first in a branch `one`, beside the second in the handler itself.
+    Join(Vec<Line>, Vec<Line>),
+    /// Items, some at a time, each with these lines.
+    Map(&'static [u32], usize, Vec<Line>),
+    /// A step whose result is text where it was a number.
+    Text(&'static str),
+    /// A wait for something that is not durable, beside these.
+    Foreign(Arc<Notify>, Vec<Line>),
+}
+use Line::{Added, Branch, Foreign, Join, Keyed, Map, Nap, Retired, Step, Text, Was};
+
+type Run<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
+
+fn run<'a>(ctx: &'a Context, ledger: &'a Ledger, code: &'a [Line]) -> Run<'a> {
+    Box::pin(async move {
+        for line in code {
+            let step = |name: &'static str| {
+                ctx.step(name, move || async move {
+                    ledger.add(name);
+                    Ok(1)
+                })
+            };
+            let _done: u64 = match line {
+                Step(name) => step(name).await?,
+                Added(name) => step(name).added().await?,
+                Was(name, former) => step(name).renamed_from(former).await?,
+                Keyed(name, key) => step(name).key(key).await?,
+                Retired(name) => {
+                    ctx.retired(name);
+                    0
+                }
+                Text(name) => ctx.step(name, async || Ok(String::new())).await?.len() as u64,
+                Nap(name) => {
+                    ctx.sleep(name, HOUR).await?;
+                    0
+                }
+                Branch(name, lines) => {
+                    ctx.branch(name, move |ctx| async move { run(&ctx, ledger, lines).await }).await?;
+                    0
+                }
+                Join(left, right) => {
+                    let one = ctx.branch("one", move |ctx| async move { run(&ctx, ledger, left).await });
+                    let (left, right) = tokio::join!(one, run(ctx, ledger, right));
+                    left.and(right)?;
+                    0
+                }
+                Map(items, at_once, lines) => {
+                    let items = items.iter().copied();
+                    let map = ctx.map(
+                        "map",
+                        items,
+                        |item| *item,
+                        |ctx, _| async move { run(&ctx, ledger, lines).await },
+                    );
+                    map.concurrency(*at_once).await?;
+                    0
+                }
+                Foreign(notify, lines) => {
+                    tokio::join!(notify.notified(), run(ctx, ledger, lines)).1?;
+                    0
+                }
+            };
+        }
+        Ok(())
+    })
+}
+
+/// What comes of an edit.
+#[derive(Debug, PartialEq)]
+enum Comes {
+    /// It goes on to its end, and these steps ran, in any order.
+    Ends(Vec<&'static str>),
+    /// It is held, and this is said.
+    Held(&'static str),
+}
+use Comes::{Ends, Held};
+
+/// An engine on which a workflow with the first code has come to its sleep, and goes on with the second.
+async fn edited(
+    before: &[Line],
+    after: &[Line],
+    ledger: &Ledger,
+) -> (TestEngine, mainspring::Enqueued<Flow>) {
+    let test = TestEngine::new();
+    let code = Arc::new(Mutex::new(before.to_vec()));
+    let (ours, effects) = (Arc::clone(&code), ledger.clone());
+    let handler = move |ctx: Context, _job: Flow| {
+        let (code, ledger) = (ours.lock().expect("the code").clone(), effects.clone());
+        async move { run(&ctx, &ledger, &code).await.map(|()| String::new()) }
+    };
+    test.node(|node| node.handle(handler).queue("default", 4).parked(0)).await.expect("a node");
+    let job = test.enqueue(flow(0)).await.expect("enqueued");
+    test.run_until_idle().await.expect("idle");
+    assert_eq!(status(&test, job.id).await.reason, Some(Reason::Timer));
+    *code.lock().expect("the code") = after.to_vec();
+    test.advance(HOUR * 3).await.expect("idle");
+    (test, job)
+}
+
+/// What it is, the code before and after it, and what comes of it.
+type Edit = (&'static str, Vec<Line>, Vec<Line>, Comes);
+
+/// Edits of what is in a row: insert, delete, rename.
+fn rows() -> Vec<Edit> {
+    let nap = || Nap("nap");
+    vec![
+        ("nothing", vec![Step("a"), nap()], vec![Step("a"), nap(), Step("b")], Ends(vec!["a", "b"])),
+        (
+            "insert before what is recorded",
+            vec![Step("a"), Step("b"), nap()],
+            vec![Step("a"), Step("new"), Step("b"), nap()],
+            Held("asks for `new`, which is not recorded; recorded and not asked for: `b`"),
+        ),
+        (
+            "insert, declared",
+            vec![Step("a"), Step("b"), nap()],
+            vec![Step("a"), Added("new"), Step("b"), nap()],
+            Ends(vec!["a", "b", "new"]),
+        ),
+        (
+            "insert before the sleep",
+            vec![Step("a"), nap()],
+            vec![Step("a"), Step("new"), nap()],
+            Held("asks for `new`"),
+        ),
+        (
+            "insert behind the sleep",
+            vec![Step("a"), nap(), Step("z")],
+            vec![Step("a"), nap(), Step("new"), Step("z")],
+            Ends(vec!["a", "new", "z"]),
+        ),
+        (
+            "delete, with nothing new",
+            vec![Step("a"), Step("b"), nap()],
+            vec![Step("a"), nap()],
+            Ends(vec!["a", "b"]),
+        ),
+        (
+            "delete, and go on",
+            vec![Step("a"), Step("b"), nap(), Step("z")],
+            vec![Step("a"), nap(), Step("z")],
+            Held("asks for `z`, which is not recorded; recorded and not asked for: `b`"),
+        ),
+        (
+            "delete, declared",
+            vec![Step("a"), Step("b"), nap(), Step("z")],
+            vec![Step("a"), Retired("b"), nap(), Step("z")],
+            Ends(vec!["a", "b", "z"]),
+        ),
+        (
+            "rename",
+            vec![Step("a"), nap()],
+            vec![Step("b"), nap()],
+            Held("asks for `b`, which is not recorded; recorded and not asked for: `a`"),
+        ),
+        (
+            "rename, declared",
+            vec![Step("a"), nap(), Step("z")],
+            vec![Was("b", "a"), nap(), Step("z")],
+            Ends(vec!["a", "z"]),
+        ),
+        (
+            "rename, declared, of something else",
+            vec![Keyed("a", 1), nap()],
+            vec![Was("b", "a"), nap()],
+            Held("asks for `b`"),
+        ),
+    ]
+}
+
+/// Edits of order, types and scopes.
+fn order() -> Vec<Edit> {
+    let nap = || Nap("nap");
+    vec![
+        (
+            "reorder of what is recorded",
+            vec![Step("a"), Step("b"), nap(), Step("z")],
+            vec![Step("b"), Step("a"), nap(), Step("z")],
+            Ends(vec!["a", "b", "z"]),
+        ),
+        (
+            "reorder across the sleep",
+            vec![Step("a"), nap(), Step("b")],
+            vec![Step("b"), nap(), Step("a")],
+            Held("asks for `b`"),
+        ),
+        ("retype", vec![Step("a"), nap()], vec![Text("a"), nap()], Held("what is recorded for `a` is not a")),
+        (
+            "another way",
+            vec![Branch("left", vec![Step("a")]), nap()],
+            vec![Branch("right", vec![Step("a")]), nap()],
+            Held("asks for `right`, which is not recorded; recorded and not asked for: `left`"),
+        ),
+        (
+            "insert into a branch",
+            vec![Branch("left", vec![Step("a"), Step("b"), nap()])],
+            vec![Branch("left", vec![Step("new"), Step("a"), Step("b"), nap()])],
+            Held("asks for `new` in `left`"),
+        ),
+        (
+            "insert into a branch that has ended",
+            vec![Branch("left", vec![Step("a")]), Step("b"), nap()],
+            vec![Branch("left", vec![Step("new"), Step("a")]), Step("b"), nap()],
+            Ends(vec!["a", "b"]),
+        ),
+        (
+            "a loop of fewer turns",
+            vec![Step("a"), Step("a"), Step("a"), nap(), Step("z")],
+            vec![Step("a"), nap(), Step("z")],
+            Held("asks for `z`, which is not recorded; recorded and not asked for: `a`"),
+        ),
+    ]
+}
+
+/// Edits of loops, keys, and what runs beside each other.
+fn loops() -> Vec<Edit> {
+    let nap = || Nap("nap");
+    vec![
+        (
+            "a loop of more turns",
+            vec![Step("a"), Step("b"), nap()],
+            vec![Step("a"), Step("a"), Step("b"), nap(), Step("z")],
+            Ends(vec!["a", "b", "a", "z"]),
+        ),
+        (
+            "another order of keys",
+            vec![Keyed("a", 1), Keyed("a", 2), nap(), Step("z")],
+            vec![Keyed("a", 3), Keyed("a", 2), Keyed("a", 1), nap(), Step("z")],
+            Ends(vec!["a", "a", "a", "z"]),
+        ),
+        (
+            "more beside each other",
+            vec![Step("a"), Step("b"), nap()],
+            vec![Join(vec![Step("new")], vec![Step("a"), Step("b"), nap()])],
+            Ends(vec!["a", "b", "new"]),
+        ),
+        (
+            "another concurrency",
+            vec![Map(&[1, 2, 3], 1, vec![Step("a"), nap()])],
+            vec![Map(&[3, 2, 1], 2, vec![Step("a"), nap()])],
+            Ends(vec!["a", "a", "a"]),
+        ),
+        (
+            "more and fewer items",
+            vec![Map(&[1, 2, 3], 3, vec![Step("a"), nap()]), Step("z")],
+            vec![Map(&[2, 4], 3, vec![Step("a"), nap()]), Step("z")],
+            Ends(vec!["a", "a", "a", "a", "z"]),
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn each_edit_is_harmless_or_seen() {
+    for (edit, before, after, comes) in rows().into_iter().chain(order()).chain(loops()) {
+        let ledger = Ledger::default();
+        let (test, job) = edited(&before, &after, &ledger).await;
+        let record = test.jobs().get(job.id).await.expect("there");
+        match comes {
+            Ends(mut steps) => {
+                assert_eq!(record.summary.status.state, State::Succeeded, "{edit}: {:?}", record.note);
+                let mut ran = ledger.entries();
+                ran.sort();
+                steps.sort_unstable();
+                assert_eq!(ran, steps, "{edit}");
+            }
+            Held(words) => {
+                assert_eq!(record.summary.status.reason, Some(Reason::Drift), "{edit}");
+                let note = record.note.unwrap_or_default();
+                assert!(note.contains(words), "{edit}: {note}");
+                assert!(!ledger.entries().iter().any(|step| ["new", "z"].contains(&step.as_str())), "{edit}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_operator_accepts_what_is_new() {
+    let ledger = Ledger::default();
+    let after = [Step("new"), Step("a"), Nap("nap"), Step("z")];
+    let (test, job) = edited(&[Step("a"), Nap("nap")], &after, &ledger).await;
+    assert_eq!(status(&test, job.id).await.reason, Some(Reason::Drift));
+    test.jobs().accept(job.id).await.expect("accepted");
+    test.advance(HOUR * 2).await.expect("idle");
+    assert_eq!(status(&test, job.id).await.state, State::Succeeded);
+    assert_eq!(ledger.entries(), ["a", "new", "z"]);
+    let refused = test.jobs().accept(job.id).await;
+    assert!(matches!(refused, Err(mainspring::Error::Illegal { .. })), "{refused:?}");
+}
+
+#[tokio::test]
+async fn an_operator_tells_what_something_was_called() {
+    let ledger = Ledger::default();
+    let after = [Step("b"), Nap("nap"), Step("z"), Nap("again")];
+    let (test, job) = edited(&[Step("a"), Nap("nap")], &after, &ledger).await;
+    assert_eq!(status(&test, job.id).await.reason, Some(Reason::Drift));
+    test.jobs().rename(job.id, "x", "y").await.expect("said, and of no use");
+    test.run_until_idle().await.expect("idle");
+    assert_eq!(status(&test, job.id).await.reason, Some(Reason::Drift));
+    test.jobs().rename(job.id, "a", "b").await.expect("said");
+    test.run_until_idle().await.expect("idle");
+    assert_eq!(status(&test, job.id).await.reason, Some(Reason::Timer));
+    // What was said holds for every later run.
+    test.advance(HOUR * 2).await.expect("idle");
+    assert_eq!(status(&test, job.id).await.state, State::Succeeded);
+    assert_eq!(ledger.entries(), ["a", "z"]);
+}
+
+#[tokio::test]
+async fn beside_a_foreign_await_it_is_a_warning_alone() {
+    let (ledger, notify) = (Ledger::default(), Arc::new(Notify::new()));
+    let after = [Foreign(Arc::clone(&notify), vec![Step("new"), Step("a")]), Step("z")];
+    let (test, job) = edited(&[Step("a"), Nap("nap")], &after, &ledger).await;
+    assert_eq!(status(&test, job.id).await.state, State::Running);
+    assert_eq!(ledger.entries(), ["a", "new"]);
+    notify.notify_one();
+    test.run_until_idle().await.expect("idle");
+    assert_eq!(status(&test, job.id).await.reason, Some(Reason::Drift), "`nap` is not asked for any more");
+}
