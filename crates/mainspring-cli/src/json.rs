@@ -31,6 +31,7 @@ pub(crate) fn summary(job: &Summary) -> Value {
         "node": job.node.map(|node| node.0),
         "cancelling": job.cancelling,
         "stuck": job.stuck,
+        "foreign": job.foreign,
     });
     // Options that are not set are left out, as in the store.
     if let (Value::Object(value), Ok(Value::Object(options))) =

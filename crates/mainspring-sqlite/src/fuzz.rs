@@ -322,7 +322,10 @@ fn signal(no: u8) -> Signal {
 }
 
 fn renewal() -> Renewal {
-    Renewal { node: NODE, marks: vec![(claim(), Mark::Stuck), (claim(), Mark::Cleared)] }
+    Renewal {
+        node: NODE,
+        marks: vec![(claim(), Mark::Foreign), (claim(), Mark::Stuck), (claim(), Mark::Cleared)],
+    }
 }
 
 fn new() -> New {

@@ -110,8 +110,10 @@ pub(crate) struct Run {
     claimed: (Timestamp, Duration),
     /// How long after the monotonic clock's start its deadline passes.
     deadline: Option<Duration>,
-    /// Whether the keeper has told the store that it is stuck or cleared.
-    marked: [AtomicBool; 2],
+    /// Whether the keeper has told the store that it is stuck, cleared, or awaits something foreign.
+    marked: [AtomicBool; 3],
+    /// Whether the handler awaits something that is not durable, and has done so for a while.
+    foreign: AtomicBool,
     /// Whether the handler wants to be asked before it is dropped.
     cooperative: AtomicBool,
     /// Whether the handler gets no more time to end in its own way.
@@ -135,7 +137,8 @@ impl Run {
             began: AtomicU64::new(0),
             claimed: (now, monotonic),
             deadline: job.deadline.map(|deadline| monotonic + deadline.since(now)),
-            marked: [AtomicBool::new(false), AtomicBool::new(false)],
+            marked: [const { AtomicBool::new(false) }; 3],
+            foreign: AtomicBool::new(false),
             cooperative: AtomicBool::new(false),
             hurry: AtomicBool::new(false),
             stop: Mutex::new(None),
@@ -202,13 +205,24 @@ impl Run {
         }
     }
 
-    /// Notes whether the store has been told of a mark; returns whether it had been.
+    /// Notes whether the store has been told of a mark; returns whether that is news.
     pub(crate) fn mark(&self, mark: Mark, told: bool) -> bool {
-        let at = match mark {
-            Mark::Stuck => 0,
-            Mark::Cleared => 1,
+        let (at, told) = match mark {
+            Mark::Stuck => (0, told),
+            Mark::Cleared => (1, told),
+            Mark::Foreign => (2, told),
+            Mark::GoesOn => (2, !told),
         };
-        self.marked[at].swap(told, Ordering::Relaxed)
+        self.marked[at].swap(told, Ordering::Relaxed) != told
+    }
+
+    /// Notes whether the handler awaits something that is not durable, and has done so for a while.
+    pub(crate) fn set_foreign(&self, foreign: bool) {
+        self.foreign.store(foreign, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.foreign.load(Ordering::Relaxed)
     }
 
     /// How much time is left until the deadline.

@@ -125,6 +125,9 @@ pub(crate) fn state(job: &Summary) -> String {
     if job.stuck {
         text.push_str(", stuck");
     }
+    if job.foreign {
+        text.push_str(", foreign await");
+    }
     if job.cancelling {
         text.push_str(", cancelling");
     }

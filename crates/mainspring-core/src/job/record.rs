@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{JobId, NodeNo};
 use crate::job::{FaultKind, Options, Priority, Status};
 use crate::journal::Wait;
-use crate::name::{Kind, QueueName};
+use crate::name::{Key, Kind, QueueName};
 use crate::time::Timestamp;
 
 /// A job without its payloads: what lists show.
@@ -45,6 +45,9 @@ pub struct Summary {
     pub cancelling: bool,
     /// Whether its node says that its handler outlived its time-out and does not yield.
     pub stuck: bool,
+    /// Whether its node says that its handler awaits something that is not durable, and so keeps its slot. Never together
+    /// with `stuck`.
+    pub foreign: bool,
     /// What is rarely set.
     pub options: Options,
 }
@@ -67,6 +70,8 @@ pub struct Record {
     pub progress: Option<Progress>,
     /// What may wake it, while it is suspended.
     pub waits: Vec<Wait>,
+    /// What it recorded last, and when; while it is [`foreign`](Summary::foreign).
+    pub last: Option<(Key, Timestamp)>,
 }
 
 /// What went wrong in one attempt.

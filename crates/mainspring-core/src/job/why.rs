@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::id::JobId;
 use crate::job::{Reason, Record, State, Status, Summary};
 use crate::journal::Topic;
-use crate::name::{Kind, Label, QueueName, SignalName};
+use crate::name::{Key, Kind, Label, QueueName, SignalName};
 use crate::store::{Node, NodeState, Queue};
 use crate::time::Timestamp;
 
@@ -37,6 +37,14 @@ pub enum Why {
     Stuck {
         /// The name of its node.
         node: String,
+    },
+    /// Its handler awaits something that is not durable, a channel say, and that is not in the body of a step: the
+    /// engine cannot know when that ends, so the handler keeps its slot.
+    Foreign {
+        /// The name of its node.
+        node: String,
+        /// What it recorded last, and when. Not told in lists.
+        last: Option<(Key, Timestamp)>,
     },
     /// It is claimed by a node that has not renewed its lease: it will be rescued.
     NodeSilent {
@@ -120,7 +128,10 @@ pub fn why(record: &Record, queue: Option<&Queue>, nodes: &[Node], now: Timestam
     match (job.status.state, job.status.reason) {
         (State::Suspended, Some(Reason::Timer | Reason::Signal | Reason::Child)) => waiting(record),
         (State::Suspended, Some(Reason::Drift)) => Why::Drifted { note: record.note.clone() },
-        _ => why_summary(job, queue, nodes, now),
+        _ => match why_summary(job, queue, nodes, now) {
+            Why::Foreign { node, .. } => Why::Foreign { node, last: record.last.clone() },
+            why => why,
+        },
     }
 }
 
@@ -163,6 +174,7 @@ fn running(job: &Summary, nodes: &[Node], now: Timestamp) -> Why {
     match owner {
         Some(owner) if owner.lease_until <= now => Why::NodeSilent { node, since: owner.lease_until },
         _ if job.stuck => Why::Stuck { node },
+        _ if job.foreign && !job.cancelling => Why::Foreign { node, last: None },
         _ if job.cancelling => Why::Cancelling { node },
         _ => Why::Running { node, since: job.claimed_at },
     }
@@ -202,6 +214,16 @@ impl fmt::Display for Why {
             Why::Cancelling { node } => write!(f, "it is running on {node}, which has been asked to stop it"),
             Why::Stuck { node } => {
                 write!(f, "its handler on {node} outlived its time-out and does not yield; it keeps its slot")
+            }
+            Why::Foreign { node, last } => {
+                write!(
+                    f,
+                    "its handler on {node} awaits something that is not durable, so it keeps its slot"
+                )?;
+                match last {
+                    Some((key, at)) => write!(f, "; it last recorded `{key}`, at {at}"),
+                    None => Ok(()),
+                }
             }
             Why::NodeSilent { node, since } => {
                 write!(f, "it is claimed by {node}, whose lease lapsed at {since}; it will be rescued")
@@ -287,6 +309,7 @@ impl Why {
             Why::NoNode { queue } => Some(format!("start a node that serves queue `{queue}`")),
             Why::NoHandler { kind } => Some(format!("start a node that handles kind `{kind}`")),
             Why::NoLabels { .. } => Some("start a node with these labels".into()),
+            Why::Foreign { .. } => Some("await it in the body of a step, or have it sent as a signal".into()),
             Why::Stuck { .. } => {
                 Some("the handler must await, or move blocking work off the executor".into())
             }

@@ -78,15 +78,17 @@ impl Job {
             node: None,
             cancelling: false,
             stuck: false,
+            foreign: false,
             options: self.options.clone(),
         };
         match &self.place {
             Place::Ready { .. } | Place::Timers { .. } | Place::Suspended { .. } => {}
-            Place::Lease { node, since, cancel, stuck, .. } => {
+            Place::Lease { node, since, cancel, stuck, foreign, .. } => {
                 summary.node = Some(*node);
                 summary.claimed_at = Some(*since);
                 summary.cancelling = cancel.is_some();
                 summary.stuck = *stuck;
+                summary.foreign = *foreign && !*stuck;
             }
             Place::Done { at, .. } => summary.finished_at = Some(*at),
         }
@@ -99,8 +101,10 @@ impl Job {
             Place::Suspended { note, waits, .. } => (None, note.clone(), waits.clone()),
             Place::Ready { .. } | Place::Timers { .. } | Place::Lease { .. } => (None, None, Vec::new()),
         };
+        let summary = self.summary();
         Record {
-            summary: self.summary(),
+            last: summary.foreign.then(|| self.last_record()).flatten(),
+            summary,
             input: self.input.clone(),
             output,
             note,

@@ -146,7 +146,7 @@ impl Model {
 
     fn take(&mut self, row: Row, request: &ClaimRequest, now: Timestamp) -> Result<()> {
         let (node, batch) = (request.node, request.batch);
-        let lease = Place::Lease { node, batch, since: now, cancel: None, stuck: false };
+        let lease = Place::lease(node, batch, now);
         self.go(row, Input::Claim, lease)?;
         let job = self.job_mut(row)?;
         job.claim += 1;

@@ -110,6 +110,12 @@ impl Job {
         reason.awaits() && self.past.as_deref().is_some_and(|past| past.answers(waits))
     }
 
+    /// What it recorded last, and when.
+    pub(super) fn last_record(&self) -> Option<(Key, Timestamp)> {
+        let (_, written) = self.past.as_deref()?.entries.last_key_value()?;
+        Some((written.key.clone(), written.at))
+    }
+
     /// What comes with a claim.
     pub(super) fn journal(&self) -> Option<Box<Journal>> {
         let past = self.past.as_deref()?;

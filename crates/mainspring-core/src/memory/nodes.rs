@@ -67,8 +67,10 @@ impl Model {
         let Some(job) = self.held(node, claim).and_then(|row| self.jobs.get_mut(&row)) else { return };
         match (mark, &mut job.place) {
             (Mark::Stuck, Place::Lease { stuck, .. }) => *stuck = true,
+            (Mark::Foreign, Place::Lease { foreign, .. }) => *foreign = true,
+            (Mark::GoesOn, Place::Lease { foreign, .. }) => *foreign = false,
             (Mark::Cleared, Place::Lease { .. }) => job.crashes = job.crashes.min(1),
-            (Mark::Stuck | Mark::Cleared, _) => {}
+            (Mark::Stuck | Mark::Cleared | Mark::Foreign | Mark::GoesOn, _) => {}
         }
     }
 

@@ -38,6 +38,7 @@ pub(super) enum Place {
         /// Why it is to be cancelled, if it is.
         cancel: Option<String>,
         stuck: bool,
+        foreign: bool,
     },
     /// It has ended.
     Done { status: Status, at: Timestamp, output: Option<Vec<u8>>, note: Option<String> },
@@ -48,6 +49,11 @@ impl Place {
     pub(super) fn done(status: Status, at: Timestamp, note: &str) -> Self {
         let note = (!note.is_empty()).then(|| note.to_owned());
         Place::Done { status, at, output: None, note }
+    }
+
+    /// The place of a job that a node has just claimed.
+    pub(super) fn lease(node: NodeNo, batch: Batch, since: Timestamp) -> Self {
+        Place::Lease { node, batch, since, cancel: None, stuck: false, foreign: false }
     }
 
     /// The place of a job whose nodes kept dying.

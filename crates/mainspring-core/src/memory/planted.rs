@@ -33,7 +33,7 @@ impl Model {
         }
         let waits = !matches!(job.place, Place::Done { .. });
         if is(Defect::NodeIgnored) && job.claim == claim.number && waits {
-            let place = Place::Lease { node, batch: Batch(0), since: now, cancel: None, stuck: false };
+            let place = Place::lease(node, Batch(0), now);
             self.settle(claim.row, place).ok()?;
             return Some(claim.row);
         }

@@ -86,6 +86,10 @@ pub enum Mark {
     Stuck,
     /// A suspect has outlived the longest of its crashed claims: it counts one crash from here on.
     Cleared,
+    /// The handler of a workflow awaits something that is not durable, and so keeps its slot.
+    Foreign,
+    /// It goes on: that is over.
+    GoesOn,
 }
 
 /// What a renewal tells.

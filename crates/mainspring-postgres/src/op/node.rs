@@ -53,12 +53,13 @@ pub(crate) const RENEW: &str = concat!(
         CROSS JOIN LATERAL (SELECT id FROM mainspring.jobs WHERE no = l.no OFFSET 0) j
         WHERE l.node = $2 AND l.cancel IS NOT NULL ORDER BY l.no) f ON true"
 );
-/// Primary key, in order of the numbers; a stale claim meets no row.
+/// Primary key, in order of the numbers; a stale claim meets no row. Of a handler that is stuck nothing else is said.
 const MARK: &str = "UPDATE mainspring.lease l
-    SET stuck = l.stuck OR ($4::boolean[])[width_bucket(l.no, $2::bigint[])],
+    SET stuck = CASE WHEN l.stuck = 1 THEN 1
+            ELSE coalesce(($4::smallint[])[width_bucket(l.no, $2::bigint[])], l.stuck) END,
         crashes = CASE WHEN ($5::boolean[])[width_bucket(l.no, $2::bigint[])] THEN least(l.crashes, 1) ELSE l.crashes END
     WHERE l.no = ANY($2::bigint[]) AND l.claim = ($3::int[])[width_bucket(l.no, $2::bigint[])] AND l.node = $1
-        AND (($4::boolean[])[width_bucket(l.no, $2::bigint[])] AND NOT l.stuck
+        AND (l.stuck <> 1 AND ($4::smallint[])[width_bucket(l.no, $2::bigint[])] <> l.stuck
             OR ($5::boolean[])[width_bucket(l.no, $2::bigint[])] AND l.crashes > 1)";
 /// Primary key.
 const RETIRE: &str = "UPDATE mainspring.nodes SET state = 1 WHERE no = $1 AND state = 0 RETURNING no";
@@ -189,7 +190,7 @@ impl Op for Renew {
                 (&node as _, Type::INT4),
                 (&marks.nos as _, Type::INT8_ARRAY),
                 (&marks.claims as _, Type::INT4_ARRAY),
-                (&marks.stuck as _, Type::BOOL_ARRAY),
+                (&marks.stuck as _, Type::INT2_ARRAY),
                 (&marks.cleared as _, Type::BOOL_ARRAY),
             ];
             calls.push(Call::new(MARK, args));
@@ -221,23 +222,28 @@ impl Op for Renew {
 struct Marks {
     nos: Vec<i64>,
     claims: Vec<i32>,
-    stuck: Vec<bool>,
+    stuck: Vec<Option<i16>>,
     cleared: Vec<bool>,
 }
 
 impl Marks {
     fn new(marks: &[(Claim, Mark)]) -> Self {
         // Of several claims of one job all but the last are stale.
-        let mut last: BTreeMap<i64, (i32, bool, bool)> = BTreeMap::new();
+        let mut last: BTreeMap<i64, (i32, Option<i16>, bool)> = BTreeMap::new();
         for (claim, mark) in marks {
             let number = number_of(claim);
-            let known = last.entry(claim.row.0).or_insert((number, false, false));
+            let known = last.entry(claim.row.0).or_insert((number, None, false));
             if number > known.0 {
-                *known = (number, false, false);
+                *known = (number, None, false);
             }
             if number == known.0 {
-                known.1 |= *mark == Mark::Stuck;
-                known.2 |= *mark == Mark::Cleared;
+                match mark {
+                    Mark::Stuck => known.1 = Some(1),
+                    Mark::Foreign if known.1 != Some(1) => known.1 = Some(2),
+                    Mark::GoesOn if known.1 != Some(1) => known.1 = Some(0),
+                    Mark::Foreign | Mark::GoesOn => {}
+                    Mark::Cleared => known.2 = true,
+                }
             }
         }
         let mut columns = Marks::default();

@@ -4,6 +4,7 @@ use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::job::{
     ErrorEntry, FaultKind, Options, Priority, Progress, Reason, Record, State, Status, Summary,
 };
+use mainspring_core::name::Key;
 use mainspring_core::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -30,7 +31,7 @@ macro_rules! columns {
         coalesce(d.failures, r.failures, l.failures, m.failures, s.failures),
         coalesce(d.crashes, r.crashes, l.crashes, m.crashes, s.crashes),
         coalesce(r.flags, l.flags, m.flags, s.flags, 0::smallint),
-        coalesce(m.due, s.due), l.claimed_at, d.finished_at, l.node, l.cancel IS NOT NULL, coalesce(l.stuck, false)"
+        coalesce(m.due, s.due), l.claimed_at, d.finished_at, l.node, l.cancel IS NOT NULL, coalesce(l.stuck, 0::smallint)"
     };
 }
 
@@ -55,9 +56,11 @@ const GET: &str = concat!(
         ARRAY(SELECT e.at FROM mainspring.errors e WHERE e.no = j.no ORDER BY e.claim),
         ARRAY(SELECT e.kind FROM mainspring.errors e WHERE e.no = j.no ORDER BY e.claim),
         ARRAY(SELECT e.message FROM mainspring.errors e WHERE e.no = j.no ORDER BY e.claim),
-        s.waits::text",
+        s.waits::text, last.key, last.at",
     places!(),
-    "LEFT JOIN mainspring.progress p ON p.no = j.no WHERE j.id = $1"
+    "LEFT JOIN mainspring.progress p ON p.no = j.no
+    LEFT JOIN LATERAL (SELECT e.key, e.at FROM mainspring.steps e WHERE e.no = j.no AND l.stuck = 2
+        ORDER BY e.seq DESC LIMIT 1) last ON true WHERE j.id = $1"
 );
 
 /// Primary keys. Without payloads.
@@ -96,6 +99,7 @@ impl Op for Get {
             note: row.get(BESIDE + 2),
             errors: errors(row)?,
             progress,
+            last: last(row)?,
         }))
     }
 }
@@ -138,13 +142,20 @@ pub(super) fn summary(names: &Names, row: &Row) -> Result<Summary> {
         deadline: time(4).filter(|_| has_deadline),
         node: row.get::<_, Option<i32>>(16).map(|node| NodeNo(node.into())),
         cancelling: row.get(17),
-        stuck: row.get(18),
+        stuck: row.get::<_, i16>(18) == 1,
+        foreign: row.get::<_, i16>(18) == 2,
         options: match options {
             None => Options::default(),
             Some(text) => serde_json::from_str(text)
                 .map_err(|error| corrupt(format!("options of job number {no}: {error}")))?,
         },
     })
+}
+
+fn last(row: &Row) -> Result<Option<(Key, Timestamp)>> {
+    let Some(key) = row.get::<_, Option<String>>(BESIDE + 11) else { return Ok(None) };
+    let key = Key::new(key).map_err(|error| corrupt(error.to_string()))?;
+    Ok(Some((key, time_of(row, BESIDE + 12))))
 }
 
 fn errors(row: &Row) -> Result<Vec<ErrorEntry>> {

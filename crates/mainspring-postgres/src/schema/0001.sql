@@ -108,7 +108,8 @@ CREATE TABLE mainspring.suspended (
 );
 CREATE INDEX suspended_due ON mainspring.suspended (due, no) WHERE reason <= 5 AND due IS NOT NULL;
 
--- Place: claimed by a node. `cancel` is set while its node is asked to stop it, and says why.
+-- Place: claimed by a node. `cancel` is set while its node is asked to stop it, and says why. `stuck`: 1 its handler does not
+-- yield, 2 it awaits something that is not durable.
 CREATE TABLE mainspring.lease (
     no         bigint PRIMARY KEY,
     claimed_at timestamptz NOT NULL,
@@ -121,7 +122,7 @@ CREATE TABLE mainspring.lease (
     failures   smallint NOT NULL,
     crashes    smallint NOT NULL,
     flags      smallint NOT NULL,
-    stuck      boolean NOT NULL DEFAULT false,
+    stuck      smallint NOT NULL DEFAULT 0,
     cancel     text
 );
 -- Renewals look for flagged claims only; there is no index on `node` alone, because every claim would pay for it.

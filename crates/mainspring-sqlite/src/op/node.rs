@@ -36,7 +36,11 @@ pub(crate) const FLAGGED: &str = "SELECT j.id, l.no, l.claim, l.cancel
     WHERE l.node = ?1 AND l.cancel IS NOT NULL ORDER BY l.no";
 /// Primary key; a stale claim meets no row.
 const STUCK: &str =
-    "UPDATE mainspring_lease SET stuck = 1 WHERE no = ?1 AND claim = ?2 AND node = ?3 AND stuck = 0";
+    "UPDATE mainspring_lease SET stuck = 1 WHERE no = ?1 AND claim = ?2 AND node = ?3 AND stuck <> 1";
+const FOREIGN: &str =
+    "UPDATE mainspring_lease SET stuck = 2 WHERE no = ?1 AND claim = ?2 AND node = ?3 AND stuck = 0";
+const GOES_ON: &str =
+    "UPDATE mainspring_lease SET stuck = 0 WHERE no = ?1 AND claim = ?2 AND node = ?3 AND stuck = 2";
 const CLEARED: &str = "UPDATE mainspring_lease SET crashes = 1
     WHERE no = ?1 AND claim = ?2 AND node = ?3 AND crashes > 1";
 /// A scan of `lease`, whose size is bounded by the slots of all nodes; once in a node's life.
@@ -135,6 +139,8 @@ pub(crate) fn renew(tx: &mut Tx<'_>, renewal: &Renewal) -> Result<Renewed> {
         let sql = match mark {
             Mark::Stuck => STUCK,
             Mark::Cleared => CLEARED,
+            Mark::Foreign => FOREIGN,
+            Mark::GoesOn => GOES_ON,
         };
         tx.conn.prepare_cached(sql)?.execute(params![claim.row.0, claim.number, renewal.node.0])?;
     }

@@ -4,6 +4,7 @@ use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::job::{
     ErrorEntry, FaultKind, Options, Priority, Progress, Reason, Record, State, Status, Summary,
 };
+use mainspring_core::name::Key;
 use mainspring_core::store::Level;
 use mainspring_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -36,6 +37,8 @@ const ENDING: &str = "SELECT output, note FROM mainspring_done WHERE no = ?1 AND
 const ASIDE: &str = "SELECT waits, note FROM mainspring_suspended WHERE no = ?1";
 /// Primary keys.
 const ERRORS: &str = "SELECT claim, at, kind, message FROM mainspring_errors WHERE no = ?1 ORDER BY claim";
+/// The index of keys, over all entries of the job: asked for by people alone.
+const LAST: &str = "SELECT key, at FROM mainspring_steps WHERE no = ?1 ORDER BY seq DESC LIMIT 1";
 const PROGRESS: &str = "SELECT done, total, note FROM mainspring_progress WHERE no = ?1";
 
 /// What a place tells of a job.
@@ -51,7 +54,8 @@ struct Standing {
     finished_at: Option<Timestamp>,
     node: Option<NodeNo>,
     cancelling: bool,
-    stuck: bool,
+    /// 1 stuck, 2 foreign.
+    stuck: i64,
 }
 
 impl Standing {
@@ -69,7 +73,7 @@ impl Standing {
             finished_at: None,
             node: None,
             cancelling: false,
-            stuck: false,
+            stuck: 0,
         })
     }
 }
@@ -101,7 +105,16 @@ pub(crate) fn get(reader: &mut Reader, id: JobId) -> Result<Option<Record>> {
             Ok(Progress { done: count(row.get(0)?), total: count(row.get(1)?), note: row.get(2)? })
         })
         .optional()?;
-    Ok(Some(Record { summary, input, output, note, errors: errors(conn, no)?, progress, waits }))
+    let last = if summary.foreign { last(conn, no)? } else { None };
+    Ok(Some(Record { summary, input, output, note, errors: errors(conn, no)?, progress, waits, last }))
+}
+
+/// What a job recorded last, and when.
+fn last(conn: &Connection, no: i64) -> Result<Option<(Key, Timestamp)>> {
+    let last: Option<(String, i64)> =
+        conn.prepare_cached(LAST)?.query_row([no], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    let named = |(key, at): (String, i64)| Ok((Key::new(key)?, Timestamp::from_micros(at)));
+    last.map(named).transpose().map_err(|error: mainspring_core::Error| corrupt(error.to_string()))
 }
 
 fn errors(conn: &Connection, no: i64) -> Result<Vec<ErrorEntry>> {
@@ -147,7 +160,8 @@ pub(super) fn summary(conn: &Connection, names: &Names, no: i64) -> Result<Summa
         deadline: deadline.filter(|_| standing.flags & flags::DEADLINE != 0).map(Timestamp::from_micros),
         node: standing.node,
         cancelling: standing.cancelling,
-        stuck: standing.stuck,
+        stuck: standing.stuck == 1,
+        foreign: standing.stuck == 2,
         options: match options {
             None => Options::default(),
             Some(text) => {

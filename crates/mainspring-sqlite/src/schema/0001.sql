@@ -97,7 +97,8 @@ CREATE TABLE mainspring_suspended (
 );
 CREATE INDEX mainspring_suspended_due ON mainspring_suspended (due) WHERE due IS NOT NULL AND reason <= 5;
 
--- Place: claimed by a node. `cancel` is set while its node is asked to stop it, and says why.
+-- Place: claimed by a node. `cancel` is set while its node is asked to stop it, and says why. `stuck`: 1 its handler does not
+-- yield, 2 it awaits something that is not durable.
 CREATE TABLE mainspring_lease (
     no         INTEGER PRIMARY KEY,
     claim      INTEGER NOT NULL,

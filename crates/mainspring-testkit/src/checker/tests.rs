@@ -103,6 +103,7 @@ impl Case {
             node: None,
             cancelling: false,
             stuck: false,
+            foreign: false,
             options: Options::default(),
         });
         self.found.jobs.last_mut().expect("just added")

@@ -32,6 +32,7 @@ pub async fn new_job_is_ready(h: &Harness) {
         node: None,
         cancelling: false,
         stuck: false,
+        foreign: false,
         options: Options::default(),
     };
     let record = Record {
@@ -42,6 +43,7 @@ pub async fn new_job_is_ready(h: &Harness) {
         errors: Vec::new(),
         progress: None,
         waits: Vec::new(),
+        last: None,
     };
     assert_eq!(h.get(id).await, record);
 }

@@ -163,6 +163,7 @@ macro_rules! conformance_tests {
                 lapsed_lease_is_extended,
                 node_that_is_gone_cannot_renew,
                 stuck_mark_lasts_as_long_as_the_claim,
+                foreign_await_is_shown_until_the_handler_goes_on,
                 cleared_suspect_counts_one_crash,
                 clearing_adds_no_crash,
                 stale_marks_are_ignored,

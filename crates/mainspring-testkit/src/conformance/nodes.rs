@@ -7,6 +7,8 @@ use mainspring_core::id::{Batch, NodeNo};
 use mainspring_core::job::{Outcome, Progress, State};
 use mainspring_core::store::{Mark, Node, NodeState, Renewal};
 
+use super::durable::steps;
+
 use crate::harness::{Harness, LEASE, SECOND, claimed_ids, kind, label, plain, queue, retry, succeed};
 
 /// A node is listed with all that it said of itself.
@@ -116,6 +118,35 @@ pub async fn stuck_mark_lasts_as_long_as_the_claim(h: &Harness) {
     assert!(!h.get(claim.id).await.summary.stuck);
 }
 
+/// A handler that awaits something foreign is shown until it goes on, with what it recorded last; one that is stuck is
+/// shown as that.
+pub async fn foreign_await_is_shown_until_the_handler_goes_on(h: &Harness) {
+    let (node, claim) = h.running().await;
+    let seen = async || {
+        let record = h.get(claim.id).await;
+        let last = record.last.map(|(key, _)| key.to_string());
+        (record.summary.foreign, record.summary.stuck, last)
+    };
+    mark(h, node, claim, Mark::GoesOn).await;
+    assert_eq!(seen().await, (false, false, None));
+    mark(h, node, claim, Mark::Foreign).await;
+    assert_eq!(seen().await, (true, false, None));
+    for name in ["a", "c", "b"] {
+        h.record(node, claim, steps([name])).await;
+    }
+    h.renew(node).await;
+    assert_eq!(seen().await, (true, false, Some("b".to_owned())));
+    mark(h, node, claim, Mark::GoesOn).await;
+    assert_eq!(seen().await, (false, false, None));
+    let marks = [Mark::Foreign, Mark::GoesOn, Mark::Foreign].map(|mark| (claim, mark)).to_vec();
+    h.store.renew(Renewal { node, marks }).await.expect("renew");
+    assert_eq!(seen().await, (true, false, Some("b".to_owned())), "marks are taken in their order");
+    mark(h, node, claim, Mark::Stuck).await;
+    assert_eq!(seen().await, (false, true, None));
+    mark(h, node, claim, Mark::GoesOn).await;
+    assert_eq!(seen().await, (false, true, None), "it does not");
+}
+
 /// A suspect that outlived its crashes counts one from there on, and the next crash does not quarantine it.
 pub async fn cleared_suspect_counts_one_crash(h: &Harness) {
     let id = h.put_one().await;
@@ -144,12 +175,12 @@ pub async fn stale_marks_are_ignored(h: &Harness) {
     let stale = h.claim_one(node).await;
     h.end(node, stale, Outcome::Release).await;
     let claim = h.claim_one(node).await;
-    for what in [Mark::Stuck, Mark::Cleared] {
+    for what in [Mark::Stuck, Mark::Foreign, Mark::Cleared] {
         mark(h, node, stale, what).await;
         mark(h, other, claim, what).await;
     }
     let summary = h.get(id).await.summary;
-    assert_eq!((summary.stuck, summary.crashes), (false, 2));
+    assert_eq!((summary.stuck, summary.foreign, summary.crashes), (false, false, 2));
 }
 
 /// A node that retires gives back all that it holds, counting nothing.

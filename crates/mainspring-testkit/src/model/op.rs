@@ -272,7 +272,7 @@ fn who() -> impl Strategy<Value = Who> {
 }
 
 fn mark() -> impl Strategy<Value = Mark> {
-    prop_oneof![Just(Mark::Stuck), Just(Mark::Cleared)]
+    prop_oneof![Just(Mark::Stuck), Just(Mark::Cleared), Just(Mark::Foreign), Just(Mark::GoesOn)]
 }
 
 fn end() -> impl Strategy<Value = End> {

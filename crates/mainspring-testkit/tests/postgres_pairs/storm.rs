@@ -242,7 +242,12 @@ impl Storm {
                 block_on(store.progress(first, self.some(&held).into_iter().map(said).collect()))
             }
             Kind::Renew => {
-                let mark = |claim| (claim, if self.draw(2) == 0 { Mark::Stuck } else { Mark::Cleared });
+                let mark = |claim| match self.draw(4) {
+                    0 => (claim, Mark::Stuck),
+                    1 => (claim, Mark::Cleared),
+                    2 => (claim, Mark::Foreign),
+                    _ => (claim, Mark::GoesOn),
+                };
                 let marks = self.some(&held).into_iter().map(mark).collect();
                 block_on(store.renew(Renewal { node: first, marks })).map(drop)
             }

@@ -211,6 +211,7 @@ impl Slot {
         super::scope::check(&self.session, &self.key)?;
         self.session.check_doubt()?;
         self.used = true;
+        self.session.moved();
         Ok(())
     }
 

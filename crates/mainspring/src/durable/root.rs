@@ -20,7 +20,7 @@ use super::session::{Quiet, Session};
 use crate::context::Run;
 use crate::sync::{AtomicBool, Mutex};
 
-/// After how long a handler that keeps its slot although it waits is named in the log.
+/// After how long a handler that keeps its slot although it waits is named, in the log and by `why`.
 const NAMED: Duration = Duration::from_secs(10);
 
 /// The waker of a handler.
@@ -56,11 +56,11 @@ impl Activation {
         // The first poll needs no wake.
         self.session.root.woken.store(true, Ordering::Relaxed);
         let clock = Arc::clone(&self.session.engine.seams().clock);
-        let mut quiet_since = None;
+        let mut still = None;
         loop {
             let run = self.session.run();
             let mut look: Option<Pending<'static, ()>> = None;
-            let turn = poll_fn(|context| self.poll(context, &run, &mut look, &mut quiet_since)).await;
+            let turn = poll_fn(|context| self.poll(context, &run, &mut look, &mut still)).await;
             match turn {
                 Turn::Ended(ended) => return ended,
                 Turn::Fetch => {
@@ -88,7 +88,7 @@ impl Activation {
         context: &mut Context<'_>,
         run: &Run,
         look: &mut Option<Pending<'static, ()>>,
-        quiet_since: &mut Option<(Duration, bool)>,
+        still: &mut Option<Still>,
     ) -> Poll<Turn> {
         let session = &self.session;
         let root = &session.root;
@@ -128,9 +128,10 @@ impl Activation {
                 context.waker().wake_by_ref();
                 Poll::Pending
             }
-            Quiet::Stay(None) => Poll::Pending,
-            Quiet::Stay(Some(after)) => {
-                let after = after.min(self.name(run, foreign, quiet_since));
+            Quiet::Stay { look: after, foreign } => {
+                let Some(after) = after.into_iter().chain(self.name(run, foreign, still)).min() else {
+                    return Poll::Pending;
+                };
                 let clock = &self.session.engine.seams().clock;
                 let due = look.insert(clock.sleep(after));
                 if due.as_mut().poll(context).is_ready() {
@@ -144,25 +145,41 @@ impl Activation {
     }
 
     /// Says once, after a while, that a handler keeps its slot; tells when to come again for that.
-    fn name(&self, run: &Run, foreign: bool, since: &mut Option<(Duration, bool)>) -> Duration {
+    fn name(&self, run: &Run, foreign: bool, still: &mut Option<Still>) -> Option<Duration> {
         if !foreign {
-            *since = None;
-            return Duration::MAX;
+            *still = None;
+            run.set_foreign(false);
+            return None;
         }
-        let now = self.session.engine.seams().clock.monotonic();
-        let (began, named) = since.get_or_insert((now, false));
-        let left = NAMED.saturating_sub(now.saturating_sub(*began));
-        if *named || !left.is_zero() {
-            return if *named { Duration::MAX } else { left };
+        let (now, moves) = (self.session.engine.seams().clock.monotonic(), self.session.moves());
+        let since = match still.as_ref().filter(|still| still.moves == moves) {
+            Some(still) => still.since,
+            None => {
+                run.set_foreign(false);
+                still.insert(Still { since: now, moves }).since
+            }
+        };
+        let left = NAMED.saturating_sub(now.saturating_sub(since));
+        if !left.is_zero() {
+            return Some(left);
         }
-        *named = true;
-        let waits: Vec<_> = self.session.waits_for().iter().map(ToString::to_string).collect();
-        tracing::warn!(
-            job = %run.info.id, kind = %run.info.kind, waits = waits.join(", "),
-            "a handler keeps its slot: beside durable waits it awaits something that is none"
-        );
-        Duration::MAX
+        if !run.is_foreign() {
+            run.set_foreign(true);
+            let waits: Vec<_> = self.session.waits_for().iter().map(ToString::to_string).collect();
+            tracing::warn!(
+                job = %run.info.id, kind = %run.info.kind, waits = waits.join(", "),
+                "a handler keeps its slot: it awaits something that is not durable"
+            );
+        }
+        None
     }
+}
+
+/// Since when a handler has not gone on, although nothing of ours is under way.
+struct Still {
+    since: Duration,
+    /// What its session had counted then.
+    moves: u64,
 }
 
 /// How long to wait before the store is asked again.

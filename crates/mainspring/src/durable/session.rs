@@ -75,6 +75,8 @@ pub(crate) struct State {
     lying: BTreeMap<u64, Option<Waker>>,
     /// How often the inbox was looked into.
     looks: u64,
+    /// Operations that have begun, and waits that have ended.
+    moves: u64,
     /// Recordings that were handed in, the last that had something to be recorded before a body begins, and the last of
     /// which the store has told: they are stored in this order.
     sent: u64,
@@ -118,8 +120,13 @@ pub(crate) enum Quiet {
     Flush,
     /// What it gave up comes back: there is nothing else.
     Again,
-    /// It waits for something else, too. Look again after this long, if it has durable waits.
-    Stay(Option<Duration>),
+    /// It waits for something else, too.
+    Stay {
+        /// When to look again, if it has durable waits.
+        look: Option<Duration>,
+        /// Whether it is a workflow that keeps its slot for something that is neither durable nor in a body.
+        foreign: bool,
+    },
 }
 
 impl Session {
@@ -156,6 +163,7 @@ impl Session {
             left,
             lying: BTreeMap::new(),
             looks: 0,
+            moves: 0,
             sent: 0,
             sent_eager: 0,
             settled: 0,
@@ -435,7 +443,9 @@ impl Session {
     }
 
     pub(crate) fn close(&self, at: u64) {
-        self.state().waits.remove(&at);
+        let mut state = self.state();
+        state.waits.remove(&at);
+        state.moves += 1;
     }
 
     /// Whether an operation was given up in an earlier run.
@@ -530,7 +540,8 @@ impl Session {
         }
         if state.waits.is_empty() {
             if foreign || state.busy > 0 || state.lying.is_empty() {
-                return Quiet::Stay(None);
+                let foreign = foreign && state.busy == 0 && state.count > 0;
+                return Quiet::Stay { look: None, foreign };
             }
             let marks = std::mem::take(&mut state.left);
             state.riding.forget.extend(marks.iter().filter_map(|key| beside(key, "left").ok()));
@@ -546,7 +557,8 @@ impl Session {
                 return Quiet::Flush;
             }
             let due = until.map(|until| until.since(now));
-            return Quiet::Stay(Some(due.into_iter().chain(listens.then_some(LOOK)).min().unwrap_or(LOOK)));
+            let look = due.into_iter().chain(listens.then_some(LOOK)).min().or(Some(LOOK));
+            return Quiet::Stay { look, foreign: foreign && state.busy == 0 };
         }
         if state.settled < state.sent {
             // Handed in by an operation that was given up: it must not come after the suspension.
@@ -565,6 +577,16 @@ impl Session {
         let writes = std::mem::take(&mut state.riding);
         state.inner.note(&writes.entries);
         Quiet::Suspend(Box::new(Suspension { reason, waits, until, writes, note: None }))
+    }
+
+    /// How many operations have begun and waits have ended: if that stands still, so does the handler.
+    pub(crate) fn moves(&self) -> u64 {
+        self.state().moves
+    }
+
+    /// An operation begins.
+    pub(crate) fn moved(&self) {
+        self.state().moves += 1;
     }
 
     /// What the handler waits for, in words.

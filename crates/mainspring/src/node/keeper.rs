@@ -86,8 +86,15 @@ fn marks(runs: &[Arc<Run>], now: Duration) -> Vec<(Claim, Mark)> {
         let stuck = run.stop_reason().is_none()
             && run.info.timeout().is_some_and(|timeout| running > timeout + STUCK);
         let cleared = run.suspect && running > run.crashed;
-        for (holds, mark) in [(cleared, Mark::Cleared), (stuck, Mark::Stuck)] {
-            if holds && !run.mark(mark, true) {
+        let foreign = run.is_foreign();
+        let all = [
+            (cleared, Mark::Cleared),
+            (stuck, Mark::Stuck),
+            (foreign, Mark::Foreign),
+            (!foreign, Mark::GoesOn),
+        ];
+        for (holds, mark) in all {
+            if holds && run.mark(mark, true) {
                 marks.push((run.claim, mark));
             }
         }
@@ -115,6 +122,8 @@ async fn renew(shared: &Shared, marks: Vec<(Claim, Mark)>) -> Result<()> {
             Mark::Stuck => {
                 tracing::warn!(job = %claim.id, "its handler outlived its time-out and does not yield");
             }
+            // The handler's own poll has said so.
+            Mark::Foreign | Mark::GoesOn => {}
         }
     }
     for (claim, why) in renewed.cancel {
@@ -248,5 +257,15 @@ mod tests {
         assert!(told(8).is_empty(), "told once");
         assert_eq!(told(13), [Mark::Stuck]);
         assert!(told(14).is_empty(), "told once");
+        run.set_foreign(true);
+        assert_eq!(told(15), [Mark::Foreign]);
+        assert!(told(16).is_empty(), "told once");
+        run.mark(Mark::Foreign, false);
+        assert_eq!(told(16), [Mark::Foreign], "the store did not hear it");
+        run.set_foreign(false);
+        assert_eq!(told(17), [Mark::GoesOn]);
+        assert!(told(18).is_empty(), "told once");
+        run.mark(Mark::GoesOn, false);
+        assert_eq!(told(18), [Mark::GoesOn], "the store did not hear it");
     }
 }

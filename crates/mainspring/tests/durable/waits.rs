@@ -1,9 +1,10 @@
 //! Waits: sleeps and signals, and that they cost nothing meanwhile.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use mainspring::testing::TestEngine;
-use mainspring::{Context, Error as EngineError, Job, Reason, Sent, SignalType, State, Status, Topic};
+use mainspring::{Context, Error as EngineError, Job, Reason, Sent, SignalType, State, Status, Topic, Why};
 
 use crate::support::{Flow, HOUR, Ledger, PARKED, SECOND, engine, flow, keys, status};
 
@@ -251,6 +252,60 @@ async fn a_foreign_await_keeps_the_slot_and_is_not_dropped() {
     assert_eq!(status(&test, job.id).await, Status::because(State::Suspended, Reason::Timer));
     test.advance(2 * HOUR).await.expect("idle");
     assert_eq!(test.outcome(&job).expect("it ended"), "7");
+}
+
+#[tokio::test]
+async fn why_names_a_foreign_await_until_the_handler_goes_on() {
+    use tokio::sync::Semaphore;
+
+    let gates = Arc::new([const { Semaphore::const_new(0) }; 3]);
+    let there = Arc::clone(&gates);
+    let handler = move |ctx: Context, job: Flow| {
+        let gates = Arc::clone(&there);
+        async move {
+            let pass = async |at: usize| gates[at].acquire().await.expect("it is never closed").forget();
+            if job.n == 1 {
+                // A plain job may await what it likes.
+                pass(0).await;
+                return Ok("plain".to_owned());
+            }
+            ctx.step("first", async || Ok(1)).await?;
+            pass(0).await;
+            ctx.step("second", async || {
+                pass(1).await;
+                Ok(2)
+            })
+            .await?;
+            // A durable wait beside it changes nothing.
+            tokio::select! {
+                biased;
+                () = pass(2) => {}
+                slept = ctx.sleep("nap", HOUR) => slept?,
+            }
+            Ok("done".to_owned())
+        }
+    };
+    let test = engine(0, handler).await;
+    let (job, plain) =
+        (test.enqueue(flow(0)).await.expect("enqueued"), test.enqueue(flow(1)).await.expect("enqueued"));
+    let why = async |id| test.jobs().why(id).await.expect("a reason");
+    test.advance(9 * SECOND).await.expect("it runs");
+    assert!(matches!(why(job.id).await, Why::Running { .. }));
+    test.advance(3 * SECOND).await.expect("it runs");
+    let text = why(job.id).await.to_string();
+    assert!(text.contains("awaits something that is not durable, so it keeps its slot"), "{text}");
+    assert!(text.contains("it last recorded `first`"), "{text}");
+    assert!(matches!(why(plain.id).await, Why::Running { .. }));
+    gates[0].add_permits(2);
+    test.advance(30 * SECOND).await.expect("its step takes its time");
+    assert!(matches!(why(job.id).await, Why::Running { .. }), "a body is none of that");
+    assert_eq!(test.outcome(&plain).expect("it ended"), "plain");
+    gates[1].add_permits(1);
+    test.advance(12 * SECOND).await.expect("it runs");
+    assert!(matches!(why(job.id).await, Why::Foreign { last: Some(_), .. }));
+    gates[2].add_permits(1);
+    test.run_until_idle().await.expect("idle");
+    assert_eq!(test.outcome(&job).expect("it ended"), "done");
 }
 
 #[tokio::test]

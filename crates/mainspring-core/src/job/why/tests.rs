@@ -42,6 +42,7 @@ fn job(status: Status) -> Summary {
         node: None,
         cancelling: false,
         stuck: false,
+        foreign: false,
         options: Options::default(),
     }
 }
@@ -108,6 +109,8 @@ fn a_running_job_is_as_its_own_node_says() {
     assert_eq!(reason(|_| {}), Why::Running { node: b(), since: Some(Timestamp::EPOCH) });
     assert_eq!(reason(|job| job.cancelling = true), Why::Cancelling { node: b() });
     assert_eq!(reason(|job| (job.cancelling, job.stuck) = (true, true)), Why::Stuck { node: b() });
+    assert_eq!(reason(|job| job.foreign = true), Why::Foreign { node: b(), last: None });
+    assert_eq!(reason(|job| (job.cancelling, job.foreign) = (true, true)), Why::Cancelling { node: b() });
     let gone = reason(|job| job.node = Some(NodeNo(3)));
     assert_eq!(gone, Why::Running { node: "unknown".into(), since: Some(Timestamp::EPOCH) });
 }
@@ -199,6 +202,7 @@ fn a_person_is_told_what_to_do_where_there_is_something_to_do() {
     assert!(hint(Why::NoLabels { required: Vec::new() }).contains("labels"));
     assert!(hint(Why::Quarantined { crashes: 3 }).contains("input"));
     assert!(hint(Why::Stuck { node: "a".into() }).contains("await"));
+    assert!(hint(Why::Foreign { node: "a".into(), last: None }).contains("signal"));
     assert_eq!(Why::Blocked.hint(), None);
     assert_eq!(Why::Slot { nodes: Vec::new() }.hint(), None);
 }
@@ -217,6 +221,7 @@ fn what_a_workflow_waits_for_is_told() {
         errors: Vec::new(),
         progress: None,
         waits,
+        last: None,
     };
     let signal =
         |name: &str, need| Wait { topic: Topic::Signal(SignalName::new(name).expect("a name")), need };
@@ -237,4 +242,14 @@ fn what_a_workflow_waits_for_is_told() {
     let drifted = why(&record(Reason::Drift, None, vec![], Some("no")), None, &[], NOW);
     assert_eq!(drifted.to_string(), "what it has recorded does not fit its code: no");
     assert!(drifted.hint().is_some());
+    let mut foreign = record(Reason::Timer, None, vec![], None);
+    foreign.summary = running_with(|job| job.foreign = true);
+    foreign.last = Some((crate::name::Key::new("charge").expect("a key"), until));
+    assert_eq!(
+        why(&foreign, None, &[node(2, "b")], NOW).to_string(),
+        format!(
+            "its handler on b awaits something that is not durable, so it keeps its slot; \
+             it last recorded `charge`, at {until}"
+        )
+    );
 }
