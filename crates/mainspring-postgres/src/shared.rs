@@ -1,6 +1,6 @@
 //! What the handle, its lanes and its tasks share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,6 +23,9 @@ use crate::sql::{At, Present};
 /// The shortest time-out of a call, however short a lease is: a busy database needs that long now and then.
 const TIMEOUT_MIN: Duration = Duration::from_millis(500);
 
+/// Claims that are known to have children, at most: more than all slots of a process.
+const PARENTS: usize = 100_000;
+
 /// What everybody shares.
 pub(crate) struct Shared {
     pub(crate) options: Options,
@@ -35,6 +38,8 @@ pub(crate) struct Shared {
     names: Mutex<Names>,
     heads: Mutex<Heads>,
     nodes: Mutex<BTreeMap<i32, Local>>,
+    /// Claims of this process whose jobs have children, by the numbers of the jobs: their ends take a moment longer.
+    parents: Mutex<BTreeSet<i64>>,
     store: Mutex<[u8; 16]>,
     handle: u64,
     /// How long a call may take, in microseconds.
@@ -92,6 +97,7 @@ impl Shared {
             names: Mutex::default(),
             heads: Mutex::default(),
             nodes: Mutex::default(),
+            parents: Mutex::default(),
             store: Mutex::default(),
             timeout,
             waiting: Waiting::default(),
@@ -103,6 +109,22 @@ impl Shared {
             dues: AtomicU64::new(0),
             closing: watch::Sender::new(false),
         }
+    }
+
+    /// Notes that claimed jobs have children.
+    pub(crate) fn add_parents(&self, nos: impl IntoIterator<Item = i64>) {
+        let mut parents = self.parents.lock().unwrap_or_else(PoisonError::into_inner);
+        parents.extend(nos);
+        // What was claimed and never finished here. Who is forgotten is told of a moment later, like all others.
+        while parents.len() > PARENTS {
+            parents.pop_first();
+        }
+    }
+
+    /// Forgets jobs whose claims end; whether one of them has children.
+    pub(crate) fn take_parents(&self, nos: &[i64]) -> bool {
+        let mut parents = self.parents.lock().unwrap_or_else(PoisonError::into_inner);
+        !parents.is_empty() && nos.iter().filter(|no| parents.remove(no)).count() > 0
     }
 
     pub(crate) fn is_listening(&self) -> bool {

@@ -193,8 +193,9 @@ pub trait Store: Send + Sync + 'static {
     /// A job that ends, whoever ends it, tells its parent: one message, the first time it ends. (A parent that has ended
     /// itself may be run again.) Its children that are to be cancelled with it are cancelled with the reason
     /// [`Parent`](crate::job::Reason::Parent): those that wait, with their own children; those that run are flagged. All
-    /// that has happened when the call returns. If the process dies before, a sweep makes up for it; what waits for its
-    /// parent alone is cancelled in the same commit as a parent that fails or is cancelled.
+    /// that has happened when the call returns. If the process dies before, a sweep makes up for it; children that wait
+    /// are cancelled in the same commit as a parent that its handler or an operator ends, unless somebody else is moving
+    /// them at that moment.
     ///
     /// Cancellations are never lost: a claim that was flagged and ends in `Retry`, `Snooze` or `Release`, or is
     /// released by [`disown`](Store::disown) or [`retire`](Store::retire), is counted as that says, but the job becomes

@@ -372,8 +372,10 @@ impl Change {
             match sql {
                 END if matches!(self.verb, Verb::Delete) => remove(conn, at, &nos, &rows, told).await?,
                 END => {
-                    let children = family::cancel_waiting(conn, at, &rows).await?;
-                    told.push(Told::Left(family::families(&rows).chain(children).collect()));
+                    let mut left: Vec<Left> = family::families(&rows).collect();
+                    let children = family::cancel_waiting(conn, at, &left).await?;
+                    left.extend(children);
+                    told.push(Told::Left(left));
                 }
                 FLAG => told.push(Told::Flagged(rows)),
                 WAIT | REVIVE | READY_PRIORITY => told.push(Told::Waits(rows)),

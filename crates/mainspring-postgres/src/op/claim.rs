@@ -212,6 +212,7 @@ async fn adopt(conn: &mut Conn, shared: &Shared, node: i32, batch: i64) -> Resul
         rows.iter().map(|row| Ok(read(row, &names)?.1)).collect::<Result<_>>()?
     };
     let marked: Vec<usize> = (0..rows.len()).filter(|&index| has_journal(&rows[index])).collect();
+    note_parents(shared, rows.iter());
     prefetch(conn, &mut jobs, &marked).await?;
     Ok(ClaimedBatch { now, jobs })
 }
@@ -480,6 +481,7 @@ async fn take(
     jobs.sort_by_key(|(spot, pair, turn, _)| (*turn, pair.1, *spot));
     let mut jobs: Vec<Claimed> = jobs.into_iter().map(|(.., claimed)| claimed).collect();
     if !marked.is_empty() {
+        note_parents(shared, rows.iter().copied());
         let marked = (0..jobs.len()).filter(|&index| marked.contains(&jobs[index].claim.row.0));
         let marked: Vec<usize> = marked.collect();
         // The claim is made: if what belongs to it cannot be read, it is asked for again and adopted.
@@ -492,6 +494,12 @@ async fn take(
 /// Whether the job has recorded something or been sent something, as its place says.
 fn has_journal(row: &Row) -> bool {
     row.get::<_, i16>(11) & flags::JOURNAL != 0
+}
+
+/// Notes which of them have children, as their places say.
+fn note_parents<'a>(shared: &Shared, rows: impl Iterator<Item = &'a Row>) {
+    let parents = rows.filter(|row| row.get::<_, i16>(11) & flags::CHILDREN != 0);
+    shared.add_parents(parents.map(|row| row.get(3)));
 }
 
 fn class(level: i16) -> Class {

@@ -2,7 +2,8 @@
 //!
 //! Whoever ends a job that has a parent or children leaves a row in `ends`, in the same commit, and tells the family right
 //! after it: the parent gets a message, children that wait are cancelled, children that run are flagged. What a crash left
-//! untold is told by the next sweep. So an end takes no lock but its own, and plain jobs pay for none of this.
+//! untold is told by the next sweep. Operators and handlers take waiting children with them in the same commit already, but
+//! for those that somebody else is moving. So an end waits for no lock but its own, and plain jobs pay for none of this.
 //!
 //! # Invariants
 //! - An end is told at least once, and nothing is told twice: a message is known by its topic, a cancellation by its place.
@@ -212,9 +213,9 @@ pub(crate) fn families(ended: &[Row]) -> impl Iterator<Item = Left> {
     ended.iter().map(left).filter(|(_, flags)| *flags != 0)
 }
 
-/// Those of them that have children.
-fn parents_among(ended: &[Row]) -> impl Iterator<Item = Left> {
-    families(ended).map(|(no, flags)| (no, flags & flags::CHILDREN)).filter(|(_, flags)| *flags != 0)
+/// The numbers of those that have children.
+fn parents_among(ended: &[Left]) -> Vec<i64> {
+    ended.iter().filter(|(_, flags)| flags & flags::CHILDREN != 0).map(|(no, _)| *no).collect()
 }
 
 /// Children that are cancelled because their parent has ended, as arguments.
@@ -257,9 +258,9 @@ impl<'a> Cancel<'a> {
 }
 
 /// Cancels children that wait, and theirs, in the transaction that is open and has ended these jobs.
-pub(crate) async fn cancel_waiting(conn: &mut Conn, at: &Present, ended: &[Row]) -> Result<Vec<Left>> {
+pub(crate) async fn cancel_waiting(conn: &mut Conn, at: &Present, ended: &[Left]) -> Result<Vec<Left>> {
     let mut left: Vec<Left> = Vec::new();
-    let mut parents: Vec<i64> = parents_among(ended).map(|(no, _)| no).collect();
+    let mut parents = parents_among(ended);
     for _ in 0..ROUNDS {
         if parents.is_empty() {
             break;
@@ -273,8 +274,9 @@ pub(crate) async fn cancel_waiting(conn: &mut Conn, at: &Present, ended: &[Row])
         }
         children.sort_unstable();
         let rows = conn.step(&[Cancel::new(at, &children).end()]).await?.pop().unwrap_or_default();
-        parents = parents_among(&rows).map(|(no, _)| no).collect();
-        left.extend(families(&rows));
+        let ended: Vec<Left> = families(&rows).collect();
+        parents = parents_among(&ended);
+        left.extend(ended);
     }
     Ok(left)
 }
@@ -295,7 +297,7 @@ pub(crate) async fn tell_within(
         (&PARENT_ENDED as _, Type::TEXT),
     ];
     let flagged = conn.step(&[Call::new(change::FLAG, flag)]).await?.pop().unwrap_or_default();
-    let left = cancel_waiting(conn, at, ended).await?;
+    let left = cancel_waiting(conn, at, &families(ended).collect::<Vec<_>>()).await?;
     let calls = [
         Call::new(POST, vec![(nos, Type::INT8_ARRAY)]),
         Call::new(WAKE, vec![(at, Type::TIMESTAMPTZ), (nos, Type::INT8_ARRAY)]),

@@ -236,6 +236,7 @@ async fn apply(
     let writes = passes.iter().any(|pass| pass.suspended.pages.has_entries());
     match apply_once(conn, shared, node, passes, false).await {
         Err(fault) if writes && record::is_repeat(&fault) => {
+            conn.roll_back().await;
             apply_once(conn, shared, node, passes, true).await
         }
         applied => applied,
@@ -279,9 +280,14 @@ async fn apply_once(
     if calls.is_empty() {
         return Ok(BTreeSet::new());
     }
-    let answers = conn.commit(shared, &calls).await?;
+    // Whoever has children takes those that wait with it, in the same commit; all others are one round trip.
+    let is_parent = shared.take_parents(&held);
+    let answers = match is_parent {
+        true => conn.begin(shared, "", &calls).await?,
+        false => conn.commit(shared, &calls).await?,
+    };
     let (mut moved, mut left) = (BTreeSet::new(), Vec::new());
-    for (call, rows) in calls.iter().zip(answers) {
+    for (call, rows) in calls.iter().zip(&answers) {
         match call.sql {
             SUCCEED => {
                 let nos: Option<Vec<i64>> = rows.first().and_then(|row| row.get(0));
@@ -297,10 +303,17 @@ async fn apply_once(
                 moved.extend(rows.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i32>(6))));
                 let families = rows.iter().map(|row| (row.get(0), row.get::<_, i16>(7)));
                 left.extend(families.filter(|(_, flags)| *flags != 0));
-                announce(conn, shared, &rows).await?;
             }
             _ => {}
         }
+    }
+    if is_parent {
+        let children = family::cancel_waiting(conn, &at, &left).await?;
+        left.extend(children);
+        conn.end(&[]).await?;
+    }
+    for (_, rows) in calls.iter().zip(&answers).filter(|(call, _)| matches!(call.sql, END | SUSPEND)) {
+        announce(conn, shared, rows).await?;
     }
     family::tell(conn, shared, left).await;
     Ok(moved)

@@ -233,7 +233,10 @@ impl Op for RecordOp {
         let held = if children.jobs.is_empty() {
             write(conn, shared, node, &newest, &passes).await?
         } else {
-            children.start(conn, shared, node, &newest, &passes).await?
+            let held = children.start(conn, shared, node, &newest, &passes).await?;
+            let parents = self.recordings.iter().filter(|recording| !recording.children.is_empty());
+            shared.add_parents(parents.map(|recording| recording.claim.row.0));
+            held
         };
         let is_held = |claim: &Claim| {
             held.contains(&claim.row.0) && newest.get(&claim.row.0) == Some(&number_of(claim))
