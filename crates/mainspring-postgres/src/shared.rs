@@ -121,10 +121,18 @@ impl Shared {
         }
     }
 
-    /// Forgets jobs whose claims end; whether one of them has children.
-    pub(crate) fn take_parents(&self, nos: &[i64]) -> bool {
+    /// Whether one of these claimed jobs has children.
+    pub(crate) fn has_parents(&self, nos: &[i64]) -> bool {
+        let parents = self.parents.lock().unwrap_or_else(PoisonError::into_inner);
+        !parents.is_empty() && nos.iter().any(|no| parents.contains(no))
+    }
+
+    /// Their claims have ended. Whoever is claimed again is noted again.
+    pub(crate) fn forget_parents(&self, nos: &[i64]) {
         let mut parents = self.parents.lock().unwrap_or_else(PoisonError::into_inner);
-        !parents.is_empty() && nos.iter().filter(|no| parents.remove(no)).count() > 0
+        for no in nos {
+            parents.remove(no);
+        }
     }
 
     pub(crate) fn is_listening(&self) -> bool {

@@ -281,11 +281,9 @@ async fn apply_once(
         return Ok(BTreeSet::new());
     }
     // Whoever has children takes those that wait with it, in the same commit; all others are one round trip.
-    let is_parent = shared.take_parents(&held);
-    let answers = match is_parent {
-        true => conn.begin(shared, "", &calls).await?,
-        false => conn.commit(shared, &calls).await?,
-    };
+    let is_parent = shared.has_parents(&held);
+    let answers =
+        if is_parent { conn.begin(shared, "", &calls).await? } else { conn.commit(shared, &calls).await? };
     let (mut moved, mut left) = (BTreeSet::new(), Vec::new());
     for (call, rows) in calls.iter().zip(&answers) {
         match call.sql {
@@ -311,6 +309,7 @@ async fn apply_once(
         let children = family::cancel_waiting(conn, &at, &left).await?;
         left.extend(children);
         conn.end(&[]).await?;
+        shared.forget_parents(&held);
     }
     for (_, rows) in calls.iter().zip(&answers).filter(|(call, _)| matches!(call.sql, END | SUSPEND)) {
         announce(conn, shared, rows).await?;

@@ -152,13 +152,11 @@ impl Activation {
             return None;
         }
         let (now, moves) = (self.session.engine.seams().clock.monotonic(), self.session.moves());
-        let since = match still.as_ref().filter(|still| still.moves == moves) {
-            Some(still) => still.since,
-            None => {
-                run.set_foreign(false);
-                still.insert(Still { since: now, moves }).since
-            }
-        };
+        if still.as_ref().is_none_or(|still| still.moves != moves) {
+            run.set_foreign(false);
+            *still = Some(Still { since: now, moves });
+        }
+        let since = still.as_ref().map_or(now, |still| still.since);
         let left = NAMED.saturating_sub(now.saturating_sub(since));
         if !left.is_zero() {
             return Some(left);

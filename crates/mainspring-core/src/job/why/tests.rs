@@ -244,7 +244,7 @@ fn what_a_workflow_waits_for_is_told() {
     assert!(drifted.hint().is_some());
     let mut foreign = record(Reason::Timer, None, vec![], None);
     foreign.summary = running_with(|job| job.foreign = true);
-    foreign.last = Some((crate::name::Key::new("charge").expect("a key"), until));
+    foreign.last = Some((Key::new("charge").expect("a key"), until));
     assert_eq!(
         why(&foreign, None, &[node(2, "b")], NOW).to_string(),
         format!(
