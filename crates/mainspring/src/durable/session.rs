@@ -535,7 +535,7 @@ impl Session {
         match state.judge(foreign) {
             Judged::Nobody => {}
             Judged::Go => return Quiet::Again,
-            Judged::Wait => return Quiet::Stay(None),
+            Judged::Wait => return Quiet::Stay { look: None, foreign: false },
             Judged::Drift(note) => return Quiet::Halt(state.halted(note)),
         }
         if state.waits.is_empty() {
