@@ -179,6 +179,9 @@ pub enum Error {
         /// Its key.
         key: Key,
     },
+    /// A token for one signal is not good: it was used, has expired, or was never made. Nothing was sent.
+    #[error("the token is not good: it was used, has expired, or was never made")]
+    Token,
     /// A node could not start as it was set up.
     #[error("cannot start node: {why}")]
     NodeSetup {
@@ -285,6 +288,7 @@ impl Error {
             | Error::Nested { .. }
             | Error::Detached { .. }
             | Error::Interrupted { .. }
+            | Error::Token
             // Its first part would be stored twice.
             | Error::Partial { .. } => false,
         }
@@ -352,6 +356,7 @@ mod tests {
             Error::Nested { key: key.clone() },
             Error::Detached { key: key.clone() },
             Error::Interrupted { key },
+            Error::Token,
             Error::LeaseLost,
             Error::NotFound(ID),
             Error::Conflict { existing: ID },

@@ -29,6 +29,16 @@ pub trait Rng: Send + Sync + 'static {
     /// The next 64 random bits.
     fn next_u64(&self) -> u64;
 
+    /// 256 bits that nobody can guess, if the system has any. A source that can be repeated, as in tests, has no secrets:
+    /// there they are as random as the rest.
+    fn secret(&self) -> Option<[u8; 32]> {
+        let mut secret = [0; 32];
+        for part in secret.chunks_exact_mut(8) {
+            part.copy_from_slice(&self.next_u64().to_le_bytes());
+        }
+        Some(secret)
+    }
+
     /// A number in `[0, 1)`.
     fn next_unit(&self) -> f64 {
         // 53 bits are what an f64 holds exactly.

@@ -358,8 +358,8 @@ impl Store for Postgres {
         self.call(|lanes| &lanes.record, op::record::RecordOp { node, recordings })
     }
 
-    fn values(&self, claim: Claim, keys: Vec<Key>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
-        self.call(|lanes| &lanes.read, read::Values { claim, keys })
+    fn values(&self, id: JobId, keys: Vec<Key>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
+        self.call(|lanes| &lanes.read, read::Values { id, keys })
     }
 
     fn inbox(&self, claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<Inbox>>> {

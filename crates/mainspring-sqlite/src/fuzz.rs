@@ -190,7 +190,7 @@ fn looks(reader: &mut Reader) {
         told(read::story(reader, id(no)));
         told(read::sights(reader, &[id(no)]));
     }
-    told(read::values(reader, &claim(), &[key()]));
+    told(read::values(reader, claim().id, &[key()]));
     told(read::inboxes(reader, &[(claim(), 0)]));
     let filters = [
         Filter::default(),

@@ -255,8 +255,8 @@ impl Store for Sqlite {
         self.write(weight, move |tx| op::journal::record(tx, node, &recordings))
     }
 
-    fn values(&self, claim: Claim, keys: Vec<Key>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
-        self.read(move |reader| read::values(reader, &claim, &keys))
+    fn values(&self, id: JobId, keys: Vec<Key>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
+        self.read(move |reader| read::values(reader, id, &keys))
     }
 
     fn inbox(&self, claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<Inbox>>> {

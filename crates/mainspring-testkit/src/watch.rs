@@ -329,8 +329,8 @@ impl<W: Way> Store for Watched<W> {
         self.send(call, request, |store, (node, recordings)| store.record(node, recordings), recorded)
     }
 
-    fn values(&self, claim: Claim, keys: Vec<Key>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
-        self.read("values", (claim, keys), |store, (claim, keys)| store.values(claim, keys))
+    fn values(&self, id: JobId, keys: Vec<Key>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
+        self.read("values", (id, keys), |store, (id, keys)| store.values(id, keys))
     }
 
     fn inbox(&self, claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<Inbox>>> {

@@ -65,6 +65,7 @@ pub use durable::map::{Map, MapSome, Mapped};
 pub use durable::race::Race;
 pub use durable::signal::{Declares, JobRef, Named, SendSignal, Sent, SignalType};
 pub use durable::step::{Step, StepContext};
+pub use durable::token::{Mint, Token};
 #[cfg(feature = "sqlite")]
 pub use durable::transaction::SqliteTransaction;
 pub use durable::value::Draw;

@@ -49,7 +49,7 @@ impl Clock for SystemClock {
 }
 
 /// A counter run through a mixing function: fast, shared without a lock, and seeded by the operating system. It spreads
-/// ids and jitter; nothing secret depends on it.
+/// ids and jitter. Secrets come from the operating system itself.
 struct SystemRng(AtomicU64);
 
 impl SystemRng {
@@ -71,6 +71,11 @@ impl Rng for SystemRng {
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         z ^ (z >> 31)
+    }
+
+    fn secret(&self) -> Option<[u8; 32]> {
+        let mut secret = [0; 32];
+        getrandom::fill(&mut secret).ok().map(|()| secret)
     }
 }
 

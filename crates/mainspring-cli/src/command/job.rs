@@ -31,6 +31,15 @@ enum One {
     Resume,
     /// End it as failed, if it is suspended: held, quarantined, drifted or waiting.
     Fail(verb::Because),
+    /// Let it go on if it is held for drift: what its code asks for is new.
+    Accept,
+    /// Let it go on if it is held for drift: what its code calls NEW is recorded as OLD.
+    Rename {
+        /// What it was called.
+        old: String,
+        /// What it is called.
+        new: String,
+    },
     /// Remove it, with everything known of it.
     Delete,
     /// Give it another priority: from 0 (claimed first) to 9 (last).
@@ -53,6 +62,14 @@ pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result
                 || shown_to_people(&job, &story, &why, now),
             )?;
             return Ok(());
+        }
+        Some(One::Accept) => {
+            engine.jobs().accept(id).await?;
+            return verb::said(out, "accept");
+        }
+        Some(One::Rename { old, new }) => {
+            engine.jobs().rename(id, &old, &new).await?;
+            return verb::said(out, "rename");
         }
         Some(One::Cancel(because)) => Verb::Cancel { why: because.why },
         Some(One::Retry) => Verb::Retry,

@@ -78,6 +78,11 @@ pub(crate) async fn one(engine: &Engine, id: JobId, verb: Verb, out: Out) -> any
     told(out, name, &engine.jobs().change(id, verb).await?, false)
 }
 
+/// Tells that one job was changed.
+pub(crate) fn said(out: Out, verb: &str) -> anyhow::Result<()> {
+    told(out, verb, &Tally { changed: 1, ..Tally::default() }, false)
+}
+
 /// Asks a person; a program has to say `--yes`.
 fn confirmed(verb: &str, would: &Tally, out: Out) -> anyhow::Result<bool> {
     let jobs = text::count(would.changed, "job");

@@ -43,7 +43,8 @@ pub(crate) fn hint(why: &Why, id: JobId) -> Option<String> {
             Some((name, _)) => format!("mainspring signal {id} {} JSON", quoted(name.as_str())),
             None => return why.hint(),
         },
-        Why::Held | Why::Quarantined { .. } | Why::Drifted { .. } => format!("mainspring job {id} resume"),
+        Why::Held | Why::Quarantined { .. } => format!("mainspring job {id} resume"),
+        Why::Drifted { .. } => format!("mainspring job {id} resume, accept, rename OLD NEW, or fail"),
         Why::Ended { status } if status.state != mainspring::State::Succeeded => {
             format!("mainspring job {id} retry")
         }

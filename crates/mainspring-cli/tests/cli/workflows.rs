@@ -235,3 +235,15 @@ fn signals_that_cannot_be_are_refused() {
     empty.run(&["signal", nobody, "go"]).refused(4);
     assert!(!empty.path("mainspring.db").exists());
 }
+
+#[test]
+fn only_what_is_held_for_drift_is_accepted_or_renamed() {
+    let place = Place::new();
+    let id = place.enqueue(&["a"]);
+    for verb in [&["accept"][..], &["rename", "old", "new"]] {
+        let complaint = place.run(&[&["job", &id], verb].concat()).refused(3);
+        assert!(complaint.contains(verb[0]), "{complaint}");
+    }
+    let complaint = place.run(&["job", &id, "rename", "a/b", "c"]).refused(2);
+    assert!(complaint.contains("step name"), "{complaint}");
+}

@@ -303,7 +303,11 @@ impl Why {
             Why::Waiting { signals, .. } => {
                 signals.first().map(|(name, _)| format!("send it the signal `{name}`"))
             }
-            Why::Drifted { .. } => Some("deploy code that fits, then resume it; or fail it".into()),
+            Why::Drifted { .. } => Some(
+                "deploy code that fits, then resume it; accept it if what the code asks for is new, rename it if it was \
+                 called otherwise; or fail it"
+                    .into(),
+            ),
             Why::Quarantined { .. } => Some("look at its input, then resume or fail it".into()),
             Why::Paused { queue } => Some(format!("resume queue `{queue}`")),
             Why::NoNode { queue } => Some(format!("start a node that serves queue `{queue}`")),

@@ -285,9 +285,8 @@ impl Model {
         self.go(row, Input::Cancel(Reason::Parent), Place::done(status, now, ""))
     }
 
-    pub(super) fn values(&self, claim: &Claim, keys: &[Key]) -> Vec<Option<Vec<u8>>> {
-        let past =
-            self.jobs.get(&claim.row).filter(|job| job.id == claim.id).and_then(|job| job.past.as_deref());
+    pub(super) fn values(&self, id: JobId, keys: &[Key]) -> Vec<Option<Vec<u8>>> {
+        let past = self.ids.get(&id).and_then(|row| self.jobs.get(row)).and_then(|job| job.past.as_deref());
         let value = |key: &Key| {
             let past = past?;
             match &past.entries.get(past.keys.get(key)?)?.value {

@@ -202,8 +202,8 @@ impl Store for Memory {
         self.call(move |model, now| model.record(node, recordings, now))
     }
 
-    fn values(&self, claim: Claim, keys: Vec<Key>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
-        self.call(move |model, _| Ok(model.values(&claim, &keys)))
+    fn values(&self, id: JobId, keys: Vec<Key>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
+        self.call(move |model, _| Ok(model.values(id, &keys)))
     }
 
     fn inbox(&self, claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<Inbox>>> {

@@ -221,8 +221,9 @@ pub trait Store: Send + Sync + 'static {
     /// sender's key.
     fn record(&self, node: NodeNo, recordings: Vec<Recording>) -> Pending<'_, Result<Vec<Recorded>>>;
 
-    /// Recorded values of a job that did not come with its claim. `None` for a key that is not there.
-    fn values(&self, claim: Claim, keys: Vec<Key>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>>;
+    /// Recorded values of a job, such as did not come with its claim. `None` for a key that is not there, and for all if
+    /// the job is not.
+    fn values(&self, id: JobId, keys: Vec<Key>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>>;
 
     /// Unread messages of claimed jobs, each from behind a message number on. At most
     /// [`INBOX_PAGE`](crate::bounds::INBOX_PAGE) for each.

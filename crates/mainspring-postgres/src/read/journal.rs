@@ -156,14 +156,14 @@ pub(super) fn waits(text: Option<&str>) -> Result<Vec<Wait>> {
 }
 
 /// Primary keys of `jobs` and `steps`.
-const VALUES: &str = "SELECT s.value FROM unnest($3::text[]) WITH ORDINALITY AS u(key, o)
-    LEFT JOIN LATERAL (SELECT s.value FROM mainspring.steps s WHERE s.no = $1 AND s.key = u.key
-        AND EXISTS (SELECT 1 FROM mainspring.jobs j WHERE j.no = $1 AND j.id = $2) OFFSET 0) s ON true
+const VALUES: &str = "SELECT s.value FROM unnest($2::text[]) WITH ORDINALITY AS u(key, o)
+    LEFT JOIN LATERAL (SELECT s.value FROM mainspring.steps s
+        WHERE s.no = (SELECT j.no FROM mainspring.jobs j WHERE j.id = $1) AND s.key = u.key OFFSET 0) s ON true
     ORDER BY u.o";
 
 /// Recorded values.
 pub(crate) struct Values {
-    pub(crate) claim: Claim,
+    pub(crate) id: JobId,
     pub(crate) keys: Vec<Key>,
 }
 
@@ -173,9 +173,9 @@ impl Op for Values {
     const WRITES: bool = false;
 
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Self::Answer> {
-        let (no, id) = (self.claim.row.0, Uuid::from_bytes(*self.claim.id.as_bytes()));
+        let id = Uuid::from_bytes(*self.id.as_bytes());
         let keys: Vec<&str> = self.keys.iter().map(Key::as_str).collect();
-        let args = vec![(&no as _, Type::INT8), (&id as _, Type::UUID), (&keys as _, Type::TEXT_ARRAY)];
+        let args = vec![(&id as _, Type::UUID), (&keys as _, Type::TEXT_ARRAY)];
         let rows = conn.commit(shared, &[Call::new(VALUES, args)]).await?.pop().unwrap_or_default();
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }

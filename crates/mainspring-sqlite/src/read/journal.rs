@@ -32,15 +32,13 @@ pub(crate) const CHILDREN: &str = "SELECT c.no, c.on_close, j.id
 pub(crate) const ENDING: &str =
     "SELECT state, reason, output, note FROM mainspring_done WHERE no = ?1 AND superseded = 0";
 
-/// Recorded values of a claimed job.
-pub(crate) fn values(reader: &Reader, claim: &Claim, keys: &[Key]) -> Result<Vec<Option<Vec<u8>>>> {
-    if !is_there(&reader.conn, claim)? {
-        return Ok(vec![None; keys.len()]);
-    }
+/// Recorded values of a job.
+pub(crate) fn values(reader: &Reader, id: JobId, keys: &[Key]) -> Result<Vec<Option<Vec<u8>>>> {
+    let Some(no) = find(&reader.conn, id)? else { return Ok(vec![None; keys.len()]) };
     let mut statement = reader.conn.prepare_cached(VALUE)?;
     keys.iter()
         .map(|key| {
-            let values = params![claim.row.0, key.as_str()];
+            let values = params![no, key.as_str()];
             Ok(statement.query_row(values, |row| row.get(0)).optional()?)
         })
         .collect()

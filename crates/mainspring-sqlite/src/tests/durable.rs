@@ -135,7 +135,7 @@ fn an_entry_that_is_there_stays_as_it_is() {
     w.record(recording(claim, vec![entry("a", b"1"), entry("b", b"2")]));
     w.record(recording(claim, vec![entry("b", b"3"), entry("c", b"4"), entry("a", b"5")]));
     let keys = ["c", "a", "b", "d"].map(|key| Key::new(key).expect("a key")).to_vec();
-    let values = block_on(w.it.store.values(claim, keys)).expect("values");
+    let values = block_on(w.it.store.values(claim.id, keys)).expect("values");
     assert_eq!(values, [Some(b"4".to_vec()), Some(b"1".to_vec()), Some(b"2".to_vec()), None]);
     let stale = Claim { number: claim.number + 1, ..claim };
     assert_eq!(w.record(recording(stale, vec![entry("z", b"1")])), Recorded::LeaseLost);

@@ -83,7 +83,7 @@ fn sql_and_record_are_one_commit_and_happen_once() {
     let w = World::new();
     assert_eq!(block_on(w.it.store.transact(w.request(), pay)).expect("paid"), Done::Now(7));
     let keys = vec![Key::new("pay").expect("a key")];
-    assert_eq!(block_on(w.it.store.values(w.claim, keys)).expect("values"), [Some(b"7".to_vec())]);
+    assert_eq!(block_on(w.it.store.values(w.claim.id, keys)).expect("values"), [Some(b"7".to_vec())]);
     let again =
         block_on(w.it.store.transact(w.request(), |_: &mut Sql<'_>| -> Paid { panic!("it ran again") }));
     assert_eq!(again.expect("recorded"), Done::Before(b"7".to_vec()));

@@ -129,7 +129,7 @@ impl Harness {
 
     /// Reads values of a job.
     pub(super) async fn values(&self, claim: Claim, keys: Vec<Key>) -> Vec<Option<Vec<u8>>> {
-        self.store.values(claim, keys).await.expect("values")
+        self.store.values(claim.id, keys).await.expect("values")
     }
 
     /// All unread messages of a job, from behind a message on, over all pages.

@@ -175,7 +175,7 @@ pub async fn closed_store_refuses_every_call(h: &Harness) {
         store.disown(node, Batch(1), Vec::new()).await.err(),
         store.progress(node, Vec::new()).await.err(),
         store.record(node, vec![recording(claim, steps(["a"]))]).await.err(),
-        store.values(claim, vec![key("a")]).await.err(),
+        store.values(claim.id, vec![key("a")]).await.err(),
         store.inbox(vec![(claim, 0)]).await.err(),
         store.rescue(Rescue { by: node, steady: SECOND, seen: Timestamp::MAX }).await.err(),
         store.promote(1).await.err(),

@@ -89,7 +89,7 @@ pub(super) async fn claimed(store: &dyn Store, jobs: &[Claimed]) -> Result<Vec<S
         let mut entries = past.entries;
         for entry in &mut entries {
             if let Value::There(bytes) = entry.value {
-                let mut values = told(store.values(job.claim, vec![entry.key.clone()]).await)?;
+                let mut values = told(store.values(job.claim.id, vec![entry.key.clone()]).await)?;
                 let value = values.pop().flatten().filter(|value| value.len() == bytes);
                 entry.value = Value::Here(value.ok_or_else(|| format!("{} promises too much", entry.key))?);
             }

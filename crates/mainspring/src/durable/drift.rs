@@ -112,6 +112,10 @@ impl State {
                 continue;
             }
             let name = name_of(label);
+            // What has no name belongs to no operation.
+            if name.is_empty() {
+                continue;
+            }
             // A result that was asked for is not here any more. What belongs to it, or lies deeper, may be.
             let asked = (deeper || !is_result(label)) && self.scopes.asked(scope, name);
             if !asked && !self.drift.excused.iter().any(|(path, one)| &**path == scope && one == name) {

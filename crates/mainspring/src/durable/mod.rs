@@ -38,6 +38,7 @@ pub(crate) mod scope;
 pub(crate) mod session;
 pub(crate) mod signal;
 pub(crate) mod step;
+pub(crate) mod token;
 #[cfg(feature = "sqlite")]
 pub(crate) mod transaction;
 pub(crate) mod value;

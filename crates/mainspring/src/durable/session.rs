@@ -29,6 +29,7 @@ use super::error;
 use super::key::{Scopes, Slot, beside};
 use super::recorder::{Item, Recorder};
 use super::root::Root;
+use super::token::Tokens;
 use crate::context::{Run, Stop};
 use crate::engine::Engine;
 use crate::sync::{Mutex, MutexGuard};
@@ -58,6 +59,7 @@ pub(crate) struct State {
     pub(super) count: usize,
     /// Who is not sure whether he fits what is recorded.
     pub(super) drift: Drift,
+    pub(super) tokens: Tokens,
     /// Messages that nobody has taken yet.
     pub(super) inbox: Vec<Message>,
     last_message: i64,
@@ -152,6 +154,7 @@ impl Session {
             inner: Inner::load(&entries),
             count,
             drift: Drift::load(&entries),
+            tokens: Tokens::load(&entries),
             entries,
             inbox: Vec::new(),
             last_message: 0,
@@ -269,7 +272,7 @@ impl Session {
 
     async fn fetch_value(&self, key: &Key) -> Result<Vec<u8>> {
         let _busy = self.busy();
-        let values = self.engine.store().values(self.run().claim, vec![key.clone()]).await?;
+        let values = self.engine.store().values(self.run().claim.id, vec![key.clone()]).await?;
         let missing = || Error::Corrupt { why: format!("the value of `{key}` is missing") };
         values.into_iter().next().flatten().ok_or_else(missing)
     }
@@ -299,8 +302,13 @@ impl Session {
 
     /// Leaves something to be recorded with the next operation. `eager`: before a body can have seen it.
     pub(crate) fn ride(&self, entry: Entry, read: &[Message], eager: bool) {
+        let now = self.now();
         let mut state = self.state();
         state.riding.entries.push(entry);
+        if !read.is_empty() {
+            let over = state.tokens.used_up(read, now);
+            state.riding.forget.extend(over);
+        }
         state.riding.read.extend(read.iter().map(|message| message.no));
         state.eager |= eager;
     }

@@ -208,7 +208,12 @@ impl Engine {
         self.send(job, SignalName::new(drift::TOPIC), word).await
     }
 
-    fn send<T: Serialize>(&self, job: JobId, name: Result<SignalName>, value: &T) -> SendSignal<'_> {
+    pub(crate) fn send<T: Serialize>(
+        &self,
+        job: JobId,
+        name: Result<SignalName>,
+        value: &T,
+    ) -> SendSignal<'_> {
         let seams = self.seams();
         let signal = name.and_then(|name| {
             let body = serde_json::to_vec(value)

@@ -1,5 +1,6 @@
 //! Steps: what is done once and recorded.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -191,14 +192,33 @@ impl Context {
 }
 
 /// What the body of a step may tell the outside, or want to know.
-#[derive(Debug)]
 pub struct StepContext {
+    session: Arc<Session>,
     run: Arc<Run>,
     key: Key,
     tries: u32,
 }
 
+impl fmt::Debug for StepContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("StepContext");
+        shown
+            .field("run", &self.run)
+            .field("key", &self.key)
+            .field("tries", &self.tries)
+            .finish_non_exhaustive()
+    }
+}
+
 impl StepContext {
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    pub(crate) fn key(&self) -> &Key {
+        &self.key
+    }
+
     /// The same for every run of this step of this job, and for no other: what the outside can tell a repeat by.
     pub fn idempotency_key(&self) -> String {
         format!("{}/{}", self.run.info.id, self.key)
@@ -332,7 +352,7 @@ async fn attempt<T: Send>(
     timeout: Option<Duration>,
 ) -> Result<T, Failure> {
     let _busy = session.busy();
-    let step = || StepContext { run: session.run(), key: key.clone(), tries };
+    let step = || StepContext { session: Arc::clone(session), run: session.run(), key: key.clone(), tries };
     let mut result = bounded(session, body(step()), timeout).await;
     if let Some(probe) = session.probe()
         && result.is_ok()

@@ -10,6 +10,7 @@ mod random;
 mod scopes;
 mod steps;
 mod support;
+mod tokens;
 #[cfg(feature = "sqlite")]
 mod transactions;
 mod trials;

@@ -227,8 +227,8 @@ impl Store for Faulty {
         self.call("record", Some(node), self.memory.record(node, recordings))
     }
 
-    fn values(&self, claim: Claim, keys: Vec<Key>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
-        self.call("values", None, self.memory.values(claim, keys))
+    fn values(&self, id: JobId, keys: Vec<Key>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
+        self.call("values", None, self.memory.values(id, keys))
     }
 
     fn inbox(&self, claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<Inbox>>> {

@@ -1,0 +1,264 @@
+//! Tokens: a secret that is good for one signal to one job, and for nothing else.
+//!
+//! A token is made in the body of a step that sends it somewhere, and is redeemed by whoever comes back with it: a link in
+//! a mail, the callback of a payment. Kept is a hash of its secret, with what it is good for, before the body can send it.
+//! A body that runs again makes another one; both stand for the same sender, so that only one signal comes of them. When
+//! the signal has been read, and when it has expired, nothing is kept of a token.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use mainspring_core::id::JobId;
+use mainspring_core::journal::{Entry, EntryKind, Mail, Message, Value, Written};
+use mainspring_core::name::{Key, SignalName};
+use mainspring_core::seam::Pending;
+use mainspring_core::time::Timestamp;
+use mainspring_core::{Error, Result, bounds};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::session::Session;
+use super::signal::{Named, SendSignal, Sent};
+use super::step::StepContext;
+use crate::engine::Engine;
+
+/// How long a token is good, if nobody says.
+const LIFE: Duration = Duration::from_hours(24 * 7);
+/// What tokens begin with.
+const PREFIX: &str = "mst";
+/// Where they are kept: no operation has a key without a name.
+const KEPT: &str = "#token=";
+
+/// What is kept of a token.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Good {
+    signal: SignalName,
+    sender: String,
+    expires: i64,
+}
+
+/// Tokens that a handler knows of, so that they can be forgotten.
+#[derive(Default)]
+pub(crate) struct Tokens(BTreeMap<Key, Good>);
+
+impl Tokens {
+    pub(crate) fn load(entries: &BTreeMap<Key, Written>) -> Self {
+        let kept = entries.values().filter(|entry| entry.key.as_str().starts_with(KEPT));
+        let good = |entry: &Written| match &entry.value {
+            Value::Here(value) => Some((entry.key.clone(), serde_json::from_slice(value).ok()?)),
+            Value::There(_) => None,
+        };
+        Tokens(kept.filter_map(good).collect())
+    }
+
+    /// Those that are of no more use: what they were good for has been read, or their time is over.
+    pub(crate) fn used_up(&mut self, read: &[Message], now: Timestamp) -> Vec<Key> {
+        if self.0.is_empty() {
+            return Vec::new();
+        }
+        let is_read = |good: &Good| {
+            read.iter().any(|message| match &message.mail {
+                Mail::Signal { name, sender, .. } => *name == good.signal && *sender == good.sender,
+                Mail::Ended { .. } => false,
+            })
+        };
+        let over = |good: &Good| good.expires <= now.as_micros() || is_read(good);
+        self.0.extract_if(.., |_, good| over(good)).map(|(key, _)| key).collect()
+    }
+}
+
+/// A token: its text is a secret. Its `Debug` form does not show it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+impl Token {
+    /// The text to be sent: letters, digits and `_`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(\u{2026})")
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        for digit in [byte >> 4, byte & 15] {
+            text.push(char::from_digit(digit.into(), 16).unwrap_or('0'));
+        }
+        text
+    })
+}
+
+/// The key under which a token with this secret is kept.
+fn kept(secret: &str) -> Result<Key> {
+    Key::new(format!("{KEPT}{}", hex(&Sha256::digest(secret.as_bytes()))))
+}
+
+/// A token in the making. Await it; see [`StepContext::token`].
+#[must_use = "nothing is made until this is awaited"]
+pub struct Mint<'a> {
+    step: &'a StepContext,
+    signal: Result<SignalName>,
+    who: Option<String>,
+    life: Duration,
+}
+
+impl Mint<'_> {
+    /// How long it is good: a week, if this is not called.
+    pub fn expires_in(mut self, life: Duration) -> Self {
+        self.life = life;
+        self
+    }
+
+    /// Who will come back with it, if one step makes several tokens: each stands for a sender of its own, for waits for
+    /// [several signals](crate::Signal::count).
+    pub fn sender(mut self, who: impl Into<String>) -> Self {
+        self.who = Some(who.into());
+        self
+    }
+
+    async fn mint(self) -> Result<Token> {
+        let session = self.step.session();
+        let now = session.now();
+        let sender = match self.who {
+            None => format!("token {}", self.step.key()),
+            Some(who) => format!("token {} {who}", self.step.key()),
+        };
+        if sender.len() > bounds::KEY_BYTES {
+            return Err(Error::TooLarge { what: "sender", size: sender.len(), limit: bounds::KEY_BYTES });
+        }
+        let expires = now.after(self.life.min(bounds::DELAY)).as_micros();
+        let good = Good { signal: self.signal?, sender, expires };
+        let secret = session.engine.seams().rng.secret();
+        let secret =
+            hex(&secret.ok_or_else(|| Error::unavailable("the system has no randomness for secrets"))?);
+        let key = kept(&secret)?;
+        let value = serde_json::to_vec(&good)
+            .map_err(|error| Error::Convert { what: "token", source: error.into() })?;
+        session.minted(key.clone(), good, now);
+        let entry = Entry { key, kind: EntryKind::Value, overlapped: false, value };
+        session.record(vec![entry], Vec::new()).await?;
+        let job = hex(self.step.job().as_bytes());
+        Ok(Token(format!("{PREFIX}_{job}_{secret}")))
+    }
+}
+
+impl<'a> IntoFuture for Mint<'a> {
+    type Output = Result<Token>;
+    type IntoFuture = Pending<'a, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.mint())
+    }
+}
+
+impl Session {
+    fn minted(&self, key: Key, good: Good, now: Timestamp) {
+        let state = &mut *self.state();
+        let over = state.tokens.used_up(&[], now);
+        state.riding.forget.extend(over);
+        state.tokens.0.insert(key, good);
+    }
+}
+
+impl StepContext {
+    /// Makes a token that is good for one signal to this job, and for nothing else: for a link in a mail, or the address
+    /// that an outside service is to call. Whoever receives it hands it to [`Engine::redeem`].
+    ///
+    /// ```
+    /// # use mainspring::{Context, Job, SignalType};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Job)] struct Order { id: u64 }
+    /// # async fn mail(_link: &str) -> mainspring::Result<()> { Ok(()) }
+    /// const APPROVED: SignalType<bool> = SignalType::new("approved");
+    ///
+    /// async fn order(ctx: Context, _job: Order) -> mainspring::Result<()> {
+    ///     ctx.step_with("ask", async |step| {
+    ///         let token = step.token(APPROVED).await?;
+    ///         mail(&format!("https://example.com/approve?token={token}")).await
+    ///     })
+    ///     .await?;
+    ///     let approved = ctx.signal(APPROVED).await?;
+    ///     # let _ = approved;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if the system has no randomness; as a step's record.
+    #[expect(clippy::needless_pass_by_value, reason = "a constant or text: `&APPROVED` would be noise")]
+    pub fn token<T>(&self, signal: impl Named<T>) -> Mint<'_> {
+        Mint { step: self, signal: SignalName::new(signal.name()), who: None, life: LIFE }
+    }
+}
+
+impl Engine {
+    /// Sends the signal that a [token](StepContext::token) is good for. That works once.
+    ///
+    /// # Errors
+    /// [`Error::Token`] if it is not good; as [`Engine::signal`].
+    pub async fn redeem<T: Serialize>(&self, token: &str, value: &T) -> Result<()> {
+        let (job, secret) = parse(token).ok_or(Error::Token)?;
+        let found = self.store().values(job, vec![kept(secret)?]).await?;
+        let good: Option<Good> =
+            found.into_iter().next().flatten().and_then(|value| serde_json::from_slice(&value).ok());
+        let good =
+            good.filter(|good| self.seams().clock.now().as_micros() < good.expires).ok_or(Error::Token)?;
+        let send: SendSignal<'_> = self.send(job, Ok(good.signal), value);
+        match send.sender(good.sender).await {
+            Ok(Sent::Stored) => Ok(()),
+            Ok(Sent::Repeated) | Err(Error::NotFound(_)) => Err(Error::Token),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The job and the secret of a token.
+fn parse(token: &str) -> Option<(JobId, &str)> {
+    let mut parts = token.split('_');
+    let (prefix, job, secret) = (parts.next()?, parts.next()?, parts.next()?);
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let formed = prefix == PREFIX && job.len() == 32 && secret.len() == 64 && digits(job) && digits(secret);
+    if !formed || parts.next().is_some() {
+        return None;
+    }
+    let id = [&job[..8], &job[8..12], &job[12..16], &job[16..20], &job[20..]].join("-");
+    Some((id.parse().ok()?, secret))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_read_as_it_was_written_and_nothing_else_is() {
+        let id: JobId = "01a1de98-55b8-78d4-8fb5-ccc5f0d5c11c".parse().expect("an id");
+        let secret = "0".repeat(64);
+        let text = format!("mst_{}_{secret}", hex(id.as_bytes()));
+        assert_eq!(parse(&text), Some((id, secret.as_str())));
+        assert!(!format!("{:?}", Token(text.clone())).contains(&secret));
+        for bad in [
+            "",
+            "mst",
+            "mst__",
+            "mst_\u{fc}_x",
+            &text[1..],
+            &text[..text.len() - 1],
+            &format!("{text}_"),
+            &text.replace('0', "g"),
+        ] {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
+    }
+}
