@@ -112,7 +112,7 @@ fn workflows(site: &Site, claims: &[Claim]) {
     let again = || block_on(store.record(site.node, recordings(claims, "a")));
     let repeated = check(site, "repeat of records", &["lease_pkey"], again);
     assert!(repeated.iter().all(|answer| *answer == Recorded::Stored));
-    check(site, "values", &["steps_pkey"], || block_on(store.values(claims[0], vec![entry("a").key])));
+    check(site, "values", &["steps_pkey"], || block_on(store.values(claims[0].id, vec![entry("a").key])));
     check(site, "inbox", &["inbox_unread"], || {
         block_on(store.inbox(claims.iter().map(|claim| (*claim, 0)).collect()))
     });

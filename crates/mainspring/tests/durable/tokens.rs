@@ -25,7 +25,7 @@ async fn asks(parked: usize, people: u64, mails: &Mails) -> TestEngine {
                     mails.lock().expect("the mails").push(token.to_string());
                 }
                 if step.tries() == 1 && people == 1 {
-                    Err("the answer was lost")?
+                    Err("the answer was lost")?;
                 }
                 Ok(())
             })
