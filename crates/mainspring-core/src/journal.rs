@@ -6,7 +6,8 @@
 //! [`Wait`]s that may wake it.
 //!
 //! # Invariants
-//! - An entry is written by the owner of a claim only, and never changes. Its owner may take back an error.
+//! - An entry is written by the owner of a claim only, and never changes. Its owner may remove it: an error whose operation is
+//!   to run again, or what a scope recorded on the way to its result.
 //! - A message is stored once per sender and topic, and read once.
 //! - A suspended job whose wait is over does not exist: whoever comes second, the message or the suspension, sees the
 //!   other and wakes the job.
@@ -222,7 +223,7 @@ pub struct Writes {
     pub entries: Vec<Entry>,
     /// Messages that have been read.
     pub read: Vec<i64>,
-    /// Errors that are taken back: their operations run again.
+    /// Entries that are removed, before those above are written.
     pub forget: Vec<Key>,
 }
 

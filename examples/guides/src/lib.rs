@@ -12,6 +12,10 @@ mod pages {
     mod writing_jobs {}
     #[doc = include_str!("../../../docs/guides/workflows.md")]
     mod workflows {}
+    #[doc = include_str!("../../../docs/guides/branches.md")]
+    mod branches {}
+    #[doc = include_str!("../../../docs/guides/changing-code.md")]
+    mod changing_code {}
     #[doc = include_str!("../../../docs/guides/exactly-once.md")]
     mod exactly_once {}
     #[doc = include_str!("../../../docs/guides/testing-your-jobs.md")]
