@@ -51,7 +51,8 @@ where
                 return Box::pin(std::future::ready(Err(convert(message))));
             }
         };
-        let run = (self.function)(ctx, job);
+        // In a place of its own: what is captured by a future and awaited in it takes its room twice.
+        let run = Box::pin((self.function)(ctx, job));
         Box::pin(async move {
             let output = run.await.map_err(|error| Broken::Failure(error.into()))?;
             let output = serde_json::to_vec(&output)

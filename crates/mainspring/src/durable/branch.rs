@@ -9,6 +9,7 @@ use mainspring_core::seam::Pending;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::left::Kept;
 use super::step::Op;
 use super::{keyed, lazy};
 use crate::context::Context;
@@ -17,7 +18,7 @@ use crate::context::Context;
 #[must_use = "nothing is done until this is awaited"]
 pub struct Branch<'c, T> {
     parts: Option<Parts<'c, T>>,
-    run: Option<Pending<'c, Result<T, Failure>>>,
+    run: Option<Kept<'c, Result<T, Failure>>>,
 }
 
 struct Parts<'c, T> {

@@ -7,14 +7,13 @@ use mainspring_core::id::JobId;
 use mainspring_core::job::{State, Status};
 use mainspring_core::journal::{Child as NewChild, Entry, EntryKind, Mail, OnClose, Topic};
 use mainspring_core::name::Key;
-use mainspring_core::seam::Pending;
 use mainspring_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::collapse::ABANDONED;
 use super::key::beside;
-use super::left::{Left, kept};
+use super::left::{Kept, Left};
 use super::signal::{Declares, JobRef};
 use super::step::Op;
 use super::wait::until;
@@ -27,7 +26,7 @@ use crate::job::Job;
 #[must_use = "nothing is started until this is awaited"]
 pub struct Spawn<'c, J> {
     parts: Option<Parts<'c, J>>,
-    run: Option<Pending<'c, Result<Child<'c, J>>>>,
+    run: Option<Kept<'c, Result<Child<'c, J>>>>,
 }
 
 struct Parts<'c, J> {
@@ -143,7 +142,8 @@ impl<J: Job> Child<'_, J> {
     pub async fn result(self) -> Result<J::Output> {
         let key = beside(&self.key, "result")?;
         super::scope::check(self.ctx.session(), &key)?;
-        kept(Some(Left::new(self.ctx.session(), &key)), self.wait(key)).await
+        let left = Left::new(self.ctx.session(), &key);
+        Kept::new(Some(left), Box::pin(self.wait(key))).await
     }
 
     async fn wait(self, key: Key) -> Result<J::Output> {

@@ -322,9 +322,9 @@ impl Op<'_> {
         let mut written = session.find(slot.key());
         if written.is_none() {
             let renamed = match session.find(&beside(slot.key(), RENAMED)?) {
-                Some(written) => Some(session.decoded(written).await?),
+                Some(written) => Some(Box::pin(session.decoded(written)).await?),
                 None if added => None,
-                None => session.hesitate(&slot).await,
+                None => Box::pin(session.hesitate(&slot)).await,
             };
             if let Some(former) = renamed {
                 slot.rename(&former)?;

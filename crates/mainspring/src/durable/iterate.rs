@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::key::beside;
+use super::left::Kept;
 use super::session::Session;
 use super::step::{Op, encode};
 use super::{keyed, lazy};
@@ -25,7 +26,7 @@ type Turn<'c, S, T> =
 #[must_use = "nothing is done until this is awaited"]
 pub struct Iterate<'c, S, T> {
     parts: Option<Parts<'c, S, T>>,
-    run: Option<Pending<'c, Result<T, Failure>>>,
+    run: Option<Kept<'c, Result<T, Failure>>>,
 }
 
 struct Parts<'c, S, T> {

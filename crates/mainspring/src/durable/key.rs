@@ -22,7 +22,7 @@ use super::session::Session;
 
 /// All scopes of a handler, by their paths.
 #[derive(Default)]
-pub(crate) struct Scopes(BTreeMap<Arc<str>, Scope>);
+pub(crate) struct Scopes(BTreeMap<Arc<str>, Box<Scope>>);
 
 #[derive(Default)]
 struct Scope {

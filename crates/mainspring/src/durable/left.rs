@@ -5,11 +5,13 @@
 //! that an operation was given up is recorded beside it, and in a later run it does not end, nor begin. Only if the
 //! handler has nothing else to wait for, because it came there by something that is not recorded, does it come back.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use mainspring_core::name::Key;
+use mainspring_core::seam::Pending;
 
 use super::session::Session;
 
@@ -34,23 +36,39 @@ impl Drop for Left {
     }
 }
 
-/// Does an operation, unless it was given up in an earlier run.
-pub(crate) async fn kept<T>(left: Option<Left>, run: impl Future<Output = T>) -> T {
-    let Some(mut left) = left else { return run.await };
-    if left.session.is_left(&left.key) {
-        left.over = true;
-        poll_fn(|context| {
-            if !left.session.is_left(&left.key) {
-                return Poll::Ready(());
-            }
-            let own = context.waker().will_wake(&left.session.waker);
-            left.session.lie(&mut left.at, (!own).then(|| context.waker().clone()));
-            Poll::Pending
-        })
-        .await;
-        left.over = false;
+/// An operation, which is done unless it was given up in an earlier run.
+pub(crate) struct Kept<'c, T> {
+    left: Option<Left>,
+    begun: bool,
+    run: Pending<'c, T>,
+}
+
+impl<'c, T> Kept<'c, T> {
+    pub(crate) fn new(left: Option<Left>, run: Pending<'c, T>) -> Self {
+        Kept { left, begun: false, run }
     }
-    let result = run.await;
-    left.over = true;
-    result
+}
+
+impl<T> Future for Kept<'_, T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let Kept { left, begun, run } = &mut *self;
+        if let Some(left) = left
+            && !*begun
+        {
+            left.over = left.session.is_left(&left.key);
+            if left.over {
+                let own = context.waker().will_wake(&left.session.waker);
+                left.session.lie(&mut left.at, (!own).then(|| context.waker().clone()));
+                return Poll::Pending;
+            }
+        }
+        *begun = true;
+        let result = run.as_mut().poll(context);
+        if let (Some(left), Poll::Ready(_)) = (left, &result) {
+            left.over = true;
+        }
+        result
+    }
 }

@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::key::Slot;
+use super::left::Kept;
 use super::step::{Op, encode};
 use super::{error, keyed, lazy};
 use crate::context::Context;
@@ -28,14 +29,14 @@ type Body<'c, I, R> = Box<dyn FnMut(Context, I) -> Pending<'c, Result<R, Failure
 #[must_use = "nothing is done until this is awaited"]
 pub struct Map<'c, I, R> {
     parts: Option<Parts<'c, I, R>>,
-    run: Option<Pending<'c, Result<Vec<R>, Failure>>>,
+    run: Option<Kept<'c, Result<Vec<R>, Failure>>>,
 }
 
 /// A map that does without some of its items. Await it; see [`Map::tolerate`] and [`Map::at_least`].
 #[must_use = "nothing is done until this is awaited"]
 pub struct MapSome<'c, I, R> {
     parts: Option<SomeParts<'c, I, R>>,
-    run: Option<Pending<'c, Result<Vec<Mapped<R>>, Failure>>>,
+    run: Option<Kept<'c, Result<Vec<Mapped<R>>, Failure>>>,
 }
 
 struct Parts<'c, I, R> {

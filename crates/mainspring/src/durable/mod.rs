@@ -63,10 +63,10 @@ macro_rules! lazy {
                 let this = self.get_mut();
                 let left = this.left();
                 if let Some(parts) = this.parts.take() {
-                    this.run = Some(Box::pin($crate::durable::left::kept(left, parts.run())));
+                    this.run = Some($crate::durable::left::Kept::new(left, Box::pin(parts.run())));
                 }
                 match &mut this.run {
-                    Some(run) => run.as_mut().poll(context),
+                    Some(run) => std::pin::Pin::new(run).poll(context),
                     // Polled again after its end, against the rules: there is nothing left to say.
                     None => std::task::Poll::Pending,
                 }

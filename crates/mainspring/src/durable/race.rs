@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::key::Slot;
+use super::left::Kept;
 use super::step::{Op, encode};
 use super::{keyed, lazy};
 use crate::context::Context;
@@ -20,7 +21,7 @@ use crate::context::Context;
 #[must_use = "nothing is done until this is awaited"]
 pub struct Race<'c, T> {
     parts: Option<Parts<'c, T>>,
-    run: Option<Pending<'c, Result<T, Failure>>>,
+    run: Option<Kept<'c, Result<T, Failure>>>,
 }
 
 struct Parts<'c, T> {

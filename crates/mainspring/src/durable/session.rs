@@ -69,7 +69,8 @@ pub(crate) struct State {
     pub(super) riding: Writes,
     /// Whether some of it has to be recorded before a body begins.
     pub(super) eager: bool,
-    waits: BTreeMap<u64, Open>,
+    /// In boxes, as scopes are: a map has room for eleven at once, and most handlers have one.
+    waits: BTreeMap<u64, Box<Open>>,
     last_wait: u64,
     /// Operations that were given up in an earlier run.
     pub(super) left: BTreeSet<Key>,
@@ -249,7 +250,8 @@ impl Session {
         let key = written.key;
         let value = match written.value {
             Value::Here(value) => value,
-            Value::There(_) => self.fetch_value(&key).await?,
+            // Rarely: it is not to be part of every operation's future.
+            Value::There(_) => Box::pin(self.fetch_value(&key)).await?,
         };
         let decoded = match written.kind {
             EntryKind::Error => error::decode(&key, &value).map(Err).ok_or_else(|| "no error".to_owned()),
@@ -422,7 +424,8 @@ impl Session {
             state.sent
         };
         let recording = Recording { claim: run.claim, writes, children };
-        let answer = self.recorder.send(Item { node: run.node, recording }).await?;
+        // In a place of its own: what it needs on its way is not to be part of every operation's future.
+        let answer = Box::pin(self.recorder.send(Item { node: run.node, recording })).await?;
         {
             let mut state = self.state();
             state.settled = state.settled.max(sent);
@@ -447,7 +450,7 @@ impl Session {
     pub(crate) fn open(&self, at: &mut Option<u64>, open: Open) {
         let mut state = self.state();
         let id = *at.get_or_insert_with(|| state.number());
-        state.waits.insert(id, open);
+        state.waits.insert(id, Box::new(open));
     }
 
     pub(crate) fn close(&self, at: u64) {
@@ -579,7 +582,7 @@ impl Session {
                 None => waits.push(Wait { topic: topic.clone(), need: *need }),
             }
         }
-        let reason = state.waits.values().next().map_or(Reason::Timer, Open::reason);
+        let reason = state.waits.values().next().map_or(Reason::Timer, |open| open.reason());
         state.eager = false;
         state.count += state.riding.entries.len();
         let writes = std::mem::take(&mut state.riding);

@@ -20,7 +20,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::key::{Slot, beside};
-use super::left::Left;
+use super::left::{Kept, Left};
 use super::session::Session;
 use super::{error, keyed, lazy, scope};
 use crate::context::{Context, Run};
@@ -32,7 +32,7 @@ type Body<'c, T> = Box<dyn FnMut(StepContext) -> Pending<'c, Result<T, Failure>>
 #[must_use = "nothing is done until this is awaited"]
 pub struct Step<'c, T> {
     parts: Option<Parts<'c, T>>,
-    run: Option<Pending<'c, Result<T>>>,
+    run: Option<Kept<'c, Result<T>>>,
 }
 
 struct Parts<'c, T> {

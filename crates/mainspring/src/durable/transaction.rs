@@ -4,13 +4,13 @@ use mainspring_core::Error;
 use mainspring_core::Result;
 use mainspring_core::failure::Failure;
 use mainspring_core::journal::{Entry, EntryKind, Recording, Writes};
-use mainspring_core::seam::Pending;
 use mainspring_sqlite::{Sqlite, transact};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 
 use super::error;
+use super::left::Kept;
 use super::step::{Op, encode};
 use super::{keyed, lazy};
 use crate::context::Context;
@@ -19,7 +19,7 @@ use crate::context::Context;
 #[must_use = "nothing is done until this is awaited"]
 pub struct SqliteTransaction<'c, T> {
     parts: Option<SqliteParts<'c, T>>,
-    run: Option<Pending<'c, Result<T>>>,
+    run: Option<Kept<'c, Result<T>>>,
 }
 
 type SqliteBody<T> = Box<dyn FnOnce(&mut transact::Sql<'_>) -> Result<T, Failure> + Send>;

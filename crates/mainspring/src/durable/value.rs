@@ -8,16 +8,16 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::key::Slot;
+use super::left::Kept;
 use super::step::Op;
 use super::{keyed, lazy};
 use crate::context::Context;
-use mainspring_core::seam::Pending;
 
 /// A value that is drawn once. Await it; see [`Context::now`].
 #[must_use = "nothing is drawn until this is awaited"]
 pub struct Draw<'c, T> {
     parts: Option<Parts<'c, T>>,
-    run: Option<Pending<'c, Result<T>>>,
+    run: Option<Kept<'c, Result<T>>>,
 }
 
 struct Parts<'c, T> {

@@ -13,13 +13,13 @@ use mainspring_core::failure::Failure;
 use mainspring_core::job::When;
 use mainspring_core::journal::{Entry, EntryKind, Mail, Message, Topic};
 use mainspring_core::name::{Key, SignalName};
-use mainspring_core::seam::Pending;
 use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, Result, bounds};
 use serde::de::DeserializeOwned;
 
 use super::error;
 use super::key::{Slot, beside};
+use super::left::Kept;
 use super::session::{Open, Session};
 use super::signal::Named;
 use super::step::Op;
@@ -93,7 +93,7 @@ async fn due(slot: &Slot, when: When) -> Result<Timestamp> {
 #[must_use = "nothing is waited for until this is awaited"]
 pub struct Sleep<'c> {
     parts: Option<SleepParts<'c>>,
-    run: Option<Pending<'c, Result<()>>>,
+    run: Option<Kept<'c, Result<()>>>,
 }
 
 struct SleepParts<'c> {
@@ -194,7 +194,7 @@ macro_rules! signals {
         #[must_use = "nothing is waited for until this is awaited"]
         pub struct $name<'c, T> {
             parts: Option<Waiting<'c, T, $name<'c, ()>>>,
-            run: Option<Pending<'c, Result<$output>>>,
+            run: Option<Kept<'c, Result<$output>>>,
         }
 
         impl<'c, T> $name<'c, T> {
