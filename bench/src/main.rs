@@ -12,6 +12,7 @@ mod peers;
 mod postgres;
 mod queue;
 mod report;
+mod scopes;
 mod steps;
 
 use clap::{Parser, Subcommand};

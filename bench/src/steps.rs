@@ -22,6 +22,7 @@ use tokio::sync::{Barrier, mpsc};
 use crate::database::{Database, Place, number};
 use crate::peers;
 use crate::report::{Report, millis, percentile};
+use crate::scopes;
 
 /// Options of the benchmark.
 #[derive(Args, Clone)]
@@ -41,6 +42,9 @@ pub(crate) struct Options {
     /// Where to put the databases of SQLite; a temporary directory if not given.
     #[arg(long)]
     dir: Option<PathBuf>,
+    /// Turns of the loop without an end.
+    #[arg(long, default_value_t = 100_000)]
+    pub(crate) turns: usize,
     /// Only the parts whose name contains this.
     #[arg(long)]
     only: Option<String>,
@@ -50,7 +54,8 @@ pub(crate) struct Options {
 }
 
 /// What a step returns: 200 bytes.
-const RESULT: usize = 198;
+pub(crate) const RESULT: usize = 198;
+pub(crate) const MONTH: Duration = Duration::from_hours(24 * 30);
 
 /// A workflow.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
@@ -62,6 +67,12 @@ pub(crate) enum Flow {
     Signals(usize),
     /// A sleep of a month.
     Sleep,
+    /// A map over so many items, with a step each.
+    Map(usize),
+    /// So many turns of a loop with a step each, then turns that wait for a signal, for ever.
+    Turns(usize),
+    /// Races of a signal with a month, for ever.
+    Races,
 }
 
 /// What handlers tell the benchmark.
@@ -72,14 +83,14 @@ pub(crate) struct Bell {
     /// When steps ended, of one workflow alone.
     latencies: Option<mpsc::UnboundedSender<Duration>>,
     /// Which signal was received and when; and how long it took to walk through the journal.
-    rung: mpsc::UnboundedSender<Rung>,
+    pub(crate) rung: mpsc::UnboundedSender<Rung>,
 }
 
 /// A signal that came. A handler that is run from its top tells the earlier ones again.
 pub(crate) struct Rung {
-    signal: usize,
-    at: Instant,
-    walked: Duration,
+    pub(crate) signal: usize,
+    pub(crate) at: Instant,
+    pub(crate) walked: Duration,
 }
 
 pub(crate) async fn flow(ctx: Context, job: Flow) -> mainspring::Result<()> {
@@ -90,7 +101,7 @@ pub(crate) async fn flow(ctx: Context, job: Flow) -> mainspring::Result<()> {
     let began = Instant::now();
     let steps = match job {
         Flow::Steps(steps) | Flow::Signals(steps) => steps,
-        Flow::Sleep => 0,
+        Flow::Sleep | Flow::Map(_) | Flow::Turns(_) | Flow::Races => 0,
     };
     for _ in 0..steps {
         let begun = Instant::now();
@@ -101,7 +112,10 @@ pub(crate) async fn flow(ctx: Context, job: Flow) -> mainspring::Result<()> {
     }
     match job {
         Flow::Steps(_) => {}
-        Flow::Sleep => ctx.sleep("month", Duration::from_hours(24 * 30)).await?,
+        Flow::Sleep => ctx.sleep("month", MONTH).await?,
+        Flow::Map(items) => scopes::map(&ctx, items).await?,
+        Flow::Turns(turns) => scopes::turns(&ctx, &bell, turns).await?,
+        Flow::Races => scopes::races(&ctx, &bell).await?,
         Flow::Signals(_) => {
             for signal in 0.. {
                 let walked = began.elapsed();
@@ -139,6 +153,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         if wanted("memory") {
             memory(&place, &report).await?;
         }
+        if wanted("scopes") {
+            scopes::run(options, &place, &report).await?;
+        }
         if wanted("sleepers") {
             sleepers(options, &place, &report).await?;
         }
@@ -150,7 +167,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// A node that runs workflows.
-async fn node(engine: &Engine, slots: u32, parked: usize, bell: Bell) -> Result<Node> {
+pub(crate) async fn node(engine: &Engine, slots: u32, parked: usize, bell: Bell) -> Result<Node> {
     Ok(engine.node().handle(flow).state(bell).queue("default", slots).parked(parked).start().await?)
 }
 
@@ -274,14 +291,21 @@ async fn sequential(place: &Place, report: &Report, raw: Duration) -> Result<()>
 
 /// Steps per second of so many workflows at the same time.
 async fn throughput(options: &Options, place: &Place, report: &Report, workflows: usize) -> Result<()> {
+    let each = (options.steps / workflows).clamp(20, 5_000);
+    let rate = drained(place, workflows, &Flow::Steps(each)).await? * each as f64;
+    report.figure(&format!("{workflows} workflows x {each} steps"), rate, "steps/s");
+    Ok(())
+}
+
+/// How many workflows of a kind end in a second, if so many run at the same time.
+pub(crate) async fn drained(place: &Place, workflows: usize, flow_of: &Flow) -> Result<f64> {
     let database = place.database("throughput")?;
     let engine = database.open().await?;
-    let each = (options.steps / workflows).clamp(20, 5_000);
     let (done, counted) = (Arc::new(AtomicUsize::new(0)), workflows);
     let (told, mut tell) = mpsc::unbounded_channel();
     let count = Arc::clone(&done);
     let (bell, _heard) = bell();
-    engine.enqueue_many((0..workflows).map(|_| Flow::Steps(each))).await?;
+    engine.enqueue_many((0..workflows).map(|_| flow_of.clone())).await?;
     let began = Instant::now();
     let node = engine
         .node()
@@ -296,14 +320,13 @@ async fn throughput(options: &Options, place: &Place, report: &Report, workflows
         .start()
         .await?;
     let end = tell.recv().await.context("the node stopped")?;
-    let rate = (workflows * each) as f64 / (end - began).as_secs_f64();
-    report.figure(&format!("{workflows} workflows x {each} steps"), rate, "steps/s");
+    let rate = workflows as f64 / (end - began).as_secs_f64();
     crate::queue::stop(node, engine).await;
-    Ok(())
+    Ok(rate)
 }
 
 /// Waits until a signal has been received.
-async fn rung(heard: &mut mpsc::UnboundedReceiver<Rung>, signal: usize) -> Result<Rung> {
+pub(crate) async fn rung(heard: &mut mpsc::UnboundedReceiver<Rung>, signal: usize) -> Result<Rung> {
     loop {
         let rung = heard.recv().await.context("the node stopped")?;
         if rung.signal == signal {
@@ -313,7 +336,7 @@ async fn rung(heard: &mut mpsc::UnboundedReceiver<Rung>, signal: usize) -> Resul
 }
 
 /// Waits until a job is suspended.
-async fn suspended(engine: &Engine, job: &Enqueued<Flow>) -> Result<()> {
+pub(crate) async fn suspended(engine: &Engine, job: &Enqueued<Flow>) -> Result<()> {
     while engine.jobs().get(job.id).await?.summary.status.state != State::Suspended {
         tokio::time::sleep(Duration::from_micros(200)).await;
     }
@@ -435,7 +458,7 @@ async fn sleepers(options: &Options, place: &Place, report: &Report) -> Result<(
 }
 
 /// Memory of this process, in bytes.
-fn resident() -> Result<f64> {
+pub(crate) fn resident() -> Result<f64> {
     let statm = std::fs::read_to_string("/proc/self/statm")?;
     let pages: f64 = statm.split_whitespace().nth(1).context("no figure")?.parse()?;
     Ok(pages * 4_096.0)
