@@ -28,19 +28,27 @@ pub enum Defect {
     CancelLost,
     /// Several suspects run on one node at once.
     SuspectsTogether,
+    /// A record is accepted whatever its claim number.
+    StaleRecord,
     /// Of records that share a commit, only the first is stored; all are acknowledged.
     RecordLost,
+    /// A suspension does not look into the inbox: a message that came before it wakes nobody.
+    SuspendBlind,
     /// The end of a child is not told to a parent that does not wait for it yet.
     ChildForgotten,
+    /// A cancellation is forgotten if the job is suspended at the same time.
+    SuspendUncancelled,
     /// That a message was read is not stored with what came of it.
     ReadTwice,
+    /// A suspended handler goes on although the store refused its suspension.
+    ParkedUnconfirmed,
     /// A step's result is returned before it is recorded.
     ResultEarly,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 14] = [
+    pub const ALL: [Defect; 18] = [
         Defect::ClaimIgnored,
         Defect::NodeIgnored,
         Defect::RescueUnchecked,
@@ -51,9 +59,13 @@ impl Defect {
         Defect::TimerKept,
         Defect::CancelLost,
         Defect::SuspectsTogether,
+        Defect::StaleRecord,
         Defect::RecordLost,
+        Defect::SuspendBlind,
         Defect::ChildForgotten,
+        Defect::SuspendUncancelled,
         Defect::ReadTwice,
+        Defect::ParkedUnconfirmed,
         Defect::ResultEarly,
     ];
 }

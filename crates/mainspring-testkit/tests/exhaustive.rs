@@ -5,6 +5,7 @@ use mainspring_testkit::exhaustive::{self, Report};
 /// Figures below which a search has lost its way: it would be green as well.
 const DEEP: (u64, u32) = (248_000, 28);
 const WIDE: (u64, u32) = (216_000, 22);
+const MET: (u64, u32) = (30_000, 17);
 
 fn assert_sound(report: &Report, (states, depth): (u64, u32)) {
     assert!(report.violations.is_empty(), "{report}");
@@ -23,4 +24,11 @@ fn every_end_of_two_claims_keeps_every_promise() {
     let report = exhaustive::wide();
     println!("{report}");
     assert_sound(&report, WIDE);
+}
+
+#[test]
+fn a_signal_a_cancellation_and_a_suspension_always_meet() {
+    let report = exhaustive::rendezvous();
+    println!("{report}");
+    assert_sound(&report, MET);
 }

@@ -158,7 +158,10 @@ impl Model {
 
     fn record_one(&mut self, node: NodeNo, recording: Recording, now: Timestamp) -> Result<Recorded> {
         let Recording { claim, writes, children } = recording;
-        let Some(row) = self.held(node, &claim) else { return Ok(Recorded::LeaseLost) };
+        let held = self.held(node, &claim);
+        #[cfg(feature = "planted")]
+        let held = held.or_else(|| self.recorded_wrongly(&claim));
+        let Some(row) = held else { return Ok(Recorded::LeaseLost) };
         let job = self.job_mut(row)?;
         job.clear_crashes();
         job.past().write(writes, claim.number, now);
@@ -187,9 +190,14 @@ impl Model {
         job.clear_crashes();
         let claim = job.claim;
         job.past().write(writes, claim, now);
-        let over = job.past().answers(&waits) || until.is_some_and(|until| until <= now);
+        let there = job.past().answers(&waits) && !planted::is(Defect::SuspendBlind);
+        let over = there || until.is_some_and(|until| until <= now);
         let place = Place::Suspended { reason, due: until, waits, note };
-        self.go_on(row, Input::Suspend(reason), place, now)?;
+        if planted::is(Defect::SuspendUncancelled) {
+            self.go(row, Input::Suspend(reason), place)?;
+        } else {
+            self.go_on(row, Input::Suspend(reason), place, now)?;
+        }
         if over { self.wake(row, now) } else { Ok(()) }
     }
 

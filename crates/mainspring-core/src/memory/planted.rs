@@ -24,6 +24,13 @@ pub(super) struct Stale {
 }
 
 impl Model {
+    /// A claim under which something may be recorded although it is not held.
+    pub(super) fn recorded_wrongly(&self, claim: &Claim) -> Option<Row> {
+        let job = self.jobs.get(&claim.row).filter(|job| job.id == claim.id)?;
+        let leased = matches!(job.place, Place::Lease { .. });
+        (is(Defect::StaleRecord) && leased).then_some(claim.row)
+    }
+
     /// A claim that is not held, and yet may be ended.
     pub(super) fn held_wrongly(&mut self, node: NodeNo, claim: &Claim, now: Timestamp) -> Option<Row> {
         let job = self.jobs.get(&claim.row).filter(|job| job.id == claim.id)?;

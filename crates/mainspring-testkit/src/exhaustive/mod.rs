@@ -22,6 +22,7 @@
 
 mod call;
 mod probe;
+mod rendezvous;
 mod room;
 mod rules;
 mod search;
@@ -35,6 +36,7 @@ mod world;
 use std::fmt;
 
 use call::End;
+pub use rendezvous::rendezvous;
 use step::Scope;
 
 /// What the search found.

@@ -14,12 +14,13 @@ use mainspring_core::backoff::Backoff;
 use mainspring_core::id::JobId;
 use mainspring_core::seam::{Clock, Rng};
 use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
 
 use super::people::Person;
 use super::plan::QUEUES;
 use super::process::Stage;
-use super::world::{World, below, chance, lock, pick};
-use crate::history::{Fact, Told, digest};
+use super::world::{Away, NOBODY, World, below, between, chance, lock, pick};
+use crate::history::{Actor, Fact, Told, digest};
 use crate::rng::SeededRng;
 
 /// A workflow.
@@ -217,6 +218,11 @@ impl Act {
         self.stage.note(Fact::Saw { id, since, key, digest, rides });
     }
 
+    /// The handler comes to a wait; whoever wants to meet it there is told.
+    fn comes_to(&self, wait: &str) {
+        self.stage.world.comes_to(self.stage.actor, self.id, wait);
+    }
+
     /// A body takes some time.
     async fn work(&self) {
         let millis = match below(&self.stage.world.fate, 8) {
@@ -315,10 +321,12 @@ impl Act {
             }
             Part::Flaky(times) => Ok(self.fails(ctx, &name("flaky"), *times, value(0)).await?),
             Part::Sleep(millis) => {
+                self.comes_to(&name("sleep"));
                 ctx.sleep(&name("sleep"), Duration::from_millis(*millis)).await?;
                 Ok(0)
             }
             Part::Signals { need, .. } => {
+                self.comes_to(&name("signal"));
                 let need = u32::try_from(*need).unwrap_or(1);
                 let sum = if need == 1 {
                     ctx.signal::<u64>(&*name("signal")).await?
@@ -330,12 +338,13 @@ impl Act {
                 Ok(sum)
             }
             Part::Timed { millis, .. } => {
+                self.comes_to(&name("signal"));
                 let timeout = Duration::from_millis(*millis);
                 let value = ctx.signal::<u64>(&*name("signal")).timeout(timeout).await?;
                 self.saw(&name("signal"), None, true);
                 Ok(value.unwrap_or(NOTHING))
             }
-            Part::Children { courses, abandoned } => self.family(ctx, number, courses, *abandoned).await,
+            Part::Children { .. } => self.family(ctx, course, number).await,
             Part::Once => {
                 // So that its body knows under which claim it runs.
                 self.step(ctx, "", &name("first"), 0).await?;
@@ -362,22 +371,22 @@ impl Act {
         }
     }
 
-    async fn family(
-        self: &Arc<Self>,
-        ctx: &Context,
-        number: usize,
-        courses: &[Course],
-        abandoned: usize,
-    ) -> Result<u64, Failure> {
-        let mut sum = 0;
+    async fn family(self: &Arc<Self>, ctx: &Context, course: &Course, number: usize) -> Result<u64, Failure> {
+        let Part::Children { courses, abandoned } = &course.parts[number] else { return Ok(0) };
+        let (abandoned, mut sum) = (*abandoned, 0);
         let mut children = Vec::new();
-        for (at, course) in courses.iter().enumerate() {
+        for (at, child) in courses.iter().enumerate() {
             let on_close = if at < abandoned { OnClose::Abandon } else { OnClose::Cancel };
-            let key = format!("child{number}-{at}");
-            let child = ctx.spawn(&key, Flow(course.clone())).on_close(on_close).await?;
-            self.stage.note(Fact::Expects { id: child.id(), outputs: course.expects() });
+            let (key, outputs) = (format!("child{number}-{at}"), child.expects());
+            let child = ctx.spawn(&key, Flow(child.clone())).on_close(on_close).await?;
+            self.stage.note(Fact::Expects { id: child.id(), outputs });
             children.push((key, child));
         }
+        // Some have ended by the time that anybody waits for them, some end at that very moment.
+        if course.seed.is_multiple_of(2) {
+            self.step(ctx, "", &format!("meanwhile{number}"), 0).await?;
+        }
+        self.comes_to(&format!("child{number}"));
         for (key, child) in children.into_iter().skip(abandoned) {
             let end = match child.result().await {
                 Ok(value) => value,
@@ -429,6 +438,7 @@ impl Person {
         let id = JobId::mint(self.world.time.now(), rng);
         self.note(Fact::Expects { id, outputs: course.expects() });
         let senders = course.senders();
+        let waits = course.waits();
         let mut enqueue = self.engine.enqueue(Flow(course)).id(id);
         enqueue = enqueue.backoff(Backoff::Fixed(Duration::from_millis(20 + rng.next_u64() % 500)));
         if chance(rng, 0.5) {
@@ -452,13 +462,57 @@ impl Person {
         }
         for Message { name, sender, value, after } in senders {
             let world = Arc::clone(&self.world);
-            let after = after.unwrap_or_else(|| Duration::from_millis(rng.next_u64() % 10_000));
+            // Half of those that may come at any time come when they are about to be waited for.
+            let prompt = (after.is_none() && chance(rng, 0.5)).then(|| self.world.watch_for(id, &name));
+            let some_time = Duration::from_millis(rng.next_u64() % 10_000);
+            let after = after.unwrap_or(if prompt.is_some() { LATEST } else { some_time });
             let again = chance(rng, 0.3);
-            let letter = Letter { id, name, sender, value, again };
+            let letter = Letter { id, name, sender, value, again, prompt };
             let task = letter.send(world, self.engine.clone(), after);
             self.world.executor.spawn(self.actor, Box::pin(task));
         }
+        if waits.is_empty() {
+            return;
+        }
+        let (world, config) = (&self.world, &self.world.config);
+        let wait = &waits[below(rng, waits.len())];
+        if config.verbs.is_some() && chance(rng, 0.2) {
+            let task = meddle(Arc::clone(world), self.engine.clone(), id, world.watch_for(id, wait));
+            world.executor.spawn(self.actor, Box::pin(task));
+        } else if config.lonely && chance(rng, 0.4) {
+            let task = sever(Arc::clone(world), world.watch_for(id, wait));
+            world.executor.spawn(NOBODY, Box::pin(task));
+        }
     }
+}
+
+/// When a signal is sent for which nobody has come to wait.
+const LATEST: Duration = Duration::from_secs(10);
+/// How long after a handler came to a wait whoever meets it there acts: about as long as a suspension takes.
+const MEETING: Duration = Duration::from_millis(3);
+
+/// Cancels a workflow when it is about to be suspended, or has just been.
+async fn meddle(world: Arc<World>, engine: Engine, id: JobId, told: oneshot::Receiver<Actor>) {
+    if told.await.is_err() {
+        return;
+    }
+    world.time.sleep(between(&world.fate, Duration::ZERO, MEETING)).await;
+    if world.time.monotonic() < world.config.storm {
+        // A cancellation that is refused is an operator's daily bread.
+        drop(engine.jobs().cancel(id).because("it waits").await);
+    }
+}
+
+/// Cuts a node off when one of its handlers is about to be suspended, until others have found it dead: it keeps a handler
+/// whose suspension was refused, and it alone is there to run that workflow again.
+async fn sever(world: Arc<World>, told: oneshot::Receiver<Actor>) {
+    let Ok(actor) = told.await else { return };
+    let left = world.config.storm.saturating_sub(world.time.monotonic());
+    let lasts = between(&world.fate, world.config.lease * 3 / 2, world.config.lease * 5 / 2).min(left);
+    world.fault("cut", Some(actor), lasts);
+    world.net().cut.insert(actor, pick(&world.fate, &[Away::Refusing, Away::Silent]));
+    world.time.sleep(lasts).await;
+    world.net().cut.remove(&actor);
 }
 
 /// A signal that a workflow counts upon.
@@ -470,6 +524,17 @@ struct Message {
 }
 
 impl Course {
+    /// The names of all waits, as handlers come to them.
+    fn waits(&self) -> Vec<String> {
+        let wait = |(number, part): (usize, &Part)| match part {
+            Part::Signals { .. } | Part::Timed { .. } => Some(format!("signal{number}")),
+            Part::Sleep(_) => Some(format!("sleep{number}")),
+            Part::Children { .. } => Some(format!("child{number}")),
+            _ => None,
+        };
+        self.parts.iter().enumerate().filter_map(wait).collect()
+    }
+
     fn senders(&self) -> Vec<Message> {
         let mut all = Vec::new();
         for (number, part) in self.parts.iter().enumerate() {
@@ -500,6 +565,8 @@ struct Letter {
     value: u64,
     /// Whether it is sent twice for no reason.
     again: bool,
+    /// Told when it is about to be waited for, if it is to come then.
+    prompt: Option<oneshot::Receiver<Actor>>,
 }
 
 impl Letter {
@@ -509,7 +576,17 @@ impl Letter {
         let lease = world.config.lease;
         let mut later = [Duration::ZERO, lease * 3, lease * 11].into_iter();
         let mut again = self.again;
-        world.time.sleep(after).await;
+        match self.prompt {
+            None => world.time.sleep(after).await,
+            Some(told) => {
+                tokio::select! {
+                    biased;
+                    Ok(_) = told => {}
+                    () = world.time.sleep(after) => {}
+                }
+                world.time.sleep(between(&world.fate, Duration::ZERO, MEETING)).await;
+            }
+        }
         loop {
             let sent = engine.signal(self.id, &*self.name, &self.value).sender(self.sender.clone()).await;
             match sent {

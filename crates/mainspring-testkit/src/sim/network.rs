@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use mainspring_core::id::JobId;
 use mainspring_core::seam::{Clock, Pending};
 use mainspring_core::store::{Hint, Listener, Store};
 use mainspring_core::{Error, Result};
@@ -114,7 +115,8 @@ impl Way for Network {
         let given_up = Arc::new(AtomicBool::new(false));
         let (there, back) = (self.latency(), self.latency());
         let patience = world.config.patience();
-        let message = Message { world: Arc::clone(&world), actor: self.actor, call, fate, there, back };
+        let job = if call.name == "record" { world.log.recording(self.actor) } else { None };
+        let message = Message { world: Arc::clone(&world), actor: self.actor, call, job, fate, there, back };
         world.executor.spawn(NOBODY, Box::pin(message.travel(run, sender, Arc::clone(&given_up))));
         let timeout = world.time.sleep(patience);
         Box::pin(async move {
@@ -149,6 +151,8 @@ struct Message {
     world: Arc<World>,
     actor: Actor,
     call: Call,
+    /// The job for which something is recorded.
+    job: Option<JobId>,
     fate: Fate,
     there: Duration,
     back: Duration,
@@ -161,7 +165,7 @@ impl Message {
         sender: oneshot::Sender<Result<T>>,
         given_up: Arc<AtomicBool>,
     ) {
-        let Message { world, actor, call, fate, there, back } = self;
+        let Message { world, actor, call, job, fate, there, back } = self;
         world.time.sleep(there).await;
         let away = {
             let net = world.net();
@@ -190,7 +194,7 @@ impl Message {
             Fate::Refused => drop(sender.send(Err(Error::unavailable("trouble on the way")))),
             Fate::Late => {
                 drop(sender);
-                world.worst_moment(actor, late).await;
+                worst_moment(&world, actor, job, late).await;
                 // What comes after the storm would undo what everybody waits for.
                 if call.name != "change" || world.time.monotonic() < world.config.storm {
                     drop(apply(&world, actor, call, &run));
@@ -208,11 +212,19 @@ impl Message {
                 world.time.sleep(back).await;
                 drop(sender.send(answer));
                 if fate == Fate::Twice {
-                    world.worst_moment(actor, late).await;
+                    worst_moment(&world, actor, job, late).await;
                     drop(apply(&world, actor, call, &run));
                 }
             }
         }
+    }
+}
+
+/// Waits for the moment at which a late message does the most harm.
+async fn worst_moment(world: &World, actor: Actor, job: Option<JobId>, a_while: Duration) {
+    match job {
+        Some(job) => world.claimed_again(job).await,
+        None => world.worst_moment(actor, a_while).await,
     }
 }
 

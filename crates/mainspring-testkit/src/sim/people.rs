@@ -77,8 +77,8 @@ impl Person {
             match below(&self.rng, 20) {
                 0..=2 => self.enqueue_many().await,
                 3 => self.enqueue_together().await,
-                4 | 5 => self.start_flow().await,
-                6..=9 => self.enqueue(Chore(Plan::of(&self.rng))).await,
+                4..=7 => self.start_flow().await,
+                8..=10 => self.enqueue(Chore(Plan::of(&self.rng))).await,
                 _ => self.enqueue(Work(Plan::of(&self.rng))).await,
             }
         }

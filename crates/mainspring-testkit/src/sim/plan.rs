@@ -33,6 +33,8 @@ pub(super) struct Config {
     pub(super) deaf: f64,
     /// Whether ended jobs are soon removed.
     pub(super) prune: bool,
+    /// Whether one node at a time runs workflows: whoever loses one gets it back.
+    pub(super) lonely: bool,
 }
 
 /// What can go wrong for more than one call.
@@ -115,9 +117,10 @@ impl Config {
             // Times at which jobs ended are noted by the rig's clock, and could not be told from the store's.
             blows.retain(|(blow, _)| *blow != Blow::Leap);
         }
+        let lease = pick(rng, &[seconds(1), seconds(2), seconds(5), seconds(15)]);
         Config {
             nodes: if rough { 3 } else { 3 + below(rng, 5) },
-            lease: pick(rng, &[seconds(1), seconds(2), seconds(5), seconds(15)]),
+            lease,
             storm,
             pace,
             producers: 1 + below(rng, 2),
@@ -126,6 +129,8 @@ impl Config {
             trouble,
             deaf,
             prune,
+            // A handler is not kept for as long as a long lease lasts.
+            lonely: chance(rng, 0.5) && lease <= seconds(2),
         }
     }
 

@@ -83,8 +83,10 @@ impl Process {
         let stage = Arc::new(Stage { world: Arc::clone(&self.world), actor: self.actor });
         let work = Arc::clone(&stage);
         // Suspended handlers are kept, or soon dropped, or not kept at all.
-        builder = builder.parked(pick(fate, &[0, 1, 8]));
-        if mighty || below(fate, 4) > 0 {
+        let parked = pick(fate, &[0, 1, 8]);
+        builder = builder.parked(if self.world.config.lonely { 8 } else { parked });
+        let willing = mighty || self.world.config.lonely || below(fate, 4) > 0;
+        if willing && self.world.may_run_workflows(self.actor) {
             let flow = Arc::clone(&stage);
             builder =
                 builder.handle(move |ctx: Context, job: Flow| perform_flow(Arc::clone(&flow), ctx, job.0));
@@ -130,7 +132,7 @@ impl Process {
 /// Where handlers act.
 pub(super) struct Stage {
     pub(super) world: Arc<World>,
-    actor: Actor,
+    pub(super) actor: Actor,
 }
 
 impl Stage {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use mainspring_core::id::JobId;
 use mainspring_core::seam::{Clock, Rng};
 use mainspring_core::store::{Hint, Listener};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use super::backend::{Backend, Kind};
 use super::clock::Skewed;
@@ -37,7 +37,14 @@ pub(super) struct World {
     pub(super) runs: Mutex<BTreeMap<JobId, u32>>,
     /// The same for bodies of steps.
     pub(super) bodies: Mutex<BTreeMap<(JobId, String), u32>>,
+    /// Who runs workflows, in runs in which one node does.
+    pub(super) hermit: Mutex<Option<Actor>>,
+    /// Who wants to act at the very moment at which a workflow comes to one of its waits.
+    pub(super) watchers: Mutex<Watchers>,
 }
+
+/// Who is to be told when a workflow comes to a wait, by job and name of the wait.
+type Watchers = BTreeMap<(JobId, String), Vec<oneshot::Sender<Actor>>>;
 
 /// What is wrong with the network and the store.
 #[derive(Default)]
@@ -78,13 +85,15 @@ impl World {
         Arc::new(World {
             config,
             executor: Executor::new(seed),
-            log: Arc::new(Log { time: time.clone(), events: Mutex::default() }),
+            log: Arc::new(Log { time: time.clone(), events: Mutex::default(), claims: Mutex::default() }),
             backend: Backend::new(kind, &store_time, seed),
             fate: SeededRng::new(!seed),
             net: Mutex::default(),
             armed: Mutex::default(),
             runs: Mutex::default(),
             bodies: Mutex::default(),
+            hermit: Mutex::default(),
+            watchers: Mutex::default(),
             time,
             store_time,
         })
@@ -136,6 +145,18 @@ impl World {
         self.time.sleep(between(&self.fate, Duration::ZERO, Duration::from_millis(50))).await;
     }
 
+    /// Waits for the moment at which a late record does the most harm: when its job has just been claimed again, by
+    /// whomever; or just a while, if it is not.
+    pub(super) async fn claimed_again(&self, job: JobId) {
+        let claimed = self.log.next_claim(job);
+        tokio::select! {
+            biased;
+            Ok(()) = claimed => {}
+            () = self.time.sleep(self.config.lease * 4) => {}
+        }
+        self.time.sleep(between(&self.fate, Duration::ZERO, Duration::from_millis(20))).await;
+    }
+
     /// A failure point was passed by whoever is at work.
     pub(super) fn pass_point(&self) {
         let mut armed = lock(&self.armed);
@@ -147,6 +168,34 @@ impl World {
             // Nothing that it still does in this poll is seen by anybody.
             self.executor.doom(victim, 0);
             self.fault("crash at a point", Some(victim), Duration::ZERO);
+        }
+    }
+
+    /// Whether a node may run workflows: all may when the storm is over, and in most runs.
+    pub(super) fn may_run_workflows(&self, actor: Actor) -> bool {
+        if !self.config.lonely || self.time.monotonic() >= self.config.storm {
+            return true;
+        }
+        let mut hermit = lock(&self.hermit);
+        let free = hermit.is_none_or(|other| self.executor.is_dead(other));
+        if free {
+            *hermit = Some(actor);
+        }
+        free
+    }
+
+    /// Told by which actor, as soon as the handler of a workflow comes to this wait.
+    pub(super) fn watch_for(&self, id: JobId, wait: &str) -> oneshot::Receiver<Actor> {
+        let (tell, told) = oneshot::channel();
+        lock(&self.watchers).entry((id, wait.to_owned())).or_default().push(tell);
+        told
+    }
+
+    /// The handler of a workflow comes to a wait.
+    pub(super) fn comes_to(&self, by: Actor, id: JobId, wait: &str) {
+        for tell in lock(&self.watchers).remove(&(id, wait.to_owned())).into_iter().flatten() {
+            // Somebody who has not waited for it needs no word.
+            let _told = tell.send(by);
         }
     }
 
@@ -205,11 +254,28 @@ impl World {
 pub(super) struct Log {
     time: ManualClock,
     events: Mutex<Vec<Event>>,
+    /// Who waits for the next claim of a job.
+    claims: Mutex<BTreeMap<JobId, Vec<oneshot::Sender<()>>>>,
 }
 
 impl Log {
     pub(super) fn take(&self) -> Vec<Event> {
         std::mem::take(&mut *lock(&self.events))
+    }
+
+    /// Told when this job is claimed the next time.
+    fn next_claim(&self, job: JobId) -> oneshot::Receiver<()> {
+        let (tell, told) = oneshot::channel();
+        lock(&self.claims).entry(job).or_default().push(tell);
+        told
+    }
+
+    /// For which job an actor has just asked to record something.
+    pub(super) fn recording(&self, by: Actor) -> Option<JobId> {
+        lock(&self.events).iter().rev().take(8).find_map(|event| match event.fact {
+            Fact::Recording { id, .. } if event.by == by => Some(id),
+            _ => None,
+        })
     }
 
     pub(super) fn look<T>(&self, look: impl FnOnce(&[Event]) -> T) -> T {
@@ -219,6 +285,12 @@ impl Log {
 
 impl Recorder for Log {
     fn note(&self, by: Actor, fact: Fact) {
+        if let Fact::Claimed { id, .. } = &fact {
+            for tell in lock(&self.claims).remove(id).into_iter().flatten() {
+                // Somebody who has waited long enough needs no word.
+                let _told = tell.send(());
+            }
+        }
         let event = Event { at: self.time.now(), by, fact };
         lock(&self.events).push(event);
     }

@@ -8,6 +8,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use mainspring_core::id::{Claim, JobId};
+use mainspring_core::planted::{self, Defect};
 use tokio::sync::Notify;
 
 use super::Shared;
@@ -75,7 +76,7 @@ impl Parked {
         let gone = {
             let mut state = self.lock();
             match state.kept.get_mut(&claim.id).filter(|kept| kept.claim == claim.number) {
-                Some(kept) if suspended => {
+                Some(kept) if suspended || planted::is(Defect::ParkedUnconfirmed) => {
                     kept.confirmed = true;
                     None
                 }

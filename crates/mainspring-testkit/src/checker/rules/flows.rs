@@ -200,6 +200,25 @@ pub(super) fn seen(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     }
 }
 
+/// A handler that goes on under a later claim than it began with was suspended by the one before: what it knows is stored.
+pub(super) fn resumed(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    if !evidence.terms.exact {
+        return;
+    }
+    for (id, life, flow) in flows(evidence) {
+        for entered in flow.entered.iter().filter(|entered| entered.since < entered.claim) {
+            let before = entered.claim - 1;
+            if life.suspended(before).is_none_or(|at| at > entered.at) {
+                let what = format!(
+                    "a handler of claim {} went on under claim {}, and claim {before} was not suspended",
+                    entered.since, entered.claim
+                );
+                broken.push(Broken::job(*id, what, vec![entered.at]));
+            }
+        }
+    }
+}
+
 /// What a workflow returns does not depend on what happened to its nodes.
 pub(super) fn output(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     for (id, life, flow) in flows(evidence) {

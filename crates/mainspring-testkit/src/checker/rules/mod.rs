@@ -79,6 +79,7 @@ pub(super) const ALL: &[(&str, Judge)] = &[
     ("what is recorded is not done again", flows::again),
     ("a body runs once, and once more when it was lost", flows::bodies),
     ("what a handler has seen is recorded", flows::seen),
+    ("who goes on was suspended", flows::resumed),
     ("a workflow comes to what it comes to in peace", flows::output),
     ("messages are read once", mail::read),
     ("messages are not lost", mail::lost),

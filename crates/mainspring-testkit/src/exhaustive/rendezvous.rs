@@ -1,0 +1,497 @@
+//! Everything that can happen when a signal, a cancellation and a suspension meet: one workflow, one signal, two nodes.
+//!
+//! The workflow records something, waits for the signal, records that it has read it, and ends; some time or other somebody
+//! may cancel it. Its nodes crash, join anew, sleep past their lease and go on as if nothing had been; the answers of all
+//! their calls may be lost, and the calls are made again then. Every state that can be reached is visited once, as a fork of the real memory store. In each of them
+//! the store must be in order, every write under an earlier claim is tried and must be refused, and from each of them the
+//! workflow must come to its end as soon as everybody does what he should.
+//!
+//! # What is left out
+//! - Claims whose answer is lost, and renewals; those are [`run`](super::run)'s.
+//! - More than one lease, more than one crash, and cancellations beside either.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use mainspring_core::Result;
+use mainspring_core::id::{Batch, Claim, JobId, NodeId, NodeNo};
+use mainspring_core::job::{New, Options, Outcome, Priority, Reason, State, Verb};
+use mainspring_core::journal::{
+    Entry, EntryKind, Recorded, Recording, Signal, Signalled, Suspension, Topic, Wait, Writes,
+};
+use mainspring_core::memory::Memory;
+use mainspring_core::name::{Key, SignalName};
+use mainspring_core::seam::{Clock, Pending};
+use mainspring_core::store::{ClaimRequest, Claimed, Finish, Finished, Registration, Rescue, Store};
+use mainspring_core::time::Timestamp;
+
+use super::call::now;
+use super::{Report, Violation};
+use crate::clock::START;
+use crate::harness::{LEASE, kind, queue};
+
+/// What may happen, and how often: all of it at once is more than anybody waits for.
+#[derive(Debug, Clone, Copy)]
+struct Scope {
+    /// Half leases that may pass.
+    ticks: u32,
+    /// Crashes.
+    crashes: u32,
+    /// Times that the signal may be sent.
+    sent: u32,
+    /// Whether somebody may cancel it.
+    cancels: bool,
+}
+
+/// Nodes that die and sleep.
+const SIGNALS: Scope = Scope { ticks: 2, crashes: 1, sent: 1, cancels: false };
+/// Nodes that live, and a cancellation.
+const CANCELS: Scope = Scope { ticks: 0, crashes: 0, sent: 1, cancels: true };
+
+struct Still(Timestamp);
+
+impl Clock for Still {
+    fn now(&self) -> Timestamp {
+        self.0
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.0.since(START)
+    }
+
+    fn sleep(&self, _: Duration) -> Pending<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// What a handler knows.
+#[derive(Debug, Clone)]
+struct Hand {
+    node: NodeNo,
+    claim: Claim,
+    /// Whether its step is recorded.
+    done: bool,
+    /// The signal that it was given.
+    message: Option<i64>,
+    /// Whether that is recorded.
+    read: bool,
+}
+
+/// One state of store and nodes together.
+struct Scene {
+    scope: Scope,
+    store: Memory,
+    ticks: u32,
+    crashes: u32,
+    sent: u32,
+    cancelled: bool,
+    registered: u8,
+    nodes: [Option<NodeNo>; 2],
+    /// The next claim of each node.
+    batches: [u64; 2],
+    hands: [Option<Hand>; 2],
+    story: Vec<String>,
+}
+
+/// What can happen next.
+#[derive(Debug, Clone, Copy)]
+enum Move {
+    Tick,
+    Send,
+    Cancel,
+    Join(usize),
+    Rescue(usize),
+    Claim(usize),
+    Crash(usize),
+    /// The handler of a node makes its next call; the answer may be lost.
+    Go(usize, bool),
+}
+
+fn job() -> JobId {
+    JobId::from_bytes([1; 16])
+}
+
+fn key(name: &str) -> Key {
+    Key::new(name).expect("a key")
+}
+
+fn topic() -> Topic {
+    Topic::Signal(SignalName::new("go").expect("a name"))
+}
+
+fn entry(name: &str) -> Entry {
+    Entry { key: key(name), kind: EntryKind::Value, overlapped: false, value: b"1".to_vec() }
+}
+
+fn suspend() -> Outcome {
+    Outcome::Suspend(Box::new(Suspension {
+        reason: Reason::Signal,
+        waits: vec![Wait { topic: topic(), need: 1 }],
+        until: None,
+        writes: Writes::default(),
+        note: None,
+    }))
+}
+
+/// Explores everything.
+pub fn rendezvous() -> Report {
+    let mut report = explore(CANCELS);
+    if report.violations.is_empty() {
+        let more = explore(SIGNALS);
+        report.states += more.states;
+        report.store_states += more.store_states;
+        report.transitions += more.transitions;
+        report.depth = report.depth.max(more.depth);
+        report.violations = more.violations;
+    }
+    report
+}
+
+fn explore(scope: Scope) -> Report {
+    let mut report = Report::default();
+    let first = Scene::first(scope);
+    let mut seen = BTreeSet::from([first.sight()]);
+    let mut next = VecDeque::from([first]);
+    while let Some(scene) = next.pop_front() {
+        report.states += 1;
+        report.depth = report.depth.max(u32::try_from(scene.story.len()).unwrap_or(u32::MAX));
+        if let Err(what) = scene.judge() {
+            report.violations.push(scene.violation(what));
+            return report;
+        }
+        for step in scene.moves() {
+            report.transitions += 1;
+            let mut after = scene.fork(scene.ticks);
+            after.story.push(format!("{step:?}"));
+            if let Err(what) = after.apply(step) {
+                report.violations.push(after.violation(what));
+                return report;
+            }
+            let (before, now) = (scene.keys(), after.keys());
+            if !before.is_subset(&now) {
+                report.violations.push(after.violation(format!("{before:?} became {now:?}")));
+                return report;
+            }
+            if seen.insert(after.sight()) {
+                next.push_back(after);
+            }
+        }
+    }
+    report.store_states = report.states;
+    report
+}
+
+impl Scene {
+    fn first(scope: Scope) -> Self {
+        let store = Memory::new(Arc::new(Still(START)));
+        let new = New {
+            id: job(),
+            kind: kind("k"),
+            queue: queue("one"),
+            priority: Priority::default(),
+            input: Vec::new(),
+            run: None,
+            deadline: None,
+            options: Options::default(),
+        };
+        now(store.enqueue(vec![new])).expect("a job is stored");
+        Scene {
+            scope,
+            store,
+            ticks: 0,
+            crashes: 0,
+            sent: 0,
+            cancelled: false,
+            registered: 0,
+            nodes: [None; 2],
+            batches: [1; 2],
+            hands: [None, None],
+            story: Vec::new(),
+        }
+    }
+
+    fn fork(&self, ticks: u32) -> Self {
+        let clock = Arc::new(Still(START.after(LEASE / 2 * ticks)));
+        Scene {
+            store: self.store.fork(clock),
+            ticks,
+            hands: self.hands.clone(),
+            story: self.story.clone(),
+            ..*self
+        }
+    }
+
+    fn violation(&self, what: String) -> Violation {
+        Violation { rule: "signals and suspensions meet".into(), what, story: self.story.clone() }
+    }
+
+    /// All that matters of it, as text: not when its job was claimed or what it holds was written.
+    fn sight(&self) -> String {
+        let record = now(self.store.get(job())).expect("it answers").expect("it is there");
+        let story = now(self.store.story(job())).expect("it answers").unwrap_or_default();
+        let nodes = now(self.store.nodes()).expect("it answers");
+        let job = &record.summary;
+        let job = (job.status, job.claim, job.failures, job.crashes, job.node, job.cancelling, &record.waits);
+        let entries: Vec<_> = story.entries.iter().map(|entry| (&entry.key, entry.claim)).collect();
+        let unread: Vec<_> = story.inbox.messages.iter().map(|message| message.no).collect();
+        let told = (self.ticks, self.crashes, self.sent, self.cancelled, self.nodes, self.batches);
+        format!("{told:?} {:?} {job:?} {entries:?} {unread:?} {nodes:?}", self.hands)
+    }
+
+    /// All that there is of its job.
+    fn whole(&self) -> String {
+        let record = now(self.store.get(job())).expect("it answers");
+        let story = now(self.store.story(job())).expect("it answers");
+        format!("{record:?} {story:?}")
+    }
+
+    fn keys(&self) -> BTreeSet<Key> {
+        let story = now(self.store.story(job())).expect("it answers").unwrap_or_default();
+        story.entries.into_iter().map(|entry| entry.key).collect()
+    }
+
+    fn state(&self) -> (State, Option<Reason>, u32) {
+        let summary = now(self.store.get(job())).expect("it answers").expect("it is there").summary;
+        (summary.status.state, summary.status.reason, summary.claim)
+    }
+
+    fn unread(&self) -> usize {
+        let story = now(self.store.story(job())).expect("it answers").unwrap_or_default();
+        story.inbox.messages.len()
+    }
+
+    fn moves(&self) -> Vec<Move> {
+        let mut moves = Vec::new();
+        if self.ticks < self.scope.ticks {
+            moves.push(Move::Tick);
+        }
+        if self.sent < self.scope.sent {
+            moves.push(Move::Send);
+        }
+        if self.scope.cancels && !self.cancelled {
+            moves.push(Move::Cancel);
+        }
+        for seat in 0..2 {
+            if self.nodes[seat].is_none() {
+                // Which of two that have never been there comes first is the same.
+                if seat == 0 || self.registered > 0 {
+                    moves.push(Move::Join(seat));
+                }
+                continue;
+            }
+            moves.push(Move::Rescue(seat));
+            if self.crashes < self.scope.crashes {
+                moves.push(Move::Crash(seat));
+            }
+            match self.hands[seat] {
+                None => moves.push(Move::Claim(seat)),
+                Some(_) => moves.extend([Move::Go(seat, false), Move::Go(seat, true)]),
+            }
+        }
+        moves
+    }
+
+    fn apply(&mut self, step: Move) -> Result<(), String> {
+        let told = |error: mainspring_core::Error| format!("{step:?}: {error}");
+        match step {
+            Move::Tick => *self = self.fork(self.ticks + 1),
+            Move::Send => {
+                self.sent += 1;
+                let answer = self.send().map_err(told)?;
+                if !matches!(answer, Signalled::Stored | Signalled::Ended(_)) {
+                    return Err(format!("a signal is answered {answer:?}"));
+                }
+            }
+            Move::Cancel => {
+                let cancel = Verb::Cancel { why: "enough".into() };
+                now(self.store.change(vec![job()], cancel, false)).map_err(told)?;
+                self.cancelled = true;
+            }
+            Move::Join(seat) => {
+                self.nodes[seat] = Some(self.join().map_err(told)?);
+                self.batches[seat] = 1;
+            }
+            Move::Rescue(seat) => {
+                let Some(by) = self.nodes[seat] else { return Ok(()) };
+                let rescue = Rescue { by, steady: LEASE, seen: self.time() };
+                // One that is gone itself is refused.
+                drop(now(self.store.rescue(rescue)));
+            }
+            Move::Claim(seat) => {
+                let Some(node) = self.nodes[seat] else { return Ok(()) };
+                let claimed = self.claim(node, Batch(self.batches[seat])).unwrap_or_default();
+                // One that finds nothing is asked for again: else there would be no end of states.
+                if let Some(claimed) = claimed.first() {
+                    self.batches[seat] += 1;
+                    self.hands[seat] = Some(hand(node, claimed));
+                }
+            }
+            Move::Crash(seat) => {
+                self.crashes += 1;
+                (self.nodes[seat], self.hands[seat]) = (None, None);
+            }
+            Move::Go(seat, lost) => {
+                let Some(hand) = self.hands[seat].clone() else { return Ok(()) };
+                let goes_on = self.go(hand).map_err(told)?;
+                if !lost {
+                    self.hands[seat] = goes_on;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn time(&self) -> Timestamp {
+        START.after(LEASE / 2 * self.ticks)
+    }
+
+    fn send(&self) -> Result<Signalled> {
+        let name = SignalName::new("go").expect("a name");
+        let signal = Signal { job: job(), name, sender: "somebody".into(), body: b"1".to_vec() };
+        now(self.store.signal(vec![signal])).map(|answers| answers[0])
+    }
+
+    fn join(&mut self) -> Result<NodeNo> {
+        self.registered += 1;
+        let node = Registration {
+            id: NodeId::from_bytes([self.registered; 16]),
+            name: String::new(),
+            version: String::new(),
+            pid: 1,
+            labels: Vec::new(),
+            queues: vec![(queue("one"), 1)],
+            kinds: vec![kind("k")],
+            lease: LEASE,
+        };
+        now(self.store.register(node)).map(|member| member.no)
+    }
+
+    fn claim(&self, node: NodeNo, batch: Batch) -> Result<Vec<Claimed>> {
+        let request = ClaimRequest { node, batch, queues: vec![(queue("one"), 1)], suspects: 1 };
+        now(self.store.claim(request)).map(|batch| batch.jobs)
+    }
+
+    /// The next call of a handler; what it knows then, or nothing if it is over.
+    fn go(&self, mut hand: Hand) -> Result<Option<Hand>> {
+        let record = |writes| {
+            let recording = Recording { claim: hand.claim, writes, children: Vec::new() };
+            now(self.store.record(hand.node, vec![recording])).map(|answers| answers[0])
+        };
+        if !hand.done {
+            let writes = Writes { entries: vec![entry("a")], ..Writes::default() };
+            hand.done = record(writes)? == Recorded::Stored;
+            return Ok(hand.done.then_some(hand));
+        }
+        if hand.read {
+            self.finish(&hand, Outcome::Succeed { output: None })?;
+            return Ok(None);
+        }
+        let Some(message) = hand.message else {
+            self.finish(&hand, suspend())?;
+            return Ok(None);
+        };
+        let writes = Writes { entries: vec![entry("s")], read: vec![message], ..Writes::default() };
+        hand.read = record(writes)? == Recorded::Stored;
+        Ok(hand.read.then_some(hand))
+    }
+
+    fn finish(&self, hand: &Hand, outcome: Outcome) -> Result<Finished> {
+        let finish = Finish { claim: hand.claim, outcome };
+        now(self.store.finish(hand.node, vec![finish])).map(|answers| answers[0])
+    }
+
+    /// What must hold in every state.
+    fn judge(&self) -> Result<(), String> {
+        let findings = now(self.store.check()).map_err(|error| error.to_string())?;
+        if let Some(finding) = findings.first() {
+            return Err(finding.what.clone());
+        }
+        let (state, reason, claim) = self.state();
+        if state == State::Suspended && reason == Some(Reason::Signal) && self.unread() > 0 {
+            return Err("it sleeps, and its signal is there".into());
+        }
+        if self.cancelled && !(state == State::Running || state.is_terminal()) {
+            return Err(format!("it was cancelled, and waits: {state:?} {reason:?}"));
+        }
+        let sent = self.sent > 0 && !state.is_terminal();
+        let read = self.keys().contains(&key("s"));
+        if sent && (self.unread() == 1) == read {
+            return Err(format!("the signal is unread {} times, and read: {read}", self.unread()));
+        }
+        self.stale(claim)?;
+        self.ends()
+    }
+
+    /// No write under an earlier claim is accepted, whoever sends it, and no signal twice; and none of that changes anything.
+    fn stale(&self, current: u32) -> Result<(), String> {
+        let Some(row) = self.row() else { return Ok(()) };
+        let fork = self.fork(self.ticks);
+        let told = |error: mainspring_core::Error| error.to_string();
+        if self.sent > 0 {
+            let answer = fork.send().map_err(told)?;
+            if !matches!(answer, Signalled::Repeated | Signalled::Ended(_)) {
+                return Err(format!("a signal that was sent before is answered {answer:?}"));
+            }
+        }
+        for node in (1..=self.registered).map(|number| NodeNo(number.into())) {
+            for number in 1..current {
+                let claim = Claim { id: job(), row, number };
+                let writes = Writes { entries: vec![entry("stale")], ..Writes::default() };
+                let recording = Recording { claim, writes, children: Vec::new() };
+                let recorded = now(fork.store.record(node, vec![recording])).map_err(told)?;
+                let hand = Hand { node, claim, done: true, message: None, read: false };
+                let finished = fork.finish(&hand, suspend()).map_err(told)?;
+                if recorded != [Recorded::LeaseLost] || finished != Finished::LeaseLost {
+                    return Err(format!("claim {number} is over, and node {node} could write under it"));
+                }
+            }
+        }
+        if fork.whole() == self.whole() {
+            Ok(())
+        } else {
+            Err("what was refused has changed something".into())
+        }
+    }
+
+    fn row(&self) -> Option<mainspring_core::id::Row> {
+        let hand = self.hands.iter().flatten().next();
+        hand.map(|hand| hand.claim.row).or(Some(mainspring_core::id::Row(1)))
+    }
+
+    /// If everybody does what he should, it ends.
+    fn ends(&self) -> Result<(), String> {
+        let mut scene = self.fork(self.ticks + 3);
+        let failed = |error: mainspring_core::Error| error.to_string();
+        scene.send().map_err(failed)?;
+        let node = scene.join().map_err(failed)?;
+        let rescue = Rescue { by: node, steady: LEASE * 2, seen: scene.time() };
+        now(scene.store.rescue(rescue)).map_err(failed)?;
+        if scene.state().1 == Some(Reason::Quarantine) {
+            return Ok(());
+        }
+        for batch in 1..6 {
+            if scene.state().0.is_terminal() {
+                break;
+            }
+            let claimed = scene.claim(node, Batch(batch)).map_err(failed)?;
+            let mut going = claimed.first().map(|claimed| hand(node, claimed));
+            while let Some(hand) = going {
+                going = scene.go(hand).map_err(failed)?;
+            }
+        }
+        match scene.state() {
+            (State::Succeeded, ..) => Ok(()),
+            (State::Cancelled, ..) if self.cancelled => Ok(()),
+            other => Err(format!("it never ends: {other:?}")),
+        }
+    }
+}
+
+/// What a handler knows that begins with a claim.
+fn hand(node: NodeNo, claimed: &Claimed) -> Hand {
+    let journal = claimed.journal.as_deref().cloned().unwrap_or_default();
+    let has = |name: &str| journal.entries.iter().any(|entry| entry.key == key(name));
+    let message = journal.inbox.messages.first().map(|message| message.no);
+    Hand { node, claim: claimed.claim, done: has("a"), message, read: has("s") }
+}
