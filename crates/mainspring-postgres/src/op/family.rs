@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 
+use mainspring_core::fault;
 use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::job::{Reason, State};
 use tokio_postgres::Row;
@@ -112,6 +113,7 @@ pub(crate) async fn tell(conn: &mut Conn, shared: &Shared, left: Vec<Left>) {
     if left.is_empty() {
         return;
     }
+    fault::point!("postgres.telling");
     if let Err(fault) = deliver(conn, shared, left).await {
         conn.roll_back().await;
         tracing::debug!(?fault, "a family was not told of an end");

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mainspring::{JobId, Reason, State, rusqlite};
+use mainspring::{JobId, Reason, State};
 use mainspring_core::bounds;
 use rustix::process::Signal;
 
@@ -21,7 +21,7 @@ use super::run::{drain, leave};
 use super::victim::Flow;
 use super::wait::{insist, wait};
 use super::world::World;
-use super::{Error, Plan, Result, Stage};
+use super::{Error, Plan, Result, Stage, rows};
 use crate::checker::{Terms, check};
 use crate::history::{Actor, Event, Fact, Told};
 
@@ -29,9 +29,6 @@ use crate::history::{Actor, Event, Fact, Told};
 const BODIES: usize = 15;
 /// How long a worker lives on after that, at most.
 const LIFE: u64 = 150;
-
-/// The application's own table, in the file of the store. Nothing keeps a row from being there twice.
-const TABLE: &str = "CREATE TABLE app_rows (job TEXT NOT NULL, step INTEGER NOT NULL) STRICT";
 
 /// How long it is.
 #[derive(Debug, Clone, Copy)]
@@ -67,12 +64,8 @@ pub async fn marathon(stage: Arc<dyn Stage>, plan: &Plan, course: Course) -> Res
 async fn judged(stage: &Arc<dyn Stage>, plan: &Plan, course: Course, dir: &Path) -> Result<Outcome> {
     let planted = plan.planted.clone();
     let mut world = World::new(Arc::clone(stage), dir, &plan.program, plan.seed, planted).await?;
-    let rows = stage.file();
-    if let Some(file) = &rows {
-        let made = rusqlite::Connection::open(file).and_then(|file| file.execute(TABLE, ()));
-        made.map_err(|error| Error::Unexpected(format!("making a table: {error}")))?;
-    }
-    let mut flows = start(&world, course, rows.is_some()).await?;
+    rows::make(&**stage)?;
+    let mut flows = start(&world, course).await?;
     let mut tally = Tally::default();
     let mut killed = BTreeSet::new();
     for _ in 0..plan.cycles {
@@ -85,7 +78,7 @@ async fn judged(stage: &Arc<dyn Stage>, plan: &Plan, course: Course, dir: &Path)
             }
             let open = [State::Ready, State::Running, State::Scheduled, State::Suspended];
             if world.jobs(&open).await?.is_empty() {
-                flows.extend(start(&world, course, rows.is_some()).await?);
+                flows.extend(start(&world, course).await?);
             }
             Ok(None)
         })
@@ -118,9 +111,8 @@ async fn judged(stage: &Arc<dyn Stage>, plan: &Plan, course: Course, dir: &Path)
     let report = check(&history, &world.look().await?, Terms { settled: true, ..Terms::default() });
     let mut problems = bodies(&history, &killed);
     problems.extend(ends(&world, &flows).await?);
-    if let Some(file) = &rows {
-        problems.extend(found(file, &flows).map_err(|error| Error::Unexpected(format!("rows: {error}")))?);
-    }
+    let written: Vec<rows::Written> = flows.into_iter().map(|(id, flow)| (id, flow, true)).collect();
+    problems.extend(rows::wrong(&**stage, &written)?);
     world.close().await;
     Ok(Outcome {
         store: stage.name(),
@@ -134,33 +126,13 @@ async fn judged(stage: &Arc<dyn Stage>, plan: &Plan, course: Course, dir: &Path)
     })
 }
 
-/// Rows that are not there once each.
-fn found(file: &Path, flows: &[(JobId, Flow)]) -> rusqlite::Result<Vec<String>> {
-    let file = rusqlite::Connection::open(file)?;
-    let mut query = file.prepare("SELECT job, step, COUNT(*) FROM app_rows GROUP BY job, step")?;
-    let rows = query.query_map((), |row| Ok(((row.get(0)?, row.get(1)?), row.get(2)?)))?;
-    let mut rows: BTreeMap<(String, i64), i64> = rows.collect::<rusqlite::Result<_>>()?;
-    let mut problems = Vec::new();
-    for (id, flow) in flows {
-        for step in (0..flow.steps).filter(|step| flow.is_row(*step)) {
-            let row = (id.to_string(), i64::try_from(step).unwrap_or(i64::MAX));
-            match rows.remove(&row) {
-                Some(1) => {}
-                count => problems.push(format!("the row of step {step} of {id} is there {count:?} times")),
-            }
-        }
-    }
-    problems.extend(rows.keys().map(|(id, step)| format!("a row of step {step} of {id}, which has none")));
-    Ok(problems)
-}
-
-async fn start(world: &World, course: Course, rows: bool) -> Result<Vec<(JobId, Flow)>> {
+async fn start(world: &World, course: Course) -> Result<Vec<(JobId, Flow)>> {
     let engine = world.engine()?;
     let mut flows = Vec::new();
     for seed in 0..course.flows {
         let Course { steps, millis, .. } = course;
         let nap = if seed.is_multiple_of(4) { 100 } else { 0 };
-        let flow = Flow { seed, steps, millis, nap, rows };
+        let flow = Flow { seed, steps, millis, nap, rows: true, ..Flow::default() };
         let id = JobId::mint(super::wait::now(), &*engine.seams().rng);
         world.note(flow.expects(id));
         insist("a workflow is enqueued", async || engine.enqueue(flow.clone()).id(id).await).await?;

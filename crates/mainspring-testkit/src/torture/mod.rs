@@ -22,6 +22,7 @@ mod outcome;
 pub mod points;
 pub mod postgres;
 mod process;
+mod rows;
 mod run;
 pub mod sqlite;
 pub mod victim;
@@ -57,9 +58,9 @@ pub trait Stage: Send + Sync {
     /// The crates whose failure points a victim on this store can reach.
     fn crates(&self) -> &'static [&'static str];
 
-    /// Whether a victim on this store comes by a point. Transaction steps on pools are none of what victims do.
+    /// Whether a victim on this store comes by a point.
     fn reaches(&self, point: &points::Point) -> bool {
-        self.crates().contains(&point.of) && !point.name.starts_with("transaction.")
+        self.crates().contains(&point.of)
     }
 
     /// Whether producers come by a point again and again, and not only workers.
@@ -77,10 +78,11 @@ pub trait Stage: Send + Sync {
     /// The blows that only this store can suffer.
     fn blows(&self) -> Vec<Box<dyn Blow>>;
 
-    /// The file of a store that shares it with its application, if it is one.
-    fn file(&self) -> Option<PathBuf> {
-        None
-    }
+    /// Runs a statement of the application, which shares the database with the store; the rows, as text.
+    ///
+    /// # Errors
+    /// If it fails.
+    fn sql(&self, sql: &str) -> Result<Vec<Vec<Option<String>>>>;
 
     /// Loses an answer on its way to a victim, if that can happen to this store. Done again and again while a worker is
     /// awaited at a point that only those come by who have lost one.

@@ -14,7 +14,7 @@ use super::outcome::{Outcome, Tally};
 use super::process::Role;
 use super::wait::{insist, wait};
 use super::world::World;
-use super::{Blow, Course, Error, Result, Stage, blows, marathon, postgres, sqlite, victim};
+use super::{Blow, Course, Error, Result, Stage, blows, marathon, postgres, rows, sqlite, victim};
 use crate::checker::{Report, Terms, check, tell};
 use crate::history::Fact;
 use crate::rng::SeededRng;
@@ -95,6 +95,7 @@ async fn judged(
     let mut world = World::new(Arc::clone(stage), dir, &plan.program, plan.seed, planted).await?;
     let mut tallies: BTreeMap<String, Tally> =
         blows.iter().map(|blow| (blow.name(), Tally::default())).collect();
+    rows::make(&**stage)?;
     world.populate()?;
     let rng = SeededRng::new(plan.seed);
     for cycle in 0..plan.cycles {
@@ -218,6 +219,7 @@ async fn problems(
             problems.push(format!("{} is innocent, and under quarantine{}", job.id, story(world, job.id)?));
         }
     }
+    problems.extend(rows::wrong(&**world.stage(), &rows::written(world).await?)?);
     let mut recoveries = report.figures.peaceful.clone();
     recoveries.sort_unstable();
     if let Some(median) = recoveries.get(recoveries.len() / 2)

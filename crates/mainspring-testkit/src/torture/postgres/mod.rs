@@ -81,6 +81,10 @@ impl Stage for Postgres {
         &["mainspring", "mainspring-postgres"]
     }
 
+    fn sql(&self, sql: &str) -> Result<Vec<Vec<Option<String>>>> {
+        self.cluster.primary().sql(&self.database, sql).map_err(failed(sql))
+    }
+
     fn calls(&self) -> Calls {
         Calls { names: &["sendto", "recvfrom"], files: Vec::new(), harms: HARMS }
     }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use mainspring::Engine;
+use mainspring::{Engine, rusqlite};
 use mainspring_core::seam::Pending;
 use tempfile::TempDir;
 
@@ -91,6 +91,22 @@ fn copy(database: &Path, folder: &Path) -> Result<PathBuf> {
     Ok(target)
 }
 
+/// Runs a statement. What it changed is in the main file then: no cut of the log takes it back.
+fn run(database: &Path, sql: &str) -> rusqlite::Result<Vec<Vec<Option<String>>>> {
+    let file = rusqlite::Connection::open(database)?;
+    let mut statement = file.prepare(sql)?;
+    let columns = statement.column_count();
+    let text = |value: rusqlite::types::Value| match value {
+        rusqlite::types::Value::Integer(number) => Some(number.to_string()),
+        rusqlite::types::Value::Text(text) => Some(text),
+        _ => None,
+    };
+    let row = |row: &rusqlite::Row<'_>| (0..columns).map(|column| row.get(column).map(text)).collect();
+    let rows = statement.query_map((), row)?.collect::<rusqlite::Result<_>>()?;
+    file.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(()))?;
+    Ok(rows)
+}
+
 impl Stage for Sqlite {
     fn name(&self) -> &'static str {
         "sqlite"
@@ -104,12 +120,17 @@ impl Stage for Sqlite {
         Box::pin(async { Engine::open(&self.address()).await })
     }
 
-    fn file(&self) -> Option<PathBuf> {
-        Some(self.path())
+    fn sql(&self, sql: &str) -> Result<Vec<Vec<Option<String>>>> {
+        run(&self.path(), sql).map_err(|error| Error::Unexpected(format!("`{sql}`: {error}")))
     }
 
     fn crates(&self) -> &'static [&'static str] {
         &["mainspring", "mainspring-sqlite"]
+    }
+
+    /// Transactions of its own file pass the points of its writer; those named so are of an application's pool.
+    fn reaches(&self, point: &Point) -> bool {
+        self.crates().contains(&point.of) && !point.name.starts_with("transaction.")
     }
 
     /// All that writes takes the same way.

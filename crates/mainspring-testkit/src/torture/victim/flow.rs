@@ -4,14 +4,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use deadpool_postgres::{ManagerConfig, Pool, RecyclingMethod, Runtime};
+use mainspring::tokio_postgres::{self, NoTls};
 use mainspring::{Context, Failure, Job, JobId, StepContext};
 use serde::{Deserialize, Serialize};
 
 use crate::history::{Actor, Fact, Recorder, digest};
 
-/// A chain of steps, with a nap in its middle.
+/// How long an application waits for its own database: a network that has swallowed an answer does not bring it back.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// Connections of the application: fewer than workflows that run at once.
+const CONNECTIONS: usize = 4;
+
+/// A chain of steps, with a nap in its middle. It never gives up: whatever goes wrong on its way is a fault of the rig's.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, Job)]
-#[job(kind = "flow", output = u64)]
+#[job(kind = "flow", output = u64, max_attempts = 1000, backoff = "fixed:50ms")]
 pub struct Flow {
     /// What its values come from.
     pub seed: u64,
@@ -24,6 +31,9 @@ pub struct Flow {
     /// Whether every fifth step is a row of the application, in one commit with its record.
     #[serde(default)]
     pub rows: bool,
+    /// Whether it has a child, a short one, and waits for it.
+    #[serde(default)]
+    pub child: bool,
 }
 
 impl Flow {
@@ -33,7 +43,12 @@ impl Flow {
 
     /// What it returns, whatever happens.
     pub fn output(&self) -> u64 {
-        (0..self.steps).fold(0, |sum, step| sum.wrapping_add(self.value(step)))
+        let own = (0..self.steps).fold(0, |sum: u64, step| sum.wrapping_add(self.value(step)));
+        if self.child { own.wrapping_add(self.offspring().output()) } else { own }
+    }
+
+    fn offspring(&self) -> Flow {
+        Flow { seed: self.seed + 1, steps: 2, millis: self.millis, ..Flow::default() }
     }
 
     /// That, as a fact about the job.
@@ -80,17 +95,23 @@ pub(super) async fn perform(
     flow: Flow,
     ledger: Arc<dyn Recorder>,
     by: Actor,
+    pool: Option<&Pool>,
 ) -> Result<u64, Failure> {
     let (id, since) = (ctx.id(), ctx.info().claim);
     let act = Arc::new(Act { ledger, by, id, since, current: AtomicU32::new(since) });
     act.note(Fact::Began { id, claim: since });
     let mut sum = 0_u64;
+    if flow.child {
+        let child = ctx.spawn("child", flow.offspring()).await?;
+        act.note(flow.offspring().expects(child.id()));
+        sum = child.result().await?;
+    }
     for number in 0..flow.steps {
         if flow.nap > 0 && number == flow.steps / 2 {
             ctx.sleep("nap", Duration::from_millis(flow.nap)).await?;
         }
         let value = if flow.is_row(number) {
-            row(&ctx, &flow, number).await?
+            row(&ctx, &flow, number, pool).await?
         } else {
             step(&ctx, &act, &flow, number).await?
         };
@@ -122,13 +143,35 @@ async fn step(ctx: &Context, act: &Arc<Act>, flow: &Flow, number: u64) -> Result
     Ok(value)
 }
 
-/// A row of the application, on SQLite.
-async fn row(ctx: &Context, flow: &Flow, number: u64) -> Result<u64, Failure> {
-    let (job, value) = (ctx.id().to_string(), flow.value(number));
-    let row = ctx.sqlite_transaction(&format!("row-{number}"), move |sql| {
-        let step = i64::try_from(number).unwrap_or(i64::MAX);
-        sql.execute("INSERT INTO app_rows (job, step) VALUES (?1, ?2)", (&job, step))?;
+/// A row of the application: through its own pool on Postgres, in the store's file on SQLite.
+async fn row(ctx: &Context, flow: &Flow, number: u64, pool: Option<&Pool>) -> Result<u64, Failure> {
+    let (name, job, value) = (format!("row-{number}"), ctx.id().to_string(), flow.value(number));
+    let step = i32::try_from(number).unwrap_or(i32::MAX);
+    let Some(pool) = pool else {
+        let row = ctx.sqlite_transaction(&name, move |sql| {
+            sql.execute("INSERT INTO app_rows (job, step) VALUES (?1, ?2)", (&job, step))?;
+            Ok(value)
+        });
+        return Ok(row.await?);
+    };
+    let row = ctx.transaction(pool, &name, async |tx| {
+        tx.execute("INSERT INTO app_rows (job, step) VALUES ($1, $2)", &[&job, &step]).await?;
         Ok(value)
     });
-    Ok(row.await?)
+    tokio::select! {
+        biased;
+        done = row => Ok(done?),
+        // Nobody knows what became of it: the next attempt finds out.
+        () = ctx.engine().seams().clock.sleep(PATIENCE) => Err("the database does not answer".into()),
+    }
+}
+
+/// The application's own connections to the database of a store.
+pub(super) fn pool(address: &str) -> Result<Pool, Box<dyn std::error::Error>> {
+    let config: tokio_postgres::Config = address.parse()?;
+    let recycling = ManagerConfig { recycling_method: RecyclingMethod::Verified };
+    let manager = deadpool_postgres::Manager::from_config(config, NoTls, recycling);
+    let builder = Pool::builder(manager).max_size(CONNECTIONS).runtime(Runtime::Tokio1);
+    let builder = builder.wait_timeout(Some(PATIENCE)).create_timeout(Some(PATIENCE));
+    Ok(builder.recycle_timeout(Some(PATIENCE / 2)).build()?)
 }

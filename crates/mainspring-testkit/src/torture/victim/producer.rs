@@ -64,11 +64,13 @@ async fn turn(life: &Life, engine: &Engine) {
             told(note.0, note.1, engine, job).await;
         }
         3 => {
-            let flow = Flow { seed: below(1_000), steps: 3 + below(4), millis: below(20), ..Flow::default() };
-            let flow = Flow { nap: [0, 30][usize::try_from(below(2)).unwrap_or(0)], ..flow };
-            let id = JobId::mint(engine.seams().clock.now(), &*engine.seams().rng);
-            note.0.note(note.1, flow.expects(id));
-            told_as(id, note.0, note.1, engine.enqueue(flow).backoff(BACKOFF)).await;
+            let flows = (0..=below(3)).map(|_| flow(&below));
+            let asked = flows.map(|flow| {
+                let id = JobId::mint(engine.seams().clock.now(), &*engine.seams().rng);
+                note.0.note(note.1, flow.expects(id));
+                told_as(id, note.0, note.1, engine.enqueue(flow))
+            });
+            all(asked.collect()).await;
         }
         4 => {
             let delay = Duration::from_millis(below(300));
@@ -111,6 +113,17 @@ fn work(number: u64, below: &impl Fn(u64) -> u64) -> Work {
         fails: u16::from(below(30) == 0),
         snoozes: u32::from(below(30) == 0),
         children: if below(20) == 0 { 2 } else { 0 },
+    }
+}
+
+fn flow(below: &impl Fn(u64) -> u64) -> Flow {
+    Flow {
+        seed: below(1_000),
+        steps: 5 + below(3),
+        millis: below(20),
+        nap: [0, 30][usize::try_from(below(2)).unwrap_or(0)],
+        rows: below(4) > 0,
+        child: below(4) == 0,
     }
 }
 

@@ -20,6 +20,7 @@ const SNOOZE: Duration = Duration::from_millis(50);
 
 pub(super) async fn run(life: Life) -> Result<(), Box<dyn Error>> {
     let engine = life.open().await?;
+    let pool = if engine.describe().backend == "postgres" { Some(flow::pool(&life.store)?) } else { None };
     let (ledger, by, lease) = (life.ledger, life.by, life.lease);
     let (poisoned, recorded) = (Arc::clone(&ledger), Arc::clone(&ledger));
     let mut node = engine
@@ -34,7 +35,10 @@ pub(super) async fn run(life: Life) -> Result<(), Box<dyn Error>> {
             run.ledger.note(by, Fact::fault("exit", Some(by), None));
             async move { std::process::abort() as mainspring::Result<()> }
         })
-        .handle(move |ctx: Context, job: Flow| flow::perform(ctx, job, Arc::clone(&recorded), by))
+        .handle(move |ctx: Context, job: Flow| {
+            let (ledger, pool) = (Arc::clone(&recorded), pool.clone());
+            async move { flow::perform(ctx, job, ledger, by, pool.as_ref()).await }
+        })
         .prefix("victim")
         .lease(lease)
         .drain(DRAIN);
