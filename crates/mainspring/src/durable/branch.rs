@@ -33,7 +33,7 @@ impl<T: Serialize + DeserializeOwned> Parts<'_, T> {
     async fn run(self) -> Result<T, Failure> {
         let ctx = self.op.ctx;
         // Held until the branch ends: two of one name beside each other would share their records.
-        let (slot, written) = self.op.open().await?;
+        let (slot, written) = self.op.enter().await?;
         if let Some(written) = written {
             return Ok(slot.session().replay(&slot, written).await?);
         }

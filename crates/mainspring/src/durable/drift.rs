@@ -31,6 +31,8 @@ use crate::context::Context;
 
 /// The signal by which operators say how a drift is to be taken.
 pub(crate) const TOPIC: &str = "mainspring.drift";
+/// What is said of a handler that was stopped behind what is recorded.
+pub(crate) const STOPPED: &str = "everything recorded was asked for";
 /// Names that are told of.
 const TOLD: usize = 10;
 
@@ -58,6 +60,8 @@ pub(crate) struct Drift {
     /// The last claim in which the error of a step was taken back. The step may come out otherwise this time, and so may
     /// the way: what was recorded until then is not missed.
     taken_back: u32,
+    /// Whether the handler is not to go on behind what is recorded.
+    stopped: bool,
 }
 
 /// Where it is kept that an error was taken back.
@@ -164,7 +168,8 @@ impl State {
             return Judged::Go;
         }
         let Some((&id, hesitant)) = self.drift.hesitating.iter().find(|(_, hesitant)| open(hesitant)) else {
-            return Judged::Nobody;
+            let all = self.drift.stopped && self.busy == 0;
+            return if all { Judged::Drift(STOPPED.to_owned()) } else { Judged::Nobody };
         };
         if self.busy > 0 {
             return Judged::Wait;
@@ -313,9 +318,22 @@ impl Drop for Waiting<'_> {
 }
 
 impl Op<'_> {
+    /// As [`enter`](Self::enter), for what is recorded itself.
+    pub(crate) async fn open(self) -> Result<(Slot, Option<Written>)> {
+        let (slot, written) = self.enter().await?;
+        if written.is_none()
+            && let Some(probe) = slot.session().probe()
+            && probe.stops(slot.session().run().info.id, slot.key())
+        {
+            slot.session().state().drift.stopped = true;
+            std::future::pending::<()>().await;
+        }
+        Ok((slot, written))
+    }
+
     /// The operation begins: what is recorded of it, if anything is. If nothing is, and what is recorded does not fit, it
     /// does not come back.
-    pub(crate) async fn open(self) -> Result<(Slot, Option<Written>)> {
+    pub(crate) async fn enter(self) -> Result<(Slot, Option<Written>)> {
         let added = self.is_added();
         let mut slot = self.begin()?;
         let session = Arc::clone(slot.session());

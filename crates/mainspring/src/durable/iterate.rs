@@ -49,7 +49,7 @@ where
     async fn run(self) -> Result<T, Failure> {
         let Parts { op, mut state, mut turn } = self;
         let ctx = op.ctx;
-        let (slot, written) = op.open().await?;
+        let (slot, written) = op.enter().await?;
         let session = slot.session();
         if let Some(written) = written {
             return Ok(session.replay(&slot, written).await?);

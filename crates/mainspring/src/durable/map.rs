@@ -175,7 +175,7 @@ impl<'c, I, R> Parts<'c, I, R> {
     async fn begin(self) -> Result<(Slot, Option<Written>, Work<'c, I, R>)> {
         let Parts { op, items, body, concurrency } = self;
         let ctx = op.ctx;
-        let (slot, written) = op.open().await?;
+        let (slot, written) = op.enter().await?;
         let mut keys = BTreeSet::new();
         if let Some((twice, _)) = items.iter().find(|(key, _)| !keys.insert(key)) {
             return Err(Error::DuplicateKey { key: Key::new(format!("{}/{twice}", slot.key()))? });

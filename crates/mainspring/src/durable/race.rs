@@ -61,7 +61,7 @@ lazy!(Race<'c; T> => Result<T, Failure>, where { T: Serialize + DeserializeOwned
 impl<T: Serialize + DeserializeOwned> Parts<'_, T> {
     async fn run(self) -> Result<T, Failure> {
         let ctx = self.op.ctx;
-        let (slot, written) = self.op.open().await?;
+        let (slot, written) = self.op.enter().await?;
         let session = slot.session();
         if let Some(written) = written {
             let won: Won<T> = session.replay(&slot, written).await?;

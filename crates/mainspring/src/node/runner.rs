@@ -103,6 +103,8 @@ fn begin(
     journal: Option<Box<Journal>>,
 ) -> Result<Activation, String> {
     let (recorder, probe) = (Arc::clone(&shared.recorder), shared.probe.clone());
+    let staged = probe.as_deref().and_then(|probe| probe.journal(run.info.id));
+    let journal = staged.map(Box::new).or(journal);
     let session = Session::new(shared.engine.clone(), recorder, probe, Arc::clone(run), journal);
     let ctx = Context::new(Arc::clone(&session), Arc::clone(&shared.states));
     // A handler that is not an async function may panic before it returns its future.

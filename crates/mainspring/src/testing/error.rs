@@ -37,6 +37,14 @@ pub enum Error {
         /// What came of it.
         why: String,
     },
+    /// What a job has recorded does not fit the code.
+    #[error("the journal of job {id} does not fit: {why}")]
+    Drifted {
+        /// The job.
+        id: JobId,
+        /// What was asked for, and what is recorded; or what the handler did instead of going on.
+        why: String,
+    },
     /// The job is neither running nor has it ended: it waits for its time, for a node, or for a person.
     #[error("job {id} has not ended: it is {status}{}", .error.as_ref().map(|error| format!(", after: {error}")).unwrap_or_default())]
     NotEnded {

@@ -89,6 +89,7 @@ mod faults;
 mod probe;
 mod tasks;
 mod trial;
+mod verify;
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -106,6 +107,7 @@ use tokio::runtime::Handle;
 pub use error::{Error, Result};
 pub(crate) use probe::{Probe, Verdict};
 pub use trial::Trial;
+pub use verify::{Verified, verify_journal};
 
 use crate::engine::Engine;
 use crate::enqueue::Enqueued;

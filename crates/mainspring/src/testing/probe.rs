@@ -1,6 +1,7 @@
 //! A look at every step that a handler runs.
 
 use mainspring_core::id::JobId;
+use mainspring_core::journal::Journal;
 use mainspring_core::name::Key;
 
 /// What becomes of a step whose body has succeeded.
@@ -23,4 +24,14 @@ pub(crate) trait Probe: Send + Sync + 'static {
 
     /// The node dies.
     fn crash(&self);
+
+    /// What a job is taken to have recorded, in place of what it has.
+    fn journal(&self, _job: JobId) -> Option<Journal> {
+        None
+    }
+
+    /// An operation is not recorded: whether it is not to be done either.
+    fn stops(&self, _job: JobId, _key: &Key) -> bool {
+        false
+    }
 }

@@ -5,7 +5,7 @@
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
-use mainspring::testing::TestEngine;
+use mainspring::testing::{TestEngine, verify_journal};
 use mainspring::{Context, Failure, Reason, State};
 use tokio::sync::Notify;
 
@@ -341,4 +341,42 @@ async fn beside_a_foreign_await_it_is_a_warning_alone() {
     notify.notify_one();
     test.run_until_idle().await.expect("idle");
     assert_eq!(status(&test, job.id).await.reason, Some(Reason::Drift), "`nap` is not asked for any more");
+}
+
+/// The code that journals are verified against.
+async fn today(ctx: Context, _job: Flow) -> mainspring::Result<String> {
+    let one = ctx.branch("one", async |ctx| Ok(ctx.step("a", async || Ok(1_u64)).await?));
+    let (one, b) = tokio::join!(one, ctx.step("b", async || Ok(2_u64)));
+    let c: String = ctx.step("c", async || Ok(String::new())).await?;
+    ctx.sleep("nap", HOUR).await?;
+    Ok(format!("{} {} {c}", one?, b?))
+}
+
+#[tokio::test]
+async fn journals_of_real_workflows_are_verified_without_running_a_body() {
+    let line = |key: &str, value: &str| {
+        format!(r#"{{"key":"{key}","kind":"value","claim":1,"overlapped":false,"value":{value}}}"#)
+    };
+    let verified = async |lines: &[String]| {
+        let (id, lines) = ("01a1de98-55b8-78d4-8fb5-ccc5f0d5c11c", lines.join(","));
+        let json = format!(
+            r#"{{"id":"{id}","kind":"flow","queue":"default","input":{{"n":1}},"journal_more":false,"journal":[{lines}]}}"#
+        );
+        verify_journal(json.as_bytes(), |node| node.handle(today).queue("default", 1)).await
+    };
+    let next = async |lines: &[String]| verified(lines).await.expect("it fits").next;
+    assert_eq!(next(&[]).await, ["one/a", "b"]);
+    assert_eq!(next(&[line("b", "2")]).await, ["one/a"]);
+    assert_eq!(next(&[line("one/a", "1"), line("b", "2")]).await, ["c"]);
+    assert_eq!(next(&[line("one", "1"), line("b", "2"), line("c", "\"x\"")]).await, ["nap"]);
+    let whole = [line("one", "1"), line("b", "2"), line("c", "\"x\""), line("nap", "null")];
+    assert!(next(&whole).await.is_empty());
+    for (lines, words) in [
+        ([line("a", "1"), line("b", "2")], "asks for `one`"),
+        ([line("one", "1"), line("b", "\"two\"")], "is not a `u64`"),
+    ] {
+        let refused = verified(&lines).await.expect_err("it does not fit").to_string();
+        assert!(refused.contains(words), "{refused}");
+    }
+    assert!(verify_journal(b"{}", |node| node.handle(today)).await.is_err());
 }
