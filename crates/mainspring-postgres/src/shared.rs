@@ -15,6 +15,7 @@ use crate::heads::Heads;
 use crate::hint::Listeners;
 use crate::listen::Waiting;
 use crate::names::Names;
+use crate::op::append::Begun;
 use crate::op::aside::Aside;
 use crate::options::{Durability, Options, Time};
 use crate::pulse::Pulse;
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) waiting: Waiting,
     /// Jobs whose ids open transactions have.
     pub(crate) aside: Aside,
+    /// Claims that have recorded something.
+    pub(crate) begun: Begun,
     /// Whether sessions must be told to wait for stable storage.
     insist: AtomicBool,
     /// Whether jobs were moved since counts were last folded.
@@ -102,6 +105,7 @@ impl Shared {
             timeout,
             waiting: Waiting::default(),
             aside: Aside::default(),
+            begun: Begun::default(),
             insist: AtomicBool::new(false),
             moved: AtomicBool::new(false),
             listening: AtomicBool::new(false),

@@ -45,6 +45,8 @@ pub(crate) struct Lanes {
     claim: Lane,
     finish: Lane,
     record: Lane,
+    /// For the other half of many records.
+    record_more: Lane,
     signal: Lane,
     renew: Lane,
     pub(crate) sweep: Lane,
@@ -62,6 +64,7 @@ impl Lanes {
             claim: hot(),
             finish: hot(),
             record: hot(),
+            record_more: hot(),
             signal: hot(),
             renew: hot(),
             sweep: hot(),
@@ -355,7 +358,22 @@ impl Store for Postgres {
     }
 
     fn record(&self, node: NodeNo, recordings: Vec<Recording>) -> Pending<'_, Result<Vec<Recorded>>> {
-        self.call(|lanes| &lanes.record, op::record::RecordOp { node, recordings })
+        let Some(second) = op::record::halves(&recordings) else {
+            return self.call(|lanes| &lanes.record, op::record::RecordOp { node, recordings });
+        };
+        let (mut one, mut other) = (Vec::new(), Vec::new());
+        for (recording, second) in recordings.into_iter().zip(&second) {
+            if *second { other.push(recording) } else { one.push(recording) }
+        }
+        let one = self.call(|lanes| &lanes.record, op::record::RecordOp { node, recordings: one });
+        let other = self.call(|lanes| &lanes.record_more, op::record::RecordOp { node, recordings: other });
+        Box::pin(async move {
+            let (one, other) = futures_util::future::join(one, other).await;
+            // If one fails, the caller repeats both, and finds what the other has stored.
+            let (mut one, mut other) = (one?.into_iter(), other?.into_iter());
+            let answers = second.iter().map(|second| if *second { other.next() } else { one.next() });
+            Ok(answers.map(|answer| answer.unwrap_or(Recorded::LeaseLost)).collect())
+        })
     }
 
     fn values(&self, id: JobId, keys: Vec<Key>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {

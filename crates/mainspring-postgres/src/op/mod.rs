@@ -5,6 +5,7 @@
 //! jobs, rows of `lease` by number, unique keys (advisory) by their hash, rows of other places by number. What runs in the
 //! background skips rows that others hold.
 
+pub(crate) mod append;
 pub(crate) mod aside;
 pub(crate) mod change;
 pub(crate) mod claim;

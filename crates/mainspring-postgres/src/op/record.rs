@@ -1,8 +1,10 @@
 //! Record: what handlers have done and do not do again.
 //!
 //! A batch of entries is one statement: it locks the claims, so that none of them ends before the entries are committed,
-//! and inserts. What is rarer (messages that were read, errors that are taken back, children) adds statements to the same
-//! transaction.
+//! and inserts. Of claims that have recorded before, [`append`](super::append) is enough. What is rarer (messages that were
+//! read, errors that are taken back, children) adds statements to the same transaction.
+//!
+//! A large batch goes two ways at once, half of the jobs each: a backend is one processor, and most have another.
 //!
 //! # Invariants
 //! - Nothing is written for a claim but under the lock of its row of `lease`: whoever takes a claim away, deletes that row
@@ -19,6 +21,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
+use super::append::append;
 use super::enqueue::{self, Columns};
 use super::node::{self, number_of};
 use super::{Op, now};
@@ -208,6 +211,23 @@ pub(crate) fn is_repeat(fault: &Fault) -> bool {
     matches!(fault, Fault::Db(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION))
 }
 
+/// Recordings from which on a batch goes two ways. Each way has a commit of its own, which half as many should be worth.
+const SPLIT: usize = 32;
+
+/// Which recordings of a large batch go the second way: those of the jobs with the higher numbers, so that each way has
+/// pages of its own. `None` if all go one way.
+pub(crate) fn halves(recordings: &[Recording]) -> Option<Vec<bool>> {
+    if recordings.len() < SPLIT || recordings.iter().any(|recording| !recording.children.is_empty()) {
+        return None;
+    }
+    let mut rows: Vec<_> = recordings.iter().map(|recording| recording.claim.row).collect();
+    let half = rows.len() / 2;
+    let middle = *rows.select_nth_unstable(half).1;
+    let second: Vec<bool> = recordings.iter().map(|recording| recording.claim.row >= middle).collect();
+    // All of one job go one way: so may all.
+    second.contains(&false).then_some(second)
+}
+
 /// Writes into the journals of claimed jobs.
 pub(crate) struct RecordOp {
     pub(crate) node: NodeNo,
@@ -223,6 +243,9 @@ impl Op for RecordOp {
             return Ok(Vec::new());
         }
         let node = node::number(self.node).unwrap_or(-1);
+        if append(conn, shared, node, &self.recordings).await? {
+            return Ok(vec![Recorded::Stored; self.recordings.len()]);
+        }
         // Of several claims of one job only the newest can be held.
         let mut newest: BTreeMap<i64, i32> = BTreeMap::new();
         for Recording { claim, .. } in &self.recordings {
@@ -238,6 +261,7 @@ impl Op for RecordOp {
             shared.add_parents(parents.map(|recording| recording.claim.row.0));
             held
         };
+        shared.begun.note(newest.iter().filter(|(no, _)| held.contains(no)).map(|(no, claim)| (*no, *claim)));
         let is_held = |claim: &Claim| {
             held.contains(&claim.row.0) && newest.get(&claim.row.0) == Some(&number_of(claim))
         };

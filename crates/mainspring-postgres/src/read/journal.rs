@@ -21,15 +21,16 @@ use crate::shared::Shared;
 use crate::sql::{Call, bound};
 
 /// Primary key of `steps`, by the job's number: all entries. Values are left out where the smaller ones before them have
-/// used up what one job may take along, or all jobs together.
-const ENTRIES: &str = "SELECT e.no, e.key, e.kind, e.overlapped, e.claim, e.at, e.size,
+/// used up what one job may take along, or all jobs together. Sizes are added up row by row as integers: sums of `bigint`
+/// are `numeric`, and ranges of rows would be looked for, which took a fifth of the time.
+const ENTRIES: &str = "SELECT e.no, e.key, e.kind, e.overlapped, e.claim, e.at, e.size::bigint,
         CASE WHEN e.size <= $2 AND e.own <= $2 AND e.total <= $3 THEN e.value END
     FROM (SELECT s.no, s.seq, s.key, s.kind, s.overlapped, s.claim, s.at, s.value, s.size,
-            sum(s.size) FILTER (WHERE s.size <= $2) OVER (PARTITION BY s.no ORDER BY s.seq) AS own,
-            sum(s.size) FILTER (WHERE s.size <= $2) OVER (ORDER BY s.no, s.seq) AS total
+            sum(s.size) FILTER (WHERE s.size <= $2)
+                OVER (PARTITION BY s.no ORDER BY s.seq ROWS UNBOUNDED PRECEDING) AS own,
+            sum(s.size) FILTER (WHERE s.size <= $2) OVER (ORDER BY s.no, s.seq ROWS UNBOUNDED PRECEDING) AS total
         FROM unnest($1::bigint[]) AS u(no) CROSS JOIN LATERAL (
-            SELECT s.no, s.seq, s.key, s.kind, s.overlapped, s.claim, s.at, s.value,
-                octet_length(s.value)::bigint AS size
+            SELECT s.no, s.seq, s.key, s.kind, s.overlapped, s.claim, s.at, s.value, octet_length(s.value) AS size
             FROM mainspring.steps s WHERE s.no = u.no OFFSET 0) s) e
     ORDER BY e.no, e.seq";
 

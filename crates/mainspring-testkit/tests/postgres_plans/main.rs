@@ -112,6 +112,8 @@ fn workflows(site: &Site, claims: &[Claim]) {
     let again = || block_on(store.record(site.node, recordings(claims, "a")));
     let repeated = check(site, "repeat of records", &["lease_pkey"], again);
     assert!(repeated.iter().all(|answer| *answer == Recorded::Stored));
+    let more = || block_on(store.record(site.node, recordings(claims, "b")));
+    check(site, "more records", &["lease_pkey"], more);
     check(site, "values", &["steps_pkey"], || block_on(store.values(claims[0].id, vec![entry("a").key])));
     check(site, "inbox", &["inbox_unread"], || {
         block_on(store.inbox(claims.iter().map(|claim| (*claim, 0)).collect()))

@@ -9,6 +9,7 @@ mod notify;
 mod open;
 mod pooler;
 mod recording;
+mod records;
 mod role;
 mod schemas;
 mod step;

@@ -1,0 +1,139 @@
+//! Append: one more entry of claims that have recorded before.
+//!
+//! Nearly all that is ever recorded is that. The row of `lease` says already that there is a journal and counts no crash, so
+//! it is locked and stays as it is. One statement locks, compares and inserts, and knows nothing else. It takes a batch as a
+//! whole or not at all: what it does not take, because a claim has ended or its row says something else, is for
+//! [`record`](super::record), which knows every case.
+//!
+//! # Invariants
+//! - Nothing is written for a claim but under the lock of its row of `lease`, as for all records.
+//! - What is remembered of claims only chooses the statement: that checks what it relies on.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use mainspring_core::journal::Recording;
+use tokio_postgres::types::Type;
+
+use super::node::number_of;
+use super::now;
+use super::record::is_repeat;
+use crate::error::Result;
+use crate::lane::Conn;
+use crate::shared::{Shared, lock};
+use crate::sql::Call;
+
+/// Primary key of `lease`, in order of the numbers, and a lock on each row; then appends, if all claims are held and say that
+/// they have recorded. In that order the claims' numbers are those of `$4`, or else nothing is appended. Whether it was.
+pub(crate) const APPEND: &str = concat!(
+    "WITH ",
+    now!(),
+    ", s AS (SELECT l.claim FROM mainspring.lease l
+        WHERE l.no = ANY($3::bigint[]) AND l.node = $2 AND l.flags & 8 <> 0 AND l.crashes = 0 AND l.crashed = 0
+        FOR NO KEY UPDATE)
+    , h AS MATERIALIZED (SELECT coalesce(array_agg(s.claim) = $4::int[], false) AS held FROM s)
+    , i AS (INSERT INTO mainspring.steps (no, at, claim, kind, overlapped, key, value)
+        SELECT e.no, (SELECT t.now FROM t), e.claim, e.kind, e.overlapped, e.key, e.value
+        FROM unnest($5::bigint[], $6::int[], $7::smallint[], $8::boolean[], $9::text[], $10::bytea[])
+            AS e(no, claim, kind, overlapped, key, value)
+        WHERE (SELECT h.held FROM h))
+    SELECT h.held FROM h"
+);
+
+/// Claims that are remembered at most. Who is forgotten is recorded by the longer statement once more.
+const REMEMBERED: usize = 16_384;
+
+/// Claims that have recorded: the last one of each job, by the job's number.
+#[derive(Default)]
+pub(crate) struct Begun(Mutex<BTreeMap<i64, i32>>);
+
+impl Begun {
+    /// Remembers claims that have recorded.
+    pub(crate) fn note(&self, claims: impl Iterator<Item = (i64, i32)>) {
+        let mut begun = lock(&self.0);
+        if begun.len() > REMEMBERED {
+            begun.clear();
+        }
+        begun.extend(claims);
+    }
+
+    /// Whether these only add entries, under claims that have recorded.
+    fn cover(&self, recordings: &[Recording]) -> bool {
+        let begun = lock(&self.0);
+        let covers = |recording: &Recording| {
+            let Recording { claim, writes, children } = recording;
+            let adds = writes.read.is_empty() && writes.forget.is_empty() && !writes.entries.is_empty();
+            adds && children.is_empty() && begun.get(&claim.row.0) == Some(&number_of(claim))
+        };
+        recordings.iter().all(covers)
+    }
+}
+
+/// Entries as arguments, one column each; jobs in order of their numbers, each once.
+#[derive(Default)]
+struct Columns<'a> {
+    nos: Vec<i64>,
+    claims: Vec<i32>,
+    entry_nos: Vec<i64>,
+    entry_claims: Vec<i32>,
+    kinds: Vec<i16>,
+    overlapped: Vec<bool>,
+    keys: Vec<&'a str>,
+    values: Vec<&'a [u8]>,
+}
+
+impl<'a> Columns<'a> {
+    fn new(recordings: &'a [Recording]) -> Self {
+        let mut sorted: Vec<&Recording> = recordings.iter().collect();
+        // Stable: what one job records keeps its order.
+        sorted.sort_by_key(|recording| recording.claim.row);
+        let mut columns = Columns::default();
+        for Recording { claim, writes, .. } in sorted {
+            let (no, number) = (claim.row.0, number_of(claim));
+            if columns.nos.last() != Some(&no) {
+                columns.nos.push(no);
+                columns.claims.push(number);
+            }
+            for entry in &writes.entries {
+                columns.entry_nos.push(no);
+                columns.entry_claims.push(number);
+                columns.kinds.push(entry.kind.code().into());
+                columns.overlapped.push(entry.overlapped);
+                columns.keys.push(entry.key.as_str());
+                columns.values.push(&entry.value);
+            }
+        }
+        columns
+    }
+}
+
+/// Stores all of a batch, if it is one that only adds to journals. Whether it did; or else nothing has happened.
+pub(crate) async fn append(
+    conn: &mut Conn,
+    shared: &Shared,
+    node: i32,
+    recordings: &[Recording],
+) -> Result<bool> {
+    if recordings.is_empty() || !shared.begun.cover(recordings) {
+        return Ok(false);
+    }
+    let (at, columns) = (shared.at(), Columns::new(recordings));
+    let args = vec![
+        (&at as _, Type::TIMESTAMPTZ),
+        (&node as _, Type::INT4),
+        (&columns.nos as _, Type::INT8_ARRAY),
+        (&columns.claims as _, Type::INT4_ARRAY),
+        (&columns.entry_nos as _, Type::INT8_ARRAY),
+        (&columns.entry_claims as _, Type::INT4_ARRAY),
+        (&columns.kinds as _, Type::INT2_ARRAY),
+        (&columns.overlapped as _, Type::BOOL_ARRAY),
+        (&columns.keys as _, Type::TEXT_ARRAY),
+        (&columns.values as _, Type::BYTEA_ARRAY),
+    ];
+    match conn.commit(shared, &[Call::new(APPEND, args)]).await {
+        Ok(rows) => Ok(rows.first().and_then(|rows| rows.first()).is_some_and(|row| row.get(0))),
+        // Some of it is there already.
+        Err(fault) if is_repeat(&fault) => Ok(false),
+        Err(fault) => Err(fault),
+    }
+}
