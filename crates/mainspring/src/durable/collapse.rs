@@ -132,11 +132,11 @@ impl Session {
         state.eager |= eager;
     }
 
-    /// Operations inside of a scope were given up because the scope is over for now. It alone decides what comes back.
-    pub(crate) fn unmark(&self, scope: &Key) {
-        let inside = Inside::of(scope);
-        let given_up = |entry: &Entry| inside.has(&entry.key) && entry.key.as_str().ends_with("#left");
-        self.state().riding.entries.retain(|entry| !given_up(entry));
+    /// Drops what runs inside of a scope that is over for now: the scope's own record decides what comes back, and nothing
+    /// is noted of the operations in it.
+    pub(crate) fn drop_inside<T>(&self, inside: T) {
+        let _quiet = Quiet::new(self);
+        drop(inside);
     }
 
     /// Takes a record back that something later stands for, with the next operation.
@@ -191,6 +191,22 @@ impl Session {
     }
 }
 
+/// While this lives, operations that are given up leave no mark.
+struct Quiet<'a>(&'a Session);
+
+impl<'a> Quiet<'a> {
+    fn new(session: &'a Session) -> Self {
+        session.state().quiet = true;
+        Quiet(session)
+    }
+}
+
+impl Drop for Quiet<'_> {
+    fn drop(&mut self) {
+        self.0.state().quiet = false;
+    }
+}
+
 impl Slot {
     /// The scope under this key has ended with a value, which is recorded in place of what is inside of it; as the
     /// handler will read it again. One that is too large for a record leaves everything as it is.
@@ -215,7 +231,6 @@ impl Slot {
     /// goes on with it. If the handler survives it, a later run meets the same error.
     pub(crate) fn fail(&self, failure: Failure) -> Error {
         let session = self.session();
-        session.unmark(self.key());
         session.ride(self.entry(EntryKind::Error, error::encode(&failure)), &[], true);
         error::failed(self.key(), failure.into_error())
     }

@@ -142,7 +142,6 @@ impl<'c, I, R: Serialize + DeserializeOwned + Send + 'c> SomeParts<'c, I, R> {
         let mapped = work.run(&slot, self.terms).await?;
         match encode(mapped, session.engine.limits().step) {
             Ok((mapped, json)) => {
-                session.unmark(slot.key());
                 session.ride(slot.entry(EntryKind::Value, json), &[], true);
                 Ok(decided(&slot, &keys, mapped).await?)
             }
@@ -216,7 +215,7 @@ impl<'c, I, R: Serialize + DeserializeOwned + Send + 'c> Work<'c, I, R> {
                     mapped[at] = Mapped::Failed(failure.message());
                     failed.push(failure.into_error());
                     if failed.len() > terms.failures {
-                        drop(running);
+                        slot.session().drop_inside(running);
                         return Err(slot.fail(error::Several::new(failed, mapped.len()).into()).into());
                     }
                 }

@@ -87,7 +87,7 @@ impl<T: Serialize + DeserializeOwned> Parts<'_, T> {
             Poll::Pending
         })
         .await;
-        drop(arms);
+        session.drop_inside(arms);
         let value = match result {
             Ok(value) => value,
             Err(failure) => return Err(slot.fail(failure).into()),
@@ -96,7 +96,6 @@ impl<T: Serialize + DeserializeOwned> Parts<'_, T> {
             Ok(fit) => fit,
             Err(failure) => return Err(slot.fail(failure).into()),
         };
-        session.unmark(slot.key());
         session.ride(slot.entry(EntryKind::Value, json), &[], true);
         Ok(decided(&slot, won).await?.value)
     }

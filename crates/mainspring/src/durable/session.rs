@@ -74,6 +74,8 @@ pub(crate) struct State {
     last_wait: u64,
     /// Operations that were given up in an earlier run.
     pub(super) left: BTreeSet<Key>,
+    /// Whether those that are given up now leave no mark.
+    pub(super) quiet: bool,
     /// Those of them that are there again, and who is to be told when they come back.
     lying: BTreeMap<u64, Option<Waker>>,
     /// How often the inbox was looked into.
@@ -165,6 +167,7 @@ impl Session {
             waits: BTreeMap::new(),
             last_wait: 0,
             left,
+            quiet: false,
             lying: BTreeMap::new(),
             looks: 0,
             moves: 0,
@@ -478,7 +481,10 @@ impl Session {
             state.lying.remove(&at);
         }
         // Without room for the mark it is as if it had not been asked for.
-        if note && let Ok(key) = beside(key, "left") {
+        if note
+            && !state.quiet
+            && let Ok(key) = beside(key, "left")
+        {
             let entry = Entry { key, kind: EntryKind::Value, overlapped: false, value: b"null".to_vec() };
             state.riding.entries.push(entry);
             state.eager = true;
