@@ -30,9 +30,14 @@ pub(crate) fn events(story: &Story, ended: bool) -> Vec<(Timestamp, String)> {
 fn operation(key: &mainspring::Key) -> (&str, Option<&str>) {
     let key = key.as_str();
     match key.rsplit_once('#') {
-        Some((operation, what @ ("until" | "begun" | "result"))) => (operation, Some(what)),
+        Some((operation, mark)) if is_mark(mark) => (operation, Some(mark)),
         _ => (key, None),
     }
+}
+
+/// Whether this belongs to an operation beside its result, and is no number and no key.
+fn is_mark(mark: &str) -> bool {
+    !mark.starts_with('=') && !mark.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// A key in words: `goods/pack#2` is `goods › pack (2)`, `mail#=ada` is `mail [ada]`.
@@ -61,6 +66,7 @@ fn told(entry: &Written, waits: &BTreeSet<&str>, story: &Story) -> String {
         EntryKind::Child => child(entry, &name, story),
         EntryKind::Received => format!("{name}: {}", received(entry)),
         EntryKind::Value if beside == Some("result") => format!("{name}: child {}", ended(entry)),
+        EntryKind::Value if beside.is_some() => marked(entry, &name, beside.unwrap_or_default()),
         EntryKind::Value if waits.contains(key) => format!("{name}: time is up"),
         EntryKind::Value => match value(entry).as_str() {
             "null" => format!("{name}: done"),
@@ -68,6 +74,30 @@ fn told(entry: &Written, waits: &BTreeSet<&str>, story: &Story) -> String {
         },
     };
     format!("claim {}: {what}", entry.claim)
+}
+
+/// What is noted of an operation beside its result.
+fn marked(entry: &Written, name: &str, mark: &str) -> String {
+    match mark.split_once('=') {
+        Some(("turn", turns)) => format!("{name}: {turns} turns done, with {}", value(entry)),
+        Some(("token", _)) => {
+            let token = parsed(entry);
+            let until = token["expires"].as_i64().map(Timestamp::from_micros);
+            let signal = token["signal"].as_str().map(|signal| text::line(signal, 200)).unwrap_or_default();
+            format!(
+                "a token for `{signal}`, good until {}",
+                until.map(|at| at.to_string()).unwrap_or_default()
+            )
+        }
+        _ => match mark {
+            "left" => format!("{name}: given up, something else came first"),
+            "abandoned" => format!("{name}: goes on by itself when this one ends"),
+            "accepted" => format!("{name}: accepted as new"),
+            "renamed" => format!("{name}: was called {}", value(entry)),
+            "again" => format!("{name}: its error was taken back, it is done again"),
+            _ => format!("{name} ({mark}) = {}", value(entry)),
+        },
+    }
 }
 
 /// A value in one line.

@@ -31,6 +31,8 @@ pub(crate) struct Inner {
     keys: BTreeSet<Key>,
     /// Children that are cancelled if their scope is given up; without an id if that has to be read first.
     children: BTreeMap<Key, Option<JobId>>,
+    /// Whether operations that are given up now leave no mark.
+    quiet: bool,
 }
 
 /// Where the children are noted that their scope does not take along.
@@ -52,6 +54,10 @@ impl Inner {
             }
         }
         inner
+    }
+
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet
     }
 
     /// Notes what is being recorded.
@@ -196,14 +202,14 @@ struct Quiet<'a>(&'a Session);
 
 impl<'a> Quiet<'a> {
     fn new(session: &'a Session) -> Self {
-        session.state().quiet = true;
+        session.state().inner.quiet = true;
         Quiet(session)
     }
 }
 
 impl Drop for Quiet<'_> {
     fn drop(&mut self) {
-        self.0.state().quiet = false;
+        self.0.state().inner.quiet = false;
     }
 }
 

@@ -74,8 +74,6 @@ pub(crate) struct State {
     last_wait: u64,
     /// Operations that were given up in an earlier run.
     pub(super) left: BTreeSet<Key>,
-    /// Whether those that are given up now leave no mark.
-    pub(super) quiet: bool,
     /// Those of them that are there again, and who is to be told when they come back.
     lying: BTreeMap<u64, Option<Waker>>,
     /// How often the inbox was looked into.
@@ -167,7 +165,6 @@ impl Session {
             waits: BTreeMap::new(),
             last_wait: 0,
             left,
-            quiet: false,
             lying: BTreeMap::new(),
             looks: 0,
             moves: 0,
@@ -482,7 +479,7 @@ impl Session {
         }
         // Without room for the mark it is as if it had not been asked for.
         if note
-            && !state.quiet
+            && !state.inner.is_quiet()
             && let Ok(key) = beside(key, "left")
         {
             let entry = Entry { key, kind: EntryKind::Value, overlapped: false, value: b"null".to_vec() };
