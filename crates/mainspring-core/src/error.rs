@@ -153,7 +153,8 @@ pub enum Error {
     /// Two durable operations of one scope have the same key, or would have it or not depending on who is faster. Nothing
     /// was done.
     #[error(
-        "`{key}` is not the only operation of its name here; give it a key of its own with .key(…), or a branch"
+        "two operations of the name `{key}` were open together, or one beside others: which is which would depend on timing; \
+         give each a key of its own with .key(…), or a branch"
     )]
     DuplicateKey {
         /// The key.

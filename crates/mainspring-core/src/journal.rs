@@ -233,6 +233,13 @@ impl Writes {
         self.entries.is_empty() && self.read.is_empty() && self.forget.is_empty()
     }
 
+    /// Adds what is written after it.
+    pub fn append(&mut self, mut later: Writes) {
+        self.entries.append(&mut later.entries);
+        self.read.append(&mut later.read);
+        self.forget.append(&mut later.forget);
+    }
+
     /// Bytes of payload.
     pub fn bytes(&self) -> usize {
         self.entries.iter().map(|entry| entry.value.len()).sum()

@@ -1,6 +1,6 @@
 //! What a place says of a job's side tables.
 
-use mainspring_core::job::{Options, Until};
+use mainspring_core::job::{Options, Reason, Until};
 
 /// It has a unique key.
 pub(crate) const KEY: i16 = 1;
@@ -15,8 +15,15 @@ pub(crate) const JOURNAL: i16 = 8;
 pub(crate) const CHILDREN: i16 = 16;
 /// It has a parent.
 pub(crate) const PARENT: i16 = 32;
+/// It is to be cancelled because its parent ended; in `lease` alone.
+pub(crate) const ORPHAN: i16 = 64;
 /// It belongs to a family: somebody is to be told of its end.
 pub(crate) const FAMILY: i16 = CHILDREN | PARENT;
+
+/// Who asked a claim to cancel.
+pub(crate) fn canceller(flags: i16) -> Reason {
+    if flags & ORPHAN == 0 { Reason::Operator } else { Reason::Parent }
+}
 
 /// The flags of a new job.
 pub(crate) fn of(options: &Options, deadline: bool) -> i16 {

@@ -18,6 +18,9 @@ pub(crate) const CHILDREN: i64 = 16;
 /// Another job started it.
 pub(crate) const PARENT: i64 = 32;
 
+/// It is to be cancelled because its parent ended; in `lease` alone.
+pub(crate) const ORPHAN: i64 = 64;
+
 /// Somebody is to be told of the job's end.
 pub(crate) const FAMILY: i64 = CHILDREN | PARENT;
 /// What a job still has after its end.

@@ -24,7 +24,7 @@
 //!   overtake everything else.
 //!
 //! What it does cost is time: everybody's. So whoever blocks is named in the log once the limit has passed, and what it
-//! did is rolled back when it returns.
+//! did is rolled back when it returns. One that would wait for a write of its own thread is refused that write.
 //!
 //! # Invariants
 //! - What a closure did is committed with its record, or not at all.
@@ -44,7 +44,7 @@ use mainspring_core::id::NodeNo;
 use mainspring_core::job::New;
 use mainspring_core::journal::{Entry, Recorded, Recording};
 use mainspring_core::seam::{Clock, Pending};
-use mainspring_core::store::{Enlist, EnlistNow, Receipt, Ticket};
+use mainspring_core::store::{Enlist, EnlistNow, Receipt, Ticket, inside};
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::{Connection, OptionalExtension, Params, Row, ffi, params};
 
@@ -440,7 +440,7 @@ fn run<T>(
     let mut sql =
         Sql { conn: tx.conn, guard, turnstile: tx.turnstile, clock, lost: false, enlisted: Vec::new() };
     let watch = Watch::begin(env, name, limit);
-    let outcome = guard.foreign(deadline, || catch_unwind(AssertUnwindSafe(|| body(&mut sql))));
+    let outcome = guard.foreign(deadline, || inside(|| catch_unwind(AssertUnwindSafe(|| body(&mut sql)))));
     drop(watch);
     let late = clock.monotonic() > deadline;
     match outcome {

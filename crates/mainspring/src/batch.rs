@@ -18,6 +18,7 @@ use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 
 use mainspring_core::seam::{Pending, Spawn};
+use mainspring_core::store::check_outside;
 use mainspring_core::{Error, Result, bounds};
 use tokio::sync::oneshot;
 
@@ -72,6 +73,7 @@ impl<T: Weight + Send + 'static, R: Send + 'static> Batcher<T, R> {
 
     /// Hands a value in and waits until it is stored.
     pub(crate) async fn send(&self, value: T) -> Result<R> {
+        check_outside()?;
         let (answer, mut answered) = oneshot::channel();
         let (leads, left) = self.shared.enter(Item { value, answer });
         if let Some(work) = left {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use mainspring_core::id::{Claim, JobId, NodeNo};
 use mainspring_core::job::{Options, Priority, Progress, cut};
 use mainspring_core::name::{Kind, QueueName, Tag};
-use mainspring_core::store::{Claimed, Mark};
+use mainspring_core::store::{Cancellation, Claimed, Mark};
 use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, Result, bounds};
 use tokio::sync::Notify;
@@ -89,7 +89,7 @@ impl Info {
 #[derive(Debug, Clone)]
 pub(crate) enum Stop {
     /// Somebody cancelled the job.
-    Cancel(String),
+    Cancel(Cancellation),
     /// The node shuts down: the claim is given back.
     Release,
     /// The node lost its lease: nothing that this run writes would be accepted.

@@ -10,6 +10,7 @@ use crate::failure::{Control, Failure};
 use crate::job::{Input, Reason};
 use crate::journal::Suspension;
 use crate::seam::Rng;
+use crate::store::Cancellation;
 
 /// How one run of a handler ended, as its node saw it.
 #[derive(Debug)]
@@ -23,10 +24,7 @@ pub enum Ended {
     /// The job's deadline passed while it ran.
     Expired,
     /// It was stopped because somebody cancelled the job.
-    Stopped {
-        /// Why, in the words of whoever cancelled it.
-        why: String,
-    },
+    Stopped(Cancellation),
     /// It was given back before it ended.
     Released,
     /// It waits, and nothing of it is left to run until what it waits for happens.
@@ -182,8 +180,8 @@ pub fn settle(ended: Ended, standing: &Standing, rng: &dyn Rng) -> Outcome {
             reason: Reason::Expired,
             fault: Fault::new(FaultKind::Deadline, "the deadline passed while it ran"),
         },
-        Ended::Stopped { why } => {
-            Outcome::Cancel { reason: Reason::Operator, why: cut(why, bounds::WHY_BYTES) }
+        Ended::Stopped(Cancellation { reason, why }) => {
+            Outcome::Cancel { reason, why: cut(why, bounds::WHY_BYTES) }
         }
         Ended::Released => Outcome::Release,
         Ended::Suspended(suspension) => Outcome::Suspend(suspension),

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use crate::bounds;
 use crate::id::{Batch, Claim, NodeNo, Row};
-use crate::job::{ErrorEntry, Fault, Input, Outcome, Progress, Reason, State, Status, transition};
+use crate::job::{ErrorEntry, Fault, Input, Outcome, Progress, State, Status, transition};
 use crate::planted::{self, Defect};
-use crate::store::{Finish, Finished};
+use crate::store::{Cancellation, Finish, Finished};
 use crate::time::Timestamp;
 use crate::{Error, Result};
 
@@ -93,12 +93,12 @@ impl Model {
 
     /// Moves a claimed job back to where it waits, unless it is to be cancelled.
     pub(super) fn go_on(&mut self, row: Row, input: Input, place: Place, now: Timestamp) -> Result<()> {
-        match self.job(row)?.place.cancel().map(str::to_owned) {
+        match self.job(row)?.place.cancel().cloned() {
             None => self.go(row, input, place),
             Some(_) if planted::is(Defect::CancelLost) => self.go(row, input, place),
-            Some(why) => {
-                let status = Status::because(State::Cancelled, Reason::Operator);
-                self.go(row, Input::Stop(Reason::Operator), Place::done(status, now, &why))
+            Some(Cancellation { reason, why }) => {
+                let status = Status::because(State::Cancelled, reason);
+                self.go(row, Input::Stop(reason), Place::done(status, now, &why))
             }
         }
     }

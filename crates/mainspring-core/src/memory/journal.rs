@@ -11,6 +11,7 @@ use crate::journal::{
 };
 use crate::name::Key;
 use crate::planted::{self, Defect};
+use crate::store::Cancellation;
 use crate::time::Timestamp;
 use crate::{Error, Result};
 
@@ -284,7 +285,7 @@ impl Model {
     fn cancel_child(&mut self, row: Row, now: Timestamp) -> Result<()> {
         let Some(job) = self.jobs.get(&row) else { return Ok(()) };
         if matches!(job.place, Place::Lease { .. }) {
-            return self.flag(row, PARENT_ENDED);
+            return self.flag(row, Cancellation::parent());
         }
         if !job.place.is_waiting() {
             return Ok(());
@@ -343,9 +344,6 @@ impl Model {
         })
     }
 }
-
-/// Why a running child is to stop.
-pub(super) const PARENT_ENDED: &str = "its parent ended";
 
 fn shortened(entry: Written) -> Written {
     match entry.value {

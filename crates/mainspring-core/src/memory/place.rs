@@ -4,7 +4,7 @@ use crate::bounds;
 use crate::id::{Batch, NodeNo};
 use crate::job::{Reason, State, Status};
 use crate::journal::Wait;
-use crate::store::Class;
+use crate::store::{Cancellation, Class};
 use crate::time::Timestamp;
 
 use super::model::Job;
@@ -36,7 +36,7 @@ pub(super) enum Place {
         batch: Batch,
         since: Timestamp,
         /// Why it is to be cancelled, if it is.
-        cancel: Option<String>,
+        cancel: Option<Cancellation>,
         stuck: bool,
         foreign: bool,
     },
@@ -99,9 +99,9 @@ impl Place {
     }
 
     /// Why the job is to be cancelled, if its node was asked to.
-    pub(super) fn cancel(&self) -> Option<&str> {
+    pub(super) fn cancel(&self) -> Option<&Cancellation> {
         match self {
-            Place::Lease { cancel, .. } => cancel.as_deref(),
+            Place::Lease { cancel, .. } => cancel.as_ref(),
             Place::Ready { .. } | Place::Timers { .. } | Place::Suspended { .. } | Place::Done { .. } => None,
         }
     }

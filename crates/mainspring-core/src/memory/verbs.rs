@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::id::{JobId, Row};
 use crate::job::{Reason, State, Status, Verb};
-use crate::store::{Changed, Class};
+use crate::store::{Cancellation, Changed, Class};
 use crate::time::Timestamp;
 
 use super::model::Model;
@@ -39,7 +39,9 @@ impl Model {
     fn apply(&mut self, row: Row, verb: &Verb, to: Option<Status>, now: Timestamp) -> Result<()> {
         match (verb, to) {
             (_, None) => self.delete(row, now),
-            (Verb::Cancel { why }, Some(to)) if to.state == State::Running => self.flag(row, why),
+            (Verb::Cancel { why }, Some(to)) if to.state == State::Running => {
+                self.flag(row, Cancellation::operator(why))
+            }
             (Verb::Cancel { why } | Verb::Fail { why }, Some(to)) => {
                 self.settle(row, Place::done(to, now, why))
             }
@@ -61,9 +63,9 @@ impl Model {
     }
 
     /// Asks the node of a running job to stop it. The reason first given stays.
-    pub(super) fn flag(&mut self, row: Row, why: &str) -> Result<()> {
+    pub(super) fn flag(&mut self, row: Row, why: Cancellation) -> Result<()> {
         if let Place::Lease { cancel, node, .. } = &mut self.job_mut(row)?.place {
-            cancel.get_or_insert_with(|| why.to_owned());
+            cancel.get_or_insert(why);
             let node = *node;
             self.hint_cancel(node);
         }

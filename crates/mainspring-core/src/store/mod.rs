@@ -39,8 +39,10 @@ pub use admin::{
 };
 pub use claim::{ClaimRequest, Claimed, ClaimedBatch, Class, Finish, Finished, Level};
 pub use enlist::{Enlist, EnlistNow, Ticket, TicketLine};
-pub use node::{Mark, Member, Node, NodeState, Registration, Renewal, Renewed, Rescue, Rescued};
-pub use transactions::{Commit, Transactions};
+pub use node::{
+    Cancellation, Mark, Member, Node, NodeState, Registration, Renewal, Renewed, Rescue, Rescued,
+};
+pub use transactions::{Commit, Transactions, check_outside, inside};
 
 use std::any::Any;
 use std::sync::Weak;
@@ -199,7 +201,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// Cancellations are never lost: a claim that was flagged and ends in `Retry`, `Snooze` or `Release`, or is
     /// released by [`disown`](Store::disown) or [`retire`](Store::retire), is counted as that says, but the job becomes
-    /// `cancelled (operator)` with the reason that was given.
+    /// `cancelled` by whoever flagged it (`operator`, or `parent`), with the reason that was given.
     fn finish(&self, node: NodeNo, finishes: Vec<Finish>) -> Pending<'_, Result<Vec<Finished>>>;
 
     /// Releases all claims of a node that came from batches up to `settled` and are not among `keep`.

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::bounds;
 use crate::id::{Claim, NodeId, NodeNo};
+use crate::job::Reason;
 use crate::name::{Kind, Label, QueueName};
 use crate::time::Timestamp;
 use crate::{Error, Result};
@@ -98,7 +99,28 @@ pub struct Renewed {
     /// The store's time.
     pub now: Timestamp,
     /// Claims of this node whose jobs are to be cancelled, and why. Told again until they end.
-    pub cancel: Vec<(Claim, String)>,
+    pub cancel: Vec<(Claim, Cancellation)>,
+}
+
+/// Why a running job is to stop.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cancellation {
+    /// Who said so: [`Operator`](Reason::Operator), or [`Parent`](Reason::Parent) if its parent has ended.
+    pub reason: Reason,
+    /// In their words.
+    pub why: String,
+}
+
+impl Cancellation {
+    /// An operator wants it.
+    pub fn operator(why: impl Into<String>) -> Self {
+        Cancellation { reason: Reason::Operator, why: why.into() }
+    }
+
+    /// Its parent has ended.
+    pub fn parent() -> Self {
+        Cancellation { reason: Reason::Parent, why: "its parent ended".into() }
+    }
 }
 
 /// A request to expire the dead.

@@ -1,9 +1,11 @@
 //! Where a transaction step gets its transactions from: an application's own pool.
 
+use std::cell::Cell;
 use std::future::Future;
 
 use crate::error::BoxError;
 use crate::store::Enlist;
+use crate::{Error, Result as CoreResult};
 
 /// An application's pool of connections, on which a step can begin a transaction of its own.
 ///
@@ -40,4 +42,31 @@ pub trait Commit<S>: Sized {
 
     /// Rolls it back.
     fn roll_back(self) -> impl Future<Output = ()> + Send;
+}
+
+thread_local! {
+    /// Whether this thread runs an application's code in the middle of a store's own transaction.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs an application's code in the middle of a store's own transaction: a store that writes on one thread cannot write
+/// anything else before that returns. The code must not unwind.
+pub fn inside<T>(body: impl FnOnce() -> T) -> T {
+    let before = INSIDE.replace(true);
+    let answer = body();
+    INSIDE.set(before);
+    answer
+}
+
+/// Refuses to write from code that is [`inside`]: it would wait for itself.
+///
+/// # Errors
+/// [`Error::Invalid`].
+pub fn check_outside() -> CoreResult<()> {
+    if !INSIDE.get() {
+        return Ok(());
+    }
+    let why = "its closure uses the engine, which cannot write before the closure returns; enqueue with \
+               `within_now`, or do it before or after the step";
+    Err(Error::Invalid { what: "transaction", why: why.into() })
 }

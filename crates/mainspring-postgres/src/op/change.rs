@@ -133,7 +133,8 @@ const REVIVE: &str = concat!(
     SELECT e.no, e.line, (32 + e.priority)::smallint, t.now, NULL::timestamptz, e.state::int FROM e, t"
 );
 /// Primary key, in order of the numbers. The reason first given stays.
-pub(crate) const FLAG: &str = "UPDATE mainspring.lease l SET cancel = coalesce(l.cancel, $3)
+pub(crate) const FLAG: &str = "UPDATE mainspring.lease l SET cancel = coalesce(l.cancel, $3),
+        flags = CASE WHEN l.cancel IS NULL THEN l.flags | $4 ELSE l.flags END
     WHERE l.no = ANY($2::bigint[]) AND ($1::timestamptz IS NULL OR true)
     RETURNING l.no, l.node";
 /// Primary keys. The class of a ready job stays: it is the high bits of the level.
@@ -353,7 +354,7 @@ impl Change {
                     (&retry as _, Type::BOOL),
                     (&clear as _, Type::BOOL),
                 ]),
-                FLAG => args.push((&why as _, Type::TEXT)),
+                FLAG => args.extend([(&why as _, Type::TEXT), (&0_i16 as _, Type::INT2)]),
                 READY_PRIORITY | TIMERS_PRIORITY | SUSPENDED_PRIORITY => {
                     args.push((&priority as _, Type::INT2));
                 }

@@ -242,6 +242,7 @@ impl<'a> Cancel<'a> {
             (self.at as _, Type::TIMESTAMPTZ),
             (self.children as _, Type::INT8_ARRAY),
             (&PARENT_ENDED as _, Type::TEXT),
+            (&flags::ORPHAN as _, Type::INT2),
         ];
         [Call::new(change::FLAG, flag), self.end()]
     }
@@ -297,6 +298,7 @@ pub(crate) async fn tell_within(
         (at as _, Type::TIMESTAMPTZ),
         (&children as _, Type::INT8_ARRAY),
         (&PARENT_ENDED as _, Type::TEXT),
+        (&flags::ORPHAN as _, Type::INT2),
     ];
     let flagged = conn.step(&[Call::new(change::FLAG, flag)]).await?.pop().unwrap_or_default();
     let left = cancel_waiting(conn, at, &families(ended).collect::<Vec<_>>()).await?;

@@ -77,7 +77,7 @@ const END: &str = concat!(
             s.stop,
             CASE WHEN s.stop THEN 0 ELSE d.place END AS place,
             CASE WHEN s.stop THEN 7 ELSE d.state END AS state,
-            CASE WHEN s.stop THEN 19 ELSE d.reason END AS reason,
+            CASE WHEN NOT s.stop THEN d.reason WHEN d.flags & 64 = 0 THEN 19 ELSE 22 END AS reason,
             CASE WHEN s.stop THEN d.cancel ELSE d.note END AS note,
             t.now + d.after * interval '1 us' AS due,
             (CASE WHEN d.crashes >= 2 THEN 0 ELSE 16 END + d.priority)::smallint AS level
@@ -131,7 +131,8 @@ const SUSPEND: &str = concat!(
         FROM d, t)
     , i AS (INSERT INTO mainspring.done
             (no, finished_at, line, claim, state, reason, priority, failures, crashes, flags, bad, note)
-        SELECT e.no, t.now, e.line, e.claim, 7, 19, e.priority, e.failures, 0, e.flags & 56, true, nullif(e.cancel, '')
+        SELECT e.no, t.now, e.line, e.claim, 7, CASE WHEN e.flags & 64 = 0 THEN 19 ELSE 22 END, e.priority, e.failures, 0,
+            e.flags & 56, true, nullif(e.cancel, '')
         FROM e, t WHERE e.place = 0)",
     ends!("(SELECT no, flags FROM e WHERE place = 0)", "48"),
     ", r AS (INSERT INTO mainspring.ready (no, ready_at, crashed, line, claim, level, failures, crashes, flags)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use mainspring_core::id::{Batch, Claim, JobId, NodeNo, Row as JobRow};
 use mainspring_core::name::{Kind, Label};
-use mainspring_core::store::{Mark, Member, Registration, Renewal, Renewed};
+use mainspring_core::store::{Cancellation, Mark, Member, Registration, Renewal, Renewed};
 use mainspring_core::time::micros;
 use mainspring_core::{Error, fault};
 use serde_json::{from_str, to_string};
@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::release::{self, give_back};
 use super::{Op, now};
 use crate::error::{Result, corrupt};
+use crate::flags;
 use crate::hint::Hints;
 use crate::lane::Conn;
 use crate::names;
@@ -48,8 +49,8 @@ pub(crate) const RENEW: &str = concat!(
     now!(),
     ", u AS (UPDATE mainspring.nodes n SET renewed_at = t.now, lease_until = t.now + n.lease * interval '1 us'
         FROM t WHERE n.no = $2 AND n.state = 0 RETURNING n.no)
-    SELECT t.now, f.id, f.no, f.claim, f.cancel FROM t CROSS JOIN u LEFT JOIN LATERAL (
-        SELECT j.id, l.no, l.claim, l.cancel FROM mainspring.lease l
+    SELECT t.now, f.id, f.no, f.claim, f.cancel, f.flags FROM t CROSS JOIN u LEFT JOIN LATERAL (
+        SELECT j.id, l.no, l.claim, l.cancel, l.flags FROM mainspring.lease l
         CROSS JOIN LATERAL (SELECT id FROM mainspring.jobs WHERE no = l.no OFFSET 0) j
         WHERE l.node = $2 AND l.cancel IS NOT NULL ORDER BY l.no) f ON true"
 );
@@ -211,7 +212,7 @@ impl Op for Renew {
             let id: Uuid = row.get::<_, Option<Uuid>>(1)?;
             let number = u32::try_from(row.get::<_, i32>(3)).unwrap_or(0);
             let claim = Claim { id: JobId::from_bytes(*id.as_bytes()), row: JobRow(row.get(2)), number };
-            Some((claim, row.get(4)))
+            Some((claim, Cancellation { reason: flags::canceller(row.get(5)), why: row.get(4) }))
         });
         Ok(Renewed { now: first.get::<_, At>(0).0, cancel: flagged.collect() })
     }

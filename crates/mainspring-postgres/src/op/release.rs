@@ -42,8 +42,8 @@ macro_rules! give_back {
                 FROM e WHERE e.state = 4)
             , f AS (INSERT INTO mainspring.done
                     (no, finished_at, line, claim, state, reason, priority, failures, crashes, flags, bad, note)
-                SELECT e.no, t.now, e.line, e.claim, 7, 19, e.priority, e.failures, e.crashes_before, e.flags & 56,
-                    true, nullif(e.cancel, '')
+                SELECT e.no, t.now, e.line, e.claim, 7, CASE WHEN e.flags & 64 = 0 THEN 19 ELSE 22 END, e.priority,
+                    e.failures, e.crashes_before, e.flags & 56, true, nullif(e.cancel, '')
                 FROM e, t WHERE e.state = 7)",
             $crate::op::family::ends!("(SELECT no, flags FROM e WHERE state = 7)", "48"),
             "

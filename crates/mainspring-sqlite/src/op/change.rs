@@ -2,7 +2,7 @@
 
 use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::job::{Priority, Reason, State, Status, Verb};
-use mainspring_core::store::{Changed, Class, Level};
+use mainspring_core::store::{Cancellation, Changed, Class, Level};
 use rusqlite::{OptionalExtension, params};
 
 use super::place::{self, Aside, Card, Ending, Place};
@@ -14,7 +14,8 @@ use crate::writer::Tx;
 /// Unique index of ids.
 pub(crate) const FIND: &str = "SELECT no FROM mainspring_jobs WHERE id = ?1";
 /// Primary key, and the partial index `lease_cancel`. The reason first given stays.
-const FLAG: &str = "UPDATE mainspring_lease SET cancel = ?2 WHERE no = ?1 AND cancel IS NULL";
+const FLAG: &str =
+    "UPDATE mainspring_lease SET cancel = ?2, flags = flags | ?3 WHERE no = ?1 AND cancel IS NULL";
 /// Primary key, and index `ready_claim`. The class stays: it is the high bits of the level.
 const READY_PRIORITY: &str =
     "UPDATE mainspring_ready SET level = (level & ~15) | ?2 WHERE no = ?1 AND level & 15 <> ?2";
@@ -52,7 +53,9 @@ fn one(tx: &mut Tx<'_>, id: JobId, verb: &Verb, dry_run: bool) -> Result<Changed
 fn apply(tx: &mut Tx<'_>, mut card: Card, found: &Place, verb: &Verb, to: Option<Status>) -> Result<()> {
     match (verb, to) {
         (_, None) => delete(tx, &card, found),
-        (Verb::Cancel { why }, Some(to)) if to.state == State::Running => flag(tx, &card, found, why),
+        (Verb::Cancel { why }, Some(to)) if to.state == State::Running => {
+            flag(tx, &card, found, &Cancellation::operator(why))
+        }
         (Verb::Cancel { why } | Verb::Fail { why }, Some(to)) => {
             place::take(tx, &card, found)?;
             place::put_done(tx, &card, Ending { status: to, note: why, output: None })
@@ -84,8 +87,9 @@ fn wait(tx: &mut Tx<'_>, card: &Card, to: Status, due: Option<i64>) -> Result<()
 }
 
 /// Asks the node of a running job to stop it.
-pub(crate) fn flag(tx: &mut Tx<'_>, card: &Card, found: &Place, why: &str) -> Result<()> {
-    tx.conn.prepare_cached(FLAG)?.execute(params![card.no, why])?;
+pub(crate) fn flag(tx: &mut Tx<'_>, card: &Card, found: &Place, cancel: &Cancellation) -> Result<()> {
+    let orphan = if cancel.reason == Reason::Parent { flags::ORPHAN } else { 0 };
+    tx.conn.prepare_cached(FLAG)?.execute(params![card.no, cancel.why, orphan])?;
     if let Place::Lease { node } = found {
         tx.hints.cancel(NodeNo(*node));
     }

@@ -9,6 +9,7 @@
 use mainspring_core::id::JobId;
 use mainspring_core::job::{Input, Reason, State, transition};
 use mainspring_core::journal::{Child, OnClose, Topic};
+use mainspring_core::store::Cancellation;
 use rusqlite::{OptionalExtension, params};
 
 use super::inbox::{self, Parts};
@@ -29,9 +30,6 @@ pub(crate) const TO_CANCEL: &str =
 /// Primary key, from its end.
 pub(crate) const LAST_ERROR: &str =
     "SELECT message FROM mainspring_errors WHERE no = ?1 ORDER BY claim DESC LIMIT 1";
-
-/// Why a running child is to stop.
-const PARENT_ENDED: &str = "its parent ended";
 
 /// Starts a child, unless its id is there already. Tells whether it was started.
 pub(crate) fn start(tx: &mut Tx<'_>, parent: i64, child: &Child) -> Result<bool> {
@@ -67,7 +65,7 @@ fn cancel(tx: &mut Tx<'_>, no: i64) -> Result<Option<i64>> {
     match found {
         Place::Done { .. } => return Ok(None),
         Place::Lease { .. } => {
-            change::flag(tx, &card, &found, PARENT_ENDED)?;
+            change::flag(tx, &card, &found, &Cancellation::parent())?;
             return Ok(None);
         }
         Place::Ready | Place::Timers { .. } | Place::Suspended { .. } => {}

@@ -27,7 +27,7 @@ pub(crate) const HELD_ONE: &str =
     "SELECT no, line, priority, claim, failures, crashes, crashed, flags, cancel
     FROM mainspring_lease WHERE no = ?1 AND claim = ?2 AND node = ?3";
 /// Primary key.
-const CANCEL: &str = "SELECT cancel FROM mainspring_lease WHERE no = ?1";
+const CANCEL: &str = "SELECT cancel, flags FROM mainspring_lease WHERE no = ?1";
 /// Primary key: who has a job, for a defect that does not ask.
 const HOLDER: &str = "SELECT claim, node FROM mainspring_lease WHERE no = ?1";
 /// Primary key, a range: how much of a stretch is held under this claim number by this node, without flags, and of which
@@ -282,27 +282,36 @@ fn suspend(tx: &mut Tx<'_>, card: &Card, suspension: &Suspension) -> Result<()> 
 
 /// Ends a claim that was asked to cancel.
 pub(crate) fn stop(tx: &mut Tx<'_>, card: &Card, why: &str) -> Result<()> {
-    let status = transition(Status::plain(State::Running), Input::Stop(Reason::Operator))
+    let status = transition(Status::plain(State::Running), Input::Stop(canceller(card.flags)))
         .map_err(|illegal| corrupt(illegal.to_string()))?;
     place::put_done(tx, card, Ending { status, note: why, output: None })
 }
 
+/// Who asked a claim to cancel, as its flags say.
+pub(crate) fn canceller(flags: i64) -> Reason {
+    if flags & flags::ORPHAN == 0 { Reason::Operator } else { Reason::Parent }
+}
+
 /// Releases a claim that is still in `lease`, counting nothing.
 pub(crate) fn give_back(tx: &mut Tx<'_>, card: &Card, cancel: Option<String>) -> Result<()> {
-    let cancel = cancel_now(tx, card, cancel)?;
+    let mut card = card.clone();
+    let cancel = cancel_now(tx, &mut card, cancel)?;
     tx.conn.prepare_cached(FROM_LEASE)?.execute([card.no])?;
     let queue = tx.state.names.line(card.line)?.queue;
     tx.count(queue, State::Running, -1);
-    end(tx, card.clone(), &Outcome::Release, cancel.as_deref())
+    end(tx, card, &Outcome::Release, cancel.as_deref())
 }
 
 /// Why a claim is to be cancelled. One that was read without a reason may have got one since in the same transaction, if
 /// its parent was among those that ended.
-pub(crate) fn cancel_now(tx: &Tx<'_>, card: &Card, cancel: Option<String>) -> Result<Option<String>> {
+pub(crate) fn cancel_now(tx: &Tx<'_>, card: &mut Card, cancel: Option<String>) -> Result<Option<String>> {
     if cancel.is_some() || card.flags & flags::PARENT == 0 {
         return Ok(cancel);
     }
-    Ok(tx.conn.prepare_cached(CANCEL)?.query_row([card.no], |row| row.get(0)).optional()?.flatten())
+    let now = tx.conn.prepare_cached(CANCEL)?.query_row([card.no], |row| Ok((row.get(0)?, row.get(1)?)));
+    let (cancel, flags) = now.optional()?.unwrap_or((None, card.flags));
+    card.flags = flags;
+    Ok(cancel)
 }
 
 /// Counts a failure and keeps its error.

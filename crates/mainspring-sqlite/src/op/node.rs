@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mainspring_core::Error;
 use mainspring_core::id::{Claim, JobId, NodeNo, Row};
 use mainspring_core::name::{Kind, Label};
-use mainspring_core::store::{Mark, Member, NodeState, Registration, Renewal, Renewed};
+use mainspring_core::store::{Cancellation, Mark, Member, NodeState, Registration, Renewal, Renewed};
 use mainspring_core::time::micros;
 use rusqlite::{OptionalExtension, params};
 use serde_json::{from_str, to_string};
@@ -31,7 +31,7 @@ const RENEW: &str = "UPDATE mainspring_nodes SET renewed_at = ?2, lease_until = 
 /// Primary key, and the partial index of the living.
 const RETIRE: &str = "UPDATE mainspring_nodes SET state = 1 WHERE no = ?1 AND state = 0";
 /// Partial index `lease_cancel`, then the primary key of `jobs`.
-pub(crate) const FLAGGED: &str = "SELECT j.id, l.no, l.claim, l.cancel
+pub(crate) const FLAGGED: &str = "SELECT j.id, l.no, l.claim, l.cancel, l.flags
     FROM mainspring_lease l JOIN mainspring_jobs j ON j.no = l.no
     WHERE l.node = ?1 AND l.cancel IS NOT NULL ORDER BY l.no";
 /// Primary key; a stale claim meets no row.
@@ -147,7 +147,8 @@ pub(crate) fn renew(tx: &mut Tx<'_>, renewal: &Renewal) -> Result<Renewed> {
     let mut flagged = tx.conn.prepare_cached(FLAGGED)?;
     let rows = flagged.query_map([renewal.node.0], |row| {
         let id = JobId::from_bytes(row.get(0)?);
-        Ok((Claim { id, row: Row(row.get(1)?), number: row.get(2)? }, row.get(3)?))
+        let cancel = Cancellation { reason: finish::canceller(row.get(4)?), why: row.get(3)? };
+        Ok((Claim { id, row: Row(row.get(1)?), number: row.get(2)? }, cancel))
     })?;
     Ok(Renewed { now: tx.now, cancel: rows.collect::<rusqlite::Result<_>>()? })
 }

@@ -114,17 +114,18 @@ fn drain(tx: &mut Tx<'_>, node: i64, left: usize, rescued: &mut Rescued) -> Resu
         })?
         .collect::<rusqlite::Result<Vec<_>>>()?;
     let moved = orphans.len().min(left);
-    for (card, claimed_at, cancel) in orphans.iter().take(left) {
-        let cancel = finish::cancel_now(tx, card, cancel.clone())?;
+    let more = orphans.len() > left;
+    for (mut card, claimed_at, cancel) in orphans.into_iter().take(left) {
+        let cancel = finish::cancel_now(tx, &mut card, cancel)?;
         tx.conn.prepare_cached(FROM_LEASE)?.execute([card.no])?;
         let queue = tx.state.names.line(card.line)?.queue;
         tx.count(queue, State::Running, -1);
         match cancel {
-            Some(why) => finish::stop(tx, card, &why)?,
-            None => crash(tx, card.clone(), *claimed_at, rescued)?,
+            Some(why) => finish::stop(tx, &card, &why)?,
+            None => crash(tx, card, claimed_at, rescued)?,
         }
     }
-    if orphans.len() > left {
+    if more {
         rescued.more = true;
     } else {
         tx.conn.prepare_cached(DRAINED)?.execute([node])?;

@@ -273,7 +273,7 @@ fn ends_in_one_batch_take_effect_in_its_order() {
     let answers = block_on(w.it.store.finish(w.node, finishes)).expect("finished");
     assert_eq!(answers, [Finished::Applied; 3]);
     assert_eq!(w.status(children[1].id), Status::because(State::Cancelled, Reason::Parent), "it waited");
-    assert_eq!(w.status(children[0].id), Status::because(State::Cancelled, Reason::Operator), "it ran");
+    assert_eq!(w.status(children[0].id), Status::because(State::Cancelled, Reason::Parent), "it ran");
     w.it.assert_sound();
 }
 
@@ -287,7 +287,7 @@ fn a_retired_node_gives_back_a_child_that_was_flagged_a_moment_ago() {
     w.claim_one();
     block_on(w.it.store.change(vec![top], Verb::Cancel { why: "stop".into() }, false)).expect("flagged");
     assert_eq!(block_on(w.it.store.retire(w.node)).expect("retired"), 2);
-    assert_eq!(w.status(child.id), Status::because(State::Cancelled, Reason::Operator));
+    assert_eq!(w.status(child.id), Status::because(State::Cancelled, Reason::Parent));
     let sights = block_on(w.it.store.sights(vec![child.id])).expect("sights");
     assert!(matches!(&sights[0], Sight::Ended { message: Some(why), .. } if why == "its parent ended"));
     w.it.assert_sound();

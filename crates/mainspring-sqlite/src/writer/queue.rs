@@ -12,6 +12,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use mainspring_core::Error;
+use mainspring_core::store::check_outside;
 
 use super::Tx;
 use crate::error::{Fault, Result, damaged};
@@ -136,6 +137,10 @@ pub(crate) struct Queue {
 impl Queue {
     /// Hands in a request, or refuses it at once.
     pub(crate) fn push(&self, call: Box<dyn Call>) {
+        // The writer's own thread runs an application's code: what it hands in would wait for itself.
+        if let Err(error) = check_outside() {
+            return call.refuse(error);
+        }
         let mut inner = self.lock();
         let refusal = match inner.gate {
             Gate::Closed => Some(Error::Closed),

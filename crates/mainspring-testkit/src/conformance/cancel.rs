@@ -2,7 +2,7 @@
 
 use mainspring_core::id::{Batch, Claim, NodeNo};
 use mainspring_core::job::{Outcome, Reason, State, Status, Verb};
-use mainspring_core::store::{Changed, Finished};
+use mainspring_core::store::{Cancellation, Changed, Finished};
 
 use crate::harness::{Harness, SECOND, because, cancel, fail, plain, retry, stopped, succeed};
 
@@ -50,7 +50,7 @@ pub async fn running_job_is_flagged_and_its_node_told(h: &Harness) {
     let summary = h.get(claim.id).await.summary;
     assert_eq!((summary.status, summary.cancelling), (running, true));
     for _ in 0..2 {
-        assert_eq!(h.renew(node).await.cancel, [(claim, "enough".to_owned())]);
+        assert_eq!(h.renew(node).await.cancel, [(claim, Cancellation::operator("enough"))]);
     }
     assert!(h.renew(other).await.cancel.is_empty());
     h.end(node, claim, stopped("enough")).await;
@@ -62,7 +62,7 @@ pub async fn running_job_is_flagged_and_its_node_told(h: &Harness) {
 pub async fn first_reason_stays(h: &Harness) {
     let (node, claim) = flagged(h).await;
     h.apply(claim.id, cancel("again")).await;
-    assert_eq!(h.renew(node).await.cancel, [(claim, "enough".to_owned())]);
+    assert_eq!(h.renew(node).await.cancel, [(claim, Cancellation::operator("enough"))]);
 }
 
 /// A flag without words is a flag.
@@ -70,7 +70,7 @@ pub async fn flag_needs_no_reason(h: &Harness) {
     let (node, claim) = h.running().await;
     h.apply(claim.id, cancel("")).await;
     assert!(h.get(claim.id).await.summary.cancelling);
-    assert_eq!(h.renew(node).await.cancel, [(claim, String::new())]);
+    assert_eq!(h.renew(node).await.cancel, [(claim, Cancellation::operator(""))]);
     h.end(node, claim, Outcome::Release).await;
     let record = h.get(claim.id).await;
     assert_eq!((record.summary.status, record.note), (CANCELLED, None));

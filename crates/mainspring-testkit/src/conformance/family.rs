@@ -3,7 +3,7 @@
 use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
 use mainspring_core::job::{Outcome, Reason, State, Status, Unique, Verb, When};
 use mainspring_core::journal::{Child, Kin, Mail, OnClose, Recorded, Story, Suspension, Topic, Wait};
-use mainspring_core::store::{Finish, Finished, Retention};
+use mainspring_core::store::{Cancellation, Finish, Finished, Retention};
 use mainspring_core::{Error, bounds};
 
 use super::durable::{
@@ -520,10 +520,10 @@ pub async fn running_children_are_flagged_when_their_parent_ends(h: &Harness) {
         let child = claims[0];
         let summary = h.get(child.id).await.summary;
         assert_eq!((summary.status, summary.cancelling), (plain(State::Running), true), "{way}");
-        assert_eq!(h.renew(other).await.cancel, [(child, "its parent ended".to_owned())], "{way}");
+        assert_eq!(h.renew(other).await.cancel, [(child, Cancellation::parent())], "{way}");
         h.end(other, child, Outcome::Release).await;
         let record = h.get(child.id).await;
-        assert_eq!(record.summary.status, because(State::Cancelled, Reason::Operator), "{way}");
+        assert_eq!(record.summary.status, BY_PARENT, "{way}");
         assert_eq!(record.note.as_deref(), Some("its parent ended"), "{way}");
     }
 }
@@ -557,7 +557,7 @@ pub async fn end_of_a_parent_changes_no_other_end(h: &Harness) {
     let before = h.get(ended).await;
     h.end(node, claim, succeed()).await;
     assert_eq!(h.get(ended).await, before);
-    assert_eq!(h.renew(node).await.cancel, [(of_flagged, "first".to_owned())]);
+    assert_eq!(h.renew(node).await.cancel, [(of_flagged, Cancellation::operator("first"))]);
     // What a handler comes to while it is asked to stop counts.
     h.end(node, of_flagged, succeed()).await;
     assert_eq!(h.status(flagged).await, plain(State::Succeeded));
@@ -605,8 +605,7 @@ pub async fn grandchildren_outlive_a_child_that_runs(h: &Harness) {
     h.end(node, claim, succeed()).await;
     assert_eq!(h.status(grandchild).await, plain(State::Ready));
     h.suspend(node, of_child, until_child(grandchild)).await;
-    assert_eq!(h.status(child).await, because(State::Cancelled, Reason::Operator));
-    assert_eq!(h.status(grandchild).await, BY_PARENT);
+    assert_eq!([h.status(child).await, h.status(grandchild).await], [BY_PARENT; 2]);
 }
 
 /// A parent and a child whose deadlines have both passed both end, in whatever order the sweep finds them.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use mainspring_core::bounds;
 use mainspring_core::job::{Outcome, Progress, Reason, State, Unique, Verb};
-use mainspring_core::store::{Filter, Receipt};
+use mainspring_core::store::{Cancellation, Filter, Receipt};
 
 use crate::harness::{Harness, SECOND, cancel, fault, kind, label, queue, retry, stopped, tag};
 
@@ -81,7 +81,7 @@ pub async fn hostile_words_of_handlers_and_operators_are_data(h: &Harness) {
         h.apply(id, Verb::Retry).await;
         let claim = h.claim_one(node).await;
         h.apply(id, cancel(text)).await;
-        assert_eq!(h.renew(node).await.cancel, [(claim, text.to_owned())]);
+        assert_eq!(h.renew(node).await.cancel, [(claim, Cancellation::operator(text))]);
         h.end(node, claim, stopped(text)).await;
         assert_eq!(h.get(id).await.note.as_deref(), Some(text));
     }

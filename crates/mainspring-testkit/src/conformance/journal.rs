@@ -5,7 +5,7 @@ use std::time::Duration;
 use mainspring_core::id::{Batch, Claim, NodeNo, Row};
 use mainspring_core::job::{Outcome, Reason, State, Verb};
 use mainspring_core::journal::{Entry, EntryKind, Recorded, Story, Value, Writes, Written};
-use mainspring_core::store::Retention;
+use mainspring_core::store::{Cancellation, Retention};
 use mainspring_core::{bounds, time};
 
 use super::durable::{
@@ -288,7 +288,7 @@ pub async fn flagged_claim_can_record(h: &Harness) {
     h.apply(claim.id, cancel("enough")).await;
     let child = h.start(node, claim, h.child()).await;
     h.record(node, claim, steps(["a"])).await;
-    assert_eq!(h.renew(node).await.cancel, [(claim, "enough".to_owned())]);
+    assert_eq!(h.renew(node).await.cancel, [(claim, Cancellation::operator("enough"))]);
     assert_eq!(h.story(claim.id).await.entries.len(), 2);
     h.end(node, claim, stopped("enough")).await;
     assert_eq!(h.status(child).await, because(State::Cancelled, Reason::Parent));

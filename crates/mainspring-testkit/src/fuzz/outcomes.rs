@@ -3,6 +3,7 @@
 use mainspring_core::bounds;
 use mainspring_core::failure::{Control, Failure};
 use mainspring_core::job::{Ended, Fault, FaultKind, Outcome, Standing, cut, settle};
+use mainspring_core::store::Cancellation;
 
 use super::draw::{Always, Draw};
 use super::times::backoff;
@@ -43,7 +44,7 @@ fn ended(draw: &mut Draw<'_>) -> Ended {
         0 => Ended::Ok(draw.perhaps(Draw::any::<Vec<u8>>)),
         1 => Ended::Fault(Fault::new(kind, draw.text())),
         2 => Ended::Expired,
-        3 => Ended::Stopped { why: draw.text() },
+        3 => Ended::Stopped(Cancellation::operator(draw.text())),
         4 => Ended::Released,
         5 => Ended::Err(draw.text().into()),
         6 => Ended::Err(Control::RetryIn(draw.duration()).into()),

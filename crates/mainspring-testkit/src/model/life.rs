@@ -7,7 +7,9 @@ use std::time::Duration;
 use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
 use mainspring_core::job::{New, Options, Progress, Unique, When};
 use mainspring_core::memory::Memory;
-use mainspring_core::store::{ClaimRequest, Finish, Mark, QueueChange, Registration, Renewal, Rescue, Store};
+use mainspring_core::store::{
+    Cancellation, ClaimRequest, Finish, Mark, QueueChange, Registration, Renewal, Rescue, Store,
+};
 
 use super::op::{ALL, Draft, End, NAMES, NODES, Op, Who};
 use super::view::{Numbers, View, answers, claimed, named, record, same, story};
@@ -221,7 +223,7 @@ impl<'a> Life<'a> {
         let store = self.of(slot).renew(Renewal { node: no.store, marks: of_store }).await;
         let Some((model, store)) = answers(model, store)? else { return Ok(()) };
         same("the time", &model.now, &store.now)?;
-        let flagged = |cancel: Vec<(Claim, String)>| {
+        let flagged = |cancel: Vec<(Claim, Cancellation)>| {
             let mut flagged: Vec<_> =
                 cancel.into_iter().map(|(claim, why)| (claim.id, claim.number, why)).collect();
             flagged.sort();

@@ -368,13 +368,11 @@ impl Session {
             (writes, refusable)
         };
         let result = self.write(writes, children).await;
-        if let (Err(_), Some(mut riding)) = (&result, refusable) {
-            let mut state = self.state();
-            let later = std::mem::take(&mut state.riding);
-            riding.entries.extend(later.entries);
-            riding.read.extend(later.read);
-            riding.forget.extend(later.forget);
-            state.riding = riding;
+        if let (Err(_), Some(riding)) = (&result, refusable) {
+            // It rides on, before what has come since.
+            let state = &mut *self.state();
+            let later = std::mem::replace(&mut state.riding, riding);
+            state.riding.append(later);
             state.eager = true;
         }
         result

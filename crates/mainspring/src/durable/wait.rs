@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use mainspring_core::failure::Failure;
+use mainspring_core::failure::{Failure, discard};
 use mainspring_core::job::When;
 use mainspring_core::journal::{Entry, EntryKind, Mail, Message, Topic};
 use mainspring_core::name::{Key, SignalName};
@@ -161,11 +161,17 @@ impl SignalParts<'_> {
         let told: Vec<(&str, &serde_json::value::RawValue)> = messages.iter().filter_map(told).collect();
         let value = serde_json::to_vec(&told).map_err(convert)?;
         let (key, overlapped) = (slot.key().clone(), slot.overlapped());
-        let received: Vec<(String, T)> = match serde_json::from_slice(&value).map_err(convert) {
+        let limit = session.engine.limits().step;
+        let read = if value.len() > limit {
+            let why = format!("its signals have {} bytes together, the bound is {limit}", value.len());
+            Err(Failure::from(discard(why)))
+        } else {
+            serde_json::from_slice(&value).map_err(|error| Failure::from(convert(error)))
+        };
+        let received: Vec<(String, T)> = match read {
             Ok(received) => received,
-            Err(error) => {
+            Err(failure) => {
                 // As the error of a step. Were it not read by a handler that goes on, it would be met by the next wait.
-                let failure = Failure::from(error);
                 let value = error::encode(&failure);
                 let entry = Entry { key: key.clone(), kind: EntryKind::Error, overlapped, value };
                 session.ride(entry, &messages, true);
@@ -263,7 +269,8 @@ impl<'c, T> Signal<'c, T> {
         }
     }
 
-    /// Waits for as many signals, all of different senders.
+    /// Waits for as many signals, all of different senders. Together they are one record, with the bound of a step's
+    /// result: beyond it, [`Error::Step`].
     pub fn count(self, count: u32) -> Signals<'c, T> {
         match self.into_parts() {
             Some(parts) => Signals::of(SignalParts { count: count.max(1), ..parts }),

@@ -209,7 +209,7 @@ fn overruled(ended: Ended, run: &Run) -> Option<Ended> {
 
 fn stopped(stop: Stop) -> Option<Ended> {
     match stop {
-        Stop::Cancel(why) => Some(Ended::Stopped { why }),
+        Stop::Cancel(why) => Some(Ended::Stopped(why)),
         Stop::Release => Some(Ended::Released),
         Stop::Abandon => None,
     }

@@ -45,6 +45,9 @@ pub enum Error {
         /// What was asked for, and what is recorded; or what the handler did instead of going on.
         why: String,
     },
+    /// A trial of a workflow that ran no step: nothing was tried.
+    #[error("the workflow ran no step, so that nothing could happen to one: it has not been tried")]
+    NoSteps,
     /// The job is neither running nor has it ended: it waits for its time, for a node, or for a person.
     #[error("job {id} has not ended: it is {status}{}", .error.as_ref().map(|error| format!(", after: {error}")).unwrap_or_default())]
     NotEnded {

@@ -24,7 +24,8 @@ type OnWait<J> = dyn for<'a> Fn(&'a TestEngine, Enqueued<J>) -> Pin<Box<dyn Futu
 
 /// A workflow on trial: run again and again, each time with another mishap, and compared with a run without one.
 ///
-/// Sleeps and retries are waited for on the test's clock. Each call names the step that broke.
+/// Sleeps and retries are waited for on the test's clock. Each call names the step that broke, and fails with
+/// [`Error::NoSteps`] if there is none.
 ///
 /// ```
 /// use mainspring::testing::Trial;
@@ -165,7 +166,7 @@ where
         let (twice, _) = self.run(Mishap::Twice).await;
         match ran.first() {
             Some(first) => judge(first, "every body ran twice", expected, twice),
-            None => Ok(expected),
+            None => Err(Error::NoSteps),
         }
     }
 
@@ -180,6 +181,9 @@ where
     async fn each(&self, what: &str, mishap: fn(Key) -> Mishap) -> Result<J::Output> {
         let (expected, ran) = self.run(Mishap::None).await;
         let mut expected = expected?;
+        if ran.is_empty() {
+            return Err(Error::NoSteps);
+        }
         for key in ran {
             let (outcome, _) = self.run(mishap(key.clone())).await;
             expected = judge(&key, what, expected, outcome)?;

@@ -130,7 +130,9 @@ async fn a_running_child_is_stopped_when_its_parent_is_cancelled() {
     assert_eq!(status(&test, child.id).await.state, State::Running);
     test.jobs().cancel(job.id).await.expect("cancelled");
     test.advance(SECOND).await.expect("idle");
-    assert_eq!(status(&test, child.id).await.state, State::Cancelled);
+    let record = test.jobs().get(child.id).await.expect("the child");
+    assert_eq!(record.summary.status, Status::because(State::Cancelled, Reason::Parent));
+    assert_eq!(record.note.as_deref(), Some("its parent ended"));
 }
 
 #[tokio::test]

@@ -106,7 +106,7 @@ async fn an_ambiguous_key_is_refused_before_any_effect() {
     for (n, ran) in [(0, 1), (1, 0)] {
         let before = ledger.count("ran");
         let error = test.run(flow(n)).await.expect_err("ambiguous").to_string();
-        assert!(error.contains("is not the only operation of its name"), "{error}");
+        assert!(error.contains("were open together, or one beside others"), "{error}");
         assert_eq!(ledger.count("ran") - before, ran);
     }
 }

@@ -102,3 +102,31 @@ async fn another_store_than_sqlite_is_told_apart() {
     assert_eq!(engine.result(&job).await.expect("it ended"), 7);
     node.shutdown().await;
 }
+
+/// A closure that waits for the engine would wait for itself: the writer's thread runs it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closure_that_uses_the_engine_is_refused() {
+    let (_directory, engine, conn) = bank(1_000).await;
+    let handler = async |ctx: Context, job: Debit| {
+        let (engine, runtime) = (ctx.engine().clone(), tokio::runtime::Handle::current());
+        let refused = ctx.sqlite_transaction("debit", move |sql| {
+            sql.execute("UPDATE account SET cents = cents - ?1", [job.cents])?;
+            let more = Debit { cents: 1, how: How::Well };
+            let words = match job.how {
+                How::Well => runtime.block_on(async { engine.enqueue(more).await }).map(drop),
+                _ => runtime.block_on(async { engine.queues().pause("default").await }).map(drop),
+            };
+            Err::<(), _>(words.expect_err("it is refused").to_string().into())
+        });
+        let words = mainspring::Failure::from(refused.await.expect_err("it was refused")).message();
+        assert!(words.contains("its closure uses the engine"), "{words}");
+        mainspring::Result::Ok(1)
+    };
+    let node = engine.node().handle(handler).queue("default", 4).start().await.expect("a node");
+    for how in [How::Well, How::Panics] {
+        let job = engine.enqueue(Debit { cents: 100, how }).await.expect("enqueued");
+        assert_eq!(engine.result(&job).await.expect("it ended"), 1);
+    }
+    assert_eq!(cents(&conn), 1_000);
+    node.shutdown().await;
+}

@@ -85,3 +85,16 @@ async fn a_step_that_fails_may_lead_elsewhere() {
     assert_eq!(ledger.count("refund"), 1);
     assert!(trial.fail_every_step_once().await.is_err());
 }
+
+#[tokio::test]
+async fn a_trial_without_a_step_is_none() {
+    let handler = async |_ctx: Context, _job: Flow| mainspring::Result::Ok(String::new());
+    let trial = Trial::new(flow(0), move |node: NodeBuilder| node.handle(handler).queue("default", 1));
+    for outcome in [
+        trial.crash_after_every_step().await,
+        trial.fail_every_step_once().await,
+        trial.run_every_step_twice().await,
+    ] {
+        assert!(matches!(outcome, Err(Error::NoSteps)), "{outcome:?}");
+    }
+}

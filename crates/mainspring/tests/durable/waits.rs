@@ -445,3 +445,23 @@ async fn steps_are_recorded_during_the_grace_after_a_cancellation() {
     assert_eq!(keys(&test, &job).await, ["cleanup"]);
     assert_eq!(test.outcome(&job).expect("a success counts"), "cleaned up");
 }
+
+#[tokio::test]
+async fn signals_that_are_too_large_together_are_a_clear_error() {
+    let handler =
+        async |ctx: Context, _job: Flow| Ok(ctx.signal::<String>("part").count(20).await?.len().to_string());
+    let test = engine(0, handler).await;
+    let job = test.enqueue(flow(0)).await.expect("enqueued");
+    let part = "x".repeat(mainspring_core::bounds::SIGNAL_BYTES - 2);
+    for n in 0..20 {
+        test.signal(job, "part", &part).sender(format!("sender {n}")).await.expect("sent");
+    }
+    test.run_until_idle().await.expect("idle");
+    let record = test.jobs().get(job.id).await.expect("the job");
+    assert_eq!(record.summary.status, Status::because(State::Failed, Reason::Discarded));
+    let error = &record.errors[0].message;
+    assert!(
+        error.contains("step `part` failed") && error.contains("bytes together, the bound is"),
+        "{error}"
+    );
+}

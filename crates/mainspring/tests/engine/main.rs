@@ -20,6 +20,7 @@ mod recovery;
 mod routing;
 mod setup;
 mod shutdown;
+mod start;
 mod time;
 mod together;
 #[cfg(feature = "postgres")]
