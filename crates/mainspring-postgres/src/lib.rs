@@ -39,6 +39,8 @@ mod store;
 mod tls;
 
 pub use address::Address;
+#[cfg(feature = "deadpool")]
+pub use deadpool_postgres;
 pub use migrate::{SCHEMA_VERSION, script};
 #[doc(hidden)]
 pub use options::Gate;

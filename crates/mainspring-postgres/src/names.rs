@@ -125,7 +125,7 @@ impl Names {
     }
 
     fn know(&mut self, rows: &[Vec<Row>]) -> Result<()> {
-        let [settings, queues, kinds, lines] = rows else { return Err(corrupt("names came incomplete")) };
+        let [settings, lines, queues, kinds] = rows else { return Err(corrupt("names came incomplete")) };
         self.settings = settings.first().map(|row| row.get(0)).unwrap_or_default();
         for row in queues {
             let (no, queue) = read_queue(row)?;
@@ -169,11 +169,12 @@ pub(crate) async fn refresh(conn: &mut Conn, shared: &Shared) -> Result<()> {
     // Queues are read as a whole: their settings change.
     let none = 0_i32;
     let after = |no| vec![(no as &(dyn tokio_postgres::types::ToSql + Sync), Type::INT4)];
+    // Each statement sees more than the one before: a line's queue and kind are there when the line is.
     let calls = [
         Call::new(SETTINGS, Vec::new()),
+        Call::new(LINES, after(&lines)),
         Call::new(QUEUES, after(&none)),
         Call::new(KINDS, after(&kinds)),
-        Call::new(LINES, after(&lines)),
     ];
     let rows = conn.commit(shared, &calls).await?;
     shared.names().know(&rows)

@@ -94,6 +94,9 @@ pub use mainspring_core::store::{Commit, Counts, Cursor, Enlist, EnlistNow, Filt
 pub use mainspring_core::time::{Span, Timestamp};
 pub use mainspring_core::{Error, bounds, error};
 pub use mainspring_macros::Job;
+/// The pool that steps share transactions with, in the version that this crate is built for.
+#[cfg(feature = "deadpool")]
+pub use mainspring_postgres::deadpool_postgres;
 /// The database client that [`Enqueue::within`] takes transactions of, on Postgres.
 #[cfg(feature = "postgres")]
 pub use mainspring_postgres::tokio_postgres;

@@ -35,11 +35,8 @@ async fn order(ctx: Context, job: Order) -> mainspring::Result<String> {
     ctx.step("charge", async || Ok(EVIL.to_owned())).await?;
     let refused = ctx.step("reserve", async || Err::<(), _>(EVIL.into())).await;
     assert!(refused.is_err(), "the handler goes on");
-    ctx.branch("goods", async |ctx| {
-        ctx.step("pack", async || Ok("x".repeat(10_000))).key(7).await?;
-        Ok(())
-    })
-    .await?;
+    let pack = async |ctx: Context| Ok(ctx.step("pack", async || Ok("x".repeat(10_000))).key(7).await?);
+    ctx.branch("goods", pack).await?;
     ctx.once("print", async || Ok(1)).await?;
     ctx.sleep("nap", Duration::from_millis(1)).await?;
     let parcel = ctx.spawn("ship", Parcel { text: EVIL.into() }).await?.result().await?;
@@ -106,7 +103,7 @@ fn a_workflow_is_shown_signalled_and_ends(place: &Place, store: &str) {
     for part in [
         "claim 1: charge = \"\\u001b[2J",
         "claim 1: reserve: failed, and the handler went on: \\u{1b}[2J",
-        "claim 1: goods › pack [7] = (10002 bytes)",
+        "claim 1: goods = (10002 bytes)",
         "print: begun, to be done at most once",
         "print = 1",
         "nap: waits until ",
@@ -241,7 +238,7 @@ fn only_what_is_held_for_drift_is_accepted_or_renamed() {
     let place = Place::new();
     let id = place.enqueue(&["a"]);
     for verb in [&["accept"][..], &["rename", "old", "new"]] {
-        let complaint = place.run(&[&["job", &id], verb].concat()).refused(3);
+        let complaint = place.run(&[&["job", &id], verb].concat()).refused(1);
         assert!(complaint.contains(verb[0]), "{complaint}");
     }
     let complaint = place.run(&["job", &id, "rename", "a/b", "c"]).refused(2);

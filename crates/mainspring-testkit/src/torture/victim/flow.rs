@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use deadpool_postgres::{ManagerConfig, Pool, RecyclingMethod, Runtime};
+use mainspring::deadpool_postgres::{self, ManagerConfig, Pool, RecyclingMethod, Runtime};
 use mainspring::tokio_postgres::{self, NoTls};
 use mainspring::{Context, Failure, Job, JobId, StepContext};
 use serde::{Deserialize, Serialize};
