@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use mainspring_core::failure::Failure;
 use mainspring_core::id::JobId;
-use mainspring_core::job::Verb;
+use mainspring_core::job::{Verb, cut};
 use mainspring_core::journal::{Entry, EntryKind, Value, Written};
 use mainspring_core::name::Key;
-use mainspring_core::{Error, Result};
+use mainspring_core::{Error, Result, bounds};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -181,13 +181,16 @@ impl Session {
             });
         }
         let _busy = self.busy();
-        let verb = Verb::Cancel { why: format!("`{scope}` was decided without it") };
+        let why = cut(format!("`{scope}` was decided without it"), bounds::WHY_BYTES);
+        let verb = Verb::Cancel { why };
         let clock = &self.engine.seams().clock;
-        while let Err(error) = self.engine.store().change(ids.clone(), verb.clone(), false).await {
-            if !error.is_retryable() {
-                return Err(error);
+        for ids in ids.chunks(bounds::BATCH) {
+            while let Err(error) = self.engine.store().change(ids.to_vec(), verb.clone(), false).await {
+                if !error.is_retryable() {
+                    return Err(error);
+                }
+                clock.sleep(PAUSE).await;
             }
-            clock.sleep(PAUSE).await;
         }
         let mut state = self.state();
         for (key, _) in &lost {
