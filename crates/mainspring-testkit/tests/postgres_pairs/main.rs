@@ -70,6 +70,23 @@ fn families_meet_as_if_one_after_the_other() {
 }
 
 #[test]
+fn cancelled_parents_meet_their_children_as_if_one_after_the_other() {
+    run_all(Theatre::new(database()), workflows::of_cancelled_parents());
+}
+
+#[test]
+fn ended_parents_meet_ends_of_children_as_if_one_after_the_other() {
+    let [ends, _] = workflows::of_ended_parents();
+    run_all(Theatre::new(database()), vec![ends]);
+}
+
+#[test]
+fn ended_parents_meet_claims_of_children_as_if_one_after_the_other() {
+    let [_, claims] = workflows::of_ended_parents();
+    run_all(Theatre::new(database()), vec![claims]);
+}
+
+#[test]
 fn batches_of_every_kind_meet_without_a_deadlock() {
     storm::run(database());
 }

@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //! - No more jobs of a queue run than it has slots.
-//! - At most one suspect is on the desk.
+//! - At most one suspect is on the desk, or ended with its outcome not stored yet.
 //! - A queue that a claim found empty is not asked again until something says that it may have jobs.
 
 use std::collections::VecDeque;
@@ -201,18 +201,9 @@ impl Desk {
     }
 
     /// Gives a slot back after a job that took this long; returns the next job for it, if one waits.
-    pub(super) fn next(&self, at: usize, ended: &Run, took: Duration) -> Option<Work> {
+    pub(super) fn next(&self, at: usize, took: Duration) -> Option<Work> {
         let mut state = self.lock();
-        let State { queues, suspect, .. } = &mut *state;
-        if *suspect == Some(ended.info.id) {
-            *suspect = None;
-            for served in &mut *queues {
-                served.hopeful = true;
-            }
-            // Another suspect may wait in any queue.
-            self.wake.notify_one();
-        }
-        let served = &mut queues[at];
+        let served = &mut state.queues[at];
         let took = took.as_secs_f64();
         served.pace += (took - served.pace) * WEIGHT;
         let next = served.waiting.pop_front();
@@ -226,7 +217,8 @@ impl Desk {
         next
     }
 
-    /// A suspect has proven itself: another may take its place.
+    /// A suspect has proven itself, or its outcome is stored: another may take its place. Until then it could die with the
+    /// other, though it has done nothing but end.
     pub(super) fn cleared(&self, claim: &Claim) {
         let mut state = self.lock();
         if state.suspect == Some(claim.id) {

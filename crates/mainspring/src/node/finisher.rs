@@ -73,6 +73,9 @@ async fn flush(shared: &Shared, entries: Vec<Entry>) {
         }
     };
     shared.held.leave(entries.iter().map(|entry| &entry.run.claim));
+    for entry in entries.iter().filter(|entry| entry.run.suspect) {
+        shared.desk.cleared(&entry.run.claim);
+    }
     for (entry, answer) in entries.iter().zip(answers.into_iter().flatten()) {
         if matches!(entry.finish.outcome, Outcome::Suspend(_)) {
             shared.parked.answered(&entry.run.claim, answer == Finished::Applied);

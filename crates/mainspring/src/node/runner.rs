@@ -40,9 +40,10 @@ pub(super) async fn run(shared: Arc<Shared>, queue: usize, work: Work) {
             shared.finish(&run, outcome(&shared, &run, ended));
         } else {
             tracing::warn!(job = %run.info.id, "abandoned: the node lost its lease");
+            shared.desk.cleared(&run.claim);
         }
         let took = shared.clock().monotonic().saturating_sub(began);
-        next = shared.desk.next(queue, &run, took);
+        next = shared.desk.next(queue, took);
         // Handlers that never wait would otherwise keep the executor to themselves.
         tokio::task::consume_budget().await;
     }

@@ -263,6 +263,31 @@ async fn a_node_runs_one_suspect_at_a_time() {
     assert_eq!(total(&test, State::Succeeded).await, 4);
 }
 
+/// A suspect that has ended, and whose outcome is not stored yet, would die a third time with the next one.
+#[tokio::test]
+async fn the_next_suspect_waits_until_the_outcome_of_the_last_is_stored() {
+    let mut store = None;
+    let test = TestEngine::on(0, |seams| {
+        let faulty = Faulty::new(Memory::new(Arc::clone(&seams.clock)));
+        store = Some(faulty.clone());
+        Arc::new(faulty)
+    });
+    let store = store.expect("the store was made");
+    test.enqueue_many((0..2).map(work)).await.expect("enqueued");
+    for _ in 0..2 {
+        test.node(|node| hangs(node, 2).queue("default", 2)).await.expect("a node");
+        test.advance(LEASE + 2 * SECOND).await.expect("time passes");
+        test.crash().await.expect("it dies");
+    }
+    store.hang("finish", None, true);
+    test.node(|node| hangs(node, 2).queue("default", 2)).await.expect("a node");
+    test.advance(LEASE + 2 * SECOND).await.expect("time passes");
+    assert_eq!((total(&test, State::Running).await, total(&test, State::Ready).await), (1, 1));
+    store.hang("finish", None, false);
+    test.run_until_idle().await.expect("idle");
+    assert_eq!(total(&test, State::Succeeded).await, 2);
+}
+
 /// A suspect that outlives its longest crashed claim is no suspect any more: the next one may run beside it.
 #[tokio::test]
 async fn a_suspect_that_outlives_its_crashes_is_cleared() {
