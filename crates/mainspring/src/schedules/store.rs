@@ -95,7 +95,7 @@ impl Store for Shaky {
         disown(node: NodeNo, settled: Batch, keep: Vec<Claim>) -> usize;
         progress(node: NodeNo, progress: Vec<(Claim, Progress)>) -> ();
         record(node: NodeNo, recordings: Vec<Recording>) -> Vec<Recorded>;
-        values(claim: Claim, keys: Vec<Key>) -> Vec<Option<Vec<u8>>>;
+        values(id: JobId, keys: Vec<Key>) -> Vec<Option<Vec<u8>>>;
         inbox(claims: Vec<(Claim, i64)>) -> Vec<Inbox>;
         signal(signals: Vec<Signal>) -> Vec<Signalled>;
         sights(ids: Vec<JobId>) -> Vec<Sight>;
