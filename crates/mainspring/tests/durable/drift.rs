@@ -210,6 +210,12 @@ fn order() -> Vec<Edit> {
             vec![Step("b"), nap(), Step("a")],
             Held("asks for `b`"),
         ),
+        (
+            "rename of a wait",
+            vec![Step("a"), nap()],
+            vec![Step("a"), Nap("rest")],
+            Held("asks for `rest`, which is not recorded; recorded and not asked for: `nap`"),
+        ),
         ("retype", vec![Step("a"), nap()], vec![Text("a"), nap()], Held("what is recorded for `a` is not a")),
         (
             "another way",
