@@ -106,14 +106,18 @@ fn is_echo(evidence: &Evidence<'_>, life: &Life<'_>, finished: &Finished) -> boo
         }
 }
 
-/// When the node of a write was expired, if that was before it was sent.
+/// When the node of a write was expired, if that was before it was sent and took its claims with it.
+///
+/// Expiry decides when rescue may start, never who wins. In the rigs that know the order of commits it takes all claims of
+/// the node with it; elsewhere a rescue may step over a lease that somebody is touching, whose owner may still end it: what
+/// counts there is that nobody else was given the job.
 fn expired_before<'e>(
     evidence: &'e Evidence<'_>,
     life: &Life<'_>,
     finished: &Finished,
 ) -> Option<&'e (At, NodeNo)> {
     let asked = life.finishing.get(&finished.claim).copied().unwrap_or(finished.at);
-    evidence.expiries.iter().find(|(at, node)| *node == finished.node && *at < asked)
+    evidence.expiries.iter().find(|(at, node)| evidence.terms.exact && *node == finished.node && *at < asked)
 }
 
 /// A job gets one accepted end, and one more for each time that an operator brings it back.
