@@ -60,6 +60,10 @@ pub const STEP_BYTES: usize = 1 << 20;
 pub const STEP_KEY_BYTES: usize = 1 << 10;
 /// Records of one job.
 pub const STEPS: usize = 100_000;
+/// Records that a fork can share with the job it comes from. As many as people see at once.
+pub const SHARED: usize = STORY;
+/// Bytes of recorded values that a fork can share: they are stored with it in one commit.
+pub const SHARED_BYTES: usize = BATCH_BYTES;
 /// Bytes of recorded values that come with the claim of one job; the rest is read when it is needed.
 pub const PREFETCH_BYTES: usize = 256 << 10;
 /// Bytes of one signal.

@@ -12,6 +12,10 @@
 //! - A suspended job whose wait is over does not exist: whoever comes second, the message or the suspension, sees the
 //!   other and wakes the job.
 
+mod cut;
+
+pub use cut::{Line, Rewind, Unread, cut, operation, rewind};
+
 use std::fmt;
 use std::str::FromStr;
 

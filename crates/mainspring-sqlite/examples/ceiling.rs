@@ -144,6 +144,7 @@ fn enqueue(store: &Sqlite, real: &Real, jobs: usize) -> mainspring_core::Result<
             run: None,
             deadline: None,
             options: JobOptions::default(),
+            journal: Vec::new(),
         };
         // One batch is made while the other is stored, as an engine does.
         let next = store.enqueue((0..1_000).map(new).collect());
@@ -212,6 +213,7 @@ fn steps(
         run: None,
         deadline: None,
         options: JobOptions::default(),
+        journal: Vec::new(),
     };
     block_on(store.enqueue((0..workflows).map(new).collect()))?;
     let batch = Batch(BATCH.fetch_add(1, Ordering::Relaxed));

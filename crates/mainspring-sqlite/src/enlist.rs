@@ -40,6 +40,9 @@ pub(crate) fn enlist(conn: &Connection, ticket: &Ticket, jobs: &[New]) -> Result
     if jobs.iter().any(replaces) {
         return Err(Error::NotInTransaction { what: "replacing a job" });
     }
+    if jobs.iter().any(|job| !job.journal.is_empty()) {
+        return Err(Error::NotInTransaction { what: "forking a job" });
+    }
     match conn.prepare_cached(LOCK).and_then(|mut lock| lock.execute([])) {
         Ok(_) => {}
         Err(error) if severity(&error) == Severity::Other => {

@@ -339,6 +339,7 @@ fn new() -> New {
         run: Some(When::After(Duration::ZERO)),
         deadline: Some(When::After(bounds::DELAY)),
         options: Options { unique: Some(Unique::new("key1").replace()), labels, ..Options::default() },
+        journal: Vec::new(),
     }
 }
 

@@ -188,8 +188,9 @@ impl Store for Sqlite {
     }
 
     fn enqueue(&self, jobs: Vec<New>) -> Pending<'_, Result<Vec<Receipt>>> {
-        let bytes = jobs.iter().map(|job| job.input.len()).sum();
-        let weight = Weight { rows: jobs.len(), bytes, urgent: false };
+        let bytes = jobs.iter().map(New::bytes).sum();
+        let rows = jobs.iter().map(|job| 1 + job.journal.len()).sum();
+        let weight = Weight { rows, bytes, urgent: false };
         self.write(weight, move |tx| op::enqueue::run(tx, &jobs))
     }
 

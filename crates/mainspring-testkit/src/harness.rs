@@ -88,6 +88,7 @@ impl Harness {
             run: None,
             deadline: None,
             options: Options::default(),
+            journal: Vec::new(),
         }
     }
 

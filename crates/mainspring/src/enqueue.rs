@@ -90,6 +90,7 @@ impl Draft {
             run: self.run,
             deadline: self.deadline,
             options: self.options.clone(),
+            journal: Vec::new(),
         }
     }
 }

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Weight for New {
     fn bytes(&self) -> usize {
-        self.input.len()
+        New::bytes(self)
     }
 }
 

@@ -13,6 +13,8 @@ use mainspring_core::{Error, Result, bounds};
 
 use crate::durable::drift::Word;
 use crate::engine::Engine;
+use crate::fork::Fork;
+use crate::rewind::RetryFrom;
 
 /// Jobs; made by [`Engine::jobs`].
 #[derive(Debug)]
@@ -144,6 +146,38 @@ impl<'a> Jobs<'a> {
         self.say("rename", id, Word::Rename { from: from.into(), to: to.into() }).await
     }
 
+    /// A new job that shares what this one has recorded, up to a step: of the same kind, in the same queue, with the same input
+    /// and options, but without its unique key, its parent and its deadline. The job itself is not touched, whatever it does.
+    ///
+    /// A child that has ended is shared with its end; one that has not is started again by the fork. Signals that were not
+    /// read by then are not shared, and neither are tokens: who has one answers the job that it was made for.
+    ///
+    /// ```
+    /// # async fn example(engine: &mainspring::Engine, id: mainspring::JobId) -> Result<(), mainspring::Error> {
+    /// let fork = engine.jobs().fork(id).from("ship").result("charge", &"paid by hand").await?;
+    /// println!("{} shares {} records", fork.id, fork.shared.len());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::Invalid`] for a step that is not recorded, with those that are; [`Error::TooLarge`] beyond
+    /// [`bounds::SHARED`] and [`bounds::SHARED_BYTES`].
+    pub fn fork(&self, id: JobId) -> Fork<'a> {
+        Fork::new(self.engine, id)
+    }
+
+    /// Removes what a job has recorded from a step on, and runs it again with fresh counts: one that waits, is held, has failed or
+    /// was cancelled. Signals that were read after that step are unread again; children that were started after it are
+    /// cancelled, unless they are to go on by themselves.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::Illegal`] if it runs or has succeeded; [`Error::Invalid`] for a step that is not recorded, with
+    /// those that are; [`Error::Unavailable`] if it has gone on meanwhile.
+    pub fn retry_from(&self, id: JobId, step: impl Into<String>) -> RetryFrom<'a> {
+        RetryFrom::new(self.engine, id, step.into())
+    }
+
     async fn say(&self, verb: &'static str, id: JobId, word: Word) -> Result<()> {
         let status = self.get(id).await?.summary.status;
         let illegal = Error::Illegal { id, verb, status };
@@ -256,7 +290,7 @@ impl Change<'_> {
         for (_, answer) in self.answers(ids).await? {
             match answer {
                 Changed::Applied { .. } => tally.changed += 1,
-                Changed::Illegal(_) => tally.refused += 1,
+                Changed::Illegal(_) | Changed::Stale => tally.refused += 1,
                 Changed::NotFound => tally.missing += 1,
             }
         }
@@ -269,6 +303,7 @@ impl Change<'_> {
         match self.answers(vec![id]).await?.first() {
             Some((_, Changed::Applied { .. })) => Ok(Tally { changed: 1, ..Tally::default() }),
             Some((_, Changed::Illegal(illegal))) => Err(Error::illegal(id, &self.verb, illegal.from)),
+            Some((_, Changed::Stale)) => Err(Error::unavailable("the job has gone on meanwhile")),
             Some((_, Changed::NotFound)) | None => Err(Error::NotFound(id)),
         }
     }

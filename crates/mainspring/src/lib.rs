@@ -38,6 +38,7 @@ mod durable;
 mod engine;
 mod enqueue;
 mod flush;
+mod fork;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
@@ -49,6 +50,7 @@ mod node;
 mod open;
 mod panic;
 mod queues;
+mod rewind;
 #[cfg(all(test, feature = "shuttle"))]
 mod schedules;
 mod seams;
@@ -72,6 +74,7 @@ pub use durable::value::Draw;
 pub use durable::wait::{Received, Signal, Signals, Sleep, TimedSignal};
 pub use engine::Engine;
 pub use enqueue::{Enqueue, EnqueueMany, Enqueued, Json};
+pub use fork::{Fork, Forked};
 pub use handler::Payload;
 pub use job::{Job, JobOptions};
 pub use jobs::{Change, Jobs, Tally, Target};
@@ -79,13 +82,14 @@ pub use layer::{Inner, Layer};
 pub use node::{Node, NodeBuilder, shutdown_signal};
 pub use open::OpenOptions;
 pub use queues::Queues;
+pub use rewind::{Retried, RetryFrom};
 
 pub use mainspring_core::backoff::Backoff;
 pub use mainspring_core::failure::{Control, Failure, cancel, discard, retry_in, snooze, throttled};
 pub use mainspring_core::id::{JobId, NodeNo};
 pub use mainspring_core::job::{
-    FaultKind, Limits, OnConflict, Outcome, Priority, Progress, Reason, Record, State, Status, Summary,
-    Unique, Until, When, Why,
+    FaultKind, Limits, OnConflict, Origin, Outcome, Priority, Progress, Reason, Record, State, Status,
+    Summary, Unique, Until, When, Why,
 };
 pub use mainspring_core::journal::{EntryKind, OnClose, Story, Topic, Wait};
 pub use mainspring_core::name::{Key, Kind, Label, QueueName, SignalName, StepName, Tag};

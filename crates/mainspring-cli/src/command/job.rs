@@ -1,11 +1,11 @@
 //! `job`: everything about one job, or a verb on it.
 
 use clap::Subcommand;
-use mainspring::{Engine, Record, Story, Timestamp, Why};
+use mainspring::{Engine, Origin, Record, Story, Timestamp, Why};
 use mainspring_core::job::Verb;
 
 use super::filter::id;
-use super::{jobs, story, verb, why};
+use super::{fork, jobs, story, verb, why};
 use crate::output::Out;
 use crate::{json, text};
 
@@ -24,7 +24,16 @@ enum One {
     /// End it as cancelled, or ask its node to stop it.
     Cancel(verb::Because),
     /// Run it again if it has ended, with all that it has recorded; or now if it is scheduled.
-    Retry,
+    Retry {
+        /// Remove what it has recorded from this step on, such as `charge` or `goods/pack#2`, and do that again.
+        #[arg(long, value_name = "STEP")]
+        from: Option<String>,
+        /// Only tell how much would be removed.
+        #[arg(long, requires = "from")]
+        dry_run: bool,
+    },
+    /// Make a new job that shares what this one has recorded, up to a step.
+    Fork(fork::Args),
     /// Set it aside: it is not run, whatever becomes due or is sent to it.
     Hold,
     /// Let it go on. If its handler waits for something that has not come, it waits again.
@@ -72,7 +81,11 @@ pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result
             return verb::said(out, "rename");
         }
         Some(One::Cancel(because)) => Verb::Cancel { why: because.why },
-        Some(One::Retry) => Verb::Retry,
+        Some(One::Fork(args)) => return fork::run(engine, id, args, out).await,
+        Some(One::Retry { from: Some(from), dry_run }) => {
+            return fork::retry(engine, id, &from, dry_run, out).await;
+        }
+        Some(One::Retry { from: None, .. }) => Verb::Retry,
         Some(One::Hold) => Verb::Hold,
         Some(One::Resume) => Verb::Resume,
         Some(One::Fail(because)) => Verb::Fail { why: because.why },
@@ -126,6 +139,10 @@ fn options(job: &Record) -> Vec<(&'static str, String)> {
     let mut facts = Vec::new();
     if let Some(parent) = options.parent {
         facts.push(("parent", parent.to_string()));
+    }
+    if let Some(Origin { job, step }) = &options.forked {
+        let before = step.as_ref().map(|step| format!(" before {}", story::words(step.as_str())));
+        facts.push(("forked from", format!("{job}{}", before.unwrap_or_default())));
     }
     if let Some(timeout) = options.timeout {
         facts.push(("timeout", text::span(timeout)));

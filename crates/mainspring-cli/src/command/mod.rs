@@ -4,6 +4,7 @@ pub(crate) mod completions;
 pub(crate) mod doctor;
 pub(crate) mod enqueue;
 pub(crate) mod filter;
+mod fork;
 pub(crate) mod job;
 pub(crate) mod jobs;
 pub(crate) mod migrate;

@@ -41,7 +41,7 @@ fn is_mark(mark: &str) -> bool {
 }
 
 /// A key in words: `goods/pack#2` is `goods › pack (2)`, `mail#=ada` is `mail [ada]`.
-fn words(key: &str) -> String {
+pub(super) fn words(key: &str) -> String {
     let parts = key.split('/').map(|part| {
         let mut marks = part.split('#');
         let name = marks.next().unwrap_or_default().to_owned();

@@ -44,7 +44,9 @@ pub(crate) fn hint(why: &Why, id: JobId) -> Option<String> {
             None => return why.hint(),
         },
         Why::Held | Why::Quarantined { .. } => format!("mainspring job {id} resume"),
-        Why::Drifted { .. } => format!("mainspring job {id} resume, accept, rename OLD NEW, or fail"),
+        Why::Drifted { .. } => format!(
+            "mainspring job {id} resume, accept, rename OLD NEW, fork --from STEP, retry --from STEP, or fail"
+        ),
         Why::Ended { status } if status.state != mainspring::State::Succeeded => {
             format!("mainspring job {id} retry")
         }

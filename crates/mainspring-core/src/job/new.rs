@@ -1,6 +1,6 @@
 //! What a caller enqueues.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +10,8 @@ use crate::backoff::Backoff;
 use crate::bounds;
 use crate::id::JobId;
 use crate::job::Unique;
-use crate::name::{Kind, Label, QueueName, Tag};
+use crate::journal::Entry;
+use crate::name::{Key, Kind, Label, QueueName, Tag};
 use crate::time::{Span, Timestamp};
 use crate::{Error, Result};
 
@@ -33,6 +34,18 @@ pub struct New {
     pub deadline: Option<When>,
     /// What is rarely set.
     pub options: Options,
+    /// What is recorded before it runs for the first time: the past that a fork shares. Of claim 0; mostly empty.
+    pub journal: Vec<Entry>,
+}
+
+/// Where a job was forked from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// The other job.
+    pub job: JobId,
+    /// The step before which they have everything in common; `None`: all that was recorded then.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub step: Option<Key>,
 }
 
 /// A point in time, absolute or counted from the store's present.
@@ -165,6 +178,9 @@ pub struct Options {
     /// The job whose handler started it; set by that handler's record and by nothing else.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<JobId>,
+    /// Where it was forked from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forked: Option<Origin>,
 }
 
 /// Attempts of a job that does not say otherwise: with the default backoff, between eight and nine minutes.
@@ -186,6 +202,7 @@ impl Default for Options {
             labels: Vec::new(),
             headers: BTreeMap::new(),
             parent: None,
+            forked: None,
         }
     }
 }
@@ -272,7 +289,31 @@ impl New {
         if let Some(deadline) = self.deadline {
             deadline.check("deadline", now)?;
         }
+        if !self.journal.is_empty() {
+            self.check_journal(limits)?;
+        }
         self.options.check()
+    }
+
+    fn check_journal(&self, limits: &Limits) -> Result<()> {
+        at_most("shared journal", self.journal.len(), bounds::SHARED)?;
+        at_most("bytes of the shared journal", self.bytes() - self.input.len(), bounds::SHARED_BYTES)?;
+        let mut keys = BTreeSet::new();
+        for entry in &self.journal {
+            at_most("recorded value", entry.value.len(), limits.step)?;
+            if !keys.insert(&entry.key) {
+                return Err(Error::Invalid {
+                    what: "journal",
+                    why: format!("`{}` is in it twice", entry.key),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of payload.
+    pub fn bytes(&self) -> usize {
+        self.input.len() + self.journal.iter().map(|entry| entry.value.len()).sum::<usize>()
     }
 }
 
@@ -284,6 +325,7 @@ fn at_most(what: &'static str, size: usize, limit: usize) -> Result<()> {
 mod tests {
     use super::*;
     use crate::job::Until;
+    use crate::journal::EntryKind;
 
     fn new() -> New {
         New {
@@ -295,6 +337,7 @@ mod tests {
             run: None,
             deadline: None,
             options: Options::default(),
+            journal: Vec::new(),
         }
     }
 
@@ -340,6 +383,26 @@ mod tests {
         assert!(check(|j| j.options.unique = Some(period(longer))).is_err());
         assert!(Priority::new(9).is_ok());
         assert!(Priority::new(10).is_err());
+    }
+
+    #[test]
+    fn a_shared_journal_is_bounded_and_has_each_key_once() {
+        let entries = |count: usize, bytes: usize| -> Vec<Entry> {
+            let entry = |at| Entry {
+                key: Key::new(format!("k{at}")).expect("a key"),
+                kind: EntryKind::Value,
+                overlapped: false,
+                value: vec![b' '; bytes],
+            };
+            (0..count).map(entry).collect()
+        };
+        let step = bounds::STEP_BYTES;
+        assert!(check(|j| j.journal = entries(bounds::SHARED, 1)).is_ok());
+        assert!(check(|j| j.journal = entries(bounds::SHARED + 1, 1)).is_err());
+        assert!(check(|j| j.journal = entries(bounds::SHARED_BYTES / step, step)).is_ok());
+        assert!(check(|j| j.journal = entries(bounds::SHARED_BYTES / step + 1, step)).is_err());
+        assert!(check(|j| j.journal = entries(1, step + 1)).is_err());
+        assert!(check(|j| j.journal = vec![entries(1, 1).remove(0); 2]).is_err());
     }
 
     /// Labels that are sorted and distinct.
@@ -417,6 +480,10 @@ mod tests {
             labels: vec![Label::new("gpu").expect("a label")],
             headers: BTreeMap::from([("traceparent".into(), "00-\"x\"".into())]),
             parent: Some(JobId::from_bytes([9; 16])),
+            forked: Some(Origin {
+                job: JobId::from_bytes([8; 16]),
+                step: Some(Key::new("goods/pack#2").expect("a key")),
+            }),
         };
         let text = serde_json::to_string(&options).expect("json");
         assert_eq!(serde_json::from_str::<Options>(&text).expect("options"), options);

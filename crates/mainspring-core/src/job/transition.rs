@@ -6,6 +6,7 @@ use std::fmt;
 
 use crate::bounds;
 use crate::job::{Priority, Reason, State, Status};
+use crate::name::Key;
 use crate::{Error, Result};
 
 /// What can happen to a job.
@@ -54,6 +55,8 @@ pub enum Input {
     },
     /// An operator runs an ended job again, or a scheduled one now.
     Revive,
+    /// An operator runs a job again from a step on.
+    Rewind,
 }
 
 /// An edge that does not exist.
@@ -117,6 +120,10 @@ pub fn transition(from: Status, input: Input) -> Result<Status, Illegal> {
             Status::because(S::Suspended, R::Hold)
         }
         (S::Failed | S::Cancelled | S::Skipped, Input::Revive) => Status::plain(S::Ready),
+        // One that succeeded has told its result to others.
+        (S::Scheduled | S::Ready | S::Suspended | S::Failed | S::Cancelled, Input::Rewind) => {
+            Status::plain(S::Ready)
+        }
         _ => return illegal,
     };
     Ok(to)
@@ -133,6 +140,14 @@ pub enum Verb {
     },
     /// Run a failed, cancelled or skipped job again with fresh counts, or a scheduled one now.
     Retry,
+    /// Take back what a job has recorded from a step on, and run it again with fresh counts. For one that is not running and
+    /// has not succeeded.
+    Rewind {
+        /// The step, by its key.
+        from: Key,
+        /// The number of the job's last claim, as whoever asks has seen it: a job that has run since is left alone.
+        claim: u32,
+    },
     /// Set a waiting job aside.
     Hold,
     /// Let a suspended job go on. One that waits for something looks for it again.
@@ -154,6 +169,7 @@ impl Verb {
         match self {
             Verb::Cancel { .. } => "cancel",
             Verb::Retry => "retry",
+            Verb::Rewind { .. } => "rewind",
             Verb::Hold => "hold",
             Verb::Resume => "resume",
             Verb::Fail { .. } => "fail",
@@ -171,6 +187,7 @@ impl Verb {
         let input = match self {
             Verb::Cancel { .. } => Input::Cancel(Reason::Operator),
             Verb::Retry => Input::Revive,
+            Verb::Rewind { .. } => Input::Rewind,
             Verb::Hold => Input::Hold,
             Verb::Resume => Input::Resume { later },
             Verb::Fail { .. } => Input::Fail(Reason::Operator),
@@ -193,7 +210,12 @@ impl Verb {
     pub fn check(&self) -> Result<()> {
         match self {
             Verb::Cancel { why } | Verb::Fail { why } => check_why(why),
-            Verb::Retry | Verb::Hold | Verb::Resume | Verb::Delete | Verb::Reprioritise(_) => Ok(()),
+            Verb::Retry
+            | Verb::Rewind { .. }
+            | Verb::Hold
+            | Verb::Resume
+            | Verb::Delete
+            | Verb::Reprioritise(_) => Ok(()),
         }
     }
 }

@@ -305,7 +305,7 @@ impl Why {
             }
             Why::Drifted { .. } => Some(
                 "deploy code that fits, then resume it; accept it if what the code asks for is new, rename it if it was \
-                 called otherwise; or fail it"
+                 called otherwise; fork or retry it from an earlier step; or fail it"
                     .into(),
             ),
             Why::Quarantined { .. } => Some("look at its input, then resume or fail it".into()),

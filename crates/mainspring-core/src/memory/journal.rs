@@ -6,8 +6,8 @@ use crate::bounds;
 use crate::id::{Claim, JobId, NodeNo, Row};
 use crate::job::{Input, Reason, State, Status};
 use crate::journal::{
-    Child, Inbox, Journal, Kin, Mail, Message, OnClose, Recorded, Recording, Sight, Signal, Signalled, Story,
-    Suspension, Value, Wait, Writes, Written,
+    Child, Entry, Inbox, Journal, Kin, Line, Mail, Message, OnClose, Recorded, Recording, Rewind, Sight,
+    Signal, Signalled, Story, Suspension, Topic, Unread, Value, Wait, Writes, Written, rewind,
 };
 use crate::name::Key;
 use crate::planted::{self, Defect};
@@ -37,6 +37,16 @@ struct Posted {
 }
 
 impl Past {
+    /// The past that a new job has, if it is a fork.
+    pub(super) fn shared(entries: Vec<Entry>, now: Timestamp) -> Option<Box<Self>> {
+        if entries.is_empty() {
+            return None;
+        }
+        let mut past = Past::default();
+        past.write(Writes { entries, ..Writes::default() }, 0, now);
+        Some(Box::new(past))
+    }
+
     fn unread(&self) -> impl Iterator<Item = &Message> {
         self.inbox.iter().filter(|posted| !posted.read).map(|posted| &posted.message)
     }
@@ -123,6 +133,46 @@ impl Job {
         Some(Box::new(Journal { entries: past.entries.values().cloned().collect(), inbox: past.inbox(0) }))
     }
 
+    /// What a retry from a step takes back.
+    pub(super) fn rewind(&self, from: &Key) -> Option<Rewind> {
+        let line = |written: &Written| {
+            let value = match &written.value {
+                Value::Here(value) => Some(value.clone()),
+                Value::There(_) => None,
+            };
+            (written.key.clone(), written.kind, value)
+        };
+        let lines: Vec<Line> = self.past.as_deref()?.entries.values().map(line).collect();
+        rewind(&lines, from)
+    }
+
+    /// Takes it back.
+    pub(super) fn take_back(&mut self, rewind: &Rewind) {
+        let past = self.past();
+        for key in &rewind.forget {
+            if let Some(at) = past.keys.remove(key) {
+                past.entries.remove(&at);
+            }
+        }
+        for Unread { topic, sender, body: said } in &rewind.unread {
+            for Posted { message, read } in &mut past.inbox {
+                if let Mail::Signal { name, sender: by, body } = &mut message.mail
+                    && *topic == Topic::Signal(name.clone())
+                    && sender == by
+                    && std::mem::take(read)
+                {
+                    body.clone_from(said);
+                }
+            }
+        }
+    }
+
+    /// Whether the end of this job cancels that child.
+    pub(super) fn cancels(&self, child: Row) -> bool {
+        let children = self.past.iter().flat_map(|past| &past.children);
+        children.into_iter().any(|(row, on_close)| *row == child && *on_close == OnClose::Cancel)
+    }
+
     fn past(&mut self) -> &mut Past {
         self.past.get_or_insert_default()
     }
@@ -153,6 +203,9 @@ impl Model {
             .collect();
         if children.iter().any(|child| child.options.unique.is_some()) {
             return Err(Error::Invalid { what: "child", why: "it has a unique key".into() });
+        }
+        if children.iter().any(|child| !child.journal.is_empty()) {
+            return Err(Error::Invalid { what: "child", why: "it has a journal".into() });
         }
         self.check_lines(&children)
     }
@@ -282,7 +335,7 @@ impl Model {
         self.post(parent, mail, now)
     }
 
-    fn cancel_child(&mut self, row: Row, now: Timestamp) -> Result<()> {
+    pub(super) fn cancel_child(&mut self, row: Row, now: Timestamp) -> Result<()> {
         let Some(job) = self.jobs.get(&row) else { return Ok(()) };
         if matches!(job.place, Place::Lease { .. }) {
             return self.flag(row, Cancellation::parent());

@@ -161,7 +161,7 @@ impl Model {
             options: new.options,
             errors: Vec::new(),
             progress: None,
-            past: None,
+            past: Past::shared(new.journal, now),
             parent: None,
             ends: Vec::new(),
         };

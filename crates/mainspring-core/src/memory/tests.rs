@@ -34,6 +34,7 @@ fn job(number: u8) -> New {
         run: None,
         deadline: None,
         options: Options::default(),
+        journal: Vec::new(),
     }
 }
 

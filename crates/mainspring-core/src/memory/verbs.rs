@@ -3,6 +3,7 @@
 use crate::Result;
 use crate::id::{JobId, Row};
 use crate::job::{Reason, State, Status, Verb};
+use crate::journal::Rewind;
 use crate::store::{Cancellation, Changed, Class};
 use crate::time::Timestamp;
 
@@ -29,7 +30,15 @@ impl Model {
             Ok(to) => to,
             Err(illegal) => return Ok(Changed::Illegal(illegal)),
         };
-        if !dry_run {
+        if let Verb::Rewind { from: step, claim } = verb {
+            let job = self.job(row)?;
+            let Some(rewind) = job.rewind(step).filter(|_| job.claim == *claim) else {
+                return Ok(Changed::Stale);
+            };
+            if !dry_run {
+                self.rewind(row, rewind, now)?;
+            }
+        } else if !dry_run {
             self.apply(row, verb, to, now)?;
         }
         Ok(Changed::Applied { from, to })
@@ -46,10 +55,10 @@ impl Model {
                 self.settle(row, Place::done(to, now, why))
             }
             (Verb::Reprioritise(priority), Some(_)) => self.alter(row, |job| job.priority = *priority),
-            (Verb::Retry | Verb::Resume | Verb::Hold | Verb::Delete, Some(to)) => {
+            (Verb::Retry | Verb::Rewind { .. } | Verb::Resume | Verb::Hold | Verb::Delete, Some(to)) => {
                 let job = self.job_mut(row)?;
                 match verb {
-                    Verb::Retry => {
+                    Verb::Retry | Verb::Rewind { .. } => {
                         job.failures = 0;
                         job.clear_crashes();
                     }
@@ -60,6 +69,23 @@ impl Model {
                 self.settle(row, waiting(to, due, now))
             }
         }
+    }
+
+    /// Takes back what a job has recorded from a step on, and runs it again.
+    fn rewind(&mut self, row: Row, rewind: Rewind, now: Timestamp) -> Result<()> {
+        let job = self.job_mut(row)?;
+        job.claim += 1;
+        job.failures = 0;
+        job.clear_crashes();
+        job.take_back(&rewind);
+        self.settle(row, Place::Ready { class: Class::Fresh, since: now })?;
+        let lost: Vec<Row> = rewind.children.iter().filter_map(|id| self.ids.get(id)).copied().collect();
+        for child in lost {
+            if self.job(row)?.cancels(child) {
+                self.cancel_child(child, now)?;
+            }
+        }
+        Ok(())
     }
 
     /// Asks the node of a running job to stop it. The reason first given stays.

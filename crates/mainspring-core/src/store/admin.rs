@@ -95,6 +95,8 @@ pub enum Changed {
     },
     /// The verb does not apply to a job in this state; nothing was changed.
     Illegal(Illegal),
+    /// The job has run since it was looked at, or has recorded nothing of that step (any more); nothing was changed.
+    Stale,
     /// There is no such job.
     NotFound,
 }

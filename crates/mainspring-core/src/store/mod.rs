@@ -131,7 +131,8 @@ pub trait Store: Send + Sync + 'static {
     /// Jobs due now enter `ready`, others `timers`. Unique keys are taken in order of the batch; a key whose period
     /// has ended is free. Replacing cancels a waiting holder (its status becomes `cancelled (replaced)`) and takes its
     /// key; a running or ended holder is kept, and so is one that was pruned within the period of its key. A batch that
-    /// would make more than [`LINES`](crate::bounds::LINES) lines is refused whole, as `TooLarge`.
+    /// would make more than [`LINES`](crate::bounds::LINES) lines is refused whole, as `TooLarge`. The journal of a job that
+    /// has one is recorded with it, under claim 0.
     fn enqueue(&self, jobs: Vec<New>) -> Pending<'_, Result<Vec<Receipt>>>;
 
     /// What a caller's own transaction needs to know to take jobs with it without waiting; see [`EnlistNow`].
@@ -294,7 +295,10 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// `Cancel` on a running job flags its claim; the reason first given stays. `Retry` clears failures and crashes
     /// (errors are kept) and marks the job's outcome as superseded; its unique key is not taken again. `Resume` clears
-    /// crashes. Neither touches the journal: what is recorded is not done again. Retried and resumed jobs enter `ready` as [`Class::Fresh`]. `Reprioritise` leaves a ready job its class
+    /// crashes. Neither touches the journal: what is recorded is not done again. `Rewind` is a `Retry` that removes what
+    /// [`rewind`](crate::journal::rewind) says of the journal, makes signals unread again and cancels children as if their parent
+    /// had ended, unless they are to go on by themselves; and the job's claim number grows by one, so that it is not the same any more
+    /// to a repeat ([`Changed::Stale`]), nor to a handler that is still in memory. Retried, rewound and resumed jobs enter `ready` as [`Class::Fresh`]. `Reprioritise` leaves a ready job its class
     /// and its time of entering. `Delete` releases the job's unique key, whatever its period; to its parent and its children, a
     /// job that had not ended is cancelled.
     fn change(&self, ids: Vec<JobId>, verb: Verb, dry_run: bool) -> Pending<'_, Result<Vec<Changed>>>;

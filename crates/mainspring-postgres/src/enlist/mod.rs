@@ -144,6 +144,9 @@ async fn enlist(session: &mut impl Session, ticket: &Ticket, jobs: Vec<New>) -> 
     if jobs.iter().any(replaces) {
         return Err(Error::NotInTransaction { what: "replacing a job" });
     }
+    if jobs.iter().any(|job| !job.journal.is_empty()) {
+        return Err(Error::NotInTransaction { what: "forking a job" });
+    }
     if ticket.lines.len() != jobs.len() {
         return Err(Error::ForeignTransaction { why: "the ticket is not for these jobs".into() });
     }

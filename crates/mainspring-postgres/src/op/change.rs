@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use mainspring_core::Error;
 use mainspring_core::id::JobId;
 use mainspring_core::job::{Reason, State, Status, Verb};
+use mainspring_core::name::Key;
 use mainspring_core::store::Changed;
 use mainspring_core::time::Timestamp;
 use tokio_postgres::Row;
@@ -18,6 +19,7 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::family::{self, Left, ends};
+use super::rewind::{self, Back};
 use super::{Op, node, now};
 use crate::error::{Result, corrupt};
 use crate::flags;
@@ -38,7 +40,8 @@ const LOCATE: &str = concat!(
         CASE WHEN r.no IS NOT NULL THEN 2 WHEN m.no IS NOT NULL THEN 1 WHEN s.no IS NOT NULL THEN 4
             WHEN l.no IS NOT NULL THEN 3 ELSE d.state END AS state,
         coalesce(s.reason, d.reason) AS reason, coalesce(m.due, CASE WHEN s.reason = 8 THEN s.due END) AS due,
-        coalesce(r.flags, m.flags, s.flags, 0::smallint) AS flags
+        coalesce(r.flags, m.flags, s.flags, 0::smallint) AS flags,
+        coalesce(r.claim, m.claim, s.claim, l.claim, d.claim) AS claim
     FROM t CROSS JOIN unnest($2::uuid[]) WITH ORDINALITY AS u(id, o)
     CROSS JOIN LATERAL (SELECT no, line FROM mainspring.jobs WHERE id = u.id OFFSET 0) j
     LEFT JOIN mainspring.ready r ON r.no = j.no
@@ -90,10 +93,10 @@ pub(crate) const END: &str = concat!(
     SELECT e.no, e.was, e.flags FROM e"
 );
 /// Waiting jobs wait in another way: held, or ready, or for their time if that is to come. `$3`: the reason of those that
-/// are held. `$4`, `$5`: whether failures and crashes are cleared.
+/// are held. `$4`, `$5`: whether failures and crashes are cleared. `$6`: by how much claim numbers grow.
 const WAIT: &str = concat!(
     taken!(),
-    ", f AS (SELECT e.no, e.line, e.claim, e.priority, e.flags, e.due, e.was,
+    ", f AS (SELECT e.no, e.line, e.claim + $6::int AS claim, e.priority, e.flags, e.due, e.was,
             CASE WHEN $4 THEN 0 ELSE e.failures END::smallint AS failures,
             CASE WHEN $5 THEN 0 ELSE e.crashes END::smallint AS crashes,
             CASE WHEN $5 THEN 0 ELSE e.crashed END AS crashed,
@@ -116,7 +119,7 @@ const WAIT: &str = concat!(
         CASE WHEN f.state = 1 THEN f.due END, f.was FROM f, t"
 );
 /// Primary key of `done`: ended jobs run again. They hold neither key nor deadline any more. Whose family is still to be told
-/// of the end waits for that.
+/// of the end waits for that. `$3`: by how much claim numbers grow.
 const REVIVE: &str = concat!(
     "WITH ",
     now!(),
@@ -126,7 +129,7 @@ const REVIVE: &str = concat!(
     , u AS (INSERT INTO mainspring.superseded (no, finished_at, claim, state, reason)
         SELECT e.no, e.finished_at, e.claim, e.state, e.reason FROM e)
     , r AS (INSERT INTO mainspring.ready (no, ready_at, crashed, line, claim, level, failures, crashes, flags)
-        SELECT e.no, t.now, 0, e.line, e.claim, 32 + e.priority, 0, 0, e.flags FROM e, t)
+        SELECT e.no, t.now, 0, e.line, e.claim + $3::int, 32 + e.priority, 0, 0, e.flags FROM e, t)
     , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
         SELECT line, state, -count(*) FROM e GROUP BY line, state
         UNION ALL SELECT line, 2, count(*) FROM e GROUP BY line)
@@ -212,7 +215,7 @@ impl Op for Change {
             }
             conn.roll_back().await;
             // What others have ended and not told of yet stays as it is until then.
-            if matches!(self.verb, Verb::Retry | Verb::Delete) {
+            if matches!(self.verb, Verb::Retry | Verb::Rewind { .. } | Verb::Delete) {
                 family::tell_all(conn, shared, 0).await?;
             }
         }
@@ -245,6 +248,8 @@ enum Told {
     Woken(Vec<Row>),
     /// Whose families are to be told.
     Left(Vec<Left>),
+    /// Numbers of children that are to be cancelled.
+    Lost(Vec<i64>),
 }
 
 impl Change {
@@ -263,6 +268,7 @@ impl Change {
         let locate = Call::new(LOCATE, vec![(&at, Type::TIMESTAMPTZ), (&ids, Type::UUID_ARRAY)]);
         let rows = conn.step(&[locate]).await?.pop().unwrap_or_default();
         let mut groups: BTreeMap<&'static str, BTreeMap<i64, State>> = BTreeMap::new();
+        let mut backs = Vec::new();
         for row in &rows {
             let family = row.get::<_, i16>(7) & flags::FAMILY != 0;
             let index = usize::try_from(row.get::<_, i64>(1) - 1).ok().and_then(|o| layer.get(o).copied());
@@ -274,6 +280,15 @@ impl Change {
             let later = due.is_some_and(|due| due.0 > row.get::<_, At>(0).0);
             answers[index] = match self.verb.apply(from, later) {
                 Ok(to) => {
+                    if let Verb::Rewind { from: step, claim } = &self.verb {
+                        let seen = u32::try_from(row.get::<_, i32>(8)) == Ok(*claim);
+                        let back = if seen { rewind::look(conn, no, step).await? } else { None };
+                        let Some(back) = back else {
+                            answers[index] = Changed::Stale;
+                            continue;
+                        };
+                        backs.push(back);
+                    }
                     groups.entry(self.statement(from, to, family)?).or_default().insert(no, from.state);
                     Changed::Applied { from, to }
                 }
@@ -283,7 +298,41 @@ impl Change {
         if self.dry_run {
             return Ok(true);
         }
+        if let Verb::Rewind { from, .. } = &self.verb {
+            return self.take_back(conn, &at, groups, from, &backs, told).await;
+        }
         self.apply(conn, &at, groups, told).await
+    }
+
+    /// Moves jobs and takes back what they have recorded from a step on. False if one of them was moved meanwhile.
+    async fn take_back(
+        &self,
+        conn: &mut Conn,
+        at: &Present,
+        groups: BTreeMap<&'static str, BTreeMap<i64, State>>,
+        from: &Key,
+        backs: &[Back],
+        told: &mut Vec<Told>,
+    ) -> Result<bool> {
+        let mut children: Vec<i64> = backs.iter().flat_map(|back| &back.children).copied().collect();
+        children.sort_unstable();
+        if !children.is_empty() {
+            // Leases before places.
+            told.push(Told::Flagged(family::flag_children(conn, at, &children).await?));
+        }
+        if !self.apply(conn, at, groups, told).await? {
+            return Ok(false);
+        }
+        for back in backs {
+            if !rewind::run(conn, from, back).await? {
+                return Ok(false);
+            }
+        }
+        if !children.is_empty() {
+            told.push(Told::Left(family::cancel_free(conn, at, &children).await?));
+            told.push(Told::Lost(children));
+        }
+        Ok(true)
     }
 
     /// The statement that does what the state machine says; if `family`, somebody is to be told of an end.
@@ -324,8 +373,9 @@ impl Change {
         };
         let (state, reason) = (i16::from(state.code()), i16::from(reason.code()));
         let hold = matches!(self.verb, Verb::Hold).then_some(i16::from(Reason::Hold.code()));
-        let retry = matches!(self.verb, Verb::Retry);
-        let clear = matches!(self.verb, Verb::Retry | Verb::Resume);
+        let retry = matches!(self.verb, Verb::Retry | Verb::Rewind { .. });
+        let clear = retry || matches!(self.verb, Verb::Resume);
+        let growth = i32::from(matches!(self.verb, Verb::Rewind { .. }));
         let priority = match self.verb {
             Verb::Reprioritise(priority) => i16::from(priority.get()),
             _ => 0,
@@ -353,7 +403,9 @@ impl Change {
                     (&hold as _, Type::INT2),
                     (&retry as _, Type::BOOL),
                     (&clear as _, Type::BOOL),
+                    (&growth as _, Type::INT4),
                 ]),
+                REVIVE => args.push((&growth as _, Type::INT4)),
                 FLAG => args.extend([(&why as _, Type::TEXT), (&0_i16 as _, Type::INT2)]),
                 READY_PRIORITY | TIMERS_PRIORITY | SUSPENDED_PRIORITY => {
                     args.push((&priority as _, Type::INT2));
@@ -435,10 +487,11 @@ fn status(row: &Row) -> Result<Option<Status>> {
 /// Tells where jobs wait now, and whose claims were flagged.
 async fn announce(conn: &mut Conn, shared: &Shared, told: Vec<Told>) -> Result<()> {
     let mut hints = Hints::default();
-    let (mut lines, mut left) = (Vec::new(), Vec::new());
+    let (mut lines, mut left, mut lost) = (Vec::new(), Vec::new(), Vec::new());
     for told in told {
         match told {
             Told::Left(families) => left.extend(families),
+            Told::Lost(children) => lost.extend(children),
             Told::Woken(rows) => {
                 for row in &rows {
                     lines.push(row.get(1));
@@ -463,5 +516,6 @@ async fn announce(conn: &mut Conn, shared: &Shared, told: Vec<Told>) -> Result<(
     names::learn_to_tell(conn, shared, lines).await;
     hints.tell(conn, shared).await;
     family::tell(conn, shared, left).await;
+    family::cancel_lost(conn, shared, lost).await;
     Ok(())
 }

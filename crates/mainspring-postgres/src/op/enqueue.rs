@@ -20,6 +20,7 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::family::{self, Left, ends};
+use super::share::Shares;
 use super::{CONFIRM, Op, aside, key, now};
 use crate::error::{Fault, Result, corrupt};
 use crate::flags;
@@ -197,8 +198,10 @@ impl Op for Enqueue {
 async fn plain(conn: &mut Conn, shared: &Shared, jobs: &[New], lines: &[TicketLine]) -> Result<Vec<Receipt>> {
     let all: Vec<usize> = (0..jobs.len()).collect();
     let columns = Columns::new(jobs, lines, &all)?;
+    let shares = Shares::new(jobs, &all);
     let at = shared.at();
-    match conn.commit(shared, &[columns.insert(&at)]).await {
+    let calls: Vec<Call<'_>> = [columns.insert(&at)].into_iter().chain(shares.call(&at)).collect();
+    match conn.commit(shared, &calls).await {
         Ok(rows) => {
             announce(conn, shared, rows.first().map_or(&[], Vec::as_slice)).await;
             Ok(vec![Receipt::Created; jobs.len()])
@@ -435,6 +438,7 @@ impl<'a> Careful<'a> {
         let at = shared.at();
         let columns = Columns::new(self.jobs, self.lines, &self.pending)?;
         let keys = Keys::new(self.jobs, self.lines, &self.pending);
+        let shares = Shares::new(self.jobs, &self.pending);
         let (over_kinds, over_keys): (Vec<i32>, Vec<String>) =
             std::mem::take(&mut self.over).into_iter().unzip();
         let mut calls = Vec::new();
@@ -449,6 +453,7 @@ impl<'a> Careful<'a> {
         let insert = calls.len();
         if !self.pending.is_empty() {
             calls.push(columns.insert(&at));
+            calls.extend(shares.call(&at));
             if !keys.kinds.is_empty() {
                 calls.push(keys.take());
             }
@@ -540,7 +545,8 @@ impl<'a> Columns<'a> {
             columns.deadline_after.push(deadline_after);
             columns.options.push(options_text(&job.options, &plain)?);
             columns.inputs.push(&job.input);
-            columns.flags.push(flags::of(&job.options, job.deadline.is_some()));
+            let journal = if job.journal.is_empty() { 0 } else { flags::JOURNAL };
+            columns.flags.push(flags::of(&job.options, job.deadline.is_some()) | journal);
         }
         Ok(columns)
     }

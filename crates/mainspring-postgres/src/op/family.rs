@@ -270,18 +270,79 @@ pub(crate) async fn cancel_waiting(conn: &mut Conn, at: &Present, ended: &[Left]
         }
         let rows = conn.step(&[Call::new(OPEN, vec![(&parents, Type::INT8_ARRAY)])]).await?;
         let children: Vec<i64> = rows.iter().flatten().map(|row| row.get(0)).collect();
-        let rows = conn.step(&[Call::new(FREE, vec![(&children, Type::INT8_ARRAY)])]).await?;
-        let mut children: Vec<i64> = rows.iter().flatten().map(|row| row.get(0)).collect();
-        if children.is_empty() {
-            break;
-        }
-        children.sort_unstable();
-        let rows = conn.step(&[Cancel::new(at, &children).end()]).await?.pop().unwrap_or_default();
-        let ended: Vec<Left> = families(&rows).collect();
+        let ended = cancel_these(conn, at, &children).await?;
         parents = parents_among(&ended);
         left.extend(ended);
     }
     Ok(left)
+}
+
+/// Cancels those of these children that wait and that nobody else is about to move.
+async fn cancel_these(conn: &mut Conn, at: &Present, children: &Vec<i64>) -> Result<Vec<Left>> {
+    let rows = conn.step(&[Call::new(FREE, vec![(children, Type::INT8_ARRAY)])]).await?;
+    let mut children: Vec<i64> = rows.iter().flatten().map(|row| row.get(0)).collect();
+    if children.is_empty() {
+        return Ok(Vec::new());
+    }
+    children.sort_unstable();
+    let rows = conn.step(&[Cancel::new(at, &children).end()]).await?.pop().unwrap_or_default();
+    Ok(families(&rows).collect())
+}
+
+/// As [`cancel_waiting`], for children whose parent does without them: those, and theirs.
+pub(crate) async fn cancel_free(conn: &mut Conn, at: &Present, children: &Vec<i64>) -> Result<Vec<Left>> {
+    let mut left = cancel_these(conn, at, children).await?;
+    let theirs = cancel_waiting(conn, at, &left).await?;
+    left.extend(theirs);
+    Ok(left)
+}
+
+/// Flags those of these children that run. Rows of number and node.
+pub(crate) async fn flag_children(conn: &mut Conn, at: &Present, children: &Vec<i64>) -> Result<Vec<Row>> {
+    let cancel = Cancel::new(at, children);
+    let [flag, _] = cancel.calls();
+    Ok(conn.step(&[flag]).await?.pop().unwrap_or_default())
+}
+
+/// Primary keys: those of these children that have neither ended nor been flagged.
+const LOST: &str = "SELECT u.no FROM unnest($1::bigint[]) AS u(no)
+    WHERE EXISTS (SELECT 1 FROM mainspring.jobs j WHERE j.no = u.no)
+        AND NOT EXISTS (SELECT 1 FROM mainspring.done d WHERE d.no = u.no)
+        AND NOT EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.no = u.no AND l.cancel IS NOT NULL) ORDER BY u.no";
+
+/// Cancels what is left of children that their parent does without: those that somebody else was moving when that was
+/// committed. Mostly none is. A failure is not worth a word: what is left is cancelled with its parent.
+pub(crate) async fn cancel_lost(conn: &mut Conn, shared: &Shared, children: Vec<i64>) {
+    if children.is_empty() {
+        return;
+    }
+    if let Err(fault) = cancel_rest(conn, shared, children).await {
+        conn.roll_back().await;
+        tracing::debug!(?fault, "a child that its parent does without was not cancelled");
+    }
+}
+
+async fn cancel_rest(conn: &mut Conn, shared: &Shared, mut children: Vec<i64>) -> Result<()> {
+    for _ in 0..ROUNDS {
+        let rows = conn.commit(shared, &[Call::new(LOST, vec![(&children, Type::INT8_ARRAY)])]).await?;
+        children = rows.iter().flatten().map(|row| row.get(0)).collect();
+        if children.is_empty() {
+            break;
+        }
+        let at = shared.at();
+        let rows = conn.commit(shared, &Cancel::new(&at, &children).calls()).await?;
+        shared.moved();
+        let [flagged, ended] = rows.as_slice() else {
+            return Err(corrupt("a cancellation without an answer"));
+        };
+        let mut hints = Hints::default();
+        for row in flagged {
+            hints.cancel(NodeNo(row.get::<_, i32>(1).into()));
+        }
+        hints.tell(conn, shared).await;
+        tell(conn, shared, families(ended).collect()).await;
+    }
+    Ok(())
 }
 
 /// Tells the families of jobs that the open transaction has ended and is about to remove. The mailboxes of their parents

@@ -21,7 +21,9 @@ pub(crate) mod prune;
 pub(crate) mod record;
 pub(crate) mod release;
 pub(crate) mod rescue;
+mod rewind;
 pub(crate) mod settings;
+pub(crate) mod share;
 pub(crate) mod signal;
 pub(crate) mod sweep;
 

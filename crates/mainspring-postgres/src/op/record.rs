@@ -346,6 +346,9 @@ impl Children {
                 if child.job.options.unique.is_some() {
                     return Err(Error::Invalid { what: "child", why: "it has a unique key".into() }.into());
                 }
+                if !child.job.journal.is_empty() {
+                    return Err(Error::Invalid { what: "child", why: "it has a journal".into() }.into());
+                }
                 let mut job = child.job.clone();
                 job.options.parent = Some(recording.claim.id);
                 all.jobs.push(job);

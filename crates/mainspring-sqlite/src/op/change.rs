@@ -6,7 +6,7 @@ use mainspring_core::store::{Cancellation, Changed, Class, Level};
 use rusqlite::{OptionalExtension, params};
 
 use super::place::{self, Aside, Card, Ending, Place};
-use super::{deadline, family, key, remove};
+use super::{deadline, family, key, remove, rewind};
 use crate::error::{Result, corrupt};
 use crate::flags;
 use crate::writer::Tx;
@@ -43,7 +43,15 @@ fn one(tx: &mut Tx<'_>, id: JobId, verb: &Verb, dry_run: bool) -> Result<Changed
         Ok(to) => to,
         Err(illegal) => return Ok(Changed::Illegal(illegal)),
     };
-    if !dry_run {
+    if let Verb::Rewind { from: step, claim } = verb {
+        let seen = card.claim == i64::from(*claim);
+        let Some(back) = (if seen { rewind::look(tx, no, step)? } else { None }) else {
+            return Ok(Changed::Stale);
+        };
+        if !dry_run {
+            rewind::run(tx, card, &found, &back)?;
+        }
+    } else if !dry_run {
         apply(tx, card, &found, verb, to)?;
     }
     Ok(Changed::Applied { from, to })

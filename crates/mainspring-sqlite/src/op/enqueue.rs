@@ -9,7 +9,7 @@ use mainspring_core::store::{Class, Level, Receipt};
 use rusqlite::{CachedStatement, params};
 
 use super::place::{self, Ending, INTO_READY};
-use super::{deadline, key};
+use super::{deadline, journal, key};
 use crate::error::{Result, corrupt};
 use crate::flags;
 use crate::writer::Tx;
@@ -85,7 +85,11 @@ impl<'a> Adder<'a> {
             return Ok(None);
         }
         tx.state.numbers.no = no;
-        let flags = flags::of(&job.options, due_at.is_some()) | more;
+        let mut flags = flags::of(&job.options, due_at.is_some()) | more;
+        if !job.journal.is_empty() {
+            flags |= flags::JOURNAL;
+            journal::Writer::new(tx)?.add(tx, no, 0, &job.journal)?;
+        }
         let run_at = job.run.map(|run| run.resolve(tx.now)).filter(|at| *at > tx.now);
         if let Some(at) = run_at {
             let priority = job.priority.get();
@@ -172,7 +176,7 @@ fn options_text(options: &Options) -> Result<Option<String>> {
 
 /// Cheaper than to compare with a default that would have to be made.
 fn is_default(options: &Options) -> bool {
-    let Options { max_attempts, backoff, timeout, unique, tags, labels, headers, parent } = options;
+    let Options { max_attempts, backoff, timeout, unique, tags, labels, headers, parent, forked } = options;
     *max_attempts == default_attempts()
         && backoff.is_none()
         && timeout.is_none()
@@ -181,6 +185,7 @@ fn is_default(options: &Options) -> bool {
         && labels.is_empty()
         && headers.is_empty()
         && parent.is_none()
+        && forked.is_none()
 }
 
 fn default_attempts() -> u16 {

@@ -43,7 +43,12 @@ pub(crate) fn close(tx: &mut Tx<'_>, card: &Card, ending: Ending<'_>) -> Result<
     if card.flags & flags::PARENT != 0 {
         tell_parent(tx, card, ending)?;
     }
-    let mut orphaned = if card.flags & flags::CHILDREN == 0 { Vec::new() } else { to_cancel(tx, card.no)? };
+    let orphaned = if card.flags & flags::CHILDREN == 0 { Vec::new() } else { to_cancel(tx, card.no)? };
+    cancel_all(tx, orphaned)
+}
+
+/// Cancels children, and theirs.
+pub(crate) fn cancel_all(tx: &mut Tx<'_>, mut orphaned: Vec<i64>) -> Result<()> {
     while let Some(no) = orphaned.pop() {
         if let Some(ended) = cancel(tx, no)? {
             orphaned.extend(to_cancel(tx, ended)?);

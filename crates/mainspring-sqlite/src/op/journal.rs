@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use mainspring_core::id::{Claim, NodeNo};
-use mainspring_core::journal::{EntryKind, Recorded, Recording, Value, Writes, Written};
+use mainspring_core::journal::{Entry, EntryKind, Recorded, Recording, Value, Writes, Written};
 use mainspring_core::name::Key;
 use mainspring_core::store::Claimed;
 use mainspring_core::time::Timestamp;
@@ -93,6 +93,9 @@ pub(crate) fn check_children(tx: &mut Tx<'_>, recordings: &[Recording]) -> Resul
     if children().any(|child| child.options.unique.is_some()) {
         return Err(Error::Invalid { what: "child", why: "it has a unique key".into() }.into());
     }
+    if children().any(|child| !child.journal.is_empty()) {
+        return Err(Error::Invalid { what: "child", why: "it has a journal".into() }.into());
+    }
     if children().next().is_some() {
         tx.state.names.lines_of(tx.conn, children())?;
     }
@@ -140,13 +143,19 @@ impl<'a> Writer<'a> {
         for key in &writes.forget {
             tx.conn.prepare_cached(FORGET)?.execute(params![no, key.as_str()])?;
         }
-        let now = tx.micros();
-        for entry in &writes.entries {
-            let (key, kind) = (entry.key.as_str(), entry.kind.code());
-            self.insert.execute(params![no, key, kind, entry.overlapped, claim, now, entry.value])?;
-        }
+        self.add(tx, no, claim, &writes.entries)?;
         if !writes.read.is_empty() {
             inbox::mark_read(tx, no, &writes.read)?;
+        }
+        Ok(())
+    }
+
+    /// Adds entries.
+    pub(crate) fn add(&mut self, tx: &Tx<'_>, no: i64, claim: u32, entries: &[Entry]) -> Result<()> {
+        let now = tx.micros();
+        for entry in entries {
+            let (key, kind) = (entry.key.as_str(), entry.kind.code());
+            self.insert.execute(params![no, key, kind, entry.overlapped, claim, now, entry.value])?;
         }
         Ok(())
     }

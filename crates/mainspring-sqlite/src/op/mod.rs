@@ -16,6 +16,7 @@ pub(crate) mod place;
 pub(crate) mod prune;
 pub(crate) mod remove;
 pub(crate) mod rescue;
+mod rewind;
 pub(crate) mod settings;
 pub(crate) mod sweep;
 

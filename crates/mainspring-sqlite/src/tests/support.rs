@@ -156,6 +156,7 @@ pub(crate) fn job(seams: &Seams) -> New {
         run: None,
         deadline: None,
         options: JobOptions::default(),
+        journal: Vec::new(),
     }
 }
 

@@ -59,6 +59,7 @@ pub async fn every_option_survives(h: &Harness) {
         labels: vec![label("gpu"), label("ssd")],
         headers: BTreeMap::from([("traceparent".into(), "00-1-2".into()), ("x".into(), String::new())]),
         parent: None,
+        forked: None,
     };
     let job = h.job_with(|job| {
         job.kind = kind("k2");

@@ -14,6 +14,7 @@ mod durable;
 pub mod enqueue;
 pub mod family;
 pub mod finish;
+pub mod fork;
 pub mod handles;
 pub mod hostile;
 pub mod journal;
@@ -24,6 +25,7 @@ pub mod nodes;
 pub mod queues;
 pub mod race;
 pub mod rescue;
+pub mod rewind;
 pub mod sight;
 pub mod signal;
 pub mod suspend;
@@ -240,6 +242,21 @@ macro_rules! conformance_tests {
                 reprioritised_job_keeps_its_priority,
                 reprioritised_job_keeps_its_class,
                 deleted_job_is_gone,
+            }
+            fork {
+                shared_journal_comes_with_the_first_claim,
+                repeated_fork_is_the_first_one,
+                forks_of_one_batch_do_not_meet,
+                shared_journal_is_gone_with_its_job,
+                child_with_a_journal_is_refused,
+            }
+            rewind {
+                job_runs_again_with_what_was_recorded_before_the_step,
+                repeated_rewind_changes_nothing,
+                records_go_and_stay_as_the_cut_says,
+                signals_that_were_read_after_the_step_are_unread_again,
+                children_that_lost_their_start_are_cancelled,
+                rewound_child_still_belongs_to_its_parent,
             }
             journal {
                 recorded_entries_come_with_the_next_claim,

@@ -379,7 +379,7 @@ pub async fn every_verb_on_a_suspension_is_as_the_machine_says(h: &Harness) {
             let status = h.find(id).await.map(|job| job.summary.status);
             match expected {
                 Changed::Applied { to, .. } => assert_eq!(status, to, "{verb} from {from}"),
-                Changed::Illegal(_) | Changed::NotFound => {
+                Changed::Illegal(_) | Changed::Stale | Changed::NotFound => {
                     assert_eq!(status, Some(from), "{verb} from {from}");
                 }
             }

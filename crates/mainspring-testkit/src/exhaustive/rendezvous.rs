@@ -194,6 +194,7 @@ impl Scene {
             run: None,
             deadline: None,
             options: Options::default(),
+            journal: Vec::new(),
         };
         now(store.enqueue(vec![new])).expect("a job is stored");
         Scene {

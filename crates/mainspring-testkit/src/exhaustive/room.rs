@@ -82,6 +82,7 @@ impl Room {
             run: None,
             deadline: None,
             options: Options::default(),
+            journal: Vec::new(),
         };
         answered(now(store.enqueue(names.map(new).to_vec())))?;
         let job = Job {

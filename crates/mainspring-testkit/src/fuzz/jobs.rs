@@ -48,6 +48,7 @@ fn job(options: Options) -> New {
         run: None,
         deadline: None,
         options,
+        journal: Vec::new(),
     }
 }
 
@@ -126,6 +127,7 @@ fn drawn(draw: &mut Draw<'_>) -> Options {
         labels: draw.many(20, |draw| Label::new(draw.any::<&str>())).into_iter().flatten().collect(),
         headers: BTreeMap::new(),
         parent: None,
+        forked: None,
     };
     if draw.any::<bool>() {
         options.labels.sort();

@@ -372,5 +372,6 @@ pub(super) fn new(draft: &Draft) -> New {
         run: draft.run.map(When::After),
         deadline: draft.deadline.map(When::After),
         options: Options { unique, labels, ..Options::default() },
+        journal: Vec::new(),
     }
 }

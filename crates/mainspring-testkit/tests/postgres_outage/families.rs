@@ -63,6 +63,7 @@ impl Rig {
             run: None,
             deadline: None,
             options: mainspring_core::job::Options::default(),
+            journal: Vec::new(),
         };
         let value = serde_json::to_vec(&id).expect("JSON");
         let key = Key::new("child").expect("a key");

@@ -345,6 +345,7 @@ pub(crate) fn job(number: u8) -> New {
         run: None,
         deadline: None,
         options: Options::default(),
+        journal: Vec::new(),
     }
 }
 

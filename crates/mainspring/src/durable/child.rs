@@ -118,6 +118,9 @@ impl<J: Job> JobRef for Child<'_, J> {
     }
 }
 
+/// Where the end of a child is recorded, beside its start.
+pub(crate) const RESULT: &str = "result";
+
 /// How a child ended, as it is recorded.
 #[derive(Serialize, Deserialize)]
 struct End {
@@ -140,7 +143,7 @@ impl<J: Job> Child<'_, J> {
     /// # Errors
     /// [`Error::Ended`] if the child failed or was cancelled; [`Error::Convert`] if its output is not what its type says.
     pub async fn result(self) -> Result<J::Output> {
-        let key = beside(&self.key, "result")?;
+        let key = beside(&self.key, RESULT)?;
         super::scope::check(self.ctx.session(), &key)?;
         let left = Left::new(self.ctx.session(), &key);
         Kept::new(Some(left), Box::pin(self.wait(key))).await
@@ -156,8 +159,7 @@ impl<J: Job> Child<'_, J> {
             let end = messages.first().and_then(|message| end(&message.mail));
             let end =
                 end.ok_or_else(|| Error::Corrupt { why: format!("child {id} ended without a word") })?;
-            let value = serde_json::to_vec(&end)
-                .map_err(|error| Error::Convert { what: "child", source: error.into() })?;
+            let value = encode(&end)?;
             let entry = Entry { key, kind: EntryKind::Value, overlapped: false, value };
             session.ride(entry, &messages, true);
             end
@@ -174,6 +176,19 @@ fn end(mail: &Mail) -> Option<End> {
     let Mail::Ended { status, output, message, .. } = mail else { return None };
     let output = output.as_deref().map(serde_json::from_slice).transpose().ok()?;
     Some(End { status: *status, output, message: message.clone() })
+}
+
+fn encode(end: &End) -> Result<Vec<u8>> {
+    serde_json::to_vec(end).map_err(|error| Error::Convert { what: "child", source: error.into() })
+}
+
+/// The record of a child's end.
+pub(crate) fn ended(status: Status, output: Option<&[u8]>, message: Option<String>) -> Result<Vec<u8>> {
+    let output = output
+        .map(serde_json::from_slice)
+        .transpose()
+        .map_err(|error| Error::Convert { what: "output", source: error.into() })?;
+    encode(&End { status, output, message })
 }
 
 impl Context {

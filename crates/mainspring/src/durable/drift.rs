@@ -57,9 +57,9 @@ pub(crate) struct Drift {
     hesitating: BTreeMap<u64, Hesitant>,
     /// Scopes and names.
     excused: BTreeSet<(Arc<str>, String)>,
-    /// The last claim in which the error of a step was taken back. The step may come out otherwise this time, and so may
-    /// the way: what was recorded until then is not missed.
-    taken_back: u32,
+    /// What was recorded before the error of a step was taken back. The step may come out otherwise this time, and so may the
+    /// way: it is not missed.
+    former: BTreeSet<Key>,
     /// Whether the handler is not to go on behind what is recorded.
     stopped: bool,
 }
@@ -96,10 +96,12 @@ pub(crate) enum Judged {
 }
 
 impl Drift {
-    pub(crate) fn load(entries: &BTreeMap<Key, Written>) -> Self {
-        let marks = entries.values().filter(|entry| entry.key.as_str().ends_with("#again"));
-        let taken_back = marks.map(|entry| entry.claim).max().unwrap_or(0);
-        Drift { taken_back, ..Drift::default() }
+    /// What a journal has of it; in the order of recording.
+    pub(crate) fn load(entries: &[Written]) -> Self {
+        let again = entries.iter().rposition(|entry| entry.key.as_str().ends_with("#again"));
+        let former =
+            entries.iter().take(again.map_or(0, |at| at + 1)).map(|entry| entry.key.clone()).collect();
+        Drift { former, ..Drift::default() }
     }
 
     pub(crate) fn wakers(&mut self) -> impl Iterator<Item = Waker> {
@@ -112,7 +114,7 @@ impl State {
     fn unasked(&self, scope: &str) -> BTreeSet<&str> {
         let mut names = BTreeSet::new();
         for (label, deeper, written) in self.recorded_in(scope) {
-            if written.claim <= self.drift.taken_back {
+            if self.drift.former.contains(&written.key) {
                 continue;
             }
             let name = name_of(label);
@@ -184,7 +186,7 @@ impl State {
         match self.word(&name) {
             Some((message, word)) => {
                 let (mark, value, verdict) = match word {
-                    Word::Accept => ("accepted", "null".to_owned(), Verdict::Go),
+                    Word::Accept => (ACCEPTED, "null".to_owned(), Verdict::Go),
                     Word::Rename { from, .. } => {
                         (RENAMED, serde_json::Value::from(from.as_str()).to_string(), Verdict::Was(from))
                     }
@@ -241,6 +243,8 @@ impl State {
 
 /// Where it is kept what an operation was called.
 const RENAMED: &str = "renamed";
+/// Where it is kept that an operation is new, whatever else is recorded.
+pub(crate) const ACCEPTED: &str = "accepted";
 
 /// The name in a label.
 fn name_of(label: &str) -> &str {

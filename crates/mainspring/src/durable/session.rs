@@ -143,6 +143,7 @@ impl Session {
         let root = Arc::new(Root::default());
         let Journal { entries, inbox } = journal.map(|journal| *journal).unwrap_or_default();
         let count = entries.len();
+        let drift = Drift::load(&entries);
         let entries: BTreeMap<Key, Written> =
             entries.into_iter().map(|entry| (entry.key.clone(), entry)).collect();
         let once = |key: &Key| beside(key, "begun").is_ok_and(|begun| entries.contains_key(&begun));
@@ -154,7 +155,7 @@ impl Session {
             errors: errors.map(|entry| entry.key.clone()).collect(),
             inner: Inner::load(&entries),
             count,
-            drift: Drift::load(&entries),
+            drift,
             tokens: Tokens::load(&entries),
             entries,
             inbox: Vec::new(),

@@ -5,6 +5,7 @@
 mod attack;
 mod children;
 mod drift;
+mod forks;
 mod places;
 mod random;
 mod scopes;

@@ -38,6 +38,7 @@ fn inputs() -> Vec<Input> {
         Input::Resume { later: false },
         Input::Resume { later: true },
         Input::Revive,
+        Input::Rewind,
     ];
     for &reason in R::ALL {
         all.extend([Input::Fail(reason), Input::Suspend(reason), Input::Cancel(reason), Input::Stop(reason)]);
@@ -113,6 +114,11 @@ fn expected() -> std::collections::BTreeSet<String> {
         edge(cancelled(r), Input::Revive, ready);
     }
     edge(Status::plain(S::Skipped), Input::Revive, ready);
+    let again =
+        |s: &Status| matches!(s.state, S::Scheduled | S::Ready | S::Suspended | S::Failed | S::Cancelled);
+    for from in statuses().into_iter().filter(again) {
+        edge(from, Input::Rewind, ready);
+    }
     edges
 }
 
@@ -176,6 +182,7 @@ fn verbs_are_told_by_their_words() {
     let verbs = [
         (Verb::Cancel { why: why() }, "cancel"),
         (Verb::Retry, "retry"),
+        (Verb::Rewind { from: Key::new("a").expect("a key"), claim: 1 }, "rewind"),
         (Verb::Hold, "hold"),
         (Verb::Resume, "resume"),
         (Verb::Fail { why: why() }, "fail"),

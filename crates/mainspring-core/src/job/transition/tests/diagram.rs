@@ -36,6 +36,7 @@ fn word(input: Input) -> &'static str {
         Input::Hold => "hold",
         Input::Resume { .. } => "resume",
         Input::Revive => "run again",
+        Input::Rewind => "run again from a step",
     }
 }
 

@@ -1,0 +1,143 @@
+//! `job ID fork` and `job ID retry --from`: from a step on, in a new job or in the same.
+
+use mainspring::{Engine, JobId, Key, Story};
+use mainspring_core::journal::operation;
+use serde_json::{Value, json};
+
+use super::story::words;
+use super::verb;
+use crate::output::Out;
+use crate::report::Refused;
+use crate::text;
+
+/// What a fork takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The step before which it is forked, such as `charge`, `goods/pack#2` or `mail#=ada`; all that is recorded is shared
+    /// if this is not given.
+    #[arg(long, value_name = "STEP")]
+    from: Option<String>,
+    /// Another input.
+    #[arg(long, value_name = "JSON")]
+    input: Option<String>,
+    /// Another result of a step that is shared, or of the step before which it is forked. May be given several times.
+    #[arg(long, value_name = "STEP=JSON")]
+    result: Vec<String>,
+    /// The id of the new job: the same id twice is the same fork.
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+    /// Only tell what would be shared.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Forks a job.
+pub(crate) async fn run(engine: &Engine, id: JobId, args: Args, out: Out) -> anyhow::Result<()> {
+    let story = engine.jobs().story(id).await?;
+    let mut fork = engine.jobs().fork(id);
+    if let Some(from) = &args.from {
+        fork = fork.from(step(&story, from));
+    }
+    if let Some(input) = &args.input {
+        fork = fork.input(&parsed(input)?);
+    }
+    for result in &args.result {
+        let (name, value) = assigned(result)?;
+        fork = fork.result(step(&story, name), &value);
+    }
+    if let Some(id) = &args.id {
+        fork = fork.id(super::filter::id(id)?);
+    }
+    if args.dry_run {
+        fork = fork.dry_run();
+    }
+    let forked = fork.await?;
+    out.either(
+        || {
+            json!({
+                "id": if args.dry_run { Value::Null } else { forked.id.to_string().into() },
+                "dry_run": args.dry_run,
+                "shared": forked.shared,
+                "restarted": forked.restarted,
+            })
+        },
+        || {
+            let shared = text::count(forked.shared.len(), "record");
+            let told = if args.dry_run {
+                format!("would share {shared}")
+            } else {
+                format!("{}\nshares {shared}", forked.id)
+            };
+            let again: Vec<String> = forked.restarted.iter().map(|key: &Key| words(key.as_str())).collect();
+            match again.as_slice() {
+                [] => told,
+                again => format!("{told}; started again: {}", text::line(&again.join(", "), 600)),
+            }
+        },
+    )?;
+    Ok(())
+}
+
+/// Retries a job from a step.
+pub(crate) async fn retry(
+    engine: &Engine,
+    id: JobId,
+    from: &str,
+    dry_run: bool,
+    out: Out,
+) -> anyhow::Result<()> {
+    let story = engine.jobs().story(id).await?;
+    let retry = engine.jobs().retry_from(id, step(&story, from));
+    let retried = if dry_run { retry.dry_run().await? } else { retry.await? };
+    if !dry_run {
+        return verb::said(out, "retry");
+    }
+    out.either(
+        || json!({ "verb": "retry", "dry_run": true, "removed": retried.removed }),
+        || format!("would remove {}", text::count(retried.removed.len(), "record")),
+    )?;
+    Ok(())
+}
+
+/// The key of a step, given so or in the words of `job`.
+fn step(story: &Story, given: &str) -> String {
+    let mut steps = story.entries.iter().map(|entry| operation(entry.key.as_str()));
+    steps.find(|step| !step.is_empty() && words(step) == given).unwrap_or(given).to_owned()
+}
+
+fn parsed(text: &str) -> anyhow::Result<Value> {
+    serde_json::from_str(text).map_err(|error| {
+        Refused::usage(format!("not JSON: {error}"), "text needs quotes of its own: '\"text\"'").into()
+    })
+}
+
+/// A step and its value. Keys have `=` in them, too.
+fn assigned(text: &str) -> anyhow::Result<(&str, Value)> {
+    let splits = text.match_indices('=').filter(|(at, _)| !text[..*at].ends_with('#'));
+    for (at, _) in splits {
+        if let Ok(value) = serde_json::from_str(&text[at + 1..]) {
+            return Ok((&text[..at], value));
+        }
+    }
+    Err(Refused::usage(
+        format!("`{}` is not STEP=JSON", text::line(text, 200)),
+        "text needs quotes of its own: 'charge=\"paid\"'",
+    )
+    .into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_taken_apart_where_the_json_begins() {
+        let taken = |text: &str| assigned(text).map(|(step, value)| (step.to_owned(), value)).ok();
+        assert_eq!(taken("a=1"), Some(("a".into(), json!(1))));
+        assert_eq!(taken(r#"mail#=ada="x=y""#), Some(("mail#=ada".into(), json!("x=y"))));
+        assert_eq!(taken(r#"mail#=a=b={"c":"="}"#), Some(("mail#=a=b".into(), json!({ "c": "=" }))));
+        for bad in ["a", "a=", "a=x", "=", "mail#=1"] {
+            assert_eq!(taken(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Retry from a step: what a job has recorded from there on is taken back.
+//!
+//! A journal is looked at twice: first to know which children are concerned, because leases are locked before places; and
+//! again when the job has left its place, which is what keeps everybody else from recording. If it is another one then, the
+//! whole call begins anew.
+
+use mainspring_core::journal::{EntryKind, Line, Rewind, rewind};
+use mainspring_core::name::Key;
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use crate::error::{Result, corrupt};
+use crate::lane::Conn;
+use crate::sql::Call;
+
+/// Primary key of `steps`, by the job's number. Values of children and of signals alone.
+const LINES: &str = "SELECT s.key, s.kind, CASE WHEN s.kind IN (4, 5) THEN s.value END
+    FROM mainspring.steps s WHERE s.no = $1 ORDER BY s.seq";
+/// Primary key of `steps`. The job is in no place, or in one of this transaction: nobody else records.
+const FORGET: &str = "DELETE FROM mainspring.steps s WHERE s.no = $1 AND s.key = ANY($2::text[])";
+/// Primary key of `inbox`. What has been read is touched by nobody but whoever holds the job.
+const UNREAD: &str = "UPDATE mainspring.inbox m SET read = false, body = u.body
+    FROM unnest($2::text[], $3::text[], $4::bytea[]) AS u(topic, sender, body)
+    WHERE m.no = $1 AND m.topic = u.topic AND m.sender = u.sender AND m.read";
+/// Unique index of ids, then primary keys: children that are cancelled with their parent and have not ended.
+const CHILDREN: &str = "SELECT c.no FROM unnest($2::uuid[]) AS u(id)
+    CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j
+    CROSS JOIN LATERAL (SELECT no FROM mainspring.children
+        WHERE no = j.no AND parent = $1 AND on_close = 0 OFFSET 0) c
+    WHERE NOT EXISTS (SELECT 1 FROM mainspring.done d WHERE d.no = c.no) ORDER BY c.no";
+
+const _: () =
+    assert!(EntryKind::Child.code() == 4 && EntryKind::Received.code() == 5, "the statement names these");
+
+/// A job that is about to be taken back.
+pub(super) struct Back {
+    pub(super) no: i64,
+    rewind: Rewind,
+    /// The numbers of children that are cancelled by it.
+    pub(super) children: Vec<i64>,
+}
+
+/// What would be taken back of a job; `None` if it has recorded nothing of that step.
+pub(super) async fn look(conn: &mut Conn, no: i64, from: &Key) -> Result<Option<Back>> {
+    let Some(rewind) = read(conn, no, from).await? else { return Ok(None) };
+    let mut children = Vec::new();
+    if !rewind.children.is_empty() {
+        let ids: Vec<Uuid> = rewind.children.iter().map(|id| Uuid::from_bytes(*id.as_bytes())).collect();
+        let call = Call::new(CHILDREN, vec![(&no, Type::INT8), (&ids, Type::UUID_ARRAY)]);
+        children = conn.step(&[call]).await?.iter().flatten().map(|row| row.get(0)).collect();
+    }
+    Ok(Some(Back { no, rewind, children }))
+}
+
+async fn read(conn: &mut Conn, no: i64, from: &Key) -> Result<Option<Rewind>> {
+    let rows = conn.step(&[Call::new(LINES, vec![(&no, Type::INT8)])]).await?.pop().unwrap_or_default();
+    let mut lines: Vec<Line> = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let kind: i16 = row.get(1);
+        let kind = u8::try_from(kind).ok().and_then(EntryKind::from_code);
+        lines.push((
+            Key::new(row.get::<_, String>(0)).map_err(|error| corrupt(error.to_string()))?,
+            kind.ok_or_else(|| corrupt("a kind of entry that is none"))?,
+            row.get(2),
+        ));
+    }
+    Ok(rewind(&lines, from))
+}
+
+/// Takes it back, when the job has left its place. False if it is not what it was.
+pub(super) async fn run(conn: &mut Conn, from: &Key, back: &Back) -> Result<bool> {
+    let Back { no, rewind, .. } = back;
+    if read(conn, *no, from).await?.as_ref() != Some(rewind) {
+        return Ok(false);
+    }
+    let forget: Vec<&str> = rewind.forget.iter().map(Key::as_str).collect();
+    let topics: Vec<String> = rewind.unread.iter().map(|unread| unread.topic.to_string()).collect();
+    let senders: Vec<&str> = rewind.unread.iter().map(|unread| unread.sender.as_str()).collect();
+    let bodies: Vec<&[u8]> = rewind.unread.iter().map(|unread| unread.body.as_slice()).collect();
+    let mut calls = vec![Call::new(FORGET, vec![(no, Type::INT8), (&forget, Type::TEXT_ARRAY)])];
+    if !topics.is_empty() {
+        let args = vec![
+            (no as _, Type::INT8),
+            (&topics as _, Type::TEXT_ARRAY),
+            (&senders as _, Type::TEXT_ARRAY),
+            (&bodies as _, Type::BYTEA_ARRAY),
+        ];
+        calls.push(Call::new(UNREAD, args));
+    }
+    conn.step(&calls).await?;
+    Ok(true)
+}

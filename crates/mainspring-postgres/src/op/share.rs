@@ -1,0 +1,64 @@
+//! What forks share with the jobs they come from: journals that are stored with new jobs.
+//!
+//! Few jobs have one; a batch without any has no statement for it.
+
+use mainspring_core::job::New;
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use super::now;
+use crate::sql::{Call, Present};
+
+/// Unique index of ids, then appends, in the order of the journals. The jobs are of the same transaction, so nobody else
+/// records for them.
+pub(crate) const SHARE: &str = concat!(
+    "WITH ",
+    now!(),
+    "INSERT INTO mainspring.steps (no, at, claim, kind, overlapped, key, value)
+    SELECT j.no, t.now, 0, e.kind, e.overlapped, e.key, e.value
+    FROM t CROSS JOIN unnest($2::uuid[], $3::smallint[], $4::boolean[], $5::text[], $6::bytea[]) WITH ORDINALITY
+        AS e(id, kind, overlapped, key, value, o)
+    CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = e.id OFFSET 0) j ORDER BY e.o"
+);
+
+/// Journals as arguments, one column each.
+#[derive(Default)]
+pub(super) struct Shares<'a> {
+    ids: Vec<Uuid>,
+    kinds: Vec<i16>,
+    overlapped: Vec<bool>,
+    keys: Vec<&'a str>,
+    values: Vec<&'a [u8]>,
+}
+
+impl<'a> Shares<'a> {
+    pub(super) fn new(jobs: &'a [New], chosen: &[usize]) -> Self {
+        let mut shares = Shares::default();
+        for job in chosen.iter().map(|&index| &jobs[index]) {
+            for entry in &job.journal {
+                shares.ids.push(Uuid::from_bytes(*job.id.as_bytes()));
+                shares.kinds.push(entry.kind.code().into());
+                shares.overlapped.push(entry.overlapped);
+                shares.keys.push(entry.key.as_str());
+                shares.values.push(&entry.value);
+            }
+        }
+        shares
+    }
+
+    /// The statement, if there is something to store.
+    pub(super) fn call<'c>(&'c self, at: &'c Present) -> Option<Call<'c>> {
+        if self.ids.is_empty() {
+            return None;
+        }
+        let args = vec![
+            (at as _, Type::TIMESTAMPTZ),
+            (&self.ids as _, Type::UUID_ARRAY),
+            (&self.kinds as _, Type::INT2_ARRAY),
+            (&self.overlapped as _, Type::BOOL_ARRAY),
+            (&self.keys as _, Type::TEXT_ARRAY),
+            (&self.values as _, Type::BYTEA_ARRAY),
+        ];
+        Some(Call::new(SHARE, args))
+    }
+}
