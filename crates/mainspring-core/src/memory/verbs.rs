@@ -36,7 +36,7 @@ impl Model {
                 return Ok(Changed::Stale);
             };
             if !dry_run {
-                self.rewind(row, rewind, now)?;
+                self.rewind(row, &rewind, now)?;
             }
         } else if !dry_run {
             self.apply(row, verb, to, now)?;
@@ -72,12 +72,12 @@ impl Model {
     }
 
     /// Takes back what a job has recorded from a step on, and runs it again.
-    fn rewind(&mut self, row: Row, rewind: Rewind, now: Timestamp) -> Result<()> {
+    fn rewind(&mut self, row: Row, rewind: &Rewind, now: Timestamp) -> Result<()> {
         let job = self.job_mut(row)?;
         job.claim += 1;
         job.failures = 0;
         job.clear_crashes();
-        job.take_back(&rewind);
+        job.take_back(rewind);
         self.settle(row, Place::Ready { class: Class::Fresh, since: now })?;
         let lost: Vec<Row> = rewind.children.iter().filter_map(|id| self.ids.get(id)).copied().collect();
         for child in lost {
