@@ -145,6 +145,8 @@ pub(crate) fn payload(bytes: &[u8]) -> Value {
 pub(crate) fn node(node: &Node) -> Value {
     let queues: serde_json::Map<String, Value> =
         node.queues.iter().map(|(name, slots)| (name.to_string(), (*slots).into())).collect();
+    let later: serde_json::Map<String, Value> =
+        node.able.later.iter().map(|(label, from)| (label.to_string(), from.to_string().into())).collect();
     json!({
         "no": node.no.0,
         "id": node.id.to_string(),
@@ -152,9 +154,10 @@ pub(crate) fn node(node: &Node) -> Value {
         "version": node.version,
         "pid": node.pid,
         "state": node.state.as_str(),
-        "labels": node.labels,
+        "labels": node.able.labels,
+        "later_labels": later,
         "queues": queues,
-        "kinds": node.kinds,
+        "kinds": node.able.kinds,
         "claims": node.claims,
         "started_at": node.started_at.to_string(),
         "renewed_at": node.renewed_at.to_string(),

@@ -110,6 +110,27 @@ name!(
     text
 );
 
+/// What the label of a build begins with.
+const BUILD: &str = "build=";
+
+impl Label {
+    /// The label that nodes of a build have, and that jobs which are pinned to it require.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the build's name is empty or makes no label.
+    pub fn of_build(build: &str) -> Result<Self> {
+        if build.is_empty() {
+            return Err(Error::Invalid { what: "build", why: "empty".into() });
+        }
+        Label::new(format!("{BUILD}{build}"))
+    }
+
+    /// The build whose label it is.
+    pub fn build(&self) -> Option<&str> {
+        self.as_str().strip_prefix(BUILD)
+    }
+}
+
 name!(
     /// The name that code gives to one of its durable operations, or to a scope of several.
     StepName,

@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use mainspring_core::name::{Kind, Label};
 use mainspring_core::seam::{Clock, Rng};
-use mainspring_core::store::Registration;
+use mainspring_core::store::{Able, Registration};
 use mainspring_core::time::Timestamp;
 use tokio::sync::watch;
 
@@ -66,8 +65,7 @@ pub(crate) struct Shared {
 /// What a claim must know of its node.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Local {
-    pub(crate) labels: Vec<Label>,
-    pub(crate) kinds: Vec<Kind>,
+    pub(crate) able: Able,
     pub(crate) epoch: i32,
     /// The last claim batch; `None` if it has had none.
     pub(crate) batch: Option<u64>,
@@ -77,7 +75,7 @@ pub(crate) struct Local {
 
 impl Local {
     pub(crate) fn new(node: &Registration) -> Self {
-        Local { labels: node.labels.clone(), kinds: node.kinds.clone(), fresh: true, ..Local::default() }
+        Local { able: node.able.clone(), fresh: true, ..Local::default() }
     }
 }
 

@@ -16,9 +16,9 @@ use mainspring_core::journal::{Inbox, Recorded, Recording, Sight, Signal, Signal
 use mainspring_core::name::{Key, QueueName};
 use mainspring_core::seam::{Pending, Seams};
 use mainspring_core::store::{
-    Changed, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish, Finished, Listener,
-    Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed, Rescue,
-    Rescued, Store, Swept, Ticket,
+    Changed, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish, Finished, Line,
+    Listener, Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed,
+    Rescue, Rescued, Store, Swept, Ticket,
 };
 use mainspring_core::{Error, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -435,6 +435,10 @@ impl Store for Postgres {
 
     fn change(&self, ids: Vec<JobId>, verb: Verb, dry_run: bool) -> Pending<'_, Result<Vec<Changed>>> {
         self.call(|lanes| &lanes.admin, op::change::Change { ids, verb, dry_run })
+    }
+
+    fn lines(&self) -> Pending<'_, Result<Vec<Line>>> {
+        self.call(|lanes| &lanes.read, read::LinesOp)
     }
 
     fn queues(&self) -> Pending<'_, Result<Vec<Queue>>> {

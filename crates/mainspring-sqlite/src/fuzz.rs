@@ -92,7 +92,7 @@ const DAMAGES: [(&str, &str); 19] = [
     ("keys", "until period expires_at id"),
     ("deadlines", "at"),
     ("progress", "done note"),
-    ("nodes", "labels kinds lease lease_until"),
+    ("nodes", "able queues lease lease_until"),
     ("counts", "n"),
     ("meta", "value"),
 ];

@@ -15,9 +15,9 @@ use mainspring_core::journal::{Inbox, Recorded, Recording, Sight, Signal, Signal
 use mainspring_core::name::{Key, QueueName};
 use mainspring_core::seam::{Pending, Seams};
 use mainspring_core::store::{
-    Changed, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish, Finished, Listener,
-    Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed, Rescue,
-    Rescued, Store, Swept, Ticket,
+    Changed, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish, Finished, Line,
+    Listener, Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed,
+    Rescue, Rescued, Store, Swept, Ticket,
 };
 use mainspring_core::{Error, Result};
 
@@ -321,6 +321,10 @@ impl Store for Sqlite {
 
     fn change(&self, ids: Vec<JobId>, verb: Verb, dry_run: bool) -> Pending<'_, Result<Vec<Changed>>> {
         self.write(Weight::rows(ids.len()), move |tx| op::change::run(tx, &ids, &verb, dry_run))
+    }
+
+    fn lines(&self) -> Pending<'_, Result<Vec<Line>>> {
+        self.read(read::lines)
     }
 
     fn queues(&self) -> Pending<'_, Result<Vec<Queue>>> {

@@ -12,7 +12,7 @@ use mainspring_core::job::{
 use mainspring_core::name::{Kind, Label, QueueName, Tag};
 use mainspring_core::seam::Clock;
 use mainspring_core::store::{
-    Changed, ClaimRequest, Claimed, Counts, Filter, Finish, Finished, Node, NodeState, Page, Receipt,
+    Able, Changed, ClaimRequest, Claimed, Counts, Filter, Finish, Finished, Node, NodeState, Page, Receipt,
     Registration, Renewal, Renewed, Rescue, Rescued, Store,
 };
 use mainspring_core::time::Timestamp;
@@ -141,9 +141,8 @@ impl Harness {
             name: "node".into(),
             version: "1".into(),
             pid: std::process::id(),
-            labels: Vec::new(),
             queues: ["q", "q2", "q3"].map(|name| (queue(name), 100)).to_vec(),
-            kinds: ["k", "k2", "k3"].map(kind).to_vec(),
+            able: Able { kinds: ["k", "k2", "k3"].map(kind).to_vec(), ..Able::default() },
             lease: LEASE,
         }
     }

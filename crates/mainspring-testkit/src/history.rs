@@ -13,8 +13,8 @@ use std::time::Duration;
 use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::job::{Outcome, Status, Unique};
 use mainspring_core::journal::{Entry, EntryKind, Mail, Message, Signalled, Value, Writes, Written};
-use mainspring_core::name::{Key, Kind, Label, QueueName};
-use mainspring_core::store::{Finished, Receipt};
+use mainspring_core::name::{Key, QueueName};
+use mainspring_core::store::{Able, Finished, Receipt};
 use mainspring_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -158,10 +158,8 @@ pub enum Fact {
         node: NodeNo,
         /// Its queues, with its slots for each.
         queues: Vec<(QueueName, u32)>,
-        /// The kinds that it handles.
-        kinds: Vec<Kind>,
-        /// Its labels.
-        labels: Vec<Label>,
+        /// What it can run.
+        able: Able,
     },
     /// A node has left in good order.
     Left {

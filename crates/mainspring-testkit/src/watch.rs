@@ -14,9 +14,9 @@ use mainspring_core::journal::{Inbox, OnClose, Recorded, Recording, Sight, Signa
 use mainspring_core::name::{Key, QueueName};
 use mainspring_core::seam::Pending;
 use mainspring_core::store::{
-    Changed, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish, Finished, Listener,
-    Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed, Rescue,
-    Rescued, Store, Swept, Ticket,
+    self, Changed, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish, Finished,
+    Listener, Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed,
+    Rescue, Rescued, Store, Swept, Ticket,
 };
 
 use crate::history::{Actor, Fact, How, Letter, Line, Posted, Recorder, Wrote, digest, micros};
@@ -240,9 +240,8 @@ impl<W: Way> Store for Watched<W> {
             |recorder, by, node, answer| {
                 if let Ok(member) = answer {
                     recorder.note(by, Fact::Joined { node: member.no, lease: micros(node.lease) });
-                    let (queues, kinds) = (node.queues.clone(), node.kinds.clone());
-                    let labels = node.labels.clone();
-                    recorder.note(by, Fact::Able { node: member.no, queues, kinds, labels });
+                    let (queues, able) = (node.queues.clone(), node.able.clone());
+                    recorder.note(by, Fact::Able { node: member.no, queues, able });
                 }
             },
         )
@@ -399,6 +398,10 @@ impl<W: Way> Store for Watched<W> {
         let call = Call { name: "change", writes: true };
         let request = (ids, verb, dry_run);
         self.send(call, request, |store, (ids, verb, dry_run)| store.change(ids, verb, dry_run), changed)
+    }
+
+    fn lines(&self) -> Pending<'_, Result<Vec<store::Line>>> {
+        self.read("lines", (), |store, ()| store.lines())
     }
 
     fn queues(&self) -> Pending<'_, Result<Vec<Queue>>> {

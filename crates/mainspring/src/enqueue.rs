@@ -174,6 +174,26 @@ macro_rules! setters {
             })
         }
 
+        /// Only nodes of this build run it: those whose [version](crate::NodeBuilder::version) it is, and those that
+        /// [take it over](crate::NodeBuilder::takes_over). Without it, any node that has its kind does. Its children are
+        /// pinned as it is, unless they say otherwise.
+        pub fn pin(self, build: &str) -> Self {
+            self.set(|draft| {
+                draft.options.labels.retain(|label| label.build().is_none());
+                draft.options.labels.push(Label::of_build(build)?);
+                draft.options.labels.sort();
+                Ok(())
+            })
+        }
+
+        /// Any node that has its kind runs it; for children of a job that is [pinned](Self::pin).
+        pub fn any_build(self) -> Self {
+            self.set(|draft| {
+                draft.options.labels.retain(|label| label.build().is_none());
+                Ok(())
+            })
+        }
+
         /// Something that travels with it untouched, such as a trace context.
         pub fn header(self, name: impl Into<String>, value: impl Into<String>) -> Self {
             self.set(|draft| {

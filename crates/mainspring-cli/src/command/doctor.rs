@@ -5,12 +5,11 @@
 
 use std::process::ExitCode;
 
-use mainspring::{Counts, Engine, Filter, State, Summary, Timestamp, Why, bounds};
-use mainspring_core::job::why_summary;
+use mainspring::{Counts, Engine, Filter, State, Timestamp, Why};
+use mainspring_core::job::stranded;
 use mainspring_core::store::{Node, NodeState, Queue};
 use serde_json::{Value, json};
 
-use super::why::hint;
 use crate::output::Out;
 use crate::report::FAILED;
 use crate::{json as shape, text};
@@ -39,7 +38,7 @@ pub(crate) async fn run(engine: &Engine, out: Out) -> anyhow::Result<ExitCode> {
     let now = engine.seams().clock.now();
     findings.extend(silent(&nodes, now));
     findings.extend(unserved(&queues, &nodes, &counts));
-    findings.extend(unhandled(engine, &queues, &nodes).await?);
+    findings.extend(unhandled(engine, &nodes, now).await?);
     findings.extend(quarantined(engine).await?);
     if !store.durable {
         let what = "what is acknowledged may be lost when the power fails".to_owned();
@@ -133,22 +132,16 @@ fn unserved(queues: &[Queue], nodes: &[Node], counts: &Counts) -> Vec<Finding> {
     findings
 }
 
-/// Kinds of waiting jobs that no live node of their queue can run, as far as the newest jobs tell.
-async fn unhandled(engine: &Engine, queues: &[Queue], nodes: &[Node]) -> anyhow::Result<Vec<Finding>> {
-    let ready = Filter { states: vec![State::Ready], ..Filter::default() };
-    let mut newest = engine.jobs().list(ready, None, bounds::PAGE).await?.jobs;
-    let line = |job: &Summary| (job.queue.clone(), job.kind.clone(), job.options.labels.clone());
-    newest.sort_by_key(line);
-    newest.dedup_by_key(|job| line(job));
-    let now = engine.seams().clock.now();
-    let found = newest.iter().filter_map(|job| {
-        let queue = queues.iter().find(|queue| queue.name == job.queue);
-        let why = why_summary(job, queue, nodes, now);
-        let unable = matches!(why, Why::NoHandler { .. } | Why::NoLabels { .. });
-        unable.then(|| Finding {
+/// Kinds of waiting jobs that no live node of their queue can run.
+async fn unhandled(engine: &Engine, nodes: &[Node], now: Timestamp) -> anyhow::Result<Vec<Finding>> {
+    let lines = engine.store().lines().await?;
+    let found = lines.iter().filter_map(|line| {
+        let why = stranded(line, nodes, now)?;
+        // That nobody serves a queue is told for all its kinds at once.
+        (!matches!(why, Why::NoNode { .. })).then(|| Finding {
             problem: false,
-            what: format!("jobs of kind {} wait in queue {}: {why}", job.kind, job.queue),
-            hint: hint(&why, job.id).unwrap_or_default(),
+            what: format!("jobs of kind {} wait in queue {}: {why}", line.kind, line.queue),
+            hint: why.hint().unwrap_or_default(),
         })
     });
     Ok(found.collect())

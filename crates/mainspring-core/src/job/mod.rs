@@ -18,4 +18,4 @@ pub use record::{ErrorEntry, Progress, Record, Summary};
 pub use state::{Reason, State, Status};
 pub use transition::{Illegal, Input, Verb, transition};
 pub use unique::{OnConflict, Unique, Until};
-pub use why::{Why, why, why_summary};
+pub use why::{Why, stranded, why, why_summary};

@@ -8,7 +8,7 @@ use crate::id::JobId;
 use crate::job::{Reason, Record, State, Status, Summary};
 use crate::journal::Topic;
 use crate::name::{Key, Kind, Label, QueueName, SignalName};
-use crate::store::{Node, NodeState, Queue};
+use crate::store::{Line, Node, NodeState, Queue};
 use crate::time::Timestamp;
 
 /// The one reason that a job is where it is.
@@ -110,6 +110,13 @@ pub enum Why {
         /// The labels it requires.
         required: Vec<Label>,
     },
+    /// It is pinned to a build that no live node of its queue and kind has.
+    NoBuild {
+        /// The build.
+        build: String,
+        /// The node that takes its jobs over first, and when.
+        taken_over: Option<(String, Timestamp)>,
+    },
     /// It is a suspect: each node runs one of those at a time.
     Suspect {
         /// How many nodes were lost while running it.
@@ -184,25 +191,56 @@ fn ready(job: &Summary, queue: Option<&Queue>, nodes: &[Node], now: Timestamp) -
     if queue.is_some_and(|queue| queue.settings.paused) {
         return Why::Paused { queue: job.queue.clone() };
     }
+    match able(&job.queue, &job.kind, &job.options.labels, nodes, now) {
+        Err(why) => why,
+        Ok(_) if job.crashes >= crate::bounds::SUSPECT_CRASHES => Why::Suspect { crashes: job.crashes },
+        Ok(able) => Why::Slot { nodes: able.iter().map(|node| node.name.clone()).collect() },
+    }
+}
+
+/// Why no live node can run the jobs of a line; `None` if one can.
+pub fn stranded(line: &Line, nodes: &[Node], now: Timestamp) -> Option<Why> {
+    able(&line.queue, &line.kind, &line.labels, nodes, now).err()
+}
+
+/// The live nodes that can run such a job, or what they lack.
+fn able<'n>(
+    queue: &QueueName,
+    kind: &Kind,
+    required: &[Label],
+    nodes: &'n [Node],
+    now: Timestamp,
+) -> Result<Vec<&'n Node>, Why> {
     // A node that does not renew its lease serves nobody, even if nobody has had a reason to expire it yet.
     let live = |node: &&Node| node.state == NodeState::Live && node.lease_until > now;
     let mut able: Vec<_> = nodes.iter().filter(live).collect();
-    able.retain(|node| node.queues.iter().any(|(queue, _)| *queue == job.queue));
+    able.retain(|node| node.queues.iter().any(|(one, _)| one == queue));
     if able.is_empty() {
-        return Why::NoNode { queue: job.queue.clone() };
+        return Err(Why::NoNode { queue: queue.clone() });
     }
-    able.retain(|node| node.kinds.contains(&job.kind));
+    able.retain(|node| node.able.kinds.contains(kind));
     if able.is_empty() {
-        return Why::NoHandler { kind: job.kind.clone() };
+        return Err(Why::NoHandler { kind: kind.clone() });
     }
-    able.retain(|node| job.options.labels.iter().all(|label| node.labels.contains(label)));
+    let pin = required.iter().find(|label| label.build().is_some());
+    if let Some(pin) = pin.filter(|pin| !able.iter().any(|node| node.able.has(pin, now))) {
+        return Err(no_build(pin, &able));
+    }
+    able.retain(|node| required.iter().all(|label| node.able.has(label, now)));
     if able.is_empty() {
-        return Why::NoLabels { required: job.options.labels.clone() };
+        return Err(Why::NoLabels { required: required.to_vec() });
     }
-    if job.crashes >= crate::bounds::SUSPECT_CRASHES {
-        return Why::Suspect { crashes: job.crashes };
+    Ok(able)
+}
+
+fn no_build(pin: &Label, nodes: &[&Node]) -> Why {
+    let later =
+        nodes.iter().flat_map(|node| node.able.later.iter().map(move |(label, from)| (label, from, node)));
+    let first = later.filter(|(label, ..)| *label == pin).min_by_key(|(_, from, _)| **from);
+    Why::NoBuild {
+        build: pin.build().unwrap_or_default().to_owned(),
+        taken_over: first.map(|(_, from, node)| (node.name.clone(), *from)),
     }
-    Why::Slot { nodes: able.iter().map(|node| node.name.clone()).collect() }
 }
 
 impl fmt::Display for Why {
@@ -256,6 +294,13 @@ impl fmt::Display for Why {
             Why::NoLabels { required } => {
                 let labels: Vec<_> = required.iter().map(|label| format!("`{label}`")).collect();
                 write!(f, "no live node that handles its kind has all its labels: {}", labels.join(", "))
+            }
+            Why::NoBuild { build, taken_over } => {
+                write!(f, "it is pinned to build `{build}`, which no live node that handles its kind has")?;
+                match taken_over {
+                    Some((node, from)) => write!(f, "; {node} takes it over at {from}"),
+                    None => Ok(()),
+                }
             }
             Why::Suspect { crashes } => {
                 write!(
@@ -313,6 +358,9 @@ impl Why {
             Why::NoNode { queue } => Some(format!("start a node that serves queue `{queue}`")),
             Why::NoHandler { kind } => Some(format!("start a node that handles kind `{kind}`")),
             Why::NoLabels { .. } => Some("start a node with these labels".into()),
+            Why::NoBuild { build, .. } => {
+                Some(format!("start a node of build `{build}`, or one that takes it over"))
+            }
             Why::Foreign { .. } => Some("await it in the body of a step, or have it sent as a signal".into()),
             Why::Stuck { .. } => {
                 Some("the handler must await, or move blocking work off the executor".into())

@@ -6,7 +6,7 @@ use std::ops::Bound;
 use crate::id::{Claim, JobId, NodeNo, Row};
 use crate::job::{Input, Priority, Until};
 use crate::name::QueueName;
-use crate::store::{ClaimRequest, Claimed, ClaimedBatch, Class, Level};
+use crate::store::{self, ClaimRequest, Claimed, ClaimedBatch, Class, Level};
 use crate::time::Timestamp;
 use crate::{Error, Result};
 
@@ -23,7 +23,7 @@ impl Model {
         if !held.is_empty() {
             return self.batch(&held, now);
         }
-        let chosen = self.choice(request);
+        let chosen = self.choice(request, now);
         self.give(&chosen, request, now)
     }
 
@@ -42,9 +42,9 @@ impl Model {
             let same = distinct == held.iter().copied().collect() && rows.len() == held.len();
             return if same { self.batch(&rows, now) } else { Err(illegal(&held, &rows)) };
         }
-        let chosen = self.choice(request);
+        let chosen = self.choice(request, now);
         let standings =
-            |rows: &[Row]| rows.iter().map(|row| self.standing(request, *row)).collect::<Vec<_>>();
+            |rows: &[Row]| rows.iter().map(|row| self.standing(request, *row, now)).collect::<Vec<_>>();
         let equal = standings(&chosen) == standings(&rows);
         if !equal || distinct.len() != claimed.len() {
             return Err(illegal(&chosen, &rows));
@@ -53,11 +53,16 @@ impl Model {
     }
 
     /// Where a ready job stands in the order of claims, as far as stores must agree; `None` if it is not for this node.
-    fn standing(&self, request: &ClaimRequest, row: Row) -> Option<(usize, Level, Timestamp)> {
+    fn standing(
+        &self,
+        request: &ClaimRequest,
+        row: Row,
+        now: Timestamp,
+    ) -> Option<(usize, Level, Timestamp)> {
         let job = self.jobs.get(&row)?;
         let queue = request.queues.iter().position(|(queue, _)| *queue == job.queue)?;
         let Place::Ready { class, since } = job.place else { return None };
-        let open = self.open_lines(request.node, &job.queue).contains(&job.line);
+        let open = self.open_lines(request.node, &job.queue, now).contains(&job.line);
         open.then_some((queue, Level::new(class, job.priority), since))
     }
 
@@ -68,11 +73,12 @@ impl Model {
     }
 
     /// The jobs that answer a request, in order. A queue that is named twice is served once.
-    fn choice(&self, request: &ClaimRequest) -> Vec<Row> {
+    fn choice(&self, request: &ClaimRequest, now: Timestamp) -> Vec<Row> {
         let mut suspects = request.suspects;
         let mut served = BTreeSet::new();
         let queues = request.queues.iter().filter(|(queue, _)| served.insert(queue));
-        queues.flat_map(|(queue, limit)| self.choose(request.node, queue, *limit, &mut suspects)).collect()
+        let open = |queue| self.open_lines(request.node, queue, now);
+        queues.flat_map(|(queue, limit)| self.choose(open(queue), queue, *limit, &mut suspects)).collect()
     }
 
     fn give(&mut self, rows: &[Row], request: &ClaimRequest, now: Timestamp) -> Result<ClaimedBatch> {
@@ -87,13 +93,12 @@ impl Model {
         Ok(ClaimedBatch { now, jobs })
     }
 
-    /// The jobs of one queue that a node would get, in order. `suspects` is what is left of that limit.
-    fn choose(&self, node: NodeNo, queue: &QueueName, limit: usize, suspects: &mut usize) -> Vec<Row> {
+    /// The jobs of one queue that a node would get of the lines that are open to it, in order. `suspects` is what is left of that limit.
+    fn choose(&self, open: Vec<LineNo>, queue: &QueueName, limit: usize, suspects: &mut usize) -> Vec<Row> {
         if self.queues.get(queue).is_none_or(|settings| settings.paused) {
             return Vec::new();
         }
-        let mut heads: BTreeSet<Head> =
-            self.open_lines(node, queue).into_iter().filter_map(|line| self.head(line, None)).collect();
+        let mut heads: BTreeSet<Head> = open.into_iter().filter_map(|line| self.head(line, None)).collect();
         let mut chosen = Vec::new();
         while chosen.len() < limit {
             let Some(head) = heads.pop_first() else { break };
@@ -112,17 +117,24 @@ impl Model {
     }
 
     /// The lines of a queue that a node can run: it handles the kind and has all labels.
-    fn open_lines(&self, node: NodeNo, queue: &QueueName) -> Vec<LineNo> {
+    fn open_lines(&self, node: NodeNo, queue: &QueueName, now: Timestamp) -> Vec<LineNo> {
         let (Some(member), Some(lines)) = (self.members.get(&node), self.lines.get(queue)) else {
             return Vec::new();
         };
-        let able = &member.registration;
-        // Both are sorted, as their types say.
-        let can = |line: &Line| {
-            able.kinds.binary_search(&line.kind).is_ok()
-                && line.labels.iter().all(|label| able.labels.binary_search(label).is_ok())
+        let able = &member.registration.able;
+        lines.iter().filter(|(line, _)| able.runs(&line.kind, &line.labels, now)).map(|(_, no)| *no).collect()
+    }
+
+    /// The lines that have ready jobs.
+    pub(super) fn ready_lines(&self) -> Vec<store::Line> {
+        let lines = self.lines.iter().flat_map(|(queue, lines)| lines.iter().map(move |line| (queue, line)));
+        let busy = lines.filter(|(_, (_, no))| self.head(**no, None).is_some());
+        let line = |(queue, (line, _)): (&QueueName, (&Line, &LineNo))| store::Line {
+            queue: queue.clone(),
+            kind: line.kind.clone(),
+            labels: line.labels.clone(),
         };
-        lines.iter().filter(|(line, _)| can(line)).map(|(_, no)| *no).collect()
+        busy.map(line).collect()
     }
 
     /// The first job of a line, or the first after another.

@@ -33,7 +33,7 @@ use crate::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story
 use crate::name::{Key, QueueName};
 use crate::seam::{Clock, Pending};
 use crate::store::{
-    Changed, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish, Finished, Hint,
+    Changed, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish, Finished, Hint, Line,
     Listener, Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed,
     Rescue, Rescued, Store, Swept, Ticket,
 };
@@ -252,6 +252,10 @@ impl Store for Memory {
 
     fn change(&self, ids: Vec<JobId>, verb: Verb, dry_run: bool) -> Pending<'_, Result<Vec<Changed>>> {
         self.call(move |model, now| model.change(&ids, &verb, dry_run, now))
+    }
+
+    fn lines(&self) -> Pending<'_, Result<Vec<Line>>> {
+        self.call(|model, _| Ok(model.ready_lines()))
     }
 
     fn queues(&self) -> Pending<'_, Result<Vec<Queue>>> {

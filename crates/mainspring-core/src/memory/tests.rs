@@ -10,7 +10,7 @@ use crate::bounds;
 use crate::id::{Batch, JobId, NodeId, NodeNo, Row};
 use crate::job::{Input, New, Options, Priority, State, Status, Unique, Until, Verb, When};
 use crate::name::{Kind, Label, QueueName};
-use crate::store::{ClaimRequest, Class, Registration, Rescue};
+use crate::store::{Able, ClaimRequest, Class, Registration, Rescue};
 use crate::time::{Span, Timestamp};
 
 const NOW: Timestamp = Timestamp::from_micros(1_000_000);
@@ -51,9 +51,8 @@ fn registration() -> Registration {
         name: "node".into(),
         version: "1".into(),
         pid: 1,
-        labels: Vec::new(),
         queues: vec![(queue(), 10)],
-        kinds: vec![Kind::new("k").expect("a kind")],
+        able: Able { kinds: vec![Kind::new("k").expect("a kind")], ..Able::default() },
         lease: bounds::LEASE_MAX,
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::backoff::Backoff;
 use crate::bounds;
 use crate::job::{Illegal, Reason, State, Status, Summary};
-use crate::name::{Kind, QueueName, Tag};
+use crate::name::{Kind, Label, QueueName, Tag};
 use crate::time::{Span, Timestamp};
 use crate::{Error, Result};
 
@@ -204,6 +204,17 @@ impl QueueChange {
             settings.retention.failed = Span(retention);
         }
     }
+}
+
+/// What jobs have in common of which a node can run all or none.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Line {
+    /// Their queue.
+    pub queue: QueueName,
+    /// Their kind.
+    pub kind: Kind,
+    /// The labels they require.
+    pub labels: Vec<Label>,
 }
 
 /// Something that must not be in a store, found by its self-check.

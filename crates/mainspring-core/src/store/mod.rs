@@ -35,12 +35,12 @@ mod node;
 mod transactions;
 
 pub use admin::{
-    Changed, Counts, Cursor, Filter, Finding, Listing, Page, Queue, QueueChange, Retention, Settings,
+    Changed, Counts, Cursor, Filter, Finding, Line, Listing, Page, Queue, QueueChange, Retention, Settings,
 };
 pub use claim::{ClaimRequest, Claimed, ClaimedBatch, Class, Finish, Finished, Level};
 pub use enlist::{Enlist, EnlistNow, Ticket, TicketLine};
 pub use node::{
-    Cancellation, Mark, Member, Node, NodeState, Registration, Renewal, Renewed, Rescue, Rescued,
+    Able, Cancellation, Mark, Member, Node, NodeState, Registration, Renewal, Renewed, Rescue, Rescued,
 };
 pub use transactions::{Commit, Transactions, check_outside, inside};
 
@@ -302,6 +302,10 @@ pub trait Store: Send + Sync + 'static {
     /// and its time of entering. `Delete` releases the job's unique key, whatever its period; to its parent and its children, a
     /// job that had not ended is cancelled.
     fn change(&self, ids: Vec<JobId>, verb: Verb, dry_run: bool) -> Pending<'_, Result<Vec<Changed>>>;
+
+    /// What the jobs in `ready` need: each combination of a queue, a kind and required labels that has some, sorted. Costs
+    /// the same however many jobs there are.
+    fn lines(&self) -> Pending<'_, Result<Vec<Line>>>;
 
     /// All queues that were ever named by a job, a node's registration or a setting, sorted. (A job that was not stored
     /// may or may not have named its queue.)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::bounds;
 use crate::id::{Claim, NodeId, NodeNo};
@@ -10,6 +10,36 @@ use crate::job::Reason;
 use crate::name::{Kind, Label, QueueName};
 use crate::time::Timestamp;
 use crate::{Error, Result};
+
+/// What a node can run: jobs of its kinds that require no more than its labels.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Able {
+    /// The kinds it handles, sorted and without repeats.
+    pub kinds: Vec<Kind>,
+    /// Its labels, sorted and without repeats.
+    pub labels: Vec<Label>,
+    /// Labels that it has from a time on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub later: Vec<(Label, Timestamp)>,
+}
+
+impl Able {
+    /// Whether it can run a job of this kind that requires these labels.
+    pub fn runs(&self, kind: &Kind, required: &[Label], now: Timestamp) -> bool {
+        self.kinds.binary_search(kind).is_ok() && required.iter().all(|label| self.has(label, now))
+    }
+
+    /// Whether it has a label.
+    pub fn has(&self, label: &Label, now: Timestamp) -> bool {
+        self.labels.binary_search(label).is_ok()
+            || self.later.iter().any(|(later, from)| later == label && *from <= now)
+    }
+
+    /// When it will be able to run more than now.
+    pub fn grows(&self, now: Timestamp) -> Option<Timestamp> {
+        self.later.iter().map(|(_, from)| *from).filter(|from| *from > now).min()
+    }
+}
 
 /// A node that wants to join.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,12 +52,10 @@ pub struct Registration {
     pub version: String,
     /// Its process.
     pub pid: u32,
-    /// What it can do, sorted and without repeats.
-    pub labels: Vec<Label>,
+    /// What it can run.
+    pub able: Able,
     /// The queues it serves and its slots for each.
     pub queues: Vec<(QueueName, u32)>,
-    /// The kinds it handles, sorted and without repeats.
-    pub kinds: Vec<Kind>,
     /// How long its lease lasts.
     pub lease: Duration,
 }
@@ -42,9 +70,9 @@ impl Registration {
             if size > limit { Err(Error::TooLarge { what, size, limit }) } else { Ok(()) }
         };
         at_most("node name", self.name.len().max(self.version.len()), bounds::NODE_NAME_BYTES)?;
-        at_most("labels", self.labels.len(), bounds::LABELS)?;
+        at_most("labels", self.able.labels.len() + self.able.later.len(), bounds::LABELS)?;
         at_most("queues of a node", self.queues.len(), bounds::NODE_QUEUES)?;
-        at_most("kinds of a node", self.kinds.len(), bounds::NODE_KINDS)?;
+        at_most("kinds of a node", self.able.kinds.len(), bounds::NODE_KINDS)?;
         let setup = |why: String| Err(Error::NodeSetup { why });
         if self.lease < bounds::LEASE_MIN || self.lease > bounds::LEASE_MAX {
             let (min, max) = (bounds::LEASE_MIN, bounds::LEASE_MAX);
@@ -165,12 +193,11 @@ pub struct Node {
     pub version: String,
     /// Its process.
     pub pid: u32,
-    /// What it can do.
-    pub labels: Vec<Label>,
+    /// What it can run.
+    #[serde(flatten)]
+    pub able: Able,
     /// The queues it serves and its slots for each.
     pub queues: Vec<(QueueName, u32)>,
-    /// The kinds it handles.
-    pub kinds: Vec<Kind>,
     /// Whether it lives.
     pub state: NodeState,
     /// When it joined.
@@ -232,9 +259,8 @@ mod tests {
             name: "node".into(),
             version: "1".into(),
             pid: 1,
-            labels: Vec::new(),
             queues: vec![(QueueName::new("q").expect("a queue"), 1)],
-            kinds: Vec::new(),
+            able: Able::default(),
             lease: bounds::LEASE_MIN,
         };
         change(&mut registration);
@@ -251,15 +277,15 @@ mod tests {
         assert!(check(|node| node.version = text(bounds::NODE_NAME_BYTES)).is_ok());
         assert!(check(|node| node.version = text(bounds::NODE_NAME_BYTES + 1)).is_err());
         let labels = |n: usize| (0..n).map(|i| Label::new(format!("l{i:02}")).expect("a label")).collect();
-        assert!(check(|node| node.labels = labels(bounds::LABELS)).is_ok());
-        assert!(check(|node| node.labels = labels(bounds::LABELS + 1)).is_err());
+        assert!(check(|node| node.able.labels = labels(bounds::LABELS)).is_ok());
+        assert!(check(|node| node.able.labels = labels(bounds::LABELS + 1)).is_err());
         let queue = |i: usize| QueueName::new(format!("q{i}")).expect("a queue");
         let queues = |n: usize| (0..n).map(|i| (queue(i), 1)).collect();
         assert!(check(|node| node.queues = queues(bounds::NODE_QUEUES)).is_ok());
         assert!(check(|node| node.queues = queues(bounds::NODE_QUEUES + 1)).is_err());
         let kinds = |n: usize| (0..n).map(|i| Kind::new(format!("k{i:04}")).expect("a kind")).collect();
-        assert!(check(|node| node.kinds = kinds(bounds::NODE_KINDS)).is_ok());
-        assert!(check(|node| node.kinds = kinds(bounds::NODE_KINDS + 1)).is_err());
+        assert!(check(|node| node.able.kinds = kinds(bounds::NODE_KINDS)).is_ok());
+        assert!(check(|node| node.able.kinds = kinds(bounds::NODE_KINDS + 1)).is_err());
         assert!(check(|node| node.lease = bounds::LEASE_MIN.saturating_sub(TICK)).is_err());
         assert!(check(|node| node.lease = bounds::LEASE_MAX).is_ok());
         assert!(check(|node| node.lease = bounds::LEASE_MAX + TICK).is_err());
@@ -287,5 +313,25 @@ mod tests {
             assert_eq!(serde_json::to_string(&state).expect("json"), format!("\"{word}\""));
         }
         assert_eq!(NodeState::from_code(3), None);
+    }
+
+    #[test]
+    fn a_node_can_run_what_it_handles_and_has_the_labels_for() {
+        let name = |text: &str| Label::new(text).expect("a label");
+        let kind = |text: &str| Kind::new(text).expect("a kind");
+        let at = Timestamp::from_micros;
+        let able = Able {
+            kinds: vec![kind("a"), kind("b")],
+            labels: vec![name("eu"), name("gpu")],
+            later: vec![(name("late"), at(20)), (name("soon"), at(10))],
+        };
+        assert!(able.runs(&kind("b"), &[], at(0)) && !able.runs(&kind("c"), &[], at(0)));
+        assert!(able.runs(&kind("a"), &[name("eu"), name("gpu")], at(0)));
+        assert!(!able.runs(&kind("a"), &[name("eu"), name("us")], at(0)));
+        assert!(!able.has(&name("soon"), at(9)) && able.has(&name("soon"), at(10)));
+        assert_eq!(
+            [0, 9, 10, 20].map(|now| able.grows(at(now))),
+            [Some(at(10)), Some(at(10)), Some(at(20)), None]
+        );
     }
 }

@@ -314,17 +314,15 @@ impl Plan {
                 names.queue_no(queue).filter(|no| *limit > 0 && !queues.iter().any(|(one, ..)| one == no));
             queues.extend(known.map(|no| (no, queue.clone(), *limit)));
         }
+        // Labels come at times that people choose: where the store's present is not known, ours is near enough.
+        let now = pulse::present(shared).unwrap_or_else(|| shared.clock.now());
         let mut looks = Vec::new();
         if let Some(local) = nodes.get(&node) {
-            let runs = |line: &names::Line| {
-                local.kinds.binary_search(&line.kind_name).is_ok()
-                    && line.labels.iter().all(|label| local.labels.binary_search(label).is_ok())
-            };
             let limits: BTreeMap<i32, usize> =
                 queues.iter().map(|(queue, _, limit)| (*queue, *limit)).collect();
             for (no, line) in names.lines() {
                 let Some((queue, limit)) = limits.get_key_value(&line.queue) else { continue };
-                if runs(line) {
+                if local.able.runs(&line.kind_name, &line.labels, now) {
                     let want = i32::try_from(*limit).unwrap_or(i32::MAX);
                     looks.extend(heads.plan(no).map(|(pair, bound)| Look {
                         pair,

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use mainspring_core::id::{Batch, Claim, JobId, NodeNo, Row as JobRow};
-use mainspring_core::name::{Kind, Label};
 use mainspring_core::store::{Cancellation, Mark, Member, Registration, Renewal, Renewed};
 use mainspring_core::time::micros;
 use mainspring_core::{Error, fault};
@@ -28,16 +27,14 @@ const REGISTER: &str = concat!(
     "WITH ",
     now!(),
     ", a AS (INSERT INTO mainspring.nodes
-        (id, started_at, renewed_at, lease_until, lease, pid, name, version, labels, queues, kinds)
-        SELECT $2, t.now, t.now, t.now + $3 * interval '1 us', $3, $4, $5, $6, $7::text::jsonb, $8::text::jsonb,
-            $9::text::jsonb FROM t
+        (id, started_at, renewed_at, lease_until, lease, pid, name, version, able, queues)
+        SELECT $2, t.now, t.now, t.now + $3 * interval '1 us', $3, $4, $5, $6, $7::text::jsonb, $8::text::jsonb FROM t
         ON CONFLICT (id) DO NOTHING RETURNING no)
     SELECT t.now, coalesce((SELECT no FROM a), (SELECT no FROM mainspring.nodes WHERE id = $2)),
         EXISTS (SELECT 1 FROM a) FROM t"
 );
 /// Primary key.
-const KNOW: &str =
-    "SELECT labels::text, kinds::text, epoch FROM mainspring.nodes WHERE no = $1 AND state = 0";
+const KNOW: &str = "SELECT able::text, epoch FROM mainspring.nodes WHERE no = $1 AND state = 0";
 /// Exclusive advisory lock on the node: waits for its claims that are on their way. Each later statement sees them.
 pub(crate) const LOCK: &str = "SELECT pg_advisory_xact_lock($1, $2)";
 /// Primary key: whatever was sent before and is still on its way claims nothing.
@@ -94,10 +91,8 @@ pub(crate) async fn know(conn: &mut Conn, shared: &Shared, node: i32) -> Result<
     }
     let rows = conn.send(&Call::new(KNOW, vec![(&node, Type::INT4)])).await?;
     let row = rows.first().ok_or(Error::LeaseLost)?;
-    let bad = |error: serde_json::Error| corrupt(format!("node {node}: {error}"));
-    let labels: Vec<Label> = from_str(row.get(0)).map_err(bad)?;
-    let kinds: Vec<Kind> = from_str(row.get(1)).map_err(bad)?;
-    let local = Local { labels, kinds, epoch: row.get(2), batch: None, fresh: false };
+    let able = from_str(row.get(0)).map_err(|error| corrupt(format!("node {node}: {error}")))?;
+    let local = Local { able, epoch: row.get(1), batch: None, fresh: false };
     shared.nodes().insert(node, local);
     Ok(())
 }
@@ -148,9 +143,8 @@ impl Op for Register {
         let json = |error: serde_json::Error| corrupt(format!("registration: {error}"));
         let (at, id, lease, pid) =
             (shared.at(), Uuid::from_bytes(*node.id.as_bytes()), micros(node.lease), i64::from(node.pid));
-        let labels = to_string(&node.labels).map_err(json)?;
+        let able = to_string(&node.able).map_err(json)?;
         let queues = to_string(&node.queues).map_err(json)?;
-        let kinds = to_string(&node.kinds).map_err(json)?;
         let args = vec![
             (&at as _, Type::TIMESTAMPTZ),
             (&id as _, Type::UUID),
@@ -158,9 +152,8 @@ impl Op for Register {
             (&pid as _, Type::INT8),
             (&node.name as _, Type::TEXT),
             (&node.version as _, Type::TEXT),
-            (&labels as _, Type::TEXT),
+            (&able as _, Type::TEXT),
             (&queues as _, Type::TEXT),
-            (&kinds as _, Type::TEXT),
         ];
         let rows = conn.commit(shared, &[Call::new(REGISTER, args)]).await?.pop().unwrap_or_default();
         let row = rows.first().ok_or_else(|| corrupt("a registration without an answer"))?;

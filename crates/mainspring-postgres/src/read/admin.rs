@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use mainspring_core::id::{NodeId, NodeNo};
 use mainspring_core::job::State;
-use mainspring_core::name::QueueName;
-use mainspring_core::store::{Counts, Node, NodeState, Queue};
+use mainspring_core::name::{Kind, QueueName};
+use mainspring_core::store::{Counts, Line, Node, NodeState, Queue};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -27,9 +27,12 @@ const COUNTS: &str = "SELECT q.name, c.state, sum(c.n)::bigint FROM (
 /// The whole of a small table. The collation sorts bytes, as names are compared.
 const QUEUES: &str = "SELECT no, name, paused, backoff, retain_succeeded, retain_failed
     FROM mainspring.queues ORDER BY name";
+/// The whole of a table whose size is bounded, and for each of its rows the index of `ready`, once.
+const LINES: &str = "SELECT q.name, k.name, l.labels FROM mainspring.lines l
+    JOIN mainspring.queues q ON q.no = l.queue JOIN mainspring.kinds k ON k.no = l.kind
+    CROSS JOIN LATERAL (SELECT 1 FROM mainspring.ready r WHERE r.line = l.no LIMIT 1) r";
 /// The whole of two tables whose size is bounded by the nodes and their slots.
-const NODES: &str =
-    "SELECT n.no, n.id, n.name, n.version, n.pid, n.labels::text, n.queues::text, n.kinds::text, n.state,
+const NODES: &str = "SELECT n.no, n.id, n.name, n.version, n.pid, n.able::text, n.queues::text, n.state,
         n.started_at, n.renewed_at, n.lease_until, coalesce(c.claims, 0)
     FROM mainspring.nodes n
     LEFT JOIN (SELECT node, count(*) AS claims FROM mainspring.lease GROUP BY node) c ON c.node = n.no
@@ -70,6 +73,30 @@ impl Op for QueuesOp {
     }
 }
 
+/// The lines that have ready jobs, sorted.
+pub(crate) struct LinesOp;
+
+impl Op for LinesOp {
+    type Answer = Vec<Line>;
+
+    const WRITES: bool = false;
+
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Vec<Line>> {
+        let rows = all(conn, shared, LINES).await?;
+        let bad = |what: String| corrupt(format!("a line: {what}"));
+        let line = |row: &Row| {
+            Ok(Line {
+                queue: QueueName::new(row.get::<_, &str>(0)).map_err(|error| bad(error.to_string()))?,
+                kind: Kind::new(row.get::<_, &str>(1)).map_err(|error| bad(error.to_string()))?,
+                labels: serde_json::from_str(row.get(2)).map_err(|error| bad(error.to_string()))?,
+            })
+        };
+        let mut lines = rows.iter().map(line).collect::<Result<Vec<_>>>()?;
+        lines.sort();
+        Ok(lines)
+    }
+}
+
 /// All nodes, newest first.
 pub(crate) struct NodesOp;
 
@@ -87,21 +114,20 @@ fn read_node(row: &Row) -> Result<Node> {
     let no = NodeNo(row.get::<_, i32>(0).into());
     let id: Uuid = row.get(1);
     let bad = |error: serde_json::Error| corrupt(format!("node {no}: {error}"));
-    let state = u8::try_from(row.get::<_, i16>(8)).ok().and_then(NodeState::from_code);
+    let state = u8::try_from(row.get::<_, i16>(7)).ok().and_then(NodeState::from_code);
     Ok(Node {
         no,
         id: NodeId::from_bytes(*id.as_bytes()),
         name: row.get(2),
         version: row.get(3),
         pid: u32::try_from(row.get::<_, i64>(4)).unwrap_or(0),
-        labels: serde_json::from_str(row.get(5)).map_err(bad)?,
+        able: serde_json::from_str(row.get(5)).map_err(bad)?,
         queues: serde_json::from_str(row.get(6)).map_err(bad)?,
-        kinds: serde_json::from_str(row.get(7)).map_err(bad)?,
         state: state.ok_or_else(|| corrupt(format!("node {no} is in a state that is none")))?,
-        started_at: time_of(row, 9),
-        renewed_at: time_of(row, 10),
-        lease_until: time_of(row, 11),
-        claims: u64::try_from(row.get::<_, i64>(12)).unwrap_or(0),
+        started_at: time_of(row, 8),
+        renewed_at: time_of(row, 9),
+        lease_until: time_of(row, 10),
+        claims: u64::try_from(row.get::<_, i64>(11)).unwrap_or(0),
     })
 }
 

@@ -14,7 +14,7 @@ mod get;
 mod journal;
 mod list;
 
-pub(crate) use admin::{CountsOp, NodesOp, QueuesOp};
+pub(crate) use admin::{CountsOp, LinesOp, NodesOp, QueuesOp};
 pub(crate) use check::Check;
 pub(crate) use diagnose::Diagnose;
 pub(crate) use get::{Get, status};

@@ -269,9 +269,8 @@ CREATE TABLE mainspring.nodes (
     drained     boolean NOT NULL DEFAULT true,
     name        text NOT NULL,
     version     text NOT NULL,
-    labels      jsonb NOT NULL,
-    queues      jsonb NOT NULL,
-    kinds       jsonb NOT NULL
+    able        jsonb NOT NULL,
+    queues      jsonb NOT NULL
 ) WITH (fillfactor = 50);
 
 -- Jobs per line and state: the sum of both tables. Whoever moves jobs only appends to the second, so that nobody waits

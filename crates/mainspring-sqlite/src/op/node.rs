@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use mainspring_core::Error;
 use mainspring_core::id::{Claim, JobId, NodeNo, Row};
-use mainspring_core::name::{Kind, Label};
 use mainspring_core::store::{Cancellation, Mark, Member, NodeState, Registration, Renewal, Renewed};
 use mainspring_core::time::micros;
 use rusqlite::{OptionalExtension, params};
@@ -20,12 +19,12 @@ use crate::writer::{Local, Tx};
 const FIND: &str = "SELECT no FROM mainspring_nodes WHERE id = ?1";
 /// `AUTOINCREMENT` gives numbers that were never given before.
 const ADD: &str = "INSERT INTO mainspring_nodes
-    (id, name, version, pid, lock, labels, queues, kinds, lease, started_at, renewed_at, lease_until, state)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10, ?11, 0)";
+    (id, name, version, pid, lock, able, queues, lease, started_at, renewed_at, lease_until, state)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9, ?10, 0)";
 /// Primary key.
 const LOOK: &str = "SELECT state, lease, lease_until FROM mainspring_nodes WHERE no = ?1";
 /// Primary key.
-const DETAILS: &str = "SELECT labels, kinds FROM mainspring_nodes WHERE no = ?1";
+const DETAILS: &str = "SELECT able FROM mainspring_nodes WHERE no = ?1";
 /// Primary key; neither column is indexed.
 const RENEW: &str = "UPDATE mainspring_nodes SET renewed_at = ?2, lease_until = ?3 WHERE no = ?1";
 /// Primary key, and the partial index of the living.
@@ -67,16 +66,14 @@ pub(crate) fn register(tx: &mut Tx<'_>, node: &Registration) -> Result<Member> {
         node.version,
         node.pid,
         lock,
-        to_string(&node.labels).map_err(json)?,
+        to_string(&node.able).map_err(json)?,
         to_string(&node.queues).map_err(json)?,
-        to_string(&node.kinds).map_err(json)?,
         lease,
         now,
         now.saturating_add(lease)
     ])?;
     let no = tx.conn.last_insert_rowid();
-    let (labels, kinds) = (node.labels.clone(), node.kinds.clone());
-    tx.state.nodes.insert(no, Local { labels, kinds, fresh: true, ..Local::default() });
+    tx.state.nodes.insert(no, Local { able: node.able.clone(), fresh: true, ..Local::default() });
     Ok(Member { no: NodeNo(no), now: tx.now })
 }
 
@@ -174,21 +171,22 @@ pub(crate) fn retire(tx: &mut Tx<'_>, node: NodeNo) -> Result<usize> {
 /// What a claim must know of its node.
 pub(crate) fn local<'t>(tx: &'t mut Tx<'_>, node: NodeNo) -> Result<&'t mut Local> {
     if !tx.state.nodes.contains_key(&node.0) {
-        let (labels, kinds): (String, String) =
-            tx.conn.prepare_cached(DETAILS)?.query_row([node.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let bad = |error: serde_json::Error| corrupt(format!("node {node}: {error}"));
-        let labels: Vec<Label> = from_str(&labels).map_err(bad)?;
-        let kinds: Vec<Kind> = from_str(&kinds).map_err(bad)?;
-        tx.state.nodes.insert(node.0, Local { labels, kinds, ..Local::default() });
+        let able: String = tx.conn.prepare_cached(DETAILS)?.query_row([node.0], |row| row.get(0))?;
+        let able = from_str(&able).map_err(|error| corrupt(format!("node {node}: {error}")))?;
+        tx.state.nodes.insert(node.0, Local { able, ..Local::default() });
     }
     tx.state.nodes.get_mut(&node.0).ok_or_else(|| Error::LeaseLost.into())
 }
 
-/// Decides for lines that were added since the last time whether the node can run them.
+/// Decides for lines that were added since the last time whether the node can run them; for all, if it can do more since.
 pub(crate) fn learn_lines(tx: &mut Tx<'_>, node: NodeNo) -> Result<()> {
+    let now = tx.now;
     let names = std::mem::take(&mut tx.state.names);
     let local = local(tx, node);
     let result = local.map(|local| {
+        if local.grows.is_some_and(|from| from <= now) {
+            local.runs.clear();
+        }
         let known = local.runs.len();
         if known < names.lines_end() {
             let mut runs = std::mem::take(&mut local.runs);
@@ -196,11 +194,11 @@ pub(crate) fn learn_lines(tx: &mut Tx<'_>, node: NodeNo) -> Result<()> {
             for (no, line) in names.lines() {
                 let Ok(index) = usize::try_from(no) else { continue };
                 if index >= known {
-                    runs[index] = local.kinds.binary_search(&line.kind_name).is_ok()
-                        && line.labels.iter().all(|label| local.labels.binary_search(label).is_ok());
+                    runs[index] = local.able.runs(&line.kind_name, &line.labels, now);
                 }
             }
             local.runs = runs;
+            local.grows = local.able.grows(now);
         }
     });
     tx.state.names = names;

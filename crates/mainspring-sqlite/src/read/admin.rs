@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use mainspring_core::id::{NodeId, NodeNo};
 use mainspring_core::job::State;
-use mainspring_core::store::{Counts, Node, NodeState, Queue};
+use mainspring_core::store::{Counts, Line, Node, NodeState, Queue};
 use mainspring_core::time::Timestamp;
 
 use super::Reader;
@@ -18,9 +18,10 @@ const COUNTS: &str = "SELECT queue, state, sum(n) FROM (
 /// The whole of a small table.
 const QUEUES: &str = "SELECT no, name, paused, backoff, retain_succeeded, retain_failed
     FROM mainspring_queues ORDER BY name";
+/// The index of `ready`, once.
+const BUSY: &str = "SELECT 1 FROM mainspring_ready WHERE line = ?1 LIMIT 1";
 /// The whole of two tables whose size is bounded by the nodes and their slots.
-const NODES: &str =
-    "SELECT n.no, n.id, n.name, n.version, n.pid, n.labels, n.queues, n.kinds, n.state, n.started_at,
+const NODES: &str = "SELECT n.no, n.id, n.name, n.version, n.pid, n.able, n.queues, n.state, n.started_at,
         n.renewed_at, n.lease_until, coalesce(c.claims, 0)
     FROM mainspring_nodes n
     LEFT JOIN (SELECT node, count(*) AS claims FROM mainspring_lease GROUP BY node) c ON c.node = n.no
@@ -54,6 +55,20 @@ pub(crate) fn queues(reader: &mut Reader) -> Result<Vec<Queue>> {
     Ok(queues)
 }
 
+/// The lines that have ready jobs, sorted.
+pub(crate) fn lines(reader: &mut Reader) -> Result<Vec<Line>> {
+    let mut busy = reader.conn.prepare_cached(BUSY)?;
+    let mut lines = Vec::new();
+    for (no, line) in reader.names.lines() {
+        if busy.exists([no])? {
+            let queue = reader.names.queue(line.queue)?.name.clone();
+            lines.push(Line { queue, kind: line.kind_name.clone(), labels: line.labels.clone() });
+        }
+    }
+    lines.sort();
+    Ok(lines)
+}
+
 /// All nodes, newest first.
 pub(crate) fn nodes(reader: &mut Reader) -> Result<Vec<Node>> {
     let mut statement = reader.conn.prepare_cached(NODES)?;
@@ -69,14 +84,13 @@ pub(crate) fn nodes(reader: &mut Reader) -> Result<Vec<Node>> {
             name: text(2)?,
             version: text(3)?,
             pid: row.get(4)?,
-            labels: serde_json::from_str(&text(5)?).map_err(bad)?,
+            able: serde_json::from_str(&text(5)?).map_err(bad)?,
             queues: serde_json::from_str(&text(6)?).map_err(bad)?,
-            kinds: serde_json::from_str(&text(7)?).map_err(bad)?,
-            state: NodeState::from_code(row.get(8)?).ok_or_else(|| corrupt("a node's state that is none"))?,
-            started_at: Timestamp::from_micros(row.get(9)?),
-            renewed_at: Timestamp::from_micros(row.get(10)?),
-            lease_until: Timestamp::from_micros(row.get(11)?),
-            claims: u64::try_from(row.get::<_, i64>(12)?).unwrap_or(0),
+            state: NodeState::from_code(row.get(7)?).ok_or_else(|| corrupt("a node's state that is none"))?,
+            started_at: Timestamp::from_micros(row.get(8)?),
+            renewed_at: Timestamp::from_micros(row.get(9)?),
+            lease_until: Timestamp::from_micros(row.get(10)?),
+            claims: u64::try_from(row.get::<_, i64>(11)?).unwrap_or(0),
         });
     }
     Ok(nodes)

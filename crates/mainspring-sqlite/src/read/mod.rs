@@ -10,7 +10,7 @@ mod journal;
 mod list;
 mod summary;
 
-pub(crate) use admin::{counts, nodes, queues};
+pub(crate) use admin::{counts, lines, nodes, queues};
 pub(crate) use check::check;
 pub(crate) use journal::{inboxes, sights, story, values};
 pub(crate) use list::list;

@@ -226,7 +226,7 @@ CREATE TABLE mainspring_progress (
 );
 
 -- Nodes. `state`: 0 live, 1 retired, 2 expired. `drained` is 0 while an expired node's claims are still to be moved.
--- `lock` is the name of the file that its process keeps locked while it lives. Labels, queues and kinds are JSON.
+-- `lock` is the name of the file that its process keeps locked while it lives. `able` (kinds and labels) and `queues` are JSON.
 CREATE TABLE mainspring_nodes (
     no          INTEGER PRIMARY KEY AUTOINCREMENT,
     id          BLOB NOT NULL UNIQUE,
@@ -234,9 +234,8 @@ CREATE TABLE mainspring_nodes (
     version     TEXT NOT NULL,
     pid         INTEGER NOT NULL,
     lock        TEXT NOT NULL,
-    labels      TEXT NOT NULL,
+    able        TEXT NOT NULL,
     queues      TEXT NOT NULL,
-    kinds       TEXT NOT NULL,
     lease       INTEGER NOT NULL,
     started_at  INTEGER NOT NULL,
     renewed_at  INTEGER NOT NULL,

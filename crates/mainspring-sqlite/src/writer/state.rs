@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use mainspring_core::job::State as JobState;
-use mainspring_core::name::{Kind, Label};
 use mainspring_core::seam::{Clock, Rng, Spawn};
+use mainspring_core::store::Able;
 use mainspring_core::time::Timestamp;
 use rusqlite::Connection;
 
@@ -64,14 +64,15 @@ pub(crate) struct State {
 /// What a claim must know of its node.
 #[derive(Debug, Default)]
 pub(crate) struct Local {
-    pub(crate) labels: Vec<Label>,
-    pub(crate) kinds: Vec<Kind>,
+    pub(crate) able: Able,
     /// The last claim batch; `None` if it has had none.
     pub(crate) batch: Option<u64>,
     /// Whether all that it holds was claimed through this handle.
     pub(crate) fresh: bool,
     /// Whether a line can be run, by its number, for all lines known when it was last looked at.
     pub(crate) runs: Vec<bool>,
+    /// When lines can be run that could not when that was decided.
+    pub(crate) grows: Option<Timestamp>,
 }
 
 impl State {

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::job::{Status, Summary, Unique};
-use mainspring_core::name::{Kind, Label, QueueName};
+use mainspring_core::name::QueueName;
+use mainspring_core::store::Able;
 use mainspring_core::time::Timestamp;
 
 use super::flow::Flow;
@@ -14,6 +15,9 @@ use crate::history::{Actor, Event, Fact, How, Told};
 
 /// The place of an event in the history.
 pub(super) type At = usize;
+
+/// The queues of a node, with its slots for each.
+type Slots<'a> = &'a [(QueueName, u32)];
 
 /// Everything that is known.
 pub(super) struct Evidence<'a> {
@@ -25,7 +29,7 @@ pub(super) struct Evidence<'a> {
     /// Who each node was, and its lease.
     pub(super) nodes: BTreeMap<NodeNo, Membership>,
     /// What each node can do.
-    pub(super) able: BTreeMap<NodeNo, Able<'a>>,
+    pub(super) able: BTreeMap<NodeNo, (Slots<'a>, &'a Able)>,
     /// When which queue was paused, and when it went on.
     pub(super) pauses: Vec<(At, &'a QueueName, bool)>,
     pub(super) calm: Option<At>,
@@ -97,12 +101,6 @@ pub(super) struct Membership {
     pub(super) left: Option<At>,
 }
 
-pub(super) struct Able<'a> {
-    pub(super) queues: &'a [(QueueName, u32)],
-    pub(super) kinds: &'a [Kind],
-    pub(super) labels: &'a [Label],
-}
-
 pub(super) struct Fault<'a> {
     pub(super) at: At,
     pub(super) kind: &'a str,
@@ -151,8 +149,8 @@ impl<'a> Evidence<'a> {
                 // A repeat of a registration whose answer was lost.
                 self.nodes.entry(*node).or_insert(membership);
             }
-            Fact::Able { node, queues, kinds, labels } => {
-                self.able.insert(*node, Able { queues, kinds, labels });
+            Fact::Able { node, queues, able } => {
+                self.able.insert(*node, (queues, able));
             }
             Fact::Paused { queue, paused } => self.pauses.push((at, queue, *paused)),
             Fact::Calm => self.calm = Some(at),

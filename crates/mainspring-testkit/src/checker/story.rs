@@ -89,9 +89,9 @@ fn sentence(fact: &Fact) -> String {
         Fact::Answered { id, status: None } => format!("waits no longer for {}", short(*id)),
         Fact::Paused { queue, paused: true } => format!("`{queue}` is paused"),
         Fact::Paused { queue, paused: false } => format!("`{queue}` goes on"),
-        Fact::Able { node, queues, kinds, labels } => {
+        Fact::Able { node, queues, able } => {
             let queues: Vec<_> = queues.iter().map(|(queue, slots)| format!("{queue}: {slots}")).collect();
-            let (kinds, labels) = (kinds.iter(), labels.iter());
+            let (kinds, labels) = (able.kinds.iter(), able.labels.iter());
             let words: Vec<_> =
                 kinds.map(ToString::to_string).chain(labels.map(ToString::to_string)).collect();
             format!("can do {} in {} as node {node}", words.join(", "), queues.join(", "))

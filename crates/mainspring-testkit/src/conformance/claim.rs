@@ -7,7 +7,7 @@ use mainspring_core::Error;
 use mainspring_core::backoff::Backoff;
 use mainspring_core::id::{Batch, NodeNo};
 use mainspring_core::job::{Outcome, State, Verb, When};
-use mainspring_core::store::{ClaimRequest, QueueChange};
+use mainspring_core::store::{ClaimRequest, Line, QueueChange};
 
 use crate::harness::{
     Harness, LEASE, MICRO, SECOND, cancel, claimed_ids, fail, kind, label, plain, priority, queue, retry,
@@ -195,7 +195,7 @@ pub async fn kinds_a_node_does_not_handle_are_skipped(h: &Harness) {
     assert_eq!(claimed_ids(&h.claim(node, 10).await), [own]);
     let summary = h.get(*foreign.first().expect("two")).await.summary;
     assert_eq!((summary.status, summary.failures), (plain(State::Ready), 0));
-    let able = h.node_with(|node| node.kinds = vec![kind("foreign")]).await;
+    let able = h.node_with(|node| node.able.kinds = vec![kind("foreign")]).await;
     assert_eq!(BTreeSet::from_iter(claimed_ids(&h.claim(able, 10).await)), foreign);
 }
 
@@ -213,10 +213,48 @@ pub async fn labels_a_node_lacks_are_skipped(h: &Harness) {
     let none = h.put_one().await;
     let plain = h.node().await;
     assert_eq!(claimed_ids(&h.claim(plain, 10).await), [none]);
-    let gpu = h.node_with(|node| node.labels = vec![label("gpu")]).await;
+    let gpu = h.node_with(|node| node.able.labels = vec![label("gpu")]).await;
     assert_eq!(claimed_ids(&h.claim(gpu, 10).await), [one]);
-    let all = h.node_with(|node| node.labels = vec![label("eu"), label("gpu"), label("ssd")]).await;
+    let all = h.node_with(|node| node.able.labels = vec![label("eu"), label("gpu"), label("ssd")]).await;
     assert_eq!(claimed_ids(&h.claim(all, 10).await), [both]);
+}
+
+/// A label that a node has from a time on counts from then on, for jobs that were there before as for later ones.
+pub async fn labels_of_later_count_from_their_time(h: &Harness) {
+    let from = h.now().after(LEASE / 2);
+    let node = h.node_with(|node| node.able.later = vec![(label("gpu"), from)]).await;
+    let barred = || h.job_with(|job| job.options.labels = vec![label("gpu")]);
+    let (early, plain) = (h.put(barred()).await, h.put_one().await);
+    assert_eq!(claimed_ids(&h.claim(node, 10).await), [plain]);
+    h.advance((LEASE / 2).saturating_sub(MICRO));
+    assert_eq!(claimed_ids(&h.claim(node, 10).await), []);
+    h.advance(MICRO);
+    assert_eq!(claimed_ids(&h.claim(node, 10).await), [early]);
+    let late = h.put(barred()).await;
+    assert_eq!(claimed_ids(&h.claim(node, 10).await), [late]);
+}
+
+/// The lines are those of ready jobs, each once, whether or not somebody can run them.
+pub async fn lines_are_those_of_ready_jobs(h: &Harness) {
+    let lines = async || h.store.lines().await.expect("lines");
+    assert_eq!(lines().await, []);
+    let node = h.node().await;
+    h.put_one().await;
+    h.put_one().await;
+    let barred = h.put(h.job_with(|job| job.options.labels = vec![label("eu"), label("gpu")])).await;
+    h.put(h.job_with(|job| job.queue = queue("a"))).await;
+    h.put(h.job_with(|job| job.run = Some(When::After(LEASE)))).await;
+    let line = |name: &str, labels: &[&str]| Line {
+        queue: queue(name),
+        kind: kind("k"),
+        labels: labels.iter().map(|text| label(text)).collect(),
+    };
+    let (a, plain, far) = (line("a", &[]), line("q", &[]), line("q", &["eu", "gpu"]));
+    assert_eq!(lines().await, [a.clone(), plain, far.clone()]);
+    h.claim(node, 10).await;
+    assert_eq!(lines().await, [a.clone(), far], "those of `q` are claimed");
+    h.change(barred, Verb::Hold).await;
+    assert_eq!(lines().await, [a]);
 }
 
 /// A paused queue gives nothing to anybody; the others do, and so does it when resumed.

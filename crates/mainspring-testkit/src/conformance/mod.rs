@@ -116,6 +116,8 @@ macro_rules! conformance_tests {
                 one_queue_does_not_use_the_slots_of_another,
                 kinds_a_node_does_not_handle_are_skipped,
                 labels_a_node_lacks_are_skipped,
+                labels_of_later_count_from_their_time,
+                lines_are_those_of_ready_jobs,
                 paused_queue_gives_nothing,
                 unknown_queue_gives_nothing,
                 claim_numbers_grow_by_one,

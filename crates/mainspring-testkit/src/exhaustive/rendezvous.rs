@@ -23,7 +23,7 @@ use mainspring_core::journal::{
 use mainspring_core::memory::Memory;
 use mainspring_core::name::{Key, SignalName};
 use mainspring_core::seam::{Clock, Pending};
-use mainspring_core::store::{ClaimRequest, Claimed, Finish, Finished, Registration, Rescue, Store};
+use mainspring_core::store::{Able, ClaimRequest, Claimed, Finish, Finished, Registration, Rescue, Store};
 use mainspring_core::time::Timestamp;
 
 use super::call::now;
@@ -360,9 +360,8 @@ impl Scene {
             name: String::new(),
             version: String::new(),
             pid: 1,
-            labels: Vec::new(),
             queues: vec![(queue("one"), 1)],
-            kinds: vec![kind("k")],
+            able: Able { kinds: vec![kind("k")], ..Able::default() },
             lease: LEASE,
         };
         now(self.store.register(node)).map(|member| member.no)

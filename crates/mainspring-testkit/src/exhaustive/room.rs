@@ -15,7 +15,7 @@ use mainspring_core::job::{New, Options, Priority, Record, State, Status};
 use mainspring_core::memory::Memory;
 use mainspring_core::seam::{Clock, Pending};
 use mainspring_core::store::{
-    Changed, ClaimRequest, Finish, Finished, NodeState, Registration, Renewal, Rescue, Store,
+    Able, Changed, ClaimRequest, Finish, Finished, NodeState, Registration, Renewal, Rescue, Store,
 };
 use mainspring_core::time::{Timestamp, micros};
 use mainspring_core::{Error, Result};
@@ -325,9 +325,8 @@ fn registration(name: u8) -> Registration {
         name: String::new(),
         version: String::new(),
         pid: 1,
-        labels: Vec::new(),
         queues: QUEUES.map(|name| (queue(name), 1)).to_vec(),
-        kinds: vec![kind("k")],
+        able: Able { kinds: vec![kind("k")], ..Able::default() },
         lease: LEASE,
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use mainspring::JobId;
 use mainspring_core::id::NodeId;
-use mainspring_core::store::Registration;
+use mainspring_core::store::{Able, Registration};
 use mainspring_testkit::patience::{insist, wait};
 use mainspring_testkit::postgres::{Options, Proxy, Server, Stop};
 
@@ -132,9 +132,8 @@ async fn what_a_repeat_acknowledges_is_on_the_standby_too() {
         name: "short".to_owned(),
         version: String::new(),
         pid: std::process::id(),
-        labels: Vec::new(),
         queues: Vec::new(),
-        kinds: Vec::new(),
+        able: Able::default(),
         lease: LEASE,
     };
     engine.store().register(node).await.expect("a node");

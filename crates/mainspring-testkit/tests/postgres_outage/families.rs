@@ -9,7 +9,7 @@ use mainspring_core::journal::{
     Child, Entry, EntryKind, OnClose, Recording, Suspension, Topic, Wait, Writes,
 };
 use mainspring_core::name::{Key, Kind, QueueName};
-use mainspring_core::store::{ClaimRequest, Finish, Registration};
+use mainspring_core::store::{Able, ClaimRequest, Finish, Registration};
 use mainspring_testkit::patience::wait;
 use mainspring_testkit::postgres::{Cut, Database, Proxy};
 
@@ -35,9 +35,8 @@ impl Rig {
             name: "rig".to_owned(),
             version: String::new(),
             pid: std::process::id(),
-            labels: Vec::new(),
             queues: vec![(QueueName::new("default").expect("a name"), 16)],
-            kinds: vec![Kind::new("step").expect("a kind")],
+            able: Able { kinds: vec![Kind::new("step").expect("a kind")], ..Able::default() },
             lease: Duration::from_mins(1),
         };
         let node = engine.store().register(registration).await.expect("a node").no;

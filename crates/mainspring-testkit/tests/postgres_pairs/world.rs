@@ -15,8 +15,8 @@ use mainspring_core::journal::Inbox;
 use mainspring_core::memory::Memory;
 use mainspring_core::seam::Clock;
 use mainspring_core::store::{
-    ClaimRequest, Filter, Finish, Mark, Page, QueueChange, Receipt, Registration, Renewal, Rescue, Rescued,
-    Store,
+    Able, ClaimRequest, Filter, Finish, Mark, Page, QueueChange, Receipt, Registration, Renewal, Rescue,
+    Rescued, Store,
 };
 use mainspring_core::{Result, bounds};
 use mainspring_testkit::clock::{ManualClock, START};
@@ -375,9 +375,8 @@ fn registration(number: u8) -> Registration {
         name: format!("node {number}"),
         version: "1".into(),
         pid: 1,
-        labels: Vec::new(),
         queues: vec![(queue("q"), 10)],
-        kinds: vec![kind("k")],
+        able: Able { kinds: vec![kind("k")], ..Able::default() },
         lease: LEASE,
     }
 }

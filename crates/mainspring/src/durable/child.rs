@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use mainspring_core::id::JobId;
 use mainspring_core::job::{State, Status};
 use mainspring_core::journal::{Child as NewChild, Entry, EntryKind, Mail, OnClose, Topic};
-use mainspring_core::name::Key;
+use mainspring_core::name::{Key, Label};
 use mainspring_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -213,9 +213,11 @@ impl Context {
     /// As [`Engine::enqueue`](crate::Engine::enqueue); [`Error::DuplicateKey`], [`Error::Nested`] and
     /// [`Error::Detached`].
     pub fn spawn<J: Job>(&self, name: &str, job: J) -> Spawn<'_, J> {
+        let draft = self.engine().enqueue(job);
+        let build = self.info().options().labels.iter().find_map(Label::build);
         let parts = Parts {
             op: Op::new(self, name),
-            draft: self.engine().enqueue(job),
+            draft: build.into_iter().fold(draft, Enqueue::pin),
             on_close: OnClose::default(),
         };
         Spawn { parts: Some(parts), run: None }

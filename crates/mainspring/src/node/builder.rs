@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use mainspring_core::failure::Failure;
 use mainspring_core::id::NodeId;
-use mainspring_core::job::Outcome;
+use mainspring_core::job::{Outcome, When};
 use mainspring_core::name::{Label, QueueName};
 use mainspring_core::seam::Clock;
-use mainspring_core::store::{Listener, Registration};
+use mainspring_core::store::{Able, Listener, Registration};
+use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, Result};
 use tokio::sync::{Notify, mpsc, watch};
 
@@ -30,6 +31,9 @@ use crate::layer::{Hooks, Layer};
 use crate::sync::{AtomicBool, AtomicUsize};
 use crate::testing::Probe;
 
+/// The version of a node that has none.
+const UNVERSIONED: &str = "0";
+
 /// A node that has not started. Made by [`Engine::node`]; what is wrong with it is told by [`start`](Self::start).
 #[must_use = "a node does nothing until it is started"]
 pub struct NodeBuilder {
@@ -43,6 +47,7 @@ pub struct NodeBuilder {
     needs: Vec<Need>,
     queues: Vec<(QueueName, u32)>,
     labels: Vec<Label>,
+    later: Vec<(Label, Timestamp)>,
     prefix: String,
     version: String,
     problem: Option<Error>,
@@ -72,8 +77,9 @@ impl NodeBuilder {
             needs: Vec::new(),
             queues: Vec::new(),
             labels: Vec::new(),
+            later: Vec::new(),
             prefix: "mainspring".into(),
-            version: "0".into(),
+            version: UNVERSIONED.into(),
             problem: None,
         }
     }
@@ -127,9 +133,20 @@ impl NodeBuilder {
         self
     }
 
-    /// The version of the application, as part of the node's name; usually `env!("CARGO_PKG_VERSION")`.
+    /// The version of the application, as part of the node's name; usually `env!("CARGO_PKG_VERSION")`. It is also the
+    /// build that jobs may be [pinned](crate::Enqueue::pin) to.
     pub fn version(mut self, version: impl Into<String>) -> Self {
         self.version = version.into();
+        self
+    }
+
+    /// From this time on, a [`SystemTime`](std::time::SystemTime) or a [`Duration`] from now, also runs jobs that are [pinned](crate::Enqueue::pin) to another build: until then they are left
+    /// to the nodes of that build, so that these can drain. A time that is past: at once.
+    pub fn takes_over(mut self, build: &str, from: impl Into<When>) -> Self {
+        let label = Label::of_build(build);
+        let from = from.into().resolve(self.engine.seams().clock.now());
+        let label = self.note(label);
+        self.later.extend(label.map(|label| (label, from)));
         self
     }
 
@@ -299,6 +316,9 @@ impl NodeBuilder {
         if let Some(need) = self.needs.iter().find(|need| !(need.given)(&self.states)) {
             return setup(format!("a handler needs state of type `{}`; add .state(…)", need.name));
         }
+        if self.version != UNVERSIONED {
+            self.labels.push(Label::of_build(&self.version)?);
+        }
         self.labels.sort();
         self.labels.dedup();
         let seams = self.engine.seams();
@@ -308,9 +328,8 @@ impl NodeBuilder {
             name: identity::name(&self.prefix, &self.version, id),
             version: self.version.clone(),
             pid: std::process::id(),
-            labels: self.labels.clone(),
+            able: Able { kinds, labels: self.labels.clone(), later: self.later.clone() },
             queues: self.queues.clone(),
-            kinds,
             lease: self.options.lease,
         })
     }

@@ -10,9 +10,9 @@ use mainspring_core::memory::Memory;
 use mainspring_core::name::{Key, QueueName};
 use mainspring_core::seam::{Clock, Pending};
 use mainspring_core::store::{
-    Changed, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish, Finished, Listener,
-    Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed, Rescue,
-    Rescued, Store, Swept, Ticket,
+    Changed, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish, Finished, Line,
+    Listener, Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed,
+    Rescue, Rescued, Store, Swept, Ticket,
 };
 use mainspring_core::{Error, Result};
 use mainspring_testkit::clock::ManualClock;
@@ -108,6 +108,7 @@ impl Store for Shaky {
         list(filter: Filter, page: Page) -> Listing;
         counts() -> Counts;
         change(ids: Vec<JobId>, verb: Verb, dry_run: bool) -> Vec<Changed>;
+        lines() -> Vec<Line>;
         queues() -> Vec<Queue>;
         configure(queue: QueueName, change: QueueChange) -> Queue;
         nodes() -> Vec<Node>;

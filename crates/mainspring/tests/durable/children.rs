@@ -55,6 +55,28 @@ async fn a_parent_waits_for_its_children() {
 }
 
 #[tokio::test]
+async fn a_child_is_pinned_as_its_parent_is_unless_it_says_otherwise() {
+    let handler = async |ctx: Context, _job: Flow| {
+        ctx.spawn("same", Part { n: 1 }).await?;
+        ctx.spawn("other", Part { n: 2 }).options(|part| part.pin("2")).await?;
+        ctx.spawn("any", Part { n: 3 }).options(mainspring::Enqueue::any_build).await?;
+        mainspring::Result::Ok(String::new())
+    };
+    let test = TestEngine::new();
+    test.node(|node| node.handle(handler).version("1").queue("default", 4)).await.expect("a node");
+    let job = test.enqueue(flow(4)).pin("1").await.expect("enqueued");
+    test.run_until_idle().await.expect("idle");
+    test.outcome(&job).expect("it ended");
+    let builds = [1, 2, 3].map(|n| test.assert_enqueued::<Part>(|part| part.n == n).id);
+    let mut found = Vec::new();
+    for id in builds {
+        let labels = test.jobs().get(id).await.expect("there").summary.options.labels;
+        found.push(labels.first().and_then(|label| label.build()).map(str::to_owned));
+    }
+    assert_eq!(found, [Some("1".to_owned()), Some("2".to_owned()), None]);
+}
+
+#[tokio::test]
 async fn a_child_is_started_once_however_often_its_parent_runs() {
     let handler = async |ctx: Context, _job: Flow| {
         let child = ctx.spawn("part", Part { n: 1 }).await?;

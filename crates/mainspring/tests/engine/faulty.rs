@@ -12,8 +12,9 @@ use mainspring_core::journal::{Inbox, Recorded, Recording, Sight, Signal, Signal
 use mainspring_core::memory::Memory;
 use mainspring_core::name::Key;
 use mainspring_core::store::{
-    Changed, ClaimRequest, ClaimedBatch, Description, Finding, Finish, Finished, Listener, Member, Node,
-    Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed, Rescue, Rescued, Store, Swept, Ticket,
+    Changed, ClaimRequest, ClaimedBatch, Description, Finding, Finish, Finished, Line, Listener, Member,
+    Node, Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed, Rescue, Rescued, Store, Swept,
+    Ticket,
 };
 use tokio::sync::watch;
 
@@ -284,6 +285,10 @@ impl Store for Faulty {
 
     fn change(&self, ids: Vec<JobId>, verb: Verb, dry_run: bool) -> Pending<'_, Result<Vec<Changed>>> {
         self.memory.change(ids, verb, dry_run)
+    }
+
+    fn lines(&self) -> Pending<'_, Result<Vec<Line>>> {
+        self.memory.lines()
     }
 
     fn queues(&self) -> Pending<'_, Result<Vec<Queue>>> {

@@ -1,6 +1,6 @@
 //! Which job runs where, and in which order; and that nothing waits silently.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use mainspring::testing::TestEngine;
 use mainspring::{Context, Engine, Job, NodeBuilder, QueueName, State, Why};
@@ -72,6 +72,33 @@ on_every_store! {
             .expect("a node");
         assert_eq!(soon("its end", engine.result(&job)).await.expect("it succeeded"), 1);
         tokio::join!(plain.shutdown(), able.shutdown());
+    }
+
+    async fn a_pinned_job_waits_for_its_build(engine: Engine) {
+        let of = |version: &str| engine.node().handle(quick).queue("default", 1).version(version);
+        let new = of("2").start().await.expect("a node");
+        let job = engine.enqueue(work(1)).pin("0").pin("1").await.expect("enqueued");
+        let free = engine.enqueue(work(2)).pin("1").any_build().await.expect("enqueued");
+        soon("the other ends", engine.result(&free)).await.expect("any build runs it");
+        let why = engine.jobs().why(job.id).await.expect("a reason");
+        assert_eq!(
+            why.to_string(),
+            "it is pinned to build `1`, which no live node that handles its kind has"
+        );
+        assert_eq!(why.hint().as_deref(), Some("start a node of build `1`, or one that takes it over"));
+        let day = Duration::from_hours(24);
+        let heir = of("3").takes_over("1", day).start().await.expect("a node");
+        let why = engine.jobs().why(job.id).await.expect("a reason");
+        assert!(why.to_string().contains(&format!("; {} takes it over at ", heir.name())), "{why}");
+        let waiting = record(&engine, job.id).await.summary;
+        assert_eq!((waiting.status.state, waiting.claim), (State::Ready, 0), "the build has time to drain");
+        let past = of("4").takes_over("1", SystemTime::UNIX_EPOCH).start().await.expect("a node");
+        assert_eq!(soon("its end", engine.result(&job)).await.expect("it succeeded"), 1);
+        let old = of("1").start().await.expect("a node");
+        past.shutdown().await;
+        let job = engine.enqueue(work(1)).pin("1").await.expect("enqueued");
+        assert_eq!(soon("its end", engine.result(&job)).await.expect("it succeeded"), 1);
+        tokio::join!(new.shutdown(), heir.shutdown(), old.shutdown());
     }
 
     async fn why_names_a_queue_that_nobody_serves(engine: Engine) {

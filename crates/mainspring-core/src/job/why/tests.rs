@@ -6,6 +6,7 @@ use super::*;
 use crate::bounds;
 use crate::id::{JobId, NodeId, NodeNo};
 use crate::job::{Options, Priority};
+use crate::store::Able;
 use crate::store::Settings;
 
 const NOW: Timestamp = Timestamp::from_micros(1_000_000);
@@ -55,9 +56,8 @@ fn node(no: i64, name: &str) -> Node {
         name: name.into(),
         version: String::new(),
         pid: 1,
-        labels: vec![label("gpu")],
+        able: Able { kinds: vec![kind("k")], labels: vec![label("gpu")], ..Able::default() },
         queues: vec![(queue("q"), 1)],
-        kinds: vec![kind("k")],
         state: NodeState::Live,
         started_at: Timestamp::EPOCH,
         renewed_at: Timestamp::EPOCH,
@@ -146,7 +146,7 @@ fn a_ready_job_names_what_no_node_has() {
     let job = ready_with(|job| job.options.labels = vec![label("eu"), label("gpu")]);
     let reason = |change: fn(&mut Node)| {
         let mut able = node(1, "a");
-        able.labels = vec![label("eu"), label("gpu")];
+        able.able.labels = vec![label("eu"), label("gpu")];
         change(&mut able);
         why_summary(&job, None, &[able], NOW)
     };
@@ -156,16 +156,48 @@ fn a_ready_job_names_what_no_node_has() {
     assert_eq!(reason(|node| node.state = NodeState::Retired), no_node);
     assert_eq!(reason(|node| node.lease_until = NOW), no_node, "its lease has lapsed, as stores tell it");
     assert_eq!(reason(|node| node.queues = vec![(queue("q2"), 1)]), no_node);
-    assert_eq!(reason(|node| node.kinds = vec![kind("k2")]), Why::NoHandler { kind: kind("k") });
+    assert_eq!(reason(|node| node.able.kinds = vec![kind("k2")]), Why::NoHandler { kind: kind("k") });
     let required = vec![label("eu"), label("gpu")];
-    assert_eq!(reason(|node| node.labels = vec![label("gpu")]), Why::NoLabels { required });
+    assert_eq!(reason(|node| node.able.labels = vec![label("gpu")]), Why::NoLabels { required });
+}
+
+#[test]
+fn a_pinned_job_names_its_build_and_who_takes_it_over() {
+    let pin = Label::of_build("1").expect("a label");
+    let job = ready_with(|job| job.options.labels = vec![pin.clone(), label("gpu")]);
+    let reason = |nodes: &[Node]| why_summary(&job, None, nodes, NOW);
+    let lone = Why::NoBuild { build: "1".into(), taken_over: None };
+    assert_eq!(reason(&[node(1, "a")]), lone);
+    assert_eq!(lone.to_string(), "it is pinned to build `1`, which no live node that handles its kind has");
+    assert!(lone.hint().is_some_and(|hint| hint.contains("build `1`")));
+    let heir = |no, name: &str, from| {
+        let mut heir = node(no, name);
+        heir.able.later = vec![(label("eu"), NOW), (pin.clone(), from)];
+        heir
+    };
+    let later = NOW.after(MICRO);
+    let heirs = [heir(2, "b", later.after(MICRO)), heir(3, "c", later)];
+    let taken = Why::NoBuild { build: "1".into(), taken_over: Some(("c".into(), later)) };
+    assert_eq!(reason(&heirs), taken);
+    assert!(taken.to_string().ends_with("; c takes it over at 1970-01-01T00:00:01.000Z"));
+    assert_eq!(reason(&[node(1, "a"), heir(2, "b", NOW)]), Why::Slot { nodes: vec!["b".into()] });
+    let mut weak = heir(2, "b", NOW);
+    weak.able.labels = Vec::new();
+    assert_eq!(reason(&[weak]), Why::NoLabels { required: vec![pin, label("gpu")] });
+}
+
+#[test]
+fn a_line_is_stranded_if_no_node_can_run_it() {
+    let line = Line { queue: queue("q"), kind: kind("k"), labels: vec![label("gpu")] };
+    assert_eq!(stranded(&line, &[node(1, "a")], NOW), None);
+    assert_eq!(stranded(&line, &[], NOW), Some(Why::NoNode { queue: queue("q") }));
 }
 
 #[test]
 fn only_nodes_that_can_run_it_are_named() {
     let job = ready_with(|job| job.options.labels = vec![label("gpu")]);
     let mut other = node(1, "other");
-    other.labels = Vec::new();
+    other.able.labels = Vec::new();
     let nodes = [other, node(2, "a"), node(3, "b")];
     assert_eq!(why_summary(&job, None, &nodes, NOW), Why::Slot { nodes: vec!["a".into(), "b".into()] });
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use mainspring_core::id::JobId;
 use mainspring_core::job::Priority;
 use mainspring_core::name::QueueName;
+use mainspring_core::time::Timestamp;
 
 use super::Broken;
 use crate::checker::evidence::{At, Evidence, Life};
@@ -15,11 +16,10 @@ pub(super) fn able(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     for (id, life) in &evidence.lives {
         let Some(job) = life.found else { continue };
         for claim in &life.claims {
-            let Some(able) = evidence.able.get(&claim.node) else { continue };
-            let serves = able.queues.iter().any(|(queue, _)| *queue == job.queue);
-            let knows = able.kinds.contains(&job.kind);
-            let may = job.options.labels.iter().all(|label| able.labels.contains(label));
-            if !(serves && knows && may) {
+            let Some((queues, able)) = evidence.able.get(&claim.node) else { continue };
+            let serves = queues.iter().any(|(queue, _)| *queue == job.queue);
+            // What it will be able to do one day counts as well: clocks differ.
+            if !(serves && able.runs(&job.kind, &job.options.labels, Timestamp::MAX)) {
                 let what = format!("node {} cannot run it, and was given claim {}", claim.node, claim.number);
                 broken.push(Broken::job(*id, what, vec![claim.at]));
             }
@@ -52,7 +52,7 @@ pub(super) fn slots(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     let mut slots: BTreeMap<(Actor, &QueueName), usize> = BTreeMap::new();
     for (node, able) in &evidence.able {
         let Some(member) = evidence.nodes.get(node) else { continue };
-        for (queue, count) in able.queues {
+        for (queue, count) in able.0 {
             slots.insert((member.actor, queue), usize::try_from(*count).unwrap_or(usize::MAX));
         }
     }

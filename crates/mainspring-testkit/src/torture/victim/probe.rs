@@ -11,7 +11,7 @@ use mainspring::{Context, Engine, Error};
 use mainspring_core::id::{Batch, NodeId};
 use mainspring_core::job::Outcome;
 use mainspring_core::name::QueueName;
-use mainspring_core::store::{ClaimRequest, Finish, Registration, Renewal, Rescue};
+use mainspring_core::store::{Able, ClaimRequest, Finish, Registration, Renewal, Rescue};
 
 use super::jobs::{QUEUES, Work};
 use super::{Life, worker};
@@ -94,9 +94,11 @@ async fn probe(engine: &Engine, lease: Duration) -> Vec<Error> {
         name: "probe".into(),
         version: String::new(),
         pid: std::process::id(),
-        labels: Vec::new(),
         queues: QUEUES.iter().filter_map(|queue| Some((QueueName::new(*queue).ok()?, 100))).collect(),
-        kinds: ["work"].iter().filter_map(|kind| mainspring::Kind::new(*kind).ok()).collect(),
+        able: Able {
+            kinds: ["work"].iter().filter_map(|kind| mainspring::Kind::new(*kind).ok()).collect(),
+            ..Able::default()
+        },
         lease,
     };
     match store.register(registration.clone()).await {

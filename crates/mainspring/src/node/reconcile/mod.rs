@@ -7,6 +7,7 @@ mod expire;
 mod promote;
 mod prune;
 mod rescue;
+mod stranded;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,6 +44,7 @@ pub(super) fn start(shared: &Arc<Shared>) {
     shared.spawn(supervise(Arc::clone(shared), promote::Promote));
     shared.spawn(supervise(Arc::clone(shared), expire::Expire));
     shared.spawn(supervise(Arc::clone(shared), prune::Prune));
+    shared.spawn(supervise(Arc::clone(shared), stranded::Stranded::default()));
 }
 
 async fn supervise<R: Reconciler>(shared: Arc<Shared>, mut reconciler: R) {

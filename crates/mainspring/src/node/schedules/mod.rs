@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use mainspring_core::id::NodeId;
 use mainspring_core::seam::Clock;
-use mainspring_core::store::{self, Registration, Rescue, Store};
+use mainspring_core::store::{self, Able, Registration, Rescue, Store};
 
 use crate::schedules::{Fate, Rig, lot, step};
 
@@ -64,9 +64,8 @@ fn expire(rig: &Rig, cut: Arc<AtomicBool>) -> impl Future<Output = ()> + use<> {
             name: OTHER.into(),
             version: "1".into(),
             pid: 1,
-            labels: Vec::new(),
             queues: Vec::new(),
-            kinds: Vec::new(),
+            able: Able::default(),
             lease: 10 * LEASE,
         };
         let by = memory.register(registration).await.expect("a node").no;
