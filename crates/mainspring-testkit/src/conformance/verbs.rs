@@ -111,7 +111,7 @@ pub async fn every_verb_from_every_state_is_as_the_machine_says(h: &Harness) {
                 Changed::Applied { to: None, .. } => assert_eq!(after, None),
                 Changed::Applied { to, .. } => assert_eq!(after.map(|job| job.summary.status), to),
                 Changed::Illegal(_) | Changed::Stale | Changed::NotFound => {
-                    assert_eq!(after, before, "{verb} from {from}")
+                    assert_eq!(after, before, "{verb} from {from}");
                 }
             }
             clear(h, id).await;
