@@ -86,7 +86,7 @@ pub(crate) async fn run(engine: &Engine, out: Out) -> anyhow::Result<ExitCode> {
 
 /// Whether nobody has said that it is gone, and its lease has lapsed.
 fn is_silent(node: &Node, now: Timestamp) -> bool {
-    node.state == NodeState::Live && node.lease_until < now
+    node.state == NodeState::Live && node.lease_until <= now
 }
 
 /// Nodes that hold claims and have not renewed their lease: their jobs wait until another node rescues them.

@@ -56,7 +56,7 @@ pub(crate) fn start(store: Arc<dyn Store>, seams: &Seams, watch: Arc<dyn Watch>)
                 let mine: Vec<usize> = (first..items.len())
                     .filter(|&at| items[at].node == node && answers[at].is_none())
                     .collect();
-                let batch = mine.iter().map(|&at| items[at].recording.clone()).collect();
+                let batch = || mine.iter().map(|&at| items[at].recording.clone()).collect();
                 let result = offer(&*store, &*clock, &*watch, node, batch).await;
                 match result {
                     Ok(told) => {
@@ -67,7 +67,7 @@ pub(crate) fn start(store: Arc<dyn Store>, seams: &Seams, watch: Arc<dyn Watch>)
                     // One that the store refuses does not take the others with it.
                     Err(Error::TooLarge { .. } | Error::Invalid { .. }) if mine.len() > 1 => {
                         for &at in &mine {
-                            let alone = vec![items[at].recording.clone()];
+                            let alone = || vec![items[at].recording.clone()];
                             let answer = offer(&*store, &*clock, &*watch, node, alone).await;
                             let first = |answers: Vec<Recorded>| answers.first().copied();
                             answers[at] = Some(answer.map(|told| first(told).unwrap_or(Recorded::LeaseLost)));
@@ -92,12 +92,12 @@ async fn offer(
     clock: &dyn Clock,
     watch: &dyn Watch,
     node: NodeNo,
-    batch: Vec<Recording>,
+    batch: impl Fn() -> Vec<Recording>,
 ) -> Result<Vec<Recorded>> {
     let mut wait = BACKOFF.0;
     loop {
         fault::point!("step.recording");
-        match store.record(node, batch.clone()).await {
+        match store.record(node, batch()).await {
             Ok(answers) => {
                 fault::point!("step.recorded");
                 watch.answered();
