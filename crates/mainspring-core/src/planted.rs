@@ -44,11 +44,21 @@ pub enum Defect {
     ParkedUnconfirmed,
     /// A step's result is returned before it is recorded.
     ResultEarly,
+    /// Who won a race is not recorded.
+    WinnerUnrecorded,
+    /// What the losers of a race have recorded stays.
+    LoserKept,
+    /// The state after a turn is stored before the steps of that turn are.
+    TurnEarly,
+    /// A token is good as often as somebody comes with it.
+    TokenReplayed,
+    /// A step that is not recorded begins, whatever else is recorded that the code does not ask for.
+    DriftIgnored,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 18] = [
+    pub const ALL: [Defect; 23] = [
         Defect::ClaimIgnored,
         Defect::NodeIgnored,
         Defect::RescueUnchecked,
@@ -67,6 +77,11 @@ impl Defect {
         Defect::ReadTwice,
         Defect::ParkedUnconfirmed,
         Defect::ResultEarly,
+        Defect::WinnerUnrecorded,
+        Defect::LoserKept,
+        Defect::TurnEarly,
+        Defect::TokenReplayed,
+        Defect::DriftIgnored,
     ];
 }
 

@@ -348,6 +348,37 @@ pub enum Fact {
         /// Numbers that stand for these results.
         outputs: Vec<u64>,
     },
+    /// A handler goes on with the way that one of several took.
+    Decided {
+        /// The job.
+        id: JobId,
+        /// The number of the claim, as far as the handler knows.
+        claim: u32,
+        /// The key of the race.
+        key: String,
+        /// A number that stands for the winner and its result.
+        digest: u64,
+    },
+    /// From some time on the code of a workflow calls one of its steps otherwise.
+    Renamed {
+        /// The job.
+        id: JobId,
+        /// What it was called.
+        from: String,
+        /// What it is called.
+        to: String,
+        /// Whether the code says so.
+        declared: bool,
+    },
+    /// Somebody came with a token.
+    Redeemed {
+        /// The job that it is of.
+        id: JobId,
+        /// The key of the step that made it.
+        key: String,
+        /// Whether he was told that it was good.
+        good: bool,
+    },
     /// What the claim that is about to be ended by success returns.
     Returns {
         /// The job.
@@ -408,7 +439,7 @@ pub struct Wrote {
     /// Numbers of messages that have been read.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub read: Vec<i64>,
-    /// Errors that are taken back.
+    /// What is removed: errors that are taken back, and what scopes recorded on their way.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub forget: Vec<Key>,
 }
@@ -587,6 +618,9 @@ impl Fact {
             | Fact::Ran { id, .. }
             | Fact::Saw { id, .. }
             | Fact::Expects { id, .. }
+            | Fact::Decided { id, .. }
+            | Fact::Renamed { id, .. }
+            | Fact::Redeemed { id, .. }
             | Fact::Returns { id, .. }
             | Fact::Finishing { id, .. }
             | Fact::Finished { id, .. } => Some(*id),

@@ -25,6 +25,11 @@ pub(super) struct Flow<'a> {
     pub(super) ran: Vec<(At, u32, &'a str)>,
     pub(super) saw: Vec<Saw<'a>>,
     pub(super) expects: Option<&'a [u64]>,
+    pub(super) decided: Vec<Decided<'a>>,
+    /// Names of steps: before, after, and whether the code says so.
+    pub(super) renamed: Vec<(&'a str, &'a str, bool)>,
+    /// Tokens that somebody came with: the step that made them, and whether they were good.
+    pub(super) redeemed: Vec<(At, &'a str, bool)>,
     pub(super) returns: BTreeMap<u32, (At, u64)>,
     /// Its parent, and whether it goes on without it.
     pub(super) parent: Option<(JobId, bool)>,
@@ -79,6 +84,14 @@ pub(super) struct Saw<'a> {
     pub(super) rides: bool,
 }
 
+/// A handler goes on with the winner of a race.
+pub(super) struct Decided<'a> {
+    pub(super) at: At,
+    pub(super) claim: u32,
+    pub(super) key: &'a str,
+    pub(super) digest: u64,
+}
+
 /// Something that is in the journal from then on.
 #[derive(Clone, Copy)]
 pub(super) struct Write<'a> {
@@ -114,6 +127,11 @@ impl<'a> Flow<'a> {
                 self.saw.push(Saw { at, since: *since, key, digest: *digest, rides: *rides });
             }
             Fact::Expects { outputs, .. } => self.expects = Some(outputs),
+            Fact::Decided { claim, key, digest, .. } => {
+                self.decided.push(Decided { at, claim: *claim, key, digest: *digest });
+            }
+            Fact::Renamed { from, to, declared, .. } => self.renamed.push((from, to, *declared)),
+            Fact::Redeemed { key, good, .. } => self.redeemed.push((at, key, *good)),
             Fact::Returns { claim, output, .. } => {
                 self.returns.entry(*claim).or_insert((at, *output));
             }

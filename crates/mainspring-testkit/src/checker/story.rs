@@ -142,6 +142,9 @@ fn sentence(fact: &Fact) -> String {
         | Fact::Ran { .. }
         | Fact::Saw { .. }
         | Fact::Expects { .. }
+        | Fact::Decided { .. }
+        | Fact::Renamed { .. }
+        | Fact::Redeemed { .. }
         | Fact::Returns { .. } => workflow(fact),
         Fact::Fault { kind, on, until } => {
             let on = on.map_or_else(|| "everybody".into(), |on| format!("actor {on}"));
@@ -193,6 +196,17 @@ fn workflow(fact: &Fact) -> String {
         }
         Fact::Expects { id, outputs } => {
             format!("expects one of {} results of {}", outputs.len(), short(*id))
+        }
+        Fact::Decided { id, claim, key, digest } => {
+            format!("{} claim {claim} goes the way of `{key}`: {digest:016x}", short(*id))
+        }
+        Fact::Renamed { id, from, to, declared } => {
+            let how = if *declared { "" } else { ", and the code does not say so" };
+            format!("`{from}` of {} will be called `{to}`{how}", short(*id))
+        }
+        Fact::Redeemed { id, key, good } => {
+            let good = if *good { "good" } else { "not good" };
+            format!("the token of `{key}` of {} is {good}", short(*id))
         }
         Fact::Returns { id, claim, output } => format!("{} claim {claim} returns {output:016x}", short(*id)),
         _ => String::new(),

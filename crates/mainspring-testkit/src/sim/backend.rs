@@ -78,7 +78,7 @@ impl Backend {
 }
 
 /// A directory in memory, if there is one: nothing here outlives the process, and syncs would only take time.
-fn scratch() -> TempDir {
+pub(crate) fn scratch() -> TempDir {
     let shared = std::path::Path::new("/dev/shm");
     let dir = if shared.is_dir() { tempfile::tempdir_in(shared) } else { tempfile::tempdir() };
     dir.expect("a directory")

@@ -11,14 +11,17 @@
 mod backend;
 mod clock;
 mod command;
+mod course;
 mod director;
 mod executor;
 mod flow;
 mod network;
 mod people;
 mod plan;
+mod post;
 mod process;
 mod races;
+mod ways;
 mod world;
 
 use std::cell::RefCell;
@@ -29,6 +32,7 @@ use mainspring_core::fault;
 use mainspring_core::seam::Clock;
 
 pub use backend::Kind;
+pub(crate) use backend::scratch;
 pub use command::{main, regressions};
 pub use races::{Races, races};
 

@@ -14,6 +14,7 @@ use mainspring_core::{Error, Result};
 use tokio::sync::oneshot;
 
 use super::world::{Away, NOBODY, World, between, chance, lock, pick};
+use crate::at_once::TELLING;
 use crate::executor::block_on;
 use crate::history::Actor;
 use crate::watch::{Call, Run, Way};
@@ -239,10 +240,6 @@ fn apply<T>(world: &Arc<World>, actor: Actor, call: Call, run: &Run<T>) -> Resul
     }
     answer
 }
-
-/// Calls that may make jobs ready. A hint for one that finds nothing to do would only call for the next.
-const TELLING: &[&str] =
-    &["enqueue", "finish", "change", "configure", "retire", "disown", "record", "signal"];
 
 /// Passes the hints of a store on.
 struct Relay {

@@ -35,6 +35,8 @@ pub(super) struct Config {
     pub(super) prune: bool,
     /// Whether one node at a time runs workflows: whoever loses one gets it back.
     pub(super) lonely: bool,
+    /// When the code of workflows changes.
+    pub(super) deploy: Duration,
 }
 
 /// What can go wrong for more than one call.
@@ -131,6 +133,7 @@ impl Config {
             prune,
             // A handler is not kept for as long as a long lease lasts.
             lonely: chance(rng, 0.5) && lease <= seconds(2),
+            deploy: between(rng, storm / 5, storm),
         }
     }
 

@@ -12,9 +12,11 @@ use mainspring_core::store::Store;
 use serde::{Deserialize, Serialize};
 
 use super::clock::Skewed;
-use super::flow::{Flow, perform as perform_flow};
+use super::course::Flow;
+use super::flow::perform as perform_flow;
 use super::network::Network;
 use super::plan::{End, LABEL, Plan, QUEUES};
+use super::post::Sent;
 use super::world::{World, below, between, lock, pick};
 use crate::history::{Actor, Fact, Recorder, Told};
 use crate::rng::SeededRng;
@@ -140,6 +142,13 @@ impl Stage {
     pub(super) fn note(&self, fact: Fact) {
         if !self.world.executor.is_gone(self.actor) {
             self.world.log.note(self.actor, fact);
+        }
+    }
+
+    /// Sends a token away. The dead do nothing.
+    pub(super) fn send(&self, id: JobId, sent: Sent) {
+        if !self.world.executor.is_gone(self.actor) {
+            self.world.send(id, sent);
         }
     }
 }

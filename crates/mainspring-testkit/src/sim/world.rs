@@ -7,12 +7,13 @@ use std::time::Duration;
 use mainspring_core::id::JobId;
 use mainspring_core::seam::{Clock, Rng};
 use mainspring_core::store::{Hint, Listener};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::backend::{Backend, Kind};
 use super::clock::Skewed;
 use super::executor::Executor;
 use super::plan::Config;
+use super::post::Sent;
 use crate::clock::ManualClock;
 use crate::history::{Actor, Event, Fact, Recorder};
 use crate::rng::SeededRng;
@@ -41,6 +42,8 @@ pub(super) struct World {
     pub(super) hermit: Mutex<Option<Actor>>,
     /// Who wants to act at the very moment at which a workflow comes to one of its waits.
     pub(super) watchers: Mutex<Watchers>,
+    /// Who is sent the tokens of which workflow.
+    tokens: Mutex<BTreeMap<JobId, mpsc::UnboundedSender<Sent>>>,
 }
 
 /// Who is to be told when a workflow comes to a wait, by job and name of the wait.
@@ -94,6 +97,7 @@ impl World {
             bodies: Mutex::default(),
             hermit: Mutex::default(),
             watchers: Mutex::default(),
+            tokens: Mutex::default(),
             time,
             store_time,
         })
@@ -196,6 +200,26 @@ impl World {
         for tell in lock(&self.watchers).remove(&(id, wait.to_owned())).into_iter().flatten() {
             // Somebody who has not waited for it needs no word.
             let _told = tell.send(by);
+        }
+    }
+
+    /// Whether the code of workflows is the later one by now.
+    pub(super) fn is_edited(&self) -> bool {
+        self.time.monotonic() >= self.config.deploy
+    }
+
+    /// The tokens that a workflow will send away.
+    pub(super) fn tokens_of(&self, id: JobId) -> mpsc::UnboundedReceiver<Sent> {
+        let (tell, told) = mpsc::unbounded_channel();
+        lock(&self.tokens).insert(id, tell);
+        told
+    }
+
+    /// A workflow sends a token away.
+    pub(super) fn send(&self, id: JobId, sent: Sent) {
+        if let Some(tell) = lock(&self.tokens).get(&id) {
+            // Whoever was to come back may be gone for good.
+            let _told = tell.send(sent);
         }
     }
 

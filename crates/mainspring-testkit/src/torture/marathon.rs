@@ -132,7 +132,8 @@ async fn start(world: &World, course: Course) -> Result<Vec<(JobId, Flow)>> {
     for seed in 0..course.flows {
         let Course { steps, millis, .. } = course;
         let nap = if seed.is_multiple_of(4) { 100 } else { 0 };
-        let flow = Flow { seed, steps, millis, nap, rows: true, ..Flow::default() };
+        let ways = seed.is_multiple_of(2);
+        let flow = Flow { seed, steps, millis, nap, rows: true, ways, ..Flow::default() };
         let id = JobId::mint(super::wait::now(), &*engine.seams().rng);
         world.note(flow.expects(id));
         insist("a workflow is enqueued", async || engine.enqueue(flow.clone()).id(id).await).await?;

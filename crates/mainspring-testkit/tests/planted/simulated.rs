@@ -61,4 +61,9 @@ caught! {
     message_read_twice: ReadTwice,
     parked_handler_goes_on_without_its_suspension: ParkedUnconfirmed,
     result_returned_before_it_is_recorded: ResultEarly,
+    winner_of_a_race_not_recorded: WinnerUnrecorded,
+    step_of_a_loser_kept: LoserKept,
+    state_of_a_loop_stored_before_its_step: TurnEarly,
+    token_good_twice: TokenReplayed,
+    drift_ignored: DriftIgnored,
 }

@@ -6,6 +6,7 @@ use std::task::Poll;
 
 use mainspring_core::failure::Failure;
 use mainspring_core::journal::EntryKind;
+use mainspring_core::planted::{self, Defect};
 use mainspring_core::seam::Pending;
 use mainspring_core::{Error, Result};
 use serde::de::DeserializeOwned;
@@ -96,7 +97,9 @@ impl<T: Serialize + DeserializeOwned> Parts<'_, T> {
             Ok(fit) => fit,
             Err(failure) => return Err(slot.fail(failure).into()),
         };
-        session.ride(slot.entry(EntryKind::Value, json), &[], true);
+        if !planted::is(Defect::WinnerUnrecorded) {
+            session.ride(slot.entry(EntryKind::Value, json), &[], true);
+        }
         Ok(decided(&slot, won).await?.value)
     }
 }
@@ -105,7 +108,9 @@ impl<T: Serialize + DeserializeOwned> Parts<'_, T> {
 async fn decided<T>(slot: &Slot, won: Won<T>) -> Result<Won<T>> {
     let winner = format!("{}/{}/", slot.key(), won.arm);
     slot.session().cancel_children(slot.key(), |child| child.as_str().starts_with(&winner)).await?;
-    slot.session().collapse(slot.key(), None, false);
+    if !planted::is(Defect::LoserKept) {
+        slot.session().collapse(slot.key(), None, false);
+    }
     Ok(won)
 }
 

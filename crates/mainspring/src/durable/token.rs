@@ -13,6 +13,7 @@ use std::time::Duration;
 use mainspring_core::id::JobId;
 use mainspring_core::journal::{Entry, EntryKind, Mail, Message, Value, Written};
 use mainspring_core::name::{Key, SignalName};
+use mainspring_core::planted::{self, Defect};
 use mainspring_core::seam::Pending;
 use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, Result, bounds};
@@ -216,7 +217,12 @@ impl Engine {
         let good =
             good.filter(|good| self.seams().clock.now().as_micros() < good.expires).ok_or(Error::Token)?;
         let send: SendSignal<'_> = self.send(job, Ok(good.signal), value);
-        match send.sender(good.sender).await {
+        let sender = if planted::is(Defect::TokenReplayed) {
+            format!("{} {}", good.sender, self.seams().rng.next_u64())
+        } else {
+            good.sender
+        };
+        match send.sender(sender).await {
             Ok(Sent::Stored) => Ok(()),
             Ok(Sent::Repeated) | Err(Error::NotFound(_)) => Err(Error::Token),
             Err(error) => Err(error),

@@ -95,13 +95,13 @@ pub(super) fn owner(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
 }
 
 /// Whether a write is told as accepted only because the job has ended in that very way without it: its deadline passed, or
-/// an operator cancelled it, after its claim was lost. Nothing was written.
+/// an operator or its parent's end cancelled it, after its claim was lost. Nothing was written.
 fn is_echo(evidence: &Evidence<'_>, life: &Life<'_>, finished: &Finished) -> bool {
     let reason = life.found.and_then(|job| job.status.reason);
     evidence.expiries.iter().any(|(at, node)| *node == finished.node && *at < finished.at)
         && match finished.how {
             How::Fail => reason == Some(Reason::Expired),
-            How::Cancel => reason == Some(Reason::Operator),
+            How::Cancel => matches!(reason, Some(Reason::Operator | Reason::Parent)),
             How::Succeed | How::Retry | How::Snooze | How::Release | How::Suspend => false,
         }
 }

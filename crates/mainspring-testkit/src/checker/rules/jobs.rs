@@ -116,7 +116,9 @@ pub(super) fn liveness(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
         let Some(job) = life.found else { continue };
         let held = job.status.reason == Some(Reason::Hold) && life.was_ordered("hold");
         let quarantined = job.status.reason == Some(Reason::Quarantine);
-        let aside = held || quarantined || awaits_in_vain(evidence, *id, life);
+        // Whether it is set aside with reason is another rule's question.
+        let drifted = job.status.reason == Some(Reason::Drift);
+        let aside = held || quarantined || drifted || awaits_in_vain(evidence, *id, life);
         if is_open(job.status.state) || (job.status.state == State::Suspended && !aside) {
             broken.push(Broken::job(*id, format!("still {}", job.status), last(life)));
         }

@@ -7,6 +7,7 @@ mod jobs;
 mod keys;
 mod mail;
 mod nodes;
+mod scopes;
 mod times;
 mod words;
 
@@ -81,6 +82,13 @@ pub(super) const ALL: &[(&str, Judge)] = &[
     ("what a handler has seen is recorded", flows::seen),
     ("who goes on was suspended", flows::resumed),
     ("a workflow comes to what it comes to in peace", flows::output),
+    ("a race has one winner", scopes::winner),
+    ("nothing is done in a scope that has ended", scopes::inside),
+    ("a scope takes along what it recorded", scopes::left),
+    ("turns go up by one", scopes::turns),
+    ("nothing is done again under another name", scopes::renamed),
+    ("what fits is not held", scopes::held),
+    ("a token is good for one signal", scopes::tokens),
     ("messages are read once", mail::read),
     ("messages are not lost", mail::lost),
     ("who sleeps is woken in time", mail::woken),

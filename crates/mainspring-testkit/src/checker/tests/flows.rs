@@ -6,7 +6,7 @@ use mainspring_core::name::Key;
 use super::*;
 use crate::history::{Letter, Line, Posted, Wrote};
 
-fn line(key: &str, digest: u64) -> Line {
+pub(super) fn line(key: &str, digest: u64) -> Line {
     Line { key: Key::new(key).expect("a key"), kind: EntryKind::Value, digest: Some(digest) }
 }
 
@@ -15,26 +15,26 @@ fn letter(no: i64) -> Letter {
 }
 
 impl Case {
-    fn entered(&mut self, job: u8, claim: u32, key: &str) -> &mut Self {
+    pub(super) fn entered(&mut self, job: u8, claim: u32, key: &str) -> &mut Self {
         let fact = Fact::Entered { id: id(job), claim, since: claim, key: key.into(), once: false };
         self.see(1, fact)
     }
 
-    fn ran(&mut self, job: u8, claim: u32, key: &str) -> &mut Self {
+    pub(super) fn ran(&mut self, job: u8, claim: u32, key: &str) -> &mut Self {
         self.entered(job, claim, key).see(1, Fact::Ran { id: id(job), claim, key: key.into() })
     }
 
-    fn writes(&mut self, node: u32, job: u8, claim: u32, writes: Wrote) -> &mut Self {
+    pub(super) fn writes(&mut self, node: u32, job: u8, claim: u32, writes: Wrote) -> &mut Self {
         let (id, node) = (id(job), NodeNo(node.into()));
         self.see(1, Fact::Recording { node, id, claim });
         self.see(1, Fact::Recorded { node, id, claim, stored: true, writes })
     }
 
-    fn recorded(&mut self, node: u32, job: u8, claim: u32, key: &str, digest: u64) -> &mut Self {
+    pub(super) fn recorded(&mut self, node: u32, job: u8, claim: u32, key: &str, digest: u64) -> &mut Self {
         self.writes(node, job, claim, Wrote { entries: vec![line(key, digest)], ..Wrote::default() })
     }
 
-    fn suspended(
+    pub(super) fn suspended(
         &mut self,
         job: u8,
         claim: u32,
@@ -47,7 +47,14 @@ impl Case {
     }
 
     /// A claim that is given a past.
-    fn given(&mut self, node: u32, job: u8, claim: u32, entries: Vec<Line>, inbox: Vec<Letter>) -> &mut Self {
+    pub(super) fn given(
+        &mut self,
+        node: u32,
+        job: u8,
+        claim: u32,
+        entries: Vec<Line>,
+        inbox: Vec<Letter>,
+    ) -> &mut Self {
         let (node_no, now) = (NodeNo(node.into()), at(self.history.len()));
         let claimed =
             Fact::Claimed { node: node_no, id: id(job), claim, crashes: 0, crashed: 60_000_000, now };

@@ -1,5 +1,6 @@
 //! Workflows of victims: every body leaves its traces in the ledger.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -34,7 +35,13 @@ pub struct Flow {
     /// Whether it has a child, a short one, and waits for it.
     #[serde(default)]
     pub child: bool,
+    /// Whether it goes several ways: a map, a loop, and a race of a step against a nap.
+    #[serde(default)]
+    pub ways: bool,
 }
+
+/// Items of the map, and turns of the loop.
+const ITEMS: u64 = 3;
 
 impl Flow {
     fn value(&self, step: u64) -> u64 {
@@ -44,7 +51,13 @@ impl Flow {
     /// What it returns, whatever happens.
     pub fn output(&self) -> u64 {
         let own = (0..self.steps).fold(0, |sum: u64, step| sum.wrapping_add(self.value(step)));
-        if self.child { own.wrapping_add(self.offspring().output()) } else { own }
+        let own = if self.child { own.wrapping_add(self.offspring().output()) } else { own };
+        if self.ways { own.wrapping_add(self.item() * 2) } else { own }
+    }
+
+    /// What the items of the map come to together, and the turns of the loop.
+    fn item(&self) -> u64 {
+        (0..ITEMS).fold(0, |sum: u64, item| sum.wrapping_add(self.seed % 1_000 + item))
     }
 
     fn offspring(&self) -> Flow {
@@ -117,17 +130,30 @@ pub(super) async fn perform(
         };
         sum = sum.wrapping_add(value);
     }
+    if flow.ways {
+        sum = sum.wrapping_add(ways(&ctx, &act, &flow).await?);
+    }
     act.note(Fact::Ended { id, claim: act.current.load(Ordering::SeqCst) });
     Ok(sum)
 }
 
 async fn step(ctx: &Context, act: &Arc<Act>, flow: &Flow, number: u64) -> Result<u64, Failure> {
-    let key = format!("step-{number}");
-    let (value, millis) = (flow.value(number), flow.millis);
+    step_in(ctx, act, "", &format!("step-{number}"), (flow.value(number), flow.millis)).await
+}
+
+/// A step in a scope, which comes to a value and takes a while.
+async fn step_in(
+    ctx: &Context,
+    act: &Arc<Act>,
+    path: &str,
+    name: &str,
+    (value, millis): (u64, u64),
+) -> Result<u64, Failure> {
+    let key = format!("{path}{name}");
     let clock = &ctx.engine().seams().clock;
-    let (inner, name) = (Arc::clone(act), key.clone());
+    let (inner, body_key) = (Arc::clone(act), key.clone());
     let body = move |step: StepContext| {
-        let (act, key) = (Arc::clone(&inner), name.clone());
+        let (act, key) = (Arc::clone(&inner), body_key.clone());
         async move {
             let (id, claim, since) = (act.id, step.claim(), act.since);
             act.goes_on(claim);
@@ -137,10 +163,45 @@ async fn step(ctx: &Context, act: &Arc<Act>, flow: &Flow, number: u64) -> Result
             Ok(value)
         }
     };
-    let value = ctx.step_with(&key, body).await?;
+    let value = ctx.step_with(name, body).await?;
     let digest = Some(digest(value.to_string().as_bytes()));
     act.note(Fact::Saw { id: act.id, since: act.since, key, digest, rides: false });
     Ok(value)
+}
+
+/// A map and a loop, and a race whose winner is anybody's guess: it adds nothing.
+async fn ways(ctx: &Context, act: &Arc<Act>, flow: &Flow) -> Result<u64, Failure> {
+    let (first, millis) = (flow.seed % 1_000, flow.millis);
+    let map = ctx.map(
+        "map",
+        0..ITEMS,
+        |item| *item,
+        |ctx, item| {
+            let act = Arc::clone(act);
+            async move { step_in(&ctx, &act, &format!("map/{item}/"), "one", (first + item, millis)).await }
+        },
+    );
+    let mapped = map.concurrency(2).await?.into_iter().fold(0, u64::wrapping_add);
+    let turns = ctx.iterate("loop", (0, 0), |ctx, (turn, sum): (u64, u64)| {
+        let act = Arc::clone(act);
+        async move {
+            let path = format!("loop/{}/", turn + 1);
+            let sum = sum.wrapping_add(step_in(&ctx, &act, &path, "one", (first + turn, millis)).await?);
+            let next = turn + 1;
+            Ok(if next == ITEMS { ControlFlow::Break(sum) } else { ControlFlow::Continue((next, sum)) })
+        }
+    });
+    let turned = turns.await?;
+    let (left, right) = (Arc::clone(act), Arc::clone(act));
+    let race = ctx.race::<u64>("race").arm("work", move |ctx| async move {
+        step_in(&ctx, &left, "race/work/", "one", (0, millis)).await?;
+        step_in(&ctx, &left, "race/work/", "two", (0, millis)).await
+    });
+    let race = race.arm("rest", move |ctx| async move {
+        ctx.sleep("nap", Duration::from_millis(millis)).await?;
+        step_in(&ctx, &right, "race/rest/", "late", (0, millis)).await
+    });
+    Ok(mapped.wrapping_add(turned).wrapping_add(race.await?))
 }
 
 /// A row of the application: through its own pool on Postgres, in the store's file on SQLite.

@@ -124,6 +124,7 @@ fn flow(below: &impl Fn(u64) -> u64) -> Flow {
         nap: [0, 30][usize::try_from(below(2)).unwrap_or(0)],
         rows: below(4) > 0,
         child: below(4) == 0,
+        ways: below(3) == 0,
     }
 }
 

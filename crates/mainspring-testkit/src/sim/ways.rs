@@ -1,0 +1,251 @@
+//! The ways that workflows of a simulation can go: races, maps, loops, tokens, and code that changes.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use mainspring::{Context, Failure, Mapped, StepContext};
+use mainspring_core::Error;
+
+use super::course::{Course, Edit, Flow, INTERRUPTED, NOTHING, Race};
+use super::flow::Act;
+use super::post::Sent;
+use crate::history::{Fact, digest};
+
+impl Act {
+    /// The handler goes on with the winner of a race; a number that stands for it.
+    fn decided(&self, key: &str, arm: &str, value: u64) -> u64 {
+        let digest = digest(format!(r#"{{"arm":"{arm}","value":{value}}}"#).as_bytes());
+        let (id, claim) = (self.id, self.current.load(Ordering::SeqCst));
+        self.stage.note(Fact::Decided { id, claim, key: key.to_owned(), digest });
+        digest
+    }
+
+    pub(super) async fn race(
+        self: &Arc<Self>,
+        ctx: &Context,
+        course: &Course,
+        number: usize,
+        race: &Race,
+    ) -> Result<u64, Failure> {
+        let (key, one, other) = (format!("race{number}"), course.value(number, 0), course.value(number, 1));
+        self.comes_to(&key);
+        let racing = ctx.race::<u64>(&key);
+        let racing = match race {
+            Race::Signal { millis, .. } => {
+                let (left, path) = (Arc::clone(self), format!("{key}/work/"));
+                let racing = racing.arm("work", move |ctx| async move {
+                    left.step(&ctx, &path, "ask", 0).await?;
+                    Ok(ctx.signal::<u64>(&*format!("signal{number}")).await?)
+                });
+                let (right, path, millis) = (Arc::clone(self), format!("{key}/rest/"), *millis);
+                racing.arm("rest", move |ctx| async move {
+                    ctx.sleep("nap", Duration::from_millis(millis)).await?;
+                    Ok(right.step(&ctx, &path, "late", other).await?)
+                })
+            }
+            Race::Steps { naps } => {
+                let arm = |arm: &'static str, value: u64, nap: u64| {
+                    let (act, path) = (Arc::clone(self), format!("{key}/{arm}/"));
+                    move |ctx: Context| async move {
+                        if nap > 0 {
+                            ctx.sleep("nap", Duration::from_millis(nap)).await?;
+                        }
+                        act.step(&ctx, &path, "one", 0).await?;
+                        Ok(act.step(&ctx, &path, "two", value).await?)
+                    }
+                };
+                racing.arm("work", arm("work", one, naps[0])).arm("rest", arm("rest", other, naps[1]))
+            }
+            Race::Child { course, millis } => {
+                let (left, child, millis) = (Arc::clone(self), course.clone(), *millis);
+                let racing = racing.arm("work", move |ctx| async move {
+                    let outputs = child.expects();
+                    let child = ctx.spawn("child", Flow(child)).await?;
+                    left.stage.note(Fact::Expects { id: child.id(), outputs });
+                    match child.result().await {
+                        Err(Error::Ended { .. }) => Ok(INTERRUPTED),
+                        result => Ok(result?),
+                    }
+                });
+                racing.arm("rest", move |ctx| async move {
+                    ctx.sleep("nap", Duration::from_millis(millis)).await?;
+                    Ok(other)
+                })
+            }
+        };
+        let won = racing.await?;
+        let digest = self.decided(&key, if won == other { "rest" } else { "work" }, won);
+        self.saw_as(&key, Some(digest), true);
+        Ok(won)
+    }
+
+    pub(super) async fn map(
+        self: &Arc<Self>,
+        ctx: &Context,
+        course: &Course,
+        number: usize,
+        (items, at_once, enough): (usize, usize, Option<usize>),
+    ) -> Result<u64, Failure> {
+        let key = format!("map{number}");
+        let map = ctx.map(
+            &key,
+            0..items,
+            |item| *item,
+            |ctx, item| {
+                let (act, path, value) =
+                    (Arc::clone(self), format!("{key}/{item}/"), course.value(number, item));
+                async move {
+                    act.step(&ctx, &path, "one", 0).await?;
+                    Ok(act.step(&ctx, &path, "two", value).await?)
+                }
+            },
+        );
+        let map = map.concurrency(at_once);
+        let sum = |values: Vec<u64>| values.into_iter().fold(0, u64::wrapping_add);
+        Ok(match enough {
+            None => sum(map.await?),
+            Some(enough) => sum(map.at_least(enough).await?.into_iter().filter_map(Mapped::done).collect()),
+        })
+    }
+
+    pub(super) async fn iterate(
+        self: &Arc<Self>,
+        ctx: &Context,
+        course: &Course,
+        number: usize,
+        (turns, nap): (usize, u64),
+    ) -> Result<u64, Failure> {
+        let key = format!("loop{number}");
+        let iterate = ctx.iterate(&key, (0, 0), |ctx, (turn, sum): (usize, u64)| {
+            let (act, path, value) =
+                (Arc::clone(self), format!("{key}/{}/", turn + 1), course.value(number, turn));
+            async move {
+                let sum = sum.wrapping_add(act.step(&ctx, &path, "add", value).await?);
+                if nap > 0 {
+                    ctx.sleep("nap", Duration::from_millis(nap)).await?;
+                }
+                act.step(&ctx, &path, "log", 0).await?;
+                let over = turn + 1 == turns;
+                Ok(if over { ControlFlow::Break(sum) } else { ControlFlow::Continue((turn + 1, sum)) })
+            }
+        });
+        iterate.await
+    }
+
+    /// Scopes inside of scopes, beside another one.
+    pub(super) async fn nest(
+        self: &Arc<Self>,
+        ctx: &Context,
+        course: &Course,
+        number: usize,
+        nap: u64,
+    ) -> Result<u64, Failure> {
+        let (name, late) = (format!("nest{number}"), course.value(number, 2));
+        let values = [course.value(number, 0), course.value(number, 1)];
+        let (act, key) = (Arc::clone(self), format!("{name}/race"));
+        let nest = ctx.branch(&name, move |ctx| async move {
+            let (left, path) = (Arc::clone(&act), format!("{key}/work/loop/"));
+            let racing = ctx.race::<u64>("race").arm("work", move |ctx| async move {
+                let turns = ctx.iterate("loop", (0, 0), |ctx, (turn, sum): (usize, u64)| {
+                    let (act, path) = (Arc::clone(&left), format!("{path}{}/map/", turn + 1));
+                    async move {
+                        let map = ctx.map(
+                            "map",
+                            0..2_usize,
+                            |item| *item,
+                            |ctx, item| {
+                                let (act, path) = (Arc::clone(&act), format!("{path}{item}/"));
+                                async move { Ok(act.step(&ctx, &path, "one", values[item]).await?) }
+                            },
+                        );
+                        let sum = map.await?.into_iter().fold(sum, u64::wrapping_add);
+                        let over = turn == 1;
+                        Ok(if over {
+                            ControlFlow::Break(sum)
+                        } else {
+                            ControlFlow::Continue((turn + 1, sum))
+                        })
+                    }
+                });
+                turns.await
+            });
+            let (right, path) = (Arc::clone(&act), format!("{key}/rest/deep/"));
+            let racing = racing.arm("rest", move |ctx| async move {
+                ctx.sleep("nap", Duration::from_millis(nap)).await?;
+                ctx.branch("deep", move |ctx| async move { Ok(right.step(&ctx, &path, "late", late).await?) })
+                    .await
+            });
+            let won = racing.await?;
+            act.decided(&key, if won == late { "rest" } else { "work" }, won);
+            Ok(won)
+        });
+        let (act, path, value) = (Arc::clone(self), format!("beside{number}/"), course.value(number, 3));
+        let beside = ctx.branch(&format!("beside{number}"), move |ctx| async move {
+            Ok(act.step(&ctx, &path, "one", value).await?)
+        });
+        let (nest, beside) = tokio::join!(biased; nest, beside);
+        Ok(nest?.wrapping_add(beside?))
+    }
+
+    /// A token is sent to somebody, who may come back with it.
+    pub(super) async fn ask(
+        self: &Arc<Self>,
+        ctx: &Context,
+        course: &Course,
+        number: usize,
+        millis: u64,
+    ) -> Result<u64, Failure> {
+        let (key, name) = (format!("ask{number}"), format!("signal{number}"));
+        let values = [course.value(number, 0), course.value(number, 1)];
+        let (act, step, signal) = (Arc::clone(self), key.clone(), name.clone());
+        let body = move |context: StepContext| {
+            let (act, key, signal) = (Arc::clone(&act), step.clone(), signal.clone());
+            async move {
+                act.enter(context.claim(), &key, false);
+                let token = context.token::<u64>(&*signal).await?.to_string();
+                act.stage.send(act.id, Sent { key: key.clone(), token, values });
+                act.work().await;
+                act.ran(&key);
+                Ok(0_u64)
+            }
+        };
+        ctx.step_with(&key, body).await?;
+        self.comes_to(&name);
+        let answer = ctx.signal::<u64>(&*name).timeout(Duration::from_millis(millis)).await?;
+        Ok(answer.unwrap_or(NOTHING))
+    }
+
+    /// The code is another from some time on.
+    pub(super) async fn edited(
+        self: &Arc<Self>,
+        ctx: &Context,
+        course: &Course,
+        number: usize,
+        (edit, millis): (Edit, u64),
+    ) -> Result<u64, Failure> {
+        let (first, last) = (course.value(number, 0), course.value(number, 1));
+        let before = format!("before{number}");
+        let first = match edit {
+            Edit::Retired if self.edited => {
+                ctx.retired(&before);
+                0
+            }
+            Edit::Renamed | Edit::Declared if self.edited => {
+                let name = format!("earlier{number}");
+                let step = ctx.step_with(&name, self.body(&name, first));
+                if edit == Edit::Declared { step.renamed_from(&before).await? } else { step.await? }
+            }
+            _ => self.step(ctx, "", &before, first).await?,
+        };
+        if edit == Edit::Added && self.edited {
+            let name = format!("between{number}");
+            ctx.step_with(&name, self.body(&name, 0)).added().await?;
+        }
+        let sleep = format!("sleep{number}");
+        self.comes_to(&sleep);
+        ctx.sleep(&sleep, Duration::from_millis(millis)).await?;
+        Ok(first.wrapping_add(self.step(ctx, "", &format!("after{number}"), last).await?))
+    }
+}
