@@ -78,6 +78,18 @@ pub const INBOX_PAGE: usize = 1_000;
 pub const STORY: usize = 10_000;
 /// Bytes of a value that is part of a story.
 pub const STORY_VALUE_BYTES: usize = 4 << 10;
+/// Bytes of one frame of a job's output.
+pub const FRAME_BYTES: usize = 64 << 10;
+/// Frames of one job's output that are kept; the oldest go first.
+pub const FRAMES: usize = 10_000;
+/// Bytes of the frames that are kept of one job's output; the oldest go first.
+pub const FRAMES_BYTES: usize = 16 << 20;
+/// Frames that one look at an output gives at most; they also end where they would exceed [`PREFETCH_BYTES`].
+pub const OUTPUT_PAGE: usize = 1_000;
+/// Frames that the bodies of one job's steps have on their way to the store at most: the next waits.
+pub const FRAMES_FLYING: usize = 64;
+/// Bytes of the frames on their way.
+pub const FRAMES_FLYING_BYTES: usize = 1 << 20;
 /// Slots of one queue on one node.
 pub const SLOTS: u32 = 100_000;
 /// Queues one node serves.
@@ -106,6 +118,7 @@ mod tests {
         assert_eq!((INPUT_BYTES, OUTPUT_BYTES, PAYLOAD_BYTES_MAX), (1_048_576, 1_048_576, 16_777_216));
         assert_eq!((ERROR_BYTES, HEADER_BYTES, BATCH_BYTES), (16_384, 8_192, 16_777_216));
         assert_eq!((WHY_BYTES, NOTE_BYTES), (1_024, 1_024));
+        assert_eq!((FRAME_BYTES, FRAMES, FRAMES_BYTES), (65_536, 10_000, 16_777_216));
         // Ten years, none of which is longer than 366 days.
         assert_eq!(DELAY.as_secs(), 10 * 366 * 86_400);
     }

@@ -25,6 +25,7 @@ use crate::bounds;
 use crate::id::{Claim, JobId};
 use crate::job::{New, Reason, Status};
 use crate::name::{Key, SignalName};
+use crate::output::Push;
 use crate::time::Timestamp;
 use crate::{Error, Result};
 
@@ -229,12 +230,16 @@ pub struct Writes {
     pub read: Vec<i64>,
     /// Entries that are removed, before those above are written.
     pub forget: Vec<Key>,
+    /// What is said, in its order. What was said before under its claim and number changes nothing.
+    pub output: Vec<Push>,
+    /// Whether this is no progress of the job: crashes are not reset.
+    pub idle: bool,
 }
 
 impl Writes {
     /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty() && self.read.is_empty() && self.forget.is_empty()
+        self.entries.is_empty() && self.read.is_empty() && self.forget.is_empty() && self.output.is_empty()
     }
 
     /// Adds what is written after it.
@@ -242,11 +247,14 @@ impl Writes {
         self.entries.append(&mut later.entries);
         self.read.append(&mut later.read);
         self.forget.append(&mut later.forget);
+        self.output.append(&mut later.output);
+        self.idle &= later.idle;
     }
 
     /// Bytes of payload.
     pub fn bytes(&self) -> usize {
-        self.entries.iter().map(|entry| entry.value.len()).sum()
+        let output: usize = self.output.iter().map(Push::bytes).sum();
+        output + self.entries.iter().map(|entry| entry.value.len()).sum::<usize>()
     }
 }
 

@@ -19,6 +19,7 @@ pub mod job;
 pub mod journal;
 pub mod memory;
 pub mod name;
+pub mod output;
 pub mod planted;
 pub mod seam;
 pub mod store;

@@ -14,6 +14,7 @@ use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
 use mainspring_core::job::{New, Progress, Record, Verb};
 use mainspring_core::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
 use mainspring_core::name::{Key, QueueName};
+use mainspring_core::output::{Ask, Output};
 use mainspring_core::seam::{Pending, Seams};
 use mainspring_core::store::{
     Changed, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish, Finished, Line,
@@ -390,6 +391,10 @@ impl Store for Postgres {
 
     fn sights(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<Sight>>> {
         self.call(|lanes| &lanes.read, read::Sights(ids))
+    }
+
+    fn output(&self, asks: Vec<Ask>) -> Pending<'_, Result<Vec<Option<Output>>>> {
+        self.call(|lanes| &lanes.read, read::Outputs(asks))
     }
 
     fn story(&self, id: JobId) -> Pending<'_, Result<Option<Story>>> {

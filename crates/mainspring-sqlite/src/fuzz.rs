@@ -20,6 +20,7 @@ use mainspring_core::journal::{
     Child, Entry, EntryKind, OnClose, Recording, Signal, Suspension, Topic, Wait, Writes,
 };
 use mainspring_core::name::{Key, Kind, Label, QueueName, SignalName, Tag};
+use mainspring_core::output::{Ask, Push};
 use mainspring_core::seam::{Clock, Pending, Rng};
 use mainspring_core::store::{
     ClaimRequest, Cursor, Filter, Finish, Mark, Page, QueueChange, Renewal, Rescue,
@@ -64,6 +65,8 @@ INSERT INTO mainspring_steps SELECT no, no, 'a', 0, 0, 1, 1000000, CAST('1' AS B
 INSERT INTO mainspring_inbox VALUES (1, 4, 's:go', 'me', 1000000, 0, NULL, NULL, NULL, CAST('1' AS BLOB)),
     (2, 4, 'c:00000000-0000-0000-0000-000000000009', '', 1000000, 0, 6, 16, 'no route', NULL),
     (3, 6, 's:go', 'me', 1000000, 0, NULL, NULL, NULL, CAST('1' AS BLOB));
+INSERT INTO mainspring_output VALUES (1, 4, 1, 1, 1, 1000000, 0, NULL, 'a', CAST('1' AS BLOB)),
+    (2, 4, 2, 1, 2, 1000000, 1, 1, 'a', NULL);
 INSERT INTO mainspring_children VALUES (4, 6, 0);
 INSERT INTO mainspring_tags SELECT 't', no FROM mainspring_jobs;
 INSERT INTO mainspring_progress VALUES (4, 1, 1, 2, 'half');
@@ -75,7 +78,7 @@ INSERT INTO mainspring_meta VALUES ('last_no', 6), ('last_seq', 1), ('settings',
 "#;
 
 /// What is damaged, by table. Row numbers of jobs are left alone: SQLite itself sees to it that they are whole numbers.
-const DAMAGES: [(&str, &str); 19] = [
+const DAMAGES: [(&str, &str); 20] = [
     ("queues", "name paused backoff retain_succeeded retain_failed no"),
     ("kinds", "name no"),
     ("lines", "queue kind labels no"),
@@ -88,6 +91,7 @@ const DAMAGES: [(&str, &str); 19] = [
     ("errors", "at kind message claim"),
     ("steps", "key kind overlapped claim at value"),
     ("inbox", "topic sender at read state reason note body"),
+    ("output", "position claim number at before void_from step body"),
     ("children", "parent on_close"),
     ("keys", "until period expires_at id"),
     ("deadlines", "at"),
@@ -192,6 +196,7 @@ fn looks(reader: &mut Reader) {
     }
     told(read::values(reader, claim().id, &[key()]));
     told(read::inboxes(reader, &[(claim(), 0)]));
+    told(read::outputs(reader, &[Ask { id: claim().id, after: 0, limit: 10 }]));
     let filters = [
         Filter::default(),
         Filter { queue: Some(queue()), ..Filter::default() },
@@ -296,7 +301,9 @@ fn key() -> Key {
 
 fn writes() -> Writes {
     let entry = Entry { key: key(), kind: EntryKind::Value, overlapped: false, value: b"1".to_vec() };
-    Writes { entries: vec![entry], read: vec![1, 2], forget: vec![key()] }
+    let said = |number, step| Push { number, step, body: Some(b"1".to_vec()) };
+    let output = vec![said(3, None), said(4, Some(key())), Push { number: 5, step: None, body: None }];
+    Writes { entries: vec![entry], read: vec![1, 2], forget: vec![key()], output, idle: false }
 }
 
 fn suspend() -> Outcome {

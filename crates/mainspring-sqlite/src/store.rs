@@ -13,6 +13,7 @@ use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
 use mainspring_core::job::{New, Outcome, Progress, Record, Verb};
 use mainspring_core::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
 use mainspring_core::name::{Key, QueueName};
+use mainspring_core::output::{Ask, Output};
 use mainspring_core::seam::{Pending, Seams};
 use mainspring_core::store::{
     Changed, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish, Finished, Line,
@@ -272,6 +273,10 @@ impl Store for Sqlite {
 
     fn sights(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<Sight>>> {
         self.read(move |reader| read::sights(reader, &ids))
+    }
+
+    fn output(&self, asks: Vec<Ask>) -> Pending<'_, Result<Vec<Option<Output>>>> {
+        self.read(move |reader| read::outputs(reader, &asks))
     }
 
     fn story(&self, id: JobId) -> Pending<'_, Result<Option<Story>>> {

@@ -12,6 +12,7 @@ use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
 use mainspring_core::job::{New, Outcome, Progress, Record, Verb, When};
 use mainspring_core::journal::{Inbox, OnClose, Recorded, Recording, Sight, Signal, Signalled, Story, Topic};
 use mainspring_core::name::{Key, QueueName};
+use mainspring_core::output::{Ask, Output};
 use mainspring_core::seam::Pending;
 use mainspring_core::store::{
     self, Changed, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish, Finished,
@@ -344,6 +345,10 @@ impl<W: Way> Store for Watched<W> {
 
     fn sights(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<Sight>>> {
         self.read("sights", ids, |store, ids| store.sights(ids))
+    }
+
+    fn output(&self, asks: Vec<Ask>) -> Pending<'_, Result<Vec<Option<Output>>>> {
+        self.read("output", asks, |store, asks| store.output(asks))
     }
 
     fn story(&self, id: JobId) -> Pending<'_, Result<Option<Story>>> {

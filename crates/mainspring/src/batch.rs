@@ -98,6 +98,24 @@ impl<T: Weight + Send + 'static, R: Send + 'static> Batcher<T, R> {
     }
 }
 
+impl<T: Weight + Send + 'static, R: Send + 'static> Batcher<T, R> {
+    /// Hands a value in, here and now; the answer comes when it is stored. What is handed in one after the other is stored
+    /// in that order.
+    pub(crate) fn post(&self, value: T) -> Result<oneshot::Receiver<Result<R>>> {
+        check_outside()?;
+        let (answer, answered) = oneshot::channel();
+        let (leads, left) = self.shared.enter(Item { value, answer });
+        // Nobody polls this caller for it.
+        let lead = leads.map(|_| -> Pending<'static, ()> {
+            Box::pin(work(Right { shared: Arc::clone(&self.shared), over: false }))
+        });
+        if let Some(work) = lead.or(left) {
+            self.shared.spawn.spawn(work);
+        }
+        Ok(answered)
+    }
+}
+
 /// A caller who flushes on his own task. When he leaves, what is left of his work goes on without him.
 struct Lead<'a, T, R> {
     shared: &'a Shared<T, R>,

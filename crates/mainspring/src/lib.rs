@@ -55,6 +55,7 @@ mod rewind;
 mod schedules;
 mod seams;
 mod sync;
+mod tail;
 pub mod testing;
 mod waiters;
 
@@ -64,6 +65,7 @@ pub use durable::child::{Child, Spawn};
 pub use durable::iterate::Iterate;
 pub use durable::join::{JoinAll, join_all};
 pub use durable::map::{Map, MapSome, Mapped};
+pub use durable::output::{Output, StepOutput};
 pub use durable::race::Race;
 pub use durable::signal::{Declares, JobRef, Named, SendSignal, Sent, SignalType};
 pub use durable::step::{Step, StepContext};
@@ -83,6 +85,7 @@ pub use node::{Node, NodeBuilder, shutdown_signal};
 pub use open::OpenOptions;
 pub use queues::Queues;
 pub use rewind::{Retried, RetryFrom};
+pub use tail::{Frame, Tail, Told};
 
 pub use mainspring_core::backoff::Backoff;
 pub use mainspring_core::failure::{Control, Failure, cancel, discard, retry_in, snooze, throttled};

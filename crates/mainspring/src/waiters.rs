@@ -20,6 +20,7 @@ use crate::batch::meaning;
 use crate::engine::Engine;
 use crate::handler::Payload;
 use crate::sync::{Mutex, MutexGuard};
+use crate::tail::Tails;
 
 /// How long the task relies on being told before it looks by itself.
 const LOOK: Duration = Duration::from_secs(1);
@@ -30,6 +31,7 @@ pub(crate) struct Waiters {
     watched: Mutex<Watched>,
     told: Notify,
     nudges: Mutex<Vec<Weak<dyn Listener>>>,
+    tails: Tails,
 }
 
 #[derive(Default)]
@@ -54,12 +56,20 @@ impl Waiters {
             watched.now.insert(id);
             self.told.notify_one();
         }
+        drop(watched);
+        self.tails.told(id);
+    }
+
+    /// Those who read what jobs say.
+    pub(crate) fn tails(&self) -> &Tails {
+        &self.tails
     }
 
     /// Lets all who wait look again.
     pub(crate) fn wake_all(&self) {
         self.lock().all = true;
         self.told.notify_one();
+        self.tails.told_all();
     }
 
     /// Has a node told by every [`nudge`](Self::nudge) until it is dropped.

@@ -16,6 +16,7 @@ use crate::time::Timestamp;
 use crate::{Error, Result};
 
 use super::model::{Job, Model};
+use super::output::Said;
 use super::place::Place;
 
 /// What a job has recorded, been sent and started.
@@ -27,6 +28,7 @@ pub(super) struct Past {
     last: u64,
     inbox: Vec<Posted>,
     children: Vec<(Row, OnClose)>,
+    pub(super) said: Said,
 }
 
 /// A message, and whether it has been read.
@@ -92,6 +94,9 @@ impl Past {
             posted.read |= writes.read.contains(&posted.message.no);
         }
         self.forget_readers();
+        for push in writes.output {
+            self.said.push(push, claim, now);
+        }
     }
 
     /// Forgets the oldest signals that have been read, beyond those whose senders are remembered.
@@ -217,7 +222,9 @@ impl Model {
         let held = held.or_else(|| self.recorded_wrongly(&claim));
         let Some(row) = held else { return Ok(Recorded::LeaseLost) };
         let job = self.job_mut(row)?;
-        job.clear_crashes();
+        if !writes.idle {
+            job.clear_crashes();
+        }
         job.past().write(writes, claim.number, now);
         for child in children {
             self.start(row, claim.id, child, now)?;

@@ -16,6 +16,7 @@ mod finish;
 mod journal;
 mod model;
 mod nodes;
+mod output;
 mod place;
 #[cfg(feature = "planted")]
 mod planted;
@@ -31,6 +32,7 @@ use crate::id::{Batch, Claim, JobId, NodeNo};
 use crate::job::{New, Progress, Record, Verb};
 use crate::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
 use crate::name::{Key, QueueName};
+use crate::output::{Ask, Output};
 use crate::seam::{Clock, Pending};
 use crate::store::{
     Changed, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish, Finished, Hint, Line,
@@ -216,6 +218,10 @@ impl Store for Memory {
 
     fn sights(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<Sight>>> {
         self.call(move |model, _| Ok(model.sights(&ids)))
+    }
+
+    fn output(&self, asks: Vec<Ask>) -> Pending<'_, Result<Vec<Option<Output>>>> {
+        self.call(move |model, _| Ok(model.outputs(&asks)))
     }
 
     fn story(&self, id: JobId) -> Pending<'_, Result<Option<Story>>> {

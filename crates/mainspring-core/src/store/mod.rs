@@ -52,6 +52,7 @@ use crate::id::{Batch, Claim, JobId, NodeNo};
 use crate::job::{New, Progress, Record, Verb};
 use crate::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
 use crate::name::{Key, QueueName};
+use crate::output::{Ask, Output};
 use crate::seam::Pending;
 use crate::time::Timestamp;
 
@@ -220,6 +221,9 @@ pub trait Store: Send + Sync + 'static {
     /// whose key is there already, and a child whose id is, change nothing: that is how a repeat is harmless. Otherwise
     /// [`Recorded::LeaseLost`] and nothing of it is stored; other recordings of the batch are.
     ///
+    /// What is said gets the next positions of the job's output. Something under a claim and a number that are there already
+    /// changes nothing. A recording that is [idle](crate::journal::Writes::idle) resets no crashes.
+    ///
     /// Of the signals that have been read, the last [`INBOX_READ`](crate::bounds::INBOX_READ) per job keep their
     /// sender's key.
     fn record(&self, node: NodeNo, recordings: Vec<Recording>) -> Pending<'_, Result<Vec<Recorded>>>;
@@ -269,6 +273,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// How jobs look to somebody who waits for their end; at most [`BATCH`](crate::bounds::BATCH). In order.
     fn sights(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<Sight>>>;
+
+    /// What jobs have said, each from behind a position on, with how they look at the same moment; at most
+    /// [`BATCH`](crate::bounds::BATCH). In order. `None` for a job that is not there (any more).
+    fn output(&self, asks: Vec<Ask>) -> Pending<'_, Result<Vec<Option<Output>>>>;
 
     // Operators.
 

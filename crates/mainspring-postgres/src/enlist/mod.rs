@@ -67,6 +67,7 @@ const TAKE: &str = "INSERT INTO mainspring.keys (kind, key, no, id, until, perio
 /// insert. `$1` is the time in tests.
 const RECORD: &str = record!(
     "t AS MATERIALIZED (SELECT coalesce(timestamptz 'epoch' + $1::bigint * interval '1 us', clock_timestamp()) AS now)",
+    "true",
     ""
 );
 /// What is recorded must be as safe as the rest of the store, whatever the caller's session is set to. Touches no table.
@@ -120,11 +121,14 @@ async fn enlist_recording(
     if !recording.writes.read.is_empty() {
         return Err(Error::NotInTransaction { what: "reading a message" });
     }
+    if !recording.writes.output.is_empty() {
+        return Err(Error::NotInTransaction { what: "pushing output" });
+    }
     check(session, ticket).await?;
     let Ok(node) = node::number(node) else { return Ok(Recorded::LeaseLost) };
     let (no, claim) = (recording.claim.row.0, node::number_of(&recording.claim));
     let mut pages = Pages::default();
-    pages.claim(no, claim);
+    pages.claim(no, claim, true);
     pages.add(no, claim, &recording.writes);
     let sql = |sql: &str| crate::sql::in_schema(sql, &ticket.schema);
     session.insist().await?;

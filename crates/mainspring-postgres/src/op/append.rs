@@ -63,6 +63,7 @@ impl Begun {
         let covers = |recording: &Recording| {
             let Recording { claim, writes, children } = recording;
             let adds = writes.read.is_empty() && writes.forget.is_empty() && !writes.entries.is_empty();
+            let adds = adds && writes.output.is_empty();
             adds && children.is_empty() && begun.get(&claim.row.0) == Some(&number_of(claim))
         };
         recordings.iter().all(covers)

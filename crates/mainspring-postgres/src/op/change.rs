@@ -160,6 +160,7 @@ macro_rules! removed {
         , x5 AS (DELETE FROM mainspring.superseded x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
         , x6 AS (DELETE FROM mainspring.keys x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
         , x7 AS (DELETE FROM mainspring.steps x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.flags & 8 <> 0)))
+        , x11 AS (DELETE FROM mainspring.output x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.flags & 8 <> 0)))
         , x8 AS (DELETE FROM mainspring.inbox x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
         , x9 AS (DELETE FROM mainspring.children x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.flags & 32 <> 0)))
         , x10 AS (DELETE FROM mainspring.children x

@@ -161,7 +161,7 @@ impl<'a> Suspended<'a> {
             suspension.waits.iter().map(|wait| (wait.topic.to_string(), wait.need)).collect();
         self.waits.push(serde_json::to_string(&waits).expect("pairs of a text and a number"));
         self.notes.push(suspension.note.as_deref());
-        self.pages.claim(no, number);
+        self.pages.claim(no, number, true);
         self.pages.add(no, number, &suspension.writes);
     }
 

@@ -17,6 +17,7 @@ pub(crate) mod finish;
 pub(crate) mod key;
 pub(crate) mod mailbox;
 pub(crate) mod node;
+pub(crate) mod output;
 pub(crate) mod prune;
 pub(crate) mod record;
 pub(crate) mod release;

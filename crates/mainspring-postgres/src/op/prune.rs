@@ -40,6 +40,7 @@ pub(crate) const PRUNE: &str = concat!(
     , g AS (DELETE FROM mainspring.tags g WHERE g.no = ANY(ARRAY(SELECT d.no FROM d)))
     , z AS (DELETE FROM mainspring.deadlines z WHERE z.no = ANY(ARRAY(SELECT d.no FROM d)))
     , st AS (DELETE FROM mainspring.steps x WHERE x.no = ANY(ARRAY(SELECT d.no FROM d WHERE d.flags & 8 <> 0)))
+    , ou AS (DELETE FROM mainspring.output x WHERE x.no = ANY(ARRAY(SELECT d.no FROM d WHERE d.flags & 8 <> 0)))
     , ib AS (DELETE FROM mainspring.inbox x WHERE x.no = ANY(ARRAY(SELECT d.no FROM d)))
     , ch AS (DELETE FROM mainspring.children x WHERE x.no = ANY(ARRAY(SELECT d.no FROM d WHERE d.flags & 32 <> 0)))
     , cp AS (DELETE FROM mainspring.children x WHERE x.parent = ANY(ARRAY(SELECT d.no FROM d WHERE d.flags & 16 <> 0)))

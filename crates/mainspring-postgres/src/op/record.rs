@@ -24,6 +24,7 @@ use uuid::Uuid;
 use super::append::append;
 use super::enqueue::{self, Columns};
 use super::node::{self, number_of};
+use super::output::Said;
 use super::{Op, now};
 use crate::error::{Fault, Result, corrupt};
 use crate::flags;
@@ -33,19 +34,26 @@ use crate::shared::Shared;
 use crate::sql::{Call, Present, bound};
 
 /// Primary key of `lease`, in order of the numbers, and a shared lock on what is held; the rows of claims that record for
-/// the first time, or that crashed before, are changed. Then appends. Returns the numbers that were held. Both lists of
+/// the first time, or that crashed before and make progress, are changed. Then appends. Returns the numbers that were held. Both lists of
 /// numbers are sorted, so that `width_bucket` finds a number by halving.
 macro_rules! record {
-    ($now:expr, $again:expr) => {
+    ($now:expr, $progress:expr, $again:expr) => {
         concat!(
             "WITH ",
             $now,
-            ", s AS MATERIALIZED (SELECT l.no, l.flags & 8 = 0 OR l.crashes <> 0 OR l.crashed <> 0 AS fresh
+            ", s AS MATERIALIZED (SELECT l.no, l.flags & 8 = 0 OR (l.crashes <> 0 OR l.crashed <> 0) AND ",
+            $progress,
+            " AS fresh
                 FROM mainspring.lease l
                 WHERE l.no = ANY($3::bigint[]) AND l.node = $2
                     AND l.claim = ($4::int[])[width_bucket(l.no, $3::bigint[])] FOR NO KEY UPDATE)
             , h AS MATERIALIZED (SELECT coalesce(array_agg(s.no ORDER BY s.no), '{}') AS nos FROM s)
-            , u AS (UPDATE mainspring.lease l SET flags = l.flags | 8, crashes = 0, crashed = 0
+            , u AS (UPDATE mainspring.lease l SET flags = l.flags | 8,
+                    crashes = CASE WHEN ",
+            $progress,
+            " THEN 0 ELSE l.crashes END, crashed = CASE WHEN ",
+            $progress,
+            " THEN 0 ELSE l.crashed END
                 WHERE l.no = ANY(ARRAY(SELECT s.no FROM s WHERE s.fresh)))
             , i AS (INSERT INTO mainspring.steps (no, at, claim, kind, overlapped, key, value)
                 SELECT e.no, t.now, ($4::int[])[width_bucket(e.no, $3::bigint[])], e.kind, e.overlapped, e.key, e.value
@@ -58,10 +66,16 @@ macro_rules! record {
     };
 }
 pub(crate) use record;
+/// Whether what a claim writes is progress of its job.
+macro_rules! progress {
+    () => {
+        "($10::boolean[])[width_bucket(l.no, $3::bigint[])]"
+    };
+}
 /// Plain inserts: the primary key of `steps` refuses a repeat.
-pub(crate) const RECORD: &str = record!(now!(), "");
+pub(crate) const RECORD: &str = record!(now!(), progress!(), "");
 /// The same where some are there already. Costs more, and is rarely needed.
-const RECORD_AGAIN: &str = record!(now!(), "ON CONFLICT (no, key) DO NOTHING");
+const RECORD_AGAIN: &str = record!(now!(), progress!(), "ON CONFLICT (no, key) DO NOTHING");
 /// Primary key of `lease`, in order of the numbers. For batches of several statements, as [`RECORD`] does.
 const FENCE: &str = "SELECT l.no FROM unnest($2::bigint[], $3::int[]) AS f(no, claim)
     CROSS JOIN LATERAL (SELECT l.no FROM mainspring.lease l
@@ -104,6 +118,8 @@ const ROUNDS: usize = 4;
 pub(crate) struct Pages<'a> {
     pub(crate) nos: Vec<i64>,
     pub(crate) claims: Vec<i32>,
+    /// Whether what they write is progress of their jobs.
+    progress: Vec<bool>,
     pub(crate) entry_nos: Vec<i64>,
     pub(crate) kinds: Vec<i16>,
     pub(crate) overlapped: Vec<bool>,
@@ -111,6 +127,7 @@ pub(crate) struct Pages<'a> {
     pub(crate) values: Vec<&'a [u8]>,
     read: (Vec<i64>, Vec<i32>, Vec<i64>),
     pub(crate) forget: (Vec<i64>, Vec<i32>, Vec<&'a str>),
+    said: Said<'a>,
 }
 
 /// Read signals that are kept.
@@ -120,18 +137,24 @@ impl<'a> Pages<'a> {
     fn of(claims: BTreeMap<i64, i32>, recordings: Vec<&'a Recording>) -> Self {
         let mut pages = Pages::default();
         for (no, claim) in claims {
-            pages.claim(no, claim);
+            pages.claim(no, claim, false);
         }
         for recording in recordings {
+            if !recording.writes.idle
+                && let Ok(index) = pages.nos.binary_search(&recording.claim.row.0)
+            {
+                pages.progress[index] = true;
+            }
             pages.add(recording.claim.row.0, number_of(&recording.claim), &recording.writes);
         }
         pages
     }
 
-    /// Adds a claim that writes; the next by number.
-    pub(crate) fn claim(&mut self, no: i64, claim: i32) {
+    /// Adds a claim that writes; the next by number. `progress`: whether that is progress of its job.
+    pub(crate) fn claim(&mut self, no: i64, claim: i32, progress: bool) {
         self.nos.push(no);
         self.claims.push(claim);
+        self.progress.push(progress);
     }
 
     /// Adds what a claim writes.
@@ -153,6 +176,7 @@ impl<'a> Pages<'a> {
             self.forget.1.push(claim);
             self.forget.2.push(key.as_str());
         }
+        self.said.add(no, claim, &writes.output);
     }
 
     /// Whether nobody writes.
@@ -190,6 +214,7 @@ impl<'a> Pages<'a> {
             (&self.overlapped as _, Type::BOOL_ARRAY),
             (&self.keys as _, Type::TEXT_ARRAY),
             (&self.values as _, Type::BYTEA_ARRAY),
+            (&self.progress as _, Type::BOOL_ARRAY),
         ];
         calls.push(Call::new(if again { RECORD_AGAIN } else { RECORD }, args));
         if !self.read.0.is_empty() {
@@ -202,6 +227,7 @@ impl<'a> Pages<'a> {
             calls.push(Call::new(READ, args));
             calls.push(Call::new(TRIM, vec![(&self.read.0, Type::INT8_ARRAY), (&KEPT, Type::INT8)]));
         }
+        calls.extend(self.said.calls(at, node));
         calls
     }
 }

@@ -49,6 +49,7 @@ const QUESTIONS: [(&str, &str); 11] = [
             UNION ALL SELECT no, NULL, 'tags' FROM mainspring.tags
             UNION ALL SELECT no, NULL, 'steps' FROM mainspring.steps
             UNION ALL SELECT no, NULL, 'inbox' FROM mainspring.inbox
+            UNION ALL SELECT no, NULL, 'output' FROM mainspring.output
             UNION ALL SELECT no, NULL, 'children' FROM mainspring.children
             UNION ALL SELECT parent, NULL, 'children' FROM mainspring.children
             UNION ALL SELECT no, NULL, 'ends' FROM mainspring.ends
@@ -115,6 +116,7 @@ const QUESTIONS: [(&str, &str); 11] = [
             UNION ALL SELECT no, flags, 'lease' FROM mainspring.lease
             UNION ALL SELECT no, flags, 'done' FROM mainspring.done) p
          WHERE p.flags & 8 = 0 AND EXISTS (SELECT 1 FROM mainspring.steps x WHERE x.no = p.no)
+            OR p.flags & 8 = 0 AND EXISTS (SELECT 1 FROM mainspring.output x WHERE x.no = p.no)
             OR p.flags & 16 = 0 AND EXISTS (SELECT 1 FROM mainspring.children x WHERE x.parent = p.no)
             OR p.flags & 32 = 0 AND EXISTS (SELECT 1 FROM mainspring.children x WHERE x.no = p.no) LIMIT 10",
         "report it; what a job has recorded is not read without its mark",

@@ -13,6 +13,7 @@ mod diagnose;
 mod get;
 mod journal;
 mod list;
+mod output;
 
 pub(crate) use admin::{CountsOp, LinesOp, NodesOp, QueuesOp};
 pub(crate) use check::Check;
@@ -20,6 +21,7 @@ pub(crate) use diagnose::Diagnose;
 pub(crate) use get::{Get, status};
 pub(crate) use journal::{Inboxes, Sights, StoryOp, Values, prefetch};
 pub(crate) use list::List;
+pub(crate) use output::Outputs;
 
 /// What is read of columns, for fuzz targets.
 #[cfg(feature = "fuzz")]

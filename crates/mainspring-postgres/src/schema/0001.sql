@@ -201,6 +201,22 @@ CREATE TABLE mainspring.inbox (
 CREATE INDEX inbox_unread ON mainspring.inbox (no, seq) WHERE NOT read;
 CREATE INDEX inbox_read ON mainspring.inbox (no, seq) WHERE read AND state IS NULL;
 
+-- Output: what handlers say while they run. `position` counts per job, `number` per claim; `before` is how many bytes the
+-- job had said before. Without a body it is a reset: what that step (NULL: the handler itself) had said is void, from
+-- `void_from` on. The last rows of a job are kept.
+CREATE TABLE mainspring.output (
+    no        bigint NOT NULL,
+    position  bigint NOT NULL,
+    at        timestamptz NOT NULL,
+    before    bigint NOT NULL,
+    void_from bigint,
+    number    bigint NOT NULL,
+    claim     integer NOT NULL,
+    step      text COLLATE "C",
+    body      bytea,
+    PRIMARY KEY (no, position)
+);
+
 -- Jobs that were started by others. `on_close`: 0 it is cancelled when its parent ends, 1 it goes on.
 CREATE TABLE mainspring.children (
     no       bigint PRIMARY KEY,

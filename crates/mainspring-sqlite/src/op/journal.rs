@@ -5,7 +5,7 @@
 //!
 //! # Invariants
 //! - What is recorded was recorded by the owner of the claim: the fence is read in the same transaction.
-//! - A job with a row in `steps` has the flag of journals, wherever it is.
+//! - A job with a row in `steps` or `output` has the flag of journals, wherever it is.
 //! - An entry never changes.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, bounds};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
-use super::{as_i64, family, inbox};
+use super::{as_i64, family, inbox, output};
 use crate::error::{Result, corrupt};
 use crate::flags;
 use crate::writer::Tx;
@@ -29,6 +29,8 @@ pub(crate) const FENCE: &str = "SELECT l.flags, l.crashes, l.crashed
     WHERE l.no = ?1 AND l.claim = ?2 AND l.node = ?3 AND j.id = ?4";
 /// Primary key; once per claim, mostly.
 const MARK: &str = "UPDATE mainspring_lease SET flags = flags | ?2, crashes = 0, crashed = 0 WHERE no = ?1";
+/// Primary key; of what is no progress.
+const MARK_IDLE: &str = "UPDATE mainspring_lease SET flags = flags | ?2 WHERE no = ?1";
 /// An append, and the unique index of keys: an entry that is there already stays as it is.
 pub(crate) const INTO_STEPS: &str =
     "INSERT INTO mainspring_steps (no, key, kind, overlapped, claim, at, value)
@@ -78,7 +80,7 @@ pub(crate) fn rows(recording: &Recording) -> usize {
 
 /// Rows that these writes touch.
 pub(crate) fn rows_of(writes: &Writes) -> usize {
-    writes.entries.len() + writes.read.len() + writes.forget.len()
+    writes.entries.len() + writes.read.len() + writes.forget.len() + writes.output.len()
 }
 
 /// Bytes of payload that a recording brings.
@@ -122,7 +124,11 @@ fn record_one(
             wanted |= flags::CHILDREN;
         }
     }
-    if wanted != flags || crashes != 0 || crashed != 0 {
+    if writes.idle {
+        if wanted != flags {
+            tx.conn.prepare_cached(MARK_IDLE)?.execute([no, wanted])?;
+        }
+    } else if wanted != flags || crashes != 0 || crashed != 0 {
         tx.conn.prepare_cached(MARK)?.execute([no, wanted])?;
     }
     Ok(Recorded::Stored)
@@ -146,6 +152,9 @@ impl<'a> Writer<'a> {
         self.add(tx, no, claim, &writes.entries)?;
         if !writes.read.is_empty() {
             inbox::mark_read(tx, no, &writes.read)?;
+        }
+        if !writes.output.is_empty() {
+            output::say(tx, no, claim, &writes.output)?;
         }
         Ok(())
     }

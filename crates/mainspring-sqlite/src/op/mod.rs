@@ -12,6 +12,7 @@ pub(crate) mod journal;
 pub(crate) mod key;
 pub(crate) mod node;
 pub(crate) mod number;
+pub(crate) mod output;
 pub(crate) mod place;
 pub(crate) mod prune;
 pub(crate) mod remove;

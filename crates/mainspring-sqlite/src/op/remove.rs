@@ -16,14 +16,15 @@ const ERRORS: &str = "DELETE FROM mainspring_errors WHERE no = ?1";
 const PROGRESS: &str = "DELETE FROM mainspring_progress WHERE no = ?1";
 const DEADLINE: &str = "DELETE FROM mainspring_deadlines WHERE no = ?1";
 const TAG: &str = "DELETE FROM mainspring_tags WHERE tag = ?1 AND no = ?2";
-/// Unique indexes of keys and of topics.
+/// Unique indexes of keys, of topics and of positions.
 pub(crate) const STEPS: &str = "DELETE FROM mainspring_steps WHERE no = ?1";
 pub(crate) const INBOX: &str = "DELETE FROM mainspring_inbox WHERE no = ?1";
+pub(crate) const OUTPUT: &str = "DELETE FROM mainspring_output WHERE no = ?1";
 /// Index `children_parent`, and primary key.
 pub(crate) const CHILDREN: &str = "DELETE FROM mainspring_children WHERE parent = ?1";
 const CHILD: &str = "DELETE FROM mainspring_children WHERE no = ?1";
 
-/// Removes a job that has ended. Returns how many rows of its journal and its inbox went with it.
+/// Removes a job that has ended. Returns how many rows of its journal, inbox and output went with it.
 pub(crate) fn ended(tx: &mut Tx<'_>, no: i64, state: State, flags: i64) -> Result<usize> {
     let (line, rows) = beside(tx, no, flags)?;
     let queue = tx.state.names.line(line)?.queue;
@@ -31,7 +32,7 @@ pub(crate) fn ended(tx: &mut Tx<'_>, no: i64, state: State, flags: i64) -> Resul
     Ok(rows)
 }
 
-/// Removes a job that is in no place any more. Returns its line, and how many rows of its journal and its inbox went with
+/// Removes a job that is in no place any more. Returns its line, and how many rows of its journal, inbox and output went with
 /// it.
 pub(crate) fn beside(tx: &Tx<'_>, no: i64, flags: i64) -> Result<(i64, usize)> {
     let (line, options): (i64, Option<String>) = tx
@@ -48,6 +49,7 @@ pub(crate) fn beside(tx: &Tx<'_>, no: i64, flags: i64) -> Result<(i64, usize)> {
     for (flag, sql) in [
         (flags::JOURNAL, STEPS),
         (flags::JOURNAL, INBOX),
+        (flags::JOURNAL, OUTPUT),
         (flags::CHILDREN, CHILDREN),
         (flags::PARENT, CHILD),
     ] {

@@ -36,6 +36,7 @@ const QUESTIONS: [(&str, &str); 11] = [
             UNION ALL SELECT no, 'deadlines' FROM mainspring_deadlines
             UNION ALL SELECT no, 'steps' FROM mainspring_steps
             UNION ALL SELECT no, 'inbox' FROM mainspring_inbox
+            UNION ALL SELECT no, 'output' FROM mainspring_output
             UNION ALL SELECT no, 'children' FROM mainspring_children
             UNION ALL SELECT parent, 'children' FROM mainspring_children) p
          WHERE NOT EXISTS (SELECT 1 FROM mainspring_jobs j WHERE j.no = p.no) LIMIT 10",
@@ -106,7 +107,8 @@ const QUESTIONS: [(&str, &str); 11] = [
             UNION ALL SELECT no, flags FROM mainspring_lease
             UNION ALL SELECT no, flags FROM mainspring_done WHERE superseded = 0) p
          WHERE p.flags & 8 = 0 AND (EXISTS (SELECT 1 FROM mainspring_steps s WHERE s.no = p.no)
-            OR EXISTS (SELECT 1 FROM mainspring_inbox i WHERE i.no = p.no)) LIMIT 10",
+            OR EXISTS (SELECT 1 FROM mainspring_inbox i WHERE i.no = p.no)
+            OR EXISTS (SELECT 1 FROM mainspring_output o WHERE o.no = p.no)) LIMIT 10",
         "keep a copy of the file and report it: what the job has recorded would be done again",
     ),
     // A job that has a parent or children tells them of its end: flags 32 and 16.

@@ -115,6 +115,6 @@ fn children(conn: &Connection, parent: i64) -> Result<Vec<Kin>> {
     Ok(children)
 }
 
-fn find(conn: &Connection, id: JobId) -> Result<Option<i64>> {
+pub(super) fn find(conn: &Connection, id: JobId) -> Result<Option<i64>> {
     Ok(conn.prepare_cached(FIND)?.query_row([id.as_bytes()], |row| row.get(0)).optional()?)
 }

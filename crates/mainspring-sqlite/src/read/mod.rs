@@ -8,12 +8,14 @@ mod admin;
 mod check;
 mod journal;
 mod list;
+mod output;
 mod summary;
 
 pub(crate) use admin::{counts, lines, nodes, queues};
 pub(crate) use check::check;
 pub(crate) use journal::{inboxes, sights, story, values};
 pub(crate) use list::list;
+pub(crate) use output::outputs;
 pub(crate) use summary::get;
 
 /// Statements whose plans are tested.
@@ -21,6 +23,7 @@ pub(crate) use summary::get;
 pub(crate) mod plans {
     pub(crate) use super::journal::{CHILDREN, ENDING, VALUE};
     pub(crate) use super::list::{JOBS, RARE, READY, TAGGED};
+    pub(crate) use super::output::PAGE;
 }
 
 use std::collections::VecDeque;

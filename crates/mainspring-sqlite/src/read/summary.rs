@@ -98,15 +98,18 @@ pub(crate) fn get(reader: &mut Reader, id: JobId) -> Result<Option<Record>> {
         None => (Vec::new(), note),
         Some((waits, note)) => (read_waits(waits.as_deref())?, note),
     };
-    let progress = conn
-        .prepare_cached(PROGRESS)?
-        .query_row([no], |row| {
-            let count = |n: i64| u64::try_from(n).unwrap_or(0);
-            Ok(Progress { done: count(row.get(0)?), total: count(row.get(1)?), note: row.get(2)? })
-        })
-        .optional()?;
+    let progress = progress(conn, no)?;
     let last = if summary.foreign { last(conn, no)? } else { None };
     Ok(Some(Record { summary, input, output, note, errors: errors(conn, no)?, progress, waits, last }))
+}
+
+/// What a handler last said of its progress.
+pub(super) fn progress(conn: &Connection, no: i64) -> Result<Option<Progress>> {
+    let progress = |row: &Row<'_>| {
+        let count = |n: i64| u64::try_from(n).unwrap_or(0);
+        Ok(Progress { done: count(row.get(0)?), total: count(row.get(1)?), note: row.get(2)? })
+    };
+    Ok(conn.prepare_cached(PROGRESS)?.query_row([no], progress).optional()?)
 }
 
 /// What a job recorded last, and when.

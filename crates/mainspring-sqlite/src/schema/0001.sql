@@ -180,6 +180,23 @@ CREATE TABLE mainspring_inbox (
 CREATE UNIQUE INDEX mainspring_inbox_topic ON mainspring_inbox (no, topic, sender);
 CREATE INDEX mainspring_inbox_read ON mainspring_inbox (no, read);
 
+-- Output: what handlers say while they run. `position` counts per job, `number` per claim; `before` is how many bytes the
+-- job had said before. Without a body it is a reset: what that step (NULL: the handler itself) had said is void, from
+-- `void_from` on. The last rows of a job are kept.
+CREATE TABLE mainspring_output (
+    seq       INTEGER PRIMARY KEY,
+    no        INTEGER NOT NULL,
+    position  INTEGER NOT NULL,
+    claim     INTEGER NOT NULL,
+    number    INTEGER NOT NULL,
+    at        INTEGER NOT NULL,
+    before    INTEGER NOT NULL,
+    void_from INTEGER,
+    step      TEXT,
+    body      BLOB
+);
+CREATE UNIQUE INDEX mainspring_output_position ON mainspring_output (no, position);
+
 -- Families. `on_close`, when the parent ends first: 0 the child is cancelled, 1 it goes on.
 CREATE TABLE mainspring_children (
     no       INTEGER PRIMARY KEY,

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, StatementStatus, ToSql, params};
 
 use crate::op::{
-    change, claim, enqueue, family, finish, inbox, journal, node, place, prune, remove, rescue, sweep,
+    change, claim, enqueue, family, finish, inbox, journal, node, output, place, prune, remove, rescue, sweep,
 };
 use crate::read::plans as read;
 
@@ -54,11 +54,17 @@ fn hot_statements_search_and_never_scan() {
         (inbox::AFTER, "INDEX mainspring_inbox_read (no=? AND read=? AND rowid>?)"),
         (inbox::READ, "INTEGER PRIMARY KEY (rowid=?)"),
         (inbox::TRIM, "COVERING INDEX mainspring_inbox_read (no=? AND read=?)"),
+        (output::LAST, "INDEX mainspring_output_position (no=?)"),
+        (output::FIRST, "INDEX mainspring_output_position (no=? AND position>?)"),
+        (output::FIRST_OF, "INDEX mainspring_output_position (no=? AND position>?)"),
+        (output::SWEEP, "INDEX mainspring_output_position (no=? AND position<?)"),
         (family::PARENT, "INTEGER PRIMARY KEY (rowid=?)"),
         (family::TO_CANCEL, "INDEX mainspring_children_parent (parent=?)"),
         (family::LAST_ERROR, "PRIMARY KEY (no=?)"),
         (remove::STEPS, "INDEX mainspring_steps_key (no=?)"),
         (remove::INBOX, "(no=?)"),
+        (remove::OUTPUT, "INDEX mainspring_output_position (no=?)"),
+        (read::PAGE, "INDEX mainspring_output_position (no=? AND position>?)"),
         (remove::CHILDREN, "INDEX mainspring_children_parent (parent=?)"),
         (prune::AFTER, "INTEGER PRIMARY KEY (rowid>?)"),
         (read::VALUE, "INDEX mainspring_steps_key (no=? AND key=?)"),
@@ -94,7 +100,14 @@ fn sweeps_and_rescue_walk_no_more_than_their_index() {
 #[test]
 fn inserts_of_hot_paths_read_nothing() {
     let conn = schema();
-    for sql in [enqueue::INTO_JOBS, place::INTO_READY, place::INTO_DONE, journal::INTO_STEPS, inbox::POST] {
+    for sql in [
+        enqueue::INTO_JOBS,
+        place::INTO_READY,
+        place::INTO_DONE,
+        journal::INTO_STEPS,
+        inbox::POST,
+        output::SAY,
+    ] {
         assert_eq!(plan(&conn, sql), "", "{sql}");
     }
 }

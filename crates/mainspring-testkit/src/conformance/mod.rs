@@ -22,6 +22,7 @@ pub mod keys;
 pub mod list;
 pub mod meet;
 pub mod nodes;
+pub mod output;
 pub mod queues;
 pub mod race;
 pub mod rescue;
@@ -291,6 +292,20 @@ macro_rules! conformance_tests {
                 journal_is_gone_with_a_deleted_job,
                 journal_is_gone_with_a_pruned_job,
                 recorded_error_is_no_failure,
+            }
+            output {
+                output_is_read_in_its_order,
+                output_of_silent_and_unknown_jobs,
+                output_is_read_in_pages,
+                repeated_output_is_said_once,
+                stale_claim_says_nothing,
+                reset_tells_where_its_step_began,
+                idle_output_resets_no_crashes,
+                output_is_stored_with_a_suspension,
+                oldest_output_is_gone,
+                output_tells_progress_and_the_end,
+                output_is_gone_with_a_deleted_job,
+                output_is_gone_with_a_pruned_job,
             }
             suspend {
                 suspended_job_holds_nothing,

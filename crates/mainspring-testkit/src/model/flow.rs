@@ -9,6 +9,7 @@ use mainspring_core::journal::{
     Child, Entry, EntryKind, OnClose, Recording, Signal, Suspension, Topic, Wait, Writes,
 };
 use mainspring_core::name::{Key, SignalName};
+use mainspring_core::output::Push;
 use mainspring_core::store::{Filter, Page, Store};
 
 use super::life::{Both, Life, Made, equal, id, new};
@@ -109,6 +110,8 @@ impl Life<'_> {
             entries: entries.collect(),
             read: Vec::new(),
             forget: note.forget.iter().map(|step| key(*step)).collect(),
+            output: note.said.iter().map(|said| push(made.claim.model.number, *said)).collect(),
+            idle: note.idle,
         };
         let mut both = Both { model: writes.clone(), store: writes };
         if !note.read.is_empty() {
@@ -186,6 +189,12 @@ impl Families {
 
 fn key(step: usize) -> Key {
     Key::new(format!("step {step}")).expect("a key")
+}
+
+fn push(claim: u32, (number, step, reset): (u32, usize, bool)) -> Push {
+    // Nobody says it: the handler.
+    let step = (step > 0).then(|| key(step));
+    Push { number, step, body: (!reset).then(|| format!("[{claim},{number}]").into_bytes()) }
 }
 
 fn name(about: usize) -> SignalName {

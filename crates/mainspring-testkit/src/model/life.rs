@@ -12,7 +12,7 @@ use mainspring_core::store::{
 };
 
 use super::op::{ALL, Draft, End, NAMES, NODES, Op, Who};
-use super::view::{Numbers, View, answers, claimed, named, record, same, story};
+use super::view::{Numbers, View, answers, claimed, named, output, record, same, story};
 use crate::harness::{Harness, kind, label, queue};
 
 /// More than the universe holds: sweeps with a limit are the conformance suite's.
@@ -104,7 +104,9 @@ impl<'a> Life<'a> {
         let store = record(&*self.any(), id(job), &self.numbers).await?;
         same("a record", &model, &store)?;
         let (model, store) = (story(&self.model, id(job)).await?, story(&*self.any(), id(job)).await?);
-        same("a story", &model, &store)
+        same("a story", &model, &store)?;
+        let (model, store) = (output(&self.model, id(job)).await?, output(&*self.any(), id(job)).await?);
+        same("an output", &model, &store)
     }
 
     async fn act(&mut self, op: &Op) -> Result<(), String> {

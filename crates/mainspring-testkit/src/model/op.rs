@@ -159,6 +159,10 @@ pub struct Note {
     pub forget: Vec<usize>,
     /// Which of the unread messages are read.
     pub read: Vec<usize>,
+    /// What is said: under which number, by which step, and whether it is a reset.
+    pub said: Vec<(u32, usize, bool)>,
+    /// Whether it is no progress.
+    pub idle: bool,
 }
 
 /// What a claim is suspended for.
@@ -294,11 +298,10 @@ fn deed() -> impl Strategy<Value = Deed> {
 
 fn note() -> impl Strategy<Value = Note> {
     let entries = vec((0..STEPS, proptest::bool::weighted(0.1)), 0..3);
-    (entries, vec(0..STEPS, 0..2), vec(0..3_usize, 0..2)).prop_map(|(entries, forget, read)| Note {
-        entries,
-        forget,
-        read,
-    })
+    let said = vec((1..8_u32, 0..3_usize, proptest::bool::weighted(0.2)), 0..3);
+    let rest = (said, proptest::bool::weighted(0.2));
+    (entries, vec(0..STEPS, 0..2), vec(0..3_usize, 0..2), rest)
+        .prop_map(|(entries, forget, read, (said, idle))| Note { entries, forget, read, said, idle })
 }
 
 fn pause() -> impl Strategy<Value = Pause> {

@@ -7,6 +7,7 @@ use mainspring_core::bounds;
 use mainspring_core::id::{Claim, JobId, NodeNo};
 use mainspring_core::job::{Record, Summary};
 use mainspring_core::journal::{Mail, Message, Sight, Story, Value};
+use mainspring_core::output::{Ask, Output};
 use mainspring_core::store::{Claimed, Counts, Filter, Node, Page, Queue, Store};
 
 /// Which node of the model a store's node is.
@@ -77,6 +78,11 @@ pub(super) async fn story(store: &dyn Store, id: JobId) -> Result<Option<Story>,
         story.inbox.messages = nameless(told_in_order(messages)?);
     }
     Ok(story)
+}
+
+/// What a job has said.
+pub(super) async fn output(store: &dyn Store, id: JobId) -> Result<Vec<Option<Output>>, String> {
+    told(store.output(vec![Ask { id, after: 0, limit: bounds::OUTPUT_PAGE }]).await)
 }
 
 /// Claimed jobs with their pasts, without what is each store's own, sorted. How much of a past comes with the claim is the

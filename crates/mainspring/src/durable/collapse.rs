@@ -74,6 +74,11 @@ impl Inner {
         }
     }
 
+    /// Notes what is removed by itself.
+    pub(crate) fn forget(&mut self, key: &Key) {
+        self.keys.remove(key);
+    }
+
     /// Forgets what is inside of a scope; its keys.
     fn take(&mut self, inside: &Inside) -> Vec<Key> {
         inside.empty(&mut self.children);
@@ -133,6 +138,7 @@ impl Session {
         inside.empty(&mut state.entries);
         inside.take(&mut state.errors);
         inside.take(&mut state.left);
+        state.outputs.end(|path| path == scope.as_str() || path.starts_with(&inside.first));
         state.scopes.end(scope.as_str(), inside.range());
         state.riding.entries.extend(result);
         state.eager |= eager;

@@ -11,6 +11,7 @@
 //! - [`drift`]: whether what is recorded still fits the code.
 //! - [`left`]: operations that are given up, such as the losers of a `select!`.
 //! - [`step`], [`wait`], [`child`], [`value`]: the operations.
+//! - [`output`]: what handlers and bodies say meanwhile.
 //! - [`branch`], [`race`], [`map`], [`iterate`]: scopes of several operations; [`collapse`]: how they end.
 //!
 //! # Invariants
@@ -30,6 +31,7 @@ pub(crate) mod join;
 pub(crate) mod key;
 pub(crate) mod left;
 pub(crate) mod map;
+pub(crate) mod output;
 pub(crate) mod pool;
 pub(crate) mod race;
 pub(crate) mod recorder;

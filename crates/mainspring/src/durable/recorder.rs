@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mainspring_core::id::NodeNo;
+use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::journal::{Recorded, Recording};
 use mainspring_core::seam::{Clock, Seams};
 use mainspring_core::store::Store;
@@ -41,6 +41,8 @@ pub(crate) trait Watch: Send + Sync + 'static {
     fn failed(&self, error: &Error);
     /// A flush was answered.
     fn answered(&self);
+    /// A job has said something.
+    fn said(&self, job: JobId);
 }
 
 /// A recorder of a node.
@@ -101,6 +103,8 @@ async fn offer(
             Ok(answers) => {
                 fault::point!("step.recorded");
                 watch.answered();
+                let spoke = batch.iter().filter(|recording| !recording.writes.output.is_empty());
+                spoke.for_each(|recording| watch.said(recording.claim.id));
                 return Ok(answers);
             }
             Err(error) if error.is_retryable() && !watch.is_gone() => {

@@ -27,6 +27,7 @@ use super::collapse::Inner;
 use super::drift::{self, Drift, Judged};
 use super::error;
 use super::key::{Scopes, Slot, beside};
+use super::output::Outputs;
 use super::recorder::{Item, Recorder};
 use super::root::Root;
 use super::token::Tokens;
@@ -60,6 +61,7 @@ pub(crate) struct State {
     /// Who is not sure whether he fits what is recorded.
     pub(super) drift: Drift,
     pub(super) tokens: Tokens,
+    pub(super) outputs: Outputs,
     /// Messages that nobody has taken yet.
     pub(super) inbox: Vec<Message>,
     last_message: i64,
@@ -144,8 +146,10 @@ impl Session {
         let Journal { entries, inbox } = journal.map(|journal| *journal).unwrap_or_default();
         let count = entries.len();
         let drift = Drift::load(&entries);
-        let entries: BTreeMap<Key, Written> =
+        let mut entries: BTreeMap<Key, Written> =
             entries.into_iter().map(|entry| (entry.key.clone(), entry)).collect();
+        let inner = Inner::load(&entries);
+        let (outputs, stale) = Outputs::load(&mut entries);
         let once = |key: &Key| beside(key, "begun").is_ok_and(|begun| entries.contains_key(&begun));
         let errors = entries.values().filter(|entry| entry.kind == EntryKind::Error && !once(&entry.key));
         let left = entries.keys().filter_map(|key| Key::new(key.as_str().strip_suffix("#left")?).ok());
@@ -153,10 +157,11 @@ impl Session {
         let mut state = State {
             scopes: Scopes::default(),
             errors: errors.map(|entry| entry.key.clone()).collect(),
-            inner: Inner::load(&entries),
+            inner,
             count,
             drift,
             tokens: Tokens::load(&entries),
+            outputs,
             entries,
             inbox: Vec::new(),
             last_message: 0,
@@ -177,7 +182,7 @@ impl Session {
             doubt: false,
         };
         state.receive(inbox);
-        Arc::new(Session {
+        let session = Arc::new(Session {
             engine,
             recorder,
             probe,
@@ -185,7 +190,13 @@ impl Session {
             state: Mutex::new(state),
             waker: Waker::from(Arc::clone(&root)),
             root,
-        })
+        });
+        session.begin_output(stale);
+        session
+    }
+
+    pub(super) fn recorder(&self) -> &Recorder {
+        &self.recorder
     }
 
     pub(crate) fn run(&self) -> Arc<Run> {
@@ -349,11 +360,16 @@ impl Session {
 
     /// Records what rides along, and these.
     pub(crate) async fn record(&self, entries: Vec<Entry>, children: Vec<Child>) -> Result<()> {
+        self.record_all(Writes { entries, ..Writes::default() }, children).await
+    }
+
+    /// The same with all that can be written.
+    pub(crate) async fn record_all(&self, own: Writes, children: Vec<Child>) -> Result<()> {
         let (writes, refusable) = {
             let mut state = self.state();
-            if state.count + state.riding.entries.len() + entries.len() > bounds::STEPS {
+            if state.count + state.riding.entries.len() + own.entries.len() > bounds::STEPS {
                 let why = format!("the job has {} records, the bound is {}", state.count, bounds::STEPS);
-                let key = entries.into_iter().map(|entry| entry.key).next();
+                let key = own.entries.into_iter().map(|entry| entry.key).next();
                 return Err(match key {
                     Some(key) => error::failed(&key, discard(why).into()),
                     None => Error::TooLarge { what: "journal", size: state.count, limit: bounds::STEPS },
@@ -365,7 +381,7 @@ impl Session {
             let mut writes = std::mem::take(&mut state.riding);
             // Only children are refused.
             let refusable = (!children.is_empty()).then(|| writes.clone());
-            writes.entries.extend(entries);
+            writes.append(own);
             (writes, refusable)
         };
         let result = self.write(writes, children).await;
@@ -407,29 +423,34 @@ impl Session {
         self.write(writes, Vec::new()).await
     }
 
-    async fn write(&self, writes: Writes, children: Vec<Child>) -> Result<()> {
-        let errors = writes.entries.iter().filter(|entry| entry.kind == EntryKind::Error);
-        let errors: Vec<Key> = errors.map(|entry| entry.key.clone()).collect();
+    async fn write(&self, mut writes: Writes, children: Vec<Child>) -> Result<()> {
         let count = writes.entries.len();
         let _busy = self.busy();
         let run = self.run();
         // What is handed in is recorded, whether or not anybody waits for it.
-        let sent = {
+        let (sent, said) = {
             let mut state = self.state();
-            state.count += count;
-            state.errors.extend(errors);
-            state.inner.note(&writes.entries);
-            state.sent += 1;
-            state.sent
+            let sent = state.hand_in(&mut writes);
+            let says = !writes.output.is_empty();
+            let item = Item { node: run.node, recording: Recording { claim: run.claim, writes, children } };
+            // What is said must not be overtaken by what is said after it.
+            (sent, if says { Ok(self.recorder.post(item)?) } else { Err(item) })
         };
-        let recording = Recording { claim: run.claim, writes, children };
-        // In a place of its own: what it needs on its way is not to be part of every operation's future.
-        let answer = Box::pin(self.recorder.send(Item { node: run.node, recording })).await?;
+        let answer = match said {
+            Ok(posted) => posted.await.unwrap_or(Err(Error::OutcomeUnknown { source: None }))?,
+            // In a place of its own: what it needs on its way is not to be part of every operation's future.
+            Err(item) => Box::pin(self.recorder.send(item)).await?,
+        };
         {
             let mut state = self.state();
-            state.settled = state.settled.max(sent);
+            state.settle(sent);
             state.count -= if answer.is_err() { count } else { 0 };
         }
+        self.answered(answer).await
+    }
+
+    /// What the store said to a recording.
+    pub(super) async fn answered(&self, answer: Result<Recorded>) -> Result<()> {
         match answer {
             Ok(Recorded::Stored) => Ok(()),
             Ok(Recorded::LeaseLost) => self.lost().await,
@@ -586,6 +607,8 @@ impl Session {
         }
         let reason = state.waits.values().next().map_or(Reason::Timer, |open| open.reason());
         state.eager = false;
+        let kept = state.outputs.suspended();
+        state.riding.entries.extend(kept);
         state.count += state.riding.entries.len();
         let writes = std::mem::take(&mut state.riding);
         state.inner.note(&writes.entries);
@@ -621,6 +644,30 @@ impl State {
             writes: std::mem::take(&mut self.riding),
             note: Some(mainspring_core::job::cut(note, bounds::ERROR_BYTES)),
         })
+    }
+
+    /// Something is handed in to be recorded; its number.
+    pub(super) fn hand_in(&mut self, writes: &mut Writes) -> u64 {
+        let errors = writes.entries.iter().filter(|entry| entry.kind == EntryKind::Error);
+        self.errors.extend(errors.map(|entry| entry.key.clone()));
+        self.count += writes.entries.len();
+        self.inner.note(&writes.entries);
+        self.outputs.number(&mut writes.output);
+        self.sent += 1;
+        self.sent
+    }
+
+    /// The store has told of a recording, and so of all before it.
+    pub(super) fn settle(&mut self, sent: u64) {
+        self.settled = self.settled.max(sent);
+    }
+
+    /// Records are removed with the next recording.
+    pub(super) fn forgotten(&mut self, keys: &[Key]) {
+        self.count = self.count.saturating_sub(keys.len());
+        for key in keys {
+            self.inner.forget(key);
+        }
     }
 
     /// Tells those who wait apart.

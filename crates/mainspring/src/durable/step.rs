@@ -10,7 +10,7 @@ use mainspring_core::backoff::Backoff;
 use mainspring_core::error::BoxError;
 use mainspring_core::failure::{Failure, discard};
 use mainspring_core::id::JobId;
-use mainspring_core::journal::{Entry, EntryKind};
+use mainspring_core::journal::{Entry, EntryKind, Writes};
 use mainspring_core::name::Key;
 use mainspring_core::planted::{self, Defect};
 use mainspring_core::seam::Pending;
@@ -197,6 +197,8 @@ pub struct StepContext {
     run: Arc<Run>,
     key: Key,
     tries: u32,
+    /// Tells this run of the body from others.
+    body: u64,
 }
 
 impl fmt::Debug for StepContext {
@@ -217,6 +219,10 @@ impl StepContext {
 
     pub(crate) fn key(&self) -> &Key {
         &self.key
+    }
+
+    pub(crate) fn body(&self) -> u64 {
+        self.body
     }
 
     /// The same for every run of this step of this job, and for no other: what the outside can tell a repeat by.
@@ -293,7 +299,9 @@ impl<'c, T: Serialize + DeserializeOwned + Send + 'c> Parts<'c, T> {
                         if planted::is(Defect::ResultEarly) {
                             session.ride(entry, &[], false);
                         } else {
-                            session.record(vec![entry], Vec::new()).await?;
+                            let (entries, forget) = (vec![entry], session.spoken(key));
+                            let writes = Writes { entries, forget, ..Writes::default() };
+                            session.record_all(writes, Vec::new()).await?;
                         }
                         return Ok(value);
                     }
@@ -352,14 +360,13 @@ async fn attempt<T: Send>(
     timeout: Option<Duration>,
 ) -> Result<T, Failure> {
     let _busy = session.busy();
-    let step = || StepContext { session: Arc::clone(session), run: session.run(), key: key.clone(), tries };
-    let mut result = bounded(session, body(step()), timeout).await;
+    let mut result = run_body(session, key, body, tries, timeout).await;
     if let Some(probe) = session.probe()
         && result.is_ok()
     {
         match probe.ran(session.run().info.id, key) {
             Verdict::Keep => {}
-            Verdict::Again => result = bounded(session, body(step()), timeout).await,
+            Verdict::Again => result = run_body(session, key, body, tries, timeout).await,
             Verdict::Fail(why) => result = Err(Failure::from(why)),
             Verdict::Crash => {
                 probe.crash();
@@ -368,6 +375,20 @@ async fn attempt<T: Send>(
         }
     }
     result
+}
+
+async fn run_body<T: Send>(
+    session: &Arc<Session>,
+    key: &Key,
+    body: &mut Body<'_, T>,
+    tries: u32,
+    timeout: Option<Duration>,
+) -> Result<T, Failure> {
+    let speaking = session.speak(key);
+    let (session, key) = (Arc::clone(session), key.clone());
+    let step =
+        StepContext { run: session.run(), session: Arc::clone(&session), key, tries, body: speaking.body() };
+    bounded(&session, body(step), timeout).await
 }
 
 async fn bounded<T>(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mainspring_core::failure::Failure;
-use mainspring_core::id::NodeId;
+use mainspring_core::id::{JobId, NodeId};
 use mainspring_core::job::{Outcome, When};
 use mainspring_core::name::{Label, QueueName};
 use mainspring_core::seam::Clock;
@@ -30,6 +30,7 @@ use crate::job::Job;
 use crate::layer::{Hooks, Layer};
 use crate::sync::{AtomicBool, AtomicUsize};
 use crate::testing::Probe;
+use crate::waiters::Waiters;
 
 /// The version of a node that has none.
 const UNVERSIONED: &str = "0";
@@ -271,6 +272,7 @@ impl NodeBuilder {
             phase: phase.subscribe(),
             outage: Arc::clone(&outage),
             clock: Arc::clone(&seams.clock),
+            waiters: Arc::clone(self.engine.waiters()),
         };
         let recorder = recorder::start(Arc::clone(self.engine.store()), seams, Arc::new(watch));
         let shared = Arc::new(Shared {
@@ -340,6 +342,7 @@ struct Recording {
     phase: watch::Receiver<Phase>,
     outage: Arc<Outage>,
     clock: Arc<dyn Clock>,
+    waiters: Arc<Waiters>,
 }
 
 impl Watch for Recording {
@@ -353,6 +356,10 @@ impl Watch for Recording {
 
     fn answered(&self) {
         self.outage.answered("record", self.clock.monotonic());
+    }
+
+    fn said(&self, job: JobId) {
+        self.waiters.tails().told(job);
     }
 }
 

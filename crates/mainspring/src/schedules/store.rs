@@ -8,6 +8,7 @@ use mainspring_core::job::{New, Progress, Record, Verb};
 use mainspring_core::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
 use mainspring_core::memory::Memory;
 use mainspring_core::name::{Key, QueueName};
+use mainspring_core::output::{Ask, Output};
 use mainspring_core::seam::{Clock, Pending};
 use mainspring_core::store::{
     Changed, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish, Finished, Line,
@@ -99,6 +100,7 @@ impl Store for Shaky {
         inbox(claims: Vec<(Claim, i64)>) -> Vec<Inbox>;
         signal(signals: Vec<Signal>) -> Vec<Signalled>;
         sights(ids: Vec<JobId>) -> Vec<Sight>;
+        output(asks: Vec<Ask>) -> Vec<Option<Output>>;
         story(id: JobId) -> Option<Story>;
         rescue(rescue: Rescue) -> Rescued;
         promote(limit: usize) -> Swept;

@@ -6,6 +6,7 @@ mod attack;
 mod children;
 mod drift;
 mod forks;
+mod output;
 mod places;
 mod random;
 mod scopes;

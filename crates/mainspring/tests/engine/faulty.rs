@@ -11,6 +11,7 @@ use mainspring_core::job::{New, Verb};
 use mainspring_core::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
 use mainspring_core::memory::Memory;
 use mainspring_core::name::Key;
+use mainspring_core::output::{Ask, Output};
 use mainspring_core::store::{
     Changed, ClaimRequest, ClaimedBatch, Description, Finding, Finish, Finished, Line, Listener, Member,
     Node, Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed, Rescue, Rescued, Store, Swept,
@@ -242,6 +243,10 @@ impl Store for Faulty {
 
     fn sights(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<Sight>>> {
         self.call("sights", None, self.memory.sights(ids))
+    }
+
+    fn output(&self, asks: Vec<Ask>) -> Pending<'_, Result<Vec<Option<Output>>>> {
+        self.call("output", None, self.memory.output(asks))
     }
 
     fn story(&self, id: JobId) -> Pending<'_, Result<Option<Story>>> {

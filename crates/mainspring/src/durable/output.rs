@@ -1,0 +1,477 @@
+//! Output: what handlers, and the bodies of their steps, say while they run.
+//!
+//! What the handler says is recorded like any operation: in each scope the frames are counted, and how many there were is
+//! recorded in the commit that stores the last of them, in place of the count before. A handler that runs again is silent
+//! until it comes to what it has not said. What the body of a step says is a stream: it is on its way when `push` returns,
+//! and a body that runs again says all of it again, behind a reset. That a step has said something is noted in its journal,
+//! beside its key, until it has a result.
+//!
+//! A job that has recorded nothing but output, and was not suspended, is no workflow: it begins anew, so that what its
+//! handler said before is void.
+//!
+//! # Invariants
+//! - Numbers are given, and pushes are handed in, under one lock: what is said is stored in the order of its numbers.
+//! - A stream is no progress of its job: one that takes its process with it after some frames is quarantined like any other.
+//! - Nothing is said for a step whose body has ended.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+
+use mainspring_core::journal::{Entry, EntryKind, Recorded, Recording, Writes, Written};
+use mainspring_core::name::Key;
+use mainspring_core::output::Push;
+use mainspring_core::seam::Pending;
+use mainspring_core::{Error, Result, bounds};
+use serde::Serialize;
+use tokio::sync::oneshot;
+
+use super::key::beside;
+use super::recorder::Item;
+use super::scope;
+use super::session::{Session, State};
+use super::step::StepContext;
+use crate::context::{Context, Run};
+
+/// Where it is kept that a step has said something, and how often the handler has.
+const OUTPUT: &str = "output";
+/// Where it is kept that the job is a workflow, if nothing else says so.
+const KEPT: &str = "#kept";
+
+/// What a session knows of what was said.
+#[derive(Default)]
+pub(crate) struct Outputs {
+    /// How much the handler has said, by scope.
+    scopes: BTreeMap<Arc<str>, Count>,
+    /// Steps that have said something and have no result.
+    unfinished: BTreeSet<Key>,
+    /// Bodies that run.
+    speaking: BTreeMap<Key, u64>,
+    last_body: u64,
+    /// The last number that was given.
+    number: u32,
+    /// What is on its way and nobody has looked for.
+    flying: VecDeque<Flight>,
+    flying_bytes: usize,
+    /// Whether what the handler of an earlier attempt has said is void.
+    void: bool,
+    /// Whether something else is recorded than output.
+    kept: bool,
+}
+
+#[derive(Default)]
+struct Count {
+    /// What is recorded.
+    recorded: u32,
+    /// What was said in this run.
+    said: u32,
+    /// Whether a frame is on its way.
+    open: bool,
+}
+
+/// A recording that was handed in.
+pub(crate) struct Flight {
+    sent: u64,
+    bytes: usize,
+    answer: oneshot::Receiver<Result<Result<Recorded>>>,
+}
+
+impl Outputs {
+    /// What a journal has of it, which is taken out. Also what is to be forgotten: counts that gave way to others.
+    pub(crate) fn load(entries: &mut BTreeMap<Key, Written>) -> (Self, Vec<Key>) {
+        let mut outputs = Outputs::default();
+        let mut stale = Vec::new();
+        let mut counts: Vec<(Key, Arc<str>, u32)> = Vec::new();
+        entries.retain(|key, _| {
+            let (path, label) = key.as_str().rsplit_once('/').unwrap_or(("", key.as_str()));
+            if let Some(count) = label.strip_prefix("#output=").and_then(|count| count.parse().ok()) {
+                counts.push((key.clone(), path.into(), count));
+                return false;
+            }
+            if let Some(step) = key.as_str().strip_suffix("#output").and_then(|step| Key::new(step).ok()) {
+                outputs.unfinished.insert(step);
+                return false;
+            }
+            outputs.kept = true;
+            true
+        });
+        outputs.void = !outputs.kept && !counts.is_empty();
+        for (_, path, count) in counts.iter().filter(|_| outputs.kept) {
+            let known = outputs.scopes.entry(Arc::clone(path)).or_default();
+            known.recorded = known.recorded.max(*count);
+        }
+        let lasts = |path: &Arc<str>, count: &u32| {
+            outputs.scopes.get(path).is_some_and(|known| known.recorded == *count)
+        };
+        stale.extend(
+            counts.iter().filter(|(_, path, count)| !lasts(path, count)).map(|(key, ..)| key.clone()),
+        );
+        (outputs, stale)
+    }
+
+    /// Scopes have ended: what was said in them is not said again.
+    pub(crate) fn end(&mut self, is_inside: impl Fn(&str) -> bool) {
+        self.scopes.retain(|path, _| !is_inside(path));
+        self.unfinished.retain(|key| !is_inside(key.as_str()));
+    }
+
+    /// Gives what is said its numbers.
+    pub(crate) fn number(&mut self, pushes: &mut [Push]) {
+        for push in pushes {
+            self.number += 1;
+            push.number = self.number;
+        }
+    }
+
+    /// What has to be recorded with a suspension: that this is a workflow, although it may have recorded nothing else.
+    pub(crate) fn suspended(&mut self) -> Option<Entry> {
+        let said = self.scopes.values().any(|count| count.said > 0);
+        if !said || std::mem::replace(&mut self.kept, true) {
+            return None;
+        }
+        Key::new(KEPT).ok().map(mark)
+    }
+}
+
+fn mark(key: Key) -> Entry {
+    Entry { key, kind: EntryKind::Value, overlapped: false, value: b"null".to_vec() }
+}
+
+/// Where a scope's count is kept.
+fn counted(path: &str, count: u32) -> Result<Key> {
+    let slash = if path.is_empty() { "" } else { "/" };
+    Key::new(format!("{path}{slash}#{OUTPUT}={count}"))
+}
+
+fn encode(frame: &impl Serialize) -> Result<Vec<u8>> {
+    let json =
+        serde_json::to_vec(frame).map_err(|error| Error::Convert { what: "frame", source: error.into() })?;
+    if json.len() > bounds::FRAME_BYTES {
+        return Err(Error::TooLarge { what: "frame", size: json.len(), limit: bounds::FRAME_BYTES });
+    }
+    Ok(json)
+}
+
+impl Session {
+    /// Hands something in that nobody waits for now.
+    fn hand_in(&self, state: &mut State, run: &Run, mut writes: Writes) -> Result<Flight> {
+        let (bytes, sent) = (writes.bytes(), state.hand_in(&mut writes));
+        let recording = Recording { claim: run.claim, writes, children: Vec::new() };
+        let answer = self.recorder().post(Item { node: run.node, recording })?;
+        Ok(Flight { sent, bytes, answer })
+    }
+
+    /// Waits for what was handed in.
+    async fn land(&self, flight: Flight) -> Result<()> {
+        let unknown = Err(Error::OutcomeUnknown { source: None });
+        let answer = flight.answer.await.unwrap_or(unknown)?;
+        self.state().settle(flight.sent);
+        self.answered(answer).await
+    }
+
+    /// What the handler of an earlier attempt has said is void, and nothing else is recorded: readers are told.
+    pub(crate) fn begin_output(&self, stale: Vec<Key>) {
+        let void = self.state().outputs.void;
+        if !void && stale.is_empty() || self.is_staged() {
+            return;
+        }
+        let reset = void.then_some(Push { number: 0, step: None, body: None });
+        let run = self.run();
+        let mut state = self.state();
+        state.forgotten(&stale);
+        let writes =
+            Writes { forget: stale, output: reset.into_iter().collect(), idle: true, ..Writes::default() };
+        // Without a recorder nothing of this run will be stored.
+        if let Ok(flight) = self.hand_in(&mut state, &run, writes) {
+            state.outputs.flying_bytes += flight.bytes;
+            state.outputs.flying.push_back(flight);
+        }
+    }
+
+    /// Whether nothing is to be done but what is recorded.
+    fn is_staged(&self) -> bool {
+        let stops = |key: Key| self.probe().is_some_and(|probe| probe.stops(self.run().info.id, &key));
+        Key::new(format!("#{OUTPUT}")).is_ok_and(stops)
+    }
+
+    /// The body of a step begins: what it said before is void.
+    pub(crate) fn speak(self: &Arc<Self>, key: &Key) -> Speaking {
+        let run = self.run();
+        let mut state = self.state();
+        let outputs = &mut state.outputs;
+        outputs.last_body += 1;
+        let body = outputs.last_body;
+        outputs.speaking.insert(key.clone(), body);
+        if outputs.unfinished.contains(key) {
+            let reset = Push { number: 0, step: Some(key.clone()), body: None };
+            let writes = Writes { output: vec![reset], idle: true, ..Writes::default() };
+            if let Ok(flight) = self.hand_in(&mut state, &run, writes) {
+                state.outputs.flying_bytes += flight.bytes;
+                state.outputs.flying.push_back(flight);
+            }
+        }
+        drop(state);
+        Speaking { session: Arc::clone(self), key: key.clone(), body }
+    }
+
+    /// A step has its result: what it said stays. What is to be forgotten with that.
+    pub(crate) fn spoken(&self, key: &Key) -> Vec<Key> {
+        let mut state = self.state();
+        if !state.outputs.unfinished.remove(key) {
+            return Vec::new();
+        }
+        let keys: Vec<Key> = beside(key, OUTPUT).into_iter().collect();
+        state.forgotten(&keys);
+        keys
+    }
+
+    /// The body of a step says something.
+    async fn stream(&self, key: &Key, body: u64, frame: Vec<u8>) -> Result<()> {
+        let run = self.run();
+        let mut frame = Some(frame);
+        loop {
+            let oldest = {
+                let mut state = self.state();
+                if state.outputs.speaking.get(key) != Some(&body) {
+                    return Err(Error::Detached { key: key.clone() });
+                }
+                let outputs = &mut state.outputs;
+                let full = outputs.flying.len() >= bounds::FRAMES_FLYING
+                    || outputs.flying_bytes >= bounds::FRAMES_FLYING_BYTES;
+                match outputs.flying.pop_front_if(|_| full) {
+                    Some(oldest) => {
+                        outputs.flying_bytes -= oldest.bytes;
+                        oldest
+                    }
+                    None => {
+                        let push = Push { number: 0, step: Some(key.clone()), body: frame.take() };
+                        let first = outputs.unfinished.insert(key.clone());
+                        let entries = first.then(|| beside(key, OUTPUT)).transpose()?.map(mark);
+                        let entries = entries.into_iter().collect();
+                        let writes = Writes { entries, output: vec![push], idle: true, ..Writes::default() };
+                        let flight = self.hand_in(&mut state, &run, writes)?;
+                        state.outputs.flying_bytes += flight.bytes;
+                        state.outputs.flying.push_back(flight);
+                        return Ok(());
+                    }
+                }
+            };
+            self.land(oldest).await?;
+        }
+    }
+
+    /// The handler says something.
+    async fn say(self: &Arc<Self>, path: &Arc<str>, frame: Vec<u8>) -> Result<()> {
+        let key = counted(path, 0)?;
+        scope::check(self, &key)?;
+        self.check_doubt()?;
+        self.moved();
+        let staged = self.is_staged();
+        let said = {
+            let mut state = self.state();
+            let count = state.outputs.scopes.entry(Arc::clone(path)).or_default();
+            if count.open {
+                return Err(Error::DuplicateKey { key });
+            }
+            count.said += 1;
+            if staged || count.said <= count.recorded {
+                return Ok(());
+            }
+            count.open = true;
+            count.said
+        };
+        let _open = Opened { session: self, path };
+        let mut writes = Writes {
+            entries: vec![mark(counted(path, said)?)],
+            output: vec![Push { number: 0, step: None, body: Some(frame) }],
+            ..Writes::default()
+        };
+        if said > 1 {
+            writes.forget.push(counted(path, said - 1)?);
+            self.state().forgotten(&writes.forget);
+        }
+        self.record_all(writes, Vec::new()).await
+    }
+}
+
+/// A frame of the handler is on its way, until this is dropped.
+struct Opened<'a> {
+    session: &'a Session,
+    path: &'a Arc<str>,
+}
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        if let Some(count) = self.session.state().outputs.scopes.get_mut(self.path) {
+            count.open = false;
+        }
+    }
+}
+
+/// A body that runs, and may say something.
+pub(crate) struct Speaking {
+    session: Arc<Session>,
+    key: Key,
+    body: u64,
+}
+
+impl Speaking {
+    pub(crate) fn body(&self) -> u64 {
+        self.body
+    }
+}
+
+impl Drop for Speaking {
+    fn drop(&mut self) {
+        let speaking = &mut self.session.state().outputs.speaking;
+        if speaking.get(&self.key) == Some(&self.body) {
+            speaking.remove(&self.key);
+        }
+    }
+}
+
+/// Where a handler says something; see [`Context::output`].
+pub struct Output<'c> {
+    ctx: &'c Context,
+}
+
+impl<'c> Output<'c> {
+    /// Says something: anything that can be written as JSON, up to [64 KiB](bounds::FRAME_BYTES) of it. It is stored when
+    /// this returns.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] and [`Error::Convert`] for what cannot be said; [`Error::DuplicateKey`] if another frame of the
+    /// same scope is on its way; [`Error::Nested`] inside of a step's body, which has an
+    /// [output of its own](StepContext::output), and [`Error::Detached`].
+    pub fn push(&self, frame: impl Serialize) -> Pending<'c, Result<()>> {
+        let (ctx, frame) = (self.ctx, encode(&frame));
+        Box::pin(async move { ctx.session().say(ctx.path(), frame?).await })
+    }
+}
+
+impl fmt::Debug for Output<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Output").field("ctx", &self.ctx).finish()
+    }
+}
+
+/// Where the body of a step says something; see [`StepContext::output`].
+pub struct StepOutput<'s> {
+    step: &'s StepContext,
+}
+
+impl<'s> StepOutput<'s> {
+    /// Says something: anything that can be written as JSON, up to [64 KiB](bounds::FRAME_BYTES) of it. It is on its way
+    /// when this returns, before everything that is said or recorded later; if too much is on its way already, this waits.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] and [`Error::Convert`] for what cannot be said; [`Error::Detached`] if the body has ended.
+    pub fn push(&self, frame: impl Serialize) -> Pending<'s, Result<()>> {
+        let (step, frame) = (self.step, encode(&frame));
+        Box::pin(async move { step.session().stream(step.key(), step.body(), frame?).await })
+    }
+}
+
+impl fmt::Debug for StepOutput<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StepOutput").field("step", &self.step).finish()
+    }
+}
+
+impl Context {
+    /// Where the handler says something to those who [tail](crate::Engine::tail) its job.
+    ///
+    /// A frame is pushed exactly once, as long as the job has recorded a step or was suspended: when the handler runs again,
+    /// what was pushed is not pushed again. Frames are told apart by their number in their scope, so what runs side by side
+    /// pushes in [branches](Self::branch) of its own. A job that has recorded nothing else begins anew when it is retried;
+    /// then a reset comes first.
+    ///
+    /// ```
+    /// # use mainspring::{Context, Job};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Job)] struct Report { pages: u32 }
+    /// # async fn render(_page: u32) -> Result<u32, std::io::Error> { Ok(1) }
+    /// async fn report(ctx: Context, job: Report) -> mainspring::Result<()> {
+    ///     for page in 1..=job.pages {
+    ///         ctx.step("render", async || Ok(render(page).await?)).await?;
+    ///         ctx.output().push(format!("page {page} is done")).await?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    pub fn output(&self) -> Output<'_> {
+        Output { ctx: self }
+    }
+}
+
+impl StepContext {
+    /// Where the body says something to those who [tail](crate::Engine::tail) its job while it runs: a stream of tokens, say.
+    ///
+    /// If the body runs again, because it failed or its process died, readers get a reset, which voids what this step has
+    /// said so far, and then what it says now.
+    ///
+    /// ```
+    /// # use mainspring::{Context, Job};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Job)] struct Chat { prompt: String }
+    /// async fn chat(ctx: Context, job: Chat) -> mainspring::Result<String> {
+    ///     let answer = ctx.step_with("model", async |step| {
+    ///         let mut answer = String::new();
+    ///         for token in job.prompt.split_whitespace() {
+    ///             step.output().push(token).await?;
+    ///             answer.push_str(token);
+    ///         }
+    ///         Ok(answer)
+    ///     });
+    ///     Ok(answer.await?)
+    /// }
+    /// ```
+    pub fn output(&self) -> StepOutput<'_> {
+        StepOutput { step: self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mainspring_core::journal::Value;
+    use mainspring_core::time::Timestamp;
+
+    use super::*;
+
+    fn entries(keys: &[&str]) -> BTreeMap<Key, Written> {
+        let written = |key: &&str| {
+            let key = Key::new(key).expect("a key");
+            let written = Written {
+                key: key.clone(),
+                kind: EntryKind::Value,
+                overlapped: false,
+                claim: 1,
+                at: Timestamp::from_micros(1),
+                value: Value::Here(b"null".to_vec()),
+            };
+            (key, written)
+        };
+        keys.iter().map(written).collect()
+    }
+
+    #[test]
+    fn counts_and_marks_are_found_and_everything_else_is_left() {
+        let mut journal = entries(&["#output=3", "#output=2", "a/#output=1", "b#2#output", "b", "c#=output"]);
+        let (outputs, stale) = Outputs::load(&mut journal);
+        let left: Vec<String> = journal.keys().map(ToString::to_string).collect();
+        assert_eq!(left, ["b", "c#=output"]);
+        assert_eq!(stale.iter().map(Key::as_str).collect::<Vec<_>>(), ["#output=2"]);
+        assert_eq!(outputs.scopes.get("").map(|count| count.recorded), Some(3));
+        assert_eq!(outputs.scopes.get("a").map(|count| count.recorded), Some(1));
+        assert_eq!(outputs.unfinished.iter().map(Key::as_str).collect::<Vec<_>>(), ["b#2"]);
+        assert!(!outputs.void);
+    }
+
+    #[test]
+    fn what_a_job_said_is_void_if_it_has_recorded_nothing_else() {
+        let (outputs, stale) = Outputs::load(&mut entries(&["#output=3", "a/#output=1", "b#output"]));
+        assert!(outputs.void && outputs.scopes.is_empty());
+        assert_eq!(stale.len(), 2);
+        assert!(!Outputs::load(&mut entries(&["#output=3", KEPT])).0.void);
+        assert!(!Outputs::load(&mut entries(&["b#output"])).0.void, "nothing was said by the handler");
+        assert!(!Outputs::load(&mut entries(&[])).0.void);
+    }
+}

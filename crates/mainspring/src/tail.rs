@@ -1,0 +1,376 @@
+//! Tails: who reads what jobs say.
+//!
+//! However many read, one task asks the store for all of them: at once for those who have just come and for jobs of which a
+//! node of this process says that they said something, and a few times a second for all, because jobs run elsewhere.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use mainspring_core::id::JobId;
+use mainspring_core::job::{Progress, Status};
+use mainspring_core::name::Key;
+use mainspring_core::output::{Ask, Item, Output, What};
+use mainspring_core::seam::Clock;
+use mainspring_core::store::Store;
+use mainspring_core::time::Timestamp;
+use mainspring_core::{Error, Result, bounds};
+use serde::de::DeserializeOwned;
+use tokio::sync::{Notify, oneshot};
+
+use crate::batch::meaning;
+use crate::engine::Engine;
+use crate::sync::{Mutex, MutexGuard};
+
+/// How long the task relies on being told before it looks by itself.
+const LOOK: Duration = Duration::from_millis(250);
+/// How many jobs are asked for at once: each answer may have a page.
+const TOGETHER: usize = 64;
+
+/// What one reads next of a job's output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Told {
+    /// Something was said.
+    Frame(Frame),
+    /// A body runs again: what its step has said before this position is void.
+    Reset {
+        /// Where this is.
+        position: u64,
+        /// The step; `None`: the handler itself, all of which runs again.
+        step: Option<Key>,
+        /// The first frame of it that was still kept.
+        from: u64,
+    },
+    /// These positions are not kept any more; see [`bounds::FRAMES`].
+    Gap {
+        /// The first.
+        from: u64,
+        /// The last.
+        to: u64,
+    },
+    /// How far the job has come; see [`Context::progress`](crate::Context::progress). Only the latest is ever told.
+    Progress(Progress),
+}
+
+/// Something that a job said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Frame {
+    /// Where it is. Positions count from 1 on.
+    pub position: u64,
+    /// When it was stored.
+    pub at: Timestamp,
+    /// The claim under which it was said.
+    pub claim: u32,
+    /// The step whose body said it; `None`: the handler itself.
+    pub step: Option<Key>,
+    /// As JSON.
+    pub body: Vec<u8>,
+}
+
+impl Frame {
+    /// What was said, as the type that the reader knows it to have.
+    ///
+    /// # Errors
+    /// [`Error::Convert`] if it is something else.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T> {
+        serde_json::from_slice(&self.body)
+            .map_err(|error| Error::Convert { what: "frame", source: error.into() })
+    }
+
+    /// What was said, for people: a text as it is, everything else as JSON.
+    pub fn text(&self) -> String {
+        self.json().unwrap_or_else(|_| String::from_utf8_lossy(&self.body).into_owned())
+    }
+}
+
+/// A reader of what a job says; see [`Engine::tail`].
+pub struct Tail {
+    engine: Engine,
+    id: JobId,
+    position: u64,
+    follow: bool,
+    ready: VecDeque<Told>,
+    progress: Option<Progress>,
+    /// How far it is to be read, once that is known: to the end of a job that has ended, or of what is there.
+    until: Option<u64>,
+    ended: Option<Status>,
+}
+
+impl Tail {
+    /// Begins behind a position, such as the last one that was read before.
+    #[must_use]
+    pub fn after(mut self, position: u64) -> Self {
+        self.position = position;
+        self
+    }
+
+    /// Whether to wait for what is said later. If not, it ends behind what was there when it was first asked.
+    #[must_use]
+    pub fn follow(mut self, follow: bool) -> Self {
+        self.follow = follow;
+        self
+    }
+
+    /// The last position that was read: where to begin the next time.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// How the job has ended, if that is where this has come to.
+    pub fn ended(&self) -> Option<Status> {
+        self.ended
+    }
+
+    /// What comes next; `None` if the job has ended and all was read. Waits for it, and may be dropped while it does.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if there is no such job (any more).
+    pub async fn next(&mut self) -> Result<Option<Told>> {
+        loop {
+            if let Some(told) = self.ready.pop_front() {
+                match &told {
+                    Told::Frame(Frame { position, .. })
+                    | Told::Reset { position, .. }
+                    | Told::Gap { to: position, .. } => self.position = *position,
+                    Told::Progress(_) => {}
+                }
+                return Ok(Some(told));
+            }
+            if self.until.is_some_and(|until| self.position >= until) {
+                return Ok(None);
+            }
+            let asked = Asked {
+                ask: Ask { id: self.id, after: self.position, limit: bounds::OUTPUT_PAGE },
+                progress: self.progress.clone(),
+                wait: self.follow,
+            };
+            let output = self.engine.waiters().tails().ask(&self.engine, asked).await?;
+            self.take(output.ok_or(Error::NotFound(self.id))?);
+        }
+    }
+
+    fn take(&mut self, output: Output) {
+        let Output { items, first, last, ended, progress } = output;
+        // What is there is the end of it, or it is read on.
+        if ended.is_some() || !self.follow {
+            self.until.get_or_insert(last);
+            self.ended = ended;
+        }
+        let next = items.first().map_or(first, |item| item.position);
+        if next > self.position + 1 {
+            self.ready.push_back(Told::Gap { from: self.position + 1, to: next - 1 });
+        }
+        self.ready.extend(items.into_iter().map(told));
+        if progress != self.progress {
+            self.ready.extend(progress.clone().map(Told::Progress));
+            self.progress = progress;
+        }
+    }
+}
+
+fn told(item: Item) -> Told {
+    let Item { position, at, claim, step, what } = item;
+    match what {
+        What::Frame(body) => Told::Frame(Frame { position, at, claim, step, body }),
+        What::Reset { from } => Told::Reset { position, step, from },
+    }
+}
+
+impl fmt::Debug for Tail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Tail");
+        shown.field("id", &self.id).field("position", &self.position).finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// Reads what a job [says](crate::Context::output), from its first frame on, and as it is said.
+    ///
+    /// ```
+    /// # use mainspring::{Engine, JobId, Told};
+    /// # async fn shown(engine: &Engine, id: JobId) -> Result<(), mainspring::Error> {
+    /// let mut tail = engine.tail(id);
+    /// while let Some(told) = tail.next().await? {
+    ///     match told {
+    ///         Told::Frame(frame) => println!("{}", frame.text()),
+    ///         Told::Reset { step, .. } => println!("(again: {step:?})"),
+    ///         _ => {}
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn tail(&self, id: JobId) -> Tail {
+        Tail {
+            engine: self.clone(),
+            id,
+            position: 0,
+            follow: true,
+            ready: VecDeque::new(),
+            progress: None,
+            until: None,
+            ended: None,
+        }
+    }
+}
+
+/// Readers that wait.
+#[derive(Default)]
+pub(crate) struct Tails {
+    watched: Mutex<Watched>,
+    told: Notify,
+}
+
+#[derive(Default)]
+struct Watched {
+    readers: BTreeMap<u64, Reader>,
+    last: u64,
+    /// Those to be looked for now.
+    now: BTreeSet<u64>,
+    all: bool,
+    /// Whether the task is there.
+    busy: bool,
+}
+
+struct Reader {
+    asked: Asked,
+    answer: oneshot::Sender<Result<Option<Output>>>,
+}
+
+/// What a reader wants to know.
+#[derive(Clone)]
+struct Asked {
+    ask: Ask,
+    /// What he knows.
+    progress: Option<Progress>,
+    /// Whether he waits for news.
+    wait: bool,
+}
+
+impl Asked {
+    fn is_answered(&self, output: Option<&Output>) -> bool {
+        output.is_none_or(|output| {
+            let news = !output.items.is_empty() || output.first > self.ask.after + 1;
+            !self.wait || news || output.ended.is_some() || output.progress != self.progress
+        })
+    }
+}
+
+impl Tails {
+    fn lock(&self) -> MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells readers of a job that there is something to be read, or that it has ended.
+    pub(crate) fn told(&self, id: JobId) {
+        let watched = &mut *self.lock();
+        let its = watched.readers.iter().filter(|(_, reader)| reader.asked.ask.id == id);
+        let its: Vec<u64> = its.map(|(number, _)| *number).collect();
+        if !its.is_empty() {
+            watched.now.extend(its);
+            self.told.notify_one();
+        }
+    }
+
+    /// Lets all readers look again.
+    pub(crate) fn told_all(&self) {
+        let mut watched = self.lock();
+        if !watched.readers.is_empty() {
+            watched.all = true;
+            self.told.notify_one();
+        }
+    }
+
+    async fn ask(&self, engine: &Engine, asked: Asked) -> Result<Option<Output>> {
+        let (answer, answered) = oneshot::channel();
+        let first = {
+            let mut watched = self.lock();
+            watched.last += 1;
+            let number = watched.last;
+            watched.readers.insert(number, Reader { asked, answer });
+            watched.now.insert(number);
+            self.told.notify_one();
+            !std::mem::replace(&mut watched.busy, true)
+        };
+        if first {
+            let (store, clock) = (Arc::clone(engine.store()), Arc::clone(&engine.seams().clock));
+            // Made before the task is: an executor that is gone drops it without having polled it.
+            let leave = Leave { waiters: Arc::clone(engine.waiters()), over: false };
+            let task = async move {
+                let mut leave = leave;
+                watch(leave.waiters.tails(), &*store, &*clock).await;
+                leave.over = true;
+            };
+            engine.seams().spawn.spawn(Box::pin(task));
+        }
+        // Without an answer, the task is gone with its executor.
+        answered.await.unwrap_or(Err(Error::Closed))
+    }
+
+    /// Whom to ask for now; `None`, and the task ends, if nobody reads any more.
+    fn next(&self) -> Option<Vec<(u64, Asked)>> {
+        let mut watched = self.lock();
+        watched.readers.retain(|_, reader| !reader.answer.is_closed());
+        if watched.readers.is_empty() {
+            watched.now.clear();
+            (watched.all, watched.busy) = (false, false);
+            return None;
+        }
+        let now = std::mem::take(&mut watched.now);
+        let all = std::mem::take(&mut watched.all);
+        let wanted = watched.readers.iter().filter(|(number, _)| all || now.contains(number));
+        Some(wanted.map(|(number, reader)| (*number, reader.asked.clone())).collect())
+    }
+
+    fn answer(&self, number: u64, answer: Result<Option<Output>>) {
+        if let Some(reader) = self.lock().readers.remove(&number) {
+            drop(reader.answer.send(answer));
+        }
+    }
+}
+
+/// Asks the store on behalf of all who read, until nobody does.
+async fn watch(tails: &Tails, store: &dyn Store, clock: &dyn Clock) {
+    while let Some(wanted) = tails.next() {
+        for wanted in wanted.chunks(TOGETHER) {
+            let asks = wanted.iter().map(|(_, asked)| asked.ask.clone()).collect();
+            match store.output(asks).await {
+                Ok(outputs) => {
+                    for ((number, asked), output) in wanted.iter().zip(outputs) {
+                        if asked.is_answered(output.as_ref()) {
+                            tails.answer(*number, Ok(output));
+                        }
+                    }
+                }
+                // The next look will tell.
+                Err(error) if error.is_retryable() => tracing::debug!(%error, "could not look for output"),
+                Err(error) => {
+                    wanted.iter().for_each(|(number, _)| tails.answer(*number, Err(meaning(&error))));
+                }
+            }
+        }
+        tokio::select! {
+            biased;
+            () = tails.told.notified() => {}
+            () = clock.sleep(LOOK) => tails.lock().all = true,
+        }
+    }
+}
+
+/// Leaves the place to the next task if this one is dropped or panics.
+struct Leave {
+    waiters: Arc<crate::waiters::Waiters>,
+    /// Whether it has ended in good order, and left already.
+    over: bool,
+}
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        if !self.over {
+            *self.waiters.tails().lock() = Watched::default();
+        }
+    }
+}
