@@ -9,7 +9,7 @@ use mainspring::testing::{TestEngine, verify_journal};
 use mainspring::{Context, Failure, Reason, State};
 use tokio::sync::Notify;
 
-use crate::support::{Flow, HOUR, Ledger, flow, status};
+use crate::support::{Flow, HOUR, Ledger, On, flow, on_every_store, on_memory_and_sqlite, status};
 
 /// A line of code.
 #[derive(Clone)]
@@ -103,11 +103,12 @@ use Comes::{Ends, Held};
 
 /// An engine on which a workflow with the first code has come to its sleep, and goes on with the second.
 async fn edited(
+    on: &On,
     before: &[Line],
     after: &[Line],
     ledger: &Ledger,
 ) -> (TestEngine, mainspring::Enqueued<Flow>) {
-    let test = TestEngine::new();
+    let test = on.test(0);
     let code = Arc::new(Mutex::new(before.to_vec()));
     let (ours, effects) = (Arc::clone(&code), ledger.clone());
     let handler = move |ctx: Context, _job: Flow| {
@@ -281,72 +282,73 @@ fn loops() -> Vec<Edit> {
     ]
 }
 
-#[tokio::test]
-async fn each_edit_is_harmless_or_seen() {
-    for (edit, before, after, comes) in rows().into_iter().chain(order()).chain(loops()) {
-        let ledger = Ledger::default();
-        let (test, job) = edited(&before, &after, &ledger).await;
-        let record = test.jobs().get(job.id).await.expect("there");
-        match comes {
-            Ends(mut steps) => {
-                assert_eq!(record.summary.status.state, State::Succeeded, "{edit}: {:?}", record.note);
-                let mut ran = ledger.entries();
-                ran.sort();
-                steps.sort_unstable();
-                assert_eq!(ran, steps, "{edit}");
-            }
-            Held(words) => {
-                assert_eq!(record.summary.status.reason, Some(Reason::Drift), "{edit}");
-                let note = record.note.unwrap_or_default();
-                assert!(note.contains(words), "{edit}: {note}");
-                assert!(!ledger.entries().iter().any(|step| ["new", "z"].contains(&step.as_str())), "{edit}");
+on_every_store! {
+    async fn each_edit_is_harmless_or_seen(on: &On) {
+        let corpus = rows().into_iter().chain(order()).chain(loops());
+        for (edit, before, after, comes) in corpus.step_by(on.some(1, 3, 12)) {
+            let ledger = Ledger::default();
+            let (test, job) = edited(on, &before, &after, &ledger).await;
+            let record = test.jobs().get(job.id).await.expect("there");
+            match comes {
+                Ends(mut steps) => {
+                    assert_eq!(record.summary.status.state, State::Succeeded, "{edit}: {:?}", record.note);
+                    let mut ran = ledger.entries();
+                    ran.sort();
+                    steps.sort_unstable();
+                    assert_eq!(ran, steps, "{edit}");
+                }
+                Held(words) => {
+                    assert_eq!(record.summary.status.reason, Some(Reason::Drift), "{edit}");
+                    let note = record.note.unwrap_or_default();
+                    assert!(note.contains(words), "{edit}: {note}");
+                    assert!(!ledger.entries().iter().any(|step| ["new", "z"].contains(&step.as_str())), "{edit}");
+                }
             }
         }
     }
+
+    async fn an_operator_accepts_what_is_new(on: &On) {
+        let ledger = Ledger::default();
+        let after = [Step("new"), Step("a"), Nap("nap"), Step("z")];
+        let (test, job) = edited(on, &[Step("a"), Nap("nap")], &after, &ledger).await;
+        assert_eq!(status(&test, job.id).await.reason, Some(Reason::Drift));
+        test.jobs().accept(job.id).await.expect("accepted");
+        test.advance(HOUR * 2).await.expect("idle");
+        assert_eq!(status(&test, job.id).await.state, State::Succeeded);
+        assert_eq!(ledger.entries(), ["a", "new", "z"]);
+        let refused = test.jobs().accept(job.id).await;
+        assert!(matches!(refused, Err(mainspring::Error::Illegal { .. })), "{refused:?}");
+    }
 }
 
-#[tokio::test]
-async fn an_operator_accepts_what_is_new() {
-    let ledger = Ledger::default();
-    let after = [Step("new"), Step("a"), Nap("nap"), Step("z")];
-    let (test, job) = edited(&[Step("a"), Nap("nap")], &after, &ledger).await;
-    assert_eq!(status(&test, job.id).await.reason, Some(Reason::Drift));
-    test.jobs().accept(job.id).await.expect("accepted");
-    test.advance(HOUR * 2).await.expect("idle");
-    assert_eq!(status(&test, job.id).await.state, State::Succeeded);
-    assert_eq!(ledger.entries(), ["a", "new", "z"]);
-    let refused = test.jobs().accept(job.id).await;
-    assert!(matches!(refused, Err(mainspring::Error::Illegal { .. })), "{refused:?}");
-}
+on_memory_and_sqlite! {
+    async fn an_operator_tells_what_something_was_called(on: &On) {
+        let ledger = Ledger::default();
+        let after = [Step("b"), Nap("nap"), Step("z"), Nap("again")];
+        let (test, job) = edited(on, &[Step("a"), Nap("nap")], &after, &ledger).await;
+        assert_eq!(status(&test, job.id).await.reason, Some(Reason::Drift));
+        test.jobs().rename(job.id, "x", "y").await.expect("said, and of no use");
+        test.run_until_idle().await.expect("idle");
+        assert_eq!(status(&test, job.id).await.reason, Some(Reason::Drift));
+        test.jobs().rename(job.id, "a", "b").await.expect("said");
+        test.run_until_idle().await.expect("idle");
+        assert_eq!(status(&test, job.id).await.reason, Some(Reason::Timer));
+        // What was said holds for every later run.
+        test.advance(HOUR * 2).await.expect("idle");
+        assert_eq!(status(&test, job.id).await.state, State::Succeeded);
+        assert_eq!(ledger.entries(), ["a", "z"]);
+    }
 
-#[tokio::test]
-async fn an_operator_tells_what_something_was_called() {
-    let ledger = Ledger::default();
-    let after = [Step("b"), Nap("nap"), Step("z"), Nap("again")];
-    let (test, job) = edited(&[Step("a"), Nap("nap")], &after, &ledger).await;
-    assert_eq!(status(&test, job.id).await.reason, Some(Reason::Drift));
-    test.jobs().rename(job.id, "x", "y").await.expect("said, and of no use");
-    test.run_until_idle().await.expect("idle");
-    assert_eq!(status(&test, job.id).await.reason, Some(Reason::Drift));
-    test.jobs().rename(job.id, "a", "b").await.expect("said");
-    test.run_until_idle().await.expect("idle");
-    assert_eq!(status(&test, job.id).await.reason, Some(Reason::Timer));
-    // What was said holds for every later run.
-    test.advance(HOUR * 2).await.expect("idle");
-    assert_eq!(status(&test, job.id).await.state, State::Succeeded);
-    assert_eq!(ledger.entries(), ["a", "z"]);
-}
-
-#[tokio::test]
-async fn beside_a_foreign_await_it_is_a_warning_alone() {
-    let (ledger, notify) = (Ledger::default(), Arc::new(Notify::new()));
-    let after = [Foreign(Arc::clone(&notify), vec![Step("new"), Step("a")]), Step("z")];
-    let (test, job) = edited(&[Step("a"), Nap("nap")], &after, &ledger).await;
-    assert_eq!(status(&test, job.id).await.state, State::Running);
-    assert_eq!(ledger.entries(), ["a", "new"]);
-    notify.notify_one();
-    test.run_until_idle().await.expect("idle");
-    assert_eq!(status(&test, job.id).await.reason, Some(Reason::Drift), "`nap` is not asked for any more");
+    async fn beside_a_foreign_await_it_is_a_warning_alone(on: &On) {
+        let (ledger, notify) = (Ledger::default(), Arc::new(Notify::new()));
+        let after = [Foreign(Arc::clone(&notify), vec![Step("new"), Step("a")]), Step("z")];
+        let (test, job) = edited(on, &[Step("a"), Nap("nap")], &after, &ledger).await;
+        assert_eq!(status(&test, job.id).await.state, State::Running);
+        assert_eq!(ledger.entries(), ["a", "new"]);
+        notify.notify_one();
+        test.run_until_idle().await.expect("idle");
+        assert_eq!(status(&test, job.id).await.reason, Some(Reason::Drift), "`nap` is not asked for any more");
+    }
 }
 
 /// The code that journals are verified against.

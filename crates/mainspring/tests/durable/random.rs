@@ -13,7 +13,7 @@ use mainspring::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::support::SECOND;
+use crate::support::{On, SECOND, on_every_store};
 
 /// How many programs are tried.
 const PROGRAMS: u64 = 120;
@@ -289,11 +289,11 @@ async fn recorded(test: &TestEngine, job: &Enqueued<Program>) -> Vec<String> {
 }
 
 /// Runs a program to its end; with crashes, if there are to be some.
-async fn play(seed: u64, crashes: bool, parked: usize) {
+async fn play(on: &On, seed: u64, crashes: bool, parked: usize) {
     let (mut dice, mut signals) = (Dice(seed), 0);
     let program = Program { ops: dice.ops(2, &mut signals) };
     let what = format!("program {seed}, parked {parked}, crashes {crashes}: {program:?}");
-    let test = TestEngine::seeded(seed);
+    let test = on.test(seed);
     let bodies = Bodies::default();
     test.node(|builder| node(builder, &bodies, parked)).await.expect("a node");
     let backoff = Backoff::Fixed(Duration::from_millis(10));
@@ -352,11 +352,13 @@ async fn play(seed: u64, crashes: bool, parked: usize) {
     }
 }
 
-#[tokio::test]
-async fn programs_come_to_what_they_come_to_in_peace() {
-    for seed in 0..PROGRAMS {
-        for (crashes, parked) in [(false, 1_000), (false, 0), (true, 1_000), (true, 0)] {
-            play(seed, crashes, parked).await;
+on_every_store! {
+    async fn programs_come_to_what_they_come_to_in_peace(on: &On) {
+        let ways = [(true, 0), (false, 0), (true, 1_000), (false, 1_000)];
+        for seed in on.some(0..PROGRAMS, 0..6, 2..4) {
+            for (crashes, parked) in ways.into_iter().take(on.some(4, 4, 2)) {
+                play(on, seed, crashes, parked).await;
+            }
         }
     }
 }

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use mainspring::testing::TestEngine;
 use mainspring::{Context, Enqueued, Job, JobId, Status};
+use mainspring_core::store::Store;
+use mainspring_testkit::at_once::{self, Home};
+use mainspring_testkit::executor::block_on;
 use serde::{Deserialize, Serialize};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -49,6 +52,124 @@ where
     test.node(|node| node.handle(handler).queue("default", 4).parked(parked)).await.expect("a node");
     test
 }
+
+/// A kind of store, on which tests make engines.
+pub(crate) struct On {
+    place: Place,
+    /// What was opened, and what it lives in.
+    opened: Mutex<Vec<(Arc<dyn Store>, Home)>>,
+}
+
+pub(crate) enum Place {
+    Memory,
+    Sqlite,
+    Postgres,
+}
+
+impl On {
+    pub(crate) fn new(place: Place) -> Self {
+        On { place, opened: Mutex::default() }
+    }
+
+    /// An engine on a fresh store.
+    pub(crate) fn test(&self, seed: u64) -> TestEngine {
+        let open = match self.place {
+            Place::Memory => return TestEngine::seeded(seed),
+            Place::Sqlite => at_once::sqlite,
+            Place::Postgres => at_once::postgres,
+        };
+        TestEngine::on(seed, |seams| {
+            let (store, home) = open(&seams.clock);
+            self.opened.lock().expect("what was opened").push((Arc::clone(&store), home));
+            store
+        })
+    }
+
+    /// As [`engine`].
+    pub(crate) async fn engine<F, Fut>(&self, parked: usize, handler: F) -> TestEngine
+    where
+        F: Fn(Context, Flow) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = mainspring::Result<String>> + Send + 'static,
+    {
+        let test = self.test(0);
+        test.node(|node| node.handle(handler).queue("default", 4).parked(parked)).await.expect("a node");
+        test
+    }
+
+    /// Both ways; on a real store one way is enough, and nothing is kept in memory.
+    pub(crate) fn parked(&self) -> &'static [usize] {
+        if matches!(self.place, Place::Memory) { &PARKED } else { &PARKED[1..] }
+    }
+
+    /// So many on memory, a few on SQLite, and fewer where every call takes a while.
+    pub(crate) fn some<T>(&self, many: T, few: T, fewer: T) -> T {
+        match self.place {
+            Place::Memory => many,
+            Place::Sqlite => few,
+            Place::Postgres => fewer,
+        }
+    }
+}
+
+impl Drop for On {
+    fn drop(&mut self) {
+        let opened = self.opened.get_mut().map(std::mem::take).unwrap_or_default();
+        for (store, _home) in opened {
+            block_on(store.close());
+        }
+    }
+}
+
+/// Makes each body a test per store: on memory, on SQLite and on Postgres.
+macro_rules! on_every_store {
+    ($($(#[$meta:meta])* async fn $name:ident($on:ident: &On) $body:block)+) => {$(
+        mod $name {
+            use crate::support::{On, Place};
+
+            #[tokio::test]
+            async fn on_memory() {
+                super::$name(&On::new(Place::Memory)).await;
+            }
+
+            #[tokio::test]
+            async fn on_sqlite() {
+                super::$name(&On::new(Place::Sqlite)).await;
+            }
+
+            #[tokio::test]
+            async fn on_postgres() {
+                super::$name(&On::new(Place::Postgres)).await;
+            }
+        }
+
+        $(#[$meta])*
+        async fn $name($on: &crate::support::On) $body
+    )+};
+}
+pub(crate) use on_every_store;
+
+/// The same without Postgres, for what walks through hours step by step: thousands of calls that have nothing to tell.
+macro_rules! on_memory_and_sqlite {
+    ($($(#[$meta:meta])* async fn $name:ident($on:ident: &On) $body:block)+) => {$(
+        mod $name {
+            use crate::support::{On, Place};
+
+            #[tokio::test]
+            async fn on_memory() {
+                super::$name(&On::new(Place::Memory)).await;
+            }
+
+            #[tokio::test]
+            async fn on_sqlite() {
+                super::$name(&On::new(Place::Sqlite)).await;
+            }
+        }
+
+        $(#[$meta])*
+        async fn $name($on: &crate::support::On) $body
+    )+};
+}
+pub(crate) use on_memory_and_sqlite;
 
 /// Both ways.
 pub(crate) const PARKED: [usize; 2] = [1_000, 0];

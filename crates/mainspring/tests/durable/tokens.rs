@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use mainspring::testing::TestEngine;
 use mainspring::{Context, Error, Received, SignalType};
 
-use crate::support::{Flow, HOUR, PARKED, SECOND, engine, flow, keys};
+use crate::support::{Flow, HOUR, On, SECOND, flow, keys, on_every_store};
 
 const APPROVED: SignalType<u64> = SignalType::new("approved");
 
@@ -13,9 +13,9 @@ const APPROVED: SignalType<u64> = SignalType::new("approved");
 type Mails = Arc<Mutex<Vec<String>>>;
 
 /// A workflow that mails tokens to so many people, and waits for all of them.
-async fn asks(parked: usize, people: u64, mails: &Mails) -> TestEngine {
+async fn asks(on: &On, parked: usize, people: u64, mails: &Mails) -> TestEngine {
     let mails = Arc::clone(mails);
-    engine(parked, move |ctx: Context, _job: Flow| {
+    on.engine(parked, move |ctx: Context, _job: Flow| {
         let mails = Arc::clone(&mails);
         async move {
             ctx.step_with("ask", async |step| {
@@ -42,53 +42,53 @@ async fn asks(parked: usize, people: u64, mails: &Mails) -> TestEngine {
     .await
 }
 
-#[tokio::test]
-async fn a_token_is_good_once_and_nothing_is_kept_of_it() {
-    for parked in PARKED {
-        let mails = Mails::default();
-        let test = asks(parked, 2, &mails).await;
-        let job = test.enqueue(flow(0)).await.expect("enqueued");
-        test.run_until_idle().await.expect("idle");
-        let [first, second] = <[String; 2]>::try_from(mails.lock().expect("the mails").clone()).expect("two");
-        let recorded = format!("{:?}", test.store().story(job.id).await.expect("a story"));
-        assert!(!recorded.contains(&first[40..]), "the secret is nowhere");
-        let (one, other) = tokio::join!(test.redeem(&first, &1_u64), test.redeem(&first, &7_u64));
-        assert!(one.is_ok() != other.is_ok(), "{one:?} {other:?}");
-        for bad in [
-            "",
-            "mst",
-            &first[..first.len() - 1],
-            &first.replace(&first[40..44], "0000"),
-            &second.to_uppercase(),
-        ] {
-            assert!(matches!(test.redeem(bad, &1_u64).await, Err(Error::Token)), "{bad}");
+on_every_store! {
+    async fn a_token_is_good_once_and_nothing_is_kept_of_it(on: &On) {
+        for &parked in on.parked() {
+            let mails = Mails::default();
+            let test = asks(on, parked, 2, &mails).await;
+            let job = test.enqueue(flow(0)).await.expect("enqueued");
+            test.run_until_idle().await.expect("idle");
+            let [first, second] = <[String; 2]>::try_from(mails.lock().expect("the mails").clone()).expect("two");
+            let recorded = format!("{:?}", test.store().story(job.id).await.expect("a story"));
+            assert!(!recorded.contains(&first[40..]), "the secret is nowhere");
+            let (one, other) = tokio::join!(test.redeem(&first, &1_u64), test.redeem(&first, &7_u64));
+            assert!(one.is_ok() != other.is_ok(), "{one:?} {other:?}");
+            for bad in [
+                "",
+                "mst",
+                &first[..first.len() - 1],
+                &first.replace(&first[40..44], "0000"),
+                &second.to_uppercase(),
+            ] {
+                assert!(matches!(test.redeem(bad, &1_u64).await, Err(Error::Token)), "{bad}");
+            }
+            test.redeem(&second, &2_u64).await.expect("good");
+            test.advance(SECOND).await.expect("idle");
+            let ended = test.outcome(&job).expect("it ended");
+            assert!(["[1, 2]", "[2, 7]"].contains(&ended.as_str()), "{ended}");
+            assert!(keys(&test, &job).await.iter().all(|key| !key.contains("token")), "nothing is kept");
+            assert!(matches!(test.redeem(&first, &1_u64).await, Err(Error::Token)));
         }
-        test.redeem(&second, &2_u64).await.expect("good");
-        test.advance(SECOND).await.expect("idle");
-        let ended = test.outcome(&job).expect("it ended");
-        assert!(["[1, 2]", "[2, 7]"].contains(&ended.as_str()), "{ended}");
-        assert!(keys(&test, &job).await.iter().all(|key| !key.contains("token")), "nothing is kept");
-        assert!(matches!(test.redeem(&first, &1_u64).await, Err(Error::Token)));
     }
-}
 
-#[tokio::test]
-async fn tokens_of_a_body_that_ran_twice_are_one_and_expire() {
-    let mails = Mails::default();
-    let test = asks(0, 1, &mails).await;
-    let job = test.enqueue(flow(0)).await.expect("enqueued");
-    test.advance(HOUR / 2).await.expect("idle");
-    let [first, second] = <[String; 2]>::try_from(mails.lock().expect("the mails").clone()).expect("two");
-    test.advance(HOUR).await.expect("idle");
-    assert!(matches!(test.redeem(&first, &1_u64).await, Err(Error::Token)), "it has expired");
-    let again = test.enqueue(flow(0)).await.expect("enqueued");
-    test.advance(HOUR / 2).await.expect("idle");
-    let [_, _, first, other] =
-        <[String; 4]>::try_from(mails.lock().expect("the mails").clone()).expect("four");
-    assert_ne!(first, second);
-    test.redeem(&first, &1_u64).await.expect("good");
-    assert!(matches!(test.redeem(&other, &1_u64).await, Err(Error::Token)), "both are one");
-    test.advance(HOUR * 5).await.expect("idle");
-    assert_eq!(test.outcome(&again).expect("it ended"), "[1]");
-    assert_eq!(test.outcome(&job).expect("it ended"), "[]");
+    async fn tokens_of_a_body_that_ran_twice_are_one_and_expire(on: &On) {
+        let mails = Mails::default();
+        let test = asks(on, 0, 1, &mails).await;
+        let job = test.enqueue(flow(0)).await.expect("enqueued");
+        test.advance(HOUR / 2).await.expect("idle");
+        let [first, second] = <[String; 2]>::try_from(mails.lock().expect("the mails").clone()).expect("two");
+        test.advance(HOUR).await.expect("idle");
+        assert!(matches!(test.redeem(&first, &1_u64).await, Err(Error::Token)), "it has expired");
+        let again = test.enqueue(flow(0)).await.expect("enqueued");
+        test.advance(HOUR / 2).await.expect("idle");
+        let [_, _, first, other] =
+            <[String; 4]>::try_from(mails.lock().expect("the mails").clone()).expect("four");
+        assert_ne!(first, second);
+        test.redeem(&first, &1_u64).await.expect("good");
+        assert!(matches!(test.redeem(&other, &1_u64).await, Err(Error::Token)), "both are one");
+        test.advance(HOUR * 5).await.expect("idle");
+        assert_eq!(test.outcome(&again).expect("it ended"), "[1]");
+        assert_eq!(test.outcome(&job).expect("it ended"), "[]");
+    }
 }
