@@ -31,7 +31,7 @@ pub fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|first| first == builtin::guard::COMMAND) {
         return builtin::guard::run();
     }
-    let args = match args::Args::try_parse() {
+    let args = match args::Args::try_parse_from(command::tail::in_order(std::env::args_os().collect())) {
         Ok(args) => args,
         Err(error) => return report::usage(&error),
     };

@@ -3,9 +3,10 @@
 use clap::Subcommand;
 use mainspring::{Engine, Origin, Record, Story, Timestamp, Why};
 use mainspring_core::job::Verb;
+use mainspring_core::output::Ask;
 
 use super::filter::id;
-use super::{fork, jobs, story, verb, why};
+use super::{fork, jobs, story, tail, verb, why};
 use crate::output::Out;
 use crate::{json, text};
 
@@ -49,6 +50,8 @@ enum One {
         /// What it is called.
         new: String,
     },
+    /// Show what it says, as it says it; `job tail ID` is the same.
+    Tail(tail::Args),
     /// Remove it, with everything known of it.
     Delete,
     /// Give it another priority: from 0 (claimed first) to 9 (last).
@@ -66,12 +69,15 @@ pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result
             let why = engine.jobs().why(id).await?;
             let story = engine.jobs().story(id).await?;
             let now = engine.seams().clock.now();
+            let said = engine.store().output(vec![Ask { id, after: 0, limit: 0 }]).await?;
+            let said = said.into_iter().flatten().map(|output| output.last).next().unwrap_or(0);
             out.either(
-                || shown_to_programs(&job, &story, &why),
-                || shown_to_people(&job, &story, &why, now),
+                || shown_to_programs(&job, &story, &why, said),
+                || shown_to_people(&job, &story, &why, said, now),
             )?;
             return Ok(());
         }
+        Some(One::Tail(args)) => return tail::run(&args, id, engine, out).await,
         Some(One::Accept) => {
             engine.jobs().accept(id).await?;
             return verb::said(out, "accept");
@@ -95,15 +101,16 @@ pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result
     verb::one(engine, id, verb, out).await
 }
 
-fn shown_to_programs(job: &Record, story: &Story, why: &Why) -> serde_json::Value {
+fn shown_to_programs(job: &Record, story: &Story, why: &Why, said: u64) -> serde_json::Value {
     let mut value = json::record(job);
     json::add_story(&mut value, story);
     value["why"] = why.to_string().into();
+    value["said"] = said.into();
     value
 }
 
 /// Facts in two columns, then the timeline, then the payloads.
-fn shown_to_people(job: &Record, story: &Story, why: &Why, now: Timestamp) -> String {
+fn shown_to_people(job: &Record, story: &Story, why: &Why, said: u64, now: Timestamp) -> String {
     let summary = &job.summary;
     let mut lines = vec![format!("{} {}", summary.kind, summary.id), String::new()];
     let mut fact = |name: &str, value: String| lines.push(format!("  {name:<13}{value}"));
@@ -117,6 +124,10 @@ fn shown_to_people(job: &Record, story: &Story, why: &Why, now: Timestamp) -> St
     if let Some(progress) = &job.progress {
         let note = text::line(&progress.note, 200);
         fact("progress", format!("{}/{} {note}", progress.done, progress.total).trim_end().to_owned());
+    }
+    if said > 0 {
+        let frames = text::count(usize::try_from(said).unwrap_or(usize::MAX), "frame");
+        fact("said", format!("{frames}; `mainspring job tail {}` shows them", summary.id));
     }
     if let Some(note) = &job.note {
         fact("note", text::line(note, 1_000));

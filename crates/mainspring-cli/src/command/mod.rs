@@ -12,6 +12,7 @@ pub(crate) mod nodes;
 pub(crate) mod queue;
 pub(crate) mod signal;
 pub(crate) mod story;
+pub(crate) mod tail;
 pub(crate) mod verb;
 pub(crate) mod why;
 pub(crate) mod work;

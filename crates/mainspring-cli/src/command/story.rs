@@ -79,6 +79,10 @@ fn told(entry: &Written, waits: &BTreeSet<&str>, story: &Story) -> String {
 /// What is noted of an operation beside its result.
 fn marked(entry: &Written, name: &str, mark: &str) -> String {
     match mark.split_once('=') {
+        Some(("output", frames)) => {
+            let frames = text::count(frames.parse().unwrap_or(0), "frame");
+            format!("{}{frames} pushed", if name.is_empty() { String::new() } else { format!("{name}: ") })
+        }
         Some(("turn", turns)) => format!("{name}: {turns} turns done, with {}", value(entry)),
         Some(("token", _)) => {
             let token = parsed(entry);
@@ -90,6 +94,8 @@ fn marked(entry: &Written, name: &str, mark: &str) -> String {
             )
         }
         _ => match mark {
+            "output" => format!("{name}: speaks, and has no result yet"),
+            "kept" => "what was pushed is kept".to_owned(),
             "left" => format!("{name}: given up, something else came first"),
             "abandoned" => format!("{name}: goes on by itself when this one ends"),
             "accepted" => format!("{name}: accepted as new"),

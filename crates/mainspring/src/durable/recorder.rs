@@ -83,6 +83,10 @@ pub(crate) fn start(store: Arc<dyn Store>, seams: &Seams, watch: Arc<dyn Watch>)
                     }
                 }
             }
+            for Item { recording, .. } in items.iter().filter(|item| !item.recording.writes.output.is_empty())
+            {
+                watch.said(recording.claim.id);
+            }
             Ok(answers.into_iter().map(|answer| answer.unwrap_or(Ok(Recorded::LeaseLost))).collect())
         })
     })
@@ -103,8 +107,6 @@ async fn offer(
             Ok(answers) => {
                 fault::point!("step.recorded");
                 watch.answered();
-                let spoke = batch.iter().filter(|recording| !recording.writes.output.is_empty());
-                spoke.for_each(|recording| watch.said(recording.claim.id));
                 return Ok(answers);
             }
             Err(error) if error.is_retryable() && !watch.is_gone() => {

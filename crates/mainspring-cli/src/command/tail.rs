@@ -1,0 +1,99 @@
+//! `job tail`: what a job says, as it says it.
+
+use mainspring::{Engine, JobId, Tail, Told, shutdown_signal};
+use serde_json::{Value, json};
+
+use crate::output::Out;
+use crate::{json, text};
+
+/// What it takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Begin behind this position.
+    #[arg(long, value_name = "POSITION", default_value_t = 0)]
+    after: u64,
+    /// Do not wait for what it says later.
+    #[arg(long)]
+    no_follow: bool,
+}
+
+/// `job tail ID` is `job ID tail`.
+pub(crate) fn in_order(mut args: Vec<std::ffi::OsString>) -> Vec<std::ffi::OsString> {
+    let at = args.windows(3).position(|words| {
+        words[0] == "job" && words[1] == "tail" && !words[2].as_encoded_bytes().starts_with(b"-")
+    });
+    if let Some(at) = at {
+        args.swap(at + 1, at + 2);
+    }
+    args
+}
+
+pub(crate) async fn run(args: &Args, id: JobId, engine: &Engine, out: Out) -> anyhow::Result<()> {
+    let mut tail = engine.tail(id).after(args.after).follow(!args.no_follow);
+    tokio::select! {
+        shown = show(&mut tail, out) => shown,
+        // Where to go on from is the last position that was shown.
+        () = shutdown_signal() => Ok(()),
+    }
+}
+
+async fn show(tail: &mut Tail, out: Out) -> anyhow::Result<()> {
+    while let Some(told) = tail.next().await? {
+        if out.is_json() {
+            out.line(to_programs(&told).to_string())?;
+        } else {
+            out.line(to_people(&told))?;
+        }
+    }
+    if let (Some(ended), false) = (tail.ended(), out.is_json()) {
+        out.line(format!("-- the job has ended: {ended}"))?;
+    }
+    Ok(())
+}
+
+fn to_people(told: &Told) -> String {
+    match told {
+        Told::Frame(frame) => frame.text().lines().map(text::plain).collect::<Vec<_>>().join("\n"),
+        Told::Reset { step: Some(step), .. } => {
+            format!("-- what `{}` has said is void: it runs again", text::plain(step.as_str()))
+        }
+        Told::Reset { step: None, .. } => "-- what was said is void: it runs again".to_owned(),
+        Told::Gap { from, to } => format!("-- {from} to {to} are not kept any more"),
+        Told::Progress(progress) => {
+            let note = text::line(&progress.note, 200);
+            format!("-- {}/{} {note}", progress.done, progress.total).trim_end().to_owned()
+        }
+        other => format!("-- {}", text::plain(&format!("{other:?}"))),
+    }
+}
+
+fn to_programs(told: &Told) -> Value {
+    match told {
+        Told::Frame(frame) => json!({
+            "position": frame.position, "at": frame.at.to_string(), "claim": frame.claim, "step": frame.step,
+            "frame": json::payload(&frame.body),
+        }),
+        Told::Reset { position, step, from } => {
+            json!({ "position": position, "step": step, "reset": { "from": from } })
+        }
+        Told::Gap { from, to } => json!({ "gap": { "from": from, "to": to } }),
+        Told::Progress(progress) => json!({ "progress": progress }),
+        other => json!({ "other": format!("{other:?}") }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_orders_are_the_same() {
+        let order = |words: &[&str]| in_order(words.iter().map(Into::into).collect());
+        assert_eq!(
+            order(&["m", "--json", "job", "tail", "7", "--after", "3"]),
+            ["m", "--json", "job", "7", "tail", "--after", "3"]
+        );
+        assert_eq!(order(&["m", "job", "7", "tail"]), ["m", "job", "7", "tail"]);
+        assert_eq!(order(&["m", "job", "tail", "--help"]), ["m", "job", "tail", "--help"]);
+    }
+}
