@@ -14,6 +14,8 @@ mod pages {
     mod workflows {}
     #[doc = include_str!("../../../docs/guides/branches.md")]
     mod branches {}
+    #[doc = include_str!("../../../docs/guides/output.md")]
+    mod output {}
     #[doc = include_str!("../../../docs/guides/changing-code.md")]
     mod changing_code {}
     #[doc = include_str!("../../../docs/guides/exactly-once.md")]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use mainspring::{Context, Engine, Job, JobId, Node};
 use mainspring_testkit::postgres::Server;
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -28,6 +29,18 @@ struct Parcel {
 
 async fn parcel(_ctx: Context, job: Parcel) -> mainspring::Result<String> {
     Ok(job.text)
+}
+
+#[derive(Serialize, Deserialize, Job)]
+#[job(kind = "talk")]
+struct Talk {}
+
+/// Says something, waits for a word, and says that.
+async fn talk(ctx: Context, _job: Talk) -> mainspring::Result<()> {
+    ctx.output().push(format!("hello {EVIL}")).await?;
+    let word: String = ctx.signal("word").await?;
+    ctx.output().push(word).await?;
+    Ok(())
 }
 
 /// A little of everything; waits twice.
@@ -59,7 +72,7 @@ impl Application {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
         let engine = runtime.block_on(Engine::open(store)).expect("a store");
-        let node = engine.node().handle(order).handle(parcel).queue("default", 4).start();
+        let node = engine.node().handle(order).handle(parcel).handle(talk).queue("default", 4).start();
         let node = runtime.block_on(node).expect("a node");
         Application { runtime, engine, node: Some(node) }
     }
@@ -165,6 +178,32 @@ fn a_workflow_on_postgres_is_shown_signalled_and_ends() {
     let place = Place::at(&database.url());
     place.run(&["migrate"]).ok();
     a_workflow_is_shown_signalled_and_ends(&place, &database.url());
+}
+
+#[test]
+fn what_a_job_says_is_tailed_by_another_process() {
+    let place = Place::new();
+    let store = format!("sqlite:{}", place.path("mainspring.db").display());
+    let application = Application::start(&store);
+    let job = application.engine.enqueue(Talk {});
+    let id = application.runtime.block_on(job.into_future()).expect("enqueued").id.to_string();
+    let mut tail = place.start(&["job", "tail", &id]);
+    tail.says("hello \\u{1b}[2J");
+    let mut other = place.start(&["job", &id, "tail"]);
+    other.says("hello");
+    other.signal(Signal::INT);
+    assert!(other.ended().success(), "a reader may go at any time");
+    place.run(&["signal", &id, "word", "\"bye\""]).ok();
+    tail.says("bye");
+    tail.says("-- the job has ended: succeeded");
+    assert!(tail.ended().success());
+    let shown = place.run(&["job", &id]).ok();
+    assert!(shown.contains("2 frames; `mainspring job tail "), "{shown}");
+    let rest = place.run(&["job", "tail", &id, "--after", "1", "--json"]).ok();
+    let rest: serde_json::Value = serde_json::from_str(&rest).expect("one line");
+    assert_eq!((&rest["position"], &rest["frame"]), (&json!(2), &json!("bye")));
+    let complaint = place.run(&["job", "tail", "01a1de98-55b8-78d4-8fb5-ccc5f0d5c11c"]).refused(3);
+    assert!(complaint.contains(" not found"), "{complaint}");
 }
 
 #[test]
