@@ -13,7 +13,7 @@ use mainspring_core::output::Push;
 use mainspring_core::store::{Filter, Page, Store};
 
 use super::life::{Both, Life, Made, equal, id, new};
-use super::op::{About, Deed, End, Note, Pause};
+use super::op::{ALL, About, Deed, End, JOBS, Note, Pause};
 use super::view::{nameless, same, told, unread};
 use crate::harness::fault;
 
@@ -97,15 +97,8 @@ impl Life<'_> {
 
     /// What is written, with each store's own numbers of the messages that are read.
     async fn writes(&self, made: &Made, note: &Note) -> Result<Both<Writes>, String> {
-        let entries = note.entries.iter().map(|(step, large)| {
-            let (byte, number) = (u8::try_from(*step).unwrap_or(0), made.claim.model.number);
-            Entry {
-                key: key(*step),
-                kind: EntryKind::ALL[step % EntryKind::ALL.len()],
-                overlapped: number % 2 == 0,
-                value: if *large { vec![byte; LARGE] } else { number.to_le_bytes().to_vec() },
-            }
-        });
+        let number = made.claim.model.number;
+        let entries = note.entries.iter().map(|(step, large)| entry(*step, number, *large));
         let writes = Writes {
             entries: entries.collect(),
             read: Vec::new(),
@@ -187,8 +180,27 @@ impl Families {
     }
 }
 
-fn key(step: usize) -> Key {
-    Key::new(format!("step {step}")).expect("a key")
+/// Names of steps: some are of one scope, and one is that of signals.
+const STEPS: [&str; 6] = ["step", "scope/in", "scope", "scope/deep#until", "child", "go"];
+
+pub(super) fn key(step: usize) -> Key {
+    Key::new(STEPS[step]).expect("a key")
+}
+
+/// What is recorded of a step under a claim.
+pub(super) fn entry(step: usize, number: u32, large: bool) -> Entry {
+    let kind = EntryKind::ALL[step % EntryKind::ALL.len()];
+    let value = match kind {
+        _ if large => vec![u8::try_from(step).unwrap_or(0); LARGE],
+        // One that may or may not have been started.
+        EntryKind::Child => {
+            let child = JOBS + usize::try_from(number).unwrap_or(0) % (ALL - JOBS);
+            serde_json::to_vec(&id(child)).expect("JSON")
+        }
+        EntryKind::Received => br#"[["ada",1],["bob",{"a": [2]}]]"#.to_vec(),
+        _ => number.to_le_bytes().to_vec(),
+    };
+    Entry { key: key(step), kind, overlapped: number % 2 == 0, value }
 }
 
 fn push(claim: u32, (number, step, reset): (u32, usize, bool)) -> Push {

@@ -11,6 +11,7 @@ use mainspring_core::store::{
     Cancellation, ClaimRequest, Finish, Mark, QueueChange, Registration, Renewal, Rescue, Store,
 };
 
+use super::flow::entry;
 use super::op::{ALL, Draft, End, NAMES, NODES, Op, Who};
 use super::view::{Numbers, View, answers, claimed, named, output, record, same, story};
 use crate::harness::{Harness, kind, label, queue};
@@ -374,6 +375,6 @@ pub(super) fn new(draft: &Draft) -> New {
         run: draft.run.map(When::After),
         deadline: draft.deadline.map(When::After),
         options: Options { unique, labels, ..Options::default() },
-        journal: Vec::new(),
+        journal: draft.shares.iter().map(|step| entry(*step, 0, false)).collect(),
     }
 }

@@ -13,7 +13,9 @@ use mainspring_core::time::Span;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use proptest::sample::subsequence;
 
+use super::flow::key;
 use crate::harness::priority;
 
 /// Jobs of the universe that are enqueued: few, so that much happens to each.
@@ -27,7 +29,7 @@ pub(super) const NAMES: usize = 3;
 /// Unique keys.
 const KEYS: usize = 8;
 /// Keys of a journal.
-const STEPS: usize = 5;
+const STEPS: usize = 6;
 /// Names of signals, and senders.
 const SENDERS: usize = 3;
 
@@ -107,6 +109,8 @@ pub struct Draft {
     pub deadline: Option<Duration>,
     /// Its key.
     pub unique: Option<(usize, Until, OnConflict)>,
+    /// Which keys of a journal it has from the beginning.
+    pub shares: Vec<usize>,
 }
 
 /// A claim that was made before.
@@ -230,8 +234,10 @@ fn children() -> impl Strategy<Value = Vec<(Draft, bool)>> {
 fn draft_of(jobs: Range<usize>, keyed: f64) -> impl Strategy<Value = Draft> {
     let place = (jobs, 0..NAMES, 0..NAMES, level(), proptest::bool::weighted(0.1));
     let times = (option::weighted(0.2, moment()), option::weighted(0.2, moment()));
-    (place, times, option::weighted(keyed, unique())).prop_map(
-        |((job, kind, queue, priority, labelled), (run, deadline), unique)| Draft {
+    // Rarely for children, which may have none.
+    let shares = option::weighted(keyed / 5.0, subsequence((0..STEPS).collect::<Vec<_>>(), 1..=STEPS));
+    (place, times, option::weighted(keyed, unique()), shares).prop_map(
+        |((job, kind, queue, priority, labelled), (run, deadline), unique, shares)| Draft {
             job,
             kind,
             queue,
@@ -240,6 +246,7 @@ fn draft_of(jobs: Range<usize>, keyed: f64) -> impl Strategy<Value = Draft> {
             run,
             deadline,
             unique,
+            shares: shares.unwrap_or_default(),
         },
     )
 }
@@ -260,7 +267,7 @@ fn unique() -> impl Strategy<Value = (usize, Until, OnConflict)> {
 }
 
 fn claim() -> impl Strategy<Value = Op> {
-    let queues = proptest::sample::subsequence(vec![0, 1, 2], 2..=NAMES).prop_shuffle();
+    let queues = subsequence(vec![0, 1, 2], 2..=NAMES).prop_shuffle();
     // Mostly all that there is.
     let limits = vec(prop_oneof![Just(1_usize), Just(5), Just(5), Just(5)], NAMES);
     let repeat = proptest::bool::weighted(0.1);
@@ -328,6 +335,7 @@ fn verb() -> impl Strategy<Value = Verb> {
         4 => Just(Verb::Cancel { why: "enough".into() }),
         1 => Just(Verb::Cancel { why: String::new() }),
         4 => Just(Verb::Retry),
+        6 => (0..STEPS, 0..6_u32).prop_map(|(step, claim)| Verb::Rewind { from: key(step), claim }),
         2 => Just(Verb::Hold),
         3 => Just(Verb::Resume),
         1 => Just(Verb::Fail { why: "broken".into() }),

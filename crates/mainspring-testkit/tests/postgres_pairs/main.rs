@@ -90,3 +90,13 @@ fn ended_parents_meet_claims_of_children_as_if_one_after_the_other() {
 fn batches_of_every_kind_meet_without_a_deadlock() {
     storm::run(database());
 }
+
+#[test]
+fn retries_from_a_step_meet_others_as_if_one_after_the_other() {
+    run_all(Theatre::new(database()), workflows::of_rewinds());
+}
+
+#[test]
+fn retries_from_a_step_meet_children_as_if_one_after_the_other() {
+    run_all(Theatre::new(database()), workflows::of_rewound_parents());
+}

@@ -135,7 +135,9 @@ fn record(key: &'static str) -> Act {
 fn start(on_close: OnClose) -> Act {
     Act::new(move |world, store| {
         let children = vec![Child { job: job(2), on_close }];
-        let writes = Writes { entries: vec![entry("child")], ..Writes::default() };
+        let value = serde_json::to_vec(&id(2)).expect("JSON");
+        let entry = Entry { kind: EntryKind::Child, value, ..entry("child") };
+        let writes = Writes { entries: vec![entry], ..Writes::default() };
         let recording = Recording { claim: world.claims[0], writes, children };
         block_on(store.record(world.nodes[0], vec![recording]))
     })
@@ -275,5 +277,38 @@ pub(crate) fn of_ended_parents() -> [Pair; 2] {
         Pair::new("end of a parent, child ends", both_running, finish([succeed()]), child_ends(succeed())),
         Pair::new("end of a parent, claim of its child", family, finish([succeed()]), claim(1, 1, 1))
             .or_second(claim(1, 1, 0)),
+    ]
+}
+
+/// A job that has recorded something is ready again.
+fn recorded(world: &mut World) {
+    one_running(world);
+    world.done(&record("waits"));
+    world.done(&finish([Outcome::Release]));
+}
+
+/// A retry of the first job from a step.
+fn rewind(step: &str) -> Act {
+    change(&[1], Verb::Rewind { from: Key::new(step).expect("a key"), claim: 1 })
+}
+
+/// Retries from a step, against whatever moves their jobs and their children.
+pub(crate) fn of_rewinds() -> Vec<Pair> {
+    vec![
+        Pair::new("rewind, signal", waiting, rewind("waits"), signal()).or_as(still_waiting_for_signal),
+        Pair::new("rewind, promote", waiting, rewind("waits"), promote(9)).or_second(promote(0)),
+        Pair::new("rewind, its repeat", waiting, rewind("waits"), rewind("waits")),
+        Pair::new("rewind, claim", recorded, rewind("waits"), claim(1, 1, 1)).or_second(claim(1, 1, 0)),
+        Pair::new("rewind, cancel", recorded, rewind("waits"), cancel_parent()),
+    ]
+}
+
+/// The same where children lose their start.
+pub(crate) fn of_rewound_parents() -> Vec<Pair> {
+    vec![
+        Pair::new("rewind, child ends", parent_waiting_for_running, rewind("child"), child_ends(succeed()))
+            .or_as(still_waiting_for_child),
+        Pair::new("rewind, cancel of a child", parent_waiting, rewind("child"), change(&[2], cancel("no")))
+            .or_as(parent_still_waiting),
     ]
 }
