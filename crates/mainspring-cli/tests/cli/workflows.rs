@@ -236,6 +236,52 @@ fn verbs_apply_to_a_workflow_that_waits() {
 }
 
 #[test]
+fn a_workflow_is_forked_and_retried_from_a_step() {
+    let place = Place::new();
+    let store = format!("sqlite:{}", place.path("mainspring.db").display());
+    let application = Application::start(&store);
+    let id = application.enqueue("go").to_string();
+    waits(&place, &id, "go");
+    let verb = |args: &[&str]| place.run(&[&["job", &id], args].concat());
+    let complaint = verb(&["fork", "--from", "nothing"]).refused(2);
+    assert!(complaint.contains("`nothing` is not recorded; recorded are `charge`, `reserve`"), "{complaint}");
+    let dry = verb(&["fork", "--from", "nap", "--dry-run"]).ok();
+    assert_eq!(dry, "would share 5 records");
+    let args = [
+        "job",
+        &id,
+        "fork",
+        "--from",
+        "ship",
+        "--input",
+        r#"{"name":"other"}"#,
+        "--result",
+        r#"charge="paid""#,
+    ];
+    let fork = place.json(&args);
+    let fork = fork["id"].as_str().expect("an id");
+    waits(&place, fork, "other");
+    let job = place.job(fork);
+    assert_eq!(
+        (&job["journal"][0]["value"], &job["journal"][0]["claim"]),
+        (&json!("paid"), &json!(0)),
+        "{job}"
+    );
+    assert_eq!((&job["forked"]["job"], &job["forked"]["step"]), (&json!(id), &json!("ship")));
+    let shown = place.run(&["job", fork]).ok();
+    assert!(shown.contains(&format!("forked from  {id} before ship")), "{shown}");
+    verb(&["fork", "--result", "charge"]).refused(2);
+    verb(&["fork", "--input", "{"]).refused(2);
+
+    let before = place.job(&id)["claim"].as_u64().expect("a number");
+    assert_eq!(verb(&["retry", "--from", "late", "--dry-run"]).ok(), "would remove 2 records");
+    assert_eq!(verb(&["retry", "--from", "late"]).ok(), "retry: 1 job");
+    waits(&place, &id, "go");
+    assert!(place.job(&id)["claim"].as_u64().expect("a number") >= before + 2);
+    verb(&["retry", "--from", "go"]).refused(2);
+}
+
+#[test]
 fn signals_that_cannot_be_are_refused() {
     let place = Place::new();
     let id = place.enqueue(&["a"]);
