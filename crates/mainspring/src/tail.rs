@@ -348,7 +348,9 @@ async fn watch(tails: &Tails, store: &dyn Store, clock: &dyn Clock) {
                 // The next look will tell.
                 Err(error) if error.is_retryable() => tracing::debug!(%error, "could not look for output"),
                 Err(error) => {
-                    wanted.iter().for_each(|(number, _)| tails.answer(*number, Err(meaning(&error))));
+                    for (number, _) in wanted {
+                        tails.answer(*number, Err(meaning(&error)));
+                    }
                 }
             }
         }

@@ -27,16 +27,13 @@ impl Said {
         self.last = (claim, number);
         let before = self.kept.total;
         let position = self.kept.last + 1;
-        let what = match body {
-            Some(body) => {
-                self.kept.total += body.len() as u64;
-                What::Frame(body)
-            }
-            None => {
-                let void = |item: &Item| item.step == step && matches!(item.what, What::Frame(_));
-                let first = self.items.iter().find(|(item, _)| void(item));
-                What::Reset { from: first.map_or(position, |(item, _)| item.position) }
-            }
+        let what = if let Some(body) = body {
+            self.kept.total += body.len() as u64;
+            What::Frame(body)
+        } else {
+            let void = |item: &Item| item.step == step && matches!(item.what, What::Frame(_));
+            let first = self.items.iter().find(|(item, _)| void(item));
+            What::Reset { from: first.map_or(position, |(item, _)| item.position) }
         };
         self.kept.last = position;
         self.items.push_back((Item { position, at: now, claim, step, what }, before));

@@ -68,13 +68,12 @@ pub(crate) fn say(tx: &Tx<'_>, no: i64, claim: u32, pushes: &[Push]) -> Result<(
         known = push.number;
         let step = push.step.as_ref().map(mainspring_core::name::Key::as_str);
         let position = signed(kept.last + 1);
-        let void_from = match &push.body {
-            Some(_) => None,
-            None => {
-                let of = params![no, signed(kept.gone()), signed(kept.gone_bytes()), step];
-                let first = tx.conn.prepare_cached(FIRST_OF)?.query_row(of, |row| row.get(0)).optional()?;
-                Some(first.unwrap_or(position))
-            }
+        let void_from = if push.body.is_some() {
+            None
+        } else {
+            let of = params![no, signed(kept.gone()), signed(kept.gone_bytes()), step];
+            let first = tx.conn.prepare_cached(FIRST_OF)?.query_row(of, |row| row.get(0)).optional()?;
+            Some(first.unwrap_or(position))
         };
         tx.conn.prepare_cached(SAY)?.execute(params![
             no,

@@ -238,22 +238,19 @@ impl Session {
                 let outputs = &mut state.outputs;
                 let full = outputs.flying.len() >= bounds::FRAMES_FLYING
                     || outputs.flying_bytes >= bounds::FRAMES_FLYING_BYTES;
-                match outputs.flying.pop_front_if(|_| full) {
-                    Some(oldest) => {
-                        outputs.flying_bytes -= oldest.bytes;
-                        oldest
-                    }
-                    None => {
-                        let push = Push { number: 0, step: Some(key.clone()), body: frame.take() };
-                        let first = outputs.unfinished.insert(key.clone());
-                        let entries = first.then(|| beside(key, OUTPUT)).transpose()?.map(mark);
-                        let entries = entries.into_iter().collect();
-                        let writes = Writes { entries, output: vec![push], idle: true, ..Writes::default() };
-                        let flight = self.hand_in(&mut state, &run, writes)?;
-                        state.outputs.flying_bytes += flight.bytes;
-                        state.outputs.flying.push_back(flight);
-                        return Ok(());
-                    }
+                if let Some(oldest) = outputs.flying.pop_front_if(|_| full) {
+                    outputs.flying_bytes -= oldest.bytes;
+                    oldest
+                } else {
+                    let push = Push { number: 0, step: Some(key.clone()), body: frame.take() };
+                    let first = outputs.unfinished.insert(key.clone());
+                    let entries = first.then(|| beside(key, OUTPUT)).transpose()?.map(mark);
+                    let entries = entries.into_iter().collect();
+                    let writes = Writes { entries, output: vec![push], idle: true, ..Writes::default() };
+                    let flight = self.hand_in(&mut state, &run, writes)?;
+                    state.outputs.flying_bytes += flight.bytes;
+                    state.outputs.flying.push_back(flight);
+                    return Ok(());
                 }
             };
             self.land(oldest).await?;
