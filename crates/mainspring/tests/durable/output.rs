@@ -67,7 +67,7 @@ async fn what_was_said_before_a_wait_without_records_is_not_said_again() {
         let test = engine(parked, handler).await;
         let job = test.enqueue(flow(0)).await.expect("enqueued");
         test.run_until_idle().await.expect("idle");
-        test.signal(&job, "go", &"yes").await.expect("sent");
+        test.signal(job, "go", &"yes").await.expect("sent");
         test.run_until_idle().await.expect("idle");
         assert_eq!(read(&test, job.id, 0).await, ["asked", "yes"]);
     }
@@ -299,7 +299,7 @@ async fn a_tail_follows_until_the_job_has_ended() {
     idle.expect("idle");
     assert_eq!(shown(&first.expect("it is there").expect("something")), "hello");
     assert_eq!((tail.position(), tail.ended()), (1, None));
-    test.signal(&job, "go", &"bye").await.expect("sent");
+    test.signal(job, "go", &"bye").await.expect("sent");
     test.run_until_idle().await.expect("idle");
     let mut rest = Vec::new();
     while let Some(told) = tail.next().await.expect("it is there") {
