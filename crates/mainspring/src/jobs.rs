@@ -179,12 +179,13 @@ impl<'a> Jobs<'a> {
     }
 
     async fn say(&self, verb: &'static str, id: JobId, word: Word) -> Result<()> {
-        let status = self.get(id).await?.summary.status;
+        let Summary { status, claim, .. } = self.get(id).await?.summary;
         let illegal = Error::Illegal { id, verb, status };
         if status.reason != Some(Reason::Drift) {
             return Err(illegal);
         }
-        self.engine.tell(id, &word).await?;
+        // Said twice of one hold, it is said once: it must not be there for another.
+        self.engine.tell(id, &word).sender(format!("{verb} {claim}")).await?;
         match self.resume(id).await?.changed {
             0 => Err(illegal),
             _ => Ok(()),

@@ -154,6 +154,7 @@ impl<J: Job> Child<'_, J> {
         let end: End = if let Some(written) = session.find(&key) {
             session.decoded(written).await?
         } else {
+            session.stage(&key).await;
             let topic = Topic::Child(id);
             let messages = until(session, &key, Some((topic, 1)), None, false).await;
             let end = messages.first().and_then(|message| end(&message.mail));

@@ -133,8 +133,7 @@ impl Session {
         let state = &mut *self.state();
         state.riding.entries.retain(|entry| !inside.has(&entry.key));
         let keys = state.inner.take(&inside);
-        state.count = state.count.saturating_sub(keys.len());
-        state.riding.forget.extend(keys);
+        state.remove(keys);
         inside.empty(&mut state.entries);
         inside.take(&mut state.errors);
         inside.take(&mut state.left);

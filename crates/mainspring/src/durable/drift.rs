@@ -25,6 +25,7 @@ use mainspring_core::name::Key;
 use mainspring_core::planted::{self, Defect};
 use serde::{Deserialize, Serialize};
 
+use super::iterate;
 use super::key::{Slot, beside};
 use super::session::{Session, State};
 use super::step::Op;
@@ -184,7 +185,7 @@ impl State {
             self.conclude(id, Verdict::Go);
             return Judged::Go;
         }
-        match self.word(&name) {
+        match self.word(&scope, &name) {
             Some((message, word)) => {
                 let (mark, value, verdict) = match word {
                     Word::Accept => (ACCEPTED, "null".to_owned(), Verdict::Go),
@@ -212,21 +213,23 @@ impl State {
     }
 
     /// What an operator has said of a drift at this name, if anything, and has not been used.
-    fn word(&mut self, name: &str) -> Option<(Message, Word)> {
-        let heard = |message: &Message| match &message.mail {
-            Mail::Signal { name: topic, body, .. } if topic.as_str() == TOPIC => {
-                serde_json::from_slice(body).ok()
-            }
-            _ => None,
-        };
+    fn word(&mut self, scope: &str, name: &str) -> Option<(Message, Word)> {
+        let unasked = self.unasked(scope);
         let fits = |word: &Word| match word {
             Word::Accept => true,
-            Word::Rename { to, .. } => to == name,
+            // A slip of the pen is not to do something a second time.
+            Word::Rename { from, to } => to == name && unasked.contains(from.as_str()),
         };
         let at = self.inbox.iter().position(|message| heard(message).as_ref().is_some_and(fits))?;
         let message = self.inbox.remove(at);
         let word = heard(&message)?;
         Some((message, word))
+    }
+
+    /// The handler has come to a wait: what was said of drift and not needed until here is not kept for another one.
+    pub(super) fn spend_words(&mut self) {
+        let spent = self.inbox.extract_if(.., |message| heard(message).is_some()).map(|message| message.no);
+        self.riding.read.extend(spent);
     }
 
     /// Both lists, for people.
@@ -246,6 +249,14 @@ impl State {
 const RENAMED: &str = "renamed";
 /// Where it is kept that an operation is new, whatever else is recorded.
 pub(crate) const ACCEPTED: &str = "accepted";
+
+/// What an operator says in a message, if it is about drift.
+fn heard(message: &Message) -> Option<Word> {
+    match &message.mail {
+        Mail::Signal { name, body, .. } if name.as_str() == TOPIC => serde_json::from_slice(body).ok(),
+        _ => None,
+    }
+}
 
 /// The name in a label.
 fn name_of(label: &str) -> &str {
@@ -308,6 +319,24 @@ impl Session {
     }
 }
 
+impl Session {
+    /// Stops here for good, if nothing is to be done but what is recorded.
+    pub(super) async fn stage(&self, key: &Key) {
+        if self.probe().is_some_and(|probe| probe.stops(self.run().info.id, key)) {
+            self.state().drift.stopped = true;
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Whether operations are recorded inside of this one, or turns of it.
+    fn was_scope(&self, key: &Key) -> bool {
+        let state = self.state();
+        let behind = state.entries.range::<str, _>((Bound::Excluded(key.as_str()), Bound::Unbounded));
+        let mut family = behind.map_while(|(one, _)| one.as_str().strip_prefix(key.as_str()));
+        family.any(|rest| rest.starts_with('/') || rest.starts_with(iterate::BESIDE))
+    }
+}
+
 /// Somebody who hesitates, until he is dropped.
 struct Waiting<'a> {
     session: &'a Session,
@@ -326,12 +355,15 @@ impl Op<'_> {
     /// As [`enter`](Self::enter), for what is recorded itself.
     pub(crate) async fn open(self) -> Result<(Slot, Option<Written>)> {
         let (slot, written) = self.enter().await?;
-        if written.is_none()
-            && let Some(probe) = slot.session().probe()
-            && probe.stops(slot.session().run().info.id, slot.key())
-        {
-            slot.session().state().drift.stopped = true;
-            std::future::pending::<()>().await;
+        if written.is_none() && slot.session().was_scope(slot.key()) {
+            let key = slot.key();
+            return slot
+                .session()
+                .halt(format!("`{key}` was a scope, and what is recorded in it is not asked for"))
+                .await;
+        }
+        if written.is_none() {
+            slot.session().stage(slot.key()).await;
         }
         Ok((slot, written))
     }
@@ -343,18 +375,27 @@ impl Op<'_> {
         let mut slot = self.begin()?;
         let session = Arc::clone(slot.session());
         let mut written = session.find(slot.key());
-        if written.is_none() {
-            let renamed = match session.find(&beside(slot.key(), RENAMED)?) {
-                Some(written) => Some(Box::pin(session.decoded(written)).await?),
-                None if added => None,
-                None => Box::pin(session.hesitate(&slot)).await,
-            };
-            if let Some(former) = renamed {
-                slot.rename(&former)?;
-                written = session.find(slot.key());
-            }
+        if written.is_none() && slot.fits(added).await? {
+            written = session.find(slot.key());
         }
         Ok((slot, written))
+    }
+}
+
+impl Slot {
+    /// Waits until it is clear that what is asked for under this key fits what is recorded. Whether it was called otherwise
+    /// before: then the key is another. `added`: it is said to be new.
+    pub(crate) async fn fits(&mut self, added: bool) -> Result<bool> {
+        let session = Arc::clone(self.session());
+        let former = match session.find(&beside(self.key(), RENAMED)?) {
+            Some(written) => Some(Box::pin(session.decoded::<String>(written)).await?),
+            None if added => None,
+            None => Box::pin(session.hesitate(self)).await,
+        };
+        if let Some(former) = &former {
+            self.rename(former)?;
+        }
+        Ok(former.is_some())
     }
 }
 

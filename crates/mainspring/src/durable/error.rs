@@ -17,6 +17,8 @@ struct Told {
     message: String,
     #[source]
     control: Option<Control>,
+    /// Steps inside of the scope that failed, whose errors led to this one.
+    blames: Vec<Key>,
 }
 
 /// What is recorded of an error: what the handler could tell it by.
@@ -25,7 +27,12 @@ struct Record {
     message: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     control: Option<RecordedControl>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    blames: Vec<Key>,
 }
+
+/// Blamed steps that are kept with an error.
+const BLAMES: usize = 64;
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -69,13 +76,14 @@ pub(crate) fn encode(failure: &Failure) -> Vec<u8> {
     let message = cut(failure.message(), bounds::ERROR_BYTES);
     let control = failure.control().and_then(RecordedControl::of);
     // Text and numbers: it cannot fail.
-    serde_json::to_vec(&Record { message, control }).unwrap_or_default()
+    let blames = blamed(failure).into_iter().take(BLAMES).collect();
+    serde_json::to_vec(&Record { message, control, blames }).unwrap_or_default()
 }
 
 /// An error as it was recorded.
 pub(crate) fn decode(key: &Key, value: &[u8]) -> Option<Error> {
-    let Record { message, control } = serde_json::from_slice(value).ok()?;
-    let told = Told { message, control: control.map(RecordedControl::into_control) };
+    let Record { message, control, blames } = serde_json::from_slice(value).ok()?;
+    let told = Told { message, control: control.map(RecordedControl::into_control), blames };
     Some(failed(key, told.into()))
 }
 
@@ -121,6 +129,9 @@ fn blame(error: &(dyn StdError + 'static), keys: &mut Vec<Key>) {
     while let Some(error) = next {
         if let Some(Error::Step { key, .. }) = error.downcast_ref::<Error>() {
             keys.push(key.clone());
+        }
+        if let Some(Told { blames, .. }) = error.downcast_ref() {
+            keys.extend_from_slice(blames);
         }
         if let Some(Several { failed, .. }) = error.downcast_ref() {
             return failed.iter().for_each(|error| blame(&**error, keys));

@@ -76,7 +76,7 @@ where
                 }
                 ControlFlow::Break(value) => {
                     let (value, json) = encode(value, session.engine.limits().step)?;
-                    session.retract(&after(slot.key(), done)?);
+                    session.forget_turn(slot.key(), done)?;
                     session.collapse(slot.key(), Some(slot.entry(EntryKind::Value, json)), false);
                     return Ok(value);
                 }
@@ -91,6 +91,8 @@ fn after(key: &Key, turns: u64) -> Result<Key> {
 }
 
 const TURN: &str = "turn=";
+/// How what is kept of a loop goes on behind its key.
+pub(crate) const BESIDE: &str = "#turn=";
 
 impl Session {
     /// How many turns of a loop are done, and the state after them. Earlier states can be there if a record came twice.
@@ -116,8 +118,16 @@ impl Session {
     fn turn(&self, key: &Key, before: u64, state: Vec<u8>) -> Result<()> {
         let entry =
             Entry { key: after(key, before + 1)?, kind: EntryKind::Value, overlapped: false, value: state };
-        self.retract(&after(key, before)?);
+        self.forget_turn(key, before)?;
         self.ride(entry, &[], false);
+        Ok(())
+    }
+
+    /// The state after so many turns is of no more use. Before the first one there is none.
+    fn forget_turn(&self, key: &Key, turns: u64) -> Result<()> {
+        if turns > 0 {
+            self.retract(&after(key, turns)?);
+        }
         Ok(())
     }
 }

@@ -1,14 +1,14 @@
 //! Maps: the same for each of many items, some of them at a time.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::Poll;
 
-use mainspring_core::failure::Failure;
+use mainspring_core::failure::{Failure, discard};
 use mainspring_core::journal::{EntryKind, Written};
-use mainspring_core::name::Key;
+use mainspring_core::name::{Key, StepName};
 use mainspring_core::seam::Pending;
 use mainspring_core::{Error, Result};
 use serde::de::DeserializeOwned;
@@ -97,9 +97,10 @@ impl<'c, I, R> Map<'c, I, R> {
     }
 
     /// Ends as soon as so many items are done. The others are dropped with their scopes, and children that they have
-    /// started are cancelled. It fails when so many can no longer be done.
+    /// started are cancelled. It fails when so many can no longer be done, at once if there are
+    /// fewer items.
     pub fn at_least(self, items: usize) -> MapSome<'c, I, R> {
-        self.some(|all| Terms { failures: all.saturating_sub(items), enough: items.min(all) })
+        self.some(|all| Terms { failures: all.saturating_sub(items), enough: items })
     }
 
     fn some(mut self, terms: impl FnOnce(usize) -> Terms) -> MapSome<'c, I, R> {
@@ -122,11 +123,14 @@ lazy!(MapSome<'c; I, R> => Result<Vec<Mapped<R>>, Failure>, where {
 impl<'c, I, R: Serialize + DeserializeOwned + Send + 'c> Parts<'c, I, R> {
     async fn run(self) -> Result<Vec<R>, Failure> {
         let (slot, written, work) = self.begin().await?;
+        let keys = work.keys();
         if let Some(written) = written {
-            return Ok(slot.session().replay(&slot, written).await?);
+            return Ok(in_order(&keys, slot.session().replay(&slot, written).await?));
         }
         let mapped = work.run(&slot, Terms { failures: 0, enough: usize::MAX }).await?;
-        Ok(slot.end(mapped.into_iter().filter_map(Mapped::done).collect(), false)?)
+        let done = mapped.into_iter().filter_map(Mapped::done);
+        let told: Vec<(String, R)> = slot.end(keys.into_iter().zip(done).collect(), false)?;
+        Ok(told.into_iter().map(|(_, result)| result).collect())
     }
 }
 
@@ -134,16 +138,22 @@ impl<'c, I, R: Serialize + DeserializeOwned + Send + 'c> SomeParts<'c, I, R> {
     async fn run(self) -> Result<Vec<Mapped<R>>, Failure> {
         let (slot, written, work) = self.all.begin().await?;
         let session = slot.session();
-        let keys: Vec<String> = work.items.iter().map(|(key, _)| format!("{}/{key}/", slot.key())).collect();
+        let keys = work.keys();
         if let Some(written) = written {
-            let mapped = session.replay(&slot, written).await?;
-            return Ok(decided(&slot, &keys, mapped).await?);
+            let told = session.replay(&slot, written).await?;
+            return Ok(in_order(&keys, decided(&slot, told).await?));
+        }
+        let Terms { enough, .. } = self.terms;
+        if enough != usize::MAX && enough > keys.len() {
+            let why = format!("at least {enough} items are to be done, and there are {}", keys.len());
+            return Err(slot.fail(discard(why).into()).into());
         }
         let mapped = work.run(&slot, self.terms).await?;
-        match encode(mapped, session.engine.limits().step) {
-            Ok((mapped, json)) => {
+        let told: Vec<(String, Mapped<R>)> = keys.iter().cloned().zip(mapped).collect();
+        match encode(told, session.engine.limits().step) {
+            Ok((told, json)) => {
                 session.ride(slot.entry(EntryKind::Value, json), &[], true);
-                Ok(decided(&slot, &keys, mapped).await?)
+                Ok(in_order(&keys, decided(&slot, told).await?))
             }
             Err(failure) => Err(slot.fail(failure).into()),
         }
@@ -152,14 +162,29 @@ impl<'c, I, R: Serialize + DeserializeOwned + Send + 'c> SomeParts<'c, I, R> {
 
 /// What is to be done without some of the items is decided, and recorded or about to be: what was dropped is cancelled,
 /// and nothing of the scope is kept.
-async fn decided<R>(slot: &Slot, keys: &[String], mapped: Vec<Mapped<R>>) -> Result<Vec<Mapped<R>>> {
-    let items = keys.iter().zip(&mapped);
-    let dropped: Vec<&String> =
-        items.filter(|(_, item)| matches!(item, Mapped::Dropped)).map(|(key, _)| key).collect();
-    let keep = |child: &Key| !dropped.iter().any(|key| child.as_str().starts_with(key.as_str()));
+async fn decided<R>(slot: &Slot, told: Vec<(String, Mapped<R>)>) -> Result<Vec<(String, Mapped<R>)>> {
+    let dropped = told.iter().filter(|(_, item)| matches!(item, Mapped::Dropped));
+    let dropped: BTreeSet<&str> = dropped.map(|(key, _)| key.as_str()).collect();
+    let item_of = |child: &Key| {
+        let inside = child.as_str().strip_prefix(slot.key().as_str()).and_then(|rest| rest.strip_prefix('/'));
+        inside.and_then(|inside| inside.split('/').next()).map(str::to_owned)
+    };
+    let keep = |child: &Key| item_of(child).is_none_or(|item| !dropped.contains(item.as_str()));
     slot.session().cancel_children(slot.key(), keep).await?;
     slot.session().collapse(slot.key(), None, false);
-    Ok(mapped)
+    Ok(told)
+}
+
+/// What was recorded of items, in the order in which they are asked for now. If they are not the same items any more, in
+/// the order in which it was recorded.
+fn in_order<V>(keys: &[String], told: Vec<(String, V)>) -> Vec<V> {
+    let places: BTreeMap<&str, usize> = keys.iter().enumerate().map(|(at, key)| (key.as_str(), at)).collect();
+    let same = told.len() == keys.len() && told.iter().all(|(key, _)| places.contains_key(key.as_str()));
+    let place = |at: usize, key: &str| if same { places.get(key).copied().unwrap_or(at) } else { at };
+    let mut placed: Vec<(usize, V)> =
+        told.into_iter().enumerate().map(|(at, (key, value))| (place(at, &key), value)).collect();
+    placed.sort_by_key(|(at, _)| *at);
+    placed.into_iter().map(|(_, value)| value).collect()
 }
 
 /// A map that has begun.
@@ -175,6 +200,8 @@ impl<'c, I, R> Parts<'c, I, R> {
         let Parts { op, items, body, concurrency } = self;
         let ctx = op.ctx;
         let (slot, written) = op.enter().await?;
+        // Before anything is done: an item that cannot have its key would be met in the middle.
+        items.iter().try_for_each(|(key, _)| StepName::new(key).map(drop))?;
         let mut keys = BTreeSet::new();
         if let Some((twice, _)) = items.iter().find(|(key, _)| !keys.insert(key)) {
             return Err(Error::DuplicateKey { key: Key::new(format!("{}/{twice}", slot.key()))? });
@@ -188,6 +215,13 @@ struct Running<'c, R> {
     at: usize,
     slot: Slot,
     run: Pending<'c, Result<R, Failure>>,
+}
+
+impl<I, R> Work<'_, I, R> {
+    /// The keys of all items.
+    fn keys(&self) -> Vec<String> {
+        self.items.iter().map(|(key, _)| key.clone()).collect()
+    }
 }
 
 impl<'c, I, R: Serialize + DeserializeOwned + Send + 'c> Work<'c, I, R> {

@@ -100,7 +100,8 @@ macro_rules! keyed {
                 self
             }
 
-            /// Says what this was called before: what is recorded under that name is its record.
+            /// Says what this was called before: what is recorded under that name is its record. The old name must not be that of
+            /// something else in this scope, as long as workflows run that have recorded it.
             pub fn renamed_from(mut self, name: &str) -> Self {
                 if let Some(parts) = &mut self.parts {
                     parts.$($op).+.renamed(name.to_owned());

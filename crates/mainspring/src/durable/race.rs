@@ -28,12 +28,16 @@ pub struct Race<'c, T> {
 struct Parts<'c, T> {
     op: Op<'c>,
     arms: Vec<Arm<'c, T>>,
+    /// Names of arms that are gone.
+    retired: Vec<String>,
 }
 
 struct Arm<'c, T> {
     name: String,
-    body: Box<dyn FnOnce(Context) -> Pending<'c, Result<T, Failure>> + Send + 'c>,
+    body: Body<'c, T>,
 }
+
+type Body<'c, T> = Box<dyn FnOnce(Context) -> Pending<'c, Result<T, Failure>> + Send + 'c>;
 
 /// What is recorded of a race.
 #[derive(Serialize, Deserialize)]
@@ -51,6 +55,14 @@ impl<'c, T> Race<'c, T> {
     {
         if let Some(parts) = &mut self.parts {
             parts.arms.push(Arm { name: name.to_owned(), body: Box::new(|ctx| Box::pin(body(ctx))) });
+        }
+        self
+    }
+
+    /// Says that an arm is gone from the code of workflows that are under way: what is recorded of it is not missed.
+    pub fn retired(mut self, arm: &str) -> Self {
+        if let Some(parts) = &mut self.parts {
+            parts.retired.push(arm.to_owned());
         }
         self
     }
@@ -72,20 +84,19 @@ impl<T: Serialize + DeserializeOwned> Parts<'_, T> {
             return Err(Error::Invalid { what: "race", why: "it has no arms".into() }.into());
         }
         let path: Arc<str> = Arc::from(slot.key().as_str());
+        for name in &self.retired {
+            session.excuse(&path, name);
+        }
         let mut arms = Vec::new();
         for Arm { name, body } in self.arms {
-            let arm = Slot::take(session, &path, &name, None)?;
-            let run = body(ctx.within(Arc::from(arm.key().as_str())));
-            arms.push((name, arm, run));
+            // All keys are taken before any arm begins: what is recorded of an arm that is not there any more is drift.
+            let slot = Slot::take(session, &path, &name, None)?;
+            arms.push(Box::pin(run_arm(ctx, slot, body)));
         }
         let (arm, result) = poll_fn(|context| {
             // All of them with the handler's own waker: that is how the engine sees what they wait for.
-            for (name, _, run) in &mut arms {
-                if let Poll::Ready(result) = run.as_mut().poll(context) {
-                    return Poll::Ready((std::mem::take(name), result));
-                }
-            }
-            Poll::Pending
+            let ended = arms.iter_mut().map(|arm| arm.as_mut().poll(context)).find(Poll::is_ready);
+            ended.unwrap_or(Poll::Pending)
         })
         .await;
         session.drop_inside(arms);
@@ -102,6 +113,16 @@ impl<T: Serialize + DeserializeOwned> Parts<'_, T> {
         }
         Ok(decided(&slot, won).await?.value)
     }
+}
+
+/// One of the ways, to its end: the name under which it is recorded, and what came of it.
+async fn run_arm<'c, T>(ctx: &'c Context, mut slot: Slot, body: Body<'c, T>) -> (String, Result<T, Failure>) {
+    if let Err(error) = slot.fits(false).await {
+        return (String::new(), Err(error.into()));
+    }
+    let result = body(ctx.within(Arc::from(slot.key().as_str()))).await;
+    let name = slot.key().as_str().rsplit('/').next().unwrap_or_default();
+    (name.to_owned(), result)
 }
 
 /// The race is decided, and recorded or about to be: its losers are cancelled, and nothing of its scope is kept.
@@ -141,6 +162,9 @@ impl Context {
     /// What the first arm to end returns, as [`Error::Step`]; [`Error::Invalid`] without arms; [`Error::DuplicateKey`],
     /// [`Error::Nested`] and [`Error::Detached`].
     pub fn race<T>(&self, name: &str) -> Race<'_, T> {
-        Race { parts: Some(Parts { op: Op::new(self, name), arms: Vec::new() }), run: None }
+        Race {
+            parts: Some(Parts { op: Op::new(self, name), arms: Vec::new(), retired: Vec::new() }),
+            run: None,
+        }
     }
 }

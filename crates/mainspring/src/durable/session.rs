@@ -321,7 +321,7 @@ impl Session {
         state.riding.entries.push(entry);
         if !read.is_empty() {
             let over = state.tokens.used_up(read, now);
-            state.riding.forget.extend(over);
+            state.remove(over);
         }
         state.riding.read.extend(read.iter().map(|message| message.no));
         state.eager |= eager;
@@ -570,6 +570,8 @@ impl Session {
             Judged::Nobody => {}
             Judged::Go => return Quiet::Again,
             Judged::Wait => return Quiet::Stay { look: None, foreign: false },
+            // What an operator has said of it may be among the messages that were not read yet.
+            Judged::Drift(_) if state.more => return Quiet::Fetch,
             Judged::Drift(note) => return Quiet::Halt(state.halted(note)),
         }
         if state.waits.is_empty() {
@@ -607,6 +609,7 @@ impl Session {
         }
         let reason = state.waits.values().next().map_or(Reason::Timer, |open| open.reason());
         state.eager = false;
+        state.spend_words();
         let kept = state.outputs.suspended();
         state.riding.entries.extend(kept);
         state.count += state.riding.entries.len();
@@ -668,6 +671,12 @@ impl State {
         for key in keys {
             self.inner.forget(key);
         }
+    }
+
+    /// Removes records with the next operation.
+    pub(super) fn remove(&mut self, keys: Vec<Key>) {
+        self.count = self.count.saturating_sub(keys.len());
+        self.riding.forget.extend(keys);
     }
 
     /// Tells those who wait apart.

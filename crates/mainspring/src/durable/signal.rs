@@ -204,8 +204,8 @@ impl Engine {
     }
 
     /// Tells a job's drift guard something.
-    pub(crate) async fn tell(&self, job: JobId, word: &drift::Word) -> Result<Sent> {
-        self.send(job, SignalName::new(drift::TOPIC), word).await
+    pub(crate) fn tell(&self, job: JobId, word: &drift::Word) -> SendSignal<'_> {
+        self.send(job, SignalName::new(drift::TOPIC), word)
     }
 
     pub(crate) fn send<T: Serialize>(

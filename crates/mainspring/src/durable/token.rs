@@ -42,21 +42,32 @@ struct Good {
 
 /// Tokens that a handler knows of, so that they can be forgotten.
 #[derive(Default)]
-pub(crate) struct Tokens(BTreeMap<Key, Good>);
+pub(crate) struct Tokens {
+    known: BTreeMap<Key, Good>,
+    /// Those of which the store has kept the value, in a large journal.
+    unread: Vec<Key>,
+}
 
 impl Tokens {
     pub(crate) fn load(entries: &BTreeMap<Key, Written>) -> Self {
         let kept = entries.values().filter(|entry| entry.key.as_str().starts_with(KEPT));
-        let good = |entry: &Written| match &entry.value {
-            Value::Here(value) => Some((entry.key.clone(), serde_json::from_slice(value).ok()?)),
-            Value::There(_) => None,
-        };
-        Tokens(kept.filter_map(good).collect())
+        let mut tokens = Tokens::default();
+        for entry in kept {
+            match &entry.value {
+                Value::Here(value) => tokens.know(&entry.key, value),
+                Value::There(_) => tokens.unread.push(entry.key.clone()),
+            }
+        }
+        tokens
+    }
+
+    fn know(&mut self, key: &Key, value: &[u8]) {
+        self.known.extend(serde_json::from_slice(value).ok().map(|good| (key.clone(), good)));
     }
 
     /// Those that are of no more use: what they were good for has been read, or their time is over.
     pub(crate) fn used_up(&mut self, read: &[Message], now: Timestamp) -> Vec<Key> {
-        if self.0.is_empty() {
+        if self.known.is_empty() {
             return Vec::new();
         }
         let is_read = |good: &Good| {
@@ -66,7 +77,7 @@ impl Tokens {
             })
         };
         let over = |good: &Good| good.expires <= now.as_micros() || is_read(good);
-        self.0.extract_if(.., |_, good| over(good)).map(|(key, _)| key).collect()
+        self.known.extract_if(.., |_, good| over(good)).map(|(key, _)| key).collect()
     }
 }
 
@@ -169,8 +180,25 @@ impl Session {
     fn minted(&self, key: Key, good: Good, now: Timestamp) {
         let state = &mut *self.state();
         let over = state.tokens.used_up(&[], now);
-        state.riding.forget.extend(over);
-        state.tokens.0.insert(key, good);
+        state.remove(over);
+        state.tokens.known.insert(key, good);
+    }
+
+    /// Finds out what all tokens are good for, before a signal is read: it may be that of one of them.
+    pub(super) async fn know_tokens(&self) -> Result<()> {
+        let unread = self.state().tokens.unread.clone();
+        for keys in unread.chunks(bounds::PAGE) {
+            let _busy = self.busy();
+            let values = self.engine.store().values(self.run().claim.id, keys.to_vec()).await?;
+            let mut state = self.state();
+            for (key, value) in keys.iter().zip(values) {
+                if let Some(value) = value {
+                    state.tokens.know(key, &value);
+                }
+            }
+        }
+        self.state().tokens.unread.clear();
+        Ok(())
     }
 }
 

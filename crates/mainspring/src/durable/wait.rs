@@ -152,6 +152,7 @@ impl SignalParts<'_> {
             let told: Vec<(String, T)> = session.replay(&slot, written).await?;
             return Ok(told.into_iter().map(|(sender, value)| Received { sender, value }).collect());
         }
+        Box::pin(session.know_tokens()).await?;
         let due = match self.timeout {
             None => None,
             Some(when) => Some(due(&slot, when).await?),

@@ -69,7 +69,8 @@ impl Probe for Stage {
     }
 
     fn stops(&self, job: JobId, key: &Key) -> bool {
-        if job == self.job {
+        // What has no name is no operation: the output asks whether it is to be silent.
+        if job == self.job && !key.as_str().starts_with('#') {
             self.next.lock().unwrap_or_else(PoisonError::into_inner).push(key.to_string());
         }
         job == self.job

@@ -28,12 +28,14 @@ enum Line {
     Join(Vec<Line>, Vec<Line>),
     /// Items, some at a time, each with these lines.
     Map(&'static [u32], usize, Vec<Line>),
+    /// Arms, and one that is gone.
+    Race(&'static [&'static str], Vec<Line>, Option<&'static str>),
     /// A step whose result is text where it was a number.
     Text(&'static str),
     /// A wait for something that is not durable, beside these.
     Foreign(Arc<Notify>, Vec<Line>),
 }
-use Line::{Added, Branch, Foreign, Join, Keyed, Map, Nap, Retired, Step, Text, Was};
+use Line::{Added, Branch, Foreign, Join, Keyed, Map, Nap, Race, Retired, Step, Text, Was};
 
 type Run<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
 
@@ -81,6 +83,19 @@ fn run<'a>(ctx: &'a Context, ledger: &'a Ledger, code: &'a [Line]) -> Run<'a> {
                     map.concurrency(*at_once).await?;
                     0
                 }
+                Race(arms, lines, gone) => {
+                    let mut race = ctx.race("race");
+                    for (at, name) in arms.iter().enumerate() {
+                        race = race.arm(name, move |ctx| async move {
+                            if at > 0 {
+                                ctx.sleep("long", HOUR * 9).await?;
+                            }
+                            run(&ctx, ledger, lines).await
+                        });
+                    }
+                    gone.iter().fold(race, |race, gone| race.retired(gone)).await?;
+                    0
+                }
                 Foreign(notify, lines) => {
                     tokio::join!(notify.notified(), run(ctx, ledger, lines)).1?;
                     0
@@ -126,6 +141,37 @@ async fn edited(
 
 /// What it is, the code before and after it, and what comes of it.
 type Edit = (&'static str, Vec<Line>, Vec<Line>, Comes);
+
+/// Edits of what has scopes.
+fn scopes() -> Vec<Edit> {
+    let lines = || vec![Step("a"), Nap("nap")];
+    vec![
+        (
+            "rename an arm",
+            vec![Race(&["one", "other"], lines(), None)],
+            vec![Race(&["first", "other"], lines(), None)],
+            Held("asks for `first` in `race`, which is not recorded; recorded and not asked for: `one`"),
+        ),
+        (
+            "an arm that is declared to be gone",
+            vec![Race(&["one", "other"], lines(), None)],
+            vec![Race(&["first", "other"], lines(), Some("one"))],
+            Ends(vec!["a", "a"]),
+        ),
+        (
+            "another arm",
+            vec![Race(&["one"], lines(), None)],
+            vec![Race(&["one", "other"], lines(), None)],
+            Ends(vec!["a"]),
+        ),
+        (
+            "a branch becomes a step",
+            vec![Branch("b", lines())],
+            vec![Step("b")],
+            Held("`b` was a scope, and what is recorded in it is not asked for"),
+        ),
+    ]
+}
 
 /// Edits of what is in a row: insert, delete, rename.
 fn rows() -> Vec<Edit> {
@@ -284,7 +330,7 @@ fn loops() -> Vec<Edit> {
 
 on_every_store! {
     async fn each_edit_is_harmless_or_seen(on: &On) {
-        let corpus = rows().into_iter().chain(order()).chain(loops());
+        let corpus = rows().into_iter().chain(scopes()).chain(order()).chain(loops());
         for (edit, before, after, comes) in corpus.step_by(on.some(1, 3, 12)) {
             let ledger = Ledger::default();
             let (test, job) = edited(on, &before, &after, &ledger).await;

@@ -3,6 +3,7 @@
 //! What depends on whether a suspended handler is still in memory is tried both ways.
 
 mod attack;
+mod attack2;
 mod children;
 mod drift;
 mod forks;

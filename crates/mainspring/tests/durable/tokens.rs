@@ -72,6 +72,35 @@ on_every_store! {
         }
     }
 
+    async fn nothing_is_kept_of_a_token_in_a_large_journal(on: &On) {
+        let mails = Mails::default();
+        let ours = Arc::clone(&mails);
+        let test = on.engine(0, move |ctx: Context, _job: Flow| {
+            let mails = Arc::clone(&ours);
+            async move {
+                for _ in 0..2 {
+                    ctx.step("large", async || Ok("x".repeat(200 << 10))).await?;
+                }
+                ctx.step_with("ask", async |step| {
+                    let token = step.token(APPROVED).await?.to_string();
+                    mails.lock().expect("the mails").push(token);
+                    Ok(())
+                })
+                .await?;
+                let answer = ctx.signal(APPROVED).await?;
+                ctx.sleep("rest", HOUR).await?;
+                Ok(answer.to_string())
+            }
+        });
+        let test = test.await;
+        let job = test.enqueue(flow(0)).await.expect("enqueued");
+        test.run_until_idle().await.expect("idle");
+        let token = mails.lock().expect("the mails").first().cloned().expect("a token");
+        test.redeem(&token, &7_u64).await.expect("good");
+        test.run_until_idle().await.expect("idle");
+        assert_eq!(keys(&test, &job).await, ["large", "large#2", "ask", "approved", "rest#until"]);
+    }
+
     async fn tokens_of_a_body_that_ran_twice_are_one_and_expire(on: &On) {
         let mails = Mails::default();
         let test = asks(on, 0, 1, &mails).await;
