@@ -71,8 +71,9 @@ INSERT INTO mainspring_children VALUES (4, 6, 0);
 INSERT INTO mainspring_tags SELECT 't', no FROM mainspring_jobs;
 INSERT INTO mainspring_progress VALUES (4, 1, 1, 2, 'half');
 INSERT INTO mainspring_nodes VALUES
-    (1, zeroblob(16), 'n', 'v', 7, '', '["gpu"]', '[["q",1]]', '["k"]', 15000000, 1, 1, 15000000, 0, 1),
-    (2, zeroblob(15) || x'01', 'm', 'v', 8, '', '[]', '[]', '[]', 15000000, 1, 1, 2, 0, 1);
+    (1, zeroblob(16), 'n', 'v', 7, '', '{"kinds":["k"],"labels":["gpu"],"later":[["build=1",9]]}', '[["q",1]]',
+        15000000, 1, 1, 15000000, 0, 1),
+    (2, zeroblob(15) || x'01', 'm', 'v', 8, '', '{"kinds":[],"labels":[]}', '[]', 15000000, 1, 1, 2, 0, 1);
 INSERT INTO mainspring_counts VALUES (1, 1, 1), (1, 2, 1), (1, 3, 1), (1, 4, 2), (1, 6, 1);
 INSERT INTO mainspring_meta VALUES ('last_no', 6), ('last_seq', 1), ('settings', 0);
 "#;

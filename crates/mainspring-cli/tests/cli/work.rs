@@ -5,6 +5,9 @@ use serde_json::json;
 
 use crate::support::{Place, until};
 
+/// The label that every node of this version has.
+const BUILD: &str = concat!("build=", env!("CARGO_PKG_VERSION"));
+
 #[test]
 fn it_says_what_it_runs_and_runs_it() {
     let place = Place::new();
@@ -19,7 +22,7 @@ fn it_says_what_it_runs_and_runs_it() {
     let failed = place.run(&["enqueue", "sleep", r#"{"ms":1,"for":"1s"}"#, "--wait"]).refused(1);
     assert!(failed.contains("failed (discarded)"), "{failed}");
     let nodes = place.json(&["nodes"]);
-    assert_eq!(nodes["nodes"][0]["labels"], json!(["gpu"]));
+    assert_eq!(nodes["nodes"][0]["labels"], json!([BUILD, "gpu"]));
     assert_eq!(nodes["nodes"][0]["queues"], json!({ "default": 8 }));
     assert!(place.run(&["nodes"]).ok().contains("live, lease for"));
 }
@@ -57,7 +60,7 @@ fn the_environment_sets_it_up() {
     });
     child.kill().expect("it runs");
     child.wait().expect("it ended");
-    assert_eq!((&node["queues"], &node["labels"]), (&json!({ "mail": 3 }), &json!(["eu"])));
+    assert_eq!((&node["queues"], &node["labels"]), (&json!({ "mail": 3 }), &json!([BUILD, "eu"])));
 }
 
 #[test]
