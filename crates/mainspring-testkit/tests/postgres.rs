@@ -36,5 +36,5 @@ mainspring_testkit::conformance_tests!(postgres);
 /// Random lives.
 #[test]
 fn postgres_agrees_with_the_model() {
-    agrees_with_the_model(30, postgres);
+    agrees_with_the_model(16, postgres);
 }
