@@ -54,11 +54,15 @@ pub enum Defect {
     TokenReplayed,
     /// A step that is not recorded begins, whatever else is recorded that the code does not ask for.
     DriftIgnored,
+    /// A retry from a step leaves what the step itself has recorded.
+    RewindKept,
+    /// A retry from a step is applied whatever the claim number.
+    RewindRepeated,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 23] = [
+    pub const ALL: [Defect; 25] = [
         Defect::ClaimIgnored,
         Defect::NodeIgnored,
         Defect::RescueUnchecked,
@@ -82,6 +86,8 @@ impl Defect {
         Defect::TurnEarly,
         Defect::TokenReplayed,
         Defect::DriftIgnored,
+        Defect::RewindKept,
+        Defect::RewindRepeated,
     ];
 }
 

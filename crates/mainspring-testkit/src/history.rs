@@ -120,6 +120,23 @@ pub enum Fact {
         to: Option<Status>,
     },
 
+    /// A verb that was applied has taken back what the job had recorded from a step on.
+    Rewound {
+        /// The job.
+        id: JobId,
+        /// The step.
+        from: Key,
+        /// The number of its last claim before that.
+        claim: u32,
+    },
+    /// What is asked for next shares these records with another job.
+    Shares {
+        /// The job.
+        id: JobId,
+        /// What is stored with it.
+        writes: Wrote,
+    },
+
     // Handlers.
     /// A handler began.
     Began {
@@ -467,7 +484,8 @@ pub struct Line {
 }
 
 impl Line {
-    fn new(entry: &Entry) -> Self {
+    /// A record as it is stored.
+    pub fn new(entry: &Entry) -> Self {
         Line { key: entry.key.clone(), kind: entry.kind, digest: Some(digest(&entry.value)) }
     }
 
@@ -603,6 +621,8 @@ impl Fact {
             | Fact::Unknown { id }
             | Fact::Ordered { id, .. }
             | Fact::Obeyed { id, .. }
+            | Fact::Rewound { id, .. }
+            | Fact::Shares { id, .. }
             | Fact::Began { id, .. }
             | Fact::Ended { id, .. }
             | Fact::Stopped { id, .. }

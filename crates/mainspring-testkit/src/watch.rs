@@ -100,6 +100,11 @@ impl<W: Way> Watched<W> {
         if let Some(When::After(deadline)) = job.deadline {
             self.recorder.note(self.by, Fact::Bounded { id: job.id, deadline: micros(deadline) });
         }
+        if !job.journal.is_empty() {
+            let entries = job.journal.iter().map(Line::new).collect();
+            let fact = Fact::Shares { id: job.id, writes: Wrote { entries, ..Wrote::default() } };
+            self.recorder.note(self.by, fact);
+        }
     }
 
     fn write<T: Send + 'static, Q: Clone + Send + Sync + 'static>(
@@ -202,6 +207,9 @@ fn changed(
     for (id, answer) in ids.iter().zip(answers) {
         if let Changed::Applied { from, to } = *answer {
             recorder.note(by, Fact::Obeyed { id: *id, verb: verb.name().into(), from, to });
+            if let Verb::Rewind { from, claim } = verb {
+                recorder.note(by, Fact::Rewound { id: *id, from: from.clone(), claim: *claim });
+            }
         }
     }
 }

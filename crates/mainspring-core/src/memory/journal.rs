@@ -148,7 +148,11 @@ impl Job {
             (written.key.clone(), written.kind, value)
         };
         let lines: Vec<Line> = self.past.as_deref()?.entries.values().map(line).collect();
-        rewind(&lines, from)
+        let mut rewind = rewind(&lines, from)?;
+        if planted::is(Defect::RewindKept) {
+            rewind.forget.retain(|key| key != from);
+        }
+        Some(rewind)
     }
 
     /// Takes it back.

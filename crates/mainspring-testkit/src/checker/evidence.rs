@@ -135,6 +135,9 @@ impl<'a> Evidence<'a> {
                 life.orders.retain(|order| order.obeyed.is_some());
             }
         }
+        for life in evidence.lives.values_mut() {
+            life.take_back();
+        }
         for job in &found.jobs {
             evidence.lives.entry(job.id).or_default().found = Some(job);
         }
@@ -279,6 +282,21 @@ impl<'a> Life<'a> {
                 && order.ordered < before
                 && order.obeyed.is_none_or(|(obeyed, _, _)| obeyed > after)
         })
+    }
+
+    /// Whether an operator ever brought it back: as it was, or from a step on.
+    pub(super) fn was_brought_back(&self) -> bool {
+        self.brought_back_between(0, At::MAX)
+    }
+
+    /// Whether an operator may have brought it back after one event and before another.
+    pub(super) fn brought_back_between(&self, after: At, before: At) -> bool {
+        ["retry", "rewind"].iter().any(|verb| self.ordered_between(verb, after, before))
+    }
+
+    /// Orders to bring it back.
+    pub(super) fn revivals(&self) -> impl Iterator<Item = &Order<'a>> {
+        self.orders.iter().filter(|order| matches!(order.verb, "retry" | "rewind"))
     }
 
     /// Each claim once: one that is adopted is told again.

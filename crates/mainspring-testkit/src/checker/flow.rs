@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use mainspring_core::id::{JobId, NodeNo};
+use mainspring_core::journal::{EntryKind, cut, operation};
+use mainspring_core::name::Key;
 use mainspring_core::time::Timestamp;
 
 use super::evidence::{At, Life};
@@ -14,6 +16,9 @@ pub(super) struct Flow<'a> {
     /// When something was to be recorded, and under which claim.
     pub(super) recordings: Vec<(At, u32)>,
     pub(super) records: Vec<Record<'a>>,
+    /// What it was stored with, and when that was first asked for.
+    pub(super) shares: Option<(At, &'a Wrote)>,
+    pub(super) rewinds: Vec<Rewind<'a>>,
     /// Suspensions, as they were first asked for, by claim.
     pub(super) suspends: BTreeMap<u32, Suspend<'a>>,
     /// What claims were given.
@@ -41,6 +46,28 @@ pub(super) struct Record<'a> {
     pub(super) claim: u32,
     pub(super) stored: bool,
     pub(super) writes: &'a Wrote,
+}
+
+/// A retry from a step.
+pub(super) struct Rewind<'a> {
+    pub(super) at: At,
+    from: &'a Key,
+    /// The number that the job has since then: nobody was given a claim with it.
+    pub(super) claim: u32,
+    /// What it took back.
+    took: Wrote,
+    /// Messages that are unread again.
+    pub(super) unread: Vec<i64>,
+}
+
+impl Rewind<'_> {
+    /// Whether something that an operation had recorded went, or a scope around it: it may be done again.
+    pub(super) fn reaches(&self, key: &str) -> bool {
+        self.took.forget.iter().any(|gone| {
+            let gone = operation(gone.as_str());
+            key.strip_prefix(gone).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+    }
 }
 
 pub(super) struct Suspend<'a> {
@@ -107,6 +134,14 @@ impl<'a> Flow<'a> {
             Fact::Recorded { node, claim, stored, writes, .. } => {
                 self.records.push(Record { at, node: *node, claim: *claim, stored: *stored, writes });
             }
+            Fact::Shares { writes, .. } => {
+                // A repeat of an enqueue shares the same.
+                self.shares.get_or_insert((at, writes));
+            }
+            Fact::Rewound { from, claim, .. } => {
+                let (took, unread) = (Wrote::default(), Vec::new());
+                self.rewinds.push(Rewind { at, from, claim: claim + 1, took, unread });
+            }
             Fact::Belongs { parent, abandoned, .. } => self.parent = Some((*parent, *abandoned)),
             Fact::Suspending { claim, waits, until, writes, .. } => {
                 let suspend = Suspend { at, waits, until: *until, writes };
@@ -154,8 +189,53 @@ impl<'a> Life<'a> {
         ends.find(|end| end.how == How::Suspend).map(|end| end.at)
     }
 
-    /// All that was accepted into its journal, in order.
-    pub(super) fn written(&self) -> Vec<Write<'a>> {
+    /// Finds out what each retry from a step has taken back.
+    pub(super) fn take_back(&mut self) {
+        for at in 0..self.flow.as_ref().map_or(0, |flow| flow.rewinds.len()) {
+            let (took, unread) = self.taken(at);
+            if let Some(rewind) = self.flow.as_mut().and_then(|flow| flow.rewinds.get_mut(at)) {
+                (rewind.took, rewind.unread) = (took, unread);
+            }
+        }
+    }
+
+    /// What a retry from a step takes back, given that it is known of those before it.
+    fn taken(&self, number: usize) -> (Wrote, Vec<i64>) {
+        let Some(flow) = &self.flow else { return Default::default() };
+        let rewind = &flow.rewinds[number];
+        let mut journal: Vec<(&Key, EntryKind, &Wrote)> = Vec::new();
+        for write in self.written().iter().filter(|write| write.at < rewind.at) {
+            journal.retain(|(key, _, _)| !write.writes.forget.contains(key));
+            for line in &write.writes.entries {
+                if journal.iter().all(|(key, _, _)| **key != line.key) {
+                    journal.push((&line.key, line.kind, write.writes));
+                }
+            }
+        }
+        let entries: Vec<_> = journal.iter().map(|(key, kind, _)| (key.as_str(), *kind)).collect();
+        let stays = cut(&entries, rewind.from.as_str()).unwrap_or_default();
+        let letters = flow.letters();
+        let (mut took, mut unread) = (Wrote::default(), Vec::new());
+        for ((key, kind, writes), _) in journal.iter().zip(stays).filter(|(_, stays)| !stays) {
+            took.forget.push((*key).clone());
+            if *kind == EntryKind::Received {
+                let label = key.as_str().rsplit('/').next().unwrap_or_default();
+                let topic = format!("s:{}", label.split('#').next().unwrap_or_default());
+                let reads = writes.read.iter().copied();
+                unread.extend(reads.filter(|no| letters.get(no).is_some_and(|letter| letter.topic == topic)));
+            }
+        }
+        (took, unread)
+    }
+
+    /// Whether a retry from a step between two events let an operation be done again.
+    pub(super) fn was_taken_back(&self, key: &str, after: At, before: At) -> bool {
+        let rewinds = self.flow.iter().flat_map(|flow| &flow.rewinds);
+        rewinds.filter(|rewind| after < rewind.at && rewind.at < before).any(|rewind| rewind.reaches(key))
+    }
+
+    /// All that was accepted into its journal, in order: also what it was stored with, and what was taken back.
+    pub(super) fn written(&self) -> Vec<Write<'_>> {
         let Some(flow) = &self.flow else { return Vec::new() };
         let stored = flow.records.iter().filter(|record| record.stored);
         let recorded =
@@ -164,7 +244,12 @@ impl<'a> Life<'a> {
             let at = self.suspended(*claim)?;
             Some(Write { at, claim: *claim, writes: suspend.writes })
         });
-        let mut all: Vec<Write<'a>> = recorded.chain(suspended).collect();
+        let shared = flow.shares.map(|(at, writes)| Write { at, claim: 0, writes });
+        let rewound = flow.rewinds.iter();
+        let rewound =
+            rewound.map(|rewind| Write { at: rewind.at, claim: rewind.claim, writes: &rewind.took });
+        let mut all: Vec<Write<'_>> =
+            shared.into_iter().chain(recorded).chain(suspended).chain(rewound).collect();
         all.sort_by_key(|write| write.at);
         all
     }

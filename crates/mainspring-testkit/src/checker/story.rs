@@ -110,6 +110,10 @@ fn sentence(fact: &Fact) -> String {
             let to = to.map_or_else(|| "gone".into(), |to| to.to_string());
             format!("is told: {verb} {} from {from} to {to}", short(*id))
         }
+        Fact::Rewound { id, from, claim } => {
+            format!("what {} recorded from `{from}` on is taken back after claim {claim}", short(*id))
+        }
+        Fact::Shares { id, writes } => format!("{} is to share {}", short(*id), wrote(writes)),
         Fact::Began { id, claim } => format!("begins {} claim {claim}", short(*id)),
         Fact::Ended { id, claim } => format!("does the work of {} claim {claim}", short(*id)),
         Fact::Stopped { id, claim } => format!("is done with {} claim {claim}", short(*id)),

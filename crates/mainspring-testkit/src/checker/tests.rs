@@ -1,6 +1,7 @@
 //! Each rule holds of a good history and catches a bad one.
 
 mod flows;
+mod rewinds;
 mod scopes;
 
 use std::time::Duration;
@@ -248,10 +249,15 @@ fn an_end_is_an_end() {
     case.claimed(1, 1, 2).ended(1, 1, 2, How::Succeed, true);
     case.succeeded(1, 2);
     assert_eq!(case.rules(EXACT), ["one outcome", "what has ended stays ended"]);
-    let mut retried = done();
-    retried.verb(1, "retry").claimed(1, 1, 2).ended(1, 1, 2, How::Succeed, true);
-    retried.succeeded(1, 2);
-    assert!(retried.rules(EXACT).is_empty());
+    let retried = |how| {
+        let mut case = Case::default();
+        case.joined(1).stored(1).claimed(1, 1, 1).ended(1, 1, 1, how, true);
+        case.verb(1, "retry").claimed(1, 1, 2).ended(1, 1, 2, How::Succeed, true);
+        case.succeeded(1, 2);
+        case
+    };
+    assert!(retried(How::Cancel).rules(EXACT).is_empty());
+    retried(How::Succeed).breaks("what has ended stays ended");
 }
 
 #[test]

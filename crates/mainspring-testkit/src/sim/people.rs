@@ -13,6 +13,7 @@ use mainspring_core::seam::{Clock, Rng};
 use mainspring_core::store::Filter;
 use mainspring_core::time::Span;
 
+use super::course::Course;
 use super::plan::{End, LABEL, Plan, QUEUES};
 use super::process::{Chore, Work};
 use super::world::{World, below, between, chance, lock, pick};
@@ -24,7 +25,7 @@ const REMEMBERED: usize = 24;
 
 /// What producers and the operator share: what there is to interfere with.
 #[derive(Default)]
-pub(super) struct Gossip(Mutex<VecDeque<JobId>>);
+pub(super) struct Gossip(Mutex<VecDeque<JobId>>, Mutex<VecDeque<(JobId, Course)>>);
 
 impl Gossip {
     fn tell(&self, id: JobId) {
@@ -33,6 +34,21 @@ impl Gossip {
             ids.pop_front();
         }
         ids.push_back(id);
+    }
+
+    /// Tells of a workflow.
+    pub(super) fn tell_flow(&self, id: JobId, course: Course) {
+        let mut flows = lock(&self.1);
+        if flows.len() >= REMEMBERED {
+            flows.pop_front();
+        }
+        flows.push_back((id, course));
+    }
+
+    /// Some workflow, and what it does.
+    pub(super) fn some_flow(&self, rng: &SeededRng) -> Option<(JobId, Course)> {
+        let flows = lock(&self.1);
+        flows.iter().rev().nth(below(rng, flows.len())).cloned()
     }
 
     fn some(&self, rng: &SeededRng) -> Option<JobId> {
@@ -161,7 +177,7 @@ impl Person {
     async fn interfere(&self) -> Result<(), Error> {
         let (rng, jobs) = (&self.rng, self.engine.jobs());
         let Some(id) = self.gossip.some(rng) else { return Ok(()) };
-        match below(rng, 17) {
+        match below(rng, 22) {
             0..=3 => jobs.cancel(id).because("no reason").await.map(drop),
             4 | 5 => jobs.retry(id).await.map(drop),
             6 => jobs.hold(id).await.map(drop),
@@ -183,6 +199,8 @@ impl Person {
                 let filter = Filter { queue: Some(queue), states, ..Filter::default() };
                 jobs.change(filter, verb).await.map(drop)
             }
+            17 | 18 => self.fork().await,
+            19..=21 => self.retry_from().await,
             14 => jobs.why(id).await.map(drop),
             _ => self.engine.nodes().await.map(drop),
         }

@@ -8,6 +8,8 @@ use mainspring::Engine;
 use mainspring_core::Error;
 use mainspring_core::backoff::Backoff;
 use mainspring_core::id::JobId;
+use mainspring_core::job::State;
+use mainspring_core::journal::operation;
 use mainspring_core::seam::{Clock, Rng};
 use tokio::sync::{mpsc, oneshot};
 
@@ -16,24 +18,15 @@ use super::people::Person;
 use super::plan::QUEUES;
 use super::world::{Away, NOBODY, World, below, between, chance, pick};
 use crate::history::{Actor, Fact, Recorder, Told};
+use crate::rng::SeededRng;
 
 impl Person {
     /// Starts a workflow, and has its signals sent.
     pub(super) async fn start_flow(&self) {
         let (rng, course) = (&self.rng, Course::of(&self.rng));
         let id = JobId::mint(self.world.time.now(), rng);
-        self.note(Fact::Expects { id, outputs: course.expects() });
-        for (from, to, declared) in course.renamed() {
-            self.note(Fact::Renamed { id, from, to, declared });
-        }
-        let senders = course.senders();
-        let waits = course.waits();
-        if course.asks() {
-            let (world, engine) = (Arc::clone(&self.world), self.engine.clone());
-            let callback = Callback { id, world, engine, by: self.actor };
-            self.world.executor.spawn(self.actor, Box::pin(callback.wait(self.world.tokens_of(id))));
-        }
-        let mut enqueue = self.engine.enqueue(Flow(course)).id(id);
+        self.announce(id, &course);
+        let mut enqueue = self.engine.enqueue(Flow(course.clone())).id(id);
         enqueue = enqueue.backoff(Backoff::Fixed(Duration::from_millis(20 + rng.next_u64() % 500)));
         if chance(rng, 0.5) {
             enqueue = enqueue.queue(pick(rng, &QUEUES));
@@ -44,17 +37,74 @@ impl Person {
         if chance(rng, 0.05) {
             enqueue = enqueue.deadline(Duration::from_millis(2_000 + rng.next_u64() % 20_000));
         }
-        self.tell(id);
         let answer = enqueue.await;
-        self.note(match &answer {
+        if self.was_stored(id, &answer) {
+            self.accompany(id, &course);
+        }
+    }
+
+    /// Says what a workflow will come to, and waits for its tokens.
+    fn announce(&self, id: JobId, course: &Course) {
+        self.note(Fact::Expects { id, outputs: course.expects() });
+        for (from, to, declared) in course.renamed() {
+            self.note(Fact::Renamed { id, from, to, declared });
+        }
+        if course.asks() {
+            let (world, engine) = (Arc::clone(&self.world), self.engine.clone());
+            let callback = Callback { id, world, engine, by: self.actor };
+            self.world.executor.spawn(self.actor, Box::pin(callback.wait(self.world.tokens_of(id))));
+        }
+        self.tell(id);
+        self.gossip.tell_flow(id, course.clone());
+    }
+
+    /// Notes what was told of a workflow that is to be stored, and whether it may be.
+    fn was_stored<T>(&self, id: JobId, answer: &Result<T, Error>) -> bool {
+        let fact = match answer {
             Ok(_) => Fact::Acknowledged { id, told: Told::Created },
             Err(Error::OutcomeUnknown { .. }) => Fact::Unknown { id },
             Err(_) => Fact::Refused { id },
-        });
-        if matches!(&answer, Err(error) if !matches!(error, Error::OutcomeUnknown { .. })) {
-            return;
+        };
+        let stored = !matches!(fact, Fact::Refused { .. });
+        self.note(fact);
+        stored
+    }
+
+    /// Forks some workflow at some step, and has the fork's signals sent.
+    pub(super) async fn fork(&self) -> Result<(), Error> {
+        let Some((source, course)) = self.gossip.some_flow(&self.rng) else { return Ok(()) };
+        let Some(step) = recorded(&self.engine, source, &self.rng).await? else { return Ok(()) };
+        let id = JobId::mint(self.world.time.now(), &self.rng);
+        self.announce(id, &course);
+        let mut fork = self.engine.jobs().fork(source).id(id);
+        if chance(&self.rng, 0.8) {
+            fork = fork.from(step);
         }
-        for Message { name, sender, value, after } in senders {
+        let answer = fork.await;
+        if self.was_stored(id, &answer) {
+            self.accompany(id, &course);
+        }
+        Ok(())
+    }
+
+    /// Retries some workflow from some step.
+    pub(super) async fn retry_from(&self) -> Result<(), Error> {
+        for _ in 0..CHOICE {
+            let Some((id, _)) = self.gossip.some_flow(&self.rng) else { break };
+            let state = self.engine.jobs().get(id).await?.summary.status.state;
+            // Of those that run or have succeeded some, to be refused.
+            if matches!(state, State::Running | State::Succeeded) && chance(&self.rng, 0.9) {
+                continue;
+            }
+            return retry_from(&self.engine, id, &self.rng).await;
+        }
+        Ok(())
+    }
+
+    /// Has the signals of a workflow sent, and some ill luck meet it.
+    fn accompany(&self, id: JobId, course: &Course) {
+        let (rng, waits) = (&self.rng, course.waits());
+        for Message { name, sender, value, after } in course.senders() {
             let world = Arc::clone(&self.world);
             // Half of those that may come at any time come when they are about to be waited for.
             let prompt = (after.is_none() && chance(rng, 0.5)).then(|| self.world.watch_for(id, &name));
@@ -70,8 +120,9 @@ impl Person {
         }
         let (world, config) = (&self.world, &self.world.config);
         let wait = &waits[below(rng, waits.len())];
-        if config.verbs.is_some() && chance(rng, 0.2) {
-            let task = meddle(Arc::clone(world), self.engine.clone(), id, world.watch_for(id, wait));
+        if config.verbs.is_some() && chance(rng, 0.3) {
+            let (told, back) = (world.watch_for(id, wait), chance(rng, 0.5));
+            let task = meddle(Arc::clone(world), self.engine.clone(), id, told, back);
             world.executor.spawn(self.actor, Box::pin(task));
         } else if config.lonely && chance(rng, 0.4) {
             let task = sever(Arc::clone(world), world.watch_for(id, wait));
@@ -85,15 +136,49 @@ const LATEST: Duration = Duration::from_secs(10);
 /// How long after a handler came to a wait whoever meets it there acts: about as long as a suspension takes.
 const MEETING: Duration = Duration::from_millis(3);
 
-/// Cancels a workflow when it is about to be suspended, or has just been.
-async fn meddle(world: Arc<World>, engine: Engine, id: JobId, told: oneshot::Receiver<Actor>) {
+/// How many workflows an operator looks at to find one that can be retried from a step.
+const CHOICE: usize = 8;
+
+/// Something that a workflow has recorded, and that can be gone back to.
+async fn recorded(engine: &Engine, id: JobId, rng: &SeededRng) -> Result<Option<String>, Error> {
+    let story = engine.jobs().story(id).await?;
+    let steps = story.entries.iter().map(|entry| operation(entry.key.as_str()));
+    let steps: Vec<&str> = steps.filter(|step| !step.is_empty()).collect();
+    Ok((!steps.is_empty()).then(|| pick(rng, &steps).to_owned()))
+}
+
+/// Retries a workflow from some step; half of the time two people do at once, each from another: one of them is too late.
+async fn retry_from(engine: &Engine, id: JobId, rng: &SeededRng) -> Result<(), Error> {
+    let from_some_step = async || {
+        let Some(step) = recorded(engine, id, rng).await? else { return Ok(()) };
+        engine.jobs().retry_from(id, step).await.map(drop)
+    };
+    if chance(rng, 0.5) {
+        return from_some_step().await;
+    }
+    let (one, other) = tokio::join!(biased; from_some_step(), from_some_step());
+    one.or(other)
+}
+
+/// Cancels a workflow when it is about to be suspended, or has just been; or retries it from a step, or both.
+async fn meddle(world: Arc<World>, engine: Engine, id: JobId, told: oneshot::Receiver<Actor>, back: bool) {
     if told.await.is_err() {
         return;
     }
     world.time.sleep(between(&world.fate, Duration::ZERO, MEETING)).await;
-    if world.time.monotonic() < world.config.storm {
-        // A cancellation that is refused is an operator's daily bread.
+    let is_over = || world.time.monotonic() >= world.config.storm;
+    // What is refused is an operator's daily bread.
+    if !is_over() && (!back || chance(&world.fate, 0.3)) {
         drop(engine.jobs().cancel(id).because("it waits").await);
+    }
+    while back && !is_over() {
+        if retry_from(&engine, id, &world.fate).await.is_ok() {
+            return;
+        }
+        world.time.sleep(between(&world.fate, Duration::ZERO, MEETING * 100)).await;
+        if chance(&world.fate, 0.2) {
+            return;
+        }
     }
 }
 

@@ -66,4 +66,6 @@ caught! {
     state_of_a_loop_stored_before_its_step: TurnEarly,
     token_good_twice: TokenReplayed,
     drift_ignored: DriftIgnored,
+    record_of_a_step_kept_by_a_retry_from_it: RewindKept,
+    retry_from_a_step_applied_twice: RewindRepeated,
 }

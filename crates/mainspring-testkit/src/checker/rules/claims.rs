@@ -2,19 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mainspring_core::id::NodeNo;
+use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::job::{Reason, State};
 
 use super::Broken;
 use crate::checker::evidence::{At, Evidence, Finished, Life};
 use crate::history::How;
 
-/// Each claim has a higher number than the one before, and one owner.
+/// Each claim has a higher number than the one before, and one owner. A retry from a step takes a number like a claim.
 pub(super) fn grow(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     for (id, life) in evidence.lives.iter().filter(|(_, life)| !life.may_have_returned()) {
         let mut owners = BTreeMap::new();
         let mut highest: Option<(u32, usize)> = None;
+        let mut rewinds = life.flow.iter().flat_map(|flow| &flow.rewinds).peekable();
         for claim in &life.claims {
+            while let Some(rewind) = rewinds.next_if(|rewind| rewind.at < claim.at) {
+                raise(*id, evidence, &mut highest, (rewind.claim, rewind.at), broken);
+            }
             let (owner, first) = *owners.entry(claim.number).or_insert((claim.node, claim.at));
             if owner != claim.node {
                 let what =
@@ -23,15 +27,32 @@ pub(super) fn grow(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
             }
             // A claim that is adopted is told again under its old number; the order of late notes says nothing.
             let new = first == claim.at;
-            match highest {
-                Some((number, at)) if evidence.terms.exact && new && claim.number <= number => {
-                    let what = format!("claim {} came after claim {number}", claim.number);
-                    broken.push(Broken::job(*id, what, vec![at, claim.at]));
-                }
-                Some((number, _)) if claim.number <= number => {}
-                _ => highest = Some((claim.number, claim.at)),
+            if new {
+                raise(*id, evidence, &mut highest, (claim.number, claim.at), broken);
             }
         }
+        for rewind in rewinds {
+            raise(*id, evidence, &mut highest, (rewind.claim, rewind.at), broken);
+        }
+    }
+}
+
+/// A claim, or a retry from a step, takes the next number.
+fn raise(
+    id: JobId,
+    evidence: &Evidence<'_>,
+    highest: &mut Option<(u32, At)>,
+    (number, at): (u32, At),
+    broken: &mut Vec<Broken>,
+) {
+    match *highest {
+        Some((before, since)) if number <= before => {
+            if evidence.terms.exact {
+                let what = format!("claim {number} came after claim {before}");
+                broken.push(Broken::job(id, what, vec![since, at]));
+            }
+        }
+        _ => *highest = Some((number, at)),
     }
 }
 
@@ -124,7 +145,7 @@ fn expired_before<'e>(
 pub(super) fn doubled(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     for (id, life) in evidence.lives.iter().filter(|(_, life)| !life.may_have_returned()) {
         let ends = life.ends();
-        let retried = life.orders.iter().filter(|order| order.verb == "retry").count();
+        let retried = life.revivals().count();
         if ends.len() > 1 + retried {
             let what = format!("{} ends were accepted, and it was brought back {retried} times", ends.len());
             broken.push(Broken::job(*id, what, ends.iter().map(|end| end.at).collect()));
@@ -140,7 +161,9 @@ pub(super) fn after_end(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     for (id, life) in evidence.lives.iter().filter(|(_, life)| !life.may_have_returned()) {
         for end in life.ends() {
             let again = life.claims.iter().find(|claim| claim.at > end.at && claim.number > end.claim);
-            let Some(again) = again.filter(|again| !life.ordered_between("retry", end.at, again.at)) else {
+            // A success is final.
+            let back = |at: At| end.how != How::Succeed && life.brought_back_between(end.at, at);
+            let Some(again) = again.filter(|again| !back(again.at)) else {
                 continue;
             };
             let what = format!("ended by claim {} and claimed again as {}", end.claim, again.number);
@@ -157,7 +180,7 @@ pub(super) fn agree(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     for (id, life) in &evidence.lives {
         let Some(job) = life.found.filter(|_| !life.may_have_returned()) else { continue };
         if let Some(end) = life.ends().last()
-            && !life.ordered_between("retry", end.at, usize::MAX)
+            && !life.brought_back_between(end.at, usize::MAX)
             && (job.claim, job.status.state) != (end.claim, state(end.how))
         {
             let what = format!(
@@ -198,7 +221,7 @@ pub(super) fn failures(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     }
     for (id, life) in &evidence.lives {
         // A second life under the same id counts from nothing, and so does one that an operator gave back.
-        let other = life.was_ordered("retry") || life.may_have_returned();
+        let other = life.was_brought_back() || life.may_have_returned();
         let Some(job) = life.found.filter(|_| !other) else { continue };
         let failed = |finished: &&Finished| {
             finished.how.fails() && finished.applied && !is_echo(evidence, life, finished)
@@ -244,7 +267,7 @@ pub(super) fn cancel(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
                 broken.push(Broken::job(*id, what, vec![obeyed, life.claims[again].at]));
             }
             let open = life.found.filter(|job| evidence.terms.settled && !job.status.state.is_terminal());
-            if let Some(job) = open.filter(|_| !life.ordered_between("retry", obeyed, usize::MAX)) {
+            if let Some(job) = open.filter(|_| !life.brought_back_between(obeyed, usize::MAX)) {
                 let what = format!("cancelled, and still {}", job.status);
                 broken.push(Broken::job(*id, what, vec![obeyed]));
             }
@@ -261,6 +284,6 @@ fn given_out(evidence: &Evidence<'_>, life: &Life<'_>, after: usize) -> Option<u
     life.claims.iter().position(|claim| {
         claim.at > after
             && known.is_none_or(|known| claim.number > known)
-            && !life.ordered_between("retry", after, claim.at)
+            && !life.brought_back_between(after, claim.at)
     })
 }

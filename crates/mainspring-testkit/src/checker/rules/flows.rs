@@ -143,6 +143,7 @@ pub(super) fn bodies(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
             let over = ends.find(|end| regular(end.how));
             let again = flow.entered.iter().find(|entered| {
                 entered.key == *key
+                    && !life.was_taken_back(key, *ran, entered.at)
                     && ((entered.claim == *claim && entered.at > *ran)
                         || (entered.claim > *claim && over.is_some()))
             });
@@ -153,7 +154,9 @@ pub(super) fn bodies(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
         }
         let mut first: BTreeMap<&str, At> = BTreeMap::new();
         for entered in flow.entered.iter().filter(|entered| entered.once) {
-            if let Some(before) = first.insert(entered.key, entered.at) {
+            if let Some(before) = first.insert(entered.key, entered.at)
+                && !life.was_taken_back(entered.key, before, entered.at)
+            {
                 let what = format!("`{}` must not begin twice, and did", entered.key);
                 broken.push(Broken::job(*id, what, vec![before, entered.at]));
             }

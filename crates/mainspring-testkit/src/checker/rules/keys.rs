@@ -35,7 +35,7 @@ pub(super) fn unique(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
 fn released(evidence: &Evidence<'_>, job: &Summary) -> Option<Timestamp> {
     let life = evidence.lives.get(&job.id)?;
     // Brought back, it has no key any more, and its times are those of its second life.
-    if life.was_ordered("retry") {
+    if life.was_brought_back() {
         return None;
     }
     let never = Timestamp::from_micros(i64::MAX);

@@ -14,14 +14,25 @@ use crate::history::Posted;
 /// How long after its time a job may be claimed when nothing is wrong: others may be before it.
 const SLACK: Duration = Duration::from_secs(30);
 
-/// A message is read by one record, and is not delivered again after that.
+/// When a message that was read is unread again, because the record that came of it was taken back.
+fn unread(flow: &Flow<'_>, no: i64, read: At) -> At {
+    let again = flow.rewinds.iter().find(|rewind| rewind.at > read && rewind.unread.contains(&no));
+    again.map_or(At::MAX, |rewind| rewind.at)
+}
+
+/// A message is read by one record, and is not delivered again after that, unless that record is taken back.
 pub(super) fn read(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
-    for (id, life, _) in flows(evidence) {
+    for (id, life, flow) in flows(evidence) {
         let written = life.written();
-        let mut readers: BTreeMap<i64, &Write<'_>> = BTreeMap::new();
+        let mut readers: BTreeMap<i64, Vec<&Write<'_>>> = BTreeMap::new();
         for write in &written {
             for no in &write.writes.read {
-                let first = *readers.entry(*no).or_insert(write);
+                let readers = readers.entry(*no).or_default();
+                let first = readers.last().copied().filter(|first| unread(flow, *no, first.at) > write.at);
+                let Some(first) = first else {
+                    readers.push(write);
+                    continue;
+                };
                 // A repeat of a record is the same record.
                 if first.claim != write.claim || first.writes != write.writes {
                     let what = format!("message {no} was read twice");
@@ -31,8 +42,11 @@ pub(super) fn read(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
         }
         for given in life.givens() {
             let again = given.inbox.iter().find_map(|letter| {
-                let first = readers.get(&letter.no)?;
-                before(evidence, first, &given).then_some((letter.no, first.at))
+                let mut readers = readers.get(&letter.no)?.iter();
+                let first = readers.find(|first| {
+                    before(evidence, first, &given) && unread(flow, letter.no, first.at) > given.at
+                });
+                first.map(|first| (letter.no, first.at))
             });
             if let Some((no, at)) = again {
                 let what = format!("message {no} was read, and claim {} is given it", given.claim);
@@ -49,8 +63,11 @@ fn had(flow: &Flow<'_>, written: &[Write<'_>], given: &Given<'_>, topic: &str, s
         return true;
     }
     let letters = flow.letters();
-    let mut reads = written.iter().filter(|write| write.at < given.at).flat_map(|write| &write.writes.read);
-    reads.any(|no| letters.get(no).is_some_and(|letter| fits(letter)))
+    let before = written.iter().filter(|write| write.at < given.at);
+    let mut reads = before.flat_map(|write| write.writes.read.iter().map(|no| (*no, write.at)));
+    reads.any(|(no, at)| {
+        unread(flow, no, at) > given.at && letters.get(&no).is_some_and(|letter| fits(letter))
+    })
 }
 
 /// What was sent is given to every later claim until it is read: signals, and the ends of children.
@@ -97,7 +114,7 @@ pub(super) fn woken(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
             let Some(suspended) = life.suspended(*claim) else { continue };
             let next = life.claims.iter().find(|next| next.at > suspended && next.number > *claim);
             let Some(next) = next else { continue };
-            let verbs = ["resume", "retry", "hold"];
+            let verbs = ["resume", "retry", "rewind", "hold"];
             if verbs.iter().any(|verb| life.ordered_between(verb, suspended, next.at)) {
                 continue;
             }
@@ -136,15 +153,19 @@ pub(super) fn families(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
         let Some(parent) = evidence.lives.get(&parent).filter(|parent| !parent.may_have_returned()) else {
             continue;
         };
-        let finished = parent.ends().first().map(|end| end.at);
+        let ends = parent.ends();
+        let finished = ends.iter().map(|end| end.at);
         let told = parent.orders.iter().filter_map(|order| order.obeyed);
         let told = told.filter(|(_, _, to)| to.is_some_and(|to| to.state.is_terminal())).map(|(at, _, _)| at);
-        let Some(ended) = finished.into_iter().chain(told).min() else { continue };
+        // Brought back, it may have other children.
+        let since = parent.revivals().filter_map(|order| order.obeyed).map(|(at, _, _)| at).max();
+        let ended = finished.chain(told).filter(|at| since.is_none_or(|since| *at > since)).min();
+        let Some(ended) = ended else { continue };
         let known = life.claims.iter().filter(|claim| claim.at < ended).map(|claim| claim.number).max();
         let again = life.claims.iter().find(|claim| {
             claim.at > ended
                 && known.is_none_or(|known| claim.number > known)
-                && !life.ordered_between("retry", 0, claim.at)
+                && !life.brought_back_between(0, claim.at)
         });
         if let Some(again) = again {
             let what = format!("its parent had ended, and claim {} was given out", again.number);
@@ -154,7 +175,7 @@ pub(super) fn families(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
             let aside = matches!(job.status.state, State::Suspended) && !life.orders.is_empty();
             evidence.terms.settled && !job.status.state.is_terminal() && !aside
         });
-        if let Some(job) = open.filter(|_| !life.was_ordered("retry")) {
+        if let Some(job) = open.filter(|_| !life.was_brought_back()) {
             let what = format!("its parent has ended, and it is still {}", job.status);
             broken.push(Broken::job(*id, what, vec![ended]));
         }

@@ -88,8 +88,9 @@ pub(super) fn inside(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
                 let lines = written.iter().filter(|write| knows(write));
                 let mut states =
                     lines.flat_map(|write| write.writes.entries.iter().map(move |line| (write.at, line)));
-                let done = states.find(|(_, line)| {
+                let done = states.find(|(at, line)| {
                     turn(line.key.as_str()).is_some_and(|(key, turns)| key == scope && number <= turns)
+                        && !life.was_taken_back(scope, *at, entered.at)
                 });
                 if let Some((at, _)) = done {
                     let what = format!("turn {number} of `{scope}` was done, and `{}` began", entered.key);
@@ -183,15 +184,21 @@ pub(super) fn turns(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     if !evidence.terms.exact {
         return;
     }
-    for (id, life, _) in flows(evidence) {
+    for (id, life, flow) in flows(evidence) {
         let written = life.written();
         let mut last: BTreeMap<&str, (At, u64)> = BTreeMap::new();
         for write in firsts(&written) {
+            if let Some(rewind) = flow.rewinds.iter().find(|rewind| rewind.at == write.at) {
+                // The state before the last is not kept: a loop that has lost it begins anew.
+                last.retain(|key, _| !rewind.reaches(key));
+            }
             let states = write.writes.entries.iter().filter_map(|line| turn(line.key.as_str()));
             for (key, number) in states {
                 let before = last.insert(key, (write.at, number));
                 let expected = before.map_or(1, |(_, number)| number + 1);
-                if number != expected {
+                // Whoever shares a state goes on from there.
+                let shared = flow.shares.is_some_and(|(at, _)| at == write.at);
+                if number != expected && !shared {
                     let what = format!("turn {number} of `{key}` is recorded in place of turn {expected}");
                     let events = before.map(|(at, _)| at).into_iter().chain([write.at]).collect();
                     broken.push(Broken::job(*id, what, events));
@@ -237,14 +244,17 @@ pub(super) fn held(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     }
 }
 
-/// Whoever comes with a token, and however often: it is good once.
+/// Whoever comes with a token, and however often: it is good once. A step that is done again makes another.
 pub(super) fn tokens(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     for (id, _, flow) in flows(evidence) {
-        let mut first: BTreeMap<&str, At> = BTreeMap::new();
+        let mut good: BTreeMap<&str, Vec<At>> = BTreeMap::new();
         for (at, key, _) in flow.redeemed.iter().filter(|(_, _, good)| *good) {
-            if let Some(before) = first.insert(key, *at) {
-                let what = format!("the token of `{key}` was good twice");
-                broken.push(Broken::job(*id, what, vec![before, *at]));
+            let before = good.entry(key).or_default();
+            let again = flow.rewinds.iter().filter(|rewind| rewind.at < *at && rewind.reaches(key)).count();
+            before.push(*at);
+            if before.len() > 1 + again {
+                let what = format!("the token of `{key}` was good {} times", before.len());
+                broken.push(Broken::job(*id, what, before.clone()));
             }
         }
     }

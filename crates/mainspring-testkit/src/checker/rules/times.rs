@@ -14,7 +14,7 @@ pub(super) fn deadline(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     for (id, life) in evidence.lives.iter().filter(|(_, life)| !life.may_have_returned()) {
         let (Some(job), Some(deadline)) = (life.found, life.deadline) else { continue };
         // Brought back, it has none any more.
-        if life.was_ordered("retry") {
+        if life.was_brought_back() {
             continue;
         }
         let until = job.created_at.after(deadline);
@@ -66,7 +66,7 @@ pub(super) fn deferred(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
                 .faults
                 .iter()
                 .any(|fault| fault.kind == "leap" && end.at < fault.at && fault.at < next.at);
-            if waited < *after && !leapt && !life.ordered_between("retry", end.at, next.at) {
+            if waited < *after && !leapt && !life.brought_back_between(end.at, next.at) {
                 let what =
                     format!("to wait {after:?} after claim {claim}, and claimed again after {waited:?}");
                 broken.push(Broken::job(*id, what, vec![end.at, next.at]));
@@ -79,7 +79,7 @@ pub(super) fn deferred(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
 pub(super) fn held(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     for (id, life) in evidence.lives.iter().filter(|(_, life)| !life.may_have_returned()) {
         let (Some(job), Some(claim)) = (life.found, life.claims.first()) else { continue };
-        if !life.was_ordered("retry") && claim.now < job.created_at.after(life.delay) {
+        if !life.was_brought_back() && claim.now < job.created_at.after(life.delay) {
             let what = format!("claimed at {}, {:?} after {}", claim.now, life.delay, job.created_at);
             broken.push(Broken::job(*id, what, vec![claim.at]));
         }

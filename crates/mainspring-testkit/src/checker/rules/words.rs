@@ -40,7 +40,7 @@ pub(super) fn refused(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
                     if one.how == refused.how
                         && one.how.ends()
                         && evidence.terms.retention.is_none()
-                        && !life.was_ordered("retry") =>
+                        && !life.was_brought_back() =>
                 {
                     let what = format!("claim {} was ended, and a repeat of that was refused", refused.claim);
                     broken.push(Broken::job(*id, what, vec![one.at, refused.at]));
@@ -123,7 +123,7 @@ fn crashed(evidence: &Evidence<'_>, life: &Life<'_>, before: At) -> Vec<At> {
     for end in life.finished.iter().filter(|end| end.applied && through(end.how)) {
         ends.entry(end.claim).or_insert(end.at);
     }
-    let words = life.orders.iter().filter(|order| matches!(order.verb, "retry" | "resume"));
+    let words = life.orders.iter().filter(|order| matches!(order.verb, "retry" | "rewind" | "resume"));
     let answered = words.filter_map(|order| order.obeyed).map(|(at, _, _)| at);
     // Who records has come further than those before him; his own claim may still crash.
     let recorded = life.written().into_iter().filter(|write| write.at < before);
@@ -261,10 +261,7 @@ pub(super) fn answered(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
         let (Some(end), Some(calm)) = (life.ends().last().copied(), evidence.calm) else { continue };
         let since = evidence.time(end.at.max(calm));
         let waits = life.awaited.len() > life.answered.len();
-        if evidence.terms.settled
-            && waits
-            && !life.was_ordered("retry")
-            && evidence.over().since(since) > SOON
+        if evidence.terms.settled && waits && !life.was_brought_back() && evidence.over().since(since) > SOON
         {
             broken.push(Broken::job(*id, "it has ended, and a caller still waits", vec![end.at]));
         }
@@ -305,8 +302,7 @@ pub(super) fn revived(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
         return;
     }
     for (id, life) in evidence.lives.iter().filter(|(_, life)| !life.may_have_returned()) {
-        let retries = life.orders.iter().filter(|order| order.verb == "retry");
-        let Some(since) = retries.filter_map(|order| order.obeyed).map(|(at, _, _)| at).max() else {
+        let Some(since) = life.revivals().filter_map(|order| order.obeyed).map(|(at, _, _)| at).max() else {
             continue;
         };
         let Some(job) = life.found else { continue };

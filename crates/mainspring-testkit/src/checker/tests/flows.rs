@@ -10,7 +10,7 @@ pub(super) fn line(key: &str, digest: u64) -> Line {
     Line { key: Key::new(key).expect("a key"), kind: EntryKind::Value, digest: Some(digest) }
 }
 
-fn letter(no: i64) -> Letter {
+pub(super) fn letter(no: i64) -> Letter {
     Letter { no, topic: "s:go".into(), sender: "somebody".into() }
 }
 
@@ -63,7 +63,7 @@ impl Case {
         self.see(node, Fact::Began { id: id(job), claim })
     }
 
-    fn signalled(&mut self, job: u8) -> &mut Self {
+    pub(super) fn signalled(&mut self, job: u8) -> &mut Self {
         let (topic, sender) = ("s:go".into(), "somebody".into());
         self.see(9, Fact::Signalled { id: id(job), topic, sender, answer: Posted::Stored })
     }
