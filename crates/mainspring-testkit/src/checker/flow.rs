@@ -234,6 +234,14 @@ impl<'a> Life<'a> {
         rewinds.filter(|rewind| after < rewind.at && rewind.at < before).any(|rewind| rewind.reaches(key))
     }
 
+    /// When a body of this claim last began, or came to its end.
+    pub(super) fn last_body(&self, claim: u32) -> Option<At> {
+        let flow = self.flow.as_deref()?;
+        let entered = flow.entered.iter().map(|entered| (entered.at, entered.claim));
+        let ran = flow.ran.iter().map(|(at, claim, _)| (*at, *claim));
+        entered.chain(ran).filter(|(_, of)| *of == claim).map(|(at, _)| at).max()
+    }
+
     /// All that was accepted into its journal, in order: also what it was stored with, and what was taken back.
     pub(super) fn written(&self) -> Vec<Write<'_>> {
         let Some(flow) = &self.flow else { return Vec::new() };

@@ -417,6 +417,23 @@ fn deadlines_hold() {
     case.claimed(1, 1, 1).ended(1, 1, 1, How::Succeed, true);
     case.succeeded(1, 1);
     case.breaks("deadlines hold");
+    // Who waits to be suspended does nothing any more; who still ran something did.
+    for (late, holds) in [(false, true), (true, false)] {
+        let mut case = Case::default();
+        case.joined(1).stored(1).see(9, Fact::Bounded { id: id(1), deadline: 10_000_000 });
+        case.claimed(1, 1, 1).ran(1, 1, "a");
+        for _ in 0..8 {
+            case.fault("hint lost", 1);
+        }
+        if late {
+            case.see(1, Fact::Ran { id: id(1), claim: 1, key: "a".into() });
+        }
+        let (node, how) = (NodeNo(1), How::Suspend);
+        case.see(1, Fact::Finishing { node, id: id(1), claim: 1, how });
+        case.see(1, Fact::Finished { node, id: id(1), claim: 1, how, applied: false });
+        case.found(1, Status::because(State::Failed, Reason::Expired), 1);
+        assert_eq!(!case.rules(EXACT).contains(&"deadlines hold"), holds, "{late}");
+    }
 }
 
 #[test]

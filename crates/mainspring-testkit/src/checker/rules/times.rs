@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Broken;
 use crate::checker::evidence::Evidence;
-use crate::history::How;
+use crate::history::{Fact, How};
 
 /// How long it takes to drop a handler, and how far clocks may be apart.
 const SLACK: Duration = Duration::from_secs(1);
@@ -29,6 +29,9 @@ pub(super) fn deadline(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
             }
             let latest = evidence.time(claim.at).after(until.since(claim.now).mul_f64(1.02) + SLACK);
             let Some(&stopped) = life.stopped.get(&claim.number) else { continue };
+            // Who waits to be suspended does nothing any more, and may wait long for a node that is cut off.
+            let waits = matches!(evidence.history[stopped].fact, Fact::Finishing { how: How::Suspend, .. });
+            let stopped = if waits { life.last_body(claim.number).unwrap_or(*began) } else { stopped };
             let actor = evidence.history[*began].by;
             let stood = evidence.faults.iter().any(|fault| {
                 fault.kind == "stop"
