@@ -70,9 +70,13 @@ const RECORD: &str = record!(
     "true",
     ""
 );
-/// What is recorded must be as safe as the rest of the store, whatever the caller's session is set to. Touches no table.
+/// What is recorded must be as safe as the rest of the store, whatever the caller's session is set to. And a client that is
+/// gone between the record, which locks the claim, and the commit must not hold the job up for longer than a default lease
+/// allows: its server may not hear of that for hours. Touches no table.
 const INSIST: &str = "SELECT set_config('synchronous_commit', 'on', true)
-    WHERE current_setting('synchronous_commit') = 'off'";
+    WHERE current_setting('synchronous_commit') = 'off'
+    UNION ALL SELECT set_config('idle_in_transaction_session_timeout', '5s', true)
+    WHERE current_setting('idle_in_transaction_session_timeout')::interval NOT BETWEEN '1 ms' AND '5 s'";
 
 /// A client's transaction, for our statements. Each is given with the name of the schema in it.
 trait Session {

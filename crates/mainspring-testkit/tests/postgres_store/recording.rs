@@ -64,6 +64,26 @@ async fn a_record_comes_with_the_transaction_or_not_at_all() {
     .await;
 }
 
+/// The record locks its claim. A client that is cut off before it commits would keep that lock for as long as its server
+/// believes in the connection: the job could neither end nor be rescued.
+#[tokio::test]
+async fn a_client_that_is_gone_before_its_commit_holds_nobody_up() {
+    each(async |rig, client| {
+        let (node, claim) = rig.running().await;
+        let ticket = rig.store.ticket();
+        for (set, bound) in [("0", "5s"), ("1h", "5s"), ("2s", "2s")] {
+            let mut tx = client.begin().await;
+            tx.run(&format!("SET LOCAL idle_in_transaction_session_timeout = '{set}'")).await;
+            let recorded = tx.record(&ticket, node, step(claim, "a")).await.expect("recorded");
+            assert_eq!(recorded, Recorded::Stored);
+            let now = "current_setting('idle_in_transaction_session_timeout')";
+            tx.run(&format!("DO $$ BEGIN ASSERT {now} = '{bound}', {now}; END $$")).await;
+            tx.rollback().await;
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_stale_claim_records_nothing_and_spares_the_transaction() {
     each(async |rig, client| {
