@@ -58,11 +58,15 @@ pub enum Defect {
     RewindKept,
     /// A retry from a step is applied whatever the claim number.
     RewindRepeated,
+    /// The body of a step that runs again does not take back what it said before.
+    ResetForgotten,
+    /// That the handler has said something is not recorded.
+    PushUncounted,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 25] = [
+    pub const ALL: [Defect; 27] = [
         Defect::ClaimIgnored,
         Defect::NodeIgnored,
         Defect::RescueUnchecked,
@@ -88,6 +92,8 @@ impl Defect {
         Defect::DriftIgnored,
         Defect::RewindKept,
         Defect::RewindRepeated,
+        Defect::ResetForgotten,
+        Defect::PushUncounted,
     ];
 }
 

@@ -365,6 +365,13 @@ pub enum Fact {
         /// Numbers that stand for these results.
         outputs: Vec<u64>,
     },
+    /// What a workflow says until it succeeds, whatever happens to its nodes.
+    Says {
+        /// The job.
+        id: JobId,
+        /// All of it, in order.
+        words: Vec<Word>,
+    },
     /// A handler goes on with the way that one of several took.
     Decided {
         /// The job.
@@ -459,6 +466,9 @@ pub struct Wrote {
     /// What is removed: errors that are taken back, and what scopes recorded on their way.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub forget: Vec<Key>,
+    /// Whether it is no progress of its job.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub idle: bool,
 }
 
 impl Wrote {
@@ -468,8 +478,19 @@ impl Wrote {
             entries: writes.entries.iter().map(Line::new).collect(),
             read: writes.read.clone(),
             forget: writes.forget.clone(),
+            idle: writes.idle,
         }
     }
+}
+
+/// A frame of a job's output, without its words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Word {
+    /// The step whose body says it; nothing if the handler itself does.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub step: Option<String>,
+    /// A number that stands for it.
+    pub digest: u64,
 }
 
 /// One record of a journal.
@@ -638,6 +659,7 @@ impl Fact {
             | Fact::Ran { id, .. }
             | Fact::Saw { id, .. }
             | Fact::Expects { id, .. }
+            | Fact::Says { id, .. }
             | Fact::Decided { id, .. }
             | Fact::Renamed { id, .. }
             | Fact::Redeemed { id, .. }

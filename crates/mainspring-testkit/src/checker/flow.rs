@@ -8,7 +8,7 @@ use mainspring_core::name::Key;
 use mainspring_core::time::Timestamp;
 
 use super::evidence::{At, Life};
-use crate::history::{Fact, How, Letter, Line, Posted, Wrote};
+use crate::history::{Fact, How, Letter, Line, Posted, Word, Wrote};
 
 /// What happened to one workflow, beside what happens to every job.
 #[derive(Default)]
@@ -30,6 +30,8 @@ pub(super) struct Flow<'a> {
     pub(super) ran: Vec<(At, u32, &'a str)>,
     pub(super) saw: Vec<Saw<'a>>,
     pub(super) expects: Option<&'a [u64]>,
+    /// When it was told what it is to say, and what.
+    pub(super) says: Option<(At, &'a [Word])>,
     pub(super) decided: Vec<Decided<'a>>,
     /// Names of steps: before, after, and whether the code says so.
     pub(super) renamed: Vec<(&'a str, &'a str, bool)>,
@@ -162,6 +164,7 @@ impl<'a> Flow<'a> {
                 self.saw.push(Saw { at, since: *since, key, digest: *digest, rides: *rides });
             }
             Fact::Expects { outputs, .. } => self.expects = Some(outputs),
+            Fact::Says { words, .. } => self.says = Some((at, words)),
             Fact::Decided { claim, key, digest, .. } => {
                 self.decided.push(Decided { at, claim: *claim, key, digest: *digest });
             }

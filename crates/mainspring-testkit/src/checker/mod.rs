@@ -15,14 +15,16 @@ mod story;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use mainspring_core::Error;
 use mainspring_core::id::JobId;
 use mainspring_core::job::{State, Summary};
+use mainspring_core::output::{Ask, Item};
 use mainspring_core::store::{Counts, Filter, Finding, Page, Store};
 use mainspring_core::time::Timestamp;
+use mainspring_core::{Error, bounds};
 
 use crate::history::Event;
 use evidence::Evidence;
@@ -37,6 +39,8 @@ pub struct Found {
     pub findings: Vec<Finding>,
     /// How many jobs it says to have, by queue and state.
     pub counts: Counts,
+    /// What jobs have said, of those that somebody wanted to hear.
+    pub outputs: BTreeMap<JobId, Vec<Item>>,
 }
 
 impl Found {
@@ -58,6 +62,27 @@ impl Found {
         found.findings = store.check().await?;
         found.counts = store.counts().await?;
         Ok(found)
+    }
+
+    /// Reads all that these jobs have said, as far as it is kept. Those that are not there have said nothing.
+    ///
+    /// # Errors
+    /// As the store's.
+    pub async fn listen(&mut self, store: &dyn Store, jobs: Vec<JobId>) -> Result<(), Error> {
+        for id in jobs {
+            let mut items: Vec<Item> = Vec::new();
+            loop {
+                let after = items.last().map_or(0, |item| item.position);
+                let ask = Ask { id, after, limit: bounds::OUTPUT_PAGE };
+                let Some(Some(page)) = store.output(vec![ask]).await?.pop() else { break };
+                if page.items.is_empty() {
+                    break;
+                }
+                items.extend(page.items);
+            }
+            self.outputs.insert(id, items);
+        }
+        Ok(())
     }
 }
 

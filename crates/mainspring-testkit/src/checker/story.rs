@@ -146,6 +146,7 @@ fn sentence(fact: &Fact) -> String {
         | Fact::Ran { .. }
         | Fact::Saw { .. }
         | Fact::Expects { .. }
+        | Fact::Says { .. }
         | Fact::Decided { .. }
         | Fact::Renamed { .. }
         | Fact::Redeemed { .. }
@@ -201,6 +202,7 @@ fn workflow(fact: &Fact) -> String {
         Fact::Expects { id, outputs } => {
             format!("expects one of {} results of {}", outputs.len(), short(*id))
         }
+        Fact::Says { id, words } => format!("expects {} frames of {}", words.len(), short(*id)),
         Fact::Decided { id, claim, key, digest } => {
             format!("{} claim {claim} goes the way of `{key}`: {digest:016x}", short(*id))
         }

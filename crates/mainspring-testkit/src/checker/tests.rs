@@ -1,6 +1,7 @@
 //! Each rule holds of a good history and catches a bad one.
 
 mod flows;
+mod outputs;
 mod rewinds;
 mod scopes;
 

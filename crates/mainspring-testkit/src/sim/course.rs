@@ -12,7 +12,7 @@ use mainspring_core::seam::Rng;
 use serde::{Deserialize, Serialize};
 
 use super::world::{below, chance, pick};
-use crate::history::digest;
+use crate::history::{Word, digest};
 use crate::rng::SeededRng;
 
 /// A workflow.
@@ -67,6 +67,23 @@ pub(super) enum Part {
     Token { millis: u64 },
     /// The code changes while it sleeps.
     Edited { edit: Edit, millis: u64 },
+    /// It says something, between its steps, in the body of one, and in the turns of a loop.
+    Says(Speech),
+}
+
+/// What is said, and how.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Speech {
+    /// How many frames the body of its step says.
+    pub(super) stream: usize,
+    /// How often that body fails on its way.
+    pub(super) fails: u32,
+    /// Whether it is the step that is tried again then; otherwise the workflow is.
+    pub(super) again: bool,
+    /// How long it waits when it has said its first words.
+    pub(super) nap: Option<u64>,
+    /// Turns that say something.
+    pub(super) turns: usize,
 }
 
 /// What is raced.
@@ -109,7 +126,12 @@ impl Course {
             course.parts.push(Part::of(rng, !course.has_children()));
         }
         // When an error was taken back, what was recorded until then is not missed by anybody.
-        let flaky = course.parts.iter().any(|part| matches!(part, Part::Flaky(_)));
+        let flaky = |part: &Part| match part {
+            Part::Flaky(_) => true,
+            Part::Says(speech) => speech.fails > 0 && !speech.again,
+            _ => false,
+        };
+        let flaky = course.parts.iter().any(flaky);
         for part in &mut course.parts {
             if let Part::Edited { edit: edit @ Edit::Renamed, .. } = part
                 && flaky
@@ -163,7 +185,7 @@ impl Course {
             }
             Part::Branches => BTreeSet::from([sum(0..4)]),
             Part::Saga | Part::Flaky(_) => BTreeSet::from([value(0)]),
-            Part::Sleep(_) => BTreeSet::from([0]),
+            Part::Sleep(_) | Part::Says(_) => BTreeSet::from([0]),
             Part::Signals { need, of } => chosen(*need, *of, &value),
             Part::Timed { sent, .. } => std::iter::once(NOTHING).chain(sent.map(|_| value(0))).collect(),
             Part::Children { courses, abandoned } => {
@@ -215,7 +237,7 @@ pub(super) fn joined(one: u64, other: u64) -> u64 {
 
 impl Part {
     fn of(rng: &SeededRng, family: bool) -> Self {
-        match below(rng, 19) {
+        match below(rng, 20) {
             9 if family => {
                 let courses: Vec<Course> = (0..=below(rng, 3)).map(|_| Course::child(rng)).collect();
                 let abandoned = if chance(rng, 0.3) { below(rng, courses.len() + 1) } else { 0 };
@@ -251,6 +273,13 @@ impl Part {
             }
             15 => Part::Iterate { turns: 1 + below(rng, 5), nap: nap(rng) },
             16 => Part::Nest { nap: rng.next_u64() % 2_000 },
+            18 => Part::Says(Speech {
+                stream: 1 + below(rng, 6),
+                fails: pick(rng, &[0, 0, 1, 2]),
+                again: chance(rng, 0.5),
+                nap: chance(rng, 0.4).then(|| rng.next_u64() % 3_000),
+                turns: below(rng, 3),
+            }),
             17 => Part::Token { millis: 500 + rng.next_u64() % 8_000 },
             _ => {
                 let edit =
@@ -286,7 +315,9 @@ impl Course {
         let wait = |(number, part): (usize, &Part)| match part {
             Part::Signals { .. } | Part::Timed { .. } | Part::Token { .. } => Some(format!("signal{number}")),
             Part::Race(_) => Some(format!("race{number}")),
-            Part::Sleep(_) | Part::Edited { .. } => Some(format!("sleep{number}")),
+            Part::Sleep(_) | Part::Edited { .. } | Part::Says(Speech { nap: Some(_), .. }) => {
+                Some(format!("sleep{number}"))
+            }
             Part::Children { .. } => Some(format!("child{number}")),
             _ => None,
         };
@@ -312,6 +343,23 @@ impl Course {
             }
         }
         all
+    }
+
+    /// All that it says, in order.
+    pub(super) fn says(&self) -> Vec<Word> {
+        let mut words = Vec::new();
+        for (number, part) in self.parts.iter().enumerate() {
+            let Part::Says(Speech { stream, turns, .. }) = part else { continue };
+            let step = format!("speak{number}");
+            // The handler, the body of its step, the handler again, and its turns: as each says the next.
+            let by = [None].into_iter().chain(std::iter::repeat_n(Some(&step), *stream));
+            let by = by.chain(std::iter::repeat_n(None, 1 + turns));
+            words.extend(by.enumerate().map(|(at, step)| Word {
+                step: step.cloned(),
+                digest: digest(self.value(number, at).to_string().as_bytes()),
+            }));
+        }
+        words
     }
 
     /// Whether it sends tokens away.

@@ -225,6 +225,7 @@ impl Act {
             Part::Iterate { turns, nap } => self.iterate(ctx, course, number, (*turns, *nap)).await,
             Part::Nest { nap } => self.nest(ctx, course, number, *nap).await,
             Part::Token { millis } => self.ask(ctx, course, number, *millis).await,
+            Part::Says(speech) => self.speak(ctx, course, number, speech).await,
             Part::Edited { edit, millis } => self.edited(ctx, course, number, (*edit, *millis)).await,
         }
     }
@@ -292,7 +293,7 @@ pub(super) async fn perform(stage: Arc<Stage>, ctx: Context, course: Course) -> 
 
 impl World {
     /// How often this body of this job has begun, with this time.
-    fn enter(&self, id: JobId, key: &str) -> u32 {
+    pub(super) fn enter(&self, id: JobId, key: &str) -> u32 {
         let mut bodies = lock(&self.bodies);
         let count = bodies.entry((id, key.to_owned())).or_default();
         *count += 1;

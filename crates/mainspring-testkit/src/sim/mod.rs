@@ -129,7 +129,9 @@ pub fn run(kind: Kind, seed: u64) -> Run {
     let director = Director::new(&world);
     director.start();
     let stuck = live(&world, &director);
-    let found = block_on(Found::look(&*director.store)).expect("the store can be looked at");
+    let mut found = block_on(Found::look(&*director.store)).expect("the store can be looked at");
+    let listening = found.listen(&*director.store, world.log.speakers());
+    block_on(listening).expect("the store can be listened to");
     director.strike_the_set();
     let terms = Terms {
         exact: true,

@@ -26,6 +26,10 @@ impl Person {
         let (rng, course) = (&self.rng, Course::of(&self.rng));
         let id = JobId::mint(self.world.time.now(), rng);
         self.announce(id, &course);
+        let words = course.says();
+        if !words.is_empty() {
+            self.note(Fact::Says { id, words });
+        }
         let mut enqueue = self.engine.enqueue(Flow(course.clone())).id(id);
         enqueue = enqueue.backoff(Backoff::Fixed(Duration::from_millis(20 + rng.next_u64() % 500)));
         if chance(rng, 0.5) {

@@ -1,4 +1,4 @@
-//! The ways that workflows of a simulation can go: races, maps, loops, tokens, and code that changes.
+//! The ways that workflows of a simulation can go: races, maps, loops, tokens, code that changes, and what they say.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use mainspring::{Context, Failure, Mapped, StepContext};
 use mainspring_core::Error;
+use mainspring_core::backoff::Backoff;
 
-use super::course::{Course, Edit, Flow, INTERRUPTED, NOTHING, Race};
+use super::course::{Course, Edit, Flow, INTERRUPTED, NOTHING, Race, Speech};
 use super::flow::Act;
 use super::post::Sent;
 use crate::history::{Fact, digest};
@@ -187,6 +188,60 @@ impl Act {
         });
         let (nest, beside) = tokio::join!(biased; nest, beside);
         Ok(nest?.wrapping_add(beside?))
+    }
+
+    /// Something is said: between steps, in the body of one, which may fail on its way, and in turns.
+    pub(super) async fn speak(
+        self: &Arc<Self>,
+        ctx: &Context,
+        course: &Course,
+        number: usize,
+        speech: &Speech,
+    ) -> Result<u64, Failure> {
+        let Speech { stream, fails, again, nap, turns } = *speech;
+        let value = |at: usize| course.value(number, at);
+        ctx.output().push(value(0)).await?;
+        if let Some(nap) = nap {
+            let sleep = format!("sleep{number}");
+            self.comes_to(&sleep);
+            ctx.sleep(&sleep, Duration::from_millis(nap)).await?;
+        }
+        let (act, key) = (Arc::clone(self), format!("speak{number}"));
+        let frames: Arc<[u64]> = (1..=stream).map(value).collect();
+        let body = move |step: StepContext| {
+            let (act, key, frames) = (Arc::clone(&act), format!("speak{number}"), Arc::clone(&frames));
+            async move {
+                act.enter(step.claim(), &key, false);
+                let fails = act.stage.world.enter(act.id, &key) <= fails;
+                for (at, frame) in frames.iter().enumerate() {
+                    step.output().push(frame).await?;
+                    if at % 2 == 0 {
+                        act.work().await;
+                    }
+                    if fails && at == frames.len() / 2 {
+                        return Err(Failure::from("it is meant to fail"));
+                    }
+                }
+                act.ran(&key);
+                Ok(0_u64)
+            }
+        };
+        let step = ctx.step_with(&key, body).backoff(Backoff::Fixed(Duration::from_millis(20)));
+        step.retry(if again { fails } else { 0 }).await?;
+        ctx.output().push(value(stream + 1)).await?;
+        let key = format!("said{number}");
+        let iterate = ctx.iterate(&key, 0, |ctx, turn: usize| {
+            let (act, path) = (Arc::clone(self), format!("{key}/{}/", turn + 1));
+            let (frame, more) = (value(stream + 2 + turn), turn < turns);
+            async move {
+                if more {
+                    ctx.output().push(frame).await?;
+                    act.step(&ctx, &path, "heard", 0).await?;
+                }
+                Ok(if turn + 1 < turns { ControlFlow::Continue(turn + 1) } else { ControlFlow::Break(0) })
+            }
+        });
+        iterate.await
     }
 
     /// A token is sent to somebody, who may come back with it.

@@ -287,6 +287,15 @@ impl Log {
         std::mem::take(&mut *lock(&self.events))
     }
 
+    /// All jobs of which it is known what they say.
+    pub(super) fn speakers(&self) -> Vec<JobId> {
+        let speaker = |event: &Event| match &event.fact {
+            Fact::Says { id, .. } => Some(*id),
+            _ => None,
+        };
+        lock(&self.events).iter().filter_map(speaker).collect()
+    }
+
     /// Told when this job is claimed the next time.
     fn next_claim(&self, job: JobId) -> oneshot::Receiver<()> {
         let (tell, told) = oneshot::channel();

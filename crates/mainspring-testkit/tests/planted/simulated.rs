@@ -68,4 +68,6 @@ caught! {
     drift_ignored: DriftIgnored,
     record_of_a_step_kept_by_a_retry_from_it: RewindKept,
     retry_from_a_step_applied_twice: RewindRepeated,
+    stream_that_is_not_taken_back: ResetForgotten,
+    push_that_is_not_counted: PushUncounted,
 }

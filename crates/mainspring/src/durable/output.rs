@@ -21,6 +21,7 @@ use std::sync::Arc;
 use mainspring_core::journal::{Entry, EntryKind, Recorded, Recording, Writes, Written};
 use mainspring_core::name::Key;
 use mainspring_core::output::Push;
+use mainspring_core::planted::{self, Defect};
 use mainspring_core::seam::Pending;
 use mainspring_core::{Error, Result, bounds};
 use serde::Serialize;
@@ -202,7 +203,7 @@ impl Session {
         outputs.last_body += 1;
         let body = outputs.last_body;
         outputs.speaking.insert(key.clone(), body);
-        if outputs.unfinished.contains(key) {
+        if outputs.unfinished.contains(key) && !planted::is(Defect::ResetForgotten) {
             let reset = Push { number: 0, step: Some(key.clone()), body: None };
             let writes = Writes { output: vec![reset], idle: true, ..Writes::default() };
             if let Ok(flight) = self.hand_in(&mut state, &run, writes) {
@@ -283,7 +284,9 @@ impl Session {
             output: vec![Push { number: 0, step: None, body: Some(frame) }],
             ..Writes::default()
         };
-        if said > 1 {
+        if planted::is(Defect::PushUncounted) {
+            writes.entries.clear();
+        } else if said > 1 {
             writes.forget.push(counted(path, said - 1)?);
             self.state().forgotten(&writes.forget);
         }

@@ -7,6 +7,7 @@ mod jobs;
 mod keys;
 mod mail;
 mod nodes;
+mod outputs;
 mod scopes;
 mod times;
 mod words;
@@ -82,6 +83,7 @@ pub(super) const ALL: &[(&str, Judge)] = &[
     ("what a handler has seen is recorded", flows::seen),
     ("who goes on was suspended", flows::resumed),
     ("a workflow comes to what it comes to in peace", flows::output),
+    ("what a workflow says is told once, and in order", outputs::told),
     ("a race has one winner", scopes::winner),
     ("nothing is done in a scope that has ended", scopes::inside),
     ("a scope takes along what it recorded", scopes::left),

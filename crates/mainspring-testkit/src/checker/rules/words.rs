@@ -126,7 +126,7 @@ fn crashed(evidence: &Evidence<'_>, life: &Life<'_>, before: At) -> Vec<At> {
     let words = life.orders.iter().filter(|order| matches!(order.verb, "retry" | "rewind" | "resume"));
     let answered = words.filter_map(|order| order.obeyed).map(|(at, _, _)| at);
     // Who records has come further than those before him; his own claim may still crash.
-    let recorded = life.written().into_iter().filter(|write| write.at < before);
+    let recorded = life.written().into_iter().filter(|write| write.at < before && !write.writes.idle);
     let recorded =
         recorded.filter_map(|write| life.claim(write.claim)).map(|claim| claim.at.saturating_sub(1));
     let reset = ends.into_values().chain(answered).filter(|at| *at < before).chain(recorded).max();

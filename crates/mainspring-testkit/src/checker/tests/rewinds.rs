@@ -115,7 +115,7 @@ fn heard(from: &str, given: &[&str], inbox: &[i64]) -> Case {
     let mut case = did(&["a"]);
     case.signalled(1).see(1, Fact::Delivered { id: id(1), claim: 1, inbox: vec![letter(1)] });
     let received = Line { kind: EntryKind::Received, ..line("go", 7) };
-    case.writes(1, 1, 1, Wrote { entries: vec![received.clone()], read: vec![1], forget: Vec::new() });
+    case.writes(1, 1, 1, Wrote { entries: vec![received.clone()], read: vec![1], ..Wrote::default() });
     case.recorded(1, 1, 1, "b", 7).ended(1, 1, 1, How::Snooze, true).rewound(from, 1);
     let given = given.iter().map(|key| if *key == "go" { received.clone() } else { line(key, 7) });
     let (given, inbox) = (given.collect(), inbox.iter().map(|no| letter(*no)).collect());
@@ -142,7 +142,7 @@ fn a_race_that_is_taken_back_is_decided_anew() {
         let decided = |claim, digest| Fact::Decided { id: id(1), claim, key: "race".into(), digest };
         let mut case = did(&["race/a/x"]);
         let forget = vec![Key::new("race/a/x").expect("a key")];
-        case.writes(1, 1, 1, Wrote { entries: lines(&["race"]), forget, read: Vec::new() });
+        case.writes(1, 1, 1, Wrote { entries: lines(&["race"]), forget, ..Wrote::default() });
         case.see(1, decided(1, 7)).recorded(1, 1, 1, "b", 7).anew(from, given).see(1, decided(3, 8));
         case
     };
@@ -161,7 +161,7 @@ fn a_loop_that_is_taken_back_begins_anew() {
         let mut case = did(&["a", "loop/1/x"]);
         let turned = |key: &str, gone: &str| {
             let forget = vec![Key::new(gone).expect("a key")];
-            Wrote { entries: lines(&[key]), forget, read: Vec::new() }
+            Wrote { entries: lines(&[key]), forget, ..Wrote::default() }
         };
         case.writes(1, 1, 1, turned("loop#turn=1", "loop/1/x"));
         case.writes(1, 1, 1, turned("loop#turn=2", "loop#turn=1"));

@@ -13,7 +13,7 @@ fn key(key: &str) -> Key {
 /// Results of these keys, in place of those.
 fn instead(entries: &[&str], forget: &[&str]) -> Wrote {
     let entries = entries.iter().map(|key| line(key, 7)).collect();
-    Wrote { entries, forget: forget.iter().map(|one| key(one)).collect(), read: Vec::new() }
+    Wrote { entries, forget: forget.iter().map(|one| key(one)).collect(), ..Wrote::default() }
 }
 
 /// A workflow of one job on one node, in its first claim.
