@@ -9,14 +9,12 @@
 #[cfg(not(all(test, feature = "shuttle")))]
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 #[cfg(not(all(test, feature = "shuttle")))]
-pub(crate) use std::thread::{park_timeout as pause, yield_now};
+pub(crate) use std::thread::park_timeout as pause;
 
 #[cfg(all(test, feature = "shuttle"))]
 pub(crate) use interleaved::{Condvar, pause};
 #[cfg(all(test, feature = "shuttle"))]
 pub(crate) use shuttle::sync::{Mutex, MutexGuard};
-#[cfg(all(test, feature = "shuttle"))]
-pub(crate) use shuttle::thread::yield_now;
 
 #[cfg(all(test, feature = "shuttle"))]
 mod interleaved {

@@ -49,10 +49,7 @@ pub(crate) fn run(conn: Connection, turnstile: Turnstile, env: Arc<Env>) {
     loop {
         let watch = writer.env.listeners.any().then_some(WATCH);
         match writer.env.queue.take(watch) {
-            queue::Taken::Calls(calls) => {
-                writer.work(calls);
-                writer.env.queue.linger();
-            }
+            queue::Taken::Calls(calls) => writer.work(calls),
             queue::Taken::Nothing => writer.watch(),
             queue::Taken::Closed => break,
         }

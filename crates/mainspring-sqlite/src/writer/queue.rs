@@ -8,7 +8,6 @@
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -28,9 +27,6 @@ const CALLS: usize = 1_024;
 const ROWS: usize = 8_192;
 /// Bytes of payload per transaction.
 const BYTES: usize = 16 << 20;
-
-/// How often the writer gives way to others before it sleeps: some tens of microseconds.
-const LINGER: usize = if cfg!(all(test, feature = "shuttle")) { 1 } else { 64 };
 
 /// How much one request is.
 #[derive(Debug, Clone, Copy, Default)]
@@ -136,8 +132,6 @@ struct Inner {
 pub(crate) struct Queue {
     inner: Mutex<Inner>,
     filled: Condvar,
-    /// Whether something was handed in since the writer last looked; says nothing without the lock.
-    news: AtomicBool,
 }
 
 impl Queue {
@@ -166,19 +160,7 @@ impl Queue {
             inner.calls.push_back(call);
         }
         drop(inner);
-        self.news.store(true, Ordering::Relaxed);
         self.filled.notify_one();
-    }
-
-    /// Stays awake for a moment: a workflow that takes one step after the other hands the next one in before a sleeping
-    /// thread would be up again. Others who want to run come first.
-    pub(super) fn linger(&self) {
-        for _ in 0..LINGER {
-            if self.news.swap(false, Ordering::Relaxed) {
-                return;
-            }
-            crate::sync::yield_now();
-        }
     }
 
     /// Waits for work, and takes as much of it as fits into one transaction.
