@@ -117,12 +117,15 @@ pub(super) fn owner(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
 
 /// Whether a write is told as accepted only because the job has ended in that very way without it: its deadline passed, or
 /// an operator or its parent's end cancelled it, after its claim was lost. Nothing was written.
-fn is_echo(evidence: &Evidence<'_>, life: &Life<'_>, finished: &Finished) -> bool {
-    let reason = life.found.and_then(|job| job.status.reason);
+pub(super) fn is_echo(evidence: &Evidence<'_>, life: &Life<'_>, finished: &Finished) -> bool {
+    // What it came to in the end, and what it had come to before an operator brought it back.
+    let ends = life.orders.iter().filter_map(|order| order.obeyed.map(|(_, from, _)| from));
+    let mut ends = ends.chain(life.found.map(|job| job.status));
+    let mut ended = |reasons: &[Reason]| ends.any(|end| end.reason.is_some_and(|one| reasons.contains(&one)));
     evidence.expiries.iter().any(|(at, node)| *node == finished.node && *at < finished.at)
         && match finished.how {
-            How::Fail => reason == Some(Reason::Expired),
-            How::Cancel => matches!(reason, Some(Reason::Operator | Reason::Parent)),
+            How::Fail => ended(&[Reason::Expired]),
+            How::Cancel => ended(&[Reason::Operator, Reason::Parent]),
             How::Succeed | How::Retry | How::Snooze | How::Release | How::Suspend => false,
         }
 }

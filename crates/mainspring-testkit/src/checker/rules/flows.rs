@@ -6,6 +6,7 @@ use mainspring_core::journal::EntryKind;
 use mainspring_core::name::Key;
 
 use super::Broken;
+use super::claims::is_echo;
 use crate::checker::evidence::{At, Evidence, Life};
 use crate::checker::flow::{Flow, Given, Write};
 use crate::history::{How, Line};
@@ -140,7 +141,7 @@ pub(super) fn bodies(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
             // Who gives a job back, or is told to stop, may have been too late to record it.
             let regular = |how: How| !matches!(how, How::Release | How::Cancel);
             let mut ends = life.finished.iter().filter(|end| end.applied && end.claim == *claim);
-            let over = ends.find(|end| regular(end.how));
+            let over = ends.find(|end| regular(end.how) && !is_echo(evidence, life, end));
             let again = flow.entered.iter().find(|entered| {
                 entered.key == *key
                     && !life.was_taken_back(key, *ran, entered.at)
