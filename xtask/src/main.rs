@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask test`, `tidy`, `bench`, and the rigs.
+//! The project's own commands: `cargo xtask test`, `tidy`, `docs`, `bench`, and the rigs.
 //!
 //! Few dependencies, so that a fresh clone reaches its first test quickly. Every command runs from the repository's root
 //! and ends with an exit code that a script can trust.
@@ -6,6 +6,7 @@
 
 mod cargo;
 mod debian;
+mod docs;
 mod fuzz;
 mod mutants;
 mod postgres;
@@ -22,6 +23,7 @@ Usage: cargo xtask <command>
   test [--only <step>]...   everything that must hold: fmt, tidy, clippy, doc, nextest, planted,
                             schedules, doctest
   tidy                      the project's own rules on sources, dependencies and documents
+  docs                      links, snippets, the reference, and pages held against the program
   bench <name> [args]...    build and run one benchmark, for example: bench queue --store sqlite --json
   fuzz [target] [--seconds <n>]
                             look for inputs that break a property, led by coverage; all targets if none is named
@@ -53,6 +55,7 @@ fn run(args: &[String]) -> anyhow::Result<ExitCode> {
     match command.as_str() {
         "test" => test::run(rest),
         "tidy" => tidy::run(rest),
+        "docs" => docs::run(rest),
         "bench" => bench(rest),
         "fuzz" => fuzz::run(rest),
         "mutants" => mutants::run(rest),

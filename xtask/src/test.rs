@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{cargo, debian, postgres, tidy};
+use crate::{cargo, debian, docs, postgres, tidy};
 
 /// One step: its name for `--only`, and what it runs.
 struct Step {
@@ -27,7 +27,7 @@ const STEPS: [Step; 8] = [
     Step { name: "nextest", run: nextest },
     Step { name: "planted", run: planted },
     Step { name: "schedules", run: schedules },
-    Step { name: "doctest", run: || cargo_step(&["test", "--doc", "--workspace"]) },
+    Step { name: "doctest", run: docs::snippets },
 ];
 
 /// Runs all steps, or those named with `--only`.
@@ -65,18 +65,19 @@ fn only(args: &[String]) -> Result<Vec<&str>> {
     Ok(only)
 }
 
-fn cargo_step(args: &[&str]) -> Result<()> {
+/// Runs cargo.
+pub(crate) fn cargo_step(args: &[&str]) -> Result<()> {
     run_step(cargo::command().args(args))
 }
 
-/// Libraries only: the binary `mainspring` would be written over the library of the same name.
+/// What is written for people, as far as it can be read: pages, and the reference. Their snippets are a step of their own.
 fn doc() -> Result<()> {
-    let mut command = cargo::command();
-    command.args(["doc", "--workspace", "--lib", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
-    run_step(&mut command)
+    docs::pages()?;
+    docs::reference()
 }
 
-fn run_step(command: &mut Command) -> Result<()> {
+/// Runs a command that cargo made.
+pub(crate) fn run_step(command: &mut Command) -> Result<()> {
     let status = command.status().context("cargo could not be started")?;
     if !status.success() {
         let args: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy()).collect();

@@ -22,11 +22,11 @@ use file::File;
 
 /// One place that breaks a rule.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Finding {
-    path: String,
+pub(crate) struct Finding {
+    pub(crate) path: String,
     /// From 1; 0 when the finding is about the whole file.
-    line: usize,
-    message: String,
+    pub(crate) line: usize,
+    pub(crate) message: String,
 }
 
 impl fmt::Display for Finding {
@@ -53,7 +53,8 @@ pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
 
 /// Prints every finding; fails if there is one.
 pub(crate) fn check() -> Result<()> {
-    let files = tracked_files()?;
+    let paths = paths()?;
+    let files: Vec<File> = texts(&paths).iter().map(|(path, text)| File::new(path, text)).collect();
     let packages = packages::read()?;
     let mut findings: Vec<Finding> =
         files.iter().flat_map(|file| FILE_RULES.iter().flat_map(|rule| rule(file))).collect();
@@ -70,23 +71,23 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// Every text file that is committed or would be: what `.gitignore` names is left out.
-fn tracked_files() -> Result<Vec<File>> {
-    let root = cargo::root();
+/// Every file that is committed or would be: what `.gitignore` names is left out.
+pub(crate) fn paths() -> Result<Vec<String>> {
     let output = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
-        .current_dir(&root)
+        .current_dir(cargo::root())
         .output()
         .context("git could not be started")?;
     if !output.status.success() {
         bail!("git ls-files failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     let names = String::from_utf8(output.stdout).context("a file's name is not UTF-8")?;
-    let mut files = Vec::new();
-    for path in names.split('\0').filter(|path| !path.is_empty()) {
-        // A file can be deleted but not yet committed as such, or be a picture: neither has lines to look at.
-        let Ok(text) = std::fs::read_to_string(root.join(path)) else { continue };
-        files.push(File::new(path, &text));
-    }
-    Ok(files)
+    Ok(names.split('\0').filter(|path| !path.is_empty()).map(ToOwned::to_owned).collect())
+}
+
+/// The texts among them. A file can be deleted but not yet committed as such, or be a picture: neither has lines to look at.
+pub(crate) fn texts(paths: &[String]) -> Vec<(&str, String)> {
+    let root = cargo::root();
+    let text = |path: &String| std::fs::read_to_string(root.join(path)).ok();
+    paths.iter().filter_map(|path| Some((path.as_str(), text(path)?))).collect()
 }
