@@ -151,6 +151,22 @@ mod tests {
     }
 
     #[test]
+    fn linear_grows_by_its_step_up_to_its_maximum() {
+        let backoff = Backoff::Linear { step: Duration::from_secs(10), max: Duration::from_secs(35) };
+        let plain: Vec<_> = [0, 1, 2, 3, 4, u16::MAX].map(|n| backoff.plain(n).as_secs()).to_vec();
+        assert_eq!(plain, [10, 10, 20, 30, 35, 35]);
+    }
+
+    #[test]
+    fn it_is_stored_as_its_text() {
+        let backoff = Backoff::Fixed(Duration::from_secs(30));
+        let json = serde_json::to_string(&backoff).expect("json");
+        assert_eq!(json, "\"fixed:30s\"");
+        assert_eq!(serde_json::from_str::<Backoff>(&json).expect("a backoff"), backoff);
+        assert!(serde_json::from_str::<Backoff>("\"fixed\"").is_err());
+    }
+
+    #[test]
     fn delay_is_spread_by_a_quarter_and_never_zero() {
         let backoff = Backoff::Fixed(Duration::from_secs(4));
         assert_eq!(backoff.delay(1, &Fixed(0)), Duration::from_secs(3));

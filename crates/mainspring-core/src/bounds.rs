@@ -119,6 +119,8 @@ mod tests {
         assert_eq!((ERROR_BYTES, HEADER_BYTES, BATCH_BYTES), (16_384, 8_192, 16_777_216));
         assert_eq!((WHY_BYTES, NOTE_BYTES), (1_024, 1_024));
         assert_eq!((FRAME_BYTES, FRAMES, FRAMES_BYTES), (65_536, 10_000, 16_777_216));
+        assert_eq!((STEP_BYTES, STEP_KEY_BYTES, SIGNAL_BYTES), (1_048_576, 1_024, 65_536));
+        assert_eq!((PREFETCH_BYTES, STORY_VALUE_BYTES, FRAMES_FLYING_BYTES), (262_144, 4_096, 1_048_576));
         // Ten years, none of which is longer than 366 days.
         assert_eq!(DELAY.as_secs(), 10 * 366 * 86_400);
     }

@@ -405,6 +405,7 @@ pub enum Sight {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::State;
 
     #[test]
     fn topics_round_trip_and_never_meet() {
@@ -425,6 +426,70 @@ mod tests {
             assert_eq!(EntryKind::from_code(kind.code()), Some(kind));
         }
         assert_eq!(EntryKind::from_code(6), None);
+    }
+
+    #[test]
+    fn a_signal_is_known_by_its_sender_and_the_end_of_a_child_by_the_child_alone() {
+        let name = SignalName::new("go").expect("a name");
+        let signal = Mail::Signal { name: name.clone(), sender: "ada".into(), body: Vec::new() };
+        assert_eq!((signal.topic(), signal.sender()), (Topic::Signal(name), "ada"));
+        let child = JobId::from_bytes([7; 16]);
+        let status = Status::plain(State::Succeeded);
+        let ended = Mail::Ended { child, status, output: None, message: Some("ada".into()) };
+        assert_eq!((ended.topic(), ended.sender()), (Topic::Child(child), ""));
+    }
+
+    fn entry(key: &str, bytes: usize) -> Entry {
+        Entry {
+            key: Key::new(key).expect("a key"),
+            kind: EntryKind::Value,
+            overlapped: false,
+            value: vec![b' '; bytes],
+        }
+    }
+
+    fn push(number: u32, bytes: usize) -> Push {
+        Push { number, step: None, body: Some(vec![b' '; bytes]) }
+    }
+
+    #[test]
+    fn there_is_something_to_write_if_any_part_of_it_has_something() {
+        assert!(Writes::default().is_empty());
+        assert!(Writes { idle: true, ..Writes::default() }.is_empty());
+        let key = Key::new("a").expect("a key");
+        for writes in [
+            Writes { entries: vec![entry("a", 0)], ..Writes::default() },
+            Writes { read: vec![7], ..Writes::default() },
+            Writes { forget: vec![key], ..Writes::default() },
+            Writes { output: vec![push(1, 0)], ..Writes::default() },
+        ] {
+            assert!(!writes.is_empty(), "{writes:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_later_comes_after_and_is_weighed_with_the_rest() {
+        let key = |key: &str| Key::new(key).expect("a key");
+        let writes = |name: &str, number, idle| Writes {
+            entries: vec![entry(name, 3)],
+            read: vec![i64::from(number)],
+            forget: vec![key(name)],
+            output: vec![push(number, 5)],
+            idle,
+        };
+        let mut both = writes("a", 1, true);
+        both.append(writes("b", 2, true));
+        assert_eq!(both.entries, [entry("a", 3), entry("b", 3)]);
+        assert_eq!((&both.read, &both.forget), (&vec![1, 2], &vec![key("a"), key("b")]));
+        assert_eq!(both.output, [push(1, 5), push(2, 5)]);
+        assert_eq!(both.bytes(), 16);
+        // It is idle only if all of it is.
+        let idle = |first, later| {
+            let mut both = writes("a", 1, first);
+            both.append(writes("b", 2, later));
+            both.idle
+        };
+        assert_eq!((idle(true, true), idle(true, false), idle(false, true)), (true, false, false));
     }
 
     #[test]

@@ -238,10 +238,20 @@ mod tests {
     }
 
     #[test]
+    fn the_label_of_a_build_is_told_from_others() {
+        let pin = Label::of_build("1.2").expect("a label");
+        assert_eq!((pin.as_str(), pin.build()), ("build=1.2", Some("1.2")));
+        assert_eq!(Label::new("gpu").expect("a label").build(), None);
+        assert!(matches!(Label::of_build(""), Err(Error::Invalid { .. })));
+        assert!(Label::of_build("a\0").is_err());
+    }
+
+    #[test]
     fn tags_take_any_text_without_control_characters() {
         assert!(Tag::new("'; drop table jobs; --").is_ok());
         assert!(Tag::new("größe").is_ok());
         assert!(Tag::new("a\0b").is_err());
+        assert!(Tag::new("x".repeat(128)).is_ok());
         assert!(Tag::new("x".repeat(129)).is_err());
     }
 }

@@ -129,6 +129,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_reset_weighs_nothing() {
+        let push = |body| Push { number: 1, step: None, body };
+        assert_eq!((push(Some(vec![b' '; 7])).bytes(), push(None).bytes()), (7, 0));
+    }
+
+    #[test]
     fn the_last_items_are_kept() {
         let frames = bounds::FRAMES as u64;
         let kept = Kept { last: frames + 5, total: 10 };

@@ -113,6 +113,26 @@ mod tests {
 
     use super::*;
 
+    struct Fixed(u64);
+    impl Rng for Fixed {
+        fn next_u64(&self) -> u64 {
+            self.0
+        }
+    }
+
+    #[test]
+    fn numbers_of_the_unit_are_below_one() {
+        let near = |bits, expected: f64| (Fixed(bits).next_unit() - expected).abs() < 1e-9;
+        assert!(near(0, 0.0) && near(1 << 62, 0.25) && near(1 << 63, 0.5) && near(u64::MAX, 1.0));
+        assert!(Fixed(u64::MAX).next_unit() < 1.0);
+    }
+
+    #[test]
+    fn a_secret_is_random_throughout() {
+        let secret = Fixed(0x0102_0304_0506_0708).secret().expect("a secret");
+        assert!(secret.chunks(8).all(|part| part == [8, 7, 6, 5, 4, 3, 2, 1]));
+    }
+
     #[test]
     fn a_task_is_aborted_when_it_is_told_to_be() {
         let aborted = Arc::new(AtomicBool::new(false));

@@ -131,6 +131,8 @@ mod tests {
             ("a#turn=7", "a"),
             ("a#2/b#begun", "a#2/b"),
             ("a#until/b", "a#until/b"),
+            ("a#/b#2", "a#/b#2"),
+            ("é/b#begun", "é/b"),
             ("#token=00", ""),
         ] {
             assert_eq!(operation(key), expected, "{key}");

@@ -229,6 +229,121 @@ pub struct Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::JobId;
+    use crate::job::{Options, Priority};
+
+    fn queue(name: &str) -> QueueName {
+        QueueName::new(name).expect("a queue")
+    }
+
+    fn kind(name: &str) -> Kind {
+        Kind::new(name).expect("a kind")
+    }
+
+    fn tag(name: &str) -> Tag {
+        Tag::new(name).expect("a tag")
+    }
+
+    const CREATED: Timestamp = Timestamp::from_micros(100);
+
+    /// A job of kind `k` in queue `q` with the tags `a` and `b`, held by an operator.
+    fn held() -> Summary {
+        Summary {
+            id: JobId::from_bytes([7; 16]),
+            kind: kind("k"),
+            queue: queue("q"),
+            priority: Priority::default(),
+            status: Status::because(State::Suspended, Reason::Hold),
+            claim: 0,
+            failures: 0,
+            crashes: 0,
+            created_at: CREATED,
+            run_at: None,
+            claimed_at: None,
+            finished_at: None,
+            deadline: None,
+            node: None,
+            cancelling: false,
+            stuck: false,
+            foreign: false,
+            options: Options { tags: vec![tag("a"), tag("b")], ..Options::default() },
+        }
+    }
+
+    #[test]
+    fn a_job_matches_if_every_condition_holds() {
+        type Change = fn(&mut Filter);
+        let tick = Duration::from_micros(1);
+        let all = || Filter {
+            queue: Some(queue("q")),
+            kind: Some(kind("k")),
+            states: vec![State::Ready, State::Suspended],
+            reason: Some(Reason::Hold),
+            tag: Some(tag("b")),
+            created_from: Some(CREATED),
+            created_before: Some(CREATED.after(tick)),
+        };
+        assert!(Filter::default().matches(&held()) && all().matches(&held()));
+        let wrong: [Change; 8] = [
+            |filter| filter.queue = Some(queue("q2")),
+            |filter| filter.kind = Some(kind("k2")),
+            |filter| filter.states = vec![State::Ready],
+            |filter| filter.reason = Some(Reason::Quarantine),
+            |filter| filter.tag = Some(tag("c")),
+            |filter| filter.created_from = Some(CREATED.after(Duration::from_micros(1))),
+            |filter| filter.created_before = Some(CREATED),
+            |filter| filter.created_before = Some(CREATED.before(Duration::from_micros(1))),
+        ];
+        for change in wrong {
+            // One condition by itself, and beside all others, which hold.
+            for mut filter in [Filter::default(), all()] {
+                change(&mut filter);
+                assert!(!filter.matches(&held()), "{filter:?}");
+            }
+        }
+        let later = Filter { created_before: Some(CREATED.after(tick * 2)), ..Filter::default() };
+        assert!(later.matches(&held()));
+    }
+
+    #[test]
+    fn jobs_are_counted_by_queue_and_in_all() {
+        let one = |ready, failed| BTreeMap::from([(State::Ready, ready), (State::Failed, failed)]);
+        let counts = Counts(BTreeMap::from([(queue("a"), one(3, 5)), (queue("b"), one(7, 11))]));
+        assert_eq!((counts.of(&queue("a"), State::Ready), counts.of(&queue("b"), State::Failed)), (3, 11));
+        assert_eq!((counts.of(&queue("c"), State::Ready), counts.of(&queue("a"), State::Running)), (0, 0));
+        assert_eq!((counts.total(State::Ready), counts.total(State::Failed)), (10, 16));
+        assert_eq!(counts.total(State::Running), 0);
+    }
+
+    #[test]
+    fn what_a_change_does_not_name_stays() {
+        let hours = Duration::from_hours;
+        let mut settings = Settings::default();
+        let backoff = Backoff::Fixed(hours(1));
+        let change = QueueChange {
+            paused: Some(true),
+            backoff: Some(Some(backoff)),
+            retain_succeeded: Some(hours(2)),
+            retain_failed: Some(hours(3)),
+        };
+        change.apply(&mut settings);
+        let retention = Retention { succeeded: Span(hours(2)), failed: Span(hours(3)) };
+        assert_eq!(settings, Settings { paused: true, backoff: Some(backoff), retention });
+        let before = settings.clone();
+        QueueChange::default().apply(&mut settings);
+        assert_eq!(settings, before);
+        QueueChange { backoff: Some(None), ..QueueChange::default() }.apply(&mut settings);
+        assert_eq!(settings, Settings { backoff: None, ..before });
+    }
+
+    #[test]
+    fn a_backoff_that_cannot_be_stored_is_refused() {
+        let with = |backoff| QueueChange { backoff, ..QueueChange::default() }.check().is_ok();
+        let (short, long) = (Duration::from_secs(1), Duration::from_secs(2));
+        assert!(with(None) && with(Some(None)));
+        assert!(with(Some(Some(Backoff::Linear { step: short, max: long }))));
+        assert!(!with(Some(Some(Backoff::Linear { step: long, max: short }))));
+    }
 
     #[test]
     fn retention_holds_at_its_bounds_and_is_refused_beyond() {

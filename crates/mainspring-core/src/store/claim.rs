@@ -145,6 +145,35 @@ pub enum Finished {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bounds;
+    use crate::id::{JobId, Row};
+
+    #[test]
+    fn a_claimed_job_is_a_suspect_from_the_bound_on() {
+        let crashed = |crashes| Claimed {
+            claim: Claim { row: Row(1), id: JobId::from_bytes([7; 16]), number: 1 },
+            kind: Kind::new("k").expect("a kind"),
+            queue: QueueName::new("q").expect("a queue"),
+            priority: Priority::default(),
+            input: Vec::new(),
+            failures: 9,
+            crashes,
+            crashed_micros: 0,
+            created_at: Timestamp::EPOCH,
+            deadline: None,
+            options: Options::default(),
+            journal: None,
+        };
+        let suspect = |crashes| crashed(crashes).is_suspect();
+        assert!(!suspect(0) && !suspect(bounds::SUSPECT_CRASHES - 1));
+        assert!(suspect(bounds::SUSPECT_CRASHES) && suspect(bounds::SUSPECT_CRASHES + 1));
+    }
+
+    #[test]
+    fn a_level_is_shown_by_its_parts() {
+        let level = Level::new(Class::Returned, Priority::HIGHEST);
+        assert_eq!(format!("{level:?}"), "Returned/0");
+    }
 
     #[test]
     fn levels_sort_by_class_then_priority_and_round_trip() {

@@ -276,9 +276,20 @@ mod tests {
         assert!(check(|node| node.name = text(bounds::NODE_NAME_BYTES + 1)).is_err());
         assert!(check(|node| node.version = text(bounds::NODE_NAME_BYTES)).is_ok());
         assert!(check(|node| node.version = text(bounds::NODE_NAME_BYTES + 1)).is_err());
-        let labels = |n: usize| (0..n).map(|i| Label::new(format!("l{i:02}")).expect("a label")).collect();
+        let label = |i: usize| Label::new(format!("l{i:02}")).expect("a label");
+        let labels = |n: usize| (0..n).map(label).collect::<Vec<_>>();
         assert!(check(|node| node.able.labels = labels(bounds::LABELS)).is_ok());
         assert!(check(|node| node.able.labels = labels(bounds::LABELS + 1)).is_err());
+        // Those that it has later count as well.
+        let with_later = |now: usize, later: usize| {
+            check(|node| {
+                node.able.labels = labels(now);
+                node.able.later = labels(later).into_iter().map(|label| (label, Timestamp::EPOCH)).collect();
+            })
+        };
+        assert!(with_later(bounds::LABELS - 1, 1).is_ok());
+        assert!(with_later(bounds::LABELS, 1).is_err());
+        assert!(with_later(0, bounds::LABELS + 1).is_err());
         let queue = |i: usize| QueueName::new(format!("q{i}")).expect("a queue");
         let queues = |n: usize| (0..n).map(|i| (queue(i), 1)).collect();
         assert!(check(|node| node.queues = queues(bounds::NODE_QUEUES)).is_ok());
@@ -298,6 +309,14 @@ mod tests {
     fn a_node_is_called_by_what_every_store_can_hold() {
         assert!(matches!(check(|node| node.name = "a\0".into()), Err(Error::NodeSetup { .. })));
         assert!(matches!(check(|node| node.version = "a\0".into()), Err(Error::NodeSetup { .. })));
+    }
+
+    #[test]
+    fn a_cancellation_names_who_wants_it() {
+        let operator = Cancellation { reason: Reason::Operator, why: "no need".into() };
+        assert_eq!(Cancellation::operator("no need"), operator);
+        let parent = Cancellation { reason: Reason::Parent, why: "its parent ended".into() };
+        assert_eq!(Cancellation::parent(), parent);
     }
 
     #[test]

@@ -70,3 +70,20 @@ pub fn check_outside() -> CoreResult<()> {
                `within_now`, or do it before or after the step";
     Err(Error::Invalid { what: "transaction", why: why.into() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_inside_of_a_transaction_is_known_until_the_outermost_returns() {
+        assert!(check_outside().is_ok());
+        let answer = inside(|| {
+            assert!(check_outside().is_err());
+            let inner = inside(|| check_outside().is_err());
+            (inner, check_outside().is_err())
+        });
+        assert_eq!(answer, (true, true));
+        assert!(check_outside().is_ok());
+    }
+}
