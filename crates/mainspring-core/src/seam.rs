@@ -127,6 +127,43 @@ mod tests {
         assert!(Fixed(u64::MAX).next_unit() < 1.0);
     }
 
+    impl Clock for Fixed {
+        fn now(&self) -> Timestamp {
+            Timestamp::EPOCH
+        }
+
+        fn monotonic(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn sleep(&self, _: Duration) -> Pending<'static, ()> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    impl Spawn for Fixed {
+        fn spawn(&self, _: Pending<'static, ()>) -> Task {
+            Task::new(|| {})
+        }
+
+        fn spawn_dedicated(&self, _: &str, task: Pending<'static, ()>) -> Task {
+            Spawn::spawn(self, task)
+        }
+    }
+
+    impl Threads for Fixed {
+        fn spawn(&self, _: &str, _: Box<dyn FnOnce() + Send>) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn seams_can_be_shown() {
+        let it = Arc::new(Fixed(0));
+        let seams = Seams { clock: it.clone(), rng: it.clone(), spawn: it.clone(), threads: it };
+        assert_eq!(format!("{seams:?}"), "Seams { .. }");
+    }
+
     #[test]
     fn a_secret_is_random_throughout() {
         let secret = Fixed(0x0102_0304_0506_0708).secret().expect("a secret");

@@ -1,16 +1,20 @@
 //! What the conformance suite cannot show: that the self-check finds damage, that the model refuses what is no
-//! move and forgets what is over, and whom it follows.
+//! move and forgets what is over, whom it follows, and that nobody is told what is not so.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::model::Model;
 use super::place::Place;
+use super::{Memory, lock};
 use crate::Error;
 use crate::bounds;
 use crate::id::{Batch, JobId, NodeId, NodeNo, Row};
-use crate::job::{Input, New, Options, Priority, State, Status, Unique, Until, Verb, When};
-use crate::name::{Kind, Label, QueueName};
-use crate::store::{Able, ClaimRequest, Class, Registration, Rescue};
+use crate::job::{Input, New, Options, Priority, Reason, State, Status, Unique, Until, Verb, When};
+use crate::journal::{Signal, Topic, Wait};
+use crate::name::{Kind, Label, QueueName, SignalName};
+use crate::seam::{Clock, Pending};
+use crate::store::{Able, ClaimRequest, Class, Hint, Listener, QueueChange, Registration, Rescue, Store};
 use crate::time::{Span, Timestamp};
 
 const NOW: Timestamp = Timestamp::from_micros(1_000_000);
@@ -210,13 +214,88 @@ fn a_rescue_of_exactly_a_batch_asks_for_no_other() {
     }
 }
 
+#[test]
+fn only_a_queue_that_goes_on_is_hinted_at() {
+    let (mut model, _) = model(Vec::new());
+    model.take_hints();
+    let mut set = |paused| {
+        model.configure(queue(), &QueueChange { paused, ..QueueChange::default() }).expect("configure");
+        model.take_hints()
+    };
+    for paused in [None, Some(false), Some(true), None, Some(true)] {
+        assert_eq!(set(paused), [], "{paused:?}");
+    }
+    assert_eq!(set(Some(false)), [Hint::Ready(vec![queue()])]);
+}
+
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Timestamp {
+        NOW
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn sleep(&self, _: Duration) -> Pending<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+struct Deaf;
+
+impl Listener for Deaf {
+    fn hint(&self, _: &Hint) {}
+}
+
+#[test]
+fn a_listener_that_is_gone_is_forgotten() {
+    let memory = Memory::new(Arc::new(Still));
+    assert_eq!(format!("{memory:?}"), "Memory { .. }");
+    let listeners: [Arc<dyn Listener>; 2] = [Arc::new(Deaf), Arc::new(Deaf)];
+    for listener in &listeners {
+        memory.subscribe(Arc::downgrade(listener));
+    }
+    let told = || {
+        memory.shared.tell(&[Hint::Foreign]);
+        lock(&memory.shared.listeners).len()
+    };
+    assert_eq!(told(), 2);
+    let [first, second] = listeners;
+    drop(second);
+    assert_eq!(told(), 1);
+    drop(first);
+    assert_eq!(told(), 0);
+}
+
+/// Sends a signal to the job that is held, which then waits for it.
+fn oversleep(model: &mut Model, need: u32) {
+    let name = SignalName::new("go").expect("a name");
+    let signal = Signal { job: id(4), name: name.clone(), sender: "ada".into(), body: b"1".to_vec() };
+    model.signal(vec![signal], NOW).expect("signal");
+    let row = model.ids[&id(4)];
+    let waits = vec![Wait { topic: Topic::Signal(name), need }];
+    model.job_mut(row).expect("a job").place =
+        Place::Suspended { reason: Reason::Signal, due: None, waits, note: None };
+}
+
+#[test]
+fn a_job_that_waits_for_more_than_it_was_sent_is_no_damage() {
+    let (mut model, _) = full();
+    oversleep(&mut model, 2);
+    assert!(model.check().is_empty());
+}
+
 /// Something that no call of a store does.
 type Damage = fn(&mut Model, NodeNo);
 
 #[test]
 fn the_self_check_finds_every_damage() {
     assert!(full().0.check().is_empty());
-    let damages: [(&str, Damage); 15] = [
+    let damages: [(&str, Damage); 16] = [
+        ("waits for what it has been sent", |model, _| oversleep(model, 1)),
         ("is not found by its id", |model, _| model.ids.retain(|one, _| *one != id(1))),
         ("ids without a job", |model, _| model.ids.extend([(id(7), Row(99))])),
         ("`ready` does not agree", |model, _| model.ready.clear()),
