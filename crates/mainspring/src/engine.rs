@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mainspring_core::id::JobId;
 use mainspring_core::job::{Limits, New};
-use mainspring_core::journal::{Signal, Signalled};
+use mainspring_core::journal::Signal;
 use mainspring_core::seam::Seams;
 use mainspring_core::store::{Description, Hint, Listener, Receipt, Store};
 use mainspring_core::{Error, Result};
@@ -34,7 +34,7 @@ pub(crate) struct Shared {
     seams: Seams,
     limits: Limits,
     enqueues: Batcher<New, Result<Receipt>>,
-    signals: Batcher<Signal, Signalled>,
+    signals: Batcher<Signal, durable::signal::Answer>,
     waiters: Arc<Waiters>,
     /// Keeps the waiters' ear to the store.
     _ear: Arc<dyn Listener>,
@@ -191,7 +191,7 @@ impl Engine {
         &self.shared.waiters
     }
 
-    pub(crate) fn signals(&self) -> &Batcher<Signal, Signalled> {
+    pub(crate) fn signals(&self) -> &Batcher<Signal, durable::signal::Answer> {
         &self.shared.signals
     }
 

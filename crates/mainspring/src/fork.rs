@@ -22,6 +22,7 @@ use serde::Serialize;
 use crate::durable::child::{self, RESULT};
 use crate::durable::collapse::ABANDONED;
 use crate::durable::drift::ACCEPTED;
+use crate::durable::iterate::BESIDE as TURN;
 use crate::durable::key::beside;
 use crate::engine::Engine;
 use crate::flush::flush;
@@ -218,11 +219,22 @@ fn of<'s>(story: &'s Story, key: &Key) -> Option<&'s Written> {
     story.entries.iter().find(|entry| entry.key == *key)
 }
 
-/// Leaves out what is inside of scopes that have a result, and on its way out; and tokens, which are good for the other job.
+/// Leaves out what is inside of scopes that have a result and of turns that are done, what reaches beyond them included: it is
+/// the other job's. And tokens, which are good for that one.
 fn without_scopes(mut kept: Vec<&Written>) -> Vec<&Written> {
     let results = kept.iter().filter(|entry| entry.kind == EntryKind::Value);
     let ended: BTreeSet<&str> = results.map(|entry| entry.key.as_str()).collect();
-    let is_over = |key: &str| key.match_indices('/').any(|(at, _)| ended.contains(&key[..at]));
+    let turns = kept.iter().filter_map(|entry| entry.key.as_str().rsplit_once(TURN));
+    let turns: BTreeMap<&str, u64> =
+        turns.filter_map(|(key, turn)| turn.parse().ok().map(|turn| (key, turn))).collect();
+    let is_done = |scope: &str, inside: &str| {
+        let turn = inside.split('/').next().and_then(|turn| turn.parse().ok());
+        turns.get(scope).is_some_and(|last| turn.is_some_and(|turn: u64| turn <= *last))
+    };
+    let is_over = |key: &str| {
+        let mut scopes = key.match_indices('/').map(|(at, _)| (&key[..at], &key[at + 1..]));
+        scopes.any(|(scope, inside)| ended.contains(scope) || is_done(scope, inside))
+    };
     kept.retain(|entry| !operation(entry.key.as_str()).is_empty() && !is_over(entry.key.as_str()));
     kept
 }

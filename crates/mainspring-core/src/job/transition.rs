@@ -138,6 +138,11 @@ pub enum Verb {
         /// Why, for the record. May be empty.
         why: String,
     },
+    /// The same for a child, by its parent: what it was started for goes on without it. The engine's own.
+    Recall {
+        /// Why, for the record.
+        why: String,
+    },
     /// Run a failed, cancelled or skipped job again with fresh counts, or a scheduled one now.
     Retry,
     /// Take back what a job has recorded from a step on, and run it again with fresh counts. For one that is not running and
@@ -168,6 +173,7 @@ impl Verb {
     pub const fn name(&self) -> &'static str {
         match self {
             Verb::Cancel { .. } => "cancel",
+            Verb::Recall { .. } => "recall",
             Verb::Retry => "retry",
             Verb::Rewind { .. } => "rewind",
             Verb::Hold => "hold",
@@ -186,6 +192,7 @@ impl Verb {
     pub fn apply(&self, from: Status, later: bool) -> Result<Option<Status>, Illegal> {
         let input = match self {
             Verb::Cancel { .. } => Input::Cancel(Reason::Operator),
+            Verb::Recall { .. } => Input::Cancel(Reason::Parent),
             Verb::Retry => Input::Revive,
             Verb::Rewind { .. } => Input::Rewind,
             Verb::Hold => Input::Hold,
@@ -209,7 +216,7 @@ impl Verb {
     /// [`Error::TooLarge`] or [`Error::Invalid`].
     pub fn check(&self) -> Result<()> {
         match self {
-            Verb::Cancel { why } | Verb::Fail { why } => check_why(why),
+            Verb::Cancel { why } | Verb::Recall { why } | Verb::Fail { why } => check_why(why),
             Verb::Retry
             | Verb::Rewind { .. }
             | Verb::Hold

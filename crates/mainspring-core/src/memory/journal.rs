@@ -349,7 +349,7 @@ impl Model {
     pub(super) fn cancel_child(&mut self, row: Row, now: Timestamp) -> Result<()> {
         let Some(job) = self.jobs.get(&row) else { return Ok(()) };
         if matches!(job.place, Place::Lease { .. }) {
-            return self.flag(row, Cancellation::parent());
+            return self.flag(row, Cancellation::orphan());
         }
         if !job.place.is_waiting() {
             return Ok(());

@@ -53,7 +53,10 @@ impl Model {
             (Verb::Cancel { why }, Some(to)) if to.state == State::Running => {
                 self.flag(row, Cancellation::operator(why))
             }
-            (Verb::Cancel { why } | Verb::Fail { why }, Some(to)) => {
+            (Verb::Recall { why }, Some(to)) if to.state == State::Running => {
+                self.flag(row, Cancellation::parent(why))
+            }
+            (Verb::Cancel { why } | Verb::Recall { why } | Verb::Fail { why }, Some(to)) => {
                 self.settle(row, Place::done(to, now, why))
             }
             (Verb::Reprioritise(priority), Some(_)) => self.alter(row, |job| job.priority = *priority),

@@ -133,7 +133,7 @@ pub struct Renewed {
 /// Why a running job is to stop.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cancellation {
-    /// Who said so: [`Operator`](Reason::Operator), or [`Parent`](Reason::Parent) if its parent has ended.
+    /// Who said so: [`Operator`](Reason::Operator) or [`Parent`](Reason::Parent).
     pub reason: Reason,
     /// In their words.
     pub why: String,
@@ -145,9 +145,14 @@ impl Cancellation {
         Cancellation { reason: Reason::Operator, why: why.into() }
     }
 
+    /// Its parent does not need it any more.
+    pub fn parent(why: impl Into<String>) -> Self {
+        Cancellation { reason: Reason::Parent, why: why.into() }
+    }
+
     /// Its parent has ended.
-    pub fn parent() -> Self {
-        Cancellation { reason: Reason::Parent, why: "its parent ended".into() }
+    pub fn orphan() -> Self {
+        Cancellation::parent("its parent ended")
     }
 }
 

@@ -344,8 +344,8 @@ impl Change {
             // It ends before it is removed.
             (_, None) if family => END,
             (_, None) => DELETE_WAITING,
-            (Verb::Cancel { .. }, Some(to)) if to.state == State::Running => FLAG,
-            (Verb::Cancel { .. } | Verb::Fail { .. }, Some(_)) => END,
+            (Verb::Cancel { .. } | Verb::Recall { .. }, Some(to)) if to.state == State::Running => FLAG,
+            (Verb::Cancel { .. } | Verb::Recall { .. } | Verb::Fail { .. }, Some(_)) => END,
             (Verb::Reprioritise(_), Some(_)) => match from.state {
                 State::Ready => READY_PRIORITY,
                 State::Scheduled => TIMERS_PRIORITY,
@@ -365,13 +365,15 @@ impl Change {
         told: &mut Vec<Told>,
     ) -> Result<bool> {
         let why = match &self.verb {
-            Verb::Cancel { why } | Verb::Fail { why } => why.as_str(),
+            Verb::Cancel { why } | Verb::Recall { why } | Verb::Fail { why } => why.as_str(),
             _ => "",
         };
         let (state, reason) = match self.verb {
             Verb::Fail { .. } => (State::Failed, Reason::Operator),
+            Verb::Recall { .. } => (State::Cancelled, Reason::Parent),
             _ => (State::Cancelled, Reason::Operator),
         };
+        let orphan = if reason == Reason::Parent { flags::ORPHAN } else { 0 };
         let (state, reason) = (i16::from(state.code()), i16::from(reason.code()));
         let hold = matches!(self.verb, Verb::Hold).then_some(i16::from(Reason::Hold.code()));
         let retry = matches!(self.verb, Verb::Retry | Verb::Rewind { .. });
@@ -407,7 +409,7 @@ impl Change {
                     (&growth as _, Type::INT4),
                 ]),
                 REVIVE => args.push((&growth as _, Type::INT4)),
-                FLAG => args.extend([(&why as _, Type::TEXT), (&0_i16 as _, Type::INT2)]),
+                FLAG => args.extend([(&why as _, Type::TEXT), (&orphan as _, Type::INT2)]),
                 READY_PRIORITY | TIMERS_PRIORITY | SUSPENDED_PRIORITY => {
                     args.push((&priority as _, Type::INT2));
                 }

@@ -64,7 +64,10 @@ fn apply(tx: &mut Tx<'_>, mut card: Card, found: &Place, verb: &Verb, to: Option
         (Verb::Cancel { why }, Some(to)) if to.state == State::Running => {
             flag(tx, &card, found, &Cancellation::operator(why))
         }
-        (Verb::Cancel { why } | Verb::Fail { why }, Some(to)) => {
+        (Verb::Recall { why }, Some(to)) if to.state == State::Running => {
+            flag(tx, &card, found, &Cancellation::parent(why))
+        }
+        (Verb::Cancel { why } | Verb::Recall { why } | Verb::Fail { why }, Some(to)) => {
             place::take(tx, &card, found)?;
             place::put_done(tx, &card, Ending { status: to, note: why, output: None })
         }

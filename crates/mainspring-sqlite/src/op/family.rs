@@ -70,7 +70,7 @@ fn cancel(tx: &mut Tx<'_>, no: i64) -> Result<Option<i64>> {
     match found {
         Place::Done { .. } => return Ok(None),
         Place::Lease { .. } => {
-            change::flag(tx, &card, &found, &Cancellation::parent())?;
+            change::flag(tx, &card, &found, &Cancellation::orphan())?;
             return Ok(None);
         }
         Place::Ready | Place::Timers { .. } | Place::Suspended { .. } => {}

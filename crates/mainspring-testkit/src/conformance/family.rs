@@ -520,7 +520,7 @@ pub async fn running_children_are_flagged_when_their_parent_ends(h: &Harness) {
         let child = claims[0];
         let summary = h.get(child.id).await.summary;
         assert_eq!((summary.status, summary.cancelling), (plain(State::Running), true), "{way}");
-        assert_eq!(h.renew(other).await.cancel, [(child, Cancellation::parent())], "{way}");
+        assert_eq!(h.renew(other).await.cancel, [(child, Cancellation::orphan())], "{way}");
         h.end(other, child, Outcome::Release).await;
         let record = h.get(child.id).await;
         assert_eq!(record.summary.status, BY_PARENT, "{way}");

@@ -27,10 +27,11 @@ const REACHABLE: [Status; 12] = [
     Status::because(State::Cancelled, Reason::Replaced),
 ];
 
-fn every_verb() -> [Verb; 7] {
+fn every_verb() -> [Verb; 8] {
     let why = || "because".to_owned();
     [
         Verb::Cancel { why: why() },
+        Verb::Recall { why: why() },
         Verb::Retry,
         Verb::Hold,
         Verb::Resume,

@@ -334,6 +334,7 @@ fn verb() -> impl Strategy<Value = Verb> {
     prop_oneof![
         4 => Just(Verb::Cancel { why: "enough".into() }),
         1 => Just(Verb::Cancel { why: String::new() }),
+        2 => Just(Verb::Recall { why: "decided".into() }),
         4 => Just(Verb::Retry),
         6 => (0..STEPS, 0..6_u32).prop_map(|(step, claim)| Verb::Rewind { from: key(step), claim }),
         2 => Just(Verb::Hold),

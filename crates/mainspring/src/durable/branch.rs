@@ -39,7 +39,7 @@ impl<T: Serialize + DeserializeOwned> Parts<'_, T> {
         }
         let inner = ctx.within(Arc::from(slot.key().as_str()));
         let value = (self.body)(inner).await?;
-        Ok(slot.end(value, false)?)
+        Ok(slot.end(value)?)
     }
 }
 

@@ -3,6 +3,11 @@
 //! The commit that records the result of a scope removes what the scope recorded on its way. That commit is the next one
 //! of the handler, whatever it is for: until then the scope would come out the same way again, from its records.
 //!
+//! What reaches beyond a scope stays: the starts of children that have not been seen to end, because a scope around it may
+//! yet be given up with them, and the signals that were read, because a retry from before the scope takes them back. A
+//! loop is to need no more room than one turn: it forgets what its turns have read, and looks now and then which of the
+//! children have ended.
+//!
 //! # Invariants
 //! - Nothing inside of a scope is asked for once the scope has a result. So a record that comes late, or twice, and stays
 //!   behind does no harm.
@@ -15,12 +20,13 @@ use std::time::Duration;
 use mainspring_core::failure::Failure;
 use mainspring_core::id::JobId;
 use mainspring_core::job::{Verb, cut};
-use mainspring_core::journal::{Entry, EntryKind, Value, Written};
+use mainspring_core::journal::{Entry, EntryKind, Sight, Value, Written};
 use mainspring_core::name::Key;
 use mainspring_core::{Error, Result, bounds};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::child::RESULT;
 use super::error;
 use super::key::{Slot, beside};
 use super::session::Session;
@@ -28,11 +34,29 @@ use super::session::Session;
 /// What is recorded inside of scopes.
 #[derive(Default)]
 pub(crate) struct Inner {
-    keys: BTreeSet<Key>,
-    /// Children that are cancelled if their scope is given up; without an id if that has to be read first.
-    children: BTreeMap<Key, Option<JobId>>,
+    records: BTreeMap<Key, Reach>,
     /// Whether operations that are given up now leave no mark.
     quiet: bool,
+}
+
+/// How far a record reaches.
+#[derive(Clone, Copy)]
+enum Reach {
+    /// Nobody asks for it once its scope has ended.
+    Scope,
+    /// The start of a child that is cancelled if its scope is given up; without an id if that has to be read first.
+    Child(Option<JobId>),
+    /// Signals that were read.
+    Read,
+}
+
+/// What of a scope that has ended stays recorded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stays {
+    /// All that reaches beyond it.
+    Reaching,
+    /// Of that, children alone.
+    Children,
 }
 
 /// Where the children are noted that their scope does not take along.
@@ -41,19 +65,16 @@ pub(crate) const ABANDONED: &str = "abandoned";
 impl Inner {
     /// What a journal has of it.
     pub(crate) fn load(entries: &BTreeMap<Key, Written>) -> Self {
-        let mut inner = Inner::default();
-        for (key, written) in entries.iter().filter(|(key, _)| is_inner(key)) {
-            inner.keys.insert(key.clone());
-            let abandoned = || beside(key, ABANDONED).is_ok_and(|mark| entries.contains_key(&mark));
-            if written.kind == EntryKind::Child && !abandoned() {
-                let id = match &written.value {
-                    Value::Here(value) => serde_json::from_slice(value).ok(),
-                    Value::There(_) => None,
-                };
-                inner.children.insert(key.clone(), id);
-            }
-        }
-        inner
+        let reach = |key: &Key, written: &Written| {
+            let value = match &written.value {
+                Value::Here(value) => value.as_slice(),
+                Value::There(_) => &[],
+            };
+            Reach::of(key, written.kind, value, |mark| entries.contains_key(mark))
+        };
+        let inner = entries.iter().filter(|(key, _)| is_inner(key));
+        let records = inner.map(|(key, written)| (key.clone(), reach(key, written))).collect();
+        Inner { records, quiet: false }
     }
 
     pub(crate) fn is_quiet(&self) -> bool {
@@ -63,26 +84,55 @@ impl Inner {
     /// Notes what is being recorded.
     pub(crate) fn note(&mut self, entries: &[Entry]) {
         for entry in entries.iter().filter(|entry| is_inner(&entry.key)) {
-            self.keys.insert(entry.key.clone());
-            let abandoned = || {
-                let mark = beside(&entry.key, ABANDONED);
-                mark.is_ok_and(|mark| entries.iter().any(|entry| entry.key == mark))
-            };
-            if entry.kind == EntryKind::Child && !abandoned() {
-                self.children.insert(entry.key.clone(), serde_json::from_slice(&entry.value).ok());
-            }
+            let has = |mark: &Key| entries.iter().any(|entry| entry.key == *mark);
+            let reach = Reach::of(&entry.key, entry.kind, &entry.value, has);
+            self.records.insert(entry.key.clone(), reach);
         }
     }
 
     /// Notes what is removed by itself.
     pub(crate) fn forget(&mut self, key: &Key) {
-        self.keys.remove(key);
+        self.records.remove(key);
     }
 
-    /// Forgets what is inside of a scope; its keys.
-    fn take(&mut self, inside: &Inside) -> Vec<Key> {
-        inside.empty(&mut self.children);
-        inside.take(&mut self.keys)
+    /// Forgets what is inside of a scope and does not stay; its keys. `told`: ends of children that are not recorded yet.
+    fn take(&mut self, inside: &Inside, stays: Stays, told: &BTreeSet<Key>) -> Vec<Key> {
+        let ended = |child: &Key| {
+            let end = beside(child, RESULT);
+            end.is_ok_and(|end| told.contains(&end) || self.records.contains_key(&end))
+        };
+        let goes = |(key, reach): &(&Key, &Reach)| match reach {
+            Reach::Scope => true,
+            Reach::Child(_) => ended(key),
+            Reach::Read => stays == Stays::Children,
+        };
+        let keys: Vec<Key> =
+            self.records.range::<str, _>(inside.range()).filter(goes).map(|(key, _)| key.clone()).collect();
+        for key in &keys {
+            self.records.remove(key);
+        }
+        keys
+    }
+
+    /// Children inside of a scope that are cancelled if it is given up.
+    fn children(&self, inside: &Inside) -> impl Iterator<Item = (&Key, Option<JobId>)> {
+        self.records.range::<str, _>(inside.range()).filter_map(|(key, reach)| match reach {
+            Reach::Child(id) => Some((key, *id)),
+            Reach::Scope | Reach::Read => None,
+        })
+    }
+}
+
+impl Reach {
+    /// Of what is recorded; `has`: whether a mark is there.
+    fn of(key: &Key, kind: EntryKind, value: &[u8], has: impl Fn(&Key) -> bool) -> Self {
+        match kind {
+            EntryKind::Child if !beside(key, ABANDONED).is_ok_and(|mark| has(&mark)) => {
+                Reach::Child(serde_json::from_slice(value).ok())
+            }
+            EntryKind::Received => Reach::Read,
+            _ => Reach::Scope,
+        }
     }
 }
 
@@ -116,23 +166,23 @@ impl Inside {
         }
     }
 
-    fn take(&self, set: &mut BTreeSet<Key>) -> Vec<Key> {
+    fn take(&self, set: &mut BTreeSet<Key>) {
         let keys: Vec<Key> = set.range::<str, _>(self.range()).cloned().collect();
         for key in &keys {
             set.remove(key);
         }
-        keys
     }
 }
 
 impl Session {
-    /// A scope has ended: its result is recorded in place of what is inside of it, with the next operation. `eager`: before
-    /// a body can have seen it, because it might not come out the same way again.
-    pub(crate) fn collapse(&self, scope: &Key, result: Option<Entry>, eager: bool) {
+    /// A scope has ended: its result is recorded in place of what is inside of it, with the next operation.
+    pub(crate) fn collapse(&self, scope: &Key, result: Option<Entry>, stays: Stays) {
         let inside = Inside::of(scope);
         let state = &mut *self.state();
-        state.riding.entries.retain(|entry| !inside.has(&entry.key));
-        let keys = state.inner.take(&inside);
+        let reads = |entry: &Entry| entry.kind == EntryKind::Received && stays == Stays::Reaching;
+        let gone = state.riding.entries.extract_if(.., |entry| inside.has(&entry.key) && !reads(entry));
+        let told = gone.map(|entry| entry.key).collect();
+        let keys = state.inner.take(&inside, stays, &told);
         state.remove(keys);
         inside.empty(&mut state.entries);
         inside.take(&mut state.errors);
@@ -140,7 +190,47 @@ impl Session {
         state.outputs.end(|path| path == scope.as_str() || path.starts_with(&inside.first));
         state.scopes.end(scope.as_str(), inside.range());
         state.riding.entries.extend(result);
-        state.eager |= eager;
+    }
+
+    /// Forgets children inside of a scope that have ended, if there are more than so many; how many may be there before
+    /// it is worth another look.
+    pub(crate) async fn shed_children(&self, scope: &Key, most: usize) -> Result<usize> {
+        let there: Vec<(Key, Option<JobId>)> = {
+            let inside = Inside::of(scope);
+            let state = self.state();
+            if state.inner.children(&inside).count() <= most {
+                return Ok(most);
+            }
+            state.inner.children(&inside).map(|(key, id)| (key.clone(), id)).collect()
+        };
+        let (keys, ids) = self.ids_of(there).await?;
+        let mut over = Vec::new();
+        for (keys, ids) in keys.chunks(bounds::BATCH).zip(ids.chunks(bounds::BATCH)) {
+            let _busy = self.busy();
+            // If that cannot be told now, then after the next turn.
+            let Ok(sights) = self.engine.store().sights(ids.to_vec()).await else { return Ok(most) };
+            let ended = keys.iter().zip(sights).filter(|(_, sight)| !matches!(sight, Sight::Open));
+            over.extend(ended.map(|(key, _)| key.clone()));
+        }
+        let state = &mut *self.state();
+        let left = keys.len() - over.len();
+        for key in &over {
+            state.inner.forget(key);
+        }
+        state.remove(over);
+        Ok(CHILDREN.max(2 * left))
+    }
+
+    /// The ids of children; those that are not known are read.
+    async fn ids_of(&self, children: Vec<(Key, Option<JobId>)>) -> Result<(Vec<Key>, Vec<JobId>)> {
+        let mut ids = Vec::with_capacity(children.len());
+        for (key, id) in &children {
+            ids.push(match id {
+                Some(id) => *id,
+                None => self.child_of(key).await?,
+            });
+        }
+        Ok((children.into_iter().map(|(key, _)| key).collect(), ids))
     }
 
     /// Drops what runs inside of a scope that is over for now: the scope's own record decides what comes back, and nothing
@@ -171,23 +261,17 @@ impl Session {
         let lost: Vec<(Key, Option<JobId>)> = {
             let inside = Inside::of(scope);
             let state = self.state();
-            let children = state.inner.children.range::<str, _>(inside.range());
-            children.filter(|(key, _)| !keep(key)).map(|(key, id)| (key.clone(), *id)).collect()
+            let children = state.inner.children(&inside);
+            children.filter(|(key, _)| !keep(key)).map(|(key, id)| (key.clone(), id)).collect()
         };
         if lost.is_empty() {
             return Ok(());
         }
         self.settle_all().await?;
-        let mut ids = Vec::new();
-        for (key, id) in &lost {
-            ids.push(match id {
-                Some(id) => *id,
-                None => self.child_of(key).await?,
-            });
-        }
+        let (keys, ids) = self.ids_of(lost).await?;
         let _busy = self.busy();
         let why = cut(format!("`{scope}` was decided without it"), bounds::WHY_BYTES);
-        let verb = Verb::Cancel { why };
+        let verb = Verb::Recall { why };
         let clock = &self.engine.seams().clock;
         for ids in ids.chunks(bounds::BATCH) {
             while let Err(error) = self.engine.store().change(ids.to_vec(), verb.clone(), false).await {
@@ -198,8 +282,8 @@ impl Session {
             }
         }
         let mut state = self.state();
-        for (key, _) in &lost {
-            state.inner.children.remove(key);
+        for key in keys {
+            state.inner.records.insert(key, Reach::Scope);
         }
         Ok(())
     }
@@ -224,7 +308,7 @@ impl Drop for Quiet<'_> {
 impl Slot {
     /// The scope under this key has ended with a value, which is recorded in place of what is inside of it; as the
     /// handler will read it again. One that is too large for a record leaves everything as it is.
-    pub(crate) fn end<T: Serialize + DeserializeOwned>(&self, value: T, eager: bool) -> Result<T> {
+    pub(crate) fn end<T: Serialize + DeserializeOwned>(&self, value: T) -> Result<T> {
         let session = self.session();
         let json = serde_json::to_vec(&value).map_err(unfit)?;
         if json.len() > session.engine.limits().step {
@@ -232,7 +316,7 @@ impl Slot {
         }
         drop(value);
         let value = serde_json::from_slice(&json).map_err(unfit)?;
-        session.collapse(self.key(), Some(self.entry(EntryKind::Value, json)), eager);
+        session.collapse(self.key(), Some(self.entry(EntryKind::Value, json)), Stays::Reaching);
         Ok(value)
     }
 
@@ -254,6 +338,9 @@ fn unfit(error: serde_json::Error) -> Error {
     Error::Convert { what: "result", source: error.into() }
 }
 
+/// Children that a loop has not waited for, from which on it looks which of them have ended.
+pub(crate) const CHILDREN: usize = 256;
+
 /// How long to wait before the store is asked again.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -265,17 +352,37 @@ mod tests {
     fn a_scope_takes_along_what_is_inside_of_it_and_nothing_else() {
         let mut inner = Inner::default();
         let keys = ["a/x", "a#2/x", "a/b/y", "a#=k/x", "ab/x", "a/x#until", "a b/x"];
-        let entry = |key: &&str| Entry {
-            key: Key::new(key).expect("a key"),
-            kind: EntryKind::Value,
-            overlapped: false,
-            value: b"1".to_vec(),
-        };
-        inner.note(&keys.iter().map(entry).collect::<Vec<_>>());
-        inner.note(&[entry(&"plain")]);
-        let taken: Vec<String> =
-            inner.take(&Inside::of(&Key::new("a").expect("a key"))).iter().map(ToString::to_string).collect();
-        assert_eq!(taken, ["a/b/y", "a/x", "a/x#until"]);
-        assert_eq!(inner.keys.len(), 4);
+        inner.note(&keys.map(|key| entry(key, EntryKind::Value)));
+        inner.note(&[entry("plain", EntryKind::Value)]);
+        assert_eq!(taken(&mut inner, Stays::Reaching, &[]), ["a/b/y", "a/x", "a/x#until"]);
+        assert_eq!(inner.records.len(), 4);
+    }
+
+    #[test]
+    fn children_that_have_not_ended_and_what_was_read_stay() {
+        use EntryKind::{Child, Received, Value as V};
+        let mut inner = Inner::default();
+        inner.note(&[entry("a/left", Child)]);
+        inner.note(&[entry("a/free", Child), entry("a/free#abandoned", V)]);
+        inner.note(&[entry("a/over", Child), entry("a/over#result", V), entry("a/told", Child)]);
+        inner.note(&[entry("a/go", Received)]);
+        let gone = ["a/free", "a/free#abandoned", "a/over", "a/over#result", "a/told"];
+        assert_eq!(taken(&mut inner, Stays::Reaching, &["a/told#result"]), gone);
+        assert_eq!(taken(&mut inner, Stays::Children, &[]), ["a/go"]);
+        assert_eq!(taken(&mut inner, Stays::Children, &["a/left#result"]), ["a/left"]);
+    }
+
+    fn key(key: &str) -> Key {
+        Key::new(key).expect("a key")
+    }
+
+    fn entry(name: &str, kind: EntryKind) -> Entry {
+        Entry { key: key(name), kind, overlapped: false, value: b"1".to_vec() }
+    }
+
+    fn taken(inner: &mut Inner, stays: Stays, told: &[&str]) -> Vec<String> {
+        let told = told.iter().map(|one| key(one)).collect();
+        let keys = inner.take(&Inside::of(&key("a")), stays, &told);
+        keys.iter().map(ToString::to_string).collect()
     }
 }

@@ -13,6 +13,7 @@ use mainspring_core::seam::Pending;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::collapse::{CHILDREN, Stays};
 use super::key::beside;
 use super::left::Kept;
 use super::session::Session;
@@ -59,6 +60,7 @@ where
         if let Some(written) = kept {
             state = session.decoded(written).await?;
         }
+        let mut children = CHILDREN;
         loop {
             let scope = Key::new(format!("{}/{}", slot.key(), done + 1))?;
             let inner = ctx.within(Arc::from(scope.as_str()));
@@ -72,12 +74,13 @@ where
                     let (next, json) = encode(next, session.engine.limits().step)?;
                     session.turn(slot.key(), done, json)?;
                     (state, done) = (next, done + 1);
-                    session.collapse(&scope, None, false);
+                    session.collapse(&scope, None, Stays::Children);
+                    children = session.shed_children(slot.key(), children).await?;
                 }
                 ControlFlow::Break(value) => {
                     let (value, json) = encode(value, session.engine.limits().step)?;
                     session.forget_turn(slot.key(), done)?;
-                    session.collapse(slot.key(), Some(slot.entry(EntryKind::Value, json)), false);
+                    session.collapse(slot.key(), Some(slot.entry(EntryKind::Value, json)), Stays::Children);
                     return Ok(value);
                 }
             }

@@ -14,6 +14,7 @@ use mainspring_core::{Error, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::collapse::Stays;
 use super::key::Slot;
 use super::left::Kept;
 use super::step::{Op, encode};
@@ -129,7 +130,7 @@ impl<'c, I, R: Serialize + DeserializeOwned + Send + 'c> Parts<'c, I, R> {
         }
         let mapped = work.run(&slot, Terms { failures: 0, enough: usize::MAX }).await?;
         let done = mapped.into_iter().filter_map(Mapped::done);
-        let told: Vec<(String, R)> = slot.end(keys.into_iter().zip(done).collect(), false)?;
+        let told: Vec<(String, R)> = slot.end(keys.into_iter().zip(done).collect())?;
         Ok(told.into_iter().map(|(_, result)| result).collect())
     }
 }
@@ -171,7 +172,7 @@ async fn decided<R>(slot: &Slot, told: Vec<(String, Mapped<R>)>) -> Result<Vec<(
     };
     let keep = |child: &Key| item_of(child).is_none_or(|item| !dropped.contains(item.as_str()));
     slot.session().cancel_children(slot.key(), keep).await?;
-    slot.session().collapse(slot.key(), None, false);
+    slot.session().collapse(slot.key(), None, Stays::Reaching);
     Ok(told)
 }
 
@@ -242,7 +243,7 @@ impl<'c, I, R: Serialize + DeserializeOwned + Send + 'c> Work<'c, I, R> {
             let (Running { at, slot: item, .. }, result) = first(&mut running).await;
             match result {
                 Ok(value) => {
-                    mapped[at] = Mapped::Done(item.end(value, false)?);
+                    mapped[at] = Mapped::Done(item.end(value)?);
                     done += 1;
                 }
                 Err(failure) => {

@@ -12,6 +12,7 @@ use mainspring_core::{Error, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::collapse::Stays;
 use super::key::Slot;
 use super::left::Kept;
 use super::step::{Op, encode};
@@ -130,7 +131,7 @@ async fn decided<T>(slot: &Slot, won: Won<T>) -> Result<Won<T>> {
     let winner = format!("{}/{}/", slot.key(), won.arm);
     slot.session().cancel_children(slot.key(), |child| child.as_str().starts_with(&winner)).await?;
     if !planted::is(Defect::LoserKept) {
-        slot.session().collapse(slot.key(), None, false);
+        slot.session().collapse(slot.key(), None, Stays::Reaching);
     }
     Ok(won)
 }

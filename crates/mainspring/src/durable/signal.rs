@@ -6,7 +6,6 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use mainspring_core::id::JobId;
-use mainspring_core::job::Status;
 use mainspring_core::journal::{Signal, Signalled};
 use mainspring_core::name::SignalName;
 use mainspring_core::seam::Pending;
@@ -165,21 +164,26 @@ impl<'a> IntoFuture for SendSignal<'a> {
     type IntoFuture = Pending<'a, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            let signal = self.signal?;
-            signal.check()?;
-            let id = signal.job;
-            let ended = |status: Status| Error::Illegal { id, verb: "signal", status };
-            match self.engine.signals().send(signal).await? {
-                Signalled::Stored => Ok(Sent::Stored),
-                Signalled::Repeated => Ok(Sent::Repeated),
-                Signalled::NotFound => Err(Error::NotFound(id)),
-                Signalled::Ended(status) => Err(ended(status)),
-                Signalled::Full => {
-                    Err(Error::TooLarge { what: "inbox", size: bounds::INBOX + 1, limit: bounds::INBOX })
-                }
+        Box::pin(async move { Ok(self.send().await?.0) })
+    }
+}
+
+impl SendSignal<'_> {
+    /// Sends it; also whether it was tried before with an answer that was lost, so that a repeat may be its own.
+    pub(crate) async fn send(self) -> Result<(Sent, bool)> {
+        let signal = self.signal?;
+        signal.check()?;
+        let id = signal.job;
+        let Answer { signalled, doubted } = self.engine.signals().send(signal).await?;
+        match signalled {
+            Signalled::Stored => Ok((Sent::Stored, doubted)),
+            Signalled::Repeated => Ok((Sent::Repeated, doubted)),
+            Signalled::NotFound => Err(Error::NotFound(id)),
+            Signalled::Ended(status) => Err(Error::Illegal { id, verb: "signal", status }),
+            Signalled::Full => {
+                Err(Error::TooLarge { what: "inbox", size: bounds::INBOX + 1, limit: bounds::INBOX })
             }
-        })
+        }
     }
 }
 
@@ -236,17 +240,28 @@ fn check_declared(job: &impl JobRef, name: &SignalName) -> Result<()> {
     }
 }
 
-/// Tries of signals whose answer was lost, before the senders are told.
-const REPEATS: usize = 3;
+/// How often signals whose answer was lost are tried again, before the senders are told.
+const REPEATS: usize = 2;
+
+/// What a store said to a signal.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Answer {
+    signalled: Signalled,
+    /// Whether an earlier answer was lost.
+    doubted: bool,
+}
 
 /// Stores signals of different callers. The sender's key makes a repeat harmless; that it was stored the first time is
 /// then told as a repeat, which is as good.
-pub(crate) async fn flush(store: Arc<dyn Store>, signals: Vec<Signal>) -> Result<Vec<Signalled>> {
-    for _ in 1..REPEATS {
+pub(crate) async fn flush(store: Arc<dyn Store>, signals: Vec<Signal>) -> Result<Vec<Answer>> {
+    let mut lost = 0;
+    loop {
         match store.signal(signals.clone()).await {
-            Err(Error::OutcomeUnknown { .. }) => {}
-            answer => return answer,
+            Err(Error::OutcomeUnknown { .. }) if lost < REPEATS => lost += 1,
+            answer => {
+                let told = |signalled| Answer { signalled, doubted: lost > 0 };
+                return answer.map(|answers| answers.into_iter().map(told).collect());
+            }
         }
     }
-    store.signal(signals).await
 }

@@ -8,7 +8,7 @@ use mainspring::testing::TestEngine;
 use mainspring::{Context, Error, Failure, Job, JobId, Reason, State, Status};
 use serde::{Deserialize, Serialize};
 
-use crate::support::{Flow, HOUR, Ledger, PARKED, SECOND, engine, flow, keys, status};
+use crate::support::{Flow, HOUR, Ledger, PARKED, SECOND, engine, flow, keys, on_every_store, status};
 
 /// A child that takes so many hours.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
@@ -404,4 +404,93 @@ async fn a_retry_from_a_step_is_for_jobs_that_do_not_run_and_for_steps_that_are_
     test.run_until_idle().await.expect("idle");
     assert_eq!(test.outcome(&job).expect("it ended"), "712x3");
     assert_eq!(ledger.entries(), ["one", "two", "two", "two", "three"]);
+}
+
+on_every_store! {
+    async fn what_a_scope_that_has_ended_did_is_taken_back_too(on: &On) {
+        for &parked in on.parked() {
+            let ledger = Ledger::default();
+            let effects = ledger.clone();
+            let handler = move |ctx: Context, _job: Flow| {
+                let effects = effects.clone();
+                async move {
+                    step(&ctx, &effects, "one", "").await?;
+                    let said = ctx
+                        .branch("talk", async |ctx| {
+                            let said = ctx.race("first");
+                            let said = said.arm("said", async |ctx| Ok(ctx.signal::<String>("said").await?));
+                            let said = said.arm("never", async |ctx| {
+                                ctx.sleep("hour", HOUR).await?;
+                                Ok(String::new())
+                            });
+                            let said = said.await?;
+                            ctx.spawn("part", Part { hours: 9 }).await?;
+                            Ok(said)
+                        })
+                        .await?;
+                    step(&ctx, &effects, "two", "").await?;
+                    ctx.sleep("rest", HOUR * 20).await?;
+                    Ok::<_, Failure>(said)
+                }
+            };
+            let test = on.test(0);
+            let setup = |node: mainspring::NodeBuilder| {
+                node.handle(handler).handle(part).queue("default", 4).parked(parked)
+            };
+            test.node(setup).await.expect("a node");
+            let job = test.enqueue(flow(0)).await.expect("enqueued");
+            test.signal(job.id, "said", &"yes").sender("ada").await.expect("sent");
+            test.run_until_idle().await.expect("idle");
+            let kept = ["one", "talk/first/said/said", "talk/part", "talk", "two", "rest#until"];
+            assert_eq!(keys(&test, &job).await, kept);
+            let fork = test.jobs().fork(job.id).from("two").await.expect("forked");
+            assert_eq!(fork.shared.iter().map(ToString::to_string).collect::<Vec<_>>(), ["one", "talk"]);
+            let child = test.assert_enqueued::<Part>(|_| true).id;
+            test.jobs().retry_from(job.id, "talk").await.expect("retried");
+            test.run_until_idle().await.expect("idle");
+            let lost = test.jobs().get(child).await.expect("there").summary.status;
+            assert_eq!(lost, Status::because(State::Cancelled, Reason::Parent));
+            // The signal counts once more.
+            assert_eq!(keys(&test, &job).await, kept);
+            assert_eq!(ledger.entries(), ["one", "two", "two", "two"], "of the fork and of the retry");
+            test.advance(HOUR * 20).await.expect("idle");
+            assert_eq!(test.outcome(&job).expect("it ended"), "yes");
+            assert_eq!(output(&test, fork.id).await, "yes");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_loop_keeps_children_that_run_and_no_others() {
+    for parked in PARKED {
+        let handler = async |ctx: Context, _job: Flow| {
+            let turns = ctx.iterate("loop", 0_u32, async |ctx, turn| {
+                ctx.spawn("part", Part { hours: turn % 50 / 49 }).await?;
+                ctx.sleep("nap", SECOND).await?;
+                Ok(if turn < 600 { ControlFlow::Continue(turn + 1) } else { ControlFlow::Break(turn) })
+            });
+            let turns = turns.await?;
+            ctx.signal::<()>("go").await?;
+            mainspring::Result::Ok(turns.to_string())
+        };
+        let test = TestEngine::new();
+        let setup = |node: mainspring::NodeBuilder| {
+            node.handle(handler).handle(part).queue("default", 4).parked(parked)
+        };
+        test.node(setup).await.expect("a node");
+        let job = test.enqueue(flow(0)).await.expect("enqueued");
+        let mut most = 0;
+        for _ in 0..61 {
+            test.advance(SECOND * 10).await.expect("idle");
+            most = most.max(keys(&test, &job).await.len());
+        }
+        assert!((50..300).contains(&most), "{most}");
+        let running = keys(&test, &job).await;
+        assert!(running.contains(&"loop/550/part".to_owned()), "{running:?}");
+        let fork = test.jobs().fork(job.id).await.expect("forked");
+        assert_eq!(fork.shared.iter().map(ToString::to_string).collect::<Vec<_>>(), ["loop"]);
+        test.signal(job.id, "go", &()).await.expect("sent");
+        test.run_until_idle().await.expect("idle");
+        assert_eq!(test.outcome(&job).expect("it ended"), "600");
+    }
 }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use mainspring::{Context, Error, Job, Mapped, State, join_all};
+use mainspring::{Context, Error, Job, Mapped, Reason, State, Status, join_all};
 use serde::{Deserialize, Serialize};
 
 use crate::support::{Flow, HOUR, Ledger, SECOND, flow, keys, on_every_store, on_memory_and_sqlite, status};
@@ -82,7 +82,7 @@ on_every_store! {
             test.advance(HOUR + SECOND).await.expect("idle");
             test.signal(job.id, "answer", &"yes".to_owned()).await.expect("sent");
             test.run_until_idle().await.expect("idle");
-            assert_eq!(keys(&test, &job).await, ["first", "long#until"]);
+            assert_eq!(keys(&test, &job).await, ["first/signal/answer", "first", "long#until"]);
             // The other arm would have ended long before.
             test.advance(HOUR * 110).await.expect("idle");
             assert_eq!(test.outcome(&job).expect("it ended"), "yes");
@@ -96,6 +96,14 @@ on_every_store! {
                 ctx.race("first")
                     .arm("work", async |ctx| {
                         let kept = ctx.spawn("kept", Slow).on_close(mainspring::OnClose::Abandon).await?;
+                        // In scopes that have ended by then, too.
+                        let inner = async |ctx: Context| Ok(ctx.spawn("child", Slow).await.map(drop)?);
+                        ctx.branch("inner", inner).await?;
+                        ctx.iterate("loop", 0, async |ctx, turn| {
+                            ctx.spawn("child", Slow).await?;
+                            Ok(if turn < 1 { ControlFlow::Continue(turn + 1) } else { ControlFlow::Break(()) })
+                        })
+                        .await?;
                         let child = ctx.spawn("child", Slow).await?;
                         child.result().await?;
                         let _ = kept;
@@ -112,13 +120,16 @@ on_every_store! {
             test.run_until_idle().await.expect("idle");
             let story = test.store().story(job.id).await.expect("a story").expect("there");
             let children: Vec<_> = story.children.iter().map(|kin| kin.id).collect();
-            assert_eq!(children.len(), 2);
+            assert_eq!(children.len(), 5);
             test.advance(HOUR).await.expect("idle");
             let mut states = Vec::new();
             for child in children {
-                states.push(status(&test, child).await.state);
+                states.push(status(&test, child).await);
             }
-            assert_eq!(states, [State::Suspended, State::Cancelled]);
+            let recalled = Status::because(State::Cancelled, Reason::Parent);
+            assert_eq!(states[0].state, State::Suspended);
+            assert_eq!(states[1..], [recalled; 4]);
+            assert_eq!(keys(&test, &job).await, ["first", "rest#until"], "nothing is kept of losers");
             test.advance(HOUR).await.expect("idle");
             assert_eq!(status(&test, job.id).await.state, State::Succeeded);
         }
@@ -333,7 +344,8 @@ on_memory_and_sqlite! {
             test.run_until_idle().await.expect("idle");
             let story = test.store().story(job.id).await.expect("a story").expect("there");
             test.advance(HOUR * 3).await.expect("idle");
-            assert_eq!(keys(&test, &job).await, ["item", "rest#until"]);
+            let children = ["item/1/child", "item/2/child", "item/3/child"];
+            assert_eq!(keys(&test, &job).await, [&children[..], &["item", "rest#until"]].concat());
             let mut cancelled = 0;
             for kin in &story.children {
                 cancelled += usize::from(status(&test, kin.id).await.state == State::Cancelled);

@@ -120,54 +120,41 @@ impl Drop for On {
     }
 }
 
-/// Makes each body a test per store: on memory, on SQLite and on Postgres.
-macro_rules! on_every_store {
-    ($($(#[$meta:meta])* async fn $name:ident($on:ident: &On) $body:block)+) => {$(
+/// Makes each body a test per store that is named.
+macro_rules! on_stores {
+    (@each $name:ident [$($test:ident $place:ident),+]) => {
         mod $name {
             use crate::support::{On, Place};
-
-            #[tokio::test]
-            async fn on_memory() {
-                super::$name(&On::new(Place::Memory)).await;
-            }
-
-            #[tokio::test]
-            async fn on_sqlite() {
-                super::$name(&On::new(Place::Sqlite)).await;
-            }
-
-            #[tokio::test]
-            async fn on_postgres() {
-                super::$name(&On::new(Place::Postgres)).await;
-            }
+            $(
+                #[tokio::test]
+                async fn $test() {
+                    super::$name(&On::new(Place::$place)).await;
+                }
+            )+
         }
+    };
+    ($stores:tt $($(#[$meta:meta])* async fn $name:ident($on:ident: &On) $body:block)+) => {$(
+        crate::support::on_stores!(@each $name $stores);
 
         $(#[$meta])*
         async fn $name($on: &crate::support::On) $body
     )+};
 }
+pub(crate) use on_stores;
+
+/// On memory, on SQLite and on Postgres.
+macro_rules! on_every_store {
+    ($($tests:tt)+) => {
+        crate::support::on_stores! { [on_memory Memory, on_sqlite Sqlite, on_postgres Postgres] $($tests)+ }
+    };
+}
 pub(crate) use on_every_store;
 
 /// The same without Postgres, for what walks through hours step by step: thousands of calls that have nothing to tell.
 macro_rules! on_memory_and_sqlite {
-    ($($(#[$meta:meta])* async fn $name:ident($on:ident: &On) $body:block)+) => {$(
-        mod $name {
-            use crate::support::{On, Place};
-
-            #[tokio::test]
-            async fn on_memory() {
-                super::$name(&On::new(Place::Memory)).await;
-            }
-
-            #[tokio::test]
-            async fn on_sqlite() {
-                super::$name(&On::new(Place::Sqlite)).await;
-            }
-        }
-
-        $(#[$meta])*
-        async fn $name($on: &crate::support::On) $body
-    )+};
+    ($($tests:tt)+) => {
+        crate::support::on_stores! { [on_memory Memory, on_sqlite Sqlite] $($tests)+ }
+    };
 }
 pub(crate) use on_memory_and_sqlite;
 

@@ -1,10 +1,10 @@
 //! A store that refuses, loses answers, cuts nodes off or hangs: nothing is lost, and nothing is doubled.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mainspring::testing::TestEngine;
-use mainspring::{Context, Error, JobId, NodeBuilder, Outcome, State, snooze};
+use mainspring::{Context, Error, JobId, NodeBuilder, Outcome, Received, State, snooze};
 use mainspring_core::memory::Memory;
 
 use crate::faulty::Fault::{Break, Lose, Refuse};
@@ -47,6 +47,49 @@ async fn what_a_lost_answer_claimed_is_adopted() {
     }
     assert_eq!(store.calls("disown"), 1, "whatever else was claimed under that number goes back");
     assert_eq!((node.claims(), total(&test, State::Running).await), (0, 0));
+}
+
+/// Whose signal a token was used for is told as far as it can be known.
+#[tokio::test]
+async fn a_token_whose_answer_was_lost_was_good() {
+    let (test, store) = faulty(0);
+    let mails: Arc<Mutex<Vec<String>>> = Arc::default();
+    let sent = Arc::clone(&mails);
+    let handler = move |ctx: Context, _job: Work| {
+        let sent = Arc::clone(&sent);
+        async move {
+            ctx.step_with("ask", async |step| {
+                for person in ["ada", "bob", "eve"] {
+                    let token = step.token::<u64>("yes").sender(person).await?;
+                    sent.lock().expect("the mails").push(token.to_string());
+                }
+                Ok(())
+            })
+            .await?;
+            ctx.sleep("nap", SECOND).await?;
+            let said: Vec<Received<u64>> = ctx.signal("yes").count(3).await?;
+            mainspring::Result::Ok(said.iter().map(|one| one.value).sum())
+        }
+    };
+    let node = |node: NodeBuilder| node.handle(handler).queue("default", 2);
+    test.node(node).await.expect("a node");
+    let job = test.enqueue(work(1)).await.expect("enqueued");
+    test.run_until_idle().await.expect("idle");
+    let tokens = mails.lock().expect("the mails").clone();
+    store.plan("signal", &[Lose, Lose]);
+    test.redeem(&tokens[0], &1_u64).await.expect("its own signal was stored");
+    // At once with another one, which was first.
+    store.plan("signal", &[Lose]);
+    test.signal(job.id, "yes", &20_u64).sender("token ask bob").await.expect("stored");
+    store.plan("signal", &[Lose]);
+    assert!(matches!(test.redeem(&tokens[1], &2_u64).await, Err(Error::Token)), "somebody else's was");
+    assert!(matches!(test.redeem(&tokens[0], &1_u64).await, Err(Error::Token)), "it is good once");
+    store.plan("signal", &[Lose, Lose, Lose]);
+    let unknown = test.redeem(&tokens[2], &300_u64).await;
+    assert!(matches!(unknown, Err(Error::OutcomeUnknown { .. })), "{unknown:?}");
+    assert!(matches!(test.redeem(&tokens[2], &300_u64).await, Err(Error::Token)), "so it was stored");
+    test.advance(SECOND).await.expect("idle");
+    assert_eq!(test.outcome(&job).expect("it ended"), 321);
 }
 
 #[tokio::test]

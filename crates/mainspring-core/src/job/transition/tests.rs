@@ -174,6 +174,7 @@ fn why_texts_are_bounded() {
     assert!(cancel(bounds::WHY_BYTES).is_ok());
     assert!(matches!(cancel(bounds::WHY_BYTES + 1), Err(Error::TooLarge { .. })));
     assert!(Verb::Fail { why: "a\0b".into() }.check().is_err());
+    assert!(Verb::Recall { why: "a\0b".into() }.check().is_err());
 }
 
 #[test]
@@ -181,6 +182,7 @@ fn verbs_are_told_by_their_words() {
     let why = String::new;
     let verbs = [
         (Verb::Cancel { why: why() }, "cancel"),
+        (Verb::Recall { why: why() }, "recall"),
         (Verb::Retry, "retry"),
         (Verb::Rewind { from: Key::new("a").expect("a key"), claim: 1 }, "rewind"),
         (Verb::Hold, "hold"),

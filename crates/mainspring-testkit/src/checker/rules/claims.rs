@@ -263,7 +263,7 @@ pub(super) fn twice(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
 /// A job whose cancellation was acknowledged is not given out again, and does not wait for ever.
 pub(super) fn cancel(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     for (id, life) in evidence.lives.iter().filter(|(_, life)| !life.may_have_returned()) {
-        for order in life.orders.iter().filter(|order| order.verb == "cancel") {
+        for order in life.orders.iter().filter(|order| matches!(order.verb, "cancel" | "recall")) {
             let Some((obeyed, _, _)) = order.obeyed else { continue };
             if let Some(again) = given_out(evidence, life, obeyed) {
                 let what = format!("cancelled, and claimed again as {}", life.claims[again].number);

@@ -53,7 +53,7 @@ fn may_be_gone(evidence: &Evidence<'_>, life: &Life<'_>) -> bool {
 /// Whether a job may have ended so long ago that it was removed.
 fn is_over(evidence: &Evidence<'_>, life: &Life<'_>) -> bool {
     let ended = life.ends().last().map(|end| end.at);
-    let ends = |verb: &str| matches!(verb, "cancel" | "fail");
+    let ends = |verb: &str| matches!(verb, "cancel" | "recall" | "fail");
     let words = life.orders.iter().filter(|order| ends(order.verb)).filter_map(|order| order.obeyed);
     let worded = words.map(|(at, _, _)| at).min();
     // Ended by its deadline, or by another job's claim to its key, nobody wrote down when.

@@ -199,7 +199,7 @@ pub(super) fn stopped(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
         return;
     }
     for (id, life) in evidence.lives.iter().filter(|(_, life)| !life.may_have_returned()) {
-        for order in life.orders.iter().filter(|order| order.verb == "cancel") {
+        for order in life.orders.iter().filter(|order| matches!(order.verb, "cancel" | "recall")) {
             let Some((obeyed, from, _)) = order.obeyed else { continue };
             let Some(claim) = life.claims.iter().rev().find(|claim| claim.at < obeyed) else { continue };
             let Some(member) = evidence.nodes.get(&claim.node) else { continue };
