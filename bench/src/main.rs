@@ -11,6 +11,7 @@ mod database;
 mod peers;
 mod postgres;
 mod queue;
+mod raw;
 mod report;
 mod scopes;
 mod steps;

@@ -1,10 +1,7 @@
 //! The benchmark of durable operations: steps, waits, wakes, and what it costs to wait.
 //!
-//! What a commit costs at all on this machine is measured in the same run, without Mainspring: an append to a file that is
-//! forced to disk, one row in a transaction of its own, and many rows in one transaction.
+//! What a commit costs at all on this machine is measured in the same run (`raw.rs`).
 
-use std::fs::File;
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,14 +10,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use clap::Args;
 use mainspring::{Context, Engine, Enqueued, Job, Node, State};
-use mainspring_postgres::tokio_postgres::{self, NoTls};
-use mainspring_sqlite::rusqlite;
-use mainspring_testkit::postgres;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Barrier, mpsc};
 
 use crate::database::{Database, Place, number};
 use crate::peers;
+use crate::raw;
 use crate::report::{Report, millis, percentile};
 use crate::scopes;
 
@@ -138,7 +133,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let place = Place::new(&options.store, options.dir.as_deref())?;
     let wanted = |part: &str| options.only.as_deref().is_none_or(|only| part.contains(only));
     runtime.block_on(async {
-        let raw = raw(&place, &report).await?;
+        let raw = raw::run(&place, &report).await?;
         if wanted("sequential") {
             sequential(&place, &report, raw).await?;
         }
@@ -177,102 +172,6 @@ pub(crate) async fn node(engine: &Engine, slots: u32, parked: usize, bell: Bell)
 pub(crate) fn bell() -> (Bell, mpsc::UnboundedReceiver<Rung>) {
     let (rung, heard) = mpsc::unbounded_channel();
     (Bell { gate: None, latencies: None, rung }, heard)
-}
-
-/// What a commit costs without us; the middle of the latencies of one.
-async fn raw(place: &Place, report: &Report) -> Result<Duration> {
-    const COMMITS: usize = 1_000;
-    let mut latencies = Vec::new();
-    let database = place.database("raw")?;
-    match &database {
-        Database::Sqlite(path) => {
-            let mut file = File::create(path.with_extension("append"))?;
-            for _ in 0..COMMITS {
-                let began = Instant::now();
-                file.write_all(&[b'x'; 200])?;
-                file.sync_data()?;
-                latencies.push(began.elapsed());
-            }
-            std::fs::remove_file(path.with_extension("append"))?;
-            report.latencies("raw: append and fdatasync", &mut latencies);
-        }
-        Database::Postgres(database) => {
-            let client = connect(database).await?;
-            client.batch_execute(TABLE).await?;
-            let insert = client.prepare("INSERT INTO raw VALUES ($1, $2, $3)").await?;
-            for n in 0..COMMITS {
-                let began = Instant::now();
-                client.execute(&insert, &[&0_i64, &n.to_string(), &vec![b'x'; 200]]).await?;
-                latencies.push(began.elapsed());
-            }
-            report.latencies("raw: one row inserted and committed", &mut latencies);
-        }
-    }
-    for rows in [64, 256, 1_000] {
-        let rate = match &database {
-            Database::Sqlite(path) => raw_sqlite(&path.with_extension("raw"), rows)?,
-            Database::Postgres(database) => raw_postgres(database, rows).await?,
-        };
-        report.figure_of("raw", &format!("{rows} rows per commit"), rate, "rows/s");
-    }
-    Ok(percentile(&mut latencies, 0.5))
-}
-
-/// Rows of each measurement in batches.
-const ROWS: usize = 100_000;
-
-const TABLE: &str =
-    "CREATE TABLE raw (job bigint, key text COLLATE \"C\", value bytea, PRIMARY KEY (job, key))";
-
-async fn connect(database: &postgres::Database) -> Result<tokio_postgres::Client> {
-    let (client, connection) = tokio_postgres::connect(&database.url(), NoTls).await?;
-    tokio::spawn(connection);
-    Ok(client)
-}
-
-async fn raw_postgres(database: &postgres::Database, rows: usize) -> Result<f64> {
-    let client = connect(database).await?;
-    client.batch_execute("TRUNCATE raw").await?;
-    let insert =
-        client.prepare("INSERT INTO raw SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[])").await?;
-    let jobs: Vec<i64> = (0..i64::try_from(rows)?).collect();
-    let values = vec![vec![b'x'; 200]; rows];
-    let began = Instant::now();
-    for n in 0..ROWS / rows {
-        let keys = vec![n.to_string(); rows];
-        client.execute(&insert, &[&jobs, &keys, &values]).await?;
-    }
-    Ok((ROWS / rows * rows) as f64 / began.elapsed().as_secs_f64())
-}
-
-fn raw_sqlite(path: &std::path::Path, rows: usize) -> Result<f64> {
-    let mut conn = rusqlite::Connection::open(path)?;
-    conn.execute_batch(
-        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
-        CREATE TABLE raw (seq INTEGER PRIMARY KEY, job INTEGER, key TEXT, value BLOB);
-        CREATE UNIQUE INDEX raw_key ON raw (job, key);",
-    )?;
-    let began = Instant::now();
-    for n in 0..ROWS / rows {
-        let transaction = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-        {
-            let mut insert =
-                transaction.prepare_cached("INSERT INTO raw (job, key, value) VALUES (?1, ?2, ?3)")?;
-            let key = n.to_string();
-            for job in 0..i64::try_from(rows)? {
-                insert.execute((job, &key, [b'x'; 200].as_slice()))?;
-            }
-        }
-        transaction.commit()?;
-    }
-    let rate = (ROWS / rows * rows) as f64 / began.elapsed().as_secs_f64();
-    drop(conn);
-    for suffix in ["", "-wal", "-shm"] {
-        let mut name = path.as_os_str().to_owned();
-        name.push(suffix);
-        drop(std::fs::remove_file(PathBuf::from(name)));
-    }
-    Ok(rate)
 }
 
 /// How long a step of one workflow takes, when nothing else happens.
