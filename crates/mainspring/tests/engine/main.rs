@@ -11,6 +11,7 @@ mod cancel;
 mod contended;
 mod enqueue;
 mod faults;
+mod forks;
 mod kit;
 mod operators;
 mod outage;
