@@ -231,6 +231,11 @@ fn a_person_is_told_what_to_do_where_there_is_something_to_do() {
     assert_eq!(hint(Why::Paused { queue: queue("q") }), "resume queue `q`");
     assert_eq!(hint(Why::NoNode { queue: queue("q") }), "start a node that serves queue `q`");
     assert_eq!(hint(Why::NoHandler { kind: kind("k") }), "start a node that handles kind `k`");
+    let waiting = |signals| Why::Waiting { until: None, signals, children: Vec::new() };
+    let name = |name: &str| SignalName::new(name).expect("a name");
+    let both = vec![(name("approved"), 1), (name("vote"), 3)];
+    assert_eq!(hint(waiting(both)), "send it the signal `approved`");
+    assert_eq!(waiting(Vec::new()).hint(), None);
     assert!(hint(Why::NoLabels { required: Vec::new() }).contains("labels"));
     assert!(hint(Why::Quarantined { crashes: 3 }).contains("input"));
     assert!(hint(Why::Stuck { node: "a".into() }).contains("await"));
@@ -269,6 +274,8 @@ fn what_a_workflow_waits_for_is_told() {
             "its handler waits for signal `approved` or 3 signals `vote` or child {child}, until {until}"
         )
     );
+    let five = (0..5).map(|n| signal(&format!("s{n}"), 1)).collect();
+    assert!(told(&record(Reason::Signal, None, five, None)).ends_with("or signal `s3` or signal `s4`"));
     let many = (0..8).map(|n| signal(&format!("s{n}"), 1)).collect();
     assert!(told(&record(Reason::Signal, None, many, None)).ends_with("signal `s4` or 3 more"));
     let drifted = why(&record(Reason::Drift, None, vec![], Some("no")), None, &[], NOW);
