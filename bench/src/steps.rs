@@ -294,6 +294,7 @@ async fn activation(place: &Place, report: &Report) -> Result<()> {
 /// What a suspended workflow costs in memory.
 async fn memory(place: &Place, report: &Report) -> Result<()> {
     const WORKFLOWS: usize = 10_000;
+    let mut each = Vec::new();
     for (parked, name) in [(WORKFLOWS, "kept in memory"), (0, "suspended")] {
         let database = place.database("memory")?;
         let engine = database.open().await?;
@@ -307,7 +308,12 @@ async fn memory(place: &Place, report: &Report) -> Result<()> {
         all_suspended(&engine, WORKFLOWS + 1).await?;
         let bytes = (resident()? - before).max(0.0) / WORKFLOWS as f64;
         report.figure(&format!("memory per workflow, {name}"), bytes, "bytes");
+        each.push(bytes);
         crate::queue::stop(node, engine).await;
+    }
+    // What a store keeps of the file or of statements is there in both.
+    if let [kept, suspended] = each[..] {
+        report.figure("memory per workflow, of its handler", kept - suspended, "bytes");
     }
     Ok(())
 }

@@ -14,7 +14,7 @@
 
 mod cut;
 
-pub use cut::{Line, Rewind, Unread, cut, operation, rewind};
+pub use cut::{Ended, Line, Rewind, TURN, Unread, cut, operation, rewind};
 
 use std::fmt;
 use std::str::FromStr;

@@ -15,7 +15,7 @@ pub(crate) const JOURNAL: i16 = 8;
 pub(crate) const CHILDREN: i16 = 16;
 /// It has a parent.
 pub(crate) const PARENT: i16 = 32;
-/// It is to be cancelled because its parent ended; in `lease` alone.
+/// It is to be cancelled because its parent has ended or does without it; in `lease` alone.
 pub(crate) const ORPHAN: i16 = 64;
 /// It belongs to a family: somebody is to be told of its end.
 pub(crate) const FAMILY: i16 = CHILDREN | PARENT;

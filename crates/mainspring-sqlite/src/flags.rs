@@ -18,7 +18,7 @@ pub(crate) const CHILDREN: i64 = 16;
 /// Another job started it.
 pub(crate) const PARENT: i64 = 32;
 
-/// It is to be cancelled because its parent ended; in `lease` alone.
+/// It is to be cancelled because its parent has ended or does without it; in `lease` alone.
 pub(crate) const ORPHAN: i64 = 64;
 
 /// Somebody is to be told of the job's end.

@@ -13,7 +13,7 @@ use std::future::IntoFuture;
 
 use mainspring_core::id::JobId;
 use mainspring_core::job::{New, Options, Origin};
-use mainspring_core::journal::{Entry, EntryKind, Mail, Sight, Story, Value, Written, cut, operation};
+use mainspring_core::journal::{Ended, Entry, EntryKind, Mail, Sight, Story, Value, Written, cut, operation};
 use mainspring_core::name::Key;
 use mainspring_core::seam::Pending;
 use mainspring_core::{Error, Result, bounds};
@@ -22,7 +22,6 @@ use serde::Serialize;
 use crate::durable::child::{self, RESULT};
 use crate::durable::collapse::ABANDONED;
 use crate::durable::drift::ACCEPTED;
-use crate::durable::iterate::BESIDE as TURN;
 use crate::durable::key::beside;
 use crate::engine::Engine;
 use crate::flush::flush;
@@ -150,7 +149,9 @@ pub(crate) fn unknown(step: &str, story: &Story) -> Error {
         return Error::TooLarge { what: "journal", size: story.entries.len() + 1, limit: bounds::STORY };
     }
     let mut told = BTreeSet::new();
+    let ended = Ended::of(story.entries.iter().map(|entry| (entry.key.as_str(), entry.kind)));
     let operations = story.entries.iter().map(|entry| operation(entry.key.as_str()));
+    let operations = operations.filter(|step| !ended.has(step));
     let steps: Vec<&str> = operations.filter(|step| !step.is_empty() && told.insert(*step)).collect();
     let more = if steps.len() > TOLD { ", …" } else { "" };
     let listed: Vec<String> = steps.iter().take(TOLD).map(|step| format!("`{step}`")).collect();
@@ -219,23 +220,11 @@ fn of<'s>(story: &'s Story, key: &Key) -> Option<&'s Written> {
     story.entries.iter().find(|entry| entry.key == *key)
 }
 
-/// Leaves out what is inside of scopes that have a result and of turns that are done, what reaches beyond them included: it is
-/// the other job's. And tokens, which are good for that one.
+/// Leaves out what is inside of scopes that have ended, what reaches beyond them included: it is the other job's. And tokens,
+/// which are good for that one.
 fn without_scopes(mut kept: Vec<&Written>) -> Vec<&Written> {
-    let results = kept.iter().filter(|entry| entry.kind == EntryKind::Value);
-    let ended: BTreeSet<&str> = results.map(|entry| entry.key.as_str()).collect();
-    let turns = kept.iter().filter_map(|entry| entry.key.as_str().rsplit_once(TURN));
-    let turns: BTreeMap<&str, u64> =
-        turns.filter_map(|(key, turn)| turn.parse().ok().map(|turn| (key, turn))).collect();
-    let is_done = |scope: &str, inside: &str| {
-        let turn = inside.split('/').next().and_then(|turn| turn.parse().ok());
-        turns.get(scope).is_some_and(|last| turn.is_some_and(|turn: u64| turn <= *last))
-    };
-    let is_over = |key: &str| {
-        let mut scopes = key.match_indices('/').map(|(at, _)| (&key[..at], &key[at + 1..]));
-        scopes.any(|(scope, inside)| ended.contains(scope) || is_done(scope, inside))
-    };
-    kept.retain(|entry| !operation(entry.key.as_str()).is_empty() && !is_over(entry.key.as_str()));
+    let ended = Ended::of(kept.iter().map(|entry| (entry.key.as_str(), entry.kind)));
+    kept.retain(|entry| !operation(entry.key.as_str()).is_empty() && !ended.has(entry.key.as_str()));
     kept
 }
 

@@ -251,8 +251,18 @@ impl Change<'_> {
         self
     }
 
+    fn check(&self) -> Result<()> {
+        if let Verb::Recall { .. } = self.verb {
+            return Err(Error::Invalid {
+                what: "verb",
+                why: "`recall` is a parent's word to its child".into(),
+            });
+        }
+        self.verb.check()
+    }
+
     async fn apply(self) -> Result<Tally> {
-        self.verb.check()?;
+        self.check()?;
         let mut tally = Tally::default();
         match &self.target {
             Target::Ids(ids) => {
@@ -300,7 +310,7 @@ impl Change<'_> {
 
     /// For one job, a verb that does not apply is an error.
     async fn apply_to_one(self, id: JobId) -> Result<Tally> {
-        self.verb.check()?;
+        self.check()?;
         match self.answers(vec![id]).await?.first() {
             Some((_, Changed::Applied { .. })) => Ok(Tally { changed: 1, ..Tally::default() }),
             Some((_, Changed::Illegal(illegal))) => Err(Error::illegal(id, &self.verb, illegal.from)),

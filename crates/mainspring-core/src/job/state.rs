@@ -109,7 +109,7 @@ coded!(
         Handler = 20 "handler",
         /// Cancelled because another job took its unique key.
         Replaced = 21 "replaced",
-        /// Cancelled because its parent ended.
+        /// Cancelled because its parent ended, or goes on without it.
         Parent = 22 "parent",
     }
 );

@@ -7,15 +7,17 @@
 //! - What had begun by then and is done once keeps its end, wherever that is recorded: the result of a child whose start
 //!   stays, and of a step that is done at most once.
 //! - What an operator said of the step stays: it is no result.
+//! - A scope whose result goes is done again as a whole: nothing of its inside stays. Neither does anything of a loop that has
+//!   lost its state.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::value::RawValue;
 
 use crate::id::JobId;
 use crate::name::{Key, SignalName};
 
-use super::{EntryKind, Topic};
+use super::EntryKind;
 
 /// The operation that a record belongs to: its key without what is kept beside its result. Empty for what belongs to none.
 pub fn operation(key: &str) -> &str {
@@ -33,9 +35,50 @@ pub fn operation(key: &str) -> &str {
     &key[..end]
 }
 
-/// Which records stay if a journal is cut before a step; in the order of recording. `None` if nothing is recorded of it.
+/// Where the state of a loop after so many turns is kept, beside it.
+pub const TURN: &str = "#turn=";
+
+/// Scopes of a journal that have ended, and turns that are done. Nobody asks for what is recorded inside of them: it has given
+/// way, or reaches beyond them and waits for whoever takes them back.
+#[derive(Debug, Default)]
+pub struct Ended<'j> {
+    results: BTreeSet<&'j str>,
+    turns: BTreeMap<&'j str, u64>,
+}
+
+impl<'j> Ended<'j> {
+    /// Those of a journal.
+    pub fn of(entries: impl IntoIterator<Item = (&'j str, EntryKind)>) -> Self {
+        let mut ended = Ended::default();
+        for (key, _) in entries.into_iter().filter(|(_, kind)| *kind == EntryKind::Value) {
+            if operation(key) == key {
+                ended.results.insert(key);
+            } else if let Some((key, turns)) = key.rsplit_once(TURN)
+                && let Ok(turns) = turns.parse()
+            {
+                // Earlier states can be there if a record came twice.
+                let last = ended.turns.entry(key).or_insert(turns);
+                *last = turns.max(*last);
+            }
+        }
+        ended
+    }
+
+    /// Whether something is recorded inside of one of them.
+    pub fn has(&self, key: &str) -> bool {
+        let mut scopes = key.match_indices('/').map(|(at, _)| (&key[..at], &key[at + 1..]));
+        scopes.any(|(scope, inside)| {
+            let turn = inside.split('/').next().and_then(|turn| turn.parse::<u64>().ok());
+            let is_done = |last: &u64| turn.is_some_and(|turn| turn <= *last);
+            self.results.contains(scope) || self.turns.get(scope).is_some_and(is_done)
+        })
+    }
+}
+
+/// Which records stay if a journal is cut before a step; in the order of recording. `None` if nothing is recorded of it, or
+/// if it is inside of a scope that has ended: what came before it there is not known any more.
 pub fn cut(entries: &[(&str, EntryKind)], from: &str) -> Option<Vec<bool>> {
-    if operation(from) != from {
+    if operation(from) != from || Ended::of(entries.iter().copied()).has(from) {
         return None;
     }
     let inside = format!("{from}/");
@@ -47,6 +90,15 @@ pub fn cut(entries: &[(&str, EntryKind)], from: &str) -> Option<Vec<bool>> {
         if own(key) { said.iter().any(|said| said == key) } else { index < at }
     };
     let mut keep: Vec<bool> = entries.iter().enumerate().map(stays).collect();
+    let of =
+        |kept: bool| entries.iter().zip(&keep).filter(move |(_, keep)| **keep == kept).map(|(one, _)| *one);
+    let (lost, left) = (Ended::of(of(false)), Ended::of(of(true)));
+    let undone: BTreeSet<&str> = lost.results.into_iter().chain(lost.turns.into_keys()).collect();
+    let undone = |scope: &str| undone.contains(scope) && !left.turns.contains_key(scope);
+    let again = |key: &str| key.match_indices('/').any(|(at, _)| undone(&key[..at]));
+    for (keep, (key, _)) in keep.iter_mut().zip(entries) {
+        *keep &= own(key) || !again(key);
+    }
     let begun =
         entries.iter().zip(&keep).filter(|(_, keep)| **keep).filter_map(|((key, kind), _)| match kind {
             EntryKind::Child => Some(format!("{key}#result")),
@@ -74,8 +126,8 @@ pub struct Rewind {
 /// A signal that is unread again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unread {
-    /// What it is about.
-    pub topic: Topic,
+    /// Its name.
+    pub name: SignalName,
     /// Who sent it.
     pub sender: String,
     /// What it says, as the wait has recorded it.
@@ -99,6 +151,9 @@ pub fn rewind(lines: &[Line], from: &Key) -> Option<Rewind> {
             EntryKind::Value | EntryKind::Error | EntryKind::Begun | EntryKind::Until => {}
         }
     }
+    // A sender that was forgotten may have been heard twice: an inbox has room for one of them.
+    let mut seen = BTreeSet::new();
+    rewind.unread.retain(|one| seen.insert((one.name.clone(), one.sender.clone())));
     Some(rewind)
 }
 
@@ -109,7 +164,7 @@ fn senders(key: &Key, value: &[u8]) -> Vec<Unread> {
     let told: Result<Vec<(String, Box<RawValue>)>, _> = serde_json::from_slice(value);
     let (Ok(name), Ok(told)) = (name, told) else { return Vec::new() };
     let unread = |(sender, body): (String, Box<RawValue>)| Unread {
-        topic: Topic::Signal(name.clone()),
+        name: name.clone(),
         sender,
         body: body.get().as_bytes().to_vec(),
     };
@@ -186,6 +241,37 @@ mod tests {
     }
 
     #[test]
+    fn a_scope_whose_result_goes_is_done_again_as_a_whole() {
+        use EntryKind::{Child, Received, Value as V};
+        // What reaches beyond `a` was recorded before `b`, and its result after it.
+        let beside = [("a/go", Received), ("a/part", Child), ("b", V), ("a", V), ("c", V)];
+        assert_eq!(kept(&beside, "b"), Some(vec![]));
+        assert_eq!(kept(&beside, "c"), Some(vec!["a/go", "a/part", "b", "a"]));
+        let loops = [("l/1/part", Child), ("b", V), ("l#turn=2", V), ("l/3/x", V)];
+        assert_eq!(kept(&loops, "b"), Some(vec![]));
+        assert_eq!(kept(&loops, "l/3/x"), Some(vec!["l/1/part", "b", "l#turn=2"]));
+        let stale = [("l/1/part", Child), ("l#turn=3", V), ("b", V), ("l#turn=2", V)];
+        assert_eq!(kept(&stale, "b"), Some(vec!["l/1/part", "l#turn=3"]));
+    }
+
+    #[test]
+    fn nothing_begins_inside_of_a_scope_that_has_ended() {
+        use EntryKind::{Child, Received, Value as V};
+        let ended = [
+            ("s/go", Received),
+            ("s", V),
+            ("l/2/part", Child),
+            ("l#turn=3", V),
+            ("l#turn=2", V),
+            ("l/4/x", V),
+        ];
+        for inside in ["s/go", "s/deep", "l/2/part", "l/3/y", "l/2"] {
+            assert_eq!(kept(&ended, inside), None, "{inside}");
+        }
+        assert_eq!(kept(&ended, "l/4/x").map(|kept| kept.len()), Some(5));
+    }
+
+    #[test]
     fn a_rewind_names_children_and_signals() {
         let id = JobId::from_bytes([7; 16]);
         let key = |key: &str| Key::new(key).expect("a key");
@@ -195,17 +281,18 @@ mod tests {
             (key("s/ship"), EntryKind::Child, Some(child)),
             (key("s/go#2"), EntryKind::Received, Some(br#"[["ada",1],["~x",{"y":[]}]]"#.to_vec())),
             (key("late"), EntryKind::Received, Some(b"[]".to_vec())),
+            (key("go#3"), EntryKind::Received, Some(br#"[["ada",2]]"#.to_vec())),
         ];
         let taken = rewind(&lines, &key("s")).expect("it is recorded");
-        let topic = Topic::Signal(SignalName::new("go").expect("a name"));
+        let name = SignalName::new("go").expect("a name");
         assert_eq!(taken.children, [id]);
         let unread = |sender: &str, body: &str| Unread {
-            topic: topic.clone(),
+            name: name.clone(),
             sender: sender.to_owned(),
             body: body.as_bytes().to_vec(),
         };
         assert_eq!(taken.unread, [unread("ada", "1"), unread("~x", r#"{"y":[]}"#)]);
-        assert_eq!(taken.forget, [key("s/ship"), key("s/go#2"), key("late")]);
+        assert_eq!(taken.forget, [key("s/ship"), key("s/go#2"), key("late"), key("go#3")]);
         assert_eq!(rewind(&lines, &key("nothing")), None);
     }
 }

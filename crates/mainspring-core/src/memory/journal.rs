@@ -7,7 +7,7 @@ use crate::id::{Claim, JobId, NodeNo, Row};
 use crate::job::{Input, Reason, State, Status};
 use crate::journal::{
     Child, Entry, Inbox, Journal, Kin, Line, Mail, Message, OnClose, Recorded, Recording, Rewind, Sight,
-    Signal, Signalled, Story, Suspension, Topic, Unread, Value, Wait, Writes, Written, rewind,
+    Signal, Signalled, Story, Suspension, Unread, Value, Wait, Writes, Written, rewind,
 };
 use crate::name::Key;
 use crate::planted::{self, Defect};
@@ -155,25 +155,32 @@ impl Job {
         Some(rewind)
     }
 
-    /// Takes it back.
-    pub(super) fn take_back(&mut self, rewind: &Rewind) {
+    /// Takes it back; what is unread again of senders that are not known any more.
+    pub(super) fn take_back(&mut self, rewind: &Rewind) -> Vec<Mail> {
         let past = self.past();
         for key in &rewind.forget {
             if let Some(at) = past.keys.remove(key) {
                 past.entries.remove(&at);
             }
         }
-        for Unread { topic, sender, body: said } in &rewind.unread {
-            for Posted { message, read } in &mut past.inbox {
-                if let Mail::Signal { name, sender: by, body } = &mut message.mail
-                    && *topic == Topic::Signal(name.clone())
-                    && sender == by
-                    && std::mem::take(read)
-                {
-                    body.clone_from(said);
+        let mut forgotten = Vec::new();
+        for Unread { name, sender, body } in &rewind.unread {
+            let mail = Mail::Signal { name: name.clone(), sender: sender.clone(), body: body.clone() };
+            let same = |posted: &&mut Posted| {
+                let said = &posted.message.mail;
+                said.topic() == mail.topic() && said.sender() == mail.sender()
+            };
+            match past.inbox.iter_mut().find(same) {
+                None => forgotten.push(mail),
+                Some(posted) if posted.read => {
+                    posted.read = false;
+                    posted.message.mail = mail;
                 }
+                // What it has sent since.
+                Some(_) => {}
             }
         }
+        forgotten
     }
 
     /// Whether the end of this job cancels that child.
@@ -302,7 +309,7 @@ impl Model {
     }
 
     /// Puts a message into an inbox, and wakes the job if that is what it waits for.
-    fn post(&mut self, row: Row, mail: Mail, now: Timestamp) -> Result<()> {
+    pub(super) fn post(&mut self, row: Row, mail: Mail, now: Timestamp) -> Result<()> {
         self.last_message += 1;
         let no = self.last_message;
         let job = self.job_mut(row)?;

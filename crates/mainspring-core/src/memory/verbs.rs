@@ -82,8 +82,11 @@ impl Model {
         job.claim += 1;
         job.failures = 0;
         job.clear_crashes();
-        job.take_back(rewind);
+        let forgotten = job.take_back(rewind);
         self.settle(row, Place::Ready { class: Class::Fresh, since: now })?;
+        for mail in forgotten {
+            self.post(row, mail, now)?;
+        }
         let lost: Vec<Row> = rewind.children.iter().filter_map(|id| self.ids.get(id)).copied().collect();
         for child in lost {
             if self.job(row)?.cancels(child) {

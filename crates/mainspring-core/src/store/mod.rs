@@ -301,7 +301,7 @@ pub trait Store: Send + Sync + 'static {
     /// Applies a verb to jobs, at most [`BATCH`](crate::bounds::BATCH). One answer per id, in order. With `dry_run`
     /// nothing is changed and the answers say what would be.
     ///
-    /// `Cancel` on a running job flags its claim; the reason first given stays. `Retry` clears failures and crashes
+    /// `Cancel` and `Recall` on a running job flag its claim; the reason first given stays. `Retry` clears failures and crashes
     /// (errors are kept) and marks the job's outcome as superseded; its unique key is not taken again. `Resume` clears
     /// crashes. Neither touches the journal: what is recorded is not done again. `Rewind` is a `Retry` that removes what
     /// [`rewind`](crate::journal::rewind) says of the journal, makes signals unread again and cancels children as if their parent

@@ -321,7 +321,7 @@ mod tests {
         let operator = Cancellation { reason: Reason::Operator, why: "no need".into() };
         assert_eq!(Cancellation::operator("no need"), operator);
         let parent = Cancellation { reason: Reason::Parent, why: "its parent ended".into() };
-        assert_eq!(Cancellation::parent(), parent);
+        assert_eq!(Cancellation::orphan(), parent);
     }
 
     #[test]

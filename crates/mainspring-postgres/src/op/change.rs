@@ -325,7 +325,7 @@ impl Change {
             return Ok(false);
         }
         for back in backs {
-            if !rewind::run(conn, from, back).await? {
+            if !rewind::run(conn, at, from, back).await? {
                 return Ok(false);
             }
         }

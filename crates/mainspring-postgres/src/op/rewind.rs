@@ -4,24 +4,26 @@
 //! again when the job has left its place, which is what keeps everybody else from recording. If it is another one then, the
 //! whole call begins anew.
 
-use mainspring_core::journal::{EntryKind, Line, Rewind, rewind};
+use mainspring_core::journal::{EntryKind, Line, Rewind, Topic, rewind};
 use mainspring_core::name::Key;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use crate::error::{Result, corrupt};
 use crate::lane::Conn;
-use crate::sql::Call;
+use crate::sql::{Call, Present};
 
 /// Primary key of `steps`, by the job's number. Values of children and of signals alone.
 const LINES: &str = "SELECT s.key, s.kind, CASE WHEN s.kind IN (4, 5) THEN s.value END
     FROM mainspring.steps s WHERE s.no = $1 ORDER BY s.seq";
 /// Primary key of `steps`. The job is in no place, or in one of this transaction: nobody else records.
 const FORGET: &str = "DELETE FROM mainspring.steps s WHERE s.no = $1 AND s.key = ANY($2::text[])";
-/// Primary key of `inbox`. What has been read is touched by nobody but whoever holds the job.
-const UNREAD: &str = "UPDATE mainspring.inbox m SET read = false, body = u.body
+/// Primary key of `inbox`. What has been read is touched by nobody but whoever holds the job. Of what was read long ago the
+/// sender is not known any more, and what it has sent since stays.
+const UNREAD: &str = "INSERT INTO mainspring.inbox AS m (no, topic, sender, at, body)
+    SELECT $1, u.topic, u.sender, coalesce($5::timestamptz, clock_timestamp()), u.body
     FROM unnest($2::text[], $3::text[], $4::bytea[]) AS u(topic, sender, body)
-    WHERE m.no = $1 AND m.topic = u.topic AND m.sender = u.sender AND m.read";
+    ON CONFLICT (no, topic, sender) DO UPDATE SET read = false, body = excluded.body WHERE m.read";
 /// Unique index of ids, then primary keys: children that are cancelled with their parent and have not ended.
 const CHILDREN: &str = "SELECT c.no FROM unnest($2::uuid[]) AS u(id)
     CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j
@@ -68,13 +70,14 @@ async fn read(conn: &mut Conn, no: i64, from: &Key) -> Result<Option<Rewind>> {
 }
 
 /// Takes it back, when the job has left its place. False if it is not what it was.
-pub(super) async fn run(conn: &mut Conn, from: &Key, back: &Back) -> Result<bool> {
+pub(super) async fn run(conn: &mut Conn, at: &Present, from: &Key, back: &Back) -> Result<bool> {
     let Back { no, rewind, .. } = back;
     if read(conn, *no, from).await?.as_ref() != Some(rewind) {
         return Ok(false);
     }
     let forget: Vec<&str> = rewind.forget.iter().map(Key::as_str).collect();
-    let topics: Vec<String> = rewind.unread.iter().map(|unread| unread.topic.to_string()).collect();
+    let topics: Vec<String> =
+        rewind.unread.iter().map(|unread| Topic::Signal(unread.name.clone()).to_string()).collect();
     let senders: Vec<&str> = rewind.unread.iter().map(|unread| unread.sender.as_str()).collect();
     let bodies: Vec<&[u8]> = rewind.unread.iter().map(|unread| unread.body.as_slice()).collect();
     let mut calls = vec![Call::new(FORGET, vec![(no, Type::INT8), (&forget, Type::TEXT_ARRAY)])];
@@ -84,6 +87,7 @@ pub(super) async fn run(conn: &mut Conn, from: &Key, back: &Back) -> Result<bool
             (&topics as _, Type::TEXT_ARRAY),
             (&senders as _, Type::TEXT_ARRAY),
             (&bodies as _, Type::BYTEA_ARRAY),
+            (at as _, Type::TIMESTAMPTZ),
         ];
         calls.push(Call::new(UNREAD, args));
     }

@@ -1,6 +1,6 @@
 //! Retry from a step: what a job has recorded from there on is taken back.
 
-use mainspring_core::journal::{EntryKind, Line, OnClose, Rewind, Unread, rewind};
+use mainspring_core::journal::{EntryKind, Line, OnClose, Rewind, Topic, Unread, rewind};
 use mainspring_core::name::Key;
 use mainspring_core::store::Class;
 use rusqlite::{OptionalExtension, params};
@@ -14,8 +14,9 @@ use crate::writer::Tx;
 /// Unique index of keys, then primary keys, and a sort. Values of children and of signals alone.
 const LINES: &str = "SELECT key, kind, CASE WHEN kind IN (?2, ?3) THEN value END
     FROM mainspring_steps WHERE no = ?1 ORDER BY seq";
-/// Unique index of senders.
-const UNREAD: &str = "UPDATE mainspring_inbox SET read = 0, body = ?4 WHERE no = ?1 AND topic = ?2 AND sender = ?3 AND read = 1";
+/// Unique index of senders. Of what was read long ago the sender is not known any more, and what it has sent since stays.
+const UNREAD: &str = "INSERT INTO mainspring_inbox (no, topic, sender, at, body) VALUES (?1, ?2, ?3, ?5, ?4)
+    ON CONFLICT (no, topic, sender) DO UPDATE SET read = 0, body = excluded.body WHERE read = 1";
 /// Unique index of ids, then the primary key.
 const CHILD: &str = "SELECT c.no FROM mainspring_jobs j CROSS JOIN mainspring_children c ON c.no = j.no
     WHERE j.id = ?1 AND c.parent = ?2 AND c.on_close = ?3";
@@ -43,8 +44,9 @@ pub(super) fn run(tx: &mut Tx<'_>, mut card: Card, found: &Place, back: &Rewind)
     for key in &back.forget {
         tx.conn.prepare_cached(FORGET)?.execute(params![card.no, key.as_str()])?;
     }
-    for Unread { topic, sender, body } in &back.unread {
-        tx.conn.prepare_cached(UNREAD)?.execute(params![card.no, topic.to_string(), sender, body])?;
+    for Unread { name, sender, body } in &back.unread {
+        let topic = Topic::Signal(name.clone()).to_string();
+        tx.conn.prepare_cached(UNREAD)?.execute(params![card.no, topic, sender, body, tx.micros()])?;
     }
     let mut lost = Vec::new();
     for id in &back.children {

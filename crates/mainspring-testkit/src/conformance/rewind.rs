@@ -131,7 +131,8 @@ pub async fn records_go_and_stay_as_the_cut_says(h: &Harness) {
     assert_eq!(recorded(h, claim.id).await, ["nap#until"]);
 }
 
-/// Signals that were read by a wait that goes are unread again, and are still known by their senders; others stay read.
+/// Signals that were read by a wait that goes are unread again, and are still known by their senders; others stay read. That of a
+/// sender that was forgotten since comes anew.
 pub async fn signals_that_were_read_after_the_step_are_unread_again(h: &Harness) {
     let (node, claim) = h.running().await;
     for sender in ["ada", "bob", "eve"] {
@@ -139,7 +140,9 @@ pub async fn signals_that_were_read_after_the_step_are_unread_again(h: &Harness)
     }
     let mail = h.messages(claim).await;
     let received = |name: &str, told: &str| Entry { kind: EntryKind::Received, ..value(name, told) };
-    for (index, name, told) in [(0, "go", r#"[["ada",1]]"#), (1, "in/go#2", r#"[["bob",{"go":[1]}]]"#)] {
+    for (index, name, told) in
+        [(0, "go", r#"[["ada",1]]"#), (1, "in/go#2", r#"[["bob",{"go":[1]}],["old",2],["old",3]]"#)]
+    {
         let read = Writes { entries: vec![received(name, told)], ..reads(&mail[index..=index]) };
         h.record(node, claim, read).await;
         h.record(node, claim, steps([["between", "after"][index]])).await;
@@ -148,10 +151,11 @@ pub async fn signals_that_were_read_after_the_step_are_unread_again(h: &Harness)
     h.apply(claim.id, rewind("between", 1)).await;
     let claimed = h.take(node).await;
     let mail = h.mail(&claimed).await;
-    assert_eq!(senders(&mail), ["bob", "eve"]);
+    assert_eq!(senders(&mail), ["bob", "eve", "old"]);
+    assert!(matches!(&mail[2].mail, Mail::Signal { body, .. } if body == b"2"), "{mail:?}");
     assert!(matches!(&mail[0].mail, Mail::Signal { body, .. } if body == br#"{"go":[1]}"#), "{mail:?}");
     assert_eq!(h.keys(&claimed).await, ["go"]);
-    for sender in ["ada", "bob"] {
+    for sender in ["ada", "bob", "old"] {
         assert_eq!(h.signal(claim.id, "go", sender).await, Signalled::Repeated);
     }
     h.assert_sound().await;

@@ -67,8 +67,8 @@ impl Inner {
     pub(crate) fn load(entries: &BTreeMap<Key, Written>) -> Self {
         let reach = |key: &Key, written: &Written| {
             let value = match &written.value {
-                Value::Here(value) => value.as_slice(),
-                Value::There(_) => &[],
+                Value::Here(value) => Ok(value.as_slice()),
+                Value::There(bytes) => Err(*bytes),
             };
             Reach::of(key, written.kind, value, |mark| entries.contains_key(mark))
         };
@@ -85,7 +85,7 @@ impl Inner {
     pub(crate) fn note(&mut self, entries: &[Entry]) {
         for entry in entries.iter().filter(|entry| is_inner(&entry.key)) {
             let has = |mark: &Key| entries.iter().any(|entry| entry.key == *mark);
-            let reach = Reach::of(&entry.key, entry.kind, &entry.value, has);
+            let reach = Reach::of(&entry.key, entry.kind, Ok(&entry.value), has);
             self.records.insert(entry.key.clone(), reach);
         }
     }
@@ -124,16 +124,24 @@ impl Inner {
 }
 
 impl Reach {
-    /// Of what is recorded; `has`: whether a mark is there.
-    fn of(key: &Key, kind: EntryKind, value: &[u8], has: impl Fn(&Key) -> bool) -> Self {
-        match kind {
-            EntryKind::Child if !beside(key, ABANDONED).is_ok_and(|mark| has(&mark)) => {
-                Reach::Child(serde_json::from_slice(value).ok())
-            }
-            EntryKind::Received => Reach::Read,
-            _ => Reach::Scope,
+    /// Of what is recorded, with its value or how large that is; `has`: whether a mark is there.
+    fn of(
+        key: &Key,
+        kind: EntryKind,
+        value: std::result::Result<&[u8], usize>,
+        has: impl Fn(&Key) -> bool,
+    ) -> Self {
+        if kind == EntryKind::Child && !beside(key, ABANDONED).is_ok_and(|mark| has(&mark)) {
+            return Reach::Child(value.ok().and_then(|value| serde_json::from_slice(value).ok()));
         }
+        let bytes = value.map_or_else(|bytes| bytes, <[u8]>::len);
+        if has_read(kind, bytes) { Reach::Read } else { Reach::Scope }
     }
+}
+
+/// Whether a wait has read anything: what is recorded of one whose time was up is an empty list.
+fn has_read(kind: EntryKind, bytes: usize) -> bool {
+    kind == EntryKind::Received && bytes > "[]".len()
 }
 
 fn is_inner(key: &Key) -> bool {
@@ -179,8 +187,8 @@ impl Session {
     pub(crate) fn collapse(&self, scope: &Key, result: Option<Entry>, stays: Stays) {
         let inside = Inside::of(scope);
         let state = &mut *self.state();
-        let reads = |entry: &Entry| entry.kind == EntryKind::Received && stays == Stays::Reaching;
-        let gone = state.riding.entries.extract_if(.., |entry| inside.has(&entry.key) && !reads(entry));
+        let reaches = |entry: &Entry| stays == Stays::Reaching && has_read(entry.kind, entry.value.len());
+        let gone = state.riding.entries.extract_if(.., |entry| inside.has(&entry.key) && !reaches(entry));
         let told = gone.map(|entry| entry.key).collect();
         let keys = state.inner.take(&inside, stays, &told);
         state.remove(keys);
@@ -192,45 +200,63 @@ impl Session {
         state.riding.entries.extend(result);
     }
 
-    /// Forgets children inside of a scope that have ended, if there are more than so many; how many may be there before
-    /// it is worth another look.
-    pub(crate) async fn shed_children(&self, scope: &Key, most: usize) -> Result<usize> {
-        let there: Vec<(Key, Option<JobId>)> = {
-            let inside = Inside::of(scope);
-            let state = self.state();
-            if state.inner.children(&inside).count() <= most {
-                return Ok(most);
-            }
-            state.inner.children(&inside).map(|(key, id)| (key.clone(), id)).collect()
-        };
-        let (keys, ids) = self.ids_of(there).await?;
-        let mut over = Vec::new();
-        for (keys, ids) in keys.chunks(bounds::BATCH).zip(ids.chunks(bounds::BATCH)) {
-            let _busy = self.busy();
-            // If that cannot be told now, then after the next turn.
-            let Ok(sights) = self.engine.store().sights(ids.to_vec()).await else { return Ok(most) };
-            let ended = keys.iter().zip(sights).filter(|(_, sight)| !matches!(sight, Sight::Open));
-            over.extend(ended.map(|(key, _)| key.clone()));
-        }
-        let state = &mut *self.state();
-        let left = keys.len() - over.len();
-        for key in &over {
-            state.inner.forget(key);
-        }
-        state.remove(over);
-        Ok(CHILDREN.max(2 * left))
+    /// How many children may be inside of a scope before it is worth a look which of them have ended. In steps of twice as many,
+    /// so that a handler that runs anew in every turn comes there as well.
+    pub(crate) fn some_children(&self, scope: &Key) -> usize {
+        let there = self.state().inner.children(&Inside::of(scope)).count();
+        there.next_power_of_two().max(CHILDREN)
     }
 
-    /// The ids of children; those that are not known are read.
-    async fn ids_of(&self, children: Vec<(Key, Option<JobId>)>) -> Result<(Vec<Key>, Vec<JobId>)> {
-        let mut ids = Vec::with_capacity(children.len());
-        for (key, id) in &children {
-            ids.push(match id {
-                Some(id) => *id,
-                None => self.child_of(key).await?,
-            });
+    /// Forgets children inside of a scope that have ended, if there are more than so many; how many may be there until the
+    /// next look.
+    pub(crate) async fn shed_children(&self, scope: &Key, most: usize) -> usize {
+        let inside = Inside::of(scope);
+        if self.state().inner.children(&inside).count() <= most {
+            return most;
         }
-        Ok((children.into_iter().map(|(key, _)| key).collect(), ids))
+        // If that cannot be told now, then after the next turn.
+        let Ok(over) = self.ended_children(&inside).await else { return most };
+        {
+            let state = &mut *self.state();
+            for key in &over {
+                state.inner.forget(key);
+            }
+            state.remove(over);
+        }
+        self.some_children(scope)
+    }
+
+    async fn ended_children(&self, inside: &Inside) -> Result<Vec<Key>> {
+        let _busy = self.busy();
+        let children = self.ids_of(inside, |_| true).await?;
+        let mut over = Vec::new();
+        for children in children.chunks(bounds::BATCH) {
+            let sights = self.engine.store().sights(children.iter().map(|(_, id)| *id).collect()).await?;
+            let ended = children.iter().zip(sights).filter(|(_, sight)| !matches!(sight, Sight::Open));
+            over.extend(ended.map(|((key, _), _)| key.clone()));
+        }
+        Ok(over)
+    }
+
+    /// Children inside of a scope that are cancelled with it; ids that are not known are read.
+    async fn ids_of(&self, inside: &Inside, wanted: impl Fn(&Key) -> bool) -> Result<Vec<(Key, JobId)>> {
+        let unknown: Vec<Key> = {
+            let state = self.state();
+            let unknown = state.inner.children(inside).filter(|(key, id)| id.is_none() && wanted(key));
+            unknown.map(|(key, _)| key.clone()).collect()
+        };
+        for keys in unknown.chunks(bounds::PAGE) {
+            let values = self.engine.store().values(self.run().claim.id, keys.to_vec()).await?;
+            let mut state = self.state();
+            for (key, value) in keys.iter().zip(values) {
+                let id = value.and_then(|value| serde_json::from_slice(&value).ok());
+                let id = id.ok_or_else(|| Error::Corrupt { why: format!("`{key}` is no child") })?;
+                state.inner.records.insert(key.clone(), Reach::Child(Some(id)));
+            }
+        }
+        let state = self.state();
+        let children = state.inner.children(inside).filter(|(key, _)| wanted(key));
+        Ok(children.filter_map(|(key, id)| Some((key.clone(), id?))).collect())
     }
 
     /// Drops what runs inside of a scope that is over for now: the scope's own record decides what comes back, and nothing
@@ -246,8 +272,8 @@ impl Session {
         let before = state.riding.entries.len();
         state.riding.entries.retain(|entry| entry.key != *key);
         if state.riding.entries.len() == before {
-            state.riding.forget.push(key.clone());
-            state.count = state.count.saturating_sub(1);
+            state.inner.forget(key);
+            state.remove(vec![key.clone()]);
         }
     }
 
@@ -258,23 +284,19 @@ impl Session {
         scope: &Key,
         keep: impl Fn(&Key) -> bool,
     ) -> Result<()> {
-        let lost: Vec<(Key, Option<JobId>)> = {
-            let inside = Inside::of(scope);
-            let state = self.state();
-            let children = state.inner.children(&inside);
-            children.filter(|(key, _)| !keep(key)).map(|(key, id)| (key.clone(), id)).collect()
-        };
-        if lost.is_empty() {
+        let inside = Inside::of(scope);
+        if self.state().inner.children(&inside).all(|(key, _)| keep(key)) {
             return Ok(());
         }
         self.settle_all().await?;
-        let (keys, ids) = self.ids_of(lost).await?;
         let _busy = self.busy();
+        let lost = self.ids_of(&inside, |key| !keep(key)).await?;
         let why = cut(format!("`{scope}` was decided without it"), bounds::WHY_BYTES);
         let verb = Verb::Recall { why };
         let clock = &self.engine.seams().clock;
-        for ids in ids.chunks(bounds::BATCH) {
-            while let Err(error) = self.engine.store().change(ids.to_vec(), verb.clone(), false).await {
+        for lost in lost.chunks(bounds::BATCH) {
+            let ids: Vec<JobId> = lost.iter().map(|(_, id)| *id).collect();
+            while let Err(error) = self.engine.store().change(ids.clone(), verb.clone(), false).await {
                 if !error.is_retryable() {
                     return Err(error);
                 }
@@ -282,7 +304,7 @@ impl Session {
             }
         }
         let mut state = self.state();
-        for key in keys {
+        for (key, _) in lost {
             state.inner.records.insert(key, Reach::Scope);
         }
         Ok(())
@@ -365,8 +387,9 @@ mod tests {
         inner.note(&[entry("a/left", Child)]);
         inner.note(&[entry("a/free", Child), entry("a/free#abandoned", V)]);
         inner.note(&[entry("a/over", Child), entry("a/over#result", V), entry("a/told", Child)]);
-        inner.note(&[entry("a/go", Received)]);
-        let gone = ["a/free", "a/free#abandoned", "a/over", "a/over#result", "a/told"];
+        inner.note(&[entry("a/late", Received)]);
+        inner.note(&[Entry { value: b"[1]".to_vec(), ..entry("a/go", Received) }]);
+        let gone = ["a/free", "a/free#abandoned", "a/late", "a/over", "a/over#result", "a/told"];
         assert_eq!(taken(&mut inner, Stays::Reaching, &["a/told#result"]), gone);
         assert_eq!(taken(&mut inner, Stays::Children, &[]), ["a/go"]);
         assert_eq!(taken(&mut inner, Stays::Children, &["a/left#result"]), ["a/left"]);
@@ -377,7 +400,7 @@ mod tests {
     }
 
     fn entry(name: &str, kind: EntryKind) -> Entry {
-        Entry { key: key(name), kind, overlapped: false, value: b"1".to_vec() }
+        Entry { key: key(name), kind, overlapped: false, value: b"[]".to_vec() }
     }
 
     fn taken(inner: &mut Inner, stays: Stays, told: &[&str]) -> Vec<String> {

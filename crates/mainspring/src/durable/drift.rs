@@ -20,12 +20,11 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use mainspring_core::Result;
-use mainspring_core::journal::{Entry, EntryKind, Mail, Message, Written};
+use mainspring_core::journal::{Entry, EntryKind, Mail, Message, TURN, Written};
 use mainspring_core::name::Key;
 use mainspring_core::planted::{self, Defect};
 use serde::{Deserialize, Serialize};
 
-use super::iterate;
 use super::key::{Slot, beside};
 use super::session::{Session, State};
 use super::step::Op;
@@ -333,7 +332,7 @@ impl Session {
         let state = self.state();
         let behind = state.entries.range::<str, _>((Bound::Excluded(key.as_str()), Bound::Unbounded));
         let mut family = behind.map_while(|(one, _)| one.as_str().strip_prefix(key.as_str()));
-        family.any(|rest| rest.starts_with('/') || rest.starts_with(iterate::BESIDE))
+        family.any(|rest| rest.starts_with('/') || rest.starts_with(TURN))
     }
 }
 

@@ -6,15 +6,14 @@ use std::sync::Arc;
 
 use mainspring_core::Result;
 use mainspring_core::failure::Failure;
-use mainspring_core::journal::{Entry, EntryKind, Written};
+use mainspring_core::journal::{Entry, EntryKind, TURN, Written};
 use mainspring_core::name::Key;
 use mainspring_core::planted::{self, Defect};
 use mainspring_core::seam::Pending;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::collapse::{CHILDREN, Stays};
-use super::key::beside;
+use super::collapse::Stays;
 use super::left::Kept;
 use super::session::Session;
 use super::step::{Op, encode};
@@ -60,7 +59,7 @@ where
         if let Some(written) = kept {
             state = session.decoded(written).await?;
         }
-        let mut children = CHILDREN;
+        let mut children = session.some_children(slot.key());
         loop {
             let scope = Key::new(format!("{}/{}", slot.key(), done + 1))?;
             let inner = ctx.within(Arc::from(scope.as_str()));
@@ -75,7 +74,7 @@ where
                     session.turn(slot.key(), done, json)?;
                     (state, done) = (next, done + 1);
                     session.collapse(&scope, None, Stays::Children);
-                    children = session.shed_children(slot.key(), children).await?;
+                    children = session.shed_children(slot.key(), children).await;
                 }
                 ControlFlow::Break(value) => {
                     let (value, json) = encode(value, session.engine.limits().step)?;
@@ -90,17 +89,13 @@ where
 
 /// Where the state after so many turns is kept.
 fn after(key: &Key, turns: u64) -> Result<Key> {
-    beside(key, &format!("{TURN}{turns}"))
+    Key::new(format!("{key}{TURN}{turns}"))
 }
-
-const TURN: &str = "turn=";
-/// How what is kept of a loop goes on behind its key.
-pub(crate) const BESIDE: &str = "#turn=";
 
 impl Session {
     /// How many turns of a loop are done, and the state after them. Earlier states can be there if a record came twice.
     fn last_turn(&self, key: &Key) -> (u64, Option<Written>) {
-        let prefix = format!("{key}#{TURN}");
+        let prefix = format!("{key}{TURN}");
         let state = &mut *self.state();
         let behind = (Bound::Included(prefix.as_str()), Bound::Unbounded);
         let turns =
@@ -111,7 +106,8 @@ impl Session {
         for turn in turns {
             if let Ok(stale) = after(key, turn) {
                 state.entries.remove(&stale);
-                state.riding.forget.push(stale);
+                state.inner.forget(&stale);
+                state.remove(vec![stale]);
             }
         }
         (last, after(key, last).ok().and_then(|key| state.entries.remove(&key)))

@@ -12,7 +12,6 @@ use std::task::Waker;
 use std::time::Duration;
 
 use mainspring_core::failure::{Failure, discard};
-use mainspring_core::id::JobId;
 use mainspring_core::job::Reason;
 use mainspring_core::journal::{
     Child, Entry, EntryKind, Inbox, Journal, Message, Recorded, Recording, Suspension, Topic, Value, Wait,
@@ -278,12 +277,6 @@ impl Session {
         }
     }
 
-    /// The child that was started under a key.
-    pub(crate) async fn child_of(&self, key: &Key) -> Result<JobId> {
-        let value = self.fetch_value(key).await?;
-        serde_json::from_slice(&value).map_err(|_| Error::Corrupt { why: format!("`{key}` is no child") })
-    }
-
     async fn fetch_value(&self, key: &Key) -> Result<Vec<u8>> {
         let _busy = self.busy();
         let values = self.engine.store().values(self.run().claim.id, vec![key.clone()]).await?;
@@ -444,7 +437,8 @@ impl Session {
         {
             let mut state = self.state();
             state.settle(sent);
-            state.count -= if answer.is_err() { count } else { 0 };
+            let lost = if answer.is_err() { count } else { 0 };
+            state.count = state.count.saturating_sub(lost);
         }
         self.answered(answer).await
     }
@@ -580,7 +574,9 @@ impl Session {
                 return Quiet::Stay { look: None, foreign };
             }
             let marks = std::mem::take(&mut state.left);
-            state.riding.forget.extend(marks.iter().filter_map(|key| beside(key, "left").ok()));
+            let marks: Vec<Key> = marks.iter().filter_map(|key| beside(key, "left").ok()).collect();
+            state.forgotten(&marks);
+            state.riding.forget.extend(marks);
             return Quiet::Again;
         }
         let listens = state.waits.values().any(|open| open.topic.is_some());

@@ -258,6 +258,10 @@ pub(crate) async fn flush(store: Arc<dyn Store>, signals: Vec<Signal>) -> Result
     loop {
         match store.signal(signals.clone()).await {
             Err(Error::OutcomeUnknown { .. }) if lost < REPEATS => lost += 1,
+            // What became of the first try is as unknown as before.
+            Err(error) if lost > 0 && error.is_retryable() => {
+                return Err(Error::OutcomeUnknown { source: None });
+            }
             answer => {
                 let told = |signalled| Answer { signalled, doubted: lost > 0 };
                 return answer.map(|answers| answers.into_iter().map(told).collect());

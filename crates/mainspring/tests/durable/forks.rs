@@ -460,6 +460,66 @@ on_every_store! {
     }
 }
 
+/// What a scope had done when the step was, it does again if it has ended since: nothing of it is left to be met again.
+#[tokio::test]
+async fn a_scope_that_ended_after_the_step_is_done_again_as_a_whole() {
+    for parked in PARKED {
+        let ledger = Ledger::default();
+        let effects = ledger.clone();
+        let handler = move |ctx: Context, _job: Flow| {
+            let effects = effects.clone();
+            async move {
+                let talk = ctx.branch("talk", async |ctx| {
+                    step(&ctx, &effects, "ask", "").await?;
+                    let said = ctx.signal::<String>("said").await?;
+                    ctx.spawn("part", Part { hours: 9 }).await?;
+                    ctx.sleep("nap", HOUR * 2).await?;
+                    Ok(said)
+                });
+                let beside = async {
+                    ctx.sleep("hour", HOUR).await?;
+                    step(&ctx, &effects, "beside", "").await
+                };
+                let (said, beside) = tokio::join!(talk, beside);
+                beside?;
+                let more: String = ctx.signal("more").await?;
+                Ok::<_, Failure>(said? + &more)
+            }
+        };
+        let test = TestEngine::new();
+        let setup = |node: mainspring::NodeBuilder| {
+            node.handle(handler).handle(part).queue("default", 4).parked(parked)
+        };
+        test.node(setup).await.expect("a node");
+        let job = test.enqueue(flow(0)).await.expect("enqueued");
+        test.signal(job.id, "said", &"yes").await.expect("sent");
+        test.advance(HOUR * 3).await.expect("idle");
+        let recorded = ["hour#until", "talk/said", "talk/part", "hour", "beside", "talk"];
+        let mut keys = keys(&test, &job).await;
+        keys.sort_unstable();
+        let mut expected = recorded.to_vec();
+        expected.sort_unstable();
+        assert_eq!(keys, expected);
+        let refused =
+            test.jobs().retry_from(job.id, "talk/said").await.expect_err("it has ended").to_string();
+        assert!(
+            refused.contains("`talk/said` is not recorded") && !refused.contains("talk/part"),
+            "{refused}"
+        );
+        let fork = test.jobs().fork(job.id).from("beside").await.expect("forked");
+        test.jobs().retry_from(job.id, "beside").await.expect("retried");
+        test.signal(fork.id, "said", &"no").await.expect("sent");
+        test.advance(HOUR * 3).await.expect("idle");
+        for id in [job.id, fork.id] {
+            test.signal(id, "more", &"!").await.expect("sent");
+        }
+        test.run_until_idle().await.expect("idle");
+        assert_eq!(test.outcome(&job).expect("it ended"), "yes!");
+        assert_eq!(output(&test, fork.id).await, "no!");
+        assert_eq!((ledger.count("ask"), ledger.count("beside")), (3, 3));
+    }
+}
+
 #[tokio::test]
 async fn a_loop_keeps_children_that_run_and_no_others() {
     for parked in PARKED {

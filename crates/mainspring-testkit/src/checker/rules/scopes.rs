@@ -164,7 +164,16 @@ fn of_scope<'j>(journal: &Journal<'j>, scope: &Line) -> Option<&'j str> {
     if scope.kind != EntryKind::Value {
         return None;
     }
-    inner(journal, scope).map(|(key, _)| key).next()
+    inner(journal, scope).find(|(_, line)| !reaches(journal, line, true)).map(|(key, _)| key)
+}
+
+/// Whether a record reaches beyond its scope: the start of a child that was not seen to end, and what was read.
+fn reaches(journal: &Journal<'_>, line: &Line, reads: bool) -> bool {
+    match line.kind {
+        EntryKind::Child => !journal.contains_key(format!("{}#result", line.key).as_str()),
+        EntryKind::Received => reads,
+        _ => false,
+    }
 }
 
 /// Something of earlier turns.
@@ -176,7 +185,8 @@ fn of_turns<'j>(journal: &Journal<'j>, loops: &str, turns: u64) -> Option<&'j st
             within.and_then(|rest| rest.split('/').next()).and_then(|number| number.parse::<u64>().ok());
         state || number.is_some_and(|number| number <= turns)
     };
-    journal.keys().copied().find(|key| earlier(key))
+    let stays = |(key, (_, line)): &(&&str, &(At, &Line))| earlier(key) && !reaches(journal, line, false);
+    journal.iter().find(stays).map(|(key, _)| *key)
 }
 
 /// The state after a turn is recorded once, and after that the state after the next.
