@@ -200,30 +200,19 @@ impl Session {
         state.riding.entries.extend(result);
     }
 
-    /// How many children may be inside of a scope before it is worth a look which of them have ended. In steps of twice as many,
-    /// so that a handler that runs anew in every turn comes there as well.
-    pub(crate) fn some_children(&self, scope: &Key) -> usize {
-        let there = self.state().inner.children(&Inside::of(scope)).count();
-        there.next_power_of_two().max(CHILDREN)
-    }
-
-    /// Forgets children inside of a scope that have ended, if there are more than so many; how many may be there until the
-    /// next look.
-    pub(crate) async fn shed_children(&self, scope: &Key, most: usize) -> usize {
+    /// Forgets children inside of a scope that have ended, if there are many.
+    pub(crate) async fn shed_children(&self, scope: &Key) {
         let inside = Inside::of(scope);
-        if self.state().inner.children(&inside).count() <= most {
-            return most;
+        if self.state().inner.children(&inside).count() < CHILDREN {
+            return;
         }
-        // If that cannot be told now, then after the next turn.
-        let Ok(over) = self.ended_children(&inside).await else { return most };
-        {
-            let state = &mut *self.state();
-            for key in &over {
-                state.inner.forget(key);
-            }
-            state.remove(over);
+        // If that cannot be told now, then at the next look.
+        let Ok(over) = self.ended_children(&inside).await else { return };
+        let state = &mut *self.state();
+        for key in &over {
+            state.inner.forget(key);
         }
-        self.some_children(scope)
+        state.remove(over);
     }
 
     async fn ended_children(&self, inside: &Inside) -> Result<Vec<Key>> {
@@ -360,8 +349,8 @@ fn unfit(error: serde_json::Error) -> Error {
     Error::Convert { what: "result", source: error.into() }
 }
 
-/// Children that a loop has not waited for, from which on it looks which of them have ended.
-pub(crate) const CHILDREN: usize = 256;
+/// Children that a loop has not waited for, from which on it is worth a look which of them have ended.
+const CHILDREN: usize = 256;
 
 /// How long to wait before the store is asked again.
 const PAUSE: Duration = Duration::from_millis(200);

@@ -59,7 +59,6 @@ where
         if let Some(written) = kept {
             state = session.decoded(written).await?;
         }
-        let mut children = session.some_children(slot.key());
         loop {
             let scope = Key::new(format!("{}/{}", slot.key(), done + 1))?;
             let inner = ctx.within(Arc::from(scope.as_str()));
@@ -74,7 +73,9 @@ where
                     session.turn(slot.key(), done, json)?;
                     (state, done) = (next, done + 1);
                     session.collapse(&scope, None, Stays::Children);
-                    children = session.shed_children(slot.key(), children).await;
+                    if done.is_multiple_of(LOOK) {
+                        session.shed_children(slot.key()).await;
+                    }
                 }
                 ControlFlow::Break(value) => {
                     let (value, json) = encode(value, session.engine.limits().step)?;
@@ -86,6 +87,9 @@ where
         }
     }
 }
+
+/// After so many turns a loop looks whether children that it has not waited for have ended.
+const LOOK: u64 = 256;
 
 /// Where the state after so many turns is kept.
 fn after(key: &Key, turns: u64) -> Result<Key> {
