@@ -30,7 +30,7 @@ pub const HEADERS: usize = 16;
 pub const HEADER_BYTES: usize = 8 << 10;
 /// Bytes of a unique key.
 pub const KEY_BYTES: usize = 256;
-/// Bytes of the text that explains a cancellation, a discard or an operator's verb.
+/// Bytes of the text that explains a cancellation, a discard or an operator's verb, and of one that is looked for in errors.
 pub const WHY_BYTES: usize = 1 << 10;
 /// Bytes of a progress note.
 pub const NOTE_BYTES: usize = 1 << 10;

@@ -212,7 +212,7 @@ impl<'a> Jobs<'a> {
 
     /// Applies any verb.
     pub fn change(&self, target: impl Into<Target>, verb: Verb) -> Change<'a> {
-        Change { engine: self.engine, target: target.into(), verb, dry_run: false }
+        Change { engine: self.engine, target: target.into(), verb, dry_run: false, watched: None }
     }
 }
 
@@ -234,12 +234,23 @@ pub struct Change<'a> {
     target: Target,
     verb: Verb,
     dry_run: bool,
+    watched: Option<Watched<'a>>,
 }
 
-impl Change<'_> {
+/// Whoever is told how far a verb has come.
+type Watched<'a> = Box<dyn FnMut(&Tally) + Send + 'a>;
+
+impl<'a> Change<'a> {
     /// Only counts what would be changed.
     pub fn dry_run(mut self) -> Self {
         self.dry_run = true;
+        self
+    }
+
+    /// Tells how far it has come, after each part of at most [`bounds::BATCH`] jobs: each part is a commit of its own, and what
+    /// is done stays done if a later part fails.
+    pub fn watched(mut self, watch: impl FnMut(&Tally) + Send + 'a) -> Self {
+        self.watched = Some(Box::new(watch));
         self
     }
 
@@ -261,10 +272,10 @@ impl Change<'_> {
         self.verb.check()
     }
 
-    async fn apply(self) -> Result<Tally> {
+    async fn apply(mut self) -> Result<Tally> {
         self.check()?;
         let mut tally = Tally::default();
-        match &self.target {
+        match std::mem::replace(&mut self.target, Target::Ids(Vec::new())) {
             Target::Ids(ids) => {
                 for ids in ids.chunks(bounds::BATCH) {
                     self.apply_to(ids.to_vec(), &mut tally).await?;
@@ -277,8 +288,7 @@ impl Change<'_> {
 
     /// Walks over all that match at the moment, newest first. The walk never turns back, so jobs that the verb itself
     /// puts into a matching state are not met twice.
-    async fn apply_to_all(&self, filter: &Filter, tally: &mut Tally) -> Result<()> {
-        let mut filter = filter.clone();
+    async fn apply_to_all(&mut self, mut filter: Filter, tally: &mut Tally) -> Result<()> {
         // What is enqueued during the walk is not meant; what was enqueued in this very microsecond is.
         let now = self.engine.seams().clock.now().after(Duration::from_micros(1));
         filter.created_before = Some(filter.created_before.map_or(now, |before| before.min(now)));
@@ -297,7 +307,7 @@ impl Change<'_> {
         }
     }
 
-    async fn apply_to(&self, ids: Vec<JobId>, tally: &mut Tally) -> Result<()> {
+    async fn apply_to(&mut self, ids: Vec<JobId>, tally: &mut Tally) -> Result<()> {
         for (_, answer) in self.answers(ids).await? {
             match answer {
                 Changed::Applied { .. } => tally.changed += 1,
@@ -305,11 +315,14 @@ impl Change<'_> {
                 Changed::NotFound => tally.missing += 1,
             }
         }
+        if let Some(watch) = &mut self.watched {
+            watch(tally);
+        }
         Ok(())
     }
 
     /// For one job, a verb that does not apply is an error.
-    async fn apply_to_one(self, id: JobId) -> Result<Tally> {
+    async fn apply_to_one(mut self, id: JobId) -> Result<Tally> {
         self.check()?;
         match self.answers(vec![id]).await?.first() {
             Some((_, Changed::Applied { .. })) => Ok(Tally { changed: 1, ..Tally::default() }),
@@ -320,7 +333,7 @@ impl Change<'_> {
     }
 
     /// Applies the verb, and tells those who wait for jobs that ended by it.
-    async fn answers(&self, ids: Vec<JobId>) -> Result<Vec<(JobId, Changed)>> {
+    async fn answers(&mut self, ids: Vec<JobId>) -> Result<Vec<(JobId, Changed)>> {
         let answers = self.engine.store().change(ids.clone(), self.verb.clone(), self.dry_run).await?;
         let answers: Vec<_> = ids.into_iter().zip(answers).collect();
         for (id, answer) in &answers {

@@ -27,7 +27,65 @@
 //! # }
 //! ```
 //!
-//! What is promised, and what is not, is in the README; how it works is in `ARCHITECTURE.md`.
+//! When `enqueue(…).await` returns, the job is on stable storage. It runs on any node that serves its queue, is retried with
+//! backoff, timed out, cancelled, and rescued when its process dies. There is no broker and no server: the state is plain
+//! tables in a SQLite file or a Postgres database.
+//!
+//! # Where to begin
+//!
+//! | you want to | see |
+//! |---|---|
+//! | open a store, with options | [`Engine::open`], [`Engine::options`] |
+//! | declare a kind of job | [`Job`], by hand or derived |
+//! | enqueue: delays, priorities, unique keys, tags, inside your own transaction | [`Engine::enqueue`], [`Enqueue`], [`Engine::enqueue_many`] |
+//! | run jobs | [`Engine::node`], [`NodeBuilder`], [`Node::run_until`] with [`shutdown_signal`] |
+//! | say what becomes of an attempt | any error, or [`retry_in`], [`snooze`], [`throttled`], [`discard`], [`cancel`] |
+//! | wait for a result | [`Engine::result`], [`Engine::output`] |
+//! | see and change jobs, one or all that match | [`Engine::jobs`], [`Jobs`], [`Filter`] |
+//! | know why a job is not running | [`Jobs::why`] |
+//! | pause queues, set backoff and retention | [`Engine::queues`] |
+//! | test handlers on a clock that you move | [`testing`] |
+//!
+//! # Workflows
+//!
+//! A handler that does several things, or has to wait, says what is to be remembered, and goes on from there after a crash, on
+//! any node. Waiting holds no slot, no task and no connection:
+//!
+//! ```
+//! # use mainspring::{Context, Job};
+//! # use serde::{Deserialize, Serialize};
+//! # use std::time::Duration;
+//! # #[derive(Serialize, Deserialize, Job)]
+//! # #[job(signals(approved = bool))]
+//! # struct Order { total: u64 }
+//! # async fn charge(total: u64) -> mainspring::Result<u64> { Ok(total) }
+//! # async fn ship(payment: u64) -> mainspring::Result<()> { drop(payment); Ok(()) }
+//! async fn order(ctx: Context, job: Order) -> mainspring::Result<()> {
+//!     let payment = ctx.step("charge", || charge(job.total)).await?; // recorded: does not run again
+//!     ctx.sleep("cool-off", Duration::from_hours(24)).await?;
+//!     if ctx.signal(Order::APPROVED).timeout(Duration::from_hours(72)).await? == Some(true) {
+//!         ctx.step("ship", || ship(payment)).retry(3).await?;
+//!     }
+//!     Ok(())
+//! }
+//! ```
+//!
+//! Beside [`Context::step`], [`Context::sleep`] and [`Context::signal`] there are children ([`Context::spawn`]), branches, races, maps and
+//! loops, steps that commit together with your own rows, and output that is read live ([`Engine::tail`]).
+//!
+//! # Features
+//!
+//! | feature | |
+//! |---|---|
+//! | `sqlite` (default) | the store on SQLite, which is compiled in |
+//! | `postgres` | the store on Postgres |
+//! | `deadpool`, `sqlx` | jobs and steps inside transactions of these, on Postgres |
+//!
+//! # What is promised
+//!
+//! Acknowledged means durable; one owner, whose late writes are refused; at least one run and exactly one outcome; recovery within
+//! seconds; waiting that costs nothing. What is *not* promised, and how all this is attacked by tests, is in the README of the repository and in
+//! `docs/proof.md`; guides are in `docs/guides`, and how it works is in `ARCHITECTURE.md`.
 
 // Lets `#[derive(Job)]` name `::mainspring` inside of this crate too.
 extern crate self as mainspring;
@@ -97,7 +155,9 @@ pub use mainspring_core::job::{
 pub use mainspring_core::journal::{EntryKind, OnClose, Story, Topic, Wait};
 pub use mainspring_core::name::{Key, Kind, Label, QueueName, SignalName, StepName, Tag};
 pub use mainspring_core::seam;
-pub use mainspring_core::store::{Commit, Counts, Cursor, Enlist, EnlistNow, Filter, Listing, Transactions};
+pub use mainspring_core::store::{
+    Commit, Counts, Cursor, Enlist, EnlistNow, ErrorText, Filter, Listing, Transactions,
+};
 pub use mainspring_core::time::{Span, Timestamp};
 pub use mainspring_core::{Error, bounds, error};
 pub use mainspring_macros::Job;

@@ -1,6 +1,6 @@
 //! Which jobs: ids and filters, as the command line has them.
 
-use mainspring::{Filter, JobId, Kind, QueueName, Reason, State, Tag, Timestamp};
+use mainspring::{ErrorText, Filter, JobId, Kind, QueueName, Reason, State, Tag, Timestamp};
 
 use crate::point::Point;
 use crate::report::Refused;
@@ -23,6 +23,10 @@ pub(crate) struct Conditions {
     /// With this tag.
     #[arg(long)]
     tag: Option<String>,
+    /// Whose last error contains this text, in upper or lower case. Goes through jobs that have failed: of millions, that
+    /// takes a while.
+    #[arg(long, value_name = "TEXT")]
+    error: Option<String>,
     /// Enqueued since then: a duration back from now, or a time.
     #[arg(long, value_name = "WHEN")]
     since: Option<Point>,
@@ -39,6 +43,7 @@ impl Conditions {
             && self.state.is_empty()
             && self.reason.is_none()
             && self.tag.is_none()
+            && self.error.is_none()
             && self.since.is_none()
             && self.before.is_none()
     }
@@ -51,6 +56,7 @@ impl Conditions {
             states: self.state.iter().map(|state| state.parse::<State>()).collect::<Result<_, _>>()?,
             reason: self.reason.as_deref().map(str::parse::<Reason>).transpose()?,
             tag: self.tag.as_deref().map(Tag::new).transpose()?,
+            error: self.error.as_deref().map(ErrorText::new).transpose()?,
             created_from: self.since.map(|point| point.back(now)),
             created_before: self.before.map(|point| point.back(now)),
         })

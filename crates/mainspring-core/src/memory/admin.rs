@@ -25,7 +25,8 @@ impl Model {
                 return Ok(Listing { jobs, next: last });
             }
             let summary = job.summary();
-            if filter.matches(&summary) {
+            let error = job.errors.last().map(|error| error.message.as_str());
+            if filter.matches(&summary) && filter.error.as_ref().is_none_or(|text| text.is_in(error)) {
                 jobs.push(summary);
             }
             last = Some(Cursor(row.0.to_string()));

@@ -25,6 +25,9 @@ pub struct Filter {
     pub reason: Option<Reason>,
     /// With this tag.
     pub tag: Option<Tag>,
+    /// Whose last error, of those that are kept, contains this text. The one condition that no index answers: a store goes
+    /// through jobs that have failed, so much of them in one call as [`SCAN`](bounds::SCAN) allows.
+    pub error: Option<ErrorText>,
     /// Enqueued at this time or later.
     pub created_from: Option<Timestamp>,
     /// Enqueued before this time.
@@ -32,7 +35,8 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Whether a job matches. Stores may look rows up in other ways, but this is what they must agree with.
+    /// Whether a job matches, as far as its summary tells; what its last error says is asked of
+    /// [`ErrorText::is_in`]. Stores may look rows up in other ways, but this is what they must agree with.
     pub fn matches(&self, job: &Summary) -> bool {
         self.queue.as_ref().is_none_or(|queue| *queue == job.queue)
             && self.kind.as_ref().is_none_or(|kind| *kind == job.kind)
@@ -41,6 +45,38 @@ impl Filter {
             && self.tag.as_ref().is_none_or(|tag| job.options.tags.contains(tag))
             && self.created_from.is_none_or(|from| job.created_at >= from)
             && self.created_before.is_none_or(|before| job.created_at < before)
+    }
+}
+
+/// A part of an error's text. Upper and lower case of ASCII letters are the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErrorText(String);
+
+impl ErrorText {
+    /// Checks it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it is empty or has a NUL, which no stored text has; [`Error::TooLarge`] beyond
+    /// [`WHY_BYTES`](bounds::WHY_BYTES).
+    pub fn new(text: &str) -> Result<Self> {
+        let what = "error text";
+        if text.is_empty() || text.contains('\0') {
+            return Err(Error::Invalid { what, why: "it must have characters, and none of them NUL".into() });
+        }
+        if text.len() > bounds::WHY_BYTES {
+            return Err(Error::TooLarge { what, size: text.len(), limit: bounds::WHY_BYTES });
+        }
+        Ok(ErrorText(text.to_ascii_lowercase()))
+    }
+
+    /// Whether an error says so. A job without errors does not.
+    pub fn is_in(&self, message: Option<&str>) -> bool {
+        message.is_some_and(|message| message.to_ascii_lowercase().contains(&self.0))
+    }
+
+    /// It, in lower case.
+    pub fn as_str(&self) -> &str {
+        &self.0
     }
 }
 
@@ -282,6 +318,7 @@ mod tests {
             tag: Some(tag("b")),
             created_from: Some(CREATED),
             created_before: Some(CREATED.after(tick)),
+            ..Filter::default()
         };
         assert!(Filter::default().matches(&held()) && all().matches(&held()));
         let wrong: [Change; 8] = [
@@ -357,6 +394,16 @@ mod tests {
         assert_eq!(check(bounds::RETENTION_MIN.saturating_sub(TICK)), (false, false));
         assert_eq!(check(bounds::DELAY), (true, true));
         assert_eq!(check(bounds::DELAY + TICK), (false, false));
+    }
+
+    #[test]
+    fn error_text_is_found_whatever_its_case_and_holds_at_its_bound() {
+        let text = ErrorText::new("Refused: Ä").expect("a text");
+        assert!(text.is_in(Some("connection REFUSED: Ä")) && !text.is_in(Some("refused: ä")));
+        assert!(!text.is_in(None));
+        assert!(ErrorText::new("").is_err() && ErrorText::new("a\0").is_err());
+        assert!(ErrorText::new(&"x".repeat(bounds::WHY_BYTES)).is_ok());
+        assert!(ErrorText::new(&"x".repeat(bounds::WHY_BYTES + 1)).is_err());
     }
 
     #[test]

@@ -35,7 +35,8 @@ mod node;
 mod transactions;
 
 pub use admin::{
-    Changed, Counts, Cursor, Filter, Finding, Line, Listing, Page, Queue, QueueChange, Retention, Settings,
+    Changed, Counts, Cursor, ErrorText, Filter, Finding, Line, Listing, Page, Queue, QueueChange, Retention,
+    Settings,
 };
 pub use claim::{ClaimRequest, Claimed, ClaimedBatch, Class, Finish, Finished, Level};
 pub use enlist::{Enlist, EnlistNow, Ticket, TicketLine};

@@ -41,6 +41,13 @@ pub(crate) const RARE: &str = "SELECT no, line FROM mainspring.done
 /// Primary key of `tags`, downwards.
 pub(crate) const TAGGED: &str =
     "SELECT no, NULL::int FROM mainspring.tags WHERE tag = $3 AND no < $1 ORDER BY no DESC LIMIT $2";
+/// Primary key of `errors`, downwards; a job comes as often as it keeps errors.
+pub(crate) const FAULTY: &str =
+    "SELECT no, NULL::int FROM mainspring.errors WHERE no < $1 ORDER BY no DESC LIMIT $2";
+/// Those of some jobs whose last error contains a text in lower case. The end of each job's part of the primary key. In
+/// collation C only ASCII letters have a case, as in [`ErrorText`](mainspring_core::store::ErrorText).
+const SAYING: &str = "SELECT n.no FROM unnest($1::bigint[]) AS n(no) WHERE strpos(lower((SELECT e.message
+    FROM mainspring.errors e WHERE e.no = n.no ORDER BY e.claim DESC LIMIT 1) COLLATE \"C\"), $2) > 0";
 
 /// Rows fetched at a time: at least, because a round trip costs as much as some tens of them; and at most.
 const CHUNK: (usize, usize) = (32, 2_000);
@@ -105,6 +112,7 @@ impl List {
                 Ok(summaries) => summaries,
                 Err(unknown) => return Ok(Seen::Unknown(unknown)),
             };
+            let saying = self.saying(conn, &summaries).await?;
             for (no, line) in found {
                 if jobs.len() == limit || looked_at == bounds::SCAN {
                     let next = last.map(|no: i64| Cursor(no.to_string()));
@@ -113,7 +121,12 @@ impl List {
                 looked_at += 1;
                 last = Some(no);
                 match summaries.remove(&no) {
-                    Some(summary) if self.filter.matches(&summary) => jobs.push(summary),
+                    Some(summary)
+                        if self.filter.matches(&summary)
+                            && saying.as_ref().is_none_or(|saying| saying.contains(&no)) =>
+                    {
+                        jobs.push(summary);
+                    }
                     None if is_wanted(line, lines.as_ref()) => {
                         return Err(corrupt(format!("job number {no} is missing")));
                     }
@@ -122,6 +135,24 @@ impl List {
             }
             chunk = (chunk * 2).min(CHUNK.1);
         }
+    }
+
+    /// Those of these jobs whose last error is one that the filter allows; `None` if it allows any.
+    async fn saying(
+        &self,
+        conn: &mut Conn,
+        summaries: &BTreeMap<i64, Summary>,
+    ) -> Result<Option<BTreeSet<i64>>> {
+        let Some(text) = &self.filter.error else { return Ok(None) };
+        let fits = summaries.iter().filter(|(_, summary)| self.filter.matches(summary));
+        let nos: Vec<i64> = fits.map(|(no, _)| *no).collect();
+        if nos.is_empty() {
+            return Ok(Some(BTreeSet::new()));
+        }
+        let text = text.as_str();
+        let call = Call::new(SAYING, vec![(&nos, Type::INT8_ARRAY), (&text, Type::TEXT)]);
+        let rows = conn.step(&[call]).await?.pop().unwrap_or_default();
+        Ok(Some(rows.iter().map(|row: &Row| row.get(0)).collect()))
     }
 }
 
@@ -192,6 +223,10 @@ fn sources(filter: &Filter) -> Vec<(&'static str, Extra)> {
         return vec![(TAGGED, Extra::Tag(tag.as_str().to_owned()))];
     }
     let states = states(filter);
+    let ended_badly = |state: &State| matches!(state, State::Failed | State::Cancelled | State::Skipped);
+    if filter.error.is_some() && !states.iter().all(ended_badly) {
+        return vec![(FAULTY, Extra::Nothing)];
+    }
     if states.contains(&State::Succeeded) {
         return vec![(JOBS, Extra::Nothing)];
     }
@@ -232,9 +267,16 @@ impl Source {
         self.rows.is_empty() && !self.exhausted
     }
 
+    /// A job that comes more than once comes in a row, and is taken once.
     fn add(&mut self, rows: impl IntoIterator<Item = Found>, asked: usize) {
-        self.rows.extend(rows);
-        self.exhausted = self.rows.len() < asked;
+        let mut given = 0;
+        for row in rows {
+            given += 1;
+            if self.rows.back() != Some(&row) {
+                self.rows.push_back(row);
+            }
+        }
+        self.exhausted = given < asked;
         self.below = self.rows.back().map_or(self.below, |(no, _)| *no);
     }
 }
@@ -293,6 +335,7 @@ impl Merged {
 mod tests {
     use mainspring_core::job::Reason;
     use mainspring_core::name::Tag;
+    use mainspring_core::store::ErrorText;
 
     use super::*;
 
@@ -320,6 +363,10 @@ mod tests {
         assert_eq!(chosen(&Filter { reason: Some(Reason::Hold), ..none() }), [SUSPENDED]);
         let tag = Tag::new("t").ok();
         assert_eq!(chosen(&Filter { tag, states: vec![State::Failed], ..none() }), [TAGGED]);
+        let error = ErrorText::new("x").ok();
+        assert_eq!(chosen(&Filter { error: error.clone(), ..none() }), [FAULTY]);
+        assert_eq!(chosen(&Filter { error: error.clone(), states: vec![State::Ready], ..none() }), [FAULTY]);
+        assert_eq!(chosen(&Filter { error, states: vec![State::Failed], ..none() }), [RARE]);
         let rare = Filter { states: vec![State::Failed, State::Cancelled], ..none() };
         assert_eq!(sources(&rare), [(RARE, Extra::State(6)), (RARE, Extra::State(7))]);
     }
@@ -339,6 +386,9 @@ mod tests {
         assert_eq!(numbers(merged.take(1)), [60]);
         assert_eq!(numbers(merged.take(10)), [50]);
         assert!(merged.0[0].is_thirsty() && merged.0[1].exhausted);
+        merged.0[0].add([(40, None), (40, None)], 2);
+        assert!(!merged.0[0].exhausted);
+        assert_eq!(numbers(merged.take(10)), [40]);
         merged.0[0].add([], 2);
         assert!(merged.take(10).is_empty());
     }

@@ -18,6 +18,7 @@ use rusqlite::{Connection, params_from_iter};
 use super::Reader;
 use super::summary::summary;
 use crate::error::Result;
+use crate::op::family::LAST_ERROR;
 
 /// Primary keys of the places, downwards.
 pub(crate) const READY: &str =
@@ -36,6 +37,9 @@ pub(crate) const RARE: &str = "SELECT no, NULL FROM mainspring_done
 /// Primary key of `tags`, downwards.
 pub(crate) const TAGGED: &str =
     "SELECT no, NULL FROM mainspring_tags WHERE tag = ?3 AND no < ?1 ORDER BY no DESC LIMIT ?2";
+/// Primary key of `errors`, downwards; a job comes as often as it keeps errors.
+pub(crate) const FAULTY: &str =
+    "SELECT no, NULL FROM mainspring_errors WHERE no < ?1 ORDER BY no DESC LIMIT ?2";
 
 /// Rows fetched from a source at a time.
 const CHUNK: usize = 512;
@@ -60,11 +64,20 @@ pub(crate) fn list(reader: &mut Reader, filter: &Filter, page: &Page) -> Result<
             continue;
         }
         let summary = summary(conn, names, no)?;
-        if filter.matches(&summary) {
+        if filter.matches(&summary) && says(conn, no, filter)? {
             jobs.push(summary);
         }
     }
     Ok(Listing { jobs, next: None })
+}
+
+/// Whether a job's last error is one that the filter allows.
+fn says(conn: &Connection, no: i64, filter: &Filter) -> Result<bool> {
+    let Some(text) = &filter.error else { return Ok(true) };
+    let mut statement = conn.prepare_cached(LAST_ERROR)?;
+    let mut rows = statement.query([no])?;
+    let message = rows.next()?.map(|row| row.get::<_, String>(0)).transpose()?;
+    Ok(text.is_in(message.as_deref()))
 }
 
 /// The number that a page ended with.
@@ -101,6 +114,10 @@ fn sources(filter: &Filter) -> Vec<Source> {
         return vec![(TAGGED, Some(Value::Text(tag.as_str().to_owned())))];
     }
     let states = states(filter);
+    let ended_badly = |state: &State| matches!(state, State::Failed | State::Cancelled | State::Skipped);
+    if filter.error.is_some() && !states.iter().all(ended_badly) {
+        return vec![(FAULTY, None)];
+    }
     if states.contains(&State::Succeeded) {
         return vec![(JOBS, None)];
     }

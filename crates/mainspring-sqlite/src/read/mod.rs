@@ -22,7 +22,7 @@ pub(crate) use summary::get;
 #[cfg(test)]
 pub(crate) mod plans {
     pub(crate) use super::journal::{CHILDREN, ENDING, VALUE};
-    pub(crate) use super::list::{JOBS, RARE, READY, TAGGED};
+    pub(crate) use super::list::{FAULTY, JOBS, RARE, READY, TAGGED};
     pub(crate) use super::output::PAGE;
 }
 

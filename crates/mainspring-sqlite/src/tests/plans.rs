@@ -74,6 +74,7 @@ fn hot_statements_search_and_never_scan() {
         (read::JOBS, "INTEGER PRIMARY KEY (rowid<?)"),
         (read::RARE, "INDEX mainspring_done_rare (state=? AND no<?)"),
         (read::TAGGED, "PRIMARY KEY (tag=? AND no<?)"),
+        (read::FAULTY, "PRIMARY KEY (no<?)"),
     ];
     for (sql, index) in by_index {
         let plan = plan(&conn, sql);

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use mainspring_core::job::{Reason, State, Verb, When};
-use mainspring_core::store::{Cursor, Filter, Page};
+use mainspring_core::job::{Fault, FaultKind, Outcome, Reason, State, Verb, When};
+use mainspring_core::store::{Cursor, ErrorText, Filter, Page};
 use mainspring_core::{Error, bounds};
 
 use crate::harness::{Harness, SECOND, cancel, fail, kind, queue, succeed, tag};
@@ -163,10 +163,64 @@ pub async fn filters_combine(h: &Harness) {
         tag: Some(tag("t")),
         created_from: Some(h.now()),
         created_before: Some(h.now().after(SECOND)),
+        ..Filter::default()
     };
     assert_eq!(h.ids(&filter).await, expected);
     let failed = Filter { states: vec![State::Failed], ..filter };
     assert!(h.ids(&failed).await.is_empty());
+}
+
+/// A text is looked for in the last error that is kept, whatever its case, in every state, together with all else.
+pub async fn error_text_is_that_of_the_last_error(h: &Harness) {
+    let node = h.node().await;
+    let fault = |message: &str| Fault::new(FaultKind::Error, message);
+    let told = |text: &str, states: &[State]| Filter {
+        error: Some(ErrorText::new(text).expect("a text")),
+        states: states.to_vec(),
+        ..Filter::default()
+    };
+    let mut failed = Vec::new();
+    for message in ["Connection Refused (os error 111)", "no 100% route_to 'host'", "ÄRGER \\ %_"] {
+        let tagged = h.job_with(|job| job.options.tags = vec![tag("t")]);
+        failed.push(h.put(tagged).await);
+        let claim = h.claim_one(node).await;
+        let reason = Reason::Exhausted;
+        h.end(node, claim, Outcome::Fail { reason, fault: fault(message) }).await;
+    }
+    // Failed with one error and then another; only the last counts.
+    let twice = h.put_one().await;
+    for message in ["refused", "timed out"] {
+        let claim = h.claim_one(node).await;
+        h.end(node, claim, Outcome::Retry { after: SECOND, fault: fault(message) }).await;
+        h.advance(SECOND);
+        h.store.promote(10).await.expect("promote");
+    }
+    // Without any error.
+    h.put_one().await;
+    for text in ["refused", "REFUSED (OS"] {
+        assert_eq!(h.ids(&told(text, &[])).await, [failed[0]], "{text}");
+    }
+    assert_eq!(h.ids(&told("timed OUT", &[])).await, [twice]);
+    assert_eq!(h.ids(&told("timed out", &[State::Ready, State::Running])).await, [twice]);
+    assert!(h.ids(&told("timed out", &[State::Failed])).await.is_empty());
+    assert_eq!(h.ids(&told("o", &[State::Failed])).await, [failed[1], failed[0]]);
+    // Nothing in a text has a meaning but its letters.
+    assert_eq!(h.ids(&told("100% route_to 'host'", &[])).await, [failed[1]]);
+    assert_eq!(h.ids(&told("\\ %_", &[])).await, [failed[2]]);
+    assert_eq!(h.ids(&told("Ärger", &[])).await, [failed[2]]);
+    for nothing in ["%", "ärger", "o%r"] {
+        let found = h.ids(&told(nothing, &[])).await;
+        assert!(found.iter().all(|id| nothing == "%" && failed[1..].contains(id)), "{nothing}: {found:?}");
+    }
+    let tagged = Filter { tag: Some(tag("t")), ..told("refused", &[]) };
+    assert_eq!(h.ids(&tagged).await, [failed[0]]);
+    for limit in [1, 2] {
+        let listed: Vec<_> = h.list(&told("o", &[]), limit).await.iter().map(|job| job.id).collect();
+        assert_eq!(listed, [twice, failed[1], failed[0]], "pages of {limit}");
+    }
+    // A job that is run again keeps its errors.
+    h.apply(failed[0], Verb::Retry).await;
+    assert_eq!(h.ids(&told("refused", &[State::Ready])).await, [failed[0]]);
 }
 
 /// The listing shows what is: states follow every move.

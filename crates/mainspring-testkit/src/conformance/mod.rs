@@ -443,6 +443,7 @@ macro_rules! conformance_tests {
                 bad_cursor_is_refused,
                 each_filter_gives_what_it_says,
                 filters_combine,
+                error_text_is_that_of_the_last_error,
                 listing_follows_every_move,
                 rare_job_is_found_behind_many_others,
             }

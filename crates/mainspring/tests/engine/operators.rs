@@ -30,8 +30,12 @@ on_every_store! {
         let dry = engine.jobs().cancel(old.clone()).dry_run().await.expect("counted");
         assert_eq!(dry, Tally { changed: 2_500, refused: 0, missing: 0 });
         assert_eq!(total(&engine, State::Ready).await, 2_510, "a dry run changes nothing");
-        let done = engine.jobs().cancel(old.clone()).await.expect("cancelled");
+        let mut steps = Vec::new();
+        let done = engine.jobs().cancel(old.clone()).watched(|so_far| steps.push(so_far.changed)).await;
+        let done = done.expect("cancelled");
         assert_eq!(done.changed, 2_500);
+        assert_eq!(steps.last(), Some(&2_500), "{steps:?}");
+        assert!(steps.len() >= 3 && steps.is_sorted(), "{steps:?}");
         assert_eq!(total(&engine, State::Cancelled).await, 2_500);
         assert_eq!(total(&engine, State::Ready).await, 10);
         let again = engine.jobs().cancel(old).await.expect("too late");
