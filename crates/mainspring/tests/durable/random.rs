@@ -355,7 +355,7 @@ async fn play(on: &On, seed: u64, crashes: bool, parked: usize) {
 on_every_store! {
     async fn programs_come_to_what_they_come_to_in_peace(on: &On) {
         let ways = [(true, 0), (false, 0), (true, 1_000), (false, 1_000)];
-        for seed in on.some(0..PROGRAMS, 0..6, 2..4) {
+        for seed in on.some(0..PROGRAMS, 0..24, 2..6) {
             for (crashes, parked) in ways.into_iter().take(on.some(4, 4, 2)) {
                 play(on, seed, crashes, parked).await;
             }
