@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::command::{completions, enqueue, job, jobs, migrate, queue, signal, why, work};
+use crate::command::{bench, completions, enqueue, job, jobs, man, migrate, queue, signal, watch, why, work};
 use crate::dev;
 
 /// Shown under every `--help` of the program itself.
@@ -56,10 +56,16 @@ pub(crate) enum Command {
     Queue(queue::Args),
     /// List the nodes that run jobs.
     Nodes,
+    /// Watch a store's figures, nodes and jobs live.
+    Watch(watch::Args),
     /// Create the store, or bring it to the schema of this version.
     Migrate(migrate::Args),
     /// Look for what is wrong with the store, its nodes and its queues.
     Doctor,
+    /// Measure how fast jobs get in and out here. Your jobs are not touched.
+    Bench(bench::Args),
+    /// Print the manual page, or write those of all commands.
+    Man(man::Args),
     /// Print a completion script for a shell.
     Completions(completions::Args),
 }

@@ -11,12 +11,16 @@ mod args;
 mod builtin;
 mod command;
 mod dev;
+#[cfg(test)]
+mod documents;
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
 pub mod fuzz;
 mod json;
 mod output;
+mod paint;
 mod point;
+mod progress;
 mod report;
 mod store;
 mod text;

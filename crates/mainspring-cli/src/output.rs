@@ -5,15 +5,23 @@ use std::io::{self, IsTerminal, Write};
 use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::Value;
 
+use crate::paint::{self, Colour};
+
 /// Where a command prints to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Out {
     json: bool,
+    colours: bool,
 }
 
 impl Out {
     pub(crate) fn new(json: bool) -> Self {
-        Out { json }
+        Out { json, colours: !json && paint::wanted(io::stdout().is_terminal()) }
+    }
+
+    /// A text in a colour, if colours are wanted.
+    pub(crate) fn paint(self, colour: Colour, text: &str) -> String {
+        if self.colours { colour.paint(text) } else { text.to_owned() }
     }
 
     /// Whether programs read the output.
@@ -50,10 +58,24 @@ impl Out {
         if self.json { self.value(&value()) } else { self.line(text()) }
     }
 
+    /// As [`table`](Self::table), with the cells below one header in colours.
+    pub(crate) fn table_in_colours(
+        self,
+        headers: &[&str],
+        rows: &[Vec<String>],
+        header: &str,
+        colours: &[Colour],
+    ) -> String {
+        let table = self.table(headers, rows);
+        if self.colours { paint::column(&table, header, colours) } else { table }
+    }
+
     /// A table without lines. On a terminal that is too narrow the columns move together, and then the last ones give
     /// way: a row is a line, always. Programs and pipes get everything.
     pub(crate) fn table(self, headers: &[&str], rows: &[Vec<String>]) -> String {
         let room = if self.is_terminal() { crossterm::terminal::size().ok() } else { None };
+        // A terminal that does not know its width says 0.
+        let room = room.filter(|(columns, _)| *columns > 0);
         let room = room.map_or(usize::MAX, |(columns, _)| usize::from(columns));
         fitted(headers, rows, room)
     }
@@ -64,7 +86,7 @@ const KEPT: usize = 3;
 
 /// The widest form of a table that has room.
 fn fitted(headers: &[&str], rows: &[Vec<String>], room: usize) -> String {
-    let forms = (KEPT..headers.len()).rev().map(|columns| (columns, 1));
+    let forms = (KEPT.min(headers.len())..headers.len()).rev().map(|columns| (columns, 1));
     let forms = [(headers.len(), 2), (headers.len(), 1)].into_iter().chain(forms);
     let mut text = String::new();
     for (columns, gap) in forms {

@@ -7,6 +7,7 @@ use mainspring::Error;
 use mainspring::error::OpenProblem;
 use tracing_subscriber::EnvFilter;
 
+use crate::paint::{self, Colour};
 use crate::text;
 
 /// The command failed.
@@ -51,7 +52,7 @@ pub(crate) fn log(bare: bool) {
     if bare {
         drop(format.with_ansi(false).without_time().with_target(false).try_init());
     } else {
-        drop(format.with_ansi(io::stderr().is_terminal()).try_init());
+        drop(format.with_ansi(paint::wanted(io::stderr().is_terminal())).try_init());
     }
 }
 
@@ -76,7 +77,10 @@ pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
     if is_closed_pipe(error) {
         return ExitCode::SUCCESS;
     }
-    let mut message = text::plain(&format!("error: {error}"));
+    let mark = |mark: &str, colour: Colour| {
+        if paint::wanted(io::stderr().is_terminal()) { colour.paint(mark) } else { mark.to_owned() }
+    };
+    let mut message = format!("{} {}", mark("error:", Colour::Red), text::plain(&error.to_string()));
     let mut told = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
         // Some errors repeat their cause; once is enough.
@@ -87,7 +91,9 @@ pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
     }
     let (code, hint) = judge(error);
     if let Some(hint) = hint {
-        message.push_str("\nhint: ");
+        message.push('\n');
+        message.push_str(&mark("hint:", Colour::Cyan));
+        message.push(' ');
         message.push_str(&text::plain(&hint));
     }
     message.push('\n');

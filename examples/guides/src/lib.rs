@@ -26,4 +26,6 @@ mod pages {
     mod operating {}
     #[doc = include_str!("../../../docs/guides/postgres.md")]
     mod postgres {}
+    #[doc = include_str!("../../../docs/guides/migrating.md")]
+    mod migrating {}
 }

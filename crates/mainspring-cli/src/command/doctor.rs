@@ -11,6 +11,7 @@ use mainspring_core::store::{Node, NodeState, Queue};
 use serde_json::{Value, json};
 
 use crate::output::Out;
+use crate::paint::Colour;
 use crate::report::FAILED;
 use crate::{json as shape, text};
 
@@ -67,13 +68,15 @@ pub(crate) async fn run(engine: &Engine, out: Out) -> anyhow::Result<ExitCode> {
                 format!("{}, {} live", text::count(nodes.len(), "node"), live - silent),
             ];
             for finding in &findings {
-                let mark = if finding.problem { "problem" } else { "note" };
-                lines.push(format!("{mark}: {}", text::plain(&finding.what)));
+                let (mark, colour) =
+                    if finding.problem { ("problem:", Colour::Red) } else { ("note:", Colour::Yellow) };
+                let mark = out.paint(colour, mark);
+                lines.push(format!("{mark} {}", text::plain(&finding.what)));
                 lines.push(format!("  hint: {}", text::plain(&finding.hint)));
             }
             let notes = findings.len() - problems;
             lines.push(match (problems, notes) {
-                (0, 0) => "all is well".into(),
+                (0, 0) => out.paint(Colour::Green, "all is well"),
                 (0, _) => format!("no problems, {}", text::count(notes, "note")),
                 (_, 0) => text::count(problems, "problem"),
                 _ => format!("{}, {}", text::count(problems, "problem"), text::count(notes, "note")),

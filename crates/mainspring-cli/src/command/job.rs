@@ -8,6 +8,7 @@ use mainspring_core::output::Ask;
 use super::filter::id;
 use super::{fork, jobs, story, tail, verb, why};
 use crate::output::Out;
+use crate::paint::{self, Colour};
 use crate::{json, text};
 
 /// What it takes.
@@ -73,7 +74,7 @@ pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result
             let said = said.into_iter().flatten().map(|output| output.last).next().unwrap_or(0);
             out.either(
                 || shown_to_programs(&job, &story, &why, said),
-                || shown_to_people(&job, &story, &why, said, now),
+                || shown_to_people(&job, &story, &why, said, now, out),
             )?;
             return Ok(());
         }
@@ -110,11 +111,12 @@ fn shown_to_programs(job: &Record, story: &Story, why: &Why, said: u64) -> serde
 }
 
 /// Facts in two columns, then the timeline, then the payloads.
-fn shown_to_people(job: &Record, story: &Story, why: &Why, said: u64, now: Timestamp) -> String {
+fn shown_to_people(job: &Record, story: &Story, why: &Why, said: u64, now: Timestamp, out: Out) -> String {
     let summary = &job.summary;
-    let mut lines = vec![format!("{} {}", summary.kind, summary.id), String::new()];
+    let title = out.paint(Colour::Bold, &format!("{} {}", summary.kind, summary.id));
+    let mut lines = vec![title, String::new()];
     let mut fact = |name: &str, value: String| lines.push(format!("  {name:<13}{value}"));
-    fact("state", jobs::state(summary));
+    fact("state", out.paint(paint::of(summary.status.state), &jobs::state(summary)));
     fact("why", text::plain(&why.to_string()));
     if let Some(hint) = why::hint(why, summary.id) {
         fact("hint", text::plain(&hint));

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{filter, verb};
 use crate::output::Out;
 use crate::report::Refused;
-use crate::{json as shape, text};
+use crate::{json as shape, paint, text};
 
 /// What it takes.
 #[derive(Debug, clap::Args)]
@@ -100,7 +100,9 @@ async fn list(args: &Args, engine: &Engine, out: Out) -> anyhow::Result<()> {
         out.line("no jobs match")?;
     } else {
         let rows: Vec<_> = listing.jobs.iter().map(|job| row(job, now)).collect();
-        out.line(out.table(&["ID", "STATE", "KIND", "WHEN", "ATTEMPT", "QUEUE"], &rows))?;
+        let colours: Vec<_> = listing.jobs.iter().map(|job| paint::of(job.status.state)).collect();
+        let headers = ["ID", "STATE", "KIND", "WHEN", "ATTEMPT", "QUEUE"];
+        out.line(out.table_in_colours(&headers, &rows, "STATE", &colours))?;
     }
     if let Some(next) = listing.next {
         out.line(format!("\nmore: --after {}", text::plain(&next.0)))?;

@@ -27,6 +27,9 @@ pub(crate) fn run(engine: &Engine, out: Out) -> anyhow::Result<()> {
 pub(crate) fn print(target: Target<'_>, out: Out) -> anyhow::Result<()> {
     let script = target.script()?;
     let nothing = "-- there is nothing to run: whoever opens a store on SQLite brings it up to date";
-    out.line(script.as_deref().map_or(nothing, str::trim_end))?;
+    out.either(
+        || serde_json::json!({ "script": script }),
+        || script.as_deref().map_or(nothing, str::trim_end).to_owned(),
+    )?;
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod doctor;
 pub(crate) mod enqueue;
@@ -7,6 +8,7 @@ pub(crate) mod filter;
 mod fork;
 pub(crate) mod job;
 pub(crate) mod jobs;
+pub(crate) mod man;
 pub(crate) mod migrate;
 pub(crate) mod nodes;
 pub(crate) mod queue;
@@ -14,6 +16,7 @@ pub(crate) mod signal;
 pub(crate) mod story;
 pub(crate) mod tail;
 pub(crate) mod verb;
+pub(crate) mod watch;
 pub(crate) mod why;
 pub(crate) mod work;
 
@@ -33,6 +36,14 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (open_as, input) = match &args.command {
         Command::Completions(args) => {
             completions::run(args, out)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Command::Man(args) => {
+            man::run(args, out)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Command::Bench(args) => {
+            bench::run(args, target, out).await?;
             return Ok(ExitCode::SUCCESS);
         }
         Command::Migrate(migrate) if migrate.print => {
@@ -61,9 +72,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Why(args) => why::run(&args, &engine, out).await,
         Command::Queue(args) => queue::run(args, &engine, out).await,
         Command::Nodes => nodes::run(&engine, out).await,
+        Command::Watch(args) => watch::run(&args, &engine, out).await,
         Command::Migrate(_) => migrate::run(&engine, out),
         Command::Doctor => return close(&engine, doctor::run(&engine, out).await).await,
-        Command::Completions(_) => Ok(()),
+        Command::Bench(_) | Command::Man(_) | Command::Completions(_) => Ok(()),
     };
     close(&engine, result.map(|()| ExitCode::SUCCESS)).await
 }

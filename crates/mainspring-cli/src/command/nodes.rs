@@ -5,6 +5,7 @@ use mainspring_core::store::{Node, NodeState};
 use serde_json::{Value, json};
 
 use crate::output::Out;
+use crate::paint::Colour;
 use crate::{json as shape, text};
 
 pub(crate) async fn run(engine: &Engine, out: Out) -> anyhow::Result<()> {
@@ -30,8 +31,18 @@ pub(crate) async fn run(engine: &Engine, out: Out) -> anyhow::Result<()> {
             text::relative(node.started_at, now),
         ]
     });
-    out.line(out.table(&["NODE", "STATE", "PID", "CLAIMS", "QUEUES", "STARTED"], &rows.collect::<Vec<_>>()))?;
+    let colours: Vec<_> = nodes.iter().map(|node| colour(node, now)).collect();
+    let headers = ["NODE", "STATE", "PID", "CLAIMS", "QUEUES", "STARTED"];
+    out.line(out.table_in_colours(&headers, &rows.collect::<Vec<_>>(), "STATE", &colours))?;
     Ok(())
+}
+
+fn colour(node: &Node, now: mainspring::Timestamp) -> Colour {
+    match node.state {
+        NodeState::Live if node.lease_until > now => Colour::Green,
+        NodeState::Live => Colour::Red,
+        NodeState::Retired | NodeState::Expired => Colour::Faint,
+    }
 }
 
 /// A node's state, and for a live one its lease.

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::filter;
 use crate::output::Out;
+use crate::progress::Progress;
 use crate::report::Refused;
 use crate::text;
 
@@ -58,8 +59,13 @@ impl Many {
 pub(crate) async fn many(engine: &Engine, args: &Many, verb: Verb, out: Out) -> anyhow::Result<()> {
     let target = args.target(engine)?;
     let name = verb.name();
+    let mut total = if let Target::Ids(ids) = &target { Some(ids.len()) } else { None };
     if matches!(target, Target::Filter(_)) || args.dry_run {
-        let would = engine.jobs().change(target.clone(), verb.clone()).dry_run().await?;
+        let mut progress = Progress::new(engine, out, "counting", None);
+        let counted = engine.jobs().change(target.clone(), verb.clone()).dry_run();
+        let would = counted.watched(|so_far| progress.tell(so_far.changed)).await?;
+        drop(progress);
+        total = Some(would.changed);
         if args.dry_run {
             return told(out, name, &would, true);
         }
@@ -69,7 +75,11 @@ pub(crate) async fn many(engine: &Engine, args: &Many, verb: Verb, out: Out) -> 
             );
         }
     }
-    told(out, name, &engine.jobs().change(target, verb).await?, false)
+    let mut progress = Progress::new(engine, out, name, total);
+    let change = engine.jobs().change(target, verb).watched(|so_far| progress.tell(so_far.changed));
+    let tally = change.await?;
+    drop(progress);
+    told(out, name, &tally, false)
 }
 
 /// Applies a verb to one job.

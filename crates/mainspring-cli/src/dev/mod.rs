@@ -1,4 +1,4 @@
-//! `dev`: run sample jobs and watch them live.
+//! `dev`: run sample jobs and watch them live. `watch` is the same view without a worker.
 //!
 //! This process only looks, enqueues samples and cancels one now and then; jobs run in a worker that is a child
 //! process ([`worker`]). When the worker dies it is started again, and its jobs come back. On a terminal there is a
@@ -17,6 +17,8 @@ mod summary;
 mod view;
 mod watch;
 mod worker;
+
+use std::time::Duration;
 
 use mainspring::Engine;
 
@@ -37,6 +39,16 @@ pub(crate) struct Args {
     /// Let the worker run `exec` jobs too, that is, any command that somebody enqueues.
     #[arg(long)]
     allow_exec: bool,
+}
+
+/// Looks at a store, live, and does nothing else.
+pub(crate) async fn watch(
+    engine: &Engine,
+    every: Duration,
+    span: Option<Duration>,
+    out: Out,
+) -> anyhow::Result<()> {
+    session::Session::onlooker(engine, every, out).ending_after(span).run("").await
 }
 
 /// Checks that the store can be shared with the worker.

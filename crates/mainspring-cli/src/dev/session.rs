@@ -1,9 +1,9 @@
-//! One run of `dev`: the loop around worker, store, samples, keys and signals.
+//! One run of `dev` or `watch`: the loop around store, keys and signals and, in `dev`, a worker and samples.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use mainspring::{Engine, Error, State, Summary, shutdown_signal};
+use mainspring::{Counts, Engine, Error, State, Summary, shutdown_signal};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use super::event::{Event, Tone};
@@ -39,8 +39,15 @@ pub(super) struct Session<'a> {
     pub(super) pid: u32,
     /// When the worker is started again, on the monotonic clock.
     pub(super) restart: Option<Duration>,
-    recipe: Recipe,
+    /// How the worker is started; without it, there is none, and nothing is done but looking.
+    recipe: Option<Recipe>,
     samples: bool,
+    /// Between two looks.
+    every: Duration,
+    /// When it ends by itself, on the monotonic clock.
+    until: Option<Duration>,
+    /// The figures that were told last.
+    figures: Option<Counts>,
     out: Out,
     screen: Option<Screen>,
     lines: (mpsc::UnboundedSender<String>, UnboundedReceiver<String>),
@@ -61,18 +68,27 @@ enum Woken {
 }
 
 impl<'a> Session<'a> {
+    /// A session with a worker.
     pub(super) fn new(engine: &'a Engine, recipe: Recipe, queue: &'a str, samples: bool, out: Out) -> Self {
+        Session { queue, recipe: Some(recipe), samples, ..Session::onlooker(engine, TICK, out) }
+    }
+
+    /// A session that only looks.
+    pub(super) fn onlooker(engine: &'a Engine, every: Duration, out: Out) -> Self {
         Session {
             engine,
-            queue,
+            queue: "",
             watch: Watch::default(),
             events: VecDeque::new(),
             draining: false,
             worker: None,
             pid: 0,
             restart: None,
-            recipe,
-            samples,
+            recipe: None,
+            samples: false,
+            every,
+            until: None,
+            figures: None,
             out,
             screen: None,
             lines: mpsc::unbounded_channel(),
@@ -94,12 +110,27 @@ impl<'a> Session<'a> {
         // If something went wrong, the worker is left to drain by itself.
         self.worker = None;
         result?;
-        summary::print(&self.watch, store, self.out)?;
+        if self.recipe.is_some() {
+            summary::print(&self.watch, store, self.out)?;
+        }
         Ok(())
+    }
+
+    /// Whether nothing is done but looking.
+    pub(super) fn only_looks(&self) -> bool {
+        self.recipe.is_none()
+    }
+
+    /// Lets it end by itself after a while.
+    pub(super) fn ending_after(mut self, span: Option<Duration>) -> Self {
+        self.until = span.map(|span| self.monotonic() + span);
+        self
     }
 
     async fn go(&mut self) -> anyhow::Result<()> {
         self.greet()?;
+        self.tell_figures()?;
+        self.draw()?;
         self.start_worker()?;
         if self.samples {
             let jobs = self.seed().tour().await?;
@@ -142,7 +173,8 @@ impl<'a> Session<'a> {
     }
 
     async fn wait(&mut self, signals: std::pin::Pin<&mut impl Future<Output = ()>>) -> Woken {
-        let tick = self.engine.seams().clock.sleep(TICK);
+        let left = self.until.map(|until| until.saturating_sub(self.engine.seams().clock.monotonic()));
+        let tick = self.engine.seams().clock.sleep(left.map_or(self.every, |left| left.min(self.every)));
         let key = async {
             match &mut self.screen {
                 Some(screen) => screen.key().await,
@@ -188,7 +220,7 @@ impl<'a> Session<'a> {
         let detail = format!("{} ({} {}, {durable})", store.location, store.backend, store.version);
         self.say(Tone::Plain, "store", detail)?;
         let left = usize::try_from(self.watch.unfinished()).unwrap_or(usize::MAX);
-        if left > 0 {
+        if left > 0 && !self.only_looks() {
             let jobs = text::count(left, "job");
             self.say(Tone::Loud, "found", format!("{jobs} left from before: going on with what was there"))?;
         }
@@ -196,7 +228,8 @@ impl<'a> Session<'a> {
     }
 
     fn start_worker(&mut self) -> anyhow::Result<()> {
-        let worker = self.recipe.start(self.lines.0.clone())?;
+        let Some(recipe) = &self.recipe else { return Ok(()) };
+        let worker = recipe.start(self.lines.0.clone())?;
         let pid = worker.pid().unwrap_or_default();
         self.pid = pid;
         self.worker = Some(worker);
@@ -233,6 +266,9 @@ impl<'a> Session<'a> {
 
     async fn tick(&mut self) -> anyhow::Result<()> {
         let now = self.monotonic();
+        if self.until.is_some_and(|until| now >= until) {
+            self.quit()?;
+        }
         if self.restart.is_some_and(|at| now >= at) && !self.draining {
             self.start_worker()?;
         }
@@ -255,10 +291,36 @@ impl<'a> Session<'a> {
                 for event in events {
                     self.tell(event)?;
                 }
-                Ok(())
+                self.tell_figures()
             }
             Err(error) => self.tolerate(Err(error)),
         }
+    }
+
+    /// Without a terminal, whoever only looks is told the figures whenever they have changed.
+    fn tell_figures(&mut self) -> anyhow::Result<()> {
+        let counts = &self.watch.counts;
+        if !self.only_looks() || self.screen.is_some() || self.figures.as_ref() == Some(counts) {
+            return Ok(());
+        }
+        let rate = self.watch.per_second();
+        let of = |state: State| (state.as_str(), counts.total(state));
+        self.out.either(
+            || {
+                let counts: serde_json::Map<String, serde_json::Value> =
+                    State::ALL.iter().map(|state| of(*state)).map(|(word, n)| (word.into(), n.into())).collect();
+                let at = self.watch.now.to_string();
+                serde_json::json!({ "at": at, "event": "figures", "counts": counts, "ended_per_second": rate })
+            },
+            || {
+                let told = State::ALL.iter().map(|state| of(*state)).filter(|(_, count)| *count > 0);
+                let told: Vec<String> = told.map(|(word, count)| format!("{count} {word}")).collect();
+                let told = if told.is_empty() { "no jobs".to_owned() } else { told.join(", ") };
+                format!("{} figures   {told}; {rate:.1} jobs/s", text::clock(self.watch.now))
+            },
+        )?;
+        self.figures = Some(counts.clone());
+        Ok(())
     }
 
     /// A store that is busy or full for a moment is told about, and looked at again.
@@ -272,6 +334,7 @@ impl<'a> Session<'a> {
 
     async fn press(&mut self, key: Key) -> anyhow::Result<()> {
         match key {
+            Key::Kill | Key::Pause | Key::Enqueue if self.only_looks() => {}
             Key::Kill => {
                 if let Some(worker) = &mut self.worker {
                     let pid = self.pid;

@@ -55,7 +55,7 @@ fn title(session: &Session<'_>) -> Line<'static> {
     let durable = if store.durable { "durable" } else { "not durable" };
     Line::from(vec![
         Span::from(" Mainspring ").bold().black().on_cyan(),
-        Span::from(" dev  "),
+        Span::from(if session.only_looks() { " watch  " } else { " dev  " }),
         Span::from(text::line(&store.location, 60)).bold(),
         Span::from(format!("  {} {}, {durable}", store.backend, text::line(&store.version, 20))).dark_gray(),
     ])
@@ -74,6 +74,8 @@ fn nodes(session: &Session<'_>) -> Vec<Line<'static>> {
         let left = restart.saturating_sub(session.engine.seams().clock.monotonic());
         let text = format!(" ✖ the worker is dead, restart in {}", text::duration(left));
         lines.push(Line::from(text).red().bold());
+    } else if lines.is_empty() && session.only_looks() {
+        lines.push(Line::from(" ○ no node is live: nobody runs jobs").yellow());
     } else if lines.is_empty() {
         lines.push(Line::from(" ○ the worker is starting").yellow());
     }
@@ -155,8 +157,7 @@ fn draw_numbers(frame: &mut Frame<'_>, area: Rect, session: &Session<'_>) {
     frame.render_widget(Paragraph::new(vec![Line::from(names), Line::from(values), paused]), numbers);
     let seconds = watch.throughput.len().saturating_sub(usize::from(rate.width));
     let data: Vec<u64> = watch.throughput.iter().skip(seconds).copied().collect();
-    let recent = watch.throughput.iter().rev().skip(1).take(5);
-    let per_second = recent.clone().sum::<u64>() as f64 / recent.count().max(1) as f64;
+    let per_second = watch.per_second();
     let [label, graph] = Layout::vertical([Constraint::Length(1), Constraint::Min(1)]).areas(rate);
     frame.render_widget(Line::from(format!("{per_second:.1} jobs/s ")).right_aligned().dark_gray(), label);
     frame.render_widget(Sparkline::default().data(&data).max(peak(&watch.throughput)).cyan(), graph);
@@ -283,7 +284,8 @@ fn footer(session: &Session<'_>) -> Line<'static> {
     }
     let pause = if session.watch.paused { "resume the queue" } else { "pause the queue" };
     let mut parts = vec![Span::from(" ")];
-    for (key, what) in [("k", "kill the worker"), ("p", pause), ("e", "enqueue 50"), ("q", "quit")] {
+    let keys = [("k", "kill the worker"), ("p", pause), ("e", "enqueue 50"), ("q", "quit")];
+    for (key, what) in if session.only_looks() { &keys[3..] } else { &keys[..] } {
         parts.push(Span::from(format!(" {key} ")).black().on_gray());
         parts.push(Span::from(format!(" {what}  ")));
     }
@@ -324,6 +326,21 @@ mod tests {
         for part in ["cancelled", "demo.mail", "quit", &job.id.to_string()[28..]] {
             assert!(narrow.contains(part), "{part} is missing:\n{narrow}");
         }
+    }
+
+    #[tokio::test]
+    async fn whoever_only_looks_has_nothing_to_press_but_q() {
+        let engine = Engine::open("memory:").await.expect("a store");
+        engine.enqueue_json("demo.mail", &serde_json::Value::Null).await.expect("stored");
+        let mut session = Session::onlooker(&engine, std::time::Duration::from_secs(1), Out::new(false));
+        session.watch.look(&engine, "").await.expect("a look");
+        let mut terminal = Terminal::new(TestBackend::new(100, 30)).expect("a terminal");
+        terminal.draw(|frame| draw(frame, &session)).expect("drawn");
+        let shown = terminal.backend().to_string();
+        for part in ["watch", "no node is live", "demo.mail", "ready", "quit"] {
+            assert!(shown.contains(part), "{part} is missing:\n{shown}");
+        }
+        assert!(!shown.contains("kill"), "{shown}");
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! What `dev` knows of the store: looked at a few times per second, and compared with the time before.
+//! What `dev` and `watch` know of the store: looked at a few times per second, and compared with the time before.
 //!
 //! Looking works for everything that happens to the store, also in other processes. What starts and ends between two
 //! looks is told once, by its end.
@@ -111,6 +111,12 @@ impl Watch {
     pub(super) fn since_start(&self, state: State) -> u64 {
         let before = self.before.as_ref().map_or(0, |before| before.total(state));
         self.counts.total(state).saturating_sub(before)
+    }
+
+    /// How many jobs ended per second, over the last seconds that are whole.
+    pub(super) fn per_second(&self) -> f64 {
+        let recent = self.throughput.iter().rev().skip(1).take(5);
+        recent.clone().sum::<u64>() as f64 / recent.count().max(1) as f64
     }
 
     /// How many jobs have not ended.

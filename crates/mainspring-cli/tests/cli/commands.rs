@@ -264,6 +264,58 @@ fn completions_are_made_for_every_shell() {
 }
 
 #[test]
+fn manual_pages_are_made_for_every_command() {
+    let place = Place::new();
+    let page = place.run(&["man"]).ok();
+    assert!(page.contains(".TH mainspring 1") && page.contains("Exit codes"), "{page}");
+    assert!(place.run(&["man", "jobs"]).ok().contains("error"));
+    let complaint = place.run(&["man", "--dir", "missing"]).refused(1);
+    assert!(complaint.contains("cannot write to missing"), "{complaint}");
+    std::fs::create_dir(place.path("man1")).expect("a directory");
+    place.run(&["man", "--dir", "man1"]).ok();
+    for name in ["mainspring.1", "mainspring-jobs.1", "mainspring-jobs-retry.1", "mainspring-watch.1"] {
+        assert!(place.path("man1").join(name).exists(), "{name}");
+    }
+    assert!(!place.path("mainspring.db").exists());
+}
+
+#[test]
+fn jobs_are_found_by_the_text_of_their_last_error() {
+    let place = Place::new();
+    let worker = place.work(&[]);
+    let broken = place.enqueue(&["sleep", r#"{"ms":1,"for":"1s"}"#, "--max-attempts", "1"]);
+    let odd = place.enqueue(&["sleep", "7", "--max-attempts", "1"]);
+    place.job_in(&broken, "failed");
+    let text =
+        place.job_in(&odd, "failed")["errors"][0]["message"].as_str().expect("an error").to_uppercase();
+    drop(worker);
+    let found = place.json(&["jobs", "--error", &text]);
+    assert_eq!(found["jobs"].as_array().map(Vec::len), Some(1), "{found}");
+    assert_eq!(found["jobs"][0]["id"], json!(odd));
+    assert_eq!(place.run(&["jobs", "--error", "no such text"]).ok(), "no jobs match");
+    assert_eq!(place.run(&["jobs", "retry", "--error", &text, "--dry-run"]).ok(), "would retry 1 job");
+    assert_eq!(place.run(&["jobs", "delete", "--error", &text, "--yes"]).ok(), "delete: 1 job");
+    place.run(&["job", &odd]).refused(3);
+    assert_eq!(place.job(&broken)["state"], "failed");
+}
+
+#[test]
+fn a_measurement_leaves_nothing_behind() {
+    let place = Place::new();
+    let id = place.enqueue(&["noop"]);
+    let before = std::fs::read_dir(place.path("")).expect("a directory").count();
+    let told = place.run(&["bench", "--jobs", "200", "--producers", "8"]).ok();
+    for part in
+        ["beside mainspring.db (sqlite", "200 JOBS OF 100 BYTES", "enqueue, 8 at a time", "jobs/s", "ms p50"]
+    {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    assert_eq!(std::fs::read_dir(place.path("")).expect("a directory").count(), before);
+    assert_eq!(place.json(&["jobs"])["jobs"].as_array().map(Vec::len), Some(1));
+    assert_eq!(place.job(&id)["state"], "ready");
+}
+
+#[test]
 fn help_is_as_reviewed() {
     let place = Place::new();
     insta::assert_snapshot!("help", place.run(&["--help"]).ok());

@@ -2,9 +2,11 @@
 
 mod commands;
 mod dev;
+mod documents;
 mod exec;
 mod postgres;
 mod refusals;
 mod support;
+mod terminal;
 mod work;
 mod workflows;

@@ -47,6 +47,12 @@ fn every_command_works_on_postgres() {
         (&json!(0), &json!("postgres")),
         "{doctor}"
     );
+    let bad = place.enqueue(&["sleep", "7", "--max-attempts", "1"]);
+    place.job_in(&bad, "failed");
+    assert_eq!(place.json(&["jobs", "--error", "INVALID type"])["jobs"][0]["id"], json!(bad));
+    let bench = place.json(&["bench", "--jobs", "100"]);
+    assert!(bench["drain_per_second"].as_f64() > Some(0.0), "{bench}");
+    assert_eq!(place.run(&["jobs", "--queue", "mainspring-bench"]).ok(), "no jobs match");
     worker.signal(Signal::TERM);
     assert!(worker.ended().success());
 }

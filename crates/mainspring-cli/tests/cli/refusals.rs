@@ -30,6 +30,10 @@ const WRONG: &[(&[&str], &str)] = &[
     (&["work", "--lease", "1"], "1"),
     (&["--store", "mysql://root:secret@host/db", "jobs"], "its address is not understood"),
     (&["completions", "tcsh"], "tcsh"),
+    (&["man", "nothing"], "there is no command `nothing`"),
+    (&["bench", "--jobs", "0"], "0 jobs are not between 1 and 100000"),
+    (&["bench", "--jobs", "100001"], "100001 jobs are not between 1 and 100000"),
+    (&["bench", "--producers", "1025"], "1025 producers are not between 1 and 1024"),
 ];
 
 #[test]
@@ -59,6 +63,8 @@ const WRONG_WITH_STORE: &[(&[&str], &str)] = &[
     (&["queue", "set", "default", "--backoff", "x"], "backoff"),
     (&["jobs", "--state", "done"], "invalid state"),
     (&["jobs", "--limit", "1001"], "1001"),
+    (&["jobs", "--error", ""], "invalid error text"),
+    (&["watch", "--every", "99ms"], "99ms is not between 100ms and 1h"),
     (&["jobs", "--after", "nonsense"], "cursor"),
     (&["jobs", "cancel"], "no job is named"),
     (&["jobs", "cancel", "7"], "is not a job id"),
@@ -111,12 +117,13 @@ fn invalid_utf_8_and_huge_input_are_refused() {
 fn commands_that_look_do_not_create_a_store() {
     let place = Place::new();
     let id = "01a1de98-55b8-78d4-8fb5-ccc5f0d5c11c";
-    let looks: [&[&str]; 7] = [
+    let looks: [&[&str]; 8] = [
         &["jobs"],
         &["job", id],
         &["why", id],
         &["queue", "list"],
         &["nodes"],
+        &["watch"],
         &["doctor"],
         &["jobs", "cancel", id],
     ];
