@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use mainspring::Engine;
+use mainspring_postgres::tokio_postgres;
 use mainspring_sqlite::rusqlite::{Connection, OpenFlags};
 use mainspring_testkit::postgres;
 
@@ -92,6 +93,38 @@ impl Database {
             }
             Database::Postgres(database) => number(database, sql),
         }
+    }
+
+    /// Does what the server would do by itself sooner or later, so that it does not do it while something is measured.
+    pub(crate) fn settle(&self) -> Result<()> {
+        match self {
+            Database::Sqlite(path) => {
+                let connection = Connection::open(path)?;
+                // It answers with a row.
+                connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+            }
+            Database::Postgres(database) => {
+                database.sql("VACUUM (ANALYZE)")?;
+                database.sql("CHECKPOINT")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A second one with the same jobs, on Postgres.
+    pub(crate) fn copy(&self) -> Result<Option<Database>> {
+        match self {
+            Database::Sqlite(_) => Ok(None),
+            Database::Postgres(database) => Ok(Some(Database::Postgres(database.twin()?))),
+        }
+    }
+
+    /// A session that holds a snapshot until it is dropped, so that nothing dead can be cleaned up.
+    pub(crate) async fn hold(&self) -> Result<tokio_postgres::Client> {
+        let (client, connection) = tokio_postgres::connect(&self.address(), tokio_postgres::NoTls).await?;
+        tokio::spawn(connection);
+        client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class").await?;
+        Ok(client)
     }
 
     /// Bytes of the database, with the log of SQLite.

@@ -4,12 +4,15 @@
 //! counts are ratios within one run.
 
 #![expect(clippy::print_stdout, reason = "a program whose purpose is to print")]
+#![expect(clippy::print_stderr, reason = "and to say how far it is")]
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the real clock and starts real tasks")]
 
+mod beside;
 mod ceiling;
 mod database;
 mod peers;
 mod postgres;
+mod program;
 mod queue;
 mod raw;
 mod report;
@@ -32,11 +35,15 @@ enum Bench {
     Queue(queue::Options),
     /// Durable operations: steps, waits, wakes, and what it costs to wait.
     Steps(steps::Options),
+    /// What `queue --peers` asks of us, as it asks others.
+    #[command(hide = true)]
+    Ours { args: Vec<String> },
 }
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().bench {
         Bench::Queue(options) => queue::run(&options),
         Bench::Steps(options) => steps::run(&options),
+        Bench::Ours { args } => beside::ours::run(&args).map_err(anyhow::Error::from_boxed),
     }
 }

@@ -9,18 +9,15 @@
 //! - A peer that does not build, does not end or answers wrong is reported as such.
 //! - Ours is compared with a peer at the same durability.
 
-use std::fs::File;
-use std::io::{Read as _, Seek as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
-use serde::Deserialize;
+use anyhow::{Context as _, Result, ensure};
 use tokio::sync::{Barrier, mpsc};
 
 use crate::database::{Database, Place};
+use crate::program::{self, Figure};
 use crate::report::Report;
 use crate::steps::{Flow, bell, flow};
 
@@ -124,41 +121,8 @@ pub(crate) fn build(store: &str) -> Result<Vec<Built>> {
 }
 
 fn built(peer: &'static Peer) -> Result<Built> {
-    let bench = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folder = bench.join("peers").join(peer.folder);
-    let root = bench.parent().context("the benchmark is a directory of the root")?;
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir));
-    let target = target.join("peers");
-    let lock = std::fs::read_to_string(folder.join("Cargo.lock"))?;
-    let system =
-        format!("{} {}", peer.name, version(&lock, peer.name).context("no version in the lock file")?);
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command
-        .args(["build", "--release", "--locked", "--quiet", "--features", peer.store, "--manifest-path"])
-        .arg(folder.join("Cargo.toml"))
-        .env("CARGO_TARGET_DIR", &target)
-        // Figures are read from there.
-        .stdout(Stdio::null());
-    // What `cargo run` says about this package is not about theirs.
-    for (key, _) in std::env::vars_os() {
-        let name = key.to_string_lossy();
-        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
-            command.env_remove(&key);
-        }
-    }
-    let program = if command.status()?.success() {
-        Ok(target.join("release").join(format!("peer-{}", peer.folder)))
-    } else {
-        Err("does not build".to_owned())
-    };
-    Ok(Built { peer, system, program })
-}
-
-/// The version of a package in a lock file.
-fn version<'a>(lock: &'a str, name: &str) -> Option<&'a str> {
-    let (_, rest) = lock.split_once(&format!("name = \"{name}\"\nversion = \""))?;
-    rest.split_once('"').map(|(version, _)| version)
+    let system = format!("{} {}", peer.name, program::version(peer.folder, peer.name)?);
+    Ok(Built { peer, system, program: program::build(peer.folder, &[peer.store])? })
 }
 
 /// Measures ours and theirs.
@@ -227,14 +191,6 @@ async fn measure(place: &Place, report: &Report, built: &Built, setting: &Settin
     Ok(())
 }
 
-/// What a program says.
-#[derive(Deserialize)]
-struct Figure {
-    metric: String,
-    value: f64,
-    unit: String,
-}
-
 /// Runs a program and looks whether its database holds what it says.
 async fn asked(
     program: &Path,
@@ -244,36 +200,8 @@ async fn asked(
     (workflows, steps): (usize, usize),
     limit: Duration,
 ) -> Result<Vec<Figure>> {
-    // Files, because nobody reads while it runs, and a pipe would fill up.
-    let (mut out, mut err) = (tempfile::tempfile()?, tempfile::tempfile()?);
-    let mut child = Command::new(program)
-        .args([database.address(), setting.name.to_owned(), workflows.to_string(), steps.to_string()])
-        .stdin(Stdio::null())
-        .stdout(out.try_clone()?)
-        .stderr(err.try_clone()?)
-        .spawn()?;
-    let began = Instant::now();
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
-        }
-        if began.elapsed() > limit {
-            child.kill()?;
-            child.wait()?;
-            bail!("did not end within {} s", limit.as_secs());
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    };
-    if !status.success() {
-        let text = text(&mut err)?;
-        bail!(
-            "failed: {}",
-            text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("without a word")
-        );
-    }
-    // Some write a log to the same place.
-    let mut figures: Vec<Figure> =
-        text(&mut out)?.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let args = [database.address(), setting.name.to_owned(), workflows.to_string(), steps.to_string()];
+    let mut figures = program::ask(program, &args, limit).await?;
     let said = figures.pop().context("answers nothing")?;
     ensure!(said.unit == "steps" && !figures.is_empty(), "answers something else");
     let recorded = database.number(peer.recorded)?;
@@ -284,13 +212,6 @@ async fn asked(
         said.value
     );
     Ok(figures)
-}
-
-fn text(file: &mut File) -> Result<String> {
-    let mut bytes = Vec::new();
-    file.rewind()?;
-    file.read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Steps per second of ours, by the same rules.

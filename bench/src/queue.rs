@@ -19,32 +19,54 @@ use crate::report::{Report, millis, percentile};
 /// Options of the queue benchmark.
 #[derive(Args, Clone)]
 pub(crate) struct Options {
-    /// The store to measure.
-    #[arg(long, default_value = "sqlite", value_parser = ["sqlite", "postgres"])]
-    pub(crate) store: String,
-    /// Jobs to drain.
-    #[arg(long, default_value_t = 1_000_000)]
+    /// The store to measure; with peers both, unless one is named.
+    #[arg(long, default_value = "sqlite", default_value_if("peers", "true", "all"), value_parser = ["sqlite", "postgres", "all"])]
+    store: String,
+    /// Jobs to drain; fewer with peers, some of which are slow.
+    #[arg(long, default_value = "1000000", default_value_if("peers", "true", "200000"))]
     pub(crate) jobs: usize,
     /// Slots of the node.
     #[arg(long, default_value_t = 64)]
     pub(crate) slots: u32,
     /// One JSON line per figure.
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
     /// Where to put the databases of SQLite; a temporary directory if not given.
     #[arg(long)]
     pub(crate) dir: Option<PathBuf>,
-    /// Only the parts whose name contains this.
+    /// Only the parts, or with peers the systems beside ours, whose name contains this.
     #[arg(long)]
-    only: Option<String>,
+    pub(crate) only: Option<String>,
+    /// Measure other job queues beside ours, which are built first, and say which of our goals hold.
+    #[arg(long)]
+    peers: bool,
+    /// With peers: how often everything is measured.
+    #[arg(long, default_value_t = 3, requires = "peers")]
+    pub(crate) rounds: usize,
+    /// With peers: seconds that one task may take; slower ones are told by how far they came.
+    #[arg(long, default_value_t = 15, requires = "peers")]
+    pub(crate) limit: u64,
+    /// With peers: write the figures, the tables and the chart of docs/performance.md, and the short form in README.md.
+    #[arg(long, requires = "peers")]
+    pub(crate) write: bool,
+    /// With peers: take the figures from this file instead of measuring.
+    #[arg(long, requires = "peers")]
+    pub(crate) from: Option<PathBuf>,
+}
+
+impl Options {
+    /// The stores to measure.
+    pub(crate) fn stores(&self) -> Vec<&str> {
+        if self.store == "all" { vec!["postgres", "sqlite"] } else { vec![&self.store] }
+    }
 }
 
 /// A job of about a hundred bytes that does nothing.
 #[derive(Serialize, Deserialize, Job)]
 #[job(kind = "noop")]
 pub(crate) struct Noop {
-    sent: u64,
-    text: String,
+    pub(crate) sent: u64,
+    pub(crate) text: String,
 }
 
 impl Noop {
@@ -54,9 +76,16 @@ impl Noop {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
+    if options.peers {
+        return crate::beside::run(options);
+    }
+    options.stores().into_iter().try_for_each(|store| run_on(store, options))
+}
+
+fn run_on(store: &str, options: &Options) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let report = Report::new("queue", &options.store, options.json);
-    let place = Place::new(&options.store, options.dir.as_deref())?;
+    let report = Report::new("queue", store, options.json);
+    let place = Place::new(store, options.dir.as_deref())?;
     let wanted = |part: &str| options.only.as_deref().is_none_or(|only| part.contains(only));
     runtime.block_on(async {
         if wanted("drain") {

@@ -83,7 +83,7 @@ pub(crate) fn millis(duration: Duration) -> f64 {
 }
 
 /// Large numbers in groups of three, small ones with three digits.
-fn readable(value: f64) -> String {
+pub(crate) fn readable(value: f64) -> String {
     if value < 1_000.0 {
         return format!("{value:.3}");
     }

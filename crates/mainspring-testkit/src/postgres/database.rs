@@ -110,6 +110,11 @@ impl Database {
         })
     }
 
+    /// A new database with all that is in this one, to which nobody may be connected meanwhile.
+    pub fn twin(&self) -> Result<Database> {
+        Database::copy(&self.server, &self.name)
+    }
+
     /// Its address.
     pub fn url(&self) -> String {
         self.server.url(&self.name)
