@@ -401,6 +401,7 @@ mod tests {
         let text = ErrorText::new("Refused: Ä").expect("a text");
         assert!(text.is_in(Some("connection REFUSED: Ä")) && !text.is_in(Some("refused: ä")));
         assert!(!text.is_in(None));
+        assert_eq!(text.as_str(), "refused: Ä");
         assert!(ErrorText::new("").is_err() && ErrorText::new("a\0").is_err());
         assert!(ErrorText::new(&"x".repeat(bounds::WHY_BYTES)).is_ok());
         assert!(ErrorText::new(&"x".repeat(bounds::WHY_BYTES + 1)).is_err());
