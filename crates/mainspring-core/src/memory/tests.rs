@@ -196,6 +196,36 @@ fn a_claim_renews_the_lease_of_a_node_whose_clock_went_back() {
 }
 
 #[test]
+fn a_claim_renews_a_lease_of_which_more_than_a_third_has_passed() {
+    let third = bounds::LEASE_MAX / 3;
+    for (passed, renewed) in [(third, false), (third + Duration::from_micros(1), true)] {
+        let (mut model, node) = model(Vec::new());
+        let later = NOW.after(passed);
+        model.claim(&request(node, 1, 1), later).expect("claim");
+        assert_eq!(model.members[&node].renewed_at, if renewed { later } else { NOW });
+    }
+}
+
+#[test]
+fn who_runs_a_job_is_told_of_its_messages_and_of_its_cancellation() {
+    let (mut model, node) = full();
+    model.take_hints();
+    let name = SignalName::new("go").expect("a name");
+    let signal = Signal { job: id(5), name, sender: "ada".into(), body: b"1".to_vec() };
+    model.signal(vec![signal], NOW).expect("signal");
+    assert_eq!(model.take_hints(), [Hint::Message(id(5))]);
+    model.change(&[id(5)], &Verb::Cancel { why: String::new() }, false, NOW).expect("cancel");
+    assert_eq!(model.take_hints(), [Hint::Cancel(node)]);
+}
+
+#[test]
+fn numbers_of_nodes_grow() {
+    let (mut model, node) = model(Vec::new());
+    let next = model.register(Registration { id: NodeId::from_bytes([8; 16]), ..registration() }, NOW).no;
+    assert!(next > node && node > NodeNo(0));
+}
+
+#[test]
 fn a_rescue_of_exactly_a_batch_asks_for_no_other() {
     for (claims, more) in [(bounds::BATCH, false), (bounds::BATCH + 1, true)] {
         let jobs = (0..claims).map(|number| {
