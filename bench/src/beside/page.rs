@@ -95,8 +95,14 @@ fn title(store: &str) -> &'static str {
     if store == "postgres" { "Postgres" } else { "SQLite" }
 }
 
+/// What stands where figures will be.
+const NOTHING: &str = "Not measured yet: `cargo xtask bench queue --peers --write` puts the figures here.";
+
 /// Tables, settings and goals.
 fn page(results: &Results) -> String {
+    if results.stores.is_empty() {
+        return NOTHING.to_owned() + "\n";
+    }
     let mut text = String::new();
     for (store, run) in &results.stores {
         let _ = writeln!(text, "### {}\n", title(store));
@@ -173,6 +179,9 @@ fn settings(text: &mut String, run: &Run) {
 
 /// The tuned ones, without their spread.
 fn brief(results: &Results) -> String {
+    if results.stores.is_empty() {
+        return NOTHING.to_owned() + "\n";
+    }
     let mut text = String::new();
     for (store, run) in &results.stores {
         let columns: Vec<_> = columns(run).into_iter().filter(|(metric, _)| *metric != P99).collect();
@@ -188,6 +197,7 @@ fn brief(results: &Results) -> String {
         text.push('\n');
     }
     text.truncate(text.trim_end().len());
+    text.push('\n');
     text
 }
 
