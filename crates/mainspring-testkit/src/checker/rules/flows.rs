@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use mainspring_core::journal::EntryKind;
+use mainspring_core::journal::{Ended, EntryKind};
 use mainspring_core::name::Key;
 
 use super::Broken;
 use super::claims::is_echo;
+use super::scopes::turn;
 use crate::checker::evidence::{At, Evidence, Life};
 use crate::checker::flow::{Flow, Given, Write};
 use crate::history::{How, Line};
@@ -57,9 +58,16 @@ pub(super) fn immutable(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
                     _ => {}
                 }
             }
-            // An answer that says that an error was taken back may be missing.
-            let lost =
-                journal.iter().find(|(_, (_, line))| evidence.terms.exact || line.kind != EntryKind::Error);
+            // An answer that says that an error was taken back may be missing, or that something gave way to the result of
+            // its scope, or to the state after a later turn.
+            let ended = Ended::of(given.entries.iter().map(|line| (line.key.as_str(), line.kind)));
+            let gave_way = |line: &Line| {
+                let later = |(key, turn): (&str, u64)| ended.has(&format!("{key}/{turn}"));
+                line.kind == EntryKind::Error
+                    || ended.has(line.key.as_str())
+                    || turn(line.key.as_str()).is_some_and(later)
+            };
+            let lost = journal.iter().find(|(_, (_, line))| evidence.terms.exact || !gave_way(line));
             if let Some((key, (at, _))) = lost {
                 let what = format!("`{key}` was recorded, and claim {} is not given it", given.claim);
                 broken.push(Broken::job(*id, what, vec![*at, given.at]));

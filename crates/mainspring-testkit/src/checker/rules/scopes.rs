@@ -46,7 +46,7 @@ fn around(key: &str) -> impl Iterator<Item = (&str, &str)> {
 }
 
 /// The loop and the number of turns that a key stands for.
-fn turn(key: &str) -> Option<(&str, u64)> {
+pub(super) fn turn(key: &str) -> Option<(&str, u64)> {
     let (key, turns) = key.rsplit_once(TURN)?;
     Some((key, turns.parse().ok()?))
 }

@@ -105,6 +105,19 @@ fn records_stay_as_they_were() {
     let mut case = half_done();
     case.claimed(1, 1, 2);
     ends(case, 2).breaks(rule);
+    // What gives way must be told, unless whoever knew was killed before he could tell.
+    for (before, after) in [("s/x", "s"), ("l#turn=1", "l#turn=2"), ("l/1/x", "l#turn=1"), ("l#turn=1", "l")]
+    {
+        let gives_way = || {
+            let mut case = half_done();
+            case.given(1, 1, 2, vec![line("a", 7)], Vec::new()).recorded(1, 1, 2, before, 7);
+            case.ended(1, 1, 2, How::Snooze, true);
+            case.given(1, 1, 3, vec![line("a", 7), line(after, 8)], Vec::new());
+            ends(case, 3)
+        };
+        gives_way().breaks(rule);
+        assert_eq!(gives_way().rules(Terms { exact: false, ..EXACT }), Vec::<&str>::new(), "{before}");
+    }
     // An error may be taken back.
     let mut case = half_done();
     case.given(1, 1, 2, vec![line("a", 7)], Vec::new());
