@@ -109,24 +109,24 @@ impl Queue for Apalis {
         match (&self.pool, self.start) {
             (Pool::Postgres(pool), true) => {
                 let worker = WorkerBuilder::new("worker").backend(self.postgres(pool)).build(handle);
-                tokio::spawn(async move { said(worker.run().await) });
+                apart(move |runtime| said(runtime.block_on(worker.run())));
             }
             (Pool::Postgres(pool), false) => {
                 let backend = self.postgres(pool).with_pubsub();
                 let worker =
                     WorkerBuilder::new("worker").backend(backend).parallelize(tokio::spawn).build(handle);
-                tokio::spawn(async move { said(worker.run().await) });
+                apart(move |runtime| said(runtime.block_on(worker.run())));
             }
             (Pool::Sqlite(pool), true) => {
                 let worker = WorkerBuilder::new("worker").backend(self.sqlite(pool)).build(handle);
-                tokio::spawn(async move { said(worker.run().await) });
+                apart(move |runtime| said(runtime.block_on(worker.run())));
             }
             (Pool::Sqlite(pool), false) => {
                 let worker = WorkerBuilder::new("worker")
                     .backend(self.sqlite(pool))
                     .parallelize(tokio::spawn)
                     .build(handle);
-                tokio::spawn(async move { said(worker.run().await) });
+                apart(move |runtime| said(runtime.block_on(worker.run())));
             }
         }
         Ok(())
@@ -135,6 +135,12 @@ impl Queue for Apalis {
     async fn left(&self, statement: &'static str) -> Result<usize> {
         self.pool.number(statement).await
     }
+}
+
+/// Runs a worker on a thread of its own: the compiler does not see that one that is parallelized can be a task.
+fn apart(work: impl FnOnce(tokio::runtime::Handle) + Send + 'static) {
+    let runtime = tokio::runtime::Handle::current();
+    std::thread::spawn(move || work(runtime));
 }
 
 fn said<E: std::fmt::Display>(ended: Result<(), E>) {
