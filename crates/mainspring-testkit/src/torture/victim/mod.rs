@@ -28,6 +28,7 @@ use mainspring_core::seam::{Clock, Pending, Threads};
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::ledger::Ledger;
+use super::wait::insist;
 use super::world::watched;
 use crate::history::{Actor, Fact, Recorder};
 use crate::rng::SeededRng;
@@ -51,6 +52,11 @@ impl Life {
     /// Opens the store, and has it watched.
     async fn open(&self) -> mainspring_core::Result<Engine> {
         Ok(watched(&Engine::options().migrate().open(&self.store).await?, Arc::clone(&self.ledger)))
+    }
+
+    /// Opens it as soon as it can be: whoever has to be there does not end because a failover is under way.
+    async fn open_in_time(&self) -> super::Result<Engine> {
+        insist("the store can be opened", async || self.open().await).await
     }
 }
 

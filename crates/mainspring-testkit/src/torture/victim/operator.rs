@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_millis(40);
 const CHOICE: usize = 40;
 
 pub(super) async fn run(life: Life) -> std::result::Result<(), Box<dyn Error>> {
-    let engine = life.open().await?;
+    let engine = life.open_in_time().await?;
     until_input_ends(&engine, PAUSE, async || {
         // A store that is away, and a job that has moved on meanwhile, are part of an operator's day.
         if let Err(error) = turn(&life, &engine).await {

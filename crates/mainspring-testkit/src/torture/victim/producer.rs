@@ -23,7 +23,7 @@ const BACKOFF: Backoff = Backoff::Fixed(Duration::from_millis(50));
 const KEYS: u64 = 10;
 
 pub(super) async fn run(life: Life) -> Result<(), Box<dyn Error>> {
-    let engine = life.open().await?;
+    let engine = life.open_in_time().await?;
     until_input_ends(&engine, PAUSE, async || {
         // Of a store that does not answer nobody knows how much waits: the next enqueue finds out.
         let waiting = engine.jobs().counts().await.map_or(0, |counts| counts.total(State::Ready));
