@@ -57,7 +57,7 @@ async fn open(asked: &Asked) -> Result<Graphile> {
     if start {
         options = options.concurrency(5);
     } else {
-        // The best of what was tried, on the way that its documentation shows for bursts.
+        // The way that its documentation shows for bursts.
         options = options
             .concurrency(64)
             .poll_interval(Duration::from_millis(50))
