@@ -24,7 +24,7 @@ use crate::hint::{ANYBODY, Hints};
 use crate::lane::{Conn, Use};
 use crate::names;
 use crate::op::{Op, counts};
-use crate::pulse::{Beat, EVERY};
+use crate::pulse::Beat;
 use crate::shared::{Shared, lock};
 use crate::sql::Call;
 use crate::store::Lanes;
@@ -270,6 +270,6 @@ impl Ear {
 
 /// How long until the next beat.
 fn until_next(shared: &Shared) -> Duration {
-    let age = shared.pulse().as_ref().map_or(EVERY, |pulse| pulse.age(shared));
-    EVERY.saturating_sub(age).max(Duration::from_millis(1))
+    let next = shared.pulse().as_ref().map_or(Duration::ZERO, |pulse| pulse.next_in(shared));
+    next.max(Duration::from_millis(1))
 }

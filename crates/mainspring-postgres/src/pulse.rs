@@ -5,6 +5,8 @@
 //! A renewal takes the pulse along, and counts for one.
 //!
 //! # Invariants
+//! - Whoever takes a beat along and leaves out the look at all pairs though it is due leaves that to the ear, which makes
+//!   up for it: however many renewals there are, what nobody told of is found.
 //! - A kept answer only ever says that there is nothing to do. Whoever is told of something to do forgets it.
 //! - What is said to be the store's last answer is when that answer came, never later.
 
@@ -28,7 +30,7 @@ use crate::shared::Shared;
 use crate::sql::{At, Call, Present};
 
 /// How often it beats: with all that a node asks now and then, once a second.
-pub(crate) const EVERY: Duration = Duration::from_millis(1_100);
+const EVERY: Duration = Duration::from_millis(1_100);
 /// How long an answer is fresh: a little longer than until the next one.
 const FRESH: Duration = Duration::from_millis(1_600);
 /// A scan that took longer than this is not taken along by a renewal, which has no time to lose.
@@ -43,6 +45,8 @@ pub(crate) struct Pulse {
     asked: Duration,
     /// How long it took.
     took: Duration,
+    /// Whether a look at all pairs was due and left out.
+    partial: bool,
     /// The store's time of the answer.
     now: Timestamp,
     /// What becomes due next; `None`: not known any more.
@@ -67,6 +71,8 @@ pub(crate) struct Beat {
     dues: u64,
     at: Present,
     scan: bool,
+    /// A scan is due, and left out.
+    partial: bool,
 }
 
 impl Beat {
@@ -74,8 +80,10 @@ impl Beat {
     pub(crate) fn new(shared: &Shared, hurry: bool) -> Self {
         let asked = shared.monotonic();
         let heads = shared.heads();
-        let scan = heads.scan_is_due(Some(asked)) && !(hurry && heads.scan_took() > QUICK);
-        Beat { asked, mark: heads.mark(), dues: shared.dues(), at: shared.at(), scan }
+        let due = heads.scan_is_due(Some(asked));
+        let partial = due && hurry && heads.scan_took() > QUICK;
+        let (mark, dues, at) = (heads.mark(), shared.dues(), shared.at());
+        Beat { asked, mark, dues, at, scan: due && !partial, partial }
     }
 
     /// Whether it looks at all pairs.
@@ -124,6 +132,7 @@ impl Beat {
             *pulse = Some(Pulse {
                 asked: self.asked,
                 took,
+                partial: self.partial,
                 now: living.now,
                 next: (shared.dues() == self.dues).then_some(next),
                 living,
@@ -150,6 +159,11 @@ impl Pulse {
     /// How long ago it was asked for.
     pub(crate) fn age(&self, shared: &Shared) -> Duration {
         shared.monotonic().saturating_sub(self.asked)
+    }
+
+    /// How long until the next one.
+    pub(crate) fn next_in(&self, shared: &Shared) -> Duration {
+        if self.partial { Duration::ZERO } else { EVERY.saturating_sub(self.age(shared)) }
     }
 
     /// What a sweep would answer, if it would find nothing.

@@ -75,6 +75,19 @@ fn half_a_commit_is_none() {
     assert_eq!(count(database.server(), database.name()), 0);
 }
 
+/// Its client may never say another word on that connection, and so never swallow or cut anything that could be counted.
+#[test]
+fn a_lost_batch_counts_when_it_is_lost() {
+    let (database, proxy) = rig();
+    let mut client = connect(&database, &proxy);
+    proxy.on_batch(Cut::Lost, 1);
+    let lost = apart(move || client.batch_execute("INSERT INTO t VALUES (1)"));
+    wait("it was met", || proxy.counts().hits == 1);
+    assert_eq!((proxy.counts().cuts, count(database.server(), database.name())), (0, 0));
+    proxy.cut_all();
+    lost.join().expect("a thread").expect_err("the connection is gone");
+}
+
 #[test]
 fn only_who_listens_is_cut() {
     let (database, proxy) = rig();

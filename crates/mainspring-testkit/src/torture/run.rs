@@ -192,11 +192,12 @@ pub(super) async fn drain(world: &World) -> Result<()> {
     .await;
     if waited.is_err() {
         let left = world.jobs(&open).await?;
-        let first = left.first().map(|job| format!("{} {}", job.id, job.status)).unwrap_or_default();
-        return Err(Error::Unexpected(format!(
-            "{} jobs are left when all must be done: {first}",
-            left.len()
-        )));
+        let mut told = format!("{} jobs are left when all must be done", left.len());
+        if let Some(job) = left.first() {
+            let why = insist("a job says why", async || engine.jobs().why(job.id).await).await?;
+            told += &format!(": {} {}: {why}{}", job.id, job.status, story(world, job.id)?);
+        }
+        return Err(Error::Unexpected(told));
     }
     Ok(())
 }

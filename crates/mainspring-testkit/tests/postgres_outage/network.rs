@@ -2,13 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use mainspring::{Engine, Error};
+use mainspring::{Engine, Error, State};
 use mainspring_core::error::OpenProblem;
 use mainspring_testkit::patience::wait;
 use mainspring_testkit::postgres::{Cut, Proxy};
 
 use crate::support::{
-    Gate, LEASE, assert_lives, backends, enqueue, fails_soon, node, open, passed, shared_database, succeeded,
+    Gate, LEASE, assert_lives, backends, enqueue, fails_soon, node, open, passed, session, shared_database,
+    succeeded, summary,
 };
 
 #[tokio::test]
@@ -106,6 +107,28 @@ async fn a_connection_that_is_lost_while_a_store_is_opened_is_told_as_such_and_i
         });
     }
     attempts.join_all().await;
+}
+
+/// What somebody had locked when it was its turn nobody tells of: only a look at all that is ready finds it. Renewals that
+/// come more often than the pulse take that along, but for this look if it takes long, as it does on such a network.
+#[tokio::test]
+async fn a_job_that_was_locked_is_found_however_often_leases_are_renewed() {
+    let database = shared_database().await;
+    let proxy = Proxy::start(database.server()).expect("a proxy");
+    proxy.slow(Duration::from_millis(15));
+    let engine = open(&proxy.url(database.name())).await;
+    let locked = enqueue(&engine, 1).await;
+    let holder = session(&database).await;
+    holder.batch_execute("BEGIN; SELECT no FROM mainspring.ready FOR UPDATE").await.expect("a lock");
+    let node = node(&engine, &Gate::open(), Duration::from_secs(1)).await;
+    let next = enqueue(&engine, 2).await;
+    succeeded(&engine, next).await;
+    passed(Instant::now(), LEASE).await;
+    assert_eq!(summary(&engine, locked).await.status.state, State::Ready);
+    holder.batch_execute("COMMIT").await.expect("no lock any more");
+    succeeded(&engine, locked).await;
+    node.shutdown().await;
+    engine.close().await;
 }
 
 #[tokio::test]

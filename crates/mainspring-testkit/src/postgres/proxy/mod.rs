@@ -74,6 +74,9 @@ pub struct Counts {
     pub commits: u64,
     /// Connections cut.
     pub cuts: u64,
+    /// Messages that a planned cut was used up by. Whether anybody notices is another matter: a client that waits for no
+    /// answer does not see that its message was lost.
+    pub hits: u64,
     /// How often a client spoke after the server had: without the handshakes, the times that somebody had to wait.
     pub round_trips: u64,
     /// Bytes that were swallowed.

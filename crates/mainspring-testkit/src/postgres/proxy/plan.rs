@@ -36,6 +36,7 @@ impl Plan {
             self.rows = None;
             cut = Some(Cut::Inside);
         }
+        counts.hits += u64::from(cut.is_some());
         cut
     }
 }

@@ -63,15 +63,10 @@ struct Network {
 }
 
 impl Network {
-    /// Waits until somebody met what was laid out for him.
-    async fn met(&self, before: u64, count: impl Fn() -> u64) -> Result<bool> {
-        wait("a connection was lost", async || Ok((count() > before).then_some(true))).await
-    }
-
     async fn cut(&self, world: &World) -> Result<bool> {
         let road = &self.cluster.road;
         let way = &road.ways[self.cluster.way()];
-        let (cuts, swallowed) = (road.cuts(), road.swallowed());
+        let before = road.hits();
         let nth = 1 + u32::try_from(world.below(CHOICE)).unwrap_or(0);
         match self.kind {
             Kind::Commit(cut) => way.on_commit(cut, 1),
@@ -86,7 +81,7 @@ impl Network {
             }
             _ => return Ok(way.cut_all() > 0),
         }
-        self.met(cuts + swallowed, || road.cuts() + road.swallowed()).await
+        wait("somebody meets what is laid out", async || Ok((road.hits() > before).then_some(true))).await
     }
 
     async fn last(&self, world: &mut World) -> Result<bool> {

@@ -33,9 +33,9 @@ impl Road {
         }
     }
 
-    /// Connections that were cut so far.
-    pub(super) fn cuts(&self) -> u64 {
-        self.ways.iter().map(|way| way.counts().cuts).sum()
+    /// Messages so far that met a cut which was laid out for them.
+    pub(super) fn hits(&self) -> u64 {
+        self.ways.iter().map(|way| way.counts().hits).sum()
     }
 
     /// Bytes that were swallowed so far.

@@ -14,6 +14,8 @@ use crate::torture::{Blow, Result, Strike, World};
 const ENGINES: &str = "application_name = 'mainspring' AND backend_type = 'client backend'";
 /// How long a server is away that is started again, about.
 const RESTART: Duration = Duration::from_secs(3);
+/// A process of the server that no recovery leaves alive.
+const CHECKPOINTER: &str = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'";
 /// Some rows of the places that jobs are in. Whoever holds one already is left in peace.
 const LOCK: &str = "SELECT no FROM mainspring.lease LIMIT 4 FOR UPDATE SKIP LOCKED;
     SELECT no FROM mainspring.ready LIMIT 4 FOR UPDATE SKIP LOCKED";
@@ -69,12 +71,14 @@ impl Harm {
         let sessions = self.sessions(server, "true")?;
         let chosen = usize::try_from(world.below(sessions.len() as u64)).unwrap_or(0);
         let Some(session) = sessions.get(chosen) else { return Ok(false) };
+        let helper = || server.sql("postgres", CHECKPOINTER);
+        let before = helper().map_err(failed("asking for the checkpointer"))?;
         let killed = server.kill_session(*session).map_err(failed("killing a session"))?;
-        wait("the server has noticed", async || {
-            Ok(server.sql("postgres", "SELECT 1").is_err().then_some(()))
+        // It may be back before anybody could see that it was away.
+        wait("the server has recovered", async || {
+            Ok(helper().is_ok_and(|after| !after.is_empty() && after != before).then_some(()))
         })
         .await?;
-        self.answers(server).await?;
         Ok(killed)
     }
 
