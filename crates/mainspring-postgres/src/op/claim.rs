@@ -62,8 +62,9 @@ macro_rules! claim {
             ")) RETURNING no, line, level, ready_at, claim + 1 AS claim, failures, crashes, crashed, flags)
             , l AS (INSERT INTO mainspring.lease
                     (no, claimed_at, batch, crashed, line, claim, node, priority, failures, crashes, flags)
-                SELECT d.no, t.now, $4, d.crashed, d.line, d.claim, $2, d.level & 15, d.failures, d.crashes, d.flags
-                FROM d, t)
+                SELECT d.no, (SELECT t.now FROM t), $4, d.crashed, d.line, d.claim, $2, d.level & 15, d.failures, d.crashes,
+                    d.flags
+                FROM d)
             , k AS (DELETE FROM mainspring.keys k
                 WHERE k.no = ANY(ARRAY(SELECT d.no FROM d WHERE d.flags & 4 <> 0)) AND k.until = 0)
             , c AS (INSERT INTO mainspring.count_deltas (line, state, n)

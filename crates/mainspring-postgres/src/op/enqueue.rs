@@ -86,7 +86,25 @@ macro_rules! insert {
 pub(crate) use insert;
 
 /// Appends; the unique index of ids refuses a repeat. Numbers follow the order of the batch.
-pub(crate) const INSERT: &str = insert!(now!(), "nextval('mainspring.job_numbers')", "", "true");
+const INSERT: &str = insert!(now!(), "nextval('mainspring.job_numbers')", "", "true");
+/// The same for jobs that are ready at once and have neither deadlines nor tags, as most have: what they do not need is not
+/// looked for in every row.
+const INSERT_PLAIN: &str = concat!(
+    "WITH ",
+    now!(),
+    ", n AS MATERIALIZED (SELECT nextval('mainspring.job_numbers') AS no, u.id, u.line, u.priority,
+            u.options::jsonb AS options, u.input, u.flags
+        FROM unnest($2::uuid[], $3::int[], $4::smallint[], $5::text[], $6::bytea[], $7::smallint[])
+            AS u(id, line, priority, options, input, flags))
+    , j AS (INSERT INTO mainspring.jobs (no, id, created_at, line, priority, options, input)
+        SELECT n.no, n.id, (SELECT t.now FROM t), n.line, n.priority, n.options, n.input FROM n)
+    , r AS (INSERT INTO mainspring.ready (no, ready_at, crashed, line, claim, level, failures, crashes, flags)
+        SELECT n.no, (SELECT t.now FROM t), 0, n.line, 0, 32 + n.priority, 0, 0, n.flags FROM n)
+    , g AS MATERIALIZED (SELECT n.line, n.priority, count(*) AS n, min(n.no) AS first FROM n GROUP BY n.line, n.priority)
+    , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
+        SELECT g.line, 2, sum(g.n)::bigint FROM g GROUP BY g.line)
+    SELECT t.now, g.line, (32 + g.priority)::smallint AS level, g.first, NULL::timestamptz AS due FROM t, g"
+);
 /// Advisory locks, without waiting.
 const TRY_KEYS: &str =
     "SELECT pg_try_advisory_xact_lock(u.number) FROM unnest($1::bigint[]) WITH ORDINALITY AS u(number, o)
@@ -526,6 +544,8 @@ pub(crate) struct Columns<'a> {
     pub(crate) options: Vec<Option<String>>,
     pub(crate) inputs: Vec<&'a [u8]>,
     pub(crate) flags: Vec<i16>,
+    /// Whether some are to run later, have a deadline or have tags.
+    special: bool,
 }
 
 impl<'a> Columns<'a> {
@@ -536,6 +556,7 @@ impl<'a> Columns<'a> {
             let job = &jobs[index];
             let (run_at, run_after) = when(job.run);
             let (deadline_at, deadline_after) = when(job.deadline);
+            columns.special |= job.run.is_some() || job.deadline.is_some() || !job.options.tags.is_empty();
             columns.ids.push(Uuid::from_bytes(*job.id.as_bytes()));
             columns.lines.push(lines[index].line);
             columns.priorities.push(job.priority.get().into());
@@ -552,6 +573,18 @@ impl<'a> Columns<'a> {
     }
 
     pub(crate) fn insert<'c>(&'c self, at: &'c Present) -> Call<'c> {
+        if !self.special {
+            let args = vec![
+                (at as _, Type::TIMESTAMPTZ),
+                (&self.ids as _, Type::UUID_ARRAY),
+                (&self.lines as _, Type::INT4_ARRAY),
+                (&self.priorities as _, Type::INT2_ARRAY),
+                (&self.options as _, Type::TEXT_ARRAY),
+                (&self.inputs as _, Type::BYTEA_ARRAY),
+                (&self.flags as _, Type::INT2_ARRAY),
+            ];
+            return Call::new(INSERT_PLAIN, args);
+        }
         let args = vec![
             (at as _, Type::TIMESTAMPTZ),
             (&self.ids as _, Type::UUID_ARRAY),

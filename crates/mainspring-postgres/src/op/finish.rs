@@ -41,7 +41,8 @@ pub(crate) const SUCCEED: &str = concat!(
             ($5::bytea[])[width_bucket(l.no, $3::bigint[])] AS output)
     , i AS (INSERT INTO mainspring.done
             (no, finished_at, line, claim, state, priority, failures, crashes, flags, bad, output)
-        SELECT d.no, t.now, d.line, d.claim, 5, d.priority, d.failures, 0, d.flags & 56, false, d.output FROM d, t)",
+        SELECT d.no, (SELECT t.now FROM t), d.line, d.claim, 5, d.priority, d.failures, 0, d.flags & 56, false, d.output
+        FROM d)",
     ends!("d", "48"),
     "
     , k AS (DELETE FROM mainspring.keys k

@@ -427,8 +427,8 @@ impl Children {
             }
             match conn.end(&calls).await {
                 Ok(rows) => {
-                    let inserted = calls.iter().zip(&rows).find(|(call, _)| call.sql == enqueue::INSERT);
-                    if let Some((_, rows)) = inserted {
+                    // Behind the insert there is only the family.
+                    if let Some(rows) = rows.iter().nth_back(1).filter(|_| !chosen.is_empty()) {
                         shared.moved();
                         enqueue::announce(conn, shared, rows).await;
                     }
