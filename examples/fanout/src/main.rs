@@ -1,6 +1,7 @@
 //! A thousand items, eight at a time.
 //!
-//! Run it as `example-fanout crash`, and the process dies in the middle. Run it again: the workflow goes on with what is left.
+//! Run it as `cargo run -p example-fanout -- crash`, and the process dies in the middle. Run it again without `crash`: the workflow
+//! goes on with what is left. Remove `fanout.db` to begin anew.
 //! What each item came to is recorded in place of its steps, and in the end one record stands for all of them.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]

@@ -1,8 +1,9 @@
 //! An order as a saga: reserve, charge, ship. When a step fails for good, what was done before is undone.
 //!
-//! Run it, and one order is shipped and one is undone. Run it as `example-saga crash`, and the process dies while it ships,
-//! after the carrier was told and before that was recorded. Run it again: the order goes on where it was. Nothing is
-//! charged twice, because the charge is recorded; nothing is shipped twice, because the carrier knows the step's key.
+//! Run it, and one order is shipped and two are undone. Remove `saga.db` and `world.txt`, since those orders are done, and run it
+//! as `cargo run -p example-saga -- crash`: the process dies while it ships, after the carrier was told and before that was
+//! recorded. Run it again without `crash`: the order goes on where it was. Nothing is charged twice, because the charge is
+//! recorded; nothing is shipped twice, because the carrier knows the step's key.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
