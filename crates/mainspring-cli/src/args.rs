@@ -9,7 +9,7 @@ use crate::dev;
 const AFTER_HELP: &str = "\
 Exit codes:
   0  it worked
-  1  the command failed, or `doctor` found something
+  1  the command failed, or `doctor` found a problem
   2  the command line or the input is wrong; nothing was stored
   3  there is no such job
   4  the store cannot be opened

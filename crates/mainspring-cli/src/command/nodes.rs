@@ -16,7 +16,9 @@ pub(crate) async fn run(engine: &Engine, out: Out) -> anyhow::Result<()> {
         return Ok(());
     }
     if nodes.is_empty() {
-        out.line("no nodes; start one with `mainspring work --queue default:10`")?;
+        out.line(
+            "no nodes; start your application, or for built-in kinds `mainspring work --queue default:10`",
+        )?;
         return Ok(());
     }
     let now = engine.seams().clock.now();

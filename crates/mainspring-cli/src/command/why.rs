@@ -36,7 +36,12 @@ pub(crate) async fn run(args: &Args, engine: &Engine, out: Out) -> anyhow::Resul
 /// What to do about it, with the command to do it.
 pub(crate) fn hint(why: &Why, id: JobId) -> Option<String> {
     let command = match why {
-        Why::NoNode { queue } => format!("mainspring work --queue {queue}:10"),
+        // Such a worker runs built-in kinds only: for most jobs it is not the answer.
+        Why::NoNode { queue } => {
+            let work =
+                format!("your application, or for built-in kinds `mainspring work --queue {queue}:10`");
+            return why.hint().map(|hint| format!("{hint}: {work}"));
+        }
         Why::Paused { queue } => format!("mainspring queue resume {queue}"),
         Why::NoHandler { kind } if kind.as_str() == "exec" => "mainspring work --allow-exec …".into(),
         Why::Waiting { signals, .. } => match signals.first() {
