@@ -79,7 +79,7 @@ pub(crate) static SYSTEMS: [System; 10] = [
         name: "apalis-postgres",
         store: "postgres",
         left: "SELECT count(*) FROM apalis.jobs WHERE status <> 'Done'",
-        note: "keeps ended jobs; outcomes are stored one by one",
+        note: "keeps ended jobs; stores outcomes in batches; without a strategy of its own a worker that has nothing to do looks every 30 s",
         settings: &[
             start("batch of 10, pool of 10"),
             tuned("batch of 500, handlers in tasks, no lock of its own per job, told by NOTIFY, pool of 16"),
@@ -134,13 +134,14 @@ pub(crate) static SYSTEMS: [System; 10] = [
         name: "apalis-sqlite",
         store: "sqlite",
         left: "SELECT count(*) FROM Jobs WHERE status <> 'Done'",
-        note: "keeps ended jobs; its set-up turns `synchronous` off on the connection that it gets",
+        note: "as on Postgres; its set-up turns `synchronous` off on the connection that it gets",
         settings: &[
             relaxed_start(
                 "batch of 10, pool of 10, WAL, synchronous OFF on one connection and FULL on the others",
             ),
             tuned(
-                "batch of 500, handlers in tasks, no lock of its own per job, pool of 4, WAL, synchronous FULL",
+                "batch of 500, handlers in tasks, no lock of its own per job, told by its hook, looks every 5 ms, \
+                pool of 10, WAL, synchronous FULL",
             ),
         ],
     },

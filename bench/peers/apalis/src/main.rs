@@ -5,15 +5,21 @@ mod pool;
 #[path = "../../queue.rs"]
 mod queue;
 
+use std::sync::Mutex;
 use std::time::Duration;
 
 use apalis::prelude::*;
 use apalis_postgres::PostgresStorage;
 use apalis_sqlite::SqliteStorage;
+use apalis_sqlite::callback::HookCallbackListener;
 use pool::Pool;
 use queue::{Asked, Queue, Result};
 use serde::{Deserialize, Serialize};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
+
+/// How often a tuned worker looks into its file, beside being told by the hook of its own connections. Without a strategy
+/// one that has nothing to do looks with each heartbeat, every thirty seconds.
+const LOOK: Duration = Duration::from_millis(5);
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
 struct Noop {
@@ -34,6 +40,8 @@ async fn handle(job: Noop) -> Result<(), BoxDynError> {
 struct Apalis {
     pool: Pool,
     start: bool,
+    /// What the connections of a tuned pool tell of their writes.
+    told: Mutex<Option<HookCallbackListener>>,
 }
 
 #[tokio::main]
@@ -49,19 +57,21 @@ async fn open(asked: &Asked) -> Result<Apalis> {
     if !asked.address.starts_with("sqlite:") {
         let pool = Pool::postgres(&asked.address, (!start).then_some(16)).await?;
         PostgresStorage::setup(&pool).await?;
-        return Ok(Apalis { pool: Pool::Postgres(pool), start });
+        return Ok(Apalis { pool: Pool::Postgres(pool), start, told: Mutex::default() });
     }
-    let options: SqliteConnectOptions = asked.address.parse()?;
-    let pool =
-        SqlitePool::connect_with(options.create_if_missing(true).busy_timeout(Duration::from_secs(60)))
-            .await?;
-    SqliteStorage::setup(&pool).await?;
     if start {
-        return Ok(Apalis { pool: Pool::Sqlite(pool), start });
+        let options: SqliteConnectOptions = asked.address.parse()?;
+        let options = options.create_if_missing(true).busy_timeout(Duration::from_secs(60));
+        let pool = SqlitePool::connect_with(options).await?;
+        SqliteStorage::setup(&pool).await?;
+        return Ok(Apalis { pool: Pool::Sqlite(pool), start, told: Mutex::default() });
     }
+    let pool = Pool::sqlite(&asked.address, 1).await?;
+    SqliteStorage::setup(&pool).await?;
     // The set-up turned `synchronous` off on its connection.
     pool.close().await;
-    Ok(Apalis { pool: Pool::Sqlite(Pool::sqlite(&asked.address, 4).await?), start })
+    let (pool, listener) = SqliteStorage::connect_with_callback(&asked.address)?;
+    Ok(Apalis { pool: Pool::Sqlite(pool), start, told: Mutex::new(Some(listener)) })
 }
 
 impl Apalis {
@@ -122,8 +132,10 @@ impl Queue for Apalis {
                 apart(move |runtime| said(runtime.block_on(worker.run())));
             }
             (Pool::Sqlite(pool), false) => {
+                let listener = self.told.lock().map_err(|_| "a panic")?.take().ok_or("one worker")?;
+                let strategy = Strategy::new().stream(listener).interval(LOOK);
                 let worker = WorkerBuilder::new("worker")
-                    .backend(self.sqlite(pool))
+                    .backend(self.sqlite(pool).poll_with_strategy(strategy))
                     .parallelize(tokio::spawn)
                     .build(handle);
                 apart(move |runtime| said(runtime.block_on(worker.run())));
