@@ -156,7 +156,7 @@ fn judge_engine(error: &Error) -> (u8, Option<String>) {
         Error::TooLarge { what: "inbox", .. } => {
             (FAILED, "its handler reads none of them; `mainspring job ID` shows which ones wait")
         }
-        Error::TooLarge { .. } | Error::Convert { .. } => (USAGE, "nothing was stored; see `--help`"),
+        Error::TooLarge { .. } | Error::Convert { .. } => (USAGE, "nothing was done; see `--help`"),
         Error::Invalid { what, .. } => (USAGE, invalid(what)),
         Error::Unavailable { source: Some(source), .. } if source.to_string().ends_with(NO_RIGHT) => {
             (FAILED, "grant it to the role; the guide \"Running on Postgres\" has all that an engine needs")
@@ -228,6 +228,6 @@ fn invalid(what: &str) -> &'static str {
         "priority" => "0 is claimed first, 9 last; 5 is the default",
         "run_at" | "deadline" | "delay" => "at most ten years ahead",
         "job id" | "id" => "copy the whole id, as `mainspring jobs` prints it",
-        _ => "nothing was stored; see `--help`",
+        _ => "nothing was done; see `--help`",
     }
 }

@@ -76,7 +76,7 @@ pub(crate) struct Args {
     /// The id to store it under: the same id twice is the same job.
     #[arg(long)]
     id: Option<String>,
-    /// Wait until it has ended and print its output; fails if the job does.
+    /// Wait until it has ended, however long that takes, and print its output; fails if the job does.
     #[arg(long)]
     wait: bool,
 }
