@@ -192,12 +192,15 @@ pub(super) async fn drain(world: &World) -> Result<()> {
     .await;
     if waited.is_err() {
         let left = world.jobs(&open).await?;
-        let mut told = format!("{} jobs are left when all must be done", left.len());
-        if let Some(job) = left.first() {
-            let why = insist("a job says why", async || engine.jobs().why(job.id).await).await?;
-            told += &format!(": {} {}: {why}{}", job.id, job.status, story(world, job.id)?);
-        }
-        return Err(Error::Unexpected(told));
+        let first = match left.first() {
+            Some(job) => {
+                let why = insist("a job says why", async || engine.jobs().why(job.id).await).await?;
+                format!(": {} {}: {why}{}", job.id, job.status, story(world, job.id)?)
+            }
+            None => String::new(),
+        };
+        let count = left.len();
+        return Err(Error::Unexpected(format!("{count} jobs are left when all must be done{first}")));
     }
     Ok(())
 }
