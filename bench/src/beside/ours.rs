@@ -28,7 +28,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let asked = Asked::read(args.iter().cloned())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        let slots = if asked.as_started()? { 10 } else { 256 };
+        let slots = if asked.as_started()? { 10 } else { 64 };
         let engine = Engine::options().migrate().open(&asked.address).await?;
         let ours = Ours { engine, address: asked.address.clone(), slots, node: Mutex::default() };
         shared::answer(&asked, &ours).await?;

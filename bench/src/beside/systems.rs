@@ -46,7 +46,7 @@ pub(crate) static SYSTEMS: [System; 10] = [
         store: "postgres",
         left: "SELECT (SELECT count(*) FROM mainspring.jobs) - (SELECT count(*) FROM mainspring.done WHERE state = 5)",
         note: "keeps ended jobs with their outcome; fenced claims, counts and hooks are on",
-        settings: &[start("10 slots"), tuned("256 slots")],
+        settings: &[start("10 slots"), tuned("64 slots")],
     },
     System {
         folder: Some("riverqueue"),
@@ -114,7 +114,7 @@ pub(crate) static SYSTEMS: [System; 10] = [
         store: "sqlite",
         left: "SELECT (SELECT count(*) FROM mainspring_jobs) - (SELECT count(*) FROM mainspring_done WHERE state = 5)",
         note: "keeps ended jobs with their outcome; fenced claims, counts and hooks are on",
-        settings: &[start("10 slots, synchronous FULL"), tuned("256 slots, synchronous FULL")],
+        settings: &[start("10 slots, synchronous FULL"), tuned("64 slots, synchronous FULL")],
     },
     System {
         folder: Some("riverqueue"),

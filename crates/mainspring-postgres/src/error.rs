@@ -19,6 +19,14 @@ impl Fault {
     pub(crate) fn is_timeout(&self) -> bool {
         matches!(self, Fault::Db(error) if error.code() == Some(&SqlState::QUERY_CANCELED))
     }
+
+    /// What the caller is told. `unknown`: whether a commit may be on its way.
+    pub(crate) fn told(self, unknown: bool) -> Error {
+        match self {
+            Fault::Refused(error) => error,
+            Fault::Db(error) => told(error, unknown),
+        }
+    }
 }
 
 impl From<Error> for Fault {

@@ -25,7 +25,7 @@ use mainspring_core::{Error, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::connect::{self, answered, problem};
-use crate::error::{Fault, passing, told};
+use crate::error::{Fault, passing};
 use crate::lane::{Conn, Lane, Use};
 use crate::migrate::{self, MIN_SERVER, SCHEMA_VERSION};
 use crate::op::{self, Op};
@@ -208,9 +208,8 @@ async fn run<O: Op>(lane: &Lane, shared: &Shared, op: &O) -> Result<O::Answer> {
             taken.give_back();
         }
         match fault {
-            Fault::Refused(error) => return Err(error),
             Fault::Db(error) if passing(&error) && attempt < ATTEMPTS => attempt += 1,
-            Fault::Db(error) => return Err(told(error, O::WRITES)),
+            fault => return Err(fault.told(O::WRITES)),
         }
     }
 }
@@ -343,7 +342,9 @@ impl Store for Postgres {
     }
 
     fn claim(&self, request: ClaimRequest) -> Pending<'_, Result<ClaimedBatch>> {
-        self.call(|lanes| &lanes.claim, op::claim::ClaimOp(request))
+        let taken = self.call(|lanes| &lanes.claim, op::claim::ClaimOp(request));
+        // Here and not on the lane: the next claim need not wait for it.
+        Box::pin(async move { taken.await?.read(&self.shared).map_err(|fault| fault.told(false)) })
     }
 
     fn finish(&self, node: NodeNo, finishes: Vec<Finish>) -> Pending<'_, Result<Vec<Finished>>> {

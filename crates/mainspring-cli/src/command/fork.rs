@@ -62,16 +62,14 @@ pub(crate) async fn run(engine: &Engine, id: JobId, args: Args, out: Out) -> any
             })
         },
         || {
-            let shared = text::count(forked.shared.len(), "record");
             let told = if args.dry_run {
-                format!("would share {shared}")
+                format!("would share {}", records(&forked.shared))
             } else {
-                format!("{}\nshares {shared}", forked.id)
+                format!("{}\nshares {}", forked.id, text::count(forked.shared.len(), "record"))
             };
-            let again: Vec<String> = forked.restarted.iter().map(|key: &Key| words(key.as_str())).collect();
-            match again.as_slice() {
+            match forked.restarted.as_slice() {
                 [] => told,
-                again => format!("{told}; started again: {}", text::line(&again.join(", "), 600)),
+                again => format!("{told}; started again: {}", named(again)),
             }
         },
     )?;
@@ -94,9 +92,21 @@ pub(crate) async fn retry(
     }
     out.either(
         || json!({ "verb": "retry", "dry_run": true, "removed": retried.removed }),
-        || format!("would remove {}", text::count(retried.removed.len(), "record")),
+        || format!("would remove {}", records(&retried.removed)),
     )?;
     Ok(())
+}
+
+/// How many records, and of what.
+fn records(keys: &[Key]) -> String {
+    let count = text::count(keys.len(), "record");
+    if keys.is_empty() { count } else { format!("{count}: {}", named(keys)) }
+}
+
+/// What was recorded, in the words of `job`.
+fn named(keys: &[Key]) -> String {
+    let names: Vec<String> = keys.iter().map(|key| words(key.as_str())).collect();
+    text::line(&names.join(", "), 600)
 }
 
 /// The key of a step, given so or in the words of `job`.

@@ -246,7 +246,7 @@ fn a_workflow_is_forked_and_retried_from_a_step() {
     let complaint = verb(&["fork", "--from", "nothing"]).refused(2);
     assert!(complaint.contains("`nothing` is not recorded; recorded are `charge`, `reserve`"), "{complaint}");
     let dry = verb(&["fork", "--from", "nap", "--dry-run"]).ok();
-    assert_eq!(dry, "would share 5 records");
+    assert_eq!(dry, "would share 5 records: charge, reserve, goods, print (begun), print");
     let args = [
         "job",
         &id,
@@ -274,7 +274,10 @@ fn a_workflow_is_forked_and_retried_from_a_step() {
     verb(&["fork", "--input", "{"]).refused(2);
 
     let before = place.job(&id)["claim"].as_u64().expect("a number");
-    assert_eq!(verb(&["retry", "--from", "late", "--dry-run"]).ok(), "would remove 2 records");
+    assert_eq!(
+        verb(&["retry", "--from", "late", "--dry-run"]).ok(),
+        "would remove 2 records: late (until), late"
+    );
     assert_eq!(verb(&["retry", "--from", "late"]).ok(), "retry: 1 job");
     waits(&place, &id, "go");
     assert!(place.job(&id)["claim"].as_u64().expect("a number") >= before + 2);

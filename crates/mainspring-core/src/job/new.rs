@@ -274,6 +274,14 @@ impl Limits {
         at_most("output bound", self.output, bounds::PAYLOAD_BYTES_MAX)?;
         at_most("step bound", self.step, bounds::PAYLOAD_BYTES_MAX)
     }
+
+    /// Checks an input.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`].
+    pub fn check_input(&self, input: &[u8]) -> Result<()> {
+        at_most("input", input.len(), self.input)
+    }
 }
 
 impl New {
@@ -282,7 +290,7 @@ impl New {
     /// # Errors
     /// [`Error::TooLarge`] or [`Error::Invalid`], naming what is wrong.
     pub fn check(&self, limits: &Limits, now: Timestamp) -> Result<()> {
-        at_most("input", self.input.len(), limits.input)?;
+        limits.check_input(&self.input)?;
         if let Some(run) = self.run {
             run.check("run_at", now)?;
         }

@@ -13,7 +13,7 @@ use crate::time::Timestamp;
 pub struct ClaimRequest {
     /// The node that asks.
     pub node: NodeNo,
-    /// The number of this claim batch: one higher than the last, or the same for a repeat.
+    /// The number of this claim batch: one higher than the last, or the same for a repeat, which may come after later ones.
     pub batch: Batch,
     /// How many jobs of each queue, in the order in which they are to be served.
     pub queues: Vec<(QueueName, usize)>,

@@ -162,7 +162,7 @@ async fn enlist(session: &mut impl Session, ticket: &Ticket, jobs: Vec<New>) -> 
     let sql = |sql: &str| crate::sql::in_schema(sql, &ticket.schema);
     let (receipts, chosen) = choose(session, ticket, &jobs, &sql).await?;
     if !chosen.is_empty() {
-        let columns = Columns::new(&jobs, &ticket.lines, &chosen).map_err(refused)?;
+        let columns = Columns::new(&jobs, &ticket.lines, &chosen).map_err(|fault| fault.told(false))?;
         let now = ticket.now.map(Timestamp::as_micros);
         session.insert(&sql(INSERT), now, &columns).await?;
         let keys = Keys::new(&jobs, &ticket.lines, &chosen);
@@ -236,13 +236,6 @@ async fn choose(
 
 fn job_id(id: Uuid) -> JobId {
     JobId::from_bytes(*id.as_bytes())
-}
-
-fn refused(fault: error::Fault) -> Error {
-    match fault {
-        error::Fault::Refused(error) => error,
-        error::Fault::Db(error) => error::told(error, false),
-    }
 }
 
 /// Primary keys: where a job waits.

@@ -8,12 +8,13 @@
 //! - Nothing is claimed for a node that is not live, nor by a claim that was sent before the node settled a lost answer:
 //!   both are checked in a statement that begins after the node's lock was granted.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use mainspring_core::Error;
 use mainspring_core::id::{Claim, JobId, Row as JobRow};
 use mainspring_core::job::{Options, Priority};
+use mainspring_core::journal::Journal;
 use mainspring_core::name::QueueName;
 use mainspring_core::store::{ClaimRequest, Claimed, ClaimedBatch, Class, Level};
 use mainspring_core::time::Timestamp;
@@ -29,7 +30,7 @@ use crate::lane::Conn;
 use crate::names::{self, Names};
 use crate::op::node;
 use crate::pulse;
-use crate::read::prefetch;
+use crate::read::journals;
 use crate::shared::Shared;
 use crate::sql::{At, Call};
 
@@ -142,13 +143,55 @@ const ADOPT: &str = concat!(
 /// How often a claim goes on behind jobs that others hold. After that the next look at all pairs finds what is there.
 const ROUNDS: usize = 3;
 
+/// What a claim took, as the database told it.
+pub(crate) struct Taken {
+    now: Timestamp,
+    /// In the order in which they are started.
+    jobs: Vec<Row>,
+    journals: BTreeMap<i64, Box<Journal>>,
+    /// How many of each queue.
+    counts: BTreeMap<i32, usize>,
+}
+
+impl Taken {
+    fn nothing(now: Timestamp) -> Self {
+        Taken { now, jobs: Vec::new(), journals: BTreeMap::new(), counts: BTreeMap::new() }
+    }
+
+    fn count(&self, queue: i32) -> usize {
+        self.counts.get(&queue).copied().unwrap_or(0)
+    }
+
+    fn extend(&mut self, more: Taken) {
+        // The time of the last round: no job of an answer is younger than the answer.
+        self.now = more.now;
+        self.jobs.extend(more.jobs);
+        self.journals.extend(more.journals);
+        for (queue, count) in more.counts {
+            *self.counts.entry(queue).or_default() += count;
+        }
+    }
+
+    /// What the node gets.
+    pub(crate) fn read(mut self, shared: &Shared) -> Result<ClaimedBatch> {
+        let mut jobs = Vec::with_capacity(self.jobs.len());
+        for row in &self.jobs {
+            // Locked for each of them: the lanes need the names as well, and do not wait for a whole batch.
+            let mut claimed = read(row, &shared.names())?;
+            claimed.journal = self.journals.remove(&claimed.claim.row.0);
+            jobs.push(claimed);
+        }
+        Ok(ClaimedBatch { now: self.now, jobs })
+    }
+}
+
 /// A request for jobs.
 pub(crate) struct ClaimOp(pub(crate) ClaimRequest);
 
 impl Op for ClaimOp {
-    type Answer = ClaimedBatch;
+    type Answer = Taken;
 
-    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<ClaimedBatch> {
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Taken> {
         let request = &self.0;
         let node = node::number(request.node)?;
         let batch = i64::try_from(request.batch.0).map_err(|_| corrupt("a batch number beyond its bound"))?;
@@ -189,33 +232,34 @@ async fn again(
     request: &ClaimRequest,
     node: i32,
     batch: i64,
-) -> Result<ClaimedBatch> {
+) -> Result<Taken> {
     let held = adopt(conn, shared, node, batch).await?;
     if held.jobs.is_empty() { claim(conn, shared, request, node, batch).await } else { Ok(held) }
 }
 
 /// What the node holds under this batch's number, once nothing that was sent before can add to it.
-async fn adopt(conn: &mut Conn, shared: &Shared, node: i32, batch: i64) -> Result<ClaimedBatch> {
+async fn adopt(conn: &mut Conn, shared: &Shared, node: i32, batch: i64) -> Result<Taken> {
     let (at, class) = (shared.at(), shared.class());
     let touch =
         Call::new(LOCK_AND_TOUCH, vec![(&at, Type::TIMESTAMPTZ), (&node, Type::INT4), (&class, Type::INT4)]);
     let adopt = Call::new(ADOPT, vec![(&at, Type::TIMESTAMPTZ), (&node, Type::INT4), (&batch, Type::INT8)]);
     let rows = node::settle(conn, shared, node, vec![touch, adopt]).await?;
-    let rows = rows.into_iter().next_back().unwrap_or_default();
-    let now = match rows.first() {
-        Some(row) => row.get::<_, At>(0).0,
-        None => return Ok(ClaimedBatch { now: Timestamp::EPOCH, jobs: Vec::new() }),
-    };
-    let settings: String = rows.first().and_then(|row| row.get(2)).unwrap_or_default();
-    names::learn(conn, shared, rows.iter().map(|row| row.get(4)), &settings).await?;
-    let mut jobs: Vec<Claimed> = {
-        let names = shared.names();
-        rows.iter().map(|row| Ok(read(row, &names)?.1)).collect::<Result<_>>()?
-    };
-    let marked: Vec<usize> = (0..rows.len()).filter(|&index| has_journal(&rows[index])).collect();
-    note_parents(shared, rows.iter());
-    prefetch(conn, &mut jobs, &marked).await?;
-    Ok(ClaimedBatch { now, jobs })
+    let jobs = rows.into_iter().next_back().unwrap_or_default();
+    let Some(first) = jobs.first() else { return Ok(Taken::nothing(Timestamp::EPOCH)) };
+    let now = first.get::<_, At>(0).0;
+    let settings: String = first.get::<_, Option<_>>(2).unwrap_or_default();
+    names::learn(conn, shared, jobs.iter().map(|row| row.get(4)), &settings).await?;
+    let journals = told_before(conn, shared, &jobs).await?;
+    Ok(Taken { jobs, journals, ..Taken::nothing(now) })
+}
+
+/// What those of them have recorded and been sent whose places say that there is something.
+async fn told_before(conn: &mut Conn, shared: &Shared, jobs: &[Row]) -> Result<BTreeMap<i64, Box<Journal>>> {
+    let with = |flag: i16| jobs.iter().filter(move |row| row.get::<_, i16>(11) & flag != 0);
+    shared.add_parents(with(flags::CHILDREN).map(|row| row.get(3)));
+    let mut marked: Vec<i64> = with(flags::JOURNAL).map(|row| row.get(3)).collect();
+    marked.sort_unstable();
+    journals(conn, &marked).await
 }
 
 /// Claims from the pairs that are known to have jobs; and if that is too little, from those that a look around finds.
@@ -225,7 +269,7 @@ async fn claim(
     request: &ClaimRequest,
     node: i32,
     batch: i64,
-) -> Result<ClaimedBatch> {
+) -> Result<Taken> {
     // While the pulse beats it looks for what nobody told of; a claim does only if something may have been missed.
     let due = shared.heads().scan_is_due((!shared.is_listening()).then(|| shared.monotonic()));
     if due {
@@ -237,7 +281,7 @@ async fn claim(
     {
         // Whoever puts a job there tells us, and the pulse looks for what nobody tells.
         shared.waiting(&plan.queues.iter().map(|(no, ..)| (*no, true)).collect::<Vec<_>>());
-        return Ok(ClaimedBatch { now, jobs: Vec::new() });
+        return Ok(Taken::nothing(now));
     }
     let (mut claimed, mut held) = take(conn, shared, &plan, node, batch, false).await?;
     for round in 2..=ROUNDS {
@@ -248,9 +292,7 @@ async fn claim(
         let rest = ClaimRequest { queues: plan.rest(&claimed), suspects: 0, ..request.clone() };
         let (more, again) =
             take(conn, shared, &Plan::new(shared, &rest, node), node, batch, round == ROUNDS).await?;
-        // The time of the last round: no job of an answer is younger than the answer.
-        claimed.now = more.now;
-        claimed.jobs.extend(more.jobs);
+        claimed.extend(more);
         held = again;
     }
     shared.waiting(&plan.short(&claimed));
@@ -388,18 +430,14 @@ impl Plan {
     }
 
     /// What is still to be claimed.
-    fn rest(&self, claimed: &ClaimedBatch) -> Vec<(QueueName, usize)> {
-        let count = |queue: &QueueName| claimed.jobs.iter().filter(|job| job.queue == *queue).count();
-        self.queues
-            .iter()
-            .map(|(_, queue, limit)| (queue.clone(), limit.saturating_sub(count(queue))))
-            .collect()
+    fn rest(&self, taken: &Taken) -> Vec<(QueueName, usize)> {
+        let rest = |limit: usize, no: i32| limit.saturating_sub(taken.count(no));
+        self.queues.iter().map(|(no, queue, limit)| (queue.clone(), rest(*limit, *no))).collect()
     }
 
     /// The queues that gave less than was asked for, and those that did not.
-    fn short(&self, claimed: &ClaimedBatch) -> Vec<(i32, bool)> {
-        let count = |queue: &QueueName| claimed.jobs.iter().filter(|job| job.queue == *queue).count();
-        self.queues.iter().map(|(no, queue, limit)| (*no, count(queue) < *limit)).collect()
+    fn short(&self, taken: &Taken) -> Vec<(i32, bool)> {
+        self.queues.iter().map(|(no, _, limit)| (*no, taken.count(*no) < *limit)).collect()
     }
 }
 
@@ -411,7 +449,7 @@ async fn take(
     node: i32,
     batch: i64,
     last_try: bool,
-) -> Result<(ClaimedBatch, bool)> {
+) -> Result<(Taken, bool)> {
     let at = shared.at();
     let class = shared.class();
     let epoch = shared.nodes().get(&node).map_or(0, |local| local.epoch);
@@ -455,60 +493,41 @@ async fn take(
     let pairs: Vec<i64> = first.get::<_, Option<_>>(17).unwrap_or_default();
     let planned = first.get::<_, Option<Vec<i32>>>(18).unwrap_or_default();
     let planned: Vec<(i64, i32)> = pairs.into_iter().zip(planned).collect();
-    let rows: Vec<&Row> = rows.iter().filter(|row| row.get::<_, Option<i64>>(3).is_some()).collect();
+    let found = rows.into_iter().filter(|row| row.get::<_, Option<i64>>(3).is_some());
+    let rows: Vec<Row> = found.collect();
     names::learn(conn, shared, rows.iter().map(|row| row.get(4)), &settings).await?;
-    let mut jobs: Vec<(Spot, Pair, usize, Claimed)> = Vec::with_capacity(rows.len());
-    let marked: BTreeSet<i64> = rows.iter().filter(|row| has_journal(row)).map(|row| row.get(3)).collect();
+    let mut counts: BTreeMap<i32, usize> = BTreeMap::new();
+    let mut jobs: Vec<(usize, Pair, Spot, Row)> = Vec::with_capacity(rows.len());
     {
         let names = shared.names();
-        for row in &rows {
-            let (line, claimed) = read(row, &names)?;
-            let turn = order.iter().position(|queue| *queue == names.line(line).map_or(0, |line| line.queue));
-            jobs.push((
-                (row.get::<_, At>(6).0, row.get(3)),
-                (line, row.get(5)),
-                turn.unwrap_or(usize::MAX),
-                claimed,
-            ));
+        for row in rows {
+            let pair: Pair = (row.get(4), row.get(5));
+            let queue = names.line(pair.0)?.queue;
+            *counts.entry(queue).or_default() += 1;
+            let turn = order.iter().position(|one| *one == queue).unwrap_or(usize::MAX);
+            jobs.push((turn, pair, (row.get::<_, At>(6).0, row.get(3)), row));
         }
     }
-    let spots: Vec<(Pair, Spot)> = jobs.iter().map(|(spot, pair, ..)| (*pair, *spot)).collect();
+    let spots: Vec<(Pair, Spot)> = jobs.iter().map(|(_, pair, spot, _)| (*pair, *spot)).collect();
     let held = plan.took(shared, &spots, &planned, last_try);
     if !jobs.is_empty() {
         shared.moved();
     }
-    jobs.sort_by_key(|(spot, pair, turn, _)| (*turn, pair.1, *spot));
-    let mut jobs: Vec<Claimed> = jobs.into_iter().map(|(.., claimed)| claimed).collect();
-    if !marked.is_empty() {
-        note_parents(shared, rows.iter().copied());
-        let marked = (0..jobs.len()).filter(|&index| marked.contains(&jobs[index].claim.row.0));
-        let marked: Vec<usize> = marked.collect();
-        // The claim is made: if what belongs to it cannot be read, it is asked for again and adopted.
-        let fetched = prefetch(conn, &mut jobs, &marked).await;
-        fetched.map_err(|_| Error::OutcomeUnknown { source: None })?;
-    }
-    Ok((ClaimedBatch { now, jobs }, held))
-}
-
-/// Whether the job has recorded something or been sent something, as its place says.
-fn has_journal(row: &Row) -> bool {
-    row.get::<_, i16>(11) & flags::JOURNAL != 0
-}
-
-/// Notes which of them have children, as their places say.
-fn note_parents<'a>(shared: &Shared, rows: impl Iterator<Item = &'a Row>) {
-    let parents = rows.filter(|row| row.get::<_, i16>(11) & flags::CHILDREN != 0);
-    shared.add_parents(parents.map(|row| row.get(3)));
+    jobs.sort_by_key(|(turn, pair, spot, _)| (*turn, pair.1, *spot));
+    let jobs: Vec<Row> = jobs.into_iter().map(|(.., row)| row).collect();
+    // The claim is made: if what belongs to it cannot be read, it is asked for again and adopted.
+    let journals = told_before(conn, shared, &jobs).await;
+    let journals = journals.map_err(|_| Error::OutcomeUnknown { source: None })?;
+    Ok((Taken { now, jobs, journals, counts }, held))
 }
 
 fn class(level: i16) -> Class {
     u8::try_from(level).ok().and_then(Level::from_code).map_or(Class::Fresh, Level::class)
 }
 
-/// What a node gets of a job, and its line.
-fn read(row: &Row, names: &Names) -> Result<(i32, Claimed)> {
-    let no = row.get(4);
-    let line = names.line(no)?;
+/// What a node gets of a job.
+fn read(row: &Row, names: &Names) -> Result<Claimed> {
+    let line = names.line(row.get(4))?;
     let mut options: Options = match row.get::<_, Option<&str>>(15) {
         None => Options::default(),
         Some(text) => serde_json::from_str(text).map_err(|error| corrupt(format!("options: {error}")))?,
@@ -519,7 +538,7 @@ fn read(row: &Row, names: &Names) -> Result<(i32, Claimed)> {
     let flags: i16 = row.get(11);
     let deadline: Option<At> = row.get(14);
     let small = |column: usize| u16::try_from(row.get::<_, i16>(column)).unwrap_or(0);
-    let claimed = Claimed {
+    Ok(Claimed {
         journal: None,
         claim: Claim {
             id: JobId::from_bytes(*row.get::<_, Uuid>(12).as_bytes()),
@@ -537,6 +556,5 @@ fn read(row: &Row, names: &Names) -> Result<(i32, Claimed)> {
         // A job that an operator ran again has no deadline any more.
         deadline: deadline.filter(|_| flags & flags::DEADLINE != 0).map(|at| at.0),
         options,
-    };
-    Ok((no, claimed))
+    })
 }

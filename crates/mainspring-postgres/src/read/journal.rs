@@ -8,7 +8,6 @@ use mainspring_core::journal::{
     EntryKind, Inbox, Journal, Kin, Mail, Message, OnClose, Sight, Story, Topic, Value, Wait, Written,
 };
 use mainspring_core::name::Key;
-use mainspring_core::store::Claimed;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -51,21 +50,18 @@ const PREFETCH: i64 = bound(bounds::PREFETCH_BYTES);
 const BATCH_BYTES: i64 = bound(bounds::BATCH_BYTES);
 const PAGE: i64 = bound(bounds::INBOX_PAGE);
 
-/// Adds to claimed jobs what they have recorded and been sent before. `marked`: those of which the place says that there is
-/// something, by their positions.
-pub(crate) async fn prefetch(conn: &mut Conn, jobs: &mut [Claimed], marked: &[usize]) -> Result<()> {
-    if marked.is_empty() {
-        return Ok(());
+/// What claimed jobs have recorded and been sent before, by their numbers, which are sorted.
+pub(crate) async fn journals(conn: &mut Conn, nos: &Vec<i64>) -> Result<BTreeMap<i64, Box<Journal>>> {
+    if nos.is_empty() {
+        return Ok(BTreeMap::new());
     }
-    let mut nos: Vec<i64> = marked.iter().map(|&index| jobs[index].claim.row.0).collect();
-    nos.sort_unstable();
     let afters = vec![0_i64; nos.len()];
     let entries =
-        vec![(&nos as _, Type::INT8_ARRAY), (&PREFETCH as _, Type::INT8), (&BATCH_BYTES as _, Type::INT8)];
+        vec![(nos as _, Type::INT8_ARRAY), (&PREFETCH as _, Type::INT8), (&BATCH_BYTES as _, Type::INT8)];
     // What a claimed job has recorded is changed by the owner of the claim only.
-    let rows = conn.step(&[Call::new(ENTRIES, entries), messages(&nos, &afters)]).await?;
+    let rows = conn.step(&[Call::new(ENTRIES, entries), messages(nos, &afters)]).await?;
     let [entries, messages] = rows.as_slice() else { return Err(corrupt("a journal without an answer")) };
-    let mut journals: BTreeMap<i64, Journal> = nos.iter().map(|no| (*no, Journal::default())).collect();
+    let mut journals: BTreeMap<i64, Box<Journal>> = nos.iter().map(|no| (*no, Box::default())).collect();
     for row in entries {
         if let Some(journal) = journals.get_mut(&row.get::<_, i64>(0)) {
             journal.entries.push(written(row, 1)?);
@@ -76,10 +72,7 @@ pub(crate) async fn prefetch(conn: &mut Conn, jobs: &mut [Claimed], marked: &[us
             journal.inbox = inbox;
         }
     }
-    for &index in marked {
-        jobs[index].journal = journals.remove(&jobs[index].claim.row.0).map(Box::new);
-    }
-    Ok(())
+    Ok(journals)
 }
 
 fn messages<'c>(nos: &'c Vec<i64>, afters: &'c Vec<i64>) -> Call<'c> {

@@ -1,6 +1,7 @@
 //! Many jobs in one call.
 
 use std::future::IntoFuture;
+use std::iter::Peekable;
 use std::marker::PhantomData;
 use std::time::Duration;
 
@@ -54,18 +55,20 @@ impl<'a, J> EnqueueMany<'a, J> {
             });
         }
         let (now, limits) = (self.engine.seams().clock.now(), self.engine.limits());
-        let mut jobs = Vec::with_capacity(self.inputs.len());
-        for input in self.inputs {
-            let job = draft.job(mint(self.engine), input);
-            job.check(limits, now)?;
-            jobs.push(job);
+        // Whatever is wrong is told before anything is stored.
+        for input in &self.inputs {
+            limits.check_input(input)?;
         }
+        draft.job(mint(self.engine), Vec::new()).check(limits, now)?;
         let (store, mut patience) = (&**self.engine.store(), Patience::new());
-        let mut stored = Vec::with_capacity(jobs.len());
-        let mut jobs = jobs.into_iter().peekable();
-        while jobs.peek().is_some() {
-            let batch = take_batch(&mut jobs);
-            let receipts = flush(store, &batch).await.map_err(|error| partial(stored.len(), error))?;
+        let mut stored = Vec::with_capacity(self.inputs.len());
+        let mut inputs = self.inputs.into_iter().peekable();
+        let mut batch = next_batch(self.engine, &draft, &mut inputs);
+        while !batch.is_empty() {
+            // The next batch is made while the store has this one.
+            let next = async { next_batch(self.engine, &draft, &mut inputs) };
+            let (receipts, next) = tokio::join!(biased; flush(store, &batch), next);
+            let receipts = receipts.map_err(|error| partial(stored.len(), error))?;
             for (job, mut answer) in batch.iter().zip(receipts) {
                 if answer == Receipt::Contended {
                     let asked = patience.ask(store, &*self.engine.seams().clock, job).await;
@@ -73,6 +76,7 @@ impl<'a, J> EnqueueMany<'a, J> {
                 }
                 stored.push(receipt(job.id, answer).map_err(|error| partial(stored.len(), error))?);
             }
+            batch = next;
         }
         Ok(stored)
     }
@@ -98,13 +102,17 @@ fn partial(stored: usize, error: Error) -> Error {
 }
 
 /// As many jobs as one store batch may hold.
-fn take_batch(jobs: &mut std::iter::Peekable<impl Iterator<Item = New>>) -> Vec<New> {
+fn next_batch(
+    engine: &Engine,
+    draft: &Draft,
+    inputs: &mut Peekable<impl Iterator<Item = Vec<u8>>>,
+) -> Vec<New> {
     let (mut batch, mut bytes) = (Vec::new(), 0);
-    while let Some(job) = jobs.next_if(|job| {
-        batch.len() < bounds::BATCH && (batch.is_empty() || bytes + job.input.len() <= bounds::BATCH_BYTES)
+    while let Some(input) = inputs.next_if(|input| {
+        batch.len() < bounds::BATCH && (batch.is_empty() || bytes + input.len() <= bounds::BATCH_BYTES)
     }) {
-        bytes += job.input.len();
-        batch.push(job);
+        bytes += input.len();
+        batch.push(draft.job(mint(engine), input));
     }
     batch
 }

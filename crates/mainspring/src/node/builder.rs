@@ -12,7 +12,7 @@ use mainspring_core::name::{Label, QueueName};
 use mainspring_core::seam::Clock;
 use mainspring_core::store::{Able, Listener, Registration};
 use mainspring_core::time::Timestamp;
-use mainspring_core::{Error, Result};
+use mainspring_core::{Error, Result, bounds};
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::desk::Desk;
@@ -69,6 +69,7 @@ impl NodeBuilder {
                 drain: Duration::from_secs(25),
                 cancel_grace: Duration::from_secs(10),
                 parked: 1_000,
+                claim: bounds::BATCH,
             },
             probe: None,
             handlers: Handlers::default(),
@@ -165,6 +166,13 @@ impl NodeBuilder {
         self
     }
 
+    /// How many jobs one claim takes at most; 1,000 if not set, which is also the most that there may be. Quick jobs are
+    /// claimed ahead of their slots, two claims' worth per queue: lower it if that many inputs are too much for the memory.
+    pub fn claim_at_most(mut self, jobs: usize) -> Self {
+        self.options.claim = jobs.clamp(1, bounds::BATCH);
+        self
+    }
+
     /// Looks at every step that was run; for tests.
     pub(crate) fn probe(mut self, probe: Arc<dyn Probe>) -> Self {
         self.probe = Some(probe);
@@ -258,7 +266,7 @@ impl NodeBuilder {
         let registration = self.registration()?;
         registration.check()?;
         let member = self.engine.store().register(registration.clone()).await?;
-        let desk = Arc::new(Desk::new(&registration.queues));
+        let desk = Arc::new(Desk::new(&registration.queues, self.options.claim));
         let renew_now = Arc::new(Notify::new());
         let held = Arc::new(Held::new(member.no));
         let ear = Arc::new(Ear::new(Arc::clone(&desk), Arc::clone(&held), Arc::clone(&renew_now), member.no));

@@ -8,12 +8,12 @@
 //! - No more jobs of a queue run than it has slots.
 //! - At most one suspect is on the desk, or ended with its outcome not stored yet.
 //! - A queue that a claim found empty is not asked again until something says that it may have jobs.
+//! - While a claim is on its way a queue is asked for more only if the last answer was all that had been asked for.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use mainspring_core::bounds;
 use mainspring_core::id::{Claim, JobId, NodeNo};
 use mainspring_core::journal::Journal;
 use mainspring_core::name::QueueName;
@@ -25,8 +25,6 @@ use crate::sync::{Mutex, MutexGuard};
 
 /// How much work may wait on this node: long enough to hide the way to the store, short enough that nobody minds.
 const PREFETCH: Duration = Duration::from_millis(50);
-/// Jobs that may wait per queue, however short they are: two claims' worth.
-const PREFETCH_MAX: usize = 2 * bounds::BATCH;
 /// The weight of the latest job in the moving average of durations: about the last sixteen count.
 const WEIGHT: f64 = 1.0 / 16.0;
 
@@ -39,6 +37,8 @@ pub(super) struct Work {
 }
 
 pub(super) struct Desk {
+    /// Jobs that one claim takes at most. However short they are, two claims' worth may wait per queue.
+    claim: usize,
     state: Mutex<State>,
     /// Told when there may be something to claim.
     pub(super) wake: Notify,
@@ -47,6 +47,8 @@ pub(super) struct Desk {
 struct State {
     queues: Vec<Served>,
     suspect: Option<JobId>,
+    /// Whether a claim that may bring one is on its way.
+    awaited: bool,
     /// Which queue comes first in the next claim: all get their turn.
     turn: usize,
     open: bool,
@@ -57,6 +59,10 @@ struct Served {
     slots: usize,
     running: usize,
     waiting: VecDeque<Work>,
+    /// Jobs that claims on their way ask for.
+    asked: usize,
+    /// Whether the last answer was all that had been asked for.
+    plenty: bool,
     /// Moving average of how long a job takes, in seconds. Slow to begin with: one quick job says little about the next.
     pace: f64,
     /// Whether the store may have jobs for it.
@@ -67,21 +73,27 @@ struct Served {
 
 impl Served {
     /// How many jobs should be on the desk.
-    fn target(&self) -> usize {
+    fn target(&self, claim: usize) -> usize {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "positive, and capped right away"
         )]
         let ahead = (PREFETCH.as_secs_f64() / self.pace.max(1e-9) * self.slots as f64) as usize;
-        self.slots + ahead.min(PREFETCH_MAX)
+        self.slots + ahead.min(2 * claim)
     }
 
-    /// How many jobs to ask for now. Small refills wait until half of the line is gone.
-    fn want(&self) -> usize {
-        let target = self.target();
-        let want = target.saturating_sub(self.running + self.waiting.len());
-        if self.waiting.is_empty() || want >= target / 2 { want } else { 0 }
+    /// How many jobs to ask for now. Small refills wait until half of the line is gone; and one that goes out before the
+    /// last claim is answered is to be worth its commit.
+    fn want(&self, claim: usize) -> usize {
+        let target = self.target(claim);
+        let want = target.saturating_sub(self.running + self.waiting.len() + self.asked);
+        let (worth, least) = if self.asked > 0 {
+            (self.plenty, claim.div_ceil(2))
+        } else {
+            (self.hopeful, if self.waiting.is_empty() { 0 } else { target / 2 })
+        };
+        if worth && want >= least { want } else { 0 }
     }
 }
 
@@ -97,19 +109,34 @@ pub(super) struct Plan {
     pub(super) suspects: usize,
 }
 
+impl State {
+    /// What a plan asked for is not on its way any more.
+    fn answered(&mut self, plan: &Plan) {
+        for (queue, want) in &plan.queues {
+            if let Some(served) = self.queues.iter_mut().find(|served| served.name == *queue) {
+                served.asked = served.asked.saturating_sub(*want);
+            }
+        }
+        self.awaited &= plan.suspects == 0;
+    }
+}
+
 impl Desk {
-    pub(super) fn new(queues: &[(QueueName, u32)]) -> Self {
+    pub(super) fn new(queues: &[(QueueName, u32)], claim: usize) -> Self {
         let served = |(name, slots): &(QueueName, u32)| Served {
             name: name.clone(),
             slots: usize::try_from(*slots).unwrap_or(usize::MAX),
             running: 0,
             waiting: VecDeque::new(),
+            asked: 0,
+            plenty: false,
             pace: slow(usize::try_from(*slots).unwrap_or(usize::MAX)),
             hopeful: true,
             moved: false,
         };
         let queues = queues.iter().map(served).collect();
-        Desk { state: Mutex::new(State { queues, suspect: None, turn: 0, open: true }), wake: Notify::new() }
+        let state = State { queues, suspect: None, awaited: false, turn: 0, open: true };
+        Desk { claim, state: Mutex::new(state), wake: Notify::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -138,13 +165,14 @@ impl Desk {
             return None;
         }
         let (count, turn) = (state.queues.len(), state.turn);
-        let mut room = bounds::BATCH;
+        let mut room = self.claim;
         let mut queues = Vec::new();
         for offset in 0..count {
             let served = &mut state.queues[(turn + offset) % count];
-            let want = served.want().min(room);
-            if served.hopeful && want > 0 {
+            let want = served.want(self.claim).min(room);
+            if want > 0 {
                 served.hopeful = false;
+                served.asked += want;
                 room -= want;
                 queues.push((served.name.clone(), want));
             }
@@ -156,15 +184,22 @@ impl Desk {
         let suspects = if planted::is(Defect::SuspectsTogether) {
             usize::MAX
         } else {
-            usize::from(state.suspect.is_none())
+            usize::from(state.suspect.is_none() && !state.awaited)
         };
+        state.awaited |= suspects > 0;
         Some(Plan { queues, suspects })
+    }
+
+    /// A plan to which there is no answer.
+    pub(super) fn missed(&self, plan: &Plan) {
+        self.lock().answered(plan);
     }
 
     /// Puts claimed jobs on the desk; returns those whose slot is free now, with the number of their queue. Jobs that
     /// come when the desk is closed come back unstarted in the second list.
     pub(super) fn put(&self, plan: &Plan, works: Vec<Work>) -> (Vec<(usize, Work)>, Vec<Work>) {
         let mut state = self.lock();
+        state.answered(plan);
         if !state.open {
             return (Vec::new(), works);
         }
@@ -188,8 +223,10 @@ impl Desk {
         for (at, served) in queues.iter_mut().enumerate() {
             let asked =
                 plan.queues.iter().find(|(name, _)| *name == served.name).map_or(0, |(_, want)| *want);
-            if asked > 0 && came[at] >= asked {
-                served.hopeful = true;
+            if asked > 0 {
+                served.plenty = came[at] >= asked;
+                // If another claim is on its way, its answer says it.
+                served.hopeful |= served.plenty && served.asked == 0;
             }
             while served.running < served.slots {
                 let Some(work) = served.waiting.pop_front() else { break };
@@ -211,7 +248,7 @@ impl Desk {
         if next.is_none() {
             served.running -= 1;
         }
-        if served.hopeful && served.want() > 0 {
+        if served.want(self.claim) > 0 {
             self.wake.notify_one();
         }
         next
@@ -274,5 +311,82 @@ impl Desk {
         self.lock().open = false;
         self.wake.notify_one();
         self.drain()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mainspring_core::id::Row;
+    use mainspring_core::job::{Options, Priority};
+    use mainspring_core::name::Kind;
+    use mainspring_core::store::Claimed;
+    use mainspring_core::time::Timestamp;
+
+    use super::*;
+
+    const CLAIM: usize = 4;
+
+    fn desk() -> Desk {
+        Desk::new(&[(QueueName::new("q").expect("a name"), 10)], CLAIM)
+    }
+
+    fn works(count: usize) -> Vec<Work> {
+        let claimed = |n: usize| Claimed {
+            claim: Claim {
+                id: JobId::from_bytes([u8::try_from(n).unwrap_or(0); 16]),
+                row: Row(0),
+                number: 1,
+            },
+            kind: Kind::new("k").expect("a kind"),
+            queue: QueueName::new("q").expect("a name"),
+            priority: Priority::default(),
+            input: Vec::new(),
+            failures: 0,
+            crashes: 0,
+            crashed_micros: 0,
+            created_at: Timestamp::EPOCH,
+            deadline: None,
+            options: Options::default(),
+            journal: None,
+        };
+        let work = |n| Work {
+            run: Arc::new(Run::new(&mut claimed(n), NodeNo(1), Timestamp::EPOCH, Duration::ZERO)),
+            input: Vec::new(),
+            journal: None,
+        };
+        (0..count).map(work).collect()
+    }
+
+    /// What a plan asks for: jobs and suspects.
+    fn asked(plan: Option<&Plan>) -> Option<(usize, usize)> {
+        plan.map(|plan| (plan.queues[0].1, plan.suspects))
+    }
+
+    #[test]
+    fn a_claim_goes_ahead_of_an_answer_only_where_there_is_plenty() {
+        let desk = desk();
+        let first = desk.plan();
+        assert_eq!(asked(first.as_ref()), Some((4, 1)));
+        assert_eq!(asked(desk.plan().as_ref()), None, "nobody knows yet whether there is more");
+        desk.put(&first.expect("a plan"), works(4));
+        let second = desk.plan();
+        assert_eq!(asked(second.as_ref()), Some((4, 1)));
+        let third = desk.plan();
+        assert_eq!(asked(third.as_ref()), Some((2, 0)), "no second suspect while one may be on its way");
+        desk.put(&second.expect("a plan"), works(4));
+        desk.put(&third.expect("a plan"), works(1));
+        assert_eq!(asked(desk.plan().as_ref()), None, "it is empty, until something says otherwise");
+        desk.hope(None);
+        assert_eq!(asked(desk.plan().as_ref()), Some((1, 1)));
+    }
+
+    #[test]
+    fn what_is_not_answered_is_asked_for_again() {
+        let desk = desk();
+        let missed = desk.plan().expect("a plan");
+        desk.missed(&missed);
+        assert_eq!(asked(desk.plan().as_ref()), None, "it waits for a hint");
+        desk.hope(None);
+        assert_eq!(asked(desk.plan().as_ref()), Some((4, 1)));
     }
 }

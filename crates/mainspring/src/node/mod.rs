@@ -75,6 +75,8 @@ struct Options {
     cancel_grace: Duration,
     /// Suspended handlers that are kept in memory.
     parked: usize,
+    /// Jobs that one claim takes at most.
+    claim: usize,
 }
 
 /// What all parts of a node share.

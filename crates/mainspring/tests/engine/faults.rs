@@ -49,6 +49,39 @@ async fn what_a_lost_answer_claimed_is_adopted() {
     assert_eq!((node.claims(), total(&test, State::Running).await), (0, 0));
 }
 
+/// Where there is plenty, two claims are on their way at once; and whichever of their answers is lost or refused, all that was
+/// claimed is run, once.
+#[tokio::test]
+async fn what_claims_ahead_of_others_took_is_adopted() {
+    let patterns: [&[Fault]; 6] = [
+        &[],
+        &[Lose],
+        &[Lose, Lose],
+        &[Refuse, Lose, Refuse, Lose],
+        &[Lose, Lose, Lose, Refuse, Lose],
+        &[Refuse, Refuse, Lose, Lose, Refuse, Lose, Lose, Lose],
+    ];
+    for (seed, faults) in (0..).zip(patterns) {
+        for skipped in 0..4 {
+            let (test, store) = faulty(seed);
+            let ledger = Ledger::default();
+            let jobs = test.enqueue_many((0..40).map(work)).await.expect("enqueued");
+            store.slow("claim");
+            store.skip("claim", skipped);
+            store.plan("claim", faults);
+            let node = test.node(|node| noting(node, &ledger).queue("default", 6).claim_at_most(2)).await;
+            let node = node.expect("a node");
+            test.advance(60 * SECOND).await.expect("time passes");
+            assert_eq!(ledger.sorted(), (0..40).collect::<Vec<_>>(), "each once: {faults:?} after {skipped}");
+            for job in &jobs {
+                assert_eq!(record(&test, job.id).await.summary.claim, 1, "{faults:?} after {skipped}");
+            }
+            assert_eq!(store.most_at_once(), 2);
+            assert_eq!((node.claims(), total(&test, State::Running).await), (0, 0));
+        }
+    }
+}
+
 /// It is not told that a token was used if that may have been by this very call.
 #[tokio::test]
 async fn a_token_whose_answer_was_lost_may_have_been_good() {

@@ -49,6 +49,10 @@ struct State {
     /// How often jobs with these inputs are still contended.
     contended: BTreeMap<Vec<u8>, usize>,
     calls: BTreeMap<&'static str, usize>,
+    /// Calls that take a while.
+    slow: BTreeSet<&'static str>,
+    /// How many slow calls are under way, and the most that ever were.
+    under_way: (usize, usize),
 }
 
 impl Faulty {
@@ -133,6 +137,31 @@ impl Faulty {
         });
     }
 
+    /// Lets calls take a while from now on, in which others get their turn.
+    pub(crate) fn slow(&self, operation: &'static str) {
+        self.state().slow.insert(operation);
+    }
+
+    /// The most slow calls that were under way at once.
+    pub(crate) fn most_at_once(&self) -> usize {
+        self.state().under_way.1
+    }
+
+    async fn take_a_while(&self, operation: &'static str) {
+        if !self.state().slow.contains(operation) {
+            return;
+        }
+        {
+            let (now, most) = &mut self.state().under_way;
+            *now += 1;
+            *most = (*most).max(*now);
+        }
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        self.state().under_way.0 -= 1;
+    }
+
     pub(crate) fn calls(&self, operation: &'static str) -> usize {
         self.state().calls.get(operation).copied().unwrap_or(0)
     }
@@ -161,6 +190,7 @@ impl Faulty {
             let free =
                 |hung: &BTreeSet<_>| !hung.contains(&(operation, node)) && !hung.contains(&(operation, None));
             drop(self.hung.subscribe().wait_for(free).await);
+            self.take_a_while(operation).await;
             match self.fault(operation, node) {
                 None => call.await,
                 Some(Fault::Refuse) => Err(Error::unavailable("on demand")),

@@ -13,6 +13,8 @@ use crate::history::{Actor, Fact, Recorder};
 
 /// Slots for each queue: more than one, so that a death takes several jobs along.
 const SLOTS: [u32; 2] = [8, 4];
+/// So few that the next claim goes out before the last one is answered.
+const CLAIM: usize = 8;
 /// How long a worker that is sent home waits for its jobs: none takes nearly as long.
 const DRAIN: Duration = Duration::from_secs(5);
 /// How long a job that puts itself off does so.
@@ -41,6 +43,7 @@ pub(super) async fn run(life: Life) -> Result<(), Box<dyn Error>> {
         })
         .prefix("victim")
         .lease(lease)
+        .claim_at_most(CLAIM)
         .drain(DRAIN);
     for (queue, slots) in QUEUES.iter().zip(SLOTS) {
         node = node.queue(queue, slots);
