@@ -1,8 +1,9 @@
 //! Group commit: many callers, one flush.
 //!
 //! Whoever finds the batcher idle flushes at once, on his own task; what others hand in meanwhile gathers and is flushed
-//! next. There is no timer: waiting for company always costs more than it gains. But all who can run get their turn before
-//! a flush: those who were answered together come back together, and would otherwise meet in every other flush only. As
+//! next. There is no timer: waiting for company always costs more than it gains. But where others came as well lately, all who
+//! can run get their turn before a flush: those who were answered together come back together, and would otherwise meet in
+//! every other flush only. Who has been alone is spared that turn, which wakes threads for nothing. As
 //! soon as others come, or if he is dropped in the middle of a flush, the work goes on on a task of its own: nobody knows
 //! when he is polled next.
 //!
@@ -59,6 +60,8 @@ struct State<T, R> {
     resting: Option<Pending<'static, ()>>,
     /// Whether anybody has joined since the turn began.
     company: bool,
+    /// Whether the last flush was one of several callers, or some came while it was on its way.
+    together: bool,
 }
 
 impl<T: Weight + Send + 'static, R: Send + 'static> Batcher<T, R> {
@@ -67,7 +70,14 @@ impl<T: Weight + Send + 'static, R: Send + 'static> Batcher<T, R> {
     where
         F: Fn(Vec<T>) -> Pending<'static, Result<Vec<R>>> + Send + Sync + 'static,
     {
-        let state = State { waiting: VecDeque::new(), busy: false, turn: 0, resting: None, company: false };
+        let state = State {
+            waiting: VecDeque::new(),
+            busy: false,
+            turn: 0,
+            resting: None,
+            company: false,
+            together: false,
+        };
         Batcher { shared: Arc::new(Shared { state: Mutex::new(state), flush: Box::new(flush), spawn }) }
     }
 
@@ -175,9 +185,9 @@ impl<T, R> Shared<T, R> {
 /// Flushes until nothing waits.
 async fn work<T: Weight, R>(mut right: Right<T, R>) {
     loop {
-        let mut turn = false;
+        let mut waits = right.shared.lock().together;
         poll_fn(|context| {
-            if std::mem::replace(&mut turn, true) {
+            if !std::mem::replace(&mut waits, false) {
                 return Poll::Ready(());
             }
             context.waker().wake_by_ref();
@@ -193,7 +203,13 @@ async fn work<T: Weight, R>(mut right: Right<T, R>) {
             }
             take(&mut state.waiting)
         };
-        distribute((right.shared.flush)(values).await, answers);
+        let several = values.len() > 1;
+        let stored = (right.shared.flush)(values).await;
+        {
+            let mut state = right.shared.lock();
+            state.together = several || !state.waiting.is_empty();
+        }
+        distribute(stored, answers);
     }
 }
 

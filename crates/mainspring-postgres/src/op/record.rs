@@ -237,23 +237,6 @@ pub(crate) fn is_repeat(fault: &Fault) -> bool {
     matches!(fault, Fault::Db(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION))
 }
 
-/// Recordings from which on a batch goes two ways. Each way has a commit of its own, which half as many should be worth.
-const SPLIT: usize = 32;
-
-/// Which recordings of a large batch go the second way: those of the jobs with the higher numbers, so that each way has
-/// pages of its own. `None` if all go one way.
-pub(crate) fn halves(recordings: &[Recording]) -> Option<Vec<bool>> {
-    if recordings.len() < SPLIT || recordings.iter().any(|recording| !recording.children.is_empty()) {
-        return None;
-    }
-    let mut rows: Vec<_> = recordings.iter().map(|recording| recording.claim.row).collect();
-    let half = rows.len() / 2;
-    let middle = *rows.select_nth_unstable(half).1;
-    let second: Vec<bool> = recordings.iter().map(|recording| recording.claim.row >= middle).collect();
-    // All of one job go one way: so may all.
-    second.contains(&false).then_some(second)
-}
-
 /// Writes into the journals of claimed jobs.
 pub(crate) struct RecordOp {
     pub(crate) node: NodeNo,

@@ -19,10 +19,22 @@ use crate::op::Op;
 use crate::shared::Shared;
 use crate::sql::{Call, bound};
 
-/// Primary key of `steps`, by the job's number: all entries. Values are left out where the smaller ones before them have
-/// used up what one job may take along, or all jobs together. Sizes are added up row by row as integers: sums of `bigint`
-/// are `numeric`, and ranges of rows would be looked for, which took a fifth of the time.
-const ENTRIES: &str = "SELECT e.no, e.key, e.kind, e.overlapped, e.claim, e.at, e.size::bigint,
+/// Primary key of `steps`, by the jobs' numbers, twice: whether all values together are within what one job may take along, and
+/// all jobs; and if so, all entries. Nearly always they are.
+const ENTRIES: &str = "WITH z AS MATERIALIZED (SELECT max(x.size) <= $2 AND sum(x.size) <= $3 AS fits
+        FROM unnest($1::bigint[]) AS u(no) CROSS JOIN LATERAL (
+            SELECT sum(octet_length(s.value)) AS size FROM mainspring.steps s WHERE s.no = u.no) x)
+    SELECT e.no, e.seq, e.key, e.kind, e.overlapped, e.claim, e.at, e.size::bigint, e.value, z.fits
+    FROM z LEFT JOIN LATERAL (
+        SELECT s.no, s.seq, s.key, s.kind, s.overlapped, s.claim, s.at, s.value, octet_length(s.value) AS size
+        FROM unnest($1::bigint[]) AS u(no) CROSS JOIN LATERAL (
+            SELECT * FROM mainspring.steps s WHERE s.no = u.no OFFSET 0) s
+        WHERE z.fits) e ON true";
+
+/// The same if they are not: values are left out where the smaller ones before them have used up what one job may take along,
+/// or all jobs together. Sizes are added up row by row as integers: sums of `bigint` are `numeric`, and ranges of rows
+/// would be looked for, which took a fifth of the time.
+const ENTRIES_CUT: &str = "SELECT e.no, e.seq, e.key, e.kind, e.overlapped, e.claim, e.at, e.size::bigint,
         CASE WHEN e.size <= $2 AND e.own <= $2 AND e.total <= $3 THEN e.value END
     FROM (SELECT s.no, s.seq, s.key, s.kind, s.overlapped, s.claim, s.at, s.value, s.size,
             sum(s.size) FILTER (WHERE s.size <= $2)
@@ -30,8 +42,7 @@ const ENTRIES: &str = "SELECT e.no, e.key, e.kind, e.overlapped, e.claim, e.at, 
             sum(s.size) FILTER (WHERE s.size <= $2) OVER (ORDER BY s.no, s.seq ROWS UNBOUNDED PRECEDING) AS total
         FROM unnest($1::bigint[]) AS u(no) CROSS JOIN LATERAL (
             SELECT s.no, s.seq, s.key, s.kind, s.overlapped, s.claim, s.at, s.value, octet_length(s.value) AS size
-            FROM mainspring.steps s WHERE s.no = u.no OFFSET 0) s) e
-    ORDER BY e.no, e.seq";
+            FROM mainspring.steps s WHERE s.no = u.no OFFSET 0) s) e";
 
 /// Unread messages behind a number, job by job. Partial index `inbox_unread`. One more than a page is looked at, to tell
 /// whether there are more; and a page ends before it takes too many bytes, but not before its first message.
@@ -56,18 +67,28 @@ pub(crate) async fn journals(conn: &mut Conn, nos: &Vec<i64>) -> Result<BTreeMap
         return Ok(BTreeMap::new());
     }
     let afters = vec![0_i64; nos.len()];
-    let entries =
-        vec![(nos as _, Type::INT8_ARRAY), (&PREFETCH as _, Type::INT8), (&BATCH_BYTES as _, Type::INT8)];
+    let call = |sql| {
+        let args =
+            vec![(nos as _, Type::INT8_ARRAY), (&PREFETCH as _, Type::INT8), (&BATCH_BYTES as _, Type::INT8)];
+        Call::new(sql, args)
+    };
     // What a claimed job has recorded is changed by the owner of the claim only.
-    let rows = conn.step(&[Call::new(ENTRIES, entries), messages(nos, &afters)]).await?;
-    let [entries, messages] = rows.as_slice() else { return Err(corrupt("a journal without an answer")) };
+    let mut rows = conn.step(&[call(ENTRIES), messages(nos, &afters)]).await?;
+    let (Some(messages), Some(mut entries)) = (rows.pop(), rows.pop()) else {
+        return Err(corrupt("a journal without an answer"));
+    };
+    if entries.first().and_then(|row| row.get::<_, Option<bool>>(9)) == Some(false) {
+        entries = conn.step(&[call(ENTRIES_CUT)]).await?.pop().unwrap_or_default();
+    }
+    entries.retain(|row| row.get::<_, Option<i64>>(0).is_some());
+    entries.sort_by_key(|row| (row.get::<_, i64>(0), row.get::<_, i64>(1)));
     let mut journals: BTreeMap<i64, Box<Journal>> = nos.iter().map(|no| (*no, Box::default())).collect();
-    for row in entries {
+    for row in &entries {
         if let Some(journal) = journals.get_mut(&row.get::<_, i64>(0)) {
-            journal.entries.push(written(row, 1)?);
+            journal.entries.push(written(row, 2)?);
         }
     }
-    for (no, inbox) in nos.iter().zip(inboxes(messages, nos.len())?) {
+    for (no, inbox) in nos.iter().zip(inboxes(&messages, nos.len())?) {
         if let Some(journal) = journals.get_mut(no) {
             journal.inbox = inbox;
         }

@@ -12,6 +12,8 @@ use mainspring_core::seam::{Clock, Seams};
 use mainspring_core::store::Store;
 use mainspring_core::{Error, Result, fault};
 
+use tokio::sync::oneshot;
+
 use crate::batch::{Batcher, Weight};
 
 /// Waits after a failed flush: first and longest.
@@ -31,7 +33,25 @@ impl Weight for Item {
     }
 }
 
-pub(crate) type Recorder = Batcher<Item, Result<Recorded>>;
+/// Two ways to the store, each for half of the jobs: while one half's commit is on its way, the handlers of the other have
+/// their turn. All that one job records goes one way, and so is stored in order.
+pub(crate) struct Recorder([Batcher<Item, Result<Recorded>>; 2]);
+
+impl Recorder {
+    fn way(&self, item: &Item) -> &Batcher<Item, Result<Recorded>> {
+        &self.0[usize::from(item.recording.claim.row.0 & 1 == 1)]
+    }
+
+    /// Records, and waits until it is stored.
+    pub(crate) async fn send(&self, item: Item) -> Result<Result<Recorded>> {
+        self.way(&item).send(item).await
+    }
+
+    /// Records; the answer comes when it is stored. What one job hands in is stored in that order.
+    pub(crate) fn post(&self, item: Item) -> Result<oneshot::Receiver<Result<Result<Recorded>>>> {
+        self.way(&item).post(item)
+    }
+}
 
 /// What the recorder asks its node.
 pub(crate) trait Watch: Send + Sync + 'static {
@@ -46,7 +66,11 @@ pub(crate) trait Watch: Send + Sync + 'static {
 }
 
 /// A recorder of a node.
-pub(crate) fn start(store: Arc<dyn Store>, seams: &Seams, watch: Arc<dyn Watch>) -> Recorder {
+pub(crate) fn start(store: &Arc<dyn Store>, seams: &Seams, watch: &Arc<dyn Watch>) -> Recorder {
+    Recorder(std::array::from_fn(|_| batcher(Arc::clone(store), seams, Arc::clone(watch))))
+}
+
+fn batcher(store: Arc<dyn Store>, seams: &Seams, watch: Arc<dyn Watch>) -> Batcher<Item, Result<Recorded>> {
     let clock = Arc::clone(&seams.clock);
     Batcher::new(Arc::clone(&seams.spawn), move |items: Vec<Item>| {
         let (store, clock, watch) = (Arc::clone(&store), Arc::clone(&clock), Arc::clone(&watch));

@@ -282,7 +282,8 @@ impl NodeBuilder {
             clock: Arc::clone(&seams.clock),
             waiters: Arc::clone(self.engine.waiters()),
         };
-        let recorder = recorder::start(Arc::clone(self.engine.store()), seams, Arc::new(watch));
+        let watch: Arc<dyn Watch> = Arc::new(watch);
+        let recorder = recorder::start(self.engine.store(), seams, &watch);
         let shared = Arc::new(Shared {
             engine: self.engine,
             options: self.options,
