@@ -5,8 +5,10 @@
 //! batch number until the store says what it did; whatever else it may have claimed under that number is then disowned.
 //!
 //! # Invariants
-//! - Answers are taken in in the order in which the claims were sent: what is disowned is all that came from batches up to a
-//!   number and that the node does not know of.
+//! - What was claimed is taken in as soon as the answer is there, whatever became of other claims: its deadlines count from
+//!   then on.
+//! - Claims are repeated one at a time and in the order in which they were sent, and meanwhile no other is sent: what is disowned
+//!   is all that came from batches up to a number and that the node does not know of.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -42,35 +44,39 @@ struct Answered {
     answer: Result<ClaimedBatch>,
 }
 
-/// Claims on their way, in the order in which they were sent.
-#[derive(Default)]
-struct Sent(VecDeque<(Pending<'static, Answered>, Option<Answered>)>);
+/// A claim that was sent.
+enum Sent {
+    UnderWay(Pending<'static, Answered>),
+    TakenIn,
+    Failed(Box<Answered>),
+}
 
-impl Sent {
-    fn send(&mut self, shared: &Arc<Shared>, plan: Plan, batch: Batch) {
-        self.0.push_back((Box::pin(send(Arc::clone(shared), plan, batch)), None));
-    }
-
-    /// The next answer, in order; pending for ever if nothing is on its way.
-    async fn next(&mut self) -> Answered {
-        poll_fn(|context| {
-            for (answer, answered) in self.0.iter_mut().filter(|(_, answered)| answered.is_none()) {
-                if let Poll::Ready(came) = answer.as_mut().poll(context) {
-                    *answered = Some(came);
-                }
+/// The next claim of those that were sent, in their order, of which is known what became: `Some` if it failed. Whatever is
+/// answered meanwhile is taken in.
+async fn next(shared: &Arc<Shared>, sent: &mut VecDeque<Sent>) -> Option<Box<Answered>> {
+    poll_fn(|context| {
+        for claim in &mut *sent {
+            if let Sent::UnderWay(answer) = claim
+                && let Poll::Ready(answered) = answer.as_mut().poll(context)
+            {
+                let failed = take_in(shared, answered);
+                *claim = failed.map_or(Sent::TakenIn, |answered| Sent::Failed(Box::new(answered)));
             }
-            match self.0.pop_front_if(|(_, answered)| answered.is_some()) {
-                Some((_, Some(answered))) => Poll::Ready(answered),
-                _ => Poll::Pending,
-            }
-        })
-        .await
-    }
+        }
+        match sent.pop_front_if(|claim| !matches!(claim, Sent::UnderWay(_))) {
+            Some(Sent::TakenIn) => Poll::Ready(None),
+            Some(Sent::Failed(answered)) => Poll::Ready(Some(answered)),
+            Some(Sent::UnderWay(_)) | None => Poll::Pending,
+        }
+    })
+    .await
 }
 
 pub(super) async fn run(shared: Arc<Shared>) {
     let mut last = 0;
-    let mut sent = Sent::default();
+    let mut sent: VecDeque<Sent> = VecDeque::with_capacity(SENT_MAX);
+    let mut failed: VecDeque<Box<Answered>> = VecDeque::new();
+    let mut repeating: Option<Pending<'static, ()>> = None;
     // Hints may be lost, and a busy queue's wake-ups must not put off the look at the others.
     let every = shared.options.lease / 3;
     let mut looked = shared.clock().monotonic();
@@ -80,24 +86,39 @@ pub(super) async fn run(shared: Arc<Shared>) {
             looked = now;
             shared.desk.hope(None);
         }
+        if repeating.is_none()
+            && let Some(claim) = failed.pop_front()
+        {
+            repeating = Some(Box::pin(repeat(Arc::clone(&shared), claim)));
+        }
         // The desk closes a moment later than the node. Until then, a claim that is refused would be made again at once.
         let may = !shared.is_closing()
-            && sent.0.len() < SENT_MAX
+            && repeating.is_none()
+            && sent.len() < SENT_MAX
             && shared.unsettled.load(Ordering::Relaxed) < UNSETTLED_MAX;
         let plan = if may { shared.desk.plan() } else { None };
         if let Some(plan) = plan {
             last += 1;
-            sent.send(&shared, plan, Batch(last));
-        } else if sent.0.is_empty() && shared.is_closing() {
+            sent.push_back(Sent::UnderWay(Box::pin(send(Arc::clone(&shared), plan, Batch(last)))));
+        } else if sent.is_empty() && repeating.is_none() && shared.is_closing() {
             return;
         } else {
             tokio::select! {
                 biased;
-                answered = sent.next() => receive(&shared, answered).await,
+                claim = next(&shared, &mut sent) => failed.extend(claim),
+                () = over(&mut repeating) => repeating = None,
                 () = shared.desk.wake.notified() => {}
                 () = shared.clock().sleep(every.saturating_sub(now.saturating_sub(looked))) => {}
             }
         }
+    }
+}
+
+/// Waits until what is repeated is answered; for ever, if nothing is.
+async fn over(repeating: &mut Option<Pending<'static, ()>>) {
+    match repeating {
+        Some(repeating) => repeating.await,
+        None => std::future::pending().await,
     }
 }
 
@@ -108,53 +129,60 @@ async fn send(shared: Arc<Shared>, plan: Plan, batch: Batch) -> Answered {
     Answered { plan, batch, node, answer }
 }
 
-/// Takes an answer in, and repeats the claim until there is one way or the other.
-async fn receive(shared: &Arc<Shared>, answered: Answered) {
-    let Answered { plan, batch, mut node, mut answer } = answered;
+/// Starts what was claimed; or gives the answer back.
+fn take_in(shared: &Arc<Shared>, answered: Answered) -> Option<Answered> {
+    let Answered { plan, batch, node, answer } = answered;
+    match answer {
+        Ok(claimed) => {
+            fault::point!("node.claimed");
+            shared.answered(PART);
+            accept(shared, &plan, node, claimed);
+            None
+        }
+        failed => Some(Answered { plan, batch, node, answer: failed }),
+    }
+}
+
+/// Claims again until the store has answered one way or the other.
+async fn repeat(shared: Arc<Shared>, claim: Box<Answered>) {
+    let mut claim = *claim;
     let mut wait = BACKOFF.0;
     let mut unknown = false;
-    loop {
-        match answer {
-            Ok(claimed) => {
-                fault::point!("node.claimed");
-                shared.answered(PART);
-                accept(shared, &plan, node, claimed);
-                if unknown {
-                    disown(shared, node, batch).await;
-                }
-                return;
+    while let Err(error) = &claim.answer {
+        // The keeper finds the same and joins anew; what was claimed under the old number is rescued.
+        if matches!(error, Error::LeaseLost) {
+            shared.answered(PART);
+            shared.desk.missed(&claim.plan);
+            shared.desk.hope(None);
+            shared.renew_now.notify_one();
+            tokio::select! {
+                biased;
+                () = shared.rejoined(claim.node) => {}
+                () = shared.closing() => {}
             }
-            // The keeper finds the same and joins anew; what was claimed under the old number is rescued.
-            Err(Error::LeaseLost) => {
-                shared.answered(PART);
-                shared.desk.missed(&plan);
-                shared.desk.hope(None);
-                shared.renew_now.notify_one();
-                tokio::select! {
-                    biased;
-                    () = shared.rejoined(node) => {}
-                    () = shared.closing() => {}
-                }
-                return;
-            }
-            Err(error) => {
-                unknown |= matches!(error, Error::OutcomeUnknown { .. });
-                if shared.is_closing() || (unknown && planted::is(Defect::ClaimForgotten)) {
-                    return shared.desk.missed(&plan);
-                }
-                if !error.is_retryable() {
-                    shared.answered(PART);
-                    broken(&error);
-                    shared.desk.missed(&plan);
-                    shared.desk.hope(None);
-                    return shared.pause(BACKOFF.1).await;
-                }
-                shared.failed(PART, &error);
-                shared.pause(wait).await;
-                wait = (wait * 2).min(BACKOFF.1);
-            }
+            return;
         }
-        Answered { node, answer, .. } = send(Arc::clone(shared), plan.clone(), batch).await;
+        unknown |= matches!(error, Error::OutcomeUnknown { .. });
+        if shared.is_closing() || (unknown && planted::is(Defect::ClaimForgotten)) {
+            return shared.desk.missed(&claim.plan);
+        }
+        if !error.is_retryable() {
+            shared.answered(PART);
+            broken(error);
+            shared.desk.missed(&claim.plan);
+            shared.desk.hope(None);
+            return shared.pause(BACKOFF.1).await;
+        }
+        shared.failed(PART, error);
+        shared.pause(wait).await;
+        wait = (wait * 2).min(BACKOFF.1);
+        let (node, batch) = (shared.held.node(), claim.batch);
+        let answered = send(Arc::clone(&shared), claim.plan, batch).await;
+        match take_in(&shared, answered) {
+            Some(failed) => claim = failed,
+            None if unknown => return disown(&shared, node, batch).await,
+            None => return,
+        }
     }
 }
 
