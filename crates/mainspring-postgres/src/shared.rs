@@ -69,7 +69,8 @@ pub(crate) struct Local {
     pub(crate) epoch: i32,
     /// The last claim batch; `None` if it has had none.
     pub(crate) batch: Option<u64>,
-    /// Whether every answer to a claim of this node came through this handle and arrived.
+    /// Whether the answer to the last claim of this node came through this handle and arrived. A repeat of an earlier one is
+    /// known by its number.
     pub(crate) fresh: bool,
 }
 

@@ -46,7 +46,7 @@ pub(crate) struct Lanes {
     claim: Lane,
     finish: Lane,
     record: Lane,
-    /// For the other half of many records.
+    /// The same for the other half of the jobs.
     record_more: Lane,
     signal: Lane,
     renew: Lane,

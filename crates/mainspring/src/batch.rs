@@ -1,9 +1,8 @@
 //! Group commit: many callers, one flush.
 //!
 //! Whoever finds the batcher idle flushes at once, on his own task; what others hand in meanwhile gathers and is flushed
-//! next. There is no timer: waiting for company always costs more than it gains. But where others came as well lately, all who
-//! can run get their turn before a flush: those who were answered together come back together, and would otherwise meet in
-//! every other flush only. Who has been alone is spared that turn, which wakes threads for nothing. As
+//! next. There is no timer: waiting for company always costs more than it gains. But all who can run get their turn before
+//! a flush: those who were answered together come back together, and would otherwise meet in every other flush only. As
 //! soon as others come, or if he is dropped in the middle of a flush, the work goes on on a task of its own: nobody knows
 //! when he is polled next.
 //!
@@ -60,8 +59,6 @@ struct State<T, R> {
     resting: Option<Pending<'static, ()>>,
     /// Whether anybody has joined since the turn began.
     company: bool,
-    /// Whether the last flush was one of several callers, or some came while it was on its way.
-    together: bool,
 }
 
 impl<T: Weight + Send + 'static, R: Send + 'static> Batcher<T, R> {
@@ -70,14 +67,7 @@ impl<T: Weight + Send + 'static, R: Send + 'static> Batcher<T, R> {
     where
         F: Fn(Vec<T>) -> Pending<'static, Result<Vec<R>>> + Send + Sync + 'static,
     {
-        let state = State {
-            waiting: VecDeque::new(),
-            busy: false,
-            turn: 0,
-            resting: None,
-            company: false,
-            together: false,
-        };
+        let state = State { waiting: VecDeque::new(), busy: false, turn: 0, resting: None, company: false };
         Batcher { shared: Arc::new(Shared { state: Mutex::new(state), flush: Box::new(flush), spawn }) }
     }
 
@@ -185,31 +175,27 @@ impl<T, R> Shared<T, R> {
 /// Flushes until nothing waits.
 async fn work<T: Weight, R>(mut right: Right<T, R>) {
     loop {
-        let mut waits = right.shared.lock().together;
+        let mut turn = false;
         poll_fn(|context| {
-            if !std::mem::replace(&mut waits, false) {
+            if std::mem::replace(&mut turn, true) {
                 return Poll::Ready(());
             }
             context.waker().wake_by_ref();
             Poll::Pending
         })
         .await;
-        let (values, answers) = {
-            let mut state = right.shared.lock();
-            if state.waiting.is_empty() {
-                state.busy = false;
-                right.over = true;
-                return;
-            }
-            take(&mut state.waiting)
-        };
-        let several = values.len() > 1;
-        let stored = (right.shared.flush)(values).await;
-        {
-            let mut state = right.shared.lock();
-            state.together = several || !state.waiting.is_empty();
+        if right.is_over() {
+            return;
         }
+        let (values, answers) = take(&mut right.shared.lock().waiting);
+        let alone = values.len() == 1;
+        let stored = (right.shared.flush)(values).await;
+        // Who was alone is not waited for: he comes back by himself, and begins a turn of his own.
+        let over = alone && right.is_over();
         distribute(stored, answers);
+        if over {
+            return;
+        }
     }
 }
 
@@ -217,6 +203,16 @@ async fn work<T: Weight, R>(mut right: Right<T, R>) {
 struct Right<T, R> {
     shared: Arc<Shared<T, R>>,
     over: bool,
+}
+
+impl<T, R> Right<T, R> {
+    /// Ends the turn, if nothing waits.
+    fn is_over(&mut self) -> bool {
+        let mut state = self.shared.lock();
+        self.over = state.waiting.is_empty();
+        state.busy = !self.over;
+        self.over
+    }
 }
 
 impl<T, R> Drop for Right<T, R> {

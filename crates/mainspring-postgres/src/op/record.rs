@@ -4,8 +4,6 @@
 //! and inserts. Of claims that have recorded before, [`append`](super::append) is enough. What is rarer (messages that were
 //! read, errors that are taken back, children) adds statements to the same transaction.
 //!
-//! A large batch goes two ways at once, half of the jobs each: a backend is one processor, and most have another.
-//!
 //! # Invariants
 //! - Nothing is written for a claim but under the lock of its row of `lease`: whoever takes a claim away, deletes that row
 //!   and waits. So a record needs no lock on its node, and one that comes late finds nothing to lock.

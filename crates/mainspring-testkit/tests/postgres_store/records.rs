@@ -11,9 +11,7 @@ use mainspring_testkit::postgres::{Counts, Proxy};
 
 use crate::support::{Rig, database};
 
-/// Fewer than go two ways at once.
 const FEW: usize = 8;
-/// More than go one way.
 const MANY: usize = 40;
 
 fn step(claim: Claim, text: &str) -> Recording {

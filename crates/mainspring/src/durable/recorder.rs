@@ -16,6 +16,8 @@ use tokio::sync::oneshot;
 
 use crate::batch::{Batcher, Weight};
 
+/// What its two ways are called in logs.
+const PARTS: [&str; 2] = ["record", "record, second way"];
 /// Waits after a failed flush: first and longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
 
@@ -58,19 +60,24 @@ pub(crate) trait Watch: Send + Sync + 'static {
     /// Whether the node is gone, so that it is no use to go on.
     fn is_gone(&self) -> bool;
     /// A flush failed, and is tried again.
-    fn failed(&self, error: &Error);
+    fn failed(&self, part: &'static str, error: &Error);
     /// A flush was answered.
-    fn answered(&self);
+    fn answered(&self, part: &'static str);
     /// A job has said something.
     fn said(&self, job: JobId);
 }
 
 /// A recorder of a node.
 pub(crate) fn start(store: &Arc<dyn Store>, seams: &Seams, watch: &Arc<dyn Watch>) -> Recorder {
-    Recorder(std::array::from_fn(|_| batcher(Arc::clone(store), seams, Arc::clone(watch))))
+    Recorder(PARTS.map(|part| batcher(part, Arc::clone(store), seams, Arc::clone(watch))))
 }
 
-fn batcher(store: Arc<dyn Store>, seams: &Seams, watch: Arc<dyn Watch>) -> Batcher<Item, Result<Recorded>> {
+fn batcher(
+    part: &'static str,
+    store: Arc<dyn Store>,
+    seams: &Seams,
+    watch: Arc<dyn Watch>,
+) -> Batcher<Item, Result<Recorded>> {
     let clock = Arc::clone(&seams.clock);
     Batcher::new(Arc::clone(&seams.spawn), move |items: Vec<Item>| {
         let (store, clock, watch) = (Arc::clone(&store), Arc::clone(&clock), Arc::clone(&watch));
@@ -83,7 +90,7 @@ fn batcher(store: Arc<dyn Store>, seams: &Seams, watch: Arc<dyn Watch>) -> Batch
                     .filter(|&at| items[at].node == node && answers[at].is_none())
                     .collect();
                 let batch = || mine.iter().map(|&at| items[at].recording.clone()).collect();
-                let result = offer(&*store, &*clock, &*watch, node, batch).await;
+                let result = offer(&*store, &*clock, (part, &*watch), node, batch).await;
                 match result {
                     Ok(told) => {
                         for (&at, answer) in mine.iter().zip(told) {
@@ -94,7 +101,7 @@ fn batcher(store: Arc<dyn Store>, seams: &Seams, watch: Arc<dyn Watch>) -> Batch
                     Err(Error::TooLarge { .. } | Error::Invalid { .. }) if mine.len() > 1 => {
                         for &at in &mine {
                             let alone = || vec![items[at].recording.clone()];
-                            let answer = offer(&*store, &*clock, &*watch, node, alone).await;
+                            let answer = offer(&*store, &*clock, (part, &*watch), node, alone).await;
                             let first = |answers: Vec<Recorded>| answers.first().copied();
                             answers[at] = Some(answer.map(|told| first(told).unwrap_or(Recorded::LeaseLost)));
                         }
@@ -120,7 +127,7 @@ fn batcher(store: Arc<dyn Store>, seams: &Seams, watch: Arc<dyn Watch>) -> Batch
 async fn offer(
     store: &dyn Store,
     clock: &dyn Clock,
-    watch: &dyn Watch,
+    (part, watch): (&'static str, &dyn Watch),
     node: NodeNo,
     batch: impl Fn() -> Vec<Recording>,
 ) -> Result<Vec<Recorded>> {
@@ -130,11 +137,11 @@ async fn offer(
         match store.record(node, batch()).await {
             Ok(answers) => {
                 fault::point!("step.recorded");
-                watch.answered();
+                watch.answered(part);
                 return Ok(answers);
             }
             Err(error) if error.is_retryable() && !watch.is_gone() => {
-                watch.failed(&error);
+                watch.failed(part, &error);
                 clock.sleep(wait).await;
                 wait = (wait * 2).min(BACKOFF.1);
             }

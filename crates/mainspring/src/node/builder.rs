@@ -359,12 +359,12 @@ impl Watch for Recording {
         *self.phase.borrow() >= Phase::Stopped
     }
 
-    fn failed(&self, error: &Error) {
-        self.outage.failed("record", error, self.clock.monotonic());
+    fn failed(&self, part: &'static str, error: &Error) {
+        self.outage.failed(part, error, self.clock.monotonic());
     }
 
-    fn answered(&self) {
-        self.outage.answered("record", self.clock.monotonic());
+    fn answered(&self, part: &'static str) {
+        self.outage.answered(part, self.clock.monotonic());
     }
 
     fn said(&self, job: JobId) {

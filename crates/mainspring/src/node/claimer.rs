@@ -23,7 +23,7 @@ use mainspring_core::seam::Pending;
 use mainspring_core::store::{ClaimRequest, ClaimedBatch};
 use mainspring_core::{Error, Result, fault};
 
-use super::desk::{Plan, Work};
+use super::desk::{Plan, SENT_MAX, Work};
 use super::{Shared, broken, runner};
 use crate::context::Run;
 
@@ -31,8 +31,6 @@ use crate::context::Run;
 const PART: &str = "claim";
 /// Waits after a failed claim: first and longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
-/// Claims on their way.
-const SENT_MAX: usize = 2;
 /// Outcomes waiting to be stored above which nothing more is claimed.
 const UNSETTLED_MAX: usize = 8 * mainspring_core::bounds::BATCH;
 
@@ -94,6 +92,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         // The desk closes a moment later than the node. Until then, a claim that is refused would be made again at once.
         let may = !shared.is_closing()
             && repeating.is_none()
+            && !sent.iter().any(|claim| matches!(claim, Sent::Failed(_)))
             && sent.len() < SENT_MAX
             && shared.unsettled.load(Ordering::Relaxed) < UNSETTLED_MAX;
         let plan = if may { shared.desk.plan() } else { None };
@@ -159,6 +158,8 @@ async fn repeat(shared: Arc<Shared>, claim: Box<Answered>) {
                 biased;
                 () = shared.rejoined(claim.node) => {}
                 () = shared.closing() => {}
+                // It may have been a misunderstanding, and nobody joins anew.
+                () = shared.clock().sleep(shared.options.lease) => {}
             }
             return;
         }
@@ -171,13 +172,15 @@ async fn repeat(shared: Arc<Shared>, claim: Box<Answered>) {
             broken(error);
             shared.desk.missed(&claim.plan);
             shared.desk.hope(None);
+            // It may be the answer that is broken, and not the claim.
+            disown(&shared, claim.node, claim.batch).await;
             return shared.pause(BACKOFF.1).await;
         }
         shared.failed(PART, error);
         shared.pause(wait).await;
         wait = (wait * 2).min(BACKOFF.1);
-        let (node, batch) = (shared.held.node(), claim.batch);
-        let answered = send(Arc::clone(&shared), claim.plan, batch).await;
+        let answered = send(Arc::clone(&shared), claim.plan, claim.batch).await;
+        let (node, batch) = (answered.node, answered.batch);
         match take_in(&shared, answered) {
             Some(failed) => claim = failed,
             None if unknown => return disown(&shared, node, batch).await,

@@ -25,6 +25,8 @@ use crate::sync::{Mutex, MutexGuard};
 
 /// How much work may wait on this node: long enough to hide the way to the store, short enough that nobody minds.
 const PREFETCH: Duration = Duration::from_millis(50);
+/// Claims that may be on their way.
+pub(super) const SENT_MAX: usize = 2;
 /// The weight of the latest job in the moving average of durations: about the last sixteen count.
 const WEIGHT: f64 = 1.0 / 16.0;
 
@@ -47,8 +49,11 @@ pub(super) struct Desk {
 struct State {
     queues: Vec<Served>,
     suspect: Option<JobId>,
-    /// Whether a claim that may bring one is on its way.
+    /// Whether a claim that may bring one is on its way, and whether another went out meanwhile that may not.
     awaited: bool,
+    passed_over: bool,
+    /// Claims on their way.
+    sent: usize,
     /// Which queue comes first in the next claim: all get their turn.
     turn: usize,
     open: bool,
@@ -117,7 +122,14 @@ impl State {
                 served.asked = served.asked.saturating_sub(*want);
             }
         }
-        self.awaited &= plan.suspects == 0;
+        self.sent = self.sent.saturating_sub(1);
+        if plan.suspects > 0 {
+            self.awaited = false;
+            if std::mem::take(&mut self.passed_over) {
+                // What was asked meanwhile may have left a suspect where it is.
+                self.queues.iter_mut().for_each(|served| served.hopeful = true);
+            }
+        }
     }
 }
 
@@ -135,7 +147,8 @@ impl Desk {
             moved: false,
         };
         let queues = queues.iter().map(served).collect();
-        let state = State { queues, suspect: None, awaited: false, turn: 0, open: true };
+        let state =
+            State { queues, suspect: None, awaited: false, passed_over: false, sent: 0, turn: 0, open: true };
         Desk { claim, state: Mutex::new(state), wake: Notify::new() }
     }
 
@@ -161,7 +174,7 @@ impl Desk {
     /// otherwise.
     pub(super) fn plan(&self) -> Option<Plan> {
         let mut state = self.lock();
-        if !state.open {
+        if !state.open || state.sent >= SENT_MAX {
             return None;
         }
         let (count, turn) = (state.queues.len(), state.turn);
@@ -186,7 +199,9 @@ impl Desk {
         } else {
             usize::from(state.suspect.is_none() && !state.awaited)
         };
+        state.passed_over |= state.awaited;
         state.awaited |= suspects > 0;
+        state.sent += 1;
         Some(Plan { queues, suspects })
     }
 
@@ -225,8 +240,7 @@ impl Desk {
                 plan.queues.iter().find(|(name, _)| *name == served.name).map_or(0, |(_, want)| *want);
             if asked > 0 {
                 served.plenty = came[at] >= asked;
-                // If another claim is on its way, its answer says it.
-                served.hopeful |= served.plenty && served.asked == 0;
+                served.hopeful |= served.plenty;
             }
             while served.running < served.slots {
                 let Some(work) = served.waiting.pop_front() else { break };
@@ -240,6 +254,7 @@ impl Desk {
     /// Gives a slot back after a job that took this long; returns the next job for it, if one waits.
     pub(super) fn next(&self, at: usize, took: Duration) -> Option<Work> {
         let mut state = self.lock();
+        let may = state.sent < SENT_MAX;
         let served = &mut state.queues[at];
         let took = took.as_secs_f64();
         served.pace += (took - served.pace) * WEIGHT;
@@ -248,7 +263,7 @@ impl Desk {
         if next.is_none() {
             served.running -= 1;
         }
-        if served.want(self.claim) > 0 {
+        if may && served.want(self.claim) > 0 {
             self.wake.notify_one();
         }
         next
@@ -375,6 +390,13 @@ mod tests {
         assert_eq!(asked(third.as_ref()), Some((2, 0)), "no second suspect while one may be on its way");
         desk.put(&second.expect("a plan"), works(4));
         desk.put(&third.expect("a plan"), works(1));
+        let fourth = desk.plan();
+        assert_eq!(
+            asked(fourth.as_ref()),
+            Some((1, 1)),
+            "the second was full, and a suspect may have been passed over"
+        );
+        desk.put(&fourth.expect("a plan"), works(0));
         assert_eq!(asked(desk.plan().as_ref()), None, "it is empty, until something says otherwise");
         desk.hope(None);
         assert_eq!(asked(desk.plan().as_ref()), Some((1, 1)));
