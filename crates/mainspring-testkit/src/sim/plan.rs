@@ -37,6 +37,8 @@ pub(super) struct Config {
     pub(super) lonely: bool,
     /// When the code of workflows changes.
     pub(super) deploy: Duration,
+    /// Whether nodes claim so few at once that there is more, and the next claim goes out before the last is answered.
+    pub(super) few: bool,
 }
 
 /// What can go wrong for more than one call.
@@ -134,6 +136,7 @@ impl Config {
             // A handler is not kept for as long as a long lease lasts.
             lonely: chance(rng, 0.5) && lease <= seconds(2),
             deploy: between(rng, storm / 5, storm),
+            few: chance(rng, 0.1),
         }
     }
 

@@ -87,8 +87,9 @@ impl Process {
         // Suspended handlers are kept, or soon dropped, or not kept at all.
         let parked = pick(fate, &[0, 1, 8]);
         builder = builder.parked(if self.world.config.lonely { 8 } else { parked });
-        // So few that there is more than one claim takes, and the next goes out before the last is answered; or all.
-        builder = builder.claim_at_most(pick(fate, &[1, 3, 1_000]));
+        if self.world.config.few {
+            builder = builder.claim_at_most(4);
+        }
         let willing = mighty || self.world.config.lonely || below(fate, 4) > 0;
         if willing && self.world.may_run_workflows(self.actor) {
             let flow = Arc::clone(&stage);
