@@ -82,6 +82,24 @@ async fn what_claims_ahead_of_others_took_is_adopted() {
     }
 }
 
+/// What a later claim brought does not wait while an earlier one is repeated: its deadlines would count from too late.
+#[tokio::test]
+async fn what_a_later_claim_took_is_started_while_an_earlier_one_is_repeated() {
+    let (test, store) = faulty(0);
+    let ledger = Ledger::default();
+    test.enqueue_many((0..6).map(work)).await.expect("enqueued");
+    store.slow("claim");
+    store.skip("claim", 1);
+    store.plan("claim", &[Refuse]);
+    store.skip("claim", 1);
+    store.plan("claim", &[Refuse, Refuse, Refuse]);
+    test.node(|node| noting(node, &ledger).queue("default", 6).claim_at_most(2)).await.expect("a node");
+    test.run_until_idle().await.expect("idle");
+    assert_eq!(ledger.sorted().len(), 4, "no time has passed, and one claim is still to be repeated");
+    test.advance(10 * SECOND).await.expect("time passes");
+    assert_eq!(ledger.sorted(), (0..6).collect::<Vec<_>>(), "each once");
+}
+
 /// It is not told that a token was used if that may have been by this very call.
 #[tokio::test]
 async fn a_token_whose_answer_was_lost_may_have_been_good() {
