@@ -1,22 +1,32 @@
 //! What a commit costs at all on this machine, without Mainspring: an append to a file that is forced to disk, one row in a
-//! transaction of its own, and many rows in one transaction.
+//! transaction of its own, many rows in one transaction, and the rows of many callers who each wait for theirs.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 use mainspring_postgres::tokio_postgres::{self, NoTls};
 use mainspring_sqlite::rusqlite;
 use mainspring_testkit::postgres;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 
 use crate::database::{Database, Place};
 use crate::report::{Report, percentile};
 
-/// What a commit costs without us; the middle of the latencies of one.
-pub(crate) async fn run(place: &Place, report: &Report) -> Result<Duration> {
+/// What commits cost without us.
+pub(crate) struct Raw {
+    /// The middle of the latencies of one row by itself.
+    pub(crate) commit: Duration,
+    /// Rows per second of so many callers, each of whom waits for his row.
+    pub(crate) callers: BTreeMap<usize, f64>,
+}
+
+/// Measures what commits cost without us.
+pub(crate) async fn run(place: &Place, report: &Report) -> Result<Raw> {
     const COMMITS: usize = 1_000;
     let mut latencies = Vec::new();
     let database = place.database("raw")?;
@@ -41,20 +51,123 @@ pub(crate) async fn run(place: &Place, report: &Report) -> Result<Duration> {
             let insert = client.prepare("INSERT INTO raw VALUES ($1, $2, $3)").await?;
             for n in 0..COMMITS {
                 let began = Instant::now();
-                client.execute(&insert, &[&0_i64, &n.to_string(), &vec![b'x'; 200]]).await?;
+                client.execute(&insert, &[&0_i64, &key(n), &vec![b'x'; 200]]).await?;
                 latencies.push(began.elapsed());
             }
             report.latencies("raw: one row inserted and committed", &mut latencies);
         }
     }
+    let mut callers = BTreeMap::new();
     for rows in [64, 256, 1_000] {
         let rate = match &database {
             Database::Sqlite(path) => raw_sqlite(&path.with_extension("raw"), rows)?,
             Database::Postgres(database) => raw_postgres(database, rows).await?,
         };
         report.figure_of("raw", &format!("{rows} rows per commit"), rate, "rows/s");
+        let rate = match &database {
+            Database::Sqlite(path) => call_sqlite(&path.with_extension("called"), rows).await?,
+            Database::Postgres(database) => call_postgres(database, rows).await?,
+        };
+        report.figure_of("raw", &format!("{rows} callers, a row each"), rate, "rows/s");
+        callers.insert(rows, rate);
     }
-    Ok(percentile(&mut latencies, 0.5))
+    Ok(Raw { commit: percentile(&mut latencies, 0.5), callers })
+}
+
+/// A row that a caller waits for.
+struct Called {
+    job: i64,
+    key: String,
+    value: Vec<u8>,
+    stored: oneshot::Sender<()>,
+}
+
+/// Callers that store one row after the other until there are [`ROWS`].
+async fn call(callers: usize, ask: mpsc::UnboundedSender<Called>) -> Result<f64> {
+    let began = Instant::now();
+    let mut calling = JoinSet::new();
+    for job in 0..i64::try_from(callers)? {
+        let ask = ask.clone();
+        calling.spawn(async move {
+            for n in 0..ROWS / callers {
+                let (stored, answer) = oneshot::channel();
+                ask.send(Called { job, key: key(n), value: vec![b'x'; 200], stored })?;
+                answer.await?;
+            }
+            anyhow::Ok(())
+        });
+    }
+    while let Some(ended) = calling.join_next().await {
+        ended??;
+    }
+    Ok((ROWS / callers * callers) as f64 / began.elapsed().as_secs_f64())
+}
+
+/// All that is there: what comes while a batch is stored is the next one.
+fn gather(first: Called, asked: &mut mpsc::UnboundedReceiver<Called>) -> Vec<Called> {
+    let mut batch = vec![first];
+    batch.extend(std::iter::from_fn(|| asked.try_recv().ok()));
+    batch
+}
+
+/// Tells all who wait for a row of this batch.
+fn tell(batch: Vec<Called>) -> Result<()> {
+    for called in batch {
+        called.stored.send(()).map_err(|()| anyhow!("a caller has gone"))?;
+    }
+    Ok(())
+}
+
+/// One connection stores what callers ask for.
+async fn call_postgres(database: &postgres::Database, callers: usize) -> Result<f64> {
+    let client = connect(database).await?;
+    client.batch_execute("TRUNCATE raw").await?;
+    let insert = client.prepare(RAW_INSERT_MANY).await?;
+    let (ask, mut asked) = mpsc::unbounded_channel::<Called>();
+    let storing = tokio::spawn(async move {
+        while let Some(first) = asked.recv().await {
+            let batch = gather(first, &mut asked);
+            let jobs: Vec<i64> = batch.iter().map(|called| called.job).collect();
+            let keys: Vec<&str> = batch.iter().map(|called| called.key.as_str()).collect();
+            let values: Vec<&[u8]> = batch.iter().map(|called| called.value.as_slice()).collect();
+            client.execute(&insert, &[&jobs, &keys, &values]).await?;
+            tell(batch)?;
+        }
+        anyhow::Ok(())
+    });
+    let rate = call(callers, ask).await?;
+    storing.await??;
+    Ok(rate)
+}
+
+/// One thread stores what callers ask for.
+async fn call_sqlite(path: &Path, callers: usize) -> Result<f64> {
+    let mut conn = raw_table(path)?;
+    let (ask, mut asked) = mpsc::unbounded_channel::<Called>();
+    let storing = std::thread::spawn(move || {
+        while let Some(first) = asked.blocking_recv() {
+            let batch = gather(first, &mut asked);
+            let transaction = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+            {
+                let mut insert = transaction.prepare_cached(RAW_INSERT)?;
+                for called in &batch {
+                    insert.execute((called.job, &called.key, called.value.as_slice()))?;
+                }
+            }
+            transaction.commit()?;
+            tell(batch)?;
+        }
+        anyhow::Ok(())
+    });
+    let rate = call(callers, ask).await?;
+    storing.join().map_err(|_| anyhow!("the thread has panicked"))??;
+    remove(path);
+    Ok(rate)
+}
+
+/// The key of a row: what the steps of the benchmark are called.
+fn key(n: usize) -> String {
+    format!("step#{n}")
 }
 
 /// Rows of each measurement in batches.
@@ -72,13 +185,12 @@ async fn connect(database: &postgres::Database) -> Result<tokio_postgres::Client
 async fn raw_postgres(database: &postgres::Database, rows: usize) -> Result<f64> {
     let client = connect(database).await?;
     client.batch_execute("TRUNCATE raw").await?;
-    let insert =
-        client.prepare("INSERT INTO raw SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[])").await?;
+    let insert = client.prepare(RAW_INSERT_MANY).await?;
     let jobs: Vec<i64> = (0..i64::try_from(rows)?).collect();
     let values = vec![vec![b'x'; 200]; rows];
     let began = Instant::now();
     for n in 0..ROWS / rows {
-        let keys = vec![n.to_string(); rows];
+        let keys = vec![key(n); rows];
         client.execute(&insert, &[&jobs, &keys, &values]).await?;
     }
     Ok((ROWS / rows * rows) as f64 / began.elapsed().as_secs_f64())
@@ -93,7 +205,7 @@ fn single_sqlite(path: &Path, commits: usize) -> Result<Vec<Duration>> {
         let mut insert = conn.prepare(RAW_INSERT)?;
         for n in 0..commits {
             let began = Instant::now();
-            insert.execute((0, n.to_string(), [b'x'; 200].as_slice()))?;
+            insert.execute((0, key(n), [b'x'; 200].as_slice()))?;
             latencies.push(began.elapsed());
         }
     }
@@ -127,6 +239,7 @@ async fn hops(times: usize) -> Result<Vec<Duration>> {
     Ok(latencies)
 }
 
+const RAW_INSERT_MANY: &str = "INSERT INTO raw SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[])";
 const RAW_INSERT: &str = "INSERT INTO raw (job, key, value) VALUES (?1, ?2, ?3)";
 
 fn raw_table(path: &Path) -> Result<rusqlite::Connection> {
@@ -155,7 +268,7 @@ fn raw_sqlite(path: &Path, rows: usize) -> Result<f64> {
         let transaction = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         {
             let mut insert = transaction.prepare_cached(RAW_INSERT)?;
-            let key = n.to_string();
+            let key = key(n);
             for job in 0..i64::try_from(rows)? {
                 insert.execute((job, &key, [b'x'; 200].as_slice()))?;
             }

@@ -15,7 +15,7 @@ use tokio::sync::{Barrier, mpsc};
 
 use crate::database::{Database, Place, number};
 use crate::peers;
-use crate::raw;
+use crate::raw::{self, Raw};
 use crate::report::{Report, millis, percentile};
 use crate::scopes;
 
@@ -26,7 +26,7 @@ pub(crate) struct Options {
     #[arg(long, default_value = "sqlite", value_parser = ["sqlite", "postgres"])]
     store: String,
     /// Steps of each measurement of throughput, over all workflows.
-    #[arg(long, default_value_t = 50_000)]
+    #[arg(long, default_value_t = 100_000)]
     steps: usize,
     /// Workflows at the same time, in each measurement of throughput.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 8, 64, 256, 1_000])]
@@ -135,11 +135,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     runtime.block_on(async {
         let raw = raw::run(&place, &report).await?;
         if wanted("sequential") {
-            sequential(&place, &report, raw).await?;
+            sequential(&place, &report, raw.commit).await?;
         }
         if wanted("throughput") {
             for &workflows in &options.workflows {
-                throughput(options, &place, &report, workflows).await?;
+                throughput(options, &place, &report, &raw, workflows).await?;
             }
         }
         if wanted("signal") {
@@ -192,10 +192,23 @@ async fn sequential(place: &Place, report: &Report, raw: Duration) -> Result<()>
 }
 
 /// Steps per second of so many workflows at the same time.
-async fn throughput(options: &Options, place: &Place, report: &Report, workflows: usize) -> Result<()> {
+async fn throughput(
+    options: &Options,
+    place: &Place,
+    report: &Report,
+    raw: &Raw,
+    workflows: usize,
+) -> Result<()> {
     let each = (options.steps / workflows).clamp(20, 5_000);
     let rate = drained(place, workflows, &Flow::Steps(each)).await? * each as f64;
     report.figure(&format!("{workflows} workflows x {each} steps"), rate, "steps/s");
+    if let Some(rows) = raw.callers.get(&workflows) {
+        report.figure(
+            &format!("{workflows} workflows: share of so many raw callers"),
+            100.0 * rate / rows,
+            "%",
+        );
+    }
     Ok(())
 }
 
