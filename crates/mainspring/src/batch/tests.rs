@@ -1,6 +1,7 @@
 //! A batcher under callers that wait, leave early and fail.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
 
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -66,6 +67,34 @@ async fn callers_that_come_together_are_flushed_together() {
     done.acquire_many(100).await.expect("all are done").forget();
     let flushes = rig.flushes.load(Ordering::Relaxed);
     assert!(flushes <= 12, "{flushes} flushes for ten rounds of a hundred callers");
+}
+
+/// Wakes a thread.
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Blocks this thread until a future is ready, as executors do that know nothing of tokio.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = std::pin::pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        std::thread::park();
+    }
+}
+
+#[tokio::test]
+async fn who_blocks_a_thread_of_the_executor_is_answered() {
+    let rig = rig(true);
+    assert_eq!(block_on(rig.batcher.send(1)).expect("an answer"), 2);
+    assert_eq!(block_on(rig.batcher.send(2)).expect("an answer"), 4);
 }
 
 #[tokio::test]
