@@ -44,6 +44,8 @@ pub enum Defect {
     ParkedUnconfirmed,
     /// A step's result is returned before it is recorded.
     ResultEarly,
+    /// A job ends before all that it has handed in is recorded.
+    EndEarly,
     /// Who won a race is not recorded.
     WinnerUnrecorded,
     /// What the losers of a race have recorded stays.
@@ -66,7 +68,7 @@ pub enum Defect {
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 27] = [
+    pub const ALL: [Defect; 28] = [
         Defect::ClaimIgnored,
         Defect::NodeIgnored,
         Defect::RescueUnchecked,
@@ -85,6 +87,7 @@ impl Defect {
         Defect::ReadTwice,
         Defect::ParkedUnconfirmed,
         Defect::ResultEarly,
+        Defect::EndEarly,
         Defect::WinnerUnrecorded,
         Defect::LoserKept,
         Defect::TurnEarly,

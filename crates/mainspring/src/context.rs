@@ -250,24 +250,27 @@ impl Run {
 
     /// Waits until the run is asked to stop.
     pub(crate) async fn stop_requested(&self) -> Stop {
-        loop {
-            let mut notified = std::pin::pin!(self.stopped.notified());
-            // Registered before the look, so that a request in between is not missed.
-            notified.as_mut().enable();
-            if let Some(why) = self.stop_reason() {
-                return why;
-            }
-            notified.await;
-        }
+        self.once(Run::stop_reason).await
     }
 
     /// Waits until the run is to stop for another reason than a cancellation, which it cannot put off.
     pub(crate) async fn must_go(&self) {
+        self.once(|run| run.hurry.load(Ordering::Relaxed).then_some(())).await;
+    }
+
+    /// Waits until what becomes of the run is nobody's business any more.
+    pub(crate) async fn abandoned(&self) {
+        self.once(|run| matches!(run.stop_reason(), Some(Stop::Abandon)).then_some(())).await;
+    }
+
+    /// Waits until there is something to be seen of a stop.
+    async fn once<T>(&self, look: impl Fn(&Self) -> Option<T>) -> T {
         loop {
             let mut notified = std::pin::pin!(self.stopped.notified());
+            // Registered before the look, so that a request in between is not missed.
             notified.as_mut().enable();
-            if self.hurry.load(Ordering::Relaxed) {
-                return;
+            if let Some(seen) = look(self) {
+                return seen;
             }
             notified.await;
         }

@@ -265,6 +265,11 @@ impl<'a> Life<'a> {
         ends
     }
 
+    /// When an end was first asked for: it may have taken effect long before its node was told.
+    pub(super) fn asked(&self, end: &Finished) -> At {
+        self.finishing.get(&end.claim).copied().unwrap_or(end.at)
+    }
+
     /// Whether it may have had several lives under one id: deleted, and stored again by a late repeat of its enqueue.
     pub(super) fn may_have_returned(&self) -> bool {
         self.was_ordered("delete")

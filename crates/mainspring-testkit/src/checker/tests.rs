@@ -245,6 +245,26 @@ fn stale_writes_are_refused() {
 }
 
 #[test]
+fn what_somebody_else_brought_about_may_be_told_as_accepted() {
+    let told = |expired: bool| {
+        let mut case = Case::default();
+        case.joined(1).joined(2).stored(1).claimed(1, 1, 1).fault("stop", 1);
+        if expired {
+            case.expired(1);
+        }
+        let (id, from) = (id(1), Status::because(State::Cancelled, Reason::Operator));
+        case.verb(1, "cancel").see(8, Fact::Ordered { id, verb: "retry".into() });
+        let to = Some(Status::plain(State::Ready));
+        case.see(8, Fact::Obeyed { id, verb: "retry".into(), from, to });
+        case.claimed(2, 1, 2).ended(1, 1, 1, How::Cancel, true).ended(2, 1, 2, How::Succeed, true);
+        case.succeeded(1, 2);
+        case.rules(EXACT)
+    };
+    assert!(!told(true).contains(&"only the owner can write"), "{:?}", told(true));
+    assert!(told(false).contains(&"only the owner can write"));
+}
+
+#[test]
 fn an_end_is_an_end() {
     let mut case = done();
     case.claimed(1, 1, 2).ended(1, 1, 2, How::Succeed, true);
@@ -418,8 +438,10 @@ fn deadlines_hold() {
     case.claimed(1, 1, 1).ended(1, 1, 1, How::Succeed, true);
     case.succeeded(1, 1);
     case.breaks("deadlines hold");
-    // Who waits to be suspended does nothing any more; who still ran something did.
-    for (late, holds) in [(false, true), (true, false)] {
+    // Who waits to be suspended does nothing any more, also if he is dropped before that; who still ran something did.
+    for (late, dropped, holds) in
+        [(false, false, true), (false, true, true), (true, false, false), (true, true, false)]
+    {
         let mut case = Case::default();
         case.joined(1).stored(1).see(9, Fact::Bounded { id: id(1), deadline: 10_000_000 });
         case.claimed(1, 1, 1).ran(1, 1, "a");
@@ -429,11 +451,14 @@ fn deadlines_hold() {
         if late {
             case.see(1, Fact::Ran { id: id(1), claim: 1, key: "a".into() });
         }
+        if dropped {
+            case.see(1, Fact::Stopped { id: id(1), claim: 1 });
+        }
         let (node, how) = (NodeNo(1), How::Suspend);
         case.see(1, Fact::Finishing { node, id: id(1), claim: 1, how });
         case.see(1, Fact::Finished { node, id: id(1), claim: 1, how, applied: false });
         case.found(1, Status::because(State::Failed, Reason::Expired), 1);
-        assert_eq!(!case.rules(EXACT).contains(&"deadlines hold"), holds, "{late}");
+        assert_eq!(!case.rules(EXACT).contains(&"deadlines hold"), holds, "{late} {dropped}");
     }
 }
 

@@ -43,8 +43,8 @@ pub(super) enum Part {
     Branches,
     /// A step fails; the workflow survives it and does something else.
     Saga,
-    /// A step fails so often, and the workflow with it.
-    Flaky(u32),
+    /// A step fails so often, and the workflow with it; maybe beside one that does not.
+    Flaky { times: u32, beside: bool },
     /// It sleeps so many milliseconds.
     Sleep(u64),
     /// It waits for so many of these signals.
@@ -127,7 +127,7 @@ impl Course {
         }
         // When an error was taken back, what was recorded until then is not missed by anybody.
         let flaky = |part: &Part| match part {
-            Part::Flaky(_) => true,
+            Part::Flaky { .. } => true,
             Part::Says(speech) => speech.fails > 0 && !speech.again,
             _ => false,
         };
@@ -180,11 +180,13 @@ impl Course {
         let sum = |of: std::ops::Range<usize>| of.map(value).fold(0, u64::wrapping_add);
         match part {
             Part::Chain(steps) => BTreeSet::from([sum(0..usize::try_from(*steps).unwrap_or(0))]),
-            Part::Join | Part::Edited { edit: Edit::Renamed | Edit::Declared | Edit::Added, .. } => {
+            Part::Join
+            | Part::Flaky { beside: true, .. }
+            | Part::Edited { edit: Edit::Renamed | Edit::Declared | Edit::Added, .. } => {
                 BTreeSet::from([sum(0..2)])
             }
             Part::Branches => BTreeSet::from([sum(0..4)]),
-            Part::Saga | Part::Flaky(_) => BTreeSet::from([value(0)]),
+            Part::Saga | Part::Flaky { beside: false, .. } => BTreeSet::from([value(0)]),
             Part::Sleep(_) | Part::Says(_) => BTreeSet::from([0]),
             Part::Signals { need, of } => chosen(*need, *of, &value),
             Part::Timed { sent, .. } => std::iter::once(NOTHING).chain(sent.map(|_| value(0))).collect(),
@@ -247,7 +249,7 @@ impl Part {
             2 | 9 => Part::Join,
             3 => Part::Branches,
             4 => Part::Saga,
-            5 => Part::Flaky(1 + u32::try_from(below(rng, 2)).unwrap_or(0)),
+            5 => Part::Flaky { times: pick(rng, &[1, 2]), beside: chance(rng, 0.5) },
             6 => Part::Sleep(rng.next_u64() % 8_000),
             7 => {
                 let of = 1 + below(rng, 3);

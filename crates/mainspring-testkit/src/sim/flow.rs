@@ -169,7 +169,15 @@ impl Act {
                 }
                 Ok(self.step(ctx, "", &name("undo"), value(0)).await?)
             }
-            Part::Flaky(times) => Ok(self.fails(ctx, &name("flaky"), *times, value(0)).await?),
+            Part::Flaky { times, beside } => {
+                let (flaky, sure) = (name("flaky"), name("beside"));
+                let flaky = self.fails(ctx, &flaky, *times, value(0));
+                if !beside {
+                    return Ok(flaky.await?);
+                }
+                let (sure, flaky) = tokio::try_join!(biased; self.step(ctx, "", &sure, value(1)), flaky)?;
+                Ok(sure.wrapping_add(flaky))
+            }
             Part::Sleep(millis) => {
                 self.comes_to(&name("sleep"));
                 ctx.sleep(&name("sleep"), Duration::from_millis(*millis)).await?;
@@ -195,29 +203,7 @@ impl Act {
                 Ok(value.unwrap_or(NOTHING))
             }
             Part::Children { .. } => self.family(ctx, course, number).await,
-            Part::Once => {
-                // So that its body knows under which claim it runs.
-                self.step(ctx, "", &name("first"), 0).await?;
-                let (act, key) = (Arc::clone(self), name("once"));
-                let value = value(0);
-                let body = move || {
-                    let (act, key) = (Arc::clone(&act), key.clone());
-                    async move {
-                        act.enter(act.current.load(Ordering::SeqCst), &key, true);
-                        act.work().await;
-                        act.ran(&key);
-                        Ok(value)
-                    }
-                };
-                match ctx.once(&name("once"), body).await {
-                    Ok(value) => {
-                        self.saw(&name("once"), Some(value), false);
-                        Ok(value)
-                    }
-                    Err(Error::Interrupted { .. }) => Ok(INTERRUPTED),
-                    Err(other) => Err(other.into()),
-                }
-            }
+            Part::Once => self.once(ctx, course, number).await,
             Part::Race(race) => self.race(ctx, course, number, race).await,
             Part::Map { items, at_once, enough } => {
                 self.map(ctx, course, number, (*items, *at_once, *enough)).await
@@ -227,6 +213,31 @@ impl Act {
             Part::Token { millis } => self.ask(ctx, course, number, *millis).await,
             Part::Says(speech) => self.speak(ctx, course, number, speech).await,
             Part::Edited { edit, millis } => self.edited(ctx, course, number, (*edit, *millis)).await,
+        }
+    }
+
+    async fn once(self: &Arc<Self>, ctx: &Context, course: &Course, number: usize) -> Result<u64, Failure> {
+        let name = |what: &str| format!("{what}{number}");
+        // So that its body knows under which claim it runs.
+        self.step(ctx, "", &name("first"), 0).await?;
+        let (act, key) = (Arc::clone(self), name("once"));
+        let value = course.value(number, 0);
+        let body = move || {
+            let (act, key) = (Arc::clone(&act), key.clone());
+            async move {
+                act.enter(act.current.load(Ordering::SeqCst), &key, true);
+                act.work().await;
+                act.ran(&key);
+                Ok(value)
+            }
+        };
+        match ctx.once(&name("once"), body).await {
+            Ok(value) => {
+                self.saw(&name("once"), Some(value), false);
+                Ok(value)
+            }
+            Err(Error::Interrupted { .. }) => Ok(INTERRUPTED),
+            Err(other) => Err(other.into()),
         }
     }
 

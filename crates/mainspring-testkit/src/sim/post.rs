@@ -8,8 +8,9 @@ use mainspring::Engine;
 use mainspring_core::Error;
 use mainspring_core::backoff::Backoff;
 use mainspring_core::id::JobId;
-use mainspring_core::job::State;
+use mainspring_core::job::{State, Verb};
 use mainspring_core::journal::operation;
+use mainspring_core::name::Key;
 use mainspring_core::seam::{Clock, Rng};
 use tokio::sync::{mpsc, oneshot};
 
@@ -152,10 +153,19 @@ async fn recorded(engine: &Engine, id: JobId, rng: &SeededRng) -> Result<Option<
 }
 
 /// Retries a workflow from some step; half of the time two people do at once, each from another: one of them is too late.
+/// So is who looked at the workflow before, and gives his order after.
 async fn retry_from(engine: &Engine, id: JobId, rng: &SeededRng) -> Result<(), Error> {
     let from_some_step = async || {
+        let claim = engine.jobs().get(id).await?.summary.claim;
         let Some(step) = recorded(engine, id, rng).await? else { return Ok(()) };
-        engine.jobs().retry_from(id, step).await.map(drop)
+        engine.jobs().retry_from(id, step).await?;
+        if chance(rng, 0.5)
+            && let Some(step) = recorded(engine, id, rng).await?
+        {
+            let late = Verb::Rewind { from: Key::new(step)?, claim };
+            drop(engine.jobs().change(id, late).await);
+        }
+        Ok(())
     };
     if chance(rng, 0.5) {
         return from_some_step().await;

@@ -61,6 +61,7 @@ caught! {
     message_read_twice: ReadTwice,
     parked_handler_goes_on_without_its_suspension: ParkedUnconfirmed,
     result_returned_before_it_is_recorded: ResultEarly,
+    end_before_a_record_that_is_on_its_way: EndEarly,
     winner_of_a_race_not_recorded: WinnerUnrecorded,
     step_of_a_loser_kept: LoserKept,
     state_of_a_loop_stored_before_its_step: TurnEarly,

@@ -18,6 +18,7 @@ use mainspring_core::journal::{
     Writes, Written,
 };
 use mainspring_core::name::Key;
+use mainspring_core::planted::{self, Defect};
 use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, Result, bounds};
 use serde::de::DeserializeOwned;
@@ -396,6 +397,24 @@ impl Session {
     /// Makes sure that the claim is still ours.
     pub(crate) async fn confirm(&self) -> Result<()> {
         self.write(Writes::default(), Vec::new()).await
+    }
+
+    /// Waits until the store has told of all that was handed in, also by operations that were given up: the job's end must
+    /// not overtake it, or what was done and not recorded yet would be done again.
+    pub(crate) async fn all_told(&self) {
+        {
+            let state = self.state();
+            if state.settled >= state.sent || planted::is(Defect::EndEarly) {
+                return;
+            }
+        }
+        let run = self.run();
+        let writes = Writes { idle: true, ..Writes::default() };
+        let recording = Recording { claim: run.claim, writes, children: Vec::new() };
+        // All others of this job are before it. Whatever it is answered, the end is told the same.
+        if let Err(error) = Box::pin(self.recorder.send(Item { node: run.node, recording })).await {
+            tracing::debug!(%error, job = %run.info.id, "records may not be stored when their job ends");
+        }
     }
 
     /// Takes back recorded errors that a failure blames: their steps run again.

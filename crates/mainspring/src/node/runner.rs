@@ -160,6 +160,7 @@ async fn drive(shared: &Shared, run: &Run, mut activation: Activation) -> Option
         // One that does not fit its records will not fit them any better.
         Some(Ended::Suspended(suspension)) if suspension.reason.awaits() => {
             shared.parked.put(&run.claim, activation, shared.clock().monotonic());
+            return ended;
         }
         Some(Ended::Err(failure)) => {
             tokio::select! {
@@ -169,11 +170,16 @@ async fn drive(shared: &Shared, run: &Run, mut activation: Activation) -> Option
                 },
                 () = run.must_go() => {}
             }
-            drop_caught(activation);
         }
-        _ => drop_caught(activation),
+        _ => {}
     }
-    ended
+    let session = Arc::clone(&activation.session);
+    drop_caught(activation);
+    tokio::select! {
+        biased;
+        () = run.abandoned() => None,
+        () = session.all_told() => ended,
+    }
 }
 
 /// Polls a handler next to everything that may stop it.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mainspring::testing::TestEngine;
-use mainspring::{Context, Error, JobId, NodeBuilder, Outcome, Received, State, snooze};
+use mainspring::{Context, Error, Failure, JobId, NodeBuilder, Outcome, Received, State, snooze};
 use mainspring_core::memory::Memory;
 
 use crate::faulty::Fault::{self, Break, Lose, Refuse};
@@ -513,6 +513,93 @@ async fn progress_that_could_not_be_stored_is_not_forgotten() {
     let job = test.enqueue(work(1)).await.expect("enqueued");
     test.advance(5 * SECOND).await.expect("time passes");
     assert_eq!(record(&test, job.id).await.progress.expect("progress").note, "one");
+}
+
+/// Keeps the result of a step; a first attempt with an even number fails beside it.
+fn keeping(node: NodeBuilder, ledger: &Ledger) -> NodeBuilder {
+    let ledger = ledger.clone();
+    let handler = move |ctx: Context, job: Work| {
+        let ledger = ledger.clone();
+        async move {
+            let kept = ctx.step("kept", async || {
+                ledger.add(job.n);
+                Ok(job.n)
+            });
+            let fails = async || {
+                if ctx.attempt() == 1 && job.n.is_multiple_of(2) { Err("beside it") } else { Ok(()) }
+            };
+            let (kept, ()) = tokio::try_join!(biased; async { Ok(kept.await?) }, async { Ok::<_, Failure>(fails().await?) })?;
+            mainspring::Result::Ok(kept)
+        }
+    };
+    node.handle(handler).queue("default", 1).drain(SECOND)
+}
+
+/// What is done is recorded before its job ends, however that ends: or the next run would do it again.
+#[tokio::test]
+async fn no_end_overtakes_a_record_on_its_way() {
+    for way in ["fails", "time-out", "deadline", "cancel", "shutdown"] {
+        let (test, store) = faulty(0);
+        let ledger = Ledger::default();
+        let node = test.node(|node| keeping(node, &ledger)).await.expect("a node");
+        test.run_until_idle().await.expect("idle");
+        store.hang("record", None, true);
+        let job = test.enqueue(work(if way == "fails" { 2 } else { 1 }));
+        let job = match way {
+            "time-out" => job.timeout(SECOND),
+            "deadline" => job.deadline(SECOND),
+            _ => job,
+        };
+        let job = job.await.expect("enqueued");
+        test.advance(SECOND / 2).await.expect("time passes");
+        if way == "cancel" {
+            test.jobs().cancel(job.id).await.expect("cancelled");
+        }
+        let goes = async || {
+            if way == "shutdown" {
+                node.shutdown().await;
+            }
+        };
+        let time_passes = async || {
+            test.advance(3 * SECOND).await.expect("time passes");
+            assert_eq!((state(&test, job.id).await, store.calls("finish")), (State::Running, 0), "{way}");
+            store.hang("record", None, false);
+            test.advance(30 * SECOND).await.expect("time passes");
+        };
+        tokio::join!(goes(), time_passes());
+        match way {
+            "deadline" | "cancel" => drop(test.jobs().retry(job.id).await.expect("retried")),
+            "shutdown" => drop(test.node(|node| keeping(node, &ledger)).await.expect("another node")),
+            _ => {}
+        }
+        test.advance(30 * SECOND).await.expect("time passes");
+        assert_eq!(state(&test, job.id).await, State::Succeeded, "{way}");
+        assert_eq!(ledger.len(), 1, "{way}: done once");
+        assert_sound(&test).await;
+    }
+}
+
+/// What is nobody's business any more is not waited for.
+#[tokio::test]
+async fn a_record_that_hangs_keeps_no_slot_of_a_node_that_was_expired() {
+    let (test, store) = faulty(0);
+    let ledger = Ledger::default();
+    let node = test.node(|node| keeping(node, &ledger)).await.expect("a node");
+    let number = node.number();
+    store.hang("record", Some(number), true);
+    let job = test.enqueue(work(2)).await.expect("enqueued");
+    test.advance(Duration::ZERO).await.expect("it settles");
+    store.cut_off(number, true);
+    let other = test.node(|node| keeping(node, &ledger)).await.expect("another node");
+    test.advance(LEASE + 2 * SECOND).await.expect("time passes");
+    assert_eq!((state(&test, job.id).await, ledger.len()), (State::Succeeded, 2), "it ran elsewhere");
+    store.cut_off(number, false);
+    test.advance(LEASE).await.expect("time passes");
+    assert_ne!(node.number(), number, "it has joined anew");
+    other.shutdown().await;
+    let next = test.enqueue(work(3)).await.expect("enqueued");
+    test.advance(SECOND).await.expect("time passes");
+    assert_eq!(state(&test, next.id).await, State::Succeeded, "its slot is free");
 }
 
 #[tokio::test]

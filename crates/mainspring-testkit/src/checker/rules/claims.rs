@@ -96,8 +96,10 @@ pub(super) fn owner(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
                 broken.push(Broken::job(*id, what, vec![claim.at, finished.at]));
             }
             let Some(&asked) = life.finishing.get(&finished.claim) else { continue };
-            let expired = expired_before(evidence, life, finished);
-            if let Some((at, node)) = expired.filter(|_| !is_echo(evidence, life, finished)) {
+            if is_echo(evidence, life, finished) {
+                continue;
+            }
+            if let Some((at, node)) = expired_before(evidence, life, finished) {
                 let what =
                     format!("node {node} was expired, and its end of claim {} was accepted", finished.claim);
                 broken.push(Broken::job(*id, what, vec![*at, asked, finished.at]));
@@ -116,12 +118,15 @@ pub(super) fn owner(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
 }
 
 /// Whether a write is told as accepted only because the job has ended in that very way without it: its deadline passed, or
-/// an operator or its parent's end cancelled it, after its claim was lost. Nothing was written.
+/// an operator or its parent's end cancelled it, after its claim was lost. Nothing was written. Of a job that is not there any
+/// more nobody can tell.
 pub(super) fn is_echo(evidence: &Evidence<'_>, life: &Life<'_>, finished: &Finished) -> bool {
     // What it came to in the end, and what it had come to before an operator brought it back.
     let ends = life.orders.iter().filter_map(|order| order.obeyed.map(|(_, from, _)| from));
     let mut ends = ends.chain(life.found.map(|job| job.status));
-    let mut ended = |reasons: &[Reason]| ends.any(|end| end.reason.is_some_and(|one| reasons.contains(&one)));
+    let mut ended = |reasons: &[Reason]| {
+        life.found.is_none() || ends.any(|end| end.reason.is_some_and(|one| reasons.contains(&one)))
+    };
     evidence.expiries.iter().any(|(at, node)| *node == finished.node && *at < finished.at)
         && match finished.how {
             How::Fail => ended(&[Reason::Expired]),
@@ -140,7 +145,7 @@ fn expired_before<'e>(
     life: &Life<'_>,
     finished: &Finished,
 ) -> Option<&'e (At, NodeNo)> {
-    let asked = life.finishing.get(&finished.claim).copied().unwrap_or(finished.at);
+    let asked = life.asked(finished);
     evidence.expiries.iter().find(|(at, node)| evidence.terms.exact && *node == finished.node && *at < asked)
 }
 
@@ -165,7 +170,7 @@ pub(super) fn after_end(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
         for end in life.ends() {
             let again = life.claims.iter().find(|claim| claim.at > end.at && claim.number > end.claim);
             // A success is final.
-            let back = |at: At| end.how != How::Succeed && life.brought_back_between(end.at, at);
+            let back = |at: At| end.how != How::Succeed && life.brought_back_between(life.asked(&end), at);
             let Some(again) = again.filter(|again| !back(again.at)) else {
                 continue;
             };
@@ -183,7 +188,7 @@ pub(super) fn agree(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     for (id, life) in &evidence.lives {
         let Some(job) = life.found.filter(|_| !life.may_have_returned()) else { continue };
         if let Some(end) = life.ends().last()
-            && !life.brought_back_between(end.at, usize::MAX)
+            && !life.brought_back_between(life.asked(end), usize::MAX)
             && (job.claim, job.status.state) != (end.claim, state(end.how))
         {
             let what = format!(

@@ -146,10 +146,8 @@ pub(super) fn again(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
 pub(super) fn bodies(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     for (id, life, flow) in flows(evidence) {
         for (ran, claim, key) in &flow.ran {
-            // Who gives a job back, or is told to stop, may have been too late to record it.
-            let regular = |how: How| !matches!(how, How::Release | How::Cancel);
             let mut ends = life.finished.iter().filter(|end| end.applied && end.claim == *claim);
-            let over = ends.find(|end| regular(end.how) && !is_echo(evidence, life, end));
+            let over = ends.find(|end| !is_echo(evidence, life, end));
             let again = flow.entered.iter().find(|entered| {
                 entered.key == *key
                     && !life.was_taken_back(key, *ran, entered.at)

@@ -66,7 +66,8 @@ pub(super) fn slots(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
         };
         // Of a workflow that is suspended nobody says when it left its slot: it may be kept in memory.
         let flow = evidence.lives.get(&id).and_then(|life| life.flow.as_deref());
-        if flow.is_some_and(|flow| flow.expects.is_some()) {
+        // What is expected of a child its parent may not have come to say.
+        if flow.is_some_and(|flow| flow.expects.is_some() || flow.parent.is_some()) {
             continue;
         }
         let Some(queue) = queue(evidence.lives.get(&id)) else { continue };

@@ -74,7 +74,7 @@ pub(super) fn quarantine(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     if !evidence.terms.exact {
         return;
     }
-    for (id, life) in &evidence.lives {
+    for (id, life) in evidence.lives.iter().filter(|(_, life)| !life.may_have_returned()) {
         let Some(job) = life.found else { continue };
         let crashed = crashed(evidence, life);
         let counted = usize::from(job.crashes);
@@ -151,12 +151,13 @@ pub(in crate::checker) fn in_peace(evidence: &Evidence<'_>, death: &Fault<'_>, l
 pub(in crate::checker) fn deaths<'e>(evidence: &'e Evidence<'_>) -> Vec<(&'e Fault<'e>, NodeNo)> {
     let mut deaths = Vec::new();
     for fault in evidence.faults.iter().filter(|fault| DEATHS.contains(&fault.kind)) {
-        let mut nodes = evidence.nodes.iter().filter(|(_, member)| {
-            Some(member.actor) == fault.on && member.joined < fault.at && member.left.is_none()
-        });
+        let mut nodes = evidence
+            .nodes
+            .iter()
+            .filter(|(_, member)| Some(member.actor) == fault.on && member.joined < fault.at);
         // Of several memberships the last is the one that died.
-        let Some((node, _)) = nodes.next_back() else { continue };
-        if holds(evidence, *node, fault.at) {
+        let Some((node, member)) = nodes.next_back() else { continue };
+        if member.left.is_none() && holds(evidence, *node, fault.at) {
             deaths.push((fault, *node));
         }
     }

@@ -29,8 +29,11 @@ pub(super) fn deadline(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
             }
             let latest = evidence.time(claim.at).after(until.since(claim.now).mul_f64(1.02) + SLACK);
             let Some(&stopped) = life.stopped.get(&claim.number) else { continue };
-            // Who waits to be suspended does nothing any more, and may wait long for a node that is cut off.
-            let waits = matches!(evidence.history[stopped].fact, Fact::Finishing { how: How::Suspend, .. });
+            // Who waits to be suspended does nothing any more, and may wait long for a node that is cut off: also behind
+            // others, until after it was dropped.
+            let suspends =
+                |at: &usize| matches!(evidence.history[*at].fact, Fact::Finishing { how: How::Suspend, .. });
+            let waits = life.finishing.get(&claim.number).is_some_and(suspends);
             let stopped = if waits { life.last_body(claim.number).unwrap_or(*began) } else { stopped };
             let actor = evidence.history[*began].by;
             let stood = evidence.faults.iter().any(|fault| {
