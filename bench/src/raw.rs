@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, anyhow};
 use mainspring_postgres::tokio_postgres::{self, NoTls};
 use mainspring_sqlite::rusqlite;
 use mainspring_testkit::postgres;
@@ -43,7 +43,8 @@ pub(crate) async fn run(place: &Place, report: &Report) -> Result<Raw> {
             report.latencies("raw: append and fdatasync", &mut latencies);
             // What a store on SQLite cannot do without: its commit, and a thread of its own to wait for the disk.
             report.latencies("raw: one row committed by SQLite", &mut single_sqlite(path, COMMITS)?);
-            report.latencies("raw: to a thread and back", &mut hops(COMMITS).await?);
+            let mut latencies = threaded_sqlite(path, COMMITS).await?;
+            report.latencies("raw: the same on a thread, for a task that waits", &mut latencies);
         }
         Database::Postgres(database) => {
             let client = connect(database).await?;
@@ -201,42 +202,49 @@ fn single_sqlite(path: &Path, commits: usize) -> Result<Vec<Duration>> {
     let path = path.with_extension("single");
     let conn = raw_table(&path)?;
     let mut latencies = Vec::with_capacity(commits);
-    {
-        let mut insert = conn.prepare(RAW_INSERT)?;
-        for n in 0..commits {
-            let began = Instant::now();
-            insert.execute((0, key(n), [b'x'; 200].as_slice()))?;
-            latencies.push(began.elapsed());
-        }
+    for n in 0..commits {
+        let began = Instant::now();
+        insert(&conn, n)?;
+        latencies.push(began.elapsed());
     }
     drop(conn);
     remove(&path);
     Ok(latencies)
 }
 
-/// How long it takes a task to hand something to a sleeping thread, and to have its answer.
-async fn hops(times: usize) -> Result<Vec<Duration>> {
-    let (ask, asked) = std::sync::mpsc::channel::<oneshot::Sender<()>>();
-    let thread = std::thread::spawn(move || {
-        for answer in asked {
-            // Whoever asked waits for it.
-            let _ = answer.send(());
+/// The same by a thread that sleeps until a task asks it to; the task waits for its answer.
+async fn threaded_sqlite(path: &Path, commits: usize) -> Result<Vec<Duration>> {
+    let path = path.with_extension("threaded");
+    let conn = raw_table(&path)?;
+    let (ask, asked) = std::sync::mpsc::channel::<(usize, oneshot::Sender<()>)>();
+    let storing = std::thread::spawn(move || {
+        for (n, stored) in asked {
+            insert(&conn, n)?;
+            stored.send(()).map_err(|()| anyhow!("the caller has gone"))?;
         }
+        anyhow::Ok(())
     });
     let asking = tokio::spawn(async move {
-        let mut latencies = Vec::with_capacity(times);
-        for _ in 0..times {
-            let (answer, answered) = oneshot::channel();
+        let mut latencies = Vec::with_capacity(commits);
+        for n in 0..commits {
+            let (stored, answer) = oneshot::channel();
             let began = Instant::now();
-            ask.send(answer)?;
-            answered.await?;
+            ask.send((n, stored))?;
+            answer.await?;
             latencies.push(began.elapsed());
         }
         anyhow::Ok(latencies)
     });
     let latencies = asking.await??;
-    ensure!(thread.join().is_ok(), "the thread has panicked");
+    storing.join().map_err(|_| anyhow!("the thread has panicked"))??;
+    remove(&path);
     Ok(latencies)
+}
+
+/// A row in a transaction of its own.
+fn insert(conn: &rusqlite::Connection, n: usize) -> Result<()> {
+    conn.prepare_cached(RAW_INSERT)?.execute((0, key(n), [b'x'; 200].as_slice()))?;
+    Ok(())
 }
 
 const RAW_INSERT_MANY: &str = "INSERT INTO raw SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[])";

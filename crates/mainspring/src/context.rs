@@ -104,7 +104,7 @@ pub(crate) struct Run {
     pub(crate) node: NodeNo,
     pub(crate) suspect: bool,
     pub(crate) crashed: Duration,
-    /// When it was started, in microseconds on the monotonic clock; 0 while it waits for a slot.
+    /// When it was started, in microseconds on the monotonic clock; 0 while it waits for a slot, and when it is over.
     began: AtomicU64,
     /// When it was claimed, by the store's clock and by ours.
     claimed: (Timestamp, Duration),
@@ -197,7 +197,12 @@ impl Run {
         self.began.store(micros.max(1), Ordering::Relaxed);
     }
 
-    /// How long the handler has been running; `None` while the job waits for a slot.
+    /// Notes that the handler is over.
+    pub(crate) fn end(&self) {
+        self.began.store(0, Ordering::Relaxed);
+    }
+
+    /// How long the handler has been running; `None` if it has not begun, or is over.
     pub(crate) fn running_for(&self, monotonic: Duration) -> Option<Duration> {
         match self.began.load(Ordering::Relaxed) {
             0 => None,

@@ -74,10 +74,15 @@ struct Count {
 pub(crate) struct Flight {
     sent: u64,
     bytes: usize,
-    answer: oneshot::Receiver<Result<Result<Recorded>>>,
+    pub(super) answer: oneshot::Receiver<Result<Result<Recorded>>>,
 }
 
 impl Outputs {
+    /// The recording of this number, if it is on its way and nobody has looked for it.
+    pub(super) fn flight(&mut self, sent: u64) -> Option<Flight> {
+        self.flying.pop_back_if(|flight| flight.sent == sent)
+    }
+
     /// What a journal has of it, which is taken out. Also what is to be forgotten: counts that gave way to others.
     pub(crate) fn load(entries: &mut BTreeMap<Key, Written>) -> (Self, Vec<Key>) {
         let mut outputs = Outputs::default();

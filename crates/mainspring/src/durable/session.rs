@@ -402,17 +402,25 @@ impl Session {
     /// Waits until the store has told of all that was handed in, also by operations that were given up: the job's end must
     /// not overtake it, or what was done and not recorded yet would be done again.
     pub(crate) async fn all_told(&self) {
-        {
-            let state = self.state();
+        let last = {
+            let mut state = self.state();
             if state.settled >= state.sent || planted::is(Defect::EndEarly) {
                 return;
             }
-        }
+            let sent = state.sent;
+            state.outputs.flight(sent)
+        };
         let run = self.run();
-        let writes = Writes { idle: true, ..Writes::default() };
-        let recording = Recording { claim: run.claim, writes, children: Vec::new() };
-        // All others of this job are before it. Whatever it is answered, the end is told the same.
-        if let Err(error) = Box::pin(self.recorder.send(Item { node: run.node, recording })).await {
+        // Nobody waits for an answer to the last, or it is lost: then for one more, behind it. Whatever it is answered, the
+        // end is told the same.
+        let told = if let Some(flight) = last {
+            flight.answer.await.unwrap_or(Err(Error::OutcomeUnknown { source: None }))
+        } else {
+            let writes = Writes { idle: true, ..Writes::default() };
+            let recording = Recording { claim: run.claim, writes, children: Vec::new() };
+            Box::pin(self.recorder.send(Item { node: run.node, recording })).await
+        };
+        if let Err(error) = told {
             tracing::debug!(%error, job = %run.info.id, "records may not be stored when their job ends");
         }
     }

@@ -33,10 +33,13 @@ pub(super) async fn run(shared: Arc<Shared>, queue: usize, work: Work) {
         let began = shared.clock().monotonic();
         let run = Arc::clone(&work.run);
         run.begin(began);
+        let mut session = None;
         // User code runs in more places than its handler's polls: layers, errors, drops. None may cost the slot.
-        let ended = caught(std::pin::pin!(execute(&shared, work))).await;
+        let ended = caught(std::pin::pin!(execute(&shared, work, &mut session))).await;
+        run.end();
         fault::point!("node.ended");
-        if let Some(ended) = ended.unwrap_or_else(|message| Some(panicked(message))) {
+        let ended = ended.unwrap_or_else(|message| Some(panicked(message)));
+        if let Some(ended) = told(&run, session, ended).await {
             shared.finish(&run, outcome(&shared, &run, ended));
         } else {
             tracing::warn!(job = %run.info.id, "abandoned: the node lost its lease");
@@ -47,6 +50,22 @@ pub(super) async fn run(shared: Arc<Shared>, queue: usize, work: Work) {
         // Handlers that never wait would otherwise keep the executor to themselves.
         tokio::task::consume_budget().await;
     }
+}
+
+/// Waits until the store has told of all that a handler handed in, however that ended: its end must not overtake it. Not if
+/// the outcome becomes nobody's business meanwhile.
+async fn told(run: &Run, session: Option<Arc<Session>>, ended: Option<Ended>) -> Option<Ended> {
+    if let (Some(_), Some(session)) = (&ended, session) {
+        tokio::select! {
+            biased;
+            () = run.abandoned() => {
+                drop_caught(ended);
+                return None;
+            }
+            () = session.all_told() => {}
+        }
+    }
+    ended
 }
 
 /// What is written for a run. Looking at an error is looking at user code, so that this too may panic.
@@ -66,8 +85,8 @@ fn panicked(message: String) -> Ended {
     Ended::Fault(Fault::new(FaultKind::Panic, message))
 }
 
-/// Runs a job to its end; `None` if its outcome is nobody's business any more.
-async fn execute(shared: &Arc<Shared>, work: Work) -> Option<Ended> {
+/// Runs a job to its end; `None` if its outcome is nobody's business any more. Its session outlives it, and panics.
+async fn execute(shared: &Arc<Shared>, work: Work, session: &mut Option<Arc<Session>>) -> Option<Ended> {
     let Work { run, input, journal } = work;
     if let Some(stop) = run.stop_reason() {
         return stopped(stop);
@@ -80,19 +99,28 @@ async fn execute(shared: &Arc<Shared>, work: Work) -> Option<Ended> {
         return Some(Ended::Released);
     };
     shared.hooks.started(&run.info);
-    let activation = match shared.parked.take(&run.claim) {
-        Some(parked) => {
-            parked.session.resume(Arc::clone(&run), journal);
-            parked
-        }
-        None => match begin(shared, &**handler, &run, input, journal) {
-            Ok(begun) => begun,
+    let activation = if let Some(parked) = shared.parked.take(&run.claim) {
+        parked.session.resume(Arc::clone(&run), journal);
+        *session = Some(Arc::clone(&parked.session));
+        parked
+    } else {
+        let session = session.insert(open(shared, &run, journal));
+        match begin(shared, &**handler, &run, input, session) {
+            Ok(future) => Activation { session: Arc::clone(session), future },
             Err(message) => return Some(panicked(message)),
-        },
+        }
     };
     let span =
         tracing::info_span!("job", id = %run.info.id, kind = %run.info.kind, attempt = run.info.attempt);
     drive(shared, &run, activation).instrument(span).await
+}
+
+/// What a handler that begins from its top knows of its job's past.
+fn open(shared: &Shared, run: &Arc<Run>, journal: Option<Box<Journal>>) -> Arc<Session> {
+    let (recorder, probe) = (Arc::clone(&shared.recorder), shared.probe.clone());
+    let staged = probe.as_deref().and_then(|probe| probe.journal(run.info.id));
+    let journal = staged.map(Box::new).or(journal);
+    Session::new(shared.engine.clone(), recorder, probe, Arc::clone(run), journal)
 }
 
 /// Calls a handler, from its top.
@@ -101,22 +129,17 @@ fn begin(
     handler: &dyn Handler,
     run: &Arc<Run>,
     input: Vec<u8>,
-    journal: Option<Box<Journal>>,
-) -> Result<Activation, String> {
-    let (recorder, probe) = (Arc::clone(&shared.recorder), shared.probe.clone());
-    let staged = probe.as_deref().and_then(|probe| probe.journal(run.info.id));
-    let journal = staged.map(Box::new).or(journal);
-    let session = Session::new(shared.engine.clone(), recorder, probe, Arc::clone(run), journal);
-    let ctx = Context::new(Arc::clone(&session), Arc::clone(&shared.states));
+    session: &Arc<Session>,
+) -> Result<Pending<'static, Ended>, String> {
+    let ctx = Context::new(Arc::clone(session), Arc::clone(&shared.states));
     // A handler that is not an async function may panic before it returns its future.
     let future = caught_sync(|| handler.call(ctx, input))?;
-    let future: Pending<'static, Ended> = if shared.layers.is_empty() {
+    Ok(if shared.layers.is_empty() {
         Box::pin(async move { caught(future).await.map_or_else(panicked, plain) })
     } else {
         let future = layered(shared, run, future);
         Box::pin(async move { caught(future).await.map_or_else(panicked, erased) })
-    };
-    Ok(Activation { session, future })
+    })
 }
 
 fn plain(result: Result<Payload, Broken>) -> Ended {
@@ -160,7 +183,6 @@ async fn drive(shared: &Shared, run: &Run, mut activation: Activation) -> Option
         // One that does not fit its records will not fit them any better.
         Some(Ended::Suspended(suspension)) if suspension.reason.awaits() => {
             shared.parked.put(&run.claim, activation, shared.clock().monotonic());
-            return ended;
         }
         Some(Ended::Err(failure)) => {
             tokio::select! {
@@ -170,16 +192,11 @@ async fn drive(shared: &Shared, run: &Run, mut activation: Activation) -> Option
                 },
                 () = run.must_go() => {}
             }
+            drop_caught(activation);
         }
-        _ => {}
+        _ => drop_caught(activation),
     }
-    let session = Arc::clone(&activation.session);
-    drop_caught(activation);
-    tokio::select! {
-        biased;
-        () = run.abandoned() => None,
-        () = session.all_told() => ended,
-    }
+    ended
 }
 
 /// Polls a handler next to everything that may stop it.
