@@ -255,21 +255,21 @@ impl Run {
 
     /// Waits until the run is asked to stop.
     pub(crate) async fn stop_requested(&self) -> Stop {
-        self.once(Run::stop_reason).await
+        self.look_until(Run::stop_reason).await
     }
 
     /// Waits until the run is to stop for another reason than a cancellation, which it cannot put off.
     pub(crate) async fn must_go(&self) {
-        self.once(|run| run.hurry.load(Ordering::Relaxed).then_some(())).await;
+        self.look_until(|run| run.hurry.load(Ordering::Relaxed).then_some(())).await;
     }
 
     /// Waits until what becomes of the run is nobody's business any more.
     pub(crate) async fn abandoned(&self) {
-        self.once(|run| matches!(run.stop_reason(), Some(Stop::Abandon)).then_some(())).await;
+        self.look_until(|run| matches!(run.stop_reason(), Some(Stop::Abandon)).then_some(())).await;
     }
 
-    /// Waits until there is something to be seen of a stop.
-    async fn once<T>(&self, look: impl Fn(&Self) -> Option<T>) -> T {
+    /// Waits for a stop in which `look` finds what it looks for.
+    async fn look_until<T>(&self, look: impl Fn(&Self) -> Option<T>) -> T {
         loop {
             let mut notified = std::pin::pin!(self.stopped.notified());
             // Registered before the look, so that a request in between is not missed.

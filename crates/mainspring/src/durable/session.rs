@@ -411,8 +411,8 @@ impl Session {
             state.outputs.flight(sent)
         };
         let run = self.run();
-        // Nobody waits for an answer to the last, or it is lost: then for one more, behind it. Whatever it is answered, the
-        // end is told the same.
+        // What a body said has an answer that nobody waits for. Any other answer went with who waited for it: then one more
+        // is handed in, behind it. Whatever that is answered, the end is told the same.
         let told = if let Some(flight) = last {
             flight.answer.await.unwrap_or(Err(Error::OutcomeUnknown { source: None }))
         } else {

@@ -17,6 +17,7 @@ mod operators;
 mod outage;
 mod outcomes;
 mod panics;
+mod records;
 mod recovery;
 mod routing;
 mod setup;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use mainspring::testing::TestEngine;
 use mainspring::{
-    Backoff, Context, Control, Error, Failure, FaultKind, Info, Inner, Job, Outcome, Reason, State, Status,
-    cancel, discard, retry_in, snooze, throttled,
+    Backoff, Context, Control, Error, FaultKind, Info, Inner, Job, Outcome, Reason, State, Status, cancel,
+    discard, retry_in, snooze, throttled,
 };
 use mainspring_core::memory::Memory;
 use serde::{Deserialize, Serialize};
@@ -61,39 +61,6 @@ impl Job for ByHand {
 
 async fn plain(_ctx: Context, _job: Plain) -> mainspring::Result<()> {
     Ok(())
-}
-
-on_every_store! {
-    /// Its record and its end are two calls: the second must not be the first to arrive.
-    async fn a_step_that_is_done_when_another_fails_is_not_done_again(engine: Engine) {
-        let ledger = Ledger::default();
-        let done = ledger.clone();
-        let handler = move |ctx: Context, job: Work| {
-            let done = done.clone();
-            async move {
-                let kept = async {
-                    let kept = ctx.step("kept", async || {
-                        done.add(job.n);
-                        Ok(job.n)
-                    });
-                    Ok::<_, Failure>(kept.await?)
-                };
-                let fails = async { if ctx.attempt() == 1 { Err(Failure::from("beside it")) } else { Ok(()) } };
-                let (kept, ()) = tokio::try_join!(biased; kept, fails)?;
-                mainspring::Result::Ok(kept)
-            }
-        };
-        let node = engine.node().handle(handler).queue("default", 32).start().await.expect("a node");
-        let jobs = (0..256).map(work);
-        let now = Backoff::Fixed(Duration::ZERO);
-        let jobs = engine.enqueue_many(jobs).backoff(now).await.expect("enqueued");
-        for (job, n) in jobs.iter().zip(0..) {
-            assert_eq!(soon("it ends", engine.result(job)).await.expect("it succeeded"), n);
-        }
-        soon("it drains", node.shutdown()).await;
-        assert_eq!(ledger.sorted(), (0..256).collect::<Vec<_>>(), "each once");
-        assert_sound(&engine).await;
-    }
 }
 
 on_every_store! {
