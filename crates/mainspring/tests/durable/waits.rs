@@ -381,6 +381,32 @@ async fn ten_thousand_signals_are_taken_in_their_order() {
     assert_eq!(test.outcome(&job).expect("it ended"), "10000 true");
 }
 
+/// They are one wait to the store, and each of them gets a signal of its own.
+#[tokio::test]
+async fn a_thousand_waits_for_one_signal_are_one() {
+    let handler = async |ctx: Context, job: Flow| {
+        let waits = (0..job.n)
+            .map(|n| ctx.branch(&n.to_string(), async |ctx: Context| Ok(ctx.signal::<u64>("go").await?)));
+        let mut sum = 0;
+        for heard in mainspring::join_all(waits).await {
+            sum += heard?;
+        }
+        Ok(sum.to_string())
+    };
+    // A handler that is not kept goes through all of them for each signal.
+    for (parked, count) in [(1_000, 1_000), (0, 50)] {
+        let test = engine(parked, handler).await;
+        let job = test.enqueue(flow(count)).await.expect("enqueued");
+        test.run_until_idle().await.expect("it waits");
+        assert_eq!(status(&test, job.id).await, Status::because(State::Suspended, Reason::Signal));
+        for n in 1..=count {
+            test.signal(job, "go", &n).await.expect("sent");
+        }
+        test.run_until_idle().await.expect("idle");
+        assert_eq!(test.outcome(&job).expect("it ended"), (count * (count + 1) / 2).to_string());
+    }
+}
+
 #[tokio::test]
 async fn messages_that_were_left_unread_are_there_after_a_wake() {
     for parked in PARKED {
