@@ -92,7 +92,13 @@ impl Scopes {
 
     /// Whether a name was asked for in a scope.
     pub(crate) fn asked(&self, path: &str, name: &str) -> bool {
-        self.0.get(path).is_some_and(|scope| scope.labels.keys().any(|label| is_of(label, name)))
+        self.0.get(path).is_some_and(|scope| {
+            // Those of a name are itself and, beside each other, those that go on with a mark.
+            let marked = format!("{name}#");
+            let mut from = scope.labels.range::<str, _>((Bound::Included(&*marked), Bound::Unbounded));
+            scope.labels.contains_key(name)
+                || from.next().is_some_and(|(label, _)| label.starts_with(&marked))
+        })
     }
 
     /// Whether a name was asked for in a scope before this operation.

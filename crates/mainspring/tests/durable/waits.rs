@@ -394,7 +394,7 @@ async fn a_thousand_waits_for_one_signal_are_one() {
         Ok(sum.to_string())
     };
     // A handler that is not kept goes through all of them for each signal.
-    for (parked, count) in [(1_000, 1_000), (0, 50)] {
+    for (parked, count) in [(1_000, 1_000), (0, 100)] {
         let test = engine(parked, handler).await;
         let job = test.enqueue(flow(count)).await.expect("enqueued");
         test.run_until_idle().await.expect("it waits");
