@@ -22,6 +22,7 @@ Usage: cargo xtask <command>
 
   test [--only <step>]...   everything that must hold: fmt, tidy, clippy, doc, nextest, planted,
                             schedules, doctest
+  quick                     fmt, tidy, clippy, unit tests, and the conformance suite on memory and SQLite
   tidy                      the project's own rules on sources, dependencies and documents
   docs                      links, snippets, the reference, and pages held against the program
   bench <name> [args]...    build and run one benchmark, for example: bench queue --store sqlite --json
@@ -54,6 +55,7 @@ fn run(args: &[String]) -> anyhow::Result<ExitCode> {
     };
     match command.as_str() {
         "test" => test::run(rest),
+        "quick" => test::quick(rest),
         "tidy" => tidy::run(rest),
         "docs" => docs::run(rest),
         "bench" => bench(rest),

@@ -16,13 +16,18 @@ struct Step {
     run: fn() -> Result<()>,
 }
 
+const FMT: Step = Step { name: "fmt", run: || cargo_step(&["fmt", "--all", "--check"]) };
+const TIDY: Step = Step { name: "tidy", run: tidy::check };
+const CLIPPY: Step = Step {
+    name: "clippy",
+    run: || cargo_step(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+};
+
+/// Everything.
 const STEPS: [Step; 8] = [
-    Step { name: "fmt", run: || cargo_step(&["fmt", "--all", "--check"]) },
-    Step { name: "tidy", run: tidy::check },
-    Step {
-        name: "clippy",
-        run: || cargo_step(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
-    },
+    FMT,
+    TIDY,
+    CLIPPY,
     Step { name: "doc", run: doc },
     Step { name: "nextest", run: nextest },
     Step { name: "planted", run: planted },
@@ -30,21 +35,41 @@ const STEPS: [Step; 8] = [
     Step { name: "doctest", run: docs::snippets },
 ];
 
+/// What a person runs after each edit: no server, no processes that are killed, no second build.
+const QUICK: [Step; 4] = [FMT, TIDY, CLIPPY, Step { name: "unit", run: unit }];
+
 /// Runs all steps, or those named with `--only`.
 pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
     let only = only(args)?;
+    run_steps(STEPS.iter().filter(|step| only.is_empty() || only.contains(&step.name)))
+}
+
+/// Runs the steps that a person wants after each edit.
+pub(crate) fn quick(args: &[String]) -> Result<ExitCode> {
+    if let Some(arg) = args.first() {
+        bail!("`quick` takes no arguments, found `{arg}`");
+    }
+    run_steps(QUICK.iter())
+}
+
+/// Runs steps in order, stops at the first failure, and prints how long each step took.
+fn run_steps<'a>(steps: impl Iterator<Item = &'a Step>) -> Result<ExitCode> {
     let total = Stopwatch::start();
-    let mut passed = 0;
-    for step in STEPS.iter().filter(|step| only.is_empty() || only.contains(&step.name)) {
+    let mut took = Vec::new();
+    for step in steps {
         println!("\n== {} ==", step.name);
         let stopwatch = Stopwatch::start();
         let outcome = (step.run)();
         let seconds = stopwatch.elapsed().as_secs_f64();
         outcome.with_context(|| format!("step `{}` failed after {seconds:.1} s", step.name))?;
         println!("== {}: ok in {seconds:.1} s ==", step.name);
-        passed += 1;
+        took.push((step.name, seconds));
     }
-    println!("\nall {passed} steps passed in {:.1} s", total.elapsed().as_secs_f64());
+    println!("\nstep          seconds");
+    for (name, seconds) in &took {
+        println!("{name:<12} {seconds:>8.1}");
+    }
+    println!("all {} steps passed in {:.1} s", took.len(), total.elapsed().as_secs_f64());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -93,6 +118,16 @@ fn ensure_nextest() -> Result<()> {
     }
     println!("cargo-nextest is missing and gets installed now");
     cargo_step(&["install", "cargo-nextest", "--locked"])
+}
+
+/// Unit tests, and the conformance suite on memory and SQLite.
+fn unit() -> Result<()> {
+    ensure_nextest()?;
+    // One cargo invocation over the whole workspace: `-p` would select other features and build everything twice.
+    let of = ["--workspace", "--lib", "--bins", "--test", "memory", "--test", "sqlite"];
+    // The testkit tests what `mainspring-judge` compiles a second time.
+    let but = ["-E", "not (package(mainspring-judge) & kind(lib))"];
+    cargo_step(&[&["nextest", "run"], &of[..], &but[..]].concat())
 }
 
 /// All tests, on one PostgreSQL for the whole run: the caller's own if there is one, or a temporary one.
