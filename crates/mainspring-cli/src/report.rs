@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use mainspring::Error;
+use mainspring::bounds;
 use mainspring::error::OpenProblem;
 use tracing_subscriber::EnvFilter;
 
@@ -82,7 +83,7 @@ pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
     };
     let mut message = format!("{} {}", mark("error:", Colour::Red), text::plain(&error.to_string()));
     let mut told = error.to_string();
-    for cause in error.chain().skip(1).map(ToString::to_string) {
+    for cause in error.chain().skip(1).take(bounds::SOURCES).map(ToString::to_string) {
         // Some errors repeat their cause; once is enough.
         if !told.contains(&cause) {
             message.push_str(&text::plain(&format!("\n  caused by: {cause}")));
@@ -108,12 +109,13 @@ fn tell(text: &str) {
 
 /// Whether the reader of our output has gone, as `head` does.
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
+    let mut causes =
+        error.chain().take(bounds::SOURCES).filter_map(|cause| cause.downcast_ref::<io::Error>());
     causes.any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }
 
 fn judge(error: &anyhow::Error) -> (u8, Option<String>) {
-    for cause in error.chain() {
+    for cause in error.chain().take(bounds::SOURCES) {
         if let Some(refused) = cause.downcast_ref::<Refused>() {
             return (refused.code, Some(refused.hint.clone()));
         }

@@ -14,6 +14,8 @@ pub const OUTPUT_BYTES: usize = 1 << 20;
 pub const PAYLOAD_BYTES_MAX: usize = 16 << 20;
 /// Bytes of one error text that are kept; the cut is marked.
 pub const ERROR_BYTES: usize = 16 << 10;
+/// Sources of one error that are looked at: a chain that is longer, or that leads back to itself, is cut there.
+pub const SOURCES: usize = 64;
 /// Errors kept per job; the oldest go first.
 pub const ERRORS_KEPT: usize = 32;
 /// Bytes of a queue or kind name.

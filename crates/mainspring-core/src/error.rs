@@ -5,6 +5,7 @@
 
 use std::error::Error as StdError;
 
+use crate::bounds;
 use crate::id::JobId;
 use crate::job::{Reason, Status, Verb};
 use crate::name::Key;
@@ -14,6 +15,12 @@ pub type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// `Result` with the engine's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error and its sources, at most [`bounds::SOURCES`] of them: nothing keeps a chain from leading back to itself.
+pub fn chain<'e>(error: &'e (dyn StdError + 'static)) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |error: &&'e (dyn StdError + 'static)| (*error).source())
+        .take(1 + bounds::SOURCES)
+}
 
 /// What the engine, its handles and its stores return.
 #[derive(Debug, thiserror::Error)]

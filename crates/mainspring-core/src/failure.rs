@@ -8,7 +8,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
-use crate::error::BoxError;
+use crate::error::{BoxError, chain};
 
 /// What a handler returns instead of a result. Made from any error by `?`.
 ///
@@ -18,14 +18,7 @@ pub struct Failure(BoxError);
 impl Failure {
     /// The control in the chain of sources, if there is one.
     pub fn control(&self) -> Option<&Control> {
-        let mut next: Option<&(dyn StdError + 'static)> = Some(&*self.0);
-        while let Some(error) = next {
-            if let Some(control) = error.downcast_ref::<Control>() {
-                return Some(control);
-            }
-            next = error.source();
-        }
-        None
+        chain(&*self.0).find_map(|error| error.downcast_ref())
     }
 
     /// The error itself.
@@ -39,17 +32,22 @@ impl Failure {
     }
 
     /// The error and its sources in one line, each after a colon; a source whose text its parent already ends with
-    /// is not told twice.
+    /// is not told twice. Beyond [`SOURCES`](crate::bounds::SOURCES) the text says that it was cut.
     pub fn message(&self) -> String {
         let mut text = self.0.to_string();
-        let mut next = self.0.source();
-        while let Some(error) = next {
+        let mut last: &(dyn StdError + 'static) = &*self.0;
+        for error in chain(&*self.0).skip(1) {
             let cause = error.to_string();
             if !text.ends_with(&cause) {
                 text.push_str(": ");
                 text.push_str(&cause);
             }
-            next = error.source();
+            last = error;
+        }
+        if last.source().is_some() {
+            text.push_str(": … (cut after ");
+            text.push_str(&crate::bounds::SOURCES.to_string());
+            text.push_str(" sources)");
         }
         text
     }
@@ -140,6 +138,45 @@ mod tests {
         }
         assert!(parse().expect_err("too big").message().contains("number too large"));
         assert_eq!(fails("boom").expect_err("fails").message(), "boom");
+    }
+
+    /// An error with so many sources below it.
+    #[derive(Debug, thiserror::Error)]
+    #[error("layer {0}")]
+    struct Layer(usize, #[source] Option<Box<Layer>>);
+
+    /// An error that is its own source.
+    #[derive(Debug)]
+    struct Loop(&'static str);
+
+    impl fmt::Display for Loop {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl StdError for Loop {
+        fn source(&self) -> Option<&(dyn StdError + 'static)> {
+            Some(self)
+        }
+    }
+
+    #[test]
+    fn a_chain_of_sources_is_told_up_to_its_bound() {
+        let layers = |sources| (0..=sources).fold(None, |below, n| Some(Box::new(Layer(n, below))));
+        let message = |sources| Failure::from(layers(sources).expect("a layer")).message();
+        let bound = crate::bounds::SOURCES;
+        let whole = message(bound);
+        assert!(whole.starts_with(&format!("layer {bound}: ")) && whole.ends_with(": layer 0"), "{whole}");
+        let cut = message(bound + 1);
+        assert!(cut.ends_with(": layer 1: … (cut after 64 sources)"), "{cut}");
+    }
+
+    #[test]
+    fn a_chain_of_sources_that_leads_back_to_itself_ends() {
+        let failure = Failure::from(Loop("round and round"));
+        assert_eq!(failure.control(), None);
+        assert_eq!(failure.message(), "round and round: … (cut after 64 sources)");
     }
 
     #[test]

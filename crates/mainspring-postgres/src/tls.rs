@@ -296,6 +296,6 @@ fn by_cause(error: &tokio_postgres::Error) -> ConnectProblem {
 
 /// All that is known about a problem, on one line.
 fn words(error: &ConnectError) -> String {
-    let causes = std::iter::successors(error.cause(), |cause| cause.source());
+    let causes = error.cause().into_iter().flat_map(mainspring_core::error::chain);
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

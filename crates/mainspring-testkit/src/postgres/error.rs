@@ -84,11 +84,6 @@ impl Error {
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")?;
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
+        mainspring_core::error::chain(self).skip(1).try_for_each(|cause| write!(f, ": {cause}"))
     }
 }

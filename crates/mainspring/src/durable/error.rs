@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
-use mainspring_core::error::BoxError;
+use mainspring_core::error::{BoxError, chain};
 use mainspring_core::failure::{Control, Failure};
 use mainspring_core::job::cut;
 use mainspring_core::name::Key;
@@ -125,8 +125,7 @@ pub(crate) fn blamed(failure: &Failure) -> Vec<Key> {
 }
 
 fn blame(error: &(dyn StdError + 'static), keys: &mut Vec<Key>) {
-    let mut next = Some(error);
-    while let Some(error) = next {
+    for error in chain(error) {
         if let Some(Error::Step { key, .. }) = error.downcast_ref::<Error>() {
             keys.push(key.clone());
         }
@@ -136,7 +135,6 @@ fn blame(error: &(dyn StdError + 'static), keys: &mut Vec<Key>) {
         if let Some(Several { failed, .. }) = error.downcast_ref() {
             return failed.iter().for_each(|error| blame(&**error, keys));
         }
-        next = error.source();
     }
 }
 

@@ -124,6 +124,36 @@ async fn an_unpolled_operation_leaves_its_key_free() {
     assert_eq!(keys(&test, &job).await, ["a"]);
 }
 
+/// An error that is its own source, as a careless `source` makes it.
+#[derive(Debug)]
+struct Loop;
+
+impl std::fmt::Display for Loop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("round and round")
+    }
+}
+
+impl std::error::Error for Loop {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(self)
+    }
+}
+
+#[tokio::test]
+async fn an_error_whose_sources_lead_back_to_it_ends_the_step_and_the_job() {
+    let handler = async |ctx: Context, job: Flow| {
+        let failed = ctx.step("a", async || Err::<(), _>(Loop.into())).await;
+        let failure = mainspring::Failure::from(failed.expect_err("it failed"));
+        if job.n == 0 { Err(failure) } else { Ok(failure.message()) }
+    };
+    let test = engine(0, handler).await;
+    let survived = test.run(flow(1)).await.expect("the handler survives it");
+    assert!(survived.starts_with("step `a` failed: round and round: …"), "{survived}");
+    let error = test.run(flow(0)).await.expect_err("it fails").to_string();
+    assert!(error.contains("cut after 64 sources"), "{error}");
+}
+
 #[tokio::test]
 async fn an_error_that_the_handler_returns_is_not_recorded() {
     let ledger = Ledger::default();
