@@ -24,6 +24,7 @@ mod flags;
 #[doc(hidden)]
 pub mod fuzz;
 mod hint;
+mod identity;
 mod lock;
 mod migrate;
 mod names;

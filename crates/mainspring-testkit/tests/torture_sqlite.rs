@@ -73,6 +73,11 @@ fn a_damaged_file_is_told_as_such() {
 }
 
 #[test]
+fn lock_files_that_are_removed_expire_nobody() {
+    torture(&plan(3, &["locks removed"]));
+}
+
+#[test]
 fn a_disk_that_is_full_or_read_only_is_waited_out() {
     torture(&plan(3, &["disk full", "read-only"]));
 }

@@ -6,7 +6,7 @@ use mainspring_core::Error;
 use mainspring_core::id::{Claim, JobId, NodeNo, Row};
 use mainspring_core::store::{Cancellation, Mark, Member, NodeState, Registration, Renewal, Renewed};
 use mainspring_core::time::micros;
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::{from_str, to_string};
 
 use super::finish;
@@ -46,6 +46,14 @@ const CLEARED: &str = "UPDATE mainspring_lease SET crashes = 1
 const HELD: &str = "SELECT no, line, priority, claim, failures, crashes, crashed, flags, cancel
     FROM mainspring_lease WHERE node = ?1 ORDER BY no";
 
+/// Partial index `nodes_live`.
+const REFERS: &str = "SELECT EXISTS (SELECT 1 FROM mainspring_nodes WHERE state = 0 AND lock = ?1)";
+
+/// Whether a node that is not known to be gone has this lock.
+pub(crate) fn refers_to(conn: &Connection, lock: &str) -> rusqlite::Result<bool> {
+    conn.prepare_cached(REFERS)?.query_row([lock], |row| row.get(0))
+}
+
 /// Makes a node known.
 pub(crate) fn register(tx: &mut Tx<'_>, node: &Registration) -> Result<Member> {
     let found: Option<i64> =
@@ -77,9 +85,12 @@ pub(crate) fn register(tx: &mut Tx<'_>, node: &Registration) -> Result<Member> {
     Ok(Member { no: NodeNo(no), now: tx.now })
 }
 
-/// The name of the lock that this handle holds; taken at the first need.
+/// The name of the lock that this handle holds; taken at the first need, and again where its file was removed. What is held
+/// under the old name stays held: older nodes may live on, judged by their leases.
 fn lock_name(tx: &mut Tx<'_>) -> Result<String> {
-    if let Some(lock) = &tx.state.lock {
+    if let Some(lock) = tx.state.locks.last()
+        && lock.is_in_place()
+    {
         return Ok(lock.name().to_owned());
     }
     let home = tx.state.home.as_ref().map(Arc::clone).ok_or_else(|| corrupt("no home to register in"))?;
@@ -88,7 +99,7 @@ fn lock_name(tx: &mut Tx<'_>) -> Result<String> {
         source: Some(error.into()),
     })?;
     let name = lock.name().to_owned();
-    tx.state.lock = Some(lock);
+    tx.state.locks.push(lock);
     Ok(name)
 }
 

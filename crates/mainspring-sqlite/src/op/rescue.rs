@@ -93,7 +93,7 @@ fn is_dead(tx: &mut Tx<'_>, rescue: Rescue, row: &Row) -> Result<bool> {
 /// Whether the operating system says that a node's process is gone.
 fn proof(tx: &Tx<'_>, row: &Row) -> Option<Dead> {
     let home = tx.state.home.as_ref()?;
-    if tx.state.lock.as_ref().is_some_and(|own| own.name() == row.lock) {
+    if tx.state.locks.iter().any(|own| own.name() == row.lock) {
         return None;
     }
     // Two nodes of one process: the lock that proved the first one's death is held by us now.

@@ -243,7 +243,7 @@ CREATE TABLE mainspring_progress (
 );
 
 -- Nodes. `state`: 0 live, 1 retired, 2 expired. `drained` is 0 while an expired node's claims are still to be moved.
--- `lock` is the name of the file that its process keeps locked while it lives. `able` (kinds and labels) and `queues` are JSON.
+-- `lock` is the name of the file that its process keeps locked while it lives; it ends with the file's device and inode. `able` (kinds and labels) and `queues` are JSON.
 CREATE TABLE mainspring_nodes (
     no          INTEGER PRIMARY KEY AUTOINCREMENT,
     id          BLOB NOT NULL UNIQUE,

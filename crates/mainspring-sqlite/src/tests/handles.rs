@@ -128,3 +128,61 @@ fn live_nodes_of_this_handle_are_judged_by_their_lease() {
     assert_eq!(states, [NodeState::Live, NodeState::Expired]);
     assert_eq!(block_on(it.store.counts()).expect("counts").total(State::Ready), 1);
 }
+
+/// The lock files of nodes beside a store.
+#[cfg(unix)]
+fn locks(it: &Fixture) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(it.path.parent().expect("a directory")).expect("listed");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let mut locks: Vec<_> = paths.filter(|path| path.to_string_lossy().contains("-node-")).collect();
+    locks.sort();
+    locks
+}
+
+#[cfg(unix)]
+#[test]
+fn living_node_whose_lock_file_is_removed_is_judged_by_its_lease() {
+    let it = Fixture::new();
+    let other = it.other();
+    let living = block_on(other.register(registration(&it.seams))).expect("a node").no;
+    block_on(other.enqueue(vec![job(&it.seams)])).expect("enqueued");
+    assert_eq!(block_on(other.claim(claim(living, 1))).expect("claimed").jobs.len(), 1);
+    let node = block_on(it.store.register(registration(&it.seams))).expect("a node").no;
+    let files = locks(&it);
+    assert_eq!(files.len(), 2);
+    files.iter().for_each(|path| std::fs::remove_file(path).expect("removed"));
+    let rescue = |by, steady| Rescue { by, steady, seen: Timestamp::MAX };
+    let hasty = |by| rescue(by, Duration::ZERO);
+    assert!(block_on(it.store.rescue(hasty(node))).expect("a rescue").expired.is_empty(), "missing");
+    assert!(block_on(other.rescue(hasty(living))).expect("a rescue").expired.is_empty(), "missing");
+    // A file of the same name is no proof either.
+    files.iter().for_each(|path| std::fs::write(path, "").expect("written"));
+    assert!(block_on(it.store.rescue(hasty(node))).expect("a rescue").expired.is_empty(), "another file");
+    assert!(block_on(other.rescue(hasty(living))).expect("a rescue").expired.is_empty(), "another file");
+
+    // Nothing but the lease is left to judge it by.
+    it.clock.advance(Duration::from_secs(16));
+    let steady = rescue(node, Duration::from_secs(15));
+    assert_eq!(block_on(it.store.rescue(steady)).expect("a rescue").expired, [living]);
+
+    // It joins anew with a fresh lock, which proves its death at once again.
+    let living = block_on(other.register(registration(&it.seams))).expect("a node").no;
+    assert_eq!(locks(&it).len(), 3);
+    assert!(block_on(it.store.rescue(hasty(node))).expect("a rescue").expired.is_empty(), "it lives");
+    block_on(other.close());
+    assert_eq!(block_on(it.store.rescue(hasty(node))).expect("a rescue").expired, [living]);
+    assert_eq!(locks(&it), files, "those that somebody else made are left alone");
+    it.assert_sound();
+}
+
+#[cfg(unix)]
+#[test]
+fn handle_whose_nodes_have_retired_leaves_no_lock_file() {
+    let it = Fixture::new();
+    let other = it.other();
+    let node = block_on(other.register(registration(&it.seams))).expect("a node").no;
+    block_on(other.retire(node)).expect("retired");
+    assert_eq!(locks(&it).len(), 1);
+    block_on(other.close());
+    assert_eq!(locks(&it).len(), 0);
+}

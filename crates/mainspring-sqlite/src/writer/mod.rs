@@ -42,7 +42,7 @@ enum Failed {
 
 /// The thread's body: works until the queue is closed and empty.
 pub(crate) fn run(conn: Connection, turnstile: Turnstile, env: Arc<Env>) {
-    // Dropped after the writer, whose end removes the lock file and closes the database.
+    // Dropped after the writer, whose end frees the lock and closes the database.
     let _end = End(Arc::clone(&env));
     let state = State { home: Some(Arc::clone(&env)), ..State::default() };
     let mut writer = Writer { conn, turnstile, state, env };
@@ -54,6 +54,7 @@ pub(crate) fn run(conn: Connection, turnstile: Turnstile, env: Arc<Env>) {
             queue::Taken::Closed => break,
         }
     }
+    writer.leave();
     writer.env.queue.await_readers();
 }
 
@@ -202,6 +203,20 @@ impl Writer {
             tracing::warn!(%error, "rollback failed");
         }
         self.state.forget();
+    }
+
+    /// Removes lock files that prove nothing any more. One that a live node refers to stays, and is proof once it is free.
+    fn leave(&mut self) {
+        for lock in std::mem::take(&mut self.state.locks) {
+            match crate::op::node::refers_to(&self.conn, lock.name()) {
+                Ok(false) => lock.remove(),
+                Ok(true) => self.state.locks.push(lock),
+                Err(error) => {
+                    tracing::debug!(%error, "lock file stays behind");
+                    self.state.locks.push(lock);
+                }
+            }
+        }
     }
 
     /// Looks whether another process has committed.

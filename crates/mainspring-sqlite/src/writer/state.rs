@@ -46,7 +46,9 @@ pub(crate) struct State {
     pub(crate) names: Names,
     pub(crate) numbers: Numbers,
     pub(crate) nodes: BTreeMap<i64, Local>,
-    pub(crate) lock: Option<Lock>,
+    /// What proves that this handle lives: the last one for nodes to come, those before it for nodes that joined while their
+    /// files were in place.
+    pub(crate) locks: Vec<Lock>,
     /// How far `done` has been looked through, per retention in microseconds.
     pub(crate) pruned: BTreeMap<i64, i64>,
     /// The settings that `pruned` belongs to.

@@ -4,6 +4,7 @@
 
 mod flip;
 mod full;
+mod locks;
 mod readonly;
 mod wal;
 
@@ -152,6 +153,7 @@ impl Stage for Sqlite {
             Box::new(wal::Cut { database: self.path() }),
             Box::new(flip::Flip { database: self.path(), noticed: 0 }),
             Box::new(readonly::ReadOnly { database: self.path() }),
+            Box::new(locks::Locks { database: self.path() }),
         ];
         if self.mounted {
             blows.push(Box::new(full::Full { folder: self.dir.path().into() }));
