@@ -22,6 +22,12 @@ pub trait Clock: Send + Sync + 'static {
     fn monotonic(&self) -> Duration;
     /// Waits until this much monotonic time has passed.
     fn sleep(&self, duration: Duration) -> Pending<'static, ()>;
+
+    /// Waits before looking again whether there is something to do. As [`sleep`](Self::sleep), but a clock that is moved by
+    /// hand may skip it while nothing else is due: no job notices how often such a look is taken.
+    fn idle(&self, duration: Duration) -> Pending<'static, ()> {
+        self.sleep(duration)
+    }
 }
 
 /// Randomness. Takes `&self`, so that one source can be shared.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use mainspring_core::id::{Claim, JobId, NodeNo};
 use mainspring_core::job::{Options, Priority, Progress, cut};
-use mainspring_core::name::{Kind, QueueName, Tag};
+use mainspring_core::name::{Key, Kind, QueueName, Tag};
 use mainspring_core::store::{Cancellation, Claimed, Mark};
 use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, Result, bounds};
@@ -123,6 +123,16 @@ pub(crate) struct Run {
     progress: Mutex<Option<Progress>>,
     /// Whether something was sent to the job since its handler last looked, and who is to be woken by that.
     mail: Mutex<(bool, Option<std::task::Waker>)>,
+    /// The pause for which alone the handler waits; see [`rest`](Self::rest).
+    rests: Mutex<Option<Rest>>,
+}
+
+/// The backoff of a step: the handler is in its slot and goes on when the time has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rest {
+    pub(crate) key: Key,
+    /// By the monotonic clock.
+    pub(crate) until: Duration,
 }
 
 impl Run {
@@ -145,6 +155,7 @@ impl Run {
             stopped: Notify::new(),
             progress: Mutex::new(None),
             mail: Mutex::default(),
+            rests: Mutex::default(),
         }
     }
 
@@ -156,6 +167,16 @@ impl Run {
     /// When it was claimed, by the store's clock.
     pub(crate) fn claimed_at(&self) -> Timestamp {
         self.claimed.0
+    }
+
+    /// Notes that the handler waits for nothing but backoffs of its steps, of which this ends first; or that it does not.
+    pub(crate) fn rest(&self, rest: Option<Rest>) {
+        *self.rests.lock().unwrap_or_else(PoisonError::into_inner) = rest;
+    }
+
+    /// The backoff that the handler waits for, if it waits for nothing else.
+    pub(crate) fn rests(&self) -> Option<Rest> {
+        self.rests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Notes that the job was sent something.

@@ -357,7 +357,7 @@ async fn watch(tails: &Tails, store: &dyn Store, clock: &dyn Clock) {
         tokio::select! {
             biased;
             () = tails.told.notified() => {}
-            () = clock.sleep(LOOK) => tails.lock().all = true,
+            () = clock.idle(LOOK) => tails.lock().all = true,
         }
     }
 }

@@ -148,7 +148,7 @@ async fn watch(waiters: Arc<Waiters>, store: Arc<dyn Store>, clock: Arc<dyn Cloc
         tokio::select! {
             biased;
             () = waiters.told.notified() => {}
-            () = clock.sleep(LOOK) => waiters.lock().all = true,
+            () = clock.idle(LOOK) => waiters.lock().all = true,
         }
     }
 }

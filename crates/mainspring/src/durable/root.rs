@@ -110,14 +110,14 @@ impl Activation {
             }
         }
         // Whoever held the waker and let it go has woken us before: that is seen below.
-        let foreign = Arc::strong_count(root) > 2;
+        let wakers = Arc::strong_count(root).saturating_sub(2);
         std::sync::atomic::fence(Ordering::Acquire);
         if root.woken.load(Ordering::Acquire) {
             // Its wake went to our own waker, too: others get their turn first.
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        match session.assess(foreign, news) {
+        match session.assess(wakers, news) {
             Quiet::Halt(suspension) | Quiet::Suspend(suspension) => {
                 Poll::Ready(Turn::Ended(Ended::Suspended(suspension)))
             }
@@ -128,12 +128,15 @@ impl Activation {
                 context.waker().wake_by_ref();
                 Poll::Pending
             }
-            Quiet::Stay { look: after, foreign } => {
-                let Some(after) = after.into_iter().chain(self.name(run, foreign, still)).min() else {
+            Quiet::Stay { look: after, idle, foreign } => {
+                let named = self.name(run, foreign, still);
+                let Some(wait) = after.into_iter().chain(named).min() else {
                     return Poll::Pending;
                 };
                 let clock = &self.session.engine.seams().clock;
-                let due = look.insert(clock.sleep(after));
+                // Nothing is due when only a name is to be given, or the inbox to be looked into.
+                let idle = idle || after.is_none_or(|after| wait < after);
+                let due = look.insert(if idle { clock.idle(wait) } else { clock.sleep(wait) });
                 if due.as_mut().poll(context).is_ready() {
                     *look = None;
                     self.session.root.woken.store(true, Ordering::Relaxed);

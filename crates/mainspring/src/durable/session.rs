@@ -31,7 +31,7 @@ use super::output::Outputs;
 use super::recorder::{Item, Recorder};
 use super::root::Root;
 use super::token::Tokens;
-use crate::context::{Run, Stop};
+use crate::context::{Rest, Run, Stop};
 use crate::engine::Engine;
 use crate::sync::{Mutex, MutexGuard};
 use crate::testing::Probe;
@@ -89,6 +89,8 @@ pub(crate) struct State {
     settled: u64,
     /// Bodies and calls of the store that are under way.
     pub(super) busy: usize,
+    /// Those of them that are pauses before a step is tried again.
+    rests: Vec<Rest>,
     halt: Option<String>,
     /// Whether nobody knows if something was recorded: the handler must end, and the next run finds out.
     doubt: bool,
@@ -129,6 +131,8 @@ pub(crate) enum Quiet {
     Stay {
         /// When to look again, if it has durable waits.
         look: Option<Duration>,
+        /// Whether nothing is due then.
+        idle: bool,
         /// Whether it is a workflow that keeps its slot for something that is neither durable nor in a body.
         foreign: bool,
     },
@@ -178,6 +182,7 @@ impl Session {
             sent_eager: 0,
             settled: 0,
             busy: 0,
+            rests: Vec::new(),
             halt: None,
             doubt: false,
         };
@@ -306,6 +311,14 @@ impl Session {
     pub(crate) fn busy(&self) -> Busy<'_> {
         self.state().busy += 1;
         Busy(self)
+    }
+
+    /// Pauses before a step is tried again.
+    pub(crate) async fn back_off(&self, key: &Key, pause: Duration) {
+        let clock = &self.engine.seams().clock;
+        let rest = Rest { key: key.clone(), until: clock.monotonic().saturating_add(pause) };
+        let _resting = Resting::begin(self, rest);
+        clock.sleep(pause).await;
     }
 
     /// Leaves something to be recorded with the next operation. `eager`: before a body can have seen it.
@@ -579,18 +592,24 @@ impl Session {
         self.state().last_message
     }
 
-    /// What to do with a handler that is pending and was not woken. `foreign`: something else than a durable operation
-    /// may wake it.
-    pub(crate) fn assess(&self, foreign: bool, news: bool) -> Quiet {
-        let now = self.now();
+    /// What to do with a handler that is pending and was not woken. `wakers`: how many may wake it that are no durable
+    /// operations.
+    pub(crate) fn assess(&self, wakers: usize, news: bool) -> Quiet {
+        let (now, foreign) = (self.now(), wakers > 0);
         let mut state = self.state();
+        if !state.rests.is_empty() {
+            // Each pause keeps one waker; one more is of something outside.
+            let alone = state.busy == state.rests.len() && wakers <= state.busy;
+            let first = state.rests.iter().min_by_key(|rest| rest.until);
+            self.run().rest(first.filter(|_| alone).cloned());
+        }
         if let Some(note) = state.halt.take() {
             return Quiet::Halt(state.halted(note));
         }
         match state.judge(foreign) {
             Judged::Nobody => {}
             Judged::Go => return Quiet::Again,
-            Judged::Wait => return Quiet::Stay { look: None, foreign: false },
+            Judged::Wait => return Quiet::Stay { look: None, idle: false, foreign: false },
             // What an operator has said of it may be among the messages that were not read yet.
             Judged::Drift(_) if state.more => return Quiet::Fetch,
             Judged::Drift(note) => return Quiet::Halt(state.halted(note)),
@@ -598,7 +617,7 @@ impl Session {
         if state.waits.is_empty() {
             if foreign || state.busy > 0 || state.lying.is_empty() {
                 let foreign = foreign && state.busy == 0 && state.count > 0;
-                return Quiet::Stay { look: None, foreign };
+                return Quiet::Stay { look: None, idle: false, foreign };
             }
             let marks = std::mem::take(&mut state.left);
             let marks: Vec<Key> = marks.iter().filter_map(|key| beside(key, "left").ok()).collect();
@@ -617,7 +636,8 @@ impl Session {
             }
             let due = until.map(|until| until.since(now));
             let look = due.into_iter().chain(listens.then_some(LOOK)).min().or(Some(LOOK));
-            return Quiet::Stay { look, foreign: foreign && state.busy == 0 };
+            let idle = due.is_none_or(|due| look.is_some_and(|look| look < due));
+            return Quiet::Stay { look, idle, foreign: foreign && state.busy == 0 };
         }
         if state.settled < state.sent {
             // Handed in by an operation that was given up: it must not come after the suspension.
@@ -716,6 +736,31 @@ impl State {
                 self.inbox.push(message);
             }
         }
+    }
+}
+
+/// A pause before a step is tried again, until it is dropped.
+struct Resting<'a> {
+    rest: Rest,
+    busy: Busy<'a>,
+}
+
+impl<'a> Resting<'a> {
+    fn begin(session: &'a Session, rest: Rest) -> Self {
+        session.state().rests.push(rest.clone());
+        Resting { rest, busy: session.busy() }
+    }
+}
+
+impl Drop for Resting<'_> {
+    fn drop(&mut self) {
+        let session = self.busy.0;
+        let mut state = session.state();
+        if let Some(at) = state.rests.iter().position(|rest| *rest == self.rest) {
+            state.rests.swap_remove(at);
+        }
+        drop(state);
+        session.run().rest(None);
     }
 }
 

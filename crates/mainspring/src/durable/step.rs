@@ -280,10 +280,9 @@ impl<'c, T: Serialize + DeserializeOwned + Send + 'c> Parts<'c, T> {
             let result = attempt(session, key, &mut body, tries, timeout).await;
             match result {
                 Err(failure) if tries <= retries && !once && failure.control().is_none() => {
-                    let _busy = session.busy();
-                    let seams = session.engine.seams();
-                    let after = backoff.delay(u16::try_from(tries).unwrap_or(u16::MAX), &*seams.rng);
-                    seams.clock.sleep(after).await;
+                    let rng = &*session.engine.seams().rng;
+                    let pause = backoff.delay(u16::try_from(tries).unwrap_or(u16::MAX), rng);
+                    session.back_off(key, pause).await;
                 }
                 result => break result,
             }

@@ -107,7 +107,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
                 claim = next(&shared, &mut sent) => failed.extend(claim),
                 () = over(&mut repeating) => repeating = None,
                 () = shared.desk.wake.notified() => {}
-                () = shared.clock().sleep(every.saturating_sub(now.saturating_sub(looked))) => {}
+                () = shared.clock().idle(every.saturating_sub(now.saturating_sub(looked))) => {}
             }
         }
     }

@@ -36,7 +36,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
             biased;
             () = shared.reached(Phase::Stopped) => return unjoin(&shared, fresh).await,
             () = shared.renew_now.notified() => true,
-            () = shared.clock().sleep(wait) => false,
+            () = shared.clock().idle(wait) => false,
         };
         if !shared.alive.load(Ordering::Relaxed) {
             return;

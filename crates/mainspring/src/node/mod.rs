@@ -245,6 +245,11 @@ impl Node {
         self.shared.held.all().len()
     }
 
+    /// The number that the store knows it by, and its claims.
+    pub(crate) fn runs(&self) -> (NodeNo, Vec<Arc<Run>>) {
+        (self.shared.held.node(), self.shared.held.all())
+    }
+
     /// Runs until `signal` ends, then shuts down; SIGTERM or SIGINT during the shutdown aborts it.
     ///
     /// ```no_run

@@ -26,7 +26,8 @@ struct State {
 }
 
 struct Sleeper {
-    length: Duration,
+    /// Whether it only looks again whether there is something to do.
+    idle: bool,
     waker: Option<Waker>,
 }
 
@@ -50,10 +51,26 @@ impl ManualClock {
         }
     }
 
-    /// When the next of those wakes that sleep for at least this long.
-    pub(super) fn next(&self, length: Duration) -> Option<Duration> {
+    /// When the next one wakes.
+    pub(super) fn next(&self) -> Option<Duration> {
+        self.lock().sleepers.first_key_value().map(|((until, _), _)| *until)
+    }
+
+    /// When the next one wakes for whom something is due.
+    pub(super) fn next_due(&self) -> Option<Duration> {
         let state = self.lock();
-        state.sleepers.iter().find(|(_, sleeper)| sleeper.length >= length).map(|((until, _), _)| *until)
+        state.sleepers.iter().find(|(_, sleeper)| !sleeper.idle).map(|((until, _), _)| *until)
+    }
+
+    fn fall_asleep(&self, duration: Duration, idle: bool) -> Pending<'static, ()> {
+        let mut state = self.lock();
+        state.last += 1;
+        let key = (state.now.saturating_add(duration), state.last);
+        if !duration.is_zero() {
+            state.sleepers.insert(key, Sleeper { idle, waker: None });
+        }
+        drop(state);
+        Box::pin(Sleep { clock: self.clone(), key })
     }
 }
 
@@ -67,14 +84,11 @@ impl Clock for ManualClock {
     }
 
     fn sleep(&self, duration: Duration) -> Pending<'static, ()> {
-        let mut state = self.lock();
-        state.last += 1;
-        let key = (state.now.saturating_add(duration), state.last);
-        if !duration.is_zero() {
-            state.sleepers.insert(key, Sleeper { length: duration, waker: None });
-        }
-        drop(state);
-        Box::pin(Sleep { clock: self.clone(), key })
+        self.fall_asleep(duration, false)
+    }
+
+    fn idle(&self, duration: Duration) -> Pending<'static, ()> {
+        self.fall_asleep(duration, true)
     }
 }
 

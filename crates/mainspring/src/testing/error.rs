@@ -1,12 +1,15 @@
 //! What a test is told when its jobs do not do what it waits for.
 
+use std::fmt;
 use std::time::Duration;
 
 use mainspring_core::id::JobId;
 use mainspring_core::job::{Status, Summary};
+use mainspring_core::name::Key;
+use mainspring_core::time::Timestamp;
 
-/// What [`TestEngine`](super::TestEngine) returns.
-#[derive(Debug, thiserror::Error)]
+/// What [`TestEngine`](super::TestEngine) returns. Its `Debug` is its message: that is what a test prints that ends in it.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// What the engine says.
@@ -27,11 +30,21 @@ pub enum Error {
         /// The jobs that run.
         jobs: Vec<Summary>,
     },
+    /// The clock has stopped too often on its way: something is due again and again.
+    #[error("the clock stopped {stops} times on its way and has come to {at}: advance it by less at a time; running: {}", list(.jobs))]
+    TooFar {
+        /// How often it stopped.
+        stops: usize,
+        /// How far it has come.
+        at: Timestamp,
+        /// The jobs that run.
+        jobs: Vec<Summary>,
+    },
     /// A workflow did not bear what happened to one of its steps.
     #[error("step `{key}` broke the workflow when {what}: {why}")]
     Broke {
         /// The step.
-        key: mainspring_core::name::Key,
+        key: Key,
         /// What happened to it.
         what: String,
         /// What came of it.
@@ -49,7 +62,7 @@ pub enum Error {
     #[error("the workflow ran no step, so that nothing could happen to one: it has not been tried")]
     NoSteps,
     /// The job is neither running nor has it ended: it waits for its time, for a node, or for a person.
-    #[error("job {id} has not ended: it is {status}{}", .error.as_ref().map(|error| format!(", after: {error}")).unwrap_or_default())]
+    #[error("job {id} has not ended: it is {status}{}", after(.error.as_deref(), .backoff.as_ref()))]
     NotEnded {
         /// The job.
         id: JobId,
@@ -57,11 +70,25 @@ pub enum Error {
         status: Status,
         /// What went wrong last, if anything.
         error: Option<String>,
+        /// The step that failed and is tried again, and when; if the job runs and waits for nothing else.
+        backoff: Option<(Key, Timestamp)>,
     },
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// `Result` with [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+fn after(error: Option<&str>, backoff: Option<&(Key, Timestamp)>) -> String {
+    let error = error.map(|error| format!(", after: {error}")).unwrap_or_default();
+    let backoff = backoff.map(|(key, at)| format!("; step `{key}` is in its backoff until {at}"));
+    error + &backoff.unwrap_or_default()
+}
 
 fn list(jobs: &[Summary]) -> String {
     /// Enough to see what is going on.

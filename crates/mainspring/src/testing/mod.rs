@@ -92,14 +92,16 @@ mod trial;
 mod verify;
 
 use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use mainspring_core::id::JobId;
+use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::job::{Limits, Record, State};
 use mainspring_core::memory::Memory;
+use mainspring_core::name::Key;
 use mainspring_core::seam::{Clock, Rng, Seams, Threads};
-use mainspring_core::store::{Filter, Page, Store};
+use mainspring_core::store::{Filter, NodeState, Page, Store};
 use mainspring_core::time::Timestamp;
 use mainspring_core::{Error as EngineError, bounds};
 use tokio::runtime::Handle;
@@ -109,6 +111,7 @@ pub(crate) use probe::{Probe, Verdict};
 pub use trial::Trial;
 pub use verify::{Verified, verify_journal};
 
+use crate::context::Run;
 use crate::engine::Engine;
 use crate::enqueue::Enqueued;
 use crate::job::Job;
@@ -124,9 +127,14 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const ENDLESS: u32 = 12;
 /// Polls of tasks after which a test is told that there is no end in sight: some hundred thousand jobs.
 const POLLS_MAX: u64 = 5_000_000;
-/// How much of a long way is walked step by step, at its end: long enough for a lease to lapse and its jobs to be
-/// rescued.
+/// How long before something is due the clock begins to stop for housekeeping, too: long enough for a lease to lapse and
+/// its jobs to be rescued.
 const NEAR: Duration = Duration::from_mins(2);
+/// How often the clock may stop on one way, if nothing else is said. A node alone makes it stop twice a second while one of its handlers waits for
+/// something that is near, so that this is the better part of a week.
+const STOPS: usize = 1_000_000;
+/// Backoffs of steps after which a job is taken to have no end.
+const WAITS: usize = 10_000;
 
 /// An engine for tests: in memory, on a clock that stands still until it is advanced.
 ///
@@ -138,7 +146,10 @@ pub struct TestEngine {
     stir: Arc<Stir>,
     faults: Faults,
     nodes: Mutex<Vec<(Node, Arc<Group>)>>,
+    /// Whether a node has died.
+    crashed: AtomicBool,
     patience: Duration,
+    stops: usize,
     /// The clock of the real world, for things that do not happen on the test's.
     real: Arc<dyn Clock>,
 }
@@ -190,7 +201,9 @@ impl TestEngine {
             stir,
             faults: Faults::default(),
             nodes: Mutex::default(),
+            crashed: AtomicBool::new(false),
             patience: PATIENCE,
+            stops: STOPS,
             real: system.clock,
         }
     }
@@ -200,6 +213,13 @@ impl TestEngine {
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
+        self
+    }
+
+    /// How often the clock may stop in one [`advance`](Self::advance); a million times if not set.
+    #[must_use]
+    pub fn stops(mut self, stops: usize) -> Self {
+        self.stops = stops;
         self
     }
 
@@ -234,6 +254,9 @@ impl TestEngine {
     /// Runs everything that is due now: what is enqueued, what handlers enqueue, and retries whose time has come. Does
     /// not move the clock. Jobs that nobody handles, or whose queue is paused, stay where they are.
     ///
+    /// A handler that waits for nothing but the [backoff](crate::Step::backoff) of a step keeps its slot, but nothing of it
+    /// is due: that is idle, too. [`advance`](Self::advance) ends the backoff, and [`outcome`](Self::outcome) names it.
+    ///
     /// # Errors
     /// [`Error::StillRunning`] if handlers wait for something that does not happen, [`Error::Endless`] if there is
     /// always more to do. Both name the jobs.
@@ -241,7 +264,7 @@ impl TestEngine {
         let mut patience = self.real.sleep(self.patience);
         loop {
             self.settle().await?;
-            if self.claims() == 0 {
+            if self.is_idle() {
                 return Ok(());
             }
             // Handlers wait for something that is not of this engine: it may come.
@@ -253,18 +276,19 @@ impl TestEngine {
         }
     }
 
-    /// Moves the clock, and lets everything run that becomes due on the way, in order. The last two minutes are walked
-    /// step by step; on a longer way, housekeeping in between is skipped, but no due job, deadline or long time-out.
+    /// Moves the clock, and lets everything run that becomes due on the way, in order: due jobs, deadlines, backoffs and
+    /// time-outs of steps and jobs, lapsing leases. An hour at once is the same as sixty times a minute. Housekeeping is
+    /// skipped where nothing is due, except for the last two minutes.
     ///
     /// Handlers that wait for something outside of the test's clock, such as a socket, do not stop the clock; call
     /// [`run_until_idle`](Self::run_until_idle) to wait for them.
     ///
     /// # Errors
-    /// [`Error::Endless`] if there is always more to do.
+    /// [`Error::Endless`] if there is always more to do, [`Error::TooFar`] if the clock stops too [often](Self::stops).
     pub async fn advance(&self, by: Duration) -> Result<()> {
         let end = self.clock.monotonic().saturating_add(by);
         self.settle().await?;
-        loop {
+        for _ in 0..self.stops {
             let stop = self.next_stop(end)?;
             self.clock.set(stop);
             self.settle().await?;
@@ -272,6 +296,7 @@ impl TestEngine {
                 return Ok(());
             }
         }
+        Err(Error::TooFar { stops: self.stops, at: self.now(), jobs: self.running() })
     }
 
     /// Moves the clock in one leap, as if the machine had been suspended: everything that should have happened
@@ -292,13 +317,32 @@ impl TestEngine {
 
     /// Enqueues a job, [runs until idle](Self::run_until_idle), and returns its output.
     ///
+    /// Steps that fail and are [tried again](crate::Step::retry) are part of one run: while nothing goes on but their
+    /// backoffs, the clock is moved to the end of the next. It is moved for nothing else: not for another attempt of the job,
+    /// a sleep or a signal.
+    ///
     /// # Errors
     /// [`mainspring::Error::Ended`](crate::Error::Ended) if it failed or was cancelled; [`Error::NotEnded`] if it waits,
     /// for instance for another attempt; and as [`run_until_idle`](Self::run_until_idle).
     pub async fn run<J: Job>(&self, job: J) -> Result<J::Output> {
         let job = self.engine.enqueue(job).await?;
-        self.run_until_idle().await?;
-        self.outcome(&job)
+        for _ in 0..WAITS {
+            self.run_until_idle().await?;
+            let outcome = self.outcome(&job);
+            if !matches!(outcome, Err(Error::NotEnded { .. })) || !self.end_backoff().await? {
+                return outcome;
+            }
+        }
+        Err(Error::Endless { jobs: self.running() })
+    }
+
+    /// Moves the clock to the end of the next backoff of a step, if a handler waits for one and for nothing else.
+    async fn end_backoff(&self) -> Result<bool> {
+        let first = self.runs().iter().filter_map(|run| run.rests()).map(|rest| rest.until).min();
+        if let Some(until) = first {
+            self.advance(until.saturating_sub(self.clock.monotonic())).await?;
+        }
+        Ok(first.is_some())
     }
 
     /// The output of a job that has succeeded.
@@ -317,7 +361,7 @@ impl TestEngine {
             state if state.is_terminal() => {
                 Err(EngineError::Ended { id, status, message: note.or(error) }.into())
             }
-            _ => Err(Error::NotEnded { id, status, error }),
+            _ => Err(Error::NotEnded { id, status, error, backoff: self.backoff_of(id) }),
         }
     }
 
@@ -417,6 +461,7 @@ impl TestEngine {
     async fn kill(&self, nodes: Vec<(Node, Arc<Group>)>) -> Result<()> {
         for (_, group) in &nodes {
             group.kill();
+            self.crashed.store(true, Ordering::Relaxed);
         }
         self.settle().await
     }
@@ -448,26 +493,68 @@ impl TestEngine {
     }
 
     /// Where the clock stops next on its way to `end`.
+    ///
+    /// What nodes do when nothing is due is skipped. Where a handler or a lease is about to run out of time it is not, for
+    /// what comes of that depends on who looks when.
     fn next_stop(&self, end: Duration) -> Result<Duration> {
         let now = self.clock.monotonic();
+        let next = self.clock.next().map_or(end, |next| next.min(end));
         if end.saturating_sub(now) <= NEAR {
-            return Ok(self.clock.next(Duration::ZERO).map_or(end, |next| next.min(end)));
+            return Ok(next);
         }
         // Sweeps of nothing tell when there will be something.
         let (timers, deadlines) = (self.store().promote(0), self.store().expire(0));
-        let mut stop = end.checked_sub(NEAR).unwrap_or(end);
+        let mut due = self.clock.next_due();
         for swept in [at_once(timers), at_once(deadlines)] {
             let swept = swept.ok_or(EngineError::Closed)??;
-            if let Some(due) = swept.next.filter(|due| *due > swept.now) {
-                stop = stop.min(now + due.since(swept.now));
-            }
+            let waits = swept.next.filter(|next| *next > swept.now).map(|next| now + next.since(swept.now));
+            due = due.into_iter().chain(waits).min();
         }
-        Ok(self.clock.next(NEAR).map_or(stop, |next| next.min(stop)))
+        let near = |at: Duration| at.checked_sub(NEAR).unwrap_or(at);
+        let due = due.filter(|due| *due < near(end));
+        if self.dead_hold_jobs()? {
+            return Ok(next);
+        }
+        Ok(match due {
+            None => near(end),
+            Some(due) if self.runs().is_empty() => due,
+            Some(due) if near(due) > now => near(due),
+            Some(_) => next,
+        })
     }
 
-    fn claims(&self) -> usize {
+    /// Whether jobs wait for the lease of a node that has died.
+    fn dead_hold_jobs(&self) -> Result<bool> {
+        let living: Vec<NodeNo> = self.nodes().iter().map(|node| node.runs().0).collect();
+        if living.is_empty() || !self.crashed.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let nodes = at_once(self.store().nodes()).ok_or(EngineError::Closed)??;
+        let mut dead = nodes.iter().filter(|node| !living.contains(&node.no));
+        Ok(dead.any(|node| node.state == NodeState::Live && node.claims > 0))
+    }
+
+    fn nodes(&self) -> Vec<Node> {
         let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
-        nodes.iter().map(|(node, _)| node.claims()).sum()
+        nodes.iter().map(|(node, _)| node.clone()).collect()
+    }
+
+    /// What the nodes hold.
+    fn runs(&self) -> Vec<Arc<Run>> {
+        self.nodes().iter().flat_map(|node| node.runs().1).collect()
+    }
+
+    /// Whether nothing runs, or only waits for backoffs of steps; the others then wait for a slot.
+    fn is_idle(&self) -> bool {
+        let now = self.clock.monotonic();
+        let runs = self.runs();
+        let mut begun = runs.iter().filter(|run| run.running_for(now).is_some()).peekable();
+        runs.is_empty() || (begun.peek().is_some() && begun.all(|run| run.rests().is_some()))
+    }
+
+    fn backoff_of(&self, id: JobId) -> Option<(Key, Timestamp)> {
+        let rest = self.runs().iter().find(|run| run.claim.id == id)?.rests()?;
+        Some((rest.key, self.now().after(rest.until.saturating_sub(self.clock.monotonic()))))
     }
 
     fn still_running(&self) -> Error {

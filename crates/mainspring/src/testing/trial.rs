@@ -10,21 +10,19 @@ use mainspring_core::name::Key;
 use tokio::sync::Notify;
 
 use super::probe::{Probe, Verdict};
-use super::{Error, Result, TestEngine};
+use super::{Error, Result, TestEngine, WAITS};
 use crate::enqueue::Enqueued;
 use crate::job::Job;
 use crate::node::NodeBuilder;
 
 /// A lease, the time in which its end is noticed, and a little more.
 const RESCUE: Duration = Duration::from_secs(20);
-/// Waits after which a workflow is taken to have no end.
-const WAITS: usize = 10_000;
 
 type OnWait<J> = dyn for<'a> Fn(&'a TestEngine, Enqueued<J>) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// A workflow on trial: run again and again, each time with another mishap, and compared with a run without one.
 ///
-/// Sleeps and retries are waited for on the test's clock. Each call names the step that broke, and fails with
+/// Sleeps and retries, of the job and of its steps, are waited for on the test's clock. Each call names the step that broke, and fails with
 /// [`Error::NoSteps`] if there is none.
 ///
 /// ```
@@ -227,6 +225,7 @@ where
             let asked = matches!(summary.status.reason, Some(Reason::Signal | Reason::Child));
             match (summary.status.state, summary.run_at, &self.on_wait) {
                 (state, ..) if state.is_terminal() => return test.outcome(&job),
+                (State::Running, ..) if test.end_backoff().await? => {}
                 (State::Suspended, at, Some(on_wait)) if asked => {
                     on_wait(test, job).await;
                     // If that does not help, time may: its own, or its child's. Little by little, for `on_wait` may need

@@ -4,6 +4,7 @@
 
 mod attack;
 mod attack2;
+mod backoffs;
 mod children;
 mod drift;
 mod forks;

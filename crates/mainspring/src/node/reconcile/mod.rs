@@ -76,7 +76,7 @@ async fn supervise<R: Reconciler>(shared: Arc<Shared>, mut reconciler: R) {
             biased;
             () = shared.closing() => {}
             () = woken(R::wake(&shared)) => {}
-            () = shared.clock().sleep(wait) => {}
+            () = shared.clock().idle(wait) => {}
         }
     }
 }
