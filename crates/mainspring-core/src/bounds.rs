@@ -42,6 +42,8 @@ pub const BULK: usize = 100_000;
 pub const BATCH: usize = 1_000;
 /// Bytes of payload per store batch; a batch ends where it would exceed this.
 pub const BATCH_BYTES: usize = 16 << 20;
+/// Bytes of outcomes that wait on a node to be stored, above which it claims nothing.
+pub const UNSTORED_BYTES: usize = 4 * BATCH_BYTES;
 /// Jobs of a filtered listing per page.
 pub const PAGE: usize = 1_000;
 /// Rows that one listing call looks at before it returns what it has, with a cursor to go on from.

@@ -14,15 +14,17 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use mainspring_core::seam::{Pending, Spawn};
 use mainspring_core::store::check_outside;
 use mainspring_core::{Error, Result, bounds};
 use tokio::sync::oneshot;
 
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{AtomicUsize, Mutex, MutexGuard};
 
 /// Something that weighs something in a batch.
 pub(crate) trait Weight {
@@ -232,18 +234,51 @@ impl<T, R> Drop for Right<T, R> {
 
 /// As many as one batch may hold.
 fn take<T: Weight, R>(waiting: &mut VecDeque<Item<T, R>>) -> (Vec<T>, Vec<oneshot::Sender<Result<R>>>) {
-    let (mut values, mut answers, mut bytes) = (Vec::new(), Vec::new(), 0);
-    while let Some(next) = waiting.front() {
-        bytes += next.value.bytes();
-        let full = values.len() >= bounds::BATCH || bytes > bounds::BATCH_BYTES;
-        if full && !values.is_empty() {
-            break;
-        }
-        let Some(Item { value, answer }) = waiting.pop_front() else { break };
-        values.push(value);
-        answers.push(answer);
+    let count = fitting(waiting.iter().map(|item| &item.value), bounds::BATCH);
+    waiting.drain(..count).map(|Item { value, answer }| (value, answer)).unzip()
+}
+
+/// How many of these fit into one batch: at most so many, and no more than [`bounds::BATCH_BYTES`]; but one at least.
+pub(crate) fn fitting<'a, T: Weight + 'a>(values: impl Iterator<Item = &'a T>, most: usize) -> usize {
+    let mut bytes = 0_usize;
+    let fits = |(at, value): &(usize, &T)| {
+        bytes = bytes.saturating_add(value.bytes());
+        *at == 0 || (*at < most && bytes <= bounds::BATCH_BYTES)
+    };
+    values.enumerate().take_while(fits).count()
+}
+
+/// How many values a flush may take. One that failed may have been more than the store takes in the time of a call, so the
+/// next try is half of it, down to single values; it grows again with every flush that is stored quickly.
+#[derive(Debug)]
+pub(crate) struct FlushSize(AtomicUsize);
+
+impl Default for FlushSize {
+    fn default() -> Self {
+        FlushSize(AtomicUsize::new(bounds::BATCH))
     }
-    (values, answers)
+}
+
+impl FlushSize {
+    /// A flush that takes longer is large enough: twice as much might not come through.
+    const QUICK: Duration = Duration::from_secs(1);
+
+    pub(crate) fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// So many values could not be stored together.
+    pub(crate) fn failed(&self, count: usize) {
+        self.0.store((count / 2).max(1), Ordering::Relaxed);
+    }
+
+    /// A flush was stored, and took this long.
+    pub(crate) fn stored(&self, took: Duration) {
+        let size = self.get();
+        if size < bounds::BATCH && took < Self::QUICK {
+            self.0.store((size * 2).min(bounds::BATCH), Ordering::Relaxed);
+        }
+    }
 }
 
 /// Gives each caller its answer. A caller that has gone away does not want it any more.

@@ -1,5 +1,6 @@
 //! From what a handler did to what a store writes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -47,8 +48,9 @@ pub struct Standing {
 pub enum Outcome {
     /// The job succeeded.
     Succeed {
-        /// Its output as JSON; `None` if there is none worth keeping.
-        output: Option<Vec<u8>>,
+        /// Its output as JSON; `None` if there is none worth keeping. Shared, so that an outcome that is offered again is not
+        /// copied.
+        output: Option<Arc<[u8]>>,
     },
     /// The job runs again later; counts one failure.
     Retry {
@@ -93,6 +95,19 @@ impl Outcome {
             Outcome::Release => Input::Release,
             Outcome::Cancel { reason, .. } => Input::Stop(*reason),
             Outcome::Suspend(suspension) => Input::Suspend(suspension.reason),
+        }
+    }
+
+    /// Bytes of payload.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Outcome::Succeed { output } => output.as_ref().map_or(0, |output| output.len()),
+            Outcome::Retry { fault, .. } | Outcome::Fail { fault, .. } => fault.message.len(),
+            Outcome::Cancel { why, .. } => why.len(),
+            Outcome::Suspend(suspension) => {
+                suspension.writes.bytes() + suspension.note.as_ref().map_or(0, String::len)
+            }
+            Outcome::Snooze { .. } | Outcome::Release => 0,
         }
     }
 }
@@ -174,7 +189,7 @@ pub fn cut(text: String, bound: usize) -> String {
 /// Decides what is written for a run that ended: the only place where attempts are counted.
 pub fn settle(ended: Ended, standing: &Standing, rng: &dyn Rng) -> Outcome {
     match ended {
-        Ended::Ok(output) => Outcome::Succeed { output },
+        Ended::Ok(output) => Outcome::Succeed { output: output.map(Arc::from) },
         Ended::Fault(fault) => attempt(fault, None, standing, rng),
         Ended::Expired => Outcome::Fail {
             reason: Reason::Expired,

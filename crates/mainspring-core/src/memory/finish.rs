@@ -62,7 +62,11 @@ impl Model {
             Outcome::Succeed { output } => {
                 job.clear_crashes();
                 let status = Status::plain(State::Succeeded);
-                self.go(row, input, Place::Done { status, at: now, output, note: None })
+                self.go(
+                    row,
+                    input,
+                    Place::Done { status, at: now, output: output.map(|output| output.to_vec()), note: None },
+                )
             }
             Outcome::Retry { after, fault } => {
                 job.clear_crashes();

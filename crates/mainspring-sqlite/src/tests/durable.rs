@@ -319,7 +319,7 @@ fn prune_and_delete_leave_nothing_of_a_journal_or_a_family() {
     w.record(recording(parent, vec![entry("a", b"1")]));
     w.start(parent, OnClose::Abandon, std::slice::from_ref(&child));
     let claimed = w.claim_one();
-    w.finish(claimed.claim, Outcome::Succeed { output: Some(b"7".to_vec()) });
+    w.finish(claimed.claim, Outcome::Succeed { output: Some(b"7".as_slice().into()) });
     w.signal(signal(top, "me"));
     assert_eq!((w.rows("steps"), w.rows("inbox"), w.rows("children")), (1, 2, 1));
     w.it.clock.advance(Duration::from_hours(24));

@@ -154,7 +154,7 @@ pub async fn end_of_a_child_wakes_its_parent(h: &Harness) {
     let (node, claim, child) = h.parent().await;
     h.suspend(node, claim, until_child(child)).await;
     h.advance(SECOND);
-    h.end_child(node, Outcome::Succeed { output: Some(b"42".to_vec()) }).await;
+    h.end_child(node, Outcome::Succeed { output: Some(b"42".as_slice().into()) }).await;
     let record = h.get(claim.id).await;
     assert_eq!((record.summary.status, record.waits.len()), (plain(State::Ready), 0));
     let claimed = h.take(node).await;

@@ -16,7 +16,7 @@ use crate::harness::{
 pub async fn success_keeps_the_output(h: &Harness) {
     let (node, claim) = h.running().await;
     h.advance(SECOND);
-    h.end(node, claim, Outcome::Succeed { output: Some(b"42".to_vec()) }).await;
+    h.end(node, claim, Outcome::Succeed { output: Some(b"42".as_slice().into()) }).await;
     let record = h.get(claim.id).await;
     assert_eq!(record.summary.status, plain(State::Succeeded));
     assert_eq!((record.summary.finished_at, record.summary.claimed_at), (Some(h.now()), None));

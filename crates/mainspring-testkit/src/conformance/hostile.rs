@@ -97,7 +97,7 @@ pub async fn payload_of_a_mebibyte_survives(h: &Harness) {
     let node = h.node().await;
     let claimed = h.claim(node, 1).await.remove(0);
     assert!(claimed.input == payload);
-    h.end(node, claimed.claim, Outcome::Succeed { output: Some(payload.clone()) }).await;
+    h.end(node, claimed.claim, Outcome::Succeed { output: Some(payload.clone().into()) }).await;
     let record = h.get(id).await;
     assert!(record.input == payload && record.output == Some(payload));
 }
@@ -108,7 +108,7 @@ pub async fn empty_payload_survives(h: &Harness) {
     let node = h.node().await;
     let claimed = h.claim(node, 1).await.remove(0);
     assert!(claimed.input.is_empty());
-    h.end(node, claimed.claim, Outcome::Succeed { output: Some(Vec::new()) }).await;
+    h.end(node, claimed.claim, Outcome::Succeed { output: Some(Vec::new().into()) }).await;
     let record = h.get(id).await;
     assert_eq!((record.input, record.output), (Vec::new(), Some(Vec::new())));
 }
@@ -120,7 +120,7 @@ pub async fn payload_that_is_not_text_survives(h: &Harness) {
     let node = h.node().await;
     let claimed = h.claim(node, 1).await.remove(0);
     assert_eq!(claimed.input, bytes);
-    h.end(node, claimed.claim, Outcome::Succeed { output: Some(bytes.clone()) }).await;
+    h.end(node, claimed.claim, Outcome::Succeed { output: Some(bytes.clone().into()) }).await;
     assert_eq!(h.get(id).await.output, Some(bytes));
 }
 

@@ -68,7 +68,7 @@ pub async fn result_of_a_success_is_seen(h: &Harness) {
         h.advance(SECOND);
         h.promote().await;
         let claim = h.claim_one(node).await;
-        h.end(node, claim, Outcome::Succeed { output: output.clone() }).await;
+        h.end(node, claim, Outcome::Succeed { output: output.clone().map(Into::into) }).await;
         let status = plain(State::Succeeded);
         assert_eq!(sight(h, claim.id).await, Sight::Ended { status, output, message: None });
     }

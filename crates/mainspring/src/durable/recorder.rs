@@ -1,20 +1,20 @@
 //! The recorder: stores what handlers record, many in one commit.
 //!
 //! A recording is offered again until the store has taken or refused it, or the node is gone. A refusal is final: the
-//! claim was not ours any more.
+//! claim was not ours any more. A flush that failed is offered again in halves: it may have been too much for one call.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::journal::{Recorded, Recording};
-use mainspring_core::seam::{Clock, Seams};
+use mainspring_core::seam::Seams;
 use mainspring_core::store::Store;
 use mainspring_core::{Error, Result, fault};
 
 use tokio::sync::oneshot;
 
-use crate::batch::{Batcher, Weight};
+use crate::batch::{Batcher, FlushSize, Weight, fitting};
 
 /// What its two ways are called in logs.
 const PARTS: [&str; 2] = ["record", "record, second way"];
@@ -79,32 +79,42 @@ fn batcher(
     watch: Arc<dyn Watch>,
 ) -> Batcher<Item, Result<Recorded>> {
     let clock = Arc::clone(&seams.clock);
+    let size = Arc::new(FlushSize::default());
     Batcher::new(Arc::clone(&seams.spawn), move |items: Vec<Item>| {
         let (store, clock, watch) = (Arc::clone(&store), Arc::clone(&clock), Arc::clone(&watch));
+        let size = Arc::clone(&size);
         Box::pin(async move {
             let mut answers: Vec<Option<Result<Recorded>>> = items.iter().map(|_| None).collect();
+            let mut wait = BACKOFF.0;
             // Recordings of an earlier membership are told apart by their node: the store refuses them.
             while let Some(first) = answers.iter().position(Option::is_none) {
                 let node = items[first].node;
                 let mine: Vec<usize> = (first..items.len())
                     .filter(|&at| items[at].node == node && answers[at].is_none())
                     .collect();
-                let batch = || mine.iter().map(|&at| items[at].recording.clone()).collect();
-                let result = offer(&*store, &*clock, (part, &*watch), node, batch).await;
-                match result {
+                // In their order, so that what one job hands in is stored in that order.
+                let piece = &mine[..fitting(mine.iter().map(|&at| &items[at]), size.get())];
+                let began = clock.monotonic();
+                match offer(&*store, (part, &*watch), node, &items, piece).await {
                     Ok(told) => {
-                        for (&at, answer) in mine.iter().zip(told) {
+                        size.stored(clock.monotonic().saturating_sub(began));
+                        wait = BACKOFF.0;
+                        for (&at, answer) in piece.iter().zip(told) {
                             answers[at] = Some(Ok(answer));
                         }
                     }
+                    Err(error) if error.is_retryable() && !watch.is_gone() => {
+                        watch.failed(part, &error);
+                        size.failed(piece.len());
+                        clock.sleep(wait).await;
+                        wait = (wait * 2).min(BACKOFF.1);
+                    }
                     // One that the store refuses does not take the others with it.
-                    Err(Error::TooLarge { .. } | Error::Invalid { .. }) if mine.len() > 1 => {
-                        for &at in &mine {
-                            let alone = || vec![items[at].recording.clone()];
-                            let answer = offer(&*store, &*clock, (part, &*watch), node, alone).await;
-                            let first = |answers: Vec<Recorded>| answers.first().copied();
-                            answers[at] = Some(answer.map(|told| first(told).unwrap_or(Recorded::LeaseLost)));
-                        }
+                    Err(Error::TooLarge { .. } | Error::Invalid { .. }) if piece.len() > 1 => {
+                        size.failed(piece.len());
+                    }
+                    Err(error @ (Error::TooLarge { .. } | Error::Invalid { .. })) => {
+                        answers[first] = Some(Err(error));
                     }
                     Err(error) => {
                         for &at in &mine {
@@ -123,29 +133,17 @@ fn batcher(
     })
 }
 
-/// Offers recordings until the store takes or refuses them, or the node is gone.
+/// Offers some of these recordings to the store. They are copied for it; one flush is bounded.
 async fn offer(
     store: &dyn Store,
-    clock: &dyn Clock,
     (part, watch): (&'static str, &dyn Watch),
     node: NodeNo,
-    batch: impl Fn() -> Vec<Recording>,
+    items: &[Item],
+    piece: &[usize],
 ) -> Result<Vec<Recorded>> {
-    let mut wait = BACKOFF.0;
-    loop {
-        fault::point!("step.recording");
-        match store.record(node, batch()).await {
-            Ok(answers) => {
-                fault::point!("step.recorded");
-                watch.answered(part);
-                return Ok(answers);
-            }
-            Err(error) if error.is_retryable() && !watch.is_gone() => {
-                watch.failed(part, &error);
-                clock.sleep(wait).await;
-                wait = (wait * 2).min(BACKOFF.1);
-            }
-            Err(error) => return Err(error),
-        }
-    }
+    fault::point!("step.recording");
+    let answers = store.record(node, piece.iter().map(|&at| items[at].recording.clone()).collect()).await?;
+    fault::point!("step.recorded");
+    watch.answered(part);
+    Ok(answers)
 }

@@ -28,7 +28,7 @@ use crate::engine::Engine;
 use crate::handler::Handlers;
 use crate::job::Job;
 use crate::layer::{Hooks, Layer};
-use crate::sync::{AtomicBool, AtomicUsize};
+use crate::sync::AtomicBool;
 use crate::testing::Probe;
 use crate::waiters::Waiters;
 
@@ -299,7 +299,7 @@ impl NodeBuilder {
             probe: self.probe,
             ear,
             finishes,
-            unsettled: AtomicUsize::new(0),
+            unstored: super::finisher::Unstored::default(),
             renew_now,
             rejoined: Notify::new(),
             phase,

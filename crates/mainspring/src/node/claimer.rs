@@ -9,30 +9,30 @@
 //!   then on.
 //! - Claims are repeated one at a time and in the order in which they were sent, and meanwhile no other is sent: what is disowned
 //!   is all that came from batches up to a number and that the node does not know of.
+//! - Nothing is claimed while the outcomes that wait to be stored are more than [`bounds::UNSTORED_BYTES`].
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
+#[cfg(doc)]
+use mainspring_core::bounds;
 use mainspring_core::id::{Batch, Claim, NodeNo};
 use mainspring_core::planted::{self, Defect};
 use mainspring_core::seam::Pending;
 use mainspring_core::store::{ClaimRequest, ClaimedBatch};
 use mainspring_core::{Error, Result, fault};
 
-use super::desk::{Plan, SENT_MAX, Work};
-use super::{Shared, broken, runner};
+use super::desk::{Backlog, Plan, SENT_MAX, Work};
+use super::{Shared, broken, finisher, runner};
 use crate::context::Run;
 
 /// What it is called in logs.
 const PART: &str = "claim";
 /// Waits after a failed claim: first and longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
-/// Outcomes waiting to be stored above which nothing more is claimed.
-const UNSETTLED_MAX: usize = 8 * mainspring_core::bounds::BATCH;
 
 /// A claim that the store has answered.
 struct Answered {
@@ -94,8 +94,9 @@ pub(super) async fn run(shared: Arc<Shared>) {
             && repeating.is_none()
             && !sent.iter().any(|claim| matches!(claim, Sent::Failed(_)))
             && sent.len() < SENT_MAX
-            && shared.unsettled.load(Ordering::Relaxed) < UNSETTLED_MAX;
-        let plan = if may { shared.desk.plan() } else { None };
+            && !shared.unstored.is_heavy();
+        let backlog = Backlog { count: shared.unstored.count(), stuck: finisher::is_failing(&shared) };
+        let plan = if may { shared.desk.plan(backlog) } else { None };
         if let Some(plan) = plan {
             last += 1;
             sent.push_back(Sent::UnderWay(Box::pin(send(Arc::clone(&shared), plan, Batch(last)))));

@@ -9,6 +9,8 @@
 //! - At most one suspect is on the desk, or ended with its outcome not stored yet.
 //! - A queue that a claim found empty is not asked again until something says that it may have jobs.
 //! - While a claim is on its way a queue is asked for more only if the last answer was all that had been asked for.
+//! - With what it asks for, a node has at most its slots and what may wait behind them; and beside that as many outcomes that
+//!   are not stored yet, or none if the store does not take them. So it never holds more than twice as many claims.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
@@ -88,11 +90,16 @@ impl Served {
         self.slots + ahead.min(2 * claim)
     }
 
+    /// How many jobs it has, or has asked for.
+    fn here(&self) -> usize {
+        self.running + self.waiting.len() + self.asked
+    }
+
     /// How many jobs to ask for now. Small refills wait until half of the line is gone; and one that goes out before the
     /// last claim is answered is to be worth its commit.
     fn want(&self, claim: usize) -> usize {
         let target = self.target(claim);
-        let want = target.saturating_sub(self.running + self.waiting.len() + self.asked);
+        let want = target.saturating_sub(self.here());
         let (worth, least) = if self.asked > 0 {
             (self.plenty, claim.div_ceil(2))
         } else {
@@ -107,6 +114,14 @@ fn slow(slots: usize) -> f64 {
     2.0 * PREFETCH.as_secs_f64() * slots as f64
 }
 
+/// Outcomes that are not stored yet. Their claims are held.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Backlog {
+    pub(super) count: usize,
+    /// Whether the store did not take the last that it was offered.
+    pub(super) stuck: bool,
+}
+
 /// What to ask the store for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Plan {
@@ -115,6 +130,23 @@ pub(super) struct Plan {
 }
 
 impl State {
+    /// How many more claims the node may hold.
+    fn room(&self, claim: usize, backlog: Backlog) -> usize {
+        // Nearly always.
+        if backlog.count == 0 {
+            return usize::MAX;
+        }
+        let most: usize = self.queues.iter().map(|served| served.target(claim)).sum();
+        let here: usize = self.queues.iter().map(Served::here).sum();
+        if backlog.stuck {
+            most.saturating_sub(here + backlog.count)
+        } else if backlog.count > most {
+            0
+        } else {
+            usize::MAX
+        }
+    }
+
     /// What a plan asked for is not on its way any more.
     fn answered(&mut self, plan: &Plan) {
         for (queue, want) in &plan.queues {
@@ -172,13 +204,13 @@ impl Desk {
 
     /// What to claim now, if anything. The queues asked for are taken to be empty until a claim or a hint says
     /// otherwise.
-    pub(super) fn plan(&self) -> Option<Plan> {
+    pub(super) fn plan(&self, backlog: Backlog) -> Option<Plan> {
         let mut state = self.lock();
         if !state.open || state.sent >= SENT_MAX {
             return None;
         }
         let (count, turn) = (state.queues.len(), state.turn);
-        let mut room = self.claim;
+        let mut room = self.claim.min(state.room(self.claim, backlog));
         let mut queues = Vec::new();
         for offset in 0..count {
             let served = &mut state.queues[(turn + offset) % count];
@@ -380,35 +412,43 @@ mod tests {
     #[test]
     fn a_claim_goes_ahead_of_an_answer_only_where_there_is_plenty() {
         let desk = desk();
-        let first = desk.plan();
+        let first = desk.plan(Backlog::default());
         assert_eq!(asked(first.as_ref()), Some((4, 1)));
-        assert_eq!(asked(desk.plan().as_ref()), None, "nobody knows yet whether there is more");
+        assert_eq!(
+            asked(desk.plan(Backlog::default()).as_ref()),
+            None,
+            "nobody knows yet whether there is more"
+        );
         desk.put(&first.expect("a plan"), works(4));
-        let second = desk.plan();
+        let second = desk.plan(Backlog::default());
         assert_eq!(asked(second.as_ref()), Some((4, 1)));
-        let third = desk.plan();
+        let third = desk.plan(Backlog::default());
         assert_eq!(asked(third.as_ref()), Some((2, 0)), "no second suspect while one may be on its way");
         desk.put(&second.expect("a plan"), works(4));
         desk.put(&third.expect("a plan"), works(1));
-        let fourth = desk.plan();
+        let fourth = desk.plan(Backlog::default());
         assert_eq!(
             asked(fourth.as_ref()),
             Some((1, 1)),
             "the second was full, and a suspect may have been passed over"
         );
         desk.put(&fourth.expect("a plan"), works(0));
-        assert_eq!(asked(desk.plan().as_ref()), None, "it is empty, until something says otherwise");
+        assert_eq!(
+            asked(desk.plan(Backlog::default()).as_ref()),
+            None,
+            "it is empty, until something says otherwise"
+        );
         desk.hope(None);
-        assert_eq!(asked(desk.plan().as_ref()), Some((1, 1)));
+        assert_eq!(asked(desk.plan(Backlog::default()).as_ref()), Some((1, 1)));
     }
 
     #[test]
     fn what_is_not_answered_is_asked_for_again() {
         let desk = desk();
-        let missed = desk.plan().expect("a plan");
+        let missed = desk.plan(Backlog::default()).expect("a plan");
         desk.missed(&missed);
-        assert_eq!(asked(desk.plan().as_ref()), None, "it waits for a hint");
+        assert_eq!(asked(desk.plan(Backlog::default()).as_ref()), None, "it waits for a hint");
         desk.hope(None);
-        assert_eq!(asked(desk.plan().as_ref()), Some((4, 1)));
+        assert_eq!(asked(desk.plan(Backlog::default()).as_ref()), Some((4, 1)));
     }
 }

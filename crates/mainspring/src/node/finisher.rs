@@ -1,8 +1,14 @@
 //! The finisher: stores outcomes, many in one commit.
 //!
 //! An outcome is kept and offered again until the store has taken or refused it. A refusal is final: the claim was not
-//! ours any more.
+//! ours any more. A flush that failed is offered again in halves: it may have been too much for one call.
+//!
+//! # Invariants
+//! - A flush has no more outcomes than [`bounds::BATCH`], and no more bytes than [`bounds::BATCH_BYTES`] unless it is one
+//!   outcome alone.
+//! - No outcome keeps others from being stored: one that fails alone lets them go first.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,7 +19,9 @@ use mainspring_core::{bounds, fault};
 use tokio::sync::mpsc;
 
 use super::{Phase, Shared, broken};
+use crate::batch::{FlushSize, Weight, fitting};
 use crate::context::Run;
+use crate::sync::AtomicUsize;
 
 /// What it is called in logs.
 const PART: &str = "finish";
@@ -26,50 +34,108 @@ pub(super) struct Entry {
     pub(super) finish: Finish,
 }
 
+impl Weight for Entry {
+    fn bytes(&self) -> usize {
+        self.finish.outcome.bytes()
+    }
+}
+
+/// Outcomes that are not stored yet, and their bytes.
+#[derive(Default)]
+pub(super) struct Unstored {
+    count: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+impl Unstored {
+    pub(super) fn add(&self, outcome: &Outcome) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(outcome.bytes(), Ordering::Relaxed);
+    }
+
+    pub(super) fn remove<'a>(&self, outcomes: impl Iterator<Item = &'a Outcome>) {
+        let (mut count, mut bytes) = (0, 0);
+        for outcome in outcomes {
+            count += 1;
+            bytes += outcome.bytes();
+        }
+        self.count.fetch_sub(count, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Whether their bytes are more than may wait while a node claims.
+    pub(super) fn is_heavy(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) > bounds::UNSTORED_BYTES
+    }
+}
+
+/// Whether the store has not taken the last outcomes that it was offered.
+pub(super) fn is_failing(shared: &Shared) -> bool {
+    shared.outage.is_failing(PART)
+}
+
 pub(super) async fn run(shared: Arc<Shared>, mut entries: mpsc::UnboundedReceiver<Entry>) {
-    let mut batch = Vec::new();
-    loop {
-        tokio::select! {
-            biased;
-            received = entries.recv_many(&mut batch, bounds::BATCH) => if received == 0 { return },
-            () = shared.reached(Phase::Stopped) => return,
+    let (mut waiting, mut received) = (VecDeque::new(), Vec::new());
+    let (size, mut wait) = (FlushSize::default(), BACKOFF.0);
+    while shared.phase() < Phase::Stopped {
+        if waiting.is_empty() {
+            tokio::select! {
+                biased;
+                received = entries.recv_many(&mut received, bounds::BATCH) => if received == 0 { return },
+                () = shared.reached(Phase::Stopped) => return,
+            }
+            waiting.extend(received.drain(..));
+        } else {
+            // What has come meanwhile is stored with what is left.
+            let came = std::iter::from_fn(|| entries.try_recv().ok());
+            waiting.extend(came.take(bounds::BATCH.saturating_sub(waiting.len())));
         }
         // Outcomes of an earlier membership are told apart by their node: the store refuses them under the new one.
-        while !batch.is_empty() {
-            let node = batch[0].run.node;
-            let (mine, rest): (Vec<_>, Vec<_>) =
-                batch.drain(..).partition(|entry: &Entry| entry.run.node == node);
-            batch = rest;
-            flush(&shared, mine).await;
+        let node = waiting[0].run.node;
+        let mine = waiting.iter().take_while(|entry: &&Entry| entry.run.node == node);
+        let count = fitting(mine, size.get());
+        let began = shared.clock().monotonic();
+        if flush(&shared, waiting.make_contiguous().split_at(count).0).await {
+            size.stored(shared.clock().monotonic().saturating_sub(began));
+            wait = BACKOFF.0;
+            waiting.drain(..count);
+        } else {
+            size.failed(count);
+            if count == 1 {
+                waiting.rotate_left(1);
+            }
+            shared.clock().sleep(wait).await;
+            wait = (wait * 2).min(BACKOFF.1);
         }
     }
 }
 
-async fn flush(shared: &Shared, entries: Vec<Entry>) {
+/// Stores outcomes. `false` if they are to be offered again.
+async fn flush(shared: &Shared, entries: &[Entry]) -> bool {
     let node = entries[0].run.node;
-    store_progress(shared, &entries).await;
-    let mut wait = BACKOFF.0;
-    let answers = loop {
-        let finishes = entries.iter().map(|entry| entry.finish.clone()).collect();
-        fault::point!("node.finishing");
-        match shared.store().finish(node, finishes).await {
-            Ok(answers) => {
-                fault::point!("node.finished");
-                shared.answered(PART);
-                break Some(answers);
-            }
-            Err(error) if error.is_retryable() && shared.phase() < Phase::Stopped => {
-                shared.failed(PART, &error);
-                shared.clock().sleep(wait).await;
-                wait = (wait * 2).min(BACKOFF.1);
-            }
-            Err(error) => {
-                // These outcomes are lost, and the next ones would be. Stopping gives the jobs back instead of holding
-                // them for as long as the lease is renewed.
-                broken(&error);
-                shared.advance(Phase::Stopping);
-                break None;
-            }
+    store_progress(shared, entries).await;
+    let finishes = entries.iter().map(|entry| entry.finish.clone()).collect();
+    fault::point!("node.finishing");
+    let answers = match shared.store().finish(node, finishes).await {
+        Ok(answers) => {
+            fault::point!("node.finished");
+            shared.answered(PART);
+            Some(answers)
+        }
+        Err(error) if error.is_retryable() && shared.phase() < Phase::Stopped => {
+            shared.failed(PART, &error);
+            return false;
+        }
+        Err(error) => {
+            // These outcomes are lost, and the next ones would be. Stopping gives the jobs back instead of holding
+            // them for as long as the lease is renewed.
+            broken(&error);
+            shared.advance(Phase::Stopping);
+            None
         }
     };
     shared.held.leave(entries.iter().map(|entry| &entry.run.claim));
@@ -87,8 +153,9 @@ async fn flush(shared: &Shared, entries: Vec<Entry>) {
             }
         }
     }
-    shared.unsettled.fetch_sub(entries.len(), Ordering::Relaxed);
+    shared.unstored.remove(entries.iter().map(|entry| &entry.finish.outcome));
     shared.desk.wake.notify_one();
+    true
 }
 
 /// What a handler last said of its progress is stored before its outcome.

@@ -26,7 +26,6 @@ mod supervisor;
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mainspring_core::Error;
@@ -46,7 +45,7 @@ use crate::durable::recorder::Recorder;
 use crate::engine::Engine;
 use crate::handler::Handlers;
 use crate::layer::{Hooks, Layer};
-use crate::sync::{AtomicBool, AtomicUsize};
+use crate::sync::AtomicBool;
 use crate::testing::Probe;
 use desk::{Desk, Work};
 use ear::Ear;
@@ -96,8 +95,7 @@ struct Shared {
     held: Arc<Held>,
     ear: Arc<Ear>,
     finishes: mpsc::UnboundedSender<finisher::Entry>,
-    /// Outcomes that are not stored yet.
-    unsettled: AtomicUsize,
+    unstored: finisher::Unstored,
     renew_now: Arc<Notify>,
     rejoined: Notify,
     phase: watch::Sender<Phase>,
@@ -178,11 +176,11 @@ impl Shared {
 
     /// Hands an outcome to the finisher.
     fn finish(&self, run: &Arc<Run>, outcome: Outcome) {
-        self.unsettled.fetch_add(1, Ordering::Relaxed);
+        self.unstored.add(&outcome);
         let entry = finisher::Entry { run: Arc::clone(run), finish: Finish { claim: run.claim, outcome } };
-        if self.finishes.send(entry).is_err() {
+        if let Err(entry) = self.finishes.send(entry) {
             // The finisher is gone, so is the node: its claims go back with its retirement or its rescue.
-            self.unsettled.fetch_sub(1, Ordering::Relaxed);
+            self.unstored.remove(std::iter::once(&entry.0.finish.outcome));
         }
     }
 

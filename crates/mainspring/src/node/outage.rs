@@ -57,11 +57,16 @@ impl Outage {
                 target: TARGET,
                 error = error as &dyn std::error::Error,
                 part,
-                "the store does not answer: nothing is claimed, running jobs go on, outcomes are kept"
+                "the store does not answer: running jobs go on, outcomes are kept, no more is claimed than there is room for"
             );
         } else {
             tracing::debug!(target: TARGET, %error, part, "the store still does not answer");
         }
+    }
+
+    /// Whether the last call of a part failed.
+    pub(super) fn is_failing(&self, part: &'static str) -> bool {
+        self.on.load(Ordering::Relaxed) && self.lock().failing.contains(part)
     }
 
     /// The lease was renewed.

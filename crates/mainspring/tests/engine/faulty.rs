@@ -44,6 +44,10 @@ struct State {
     planned: BTreeMap<&'static str, VecDeque<Option<Fault>>>,
     outage: bool,
     cut_off: BTreeSet<NodeNo>,
+    refused: BTreeSet<&'static str>,
+    /// How many bytes a call can carry, if that is bounded, and the most that any ever did.
+    narrow: Option<usize>,
+    most_bytes: usize,
     storm: Option<(Arc<dyn Rng>, f64)>,
     mute: bool,
     /// How often jobs with these inputs are still contended.
@@ -77,6 +81,43 @@ impl Faulty {
     /// All calls are refused, or not any more.
     pub(crate) fn outage(&self, outage: bool) {
         self.state().outage = outage;
+    }
+
+    /// All calls of an operation are refused, or not any more.
+    pub(crate) fn refuse(&self, operation: &'static str, refuse: bool) {
+        let mut state = self.state();
+        if refuse {
+            state.refused.insert(operation)
+        } else {
+            state.refused.remove(operation)
+        };
+    }
+
+    /// Outcomes and records beyond so many bytes do not come through in the time of a call.
+    pub(crate) fn narrow(&self, bytes: Option<usize>) {
+        self.state().narrow = bytes;
+    }
+
+    /// The most bytes of outcomes or records that came in one call.
+    pub(crate) fn most_bytes(&self) -> usize {
+        self.state().most_bytes
+    }
+
+    /// A call that carries so many bytes.
+    fn carry<'a, T: Send + 'a>(
+        &'a self,
+        operation: &'static str,
+        node: NodeNo,
+        bytes: usize,
+        call: Pending<'a, Result<T>>,
+    ) -> Pending<'a, Result<T>> {
+        let passes = {
+            let mut state = self.state();
+            state.most_bytes = state.most_bytes.max(bytes);
+            state.narrow.is_none_or(|narrow| bytes <= narrow)
+        };
+        let late = Box::pin(async { Err(Error::unavailable("not in time")) });
+        self.call(operation, Some(node), if passes { call } else { late })
     }
 
     /// All calls of a node are refused, or not any more.
@@ -169,7 +210,8 @@ impl Faulty {
     fn fault(&self, operation: &'static str, node: Option<NodeNo>) -> Option<Fault> {
         let mut state = self.state();
         *state.calls.entry(operation).or_default() += 1;
-        if state.outage || node.is_some_and(|node| state.cut_off.contains(&node)) {
+        let refused = state.outage || state.refused.contains(operation);
+        if refused || node.is_some_and(|node| state.cut_off.contains(&node)) {
             return Some(Fault::Refuse);
         }
         if let Some(fault) = state.planned.get_mut(operation).and_then(VecDeque::pop_front) {
@@ -244,7 +286,8 @@ impl Store for Faulty {
     }
 
     fn finish(&self, node: NodeNo, finishes: Vec<Finish>) -> Pending<'_, Result<Vec<Finished>>> {
-        self.call("finish", Some(node), self.memory.finish(node, finishes))
+        let bytes = finishes.iter().map(|finish| finish.outcome.bytes()).sum();
+        self.carry("finish", node, bytes, self.memory.finish(node, finishes))
     }
 
     fn disown(&self, node: NodeNo, settled: Batch, keep: Vec<Claim>) -> Pending<'_, Result<usize>> {
@@ -256,7 +299,8 @@ impl Store for Faulty {
     }
 
     fn record(&self, node: NodeNo, recordings: Vec<Recording>) -> Pending<'_, Result<Vec<Recorded>>> {
-        self.call("record", Some(node), self.memory.record(node, recordings))
+        let bytes = recordings.iter().map(|recording| recording.writes.bytes()).sum();
+        self.carry("record", node, bytes, self.memory.record(node, recordings))
     }
 
     fn values(&self, id: JobId, keys: Vec<Key>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {

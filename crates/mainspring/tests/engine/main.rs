@@ -6,6 +6,7 @@
 mod faulty;
 mod support;
 
+mod backlog;
 mod bounds;
 mod cancel;
 mod contended;

@@ -1,0 +1,162 @@
+//! What waits on a node to be stored: it goes to the store in pieces that fit into a call, and is never more than a node can
+//! hold.
+
+use std::time::Duration;
+
+use mainspring::bounds::{BATCH_BYTES, UNSTORED_BYTES};
+use mainspring::{Context, Job, NodeBuilder, State};
+use serde::{Deserialize, Serialize};
+
+use crate::faults::faulty;
+use crate::support::{Gate, Work, assert_sound, eventually, on_every_store, soon, state, total, work};
+
+const MINUTE: Duration = Duration::from_mins(1);
+const MEGABYTE: usize = 1_000_000;
+
+/// A job with a result of some size.
+#[derive(Debug, Clone, Serialize, Deserialize, Job)]
+#[job(kind = "large", output = String)]
+struct Large {
+    bytes: usize,
+}
+
+fn large(count: usize, bytes: usize) -> impl Iterator<Item = Large> {
+    (0..count).map(move |_| Large { bytes })
+}
+
+/// Makes large results, once the gate is open.
+fn making(node: NodeBuilder, gate: &Gate) -> NodeBuilder {
+    let gate = gate.clone();
+    node.handle(move |_ctx: Context, job: Large| {
+        let gate = gate.clone();
+        async move {
+            gate.pass().await;
+            mainspring::Result::Ok("x".repeat(job.bytes))
+        }
+    })
+}
+
+on_every_store! {
+    /// Together they are far more than one call takes.
+    async fn large_results_of_handlers_that_end_at_one_moment_are_stored(engine: Engine) {
+        let gate = Gate::default();
+        let node = making(engine.node(), &gate).queue("default", 100).start().await.expect("a node");
+        engine.enqueue_many(large(100, MEGABYTE)).await.expect("enqueued");
+        gate.reached(100).await;
+        gate.open();
+        eventually("all are stored", async || total(&engine, State::Succeeded).await == 100).await;
+        soon("it drains", node.shutdown()).await;
+        assert_sound(&engine).await;
+    }
+}
+
+#[tokio::test]
+async fn a_flush_of_outcomes_is_bounded_in_bytes() {
+    let (test, store) = faulty(0);
+    let gate = Gate::default();
+    test.node(|node| making(node, &gate).queue("default", 40)).await.expect("a node");
+    test.enqueue_many(large(40, MEGABYTE)).await.expect("enqueued");
+    test.advance(MINUTE).await.expect("time passes");
+    gate.open();
+    test.advance(MINUTE).await.expect("time passes");
+    assert_eq!(total(&test, State::Succeeded).await, 40);
+    assert!((BATCH_BYTES / 2..=BATCH_BYTES).contains(&store.most_bytes()), "{}", store.most_bytes());
+}
+
+#[tokio::test]
+async fn outcomes_that_do_not_come_through_together_are_stored_in_pieces() {
+    let (test, store) = faulty(0);
+    let gate = Gate::default();
+    test.node(|node| making(node, &gate).queue("default", 100)).await.expect("a node");
+    test.enqueue_many(large(100, 10_000)).await.expect("enqueued");
+    test.advance(MINUTE).await.expect("time passes");
+    store.narrow(Some(25_000));
+    gate.open();
+    test.advance(5 * MINUTE).await.expect("time passes");
+    assert_eq!(total(&test, State::Succeeded).await, 100);
+}
+
+#[tokio::test]
+async fn an_outcome_that_does_not_come_through_lets_the_others_go_first() {
+    let (test, store) = faulty(0);
+    let gate = Gate::default();
+    test.node(|node| making(node, &gate).queue("default", 100)).await.expect("a node");
+    let huge = test.enqueue(Large { bytes: 50_000 }).await.expect("enqueued");
+    test.enqueue_many(large(50, 10_000)).await.expect("enqueued");
+    test.advance(MINUTE).await.expect("time passes");
+    store.narrow(Some(25_000));
+    gate.open();
+    test.advance(5 * MINUTE).await.expect("time passes");
+    assert_eq!((total(&test, State::Succeeded).await, state(&test, huge.id).await), (50, State::Running));
+    store.narrow(None);
+    test.advance(MINUTE).await.expect("time passes");
+    assert_eq!(state(&test, huge.id).await, State::Succeeded);
+}
+
+#[tokio::test]
+async fn records_that_do_not_come_through_together_are_stored_in_pieces() {
+    let (test, store) = faulty(0);
+    let gate = Gate::default();
+    let passing = gate.clone();
+    let handler = move |ctx: Context, job: Large| {
+        let gate = passing.clone();
+        async move {
+            gate.pass().await;
+            let made = ctx.step("made", async || Ok("x".repeat(job.bytes))).await?;
+            mainspring::Result::Ok(made.len().to_string())
+        }
+    };
+    test.node(|node| node.handle(handler).queue("default", 100)).await.expect("a node");
+    test.enqueue_many(large(100, 10_000)).await.expect("enqueued");
+    test.advance(MINUTE).await.expect("time passes");
+    store.narrow(Some(25_000));
+    gate.open();
+    test.advance(5 * MINUTE).await.expect("time passes");
+    assert_eq!(total(&test, State::Succeeded).await, 100);
+}
+
+/// Two slots, and two claims' worth of quick jobs behind them; twice that is what a node may hold at most.
+#[tokio::test]
+async fn a_node_whose_outcomes_are_not_stored_claims_no_more_than_it_can_hold() {
+    for stuck in ["refused", "not answered"] {
+        let (test, store) = faulty(0);
+        let handler = async |_ctx: Context, job: Work| mainspring::Result::Ok(job.n);
+        let node = test.node(|node| node.handle(handler).queue("default", 2).claim_at_most(10));
+        let node = node.await.expect("a node");
+        // It has learned that they are quick.
+        test.enqueue_many((0..100).map(work)).await.expect("enqueued");
+        test.advance(MINUTE).await.expect("time passes");
+        assert_eq!(total(&test, State::Succeeded).await, 100);
+
+        let is_refused = stuck == "refused";
+        let block = |block| {
+            if is_refused { store.refuse("finish", block) } else { store.hang("finish", None, block) }
+        };
+        block(true);
+        test.enqueue_many((100..1_100).map(work)).await.expect("enqueued");
+        for _ in 0..60 {
+            test.advance(Duration::from_secs(1)).await.expect("time passes");
+            assert!(node.claims() <= 2 * (2 + 2 * 10), "{stuck}: {} claims", node.claims());
+        }
+        assert!(node.claims() >= 2, "{stuck}: its slots are of use until then");
+
+        block(false);
+        test.advance(MINUTE).await.expect("time passes");
+        assert_eq!((total(&test, State::Succeeded).await, node.claims()), (1_100, 0), "{stuck}");
+    }
+}
+
+#[tokio::test]
+async fn outcomes_that_wait_are_bounded_in_bytes() {
+    let (test, store) = faulty(0);
+    let gate = Gate::default();
+    gate.open();
+    let node =
+        test.node(|node| making(node, &gate).queue("default", 4).claim_at_most(100)).await.expect("a node");
+    store.hang("finish", None, true);
+    test.enqueue_many(large(200, MEGABYTE)).await.expect("enqueued");
+    test.advance(MINUTE).await.expect("time passes");
+    // Beside those, what had been claimed by then: quick jobs are claimed ahead.
+    let most = UNSTORED_BYTES / MEGABYTE + 100;
+    assert!((4..=most).contains(&node.claims()), "{} claims", node.claims());
+}
