@@ -79,15 +79,44 @@ pub(crate) fn told(error: tokio_postgres::Error, unknown: bool) -> Error {
     }
 }
 
+/// Whether an SQLSTATE says that the connection or the server went away, or that nobody knows how a statement ended.
+pub(crate) fn is_loss(code: &str) -> bool {
+    code.starts_with("08") || code.starts_with("57P0") || code == "40003"
+}
+
+/// The database's own words for why it refused a statement.
+#[derive(Debug, thiserror::Error)]
+#[error("{message} ({code})")]
+struct Refusal {
+    code: String,
+    message: String,
+}
+
+/// Whether a statement was refused, other than because its row is stored already.
+pub(crate) fn is_refusal(error: &Error) -> bool {
+    match error {
+        Error::DiskFull => true,
+        Error::Unavailable { source: Some(source), .. } => {
+            source.downcast_ref::<Refusal>().is_some_and(|refusal| {
+                !is_loss(&refusal.code) && refusal.code != SqlState::UNIQUE_VIOLATION.code()
+            })
+        }
+        _ => false,
+    }
+}
+
 /// What a statement's refusal means, by its SQLSTATE; the database's words are the cause.
 pub(crate) fn refusal(code: &str, message: &str) -> Error {
-    let words = format!("{message} ({code})");
+    let words = Refusal { code: code.to_owned(), message: message.to_owned() };
     let why = match SqlState::from_code(code) {
         SqlState::DISK_FULL => return Error::DiskFull,
-        SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => return Error::Corrupt { why: words },
+        SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => {
+            return Error::Corrupt { why: words.to_string() };
+        }
         SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED => {
             "another transaction came first, and this one must be begun anew"
         }
+        SqlState::IN_FAILED_SQL_TRANSACTION => "an earlier statement of the transaction failed",
         SqlState::QUERY_CANCELED | SqlState::LOCK_NOT_AVAILABLE => "the database took too long",
         SqlState::UNIQUE_VIOLATION => "it is stored already",
         SqlState::READ_ONLY_SQL_TRANSACTION => "the database is read-only",

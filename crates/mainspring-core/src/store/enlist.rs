@@ -55,6 +55,8 @@ pub trait Enlist<S> {
     /// whose key is there already is an error and not a repeat: the transaction that wrote it has committed.
     ///
     /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) if it is not the transaction that
+    /// [`Transactions::begin`](super::Transactions::begin) has begun: that one has ended.
     /// [`Error::ForeignTransaction`](crate::Error::ForeignTransaction) if it is not on the ticket's store,
     /// [`Error::NotInTransaction`](crate::Error::NotInTransaction) for a recording that starts children or has read
     /// messages, and where the store's transactions cannot record.

@@ -43,7 +43,7 @@ pub use enlist::{Enlist, EnlistNow, Ticket, TicketLine};
 pub use node::{
     Able, Cancellation, Mark, Member, Node, NodeState, Registration, Renewal, Renewed, Rescue, Rescued,
 };
-pub use transactions::{Commit, Transactions, check_outside, inside};
+pub use transactions::{Commit, Transactions, Uncommitted, check_outside, inside};
 
 use std::any::Any;
 use std::sync::Weak;

@@ -23,7 +23,8 @@ pub trait Transactions<S>: Send + Sync + 'static {
     /// What the pool says.
     fn connect(&self) -> impl Future<Output = Result<Self::Connection, BoxError>> + Send;
 
-    /// Begins a transaction, which is rolled back if it is dropped.
+    /// Begins a transaction, which is rolled back if it is dropped. It is marked, so that
+    /// [`enlist_recording`](Enlist::enlist_recording) notices if somebody has ended it since.
     ///
     /// # Errors
     /// What the database says.
@@ -32,13 +33,26 @@ pub trait Transactions<S>: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Self::Transaction<'_>, BoxError>> + Send;
 }
 
+/// Why a commit was not acknowledged.
+#[derive(Debug)]
+pub enum Uncommitted {
+    /// The database has refused it and rolled the transaction back.
+    RolledBack(BoxError),
+    /// The answer was lost: nobody knows whether it was committed.
+    Unknown(BoxError),
+}
+
 /// A transaction that can be committed.
 pub trait Commit<S>: Sized {
     /// Commits it.
     ///
     /// # Errors
-    /// What the database says; then nobody knows whether it was committed.
-    fn commit(self) -> impl Future<Output = Result<(), BoxError>> + Send;
+    /// [`Uncommitted`].
+    fn commit(self) -> impl Future<Output = Result<(), Uncommitted>> + Send;
+
+    /// Whether an error of [`enlist_recording`](Enlist::enlist_recording) is the database's refusal of a statement:
+    /// the transaction can only be rolled back, and nobody else has committed its record.
+    fn is_refusal(error: &Error) -> bool;
 
     /// Rolls it back.
     fn roll_back(self) -> impl Future<Output = ()> + Send;

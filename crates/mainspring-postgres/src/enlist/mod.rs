@@ -38,8 +38,18 @@ use crate::op::{Op, key, node};
 use crate::shared::Shared;
 use crate::sql::{At, Call};
 
-/// System catalogue: what is said of our table, if it is there. Never fails.
-const IDENTITY: &str = "SELECT obj_description(to_regclass($1)::oid, 'pg_class')";
+/// System catalogue: what is said of our table, if it is there; and whether the transaction is marked. Never fails.
+const IDENTITY: &str = "SELECT obj_description(to_regclass($1)::oid, 'pg_class'),
+    coalesce(current_setting('mainspring.step', true), '') = 'open'";
+
+/// Marks a transaction as that of a step: the setting ends with it, however it ends. Savepoints leave it alone.
+macro_rules! mark {
+    () => {
+        "SET LOCAL mainspring.step = 'open'"
+    };
+}
+use mark;
+const MARK: &str = mark!();
 /// Advisory locks, in order.
 const LOCK_KEYS: &str = "SELECT count(pg_advisory_xact_lock(u.number))
     FROM (SELECT number FROM unnest($1::bigint[]) AS u(number) ORDER BY number) u";
@@ -81,7 +91,7 @@ const INSIST: &str = "SELECT set_config('synchronous_commit', 'on', true)
 /// A client's transaction, for our statements. Each is given with the name of the schema in it.
 trait Session {
     /// Runs [`IDENTITY`].
-    fn identity(&mut self, table: &str) -> impl Future<Output = Result<Option<String>>>;
+    fn identity(&mut self, table: &str) -> impl Future<Output = Result<(Option<String>, bool)>>;
     /// Runs [`LOCK_KEYS`].
     fn lock_keys(&mut self, sql: &str, numbers: &[i64]) -> impl Future<Output = Result<()>>;
     /// Runs [`KNOWN`].
@@ -128,7 +138,14 @@ async fn enlist_recording(
     if !recording.writes.output.is_empty() {
         return Err(Error::NotInTransaction { what: "pushing output" });
     }
-    check(session, ticket).await?;
+    if !check(session, ticket).await? {
+        return Err(Error::Invalid {
+            what: "transaction",
+            why: "its body has ended it (a COMMIT, ROLLBACK or the like), so the step is not recorded; if the body has \
+                  committed rows, they are stored and cannot be undone"
+                .into(),
+        });
+    }
     let Ok(node) = node::number(node) else { return Ok(Recorded::LeaseLost) };
     let (no, claim) = (recording.claim.row.0, node::number_of(&recording.claim));
     let mut pages = Pages::default();
@@ -173,9 +190,9 @@ async fn enlist(session: &mut impl Session, ticket: &Ticket, jobs: Vec<New>) -> 
     Ok(receipts)
 }
 
-/// Refuses a transaction that is not on the ticket's store.
-async fn check(session: &mut impl Session, ticket: &Ticket) -> Result<()> {
-    let said = session.identity(&crate::sql::in_schema("mainspring.meta", &ticket.schema)).await?;
+/// Refuses a transaction that is not on the ticket's store. Tells whether it is still the one that a step has begun.
+async fn check(session: &mut impl Session, ticket: &Ticket) -> Result<bool> {
+    let (said, marked) = session.identity(&crate::sql::in_schema("mainspring.meta", &ticket.schema)).await?;
     let Some(said) = said else {
         return Err(Error::ForeignTransaction { why: "no store in its database".into() });
     };
@@ -183,7 +200,7 @@ async fn check(session: &mut impl Session, ticket: &Ticket) -> Result<()> {
     {
         return Err(Error::ForeignTransaction { why: "its database holds another store".into() });
     }
-    Ok(())
+    Ok(marked)
 }
 
 /// One receipt per job, and the jobs that are to be stored.

@@ -48,8 +48,8 @@ fn safe(sql: &str) -> AssertSqlSafe<String> {
 }
 
 impl Session for Transaction<'_, sqlx::Postgres> {
-    async fn identity(&mut self, table: &str) -> Result<Option<String>> {
-        sqlx::query_scalar(super::IDENTITY).bind(table).fetch_one(&mut **self).await.map_err(failed)
+    async fn identity(&mut self, table: &str) -> Result<(Option<String>, bool)> {
+        sqlx::query_as(super::IDENTITY).bind(table).fetch_one(&mut **self).await.map_err(failed)
     }
 
     async fn lock_keys(&mut self, sql: &str, numbers: &[i64]) -> Result<()> {

@@ -36,9 +36,9 @@ fn failed(error: Error) -> mainspring_core::Error {
 }
 
 impl Session for Transaction<'_> {
-    async fn identity(&mut self, table: &str) -> Result<Option<String>> {
+    async fn identity(&mut self, table: &str) -> Result<(Option<String>, bool)> {
         let rows = self.query_typed(super::IDENTITY, &[(&table, Type::TEXT)]).await.map_err(failed)?;
-        Ok(rows.first().and_then(|row| row.get(0)))
+        Ok(rows.first().map(|row| (row.get(0), row.get(1))).unwrap_or_default())
     }
 
     async fn lock_keys(&mut self, sql: &str, numbers: &[i64]) -> Result<()> {

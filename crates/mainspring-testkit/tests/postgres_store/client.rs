@@ -99,13 +99,14 @@ impl Tx<'_> {
         }
     }
 
-    /// Records as part of it.
+    /// Records as part of it, as a step that has begun it does.
     pub(crate) async fn record(
         &mut self,
         ticket: &Ticket,
         node: NodeNo,
         recording: Recording,
     ) -> Result<Recorded> {
+        self.run("SET LOCAL mainspring.step = 'open'").await;
         match self {
             Tx::Tokio(tx) => tx.enlist_recording(ticket, node, recording).await,
             Tx::Deadpool(tx) => tx.enlist_recording(ticket, node, recording).await,

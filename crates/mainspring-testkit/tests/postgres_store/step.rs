@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use mainspring::tokio_postgres::{self, NoTls};
 use mainspring::{Context, Engine, Error, Job};
+use mainspring_core::journal::EntryKind;
 use mainspring_testkit::postgres::Database;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
@@ -34,6 +35,16 @@ enum Fails {
     AtCommit,
 }
 
+/// A statement that a body runs beside its insert.
+#[derive(Debug, Serialize, Deserialize, Job)]
+#[job(kind = "odd", output = String, max_attempts = 1)]
+struct Odd {
+    pool: Pool,
+    /// Before the insert, and after it. An error of the second is swallowed.
+    sql: (String, String),
+    id: i64,
+}
+
 /// All pools of an application on one database.
 #[derive(Clone)]
 struct Pools {
@@ -57,9 +68,59 @@ impl Pools {
     }
 }
 
+/// A saga: what the database refuses for certain is undone.
+async fn odd(ctx: Context, job: Odd) -> mainspring::Result<String> {
+    let pools = ctx.state::<Pools>()?;
+    let (before, after) = (job.sql.0.as_str(), job.sql.1.as_str());
+    let done = match job.pool {
+        Pool::Client => {
+            ctx.transaction(&pools.client, "insert", async |tx| {
+                tx.batch_execute(before).await?;
+                tx.execute(INSERT, &[&job.id]).await?;
+                drop(tx.batch_execute(after).await);
+                Ok(())
+            })
+            .await
+        }
+        Pool::Deadpool => {
+            ctx.transaction(&pools.deadpool, "insert", async |tx| {
+                tx.batch_execute(before).await?;
+                tx.execute(INSERT, &[&job.id]).await?;
+                drop(tx.batch_execute(after).await);
+                Ok(())
+            })
+            .await
+        }
+        Pool::Sqlx => {
+            ctx.transaction(&pools.sqlx, "insert", async |tx| {
+                sqlx::raw_sql(sqlx::AssertSqlSafe(before)).execute(&mut **tx).await?;
+                sqlx::query(INSERT).bind(job.id).execute(&mut **tx).await?;
+                drop(sqlx::raw_sql(sqlx::AssertSqlSafe(after)).execute(&mut **tx).await);
+                Ok(())
+            })
+            .await
+        }
+    };
+    match done {
+        Ok(()) => Ok("done".into()),
+        Err(error) => {
+            let why = mainspring::Failure::from(error).message();
+            ctx.step("undo", async || Ok(why.clone())).await.map_err(Into::into)
+        }
+    }
+}
+
 const INSERT: &str = "INSERT INTO orders (id) VALUES ($1)";
 /// Breaks a constraint that is looked at when the transaction commits.
 const BREAK: &str = "INSERT INTO late (id) VALUES (1), (1)";
+
+/// A table that kills the session that commits to it.
+const DEADLY: &str = "
+    CREATE TABLE deadly (id bigint);
+    CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS
+        'BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(60); RETURN NULL; END';
+    CREATE CONSTRAINT TRIGGER deadly AFTER INSERT ON deadly DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION die()";
 
 async fn order(ctx: Context, job: Order) -> mainspring::Result<i64> {
     let pools = ctx.state::<Pools>()?;
@@ -107,6 +168,7 @@ async fn rig() -> (Database, Engine, Pools) {
     let database = database();
     database.sql("CREATE TABLE orders (id bigint)").expect("a table");
     database.sql("CREATE TABLE late (id bigint UNIQUE DEFERRABLE INITIALLY DEFERRED)").expect("a table");
+    database.sql(DEADLY).expect("triggers");
     let engine = Engine::options().migrate().open(&database.url()).await.expect("a store");
     let pools = Pools::open(&database).await;
     (database, engine, pools)
@@ -140,12 +202,87 @@ async fn a_commit_that_fails_leaves_neither_rows_nor_record() {
     for (id, pool) in (1..).zip([Pool::Client, Pool::Deadpool, Pool::Sqlx]) {
         let job = engine.enqueue(Order { id, pool, fails: Fails::AtCommit }).await.expect("enqueued");
         let error = engine.result(&job).await.expect_err("every commit fails");
-        assert!(error.to_string().contains("outcome unknown"), "{error}");
+        assert!(error.to_string().contains("step `insert` failed"), "{error}");
+        assert!(error.to_string().contains("duplicate key value"), "{error}");
         assert_eq!(rows(&database, id), 0);
         assert!(engine.jobs().story(job.id).await.expect("a story").entries.is_empty());
     }
     node.shutdown().await;
     engine.close().await;
+}
+
+/// Runs a handler that survives its transaction's error, with each kind of pool: what it says, how many rows there are, and
+/// what is recorded.
+async fn odd_ends(before: &str, after: &str) -> Vec<(String, usize, Vec<(String, EntryKind)>)> {
+    let (database, engine, pools) = rig().await;
+    let node = engine.node().handle(odd).state(pools).queue("default", 4).start().await.expect("a node");
+    let mut ends = Vec::new();
+    for (id, pool) in (1..).zip([Pool::Client, Pool::Deadpool, Pool::Sqlx]) {
+        let sql = (before.to_owned(), after.to_owned());
+        let job = engine.enqueue(Odd { pool, sql, id }).await.expect("enqueued");
+        let said = engine.result(&job).await.expect("it ended");
+        let story = engine.jobs().story(job.id).await.expect("a story");
+        let entries = story.entries.iter().map(|entry| (entry.key.to_string(), entry.kind)).collect();
+        ends.push((said, rows(&database, id), entries));
+    }
+    node.shutdown().await;
+    engine.close().await;
+    ends
+}
+
+/// Asserts that the step failed for certain, and that the handler undid it.
+fn assert_undone(ends: &[(String, usize, Vec<(String, EntryKind)>)], says: &str, rows: usize) {
+    let recorded = [("insert".to_owned(), EntryKind::Error), ("undo".to_owned(), EntryKind::Value)];
+    assert_eq!(ends.len(), 3);
+    for (said, found, entries) in ends {
+        assert!(said.starts_with("step `insert` failed") && said.contains(says), "{said}");
+        assert_eq!(*found, rows, "{said}");
+        assert_eq!(entries[..], recorded, "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_ends_its_transaction_is_never_recorded() {
+    let says = "its body has ended it";
+    for (after, rows) in [
+        ("ROLLBACK", 0),
+        ("ROLLBACK; BEGIN", 0),
+        ("COMMIT", 1),
+        ("COMMIT; BEGIN", 1),
+        ("COMMIT AND CHAIN", 1),
+        ("ROLLBACK AND CHAIN", 0),
+    ] {
+        assert_undone(&odd_ends("SELECT 1", after).await, says, rows);
+    }
+}
+
+#[tokio::test]
+async fn a_body_may_use_savepoints_and_settings_of_its_own() {
+    for (before, after) in [
+        ("SAVEPOINT a; SELECT 1; RELEASE a", "SAVEPOINT b; ROLLBACK TO b"),
+        ("SAVEPOINT a; ROLLBACK TO a", "SAVEPOINT b; RELEASE b"),
+        ("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE", "SET LOCAL statement_timeout = '1min'"),
+    ] {
+        for (said, rows, entries) in odd_ends(before, after).await {
+            assert_eq!((said.as_str(), rows), ("done", 1), "{before}; {after}");
+            assert_eq!(entries, [("insert".to_owned(), EntryKind::Value)]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_the_database_refuses_is_undone() {
+    for (before, after, says) in [
+        // At the commit.
+        (BREAK, "SELECT 1", "duplicate key value"),
+        // The body has swallowed an error.
+        ("SELECT 1", "SELECT * FROM nowhere", "(25P02)"),
+        // At the record.
+        ("SELECT 1", "SET TRANSACTION READ ONLY", "(25006)"),
+        ("SELECT 1", "SET LOCAL statement_timeout = '1ms'; SELECT pg_sleep(10)", "(25P02)"),
+    ] {
+        assert_undone(&odd_ends(before, after).await, says, 0);
+    }
 }
 
 #[tokio::test]
@@ -154,7 +291,7 @@ async fn after_a_lost_answer_no_other_operation_is_done() {
     let survives = async |ctx: Context, _job: Order| {
         let pools = ctx.state::<Pools>()?;
         let lost = ctx.transaction(&pools.sqlx, "insert", async |tx| {
-            sqlx::query(BREAK).execute(&mut **tx).await?;
+            sqlx::query("INSERT INTO deadly (id) VALUES (1)").execute(&mut **tx).await?;
             Ok(())
         });
         assert!(matches!(lost.await, Err(Error::OutcomeUnknown { .. })));

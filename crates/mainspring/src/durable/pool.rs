@@ -1,9 +1,9 @@
 //! Transaction steps on an application's own pool: its rows and the record of the step, in one commit.
 
 use mainspring_core::error::BoxError;
-use mainspring_core::failure::Failure;
+use mainspring_core::failure::{Failure, discard};
 use mainspring_core::journal::{Entry, EntryKind, Recorded, Recording, Writes};
-use mainspring_core::store::{Commit, Enlist, Transactions};
+use mainspring_core::store::{Commit, Enlist, Transactions, Uncommitted};
 use mainspring_core::{Error, Result, fault};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -31,7 +31,8 @@ impl Context {
     ///
     /// `pool` is a `sqlx::PgPool` (feature `sqlx`), a `deadpool_postgres::Pool` (feature `deadpool`), or an
     /// `Arc<tokio::sync::Mutex<tokio_postgres::Client>>`. The transaction is begun for `body`, and committed with the
-    /// record after it; an error of `body` rolls it back.
+    /// record after it; an error of `body` rolls it back. `body` may use savepoints, but must not end the transaction: then
+    /// the step is not recorded, and the job fails for good unless the handler survives the step's error.
     ///
     /// ```
     /// # #[cfg(feature = "postgres")] mod example {
@@ -53,7 +54,8 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// As [`step`](Self::step). [`Error::ForeignTransaction`] if the pool is on another database than the engine's store.
+    /// As [`step`](Self::step); also if the database refuses to commit, as for a deferred constraint: then nothing was
+    /// stored. [`Error::ForeignTransaction`] if the pool is on another database than the engine's store.
     /// [`Error::OutcomeUnknown`] if the answer to the commit was lost: the handler must end then, every later operation
     /// says the same, and the next attempt finds out.
     pub async fn transaction<S, P, T, F>(&self, pool: &P, name: &str, body: F) -> Result<T>
@@ -150,6 +152,9 @@ where
                 error @ (Error::ForeignTransaction { .. } | Error::NotInTransaction { .. }) => {
                     Ended::Refused(error)
                 }
+                // Its body has ended it. A repeat would do the same, and what the body has committed twice.
+                error @ Error::Invalid { .. } => Ended::Failed(discard(error.to_string()).into()),
+                error if P::Transaction::is_refusal(&error) => Ended::Failed(error.into()),
                 // Also if it was recorded before, by a transaction whose end nobody heard of: the next run has its record.
                 error => Ended::Unknown(error.into()),
             };
@@ -158,6 +163,7 @@ where
     fault::point!("transaction.recorded");
     match transaction.commit().await {
         Ok(()) => Ended::Committed(value),
-        Err(error) => Ended::Unknown(error),
+        Err(Uncommitted::RolledBack(error)) => Ended::Failed(error.into()),
+        Err(Uncommitted::Unknown(error)) => Ended::Unknown(error),
     }
 }
