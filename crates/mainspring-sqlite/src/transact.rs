@@ -32,11 +32,12 @@
 //! - A closure runs only for the owner of the claim, and only if its key is not recorded.
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::{Future, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use mainspring_core::error::BoxError;
@@ -63,6 +64,9 @@ const STEPS: i32 = 10_000;
 
 /// Unique index of keys.
 const RECORDED: &str = "SELECT value FROM mainspring_steps WHERE no = ?1 AND key = ?2";
+
+/// The few rows of the schema.
+const NAMES: &str = "SELECT name FROM sqlite_schema";
 
 /// Pragmas that only tell about tables.
 const PRAGMAS: [&str; 7] = [
@@ -292,11 +296,21 @@ pub(crate) struct Guard {
     foreign: AtomicBool,
     /// When it has to be over, in microseconds of monotonic time.
     deadline: AtomicU64,
+    /// Whether it has altered a table.
+    altered: AtomicBool,
+    /// What is called by our names, as the store was opened. A store that a newer program has migrated since has more: then a
+    /// step that alters a table is refused until this program is started again.
+    names: OnceLock<BTreeSet<String>>,
 }
 
 impl Default for Guard {
     fn default() -> Self {
-        Guard { foreign: AtomicBool::new(false), deadline: AtomicU64::new(u64::MAX) }
+        Guard {
+            foreign: AtomicBool::new(false),
+            deadline: AtomicU64::new(u64::MAX),
+            altered: AtomicBool::new(false),
+            names: OnceLock::new(),
+        }
     }
 }
 
@@ -312,10 +326,22 @@ impl Guard {
         let guard = Arc::clone(self);
         conn.commit_hook(Some(move || guard.foreign.load(Ordering::Relaxed)))?;
         let guard = Arc::clone(self);
+        let _ = self.names.set(names(conn)?);
         conn.authorizer(Some(move |context: AuthContext<'_>| {
-            let free = !guard.foreign.load(Ordering::Relaxed) || is_allowed(&context.action);
-            if free { Authorization::Allow } else { Authorization::Deny }
+            if !guard.foreign.load(Ordering::Relaxed) {
+                return Authorization::Allow;
+            }
+            // The new name of a table that is renamed is not among what is asked about.
+            if matches!(context.action, AuthAction::AlterTable { .. }) {
+                guard.altered.store(true, Ordering::Relaxed);
+            }
+            if is_allowed(&context.action) { Authorization::Allow } else { Authorization::Deny }
         }))
+    }
+
+    /// Whether somebody else's code has given a table of its own a name of ours.
+    fn has_renamed(&self, conn: &Connection) -> rusqlite::Result<bool> {
+        Ok(self.altered.swap(false, Ordering::Relaxed) && Some(&names(conn)?) != self.names.get())
     }
 
     /// Runs somebody else's code until a time.
@@ -353,8 +379,6 @@ fn is_allowed(action: &AuthAction<'_>) -> bool {
         | AuthAction::Recursive
         | AuthAction::Read { .. }
         | AuthAction::Function { .. }
-        | AuthAction::CreateView { .. }
-        | AuthAction::DropView { .. }
         | AuthAction::Reindex { .. } => true,
         AuthAction::Pragma { pragma_name, .. } => {
             PRAGMAS.contains(&pragma_name.to_ascii_lowercase().as_str())
@@ -365,16 +389,26 @@ fn is_allowed(action: &AuthAction<'_>) -> bool {
         | AuthAction::CreateTable { table_name }
         | AuthAction::DropTable { table_name }
         | AuthAction::AlterTable { table_name, .. }
-        | AuthAction::CreateIndex { table_name, .. }
-        | AuthAction::DropIndex { table_name, .. }
-        | AuthAction::CreateTrigger { table_name, .. }
-        | AuthAction::DropTrigger { table_name, .. }
         | AuthAction::CreateVtable { table_name, .. }
         | AuthAction::DropVtable { table_name, .. } => !is_ours(table_name),
+        AuthAction::CreateView { view_name } | AuthAction::DropView { view_name } => !is_ours(view_name),
+        AuthAction::CreateIndex { index_name: name, table_name }
+        | AuthAction::DropIndex { index_name: name, table_name }
+        | AuthAction::CreateTrigger { trigger_name: name, table_name }
+        | AuthAction::DropTrigger { trigger_name: name, table_name } => {
+            !is_ours(name) && !is_ours(table_name)
+        }
         // Transactions, other files, statistics that our plans would follow, and temporary tables, which would stay on
         // the connection and could stand in front of ours.
         _ => false,
     }
+}
+
+/// What in the file is called by our names.
+fn names(conn: &Connection) -> rusqlite::Result<BTreeSet<String>> {
+    let mut all = conn.prepare(NAMES)?;
+    let names = all.query_map([], |row| row.get::<_, String>(0))?;
+    names.filter(|name| name.as_ref().map_or(true, |name| is_ours(name))).collect()
 }
 
 fn is_ours(table: &str) -> bool {
@@ -448,6 +482,11 @@ fn run<T>(
         Ok(_) if late => Err(Error::TooLong(limit)),
         Ok(Err(error)) => Err(Error::Failed(error)),
         Ok(Ok(_)) if sql.lost => Err(Error::Lost),
+        Ok(Ok(_)) if guard.has_renamed(tx.conn).map_err(|error| store(error.into()))? => {
+            let why =
+                "a table was renamed to a name that begins with `mainspring_`, and these are the store's";
+            Err(Error::Failed(refused(ffi::SQLITE_AUTH, why).into()))
+        }
         Ok(Ok(answer)) => {
             for job in sql.enlisted {
                 tx.hints.ready(&job.queue);

@@ -147,6 +147,15 @@ fn the_transaction_is_not_the_closures_to_end_nor_the_connection_to_change() {
             "DROP TABLE mainspring_meta",
             "CREATE TRIGGER t AFTER INSERT ON mainspring_jobs BEGIN SELECT 1; END",
             "CREATE INDEX i ON mainspring_jobs (line)",
+            "ALTER TABLE mainspring_jobs RENAME TO jobs",
+            "CREATE VIEW mainspring_v AS SELECT 1",
+            "CREATE TEMP VIEW mainspring_jobs AS SELECT 1",
+            "CREATE TEMP TRIGGER t AFTER INSERT ON account BEGIN SELECT 1; END",
+            "CREATE INDEX Mainspring_i ON account (sum)",
+            "CREATE TRIGGER mainspring_t AFTER INSERT ON account BEGIN SELECT 1; END",
+            "CREATE VIRTUAL TABLE mainspring_f USING fts5(a)",
+            "CREATE TABLE mainspring_copy AS SELECT * FROM account",
+            "DROP INDEX mainspring_ready_claim",
         ] {
             let refused = sql.execute_batch(statement);
             let code = refused.as_ref().err().and_then(rusqlite::Error::sqlite_error_code);
@@ -161,6 +170,31 @@ fn the_transaction_is_not_the_closures_to_end_nor_the_connection_to_change() {
     assert_eq!(denied.expect("the rest is committed"), Done::Now(1));
     block_on(w.it.store.enqueue(vec![job(&w.it.seams)])).expect("our own statements are not asked");
     w.it.assert_sound();
+}
+
+#[test]
+fn no_table_of_a_closures_own_gets_a_name_of_the_stores() {
+    let w = World::new();
+    for statement in [
+        "ALTER TABLE account RENAME TO mainspring_zzz",
+        "ALTER TABLE account RENAME TO 'Mainspring_zzz'",
+        "ALTER TABLE main.account RENAME TO a; ALTER TABLE a RENAME TO mainspring_zzz",
+    ] {
+        let renamed = block_on(w.it.store.transact(w.request(), move |sql| {
+            sql.execute_batch(statement)?;
+            Ok((1, Vec::new()))
+        }));
+        let Err(Error::Failed(cause)) = renamed else { panic!("{statement}: {renamed:?}") };
+        assert!(cause.to_string().contains("begins with `mainspring_`"), "{cause}");
+    }
+    w.assert_untouched();
+    let mut again = w.request();
+    again.entry.key = Key::new("rename").expect("a key");
+    let done = block_on(w.it.store.transact(again, |sql| {
+        sql.execute_batch("ALTER TABLE account ADD COLUMN name; ALTER TABLE account RENAME TO accounts")?;
+        Ok((2, Vec::new()))
+    }));
+    assert_eq!(done.expect("any other name will do"), Done::Now(2));
 }
 
 #[test]
