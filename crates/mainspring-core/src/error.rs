@@ -130,9 +130,13 @@ pub enum Error {
         /// What was found.
         why: String,
     },
-    /// A write to stable storage failed, so the store cannot know what is durable; reopen it.
-    #[error("store poisoned by a failed write to stable storage; reopen it")]
-    Poisoned,
+    /// What the store writes may be lost, so it writes nothing more until it is reopened: a write to stable storage failed, or
+    /// its file was removed or replaced.
+    #[error("store poisoned: {why}")]
+    Poisoned {
+        /// What has happened, and what to do.
+        why: String,
+    },
     /// The engine or the store has been closed.
     #[error("closed")]
     Closed,
@@ -286,7 +290,7 @@ impl Error {
             | Error::Convert { .. }
             | Error::Ended { .. }
             | Error::Corrupt { .. }
-            | Error::Poisoned
+            | Error::Poisoned { .. }
             | Error::Closed
             | Error::ForeignTransaction { .. }
             | Error::NotInTransaction { .. }
@@ -374,7 +378,7 @@ mod tests {
             Error::Convert { what: "input", source: "not JSON".into() },
             Error::Ended { id: ID, status, message: None },
             Error::Corrupt { why: "9 is no state".into() },
-            Error::Poisoned,
+            Error::Poisoned { why: "replaced".into() },
             Error::Closed,
             Error::ForeignTransaction { why: "another store".into() },
             Error::NotInTransaction { what: "replacing a job" },

@@ -13,12 +13,14 @@
 //! # Invariants
 //! - A caller is answered only after the commit that holds its change; with [`Durability::Full`] that is an fsync.
 //! - One request never fails because of its neighbours in a transaction, except by what befalls the database itself.
-//! - After a failed write to stable storage nothing is acknowledged any more: the store is poisoned until reopened.
+//! - After a failed write to stable storage nothing is acknowledged any more: the store is poisoned until reopened. The same
+//!   when its file, or the log, was removed or replaced.
 //! - A job is in exactly one place; numbers of jobs and outcomes are never reused.
 //! - What finds nothing to do writes nothing.
 
 mod enlist;
 mod error;
+mod files;
 mod flags;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]

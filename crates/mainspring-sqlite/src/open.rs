@@ -88,6 +88,9 @@ pub(crate) fn reader(options: &Options) -> Result<Connection> {
     conn.busy_timeout(options.busy_timeout).map_err(|error| sql_problem(path, error))?;
     pragma(&conn, path, "cache_size", READER_CACHE)?;
     pragma(&conn, path, "query_only", true)?;
+    // The writer's connection is the last one to be closed. Where it is not, the store is poisoned, and its log is evidence.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
+        .map_err(|error| sql_problem(path, error))?;
     shared_pragmas(&conn, path)?;
     Ok(conn)
 }

@@ -22,7 +22,9 @@ use mainspring_core::store::{
 };
 use mainspring_core::{Error, Result};
 
+use crate::files::{self, Files};
 use crate::hint::Listeners;
+use crate::identity::Identity;
 use crate::migrate::{self, SCHEMA_VERSION};
 use crate::oneshot::{Receiver, channel};
 use crate::options::{Durability, Options};
@@ -53,13 +55,29 @@ impl Sqlite {
     pub fn open(options: Options, seams: Seams) -> Result<Sqlite> {
         open::check(&options)?;
         let path = options.path.as_path();
+        let before = Identity::at(path).ok().flatten();
         let mut conn = open::writer(&options, &*seams.clock)?;
         migrate::run(&mut conn, path, &*seams.rng)?;
         let store = migrate::store_id(&conn)
             .map_err(|error| error::open(path, error))?
             .ok_or_else(|| error::problem_with(path, OpenProblem::NotAStore, None))?;
+        let real = real_path(&conn, path);
+        let files = Files::of(&real);
+        if before.is_some_and(|before| Identity::at(&real).is_ok_and(|found| found != Some(before))) {
+            return Err(misplaced(path, "it was replaced while it was opened".to_owned()));
+        }
+        let names = files::names(&real);
+        if names > 1 {
+            tracing::warn!(
+                path = %real.display(),
+                names,
+                "the file has several names (hard links); never open it by another one: each name has a log of its own, and what is \
+                 stored by one name is lost for the others"
+            );
+        }
         let env = Arc::new(Env {
-            path: real_path(&conn, path),
+            path: real,
+            files,
             clock: Arc::clone(&seams.clock),
             rng: Arc::clone(&seams.rng),
             queue: Requests::default(),
@@ -108,6 +126,10 @@ impl Sqlite {
             self.env.queue.began();
             self.spawned(seams.threads.spawn(&format!("sqlite-read-{number}"), body)).map_err(other)?;
         }
+        // Now that every connection is open: all of them are on the same file.
+        if let Some(why) = self.env.files.misplaced() {
+            return Err(misplaced(&options.path, why));
+        }
         // The turnstile waits, and quicker than SQLite would.
         conn.busy_timeout(Duration::ZERO).map_err(|error| error::open(&options.path, error))?;
         self.env.guard.install(&mut conn, &seams.clock).map_err(|error| error::open(&options.path, error))?;
@@ -154,6 +176,11 @@ impl Sqlite {
             }
         })
     }
+}
+
+/// A file that was replaced in the middle of its opening.
+fn misplaced(path: &Path, why: String) -> Error {
+    error::problem_with(path, OpenProblem::Other, Some(std::io::Error::other(why).into()))
 }
 
 /// The file that SQLite works on, with links followed: locks must be where every other handle looks for them.

@@ -78,6 +78,11 @@ fn lock_files_that_are_removed_expire_nobody() {
 }
 
 #[test]
+fn nothing_is_acknowledged_into_a_file_that_was_replaced() {
+    torture(&plan(3, &["file replaced"]));
+}
+
+#[test]
 fn a_disk_that_is_full_or_read_only_is_waited_out() {
     torture(&plan(3, &["disk full", "read-only"]));
 }

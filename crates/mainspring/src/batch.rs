@@ -307,7 +307,7 @@ fn distribute<R>(result: Result<Vec<R>>, answers: Vec<oneshot::Sender<Result<R>>
 pub(crate) fn meaning(error: &Error) -> Error {
     match error {
         Error::DiskFull => Error::DiskFull,
-        Error::Poisoned => Error::Poisoned,
+        Error::Poisoned { why } => Error::Poisoned { why: why.clone() },
         Error::Closed => Error::Closed,
         Error::LeaseLost => Error::LeaseLost,
         Error::OutcomeUnknown { .. } => Error::OutcomeUnknown { source: None },

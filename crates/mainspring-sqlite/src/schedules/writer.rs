@@ -216,9 +216,9 @@ fn until_poisoned(store: &Sqlite, told: &AtomicBool, job: New) -> Option<JobId> 
             assert!(!late, "only the calls of the failed commit are in doubt");
             told.store(true, Ordering::SeqCst);
         }
-        Err(error) => assert!(matches!(error, Error::Poisoned), "{error}"),
+        Err(error) => assert!(matches!(error, Error::Poisoned { .. }), "{error}"),
     }
-    assert!(matches!(block_on(store.get(id)), Err(Error::Poisoned)));
+    assert!(matches!(block_on(store.get(id)), Err(Error::Poisoned { .. })));
     None
 }
 

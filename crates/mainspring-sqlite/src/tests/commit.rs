@@ -81,8 +81,8 @@ fn failed_fsync_poisons_the_store_until_it_is_reopened() {
     let unknown = block_on(it.store.enqueue(vec![job(&it.seams)]));
     assert!(matches!(unknown, Err(Error::OutcomeUnknown { .. })), "{unknown:?}");
     let poisoned = block_on(it.store.enqueue(vec![job(&it.seams)]));
-    assert!(matches!(poisoned, Err(Error::Poisoned)), "{poisoned:?}");
-    assert!(matches!(block_on(it.store.counts()), Err(Error::Poisoned)));
+    assert!(matches!(poisoned, Err(Error::Poisoned { .. })), "{poisoned:?}");
+    assert!(matches!(block_on(it.store.counts()), Err(Error::Poisoned { .. })));
     let again = it.other();
     block_on(again.enqueue(vec![job(&it.seams)])).expect("works again");
     assert_eq!(block_on(again.check()).expect("a check"), []);
@@ -97,7 +97,7 @@ fn broken_invariant_stops_the_store_and_leaves_nobody_waiting() {
     });
     assert!(matches!(block_on(broken), Err(Error::OutcomeUnknown { .. })));
     block_on(it.store.close());
-    assert!(matches!(block_on(it.store.enqueue(vec![job(&it.seams)])), Err(Error::Poisoned)));
+    assert!(matches!(block_on(it.store.enqueue(vec![job(&it.seams)])), Err(Error::Poisoned { .. })));
     let again = it.other();
     block_on(again.enqueue(vec![job(&it.seams)])).expect("rolled back and works again");
 }
@@ -150,7 +150,7 @@ fn nothing_is_written_after_a_failed_fsync_in_the_middle_of_a_batch() {
     block_on(held).expect("held");
     assert!(matches!(block_on(bad), Err(Error::Corrupt { .. })));
     assert!(matches!(block_on(unsynced), Err(Error::OutcomeUnknown { .. })));
-    assert!(matches!(block_on(after), Err(Error::Poisoned)));
+    assert!(matches!(block_on(after), Err(Error::Poisoned { .. })));
     assert_eq!(block_on(it.other().counts()).expect("counts").total(State::Ready), 0);
 }
 

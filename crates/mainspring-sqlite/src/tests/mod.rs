@@ -3,6 +3,7 @@
 mod commit;
 mod durable;
 mod enlist;
+mod files;
 mod handles;
 mod opening;
 mod plans;

@@ -274,7 +274,7 @@ fn sql_that_takes_too_long_is_interrupted_whether_it_reads_or_writes() {
 
 /// What somebody logged, with its fields.
 #[derive(Default)]
-struct Log(Mutex<Vec<String>>);
+pub(super) struct Log(pub(super) Mutex<Vec<String>>);
 
 impl tracing::Subscriber for Log {
     fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {

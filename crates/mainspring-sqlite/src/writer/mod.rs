@@ -9,6 +9,7 @@
 //! - A request that is refused has changed nothing, so its neighbours go on. If a statement fails in a way that is not
 //!   the whole database's, the transaction is rolled back and each request runs in one of its own.
 //! - After a commit that failed in storage, nothing is written any more.
+//! - Nothing is answered unless the paths of the store's files led to what was written when its commit was over.
 
 mod queue;
 mod state;
@@ -38,6 +39,8 @@ enum Failed {
     RolledBack(rusqlite::Error),
     /// Its commit may or may not have happened.
     Unknown(rusqlite::Error),
+    /// It was committed to a file that nobody will find again, for this reason.
+    Misplaced(String),
 }
 
 /// The thread's body: works until the queue is closed and empty.
@@ -65,7 +68,7 @@ impl Drop for End {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // A broken invariant: the transaction under way was rolled back, and nobody is left to write.
-            self.0.queue.poison();
+            self.0.queue.poison("a broken invariant has stopped its writer; reopen it");
         }
         self.0.queue.ended();
     }
@@ -88,9 +91,15 @@ impl Writer {
             }
             Err(Failed::Unknown(error)) => {
                 tracing::error!(%error, "a commit failed in storage; the store is poisoned until it is reopened");
-                self.env.queue.poison();
+                self.env.queue.poison("a write to stable storage failed; reopen it");
                 for call in calls {
                     call.refuse(Error::OutcomeUnknown { source: Some(error.to_string().into()) });
+                }
+            }
+            Err(Failed::Misplaced(why)) => {
+                self.misplaced(&why);
+                for call in calls {
+                    call.refuse(Error::OutcomeUnknown { source: Some(why.clone().into()) });
                 }
             }
             Err(Failed::RolledBack(error))
@@ -99,7 +108,7 @@ impl Writer {
                 tracing::warn!(%error, "a statement failed; its transaction is run again request by request");
                 for call in calls {
                     match self.env.queue.refusal() {
-                        Some(poisoned @ Error::Poisoned) => call.refuse(poisoned),
+                        Some(poisoned @ Error::Poisoned { .. }) => call.refuse(poisoned),
                         _ => self.work(vec![call]),
                     }
                 }
@@ -125,7 +134,10 @@ impl Writer {
             fault::point!("sqlite.committing");
             self.commit()?;
             fault::point!("sqlite.committed");
-            Ok(hints)
+            match self.env.files.misplaced() {
+                None => Ok(hints),
+                Some(why) => Err(Failed::Misplaced(why)),
+            }
         });
         match outcome {
             Ok((hints, foreign, after)) => {
@@ -219,8 +231,21 @@ impl Writer {
         }
     }
 
-    /// Looks whether another process has committed.
+    /// Stops writing to a file that is not the store's any more. Its log is left as it is: it belongs to whatever is there now.
+    fn misplaced(&self, why: &str) {
+        tracing::error!("{why}; nothing is stored until then");
+        let kept = rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+        if let Err(error) = self.conn.set_db_config(kept, true) {
+            tracing::warn!(%error, "the log is copied back when it is closed");
+        }
+        self.env.queue.poison(why);
+    }
+
+    /// Looks whether another process has committed, and whether the files are still in place.
     fn watch(&mut self) {
+        if let Some(why) = self.env.files.misplaced() {
+            return self.misplaced(&why);
+        }
         if self.state.foreign(&self.conn).unwrap_or(false) {
             self.env.listeners.tell(&Hint::Foreign);
         }

@@ -109,12 +109,24 @@ pub(super) enum Taken {
     Closed,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 enum Gate {
     #[default]
     Open,
     Closed,
-    Poisoned,
+    /// For this reason.
+    Poisoned(Box<str>),
+}
+
+impl Gate {
+    /// Why nothing gets in, if so.
+    fn refusal(&self) -> Option<Error> {
+        match self {
+            Gate::Open => None,
+            Gate::Closed => Some(Error::Closed),
+            Gate::Poisoned(why) => Some(Error::Poisoned { why: why.to_string() }),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -142,14 +154,9 @@ impl Queue {
             return call.refuse(error);
         }
         let mut inner = self.lock();
-        let refusal = match inner.gate {
-            Gate::Closed => Some(Error::Closed),
-            Gate::Poisoned => Some(Error::Poisoned),
-            Gate::Open if inner.calls.len() >= WAITING => {
-                Some(Error::unavailable("too many requests are waiting"))
-            }
-            Gate::Open => None,
-        };
+        let full =
+            || (inner.calls.len() >= WAITING).then(|| Error::unavailable("too many requests are waiting"));
+        let refusal = inner.gate.refusal().or_else(full);
         if let Some(error) = refusal {
             drop(inner);
             return call.refuse(error);
@@ -210,25 +217,21 @@ impl Queue {
     }
 
     /// Refuses everything from now on, also what waits.
-    pub(super) fn poison(&self) {
+    pub(super) fn poison(&self, why: &str) {
         let refused: Vec<_> = {
             let mut inner = self.lock();
-            inner.gate = Gate::Poisoned;
+            inner.gate = Gate::Poisoned(why.into());
             let Inner { urgent, calls, .. } = &mut *inner;
             urgent.drain(..).chain(calls.drain(..)).collect()
         };
         for call in refused {
-            call.refuse(Error::Poisoned);
+            call.refuse(Error::Poisoned { why: why.to_owned() });
         }
     }
 
     /// Why nothing gets in, if so.
     pub(crate) fn refusal(&self) -> Option<Error> {
-        match self.lock().gate {
-            Gate::Open => None,
-            Gate::Closed => Some(Error::Closed),
-            Gate::Poisoned => Some(Error::Poisoned),
-        }
+        self.lock().gate.refusal()
     }
 
     /// A thread of the store begins.

@@ -17,6 +17,7 @@ use rusqlite::Connection;
 
 use super::Queue;
 use crate::error::Result;
+use crate::files::Files;
 use crate::hint::{Hints, Listeners};
 use crate::lock::{Dead, Lock};
 use crate::names::Names;
@@ -28,6 +29,8 @@ use crate::turn::Turnstile;
 /// What the writer and the handles share.
 pub(crate) struct Env {
     pub(crate) path: PathBuf,
+    /// What the path, and those of the log and its index, led to when the store was opened.
+    pub(crate) files: Files,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) rng: Arc<dyn Rng>,
     pub(crate) queue: Queue,

@@ -6,6 +6,7 @@ mod flip;
 mod full;
 mod locks;
 mod readonly;
+mod replaced;
 mod wal;
 
 use std::path::{Path, PathBuf};
@@ -154,6 +155,7 @@ impl Stage for Sqlite {
             Box::new(flip::Flip { database: self.path(), noticed: 0 }),
             Box::new(readonly::ReadOnly { database: self.path() }),
             Box::new(locks::Locks { database: self.path() }),
+            Box::new(replaced::Replaced { database: self.path() }),
         ];
         if self.mounted {
             blows.push(Box::new(full::Full { folder: self.dir.path().into() }));
