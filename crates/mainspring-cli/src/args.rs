@@ -20,10 +20,12 @@ Try it: `mainspring dev` runs sample jobs in ./mainspring.db and shows them live
 #[derive(Debug, Parser)]
 #[command(name = "mainspring", version, after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Where the jobs are: `sqlite:PATH`, `postgres://USER@HOST/DATABASE`, or `memory:`.
-    // An address may hold a password: help must not show what is in the environment.
+    /// Where the jobs are: `sqlite:PATH`, `postgres://USER@HOST/DATABASE`, or `memory:`. [env: MAINSPRING_STORE] [default:
+    /// sqlite:mainspring.db]
+    // An address may hold a password: help must not show what is in the environment. Clap would show the option as one that
+    // is needed, were it told of the variable.
     #[arg(long, global = true, help_heading = "Everywhere", value_name = "URL")]
-    #[arg(env = "MAINSPRING_STORE", hide_env_values = true, default_value = "sqlite:mainspring.db")]
+    #[arg(default_value_t = store(), hide_default_value = true)]
     pub(crate) store: String,
     /// Acknowledge before data is on stable storage: a power cut may lose the last moments.
     #[arg(long, global = true, help_heading = "Everywhere")]
@@ -33,6 +35,11 @@ pub(crate) struct Args {
     pub(crate) json: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// The store of those who name none.
+fn store() -> String {
+    std::env::var("MAINSPRING_STORE").unwrap_or_else(|_| "sqlite:mainspring.db".to_owned())
 }
 
 /// The commands.

@@ -3,9 +3,9 @@
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
-use mainspring::Error;
-use mainspring::bounds;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use mainspring::error::OpenProblem;
+use mainspring::{Error, JobId, State, bounds};
 use tracing_subscriber::EnvFilter;
 
 use crate::paint::{self, Colour};
@@ -67,10 +67,24 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
         drop(error.print());
         return ExitCode::SUCCESS;
     }
+    if let Some(span) = negative(error) {
+        tell(&format!(
+            "error: `{span}` is negative\nhint: a duration begins with a digit, such as 250ms, 30s or 2h\n"
+        ));
+        return ExitCode::from(USAGE);
+    }
     let text = error.render().to_string();
     let hint = "hint: try `--help` after the command to see what it takes";
     tell(&if text.contains(MORE) { text.replace(MORE, hint) } else { format!("{text}\n{hint}\n") });
     ExitCode::from(USAGE)
+}
+
+/// The word of the command line that was taken for an option although it is a negative duration.
+fn negative(error: &clap::Error) -> Option<String> {
+    let ContextValue::String(option) = error.get(ContextKind::InvalidArg)? else { return None };
+    let digit = option.strip_prefix('-')?.starts_with(|c: char| c.is_ascii_digit());
+    let unknown = digit && error.kind() == ErrorKind::UnknownArgument;
+    unknown.then(|| std::env::args().find(|word| word.starts_with(option.as_str())).unwrap_or(option.clone()))
 }
 
 /// Tells about a command that failed.
@@ -137,13 +151,14 @@ fn judge_engine(error: &Error) -> (u8, Option<String>) {
         Error::Illegal { id, verb: "signal", .. } => {
             return (FAILED, Some(format!("nobody would read it; `mainspring job {id}` shows how it ended")));
         }
-        Error::Illegal { id, .. } => {
-            return (FAILED, Some(format!("`mainspring why {id}` says what it is waiting for")));
-        }
+        Error::Illegal { id, status, .. } => return (FAILED, Some(illegal(*id, status.state))),
         Error::Ended { id, .. } => {
             let hint =
                 format!("`mainspring job {id}` shows every error; `mainspring job {id} retry` runs it again");
             return (FAILED, Some(hint));
+        }
+        Error::Open { problem: OpenProblem::Address, location, .. } if is_path(location) => {
+            return (USAGE, Some(format!("did you mean `sqlite:{}`?", location.trim_matches('`'))));
         }
         Error::Open { problem, location, .. } => judge_open(problem, location.starts_with("postgres:")),
         Error::NotFound(_) => {
@@ -175,6 +190,20 @@ fn judge_engine(error: &Error) -> (u8, Option<String>) {
         _ => return (FAILED, None),
     };
     (code, Some(hint.to_owned()))
+}
+
+/// What a person can do about a job to which a verb does not apply.
+fn illegal(id: JobId, state: State) -> String {
+    match state {
+        State::Succeeded | State::Skipped => {
+            format!("its end is final; `mainspring job {id} fork` runs it again as a new job")
+        }
+        State::Failed | State::Cancelled => {
+            format!("it has ended; `mainspring job {id} retry` runs it again")
+        }
+        State::Running => format!("it runs; `mainspring job {id} cancel` asks it to stop"),
+        _ => format!("`mainspring why {id}` says what it is waiting for"),
+    }
 }
 
 /// What a person can do about a store that does not open. `postgres`: whether it is on Postgres.
@@ -214,6 +243,12 @@ fn judge_open(problem: &OpenProblem, postgres: bool) -> (u8, &'static str) {
         _ => "`mainspring doctor` may know more",
     };
     (NO_STORE, hint)
+}
+
+/// Whether what was named as a store looks like a file: its location is shown only if it has no scheme.
+fn is_path(location: &str) -> bool {
+    let path = location.trim_matches('`');
+    !path.contains(':') && (path.contains(['/', '.']) || std::path::Path::new(path).exists())
 }
 
 /// How Postgres's complaint about a missing right ends: its SQLSTATE.

@@ -90,6 +90,27 @@ pub(crate) fn count(number: usize, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
+/// How many letters have to be put in, left out, replaced or swapped with their neighbour to make one word of the other.
+pub(crate) fn distance(one: &str, other: &str) -> usize {
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    // Rows of the usual table: the one before the last, the last, and this.
+    let mut before: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=other.len()).collect();
+    for (i, letter) in one.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, with) in other.iter().enumerate() {
+            let replaced = last[j] + usize::from(letter != with);
+            let mut least = replaced.min(last[j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && *letter == other[j - 1] && one[i - 1] == *with {
+                least = least.min(before[j - 1] + 1);
+            }
+            row.push(least);
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last.last().copied().unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,6 +127,18 @@ mod tests {
         assert_eq!(line("first\nsecond\u{1b}", 40), "first second\\u{1b}");
         assert_eq!(line("abcdef", 3), "abc…");
         assert_eq!(line("abc", 3), "abc");
+    }
+
+    #[test]
+    fn a_slip_of_the_finger_is_a_short_way() {
+        assert_eq!(distance("default", "default"), 0);
+        assert_eq!(distance("default", "defualt"), 1);
+        assert_eq!(distance("default", "defaut"), 1);
+        assert_eq!(distance("default", "defaults"), 1);
+        assert_eq!(distance("mail", "nail"), 1);
+        assert_eq!(distance("mail", ""), 4);
+        assert_eq!(distance("", "mail"), 4);
+        assert_eq!(distance("mail", "images"), 4);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::error::Error as StdError;
 
 use crate::bounds;
 use crate::id::JobId;
-use crate::job::{Reason, Status, Verb};
+use crate::job::{Reason, State, Status, Verb};
 use crate::name::Key;
 
 /// A boxed cause.
@@ -39,7 +39,7 @@ pub enum Error {
         existing: JobId,
     },
     /// A verb does not apply to a job in its present state.
-    #[error("cannot {verb} job {id}: it is {status}")]
+    #[error("cannot {verb} job {id}: it {}", is(*.status))]
     Illegal {
         /// The job.
         id: JobId,
@@ -76,14 +76,14 @@ pub enum Error {
         source: BoxError,
     },
     /// The job whose result was asked for ended without one.
-    #[error("job {id} {}", ended(*.status, .message.as_deref()))]
+    #[error("job {id} {}", ended(*.status, .message))]
     Ended {
         /// The job.
         id: JobId,
         /// How it ended.
         status: Status,
-        /// The last error or the reason that was given, if any.
-        message: Option<String>,
+        /// The last error or the reason that was given; empty if there is none.
+        message: String,
     },
     /// The store cannot be reached or is too busy; nothing was changed. Try again.
     #[error("store unavailable: {why}")]
@@ -325,16 +325,24 @@ fn too_old(found: u32, needed: u32) -> String {
 }
 
 /// "failed (exhausted): no route to host".
-fn ended(status: Status, message: Option<&str>) -> String {
+fn ended(status: Status, message: &str) -> String {
     let mut text = match (status.state, status.reason) {
         (state, Some(Reason::Exhausted) | None) => state.to_string(),
         (state, Some(reason)) => format!("{state} ({reason})"),
     };
-    if let Some(message) = message {
+    if !message.is_empty() {
         text.push_str(": ");
         text.push_str(message);
     }
     text
+}
+
+/// What a job is, after "it".
+fn is(status: Status) -> String {
+    match status.state {
+        State::Succeeded | State::Failed => format!("has {status}"),
+        _ => format!("is {status}"),
+    }
 }
 
 #[cfg(test)]
@@ -376,7 +384,7 @@ mod tests {
             Error::TooLarge { what: "input", size: 2, limit: 1 },
             Error::Invalid { what: "kind", why: "empty".into() },
             Error::Convert { what: "input", source: "not JSON".into() },
-            Error::Ended { id: ID, status, message: None },
+            Error::Ended { id: ID, status, message: String::new() },
             Error::Corrupt { why: "9 is no state".into() },
             Error::Poisoned { why: "replaced".into() },
             Error::Closed,
@@ -399,7 +407,7 @@ mod tests {
     #[test]
     fn messages_name_the_thing() {
         let told = |status, message: Option<&str>| {
-            Error::Ended { id: ID, status, message: message.map(str::to_owned) }.to_string()
+            Error::Ended { id: ID, status, message: message.unwrap_or_default().to_owned() }.to_string()
         };
         let exhausted = Status::because(State::Failed, Reason::Exhausted);
         assert_eq!(told(exhausted, Some("no route")), format!("job {ID} failed: no route"));

@@ -261,19 +261,51 @@ impl fmt::Display for Address {
         if let Some(user) = &self.user {
             write!(f, "{}@", url::Encoded(user))?;
         }
-        for (index, host) in self.hosts.iter().enumerate() {
-            if index > 0 {
-                f.write_str(",")?;
-            }
-            host.fmt(f)?;
+        // The directory of a socket would have to be encoded as a host; as a parameter it can be read.
+        let parameters = self.hosts.iter().any(|host| matches!(host.place, Place::Socket(_)));
+        if !parameters {
+            list(f, &self.hosts, |f, host| host.fmt(f))?;
         }
-        if let Some(database) = self.database.as_deref().or(self.user.as_deref()) {
-            write!(f, "/{}", url::Encoded(database))?;
+        match self.database.as_deref().or(self.user.as_deref()) {
+            Some(database) => write!(f, "/{}", url::Encoded(database))?,
+            None if parameters => f.write_str("/")?,
+            None => {}
+        }
+        if parameters {
+            f.write_str("?host=")?;
+            list(f, &self.hosts, |f, host| url::path(f, host.name()))?;
+            f.write_str("&port=")?;
+            list(f, &self.hosts, |f, host| host.port.fmt(f))?;
         }
         if self.schema != DEFAULT_SCHEMA {
-            write!(f, "?schema={}", self.schema)?;
+            let mark = if parameters { '&' } else { '?' };
+            write!(f, "{mark}schema={}", self.schema)?;
         }
         Ok(())
+    }
+}
+
+/// Hosts, or something about each, with commas between them.
+fn list(
+    f: &mut fmt::Formatter<'_>,
+    hosts: &[Host],
+    show: impl Fn(&mut fmt::Formatter<'_>, &Host) -> fmt::Result,
+) -> fmt::Result {
+    for (index, host) in hosts.iter().enumerate() {
+        if index > 0 {
+            f.write_str(",")?;
+        }
+        show(f, host)?;
+    }
+    Ok(())
+}
+
+impl Host {
+    /// The name of the machine, or the directory of the socket.
+    fn name(&self) -> &str {
+        match &self.place {
+            Place::Machine { name, .. } | Place::Socket(name) => name,
+        }
     }
 }
 

@@ -99,7 +99,7 @@ impl Draft {
 macro_rules! setters {
     () => {
         /// The queue it goes to.
-        pub fn queue(self, queue: &str) -> Self {
+        pub fn queue(self, queue: impl AsRef<str>) -> Self {
             self.set(|draft| QueueName::new(queue).map(|queue| draft.queue = queue))
         }
 
@@ -154,7 +154,7 @@ macro_rules! setters {
         }
 
         /// A word to find it by. May be called up to 16 times.
-        pub fn tag(self, tag: &str) -> Self {
+        pub fn tag(self, tag: impl AsRef<str>) -> Self {
             self.set(|draft| {
                 let tag = Tag::new(tag)?;
                 if !draft.options.tags.contains(&tag) {
@@ -165,7 +165,7 @@ macro_rules! setters {
         }
 
         /// A label that a node must have to run it. May be called up to 16 times.
-        pub fn label(self, label: &str) -> Self {
+        pub fn label(self, label: impl AsRef<str>) -> Self {
             self.set(|draft| {
                 draft.options.labels.push(Label::new(label)?);
                 draft.options.labels.sort();
@@ -177,10 +177,10 @@ macro_rules! setters {
         /// Only nodes of this build run it: those whose [version](crate::NodeBuilder::version) it is, and those that
         /// [take it over](crate::NodeBuilder::takes_over). Without it, any node that has its kind does. Its children are
         /// pinned as it is, unless they say otherwise.
-        pub fn pin(self, build: &str) -> Self {
+        pub fn pin(self, build: impl AsRef<str>) -> Self {
             self.set(|draft| {
                 draft.options.labels.retain(|label| label.build().is_none());
-                draft.options.labels.push(Label::of_build(build)?);
+                draft.options.labels.push(Label::of_build(build.as_ref())?);
                 draft.options.labels.sort();
                 Ok(())
             })

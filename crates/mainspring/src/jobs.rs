@@ -27,8 +27,10 @@ pub struct Jobs<'a> {
 pub enum Target {
     /// These.
     Ids(Vec<JobId>),
-    /// All that match.
+    /// All that match. A filter without a condition is refused: [`Target::All`] names all jobs.
     Filter(Filter),
+    /// All jobs of the store.
+    All,
 }
 
 impl From<JobId> for Target {
@@ -281,7 +283,12 @@ impl<'a> Change<'a> {
                     self.apply_to(ids.to_vec(), &mut tally).await?;
                 }
             }
+            Target::Filter(filter) if filter == Filter::default() => {
+                let why = "it has no condition; `Target::All` names all jobs".into();
+                return Err(Error::Invalid { what: "filter", why });
+            }
             Target::Filter(filter) => self.apply_to_all(filter, &mut tally).await?,
+            Target::All => self.apply_to_all(Filter::default(), &mut tally).await?,
         }
         Ok(tally)
     }
@@ -358,7 +365,7 @@ impl<'a> IntoFuture for Change<'a> {
                 let id = ids[0];
                 Box::pin(self.apply_to_one(id))
             }
-            Target::Ids(_) | Target::Filter(_) => Box::pin(self.apply()),
+            Target::Ids(_) | Target::Filter(_) | Target::All => Box::pin(self.apply()),
         }
     }
 }

@@ -187,7 +187,9 @@ pub(crate) async fn wait(engine: &Engine, id: JobId) -> Result<Payload> {
     // Without an answer, the task is gone with its executor.
     match answered.await.unwrap_or(Err(Error::Closed))? {
         Sight::Ended { status, output, .. } if status.state == State::Succeeded => Ok(output),
-        Sight::Ended { status, message, .. } => Err(Error::Ended { id, status, message }),
+        Sight::Ended { status, message, .. } => {
+            Err(Error::Ended { id, status, message: message.unwrap_or_default() })
+        }
         Sight::Missing | Sight::Open => Err(Error::NotFound(id)),
     }
 }

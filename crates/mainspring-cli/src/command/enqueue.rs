@@ -12,6 +12,7 @@ use mainspring::{
 use serde_json::{Value, json};
 
 use super::filter;
+use super::tail::passed;
 use crate::output::Out;
 use crate::point::Point;
 use crate::report::Refused;
@@ -76,9 +77,12 @@ pub(crate) struct Args {
     /// The id to store it under: the same id twice is the same job.
     #[arg(long)]
     id: Option<String>,
-    /// Wait until it has ended, however long that takes, and print its output; fails if the job does.
+    /// Wait until it has ended, and print its output; fails if the job does.
     #[arg(long)]
     wait: bool,
+    /// Wait no longer than this: then the command fails, and the job goes on.
+    #[arg(long = "for", value_name = "SPAN", requires = "wait")]
+    span: Option<Span>,
 }
 
 /// What happens if another job holds the key.
@@ -251,10 +255,22 @@ async fn ended(engine: &Engine, id: JobId) -> anyhow::Result<Value> {
     }
 }
 
+/// What is told when the time that was given is over.
+async fn still_waiting(engine: &Engine, id: JobId, span: Option<Span>) -> anyhow::Error {
+    let why = engine.jobs().why(id).await.map(|why| format!(": {why}")).unwrap_or_default();
+    let waited = span.map(|span| format!(" after {span}")).unwrap_or_default();
+    let message = format!("job {id} has not ended{waited}{why}");
+    Refused::failed(message, format!("it goes on; `mainspring job {id}` shows what has become of it")).into()
+}
+
 async fn one(args: &Args, engine: &Engine, input: &Value, out: Out) -> anyhow::Result<()> {
     let job = args.builder(engine, input)?.await?;
     if args.wait {
-        let output = ended(engine, job.id).await?;
+        let output = tokio::select! {
+            biased;
+            output = ended(engine, job.id) => output?,
+            () = passed(engine, args.span) => return Err(still_waiting(engine, job.id, args.span).await),
+        };
         out.either(
             || json!({ "id": job.id.to_string(), "existing": job.existing, "output": output }),
             || text::plain(&format!("{output:#}")),

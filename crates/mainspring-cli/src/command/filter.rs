@@ -48,6 +48,11 @@ impl Conditions {
             && self.before.is_none()
     }
 
+    /// The queue.
+    pub(crate) fn queue(&self) -> Option<&str> {
+        self.queue.as_deref()
+    }
+
     /// The filter that a store understands.
     pub(crate) fn filter(&self, now: Timestamp) -> mainspring_core::Result<Filter> {
         Ok(Filter {

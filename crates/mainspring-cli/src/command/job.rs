@@ -51,6 +51,8 @@ enum One {
         /// What it is called.
         new: String,
     },
+    /// Show the one reason that it is not running; `why ID` is the same.
+    Why,
     /// Show what it says, as it says it; `job tail ID` is the same.
     Tail(tail::Args),
     /// Remove it, with everything known of it.
@@ -78,6 +80,7 @@ pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result
             )?;
             return Ok(());
         }
+        Some(One::Why) => return why::shown(id, engine, out).await,
         Some(One::Tail(args)) => return tail::run(&args, id, engine, out).await,
         Some(One::Accept) => {
             engine.jobs().accept(id).await?;

@@ -5,7 +5,7 @@ use mainspring::{Cursor, Engine, Reason, State, Summary, Timestamp, bounds};
 use mainspring_core::job::Verb;
 use serde_json::{Value, json};
 
-use super::{filter, verb};
+use super::{filter, queue, verb};
 use crate::output::Out;
 use crate::report::Refused;
 use crate::{json as shape, paint, text};
@@ -97,7 +97,17 @@ async fn list(args: &Args, engine: &Engine, out: Out) -> anyhow::Result<()> {
         return Ok(());
     }
     if listing.jobs.is_empty() {
-        out.line("no jobs match")?;
+        let missing = match args.filter.queue() {
+            Some(name) => queue::missing(engine, name).await?.map(|close| (name, close)),
+            None => None,
+        };
+        out.line(match missing {
+            Some((name, close)) => {
+                let hint = text::plain(close.trim_end_matches([';', ' ']));
+                format!("no jobs match: there is no queue `{}`\nhint: {hint}", text::plain(name))
+            }
+            None => "no jobs match".to_owned(),
+        })?;
     } else {
         let rows: Vec<_> = listing.jobs.iter().map(|job| row(job, now)).collect();
         let colours: Vec<_> = listing.jobs.iter().map(|job| paint::of(job.status.state)).collect();

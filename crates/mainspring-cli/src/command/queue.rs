@@ -1,7 +1,7 @@
 //! `queue`: see queues, pause and resume them, change their settings.
 
 use clap::Subcommand;
-use mainspring::{Backoff, Counts, Engine, Span, State};
+use mainspring::{Backoff, Counts, Engine, QueueName, Span, State};
 use mainspring_core::store::{Queue, QueueChange};
 use serde_json::{Value, json};
 
@@ -22,24 +22,28 @@ enum Action {
     /// List all queues with how many jobs they have in each state.
     List,
     /// Stop claims from a queue. Running jobs go on.
-    Pause {
-        /// The queue.
-        name: String,
-    },
+    Pause(Name),
     /// Let a queue go on.
-    Resume {
-        /// The queue.
-        name: String,
-    },
+    Resume(Name),
     /// Change settings of a queue. What is not named stays.
     Set(Set),
+}
+
+/// A queue.
+#[derive(Debug, clap::Args)]
+struct Name {
+    /// The queue.
+    name: String,
+    /// Make the queue if there is none of this name.
+    #[arg(long)]
+    create: bool,
 }
 
 /// Settings of a queue.
 #[derive(Debug, clap::Args)]
 struct Set {
-    /// The queue.
-    name: String,
+    #[command(flatten)]
+    queue: Name,
     /// How long jobs that set none themselves wait after a failure: `exponential:1s..1h`, `linear:10s..5m`,
     /// `fixed:30s`, or `default`.
     #[arg(long)]
@@ -56,19 +60,60 @@ pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result
     let queues = engine.queues();
     let (queue, what) = match args.action {
         Action::List => return list(engine, out).await,
-        Action::Pause { name } => (queues.pause(&name).await?, "paused; running jobs go on"),
-        Action::Resume { name } => (queues.resume(&name).await?, "resumed"),
+        Action::Pause(queue) => {
+            (queues.pause(queue.known(engine).await?).await?, "paused; running jobs go on")
+        }
+        Action::Resume(queue) => (queues.resume(queue.known(engine).await?).await?, "resumed"),
         Action::Set(set) => {
-            let name = set.name.clone();
-            (queues.change(&name, set.change()?).await?, "set")
+            let change = set.change()?;
+            change.check()?;
+            (queues.change(set.queue.known(engine).await?, change).await?, "set")
         }
     };
     out.either(|| shape::queue(&queue), || format!("queue {}: {what}{}", queue.name, settings(&queue)))?;
     Ok(())
 }
 
+impl Name {
+    /// The name of a queue that is there, or is to be made: a misspelt one must not become a queue.
+    async fn known(&self, engine: &Engine) -> anyhow::Result<&str> {
+        QueueName::new(&self.name)?;
+        if !self.create
+            && let Some(close) = missing(engine, &self.name).await?
+        {
+            let hint = format!("{close}`--create` makes it");
+            return Err(Refused::usage(format!("there is no queue `{}`", self.name), hint).into());
+        }
+        Ok(&self.name)
+    }
+}
+
+/// What to say of a queue that is not there: which ones of nearly that name are. `None` if it is there.
+pub(crate) async fn missing(engine: &Engine, name: &str) -> anyhow::Result<Option<String>> {
+    let queues = engine.queues().list().await?;
+    if queues.iter().any(|queue| queue.name.as_str() == name) {
+        return Ok(None);
+    }
+    let close: Vec<_> = queues
+        .iter()
+        .filter(|queue| text::distance(queue.name.as_str(), name) <= CLOSE)
+        .take(SHOWN)
+        .map(|queue| format!("`{}`", queue.name))
+        .collect();
+    Ok(Some(if close.is_empty() {
+        "`mainspring queue list` shows the queues; ".to_owned()
+    } else {
+        format!("did you mean {}? ", close.join(" or "))
+    }))
+}
+
+/// How many letters a name may differ in to be meant.
+const CLOSE: usize = 2;
+/// Names that are shown.
+const SHOWN: usize = 3;
+
 impl Set {
-    fn change(self) -> anyhow::Result<QueueChange> {
+    fn change(&self) -> anyhow::Result<QueueChange> {
         let backoff = match self.backoff.as_deref() {
             None => None,
             Some("default") => Some(None),

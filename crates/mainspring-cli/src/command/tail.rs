@@ -1,6 +1,6 @@
 //! `job tail`: what a job says, as it says it.
 
-use mainspring::{Engine, JobId, Tail, Told, shutdown_signal};
+use mainspring::{Engine, JobId, Span, Tail, Told, shutdown_signal};
 use serde_json::{Value, json};
 
 use crate::output::Out;
@@ -15,6 +15,9 @@ pub(crate) struct Args {
     /// Do not wait for what it says later.
     #[arg(long)]
     no_follow: bool,
+    /// End by itself after this long, whether the job has ended or not.
+    #[arg(long = "for", value_name = "SPAN", conflicts_with = "no_follow")]
+    span: Option<Span>,
 }
 
 /// `job tail ID` is `job ID tail`.
@@ -32,8 +35,17 @@ pub(crate) async fn run(args: &Args, id: JobId, engine: &Engine, out: Out) -> an
     let mut tail = engine.tail(id).after(args.after).follow(!args.no_follow);
     tokio::select! {
         shown = show(&mut tail, out) => shown,
+        () = passed(engine, args.span) => Ok(()),
         // Where to go on from is the last position that was shown.
         () = shutdown_signal() => Ok(()),
+    }
+}
+
+/// Waits for a time to pass; for ever, if none is given.
+pub(crate) async fn passed(engine: &Engine, span: Option<Span>) {
+    match span {
+        Some(span) => engine.seams().clock.sleep(span.0).await,
+        None => std::future::pending().await,
     }
 }
 

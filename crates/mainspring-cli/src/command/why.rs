@@ -15,7 +15,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: &Args, engine: &Engine, out: Out) -> anyhow::Result<()> {
-    let id = id(&args.id)?;
+    shown(id(&args.id)?, engine, out).await
+}
+
+/// Says why.
+pub(crate) async fn shown(id: JobId, engine: &Engine, out: Out) -> anyhow::Result<()> {
     let why = engine.jobs().why(id).await?;
     out.either(
         || {

@@ -3,6 +3,7 @@
 mod commands;
 mod dev;
 mod documents;
+mod everyday;
 mod exec;
 mod postgres;
 mod refusals;

@@ -161,7 +161,7 @@ fn a_workflow_is_shown_signalled_and_ends(place: &Place, store: &str) {
     assert!(!shown.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{shown:?}");
     assert!(shown.contains("approved: signal true from "), "{shown}");
     let complaint = send(&["approved", "true", "--sender", "another"]).refused(1);
-    assert!(complaint.contains("it is succeeded"), "{complaint}");
+    assert!(complaint.contains("it has succeeded"), "{complaint}");
     assert!(complaint.contains("nobody would read it"), "{complaint}");
 }
 

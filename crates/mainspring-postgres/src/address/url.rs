@@ -116,6 +116,15 @@ fn decode(text: &str) -> Result<String, Fault> {
     String::from_utf8(bytes).map_err(|_| Fault::Form("percent-encoded bytes that are not UTF-8"))
 }
 
+/// Shows a path such that it can stand in a parameter of a URL.
+pub(super) fn path(f: &mut fmt::Formatter<'_>, path: &str) -> fmt::Result {
+    for (index, part) in path.split('/').enumerate() {
+        let slash = if index > 0 { "/" } else { "" };
+        write!(f, "{slash}{}", Encoded(part))?;
+    }
+    Ok(())
+}
+
 /// Shows a text such that it can stand anywhere in a URL.
 pub(super) struct Encoded<'a>(pub(super) &'a str);
 

@@ -166,7 +166,7 @@ impl<J: Job> Child<'_, J> {
             end
         };
         if end.status.state != State::Succeeded {
-            return Err(Error::Ended { id, status: end.status, message: end.message });
+            return Err(Error::Ended { id, status: end.status, message: end.message.unwrap_or_default() });
         }
         serde_json::from_str(end.output.as_deref().map_or("null", RawValue::get))
             .map_err(|error| Error::Convert { what: "output", source: error.into() })

@@ -106,7 +106,7 @@ impl NodeBuilder {
 
     /// Serves a queue with this many slots: jobs that run at a time. Calling it again for the same queue changes the
     /// number.
-    pub fn queue(mut self, name: &str, slots: u32) -> Self {
+    pub fn queue(mut self, name: impl AsRef<str>, slots: u32) -> Self {
         let name = QueueName::new(name);
         if let Some(name) = self.note(name) {
             self.serve(name, slots);
@@ -122,7 +122,7 @@ impl NodeBuilder {
     }
 
     /// A capability that jobs may require.
-    pub fn label(mut self, label: &str) -> Self {
+    pub fn label(mut self, label: impl AsRef<str>) -> Self {
         let label = Label::new(label);
         let label = self.note(label);
         self.labels.extend(label);
@@ -144,8 +144,8 @@ impl NodeBuilder {
 
     /// From this time on, a [`SystemTime`](std::time::SystemTime) or a [`Duration`] from now, also runs jobs that are [pinned](crate::Enqueue::pin) to another build: until then they are left
     /// to the nodes of that build, so that these can drain. A time that is past: at once.
-    pub fn takes_over(mut self, build: &str, from: impl Into<When>) -> Self {
-        let label = Label::of_build(build);
+    pub fn takes_over(mut self, build: impl AsRef<str>, from: impl Into<When>) -> Self {
+        let label = Label::of_build(build.as_ref());
         let from = from.into().resolve(self.engine.seams().clock.now());
         let label = self.note(label);
         self.later.extend(label.map(|label| (label, from)));

@@ -359,7 +359,7 @@ impl TestEngine {
             State::Succeeded => serde_json::from_slice(output.as_deref().unwrap_or(b"null"))
                 .map_err(|error| EngineError::Convert { what: "output", source: error.into() }.into()),
             state if state.is_terminal() => {
-                Err(EngineError::Ended { id, status, message: note.or(error) }.into())
+                Err(EngineError::Ended { id, status, message: note.or(error).unwrap_or_default() }.into())
             }
             _ => Err(Error::NotEnded { id, status, error, backoff: self.backoff_of(id) }),
         }

@@ -98,7 +98,7 @@ async fn the_failure_of_a_child_is_told_to_its_parent() {
         let handler = async |ctx: Context, _job: Flow| {
             let child = ctx.spawn("part", Part { n: 13 }).await?;
             match child.result().await {
-                Err(EngineError::Ended { status, message, .. }) => Ok(format!("{status}: {message:?}")),
+                Err(EngineError::Ended { status, message, .. }) => Ok(format!("{status}: {message}")),
                 other => Ok(format!("{other:?}")),
             }
         };

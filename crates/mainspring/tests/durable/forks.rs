@@ -378,7 +378,7 @@ async fn a_retry_from_a_step_does_it_again_and_nothing_before_it() {
         assert_eq!(test.outcome(&job).expect("it ended"), "good yes 9", "{parked}");
         assert_eq!(ledger.entries(), ["one", "two", "three", "two", "three"], "{parked}");
         let refused = test.jobs().retry_from(job.id, "two").await.expect_err("it has succeeded").to_string();
-        assert!(refused.ends_with("it is succeeded"), "{refused}");
+        assert!(refused.ends_with("it has succeeded"), "{refused}");
     }
 }
 

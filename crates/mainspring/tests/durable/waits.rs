@@ -203,7 +203,7 @@ async fn a_signal_to_nobody_is_refused() {
     let job = test.enqueue(flow(0)).await.expect("enqueued");
     test.run_until_idle().await.expect("idle");
     let error = test.signal(job, APPROVED, &true).await.expect_err("it has ended");
-    assert_eq!(error.to_string(), format!("cannot signal job {}: it is succeeded", job.id));
+    assert_eq!(error.to_string(), format!("cannot signal job {}: it has succeeded", job.id));
     let nobody = mainspring::JobId::from_bytes([9; 16]);
     assert!(matches!(test.signal(nobody, APPROVED, &true).await, Err(EngineError::NotFound(_))));
     let large = "x".repeat(mainspring::bounds::SIGNAL_BYTES);

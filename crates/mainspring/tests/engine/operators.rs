@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use mainspring::testing::TestEngine;
-use mainspring::{Context, Error, Filter, Kind, QueueName, Reason, State, Status, Tag, Tally, Why, discard};
+use mainspring::{
+    Context, Error, Filter, Kind, QueueName, Reason, State, Status, Tag, Tally, Target, Why, discard,
+};
 
 use crate::support::{Work, assert_sound, on_every_store, record, soon, state, total, work};
 
@@ -164,12 +166,26 @@ async fn lists_show_no_payloads() {
     node.shutdown().await;
 }
 
+/// A filter that somebody forgot to fill in must not be the end of all jobs.
+#[tokio::test]
+async fn all_jobs_are_changed_only_if_they_are_named() {
+    let test = TestEngine::new();
+    test.enqueue_many((0..5).map(work)).await.expect("enqueued");
+    for change in [test.jobs().delete(Filter::default()), test.jobs().cancel(Filter::default()).dry_run()] {
+        let error = change.await.expect_err("it names nothing");
+        assert!(matches!(error, Error::Invalid { what: "filter", .. }), "{error}");
+    }
+    assert_eq!(test.jobs().counts().await.expect("counts").total(State::Ready), 5);
+    assert_eq!(test.jobs().delete(Target::All).dry_run().await.expect("counted").changed, 5);
+    assert_eq!(test.jobs().delete(Target::All).await.expect("deleted").changed, 5);
+}
+
 /// On a clock that stands still, what was enqueued at this very moment is meant too.
 #[tokio::test]
 async fn verbs_apply_to_jobs_enqueued_at_this_very_moment() {
     let test = TestEngine::new();
     test.enqueue_many((0..5).map(work)).await.expect("enqueued");
-    let tally = test.jobs().cancel(Filter::default()).await.expect("cancelled");
+    let tally = test.jobs().cancel(Target::All).await.expect("cancelled");
     assert_eq!(tally.changed, 5);
 }
 

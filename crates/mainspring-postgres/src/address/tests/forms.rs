@@ -43,7 +43,11 @@ fn url_with_socket() {
     assert_eq!(parse("postgres:///d?host=/var/run/my%20pg&port=5433").hosts, hosts);
     assert_eq!(
         parse("postgres://u@%2Fvar%2Frun%2Fmy%20pg:5433/d").location(),
-        "postgres://u@%2Fvar%2Frun%2Fmy%20pg:5433/d"
+        "postgres://u@/d?host=/var/run/my%20pg&port=5433"
+    );
+    assert_eq!(
+        parse("postgres://%2Ftmp%2Fa:7,h:8,[::1]/d?schema=s").location(),
+        "postgres:///d?host=/tmp/a,h,::1&port=7,8,5432&schema=s"
     );
 }
 
@@ -53,6 +57,8 @@ fn location_can_be_read_again() {
         "postgres://u@h:5432/d",
         "postgres://u@[::1]:5433,h2:1/d?schema=s",
         "postgres://a%40b@%2Ftmp%2Fx:7/d%2Fe%3Ff%26g",
+        "postgres://u@%2Ftmp%2Fx%25%20y%26z:7,[::1]/d",
+        "postgres://%2Ftmp%2Fx,h/?schema=s",
         "host=h user='it''s' dbname='a b:c@d'",
     ] {
         let address = parse(text);
