@@ -118,12 +118,12 @@ pub(super) const INTERRUPTED: u64 = 1;
 pub(super) const NOTHING: u64 = 2;
 
 impl Course {
-    /// What some workflow does.
-    pub(super) fn of(rng: &SeededRng) -> Self {
+    /// What some workflow does, if its code changes after this time.
+    pub(super) fn of(rng: &SeededRng, deploy: Option<Duration>) -> Self {
         let parts = 1 + below(rng, 3);
         let mut course = Course { seed: rng.next_u64() >> 20, parts: Vec::new(), doomed: false };
         for _ in 0..parts {
-            course.parts.push(Part::of(rng, !course.has_children()));
+            course.parts.push(Part::of(rng, !course.has_children(), deploy));
         }
         // When an error was taken back, what was recorded until then is not missed by anybody.
         let flaky = |part: &Part| match part {
@@ -238,8 +238,8 @@ pub(super) fn joined(one: u64, other: u64) -> u64 {
 }
 
 impl Part {
-    fn of(rng: &SeededRng, family: bool) -> Self {
-        match below(rng, 20) {
+    fn of(rng: &SeededRng, family: bool, deploy: Option<Duration>) -> Self {
+        match below(rng, 22) {
             9 if family => {
                 let courses: Vec<Course> = (0..=below(rng, 3)).map(|_| Course::child(rng)).collect();
                 let abandoned = if chance(rng, 0.3) { below(rng, courses.len() + 1) } else { 0 };
@@ -249,9 +249,9 @@ impl Part {
             2 | 9 => Part::Join,
             3 => Part::Branches,
             4 => Part::Saga,
-            5 => Part::Flaky { times: pick(rng, &[1, 2]), beside: chance(rng, 0.5) },
+            5 => Part::Flaky { times: pick(rng, &[1, 2]), beside: chance(rng, 0.7) },
             6 => Part::Sleep(rng.next_u64() % 8_000),
-            7 => {
+            7 | 20 => {
                 let of = 1 + below(rng, 3);
                 Part::Signals { need: 1 + below(rng, of), of }
             }
@@ -284,9 +284,15 @@ impl Part {
             }),
             17 => Part::Token { millis: 500 + rng.next_u64() % 8_000 },
             _ => {
-                let edit =
-                    pick(rng, &[Edit::Renamed, Edit::Renamed, Edit::Declared, Edit::Added, Edit::Retired]);
-                Part::Edited { edit, millis: 100 + rng.next_u64() % 15_000 }
+                let others = [Edit::Declared, Edit::Added, Edit::Retired];
+                let edit = if chance(rng, 0.5) { Edit::Renamed } else { pick(rng, &others) };
+                let some_time = 100 + rng.next_u64() % 15_000;
+                // Most sleep until shortly after the change: who has come to his end by then does not notice it.
+                let millis = match deploy.filter(|_| chance(rng, 0.8)) {
+                    Some(left) => u64::try_from(left.as_millis()).unwrap_or(0) + some_time / 8,
+                    None => some_time,
+                };
+                Part::Edited { edit, millis }
             }
         }
     }
@@ -306,6 +312,8 @@ fn sent(rng: &SeededRng) -> (u64, Option<u64>) {
 /// A signal that a workflow counts upon.
 pub(super) struct Message {
     pub(super) name: String,
+    /// The wait for it, as handlers come to it.
+    pub(super) wait: String,
     pub(super) sender: String,
     pub(super) value: u64,
     pub(super) after: Option<Duration>,
@@ -330,8 +338,10 @@ impl Course {
         let mut all = Vec::new();
         for (number, part) in self.parts.iter().enumerate() {
             let name = format!("signal{number}");
+            let wait = if matches!(part, Part::Race(_)) { format!("race{number}") } else { name.clone() };
             let message = |of: usize, after| Message {
                 name: name.clone(),
+                wait: wait.clone(),
                 sender: format!("sender {of}"),
                 value: self.value(number, of),
                 after,

@@ -84,6 +84,9 @@ impl Director {
         for (blow, mean) in config.blows.clone() {
             self.spawn(Arc::clone(self).chaos(blow, mean));
         }
+        if config.rolls {
+            self.spawn(Arc::clone(self).deploy());
+        }
         self.spawn(Arc::clone(self).replace());
         self.spawn(Arc::clone(self).end());
     }
@@ -154,6 +157,22 @@ impl Director {
             for _ in 0..missing {
                 self.add_node(self.is_calm() || chance(&self.world.fate, 0.3));
             }
+        }
+    }
+
+    /// Replaces all nodes, one after the other, when the code of workflows changes.
+    async fn deploy(self: Arc<Self>) {
+        self.world.time.sleep(self.world.config.deploy).await;
+        let nodes: Vec<Actor> = lock(&self.cast).nodes.keys().copied().collect();
+        for actor in nodes {
+            if self.is_calm() {
+                return;
+            }
+            let stays = !lock(&self.cast).leaving.contains(&actor) && !self.world.executor.is_dead(actor);
+            if stays {
+                self.dismiss(actor);
+            }
+            self.world.time.sleep(between(&self.world.fate, Duration::ZERO, LOOK)).await;
         }
     }
 

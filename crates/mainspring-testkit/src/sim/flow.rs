@@ -58,15 +58,19 @@ impl Act {
         self.stage.world.comes_to(self.stage.actor, self.id, wait);
     }
 
-    /// A body takes some time.
-    pub(super) async fn work(&self) {
-        let millis = match below(&self.stage.world.fate, 8) {
+    /// How long some body takes.
+    fn effort(&self) -> Duration {
+        Duration::from_millis(match below(&self.stage.world.fate, 8) {
             0 => 3_000,
             1 => 300,
             2..=3 => 0,
             _ => 10,
-        };
-        self.clock.sleep(Duration::from_millis(millis)).await;
+        })
+    }
+
+    /// A body takes some time.
+    pub(super) async fn work(&self) {
+        self.clock.sleep(self.effort()).await;
     }
 
     /// The body of a step that comes to a value.
@@ -75,12 +79,22 @@ impl Act {
         key: &str,
         value: u64,
     ) -> impl FnMut(StepContext) -> Pending<'static, Result<u64, Failure>> + Send + use<> {
+        self.body_of(key, value, None)
+    }
+
+    /// The same, if it is known how long it takes.
+    fn body_of(
+        self: &Arc<Self>,
+        key: &str,
+        value: u64,
+        effort: Option<Duration>,
+    ) -> impl FnMut(StepContext) -> Pending<'static, Result<u64, Failure>> + Send + use<> {
         let (act, key) = (Arc::clone(self), key.to_owned());
         move |step: StepContext| {
             let (act, key) = (Arc::clone(&act), key.clone());
             Box::pin(async move {
                 act.enter(step.claim(), &key, false);
-                act.work().await;
+                act.clock.sleep(effort.unwrap_or_else(|| act.effort())).await;
                 act.ran(&key);
                 Ok(value)
             })
@@ -111,13 +125,14 @@ impl Act {
         name: &str,
         times: u32,
         value: u64,
+        effort: Duration,
     ) -> Result<u64, Error> {
         let (act, key) = (Arc::clone(self), name.to_owned());
         let body = move |step: StepContext| {
             let (act, key) = (Arc::clone(&act), key.clone());
             async move {
                 act.enter(step.claim(), &key, false);
-                act.work().await;
+                act.clock.sleep(effort).await;
                 if act.stage.world.enter(act.id, &key) <= times {
                     return Err(Failure::from("it is meant to fail"));
                 }
@@ -162,7 +177,7 @@ impl Act {
                 Ok(north?.wrapping_add(south?))
             }
             Part::Saga => {
-                match self.fails(ctx, &name("try"), u32::MAX, 0).await {
+                match self.fails(ctx, &name("try"), u32::MAX, 0, self.effort()).await {
                     Err(Error::Step { .. }) => self.saw(&name("try"), None, true),
                     Err(other) => return Err(other.into()),
                     Ok(_) => return Err(discard("it cannot succeed").into()),
@@ -170,12 +185,18 @@ impl Act {
                 Ok(self.step(ctx, "", &name("undo"), value(0)).await?)
             }
             Part::Flaky { times, beside } => {
-                let (flaky, sure) = (name("flaky"), name("beside"));
-                let flaky = self.fails(ctx, &flaky, *times, value(0));
+                let (flaky, sure, effort) = (name("flaky"), name("beside"), self.effort());
+                let flaky = self.fails(ctx, &flaky, *times, value(0), effort);
                 if !beside {
                     return Ok(flaky.await?);
                 }
-                let (sure, flaky) = tokio::try_join!(biased; self.step(ctx, "", &sure, value(1)), flaky)?;
+                // Both take the same time: what is done is not yet recorded when the other one fails.
+                let sure = async {
+                    let value = ctx.step_with(&sure, self.body_of(&sure, value(1), Some(effort))).await?;
+                    self.saw(&sure, Some(value), false);
+                    Ok(value)
+                };
+                let (sure, flaky) = tokio::try_join!(biased; sure, flaky)?;
                 Ok(sure.wrapping_add(flaky))
             }
             Part::Sleep(millis) => {

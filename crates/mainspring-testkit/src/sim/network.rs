@@ -116,7 +116,12 @@ impl Way for Network {
         let given_up = Arc::new(AtomicBool::new(false));
         let (there, back) = (self.latency(), self.latency());
         let patience = world.config.patience();
-        let job = if call.name == "record" { world.log.recording(self.actor) } else { None };
+        let job = match call.name {
+            "record" => world.log.recording(self.actor),
+            // Also while the job waits an end may come once more.
+            "finish" if chance(&world.fate, 0.7) => world.log.giving_back(self.actor),
+            _ => None,
+        };
         let message = Message { world: Arc::clone(&world), actor: self.actor, call, job, fate, there, back };
         world.executor.spawn(NOBODY, Box::pin(message.travel(run, sender, Arc::clone(&given_up))));
         let timeout = world.time.sleep(patience);
@@ -152,7 +157,7 @@ struct Message {
     world: Arc<World>,
     actor: Actor,
     call: Call,
-    /// The job for which something is recorded.
+    /// The job for which something is recorded, or which was given back.
     job: Option<JobId>,
     fate: Fate,
     there: Duration,
@@ -195,7 +200,7 @@ impl Message {
             Fate::Refused => drop(sender.send(Err(Error::unavailable("trouble on the way")))),
             Fate::Late => {
                 drop(sender);
-                worst_moment(&world, actor, job, late).await;
+                worst_moment(&world, actor, call, job, late).await;
                 // What comes after the storm would undo what everybody waits for.
                 if call.name != "change" || world.time.monotonic() < world.config.storm {
                     drop(apply(&world, actor, call, &run));
@@ -213,7 +218,7 @@ impl Message {
                 world.time.sleep(back).await;
                 drop(sender.send(answer));
                 if fate == Fate::Twice {
-                    worst_moment(&world, actor, job, late).await;
+                    worst_moment(&world, actor, call, job, late).await;
                     drop(apply(&world, actor, call, &run));
                 }
             }
@@ -222,9 +227,10 @@ impl Message {
 }
 
 /// Waits for the moment at which a late message does the most harm.
-async fn worst_moment(world: &World, actor: Actor, job: Option<JobId>, a_while: Duration) {
+async fn worst_moment(world: &World, actor: Actor, call: Call, job: Option<JobId>, a_while: Duration) {
     match job {
-        Some(job) => world.claimed_again(job).await,
+        // An end is taken for that of a later claim most easily if the same node has it.
+        Some(job) => world.claimed_again(job, (call.name == "finish").then_some(actor)).await,
         None => world.worst_moment(actor, a_while).await,
     }
 }

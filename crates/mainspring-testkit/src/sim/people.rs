@@ -121,7 +121,7 @@ impl Person {
         if chance(rng, 0.1) {
             enqueue = enqueue.label(LABEL);
         }
-        if chance(rng, 0.25) {
+        if chance(rng, 0.35) {
             enqueue = enqueue.unique(unique(rng));
         }
         self.gossip.tell(id);

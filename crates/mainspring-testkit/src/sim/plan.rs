@@ -37,6 +37,8 @@ pub(super) struct Config {
     pub(super) lonely: bool,
     /// When the code of workflows changes.
     pub(super) deploy: Duration,
+    /// Whether all nodes are replaced then, as a program that is deployed does it.
+    pub(super) rolls: bool,
     /// Whether nodes claim so few at once that there is more, and the next claim goes out before the last is answered.
     pub(super) few: bool,
 }
@@ -134,8 +136,9 @@ impl Config {
             deaf,
             prune,
             // A handler is not kept for as long as a long lease lasts.
-            lonely: chance(rng, 0.5) && lease <= seconds(2),
+            lonely: chance(rng, 0.7) && lease <= seconds(2),
             deploy: between(rng, storm / 5, storm),
+            rolls: chance(rng, 0.5),
             few: chance(rng, 0.1),
         }
     }
@@ -205,7 +208,7 @@ impl Plan {
             millis,
             fails: if chance(rng, 0.25) { 1 + u16::try_from(below(rng, 3)).unwrap_or(0) } else { 0 },
             snoozes: u32::from(chance(rng, 0.1)),
-            kills: if chance(rng, 0.02) { pick(rng, &[1, 2, 99]) } else { 0 },
+            kills: if chance(rng, 0.03) { pick(rng, &[1, 2, 99]) } else { 0 },
             children: if chance(rng, 0.05) { 1 + u8::try_from(below(rng, 3)).unwrap_or(0) } else { 0 },
             end,
         }

@@ -24,7 +24,7 @@ use crate::rng::SeededRng;
 impl Person {
     /// Starts a workflow, and has its signals sent.
     pub(super) async fn start_flow(&self) {
-        let (rng, course) = (&self.rng, Course::of(&self.rng));
+        let (rng, course) = (&self.rng, Course::of(&self.rng, self.world.until_deploy()));
         let id = JobId::mint(self.world.time.now(), rng);
         self.announce(id, &course);
         let words = course.says();
@@ -109,12 +109,13 @@ impl Person {
     /// Has the signals of a workflow sent, and some ill luck meet it.
     fn accompany(&self, id: JobId, course: &Course) {
         let (rng, waits) = (&self.rng, course.waits());
-        for Message { name, sender, value, after } in course.senders() {
+        for Message { name, wait, sender, value, after } in course.senders() {
             let world = Arc::clone(&self.world);
-            // Half of those that may come at any time come when they are about to be waited for.
-            let prompt = (after.is_none() && chance(rng, 0.5)).then(|| self.world.watch_for(id, &name));
+            // Most of those that may come at any time come when they are about to be waited for; so do some of the others.
+            let prompt = chance(rng, if after.is_none() { 0.7 } else { 0.3 });
+            let prompt = prompt.then(|| self.world.watch_for(id, &wait));
             let some_time = Duration::from_millis(rng.next_u64() % 10_000);
-            let after = after.unwrap_or(if prompt.is_some() { LATEST } else { some_time });
+            let after = if prompt.is_some() { LATEST } else { after.unwrap_or(some_time) };
             let again = chance(rng, 0.3);
             let letter = Letter { id, name, sender, value, again, prompt };
             let task = letter.send(world, self.engine.clone(), after);
@@ -129,8 +130,12 @@ impl Person {
             let (told, back) = (world.watch_for(id, wait), chance(rng, 0.5));
             let task = meddle(Arc::clone(world), self.engine.clone(), id, told, back);
             world.executor.spawn(self.actor, Box::pin(task));
-        } else if config.lonely && chance(rng, 0.4) {
-            let task = sever(Arc::clone(world), world.watch_for(id, wait));
+        } else if config.lonely && chance(rng, 0.5) {
+            let stops = chance(rng, 0.5);
+            if stops {
+                world.stop_at(id, wait);
+            }
+            let task = sever(Arc::clone(world), world.watch_for(id, wait), stops);
             world.executor.spawn(NOBODY, Box::pin(task));
         }
     }
@@ -159,11 +164,18 @@ async fn retry_from(engine: &Engine, id: JobId, rng: &SeededRng) -> Result<(), E
         let claim = engine.jobs().get(id).await?.summary.claim;
         let Some(step) = recorded(engine, id, rng).await? else { return Ok(()) };
         engine.jobs().retry_from(id, step).await?;
-        if chance(rng, 0.5)
+        if chance(rng, 0.8)
             && let Some(step) = recorded(engine, id, rng).await?
         {
             let late = Verb::Rewind { from: Key::new(step)?, claim };
-            drop(engine.jobs().change(id, late).await);
+            for _ in 0..CHOICE {
+                let answer = engine.jobs().change(id, late.clone()).await;
+                // Who finds it running asks again: the order that is too late comes at last.
+                if !matches!(answer, Err(Error::Illegal { .. })) {
+                    break;
+                }
+                engine.seams().clock.sleep(between(rng, Duration::ZERO, MEETING * 100)).await;
+            }
         }
         Ok(())
     };
@@ -196,12 +208,18 @@ async fn meddle(world: Arc<World>, engine: Engine, id: JobId, told: oneshot::Rec
     }
 }
 
-/// Cuts a node off when one of its handlers is about to be suspended, until others have found it dead: it keeps a handler
-/// whose suspension was refused, and it alone is there to run that workflow again.
-async fn sever(world: Arc<World>, told: oneshot::Receiver<Actor>) {
+/// Cuts a node off, or stops it, when one of its handlers is about to be suspended, until others have found it dead: it
+/// keeps a handler whose suspension was refused, and it alone is there to run that workflow again.
+async fn sever(world: Arc<World>, told: oneshot::Receiver<Actor>, stops: bool) {
     let Ok(actor) = told.await else { return };
     let left = world.config.storm.saturating_sub(world.time.monotonic());
     let lasts = between(&world.fate, world.config.lease * 3 / 2, world.config.lease * 5 / 2).min(left);
+    if stops {
+        world.fault("stop", Some(actor), lasts);
+        world.time.sleep(lasts).await;
+        world.executor.resume(actor);
+        return;
+    }
     world.fault("cut", Some(actor), lasts);
     world.net().cut.insert(actor, pick(&world.fate, &[Away::Refusing, Away::Silent]));
     world.time.sleep(lasts).await;

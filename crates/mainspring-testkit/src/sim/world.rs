@@ -15,7 +15,7 @@ use super::executor::Executor;
 use super::plan::Config;
 use super::post::Sent;
 use crate::clock::ManualClock;
-use crate::history::{Actor, Event, Fact, Recorder};
+use crate::history::{Actor, Event, Fact, How, Recorder};
 use crate::rng::SeededRng;
 
 /// The world itself: it is nobody's process, and nothing kills it.
@@ -42,6 +42,8 @@ pub(super) struct World {
     pub(super) hermit: Mutex<Option<Actor>>,
     /// Who wants to act at the very moment at which a workflow comes to one of its waits.
     pub(super) watchers: Mutex<Watchers>,
+    /// The waits at which whoever comes to them is stopped.
+    stops: Mutex<BTreeSet<(JobId, String)>>,
     /// Who is sent the tokens of which workflow.
     tokens: Mutex<BTreeMap<JobId, mpsc::UnboundedSender<Sent>>>,
 }
@@ -97,6 +99,7 @@ impl World {
             bodies: Mutex::default(),
             hermit: Mutex::default(),
             watchers: Mutex::default(),
+            stops: Mutex::default(),
             tokens: Mutex::default(),
             time,
             store_time,
@@ -149,14 +152,22 @@ impl World {
         self.time.sleep(between(&self.fate, Duration::ZERO, Duration::from_millis(50))).await;
     }
 
-    /// Waits for the moment at which a late record does the most harm: when its job has just been claimed again, by
-    /// whomever; or just a while, if it is not.
-    pub(super) async fn claimed_again(&self, job: JobId) {
-        let claimed = self.log.next_claim(job);
-        tokio::select! {
-            biased;
-            Ok(()) = claimed => {}
-            () = self.time.sleep(self.config.lease * 4) => {}
+    /// Waits for the moment at which a late message about a job does the most harm: when the job has just been claimed
+    /// again, by this actor or by whomever; or just a while, if it is not.
+    pub(super) async fn claimed_again(&self, job: JobId, by: Option<Actor>) {
+        let until = self.time.sleep(self.config.lease * 4);
+        tokio::pin!(until);
+        loop {
+            let claimed = self.log.next_claim(job);
+            tokio::select! {
+                biased;
+                Ok(actor) = claimed => {
+                    if by.is_none_or(|by| by == actor) {
+                        break;
+                    }
+                }
+                () = &mut until => break,
+            }
         }
         self.time.sleep(between(&self.fate, Duration::ZERO, Duration::from_millis(20))).await;
     }
@@ -195,12 +206,25 @@ impl World {
         told
     }
 
+    /// Has whoever comes to this wait stopped there, before his suspension goes out. Somebody else lets him go on.
+    pub(super) fn stop_at(&self, id: JobId, wait: &str) {
+        lock(&self.stops).insert((id, wait.to_owned()));
+    }
+
     /// The handler of a workflow comes to a wait.
     pub(super) fn comes_to(&self, by: Actor, id: JobId, wait: &str) {
+        if lock(&self.stops).remove(&(id, wait.to_owned())) {
+            self.executor.pause(by);
+        }
         for tell in lock(&self.watchers).remove(&(id, wait.to_owned())).into_iter().flatten() {
             // Somebody who has not waited for it needs no word.
             let _told = tell.send(by);
         }
+    }
+
+    /// How long it is until the code of workflows changes, if it is yet to change.
+    pub(super) fn until_deploy(&self) -> Option<Duration> {
+        self.config.deploy.checked_sub(self.time.monotonic())
     }
 
     /// Whether the code of workflows is the later one by now.
@@ -279,7 +303,7 @@ pub(super) struct Log {
     time: ManualClock,
     events: Mutex<Vec<Event>>,
     /// Who waits for the next claim of a job.
-    claims: Mutex<BTreeMap<JobId, Vec<oneshot::Sender<()>>>>,
+    claims: Mutex<BTreeMap<JobId, Vec<oneshot::Sender<Actor>>>>,
 }
 
 impl Log {
@@ -296,8 +320,8 @@ impl Log {
         lock(&self.events).iter().filter_map(speaker).collect()
     }
 
-    /// Told when this job is claimed the next time.
-    fn next_claim(&self, job: JobId) -> oneshot::Receiver<()> {
+    /// Told by whom, when this job is claimed the next time.
+    fn next_claim(&self, job: JobId) -> oneshot::Receiver<Actor> {
         let (tell, told) = oneshot::channel();
         lock(&self.claims).entry(job).or_default().push(tell);
         told
@@ -307,6 +331,18 @@ impl Log {
     pub(super) fn recording(&self, by: Actor) -> Option<JobId> {
         lock(&self.events).iter().rev().take(8).find_map(|event| match event.fact {
             Fact::Recording { id, .. } if event.by == by => Some(id),
+            _ => None,
+        })
+    }
+
+    /// A job that an actor has just asked to end for a while, to be claimed again.
+    pub(super) fn giving_back(&self, by: Actor) -> Option<JobId> {
+        lock(&self.events).iter().rev().take(16).find_map(|event| match event.fact {
+            Fact::Finishing { id, how: How::Retry | How::Snooze | How::Release | How::Suspend, .. }
+                if event.by == by =>
+            {
+                Some(id)
+            }
             _ => None,
         })
     }
@@ -321,7 +357,7 @@ impl Recorder for Log {
         if let Fact::Claimed { id, .. } = &fact {
             for tell in lock(&self.claims).remove(id).into_iter().flatten() {
                 // Somebody who has waited long enough needs no word.
-                let _told = tell.send(());
+                let _told = tell.send(by);
             }
         }
         let event = Event { at: self.time.now(), by, fact };

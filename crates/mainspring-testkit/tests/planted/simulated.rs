@@ -1,28 +1,24 @@
 //! What the simulator finds.
 
-use std::time::Duration;
-
 use mainspring_core::planted::{self, Defect};
 use mainspring_testkit::sim::{self, Kind};
 
-use super::worked;
-
-/// Within which time a rig must see that something is wrong, on a machine that does nothing else.
-const BOUND: Duration = Duration::from_secs(10);
+/// Within how many seeds the simulator finds any of them. About one seed in eight shows the rarest: that many seeds do not by
+/// chance miss what the simulator still looks for, whatever else changes in it.
+const SEEDS: u64 = 400;
 
 /// Runs seeds until a promise is broken, and tells how.
 #[expect(clippy::print_stdout, reason = "the story of a bug that was found is worth reading")]
 fn caught(defect: Defect) {
     planted::choose(Some(defect));
-    let mut seeds = 0..;
-    while worked() < BOUND {
-        let run = sim::run(Kind::Memory, seeds.next().expect("seeds are many"));
+    for seed in 0..SEEDS {
+        let run = sim::run(Kind::Memory, seed);
         if let Some(violation) = run.violations.first() {
-            println!("{defect:?}: seed {} after {:?}\n{violation}", run.seed, worked());
+            println!("{defect:?}: {} of at most {SEEDS} seeds\n{violation}", seed + 1);
             return;
         }
     }
-    panic!("{} seeds, and {defect:?} was not noticed", seeds.start);
+    panic!("{defect:?} was not noticed with any of the seeds 0..{SEEDS}");
 }
 
 macro_rules! caught {

@@ -210,15 +210,16 @@ pub(super) fn seen(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     }
 }
 
-/// A handler that goes on under a later claim than it began with was suspended by the one before: what it knows is stored.
+/// A handler that goes on under a later claim than it began with was suspended by each one before: what it knows is stored.
 pub(super) fn resumed(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     if !evidence.terms.exact {
         return;
     }
     for (id, life, flow) in flows(evidence) {
-        for entered in flow.entered.iter().filter(|entered| entered.since < entered.claim) {
-            let before = entered.claim - 1;
-            if life.suspended(before).is_none_or(|at| at > entered.at) {
+        for entered in &flow.entered {
+            // It may have been refused long before: what it learnt from then on counts for nothing.
+            let refused = |before: &u32| life.suspended(*before).is_none_or(|at| at > entered.at);
+            if let Some(before) = (entered.since..entered.claim).find(refused) {
                 let what = format!(
                     "a handler of claim {} went on under claim {}, and claim {before} was not suspended",
                     entered.since, entered.claim

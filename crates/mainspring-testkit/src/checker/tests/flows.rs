@@ -186,6 +186,25 @@ fn what_is_seen_is_recorded() {
 }
 
 #[test]
+fn who_goes_on_was_suspended_by_every_claim_before() {
+    let later = Fact::Entered { id: id(1), claim: 3, since: 1, key: "b".into(), once: false };
+    let history = |refused: bool| {
+        let mut case = Case::default();
+        case.joined(1).stored(1).claimed(1, 1, 1);
+        if refused {
+            case.ended(1, 1, 1, How::Suspend, false);
+        } else {
+            case.suspended(1, 1, &[], Some(at(0)));
+        }
+        case.given(1, 1, 2, Vec::new(), Vec::new()).suspended(1, 2, &[], Some(at(0)));
+        case.given(1, 1, 3, Vec::new(), Vec::new()).see(1, later.clone());
+        case.rules(EXACT)
+    };
+    let rule = "who goes on was suspended";
+    assert!(history(true).contains(&rule) && !history(false).contains(&rule));
+}
+
+#[test]
 fn results_are_those_of_peace() {
     let mut case = Case::default();
     case.joined(1).stored(1).see(9, Fact::Expects { id: id(1), outputs: vec![1, 2] }).claimed(1, 1, 1);
