@@ -40,6 +40,8 @@ pub(crate) struct Pair {
     pub(crate) late: bool,
     /// Whether jobs have the pair's key.
     pub(crate) keyed: bool,
+    /// Which of how many parts of its interleavings are to be run.
+    part: (usize, usize),
 }
 
 impl Pair {
@@ -52,6 +54,7 @@ impl Pair {
             also: None,
             late: false,
             keyed: false,
+            part: (0, 1),
         }
     }
 
@@ -81,6 +84,13 @@ impl Pair {
 
     pub(crate) fn keyed(mut self) -> Self {
         self.keyed = true;
+        self
+    }
+
+    /// Only some of its interleavings: those in which the first free choices are taken as the bits of this number say. How
+    /// many parts there are is a power of two.
+    pub(crate) fn part(mut self, number: usize, of: usize) -> Self {
+        self.part = (number, of);
         self
     }
 
@@ -170,7 +180,7 @@ impl Theatre {
         Theatre { stage, stores, clock, locks, _database: database }
     }
 
-    /// Runs a pair in every interleaving. Returns how many there are, or in which one something went wrong.
+    /// Runs a pair in every interleaving of its part. Returns how many there are, or in which one something went wrong.
     pub(crate) fn run(&mut self, pair: &Pair) -> Result<usize, String> {
         let outcomes = pair.outcomes();
         World::on(self.stores.clone(), self.clock.clone()).settings();
@@ -183,17 +193,37 @@ impl Theatre {
             }
             judge(&outcomes, &outcome(&world, &answers, pair.keyed), "one after the other")?;
         }
-        let mut prefix: Vec<usize> = Vec::new();
+        let Some(mut prefix) = self.beginning(pair)? else { return Ok(0) };
+        let begins = prefix.len();
         for count in 1..=MOST {
             let world = self.world(pair);
             let (answers, choices, trace) = self.play(pair, &world, &prefix)?;
             judge(&outcomes, &outcome(&world, &answers, pair.keyed), &trace)?;
-            let Some(last) = choices.iter().rposition(|choice| choice.free && choice.took == 0) else {
-                return Ok(count);
-            };
+            let last = choices.iter().rposition(|choice| choice.free && choice.took == 0);
+            let Some(last) = last.filter(|last| *last >= begins) else { return Ok(count) };
             prefix = choices[..last].iter().map(|choice| choice.took).chain([1]).collect();
         }
         Err("there is no end of interleavings".to_owned())
+    }
+
+    /// How all interleavings of a pair's part begin. Nothing, if there are so few choices that another part has them all.
+    fn beginning(&mut self, pair: &Pair) -> Result<Option<Vec<usize>>, String> {
+        let (number, of) = pair.part;
+        let mut prefix: Vec<usize> = Vec::new();
+        for bit in 0..of.trailing_zeros() {
+            let world = self.world(pair);
+            let (_, choices, _) = self.play(pair, &world, &prefix)?;
+            let wanted = number >> bit & 1;
+            let free = choices.iter().skip(prefix.len()).position(|choice| choice.free);
+            match free.map(|free| prefix.len() + free) {
+                Some(at) => {
+                    prefix = choices[..at].iter().map(|choice| choice.took).chain([wanted]).collect();
+                }
+                None if wanted == 0 => {}
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(prefix))
     }
 
     fn world(&mut self, pair: &Pair) -> World {

@@ -12,7 +12,7 @@ mod storm;
 mod workflows;
 mod world;
 
-use explore::{Theatre, run_all};
+use explore::{Pair, Theatre, run_all};
 use mainspring_postgres::{Options, Postgres};
 use mainspring_testkit::clock::ManualClock;
 use mainspring_testkit::executor::block_on;
@@ -29,74 +29,73 @@ fn database() -> Database {
     template.and_then(|template| template.database()).expect("a database")
 }
 
-#[test]
-fn claims_meet_others_as_if_one_after_the_other() {
-    run_all(Theatre::new(database()), pairs::of_claims());
+/// Every so many of these pairs.
+fn some(pairs: Vec<Pair>, (number, of): (usize, usize)) {
+    let mine = pairs.into_iter().enumerate().filter(|(at, _)| at % of == number);
+    run_all(Theatre::new(database()), mine.map(|(_, pair)| pair).collect());
 }
 
-#[test]
-fn outcomes_meet_others_as_if_one_after_the_other() {
-    run_all(Theatre::new(database()), pairs::of_outcomes());
+/// Some of the interleavings of one of these pairs.
+fn some_of(pairs: Vec<Pair>, pair: usize, (number, of): (usize, usize)) {
+    let pair = pairs.into_iter().nth(pair).expect("a pair").part(number, of);
+    run_all(Theatre::new(database()), vec![pair]);
 }
 
-#[test]
-fn nodes_meet_their_judges_as_if_one_after_the_other() {
-    run_all(Theatre::new(database()), pairs::of_nodes());
+/// Tests that do a group's work together, each its part of it, beside each other.
+macro_rules! parts {
+    ($($group:ident: $run:expr => $($part:ident)+;)+) => {
+        $(
+            mod $group {
+                use super::*;
+
+                const PARTS: &[&str] = &[$(stringify!($part)),+];
+
+                $(
+                    #[test]
+                    fn $part() {
+                        let number = PARTS.iter().position(|part| *part == stringify!($part));
+                        $run((number.expect("one of them"), PARTS.len()));
+                    }
+                )+
+            }
+        )+
+    };
 }
 
-#[test]
-fn keys_are_taken_and_released_as_if_one_after_the_other() {
-    run_all(Theatre::new(database()), pairs::of_keys());
+// None takes more than about fifteen seconds on a machine that does nothing else.
+parts! {
+    claims_meet_others_as_if_one_after_the_other: |part| some(pairs::of_claims(), part) => one two three;
+    outcomes_meet_others_as_if_one_after_the_other: |part| some(pairs::of_outcomes(), part) => all;
+    nodes_meet_their_judges_as_if_one_after_the_other: |part| some(pairs::of_nodes(), part) => all;
+    keys_are_taken_and_released_as_if_one_after_the_other: |part| some(pairs::of_keys(), part) => one two;
+    waiting_jobs_change_as_if_one_after_the_other: |part| some(pairs::of_waiting(), part) => one two;
+    messages_meet_others_as_if_one_after_the_other: |part| some(workflows::of_messages(), part) => one two;
+    records_meet_others_as_if_one_after_the_other: |part| some(workflows::of_records(), part) => all;
+    families_meet_as_if_one_after_the_other: |part| some(workflows::of_families(), part) => one two;
+    cancelled_parents_meet_ends_of_children_as_if_one_after_the_other:
+        |part| some_of(workflows::of_cancelled_parents(), 0, part) => one two three four;
+    cancelled_parents_meet_waits_of_children_as_if_one_after_the_other:
+        |part| some_of(workflows::of_cancelled_parents(), 1, part) => all;
+    cancelled_parents_meet_claims_of_children_as_if_one_after_the_other:
+        |part| some_of(workflows::of_cancelled_parents(), 2, part) => all;
+    cancelled_parents_meet_cancelled_children_as_if_one_after_the_other:
+        |part| some_of(workflows::of_cancelled_parents(), 3, part) => one two three four five six seven eight;
+    ended_parents_meet_ends_of_children_as_if_one_after_the_other:
+        |part| some_of(workflows::of_ended_parents(), 0, part) => one two;
+    ended_parents_meet_claims_of_children_as_if_one_after_the_other:
+        |part| some_of(workflows::of_ended_parents(), 1, part) => all;
+    retries_from_a_step_meet_others_as_if_one_after_the_other: |part| some(workflows::of_rewinds(), part) => all;
+    retries_from_a_step_meet_ends_of_children_as_if_one_after_the_other:
+        |part| some_of(workflows::of_rewound_parents(), 0, part) => all;
+    retries_from_a_step_meet_cancelled_children_as_if_one_after_the_other:
+        |part| some_of(workflows::of_rewound_parents(), 1, part) => one two;
+    batches_of_every_kind_meet_without_a_deadlock: |part| storm::run(database(), part) => one two three four;
 }
 
+/// Pairs whose interleavings are shared out by their place in a group are all there are in it.
 #[test]
-fn waiting_jobs_change_as_if_one_after_the_other() {
-    run_all(Theatre::new(database()), pairs::of_waiting());
-}
-
-#[test]
-fn messages_meet_others_as_if_one_after_the_other() {
-    run_all(Theatre::new(database()), workflows::of_messages());
-}
-
-#[test]
-fn records_meet_others_as_if_one_after_the_other() {
-    run_all(Theatre::new(database()), workflows::of_records());
-}
-
-#[test]
-fn families_meet_as_if_one_after_the_other() {
-    run_all(Theatre::new(database()), workflows::of_families());
-}
-
-#[test]
-fn cancelled_parents_meet_their_children_as_if_one_after_the_other() {
-    run_all(Theatre::new(database()), workflows::of_cancelled_parents());
-}
-
-#[test]
-fn ended_parents_meet_ends_of_children_as_if_one_after_the_other() {
-    let [ends, _] = workflows::of_ended_parents();
-    run_all(Theatre::new(database()), vec![ends]);
-}
-
-#[test]
-fn ended_parents_meet_claims_of_children_as_if_one_after_the_other() {
-    let [_, claims] = workflows::of_ended_parents();
-    run_all(Theatre::new(database()), vec![claims]);
-}
-
-#[test]
-fn batches_of_every_kind_meet_without_a_deadlock() {
-    storm::run(database());
-}
-
-#[test]
-fn retries_from_a_step_meet_others_as_if_one_after_the_other() {
-    run_all(Theatre::new(database()), workflows::of_rewinds());
-}
-
-#[test]
-fn retries_from_a_step_meet_children_as_if_one_after_the_other() {
-    run_all(Theatre::new(database()), workflows::of_rewound_parents());
+fn every_pair_has_its_tests() {
+    let groups =
+        [workflows::of_cancelled_parents(), workflows::of_ended_parents(), workflows::of_rewound_parents()];
+    assert_eq!(groups.map(|group| group.len()), [4, 2, 2]);
 }

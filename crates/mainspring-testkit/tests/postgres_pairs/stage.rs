@@ -13,10 +13,9 @@ use std::time::{Duration, Instant};
 
 use mainspring_core::seam::Pending;
 use mainspring_postgres::Gate;
+use mainspring_testkit::patience::PATIENCE;
 use postgres::{Client, NoTls};
 
-/// How long the director waits for actors to stop, before something is wrong.
-const PATIENCE: Duration = Duration::from_secs(20);
 /// How long an actor moves before the server is asked whether it waits: an answer usually takes less.
 const GLANCE: Duration = Duration::from_millis(1);
 

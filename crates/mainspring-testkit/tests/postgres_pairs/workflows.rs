@@ -272,8 +272,8 @@ pub(crate) fn of_cancelled_parents() -> Vec<Pair> {
 }
 
 /// Parents whose handler ends: a transaction of several statements, which makes for many interleavings.
-pub(crate) fn of_ended_parents() -> [Pair; 2] {
-    [
+pub(crate) fn of_ended_parents() -> Vec<Pair> {
+    vec![
         Pair::new("end of a parent, child ends", both_running, finish([succeed()]), child_ends(succeed())),
         Pair::new("end of a parent, claim of its child", family, finish([succeed()]), claim(1, 1, 1))
             .or_second(claim(1, 1, 0)),
