@@ -18,12 +18,10 @@ use mainspring_postgres::{Options, Postgres, SCHEMA_VERSION};
 use mainspring_testkit::clock::ManualClock;
 use mainspring_testkit::executor::block_on;
 use mainspring_testkit::harness::{Harness, kind, queue};
+use mainspring_testkit::patience::PATIENCE;
 use mainspring_testkit::postgres::{Database, Server};
 use mainspring_testkit::seams::{RealThreads, seams};
 use postgres::{Client, NoTls};
-
-/// How long anything may take before a test gives up.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A database with a migrated schema.
 fn database() -> Database {

@@ -5,11 +5,9 @@ use std::net::TcpStream;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use mainspring_testkit::patience::PATIENCE;
 use mainspring_testkit::postgres::{Cut, Database, Options, Proxy, Server, Stop};
 use postgres::{Client, NoTls};
-
-/// How long anything may take before a test gives up.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits for a condition.
 #[expect(clippy::disallowed_methods, reason = "other processes live on the real clock")]

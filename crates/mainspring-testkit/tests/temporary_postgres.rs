@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use mainspring_testkit::patience::PATIENCE;
 use mainspring_testkit::postgres::{
     Bouncer, Counts, Cut, Database, Options, Proxy, SERVER_VARIABLE, Server, Signal, Stop,
 };
@@ -16,9 +17,6 @@ use postgres::{Client, NoTls};
 
 /// Set in a second process; the value is what that process needs to know.
 const ROLE: &str = "MAINSPRING_TEST_ROLE";
-
-/// How long anything may take before a test gives up.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits for a condition.
 #[expect(clippy::disallowed_methods, reason = "other processes live on the real clock")]
@@ -361,7 +359,7 @@ fn held_bytes_arrive_after_all() {
     let mut answer = [0];
     client.read(&mut answer).expect_err("no answer");
     proxy.resume();
-    client.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
+    client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     client.read_exact(&mut answer).expect("the answer");
     assert_eq!(answer, *b"N");
 }

@@ -13,8 +13,8 @@ use tempfile::TempDir;
 
 /// Between two looks at a condition.
 const LOOK: Duration = Duration::from_millis(20);
-/// Looks before a test gives up: 15 seconds and more.
-const LOOKS: usize = 750;
+/// Looks before a test gives up: three minutes and more.
+const LOOKS: usize = 9_000;
 
 /// Waits until there is something, or fails the test.
 pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {

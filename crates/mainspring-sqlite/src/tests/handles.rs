@@ -39,7 +39,7 @@ fn foreign_commit_is_hinted_and_an_own_one_is_not() {
     assert!(heard.iter().all(|hint| matches!(hint, Hint::Ready(_))), "{heard:?}");
     block_on(it.other().enqueue(vec![job(&it.seams)])).expect("enqueued elsewhere");
     // The writer looks around by itself while anybody listens.
-    let hint = hints.recv_timeout(Duration::from_secs(30)).expect("a hint");
+    let hint = hints.recv_timeout(Duration::from_mins(3)).expect("a hint");
     assert_eq!(hint, Hint::Foreign);
 }
 
@@ -52,7 +52,7 @@ fn foreign_commit_is_hinted_to_a_store_that_only_listens() {
     let (listener, hints) = ear();
     it.store.subscribe(Arc::downgrade(&listener));
     block_on(it.other().enqueue(vec![job(&it.seams)])).expect("enqueued elsewhere");
-    assert_eq!(hints.recv_timeout(Duration::from_secs(30)).expect("a hint"), Hint::Foreign);
+    assert_eq!(hints.recv_timeout(Duration::from_mins(3)).expect("a hint"), Hint::Foreign);
 }
 
 #[test]

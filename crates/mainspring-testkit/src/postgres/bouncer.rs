@@ -5,18 +5,15 @@
 //! here works behind the poolers of the usual providers.
 
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
 
 use super::endpoint::{At, Endpoint};
 use super::home::{Home, Running};
 use super::server::Server;
 use super::{Result, programs};
+use crate::patience::PATIENCE;
 
 /// The port that names the socket. The directory is private, so it is free.
 const PORT: u16 = 6432;
-
-/// How long it may take to start; it takes some milliseconds.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Whoever connects becomes the server's user: the socket is in a private directory. No file for the log means that it
 /// goes to standard error, where the errors of a failed start are looked for.

@@ -13,6 +13,7 @@ use super::home::{Home, Running};
 use super::options::Options;
 use super::programs::Programs;
 use super::{Error, Result, client, wait};
+use crate::patience::PATIENCE;
 
 /// The variable with the address of a server that all tests of a run share: a URL, or a string of `key=value`.
 pub const SERVER_VARIABLE: &str = "MAINSPRING_TEST_POSTGRES";
@@ -20,12 +21,9 @@ pub const SERVER_VARIABLE: &str = "MAINSPRING_TEST_POSTGRES";
 /// The port that names the socket when nobody listens on TCP. The directory is private, so it is free.
 const SOCKET_PORT: u16 = 5432;
 
-/// How long a server may take to start or to stop; a busy machine takes a few seconds.
-const PATIENCE: Duration = Duration::from_mins(1);
-
 /// How long a server that got a signal may take to end before another is started on its data: a killed one closes its
 /// connections some time before it is gone.
-const ENDING: Duration = Duration::from_secs(10);
+const ENDING: Duration = Duration::from_mins(1);
 
 /// What a server says that fails to start for a reason that passes: another process took the port in the meantime, or
 /// the children of a killed predecessor have not noticed yet.

@@ -7,18 +7,14 @@
 //! - A standby that is promoted waits for nobody: what its primary was told about standbys is not copied.
 //! - A primary keeps what a standby that was away for a while needs to catch up.
 
-use std::time::Duration;
-
 use super::endpoint::{At, Endpoint};
 use super::home::Home;
 use super::server::Server;
 use super::{Error, Options, Result, wait};
+use crate::patience::PATIENCE;
 
 /// The name by which a primary knows its standby.
 const NAME: &str = "standby";
-
-/// How long a standby may take to be heard of, or to be promoted; it takes less than a second.
-const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What a standby may be behind after it was away: more than a test writes.
 const KEPT: &str = "1GB";

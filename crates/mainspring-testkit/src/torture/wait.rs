@@ -11,9 +11,8 @@ use mainspring_core::time::Timestamp;
 
 use super::{Error, Result};
 
-/// How long anything may take before a run is given up: a shutdown that waits for a store that is away takes 12 s, on a
-/// machine with nothing else to do.
-pub const PATIENCE: Duration = Duration::from_mins(1);
+/// How long anything may take before a run is given up.
+pub use crate::patience::PATIENCE;
 /// Between two looks: short beside a process's start, long beside the cost of a look.
 const PAUSE: Duration = Duration::from_millis(5);
 

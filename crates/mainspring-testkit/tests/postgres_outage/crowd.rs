@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use mainspring_testkit::patience::wait;
+use mainspring_testkit::patience::{Pace, wait};
 use mainspring_testkit::postgres::{Database, Options, Stop};
 
 use crate::support::{
@@ -53,13 +53,13 @@ async fn handles_come_back_to_a_database_one_after_another() {
     database.server().stop(Stop::Fast).expect("stopped");
     passed(Instant::now(), OUTAGE).await;
     database.server().start_again().expect("started");
-    let back = Instant::now();
+    let (back, pace) = (Instant::now(), Pace::start());
     wait("all nodes have renewed their leases", async || {
         let renewed = "SELECT count(*) FROM mainspring.nodes WHERE renewed_at > pg_postmaster_start_time()";
         (number(&database, renewed) == HANDLES).then_some(())
     })
     .await;
-    let took = back.elapsed();
+    let (took, steady) = (back.elapsed(), pace.is_steady());
     let arrivals = arrivals(&database);
     let crowd = |from: Duration| arrivals.iter().filter(|at| (from..from + TICK).contains(at)).count();
     let densest = arrivals.iter().map(|at| crowd(*at)).max().unwrap_or(0);
@@ -72,7 +72,8 @@ async fn handles_come_back_to_a_database_one_after_another() {
     );
     // Each comes once: nobody who was let in knocks again.
     assert!(arrivals.len() <= before + nodes.len(), "{} sessions", arrivals.len());
-    assert!(densest * 3 < before, "{densest} of {before} within {TICK:?}");
+    // On a machine that is late those pile up who would have come one after the other.
+    assert!(densest * 3 < before || !steady, "{densest} of {before} within {TICK:?}");
     for (_, node) in &nodes {
         assert_lives(&nodes[0].0, node, 0).await;
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use mainspring::JobId;
 use mainspring_core::id::NodeId;
 use mainspring_core::store::{Able, Registration};
-use mainspring_testkit::patience::{insist, wait};
+use mainspring_testkit::patience::{PATIENCE, Pace, insist, wait};
 use mainspring_testkit::postgres::{Options, Proxy, Server, Stop};
 
 use crate::support::{
@@ -145,8 +145,8 @@ async fn what_a_repeat_acknowledges_is_on_the_standby_too() {
     primary.restart(Stop::Immediate).expect("restarted");
     let visible = wait("the restarted server answers", async || engine.jobs().get(id).await.ok()).await;
     assert_eq!(visible.summary.status.state, mainspring::State::Ready);
-    let repeated = tokio::time::timeout(LIMIT, async { engine.enqueue(Step { number: 2 }).id(id).await });
-    if repeated.await.expect("an answer in time").is_ok() {
+    let repeated = tokio::time::timeout(PATIENCE, async { engine.enqueue(Step { number: 2 }).id(id).await });
+    if repeated.await.expect("an answer").is_ok() {
         // Acknowledged: so it must be there, whatever happens next.
         primary.crash().expect("a crash");
         standby.start_again().expect("started");
@@ -183,17 +183,17 @@ async fn a_first_host_that_swallows_everything_does_not_hide_the_second() {
     succeeded(&engine, first).await;
     // The machine behind the first address is gone, and the network has not noticed.
     hole.swallow(true);
-    let began = Instant::now();
+    let pace = Pace::start();
     let second = enqueue(&engine, 2).await;
     succeeded(&engine, second).await;
-    println!("went on by the second host after {:?}", began.elapsed());
-    assert!(began.elapsed() < 4 * LEASE, "{:?}", began.elapsed());
+    println!("went on by the second host after {:?}", pace.elapsed());
+    assert!(pace.elapsed() < 4 * LEASE, "{:?}", pace.elapsed());
     wait("all of the node goes on", async || (way.counts().connections >= 4).then_some(())).await;
     assert_lives(&engine, &node, 0).await;
     // One that is started now need not wait for the first host for long either.
-    let began = Instant::now();
+    let pace = Pace::start();
     let fresh = open(&address).await;
-    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert!(pace.elapsed() < Duration::from_secs(10), "{:?}", pace.elapsed());
     fresh.close().await;
     node.shutdown().await;
     engine.close().await;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use mainspring::{Engine, Error, State};
 use mainspring_core::error::OpenProblem;
-use mainspring_testkit::patience::wait;
+use mainspring_testkit::patience::{PATIENCE, Pace, wait};
 use mainspring_testkit::postgres::{Cut, Proxy};
 
 use crate::support::{
@@ -30,9 +30,9 @@ async fn a_silent_network_is_given_up_in_time_and_used_again() {
     passed(silent, 3 * LEASE).await;
     assert_eq!(gate.came(), 1, "nothing reaches the node");
     proxy.resume();
-    let back = Instant::now();
+    let pace = Pace::start();
     succeeded(&near, after).await;
-    let took = back.elapsed();
+    let took = pace.elapsed();
     println!("work went on {took:?} after the network");
     assert!(took < 3 * LEASE, "{took:?}");
     assert_lives(&near, &node, 0).await;
@@ -69,10 +69,10 @@ async fn an_ended_listening_session_is_replaced_and_wakes_promptly() {
     println!("session {first} was replaced by {second} within {:?}", ended.elapsed());
     let mut starts = Vec::new();
     for turn in 0..TURNS {
-        let told = Instant::now();
+        let pace = Pace::start();
         enqueue(&producer, turn as u64).await;
         gate.reached(turn + 1).await;
-        starts.push(told.elapsed());
+        starts.push(pace.elapsed());
     }
     starts.sort();
     println!("enqueue to start: {starts:?}");
@@ -100,8 +100,14 @@ async fn a_connection_that_is_lost_while_a_store_is_opened_is_told_as_such_and_i
         let address = proxy.url(database.name());
         attempts.spawn(async move {
             proxy.on_batch(cut, nth);
-            let opened = tokio::time::timeout(LIMIT, Engine::open(&address)).await;
-            let error = opened.expect("an answer in time").expect_err("nobody answers");
+            let pace = Pace::start();
+            let opened = tokio::time::timeout(PATIENCE, Engine::open(&address)).await;
+            let error = opened.expect("an answer").expect_err("nobody answers");
+            assert!(
+                pace.elapsed() < LIMIT,
+                "{cut:?} {nth}: an answer in time, not after {:?}",
+                pace.elapsed()
+            );
             let unreachable = matches!(&error, Error::Open { problem: OpenProblem::Unreachable, .. });
             assert!(unreachable && error.is_retryable(), "{cut:?} {nth}: {error:?}");
         });

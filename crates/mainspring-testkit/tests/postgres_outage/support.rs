@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use mainspring::tokio_postgres::{self, Client, NoTls};
 use mainspring::{Context, Engine, Error, Job, JobId, Node, State, Summary};
 use mainspring_core::store::NodeState;
-use mainspring_testkit::patience::{insist, wait};
+use mainspring_testkit::patience::{PATIENCE, Pace, insist, wait};
 use mainspring_testkit::postgres::{Database, Options, Server};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -129,7 +129,9 @@ pub(crate) async fn fails_soon<T>(
     limit: Duration,
     call: impl Future<Output = mainspring_core::Result<T>>,
 ) -> Error {
-    let answer = tokio::time::timeout(limit, call).await.expect("an answer in time");
+    let pace = Pace::start();
+    let answer = tokio::time::timeout(PATIENCE, call).await.expect("an answer");
+    assert!(pace.elapsed() < limit, "an answer in time, not after {:?}", pace.elapsed());
     let Err(error) = answer else { panic!("it should not have worked") };
     assert!(error.is_retryable(), "{error:?}");
     error

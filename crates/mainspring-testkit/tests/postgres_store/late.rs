@@ -26,7 +26,9 @@ pub(crate) async fn subscribe(rig: &Rig) -> Arc<dyn Listener> {
     let ears = Arc::new(Ears(Notify::new()));
     let listener: Arc<dyn Listener> = ears.clone();
     rig.store.subscribe(Arc::downgrade(&listener));
-    tokio::time::timeout(crate::support::PATIENCE, ears.0.notified()).await.expect("it listens");
+    tokio::time::timeout(mainspring_testkit::patience::PATIENCE, ears.0.notified())
+        .await
+        .expect("it listens");
     listener
 }
 

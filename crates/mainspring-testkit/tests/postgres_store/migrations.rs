@@ -124,7 +124,7 @@ fn kill_who_waits(database: &Database) {
             database.sql(&format!("SELECT pg_terminate_backend({pid}, 10000)")).expect("terminated");
             return;
         }
-        assert!(crate::support::now() - start < crate::support::PATIENCE, "nobody waits");
+        assert!(crate::support::now() - start < mainspring_testkit::patience::PATIENCE, "nobody waits");
     }
 }
 

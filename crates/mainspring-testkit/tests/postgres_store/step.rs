@@ -1,11 +1,11 @@
 //! Transaction steps on an application's own pool: its rows and the record of the step are one commit.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use mainspring::tokio_postgres::{self, NoTls};
 use mainspring::{Context, Engine, Error, Job};
 use mainspring_core::journal::EntryKind;
+use mainspring_testkit::patience::PATIENCE;
 use mainspring_testkit::postgres::Database;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
@@ -322,8 +322,7 @@ async fn a_pool_on_another_database_is_refused() {
             engine.node().handle(order).state(pools).queue("default", 1).start().await.expect("a node");
         let job = Order { id: 1, pool: Pool::Deadpool, fails: Fails::Never };
         let job = engine.enqueue(job).max_attempts(1).await.expect("enqueued");
-        let refused =
-            tokio::time::timeout(Duration::from_mins(1), engine.result(&job)).await.expect("in time");
+        let refused = tokio::time::timeout(PATIENCE, engine.result(&job)).await.expect("in time");
         let error = refused.expect_err("refused").to_string();
         assert!(error.contains("the transaction is not on this engine's store"), "{error}");
         assert!(error.contains(why), "{error}");

@@ -13,12 +13,10 @@ use mainspring_postgres::{Options, Postgres, SCHEMA_VERSION, Time};
 use mainspring_testkit::clock::ManualClock;
 use mainspring_testkit::executor::block_on;
 use mainspring_testkit::harness::{Harness, queue};
+use mainspring_testkit::patience::{PATIENCE, Pace};
 use mainspring_testkit::postgres::{Database, Server};
 use mainspring_testkit::rng::SeededRng;
 use mainspring_testkit::seams::{RealThreads, seams};
-
-/// How long anything may take before a test gives up.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A database with a migrated schema.
 pub(crate) fn database() -> Database {
@@ -149,20 +147,22 @@ impl Clock for RealClock {
     }
 }
 
-/// Waits for a condition, and tells how long that took.
+/// Waits for a condition, and tells how long that took, as the machine goes.
 pub(crate) async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) -> Duration {
-    let start = now();
+    let (start, pace) = (now(), Pace::start());
     let mut looks = tokio::time::interval(Duration::from_millis(5));
     while !condition().await {
         assert!(now() - start < PATIENCE, "waited in vain: {what}");
         looks.tick().await;
     }
-    now() - start
+    pace.elapsed()
 }
 
 /// An answer that must come before anybody has to wait for an open transaction.
 pub(crate) async fn soon<T>(what: &str, answer: impl Future<Output = T>) -> T {
     // Far below the store's own time-out, which is what somebody would wait who is stalled.
-    let limit = Duration::from_secs(3);
-    tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| panic!("not soon: {what}"))
+    let (limit, pace) = (Duration::from_secs(3), Pace::start());
+    let answer = tokio::time::timeout(PATIENCE, answer).await.unwrap_or_else(|_| panic!("never: {what}"));
+    assert!(pace.elapsed() < limit, "not soon: {what}");
+    answer
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use mainspring::testing::Trial;
 use mainspring::{Context, Error as EngineError, Job, Reason, State, Status};
+use mainspring_testkit::patience::PATIENCE;
 use serde::{Deserialize, Serialize};
 
 use crate::support::{Flow, HOUR, Ledger, PARKED, SECOND, engine, flow, keys, status};
@@ -240,7 +241,7 @@ fn nobody_waits_for_an_executor_that_is_gone() {
     drop(first);
     for _ in 0..2 {
         let waited = runtime().block_on(async {
-            tokio::time::timeout(5 * SECOND, engine.result(&job)).await.expect("an answer")
+            tokio::time::timeout(PATIENCE, engine.result(&job)).await.expect("an answer")
         });
         assert!(matches!(waited, Err(EngineError::Closed)), "{waited:?}");
     }

@@ -72,7 +72,7 @@ async fn idle_waits_for_things_outside_of_the_engine() {
 
 #[tokio::test]
 async fn a_handler_that_waits_for_ever_is_named() {
-    let test = TestEngine::new().patience(Duration::from_millis(50));
+    let test = TestEngine::new().patience(SECOND);
     let handler =
         async |_ctx: Context, _job: Work| -> mainspring::Result<u64> { std::future::pending().await };
     test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
@@ -83,7 +83,7 @@ async fn a_handler_that_waits_for_ever_is_named() {
 
 #[tokio::test]
 async fn jobs_without_end_are_named() {
-    let test = TestEngine::new().patience(Duration::from_millis(20));
+    let test = TestEngine::new().patience(Duration::from_millis(200));
     let again = async |ctx: Context, job: Work| {
         ctx.engine().enqueue(work(job.n + 1)).await?;
         mainspring::Result::Ok(job.n)

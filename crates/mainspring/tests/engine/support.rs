@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 /// By when a condition must hold. Far more than anything here takes, so that a busy machine fails no test.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) use mainspring_testkit::patience::PATIENCE as DEADLINE;
 
 /// A job that says which it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Job)]

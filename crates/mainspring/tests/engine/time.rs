@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use mainspring::testing::TestEngine;
 use mainspring::{Context, Engine, FaultKind, Reason, State, Status, When, Why};
+use mainspring_core::bounds;
 
 use crate::support::{Gate, Ledger, Work, ended, eventually, on_every_store, record, soon, state, work};
 
@@ -144,12 +145,13 @@ async fn a_job_is_not_started_after_its_deadline() {
 
 on_every_store! {
     async fn delays_pass_in_real_time(engine: Engine) {
-        let node = engine.node().handle(quick).queue("default", 1).start().await.expect("a node");
+        // Whoever is not woken for it finds it by chance, later than anybody waits here.
+        let node = engine.node().handle(quick).queue("default", 1).lease(bounds::LEASE_MAX);
+        let node = node.start().await.expect("a node");
         let job = engine.enqueue(work(1)).delay(Duration::from_millis(50)).await.expect("enqueued");
         let record = ended(&engine, job.id).await;
         let waited = record.summary.finished_at.expect("an end").since(record.summary.created_at);
         assert!(waited >= Duration::from_millis(50), "{waited:?}");
-        assert!(waited < Duration::from_secs(4), "woken for it, not found by chance: {waited:?}");
         node.shutdown().await;
     }
 }
