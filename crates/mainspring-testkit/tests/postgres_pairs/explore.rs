@@ -87,8 +87,8 @@ impl Pair {
         self
     }
 
-    /// Only some of its interleavings: those in which the first free choices are taken as the bits of this number say. How
-    /// many parts there are is a power of two.
+    /// Only every so many families of its interleavings: a family has its first free choices in common. Each part looks at
+    /// the first of every family, to find the next, and counts only its own.
     pub(crate) fn part(mut self, number: usize, of: usize) -> Self {
         self.part = (number, of);
         self
@@ -193,37 +193,22 @@ impl Theatre {
             }
             judge(&outcomes, &outcome(&world, &answers, pair.keyed), "one after the other")?;
         }
-        let Some(mut prefix) = self.beginning(pair)? else { return Ok(0) };
-        let begins = prefix.len();
-        for count in 1..=MOST {
+        let (number, of) = pair.part;
+        let (mut prefix, mut count, mut family): (Vec<usize>, usize, usize) = (Vec::new(), 0, 0);
+        for _ in 0..MOST {
             let world = self.world(pair);
             let (answers, choices, trace) = self.play(pair, &world, &prefix)?;
             judge(&outcomes, &outcome(&world, &answers, pair.keyed), &trace)?;
-            let last = choices.iter().rposition(|choice| choice.free && choice.took == 0);
-            let Some(last) = last.filter(|last| *last >= begins) else { return Ok(count) };
+            let mine = family % of == number;
+            count += usize::from(mine);
+            let shared = family_ends(&choices);
+            let looked_at = if mine { choices.len() } else { shared };
+            let again = |choice: &Choice| choice.free && choice.took == 0;
+            let Some(last) = choices[..looked_at].iter().rposition(again) else { return Ok(count) };
+            family += usize::from(last < shared);
             prefix = choices[..last].iter().map(|choice| choice.took).chain([1]).collect();
         }
         Err("there is no end of interleavings".to_owned())
-    }
-
-    /// How all interleavings of a pair's part begin. Nothing, if there are so few choices that another part has them all.
-    fn beginning(&mut self, pair: &Pair) -> Result<Option<Vec<usize>>, String> {
-        let (number, of) = pair.part;
-        let mut prefix: Vec<usize> = Vec::new();
-        for bit in 0..of.trailing_zeros() {
-            let world = self.world(pair);
-            let (_, choices, _) = self.play(pair, &world, &prefix)?;
-            let wanted = number >> bit & 1;
-            let free = choices.iter().skip(prefix.len()).position(|choice| choice.free);
-            match free.map(|free| prefix.len() + free) {
-                Some(at) => {
-                    prefix = choices[..at].iter().map(|choice| choice.took).chain([wanted]).collect();
-                }
-                None if wanted == 0 => {}
-                None => return Ok(None),
-            }
-        }
-        Ok(Some(prefix))
     }
 
     fn world(&mut self, pair: &Pair) -> World {
@@ -310,6 +295,14 @@ fn direct(
         let start: String = words.join(" ").chars().take(100).collect();
         let _ = writeln!(trace, "  {} {start}", ["first: ", "second:"][took]);
     }
+}
+
+/// Where the choices end that an interleaving has in common with its family.
+fn family_ends(choices: &[Choice]) -> usize {
+    /// How many those are: more make for parts of the same size, and for more families whose first is looked at for nothing.
+    const COMMON: usize = 5;
+    let free = choices.iter().enumerate().filter(|(_, choice)| choice.free);
+    free.map(|(at, _)| at + 1).nth(COMMON - 1).unwrap_or(choices.len())
 }
 
 fn judge(outcomes: &BTreeSet<String>, found: &str, trace: &str) -> Result<(), String> {

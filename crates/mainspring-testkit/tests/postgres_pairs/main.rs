@@ -77,7 +77,7 @@ parts! {
     cancelled_parents_meet_waits_of_children_as_if_one_after_the_other:
         |part| some_of(workflows::of_cancelled_parents(), 1, part) => all;
     cancelled_parents_meet_claims_of_children_as_if_one_after_the_other:
-        |part| some_of(workflows::of_cancelled_parents(), 2, part) => all;
+        |part| some_of(workflows::of_cancelled_parents(), 2, part) => one two;
     cancelled_parents_meet_cancelled_children_as_if_one_after_the_other:
         |part| some_of(workflows::of_cancelled_parents(), 3, part) => one two three four five six seven eight;
     ended_parents_meet_ends_of_children_as_if_one_after_the_other:
