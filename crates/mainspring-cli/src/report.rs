@@ -148,6 +148,9 @@ fn judge_engine(error: &Error) -> (u8, Option<String>) {
                 format!("see it with `mainspring job {existing}`, or use `--on-conflict keep` or `replace`");
             return (FAILED, Some(hint));
         }
+        Error::IdTaken { id, .. } => {
+            return (FAILED, Some(format!("see it with `mainspring job {id}`, or use another id")));
+        }
         Error::Illegal { id, verb: "signal", .. } => {
             return (FAILED, Some(format!("nobody would read it; `mainspring job {id}` shows how it ended")));
         }

@@ -7,7 +7,7 @@ use std::error::Error as StdError;
 
 use crate::bounds;
 use crate::id::JobId;
-use crate::job::{Reason, State, Status, Verb};
+use crate::job::{Differs, Reason, State, Status, Verb};
 use crate::name::Key;
 
 /// A boxed cause.
@@ -37,6 +37,14 @@ pub enum Error {
     Conflict {
         /// The job that holds the key.
         existing: JobId,
+    },
+    /// An id that was chosen for a job belongs to another one. Nothing was stored.
+    #[error("id taken: job {id} {differs}")]
+    IdTaken {
+        /// The id, and so the job that has it.
+        id: JobId,
+        /// In what that job differs from the one that was to be stored.
+        differs: Differs,
     },
     /// A verb does not apply to a job in its present state.
     #[error("cannot {verb} job {id}: it {}", is(*.status))]
@@ -284,6 +292,7 @@ impl Error {
             Error::LeaseLost
             | Error::NotFound(_)
             | Error::Conflict { .. }
+            | Error::IdTaken { .. }
             | Error::Illegal { .. }
             | Error::TooLarge { .. }
             | Error::Invalid { .. }
@@ -380,6 +389,7 @@ mod tests {
             Error::LeaseLost,
             Error::NotFound(ID),
             Error::Conflict { existing: ID },
+            Error::IdTaken { id: ID, differs: Differs::Kind },
             Error::illegal(ID, &Verb::Delete, status),
             Error::TooLarge { what: "input", size: 2, limit: 1 },
             Error::Invalid { what: "kind", why: "empty".into() },
@@ -409,6 +419,8 @@ mod tests {
         let told = |status, message: Option<&str>| {
             Error::Ended { id: ID, status, message: message.unwrap_or_default().to_owned() }.to_string()
         };
+        let taken = Error::IdTaken { id: ID, differs: Differs::Kind }.to_string();
+        assert_eq!(taken, format!("id taken: job {ID} is of another kind"));
         let exhausted = Status::because(State::Failed, Reason::Exhausted);
         assert_eq!(told(exhausted, Some("no route")), format!("job {ID} failed: no route"));
         let cancelled = Status::because(State::Cancelled, Reason::Operator);

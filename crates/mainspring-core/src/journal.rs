@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bounds;
 use crate::id::{Claim, JobId};
-use crate::job::{New, Reason, Status};
+use crate::job::{Differs, New, Reason, Status};
 use crate::name::{Key, SignalName};
 use crate::output::Push;
 use crate::time::Timestamp;
@@ -269,6 +269,17 @@ pub struct Recording {
     pub children: Vec<Child>,
 }
 
+impl Recording {
+    /// The key of the entry that says that this child was started; `None` if there is none.
+    pub fn start_of(&self, child: JobId) -> Option<&Key> {
+        let starts = |entry: &&Entry| {
+            entry.kind == EntryKind::Child
+                && serde_json::from_slice::<JobId>(&entry.value).is_ok_and(|id| id == child)
+        };
+        self.writes.entries.iter().find(starts).map(|entry| &entry.key)
+    }
+}
+
 /// A job that starts with a record of another, and belongs to it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Child {
@@ -297,6 +308,13 @@ pub enum Recorded {
     Stored,
     /// The claim was not the node's any more; nothing was changed.
     LeaseLost,
+    /// The id of a child belongs to another job, or to a child of another entry; nothing was changed.
+    Taken {
+        /// The id.
+        child: JobId,
+        /// In what the job that has it differs.
+        differs: Differs,
+    },
 }
 
 /// Why and how a claim ends without an end of its job.

@@ -64,11 +64,13 @@ pub enum Defect {
     ResetForgotten,
     /// That the handler has said something is not recorded.
     PushUncounted,
+    /// An id that belongs to another job is taken for a repeat of its own enqueue.
+    IdTakenSilently,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 28] = [
+    pub const ALL: [Defect; 29] = [
         Defect::ClaimIgnored,
         Defect::NodeIgnored,
         Defect::RescueUnchecked,
@@ -97,6 +99,7 @@ impl Defect {
         Defect::RewindRepeated,
         Defect::ResetForgotten,
         Defect::PushUncounted,
+        Defect::IdTakenSilently,
     ];
 }
 

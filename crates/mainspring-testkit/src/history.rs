@@ -80,6 +80,16 @@ pub enum Fact {
         id: JobId,
     },
 
+    /// An id was asked for once more, and answered. What it is asked for is noted apart from what was asked for first.
+    Reused {
+        /// The job that has the id.
+        id: JobId,
+        /// Whether for the same kind and input.
+        same: bool,
+        /// Whether the caller was told that it is stored; or else that it belongs to another job.
+        stored: bool,
+    },
+
     /// A caller begins to wait for the end of a job.
     Awaits {
         /// The job.
@@ -447,9 +457,9 @@ impl Told {
     /// What a receipt tells; nothing if it says that nothing was stored.
     pub fn of(receipt: Receipt) -> Option<Told> {
         match receipt {
-            Receipt::Created => Some(Told::Created),
+            Receipt::Created | Receipt::Repeated => Some(Told::Created),
             Receipt::Existing(id) => Some(Told::Existing(id)),
-            Receipt::Rejected(_) | Receipt::Contended => None,
+            Receipt::Rejected(_) | Receipt::Contended | Receipt::Taken(_) => None,
         }
     }
 }
@@ -634,6 +644,7 @@ impl Fact {
         match self {
             Fact::Asked { id, .. }
             | Fact::Bounded { id, .. }
+            | Fact::Reused { id, .. }
             | Fact::Awaits { id }
             | Fact::Answered { id, .. }
             | Fact::Deferred { id, .. }

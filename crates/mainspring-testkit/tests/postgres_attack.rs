@@ -227,7 +227,7 @@ fn commit_that_a_pooler_lost_is_unknown() {
     let job = h.job();
     let lost = block_on(h.store.enqueue(vec![job.clone()]));
     assert!(matches!(lost, Err(Error::OutcomeUnknown { .. })), "{lost:?}");
-    assert_eq!(block_on(h.store.enqueue(vec![job])).expect("again"), [Receipt::Created]);
+    assert_eq!(block_on(h.store.enqueue(vec![job])).expect("again"), [Receipt::Repeated]);
     assert_eq!(
         database.sql("SELECT count(*) FROM mainspring.jobs").expect("a count")[0][0],
         Some("2".into())

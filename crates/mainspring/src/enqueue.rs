@@ -23,7 +23,9 @@ use crate::job::{Job, JobOptions};
 pub struct Enqueued<J> {
     /// Its id.
     pub id: JobId,
-    /// Whether a unique key led to a job that was there already; nothing new was stored then.
+    /// Whether it was there already, because of a unique key or the same id; nothing new was stored then.
+    ///
+    /// If the answer of the store was lost and the engine had to ask again, a job of the same id counts as stored now.
     pub existing: bool,
     job: PhantomData<fn() -> J>,
 }
@@ -239,7 +241,10 @@ impl<'a, J> Enqueue<'a, J> {
         Enqueue { engine, id, input, draft, job: PhantomData }
     }
 
-    /// The id to store it under: the same id twice is the same job. A fresh one is minted if this is not called.
+    /// The id to store it under: the same id twice is the same job, which is stored once. If the id belongs to a job of another
+    /// kind or input, or to a child or a fork, [`Error::IdTaken`] says so. A fresh id is minted if this is not called.
+    ///
+    /// The id of a job that was deleted, or removed after its retention, is free again.
     pub fn id(mut self, id: JobId) -> Self {
         self.id = id;
         self
@@ -279,12 +284,12 @@ impl<'a, J> Enqueue<'a, J> {
 
     /// Stores it in the caller's own transaction: it exists if and only if that commits. Durability is the caller's.
     ///
-    /// A unique key that is held never aborts the transaction. After the commit, [`Engine::nudge`] wakes nodes at
+    /// A unique key that is held never aborts the transaction, nor does an id that is taken. After the commit, [`Engine::nudge`] wakes nodes at
     /// once; without it the job is picked up within a second.
     ///
     /// # Errors
     /// [`Error::ForeignTransaction`] if the transaction is on another database than the engine's store,
-    /// [`Error::NotInTransaction`] for a unique key that is to replace its holder.
+    /// [`Error::NotInTransaction`] for a unique key that is to replace its holder, [`Error::IdTaken`] for an id of another job.
     pub async fn within<S, T: Enlist<S>>(self, transaction: &mut T) -> Result<Enqueued<J>> {
         let (engine, job) = self.enlisted()?;
         let id = job.id;
@@ -342,13 +347,15 @@ fn mint(engine: &Engine) -> JobId {
     JobId::mint(seams.clock.now(), &*seams.rng)
 }
 
-fn receipt<J>(id: JobId, receipt: Receipt) -> Result<Enqueued<J>> {
+pub(crate) fn receipt<J>(id: JobId, receipt: Receipt) -> Result<Enqueued<J>> {
     match receipt {
         Receipt::Created => Ok(Enqueued::new(id, false)),
+        Receipt::Repeated => Ok(Enqueued::new(id, true)),
+        Receipt::Taken(differs) => Err(Error::IdTaken { id, differs }),
         Receipt::Existing(existing) => Ok(Enqueued::new(existing, true)),
         Receipt::Rejected(existing) => Err(Error::Conflict { existing }),
         Receipt::Contended => {
-            Err(Error::unavailable("its unique key is in the hands of an open transaction"))
+            Err(Error::unavailable("its unique key or its id is in the hands of an open transaction"))
         }
     }
 }

@@ -29,16 +29,23 @@ impl Weight for New {
 }
 
 /// Stores a batch, repeating it if the answer is lost. What a repeat is refused with says nothing of the first try, which
-/// stays unknown.
+/// stays unknown. What a repeat finds stored was stored by the first try, as far as anybody can tell.
 pub(crate) async fn flush(store: &dyn Store, jobs: &[New]) -> Result<Vec<Receipt>> {
     let mut unknown = None;
-    for _ in 1..REPEATS {
+    for left in (0..REPEATS).rev() {
         match store.enqueue(jobs.to_vec()).await {
-            Err(error @ Error::OutcomeUnknown { .. }) => unknown = Some(error),
-            answer => return answer.map_err(|error| unknown.unwrap_or(error)),
+            Err(error @ Error::OutcomeUnknown { .. }) if left > 0 => unknown = Some(error),
+            Err(error) => return Err(unknown.unwrap_or(error)),
+            Ok(receipts) if unknown.is_none() => return Ok(receipts),
+            Ok(receipts) => return Ok(receipts.into_iter().map(own).collect()),
         }
     }
-    store.enqueue(jobs.to_vec()).await.map_err(|error| unknown.unwrap_or(error))
+    Err(unknown.unwrap_or(Error::OutcomeUnknown { source: None }))
+}
+
+/// What a receipt says to whoever has asked for the same before, and was not answered.
+fn own(receipt: Receipt) -> Receipt {
+    if receipt == Receipt::Repeated { Receipt::Created } else { receipt }
 }
 
 /// Stores jobs of different callers: one that the store refuses does not take the others with it.

@@ -24,7 +24,8 @@ use crate::durable::collapse::ABANDONED;
 use crate::durable::drift::ACCEPTED;
 use crate::durable::key::beside;
 use crate::engine::Engine;
-use crate::flush::flush;
+use crate::enqueue::receipt;
+use crate::flush::{flush, only};
 
 /// How often a journal is read anew because its job has changed it meanwhile.
 const ROUNDS: usize = 8;
@@ -83,7 +84,8 @@ impl<'a> Fork<'a> {
         self
     }
 
-    /// The id to store it under: the same id twice is the same fork. A fresh one is minted if this is not called.
+    /// The id to store it under: the same id twice is the same fork, of the same job and step with the same input. If the id
+    /// belongs to another job, [`Error::IdTaken`] says so. A fresh one is minted if this is not called.
     pub fn id(mut self, id: JobId) -> Self {
         self.id = id;
         self
@@ -124,7 +126,8 @@ impl<'a> Fork<'a> {
         job.check(engine.limits(), engine.seams().clock.now())?;
         let shared = job.journal.iter().map(|entry| entry.key.clone()).collect();
         if !dry_run {
-            flush(&**engine.store(), std::slice::from_ref(&job)).await?;
+            let receipts = flush(&**engine.store(), std::slice::from_ref(&job)).await?;
+            receipt::<()>(id, only(&receipts))?;
         }
         Ok(Forked { id, shared, restarted })
     }

@@ -149,8 +149,8 @@ pub use mainspring_core::backoff::Backoff;
 pub use mainspring_core::failure::{Control, Failure, cancel, discard, retry_in, snooze, throttled};
 pub use mainspring_core::id::{JobId, NodeNo};
 pub use mainspring_core::job::{
-    FaultKind, Limits, OnConflict, Origin, Outcome, Priority, Progress, Reason, Record, State, Status,
-    Summary, Unique, Until, When, Why,
+    Differs, FaultKind, Limits, OnConflict, Origin, Outcome, Priority, Progress, Reason, Record, State,
+    Status, Summary, Unique, Until, When, Why,
 };
 pub use mainspring_core::journal::{EntryKind, OnClose, Story, Topic, Wait};
 pub use mainspring_core::name::{Key, Kind, Label, QueueName, SignalName, StepName, Tag};

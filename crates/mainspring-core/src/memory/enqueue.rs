@@ -6,6 +6,7 @@ use crate::bounds;
 use crate::id::JobId;
 use crate::job::{Input, New, OnConflict, Reason, State, Status, Unique, Until};
 use crate::name::Kind;
+use crate::planted::{self, Defect};
 use crate::store::Receipt;
 use crate::time::Timestamp;
 use crate::{Error, Result};
@@ -20,8 +21,12 @@ impl Model {
     }
 
     fn enqueue_one(&mut self, job: New, now: Timestamp) -> Result<Receipt> {
-        if self.ids.contains_key(&job.id) {
-            return Ok(Receipt::Created);
+        if let Some(&row) = self.ids.get(&job.id) {
+            let there = self.job(row)?;
+            return Ok(match job.differs(there.kind.as_str(), &there.options, &there.input) {
+                Some(differs) if !planted::is(Defect::IdTakenSilently) => Receipt::Taken(differs),
+                _ => Receipt::Repeated,
+            });
         }
         let Some(unique) = &job.options.unique else {
             self.add(job, now);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::bounds;
 use crate::id::{Claim, JobId, NodeNo, Row};
-use crate::job::{Input, Reason, State, Status};
+use crate::job::{Differs, Input, Reason, State, Status};
 use crate::journal::{
     Child, Entry, Inbox, Journal, Kin, Line, Mail, Message, OnClose, Recorded, Recording, Rewind, Sight,
     Signal, Signalled, Story, Suspension, Unread, Value, Wait, Writes, Written, rewind,
@@ -227,11 +227,16 @@ impl Model {
     }
 
     fn record_one(&mut self, node: NodeNo, recording: Recording, now: Timestamp) -> Result<Recorded> {
-        let Recording { claim, writes, children } = recording;
-        let held = self.held(node, &claim);
+        let held = self.held(node, &recording.claim);
         #[cfg(feature = "planted")]
-        let held = held.or_else(|| self.recorded_wrongly(&claim));
+        let held = held.or_else(|| self.recorded_wrongly(&recording.claim));
         let Some(row) = held else { return Ok(Recorded::LeaseLost) };
+        for child in &recording.children {
+            if let Some(differs) = self.is_taken(row, &recording, child)? {
+                return Ok(Recorded::Taken { child: child.job.id, differs });
+            }
+        }
+        let Recording { claim, writes, children } = recording;
         let job = self.job_mut(row)?;
         if !writes.idle {
             job.clear_crashes();
@@ -241,6 +246,19 @@ impl Model {
             self.start(row, claim.id, child, now)?;
         }
         Ok(Recorded::Stored)
+    }
+
+    /// In what the job that has a child's id differs from it, if there is one and this is no repeat.
+    fn is_taken(&self, parent: Row, recording: &Recording, child: &Child) -> Result<Option<Differs>> {
+        let Some(&row) = self.ids.get(&child.job.id) else { return Ok(None) };
+        let there = self.job(row)?;
+        let mut job = child.job.clone();
+        job.options.parent = Some(recording.claim.id);
+        let differs = job.differs(there.kind.as_str(), &there.options, &there.input);
+        let past = self.job(parent)?.past.as_deref();
+        let started = |key| past.is_some_and(|past| past.keys.contains_key(key));
+        let again = recording.start_of(job.id).is_none_or(started);
+        Ok(differs.or((!again).then_some(Differs::Step)))
     }
 
     fn start(&mut self, parent: Row, id: JobId, child: Child, now: Timestamp) -> Result<()> {

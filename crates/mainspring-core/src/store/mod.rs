@@ -50,7 +50,7 @@ use std::sync::Weak;
 
 use crate::Result;
 use crate::id::{Batch, Claim, JobId, NodeNo};
-use crate::job::{New, Progress, Record, Verb};
+use crate::job::{Differs, New, Progress, Record, Verb};
 use crate::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
 use crate::name::{Key, QueueName};
 use crate::output::{Ask, Output};
@@ -60,8 +60,12 @@ use crate::time::Timestamp;
 /// What became of one job of an enqueue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Receipt {
-    /// It is stored. Also the answer to a repeat of the same id.
+    /// It is stored, by this call.
     Created,
+    /// Its id is that of a job of the same kind, parent, origin and input: it was stored before, and nothing is stored now.
+    Repeated,
+    /// Its id belongs to another job, which differs in this; nothing was stored.
+    Taken(Differs),
     /// Its unique key is held by this job; nothing was stored.
     Existing(JobId),
     /// Its unique key is held by this job and it asked to be refused; nothing was stored.
@@ -129,6 +133,10 @@ pub trait Store: Send + Sync + 'static {
     // Producers.
 
     /// Stores jobs, checked and at most [`BATCH`](crate::bounds::BATCH) of them. One receipt per job, in order.
+    ///
+    /// An id that is there already is looked at first: the job that has it is either [the same](New::differs)
+    /// ([`Receipt::Repeated`]) or another one ([`Receipt::Taken`]), whatever has become of it. The id of a job that was
+    /// removed is free again. So is compared within a batch: the first job of an id is stored.
     ///
     /// Jobs due now enter `ready`, others `timers`. Unique keys are taken in order of the batch; a key whose period
     /// has ended is free. Replacing cancels a waiting holder (its status becomes `cancelled (replaced)`) and takes its
@@ -219,8 +227,10 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// [`Recorded::Stored`] if the claim is held by this node; then all of it is stored, its children are enqueued (each
     /// with its parent's id in its options), messages are read, crashes are reset: the job has made progress. An entry
-    /// whose key is there already, and a child whose id is, change nothing: that is how a repeat is harmless. Otherwise
-    /// [`Recorded::LeaseLost`] and nothing of it is stored; other recordings of the batch are.
+    /// whose key is there already, and a child that was started by the same record, change nothing: that is how a repeat is
+    /// harmless. [`Recorded::Taken`] if a child's id belongs to another job, or to a child that another entry of this
+    /// journal has started. Otherwise [`Recorded::LeaseLost`]. In both cases nothing of it is stored; other recordings of the
+    /// batch are. A child that is in one recording twice is there once.
     ///
     /// What is said gets the next positions of the job's output. Something under a claim and a number that are there already
     /// changes nothing. A recording that is [idle](crate::journal::Writes::idle) resets no crashes.

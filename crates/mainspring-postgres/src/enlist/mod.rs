@@ -34,7 +34,8 @@ use crate::names;
 use crate::op::aside::number_under_lock;
 use crate::op::enqueue::{Columns, FREE, Keys, insert};
 use crate::op::record::{FORGET, Pages, record};
-use crate::op::{Op, key, node};
+use crate::op::same_id::{Holder, SAME_ID};
+use crate::op::{Op, key, node, same_id};
 use crate::shared::Shared;
 use crate::sql::{At, Call};
 
@@ -58,13 +59,14 @@ const KNOWN: &str = "SELECT id FROM mainspring.jobs WHERE id = ANY($1)";
 /// Primary key of `keys`.
 const HOLDERS: &str = "SELECT k.kind, k.key, k.id FROM unnest($1::int[], $2::text[]) AS u(kind, key)
     JOIN mainspring.keys k ON k.kind = u.kind AND k.key = u.key";
-/// Advisory locks of the ids, shared; then appends. The unique index of ids tells of a repeat without failing; `$1` is the
-/// time in tests.
+/// Advisory locks of the ids, shared; then appends. The unique index of ids tells of a repeat without failing, and those ids
+/// are returned; `$1` is the time in tests.
 const INSERT: &str = insert!(
     "t AS MATERIALIZED (SELECT coalesce(timestamptz 'epoch' + $1::bigint * interval '1 us', clock_timestamp()) AS now)",
     number_under_lock!(),
     "ON CONFLICT (id) DO NOTHING RETURNING no",
-    "EXISTS (SELECT 1 FROM j WHERE j.no = n.no)"
+    "EXISTS (SELECT 1 FROM j WHERE j.no = n.no)",
+    "SELECT n.id FROM n WHERE NOT EXISTS (SELECT 1 FROM j WHERE j.no = n.no)"
 );
 /// Appends. The locks of the keys are held: above READ COMMITTED a key may be held that the snapshot does not show, and
 /// that is a serialization failure.
@@ -104,8 +106,19 @@ trait Session {
         keys: &[String],
     ) -> impl Future<Output = Result<Vec<(i32, String, Uuid)>>>;
     /// Runs [`INSERT`].
-    fn insert(&mut self, sql: &str, now: Option<i64>, jobs: &Columns<'_>)
-    -> impl Future<Output = Result<()>>;
+    fn insert(
+        &mut self,
+        sql: &str,
+        now: Option<i64>,
+        jobs: &Columns<'_>,
+    ) -> impl Future<Output = Result<Vec<Uuid>>>;
+    /// Runs [`SAME_ID`].
+    fn same_id(
+        &mut self,
+        sql: &str,
+        ids: &[Uuid],
+        inputs: &[&[u8]],
+    ) -> impl Future<Output = Result<Vec<(i64, Holder)>>>;
     /// Runs [`TAKE`].
     fn take(&mut self, sql: &str, keys: &Keys<'_>) -> impl Future<Output = Result<()>>;
     /// Runs [`INSIST`].
@@ -177,11 +190,24 @@ async fn enlist(session: &mut impl Session, ticket: &Ticket, jobs: Vec<New>) -> 
     }
     check(session, ticket).await?;
     let sql = |sql: &str| crate::sql::in_schema(sql, &ticket.schema);
-    let (receipts, chosen) = choose(session, ticket, &jobs, &sql).await?;
+    let (mut receipts, chosen) = choose(session, ticket, &jobs, &sql).await?;
     if !chosen.is_empty() {
         let columns = Columns::new(&jobs, &ticket.lines, &chosen).map_err(|fault| fault.told(false))?;
         let now = ticket.now.map(Timestamp::as_micros);
-        session.insert(&sql(INSERT), now, &columns).await?;
+        let there = session.insert(&sql(INSERT), now, &columns).await?;
+        let there: BTreeSet<JobId> = there.into_iter().map(job_id).collect();
+        let chosen: Vec<usize> =
+            chosen.into_iter().filter(|&index| !there.contains(&jobs[index].id)).collect();
+        let met = meet(session, &sql, &jobs, |job| there.contains(&job.id)).await?;
+        // What it is not told of is removed at this moment: it was there.
+        receipts.iter_mut().zip(&jobs).for_each(|(receipt, job)| {
+            if there.contains(&job.id) {
+                *receipt = Receipt::Repeated;
+            }
+        });
+        for (index, receipt) in met {
+            receipts[index] = receipt;
+        }
         let keys = Keys::new(&jobs, &ticket.lines, &chosen);
         if !keys.kinds.is_empty() {
             session.take(&sql(TAKE), &keys).await?;
@@ -203,6 +229,27 @@ async fn check(session: &mut impl Session, ticket: &Ticket) -> Result<bool> {
     Ok(marked)
 }
 
+/// What is said of jobs whose ids are there already.
+async fn meet(
+    session: &mut impl Session,
+    sql: &impl Fn(&str) -> String,
+    jobs: &[New],
+    asked: impl Fn(&New) -> bool,
+) -> Result<Vec<(usize, Receipt)>> {
+    let asked: Vec<usize> = (0..jobs.len()).filter(|&index| asked(&jobs[index])).collect();
+    if asked.is_empty() {
+        return Ok(Vec::new());
+    }
+    let ids: Vec<Uuid> = asked.iter().map(|&index| Uuid::from_bytes(*jobs[index].id.as_bytes())).collect();
+    let inputs: Vec<&[u8]> = asked.iter().map(|&index| jobs[index].input.as_slice()).collect();
+    let holders = session.same_id(&sql(SAME_ID), &ids, &inputs).await?;
+    let met = holders.into_iter().filter_map(|(at, holder)| {
+        let index = *asked.get(usize::try_from(at).ok()?)?;
+        Some((index, same_id::receipt(holder.differs(&jobs[index]))))
+    });
+    Ok(met.collect())
+}
+
 /// One receipt per job, and the jobs that are to be stored.
 async fn choose(
     session: &mut impl Session,
@@ -215,7 +262,8 @@ async fn choose(
     };
     let wanted: BTreeSet<(i32, String)> =
         jobs.iter().zip(&ticket.lines).filter_map(|(job, line)| key(job, line)).collect();
-    let mut known = BTreeSet::new();
+    let mut known: BTreeMap<JobId, usize> = BTreeMap::new();
+    let mut met = BTreeMap::new();
     let mut holders: BTreeMap<(i32, String), JobId> = BTreeMap::new();
     if !wanted.is_empty() {
         let mut numbers: Vec<i64> =
@@ -223,15 +271,21 @@ async fn choose(
         numbers.sort_unstable();
         session.lock_keys(&sql(LOCK_KEYS), &numbers).await?;
         let ids: Vec<Uuid> = jobs.iter().map(|job| Uuid::from_bytes(*job.id.as_bytes())).collect();
-        known.extend(session.known(&sql(KNOWN), &ids).await?.into_iter().map(job_id));
+        let there: BTreeSet<JobId> =
+            session.known(&sql(KNOWN), &ids).await?.into_iter().map(job_id).collect();
+        met.extend(meet(session, sql, jobs, |job| there.contains(&job.id)).await?);
         let (kinds, keys): (Vec<i32>, Vec<String>) = wanted.into_iter().unzip();
         let held = session.holders(&sql(HOLDERS), &kinds, &keys).await?;
         holders.extend(held.into_iter().map(|(kind, key, id)| ((kind, key), job_id(id))));
     }
     let (mut receipts, mut chosen) = (Vec::with_capacity(jobs.len()), Vec::new());
     for (index, (job, line)) in jobs.iter().zip(&ticket.lines).enumerate() {
-        if known.contains(&job.id) {
-            receipts.push(Receipt::Created);
+        if let Some(receipt) = met.get(&index) {
+            receipts.push(*receipt);
+            continue;
+        }
+        if let Some(&first) = known.get(&job.id) {
+            receipts.push(same_id::receipt(same_id::compare(job, &jobs[first])));
             continue;
         }
         if let (Some(key), Some(unique)) = (key(job, line), &job.options.unique) {
@@ -244,7 +298,7 @@ async fn choose(
             }
             holders.insert(key, job.id);
         }
-        known.insert(job.id);
+        known.insert(job.id, index);
         chosen.push(index);
         receipts.push(Receipt::Created);
     }

@@ -16,6 +16,7 @@ use super::Session;
 use crate::error::refusal;
 use crate::op::enqueue::{Columns, Keys};
 use crate::op::record::Pages;
+use crate::op::same_id::Holder;
 
 impl Enlist<crate::Postgres> for Transaction<'_, sqlx::Postgres> {
     fn enlist(&mut self, ticket: &Ticket, jobs: Vec<New>) -> impl Future<Output = Result<Vec<Receipt>>> {
@@ -69,8 +70,8 @@ impl Session for Transaction<'_, sqlx::Postgres> {
         sqlx::query_as(safe(sql)).bind(kinds).bind(keys).fetch_all(&mut **self).await.map_err(failed)
     }
 
-    async fn insert(&mut self, sql: &str, now: Option<i64>, jobs: &Columns<'_>) -> Result<()> {
-        let query = sqlx::query(safe(sql))
+    async fn insert(&mut self, sql: &str, now: Option<i64>, jobs: &Columns<'_>) -> Result<Vec<Uuid>> {
+        let query = sqlx::query_scalar(safe(sql))
             .bind(now)
             .bind(&jobs.ids)
             .bind(&jobs.lines)
@@ -82,7 +83,15 @@ impl Session for Transaction<'_, sqlx::Postgres> {
             .bind(&jobs.options)
             .bind(&jobs.inputs)
             .bind(&jobs.flags);
-        query.execute(&mut **self).await.map(drop).map_err(failed)
+        query.fetch_all(&mut **self).await.map_err(failed)
+    }
+
+    async fn same_id(&mut self, sql: &str, ids: &[Uuid], inputs: &[&[u8]]) -> Result<Vec<(i64, Holder)>> {
+        let query = sqlx::query_as(safe(sql)).bind(ids).bind(inputs);
+        let rows: Vec<(i64, String, Option<String>, Option<Vec<u8>>)> =
+            query.fetch_all(&mut **self).await.map_err(failed)?;
+        let holder = |(at, kind, options, input)| (at, Holder { kind, options, input });
+        Ok(rows.into_iter().map(holder).collect())
     }
 
     async fn take(&mut self, sql: &str, keys: &Keys<'_>) -> Result<()> {

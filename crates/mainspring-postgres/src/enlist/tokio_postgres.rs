@@ -15,6 +15,7 @@ use super::Session;
 use crate::error::told;
 use crate::op::enqueue::{Columns, Keys};
 use crate::op::record::Pages;
+use crate::op::same_id::Holder;
 
 impl Enlist<crate::Postgres> for Transaction<'_> {
     fn enlist(&mut self, ticket: &Ticket, jobs: Vec<New>) -> impl Future<Output = Result<Vec<Receipt>>> {
@@ -62,7 +63,7 @@ impl Session for Transaction<'_> {
         Ok(rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect())
     }
 
-    async fn insert(&mut self, sql: &str, now: Option<i64>, jobs: &Columns<'_>) -> Result<()> {
+    async fn insert(&mut self, sql: &str, now: Option<i64>, jobs: &Columns<'_>) -> Result<Vec<Uuid>> {
         let args: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 11] = [
             (&now, Type::INT8),
             (&jobs.ids, Type::UUID_ARRAY),
@@ -76,7 +77,17 @@ impl Session for Transaction<'_> {
             (&jobs.inputs, Type::BYTEA_ARRAY),
             (&jobs.flags, Type::INT2_ARRAY),
         ];
-        self.query_typed(sql, &args).await.map(drop).map_err(failed)
+        let rows = self.query_typed(sql, &args).await.map_err(failed)?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
+    async fn same_id(&mut self, sql: &str, ids: &[Uuid], inputs: &[&[u8]]) -> Result<Vec<(i64, Holder)>> {
+        let args: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+            [(&ids, Type::UUID_ARRAY), (&inputs, Type::BYTEA_ARRAY)];
+        let rows = self.query_typed(sql, &args).await.map_err(failed)?;
+        let holder =
+            |row: &tokio_postgres::Row| Holder { kind: row.get(1), options: row.get(2), input: row.get(3) };
+        Ok(rows.iter().map(|row| (row.get(0), holder(row))).collect())
     }
 
     async fn take(&mut self, sql: &str, keys: &Keys<'_>) -> Result<()> {

@@ -20,6 +20,7 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::family::{self, Left, ends};
+use super::same_id::{self, meet};
 use super::share::Shares;
 use super::{CONFIRM, Op, aside, key, now};
 use crate::error::{Fault, Result, corrupt};
@@ -31,9 +32,10 @@ use crate::shared::Shared;
 use crate::sql::{At, Call, Present};
 
 /// New jobs, from arrays of their columns, into `jobs` and their first places. `$now` is the store's time, `$no` a job's
-/// number, `$new` what becomes of a job whose id is there already, and `$stored` tells the others apart.
+/// number, `$new` what becomes of a job whose id is there already, `$stored` tells the others apart, and `$answer` is what is
+/// returned.
 macro_rules! insert {
-    ($now:expr, $no:expr, $new:expr, $stored:expr) => {
+    ($now:expr, $no:expr, $new:expr, $stored:expr, $answer:expr) => {
         concat!(
             "WITH ",
             $now,
@@ -75,18 +77,24 @@ macro_rules! insert {
             , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
                 SELECT n.line, CASE WHEN n.run_at IS NULL THEN 2 ELSE 1 END, count(*) FROM n WHERE ",
             $stored,
-            " GROUP BY 1, 2)
-            SELECT t.now, s.line, s.level, s.first, s.due FROM t LEFT JOIN (
-                SELECT n.line, (32 + n.priority)::smallint AS level, min(n.no) FILTER (WHERE n.run_at IS NULL) AS first,
-                    least(min(n.run_at), min(n.deadline)) AS due
-                FROM n GROUP BY n.line, n.priority) s ON true"
+            " GROUP BY 1, 2) ",
+            $answer
         )
     };
 }
 pub(crate) use insert;
 
 /// Appends; the unique index of ids refuses a repeat. Numbers follow the order of the batch.
-const INSERT: &str = insert!(now!(), "nextval('mainspring.job_numbers')", "", "true");
+const INSERT: &str = insert!(
+    now!(),
+    "nextval('mainspring.job_numbers')",
+    "",
+    "true",
+    "SELECT t.now, s.line, s.level, s.first, s.due FROM t LEFT JOIN (
+        SELECT n.line, (32 + n.priority)::smallint AS level, min(n.no) FILTER (WHERE n.run_at IS NULL) AS first,
+            least(min(n.run_at), min(n.deadline)) AS due
+        FROM n GROUP BY n.line, n.priority) s ON true"
+);
 /// The same for jobs that are ready at once and have neither deadlines nor tags, as most have: what they do not need is not
 /// looked for in every row.
 const INSERT_PLAIN: &str = concat!(
@@ -280,8 +288,10 @@ async fn careful(
 struct Careful<'a> {
     jobs: &'a [New],
     lines: &'a [TicketLine],
-    /// Ids that are stored, or will be.
-    known: BTreeSet<JobId>,
+    /// What is said of jobs whose ids are there already.
+    met: BTreeMap<usize, Receipt>,
+    /// Ids that this batch stores, and the job of each.
+    known: BTreeMap<JobId, usize>,
     holders: BTreeMap<Key, JobId>,
     /// Keys in the hands of open transactions.
     contended: BTreeSet<Key>,
@@ -343,10 +353,13 @@ impl<'a> Careful<'a> {
         let [known, holders] = rows.as_slice() else {
             return Err(corrupt("a look at keys without an answer"));
         };
+        let known: BTreeSet<JobId> = known.iter().map(|row| id(row, 0)).collect();
+        let met = meet(conn, jobs, |job| known.contains(&job.id)).await?;
         let mut batch = Careful {
             jobs,
             lines,
-            known: known.iter().map(|row| id(row, 0)).collect(),
+            met: met.into_iter().map(|(index, differs)| (index, same_id::receipt(differs))).collect(),
+            known: BTreeMap::new(),
             holders: BTreeMap::new(),
             contended,
             aside,
@@ -386,9 +399,12 @@ impl<'a> Careful<'a> {
     /// Decides on one job.
     async fn enter(&mut self, conn: &mut Conn, shared: &Shared, index: usize) -> Result<Receipt> {
         let job = &self.jobs[index];
-        if self.known.contains(&job.id) {
+        if let Some(receipt) = self.met.get(&index) {
             self.repeated = true;
-            return Ok(Receipt::Created);
+            return Ok(*receipt);
+        }
+        if let Some(&first) = self.known.get(&job.id) {
+            return Ok(same_id::receipt(same_id::compare(job, &self.jobs[first])));
         }
         if self.aside.contains(&job.id) {
             return Ok(Receipt::Contended);
@@ -410,7 +426,7 @@ impl<'a> Careful<'a> {
             }
             self.holders.insert(key, job.id);
         }
-        self.known.insert(job.id);
+        self.known.insert(job.id, index);
         self.pending.push(index);
         Ok(Receipt::Created)
     }

@@ -23,6 +23,7 @@ pub(crate) mod record;
 pub(crate) mod release;
 pub(crate) mod rescue;
 mod rewind;
+pub(crate) mod same_id;
 pub(crate) mod settings;
 pub(crate) mod share;
 pub(crate) mod signal;

@@ -12,8 +12,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use mainspring_core::id::{Claim, NodeNo};
-use mainspring_core::job::New;
+use mainspring_core::job::{Differs, New};
 use mainspring_core::journal::{Recorded, Recording, Writes};
+use mainspring_core::name::Key;
 use mainspring_core::{Error, bounds};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
@@ -23,7 +24,7 @@ use super::append::append;
 use super::enqueue::{self, Columns};
 use super::node::{self, number_of};
 use super::output::Said;
-use super::{Op, now};
+use super::{Op, now, same_id};
 use crate::error::{Fault, Result, corrupt};
 use crate::flags;
 use crate::lane::Conn;
@@ -100,6 +101,9 @@ const TRIM: &str = "DELETE FROM mainspring.inbox WHERE ctid = ANY(ARRAY(
 /// Primary key of `lease`. The claims are locked.
 const OWNS: &str = "UPDATE mainspring.lease l SET flags = l.flags | 16
     WHERE l.no = ANY($1::bigint[]) AND l.flags & 16 = 0";
+/// Primary key of `steps`.
+const HAS: &str = "SELECT u.o - 1 FROM unnest($1::bigint[], $2::text[]) WITH ORDINALITY AS u(no, key, o)
+    CROSS JOIN LATERAL (SELECT 1 FROM mainspring.steps s WHERE s.no = u.no AND s.key = u.key OFFSET 0) s";
 /// Unique index of ids, then appends.
 const FAMILY: &str = "INSERT INTO mainspring.children (no, parent, on_close)
     SELECT j.no, u.parent, u.on_close FROM unnest($1::uuid[], $2::bigint[], $3::smallint[]) AS u(id, parent, on_close)
@@ -245,7 +249,7 @@ impl Op for RecordOp {
     type Answer = Vec<Recorded>;
 
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Vec<Recorded>> {
-        let children = Children::new(&self.recordings)?;
+        Children::new(&self.recordings, &BTreeMap::new())?;
         if self.recordings.is_empty() {
             return Ok(Vec::new());
         }
@@ -259,33 +263,46 @@ impl Op for RecordOp {
             let number = newest.entry(claim.row.0).or_insert(-1);
             *number = number_of(claim).max(*number);
         }
-        let passes = self.passes(&newest);
-        let held = if children.jobs.is_empty() {
-            write(conn, shared, node, &newest, &passes).await?
-        } else {
-            let held = children.start(conn, shared, node, &newest, &passes).await?;
-            let parents = self.recordings.iter().filter(|recording| !recording.children.is_empty());
-            shared.add_parents(parents.map(|recording| recording.claim.row.0));
-            held
+        let mut refused = BTreeMap::new();
+        let held = loop {
+            let children = Children::new(&self.recordings, &refused)?;
+            let passes = self.passes(&newest, &refused);
+            if refused.len() == self.recordings.len() {
+                break BTreeSet::new();
+            }
+            if children.jobs.is_empty() {
+                break write(conn, shared, node, &newest, &passes).await?;
+            }
+            match children.start(conn, shared, node, &newest, &passes).await? {
+                Started::Taken(more) => refused.extend(more),
+                Started::All(held) => {
+                    let parents = self.recordings.iter().filter(|recording| !recording.children.is_empty());
+                    shared.add_parents(parents.map(|recording| recording.claim.row.0));
+                    break held;
+                }
+            }
         };
         shared.begun.note(newest.iter().filter(|(no, _)| held.contains(no)).map(|(no, claim)| (*no, *claim)));
         let is_held = |claim: &Claim| {
             held.contains(&claim.row.0) && newest.get(&claim.row.0) == Some(&number_of(claim))
         };
-        let answer = |recording: &Recording| {
-            if is_held(&recording.claim) { Recorded::Stored } else { Recorded::LeaseLost }
+        let answer = |(at, recording): (usize, &Recording)| match refused.get(&at) {
+            Some(taken) => *taken,
+            None if is_held(&recording.claim) => Recorded::Stored,
+            None => Recorded::LeaseLost,
         };
-        Ok(self.recordings.iter().map(answer).collect())
+        Ok(self.recordings.iter().enumerate().map(answer).collect())
     }
 }
 
 impl RecordOp {
     /// What is written, in as few statements as possible: nearly always one. What is taken back after it was written takes
-    /// another one.
-    fn passes(&self, newest: &BTreeMap<i64, i32>) -> Vec<Pages<'_>> {
+    /// another one. `refused`: nothing of these.
+    fn passes(&self, newest: &BTreeMap<i64, i32>, refused: &BTreeMap<usize, Recorded>) -> Vec<Pages<'_>> {
         let mut passes: Vec<(BTreeMap<i64, i32>, Vec<&Recording>)> = vec![Default::default()];
         let current = |claim: &Claim| newest.get(&claim.row.0) == Some(&number_of(claim));
-        for recording in self.recordings.iter().filter(|recording| current(&recording.claim)) {
+        let writes = self.recordings.iter().enumerate().filter(|(at, _)| !refused.contains_key(at));
+        for recording in writes.map(|(_, recording)| recording).filter(|it| current(&it.claim)) {
             let no = recording.claim.row.0;
             if !recording.writes.forget.is_empty()
                 && passes.last().is_some_and(|(claims, _)| claims.contains_key(&no))
@@ -338,17 +355,29 @@ fn fence<'c>(node: &'c i32, nos: &'c Vec<i64>, claims: &'c Vec<i32>) -> Call<'c>
 }
 
 /// Children that start with a batch.
-struct Children {
+struct Children<'a> {
     jobs: Vec<New>,
+    /// The recording that each comes with, and the key of its entry.
+    starts: Vec<(usize, Option<&'a Key>)>,
     /// The claim that starts each of them.
     parents: Vec<(i64, i32)>,
     on_close: Vec<i16>,
 }
 
-impl Children {
-    fn new(recordings: &[Recording]) -> Result<Self> {
-        let mut all = Children { jobs: Vec::new(), parents: Vec::new(), on_close: Vec::new() };
-        for recording in recordings {
+/// What became of them.
+enum Started {
+    /// They are there, of the claims that are held: their numbers.
+    All(BTreeSet<i64>),
+    /// The ids of some belong to others: what is said of their recordings. Nothing is stored.
+    Taken(BTreeMap<usize, Recorded>),
+}
+
+impl<'a> Children<'a> {
+    /// Those of all recordings but the refused ones.
+    fn new(recordings: &'a [Recording], refused: &BTreeMap<usize, Recorded>) -> Result<Self> {
+        let mut all =
+            Children { jobs: Vec::new(), starts: Vec::new(), parents: Vec::new(), on_close: Vec::new() };
+        for (at, recording) in recordings.iter().enumerate().filter(|(at, _)| !refused.contains_key(at)) {
             for child in &recording.children {
                 if child.job.options.unique.is_some() {
                     return Err(Error::Invalid { what: "child", why: "it has a unique key".into() }.into());
@@ -358,6 +387,7 @@ impl Children {
                 }
                 let mut job = child.job.clone();
                 job.options.parent = Some(recording.claim.id);
+                all.starts.push((at, recording.start_of(job.id)));
                 all.jobs.push(job);
                 all.parents.push((recording.claim.row.0, number_of(&recording.claim)));
                 all.on_close.push(child.on_close as i16);
@@ -374,7 +404,7 @@ impl Children {
         node: i32,
         newest: &BTreeMap<i64, i32>,
         passes: &[Pages<'_>],
-    ) -> Result<BTreeSet<i64>> {
+    ) -> Result<Started> {
         let lines = names::lines_of(conn, shared, &self.jobs).await?;
         let at = shared.at();
         let (nos, claims): (Vec<i64>, Vec<i32>) = newest.iter().unzip();
@@ -384,12 +414,17 @@ impl Children {
             let begun = conn.begin(shared, "", &[fence(&node, &nos, &claims), known]).await?;
             let [held, known] = begun.as_slice() else { return Err(corrupt("a fence without an answer")) };
             let held: BTreeSet<i64> = held.iter().map(|row| row.get(0)).collect();
-            let mut known: BTreeSet<Uuid> = known.iter().map(|row| row.get(0)).collect();
-            let starts = |index: &usize| {
+            let known: BTreeSet<Uuid> = known.iter().map(|row| row.get(0)).collect();
+            let is_held = |index: &usize| {
                 let (no, claim) = self.parents[*index];
-                held.contains(&no) && newest.get(&no) == Some(&claim) && known.insert(ids[*index])
+                held.contains(&no) && newest.get(&no) == Some(&claim)
             };
-            let chosen: Vec<usize> = (0..self.jobs.len()).filter(starts).collect();
+            let wanted: Vec<usize> = (0..self.jobs.len()).filter(is_held).collect();
+            let (chosen, taken) = self.choose(conn, &wanted, &ids, &known).await?;
+            if !taken.is_empty() {
+                conn.roll_back().await;
+                return Ok(Started::Taken(taken));
+            }
             let columns = Columns::new(&self.jobs, &lines, &chosen)?;
             let parents: Vec<i64> = chosen.iter().map(|&index| self.parents[index].0).collect();
             let on_close: Vec<i16> = chosen.iter().map(|&index| self.on_close[index]).collect();
@@ -413,12 +448,66 @@ impl Children {
                         shared.moved();
                         enqueue::announce(conn, shared, rows).await;
                     }
-                    return Ok(held);
+                    return Ok(Started::All(held));
                 }
                 Err(fault) if round < ROUNDS && is_repeat(&fault) => conn.roll_back().await,
                 Err(fault) => return Err(fault),
             }
         }
         Err(corrupt("a child is there and is not"))
+    }
+
+    /// Which of them are to be stored, and what is said of recordings whose children have the ids of others.
+    async fn choose(
+        &self,
+        conn: &mut Conn,
+        wanted: &[usize],
+        ids: &[Uuid],
+        known: &BTreeSet<Uuid>,
+    ) -> Result<(Vec<usize>, BTreeMap<usize, Recorded>)> {
+        let (mut chosen, mut taken) = (Vec::new(), BTreeMap::new());
+        let mut first: BTreeMap<Uuid, usize> = BTreeMap::new();
+        let mut refuse = |index: usize, differs: Differs| {
+            let (at, _) = self.starts[index];
+            taken.insert(at, Recorded::Taken { child: self.jobs[index].id, differs });
+        };
+        for &index in wanted.iter().filter(|&&index| !known.contains(&ids[index])) {
+            let other = *first.entry(ids[index]).or_insert(index);
+            let ((at, key), (other_at, other_key)) = (self.starts[index], self.starts[other]);
+            if other == index {
+                chosen.push(index);
+            } else if at != other_at {
+                let differs = same_id::compare(&self.jobs[index], &self.jobs[other]);
+                let again = key.is_none() || key == other_key;
+                if let Some(differs) = differs.or((!again).then_some(Differs::Step)) {
+                    refuse(index, differs);
+                }
+            }
+        }
+        let repeated: Vec<usize> = wanted.iter().copied().filter(|&at| known.contains(&ids[at])).collect();
+        if !repeated.is_empty() {
+            let jobs: Vec<New> = repeated.iter().map(|&index| self.jobs[index].clone()).collect();
+            let met = same_id::meet(conn, &jobs, |_| true).await?;
+            let recorded = self.recorded(conn, &repeated).await?;
+            for (at, differs) in met {
+                let index = repeated[at];
+                let again = self.starts[index].1.is_none() || recorded.contains(&index);
+                if let Some(differs) = differs.or((!again).then_some(Differs::Step)) {
+                    refuse(index, differs);
+                }
+            }
+        }
+        Ok((chosen, taken))
+    }
+
+    /// Those whose start is recorded already.
+    async fn recorded(&self, conn: &mut Conn, children: &[usize]) -> Result<BTreeSet<usize>> {
+        let keys = children.iter().filter_map(|&index| Some((index, self.starts[index].1?)));
+        let (asked, keys): (Vec<usize>, Vec<&str>) = keys.map(|(index, key)| (index, key.as_str())).unzip();
+        let nos: Vec<i64> = asked.iter().map(|&index| self.parents[index].0).collect();
+        let args = vec![(&nos as _, Type::INT8_ARRAY), (&keys as _, Type::TEXT_ARRAY)];
+        let rows = conn.step(&[Call::new(HAS, args)]).await?.pop().unwrap_or_default();
+        let at = |row: &tokio_postgres::Row| usize::try_from(row.get::<_, i64>(0)).ok();
+        Ok(rows.iter().filter_map(at).filter_map(|at| asked.get(at).copied()).collect())
     }
 }

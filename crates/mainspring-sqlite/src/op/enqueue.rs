@@ -4,9 +4,9 @@
 //! - A repeated id changes nothing.
 //! - Inside a caller's transaction there are only inserts, and a conflict never aborts it.
 
-use mainspring_core::job::{Input, New, OnConflict, Options, Reason, State, Unique, transition};
+use mainspring_core::job::{Differs, Input, New, OnConflict, Options, Reason, State, Unique, transition};
 use mainspring_core::store::{Class, Level, Receipt};
-use rusqlite::{CachedStatement, params};
+use rusqlite::{CachedStatement, OptionalExtension, params};
 
 use super::place::{self, Ending, INTO_READY};
 use super::{deadline, journal, key};
@@ -23,6 +23,10 @@ const INTO_TIMERS: &str = "INSERT INTO mainspring_timers
     (no, line, priority, due, claim, failures, crashes, crashed, flags) VALUES (?1, ?2, ?3, ?4, 0, 0, 0, 0, ?5)";
 /// Unique index of ids.
 const EXISTS: &str = "SELECT EXISTS (SELECT 1 FROM mainspring_jobs WHERE id = ?1)";
+/// Unique index of ids, then primary keys. As blobs: what is damaged must not fail a batch.
+const KNOWN: &str = "SELECT CAST(coalesce(k.name, '') AS BLOB), CAST(j.options AS BLOB), CAST(j.input AS BLOB)
+    FROM mainspring_jobs j LEFT JOIN mainspring_lines l ON l.no = j.line LEFT JOIN mainspring_kinds k ON k.no = l.kind
+    WHERE j.id = ?1";
 /// Primary key; a tag that a job names twice is there once.
 const INTO_TAGS: &str = "INSERT OR IGNORE INTO mainspring_tags (tag, no) VALUES (?1, ?2)";
 
@@ -38,12 +42,14 @@ pub(crate) fn run(tx: &mut Tx<'_>, jobs: &[New]) -> Result<Vec<Receipt>> {
             receipts.push(receipt);
             continue;
         }
-        receipts.push(Receipt::Created);
         let line = match line {
             Some(line) => line,
             None => tx.state.names.add(tx.conn, job)?,
         };
-        adder.add(tx, job, line, 0)?;
+        receipts.push(match adder.add(tx, job, line, 0)? {
+            Some(_) => Receipt::Created,
+            None => known(tx, job)?.unwrap_or(Receipt::Created),
+        });
     }
     Ok(receipts)
 }
@@ -52,6 +58,22 @@ pub(crate) fn run(tx: &mut Tx<'_>, jobs: &[New]) -> Result<Vec<Receipt>> {
 pub(crate) fn child(tx: &mut Tx<'_>, job: &New) -> Result<Option<i64>> {
     let line = tx.state.names.add(tx.conn, job)?;
     Adder::new(tx)?.add(tx, job, line, flags::PARENT)
+}
+
+/// What is said of a job whose id is there already; `None` if it is not.
+pub(crate) fn known(tx: &Tx<'_>, job: &New) -> Result<Option<Receipt>> {
+    let row = |row: &rusqlite::Row<'_>| {
+        Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, Option<Vec<u8>>>(1)?, row.get::<_, Vec<u8>>(2)?))
+    };
+    let found = tx.conn.prepare_cached(KNOWN)?.query_row([job.id.as_bytes()], row).optional()?;
+    let Some((kind, options, input)) = found else { return Ok(None) };
+    // Options that cannot be read are another job's.
+    let options = options.map_or(Ok(Options::default()), |options| serde_json::from_slice(&options));
+    let differs = match (std::str::from_utf8(&kind), options) {
+        (Ok(kind), Ok(options)) => job.differs(kind, &options, &input),
+        _ => Some(Differs::Kind),
+    };
+    Ok(Some(differs.map_or(Receipt::Repeated, Receipt::Taken)))
 }
 
 /// What adds jobs.
@@ -133,9 +155,9 @@ fn beside(tx: &mut Tx<'_>, job: &New, no: i64, line: i64, deadline: Option<i64>)
 
 /// What the unique key of a job says; `None` if the job may go in and take it.
 fn meet(tx: &mut Tx<'_>, job: &New, unique: &Unique) -> Result<Option<Receipt>> {
-    let exists: bool = tx.conn.prepare_cached(EXISTS)?.query_row([job.id.as_bytes()], |row| row.get(0))?;
-    if exists {
-        return Ok(Some(Receipt::Created));
+    let known = known(tx, job)?;
+    if known.is_some() {
+        return Ok(known);
     }
     let Some(kind) = tx.state.names.kind_no(tx.conn, &job.kind)? else { return Ok(None) };
     let Some(holder) = key::holder(tx.conn, kind, &unique.key, tx.micros())? else { return Ok(None) };

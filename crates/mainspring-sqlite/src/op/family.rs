@@ -7,14 +7,14 @@
 //!   own children; those that run are flagged. However deep a family is, this takes no stack.
 
 use mainspring_core::id::JobId;
-use mainspring_core::job::{Input, Reason, State, transition};
-use mainspring_core::journal::{Child, OnClose, Topic};
-use mainspring_core::store::Cancellation;
+use mainspring_core::job::{Differs, Input, Reason, State, transition};
+use mainspring_core::journal::{Child, OnClose, Recorded, Recording, Topic};
+use mainspring_core::store::{Cancellation, Receipt};
 use rusqlite::{OptionalExtension, params};
 
 use super::inbox::{self, Parts};
 use super::place::{self, Card, Ending, Place};
-use super::{change, enqueue};
+use super::{change, enqueue, journal};
 use crate::error::{Result, corrupt};
 use crate::flags;
 use crate::writer::Tx;
@@ -31,11 +31,49 @@ pub(crate) const TO_CANCEL: &str =
 pub(crate) const LAST_ERROR: &str =
     "SELECT message FROM mainspring_errors WHERE no = ?1 ORDER BY claim DESC LIMIT 1";
 
-/// Starts a child, unless its id is there already. Tells whether it was started.
-pub(crate) fn start(tx: &mut Tx<'_>, parent: i64, child: &Child) -> Result<bool> {
-    let Some(no) = enqueue::child(tx, &child.job)? else { return Ok(false) };
-    tx.conn.prepare_cached(ADD)?.execute(params![no, parent, child.on_close as u8])?;
-    Ok(true)
+/// What became of the children of a recording.
+pub(crate) enum Started {
+    /// They are there. Whether one was started now.
+    All(bool),
+    /// The id of one belongs to another job. None was started.
+    Taken(Recorded),
+}
+
+/// Starts the children of a recording, before anything else of it is written: those that were started by it before are left
+/// alone.
+pub(crate) fn start(tx: &mut Tx<'_>, parent: i64, recording: &Recording) -> Result<Started> {
+    let children = &recording.children;
+    // Of several, none is to be started if one is refused.
+    if children.len() > 1 {
+        for child in children {
+            if let Some(taken) = taken(tx, parent, recording, child)? {
+                return Ok(Started::Taken(taken));
+            }
+        }
+    }
+    let mut any = false;
+    for child in children {
+        if let Some(no) = enqueue::child(tx, &child.job)? {
+            tx.conn.prepare_cached(ADD)?.execute(params![no, parent, child.on_close as u8])?;
+            any = true;
+        } else if children.len() == 1
+            && let Some(taken) = taken(tx, parent, recording, child)?
+        {
+            return Ok(Started::Taken(taken));
+        }
+    }
+    Ok(Started::All(any))
+}
+
+/// What is said of a recording whose child has the id of another job, or of a child of another entry.
+fn taken(tx: &Tx<'_>, parent: i64, recording: &Recording, child: &Child) -> Result<Option<Recorded>> {
+    let Some(known) = enqueue::known(tx, &child.job)? else { return Ok(None) };
+    let differs = match (known, recording.start_of(child.job.id)) {
+        (Receipt::Taken(differs), _) => differs,
+        (_, Some(key)) if !journal::has(tx, parent, key)? => Differs::Step,
+        _ => return Ok(None),
+    };
+    Ok(Some(Recorded::Taken { child: child.job.id, differs }))
 }
 
 /// Tells the family of a job that it has ended, or that it is deleted, which is to be taken as this end.

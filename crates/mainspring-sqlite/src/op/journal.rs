@@ -18,7 +18,8 @@ use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, bounds};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
-use super::{as_i64, family, inbox, output};
+use super::family::{self, Started};
+use super::{as_i64, inbox, output};
 use crate::error::{Result, corrupt};
 use crate::flags;
 use crate::writer::Tx;
@@ -42,6 +43,8 @@ pub(crate) const FORGET: &str = "DELETE FROM mainspring_steps WHERE no = ?1 AND 
 pub(crate) const ENTRIES: &str = "SELECT seq, key, kind, overlapped, claim, at, length(value),
         CASE WHEN length(value) <= ?2 THEN value END
     FROM mainspring_steps WHERE no = ?1";
+/// Unique index of keys.
+const HAS: &str = "SELECT 1 FROM mainspring_steps WHERE no = ?1 AND key = ?2";
 /// Primary key.
 const VALUE: &str = "SELECT value FROM mainspring_steps WHERE seq = ?1";
 
@@ -64,6 +67,11 @@ pub(crate) fn record(tx: &mut Tx<'_>, node: NodeNo, recordings: &[Recording]) ->
 pub(crate) fn is_held(tx: &Tx<'_>, node: NodeNo, claim: &Claim) -> Result<bool> {
     let values = params![claim.row.0, claim.number, node.0, claim.id.as_bytes()];
     Ok(tx.conn.prepare_cached(FENCE)?.exists(values)?)
+}
+
+/// Whether something is recorded under a key.
+pub(crate) fn has(tx: &Tx<'_>, no: i64, key: &Key) -> Result<bool> {
+    Ok(tx.conn.prepare_cached(HAS)?.exists(params![no, key.as_str()])?)
 }
 
 /// Names the parent in the options of its children.
@@ -111,19 +119,18 @@ fn record_one(
     node: NodeNo,
     recording: &Recording,
 ) -> Result<Recorded> {
-    let Recording { claim, writes, children } = recording;
+    let Recording { claim, writes, .. } = recording;
     let no = claim.row.0;
     let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
     let held: Option<(i64, i64, i64)> =
         fence.query_row(params![no, claim.number, node.0, claim.id.as_bytes()], row).optional()?;
     let Some((flags, crashes, crashed)) = held else { return Ok(Recorded::LeaseLost) };
-    writer.write(tx, no, claim.number, writes)?;
     let mut wanted = flags | flags::JOURNAL;
-    for child in children {
-        if family::start(tx, no, child)? {
-            wanted |= flags::CHILDREN;
-        }
+    match family::start(tx, no, recording)? {
+        Started::All(any) => wanted |= if any { flags::CHILDREN } else { 0 },
+        Started::Taken(answer) => return Ok(answer),
     }
+    writer.write(tx, no, claim.number, writes)?;
     if writes.idle {
         if wanted != flags {
             tx.conn.prepare_cached(MARK_IDLE)?.execute([no, wanted])?;

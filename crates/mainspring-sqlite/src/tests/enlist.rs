@@ -1,7 +1,7 @@
 //! Jobs inside an application's own transaction.
 
 use mainspring_core::Error;
-use mainspring_core::job::{State, Unique};
+use mainspring_core::job::{Differs, State, Unique};
 use mainspring_core::store::{Enlist, Receipt, Store};
 use rusqlite::Connection;
 
@@ -76,6 +76,25 @@ fn held_key_does_not_abort_the_transaction() {
     let receipts = block_on(tx.enlist(&it.store.ticket(), vec![keep, job(&it.seams), reject]));
     let expected = [Receipt::Existing(holder.id), Receipt::Created, Receipt::Rejected(holder.id)];
     assert_eq!(receipts.expect("enlisted"), expected);
+    tx.commit().expect("committed");
+    assert_eq!(ready(&it), 2);
+    it.assert_sound();
+}
+
+#[test]
+fn taken_id_does_not_abort_the_transaction() {
+    let it = Fixture::new();
+    let holder = job(&it.seams);
+    block_on(it.store.enqueue(vec![holder.clone()])).expect("enqueued");
+    let mut conn = it.raw();
+    let mut tx = conn.transaction().expect("a transaction");
+    let mut other = holder.clone();
+    other.input = b"[7]".to_vec();
+    let mut keyed = other.clone();
+    keyed.options.unique = Some(Unique::new("key"));
+    let receipts = block_on(tx.enlist(&it.store.ticket(), vec![other, keyed, holder, job(&it.seams)]));
+    let taken = Receipt::Taken(Differs::Input);
+    assert_eq!(receipts.expect("enlisted"), [taken, taken, Receipt::Repeated, Receipt::Created]);
     tx.commit().expect("committed");
     assert_eq!(ready(&it), 2);
     it.assert_sound();

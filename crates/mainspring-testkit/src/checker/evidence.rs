@@ -42,6 +42,8 @@ pub(super) struct Evidence<'a> {
 #[derive(Default)]
 pub(super) struct Life<'a> {
     pub(super) asked: Option<At>,
+    /// When its id was asked for once more; whether for the same job, and whether that was said to be stored.
+    pub(super) reused: Vec<(At, bool, bool)>,
     pub(super) unique: Option<&'a Unique>,
     pub(super) delay: Duration,
     pub(super) deadline: Option<Duration>,
@@ -201,6 +203,7 @@ impl<'a> Life<'a> {
                 self.acknowledged.get_or_insert((at, *told));
             }
             Fact::Refused { .. } => self.refused = true,
+            Fact::Reused { same, stored, .. } => self.reused.push((at, *same, *stored)),
             Fact::Unknown { .. } => self.unknown = true,
             Fact::Ordered { verb, .. } => self.orders.push(Order { verb, ordered: at, obeyed: None }),
             Fact::Obeyed { verb, from, to, .. } => {

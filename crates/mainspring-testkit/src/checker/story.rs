@@ -84,6 +84,11 @@ fn sentence(fact: &Fact) -> String {
         Fact::Bounded { id, deadline } => {
             format!("wants {} to end within {:.3} s", short(*id), *deadline as f64 / 1e6)
         }
+        Fact::Reused { id, same, stored } => {
+            let what = if *same { "the same" } else { "another job" };
+            let told = if *stored { "it is stored" } else { "it belongs to another" };
+            format!("asks for {} again, as {what}, and is told that {told}", short(*id))
+        }
         Fact::Awaits { id } => format!("waits for the end of {}", short(*id)),
         Fact::Answered { id, status: Some(status) } => format!("is told that {} is {status}", short(*id)),
         Fact::Answered { id, status: None } => format!("waits no longer for {}", short(*id)),

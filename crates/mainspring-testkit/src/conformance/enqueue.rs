@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use mainspring_core::backoff::Backoff;
-use mainspring_core::job::{Options, Record, State, Summary, Unique, When};
+use mainspring_core::job::{Differs, New, Options, Origin, Record, State, Summary, Unique, Verb, When};
 use mainspring_core::store::{Filter, Receipt};
 use mainspring_core::time::Span;
 use mainspring_core::{Error, bounds};
@@ -82,18 +82,96 @@ pub async fn every_option_survives(h: &Harness) {
     assert_eq!(claimed.created_at, h.now());
 }
 
-/// The same id again is acknowledged and changes nothing.
+/// The same id again is acknowledged and changes nothing: neither queue and options nor the way the input is written matter.
 pub async fn repeated_enqueue_is_stored_once(h: &Harness) {
-    let job = h.job();
+    let job = h.job_with(|job| job.input = br#"{"a":1,"b":[2]}"#.to_vec());
     h.put(job.clone()).await;
     let before = h.get(job.id).await;
     h.advance(SECOND);
     let mut again = job.clone();
-    again.input = b"other".to_vec();
     again.queue = queue("q2");
-    assert_eq!(h.enqueue(again).await, Receipt::Created);
+    again.priority = priority(1);
+    again.options.tags = vec![tag("late")];
+    again.run = Some(When::After(SECOND));
+    assert_eq!(h.enqueue(again.clone()).await, Receipt::Repeated);
+    again.input = br#" { "b" : [ 2 ], "a" : 1 } "#.to_vec();
+    again.options.unique = Some("a key".into());
+    assert_eq!(h.enqueue(again).await, Receipt::Repeated);
     assert_eq!(h.get(job.id).await, before);
     assert_eq!(h.counts().await.total(State::Ready), 1);
+    assert_eq!(
+        h.enqueue(h.job_with(|job| job.options.unique = Some("a key".into()))).await,
+        Receipt::Created
+    );
+}
+
+/// An id that belongs to another job is refused, with what is different; nothing is stored, whatever has become of that job.
+pub async fn id_of_another_job_is_taken(h: &Harness) {
+    let job = h.job_with(|job| job.input = b"{\"n\":1}".to_vec());
+    h.put(job.clone()).await;
+    let before = h.get(job.id).await;
+    let changed = |change: fn(&mut New)| {
+        let mut other = job.clone();
+        change(&mut other);
+        other
+    };
+    let others = [
+        (changed(|job| job.kind = kind("k2")), Differs::Kind),
+        (changed(|job| job.input = b"{\"n\":2}".to_vec()), Differs::Input),
+        (changed(|job| job.options.parent = Some(job.id)), Differs::Parent),
+        (changed(|job| job.options.forked = Some(Origin { job: job.id, step: None })), Differs::Origin),
+    ];
+    for (other, differs) in others {
+        assert_eq!(h.enqueue(other.clone()).await, Receipt::Taken(differs));
+        let keyed = New { options: Options { unique: Some("k".into()), ..other.options.clone() }, ..other };
+        assert_eq!(h.enqueue(keyed).await, Receipt::Taken(differs));
+    }
+    assert_eq!(h.get(job.id).await, before);
+    let node = h.node().await;
+    let claim = h.claim_one(node).await;
+    let other = changed(|job| job.kind = kind("k2"));
+    assert_eq!(h.enqueue(other.clone()).await, Receipt::Taken(Differs::Kind));
+    h.end(node, claim, succeed()).await;
+    assert_eq!(h.enqueue(other.clone()).await, Receipt::Taken(Differs::Kind));
+    // The id of a job that was removed is free.
+    h.apply(job.id, Verb::Delete).await;
+    assert_eq!(h.enqueue(other.clone()).await, Receipt::Created);
+    assert_eq!(h.get(job.id).await.summary.kind, kind("k2"));
+    assert_eq!(h.enqueue(job).await, Receipt::Taken(Differs::Kind));
+    h.assert_sound().await;
+}
+
+/// One id that is taken does not fail its batch, and neither does one that is there twice in it.
+pub async fn taken_ids_do_not_fail_their_batch(h: &Harness) {
+    let job = h.job();
+    h.put(job.clone()).await;
+    let other = New { kind: kind("k2"), ..job.clone() };
+    let (one, two) = (h.job(), h.job_with(|job| job.options.unique = Some("k".into())));
+    let again = New { input: b"[7]".to_vec(), ..one.clone() };
+    let keyed = New { kind: kind("k2"), ..two.clone() };
+    let batch = vec![one.clone(), other.clone(), two.clone(), job, again, keyed, one.clone(), h.job()];
+    let [created, repeated] = [Receipt::Created, Receipt::Repeated];
+    let [kinds, inputs] = [Differs::Kind, Differs::Input].map(Receipt::Taken);
+    let expected = [created, kinds, created, repeated, inputs, kinds, repeated, created];
+    assert_eq!(h.enqueue_all(batch).await, expected);
+    assert_eq!(h.counts().await.total(State::Ready), 4);
+    // The same without a key among them.
+    let again = New { input: b"[7]".to_vec(), ..one.clone() };
+    let batch = vec![h.job(), other, h.job(), one, again];
+    assert_eq!(h.enqueue_all(batch).await, [created, kinds, created, repeated, inputs]);
+    assert_eq!(h.counts().await.total(State::Ready), 6);
+    h.assert_sound().await;
+}
+
+/// A whole batch again, as after a lost answer, tells that all of it is there.
+pub async fn repeated_batch_is_told_as_one(h: &Harness) {
+    let jobs: Vec<New> =
+        (0..200).map(|number| h.job_with(|job| job.input = format!("[{number}]").into_bytes())).collect();
+    assert_eq!(h.enqueue_all(jobs.clone()).await, vec![Receipt::Created; 200]);
+    assert_eq!(h.enqueue_all(jobs.clone()).await, vec![Receipt::Repeated; 200]);
+    let turned: Vec<New> = jobs.iter().map(|job| New { input: b"[]".to_vec(), ..job.clone() }).collect();
+    assert_eq!(h.enqueue_all(turned).await, vec![Receipt::Taken(Differs::Input); 200]);
+    assert_eq!(h.counts().await.total(State::Ready), 200);
 }
 
 /// The same id again does not run an ended job a second time.
@@ -104,7 +182,7 @@ pub async fn repeated_enqueue_of_an_ended_job_changes_nothing(h: &Harness) {
     let claim = h.claim_one(node).await;
     h.end(node, claim, succeed()).await;
     let before = h.get(job.id).await;
-    assert_eq!(h.enqueue(job.clone()).await, Receipt::Created);
+    assert_eq!(h.enqueue(job.clone()).await, Receipt::Repeated);
     assert_eq!(h.get(job.id).await, before);
     assert!(h.claim(node, 1).await.is_empty());
 }
@@ -113,7 +191,7 @@ pub async fn repeated_enqueue_of_an_ended_job_changes_nothing(h: &Harness) {
 pub async fn same_id_twice_in_one_batch_is_stored_once(h: &Harness) {
     let job = h.job();
     let receipts = h.enqueue_all(vec![job.clone(), h.job(), job]).await;
-    assert_eq!(receipts, [Receipt::Created; 3]);
+    assert_eq!(receipts, [Receipt::Created, Receipt::Created, Receipt::Repeated]);
     assert_eq!(h.counts().await.total(State::Ready), 2);
 }
 

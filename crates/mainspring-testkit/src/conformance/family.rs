@@ -1,13 +1,16 @@
 //! Families: a child starts with a record of its parent, tells it once how it ended, and ends with it if it must.
 
 use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
-use mainspring_core::job::{Outcome, Reason, State, Status, Unique, Verb, When};
-use mainspring_core::journal::{Child, Kin, Mail, OnClose, Recorded, Story, Suspension, Topic, Wait};
+use mainspring_core::job::{Differs, Outcome, Reason, State, Status, Unique, Verb, When};
+use mainspring_core::journal::{
+    Child, Kin, Mail, OnClose, Recorded, Recording, Story, Suspension, Topic, Wait,
+};
+use mainspring_core::name::Key;
 use mainspring_core::store::{Cancellation, Finish, Finished, Retention};
 use mainspring_core::{Error, bounds};
 
 use super::durable::{
-    mails, reads, recording, starting, steps, suspended, until_child, until_signal, until_time,
+    key, mails, reads, recording, starting, steps, suspended, until_child, until_signal, until_time, value,
 };
 use crate::harness::{
     Harness, SECOND, because, cancel, claimed_ids, fail, fault, kind, plain, priority, queue, retry, stopped,
@@ -89,11 +92,65 @@ pub async fn job_that_is_there_does_not_become_a_child(h: &Harness) {
     let stranger = h.put(h.job_with(|job| job.queue = queue("q2"))).await;
     let (node, claim) = h.running().await;
     let before = h.get(stranger).await;
-    h.start(node, claim, h.child_with(|job| job.id = stranger)).await;
+    let child = h.child_with(|job| job.id = stranger);
+    let mut recording = starting(claim, vec![child]);
+    recording.writes.entries.push(value("beside", "1"));
+    let taken = Recorded::Taken { child: stranger, differs: Differs::Parent };
+    assert_eq!(h.record_all(node, vec![recording]).await, [taken]);
+    let other = h.child_with(|job| (job.id, job.kind) = (stranger, kind("k2")));
+    let taken = Recorded::Taken { child: stranger, differs: Differs::Kind };
+    // Nothing of it is started, in whatever order they come.
+    let fresh = h.child();
+    for children in [vec![other.clone(), fresh.clone()], vec![fresh.clone(), other]] {
+        assert_eq!(h.record_all(node, vec![starting(claim, children)]).await, [taken]);
+    }
+    assert_eq!((h.find(fresh.job.id).await, h.story(claim.id).await.entries), (None, Vec::new()));
     assert_eq!(h.get(stranger).await, before);
     assert!(h.story(claim.id).await.children.is_empty());
     h.end_child(node, succeed()).await;
     assert!(h.messages(claim).await.is_empty());
+}
+
+/// A child that one entry has started is not that of another one: whoever waited for it there would wait for ever.
+pub async fn child_of_another_entry_is_not_started_again(h: &Harness) {
+    let (node, claim) = h.running().await;
+    let child = h.child();
+    h.start(node, claim, child.clone()).await;
+    let mut again = starting(claim, vec![child.clone()]);
+    again.writes.entries[0].key = key("again");
+    let taken = Recorded::Taken { child: child.job.id, differs: Differs::Step };
+    assert_eq!(h.record_all(node, vec![again.clone()]).await, [taken]);
+    let both = vec![starting(claim, vec![child.clone()]), again];
+    assert_eq!(h.record_all(node, both).await, [Recorded::Stored, taken]);
+    // In one batch, before any of it is stored.
+    let fresh = h.child();
+    let mut again = starting(claim, vec![fresh.clone()]);
+    again.writes.entries[0].key = key("again");
+    let both = vec![starting(claim, vec![fresh.clone()]), again];
+    let taken = Recorded::Taken { child: fresh.job.id, differs: Differs::Step };
+    assert_eq!(h.record_all(node, both).await, [Recorded::Stored, taken]);
+    assert_eq!(h.story(claim.id).await.children.len(), 2);
+    h.assert_sound().await;
+}
+
+/// A recording whose child's id is taken is refused by itself; under a claim that is lost, it is that which is told.
+pub async fn taken_child_does_not_fail_its_batch(h: &Harness) {
+    let stranger = h.put(h.job_with(|job| job.queue = queue("q2"))).await;
+    let (node, claim) = h.running().await;
+    let (child, bad) = (h.child(), h.child_with(|job| job.id = stranger));
+    let old = Claim { number: claim.number + 1, ..claim };
+    let batch = vec![
+        starting(claim, vec![bad.clone()]),
+        Recording { claim, writes: steps(["one"]), children: Vec::new() },
+        starting(claim, vec![child.clone()]),
+    ];
+    let taken = Recorded::Taken { child: stranger, differs: Differs::Parent };
+    assert_eq!(h.record_all(node, batch).await, [taken, Recorded::Stored, Recorded::Stored]);
+    let keys: Vec<Key> = h.story(claim.id).await.entries.into_iter().map(|entry| entry.key).collect();
+    assert_eq!(keys, [key("one"), key(&child.job.id.to_string())]);
+    assert_eq!(h.record_all(node, vec![starting(old, vec![bad])]).await, [Recorded::LeaseLost]);
+    assert_eq!(h.story(claim.id).await.children.len(), 1);
+    h.assert_sound().await;
 }
 
 /// A child cannot have a unique key, and nothing of such a batch is done.

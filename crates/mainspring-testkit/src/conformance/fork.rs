@@ -2,7 +2,7 @@
 
 use mainspring_core::Error;
 use mainspring_core::id::JobId;
-use mainspring_core::job::{New, Origin, Outcome, State, Unique, When};
+use mainspring_core::job::{Differs, New, Origin, Outcome, State, Unique, When};
 use mainspring_core::journal::{Entry, EntryKind, Recording, Value, Writes, Written};
 use mainspring_core::store::Receipt;
 
@@ -62,13 +62,14 @@ pub async fn repeated_fork_is_the_first_one(h: &Harness) {
     let before = h.story(id).await;
     h.advance(SECOND);
     let other = New { journal: vec![value("another", "past")], ..new.clone() };
-    assert_eq!(h.enqueue_all(vec![new, other]).await, [Receipt::Created; 2]);
+    assert_eq!(h.enqueue_all(vec![new.clone(), other]).await, [Receipt::Repeated; 2]);
     assert_eq!(h.story(id).await, before);
     // Beside one that is new.
     let fresh = fork(h, id);
     let second = fresh.id;
-    let repeat = New { id, ..fork(h, id) };
-    assert_eq!(h.enqueue_all(vec![repeat, fresh]).await, [Receipt::Created; 2]);
+    let stranger = New { id, ..fork(h, id) };
+    let receipts = h.enqueue_all(vec![new, stranger, fresh]).await;
+    assert_eq!(receipts, [Receipt::Repeated, Receipt::Taken(Differs::Origin), Receipt::Created]);
     assert_eq!((h.story(id).await, h.story(second).await.entries.len()), (before, past().len()));
     h.assert_sound().await;
 }

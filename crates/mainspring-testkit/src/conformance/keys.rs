@@ -140,7 +140,7 @@ pub async fn repeated_replace_replaces_nothing(h: &Harness) {
     let job = h.job_with(|job| job.options.unique = Some(Unique::new("key").replace()));
     h.put(job.clone()).await;
     let other = hold(h, Unique::new("key").replace()).await;
-    assert_eq!(h.enqueue(job.clone()).await, Receipt::Created);
+    assert_eq!(h.enqueue(job.clone()).await, Receipt::Repeated);
     assert_eq!(h.status(job.id).await, because(State::Cancelled, Reason::Replaced));
     assert_eq!(h.status(other).await, plain(State::Ready));
 }

@@ -262,7 +262,7 @@ pub async fn child_that_starts_as_its_parent_ends_does_not_outlive_it(h: &Harnes
         ]);
         let expected = match answers[0][0] {
             Recorded::Stored => Some(because(State::Cancelled, Reason::Parent)),
-            Recorded::LeaseLost => None,
+            Recorded::LeaseLost | Recorded::Taken { .. } => None,
         };
         assert_eq!(h.find(id).await.map(|job| job.summary.status), expected);
         assert_eq!(h.status(claim.id).await, because(State::Cancelled, Reason::Operator));

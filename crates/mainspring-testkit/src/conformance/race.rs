@@ -145,7 +145,7 @@ pub async fn one_key_at_once_makes_one_job(h: &Harness) {
     assert_eq!(h.counts().await.total(State::Ready), ROUNDS as u64);
 }
 
-/// One id at once is one job, acknowledged to all.
+/// One id at once is one job, acknowledged to all; one of them is told that he stored it.
 pub async fn one_id_at_once_makes_one_job(h: &Harness) {
     for _ in 0..ROUNDS {
         let job = h.job();
@@ -156,7 +156,10 @@ pub async fn one_id_at_once_makes_one_job(h: &Harness) {
                 racer
             })
             .collect();
-        assert_eq!(race(racers), [Receipt::Created; 4]);
+        let receipts = race(racers);
+        let created = receipts.iter().filter(|receipt| **receipt == Receipt::Created).count();
+        let repeated = receipts.iter().filter(|receipt| **receipt == Receipt::Repeated).count();
+        assert_eq!((created, repeated), (1, 3), "{receipts:?}");
     }
     assert_eq!(h.counts().await.total(State::Ready), ROUNDS as u64);
 }

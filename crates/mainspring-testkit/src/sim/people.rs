@@ -25,7 +25,11 @@ const REMEMBERED: usize = 24;
 
 /// What producers and the operator share: what there is to interfere with.
 #[derive(Default)]
-pub(super) struct Gossip(Mutex<VecDeque<JobId>>, Mutex<VecDeque<(JobId, Course)>>);
+pub(super) struct Gossip(
+    Mutex<VecDeque<JobId>>,
+    Mutex<VecDeque<(JobId, Course)>>,
+    Mutex<VecDeque<(JobId, Plan)>>,
+);
 
 impl Gossip {
     fn tell(&self, id: JobId) {
@@ -49,6 +53,20 @@ impl Gossip {
     pub(super) fn some_flow(&self, rng: &SeededRng) -> Option<(JobId, Course)> {
         let flows = lock(&self.1);
         flows.iter().rev().nth(below(rng, flows.len())).cloned()
+    }
+
+    /// Tells of a job that is stored and has neither a key nor a time.
+    fn tell_work(&self, id: JobId, plan: Plan) {
+        let mut works = lock(&self.2);
+        if works.len() >= REMEMBERED {
+            works.pop_front();
+        }
+        works.push_back((id, plan));
+    }
+
+    fn some_work(&self, rng: &SeededRng) -> Option<(JobId, Plan)> {
+        let works = lock(&self.2);
+        works.iter().rev().nth(below(rng, works.len())).cloned()
     }
 
     fn some(&self, rng: &SeededRng) -> Option<JobId> {
@@ -92,6 +110,7 @@ impl Person {
             self.pause(self.world.config.pace).await;
             match below(&self.rng, 20) {
                 0..=2 => self.enqueue_many().await,
+                3 if chance(&self.rng, 0.5) => self.reuse().await,
                 3 => self.enqueue_together().await,
                 4..=7 => self.start_flow().await,
                 8..=10 => self.enqueue(Chore(Plan::of(&self.rng))).await,
@@ -112,16 +131,20 @@ impl Person {
         if plan.end == End::Hang || chance(rng, 0.1) {
             enqueue = enqueue.timeout(Duration::from_millis(500 + rng.next_u64() % 2_000));
         }
+        let mut bare = J::KIND == Work::KIND;
         if chance(rng, 0.2) {
+            bare = false;
             enqueue = enqueue.delay(Duration::from_millis(rng.next_u64() % 15_000));
         }
         if chance(rng, 0.1) {
+            bare = false;
             enqueue = enqueue.deadline(Duration::from_millis(500 + rng.next_u64() % 20_000));
         }
         if chance(rng, 0.1) {
             enqueue = enqueue.label(LABEL);
         }
         if chance(rng, 0.35) {
+            bare = false;
             enqueue = enqueue.unique(unique(rng));
         }
         self.gossip.tell(id);
@@ -133,6 +156,9 @@ impl Person {
             Err(Error::OutcomeUnknown { .. } | Error::Conflict { .. }) => Fact::Unknown { id },
             Err(_) => Fact::Refused { id },
         });
+        if bare && answer.is_ok() {
+            self.gossip.tell_work(id, plan);
+        }
         if let Ok(enqueued) = answer
             && chance(rng, 0.05)
         {
@@ -144,6 +170,26 @@ impl Person {
                 Err(_) => None,
             };
             self.note(Fact::Answered { id, status });
+        }
+    }
+
+    /// Asks for an id that a job has, for the same or for another one.
+    async fn reuse(&self) {
+        let rng = &self.rng;
+        let Some((id, plan)) = self.gossip.some_work(rng) else { return };
+        let same = chance(rng, 0.5);
+        let answer = match (same, chance(rng, 0.5)) {
+            (true, _) => self.engine.enqueue(Work(plan)).id(id).await.map(|job| job.id),
+            (false, true) => self.engine.enqueue(Chore(plan)).id(id).await.map(|job| job.id),
+            (false, false) => {
+                let other = Work(Plan { millis: plan.millis + 1, ..plan });
+                self.engine.enqueue(other).id(id).await.map(|job| job.id)
+            }
+        };
+        match answer {
+            Ok(_) => self.note(Fact::Reused { id, same, stored: true }),
+            Err(Error::IdTaken { .. }) => self.note(Fact::Reused { id, same, stored: false }),
+            Err(_) => {}
         }
     }
 

@@ -67,4 +67,5 @@ caught! {
     retry_from_a_step_applied_twice: RewindRepeated,
     stream_that_is_not_taken_back: ResetForgotten,
     push_that_is_not_counted: PushUncounted,
+    id_of_another_job_taken_for_a_repeat: IdTakenSilently,
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use mainspring_core::failure::Failure;
 use mainspring_core::id::JobId;
 use mainspring_core::job::{State, Status};
 use mainspring_core::journal::{Child as NewChild, Entry, EntryKind, Mail, OnClose, Topic};
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::collapse::ABANDONED;
+use super::error;
 use super::key::beside;
 use super::left::{Kept, Left};
 use super::signal::{Declares, JobRef};
@@ -45,7 +47,8 @@ impl<'c, J> Spawn<'c, J> {
     }
 
     /// Sets options of the child as for any job: queue, priority, delay, attempts and the like. A unique key is refused:
-    /// the step makes it unique.
+    /// the step makes it unique. An id of your own must be free: if another job has it, or another step has started it, the
+    /// spawn fails with [`Error::Step`] and its source is [`Error::IdTaken`].
     pub fn options(mut self, options: impl FnOnce(Enqueue<'c, J>) -> Enqueue<'c, J>) -> Self {
         self.parts = self.parts.take().map(|Parts { op, draft, on_close }| Parts {
             op,
@@ -75,10 +78,10 @@ impl<'c, J: Job> Parts<'c, J> {
                 why: "it has a unique key; its step makes it unique".into(),
             });
         }
-        let id = job.id;
+        let (id, overlapped) = (job.id, slot.overlapped());
         let value = serde_json::to_vec(&id)
             .map_err(|error| Error::Convert { what: "child", source: error.into() })?;
-        let entry = Entry { key: key.clone(), kind: EntryKind::Child, overlapped: slot.overlapped(), value };
+        let entry = Entry { key: key.clone(), kind: EntryKind::Child, overlapped, value };
         let mut entries = vec![entry];
         if self.on_close == OnClose::Abandon && !ctx.path().is_empty() {
             let mark = beside(&key, ABANDONED)?;
@@ -89,7 +92,20 @@ impl<'c, J: Job> Parts<'c, J> {
                 value: b"null".to_vec(),
             });
         }
-        session.record(entries, vec![NewChild { job, on_close: self.on_close }]).await?;
+        match session.record(entries, vec![NewChild { job, on_close: self.on_close }]).await {
+            // As any error of a step: a later run that gets past it meets it again.
+            Err(error @ Error::IdTaken { .. }) => {
+                let failure = Failure::from(error);
+                let value = error::encode(&failure);
+                session.ride(
+                    Entry { key: key.clone(), kind: EntryKind::Error, overlapped, value },
+                    &[],
+                    true,
+                );
+                return Err(error::failed(&key, failure.into_error()));
+            }
+            answer => answer?,
+        }
         Ok(Child { ctx, key, id, job: PhantomData })
     }
 }

@@ -37,6 +37,8 @@ pub(crate) struct Inner {
     records: BTreeMap<Key, Reach>,
     /// Whether operations that are given up now leave no mark.
     quiet: bool,
+    /// Starts of children of which the store has not told yet: their ids may belong to others.
+    pub(super) unsure: BTreeSet<Key>,
 }
 
 /// How far a record reaches.
@@ -74,7 +76,7 @@ impl Inner {
         };
         let inner = entries.iter().filter(|(key, _)| is_inner(key));
         let records = inner.map(|(key, written)| (key.clone(), reach(key, written))).collect();
-        Inner { records, quiet: false }
+        Inner { records, quiet: false, unsure: BTreeSet::new() }
     }
 
     pub(crate) fn is_quiet(&self) -> bool {
@@ -266,6 +268,19 @@ impl Session {
         }
     }
 
+    /// Leaves out jobs that are no children of this one: who gave up a start was not told that its id is another's.
+    async fn own(&self, mut children: Vec<(Key, JobId)>) -> Result<Vec<(Key, JobId)>> {
+        let unsure = |(key, _): &(Key, JobId)| self.state().inner.unsure.contains(key);
+        let parent = Some(self.run().claim.id);
+        for at in (0..children.len()).rev().filter(|&at| unsure(&children[at])).collect::<Vec<_>>() {
+            let job = self.engine.store().get(children[at].1).await?;
+            if job.is_none_or(|job| job.summary.options.parent != parent) {
+                children.remove(at);
+            }
+        }
+        Ok(children)
+    }
+
     /// Cancels the children of what was given up inside of a scope: of all but what is to be kept. What decided that is
     /// recorded first.
     pub(crate) async fn cancel_children(
@@ -279,7 +294,7 @@ impl Session {
         }
         self.settle_all().await?;
         let _busy = self.busy();
-        let lost = self.ids_of(&inside, |key| !keep(key)).await?;
+        let lost = self.own(self.ids_of(&inside, |key| !keep(key)).await?).await?;
         let why = cut(format!("`{scope}` was decided without it"), bounds::WHY_BYTES);
         let verb = Verb::Recall { why };
         let clock = &self.engine.seams().clock;

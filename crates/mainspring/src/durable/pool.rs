@@ -142,7 +142,8 @@ where
     let recorded = transaction.enlist_recording(&engine.store().ticket(), run.node, recording).await;
     match recorded {
         Ok(Recorded::Stored) => {}
-        Ok(Recorded::LeaseLost) => {
+        // It starts no children.
+        Ok(Recorded::LeaseLost | Recorded::Taken { .. }) => {
             transaction.roll_back().await;
             return Ended::LeaseLost;
         }

@@ -460,10 +460,12 @@ impl Session {
         let count = writes.entries.len();
         let _busy = self.busy();
         let run = self.run();
+        let starts = starts(&writes, &children);
         // What is handed in is recorded, whether or not anybody waits for it.
         let (sent, said) = {
             let mut state = self.state();
             let sent = state.hand_in(&mut writes);
+            state.inner.unsure.extend(starts.iter().cloned());
             let says = !writes.output.is_empty();
             let item = Item { node: run.node, recording: Recording { claim: run.claim, writes, children } };
             // What is said must not be overtaken by what is said after it.
@@ -477,8 +479,15 @@ impl Session {
         {
             let mut state = self.state();
             state.settle(sent);
-            let lost = if answer.is_err() { count } else { 0 };
+            let refused = !matches!(answer, Ok(Recorded::Stored));
+            let lost = if refused { count } else { 0 };
             state.count = state.count.saturating_sub(lost);
+            for key in starts {
+                state.inner.unsure.remove(&key);
+                if refused {
+                    state.inner.forget(&key);
+                }
+            }
         }
         self.answered(answer).await
     }
@@ -488,6 +497,7 @@ impl Session {
         match answer {
             Ok(Recorded::Stored) => Ok(()),
             Ok(Recorded::LeaseLost) => self.lost().await,
+            Ok(Recorded::Taken { child, differs }) => Err(Error::IdTaken { id: child, differs }),
             // The node is going: what this handler does is nobody's business any more.
             Err(error) if error.is_retryable() => std::future::pending().await,
             Err(error) => Err(error),
@@ -675,6 +685,15 @@ impl Session {
     pub(crate) fn waits_for(&self) -> Vec<Key> {
         self.state().waits.values().map(|open| open.key.clone()).collect()
     }
+}
+
+/// The keys of the children that start with a recording.
+fn starts(writes: &Writes, children: &[Child]) -> Vec<Key> {
+    if children.is_empty() {
+        return Vec::new();
+    }
+    let starts = writes.entries.iter().filter(|entry| entry.kind == EntryKind::Child);
+    starts.map(|entry| entry.key.clone()).collect()
 }
 
 /// How long a handler that stays in memory relies on being told of messages before it looks by itself.

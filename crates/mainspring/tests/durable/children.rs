@@ -1,7 +1,7 @@
 //! Children: started once, waited for, and cancelled with their parent.
 
 use mainspring::testing::TestEngine;
-use mainspring::{Context, Error as EngineError, Job, OnClose, Reason, State, Status, discard};
+use mainspring::{Context, Error as EngineError, Job, JobId, OnClose, Reason, State, Status, discard};
 use serde::{Deserialize, Serialize};
 
 use crate::support::{Flow, HOUR, Ledger, PARKED, SECOND, flow, status};
@@ -167,4 +167,37 @@ async fn a_child_with_a_unique_key_is_refused() {
     let text = test.run(flow(0)).await.expect("it ended");
     assert_eq!(text, "invalid child: it has a unique key; its step makes it unique");
     assert!(test.enqueued::<Part>().is_empty());
+}
+
+#[tokio::test]
+async fn a_child_whose_id_is_taken_fails_at_its_start_and_every_run_sees_that() {
+    const TAKEN: JobId = JobId::from_bytes([9; 16]);
+    const OWN: JobId = JobId::from_bytes([10; 16]);
+    for parked in PARKED {
+        let handler = async |ctx: Context, _job: Flow| {
+            let one = ctx.spawn("one", Part { n: 1 }).options(|part| part.id(TAKEN)).await;
+            let error = one.expect_err("it belongs to another job");
+            let EngineError::Step { key, source } = &error else { panic!("{error}") };
+            let told = format!("{key}: {source}");
+            // The next run meets what was recorded, whatever has become of the id.
+            ctx.sleep("night", HOUR).await?;
+            let two = ctx.spawn("two", Part { n: 2 }).options(|part| part.id(OWN)).await?;
+            let again = ctx.spawn("again", Part { n: 2 }).options(|part| part.id(OWN)).await;
+            let again = again.expect_err("another step has started it");
+            let again = std::error::Error::source(&again).map(ToString::to_string).unwrap_or_default();
+            let end = two.result().await?;
+            Ok(format!("{told}; {again}; {end}"))
+        };
+        let test = engine(parked, handler).await;
+        let stranger = test.enqueue(Part { n: 13 }).id(TAKEN).await.expect("enqueued");
+        test.run_until_idle().await.expect("idle");
+        let job = test.enqueue(flow(4)).await.expect("enqueued");
+        test.run_until_idle().await.expect("it sleeps");
+        test.jobs().delete(stranger.id).await.expect("its id is free");
+        test.advance(3 * HOUR).await.expect("idle");
+        let said = test.outcome(&job).expect("it ended");
+        let one = format!("one: id taken: job {TAKEN} has another parent");
+        let two = format!("id taken: job {OWN} was started by another step; 20");
+        assert_eq!(said, format!("{one}; {two}"));
+    }
 }

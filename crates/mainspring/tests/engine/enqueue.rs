@@ -187,3 +187,32 @@ async fn an_enqueue_that_is_dropped_unawaited_stores_nothing() {
     test.run_until_idle().await.expect("idle");
     assert_eq!(total(&test, State::Ready).await, 0);
 }
+
+on_every_store! {
+    async fn an_id_that_another_job_has_is_refused(engine: Engine) {
+        let id = JobId::from_bytes([7; 16]);
+        let first = engine.enqueue(work(1)).id(id).await.expect("enqueued");
+        assert_eq!((first.id, first.existing), (id, false));
+        let again = engine.enqueue(work(1)).id(id).queue("other").await.expect("the same");
+        assert_eq!((again.id, again.existing), (id, true));
+        for error in [
+            engine.enqueue(work(2)).id(id).await.expect_err("another input"),
+            engine.enqueue(work(2)).id(id).unique("k").await.expect_err("another input, and a key"),
+            engine.enqueue_json("other", &serde_json::json!({ "n": 1 })).id(id).await.expect_err("another kind"),
+        ] {
+            assert!(matches!(error, Error::IdTaken { id: holder, .. } if holder == id), "{error}");
+        }
+        assert!(!engine.enqueue(work(3)).unique("k").await.expect("its key is free").existing);
+
+        let source = engine.enqueue(work(4)).await.expect("enqueued").id;
+        let error = engine.jobs().fork(source).id(id).await.expect_err("no fork");
+        assert!(matches!(error, Error::IdTaken { id: holder, .. } if holder == id), "{error}");
+        let other = JobId::from_bytes([8; 16]);
+        let fork = engine.jobs().fork(source).id(other).await.expect("forked");
+        assert_eq!(engine.jobs().fork(source).id(other).await.expect("the same fork"), fork);
+        let error = engine.jobs().fork(source).id(other).input(&work(9)).await.expect_err("another input");
+        assert!(matches!(error, Error::IdTaken { .. }), "{error}");
+        assert_eq!(total(&engine, State::Ready).await, 4);
+        assert_sound(&engine).await;
+    }
+}

@@ -217,8 +217,17 @@ async fn an_enqueue_whose_answers_are_all_lost_can_be_repeated_under_its_id() {
     store.plan("enqueue", &[Lose, Lose, Lose]);
     let error = test.enqueue(work(1)).id(id).await.expect_err("no answer");
     assert!(matches!(error, Error::OutcomeUnknown { .. }) && error.is_retryable(), "{error}");
-    assert_eq!(test.enqueue(work(1)).id(id).await.expect("the same").id, id);
+    let same = test.enqueue(work(1)).id(id).await.expect("the same");
+    assert_eq!((same.id, same.existing), (id, true));
     assert_eq!(total(&test, State::Ready).await, 1);
+    // What the engine finds of its own is no job that was there before.
+    let own = JobId::from_bytes([6; 16]);
+    store.plan("enqueue", &[Lose]);
+    assert!(!test.enqueue(work(2)).id(own).await.expect("the second answer came").existing);
+    // What it finds of others is refused, however often it asks.
+    store.plan("enqueue", &[Lose]);
+    let error = test.enqueue(work(3)).id(id).await.expect_err("another job has it");
+    assert!(matches!(error, Error::IdTaken { .. }), "{error}");
 }
 
 #[tokio::test]

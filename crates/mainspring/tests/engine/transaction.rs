@@ -59,6 +59,30 @@ async fn a_job_exists_if_and_only_if_its_transaction_commits() {
 }
 
 #[tokio::test]
+async fn an_id_that_another_job_has_is_refused_and_spares_the_transaction() {
+    let database = postgres();
+    let (engine, mut db) = rig(&database).await;
+    let [taken, own] = [7, 8].map(|byte| mainspring::JobId::from_bytes([byte; 16]));
+    engine.enqueue(work(1)).id(taken).await.expect("enqueued");
+    let mut tx = db.transaction().await.expect("begun");
+    for keyed in [false, true] {
+        let named = |n| if keyed { engine.enqueue(work(n)).unique("k") } else { engine.enqueue(work(n)) };
+        let error = named(2).id(taken).within(&mut tx).await.expect_err("another job has it");
+        assert!(matches!(error, Error::IdTaken { id, .. } if id == taken), "{error}");
+        assert!(named(1).id(taken).within(&mut tx).await.expect("the same").existing);
+    }
+    assert!(!engine.enqueue(work(3)).id(own).within(&mut tx).await.expect("enlisted").existing);
+    assert!(engine.enqueue(work(3)).id(own).within(&mut tx).await.expect("the same").existing);
+    let error =
+        engine.enqueue(work(4)).id(own).within(&mut tx).await.expect_err("one of this transaction has it");
+    assert!(matches!(error, Error::IdTaken { id, .. } if id == own), "{error}");
+    tx.commit().await.expect("committed");
+    assert_eq!(total(&engine, State::Ready).await, 2);
+    assert_sound(&engine).await;
+    engine.close().await;
+}
+
+#[tokio::test]
 async fn an_open_transaction_holds_up_nobody_but_its_own_key() {
     let database = postgres();
     let (engine, mut db) = rig(&database).await;

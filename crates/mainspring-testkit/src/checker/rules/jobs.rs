@@ -30,6 +30,23 @@ pub(super) fn lost(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     }
 }
 
+/// An id that belongs to another job is not said to be stored, and who asks for the same job again is not refused.
+pub(super) fn taken(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    for (id, life) in &evidence.lives {
+        // The id of a job that was removed is free, and whoever asks first has it.
+        if !life.is_acknowledged() || evidence.terms.cut || may_be_gone(evidence, life) {
+            continue;
+        }
+        for (at, same, stored) in life.reused.iter().filter(|(_, same, stored)| same != stored) {
+            let what = match (same, stored) {
+                (false, true) => "said to be stored under the id of another job",
+                _ => "said to belong to another job, and it is the same",
+            };
+            broken.push(Broken::job(*id, what, vec![*at]));
+        }
+    }
+}
+
 /// Deleted by an operator, or removed a while after its end.
 fn may_be_gone(evidence: &Evidence<'_>, life: &Life<'_>) -> bool {
     if evidence.terms.exact {

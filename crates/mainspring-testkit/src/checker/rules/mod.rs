@@ -41,6 +41,7 @@ type Judge = fn(&Evidence<'_>, &mut Vec<Broken>);
 /// All rules, by name.
 pub(super) const ALL: &[(&str, Judge)] = &[
     ("nothing acknowledged is lost", jobs::lost),
+    ("an id belongs to one job", jobs::taken),
     ("nothing comes from nowhere", jobs::phantom),
     ("a job is in one place", jobs::one_place),
     ("everything ends once faults are over", jobs::liveness),
