@@ -44,6 +44,9 @@ pub const BATCH: usize = 1_000;
 pub const BATCH_BYTES: usize = 16 << 20;
 /// Bytes of outcomes that wait on a node to be stored, above which it claims nothing.
 pub const UNSTORED_BYTES: usize = 4 * BATCH_BYTES;
+/// Bytes of an input that comes with its claim: a whole batch of these is within [`BATCH_BYTES`]. Of a larger one only its size
+/// comes, and the node reads it when its handler starts.
+pub const CLAIM_INPUT_BYTES: usize = 16 << 10;
 /// Jobs of a filtered listing per page.
 pub const PAGE: usize = 1_000;
 /// Rows that one listing call looks at before it returns what it has, with a cursor to go on from.

@@ -100,12 +100,13 @@ pub struct Written {
     pub value: Value,
 }
 
-/// A recorded value, or a promise of one.
+/// A recorded value or an input, or a promise of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     /// Here it is.
     Here(Vec<u8>),
-    /// It has this many bytes, and is read by [`Store::values`](crate::store::Store::values).
+    /// It has this many bytes, and is read by [`Store::values`](crate::store::Store::values), or if it is an input by
+    /// [`Store::inputs`](crate::store::Store::inputs).
     There(usize),
 }
 

@@ -370,6 +370,10 @@ impl Store for Postgres {
         self.call(|lanes| &lanes.read, read::Values { id, keys })
     }
 
+    fn inputs(&self, claims: Vec<Claim>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
+        self.call(|lanes| &lanes.read, read::Inputs(claims))
+    }
+
     fn inbox(&self, claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<Inbox>>> {
         self.call(|lanes| &lanes.read, read::Inboxes(claims))
     }

@@ -288,6 +288,10 @@ impl Store for Sqlite {
         self.read(move |reader| read::values(reader, id, &keys))
     }
 
+    fn inputs(&self, claims: Vec<Claim>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
+        self.read(move |reader| read::inputs(reader, &claims))
+    }
+
     fn inbox(&self, claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<Inbox>>> {
         self.read(move |reader| read::inboxes(reader, &claims))
     }

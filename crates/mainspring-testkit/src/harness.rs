@@ -183,6 +183,16 @@ impl Harness {
         self.claim_as(request).await
     }
 
+    /// The input of a claimed job, such as did not come with its claim.
+    pub async fn input(&self, claim: Claim) -> Option<Vec<u8>> {
+        self.inputs(vec![claim]).await.remove(0)
+    }
+
+    /// Inputs of claimed jobs.
+    pub async fn inputs(&self, claims: Vec<Claim>) -> Vec<Option<Vec<u8>>> {
+        self.store.inputs(claims).await.expect("inputs")
+    }
+
     /// Claims as a request says.
     pub async fn claim_as(&self, request: ClaimRequest) -> Vec<Claimed> {
         self.try_claim(request).await.expect("claim")

@@ -341,6 +341,10 @@ impl<W: Way> Store for Watched<W> {
         self.read("values", (id, keys), |store, (id, keys)| store.values(id, keys))
     }
 
+    fn inputs(&self, claims: Vec<Claim>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
+        self.read("inputs", claims, |store, claims| store.inputs(claims))
+    }
+
     fn inbox(&self, claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<Inbox>>> {
         let call = Call { name: "inbox", writes: false };
         self.send(call, claims, |store, claims| store.inbox(claims), delivered)

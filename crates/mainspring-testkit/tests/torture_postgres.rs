@@ -8,7 +8,7 @@ use mainspring_testkit::torture::postgres::Postgres;
 use mainspring_testkit::torture::{Course, Plan, marathon, run};
 
 /// Each kind of blow; of failure points and system calls, those at which it is hardest to know what was stored.
-const BLOWS: [&str; 20] = [
+const BLOWS: [&str; 21] = [
     "kill in peace",
     "stop",
     "point postgres.sent",
@@ -27,6 +27,7 @@ const BLOWS: [&str; 20] = [
     "session killed",
     "crowd",
     "lock",
+    "lock done",
     "standby away",
     "failover",
 ];
@@ -42,7 +43,7 @@ async fn workflows_survive_twenty_kills_of_their_only_worker() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn twenty_blows_lose_and_double_nothing() {
+async fn every_blow_loses_and_doubles_nothing() {
     let stage = Arc::new(Postgres::new().expect("two servers"));
     let plan = Plan::new(env!("CARGO_BIN_EXE_mainspring-victim"), BLOWS.len(), 20).only(&BLOWS);
     let outcome = run(stage, &plan).await.expect("a run");

@@ -5,10 +5,11 @@ use std::ops::Bound;
 
 use crate::id::{Claim, JobId, NodeNo, Row};
 use crate::job::{Input, Priority, Until};
+use crate::journal::Value;
 use crate::name::QueueName;
 use crate::store::{self, ClaimRequest, Claimed, ClaimedBatch, Class, Level};
 use crate::time::Timestamp;
-use crate::{Error, Result};
+use crate::{Error, Result, bounds};
 
 use super::model::{Line, LineNo, Model};
 use super::place::Place;
@@ -169,6 +170,11 @@ impl Model {
         Ok(())
     }
 
+    pub(super) fn inputs(&self, claims: &[Claim]) -> Vec<Option<Vec<u8>>> {
+        let job = |claim: &Claim| self.jobs.get(&claim.row).filter(|job| job.id == claim.id);
+        claims.iter().map(|claim| job(claim).map(|job| job.input.clone())).collect()
+    }
+
     fn claimed(&self, row: Row) -> Result<Claimed> {
         let job = self.job(row)?;
         let mut options = job.options.clone();
@@ -179,7 +185,11 @@ impl Model {
             kind: job.kind.clone(),
             queue: job.queue.clone(),
             priority: job.priority,
-            input: job.input.clone(),
+            input: if job.input.len() > bounds::CLAIM_INPUT_BYTES {
+                Value::There(job.input.len())
+            } else {
+                Value::Here(job.input.clone())
+            },
             failures: job.failures,
             crashes: job.crashes,
             crashed_micros: job.crashed_micros,

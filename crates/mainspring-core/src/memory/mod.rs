@@ -208,6 +208,10 @@ impl Store for Memory {
         self.call(move |model, _| Ok(model.values(id, &keys)))
     }
 
+    fn inputs(&self, claims: Vec<Claim>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
+        self.call(move |model, _| Ok(model.inputs(&claims)))
+    }
+
     fn inbox(&self, claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<Inbox>>> {
         self.call(move |model, _| Ok(model.inboxes(&claims)))
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::id::{Batch, Claim, NodeNo};
 use crate::job::{Options, Outcome, Priority};
-use crate::journal::Journal;
+use crate::journal::{Journal, Value};
 use crate::name::{Kind, QueueName};
 use crate::time::Timestamp;
 
@@ -41,8 +41,9 @@ pub struct Claimed {
     pub queue: QueueName,
     /// Its priority.
     pub priority: Priority,
-    /// Its input as JSON.
-    pub input: Vec<u8>,
+    /// Its input as JSON; only its size if that is more than [`CLAIM_INPUT_BYTES`](crate::bounds::CLAIM_INPUT_BYTES), so that a
+    /// claim and what is claimed ahead are bounded in bytes.
+    pub input: Value,
     /// How often it has failed before.
     pub failures: u16,
     /// How many nodes were lost while running it, since it last made progress.
@@ -155,7 +156,7 @@ mod tests {
             kind: Kind::new("k").expect("a kind"),
             queue: QueueName::new("q").expect("a queue"),
             priority: Priority::default(),
-            input: Vec::new(),
+            input: Value::Here(Vec::new()),
             failures: 9,
             crashes,
             crashed_micros: 0,

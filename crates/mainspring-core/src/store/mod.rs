@@ -243,6 +243,10 @@ pub trait Store: Send + Sync + 'static {
     /// the job is not.
     fn values(&self, id: JobId, keys: Vec<Key>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>>;
 
+    /// Inputs of claimed jobs, such as did not come with their claims. `None` for a job that is not there. Their sizes are
+    /// known: who asks keeps a call within [`BATCH_BYTES`](crate::bounds::BATCH_BYTES).
+    fn inputs(&self, claims: Vec<Claim>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>>;
+
     /// Unread messages of claimed jobs, each from behind a message number on. At most
     /// [`INBOX_PAGE`](crate::bounds::INBOX_PAGE) for each.
     fn inbox(&self, claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<Inbox>>>;

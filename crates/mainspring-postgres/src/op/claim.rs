@@ -11,13 +11,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use mainspring_core::Error;
 use mainspring_core::id::{Claim, JobId, Row as JobRow};
 use mainspring_core::job::{Options, Priority};
-use mainspring_core::journal::Journal;
+use mainspring_core::journal::{Journal, Value};
 use mainspring_core::name::QueueName;
 use mainspring_core::store::{ClaimRequest, Claimed, ClaimedBatch, Class, Level};
 use mainspring_core::time::Timestamp;
+use mainspring_core::{Error, bounds};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -46,7 +46,8 @@ pub(crate) const LOCK_AND_TOUCH: &str = concat!(
     SELECT pg_advisory_xact_lock_shared($3, $2)"
 );
 
-/// What a claim moves, and what it gives to the node. `$planned`: how many were meant to be taken of which pairs.
+/// What a claim moves, and what it gives to the node. The size of a value is told by its header: a large input, which lies in a
+/// table of its own, is not read. `$planned`: how many were meant to be taken of which pairs.
 macro_rules! claim {
     ($with:expr, $chosen:expr, $planned:expr) => {
         concat!(
@@ -74,7 +75,8 @@ macro_rules! claim {
             SELECT t.now, EXISTS (SELECT 1 FROM n) AS live,
                 (SELECT value FROM mainspring.meta WHERE key = 'settings') AS settings,
                 d.no, d.line, d.level, d.ready_at, d.claim, d.failures, d.crashes, d.crashed, d.flags,
-                j.id, j.created_at, j.deadline, j.options::text, j.input, ",
+                j.id, j.created_at, j.deadline, j.options::text,
+                CASE WHEN octet_length(j.input) <= 16384 THEN j.input END AS input, octet_length(j.input), ",
             $planned,
             " FROM t LEFT JOIN (d CROSS JOIN LATERAL (
                 SELECT id, created_at, deadline, options, input FROM mainspring.jobs WHERE no = d.no OFFSET 0) j) ON true"
@@ -135,10 +137,13 @@ const ADOPT: &str = concat!(
     now!(),
     "SELECT t.now, true AS live, (SELECT value FROM mainspring.meta WHERE key = 'settings') AS settings,
         l.no, l.line, l.priority AS level, l.claimed_at AS ready_at, l.claim, l.failures, l.crashes, l.crashed, l.flags,
-        j.id, j.created_at, j.deadline, j.options::text, j.input
+        j.id, j.created_at, j.deadline, j.options::text,
+        CASE WHEN octet_length(j.input) <= 16384 THEN j.input END AS input, octet_length(j.input)
     FROM t CROSS JOIN mainspring.lease l JOIN mainspring.jobs j ON j.no = l.no
     WHERE l.node = $2 AND l.batch = $3 ORDER BY l.no"
 );
+
+const _: () = assert!(bounds::CLAIM_INPUT_BYTES == 16_384, "what the statements say");
 
 /// How often a claim goes on behind jobs that others hold. After that the next look at all pairs finds what is there.
 const ROUNDS: usize = 3;
@@ -490,8 +495,8 @@ async fn take(
     }
     let now = first.get::<_, At>(0).0;
     let settings: String = first.get::<_, Option<String>>(2).unwrap_or_default();
-    let pairs: Vec<i64> = first.get::<_, Option<_>>(17).unwrap_or_default();
-    let planned = first.get::<_, Option<Vec<i32>>>(18).unwrap_or_default();
+    let pairs: Vec<i64> = first.get::<_, Option<_>>(18).unwrap_or_default();
+    let planned = first.get::<_, Option<Vec<i32>>>(19).unwrap_or_default();
     let planned: Vec<(i64, i32)> = pairs.into_iter().zip(planned).collect();
     let found = rows.into_iter().filter(|row| row.get::<_, Option<i64>>(3).is_some());
     let rows: Vec<Row> = found.collect();
@@ -548,7 +553,10 @@ fn read(row: &Row, names: &Names) -> Result<Claimed> {
         kind: line.kind_name.clone(),
         queue: line.queue_name.clone(),
         priority: Priority::new(u8::try_from(row.get::<_, i16>(5) & 15).unwrap_or(0)).unwrap_or_default(),
-        input: row.get(16),
+        input: match row.get::<_, Option<Vec<u8>>>(16) {
+            Some(input) => Value::Here(input),
+            None => Value::There(usize::try_from(row.get::<_, i32>(17)).unwrap_or(0)),
+        },
         failures: small(8),
         crashes: small(9),
         crashed_micros: row.get(10),

@@ -67,13 +67,15 @@ pub(crate) async fn journals(conn: &mut Conn, nos: &Vec<i64>) -> Result<BTreeMap
         return Ok(BTreeMap::new());
     }
     let afters = vec![0_i64; nos.len()];
+    // All of them together are within what a claim may bring, but for the first message of each.
+    let page = PREFETCH.min(BATCH_BYTES / i64::try_from(nos.len()).unwrap_or(i64::MAX));
     let call = |sql| {
         let args =
             vec![(nos as _, Type::INT8_ARRAY), (&PREFETCH as _, Type::INT8), (&BATCH_BYTES as _, Type::INT8)];
         Call::new(sql, args)
     };
     // What a claimed job has recorded is changed by the owner of the claim only.
-    let mut rows = conn.step(&[call(ENTRIES), messages(nos, &afters)]).await?;
+    let mut rows = conn.step(&[call(ENTRIES), messages(nos, &afters, &page)]).await?;
     let (Some(messages), Some(mut entries)) = (rows.pop(), rows.pop()) else {
         return Err(corrupt("a journal without an answer"));
     };
@@ -96,12 +98,12 @@ pub(crate) async fn journals(conn: &mut Conn, nos: &Vec<i64>) -> Result<BTreeMap
     Ok(journals)
 }
 
-fn messages<'c>(nos: &'c Vec<i64>, afters: &'c Vec<i64>) -> Call<'c> {
+fn messages<'c>(nos: &'c Vec<i64>, afters: &'c Vec<i64>, bytes: &'c i64) -> Call<'c> {
     let args = vec![
         (nos as _, Type::INT8_ARRAY),
         (afters as _, Type::INT8_ARRAY),
         (&PAGE as _, Type::INT8),
-        (&PREFETCH as _, Type::INT8),
+        (bytes as _, Type::INT8),
     ];
     Call::new(MESSAGES, args)
 }
@@ -196,6 +198,26 @@ impl Op for Values {
     }
 }
 
+/// Primary key of `jobs`.
+const INPUTS: &str = "SELECT j.input FROM unnest($1::bigint[], $2::uuid[]) WITH ORDINALITY AS u(no, id, o)
+    LEFT JOIN LATERAL (SELECT j.input FROM mainspring.jobs j WHERE j.no = u.no AND j.id = u.id OFFSET 0) j ON true
+    ORDER BY u.o";
+
+/// Inputs of claimed jobs.
+pub(crate) struct Inputs(pub(crate) Vec<Claim>);
+
+impl Op for Inputs {
+    type Answer = Vec<Option<Vec<u8>>>;
+
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Self::Answer> {
+        let nos: Vec<i64> = self.0.iter().map(|claim| claim.row.0).collect();
+        let ids: Vec<Uuid> = self.0.iter().map(|claim| Uuid::from_bytes(*claim.id.as_bytes())).collect();
+        let args = vec![(&nos as _, Type::INT8_ARRAY), (&ids as _, Type::UUID_ARRAY)];
+        let rows = conn.commit(shared, &[Call::new(INPUTS, args)]).await?.pop().unwrap_or_default();
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+}
+
 /// Primary key of `jobs`: which of these numbers are those of these ids.
 const SAME: &str = "SELECT j.no FROM unnest($1::bigint[], $2::uuid[]) AS u(no, id)
     CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE no = u.no AND id = u.id OFFSET 0) j";
@@ -213,7 +235,7 @@ impl Op for Inboxes {
         let ids: Vec<Uuid> = self.0.iter().map(|(claim, _)| Uuid::from_bytes(*claim.id.as_bytes())).collect();
         let afters: Vec<i64> = self.0.iter().map(|(_, after)| *after).collect();
         let same = Call::new(SAME, vec![(&nos, Type::INT8_ARRAY), (&ids, Type::UUID_ARRAY)]);
-        let rows = conn.commit(shared, &[same, messages(&nos, &afters)]).await?;
+        let rows = conn.commit(shared, &[same, messages(&nos, &afters, &PREFETCH)]).await?;
         let [same, messages] = rows.as_slice() else { return Err(corrupt("an inbox without an answer")) };
         let same: Vec<i64> = same.iter().map(|row| row.get(0)).collect();
         let inboxes = inboxes(messages, nos.len())?.into_iter().zip(&nos);
@@ -294,7 +316,11 @@ impl Op for StoryOp {
         let (nos, afters) = (vec![no], vec![0_i64]);
         let told = vec![(&no as _, Type::INT8), (&STORY_VALUE as _, Type::INT8), (&STORY as _, Type::INT8)];
         let rows = conn
-            .end(&[Call::new(TOLD, told), messages(&nos, &afters), Call::new(KIN, vec![(&no, Type::INT8)])])
+            .end(&[
+                Call::new(TOLD, told),
+                messages(&nos, &afters, &PREFETCH),
+                Call::new(KIN, vec![(&no, Type::INT8)]),
+            ])
             .await?;
         let [told, messages, kin] = rows.as_slice() else {
             return Err(corrupt("a story without an answer"));

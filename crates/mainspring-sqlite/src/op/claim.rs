@@ -11,8 +11,10 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
+use mainspring_core::bounds;
 use mainspring_core::id::{Claim, JobId, Row};
 use mainspring_core::job::{Options, Priority, State};
+use mainspring_core::journal::Value;
 use mainspring_core::name::QueueName;
 use mainspring_core::store::{ClaimRequest, Claimed, ClaimedBatch, Class, Level};
 use mainspring_core::time::Timestamp;
@@ -31,7 +33,8 @@ pub(crate) const NEXT_LINE: &str =
 /// Index `ready_claim`: the next level of a line that has a job. One seek.
 pub(crate) const NEXT_LEVEL: &str =
     "SELECT line, level FROM mainspring_ready WHERE line = ?1 AND level > ?2 ORDER BY level LIMIT 1";
-/// What a node gets of a job, as columns. The level's low bits are the priority.
+/// What a node gets of a job, as columns. The level's low bits are the priority. The size of an input is in the header of its
+/// row: one that is left out is not read.
 macro_rules! columns {
     ($claim:literal, $priority:literal) => {
         concat!(
@@ -40,7 +43,8 @@ macro_rules! columns {
             ", ",
             $claim,
             ", p.failures, p.crashes, p.crashed, p.flags,
-            j.id, j.created_at, j.deadline, j.options, j.input "
+            j.id, j.created_at, j.deadline, j.options, octet_length(j.input),
+            CASE WHEN octet_length(j.input) <= 16384 THEN j.input END "
         )
     };
 }
@@ -83,6 +87,7 @@ const ADOPT: &str = concat!(
 
 // The statements above take a level apart by its bits.
 const _: () = assert!(Level::COUNT == 3 << 4, "a level is a class and four bits of priority");
+const _: () = assert!(bounds::CLAIM_INPUT_BYTES == 16_384, "what the statements say");
 
 /// Claims jobs for a node.
 pub(crate) fn run(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<ClaimedBatch> {
@@ -319,7 +324,10 @@ fn read_claimed(row: &rusqlite::Row<'_>, names: &Names) -> Result<(Claimed, i64)
         kind: line.kind_name.clone(),
         queue: line.queue_name.clone(),
         priority: Priority::new(row.get(2)?).unwrap_or_default(),
-        input: row.get(12)?,
+        input: match row.get_ref(13)?.as_bytes_or_null().map_err(rusqlite::Error::from)? {
+            Some(input) => Value::Here(input.to_vec()),
+            None => Value::There(usize::try_from(row.get::<_, i64>(12)?).unwrap_or(0)),
+        },
         failures: row.get(4)?,
         crashes: row.get(5)?,
         crashed_micros: row.get(6)?,

@@ -44,6 +44,19 @@ pub(crate) fn values(reader: &Reader, id: JobId, keys: &[Key]) -> Result<Vec<Opt
         .collect()
 }
 
+/// Primary key of `jobs`.
+const INPUT: &str = "SELECT input FROM mainspring_jobs WHERE no = ?1 AND id = ?2";
+
+/// Inputs of claimed jobs.
+pub(crate) fn inputs(reader: &Reader, claims: &[Claim]) -> Result<Vec<Option<Vec<u8>>>> {
+    let mut statement = reader.conn.prepare_cached(INPUT)?;
+    let mut input = |claim: &Claim| {
+        let values = params![claim.row.0, claim.id.as_bytes()];
+        Ok(statement.query_row(values, |row| Ok(row.get_ref(0)?.as_bytes()?.to_vec())).optional()?)
+    };
+    claims.iter().map(&mut input).collect()
+}
+
 /// Unread messages of claimed jobs, each from behind a number on.
 pub(crate) fn inboxes(reader: &Reader, claims: &[(Claim, i64)]) -> Result<Vec<Inbox>> {
     claims

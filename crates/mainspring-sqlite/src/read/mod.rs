@@ -13,7 +13,7 @@ mod summary;
 
 pub(crate) use admin::{counts, lines, nodes, queues};
 pub(crate) use check::check;
-pub(crate) use journal::{inboxes, sights, story, values};
+pub(crate) use journal::{inboxes, inputs, sights, story, values};
 pub(crate) use list::list;
 pub(crate) use output::outputs;
 pub(crate) use summary::get;

@@ -100,6 +100,8 @@ pub struct Terms {
     pub recovery: Option<Duration>,
     /// The store was cut back to an earlier moment: what was acknowledged last may be gone, but nothing in between.
     pub cut: bool,
+    /// How many jobs one claim of a node takes at most, where that is known: it bounds what a node may hold.
+    pub claim: Option<usize>,
 }
 
 /// A promise that was broken.

@@ -16,8 +16,14 @@ use mainspring_core::time::Timestamp;
 use super::*;
 use crate::history::{Actor, Fact, How, Told};
 
-const EXACT: Terms =
-    Terms { exact: true, settled: true, retention: None, recovery: Some(Duration::from_secs(1)), cut: false };
+const EXACT: Terms = Terms {
+    exact: true,
+    settled: true,
+    retention: None,
+    recovery: Some(Duration::from_secs(1)),
+    cut: false,
+    claim: Some(1),
+};
 
 /// A history in the making: one event a second.
 #[derive(Default)]
@@ -418,6 +424,30 @@ fn no_more_run_than_there_are_slots() {
     case.succeeded(1, 1);
     case.succeeded(2, 1);
     case.breaks("no more run than there are slots");
+}
+
+#[test]
+fn a_node_holds_no_more_than_it_has_room_for() {
+    let rule = "a node holds no more than it has room for";
+    // One slot and two claims of one job behind it, twice.
+    let held = |count: u8, ended: u8| {
+        let mut case = Case::default();
+        case.joined(1);
+        able(&mut case, 1, "q", 1);
+        for job in 1..=count {
+            case.stored(job);
+            case.see(
+                1,
+                Fact::Claimed { node: NodeNo(1), id: id(job), claim: 1, crashes: 0, crashed: 0, now: at(0) },
+            );
+            if job <= ended {
+                case.ended(1, job, 1, How::Succeed, true);
+            }
+            case.succeeded(job, 1);
+        }
+        case.rules(EXACT).contains(&rule)
+    };
+    assert!(held(7, 0) && !held(6, 0) && !held(20, 14));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use mainspring_core::backoff::Backoff;
 use mainspring_core::job::{Differs, New, Options, Origin, Record, State, Summary, Unique, Verb, When};
+use mainspring_core::journal::Value;
 use mainspring_core::store::{Filter, Receipt};
 use mainspring_core::time::Span;
 use mainspring_core::{Error, bounds};
@@ -78,7 +79,10 @@ pub async fn every_option_survives(h: &Harness) {
     let node = h.node_with(|node| node.able.labels = vec![label("gpu"), label("ssd")]).await;
     let claimed = h.claim(node, 1).await.remove(0);
     assert_eq!((claimed.kind, claimed.queue, claimed.priority), (kind("k2"), queue("q"), priority(1)));
-    assert_eq!((claimed.input, claimed.options, claimed.deadline), (job.input, options, deadline));
+    assert_eq!(
+        (claimed.input, claimed.options, claimed.deadline),
+        (Value::Here(job.input), options, deadline)
+    );
     assert_eq!(claimed.created_at, h.now());
 }
 

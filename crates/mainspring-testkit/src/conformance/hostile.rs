@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use mainspring_core::bounds;
+use mainspring_core::id::{Claim, Row};
 use mainspring_core::job::{Outcome, Progress, Reason, State, Unique, Verb};
+use mainspring_core::journal::Value;
 use mainspring_core::store::{Cancellation, Filter, Receipt};
 
 use crate::harness::{Harness, SECOND, cancel, fault, kind, label, queue, retry, stopped, tag};
@@ -96,10 +98,34 @@ pub async fn payload_of_a_mebibyte_survives(h: &Harness) {
     let id = h.put(h.job_with(|job| job.input.clone_from(&payload))).await;
     let node = h.node().await;
     let claimed = h.claim(node, 1).await.remove(0);
-    assert!(claimed.input == payload);
+    assert_eq!(claimed.input, Value::There(payload.len()), "too much to come with its claim");
+    assert!(h.input(claimed.claim).await.as_ref() == Some(&payload));
     h.end(node, claimed.claim, Outcome::Succeed { output: Some(payload.clone().into()) }).await;
     let record = h.get(id).await;
     assert!(record.input == payload && record.output == Some(payload));
+}
+
+/// A claim brings inputs up to a bound, and the sizes of those beyond it.
+pub async fn inputs_beyond_a_bound_are_read_by_themselves(h: &Harness) {
+    let bound = bounds::CLAIM_INPUT_BYTES;
+    let sizes = [bound, bound + 1, 3, 2 * bound];
+    for size in sizes {
+        h.put(h.job_with(|job| job.input = vec![b'7'; size])).await;
+    }
+    let node = h.node().await;
+    let claimed = h.claim(node, sizes.len()).await;
+    let told = claimed.iter().map(|claimed| claimed.input.clone());
+    let expected = sizes.map(|size| match size {
+        size if size <= bound => Value::Here(vec![b'7'; size]),
+        size => Value::There(size),
+    });
+    assert_eq!(told.collect::<Vec<_>>(), expected);
+    let mut claims: Vec<Claim> = claimed.iter().map(|claimed| claimed.claim).collect();
+    // One that is not there.
+    claims[0].row = Row(i64::MAX);
+    let inputs = h.inputs(claims).await;
+    let found: Vec<_> = inputs.iter().map(|input| input.as_ref().map(Vec::len)).collect();
+    assert_eq!(found, [None, Some(bound + 1), Some(3), Some(2 * bound)]);
 }
 
 /// An empty payload is empty, not absent.
@@ -107,7 +133,7 @@ pub async fn empty_payload_survives(h: &Harness) {
     let id = h.put(h.job_with(|job| job.input = Vec::new())).await;
     let node = h.node().await;
     let claimed = h.claim(node, 1).await.remove(0);
-    assert!(claimed.input.is_empty());
+    assert_eq!(claimed.input, Value::Here(Vec::new()));
     h.end(node, claimed.claim, Outcome::Succeed { output: Some(Vec::new().into()) }).await;
     let record = h.get(id).await;
     assert_eq!((record.input, record.output), (Vec::new(), Some(Vec::new())));
@@ -119,7 +145,7 @@ pub async fn payload_that_is_not_text_survives(h: &Harness) {
     let id = h.put(h.job_with(|job| job.input.clone_from(&bytes))).await;
     let node = h.node().await;
     let claimed = h.claim(node, 1).await.remove(0);
-    assert_eq!(claimed.input, bytes);
+    assert_eq!(claimed.input, Value::Here(bytes.clone()));
     h.end(node, claimed.claim, Outcome::Succeed { output: Some(bytes.clone().into()) }).await;
     assert_eq!(h.get(id).await.output, Some(bytes));
 }

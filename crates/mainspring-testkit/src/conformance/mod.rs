@@ -76,6 +76,7 @@ macro_rules! conformance_tests {
                 hostile_labels_and_node_names_are_data,
                 hostile_words_of_handlers_and_operators_are_data,
                 payload_of_a_mebibyte_survives,
+                inputs_beyond_a_bound_are_read_by_themselves,
                 empty_payload_survives,
                 payload_that_is_not_text_survives,
                 longest_texts_survive,

@@ -139,6 +139,7 @@ pub fn run(kind: Kind, seed: u64) -> Run {
         retention: world.config.prune.then_some(RETENTION),
         recovery: Some(RECOVERY),
         cut: false,
+        claim: Some(mainspring_core::bounds::BATCH),
     };
     let history = world.log.take();
     let report = checker::check(&history, &found, terms);

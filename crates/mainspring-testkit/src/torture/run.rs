@@ -159,7 +159,8 @@ async fn peace(world: &mut World, timed: bool) -> Result<Report> {
     for mut worker in std::mem::take(&mut world.workers) {
         leave(world, &mut worker).await?;
     }
-    let terms = Terms { settled: true, recovery: timed.then(|| world.stage().slack()), ..Terms::default() };
+    let recovery = timed.then(|| world.stage().slack());
+    let terms = Terms { settled: true, recovery, claim: Some(victim::CLAIM), ..Terms::default() };
     Ok(check(&world.history()?, &world.look().await?, terms))
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use mainspring_core::Error;
 use mainspring_core::job::{New, OnConflict, State, Until, When};
+use mainspring_core::journal::Value;
 use mainspring_core::store::{Enlist, Filter, Receipt};
 use mainspring_core::time::Span;
 use mainspring_testkit::harness::{SECOND, kind, queue, succeed, tag};
@@ -41,7 +42,7 @@ async fn a_committed_job_is_there_and_runs() {
         tx.commit().await;
         assert_eq!((orders(rig), rig.count(State::Ready).await), (1, 1));
         let claimed = rig.claim(node, 1).await.remove(0);
-        assert_eq!((claimed.claim.id, claimed.input.as_slice()), (id, &b"[1]"[..]));
+        assert_eq!((claimed.claim.id, claimed.input), (id, Value::Here(b"[1]".to_vec())));
         rig.end(node, claimed.claim, succeed()).await;
         assert_eq!(rig.status(id).await.state, State::Succeeded);
     })

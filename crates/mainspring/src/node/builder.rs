@@ -17,8 +17,9 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use super::desk::Desk;
 use super::ear::Ear;
-use super::finisher::Entry;
+use super::finisher::{Entry, Unstored};
 use super::held::Held;
+use super::inputs::Inputs;
 use super::outage::Outage;
 use super::parked::Parked;
 use super::{Node, Options, Phase, Shared, identity, supervisor};
@@ -284,6 +285,7 @@ impl NodeBuilder {
         };
         let watch: Arc<dyn Watch> = Arc::new(watch);
         let recorder = recorder::start(self.engine.store(), seams, &watch);
+        let inputs = Inputs::new(self.engine.store(), seams);
         let shared = Arc::new(Shared {
             engine: self.engine,
             options: self.options,
@@ -296,10 +298,11 @@ impl NodeBuilder {
             held,
             recorder: Arc::new(recorder),
             parked: Parked::new(self.options.parked),
+            inputs,
             probe: self.probe,
             ear,
             finishes,
-            unstored: super::finisher::Unstored::default(),
+            unstored: Unstored::default(),
             renew_now,
             rejoined: Notify::new(),
             phase,

@@ -20,6 +20,7 @@ use std::time::Duration;
 #[cfg(doc)]
 use mainspring_core::bounds;
 use mainspring_core::id::{Batch, Claim, NodeNo};
+use mainspring_core::journal::Value;
 use mainspring_core::planted::{self, Defect};
 use mainspring_core::seam::Pending;
 use mainspring_core::store::{ClaimRequest, ClaimedBatch};
@@ -197,7 +198,7 @@ fn accept(shared: &Arc<Shared>, plan: &Plan, node: NodeNo, claimed: ClaimedBatch
         .jobs
         .into_iter()
         .map(|mut job| {
-            let input = std::mem::take(&mut job.input);
+            let input = std::mem::replace(&mut job.input, Value::There(0));
             let journal = job.journal.take();
             Work { run: Arc::new(Run::new(&mut job, node, claimed.now, now)), input, journal }
         })

@@ -2,7 +2,7 @@
 //!
 //! Each queue has its slots and a short line of claimed jobs behind them, so that a slot that becomes free need not wait
 //! for the store. That line holds about [`PREFETCH`] of work, judged by how long jobs of the queue took lately: a node
-//! must not sit on jobs that another could run.
+//! must not sit on jobs that another could run. Large inputs are not in it: they are read when their handlers start.
 //!
 //! # Invariants
 //! - No more jobs of a queue run than it has slots.
@@ -17,7 +17,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use mainspring_core::id::{Claim, JobId, NodeNo};
-use mainspring_core::journal::Journal;
+use mainspring_core::journal::{Journal, Value};
 use mainspring_core::name::QueueName;
 use mainspring_core::planted::{self, Defect};
 use tokio::sync::Notify;
@@ -36,7 +36,7 @@ const WEIGHT: f64 = 1.0 / 16.0;
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) run: Arc<Run>,
-    pub(super) input: Vec<u8>,
+    pub(super) input: Value,
     pub(super) journal: Option<Box<Journal>>,
 }
 
@@ -387,7 +387,7 @@ mod tests {
             kind: Kind::new("k").expect("a kind"),
             queue: QueueName::new("q").expect("a name"),
             priority: Priority::default(),
-            input: Vec::new(),
+            input: Value::Here(Vec::new()),
             failures: 0,
             crashes: 0,
             crashed_micros: 0,
@@ -398,7 +398,7 @@ mod tests {
         };
         let work = |n| Work {
             run: Arc::new(Run::new(&mut claimed(n), NodeNo(1), Timestamp::EPOCH, Duration::ZERO)),
-            input: Vec::new(),
+            input: Value::Here(Vec::new()),
             journal: None,
         };
         (0..count).map(work).collect()

@@ -232,7 +232,7 @@ mod tests {
             kind: Kind::new("k").expect("a kind"),
             queue: QueueName::new("q").expect("a queue"),
             priority: Priority::default(),
-            input: Vec::new(),
+            input: mainspring_core::journal::Value::Here(Vec::new()),
             failures: 0,
             crashes: 2,
             crashed_micros: 5_000_000,

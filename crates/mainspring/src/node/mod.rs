@@ -15,6 +15,7 @@ mod ear;
 mod finisher;
 mod held;
 mod identity;
+mod inputs;
 mod keeper;
 mod outage;
 mod parked;
@@ -50,6 +51,7 @@ use crate::testing::Probe;
 use desk::{Desk, Work};
 use ear::Ear;
 use held::Held;
+use inputs::Inputs;
 use outage::Outage;
 use parked::Parked;
 
@@ -90,6 +92,7 @@ struct Shared {
     states: Arc<States>,
     recorder: Arc<Recorder>,
     parked: Parked,
+    inputs: Inputs,
     probe: Option<Arc<dyn Probe>>,
     desk: Arc<Desk>,
     held: Arc<Held>,

@@ -14,7 +14,7 @@ use std::time::Duration;
 use mainspring_core::failure::Failure;
 use mainspring_core::fault;
 use mainspring_core::job::{Ended, Fault, FaultKind, Outcome, Standing, settle};
-use mainspring_core::journal::Journal;
+use mainspring_core::journal::{Journal, Value};
 use mainspring_core::seam::Pending;
 use tracing::Instrument;
 
@@ -98,8 +98,18 @@ async fn execute(shared: &Arc<Shared>, work: Work, session: &mut Option<Arc<Sess
         tracing::error!(job = %run.info.id, kind = %run.info.kind, "claimed a kind that has no handler");
         return Some(Ended::Released);
     };
+    let parked = shared.parked.take(&run.claim);
+    let input = match input {
+        // A handler that goes on has had its input.
+        _ if parked.is_some() => Vec::new(),
+        Value::Here(input) => input,
+        Value::There(bytes) => match fetch(shared, &run, bytes).await {
+            Ok(input) => input,
+            Err(ended) => return ended,
+        },
+    };
     shared.hooks.started(&run.info);
-    let activation = if let Some(parked) = shared.parked.take(&run.claim) {
+    let activation = if let Some(parked) = parked {
         parked.session.resume(Arc::clone(&run), journal);
         *session = Some(Arc::clone(&parked.session));
         parked
@@ -113,6 +123,27 @@ async fn execute(shared: &Arc<Shared>, work: Work, session: &mut Option<Arc<Sess
     let span =
         tracing::info_span!("job", id = %run.info.id, kind = %run.info.kind, attempt = run.info.attempt);
     drive(shared, &run, activation).instrument(span).await
+}
+
+/// Reads the input of a job that is about to begin; or how it ends if that cannot be.
+async fn fetch(shared: &Shared, run: &Run, bytes: usize) -> Result<Vec<u8>, Option<Ended>> {
+    tokio::select! {
+        biased;
+        stop = run.stop_requested() => return Err(stopped(stop)),
+        input = shared.inputs.read(shared, run, bytes) => match input {
+            // The handler has its time from now on.
+            Ok(Some(input)) => {
+                run.begin(shared.clock().monotonic());
+                Ok(input)
+            }
+            // The job went with its claim.
+            Ok(None) => Err(Some(Ended::Released)),
+            Err(error) => {
+                let message = format!("the input could not be read: {error}");
+                Err(Some(Ended::Fault(Fault::new(FaultKind::Convert, message))))
+            }
+        }
+    }
 }
 
 /// What a handler that begins from its top knows of its job's past.

@@ -97,6 +97,7 @@ impl Store for Shaky {
         progress(node: NodeNo, progress: Vec<(Claim, Progress)>) -> ();
         record(node: NodeNo, recordings: Vec<Recording>) -> Vec<Recorded>;
         values(id: JobId, keys: Vec<Key>) -> Vec<Option<Vec<u8>>>;
+        inputs(claims: Vec<Claim>) -> Vec<Option<Vec<u8>>>;
         inbox(claims: Vec<(Claim, i64)>) -> Vec<Inbox>;
         signal(signals: Vec<Signal>) -> Vec<Signalled>;
         sights(ids: Vec<JobId>) -> Vec<Sight>;

@@ -160,3 +160,56 @@ async fn outcomes_that_wait_are_bounded_in_bytes() {
     let most = UNSTORED_BYTES / MEGABYTE + 100;
     assert!((4..=most).contains(&node.claims()), "{} claims", node.claims());
 }
+
+/// A job with a large input.
+#[derive(Debug, Clone, Serialize, Deserialize, Job)]
+#[job(kind = "heavy", output = usize)]
+struct Heavy {
+    text: String,
+}
+
+fn heavy(bytes: usize) -> Heavy {
+    Heavy { text: "x".repeat(bytes) }
+}
+
+fn weighing(node: NodeBuilder) -> NodeBuilder {
+    node.handle(async |_ctx: Context, job: Heavy| mainspring::Result::Ok(job.text.len()))
+}
+
+on_every_store! {
+    /// Each comes to its own handler, whether it came with its claim or not.
+    async fn handlers_get_inputs_of_any_size(engine: Engine) {
+        let node = weighing(engine.node()).queue("default", 10).start().await.expect("a node");
+        let sizes = [1, 1_000, 16_000, 16_384, 17_000, 100_000, MEGABYTE];
+        for (job, size) in engine.enqueue_many(sizes.map(heavy)).await.expect("enqueued").iter().zip(sizes) {
+            assert_eq!(soon("it ends", engine.result(job)).await.expect("it succeeded"), size);
+        }
+        soon("it drains", node.shutdown()).await;
+    }
+}
+
+/// The input is read when its handler starts: it is asked for again until it is there.
+#[tokio::test]
+async fn a_handler_waits_for_its_input() {
+    let (test, store) = faulty(0);
+    let node = test.node(|node| weighing(node).queue("default", 5)).await.expect("a node");
+    store.refuse("inputs", true);
+    test.enqueue_many((0..20).map(|_| heavy(100_000))).await.expect("enqueued");
+    test.advance(MINUTE).await.expect("time passes");
+    assert_eq!((total(&test, State::Running).await, node.claims()), (5, 5), "nothing is claimed ahead");
+    store.refuse("inputs", false);
+    test.advance(MINUTE).await.expect("time passes");
+    assert_eq!(total(&test, State::Succeeded).await, 20);
+}
+
+#[tokio::test]
+async fn a_job_that_waits_for_its_input_can_be_cancelled() {
+    let (test, store) = faulty(0);
+    test.node(|node| weighing(node).queue("default", 5)).await.expect("a node");
+    store.hang("inputs", None, true);
+    let job = test.enqueue(heavy(100_000)).await.expect("enqueued");
+    test.advance(MINUTE).await.expect("time passes");
+    test.jobs().cancel(job.id).await.expect("cancelled");
+    test.advance(MINUTE).await.expect("time passes");
+    assert_eq!(state(&test, job.id).await, State::Cancelled);
+}

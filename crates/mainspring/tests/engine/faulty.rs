@@ -307,6 +307,10 @@ impl Store for Faulty {
         self.call("values", None, self.memory.values(id, keys))
     }
 
+    fn inputs(&self, claims: Vec<Claim>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
+        self.call("inputs", None, self.memory.inputs(claims))
+    }
+
     fn inbox(&self, claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<Inbox>>> {
         self.call("inbox", None, self.memory.inbox(claims))
     }

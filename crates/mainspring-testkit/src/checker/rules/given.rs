@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use mainspring_core::id::JobId;
+use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::job::Priority;
 use mainspring_core::name::QueueName;
 use mainspring_core::time::Timestamp;
@@ -84,6 +84,46 @@ pub(super) fn slots(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
         if runs.len() > most {
             let what = format!("{} jobs run in {most} slots of actor {}", runs.len(), event.by);
             broken.push(Broken::job(id, what, runs.iter().map(|(begin, _)| *begin).collect()));
+        }
+    }
+}
+
+/// A node never holds more claims than twice its slots and what may wait behind them: two claims' worth of each queue. So it does
+/// not go on claiming when its outcomes cannot be stored.
+pub(super) fn room(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    let Some(claim) = evidence.terms.claim else { return };
+    let most = |node: &NodeNo| {
+        let queues = evidence.able.get(node)?.0;
+        let slots = queues.iter().map(|(_, slots)| usize::try_from(*slots).unwrap_or(usize::MAX));
+        Some(2 * slots.map(|slots| slots.saturating_add(2 * claim)).sum::<usize>())
+    };
+    let mut held: BTreeMap<NodeNo, BTreeMap<JobId, (At, u32)>> = BTreeMap::new();
+    let mut holder: BTreeMap<JobId, NodeNo> = BTreeMap::new();
+    for (at, event) in evidence.history.iter().enumerate() {
+        match &event.fact {
+            Fact::Claimed { node, id, claim, .. } => {
+                // Whoever had it before has it no longer, whatever became of it.
+                if let Some(last) = holder.insert(*id, *node).filter(|last| last != node) {
+                    held.entry(last).or_default().remove(id);
+                }
+                let claims = held.entry(*node).or_default();
+                claims.insert(*id, (at, *claim));
+                if let Some(most) = most(node).filter(|most| claims.len() > *most) {
+                    let what = format!("node {node} holds {} claims, and has room for {most}", claims.len());
+                    broken.push(Broken::job(*id, what, vec![at]));
+                    return;
+                }
+            }
+            Fact::Finished { node, id, claim, .. } => {
+                let claims = held.entry(*node).or_default();
+                if claims.get(id).is_some_and(|(_, number)| number == claim) {
+                    claims.remove(id);
+                }
+            }
+            // Which ones it gave back nobody says.
+            Fact::Left { node } | Fact::Disowned { node } => drop(held.remove(node)),
+            Fact::Expired { nodes } => nodes.iter().for_each(|node| drop(held.remove(node))),
+            _ => {}
         }
     }
 }

@@ -63,6 +63,7 @@ pub(super) const ALL: &[(&str, Judge)] = &[
     ("a node is given what it can do", given::able),
     ("paused queues rest", given::paused),
     ("no more run than there are slots", given::slots),
+    ("a node holds no more than it has room for", given::room),
     ("the urgent come first", given::urgent),
     ("deadlines hold", times::deadline),
     ("what is to wait waits", times::deferred),

@@ -1,4 +1,4 @@
-//! What happens to a server: restarts, crashes, sessions that are ended, no room, and rows that somebody has locked.
+//! What happens to a server: restarts, crashes, sessions that are ended, no room, and rows and tables that somebody has locked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +20,9 @@ const CHECKPOINTER: &str = "SELECT pid FROM pg_stat_activity WHERE backend_type 
 const LOCK: &str = "SELECT no FROM mainspring.lease LIMIT 4 FOR UPDATE SKIP LOCKED;
     SELECT no FROM mainspring.ready LIMIT 4 FOR UPDATE SKIP LOCKED";
 
+/// What a plain `CREATE INDEX` takes: claims go on, and no outcome can be stored.
+const LOCK_DONE: &str = "LOCK TABLE mainspring.done IN SHARE MODE; SELECT 1";
+
 pub(super) fn all(cluster: &Arc<Cluster>, database: &str) -> Vec<Box<dyn Blow>> {
     let kinds = [
         Kind::Restart(Stop::Fast),
@@ -29,6 +32,7 @@ pub(super) fn all(cluster: &Arc<Cluster>, database: &str) -> Vec<Box<dyn Blow>> 
         Kind::Killed,
         Kind::Crowd,
         Kind::Lock,
+        Kind::Done,
     ];
     let harm = |kind| Harm { kind, cluster: Arc::clone(cluster), database: database.to_owned() };
     kinds.map(|kind| Box::new(harm(kind)) as Box<dyn Blow>).into()
@@ -49,6 +53,8 @@ enum Kind {
     Crowd,
     /// Somebody locks rows of jobs and leaves his transaction open, for longer than a lease.
     Lock,
+    /// Somebody locks the table of outcomes against writers, for longer than a lease.
+    Done,
 }
 
 struct Harm {
@@ -99,9 +105,9 @@ impl Harm {
         Ok(ended > 0)
     }
 
-    async fn lock(&self, world: &World, server: &Server) -> Result<bool> {
+    async fn lock(&self, world: &World, server: &Server, sql: &str) -> Result<bool> {
         let lunch = wait("there are rows to lock", async || {
-            let lunch = Lunch::begin(server, &self.database, LOCK).map_err(failed("locking rows"))?;
+            let lunch = Lunch::begin(server, &self.database, sql).map_err(failed("locking rows"))?;
             Ok((lunch.rows > 0).then_some(lunch))
         })
         .await?;
@@ -127,6 +133,7 @@ impl Blow for Harm {
             Kind::Killed => "session killed",
             Kind::Crowd => "crowd",
             Kind::Lock => "lock",
+            Kind::Done => "lock done",
         }
         .into()
     }
@@ -136,7 +143,7 @@ impl Blow for Harm {
             let server = self.cluster.primary();
             let lasts = match self.kind {
                 Kind::Sessions => Duration::ZERO,
-                Kind::Crowd | Kind::Lock => world.stage().lease() * 3 / 2,
+                Kind::Crowd | Kind::Lock | Kind::Done => world.stage().lease() * 3 / 2,
                 _ => RESTART,
             };
             outage(world, &self.name(), lasts);
@@ -156,7 +163,8 @@ impl Blow for Harm {
                 }
                 Kind::Killed => self.killed(world, &server).await,
                 Kind::Crowd => self.crowd(world, &server).await,
-                Kind::Lock => self.lock(world, &server).await,
+                Kind::Lock => self.lock(world, &server, LOCK).await,
+                Kind::Done => self.lock(world, &server, LOCK_DONE).await,
             }
         })
     }

@@ -14,6 +14,7 @@ mod worker;
 pub use flow::Flow;
 pub use jobs::{Poison, QUEUES, Work};
 pub use probe::Seen;
+pub use worker::CLAIM;
 
 use std::error::Error;
 use std::io::Read;

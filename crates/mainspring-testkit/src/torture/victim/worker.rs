@@ -14,7 +14,7 @@ use crate::history::{Actor, Fact, Recorder};
 /// Slots for each queue: more than one, so that a death takes several jobs along.
 const SLOTS: [u32; 2] = [8, 4];
 /// So few that the next claim goes out before the last one is answered.
-const CLAIM: usize = 8;
+pub const CLAIM: usize = 8;
 /// How long a worker that is sent home waits for its jobs: none takes nearly as long.
 const DRAIN: Duration = Duration::from_secs(5);
 /// How long a job that puts itself off does so.
