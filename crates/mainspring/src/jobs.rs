@@ -4,14 +4,15 @@ use std::future::IntoFuture;
 use std::time::Duration;
 
 use mainspring_core::id::JobId;
-use mainspring_core::job::{Priority, Reason, Record, Summary, Verb, Why, why};
-use mainspring_core::journal::Story;
-use mainspring_core::name::StepName;
+use mainspring_core::job::{Priority, Reason, Record, State, Status, Summary, Unfit, Verb, Why, why};
+use mainspring_core::journal::{EntryKind, Story, Value, Written};
+use mainspring_core::name::{Key, StepName};
 use mainspring_core::seam::Pending;
 use mainspring_core::store::{Changed, Counts, Cursor, Filter, Listing, Page};
 use mainspring_core::{Error, Result, bounds};
 
 use crate::durable::drift::Word;
+use crate::durable::wait::UNFIT;
 use crate::engine::Engine;
 use crate::fork::Fork;
 use crate::rewind::RetryFrom;
@@ -97,7 +98,34 @@ impl<'a> Jobs<'a> {
         let queues = self.engine.store().queues().await?;
         let nodes = self.engine.store().nodes().await?;
         let queue = queues.iter().find(|queue| queue.name == job.summary.queue);
-        Ok(why(&job, queue, &nodes, self.engine.seams().clock.now()))
+        let mut why = why(&job, queue, &nodes, self.engine.seams().clock.now());
+        if let Why::Waiting { signals, unfit, .. } = &mut why
+            && !signals.is_empty()
+        {
+            let awaited = |unfit: &Unfit| signals.iter().any(|(name, _)| name.as_str() == unfit.name);
+            unfit.extend(self.story(id).await?.entries.iter().flat_map(set_aside).filter(awaited));
+        }
+        Ok(why)
+    }
+
+    /// Children of a job that were cancelled when it ended, and the step that started each, in the order of the steps.
+    ///
+    /// [`retry`](Self::retry) leaves them as they are, so a handler that waits for the result of one gets [`Error::Ended`]
+    /// again. A retry [from](Self::retry_from) the first of these steps starts new ones.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if the job does not exist (any more).
+    pub async fn lost_children(&self, id: JobId) -> Result<Vec<LostChild>> {
+        let story = self.story(id).await?;
+        let lost = Status::because(State::Cancelled, Reason::Parent);
+        let is_lost = |id: JobId| story.children.iter().any(|kin| kin.id == id && kin.status == lost);
+        let child = |entry: &Written| match (&entry.value, entry.kind) {
+            (Value::Here(value), EntryKind::Child) => serde_json::from_slice::<JobId>(value).ok(),
+            _ => None,
+        };
+        let children = story.entries.iter().filter_map(|entry| Some((&entry.key, child(entry)?)));
+        let lost = children.filter(|(_, id)| is_lost(*id));
+        Ok(lost.map(|(step, id)| LostChild { step: step.clone(), id }).collect())
     }
 
     /// Ends waiting jobs as cancelled and asks running ones to stop: at once on this process's nodes, within a lease
@@ -106,7 +134,8 @@ impl<'a> Jobs<'a> {
         self.change(target, Verb::Cancel { why: String::new() })
     }
 
-    /// Runs failed, cancelled or skipped jobs again with fresh counts, and scheduled ones now.
+    /// Runs failed, cancelled or skipped jobs again with fresh counts, and scheduled ones now. Children that were cancelled
+    /// with a job stay cancelled; see [`lost_children`](Self::lost_children).
     pub fn retry(&self, target: impl Into<Target>) -> Change<'a> {
         self.change(target, Verb::Retry)
     }
@@ -215,6 +244,24 @@ impl<'a> Jobs<'a> {
     /// Applies any verb.
     pub fn change(&self, target: impl Into<Target>, verb: Verb) -> Change<'a> {
         Change { engine: self.engine, target: target.into(), verb, dry_run: false, watched: None }
+    }
+}
+
+/// A child that was cancelled when its parent ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LostChild {
+    /// The step of the parent that started it.
+    pub step: Key,
+    /// The child.
+    pub id: JobId,
+}
+
+/// The signals that a record says were set aside.
+fn set_aside(entry: &Written) -> Vec<Unfit> {
+    let is_mark = entry.key.as_str().rsplit_once('#').is_some_and(|(_, mark)| mark == UNFIT);
+    match &entry.value {
+        Value::Here(value) if is_mark => serde_json::from_slice(value).unwrap_or_default(),
+        _ => Vec::new(),
     }
 }
 

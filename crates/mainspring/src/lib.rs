@@ -137,7 +137,7 @@ pub use enqueue::{Enqueue, EnqueueMany, Enqueued, Json};
 pub use fork::{Fork, Forked};
 pub use handler::Payload;
 pub use job::{Job, JobOptions};
-pub use jobs::{Change, Jobs, Tally, Target};
+pub use jobs::{Change, Jobs, LostChild, Tally, Target};
 pub use layer::{Inner, Layer};
 pub use node::{Node, NodeBuilder, shutdown_signal};
 pub use open::OpenOptions;
@@ -150,7 +150,7 @@ pub use mainspring_core::failure::{Control, Failure, cancel, discard, retry_in, 
 pub use mainspring_core::id::{JobId, NodeNo};
 pub use mainspring_core::job::{
     Differs, FaultKind, Limits, OnConflict, Origin, Outcome, Priority, Progress, Reason, Record, State,
-    Status, Summary, Unique, Until, When, Why,
+    Status, Summary, Unfit, Unique, Until, When, Why,
 };
 pub use mainspring_core::journal::{EntryKind, OnClose, Story, Topic, Wait};
 pub use mainspring_core::name::{Key, Kind, Label, QueueName, SignalName, StepName, Tag};

@@ -1,6 +1,8 @@
 //! `signal`: sends something to a job whose handler waits for it, now or later.
 
-use mainspring::{Engine, Error, Sent, SignalName, bounds};
+use std::io::{self, Write};
+
+use mainspring::{Engine, Error, Sent, SignalName, Why, bounds};
 use serde_json::{Value, json};
 
 use super::{enqueue, filter};
@@ -30,7 +32,7 @@ impl Args {
         SignalName::new(&self.name)?;
         let bytes = match self.body.as_deref() {
             None => return Ok(Value::Null),
-            Some("-") => enqueue::read(std::io::stdin().lock())?,
+            Some("-") => enqueue::read(io::stdin().lock())?,
             Some(text) => text.as_bytes().to_vec(),
         };
         if bytes.len() > bounds::PAYLOAD_BYTES_MAX {
@@ -65,5 +67,14 @@ pub(crate) async fn run(args: &Args, body: &Value, engine: &Engine, out: Out) ->
             }
         },
     )?;
+    // What a kind declares is not stored, but what a handler waits for now is.
+    if let Ok(Why::Waiting { signals, .. }) = engine.jobs().why(id).await
+        && !signals.is_empty()
+        && signals.iter().all(|(name, _)| name.as_str() != args.name)
+    {
+        let names: Vec<String> = signals.iter().map(|(name, _)| format!("`{name}`")).collect();
+        let note = format!("note: it does not wait for that; it waits for {}", names.join(" or "));
+        writeln!(io::stderr(), "{}", text::plain(&note))?;
+    }
     Ok(())
 }

@@ -100,10 +100,23 @@ fn marked(entry: &Written, name: &str, mark: &str) -> String {
             "abandoned" => format!("{name}: goes on by itself when this one ends"),
             "accepted" => format!("{name}: accepted as new"),
             "renamed" => format!("{name}: was called {}", value(entry)),
+            "unfit" => unfit(entry, name),
             "again" => format!("{name}: its error was taken back, it is done again"),
             _ => format!("{name} ({mark}) = {}", value(entry)),
         },
     }
+}
+
+/// Signals that a wait has set aside.
+fn unfit(entry: &Written, name: &str) -> String {
+    let parsed = parsed(entry);
+    let Some(signals) = parsed.as_array() else { return format!("{name}: signals were set aside") };
+    let told = signals.iter().map(|signal| {
+        let word = |field: &str| signal[field].as_str().unwrap_or_default();
+        format!("{} does not fit: {}", signal_text(word("sender"), word("body")), word("why"))
+    });
+    let told = text::line(&told.collect::<Vec<_>>().join("; "), 4 * SHOWN);
+    format!("{name}: set aside, and not read again: {told}")
 }
 
 /// A value in one line.

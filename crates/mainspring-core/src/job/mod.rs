@@ -20,4 +20,4 @@ pub use state::{Reason, State, Status};
 pub use taken::Differs;
 pub use transition::{Illegal, Input, Verb, transition};
 pub use unique::{OnConflict, Unique, Until};
-pub use why::{Why, stranded, why, why_summary};
+pub use why::{Unfit, Why, stranded, why, why_summary};

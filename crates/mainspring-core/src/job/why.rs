@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::id::JobId;
 use crate::job::{Reason, Record, State, Status, Summary};
@@ -79,6 +79,9 @@ pub enum Why {
         signals: Vec<(SignalName, u32)>,
         /// The children whose end wakes it.
         children: Vec<JobId>,
+        /// Signals for which it waits that came before and were set aside, because they do not fit.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        unfit: Vec<Unfit>,
     },
     /// What it has recorded does not fit its code.
     Drifted {
@@ -172,7 +175,7 @@ fn waiting(record: &Record) -> Why {
             Topic::Child(id) => children.push(*id),
         }
     }
-    Why::Waiting { until: record.summary.run_at, signals, children }
+    Why::Waiting { until: record.summary.run_at, signals, children, unfit: Vec::new() }
 }
 
 fn running(job: &Summary, nodes: &[Node], now: Timestamp) -> Why {
@@ -281,7 +284,13 @@ impl fmt::Display for Why {
             Why::Quarantined { crashes } => {
                 write!(f, "it is quarantined: {crashes} nodes died while running it")
             }
-            Why::Waiting { until, signals, children } => tell_waits(f, *until, signals, children),
+            Why::Waiting { until, signals, children, unfit } => {
+                tell_waits(f, *until, signals, children)?;
+                match unfit.last() {
+                    Some(last) => write!(f, "; {last}"),
+                    None => Ok(()),
+                }
+            }
             Why::Drifted { note: Some(note) } => {
                 write!(f, "what it has recorded does not fit its code: {note}")
             }
@@ -337,6 +346,30 @@ fn tell_waits(
         (true, None) => f.write_str("its handler waits"),
         (false, Some(until)) => write!(f, "its handler waits for {}, until {until}", waits.join(" or ")),
         (false, None) => write!(f, "its handler waits for {}", waits.join(" or ")),
+    }
+}
+
+/// A signal that was set aside: its payload does not deserialize into what the handler waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unfit {
+    /// The name of the signal.
+    pub name: String,
+    /// Who sent it, or what the engine called that.
+    pub sender: String,
+    /// What it says, as JSON; cut if it is long.
+    pub body: String,
+    /// Why it does not fit.
+    pub why: String,
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a signal `{}`", self.name)?;
+        // What begins so was made up by the engine.
+        if !self.sender.starts_with('~') {
+            write!(f, " from {}", self.sender)?;
+        }
+        write!(f, " was set aside because it does not fit: {}", self.why)
     }
 }
 

@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use mainspring_core::failure::{Failure, discard};
-use mainspring_core::job::When;
+use mainspring_core::job::{Unfit, When, cut};
 use mainspring_core::journal::{Entry, EntryKind, Mail, Message, Topic};
 use mainspring_core::name::{Key, SignalName};
 use mainspring_core::time::Timestamp;
@@ -175,13 +175,66 @@ impl SignalParts<'_> {
                 // As the error of a step. Were it not read by a handler that goes on, it would be met by the next wait.
                 let value = error::encode(&failure);
                 let entry = Entry { key: key.clone(), kind: EntryKind::Error, overlapped, value };
-                session.ride(entry, &messages, true);
+                let (unfit, fit): (Vec<_>, Vec<_>) =
+                    messages.into_iter().partition(|message| misfit::<T>(message).is_some());
+                if unfit.is_empty() {
+                    session.ride(entry, &fit, true);
+                } else {
+                    session.put_back(fit);
+                    session.ride(entry, &unfit, true);
+                    let notes = unfit.iter().filter_map(misfit::<T>).collect();
+                    Box::pin(set_aside(session, &key, notes)).await?;
+                }
                 return Err(error::failed(&key, failure.into_error()));
             }
         };
         session.ride(Entry { key, kind: EntryKind::Received, overlapped, value }, &messages, true);
         Ok(received.into_iter().map(|(sender, value)| Received { sender, value }).collect())
     }
+}
+
+/// Where a wait notes the signals that it has set aside, beside its result.
+pub(crate) const UNFIT: &str = "unfit";
+/// Signals of one wait that stay noted, and bytes of each that are kept.
+const NOTED: (usize, usize) = (16, 1_024);
+
+/// Notes signals that are not what their wait asks for, together with all that rides along: that they were read. It is recorded
+/// at once, whatever becomes of the attempt, or every later attempt would meet them again.
+async fn set_aside(session: &Arc<Session>, key: &Key, notes: Vec<Unfit>) -> Result<()> {
+    let mark = beside(key, UNFIT)?;
+    let mut noted: Vec<Unfit> = match session.find(&mark) {
+        Some(written) => {
+            session.retract(&mark);
+            session.decoded(written).await?
+        }
+        None => Vec::new(),
+    };
+    noted.extend(notes);
+    noted.drain(..noted.len().saturating_sub(NOTED.0));
+    let value = serde_json::to_vec(&noted).map_err(convert)?;
+    let entry = Entry { key: mark, kind: EntryKind::Value, overlapped: false, value };
+    session.record(vec![entry], Vec::new()).await
+}
+
+impl Session {
+    /// Gives messages back that were taken and are not read: the next wait finds them, in their order.
+    fn put_back(&self, messages: Vec<Message>) {
+        let mut state = self.state();
+        state.inbox.extend(messages);
+        state.inbox.sort_by_key(|message| message.no);
+    }
+}
+
+/// What there is to note of a signal that is not a `T`; `None` if it is one.
+fn misfit<T: DeserializeOwned>(message: &Message) -> Option<Unfit> {
+    let Mail::Signal { name, sender, body } = &message.mail else { return None };
+    let why = serde_json::from_slice::<T>(body).err()?.to_string();
+    Some(Unfit {
+        name: name.to_string(),
+        sender: sender.clone(),
+        body: cut(String::from_utf8_lossy(body).into_owned(), NOTED.1),
+        why: cut(why, NOTED.1),
+    })
 }
 
 fn convert(error: serde_json::Error) -> Error {
@@ -326,7 +379,7 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Step`] if what was sent is not a `T`: if the handler goes on, that signal counts as read.
+    /// [`Error::Step`] if what was sent is not a `T`. That signal is set aside: no later wait and no later attempt meets it.
     /// [`Error::DuplicateKey`], [`Error::Nested`] and [`Error::Detached`].
     #[expect(clippy::needless_pass_by_value, reason = "a constant or text: `&APPROVED` would be noise")]
     pub fn signal<T>(&self, name: impl Named<T>) -> Signal<'_, T> {

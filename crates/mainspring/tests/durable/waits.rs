@@ -491,3 +491,49 @@ async fn signals_that_are_too_large_together_are_a_clear_error() {
         "{error}"
     );
 }
+
+#[tokio::test]
+async fn a_signal_that_does_not_fit_is_set_aside_once_and_for_all() {
+    for parked in PARKED {
+        let test = engine(parked, approval).await;
+        let job = test.enqueue(flow(0)).await.expect("enqueued");
+        test.run_until_idle().await.expect("it waits");
+        test.signal(job.id, "approved", &"yes").sender("ada").await.expect("sent");
+        test.run_until_idle().await.expect("the attempt fails");
+        assert_eq!(test.jobs().get(job.id).await.expect("there").summary.failures, 1);
+        test.advance(HOUR).await.expect("the next one waits");
+        assert_eq!(status(&test, job.id).await, Status::because(State::Suspended, Reason::Signal));
+        let why = test.jobs().why(job.id).await.expect("why");
+        let Why::Waiting { unfit, .. } = &why else { panic!("{why}") };
+        assert_eq!((unfit.len(), &*unfit[0].sender, &*unfit[0].body), (1, "ada", "\"yes\""), "{why}");
+        assert!(why.to_string().contains("a signal `approved` from ada was set aside"), "{why}");
+        assert!(test.jobs().story(job.id).await.expect("a story").inbox.messages.is_empty());
+        // A second one is noted beside the first.
+        test.signal(job.id, "approved", &3).await.expect("sent");
+        test.advance(HOUR).await.expect("the third one waits");
+        let why = test.jobs().why(job.id).await.expect("why");
+        assert!(matches!(&why, Why::Waiting { unfit, .. } if unfit.len() == 2), "{why}");
+        test.signal(job.id, "approved", &true).await.expect("sent");
+        test.run_until_idle().await.expect("idle");
+        assert_eq!(test.outcome(&job).expect("it ended"), "approved");
+    }
+}
+
+#[tokio::test]
+async fn of_several_signals_only_those_that_do_not_fit_are_set_aside() {
+    for parked in PARKED {
+        let handler = async |ctx: Context, _job: Flow| {
+            let votes = ctx.signal::<u32>("vote").count(2).await?;
+            Ok(votes.iter().map(|vote| vote.value.to_string()).collect::<Vec<_>>().join("+"))
+        };
+        let test = engine(parked, handler).await;
+        let job = test.enqueue(flow(0)).await.expect("enqueued");
+        test.signal(job.id, "vote", &1).await.expect("sent");
+        test.signal(job.id, "vote", &"two").await.expect("sent");
+        test.advance(HOUR).await.expect("it waits for one more");
+        assert_eq!(status(&test, job.id).await, Status::because(State::Suspended, Reason::Signal));
+        test.signal(job.id, "vote", &3).await.expect("sent");
+        test.run_until_idle().await.expect("idle");
+        assert_eq!(test.outcome(&job).expect("it ended"), "1+3");
+    }
+}

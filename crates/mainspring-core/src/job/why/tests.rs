@@ -231,7 +231,7 @@ fn a_person_is_told_what_to_do_where_there_is_something_to_do() {
     assert_eq!(hint(Why::Paused { queue: queue("q") }), "resume queue `q`");
     assert_eq!(hint(Why::NoNode { queue: queue("q") }), "start a node that serves queue `q`");
     assert_eq!(hint(Why::NoHandler { kind: kind("k") }), "start a node that handles kind `k`");
-    let waiting = |signals| Why::Waiting { until: None, signals, children: Vec::new() };
+    let waiting = |signals| Why::Waiting { until: None, signals, children: Vec::new(), unfit: Vec::new() };
     let name = |name: &str| SignalName::new(name).expect("a name");
     let both = vec![(name("approved"), 1), (name("vote"), 3)];
     assert_eq!(hint(waiting(both)), "send it the signal `approved`");
