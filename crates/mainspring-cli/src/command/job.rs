@@ -1,7 +1,9 @@
 //! `job`: everything about one job, or a verb on it.
 
+use std::io::{self, Write};
+
 use clap::Subcommand;
-use mainspring::{Engine, Origin, Record, Story, Timestamp, Why};
+use mainspring::{Engine, JobId, Origin, Record, Story, Timestamp, Why};
 use mainspring_core::job::Verb;
 use mainspring_core::output::Ask;
 
@@ -95,7 +97,7 @@ pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result
         Some(One::Retry { from: Some(from), dry_run }) => {
             return fork::retry(engine, id, &from, dry_run, out).await;
         }
-        Some(One::Retry { from: None, .. }) => Verb::Retry,
+        Some(One::Retry { from: None, .. }) => return retry(engine, id, out).await,
         Some(One::Hold) => Verb::Hold,
         Some(One::Resume) => Verb::Resume,
         Some(One::Fail(because)) => Verb::Fail { why: because.why },
@@ -104,6 +106,32 @@ pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result
     };
     verb::one(engine, id, verb, out).await
 }
+
+/// Runs a job again, and says what it may meet: children that ended with it.
+async fn retry(engine: &Engine, id: JobId, out: Out) -> anyhow::Result<()> {
+    let lost = engine.jobs().lost_children(id).await?;
+    verb::one(engine, id, Verb::Retry, out).await?;
+    if let Some(first) = lost.first() {
+        let children = match lost.len() {
+            1 => "1 child stays cancelled".to_owned(),
+            count => format!("{count} children stay cancelled"),
+        };
+        let ids: Vec<String> = lost.iter().take(SHOWN_CHILDREN).map(|child| child.id.to_string()).collect();
+        let more = if lost.len() > ids.len() { ", …" } else { "" };
+        let step = story::words(first.step.as_str());
+        let note = format!(
+            "note: {children} since it ended: {}{more}\nhint: if it needs their results, start them again with `mainspring job {id} retry --from \
+             '{}'`, the step {step}",
+            ids.join(", "),
+            first.step,
+        );
+        writeln!(io::stderr(), "{}", text::plain(&note))?;
+    }
+    Ok(())
+}
+
+/// Children that a note names.
+const SHOWN_CHILDREN: usize = 5;
 
 fn shown_to_programs(job: &Record, story: &Story, why: &Why, said: u64) -> serde_json::Value {
     let mut value = json::record(job);

@@ -201,3 +201,32 @@ async fn a_child_whose_id_is_taken_fails_at_its_start_and_every_run_sees_that() 
         assert_eq!(said, format!("{one}; {two}"));
     }
 }
+
+#[tokio::test]
+async fn children_that_were_cancelled_with_their_parent_are_named_with_their_steps() {
+    for parked in PARKED {
+        let handler = async |ctx: Context, job: Flow| {
+            let one = ctx.spawn("one", Part { n: job.n }).await?;
+            Ok(one.result().await?.to_string())
+        };
+        let test = engine(parked, handler).await;
+        let job = test.enqueue(flow(4)).await.expect("enqueued");
+        test.run_until_idle().await.expect("it waits for its child");
+        let child = test.jobs().story(job.id).await.expect("a story").children[0].id;
+        assert!(test.jobs().lost_children(job.id).await.expect("none").is_empty());
+        test.jobs().cancel(job.id).await.expect("cancelled");
+        test.run_until_idle().await.expect("idle");
+        let lost = test.jobs().lost_children(job.id).await.expect("one");
+        assert_eq!(
+            lost.iter().map(|lost| (lost.step.as_str(), lost.id)).collect::<Vec<_>>(),
+            [("one", child)]
+        );
+        // A retry meets its end again; a retry from its step starts another one.
+        test.jobs().retry(job.id).await.expect("retried");
+        test.run_until_idle().await.expect("idle");
+        assert_eq!(test.jobs().get(job.id).await.expect("there").summary.failures, 1);
+        test.jobs().retry_from(job.id, lost[0].step.as_str()).await.expect("retried from its step");
+        test.advance(2 * HOUR).await.expect("idle");
+        assert_eq!(test.outcome(&job).expect("it ended"), "40");
+    }
+}
