@@ -129,7 +129,7 @@ async fn execute(shared: &Arc<Shared>, work: Work, session: &mut Option<Arc<Sess
 async fn fetch(shared: &Shared, run: &Run, bytes: usize) -> Result<Vec<u8>, Option<Ended>> {
     tokio::select! {
         biased;
-        stop = run.stop_requested() => return Err(stopped(stop)),
+        stop = run.stop_requested() => Err(stopped(stop)),
         input = shared.inputs.read(shared, run, bytes) => match input {
             // The handler has its time from now on.
             Ok(Some(input)) => {
