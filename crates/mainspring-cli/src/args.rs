@@ -2,7 +2,9 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::command::{bench, completions, enqueue, job, jobs, man, migrate, queue, signal, watch, why, work};
+use crate::command::{
+    bench, completions, doctor, enqueue, job, jobs, man, migrate, queue, signal, watch, why, work,
+};
 use crate::dev;
 
 /// Shown under every `--help` of the program itself.
@@ -68,7 +70,7 @@ pub(crate) enum Command {
     /// Create the store, or bring it to the schema of this version.
     Migrate(migrate::Args),
     /// Look for what is wrong with the store, its nodes and its queues.
-    Doctor,
+    Doctor(doctor::Args),
     /// Measure how fast jobs get in and out here. Your jobs are not touched.
     Bench(bench::Args),
     /// Print the manual page, or write those of all commands.

@@ -32,6 +32,7 @@ pub(crate) fn summary(job: &Summary) -> Value {
         "cancelling": job.cancelling,
         "stuck": job.stuck,
         "foreign": job.foreign,
+        "unreadable": job.unreadable,
     });
     // Options that are not set are left out, as in the store.
     if let (Value::Object(value), Ok(Value::Object(options))) =

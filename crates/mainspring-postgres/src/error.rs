@@ -46,6 +46,15 @@ pub(crate) fn corrupt(why: impl Into<String>) -> Fault {
     Fault::Refused(Error::Corrupt { why: why.into() })
 }
 
+/// What a row says that cannot be read, apart from whatever else may have gone wrong while it was read.
+pub(crate) fn legible<T>(read: Result<T>) -> Result<std::result::Result<T, String>> {
+    match read {
+        Ok(value) => Ok(Ok(value)),
+        Err(Fault::Refused(Error::Corrupt { why })) => Ok(Err(why)),
+        Err(fault) => Err(fault),
+    }
+}
+
 /// Whether the database answered, and so has rolled the transaction back.
 pub(crate) fn answered(error: &tokio_postgres::Error) -> bool {
     match error.as_db_error() {

@@ -17,9 +17,9 @@ use mainspring_core::name::{Key, QueueName};
 use mainspring_core::output::{Ask, Output};
 use mainspring_core::seam::{Pending, Seams};
 use mainspring_core::store::{
-    Changed, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish, Finished, Line,
-    Listener, Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed,
-    Rescue, Rescued, Store, Swept, Ticket,
+    Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish,
+    Finished, Line, Listener, Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration,
+    Renewal, Renewed, Rescue, Rescued, Store, Swept, Ticket,
 };
 use mainspring_core::{Error, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -342,9 +342,19 @@ impl Store for Postgres {
     }
 
     fn claim(&self, request: ClaimRequest) -> Pending<'_, Result<ClaimedBatch>> {
+        let node = request.node;
         let taken = self.call(|lanes| &lanes.claim, op::claim::ClaimOp(request));
         // Here and not on the lane: the next claim need not wait for it.
-        Box::pin(async move { taken.await?.read(&self.shared).map_err(|fault| fault.told(false)) })
+        Box::pin(async move {
+            let (claimed, unreadable) = taken.await?.read(&self.shared).map_err(|fault| fault.told(false))?;
+            if !unreadable.is_empty() {
+                let aside = op::unreadable::SetAside::new(node, unreadable);
+                // The claim is made. It is asked for again, and then those that are still there are found again.
+                let unknown = |_| Error::OutcomeUnknown { source: None };
+                self.call(|lanes| &lanes.claim, aside).await.map_err(unknown)?;
+            }
+            Ok(claimed)
+        })
     }
 
     fn finish(&self, node: NodeNo, finishes: Vec<Finish>) -> Pending<'_, Result<Vec<Finished>>> {
@@ -451,8 +461,12 @@ impl Store for Postgres {
         self.call(|lanes| &lanes.read, read::NodesOp)
     }
 
-    fn check(&self) -> Pending<'_, Result<Vec<Finding>>> {
-        self.call(|lanes| &lanes.check, read::Check)
+    fn check_part(&self, part: CheckPart) -> Pending<'_, Result<Checked>> {
+        self.call(|lanes| &lanes.check, read::Check(part))
+    }
+
+    fn try_write(&self) -> Pending<'_, Result<()>> {
+        self.call(|lanes| &lanes.check, op::settings::TryWrite)
     }
 
     fn diagnose(&self) -> Pending<'_, Result<Vec<Finding>>> {

@@ -62,7 +62,7 @@ pub(crate) fn severity(error: &rusqlite::Error) -> Severity {
 }
 
 /// Whether a column holds what nobody writes there: another type, a number out of range, text that is no UTF-8.
-fn is_mistyped(error: &rusqlite::Error) -> bool {
+pub(crate) fn is_mistyped(error: &rusqlite::Error) -> bool {
     use rusqlite::Error::{FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, Utf8Error};
     matches!(
         error,
@@ -97,6 +97,16 @@ pub(crate) fn damaged(error: Error) -> rusqlite::Error {
         other => other.to_string(),
     };
     rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT), Some(why))
+}
+
+/// What a row says that cannot be read, apart from whatever else may have gone wrong while it was read.
+pub(crate) fn legible<T>(read: Result<T>) -> Result<std::result::Result<T, String>> {
+    match read {
+        Ok(value) => Ok(Ok(value)),
+        Err(Fault::Refused(Error::Corrupt { why })) => Ok(Err(why)),
+        Err(Fault::Sql(error)) if is_mistyped(&error) => Ok(Err(error.to_string())),
+        Err(fault) => Err(fault),
+    }
 }
 
 /// A row that says what no row may say.

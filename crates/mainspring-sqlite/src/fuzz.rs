@@ -210,7 +210,7 @@ fn looks(reader: &mut Reader) {
     told(read::counts(reader));
     told(read::queues(reader));
     told(read::nodes(reader));
-    told(read::check(reader));
+    told(read::check_all(reader));
 }
 
 fn told<T>(answer: Result<T>) -> Option<T> {

@@ -16,8 +16,8 @@ use mainspring_core::name::{Key, QueueName};
 use mainspring_core::output::{Ask, Output};
 use mainspring_core::seam::{Pending, Seams};
 use mainspring_core::store::{
-    Changed, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish, Finished, Line,
-    Listener, Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed,
+    Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finish, Finished,
+    Line, Listener, Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed,
     Rescue, Rescued, Store, Swept, Ticket,
 };
 use mainspring_core::{Error, Result};
@@ -167,8 +167,17 @@ impl Sqlite {
         &self,
         body: impl FnOnce(&mut Reader) -> error::Result<T> + Send + 'static,
     ) -> Pending<'_, Result<T>> {
+        self.read_within(Duration::ZERO, body)
+    }
+
+    /// The same for one that may take so long, if that is longer than others may.
+    fn read_within<T: Send + 'static>(
+        &self,
+        patience: Duration,
+        body: impl FnOnce(&mut Reader) -> error::Result<T> + Send + 'static,
+    ) -> Pending<'_, Result<T>> {
         let refusal = self.env.queue.refusal();
-        let answer: Option<Receiver<Result<T>>> = refusal.is_none().then(|| self.pool.read(body));
+        let answer: Option<Receiver<Result<T>>> = refusal.is_none().then(|| self.pool.read(patience, body));
         Box::pin(async move {
             match (answer, refusal) {
                 (Some(answer), _) => answer.await.unwrap_or(Err(Error::Closed)),
@@ -375,8 +384,12 @@ impl Store for Sqlite {
         self.read(read::nodes)
     }
 
-    fn check(&self) -> Pending<'_, Result<Vec<Finding>>> {
-        self.read(read::check)
+    fn check_part(&self, part: CheckPart) -> Pending<'_, Result<Checked>> {
+        self.read_within(read::CHECK_PATIENCE, move |reader| read::check(reader, part))
+    }
+
+    fn try_write(&self) -> Pending<'_, Result<()>> {
+        self.write(Weight::rows(1), op::settings::try_write)
     }
 
     fn native(&self) -> Option<&(dyn Any + Send + Sync)> {

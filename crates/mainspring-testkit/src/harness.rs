@@ -45,8 +45,43 @@ pub struct Harness {
     pub clock: ManualClock,
     rng: SeededRng,
     batches: Mutex<BTreeMap<NodeNo, u64>>,
+    damage: Option<Hand>,
     // Last, because it may hold the directory that the store's files are in.
     open: Box<dyn Fn() -> Arc<dyn Store> + Send + Sync>,
+}
+
+/// What of a job is damaged, behind the store's back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Damage {
+    /// Its options, which are not even text.
+    Options,
+    /// Its claim number, where it waits: `ready` or `suspended`.
+    Claim,
+    /// What it has recorded: the kind of each entry.
+    Journal,
+}
+
+impl Damage {
+    /// The word for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Damage::Options => "options",
+            Damage::Claim => "claim",
+            Damage::Journal => "journal",
+        }
+    }
+}
+
+/// Damages something of a job, or mends it.
+type Hand = Box<dyn Fn(JobId, Damage, Mend) + Send + Sync>;
+
+/// Whether something is mended that was damaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mend {
+    /// It is damaged.
+    No,
+    /// It is mended, as somebody would who knows what it was.
+    Yes,
 }
 
 impl Harness {
@@ -54,7 +89,31 @@ impl Harness {
     /// it owns whatever the data lives in.
     pub fn new(clock: ManualClock, open: impl Fn() -> Arc<dyn Store> + Send + Sync + 'static) -> Self {
         let store = open();
-        Harness { store, clock, rng: SeededRng::new(1), batches: Mutex::default(), open: Box::new(open) }
+        Harness {
+            store,
+            clock,
+            rng: SeededRng::new(1),
+            batches: Mutex::default(),
+            damage: None,
+            open: Box::new(open),
+        }
+    }
+
+    /// The same, whose store can be damaged.
+    #[must_use]
+    pub fn damaged_by(mut self, hand: impl Fn(JobId, Damage, Mend) + Send + Sync + 'static) -> Self {
+        self.damage = Some(Box::new(hand));
+        self
+    }
+
+    /// Damages something of a job behind the store's back.
+    pub fn damage(&self, id: JobId, damage: Damage) {
+        self.damage.as_ref().expect("a store that can be damaged")(id, damage, Mend::No);
+    }
+
+    /// Mends it by hand.
+    pub fn mend(&self, id: JobId, damage: Damage) {
+        self.damage.as_ref().expect("a store that can be damaged")(id, damage, Mend::Yes);
     }
 
     /// Another handle on the same data, as another process would have.

@@ -15,9 +15,9 @@ use mainspring_core::name::{Key, QueueName};
 use mainspring_core::output::{Ask, Output};
 use mainspring_core::seam::Pending;
 use mainspring_core::store::{
-    self, Changed, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish, Finished,
-    Listener, Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed,
-    Rescue, Rescued, Store, Swept, Ticket,
+    self, Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding,
+    Finish, Finished, Listener, Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration,
+    Renewal, Renewed, Rescue, Rescued, Store, Swept, Ticket,
 };
 
 use crate::history::{Actor, Fact, How, Letter, Line, Posted, Recorder, Wrote, digest, micros};
@@ -443,8 +443,12 @@ impl<W: Way> Store for Watched<W> {
         self.read("nodes", (), |store, ()| store.nodes())
     }
 
-    fn check(&self) -> Pending<'_, Result<Vec<Finding>>> {
-        self.read("check", (), |store, ()| store.check())
+    fn check_part(&self, part: CheckPart) -> Pending<'_, Result<Checked>> {
+        self.read("check", part, |store, part| store.check_part(part))
+    }
+
+    fn try_write(&self) -> Pending<'_, Result<()>> {
+        self.write("try", (), |store, ()| store.try_write())
     }
 
     fn diagnose(&self) -> Pending<'_, Result<Vec<Finding>>> {

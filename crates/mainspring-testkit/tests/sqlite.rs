@@ -1,11 +1,13 @@
 //! The conformance suite and the model test on SQLite.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use mainspring_core::store::Store;
+use mainspring_sqlite::rusqlite::Connection;
 use mainspring_sqlite::{Durability, Options, Sqlite};
 use mainspring_testkit::clock::ManualClock;
-use mainspring_testkit::harness::Harness;
+use mainspring_testkit::harness::{Damage, Harness, Mend};
 use mainspring_testkit::model::agrees_with_the_model;
 use mainspring_testkit::seams::seams;
 
@@ -17,10 +19,34 @@ fn open(durability: Durability) -> Harness {
     let clock = ManualClock::new();
     let directory = tempfile::tempdir().expect("a directory");
     let seams = seams(&clock, 1);
+    let path = directory.path().join("store.db");
     Harness::new(clock, move || -> Arc<dyn Store> {
         let options = Options::new(directory.path().join("store.db")).durability(durability);
         Arc::new(Sqlite::open(options, seams.clone()).expect("the store opens"))
     })
+    .damaged_by(move |id, damage, mend| {
+        let job =
+            format!("(SELECT no FROM mainspring_jobs WHERE id = x'{}')", id.to_string().replace('-', ""));
+        let conn = Connection::open(&path).expect("the file");
+        conn.busy_timeout(Duration::from_secs(30)).expect("patience");
+        conn.execute_batch(&harm(&job, damage, mend)).expect("damage");
+    })
+}
+
+/// What damages a job, or mends it.
+fn harm(job: &str, damage: Damage, mend: Mend) -> String {
+    let (options, claim, kind) = match mend {
+        Mend::No => ("CAST(x'FF' AS TEXT)", "'many'", 99),
+        Mend::Yes => ("NULL", "1", 0),
+    };
+    match damage {
+        Damage::Options => format!("UPDATE mainspring_jobs SET options = {options} WHERE no = {job}"),
+        Damage::Claim => format!(
+            "UPDATE mainspring_ready SET claim = {claim} WHERE no = {job};
+             UPDATE mainspring_suspended SET claim = {claim} WHERE no = {job}"
+        ),
+        Damage::Journal => format!("UPDATE mainspring_steps SET kind = {kind} WHERE no = {job}"),
+    }
 }
 
 mainspring_testkit::conformance_tests!(sqlite);

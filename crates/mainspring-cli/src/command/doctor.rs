@@ -1,17 +1,20 @@
 //! `doctor`: look for what is wrong with the store, its nodes and its queues.
 //!
+//! It tries a write that leaves nothing behind, and goes through the jobs part by part, within a time of its own.
+//!
 //! What the store must not hold, and jobs in the hands of a silent node, are problems: the exit code is 1. Other things
 //! worth knowing are notes: what surrounds the store and may hurt it, and what makes jobs wait.
 
 use std::process::ExitCode;
 
-use mainspring::{Counts, Engine, Filter, State, Timestamp, Why};
+use mainspring::{Counts, Engine, Error, Filter, Span, State, Timestamp, Why};
 use mainspring_core::job::stranded;
-use mainspring_core::store::{Node, NodeState, Queue};
+use mainspring_core::store::{CheckPart, Node, NodeState, Queue};
 use serde_json::{Value, json};
 
 use crate::output::Out;
 use crate::paint::Colour;
+use crate::progress::Progress;
 use crate::report::FAILED;
 use crate::{json as shape, text};
 
@@ -22,15 +25,18 @@ struct Finding {
     hint: String,
 }
 
-pub(crate) async fn run(engine: &Engine, out: Out) -> anyhow::Result<ExitCode> {
+/// What `doctor` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// How long it may look at the jobs. What it has not seen by then is said.
+    #[arg(long, value_name = "SPAN", default_value = "10m")]
+    within: Span,
+}
+
+pub(crate) async fn run(args: &Args, engine: &Engine, out: Out) -> anyhow::Result<ExitCode> {
     let store = engine.describe();
-    let mut findings: Vec<Finding> = engine
-        .store()
-        .check()
-        .await?
-        .into_iter()
-        .map(|finding| Finding { problem: true, what: finding.what, hint: finding.hint })
-        .collect();
+    let mut findings: Vec<Finding> = writes(engine).await.into_iter().collect();
+    findings.extend(check(args, engine, out).await);
     let around = engine.store().diagnose().await?.into_iter();
     findings.extend(around.map(|found| Finding { problem: false, what: found.what, hint: found.hint }));
     let nodes = engine.nodes().await?;
@@ -38,9 +44,10 @@ pub(crate) async fn run(engine: &Engine, out: Out) -> anyhow::Result<ExitCode> {
     let counts = engine.jobs().counts().await?;
     let now = engine.seams().clock.now();
     findings.extend(silent(&nodes, now));
-    findings.extend(unserved(&queues, &nodes, &counts));
+    findings.extend(unserved(&queues, &nodes, &counts, now));
     findings.extend(unhandled(engine, &nodes, now).await?);
     findings.extend(quarantined(engine).await?);
+    findings.extend(unreadable(engine).await?);
     if !store.durable {
         let what = "what is acknowledged may be lost when the power fails".to_owned();
         findings.push(Finding { problem: false, what, hint: "open it without relaxed durability".into() });
@@ -92,30 +99,105 @@ fn is_silent(node: &Node, now: Timestamp) -> bool {
     node.state == NodeState::Live && node.lease_until <= now
 }
 
+/// Why nothing could be written now, if a write that leaves nothing behind does not work.
+async fn writes(engine: &Engine) -> Option<Finding> {
+    let error = engine.store().try_write().await.err()?;
+    let mut what = format!("nothing can be written: {error}");
+    for cause in mainspring_core::error::chain(&error).skip(1) {
+        what = format!("{what}: {cause}");
+    }
+    let hint = match &error {
+        Error::DiskFull => {
+            "make room: no job is stored, claimed or ended before; nothing acknowledged is lost"
+        }
+        _ => {
+            "no job is stored, claimed or ended while this lasts: see who locks the store, whether it is read-only, and \
+              what the user may write"
+        }
+    };
+    Some(Finding { problem: true, what, hint: hint.into() })
+}
+
+/// The store's self-check, part by part, as far as the time goes.
+async fn check(args: &Args, engine: &Engine, out: Out) -> Vec<Finding> {
+    let clock = &engine.seams().clock;
+    let begun = clock.monotonic();
+    let mut progress: Option<Progress> = None;
+    let (mut next, mut findings) = (Some(CheckPart::default()), Vec::new());
+    let (mut done, mut total) = (0, 0);
+    while let Some(part) = next {
+        if clock.monotonic().saturating_sub(begun) >= args.within.0 {
+            findings.push(Finding {
+                problem: true,
+                what: format!(
+                    "the self-check did not finish within {}: it got to job number {done} of {total}; nothing is known of the \
+                     rest",
+                    args.within
+                ),
+                hint: "give it more time: `mainspring doctor --within 1h`".into(),
+            });
+            break;
+        }
+        let checked = match engine.store().check_part(part).await {
+            Ok(checked) => checked,
+            Err(error) => {
+                findings.push(Finding {
+                    problem: true,
+                    what: format!("the self-check did not finish: {error}"),
+                    hint: "nothing is known of what it had not looked at; the error says why".into(),
+                });
+                break;
+            }
+        };
+        if checked.total > 1 {
+            (done, total) = (checked.done, checked.total);
+            let whole = usize::try_from(total).ok();
+            let progress = progress.get_or_insert_with(|| Progress::new(engine, out, "checking", whole));
+            progress.tell(usize::try_from(done).unwrap_or(usize::MAX));
+        }
+        let found = checked.findings.into_iter();
+        findings.extend(found.map(|found| Finding { problem: true, what: found.what, hint: found.hint }));
+        next = checked.next;
+    }
+    findings
+}
+
 /// Nodes that hold claims and have not renewed their lease: their jobs wait until another node rescues them.
 fn silent(nodes: &[Node], now: Timestamp) -> Vec<Finding> {
     let silent = nodes.iter().filter(|node| is_silent(node, now));
     silent
-        .map(|node| Finding {
-            problem: node.claims > 0,
-            what: format!(
-                "node {} has been silent since {} and holds {}",
-                node.name,
-                node.renewed_at,
-                text::count(usize::try_from(node.claims).unwrap_or(usize::MAX), "job")
-            ),
-            hint: "any live node takes its jobs over; start one if there is none".into(),
+        .map(|node| match usize::try_from(node.claims).unwrap_or(usize::MAX) {
+            0 => Finding {
+                problem: false,
+                what: format!(
+                    "node {} is silent: its lease expired at {}; it holds no jobs",
+                    node.name, node.lease_until
+                ),
+                hint: "it has died or cannot reach the store; no job waits for it".into(),
+            },
+            claims => Finding {
+                problem: true,
+                what: format!(
+                    "node {} has been silent since {} and holds {}",
+                    node.name,
+                    node.renewed_at,
+                    text::count(claims, "job")
+                ),
+                hint: "any live node takes its jobs over; start one if there is none".into(),
+            },
         })
         .collect()
 }
 
 /// Queues whose jobs wait and that nobody serves, or that are paused.
-fn unserved(queues: &[Queue], nodes: &[Node], counts: &Counts) -> Vec<Finding> {
+fn unserved(queues: &[Queue], nodes: &[Node], counts: &Counts, now: Timestamp) -> Vec<Finding> {
     let mut findings = Vec::new();
     for queue in queues {
         let waiting = counts.of(&queue.name, State::Ready);
         let served = nodes.iter().any(|node| {
-            node.state == NodeState::Live && node.queues.iter().any(|(name, _)| *name == queue.name)
+            node.state == NodeState::Live
+                && !is_silent(node, now)
+                && node.queues.iter().any(|(name, _)| *name == queue.name)
         });
         let jobs = text::count(usize::try_from(waiting).unwrap_or(usize::MAX), "job");
         if waiting > 0 && queue.settings.paused {
@@ -162,5 +244,22 @@ async fn quarantined(engine: &Engine) -> anyhow::Result<Option<Finding>> {
         problem: false,
         what: "there are quarantined jobs: the nodes that ran them kept dying".into(),
         hint: "see them with `mainspring jobs --reason quarantine`, then resume or fail them".into(),
+    }))
+}
+
+/// Jobs that were set aside because they cannot be read.
+async fn unreadable(engine: &Engine) -> anyhow::Result<Option<Finding>> {
+    let filter = Filter {
+        states: vec![State::Suspended],
+        reason: Some(mainspring::Reason::Unreadable),
+        ..Filter::default()
+    };
+    let found = engine.jobs().list(filter, None, 1).await?;
+    Ok((!found.jobs.is_empty()).then(|| Finding {
+        problem: false,
+        what: "there are jobs that could not be read and were set aside".into(),
+        hint:
+            "see them with `mainspring jobs --reason unreadable`, and what is wrong with `mainspring why ID`"
+                .into(),
     }))
 }

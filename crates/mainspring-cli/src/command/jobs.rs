@@ -140,6 +140,9 @@ pub(crate) fn state(job: &Summary) -> String {
     if job.foreign {
         text.push_str(", foreign await");
     }
+    if job.unreadable.is_some() && job.status.reason != Some(Reason::Unreadable) {
+        text.push_str(", unreadable");
+    }
     if job.cancelling {
         text.push_str(", cancelling");
     }

@@ -74,7 +74,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Nodes => nodes::run(&engine, out).await,
         Command::Watch(args) => watch::run(&args, &engine, out).await,
         Command::Migrate(_) => migrate::run(&engine, out),
-        Command::Doctor => return close(&engine, doctor::run(&engine, out).await).await,
+        Command::Doctor(args) => return close(&engine, doctor::run(&args, &engine, out).await).await,
         Command::Bench(_) | Command::Man(_) | Command::Completions(_) => Ok(()),
     };
     close(&engine, result.map(|()| ExitCode::SUCCESS)).await

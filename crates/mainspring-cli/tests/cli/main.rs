@@ -1,6 +1,7 @@
 //! The binary, run as a user runs it: real processes, real files.
 
 mod commands;
+mod damage;
 mod dev;
 mod documents;
 mod everyday;

@@ -48,6 +48,9 @@ pub struct Summary {
     /// Whether its node says that its handler awaits something that is not durable, and so keeps its slot. Never together
     /// with `stuck`.
     pub foreign: bool,
+    /// What of it cannot be read, and why not. That is shown as if it had never been set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unreadable: Option<String>,
     /// What is rarely set.
     pub options: Options,
 }

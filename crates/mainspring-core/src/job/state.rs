@@ -97,6 +97,8 @@ coded!(
         Quarantine = 7 "quarantine",
         /// Suspended by an operator.
         Hold = 8 "hold",
+        /// Suspended because what the store keeps of it cannot be read.
+        Unreadable = 9 "unreadable",
         /// Failed after its last attempt.
         Exhausted = 16 "exhausted",
         /// Failed because its handler said that another attempt would not help.
@@ -130,7 +132,7 @@ impl Reason {
     /// Whether this reason can go with a state.
     pub const fn fits(self, state: State) -> bool {
         match state {
-            State::Suspended => self.code() <= Reason::Hold.code(),
+            State::Suspended => self.code() <= Reason::Unreadable.code(),
             State::Failed => {
                 matches!(self, Reason::Exhausted | Reason::Discarded | Reason::Expired | Reason::Operator)
             }

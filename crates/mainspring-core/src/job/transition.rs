@@ -40,6 +40,8 @@ pub enum Input {
     },
     /// Its handler waits for something outside.
     Suspend(Reason),
+    /// The claim that took it cannot read it.
+    Unreadable,
     /// What it was suspended for has happened.
     Wake,
     /// Somebody wants it cancelled. A running job goes on until its node confirms ([`Input::Stop`]).
@@ -95,6 +97,7 @@ pub fn transition(from: Status, input: Input) -> Result<Status, Illegal> {
         (S::Running, Input::Suspend(reason)) if reason.awaits() || reason == R::Drift => {
             Status::because(S::Suspended, reason)
         }
+        (S::Running, Input::Unreadable) => Status::because(S::Suspended, R::Unreadable),
         (S::Running, Input::Cancel(_)) => Status::plain(S::Running),
         (S::Running, Input::Stop(reason)) if reason.fits(S::Cancelled) => {
             Status::because(S::Cancelled, reason)
@@ -208,6 +211,17 @@ impl Verb {
             Verb::Reprioritise(_) => return Ok(Some(from)),
         };
         transition(from, input).map(Some)
+    }
+
+    /// The answer to this verb for a job that it would let wait or run on, but that cannot be read.
+    pub fn refused(&self, from: Status) -> Illegal {
+        let input = match self {
+            Verb::Retry => Input::Revive,
+            Verb::Rewind { .. } => Input::Rewind,
+            Verb::Resume => Input::Resume { later: false },
+            _ => Input::Hold,
+        };
+        Illegal { from, input }
     }
 
     /// Checks the bounds of the texts in it.

@@ -88,6 +88,11 @@ pub enum Why {
         /// How that was noticed.
         note: Option<String>,
     },
+    /// What the store keeps of it cannot be read.
+    Unreadable {
+        /// What, and why not.
+        what: Option<String>,
+    },
     /// It is suspended for another reason.
     Suspended {
         /// Which.
@@ -138,6 +143,9 @@ pub fn why(record: &Record, queue: Option<&Queue>, nodes: &[Node], now: Timestam
     match (job.status.state, job.status.reason) {
         (State::Suspended, Some(Reason::Timer | Reason::Signal | Reason::Child)) => waiting(record),
         (State::Suspended, Some(Reason::Drift)) => Why::Drifted { note: record.note.clone() },
+        (State::Suspended, Some(Reason::Unreadable)) => {
+            Why::Unreadable { what: record.note.clone().or_else(|| job.unreadable.clone()) }
+        }
         _ => match why_summary(job, queue, nodes, now) {
             Why::Foreign { node, .. } => Why::Foreign { node, last: record.last.clone() },
             why => why,
@@ -160,9 +168,12 @@ pub fn why_summary(job: &Summary, queue: Option<&Queue>, nodes: &[Node], now: Ti
         State::Suspended => match job.status.reason {
             Some(Reason::Hold) => Why::Held,
             Some(Reason::Quarantine) => Why::Quarantined { crashes: job.crashes },
+            Some(Reason::Unreadable) => Why::Unreadable { what: job.unreadable.clone() },
             reason => Why::Suspended { reason },
         },
         State::Running => running(job, nodes, now),
+        // The next claim that meets it sets it aside, if one can meet it.
+        State::Ready if job.unreadable.is_some() => Why::Unreadable { what: job.unreadable.clone() },
         State::Ready => ready(job, queue, nodes, now),
     }
 }
@@ -295,6 +306,8 @@ impl fmt::Display for Why {
                 write!(f, "what it has recorded does not fit its code: {note}")
             }
             Why::Drifted { note: None } => f.write_str("what it has recorded does not fit its code"),
+            Why::Unreadable { what: Some(what) } => write!(f, "it cannot be read: {what}"),
+            Why::Unreadable { what: None } => f.write_str("it cannot be read"),
             Why::Suspended { reason: Some(reason) } => write!(f, "it is suspended: {reason}"),
             Why::Suspended { reason: None } => f.write_str("it is suspended"),
             Why::Paused { queue } => write!(f, "queue `{queue}` is paused"),
@@ -387,6 +400,9 @@ impl Why {
                     .into(),
             ),
             Why::Quarantined { .. } => Some("look at its input, then resume or fail it".into()),
+            Why::Unreadable { .. } => Some(
+                "`mainspring doctor` names what is damaged: restore it by hand, then resume the job; or cancel or delete it".into(),
+            ),
             Why::Paused { queue } => Some(format!("resume queue `{queue}`")),
             Why::NoNode { queue } => Some(format!("start a node that serves queue `{queue}`")),
             Why::NoHandler { kind } => Some(format!("start a node that handles kind `{kind}`")),

@@ -80,6 +80,7 @@ impl Job {
             cancelling: false,
             stuck: false,
             foreign: false,
+            unreadable: self.damage.clone(),
             options: self.options.clone(),
         };
         match &self.place {

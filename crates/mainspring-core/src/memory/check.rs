@@ -38,6 +38,9 @@ impl Model {
                 timers += 1;
                 expect(self.timers.contains(&(due, *row)), format!("job {id} has no timer"));
             }
+            if let Some(damage) = &job.damage {
+                expect(false, format!("job {id}: {damage} cannot be read"));
+            }
             expect(!job.is_overslept(), format!("job {id} waits for what it has been sent"));
             if let Some(deadline) = job.deadline.filter(|_| job.place.is_waiting()) {
                 deadlines += 1;

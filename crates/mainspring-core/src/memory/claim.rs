@@ -83,10 +83,20 @@ impl Model {
     }
 
     fn give(&mut self, rows: &[Row], request: &ClaimRequest, now: Timestamp) -> Result<ClaimedBatch> {
+        let mut legible = Vec::with_capacity(rows.len());
         for row in rows {
             self.take(*row, request, now)?;
+            let job = self.job(*row)?;
+            let Some(damage) = job.damage.clone() else {
+                legible.push(*row);
+                continue;
+            };
+            // Others may wait behind it.
+            let queue = job.queue.clone();
+            self.go(*row, Input::Unreadable, Place::unreadable(damage))?;
+            self.hint_ready(&queue);
         }
-        self.batch(rows, now)
+        self.batch(&legible, now)
     }
 
     fn batch(&self, rows: &[Row], now: Timestamp) -> Result<ClaimedBatch> {

@@ -35,9 +35,9 @@ use crate::name::{Key, QueueName};
 use crate::output::{Ask, Output};
 use crate::seam::{Clock, Pending};
 use crate::store::{
-    Changed, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish, Finished, Hint, Line,
-    Listener, Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed,
-    Rescue, Rescued, Store, Swept, Ticket,
+    Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finish, Finished,
+    Hint, Line, Listener, Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration, Renewal,
+    Renewed, Rescue, Rescued, Store, Swept, Ticket,
 };
 use crate::time::Timestamp;
 use crate::{Error, Result};
@@ -90,6 +90,15 @@ impl Memory {
     /// [`Error::Invalid`] if no store may answer so; otherwise as [`Store::claim`].
     pub fn follow(&self, request: ClaimRequest, claimed: Vec<JobId>) -> Pending<'_, Result<ClaimedBatch>> {
         self.call(move |model, now| model.follow(&request, &claimed, now))
+    }
+
+    /// Makes a job unreadable, as damage to its row would, or readable again. For tests of what becomes of such a job.
+    pub fn damage(&self, id: JobId, why: Option<&str>) {
+        let mut model = lock(&self.shared.model);
+        let row = model.ids.get(&id).copied();
+        if let Some(job) = row.and_then(|row| model.jobs.get_mut(&row)) {
+            job.damage = why.map(str::to_owned);
+        }
     }
 
     /// Runs one call on the model, then sends the hints that it left.
@@ -280,8 +289,12 @@ impl Store for Memory {
         self.call(|model, _| Ok(model.nodes()))
     }
 
-    fn check(&self) -> Pending<'_, Result<Vec<Finding>>> {
-        self.call(|model, _| Ok(model.check()))
+    fn check_part(&self, _part: CheckPart) -> Pending<'_, Result<Checked>> {
+        self.call(|model, _| Ok(Checked { findings: model.check(), next: None, done: 1, total: 1 }))
+    }
+
+    fn try_write(&self) -> Pending<'_, Result<()>> {
+        self.call(|_, _| Ok(()))
     }
 
     fn subscribe(&self, listener: Weak<dyn Listener>) {

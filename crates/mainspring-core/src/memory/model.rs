@@ -79,6 +79,8 @@ pub(super) struct Job {
     pub(super) parent: Option<Row>,
     /// Every status in which it ended, and the claim it had then; operators may have run it again since.
     pub(super) ends: Vec<(u32, Status)>,
+    /// Why it cannot be read; for tests.
+    pub(super) damage: Option<String>,
 }
 
 /// What a node must be able to do to run a job, within one queue.
@@ -164,6 +166,7 @@ impl Model {
             past: Past::shared(new.journal, now),
             parent: None,
             ends: Vec::new(),
+            damage: None,
         };
         self.ids.insert(job.id, row);
         self.name_queue(&job.queue);

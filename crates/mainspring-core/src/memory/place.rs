@@ -61,6 +61,11 @@ impl Place {
         Place::Suspended { reason: Reason::Quarantine, due: None, waits: Vec::new(), note: None }
     }
 
+    /// The place of a job that cannot be read.
+    pub(super) fn unreadable(why: String) -> Self {
+        Place::Suspended { reason: Reason::Unreadable, due: None, waits: Vec::new(), note: Some(why) }
+    }
+
     /// The status of a job in this place.
     pub(super) fn status(&self) -> Status {
         match self {

@@ -31,6 +31,10 @@ impl Model {
             Ok(to) => to,
             Err(illegal) => return Ok(Changed::Illegal(illegal)),
         };
+        let goes_on = to.is_some_and(|to| !to.state.is_terminal() && to.state != State::Running);
+        if goes_on && self.job(row)?.damage.is_some() {
+            return Ok(Changed::Illegal(verb.refused(from)));
+        }
         if let Verb::Rewind { from: step, claim } = verb {
             let job = self.job(row)?;
             let current = job.claim == *claim || planted::is(Defect::RewindRepeated);

@@ -253,6 +253,28 @@ pub struct Line {
     pub labels: Vec<Label>,
 }
 
+/// Where a self-check goes on. The default is its beginning; all others are told by the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CheckPart {
+    /// The number of what is asked.
+    pub part: usize,
+    /// Behind what: the store's own affair.
+    pub after: i64,
+}
+
+/// What one part of a self-check found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checked {
+    /// What must not be there.
+    pub findings: Vec<Finding>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<CheckPart>,
+    /// How much has been looked at, as the store counts it.
+    pub done: u64,
+    /// How much there is to look at, counted alike.
+    pub total: u64,
+}
+
 /// Something that must not be in a store, found by its self-check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
@@ -302,6 +324,7 @@ mod tests {
             cancelling: false,
             stuck: false,
             foreign: false,
+            unreadable: None,
             options: Options { tags: vec![tag("a"), tag("b")], ..Options::default() },
         }
     }

@@ -35,8 +35,8 @@ mod node;
 mod transactions;
 
 pub use admin::{
-    Changed, Counts, Cursor, ErrorText, Filter, Finding, Line, Listing, Page, Queue, QueueChange, Retention,
-    Settings,
+    Changed, CheckPart, Checked, Counts, Cursor, ErrorText, Filter, Finding, Line, Listing, Page, Queue,
+    QueueChange, Retention, Settings,
 };
 pub use claim::{ClaimRequest, Claimed, ClaimedBatch, Class, Finish, Finished, Level};
 pub use enlist::{Enlist, EnlistNow, Ticket, TicketLine};
@@ -185,6 +185,11 @@ pub trait Store: Send + Sync + 'static {
     /// `started` are released. A claim also renews the node's lease once a third of it has passed, and is refused
     /// with `LeaseLost` as [`renew`](Store::renew) is. If the node already holds claims under `batch`, nothing new is claimed and those
     /// are returned: that is how a lost answer is adopted. A number that is not one of a node's is refused likewise.
+    ///
+    /// A job that the claim takes and cannot read (its options, its counts, its journal) is suspended as
+    /// [`Unreadable`](crate::job::Reason::Unreadable), with a note of what is damaged. That counts no crash and no failure.
+    /// The claim gives all others; it may give fewer than there are, and hints that it is worth to ask again. If the process
+    /// dies in between, the job is rescued as any other, and the next claim finds it again.
     fn claim(&self, request: ClaimRequest) -> Pending<'_, Result<ClaimedBatch>>;
 
     /// Ends claims: each moves from `lease` to where its outcome says. One answer per finish, in order.
@@ -322,7 +327,9 @@ pub trait Store: Send + Sync + 'static {
     /// [`rewind`](crate::journal::rewind) says of the journal, makes signals unread again and cancels children as if their parent
     /// had ended, unless they are to go on by themselves; and the job's claim number grows by one, so that it is not the same any more
     /// to a repeat ([`Changed::Stale`]), nor to a handler that is still in memory. Retried, rewound and resumed jobs enter `ready` as [`Class::Fresh`]. `Reprioritise` leaves a ready job its class
-    /// and its time of entering. `Delete` releases the job's unique key, whatever its period; to its parent and its children, a
+    /// and its time of entering. A job that cannot be read is refused by every verb that would let it wait or run on, as
+    /// `Illegal`; a suspended (unreadable) one may be resumed once it can be read again. Verbs that end or remove a job do not
+    /// read what they do not need. `Delete` releases the job's unique key, whatever its period; to its parent and its children, a
     /// job that had not ended is cancelled.
     fn change(&self, ids: Vec<JobId>, verb: Verb, dry_run: bool) -> Pending<'_, Result<Vec<Changed>>>;
 
@@ -341,7 +348,26 @@ pub trait Store: Send + Sync + 'static {
     fn nodes(&self) -> Pending<'_, Result<Vec<Node>>>;
 
     /// Looks for what must not be there. Empty if all is well.
-    fn check(&self) -> Pending<'_, Result<Vec<Finding>>>;
+    ///
+    /// All parts of [`check_part`](Store::check_part), however long that takes.
+    fn check(&self) -> Pending<'_, Result<Vec<Finding>>> {
+        Box::pin(async move {
+            let (mut next, mut findings) = (Some(CheckPart::default()), Vec::new());
+            while let Some(part) = next {
+                let checked = self.check_part(part).await?;
+                findings.extend(checked.findings);
+                next = checked.next;
+            }
+            Ok(findings)
+        })
+    }
+
+    /// One part of the self-check. Each part sees one moment of its own and ends soon: nobody waits for a look at everything.
+    /// Every column of every row is decoded, and what cannot be read is named.
+    fn check_part(&self, part: CheckPart) -> Pending<'_, Result<Checked>>;
+
+    /// Tries a write that leaves nothing behind, and tells why no job could be stored, claimed or ended now.
+    fn try_write(&self) -> Pending<'_, Result<()>>;
 
     /// Looks at what surrounds the store: settings, rights and other users of its database that may hurt it. Empty if
     /// all is well.

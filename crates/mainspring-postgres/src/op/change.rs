@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use super::family::{self, Left, ends};
 use super::rewind::{self, Back};
-use super::{Op, node, now};
+use super::{Op, claim, node, now};
 use crate::error::{Result, corrupt};
 use crate::flags;
 use crate::hint::Hints;
@@ -41,7 +41,12 @@ const LOCATE: &str = concat!(
             WHEN l.no IS NOT NULL THEN 3 ELSE d.state END AS state,
         coalesce(s.reason, d.reason) AS reason, coalesce(m.due, CASE WHEN s.reason = 8 THEN s.due END) AS due,
         coalesce(r.flags, m.flags, s.flags, 0::smallint) AS flags,
-        coalesce(r.claim, m.claim, s.claim, l.claim, d.claim) AS claim
+        coalesce(r.claim, m.claim, s.claim, l.claim, d.claim) AS claim,
+        least(coalesce(r.claim, m.claim, s.claim, l.claim, d.claim),
+            coalesce(r.failures, m.failures, s.failures, l.failures, d.failures),
+            coalesce(r.crashes, m.crashes, s.crashes, l.crashes, d.crashes)) >= 0
+            AND coalesce(r.level BETWEEN 0 AND 47 AND r.level & 15 <= 9, m.priority BETWEEN 0 AND 9,
+                s.priority BETWEEN 0 AND 9, true) AS legible
     FROM t CROSS JOIN unnest($2::uuid[]) WITH ORDINALITY AS u(id, o)
     CROSS JOIN LATERAL (SELECT no, line FROM mainspring.jobs WHERE id = u.id OFFSET 0) j
     LEFT JOIN mainspring.ready r ON r.no = j.no
@@ -59,7 +64,7 @@ macro_rules! taken {
             "WITH ",
             now!(),
             ", r AS (DELETE FROM mainspring.ready p WHERE p.no = ANY($2::bigint[])
-                RETURNING p.no, p.line, p.claim, (p.level & 15)::smallint AS priority, p.failures, p.crashes, p.crashed,
+                RETURNING p.no, p.line, p.claim, least(p.level & 15, 9)::smallint AS priority, p.failures, p.crashes, p.crashed,
                     p.flags, NULL::timestamptz AS due)
             , m AS (DELETE FROM mainspring.timers p WHERE p.no = ANY($2::bigint[])
                 RETURNING p.no, p.line, p.claim, p.priority, p.failures, p.crashes, p.crashed, p.flags, p.due)
@@ -280,6 +285,9 @@ impl Change {
             let due: Option<At> = row.get(6);
             let later = due.is_some_and(|due| due.0 > row.get::<_, At>(0).0);
             answers[index] = match self.verb.apply(from, later) {
+                Ok(to) if goes_on(to) && !self.is_legible(conn, shared, row, from).await? => {
+                    Changed::Illegal(self.verb.refused(from))
+                }
                 Ok(to) => {
                     if let Verb::Rewind { from: step, claim } = &self.verb {
                         let seen = u32::try_from(row.get::<_, i32>(8)) == Ok(*claim);
@@ -303,6 +311,13 @@ impl Change {
             return self.take_back(conn, &at, groups, from, &backs, told).await;
         }
         self.apply(conn, &at, groups, told).await
+    }
+
+    /// Whether a job that is to wait or to run on can be read.
+    async fn is_legible(&self, conn: &mut Conn, shared: &Shared, row: &Row, from: Status) -> Result<bool> {
+        let legible = row.get::<_, Option<bool>>(9).unwrap_or(true);
+        let aside = from.reason == Some(Reason::Unreadable);
+        Ok(legible && !(aside && claim::illegible(conn, shared, row.get(2)).await?.is_some()))
     }
 
     /// Moves jobs and takes back what they have recorded from a step on. False if one of them was moved meanwhile.
@@ -442,6 +457,11 @@ impl Change {
     }
 }
 
+/// Whether a verb lets a job wait or run on.
+fn goes_on(to: Option<Status>) -> bool {
+    to.is_some_and(|to| !to.state.is_terminal() && to.state != State::Running)
+}
+
 /// Removes jobs that have ended in the same transaction, and tells their families before.
 async fn remove(
     conn: &mut Conn,
@@ -481,7 +501,8 @@ fn status(row: &Row) -> Result<Option<Status>> {
         None => None,
         Some(code) => {
             let reason = u8::try_from(code).ok().and_then(Reason::from_code);
-            Some(reason.ok_or_else(|| corrupt(format!("{code} is no reason")))?)
+            // One that is none is that of a job that cannot be read.
+            Some(reason.unwrap_or(Reason::Unreadable))
         }
     };
     Ok(Some(Status { state, reason }))

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use mainspring_core::id::{Claim, JobId, Row as JobRow};
-use mainspring_core::job::{Options, Priority};
+use mainspring_core::job::Options;
 use mainspring_core::journal::{Journal, Value};
 use mainspring_core::name::QueueName;
 use mainspring_core::store::{ClaimRequest, Claimed, ClaimedBatch, Class, Level};
@@ -23,12 +23,13 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::{Op, now};
-use crate::error::{Fault, Result, corrupt};
+use crate::error::{Fault, Result, corrupt, legible};
 use crate::flags;
 use crate::heads::{Pair, Spot, bound_args};
 use crate::lane::Conn;
 use crate::names::{self, Names};
 use crate::op::node;
+use crate::op::unreadable::Unreadable;
 use crate::pulse;
 use crate::read::journals;
 use crate::shared::Shared;
@@ -153,7 +154,7 @@ pub(crate) struct Taken {
     now: Timestamp,
     /// In the order in which they are started.
     jobs: Vec<Row>,
-    journals: BTreeMap<i64, Box<Journal>>,
+    journals: BTreeMap<i64, Read>,
     /// How many of each queue.
     counts: BTreeMap<i32, usize>,
 }
@@ -177,17 +178,47 @@ impl Taken {
         }
     }
 
-    /// What the node gets.
-    pub(crate) fn read(mut self, shared: &Shared) -> Result<ClaimedBatch> {
+    /// What the node gets, and what cannot be read.
+    pub(crate) fn read(mut self, shared: &Shared) -> Result<(ClaimedBatch, Vec<Unreadable>)> {
         let mut jobs = Vec::with_capacity(self.jobs.len());
+        let mut unreadable = Vec::new();
         for row in &self.jobs {
+            let no = row.get(3);
             // Locked for each of them: the lanes need the names as well, and do not wait for a whole batch.
-            let mut claimed = read(row, &shared.names())?;
-            claimed.journal = self.journals.remove(&claimed.claim.row.0);
-            jobs.push(claimed);
+            let job = legible(read(row, &shared.names()))?.and_then(|mut claimed| {
+                claimed.journal = self.journals.remove(&no).transpose()?;
+                Ok(claimed)
+            });
+            match job {
+                Ok(claimed) => jobs.push(claimed),
+                Err(why) => {
+                    let id = row.get::<_, Uuid>(12);
+                    tracing::error!(job = %id, %why, "a job cannot be read and is set aside as unreadable");
+                    unreadable.push(Unreadable { no, claim: row.get(7), why });
+                }
+            }
         }
-        Ok(ClaimedBatch { now: self.now, jobs })
+        Ok((ClaimedBatch { now: self.now, jobs }, unreadable))
     }
+}
+
+/// A journal, or why it cannot be read.
+pub(crate) type Read = std::result::Result<Box<Journal>, String>;
+
+/// Primary keys: what a claim would read of a job that is set aside. Its columns are those of a claim.
+const ASIDE: &str = "SELECT NULL::timestamptz, true, NULL::text,
+        s.no, s.line, s.priority AS level, NULL::timestamptz, s.claim, s.failures, s.crashes, s.crashed, s.flags,
+        j.id, j.created_at, j.deadline, j.options::text, NULL::bytea, 0
+    FROM mainspring.suspended s JOIN mainspring.jobs j ON j.no = s.no WHERE s.no = $1";
+
+/// Why a job that is set aside cannot be read; `None` if it can.
+pub(crate) async fn illegible(conn: &mut Conn, shared: &Shared, no: i64) -> Result<Option<String>> {
+    let rows = conn.step(&[Call::new(ASIDE, vec![(&no, Type::INT8)])]).await?.pop().unwrap_or_default();
+    let Some(row) = rows.first() else { return Ok(None) };
+    if let Err(why) = legible(read(row, &shared.names()))? {
+        return Ok(Some(why));
+    }
+    Ok(journals(conn, &vec![no]).await?.remove(&no).and_then(std::result::Result::err))
 }
 
 /// A request for jobs.
@@ -259,7 +290,7 @@ async fn adopt(conn: &mut Conn, shared: &Shared, node: i32, batch: i64) -> Resul
 }
 
 /// What those of them have recorded and been sent whose places say that there is something.
-async fn told_before(conn: &mut Conn, shared: &Shared, jobs: &[Row]) -> Result<BTreeMap<i64, Box<Journal>>> {
+async fn told_before(conn: &mut Conn, shared: &Shared, jobs: &[Row]) -> Result<BTreeMap<i64, Read>> {
     let with = |flag: i16| jobs.iter().filter(move |row| row.get::<_, i16>(11) & flag != 0);
     shared.add_parents(with(flags::CHILDREN).map(|row| row.get(3)));
     let mut marked: Vec<i64> = with(flags::JOURNAL).map(|row| row.get(3)).collect();
@@ -542,7 +573,14 @@ fn read(row: &Row, names: &Names) -> Result<Claimed> {
     }
     let flags: i16 = row.get(11);
     let deadline: Option<At> = row.get(14);
-    let small = |column: usize| u16::try_from(row.get::<_, i16>(column)).unwrap_or(0);
+    let small = |column: usize, name: &str| {
+        u16::try_from(row.get::<_, i16>(column)).map_err(|_| corrupt(format!("{name} below zero")))
+    };
+    let level = row.get::<_, i16>(5);
+    let level = u8::try_from(level)
+        .ok()
+        .and_then(Level::from_code)
+        .ok_or_else(|| corrupt(format!("{level} is no level and no priority")))?;
     Ok(Claimed {
         journal: None,
         claim: Claim {
@@ -552,13 +590,13 @@ fn read(row: &Row, names: &Names) -> Result<Claimed> {
         },
         kind: line.kind_name.clone(),
         queue: line.queue_name.clone(),
-        priority: Priority::new(u8::try_from(row.get::<_, i16>(5) & 15).unwrap_or(0)).unwrap_or_default(),
+        priority: level.priority(),
         input: match row.get::<_, Option<Vec<u8>>>(16) {
             Some(input) => Value::Here(input),
             None => Value::There(usize::try_from(row.get::<_, i32>(17)).unwrap_or(0)),
         },
-        failures: small(8),
-        crashes: small(9),
+        failures: small(8, "failures")?,
+        crashes: small(9, "crashes")?,
         crashed_micros: row.get(10),
         created_at: row.get::<_, At>(13).0,
         // A job that an operator ran again has no deadline any more.

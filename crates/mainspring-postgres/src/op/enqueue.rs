@@ -146,7 +146,7 @@ const REPLACE: &str = concat!(
     now!(),
     ", x AS MATERIALIZED (SELECT no FROM mainspring.jobs WHERE id = $2)
     , r AS (DELETE FROM mainspring.ready p WHERE p.no = ANY(ARRAY(SELECT x.no FROM x))
-        RETURNING p.no, p.line, p.claim, (p.level & 15)::smallint AS priority, p.failures, p.crashes, p.flags)
+        RETURNING p.no, p.line, p.claim, least(p.level & 15, 9)::smallint AS priority, p.failures, p.crashes, p.flags)
     , m AS (DELETE FROM mainspring.timers p WHERE p.no = ANY(ARRAY(SELECT x.no FROM x))
         RETURNING p.no, p.line, p.claim, p.priority, p.failures, p.crashes, p.flags)
     , s AS (DELETE FROM mainspring.suspended p WHERE p.no = ANY(ARRAY(SELECT x.no FROM x))

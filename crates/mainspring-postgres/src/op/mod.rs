@@ -28,6 +28,7 @@ pub(crate) mod settings;
 pub(crate) mod share;
 pub(crate) mod signal;
 pub(crate) mod sweep;
+pub(crate) mod unreadable;
 
 use std::future::Future;
 use std::time::Duration;

@@ -5,7 +5,7 @@ use mainspring_core::store::{Queue, QueueChange, Retention};
 use mainspring_core::time::micros;
 use tokio_postgres::types::Type;
 
-use super::Op;
+use super::{CONFIRM, Op};
 use crate::error::{Result, corrupt};
 use crate::hint::Hints;
 use crate::lane::Conn;
@@ -87,4 +87,29 @@ async fn set(conn: &mut Conn, no: i32, queue: &Queue) -> Result<()> {
     ];
     conn.end(&[Call::new(SET, args), Call::new(CHANGED, Vec::new())]).await?;
     Ok(())
+}
+
+/// Whoever stores, claims or ends jobs writes to these.
+const WRITTEN: &str = "LOCK TABLE mainspring.jobs, mainspring.ready, mainspring.timers, mainspring.suspended,
+    mainspring.lease, mainspring.done, mainspring.superseded, mainspring.errors, mainspring.steps, mainspring.inbox,
+    mainspring.output, mainspring.children, mainspring.ends, mainspring.keys, mainspring.deadlines, mainspring.tags,
+    mainspring.progress, mainspring.nodes, mainspring.counts, mainspring.count_deltas IN ROW EXCLUSIVE MODE";
+/// A writer that waits longer than this fails.
+const SOON: &str = "SELECT set_config('lock_timeout', '2s', true)";
+/// Primary key: a row that nobody else sees.
+const TRY: &str = "INSERT INTO mainspring.count_deltas (n, line, state) VALUES (0, 0, 0)";
+const FORGET: &str = "DELETE FROM mainspring.count_deltas WHERE n = 0 AND line = 0 AND state = 0";
+
+/// Takes the locks of writers on all tables, writes, and takes it back in the same transaction.
+pub(crate) struct TryWrite;
+
+impl Op for TryWrite {
+    type Answer = ();
+
+    const WRITES: bool = false;
+
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<()> {
+        let calls = [SOON, WRITTEN, TRY, FORGET, CONFIRM].map(|sql| Call::new(sql, Vec::new()));
+        conn.commit(shared, &calls).await.map(drop)
+    }
 }

@@ -61,7 +61,7 @@ pub(crate) const EXPIRE: &str = concat!(
     , ls AS MATERIALIZED (SELECT p.no FROM x CROSS JOIN LATERAL (
         SELECT s.no FROM mainspring.suspended s WHERE s.no = x.no FOR UPDATE SKIP LOCKED) p)
     , r AS (DELETE FROM mainspring.ready p WHERE p.no = ANY(ARRAY(SELECT lr.no FROM lr))
-        RETURNING p.no, p.line, p.claim, (p.level & 15)::smallint AS priority, p.failures, p.crashes, p.flags)
+        RETURNING p.no, p.line, p.claim, least(p.level & 15, 9)::smallint AS priority, p.failures, p.crashes, p.flags)
     , m AS (DELETE FROM mainspring.timers p WHERE p.no = ANY(ARRAY(SELECT lm.no FROM lm))
         RETURNING p.no, p.line, p.claim, p.priority, p.failures, p.crashes, p.flags)
     , s AS (DELETE FROM mainspring.suspended p WHERE p.no = ANY(ARRAY(SELECT ls.no FROM ls))

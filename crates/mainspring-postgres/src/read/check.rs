@@ -1,14 +1,18 @@
 //! The self-check: looks for what must not be there.
 //!
-//! Every question is a statement that gives one line of text per violation, at most a few of each. All of them are asked
-//! of one moment: what moves meanwhile is no violation.
+//! Part by part, each of one moment: what moves meanwhile is no violation. A question is a statement that gives one line of
+//! text per violation, at most a few of each; columns are decoded as a claim and a look at a job decode them.
 
 use std::time::Duration;
 
-use mainspring_core::store::Finding;
+use mainspring_core::job::Options;
+use mainspring_core::store::{CheckPart, Checked, Finding};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
 
 use super::SNAPSHOT;
-use crate::error::Result;
+use super::journal::{message, waits, written};
+use crate::error::{Result, corrupt, legible};
 use crate::lane::Conn;
 use crate::op::Op;
 use crate::op::mailbox::came;
@@ -144,23 +148,129 @@ const QUESTIONS: [(&str, &str); 11] = [
 
 const _: () = assert!(mainspring_core::bounds::ERRORS_KEPT == 32, "the last question names the bound");
 
-/// Looks for what must not be there.
-pub(crate) struct Check;
+/// Primary key of `jobs`: where a range of jobs ends, and the highest number.
+const RANGE: &str = "SELECT max(no), (SELECT max(no) FROM mainspring.jobs) FROM (
+    SELECT no FROM mainspring.jobs WHERE no > $1 ORDER BY no LIMIT $2) x";
+/// Jobs that one part looks at.
+const CHUNK: i64 = 20_000;
+
+/// Primary keys, a range of them: columns of places that no reader could take, by the id of the job and the first such column.
+const COLUMNS: &str = "SELECT j.id::text, p.place, p.bad FROM (
+        SELECT no, 'ready' AS place, CASE WHEN level NOT BETWEEN 0 AND 47 OR level & 15 > 9 THEN 'level'
+            WHEN claim < 0 THEN 'claim' WHEN failures < 0 THEN 'failures' WHEN crashes < 0 THEN 'crashes' END AS bad
+        FROM mainspring.ready WHERE no > $1 AND no <= $2
+        UNION ALL SELECT no, 'timers', CASE WHEN priority NOT BETWEEN 0 AND 9 THEN 'priority'
+            WHEN claim < 0 THEN 'claim' WHEN failures < 0 THEN 'failures' WHEN crashes < 0 THEN 'crashes' END
+        FROM mainspring.timers WHERE no > $1 AND no <= $2
+        UNION ALL SELECT no, 'suspended', CASE WHEN priority NOT BETWEEN 0 AND 9 THEN 'priority'
+            WHEN reason NOT BETWEEN 1 AND 9 THEN 'reason'
+            WHEN claim < 0 THEN 'claim' WHEN failures < 0 THEN 'failures' WHEN crashes < 0 THEN 'crashes' END
+        FROM mainspring.suspended WHERE no > $1 AND no <= $2
+        UNION ALL SELECT no, 'lease', CASE WHEN priority NOT BETWEEN 0 AND 9 THEN 'priority'
+            WHEN claim < 0 THEN 'claim' WHEN failures < 0 THEN 'failures' WHEN crashes < 0 THEN 'crashes' END
+        FROM mainspring.lease WHERE no > $1 AND no <= $2
+        UNION ALL SELECT no, 'done', CASE WHEN state NOT BETWEEN 5 AND 8 THEN 'state'
+            WHEN reason NOT BETWEEN 16 AND 22 THEN 'reason' WHEN claim < 0 THEN 'claim' END
+        FROM mainspring.done WHERE no > $1 AND no <= $2) p
+    JOIN mainspring.jobs j ON j.no = p.no WHERE p.bad IS NOT NULL LIMIT 10";
+/// Primary keys: what is decoded, by the id of the job. What `waits` hold is read as text.
+const OPTIONS: &str = "SELECT id::text, options::text FROM mainspring.jobs
+    WHERE no > $1 AND no <= $2 AND options IS NOT NULL";
+const WAITS: &str =
+    "SELECT j.id::text, s.waits::text FROM mainspring.suspended s JOIN mainspring.jobs j ON j.no = s.no
+    WHERE s.no > $1 AND s.no <= $2 AND s.waits IS NOT NULL";
+const STEPS: &str =
+    "SELECT j.id::text, s.key, s.kind, s.overlapped, s.claim, s.at, octet_length(s.value)::bigint,
+        NULL::bytea
+    FROM mainspring.steps s JOIN mainspring.jobs j ON j.no = s.no WHERE s.no > $1 AND s.no <= $2";
+const MESSAGES: &str = "SELECT j.id::text, m.seq, m.at, m.topic, m.sender, m.state, m.reason, m.note, m.body
+    FROM mainspring.inbox m JOIN mainspring.jobs j ON j.no = m.no WHERE m.no > $1 AND m.no <= $2 AND NOT m.read";
+
+/// How what is decoded is read, from its row.
+type Decode = fn(&Row) -> Result<()>;
+
+const DECODED: [(&str, &str, Decode); 4] = [
+    ("options of jobs", OPTIONS, |row| {
+        serde_json::from_str::<Options>(row.get(1)).map(drop).map_err(|error| corrupt(error.to_string()))
+    }),
+    ("waits of suspended", WAITS, |row| waits(row.get(1)).map(drop)),
+    ("steps", STEPS, |row| written(row, 1).map(drop)),
+    ("inbox", MESSAGES, |row| message(row).map(drop)),
+];
+/// Findings of one kind that one part tells.
+const TOLD: usize = 10;
+
+/// What to do about a job that cannot be read.
+const UNREADABLE: &str = "a claim that meets it sets it aside as unreadable. Restore what is damaged by hand, then \
+    `mainspring job ID resume`; or `mainspring job ID cancel`, or `delete`";
+
+const _: () = {
+    use mainspring_core::job::{Reason, State};
+    assert!(Reason::Unreadable.code() == 9 && Reason::Exhausted.code() == 16 && Reason::Parent.code() == 22);
+    assert!(State::Succeeded.code() == 5 && State::Skipped.code() == 8);
+};
+
+/// Looks for what must not be there, in one part of the store: first jobs by ranges of their numbers, then question by
+/// question. Each part has a snapshot of its own.
+pub(crate) struct Check(pub(crate) CheckPart);
 
 impl Op for Check {
-    type Answer = Vec<Finding>;
+    type Answer = Checked;
     const PATIENCE: Duration = Duration::from_mins(10);
 
     const WRITES: bool = false;
 
-    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Vec<Finding>> {
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Checked> {
         conn.begin(shared, SNAPSHOT, &[Call::new(PATIENCE, Vec::new())]).await?;
-        let calls: Vec<_> = QUESTIONS.iter().map(|(sql, _)| Call::new(sql, Vec::new())).collect();
-        let answers = conn.end(&calls).await?;
-        let hinted = answers.iter().zip(QUESTIONS);
-        let findings = hinted.flat_map(|(rows, (_, hint))| {
-            rows.iter().map(move |row| Finding { what: row.get(0), hint: hint.to_owned() })
-        });
-        Ok(findings.collect())
+        let CheckPart { part, after } = self.0;
+        let Some(index) = part.checked_sub(1) else {
+            return range(conn, after).await;
+        };
+        let mut findings = Vec::new();
+        if let Some((sql, hint)) = QUESTIONS.get(index) {
+            let rows = conn.end(&[Call::new(sql, Vec::new())]).await?;
+            let found = |row: &Row| Finding { what: row.get(0), hint: (*hint).to_owned() };
+            findings.extend(rows.iter().flatten().map(found));
+        } else {
+            conn.end(&[]).await?;
+        }
+        let next = (index + 1 < QUESTIONS.len()).then_some(CheckPart { part: part + 1, after: 0 });
+        Ok(Checked { findings, next, done: 1, total: 1 })
     }
+}
+
+/// Decodes a range of jobs.
+async fn range(conn: &mut Conn, after: i64) -> Result<Checked> {
+    let args = vec![(&after as _, Type::INT8), (&CHUNK as _, Type::INT8)];
+    let found = conn.step(&[Call::new(RANGE, args)]).await?;
+    let (end, last): (Option<i64>, Option<i64>) =
+        found.iter().flatten().next().map_or((None, None), |row| (row.get(0), row.get(1)));
+    let last = last.unwrap_or(0);
+    let to = end.filter(|end| *end < last).unwrap_or(i64::MAX);
+    let range = || vec![(&after as _, Type::INT8), (&to as _, Type::INT8)];
+    let decoded = DECODED.iter().map(|(_, sql, _)| Call::new(sql, range()));
+    let calls: Vec<Call<'_>> = std::iter::once(Call::new(COLUMNS, range())).chain(decoded).collect();
+    let answers = conn.end(&calls).await?;
+    let unreadable = |what: String| Finding { what, hint: UNREADABLE.into() };
+    let mut findings = Vec::new();
+    let mut answers = answers.iter();
+    for row in answers.next().into_iter().flatten() {
+        let (id, place, column): (&str, &str, &str) = (row.get(0), row.get(1), row.get(2));
+        findings.push(unreadable(format!("job {id}: column {column} of {place} cannot be read")));
+    }
+    for (rows, (what, _, decode)) in answers.zip(DECODED) {
+        let mut told = 0;
+        for row in rows {
+            if let Err(why) = legible(decode(row))?
+                && told < TOLD
+            {
+                told += 1;
+                findings.push(unreadable(format!("job {}: {what}: {why}", row.get::<_, &str>(0))));
+            }
+        }
+    }
+    let next =
+        if to == i64::MAX { CheckPart { part: 1, after: 0 } } else { CheckPart { part: 0, after: to } };
+    let count = |n: i64| u64::try_from(n).unwrap_or(0);
+    Ok(Checked { findings, next: Some(next), done: count(to.min(last)), total: count(last) })
 }

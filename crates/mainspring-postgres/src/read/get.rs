@@ -4,14 +4,15 @@ use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::job::{
     ErrorEntry, FaultKind, Options, Priority, Progress, Reason, Record, State, Status, Summary,
 };
-use mainspring_core::name::Key;
+use mainspring_core::name::{Key, Kind, QueueName};
+use mainspring_core::store::Level;
 use mainspring_core::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::journal::waits;
-use crate::error::{Result, corrupt};
+use crate::error::{Result, corrupt, legible};
 use crate::flags;
 use crate::lane::Conn;
 use crate::names::{self, Names};
@@ -31,7 +32,8 @@ macro_rules! columns {
         coalesce(d.failures, r.failures, l.failures, m.failures, s.failures),
         coalesce(d.crashes, r.crashes, l.crashes, m.crashes, s.crashes),
         coalesce(r.flags, l.flags, m.flags, s.flags, 0::smallint),
-        coalesce(m.due, s.due), l.claimed_at, d.finished_at, l.node, l.cancel IS NOT NULL, coalesce(l.stuck, 0::smallint)"
+        coalesce(m.due, s.due), l.claimed_at, d.finished_at, l.node, l.cancel IS NOT NULL, coalesce(l.stuck, 0::smallint),
+        r.level"
     };
 }
 
@@ -67,7 +69,7 @@ const GET: &str = concat!(
 pub(super) const SUMMARIES: &str = concat!("SELECT ", columns!(), places!(), "WHERE j.no = ANY($1)");
 
 /// Where the columns of a summary end.
-const BESIDE: usize = 19;
+const BESIDE: usize = 20;
 
 /// Everything known of a job.
 pub(crate) struct Get(pub(crate) JobId);
@@ -84,22 +86,27 @@ impl Op for Get {
         let Some(row) = rows.first() else { return Ok(None) };
         let settings = shared.names().settings().to_owned();
         names::learn(conn, shared, [line(row)], &settings).await?;
-        let summary = summary(&shared.names(), row)?;
+        let mut summary = summary(&shared.names(), row)?;
+        let mut damage = Damage::default();
         let count = |n: i64| u64::try_from(n).unwrap_or(0);
         let progress = row.get::<_, Option<i64>>(BESIDE + 3).map(|done| Progress {
             done: count(done),
             total: count(row.get(BESIDE + 4)),
             note: row.get(BESIDE + 5),
         });
+        let waits = damage.note("waits", waits(row.get(BESIDE + 10)))?.unwrap_or_default();
+        let errors = damage.note("errors", errors(row))?.unwrap_or_default();
+        let last = damage.note("steps", last(row))?.flatten();
+        summary.unreadable = summary.unreadable.or(damage.0);
         Ok(Some(Record {
-            waits: waits(row.get(BESIDE + 10))?,
+            waits,
             summary,
             input: row.get(BESIDE),
             output: row.get(BESIDE + 1),
             note: row.get(BESIDE + 2),
-            errors: errors(row)?,
+            errors,
             progress,
-            last: last(row)?,
+            last,
         }))
     }
 }
@@ -114,27 +121,65 @@ pub(super) fn line(row: &Row) -> i32 {
     row.get(2)
 }
 
-/// A summary from its columns. The line must be known.
+/// What of a job cannot be read: the first of it, in words.
+#[derive(Default)]
+struct Damage(Option<String>);
+
+impl Damage {
+    /// What was read; or nothing, and a note of it.
+    fn note<T>(&mut self, what: &str, read: Result<T>) -> Result<Option<T>> {
+        Ok(match legible(read)? {
+            Ok(value) => Some(value),
+            Err(why) => {
+                self.0.get_or_insert_with(|| format!("{what}: {why}"));
+                None
+            }
+        })
+    }
+
+    /// A count, which is not below zero.
+    fn count<T: TryFrom<i64> + Default>(&mut self, what: &str, count: i64) -> Result<T> {
+        let read = T::try_from(count).map_err(|_| corrupt(format!("{count} is no count")));
+        Ok(self.note(what, read)?.unwrap_or_default())
+    }
+}
+
+/// A summary from its columns. What of it cannot be read is shown as if it had never been set.
 pub(super) fn summary(names: &Names, row: &Row) -> Result<Summary> {
     let no = number(row);
-    let line = names.line(line(row))?;
+    let mut damage = Damage::default();
+    let (kind, queue) = match damage.note("line", names.line(line(row)))? {
+        Some(line) => (line.kind_name.clone(), line.queue_name.clone()),
+        None => (Kind::new("unreadable")?, QueueName::new("unreadable")?),
+    };
     let id: Uuid = row.get(1);
     let options: Option<&str> = row.get(5);
     let state: Option<i16> = row.get(6);
     let state = state.ok_or_else(|| corrupt(format!("job number {no} is in no place")))?;
+    let status = damage.note("state or reason", status(state, row.get(7)))?;
     let time = |column: usize| row.get::<_, Option<At>>(column).map(|at| at.0);
-    let count = |n: i16| u16::try_from(n).unwrap_or(0);
     // It is the place that says whether there is a deadline: a job that was run again has none.
     let has_deadline = row.get::<_, i16>(12) & flags::DEADLINE != 0;
+    let options = match options {
+        None => Ok(Options::default()),
+        Some(text) => serde_json::from_str(text).map_err(|error| corrupt(error.to_string())),
+    };
+    let options = damage.note("options", options)?.unwrap_or_default();
+    let level: Option<i16> = row.get(19);
+    let code = level.map_or(Ok(()), |code| {
+        let level = u8::try_from(code).ok().and_then(Level::from_code);
+        level.map(drop).ok_or_else(|| corrupt(format!("{code} is no level")))
+    });
+    damage.note("level", code)?;
     Ok(Summary {
         id: JobId::from_bytes(*id.as_bytes()),
-        kind: line.kind_name.clone(),
-        queue: line.queue_name.clone(),
-        priority: priority(row.get(8))?,
-        status: status(state, row.get(7))?,
-        claim: u32::try_from(row.get::<_, i32>(9)).unwrap_or(0),
-        failures: count(row.get(10)),
-        crashes: count(row.get(11)),
+        kind,
+        queue,
+        priority: damage.note("priority", priority(row.get(8)))?.unwrap_or_default(),
+        status: status.unwrap_or(Status::because(State::Suspended, Reason::Unreadable)),
+        claim: damage.count("claim", row.get::<_, i32>(9).into())?,
+        failures: damage.count("failures", row.get::<_, i16>(10).into())?,
+        crashes: damage.count("crashes", row.get::<_, i16>(11).into())?,
         created_at: time_of(row, 3),
         run_at: time(13),
         claimed_at: time(14),
@@ -144,11 +189,8 @@ pub(super) fn summary(names: &Names, row: &Row) -> Result<Summary> {
         cancelling: row.get(17),
         stuck: row.get::<_, i16>(18) == 1,
         foreign: row.get::<_, i16>(18) == 2,
-        options: match options {
-            None => Options::default(),
-            Some(text) => serde_json::from_str(text)
-                .map_err(|error| corrupt(format!("options of job number {no}: {error}")))?,
-        },
+        options,
+        unreadable: damage.0,
     })
 }
 

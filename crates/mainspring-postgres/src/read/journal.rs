@@ -13,7 +13,7 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::get::{status, time_of};
-use crate::error::{Result, corrupt};
+use crate::error::{Result, corrupt, legible};
 use crate::lane::Conn;
 use crate::op::Op;
 use crate::shared::Shared;
@@ -61,8 +61,11 @@ const PREFETCH: i64 = bound(bounds::PREFETCH_BYTES);
 const BATCH_BYTES: i64 = bound(bounds::BATCH_BYTES);
 const PAGE: i64 = bound(bounds::INBOX_PAGE);
 
-/// What claimed jobs have recorded and been sent before, by their numbers, which are sorted.
-pub(crate) async fn journals(conn: &mut Conn, nos: &Vec<i64>) -> Result<BTreeMap<i64, Box<Journal>>> {
+/// What claimed jobs have recorded and been sent before, by their numbers, which are sorted; or why that cannot be read.
+pub(crate) async fn journals(
+    conn: &mut Conn,
+    nos: &Vec<i64>,
+) -> Result<BTreeMap<i64, std::result::Result<Box<Journal>, String>>> {
     if nos.is_empty() {
         return Ok(BTreeMap::new());
     }
@@ -84,15 +87,26 @@ pub(crate) async fn journals(conn: &mut Conn, nos: &Vec<i64>) -> Result<BTreeMap
     }
     entries.retain(|row| row.get::<_, Option<i64>>(0).is_some());
     entries.sort_by_key(|row| (row.get::<_, i64>(0), row.get::<_, i64>(1)));
-    let mut journals: BTreeMap<i64, Box<Journal>> = nos.iter().map(|no| (*no, Box::default())).collect();
+    let mut journals: BTreeMap<i64, std::result::Result<Box<Journal>, String>> =
+        nos.iter().map(|no| (*no, Ok(Box::default()))).collect();
     for row in &entries {
-        if let Some(journal) = journals.get_mut(&row.get::<_, i64>(0)) {
-            journal.entries.push(written(row, 2)?);
+        let Some(known) = journals.get_mut(&row.get::<_, i64>(0)) else { continue };
+        match (legible(written(row, 2))?, &mut *known) {
+            (Ok(entry), Ok(journal)) => journal.entries.push(entry),
+            (Err(why), _) => *known = Err(format!("its journal: {why}")),
+            (Ok(_), Err(_)) => {}
         }
     }
-    for (no, inbox) in nos.iter().zip(inboxes(&messages, nos.len())?) {
-        if let Some(journal) = journals.get_mut(no) {
-            journal.inbox = inbox;
+    let mut rest = messages.as_slice();
+    for (place, no) in (1_i64..).zip(nos) {
+        let own = rest.iter().take_while(|row| row.get::<_, i64>(0) == place).count();
+        let (own, after) = rest.split_at(own);
+        rest = after;
+        let Some(known) = journals.get_mut(no) else { continue };
+        match (legible(inbox(own))?, &mut *known) {
+            (Ok(inbox), Ok(journal)) => journal.inbox = inbox,
+            (Err(why), _) => *known = Err(format!("its inbox: {why}")),
+            (Ok(_), Err(_)) => {}
         }
     }
     Ok(journals)
@@ -109,7 +123,7 @@ fn messages<'c>(nos: &'c Vec<i64>, afters: &'c Vec<i64>, bytes: &'c i64) -> Call
 }
 
 /// An entry from its columns: key, kind, overlapped, claim, time, size and value.
-fn written(row: &Row, from: usize) -> Result<Written> {
+pub(super) fn written(row: &Row, from: usize) -> Result<Written> {
     let kind: i16 = row.get(from + 1);
     let size: i64 = row.get(from + 5);
     Ok(Written {
@@ -144,7 +158,15 @@ fn inboxes(rows: &[Row], count: usize) -> Result<Vec<Inbox>> {
     Ok(inboxes)
 }
 
-fn message(row: &Row) -> Result<Message> {
+/// The answer to one question of [`MESSAGES`].
+fn inbox(rows: &[Row]) -> Result<Inbox> {
+    let messages = rows.iter().map(message).collect::<Result<Vec<_>>>()?;
+    let there = rows.last().map_or(0, |row| row.get::<_, i64>(9));
+    let more = usize::try_from(there).unwrap_or(0) > messages.len();
+    Ok(Inbox { messages, more })
+}
+
+pub(super) fn message(row: &Row) -> Result<Message> {
     let topic: Topic =
         row.get::<_, &str>(3).parse().map_err(|error: mainspring_core::Error| corrupt(error.to_string()))?;
     let body: Option<Vec<u8>> = row.get(8);

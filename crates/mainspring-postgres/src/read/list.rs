@@ -72,15 +72,19 @@ impl Op for List {
 
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Listing> {
         let before = self.page.after.as_ref().map_or(Ok(i64::MAX), read_cursor)?;
+        // Lines that are none.
+        let mut missing = BTreeSet::new();
         loop {
-            let seen = self.look(conn, shared, before).await?;
+            let seen = self.look(conn, shared, before, &missing).await?;
             conn.end(&[]).await?;
             match seen {
                 Seen::Listing(listing) => return Ok(listing),
                 // Begun anew with one line more at least; there is a bound on lines.
                 Seen::Unknown(line) => {
                     names::refresh(conn, shared).await?;
-                    shared.names().line(line)?;
+                    if !shared.names().knows_line(line) {
+                        missing.insert(line);
+                    }
                 }
             }
         }
@@ -89,7 +93,13 @@ impl Op for List {
 
 impl List {
     /// Looks for matching jobs in one snapshot, which is left open.
-    async fn look(&self, conn: &mut Conn, shared: &Shared, before: i64) -> Result<Seen> {
+    async fn look(
+        &self,
+        conn: &mut Conn,
+        shared: &Shared,
+        before: i64,
+        missing: &BTreeSet<i32>,
+    ) -> Result<Seen> {
         let limit = self.page.limit.clamp(1, bounds::PAGE);
         let lines = wanted_lines(&shared.names(), &self.filter);
         let mut merged = Merged::new(sources(&self.filter), before);
@@ -104,11 +114,12 @@ impl List {
             if found.is_empty() {
                 return Ok(Seen::Listing(Listing { jobs, next: None }));
             }
-            if let Some(unknown) = unknown(shared, found.iter().filter_map(|(_, line)| *line)) {
+            if let Some(unknown) = unknown(shared, found.iter().filter_map(|(_, line)| *line), missing) {
                 return Ok(Seen::Unknown(unknown));
             }
             let wanted = found.iter().filter(|(_, line)| is_wanted(*line, lines.as_ref()));
-            let mut summaries = match summaries(conn, shared, wanted.map(|(no, _)| *no).collect()).await? {
+            let nos = wanted.map(|(no, _)| *no).collect();
+            let mut summaries = match summaries(conn, shared, nos, missing).await? {
                 Ok(summaries) => summaries,
                 Err(unknown) => return Ok(Seen::Unknown(unknown)),
             };
@@ -161,13 +172,14 @@ async fn summaries(
     conn: &mut Conn,
     shared: &Shared,
     nos: Vec<i64>,
+    missing: &BTreeSet<i32>,
 ) -> Result<Result<BTreeMap<i64, Summary>, i32>> {
     if nos.is_empty() {
         return Ok(Ok(BTreeMap::new()));
     }
     let call = Call::new(SUMMARIES, vec![(&nos, Type::INT8_ARRAY)]);
     let rows = conn.step(&[call]).await?.pop().unwrap_or_default();
-    if let Some(unknown) = unknown(shared, rows.iter().map(line)) {
+    if let Some(unknown) = unknown(shared, rows.iter().map(line), missing) {
         return Ok(Err(unknown));
     }
     let names = shared.names();
@@ -175,10 +187,10 @@ async fn summaries(
     summaries.collect::<Result<_>>().map(Ok)
 }
 
-/// The first of these lines that is not known yet.
-fn unknown(shared: &Shared, mut lines: impl Iterator<Item = i32>) -> Option<i32> {
+/// The first of these lines that is not known yet, nor known to be missing.
+fn unknown(shared: &Shared, mut lines: impl Iterator<Item = i32>, missing: &BTreeSet<i32>) -> Option<i32> {
     let names = shared.names();
-    lines.find(|line| !names.knows_line(*line))
+    lines.find(|line| !names.knows_line(*line) && !missing.contains(line))
 }
 
 /// The number that a page ended with.

@@ -6,7 +6,7 @@ use mainspring_core::store::{Cancellation, Changed, Class, Level};
 use rusqlite::{OptionalExtension, params};
 
 use super::place::{self, Aside, Card, Ending, Place};
-use super::{deadline, family, key, remove, rewind};
+use super::{claim, deadline, family, key, remove, rewind};
 use crate::error::{Result, corrupt};
 use crate::flags;
 use crate::writer::Tx;
@@ -43,6 +43,11 @@ fn one(tx: &mut Tx<'_>, id: JobId, verb: &Verb, dry_run: bool) -> Result<Changed
         Ok(to) => to,
         Err(illegal) => return Ok(Changed::Illegal(illegal)),
     };
+    let goes_on = to.is_some_and(|to| !to.state.is_terminal() && to.state != State::Running);
+    let aside = from.reason == Some(Reason::Unreadable);
+    if goes_on && (card.damage.is_some() || aside && claim::illegible(tx, no)?.is_some()) {
+        return Ok(Changed::Illegal(verb.refused(from)));
+    }
     if let Verb::Rewind { from: step, claim } = verb {
         let seen = card.claim == i64::from(*claim);
         let Some(back) = (if seen { rewind::look(tx, no, step)? } else { None }) else {

@@ -18,10 +18,11 @@ use mainspring_core::journal::Value;
 use mainspring_core::name::QueueName;
 use mainspring_core::store::{ClaimRequest, Claimed, ClaimedBatch, Class, Level};
 use mainspring_core::time::Timestamp;
+use rusqlite::types::Value as Column;
 use rusqlite::{CachedStatement, OptionalExtension, params};
 
-use super::{as_i64, journal, key, node};
-use crate::error::{Result, corrupt};
+use super::{as_i64, journal, key, node, place};
+use crate::error::{Result, corrupt, legible};
 use crate::flags;
 use crate::names::Names;
 use crate::writer::Tx;
@@ -33,27 +34,32 @@ pub(crate) const NEXT_LINE: &str =
 /// Index `ready_claim`: the next level of a line that has a job. One seek.
 pub(crate) const NEXT_LEVEL: &str =
     "SELECT line, level FROM mainspring_ready WHERE line = ?1 AND level > ?2 ORDER BY level LIMIT 1";
+/// Index `ready_claim`: jobs of a line, and of a level unless that is NULL, which are none.
+const STRAY: &str = "SELECT no FROM mainspring_ready WHERE line = ?1 AND (?2 IS NULL OR level = ?2) LIMIT ?3";
 /// What a node gets of a job, as columns. The level's low bits are the priority. The size of an input is in the header of its
-/// row: one that is left out is not read.
+/// row: one that is left out is not read, unless it is of another type than an input has.
 macro_rules! columns {
-    ($claim:literal, $priority:literal) => {
+    ($priority:literal) => {
         concat!(
             "SELECT p.no, p.line, ",
             $priority,
-            ", ",
-            $claim,
-            ", p.failures, p.crashes, p.crashed, p.flags,
+            ", p.claim, p.failures, p.crashes, p.crashed, p.flags,
             j.id, j.created_at, j.deadline, j.options, octet_length(j.input),
-            CASE WHEN octet_length(j.input) <= 16384 THEN j.input END "
+            CASE WHEN octet_length(j.input) <= 16384 OR typeof(j.input) <> 'blob' THEN j.input END "
         )
     };
 }
 
 /// Index `ready_claim`, in its order, then primary keys: the first jobs of a line and level.
 pub(crate) const FIRST: &str = concat!(
-    columns!("p.claim + 1", "p.level & 15"),
+    columns!("p.level & 15"),
     "FROM mainspring_ready p CROSS JOIN mainspring_jobs j ON j.no = p.no
     WHERE p.line = ?1 AND p.level = ?2 ORDER BY p.ready_at, p.no LIMIT ?3"
+);
+/// The same of a job that is set aside: whether it can be read again.
+const ASIDE: &str = concat!(
+    columns!("p.priority"),
+    "FROM mainspring_suspended p CROSS JOIN mainspring_jobs j ON j.no = p.no WHERE p.no = ?1"
 );
 /// The same rows, moved: the transaction excludes other writers, so both statements meet what the first one saw. An
 /// append to `lease`, mostly; its primary key refuses a job that is claimed already.
@@ -69,7 +75,7 @@ pub(crate) const HEADS: &str = "SELECT ready_at, no FROM mainspring_ready
     WHERE line = ?1 AND level = ?2 ORDER BY ready_at, no LIMIT ?3";
 /// Primary keys: one of these jobs, read and moved as above.
 pub(crate) const ONE: &str = concat!(
-    columns!("p.claim + 1", "p.level & 15"),
+    columns!("p.level & 15"),
     "FROM mainspring_ready p CROSS JOIN mainspring_jobs j ON j.no = p.no WHERE p.no = ?1"
 );
 pub(crate) const HOLD_ONE: &str = "INSERT INTO mainspring_lease
@@ -80,7 +86,7 @@ pub(crate) const TAKE_ONE: &str = "DELETE FROM mainspring_ready WHERE no = ?1";
 
 /// A scan of `lease`, whose size is bounded by the slots of all nodes; only for a repeated claim.
 const ADOPT: &str = concat!(
-    columns!("p.claim", "p.priority"),
+    columns!("p.priority"),
     "FROM mainspring_lease p CROSS JOIN mainspring_jobs j ON j.no = p.no
     WHERE p.node = ?1 AND p.batch = ?2 ORDER BY p.no"
 );
@@ -92,8 +98,9 @@ const _: () = assert!(bounds::CLAIM_INPUT_BYTES == 16_384, "what the statements 
 /// Claims jobs for a node.
 pub(crate) fn run(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<ClaimedBatch> {
     node::touch(tx, request.node)?;
-    let mut jobs = adopt(tx, request)?;
-    if jobs.is_empty() {
+    let mut unreadable = Vec::new();
+    let mut jobs = adopt(tx, request, &mut unreadable)?;
+    if jobs.is_empty() && unreadable.is_empty() {
         let pairs = pairs(tx, request)?;
         let mut suspects = request.suspects;
         let mut takers = Takers::new(tx, request)?;
@@ -108,12 +115,32 @@ pub(crate) fn run(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<ClaimedBatc
             }
         }
     }
-    journal::prefetch(tx, &mut jobs)?;
+    unreadable.extend(journal::prefetch(tx, &mut jobs)?);
+    for (no, why) in unreadable {
+        let (card, found) = place::locate(tx, no)?;
+        place::take(tx, &card, &found)?;
+        place::put_unreadable(tx, &card, &why)?;
+    }
     Ok(ClaimedBatch { now: tx.now, jobs })
 }
 
+/// Why a job that is set aside cannot be read; `None` if it can.
+pub(crate) fn illegible(tx: &Tx<'_>, no: i64) -> Result<Option<String>> {
+    let mut statement = tx.conn.prepare_cached(ASIDE)?;
+    let mut rows = statement.query([no])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    Ok(match legible(read_claimed(row, &tx.state.names, 0))? {
+        Err(why) => Some(why),
+        Ok((claimed, _)) => journal::prefetch(tx, &mut vec![claimed])?.into_iter().next().map(|(_, why)| why),
+    })
+}
+
 /// What the node already holds under this batch's number: a repeat after a lost answer.
-fn adopt(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<Vec<Claimed>> {
+fn adopt(
+    tx: &mut Tx<'_>,
+    request: &ClaimRequest,
+    unreadable: &mut Vec<(i64, String)>,
+) -> Result<Vec<Claimed>> {
     let local = node::local(tx, request.node)?;
     let repeated = local.batch.is_some_and(|last| request.batch.0 <= last) || !local.fresh;
     local.batch = local.batch.max(Some(request.batch.0));
@@ -125,14 +152,20 @@ fn adopt(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<Vec<Claimed>> {
     let mut rows = held.query(params![request.node.0, batch_no(request)?])?;
     let mut jobs = Vec::new();
     while let Some(row) = rows.next()? {
-        jobs.push(read_claimed(row, &tx.state.names)?.0);
+        match legible(read_claimed(row, &tx.state.names, 0))? {
+            Ok((claimed, _)) => jobs.push(claimed),
+            Err(why) => unreadable.push((row.get(0)?, why)),
+        }
     }
     Ok(jobs)
 }
 
 /// The pairs that have jobs for this node, per queue that it asks for.
+///
+/// Whatever else the index has, in a line or on a level that is none, is set aside.
 fn pairs(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<BTreeMap<QueueName, BTreeMap<Level, Vec<i64>>>> {
     node::learn_lines(tx, request.node)?;
+    let mut stray = Vec::new();
     let mut found: BTreeMap<QueueName, BTreeMap<Level, Vec<i64>>> = BTreeMap::new();
     let names = &tx.state.names;
     let Some(local) = tx.state.nodes.get(&request.node.0) else { return Ok(found) };
@@ -144,11 +177,15 @@ fn pairs(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<BTreeMap<QueueName, 
         .collect();
     let mut next_line = tx.conn.prepare_cached(NEXT_LINE)?;
     let mut next_level = tx.conn.prepare_cached(NEXT_LEVEL)?;
-    let pair = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, u8>(1)?));
-    let mut after = -1;
-    while let Some((no, first)) = next_line.query_row([after], pair).optional()? {
-        after = no;
-        let line = names.line(no)?;
+    let pair = |row: &rusqlite::Row<'_>| Ok((place::raw(row, 0)?, place::raw(row, 1)?));
+    let mut after = Column::Integer(i64::MIN);
+    while let Some((line_no, first)) = next_line.query_row([&after], pair).optional()? {
+        after = line_no;
+        let known = as_integer(&after).and_then(|no| Some((no, names.line(no).ok()?)));
+        let Some((no, line)) = known else {
+            stray.push((after.clone(), None));
+            continue;
+        };
         let runs = usize::try_from(no).ok().and_then(|index| local.runs.get(index)).copied().unwrap_or(false);
         if !runs || !wanted.contains(&line.queue) {
             continue;
@@ -156,9 +193,25 @@ fn pairs(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<BTreeMap<QueueName, 
         let levels = found.entry(line.queue_name.clone()).or_default();
         let mut code = Some(first);
         while let Some(found) = code {
-            let level = Level::from_code(found).ok_or_else(|| corrupt(format!("{found} is no level")))?;
-            levels.entry(level).or_default().push(no);
+            let number = as_integer(&found).and_then(|code| u8::try_from(code).ok());
+            match number.and_then(Level::from_code) {
+                Some(level) => levels.entry(level).or_default().push(no),
+                None => stray.push((Column::Integer(no), Some(found.clone()))),
+            }
             code = next_level.query_row(params![no, found], pair).optional()?.map(|(_, level)| level);
+        }
+    }
+    drop((next_line, next_level));
+    for (line, level) in stray {
+        let wanted = as_i64(bounds::BATCH);
+        let mut lost = tx.conn.prepare_cached(STRAY)?;
+        let nos = lost.query_map(params![line, level, wanted], |row| row.get(0))?;
+        for no in nos.collect::<rusqlite::Result<Vec<i64>>>()? {
+            set_aside(
+                tx,
+                no,
+                "its line or its level in `ready` is none; resuming it gives it those that it had",
+            )?;
         }
     }
     Ok(found)
@@ -166,7 +219,7 @@ fn pairs(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<BTreeMap<QueueName, 
 
 /// Serves one queue: levels from low to high, up to its limit.
 fn serve(
-    tx: &Tx<'_>,
+    tx: &mut Tx<'_>,
     takers: &mut Takers<'_>,
     levels: &BTreeMap<Level, Vec<i64>>,
     limit: usize,
@@ -196,7 +249,7 @@ fn serve(
 
 /// Takes from several lines of one level, earliest first.
 fn merge(
-    tx: &Tx<'_>,
+    tx: &mut Tx<'_>,
     takers: &mut Takers<'_>,
     lines: &[i64],
     level: Level,
@@ -215,8 +268,10 @@ fn merge(
     }
     let mut taken = 0;
     while let Some(Reverse(((_, no), index))) = heap.pop() {
-        jobs.push(takers.take(tx, no)?);
-        taken += 1;
+        if let Some(claimed) = takers.take(tx, no)? {
+            jobs.push(claimed);
+            taken += 1;
+        }
         if taken == wanted {
             break;
         }
@@ -253,7 +308,7 @@ impl<'a> Takers<'a> {
     /// Moves the first jobs of a line: three statements, however many there are.
     fn take_first(
         &mut self,
-        tx: &Tx<'_>,
+        tx: &mut Tx<'_>,
         line: i64,
         level: Level,
         wanted: usize,
@@ -262,12 +317,21 @@ impl<'a> Takers<'a> {
         let mut first = tx.conn.prepare_cached(FIRST)?;
         let mut rows = first.query(params![line, level.code(), as_i64(wanted)])?;
         let before = jobs.len();
+        let mut unreadable = Vec::new();
         while let Some(row) = rows.next()? {
-            let (claimed, flags) = read_claimed(row, &tx.state.names)?;
-            started(tx, claimed.claim.row.0, flags)?;
-            jobs.push(claimed);
+            match legible(read_claimed(row, &tx.state.names, 1))? {
+                Ok((claimed, flags)) => {
+                    started(tx, claimed.claim.row.0, flags)?;
+                    jobs.push(claimed);
+                }
+                Err(why) => unreadable.push((row.get(0)?, why)),
+            }
         }
         drop(rows);
+        // Those that are left are the first ones then.
+        for (no, why) in unreadable {
+            set_aside(tx, no, &why)?;
+        }
         let count = jobs.len() - before;
         let hold = params![line, level.code(), as_i64(count), self.node, self.batch, tx.micros()];
         let held = tx.conn.prepare_cached(HOLD_FIRST)?.execute(hold)?;
@@ -284,17 +348,30 @@ impl<'a> Takers<'a> {
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
-    /// Moves one job.
-    fn take(&mut self, tx: &Tx<'_>, no: i64) -> Result<Claimed> {
+    /// Moves one job; `None` if it cannot be read and was set aside.
+    fn take(&mut self, tx: &mut Tx<'_>, no: i64) -> Result<Option<Claimed>> {
         let mut rows = self.one.query([no])?;
         let row = rows.next()?.ok_or_else(|| corrupt(format!("job number {no} is missing")))?;
-        let (claimed, flags) = read_claimed(row, &tx.state.names)?;
+        let read = legible(read_claimed(row, &tx.state.names, 1))?;
         drop(rows);
+        let (claimed, flags) = match read {
+            Ok(claimed) => claimed,
+            Err(why) => return set_aside(tx, no, &why).map(|()| None),
+        };
         self.hold_one.execute(params![no, self.node, self.batch, tx.micros()])?;
         self.take_one.execute([no])?;
         started(tx, no, flags)?;
-        Ok(claimed)
+        Ok(Some(claimed))
     }
+}
+
+/// Sets a job aside that is in `ready` and cannot be read: claimed and suspended in one step.
+fn set_aside(tx: &mut Tx<'_>, no: i64, why: &str) -> Result<()> {
+    let (mut card, found) = place::locate(tx, no)?;
+    place::take(tx, &card, &found)?;
+    started(tx, no, card.flags)?;
+    card.claim += 1;
+    place::put_unreadable(tx, &card, why)
 }
 
 /// Releases a key that is held until the first claim.
@@ -305,8 +382,9 @@ fn started(tx: &Tx<'_>, no: i64, flags: i64) -> Result<()> {
     Ok(())
 }
 
-/// What a node gets of a job, and its flags.
-fn read_claimed(row: &rusqlite::Row<'_>, names: &Names) -> Result<(Claimed, i64)> {
+/// What a node gets of a job, and its flags. `growth`: by how much the claim number is to grow, which SQLite would do with
+/// anything.
+fn read_claimed(row: &rusqlite::Row<'_>, names: &Names, growth: u32) -> Result<(Claimed, i64)> {
     let line = names.line(row.get(1)?)?;
     let mut options: Options = match row.get_ref(11)?.as_str_or_null().map_err(rusqlite::Error::from)? {
         None => Options::default(),
@@ -317,10 +395,12 @@ fn read_claimed(row: &rusqlite::Row<'_>, names: &Names) -> Result<(Claimed, i64)
     }
     let flags: i64 = row.get(7)?;
     let deadline: Option<i64> = row.get(10)?;
+    let number = row.get::<_, u32>(3)?.checked_add(growth);
+    let number = number.ok_or_else(|| corrupt("a claim number beyond its bound"))?;
     let claimed = Claimed {
         // To be filled in once the job is claimed.
         journal: (flags & flags::JOURNAL != 0).then(Box::default),
-        claim: Claim { id: JobId::from_bytes(row.get(8)?), row: Row(row.get(0)?), number: row.get(3)? },
+        claim: Claim { id: JobId::from_bytes(row.get(8)?), row: Row(row.get(0)?), number },
         kind: line.kind_name.clone(),
         queue: line.queue_name.clone(),
         priority: Priority::new(row.get(2)?).unwrap_or_default(),
@@ -337,6 +417,10 @@ fn read_claimed(row: &rusqlite::Row<'_>, names: &Names) -> Result<(Claimed, i64)
         options,
     };
     Ok((claimed, flags))
+}
+
+fn as_integer(value: &Column) -> Option<i64> {
+    if let Column::Integer(number) = value { Some(*number) } else { None }
 }
 
 fn batch_no(request: &ClaimRequest) -> Result<i64> {

@@ -13,6 +13,7 @@ use mainspring_core::planted::{self, Defect};
 use mainspring_core::store::{Finish, Finished};
 use mainspring_core::time::{Timestamp, micros};
 use mainspring_core::{Error, bounds};
+use rusqlite::types::ValueRef;
 use rusqlite::{OptionalExtension, params};
 
 use super::place::{self, Aside, Card, Ending, INTO_DONE, read_card};
@@ -152,7 +153,7 @@ fn end_one(
     later: i64,
 ) -> Result<Option<Finished>> {
     let Finish { claim, outcome } = finish;
-    let row = |row: &rusqlite::Row<'_>| Ok((read_card(row)?, row.get::<_, Option<String>>(8)?));
+    let row = |row: &rusqlite::Row<'_>| Ok((read_card(row)?, reason_given(row, 8)?));
     let (number, holder) = if planted::is(Defect::ClaimIgnored) {
         // Whoever holds it now.
         let held = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
@@ -166,6 +167,7 @@ fn end_one(
         let applied = was_applied(tx, claim, outcome)?;
         return Ok(Some(if applied { Finished::Applied } else { Finished::LeaseLost }));
     };
+    let card = place::mend(tx, card)?;
     if card.flags & later != 0 {
         return Ok(None);
     }
@@ -287,6 +289,14 @@ pub(crate) fn stop(tx: &mut Tx<'_>, card: &Card, why: &str) -> Result<()> {
     place::put_done(tx, card, Ending { status, note: why, output: None })
 }
 
+/// Why a claim was asked to cancel, from its column. Without the words, if they cannot be read.
+pub(crate) fn reason_given(row: &rusqlite::Row<'_>, index: usize) -> rusqlite::Result<Option<String>> {
+    Ok(match row.get_ref(index)? {
+        ValueRef::Null => None,
+        value => Some(value.as_str().unwrap_or_default().to_owned()),
+    })
+}
+
 /// Who asked a claim to cancel, as its flags say.
 pub(crate) fn canceller(flags: i64) -> Reason {
     if flags & flags::ORPHAN == 0 { Reason::Operator } else { Reason::Parent }
@@ -347,12 +357,13 @@ pub(crate) fn disown(tx: &mut Tx<'_>, node: NodeNo, settled: Batch, keep: &[Clai
     let held = tx
         .conn
         .prepare_cached(HELD)?
-        .query_map([node.0, settled], |row| Ok((read_card(row)?, row.get::<_, Option<String>>(8)?)))?
+        .query_map([node.0, settled], |row| Ok((read_card(row)?, reason_given(row, 8)?)))?
         .collect::<rusqlite::Result<Vec<_>>>()?;
     let keep: BTreeSet<(i64, i64)> =
         keep.iter().map(|claim| (claim.row.0, i64::from(claim.number))).collect();
     let mut released = 0;
     for (card, cancel) in held.into_iter().filter(|(card, _)| !keep.contains(&(card.no, card.claim))) {
+        let card = place::mend(tx, card)?;
         give_back(tx, &card, cancel)?;
         released += 1;
     }

@@ -18,7 +18,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::as_i64;
 use super::change::FIND;
 use super::place::{self, Card, Place, read_status};
-use crate::error::{Result, corrupt};
+use crate::error::{Result, corrupt, legible};
 use crate::flags;
 use crate::writer::Tx;
 
@@ -153,7 +153,9 @@ pub(crate) fn post(
 fn wakes(tx: &Tx<'_>, no: i64, topic: &Topic, text: &str) -> Result<bool> {
     let waits: Option<String> =
         tx.conn.prepare_cached(WAITS)?.query_row([no], |row| row.get(0)).optional()?.flatten();
-    let mut waits = read_waits(waits.as_deref())?.into_iter().filter(|wait| wait.topic == *topic);
+    // One whose waits cannot be read looks for itself what it waits for.
+    let Ok(waits) = legible(read_waits(waits.as_deref()))? else { return Ok(true) };
+    let mut waits = waits.into_iter().filter(|wait| wait.topic == *topic);
     waits.try_fold(false, |over, wait| Ok(over || wait.need <= 1 || came(tx, no, text, wait.need)?))
 }
 
@@ -216,7 +218,7 @@ pub(crate) fn size(mail: &Mail) -> usize {
     }
 }
 
-fn read_message(row: &rusqlite::Row<'_>) -> Result<Message> {
+pub(crate) fn read_message(row: &rusqlite::Row<'_>) -> Result<Message> {
     let topic: String = row.get(1)?;
     let topic = topic.parse().map_err(|_| corrupt(format!("{topic:?} is no topic")))?;
     let mail = match topic {

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use mainspring_core::id::{Claim, NodeNo};
-use mainspring_core::journal::{Entry, EntryKind, Recorded, Recording, Value, Writes, Written};
+use mainspring_core::journal::{Entry, EntryKind, Journal, Recorded, Recording, Value, Writes, Written};
 use mainspring_core::name::Key;
 use mainspring_core::store::Claimed;
 use mainspring_core::time::Timestamp;
@@ -20,7 +20,7 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::family::{self, Started};
 use super::{as_i64, inbox, output};
-use crate::error::{Result, corrupt};
+use crate::error::{Result, corrupt, legible};
 use crate::flags;
 use crate::writer::Tx;
 
@@ -177,20 +177,31 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Reads the journals of claimed jobs that have one, as far as a claim brings them along.
-pub(crate) fn prefetch(tx: &Tx<'_>, jobs: &mut [Claimed]) -> Result<()> {
+/// Reads the journals of claimed jobs that have one, as far as a claim brings them along. Jobs whose journals cannot be
+/// read are taken out and returned, with what is wrong.
+pub(crate) fn prefetch(tx: &Tx<'_>, jobs: &mut Vec<Claimed>) -> Result<Vec<(i64, String)>> {
     let mut left = bounds::BATCH_BYTES;
-    for job in jobs {
+    let mut unreadable = Vec::new();
+    for job in &mut *jobs {
         let no = job.claim.row.0;
         let Some(journal) = &mut job.journal else { continue };
-        let mut budget = left.min(bounds::PREFETCH_BYTES);
-        let before = budget;
-        journal.entries = entries(tx.conn, no, &mut budget)?;
-        left -= before - budget;
-        journal.inbox = inbox::unread(tx.conn, no, 0, left.min(bounds::PREFETCH_BYTES))?;
-        let bytes: usize = journal.inbox.messages.iter().map(|message| inbox::size(&message.mail)).sum();
-        left = left.saturating_sub(bytes);
+        if let Err(why) = legible(bring(tx, no, journal, &mut left))? {
+            unreadable.push((no, format!("its journal: {why}")));
+        }
     }
+    jobs.retain(|job| !unreadable.iter().any(|(no, _)| *no == job.claim.row.0));
+    Ok(unreadable)
+}
+
+/// Reads the journal of one job, and takes what it weighs off what is left.
+fn bring(tx: &Tx<'_>, no: i64, journal: &mut Journal, left: &mut usize) -> Result<()> {
+    let mut budget = (*left).min(bounds::PREFETCH_BYTES);
+    let before = budget;
+    journal.entries = entries(tx.conn, no, &mut budget)?;
+    *left -= before - budget;
+    journal.inbox = inbox::unread(tx.conn, no, 0, (*left).min(bounds::PREFETCH_BYTES))?;
+    let bytes: usize = journal.inbox.messages.iter().map(|message| inbox::size(&message.mail)).sum();
+    *left = left.saturating_sub(bytes);
     Ok(())
 }
 

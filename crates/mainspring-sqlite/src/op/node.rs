@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::{from_str, to_string};
 
 use super::finish;
-use super::place::read_card;
+use super::place::{self, read_card};
 use crate::error::{Result, corrupt};
 use crate::lock::Lock;
 use crate::writer::{Local, Tx};
@@ -169,10 +169,11 @@ pub(crate) fn retire(tx: &mut Tx<'_>, node: NodeNo) -> Result<usize> {
     let held = tx
         .conn
         .prepare_cached(HELD)?
-        .query_map([node.0], |row| Ok((read_card(row)?, row.get::<_, Option<String>>(8)?)))?
+        .query_map([node.0], |row| Ok((read_card(row)?, finish::reason_given(row, 8)?)))?
         .collect::<rusqlite::Result<Vec<_>>>()?;
     let released = held.len();
     for (card, cancel) in held {
+        let card = place::mend(tx, card)?;
         finish::give_back(tx, &card, cancel)?;
     }
     tx.state.nodes.remove(&node.0);

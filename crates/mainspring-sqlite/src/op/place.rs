@@ -8,14 +8,15 @@
 //! - Whoever puts a job into `done` releases its key and its deadline, and tells its family.
 
 use mainspring_core::bounds;
-use mainspring_core::job::{Priority, Reason, State, Status};
+use mainspring_core::job::{Priority, Reason, State, Status, cut};
 use mainspring_core::journal::Wait;
 use mainspring_core::store::{Class, Level};
 use mainspring_core::time::Timestamp;
+use rusqlite::types::{FromSql, Value, ValueRef};
 use rusqlite::{OptionalExtension, Row, params};
 
 use super::{deadline, family, inbox, key};
-use crate::error::{Result, corrupt};
+use crate::error::{Result, corrupt, is_mistyped};
 use crate::flags;
 use crate::writer::Tx;
 
@@ -31,6 +32,16 @@ pub(crate) struct Card {
     /// The longest of its claims that ended with the loss of a node, in microseconds.
     pub(crate) crashed: i64,
     pub(crate) flags: i64,
+    /// What of it could not be read.
+    pub(crate) damage: Option<Box<Damage>>,
+}
+
+/// What of a card could not be read. Instead, its columns say what does no harm while the job ends.
+#[derive(Debug, Clone)]
+pub(crate) struct Damage {
+    pub(crate) what: String,
+    /// Claim, failures, crashes, crashed and flags as they are stored.
+    raw: [Value; 5],
 }
 
 /// Where a job is.
@@ -105,6 +116,8 @@ const IN_DONE: &str =
     "SELECT d.no, j.line, d.priority, d.claim, d.failures, d.crashes, 0, d.flags, d.state, d.reason, d.seq
     FROM mainspring_done d JOIN mainspring_jobs j ON j.no = d.no WHERE d.no = ?1 AND d.superseded = 0";
 
+/// Primary key.
+const JOB: &str = "SELECT line, priority FROM mainspring_jobs WHERE no = ?1";
 /// Primary keys.
 const FROM_READY: &str = "DELETE FROM mainspring_ready WHERE no = ?1";
 const FROM_TIMERS: &str = "DELETE FROM mainspring_timers WHERE no = ?1";
@@ -133,28 +146,90 @@ const FLAG_SUSPENDED: &str = "UPDATE mainspring_suspended SET flags = flags | ?2
 const FLAG_LEASE: &str = "UPDATE mainspring_lease SET flags = flags | ?2 WHERE no = ?1";
 
 /// The card in the first eight columns of a row. Counters are read as what they are elsewhere, so that one that is out of
-/// range is found here and not where it is counted up.
+/// range is found here and not where it is counted up. What cannot be read is the card's damage.
 pub(crate) fn read_card(row: &Row<'_>) -> rusqlite::Result<Card> {
-    Ok(Card {
+    let mut what = None;
+    let mut card = Card {
         no: row.get(0)?,
-        line: row.get(1)?,
-        priority: row.get(2)?,
-        claim: row.get::<_, u32>(3)?.into(),
-        failures: row.get::<_, u16>(4)?.into(),
-        crashes: row.get::<_, u16>(5)?.into(),
-        crashed: row.get(6)?,
-        flags: row.get(7)?,
+        line: column(row, (1, "line"), &mut what)?.unwrap_or(NO_LINE),
+        priority: column(row, (2, "level or priority"), &mut what)?.unwrap_or(u8::MAX),
+        claim: column::<u32>(row, (3, "claim"), &mut what)?.unwrap_or_default().into(),
+        failures: column::<u16>(row, (4, "failures"), &mut what)?.unwrap_or_default().into(),
+        crashes: column::<u16>(row, (5, "crashes"), &mut what)?.unwrap_or_default().into(),
+        crashed: column(row, (6, "crashed"), &mut what)?.unwrap_or_default(),
+        // Whoever ends the job then looks everywhere for what it may have.
+        flags: column(row, (7, "flags"), &mut what)?.unwrap_or(flags::KEY | flags::DEADLINE | flags::LASTING),
+        damage: None,
+    };
+    if let Some(what) = what {
+        let raw = [raw(row, 3)?, raw(row, 4)?, raw(row, 5)?, raw(row, 6)?, raw(row, 7)?];
+        card.damage = Some(Box::new(Damage { what, raw }));
+    }
+    Ok(card)
+}
+
+/// A line that is none.
+const NO_LINE: i64 = -1;
+
+/// A column; `None` and a word about it if it cannot be read.
+fn column<T: FromSql>(
+    row: &Row<'_>,
+    (index, name): (usize, &str),
+    damage: &mut Option<String>,
+) -> rusqlite::Result<Option<T>> {
+    match row.get(index) {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if is_mistyped(&error) => {
+            damage.get_or_insert_with(|| format!("column {name} of its place: {error}"));
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// A value as it is; text that is not UTF-8 as its bytes.
+pub(crate) fn raw(row: &Row<'_>, index: usize) -> rusqlite::Result<Value> {
+    Ok(match row.get_ref(index)? {
+        ValueRef::Null => Value::Null,
+        ValueRef::Integer(number) => Value::Integer(number),
+        ValueRef::Real(number) => Value::Real(number),
+        ValueRef::Text(bytes) => match str::from_utf8(bytes) {
+            Ok(text) => Value::Text(text.to_owned()),
+            Err(_) => Value::Blob(bytes.to_vec()),
+        },
+        ValueRef::Blob(bytes) => Value::Blob(bytes.to_vec()),
     })
 }
 
-/// Where a job is, with its card.
+/// Takes line and priority from the job itself where its place has none that can be.
+pub(crate) fn mend(tx: &Tx<'_>, mut card: Card) -> Result<Card> {
+    if tx.state.names.line(card.line).is_ok() && card.priority <= Priority::LOWEST.get() {
+        return Ok(card);
+    }
+    let what = format!("line {} and priority {} of its place", card.line, card.priority);
+    let (line, priority): (i64, u8) =
+        tx.conn.prepare_cached(JOB)?.query_row([card.no], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    (card.line, card.priority) = (line, priority.min(Priority::LOWEST.get()));
+    if card.damage.is_none() {
+        let counts = [card.claim, card.failures, card.crashes, card.crashed, card.flags];
+        card.damage = Some(Box::new(Damage { what, raw: counts.map(Value::Integer) }));
+    }
+    Ok(card)
+}
+
+/// Where a job is, with its card. A reason or a state that is none is shown as [`Reason::Unreadable`].
 pub(crate) fn locate(tx: &Tx<'_>, no: i64) -> Result<(Card, Place)> {
+    let (card, place) = find(tx, no)?;
+    Ok((mend(tx, card)?, place))
+}
+
+fn find(tx: &Tx<'_>, no: i64) -> Result<(Card, Place)> {
     let conn = tx.conn;
     let ready = conn.prepare_cached(IN_READY)?.query_row([no], read_card).optional()?;
     if let Some(card) = ready {
         // The level is class and priority; the priority is what moves with the card.
-        let level = Level::from_code(card.priority).ok_or_else(|| corrupt("a level that is none"))?;
-        return Ok((Card { priority: level.priority().get(), ..card }, Place::Ready));
+        let priority = Level::from_code(card.priority).map_or(u8::MAX, |level| level.priority().get());
+        return Ok((Card { priority, ..card }, Place::Ready));
     }
     let lease = |row: &Row<'_>| Ok((read_card(row)?, Place::Lease { node: row.get(8)? }));
     if let Some(found) = conn.prepare_cached(IN_LEASE)?.query_row([no], lease).optional()? {
@@ -164,12 +239,14 @@ pub(crate) fn locate(tx: &Tx<'_>, no: i64) -> Result<(Card, Place)> {
     if let Some(found) = conn.prepare_cached(IN_TIMERS)?.query_row([no], timers).optional()? {
         return Ok(found);
     }
-    let suspended = |row: &Row<'_>| Ok((read_card(row)?, row.get::<_, u8>(8)?, row.get(9)?));
-    if let Some((card, reason, due)) =
-        conn.prepare_cached(IN_SUSPENDED)?.query_row([no], suspended).optional()?
-    {
-        let reason = Reason::from_code(reason).ok_or_else(|| corrupt("a reason that is none"))?;
-        return Ok((card, Place::Suspended { reason, due }));
+    let suspended = |row: &Row<'_>| {
+        let mut bad = None;
+        let reason = column(row, (8, "reason"), &mut bad)?.and_then(Reason::from_code);
+        let due = column(row, (9, "due"), &mut bad)?.flatten();
+        Ok((read_card(row)?, Place::Suspended { reason: reason.unwrap_or(Reason::Unreadable), due }))
+    };
+    if let Some(found) = conn.prepare_cached(IN_SUSPENDED)?.query_row([no], suspended).optional()? {
+        return Ok(found);
     }
     let done = |row: &Row<'_>| {
         Ok((read_card(row)?, row.get::<_, u8>(8)?, row.get::<_, Option<u8>>(9)?, row.get(10)?))
@@ -211,6 +288,9 @@ pub(crate) fn take(tx: &mut Tx<'_>, card: &Card, place: &Place) -> Result<()> {
 
 /// Puts a job into `ready`.
 pub(crate) fn put_ready(tx: &mut Tx<'_>, card: &Card, class: Class) -> Result<()> {
+    if let Some(damage) = &card.damage {
+        return put_unreadable(tx, card, &damage.what);
+    }
     let level = Level::new(class, priority(card)?);
     tx.conn.prepare_cached(INTO_READY)?.execute(params![
         card.no,
@@ -237,6 +317,9 @@ pub(crate) fn returned(card: &Card) -> Class {
 
 /// Puts a job into `timers`.
 pub(crate) fn put_timers(tx: &mut Tx<'_>, card: &Card, due: i64) -> Result<()> {
+    if let Some(damage) = &card.damage {
+        return put_unreadable(tx, card, &damage.what);
+    }
     tx.conn.prepare_cached(INTO_TIMERS)?.execute(params![
         card.no,
         card.line,
@@ -256,6 +339,9 @@ pub(crate) fn put_timers(tx: &mut Tx<'_>, card: &Card, due: i64) -> Result<()> {
 
 /// Puts a job into `suspended`.
 pub(crate) fn put_suspended(tx: &mut Tx<'_>, card: &Card, aside: &Aside<'_>) -> Result<()> {
+    if let Some(damage) = &card.damage {
+        return put_unreadable(tx, card, &damage.what);
+    }
     tx.conn.prepare_cached(INTO_SUSPENDED)?.execute(params![
         card.no,
         card.line,
@@ -275,6 +361,37 @@ pub(crate) fn put_suspended(tx: &mut Tx<'_>, card: &Card, aside: &Aside<'_>) -> 
     }
     let queue = tx.state.names.line(card.line)?.queue;
     tx.count(queue, State::Suspended, 1);
+    Ok(())
+}
+
+/// Sets a job aside that cannot be read. What is damaged stays as it is, for whoever mends it.
+pub(crate) fn put_unreadable(tx: &mut Tx<'_>, card: &Card, what: &str) -> Result<()> {
+    let counts = [card.claim, card.failures, card.crashes, card.crashed, card.flags];
+    let [claim, failures, crashes, crashed, flags] = match &card.damage {
+        Some(damage) => damage.raw.clone(),
+        None => counts.map(Value::Integer),
+    };
+    let note = cut(what.to_owned(), bounds::WHY_BYTES);
+    tx.conn.prepare_cached(INTO_SUSPENDED)?.execute(params![
+        card.no,
+        card.line,
+        card.priority,
+        Reason::Unreadable.code(),
+        None::<i64>,
+        claim,
+        failures,
+        crashes,
+        crashed,
+        flags,
+        None::<&str>,
+        note
+    ])?;
+    let line = tx.state.names.line(card.line)?;
+    // Others may wait behind it.
+    tx.hints.ready(&line.queue_name);
+    let queue = line.queue;
+    tx.count(queue, State::Suspended, 1);
+    tracing::error!(row = card.no, %what, "a job cannot be read and is set aside as unreadable");
     Ok(())
 }
 

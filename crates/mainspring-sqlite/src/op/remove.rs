@@ -1,6 +1,7 @@
 //! Removing a job with everything known of it, except that a unique key may outlive it.
 
 use mainspring_core::job::{Options, State};
+use rusqlite::types::ValueRef;
 use rusqlite::{OptionalExtension, params};
 
 use crate::error::{Result, corrupt};
@@ -16,6 +17,8 @@ const ERRORS: &str = "DELETE FROM mainspring_errors WHERE no = ?1";
 const PROGRESS: &str = "DELETE FROM mainspring_progress WHERE no = ?1";
 const DEADLINE: &str = "DELETE FROM mainspring_deadlines WHERE no = ?1";
 const TAG: &str = "DELETE FROM mainspring_tags WHERE tag = ?1 AND no = ?2";
+/// The whole table; only for jobs whose options are damaged.
+const ALL_TAGS: &str = "DELETE FROM mainspring_tags WHERE no = ?1";
 /// Unique indexes of keys, of topics and of positions.
 pub(crate) const STEPS: &str = "DELETE FROM mainspring_steps WHERE no = ?1";
 pub(crate) const INBOX: &str = "DELETE FROM mainspring_inbox WHERE no = ?1";
@@ -27,18 +30,25 @@ const CHILD: &str = "DELETE FROM mainspring_children WHERE no = ?1";
 /// Removes a job that has ended. Returns how many rows of its journal, inbox and output went with it.
 pub(crate) fn ended(tx: &mut Tx<'_>, no: i64, state: State, flags: i64) -> Result<usize> {
     let (line, rows) = beside(tx, no, flags)?;
-    let queue = tx.state.names.line(line)?.queue;
-    tx.count(queue, state, -1);
+    // Of a job without a line nobody knows where it was counted.
+    if let Some(queue) = tx.state.names.line(line).ok().map(|line| line.queue) {
+        tx.count(queue, state, -1);
+    }
     Ok(rows)
 }
 
 /// Removes a job that is in no place any more. Returns its line, and how many rows of its journal, inbox and output went with
 /// it.
 pub(crate) fn beside(tx: &Tx<'_>, no: i64, flags: i64) -> Result<(i64, usize)> {
-    let (line, options): (i64, Option<String>) = tx
+    // Options that are no text are there, and cannot be read.
+    let text = |value: ValueRef<'_>| match value {
+        ValueRef::Null => None,
+        value => Some(value.as_str().ok().map(str::to_owned)),
+    };
+    let (line, options): (i64, Option<Option<String>>) = tx
         .conn
         .prepare_cached(JOB)?
-        .query_row([no], |row| Ok((row.get(0)?, row.get(1)?)))
+        .query_row([no], |row| Ok((row.get(0).unwrap_or(-1), text(row.get_ref(1)?))))
         .optional()?
         .ok_or_else(|| corrupt(format!("job number {no} is missing")))?;
     tx.conn.prepare_cached(DONE)?.execute([no])?;
@@ -57,11 +67,16 @@ pub(crate) fn beside(tx: &Tx<'_>, no: i64, flags: i64) -> Result<(i64, usize)> {
             rows += tx.conn.prepare_cached(sql)?.execute([no])?;
         }
     }
-    if let Some(text) = options {
-        let options: Options =
-            serde_json::from_str(&text).map_err(|error| corrupt(format!("options: {error}")))?;
-        for tag in options.tags {
-            tx.conn.prepare_cached(TAG)?.execute(params![tag.as_str(), no])?;
+    match options.map(|text| text.and_then(|text| serde_json::from_str::<Options>(&text).ok())) {
+        None => {}
+        Some(Some(options)) => {
+            for tag in options.tags {
+                tx.conn.prepare_cached(TAG)?.execute(params![tag.as_str(), no])?;
+            }
+        }
+        // Nobody knows its tags.
+        Some(None) => {
+            tx.conn.prepare_cached(ALL_TAGS)?.execute([no])?;
         }
     }
     Ok((line, rows))

@@ -105,17 +105,20 @@ fn proof(tx: &Tx<'_>, row: &Row) -> Option<Dead> {
 
 /// Moves jobs of a dead node, at most `left`. Returns how many.
 fn drain(tx: &mut Tx<'_>, node: i64, left: usize, rescued: &mut Rescued) -> Result<usize> {
+    let now = tx.micros();
     // One more than may be moved tells whether there is more.
     let orphans = tx
         .conn
         .prepare_cached(ORPHANS)?
         .query_map(params![node, i64::try_from(left + 1).unwrap_or(i64::MAX)], |row| {
-            Ok((read_card(row)?, row.get::<_, i64>(8)?, row.get::<_, Option<String>>(9)?))
+            let claimed_at = row.get::<_, i64>(8).unwrap_or(now);
+            Ok((read_card(row)?, claimed_at, finish::reason_given(row, 9)?))
         })?
         .collect::<rusqlite::Result<Vec<_>>>()?;
     let moved = orphans.len().min(left);
     let more = orphans.len() > left;
-    for (mut card, claimed_at, cancel) in orphans.into_iter().take(left) {
+    for (card, claimed_at, cancel) in orphans.into_iter().take(left) {
+        let mut card = place::mend(tx, card)?;
         let cancel = finish::cancel_now(tx, &mut card, cancel)?;
         tx.conn.prepare_cached(FROM_LEASE)?.execute([card.no])?;
         let queue = tx.state.names.line(card.line)?.queue;

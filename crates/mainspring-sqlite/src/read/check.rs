@@ -1,47 +1,123 @@
 //! The self-check: looks for what must not be there.
 //!
-//! Every question is a statement that gives one line of text per violation, at most a few of each.
+//! Part by part, each in a read transaction of its own, so that nobody's log waits for a look at the whole file: the tables
+//! one by one, then jobs by ranges of their numbers, and then what can only be asked of everything at once. Questions are
+//! statements that give one line of text per violation; columns are decoded as a claim and a look at a job decode them.
 
-use mainspring_core::store::Finding;
+use std::time::Duration;
+
+use mainspring_core::id::JobId;
+use mainspring_core::job::Options;
+use mainspring_core::store::{CheckPart, Checked, Finding};
+use rusqlite::{OptionalExtension, Row, params};
 
 use super::Reader;
-use crate::error::Result;
+use crate::error::{Fault, Result, corrupt, legible};
+use crate::op::inbox::{read_message, read_waits};
+use crate::op::journal::read_entry;
 
-/// What to ask, and what a person can do if there is an answer. All of these walk whole tables.
-const QUESTIONS: [(&str, &str); 11] = [
+/// How long one part may take. Most take moments.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(10);
+/// Jobs that one part looks at.
+const CHUNK: i64 = 20_000;
+/// Findings of one kind that one part tells.
+const TOLD: usize = 10;
+
+/// The tables, in order: the first parts.
+const TABLES: &str =
+    "SELECT name FROM sqlite_schema WHERE type = 'table' AND substr(name, 1, 11) = 'mainspring_'
+    ORDER BY name LIMIT 1 OFFSET ?1";
+/// Primary key of `jobs`: where a range ends, and the highest number.
+const RANGE: &str = "SELECT max(no), (SELECT max(no) FROM mainspring_jobs) FROM (
+    SELECT no FROM mainspring_jobs WHERE no > ?1 ORDER BY no LIMIT ?2)";
+/// Primary key.
+const ID: &str = "SELECT id FROM mainspring_jobs WHERE no = ?1";
+
+/// What to ask of a range of jobs, by their numbers, and what a person can do if there is an answer. All by primary keys and
+/// the indexes by number.
+const OF_A_RANGE: [(&str, &str); 7] = [
     // Each job is in exactly one place.
     (
         "SELECT 'job number ' || j.no || ' is in ' || count(p.place) || ' places: ' ||
                 coalesce(group_concat(p.place, ', '), 'none')
          FROM mainspring_jobs j LEFT JOIN (
-            SELECT no, 'ready' AS place FROM mainspring_ready
-            UNION ALL SELECT no, 'timers' FROM mainspring_timers
-            UNION ALL SELECT no, 'suspended' FROM mainspring_suspended
-            UNION ALL SELECT no, 'lease' FROM mainspring_lease
-            UNION ALL SELECT no, 'done' FROM mainspring_done WHERE superseded = 0) p ON p.no = j.no
-         GROUP BY j.no HAVING count(p.place) <> 1 LIMIT 10",
+            SELECT no, 'ready' AS place FROM mainspring_ready WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, 'timers' AS place FROM mainspring_timers WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, 'suspended' AS place FROM mainspring_suspended WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, 'lease' AS place FROM mainspring_lease WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, 'done' AS place FROM mainspring_done WHERE no > ?1 AND no <= ?2 AND superseded = 0) p ON p.no = j.no
+         WHERE j.no > ?1 AND j.no <= ?2 GROUP BY j.no HAVING count(p.place) <> 1 LIMIT 10",
         "keep a copy of the file and report it: moves are made in one transaction",
     ),
     // Nothing is in a place without being a job.
     (
         "SELECT place || ' holds number ' || no || ', which is no job' FROM (
-            SELECT no, 'ready' AS place FROM mainspring_ready
-            UNION ALL SELECT no, 'timers' FROM mainspring_timers
-            UNION ALL SELECT no, 'suspended' FROM mainspring_suspended
-            UNION ALL SELECT no, 'lease' FROM mainspring_lease
-            UNION ALL SELECT no, 'done' FROM mainspring_done
-            UNION ALL SELECT no, 'errors' FROM mainspring_errors
-            UNION ALL SELECT no, 'progress' FROM mainspring_progress
-            UNION ALL SELECT no, 'tags' FROM mainspring_tags
-            UNION ALL SELECT no, 'deadlines' FROM mainspring_deadlines
-            UNION ALL SELECT no, 'steps' FROM mainspring_steps
-            UNION ALL SELECT no, 'inbox' FROM mainspring_inbox
-            UNION ALL SELECT no, 'output' FROM mainspring_output
-            UNION ALL SELECT no, 'children' FROM mainspring_children
-            UNION ALL SELECT parent, 'children' FROM mainspring_children) p
+            SELECT no, 'ready' AS place FROM mainspring_ready WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, 'timers' AS place FROM mainspring_timers WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, 'suspended' AS place FROM mainspring_suspended WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, 'lease' AS place FROM mainspring_lease WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, 'done' AS place FROM mainspring_done WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, 'errors' AS place FROM mainspring_errors WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, 'progress' AS place FROM mainspring_progress WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, 'deadlines' AS place FROM mainspring_deadlines WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, 'steps' AS place FROM mainspring_steps WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, 'inbox' AS place FROM mainspring_inbox WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, 'output' AS place FROM mainspring_output WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, 'children' AS place FROM mainspring_children WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT parent, 'children' FROM mainspring_children WHERE parent > ?1 AND parent <= ?2) p
          WHERE NOT EXISTS (SELECT 1 FROM mainspring_jobs j WHERE j.no = p.no) LIMIT 10",
         "keep a copy of the file and report it: a job is removed with all its rows",
     ),
+    // A deadline belongs to a job that has not ended.
+    (
+        "SELECT 'job number ' || x.no || ' has ended and still has a deadline' FROM mainspring_deadlines x
+         WHERE x.no > ?1 AND x.no <= ?2 AND EXISTS (SELECT 1 FROM mainspring_done d WHERE d.no = x.no AND d.superseded = 0) LIMIT 10",
+        "delete the row from mainspring_deadlines, and report it",
+    ),
+    // What wakes a job has not happened while it sleeps (reasons up to 5 are those of jobs that wait for themselves).
+    (
+        "SELECT 'job number ' || s.no || ' waits for what it has been sent' FROM mainspring_suspended s
+         WHERE s.no > ?1 AND s.no <= ?2 AND s.reason <= 5 AND EXISTS (
+            SELECT 1 FROM json_each(CASE WHEN json_valid(s.waits) THEN s.waits END) w
+            WHERE (SELECT count(*) FROM mainspring_inbox i WHERE i.no = s.no AND i.read = 0
+                    AND i.topic = json_extract(w.value, '$[0]')) >= json_extract(w.value, '$[1]')) LIMIT 10",
+        "resume the job, and report it",
+    ),
+    // A job that has recorded something, or was sent something, is claimed with it: flag 8.
+    (
+        "SELECT 'job number ' || p.no || ' has a journal that its place does not know of' FROM (
+            SELECT no, flags FROM mainspring_ready WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, flags FROM mainspring_timers WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, flags FROM mainspring_suspended WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, flags FROM mainspring_lease WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, flags FROM mainspring_done WHERE no > ?1 AND no <= ?2 AND superseded = 0) p
+         WHERE p.flags & 8 = 0 AND (EXISTS (SELECT 1 FROM mainspring_steps s WHERE s.no = p.no)
+            OR EXISTS (SELECT 1 FROM mainspring_inbox i WHERE i.no = p.no)
+            OR EXISTS (SELECT 1 FROM mainspring_output o WHERE o.no = p.no)) LIMIT 10",
+        "keep a copy of the file and report it: what the job has recorded would be done again",
+    ),
+    // A job that has a parent or children tells them of its end: flags 32 and 16.
+    (
+        "SELECT 'job number ' || p.no || ' has a family that its place does not know of' FROM (
+            SELECT no, flags FROM mainspring_ready WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, flags FROM mainspring_timers WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, flags FROM mainspring_suspended WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, flags FROM mainspring_lease WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, flags FROM mainspring_done WHERE no > ?1 AND no <= ?2 AND superseded = 0) p
+         WHERE p.flags & 32 = 0 AND EXISTS (SELECT 1 FROM mainspring_children c WHERE c.no = p.no)
+            OR p.flags & 16 = 0 AND EXISTS (SELECT 1 FROM mainspring_children c WHERE c.parent = p.no) LIMIT 10",
+        "keep a copy of the file and report it: its family would not be told of its end",
+    ),
+    // Errors per job are bounded (32 is the bound of the core).
+    (
+        "SELECT 'job number ' || no || ' keeps ' || count(*) || ' errors' FROM mainspring_errors
+         WHERE no > ?1 AND no <= ?2 GROUP BY no HAVING count(*) > 32 LIMIT 10",
+        "report it; the oldest errors are removed as new ones come",
+    ),
+];
+
+/// What to ask of everything at once.
+const OF_ALL: [(&str, &str); 5] = [
     // Counts equal what is in the places.
     (
         "SELECT 'queue ' || q.name || ' is said to have ' || sum(c.said) || ' jobs in state ' || c.state ||
@@ -69,12 +145,6 @@ const QUESTIONS: [(&str, &str); 11] = [
             OR EXISTS (SELECT 1 FROM mainspring_done d WHERE d.no = k.no AND d.superseded = 0)) LIMIT 10",
         "delete the row from mainspring_keys to free the key, and report it",
     ),
-    // A deadline belongs to a job that has not ended.
-    (
-        "SELECT 'job number ' || x.no || ' has ended and still has a deadline' FROM mainspring_deadlines x
-         WHERE EXISTS (SELECT 1 FROM mainspring_done d WHERE d.no = x.no AND d.superseded = 0) LIMIT 10",
-        "delete the row from mainspring_deadlines, and report it",
-    ),
     // A claim belongs to a node that lives, or is still to be drained.
     (
         "SELECT 'job number ' || l.no || ' is claimed by node ' || l.node || ', which is gone'
@@ -89,70 +159,283 @@ const QUESTIONS: [(&str, &str); 11] = [
             OR NOT EXISTS (SELECT 1 FROM mainspring_kinds k WHERE k.no = l.kind) LIMIT 10",
         "report it; names are never removed",
     ),
-    // What wakes a job has not happened while it sleeps (reasons up to 5 are those of jobs that wait for themselves).
+    // Tags are found by their words alone.
     (
-        "SELECT 'job number ' || s.no || ' waits for what it has been sent' FROM mainspring_suspended s
-         WHERE s.reason <= 5 AND EXISTS (
-            SELECT 1 FROM json_each(CASE WHEN json_valid(s.waits) THEN s.waits END) w
-            WHERE (SELECT count(*) FROM mainspring_inbox i WHERE i.no = s.no AND i.read = 0
-                    AND i.topic = json_extract(w.value, '$[0]')) >= json_extract(w.value, '$[1]')) LIMIT 10",
-        "resume the job, and report it",
-    ),
-    // A job that has recorded something, or was sent something, is claimed with it: flag 8.
-    (
-        "SELECT 'job number ' || p.no || ' has a journal that its place does not know of' FROM (
-            SELECT no, flags FROM mainspring_ready
-            UNION ALL SELECT no, flags FROM mainspring_timers
-            UNION ALL SELECT no, flags FROM mainspring_suspended
-            UNION ALL SELECT no, flags FROM mainspring_lease
-            UNION ALL SELECT no, flags FROM mainspring_done WHERE superseded = 0) p
-         WHERE p.flags & 8 = 0 AND (EXISTS (SELECT 1 FROM mainspring_steps s WHERE s.no = p.no)
-            OR EXISTS (SELECT 1 FROM mainspring_inbox i WHERE i.no = p.no)
-            OR EXISTS (SELECT 1 FROM mainspring_output o WHERE o.no = p.no)) LIMIT 10",
-        "keep a copy of the file and report it: what the job has recorded would be done again",
-    ),
-    // A job that has a parent or children tells them of its end: flags 32 and 16.
-    (
-        "SELECT 'job number ' || p.no || ' has a family that its place does not know of' FROM (
-            SELECT no, flags FROM mainspring_ready
-            UNION ALL SELECT no, flags FROM mainspring_timers
-            UNION ALL SELECT no, flags FROM mainspring_suspended
-            UNION ALL SELECT no, flags FROM mainspring_lease
-            UNION ALL SELECT no, flags FROM mainspring_done WHERE superseded = 0) p
-         WHERE p.flags & 32 = 0 AND EXISTS (SELECT 1 FROM mainspring_children c WHERE c.no = p.no)
-            OR p.flags & 16 = 0 AND EXISTS (SELECT 1 FROM mainspring_children c WHERE c.parent = p.no) LIMIT 10",
-        "keep a copy of the file and report it: its family would not be told of its end",
-    ),
-    // Errors per job are bounded (32 is the bound of the core).
-    (
-        "SELECT 'job number ' || no || ' keeps ' || count(*) || ' errors' FROM mainspring_errors
-         GROUP BY no HAVING count(*) > 32 LIMIT 10",
-        "report it; the oldest errors are removed as new ones come",
+        "SELECT 'tags holds number ' || t.no || ', which is no job' FROM mainspring_tags t
+         WHERE NOT EXISTS (SELECT 1 FROM mainspring_jobs j WHERE j.no = t.no) LIMIT 10",
+        "keep a copy of the file and report it: a job is removed with all its rows",
     ),
 ];
 
-const _: () = assert!(mainspring_core::bounds::ERRORS_KEPT == 32, "the last question names the bound");
+const _: () =
+    assert!(mainspring_core::bounds::ERRORS_KEPT == 32, "the last question of a range names the bound");
 
-/// Looks for what must not be there.
-pub(crate) fn check(reader: &mut Reader) -> Result<Vec<Finding>> {
-    let mut findings = Vec::new();
-    let mut ask = |sql: &str, hint: &str| -> Result<()> {
-        let mut statement = reader.conn.prepare(sql)?;
-        let mut rows = statement.query([])?;
+/// The columns of a table that no reader could take: the number of each job, and the first such column. Texts and JSON are
+/// decoded apart.
+macro_rules! mistyped {
+    ($table:literal, $($when:literal),+) => {
+        concat!("SELECT no, bad FROM (SELECT no, CASE ", $("WHEN ", $when, " ",)+ "END AS bad FROM mainspring_", $table,
+            " WHERE no > ?1 AND no <= ?2) WHERE bad IS NOT NULL LIMIT 10")
+    };
+}
+/// A whole number within bounds.
+macro_rules! whole {
+    ($column:literal, $low:literal, $high:literal) => {
+        concat!(
+            "typeof(",
+            $column,
+            ") <> 'integer' OR ",
+            $column,
+            " NOT BETWEEN ",
+            $low,
+            " AND ",
+            $high,
+            " THEN '",
+            $column,
+            "'"
+        )
+    };
+}
+/// What all places have in common.
+macro_rules! place {
+    ($table:literal, $($when:expr),+) => {
+        concat!("SELECT no, bad FROM (SELECT no, CASE ",
+            "WHEN typeof(line) <> 'integer' OR NOT EXISTS (SELECT 1 FROM mainspring_lines l WHERE l.no = line) THEN 'line' ",
+            "WHEN ", whole!("claim", "0", "4294967295"), " WHEN ", whole!("failures", "0", "65535"),
+            " WHEN ", whole!("crashes", "0", "65535"), " WHEN typeof(crashed) <> 'integer' THEN 'crashed'",
+            " WHEN typeof(flags) <> 'integer' THEN 'flags' ",
+            $("WHEN ", $when, " ",)+ "END AS bad FROM mainspring_", $table,
+            " WHERE no > ?1 AND no <= ?2) WHERE bad IS NOT NULL LIMIT 10")
+    };
+}
+
+/// Tables, and what none of their columns may hold.
+const COLUMNS: [(&str, &str); 6] = [
+    (
+        "jobs",
+        mistyped!(
+            "jobs",
+            "typeof(id) <> 'blob' OR length(id) <> 16 THEN 'id'",
+            "typeof(line) <> 'integer' OR NOT EXISTS (SELECT 1 FROM mainspring_lines l WHERE l.no = line) THEN 'line'",
+            "typeof(priority) <> 'integer' OR priority NOT BETWEEN 0 AND 9 THEN 'priority'",
+            "typeof(created_at) <> 'integer' THEN 'created_at'",
+            "typeof(deadline) NOT IN ('integer', 'null') THEN 'deadline'",
+            "typeof(options) NOT IN ('text', 'null') THEN 'options'",
+            "typeof(input) <> 'blob' THEN 'input'"
+        ),
+    ),
+    (
+        "ready",
+        place!(
+            "ready",
+            "typeof(level) <> 'integer' OR level NOT BETWEEN 0 AND 47 OR level & 15 > 9 THEN 'level'",
+            "typeof(ready_at) <> 'integer' THEN 'ready_at'"
+        ),
+    ),
+    ("timers", place!("timers", whole!("priority", "0", "9"), "typeof(due) <> 'integer' THEN 'due'")),
+    (
+        "suspended",
+        place!(
+            "suspended",
+            whole!("priority", "0", "9"),
+            whole!("reason", "1", "9"),
+            "typeof(due) NOT IN ('integer', 'null') THEN 'due'",
+            "typeof(waits) NOT IN ('text', 'null') THEN 'waits'"
+        ),
+    ),
+    (
+        "lease",
+        place!(
+            "lease",
+            whole!("priority", "0", "9"),
+            "typeof(node) <> 'integer' THEN 'node'",
+            "typeof(claimed_at) <> 'integer' THEN 'claimed_at'"
+        ),
+    ),
+    (
+        "done",
+        mistyped!(
+            "done",
+            "typeof(state) <> 'integer' OR state NOT BETWEEN 5 AND 8 THEN 'state'",
+            "typeof(reason) NOT IN ('integer', 'null') OR reason NOT BETWEEN 16 AND 22 THEN 'reason'",
+            "typeof(claim) <> 'integer' OR claim NOT BETWEEN 0 AND 4294967295 THEN 'claim'",
+            "typeof(finished_at) <> 'integer' THEN 'finished_at'",
+            "typeof(output) NOT IN ('blob', 'null') THEN 'output'"
+        ),
+    ),
+];
+
+const _: () = {
+    use mainspring_core::job::{Reason, State};
+    assert!(Reason::Unreadable.code() == 9 && Reason::Exhausted.code() == 16 && Reason::Parent.code() == 22);
+    assert!(State::Succeeded.code() == 5 && State::Skipped.code() == 8);
+};
+
+/// How what is decoded is read, from its row.
+type Decode = fn(&Row<'_>) -> Result<()>;
+
+/// Tables and what of them is decoded: the first column is the number of the job.
+const DECODED: [(&str, &str, Decode); 4] = [
+    (
+        "options of jobs",
+        "SELECT no, options FROM mainspring_jobs WHERE no > ?1 AND no <= ?2 AND options IS NOT NULL",
+        |row| {
+            let text: String = row.get(1)?;
+            serde_json::from_str::<Options>(&text).map(drop).map_err(|error| corrupt(error.to_string()))
+        },
+    ),
+    (
+        "waits of suspended",
+        "SELECT no, waits FROM mainspring_suspended WHERE no > ?1 AND no <= ?2 AND waits IS NOT NULL",
+        |row| read_waits(row.get::<_, Option<String>>(1)?.as_deref()).map(drop),
+    ),
+    (
+        "steps",
+        "SELECT no, key, kind, overlapped, claim, at, length(value), NULL FROM mainspring_steps
+            WHERE no > ?1 AND no <= ?2",
+        |row| read_entry(row).map(drop),
+    ),
+    (
+        "inbox",
+        "SELECT no, topic, sender, at, state, reason, note, body FROM mainspring_inbox
+            WHERE no > ?1 AND no <= ?2 AND read = 0",
+        |row| read_message(row).map(drop),
+    ),
+];
+
+/// What to do about a job that cannot be read.
+const UNREADABLE: &str = "a claim that meets it sets it aside as unreadable. Restore what is damaged by hand, then \
+    `mainspring job ID resume`; or `mainspring job ID cancel`, or `delete`";
+
+/// Looks for what must not be there, in one part of the store.
+pub(crate) fn check(reader: &mut Reader, part: CheckPart) -> Result<Checked> {
+    let CheckPart { part, after } = part;
+    let mut look = Look { reader, findings: Vec::new() };
+    match part {
+        0 => look.table(after),
+        1 => look.range(after),
+        _ => {
+            let question = OF_ALL.get(part - 2);
+            if let Some((sql, hint)) = question {
+                look.ask(sql, hint, &[])?;
+            }
+            let next = (part - 1 < OF_ALL.len()).then_some(CheckPart { part: part + 1, after: 0 });
+            Ok(look.told(next, (1, 1)))
+        }
+    }
+}
+
+/// All parts, one after the other.
+#[cfg(feature = "fuzz")]
+pub(crate) fn check_all(reader: &mut Reader) -> Result<Vec<Finding>> {
+    let (mut next, mut findings) = (Some(CheckPart::default()), Vec::new());
+    while let Some(part) = next {
+        let checked = check(reader, part)?;
+        findings.extend(checked.findings);
+        next = checked.next;
+    }
+    Ok(findings)
+}
+
+struct Look<'r> {
+    reader: &'r mut Reader,
+    findings: Vec<Finding>,
+}
+
+impl Look<'_> {
+    fn told(self, next: Option<CheckPart>, (done, total): (i64, i64)) -> Checked {
+        let count = |n: i64| u64::try_from(n).unwrap_or(0);
+        Checked { findings: self.findings, next, done: count(done), total: count(total) }
+    }
+
+    /// One table and its indexes, as SQLite itself checks them.
+    fn table(mut self, index: i64) -> Result<Checked> {
+        let name: Option<String> =
+            self.reader.conn.prepare_cached(TABLES)?.query_row([index], |row| row.get(0)).optional()?;
+        let Some(name) = name else {
+            return Ok(self.told(Some(CheckPart { part: 1, after: i64::MIN }), (0, 1)));
+        };
+        self.ask(
+            &format!("PRAGMA quick_check('{name}')"),
+            "the file is damaged: restore a backup, or copy what can be read with `.recover`",
+            &[],
+        )?;
+        Ok(self.told(Some(CheckPart { part: 0, after: index + 1 }), (0, 1)))
+    }
+
+    /// A range of jobs, and what else has numbers in it.
+    fn range(mut self, after: i64) -> Result<Checked> {
+        let (end, last): (Option<i64>, Option<i64>) = self
+            .reader
+            .conn
+            .prepare_cached(RANGE)?
+            .query_row([after, CHUNK], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let last = last.unwrap_or(0);
+        // Behind the last job, nothing may be left.
+        let to = end.filter(|end| *end < last).unwrap_or(i64::MAX);
+        for (sql, hint) in OF_A_RANGE {
+            self.ask(sql, hint, &[after, to])?;
+        }
+        for (table, sql) in COLUMNS {
+            let bad = self.numbers(sql, after, to)?;
+            for (no, column) in bad {
+                let what = format!("{}: column {column} of {table} cannot be read", self.name(no)?);
+                self.findings.push(Finding { what, hint: UNREADABLE.into() });
+            }
+        }
+        for (what, sql, decode) in DECODED {
+            self.decode(what, sql, decode, (after, to))?;
+        }
+        let next =
+            if to == i64::MAX { CheckPart { part: 2, after: 0 } } else { CheckPart { part: 1, after: to } };
+        Ok(self.told(Some(next), (to.min(last), last)))
+    }
+
+    fn ask(&mut self, sql: &str, hint: &str, values: &[i64]) -> Result<()> {
+        let mut statement = self.reader.conn.prepare(sql)?;
+        let mut rows = statement.query(rusqlite::params_from_iter(values))?;
         while let Some(row) = rows.next()? {
             let what: String = row.get(0)?;
             if what != "ok" {
-                findings.push(Finding { what, hint: hint.to_owned() });
+                self.findings.push(Finding { what, hint: hint.to_owned() });
             }
         }
         Ok(())
-    };
-    ask(
-        "PRAGMA quick_check(10)",
-        "the file is damaged: restore a backup, or copy what can be read with `.recover`",
-    )?;
-    for (sql, hint) in QUESTIONS {
-        ask(sql, hint)?;
     }
-    Ok(findings)
+
+    fn numbers(&self, sql: &str, after: i64, to: i64) -> Result<Vec<(i64, String)>> {
+        let mut statement = self.reader.conn.prepare(sql)?;
+        let rows = statement.query_map([after, to], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
+    }
+
+    fn decode(&mut self, what: &str, sql: &str, decode: Decode, range: (i64, i64)) -> Result<()> {
+        let mut bad = Vec::new();
+        {
+            let mut statement = self.reader.conn.prepare(sql)?;
+            let mut rows = statement.query(params![range.0, range.1])?;
+            while let Some(row) = rows.next()? {
+                if let Err(why) = legible(decode(row))? {
+                    bad.push((row.get::<_, i64>(0)?, why));
+                    if bad.len() == TOLD {
+                        break;
+                    }
+                }
+            }
+        }
+        for (no, why) in bad {
+            let what = format!("{}: {what}: {why}", self.name(no)?);
+            self.findings.push(Finding { what, hint: UNREADABLE.into() });
+        }
+        Ok(())
+    }
+
+    /// A job's id, or its number if that cannot be read.
+    fn name(&self, no: i64) -> Result<String> {
+        let id = self.reader.conn.prepare_cached(ID)?.query_row([no], |row| row.get(0)).optional();
+        Ok(match legible(id.map_err(Fault::from))? {
+            Ok(Some(id)) => format!("job {}", JobId::from_bytes(id)),
+            Ok(None) | Err(_) => format!("job number {no}"),
+        })
+    }
 }

@@ -76,7 +76,7 @@ fn says(conn: &Connection, no: i64, filter: &Filter) -> Result<bool> {
     let Some(text) = &filter.error else { return Ok(true) };
     let mut statement = conn.prepare_cached(LAST_ERROR)?;
     let mut rows = statement.query([no])?;
-    let message = rows.next()?.map(|row| row.get::<_, String>(0)).transpose()?;
+    let message = rows.next()?.and_then(|row| row.get::<_, String>(0).ok());
     Ok(text.is_in(message.as_deref()))
 }
 
@@ -187,7 +187,10 @@ impl<'a> Merged<'a> {
         let values = [Value::Integer(before), Value::Integer(i64::try_from(CHUNK).unwrap_or(i64::MAX))];
         let values = values.into_iter().chain(parameter.clone());
         let mut statement = self.conn.prepare_cached(sql)?;
-        let found = statement.query_map(params_from_iter(values), |row| Ok((row.get(0)?, row.get(1)?)))?;
+        // A line that cannot be read is looked up with the job.
+        let found = statement.query_map(params_from_iter(values), |row| {
+            Ok((row.get(0)?, row.get::<_, Option<i64>>(1).unwrap_or(None)))
+        })?;
         *rows = found.collect::<rusqlite::Result<_>>()?;
         rows.reverse();
         Ok(())

@@ -12,7 +12,9 @@ mod output;
 mod summary;
 
 pub(crate) use admin::{counts, lines, nodes, queues};
-pub(crate) use check::check;
+#[cfg(feature = "fuzz")]
+pub(crate) use check::check_all;
+pub(crate) use check::{PATIENCE as CHECK_PATIENCE, check};
 pub(crate) use journal::{inboxes, inputs, sights, story, values};
 pub(crate) use list::list;
 pub(crate) use output::outputs;
@@ -76,12 +78,13 @@ impl Reader {
         Ok(Reader { conn, names: Names::default(), clock, deadline, patience })
     }
 
-    /// Runs one read in one transaction and within its time.
+    /// Runs one read in one transaction and within its time, which is `patience` if that is longer.
     pub(crate) fn run<T>(
         &mut self,
+        patience: Duration,
         body: impl FnOnce(&mut Reader) -> Result<T>,
     ) -> mainspring_core::Result<T> {
-        let end = self.clock.monotonic().saturating_add(self.patience);
+        let end = self.clock.monotonic().saturating_add(self.patience.max(patience));
         self.deadline.store(micros(end), Ordering::Relaxed);
         let outcome = self.conn.execute_batch("BEGIN").map_err(Fault::from).and_then(|()| {
             self.refresh()?;
@@ -143,12 +146,13 @@ impl Pool {
     /// Hands in a read.
     pub(crate) fn read<T: Send + 'static>(
         &self,
+        patience: Duration,
         body: impl FnOnce(&mut Reader) -> Result<T> + Send + 'static,
     ) -> Receiver<mainspring_core::Result<T>> {
         let (sender, receiver) = channel();
         let read: Read = Box::new(move |reader| {
             sender.send(match reader {
-                Some(reader) => reader.run(body),
+                Some(reader) => reader.run(patience, body),
                 None => Err(Error::unavailable("too many reads are waiting")),
             });
         });

@@ -4,13 +4,14 @@ use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::job::{
     ErrorEntry, FaultKind, Options, Priority, Progress, Reason, Record, State, Status, Summary,
 };
-use mainspring_core::name::Key;
+use mainspring_core::name::{Key, Kind, QueueName};
 use mainspring_core::store::Level;
 use mainspring_core::time::Timestamp;
+use rusqlite::types::FromSql;
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::Reader;
-use crate::error::{Result, corrupt};
+use crate::error::{Result, corrupt, legible};
 use crate::flags;
 use crate::names::Names;
 use crate::op::inbox::read_waits;
@@ -56,24 +57,61 @@ struct Standing {
     cancelling: bool,
     /// 1 stuck, 2 foreign.
     stuck: i64,
+    damage: Damage,
+}
+
+/// What of a job cannot be read: the first of it, in words.
+#[derive(Default)]
+struct Damage(Option<String>);
+
+impl Damage {
+    /// What was read; or nothing, and a note of it.
+    fn note<T>(&mut self, what: &str, read: Result<T>) -> Result<Option<T>> {
+        Ok(match legible(read)? {
+            Ok(value) => Some(value),
+            Err(why) => {
+                self.0.get_or_insert_with(|| format!("{what}: {why}"));
+                None
+            }
+        })
+    }
+
+    /// A column, or what it would be if it had never been set.
+    fn column<T: FromSql + Default>(&mut self, row: &Row<'_>, (index, name): (usize, &str)) -> Result<T> {
+        Ok(self.note(name, row.get(index).map_err(Into::into))?.unwrap_or_default())
+    }
+
+    fn time(&mut self, row: &Row<'_>, column: (usize, &str)) -> Result<Option<Timestamp>> {
+        Ok(self.column::<Option<i64>>(row, column)?.map(Timestamp::from_micros))
+    }
 }
 
 impl Standing {
     /// From the columns that all places have.
-    fn read(row: &Row<'_>, status: Status, priority: Priority) -> rusqlite::Result<Self> {
+    fn read(row: &Row<'_>, status: Status) -> Result<Self> {
+        let mut damage = Damage::default();
+        let code = row.get::<_, u8>(0).map_err(Into::into);
+        let read = code.and_then(|code| match status.state {
+            State::Ready => {
+                Ok(Level::from_code(code).ok_or_else(|| corrupt(format!("{code} is no level")))?.priority())
+            }
+            _ => Priority::new(code).map_err(|_| corrupt(format!("{code} is no priority"))),
+        });
+        let name = if status.state == State::Ready { "level" } else { "priority" };
         Ok(Standing {
             status,
-            priority,
-            claim: row.get(1)?,
-            failures: row.get(2)?,
-            crashes: row.get(3)?,
-            flags: row.get(4)?,
+            priority: damage.note(name, read)?.unwrap_or_default(),
+            claim: damage.column(row, (1, "claim"))?,
+            failures: damage.column(row, (2, "failures"))?,
+            crashes: damage.column(row, (3, "crashes"))?,
+            flags: damage.column(row, (4, "flags"))?,
             run_at: None,
             claimed_at: None,
             finished_at: None,
             node: None,
             cancelling: false,
             stuck: 0,
+            damage,
         })
     }
 }
@@ -81,26 +119,39 @@ impl Standing {
 /// Everything known of a job.
 pub(crate) fn get(reader: &mut Reader, id: JobId) -> Result<Option<Record>> {
     let conn = &reader.conn;
-    let found: Option<(i64, Vec<u8>)> = conn
-        .prepare_cached(BY_ID)?
-        .query_row([id.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))
-        .optional()?;
-    let Some((no, input)) = found else { return Ok(None) };
-    let summary = summary(conn, &reader.names, no)?;
-    let (output, note) = conn
-        .prepare_cached(ENDING)?
-        .query_row([no], |row| Ok((row.get(0)?, row.get(1)?)))
-        .optional()?
-        .unwrap_or((None, None));
-    let aside: Option<(Option<String>, Option<String>)> =
-        conn.prepare_cached(ASIDE)?.query_row([no], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
-    let (waits, note) = match aside {
-        None => (Vec::new(), note),
-        Some((waits, note)) => (read_waits(waits.as_deref())?, note),
-    };
-    let progress = progress(conn, no)?;
-    let last = if summary.foreign { last(conn, no)? } else { None };
-    Ok(Some(Record { summary, input, output, note, errors: errors(conn, no)?, progress, waits, last }))
+    let mut damage = Damage::default();
+    let job = row_of(conn, BY_ID, id.as_bytes(), |row| {
+        Ok((row.get::<_, i64>(0)?, damage.column(row, (1, "input"))?))
+    })?;
+    let Some((no, input)) = job else { return Ok(None) };
+    let mut summary = summary(conn, &reader.names, no)?;
+    let ending = row_of(conn, ENDING, no, |row| {
+        Ok((damage.column(row, (0, "output"))?, damage.column(row, (1, "note"))?))
+    })?;
+    let (output, note): (Option<Vec<u8>>, Option<String>) = ending.unwrap_or_default();
+    let aside = row_of(conn, ASIDE, no, |row| {
+        let text = row.get::<_, Option<String>>(0).map_err(Into::into);
+        let waits = damage.note("waits", text.and_then(|text| read_waits(text.as_deref())))?;
+        Ok((waits.unwrap_or_default(), damage.column(row, (1, "note"))?))
+    })?;
+    let (waits, note) = aside.unwrap_or((Vec::new(), note));
+    let progress = damage.note("progress", progress(conn, no))?.flatten();
+    let errors = damage.note("errors", errors(conn, no))?.unwrap_or_default();
+    let last = if summary.foreign { damage.note("steps", last(conn, no))?.flatten() } else { None };
+    summary.unreadable = summary.unreadable.or(damage.0);
+    Ok(Some(Record { summary, input, output, note, errors, progress, waits, last }))
+}
+
+/// What is in a row, if there is one.
+fn row_of<T>(
+    conn: &Connection,
+    sql: &str,
+    key: impl rusqlite::ToSql,
+    read: impl FnOnce(&Row<'_>) -> Result<T>,
+) -> Result<Option<T>> {
+    let mut statement = conn.prepare_cached(sql)?;
+    let mut rows = statement.query([key])?;
+    rows.next()?.map(read).transpose()
 }
 
 /// What a handler last said of its progress.
@@ -138,94 +189,103 @@ pub(super) fn status(conn: &Connection, no: i64) -> Result<Status> {
     Ok(standing(conn, no)?.status)
 }
 
-/// A job by its number, which must exist.
+/// A job by its number, which must exist. What of it cannot be read is shown as if it had never been set.
 pub(super) fn summary(conn: &Connection, names: &Names, no: i64) -> Result<Summary> {
     let standing = standing(conn, no)?;
+    let mut damage = standing.damage;
     let mut statement = conn.prepare_cached(JOB)?;
     let mut rows = statement.query([no])?;
     let row = rows.next()?.ok_or_else(|| corrupt(format!("job number {no} is missing")))?;
-    let line = names.line(row.get(1)?)?;
-    let options: Option<String> = row.get(4)?;
-    let deadline: Option<i64> = row.get(3)?;
+    let id = damage.note(&format!("id of job number {no}"), row.get(0).map_err(Into::into))?;
+    let number = row.get(1).map_err(Into::into);
+    let line = damage.note("line", number.and_then(|number| names.line(number)))?;
+    let (kind, queue) = match line {
+        Some(line) => (line.kind_name.clone(), line.queue_name.clone()),
+        None => (unknown(Kind::new)?, unknown(QueueName::new)?),
+    };
+    let deadline = damage.time(row, (3, "deadline"))?;
+    let text = row.get::<_, Option<String>>(4).map_err(Into::into);
+    let options = text.and_then(|text| match text {
+        None => Ok(Options::default()),
+        Some(text) => serde_json::from_str(&text).map_err(|error| corrupt(error.to_string())),
+    });
     Ok(Summary {
-        id: JobId::from_bytes(row.get(0)?),
-        kind: line.kind_name.clone(),
-        queue: line.queue_name.clone(),
+        id: JobId::from_bytes(id.unwrap_or_default()),
+        kind,
+        queue,
         priority: standing.priority,
         status: standing.status,
         claim: standing.claim,
         failures: standing.failures,
         crashes: standing.crashes,
-        created_at: Timestamp::from_micros(row.get(2)?),
+        created_at: damage.time(row, (2, "created_at"))?.unwrap_or(Timestamp::EPOCH),
         run_at: standing.run_at,
         claimed_at: standing.claimed_at,
         finished_at: standing.finished_at,
-        deadline: deadline.filter(|_| standing.flags & flags::DEADLINE != 0).map(Timestamp::from_micros),
+        deadline: deadline.filter(|_| standing.flags & flags::DEADLINE != 0),
         node: standing.node,
         cancelling: standing.cancelling,
         stuck: standing.stuck == 1,
         foreign: standing.stuck == 2,
-        options: match options {
-            None => Options::default(),
-            Some(text) => {
-                serde_json::from_str(&text).map_err(|error| corrupt(format!("options: {error}")))?
-            }
-        },
+        options: damage.note("options", options)?.unwrap_or_default(),
+        unreadable: damage.0,
     })
 }
 
+/// What stands for a name that cannot be read.
+fn unknown<T>(name: impl FnOnce(&'static str) -> Result<T, mainspring_core::Error>) -> Result<T> {
+    name("unreadable").map_err(Into::into)
+}
+
+/// A status from its two columns; of one that is none, that it cannot be read.
+fn read_standing(row: &Row<'_>, state: Result<Status>) -> Result<Standing> {
+    let mut damage = Damage::default();
+    let status = damage.note("state or reason", state)?;
+    let mut standing =
+        Standing::read(row, status.unwrap_or(Status::because(State::Suspended, Reason::Unreadable)))?;
+    standing.damage.0 = damage.0.or(standing.damage.0);
+    Ok(standing)
+}
+
 fn standing(conn: &Connection, no: i64) -> Result<Standing> {
-    if let Some(found) = look(conn, DONE, no, |row| {
-        let status = read_status(row.get(6)?, row.get(7)?)?;
-        let standing = Standing::read(row, status, priority(row.get(0)?)?)?;
-        Ok(Standing { finished_at: time(row, 5)?, ..standing })
+    if let Some(found) = row_of(conn, DONE, no, |row| {
+        let codes = row.get(6).and_then(|state| Ok((state, row.get(7)?))).map_err(Into::into);
+        let mut standing = read_standing(row, codes.and_then(|(state, reason)| read_status(state, reason)))?;
+        standing.finished_at = standing.damage.time(row, (5, "finished_at"))?;
+        Ok(standing)
     })? {
         return Ok(found);
     }
-    if let Some(found) = look(conn, READY, no, |row| {
-        let level = Level::from_code(row.get(0)?).ok_or_else(|| corrupt("a level that is none"))?;
-        Ok(Standing::read(row, Status::plain(State::Ready), level.priority())?)
+    if let Some(found) = row_of(conn, READY, no, |row| Standing::read(row, Status::plain(State::Ready)))? {
+        return Ok(found);
+    }
+    if let Some(found) = row_of(conn, LEASE, no, |row| {
+        let mut standing = Standing::read(row, Status::plain(State::Running))?;
+        standing.claimed_at = standing.damage.time(row, (5, "claimed_at"))?;
+        standing.node = standing.damage.column::<Option<i64>>(row, (6, "node"))?.map(NodeNo);
+        standing.cancelling = standing.damage.column(row, (7, "cancel"))?;
+        standing.stuck = standing.damage.column(row, (8, "stuck"))?;
+        Ok(standing)
     })? {
         return Ok(found);
     }
-    if let Some(found) = look(conn, LEASE, no, |row| {
-        let standing = Standing::read(row, Status::plain(State::Running), priority(row.get(0)?)?)?;
-        let (node, cancelling, stuck) = (Some(NodeNo(row.get(6)?)), row.get(7)?, row.get(8)?);
-        Ok(Standing { claimed_at: time(row, 5)?, node, cancelling, stuck, ..standing })
+    if let Some(found) = row_of(conn, TIMERS, no, |row| {
+        let mut standing = Standing::read(row, Status::plain(State::Scheduled))?;
+        standing.run_at = standing.damage.time(row, (5, "due"))?;
+        Ok(standing)
     })? {
         return Ok(found);
     }
-    if let Some(found) = look(conn, TIMERS, no, |row| {
-        let standing = Standing::read(row, Status::plain(State::Scheduled), priority(row.get(0)?)?)?;
-        Ok(Standing { run_at: time(row, 5)?, ..standing })
-    })? {
-        return Ok(found);
-    }
-    look(conn, SUSPENDED, no, |row| {
-        let reason = Reason::from_code(row.get(6)?).ok_or_else(|| corrupt("a reason that is none"))?;
-        let status = Status::because(State::Suspended, reason);
-        let standing = Standing::read(row, status, priority(row.get(0)?)?)?;
-        let timed = reason.awaits() || reason == Reason::Hold;
-        Ok(Standing { run_at: time(row, 5)?.filter(|_| timed), ..standing })
+    row_of(conn, SUSPENDED, no, |row| {
+        let code = row.get::<_, u8>(6).map_err(Into::into);
+        let reason = code.and_then(|code| {
+            Reason::from_code(code).ok_or_else(|| corrupt(format!("{code} is no reason of a suspension")))
+        });
+        let mut standing =
+            read_standing(row, reason.map(|reason| Status::because(State::Suspended, reason)))?;
+        let timed = standing.status.reason.is_some_and(|reason| reason.awaits() || reason == Reason::Hold);
+        standing.run_at = standing.damage.time(row, (5, "due"))?.filter(|_| timed);
+        Ok(standing)
     })?
     .ok_or_else(|| corrupt(format!("job number {no} is in no place")))
-}
-
-fn look(
-    conn: &Connection,
-    sql: &str,
-    no: i64,
-    read: impl FnOnce(&Row<'_>) -> Result<Standing>,
-) -> Result<Option<Standing>> {
-    let mut statement = conn.prepare_cached(sql)?;
-    let mut rows = statement.query([no])?;
-    rows.next()?.map(read).transpose()
-}
-
-fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Timestamp>> {
-    Ok(row.get::<_, Option<i64>>(column)?.map(Timestamp::from_micros))
-}
-
-fn priority(code: u8) -> Result<Priority> {
-    Priority::new(code).map_err(|_| corrupt(format!("{code} is no priority")))
 }

@@ -238,7 +238,7 @@ fn read_that_takes_too_long_is_given_up() {
     let clock = Arc::new(Hasty(AtomicU64::new(0)));
     let mut reader = Reader::new(it.raw(), clock, Duration::from_secs(5)).expect("a reader");
     let count = |reader: &mut Reader, rows: i64| {
-        reader.run(|reader| {
+        reader.run(Duration::ZERO, |reader| {
             let endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
                 SELECT count(*) FROM n";
             Ok(reader.conn.query_row(endless, [rows], |row| row.get::<_, i64>(0))?)

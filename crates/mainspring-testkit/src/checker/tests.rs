@@ -113,6 +113,7 @@ impl Case {
             cancelling: false,
             stuck: false,
             foreign: false,
+            unreadable: None,
             options: Options::default(),
         });
         self.found.jobs.last_mut().expect("just added")

@@ -34,6 +34,7 @@ pub async fn new_job_is_ready(h: &Harness) {
         cancelling: false,
         stuck: false,
         foreign: false,
+        unreadable: None,
         options: Options::default(),
     };
     let record = Record {

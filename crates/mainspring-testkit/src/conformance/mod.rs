@@ -31,6 +31,7 @@ pub mod sight;
 pub mod signal;
 pub mod suspend;
 pub mod sweep;
+pub mod unreadable;
 pub mod verbs;
 
 use crate::executor::block_on;
@@ -438,6 +439,16 @@ macro_rules! conformance_tests {
                 parent_and_waiting_child_end_at_once,
                 child_that_starts_as_its_parent_ends_does_not_outlive_it,
                 children_that_end_in_opposite_orders_all_tell,
+            }
+            unreadable {
+                unreadable_job_is_set_aside_alone,
+                unreadable_job_holds_up_nobody,
+                unreadable_job_says_so,
+                unreadable_job_is_resumed_once_it_is_mended,
+                unreadable_job_can_be_ended,
+                unreadable_job_is_not_held,
+                job_that_is_damaged_while_it_runs_is_found_by_the_next_claim,
+                repeated_claim_sets_unreadable_jobs_aside,
             }
             list {
                 unknown_job_is_none,

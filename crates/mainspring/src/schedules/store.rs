@@ -11,8 +11,8 @@ use mainspring_core::name::{Key, QueueName};
 use mainspring_core::output::{Ask, Output};
 use mainspring_core::seam::{Clock, Pending};
 use mainspring_core::store::{
-    Changed, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish, Finished, Line,
-    Listener, Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed,
+    Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finish, Finished,
+    Line, Listener, Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed,
     Rescue, Rescued, Store, Swept, Ticket,
 };
 use mainspring_core::{Error, Result};
@@ -115,7 +115,8 @@ impl Store for Shaky {
         queues() -> Vec<Queue>;
         configure(queue: QueueName, change: QueueChange) -> Queue;
         nodes() -> Vec<Node>;
-        check() -> Vec<Finding>;
+        check_part(part: CheckPart) -> Checked;
+        try_write() -> ();
     }
 
     fn describe(&self) -> Description {

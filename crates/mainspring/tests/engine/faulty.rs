@@ -13,9 +13,9 @@ use mainspring_core::memory::Memory;
 use mainspring_core::name::Key;
 use mainspring_core::output::{Ask, Output};
 use mainspring_core::store::{
-    Changed, ClaimRequest, ClaimedBatch, Description, Finding, Finish, Finished, Line, Listener, Member,
-    Node, Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed, Rescue, Rescued, Store, Swept,
-    Ticket,
+    Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Description, Finish, Finished, Line, Listener,
+    Member, Node, Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed, Rescue, Rescued, Store,
+    Swept, Ticket,
 };
 use tokio::sync::watch;
 
@@ -386,8 +386,12 @@ impl Store for Faulty {
         self.memory.nodes()
     }
 
-    fn check(&self) -> Pending<'_, Result<Vec<Finding>>> {
-        self.memory.check()
+    fn check_part(&self, part: CheckPart) -> Pending<'_, Result<Checked>> {
+        self.memory.check_part(part)
+    }
+
+    fn try_write(&self) -> Pending<'_, Result<()>> {
+        self.memory.try_write()
     }
 
     fn subscribe(&self, listener: Weak<dyn Listener>) {

@@ -33,6 +33,7 @@ fn inputs() -> Vec<Input> {
         Input::Release,
         Input::Crash { quarantine: false },
         Input::Crash { quarantine: true },
+        Input::Unreadable,
         Input::Wake,
         Input::Hold,
         Input::Resume { later: false },
@@ -75,6 +76,7 @@ fn expected() -> std::collections::BTreeSet<String> {
     edge(running, Input::Release, ready);
     edge(running, Input::Crash { quarantine: false }, ready);
     edge(running, Input::Crash { quarantine: true }, suspended(R::Quarantine));
+    edge(running, Input::Unreadable, suspended(R::Unreadable));
     for r in [R::Timer, R::Signal, R::Child, R::Approval, R::Budget, R::Drift] {
         edge(running, Input::Suspend(r), suspended(r));
     }

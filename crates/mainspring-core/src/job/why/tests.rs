@@ -44,6 +44,7 @@ fn job(status: Status) -> Summary {
         cancelling: false,
         stuck: false,
         foreign: false,
+        unreadable: None,
         options: Options::default(),
     }
 }

@@ -30,6 +30,7 @@ fn word(input: Input) -> &'static str {
         Input::Crash { quarantine: false } => "crash",
         Input::Crash { quarantine: true } => "third crash",
         Input::Suspend(_) => "suspend",
+        Input::Unreadable => "unreadable",
         Input::Wake => "wake",
         Input::Cancel(_) => "cancel",
         Input::Stop(_) => "stop",

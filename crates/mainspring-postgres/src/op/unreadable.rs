@@ -1,0 +1,114 @@
+//! Jobs that were claimed and cannot be read are set aside.
+//!
+//! A claim is sent whole and its rows are read after its commit, so this is a transaction of its own. If the process dies
+//! before it, or its answer is lost, the job is in `lease` like any other: it is rescued (and one crash is counted, which
+//! says nothing, because nobody runs it), or adopted by the repeated claim; and the next claim finds it again.
+//!
+//! # Invariants
+//! - A claim that was asked to cancel never goes back to waiting.
+
+use std::collections::BTreeSet;
+
+use mainspring_core::bounds;
+use mainspring_core::id::NodeNo;
+use mainspring_core::job::{Input, Reason, State, Status, cut, transition};
+use mainspring_core::store::Hint;
+use tokio_postgres::types::Type;
+
+use super::release::{self, give_back};
+use super::{Op, node, now};
+use crate::error::Result;
+use crate::lane::Conn;
+use crate::names;
+use crate::shared::Shared;
+use crate::sql::Call;
+
+/// Primary key of `lease`, in order of the numbers: claim number and node are the fence. Counts stay as they are, for
+/// whoever mends them.
+const SET_ASIDE: &str = concat!(
+    "WITH ",
+    now!(),
+    ", d AS (DELETE FROM mainspring.lease l
+        WHERE l.no = ANY($3::bigint[]) AND l.node = $2 AND l.claim = ($4::int[])[width_bucket(l.no, $3::bigint[])]
+            AND l.cancel IS NULL
+        RETURNING l.no, l.line, l.claim, l.priority, l.failures, l.crashes, l.crashed, l.flags,
+            ($5::text[])[width_bucket(l.no, $3::bigint[])] AS note)
+    , s AS (INSERT INTO mainspring.suspended
+            (no, crashed, line, claim, priority, reason, failures, crashes, flags, note)
+        SELECT d.no, d.crashed, d.line, d.claim, least(greatest(d.priority, 0), 9), 9, d.failures, d.crashes, d.flags,
+            d.note FROM d)
+    , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
+        SELECT g.line, s.state, g.n * s.sign
+        FROM (SELECT line, count(*) AS n FROM d GROUP BY line) g, (VALUES (3, -1), (4, 1)) AS s(state, sign))
+    SELECT d.no, d.line FROM d CROSS JOIN t"
+);
+/// The same rows: those that are left have been flagged, and are cancelled by this.
+const CANCEL: &str = give_back!(
+    "SELECT l.no FROM mainspring.lease l
+    WHERE l.no = ANY($3::bigint[]) AND l.node = $2 AND l.claim = ($4::int[])[width_bucket(l.no, $3::bigint[])]
+        AND l.cancel IS NOT NULL ORDER BY l.no FOR UPDATE",
+    "l.crashes",
+    "l.crashed"
+);
+
+const _: () = assert!(Reason::Unreadable.code() == 9, "the statement names it");
+
+/// A claimed job that cannot be read.
+#[derive(Debug, Clone)]
+pub(crate) struct Unreadable {
+    pub(crate) no: i64,
+    pub(crate) claim: i32,
+    pub(crate) why: String,
+}
+
+/// Sets jobs of a node aside.
+pub(crate) struct SetAside {
+    node: NodeNo,
+    jobs: Vec<Unreadable>,
+}
+
+impl SetAside {
+    pub(crate) fn new(node: NodeNo, mut jobs: Vec<Unreadable>) -> Self {
+        jobs.sort_by_key(|job| job.no);
+        SetAside { node, jobs }
+    }
+}
+
+impl Op for SetAside {
+    type Answer = ();
+    const MOVES: bool = true;
+
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<()> {
+        debug_assert_eq!(
+            transition(Status::plain(State::Running), Input::Unreadable),
+            Ok(Status::because(State::Suspended, Reason::Unreadable))
+        );
+        let (at, node) = (shared.at(), node::number(self.node)?);
+        let nos: Vec<i64> = self.jobs.iter().map(|job| job.no).collect();
+        let claims: Vec<i32> = self.jobs.iter().map(|job| job.claim).collect();
+        let notes: Vec<String> =
+            self.jobs.iter().map(|job| cut(job.why.clone(), bounds::WHY_BYTES)).collect();
+        let fence = || {
+            vec![
+                (&at as _, Type::TIMESTAMPTZ),
+                (&node as _, Type::INT4),
+                (&nos as _, Type::INT8_ARRAY),
+                (&claims as _, Type::INT4_ARRAY),
+            ]
+        };
+        let mut args = fence();
+        args.push((&notes as _, Type::TEXT_ARRAY));
+        let rows = conn.commit(shared, &[Call::new(SET_ASIDE, args), Call::new(CANCEL, fence())]).await?;
+        let [aside, cancelled] = rows.as_slice() else { return Ok(()) };
+        release::announce(conn, shared, cancelled).await?;
+        // Others may wait behind them.
+        names::learn_to_tell(conn, shared, aside.iter().map(|row| row.get(1))).await;
+        let queues: BTreeSet<_> = {
+            let names = shared.names();
+            let lines = aside.iter().filter_map(|row| names.line(row.get(1)).ok());
+            lines.map(|line| line.queue_name.clone()).collect()
+        };
+        shared.listeners.tell(&Hint::Ready(queues.into_iter().collect()));
+        Ok(())
+    }
+}
