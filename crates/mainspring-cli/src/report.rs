@@ -116,6 +116,16 @@ pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(code)
 }
 
+/// Tells that a command has created the store that it was to use: the path may be misspelt.
+pub(crate) fn created(location: &str, others: u32) {
+    let beside = match others {
+        0 => String::new(),
+        1 => ", beside another table of the same file".to_owned(),
+        others => format!(", beside {others} other tables of the same file"),
+    };
+    tell(&format!("created a new store at {}{beside}\n", text::plain(location)));
+}
+
 /// Prints to standard error; there is nobody to tell if that fails.
 fn tell(text: &str) {
     drop(io::stderr().lock().write_all(text.as_bytes()));
@@ -221,7 +231,9 @@ fn judge_open(problem: &OpenProblem, postgres: bool) -> (u8, &'static str) {
         OpenProblem::ReadOnly => "its file and its directory must be writable: SQLite keeps a log beside it",
         OpenProblem::Locked => "close the program that holds it, and try again",
         OpenProblem::NotAStore if postgres => "name another schema with `schema=NAME` in the address",
-        OpenProblem::NotAStore => "name another file with `--store sqlite:PATH`",
+        OpenProblem::NotAStore => {
+            "name another file with `--store sqlite:PATH`; `mainspring migrate` makes a store of one that has other tables"
+        }
         OpenProblem::TooNew { .. } => "install the version of mainspring that wrote it",
         OpenProblem::TooOld { found: 0, .. } if postgres => {
             "run `mainspring migrate` with the same `--store`, as the role that is to own the schema; if that was done, \

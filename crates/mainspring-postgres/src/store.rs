@@ -85,6 +85,7 @@ pub struct Postgres {
     calls: Arc<Semaphore>,
     listening: AtomicBool,
     version: String,
+    created: bool,
 }
 
 impl Postgres {
@@ -95,7 +96,7 @@ impl Postgres {
     pub async fn open(options: Options, seams: Seams) -> Result<Postgres> {
         let mut opening = Opening(Some(start(options, &seams)?));
         let shared = opening.shared();
-        let version = on_own_thread(&shared, {
+        let (version, created) = on_own_thread(&shared, {
             let shared = Arc::clone(&shared);
             async move { set_up(&shared).await }
         })
@@ -107,6 +108,7 @@ impl Postgres {
             calls: Arc::new(Semaphore::new(CALLS as usize)),
             listening: AtomicBool::new(false),
             version,
+            created,
         })
     }
 
@@ -240,8 +242,8 @@ async fn on_own_thread<T: Send + 'static>(
     receiver.await.unwrap_or(Err(Error::Closed))
 }
 
-/// Checks the database and learns what there is to know of it. Returns its version.
-async fn set_up(shared: &Shared) -> Result<String> {
+/// Checks the database and learns what there is to know of it. Returns its version, and whether the store was created.
+async fn set_up(shared: &Shared) -> Result<(String, bool)> {
     let mut conn = Conn::open(Use::Read, shared).await?;
     let settings = "SELECT current_setting('server_version_num')::int, current_setting('server_version'),
         current_setting('fsync'), current_setting('synchronous_commit')";
@@ -263,9 +265,7 @@ async fn set_up(shared: &Shared) -> Result<String> {
         // A database or a role may be set so; our sessions need not be.
         shared.insist_on_commit(row.get::<_, &str>(3) == "off");
     }
-    if shared.options.migrate {
-        migrate::run(&mut conn, shared).await?;
-    }
+    let created = shared.options.migrate && migrate::run(&mut conn, shared).await? == 0;
     let found = answered(shared, migrate::look(&conn, shared)).await?;
     if found.version < SCHEMA_VERSION {
         let old = OpenProblem::TooOld { found: found.version, needed: SCHEMA_VERSION };
@@ -279,7 +279,7 @@ async fn set_up(shared: &Shared) -> Result<String> {
         })
     })
     .await?;
-    Ok(version)
+    Ok((version, created))
 }
 
 impl Drop for Postgres {
@@ -304,6 +304,8 @@ impl Store for Postgres {
             version: self.version.clone(),
             schema: SCHEMA_VERSION,
             durable: self.shared.options.durability == Durability::Full,
+            // It has a schema of its own.
+            created: self.created.then_some(0),
         }
     }
 

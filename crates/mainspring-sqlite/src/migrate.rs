@@ -29,21 +29,36 @@ pub const SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
 
 /// Automatic index of `sqlite_schema`'s few rows: whether our tables are there at all.
 const HAS_META: &str = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'mainspring_meta'";
+/// The few rows of `sqlite_schema`: tables of others.
+const TABLES: &str =
+    "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'";
 /// Primary key.
 const META: &str = "SELECT value FROM mainspring_meta WHERE key = ?1";
 /// Primary key; inside the migration's transaction.
 const SET_META: &str = "INSERT INTO mainspring_meta (key, value) VALUES (?1, ?2)
     ON CONFLICT (key) DO UPDATE SET value = excluded.value";
 
-/// Brings the schema to [`SCHEMA_VERSION`], or refuses to touch it. Returns the version that was found.
-pub(crate) fn run(conn: &mut Connection, path: &Path, rng: &dyn Rng) -> Result<u32> {
+/// What a migration found and did.
+pub(crate) struct Migrated {
+    /// The version that was found.
+    pub(crate) found: u32,
+    /// Whether it has created the store: how many tables of others the file has.
+    pub(crate) created: Option<u32>,
+}
+
+/// Brings the schema to [`SCHEMA_VERSION`], or refuses to touch it.
+pub(crate) fn run(conn: &mut Connection, path: &Path, rng: &dyn Rng) -> Result<Migrated> {
     let sql = |error| error::open(path, error);
     let found = version(conn, path)?;
     let mut version_now = found;
+    let mut created = None;
     while version_now < SCHEMA_VERSION {
         let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(sql)?;
         version_now = version(&tx, path)?;
         if let Some(migration) = MIGRATIONS.get(version_now as usize) {
+            if version_now == 0 {
+                created = Some(tx.query_row(TABLES, [], |row| row.get(0)).map_err(sql)?);
+            }
             tx.execute_batch(migration.sql).map_err(sql)?;
             fault::point!("sqlite.migrate.changed");
             version_now += 1;
@@ -60,7 +75,7 @@ pub(crate) fn run(conn: &mut Connection, path: &Path, rng: &dyn Rng) -> Result<u
         tx.commit().map_err(sql)?;
         fault::point!("sqlite.migrate.committed");
     }
-    Ok(found)
+    Ok(Migrated { found, created })
 }
 
 /// The version of the schema in a file: 0 if there is none.

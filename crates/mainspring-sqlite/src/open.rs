@@ -10,6 +10,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::error::{open as sql_problem, problem_with};
+use crate::migrate;
 use crate::options::{Durability, Options};
 
 /// The oldest SQLite that is known to be safe: 3.51.3 mends a race in which two connections could corrupt a WAL file.
@@ -66,6 +67,9 @@ pub(crate) fn writer(options: &Options, clock: &dyn Clock) -> Result<Connection>
     if conn.is_readonly("main").map_err(sql)? {
         return Err(problem_with(path, OpenProblem::ReadOnly, None));
     }
+    if !options.create {
+        must_be_store(&conn, path)?;
+    }
     switch_to_wal(&conn, options, clock)?;
     let synchronous = match options.durability {
         Durability::Full => "FULL",
@@ -77,6 +81,22 @@ pub(crate) fn writer(options: &Options, clock: &dyn Clock) -> Result<Connection>
     pragma(&conn, path, "cache_size", WRITER_CACHE)?;
     shared_pragmas(&conn, path)?;
     Ok(conn)
+}
+
+/// Refuses a file that has no store in it, and leaves it as it is: a log that its owner has left behind is not copied back by
+/// closing the connection.
+fn must_be_store(conn: &Connection, path: &Path) -> Result<()> {
+    let sql = |error| sql_problem(path, error);
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    let log_is_left = std::fs::metadata(log).is_ok_and(|log| log.len() > 0);
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, log_is_left).map_err(sql)?;
+    if migrate::version(conn, path)? == 0 {
+        let why = "no table of a store is in it, and it is to be opened, not created";
+        return Err(problem_with(path, OpenProblem::NotAStore, Some(std::io::Error::other(why).into())));
+    }
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map_err(sql)?;
+    Ok(())
 }
 
 /// Opens a connection that only reads.

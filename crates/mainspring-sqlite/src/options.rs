@@ -22,7 +22,8 @@ pub struct Options {
     pub path: PathBuf,
     /// What an acknowledgement means. Default: [`Durability::Full`].
     pub durability: Durability,
-    /// Whether a file that does not exist is created. Default: yes. Its directory must exist.
+    /// Whether the store is created where there is none: a file that does not exist, or tables in one that has none of a
+    /// store's. Default: yes. The directory must exist. Without it, a file that is no store is left as it is.
     pub create: bool,
     /// How long a write waits for another process that is writing. Default: 5 s.
     pub busy_timeout: Duration,
@@ -49,7 +50,7 @@ impl Options {
         self
     }
 
-    /// Sets whether a missing file is created.
+    /// Sets whether a missing store is created.
     #[must_use]
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;

@@ -44,6 +44,7 @@ pub struct Sqlite {
     pool: Arc<Pool>,
     store: [u8; 16],
     durability: Durability,
+    created: Option<u32>,
 }
 
 impl Sqlite {
@@ -57,7 +58,7 @@ impl Sqlite {
         let path = options.path.as_path();
         let before = Identity::at(path).ok().flatten();
         let mut conn = open::writer(&options, &*seams.clock)?;
-        migrate::run(&mut conn, path, &*seams.rng)?;
+        let created = migrate::run(&mut conn, path, &*seams.rng)?.created;
         let store = migrate::store_id(&conn)
             .map_err(|error| error::open(path, error))?
             .ok_or_else(|| error::problem_with(path, OpenProblem::NotAStore, None))?;
@@ -88,7 +89,7 @@ impl Sqlite {
             fail_commit: std::sync::atomic::AtomicBool::default(),
         });
         let pool = Arc::new(Pool::default());
-        let opened = Sqlite { env, pool, store, durability: options.durability };
+        let opened = Sqlite { env, pool, store, durability: options.durability, created };
         opened.start(conn, &options, &seams)?;
         Ok(opened)
     }
@@ -101,7 +102,7 @@ impl Sqlite {
     pub fn migrate(options: &Options, seams: &Seams) -> Result<u32> {
         open::check(options)?;
         let mut conn = open::writer(options, &*seams.clock)?;
-        migrate::run(&mut conn, &options.path, &*seams.rng)
+        Ok(migrate::run(&mut conn, &options.path, &*seams.rng)?.found)
     }
 
     /// The file.
@@ -221,6 +222,7 @@ impl Store for Sqlite {
             version: rusqlite::version().to_owned(),
             schema: SCHEMA_VERSION,
             durable: self.durability == Durability::Full,
+            created: self.created,
         }
     }
 

@@ -42,8 +42,9 @@ impl OpenOptions {
         self
     }
 
-    /// Refuses to open a store that does not exist, instead of creating it. Has no effect on Postgres, where only
-    /// [`migrate`](Self::migrate) creates anything.
+    /// Refuses to open a store that does not exist, instead of creating it: a missing file is [`OpenProblem::Missing`], and
+    /// one with other tables than a store's is [`OpenProblem::NotAStore`] and left as it is. Has no effect on Postgres, where
+    /// only [`migrate`](Self::migrate) creates anything.
     #[must_use]
     pub fn existing_only(mut self) -> Self {
         self.create = false;
@@ -93,6 +94,10 @@ impl OpenOptions {
         })?;
         let seams = crate::seams::system(runtime);
         let store = self.store(address, &seams).await?;
+        let found = store.describe();
+        if let Some(others) = found.created {
+            tracing::info!(location = found.location, others, "created a new store");
+        }
         Ok(Engine::with(store, seams, self.limits))
     }
 

@@ -27,6 +27,7 @@ use serde_json::Value;
 use crate::args::{Args, Command};
 use crate::dev;
 use crate::output::Out;
+use crate::report;
 use crate::store::{Open, Target};
 
 /// Runs a command.
@@ -62,6 +63,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         _ => (Open::Existing, Value::Null),
     };
     let engine = target.open(open_as).await?;
+    if let Some(others) = engine.describe().created {
+        report::created(&engine.describe().location, others);
+    }
     let result = match args.command {
         Command::Dev(dev) => dev::run(dev, target, &engine, out).await,
         Command::Work(args) => work::run(args, &engine, out).await,

@@ -141,6 +141,47 @@ fn commands_that_look_do_not_create_a_store() {
 }
 
 #[test]
+fn commands_that_look_leave_another_programs_database_alone() {
+    let place = Place::new();
+    let other = place.path("crm.db");
+    let sql = "PRAGMA journal_mode = DELETE; CREATE TABLE customers (x); INSERT INTO customers VALUES (1)";
+    rusqlite::Connection::open(&other).and_then(|conn| conn.execute_batch(sql)).expect("a database");
+    let before = std::fs::read(&other).expect("read");
+    let id = "01a1de98-55b8-78d4-8fb5-ccc5f0d5c11c";
+    let looks: [&[&str]; 10] = [
+        &["jobs"],
+        &["job", id],
+        &["why", id],
+        &["queue", "list"],
+        &["queue", "pause", "default"],
+        &["nodes"],
+        &["watch"],
+        &["doctor"],
+        &["jobs", "cancel", id],
+        &["signal", id, "approved", "true"],
+    ];
+    for args in looks {
+        let complaint = place.run(&[args, &["--store", "sqlite:crm.db"]].concat()).refused(4);
+        assert!(
+            complaint.contains("crm.db") && complaint.contains("it is not a Mainspring store"),
+            "{complaint}"
+        );
+        assert_eq!(std::fs::read(&other).expect("read"), before, "{args:?}");
+    }
+    assert_eq!(std::fs::read_dir(place.path(".")).expect("a directory").count(), 1, "no file beside it");
+    let done = place.run(&["enqueue", "a", "--store", "sqlite:crm.db"]);
+    assert!(done.stderr.contains("created a new store at "), "{done:?}");
+    assert!(done.stderr.contains("crm.db, beside another table of the same file"), "{done:?}");
+    assert_eq!(place.run(&["enqueue", "a", "--store", "sqlite:crm.db"]).stderr, "");
+    place.run(&["jobs", "--store", "sqlite:crm.db"]).ok();
+    let done = place.run(&["enqueue", "a", "--store", "sqlite:typo.db"]);
+    assert!(
+        done.stderr.contains("created a new store at ") && done.stderr.ends_with("typo.db\n"),
+        "{done:?}"
+    );
+}
+
+#[test]
 fn what_is_no_store_is_refused_and_left_alone() {
     let place = Place::new();
     std::fs::write(

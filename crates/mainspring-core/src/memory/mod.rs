@@ -160,6 +160,7 @@ impl Store for Memory {
             version: env!("CARGO_PKG_VERSION").into(),
             schema: 1,
             durable: false,
+            created: None,
         }
     }
 

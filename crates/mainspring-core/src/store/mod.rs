@@ -120,6 +120,8 @@ pub struct Description {
     pub schema: u32,
     /// Whether what is acknowledged is on stable storage.
     pub durable: bool,
+    /// Whether this handle has created it: how many tables of others its file has besides.
+    pub created: Option<u32>,
 }
 
 /// A durable store of jobs. Not to be implemented outside of Mainspring: methods are added in minor versions.

@@ -50,6 +50,53 @@ fn missing_file_is_created_only_if_asked_for() {
     Sqlite::open(Options::new(&path).create(false), seams().0).expect("opened");
 }
 
+/// All files of a directory, and what is in them.
+fn files(dir: &Path) -> std::collections::BTreeMap<std::ffi::OsString, Vec<u8>> {
+    let entries = std::fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry"));
+    entries.map(|entry| (entry.file_name(), std::fs::read(entry.path()).expect("read"))).collect()
+}
+
+#[test]
+fn foreign_file_is_left_as_it_is_unless_a_store_is_to_be_created_in_it() {
+    for mode in ["DELETE", "WAL"] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("crm.db");
+        with(&path, &format!("PRAGMA journal_mode = {mode}; CREATE TABLE customers (x); CREATE TABLE a (x)"));
+        let before = files(dir.path());
+        assert_eq!(problem(Options::new(&path).create(false)), OpenProblem::NotAStore);
+        assert_eq!(files(dir.path()), before, "{mode}");
+        let created = Sqlite::open(Options::new(&path), seams().0).expect("created");
+        assert_eq!(created.describe().created, Some(2));
+        drop(created);
+        let opened = Sqlite::open(Options::new(&path).create(false), seams().0).expect("opened");
+        assert_eq!(opened.describe().created, None);
+    }
+}
+
+#[test]
+fn foreign_file_whose_owner_died_keeps_its_log() {
+    let (dir, copy) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let path = dir.path().join("crm.db");
+    let owner = Connection::open(&path).expect("a connection");
+    owner.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE customers (x)").expect("a table");
+    for name in ["crm.db", "crm.db-wal"] {
+        std::fs::copy(dir.path().join(name), copy.path().join(name)).expect("copied");
+    }
+    let before = files(copy.path());
+    assert_eq!(problem(Options::new(copy.path().join("crm.db")).create(false)), OpenProblem::NotAStore);
+    let after = files(copy.path());
+    assert!(before.iter().all(|(name, bytes)| after.get(name) == Some(bytes)), "{:?}", after.keys());
+}
+
+#[test]
+fn empty_file_is_no_store() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("app.db");
+    std::fs::write(&path, "").expect("written");
+    assert_eq!(problem(Options::new(&path).create(false)), OpenProblem::NotAStore);
+    assert_eq!(std::fs::metadata(&path).expect("a file").len(), 0);
+}
+
 #[test]
 fn file_that_another_program_keeps_locked_is_told_as_such() {
     let dir = tempfile::tempdir().expect("a directory");
