@@ -339,7 +339,7 @@ impl<'a, J: 'a> IntoFuture for Enqueue<'a, J> {
 }
 
 fn encode(value: &impl serde::Serialize) -> Result<Vec<u8>> {
-    serde_json::to_vec(value).map_err(|error| Error::Convert { what: "input", source: error.into() })
+    crate::json::to_vec(value).map_err(|error| Error::Convert { what: "input", source: error.into() })
 }
 
 fn mint(engine: &Engine) -> JobId {

@@ -143,7 +143,7 @@ impl<'a> IntoFuture for Fork<'a> {
 }
 
 fn json(what: &'static str, value: &impl Serialize) -> Result<Vec<u8>> {
-    serde_json::to_vec(value).map_err(|error| Error::Convert { what, source: error.into() })
+    crate::json::to_vec(value).map_err(|error| Error::Convert { what, source: error.into() })
 }
 
 /// Says that a step is not recorded, and which are.

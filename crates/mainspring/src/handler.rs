@@ -55,7 +55,7 @@ where
         let run = Box::pin((self.function)(ctx, job));
         Box::pin(async move {
             let output = run.await.map_err(|error| Broken::Failure(error.into()))?;
-            let output = serde_json::to_vec(&output)
+            let output = crate::json::to_vec(&output)
                 .map_err(|error| convert(format!("cannot encode the output: {error}")))?;
             if output.len() > limit {
                 return Err(convert(format!("the output has {} bytes, the bound is {limit}", output.len())));

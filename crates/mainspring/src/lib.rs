@@ -103,6 +103,7 @@ pub mod fuzz;
 mod handler;
 mod job;
 mod jobs;
+mod json;
 mod layer;
 mod node;
 mod open;

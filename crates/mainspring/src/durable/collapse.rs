@@ -336,7 +336,7 @@ impl Slot {
     /// handler will read it again. One that is too large for a record leaves everything as it is.
     pub(crate) fn end<T: Serialize + DeserializeOwned>(&self, value: T) -> Result<T> {
         let session = self.session();
-        let json = serde_json::to_vec(&value).map_err(unfit)?;
+        let json = crate::json::to_vec(&value).map_err(unfit)?;
         if json.len() > session.engine.limits().step {
             return Ok(value);
         }

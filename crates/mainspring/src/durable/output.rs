@@ -151,7 +151,7 @@ fn counted(path: &str, count: u32) -> Result<Key> {
 
 fn encode(frame: &impl Serialize) -> Result<Vec<u8>> {
     let json =
-        serde_json::to_vec(frame).map_err(|error| Error::Convert { what: "frame", source: error.into() })?;
+        crate::json::to_vec(frame).map_err(|error| Error::Convert { what: "frame", source: error.into() })?;
     if json.len() > bounds::FRAME_BYTES {
         return Err(Error::TooLarge { what: "frame", size: json.len(), limit: bounds::FRAME_BYTES });
     }

@@ -220,7 +220,7 @@ impl Engine {
     ) -> SendSignal<'_> {
         let seams = self.seams();
         let signal = name.and_then(|name| {
-            let body = serde_json::to_vec(value)
+            let body = crate::json::to_vec(value)
                 .map_err(|error| Error::Convert { what: "signal", source: error.into() })?;
             let sender = format!("~{}", JobId::mint(seams.clock.now(), &*seams.rng));
             Ok(Signal { job, name, sender, body })

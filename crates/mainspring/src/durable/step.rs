@@ -133,6 +133,9 @@ impl Context {
     /// Does something once: runs `body` and records its result. When the handler runs again, the recorded result is
     /// returned, and `body` is not run.
     ///
+    /// `body` returns [`mainspring::Result`](crate::Result), so that `?` takes any error and `async || Ok(1)` needs no type. A
+    /// function with an error of its own is called inside of it, as below.
+    ///
     /// `body` runs at least once: if the process dies after its effect and before the record, it runs again. Give the
     /// outside a key by which it can tell; see [`step_with`](Self::step_with). Or see [`once`](Self::once).
     ///
@@ -338,7 +341,7 @@ pub(crate) fn encode<T: Serialize + DeserializeOwned>(
     value: T,
     limit: usize,
 ) -> Result<(T, Vec<u8>), Failure> {
-    let json = serde_json::to_vec(&value)
+    let json = crate::json::to_vec(&value)
         .map_err(|error| Failure::from(discard(format!("its result cannot be written as JSON: {error}"))))?;
     if json.len() > limit {
         let why = format!("its result has {} bytes, the bound is {limit}", json.len());

@@ -8,6 +8,7 @@ mod backoffs;
 mod children;
 mod drift;
 mod forks;
+mod numbers;
 mod output;
 mod places;
 mod random;

@@ -1,0 +1,58 @@
+//! Numbers that JSON cannot hold: refused where they are written, and not found out when they are read.
+
+use mainspring::testing::TestEngine;
+use mainspring::{Context, Error, Job};
+use serde::{Deserialize, Serialize};
+
+/// What is measured; the handler divides it by zero in one of its places.
+#[derive(Debug, Clone, Serialize, Deserialize, Job)]
+#[job(kind = "measure", output = f64, max_attempts = 1)]
+struct Measure {
+    values: Vec<f64>,
+    place: u8,
+}
+
+async fn measure(ctx: Context, job: Measure) -> mainspring::Result<f64> {
+    let ratio = job.values.iter().sum::<f64>() / 0.0;
+    match job.place {
+        0 => ctx.step("ratio", async || Ok(ratio)).await.map_err(Into::into),
+        // It would come back as `None`, without an error.
+        1 => Ok(ctx.step("maybe", async || Ok((1, Some(ratio)))).await?.0.into()),
+        2 => Ok(ctx.branch("scope", async |_| Ok(vec![ratio])).await?.len() as f64),
+        _ => Ok(ratio),
+    }
+}
+
+async fn engine() -> TestEngine {
+    let test = TestEngine::new();
+    test.node(|node| node.handle(measure).queue("default", 1)).await.expect("a node");
+    test
+}
+
+#[tokio::test]
+async fn a_result_that_json_cannot_hold_is_told_by_its_field() {
+    let test = engine().await;
+    for (place, said) in [
+        (0, "step `ratio` failed: discarded: its result cannot be written as JSON: value is inf"),
+        (1, "step `maybe` failed: discarded: its result cannot be written as JSON: value[1] is inf"),
+        (2, "value[0] is inf, which JSON cannot hold"),
+        (3, "cannot encode the output: value is inf, which JSON cannot hold"),
+    ] {
+        let failed = test.run(Measure { values: vec![1.0], place }).await.expect_err("refused").to_string();
+        assert!(failed.contains(said), "{place}: {failed}");
+    }
+}
+
+#[tokio::test]
+async fn an_input_that_json_cannot_hold_is_refused() {
+    let test = engine().await;
+    let convert = |refused: Error| match refused {
+        Error::Convert { source, .. } => source.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let refused = test.enqueue(Measure { values: vec![0.5, f64::NAN], place: 0 }).await.expect_err("refused");
+    assert_eq!(convert(refused), "value.values[1] is NaN, which JSON cannot hold");
+    let many = [1.0, f64::NEG_INFINITY].map(|value| Measure { values: vec![value], place: 0 });
+    let refused = test.enqueue_many(many).await.expect_err("refused");
+    assert_eq!(convert(refused), "value.values[0] is -inf, which JSON cannot hold");
+}
