@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 
 use crate::durable::session::Session;
 use crate::engine::Engine;
+use crate::node::lease::Lease;
 use crate::sync::{AtomicBool, AtomicU64, Mutex};
 
 /// What a job is, to its handler, layers and hooks.
@@ -102,6 +103,7 @@ pub(crate) struct Run {
     pub(crate) info: Arc<Info>,
     pub(crate) claim: Claim,
     pub(crate) node: NodeNo,
+    lease: Arc<Lease>,
     pub(crate) suspect: bool,
     pub(crate) crashed: Duration,
     /// When it was started, in microseconds on the monotonic clock; 0 while it waits for a slot, and when it is over.
@@ -137,8 +139,15 @@ pub(crate) struct Rest {
 
 impl Run {
     /// A job that was claimed at `now` by the store's clock, which is `monotonic` by ours.
-    pub(crate) fn new(job: &mut Claimed, node: NodeNo, now: Timestamp, monotonic: Duration) -> Self {
+    pub(crate) fn new(
+        job: &mut Claimed,
+        node: NodeNo,
+        lease: Arc<Lease>,
+        now: Timestamp,
+        monotonic: Duration,
+    ) -> Self {
         Run {
+            lease,
             claim: job.claim,
             node,
             suspect: job.is_suspect(),
@@ -157,6 +166,11 @@ impl Run {
             mail: Mutex::default(),
             rests: Mutex::default(),
         }
+    }
+
+    /// Whether the claim has certainly lapsed, so that nothing is to be begun under it: the process was stopped.
+    pub(crate) fn is_lapsed(&self, monotonic: Duration) -> bool {
+        self.lease.is_lapsed(self.claimed.1, monotonic)
     }
 
     /// The store's time, reckoned from when it told it last.

@@ -49,6 +49,7 @@ macro_rules! mark {
         "SET LOCAL mainspring.step = 'open'"
     };
 }
+#[cfg(feature = "sqlx")]
 use mark;
 const MARK: &str = mark!();
 /// Advisory locks, in order.

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::error;
 use super::key::Slot;
-use super::step::{Op, encode};
+use super::step::{Op, check_lease, encode};
 use crate::context::Context;
 
 /// What became of a transaction.
@@ -70,6 +70,7 @@ impl Context {
             return session.replay(&slot, written).await;
         }
         session.settle_all().await?;
+        check_lease(session).await;
         let ended = {
             let _busy = session.busy();
             transact(self, &slot, pool, body).await

@@ -273,6 +273,7 @@ impl<'c, T: Serialize + DeserializeOwned + Send + 'c> Parts<'c, T> {
         if let Some(written) = written {
             return session.replay(&slot, written).await;
         }
+        check_lease(session).await;
         if once {
             begin_once(&slot).await?;
         }
@@ -280,6 +281,7 @@ impl<'c, T: Serialize + DeserializeOwned + Send + 'c> Parts<'c, T> {
         let mut tries = 0;
         let result = loop {
             tries += 1;
+            check_lease(session).await;
             let result = attempt(session, key, &mut body, tries, timeout).await;
             match result {
                 Err(failure) if tries <= retries && !once && failure.control().is_none() => {
@@ -321,6 +323,19 @@ impl<'c, T: Serialize + DeserializeOwned + Send + 'c> Parts<'c, T> {
             session.ride(entry, &[], true);
         }
         Err(error::failed(key, failure.into_error()))
+    }
+}
+
+/// Before a body begins: if the claim has lapsed while the process was stopped, the run ends here and gives the job back, which a
+/// store accepts if nobody else has it by now.
+pub(super) async fn check_lease(session: &Session) {
+    let run = session.run();
+    if run.is_lapsed(session.engine.seams().clock.monotonic()) {
+        tracing::warn!(
+            job = %run.info.id,
+            "a step is not begun: this process did not run for longer than its lease"
+        );
+        session.lost::<()>().await;
     }
 }
 

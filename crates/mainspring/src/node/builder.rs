@@ -20,6 +20,7 @@ use super::ear::Ear;
 use super::finisher::{Entry, Unstored};
 use super::held::Held;
 use super::inputs::Inputs;
+use super::lease::Lease;
 use super::outage::Outage;
 use super::parked::Parked;
 use super::{Node, Options, Phase, Shared, identity, supervisor};
@@ -266,7 +267,9 @@ impl NodeBuilder {
     pub(super) async fn join(mut self) -> Result<(Arc<Shared>, mpsc::UnboundedReceiver<Entry>)> {
         let registration = self.registration()?;
         registration.check()?;
+        let began = self.engine.seams().clock.monotonic();
         let member = self.engine.store().register(registration.clone()).await?;
+        let lease = Arc::new(Lease::new(self.options.lease, began));
         let desk = Arc::new(Desk::new(&registration.queues, self.options.claim));
         let renew_now = Arc::new(Notify::new());
         let held = Arc::new(Held::new(member.no));
@@ -308,6 +311,7 @@ impl NodeBuilder {
             phase,
             alive: AtomicBool::new(true),
             outage,
+            lease,
         });
         Ok((shared, entries))
     }

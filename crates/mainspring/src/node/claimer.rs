@@ -200,7 +200,11 @@ fn accept(shared: &Arc<Shared>, plan: &Plan, node: NodeNo, claimed: ClaimedBatch
         .map(|mut job| {
             let input = std::mem::replace(&mut job.input, Value::There(0));
             let journal = job.journal.take();
-            Work { run: Arc::new(Run::new(&mut job, node, claimed.now, now)), input, journal }
+            Work {
+                run: Arc::new(Run::new(&mut job, node, Arc::clone(&shared.lease), claimed.now, now)),
+                input,
+                journal,
+            }
         })
         .collect();
     if !shared.held.enter(node, works.iter().map(|work| Arc::clone(&work.run))) {

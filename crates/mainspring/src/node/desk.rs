@@ -397,7 +397,13 @@ mod tests {
             journal: None,
         };
         let work = |n| Work {
-            run: Arc::new(Run::new(&mut claimed(n), NodeNo(1), Timestamp::EPOCH, Duration::ZERO)),
+            run: Arc::new(Run::new(
+                &mut claimed(n),
+                NodeNo(1),
+                Arc::default(),
+                Timestamp::EPOCH,
+                Duration::ZERO,
+            )),
             input: Value::Here(Vec::new()),
             journal: None,
         };

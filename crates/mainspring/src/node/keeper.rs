@@ -53,6 +53,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         }
         match renew(&shared, marks).await {
             Ok(()) => {
+                shared.lease.kept(now);
                 fault::point!("node.renewed");
                 shared.answered(PART);
                 shared.outage.renewed(shared.clock().monotonic());
@@ -61,11 +62,14 @@ pub(super) async fn run(shared: Arc<Shared>) {
             Err(Error::LeaseLost) => {
                 shared.answered(PART);
                 if rejoin(&shared, &mut fresh).await {
+                    shared.lease.kept(now);
                     shared.outage.renewed(shared.clock().monotonic());
                     renewed = now;
                 }
             }
             Err(error) => {
+                // Nobody is judged by his lease during an outage: running jobs go on.
+                shared.lease.kept(now);
                 shared.outage.unrenewed(shared.clock().monotonic());
                 if error.is_retryable() {
                     shared.failed(PART, &error);
@@ -240,7 +244,7 @@ mod tests {
             deadline: None,
             options: Options { timeout, ..Options::default() },
         };
-        Arc::new(Run::new(&mut job, NodeNo(1), Timestamp::EPOCH, Duration::ZERO))
+        Arc::new(Run::new(&mut job, NodeNo(1), Arc::default(), Timestamp::EPOCH, Duration::ZERO))
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod held;
 mod identity;
 mod inputs;
 mod keeper;
+pub(crate) mod lease;
 mod outage;
 mod parked;
 mod reconcile;
@@ -52,6 +53,7 @@ use desk::{Desk, Work};
 use ear::Ear;
 use held::Held;
 use inputs::Inputs;
+use lease::Lease;
 use outage::Outage;
 use parked::Parked;
 
@@ -105,6 +107,7 @@ struct Shared {
     /// Cleared when the executor drops the node's tasks.
     alive: AtomicBool,
     outage: Arc<Outage>,
+    lease: Arc<Lease>,
 }
 
 impl Shared {

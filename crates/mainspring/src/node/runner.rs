@@ -91,7 +91,12 @@ async fn execute(shared: &Arc<Shared>, work: Work, session: &mut Option<Arc<Sess
     if let Some(stop) = run.stop_reason() {
         return stopped(stop);
     }
-    if run.until_deadline(shared.clock().monotonic()).is_some_and(|left| left.is_zero()) {
+    let now = shared.clock().monotonic();
+    if run.is_lapsed(now) {
+        tracing::warn!(job = %run.info.id, "not begun: this process did not run for longer than its lease");
+        return stopped(Stop::Release);
+    }
+    if run.until_deadline(now).is_some_and(|left| left.is_zero()) {
         return Some(Ended::Expired);
     }
     let Some(handler) = shared.handlers.get(&run.info.kind) else {

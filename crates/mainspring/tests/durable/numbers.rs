@@ -18,7 +18,7 @@ async fn measure(ctx: Context, job: Measure) -> mainspring::Result<f64> {
         0 => ctx.step("ratio", async || Ok(ratio)).await.map_err(Into::into),
         // It would come back as `None`, without an error.
         1 => Ok(ctx.step("maybe", async || Ok((1, Some(ratio)))).await?.0.into()),
-        2 => Ok(ctx.branch("scope", async |_| Ok(vec![ratio])).await?.len() as f64),
+        2 => Ok(ctx.branch("scope", async |_| Ok(vec![ratio])).await?[0]),
         _ => Ok(ratio),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mainspring::testing::TestEngine;
-use mainspring::{Context, Error, JobId, NodeBuilder, Outcome, Received, State, snooze};
+use mainspring::{Context, Error, JobId, NodeBuilder, Outcome, Received, State, StepContext, snooze};
 use mainspring_core::memory::Memory;
 
 use crate::faulty::Fault::{self, Break, Lose, Refuse};
@@ -652,4 +652,35 @@ async fn a_store_that_hangs_longer_than_the_lease_expires_nobody() {
     }
     test.advance(2 * LEASE).await.expect("time passes");
     assert_eq!(before, nodes.iter().map(mainspring::Node::number).collect::<Vec<_>>());
+}
+
+/// A process that is stopped past its lease and continued: its keeper has not asked yet when a handler goes on.
+#[tokio::test]
+async fn nothing_is_begun_under_a_lease_that_lapsed_while_nobody_kept_it() {
+    let (test, store) = faulty(0);
+    let (gate, ledger) = (Gate::default(), Ledger::default());
+    let (door, effects) = (gate.clone(), ledger.clone());
+    let handler = move |ctx: Context, job: Work| {
+        let (door, effects) = (door.clone(), effects.clone());
+        async move {
+            door.pass().await;
+            let claim = ctx.step_with("effect", |step: StepContext| {
+                effects.add(u64::from(step.claim()));
+                async { Ok(()) }
+            });
+            claim.await?;
+            mainspring::Result::Ok(job.n)
+        }
+    };
+    let node = test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
+    let job = test.enqueue(work(1)).await.expect("enqueued");
+    gate.reached(1).await;
+    store.hang("renew", Some(node.number()), true);
+    test.advance(LEASE + 2 * SECOND).await.expect("time passes");
+    gate.open();
+    test.advance(SECOND).await.expect("time passes");
+    store.hang("renew", Some(node.number()), false);
+    test.run_until_idle().await.expect("idle");
+    assert_eq!(ledger.sorted(), [2], "the first claim was given back, and not used");
+    assert_eq!(record(&test, job.id).await.summary.status.state, State::Succeeded);
 }

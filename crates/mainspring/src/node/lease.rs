@@ -1,0 +1,69 @@
+//! Whether the node's lease has certainly lapsed, as far as this process can tell.
+//!
+//! A process that is stopped and continued goes on where it was: its claims may have been given away meanwhile, and the keeper
+//! needs a moment to find out. The monotonic clock goes on while a process is stopped, so one look at it tells before a body
+//! or a handler is begun.
+//!
+//! # Invariants
+//! - An outage makes no lease lapse here: the keeper tries and is refused in time. Only a keeper that did not run does.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A node's lease. The runs of its claims share it with the keeper.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    /// In microseconds.
+    length: u64,
+    /// Until when nobody can have found it lapsed while the keeper did its work, in microseconds of monotonic time.
+    until: AtomicU64,
+}
+
+#[cfg(test)]
+impl Default for Lease {
+    fn default() -> Self {
+        Lease::new(Duration::from_secs(15), Duration::ZERO)
+    }
+}
+
+impl Lease {
+    pub(crate) fn new(length: Duration, now: Duration) -> Self {
+        let lease = Lease { length: micros(length), until: AtomicU64::new(0) };
+        lease.kept(now);
+        lease
+    }
+
+    /// A renewal that was begun at this time was answered; or the store did not answer it, and the keeper tries again.
+    pub(crate) fn kept(&self, now: Duration) {
+        self.until.fetch_max(micros(now).saturating_add(self.length), Ordering::Relaxed);
+    }
+
+    /// Whether it has lapsed for a claim that was made at `claimed`: the store would not have given that to a node that was
+    /// found dead.
+    pub(crate) fn is_lapsed(&self, claimed: Duration, now: Duration) -> bool {
+        let since = micros(claimed).saturating_add(self.length);
+        micros(now) > self.until.load(Ordering::Relaxed).max(since)
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_lapses_only_when_nobody_has_kept_it_for_its_length() {
+        let at = Duration::from_secs;
+        let lease = Lease::new(at(15), at(100));
+        assert!(!lease.is_lapsed(at(0), at(115)));
+        assert!(lease.is_lapsed(at(0), at(115) + Duration::from_micros(1)));
+        assert!(!lease.is_lapsed(at(101), at(116)), "claimed since");
+        lease.kept(at(120));
+        lease.kept(at(110));
+        assert!(!lease.is_lapsed(at(0), at(135)));
+        assert!(lease.is_lapsed(at(0), at(136)));
+    }
+}
