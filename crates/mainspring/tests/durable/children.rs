@@ -106,7 +106,7 @@ async fn the_failure_of_a_child_is_told_to_its_parent() {
         let job = test.enqueue(flow(0)).await.expect("enqueued");
         test.run_until_idle().await.expect("idle");
         let text = test.outcome(&job).expect("it ended");
-        assert_eq!(text, "failed (discarded): Some(\"discarded: bad luck\")");
+        assert_eq!(text, "failed (discarded): discarded: bad luck");
     }
 }
 
