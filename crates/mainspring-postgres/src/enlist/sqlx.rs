@@ -33,6 +33,9 @@ impl Enlist<crate::Postgres> for Transaction<'_, sqlx::Postgres> {
     }
 }
 
+/// A row of `SAME_ID`: which job was asked for, and the columns of a [`Holder`].
+type HolderRow = (i64, String, Option<String>, Option<Vec<u8>>);
+
 /// What went wrong in terms of the store. Nothing is committed here, so nothing is unknown.
 fn failed(error: sqlx::Error) -> Error {
     if let sqlx::Error::Database(db) = &error
@@ -88,8 +91,7 @@ impl Session for Transaction<'_, sqlx::Postgres> {
 
     async fn same_id(&mut self, sql: &str, ids: &[Uuid], inputs: &[&[u8]]) -> Result<Vec<(i64, Holder)>> {
         let query = sqlx::query_as(safe(sql)).bind(ids).bind(inputs);
-        let rows: Vec<(i64, String, Option<String>, Option<Vec<u8>>)> =
-            query.fetch_all(&mut **self).await.map_err(failed)?;
+        let rows: Vec<HolderRow> = query.fetch_all(&mut **self).await.map_err(failed)?;
         let holder = |(at, kind, options, input)| (at, Holder { kind, options, input });
         Ok(rows.into_iter().map(holder).collect())
     }
