@@ -119,6 +119,15 @@ pub(crate) async fn look(conn: &Conn, shared: &Shared) -> Result<Found> {
     Ok(Found { version: number("version").ok_or_else(not_ours)?, store: store.into_bytes() })
 }
 
+/// Removes the schema with everything in it.
+pub(crate) async fn remove(conn: &Conn, shared: &Shared) -> Result<()> {
+    let sql = format!("DROP SCHEMA IF EXISTS {} CASCADE", name(&shared.schema));
+    conn.client
+        .batch_execute(&sql)
+        .await
+        .map_err(|error| connect::failed(shared, OpenProblem::Refused, &error))
+}
+
 /// Brings the schema to [`SCHEMA_VERSION`], or refuses to touch it. Returns the version that was found.
 pub(crate) async fn run(conn: &mut Conn, shared: &Shared) -> Result<u32> {
     let found = look(conn, shared).await?.version;

@@ -126,6 +126,21 @@ impl Postgres {
         .await
     }
 
+    /// Removes the schema that the options name, with everything in it: for tests, whose schemas are their own.
+    ///
+    /// # Errors
+    /// As [`Postgres::open`].
+    #[doc(hidden)]
+    pub async fn remove(options: &Options, seams: &Seams) -> Result<()> {
+        let opening = Opening(Some(start(options.clone(), seams)?));
+        let shared = opening.shared();
+        on_own_thread(&shared, {
+            let shared = Arc::clone(&shared);
+            async move { migrate::remove(&Conn::open(Use::Read, &shared).await?, &shared).await }
+        })
+        .await
+    }
+
     /// Sends a call to a lane.
     fn call<O: Op>(&self, lane: fn(&Lanes) -> &Lane, op: O) -> Pending<'_, Result<O::Answer>> {
         let Ok(permit) = Arc::clone(&self.calls).try_acquire_owned() else {

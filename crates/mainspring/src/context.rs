@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use crate::durable::session::Session;
 use crate::engine::Engine;
 use crate::node::lease::Lease;
-use crate::sync::{AtomicBool, AtomicU64, Mutex};
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex};
 
 /// What a job is, to its handler, layers and hooks.
 #[derive(Debug, Clone)]
@@ -127,6 +127,24 @@ pub(crate) struct Run {
     mail: Mutex<(bool, Option<std::task::Waker>)>,
     /// The pause for which alone the handler waits; see [`rest`](Self::rest).
     rests: Mutex<Option<Rest>>,
+    /// Transactions of its steps that are under way.
+    transactions: AtomicUsize,
+}
+
+/// A transaction of a step that is under way, until it is dropped.
+pub(crate) struct InTransaction(Arc<Run>);
+
+impl InTransaction {
+    pub(crate) fn begin(run: Arc<Run>) -> Self {
+        run.transactions.fetch_add(1, Ordering::SeqCst);
+        InTransaction(run)
+    }
+}
+
+impl Drop for InTransaction {
+    fn drop(&mut self) {
+        self.0.transactions.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// The backoff of a step: the handler is in its slot and goes on when the time has come.
@@ -165,6 +183,7 @@ impl Run {
             progress: Mutex::new(None),
             mail: Mutex::default(),
             rests: Mutex::default(),
+            transactions: AtomicUsize::new(0),
         }
     }
 
@@ -186,6 +205,11 @@ impl Run {
     /// Notes that the handler waits for nothing but backoffs of its steps, of which this ends first; or that it does not.
     pub(crate) fn rest(&self, rest: Option<Rest>) {
         *self.rests.lock().unwrap_or_else(PoisonError::into_inner) = rest;
+    }
+
+    /// Whether a transaction of one of its steps is under way.
+    pub(crate) fn in_transaction(&self) -> bool {
+        self.transactions.load(Ordering::SeqCst) > 0
     }
 
     /// The backoff that the handler waits for, if it waits for nothing else.

@@ -35,6 +35,7 @@ pub(crate) mod output;
 pub(crate) mod pool;
 pub(crate) mod race;
 pub(crate) mod recorder;
+mod rest;
 pub(crate) mod root;
 pub(crate) mod scope;
 pub(crate) mod session;

@@ -10,12 +10,14 @@ use serde::de::DeserializeOwned;
 
 use super::error;
 use super::key::Slot;
+use super::session::Session;
 use super::step::{Op, check_lease, encode};
-use crate::context::Context;
+use crate::context::{Context, InTransaction};
 
 /// What became of a transaction.
 enum Ended<T> {
-    Committed(T),
+    /// Committed; and whether a test lets the node die now.
+    Committed(T, bool),
     /// Nothing was committed.
     Failed(Failure),
     LeaseLost,
@@ -72,11 +74,12 @@ impl Context {
         session.settle_all().await?;
         check_lease(session).await;
         let ended = {
-            let _busy = session.busy();
+            let (_busy, _under_way) = (session.busy(), InTransaction::begin(session.run()));
             transact(self, &slot, pool, body).await
         };
         match ended {
-            Ended::Committed(value) => {
+            Ended::Committed(value, dies) => {
+                session.crash(dies).await;
                 session.recorded_elsewhere(slot.entry(EntryKind::Value, Vec::new()));
                 Ok(value)
             }
@@ -127,6 +130,14 @@ where
             return Ended::Failed(failure);
         }
     };
+    let run = session.run();
+    let dies = match Session::probed(session.probe(), run.claim.id, slot.key()) {
+        Ok(dies) => dies,
+        Err(failure) => {
+            transaction.roll_back().await;
+            return Ended::Failed(failure);
+        }
+    };
     let (value, json) = match encode(value, engine.limits().step) {
         Ok(encoded) => encoded,
         Err(failure) => {
@@ -135,7 +146,6 @@ where
         }
     };
     fault::point!("transaction.ran");
-    let run = session.run();
     let entry =
         Entry { key: slot.key().clone(), kind: EntryKind::Value, overlapped: slot.overlapped(), value: json };
     let writes = Writes { entries: vec![entry], ..Writes::default() };
@@ -164,7 +174,7 @@ where
     }
     fault::point!("transaction.recorded");
     match transaction.commit().await {
-        Ok(()) => Ended::Committed(value),
+        Ok(()) => Ended::Committed(value, dies),
         Err(Uncommitted::RolledBack(error)) => Ended::Failed(error.into()),
         Err(Uncommitted::Unknown(error)) => Ended::Unknown(error),
     }

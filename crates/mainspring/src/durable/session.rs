@@ -90,7 +90,7 @@ pub(crate) struct State {
     /// Bodies and calls of the store that are under way.
     pub(super) busy: usize,
     /// Those of them that are pauses before a step is tried again.
-    rests: Vec<Rest>,
+    pub(super) rests: Vec<Rest>,
     halt: Option<String>,
     /// Whether nobody knows if something was recorded: the handler must end, and the next run finds out.
     doubt: bool,
@@ -216,6 +216,10 @@ impl Session {
         self.probe.as_deref()
     }
 
+    pub(crate) fn shared_probe(&self) -> Option<Arc<dyn Probe>> {
+        self.probe.clone()
+    }
+
     /// The store's time, as far as it can be told without asking.
     pub(crate) fn now(&self) -> Timestamp {
         self.run().store_time(self.engine.seams().clock.monotonic())
@@ -311,14 +315,6 @@ impl Session {
     pub(crate) fn busy(&self) -> Busy<'_> {
         self.state().busy += 1;
         Busy(self)
-    }
-
-    /// Pauses before a step is tried again.
-    pub(crate) async fn back_off(&self, key: &Key, pause: Duration) {
-        let clock = &self.engine.seams().clock;
-        let rest = Rest { key: key.clone(), until: clock.monotonic().saturating_add(pause) };
-        let _resting = Resting::begin(self, rest);
-        clock.sleep(pause).await;
     }
 
     /// Leaves something to be recorded with the next operation. `eager`: before a body can have seen it.
@@ -755,31 +751,6 @@ impl State {
                 self.inbox.push(message);
             }
         }
-    }
-}
-
-/// A pause before a step is tried again, until it is dropped.
-struct Resting<'a> {
-    rest: Rest,
-    busy: Busy<'a>,
-}
-
-impl<'a> Resting<'a> {
-    fn begin(session: &'a Session, rest: Rest) -> Self {
-        session.state().rests.push(rest.clone());
-        Resting { rest, busy: session.busy() }
-    }
-}
-
-impl Drop for Resting<'_> {
-    fn drop(&mut self) {
-        let session = self.busy.0;
-        let mut state = session.state();
-        if let Some(at) = state.rests.iter().position(|rest| *rest == self.rest) {
-            state.rests.swap_remove(at);
-        }
-        drop(state);
-        session.run().rest(None);
     }
 }
 

@@ -7,13 +7,16 @@ use mainspring_core::journal::{Entry, EntryKind, Recording, Writes};
 use mainspring_sqlite::{Sqlite, transact};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::error;
 use super::left::Kept;
+use super::session::Session;
 use super::step::{Op, encode};
 use super::{keyed, lazy};
-use crate::context::Context;
+use crate::context::{Context, InTransaction};
 
 /// A transaction step on SQLite. Await it; see [`Context::sqlite_transaction`].
 #[must_use = "nothing is done until this is awaited"]
@@ -70,14 +73,20 @@ impl<T: Serialize + DeserializeOwned + Send + 'static> SqliteParts<'_, T> {
             recording: Recording { claim: run.claim, writes: Writes::default(), children: Vec::new() },
             entry,
         };
+        let dies = Arc::new(AtomicBool::new(false));
         let done = {
-            let _busy = session.busy();
+            let (_busy, _under_way) = (session.busy(), InTransaction::begin(Arc::clone(&run)));
+            let (probe, dies, id, key) =
+                (session.shared_probe(), Arc::clone(&dies), run.claim.id, key.clone());
             let body = move |sql: &mut transact::Sql<'_>| {
                 let value = body(sql).map_err(Failure::into_error)?;
+                let crash = Session::probed(probe.as_deref(), id, &key).map_err(Failure::into_error)?;
+                dies.store(crash, Ordering::SeqCst);
                 encode(value, bytes).map_err(Failure::into_error)
             };
             sqlite.transact(request, body).await
         };
+        session.crash(dies.load(Ordering::SeqCst)).await;
         match done {
             Ok(transact::Done::Now(value)) => {
                 session.recorded_elsewhere(slot.entry(EntryKind::Value, Vec::new()));

@@ -85,7 +85,11 @@
 
 mod clock;
 mod error;
+mod expect;
 mod faults;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod home;
+mod outside;
 mod probe;
 mod tasks;
 mod trial;
@@ -107,6 +111,7 @@ use mainspring_core::{Error as EngineError, bounds};
 use tokio::runtime::Handle;
 
 pub use error::{Error, Result};
+pub use expect::Expected;
 pub(crate) use probe::{Probe, Verdict};
 pub use trial::Trial;
 pub use verify::{Verified, verify_journal};
@@ -118,6 +123,7 @@ use crate::job::Job;
 use crate::node::{Node, NodeBuilder};
 use clock::ManualClock;
 use faults::Faults;
+use outside::{Kept, Outside};
 use tasks::{Group, Stir, Tasks};
 
 /// How long handlers may wait for something outside of the test's clock, in real time.
@@ -136,12 +142,17 @@ const STOPS: usize = 1_000_000;
 /// Backoffs of steps after which a job is taken to have no end.
 const WAITS: usize = 10_000;
 
-/// An engine for tests: in memory, on a clock that stands still until it is advanced.
+/// An engine for tests, on a clock that stands still until it is advanced: in memory, or on a real
+/// [file](Self::sqlite) or [database](Self::postgres) where a job's rows are part of the test.
 ///
 /// It is an [`Engine`] (by `Deref`): enqueue, look at and change jobs as usual. Must be made within a Tokio runtime;
 /// `#[tokio::test]` will do.
 pub struct TestEngine {
     engine: Engine,
+    outside: Arc<Outside>,
+    /// What a real store lives in.
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
+    home: Option<home::Home>,
     clock: ManualClock,
     stir: Arc<Stir>,
     faults: Faults,
@@ -152,6 +163,50 @@ pub struct TestEngine {
     stops: usize,
     /// The clock of the real world, for things that do not happen on the test's.
     real: Arc<dyn Clock>,
+}
+
+/// What an engine is made of before it has a store.
+struct Parts {
+    clock: ManualClock,
+    stir: Arc<Stir>,
+    seams: Seams,
+    /// Those of the real world.
+    system: Seams,
+}
+
+impl Parts {
+    fn new(seed: u64) -> Self {
+        let system = crate::seams::system(Handle::current());
+        let (clock, stir) = (ManualClock::default(), Arc::<Stir>::default());
+        let seams = Seams {
+            clock: Arc::new(clock.clone()),
+            rng: Arc::new(Seeded(Mutex::new(seed))),
+            spawn: Arc::new(Tasks::new(Arc::clone(&system.spawn), Arc::clone(&stir))),
+            threads: Arc::new(NoThreads),
+        };
+        Parts { clock, stir, seams, system }
+    }
+
+    /// `slow`: whether the store answers from threads of its own.
+    fn engine(self, store: Arc<dyn Store>, slow: bool) -> TestEngine {
+        let Parts { clock, stir, seams, system } = self;
+        let outside = Arc::new(Outside::new(store, Arc::clone(&seams.clock), slow));
+        let store: Arc<dyn Store> = Arc::<Outside>::clone(&outside);
+        TestEngine {
+            engine: Engine::with(store, seams, Limits::default()),
+            outside,
+            #[cfg(any(feature = "sqlite", feature = "postgres"))]
+            home: None,
+            clock,
+            stir,
+            faults: Faults::default(),
+            nodes: Mutex::default(),
+            crashed: AtomicBool::new(false),
+            patience: PATIENCE,
+            stops: STOPS,
+            real: system.clock,
+        }
+    }
 }
 
 impl Deref for TestEngine {
@@ -186,26 +241,9 @@ impl TestEngine {
     /// engine's own tests.
     #[doc(hidden)]
     pub fn on(seed: u64, store: impl FnOnce(&Seams) -> Arc<dyn Store>) -> Self {
-        let system = crate::seams::system(Handle::current());
-        let (clock, stir) = (ManualClock::default(), Arc::<Stir>::default());
-        let seams = Seams {
-            clock: Arc::new(clock.clone()),
-            rng: Arc::new(Seeded(Mutex::new(seed))),
-            spawn: Arc::new(Tasks::new(system.spawn, Arc::clone(&stir))),
-            threads: Arc::new(NoThreads),
-        };
-        let store = store(&seams);
-        TestEngine {
-            engine: Engine::with(store, seams, Limits::default()),
-            clock,
-            stir,
-            faults: Faults::default(),
-            nodes: Mutex::default(),
-            crashed: AtomicBool::new(false),
-            patience: PATIENCE,
-            stops: STOPS,
-            real: system.clock,
-        }
+        let parts = Parts::new(seed);
+        let store = store(&parts.seams);
+        parts.engine(store, false)
     }
 
     /// How long [`run_until_idle`](Self::run_until_idle) waits, in real time, for handlers that wait for something
@@ -351,8 +389,7 @@ impl TestEngine {
     /// [`mainspring::Error::Ended`](crate::Error::Ended) if it failed or was cancelled; [`Error::NotEnded`] if it still
     /// runs or waits, for instance for another attempt.
     pub fn outcome<J: Job>(&self, job: &Enqueued<J>) -> Result<J::Output> {
-        let Record { summary, output, note, mut errors, .. } =
-            at_once(self.engine.jobs().get(job.id)).ok_or(EngineError::Closed)??;
+        let Record { summary, output, note, mut errors, .. } = block_on(self.engine.jobs().get(job.id))?;
         let (id, status) = (summary.id, summary.status);
         let error = errors.pop().map(|error| error.message);
         match status.state {
@@ -365,13 +402,14 @@ impl TestEngine {
         }
     }
 
-    /// All jobs of a type that have been enqueued, first to last, whatever has become of them.
+    /// All jobs of a type that have been enqueued, first to last, whatever has become of them: also those that have been
+    /// removed since.
     ///
     /// # Panics
     /// If an input is not one of this type.
     #[track_caller]
     pub fn enqueued<J: Job>(&self) -> Vec<J> {
-        self.enqueued_with_ids::<J>().into_iter().map(|(_, job)| job).collect()
+        self.enqueued_of::<J>().into_iter().map(|(_, job)| job).collect()
     }
 
     /// Asserts that a job of a type has been enqueued to which the condition applies, whatever has become of it; returns
@@ -381,9 +419,9 @@ impl TestEngine {
     /// If there is none; says what there is instead.
     #[track_caller]
     pub fn assert_enqueued<J: Job>(&self, condition: impl Fn(&J) -> bool) -> Enqueued<J> {
-        let jobs = self.enqueued_with_ids::<J>();
+        let jobs = self.enqueued_of::<J>();
         match jobs.iter().find(|(_, job)| condition(job)) {
-            Some((id, _)) => Enqueued::known(*id),
+            Some((kept, _)) => Enqueued::known(expect::id(kept)),
             None => panic!("no job of kind `{}` fits the condition; enqueued: {}", J::KIND, as_json(&jobs)),
         }
     }
@@ -394,9 +432,14 @@ impl TestEngine {
     /// If there is one; says which.
     #[track_caller]
     pub fn assert_not_enqueued<J: Job>(&self, condition: impl Fn(&J) -> bool) {
-        let mut jobs = self.enqueued_with_ids::<J>();
+        let mut jobs = self.enqueued_of::<J>();
         jobs.retain(|(_, job)| condition(job));
         assert!(jobs.is_empty(), "jobs of kind `{}` fit the condition: {}", J::KIND, as_json(&jobs));
+    }
+
+    /// What is expected to have been enqueued, with conditions on its queue, time, tags and options; see [`Expected`].
+    pub fn expect_enqueued<J: Job>(&self) -> Expected<'_, J> {
+        Expected::new(self)
     }
 
     /// From now on, the first attempt of each job of a type fails after its handler has succeeded: the job runs again
@@ -466,7 +509,7 @@ impl TestEngine {
         self.settle().await
     }
 
-    /// Waits until nothing of this engine stirs.
+    /// Waits until nothing of this engine stirs: no task, no call of its store, no transaction of a step.
     async fn settle(&self) -> Result<()> {
         /// Wakes that Tokio puts off (a task that yields) are not seen until it has gone on; a few rounds are enough.
         const ROUNDS: usize = 3;
@@ -486,8 +529,18 @@ impl TestEngine {
                     () = &mut endless => return Err(Error::Endless { jobs: self.running() }),
                     () = yields() => {}
                 }
+            } else if !self.outside.is_quiet() || self.in_transaction() {
+                round = 0;
+                tokio::select! {
+                    biased;
+                    () = self.stir.until(false) => {}
+                    () = self.outside.answered(), if !self.outside.is_quiet() => {}
+                    () = &mut endless => return Err(self.still_running()),
+                }
+                continue;
             }
-            round = if self.stir.is_quiet() && self.stir.polls() == polls { round + 1 } else { 0 };
+            let quiet = self.stir.is_quiet() && self.stir.polls() == polls && !self.outside.tell_of_others();
+            round = if quiet { round + 1 } else { 0 };
         }
         Ok(())
     }
@@ -505,8 +558,7 @@ impl TestEngine {
         // Sweeps of nothing tell when there will be something.
         let (timers, deadlines) = (self.store().promote(0), self.store().expire(0));
         let mut due = self.clock.next_due();
-        for swept in [at_once(timers), at_once(deadlines)] {
-            let swept = swept.ok_or(EngineError::Closed)??;
+        for swept in [block_on(timers)?, block_on(deadlines)?] {
             let waits = swept.next.filter(|next| *next > swept.now).map(|next| now + next.since(swept.now));
             due = due.into_iter().chain(waits).min();
         }
@@ -529,7 +581,7 @@ impl TestEngine {
         if living.is_empty() || !self.crashed.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        let nodes = at_once(self.store().nodes()).ok_or(EngineError::Closed)??;
+        let nodes = block_on(self.store().nodes())?;
         let mut dead = nodes.iter().filter(|node| !living.contains(&node.no));
         Ok(dead.any(|node| node.state == NodeState::Live && node.claims > 0))
     }
@@ -552,6 +604,10 @@ impl TestEngine {
         runs.is_empty() || (begun.peek().is_some() && begun.all(|run| run.rests().is_some()))
     }
 
+    fn in_transaction(&self) -> bool {
+        self.runs().iter().any(|run| run.in_transaction())
+    }
+
     fn backoff_of(&self, id: JobId) -> Option<(Key, Timestamp)> {
         let rest = self.runs().iter().find(|run| run.claim.id == id)?.rests()?;
         Some((rest.key, self.now().after(rest.until.saturating_sub(self.clock.monotonic()))))
@@ -564,35 +620,19 @@ impl TestEngine {
     fn running(&self) -> Vec<mainspring_core::job::Summary> {
         let filter = Filter { states: vec![State::Running], ..Filter::default() };
         let page = Page { after: None, limit: bounds::PAGE };
-        let listing = at_once(self.store().list(filter, page));
-        listing.and_then(std::result::Result::ok).map(|listing| listing.jobs).unwrap_or_default()
+        block_on(self.store().list(filter, page)).map(|listing| listing.jobs).unwrap_or_default()
     }
 
     #[track_caller]
-    fn enqueued_with_ids<J: Job>(&self) -> Vec<(JobId, J)> {
-        let mut found = Vec::new();
-        let mut page = Page { after: None, limit: bounds::PAGE };
-        loop {
-            let listing = at_once(self.store().list(Filter::default(), page))
-                .expect("a store in memory answers at once")
-                .expect("a store in memory can be listed");
-            let of_kind = |kind: &str| kind == J::KIND || J::ALIASES.contains(&kind);
-            for job in listing.jobs.into_iter().filter(|job| of_kind(job.kind.as_str())) {
-                let record = at_once(self.store().get(job.id)).and_then(std::result::Result::ok).flatten();
-                let Some(record) = record else { continue };
-                match serde_json::from_slice(&record.input) {
-                    Ok(input) => found.push((job.id, input)),
-                    Err(error) => panic!("the input of job {} of kind `{}`: {error}", job.id, job.kind),
-                }
-            }
-            match listing.next {
-                Some(next) => page = Page { after: Some(next), limit: bounds::PAGE },
-                None => break,
-            }
-        }
-        // The store lists the last first.
-        found.reverse();
-        found
+    fn enqueued_of<J: Job>(&self) -> Vec<(Kept, J)> {
+        let of_kind = |kind: &str| kind == J::KIND || J::ALIASES.contains(&kind);
+        let all = block_on(self.outside.enqueued()).expect("the store of a test can be listed");
+        let jobs = all.into_iter().filter(|kept| of_kind(kept.record.summary.kind.as_str()));
+        let read = |kept: Kept| match serde_json::from_slice(&kept.record.input) {
+            Ok(job) => (kept, job),
+            Err(error) => panic!("the input of job {} of kind `{}`: {error}", expect::id(&kept), J::KIND),
+        };
+        jobs.map(read).collect()
     }
 }
 
@@ -611,16 +651,26 @@ async fn yields() {
     }
 }
 
-/// What a future that need not wait gives.
-fn at_once<F: Future>(future: F) -> Option<F::Output> {
-    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-    match std::pin::pin!(future).poll(&mut cx) {
-        std::task::Poll::Ready(output) => Some(output),
-        std::task::Poll::Pending => None,
+/// What a future gives, on this thread, which waits for it: for calls of a store, which others answer.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = std::task::Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut cx = std::task::Context::from_waker(&waker);
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut cx) {
+            std::task::Poll::Ready(output) => return output,
+            std::task::Poll::Pending => std::thread::park(),
+        }
     }
 }
 
-fn as_json<J: Job>(jobs: &[(JobId, J)]) -> String {
+fn as_json<J: Job>(jobs: &[(Kept, J)]) -> String {
     let jobs: Vec<_> = jobs.iter().map(|(_, job)| serde_json::to_string(job).unwrap_or_default()).collect();
     if jobs.is_empty() { "none".into() } else { jobs.join(", ") }
 }

@@ -1,5 +1,6 @@
 //! Trials: does a workflow bear what may happen between any two of its steps?
 
+use std::future::ready;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,6 +19,7 @@ use crate::node::NodeBuilder;
 /// A lease, the time in which its end is noticed, and a little more.
 const RESCUE: Duration = Duration::from_secs(20);
 
+type Engines = dyn Fn() -> Pin<Box<dyn Future<Output = Result<TestEngine>>>>;
 type OnWait<J> = dyn for<'a> Fn(&'a TestEngine, Enqueued<J>) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// A workflow on trial: run again and again, each time with another mishap, and compared with a run without one.
@@ -53,6 +55,7 @@ type OnWait<J> = dyn for<'a> Fn(&'a TestEngine, Enqueued<J>) -> Pin<Box<dyn Futu
 pub struct Trial<J, F> {
     job: J,
     setup: F,
+    engines: Box<Engines>,
     on_wait: Option<Box<OnWait<J>>>,
 }
 
@@ -121,7 +124,19 @@ where
 {
     /// A job, and the node that runs it, set up as in production. Each run has an engine of its own.
     pub fn new(job: J, setup: F) -> Self {
-        Trial { job, setup, on_wait: None }
+        Trial { job, setup, engines: Box::new(|| Box::pin(ready(Ok(TestEngine::new())))), on_wait: None }
+    }
+
+    /// The engine of each run, such as one on a [file](TestEngine::sqlite) with the tables that the workflow writes to; in
+    /// memory if this is not called. A transaction step is never run twice in a row, and a crash comes after its commit.
+    #[must_use]
+    pub fn on<E, Fut>(mut self, engine: E) -> Self
+    where
+        E: Fn() -> Fut + 'static,
+        Fut: Future<Output = Result<TestEngine>> + 'static,
+    {
+        self.engines = Box::new(move || Box::pin(engine()));
+        self
     }
 
     /// What happens when the workflow waits for a signal or a child: usually the test sends it something.
@@ -195,8 +210,10 @@ where
             state: Mutex::new(Seen { mishap, job: None, ran: Vec::new() }),
             crashed: Notify::new(),
         });
-        let test = TestEngine::new();
-        let outcome = self.drive(&test, &watcher).await;
+        let outcome = match (self.engines)().await {
+            Ok(test) => self.drive(&test, &watcher).await,
+            Err(error) => Err(error),
+        };
         let ran = std::mem::take(&mut watcher.lock().ran);
         (outcome, ran)
     }

@@ -12,6 +12,8 @@ mod numbers;
 mod output;
 mod places;
 mod random;
+#[cfg(feature = "sqlite")]
+mod real;
 mod scopes;
 mod steps;
 mod support;

@@ -133,6 +133,74 @@ fn a_missing_job_is_told_with_what_there_is() {
 }
 
 #[tokio::test]
+async fn what_was_enqueued_stays_known_when_it_is_removed() {
+    let test = TestEngine::new();
+    test.node(|node| node.handle(parent).handle(child).queue("default", 3)).await.expect("a node");
+    test.run(work(7)).await.expect("it ran");
+    let job = test.assert_enqueued::<Child>(|child| child.of == 7);
+    test.advance(Duration::from_hours(24 * 30)).await.expect("time passes");
+    assert!(test.jobs().get(job.id).await.is_err(), "its retention is over");
+    assert_eq!(test.assert_enqueued::<Child>(|child| child.of == 7).id, job.id);
+    test.expect_enqueued::<Child>().at(test.now()).assert_none();
+    test.run(work(8)).await.expect("it ran");
+    let deleted = test.enqueue(Child { of: 9 }).delay(SECOND).await.expect("enqueued");
+    test.jobs().delete(deleted.id).await.expect("deleted");
+    let all: Vec<u64> = test.enqueued::<Child>().into_iter().map(|child| child.of).collect();
+    assert_eq!(all, [7, 8, 9]);
+}
+
+#[tokio::test]
+async fn what_is_expected_has_conditions() {
+    let test = TestEngine::new();
+    test.node(|node| node.handle(child).queue("default", 3)).await.expect("a node");
+    let (now, hour) = (test.now(), Duration::from_hours(1));
+    let special =
+        test.enqueue(Child { of: 1 }).queue("mail").priority(2).tag("x").delay(hour).max_attempts(3);
+    let special =
+        special.unique("k").label("gpu").header("trace", "1").timeout(SECOND).await.expect("enqueued");
+    test.enqueue(Child { of: 2 }).await.expect("enqueued");
+    let expected = || test.expect_enqueued::<Child>();
+    let found = expected().queue("mail").priority(2).tag("x").at(now.after(hour)).max_attempts(3).unique("k");
+    let found = found.label("gpu").header("trace", "1").timeout(SECOND).matching(|child| child.of == 1);
+    assert_eq!(found.assert().id, special.id);
+    test.run_until_idle().await.expect("idle");
+    expected().at(now).queue("default").assert_count(1);
+    expected().at(hour).assert_count(1);
+    expected().assert_count(2);
+    for none in [
+        expected().queue("default").tag("x"),
+        expected().priority(3),
+        expected().at(now.after(SECOND)),
+        expected().tag("y"),
+        expected().label("cpu"),
+        expected().unique("l"),
+        expected().header("trace", "2"),
+        expected().max_attempts(4),
+        expected().timeout(2 * SECOND),
+        expected().queue("mail").matching(|child| child.of == 2),
+    ] {
+        none.assert_none();
+    }
+}
+
+#[test]
+fn what_was_expected_is_told_with_what_there_is() {
+    let message = std::panic::catch_unwind(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let test = TestEngine::new();
+            test.enqueue(Child { of: 1 }).queue("mail").tag("x").await.expect("enqueued");
+            test.expect_enqueued::<Child>().queue("post").tag("x").matching(|child| child.of == 1).assert();
+        });
+    });
+    let message = message.expect_err("there is none");
+    let message = message.downcast_ref::<String>().expect("a text");
+    let expected = "no job of kind `child` in queue `post`, with tag `x`, that match; enqueued: \n  {\"of\":1} in queue `mail`, \
+                    priority 5, to run at 2026-01-01T00:00:00.000Z, {\"tags\":[\"x\"]}";
+    assert_eq!(message, expected);
+}
+
+#[tokio::test]
 async fn time_passes_step_by_step_and_far() {
     let (test, ledger) = (TestEngine::new(), Ledger::default());
     let (notes, begin) = (ledger.clone(), test.now());

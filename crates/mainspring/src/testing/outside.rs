@@ -1,0 +1,323 @@
+//! The store of an engine under test: what happens in it can be waited for, and what has left it is remembered.
+//!
+//! A store on a disk or behind a network answers from threads of its own, some time. [`Outside`] counts the calls that are
+//! under way, so that a test knows when nothing is. Hints of such a store would come some time, too: in their place
+//! everybody is told after each call that may have something to tell.
+//!
+//! # Invariants
+//! - When no call is under way, nobody is still to be told of one that has ended.
+//! - A job is remembered before it is removed.
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
+use mainspring_core::job::{New, Progress, Record, Verb};
+use mainspring_core::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
+use mainspring_core::name::{Key, QueueName};
+use mainspring_core::output::{Ask, Output};
+use mainspring_core::seam::{Clock, Pending};
+use mainspring_core::store::{
+    Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish,
+    Finished, Hint, Line, Listener, Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration,
+    Renewal, Renewed, Rescue, Rescued, Store, Swept, Ticket,
+};
+use mainspring_core::time::Timestamp;
+use mainspring_core::{Result, bounds};
+use tokio::sync::Notify;
+
+/// A job that was enqueued, as it was when it was last looked at.
+#[derive(Debug, Clone)]
+pub(super) struct Kept {
+    pub(super) record: Record,
+    /// When it was to run.
+    pub(super) due: Timestamp,
+}
+
+/// A store that is watched.
+pub(super) struct Outside {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    /// Whether it answers from threads of its own.
+    slow: bool,
+    calls: AtomicUsize,
+    answered: Notify,
+    ears: Mutex<Vec<Weak<dyn Listener>>>,
+    /// Whether somebody may have written past us, in a transaction of his own.
+    bypassed: AtomicBool,
+    kept: Mutex<Jobs>,
+}
+
+#[derive(Default)]
+struct Jobs {
+    /// When jobs are to run that do not say so themselves any more.
+    due: BTreeMap<JobId, Timestamp>,
+    known: BTreeSet<JobId>,
+    /// First to last.
+    all: Vec<Kept>,
+}
+
+/// Whether there may be something to tell after a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tells {
+    Yes,
+    No,
+}
+
+impl Outside {
+    pub(super) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, slow: bool) -> Self {
+        Outside {
+            store,
+            clock,
+            slow,
+            calls: AtomicUsize::new(0),
+            answered: Notify::new(),
+            ears: Mutex::default(),
+            bypassed: AtomicBool::new(false),
+            kept: Mutex::default(),
+        }
+    }
+
+    /// Whether no call is under way.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.calls.load(Ordering::SeqCst) == 0
+    }
+
+    /// Waits until a call has ended.
+    pub(super) async fn answered(&self) {
+        let mut answered = std::pin::pin!(self.answered.notified());
+        // Registered before the look, so that an end in between is not missed.
+        answered.as_mut().enable();
+        if !self.is_quiet() {
+            answered.await;
+        }
+    }
+
+    /// Tells of what was written past us, if there may be such a thing. Returns whether there may.
+    pub(super) fn tell_of_others(&self) -> bool {
+        let bypassed = self.slow && self.bypassed.swap(false, Ordering::SeqCst);
+        if bypassed {
+            self.tell();
+        }
+        bypassed
+    }
+
+    /// Everything that has been enqueued, first to last, whatever has become of it.
+    pub(super) async fn enqueued(&self) -> Result<Vec<Kept>> {
+        self.remember().await?;
+        Ok(self.jobs().all.clone())
+    }
+
+    fn jobs(&self) -> MutexGuard<'_, Jobs> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self) {
+        let ears = self.ears.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for ear in ears.iter().filter_map(Weak::upgrade) {
+            ear.hint(&Hint::Foreign);
+        }
+    }
+
+    fn note(&self, job: &New) {
+        let now = self.clock.now();
+        let due = job.run.map_or(now, |when| when.resolve(now));
+        self.jobs().due.insert(job.id, due);
+    }
+
+    /// Looks at what is new.
+    async fn remember(&self) -> Result<()> {
+        let mut fresh = Vec::new();
+        let mut page = Page { after: None, limit: bounds::PAGE };
+        'pages: loop {
+            // The store lists the last first.
+            let listing = self.store.list(Filter::default(), page).await?;
+            for job in listing.jobs {
+                if self.jobs().known.contains(&job.id) {
+                    break 'pages;
+                }
+                fresh.push(job.id);
+            }
+            match listing.next {
+                Some(next) => page = Page { after: Some(next), limit: bounds::PAGE },
+                None => break,
+            }
+        }
+        for id in fresh.into_iter().rev() {
+            let Some(record) = self.store.get(id).await? else { continue };
+            let mut jobs = self.jobs();
+            let summary = &record.summary;
+            let due = jobs.due.remove(&id).or(summary.run_at).unwrap_or(summary.created_at);
+            if jobs.known.insert(id) {
+                jobs.all.push(Kept { record, due });
+            }
+        }
+        Ok(())
+    }
+
+    fn call<'a, T: Send + 'a>(
+        &'a self,
+        call: Pending<'a, Result<T>>,
+        tells: Tells,
+    ) -> Pending<'a, Result<T>> {
+        if !self.slow {
+            return call;
+        }
+        Box::pin(async move {
+            let _under_way = UnderWay::begin(self);
+            let answer = call.await;
+            if tells == Tells::Yes && answer.is_ok() {
+                self.tell();
+            }
+            answer
+        })
+    }
+}
+
+/// A call that is under way, until it is dropped.
+struct UnderWay<'a>(&'a Outside);
+
+impl<'a> UnderWay<'a> {
+    fn begin(outside: &'a Outside) -> Self {
+        outside.calls.fetch_add(1, Ordering::SeqCst);
+        UnderWay(outside)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.calls.fetch_sub(1, Ordering::SeqCst);
+        self.0.answered.notify_waiters();
+    }
+}
+
+/// Calls that are only passed on.
+macro_rules! pass_on {
+    ($($tells:ident $name:ident($($arg:ident: $type:ty),*) -> $output:ty;)+) => {$(
+        fn $name(&self, $($arg: $type),*) -> Pending<'_, Result<$output>> {
+            self.call(self.store.$name($($arg),*), Tells::$tells)
+        }
+    )+};
+}
+
+impl Store for Outside {
+    pass_on! {
+        No register(node: Registration) -> Member;
+        No renew(renewal: Renewal) -> Renewed;
+        Yes retire(node: NodeNo) -> usize;
+        No claim(request: ClaimRequest) -> ClaimedBatch;
+        Yes finish(node: NodeNo, finishes: Vec<Finish>) -> Vec<Finished>;
+        Yes disown(node: NodeNo, settled: Batch, keep: Vec<Claim>) -> usize;
+        No progress(node: NodeNo, progress: Vec<(Claim, Progress)>) -> ();
+        No values(id: JobId, keys: Vec<Key>) -> Vec<Option<Vec<u8>>>;
+        No inputs(claims: Vec<Claim>) -> Vec<Option<Vec<u8>>>;
+        No inbox(claims: Vec<(Claim, i64)>) -> Vec<Inbox>;
+        No expire(limit: usize) -> Swept;
+        Yes signal(signals: Vec<Signal>) -> Vec<Signalled>;
+        No sights(ids: Vec<JobId>) -> Vec<Sight>;
+        No output(asks: Vec<Ask>) -> Vec<Option<Output>>;
+        No get(id: JobId) -> Option<Record>;
+        No story(id: JobId) -> Option<Story>;
+        No list(filter: Filter, page: Page) -> Listing;
+        No counts() -> Counts;
+        No lines() -> Vec<Line>;
+        No queues() -> Vec<Queue>;
+        Yes configure(queue: QueueName, change: QueueChange) -> Queue;
+        No nodes() -> Vec<Node>;
+        No check_part(part: CheckPart) -> Checked;
+        No try_write() -> ();
+        No diagnose() -> Vec<Finding>;
+    }
+
+    fn describe(&self) -> Description {
+        self.store.describe()
+    }
+
+    fn enqueue(&self, jobs: Vec<New>) -> Pending<'_, Result<Vec<Receipt>>> {
+        jobs.iter().for_each(|job| self.note(job));
+        self.call(self.store.enqueue(jobs), Tells::Yes)
+    }
+
+    fn ticket(&self) -> Ticket {
+        self.bypassed.store(true, Ordering::SeqCst);
+        self.store.ticket()
+    }
+
+    fn ticket_for<'a>(&'a self, jobs: &'a [New]) -> Pending<'a, Result<Ticket>> {
+        jobs.iter().for_each(|job| self.note(job));
+        self.bypassed.store(true, Ordering::SeqCst);
+        self.call(self.store.ticket_for(jobs), Tells::No)
+    }
+
+    fn nudge(&self, id: JobId) {
+        self.store.nudge(id);
+        if self.slow {
+            self.tell();
+        }
+    }
+
+    fn record(&self, node: NodeNo, recordings: Vec<Recording>) -> Pending<'_, Result<Vec<Recorded>>> {
+        for child in recordings.iter().flat_map(|recording| &recording.children) {
+            self.note(&child.job);
+        }
+        self.call(self.store.record(node, recordings), Tells::Yes)
+    }
+
+    fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>> {
+        Box::pin(async move {
+            let rescued = self.call(self.store.rescue(rescue), Tells::No).await?;
+            // To be told that something may have happened after each look would call for the next.
+            if self.slow && !rescued.expired.is_empty() {
+                self.tell();
+            }
+            Ok(rescued)
+        })
+    }
+
+    fn promote(&self, limit: usize) -> Pending<'_, Result<Swept>> {
+        Box::pin(async move {
+            let swept = self.call(self.store.promote(limit), Tells::No).await?;
+            if self.slow && swept.moved > 0 {
+                self.tell();
+            }
+            Ok(swept)
+        })
+    }
+
+    fn prune(&self, limit: usize) -> Pending<'_, Result<usize>> {
+        let prune = async move {
+            self.remember().await?;
+            self.store.prune(limit).await
+        };
+        self.call(Box::pin(prune), Tells::No)
+    }
+
+    fn change(&self, ids: Vec<JobId>, verb: Verb, dry_run: bool) -> Pending<'_, Result<Vec<Changed>>> {
+        let change = async move {
+            if verb == Verb::Delete {
+                self.remember().await?;
+            }
+            self.store.change(ids, verb, dry_run).await
+        };
+        self.call(Box::pin(change), Tells::Yes)
+    }
+
+    fn native(&self) -> Option<&(dyn Any + Send + Sync)> {
+        self.bypassed.store(true, Ordering::SeqCst);
+        self.store.native()
+    }
+
+    fn subscribe(&self, listener: Weak<dyn Listener>) {
+        if self.slow {
+            self.ears.lock().unwrap_or_else(PoisonError::into_inner).push(listener);
+        } else {
+            self.store.subscribe(listener);
+        }
+    }
+
+    fn close(&self) -> Pending<'_, ()> {
+        self.store.close()
+    }
+}
