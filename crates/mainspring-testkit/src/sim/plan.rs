@@ -15,6 +15,7 @@ pub(super) const LABEL: &str = "gpu";
 
 /// How a run is set up.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is drawn by itself")]
 pub(super) struct Config {
     pub(super) nodes: usize,
     pub(super) lease: Duration,
