@@ -51,7 +51,7 @@ async fn pause() {
 }
 
 /// A clock that goes as the machine goes: a thread of its own takes turns of some work and some rest, and what has passed is
-/// the number of its turns. On a quiet machine a turn takes [`TURN`]; on one that is slow, or busy with others, longer, and
+/// the number of its turns. On a quiet machine a turn takes `TURN`; on one that is slow, or busy with others, longer, and
 /// then everything else takes longer too.
 #[derive(Debug)]
 pub struct Pace {

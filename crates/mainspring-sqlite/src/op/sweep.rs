@@ -45,7 +45,7 @@ pub(crate) fn promote(tx: &mut Tx<'_>, limit: usize) -> Result<Swept> {
     due.extend(waking(tx, limit)?);
     due.sort_by_key(|(due, card, _)| (*due, card.no));
     due.truncate(limit);
-    for (_, card, found) in due.iter_mut() {
+    for (_, card, found) in &mut due {
         *card = place::mend(tx, card.clone())?;
         let timer = matches!(found, Place::Timers { .. });
         if !(timer && planted::is(Defect::TimerKept)) {

@@ -150,13 +150,17 @@ fn living_node_whose_lock_file_is_removed_is_judged_by_its_lease() {
     let node = block_on(it.store.register(registration(&it.seams))).expect("a node").no;
     let files = locks(&it);
     assert_eq!(files.len(), 2);
-    files.iter().for_each(|path| std::fs::remove_file(path).expect("removed"));
+    for path in &files {
+        std::fs::remove_file(path).expect("removed");
+    }
     let rescue = |by, steady| Rescue { by, steady, seen: Timestamp::MAX };
     let hasty = |by| rescue(by, Duration::ZERO);
     assert!(block_on(it.store.rescue(hasty(node))).expect("a rescue").expired.is_empty(), "missing");
     assert!(block_on(other.rescue(hasty(living))).expect("a rescue").expired.is_empty(), "missing");
     // A file of the same name is no proof either.
-    files.iter().for_each(|path| std::fs::write(path, "").expect("written"));
+    for path in &files {
+        std::fs::write(path, "").expect("written");
+    }
     assert!(block_on(it.store.rescue(hasty(node))).expect("a rescue").expired.is_empty(), "another file");
     assert!(block_on(other.rescue(hasty(living))).expect("a rescue").expired.is_empty(), "another file");
 

@@ -211,9 +211,12 @@ async fn a_commit_that_fails_leaves_neither_rows_nor_record() {
     engine.close().await;
 }
 
+/// What a job said when it ended, the rows that it left, and its records.
+type Ended = (String, usize, Vec<(String, EntryKind)>);
+
 /// Runs a handler that survives its transaction's error, with each kind of pool: what it says, how many rows there are, and
 /// what is recorded.
-async fn odd_ends(before: &str, after: &str) -> Vec<(String, usize, Vec<(String, EntryKind)>)> {
+async fn odd_ends(before: &str, after: &str) -> Vec<Ended> {
     let (database, engine, pools) = rig().await;
     let node = engine.node().handle(odd).state(pools).queue("default", 4).start().await.expect("a node");
     let mut ends = Vec::new();
@@ -231,7 +234,7 @@ async fn odd_ends(before: &str, after: &str) -> Vec<(String, usize, Vec<(String,
 }
 
 /// Asserts that the step failed for certain, and that the handler undid it.
-fn assert_undone(ends: &[(String, usize, Vec<(String, EntryKind)>)], says: &str, rows: usize) {
+fn assert_undone(ends: &[Ended], says: &str, rows: usize) {
     let recorded = [("insert".to_owned(), EntryKind::Error), ("undo".to_owned(), EntryKind::Value)];
     assert_eq!(ends.len(), 3);
     for (said, found, entries) in ends {

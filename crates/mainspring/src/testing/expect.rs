@@ -38,9 +38,12 @@ pub struct Expected<'a, J> {
     conditions: Vec<Condition<'a, J>>,
 }
 
+/// Whether a job that was enqueued is one that is expected.
+type Holds<'a, J> = Box<dyn Fn(&Kept, &J) -> bool + 'a>;
+
 struct Condition<'a, J> {
     words: String,
-    holds: Box<dyn Fn(&Kept, &J) -> bool + 'a>,
+    holds: Holds<'a, J>,
 }
 
 impl<'a, J: Job> Expected<'a, J> {

@@ -149,7 +149,7 @@ impl Home {
             Home::Directory(directory, _) => drop(std::fs::remove_dir_all(directory)),
             #[cfg(feature = "postgres")]
             Home::Schema(_, options, seams) => {
-                drop(block_on(mainspring_postgres::Postgres::remove(options, seams)))
+                drop(block_on(mainspring_postgres::Postgres::remove(options, seams)));
             }
         }
     }

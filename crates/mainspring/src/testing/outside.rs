@@ -236,7 +236,9 @@ impl Store for Outside {
     }
 
     fn enqueue(&self, jobs: Vec<New>) -> Pending<'_, Result<Vec<Receipt>>> {
-        jobs.iter().for_each(|job| self.note(job));
+        for job in &jobs {
+            self.note(job);
+        }
         self.call(self.store.enqueue(jobs), Tells::Yes)
     }
 
@@ -246,7 +248,9 @@ impl Store for Outside {
     }
 
     fn ticket_for<'a>(&'a self, jobs: &'a [New]) -> Pending<'a, Result<Ticket>> {
-        jobs.iter().for_each(|job| self.note(job));
+        for job in jobs {
+            self.note(job);
+        }
         self.bypassed.store(true, Ordering::SeqCst);
         self.call(self.store.ticket_for(jobs), Tells::No)
     }

@@ -186,6 +186,7 @@ mod postgres {
         Ok("released".into())
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the application's own task")]
     async fn connect(address: &str) -> Arc<Mutex<Client>> {
         let (client, connection) =
             mainspring::tokio_postgres::connect(address, NoTls).await.expect("connected");

@@ -44,7 +44,7 @@ on_every_store! {
 
     async fn names_and_numbers_beyond_their_bounds_are_refused(engine: Engine) {
         let name = |bytes| "q".repeat(bytes);
-        attempt(&engine, |job| job.queue(&name(bounds::NAME_BYTES))).await.expect("at the bound");
+        attempt(&engine, |job| job.queue(name(bounds::NAME_BYTES))).await.expect("at the bound");
         for bad in ["", &name(bounds::NAME_BYTES + 1), "a b", "'; drop table jobs", "a\0b", "ä", "a/b"] {
             attempt(&engine, |job| job.queue(bad)).await.expect_err(bad);
             let kind = engine.enqueue_json(bad, &serde_json::json!(null)).await;
@@ -63,15 +63,15 @@ on_every_store! {
 
     async fn tags_labels_headers_and_keys_beyond_their_bounds_are_refused(engine: Engine) {
         for (count, taken) in [(bounds::TAGS, true), (bounds::TAGS + 1, false)] {
-            let tags = attempt(&engine, |job| (0..count).fold(job, |job, n| job.tag(&format!("t{n}")))).await;
+            let tags = attempt(&engine, |job| (0..count).fold(job, |job, n| job.tag(format!("t{n}")))).await;
             assert_eq!(tags.is_ok(), taken, "{count} tags");
-            let labels = attempt(&engine, |job| (0..count).fold(job, |job, n| job.label(&format!("l{n}")))).await;
+            let labels = attempt(&engine, |job| (0..count).fold(job, |job, n| job.label(format!("l{n}")))).await;
             assert_eq!(labels.is_ok(), taken, "{count} labels");
             let headers = attempt(&engine, |job| (0..count).fold(job, |job, n| job.header(format!("h{n}"), "v"))).await;
             assert_eq!(headers.is_ok(), taken, "{count} headers");
         }
         for (bytes, taken) in [(bounds::TAG_BYTES, true), (bounds::TAG_BYTES + 1, false)] {
-            assert_eq!(attempt(&engine, |job| job.tag(&"t".repeat(bytes))).await.is_ok(), taken);
+            assert_eq!(attempt(&engine, |job| job.tag("t".repeat(bytes))).await.is_ok(), taken);
         }
         for (bytes, taken) in [(bounds::KEY_BYTES, true), (bounds::KEY_BYTES + 1, false)] {
             assert_eq!(attempt(&engine, |job| job.unique("k".repeat(bytes))).await.is_ok(), taken);

@@ -55,8 +55,8 @@ fn remove(database: &std::path::Path) -> Result<usize> {
     let mut removed = 0;
     for entry in std::fs::read_dir(database.parent().unwrap_or(database)).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        if name.contains("-node-") && name.ends_with(".lock") {
+        let is_lock = path.extension().is_some_and(|extension| extension == "lock");
+        if is_lock && path.file_name().is_some_and(|name| name.to_string_lossy().contains("-node-")) {
             std::fs::remove_file(&path).map_err(failed)?;
             removed += 1;
         }
