@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use mainspring_core::Error;
 use mainspring_core::job::{State, Verb};
-use mainspring_core::name::QueueName;
 use mainspring_core::seam::{Clock, Pending};
 use mainspring_core::store::{Rescue, Store};
 use mainspring_core::time::Timestamp;
@@ -158,28 +157,26 @@ fn nothing_is_written_after_a_failed_fsync_in_the_middle_of_a_batch() {
 fn request_that_meets_a_corrupt_row_changes_nothing_and_spares_its_neighbours() {
     let it = Fixture::new();
     let node = block_on(it.store.register(registration(&it.seams))).expect("a node").no;
-    let damaged = QueueName::new("damaged").expect("a queue");
-    let broken = mainspring_core::job::New { queue: damaged.clone(), ..job(&it.seams) };
-    block_on(it.store.enqueue(vec![job(&it.seams), broken])).expect("enqueued");
-    it.raw().execute("UPDATE mainspring_jobs SET options = '{' WHERE no = 2", []).expect("damaged");
+    let jobs = vec![job(&it.seams), job(&it.seams)];
+    let ids = jobs.iter().map(|job| job.id).collect();
+    block_on(it.store.enqueue(jobs)).expect("enqueued");
+    it.raw().execute("DELETE FROM mainspring_ready WHERE no = 2", []).expect("damaged");
 
     let (release, released) = mpsc::channel::<()>();
     let held = it.store.write(Weight::rows(1), move |_: &mut Tx<'_>| {
         let _ = released.recv();
         Ok(())
     });
-    // The first queue's jobs are moved by the time that the second one's are read.
-    let mut both = claim(node, 1);
-    both.queues.push((damaged, 10));
-    let claimed = it.store.claim(both);
+    // The first job is moved by the time that the second one is looked for.
+    let changed = it.store.change(ids, Verb::Hold, false);
     let stored = it.store.enqueue(vec![job(&it.seams)]);
     drop(release);
     block_on(held).expect("held");
-    let refused = block_on(claimed);
+    let refused = block_on(changed);
     assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
     block_on(stored).expect("stored");
     let counts = block_on(it.store.counts()).expect("counts");
-    assert_eq!((counts.total(State::Ready), counts.total(State::Running)), (3, 0));
+    assert_eq!((counts.total(State::Ready), counts.total(State::Suspended)), (3, 0));
     assert_eq!(block_on(it.store.claim(claim(node, 2))).expect("claimed").jobs.len(), 2, "nothing is held");
 }
 
