@@ -80,7 +80,9 @@ fn the_same_id_twice_is_the_same_job() {
     let place = Place::new();
     let id = "01a1de98-55b8-78d4-8fb5-ccc5f0d5c11c";
     assert_eq!(place.enqueue(&["a", "--id", id]), id);
-    assert_eq!(place.enqueue(&["a", "--id", id]), id);
+    assert_eq!(place.enqueue(&["a", "--id", id]), format!("{id} existing"));
+    let other = place.run(&["enqueue", "b", "--id", id]).refused(1);
+    assert!(other.contains(id), "{other}");
     assert_eq!(place.json(&["jobs"])["jobs"].as_array().map(Vec::len), Some(1));
 }
 

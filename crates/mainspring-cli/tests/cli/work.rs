@@ -12,7 +12,8 @@ const BUILD: &str = concat!("build=", env!("CARGO_PKG_VERSION"));
 fn it_says_what_it_runs_and_runs_it() {
     let place = Place::new();
     let worker = place.work(&["--label", "gpu", "--prefix", "test"]);
-    assert!(worker.lines()[0].starts_with("test-worker-"));
+    worker.says("created a new store at ");
+    assert!(worker.says("works on").starts_with("test-worker-"));
     worker.says("it runs built-in kinds only: noop, sleep (exec only with --allow-exec)");
     assert_eq!(place.run(&["enqueue", "noop", r#"{"any":1}"#, "--wait"]).ok(), "null");
     let slept = place.json(&["enqueue", "sleep", r#"{"for":"300ms"}"#, "--label", "gpu", "--wait"]);
