@@ -13,7 +13,7 @@ use mainspring_core::error::OpenProblem;
 use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
 use mainspring_core::job::{New, Progress, Record, Verb};
 use mainspring_core::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
-use mainspring_core::name::{Key, QueueName};
+use mainspring_core::name::{Key, QueueName, SignalName};
 use mainspring_core::output::{Ask, Output};
 use mainspring_core::seam::{Pending, Seams};
 use mainspring_core::store::{
@@ -407,6 +407,15 @@ impl Store for Postgres {
 
     fn signal(&self, signals: Vec<Signal>) -> Pending<'_, Result<Vec<Signalled>>> {
         self.call(|lanes| &lanes.signal, op::signal::SignalOp(signals))
+    }
+
+    fn drop_signals(
+        &self,
+        id: JobId,
+        name: SignalName,
+        sender: Option<String>,
+    ) -> Pending<'_, Result<Option<usize>>> {
+        self.call(|lanes| &lanes.admin, op::drop_signals::DropSignals { id, name, sender })
     }
 
     fn sights(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<Sight>>> {

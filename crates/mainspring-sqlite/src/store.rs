@@ -12,7 +12,7 @@ use mainspring_core::error::OpenProblem;
 use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
 use mainspring_core::job::{New, Outcome, Progress, Record, Verb};
 use mainspring_core::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
-use mainspring_core::name::{Key, QueueName};
+use mainspring_core::name::{Key, QueueName, SignalName};
 use mainspring_core::output::{Ask, Output};
 use mainspring_core::seam::{Pending, Seams};
 use mainspring_core::store::{
@@ -311,6 +311,15 @@ impl Store for Sqlite {
         let bytes = signals.iter().map(|signal| signal.body.len()).sum();
         let weight = Weight { rows: signals.len(), bytes, urgent: false };
         self.write(weight, move |tx| op::inbox::signal(tx, &signals))
+    }
+
+    fn drop_signals(
+        &self,
+        id: JobId,
+        name: SignalName,
+        sender: Option<String>,
+    ) -> Pending<'_, Result<Option<usize>>> {
+        self.write(Weight::rows(1), move |tx| op::inbox::drop_signals(tx, id, &name, sender.as_deref()))
     }
 
     fn sights(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<Sight>>> {

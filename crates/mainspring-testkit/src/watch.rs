@@ -11,7 +11,7 @@ use mainspring_core::Result;
 use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
 use mainspring_core::job::{New, Outcome, Progress, Record, Verb, When};
 use mainspring_core::journal::{Inbox, OnClose, Recorded, Recording, Sight, Signal, Signalled, Story, Topic};
-use mainspring_core::name::{Key, QueueName};
+use mainspring_core::name::{Key, QueueName, SignalName};
 use mainspring_core::output::{Ask, Output};
 use mainspring_core::seam::Pending;
 use mainspring_core::store::{
@@ -353,6 +353,17 @@ impl<W: Way> Store for Watched<W> {
     fn signal(&self, signals: Vec<Signal>) -> Pending<'_, Result<Vec<Signalled>>> {
         let call = Call { name: "signal", writes: true };
         self.send(call, signals, |store, signals| store.signal(signals), signalled)
+    }
+
+    fn drop_signals(
+        &self,
+        id: JobId,
+        name: SignalName,
+        sender: Option<String>,
+    ) -> Pending<'_, Result<Option<usize>>> {
+        self.write("drop_signals", (id, name, sender), |store, (id, name, sender)| {
+            store.drop_signals(id, name, sender)
+        })
     }
 
     fn sights(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<Sight>>> {

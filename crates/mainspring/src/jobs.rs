@@ -6,12 +6,12 @@ use std::time::Duration;
 use mainspring_core::id::JobId;
 use mainspring_core::job::{Priority, Reason, Record, State, Status, Summary, Unfit, Verb, Why, why};
 use mainspring_core::journal::{EntryKind, Story, Value, Written};
-use mainspring_core::name::{Key, StepName};
+use mainspring_core::name::{Key, SignalName, StepName};
 use mainspring_core::seam::Pending;
 use mainspring_core::store::{Changed, Counts, Cursor, Filter, Listing, Page};
 use mainspring_core::{Error, Result, bounds};
 
-use crate::durable::drift::Word;
+use crate::durable::drift::{self, Word};
 use crate::durable::wait::UNFIT;
 use crate::engine::Engine;
 use crate::fork::Fork;
@@ -151,6 +151,24 @@ impl<'a> Jobs<'a> {
     /// [`Error::NotFound`] if it does not exist (any more).
     pub async fn story(&self, id: JobId) -> Result<Story> {
         self.engine.store().story(id).await?.ok_or(Error::NotFound(id))
+    }
+
+    /// Drops unread signals of a name that were sent to a job, all of them or those of one sender. Returns how many.
+    ///
+    /// Nobody reads a dropped signal. Its sender stays known as if it had been read: a repeat of the same send is
+    /// [`Sent::Repeated`](crate::Sent::Repeated) and not stored. To correct a signal, send it with another sender, or with none.
+    /// The job stays as it is: if it waits, it waits on, and if the signal has woken it, it looks, and waits again. A handler that
+    /// runs may have the signal at hand already and still read it; [`hold`](Self::hold) a waiting job first to be sure.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if the job does not exist (any more), [`Error::Invalid`] for what is not a signal's name.
+    pub async fn drop_signals(&self, id: JobId, name: &str, sender: Option<&str>) -> Result<usize> {
+        let name = SignalName::new(name)?;
+        if name.as_str() == drift::TOPIC {
+            return Err(Error::Invalid { what: "signal", why: format!("`{name}` is the engine's own") });
+        }
+        let dropped = self.engine.store().drop_signals(id, name, sender.map(str::to_owned)).await?;
+        dropped.ok_or(Error::NotFound(id))
     }
 
     /// Lets suspended jobs go on: held and quarantined ones, and those whose handler waits, which then looks again for

@@ -8,7 +8,7 @@ use mainspring_core::job::Verb;
 use mainspring_core::output::Ask;
 
 use super::filter::id;
-use super::{fork, jobs, story, tail, verb, why};
+use super::{fork, jobs, signal, story, tail, verb, why};
 use crate::output::Out;
 use crate::paint::{self, Colour};
 use crate::{json, text};
@@ -53,6 +53,14 @@ enum One {
         /// What it is called.
         new: String,
     },
+    /// Drop signals that were sent to it and that it has not read.
+    DropSignal {
+        /// The signals' name.
+        name: String,
+        /// Only those of this sender.
+        #[arg(long, value_name = "KEY")]
+        sender: Option<String>,
+    },
     /// Show the one reason that it is not running; `why ID` is the same.
     Why,
     /// Show what it says, as it says it; `job tail ID` is the same.
@@ -91,6 +99,9 @@ pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result
         Some(One::Rename { old, new }) => {
             engine.jobs().rename(id, &old, &new).await?;
             return verb::said(out, "rename");
+        }
+        Some(One::DropSignal { name, sender }) => {
+            return signal::drop_unread(id, &name, sender.as_deref(), engine, out).await;
         }
         Some(One::Cancel(because)) => Verb::Cancel { why: because.why },
         Some(One::Fork(args)) => return fork::run(engine, id, args, out).await,

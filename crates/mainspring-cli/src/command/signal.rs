@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use mainspring::{Engine, Error, Sent, SignalName, Why, bounds};
+use mainspring::{Engine, Error, JobId, Sent, SignalName, State, Why, bounds};
 use serde_json::{Value, json};
 
 use super::{enqueue, filter};
@@ -53,6 +53,13 @@ pub(crate) async fn run(args: &Args, body: &Value, engine: &Engine, out: Out) ->
     if let Some(sender) = &args.sender {
         signal = signal.sender(sender);
     }
+    // What a kind declares is not stored, but what its handler waits for is. The signal itself may change that.
+    let others = match engine.jobs().why(id).await {
+        Ok(Why::Waiting { signals, .. }) if signals.iter().all(|(name, _)| name.as_str() != args.name) => {
+            signals
+        }
+        _ => Vec::new(),
+    };
     let sent = match signal.await? {
         Sent::Stored => "stored",
         Sent::Repeated => "repeated",
@@ -67,14 +74,53 @@ pub(crate) async fn run(args: &Args, body: &Value, engine: &Engine, out: Out) ->
             }
         },
     )?;
-    // What a kind declares is not stored, but what a handler waits for now is.
-    if let Ok(Why::Waiting { signals, .. }) = engine.jobs().why(id).await
-        && !signals.is_empty()
-        && signals.iter().all(|(name, _)| name.as_str() != args.name)
-    {
-        let names: Vec<String> = signals.iter().map(|(name, _)| format!("`{name}`")).collect();
+    if !others.is_empty() {
+        let names: Vec<String> = others.iter().map(|(name, _)| format!("`{name}`")).collect();
         let note = format!("note: it does not wait for that; it waits for {}", names.join(" or "));
         writeln!(io::stderr(), "{}", text::plain(&note))?;
     }
+    Ok(())
+}
+
+/// Drops signals that were not read, and says what the job does now.
+pub(crate) async fn drop_unread(
+    id: JobId,
+    name: &str,
+    sender: Option<&str>,
+    engine: &Engine,
+    out: Out,
+) -> anyhow::Result<()> {
+    let jobs = engine.jobs();
+    let dropped = jobs.drop_signals(id, name, sender).await?;
+    let job = jobs.get(id).await?;
+    let why = jobs.why(id).await?;
+    let status = job.summary.status;
+    let shown = text::line(name, bounds::NAME_BYTES);
+    let by =
+        sender.map(|sender| format!(" from {}", text::line(sender, bounds::KEY_BYTES))).unwrap_or_default();
+    out.either(
+        || {
+            json!({
+                "id": id.to_string(),
+                "signal": name,
+                "sender": sender,
+                "dropped": dropped,
+                "why": why.to_string(),
+            })
+        },
+        || {
+            let signals = text::count(dropped, "signal");
+            format!("dropped {signals} `{shown}`{by}; the job now: {}", text::plain(&why.to_string()))
+        },
+    )?;
+    let hint = if dropped == 0 {
+        format!("hint: `mainspring job {id}` shows the signals that it has not read")
+    } else if status.state == State::Running {
+        "note: it runs; its handler may have read a signal before it was dropped".to_owned()
+    } else {
+        "note: a repeat from the same sender is not stored; send a correction with another sender, or with none"
+            .to_owned()
+    };
+    writeln!(io::stderr(), "{}", text::plain(&hint))?;
     Ok(())
 }

@@ -332,3 +332,45 @@ fn only_what_is_held_for_drift_is_accepted_or_renamed() {
     let complaint = place.run(&["job", &id, "rename", "a/b", "c"]).refused(2);
     assert!(complaint.contains("step name"), "{complaint}");
 }
+
+#[test]
+fn a_signal_that_a_job_does_not_wait_for_is_told_and_dropped() {
+    let place = Place::new();
+    let store = format!("sqlite:{}", place.path("mainspring.db").display());
+    let application = Application::start(&store);
+    let id = application.enqueue("go").to_string();
+    waits(&place, &id, "go");
+    let sent = place.run(&["signal", &id, "og", "1"]);
+    assert!(sent.stderr.contains("note: it does not wait for that; it waits for `go`"), "{sent:?}");
+    assert_eq!(sent.ok(), "signal `og` is stored");
+    let dropped = place.run(&["job", &id, "drop-signal", "og"]);
+    assert!(dropped.stderr.contains("note: a repeat from the same sender is not stored"), "{dropped:?}");
+    assert_eq!(dropped.ok(), "dropped 1 signal `og`; the job now: its handler waits for signal `go`");
+    let none = place.run(&["job", &id, "drop-signal", "og"]);
+    assert!(none.stderr.contains("shows the signals that it has not read"), "{none:?}");
+    let sent = place.run(&["signal", &id, "go", "1"]);
+    assert!(!sent.stderr.contains("does not wait"), "{sent:?}");
+    waits(&place, &id, "approved");
+}
+
+#[test]
+fn unread_signals_are_dropped_by_name_and_sender() {
+    let place = Place::new();
+    let id = place.enqueue(&["a"]);
+    for sender in ["ada", "bob"] {
+        place.run(&["signal", &id, "go", "1", "--sender", sender]).ok();
+    }
+    place.run(&["signal", &id, "stop"]).ok();
+    let dropped = place.run(&["job", &id, "drop-signal", "go", "--sender", "ada"]).ok();
+    assert!(dropped.starts_with("dropped 1 signal `go` from ada; the job now: "), "{dropped}");
+    let dropped = place.json(&["job", &id, "drop-signal", "go"]);
+    assert_eq!((&dropped["dropped"], &dropped["signal"]), (&json!(1), &json!("go")));
+    let dropped = place.run(&["job", &id, "drop-signal", "go"]).ok();
+    assert!(dropped.starts_with("dropped 0 signals `go`; "), "{dropped}");
+    let inbox = place.job(&id)["inbox"].clone();
+    assert_eq!((inbox.as_array().map(Vec::len), &inbox[0]["signal"]), (Some(1), &json!("stop")), "{inbox}");
+    let repeated = place.run(&["signal", &id, "go", "2", "--sender", "ada"]).ok();
+    assert!(repeated.contains("was stored before"), "{repeated}");
+    place.run(&["job", &id, "drop-signal", "a/b"]).refused(2);
+    place.run(&["job", "01a1de98-55b8-78d4-8fb5-ccc5f0d5c11c", "drop-signal", "go"]).refused(3);
+}

@@ -9,7 +9,7 @@ use crate::journal::{
     Child, Entry, Inbox, Journal, Kin, Line, Mail, Message, OnClose, Recorded, Recording, Rewind, Sight,
     Signal, Signalled, Story, Suspension, Unread, Value, Wait, Writes, Written, rewind,
 };
-use crate::name::Key;
+use crate::name::{Key, SignalName};
 use crate::planted::{self, Defect};
 use crate::store::Cancellation;
 use crate::time::Timestamp;
@@ -97,6 +97,22 @@ impl Past {
         for push in writes.output {
             self.said.push(push, claim, now);
         }
+    }
+
+    /// Marks unread signals of a name as read. Returns how many.
+    fn drop_signals(&mut self, about: &SignalName, by: Option<&str>) -> usize {
+        let mut dropped = 0;
+        for posted in self.inbox.iter_mut().filter(|posted| !posted.read) {
+            if let Mail::Signal { name, sender, .. } = &posted.message.mail
+                && name == about
+                && by.is_none_or(|by| by == sender)
+            {
+                posted.read = true;
+                dropped += 1;
+            }
+        }
+        self.forget_readers();
+        dropped
     }
 
     /// Forgets the oldest signals that have been read, beyond those whose senders are remembered.
@@ -324,6 +340,17 @@ impl Model {
         }
         self.post(row, mail, now)?;
         Ok(Signalled::Stored)
+    }
+
+    /// Drops unread signals of a name, all or those of one sender.
+    pub(super) fn drop_signals(
+        &mut self,
+        id: JobId,
+        name: &SignalName,
+        sender: Option<&str>,
+    ) -> Result<Option<usize>> {
+        let Some(&row) = self.ids.get(&id) else { return Ok(None) };
+        Ok(Some(self.job_mut(row)?.past.as_deref_mut().map_or(0, |past| past.drop_signals(name, sender))))
     }
 
     /// Puts a message into an inbox, and wakes the job if that is what it waits for.

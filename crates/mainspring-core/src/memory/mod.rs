@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use crate::id::{Batch, Claim, JobId, NodeNo};
 use crate::job::{New, Progress, Record, Verb};
 use crate::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
-use crate::name::{Key, QueueName};
+use crate::name::{Key, QueueName, SignalName};
 use crate::output::{Ask, Output};
 use crate::seam::{Clock, Pending};
 use crate::store::{
@@ -228,6 +228,15 @@ impl Store for Memory {
 
     fn signal(&self, signals: Vec<Signal>) -> Pending<'_, Result<Vec<Signalled>>> {
         self.call(move |model, now| model.signal(signals, now))
+    }
+
+    fn drop_signals(
+        &self,
+        id: JobId,
+        name: SignalName,
+        sender: Option<String>,
+    ) -> Pending<'_, Result<Option<usize>>> {
+        self.call(move |model, _| model.drop_signals(id, &name, sender.as_deref()))
     }
 
     fn sights(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<Sight>>> {

@@ -52,7 +52,7 @@ use crate::Result;
 use crate::id::{Batch, Claim, JobId, NodeNo};
 use crate::job::{Differs, New, Progress, Record, Verb};
 use crate::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
-use crate::name::{Key, QueueName};
+use crate::name::{Key, QueueName, SignalName};
 use crate::output::{Ask, Output};
 use crate::seam::Pending;
 use crate::time::Timestamp;
@@ -292,6 +292,20 @@ pub trait Store: Send + Sync + 'static {
     /// order. One answer per signal, in order. A suspended job that waits for it enters `ready` as [`Class::Returned`];
     /// one that is held does not.
     fn signal(&self, signals: Vec<Signal>) -> Pending<'_, Result<Vec<Signalled>>>;
+
+    /// Drops unread signals of a name, all or those of one sender, from the inbox of a job in whatever place, and tells how many;
+    /// `None` if there is no such job.
+    ///
+    /// A dropped signal counts as read: no claim gets it, no wait is over because of it, and its sender's key is kept as that of
+    /// one that was read, so a repeat is [`Signalled::Repeated`]. The job stays where it is. One that the signal has woken finds
+    /// nothing, and suspends again. A claim that was given the signal before may still read it. A repeat of this call finds
+    /// nothing left to drop.
+    fn drop_signals(
+        &self,
+        id: JobId,
+        name: SignalName,
+        sender: Option<String>,
+    ) -> Pending<'_, Result<Option<usize>>>;
 
     /// How jobs look to somebody who waits for their end; at most [`BATCH`](crate::bounds::BATCH). In order.
     fn sights(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<Sight>>>;

@@ -10,6 +10,7 @@ pub(crate) mod aside;
 pub(crate) mod change;
 pub(crate) mod claim;
 pub(crate) mod counts;
+pub(crate) mod drop_signals;
 mod ending;
 pub(crate) mod enqueue;
 pub(crate) mod family;

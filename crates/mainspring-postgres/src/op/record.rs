@@ -94,7 +94,7 @@ const READ: &str = "UPDATE mainspring.inbox SET read = true WHERE ctid = ANY(ARR
     CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM mainspring.inbox m
         WHERE m.no = f.no AND m.seq = f.seq AND NOT m.read OFFSET 0) m))";
 /// Partial index `inbox_read`, from its end, per job: the last are kept.
-const TRIM: &str = "DELETE FROM mainspring.inbox WHERE ctid = ANY(ARRAY(
+pub(crate) const TRIM: &str = "DELETE FROM mainspring.inbox WHERE ctid = ANY(ARRAY(
     SELECT m.tid FROM (SELECT DISTINCT no FROM unnest($1::bigint[]) AS u(no)) u
     CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM mainspring.inbox m
         WHERE m.no = u.no AND m.read AND m.state IS NULL ORDER BY m.seq DESC OFFSET $2) m))";

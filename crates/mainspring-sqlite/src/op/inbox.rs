@@ -12,6 +12,7 @@ use mainspring_core::bounds;
 use mainspring_core::id::JobId;
 use mainspring_core::job::{Reason, Status};
 use mainspring_core::journal::{Inbox, Mail, Message, Signal, Signalled, Topic, Wait};
+use mainspring_core::name::SignalName;
 use mainspring_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -47,6 +48,9 @@ pub(crate) const AFTER: &str = "SELECT seq, topic, sender, at, state, reason, no
 pub(crate) const READ: &str = "UPDATE mainspring_inbox
     SET read = CASE WHEN state IS NULL THEN 1 ELSE 2 END, body = NULL, note = NULL
     WHERE seq = ?1 AND no = ?2 AND read = 0";
+/// Unique index of topics, with read ones among them, which are bounded.
+const MATCHING: &str = "SELECT seq FROM mainspring_inbox
+    WHERE no = ?1 AND topic = ?2 AND (?3 IS NULL OR sender = ?3) AND +read = 0";
 /// Index `inbox_read`, from its end: all but the last signals that were read.
 pub(crate) const TRIM: &str = "DELETE FROM mainspring_inbox WHERE seq IN (
     SELECT seq FROM mainspring_inbox WHERE no = ?1 AND read = 1 ORDER BY seq DESC LIMIT -1 OFFSET ?2)";
@@ -171,6 +175,23 @@ pub(crate) fn answers(tx: &Tx<'_>, no: i64, waits: &[Wait]) -> Result<bool> {
         return Ok(waits.iter().any(|wait| wait.need == 0));
     }
     waits.iter().try_fold(false, |over, wait| Ok(over || came(tx, no, &wait.topic.to_string(), wait.need)?))
+}
+
+/// Drops unread signals of a name: they count as read.
+pub(crate) fn drop_signals(
+    tx: &Tx<'_>,
+    id: JobId,
+    name: &SignalName,
+    sender: Option<&str>,
+) -> Result<Option<usize>> {
+    let no = tx.conn.prepare_cached(FIND)?.query_row([id.as_bytes()], |row| row.get(0)).optional()?;
+    let Some(no) = no else { return Ok(None) };
+    let topic = Topic::Signal(name.clone()).to_string();
+    let mut matching = tx.conn.prepare_cached(MATCHING)?;
+    let numbers: Vec<i64> =
+        matching.query_map(params![no, topic, sender], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+    mark_read(tx, no, &numbers)?;
+    Ok(Some(numbers.len()))
 }
 
 /// Marks messages as read, and forgets the oldest signals that were read.

@@ -10,6 +10,7 @@
 
 pub mod cancel;
 pub mod claim;
+pub mod drop_signals;
 mod durable;
 pub mod enqueue;
 pub mod family;
@@ -344,6 +345,14 @@ macro_rules! conformance_tests {
                 message_before_the_time_ends_the_wait,
                 message_after_the_time_wakes_nobody,
                 longest_sleep_is_kept,
+            }
+            drop_signals {
+                unread_signals_are_dropped_by_name_and_sender,
+                senders_of_dropped_signals_are_remembered,
+                job_woken_by_a_dropped_signal_suspends_again,
+                dropped_signal_does_not_count_for_a_wait,
+                claim_may_read_what_was_dropped_meanwhile,
+                signals_of_any_job_are_dropped,
             }
             signal {
                 signal_before_the_first_claim_comes_with_it,

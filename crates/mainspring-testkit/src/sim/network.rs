@@ -25,8 +25,19 @@ const LATENCY: Duration = Duration::from_millis(2);
 /// Calls that change nothing if they are applied once more later: they carry numbers that make them harmless. A claim is
 /// none of them; its late original is barred by the stores themselves, beneath the seam.
 const REPEATABLE: &[&str] = &[
-    "enqueue", "register", "renew", "finish", "disown", "progress", "record", "signal", "rescue", "promote",
-    "expire", "prune",
+    "enqueue",
+    "register",
+    "renew",
+    "finish",
+    "disown",
+    "progress",
+    "record",
+    "signal",
+    "drop_signals",
+    "rescue",
+    "promote",
+    "expire",
+    "prune",
 ];
 
 /// Leases within which the latest message has arrived.

@@ -7,7 +7,7 @@ use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
 use mainspring_core::job::{New, Progress, Record, Verb};
 use mainspring_core::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
 use mainspring_core::memory::Memory;
-use mainspring_core::name::{Key, QueueName};
+use mainspring_core::name::{Key, QueueName, SignalName};
 use mainspring_core::output::{Ask, Output};
 use mainspring_core::seam::{Clock, Pending};
 use mainspring_core::store::{
@@ -100,6 +100,7 @@ impl Store for Shaky {
         inputs(claims: Vec<Claim>) -> Vec<Option<Vec<u8>>>;
         inbox(claims: Vec<(Claim, i64)>) -> Vec<Inbox>;
         signal(signals: Vec<Signal>) -> Vec<Signalled>;
+        drop_signals(id: JobId, name: SignalName, sender: Option<String>) -> Option<usize>;
         sights(ids: Vec<JobId>) -> Vec<Sight>;
         output(asks: Vec<Ask>) -> Vec<Option<Output>>;
         story(id: JobId) -> Option<Story>;

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
 use mainspring_core::job::{New, Progress, Record, Verb};
 use mainspring_core::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
-use mainspring_core::name::{Key, QueueName};
+use mainspring_core::name::{Key, QueueName, SignalName};
 use mainspring_core::output::{Ask, Output};
 use mainspring_core::seam::{Clock, Pending};
 use mainspring_core::store::{
@@ -216,6 +216,7 @@ impl Store for Outside {
         No inbox(claims: Vec<(Claim, i64)>) -> Vec<Inbox>;
         No expire(limit: usize) -> Swept;
         Yes signal(signals: Vec<Signal>) -> Vec<Signalled>;
+        Yes drop_signals(id: JobId, name: SignalName, sender: Option<String>) -> Option<usize>;
         No sights(ids: Vec<JobId>) -> Vec<Sight>;
         No output(asks: Vec<Ask>) -> Vec<Option<Output>>;
         No get(id: JobId) -> Option<Record>;

@@ -21,4 +21,5 @@ mod tokens;
 #[cfg(feature = "sqlite")]
 mod transactions;
 mod trials;
+mod unfit;
 mod waits;

@@ -10,7 +10,7 @@ use mainspring_core::id::{Batch, Claim};
 use mainspring_core::job::{New, Verb};
 use mainspring_core::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
 use mainspring_core::memory::Memory;
-use mainspring_core::name::Key;
+use mainspring_core::name::{Key, SignalName};
 use mainspring_core::output::{Ask, Output};
 use mainspring_core::store::{
     Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Description, Finish, Finished, Line, Listener,
@@ -317,6 +317,15 @@ impl Store for Faulty {
 
     fn signal(&self, signals: Vec<Signal>) -> Pending<'_, Result<Vec<Signalled>>> {
         self.call("signal", None, self.memory.signal(signals))
+    }
+
+    fn drop_signals(
+        &self,
+        id: JobId,
+        name: SignalName,
+        sender: Option<String>,
+    ) -> Pending<'_, Result<Option<usize>>> {
+        self.call("drop_signals", None, self.memory.drop_signals(id, name, sender))
     }
 
     fn sights(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<Sight>>> {
