@@ -249,7 +249,8 @@ pub(crate) fn fitting<'a, T: Weight + 'a>(values: impl Iterator<Item = &'a T>, m
 }
 
 /// How many values a flush may take. One that failed may have been more than the store takes in the time of a call, so the
-/// next try is half of it, down to single values; it grows again with every flush that is stored quickly.
+/// next try is half of it, down to single values. It grows again with every flush that is stored: fast if that was quick, and
+/// slowly otherwise, for a commit may take long whatever is in it.
 #[derive(Debug)]
 pub(crate) struct FlushSize(AtomicUsize);
 
@@ -260,8 +261,10 @@ impl Default for FlushSize {
 }
 
 impl FlushSize {
-    /// A flush that takes longer is large enough: twice as much might not come through.
+    /// After a flush that took longer, twice as much might not come through.
     const QUICK: Duration = Duration::from_secs(1);
+    /// A flush that takes longer, half of a call's time, is large enough.
+    const SLOW: Duration = Duration::from_millis(2_500);
 
     pub(crate) fn get(&self) -> usize {
         self.0.load(Ordering::Relaxed)
@@ -275,9 +278,14 @@ impl FlushSize {
     /// A flush was stored, and took this long.
     pub(crate) fn stored(&self, took: Duration) {
         let size = self.get();
-        if size < bounds::BATCH && took < Self::QUICK {
-            self.0.store((size * 2).min(bounds::BATCH), Ordering::Relaxed);
-        }
+        let more = if took < Self::QUICK {
+            size
+        } else if took < Self::SLOW {
+            size / 4 + 1
+        } else {
+            0
+        };
+        self.0.store((size + more).min(bounds::BATCH), Ordering::Relaxed);
     }
 }
 

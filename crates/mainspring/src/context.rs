@@ -108,6 +108,8 @@ pub(crate) struct Run {
     pub(crate) crashed: Duration,
     /// When it was started, in microseconds on the monotonic clock; 0 while it waits for a slot, and when it is over.
     began: AtomicU64,
+    /// Whether its input is read before its handler begins.
+    reading: AtomicBool,
     /// When it was claimed, by the store's clock and by ours.
     claimed: (Timestamp, Duration),
     /// How long after the monotonic clock's start its deadline passes.
@@ -172,6 +174,7 @@ impl Run {
             crashed: Duration::from_micros(u64::try_from(job.crashed_micros).unwrap_or(0)),
             info: Arc::new(Info::new(job)),
             began: AtomicU64::new(0),
+            reading: AtomicBool::new(false),
             claimed: (now, monotonic),
             deadline: job.deadline.map(|deadline| monotonic + deadline.since(now)),
             marked: [const { AtomicBool::new(false) }; 3],
@@ -254,6 +257,16 @@ impl Run {
     pub(crate) fn begin(&self, monotonic: Duration) {
         let micros = u64::try_from(monotonic.as_micros()).unwrap_or(u64::MAX);
         self.began.store(micros.max(1), Ordering::Relaxed);
+        self.reading.store(false, Ordering::Relaxed);
+    }
+
+    /// Notes that its input is read first: the handler begins once that is there.
+    pub(crate) fn read(&self) {
+        self.reading.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_reading(&self) -> bool {
+        self.reading.load(Ordering::Relaxed)
     }
 
     /// Notes that the handler is over.

@@ -184,3 +184,24 @@ fn a_batch_is_bounded_in_number_and_bytes() {
     assert_eq!(take(&mut heavy).0.len(), 1);
     assert_eq!(heavy.len(), 1);
 }
+
+#[test]
+fn a_flush_grows_again_whatever_a_commit_takes() {
+    let (quick, commit, slow) =
+        (Duration::from_millis(10), Duration::from_millis(1_500), Duration::from_secs(3));
+    for (took, flushes) in [(quick, 10), (commit, 40)] {
+        let size = FlushSize::default();
+        size.failed(1);
+        assert_eq!(size.get(), 1);
+        for _ in 0..flushes {
+            size.stored(took);
+        }
+        assert_eq!(size.get(), bounds::BATCH, "after commits of {took:?}");
+    }
+    let size = FlushSize::default();
+    size.failed(100);
+    size.stored(slow);
+    assert_eq!(size.get(), 50, "more might not come through in the time of a call");
+    size.stored(commit);
+    assert_eq!(size.get(), 63);
+}

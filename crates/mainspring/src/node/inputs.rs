@@ -1,13 +1,15 @@
 //! Inputs that are too large to come with their claims: read when their handlers start, many in one call.
 //!
 //! A claim brings the sizes of such inputs, so that a call can be bounded in bytes. A call that failed may have been too much
-//! for its time: the next one is half of it. Each handler asks again by itself until its input is there.
+//! for its time, or one of its inputs cannot be read: the next one is half of it. Each handler asks again by itself until its
+//! input is there.
 //!
 //! # Invariants
 //! - The input of a job that does not run yet is in memory only if it is at most
 //!   [`CLAIM_INPUT_BYTES`](mainspring_core::bounds::CLAIM_INPUT_BYTES).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mainspring_core::Result;
@@ -18,6 +20,7 @@ use mainspring_core::store::Store;
 use super::Shared;
 use crate::batch::{Batcher, FlushSize, Weight, fitting, meaning};
 use crate::context::Run;
+use crate::sync::AtomicUsize;
 
 /// What it is called in logs.
 const PART: &str = "read inputs";
@@ -36,13 +39,35 @@ impl Weight for Ask {
     }
 }
 
-pub(super) struct Inputs(Batcher<Ask, Result<Option<Vec<u8>>>>);
+pub(super) struct Inputs {
+    asks: Batcher<Ask, Result<Option<Vec<u8>>>>,
+    /// How many handlers ask again, because the store did not answer.
+    failing: AtomicUsize,
+}
+
+/// A handler that asks again. When the last of them leaves, nobody finds out any more whether the store answers.
+struct Failing<'a>(&'a Shared);
+
+impl<'a> Failing<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        shared.inputs.failing.fetch_add(1, Ordering::Relaxed);
+        Failing(shared)
+    }
+}
+
+impl Drop for Failing<'_> {
+    fn drop(&mut self) {
+        if self.0.inputs.failing.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.answered(PART);
+        }
+    }
+}
 
 impl Inputs {
     pub(super) fn new(store: &Arc<dyn Store>, seams: &Seams) -> Self {
         let (store, clock) = (Arc::clone(store), Arc::clone(&seams.clock));
         let size = Arc::new(FlushSize::default());
-        Inputs(Batcher::new(Arc::clone(&seams.spawn), move |asks: Vec<Ask>| {
+        let asks = Batcher::new(Arc::clone(&seams.spawn), move |asks: Vec<Ask>| {
             let (store, clock, size) = (Arc::clone(&store), Arc::clone(&clock), Arc::clone(&size));
             Box::pin(async move {
                 let mut answers = Vec::with_capacity(asks.len());
@@ -55,6 +80,9 @@ impl Inputs {
                             size.stored(clock.monotonic().saturating_sub(began));
                             answers.extend(inputs.into_iter().map(Ok));
                         }
+                        // One that cannot be read does not take the others with it.
+                        Err(error) if !error.is_retryable() && piece.len() > 1 => size.failed(piece.len()),
+                        Err(error) if !error.is_retryable() => answers.push(Err(error)),
                         // Who asks again may find himself in other company.
                         Err(error) => {
                             size.failed(piece.len());
@@ -64,16 +92,18 @@ impl Inputs {
                 }
                 Ok(answers)
             })
-        }))
+        });
+        Inputs { asks, failing: AtomicUsize::new(0) }
     }
 
     /// Reads the input of a job, as often as it takes; `None` if the job is not there any more.
     pub(super) async fn read(&self, shared: &Shared, run: &Run, bytes: usize) -> Result<Option<Vec<u8>>> {
-        let mut wait = BACKOFF.0;
+        let (mut wait, mut failing) = (BACKOFF.0, None);
         loop {
-            match self.0.send(Ask { claim: run.claim, bytes }).await.flatten() {
+            match self.asks.send(Ask { claim: run.claim, bytes }).await.flatten() {
                 Err(error) if error.is_retryable() => {
                     shared.failed(PART, &error);
+                    failing.get_or_insert_with(|| Failing::new(shared));
                     shared.clock().sleep(wait).await;
                     wait = (wait * 2).min(BACKOFF.1);
                 }

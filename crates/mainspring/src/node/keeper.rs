@@ -27,7 +27,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
     let interval = shared.options.lease / 3;
     let look = LOOK.min(interval);
     let mut renewed = shared.clock().monotonic();
-    let mut fresh = None;
+    let (mut fresh, mut unanswered) = (None, false);
     loop {
         // An overdue renewal is one that failed: it is tried again at the next look.
         let rest = interval.saturating_sub(shared.clock().monotonic().saturating_sub(renewed));
@@ -47,11 +47,16 @@ pub(super) async fn run(shared: Arc<Shared>) {
         let runs = shared.held.all();
         store_progress(&shared, &runs, look).await;
         let now = shared.clock().monotonic();
+        if unanswered {
+            shared.lease.tried(now);
+        }
         let marks = marks(&runs, now);
         if !(asked || !marks.is_empty() || now.saturating_sub(renewed) >= interval) {
             continue;
         }
-        match renew(&shared, marks).await {
+        let renewal = trying(&shared, look, renew(&shared, marks)).await;
+        unanswered = renewal.as_ref().is_err_and(|error| !matches!(error, Error::LeaseLost));
+        match renewal {
             Ok(()) => {
                 shared.lease.kept(now);
                 fault::point!("node.renewed");
@@ -69,7 +74,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
             }
             Err(error) => {
                 // Nobody is judged by his lease during an outage: running jobs go on.
-                shared.lease.kept(now);
+                shared.lease.tried(shared.clock().monotonic());
                 shared.outage.unrenewed(shared.clock().monotonic());
                 if error.is_retryable() {
                     shared.failed(PART, &error);
@@ -85,7 +90,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
 fn marks(runs: &[Arc<Run>], now: Duration) -> Vec<(Claim, Mark)> {
     let mut marks = Vec::new();
     for run in runs {
-        let Some(running) = run.running_for(now) else { continue };
+        let Some(running) = run.running_for(now).filter(|_| !run.is_reading()) else { continue };
         // Who is asked to stop may take his time.
         let stuck = run.stop_reason().is_none()
             && run.info.timeout().is_some_and(|timeout| running > timeout + STUCK);
@@ -104,6 +109,19 @@ fn marks(runs: &[Arc<Run>], now: Duration) -> Vec<(Claim, Mark)> {
         }
     }
     marks
+}
+
+/// Waits for a renewal, however long that takes, and says meanwhile that the keeper runs.
+async fn trying<T>(shared: &Shared, look: Duration, renewal: impl Future<Output = T>) -> T {
+    let mut renewal = std::pin::pin!(renewal);
+    loop {
+        tokio::select! {
+            biased;
+            renewed = &mut renewal => return renewed,
+            // Before this call, the keeper may have taken two looks' time.
+            () = shared.clock().sleep(look / 2) => shared.lease.tried(shared.clock().monotonic()),
+        }
+    }
 }
 
 async fn renew(shared: &Shared, marks: Vec<(Claim, Mark)>) -> Result<()> {
@@ -245,6 +263,18 @@ mod tests {
             options: Options { timeout, ..Options::default() },
         };
         Arc::new(Run::new(&mut job, NodeNo(1), Arc::default(), Timestamp::EPOCH, Duration::ZERO))
+    }
+
+    #[test]
+    fn a_handler_whose_input_is_read_is_not_looked_at() {
+        let run = suspect();
+        let told = |second| marks(&[Arc::clone(&run)], Duration::from_secs(second)).len();
+        run.begin(Duration::from_secs(1));
+        run.read();
+        assert_eq!(told(60), 0);
+        run.begin(Duration::from_secs(60));
+        assert_eq!(told(65), 0, "its time begins with it");
+        assert_eq!(told(72), 2, "cleared and stuck");
     }
 
     #[test]

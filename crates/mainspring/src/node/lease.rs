@@ -5,7 +5,9 @@
 //! or a handler is begun.
 //!
 //! # Invariants
-//! - An outage makes no lease lapse here: the keeper tries and is refused in time. Only a keeper that did not run does.
+//! - An outage makes no lease lapse here, however long its calls take: the keeper says in time that it tries. Only a keeper
+//!   that did not run for the length of a lease does.
+//! - A lease that has lapsed is good again only when the store has answered a renewal.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -33,9 +35,16 @@ impl Lease {
         lease
     }
 
-    /// A renewal that was begun at this time was answered; or the store did not answer it, and the keeper tries again.
-    pub(crate) fn kept(&self, now: Duration) {
-        self.until.fetch_max(micros(now).saturating_add(self.length), Ordering::Relaxed);
+    /// A renewal that was begun at this time was answered.
+    pub(crate) fn kept(&self, began: Duration) {
+        self.until.fetch_max(micros(began).saturating_add(self.length), Ordering::Relaxed);
+    }
+
+    /// The keeper tries to renew it, and the store does not answer.
+    pub(crate) fn tried(&self, now: Duration) {
+        if micros(now) <= self.until.load(Ordering::Relaxed) {
+            self.kept(now);
+        }
     }
 
     /// Whether it has lapsed for a claim that was made at `claimed`: the store would not have given that to a node that was
@@ -65,5 +74,28 @@ mod tests {
         lease.kept(at(110));
         assert!(!lease.is_lapsed(at(0), at(135)));
         assert!(lease.is_lapsed(at(0), at(136)));
+    }
+
+    #[test]
+    fn an_outage_makes_no_lease_lapse() {
+        let at = Duration::from_secs;
+        let lease = Lease::new(at(3), at(100));
+        for now in [102, 105, 107, 110] {
+            lease.tried(at(now));
+            assert!(!lease.is_lapsed(at(0), at(now + 3)));
+        }
+        assert!(lease.is_lapsed(at(0), at(114)), "the process did not run");
+    }
+
+    #[test]
+    fn only_an_answer_makes_a_lapsed_lease_good_again() {
+        let at = Duration::from_secs;
+        let lease = Lease::new(at(15), at(100));
+        lease.tried(at(116));
+        assert!(lease.is_lapsed(at(0), at(116)), "the first renewal after a stop fails");
+        lease.tried(at(117));
+        assert!(lease.is_lapsed(at(0), at(117)));
+        lease.kept(at(118));
+        assert!(!lease.is_lapsed(at(0), at(133)));
     }
 }

@@ -132,6 +132,7 @@ async fn execute(shared: &Arc<Shared>, work: Work, session: &mut Option<Arc<Sess
 
 /// Reads the input of a job that is about to begin; or how it ends if that cannot be.
 async fn fetch(shared: &Shared, run: &Run, bytes: usize) -> Result<Vec<u8>, Option<Ended>> {
+    run.read();
     tokio::select! {
         biased;
         stop = run.stop_requested() => Err(stopped(stop)),

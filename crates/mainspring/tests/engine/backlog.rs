@@ -8,7 +8,9 @@ use mainspring::{Context, Job, NodeBuilder, State};
 use serde::{Deserialize, Serialize};
 
 use crate::faults::faulty;
-use crate::support::{Gate, Work, assert_sound, eventually, on_every_store, soon, state, total, work};
+use crate::support::{
+    Gate, Work, assert_sound, eventually, on_every_store, record, soon, state, total, work,
+};
 
 const MINUTE: Duration = Duration::from_mins(1);
 const MEGABYTE: usize = 1_000_000;
@@ -164,15 +166,15 @@ async fn outcomes_that_wait_are_bounded_in_bytes() {
 /// A job with a large input.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
 #[job(kind = "heavy", output = usize)]
-struct Heavy {
+pub(crate) struct Heavy {
     text: String,
 }
 
-fn heavy(bytes: usize) -> Heavy {
+pub(crate) fn heavy(bytes: usize) -> Heavy {
     Heavy { text: "x".repeat(bytes) }
 }
 
-fn weighing(node: NodeBuilder) -> NodeBuilder {
+pub(crate) fn weighing(node: NodeBuilder) -> NodeBuilder {
     node.handle(async |_ctx: Context, job: Heavy| mainspring::Result::Ok(job.text.len()))
 }
 
@@ -212,4 +214,17 @@ async fn a_job_that_waits_for_its_input_can_be_cancelled() {
     test.jobs().cancel(job.id).await.expect("cancelled");
     test.advance(MINUTE).await.expect("time passes");
     assert_eq!(state(&test, job.id).await, State::Cancelled);
+}
+
+#[tokio::test]
+async fn an_input_that_cannot_be_read_costs_no_other_job_an_attempt() {
+    let (test, store) = faulty(0);
+    test.node(|node| weighing(node).queue("default", 40)).await.expect("a node");
+    let jobs = test.enqueue_many((0..40).map(|_| heavy(100_000))).await.expect("enqueued");
+    store.damage(jobs[7].id);
+    test.advance(MINUTE).await.expect("time passes");
+    assert_eq!(total(&test, State::Succeeded).await, 39);
+    for job in jobs.iter().filter(|job| job.id != jobs[7].id) {
+        assert_eq!(record(&test, job.id).await.summary.claim, 1);
+    }
 }

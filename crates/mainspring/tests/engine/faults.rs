@@ -654,11 +654,8 @@ async fn a_store_that_hangs_longer_than_the_lease_expires_nobody() {
     assert_eq!(before, nodes.iter().map(mainspring::Node::number).collect::<Vec<_>>());
 }
 
-/// A process that is stopped past its lease and continued: its keeper has not asked yet when a handler goes on.
-#[tokio::test]
-async fn nothing_is_begun_under_a_lease_that_lapsed_while_nobody_kept_it() {
-    let (test, store) = faulty(0);
-    let (gate, ledger) = (Gate::default(), Ledger::default());
+/// Begins a step once the gate is open, and notes by which claim.
+fn stepping(node: NodeBuilder, gate: &Gate, ledger: &Ledger) -> NodeBuilder {
     let (door, effects) = (gate.clone(), ledger.clone());
     let handler = move |ctx: Context, job: Work| {
         let (door, effects) = (door.clone(), effects.clone());
@@ -672,15 +669,48 @@ async fn nothing_is_begun_under_a_lease_that_lapsed_while_nobody_kept_it() {
             mainspring::Result::Ok(job.n)
         }
     };
-    let node = test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
+    node.handle(handler).queue("default", 1)
+}
+
+/// A process that is stopped past its lease and continued: its keeper has not been answered yet when a handler goes on.
+#[tokio::test]
+async fn nothing_is_begun_under_a_lease_that_lapsed_while_nobody_kept_it() {
+    let (test, store) = faulty(0);
+    let (gate, ledger) = (Gate::default(), Ledger::default());
+    test.node(|node| stepping(node, &gate, &ledger)).await.expect("a node");
     let job = test.enqueue(work(1)).await.expect("enqueued");
     gate.reached(1).await;
-    store.hang("renew", Some(node.number()), true);
-    test.advance(LEASE + 2 * SECOND).await.expect("time passes");
+    // The connection is closed meanwhile, too.
+    store.refuse("renew", true);
+    test.leap(LEASE + 2 * SECOND).await.expect("it is stopped");
+    test.advance(SECOND).await.expect("time passes");
     gate.open();
     test.advance(SECOND).await.expect("time passes");
-    store.hang("renew", Some(node.number()), false);
+    store.refuse("renew", false);
+    test.advance(SECOND).await.expect("time passes");
     test.run_until_idle().await.expect("idle");
     assert_eq!(ledger.sorted(), [2], "the first claim was given back, and not used");
     assert_eq!(record(&test, job.id).await.summary.status.state, State::Succeeded);
+}
+
+/// A process that runs knows of its outage: its jobs go on, whether a renewal is refused or takes longer than a lease.
+#[tokio::test]
+async fn an_outage_ends_no_run() {
+    for hangs in [false, true] {
+        let (test, store) = faulty(0);
+        let (gate, ledger) = (Gate::default(), Ledger::default());
+        test.node(|node| stepping(node, &gate, &ledger)).await.expect("a node");
+        let job = test.enqueue(work(1)).await.expect("enqueued");
+        gate.reached(1).await;
+        let block =
+            |block| if hangs { store.hang("renew", None, block) } else { store.refuse("renew", block) };
+        block(true);
+        test.advance(3 * LEASE).await.expect("time passes");
+        gate.open();
+        test.advance(SECOND).await.expect("time passes");
+        assert_eq!(ledger.sorted(), [1], "it hangs: {hangs}");
+        block(false);
+        test.run_until_idle().await.expect("idle");
+        assert_eq!(state(&test, job.id).await, State::Succeeded, "it hangs: {hangs}");
+    }
 }

@@ -53,6 +53,8 @@ struct State {
     /// How often jobs with these inputs are still contended.
     contended: BTreeMap<Vec<u8>, usize>,
     calls: BTreeMap<&'static str, usize>,
+    /// Jobs whose inputs cannot be read.
+    damaged: BTreeSet<JobId>,
     /// Calls that take a while.
     slow: BTreeSet<&'static str>,
     /// How many slow calls are under way, and the most that ever were.
@@ -101,6 +103,11 @@ impl Faulty {
     /// The most bytes of outcomes or records that came in one call.
     pub(crate) fn most_bytes(&self) -> usize {
         self.state().most_bytes
+    }
+
+    /// The input of this job cannot be read.
+    pub(crate) fn damage(&self, job: JobId) {
+        self.state().damaged.insert(job);
     }
 
     /// A call that carries so many bytes.
@@ -308,7 +315,9 @@ impl Store for Faulty {
     }
 
     fn inputs(&self, claims: Vec<Claim>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
-        self.call("inputs", None, self.memory.inputs(claims))
+        let damaged = claims.iter().any(|claim| self.state().damaged.contains(&claim.id));
+        let corrupt = Box::pin(async { Err(Error::Corrupt { why: "on demand".into() }) });
+        self.call("inputs", None, if damaged { corrupt } else { self.memory.inputs(claims) })
     }
 
     fn inbox(&self, claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<Inbox>>> {

@@ -9,6 +9,7 @@ use mainspring::{Context, State};
 use mainspring_core::memory::Memory;
 use tracing_subscriber::fmt::MakeWriter;
 
+use crate::backlog::{heavy, weighing};
 use crate::faulty::Fault::Refuse;
 use crate::faulty::Faulty;
 use crate::support::{Gate, Work, total, work};
@@ -107,4 +108,21 @@ async fn an_outage_of_one_part_is_over_when_that_part_is_answered() {
     assert!(said[0].contains("part=\"finish\""), "{said:?}");
     // 50 + 100 + 200 + 400 ms.
     assert!(said[1].contains("answers again after=\"0.8s\""), "{said:?}");
+}
+
+#[tokio::test]
+async fn an_outage_that_nobody_looks_at_any_more_is_over() {
+    let (test, store, log, _guard) = rig();
+    test.node(|node| weighing(node).queue("default", 1)).await.expect("a node");
+    store.refuse("inputs", true);
+    for _ in 0..2 {
+        let job = test.enqueue(heavy(100_000)).await.expect("enqueued");
+        test.advance(SECOND).await.expect("time passes");
+        let told = log.take();
+        assert!(matches!(&told[..], [line] if line.contains("the store does not answer")), "{told:?}");
+        test.jobs().cancel(job.id).await.expect("cancelled");
+        test.advance(30 * SECOND).await.expect("time passes");
+        let told = log.take();
+        assert!(matches!(&told[..], [line] if line.contains("the store answers again")), "{told:?}");
+    }
 }
