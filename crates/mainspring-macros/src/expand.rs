@@ -62,7 +62,21 @@ fn signals(kind: &str, name: &Ident, attributes: &Attributes) -> (Option<TokenSt
         #[automatically_derived]
         impl #name { #(#constants)* }
     };
-    (Some(quote!(const SIGNALS: &'static [&'static str] = &[#(#names),*];)), Some(constants))
+    let checks =
+        attributes.signals.iter().zip(&names).map(
+            |((_, sent), name)| quote!(#name => ::mainspring::SignalType::<#sent>::new(#name).check(body),),
+        );
+    let declared = quote! {
+        const SIGNALS: &'static [&'static str] = &[#(#names),*];
+
+        fn check_signal(name: &str, body: &[u8]) -> ::core::result::Result<(), ::mainspring::Error> {
+            match name {
+                #(#checks)*
+                _ => ::core::result::Result::Ok(()),
+            }
+        }
+    };
+    (Some(declared), Some(constants))
 }
 
 fn kind(name: &Ident, attributes: &Attributes) -> Result<String> {

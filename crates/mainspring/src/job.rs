@@ -44,6 +44,16 @@ pub trait Job: Serialize + DeserializeOwned + Send + 'static {
     /// The signals that it takes; any if this is empty. Others are refused where the type of a job is known.
     const SIGNALS: &'static [&'static str] = &[];
 
+    /// Refuses a signal whose payload, as JSON, is not of the type that is declared for its name. The derive makes it from
+    /// `signals(…)`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid).
+    fn check_signal(name: &str, body: &[u8]) -> Result<(), crate::Error> {
+        let _ = (name, body);
+        Ok(())
+    }
+
     /// What applies to all jobs of this kind unless the caller says otherwise.
     fn options() -> JobOptions {
         JobOptions::default()

@@ -207,6 +207,7 @@ fn signals_are_declared_and_have_typed_constants() {
         "pub const APPROVED : :: mainspring :: SignalType < bool > = :: mainspring :: SignalType :: new (\"approved\")",
         "pub const VOTE : :: mainspring :: SignalType < Vec < u32 > >",
         "const SIGNALS : & 'static [& 'static str] = & [\"approved\" , \"vote\"]",
+        "\"vote\" => :: mainspring :: SignalType :: < Vec < u32 > > :: new (\"vote\") . check (body) ,",
     ] {
         assert!(expanded.contains(part), "{part} is not in {expanded}");
     }

@@ -132,6 +132,10 @@ impl<J: Job> JobRef for Child<'_, J> {
     fn declared(&self) -> Option<(&'static str, &'static [&'static str])> {
         J::DECLARED
     }
+
+    fn check_signal(&self, name: &str, body: &[u8]) -> Result<()> {
+        <J as Declares>::check_signal(name, body)
+    }
 }
 
 /// Where the end of a child is recorded, beside its start.

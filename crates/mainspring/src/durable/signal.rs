@@ -12,6 +12,7 @@ use mainspring_core::seam::Pending;
 use mainspring_core::store::Store;
 use mainspring_core::{Error, Result, bounds};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::drift;
 use crate::batch::Weight;
@@ -40,6 +41,19 @@ impl<T> SignalType<T> {
     /// Its name.
     pub const fn name(&self) -> &'static str {
         self.name
+    }
+}
+
+impl<T: DeserializeOwned> SignalType<T> {
+    /// Refuses what is not of its type. `body` is JSON.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if `body` does not deserialize.
+    pub fn check(&self, body: &[u8]) -> Result<()> {
+        serde_json::from_slice::<T>(body).map(drop).map_err(|error| {
+            let why = format!("`{}` is declared as `{}`: {error}", self.name, std::any::type_name::<T>());
+            Error::Invalid { what: "signal", why }
+        })
     }
 }
 
@@ -84,20 +98,43 @@ pub trait JobRef {
     fn declared(&self) -> Option<(&'static str, &'static [&'static str])> {
         None
     }
+
+    /// Refuses a signal that is not of the type that is declared for it, where the job's type is known. `body` is JSON.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`].
+    fn check_signal(&self, name: &str, body: &[u8]) -> Result<()> {
+        let _ = (name, body);
+        Ok(())
+    }
 }
 
 /// What is known of a job by its type.
 pub trait Declares {
     /// Its kind and the signals that it declares.
     const DECLARED: Option<(&'static str, &'static [&'static str])>;
+
+    /// See [`JobRef::check_signal`].
+    ///
+    /// # Errors
+    /// [`Error::Invalid`].
+    fn check_signal(name: &str, body: &[u8]) -> Result<()>;
 }
 
 impl<J: Job> Declares for J {
     const DECLARED: Option<(&'static str, &'static [&'static str])> = Some((J::KIND, J::SIGNALS));
+
+    fn check_signal(name: &str, body: &[u8]) -> Result<()> {
+        <J as Job>::check_signal(name, body)
+    }
 }
 
 impl Declares for Json {
     const DECLARED: Option<(&'static str, &'static [&'static str])> = None;
+
+    fn check_signal(_name: &str, _body: &[u8]) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl JobRef for JobId {
@@ -114,6 +151,10 @@ impl<J: Declares> JobRef for Enqueued<J> {
     fn declared(&self) -> Option<(&'static str, &'static [&'static str])> {
         J::DECLARED
     }
+
+    fn check_signal(&self, name: &str, body: &[u8]) -> Result<()> {
+        <J as Declares>::check_signal(name, body)
+    }
 }
 
 impl<R: JobRef> JobRef for &R {
@@ -123,6 +164,10 @@ impl<R: JobRef> JobRef for &R {
 
     fn declared(&self) -> Option<(&'static str, &'static [&'static str])> {
         (*self).declared()
+    }
+
+    fn check_signal(&self, name: &str, body: &[u8]) -> Result<()> {
+        (*self).check_signal(name, body)
     }
 }
 
@@ -191,8 +236,17 @@ impl Engine {
     /// Sends a signal to a job, which may wait for it now or later, with
     /// [`Context::signal`](crate::Context::signal).
     ///
+    /// A [`SignalType`] names the signal together with its type, so a value of another type does not compile:
+    ///
+    /// ```compile_fail
+    /// # async fn example(engine: &mainspring::Engine, job: mainspring::JobId) {
+    /// const APPROVED: mainspring::SignalType<bool> = mainspring::SignalType::new("approved");
+    /// let _ = engine.signal(job, APPROVED, &"yes").await;
+    /// # }
+    /// ```
+    ///
     /// # Errors
-    /// [`Error::Invalid`] if the type of `job` is known and declares signals, but not this one.
+    /// [`Error::Invalid`] if the type of `job` is known and declares signals, but not this one, or with another type.
     /// [`Error::NotFound`] if there is no such job, [`Error::Illegal`] if it has ended, [`Error::TooLarge`] if it has
     /// 10,000 unread signals or this one has more than 64 KiB. Nothing is stored then.
     #[expect(clippy::needless_pass_by_value, reason = "a constant or text: `&APPROVED` would be noise")]
@@ -204,7 +258,13 @@ impl Engine {
             }
             Ok(name)
         });
-        self.send(job.job_id(), name, value)
+        let mut sent = self.send(job.job_id(), name, value);
+        if let Ok(signal) = &sent.signal
+            && let Err(error) = job.check_signal(signal.name.as_str(), &signal.body)
+        {
+            sent.signal = Err(error);
+        }
+        sent
     }
 
     /// Tells a job's drift guard something.

@@ -180,6 +180,13 @@ async fn a_kind_declares_its_signals_and_takes_no_others() {
     let job = test.enqueue(Order {}).await.expect("enqueued");
     let error = test.signal(job, "aproved", &true).await.expect_err("a slip of the pen").to_string();
     assert_eq!(error, "invalid signal: `aproved` is none that kind `order` declares: approved, note");
+    // By its constant, a signal of another type does not compile; by text, it is refused.
+    let error = test.signal(job, "approved", &"yes").await.expect_err("no bool").to_string();
+    assert!(
+        error.starts_with("invalid signal: `approved` is declared as `bool`: invalid type: string"),
+        "{error}"
+    );
+    assert!(test.jobs().story(job.id).await.expect("a story").inbox.messages.is_empty());
     test.signal(job, Order::APPROVED, &true).await.expect("sent");
     test.signal(job.id, "note", &"fine".to_owned()).await.expect("sent");
     test.run_until_idle().await.expect("idle");
