@@ -423,6 +423,18 @@ pub enum Fact {
         output: u64,
     },
 
+    /// The row of a job that waited for a claim was damaged.
+    Damaged {
+        /// The job.
+        id: JobId,
+        /// The number of its latest claim then.
+        claim: u32,
+    },
+    /// It is about to be mended.
+    Mended {
+        /// The job.
+        id: JobId,
+    },
     /// Something went wrong, on purpose.
     Fault {
         /// What.
@@ -675,6 +687,8 @@ impl Fact {
             | Fact::Renamed { id, .. }
             | Fact::Redeemed { id, .. }
             | Fact::Returns { id, .. }
+            | Fact::Damaged { id, .. }
+            | Fact::Mended { id }
             | Fact::Finishing { id, .. }
             | Fact::Finished { id, .. } => Some(*id),
             Fact::Joined { .. }

@@ -8,7 +8,7 @@ use mainspring_testkit::torture::postgres::Postgres;
 use mainspring_testkit::torture::{Course, Plan, marathon, run};
 
 /// Each kind of blow; of failure points and system calls, those at which it is hardest to know what was stored.
-const BLOWS: [&str; 21] = [
+const BLOWS: [&str; 22] = [
     "kill in peace",
     "stop",
     "point postgres.sent",
@@ -28,6 +28,7 @@ const BLOWS: [&str; 21] = [
     "crowd",
     "lock",
     "lock done",
+    "rows damaged",
     "standby away",
     "failover",
 ];
@@ -40,6 +41,18 @@ async fn workflows_survive_twenty_kills_of_their_only_worker() {
     let outcome = marathon(stage, &plan, Course { flows: 80, steps: 20, millis: 100 }).await.expect("a run");
     println!("{outcome}");
     outcome.assert_clean();
+}
+
+/// Results of a megabyte are stored in the end, although nobody could for a while.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_are_damaged_and_outcomes_that_wait_disturb_nobody() {
+    let stage = Arc::new(Postgres::new().expect("two servers"));
+    let only = ["rows damaged", "lock done"];
+    let plan = Plan::new(env!("CARGO_BIN_EXE_mainspring-victim"), 4, 3).only(&only);
+    let outcome = run(stage, &plan).await.expect("a run");
+    println!("{outcome}");
+    outcome.assert_clean();
+    assert_eq!(outcome.blows["rows damaged"].hit, 2, "{outcome}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

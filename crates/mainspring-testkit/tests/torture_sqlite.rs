@@ -78,6 +78,12 @@ fn lock_files_that_are_removed_expire_nobody() {
 }
 
 #[test]
+fn jobs_whose_rows_are_damaged_are_set_aside_alone() {
+    let outcome = torture(&plan(3, &["rows damaged"]));
+    assert_eq!(outcome.blows["rows damaged"].hit, 3, "{outcome}");
+}
+
+#[test]
 fn nothing_is_acknowledged_into_a_file_that_was_replaced() {
     torture(&plan(3, &["file replaced"]));
 }

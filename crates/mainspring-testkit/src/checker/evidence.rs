@@ -241,6 +241,8 @@ impl<'a> Life<'a> {
             | Fact::Left { .. }
             | Fact::Disowned { .. }
             | Fact::Expired { .. }
+            | Fact::Damaged { .. }
+            | Fact::Mended { .. }
             | Fact::Fault { .. }
             | Fact::Calm => {}
             _ => self.flow.get_or_insert_default().add(at, fact),

@@ -156,6 +156,8 @@ fn sentence(fact: &Fact) -> String {
         | Fact::Renamed { .. }
         | Fact::Redeemed { .. }
         | Fact::Returns { .. } => workflow(fact),
+        Fact::Damaged { id, claim } => format!("DAMAGED {} after claim {claim}", short(*id)),
+        Fact::Mended { id } => format!("mends {}", short(*id)),
         Fact::Fault { kind, on, until } => {
             let on = on.map_or_else(|| "everybody".into(), |on| format!("actor {on}"));
             let until = until.map(|until| format!(" until {until}")).unwrap_or_default();

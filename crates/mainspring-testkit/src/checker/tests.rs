@@ -130,6 +130,11 @@ impl Case {
         broken
     }
 
+    /// This rule is broken, beside others that may be.
+    fn breaks_too(&self, rule: &str) {
+        assert!(self.rules(EXACT).contains(&rule), "{:?}", self.rules(EXACT));
+    }
+
     /// This rule is broken, before all others that may be.
     fn breaks(&self, rule: &str) {
         assert_eq!(self.rules(EXACT).first(), Some(&rule));
@@ -449,6 +454,34 @@ fn a_node_holds_no_more_than_it_has_room_for() {
         case.rules(EXACT).contains(&rule)
     };
     assert!(held(7, 0) && !held(6, 0) && !held(20, 14));
+}
+
+#[test]
+fn only_what_is_damaged_is_set_aside_for_it() {
+    let rule = "only what is damaged is set aside for it";
+    let aside = Status::because(State::Suspended, Reason::Unreadable);
+    let mut innocent = Case::default();
+    innocent.joined(1).stored(1).found(1, aside, 0);
+    innocent.breaks_too(rule);
+    let mut mended = Case::default();
+    mended.joined(1).stored(1).see(9, Fact::Damaged { id: id(1), claim: 0 });
+    mended.see(9, Fact::Mended { id: id(1) }).found(1, aside, 1);
+    mended.breaks_too(rule);
+}
+
+#[test]
+fn what_is_damaged_does_not_run() {
+    let rule = "what is damaged does not run";
+    let mut case = Case::default();
+    case.joined(1).stored(1).see(9, Fact::Damaged { id: id(1), claim: 0 });
+    let mut mended = Case { history: case.history.clone(), found: Found::default() };
+    mended.see(9, Fact::Mended { id: id(1) });
+    for (case, number) in [(&mut case, 1), (&mut mended, 2)] {
+        case.claimed(1, 1, number).ended(1, 1, number, How::Succeed, true);
+        case.succeeded(1, number);
+    }
+    case.breaks_too(rule);
+    assert!(mended.rules(EXACT).is_empty());
 }
 
 #[test]

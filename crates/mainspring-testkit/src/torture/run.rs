@@ -19,6 +19,9 @@ use crate::checker::{Report, Terms, check, tell};
 use crate::history::Fact;
 use crate::rng::SeededRng;
 
+/// For how long outcomes are locked on Postgres in a run that somebody asked for: several times a call's time.
+const LOCKED: Duration = Duration::from_secs(40);
+
 /// How a run goes.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -274,7 +277,7 @@ pub async fn command(arguments: &[String]) -> Result<Outcome> {
     }
     let stage: Arc<dyn Stage> = match store.as_deref() {
         Some("sqlite") => Arc::new(sqlite::Sqlite::new()?),
-        Some("postgres") => Arc::new(postgres::Postgres::new()?),
+        Some("postgres") => Arc::new(postgres::Postgres::new()?.locked_for(LOCKED)),
         other => return Err(Error::Unexpected(format!("--store sqlite or postgres, not {other:?}"))),
     };
     match long {

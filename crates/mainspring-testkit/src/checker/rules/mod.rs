@@ -10,6 +10,7 @@ mod nodes;
 mod outputs;
 mod scopes;
 mod times;
+mod unreadable;
 mod words;
 
 pub(super) use nodes::{deaths, in_peace, witnessed};
@@ -59,6 +60,8 @@ pub(super) const ALL: &[(&str, Judge)] = &[
     ("nobody living is expired", nodes::living),
     ("suspects run alone", nodes::suspects),
     ("only what crashes is quarantined", nodes::quarantine),
+    ("only what is damaged is set aside for it", unreadable::aside),
+    ("what is damaged does not run", unreadable::runs),
     ("the dead are found in time", nodes::recovery),
     ("a node is given what it can do", given::able),
     ("paused queues rest", given::paused),

@@ -1,5 +1,6 @@
 //! The blows that every store suffers.
 
+pub(super) mod damage;
 mod kill;
 mod point;
 mod poison;

@@ -6,6 +6,7 @@
 
 mod apart;
 mod cluster;
+mod damage;
 mod failover;
 mod network;
 mod peace;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use mainspring::{Engine, Timestamp};
 use mainspring_core::seam::Pending;
 
+use super::blows::damage::Rows;
 use super::inject::Harm;
 use super::{Blow, Calls, Error, Result, Stage, World};
 use crate::history::Fact;
@@ -35,6 +37,8 @@ const HARMS: &[Harm] = &[Harm::Kill, Harm::Fail("ECONNRESET", 1), Harm::Fail("EP
 pub struct Postgres {
     cluster: Arc<Cluster>,
     database: String,
+    /// For how long its outcomes are locked, if not a little longer than a lease.
+    locked: Option<Duration>,
 }
 
 impl Postgres {
@@ -50,7 +54,14 @@ impl Postgres {
     /// Another one on the same servers.
     fn on(cluster: Arc<Cluster>) -> Result<Self> {
         let database = cluster.database()?;
-        Ok(Postgres { cluster, database })
+        Ok(Postgres { cluster, database, locked: None })
+    }
+
+    /// Outcomes are locked for this long, when it comes to that.
+    #[must_use]
+    pub fn locked_for(mut self, time: Duration) -> Self {
+        self.locked = Some(time);
+        self
     }
 }
 
@@ -99,9 +110,11 @@ impl Stage for Postgres {
 
     fn blows(&self) -> Vec<Box<dyn Blow>> {
         let mut blows = network::all(&self.cluster);
-        blows.extend(server::all(&self.cluster, &self.database));
+        blows.extend(server::all(&self.cluster, &self.database, self.locked.unwrap_or(self.lease() * 3 / 2)));
         blows.extend(failover::all(&self.cluster));
         blows.push(Box::new(apart::Apart::new(&self.cluster, &self.database)));
+        let database = self.database.clone();
+        blows.push(Box::new(Rows { hand: damage::Editor { cluster: Arc::clone(&self.cluster), database } }));
         blows.push(Box::new(peace::InPeace));
         blows
     }

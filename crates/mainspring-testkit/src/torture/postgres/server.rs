@@ -23,7 +23,7 @@ const LOCK: &str = "SELECT no FROM mainspring.lease LIMIT 4 FOR UPDATE SKIP LOCK
 /// What a plain `CREATE INDEX` takes: claims go on, and no outcome can be stored.
 const LOCK_DONE: &str = "LOCK TABLE mainspring.done IN SHARE MODE; SELECT 1";
 
-pub(super) fn all(cluster: &Arc<Cluster>, database: &str) -> Vec<Box<dyn Blow>> {
+pub(super) fn all(cluster: &Arc<Cluster>, database: &str, locked: Duration) -> Vec<Box<dyn Blow>> {
     let kinds = [
         Kind::Restart(Stop::Fast),
         Kind::Restart(Stop::Immediate),
@@ -32,7 +32,7 @@ pub(super) fn all(cluster: &Arc<Cluster>, database: &str) -> Vec<Box<dyn Blow>> 
         Kind::Killed,
         Kind::Crowd,
         Kind::Lock,
-        Kind::Done,
+        Kind::Done(locked),
     ];
     let harm = |kind| Harm { kind, cluster: Arc::clone(cluster), database: database.to_owned() };
     kinds.map(|kind| Box::new(harm(kind)) as Box<dyn Blow>).into()
@@ -53,8 +53,8 @@ enum Kind {
     Crowd,
     /// Somebody locks rows of jobs and leaves his transaction open, for longer than a lease.
     Lock,
-    /// Somebody locks the table of outcomes against writers, for longer than a lease.
-    Done,
+    /// Somebody locks the table of outcomes against writers, for this long.
+    Done(Duration),
 }
 
 struct Harm {
@@ -105,13 +105,13 @@ impl Harm {
         Ok(ended > 0)
     }
 
-    async fn lock(&self, world: &World, server: &Server, sql: &str) -> Result<bool> {
+    async fn lock(&self, server: &Server, sql: &str, lasts: Duration) -> Result<bool> {
         let lunch = wait("there are rows to lock", async || {
             let lunch = Lunch::begin(server, &self.database, sql).map_err(failed("locking rows"))?;
             Ok((lunch.rows > 0).then_some(lunch))
         })
         .await?;
-        within(world.stage().lease() * 3 / 2, async || Ok(None::<()>)).await?;
+        within(lasts, async || Ok(None::<()>)).await?;
         drop(lunch);
         Ok(true)
     }
@@ -133,7 +133,7 @@ impl Blow for Harm {
             Kind::Killed => "session killed",
             Kind::Crowd => "crowd",
             Kind::Lock => "lock",
-            Kind::Done => "lock done",
+            Kind::Done(_) => "lock done",
         }
         .into()
     }
@@ -143,7 +143,8 @@ impl Blow for Harm {
             let server = self.cluster.primary();
             let lasts = match self.kind {
                 Kind::Sessions => Duration::ZERO,
-                Kind::Crowd | Kind::Lock | Kind::Done => world.stage().lease() * 3 / 2,
+                Kind::Crowd | Kind::Lock => world.stage().lease() * 3 / 2,
+                Kind::Done(locked) => locked,
                 _ => RESTART,
             };
             outage(world, &self.name(), lasts);
@@ -163,8 +164,8 @@ impl Blow for Harm {
                 }
                 Kind::Killed => self.killed(world, &server).await,
                 Kind::Crowd => self.crowd(world, &server).await,
-                Kind::Lock => self.lock(world, &server, LOCK).await,
-                Kind::Done => self.lock(world, &server, LOCK_DONE).await,
+                Kind::Lock => self.lock(&server, LOCK, lasts).await,
+                Kind::Done(_) => self.lock(&server, LOCK_DONE, lasts).await,
             }
         })
     }

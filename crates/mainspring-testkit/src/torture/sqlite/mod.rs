@@ -2,6 +2,7 @@
 //!
 //! Where that is possible (it takes root), the store is on a small file system of its own, which a blow can fill.
 
+mod damage;
 mod flip;
 mod full;
 mod locks;
@@ -17,6 +18,7 @@ use mainspring::{Engine, rusqlite};
 use mainspring_core::seam::Pending;
 use tempfile::TempDir;
 
+use super::blows::damage::Rows;
 use super::inject::Harm;
 use super::points::Point;
 use super::{Blow, Calls, Error, Result, Stage};
@@ -155,6 +157,7 @@ impl Stage for Sqlite {
             Box::new(flip::Flip { database: self.path(), noticed: 0 }),
             Box::new(readonly::ReadOnly { database: self.path() }),
             Box::new(locks::Locks { database: self.path() }),
+            Box::new(Rows { hand: damage::Editor { database: self.path() } }),
             Box::new(replaced::Replaced { database: self.path() }),
         ];
         if self.mounted {

@@ -8,7 +8,7 @@ pub const QUEUES: [&str; 2] = ["default", "side"];
 
 /// A job that takes a while and leaves its traces.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, Job)]
-#[job(kind = "work", output = u64)]
+#[job(kind = "work", output = String)]
 pub struct Work {
     /// What it returns.
     pub number: u64,
@@ -20,6 +20,9 @@ pub struct Work {
     pub snoozes: u32,
     /// Jobs that it enqueues before it ends.
     pub children: u16,
+    /// Bytes of what it returns, at least.
+    #[serde(default)]
+    pub returns: usize,
 }
 
 /// A job that takes its process down.

@@ -19,6 +19,8 @@ const AHEAD: u64 = 150;
 const PAUSE: Duration = Duration::from_millis(10);
 /// Between the attempts of a job.
 const BACKOFF: Backoff = Backoff::Fixed(Duration::from_millis(50));
+/// One in so many jobs returns as much as this: enough that a few of them are more than one commit may have.
+const LARGE: (u64, usize) = (100, 1_000_000);
 /// Unique keys: few, so that they are met.
 const KEYS: u64 = 10;
 
@@ -113,6 +115,7 @@ fn work(number: u64, below: &impl Fn(u64) -> u64) -> Work {
         fails: u16::from(below(30) == 0),
         snoozes: u32::from(below(30) == 0),
         children: if below(20) == 0 { 2 } else { 0 },
+        returns: if below(LARGE.0) == 0 { LARGE.1 } else { 0 },
     }
 }
 
