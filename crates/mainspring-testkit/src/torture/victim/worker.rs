@@ -97,5 +97,6 @@ pub(super) async fn work(
     ledger.note(by, Fact::Ended { id: run.id, claim: run.claim });
     // Files of victims are on disks that are made to be small.
     let width = if ctx.engine().describe().backend == "postgres" { job.returns } else { 0 };
-    Ok(format!("{:>width$}", job.number))
+    let number = job.number.to_string();
+    Ok(" ".repeat(width.saturating_sub(number.len())) + &number)
 }
