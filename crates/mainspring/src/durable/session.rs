@@ -548,18 +548,17 @@ impl Session {
         }
     }
 
-    /// Whether the inbox was looked into since a point in time that is past; asks for that if it was not. `since` is kept
-    /// by the one who asks.
+    /// Whether the inbox was looked into, to its end, since a point in time that is past; asks for that if it was not.
+    /// `since` is kept by the one who asks.
     pub(crate) fn has_looked(&self, due: Timestamp, since: &mut Option<u64>) -> bool {
-        if self.run().claimed_at() > due {
-            return true;
-        }
+        let came = self.run().claimed_at() > due;
         let mut state = self.state();
         let looks = state.looks;
-        if *since.get_or_insert(looks) < looks {
+        let looked = *since.get_or_insert(looks) < looks;
+        // Behind the messages that are here there may be one that came in time.
+        if !state.more && (came || looked) {
             return true;
         }
-        // It may have.
         state.more = true;
         false
     }

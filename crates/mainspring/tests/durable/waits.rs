@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use mainspring::bounds;
 use mainspring::testing::TestEngine;
 use mainspring::{Context, Error as EngineError, Job, Reason, Sent, SignalType, State, Status, Topic, Why};
 
-use crate::support::{Flow, HOUR, Ledger, PARKED, SECOND, engine, flow, keys, status};
+use crate::support::{Flow, HOUR, Ledger, PARKED, SECOND, engine, flow, keys, on_memory_and_sqlite, status};
 
 const APPROVED: SignalType<bool> = SignalType::new("approved");
 
@@ -110,6 +111,43 @@ async fn a_wait_ends_when_its_time_is_up() {
     }
 }
 
+/// Sends so many signals that nobody waits for, and one that is waited for.
+async fn send_behind(noise: usize, test: &TestEngine, job: mainspring::JobId) {
+    for n in 0..noise {
+        test.signal(job, "noise", &n).await.expect("sent");
+    }
+    test.signal(job, APPROVED, &true).await.expect("sent");
+}
+
+on_memory_and_sqlite! {
+    /// More came in time than comes with a claim, and the node was down when the time was up.
+    async fn a_signal_that_came_in_time_is_found_behind_a_page_of_others(on: &On) {
+        let test = on.engine(0, approval).await;
+        let job = test.enqueue(flow(0)).await.expect("enqueued");
+        test.run_until_idle().await.expect("it waits");
+        test.crash().await.expect("dead");
+        send_behind(bounds::INBOX_PAGE, &test, job.id).await;
+        test.advance(25 * HOUR).await.expect("nothing runs");
+        test.node(|node| node.handle(approval).queue("default", 1)).await.expect("a node");
+        test.run_until_idle().await.expect("idle");
+        assert_eq!(test.outcome(&job).expect("it ended"), "approved");
+    }
+
+    /// One look gives a page, and what is behind it has come in time as well.
+    async fn a_wait_whose_time_is_up_looks_behind_every_page(on: &On) {
+        let handler = async |ctx: Context, _job: Flow| {
+            let approved = ctx.signal(APPROVED).timeout(Duration::ZERO).await?;
+            mainspring::Result::Ok(format!("{approved:?}"))
+        };
+        let test = on.test(0);
+        let job = test.enqueue(flow(0)).await.expect("enqueued");
+        send_behind(2 * bounds::INBOX_PAGE, &test, job.id).await;
+        test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
+        test.run_until_idle().await.expect("idle");
+        assert_eq!(test.outcome(&job).expect("it ended"), "Some(true)");
+    }
+}
+
 #[tokio::test]
 async fn a_sender_counts_once() {
     for parked in PARKED {
@@ -197,7 +235,7 @@ async fn a_kind_declares_its_signals_and_takes_no_others() {
 async fn a_full_inbox_takes_no_more() {
     let test = TestEngine::new();
     let job = test.enqueue(flow(0)).await.expect("enqueued");
-    for n in 0..mainspring::bounds::INBOX {
+    for n in 0..bounds::INBOX {
         test.signal(job, "n", &n).await.expect("sent");
     }
     let full = test.signal(job, "n", &1).await;
@@ -213,7 +251,7 @@ async fn a_signal_to_nobody_is_refused() {
     assert_eq!(error.to_string(), format!("cannot signal job {}: it has succeeded", job.id));
     let nobody = mainspring::JobId::from_bytes([9; 16]);
     assert!(matches!(test.signal(nobody, APPROVED, &true).await, Err(EngineError::NotFound(_))));
-    let large = "x".repeat(mainspring::bounds::SIGNAL_BYTES);
+    let large = "x".repeat(bounds::SIGNAL_BYTES);
     assert!(matches!(test.signal(job, "text", &large).await, Err(EngineError::TooLarge { .. })));
 }
 
