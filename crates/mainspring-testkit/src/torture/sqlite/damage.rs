@@ -89,23 +89,23 @@ impl Editor {
     }
 }
 
-fn failed(error: rusqlite::Error) -> Error {
+fn failed(error: &rusqlite::Error) -> Error {
     Error::Unexpected(format!("damaging rows: {error}"))
 }
 
 impl Hand for Editor {
     fn damage(&self) -> Result<Vec<Damaged>> {
-        self.harm().map_err(failed)
+        self.harm().map_err(|error| failed(&error))
     }
 
     fn mend(&self, jobs: &[Damaged]) -> Result<()> {
-        self.repair(jobs).map_err(failed)
+        self.repair(jobs).map_err(|error| failed(&error))
     }
 
     /// All of it is in the main file then: no cut of the log takes it back.
     fn settled(&self) -> Result<bool> {
-        let file = self.open().map_err(failed)?;
+        let file = self.open().map_err(|error| failed(&error))?;
         let busy = file.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |row| row.get::<_, i64>(0));
-        Ok(busy.map_err(failed)? == 0)
+        Ok(busy.map_err(|error| failed(&error))? == 0)
     }
 }
