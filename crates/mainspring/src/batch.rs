@@ -10,8 +10,9 @@
 //! - At most one flush is on the way.
 //! - What was handed in is flushed, whether or not its caller still waits.
 //! - Nobody waits for another caller to be polled.
+//! - What a flush hands back waits behind all others, in the order of its lane.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
@@ -30,6 +31,17 @@ use crate::sync::{AtomicUsize, Mutex, MutexGuard};
 pub(crate) trait Weight {
     /// Bytes that it adds.
     fn bytes(&self) -> usize;
+    /// Values of one lane are flushed in the order in which they were handed in, even if some are handed back.
+    fn lane(&self) -> i64 {
+        0
+    }
+}
+
+/// What a flush did with a value.
+pub(crate) enum Told<T, R> {
+    Answered(R),
+    /// It is flushed again, after the others that wait.
+    Back(T),
 }
 
 struct Item<T, R> {
@@ -37,8 +49,8 @@ struct Item<T, R> {
     answer: oneshot::Sender<Result<R>>,
 }
 
-/// Stores a batch: one answer per value, in order.
-type Flush<T, R> = dyn Fn(Vec<T>) -> Pending<'static, Result<Vec<R>>> + Send + Sync;
+/// Stores a batch: what it did with each value, in order.
+type Flush<T, R> = dyn Fn(Vec<T>) -> Pending<'static, Result<Vec<Told<T, R>>>> + Send + Sync;
 
 /// A place where callers meet.
 pub(crate) struct Batcher<T, R> {
@@ -68,6 +80,17 @@ impl<T: Weight + Send + 'static, R: Send + 'static> Batcher<T, R> {
     pub(crate) fn new<F>(spawn: Arc<dyn Spawn>, flush: F) -> Self
     where
         F: Fn(Vec<T>) -> Pending<'static, Result<Vec<R>>> + Send + Sync + 'static,
+    {
+        Self::handing_back(spawn, move |values| {
+            let flush = flush(values);
+            Box::pin(async move { Ok(flush.await?.into_iter().map(Told::Answered).collect()) })
+        })
+    }
+
+    /// A batcher whose `flush` may hand values back.
+    pub(crate) fn handing_back<F>(spawn: Arc<dyn Spawn>, flush: F) -> Self
+    where
+        F: Fn(Vec<T>) -> Pending<'static, Result<Vec<Told<T, R>>>> + Send + Sync + 'static,
     {
         let state = State { waiting: VecDeque::new(), busy: false, turn: 0, resting: None, company: false };
         Batcher { shared: Arc::new(Shared { state: Mutex::new(state), flush: Box::new(flush), spawn }) }
@@ -167,6 +190,35 @@ impl<T, R> Shared<T, R> {
         (Some(state.turn), None)
     }
 
+    /// Keeps what a flush handed back; the rest is answered.
+    fn keep(
+        &self,
+        told: Result<Vec<Told<T, R>>>,
+        answers: Vec<oneshot::Sender<Result<R>>>,
+    ) -> (Result<Vec<R>>, Vec<oneshot::Sender<Result<R>>>)
+    where
+        T: Weight,
+    {
+        let told = match told {
+            Ok(told) => told,
+            Err(error) => return (Err(error), answers),
+        };
+        let (mut stored, mut answered, mut back) = (Vec::new(), Vec::new(), Vec::new());
+        for (told, answer) in told.into_iter().zip(answers) {
+            match told {
+                Told::Answered(result) => {
+                    stored.push(result);
+                    answered.push(answer);
+                }
+                Told::Back(value) => back.push(Item { value, answer }),
+            }
+        }
+        if !back.is_empty() {
+            put_back(&mut self.lock().waiting, back);
+        }
+        (Ok(stored), answered)
+    }
+
     /// Takes the work of a turn, if it rests.
     fn take_resting(&self, turn: u64) -> Option<Pending<'static, ()>> {
         let mut state = self.lock();
@@ -191,7 +243,8 @@ async fn work<T: Weight, R>(mut right: Right<T, R>) {
         }
         let (values, answers) = take(&mut right.shared.lock().waiting);
         let alone = values.len() == 1;
-        let stored = (right.shared.flush)(values).await;
+        let told = (right.shared.flush)(values).await;
+        let (stored, answers) = right.shared.keep(told, answers);
         // Who was alone is not waited for: he comes back by himself, and begins a turn of his own.
         let over = alone && right.is_over();
         distribute(stored, answers);
@@ -230,6 +283,15 @@ impl<T, R> Drop for Right<T, R> {
             }
         }
     }
+}
+
+/// Puts values behind all others that wait, but for those of the same lanes.
+fn put_back<T: Weight, R>(waiting: &mut VecDeque<Item<T, R>>, back: Vec<Item<T, R>>) {
+    let lanes: BTreeSet<i64> = back.iter().map(|item| item.value.lane()).collect();
+    let is_behind = |item: &Item<T, R>| lanes.contains(&item.value.lane());
+    let (behind, others): (VecDeque<_>, VecDeque<_>) = waiting.drain(..).partition(is_behind);
+    *waiting = others;
+    waiting.extend(back.into_iter().chain(behind));
 }
 
 /// As many as one batch may hold.

@@ -205,3 +205,26 @@ fn a_flush_grows_again_whatever_a_commit_takes() {
     size.stored(commit);
     assert_eq!(size.get(), 63);
 }
+
+/// A value of a lane.
+struct Laned(i64, u32);
+
+impl Weight for Laned {
+    fn bytes(&self) -> usize {
+        1
+    }
+
+    fn lane(&self) -> i64 {
+        self.0
+    }
+}
+
+#[test]
+fn what_is_handed_back_waits_behind_others_and_keeps_the_order_of_its_lane() {
+    let item = |value| Item { value, answer: oneshot::channel::<Result<()>>().0 };
+    let mut waiting: VecDeque<_> =
+        [(2, 1), (1, 2), (3, 1), (2, 2)].map(|(lane, n)| item(Laned(lane, n))).into();
+    put_back(&mut waiting, vec![item(Laned(1, 1))]);
+    let order: Vec<_> = waiting.iter().map(|Item { value, .. }| (value.0, value.1)).collect();
+    assert_eq!(order, [(2, 1), (3, 1), (2, 2), (1, 1), (1, 2)]);
+}

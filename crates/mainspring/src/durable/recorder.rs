@@ -2,8 +2,12 @@
 //!
 //! A recording is offered again until the store has taken or refused it, or the node is gone. A refusal is final: the
 //! claim was not ours any more. A flush that failed is offered again in halves: it may have been too much for one call.
+//!
+//! # Invariants
+//! - No job's recording keeps those of others from being stored: one that fails alone lets them go first.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use mainspring_core::id::{JobId, NodeNo};
@@ -14,7 +18,8 @@ use mainspring_core::{Error, Result, fault};
 
 use tokio::sync::oneshot;
 
-use crate::batch::{Batcher, FlushSize, Weight, fitting};
+use crate::batch::{Batcher, FlushSize, Told, Weight, fitting};
+use crate::sync::{Mutex, MutexGuard};
 
 /// What its two ways are called in logs.
 const PARTS: [&str; 2] = ["record", "record, second way"];
@@ -32,6 +37,10 @@ impl Weight for Item {
     fn bytes(&self) -> usize {
         let children = self.recording.children.iter().map(|child| child.job.input.len());
         self.recording.writes.bytes() + children.sum::<usize>()
+    }
+
+    fn lane(&self) -> i64 {
+        self.recording.claim.row.0
     }
 }
 
@@ -72,6 +81,48 @@ pub(crate) fn start(store: &Arc<dyn Store>, seams: &Seams, watch: &Arc<dyn Watch
     Recorder(PARTS.map(|part| batcher(part, Arc::clone(store), seams, Arc::clone(watch))))
 }
 
+/// What one flush tells the next.
+struct Pace {
+    size: FlushSize,
+    state: Mutex<Trouble>,
+}
+
+struct Trouble {
+    /// How long to wait after the next flush that fails.
+    wait: Duration,
+    /// Jobs whose recordings failed alone while others were stored: they are offered last, and each alone.
+    alone: BTreeSet<i64>,
+}
+
+impl Pace {
+    fn new() -> Self {
+        let state = Mutex::new(Trouble { wait: BACKOFF.0, alone: BTreeSet::new() });
+        Pace { size: FlushSize::default(), state }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Trouble> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long to wait this time.
+    fn wait(&self) -> Duration {
+        let wait = &mut self.lock().wait;
+        std::mem::replace(wait, (*wait * 2).min(BACKOFF.1))
+    }
+
+    /// Which of those that are left are offered next: what is of the first one's node and fits into a flush, in order.
+    fn piece(&self, items: &[Item], left: &[usize]) -> Vec<usize> {
+        let trouble = self.lock();
+        let others = left.iter().copied().filter(|&at| !trouble.alone.contains(&items[at].lane()));
+        let others: Vec<usize> = others.collect();
+        let Some(&first) = others.first() else { return left.iter().copied().take(1).collect() };
+        // Recordings of an earlier membership are told apart by their node: the store refuses them.
+        let mine = || others.iter().copied().filter(|&at| items[at].node == items[first].node);
+        let count = fitting(mine().map(|at| &items[at]), self.size.get());
+        mine().take(count).collect()
+    }
+}
+
 fn batcher(
     part: &'static str,
     store: Arc<dyn Store>,
@@ -79,56 +130,73 @@ fn batcher(
     watch: Arc<dyn Watch>,
 ) -> Batcher<Item, Result<Recorded>> {
     let clock = Arc::clone(&seams.clock);
-    let size = Arc::new(FlushSize::default());
-    Batcher::new(Arc::clone(&seams.spawn), move |items: Vec<Item>| {
+    let pace = Arc::new(Pace::new());
+    Batcher::handing_back(Arc::clone(&seams.spawn), move |items: Vec<Item>| {
         let (store, clock, watch) = (Arc::clone(&store), Arc::clone(&clock), Arc::clone(&watch));
-        let size = Arc::clone(&size);
+        let pace = Arc::clone(&pace);
         Box::pin(async move {
             let mut answers: Vec<Option<Result<Recorded>>> = items.iter().map(|_| None).collect();
-            let mut wait = BACKOFF.0;
-            // Recordings of an earlier membership are told apart by their node: the store refuses them.
-            while let Some(first) = answers.iter().position(Option::is_none) {
-                let node = items[first].node;
-                let mine: Vec<usize> = (first..items.len())
-                    .filter(|&at| items[at].node == node && answers[at].is_none())
-                    .collect();
-                // In their order, so that what one job hands in is stored in that order.
-                let piece = &mine[..fitting(mine.iter().map(|&at| &items[at]), size.get())];
+            let (mut failed, mut stored) = (BTreeSet::new(), false);
+            loop {
+                let is_left = |&at: &usize| answers[at].is_none() && !failed.contains(&items[at].lane());
+                let left: Vec<usize> = (0..items.len()).filter(is_left).collect();
+                let piece = pace.piece(&items, &left);
+                let Some(&first) = piece.first() else { break };
+                let lane = items[first].lane();
                 let began = clock.monotonic();
-                match offer(&*store, (part, &*watch), node, &items, piece).await {
+                match offer(&*store, (part, &*watch), items[first].node, &items, &piece).await {
                     Ok(told) => {
-                        size.stored(clock.monotonic().saturating_sub(began));
-                        wait = BACKOFF.0;
+                        pace.size.stored(clock.monotonic().saturating_sub(began));
+                        stored = true;
+                        let mut trouble = pace.lock();
+                        trouble.wait = BACKOFF.0;
+                        trouble.alone.remove(&lane);
                         for (&at, answer) in piece.iter().zip(told) {
                             answers[at] = Some(Ok(answer));
                         }
                     }
                     Err(error) if error.is_retryable() && !watch.is_gone() => {
                         watch.failed(part, &error);
-                        size.failed(piece.len());
+                        // What is known to fail alone says nothing of the others.
+                        if !pace.lock().alone.contains(&lane) {
+                            pace.size.failed(piece.len());
+                        }
+                        if piece.len() == 1 {
+                            failed.insert(lane);
+                        }
+                        let wait = pace.wait();
                         clock.sleep(wait).await;
-                        wait = (wait * 2).min(BACKOFF.1);
                     }
                     // One that the store refuses does not take the others with it.
                     Err(Error::TooLarge { .. } | Error::Invalid { .. }) if piece.len() > 1 => {
-                        size.failed(piece.len());
+                        pace.size.failed(piece.len());
                     }
                     Err(error @ (Error::TooLarge { .. } | Error::Invalid { .. })) => {
+                        pace.lock().alone.remove(&lane);
                         answers[first] = Some(Err(error));
                     }
                     Err(error) => {
-                        for &at in &mine {
-                            answers[at] = Some(Err(crate::batch::meaning(&error)));
+                        let node = items[first].node;
+                        for (answer, item) in answers.iter_mut().zip(&items) {
+                            if item.node == node && answer.is_none() {
+                                *answer = Some(Err(crate::batch::meaning(&error)));
+                            }
                         }
-                        answers[mine[0]] = Some(Err(error));
+                        answers[first] = Some(Err(error));
                     }
                 }
             }
-            for Item { recording, .. } in items.iter().filter(|item| !item.recording.writes.output.is_empty())
-            {
-                watch.said(recording.claim.id);
+            if stored {
+                pace.lock().alone.extend(failed);
             }
-            Ok(answers.into_iter().map(|answer| answer.unwrap_or(Ok(Recorded::LeaseLost))).collect())
+            let told = answers.into_iter().zip(items).map(|(answer, item)| {
+                let Some(answer) = answer else { return Told::Back(item) };
+                if !item.recording.writes.output.is_empty() {
+                    watch.said(item.recording.claim.id);
+                }
+                Told::Answered(answer)
+            });
+            Ok(told.collect())
         })
     })
 }

@@ -95,10 +95,8 @@ async fn an_outcome_that_does_not_come_through_lets_the_others_go_first() {
     assert_eq!(state(&test, huge.id).await, State::Succeeded);
 }
 
-#[tokio::test]
-async fn records_that_do_not_come_through_together_are_stored_in_pieces() {
-    let (test, store) = faulty(0);
-    let gate = Gate::default();
+/// Makes them in a step, once the gate is open.
+fn stepping(node: NodeBuilder, gate: &Gate) -> NodeBuilder {
     let passing = gate.clone();
     let handler = move |ctx: Context, job: Large| {
         let gate = passing.clone();
@@ -108,13 +106,44 @@ async fn records_that_do_not_come_through_together_are_stored_in_pieces() {
             mainspring::Result::Ok(made.len().to_string())
         }
     };
-    test.node(|node| node.handle(handler).queue("default", 100)).await.expect("a node");
+    node.handle(handler)
+}
+
+#[tokio::test]
+async fn records_that_do_not_come_through_together_are_stored_in_pieces() {
+    let (test, store) = faulty(0);
+    let gate = Gate::default();
+    test.node(|node| stepping(node, &gate).queue("default", 100)).await.expect("a node");
     test.enqueue_many(large(100, 10_000)).await.expect("enqueued");
     test.advance(MINUTE).await.expect("time passes");
     store.narrow(Some(25_000));
     gate.open();
     test.advance(5 * MINUTE).await.expect("time passes");
     assert_eq!(total(&test, State::Succeeded).await, 100);
+}
+
+/// Neither those that were handed in with it nor those that come later wait for it.
+#[tokio::test]
+async fn a_record_that_does_not_come_through_lets_those_of_others_go_first() {
+    let (test, store) = faulty(0);
+    let gate = Gate::default();
+    test.node(|node| stepping(node, &gate).queue("default", 100)).await.expect("a node");
+    let huge = test.enqueue(Large { bytes: 50_000 }).await.expect("enqueued");
+    test.enqueue_many(large(50, 10_000)).await.expect("enqueued");
+    test.advance(MINUTE).await.expect("time passes");
+    store.narrow(Some(25_000));
+    gate.open();
+    test.advance(5 * MINUTE).await.expect("time passes");
+    assert_eq!((total(&test, State::Succeeded).await, state(&test, huge.id).await), (50, State::Running));
+    test.enqueue_many(large(50, 10_000)).await.expect("enqueued");
+    test.advance(MINUTE).await.expect("time passes");
+    assert_eq!((total(&test, State::Succeeded).await, state(&test, huge.id).await), (100, State::Running));
+    store.narrow(None);
+    test.advance(MINUTE).await.expect("time passes");
+    assert_eq!(
+        (state(&test, huge.id).await, record(&test, huge.id).await.summary.claim),
+        (State::Succeeded, 1)
+    );
 }
 
 /// Two slots, and two claims' worth of quick jobs behind them; twice that is what a node may hold at most.
