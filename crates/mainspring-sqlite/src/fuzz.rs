@@ -247,7 +247,11 @@ const ACTS: [Act; 20] = [
     |tx| op::prune::run(tx, 10).map(drop),
     |tx| op::rescue::run(tx, Rescue { by: NODE, steady: bounds::DELAY, seen: NOW }).map(drop),
     |tx| verbs(tx, &Verb::Cancel { why: "why".into() }),
-    |tx| verbs(tx, &Verb::Retry).and(verbs(tx, &Verb::Hold)).and(verbs(tx, &Verb::Resume)),
+    |tx| {
+        verbs(tx, &Verb::Retry)
+            .and(verbs(tx, &Verb::Hold { why: String::new() }))
+            .and(verbs(tx, &Verb::Resume))
+    },
     |tx| verbs(tx, &Verb::Delete),
     |tx| op::settings::configure(tx, &queue(), &QueueChange::default()).map(drop),
     |tx| op::enqueue::run(tx, &[new()]).map(drop),

@@ -142,7 +142,7 @@ impl<'a> Jobs<'a> {
 
     /// Sets waiting jobs aside.
     pub fn hold(&self, target: impl Into<Target>) -> Change<'a> {
-        self.change(target, Verb::Hold)
+        self.change(target, Verb::Hold { why: String::new() })
     }
 
     /// What a job has recorded, been sent and started.
@@ -321,9 +321,9 @@ impl<'a> Change<'a> {
         self
     }
 
-    /// Why, for the record. Only cancelling and failing keep it.
+    /// Why, for the record. Only cancelling, failing and holding keep it; what is said of a hold is gone with the hold.
     pub fn because(mut self, words: impl Into<String>) -> Self {
-        if let Verb::Cancel { why } | Verb::Fail { why } = &mut self.verb {
+        if let Verb::Cancel { why } | Verb::Hold { why } | Verb::Fail { why } = &mut self.verb {
             *why = words.into();
         }
         self

@@ -39,7 +39,7 @@ enum One {
     /// Make a new job that shares what this one has recorded, up to a step.
     Fork(fork::Args),
     /// Set it aside: it is not run, whatever becomes due or is sent to it.
-    Hold,
+    Hold(verb::Because),
     /// Let it go on. If its handler waits for something that has not come, it waits again.
     Resume,
     /// End it as failed, if it is suspended: held, quarantined, drifted or waiting.
@@ -109,7 +109,7 @@ pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result
             return fork::retry(engine, id, &from, dry_run, out).await;
         }
         Some(One::Retry { from: None, .. }) => return retry(engine, id, out).await,
-        Some(One::Hold) => Verb::Hold,
+        Some(One::Hold(because)) => Verb::Hold { why: because.why },
         Some(One::Resume) => Verb::Resume,
         Some(One::Fail(because)) => Verb::Fail { why: because.why },
         Some(One::Delete) => Verb::Delete,

@@ -47,7 +47,12 @@ enum Many {
     /// Run failed, cancelled or skipped jobs again, and scheduled ones now.
     Retry(verb::Many),
     /// Set waiting jobs aside.
-    Hold(verb::Many),
+    Hold {
+        #[command(flatten)]
+        jobs: verb::Many,
+        #[command(flatten)]
+        because: verb::Because,
+    },
     /// Let suspended jobs go on; a handler that waits looks again for what it waits for.
     Resume(verb::Many),
     /// End suspended jobs as failed.
@@ -74,7 +79,7 @@ pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result
         None => return list(&args, engine, out).await,
         Some(Many::Cancel { jobs, because }) => (jobs, Verb::Cancel { why: because.why }),
         Some(Many::Retry(jobs)) => (jobs, Verb::Retry),
-        Some(Many::Hold(jobs)) => (jobs, Verb::Hold),
+        Some(Many::Hold { jobs, because }) => (jobs, Verb::Hold { why: because.why }),
         Some(Many::Resume(jobs)) => (jobs, Verb::Resume),
         Some(Many::Fail { jobs, because }) => (jobs, Verb::Fail { why: because.why }),
         Some(Many::Delete(jobs)) => (jobs, Verb::Delete),

@@ -52,7 +52,7 @@ pub(crate) fn hint(why: &Why, id: JobId) -> Option<String> {
             Some((name, _)) => format!("mainspring signal {id} {} JSON", quoted(name.as_str())),
             None => return why.hint(),
         },
-        Why::Held | Why::Quarantined { .. } => format!("mainspring job {id} resume"),
+        Why::Held { .. } | Why::Quarantined { .. } => format!("mainspring job {id} resume"),
         Why::Drifted { .. } => format!(
             "mainspring job {id} resume, accept, rename OLD NEW, fork --from STEP, retry --from STEP, or fail"
         ),

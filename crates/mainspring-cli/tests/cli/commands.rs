@@ -130,9 +130,12 @@ fn verbs_change_one_job() {
     let place = Place::new();
     let id = place.enqueue(&["a"]);
     let verb = |args: &[&str]| place.run(&[&["job", &id], args].concat()).ok();
-    assert_eq!(verb(&["hold"]), "hold: 1 job");
-    assert_eq!(place.job(&id)["reason"], "hold");
+    assert_eq!(verb(&["hold", "--why", "wrong price"]), "hold: 1 job");
+    assert_eq!((&place.job(&id)["reason"], &place.job(&id)["note"]), (&json!("hold"), &json!("wrong price")));
+    assert!(verb(&["why"]).starts_with("an operator holds it: wrong price\n"));
+    assert!(verb(&[]).contains("an operator holds it: wrong price\n"));
     assert_eq!(verb(&["resume"]), "resume: 1 job");
+    assert_eq!(place.job(&id)["note"], json!(null));
     verb(&["reprioritise", "0"]);
     assert_eq!(place.job(&id)["priority"], 0);
     verb(&["cancel", "--why", "not needed"]);
@@ -168,7 +171,8 @@ fn verbs_change_all_that_match_after_a_dry_run() {
         "reprioritise: 30 jobs"
     );
     let ids: Vec<String> = (0..2).map(|_| place.enqueue(&["c"])).collect();
-    assert_eq!(place.run(&["jobs", "hold", &ids[0], &ids[1]]).ok(), "hold: 2 jobs");
+    assert_eq!(place.run(&["jobs", "hold", "--why", "audit", &ids[0], &ids[1]]).ok(), "hold: 2 jobs");
+    assert_eq!(place.job(&ids[1])["note"], "audit");
     assert_eq!(place.run(&["jobs", "resume", "--state", "suspended", "-y"]).ok(), "resume: 2 jobs");
     assert_eq!(place.run(&["jobs", "delete", "--since", "1h", "-y"]).ok(), "delete: 33 jobs");
 }

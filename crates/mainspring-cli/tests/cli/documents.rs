@@ -85,8 +85,10 @@ fn json_of_jobs_is_as_documented() {
     assert_eq!(given, fields("A job in a list").len() - 2, "{optional} are optional: {list}");
     as_documented(&place.job(&rich), &["A job in a list", "A job by itself"]);
     as_documented(&place.json(&["jobs", "hold", "--kind", "noop", "--dry-run"]), &["Verbs"]);
-    as_documented(&place.json(&["job", &rich, "hold"]), &["Verbs"]);
-    let why = place.json(&["why", &rich]);
+    as_documented(&place.json(&["job", &rich, "hold", "--why", "for now"]), &["Verbs"]);
+    let mut why = place.json(&["why", &rich]);
+    let note = why.as_object_mut().and_then(|why| why.remove("note"));
+    assert_eq!(note, Some("for now".into()), "a field of its own");
     as_documented(&why, &["Why"]);
     let plain = list["jobs"][0]["id"].as_str().expect("an id");
     let mut why = place.json(&["why", plain]);

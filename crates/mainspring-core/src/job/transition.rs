@@ -157,7 +157,10 @@ pub enum Verb {
         claim: u32,
     },
     /// Set a waiting job aside.
-    Hold,
+    Hold {
+        /// Why, for as long as it is held. May be empty.
+        why: String,
+    },
     /// Let a suspended job go on. One that waits for something looks for it again.
     Resume,
     /// End a suspended job as failed.
@@ -179,7 +182,7 @@ impl Verb {
             Verb::Recall { .. } => "recall",
             Verb::Retry => "retry",
             Verb::Rewind { .. } => "rewind",
-            Verb::Hold => "hold",
+            Verb::Hold { .. } => "hold",
             Verb::Resume => "resume",
             Verb::Fail { .. } => "fail",
             Verb::Delete => "delete",
@@ -198,7 +201,7 @@ impl Verb {
             Verb::Recall { .. } => Input::Cancel(Reason::Parent),
             Verb::Retry => Input::Revive,
             Verb::Rewind { .. } => Input::Rewind,
-            Verb::Hold => Input::Hold,
+            Verb::Hold { .. } => Input::Hold,
             Verb::Resume => Input::Resume { later },
             Verb::Fail { .. } => Input::Fail(Reason::Operator),
             Verb::Delete if from.state == State::Running => {
@@ -230,13 +233,10 @@ impl Verb {
     /// [`Error::TooLarge`] or [`Error::Invalid`].
     pub fn check(&self) -> Result<()> {
         match self {
-            Verb::Cancel { why } | Verb::Recall { why } | Verb::Fail { why } => check_why(why),
-            Verb::Retry
-            | Verb::Rewind { .. }
-            | Verb::Hold
-            | Verb::Resume
-            | Verb::Delete
-            | Verb::Reprioritise(_) => Ok(()),
+            Verb::Cancel { why } | Verb::Recall { why } | Verb::Hold { why } | Verb::Fail { why } => {
+                check_why(why)
+            }
+            Verb::Retry | Verb::Rewind { .. } | Verb::Resume | Verb::Delete | Verb::Reprioritise(_) => Ok(()),
         }
     }
 }

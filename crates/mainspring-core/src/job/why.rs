@@ -65,7 +65,10 @@ pub enum Why {
     /// It waits for other jobs.
     Blocked,
     /// An operator set it aside.
-    Held,
+    Held {
+        /// Why, in the operator's words. Not told in lists.
+        note: Option<String>,
+    },
     /// The nodes that ran it kept dying.
     Quarantined {
         /// How many.
@@ -142,6 +145,7 @@ pub fn why(record: &Record, queue: Option<&Queue>, nodes: &[Node], now: Timestam
     let job = &record.summary;
     match (job.status.state, job.status.reason) {
         (State::Suspended, Some(Reason::Timer | Reason::Signal | Reason::Child)) => waiting(record),
+        (State::Suspended, Some(Reason::Hold)) => Why::Held { note: record.note.clone() },
         (State::Suspended, Some(Reason::Drift)) => Why::Drifted { note: record.note.clone() },
         (State::Suspended, Some(Reason::Unreadable)) => {
             Why::Unreadable { what: record.note.clone().or_else(|| job.unreadable.clone()) }
@@ -166,7 +170,7 @@ pub fn why_summary(job: &Summary, queue: Option<&Queue>, nodes: &[Node], now: Ti
             max_attempts: job.options.max_attempts,
         },
         State::Suspended => match job.status.reason {
-            Some(Reason::Hold) => Why::Held,
+            Some(Reason::Hold) => Why::Held { note: None },
             Some(Reason::Quarantine) => Why::Quarantined { crashes: job.crashes },
             Some(Reason::Unreadable) => Why::Unreadable { what: job.unreadable.clone() },
             reason => Why::Suspended { reason },
@@ -291,7 +295,8 @@ impl fmt::Display for Why {
                 Ok(())
             }
             Why::Blocked => f.write_str("it waits for other jobs"),
-            Why::Held => f.write_str("an operator holds it"),
+            Why::Held { note: Some(note) } => write!(f, "an operator holds it: {note}"),
+            Why::Held { note: None } => f.write_str("an operator holds it"),
             Why::Quarantined { crashes } => {
                 write!(f, "it is quarantined: {crashes} nodes died while running it")
             }
@@ -390,7 +395,7 @@ impl Why {
     /// What a person can do about it, if there is something to do.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Why::Held => Some("resume it to let it go on".into()),
+            Why::Held { .. } => Some("resume it to let it go on".into()),
             Why::Waiting { signals, .. } => {
                 signals.first().map(|(name, _)| format!("send it the signal `{name}`"))
             }

@@ -152,7 +152,7 @@ fn full() -> (Model, NodeNo) {
         job(6),
     ]);
     model.claim(&request(node, 1, 1), NOW).expect("claim");
-    model.change(&[id(4)], &Verb::Hold, false, NOW).expect("hold");
+    model.change(&[id(4)], &Verb::Hold { why: String::new() }, false, NOW).expect("hold");
     model.change(&[id(6)], &Verb::Cancel { why: String::new() }, false, NOW).expect("cancel");
     (model, node)
 }

@@ -19,6 +19,7 @@ impl Model {
         dry_run: bool,
         now: Timestamp,
     ) -> Result<Vec<Changed>> {
+        verb.check()?;
         ids.iter().map(|id| self.change_one(*id, verb, dry_run, now)).collect()
     }
 
@@ -64,7 +65,10 @@ impl Model {
                 self.settle(row, Place::done(to, now, why))
             }
             (Verb::Reprioritise(priority), Some(_)) => self.alter(row, |job| job.priority = *priority),
-            (Verb::Retry | Verb::Rewind { .. } | Verb::Resume | Verb::Hold | Verb::Delete, Some(to)) => {
+            (
+                Verb::Retry | Verb::Rewind { .. } | Verb::Resume | Verb::Hold { .. } | Verb::Delete,
+                Some(to),
+            ) => {
                 let job = self.job_mut(row)?;
                 match verb {
                     Verb::Retry | Verb::Rewind { .. } => {
@@ -75,7 +79,11 @@ impl Model {
                     _ => {}
                 }
                 let due = job.place.due();
-                self.settle(row, waiting(to, due, now))
+                let note = match verb {
+                    Verb::Hold { why } if !why.is_empty() => Some(why.clone()),
+                    _ => None,
+                };
+                self.settle(row, waiting(to, due, note, now))
             }
         }
     }
@@ -125,10 +133,11 @@ impl Model {
     }
 }
 
-/// The place of a job that an operator lets wait in another way. `due` is the time that it was to wait for.
-fn waiting(to: Status, due: Option<Timestamp>, now: Timestamp) -> Place {
+/// The place of a job that an operator lets wait in another way. `due` is the time that it was to wait for, `note` why it is
+/// held.
+fn waiting(to: Status, due: Option<Timestamp>, note: Option<String>, now: Timestamp) -> Place {
     match (to.reason, due) {
-        (Some(reason), due) => Place::Suspended { reason, due, waits: Vec::new(), note: None },
+        (Some(reason), due) => Place::Suspended { reason, due, waits: Vec::new(), note },
         (None, Some(due)) if to.state == State::Scheduled => Place::Timers { due },
         (None, _) => Place::Ready { class: Class::Fresh, since: now },
     }

@@ -98,7 +98,7 @@ pub(crate) const END: &str = concat!(
     SELECT e.no, e.was, e.flags FROM e"
 );
 /// Waiting jobs wait in another way: held, or ready, or for their time if that is to come. `$3`: the reason of those that
-/// are held. `$4`, `$5`: whether failures and crashes are cleared. `$6`: by how much claim numbers grow.
+/// are held. `$4`, `$5`: whether failures and crashes are cleared. `$6`: by how much claim numbers grow. `$7`: why they are held.
 const WAIT: &str = concat!(
     taken!(),
     ", f AS (SELECT e.no, e.line, e.claim + $6::int AS claim, e.priority, e.flags, e.due, e.was,
@@ -114,8 +114,8 @@ const WAIT: &str = concat!(
         SELECT f.no, f.due, f.crashed, f.line, f.claim, f.priority, f.failures, f.crashes, f.flags
         FROM f WHERE f.state = 1)
     , iu AS (INSERT INTO mainspring.suspended
-            (no, due, crashed, line, claim, priority, reason, failures, crashes, flags)
-        SELECT f.no, f.due, f.crashed, f.line, f.claim, f.priority, $3, f.failures, f.crashes, f.flags
+            (no, due, crashed, line, claim, priority, reason, failures, crashes, flags, note)
+        SELECT f.no, f.due, f.crashed, f.line, f.claim, f.priority, $3, f.failures, f.crashes, f.flags, nullif($7, '')
         FROM f WHERE f.state = 4)
     , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
         SELECT line, was, -count(*) FROM f GROUP BY line, was
@@ -380,7 +380,9 @@ impl Change {
         told: &mut Vec<Told>,
     ) -> Result<bool> {
         let why = match &self.verb {
-            Verb::Cancel { why } | Verb::Recall { why } | Verb::Fail { why } => why.as_str(),
+            Verb::Cancel { why } | Verb::Recall { why } | Verb::Hold { why } | Verb::Fail { why } => {
+                why.as_str()
+            }
             _ => "",
         };
         let (state, reason) = match self.verb {
@@ -390,7 +392,7 @@ impl Change {
         };
         let orphan = if reason == Reason::Parent { flags::ORPHAN } else { 0 };
         let (state, reason) = (i16::from(state.code()), i16::from(reason.code()));
-        let hold = matches!(self.verb, Verb::Hold).then_some(i16::from(Reason::Hold.code()));
+        let hold = matches!(self.verb, Verb::Hold { .. }).then_some(i16::from(Reason::Hold.code()));
         let retry = matches!(self.verb, Verb::Retry | Verb::Rewind { .. });
         let clear = retry || matches!(self.verb, Verb::Resume);
         let growth = i32::from(matches!(self.verb, Verb::Rewind { .. }));
@@ -422,6 +424,7 @@ impl Change {
                     (&retry as _, Type::BOOL),
                     (&clear as _, Type::BOOL),
                     (&growth as _, Type::INT4),
+                    (&why as _, Type::TEXT),
                 ]),
                 REVIVE => args.push((&growth as _, Type::INT4)),
                 FLAG => args.extend([(&why as _, Type::TEXT), (&orphan as _, Type::INT2)]),

@@ -85,16 +85,20 @@ fn apply(tx: &mut Tx<'_>, mut card: Card, found: &Place, verb: &Verb, to: Option
             if matches!(verb, Verb::Retry | Verb::Resume) {
                 (card.crashes, card.crashed) = (0, 0);
             }
-            wait(tx, &card, to, found.due())
+            let note = match verb {
+                Verb::Hold { why } if !why.is_empty() => Some(why.as_str()),
+                _ => None,
+            };
+            wait(tx, &card, to, found.due(), note)
         }
     }
 }
 
-/// Puts a job where an operator lets it wait. `due` is the time that it was to wait for.
-fn wait(tx: &mut Tx<'_>, card: &Card, to: Status, due: Option<i64>) -> Result<()> {
+/// Puts a job where an operator lets it wait. `due` is the time that it was to wait for, `note` why it is held.
+fn wait(tx: &mut Tx<'_>, card: &Card, to: Status, due: Option<i64>, note: Option<&str>) -> Result<()> {
     match (to.state, to.reason, due) {
         (State::Suspended, Some(reason), due) => {
-            place::put_suspended(tx, card, &Aside { due, ..Aside::plain(reason) })
+            place::put_suspended(tx, card, &Aside { due, note, ..Aside::plain(reason) })
         }
         (State::Scheduled, _, Some(due)) => place::put_timers(tx, card, due),
         (State::Ready, ..) => place::put_ready(tx, card, Class::Fresh),

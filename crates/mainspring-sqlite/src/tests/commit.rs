@@ -168,7 +168,7 @@ fn request_that_meets_a_corrupt_row_changes_nothing_and_spares_its_neighbours() 
         Ok(())
     });
     // The first job is moved by the time that the second one is looked for.
-    let changed = it.store.change(ids, Verb::Hold, false);
+    let changed = it.store.change(ids, Verb::Hold { why: String::new() }, false);
     let stored = it.store.enqueue(vec![job(&it.seams)]);
     drop(release);
     block_on(held).expect("held");

@@ -176,7 +176,7 @@ fn the_flag_of_a_journal_goes_through_every_place() {
     let store = &w.it.store;
     let verb = |verb| block_on(store.change(vec![id], verb, false)).expect("changed");
     w.finish(first.claim, Outcome::Snooze { after: Duration::from_secs(1) });
-    verb(Verb::Hold);
+    verb(Verb::Hold { why: String::new() });
     verb(Verb::Resume);
     verb(Verb::Cancel { why: String::new() });
     verb(Verb::Retry);

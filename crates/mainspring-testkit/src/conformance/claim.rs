@@ -253,7 +253,7 @@ pub async fn lines_are_those_of_ready_jobs(h: &Harness) {
     assert_eq!(lines().await, [a.clone(), plain, far.clone()]);
     h.claim(node, 10).await;
     assert_eq!(lines().await, [a.clone(), far], "those of `q` are claimed");
-    h.change(barred, Verb::Hold).await;
+    h.change(barred, Verb::Hold { why: String::new() }).await;
     assert_eq!(lines().await, [a]);
 }
 

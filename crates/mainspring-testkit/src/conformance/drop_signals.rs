@@ -100,7 +100,7 @@ pub async fn claim_may_read_what_was_dropped_meanwhile(h: &Harness) {
 pub async fn signals_of_any_job_are_dropped(h: &Harness) {
     let held = h.put_one().await;
     h.send(held, "go", "a").await;
-    h.apply(held, Verb::Hold).await;
+    h.apply(held, Verb::Hold { why: String::new() }).await;
     assert_eq!(dropped(h, held, "go", None).await, Some(1));
     assert_eq!(h.status(held).await, because(State::Suspended, Reason::Hold));
     let (node, claim) = h.running().await;

@@ -270,7 +270,7 @@ pub async fn parent_that_does_not_run_finds_the_message(h: &Harness) {
     assert_eq!(mails(h.mail(&claimed).await), std::slice::from_ref(&told));
     let second = h.start(node, claimed.claim, h.child()).await;
     h.end(node, claimed.claim, Outcome::Release).await;
-    h.apply(claim.id, Verb::Hold).await;
+    h.apply(claim.id, Verb::Hold { why: String::new() }).await;
     h.end_child(node, succeed()).await;
     assert_eq!(h.status(claim.id).await, because(State::Suspended, Reason::Hold));
     h.apply(claim.id, Verb::Resume).await;
@@ -358,7 +358,7 @@ pub async fn every_end_of_a_waiting_child_is_told(h: &Harness) {
                 (because(State::Failed, Reason::Expired), None)
             }
             _ => {
-                h.apply(child, Verb::Hold).await;
+                h.apply(child, Verb::Hold { why: String::new() }).await;
                 h.apply(child, Verb::Fail { why: "broken".into() }).await;
                 (because(State::Failed, Reason::Operator), Some("broken"))
             }
@@ -413,7 +413,7 @@ pub async fn child_that_goes_on_tells_nothing(h: &Harness) {
         h.advance(SECOND);
         h.promote().await;
     }
-    h.apply(child, Verb::Hold).await;
+    h.apply(child, Verb::Hold { why: String::new() }).await;
     assert!(h.messages(claim).await.is_empty());
 }
 
@@ -548,7 +548,7 @@ pub async fn waiting_children_end_with_their_parent(h: &Harness) {
             let waiting = h.start(node, claim, h.child()).await;
             h.end_child(node, suspended(until_signal("go"))).await;
             let held = h.start(node, claim, h.child()).await;
-            h.apply(held, Verb::Hold).await;
+            h.apply(held, Verb::Hold { why: String::new() }).await;
             let ready = h.start(node, claim, h.child()).await;
             let later = h.child_with(|job| job.run = Some(When::After(SECOND * 9)));
             let scheduled = h.start(node, claim, later).await;
@@ -629,7 +629,7 @@ pub async fn children_outlive_attempts_of_their_parent(h: &Harness) {
     h.crash(3).await;
     assert_eq!(h.status(claim.id).await, because(State::Suspended, Reason::Quarantine));
     h.apply(claim.id, Verb::Resume).await;
-    h.apply(claim.id, Verb::Hold).await;
+    h.apply(claim.id, Verb::Hold { why: String::new() }).await;
     assert_eq!(h.status(child).await, plain(State::Ready));
 }
 

@@ -71,7 +71,7 @@ pub async fn ready_jobs_are_hinted(h: &Harness) {
     h.claim_one(node).await;
     h.lose(node).await;
     ears.wait_ready(&name);
-    h.apply(id, Verb::Hold).await;
+    h.apply(id, Verb::Hold { why: String::new() }).await;
     h.apply(id, Verb::Resume).await;
     ears.wait_ready(&name);
     let pause = |paused| QueueChange { paused: Some(paused), ..QueueChange::default() };
@@ -187,7 +187,7 @@ pub async fn closed_store_refuses_every_call(h: &Harness) {
         store.story(id).await.err(),
         store.list(Filter::default(), Page { after: None, limit: 1 }).await.err(),
         store.counts().await.err(),
-        store.change(vec![id], Verb::Hold, false).await.err(),
+        store.change(vec![id], Verb::Hold { why: String::new() }, false).await.err(),
         store.queues().await.err(),
         store.configure(queue("q"), QueueChange::default()).await.err(),
         store.nodes().await.err(),

@@ -408,7 +408,7 @@ pub async fn journal_survives_every_way_to_the_next_claim(h: &Harness) {
             }
             "hold" => {
                 h.end(node, claim, Outcome::Release).await;
-                h.apply(id, Verb::Hold).await;
+                h.apply(id, Verb::Hold { why: String::new() }).await;
                 h.apply(id, Verb::Resume).await;
             }
             "suspend" => {

@@ -89,7 +89,7 @@ pub async fn replace_cancels_a_waiting_holder(h: &Harness) {
     });
     let scheduled = h.put(later).await;
     let held = hold(h, "held".into()).await;
-    h.apply(held, Verb::Hold).await;
+    h.apply(held, Verb::Hold { why: String::new() }).await;
     h.advance(SECOND);
     for (key, holder) in [("ready", ready), ("scheduled", scheduled), ("held", held)] {
         let (id, receipt) = enqueue(h, Unique::new(key).replace()).await;

@@ -99,7 +99,7 @@ pub async fn each_filter_gives_what_it_says(h: &Harness) {
     h.advance(SECOND);
     let scheduled = h.put(h.job_with(|job| job.run = Some(When::After(SECOND)))).await;
     let held = h.put_one().await;
-    h.apply(held, Verb::Hold).await;
+    h.apply(held, Verb::Hold { why: String::new() }).await;
     let cancelled = h.put_one().await;
     h.apply(cancelled, cancel("")).await;
 

@@ -146,7 +146,7 @@ pub async fn hold_and_signal_always_hold(h: &Harness) {
     for _ in 0..ROUNDS {
         let (_, id) = h.waiting(until_signal("go")).await;
         race::<()>(vec![
-            Box::new(|| block_on(h.apply(id, Verb::Hold))),
+            Box::new(|| block_on(h.apply(id, Verb::Hold { why: String::new() }))),
             Box::new(|| block_on(h.send(id, "go", "a"))),
         ]);
         let record = h.get(id).await;

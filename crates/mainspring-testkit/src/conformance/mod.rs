@@ -247,6 +247,7 @@ macro_rules! conformance_tests {
                 held_job_keeps_its_time,
                 held_job_is_not_claimed,
                 failing_keeps_the_operators_words,
+                holding_keeps_the_operators_words_until_it_is_over,
                 reprioritised_job_moves_in_its_line,
                 reprioritised_job_keeps_its_priority,
                 reprioritised_job_keeps_its_class,

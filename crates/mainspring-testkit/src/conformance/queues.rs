@@ -132,7 +132,7 @@ pub async fn counts_are_exact_through_a_life(h: &Harness) {
     assert_eq!(claims[1].claim.id, id);
     h.end(node, claims[1].claim, retry(SECOND)).await;
     expect(&[(State::Scheduled, 1), (State::Succeeded, 1)]).await;
-    h.apply(id, Verb::Hold).await;
+    h.apply(id, Verb::Hold { why: String::new() }).await;
     expect(&[(State::Suspended, 1), (State::Succeeded, 1)]).await;
     h.apply(id, Verb::Fail { why: String::new() }).await;
     expect(&[(State::Failed, 1), (State::Succeeded, 1)]).await;

@@ -37,7 +37,7 @@ pub async fn job_runs_again_with_what_was_recorded_before_the_step(h: &Harness) 
         (Outcome::Release, None, READY),
         (retry(SECOND), None, plain(State::Scheduled)),
         (suspended(until_signal("go")), None, because(State::Suspended, Reason::Signal)),
-        (Outcome::Release, Some(Verb::Hold), because(State::Suspended, Reason::Hold)),
+        (Outcome::Release, Some(Verb::Hold { why: String::new() }), because(State::Suspended, Reason::Hold)),
         (fail(), None, because(State::Failed, Reason::Exhausted)),
         (Outcome::Release, Some(cancel("no")), because(State::Cancelled, Reason::Operator)),
         (succeed(), None, plain(State::Succeeded)),

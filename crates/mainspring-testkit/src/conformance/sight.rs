@@ -56,7 +56,7 @@ pub async fn job_is_open_until_it_ends(h: &Harness) {
         h.apply(claim.id, Verb::Delete).await;
     }
     let held = h.put_one().await;
-    h.apply(held, Verb::Hold).await;
+    h.apply(held, Verb::Hold { why: String::new() }).await;
     assert_eq!(sight(h, held).await, Sight::Open);
 }
 

@@ -246,7 +246,7 @@ pub async fn signal_wakes_only_who_waits(h: &Harness) {
     h.crash(3).await;
     let scheduled = h.put(h.job_with(|job| job.run = Some(When::After(SECOND)))).await;
     let held = h.put_one().await;
-    h.apply(held, Verb::Hold).await;
+    h.apply(held, Verb::Hold { why: String::new() }).await;
     let (_, sleeper) = h.waiting(until_time(h.now().after(SECOND))).await;
     let expected = [
         (quarantined, because(State::Suspended, Reason::Quarantine)),
@@ -270,7 +270,7 @@ pub async fn message_alone_comes_with_the_next_claim(h: &Harness) {
         let id = h.put(h.job_with(|job| job.run = later.then_some(When::After(SECOND)))).await;
         let node = h.node().await;
         match place {
-            "held" => h.apply(id, Verb::Hold).await,
+            "held" => h.apply(id, Verb::Hold { why: String::new() }).await,
             "quarantined" => h.crash(3).await,
             "retried" => {
                 let claim = h.claim_one(node).await;

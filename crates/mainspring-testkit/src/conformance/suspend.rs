@@ -284,7 +284,7 @@ pub async fn held_job_is_woken_by_nobody(h: &Harness) {
     let suspension =
         Suspension { until: Some(h.now().after(SECOND)), note: Some("waits".into()), ..until_signal("go") };
     let (node, id) = h.waiting(suspension).await;
-    h.apply(id, Verb::Hold).await;
+    h.apply(id, Verb::Hold { why: String::new() }).await;
     let record = h.get(id).await;
     assert_eq!(record.summary.status, because(State::Suspended, Reason::Hold));
     assert_eq!((record.waits.len(), record.note, record.summary.run_at), (0, None, None));
@@ -304,7 +304,7 @@ pub async fn held_job_is_woken_by_nobody(h: &Harness) {
 /// A sleeper that was held runs when it is resumed, and does not sleep on behind its handler's back.
 pub async fn resumed_sleeper_runs_at_once(h: &Harness) {
     let (_, id) = h.waiting(until_time(h.now().after(SECOND * 9))).await;
-    h.apply(id, Verb::Hold).await;
+    h.apply(id, Verb::Hold { why: String::new() }).await;
     h.apply(id, Verb::Resume).await;
     let summary = h.get(id).await.summary;
     assert_eq!((summary.status, summary.run_at), (plain(State::Ready), None));
@@ -358,7 +358,7 @@ pub async fn every_verb_on_a_suspension_is_as_the_machine_says(h: &Harness) {
     let verbs = [
         Verb::Cancel { why: why() },
         Verb::Retry,
-        Verb::Hold,
+        Verb::Hold { why: String::new() },
         Verb::Resume,
         Verb::Fail { why: why() },
         Verb::Delete,

@@ -91,7 +91,7 @@ pub async fn deadline_fails_waiting_jobs(h: &Harness) {
         }))
         .await;
     let held = put_until(h, left).await;
-    h.apply(held, Verb::Hold).await;
+    h.apply(held, Verb::Hold { why: String::new() }).await;
     h.advance(just_before(left));
     assert_eq!(h.expire().await, 0);
     h.advance(MICRO);
@@ -232,7 +232,7 @@ pub async fn only_ended_jobs_are_pruned(h: &Harness) {
     let ready = h.put_one().await;
     let later = put_later(h, Duration::from_hours(24 * 365 * 5)).await;
     let held = h.put_one().await;
-    h.apply(held, Verb::Hold).await;
+    h.apply(held, Verb::Hold { why: String::new() }).await;
     let revived = h.put_one().await;
     h.apply(revived, cancel("")).await;
     h.apply(revived, Verb::Retry).await;

@@ -126,7 +126,7 @@ pub async fn unreadable_job_can_be_ended(h: &Harness) {
 /// What lets a job wait in another way is refused while it cannot be read.
 pub async fn unreadable_job_is_not_held(h: &Harness) {
     let id = damaged(h, Damage::Claim).await;
-    let answer = h.change(id, Verb::Hold).await;
+    let answer = h.change(id, Verb::Hold { why: String::new() }).await;
     assert!(matches!(answer, Changed::Illegal(_)), "{answer:?}");
     h.apply(id, Verb::Delete).await;
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mainspring_core::bounds;
 use mainspring_core::id::JobId;
-use mainspring_core::job::{Outcome, Reason, State, Status, Verb, When};
+use mainspring_core::job::{Outcome, Reason, State, Status, Verb, When, Why};
 use mainspring_core::store::Changed;
 
 use crate::harness::{
@@ -33,7 +33,7 @@ fn every_verb() -> [Verb; 8] {
         Verb::Cancel { why: why() },
         Verb::Recall { why: why() },
         Verb::Retry,
-        Verb::Hold,
+        Verb::Hold { why: String::new() },
         Verb::Resume,
         Verb::Fail { why: why() },
         Verb::Delete,
@@ -65,13 +65,13 @@ async fn bring(h: &Harness, status: Status) -> JobId {
             let node = h.node().await;
             h.claim_one(node).await;
         }
-        (_, Some(Reason::Hold)) => h.apply(id, Verb::Hold).await,
+        (_, Some(Reason::Hold)) => h.apply(id, Verb::Hold { why: String::new() }).await,
         (_, Some(Reason::Quarantine)) => h.crash(3).await,
         (State::Succeeded, _) => end(succeed()).await,
         (_, Some(Reason::Exhausted)) => end(fail()).await,
         (_, Some(Reason::Expired)) => assert_eq!(h.expire().await, 1),
         (State::Failed, Some(Reason::Operator)) => {
-            h.apply(id, Verb::Hold).await;
+            h.apply(id, Verb::Hold { why: String::new() }).await;
             h.apply(id, Verb::Fail { why: "no".into() }).await;
         }
         (State::Cancelled, Some(Reason::Operator)) => h.apply(id, cancel("no")).await,
@@ -188,7 +188,7 @@ pub async fn retried_and_resumed_jobs_stand_in_line(h: &Harness) {
     let retried = h.put_one().await;
     let resumed = h.put_one().await;
     h.apply(retried, cancel("")).await;
-    h.apply(resumed, Verb::Hold).await;
+    h.apply(resumed, Verb::Hold { why: String::new() }).await;
     let waiting = h.put_one().await;
     h.advance(SECOND);
     h.apply(retried, Verb::Retry).await;
@@ -214,7 +214,7 @@ pub async fn job_can_be_cancelled_retried_and_cancelled_again(h: &Harness) {
 pub async fn held_job_keeps_its_time(h: &Harness) {
     let id = h.put(h.job_with(|job| job.run = Some(When::After(SECOND * 10)))).await;
     let at = Some(h.now().after(SECOND * 10));
-    h.apply(id, Verb::Hold).await;
+    h.apply(id, Verb::Hold { why: String::new() }).await;
     let summary = h.get(id).await.summary;
     assert_eq!((summary.status, summary.run_at), (because(State::Suspended, Reason::Hold), at));
     h.advance(SECOND * 5);
@@ -222,7 +222,7 @@ pub async fn held_job_keeps_its_time(h: &Harness) {
     let held = because(State::Suspended, Reason::Hold);
     assert_eq!(answer, Changed::Applied { from: held, to: Some(plain(State::Scheduled)) });
     assert_eq!(h.get(id).await.summary.run_at, at);
-    h.apply(id, Verb::Hold).await;
+    h.apply(id, Verb::Hold { why: String::new() }).await;
     h.advance(SECOND * 5);
     assert_eq!(h.promote().await, 0);
     h.apply(id, Verb::Resume).await;
@@ -235,7 +235,7 @@ pub async fn held_job_is_not_claimed(h: &Harness) {
     let (node, claim) = h.running().await;
     h.end(node, claim, retry(Duration::ZERO)).await;
     h.promote().await;
-    h.apply(claim.id, Verb::Hold).await;
+    h.apply(claim.id, Verb::Hold { why: String::new() }).await;
     assert!(h.claim(node, 1).await.is_empty());
     h.apply(claim.id, Verb::Resume).await;
     let claimed = h.claim(node, 1).await.remove(0);
@@ -251,6 +251,45 @@ pub async fn failing_keeps_the_operators_words(h: &Harness) {
     assert_eq!(record.summary.status, because(State::Failed, Reason::Operator));
     assert_eq!((record.note.as_deref(), record.summary.failures), (Some("poison"), 0));
     assert_eq!((record.summary.finished_at, record.errors.len()), (Some(h.now()), 0));
+}
+
+/// Holding a job keeps the operator's words, from wherever it waits and for as long as it is held.
+pub async fn holding_keeps_the_operators_words_until_it_is_over(h: &Harness) {
+    let held = because(State::Suspended, Reason::Hold);
+    let hold = |why: &str| Verb::Hold { why: why.to_owned() };
+    let ready = h.put_one().await;
+    let timed = h.put(h.job_with(|job| job.run = Some(When::After(SECOND)))).await;
+    for (id, waits) in [(ready, State::Ready), (timed, State::Scheduled)] {
+        for (why, note) in [("wrong price", Some("wrong price")), ("", None), ("again", Some("again"))] {
+            h.apply(id, hold(why)).await;
+            h.apply(id, Verb::Reprioritise(priority(3))).await;
+            let record = h.get(id).await;
+            assert_eq!((record.summary.status, record.note.as_deref()), (held, note));
+            let said = Why::Held { note: note.map(str::to_owned) };
+            assert_eq!(mainspring_core::job::why(&record, None, &[], h.now()), said);
+            h.apply(id, Verb::Resume).await;
+            let record = h.get(id).await;
+            assert_eq!((record.summary.status, record.note), (plain(waits), None));
+        }
+    }
+    // What ends a held job has words of its own.
+    for (verb, note) in [(cancel("sold out"), Some("sold out")), (Verb::Fail { why: String::new() }, None)] {
+        let id = h.put_one().await;
+        h.apply(id, hold("wrong price")).await;
+        h.apply(id, verb).await;
+        assert_eq!(h.get(id).await.note.as_deref(), note);
+    }
+    // Several at once, and words at their bound and beyond.
+    let ids = h.put_many(3).await;
+    let long = "x".repeat(bounds::WHY_BYTES);
+    for wrong in [format!("{long}x"), "a\0b".to_owned()] {
+        h.store.change(ids.clone(), hold(&wrong), false).await.expect_err("these words cannot be kept");
+        assert_eq!(h.status(ids[0]).await, plain(State::Ready));
+    }
+    h.store.change(ids.clone(), hold(&long), false).await.expect("held");
+    for id in ids {
+        assert_eq!(h.get(id).await.note.as_deref(), Some(long.as_str()));
+    }
 }
 
 /// A new priority moves a waiting job in its line; it keeps its turn among its equals.
@@ -272,7 +311,7 @@ pub async fn reprioritised_job_moves_in_its_line(h: &Harness) {
 pub async fn reprioritised_job_keeps_its_priority(h: &Harness) {
     let id = h.put(h.job_with(|job| job.run = Some(When::After(SECOND)))).await;
     h.apply(id, Verb::Reprioritise(priority(2))).await;
-    h.apply(id, Verb::Hold).await;
+    h.apply(id, Verb::Hold { why: String::new() }).await;
     h.apply(id, Verb::Reprioritise(priority(1))).await;
     assert_eq!(h.get(id).await.summary.priority, priority(1));
     h.apply(id, Verb::Resume).await;

@@ -72,7 +72,8 @@ pub(crate) fn of_claims() -> Vec<Pair> {
         Pair::new("late claim, disown", ready, claim(0, 1, 2), disown()).late(),
         Pair::new("claim, renew", one_ready, claim(0, 1, 1), renew(None)),
         Pair::new("claim, cancel", one_ready, claim(0, 1, 1), cancel_one()).or_first(nothing()),
-        Pair::new("claim, hold", one_ready, claim(0, 1, 1), change(&[1], Verb::Hold)).or_first(nothing()),
+        Pair::new("claim, hold", one_ready, claim(0, 1, 1), change(&[1], Verb::Hold { why: String::new() }))
+            .or_first(nothing()),
         Pair::new("claim, delete", one_ready, claim(0, 1, 1), change(&[1], Verb::Delete)).or_first(nothing()),
         Pair::new(
             "claim, reprioritise",
@@ -236,7 +237,13 @@ pub(crate) fn of_keys() -> Vec<Pair> {
             .or_second(claim(1, 1, 0)),
         Pair::new("replace, cancel", key_held, one(2, Replace), cancel_one()).keyed(),
         Pair::new("replace, delete", key_held, one(2, Replace), change(&[1], Verb::Delete)).keyed(),
-        Pair::new("replace, hold", key_held, one(2, Replace), change(&[1], Verb::Hold)).keyed(),
+        Pair::new(
+            "replace, hold",
+            key_held,
+            one(2, Replace),
+            change(&[1], Verb::Hold { why: String::new() }),
+        )
+        .keyed(),
         Pair::new("replace, promote", key_held_later, one(2, Replace), promote(9))
             .keyed()
             .or_second(promote(0)),
@@ -271,13 +278,13 @@ pub(crate) fn of_waiting() -> Vec<Pair> {
     };
     let held_dying: fn(&mut World) = |world| {
         world.put(vec![urgent(1)]);
-        world.done(&change(&[1], Verb::Hold));
+        world.done(&change(&[1], Verb::Hold { why: String::new() }));
         world.advance(SECOND);
     };
     let waiting: fn(&mut World) = |world| world.put(vec![job(1), job(2)]);
     let held: fn(&mut World) = |world| {
         world.put(vec![job(1)]);
-        world.done(&change(&[1], Verb::Hold));
+        world.done(&change(&[1], Verb::Hold { why: String::new() }));
     };
     let ended: fn(&mut World) = |world| {
         world.settings();
@@ -298,16 +305,28 @@ pub(crate) fn of_waiting() -> Vec<Pair> {
             .or_first(promote(0)),
         Pair::new("promote, retry", timed, promote(9), change(&[1], Verb::Retry)).or_first(promote(0)),
         Pair::new("promote, delete", timed, promote(9), change(&[1], Verb::Delete)).or_first(promote(0)),
-        Pair::new("promote, hold", timed, promote(9), change(&[1], Verb::Hold)).or_first(promote(0)),
+        Pair::new("promote, hold", timed, promote(9), change(&[1], Verb::Hold { why: String::new() }))
+            .or_first(promote(0)),
         Pair::new("expire, expire", dying, expire(9), expire(9)).or_first(expire(0)).or_second(expire(0)),
         Pair::new("expire, cancel", dying, expire(9), verb(cancel("enough"))).or_first(expire(0)),
         Pair::new("expire, delete", dying, expire(9), verb(Verb::Delete)).or_first(expire(0)),
-        Pair::new("expire, hold", dying, expire(9), verb(Verb::Hold)).or_first(expire(0)),
+        Pair::new("expire, hold", dying, expire(9), verb(Verb::Hold { why: String::new() }))
+            .or_first(expire(0)),
         Pair::new("expire, resume", held_dying, expire(9), change(&[1], Verb::Resume)).or_first(expire(0)),
         Pair::new("cancel, cancel", waiting, verb(cancel("enough")), reversed(cancel("too much"))),
-        Pair::new("cancel, hold", waiting, verb(cancel("enough")), reversed(Verb::Hold)),
+        Pair::new(
+            "cancel, hold",
+            waiting,
+            verb(cancel("enough")),
+            reversed(Verb::Hold { why: String::new() }),
+        ),
         Pair::new("cancel, delete", waiting, verb(cancel("enough")), reversed(Verb::Delete)),
-        Pair::new("hold, reprioritise", waiting, verb(Verb::Hold), reversed(Verb::Reprioritise(priority(1)))),
+        Pair::new(
+            "hold, reprioritise",
+            waiting,
+            verb(Verb::Hold { why: String::new() }),
+            reversed(Verb::Reprioritise(priority(1))),
+        ),
         Pair::new("resume, resume", held, change(&[1], Verb::Resume), change(&[1], Verb::Resume)),
         Pair::new(
             "resume, fail",

@@ -218,7 +218,7 @@ impl Storm {
                 block_on(store.finish(first, claims.into_iter().map(end).collect())).map(drop)
             }
             Kind::Cancel => verb(cancel("enough")),
-            Kind::Hold => verb(Verb::Hold),
+            Kind::Hold => verb(Verb::Hold { why: String::new() }),
             Kind::Resume => verb(Verb::Resume),
             Kind::Retry => verb(Verb::Retry),
             Kind::Reprioritise => verb(Verb::Reprioritise(priority(u8::try_from(self.draw(9)).unwrap_or(0)))),

@@ -192,12 +192,13 @@ pub(crate) fn of_messages() -> Vec<Pair> {
         Pair::new("signal, its repeat", waiting, signal(), signal()),
         Pair::new("signal, claim", ready, signal(), claim(1, 1, 1)).or_second(claim(1, 1, 0)),
         Pair::new("signal, promote", waiting, signal(), promote(9)).or_second(promote(0)),
-        Pair::new("signal, hold", waiting, signal(), change(&[1], Verb::Hold)),
+        Pair::new("signal, hold", waiting, signal(), change(&[1], Verb::Hold { why: String::new() })),
         Pair::new("signal, resume", waiting, signal(), change(&[1], Verb::Resume)),
         Pair::new("signal, cancel", waiting, signal(), cancel_parent()).or_as(still_waiting_for_signal),
         Pair::new("signal, delete", waiting, signal(), change(&[1], Verb::Delete)),
         Pair::new("signal, finish", one_running, signal(), finish([succeed()])),
-        Pair::new("promote, hold", waiting, promote(9), change(&[1], Verb::Hold)).or_first(promote(0)),
+        Pair::new("promote, hold", waiting, promote(9), change(&[1], Verb::Hold { why: String::new() }))
+            .or_first(promote(0)),
     ]
 }
 
@@ -224,7 +225,7 @@ pub(crate) fn of_families() -> Vec<Pair> {
         Pair::new(
             "hold of a parent, child ends",
             parent_waiting_for_running,
-            change(&[1], Verb::Hold),
+            change(&[1], Verb::Hold { why: String::new() }),
             child_ends(succeed()),
         ),
         Pair::new(

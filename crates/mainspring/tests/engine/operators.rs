@@ -78,11 +78,11 @@ on_every_store! {
 
     async fn held_jobs_wait_for_a_person(engine: Engine) {
         let job = engine.enqueue(work(1)).await.expect("enqueued");
-        engine.jobs().hold(job.id).await.expect("held");
+        engine.jobs().hold(job.id).because("wrong price").await.expect("held");
         let node = engine.node().handle(quick).queue("default", 1).start().await.expect("a node");
         let other = engine.enqueue(work(2)).await.expect("enqueued");
         soon("the other ends", engine.result(&other)).await.expect("it is not held up");
-        assert_eq!(engine.jobs().why(job.id).await.expect("a reason"), Why::Held);
+        assert_eq!(engine.jobs().why(job.id).await.expect("a reason"), Why::Held { note: Some("wrong price".into()) });
         engine.jobs().resume(job.id).await.expect("resumed");
         assert_eq!(soon("its end", engine.result(&job)).await.expect("it succeeded"), 1);
         node.shutdown().await;

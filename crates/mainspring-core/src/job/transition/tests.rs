@@ -177,6 +177,7 @@ fn why_texts_are_bounded() {
     assert!(matches!(cancel(bounds::WHY_BYTES + 1), Err(Error::TooLarge { .. })));
     assert!(Verb::Fail { why: "a\0b".into() }.check().is_err());
     assert!(Verb::Recall { why: "a\0b".into() }.check().is_err());
+    assert!(Verb::Hold { why: "a\0b".into() }.check().is_err());
 }
 
 #[test]
@@ -187,7 +188,7 @@ fn verbs_are_told_by_their_words() {
         (Verb::Recall { why: why() }, "recall"),
         (Verb::Retry, "retry"),
         (Verb::Rewind { from: Key::new("a").expect("a key"), claim: 1 }, "rewind"),
-        (Verb::Hold, "hold"),
+        (Verb::Hold { why: String::new() }, "hold"),
         (Verb::Resume, "resume"),
         (Verb::Fail { why: why() }, "fail"),
         (Verb::Delete, "delete"),

@@ -86,7 +86,7 @@ fn ended_and_suspended_jobs_say_so_whatever_the_nodes_do() {
     let failed = Status::because(State::Failed, Reason::Exhausted);
     assert_eq!(reason(failed), Why::Ended { status: failed });
     assert_eq!(reason(Status::plain(State::Blocked)), Why::Blocked);
-    assert_eq!(reason(Status::because(State::Suspended, Reason::Hold)), Why::Held);
+    assert_eq!(reason(Status::because(State::Suspended, Reason::Hold)), Why::Held { note: None });
     let signal = Some(Reason::Signal);
     assert_eq!(reason(Status::because(State::Suspended, Reason::Signal)), Why::Suspended { reason: signal });
     let mut quarantined = job(Status::because(State::Suspended, Reason::Quarantine));
@@ -223,12 +223,17 @@ fn reasons_are_told_in_words() {
     let required = vec![label("eu"), label("gpu")];
     assert!(Why::NoLabels { required }.to_string().ends_with("all its labels: `eu`, `gpu`"));
     assert_eq!(Why::Suspended { reason: Some(Reason::Drift) }.to_string(), "it is suspended: drift");
+    assert_eq!(Why::Held { note: None }.to_string(), "an operator holds it");
+    assert_eq!(
+        Why::Held { note: Some("wrong price".into()) }.to_string(),
+        "an operator holds it: wrong price"
+    );
 }
 
 #[test]
 fn a_person_is_told_what_to_do_where_there_is_something_to_do() {
     let hint = |why: Why| why.hint().unwrap_or_default();
-    assert_eq!(hint(Why::Held), "resume it to let it go on");
+    assert_eq!(hint(Why::Held { note: None }), "resume it to let it go on");
     assert_eq!(hint(Why::Paused { queue: queue("q") }), "resume queue `q`");
     assert_eq!(hint(Why::NoNode { queue: queue("q") }), "start a node that serves queue `q`");
     assert_eq!(hint(Why::NoHandler { kind: kind("k") }), "start a node that handles kind `k`");

@@ -37,7 +37,7 @@ async fn turn(life: &Life, engine: &Engine) -> Result<()> {
         1 | 2 => return engine.queues().resume(QUEUES[1]).await.map(drop),
         3 | 4 => (&[State::Ready, State::Scheduled, State::Running], Verb::Cancel { why: "an order".into() }),
         5 | 6 => (&[State::Running], Verb::Cancel { why: "an order".into() }),
-        7 | 8 => (&[State::Ready, State::Scheduled], Verb::Hold),
+        7 | 8 => (&[State::Ready, State::Scheduled], Verb::Hold { why: String::new() }),
         // Not those under quarantine, which would only kill again.
         9..=11 => (&[State::Suspended], Verb::Resume),
         12 => (&[State::Cancelled, State::Failed, State::Scheduled], Verb::Retry),
