@@ -38,7 +38,13 @@ impl Bare {
     pub(crate) async fn claim(&mut self, limit: usize) -> Result<ClaimedBatch> {
         self.batch += 1;
         let queues = vec![(self.queue.clone(), limit)];
-        let request = ClaimRequest { node: self.node, batch: Batch(self.batch), queues, suspects: 0 };
+        let request = ClaimRequest {
+            ahead: Vec::new(),
+            node: self.node,
+            batch: Batch(self.batch),
+            queues,
+            suspects: 0,
+        };
         Ok(self.store.claim(request).await?)
     }
 

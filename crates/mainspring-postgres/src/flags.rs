@@ -17,6 +17,10 @@ pub(crate) const CHILDREN: i16 = 16;
 pub(crate) const PARENT: i16 = 32;
 /// It is to be cancelled because its parent has ended or does without it; in `lease` alone.
 pub(crate) const ORPHAN: i16 = 64;
+
+/// It was claimed for a slot that was not free, so its node's death is no crash of the job; it counts
+/// in `lease` alone.
+pub(crate) const AHEAD: i16 = 16_384;
 /// It belongs to a family: somebody is to be told of its end.
 pub(crate) const FAMILY: i16 = CHILDREN | PARENT;
 

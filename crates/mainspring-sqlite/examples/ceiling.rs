@@ -171,8 +171,13 @@ fn drain(
     let mut finishing = None;
     while done < jobs {
         number += 1;
-        let request =
-            ClaimRequest { node, batch: Batch(number), queues: vec![(queue.clone(), batch)], suspects: 1 };
+        let request = ClaimRequest {
+            ahead: Vec::new(),
+            node,
+            batch: Batch(number),
+            queues: vec![(queue.clone(), batch)],
+            suspects: 1,
+        };
         let claim = store.claim(request);
         let claimed = block_on(claim)?.jobs;
         done += claimed.len();
@@ -216,7 +221,8 @@ fn steps(
     };
     block_on(store.enqueue((0..workflows).map(new).collect()))?;
     let batch = Batch(BATCH.fetch_add(1, Ordering::Relaxed));
-    let request = ClaimRequest { node, batch, queues: vec![(queue, workflows)], suspects: 1 };
+    let request =
+        ClaimRequest { ahead: Vec::new(), node, batch, queues: vec![(queue, workflows)], suspects: 1 };
     let claims: Vec<Claim> = block_on(store.claim(request))?.jobs.into_iter().map(|job| job.claim).collect();
     // Alone, each record is a commit of its own.
     let each = if workflows == 1 { jobs / 100 } else { jobs / workflows };

@@ -21,6 +21,9 @@ pub(crate) const PARENT: i64 = 32;
 /// It is to be cancelled because its parent has ended or does without it; in `lease` alone.
 pub(crate) const ORPHAN: i64 = 64;
 
+/// It was claimed for a slot that was not free, so its node's death is no crash of the job; in `lease` alone.
+pub(crate) const AHEAD: i64 = 16_384;
+
 /// Somebody is to be told of the job's end.
 pub(crate) const FAMILY: i64 = CHILDREN | PARENT;
 /// What a job still has after its end.

@@ -288,7 +288,13 @@ fn claim() -> Claim {
 }
 
 fn request(batch: u64) -> ClaimRequest {
-    ClaimRequest { node: NODE, batch: Batch(batch), queues: vec![(queue(), 10)], suspects: 1 }
+    ClaimRequest {
+        ahead: Vec::new(),
+        node: NODE,
+        batch: Batch(batch),
+        queues: vec![(queue(), 10)],
+        suspects: 1,
+    }
 }
 
 fn finish(outcome: Outcome) -> Finish {

@@ -229,6 +229,7 @@ impl Harness {
     /// A request for jobs of `q`, with the next batch number.
     pub fn request(&self, node: NodeNo, limit: usize) -> ClaimRequest {
         ClaimRequest {
+            ahead: Vec::new(),
             node,
             batch: self.batch(node),
             queues: vec![(queue("q"), limit)],

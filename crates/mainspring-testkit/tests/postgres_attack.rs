@@ -169,7 +169,13 @@ fn batch_is_adopted_by_whoever_registers_the_node_again() {
     block_on(h.put_many(4));
     let registration = h.registration();
     let node = block_on(h.store.register(registration.clone())).expect("register").no;
-    let request = ClaimRequest { node, batch: Batch(1), queues: vec![(queue("q"), 2)], suspects: usize::MAX };
+    let request = ClaimRequest {
+        ahead: Vec::new(),
+        node,
+        batch: Batch(1),
+        queues: vec![(queue("q"), 2)],
+        suspects: usize::MAX,
+    };
     let first = block_on(h.try_claim(request.clone())).expect("claim");
     assert_eq!(first.len(), 2);
     let other = h.other();

@@ -1,6 +1,6 @@
 //! Claim: from `ready` to `lease`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use crate::id::{Claim, JobId, NodeNo, Row};
@@ -79,20 +79,29 @@ impl Model {
         let mut served = BTreeSet::new();
         let queues = request.queues.iter().filter(|(queue, _)| served.insert(queue));
         let open = |queue| self.open_lines(request.node, queue, now);
-        queues.flat_map(|(queue, limit)| self.choose(open(queue), queue, *limit, &mut suspects)).collect()
+        queues
+            .flat_map(|(queue, limit)| self.choose(open(queue), request, queue, *limit, &mut suspects))
+            .collect()
     }
 
     fn give(&mut self, rows: &[Row], request: &ClaimRequest, now: Timestamp) -> Result<ClaimedBatch> {
         let mut legible = Vec::with_capacity(rows.len());
+        let mut taken: BTreeMap<QueueName, usize> = BTreeMap::new();
         for row in rows {
-            self.take(*row, request, now)?;
             let job = self.job(*row)?;
+            let queue = job.queue.clone();
             let Some(damage) = job.damage.clone() else {
+                let position = taken.entry(queue.clone()).or_default();
+                *position += 1;
+                let held_back =
+                    matches!(job.place, Place::Ready { class: Class::Suspect | Class::Lost, .. });
+                let ahead = !held_back && *position > request.free(&queue);
+                self.take(*row, request, ahead, now)?;
                 legible.push(*row);
                 continue;
             };
+            self.take(*row, request, false, now)?;
             // Others may wait behind it.
-            let queue = job.queue.clone();
             self.go(*row, Input::Unreadable, Place::unreadable(damage))?;
             self.hint_ready(&queue);
         }
@@ -105,7 +114,15 @@ impl Model {
     }
 
     /// The jobs of one queue that a node would get of the lines that are open to it, in order. `suspects` is what is left of that limit.
-    fn choose(&self, open: Vec<LineNo>, queue: &QueueName, limit: usize, suspects: &mut usize) -> Vec<Row> {
+    fn choose(
+        &self,
+        open: Vec<LineNo>,
+        request: &ClaimRequest,
+        queue: &QueueName,
+        limit: usize,
+        suspects: &mut usize,
+    ) -> Vec<Row> {
+        let mut lost = request.lost(queue);
         if self.queues.get(queue).is_none_or(|settings| settings.paused) {
             return Vec::new();
         }
@@ -115,11 +132,17 @@ impl Model {
             let Some(head) = heads.pop_first() else { break };
             let (level, _, row, line) = head;
             if level.class() == Class::Suspect && *suspects == 0 {
-                heads.extend(self.head_of_the_unsuspected(line));
+                heads.extend(self.head_of_class(line, Class::Lost));
                 continue;
             }
-            if level.class() == Class::Suspect {
-                *suspects -= 1;
+            if level.class() == Class::Lost && lost == 0 {
+                heads.extend(self.head_of_class(line, Class::Returned));
+                continue;
+            }
+            match level.class() {
+                Class::Suspect => *suspects -= 1,
+                Class::Lost => lost -= 1,
+                Class::Returned | Class::Fresh => {}
             }
             chosen.push(row);
             heads.extend(self.head(line, Some(head)));
@@ -157,8 +180,9 @@ impl Model {
         self.first_ready(line, from)
     }
 
-    fn head_of_the_unsuspected(&self, line: LineNo) -> Option<Head> {
-        let level = Level::new(Class::Returned, Priority::HIGHEST);
+    /// The first job of a line from this class on.
+    fn head_of_class(&self, line: LineNo, class: Class) -> Option<Head> {
+        let level = Level::new(class, Priority::HIGHEST);
         self.first_ready(line, Bound::Included((line, level, EARLIEST, FIRST)))
     }
 
@@ -167,9 +191,11 @@ impl Model {
         (found == line).then_some((level, since, row, line))
     }
 
-    fn take(&mut self, row: Row, request: &ClaimRequest, now: Timestamp) -> Result<()> {
-        let (node, batch) = (request.node, request.batch);
-        let lease = Place::lease(node, batch, now);
+    fn take(&mut self, row: Row, request: &ClaimRequest, ahead: bool, now: Timestamp) -> Result<()> {
+        let mut lease = Place::lease(request.node, request.batch, now);
+        if let Place::Lease { ahead: is_ahead, .. } = &mut lease {
+            *is_ahead = ahead;
+        }
         self.go(row, Input::Claim, lease)?;
         let job = self.job_mut(row)?;
         job.claim += 1;
@@ -206,6 +232,7 @@ impl Model {
             created_at: job.created_at,
             deadline: job.deadline,
             options,
+            ahead: matches!(job.place, Place::Lease { ahead: true, .. }),
             journal: job.journal(),
         })
     }

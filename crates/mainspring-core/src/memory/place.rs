@@ -35,6 +35,8 @@ pub(super) enum Place {
         /// The claim batch that brought it there.
         batch: Batch,
         since: Timestamp,
+        /// Whether it was claimed for a slot that was not free.
+        ahead: bool,
         /// Why it is to be cancelled, if it is.
         cancel: Option<Cancellation>,
         stuck: bool,
@@ -53,7 +55,7 @@ impl Place {
 
     /// The place of a job that a node has just claimed.
     pub(super) fn lease(node: NodeNo, batch: Batch, since: Timestamp) -> Self {
-        Place::Lease { node, batch, since, cancel: None, stuck: false, foreign: false }
+        Place::Lease { node, batch, since, ahead: false, cancel: None, stuck: false, foreign: false }
     }
 
     /// The place of a job whose nodes kept dying.
@@ -117,6 +119,12 @@ impl Job {
     pub(super) fn returned(&self, now: Timestamp) -> Place {
         let suspect = self.crashes >= bounds::SUSPECT_CRASHES;
         Place::Ready { class: if suspect { Class::Suspect } else { Class::Returned }, since: now }
+    }
+
+    /// The place in `ready` of a job whose node was lost.
+    pub(super) fn lost(&self, now: Timestamp) -> Place {
+        let suspect = self.crashes >= bounds::SUSPECT_CRASHES;
+        Place::Ready { class: if suspect { Class::Suspect } else { Class::Lost }, since: now }
     }
 
     /// Forgets crashes: the job came through, or an operator answers for it.

@@ -71,12 +71,17 @@ impl Model {
 
     fn crash(&mut self, row: Row, now: Timestamp) -> Result<Fate> {
         let job = self.job_mut(row)?;
-        let Place::Lease { since, cancel, .. } = &job.place else {
+        let Place::Lease { since, cancel, ahead, .. } = &job.place else {
             return Err(Error::Corrupt { why: format!("job {} is among the leases but has none", job.id) });
         };
         if cancel.is_some() {
             self.release(row, now)?;
             return Ok(Fate::Cancelled);
+        }
+        if *ahead {
+            let place = job.lost(now);
+            self.go(row, Input::Crash { quarantine: false }, place)?;
+            return Ok(Fate::Returned);
         }
         job.crashed_micros = job.crashed_micros.max(micros(now.since(*since)));
         job.crashes = job.crashes.saturating_add(1);
@@ -84,7 +89,7 @@ impl Model {
         let (fate, place) = if quarantine {
             (Fate::Quarantined, Place::quarantine())
         } else {
-            (Fate::Returned, job.returned(now))
+            (Fate::Returned, job.lost(now))
         };
         self.go(row, Input::Crash { quarantine }, place)?;
         Ok(fate)

@@ -70,7 +70,7 @@ fn model(jobs: Vec<New>) -> (Model, NodeNo) {
 }
 
 fn request(node: NodeNo, batch: u64, limit: usize) -> ClaimRequest {
-    ClaimRequest { node, batch: Batch(batch), queues: vec![(queue(), limit)], suspects: 0 }
+    ClaimRequest { ahead: Vec::new(), node, batch: Batch(batch), queues: vec![(queue(), limit)], suspects: 0 }
 }
 
 /// The ids that the model claims when another store has claimed these; `None` if no store may.

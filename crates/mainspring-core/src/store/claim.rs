@@ -17,8 +17,27 @@ pub struct ClaimRequest {
     pub batch: Batch,
     /// How many jobs of each queue, in the order in which they are to be served.
     pub queues: Vec<(QueueName, usize)>,
+    /// How many of a queue's jobs are ahead: for slots that are not free yet. None of a queue that is not named.
+    pub ahead: Vec<(QueueName, usize)>,
     /// How many suspects at most.
     pub suspects: usize,
+}
+
+impl ClaimRequest {
+    /// How many of a queue's jobs are for slots that are free: the first ones of the answer. All others are claimed ahead,
+    /// except those of [`Class::Suspect`] and [`Class::Lost`].
+    pub fn free(&self, queue: &QueueName) -> usize {
+        let of = |list: &[(QueueName, usize)]| {
+            list.iter().find(|(name, _)| name == queue).map_or(0, |(_, count)| *count)
+        };
+        of(&self.queues).saturating_sub(of(&self.ahead))
+    }
+
+    /// How many jobs of [`Class::Lost`] a queue gives at most: one per free slot. Where none is free one of them waits for the
+    /// next, or a queue that is always busy would never give any.
+    pub fn lost(&self, queue: &QueueName) -> usize {
+        self.free(queue).max(1)
+    }
 }
 
 /// What a claim gave.
@@ -57,6 +76,8 @@ pub struct Claimed {
     pub deadline: Option<Timestamp>,
     /// What is rarely set; a backoff that the job does not set is its queue's.
     pub options: Options,
+    /// Whether it was claimed for a slot that is not free yet: if its node dies, that is no crash of the job.
+    pub ahead: bool,
     /// What it has recorded and been sent before; `None` if that is nothing, as far as the store could tell at once.
     pub journal: Option<Box<Journal>>,
 }
@@ -74,10 +95,12 @@ impl Claimed {
 pub enum Class {
     /// It was running when nodes were lost, twice at least.
     Suspect = 0,
-    /// It was claimed before, and released, rescued or woken.
-    Returned = 1,
+    /// Its node was lost. It is claimed for a free slot and not ahead: if that node is lost as well, the job may be why.
+    Lost = 1,
+    /// It was claimed before, and released or woken.
+    Returned = 2,
     /// It has become due in the ordinary way.
-    Fresh = 2,
+    Fresh = 3,
 }
 
 /// The order of claims within a line: class first, then priority. One number, so that one index serves both.
@@ -86,7 +109,7 @@ pub struct Level(u8);
 
 impl Level {
     /// How many levels there are: codes are below this.
-    pub const COUNT: u8 = 48;
+    pub const COUNT: u8 = 64;
 
     /// The level of a class and a priority.
     pub const fn new(class: Class, priority: Priority) -> Self {
@@ -104,11 +127,17 @@ impl Level {
         Priority::new(code & 0xF).ok().filter(|_| code < Level::COUNT).map(|_| Level(code))
     }
 
+    /// Whether jobs of this level are never claimed ahead.
+    pub fn is_for_free_slots(self) -> bool {
+        matches!(self.class(), Class::Suspect | Class::Lost)
+    }
+
     /// Its class.
     pub fn class(self) -> Class {
         match self.0 >> 4 {
             0 => Class::Suspect,
-            1 => Class::Returned,
+            1 => Class::Lost,
+            2 => Class::Returned,
             _ => Class::Fresh,
         }
     }
@@ -152,6 +181,7 @@ mod tests {
     #[test]
     fn a_claimed_job_is_a_suspect_from_the_bound_on() {
         let crashed = |crashes| Claimed {
+            ahead: false,
             claim: Claim { row: Row(1), id: JobId::from_bytes([7; 16]), number: 1 },
             kind: Kind::new("k").expect("a kind"),
             queue: QueueName::new("q").expect("a queue"),
@@ -179,7 +209,7 @@ mod tests {
     #[test]
     fn levels_sort_by_class_then_priority_and_round_trip() {
         let mut levels = Vec::new();
-        for class in [Class::Suspect, Class::Returned, Class::Fresh] {
+        for class in [Class::Suspect, Class::Lost, Class::Returned, Class::Fresh] {
             for priority in 0..=9 {
                 let level = Level::new(class, Priority::new(priority).expect("a priority"));
                 assert_eq!((level.class(), level.priority().get()), (class, priority));

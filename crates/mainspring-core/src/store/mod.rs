@@ -183,7 +183,8 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// Queues are served in the order given, each up to its own limit; levels from low to high; within a level in
     /// order of entering `ready`, as far as one store can tell. Paused queues and lines that the node cannot run give
-    /// nothing. Jobs of the class [`Class::Suspect`] are claimed up to `suspects` over all queues. Keys held until
+    /// nothing. Jobs of the class [`Class::Suspect`] are claimed up to `suspects` over all queues, those of [`Class::Lost`] up to
+    /// [`ClaimRequest::lost`] per queue; what lies beyond [`ClaimRequest::free`] is marked as claimed ahead. Keys held until
     /// `started` are released. A claim also renews the node's lease once a third of it has passed, and is refused
     /// with `LeaseLost` as [`renew`](Store::renew) is. If the node already holds claims under `batch`, nothing new is claimed and those
     /// are returned: that is how a lost answer is adopted. A number that is not one of a node's is refused likewise.
@@ -266,7 +267,7 @@ pub trait Store: Send + Sync + 'static {
     /// rescuer, another node, has itself been steady for at least the dead node's lease and was last answered no longer
     /// ago than half of it. The rescuer must be live (`LeaseLost` otherwise). All that are dead are expired at once; that and the move of at most
     /// [`BATCH`](crate::bounds::BATCH) jobs per call are one commit; `more` asks for another call. Jobs enter `ready`
-    /// at [`Class::Returned`], or at [`Class::Suspect`] from the second crash on, or are suspended for quarantine at
+    /// at [`Class::Lost`], or at [`Class::Suspect`] from the second crash on, or are suspended for quarantine at
     /// the third. Jobs whose node was asked to cancel them are cancelled instead, as
     /// [`finish`](Store::finish) says, and count no crash.
     fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>>;

@@ -108,7 +108,7 @@ const WAIT: &str = concat!(
             CASE WHEN $3::smallint IS NOT NULL THEN 4 WHEN e.due > t.now AND NOT $4 THEN 1 ELSE 2 END AS state
         FROM e, t)
     , ir AS (INSERT INTO mainspring.ready (no, ready_at, crashed, line, claim, level, failures, crashes, flags)
-        SELECT f.no, t.now, f.crashed, f.line, f.claim, 32 + f.priority, f.failures, f.crashes, f.flags
+        SELECT f.no, t.now, f.crashed, f.line, f.claim, 48 + f.priority, f.failures, f.crashes, f.flags
         FROM f, t WHERE f.state = 2)
     , im AS (INSERT INTO mainspring.timers (no, due, crashed, line, claim, priority, failures, crashes, flags)
         SELECT f.no, f.due, f.crashed, f.line, f.claim, f.priority, f.failures, f.crashes, f.flags
@@ -120,7 +120,7 @@ const WAIT: &str = concat!(
     , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
         SELECT line, was, -count(*) FROM f GROUP BY line, was
         UNION ALL SELECT line, state, count(*) FROM f GROUP BY line, state)
-    SELECT f.no, f.line, CASE WHEN f.state = 2 THEN (32 + f.priority)::smallint END, t.now,
+    SELECT f.no, f.line, CASE WHEN f.state = 2 THEN (48 + f.priority)::smallint END, t.now,
         CASE WHEN f.state = 1 THEN f.due END, f.was FROM f, t"
 );
 /// Primary key of `done`: ended jobs run again. They hold neither key nor deadline any more. Whose family is still to be told
@@ -134,11 +134,11 @@ const REVIVE: &str = concat!(
     , u AS (INSERT INTO mainspring.superseded (no, finished_at, claim, state, reason)
         SELECT e.no, e.finished_at, e.claim, e.state, e.reason FROM e)
     , r AS (INSERT INTO mainspring.ready (no, ready_at, crashed, line, claim, level, failures, crashes, flags)
-        SELECT e.no, t.now, 0, e.line, e.claim + $3::int, 32 + e.priority, 0, 0, e.flags FROM e, t)
+        SELECT e.no, t.now, 0, e.line, e.claim + $3::int, 48 + e.priority, 0, 0, e.flags FROM e, t)
     , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
         SELECT line, state, -count(*) FROM e GROUP BY line, state
         UNION ALL SELECT line, 2, count(*) FROM e GROUP BY line)
-    SELECT e.no, e.line, (32 + e.priority)::smallint, t.now, NULL::timestamptz, e.state::int FROM e, t"
+    SELECT e.no, e.line, (48 + e.priority)::smallint, t.now, NULL::timestamptz, e.state::int FROM e, t"
 );
 /// Primary key, in order of the numbers. The reason first given stays.
 pub(crate) const FLAG: &str = "UPDATE mainspring.lease l SET cancel = coalesce(l.cancel, $3),

@@ -48,26 +48,36 @@ pub(crate) const LOCK_AND_TOUCH: &str = concat!(
 );
 
 /// What a claim moves, and what it gives to the node. The size of a value is told by its header: a large input, which lies in a
-/// table of its own, is not read. `$planned`: how many were meant to be taken of which pairs.
+/// table of its own, is not read. `$position`: where a job stands among those of its queue, with the pairs that tell how many of
+/// them are for free slots; what lies beyond is marked as claimed ahead (16384), except suspects and jobs whose nodes were lost
+/// (levels below 32). `$planned`: how many were meant to be taken of which pairs.
 macro_rules! claim {
-    ($with:expr, $chosen:expr, $planned:expr) => {
+    ($with:expr, $chosen:expr, $position:expr, $from:expr, $planned:expr) => {
         concat!(
             "WITH ",
             now!(),
             ", n AS MATERIALIZED (SELECT no FROM mainspring.nodes WHERE no = $2 AND state = 0 AND epoch = $3)",
             ", p AS MATERIALIZED (SELECT * FROM unnest($5::int[], $6::smallint[], $7::timestamptz[], $8::bigint[],
-                $9::int[], $10::int[]) WITH ORDINALITY AS u(line, level, bound_at, bound_no, queue, want, o)
+                $9::int[], $10::int[], $11::int[], $12::int[])
+                WITH ORDINALITY AS u(line, level, bound_at, bound_no, queue, want, most, free, o)
                 WHERE EXISTS (SELECT 1 FROM n)
                 AND NOT EXISTS (SELECT 1 FROM mainspring.queues q WHERE q.no = u.queue AND q.paused))",
             $with,
             ", d AS (DELETE FROM mainspring.ready WHERE ctid = ANY(ARRAY(",
             $chosen,
             ")) RETURNING no, line, level, ready_at, claim + 1 AS claim, failures, crashes, crashed, flags)
+            , a AS MATERIALIZED (SELECT d.no, d.line, d.level, d.ready_at, d.claim, d.failures, d.crashes, d.crashed,
+                    ((d.flags & 16383) | CASE WHEN d.level >= 32 AND ",
+            $position,
+            " THEN 16384 ELSE 0 END)::smallint AS flags
+                FROM ",
+            $from,
+            ")
             , l AS (INSERT INTO mainspring.lease
                     (no, claimed_at, batch, crashed, line, claim, node, priority, failures, crashes, flags)
-                SELECT d.no, (SELECT t.now FROM t), $4, d.crashed, d.line, d.claim, $2, d.level & 15, d.failures, d.crashes,
-                    d.flags
-                FROM d)
+                SELECT a.no, (SELECT t.now FROM t), $4, a.crashed, a.line, a.claim, $2, a.level & 15, a.failures, a.crashes,
+                    a.flags
+                FROM a)
             , k AS (DELETE FROM mainspring.keys k
                 WHERE k.no = ANY(ARRAY(SELECT d.no FROM d WHERE d.flags & 4 <> 0)) AND k.until = 0)
             , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
@@ -75,12 +85,12 @@ macro_rules! claim {
                 FROM (SELECT line, count(*) AS n FROM d GROUP BY line) g, (VALUES (2, -1), (3, 1)) AS s(state, sign))
             SELECT t.now, EXISTS (SELECT 1 FROM n) AS live,
                 (SELECT value FROM mainspring.meta WHERE key = 'settings') AS settings,
-                d.no, d.line, d.level, d.ready_at, d.claim, d.failures, d.crashes, d.crashed, d.flags,
+                a.no, a.line, a.level, a.ready_at, a.claim, a.failures, a.crashes, a.crashed, a.flags,
                 j.id, j.created_at, j.deadline, j.options::text,
                 CASE WHEN octet_length(j.input) <= 16384 THEN j.input END AS input, octet_length(j.input), ",
             $planned,
-            " FROM t LEFT JOIN (d CROSS JOIN LATERAL (
-                SELECT id, created_at, deadline, options, input FROM mainspring.jobs WHERE no = d.no OFFSET 0) j) ON true"
+            " FROM t LEFT JOIN (a CROSS JOIN LATERAL (
+                SELECT id, created_at, deadline, options, input FROM mainspring.jobs WHERE no = a.no OFFSET 0) j) ON true"
         )
     };
 }
@@ -93,32 +103,36 @@ pub(crate) const CLAIM: &str = claim!(
         SELECT ctid AS tid FROM mainspring.ready r
         WHERE r.line = p.line AND r.level = p.level AND (r.ready_at, r.no) > (p.bound_at, p.bound_no)
         ORDER BY r.ready_at, r.no LIMIT p.want FOR UPDATE SKIP LOCKED) r
-    LIMIT $11",
+    LIMIT $13",
+    "row_number() OVER (ORDER BY d.level, d.ready_at, d.no) > (SELECT max(p.free) FROM p)",
+    "d",
     "NULL::bigint[], NULL::int[]"
 );
 
-/// Several queues, lines that are merged by time, or suspects: first, without locks, how many of each pair are among the
+/// Several queues, lines that are merged by time, suspects, or jobs whose nodes were lost: first, without locks, how many of each pair are among the
 /// first of their queue; then those are taken as above.
 pub(crate) const CLAIM_MERGED: &str = claim!(
     ", c0 AS MATERIALIZED (
-        SELECT p.o, p.line, p.level, p.bound_at, p.bound_no, p.queue, p.want, r.ready_at, r.no,
-            p.level < 16 AS suspect
+        SELECT p.o, p.line, p.level, p.bound_at, p.bound_no, p.queue, p.want, p.most, r.ready_at, r.no,
+            least(p.level / 16, 2) AS kind
         FROM p CROSS JOIN LATERAL (
             SELECT r.ready_at, r.no FROM mainspring.ready r
             WHERE r.line = p.line AND r.level = p.level AND (r.ready_at, r.no) > (p.bound_at, p.bound_no)
             ORDER BY r.ready_at, r.no LIMIT p.want) r)
-    , c1 AS (SELECT *, row_number() OVER (PARTITION BY queue, suspect ORDER BY level, ready_at, no) AS in_class,
-            array_position($12::int[], queue) AS turn FROM c0)
-    , c2 AS (SELECT *, row_number() OVER (PARTITION BY suspect ORDER BY turn, level, ready_at, no) AS overall
+    , c1 AS (SELECT *, row_number() OVER (PARTITION BY queue, kind ORDER BY level, ready_at, no) AS in_class,
+            array_position($14::int[], queue) AS turn FROM c0)
+    , c2 AS (SELECT *, row_number() OVER (PARTITION BY kind ORDER BY turn, level, ready_at, no) AS overall
             FROM c1 WHERE in_class <= want)
     , c3 AS (SELECT *, row_number() OVER (PARTITION BY queue ORDER BY level, ready_at, no) AS in_queue
-            FROM c2 WHERE NOT suspect OR overall <= $11)
+            FROM c2 WHERE kind <> 0 OR overall <= $13)
     , w AS MATERIALIZED (SELECT o, line, level, bound_at, bound_no, count(*)::int AS want
-            FROM c3 WHERE in_queue <= want GROUP BY o, line, level, bound_at, bound_no)",
+            FROM c3 WHERE in_queue <= most GROUP BY o, line, level, bound_at, bound_no)",
     "SELECT r.tid FROM w CROSS JOIN LATERAL (
         SELECT ctid AS tid FROM mainspring.ready r
         WHERE r.line = w.line AND r.level = w.level AND (r.ready_at, r.no) > (w.bound_at, w.bound_no)
         ORDER BY r.ready_at, r.no LIMIT w.want FOR UPDATE SKIP LOCKED) r",
+    "row_number() OVER (PARTITION BY p.queue ORDER BY d.level, d.ready_at, d.no) > p.free",
+    "d JOIN p ON p.line = d.line AND p.level = d.level",
     "(SELECT array_agg(w.o ORDER BY w.o) FROM w), (SELECT array_agg(w.want ORDER BY w.o) FROM w)"
 );
 
@@ -371,7 +385,18 @@ struct Look {
     pair: Pair,
     bound: Spot,
     queue: i32,
+    /// How many of this pair at most.
     want: i32,
+    /// How many of its queue at most, and how many of these are for free slots.
+    most: i32,
+    free: i32,
+}
+
+impl Look {
+    /// Whether its class has a limit of its own: some may be left behind though there is room.
+    fn is_limited(&self) -> bool {
+        matches!(class(self.pair.1), Class::Suspect | Class::Lost)
+    }
 }
 
 /// What a claim looks at.
@@ -402,12 +427,16 @@ impl Plan {
             for (no, line) in names.lines() {
                 let Some((queue, limit)) = limits.get_key_value(&line.queue) else { continue };
                 if local.able.runs(&line.kind_name, &line.labels, now) {
-                    let want = i32::try_from(*limit).unwrap_or(i32::MAX);
+                    let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+                    let (most, free) = (number(*limit), number(request.free(&line.queue_name)));
+                    let lost = number(request.lost(&line.queue_name)).min(most);
                     looks.extend(heads.plan(no).map(|(pair, bound)| Look {
                         pair,
                         bound,
                         queue: *queue,
-                        want,
+                        want: if class(pair.1) == Class::Lost { lost } else { most },
+                        most,
+                        free,
                     }));
                 }
             }
@@ -422,8 +451,7 @@ impl Plan {
     fn is_simple(&self) -> bool {
         let one_queue = self.looks.windows(2).all(|two| two[0].queue == two[1].queue);
         let one_line_each = self.looks.windows(2).all(|two| two[0].pair.1 != two[1].pair.1);
-        let suspects = self.looks.first().is_some_and(|look| class(look.pair.1) == Class::Suspect);
-        one_queue && one_line_each && !suspects
+        one_queue && one_line_each && !self.looks.first().is_some_and(Look::is_limited)
     }
 
     /// Remembers what a claim took. `planned`: how many it meant to take, by the positions of the pairs. Returns whether
@@ -453,10 +481,10 @@ impl Plan {
         let paused = |queue: i32| names.queue(queue).is_ok_and(|queue| queue.settings.paused);
         let mut heads = shared.heads();
         for look in &self.looks {
-            let wanted = usize::try_from(look.want).unwrap_or(usize::MAX);
+            let wanted = usize::try_from(look.most).unwrap_or(usize::MAX);
             let short = taken.get(&look.queue).copied().unwrap_or(0) < wanted;
-            // Suspects may be left behind though there is room, and so is everything in a paused queue.
-            let open = class(look.pair.1) == Class::Suspect || paused(look.queue);
+            // So is everything in a paused queue.
+            let open = look.is_limited() || paused(look.queue);
             // A pair of which others hold a part gave all the rest; those behind it may not have been looked at.
             let behind = cut(look.queue) && !held.contains_key(&look.pair);
             more |= short && behind;
@@ -495,6 +523,8 @@ async fn take(
         plan.looks.iter().map(|look| bound_args(look.bound)).unzip();
     let queues: Vec<i32> = plan.looks.iter().map(|look| look.queue).collect();
     let wants: Vec<i32> = plan.looks.iter().map(|look| look.want).collect();
+    let mosts: Vec<i32> = plan.looks.iter().map(|look| look.most).collect();
+    let frees: Vec<i32> = plan.looks.iter().map(|look| look.free).collect();
     let order: Vec<i32> = plan.queues.iter().map(|(no, ..)| *no).collect();
     let total = i64::from(wants.first().copied().unwrap_or(0));
     let touch =
@@ -510,6 +540,8 @@ async fn take(
         (&bound_no as _, Type::INT8_ARRAY),
         (&queues as _, Type::INT4_ARRAY),
         (&wants as _, Type::INT4_ARRAY),
+        (&mosts as _, Type::INT4_ARRAY),
+        (&frees as _, Type::INT4_ARRAY),
     ];
     let call = if plan.is_simple() {
         args.push((&total as _, Type::INT8));
@@ -582,6 +614,7 @@ fn read(row: &Row, names: &Names) -> Result<Claimed> {
         .and_then(Level::from_code)
         .ok_or_else(|| corrupt(format!("{level} is no level and no priority")))?;
     Ok(Claimed {
+        ahead: flags & flags::AHEAD != 0,
         journal: None,
         claim: Claim {
             id: JobId::from_bytes(*row.get::<_, Uuid>(12).as_bytes()),

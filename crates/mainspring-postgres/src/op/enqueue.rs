@@ -56,7 +56,7 @@ macro_rules! insert {
             $new,
             ")
             , r AS (INSERT INTO mainspring.ready (no, ready_at, crashed, line, claim, level, failures, crashes, flags)
-                SELECT n.no, t.now, 0, n.line, 0, 32 + n.priority, 0, 0, n.flags FROM n, t
+                SELECT n.no, t.now, 0, n.line, 0, 48 + n.priority, 0, 0, n.flags FROM n, t
                 WHERE n.run_at IS NULL AND ",
             $stored,
             ")
@@ -91,7 +91,7 @@ const INSERT: &str = insert!(
     "",
     "true",
     "SELECT t.now, s.line, s.level, s.first, s.due FROM t LEFT JOIN (
-        SELECT n.line, (32 + n.priority)::smallint AS level, min(n.no) FILTER (WHERE n.run_at IS NULL) AS first,
+        SELECT n.line, (48 + n.priority)::smallint AS level, min(n.no) FILTER (WHERE n.run_at IS NULL) AS first,
             least(min(n.run_at), min(n.deadline)) AS due
         FROM n GROUP BY n.line, n.priority) s ON true"
 );
@@ -107,11 +107,11 @@ const INSERT_PLAIN: &str = concat!(
     , j AS (INSERT INTO mainspring.jobs (no, id, created_at, line, priority, options, input)
         SELECT n.no, n.id, (SELECT t.now FROM t), n.line, n.priority, n.options, n.input FROM n)
     , r AS (INSERT INTO mainspring.ready (no, ready_at, crashed, line, claim, level, failures, crashes, flags)
-        SELECT n.no, (SELECT t.now FROM t), 0, n.line, 0, 32 + n.priority, 0, 0, n.flags FROM n)
+        SELECT n.no, (SELECT t.now FROM t), 0, n.line, 0, 48 + n.priority, 0, 0, n.flags FROM n)
     , g AS MATERIALIZED (SELECT n.line, n.priority, count(*) AS n, min(n.no) AS first FROM n GROUP BY n.line, n.priority)
     , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
         SELECT g.line, 2, sum(g.n)::bigint FROM g GROUP BY g.line)
-    SELECT t.now, g.line, (32 + g.priority)::smallint AS level, g.first, NULL::timestamptz AS due FROM t, g"
+    SELECT t.now, g.line, (48 + g.priority)::smallint AS level, g.first, NULL::timestamptz AS due FROM t, g"
 );
 /// Advisory locks, without waiting.
 const TRY_KEYS: &str =

@@ -81,7 +81,7 @@ const END: &str = concat!(
             CASE WHEN NOT s.stop THEN d.reason WHEN d.flags & 64 = 0 THEN 19 ELSE 22 END AS reason,
             CASE WHEN s.stop THEN d.cancel ELSE d.note END AS note,
             t.now + d.after * interval '1 us' AS due,
-            (CASE WHEN d.crashes >= 2 THEN 0 ELSE 16 END + d.priority)::smallint AS level
+            (CASE WHEN d.crashes >= 2 THEN 0 ELSE 32 END + d.priority)::smallint AS level
         FROM d CROSS JOIN t CROSS JOIN LATERAL (SELECT d.place <> 0 AND d.cancel IS NOT NULL AS stop) s)
     , i AS (INSERT INTO mainspring.done
             (no, finished_at, line, claim, state, reason, priority, failures, crashes, flags, bad, note)
@@ -123,7 +123,7 @@ const SUSPEND: &str = concat!(
     , d AS (SELECT l.*, f.reason, CASE WHEN f.reason <= 5 THEN f.due END AS due, f.waits, f.note
         FROM l CROSS JOIN LATERAL (SELECT ($5::smallint[])[o] AS reason, ($6::timestamptz[])[o] AS due,
             ($7::text[])[o]::jsonb AS waits, ($8::text[])[o] AS note) f)
-    , e AS MATERIALIZED (SELECT d.*, (16 + d.priority)::smallint AS level,
+    , e AS MATERIALIZED (SELECT d.*, (32 + d.priority)::smallint AS level,
             CASE WHEN d.cancel IS NOT NULL THEN 0
                 WHEN d.reason <= 5 AND (d.due <= t.now OR EXISTS (
                     SELECT 1 FROM jsonb_array_elements(d.waits) AS w(wait) WHERE ",

@@ -49,7 +49,7 @@ macro_rules! wake {
             " ORDER BY p.no)
             , d AS (DELETE FROM mainspring.suspended s WHERE s.no = ANY(ARRAY(SELECT x.no FROM x)) AND s.reason <= 5
                 RETURNING s.no, s.line, s.priority, s.claim, s.failures, s.crashes, s.crashed, s.flags,
-                    (CASE WHEN s.crashes >= 2 THEN 0 ELSE 16 END + s.priority)::smallint AS level)
+                    (CASE WHEN s.crashes >= 2 THEN 0 ELSE 32 END + s.priority)::smallint AS level)
             , r AS (INSERT INTO mainspring.ready
                     (no, ready_at, crashed, line, claim, level, failures, crashes, flags)
                 SELECT d.no, t.now, d.crashed, d.line, d.claim, d.level, d.failures, d.crashes, d.flags FROM d, t)

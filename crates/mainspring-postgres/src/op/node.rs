@@ -66,7 +66,8 @@ const RETIRE: &str = "UPDATE mainspring.nodes SET state = 1 WHERE no = $1 AND st
 const GIVE_BACK_ALL: &str = give_back!(
     "SELECT l.no FROM mainspring.lease l WHERE l.node = $2 ORDER BY l.no FOR UPDATE",
     "l.crashes",
-    "l.crashed"
+    "l.crashed",
+    "32"
 );
 /// The same, after a lost answer: what came from settled batches and is not kept.
 const DISOWN: &str = give_back!(
@@ -75,7 +76,8 @@ const DISOWN: &str = give_back!(
             OR ($5::int[])[width_bucket(l.no, $4::bigint[])] IS DISTINCT FROM l.claim)
     ORDER BY l.no FOR UPDATE",
     "l.crashes",
-    "l.crashed"
+    "l.crashed",
+    "32"
 );
 
 /// A node's number as the tables have it.

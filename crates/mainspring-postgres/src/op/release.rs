@@ -14,24 +14,27 @@ use crate::sql::At;
 
 /// Takes the claims that a query chooses out of `lease` and puts each where it belongs: cancelled if it was flagged,
 /// quarantined at the third crash, and otherwise into `ready` as what comes back. The query locks what it chooses.
-/// Crashes and the longest crashed claim are expressions on `l`. Returns number, line, level (NULL if it is not in `ready`),
+/// Crashes and the longest crashed claim are expressions on `l`; the class is that of all but suspects, times 16. Returns number, line, level (NULL if it is not in `ready`),
 /// time, whether it is quarantined, and what families are to be told of its end.
 macro_rules! give_back {
-    ($chosen:expr, $crashes:expr, $crashed:expr) => {
+    ($chosen:expr, $crashes:expr, $crashed:expr, $class:literal) => {
         concat!(
             "WITH ",
             now!(),
             ", x AS MATERIALIZED (",
             $chosen,
             "), d AS (DELETE FROM mainspring.lease l USING t WHERE l.no = ANY(ARRAY(SELECT x.no FROM x))
-                RETURNING l.no, l.line, l.priority, l.claim, l.failures, l.flags, l.cancel, l.crashes AS crashes_before,
+                RETURNING l.no, l.line, l.priority, l.claim, l.failures,
+                    (l.flags & 16383)::smallint AS flags, l.cancel, l.crashes AS crashes_before,
                     ",
             $crashes,
             " AS crashes, ",
             $crashed,
             " AS crashed)
             , e AS (SELECT d.*, CASE WHEN cancel IS NOT NULL THEN 7 WHEN crashes >= 3 THEN 4 ELSE 2 END AS state,
-                (CASE WHEN crashes >= 2 THEN 0 ELSE 16 END + priority)::smallint AS level FROM d)
+                (CASE WHEN crashes >= 2 THEN 0 ELSE ",
+            $class,
+            " END + priority)::smallint AS level FROM d)
             , r AS (INSERT INTO mainspring.ready
                     (no, ready_at, crashed, line, claim, level, failures, crashes, flags)
                 SELECT e.no, t.now, e.crashed, e.line, e.claim, e.level, e.failures, e.crashes, e.flags

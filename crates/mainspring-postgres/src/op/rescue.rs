@@ -43,13 +43,14 @@ const EXPIRE: &str = concat!(
 /// Primary key: only who lives judges others.
 const STILL_LIVE: &str = "SELECT 1 FROM mainspring.nodes WHERE no = $1 AND state = 0 FOR SHARE";
 /// `lease` as a whole, whose size is bounded by the slots of all nodes; only for dead nodes. What an outcome is just
-/// ending is left for the next time.
+/// ending is left for the next time. What was only claimed ahead (flag 16384) counts no crash.
 const MOVE: &str = give_back!(
     "SELECT l.no FROM mainspring.lease l JOIN mainspring.nodes n ON n.no = l.node
     WHERE n.state = 2 AND NOT n.drained ORDER BY l.no LIMIT $2 FOR UPDATE OF l SKIP LOCKED",
-    "(CASE WHEN l.cancel IS NULL THEN least(l.crashes + 1, 32767) ELSE l.crashes END)::smallint",
-    "CASE WHEN l.cancel IS NULL THEN greatest(l.crashed,
-        (extract(epoch FROM t.now - l.claimed_at) * 1000000)::bigint) ELSE l.crashed END"
+    "(CASE WHEN l.cancel IS NULL AND l.flags & 16384 = 0 THEN least(l.crashes + 1, 32767) ELSE l.crashes END)::smallint",
+    "CASE WHEN l.cancel IS NULL AND l.flags & 16384 = 0 THEN greatest(l.crashed,
+        (extract(epoch FROM t.now - l.claimed_at) * 1000000)::bigint) ELSE l.crashed END",
+    "16"
 );
 /// The same tables: the dead who hold nothing any more.
 const DRAINED: &str = "UPDATE mainspring.nodes n SET drained = true WHERE n.state = 2 AND NOT n.drained

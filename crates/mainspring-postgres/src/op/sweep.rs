@@ -27,9 +27,9 @@ pub(crate) const PROMOTE: &str = concat!(
     , x AS MATERIALIZED (SELECT y.tid, y.was FROM (SELECT * FROM xm UNION ALL SELECT * FROM xs) y
         ORDER BY y.due, y.no LIMIT $2)
     , dm AS (DELETE FROM mainspring.timers WHERE ctid = ANY(ARRAY(SELECT x.tid FROM x WHERE x.was = 1))
-        RETURNING no, line, (32 + priority)::smallint AS level, claim, failures, crashes, crashed, flags)
+        RETURNING no, line, (48 + priority)::smallint AS level, claim, failures, crashes, crashed, flags)
     , ds AS (DELETE FROM mainspring.suspended WHERE ctid = ANY(ARRAY(SELECT x.tid FROM x WHERE x.was = 4))
-        RETURNING no, line, (CASE WHEN crashes >= 2 THEN 0 ELSE 16 END + priority)::smallint AS level, claim, failures,
+        RETURNING no, line, (CASE WHEN crashes >= 2 THEN 0 ELSE 32 END + priority)::smallint AS level, claim, failures,
             crashes, crashed, flags)
     , d AS (SELECT 1 AS was, dm.* FROM dm UNION ALL SELECT 4, ds.* FROM ds)
     , r AS (INSERT INTO mainspring.ready (no, ready_at, crashed, line, claim, level, failures, crashes, flags)

@@ -25,7 +25,7 @@ const SUSPENDED_PRIORITY: &str =
     "UPDATE mainspring_suspended SET priority = ?2 WHERE no = ?1 AND priority <> ?2";
 
 // The statement above takes a level apart by its bits.
-const _: () = assert!(Level::COUNT == 3 << 4, "a level is a class and four bits of priority");
+const _: () = assert!(Level::COUNT == 4 << 4, "a level is a class and four bits of priority");
 
 /// Applies a verb to jobs, one after the other.
 pub(crate) fn run(tx: &mut Tx<'_>, ids: &[JobId], verb: &Verb, dry_run: bool) -> Result<Vec<Changed>> {

@@ -53,7 +53,7 @@ macro_rules! columns {
 /// Index `ready_claim`, in its order, then primary keys: the first jobs of a line and level.
 pub(crate) const FIRST: &str = concat!(
     columns!("p.level & 15"),
-    "FROM mainspring_ready p CROSS JOIN mainspring_jobs j ON j.no = p.no
+    ", p.ready_at FROM mainspring_ready p CROSS JOIN mainspring_jobs j ON j.no = p.no
     WHERE p.line = ?1 AND p.level = ?2 ORDER BY p.ready_at, p.no LIMIT ?3"
 );
 /// The same of a job that is set aside: whether it can be read again.
@@ -62,10 +62,12 @@ const ASIDE: &str = concat!(
     "FROM mainspring_suspended p CROSS JOIN mainspring_jobs j ON j.no = p.no WHERE p.no = ?1"
 );
 /// The same rows, moved: the transaction excludes other writers, so both statements meet what the first one saw. An
-/// append to `lease`, mostly; its primary key refuses a job that is claimed already.
+/// append to `lease`, mostly; its primary key refuses a job that is claimed already. What lies behind ?7 and ?8 is claimed ahead
+/// (flag 16384).
 pub(crate) const HOLD_FIRST: &str = "INSERT INTO mainspring_lease
         (no, claim, node, batch, claimed_at, line, priority, failures, crashes, crashed, flags)
-    SELECT no, claim + 1, ?4, ?5, ?6, line, level & 15, failures, crashes, crashed, flags
+    SELECT no, claim + 1, ?4, ?5, ?6, line, level & 15, failures, crashes, crashed,
+        (flags & ~16384) | CASE WHEN (ready_at, no) > (?7, ?8) THEN 16384 ELSE 0 END
     FROM mainspring_ready WHERE line = ?1 AND level = ?2 ORDER BY ready_at, no LIMIT ?3";
 pub(crate) const TAKE_FIRST: &str = "DELETE FROM mainspring_ready WHERE no IN (
     SELECT no FROM mainspring_ready WHERE line = ?1 AND level = ?2 ORDER BY ready_at, no LIMIT ?3)";
@@ -80,7 +82,7 @@ pub(crate) const ONE: &str = concat!(
 );
 pub(crate) const HOLD_ONE: &str = "INSERT INTO mainspring_lease
         (no, claim, node, batch, claimed_at, line, priority, failures, crashes, crashed, flags)
-    SELECT no, claim + 1, ?2, ?3, ?4, line, level & 15, failures, crashes, crashed, flags
+    SELECT no, claim + 1, ?2, ?3, ?4, line, level & 15, failures, crashes, crashed, (flags & ~16384) | ?5
     FROM mainspring_ready WHERE no = ?1";
 pub(crate) const TAKE_ONE: &str = "DELETE FROM mainspring_ready WHERE no = ?1";
 
@@ -92,7 +94,9 @@ const ADOPT: &str = concat!(
 );
 
 // The statements above take a level apart by its bits.
-const _: () = assert!(Level::COUNT == 3 << 4, "a level is a class and four bits of priority");
+const _: () = assert!(Level::COUNT == 4 << 4, "a level is a class and four bits of priority");
+// So do those that mark what is claimed ahead.
+const _: () = assert!(flags::AHEAD == 16_384, "a flag is known to the statements");
 const _: () = assert!(bounds::CLAIM_INPUT_BYTES == 16_384, "what the statements say");
 
 /// Claims jobs for a node.
@@ -107,7 +111,8 @@ pub(crate) fn run(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<ClaimedBatc
         for (queue, limit) in &request.queues {
             let Some(levels) = pairs.get(queue) else { continue };
             let before = jobs.len();
-            serve(tx, &mut takers, levels, *limit, &mut suspects, &mut jobs)?;
+            let room = Room { limit: *limit, free: request.free(queue), lost: request.lost(queue) };
+            serve(tx, &mut takers, levels, room, &mut suspects, &mut jobs)?;
             let claimed = i64::try_from(jobs.len() - before).unwrap_or(i64::MAX);
             if let Some(no) = tx.state.names.queue_no(queue).filter(|_| claimed > 0) {
                 tx.count(no, State::Ready, -claimed);
@@ -217,43 +222,61 @@ fn pairs(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<BTreeMap<QueueName, 
     Ok(found)
 }
 
+/// How much one queue is to give.
+#[derive(Clone, Copy)]
+struct Room {
+    limit: usize,
+    /// The first so many are for free slots.
+    free: usize,
+    /// Jobs whose nodes were lost.
+    lost: usize,
+}
+
 /// Serves one queue: levels from low to high, up to its limit.
 fn serve(
     tx: &mut Tx<'_>,
     takers: &mut Takers<'_>,
     levels: &BTreeMap<Level, Vec<i64>>,
-    limit: usize,
+    room: Room,
     suspects: &mut usize,
     jobs: &mut Vec<Claimed>,
 ) -> Result<()> {
-    let end = jobs.len() + limit;
+    let first = jobs.len();
+    let mut lost = room.lost;
     for (level, lines) in levels {
-        let room = end - jobs.len();
-        let suspect = level.class() == Class::Suspect;
-        let wanted = if suspect { room.min(*suspects) } else { room };
-        if room == 0 {
+        let taken = jobs.len() - first;
+        let left = room.limit - taken;
+        if left == 0 {
             break;
         }
+        let wanted = match level.class() {
+            Class::Suspect => left.min(*suspects),
+            Class::Lost => left.min(lost),
+            Class::Returned | Class::Fresh => left,
+        };
+        let free = if level.is_for_free_slots() { usize::MAX } else { room.free.saturating_sub(taken) };
         let before = jobs.len();
         match lines.as_slice() {
             _ if wanted == 0 => {}
-            [line] => takers.take_first(tx, *line, *level, wanted, jobs)?,
-            lines => merge(tx, takers, lines, *level, wanted, jobs)?,
+            [line] => takers.take_first(tx, *line, *level, (wanted, free), jobs)?,
+            lines => merge(tx, takers, lines, *level, (wanted, free), jobs)?,
         }
-        if suspect {
-            *suspects -= jobs.len() - before;
+        match level.class() {
+            Class::Suspect => *suspects -= jobs.len() - before,
+            Class::Lost => lost -= jobs.len() - before,
+            Class::Returned | Class::Fresh => {}
         }
     }
     Ok(())
 }
 
-/// Takes from several lines of one level, earliest first.
+/// Takes from several lines of one level, earliest first; the first so many for free slots.
 fn merge(
     tx: &mut Tx<'_>,
     takers: &mut Takers<'_>,
     lines: &[i64],
     level: Level,
-    wanted: usize,
+    (wanted, free): (usize, usize),
     jobs: &mut Vec<Claimed>,
 ) -> Result<()> {
     // A few from each at first; a line that gives more is asked again. What was taken is gone, so its next jobs are
@@ -268,7 +291,7 @@ fn merge(
     }
     let mut taken = 0;
     while let Some(Reverse(((_, no), index))) = heap.pop() {
-        if let Some(claimed) = takers.take(tx, no)? {
+        if let Some(claimed) = takers.take(tx, no, taken >= free)? {
             jobs.push(claimed);
             taken += 1;
         }
@@ -305,23 +328,31 @@ impl<'a> Takers<'a> {
         })
     }
 
-    /// Moves the first jobs of a line: three statements, however many there are.
+    /// Moves the first jobs of a line: three statements, however many there are. The first so many are for free slots.
     fn take_first(
         &mut self,
         tx: &mut Tx<'_>,
         line: i64,
         level: Level,
-        wanted: usize,
+        (wanted, free): (usize, usize),
         jobs: &mut Vec<Claimed>,
     ) -> Result<()> {
         let mut first = tx.conn.prepare_cached(FIRST)?;
         let mut rows = first.query(params![line, level.code(), as_i64(wanted)])?;
         let before = jobs.len();
         let mut unreadable = Vec::new();
+        // Time and number of the last one for a free slot.
+        let mut bound = if free == 0 { (i64::MIN, i64::MIN) } else { (i64::MAX, i64::MAX) };
         while let Some(row) = rows.next()? {
-            match legible(read_claimed(row, &tx.state.names, 1))? {
-                Ok((claimed, flags)) => {
+            let read = read_claimed(row, &tx.state.names, 1);
+            match legible(read.and_then(|read| Ok((read, row.get(14)?))))? {
+                Ok(((mut claimed, flags), ready_at)) => {
                     started(tx, claimed.claim.row.0, flags)?;
+                    let position = jobs.len() - before + 1;
+                    claimed.ahead = position > free;
+                    if position == free {
+                        bound = (ready_at, claimed.claim.row.0);
+                    }
                     jobs.push(claimed);
                 }
                 Err(why) => unreadable.push((row.get(0)?, why)),
@@ -333,7 +364,17 @@ impl<'a> Takers<'a> {
             set_aside(tx, no, &why)?;
         }
         let count = jobs.len() - before;
-        let hold = params![line, level.code(), as_i64(count), self.node, self.batch, tx.micros()];
+        let (bound_at, bound_no) = bound;
+        let hold = params![
+            line,
+            level.code(),
+            as_i64(count),
+            self.node,
+            self.batch,
+            tx.micros(),
+            bound_at,
+            bound_no
+        ];
         let held = tx.conn.prepare_cached(HOLD_FIRST)?.execute(hold)?;
         let take = params![line, level.code(), as_i64(count)];
         let taken = tx.conn.prepare_cached(TAKE_FIRST)?.execute(take)?;
@@ -349,16 +390,18 @@ impl<'a> Takers<'a> {
     }
 
     /// Moves one job; `None` if it cannot be read and was set aside.
-    fn take(&mut self, tx: &mut Tx<'_>, no: i64) -> Result<Option<Claimed>> {
+    fn take(&mut self, tx: &mut Tx<'_>, no: i64, ahead: bool) -> Result<Option<Claimed>> {
         let mut rows = self.one.query([no])?;
         let row = rows.next()?.ok_or_else(|| corrupt(format!("job number {no} is missing")))?;
         let read = legible(read_claimed(row, &tx.state.names, 1))?;
         drop(rows);
-        let (claimed, flags) = match read {
+        let (mut claimed, flags) = match read {
             Ok(claimed) => claimed,
             Err(why) => return set_aside(tx, no, &why).map(|()| None),
         };
-        self.hold_one.execute(params![no, self.node, self.batch, tx.micros()])?;
+        claimed.ahead = ahead;
+        let mark = if ahead { flags::AHEAD } else { 0 };
+        self.hold_one.execute(params![no, self.node, self.batch, tx.micros(), mark])?;
         self.take_one.execute([no])?;
         started(tx, no, flags)?;
         Ok(Some(claimed))
@@ -398,6 +441,7 @@ fn read_claimed(row: &rusqlite::Row<'_>, names: &Names, growth: u32) -> Result<(
     let number = row.get::<_, u32>(3)?.checked_add(growth);
     let number = number.ok_or_else(|| corrupt("a claim number beyond its bound"))?;
     let claimed = Claimed {
+        ahead: flags & flags::AHEAD != 0,
         // To be filled in once the job is claimed.
         journal: (flags & flags::JOURNAL != 0).then(Box::default),
         claim: Claim { id: JobId::from_bytes(row.get(8)?), row: Row(row.get(0)?), number },

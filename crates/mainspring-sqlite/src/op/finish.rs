@@ -31,10 +31,10 @@ pub(crate) const HELD_ONE: &str =
 const CANCEL: &str = "SELECT cancel, flags FROM mainspring_lease WHERE no = ?1";
 /// Primary key: who has a job, for a defect that does not ask.
 const HOLDER: &str = "SELECT claim, node FROM mainspring_lease WHERE no = ?1";
-/// Primary key, a range: how much of a stretch is held under this claim number by this node, without flags, and of which
-/// lines. What is found to be whole is then moved as a whole, in the same transaction.
+/// Primary key, a range: how much of a stretch is held under this claim number by this node, without flags (but for
+/// 16384, which ends with the claim), and of which lines. What is found to be whole is then moved as a whole, in the same transaction.
 pub(crate) const HELD_ALL: &str = "SELECT count(*), min(line), max(line) FROM mainspring_lease
-    WHERE no BETWEEN ?1 AND ?2 AND claim = ?3 AND node = ?4 AND flags = 0";
+    WHERE no BETWEEN ?1 AND ?2 AND claim = ?3 AND node = ?4 AND flags & ~16384 = 0";
 /// Primary key, a range; appends, with sequence numbers that follow each other as the jobs' numbers do.
 pub(crate) const ALL_INTO_DONE: &str = "INSERT INTO mainspring_done
         (seq, no, claim, state, finished_at, priority, failures, crashes)

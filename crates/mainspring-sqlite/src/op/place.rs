@@ -161,6 +161,8 @@ pub(crate) fn read_card(row: &Row<'_>) -> rusqlite::Result<Card> {
         flags: column(row, (7, "flags"), &mut what)?.unwrap_or(flags::KEY | flags::DEADLINE | flags::LASTING),
         damage: None,
     };
+    // How it was claimed is no matter of its next place.
+    card.flags &= !flags::AHEAD;
     if let Some(what) = what {
         let raw = [raw(row, 3)?, raw(row, 4)?, raw(row, 5)?, raw(row, 6)?, raw(row, 7)?];
         card.damage = Some(Box::new(Damage { what, raw }));
@@ -313,6 +315,11 @@ pub(crate) fn put_ready(tx: &mut Tx<'_>, card: &Card, class: Class) -> Result<()
 /// The class of a job that was claimed before and comes back.
 pub(crate) fn returned(card: &Card) -> Class {
     if card.crashes >= i64::from(bounds::SUSPECT_CRASHES) { Class::Suspect } else { Class::Returned }
+}
+
+/// The class of a job whose node was lost.
+pub(crate) fn lost(card: &Card) -> Class {
+    if card.crashes >= i64::from(bounds::SUSPECT_CRASHES) { Class::Suspect } else { Class::Lost }
 }
 
 /// Puts a job into `timers`.

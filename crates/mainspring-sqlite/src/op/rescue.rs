@@ -15,6 +15,7 @@ use rusqlite::params;
 use super::place::{self, Aside, Card, read_card};
 use super::{finish, node};
 use crate::error::{Result, corrupt};
+use crate::flags;
 use crate::lock::{self, Dead};
 use crate::writer::Tx;
 use std::time::Duration;
@@ -111,13 +112,15 @@ fn drain(tx: &mut Tx<'_>, node: i64, left: usize, rescued: &mut Rescued) -> Resu
         .conn
         .prepare_cached(ORPHANS)?
         .query_map(params![node, i64::try_from(left + 1).unwrap_or(i64::MAX)], |row| {
-            let claimed_at = row.get::<_, i64>(8).unwrap_or(now);
-            Ok((read_card(row)?, claimed_at, finish::reason_given(row, 9)?))
+            let at = row.get::<_, i64>(8).unwrap_or(now);
+            // Flags that cannot be read say nothing.
+            let ahead = row.get::<_, i64>(7).is_ok_and(|flags| flags & flags::AHEAD != 0);
+            Ok((read_card(row)?, Claimed { at, ahead }, finish::reason_given(row, 9)?))
         })?
         .collect::<rusqlite::Result<Vec<_>>>()?;
     let moved = orphans.len().min(left);
     let more = orphans.len() > left;
-    for (card, claimed_at, cancel) in orphans.into_iter().take(left) {
+    for (card, claimed, cancel) in orphans.into_iter().take(left) {
         let mut card = place::mend(tx, card)?;
         let cancel = finish::cancel_now(tx, &mut card, cancel)?;
         tx.conn.prepare_cached(FROM_LEASE)?.execute([card.no])?;
@@ -125,7 +128,7 @@ fn drain(tx: &mut Tx<'_>, node: i64, left: usize, rescued: &mut Rescued) -> Resu
         tx.count(queue, State::Running, -1);
         match cancel {
             Some(why) => finish::stop(tx, &card, &why)?,
-            None => crash(tx, card, claimed_at, rescued)?,
+            None => crash(tx, card, claimed, rescued)?,
         }
     }
     if more {
@@ -136,11 +139,20 @@ fn drain(tx: &mut Tx<'_>, node: i64, left: usize, rescued: &mut Rescued) -> Resu
     Ok(moved)
 }
 
-/// Counts a crash and puts the job where that leads.
-fn crash(tx: &mut Tx<'_>, mut card: Card, claimed_at: i64, rescued: &mut Rescued) -> Result<()> {
-    card.crashes = (card.crashes + 1).min(i64::from(u16::MAX));
-    card.crashed = card.crashed.max(tx.micros().saturating_sub(claimed_at));
-    let quarantine = card.crashes >= i64::from(bounds::QUARANTINE_CRASHES);
+/// How a job of a dead node was claimed.
+struct Claimed {
+    at: i64,
+    /// For a slot that was not free.
+    ahead: bool,
+}
+
+/// Counts a crash, unless the job was only claimed ahead, and puts it where that leads.
+fn crash(tx: &mut Tx<'_>, mut card: Card, claimed: Claimed, rescued: &mut Rescued) -> Result<()> {
+    if !claimed.ahead {
+        card.crashes = (card.crashes + 1).min(i64::from(u16::MAX));
+        card.crashed = card.crashed.max(tx.micros().saturating_sub(claimed.at));
+    }
+    let quarantine = !claimed.ahead && card.crashes >= i64::from(bounds::QUARANTINE_CRASHES);
     let to = transition(Status::plain(State::Running), Input::Crash { quarantine })
         .map_err(|illegal| corrupt(illegal.to_string()))?;
     if to.state == State::Suspended {
@@ -148,6 +160,6 @@ fn crash(tx: &mut Tx<'_>, mut card: Card, claimed_at: i64, rescued: &mut Rescued
         place::put_suspended(tx, &card, &Aside::plain(to.reason.unwrap_or(Reason::Quarantine)))
     } else {
         rescued.returned += 1;
-        place::put_ready(tx, &card, place::returned(&card))
+        place::put_ready(tx, &card, place::lost(&card))
     }
 }

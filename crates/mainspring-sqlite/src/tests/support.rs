@@ -176,5 +176,5 @@ pub(crate) fn registration(seams: &Seams) -> Registration {
 /// A claim of up to ten plain jobs.
 pub(crate) fn claim(node: NodeNo, batch: u64) -> ClaimRequest {
     let queues = vec![(QueueName::new("q").expect("a queue"), 10)];
-    ClaimRequest { node, batch: Batch(batch), queues, suspects: 1 }
+    ClaimRequest { ahead: Vec::new(), node, batch: Batch(batch), queues, suspects: 1 }
 }

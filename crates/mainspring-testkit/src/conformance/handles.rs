@@ -164,7 +164,7 @@ pub async fn closed_store_refuses_every_call(h: &Harness) {
     store.close().await;
     let node = NodeNo(1);
     let claim = Claim { id, row: Row(1), number: 1 };
-    let request = ClaimRequest { node, batch: Batch(1), queues: Vec::new(), suspects: 0 };
+    let request = ClaimRequest { ahead: Vec::new(), node, batch: Batch(1), queues: Vec::new(), suspects: 0 };
     let answers = [
         store.enqueue(vec![h.job()]).await.err(),
         store.register(h.registration()).await.err(),

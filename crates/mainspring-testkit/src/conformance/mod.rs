@@ -202,6 +202,9 @@ macro_rules! conformance_tests {
             }
             rescue {
                 jobs_of_a_dead_node_go_back,
+                jobs_that_were_claimed_ahead_count_no_crash,
+                free_slots_are_counted_per_queue,
+                a_killer_that_is_claimed_ahead_is_quarantined_at_the_fourth_death,
                 rescued_jobs_are_claimed_first,
                 live_node_is_not_expired,
                 rescue_needs_a_steady_rescuer,

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
+use mainspring_core::id::Batch;
 use mainspring_core::job::{Outcome, Reason, State, Verb};
-use mainspring_core::store::{Finished, NodeState, Rescue};
+use mainspring_core::store::{ClaimRequest, Claimed, Finished, NodeState, Rescue};
 use mainspring_core::time::Timestamp;
 use mainspring_core::time::micros;
 use mainspring_core::{Error, bounds};
 
-use crate::harness::{Harness, LEASE, SECOND, because, just_before, plain, priority, retry, succeed};
+use crate::harness::{
+    Harness, LEASE, SECOND, because, just_before, kind, plain, priority, queue, retry, succeed,
+};
 
 /// A node that stopped renewing is expired, and its jobs go back with one crash more.
 pub async fn jobs_of_a_dead_node_go_back(h: &Harness) {
@@ -260,4 +263,73 @@ pub async fn expired_node_stays_expired(h: &Harness) {
     assert!(matches!(h.try_renew(dead).await, Err(Error::LeaseLost)));
     assert_eq!(h.finish(dead, claim, succeed()).await, Finished::LeaseLost);
     assert!(h.node().await > dead);
+}
+
+/// A job that its node had only claimed ahead counts no crash. It is claimed for a free slot next, and that counts.
+pub async fn jobs_that_were_claimed_ahead_count_no_crash(h: &Harness) {
+    let ids = h.put_many(5).await;
+    let request =
+        |node, limit, ahead| ClaimRequest { ahead: vec![(queue("q"), ahead)], ..h.request(node, limit) };
+    let dead = h.node().await;
+    let claimed = h.claim_as(request(dead, 5, 3)).await;
+    assert_eq!(claimed.iter().map(|job| job.ahead).collect::<Vec<_>>(), [false, false, true, true, true]);
+    let repeated = ClaimRequest { batch: Batch(1), ..request(dead, 5, 3) };
+    let again = h.claim_as(repeated).await;
+    assert_eq!(again.iter().filter(|job| job.ahead).count(), 3, "a repeat says the same");
+    h.lose(dead).await;
+    let crashes = async || {
+        let mut crashes = Vec::new();
+        for id in &ids {
+            let summary = h.get(*id).await.summary;
+            assert_eq!(summary.status, plain(State::Ready));
+            crashes.push(summary.crashes);
+        }
+        crashes
+    };
+    assert_eq!(crashes().await, [1, 1, 0, 0, 0]);
+
+    let fresh = h.put(h.job_with(|job| job.priority = priority(0))).await;
+    let node = h.node().await;
+    let told = |claimed: &[Claimed]| claimed.iter().map(|job| (job.claim.id, job.ahead)).collect::<Vec<_>>();
+    let busy = h.claim_as(request(node, 3, 3)).await;
+    assert_eq!(told(&busy), [(ids[0], false), (fresh, true)], "one of the lost, where no slot is free");
+    let free = h.claim_as(request(node, 10, 8)).await;
+    assert_eq!(told(&free), [(ids[1], false), (ids[2], false)], "one for each free slot");
+    h.lose(node).await;
+    assert_eq!(crashes().await, [2, 2, 1, 0, 0]);
+    assert_eq!(h.get(fresh).await.summary.crashes, 0);
+}
+
+/// The jobs of one claim are counted per queue: each has free slots of its own.
+pub async fn free_slots_are_counted_per_queue(h: &Harness) {
+    for name in ["q", "q2"] {
+        for kind_name in ["k", "k2", "k"] {
+            h.put(h.job_with(|job| (job.queue, job.kind) = (queue(name), kind(kind_name)))).await;
+        }
+    }
+    let node = h.node().await;
+    let request = ClaimRequest {
+        queues: vec![(queue("q2"), 3), (queue("q"), 3)],
+        ahead: vec![(queue("q"), 2), (queue("q2"), 1)],
+        ..h.request(node, 0)
+    };
+    let claimed = h.claim_as(request).await;
+    let ahead: Vec<_> = claimed.iter().map(|job| (job.queue.clone(), job.ahead)).collect();
+    let told = |name, ahead: [bool; 3]| ahead.map(|ahead| (queue(name), ahead));
+    assert_eq!(ahead, [told("q2", [false, false, true]), told("q", [false, true, true])].concat());
+}
+
+/// Whoever kills each of its nodes is quarantined at the fourth death, however many jobs are claimed ahead.
+pub async fn a_killer_that_is_claimed_ahead_is_quarantined_at_the_fourth_death(h: &Harness) {
+    let id = h.put_one().await;
+    let mut crashes = Vec::new();
+    for _ in 0..4 {
+        let node = h.node().await;
+        let request = ClaimRequest { ahead: vec![(queue("q"), 9)], ..h.request(node, 9) };
+        assert_eq!(h.claim_as(request).await.len(), 1);
+        h.lose(node).await;
+        crashes.push(h.get(id).await.summary.crashes);
+    }
+    assert_eq!(crashes, [0, 1, 2, 3]);
+    assert_eq!(h.get(id).await.summary.status, because(State::Suspended, Reason::Quarantine));
 }

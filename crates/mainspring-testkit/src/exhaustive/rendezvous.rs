@@ -368,7 +368,8 @@ impl Scene {
     }
 
     fn claim(&self, node: NodeNo, batch: Batch) -> Result<Vec<Claimed>> {
-        let request = ClaimRequest { node, batch, queues: vec![(queue("one"), 1)], suspects: 1 };
+        let request =
+            ClaimRequest { ahead: Vec::new(), node, batch, queues: vec![(queue("one"), 1)], suspects: 1 };
         now(self.store.claim(request)).map(|batch| batch.jobs)
     }
 

@@ -188,6 +188,7 @@ impl Room {
             Call::Claim { seat, set, .. } => {
                 let wanted = (0..PAIR).filter(|job| set & 1 << job != 0);
                 let request = ClaimRequest {
+                    ahead: Vec::new(),
                     node: self.nodes[seat],
                     batch: Batch(self.batches[seat]),
                     queues: wanted.map(|job| (queue(QUEUES[self.jobs[job].2]), 1)).collect(),

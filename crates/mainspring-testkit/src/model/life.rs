@@ -246,7 +246,8 @@ impl<'a> Life<'a> {
         known.batch += u64::from(!repeat || known.batch == 0);
         let (no, batch) = (known.no, Batch(known.batch));
         let queues: Vec<_> = queues.iter().map(|(name, limit)| (queue(QUEUES[*name]), *limit)).collect();
-        let request = |node| ClaimRequest { node, batch, queues: queues.clone(), suspects };
+        let request =
+            |node| ClaimRequest { ahead: Vec::new(), node, batch, queues: queues.clone(), suspects };
         let store = self.of(slot).claim(request(no.store)).await;
         // The store chooses and the model follows, if the choice was legal.
         let chosen = store.as_ref().map(|batch| batch.jobs.iter().map(|job| job.claim.id).collect());

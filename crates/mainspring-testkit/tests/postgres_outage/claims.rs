@@ -53,7 +53,8 @@ impl Rig {
 
     async fn claim(&self, batch: u64) -> Result<ClaimedBatch, Error> {
         let queues = vec![(QueueName::new("default").expect("a name"), JOBS)];
-        let request = ClaimRequest { node: self.node, batch: Batch(batch), queues, suspects: 0 };
+        let request =
+            ClaimRequest { ahead: Vec::new(), node: self.node, batch: Batch(batch), queues, suspects: 0 };
         self.engine.store().claim(request).await
     }
 
@@ -209,7 +210,13 @@ async fn a_claim_in_several_rounds_tells_the_time_of_the_last() {
     assert_eq!(lock.query(first, &[]).await.expect("a lock").len(), JOBS);
     let queues =
         [("default", JOBS), ("side", 1)].map(|(name, limit)| (QueueName::new(name).expect("a name"), limit));
-    let request = ClaimRequest { node: rig.node, batch: Batch(1), queues: queues.into(), suspects: 0 };
+    let request = ClaimRequest {
+        ahead: Vec::new(),
+        node: rig.node,
+        batch: Batch(1),
+        queues: queues.into(),
+        suspects: 0,
+    };
     let claimed = rig.engine.store().claim(request).await.expect("an answer");
     assert_eq!(claimed.jobs.len(), JOBS + 1);
     let sql = "SELECT (extract(epoch FROM max(claimed_at)) * 1000000)::bigint FROM mainspring.lease";

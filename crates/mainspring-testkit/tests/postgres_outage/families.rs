@@ -45,7 +45,8 @@ impl Rig {
 
     async fn claim(&self, batch: u64) -> Claim {
         let queues = vec![(QueueName::new("default").expect("a name"), 1)];
-        let request = ClaimRequest { node: self.node, batch: Batch(batch), queues, suspects: 0 };
+        let request =
+            ClaimRequest { ahead: Vec::new(), node: self.node, batch: Batch(batch), queues, suspects: 0 };
         self.engine.store().claim(request).await.expect("an answer").jobs.pop().expect("a job").claim
     }
 

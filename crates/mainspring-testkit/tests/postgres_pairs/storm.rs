@@ -173,7 +173,8 @@ impl Storm {
             nodes[which]
         };
         let queues = vec![(queue("q"), JOBS / 3)];
-        let request = ClaimRequest { node, batch: Batch(batch), queues, suspects: usize::MAX };
+        let request =
+            ClaimRequest { ahead: Vec::new(), node, batch: Batch(batch), queues, suspects: usize::MAX };
         let claimed = block_on(store.claim(request))?;
         lock(&self.claims).extend(claimed.jobs.iter().map(|job| (node, job.claim)));
         Ok(())

@@ -124,6 +124,7 @@ impl World {
 
     fn request(&self, node: usize, batch: u64, limit: usize) -> ClaimRequest {
         ClaimRequest {
+            ahead: Vec::new(),
             node: self.nodes[node],
             batch: Batch(batch),
             queues: vec![(queue("q"), limit)],

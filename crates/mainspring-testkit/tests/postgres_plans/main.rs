@@ -58,7 +58,7 @@ fn check<T>(site: &Site, name: &str, indexes: &[&str], call: impl FnOnce() -> Re
 
 fn request(site: &Site, batch: u64, queues: &[&str]) -> ClaimRequest {
     let queues = queues.iter().map(|name| (queue(name), SOME)).collect();
-    ClaimRequest { node: site.node, batch: Batch(batch), queues, suspects: usize::MAX }
+    ClaimRequest { ahead: Vec::new(), node: site.node, batch: Batch(batch), queues, suspects: usize::MAX }
 }
 
 fn claims(site: &Site) -> Vec<Claim> {

@@ -125,7 +125,8 @@ async fn over(repeating: &mut Option<Pending<'static, ()>>) {
 
 async fn send(shared: Arc<Shared>, plan: Plan, batch: Batch) -> Answered {
     let node = shared.held.node();
-    let request = ClaimRequest { node, batch, queues: plan.queues.clone(), suspects: plan.suspects };
+    let (queues, ahead) = (plan.queues.clone(), plan.ahead.clone());
+    let request = ClaimRequest { node, batch, queues, ahead, suspects: plan.suspects };
     let answer = shared.store().claim(request).await;
     Answered { plan, batch, node, answer }
 }
@@ -204,6 +205,7 @@ fn accept(shared: &Arc<Shared>, plan: &Plan, node: NodeNo, claimed: ClaimedBatch
                 run: Arc::new(Run::new(&mut job, node, Arc::clone(&shared.lease), claimed.now, now)),
                 input,
                 journal,
+                ahead: job.ahead,
             }
         })
         .collect();

@@ -7,7 +7,8 @@
 //! # Invariants
 //! - No more jobs of a queue run than it has slots.
 //! - At most one suspect is on the desk, or ended with its outcome not stored yet.
-//! - A queue that a claim found empty is not asked again until something says that it may have jobs.
+//! - A queue that a claim found empty is not asked again until something says that it may have jobs. A claim may leave jobs behind
+//!   whose nodes were lost, because they are for free slots only: then a slot that becomes free says so.
 //! - While a claim is on its way a queue is asked for more only if the last answer was all that had been asked for.
 //! - With what it asks for, a node has at most its slots and what may wait behind them; and beside that as many outcomes that
 //!   are not stored yet, or none if the store does not take them. So it never holds more than twice as many claims.
@@ -38,6 +39,8 @@ pub(super) struct Work {
     pub(super) run: Arc<Run>,
     pub(super) input: Value,
     pub(super) journal: Option<Box<Journal>>,
+    /// Whether it was claimed for a slot that was not free.
+    pub(super) ahead: bool,
 }
 
 pub(super) struct Desk {
@@ -74,6 +77,8 @@ struct Served {
     pace: f64,
     /// Whether the store may have jobs for it.
     hopeful: bool,
+    /// Whether the last answer may have left jobs behind that are claimed for free slots only.
+    left_behind: bool,
     /// Whether its line has moved since the last look at it.
     moved: bool,
 }
@@ -93,6 +98,11 @@ impl Served {
     /// How many jobs it has, or has asked for.
     fn here(&self) -> usize {
         self.running + self.waiting.len() + self.asked
+    }
+
+    /// Slots that nothing runs in, waits for or was asked for.
+    fn free(&self) -> usize {
+        self.slots.saturating_sub(self.here())
     }
 
     /// How many jobs to ask for now. Small refills wait until half of the line is gone; and one that goes out before the
@@ -126,7 +136,16 @@ pub(super) struct Backlog {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) queues: Vec<(QueueName, usize)>,
+    /// How many of them are for slots that are not free.
+    pub(super) ahead: Vec<(QueueName, usize)>,
     pub(super) suspects: usize,
+}
+
+impl Plan {
+    /// Whether it asks for jobs of a queue that has no free slot.
+    fn is_all_ahead(&self, queue: &QueueName) -> bool {
+        self.ahead.iter().any(|ahead| ahead.0 == *queue && self.queues.contains(ahead))
+    }
 }
 
 impl State {
@@ -176,6 +195,7 @@ impl Desk {
             plenty: false,
             pace: slow(usize::try_from(*slots).unwrap_or(usize::MAX)),
             hopeful: true,
+            left_behind: false,
             moved: false,
         };
         let queues = queues.iter().map(served).collect();
@@ -211,11 +231,15 @@ impl Desk {
         }
         let (count, turn) = (state.queues.len(), state.turn);
         let mut room = self.claim.min(state.room(self.claim, backlog));
-        let mut queues = Vec::new();
+        let (mut queues, mut ahead) = (Vec::new(), Vec::new());
         for offset in 0..count {
             let served = &mut state.queues[(turn + offset) % count];
             let want = served.want(self.claim).min(room);
             if want > 0 {
+                let free = served.free();
+                if want > free {
+                    ahead.push((served.name.clone(), want - free));
+                }
                 served.hopeful = false;
                 served.asked += want;
                 room -= want;
@@ -234,7 +258,7 @@ impl Desk {
         state.passed_over |= state.awaited;
         state.awaited |= suspects > 0;
         state.sent += 1;
-        Some(Plan { queues, suspects })
+        Some(Plan { queues, ahead, suspects })
     }
 
     /// A plan to which there is no answer.
@@ -252,15 +276,21 @@ impl Desk {
         }
         let State { queues, suspect, .. } = &mut *state;
         let mut came = vec![0_usize; queues.len()];
+        let mut lost = vec![false; queues.len()];
         for work in works {
             // A store gives only what was asked for; a job of another queue would have no slot.
             let Some(at) = queues.iter().position(|served| served.name == work.run.info.queue) else {
                 continue;
             };
             came[at] += 1;
+            // As far as a claim tells: its node was lost.
+            lost[at] |= !work.ahead && work.run.claim.number > 1;
             queues[at].moved = true;
             if work.run.suspect {
                 *suspect = Some(work.run.info.id);
+                queues[at].waiting.push_front(work);
+            } else if !work.ahead && plan.is_all_ahead(&queues[at].name) {
+                // Its node was lost. If this one is as well, that counts: so it is started next.
                 queues[at].waiting.push_front(work);
             } else {
                 queues[at].waiting.push_back(work);
@@ -273,6 +303,8 @@ impl Desk {
             if asked > 0 {
                 served.plenty = came[at] >= asked;
                 served.hopeful |= served.plenty;
+                let ahead = plan.ahead.iter().any(|(name, _)| *name == served.name);
+                served.left_behind = lost[at] && ahead && !served.plenty;
             }
             while served.running < served.slots {
                 let Some(work) = served.waiting.pop_front() else { break };
@@ -295,6 +327,8 @@ impl Desk {
         if next.is_none() {
             served.running -= 1;
         }
+        // There is a slot for one of them.
+        served.hopeful |= std::mem::take(&mut served.left_behind);
         if may && served.want(self.claim) > 0 {
             self.wake.notify_one();
         }
@@ -379,6 +413,7 @@ mod tests {
 
     fn works(count: usize) -> Vec<Work> {
         let claimed = |n: usize| Claimed {
+            ahead: false,
             claim: Claim {
                 id: JobId::from_bytes([u8::try_from(n).unwrap_or(0); 16]),
                 row: Row(0),
@@ -406,6 +441,7 @@ mod tests {
             )),
             input: Value::Here(Vec::new()),
             journal: None,
+            ahead: false,
         };
         (0..count).map(work).collect()
     }
@@ -446,6 +482,27 @@ mod tests {
         );
         desk.hope(None);
         assert_eq!(asked(desk.plan(Backlog::default()).as_ref()), Some((1, 1)));
+    }
+
+    #[test]
+    fn what_exceeds_the_free_slots_is_asked_for_ahead() {
+        let desk = Desk::new(&[(QueueName::new("q").expect("a name"), 2)], 4);
+        let ahead = |plan: &Plan| plan.ahead.first().map_or(0, |ahead| ahead.1);
+        let first = desk.plan(Backlog::default()).expect("a plan");
+        assert_eq!((asked(Some(&first)), ahead(&first)), (Some((2, 1)), 0));
+        let (started, _) = desk.put(&first, works(2));
+        for _ in 0..200 {
+            desk.lock().queues[0].pace *= 0.9;
+        }
+        let second = desk.plan(Backlog::default()).expect("a plan");
+        assert_eq!((asked(Some(&second)), ahead(&second)), (Some((4, 1)), 4), "no slot is free");
+        let mut lost = works(3);
+        lost[1].ahead = true;
+        lost[2].ahead = true;
+        desk.put(&second, lost);
+        let next = desk.next(0, Duration::from_millis(1)).expect("one waits");
+        assert!(!next.ahead);
+        assert_eq!(started.len(), 2);
     }
 
     #[test]

@@ -249,6 +249,7 @@ mod tests {
         let id = JobId::from_bytes([1; 16]);
         let timeout = Some(Span(Duration::from_secs(10)));
         let mut job = Claimed {
+            ahead: false,
             journal: None,
             claim: Claim { id, row: Row(1), number: 3 },
             kind: Kind::new("k").expect("a kind"),

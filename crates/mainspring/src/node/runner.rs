@@ -87,7 +87,7 @@ fn panicked(message: String) -> Ended {
 
 /// Runs a job to its end; `None` if its outcome is nobody's business any more. Its session outlives it, and panics.
 async fn execute(shared: &Arc<Shared>, work: Work, session: &mut Option<Arc<Session>>) -> Option<Ended> {
-    let Work { run, input, journal } = work;
+    let Work { run, input, journal, ahead: _ } = work;
     if let Some(stop) = run.stop_reason() {
         return stopped(stop);
     }

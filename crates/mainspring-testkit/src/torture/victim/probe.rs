@@ -104,7 +104,8 @@ async fn probe(engine: &Engine, lease: Duration) -> Vec<Error> {
     match store.register(registration.clone()).await {
         Ok(member) => {
             let queues = registration.queues.iter().map(|(queue, _)| (queue.clone(), 100)).collect();
-            let request = ClaimRequest { node: member.no, batch: Batch(1), queues, suspects: 1 };
+            let request =
+                ClaimRequest { ahead: Vec::new(), node: member.no, batch: Batch(1), queues, suspects: 1 };
             match store.claim(request).await {
                 Ok(batch) => {
                     let end = |claim| Finish { claim, outcome: Outcome::Release };
