@@ -246,8 +246,11 @@ impl<'a> Life<'a> {
         known.batch += u64::from(!repeat || known.batch == 0);
         let (no, batch) = (known.no, Batch(known.batch));
         let queues: Vec<_> = queues.iter().map(|(name, limit)| (queue(QUEUES[*name]), *limit)).collect();
+        // Every second claim is made by a node whose slots are half busy.
+        let busy = queues.iter().filter(|_| batch.0 % 2 == 0);
+        let ahead: Vec<_> = busy.map(|(name, limit)| (name.clone(), limit / 2)).collect();
         let request =
-            |node| ClaimRequest { ahead: Vec::new(), node, batch, queues: queues.clone(), suspects };
+            |node| ClaimRequest { node, batch, queues: queues.clone(), ahead: ahead.clone(), suspects };
         let store = self.of(slot).claim(request(no.store)).await;
         // The store chooses and the model follows, if the choice was legal.
         let chosen = store.as_ref().map(|batch| batch.jobs.iter().map(|job| job.claim.id).collect());
