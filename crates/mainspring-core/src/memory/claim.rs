@@ -93,8 +93,7 @@ impl Model {
             let Some(damage) = job.damage.clone() else {
                 let position = taken.entry(queue.clone()).or_default();
                 *position += 1;
-                let held_back =
-                    matches!(job.place, Place::Ready { class: Class::Suspect | Class::Lost, .. });
+                let held_back = matches!(job.place, Place::Ready { class: Class::Suspect | Class::Lost, .. });
                 let ahead = !held_back && *position > request.free(&queue);
                 self.take(*row, request, ahead, now)?;
                 legible.push(*row);

@@ -45,7 +45,7 @@ const LOCATE: &str = concat!(
         least(coalesce(r.claim, m.claim, s.claim, l.claim, d.claim),
             coalesce(r.failures, m.failures, s.failures, l.failures, d.failures),
             coalesce(r.crashes, m.crashes, s.crashes, l.crashes, d.crashes)) >= 0
-            AND coalesce(r.level BETWEEN 0 AND 47 AND r.level & 15 <= 9, m.priority BETWEEN 0 AND 9,
+            AND coalesce(r.level BETWEEN 0 AND 63 AND r.level & 15 <= 9, m.priority BETWEEN 0 AND 9,
                 s.priority BETWEEN 0 AND 9, true) AS legible
     FROM t CROSS JOIN unnest($2::uuid[]) WITH ORDINALITY AS u(id, o)
     CROSS JOIN LATERAL (SELECT no, line FROM mainspring.jobs WHERE id = u.id OFFSET 0) j

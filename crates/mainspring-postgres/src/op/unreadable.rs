@@ -48,7 +48,8 @@ const CANCEL: &str = give_back!(
     WHERE l.no = ANY($3::bigint[]) AND l.node = $2 AND l.claim = ($4::int[])[width_bucket(l.no, $3::bigint[])]
         AND l.cancel IS NOT NULL ORDER BY l.no FOR UPDATE",
     "l.crashes",
-    "l.crashed"
+    "l.crashed",
+    "32"
 );
 
 const _: () = assert!(Reason::Unreadable.code() == 9, "the statement names it");

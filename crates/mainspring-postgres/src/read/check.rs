@@ -156,7 +156,7 @@ const CHUNK: i64 = 20_000;
 
 /// Primary keys, a range of them: columns of places that no reader could take, by the id of the job and the first such column.
 const COLUMNS: &str = "SELECT j.id::text, p.place, p.bad FROM (
-        SELECT no, 'ready' AS place, CASE WHEN level NOT BETWEEN 0 AND 47 OR level & 15 > 9 THEN 'level'
+        SELECT no, 'ready' AS place, CASE WHEN level NOT BETWEEN 0 AND 63 OR level & 15 > 9 THEN 'level'
             WHEN claim < 0 THEN 'claim' WHEN failures < 0 THEN 'failures' WHEN crashes < 0 THEN 'crashes' END AS bad
         FROM mainspring.ready WHERE no > $1 AND no <= $2
         UNION ALL SELECT no, 'timers', CASE WHEN priority NOT BETWEEN 0 AND 9 THEN 'priority'

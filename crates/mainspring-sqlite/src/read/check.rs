@@ -228,7 +228,7 @@ const COLUMNS: [(&str, &str); 6] = [
         "ready",
         place!(
             "ready",
-            "typeof(level) <> 'integer' OR level NOT BETWEEN 0 AND 47 OR level & 15 > 9 THEN 'level'",
+            "typeof(level) <> 'integer' OR level NOT BETWEEN 0 AND 63 OR level & 15 > 9 THEN 'level'",
             "typeof(ready_at) <> 'integer' THEN 'ready_at'"
         ),
     ),

@@ -7,6 +7,8 @@
 //! # Invariants
 //! - No more jobs of a queue run than it has slots.
 //! - At most one suspect is on the desk, or ended with its outcome not stored yet.
+//! - What was claimed for a free slot starts before what was claimed ahead, and no more is asked for while it waits: the death of
+//!   the node would count as its crash.
 //! - A queue that a claim found empty is not asked again until something says that it may have jobs. A claim may leave jobs behind
 //!   whose nodes were lost, because they are for free slots only: then a slot that becomes free says so.
 //! - While a claim is on its way a queue is asked for more only if the last answer was all that had been asked for.
@@ -105,9 +107,13 @@ impl Served {
         self.slots.saturating_sub(self.here())
     }
 
-    /// How many jobs to ask for now. Small refills wait until half of the line is gone; and one that goes out before the
+    /// How many jobs to ask for now; none while one waits that is not ahead. Small refills wait until half of the line is gone; and one that goes out before the
     /// last claim is answered is to be worth its commit.
     fn want(&self, claim: usize) -> usize {
+        // The loss of this node would count as its crash: it is to start before others of its kind come.
+        if self.waiting.front().is_some_and(|work| !work.ahead) {
+            return 0;
+        }
         let target = self.target(claim);
         let want = target.saturating_sub(self.here());
         let (worth, least) = if self.asked > 0 {
@@ -139,13 +145,6 @@ pub(super) struct Plan {
     /// How many of them are for slots that are not free.
     pub(super) ahead: Vec<(QueueName, usize)>,
     pub(super) suspects: usize,
-}
-
-impl Plan {
-    /// Whether it asks for jobs of a queue that has no free slot.
-    fn is_all_ahead(&self, queue: &QueueName) -> bool {
-        self.ahead.iter().any(|ahead| ahead.0 == *queue && self.queues.contains(ahead))
-    }
 }
 
 impl State {
@@ -289,11 +288,13 @@ impl Desk {
             if work.run.suspect {
                 *suspect = Some(work.run.info.id);
                 queues[at].waiting.push_front(work);
-            } else if !work.ahead && plan.is_all_ahead(&queues[at].name) {
-                // Its node was lost. If this one is as well, that counts: so it is started next.
-                queues[at].waiting.push_front(work);
-            } else {
+            } else if work.ahead {
                 queues[at].waiting.push_back(work);
+            } else {
+                // If this node is lost, that counts as its crash: so it is started before all that is ahead.
+                let first = queues[at].waiting.iter().position(|waits| waits.ahead);
+                let line = &mut queues[at].waiting;
+                line.insert(first.unwrap_or(line.len()), work);
             }
         }
         let mut start = Vec::new();
@@ -496,12 +497,16 @@ mod tests {
         }
         let second = desk.plan(Backlog::default()).expect("a plan");
         assert_eq!((asked(Some(&second)), ahead(&second)), (Some((4, 1)), 4), "no slot is free");
-        let mut lost = works(3);
-        lost[1].ahead = true;
-        lost[2].ahead = true;
-        desk.put(&second, lost);
+        let mut works = works(3);
+        works[0].ahead = true;
+        works[1].ahead = true;
+        desk.put(&second, works);
+        desk.hope(None);
+        assert_eq!(desk.plan(Backlog::default()), None, "one waits whose crash would count");
         let next = desk.next(0, Duration::from_millis(1)).expect("one waits");
-        assert!(!next.ahead);
+        assert!(!next.ahead, "it starts before what was claimed ahead");
+        let third = desk.plan(Backlog::default()).expect("a plan");
+        assert_eq!((asked(Some(&third)).map(|asked| asked.0), ahead(&third)), (Some(4), 4));
         assert_eq!(started.len(), 2);
     }
 
