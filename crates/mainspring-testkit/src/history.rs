@@ -215,6 +215,8 @@ pub enum Fact {
         crashes: u16,
         /// How long its longest crashed claim took, in microseconds.
         crashed: u64,
+        /// Whether it was claimed for a slot that was not free.
+        ahead: bool,
         /// The store's time.
         now: Timestamp,
     },

@@ -135,6 +135,7 @@ fn claimed(recorder: &dyn Recorder, by: Actor, request: &ClaimRequest, answer: &
             claim: job.claim.number,
             crashes: job.crashes,
             crashed: u64::try_from(job.crashed_micros).unwrap_or(0),
+            ahead: job.ahead,
             now: batch.now,
         };
         recorder.note(by, fact);

@@ -76,6 +76,7 @@ pub(super) struct Claimed {
     pub(super) number: u32,
     pub(super) crashes: u16,
     pub(super) crashed: Duration,
+    pub(super) ahead: bool,
     pub(super) now: Timestamp,
 }
 
@@ -217,12 +218,13 @@ impl<'a> Life<'a> {
             Fact::Stopped { claim, .. } => {
                 self.stopped.entry(*claim).or_insert(at);
             }
-            Fact::Claimed { node, claim, crashes, crashed, now, .. } => self.claims.push(Claimed {
+            Fact::Claimed { node, claim, crashes, crashed, ahead, now, .. } => self.claims.push(Claimed {
                 at,
                 node: *node,
                 number: *claim,
                 crashes: *crashes,
                 crashed: Duration::from_micros(*crashed),
+                ahead: *ahead,
                 now: *now,
             }),
             Fact::Finishing { claim, how, .. } => {

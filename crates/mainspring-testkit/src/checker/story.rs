@@ -129,9 +129,10 @@ fn sentence(fact: &Fact) -> String {
             let nodes: Vec<_> = nodes.iter().map(ToString::to_string).collect();
             format!("expires node {}", nodes.join(", "))
         }
-        Fact::Claimed { node, id, claim, crashes, .. } => {
+        Fact::Claimed { node, id, claim, crashes, ahead, .. } => {
+            let ahead = if *ahead { ", ahead" } else { "" };
             let crashes = if *crashes > 0 { format!(", crashed {crashes} times") } else { String::new() };
-            format!("claims {} as {claim} for node {node}{crashes}", short(*id))
+            format!("claims {} as {claim} for node {node}{ahead}{crashes}", short(*id))
         }
         Fact::Finishing { node, id, claim, how } => {
             format!("ends {} claim {claim} for node {node}: {how:?}", short(*id))

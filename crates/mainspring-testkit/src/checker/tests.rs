@@ -59,7 +59,10 @@ impl Case {
     fn claimed_after(&mut self, node: u32, job: u8, claim: u32, crashes: u16) -> &mut Self {
         let (node_no, now) = (NodeNo(node.into()), at(self.history.len()));
         let crashed = 60_000_000;
-        self.see(node, Fact::Claimed { node: node_no, id: id(job), claim, crashes, crashed, now });
+        self.see(
+            node,
+            Fact::Claimed { node: node_no, id: id(job), claim, crashes, crashed, ahead: false, now },
+        );
         self.see(node, Fact::Began { id: id(job), claim })
     }
 
@@ -226,7 +229,7 @@ fn one_number_has_one_owner() {
     let mut case = Case::default();
     case.joined(1).joined(2).stored(1).claimed(1, 1, 1);
     let (node, now) = (NodeNo(2), at(9));
-    case.see(2, Fact::Claimed { node, id: id(1), claim: 1, crashes: 0, crashed: 0, now });
+    case.see(2, Fact::Claimed { node, id: id(1), claim: 1, crashes: 0, crashed: 0, ahead: false, now });
     case.ended(1, 1, 1, How::Succeed, true);
     case.succeeded(1, 1);
     case.breaks("claim numbers grow");
@@ -444,7 +447,15 @@ fn a_node_holds_no_more_than_it_has_room_for() {
             case.stored(job);
             case.see(
                 1,
-                Fact::Claimed { node: NodeNo(1), id: id(job), claim: 1, crashes: 0, crashed: 0, now: at(0) },
+                Fact::Claimed {
+                    node: NodeNo(1),
+                    id: id(job),
+                    claim: 1,
+                    crashes: 0,
+                    crashed: 0,
+                    ahead: false,
+                    now: at(0),
+                },
             );
             if job <= ended {
                 case.ended(1, job, 1, How::Succeed, true);
@@ -549,7 +560,10 @@ fn what_is_reported_has_happened() {
     let mut case = Case::default();
     let node = NodeNo(1);
     case.joined(1).stored(1);
-    case.see(1, Fact::Claimed { node, id: id(1), claim: 1, crashes: 0, crashed: 0, now: at(3) });
+    case.see(
+        1,
+        Fact::Claimed { node, id: id(1), claim: 1, crashes: 0, crashed: 0, ahead: false, now: at(3) },
+    );
     case.ended(1, 1, 1, How::Retry, true).claimed(1, 1, 2).ended(1, 1, 2, How::Succeed, true);
     case.succeeded(1, 2).failures = 1;
     case.breaks("what is reported has happened");
@@ -570,6 +584,17 @@ fn crashes_are_counted() {
     case.joined(1).joined(2).stored(1).claimed(1, 1, 1).fault("kill", 1).expired(1);
     case.claimed_after(2, 1, 2, 2).ended(2, 1, 2, How::Succeed, true);
     case.succeeded(1, 2);
+    case.breaks("crashes are counted");
+
+    let mut case = Case::default();
+    case.joined(1).joined(2).stored(1).claimed(1, 1, 1).fault("kill", 1).expired(1);
+    case.claimed_after(2, 1, 2, 1).ended(2, 1, 2, How::Succeed, true);
+    case.succeeded(1, 2);
+    for seen in &mut case.history {
+        if let Fact::Claimed { claim: 1, ahead, .. } = &mut seen.fact {
+            *ahead = true;
+        }
+    }
     case.breaks("crashes are counted");
 }
 

@@ -90,10 +90,10 @@ pub(super) fn quarantine(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     }
 }
 
-/// The claims that were lost with their node.
+/// The claims that were lost with their node and not ahead.
 fn crashed(evidence: &Evidence<'_>, life: &Life<'_>) -> Vec<At> {
     let mut lost = BTreeMap::new();
-    for claim in &life.claims {
+    for claim in life.claims.iter().filter(|claim| !claim.ahead) {
         let expired = evidence.expiries.iter().find(|(at, node)| *node == claim.node && *at > claim.at);
         let over = |by: At| {
             let mut ends = life.finished.iter().filter(|one| one.claim == claim.number && one.applied);

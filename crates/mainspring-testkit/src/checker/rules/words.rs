@@ -87,7 +87,7 @@ pub(super) fn attempts(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
 }
 
 /// Each claim is told how often its job has crashed since it last came through: as often as its nodes were lost, and not
-/// never if one was.
+/// never if one was. A claim that was ahead adds none.
 pub(super) fn crashes(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     if !evidence.terms.exact {
         return;
@@ -113,7 +113,7 @@ pub(super) fn crashes(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     }
 }
 
-/// The claims before an event that were lost with their nodes, since the job last came through or an operator answered
+/// The claims before an event that were lost with their nodes and not ahead, since the job last came through or an operator answered
 /// for it.
 fn crashed(evidence: &Evidence<'_>, life: &Life<'_>, before: At) -> Vec<At> {
     let through =
@@ -138,7 +138,7 @@ fn crashed(evidence: &Evidence<'_>, life: &Life<'_>, before: At) -> Vec<At> {
         let over = ended.map(|end| end.at).chain(given_back).filter(|at| *at > claim.at).min();
         let expired = evidence.expiries.iter().find(|(at, node)| *node == claim.node && *at > claim.at);
         let crashed = expired.is_some_and(|(at, _)| *at < before && over.is_none_or(|over| over > *at));
-        if after && crashed {
+        if after && crashed && !claim.ahead {
             lost.push(claim.at);
         }
     }

@@ -56,8 +56,15 @@ impl Case {
         inbox: Vec<Letter>,
     ) -> &mut Self {
         let (node_no, now) = (NodeNo(node.into()), at(self.history.len()));
-        let claimed =
-            Fact::Claimed { node: node_no, id: id(job), claim, crashes: 0, crashed: 60_000_000, now };
+        let claimed = Fact::Claimed {
+            node: node_no,
+            id: id(job),
+            claim,
+            crashes: 0,
+            crashed: 60_000_000,
+            ahead: false,
+            now,
+        };
         self.see(node, claimed);
         self.see(node, Fact::Remembers { id: id(job), claim, entries, inbox, more: false });
         self.see(node, Fact::Began { id: id(job), claim })
