@@ -140,6 +140,7 @@ fn drain(tx: &mut Tx<'_>, node: i64, left: usize, rescued: &mut Rescued) -> Resu
 }
 
 /// How a job of a dead node was claimed.
+#[derive(Clone, Copy)]
 struct Claimed {
     at: i64,
     /// For a slot that was not free.
