@@ -66,6 +66,7 @@ struct State {
     open: bool,
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own, and all combinations occur")]
 struct Served {
     name: QueueName,
     slots: usize,
