@@ -273,7 +273,7 @@ mod tests {
         run.begin(Duration::from_secs(1));
         run.read();
         assert_eq!(told(60), 0);
-        run.begin(Duration::from_secs(60));
+        run.begin(Duration::from_mins(1));
         assert_eq!(told(65), 0, "its time begins with it");
         assert_eq!(told(72), 2, "cleared and stuck");
     }

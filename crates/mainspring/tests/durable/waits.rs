@@ -523,7 +523,7 @@ async fn signals_that_are_too_large_together_are_a_clear_error() {
         async |ctx: Context, _job: Flow| Ok(ctx.signal::<String>("part").count(20).await?.len().to_string());
     let test = engine(0, handler).await;
     let job = test.enqueue(flow(0)).await.expect("enqueued");
-    let part = "x".repeat(mainspring_core::bounds::SIGNAL_BYTES - 2);
+    let part = "x".repeat(bounds::SIGNAL_BYTES - 2);
     for n in 0..20 {
         test.signal(job, "part", &part).sender(format!("sender {n}")).await.expect("sent");
     }
