@@ -223,9 +223,8 @@ impl Run {
     fn settle(&mut self, tx: &mut Tx<'_>) -> Result<()> {
         let Run { line, succeeded, other } = std::mem::take(self);
         if succeeded + other > 0 {
-            let queue = tx.state.names.line(line)?.queue;
-            tx.count(queue, State::Running, -(succeeded + other));
-            tx.count(queue, State::Succeeded, succeeded);
+            place::count(tx, line, State::Running, -(succeeded + other));
+            place::count(tx, line, State::Succeeded, succeeded);
         }
         Ok(())
     }
@@ -307,8 +306,7 @@ pub(crate) fn give_back(tx: &mut Tx<'_>, card: &Card, cancel: Option<String>) ->
     let mut card = card.clone();
     let cancel = cancel_now(tx, &mut card, cancel)?;
     tx.conn.prepare_cached(FROM_LEASE)?.execute([card.no])?;
-    let queue = tx.state.names.line(card.line)?.queue;
-    tx.count(queue, State::Running, -1);
+    place::count(tx, card.line, State::Running, -1);
     end(tx, card, &Outcome::Release, cancel.as_deref())
 }
 

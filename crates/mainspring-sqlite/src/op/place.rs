@@ -209,8 +209,11 @@ pub(crate) fn mend(tx: &Tx<'_>, mut card: Card) -> Result<Card> {
         return Ok(card);
     }
     let what = format!("line {} and priority {} of its place", card.line, card.priority);
-    let (line, priority): (i64, u8) =
-        tx.conn.prepare_cached(JOB)?.query_row([card.no], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let own = |row: &Row<'_>| {
+        let line = column(row, (0, "line"), &mut None)?.unwrap_or(NO_LINE);
+        Ok((line, column(row, (1, "priority"), &mut None)?.unwrap_or(u8::MAX)))
+    };
+    let (line, priority) = tx.conn.prepare_cached(JOB)?.query_row([card.no], own)?;
     (card.line, card.priority) = (line, priority.min(Priority::LOWEST.get()));
     if card.damage.is_none() {
         let counts = [card.claim, card.failures, card.crashes, card.crashed, card.flags];
@@ -271,6 +274,13 @@ pub(crate) fn read_status(state: u8, reason: Option<u8>) -> Result<Status> {
     Ok(Status { state, reason })
 }
 
+/// Counts a job of a line. Of one whose line is none nobody knows where it was counted; it must stop nobody.
+pub(crate) fn count(tx: &mut Tx<'_>, line: i64, state: State, by: i64) {
+    if let Some(queue) = tx.state.names.line(line).ok().map(|line| line.queue) {
+        tx.count(queue, state, by);
+    }
+}
+
 /// Takes a job out of where it was found in this transaction.
 pub(crate) fn take(tx: &mut Tx<'_>, card: &Card, place: &Place) -> Result<()> {
     let (sql, key) = match place {
@@ -283,8 +293,7 @@ pub(crate) fn take(tx: &mut Tx<'_>, card: &Card, place: &Place) -> Result<()> {
     if tx.conn.prepare_cached(sql)?.execute([key])? != 1 {
         return Err(corrupt(format!("job number {} is not where it was a moment ago", card.no)));
     }
-    let queue = tx.state.names.line(card.line)?.queue;
-    tx.count(queue, place.status().state, -1);
+    count(tx, card.line, place.status().state, -1);
     Ok(())
 }
 
@@ -393,11 +402,11 @@ pub(crate) fn put_unreadable(tx: &mut Tx<'_>, card: &Card, what: &str) -> Result
         None::<&str>,
         note
     ])?;
-    let line = tx.state.names.line(card.line)?;
     // Others may wait behind it.
-    tx.hints.ready(&line.queue_name);
-    let queue = line.queue;
-    tx.count(queue, State::Suspended, 1);
+    if let Ok(line) = tx.state.names.line(card.line) {
+        tx.hints.ready(&line.queue_name);
+    }
+    count(tx, card.line, State::Suspended, 1);
     tracing::error!(row = card.no, %what, "a job cannot be read and is set aside as unreadable");
     Ok(())
 }
@@ -445,8 +454,7 @@ pub(crate) fn into_done(tx: &mut Tx<'_>, card: &Card, ending: Ending<'_>) -> Res
         output
     ])?;
     ended(tx, card)?;
-    let queue = tx.state.names.line(card.line)?.queue;
-    tx.count(queue, status.state, 1);
+    count(tx, card.line, status.state, 1);
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use mainspring_core::job::{Options, State};
 use rusqlite::types::ValueRef;
 use rusqlite::{OptionalExtension, params};
 
+use super::place;
 use crate::error::{Result, corrupt};
 use crate::flags;
 use crate::writer::Tx;
@@ -30,10 +31,7 @@ const CHILD: &str = "DELETE FROM mainspring_children WHERE no = ?1";
 /// Removes a job that has ended. Returns how many rows of its journal, inbox and output went with it.
 pub(crate) fn ended(tx: &mut Tx<'_>, no: i64, state: State, flags: i64) -> Result<usize> {
     let (line, rows) = beside(tx, no, flags)?;
-    // Of a job without a line nobody knows where it was counted.
-    if let Some(queue) = tx.state.names.line(line).ok().map(|line| line.queue) {
-        tx.count(queue, state, -1);
-    }
+    place::count(tx, line, state, -1);
     Ok(rows)
 }
 

@@ -124,8 +124,7 @@ fn drain(tx: &mut Tx<'_>, node: i64, left: usize, rescued: &mut Rescued) -> Resu
         let mut card = place::mend(tx, card)?;
         let cancel = finish::cancel_now(tx, &mut card, cancel)?;
         tx.conn.prepare_cached(FROM_LEASE)?.execute([card.no])?;
-        let queue = tx.state.names.line(card.line)?.queue;
-        tx.count(queue, State::Running, -1);
+        place::count(tx, card.line, State::Running, -1);
         match cancel {
             Some(why) => finish::stop(tx, &card, &why)?,
             None => crash(tx, card, claimed, rescued)?,

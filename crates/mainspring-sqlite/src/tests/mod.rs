@@ -5,6 +5,7 @@ mod durable;
 mod enlist;
 mod files;
 mod handles;
+mod lines;
 mod opening;
 mod plans;
 mod processes;
