@@ -79,7 +79,8 @@ pub const SIGNAL_BYTES: usize = 64 << 10;
 pub const INBOX: usize = 10_000;
 /// Read signals of one job whose senders are remembered; the oldest go first.
 pub const INBOX_READ: usize = 1_000;
-/// Messages that one look into an inbox gives at most; they also end where they would exceed [`PREFETCH_BYTES`].
+/// Messages that one look into an inbox gives at most; they also end where they would exceed [`PREFETCH_BYTES`], but not before
+/// the first. All that come with a claim are within [`BATCH_BYTES`], first ones as well.
 pub const INBOX_PAGE: usize = 1_000;
 /// Entries of a job's story that people see at once.
 pub const STORY: usize = 10_000;

@@ -202,6 +202,16 @@ impl Mail {
             Mail::Ended { .. } => "",
         }
     }
+
+    /// Bytes of payload.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Mail::Signal { body, .. } => body.len(),
+            Mail::Ended { output, message, .. } => {
+                output.as_ref().map_or(0, Vec::len) + message.as_ref().map_or(0, String::len)
+            }
+        }
+    }
 }
 
 /// What a node gets of a job's past with its claim.
@@ -209,7 +219,8 @@ impl Mail {
 pub struct Journal {
     /// All entries, in the order in which they were recorded. Values beyond a budget are left where they are.
     pub entries: Vec<Written>,
-    /// The first unread messages, in the order of their numbers.
+    /// The first unread messages, in the order of their numbers. What comes with all jobs of a claim together is within
+    /// [`bounds::BATCH_BYTES`]: also a first message is left where it is if it does not fit.
     pub inbox: Inbox,
 }
 

@@ -108,7 +108,8 @@ impl Model {
     }
 
     fn batch(&self, rows: &[Row], now: Timestamp) -> Result<ClaimedBatch> {
-        let jobs = rows.iter().map(|row| self.claimed(*row)).collect::<Result<_>>()?;
+        let mut left = bounds::BATCH_BYTES;
+        let jobs = rows.iter().map(|row| self.claimed(*row, &mut left)).collect::<Result<_>>()?;
         Ok(ClaimedBatch { now, jobs })
     }
 
@@ -210,7 +211,7 @@ impl Model {
         claims.iter().map(|claim| job(claim).map(|job| job.input.clone())).collect()
     }
 
-    fn claimed(&self, row: Row) -> Result<Claimed> {
+    fn claimed(&self, row: Row, left: &mut usize) -> Result<Claimed> {
         let job = self.job(row)?;
         let mut options = job.options.clone();
         options.backoff =
@@ -232,7 +233,7 @@ impl Model {
             deadline: job.deadline,
             options,
             ahead: matches!(job.place, Place::Lease { ahead: true, .. }),
-            journal: job.journal(),
+            journal: job.journal(left),
         })
     }
 }

@@ -128,10 +128,20 @@ impl Past {
         });
     }
 
-    fn inbox(&self, after: i64) -> Inbox {
-        let mut unread = self.unread().filter(|message| message.no > after);
-        let messages: Vec<Message> = unread.by_ref().take(bounds::INBOX_PAGE).cloned().collect();
-        Inbox { messages, more: unread.next().is_some() }
+    /// A page of messages: no more than fit, and the first also if it is larger, up to `first`.
+    fn inbox(&self, after: i64, first: usize) -> Inbox {
+        let mut inbox = Inbox::default();
+        let mut bytes = 0;
+        for message in self.unread().filter(|message| message.no > after) {
+            bytes += message.mail.bytes();
+            let room = if inbox.messages.is_empty() { first } else { first.min(bounds::PREFETCH_BYTES) };
+            inbox.more = inbox.messages.len() == bounds::INBOX_PAGE || bytes > room;
+            if inbox.more {
+                break;
+            }
+            inbox.messages.push(message.clone());
+        }
+        inbox
     }
 }
 
@@ -148,10 +158,13 @@ impl Job {
         Some((written.key.clone(), written.at))
     }
 
-    /// What comes with a claim.
-    pub(super) fn journal(&self) -> Option<Box<Journal>> {
+    /// What comes with a claim, of which so many bytes are left for messages.
+    pub(super) fn journal(&self, left: &mut usize) -> Option<Box<Journal>> {
         let past = self.past.as_deref()?;
-        Some(Box::new(Journal { entries: past.entries.values().cloned().collect(), inbox: past.inbox(0) }))
+        let inbox = past.inbox(0, *left);
+        let bytes: usize = inbox.messages.iter().map(|message| message.mail.bytes()).sum();
+        *left = left.saturating_sub(bytes);
+        Some(Box::new(Journal { entries: past.entries.values().cloned().collect(), inbox }))
     }
 
     /// What a retry from a step takes back.
@@ -425,7 +438,7 @@ impl Model {
     pub(super) fn inboxes(&self, claims: &[(Claim, i64)]) -> Vec<Inbox> {
         let inbox = |(claim, after): &(Claim, i64)| {
             let job = self.jobs.get(&claim.row).filter(|job| job.id == claim.id)?;
-            Some(job.past.as_deref()?.inbox(*after))
+            Some(job.past.as_deref()?.inbox(*after, usize::MAX))
         };
         claims.iter().map(|ask| inbox(ask).unwrap_or_default()).collect()
     }
@@ -455,7 +468,7 @@ impl Model {
         Some(Story {
             entries: past.entries.values().take(bounds::STORY).cloned().map(shortened).collect(),
             more: past.entries.len() > bounds::STORY,
-            inbox: past.inbox(0),
+            inbox: past.inbox(0, usize::MAX),
             children: past.children.iter().filter_map(kin).collect(),
         })
     }

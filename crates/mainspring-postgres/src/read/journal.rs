@@ -45,11 +45,13 @@ const ENTRIES_CUT: &str = "SELECT e.no, e.seq, e.key, e.kind, e.overlapped, e.cl
             FROM mainspring.steps s WHERE s.no = u.no OFFSET 0) s) e";
 
 /// Unread messages behind a number, job by job. Partial index `inbox_unread`. One more than a page is looked at, to tell
-/// whether there are more; and a page ends before it takes too many bytes, but not before its first message.
+/// whether there are more; and a page ends before it takes too many bytes. The first may be larger, up to a bound of its own:
+/// beyond that it is told of, without its body, to say that there is more.
 const MESSAGES: &str =
-    "SELECT m.o, m.seq, m.at, m.topic, m.sender, m.state, m.reason, m.note, m.body, m.count
+    "SELECT m.o, m.seq, m.at, m.topic, m.sender, m.state, m.reason,
+        CASE WHEN m.bytes <= $5 THEN m.note END, CASE WHEN m.bytes <= $5 THEN m.body END, m.count, m.bytes <= $5
     FROM (SELECT u.o, m.*, row_number() OVER w AS place,
-            sum(coalesce(octet_length(m.body), 0)) OVER w AS bytes, count(*) OVER (PARTITION BY u.o) AS count
+            sum(coalesce(octet_length(m.body), 0) + coalesce(octet_length(m.note), 0)) OVER w AS bytes, count(*) OVER (PARTITION BY u.o) AS count
         FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS u(no, after, o)
         CROSS JOIN LATERAL (SELECT m.seq, m.at, m.topic, m.sender, m.state, m.reason, m.note, m.body
             FROM mainspring.inbox m WHERE m.no = u.no AND m.seq > u.after AND NOT m.read
@@ -60,6 +62,8 @@ const MESSAGES: &str =
 const PREFETCH: i64 = bound(bounds::PREFETCH_BYTES);
 const BATCH_BYTES: i64 = bound(bounds::BATCH_BYTES);
 const PAGE: i64 = bound(bounds::INBOX_PAGE);
+/// One message at least, whatever its size.
+const ANY: i64 = i64::MAX;
 
 /// What claimed jobs have recorded and been sent before, by their numbers, which are sorted; or why that cannot be read.
 pub(crate) async fn journals(
@@ -70,15 +74,16 @@ pub(crate) async fn journals(
         return Ok(BTreeMap::new());
     }
     let afters = vec![0_i64; nos.len()];
-    // All of them together are within what a claim may bring, but for the first message of each.
-    let page = PREFETCH.min(BATCH_BYTES / i64::try_from(nos.len()).unwrap_or(i64::MAX));
+    // All of them together are within what a claim may bring.
+    let share = BATCH_BYTES / i64::try_from(nos.len()).unwrap_or(i64::MAX);
+    let page = PREFETCH.min(share);
     let call = |sql| {
         let args =
             vec![(nos as _, Type::INT8_ARRAY), (&PREFETCH as _, Type::INT8), (&BATCH_BYTES as _, Type::INT8)];
         Call::new(sql, args)
     };
     // What a claimed job has recorded is changed by the owner of the claim only.
-    let mut rows = conn.step(&[call(ENTRIES), messages(nos, &afters, &page)]).await?;
+    let mut rows = conn.step(&[call(ENTRIES), messages(nos, &afters, &page, &share)]).await?;
     let (Some(messages), Some(mut entries)) = (rows.pop(), rows.pop()) else {
         return Err(corrupt("a journal without an answer"));
     };
@@ -112,12 +117,14 @@ pub(crate) async fn journals(
     Ok(journals)
 }
 
-fn messages<'c>(nos: &'c Vec<i64>, afters: &'c Vec<i64>, bytes: &'c i64) -> Call<'c> {
+/// `bytes`: of a page. `first`: of its first message, which may be larger.
+fn messages<'c>(nos: &'c Vec<i64>, afters: &'c Vec<i64>, bytes: &'c i64, first: &'c i64) -> Call<'c> {
     let args = vec![
         (nos as _, Type::INT8_ARRAY),
         (afters as _, Type::INT8_ARRAY),
         (&PAGE as _, Type::INT8),
         (bytes as _, Type::INT8),
+        (first as _, Type::INT8),
     ];
     Call::new(MESSAGES, args)
 }
@@ -160,7 +167,8 @@ fn inboxes(rows: &[Row], count: usize) -> Result<Vec<Inbox>> {
 
 /// The answer to one question of [`MESSAGES`].
 fn inbox(rows: &[Row]) -> Result<Inbox> {
-    let messages = rows.iter().map(message).collect::<Result<Vec<_>>>()?;
+    let fits = rows.iter().filter(|row| row.get(10));
+    let messages = fits.map(message).collect::<Result<Vec<_>>>()?;
     let there = rows.last().map_or(0, |row| row.get::<_, i64>(9));
     let more = usize::try_from(there).unwrap_or(0) > messages.len();
     Ok(Inbox { messages, more })
@@ -257,7 +265,7 @@ impl Op for Inboxes {
         let ids: Vec<Uuid> = self.0.iter().map(|(claim, _)| Uuid::from_bytes(*claim.id.as_bytes())).collect();
         let afters: Vec<i64> = self.0.iter().map(|(_, after)| *after).collect();
         let same = Call::new(SAME, vec![(&nos, Type::INT8_ARRAY), (&ids, Type::UUID_ARRAY)]);
-        let rows = conn.commit(shared, &[same, messages(&nos, &afters, &PREFETCH)]).await?;
+        let rows = conn.commit(shared, &[same, messages(&nos, &afters, &PREFETCH, &ANY)]).await?;
         let [same, messages] = rows.as_slice() else { return Err(corrupt("an inbox without an answer")) };
         let same: Vec<i64> = same.iter().map(|row| row.get(0)).collect();
         let inboxes = inboxes(messages, nos.len())?.into_iter().zip(&nos);
@@ -340,7 +348,7 @@ impl Op for StoryOp {
         let rows = conn
             .end(&[
                 Call::new(TOLD, told),
-                messages(&nos, &afters, &PREFETCH),
+                messages(&nos, &afters, &PREFETCH, &ANY),
                 Call::new(KIN, vec![(&no, Type::INT8)]),
             ])
             .await?;

@@ -41,8 +41,9 @@ pub(crate) const ANY: &str = "SELECT EXISTS (SELECT 1 FROM mainspring_inbox WHER
 /// keeps SQLite from the other index, which knows nothing of topics.)
 pub(crate) const CAME: &str =
     "SELECT 1 FROM mainspring_inbox WHERE no = ?1 AND topic = ?2 AND +read = 0 LIMIT 1 OFFSET ?3";
-/// Index `inbox_read`, in the order of the numbers.
-pub(crate) const AFTER: &str = "SELECT seq, topic, sender, at, state, reason, note, body
+/// Index `inbox_read`, in the order of the numbers; a body that is longer than the last parameter is left where it is.
+pub(crate) const AFTER: &str = "SELECT seq, topic, sender, at, state, reason, note,
+        CASE WHEN length(body) <= ?4 THEN body END, coalesce(length(body), 0) + coalesce(length(CAST(note AS BLOB)), 0)
     FROM mainspring_inbox WHERE no = ?1 AND read = 0 AND seq > ?2 ORDER BY seq LIMIT ?3";
 /// Primary key, and index `inbox_read`. The body was read, and nobody asks for it again.
 pub(crate) const READ: &str = "UPDATE mainspring_inbox
@@ -208,35 +209,24 @@ pub(crate) fn mark_read(tx: &Tx<'_>, no: i64, numbers: &[i64]) -> Result<()> {
     Ok(())
 }
 
-/// The first unread messages behind a number: one at least if there is one, and no more than fit.
-pub(crate) fn unread(conn: &Connection, no: i64, after: i64, budget: usize) -> Result<Inbox> {
+/// The first unread messages behind a number: no more than fit, and the first also if it is larger, up to `first`.
+pub(crate) fn unread(conn: &Connection, no: i64, after: i64, first: usize) -> Result<Inbox> {
     let mut statement = conn.prepare_cached(AFTER)?;
     // One more than may be given tells whether there is more.
     let limit = as_i64(bounds::INBOX_PAGE + 1);
-    let mut rows = statement.query([no, after, limit])?;
+    let mut rows = statement.query([no, after, limit, as_i64(first)])?;
     let mut inbox = Inbox::default();
-    let mut bytes = 0;
+    let mut bytes = 0_usize;
     while let Some(row) = rows.next()? {
-        let message = read_message(row)?;
-        bytes += size(&message.mail);
-        inbox.more =
-            inbox.messages.len() == bounds::INBOX_PAGE || bytes > budget && !inbox.messages.is_empty();
+        bytes += usize::try_from(row.get::<_, i64>(8)?).unwrap_or_default();
+        let room = if inbox.messages.is_empty() { first } else { first.min(bounds::PREFETCH_BYTES) };
+        inbox.more = inbox.messages.len() == bounds::INBOX_PAGE || bytes > room;
         if inbox.more {
             break;
         }
-        inbox.messages.push(message);
+        inbox.messages.push(read_message(row)?);
     }
     Ok(inbox)
-}
-
-/// Bytes of payload of a message.
-pub(crate) fn size(mail: &Mail) -> usize {
-    match mail {
-        Mail::Signal { body, .. } => body.len(),
-        Mail::Ended { output, message, .. } => {
-            output.as_ref().map_or(0, Vec::len) + message.as_ref().map_or(0, String::len)
-        }
-    }
 }
 
 pub(crate) fn read_message(row: &rusqlite::Row<'_>) -> Result<Message> {

@@ -199,8 +199,8 @@ fn bring(tx: &Tx<'_>, no: i64, journal: &mut Journal, left: &mut usize) -> Resul
     let before = budget;
     journal.entries = entries(tx.conn, no, &mut budget)?;
     *left -= before - budget;
-    journal.inbox = inbox::unread(tx.conn, no, 0, (*left).min(bounds::PREFETCH_BYTES))?;
-    let bytes: usize = journal.inbox.messages.iter().map(|message| inbox::size(&message.mail)).sum();
+    journal.inbox = inbox::unread(tx.conn, no, 0, *left)?;
+    let bytes: usize = journal.inbox.messages.iter().map(|message| message.mail.bytes()).sum();
     *left = left.saturating_sub(bytes);
     Ok(())
 }

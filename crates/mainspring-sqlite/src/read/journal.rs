@@ -65,7 +65,7 @@ pub(crate) fn inboxes(reader: &Reader, claims: &[(Claim, i64)]) -> Result<Vec<In
             if !is_there(&reader.conn, claim)? {
                 return Ok(Inbox::default());
             }
-            inbox::unread(&reader.conn, claim.row.0, *after, bounds::PREFETCH_BYTES)
+            inbox::unread(&reader.conn, claim.row.0, *after, usize::MAX)
         })
         .collect()
 }
@@ -108,7 +108,7 @@ pub(crate) fn story(reader: &Reader, id: JobId) -> Result<Option<Story>> {
     }
     let more = entries.len() > bounds::STORY;
     entries.truncate(bounds::STORY);
-    let inbox = inbox::unread(conn, no, 0, bounds::PREFETCH_BYTES)?;
+    let inbox = inbox::unread(conn, no, 0, usize::MAX)?;
     Ok(Some(Story { entries, more, inbox, children: children(conn, no)? }))
 }
 

@@ -385,6 +385,7 @@ macro_rules! conformance_tests {
                 senders_are_told_apart_by_their_exact_text,
                 inbox_is_read_in_pages,
                 large_messages_come_in_several_pages,
+                messages_of_a_whole_claim_are_bounded,
                 inboxes_come_in_order_of_the_claims,
             }
             family {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mainspring_core::bounds;
-use mainspring_core::id::Row;
+use mainspring_core::id::{JobId, Row};
 use mainspring_core::job::{Outcome, Reason, State, Verb, When};
 use mainspring_core::journal::{Mail, Message, Signal, Signalled, Suspension, Topic, Wait, Writes};
 use mainspring_core::store::{Finish, Finished, Retention};
@@ -515,6 +515,30 @@ pub async fn large_messages_come_in_several_pages(h: &Harness) {
     assert_eq!(messages.len(), count);
     for (number, message) in messages.iter().enumerate() {
         assert!(matches!(&message.mail, Mail::Signal { body: got, .. } if *got == body(number)));
+    }
+}
+
+/// A claim brings a bounded size of messages, whatever the size of the first of each job; the rest is read. So does one
+/// that is repeated.
+pub async fn messages_of_a_whole_claim_are_bounded(h: &Harness) {
+    let count = bounds::BATCH_BYTES / bounds::SIGNAL_BYTES + 8;
+    let ids = h.put_many(count).await;
+    for some in ids.chunks(64) {
+        let large = |id: &JobId| Signal { body: vec![b'1'; bounds::SIGNAL_BYTES], ..signal(*id, "go", "a") };
+        h.signal_all(some.iter().map(large).collect()).await;
+    }
+    let node = h.node().await;
+    let request = h.request(node, count);
+    for _ in 0..2 {
+        let claimed = h.claim_as(request.clone()).await;
+        assert_eq!(claimed.len(), count);
+        let journals = claimed.iter().filter_map(|job| job.journal.as_ref());
+        let mails = journals.flat_map(|journal| &journal.inbox.messages);
+        let bytes: usize = mails.map(|message| message.mail.bytes()).sum();
+        assert!(bytes <= bounds::BATCH_BYTES, "{bytes}");
+        for job in claimed.iter().step_by(16).chain(claimed.last()) {
+            assert_eq!(senders(&h.mail(job).await), ["a"]);
+        }
     }
 }
 
