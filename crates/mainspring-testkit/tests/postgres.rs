@@ -6,7 +6,7 @@ use mainspring_core::store::Store;
 use mainspring_postgres::{Options, Postgres, Time};
 use mainspring_testkit::clock::ManualClock;
 use mainspring_testkit::executor::block_on;
-use mainspring_testkit::harness::{Damage, Harness, Mend};
+use mainspring_testkit::harness::Harness;
 use mainspring_testkit::model::agrees_with_the_model;
 use mainspring_testkit::postgres::{Database, Server};
 use mainspring_testkit::seams::seams;
@@ -30,26 +30,7 @@ fn postgres() -> Harness {
         let options = Options::new(&database.url()).expect("an address").time(Time::Clock);
         Arc::new(block_on(Postgres::open(options, seams.clone())).expect("the store opens"))
     })
-    .damaged_by(move |id, damage, mend| {
-        let job = format!("(SELECT no FROM mainspring.jobs WHERE id = '{id}')");
-        damaged.sql(&harm(&job, damage, mend)).expect("damage");
-    })
-}
-
-/// What damages a job, or mends it.
-fn harm(job: &str, damage: Damage, mend: Mend) -> String {
-    let (options, claim, kind) = match mend {
-        Mend::No => (r#"'{"max_attempts": "many"}'"#, -7, 99),
-        Mend::Yes => ("NULL", 1, 0),
-    };
-    match damage {
-        Damage::Options => format!("UPDATE mainspring.jobs SET options = {options} WHERE no = {job}"),
-        Damage::Claim => format!(
-            "UPDATE mainspring.ready SET claim = {claim} WHERE no = {job};
-             UPDATE mainspring.suspended SET claim = {claim} WHERE no = {job}"
-        ),
-        Damage::Journal => format!("UPDATE mainspring.steps SET kind = {kind} WHERE no = {job}"),
-    }
+    .damaged_by(move |id, damage, mend| damaged.damage(id, damage, mend).expect("damage"))
 }
 
 mainspring_testkit::conformance_tests!(postgres);

@@ -36,7 +36,8 @@ fn pooler(server: &Server) -> Arc<Bouncer> {
 
 fn pooled() -> Harness {
     let clock = ManualClock::new();
-    let database = database();
+    let database = Arc::new(database());
+    let damaged = Arc::clone(&database);
     let bouncer = pooler(database.server());
     let seams = seams(&clock, 1);
     Harness::new(clock, move || -> Arc<dyn Store> {
@@ -44,6 +45,7 @@ fn pooled() -> Harness {
         let options = Options::new(&url).expect("an address").time(Time::Clock);
         Arc::new(block_on(Postgres::open(options, seams.clone())).expect("the store opens"))
     })
+    .damaged_by(move |id, damage, mend| damaged.damage(id, damage, mend).expect("damage"))
 }
 
 mainspring_testkit::conformance_tests!(pooled);

@@ -39,6 +39,7 @@
 mod bouncer;
 mod client;
 mod crowd;
+mod damage;
 mod database;
 mod endpoint;
 mod error;
