@@ -104,7 +104,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, node: NodeNo, finishes: &[Finish]) -> Result<
     for at in families {
         answers[at] = end_one(tx, node, &finishes[at], &mut run, 0)?.unwrap_or(Finished::LeaseLost);
     }
-    run.settle(tx)?;
+    run.settle(tx);
     Ok(answers)
 }
 
@@ -140,7 +140,7 @@ fn end_all(
     let values = params![from, to, offset, State::Succeeded.code(), tx.micros()];
     tx.conn.prepare_cached(ALL_INTO_DONE)?.execute(values)?;
     tx.conn.prepare_cached(ALL_FROM_LEASE)?.execute([from, to])?;
-    run.of(tx, line)?.succeeded += count;
+    run.of(tx, line).succeeded += count;
     Ok(true)
 }
 
@@ -172,7 +172,7 @@ fn end_one(
         return Ok(None);
     }
     tx.conn.prepare_cached(FROM_LEASE)?.execute([card.no])?;
-    let run = run.of(tx, card.line)?;
+    let run = run.of(tx, card.line);
     if let Outcome::Succeed { output } = outcome {
         run.succeeded += 1;
         tx.state.numbers.seq += 1;
@@ -212,21 +212,20 @@ struct Run {
 
 impl Run {
     /// The run of a line; that of another line is counted first.
-    fn of(&mut self, tx: &mut Tx<'_>, line: i64) -> Result<&mut Run> {
+    fn of(&mut self, tx: &mut Tx<'_>, line: i64) -> &mut Run {
         if self.line != line {
-            self.settle(tx)?;
+            self.settle(tx);
             self.line = line;
         }
-        Ok(self)
+        self
     }
 
-    fn settle(&mut self, tx: &mut Tx<'_>) -> Result<()> {
+    fn settle(&mut self, tx: &mut Tx<'_>) {
         let Run { line, succeeded, other } = std::mem::take(self);
         if succeeded + other > 0 {
             place::count(tx, line, State::Running, -(succeeded + other));
             place::count(tx, line, State::Succeeded, succeeded);
         }
-        Ok(())
     }
 }
 
