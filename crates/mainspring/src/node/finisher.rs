@@ -112,6 +112,9 @@ pub(super) async fn run(shared: Arc<Shared>, mut entries: mpsc::UnboundedReceive
             wait = (wait * 2).min(BACKOFF.1);
         }
     }
+    // Nobody offers these again: their claims go back with the node.
+    shared.held.leave(waiting.iter().map(|entry| &entry.run.claim));
+    shared.unstored.remove(waiting.iter().map(|entry| &entry.finish.outcome));
 }
 
 /// Stores outcomes. `false` if they are to be offered again.
