@@ -66,7 +66,7 @@ fn read(row: &[Option<String>]) -> Option<Damaged> {
                 writeln!(all, "UPDATE mainspring.{place} SET claim = {next} WHERE no = {no} AND claim < 0;");
             all
         }),
-        _ => format!("UPDATE mainspring.ready SET level = {level} WHERE no = {no} AND level > 47;"),
+        _ => format!("UPDATE mainspring.ready SET level = {level} WHERE no = {no} AND level = 99;"),
     };
     let id: JobId = id.as_ref()?.parse().ok()?;
     Some(Damaged { id, claim, crashes: crashes.as_ref()?.parse().ok()?, mend })

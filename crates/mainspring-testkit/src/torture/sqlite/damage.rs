@@ -66,7 +66,7 @@ impl Editor {
                 ),
                 _ => (
                     format!("UPDATE mainspring_ready SET level = 99 WHERE no = {no};"),
-                    format!("UPDATE mainspring_ready SET level = {level} WHERE no = {no} AND level > 47;"),
+                    format!("UPDATE mainspring_ready SET level = {level} WHERE no = {no} AND level = 99;"),
                 ),
             };
             harm.push_str(&damage);
