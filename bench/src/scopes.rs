@@ -96,11 +96,11 @@ async fn endless(options: &Options, place: &Place, report: &Report) -> Result<()
 /// How long it takes from a signal that decides a race to the handler.
 async fn raced(place: &Place, report: &Report) -> Result<()> {
     const RACES: usize = 100;
-    for (parked, name) in [(1_000, "kept in memory"), (0, "from its records")] {
+    for (cached, name) in [(1_000, "kept in memory"), (0, "from its records")] {
         let database = place.database("race")?;
         let engine = database.open().await?;
         let (bell, mut heard) = steps::bell();
-        let node = steps::node(&engine, 4, parked, bell).await?;
+        let node = steps::node(&engine, 4, cached, bell).await?;
         let job = engine.enqueue(Flow::Races).await?;
         let mut latencies = Vec::new();
         for signal in 0..RACES {

@@ -165,8 +165,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// A node that runs workflows.
-pub(crate) async fn node(engine: &Engine, slots: u32, parked: usize, bell: Bell) -> Result<Node> {
-    Ok(engine.node().handle(flow).state(bell).queue("default", slots).parked(parked).start().await?)
+pub(crate) async fn node(engine: &Engine, slots: u32, cached: usize, bell: Bell) -> Result<Node> {
+    Ok(engine.node().handle(flow).state(bell).queue("default", slots).cached_handlers(cached).start().await?)
 }
 
 pub(crate) fn bell() -> (Bell, mpsc::UnboundedReceiver<Rung>) {
@@ -265,11 +265,11 @@ pub(crate) async fn suspended(engine: &Engine, job: &Enqueued<Flow>) -> Result<(
 /// How long it takes from a signal to the handler that waited for it, kept in memory and not.
 async fn signals(place: &Place, report: &Report) -> Result<()> {
     const SIGNALS: usize = 300;
-    for (parked, name) in [(1_000, "kept in memory"), (0, "from its records")] {
+    for (cached, name) in [(1_000, "kept in memory"), (0, "from its records")] {
         let database = place.database("signal")?;
         let engine = database.open().await?;
         let (bell, mut heard) = bell();
-        let node = node(&engine, 4, parked, bell).await?;
+        let node = node(&engine, 4, cached, bell).await?;
         let job = engine.enqueue(Flow::Signals(3)).await?;
         let mut latencies = Vec::new();
         for signal in 0..SIGNALS {
@@ -312,12 +312,12 @@ async fn activation(place: &Place, report: &Report) -> Result<()> {
 async fn memory(place: &Place, report: &Report) -> Result<()> {
     const WORKFLOWS: usize = 10_000;
     let mut each = Vec::new();
-    for (parked, name) in [(WORKFLOWS, "kept in memory"), (0, "suspended")] {
+    for (cached, name) in [(WORKFLOWS, "kept in memory"), (0, "suspended")] {
         let database = place.database("memory")?;
         let engine = database.open().await?;
         let (bell, _heard) = bell();
         // Once around, so that what the first jobs bring with them is not counted.
-        let node = node(&engine, 64, parked, bell).await?;
+        let node = node(&engine, 64, cached, bell).await?;
         let warm = engine.enqueue(Flow::Signals(1)).await?;
         suspended(&engine, &warm).await?;
         let before = resident()?;

@@ -41,7 +41,7 @@ pub enum Defect {
     /// That a message was read is not stored with what came of it.
     ReadTwice,
     /// A suspended handler goes on although the store refused its suspension.
-    ParkedUnconfirmed,
+    CachedUnconfirmed,
     /// A step's result is returned before it is recorded.
     ResultEarly,
     /// A job ends before all that it has handed in is recorded.
@@ -87,7 +87,7 @@ impl Defect {
         Defect::ChildForgotten,
         Defect::SuspendUncancelled,
         Defect::ReadTwice,
-        Defect::ParkedUnconfirmed,
+        Defect::CachedUnconfirmed,
         Defect::ResultEarly,
         Defect::EndEarly,
         Defect::WinnerUnrecorded,

@@ -85,8 +85,8 @@ impl Process {
         let stage = Arc::new(Stage { world: Arc::clone(&self.world), actor: self.actor });
         let work = Arc::clone(&stage);
         // Suspended handlers are kept, or soon dropped, or not kept at all.
-        let parked = pick(fate, &[0, 1, 8]);
-        builder = builder.parked(if self.world.config.lonely { 8 } else { parked });
+        let cached = pick(fate, &[0, 1, 8]);
+        builder = builder.cached_handlers(if self.world.config.lonely { 8 } else { cached });
         if self.world.config.few {
             builder = builder.claim_at_most(4);
         }

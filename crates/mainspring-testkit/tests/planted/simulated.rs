@@ -55,7 +55,7 @@ caught! {
     end_of_a_child_not_told_in_advance: ChildForgotten,
     cancel_lost_when_it_meets_a_suspension: SuspendUncancelled,
     message_read_twice: ReadTwice,
-    parked_handler_goes_on_without_its_suspension: ParkedUnconfirmed,
+    cached_handler_resumes_without_its_suspension: CachedUnconfirmed,
     result_returned_before_it_is_recorded: ResultEarly,
     end_before_a_record_that_is_on_its_way: EndEarly,
     winner_of_a_race_not_recorded: WinnerUnrecorded,

@@ -44,7 +44,7 @@ impl Wake for Root {
     }
 }
 
-/// A handler with all that belongs to it: what is run, and what is parked.
+/// A handler with all that belongs to it: the unit that runs and that the handler cache keeps.
 pub(crate) struct Activation {
     pub(crate) session: Arc<Session>,
     pub(crate) future: Pending<'static, Ended>,

@@ -15,14 +15,14 @@ use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, Result, bounds};
 use tokio::sync::{Notify, mpsc, watch};
 
-use super::desk::Desk;
-use super::ear::Ear;
 use super::finisher::{Entry, Unstored};
+use super::handler_cache::HandlerCache;
 use super::held::Held;
+use super::hint_router::HintRouter;
 use super::inputs::Inputs;
 use super::lease::Lease;
 use super::outage::Outage;
-use super::parked::Parked;
+use super::slot_table::SlotTable;
 use super::{Node, Options, Phase, Shared, identity, supervisor};
 use crate::context::{Context, Info, States};
 use crate::durable::recorder::{self, Watch};
@@ -70,7 +70,7 @@ impl NodeBuilder {
                 lease: Duration::from_secs(15),
                 drain: Duration::from_secs(25),
                 cancel_grace: Duration::from_secs(10),
-                parked: 1_000,
+                cached_handlers: 1_000,
                 claim: bounds::BATCH,
             },
             probe: None,
@@ -163,8 +163,8 @@ impl NodeBuilder {
 
     /// How many suspended handlers are kept in memory, for ten seconds at most, so that a quick wake need not run them from
     /// their top; 1,000 if not set, and none for 0. Nothing but speed depends on it.
-    pub fn parked(mut self, handlers: usize) -> Self {
-        self.options.parked = handlers;
+    pub fn cached_handlers(mut self, handlers: usize) -> Self {
+        self.options.cached_handlers = handlers;
         self
     }
 
@@ -270,11 +270,16 @@ impl NodeBuilder {
         let began = self.engine.seams().clock.monotonic();
         let member = self.engine.store().register(registration.clone()).await?;
         let lease = Arc::new(Lease::new(self.options.lease, began));
-        let desk = Arc::new(Desk::new(&registration.queues, self.options.claim));
+        let slot_table = Arc::new(SlotTable::new(&registration.queues, self.options.claim));
         let renew_now = Arc::new(Notify::new());
         let held = Arc::new(Held::new(member.no));
-        let ear = Arc::new(Ear::new(Arc::clone(&desk), Arc::clone(&held), Arc::clone(&renew_now), member.no));
-        let listener: Arc<dyn Listener> = Arc::<Ear>::clone(&ear);
+        let hint_router = Arc::new(HintRouter::new(
+            Arc::clone(&slot_table),
+            Arc::clone(&held),
+            Arc::clone(&renew_now),
+            member.no,
+        ));
+        let listener: Arc<dyn Listener> = Arc::<HintRouter>::clone(&hint_router);
         self.engine.store().subscribe(Arc::downgrade(&listener));
         self.engine.waiters().on_nudge(Arc::downgrade(&listener));
         let (finishes, entries) = mpsc::unbounded_channel();
@@ -297,13 +302,13 @@ impl NodeBuilder {
             layers: self.layers,
             hooks: self.hooks,
             states: Arc::new(self.states),
-            desk,
+            slot_table,
             held,
             recorder: Arc::new(recorder),
-            parked: Parked::new(self.options.parked),
+            handler_cache: HandlerCache::new(self.options.cached_handlers),
             inputs,
             probe: self.probe,
-            ear,
+            hint_router,
             finishes,
             unstored: Unstored::default(),
             renew_now,

@@ -1,4 +1,4 @@
-//! The claimer: keeps the desk filled.
+//! The claimer: keeps the slot table filled.
 //!
 //! Where there is plenty, the next claim goes out before the last one is answered: what it costs to take jobs in and to start
 //! them is then no time in which the store has nothing to do. A claim whose answer is lost is repeated under the same
@@ -26,7 +26,7 @@ use mainspring_core::seam::Pending;
 use mainspring_core::store::{ClaimRequest, ClaimedBatch};
 use mainspring_core::{Error, Result, fault};
 
-use super::desk::{Backlog, Plan, SENT_MAX, Work};
+use super::slot_table::{Backlog, ClaimPlan, SENT_MAX, UnstartedJob};
 use super::{Shared, broken, finisher, runner};
 use crate::context::Run;
 
@@ -36,36 +36,36 @@ const PART: &str = "claim";
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
 /// A claim that the store has answered.
-struct Answered {
-    plan: Plan,
+struct AnsweredClaim {
+    plan: ClaimPlan,
     batch: Batch,
     node: NodeNo,
     answer: Result<ClaimedBatch>,
 }
 
 /// A claim that was sent.
-enum Sent {
-    UnderWay(Pending<'static, Answered>),
+enum SentClaim {
+    UnderWay(Pending<'static, AnsweredClaim>),
     TakenIn,
-    Failed(Box<Answered>),
+    Failed(Box<AnsweredClaim>),
 }
 
 /// The next claim of those that were sent, in their order, of which is known what became: `Some` if it failed. Whatever is
 /// answered meanwhile is taken in.
-async fn next(shared: &Arc<Shared>, sent: &mut VecDeque<Sent>) -> Option<Box<Answered>> {
+async fn next(shared: &Arc<Shared>, sent: &mut VecDeque<SentClaim>) -> Option<Box<AnsweredClaim>> {
     poll_fn(|context| {
         for claim in &mut *sent {
-            if let Sent::UnderWay(answer) = claim
+            if let SentClaim::UnderWay(answer) = claim
                 && let Poll::Ready(answered) = answer.as_mut().poll(context)
             {
                 let failed = take_in(shared, answered);
-                *claim = failed.map_or(Sent::TakenIn, |answered| Sent::Failed(Box::new(answered)));
+                *claim = failed.map_or(SentClaim::TakenIn, |answered| SentClaim::Failed(Box::new(answered)));
             }
         }
-        match sent.pop_front_if(|claim| !matches!(claim, Sent::UnderWay(_))) {
-            Some(Sent::TakenIn) => Poll::Ready(None),
-            Some(Sent::Failed(answered)) => Poll::Ready(Some(answered)),
-            Some(Sent::UnderWay(_)) | None => Poll::Pending,
+        match sent.pop_front_if(|claim| !matches!(claim, SentClaim::UnderWay(_))) {
+            Some(SentClaim::TakenIn) => Poll::Ready(None),
+            Some(SentClaim::Failed(answered)) => Poll::Ready(Some(answered)),
+            Some(SentClaim::UnderWay(_)) | None => Poll::Pending,
         }
     })
     .await
@@ -73,8 +73,8 @@ async fn next(shared: &Arc<Shared>, sent: &mut VecDeque<Sent>) -> Option<Box<Ans
 
 pub(super) async fn run(shared: Arc<Shared>) {
     let mut last = 0;
-    let mut sent: VecDeque<Sent> = VecDeque::with_capacity(SENT_MAX);
-    let mut failed: VecDeque<Box<Answered>> = VecDeque::new();
+    let mut sent: VecDeque<SentClaim> = VecDeque::with_capacity(SENT_MAX);
+    let mut failed: VecDeque<Box<AnsweredClaim>> = VecDeque::new();
     let mut repeating: Option<Pending<'static, ()>> = None;
     // Hints may be lost, and a busy queue's wake-ups must not put off the look at the others.
     let every = shared.options.lease / 3;
@@ -83,32 +83,32 @@ pub(super) async fn run(shared: Arc<Shared>) {
         let now = shared.clock().monotonic();
         if now.saturating_sub(looked) >= every {
             looked = now;
-            shared.desk.hope(None);
+            shared.slot_table.expect_jobs(None);
         }
         if repeating.is_none()
             && let Some(claim) = failed.pop_front()
         {
             repeating = Some(Box::pin(repeat(Arc::clone(&shared), claim)));
         }
-        // The desk closes a moment later than the node. Until then, a claim that is refused would be made again at once.
+        // The slot table closes a moment later than the node. Until then, a claim that is refused would be made again at once.
         let may = !shared.is_closing()
             && repeating.is_none()
-            && !sent.iter().any(|claim| matches!(claim, Sent::Failed(_)))
+            && !sent.iter().any(|claim| matches!(claim, SentClaim::Failed(_)))
             && sent.len() < SENT_MAX
             && !shared.unstored.is_heavy();
         let backlog = Backlog { count: shared.unstored.count(), stuck: finisher::is_failing(&shared) };
-        let plan = if may { shared.desk.plan(backlog) } else { None };
+        let plan = if may { shared.slot_table.plan(backlog) } else { None };
         if let Some(plan) = plan {
             last += 1;
-            sent.push_back(Sent::UnderWay(Box::pin(send(Arc::clone(&shared), plan, Batch(last)))));
+            sent.push_back(SentClaim::UnderWay(Box::pin(send(Arc::clone(&shared), plan, Batch(last)))));
         } else if sent.is_empty() && repeating.is_none() && shared.is_closing() {
             return;
         } else {
             tokio::select! {
                 biased;
                 claim = next(&shared, &mut sent) => failed.extend(claim),
-                () = over(&mut repeating) => repeating = None,
-                () = shared.desk.wake.notified() => {}
+                () = repeat_ended(&mut repeating) => repeating = None,
+                () = shared.slot_table.wake.notified() => {}
                 () = shared.clock().idle(every.saturating_sub(now.saturating_sub(looked))) => {}
             }
         }
@@ -116,24 +116,24 @@ pub(super) async fn run(shared: Arc<Shared>) {
 }
 
 /// Waits until what is repeated is answered; for ever, if nothing is.
-async fn over(repeating: &mut Option<Pending<'static, ()>>) {
+async fn repeat_ended(repeating: &mut Option<Pending<'static, ()>>) {
     match repeating {
         Some(repeating) => repeating.await,
         None => std::future::pending().await,
     }
 }
 
-async fn send(shared: Arc<Shared>, plan: Plan, batch: Batch) -> Answered {
+async fn send(shared: Arc<Shared>, plan: ClaimPlan, batch: Batch) -> AnsweredClaim {
     let node = shared.held.node();
     let (queues, ahead) = (plan.queues.clone(), plan.ahead.clone());
     let request = ClaimRequest { node, batch, queues, ahead, suspects: plan.suspects };
     let answer = shared.store().claim(request).await;
-    Answered { plan, batch, node, answer }
+    AnsweredClaim { plan, batch, node, answer }
 }
 
 /// Starts what was claimed; or gives the answer back.
-fn take_in(shared: &Arc<Shared>, answered: Answered) -> Option<Answered> {
-    let Answered { plan, batch, node, answer } = answered;
+fn take_in(shared: &Arc<Shared>, answered: AnsweredClaim) -> Option<AnsweredClaim> {
+    let AnsweredClaim { plan, batch, node, answer } = answered;
     match answer {
         Ok(claimed) => {
             fault::point!("node.claimed");
@@ -141,12 +141,12 @@ fn take_in(shared: &Arc<Shared>, answered: Answered) -> Option<Answered> {
             accept(shared, &plan, node, claimed);
             None
         }
-        failed => Some(Answered { plan, batch, node, answer: failed }),
+        failed => Some(AnsweredClaim { plan, batch, node, answer: failed }),
     }
 }
 
 /// Claims again until the store has answered one way or the other.
-async fn repeat(shared: Arc<Shared>, claim: Box<Answered>) {
+async fn repeat(shared: Arc<Shared>, claim: Box<AnsweredClaim>) {
     let mut claim = *claim;
     let mut wait = BACKOFF.0;
     let mut unknown = false;
@@ -154,8 +154,8 @@ async fn repeat(shared: Arc<Shared>, claim: Box<Answered>) {
         // The keeper finds the same and joins anew; what was claimed under the old number is rescued.
         if matches!(error, Error::LeaseLost) {
             shared.answered(PART);
-            shared.desk.missed(&claim.plan);
-            shared.desk.hope(None);
+            shared.slot_table.claim_failed(&claim.plan);
+            shared.slot_table.expect_jobs(None);
             shared.renew_now.notify_one();
             tokio::select! {
                 biased;
@@ -168,13 +168,13 @@ async fn repeat(shared: Arc<Shared>, claim: Box<Answered>) {
         }
         unknown |= matches!(error, Error::OutcomeUnknown { .. });
         if shared.is_closing() || (unknown && planted::is(Defect::ClaimForgotten)) {
-            return shared.desk.missed(&claim.plan);
+            return shared.slot_table.claim_failed(&claim.plan);
         }
         if !error.is_retryable() {
             shared.answered(PART);
             broken(error);
-            shared.desk.missed(&claim.plan);
-            shared.desk.hope(None);
+            shared.slot_table.claim_failed(&claim.plan);
+            shared.slot_table.expect_jobs(None);
             // It may be the answer that is broken, and not the claim.
             disown(&shared, claim.node, claim.batch).await;
             return shared.pause(BACKOFF.1).await;
@@ -193,7 +193,7 @@ async fn repeat(shared: Arc<Shared>, claim: Box<Answered>) {
 }
 
 /// Takes claimed jobs in and starts those for which there is a slot.
-fn accept(shared: &Arc<Shared>, plan: &Plan, node: NodeNo, claimed: ClaimedBatch) {
+fn accept(shared: &Arc<Shared>, plan: &ClaimPlan, node: NodeNo, claimed: ClaimedBatch) {
     let now = shared.clock().monotonic();
     let works: Vec<_> = claimed
         .jobs
@@ -201,7 +201,7 @@ fn accept(shared: &Arc<Shared>, plan: &Plan, node: NodeNo, claimed: ClaimedBatch
         .map(|mut job| {
             let input = std::mem::replace(&mut job.input, Value::There(0));
             let journal = job.journal.take();
-            Work {
+            UnstartedJob {
                 run: Arc::new(Run::new(&mut job, node, Arc::clone(&shared.lease), claimed.now, now)),
                 input,
                 journal,
@@ -210,9 +210,9 @@ fn accept(shared: &Arc<Shared>, plan: &Plan, node: NodeNo, claimed: ClaimedBatch
         })
         .collect();
     if !shared.held.enter(node, works.iter().map(|work| Arc::clone(&work.run))) {
-        return shared.desk.missed(plan);
+        return shared.slot_table.claim_failed(plan);
     }
-    let (start, refused) = shared.desk.put(plan, works);
+    let (start, refused) = shared.slot_table.admit(plan, works);
     for (queue, work) in start {
         shared.spawn(runner::run(Arc::clone(shared), queue, work));
     }

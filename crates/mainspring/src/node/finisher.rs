@@ -143,11 +143,11 @@ async fn flush(shared: &Shared, entries: &[Entry]) -> bool {
     };
     shared.held.leave(entries.iter().map(|entry| &entry.run.claim));
     for entry in entries.iter().filter(|entry| entry.run.suspect) {
-        shared.desk.cleared(&entry.run.claim);
+        shared.slot_table.cleared(&entry.run.claim);
     }
     for (entry, answer) in entries.iter().zip(answers.into_iter().flatten()) {
         if matches!(entry.finish.outcome, Outcome::Suspend(_)) {
-            shared.parked.answered(&entry.run.claim, answer == Finished::Applied);
+            shared.handler_cache.answered(&entry.run.claim, answer == Finished::Applied);
         }
         match answer {
             Finished::Applied => stored(shared, entry),
@@ -157,7 +157,7 @@ async fn flush(shared: &Shared, entries: &[Entry]) -> bool {
         }
     }
     shared.unstored.remove(entries.iter().map(|entry| &entry.finish.outcome));
-    shared.desk.wake.notify_one();
+    shared.slot_table.wake.notify_one();
     true
 }
 

@@ -42,7 +42,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
             return;
         }
         if !asked {
-            shared.release(shared.desk.overdue());
+            shared.release(shared.slot_table.overdue());
         }
         let runs = shared.held.all();
         store_progress(&shared, &runs, look).await;
@@ -140,7 +140,7 @@ async fn renew(shared: &Shared, marks: Vec<(Claim, Mark)>) -> Result<()> {
     };
     for (claim, mark) in marks {
         match mark {
-            Mark::Cleared => shared.desk.cleared(&claim),
+            Mark::Cleared => shared.slot_table.cleared(&claim),
             Mark::Stuck => {
                 tracing::warn!(job = %claim.id, "its handler outlived its time-out and does not yield");
             }
@@ -174,9 +174,9 @@ async fn rejoin(shared: &Shared, fresh: &mut Option<NodeId>) -> bool {
             tracing::warn!(node = %member.no, "expired: all claims are abandoned, and the node joins anew");
             // First the claims, so that nothing of the old membership can start under the new number.
             shared.held.rejoin(member.no);
-            shared.desk.forget_all_but(member.no);
-            shared.ear.rejoin(member.no);
-            shared.desk.hope(None);
+            shared.slot_table.forget_all_but(member.no);
+            shared.hint_router.rejoin(member.no);
+            shared.slot_table.expect_jobs(None);
             shared.rejoined.notify_waiters();
             // The supervisor may have left under the old number meanwhile.
             if shared.is_closing()

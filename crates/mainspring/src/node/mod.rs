@@ -1,6 +1,6 @@
 //! The node: what runs jobs in this process.
 //!
-//! Small parts, each a file: the [`claimer`] fills the [`desk`], [`runner`]s work it off, the [`finisher`] stores
+//! Small parts, each a file: the [`claimer`] fills the [`slot_table`], [`runner`]s work it off, the [`finisher`] stores
 //! outcomes in batches, the [`keeper`] renews the lease on a thread of its own, the [`reconcile`]rs tend the store, and
 //! the [`supervisor`] starts and stops them all. [`held`] knows every claim from beginning to end.
 //!
@@ -10,20 +10,20 @@
 
 mod builder;
 mod claimer;
-mod desk;
-mod ear;
 mod finisher;
+mod handler_cache;
 mod held;
+mod hint_router;
 mod identity;
 mod inputs;
 mod keeper;
 pub(crate) mod lease;
 mod outage;
-mod parked;
 mod reconcile;
 mod runner;
 #[cfg(all(test, feature = "shuttle"))]
 mod schedules;
+mod slot_table;
 mod supervisor;
 
 use std::future::Future;
@@ -49,13 +49,13 @@ use crate::handler::Handlers;
 use crate::layer::{Hooks, Layer};
 use crate::sync::AtomicBool;
 use crate::testing::Probe;
-use desk::{Desk, Work};
-use ear::Ear;
+use handler_cache::HandlerCache;
 use held::Held;
+use hint_router::HintRouter;
 use inputs::Inputs;
 use lease::Lease;
 use outage::Outage;
-use parked::Parked;
+use slot_table::{SlotTable, UnstartedJob};
 
 /// How far a node has come in shutting down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,7 +77,7 @@ struct Options {
     drain: Duration,
     cancel_grace: Duration,
     /// Suspended handlers that are kept in memory.
-    parked: usize,
+    cached_handlers: usize,
     /// Jobs that one claim takes at most.
     claim: usize,
 }
@@ -93,12 +93,12 @@ struct Shared {
     hooks: Hooks,
     states: Arc<States>,
     recorder: Arc<Recorder>,
-    parked: Parked,
+    handler_cache: HandlerCache,
     inputs: Inputs,
     probe: Option<Arc<dyn Probe>>,
-    desk: Arc<Desk>,
+    slot_table: Arc<SlotTable>,
     held: Arc<Held>,
-    ear: Arc<Ear>,
+    hint_router: Arc<HintRouter>,
     finishes: mpsc::UnboundedSender<finisher::Entry>,
     unstored: finisher::Unstored,
     renew_now: Arc<Notify>,
@@ -191,7 +191,7 @@ impl Shared {
     }
 
     /// Gives back jobs that were claimed and not started.
-    fn release(&self, works: Vec<Work>) {
+    fn release(&self, works: Vec<UnstartedJob>) {
         for work in works {
             self.finish(&work.run, Outcome::Release);
         }

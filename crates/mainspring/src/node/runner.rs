@@ -19,7 +19,7 @@ use mainspring_core::seam::Pending;
 use tracing::Instrument;
 
 use super::Shared;
-use super::desk::Work;
+use super::slot_table::UnstartedJob;
 use crate::context::{Context, Run, Stop};
 use crate::durable::root::Activation;
 use crate::durable::session::Session;
@@ -27,7 +27,7 @@ use crate::handler::{Broken, Handler, Payload};
 use crate::layer::Inner;
 use crate::panic::{caught, caught_sync, drop_caught};
 
-pub(super) async fn run(shared: Arc<Shared>, queue: usize, work: Work) {
+pub(super) async fn run(shared: Arc<Shared>, queue: usize, work: UnstartedJob) {
     let mut next = Some(work);
     while let Some(work) = next {
         let began = shared.clock().monotonic();
@@ -43,10 +43,10 @@ pub(super) async fn run(shared: Arc<Shared>, queue: usize, work: Work) {
             shared.finish(&run, outcome(&shared, &run, ended));
         } else {
             tracing::warn!(job = %run.info.id, "abandoned: the node lost its lease");
-            shared.desk.cleared(&run.claim);
+            shared.slot_table.cleared(&run.claim);
         }
         let took = shared.clock().monotonic().saturating_sub(began);
-        next = shared.desk.next(queue, took);
+        next = shared.slot_table.next(queue, took);
         // Handlers that never wait would otherwise keep the executor to themselves.
         tokio::task::consume_budget().await;
     }
@@ -86,8 +86,12 @@ fn panicked(message: String) -> Ended {
 }
 
 /// Runs a job to its end; `None` if its outcome is nobody's business any more. Its session outlives it, and panics.
-async fn execute(shared: &Arc<Shared>, work: Work, session: &mut Option<Arc<Session>>) -> Option<Ended> {
-    let Work { run, input, journal, ahead: _ } = work;
+async fn execute(
+    shared: &Arc<Shared>,
+    work: UnstartedJob,
+    session: &mut Option<Arc<Session>>,
+) -> Option<Ended> {
+    let UnstartedJob { run, input, journal, ahead: _ } = work;
     if let Some(stop) = run.stop_reason() {
         return stopped(stop);
     }
@@ -103,10 +107,10 @@ async fn execute(shared: &Arc<Shared>, work: Work, session: &mut Option<Arc<Sess
         tracing::error!(job = %run.info.id, kind = %run.info.kind, "claimed a kind that has no handler");
         return Some(Ended::Released);
     };
-    let parked = shared.parked.take(&run.claim);
+    let cached = shared.handler_cache.take(&run.claim);
     let input = match input {
         // A handler that goes on has had its input.
-        _ if parked.is_some() => Vec::new(),
+        _ if cached.is_some() => Vec::new(),
         Value::Here(input) => input,
         Value::There(bytes) => match fetch(shared, &run, bytes).await {
             Ok(input) => input,
@@ -114,10 +118,10 @@ async fn execute(shared: &Arc<Shared>, work: Work, session: &mut Option<Arc<Sess
         },
     };
     shared.hooks.started(&run.info);
-    let activation = if let Some(parked) = parked {
-        parked.session.resume(Arc::clone(&run), journal);
-        *session = Some(Arc::clone(&parked.session));
-        parked
+    let activation = if let Some(cached) = cached {
+        cached.session.resume(Arc::clone(&run), journal);
+        *session = Some(Arc::clone(&cached.session));
+        cached
     } else {
         let session = session.insert(open(shared, &run, journal));
         match begin(shared, &**handler, &run, input, session) {
@@ -219,7 +223,7 @@ async fn drive(shared: &Shared, run: &Run, mut activation: Activation) -> Option
     match &ended {
         // One that does not fit its records will not fit them any better.
         Some(Ended::Suspended(suspension)) if suspension.reason.awaits() => {
-            shared.parked.put(&run.claim, activation, shared.clock().monotonic());
+            shared.handler_cache.add(&run.claim, activation, shared.clock().monotonic());
         }
         Some(Ended::Err(failure)) => {
             tokio::select! {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use mainspring_core::fault;
 use tokio::sync::mpsc;
 
-use super::{Phase, Shared, claimer, finisher, keeper, parked, reconcile};
+use super::{Phase, Shared, claimer, finisher, handler_cache, keeper, reconcile};
 use crate::context::Stop;
 
 /// How long a handler that was told to stop may take to reach an await, and the store to take the last outcomes.
@@ -23,7 +23,7 @@ const BACKOFF: Duration = Duration::from_millis(50);
 pub(super) fn start(shared: &Arc<Shared>, entries: mpsc::UnboundedReceiver<finisher::Entry>) {
     shared.spawn(finisher::run(Arc::clone(shared), entries));
     shared.spawn(claimer::run(Arc::clone(shared)));
-    shared.spawn(parked::run(Arc::clone(shared)));
+    shared.spawn(handler_cache::run(Arc::clone(shared)));
     reconcile::start(shared);
     let keeper = keeper::run(Arc::clone(shared));
     shared.engine.seams().spawn.spawn_dedicated("mainspring-lease", Box::pin(keeper));
@@ -44,7 +44,7 @@ impl Drop for Beacon {
 async fn run(shared: Arc<Shared>, _beacon: Beacon) {
     shared.closing().await;
     fault::point!("node.leave.draining");
-    let unstarted = shared.desk.close();
+    let unstarted = shared.slot_table.close();
     shared.release(unstarted);
     tokio::select! {
         biased;

@@ -136,7 +136,7 @@ pub async fn verify_journal(json: &[u8], setup: impl FnOnce(NodeBuilder) -> Node
     let stage = Arc::new(Stage { job: id, journal, next });
     let probe: Arc<dyn Probe> = Arc::<Stage>::clone(&stage);
     test.enqueue_json(&exported.kind, &exported.input).id(id).queue(&exported.queue).await?;
-    test.node(|node| setup(node).parked(0).probe(probe)).await?;
+    test.node(|node| setup(node).cached_handlers(0).probe(probe)).await?;
     test.run_until_idle().await?;
     let record = test.jobs().get(id).await?;
     let next = std::mem::take(&mut *stage.next.lock().unwrap_or_else(PoisonError::into_inner));

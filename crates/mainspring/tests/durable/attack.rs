@@ -7,12 +7,12 @@ use mainspring::{Context, Error as EngineError, Job, Reason, State, Status};
 use mainspring_testkit::patience::PATIENCE;
 use serde::{Deserialize, Serialize};
 
-use crate::support::{Flow, HOUR, Ledger, PARKED, SECOND, engine, flow, keys, status};
+use crate::support::{CACHE_SIZES, Flow, HOUR, Ledger, SECOND, engine, flow, keys, status};
 
 /// The time-out is asked first, and would win if it were asked again later.
 #[tokio::test]
 async fn a_wait_that_lost_does_not_win_when_the_handler_runs_again() {
-    for parked in PARKED {
+    for cached in CACHE_SIZES {
         let handler = async |ctx: Context, _job: Flow| {
             let first = tokio::select! {
                 biased;
@@ -22,19 +22,19 @@ async fn a_wait_that_lost_does_not_win_when_the_handler_runs_again() {
             ctx.sleep("later", 2 * HOUR).await?;
             Ok(first)
         };
-        let test = engine(parked, handler).await;
+        let test = engine(cached, handler).await;
         let job = test.enqueue(flow(0)).await.expect("enqueued");
         test.run_until_idle().await.expect("it waits");
         test.signal(job, "go", &"gone".to_owned()).await.expect("sent");
         test.advance(3 * HOUR).await.expect("idle");
-        assert_eq!(test.outcome(&job).expect("it ended"), "gone", "parked: {parked}");
+        assert_eq!(test.outcome(&job).expect("it ended"), "gone", "cached: {cached}");
     }
 }
 
 /// A signal that comes late is not taken by a wait that was over before.
 #[tokio::test]
 async fn reminders_are_counted_as_they_were_sent() {
-    for parked in PARKED {
+    for cached in CACHE_SIZES {
         let handler = async |ctx: Context, _job: Flow| {
             for n in 0..10_u32 {
                 tokio::select! {
@@ -46,12 +46,12 @@ async fn reminders_are_counted_as_they_were_sent() {
             }
             Ok("never".to_owned())
         };
-        let test = engine(parked, handler).await;
+        let test = engine(cached, handler).await;
         let job = test.enqueue(flow(0)).await.expect("enqueued");
         test.advance(3 * HOUR + SECOND).await.expect("it waits");
         test.signal(job, "go", &"gone".to_owned()).await.expect("sent");
         test.run_until_idle().await.expect("idle");
-        assert_eq!(test.outcome(&job).expect("it ended"), "gone after 3", "parked: {parked}");
+        assert_eq!(test.outcome(&job).expect("it ended"), "gone after 3", "cached: {cached}");
     }
 }
 
@@ -105,7 +105,7 @@ async fn a_wait_that_lost_comes_back_if_there_is_nothing_else() {
 /// What is sent is not what the handler wants: it says so, and waits for the next.
 #[tokio::test]
 async fn a_signal_of_the_wrong_type_is_read_once() {
-    for parked in PARKED {
+    for cached in CACHE_SIZES {
         let ledger = Ledger::default();
         let effects = ledger.clone();
         let handler = move |ctx: Context, _job: Flow| {
@@ -120,7 +120,7 @@ async fn a_signal_of_the_wrong_type_is_read_once() {
                 Ok("gave up".to_owned())
             }
         };
-        let test = engine(parked, handler).await;
+        let test = engine(cached, handler).await;
         let job = test.enqueue(flow(0)).await.expect("enqueued");
         test.signal(job, "n", &"seven".to_owned()).await.expect("sent");
         test.run_until_idle().await.expect("it waits for the next");

@@ -8,7 +8,7 @@ use mainspring::testing::{Error, TestEngine, Trial};
 use mainspring::{Backoff, Context, Job, NodeBuilder, State};
 use serde::{Deserialize, Serialize};
 
-use crate::support::{Flow, HOUR, Ledger, PARKED, SECOND, engine, flow, status};
+use crate::support::{CACHE_SIZES, Flow, HOUR, Ledger, SECOND, engine, flow, status};
 
 const MINUTE: Duration = Duration::from_mins(1);
 const TEN_SECONDS: Backoff = Backoff::Fixed(Duration::from_secs(10));
@@ -33,7 +33,7 @@ impl Flaky {
 
 #[tokio::test]
 async fn a_step_in_its_backoff_is_idle_at_once_and_named() {
-    for parked in PARKED {
+    for cached in CACHE_SIZES {
         let flaky = Flaky::new();
         let handler = move |ctx: Context, _job: Flow| {
             let flaky = Arc::clone(&flaky);
@@ -43,7 +43,7 @@ async fn a_step_in_its_backoff_is_idle_at_once_and_named() {
             }
         };
         // Were it waited for, the test would not end.
-        let test = engine(parked, handler).await.patience(HOUR);
+        let test = engine(cached, handler).await.patience(HOUR);
         let job = test.enqueue(flow(0)).await.expect("enqueued");
         let before = test.now();
         test.run_until_idle().await.expect("nothing is due");

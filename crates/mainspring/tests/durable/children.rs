@@ -4,7 +4,7 @@ use mainspring::testing::TestEngine;
 use mainspring::{Context, Error as EngineError, Job, JobId, OnClose, Reason, State, Status, discard};
 use serde::{Deserialize, Serialize};
 
-use crate::support::{Flow, HOUR, Ledger, PARKED, SECOND, flow, status};
+use crate::support::{CACHE_SIZES, Flow, HOUR, Ledger, SECOND, flow, status};
 
 #[derive(Debug, PartialEq, Serialize, Deserialize, Job)]
 #[job(kind = "part", output = u64)]
@@ -20,28 +20,29 @@ async fn part(ctx: Context, job: Part) -> mainspring::Result<u64> {
     Ok(job.n * 10)
 }
 
-async fn engine<F, Fut>(parked: usize, handler: F) -> TestEngine
+async fn engine<F, Fut>(cached: usize, handler: F) -> TestEngine
 where
     F: Fn(Context, Flow) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = mainspring::Result<String>> + Send + 'static,
 {
     let test = TestEngine::new();
-    let setup =
-        |node: mainspring::NodeBuilder| node.handle(handler).handle(part).queue("default", 4).parked(parked);
+    let setup = |node: mainspring::NodeBuilder| {
+        node.handle(handler).handle(part).queue("default", 4).cached_handlers(cached)
+    };
     test.node(setup).await.expect("a node");
     test
 }
 
 #[tokio::test]
 async fn a_parent_waits_for_its_children() {
-    for parked in PARKED {
+    for cached in CACHE_SIZES {
         let handler = async |ctx: Context, job: Flow| {
             let one = ctx.spawn("one", Part { n: job.n }).await?;
             let two = ctx.spawn("two", Part { n: job.n + 1 }).options(|part| part.priority(1)).await?;
             let (one, two) = tokio::join!(one.result(), two.result());
             Ok(format!("{} {}", one?, two?))
         };
-        let test = engine(parked, handler).await;
+        let test = engine(cached, handler).await;
         let job = test.enqueue(flow(4)).await.expect("enqueued");
         test.run_until_idle().await.expect("all wait");
         assert_eq!(status(&test, job.id).await, Status::because(State::Suspended, Reason::Child));
@@ -94,7 +95,7 @@ async fn a_child_is_started_once_however_often_its_parent_runs() {
 
 #[tokio::test]
 async fn the_failure_of_a_child_is_told_to_its_parent() {
-    for parked in PARKED {
+    for cached in CACHE_SIZES {
         let handler = async |ctx: Context, _job: Flow| {
             let child = ctx.spawn("part", Part { n: 13 }).await?;
             match child.result().await {
@@ -102,7 +103,7 @@ async fn the_failure_of_a_child_is_told_to_its_parent() {
                 other => Ok(format!("{other:?}")),
             }
         };
-        let test = engine(parked, handler).await;
+        let test = engine(cached, handler).await;
         let job = test.enqueue(flow(0)).await.expect("enqueued");
         test.run_until_idle().await.expect("idle");
         let text = test.outcome(&job).expect("it ended");
@@ -173,7 +174,7 @@ async fn a_child_with_a_unique_key_is_refused() {
 async fn a_child_whose_id_is_taken_fails_at_its_start_and_every_run_sees_that() {
     const TAKEN: JobId = JobId::from_bytes([9; 16]);
     const OWN: JobId = JobId::from_bytes([10; 16]);
-    for parked in PARKED {
+    for cached in CACHE_SIZES {
         let handler = async |ctx: Context, _job: Flow| {
             let one = ctx.spawn("one", Part { n: 1 }).options(|part| part.id(TAKEN)).await;
             let error = one.expect_err("it belongs to another job");
@@ -188,7 +189,7 @@ async fn a_child_whose_id_is_taken_fails_at_its_start_and_every_run_sees_that() 
             let end = two.result().await?;
             Ok(format!("{told}; {again}; {end}"))
         };
-        let test = engine(parked, handler).await;
+        let test = engine(cached, handler).await;
         let stranger = test.enqueue(Part { n: 13 }).id(TAKEN).await.expect("enqueued");
         test.run_until_idle().await.expect("idle");
         let job = test.enqueue(flow(4)).await.expect("enqueued");
@@ -204,12 +205,12 @@ async fn a_child_whose_id_is_taken_fails_at_its_start_and_every_run_sees_that() 
 
 #[tokio::test]
 async fn children_that_were_cancelled_with_their_parent_are_named_with_their_steps() {
-    for parked in PARKED {
+    for cached in CACHE_SIZES {
         let handler = async |ctx: Context, job: Flow| {
             let one = ctx.spawn("one", Part { n: job.n }).await?;
             Ok(one.result().await?.to_string())
         };
-        let test = engine(parked, handler).await;
+        let test = engine(cached, handler).await;
         let job = test.enqueue(flow(4)).await.expect("enqueued");
         test.run_until_idle().await.expect("it waits for its child");
         let child = test.jobs().story(job.id).await.expect("a story").children[0].id;

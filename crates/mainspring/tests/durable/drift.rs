@@ -130,7 +130,7 @@ async fn edited(
         let (code, ledger) = (ours.lock().expect("the code").clone(), effects.clone());
         async move { run(&ctx, &ledger, &code).await.map(|()| String::new()) }
     };
-    test.node(|node| node.handle(handler).queue("default", 4).parked(0)).await.expect("a node");
+    test.node(|node| node.handle(handler).queue("default", 4).cached_handlers(0)).await.expect("a node");
     let job = test.enqueue(flow(0)).await.expect("enqueued");
     test.run_until_idle().await.expect("idle");
     assert_eq!(status(&test, job.id).await.reason, Some(Reason::Timer));

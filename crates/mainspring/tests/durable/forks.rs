@@ -8,7 +8,7 @@ use mainspring::testing::TestEngine;
 use mainspring::{Context, Error, Failure, Job, JobId, Reason, State, Status};
 use serde::{Deserialize, Serialize};
 
-use crate::support::{Flow, HOUR, Ledger, PARKED, SECOND, engine, flow, keys, on_every_store, status};
+use crate::support::{CACHE_SIZES, Flow, HOUR, Ledger, SECOND, engine, flow, keys, on_every_store, status};
 
 /// A child that takes so many hours.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
@@ -338,7 +338,7 @@ async fn a_long_value_is_shared_while_its_job_goes_on() {
 
 #[tokio::test]
 async fn a_retry_from_a_step_does_it_again_and_nothing_before_it() {
-    for parked in PARKED {
+    for cached in CACHE_SIZES {
         let ledger = Ledger::default();
         let broken = Arc::new(AtomicBool::new(true));
         let (effects, fails) = (ledger.clone(), Arc::clone(&broken));
@@ -356,7 +356,7 @@ async fn a_retry_from_a_step_does_it_again_and_nothing_before_it() {
         };
         let test = TestEngine::new();
         let setup = |node: mainspring::NodeBuilder| {
-            node.handle(handler).handle(part).queue("default", 4).parked(parked)
+            node.handle(handler).handle(part).queue("default", 4).cached_handlers(cached)
         };
         test.node(setup).await.expect("a node");
         let job = test.enqueue(flow(0)).await.expect("enqueued");
@@ -375,8 +375,8 @@ async fn a_retry_from_a_step_does_it_again_and_nothing_before_it() {
         assert_eq!(lost, Status::because(State::Cancelled, Reason::Parent));
         // The signal counts once more.
         test.advance(HOUR * 9).await.expect("idle");
-        assert_eq!(test.outcome(&job).expect("it ended"), "good yes 9", "{parked}");
-        assert_eq!(ledger.entries(), ["one", "two", "three", "two", "three"], "{parked}");
+        assert_eq!(test.outcome(&job).expect("it ended"), "good yes 9", "{cached}");
+        assert_eq!(ledger.entries(), ["one", "two", "three", "two", "three"], "{cached}");
         let refused = test.jobs().retry_from(job.id, "two").await.expect_err("it has succeeded").to_string();
         assert!(refused.ends_with("it has succeeded"), "{refused}");
     }
@@ -408,7 +408,7 @@ async fn a_retry_from_a_step_is_for_jobs_that_do_not_run_and_for_steps_that_are_
 
 on_every_store! {
     async fn what_a_scope_that_has_ended_did_is_taken_back_too(on: &On) {
-        for &parked in on.parked() {
+        for &cached in on.cache_sizes() {
             let ledger = Ledger::default();
             let effects = ledger.clone();
             let handler = move |ctx: Context, _job: Flow| {
@@ -435,7 +435,7 @@ on_every_store! {
             };
             let test = on.test(0);
             let setup = |node: mainspring::NodeBuilder| {
-                node.handle(handler).handle(part).queue("default", 4).parked(parked)
+                node.handle(handler).handle(part).queue("default", 4).cached_handlers(cached)
             };
             test.node(setup).await.expect("a node");
             let job = test.enqueue(flow(0)).await.expect("enqueued");
@@ -463,7 +463,7 @@ on_every_store! {
 /// What a scope had done when the step was, it does again if it has ended since: nothing of it is left to be met again.
 #[tokio::test]
 async fn a_scope_that_ended_after_the_step_is_done_again_as_a_whole() {
-    for parked in PARKED {
+    for cached in CACHE_SIZES {
         let ledger = Ledger::default();
         let effects = ledger.clone();
         let handler = move |ctx: Context, _job: Flow| {
@@ -488,7 +488,7 @@ async fn a_scope_that_ended_after_the_step_is_done_again_as_a_whole() {
         };
         let test = TestEngine::new();
         let setup = |node: mainspring::NodeBuilder| {
-            node.handle(handler).handle(part).queue("default", 4).parked(parked)
+            node.handle(handler).handle(part).queue("default", 4).cached_handlers(cached)
         };
         test.node(setup).await.expect("a node");
         let job = test.enqueue(flow(0)).await.expect("enqueued");
@@ -522,7 +522,7 @@ async fn a_scope_that_ended_after_the_step_is_done_again_as_a_whole() {
 
 #[tokio::test]
 async fn a_loop_keeps_children_that_run_and_no_others() {
-    for parked in PARKED {
+    for cached in CACHE_SIZES {
         let handler = async |ctx: Context, _job: Flow| {
             let turns = ctx.iterate("loop", 0_u32, async |ctx, turn| {
                 ctx.spawn("part", Part { hours: turn % 50 / 49 }).await?;
@@ -535,7 +535,7 @@ async fn a_loop_keeps_children_that_run_and_no_others() {
         };
         let test = TestEngine::new();
         let setup = |node: mainspring::NodeBuilder| {
-            node.handle(handler).handle(part).queue("default", 4).parked(parked)
+            node.handle(handler).handle(part).queue("default", 4).cached_handlers(cached)
         };
         test.node(setup).await.expect("a node");
         let job = test.enqueue(flow(0)).await.expect("enqueued");

@@ -7,7 +7,7 @@ use mainspring::testing::TestEngine;
 use mainspring::{Context, Error, JobId, Reason, State, Status, StepContext, Told};
 use mainspring_core::seam::Pending;
 
-use crate::support::{Flow, HOUR, Ledger, PARKED, SECOND, engine, flow, keys, status};
+use crate::support::{CACHE_SIZES, Flow, HOUR, Ledger, SECOND, engine, flow, keys, status};
 
 /// All that is there to be read of a job.
 async fn read(test: &TestEngine, id: JobId, after: u64) -> Vec<String> {
@@ -32,7 +32,7 @@ fn shown(told: &Told) -> String {
 
 #[tokio::test]
 async fn what_the_handler_says_is_not_said_again_when_it_runs_again() {
-    for parked in PARKED {
+    for cached in CACHE_SIZES {
         let handler = async |ctx: Context, _job: Flow| {
             ctx.output().push("one").await?;
             ctx.step("first", async || Ok(())).await?;
@@ -43,7 +43,7 @@ async fn what_the_handler_says_is_not_said_again_when_it_runs_again() {
             ctx.output().push("four").await?;
             Ok(String::new())
         };
-        let test = engine(parked, handler).await;
+        let test = engine(cached, handler).await;
         let job = test.enqueue(flow(0)).await.expect("enqueued");
         test.run_until_idle().await.expect("idle");
         assert_eq!(read(&test, job.id, 0).await, ["one", r#"{"n":2}"#]);
@@ -57,14 +57,14 @@ async fn what_the_handler_says_is_not_said_again_when_it_runs_again() {
 
 #[tokio::test]
 async fn what_was_said_before_a_wait_without_records_is_not_said_again() {
-    for parked in PARKED {
+    for cached in CACHE_SIZES {
         let handler = async |ctx: Context, _job: Flow| {
             ctx.output().push("asked").await?;
             let go: String = ctx.signal("go").await?;
             ctx.output().push(go).await?;
             Ok(String::new())
         };
-        let test = engine(parked, handler).await;
+        let test = engine(cached, handler).await;
         let job = test.enqueue(flow(0)).await.expect("enqueued");
         test.run_until_idle().await.expect("idle");
         test.signal(job, "go", &"yes").await.expect("sent");
@@ -199,7 +199,7 @@ async fn a_stream_is_no_progress() {
 
 #[tokio::test]
 async fn a_loop_that_speaks_keeps_nothing_but_its_state() {
-    for parked in PARKED {
+    for cached in CACHE_SIZES {
         let handler = async |ctx: Context, _job: Flow| {
             let last = ctx.iterate("turns", 0_u64, async |ctx, turn| {
                 ctx.output().push(turn).await?;
@@ -211,7 +211,7 @@ async fn a_loop_that_speaks_keeps_nothing_but_its_state() {
             });
             Ok(last.await?.to_string())
         };
-        let test = engine(parked, handler).await;
+        let test = engine(cached, handler).await;
         let job = test.enqueue(flow(0)).await.expect("enqueued");
         test.run_until_idle().await.expect("idle");
         let records = keys(&test, &job).await.len();

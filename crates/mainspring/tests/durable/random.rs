@@ -272,13 +272,13 @@ async fn one(ctx: &Context, act: &Act, path: &str, number: usize, op: &Op) -> Re
     })
 }
 
-fn node(node: NodeBuilder, bodies: &Bodies, parked: usize) -> NodeBuilder {
+fn node(node: NodeBuilder, bodies: &Bodies, cached: usize) -> NodeBuilder {
     let bodies = Arc::clone(bodies);
     let handler = move |ctx: Context, program: Program| {
         let act = Act { bodies: Arc::clone(&bodies), job: ctx.id().to_string() };
         async move { run(&ctx, &act, "", &program.ops).await }
     };
-    node.handle(handler).queue("default", 8).lease(LEASE).parked(parked)
+    node.handle(handler).queue("default", 8).lease(LEASE).cached_handlers(cached)
 }
 
 /// What the store has recorded of a job: its bodies must not begin again.
@@ -289,13 +289,13 @@ async fn recorded(test: &TestEngine, job: &Enqueued<Program>) -> Vec<String> {
 }
 
 /// Runs a program to its end; with crashes, if there are to be some.
-async fn play(on: &On, seed: u64, crashes: bool, parked: usize) {
+async fn play(on: &On, seed: u64, crashes: bool, cached: usize) {
     let (mut dice, mut signals) = (Dice(seed), 0);
     let program = Program { ops: dice.ops(2, &mut signals) };
-    let what = format!("program {seed}, parked {parked}, crashes {crashes}: {program:?}");
+    let what = format!("program {seed}, cached {cached}, crashes {crashes}: {program:?}");
     let test = on.test(seed);
     let bodies = Bodies::default();
-    test.node(|builder| node(builder, &bodies, parked)).await.expect("a node");
+    test.node(|builder| node(builder, &bodies, cached)).await.expect("a node");
     let backoff = Backoff::Fixed(Duration::from_millis(10));
     let job = test.enqueue(program.clone()).backoff(backoff).await.expect("enqueued");
     let mut done: BTreeMap<String, u32> = BTreeMap::new();
@@ -325,7 +325,7 @@ async fn play(on: &On, seed: u64, crashes: bool, parked: usize) {
             for key in recorded(&test, &job).await {
                 done.entry(key.clone()).or_insert_with(|| count(&bodies, &key));
             }
-            test.node(|builder| node(builder, &bodies, parked)).await.expect("another node");
+            test.node(|builder| node(builder, &bodies, cached)).await.expect("another node");
             test.advance(LEASE * 2).await.expect("the dead are found");
         }
         // Nobody can know who it was that crashed: an operator lets them go on.
@@ -356,8 +356,8 @@ on_every_store! {
     async fn programs_come_to_what_they_come_to_in_peace(on: &On) {
         let ways = [(true, 0), (false, 0), (true, 1_000), (false, 1_000)];
         for seed in on.some(0..PROGRAMS, 0..24, 2..6) {
-            for (crashes, parked) in ways.into_iter().take(on.some(4, 4, 2)) {
-                play(on, seed, crashes, parked).await;
+            for (crashes, cached) in ways.into_iter().take(on.some(4, 4, 2)) {
+                play(on, seed, crashes, cached).await;
             }
         }
     }

@@ -21,7 +21,7 @@ async fn slow(ctx: Context, _job: Slow) -> mainspring::Result<()> {
 
 on_every_store! {
     async fn a_branch_gives_way_to_its_result(on: &On) {
-        for &parked in on.parked() {
+        for &cached in on.cache_sizes() {
             let handler = async |ctx: Context, _job: Flow| {
                 let sum: u64 = ctx
                     .branch("sum", async |ctx| {
@@ -34,7 +34,7 @@ on_every_store! {
                 ctx.step("end", async || Ok(())).await?;
                 Ok(sum.to_string())
             };
-            let test = on.engine(parked, handler).await;
+            let test = on.engine(cached, handler).await;
             let job = test.enqueue(flow(0)).await.expect("enqueued");
             test.run_until_idle().await.expect("idle");
             assert_eq!(keys(&test, &job).await, ["sum", "nap#until"]);
@@ -45,7 +45,7 @@ on_every_store! {
     }
 
     async fn a_race_is_decided_once_and_its_losers_leave_nothing(on: &On) {
-        for &parked in on.parked() {
+        for &cached in on.cache_sizes() {
             let ledger = Ledger::default();
             let effects = ledger.clone();
             let handler = move |ctx: Context, _job: Flow| {
@@ -77,7 +77,7 @@ on_every_store! {
                     Ok(first)
                 }
             };
-            let test = on.engine(parked, handler).await;
+            let test = on.engine(cached, handler).await;
             let job = test.enqueue(flow(0)).await.expect("enqueued");
             test.advance(HOUR + SECOND).await.expect("idle");
             test.signal(job.id, "answer", &"yes".to_owned()).await.expect("sent");
@@ -91,7 +91,7 @@ on_every_store! {
     }
 
     async fn the_children_of_losers_are_cancelled_unless_they_are_abandoned(on: &On) {
-        for &parked in on.parked() {
+        for &cached in on.cache_sizes() {
             let handler = async |ctx: Context, _job: Flow| {
                 ctx.race("first")
                     .arm("work", async |ctx| {
@@ -114,7 +114,7 @@ on_every_store! {
                 ctx.sleep("rest", HOUR).await?;
                 Ok(String::new())
             };
-            let test = on.engine(parked, handler).await;
+            let test = on.engine(cached, handler).await;
             test.node(|node| node.handle(slow).queue("default", 4)).await.expect("another node");
             let job = test.enqueue(flow(0)).await.expect("enqueued");
             test.run_until_idle().await.expect("idle");
@@ -136,7 +136,7 @@ on_every_store! {
     }
 
     async fn an_arm_that_fails_decides_the_race_and_a_retry_goes_on_where_it_was(on: &On) {
-        for &parked in on.parked() {
+        for &cached in on.cache_sizes() {
             let ledger = Ledger::default();
             let effects = ledger.clone();
             let handler = move |ctx: Context, job: Flow| {
@@ -178,7 +178,7 @@ on_every_store! {
                     }
                 }
             };
-            let test = on.engine(parked, handler).await;
+            let test = on.engine(cached, handler).await;
             let returned = test.enqueue(flow(0)).await.expect("enqueued");
             test.advance(HOUR * 3).await.expect("idle");
             assert_eq!(test.outcome(&returned).expect("it ended"), "bad");
@@ -193,7 +193,7 @@ on_every_store! {
 
 on_memory_and_sqlite! {
     async fn a_map_does_each_item_once_and_some_at_a_time(on: &On) {
-        for &parked in on.parked() {
+        for &cached in on.cache_sizes() {
             let ledger = Ledger::default();
             let most = Arc::new(AtomicUsize::new(0));
             let (effects, highest) = (ledger.clone(), Arc::clone(&most));
@@ -229,7 +229,7 @@ on_memory_and_sqlite! {
                     Ok(format!("{tens:?}"))
                 }
             };
-            let test = on.engine(parked, handler).await;
+            let test = on.engine(cached, handler).await;
             let job = test.enqueue(flow(10)).await.expect("enqueued");
             test.advance(HOUR / 2).await.expect("idle");
             assert_eq!(keys(&test, &job).await, ["item", "long#until"]);
@@ -274,7 +274,7 @@ async fn odd(ctx: Context, effects: &Ledger, attempt: u16, n: u64) -> mainspring
 
 on_memory_and_sqlite! {
     async fn a_map_that_fails_is_gone_on_with(on: &On) {
-        for &parked in on.parked() {
+        for &cached in on.cache_sizes() {
             let ledger = Ledger::default();
             let effects = ledger.clone();
             let handler = move |ctx: Context, job: Flow| {
@@ -290,7 +290,7 @@ on_memory_and_sqlite! {
                     Ok(format!("{some:?}"))
                 }
             };
-            let test = on.engine(parked, handler).await;
+            let test = on.engine(cached, handler).await;
             let job = test.enqueue(flow(0)).await.expect("enqueued");
             test.advance(HOUR).await.expect("idle");
             assert_eq!(test.outcome(&job).expect("it ended"), "[0, 1, 2, 3]");
@@ -303,7 +303,7 @@ on_memory_and_sqlite! {
     }
 
     async fn a_map_does_without_some_of_its_items(on: &On) {
-        for &parked in on.parked() {
+        for &cached in on.cache_sizes() {
             let handler = async |ctx: Context, job: Flow| {
                 if job.n == 0 {
                     let two = ctx.map(
@@ -338,7 +338,7 @@ on_memory_and_sqlite! {
                 ctx.sleep("rest", HOUR).await?;
                 Ok(format!("{most:?}"))
             };
-            let test = on.engine(parked, handler).await;
+            let test = on.engine(cached, handler).await;
             test.node(|node| node.handle(slow).queue("default", 4)).await.expect("another node");
             let job = test.enqueue(flow(0)).await.expect("enqueued");
             test.run_until_idle().await.expect("idle");
@@ -363,7 +363,7 @@ on_memory_and_sqlite! {
 
     async fn a_loop_keeps_its_last_state_alone(on: &On) {
         const TURNS: u64 = 300;
-        for &parked in on.parked() {
+        for &cached in on.cache_sizes() {
             let ledger = Ledger::default();
             let effects = ledger.clone();
             let handler = move |ctx: Context, _job: Flow| {
@@ -394,7 +394,7 @@ on_memory_and_sqlite! {
                     Ok(sum.to_string())
                 }
             };
-            let test = on.engine(parked, handler).await;
+            let test = on.engine(cached, handler).await;
             let job = test.enqueue(flow(0)).await.expect("enqueued");
             test.run_until_idle().await.expect("idle");
             assert_eq!(keys(&test, &job).await, ["turns#turn=50", "turns/51/n", "turns/51/nap#until"]);
@@ -448,8 +448,8 @@ on_memory_and_sqlite! {
             let naps: Result<Vec<()>, Error> = naps.await.into_iter().collect();
             Ok(naps?.len().to_string())
         };
-        for &parked in on.parked() {
-            let test = on.engine(parked, handler).await;
+        for &cached in on.cache_sizes() {
+            let test = on.engine(cached, handler).await;
             let job = test.enqueue(flow(100)).await.expect("enqueued");
             test.advance(SECOND).await.expect("idle");
             assert_eq!(status(&test, job.id).await.state, State::Suspended);

@@ -7,11 +7,11 @@ use std::time::Duration;
 use mainspring::testing::{Error, TestEngine};
 use mainspring::{Context, Error as EngineError, Reason, State, Status, discard};
 
-use crate::support::{Flow, HOUR, Ledger, PARKED, SECOND, engine, flow, keys, status};
+use crate::support::{CACHE_SIZES, Flow, HOUR, Ledger, SECOND, engine, flow, keys, status};
 
 #[tokio::test]
 async fn a_recorded_step_is_not_run_again() {
-    for parked in PARKED {
+    for cached in CACHE_SIZES {
         let ledger = Ledger::default();
         let effects = ledger.clone();
         let handler = move |ctx: Context, job: Flow| {
@@ -30,7 +30,7 @@ async fn a_recorded_step_is_not_run_again() {
                 Ok(second)
             }
         };
-        let test = engine(parked, handler).await;
+        let test = engine(cached, handler).await;
         let job = test.enqueue(flow(21)).await.expect("enqueued");
         test.advance(HOUR).await.expect("idle");
         assert_eq!(test.outcome(&job).expect("it ended"), "42!");
@@ -182,7 +182,7 @@ async fn an_error_that_the_handler_returns_is_not_recorded() {
 
 #[tokio::test]
 async fn an_error_that_the_handler_survives_is_recorded_and_met_again() {
-    for parked in PARKED {
+    for cached in CACHE_SIZES {
         let ledger = Ledger::default();
         let effects = ledger.clone();
         let handler = move |ctx: Context, _job: Flow| {
@@ -208,7 +208,7 @@ async fn an_error_that_the_handler_survives_is_recorded_and_met_again() {
                 Ok(failure.message())
             }
         };
-        let test = engine(parked, handler).await;
+        let test = engine(cached, handler).await;
         let job = test.enqueue(flow(0)).await.expect("enqueued");
         test.advance(2 * HOUR).await.expect("idle");
         assert_eq!(test.outcome(&job).expect("it ended"), "step `charge` failed: declined");
@@ -369,7 +369,7 @@ async fn a_record_that_does_not_decode_holds_the_job_and_runs_nothing() {
 
 #[tokio::test]
 async fn drawn_values_are_the_same_in_every_run() {
-    for parked in PARKED {
+    for cached in CACHE_SIZES {
         let ledger = Ledger::default();
         let effects = ledger.clone();
         let handler = move |ctx: Context, _job: Flow| {
@@ -386,7 +386,7 @@ async fn drawn_values_are_the_same_in_every_run() {
                 Ok(String::new())
             }
         };
-        let test = engine(parked, handler).await;
+        let test = engine(cached, handler).await;
         test.enqueue(flow(0)).await.expect("enqueued");
         test.advance(2 * HOUR).await.expect("idle");
         let entries = ledger.entries();

@@ -43,13 +43,13 @@ impl Ledger {
 }
 
 /// An engine with one node that runs a handler; suspended handlers are kept in memory, or not.
-pub(crate) async fn engine<F, Fut>(parked: usize, handler: F) -> TestEngine
+pub(crate) async fn engine<F, Fut>(cached: usize, handler: F) -> TestEngine
 where
     F: Fn(Context, Flow) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = mainspring::Result<String>> + Send + 'static,
 {
     let test = TestEngine::new();
-    test.node(|node| node.handle(handler).queue("default", 4).parked(parked)).await.expect("a node");
+    test.node(|node| node.handle(handler).queue("default", 4).cached_handlers(cached)).await.expect("a node");
     test
 }
 
@@ -86,19 +86,21 @@ impl On {
     }
 
     /// As [`engine`].
-    pub(crate) async fn engine<F, Fut>(&self, parked: usize, handler: F) -> TestEngine
+    pub(crate) async fn engine<F, Fut>(&self, cached: usize, handler: F) -> TestEngine
     where
         F: Fn(Context, Flow) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = mainspring::Result<String>> + Send + 'static,
     {
         let test = self.test(0);
-        test.node(|node| node.handle(handler).queue("default", 4).parked(parked)).await.expect("a node");
+        test.node(|node| node.handle(handler).queue("default", 4).cached_handlers(cached))
+            .await
+            .expect("a node");
         test
     }
 
-    /// Both ways; on a real store one way is enough, and nothing is kept in memory.
-    pub(crate) fn parked(&self) -> &'static [usize] {
-        if matches!(self.place, Place::Memory) { &PARKED } else { &PARKED[1..] }
+    /// With the handler cache and without; on a real store only without.
+    pub(crate) fn cache_sizes(&self) -> &'static [usize] {
+        if matches!(self.place, Place::Memory) { &CACHE_SIZES } else { &CACHE_SIZES[1..] }
     }
 
     /// So many on memory, a few on SQLite, and fewer where every call takes a while.
@@ -158,8 +160,8 @@ macro_rules! on_memory_and_sqlite {
 }
 pub(crate) use on_memory_and_sqlite;
 
-/// Both ways.
-pub(crate) const PARKED: [usize; 2] = [1_000, 0];
+/// With the handler cache, and without.
+pub(crate) const CACHE_SIZES: [usize; 2] = [1_000, 0];
 
 pub(crate) async fn status(test: &TestEngine, id: JobId) -> Status {
     test.jobs().get(id).await.expect("the job is there").summary.status

@@ -13,9 +13,9 @@ const APPROVED: SignalType<u64> = SignalType::new("approved");
 type Mails = Arc<Mutex<Vec<String>>>;
 
 /// A workflow that mails tokens to so many people, and waits for all of them.
-async fn asks(on: &On, parked: usize, people: u64, mails: &Mails) -> TestEngine {
+async fn asks(on: &On, cached: usize, people: u64, mails: &Mails) -> TestEngine {
     let mails = Arc::clone(mails);
-    on.engine(parked, move |ctx: Context, _job: Flow| {
+    on.engine(cached, move |ctx: Context, _job: Flow| {
         let mails = Arc::clone(&mails);
         async move {
             ctx.step_with("ask", async |step| {
@@ -44,9 +44,9 @@ async fn asks(on: &On, parked: usize, people: u64, mails: &Mails) -> TestEngine 
 
 on_every_store! {
     async fn a_token_is_good_once_and_nothing_is_kept_of_it(on: &On) {
-        for &parked in on.parked() {
+        for &cached in on.cache_sizes() {
             let mails = Mails::default();
-            let test = asks(on, parked, 2, &mails).await;
+            let test = asks(on, cached, 2, &mails).await;
             let job = test.enqueue(flow(0)).await.expect("enqueued");
             test.run_until_idle().await.expect("idle");
             let [first, second] = <[String; 2]>::try_from(mails.lock().expect("the mails").clone()).expect("two");

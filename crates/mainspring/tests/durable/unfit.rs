@@ -17,8 +17,8 @@ async fn approval(ctx: Context, _job: Flow) -> mainspring::Result<String> {
 
 on_every_store! {
     async fn a_signal_that_does_not_fit_is_set_aside_once_and_for_all(on: &On) {
-        for &parked in on.parked() {
-            let test = on.engine(parked, approval).await;
+        for &cached in on.cache_sizes() {
+            let test = on.engine(cached, approval).await;
             let job = test.enqueue(flow(0)).await.expect("enqueued");
             test.run_until_idle().await.expect("it waits");
             test.signal(job.id, "approved", &"yes").sender("ada").await.expect("sent");
@@ -43,12 +43,12 @@ on_every_store! {
     }
 
     async fn of_several_signals_only_those_that_do_not_fit_are_set_aside(on: &On) {
-        for &parked in on.parked() {
+        for &cached in on.cache_sizes() {
             let handler = async |ctx: Context, _job: Flow| {
                 let votes = ctx.signal::<u32>("vote").count(2).await?;
                 Ok(votes.iter().map(|vote| vote.value.to_string()).collect::<Vec<_>>().join("+"))
             };
-            let test = on.engine(parked, handler).await;
+            let test = on.engine(cached, handler).await;
             let job = test.enqueue(flow(0)).await.expect("enqueued");
             test.signal(job.id, "vote", &1).await.expect("sent");
             test.signal(job.id, "vote", &"two").await.expect("sent");
@@ -61,8 +61,8 @@ on_every_store! {
     }
 
     async fn a_job_that_a_dropped_signal_has_woken_waits_again(on: &On) {
-        for &parked in on.parked() {
-            let test = on.engine(parked, approval).await;
+        for &cached in on.cache_sizes() {
+            let test = on.engine(cached, approval).await;
             let job = test.enqueue(flow(0)).await.expect("enqueued");
             test.run_until_idle().await.expect("it waits");
             test.queues().pause("default").await.expect("paused");

@@ -7,7 +7,9 @@ use mainspring::bounds;
 use mainspring::testing::TestEngine;
 use mainspring::{Context, Error as EngineError, Job, Reason, Sent, SignalType, State, Status, Topic, Why};
 
-use crate::support::{Flow, HOUR, Ledger, PARKED, SECOND, engine, flow, keys, on_memory_and_sqlite, status};
+use crate::support::{
+    CACHE_SIZES, Flow, HOUR, Ledger, SECOND, engine, flow, keys, on_memory_and_sqlite, status,
+};
 
 const APPROVED: SignalType<bool> = SignalType::new("approved");
 
@@ -22,7 +24,7 @@ async fn approval(ctx: Context, _job: Flow) -> mainspring::Result<String> {
 
 #[tokio::test]
 async fn a_sleep_holds_no_slot_and_ends_in_time() {
-    for parked in PARKED {
+    for cached in CACHE_SIZES {
         let ledger = Ledger::default();
         let effects = ledger.clone();
         let handler = move |ctx: Context, job: Flow| {
@@ -38,7 +40,7 @@ async fn a_sleep_holds_no_slot_and_ends_in_time() {
                 Ok("rested".to_owned())
             }
         };
-        let test = engine(parked, handler).await;
+        let test = engine(cached, handler).await;
         // Far more than there are slots.
         let mut jobs = Vec::new();
         for _ in 0..50 {
@@ -76,8 +78,8 @@ async fn a_crash_does_not_make_a_sleep_longer() {
 
 #[tokio::test]
 async fn a_signal_wakes_the_job_that_waits_for_it() {
-    for parked in PARKED {
-        let test = engine(parked, approval).await;
+    for cached in CACHE_SIZES {
+        let test = engine(cached, approval).await;
         let job = test.enqueue(flow(0)).await.expect("enqueued");
         test.run_until_idle().await.expect("it waits");
         let record = test.jobs().get(job.id).await.expect("there");
@@ -101,8 +103,8 @@ async fn a_signal_that_comes_early_is_kept() {
 
 #[tokio::test]
 async fn a_wait_ends_when_its_time_is_up() {
-    for parked in PARKED {
-        let test = engine(parked, approval).await;
+    for cached in CACHE_SIZES {
+        let test = engine(cached, approval).await;
         let job = test.enqueue(flow(0)).await.expect("enqueued");
         test.advance(23 * HOUR).await.expect("it waits");
         assert_eq!(status(&test, job.id).await.state, State::Suspended);
@@ -150,13 +152,13 @@ on_memory_and_sqlite! {
 
 #[tokio::test]
 async fn a_sender_counts_once() {
-    for parked in PARKED {
+    for cached in CACHE_SIZES {
         let handler = async |ctx: Context, _job: Flow| {
             let votes = ctx.signal::<u32>("vote").count(3).await?;
             let text: Vec<_> = votes.iter().map(|vote| format!("{}:{}", vote.sender, vote.value)).collect();
             Ok(text.join(" "))
         };
-        let test = engine(parked, handler).await;
+        let test = engine(cached, handler).await;
         let job = test.enqueue(flow(0)).await.expect("enqueued");
         test.run_until_idle().await.expect("it waits");
         for (sender, value, expected) in [
@@ -180,7 +182,7 @@ async fn a_sender_counts_once() {
 
 #[tokio::test]
 async fn several_signals_come_in_order_and_each_is_read_once() {
-    for parked in PARKED {
+    for cached in CACHE_SIZES {
         let handler = async |ctx: Context, _job: Flow| {
             let mut text = String::new();
             for _ in 0..3 {
@@ -189,7 +191,7 @@ async fn several_signals_come_in_order_and_each_is_read_once() {
             }
             Ok(text)
         };
-        let test = engine(parked, handler).await;
+        let test = engine(cached, handler).await;
         let job = test.enqueue(flow(0)).await.expect("enqueued");
         for letter in ["a", "b"] {
             test.signal(job, "letter", &letter.to_owned()).await.expect("sent");
@@ -257,7 +259,7 @@ async fn a_signal_to_nobody_is_refused() {
 
 #[tokio::test]
 async fn whichever_of_several_waits_ends_first_wakes_the_handler() {
-    for parked in PARKED {
+    for cached in CACHE_SIZES {
         let handler = async |ctx: Context, _job: Flow| {
             let first = tokio::select! {
                 biased;
@@ -266,7 +268,7 @@ async fn whichever_of_several_waits_ends_first_wakes_the_handler() {
             };
             Ok(first)
         };
-        let test = engine(parked, handler).await;
+        let test = engine(cached, handler).await;
         let quick = test.enqueue(flow(0)).await.expect("enqueued");
         let slow = test.enqueue(flow(1)).await.expect("enqueued");
         test.run_until_idle().await.expect("both wait");
@@ -439,8 +441,8 @@ async fn a_thousand_waits_for_one_signal_are_one() {
         Ok(sum.to_string())
     };
     // A handler that is not kept goes through all of them for each signal.
-    for (parked, count) in [(1_000, 1_000), (0, 100)] {
-        let test = engine(parked, handler).await;
+    for (cached, count) in [(1_000, 1_000), (0, 100)] {
+        let test = engine(cached, handler).await;
         let job = test.enqueue(flow(count)).await.expect("enqueued");
         test.run_until_idle().await.expect("it waits");
         assert_eq!(status(&test, job.id).await, Status::because(State::Suspended, Reason::Signal));
@@ -454,7 +456,7 @@ async fn a_thousand_waits_for_one_signal_are_one() {
 
 #[tokio::test]
 async fn messages_that_were_left_unread_are_there_after_a_wake() {
-    for parked in PARKED {
+    for cached in CACHE_SIZES {
         let handler = async |ctx: Context, _job: Flow| {
             let first = ctx.signal::<u32>("b").await?;
             let second = ctx.signal::<u32>("c").await?;
@@ -464,7 +466,7 @@ async fn messages_that_were_left_unread_are_there_after_a_wake() {
             }
             Ok(format!("{first} {second} {rest:?}"))
         };
-        let test = engine(parked, handler).await;
+        let test = engine(cached, handler).await;
         let job = test.enqueue(flow(0)).await.expect("enqueued");
         for n in 1..=3_u32 {
             test.signal(job, "a", &n).await.expect("sent");

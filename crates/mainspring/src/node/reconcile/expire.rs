@@ -19,6 +19,6 @@ impl Reconciler for Expire {
     }
 
     fn wake(shared: &Shared) -> Option<&Notify> {
-        Some(&shared.ear.expire)
+        Some(&shared.hint_router.expire)
     }
 }

@@ -19,6 +19,6 @@ impl Reconciler for Promote {
     }
 
     fn wake(shared: &Shared) -> Option<&Notify> {
-        Some(&shared.ear.promote)
+        Some(&shared.hint_router.promote)
     }
 }

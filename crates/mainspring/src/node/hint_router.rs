@@ -7,12 +7,12 @@ use mainspring_core::id::NodeNo;
 use mainspring_core::store::{Hint, Listener};
 use tokio::sync::Notify;
 
-use super::desk::Desk;
 use super::held::Held;
+use super::slot_table::SlotTable;
 use crate::sync::AtomicI64;
 
-pub(super) struct Ear {
-    desk: Arc<Desk>,
+pub(super) struct HintRouter {
+    slot_table: Arc<SlotTable>,
     held: Arc<Held>,
     renew_now: Arc<Notify>,
     node: AtomicI64,
@@ -21,10 +21,15 @@ pub(super) struct Ear {
     pub(super) expire: Notify,
 }
 
-impl Ear {
-    pub(super) fn new(desk: Arc<Desk>, held: Arc<Held>, renew_now: Arc<Notify>, node: NodeNo) -> Self {
+impl HintRouter {
+    pub(super) fn new(
+        slot_table: Arc<SlotTable>,
+        held: Arc<Held>,
+        renew_now: Arc<Notify>,
+        node: NodeNo,
+    ) -> Self {
         let node = AtomicI64::new(node.0);
-        Ear { desk, held, renew_now, node, promote: Notify::new(), expire: Notify::new() }
+        HintRouter { slot_table, held, renew_now, node, promote: Notify::new(), expire: Notify::new() }
     }
 
     pub(super) fn rejoin(&self, node: NodeNo) {
@@ -37,10 +42,10 @@ impl Ear {
     }
 }
 
-impl Listener for Ear {
+impl Listener for HintRouter {
     fn hint(&self, hint: &Hint) {
         match hint {
-            Hint::Ready(queues) => self.desk.hope(Some(queues)),
+            Hint::Ready(queues) => self.slot_table.expect_jobs(Some(queues)),
             Hint::Due(_) => self.due(),
             Hint::Cancel(node) if node.0 == self.node.load(Ordering::Relaxed) => self.renew_now.notify_one(),
             Hint::Cancel(_) => {}
@@ -50,7 +55,7 @@ impl Listener for Ear {
                 }
             }
             Hint::Foreign => {
-                self.desk.hope(None);
+                self.slot_table.expect_jobs(None);
                 self.due();
             }
         }

@@ -1,7 +1,7 @@
-//! Suspended handlers that are kept in memory for a while: a quick wake need not run them from their top.
+//! The handler cache: suspended handlers stay in memory for a while, so that a quick wake need not run them from their top.
 //!
-//! Nothing depends on it. A handler is taken up again only under the very next claim of its job, and only if the store has
-//! said that it was suspended: then everything that it knows is as it is stored.
+//! Nothing depends on it. A handler resumes only under the very next claim of its job, and only if the store has confirmed
+//! the suspension: then everything that the handler knows is as it is stored.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::PoisonError;
@@ -16,68 +16,68 @@ use crate::durable::root::Activation;
 use crate::panic::drop_caught;
 use crate::sync::{Mutex, MutexGuard};
 
-/// How long a handler is kept.
+/// How long a handler is cached.
 const AGE: Duration = Duration::from_secs(10);
 
-pub(super) struct Parked {
-    state: Mutex<State>,
-    limit: usize,
-    /// Told when there is something to be dropped in time.
-    told: Notify,
+pub(super) struct HandlerCache {
+    state: Mutex<CacheState>,
+    most: usize,
+    /// Notified when a handler came that has to be dropped in time.
+    added: Notify,
 }
 
 #[derive(Default)]
-struct State {
-    kept: BTreeMap<JobId, Kept>,
-    /// When and under which claim handlers were parked, the first first. Some are gone already.
+struct CacheState {
+    cached: BTreeMap<JobId, CachedHandler>,
+    /// When and under which claim handlers came, the oldest first. Some are gone already.
     order: VecDeque<(Duration, JobId, u32)>,
     closed: bool,
 }
 
-struct Kept {
+struct CachedHandler {
     activation: Activation,
     claim: u32,
     /// Whether the store has said that the job is suspended.
     confirmed: bool,
 }
 
-impl Parked {
-    pub(super) fn new(limit: usize) -> Self {
-        Parked { state: Mutex::default(), limit, told: Notify::new() }
+impl HandlerCache {
+    pub(super) fn new(most: usize) -> Self {
+        HandlerCache { state: Mutex::default(), most, added: Notify::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CacheState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a handler; others may have to go for it.
-    pub(super) fn put(&self, claim: &Claim, activation: Activation, now: Duration) {
+    /// Keeps a handler. Older ones go if there are too many.
+    pub(super) fn add(&self, claim: &Claim, activation: Activation, now: Duration) {
         let mut gone = Vec::new();
         {
             let mut state = self.lock();
-            if self.limit == 0 || state.closed {
+            if self.most == 0 || state.closed {
                 gone.push(activation);
             } else {
-                let kept = Kept { activation, claim: claim.number, confirmed: false };
-                gone.extend(state.kept.insert(claim.id, kept).map(|kept| kept.activation));
+                let cached = CachedHandler { activation, claim: claim.number, confirmed: false };
+                gone.extend(state.cached.insert(claim.id, cached).map(|cached| cached.activation));
                 state.order.push_back((now, claim.id, claim.number));
-                while state.kept.len() > self.limit {
+                while state.cached.len() > self.most {
                     let Some((_, id, number)) = state.order.pop_front() else { break };
                     gone.extend(state.remove(id, number));
                 }
             }
         }
-        self.told.notify_one();
+        self.added.notify_one();
         gone.into_iter().for_each(drop_caught);
     }
 
-    /// The store has said what became of a suspension.
+    /// The store has answered a suspension.
     pub(super) fn answered(&self, claim: &Claim, suspended: bool) {
         let gone = {
             let mut state = self.lock();
-            match state.kept.get_mut(&claim.id).filter(|kept| kept.claim == claim.number) {
-                Some(kept) if suspended || planted::is(Defect::ParkedUnconfirmed) => {
-                    kept.confirmed = true;
+            match state.cached.get_mut(&claim.id).filter(|cached| cached.claim == claim.number) {
+                Some(cached) if suspended || planted::is(Defect::CachedUnconfirmed) => {
+                    cached.confirmed = true;
                     None
                 }
                 Some(_) => state.remove(claim.id, claim.number),
@@ -89,11 +89,11 @@ impl Parked {
 
     /// The handler of a job that was claimed again, if it can go on.
     pub(super) fn take(&self, claim: &Claim) -> Option<Activation> {
-        let kept = self.lock().kept.remove(&claim.id)?;
-        if kept.confirmed && kept.claim + 1 == claim.number {
-            return Some(kept.activation);
+        let cached = self.lock().cached.remove(&claim.id)?;
+        if cached.confirmed && cached.claim + 1 == claim.number {
+            return Some(cached.activation);
         }
-        drop_caught(kept.activation);
+        drop_caught(cached.activation);
         None
     }
 
@@ -118,31 +118,31 @@ impl Parked {
     fn close(&self) {
         let state = {
             let mut state = self.lock();
-            std::mem::replace(&mut *state, State { closed: true, ..State::default() })
+            std::mem::replace(&mut *state, CacheState { closed: true, ..CacheState::default() })
         };
-        state.kept.into_values().for_each(|kept| drop_caught(kept.activation));
+        state.cached.into_values().for_each(|cached| drop_caught(cached.activation));
     }
 }
 
-impl State {
+impl CacheState {
     fn remove(&mut self, id: JobId, number: u32) -> Option<Activation> {
-        self.kept.get(&id).filter(|kept| kept.claim == number)?;
-        self.kept.remove(&id).map(|kept| kept.activation)
+        self.cached.get(&id).filter(|cached| cached.claim == number)?;
+        self.cached.remove(&id).map(|cached| cached.activation)
     }
 }
 
 /// Drops handlers that were not taken up again in time, and all when the node goes.
 pub(super) async fn run(shared: std::sync::Arc<Shared>) {
     while !shared.is_closing() {
-        if let Some(wait) = shared.parked.expire(shared.clock().monotonic()) {
+        if let Some(wait) = shared.handler_cache.expire(shared.clock().monotonic()) {
             shared.pause(wait).await;
             continue;
         }
         tokio::select! {
             biased;
             () = shared.closing() => {}
-            () = shared.parked.told.notified() => {}
+            () = shared.handler_cache.added.notified() => {}
         }
     }
-    shared.parked.close();
+    shared.handler_cache.close();
 }
