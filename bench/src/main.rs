@@ -7,14 +7,14 @@
 #![expect(clippy::print_stderr, reason = "and to say how far it is")]
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the real clock and starts real tasks")]
 
-mod beside;
-mod ceiling;
+mod bare_commits;
+mod bare_node;
+mod comparison;
 mod database;
 mod peers;
 mod postgres;
 mod program;
 mod queue;
-mod raw;
 mod report;
 mod scopes;
 mod steps;
@@ -44,6 +44,6 @@ fn main() -> anyhow::Result<()> {
     match Arguments::parse().bench {
         Bench::Queue(options) => queue::run(&options),
         Bench::Steps(options) => steps::run(&options),
-        Bench::Ours { args } => beside::ours::run(&args).map_err(anyhow::Error::from_boxed),
+        Bench::Ours { args } => comparison::ours::run(&args).map_err(anyhow::Error::from_boxed),
     }
 }

@@ -12,7 +12,7 @@ use mainspring_core::job::Outcome;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::ceiling::{self, Bare};
+use crate::bare_node::{self, Bare};
 use crate::database::Place;
 use crate::report::{Report, millis, percentile};
 
@@ -77,7 +77,7 @@ impl Noop {
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     if options.peers {
-        return crate::beside::run(options);
+        return crate::comparison::run(options);
     }
     options.stores().into_iter().try_for_each(|store| run_on(store, options))
 }
@@ -144,7 +144,7 @@ async fn bulk_and_drain(options: &Options, place: &Place, report: &Report) -> Re
         let database = place.database("ceiling")?;
         let engine = database.open().await?;
         fill(&engine, options.jobs).await?;
-        let ceiling = ceiling::drain(&engine, batch).await?;
+        let ceiling = bare_node::drain(&engine, batch).await?;
         report.figure_of("store alone", &format!("drain, batches of {batch}"), ceiling, "jobs/s");
         if batch == 1_000 {
             report.figure("drain, share of the store alone", 100.0 * rate / ceiling, "%");

@@ -13,9 +13,9 @@ use mainspring::{Context, Engine, Enqueued, Job, Node, State};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Barrier, mpsc};
 
+use crate::bare_commits::{self, Raw};
 use crate::database::{Database, Place, number};
 use crate::peers;
-use crate::raw::{self, Raw};
 use crate::report::{Report, millis, percentile};
 use crate::scopes;
 
@@ -133,7 +133,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let place = Place::new(&options.store, options.dir.as_deref())?;
     let wanted = |part: &str| options.only.as_deref().is_none_or(|only| part.contains(only));
     runtime.block_on(async {
-        let raw = raw::run(&place, &report).await?;
+        let raw = bare_commits::run(&place, &report).await?;
         if wanted("sequential") {
             sequential(&place, &report, raw.commit).await?;
         }

@@ -4,13 +4,13 @@
 //! rules run on every file that git would commit, and all findings are printed, sorted, before the command fails.
 
 mod dependencies;
+mod dependency_list;
 mod determinism;
 mod file;
-mod form;
-mod ledger;
-mod leftovers;
+mod file_form;
 mod packages;
 mod sql;
+mod unfinished;
 
 use std::fmt;
 use std::process::{Command, ExitCode};
@@ -40,7 +40,7 @@ impl fmt::Display for Finding {
 
 /// The rules that look at one file at a time.
 const FILE_RULES: [fn(&File) -> Vec<Finding>; 4] =
-    [determinism::check, form::check, leftovers::check, sql::check];
+    [determinism::check, file_form::check, unfinished::check, sql::check];
 
 /// The command.
 pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
@@ -59,7 +59,7 @@ pub(crate) fn check() -> Result<()> {
     let mut findings: Vec<Finding> =
         files.iter().flat_map(|file| FILE_RULES.iter().flat_map(|rule| rule(file))).collect();
     findings.extend(dependencies::check(&packages));
-    findings.extend(ledger::check(&files, &packages));
+    findings.extend(dependency_list::check(&files, &packages));
     findings.sort();
     for finding in &findings {
         println!("{finding}");

@@ -9,7 +9,7 @@ use mainspring::{Filter, Timestamp};
 use crate::args::{Args, Command};
 use crate::command::filter;
 use crate::command::work::Served;
-use crate::point::Point;
+use crate::time_point::Point;
 
 /// The name of a target, and what it does with bytes.
 pub type Target = (&'static str, fn(&[u8]));

@@ -9,6 +9,7 @@
 
 mod args;
 mod builtin;
+mod color;
 mod command;
 mod dev;
 #[cfg(test)]
@@ -18,12 +19,11 @@ mod documents;
 pub mod fuzz;
 mod json;
 mod output;
-mod paint;
-mod point;
 mod progress;
 mod report;
 mod store;
 mod text;
+mod time_point;
 
 use std::process::ExitCode;
 

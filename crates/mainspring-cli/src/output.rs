@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::Value;
 
-use crate::paint::{self, Colour};
+use crate::color::{self, Colour};
 
 /// Where a command prints to.
 #[derive(Debug, Clone, Copy)]
@@ -16,7 +16,7 @@ pub(crate) struct Out {
 
 impl Out {
     pub(crate) fn new(json: bool) -> Self {
-        Out { json, colours: !json && paint::wanted(io::stdout().is_terminal()) }
+        Out { json, colours: !json && color::wanted(io::stdout().is_terminal()) }
     }
 
     /// A text in a colour, if colours are wanted.
@@ -67,7 +67,7 @@ impl Out {
         colours: &[Colour],
     ) -> String {
         let table = self.table(headers, rows);
-        if self.colours { paint::column(&table, header, colours) } else { table }
+        if self.colours { color::column(&table, header, colours) } else { table }
     }
 
     /// A table without lines. On a terminal that is too narrow the columns move together, and then the last ones give

@@ -8,7 +8,7 @@ use mainspring::error::OpenProblem;
 use mainspring::{Error, JobId, State, bounds};
 use tracing_subscriber::EnvFilter;
 
-use crate::paint::{self, Colour};
+use crate::color::{self, Colour};
 use crate::text;
 
 /// The command failed.
@@ -53,7 +53,7 @@ pub(crate) fn log(bare: bool) {
     if bare {
         drop(format.with_ansi(false).without_time().with_target(false).try_init());
     } else {
-        drop(format.with_ansi(paint::wanted(io::stderr().is_terminal())).try_init());
+        drop(format.with_ansi(color::wanted(io::stderr().is_terminal())).try_init());
     }
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let mark = |mark: &str, colour: Colour| {
-        if paint::wanted(io::stderr().is_terminal()) { colour.paint(mark) } else { mark.to_owned() }
+        if color::wanted(io::stderr().is_terminal()) { colour.paint(mark) } else { mark.to_owned() }
     };
     let mut message = format!("{} {}", mark("error:", Colour::Red), text::plain(&error.to_string()));
     let mut told = error.to_string();

@@ -5,13 +5,12 @@
 //! store and to the memory store side by side; [`exhaustive`] visits every state that two nodes and two jobs can reach.
 //! [`torture`] breaks real processes on a real store, and [`checker`] judges what they wrote down. [`clock`], [`rng`],
 //! [`seams`] and [`patience`] are time, randomness, threads and waiting for tests. [`postgres`] is a PostgreSQL that lives
-//! as long as a test, [`at_once`] are real stores on a clock that stands still.
+//! as long as a test, [`synchronous_store`] are real stores on a clock that stands still.
 //!
 //! # Invariants
 //! - No test sleeps: it moves the clock, or waits for a condition with a deadline.
 //! - A store has no private semantics: what is tested here is tested on every store.
 
-pub mod at_once;
 pub mod checker;
 pub mod clock;
 pub mod conformance;
@@ -26,5 +25,6 @@ pub mod postgres;
 pub mod rng;
 pub mod seams;
 pub mod sim;
+pub mod synchronous_store;
 pub mod torture;
 pub mod watch;

@@ -12,8 +12,8 @@ use mainspring_core::job::stranded;
 use mainspring_core::store::{CheckPart, Node, NodeState, Queue};
 use serde_json::{Value, json};
 
+use crate::color::Colour;
 use crate::output::Out;
-use crate::paint::Colour;
 use crate::progress::Progress;
 use crate::report::FAILED;
 use crate::{json as shape, text};

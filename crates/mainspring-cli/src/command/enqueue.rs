@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use super::filter;
 use super::tail::passed;
 use crate::output::Out;
-use crate::point::Point;
 use crate::report::Refused;
 use crate::text;
+use crate::time_point::Point;
 
 /// What it takes.
 #[derive(Debug, clap::Args)]

@@ -2,8 +2,8 @@
 
 use mainspring::{ErrorText, Filter, JobId, Kind, QueueName, Reason, State, Tag, Timestamp};
 
-use crate::point::Point;
 use crate::report::Refused;
+use crate::time_point::Point;
 
 /// Conditions; all that are given must hold.
 #[derive(Debug, Default, clap::Args)]

@@ -4,7 +4,7 @@ use mainspring::{Engine, JobId, Key, Story};
 use mainspring_core::journal::operation;
 use serde_json::{Value, json};
 
-use super::story::words;
+use super::timeline::words;
 use super::verb;
 use crate::output::Out;
 use crate::report::Refused;

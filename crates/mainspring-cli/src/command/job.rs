@@ -8,9 +8,9 @@ use mainspring_core::job::Verb;
 use mainspring_core::output::Ask;
 
 use super::filter::id;
-use super::{fork, jobs, signal, story, tail, verb, why};
+use super::{fork, jobs, signal, tail, timeline, verb, why};
+use crate::color::{self, Colour};
 use crate::output::Out;
-use crate::paint::{self, Colour};
 use crate::{json, text};
 
 /// What it takes.
@@ -129,7 +129,7 @@ async fn retry(engine: &Engine, id: JobId, out: Out) -> anyhow::Result<()> {
         };
         let ids: Vec<String> = lost.iter().take(SHOWN_CHILDREN).map(|child| child.id.to_string()).collect();
         let more = if lost.len() > ids.len() { ", …" } else { "" };
-        let step = story::words(first.step.as_str());
+        let step = timeline::words(first.step.as_str());
         let note = format!(
             "note: {children} since it ended: {}{more}\nhint: if it needs their results, start them again with `mainspring job {id} retry --from \
              '{}'`, the step {step}",
@@ -158,7 +158,7 @@ fn shown_to_people(job: &Record, story: &Story, why: &Why, said: u64, now: Times
     let title = out.paint(Colour::Bold, &format!("{} {}", summary.kind, summary.id));
     let mut lines = vec![title, String::new()];
     let mut fact = |name: &str, value: String| lines.push(format!("  {name:<13}{value}"));
-    fact("state", out.paint(paint::of(summary.status.state), &jobs::state(summary)));
+    fact("state", out.paint(color::of(summary.status.state), &jobs::state(summary)));
     fact("why", text::plain(&why.to_string()));
     if let Some(hint) = why::hint(why, summary.id) {
         fact("hint", text::plain(&hint));
@@ -196,7 +196,7 @@ fn options(job: &Record) -> Vec<(&'static str, String)> {
         facts.push(("parent", parent.to_string()));
     }
     if let Some(Origin { job, step }) = &options.forked {
-        let before = step.as_ref().map(|step| format!(" before {}", story::words(step.as_str())));
+        let before = step.as_ref().map(|step| format!(" before {}", timeline::words(step.as_str())));
         facts.push(("forked from", format!("{job}{}", before.unwrap_or_default())));
     }
     if let Some(timeout) = options.timeout {
@@ -228,7 +228,7 @@ const LINES: (usize, usize) = (50, 150);
 fn timeline(job: &Record, story: &Story, now: Timestamp) -> Vec<String> {
     let summary = &job.summary;
     let mut events = vec![(summary.created_at, "enqueued".to_owned())];
-    events.extend(story::events(story, summary.status.state.is_terminal()));
+    events.extend(timeline::events(story, summary.status.state.is_terminal()));
     for error in &job.errors {
         let message = text::line(&error.message, 600);
         events.push((error.at, format!("claim {}: {}: {message}", error.claim, error.kind.as_str())));

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{filter, queue, verb};
 use crate::output::Out;
 use crate::report::Refused;
-use crate::{json as shape, paint, text};
+use crate::{color, json as shape, text};
 
 /// What it takes.
 #[derive(Debug, clap::Args)]
@@ -115,7 +115,7 @@ async fn list(args: &Args, engine: &Engine, out: Out) -> anyhow::Result<()> {
         })?;
     } else {
         let rows: Vec<_> = listing.jobs.iter().map(|job| row(job, now)).collect();
-        let colours: Vec<_> = listing.jobs.iter().map(|job| paint::of(job.status.state)).collect();
+        let colours: Vec<_> = listing.jobs.iter().map(|job| color::of(job.status.state)).collect();
         let headers = ["ID", "STATE", "KIND", "WHEN", "ATTEMPT", "QUEUE"];
         out.line(out.table_in_colours(&headers, &rows, "STATE", &colours))?;
     }

@@ -4,8 +4,8 @@ use mainspring::Engine;
 use mainspring_core::store::{Node, NodeState};
 use serde_json::{Value, json};
 
+use crate::color::Colour;
 use crate::output::Out;
-use crate::paint::Colour;
 use crate::{json as shape, text};
 
 pub(crate) async fn run(engine: &Engine, out: Out) -> anyhow::Result<()> {

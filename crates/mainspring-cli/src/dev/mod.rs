@@ -9,9 +9,9 @@
 
 mod event;
 mod recovery;
+mod sample_work;
 pub(crate) mod samples;
 mod screen;
-mod seed;
 mod session;
 mod summary;
 mod view;

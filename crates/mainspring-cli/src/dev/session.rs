@@ -8,11 +8,11 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use super::event::{Event, Tone};
 use super::recovery::Recovery;
+use super::sample_work::Seed;
 use super::screen::{Key, Screen};
-use super::seed::Seed;
 use super::watch::{TICK, Watch};
 use super::worker::{DRAIN, Recipe, Worker};
-use super::{seed, summary};
+use super::{sample_work, summary};
 use crate::output::Out;
 use crate::text;
 
@@ -136,7 +136,7 @@ impl<'a> Session<'a> {
             let jobs = self.seed().tour().await?;
             self.say(Tone::Plain, "seeded", format!("{jobs} sample jobs; more keep coming"))?;
         }
-        self.next_beat = self.monotonic() + seed::BEAT;
+        self.next_beat = self.monotonic() + sample_work::BEAT;
         let mut signals = std::pin::pin!(shutdown_signal());
         let mut farewell = None;
         loop {
@@ -273,7 +273,7 @@ impl<'a> Session<'a> {
             self.start_worker()?;
         }
         if self.samples && !self.draining && now >= self.next_beat {
-            self.next_beat = now + seed::BEAT;
+            self.next_beat = now + sample_work::BEAT;
             self.beat += 1;
             let wall = self.engine.seams().clock.now();
             let sown = match self.seed().trickle(self.beat).await {

@@ -9,7 +9,7 @@ use mainspring_core::name::QueueName;
 use mainspring_core::store::Able;
 use mainspring_core::time::Timestamp;
 
-use super::flow::Flow;
+use super::workflow::Flow;
 use super::{Found, Terms};
 use crate::history::{Actor, Event, Fact, How, Told};
 

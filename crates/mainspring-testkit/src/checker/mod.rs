@@ -8,9 +8,9 @@
 
 mod evidence;
 mod figures;
-mod flow;
 mod rules;
-mod story;
+mod timeline;
+mod workflow;
 
 #[cfg(test)]
 mod tests;
@@ -150,7 +150,7 @@ pub fn check(history: &[Event], found: &Found, terms: Terms) -> Report {
         violations.extend(broken.into_iter().map(|broken| Violation {
             rule,
             job: broken.job,
-            story: story::tell(&evidence, &broken),
+            story: timeline::tell(&evidence, &broken),
             what: broken.what,
         }));
     }
@@ -161,7 +161,7 @@ pub fn check(history: &[Event], found: &Found, terms: Terms) -> Report {
 /// A history as a story, one line per event.
 pub fn tell(history: &[Event]) -> impl Iterator<Item = String> {
     let start = history.first().map_or(Timestamp::EPOCH, |event| event.at);
-    history.iter().map(move |event| story::line(start, event))
+    history.iter().map(move |event| timeline::line(start, event))
 }
 
 /// The names of all rules.

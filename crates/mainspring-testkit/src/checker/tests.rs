@@ -1,9 +1,9 @@
 //! Each rule holds of a good history and catches a bad one.
 
-mod flows;
 mod outputs;
 mod rewinds;
 mod scopes;
+mod workflows;
 
 use std::time::Duration;
 

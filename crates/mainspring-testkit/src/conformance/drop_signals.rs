@@ -5,7 +5,7 @@ use mainspring_core::id::JobId;
 use mainspring_core::job::{Outcome, Reason, State, Verb};
 use mainspring_core::journal::{Signalled, Suspension};
 
-use super::durable::{name, reads, senders, signal, until_signal, wait};
+use super::workflow_calls::{name, reads, senders, signal, until_signal, wait};
 use crate::harness::{Harness, because, plain, succeed};
 
 async fn dropped(h: &Harness, id: JobId, about: &str, sender: Option<&str>) -> Option<usize> {

@@ -9,7 +9,7 @@ use mainspring_core::name::Key;
 use mainspring_core::store::{Cancellation, Finish, Finished, Retention};
 use mainspring_core::{Error, bounds};
 
-use super::durable::{
+use super::workflow_calls::{
     key, mails, reads, recording, starting, steps, suspended, until_child, until_signal, until_time, value,
 };
 use crate::harness::{

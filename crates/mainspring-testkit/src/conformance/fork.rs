@@ -6,7 +6,7 @@ use mainspring_core::job::{Differs, New, Origin, Outcome, State, Unique, When};
 use mainspring_core::journal::{Entry, EntryKind, Recording, Value, Writes, Written};
 use mainspring_core::store::Receipt;
 
-use super::durable::{key, starting, value};
+use super::workflow_calls::{key, starting, value};
 use crate::harness::{Harness, SECOND, plain};
 
 /// Entries of every kind, neither their keys nor their kinds in order.
@@ -45,7 +45,7 @@ pub async fn shared_journal_comes_with_the_first_claim(h: &Harness) {
     let node = h.node().await;
     let claimed = h.take(node).await;
     assert_eq!(h.entries(&claimed).await, expected);
-    h.record(node, claimed.claim, super::durable::steps(["step 9", "new"])).await;
+    h.record(node, claimed.claim, super::workflow_calls::steps(["step 9", "new"])).await;
     h.end(node, claimed.claim, Outcome::Release).await;
     let claimed = h.take(node).await;
     let told: Vec<(String, u32)> =

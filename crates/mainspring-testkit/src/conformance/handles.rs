@@ -12,7 +12,7 @@ use mainspring_core::store::{
 };
 use mainspring_core::time::Timestamp;
 
-use super::durable::{key, recording, signal, steps, until_child, until_signal, until_time};
+use super::workflow_calls::{key, recording, signal, steps, until_child, until_signal, until_time};
 use crate::harness::{Harness, SECOND, cancel, plain, queue, retry, succeed};
 
 /// Collects hints, and waits for them.

@@ -8,10 +8,10 @@ use mainspring_core::journal::{Entry, EntryKind, Recorded, Story, Value, Writes,
 use mainspring_core::store::{Cancellation, Retention};
 use mainspring_core::{bounds, time};
 
-use super::durable::{
+use super::extreme_texts::HOSTILE;
+use super::workflow_calls::{
     forgets, key, reads, recording, starting, steps, suspended, until_signal, value, writes,
 };
-use super::hostile::HOSTILE;
 use crate::harness::{Harness, LEASE, SECOND, because, cancel, fail, fault, plain, retry, stopped, succeed};
 
 /// What was recorded comes with the next claim: every kind of entry, in the order of recording.

@@ -11,29 +11,29 @@
 pub mod cancel;
 pub mod claim;
 pub mod drop_signals;
-mod durable;
 pub mod enqueue;
+pub mod extreme_texts;
 pub mod family;
 pub mod finish;
 pub mod fork;
 pub mod handles;
-pub mod hostile;
 pub mod journal;
 pub mod keys;
 pub mod list;
-pub mod meet;
 pub mod nodes;
 pub mod output;
 pub mod queues;
-pub mod race;
+pub mod races;
+pub mod read_back;
 pub mod rescue;
 pub mod rewind;
-pub mod sight;
 pub mod signal;
 pub mod suspend;
 pub mod sweep;
 pub mod unreadable;
 pub mod verbs;
+mod workflow_calls;
+pub mod workflow_races;
 
 use crate::executor::block_on;
 use crate::harness::Harness;
@@ -73,7 +73,7 @@ macro_rules! conformance_tests {
                 longest_delay_is_kept,
                 lines_are_bounded,
             }
-            hostile {
+            extreme_texts {
                 hostile_options_are_data,
                 hostile_labels_and_node_names_are_data,
                 hostile_words_of_handlers_and_operators_are_data,
@@ -426,7 +426,7 @@ macro_rules! conformance_tests {
                 parent_that_ends_again_ends_its_children_again,
                 story_tells_of_children,
             }
-            sight {
+            read_back {
                 unknown_job_is_missing,
                 job_is_open_until_it_ends,
                 result_of_a_success_is_seen,
@@ -437,7 +437,7 @@ macro_rules! conformance_tests {
                 story_is_bounded,
                 inbox_of_a_story_is_bounded,
             }
-            meet {
+            workflow_races {
                 signal_and_suspension_always_wake,
                 end_of_a_child_and_suspension_always_wake,
                 signals_at_once_wake_once,
@@ -502,7 +502,7 @@ macro_rules! conformance_tests {
                 handles_share_their_data,
                 store_describes_itself,
             }
-            race {
+            races {
                 claims_at_once_are_disjoint,
                 finish_and_rescue_have_one_winner,
                 renewal_and_rescue_have_one_winner,

@@ -7,7 +7,7 @@ use mainspring_core::id::{Batch, NodeNo};
 use mainspring_core::job::{Outcome, Progress, State};
 use mainspring_core::store::{Mark, Node, NodeState, Renewal};
 
-use super::durable::steps;
+use super::workflow_calls::steps;
 
 use crate::harness::{Harness, LEASE, SECOND, claimed_ids, kind, label, plain, queue, retry, succeed};
 

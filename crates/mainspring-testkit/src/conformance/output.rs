@@ -7,7 +7,7 @@ use mainspring_core::journal::{Recorded, Writes};
 use mainspring_core::output::{Ask, Item, Output, Push, What};
 use mainspring_core::store::Retention;
 
-use super::durable::{key, recording, steps, suspended, until_signal};
+use super::workflow_calls::{key, recording, steps, suspended, until_signal};
 use crate::harness::{Harness, SECOND, plain, succeed};
 
 fn frame(number: u32, step: Option<&str>, body: impl Into<Vec<u8>>) -> Push {

@@ -5,7 +5,7 @@ use mainspring_core::job::{Outcome, Reason, State, Status, Verb};
 use mainspring_core::journal::{Entry, EntryKind, Mail, OnClose, Recorded, Signalled, Writes};
 use mainspring_core::store::{Changed, ClaimRequest, Finished};
 
-use super::durable::{
+use super::workflow_calls::{
     key, reads, senders, starting, steps, suspended, until_child, until_signal, value, writes,
 };
 use crate::harness::{Harness, SECOND, because, cancel, fail, plain, queue, retry, succeed};

@@ -8,8 +8,10 @@ use mainspring_core::job::{Outcome, Reason, State, Verb, When};
 use mainspring_core::journal::{Mail, Message, Signal, Signalled, Suspension, Topic, Wait, Writes};
 use mainspring_core::store::{Finish, Finished, Retention};
 
-use super::durable::{mails, name, reads, senders, signal, steps, suspended, until_signal, until_time, wait};
-use super::hostile::HOSTILE;
+use super::extreme_texts::HOSTILE;
+use super::workflow_calls::{
+    mails, name, reads, senders, signal, steps, suspended, until_signal, until_time, wait,
+};
 use crate::harness::{Harness, SECOND, because, cancel, claimed_ids, fail, plain, priority, retry, succeed};
 
 /// A signal to a job that was never claimed comes with its first claim.

@@ -8,8 +8,8 @@ use mainspring_core::journal::{Signalled, Suspension, Topic, Wait, Writes};
 use mainspring_core::store::{Changed, Filter, Finish, Finished, Receipt};
 use mainspring_core::{Error, bounds};
 
-use super::durable::{forgets, reads, senders, steps, suspended, until_signal, until_time, wait};
-use super::hostile::HOSTILE;
+use super::extreme_texts::HOSTILE;
+use super::workflow_calls::{forgets, reads, senders, steps, suspended, until_signal, until_time, wait};
 use crate::harness::{
     Harness, LEASE, MICRO, SECOND, because, cancel, claimed_ids, just_before, plain, priority, retry, succeed,
 };

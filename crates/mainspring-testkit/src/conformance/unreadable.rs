@@ -4,7 +4,7 @@ use mainspring_core::id::JobId;
 use mainspring_core::job::{Outcome, Reason, State, Status, Verb, Why, why};
 use mainspring_core::store::{Changed, Filter};
 
-use super::durable::steps;
+use super::workflow_calls::steps;
 use crate::harness::{Damage, Harness, cancel, claimed_ids, plain, succeed};
 
 const UNREADABLE: Status = Status::because(State::Suspended, Reason::Unreadable);

@@ -16,7 +16,7 @@ use mainspring_core::store::{Changed, ClaimRequest, ClaimedBatch, Finish, Finish
 
 use crate::harness::{fail, retry, stopped, succeed};
 
-use super::sight::{PAIR, SEATS, Sight};
+use super::view::{PAIR, SEATS, Sight};
 
 /// How a claim ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

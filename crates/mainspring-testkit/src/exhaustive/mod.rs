@@ -22,22 +22,22 @@
 
 mod call;
 mod probe;
-mod rendezvous;
-mod room;
 mod rules;
 mod search;
-mod sight;
 mod state;
 mod step;
-mod story;
+mod store_graph;
+mod store_state;
+mod suspension;
 mod table;
-mod world;
+mod trace;
+mod view;
 
 use std::fmt;
 
 use call::End;
-pub use rendezvous::rendezvous;
 use step::Scope;
+pub use suspension::rendezvous;
 
 /// What the search found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

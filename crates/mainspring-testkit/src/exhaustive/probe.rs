@@ -16,9 +16,9 @@ use mainspring_core::{Error, bounds};
 use crate::harness::{LEASE, MICRO, just_before};
 
 use super::call::{End, Wire, now};
-use super::room::{Room, answered};
 use super::rules::{Broken, recorded, tell};
-use super::sight::{PAIR, SEATS};
+use super::store_state::{Room, answered};
+use super::view::{PAIR, SEATS};
 
 /// Checks one state.
 pub(super) fn state(room: &Room, wire: &dyn Wire) -> Result<(), Broken> {

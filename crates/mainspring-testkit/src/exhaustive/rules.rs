@@ -8,7 +8,7 @@
 use mainspring_core::job::{Reason, State, Status};
 
 use super::call::{Answer, Call, End};
-use super::sight::{Job, LEASE_TICKS, PAIR, SEATS, Sight, Swap, job_after};
+use super::view::{Job, LEASE_TICKS, PAIR, SEATS, Sight, Swap, job_after};
 
 pub(super) use super::probe::state;
 

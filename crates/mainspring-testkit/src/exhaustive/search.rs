@@ -14,9 +14,9 @@ use super::call::Wire;
 use super::rules::Broken;
 use super::state::State;
 use super::step::{self, Scope};
-use super::story;
+use super::store_graph::{World, number};
 use super::table::Table;
-use super::world::{World, number};
+use super::trace;
 use super::{Report, Violation};
 
 /// What is known of the whole graph.
@@ -41,7 +41,7 @@ pub(super) fn run(scope: Scope, wire: &dyn Wire) -> Report {
     let world = match World::new(wire, scope.doubts) {
         Ok(world) => world,
         Err(broken) => {
-            return Report { violations: vec![story::of_the_beginning(&broken)], ..Report::default() };
+            return Report { violations: vec![trace::of_the_beginning(&broken)], ..Report::default() };
         }
     };
     let mut search = Search {
@@ -96,7 +96,7 @@ impl Search<'_> {
             let next =
                 step::next(self.scope, &mut self.world, state, &mut |step, key, _| found.push((step, key)));
             if let Err(broken) = next {
-                return Some(story::tell(self, at, &broken, true));
+                return Some(trace::tell(self, at, &broken, true));
             }
             self.transitions += found.len() as u64;
             for (step, key) in &found {
@@ -131,7 +131,7 @@ impl Search<'_> {
         let stuck = good.iter().position(|good| !good)?;
         let what = "no path of answered calls leads to the end of all jobs".to_owned();
         let broken = Broken { rule: "once faults stop, every job can come to its end", job: None, what };
-        Some(story::tell(self, stuck, &broken, false))
+        Some(trace::tell(self, stuck, &broken, false))
     }
 
     /// Whether all jobs have come to rest: ended, quarantined, or out of the claims that the search allows them.

@@ -11,7 +11,7 @@
 //! - [`State::pack`] and [`State::unpack`] are inverse.
 
 use super::call::End;
-use super::sight::{PAIR, SWAPS, Sight, Swap, job_after, node_after};
+use super::view::{PAIR, SWAPS, Sight, Swap, job_after, node_after};
 
 /// Finishes that are under way at once, at most.
 pub(super) const FLIGHTS: usize = 1;

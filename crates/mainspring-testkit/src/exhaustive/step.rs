@@ -8,9 +8,9 @@ use mainspring_core::job::State as JobState;
 
 use super::call::{Answer, Call, End};
 use super::rules::Broken;
-use super::sight::{LEASE_TICKS, PAIR, SEATS, Sight, Swap};
 use super::state::{Flight, Node, State};
-use super::world::World;
+use super::store_graph::World;
+use super::view::{LEASE_TICKS, PAIR, SEATS, Sight, Swap};
 
 /// How far the search goes.
 #[derive(Debug, Clone, Copy)]

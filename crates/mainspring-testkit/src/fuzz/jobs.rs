@@ -12,7 +12,7 @@ use mainspring_core::time::{Span, Timestamp};
 use mainspring_core::{Error, bounds};
 use serde_json::{from_slice, from_str, to_string};
 
-use super::draw::Draw;
+use super::byte_source::Draw;
 use super::times::{backoff, whole};
 
 /// Two texts with a line break between them, as unique keys.

@@ -9,8 +9,8 @@
 //! - A target depends on its bytes alone.
 //! - What a fuzzer has found is in the corpus, and runs first from then on.
 
+mod byte_source;
 mod corpus;
-mod draw;
 mod jobs;
 mod names;
 mod outcomes;

@@ -9,7 +9,7 @@ use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, bounds};
 use serde_json::{from_value, json};
 
-use super::draw::{Always, Draw};
+use super::byte_source::{Always, Draw};
 
 /// Two texts with a line break between them, as names of every sort.
 pub(super) fn names(bytes: &[u8]) {

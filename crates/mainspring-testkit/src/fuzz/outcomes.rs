@@ -5,7 +5,7 @@ use mainspring_core::failure::{Control, Failure};
 use mainspring_core::job::{Ended, Fault, FaultKind, Outcome, Standing, cut, settle};
 use mainspring_core::store::Cancellation;
 
-use super::draw::{Always, Draw};
+use super::byte_source::{Always, Draw};
 use super::times::backoff;
 
 /// Any end of any run.

@@ -7,7 +7,7 @@ use mainspring_core::bounds;
 use mainspring_core::time::{Span, Timestamp, micros};
 use serde_json::{from_value, json};
 
-use super::draw::{Always, Draw};
+use super::byte_source::{Always, Draw};
 
 /// Any point in time, and any distance from it.
 pub(super) fn times(bytes: &[u8]) {

@@ -11,9 +11,9 @@ use mainspring_core::store::{
     Cancellation, ClaimRequest, Finish, Mark, QueueChange, Registration, Renewal, Rescue, Store,
 };
 
-use super::flow::entry;
 use super::op::{ALL, Draft, End, NAMES, NODES, Op, Who};
 use super::view::{Numbers, View, answers, claimed, named, output, record, same, story};
+use super::workflow::entry;
 use crate::harness::{Harness, kind, label, queue};
 
 /// More than the universe holds: sweeps with a limit are the conformance suite's.

@@ -13,10 +13,10 @@
 //!   story does.
 //! - A failure is shrunk to a short sequence, which is printed as it would be written in a test.
 
-mod flow;
 mod life;
 mod op;
 mod view;
+mod workflow;
 
 pub use op::{About, Deed, Draft, End, Note, Op, Pause, Who};
 

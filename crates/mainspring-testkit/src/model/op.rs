@@ -15,7 +15,7 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::subsequence;
 
-use super::flow::key;
+use super::workflow::key;
 use crate::harness::priority;
 
 /// Jobs of the universe that are enqueued: few, so that much happens to each.

@@ -7,7 +7,7 @@
 use std::os::unix::net::UnixStream;
 
 use super::endpoint::{At, Endpoint};
-use super::home::{Home, Running};
+use super::guarded_directory::{Home, Running};
 use super::server::Server;
 use super::{Result, programs};
 use crate::patience::PATIENCE;

@@ -37,14 +37,14 @@
 //! - A server runs with `fsync` and `synchronous_commit` on, unless a test says otherwise: what it tests is durable.
 
 mod bouncer;
+mod busy_sessions;
 mod client;
-mod crowd;
+mod crashes;
 mod damage;
 mod database;
 mod endpoint;
 mod error;
-mod harm;
-mod home;
+mod guarded_directory;
 mod options;
 mod programs;
 mod proxy;
@@ -54,7 +54,7 @@ mod user;
 mod wait;
 
 pub use bouncer::Bouncer;
-pub use crowd::{Crowd, Lunch};
+pub use busy_sessions::{Crowd, Lunch};
 pub use database::{Database, Template};
 pub use error::{Error, Result};
 pub use options::Options;

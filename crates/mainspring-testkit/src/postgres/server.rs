@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 
 use super::endpoint::{At, Endpoint};
-use super::home::{Home, Running};
+use super::guarded_directory::{Home, Running};
 use super::options::Options;
 use super::programs::Programs;
 use super::{Error, Result, client, wait};

@@ -8,7 +8,7 @@
 //! - A primary keeps what a standby that was away for a while needs to catch up.
 
 use super::endpoint::{At, Endpoint};
-use super::home::Home;
+use super::guarded_directory::Home;
 use super::server::Server;
 use super::{Error, Options, Result, wait};
 use crate::patience::PATIENCE;

@@ -9,7 +9,7 @@ use mainspring_core::name::QueueName;
 use mainspring_core::seam::{Clock, Rng};
 use mainspring_core::store::{Filter, Page, QueueChange, Store};
 
-use super::people::{Gossip, Person};
+use super::actors::{Gossip, Person};
 use super::plan::{Blow, QUEUES};
 use super::process::Process;
 use super::world::{Away, NOBODY, World, below, between, chance, lock, pick};

@@ -8,20 +8,20 @@
 //! A run has a storm, in which things go wrong, and then calm, in which everything has to be done. The
 //! [`checker`] judges the [history](crate::history) of both.
 
+mod actors;
 mod backend;
 mod clock;
 mod command;
-mod course;
 mod director;
 mod executor;
-mod flow;
+mod forced_races;
 mod network;
-mod people;
 mod plan;
-mod post;
 mod process;
-mod races;
-mod ways;
+mod programs;
+mod scenarios;
+mod workflow;
+mod workflow_clients;
 mod world;
 
 use std::cell::RefCell;
@@ -34,7 +34,7 @@ use mainspring_core::seam::Clock;
 pub use backend::Kind;
 pub(crate) use backend::scratch;
 pub use command::{main, regressions};
-pub use races::{Races, races};
+pub use forced_races::{Races, races};
 
 use crate::checker::{self, Figures, Found, Terms, Violation};
 use crate::executor::block_on;

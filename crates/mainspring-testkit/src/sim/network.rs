@@ -14,9 +14,9 @@ use mainspring_core::{Error, Result};
 use tokio::sync::oneshot;
 
 use super::world::{Away, NOBODY, World, between, chance, lock, pick};
-use crate::at_once::TELLING;
 use crate::executor::block_on;
 use crate::history::Actor;
+use crate::synchronous_store::TELLING;
 use crate::watch::{Call, Run, Way};
 
 /// How long a message takes at most when nothing is wrong.

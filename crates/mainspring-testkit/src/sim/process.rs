@@ -12,11 +12,11 @@ use mainspring_core::store::Store;
 use serde::{Deserialize, Serialize};
 
 use super::clock::Skewed;
-use super::course::Flow;
-use super::flow::perform as perform_flow;
 use super::network::Network;
 use super::plan::{End, LABEL, Plan, QUEUES};
-use super::post::Sent;
+use super::programs::Flow;
+use super::workflow::perform as perform_flow;
+use super::workflow_clients::Sent;
 use super::world::{World, below, between, lock, pick};
 use crate::history::{Actor, Fact, Recorder, Told};
 use crate::rng::SeededRng;

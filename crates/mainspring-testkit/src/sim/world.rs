@@ -13,7 +13,7 @@ use super::backend::{Backend, Kind};
 use super::clock::Skewed;
 use super::executor::Executor;
 use super::plan::Config;
-use super::post::Sent;
+use super::workflow_clients::Sent;
 use crate::clock::ManualClock;
 use crate::history::{Actor, Event, Fact, How, Recorder};
 use crate::rng::SeededRng;

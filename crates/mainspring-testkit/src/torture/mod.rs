@@ -13,11 +13,11 @@
 //! - Nothing waits for ever: a wait that ends in vain ends the run, and keeps its directory.
 //! - A blow says whether it hit; a kind that never hit is a failure of the run.
 
-pub mod blows;
 mod error;
+pub mod faults;
 pub mod inject;
 pub mod ledger;
-mod marathon;
+mod long_workflows;
 mod outcome;
 pub mod points;
 pub mod postgres;
@@ -30,7 +30,7 @@ mod wait;
 mod world;
 
 pub use error::{Error, Result};
-pub use marathon::{Course, marathon};
+pub use long_workflows::{Course, marathon};
 pub use outcome::{Outcome, Tally};
 pub use process::{Orders, Role, Victim};
 pub use run::{Plan, command, run};

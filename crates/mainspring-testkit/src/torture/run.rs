@@ -14,7 +14,7 @@ use super::outcome::{Outcome, Tally};
 use super::process::Role;
 use super::wait::{insist, wait};
 use super::world::World;
-use super::{Blow, Course, Error, Result, Stage, blows, marathon, postgres, rows, sqlite, victim};
+use super::{Blow, Course, Error, Result, Stage, faults, marathon, postgres, rows, sqlite, victim};
 use crate::checker::{Report, Terms, check, tell};
 use crate::history::Fact;
 use crate::rng::SeededRng;
@@ -63,7 +63,7 @@ impl Plan {
 /// # Errors
 /// If the run could not come to its end. Ledger and store are then kept, and the error says where.
 pub async fn run(stage: Arc<dyn Stage>, plan: &Plan) -> Result<Outcome> {
-    let mut blows = blows::all(&*stage);
+    let mut blows = faults::all(&*stage);
     blows.extend(stage.blows());
     blows.retain(|blow| plan.wants(&blow.name()));
     if blows.is_empty() {

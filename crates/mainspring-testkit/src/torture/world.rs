@@ -1,6 +1,6 @@
 //! The world: a store, the victims on it, and what they wrote down.
 
-mod look;
+mod queries;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

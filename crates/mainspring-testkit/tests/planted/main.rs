@@ -7,6 +7,6 @@
 //! Built with the feature `planted` alone; see `mainspring_core::planted`.
 #![cfg(feature = "planted")]
 
-mod met;
 mod simulated;
+mod suspension;
 mod torture;

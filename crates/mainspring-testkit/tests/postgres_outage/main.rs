@@ -2,10 +2,10 @@
 
 #![expect(clippy::disallowed_methods, reason = "a real database lives on the real clock")]
 
-mod claims;
-mod crowd;
 mod failover;
-mod families;
+mod families_not_told;
+mod lost_claim_answers;
+mod many_handles;
 mod network;
 mod server;
 mod support;

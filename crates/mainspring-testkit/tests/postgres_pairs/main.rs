@@ -5,19 +5,19 @@
 //! says what may happen instead.
 #![expect(clippy::print_stdout, reason = "a run tells how many interleavings there were")]
 
-mod explore;
+mod orders;
 mod pairs;
-mod stage;
-mod storm;
+mod random_batches;
+mod stepping;
+mod two_handles;
 mod workflows;
-mod world;
 
-use explore::{Pair, Theatre, run_all};
 use mainspring_postgres::{Options, Postgres};
 use mainspring_testkit::clock::ManualClock;
 use mainspring_testkit::executor::block_on;
 use mainspring_testkit::postgres::{Database, Server};
 use mainspring_testkit::seams::seams;
+use orders::{Pair, Theatre, run_all};
 
 /// A database with a migrated schema.
 fn database() -> Database {
@@ -89,7 +89,7 @@ parts! {
         |part| some_of(workflows::of_rewound_parents(), 0, part) => all;
     retries_from_a_step_meet_cancelled_children_as_if_one_after_the_other:
         |part| some_of(workflows::of_rewound_parents(), 1, part) => one two;
-    batches_of_every_kind_meet_without_a_deadlock: |part| storm::run(database(), part) => one two three four;
+    batches_of_every_kind_meet_without_a_deadlock: |part| random_batches::run(database(), part) => one two three four;
 }
 
 /// Pairs whose interleavings are shared out by their place in a group are all there are in it.

@@ -7,8 +7,8 @@ use mainspring_core::store::{Mark, QueueChange};
 use mainspring_core::time::Span;
 use mainspring_testkit::harness::{cancel, fail, priority, retry, succeed};
 
-use crate::explore::Pair;
-use crate::world::{
+use crate::orders::Pair;
+use crate::two_handles::{
     Act, World, change, claim, configure, disown, enqueue, expire, finish, job, keyed_job, keyed_until,
     later, progress, promote, prune, register, renew, rescue, rescue_by, retire, urgent,
 };

@@ -13,8 +13,8 @@ use mainspring_core::store::Finish;
 use mainspring_testkit::executor::block_on;
 use mainspring_testkit::harness::{cancel, fail, retry, succeed};
 
-use crate::explore::Pair;
-use crate::world::{
+use crate::orders::Pair;
+use crate::two_handles::{
     Act, World, change, claim, disown, expire, finish, id, job, promote, rescue, retire, urgent,
 };
 

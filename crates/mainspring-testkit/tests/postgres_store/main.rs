@@ -1,17 +1,17 @@
 //! What the Postgres store does beyond the conformance suite: jobs and records in callers' own transactions, open transactions that
 //! stall nobody, late committers, migrations, roles, poolers, notifications and durability.
 
+mod callers_records;
+mod callers_transactions;
 mod client;
 mod durability;
-mod late;
+mod late_commits;
 mod migrations;
 mod notify;
-mod open;
+mod open_transactions;
 mod pooler;
-mod recording;
-mod records;
+mod record_cost;
 mod role;
 mod schemas;
-mod step;
 mod support;
-mod transaction;
+mod transaction_steps;

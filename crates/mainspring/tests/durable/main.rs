@@ -2,18 +2,18 @@
 //!
 //! What depends on whether a suspended handler is still in memory is tried both ways.
 
-mod attack;
-mod attack2;
 mod backoffs;
+mod careless_handlers;
 mod children;
 mod drift;
+mod forbidden_places;
 mod forks;
 mod numbers;
-mod output;
-mod places;
-mod random;
 #[cfg(feature = "sqlite")]
-mod real;
+mod on_real_stores;
+mod output;
+mod random;
+mod scope_and_drift_regressions;
 mod scopes;
 mod steps;
 mod support;
@@ -21,5 +21,5 @@ mod tokens;
 #[cfg(feature = "sqlite")]
 mod transactions;
 mod trials;
-mod unfit;
+mod unfit_signals;
 mod waits;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use mainspring::testing::TestEngine;
 use mainspring::{Context, Enqueued, Job, JobId, Status};
 use mainspring_core::store::Store;
-use mainspring_testkit::at_once::{self, Home};
 use mainspring_testkit::executor::block_on;
+use mainspring_testkit::synchronous_store::{self, Home};
 use serde::{Deserialize, Serialize};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -75,8 +75,8 @@ impl On {
     pub(crate) fn test(&self, seed: u64) -> TestEngine {
         let open = match self.place {
             Place::Memory => return TestEngine::seeded(seed),
-            Place::Sqlite => at_once::sqlite,
-            Place::Postgres => at_once::postgres,
+            Place::Sqlite => synchronous_store::sqlite,
+            Place::Postgres => synchronous_store::postgres,
         };
         TestEngine::on(seed, |seams| {
             let (store, home) = open(&seams.clock);

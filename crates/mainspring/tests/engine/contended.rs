@@ -10,8 +10,8 @@ use mainspring_core::job::New;
 use mainspring_core::memory::Memory;
 use mainspring_core::store::{Receipt, Ticket};
 
-use crate::faulty::Fault::{Lose, Refuse};
-use crate::faulty::Faulty;
+use crate::faulty_store::Fault::{Lose, Refuse};
+use crate::faulty_store::Faulty;
 use crate::support::{record, total, work};
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -7,8 +7,8 @@ use mainspring::testing::TestEngine;
 use mainspring::{Context, Error, JobId, NodeBuilder, Outcome, Received, State, StepContext, snooze};
 use mainspring_core::memory::Memory;
 
-use crate::faulty::Fault::{self, Break, Lose, Refuse};
-use crate::faulty::Faulty;
+use crate::faulty_store::Fault::{self, Break, Lose, Refuse};
+use crate::faulty_store::Faulty;
 use crate::support::{Gate, Ledger, Work, assert_sound, record, state, total, work};
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -3,7 +3,7 @@
 //! Where time matters, tests run on [`mainspring::testing`], in memory on a clock moved by hand; where the store matters,
 //! on every store alike, in real time. None sleeps: they move the clock or wait for a condition with a deadline.
 
-mod faulty;
+mod faulty_store;
 mod support;
 
 mod backlog;
@@ -13,7 +13,7 @@ mod contended;
 mod enqueue;
 mod faults;
 mod forks;
-mod kit;
+mod many_nodes;
 mod operators;
 mod outage;
 mod outcomes;
@@ -23,8 +23,8 @@ mod recovery;
 mod routing;
 mod setup;
 mod shutdown;
-mod start;
+mod start_by_key;
+mod testing_module;
 mod time;
-mod together;
 #[cfg(feature = "postgres")]
 mod transaction;

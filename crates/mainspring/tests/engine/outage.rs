@@ -10,8 +10,8 @@ use mainspring_core::memory::Memory;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::backlog::{heavy, weighing};
-use crate::faulty::Fault::Refuse;
-use crate::faulty::Faulty;
+use crate::faulty_store::Fault::Refuse;
+use crate::faulty_store::Faulty;
 use crate::support::{Gate, Work, total, work};
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -13,7 +13,7 @@ use mainspring::{
 use mainspring_core::memory::Memory;
 use serde::{Deserialize, Serialize};
 
-use crate::faulty::Faulty;
+use crate::faulty_store::Faulty;
 use crate::support::{Ledger, Work, assert_sound, ended, on_every_store, record, soon, status, work};
 
 const SECOND: Duration = Duration::from_secs(1);

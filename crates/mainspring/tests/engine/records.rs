@@ -5,7 +5,7 @@ use std::time::Duration;
 use mainspring::{Backoff, Context, Failure, NodeBuilder, State};
 
 use crate::faults::faulty;
-use crate::faulty::Fault::{Lose, Refuse};
+use crate::faulty_store::Fault::{Lose, Refuse};
 use crate::support::{Ledger, Work, assert_sound, on_every_store, record, soon, state, work};
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -8,8 +8,8 @@ use mainspring::{Context, Filter, NodeBuilder, Reason, State, Status, Why};
 use mainspring_core::memory::Memory;
 use mainspring_core::store::NodeState;
 
-use crate::faulty::Fault::Refuse;
-use crate::faulty::Faulty;
+use crate::faulty_store::Fault::Refuse;
+use crate::faulty_store::Faulty;
 use crate::support::{Gate, Ledger, Work, assert_sound, record, state, total, work};
 
 const SECOND: Duration = Duration::from_secs(1);

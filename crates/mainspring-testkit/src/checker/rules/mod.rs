@@ -1,17 +1,17 @@
 //! The rules: what must hold of every history.
 
 mod claims;
-mod flows;
-mod given;
+mod dispatch;
+mod inbox;
 mod jobs;
 mod keys;
-mod mail;
 mod nodes;
 mod outputs;
+mod reports_vs_facts;
 mod scopes;
 mod times;
 mod unreadable;
-mod words;
+mod workflows;
 
 pub(super) use nodes::{deaths, in_peace, witnessed};
 
@@ -63,31 +63,31 @@ pub(super) const ALL: &[(&str, Judge)] = &[
     ("only what is damaged is set aside for it", unreadable::aside),
     ("what is damaged does not run", unreadable::runs),
     ("the dead are found in time", nodes::recovery),
-    ("a node is given what it can do", given::able),
-    ("paused queues rest", given::paused),
-    ("no more run than there are slots", given::slots),
-    ("a node holds no more than it has room for", given::room),
-    ("the urgent come first", given::urgent),
+    ("a node is given what it can do", dispatch::able),
+    ("paused queues rest", dispatch::paused),
+    ("no more run than there are slots", dispatch::slots),
+    ("a node holds no more than it has room for", dispatch::room),
+    ("the urgent come first", dispatch::urgent),
     ("deadlines hold", times::deadline),
     ("what is to wait waits", times::deferred),
     ("held jobs keep their time", times::held),
-    ("who has his claim is not refused", words::refused),
-    ("what runs is not disowned", words::disowned),
-    ("what is reported has happened", words::reported),
-    ("as many attempts as were given", words::attempts),
-    ("a retry counts from nothing", words::revived),
-    ("crashes are counted", words::crashes),
-    ("who joins anew lets go", words::abandoned),
-    ("the cancelled are stopped", words::stopped),
-    ("who leaves leaves nothing unsaid", words::leaving),
-    ("who waits is told", words::answered),
-    ("what is recorded stays as it was", flows::immutable),
-    ("only the owner records", flows::owner),
-    ("what is recorded is not done again", flows::again),
-    ("a body runs once, and once more when it was lost", flows::bodies),
-    ("what a handler has seen is recorded", flows::seen),
-    ("who goes on was suspended", flows::resumed),
-    ("a workflow comes to what it comes to in peace", flows::output),
+    ("who has his claim is not refused", reports_vs_facts::refused),
+    ("what runs is not disowned", reports_vs_facts::disowned),
+    ("what is reported has happened", reports_vs_facts::reported),
+    ("as many attempts as were given", reports_vs_facts::attempts),
+    ("a retry counts from nothing", reports_vs_facts::revived),
+    ("crashes are counted", reports_vs_facts::crashes),
+    ("who joins anew lets go", reports_vs_facts::abandoned),
+    ("the cancelled are stopped", reports_vs_facts::stopped),
+    ("who leaves leaves nothing unsaid", reports_vs_facts::leaving),
+    ("who waits is told", reports_vs_facts::answered),
+    ("what is recorded stays as it was", workflows::immutable),
+    ("only the owner records", workflows::owner),
+    ("what is recorded is not done again", workflows::again),
+    ("a body runs once, and once more when it was lost", workflows::bodies),
+    ("what a handler has seen is recorded", workflows::seen),
+    ("who goes on was suspended", workflows::resumed),
+    ("a workflow comes to what it comes to in peace", workflows::output),
     ("what a workflow says is told once, and in order", outputs::told),
     ("a race has one winner", scopes::winner),
     ("nothing is done in a scope that has ended", scopes::inside),
@@ -96,8 +96,8 @@ pub(super) const ALL: &[(&str, Judge)] = &[
     ("nothing is done again under another name", scopes::renamed),
     ("what fits is not held", scopes::held),
     ("a token is good for one signal", scopes::tokens),
-    ("messages are read once", mail::read),
-    ("messages are not lost", mail::lost),
-    ("who sleeps is woken in time", mail::woken),
-    ("children end with their parents", mail::families),
+    ("messages are read once", inbox::read),
+    ("messages are not lost", inbox::lost),
+    ("who sleeps is woken in time", inbox::woken),
+    ("children end with their parents", inbox::families),
 ];

@@ -8,7 +8,7 @@ use mainspring_core::job::State;
 use mainspring_core::output::{Item, What};
 
 use super::Broken;
-use super::flows::flows;
+use super::workflows::flows;
 use crate::checker::evidence::Evidence;
 use crate::history::{Word, digest};
 

@@ -9,9 +9,9 @@ use mainspring_core::job::{Reason, State};
 use mainspring_core::journal::EntryKind;
 
 use super::Broken;
-use super::flows::flows;
+use super::workflows::flows;
 use crate::checker::evidence::{At, Evidence};
-use crate::checker::flow::Write;
+use crate::checker::workflow::Write;
 use crate::history::{How, Line};
 
 /// Between the key of a loop and the number of turns that are done.

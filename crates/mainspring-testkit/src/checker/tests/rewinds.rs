@@ -3,7 +3,7 @@
 use mainspring_core::journal::EntryKind;
 use mainspring_core::name::Key;
 
-use super::flows::{letter, line};
+use super::workflows::{letter, line};
 use super::*;
 use crate::history::{Line, Wrote};
 

@@ -2,7 +2,7 @@
 
 use mainspring_core::name::Key;
 
-use super::flows::line;
+use super::workflows::line;
 use super::*;
 use crate::history::{Line, Wrote};
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::failed;
-use super::road::Road;
+use super::two_proxies::Road;
 use crate::postgres::{Options, Server, Stop};
 use crate::torture::Result;
 

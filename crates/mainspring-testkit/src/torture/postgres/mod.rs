@@ -4,14 +4,14 @@
 //! proxies, so that connections can be cut around a commit, swallowed, slowed and led elsewhere; the rig itself has a road
 //! of its own, which nobody touches. All stores of a world are databases of one `Cluster`.
 
-mod apart;
+mod calm_deaths;
 mod cluster;
-mod damage;
+mod damaged_rows;
 mod failover;
 mod network;
-mod peace;
-mod road;
+mod partition;
 mod server;
+mod two_proxies;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use mainspring::{Engine, Timestamp};
 use mainspring_core::seam::Pending;
 
-use super::blows::damage::Rows;
+use super::faults::damaged_rows::Rows;
 use super::inject::Harm;
 use super::{Blow, Calls, Error, Result, Stage, World};
 use crate::history::Fact;
@@ -112,10 +112,12 @@ impl Stage for Postgres {
         let mut blows = network::all(&self.cluster);
         blows.extend(server::all(&self.cluster, &self.database, self.locked.unwrap_or(self.lease() * 3 / 2)));
         blows.extend(failover::all(&self.cluster));
-        blows.push(Box::new(apart::Apart::new(&self.cluster, &self.database)));
+        blows.push(Box::new(partition::Apart::new(&self.cluster, &self.database)));
         let database = self.database.clone();
-        blows.push(Box::new(Rows { hand: damage::Editor { cluster: Arc::clone(&self.cluster), database } }));
-        blows.push(Box::new(peace::InPeace));
+        blows.push(Box::new(Rows {
+            hand: damaged_rows::Editor { cluster: Arc::clone(&self.cluster), database },
+        }));
+        blows.push(Box::new(calm_deaths::InPeace));
         blows
     }
 

@@ -2,13 +2,13 @@
 //!
 //! Where that is possible (it takes root), the store is on a small file system of its own, which a blow can fill.
 
-mod damage;
-mod flip;
-mod full;
-mod locks;
+mod damaged_rows;
+mod flipped_bytes;
+mod full_disk;
+mod lost_wal_tail;
 mod readonly;
-mod replaced;
-mod wal;
+mod removed_locks;
+mod replaced_file;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -18,7 +18,7 @@ use mainspring::{Engine, rusqlite};
 use mainspring_core::seam::Pending;
 use tempfile::TempDir;
 
-use super::blows::damage::Rows;
+use super::faults::damaged_rows::Rows;
 use super::inject::Harm;
 use super::points::Point;
 use super::{Blow, Calls, Error, Result, Stage};
@@ -153,15 +153,15 @@ impl Stage for Sqlite {
 
     fn blows(&self) -> Vec<Box<dyn Blow>> {
         let mut blows: Vec<Box<dyn Blow>> = vec![
-            Box::new(wal::Cut { database: self.path() }),
-            Box::new(flip::Flip { database: self.path(), noticed: 0 }),
+            Box::new(lost_wal_tail::Cut { database: self.path() }),
+            Box::new(flipped_bytes::Flip { database: self.path(), noticed: 0 }),
             Box::new(readonly::ReadOnly { database: self.path() }),
-            Box::new(locks::Locks { database: self.path() }),
-            Box::new(Rows { hand: damage::Editor { database: self.path() } }),
-            Box::new(replaced::Replaced { database: self.path() }),
+            Box::new(removed_locks::Locks { database: self.path() }),
+            Box::new(Rows { hand: damaged_rows::Editor { database: self.path() } }),
+            Box::new(replaced_file::Replaced { database: self.path() }),
         ];
         if self.mounted {
-            blows.push(Box::new(full::Full { folder: self.dir.path().into() }));
+            blows.push(Box::new(full_disk::Full { folder: self.dir.path().into() }));
         }
         blows
     }

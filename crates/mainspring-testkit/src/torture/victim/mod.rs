@@ -4,17 +4,17 @@
 //! [--plant DEFECT]`, until its standard input ends. A panic anywhere ends the process at once: a victim that goes on
 //! without one of its threads would hide the fault that took it.
 
-mod flow;
 mod jobs;
 mod operator;
 mod probe;
 mod producer;
 mod worker;
+mod workflow;
 
-pub use flow::Flow;
 pub use jobs::{Poison, QUEUES, Work};
 pub use probe::Seen;
 pub use worker::CLAIM;
+pub use workflow::Flow;
 
 use std::error::Error;
 use std::io::Read;

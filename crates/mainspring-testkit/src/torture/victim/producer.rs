@@ -8,8 +8,8 @@ use mainspring_core::job::Until;
 use mainspring_core::seam::Rng;
 use mainspring_core::time::Span;
 
-use super::flow::Flow;
 use super::jobs::{QUEUES, Work};
+use super::workflow::Flow;
 use super::{Life, until_input_ends};
 use crate::history::{Actor, Fact, Recorder, Told};
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use mainspring::{Context, JobId, snooze};
 
-use super::flow::{self, Flow};
 use super::jobs::{Poison, QUEUES, Work};
+use super::workflow::{self, Flow};
 use super::{Life, input_ends, producer};
 use crate::history::{Actor, Fact, Recorder};
 
@@ -22,7 +22,8 @@ const SNOOZE: Duration = Duration::from_millis(50);
 
 pub(super) async fn run(life: Life) -> Result<(), Box<dyn Error>> {
     let engine = life.open().await?;
-    let pool = if engine.describe().backend == "postgres" { Some(flow::pool(&life.store)?) } else { None };
+    let pool =
+        if engine.describe().backend == "postgres" { Some(workflow::pool(&life.store)?) } else { None };
     let (ledger, by, lease) = (life.ledger, life.by, life.lease);
     let (poisoned, recorded) = (Arc::clone(&ledger), Arc::clone(&ledger));
     let mut node = engine
@@ -39,7 +40,7 @@ pub(super) async fn run(life: Life) -> Result<(), Box<dyn Error>> {
         })
         .handle(move |ctx: Context, job: Flow| {
             let (ledger, pool) = (Arc::clone(&recorded), pool.clone());
-            async move { flow::perform(ctx, job, ledger, by, pool.as_ref()).await }
+            async move { workflow::perform(ctx, job, ledger, by, pool.as_ref()).await }
         })
         .prefix("victim")
         .lease(lease)

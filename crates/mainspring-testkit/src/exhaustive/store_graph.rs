@@ -8,10 +8,10 @@
 //! - A state's fork is never called itself.
 
 use super::call::{Answer, Call, Wire};
-use super::room::Room;
 use super::rules::{self, Broken};
-use super::sight::{SWAPS, Sight};
+use super::store_state::Room;
 use super::table::Table;
+use super::view::{SWAPS, Sight};
 
 /// How often a state that is met again is compared, for who doubts.
 const COMPARED: u32 = 2;

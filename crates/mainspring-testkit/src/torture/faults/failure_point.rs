@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 
 use rustix::process::Signal;
 
-use super::stop::freeze;
+use super::frozen_worker::freeze;
 use crate::torture::points::{Point, When};
 use crate::torture::wait::wait;
 use crate::torture::{Blow, Error, Orders, Result, Role, Strike, Victim, World};

@@ -13,9 +13,9 @@ use mainspring_core::seam::{Clock, Rng};
 use mainspring_core::store::Filter;
 use mainspring_core::time::Span;
 
-use super::course::Course;
 use super::plan::{End, LABEL, Plan, QUEUES};
 use super::process::{Chore, Work};
+use super::programs::Course;
 use super::world::{World, below, between, chance, lock, pick};
 use crate::history::{Actor, Fact, Recorder, Told};
 use crate::rng::SeededRng;

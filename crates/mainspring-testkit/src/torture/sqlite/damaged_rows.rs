@@ -7,7 +7,7 @@ use std::time::Duration;
 use mainspring::{JobId, rusqlite};
 use rusqlite::TransactionBehavior::Immediate;
 
-use crate::torture::blows::damage::{Damaged, Hand};
+use crate::torture::faults::damaged_rows::{Damaged, Hand};
 use crate::torture::{Error, Result};
 
 /// How long he waits for the file.

@@ -14,9 +14,9 @@ use mainspring_core::name::Key;
 use mainspring_core::seam::{Clock, Rng};
 use tokio::sync::{mpsc, oneshot};
 
-use super::course::{Course, Flow, Message};
-use super::people::Person;
+use super::actors::Person;
 use super::plan::QUEUES;
+use super::programs::{Course, Flow, Message};
 use super::world::{Away, NOBODY, World, below, between, chance, pick};
 use crate::history::{Actor, Fact, Recorder, Told};
 use crate::rng::SeededRng;

@@ -7,7 +7,7 @@ use mainspring::JobId;
 
 use super::cluster::Cluster;
 use super::failed;
-use crate::torture::blows::damage::{Damaged, Hand};
+use crate::torture::faults::damaged_rows::{Damaged, Hand};
 use crate::torture::{Error, Result};
 
 /// The newest ones, one for each way: they are met last. All rows in `ready` are written, so that no claim that began before

@@ -6,9 +6,9 @@ use std::time::Duration;
 use mainspring_core::job::State;
 
 use super::Broken;
-use super::flows::{before, flows};
+use super::workflows::{before, flows};
 use crate::checker::evidence::{At, Evidence};
-use crate::checker::flow::{Flow, Given, Write};
+use crate::checker::workflow::{Flow, Given, Write};
 use crate::history::Posted;
 
 /// How long after its time a job may be claimed when nothing is wrong: others may be before it.

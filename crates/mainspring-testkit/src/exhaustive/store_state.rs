@@ -25,7 +25,7 @@ use crate::harness::{LEASE, kind, queue};
 
 use super::call::{Answer, Call, Wire, now};
 use super::rules::Broken;
-use super::sight::{Job, LEASE_TICKS, PAIR, SEATS, Seat, Sight, Swap, job_after, node_after};
+use super::view::{Job, LEASE_TICKS, PAIR, SEATS, Seat, Sight, Swap, job_after, node_after};
 
 /// One queue per job, so that a claim names the jobs it wants and the search tries every choice.
 const QUEUES: [&str; PAIR] = ["one", "two"];

@@ -8,9 +8,9 @@ use std::fmt::Write as _;
 use super::Violation;
 use super::rules::{Broken, tell as tell_job};
 use super::search::Search;
-use super::sight::{PAIR, Swap, job_after, node_after};
 use super::state::State;
 use super::step::{self, Fate, Step};
+use super::view::{PAIR, Swap, job_after, node_after};
 
 /// How every story begins.
 const BEGINNING: &str = "two jobs are ready, and no node runs";

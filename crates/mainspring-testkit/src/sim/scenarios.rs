@@ -9,9 +9,9 @@ use mainspring::{Context, Failure, Mapped, StepContext};
 use mainspring_core::Error;
 use mainspring_core::backoff::Backoff;
 
-use super::course::{Course, Edit, Flow, INTERRUPTED, NOTHING, Race, Speech};
-use super::flow::Act;
-use super::post::Sent;
+use super::programs::{Course, Edit, Flow, INTERRUPTED, NOTHING, Race, Speech};
+use super::workflow::Act;
+use super::workflow_clients::Sent;
 use crate::history::{Fact, digest};
 
 impl Act {

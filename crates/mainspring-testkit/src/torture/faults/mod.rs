@@ -1,19 +1,19 @@
 //! The blows that every store suffers.
 
-pub(super) mod damage;
+mod crashing_job;
+pub(super) mod damaged_rows;
+mod failure_point;
+mod frozen_worker;
 mod kill;
-mod point;
-mod poison;
-mod stop;
-mod syscall;
+mod system_call;
 
 use super::points::{self, Point};
 use super::{Blow, Stage};
+use crashing_job::Swallow;
+use failure_point::AtPoint;
+use frozen_worker::Freeze;
 use kill::Kill;
-use point::AtPoint;
-use poison::Swallow;
-use stop::Freeze;
-use syscall::AtCall;
+use system_call::AtCall;
 
 /// Plain kills for each other blow: a death has many moments, and no list names them all.
 const KILLS: usize = 6;

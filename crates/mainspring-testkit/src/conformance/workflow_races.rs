@@ -4,7 +4,7 @@ use mainspring_core::job::{Outcome, Reason, State, Verb};
 use mainspring_core::journal::{Recorded, Signalled, Suspension};
 use mainspring_core::store::{Changed, Claimed, Finish, Finished};
 
-use super::durable::{
+use super::workflow_calls::{
     recording, signal, starting, steps, suspended, until_child, until_signal, until_time, wait,
 };
 use crate::executor::{block_on, race};

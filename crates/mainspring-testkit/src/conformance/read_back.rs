@@ -6,7 +6,7 @@ use mainspring_core::job::{Outcome, Reason, State, Verb, When};
 use mainspring_core::journal::{Entry, EntryKind, Sight, Story, Value, Written};
 use mainspring_core::store::Retention;
 
-use super::durable::{key, senders, signal, suspended, until_signal, until_time, value, writes};
+use super::workflow_calls::{key, senders, signal, suspended, until_signal, until_time, value, writes};
 use crate::harness::{Harness, SECOND, because, cancel, fail, fault, plain, retry, succeed};
 
 async fn sight(h: &Harness, id: JobId) -> Sight {

@@ -341,7 +341,7 @@ async fn a_committed_job_is_found_at_once_after_a_nudge_and_within_a_second_with
     for kind in ALL {
         let database = Arc::new(database());
         let rig = Rig::real(&database, &database.url());
-        let listener = crate::late::subscribe(&rig).await;
+        let listener = crate::late_commits::subscribe(&rig).await;
         let mut client = Client::connect(kind, &database.url()).await;
         let node = rig.node().await;
         // The node waits for work in this queue, which is known.

@@ -12,8 +12,8 @@ use mainspring_testkit::executor::block_on;
 use mainspring_testkit::postgres::Database;
 use mainspring_testkit::seams::seams;
 
-use crate::stage::{Locks, Stage, Still};
-use crate::world::{Act, World};
+use crate::stepping::{Locks, Stage, Still};
+use crate::two_handles::{Act, World};
 
 /// More interleavings than any pair has: where there are more, the search goes in circles.
 const MOST: usize = 20_000;

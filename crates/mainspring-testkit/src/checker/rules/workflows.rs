@@ -9,7 +9,7 @@ use super::Broken;
 use super::claims::is_echo;
 use super::scopes::turn;
 use crate::checker::evidence::{At, Evidence, Life};
-use crate::checker::flow::{Flow, Given, Write};
+use crate::checker::workflow::{Flow, Given, Write};
 use crate::history::{How, Line};
 
 /// All workflows that had one life.

@@ -9,8 +9,8 @@ use mainspring_core::Error;
 use mainspring_core::id::JobId;
 use mainspring_core::seam::{Clock, Pending};
 
-use super::course::{Course, Flow, INTERRUPTED, NOTHING, Part, joined};
 use super::process::Stage;
+use super::programs::{Course, Flow, INTERRUPTED, NOTHING, Part, joined};
 use super::world::{World, below, lock};
 use crate::history::{Fact, digest};
 
