@@ -13,13 +13,13 @@ use crate::error::words;
 use crate::shared::Shared;
 use crate::tls::{self, ConnectError, ConnectProblem};
 
-/// A connection whose socket is looked after by a task of its own. The texts of notifications go to `told`, if anywhere.
+/// A connection whose socket is looked after by a task of its own. The texts of notifications go to `notifications`, if anywhere.
 /// `limit`: how long the caller waits at most.
 pub(crate) async fn client(
     shared: &Shared,
     address: &Address,
     limit: Option<Duration>,
-    told: Option<UnboundedSender<String>>,
+    notifications: Option<UnboundedSender<String>>,
 ) -> Result<Client> {
     let (client, mut connection) =
         tls::connect(address, limit).await.map_err(|error| refused(shared, error))?;
@@ -27,8 +27,10 @@ pub(crate) async fn client(
         while let Some(message) = std::future::poll_fn(|context| connection.poll_message(context)).await {
             match message {
                 Ok(AsyncMessage::Notification(notification)) => {
-                    let heard = told.as_ref().map(|told| told.send(notification.payload().to_owned()));
-                    if heard.is_some_and(|heard| heard.is_err()) {
+                    let sent = notifications
+                        .as_ref()
+                        .map(|notifications| notifications.send(notification.payload().to_owned()));
+                    if sent.is_some_and(|sent| sent.is_err()) {
                         return;
                     }
                 }

@@ -21,10 +21,10 @@ impl Fault {
     }
 
     /// What the caller is told. `unknown`: whether a commit may be on its way.
-    pub(crate) fn told(self, unknown: bool) -> Error {
+    pub(crate) fn into_error(self, unknown: bool) -> Error {
         match self {
             Fault::Refused(error) => error,
-            Fault::Db(error) => told(error, unknown),
+            Fault::Db(error) => into_error(error, unknown),
         }
     }
 }
@@ -74,7 +74,7 @@ pub(crate) fn passing(error: &tokio_postgres::Error) -> bool {
 }
 
 /// What the caller is told of a failed statement. `unknown`: whether a commit may be on its way.
-pub(crate) fn told(error: tokio_postgres::Error, unknown: bool) -> Error {
+pub(crate) fn into_error(error: tokio_postgres::Error, unknown: bool) -> Error {
     if !answered(&error) {
         return if unknown {
             Error::OutcomeUnknown { source: Some(error.into()) }

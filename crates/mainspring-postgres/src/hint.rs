@@ -14,9 +14,9 @@ use mainspring_core::store::{Hint, Listener};
 use mainspring_core::time::Timestamp;
 use tokio_postgres::types::Type;
 
-use crate::heads::{Pair, Spot};
-use crate::lane::Conn;
-use crate::pulse;
+use crate::connection::Conn;
+use crate::idle_poll;
+use crate::scan_bounds::{LineLevel, Position};
 use crate::shared::{Shared, lock};
 use crate::sql::Call;
 
@@ -40,7 +40,7 @@ impl Listeners {
     }
 
     /// Tells everybody.
-    pub(crate) fn tell(&self, hint: &Hint) {
+    pub(crate) fn notify(&self, hint: &Hint) {
         // Upgraded first: a listener may be dropped here, and its drop must not meet our lock.
         let live: Vec<_> = {
             let mut listeners = lock(&self.0);
@@ -56,7 +56,7 @@ impl Listeners {
 /// What one transaction has to tell.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Hints {
-    ready: BTreeMap<Pair, Spot>,
+    ready: BTreeMap<LineLevel, Position>,
     /// Queues in which something may be claimed again.
     queues: BTreeSet<i32>,
     due: Option<Timestamp>,
@@ -67,9 +67,9 @@ pub(crate) struct Hints {
 
 impl Hints {
     /// A job became ready here.
-    pub(crate) fn ready(&mut self, pair: Pair, spot: Spot) {
-        let first = self.ready.entry(pair).or_insert(spot);
-        *first = spot.min(*first);
+    pub(crate) fn ready(&mut self, pair: LineLevel, position: Position) {
+        let first = self.ready.entry(pair).or_insert(position);
+        *first = position.min(*first);
     }
 
     /// A queue gives jobs again.
@@ -98,33 +98,33 @@ impl Hints {
     }
 
     /// Tells this process.
-    pub(crate) fn tell_here(&self, shared: &Shared) {
+    pub(crate) fn send_here(&self, shared: &Shared) {
         {
-            let mut heads = shared.heads();
-            for (pair, spot) in &self.ready {
-                heads.tell(*pair, *spot);
+            let mut scan_bounds = shared.scan_bounds();
+            for (pair, position) in &self.ready {
+                scan_bounds.add(*pair, *position);
             }
         }
         let queues = self.queue_names(shared);
         if !queues.is_empty() {
-            shared.listeners.tell(&Hint::Ready(queues.into_values().collect()));
+            shared.listeners.notify(&Hint::Ready(queues.into_values().collect()));
         }
         if let Some(due) = self.due {
-            pulse::forget_due(shared);
-            shared.listeners.tell(&Hint::Due(due));
+            idle_poll::forget_due(shared);
+            shared.listeners.notify(&Hint::Due(due));
         }
         for node in &self.cancel {
-            shared.listeners.tell(&Hint::Cancel(*node));
+            shared.listeners.notify(&Hint::Cancel(*node));
         }
         for job in &self.messages {
-            shared.listeners.tell(&Hint::Message(*job));
+            shared.listeners.notify(&Hint::Message(*job));
         }
     }
 
     /// Tells this process and, if somebody there waits, others. A failure is not worth a word: others look around by
     /// themselves.
-    pub(crate) async fn tell(self, conn: &mut Conn, shared: &Shared) {
-        self.tell_here(shared);
+    pub(crate) async fn send(self, conn: &mut Conn, shared: &Shared) {
+        self.send_here(shared);
         let channel = shared.channel();
         for (queue, text) in self.messages(shared) {
             let class = shared.waiting_class();
@@ -134,7 +134,7 @@ impl Hints {
                 (&class as _, Type::INT4),
                 (&queue as _, Type::INT4),
             ];
-            if conn.tell(&Call::new(WAKE, args)).await.is_err() {
+            if conn.send_unanswered(&Call::new(WAKE, args)).await.is_err() {
                 return;
             }
         }

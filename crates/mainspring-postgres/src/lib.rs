@@ -17,22 +17,22 @@
 
 mod address;
 mod connect;
+mod connection;
 mod enlist;
 mod error;
 mod flags;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
-mod heads;
 mod hint;
-mod lane;
+mod idle_poll;
 mod listen;
 mod migrate;
 mod names;
 mod op;
 mod options;
-mod pulse;
 mod read;
+mod scan_bounds;
 mod shared;
 mod sql;
 mod store;

@@ -1,4 +1,4 @@
-//! The ear: hears of other processes' commits, and looks around by itself.
+//! Notifications: hears of other processes' commits, and looks around by itself.
 //!
 //! A connection of its own listens for notifications. Once a second, on the same connection, a round trip looks for jobs
 //! that nobody told of (a caller's own transaction has committed; a notification was lost) and tells what becomes due
@@ -19,15 +19,15 @@ use mainspring_core::store::Hint;
 use tokio::sync::{Notify, mpsc};
 use tokio_postgres::types::Type;
 
+use crate::connection::{Conn, Use};
 use crate::error::Result;
 use crate::hint::{ANYBODY, Hints};
-use crate::lane::{Conn, Use};
+use crate::idle_poll::PollInFlight;
 use crate::names;
 use crate::op::{Op, counts};
-use crate::pulse::Beat;
 use crate::shared::{Shared, lock};
 use crate::sql::Call;
-use crate::store::Lanes;
+use crate::store::Connections;
 
 /// Timers are not exact.
 const SLACK: Duration = Duration::from_millis(5);
@@ -71,17 +71,17 @@ impl Waiting {
     /// Claims gave less than was asked for in these queues, or not.
     pub(crate) fn note(&self, queues: &[(i32, bool)], now: Duration) {
         let mut known = lock(&self.queues);
-        let mut news = false;
+        let mut changed = false;
         for (queue, short) in queues {
             if *short {
                 let before = known.insert(*queue, Wait { short: true, since: now });
-                news |= before.is_none_or(|before| !before.lasts(now));
+                changed |= before.is_none_or(|before| !before.lasts(now));
             } else if let Some(wait) = known.get_mut(queue) {
                 wait.short = false;
             }
         }
         drop(known);
-        if news {
+        if changed {
             self.changed.notify_one();
         }
     }
@@ -94,17 +94,18 @@ impl Waiting {
 }
 
 /// Listens until the store is closed.
-pub(crate) async fn run(shared: Arc<Shared>, lanes: Arc<Lanes>) {
+pub(crate) async fn run(shared: Arc<Shared>, connections: Arc<Connections>) {
     let mut pause = BACKOFF.0;
-    let mut ear = Ear::default();
+    let mut notification_loop = NotificationLoop::default();
     loop {
         let ended = match shared.options.address.for_listening() {
             Some(address) => {
-                let (told, mut heard) = mpsc::unbounded_channel();
-                match Conn::open_at(Use::Hot, &shared, &address, None, Some(told)).await {
+                let (sender, mut notifications) = mpsc::unbounded_channel();
+                match Conn::open_at(Use::Hot, &shared, &address, None, Some(sender)).await {
                     Ok(mut conn) => {
                         pause = BACKOFF.0;
-                        let ended = ear.listen(&shared, &mut conn, &mut heard).await.err();
+                        let ended =
+                            notification_loop.listen(&shared, &mut conn, &mut notifications).await.err();
                         shared.set_listening(false);
                         ended
                     }
@@ -114,13 +115,13 @@ pub(crate) async fn run(shared: Arc<Shared>, lanes: Arc<Lanes>) {
                     }
                 }
             }
-            None => ear.poll(&shared, &lanes).await.err(),
+            None => notification_loop.poll(&shared, &connections).await.err(),
         };
         if let Some(fault) = ended {
-            tracing::debug!(?fault, "the ear was lost");
+            tracing::debug!(?fault, "the notification_loop was lost");
         }
         // Whoever waited elsewhere may have been told something meanwhile; all pairs are looked at when it is back.
-        shared.heads().forget();
+        shared.scan_bounds().forget();
         let wait = pause.mul_f64(0.5 + shared.rng.next_unit() / 2.0);
         tokio::select! {
             biased;
@@ -148,31 +149,31 @@ async fn wait_for(duration: Duration) {
 }
 
 #[derive(Default)]
-struct Ear {
+struct NotificationLoop {
     held: BTreeSet<i32>,
     looks: u32,
 }
 
-impl Ear {
+impl NotificationLoop {
     /// Listens until the connection is lost.
     async fn listen(
         &mut self,
         shared: &Shared,
         conn: &mut Conn,
-        heard: &mut mpsc::UnboundedReceiver<String>,
+        notifications: &mut mpsc::UnboundedReceiver<String>,
     ) -> Result<()> {
         in_time(shared, self.begin(shared, conn)).await?;
         shared.set_listening(true);
         // What was committed before that was not told.
-        shared.heads().forget();
-        shared.listeners.tell(&Hint::Foreign);
+        shared.scan_bounds().forget();
+        shared.listeners.notify(&Hint::Foreign);
         loop {
             in_time(shared, self.sync(shared, conn)).await?;
             tokio::select! {
                 biased;
                 () = shared.closing() => return Ok(()),
-                text = heard.recv() => match text {
-                    Some(text) => in_time(shared, self.hear(shared, conn, &text)).await?,
+                text = notifications.recv() => match text {
+                    Some(text) => in_time(shared, self.receive(shared, conn, &text)).await?,
                     None => return Ok(()),
                 },
                 () = shared.waiting.changed.notified() => {}
@@ -194,7 +195,7 @@ impl Ear {
     }
 
     /// Looks around every second on a connection of the pooler.
-    async fn poll(&mut self, shared: &Shared, lanes: &Lanes) -> Result<()> {
+    async fn poll(&mut self, shared: &Shared, connections: &Connections) -> Result<()> {
         loop {
             tokio::select! {
                 biased;
@@ -204,11 +205,11 @@ impl Ear {
             if until_next(shared) > SLACK {
                 continue;
             }
-            let mut taken = lanes.sweep.take(shared).await?;
-            if let Some(conn) = taken.conn() {
+            let mut checkout = connections.sweep.check_out(shared).await?;
+            if let Some(conn) = checkout.conn() {
                 in_time(shared, self.look(shared, conn)).await?;
             }
-            taken.give_back();
+            checkout.check_in();
         }
     }
 
@@ -225,10 +226,10 @@ impl Ear {
             self.hold(shared, conn, WAIT_FOR, queue).await?;
             self.held.insert(queue);
             // What was committed between the last claim and the lock was not told.
-            shared.heads().forget();
+            shared.scan_bounds().forget();
             let name: Option<QueueName> = shared.names().queue(queue).ok().map(|queue| queue.name.clone());
             if let Some(name) = name {
-                shared.listeners.tell(&Hint::Ready(vec![name]));
+                shared.listeners.notify(&Hint::Ready(vec![name]));
             }
         }
         Ok(())
@@ -241,22 +242,22 @@ impl Ear {
     }
 
     /// Passes on what another process tells.
-    async fn hear(&self, shared: &Shared, conn: &mut Conn, text: &str) -> Result<()> {
+    async fn receive(&self, shared: &Shared, conn: &mut Conn, text: &str) -> Result<()> {
         if let Some(hints) = Hints::read(text, shared.handle()) {
             let settings = shared.names().settings().to_owned();
             names::learn(conn, shared, hints.lines(), &settings).await?;
-            hints.tell_here(shared);
+            hints.send_here(shared);
         }
         Ok(())
     }
 
-    /// One beat of the pulse, unless a renewal has just taken it along.
+    /// One idle poll, unless a renewal has just taken it along.
     async fn look(&mut self, shared: &Shared, conn: &mut Conn) -> Result<()> {
-        let beat = Beat::new(shared, false);
-        match conn.commit(shared, &beat.calls()).await {
-            Ok(rows) => beat.heard(conn, shared, &rows).await?,
-            // The next beat does without what took so long.
-            Err(fault) if fault.is_timeout() && beat.scans() => beat.gave_up(shared),
+        let poll = PollInFlight::new(shared, false);
+        match conn.commit(shared, &poll.calls()).await {
+            Ok(rows) => poll.apply(conn, shared, &rows).await?,
+            // The next poll does without what took so long.
+            Err(fault) if fault.is_timeout() && poll.scans() => poll.gave_up(shared),
             Err(fault) => return Err(fault),
         }
         self.looks += 1;
@@ -268,8 +269,8 @@ impl Ear {
     }
 }
 
-/// How long until the next beat.
+/// How long until the next poll.
 fn until_next(shared: &Shared) -> Duration {
-    let next = shared.pulse().as_ref().map_or(Duration::ZERO, |pulse| pulse.next_in(shared));
+    let next = shared.idle_poll().as_ref().map_or(Duration::ZERO, |poll| poll.next_in(shared));
     next.max(Duration::from_millis(1))
 }

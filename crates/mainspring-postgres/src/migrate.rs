@@ -12,7 +12,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use crate::connect::{self, problem};
-use crate::lane::Conn;
+use crate::connection::Conn;
 use crate::shared::Shared;
 use crate::sql::{in_schema, name};
 

@@ -19,8 +19,8 @@ use mainspring_core::{Error, bounds};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use crate::connection::Conn;
 use crate::error::{Result, corrupt};
-use crate::lane::Conn;
 use crate::shared::Shared;
 use crate::sql::Call;
 
@@ -196,7 +196,7 @@ pub(crate) async fn learn(
 
 /// Reads names again if there is a line among these that is not known, for what is to be told of a commit. That is made:
 /// it must not be said to have failed, and what cannot be told is found by the next look at all pairs.
-pub(crate) async fn learn_to_tell(conn: &mut Conn, shared: &Shared, lines: impl IntoIterator<Item = i32>) {
+pub(crate) async fn learn_for_hints(conn: &mut Conn, shared: &Shared, lines: impl IntoIterator<Item = i32>) {
     let settings = shared.names().settings().to_owned();
     if let Err(fault) = learn(conn, shared, lines, &settings).await {
         tracing::debug!(?fault, "names were not read again");

@@ -1,4 +1,4 @@
-//! What the handle, its lanes and its tasks share.
+//! What the handle, its connections and its tasks share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,14 +10,14 @@ use mainspring_core::store::{Able, Registration};
 use mainspring_core::time::Timestamp;
 use tokio::sync::watch;
 
-use crate::heads::Heads;
 use crate::hint::Listeners;
+use crate::idle_poll::IdlePoll;
 use crate::listen::Waiting;
 use crate::names::Names;
-use crate::op::append::Begun;
-use crate::op::aside::Aside;
+use crate::op::append::RecordedClaims;
+use crate::op::contended_ids::ContendedIds;
 use crate::options::{Durability, Options, Time};
-use crate::pulse::Pulse;
+use crate::scan_bounds::ScanBounds;
 use crate::sql::{At, Present};
 
 /// The shortest time-out of a call, however short a lease is: a busy database needs that long now and then.
@@ -36,7 +36,7 @@ pub(crate) struct Shared {
     /// Where driver tasks run.
     pub(crate) runtime: tokio::runtime::Handle,
     names: Mutex<Names>,
-    heads: Mutex<Heads>,
+    scan_bounds: Mutex<ScanBounds>,
     nodes: Mutex<BTreeMap<i32, Local>>,
     /// Claims of this process whose jobs have children, by the numbers of the jobs: their ends take a moment longer.
     parents: Mutex<BTreeSet<i64>>,
@@ -47,16 +47,16 @@ pub(crate) struct Shared {
     /// Which queues this process waits for.
     pub(crate) waiting: Waiting,
     /// Jobs whose ids open transactions have.
-    pub(crate) aside: Aside,
+    pub(crate) contended_ids: ContendedIds,
     /// Claims that have recorded something.
-    pub(crate) begun: Begun,
+    pub(crate) recorded_claims: RecordedClaims,
     /// Whether sessions must be told to wait for stable storage.
     insist: AtomicBool,
     /// Whether jobs were moved since counts were last folded.
     moved: AtomicBool,
     /// Whether others can tell us of their commits.
     listening: AtomicBool,
-    pulse: Mutex<Option<Pulse>>,
+    idle_poll: Mutex<Option<IdlePoll>>,
     /// How often something was said to become due.
     dues: AtomicU64,
     closing: watch::Sender<bool>,
@@ -97,18 +97,18 @@ impl Shared {
             listeners: Listeners::default(),
             runtime,
             names: Mutex::default(),
-            heads: Mutex::default(),
+            scan_bounds: Mutex::default(),
             nodes: Mutex::default(),
             parents: Mutex::default(),
             store: Mutex::default(),
             timeout,
             waiting: Waiting::default(),
-            aside: Aside::default(),
-            begun: Begun::default(),
+            contended_ids: ContendedIds::default(),
+            recorded_claims: RecordedClaims::default(),
             insist: AtomicBool::new(false),
             moved: AtomicBool::new(false),
             listening: AtomicBool::new(false),
-            pulse: Mutex::default(),
+            idle_poll: Mutex::default(),
             dues: AtomicU64::new(0),
             closing: watch::Sender::new(false),
         }
@@ -202,8 +202,8 @@ impl Shared {
         lock(&self.names)
     }
 
-    pub(crate) fn heads(&self) -> MutexGuard<'_, Heads> {
-        lock(&self.heads)
+    pub(crate) fn scan_bounds(&self) -> MutexGuard<'_, ScanBounds> {
+        lock(&self.scan_bounds)
     }
 
     pub(crate) fn nodes(&self) -> MutexGuard<'_, BTreeMap<i32, Local>> {
@@ -218,8 +218,8 @@ impl Shared {
         self.dues.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn pulse(&self) -> MutexGuard<'_, Option<Pulse>> {
-        lock(&self.pulse)
+    pub(crate) fn idle_poll(&self) -> MutexGuard<'_, Option<IdlePoll>> {
+        lock(&self.idle_poll)
     }
 
     pub(crate) fn store(&self) -> [u8; 16] {

@@ -1,4 +1,4 @@
-//! The store: a handle that sends each call to its lane.
+//! The store: a handle that sends each call to its connection.
 //!
 //! All connections are driven by one thread of the store's own, so that no busy executor keeps a lease from being renewed,
 //! and so that a caller may come from any executor. A call that was begun is finished whether or not its caller still
@@ -25,13 +25,13 @@ use mainspring_core::{Error, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::connect::{self, answered, problem};
+use crate::connection::{Conn, SharedConnection, Use};
 use crate::error::{Fault, passing};
-use crate::lane::{Conn, Lane, Use};
 use crate::migrate::{self, MIN_SERVER, SCHEMA_VERSION};
 use crate::op::{self, Op};
 use crate::options::{Durability, Options};
 use crate::shared::Shared;
-use crate::{enlist, listen, names, pulse, read};
+use crate::{enlist, idle_poll, listen, names, read};
 
 /// Calls that may be under way at once: more than any program has.
 const CALLS: u32 = 1 << 20;
@@ -40,38 +40,38 @@ const ATTEMPTS: usize = 5;
 /// What the network may add to the time that the database gives a call.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The lanes of a store.
-pub(crate) struct Lanes {
-    enqueue: Lane,
-    claim: Lane,
-    finish: Lane,
-    record: Lane,
+/// The connections of a store.
+pub(crate) struct Connections {
+    enqueue: SharedConnection,
+    claim: SharedConnection,
+    finish: SharedConnection,
+    record: SharedConnection,
     /// The same for the other half of the jobs.
-    record_more: Lane,
-    signal: Lane,
-    renew: Lane,
-    pub(crate) sweep: Lane,
-    admin: Lane,
-    read: Lane,
+    record_odd: SharedConnection,
+    signal: SharedConnection,
+    renew: SharedConnection,
+    pub(crate) sweep: SharedConnection,
+    admin: SharedConnection,
+    read: SharedConnection,
     /// For what takes long.
-    check: Lane,
+    check: SharedConnection,
 }
 
-impl Lanes {
+impl Connections {
     fn new() -> Self {
-        let hot = || Lane::new(Use::Hot);
-        Lanes {
-            enqueue: Lane::new(Use::Enqueue),
+        let hot = || SharedConnection::new(Use::Hot);
+        Connections {
+            enqueue: SharedConnection::new(Use::Enqueue),
             claim: hot(),
             finish: hot(),
             record: hot(),
-            record_more: hot(),
+            record_odd: hot(),
             signal: hot(),
             renew: hot(),
             sweep: hot(),
             admin: hot(),
-            read: Lane::new(Use::Read),
-            check: Lane::new(Use::Read),
+            read: SharedConnection::new(Use::Read),
+            check: SharedConnection::new(Use::Read),
         }
     }
 }
@@ -81,7 +81,7 @@ impl Lanes {
 /// Dropping it closes it: what is under way is finished first, on the store's own thread.
 pub struct Postgres {
     shared: Arc<Shared>,
-    lanes: Arc<Lanes>,
+    connections: Arc<Connections>,
     calls: Arc<Semaphore>,
     listening: AtomicBool,
     version: String,
@@ -104,7 +104,7 @@ impl Postgres {
         opening.0 = None;
         Ok(Postgres {
             shared,
-            lanes: Arc::new(Lanes::new()),
+            connections: Arc::new(Connections::new()),
             calls: Arc::new(Semaphore::new(CALLS as usize)),
             listening: AtomicBool::new(false),
             version,
@@ -141,15 +141,19 @@ impl Postgres {
         .await
     }
 
-    /// Sends a call to a lane.
-    fn call<O: Op>(&self, lane: fn(&Lanes) -> &Lane, op: O) -> Pending<'_, Result<O::Answer>> {
+    /// Sends a call to a connection.
+    fn call<O: Op>(
+        &self,
+        connection: fn(&Connections) -> &SharedConnection,
+        op: O,
+    ) -> Pending<'_, Result<O::Answer>> {
         let Ok(permit) = Arc::clone(&self.calls).try_acquire_owned() else {
             return Box::pin(std::future::ready(Err(Error::Closed)));
         };
-        let (shared, lanes) = (Arc::clone(&self.shared), Arc::clone(&self.lanes));
+        let (shared, connections) = (Arc::clone(&self.shared), Arc::clone(&self.connections));
         let (sender, receiver) = oneshot::channel();
         self.shared.runtime.spawn(async move {
-            let answer = run(lane(&lanes), &shared, &op).await;
+            let answer = run(connection(&connections), &shared, &op).await;
             drop(permit);
             // The caller may have gone.
             drop(sender.send(answer));
@@ -195,16 +199,16 @@ impl Drop for Opening {
     }
 }
 
-/// Runs a call on a lane, again if it met a deadlock.
-async fn run<O: Op>(lane: &Lane, shared: &Shared, op: &O) -> Result<O::Answer> {
+/// Runs a call on a connection, again if it met a deadlock.
+async fn run<O: Op>(connection: &SharedConnection, shared: &Shared, op: &O) -> Result<O::Answer> {
     let mut attempt = 1;
     loop {
-        let mut taken = lane.take(shared).await?;
-        let Some(conn) = taken.conn() else { return Err(Error::Closed) };
+        let mut checkout = connection.check_out(shared).await?;
+        let Some(conn) = checkout.conn() else { return Err(Error::Closed) };
         let limit = shared.timeout().max(O::PATIENCE) + GRACE;
         let outcome = tokio::time::timeout(limit, op.run(conn, shared)).await;
         let Ok(outcome) = outcome else {
-            // The connection goes with what was taken: nobody knows what is still to come on it.
+            // The connection goes with its checkout: nobody knows what is still to come on it.
             return Err(if O::WRITES {
                 Error::OutcomeUnknown { source: Some("the database did not answer in time".into()) }
             } else {
@@ -213,7 +217,7 @@ async fn run<O: Op>(lane: &Lane, shared: &Shared, op: &O) -> Result<O::Answer> {
         };
         let fault = match outcome {
             Ok(answer) => {
-                taken.give_back();
+                checkout.check_in();
                 if O::MOVES {
                     shared.moved();
                 }
@@ -222,11 +226,11 @@ async fn run<O: Op>(lane: &Lane, shared: &Shared, op: &O) -> Result<O::Answer> {
             Err(fault) => fault,
         };
         if tokio::time::timeout(limit, conn.roll_back()).await.is_ok() {
-            taken.give_back();
+            checkout.check_in();
         }
         match fault {
             Fault::Db(error) if passing(&error) && attempt < ATTEMPTS => attempt += 1,
-            fault => return Err(fault.told(O::WRITES)),
+            fault => return Err(fault.into_error(O::WRITES)),
         }
     }
 }
@@ -325,7 +329,7 @@ impl Store for Postgres {
     }
 
     fn enqueue(&self, jobs: Vec<New>) -> Pending<'_, Result<Vec<Receipt>>> {
-        self.call(|lanes| &lanes.enqueue, op::enqueue::Enqueue(jobs))
+        self.call(|to| &to.enqueue, op::enqueue::Enqueue(jobs))
     }
 
     fn ticket(&self) -> Ticket {
@@ -338,75 +342,77 @@ impl Store for Postgres {
     }
 
     fn ticket_for<'a>(&'a self, jobs: &'a [New]) -> Pending<'a, Result<Ticket>> {
-        self.call(|lanes| &lanes.enqueue, enlist::Prepare(jobs.to_vec()))
+        self.call(|to| &to.enqueue, enlist::Prepare(jobs.to_vec()))
     }
 
     fn nudge(&self, id: JobId) {
         // Answered to nobody: it is a hint.
-        drop(self.call(|lanes| &lanes.enqueue, enlist::Nudge(id)));
+        drop(self.call(|to| &to.enqueue, enlist::Nudge(id)));
     }
 
     fn register(&self, node: Registration) -> Pending<'_, Result<Member>> {
-        self.call(|lanes| &lanes.admin, op::node::Register(node))
+        self.call(|to| &to.admin, op::node::Register(node))
     }
 
     fn renew(&self, renewal: Renewal) -> Pending<'_, Result<Renewed>> {
-        self.call(|lanes| &lanes.renew, op::node::Renew(renewal))
+        self.call(|to| &to.renew, op::node::Renew(renewal))
     }
 
     fn retire(&self, node: NodeNo) -> Pending<'_, Result<usize>> {
-        self.call(|lanes| &lanes.admin, op::node::Retire(node))
+        self.call(|to| &to.admin, op::node::Retire(node))
     }
 
     fn claim(&self, request: ClaimRequest) -> Pending<'_, Result<ClaimedBatch>> {
         let node = request.node;
-        let taken = self.call(|lanes| &lanes.claim, op::claim::ClaimOp(request));
-        // Here and not on the lane: the next claim need not wait for it.
+        let taken = self.call(|to| &to.claim, op::claim::ClaimOp(request));
+        // Here and not on the connection: the next claim need not wait for it.
         Box::pin(async move {
-            let (claimed, unreadable) = taken.await?.read(&self.shared).map_err(|fault| fault.told(false))?;
+            let (claimed, unreadable) =
+                taken.await?.read(&self.shared).map_err(|fault| fault.into_error(false))?;
             if !unreadable.is_empty() {
                 let aside = op::unreadable::SetAside::new(node, unreadable);
                 // The claim is made. It is asked for again, and then those that are still there are found again.
                 let unknown = |_| Error::OutcomeUnknown { source: None };
-                self.call(|lanes| &lanes.claim, aside).await.map_err(unknown)?;
+                self.call(|to| &to.claim, aside).await.map_err(unknown)?;
             }
             Ok(claimed)
         })
     }
 
     fn finish(&self, node: NodeNo, finishes: Vec<Finish>) -> Pending<'_, Result<Vec<Finished>>> {
-        self.call(|lanes| &lanes.finish, op::finish::FinishOp { node, finishes })
+        self.call(|to| &to.finish, op::finish::FinishOp { node, finishes })
     }
 
     fn disown(&self, node: NodeNo, settled: Batch, keep: Vec<Claim>) -> Pending<'_, Result<usize>> {
-        self.call(|lanes| &lanes.claim, op::node::Disown { node, settled, keep })
+        self.call(|to| &to.claim, op::node::Disown { node, settled, keep })
     }
 
     fn progress(&self, node: NodeNo, progress: Vec<(Claim, Progress)>) -> Pending<'_, Result<()>> {
-        self.call(|lanes| &lanes.finish, op::finish::ProgressOp { node, progress })
+        self.call(|to| &to.finish, op::finish::ProgressOp { node, progress })
     }
 
     fn record(&self, node: NodeNo, recordings: Vec<Recording>) -> Pending<'_, Result<Vec<Recorded>>> {
         // Two connections, because a backend is one processor. All that one job records goes one way.
         let odd = recordings.first().is_some_and(|recording| recording.claim.row.0 & 1 == 1);
-        let lane: fn(&Lanes) -> &Lane = if odd { |lanes| &lanes.record_more } else { |lanes| &lanes.record };
-        self.call(lane, op::record::RecordOp { node, recordings })
+        let connection: fn(&Connections) -> &SharedConnection =
+            if odd { |to| &to.record_odd } else { |to| &to.record };
+        self.call(connection, op::record::RecordOp { node, recordings })
     }
 
     fn values(&self, id: JobId, keys: Vec<Key>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
-        self.call(|lanes| &lanes.read, read::Values { id, keys })
+        self.call(|to| &to.read, read::Values { id, keys })
     }
 
     fn inputs(&self, claims: Vec<Claim>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
-        self.call(|lanes| &lanes.read, read::Inputs(claims))
+        self.call(|to| &to.read, read::Inputs(claims))
     }
 
     fn inbox(&self, claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<Inbox>>> {
-        self.call(|lanes| &lanes.read, read::Inboxes(claims))
+        self.call(|to| &to.read, read::Inboxes(claims))
     }
 
     fn signal(&self, signals: Vec<Signal>) -> Pending<'_, Result<Vec<Signalled>>> {
-        self.call(|lanes| &lanes.signal, op::signal::SignalOp(signals))
+        self.call(|to| &to.signal, op::signal::SignalOp(signals))
     }
 
     fn drop_signals(
@@ -415,94 +421,94 @@ impl Store for Postgres {
         name: SignalName,
         sender: Option<String>,
     ) -> Pending<'_, Result<Option<usize>>> {
-        self.call(|lanes| &lanes.admin, op::drop_signals::DropSignals { id, name, sender })
+        self.call(|to| &to.admin, op::drop_signals::DropSignals { id, name, sender })
     }
 
     fn sights(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<Sight>>> {
-        self.call(|lanes| &lanes.read, read::Sights(ids))
+        self.call(|to| &to.read, read::Sights(ids))
     }
 
     fn output(&self, asks: Vec<Ask>) -> Pending<'_, Result<Vec<Option<Output>>>> {
-        self.call(|lanes| &lanes.read, read::Outputs(asks))
+        self.call(|to| &to.read, read::Outputs(asks))
     }
 
     fn story(&self, id: JobId) -> Pending<'_, Result<Option<Story>>> {
-        self.call(|lanes| &lanes.read, read::StoryOp(id))
+        self.call(|to| &to.read, read::StoryOp(id))
     }
 
     fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>> {
-        if let Some(known) = pulse::rescue(&self.shared, rescue) {
+        if let Some(known) = idle_poll::rescue(&self.shared, rescue) {
             return self.known(known);
         }
-        self.call(|lanes| &lanes.sweep, op::rescue::RescueOp(rescue))
+        self.call(|to| &to.sweep, op::rescue::RescueOp(rescue))
     }
 
     fn promote(&self, limit: usize) -> Pending<'_, Result<Swept>> {
-        if let Some(known) = pulse::promote(&self.shared) {
+        if let Some(known) = idle_poll::promote(&self.shared) {
             return self.known(known);
         }
-        self.call(|lanes| &lanes.sweep, op::sweep::Promote(limit))
+        self.call(|to| &to.sweep, op::sweep::Promote(limit))
     }
 
     fn expire(&self, limit: usize) -> Pending<'_, Result<Swept>> {
-        if let Some(known) = pulse::expire(&self.shared) {
+        if let Some(known) = idle_poll::expire(&self.shared) {
             return self.known(known);
         }
-        self.call(|lanes| &lanes.sweep, op::sweep::Expire(limit))
+        self.call(|to| &to.sweep, op::sweep::Expire(limit))
     }
 
     fn prune(&self, limit: usize) -> Pending<'_, Result<usize>> {
-        self.call(|lanes| &lanes.sweep, op::prune::Prune(limit))
+        self.call(|to| &to.sweep, op::prune::Prune(limit))
     }
 
     fn get(&self, id: JobId) -> Pending<'_, Result<Option<Record>>> {
-        self.call(|lanes| &lanes.read, read::Get(id))
+        self.call(|to| &to.read, read::Get(id))
     }
 
     fn list(&self, filter: Filter, page: Page) -> Pending<'_, Result<Listing>> {
-        self.call(|lanes| &lanes.read, read::List { filter, page })
+        self.call(|to| &to.read, read::List { filter, page })
     }
 
     fn counts(&self) -> Pending<'_, Result<Counts>> {
-        self.call(|lanes| &lanes.read, read::CountsOp)
+        self.call(|to| &to.read, read::CountsOp)
     }
 
     fn change(&self, ids: Vec<JobId>, verb: Verb, dry_run: bool) -> Pending<'_, Result<Vec<Changed>>> {
-        self.call(|lanes| &lanes.admin, op::change::Change { ids, verb, dry_run })
+        self.call(|to| &to.admin, op::change::Change { ids, verb, dry_run })
     }
 
     fn lines(&self) -> Pending<'_, Result<Vec<Line>>> {
-        self.call(|lanes| &lanes.read, read::LinesOp)
+        self.call(|to| &to.read, read::LinesOp)
     }
 
     fn queues(&self) -> Pending<'_, Result<Vec<Queue>>> {
-        self.call(|lanes| &lanes.read, read::QueuesOp)
+        self.call(|to| &to.read, read::QueuesOp)
     }
 
     fn configure(&self, queue: QueueName, change: QueueChange) -> Pending<'_, Result<Queue>> {
-        self.call(|lanes| &lanes.admin, op::settings::Configure { queue, change })
+        self.call(|to| &to.admin, op::settings::Configure { queue, change })
     }
 
     fn nodes(&self) -> Pending<'_, Result<Vec<Node>>> {
-        self.call(|lanes| &lanes.read, read::NodesOp)
+        self.call(|to| &to.read, read::NodesOp)
     }
 
     fn check_part(&self, part: CheckPart) -> Pending<'_, Result<Checked>> {
-        self.call(|lanes| &lanes.check, read::Check(part))
+        self.call(|to| &to.check, read::Check(part))
     }
 
     fn try_write(&self) -> Pending<'_, Result<()>> {
-        self.call(|lanes| &lanes.check, op::settings::TryWrite)
+        self.call(|to| &to.check, op::settings::TryWrite)
     }
 
     fn diagnose(&self) -> Pending<'_, Result<Vec<Finding>>> {
-        self.call(|lanes| &lanes.check, read::Diagnose)
+        self.call(|to| &to.check, read::Diagnose)
     }
 
     fn subscribe(&self, listener: Weak<dyn Listener>) {
         self.shared.listeners.add(listener);
         if !self.listening.swap(true, Ordering::Relaxed) {
-            self.shared.runtime.spawn(listen::run(Arc::clone(&self.shared), Arc::clone(&self.lanes)));
+            self.shared.runtime.spawn(listen::run(Arc::clone(&self.shared), Arc::clone(&self.connections)));
         }
     }
 

@@ -23,7 +23,7 @@ fn database() -> Database {
 /// The pooler of all tests that run at once.
 static POOLER: Mutex<Weak<Bouncer>> = Mutex::new(Weak::new());
 
-/// A pooler with fewer sessions for each database than a store has lanes: they are shared.
+/// A pooler with fewer sessions for each database than a store has connections: they are shared.
 fn pooler(server: &Server) -> Arc<Bouncer> {
     let mut pooler = POOLER.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(running) = pooler.upgrade() {

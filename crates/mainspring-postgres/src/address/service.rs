@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use super::fault::Fault;
-use super::words::Pair;
+use super::words::Parameter;
 
 /// The largest service file that is read.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// The parameters of a service, from the first file that exists and has it.
-pub(super) fn pairs(service: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Vec<Pair>, Fault> {
+pub(super) fn pairs(service: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Vec<Parameter>, Fault> {
     for path in files(env) {
         let Ok(metadata) = std::fs::metadata(&path) else { continue };
         let read = if metadata.len() > MAX_BYTES {
@@ -39,8 +39,8 @@ fn files(env: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
 }
 
 /// The parameters under `[service]`; `None` if there is no such section.
-pub(super) fn section(text: &str, service: &str) -> Result<Option<Vec<Pair>>, Fault> {
-    let mut pairs: Option<Vec<Pair>> = None;
+pub(super) fn section(text: &str, service: &str) -> Result<Option<Vec<Parameter>>, Fault> {
+    let mut pairs: Option<Vec<Parameter>> = None;
     for line in text.lines().map(str::trim) {
         if line.is_empty() || line.starts_with('#') {
             continue;
@@ -53,7 +53,7 @@ pub(super) fn section(text: &str, service: &str) -> Result<Option<Vec<Pair>>, Fa
         } else if let Some(pairs) = &mut pairs {
             let (name, value) =
                 line.split_once('=').ok_or(Fault::Form("a line without `=` in the service file"))?;
-            let pair = Pair { name: name.to_owned(), value: value.to_owned(), may_be_secret: false };
+            let pair = Parameter { name: name.to_owned(), value: value.to_owned(), may_be_secret: false };
             pairs.push(pair);
         }
     }

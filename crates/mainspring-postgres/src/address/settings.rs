@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio_postgres::config::{ChannelBinding, TargetSessionAttrs};
 
 use super::fault::Fault;
-use super::words::Pair;
+use super::words::Parameter;
 use super::{
     Address, DEFAULT_SCHEMA, File, Host, Keepalive, Place, Roots, Secret, TlsMode, TlsOptions, service, url,
     words,
@@ -111,7 +111,7 @@ pub(super) fn check_schema(name: &str) -> Result<(), Fault> {
 struct Settings(BTreeMap<&'static str, String>);
 
 impl Settings {
-    fn collect(pairs: Vec<Pair>, env: Env<'_>) -> Result<Settings, Fault> {
+    fn collect(pairs: Vec<Parameter>, env: Env<'_>) -> Result<Settings, Fault> {
         let mut found = named(pairs)?;
         if let Some(service) = found.get("service").cloned().or_else(|| env("PGSERVICE")) {
             for (name, value) in named(service::pairs(&service, env)?)? {
@@ -300,9 +300,9 @@ impl Settings {
 }
 
 /// The pairs by parameter; of two with the same name the later one counts.
-fn named(pairs: Vec<Pair>) -> Result<BTreeMap<&'static str, String>, Fault> {
+fn named(pairs: Vec<Parameter>) -> Result<BTreeMap<&'static str, String>, Fault> {
     let mut found = BTreeMap::new();
-    for Pair { name, value, may_be_secret } in pairs {
+    for Parameter { name, value, may_be_secret } in pairs {
         let (known, _) = PARAMETERS
             .iter()
             .find(|(known, _)| *known == name)

@@ -10,7 +10,7 @@
 use std::fmt;
 
 use super::fault::Fault;
-use super::words::Pair;
+use super::words::Parameter;
 
 /// What an address in this form begins with.
 const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
@@ -21,7 +21,7 @@ pub(super) fn body(text: &str) -> Option<&str> {
 }
 
 /// Takes apart what follows the scheme.
-pub(super) fn pairs(body: &str) -> Result<Vec<Pair>, Fault> {
+pub(super) fn pairs(body: &str) -> Result<Vec<Parameter>, Fault> {
     let (authority, tail) = body.split_at(body.find(['/', '?']).unwrap_or(body.len()));
     let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
     if path.contains('@') {
@@ -52,14 +52,14 @@ pub(super) fn pairs(body: &str) -> Result<Vec<Pair>, Fault> {
 }
 
 /// What is empty is left open, for the environment or a default.
-fn push(pairs: &mut Vec<Pair>, name: &str, value: String) {
+fn push(pairs: &mut Vec<Parameter>, name: &str, value: String) {
     if !value.is_empty() {
-        pairs.push(Pair { name: name.to_owned(), value, may_be_secret: false });
+        pairs.push(Parameter { name: name.to_owned(), value, may_be_secret: false });
     }
 }
 
 /// One `name=value` of the query.
-fn parameter(piece: &str, may_be_secret: bool) -> Result<Pair, Fault> {
+fn parameter(piece: &str, may_be_secret: bool) -> Result<Parameter, Fault> {
     let (name, value) = match piece.split_once('=') {
         Some(pair) => pair,
         None if may_be_secret => return Err(Fault::unknown(piece, may_be_secret)),
@@ -68,9 +68,9 @@ fn parameter(piece: &str, may_be_secret: bool) -> Result<Pair, Fault> {
     let (name, value) = (decode(name)?, decode(value)?);
     if name == "ssl" && value == "true" {
         // What URLs for Java say, which libpq reads as well.
-        return Ok(Pair { name: "sslmode".to_owned(), value: "require".to_owned(), may_be_secret });
+        return Ok(Parameter { name: "sslmode".to_owned(), value: "require".to_owned(), may_be_secret });
     }
-    Ok(Pair { name, value, may_be_secret })
+    Ok(Parameter { name, value, may_be_secret })
 }
 
 /// Splits `host:port,[::1]:port,…` into the names and the ports, each a list with commas.

@@ -9,7 +9,7 @@ use std::str::Chars;
 use super::fault::Fault;
 
 /// A parameter as it was written.
-pub(super) struct Pair {
+pub(super) struct Parameter {
     pub(super) name: String,
     pub(super) value: String,
     /// The name may be a piece of a password, so no error may show it.
@@ -17,7 +17,7 @@ pub(super) struct Pair {
 }
 
 /// Takes apart the words.
-pub(super) fn pairs(text: &str) -> Result<Vec<Pair>, Fault> {
+pub(super) fn pairs(text: &str) -> Result<Vec<Parameter>, Fault> {
     let mut rest = text.chars().peekable();
     let mut pairs = Vec::new();
     // `password=two words=bad`: what follows a password without quotes may belong to it.
@@ -36,7 +36,7 @@ pub(super) fn pairs(text: &str) -> Result<Vec<Pair>, Fault> {
         let quoted = rest.next_if_eq(&'\'').is_some();
         let value = if quoted { quoted_value(&mut rest)? } else { plain_value(&mut rest) };
         let is_password = name == "password";
-        pairs.push(Pair { name, value, may_be_secret });
+        pairs.push(Parameter { name, value, may_be_secret });
         may_be_secret = is_password && !quoted;
     }
 }

@@ -27,11 +27,11 @@ use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, Result};
 use uuid::Uuid;
 
+use crate::connection::Conn;
 use crate::error;
 use crate::hint::Hints;
-use crate::lane::Conn;
 use crate::names;
-use crate::op::aside::number_under_lock;
+use crate::op::contended_ids::number_under_lock;
 use crate::op::enqueue::{Columns, FREE, Keys, insert};
 use crate::op::record::{FORGET, Pages, record};
 use crate::op::same_id::{Holder, SAME_ID};
@@ -193,7 +193,7 @@ async fn enlist(session: &mut impl Session, ticket: &Ticket, jobs: Vec<New>) -> 
     let sql = |sql: &str| crate::sql::in_schema(sql, &ticket.schema);
     let (mut receipts, chosen) = choose(session, ticket, &jobs, &sql).await?;
     if !chosen.is_empty() {
-        let columns = Columns::new(&jobs, &ticket.lines, &chosen).map_err(|fault| fault.told(false))?;
+        let columns = Columns::new(&jobs, &ticket.lines, &chosen).map_err(|fault| fault.into_error(false))?;
         let now = ticket.now.map(Timestamp::as_micros);
         let there = session.insert(&sql(INSERT), now, &columns).await?;
         let there: BTreeSet<JobId> = there.into_iter().map(job_id).collect();
@@ -361,7 +361,7 @@ impl Op for Nudge {
                 hints.due(due.0);
             }
         }
-        hints.tell(conn, shared).await;
+        hints.send(conn, shared).await;
         Ok(())
     }
 }

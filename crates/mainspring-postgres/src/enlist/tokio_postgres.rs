@@ -12,7 +12,7 @@ use tokio_postgres::{Error, Transaction};
 use uuid::Uuid;
 
 use super::Session;
-use crate::error::told;
+use crate::error::into_error;
 use crate::op::enqueue::{Columns, Keys};
 use crate::op::record::Pages;
 use crate::op::same_id::Holder;
@@ -33,7 +33,7 @@ impl Enlist<crate::Postgres> for Transaction<'_> {
 }
 
 fn failed(error: Error) -> mainspring_core::Error {
-    told(error, false)
+    into_error(error, false)
 }
 
 impl Session for Transaction<'_> {

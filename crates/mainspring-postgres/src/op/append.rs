@@ -18,8 +18,8 @@ use tokio_postgres::types::Type;
 use super::node::number_of;
 use super::now;
 use super::record::is_repeat;
+use crate::connection::Conn;
 use crate::error::Result;
-use crate::lane::Conn;
 use crate::shared::{Shared, lock};
 use crate::sql::Call;
 
@@ -57,9 +57,9 @@ const REMEMBERED: usize = 16_384;
 
 /// Claims that have recorded: the last one of each job, by the job's number.
 #[derive(Default)]
-pub(crate) struct Begun(Mutex<BTreeMap<i64, i32>>);
+pub(crate) struct RecordedClaims(Mutex<BTreeMap<i64, i32>>);
 
-impl Begun {
+impl RecordedClaims {
     /// Remembers claims that have recorded.
     pub(crate) fn note(&self, claims: impl Iterator<Item = (i64, i32)>) {
         let mut begun = lock(&self.0);
@@ -127,7 +127,7 @@ pub(crate) async fn append(
     node: i32,
     recordings: &[Recording],
 ) -> Result<bool> {
-    if recordings.is_empty() || !shared.begun.cover(recordings) {
+    if recordings.is_empty() || !shared.recorded_claims.cover(recordings) {
         return Ok(false);
     }
     let at = shared.at();

@@ -18,13 +18,13 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::family::{self, Left, ends};
+use super::family::{self, UnsentEnd, ends};
 use super::rewind::{self, Back};
 use super::{Op, claim, node, now};
+use crate::connection::Conn;
 use crate::error::{Result, corrupt};
 use crate::flags;
 use crate::hint::Hints;
-use crate::lane::Conn;
 use crate::names;
 use crate::shared::Shared;
 use crate::sql::{At, Call, Present};
@@ -209,20 +209,20 @@ impl Op for Change {
                 Call::new(family::LOCK_RELATIVES, args)
             });
             conn.begin(shared, "", lock.as_slice()).await?;
-            let mut told = Vec::new();
+            let mut announcements = Vec::new();
             let mut steady = true;
             for layer in layers(&self.ids) {
-                steady = steady && self.layer(conn, shared, &layer, &mut answers, &mut told).await?;
+                steady = steady && self.layer(conn, shared, &layer, &mut answers, &mut announcements).await?;
             }
             if steady {
                 conn.end(&[]).await?;
-                announce(conn, shared, told).await?;
+                announce(conn, shared, announcements).await?;
                 return Ok(answers);
             }
             conn.roll_back().await;
             // What others have ended and not told of yet stays as it is until then.
             if matches!(self.verb, Verb::Retry | Verb::Rewind { .. } | Verb::Delete) {
-                family::tell_all(conn, shared, 0).await?;
+                family::notify_overdue(conn, shared, 0).await?;
             }
         }
         Err(Error::unavailable("the jobs are being moved by others").into())
@@ -245,7 +245,7 @@ fn layers(ids: &[JobId]) -> Vec<Vec<usize>> {
 }
 
 /// What was done, and what there is to tell of it.
-enum Told {
+enum Announcement {
     /// Rows of number, line, level, time and due.
     Waits(Vec<Row>),
     /// Rows of number and node.
@@ -253,7 +253,7 @@ enum Told {
     /// Rows of number, line, level and time.
     Woken(Vec<Row>),
     /// Whose families are to be told.
-    Left(Vec<Left>),
+    Ended(Vec<UnsentEnd>),
     /// Numbers of children that are to be cancelled.
     Lost(Vec<i64>),
 }
@@ -266,7 +266,7 @@ impl Change {
         shared: &Shared,
         layer: &[usize],
         answers: &mut [Changed],
-        told: &mut Vec<Told>,
+        announcements: &mut Vec<Announcement>,
     ) -> Result<bool> {
         let at = shared.at();
         let ids: Vec<Uuid> =
@@ -308,9 +308,9 @@ impl Change {
             return Ok(true);
         }
         if let Verb::Rewind { from, .. } = &self.verb {
-            return self.take_back(conn, &at, groups, from, &backs, told).await;
+            return self.take_back(conn, &at, groups, from, &backs, announcements).await;
         }
-        self.apply(conn, &at, groups, told).await
+        self.apply(conn, &at, groups, announcements).await
     }
 
     /// Whether a job that is to wait or to run on can be read.
@@ -328,15 +328,15 @@ impl Change {
         groups: BTreeMap<&'static str, BTreeMap<i64, State>>,
         from: &Key,
         backs: &[Back],
-        told: &mut Vec<Told>,
+        announcements: &mut Vec<Announcement>,
     ) -> Result<bool> {
         let mut children: Vec<i64> = backs.iter().flat_map(|back| &back.children).copied().collect();
         children.sort_unstable();
         if !children.is_empty() {
             // Leases before places.
-            told.push(Told::Flagged(family::flag_children(conn, at, &children).await?));
+            announcements.push(Announcement::Flagged(family::flag_children(conn, at, &children).await?));
         }
-        if !self.apply(conn, at, groups, told).await? {
+        if !self.apply(conn, at, groups, announcements).await? {
             return Ok(false);
         }
         for back in backs {
@@ -345,8 +345,8 @@ impl Change {
             }
         }
         if !children.is_empty() {
-            told.push(Told::Left(family::cancel_free(conn, at, &children).await?));
-            told.push(Told::Lost(children));
+            announcements.push(Announcement::Ended(family::cancel_free(conn, at, &children).await?));
+            announcements.push(Announcement::Lost(children));
         }
         Ok(true)
     }
@@ -377,7 +377,7 @@ impl Change {
         conn: &mut Conn,
         at: &Present,
         groups: BTreeMap<&'static str, BTreeMap<i64, State>>,
-        told: &mut Vec<Told>,
+        announcements: &mut Vec<Announcement>,
     ) -> Result<bool> {
         let why = match &self.verb {
             Verb::Cancel { why } | Verb::Recall { why } | Verb::Hold { why } | Verb::Fail { why } => {
@@ -444,15 +444,17 @@ impl Change {
                 return Ok(false);
             }
             match sql {
-                END if matches!(self.verb, Verb::Delete) => remove(conn, at, &nos, &rows, told).await?,
-                END => {
-                    let mut left: Vec<Left> = family::families(&rows).collect();
-                    let children = family::cancel_waiting(conn, at, &left).await?;
-                    left.extend(children);
-                    told.push(Told::Left(left));
+                END if matches!(self.verb, Verb::Delete) => {
+                    remove(conn, at, &nos, &rows, announcements).await?;
                 }
-                FLAG => told.push(Told::Flagged(rows)),
-                WAIT | REVIVE | READY_PRIORITY => told.push(Told::Waits(rows)),
+                END => {
+                    let mut unsent: Vec<UnsentEnd> = family::families(&rows).collect();
+                    let children = family::cancel_waiting(conn, at, &unsent).await?;
+                    unsent.extend(children);
+                    announcements.push(Announcement::Ended(unsent));
+                }
+                FLAG => announcements.push(Announcement::Flagged(rows)),
+                WAIT | REVIVE | READY_PRIORITY => announcements.push(Announcement::Waits(rows)),
                 _ => {}
             }
         }
@@ -471,15 +473,19 @@ async fn remove(
     at: &Present,
     nos: &Vec<i64>,
     ended: &[Row],
-    told: &mut Vec<Told>,
+    announcements: &mut Vec<Announcement>,
 ) -> Result<()> {
-    let (woken, flagged, left) = family::tell_within(conn, at, nos, ended).await?;
+    let (woken, flagged, unsent) = family::notify_within(conn, at, nos, ended).await?;
     let args = vec![(at as _, Type::TIMESTAMPTZ), (nos as _, Type::INT8_ARRAY)];
     let removed = conn.step(&[Call::new(DELETE_DONE, args)]).await?.pop().unwrap_or_default();
     if removed.len() != nos.len() {
         return Err(corrupt("a job that has just ended cannot be removed"));
     }
-    told.extend([Told::Woken(woken), Told::Flagged(flagged), Told::Left(left)]);
+    announcements.extend([
+        Announcement::Woken(woken),
+        Announcement::Flagged(flagged),
+        Announcement::Ended(unsent),
+    ]);
     Ok(())
 }
 
@@ -512,21 +518,21 @@ fn status(row: &Row) -> Result<Option<Status>> {
 }
 
 /// Tells where jobs wait now, and whose claims were flagged.
-async fn announce(conn: &mut Conn, shared: &Shared, told: Vec<Told>) -> Result<()> {
+async fn announce(conn: &mut Conn, shared: &Shared, announcements: Vec<Announcement>) -> Result<()> {
     let mut hints = Hints::default();
-    let (mut lines, mut left, mut lost) = (Vec::new(), Vec::new(), Vec::new());
-    for told in told {
-        match told {
-            Told::Left(families) => left.extend(families),
-            Told::Lost(children) => lost.extend(children),
-            Told::Woken(rows) => {
+    let (mut lines, mut unsent, mut lost) = (Vec::new(), Vec::new(), Vec::new());
+    for announcement in announcements {
+        match announcement {
+            Announcement::Ended(families) => unsent.extend(families),
+            Announcement::Lost(children) => lost.extend(children),
+            Announcement::Woken(rows) => {
                 for row in &rows {
                     lines.push(row.get(1));
                     hints.ready((row.get(1), row.get(2)), (row.get::<_, At>(3).0, row.get(0)));
                 }
             }
-            Told::Flagged(rows) => rows.iter().for_each(|row| node::flagged(&mut hints, row.get(1))),
-            Told::Waits(rows) => {
+            Announcement::Flagged(rows) => rows.iter().for_each(|row| node::flagged(&mut hints, row.get(1))),
+            Announcement::Waits(rows) => {
                 for row in &rows {
                     lines.push(row.get(1));
                     if let Some(level) = row.get::<_, Option<i16>>(2) {
@@ -540,9 +546,9 @@ async fn announce(conn: &mut Conn, shared: &Shared, told: Vec<Told>) -> Result<(
             }
         }
     }
-    names::learn_to_tell(conn, shared, lines).await;
-    hints.tell(conn, shared).await;
-    family::tell(conn, shared, left).await;
+    names::learn_for_hints(conn, shared, lines).await;
+    hints.send(conn, shared).await;
+    family::notify(conn, shared, unsent).await;
     family::cancel_lost(conn, shared, lost).await;
     Ok(())
 }

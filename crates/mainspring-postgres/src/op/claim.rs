@@ -1,7 +1,7 @@
 //! Claim: from `ready` to `lease`.
 //!
 //! One round trip: the node's lock, its lease, the move. Which pairs of line and level to look at, and from where on, is
-//! what [`Heads`](crate::heads::Heads) knows; if that gives less than was asked for, all pairs are looked for, at times.
+//! what [`ScanBounds`](crate::scan_bounds::ScanBounds) knows; if that gives less than was asked for, all pairs are looked for, at times.
 //!
 //! # Invariants
 //! - A claim number is one higher than the job's last, and is written with the move.
@@ -23,15 +23,15 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::{Op, now};
+use crate::connection::Conn;
 use crate::error::{Fault, Result, corrupt, legible};
 use crate::flags;
-use crate::heads::{Pair, Spot, bound_args};
-use crate::lane::Conn;
+use crate::idle_poll;
 use crate::names::{self, Names};
 use crate::op::node;
 use crate::op::unreadable::Unreadable;
-use crate::pulse;
 use crate::read::journals;
+use crate::scan_bounds::{LineLevel, Position, bound_args};
 use crate::shared::Shared;
 use crate::sql::{At, Call};
 
@@ -198,7 +198,7 @@ impl Taken {
         let mut unreadable = Vec::new();
         for row in &self.jobs {
             let no = row.get(3);
-            // Locked for each of them: the lanes need the names as well, and do not wait for a whole batch.
+            // Locked for each of them: the connections need the names as well, and do not wait for a whole batch.
             let job = legible(read(row, &shared.names()))?.and_then(|mut claimed| {
                 claimed.journal = self.journals.remove(&no).transpose()?;
                 Ok(claimed)
@@ -299,12 +299,12 @@ async fn adopt(conn: &mut Conn, shared: &Shared, node: i32, batch: i64) -> Resul
     let now = first.get::<_, At>(0).0;
     let settings: String = first.get::<_, Option<_>>(2).unwrap_or_default();
     names::learn(conn, shared, jobs.iter().map(|row| row.get(4)), &settings).await?;
-    let journals = told_before(conn, shared, &jobs).await?;
+    let journals = journals_of(conn, shared, &jobs).await?;
     Ok(Taken { jobs, journals, ..Taken::nothing(now) })
 }
 
 /// What those of them have recorded and been sent whose places say that there is something.
-async fn told_before(conn: &mut Conn, shared: &Shared, jobs: &[Row]) -> Result<BTreeMap<i64, Read>> {
+async fn journals_of(conn: &mut Conn, shared: &Shared, jobs: &[Row]) -> Result<BTreeMap<i64, Read>> {
     let with = |flag: i16| jobs.iter().filter(move |row| row.get::<_, i16>(11) & flag != 0);
     shared.add_parents(with(flags::CHILDREN).map(|row| row.get(3)));
     let mut marked: Vec<i64> = with(flags::JOURNAL).map(|row| row.get(3)).collect();
@@ -320,16 +320,16 @@ async fn claim(
     node: i32,
     batch: i64,
 ) -> Result<Taken> {
-    // While the pulse beats it looks for what nobody told of; a claim does only if something may have been missed.
-    let due = shared.heads().scan_is_due((!shared.is_listening()).then(|| shared.monotonic()));
+    // The idle poll looks for what nobody reported; a claim does only if something may have been missed.
+    let due = shared.scan_bounds().scan_is_due((!shared.is_listening()).then(|| shared.monotonic()));
     if due {
         scan(conn, shared).await?;
     }
     let plan = Plan::new(shared, request, node);
     if plan.looks.is_empty()
-        && let Some(now) = pulse::present(shared)
+        && let Some(now) = idle_poll::present(shared)
     {
-        // Whoever puts a job there tells us, and the pulse looks for what nobody tells.
+        // Whoever puts a job there reports it, and the idle poll looks for what nobody reports.
         shared.waiting(&plan.queues.iter().map(|(no, ..)| (*no, true)).collect::<Vec<_>>());
         return Ok(Taken::nothing(now));
     }
@@ -351,39 +351,39 @@ async fn claim(
 
 /// Looks for all pairs that have jobs.
 async fn scan(conn: &mut Conn, shared: &Shared) -> Result<()> {
-    let (mark, began) = (shared.heads().mark(), shared.monotonic());
+    let (generation, began) = (shared.scan_bounds().generation(), shared.monotonic());
     match conn.send(&Call::new(SCAN, Vec::new())).await {
-        Ok(rows) => read_scan(conn, shared, &rows, mark, began).await.map(drop),
+        Ok(rows) => read_scan(conn, shared, &rows, generation, began).await.map(drop),
         // Dead rows under an old snapshot: what is known can be claimed all the same.
         Err(fault) if fault.is_timeout() => {
-            shared.heads().gave_up((began, shared.monotonic()));
+            shared.scan_bounds().gave_up((began, shared.monotonic()));
             Ok(())
         }
         Err(fault) => Err(fault),
     }
 }
 
-/// Takes in what a scan has found, which began with this mark at this time. Returns what nobody knew of.
+/// Takes in what a scan has found, which began at this generation and time. Returns what nobody knew of.
 pub(crate) async fn read_scan(
     conn: &mut Conn,
     shared: &Shared,
     rows: &[Row],
-    mark: u64,
+    generation: u64,
     began: Duration,
-) -> Result<Vec<(Pair, Spot)>> {
-    let found: Vec<(Pair, Spot)> =
+) -> Result<Vec<(LineLevel, Position)>> {
+    let found: Vec<(LineLevel, Position)> =
         rows.iter().map(|row| ((row.get(0), row.get(1)), (row.get::<_, At>(2).0, row.get(3)))).collect();
     let settings = shared.names().settings().to_owned();
     names::learn(conn, shared, found.iter().map(|((line, _), _)| *line), &settings).await?;
     let now = shared.monotonic();
-    let new = shared.heads().scanned(&found, mark, (began, now), shared.is_listening());
+    let new = shared.scan_bounds().scanned(&found, generation, (began, now), shared.is_listening());
     Ok(found.into_iter().filter(|(pair, _)| new.contains(pair)).collect())
 }
 
 /// One pair to look at.
 struct Look {
-    pair: Pair,
-    bound: Spot,
+    pair: LineLevel,
+    bound: Position,
     queue: i32,
     /// How many of this pair at most.
     want: i32,
@@ -410,7 +410,7 @@ struct Plan {
 impl Plan {
     fn new(shared: &Shared, request: &ClaimRequest, node: i32) -> Self {
         let (nodes, names) = (shared.nodes(), shared.names());
-        let mut heads = shared.heads();
+        let mut scan_bounds = shared.scan_bounds();
         let mut queues: Vec<(i32, QueueName, usize)> = Vec::new();
         for (queue, limit) in &request.queues {
             // A queue that is named twice is served once.
@@ -419,7 +419,7 @@ impl Plan {
             queues.extend(known.map(|no| (no, queue.clone(), *limit)));
         }
         // Labels come at times that people choose: where the store's present is not known, ours is near enough.
-        let now = pulse::present(shared).unwrap_or_else(|| shared.clock.now());
+        let now = idle_poll::present(shared).unwrap_or_else(|| shared.clock.now());
         let mut looks = Vec::new();
         if let Some(local) = nodes.get(&node) {
             let limits: BTreeMap<i32, usize> =
@@ -430,7 +430,7 @@ impl Plan {
                     let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
                     let (most, free) = (number(*limit), number(request.free(&line.queue_name)));
                     let lost = number(request.lost(&line.queue_name)).min(most);
-                    looks.extend(heads.plan(no).map(|(pair, bound)| Look {
+                    looks.extend(scan_bounds.plan(no).map(|(pair, bound)| Look {
                         pair,
                         bound,
                         queue: *queue,
@@ -456,20 +456,27 @@ impl Plan {
 
     /// Remembers what a claim took. `planned`: how many it meant to take, by the positions of the pairs. Returns whether
     /// others hold some of those, so that queues are not filled though there may be more; unless this is the `last` try.
-    fn took(&self, shared: &Shared, jobs: &[(Pair, Spot)], planned: &[(i64, i32)], last_try: bool) -> bool {
-        let mut last: BTreeMap<Pair, Spot> = BTreeMap::new();
+    fn took(
+        &self,
+        shared: &Shared,
+        jobs: &[(LineLevel, Position)],
+        planned: &[(i64, i32)],
+        last_try: bool,
+    ) -> bool {
+        let mut last: BTreeMap<LineLevel, Position> = BTreeMap::new();
         let mut taken: BTreeMap<i32, usize> = BTreeMap::new();
-        let mut given: BTreeMap<Pair, i32> = BTreeMap::new();
-        let queue_of: BTreeMap<Pair, i32> = self.looks.iter().map(|look| (look.pair, look.queue)).collect();
-        for (pair, spot) in jobs {
-            let furthest = last.entry(*pair).or_insert(*spot);
-            *furthest = (*furthest).max(*spot);
+        let mut given: BTreeMap<LineLevel, i32> = BTreeMap::new();
+        let queue_of: BTreeMap<LineLevel, i32> =
+            self.looks.iter().map(|look| (look.pair, look.queue)).collect();
+        for (pair, position) in jobs {
+            let furthest = last.entry(*pair).or_insert(*position);
+            *furthest = (*furthest).max(*position);
             *given.entry(*pair).or_default() += 1;
             if let Some(queue) = queue_of.get(pair) {
                 *taken.entry(*queue).or_default() += 1;
             }
         }
-        let held: BTreeMap<Pair, i32> = planned
+        let held: BTreeMap<LineLevel, i32> = planned
             .iter()
             .filter_map(|(o, want)| Some((self.looks.get(usize::try_from(*o - 1).ok()?)?, *want)))
             .filter(|(look, want)| given.get(&look.pair).copied().unwrap_or(0) < *want)
@@ -479,7 +486,7 @@ impl Plan {
         let mut more = false;
         let names = shared.names();
         let paused = |queue: i32| names.queue(queue).is_ok_and(|queue| queue.settings.paused);
-        let mut heads = shared.heads();
+        let mut scan_bounds = shared.scan_bounds();
         for look in &self.looks {
             let wanted = usize::try_from(look.most).unwrap_or(usize::MAX);
             let short = taken.get(&look.queue).copied().unwrap_or(0) < wanted;
@@ -488,7 +495,7 @@ impl Plan {
             // A pair of which others hold a part gave all the rest; those behind it may not have been looked at.
             let behind = cut(look.queue) && !held.contains_key(&look.pair);
             more |= short && behind;
-            heads.took(look.pair, last.get(&look.pair).copied(), short && !open && !behind);
+            scan_bounds.took(look.pair, last.get(&look.pair).copied(), short && !open && !behind);
         }
         more
     }
@@ -565,26 +572,27 @@ async fn take(
     let rows: Vec<Row> = found.collect();
     names::learn(conn, shared, rows.iter().map(|row| row.get(4)), &settings).await?;
     let mut counts: BTreeMap<i32, usize> = BTreeMap::new();
-    let mut jobs: Vec<(usize, Pair, Spot, Row)> = Vec::with_capacity(rows.len());
+    let mut jobs: Vec<(usize, LineLevel, Position, Row)> = Vec::with_capacity(rows.len());
     {
         let names = shared.names();
         for row in rows {
-            let pair: Pair = (row.get(4), row.get(5));
+            let pair: LineLevel = (row.get(4), row.get(5));
             let queue = names.line(pair.0)?.queue;
             *counts.entry(queue).or_default() += 1;
             let turn = order.iter().position(|one| *one == queue).unwrap_or(usize::MAX);
             jobs.push((turn, pair, (row.get::<_, At>(6).0, row.get(3)), row));
         }
     }
-    let spots: Vec<(Pair, Spot)> = jobs.iter().map(|(_, pair, spot, _)| (*pair, *spot)).collect();
-    let held = plan.took(shared, &spots, &planned, last_try);
+    let positions: Vec<(LineLevel, Position)> =
+        jobs.iter().map(|(_, pair, position, _)| (*pair, *position)).collect();
+    let held = plan.took(shared, &positions, &planned, last_try);
     if !jobs.is_empty() {
         shared.moved();
     }
-    jobs.sort_by_key(|(turn, pair, spot, _)| (*turn, pair.1, *spot));
+    jobs.sort_by_key(|(turn, pair, position, _)| (*turn, pair.1, *position));
     let jobs: Vec<Row> = jobs.into_iter().map(|(.., row)| row).collect();
     // The claim is made: if what belongs to it cannot be read, it is asked for again and adopted.
-    let journals = told_before(conn, shared, &jobs).await;
+    let journals = journals_of(conn, shared, &jobs).await;
     let journals = journals.map_err(|_| Error::OutcomeUnknown { source: None })?;
     Ok((Taken { now, jobs, journals, counts }, held))
 }

@@ -9,8 +9,8 @@
 use tokio_postgres::types::Type;
 
 use super::Op;
+use crate::connection::Conn;
 use crate::error::Result;
-use crate::lane::Conn;
 use crate::shared::Shared;
 use crate::sql::Call;
 

@@ -14,8 +14,8 @@ use uuid::Uuid;
 use super::record::TRIM;
 use super::signal::LOCK;
 use super::{CONFIRM, Op};
+use crate::connection::Conn;
 use crate::error::{Result, corrupt};
-use crate::lane::Conn;
 use crate::shared::Shared;
 use crate::sql::{Call, bound};
 

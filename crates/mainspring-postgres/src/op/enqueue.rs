@@ -19,14 +19,14 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::family::{self, Left, ends};
+use super::family::{self, UnsentEnd, ends};
 use super::same_id::{self, meet};
 use super::share::Shares;
-use super::{CONFIRM, Op, aside, key, now};
+use super::{CONFIRM, Op, contended_ids, key, now};
+use crate::connection::Conn;
 use crate::error::{Fault, Result, corrupt};
 use crate::flags;
 use crate::hint::Hints;
-use crate::lane::Conn;
 use crate::names;
 use crate::shared::Shared;
 use crate::sql::{At, Call, Present};
@@ -200,7 +200,7 @@ impl Op for Enqueue {
             return Ok(Vec::new());
         }
         let lines = names::lines_of(conn, shared, jobs).await?;
-        if !shared.aside.knows(jobs) {
+        if !shared.contended_ids.knows(jobs) {
             let keyed = jobs.iter().any(|job| job.options.unique.is_some());
             let stored = if keyed {
                 careful(conn, shared, jobs, &lines, false).await
@@ -215,7 +215,7 @@ impl Op for Enqueue {
             }
         }
         let receipts = careful(conn, shared, jobs, &lines, true).await?;
-        shared.aside.note(jobs, &receipts);
+        shared.contended_ids.note(jobs, &receipts);
         Ok(receipts)
     }
 }
@@ -241,7 +241,7 @@ async fn plain(conn: &mut Conn, shared: &Shared, jobs: &[New], lines: &[TicketLi
 
 /// Tells where new jobs wait.
 pub(crate) async fn announce(conn: &mut Conn, shared: &Shared, rows: &[Row]) {
-    hints(rows).tell(conn, shared).await;
+    hints(rows).send(conn, shared).await;
 }
 
 fn hints(rows: &[Row]) -> Hints {
@@ -276,11 +276,11 @@ async fn careful(
         receipts.push(batch.enter(conn, shared, index).await?);
     }
     let rows = batch.store(conn, shared, true).await?;
-    let told = std::mem::take(&mut batch.told);
-    for rows in told.iter().chain([&rows]) {
+    let stored = std::mem::take(&mut batch.stored);
+    for rows in stored.iter().chain([&rows]) {
         announce(conn, shared, rows).await;
     }
-    family::tell(conn, shared, batch.left).await;
+    family::notify(conn, shared, batch.unsent).await;
     Ok(receipts)
 }
 
@@ -296,7 +296,7 @@ struct Careful<'a> {
     /// Keys in the hands of open transactions.
     contended: BTreeSet<Key>,
     /// Ids in the hands of open transactions.
-    aside: BTreeSet<JobId>,
+    contended_ids: BTreeSet<JobId>,
     /// Keys whose period has ended: to be freed before the next insert.
     over: Vec<Key>,
     /// Some job was stored by an earlier call.
@@ -304,9 +304,9 @@ struct Careful<'a> {
     /// Jobs to be stored.
     pending: Vec<usize>,
     /// What was stored before the end.
-    told: Vec<Vec<Row>>,
+    stored: Vec<Vec<Row>>,
     /// Jobs that were replaced and whose families are to be told.
-    left: Vec<Left>,
+    unsent: Vec<UnsentEnd>,
 }
 
 impl<'a> Careful<'a> {
@@ -325,11 +325,11 @@ impl<'a> Careful<'a> {
         let ids: Vec<Uuid> = jobs.iter().map(|job| Uuid::from_bytes(*job.id.as_bytes())).collect();
         let mut locks = vec![Call::new(TRY_KEYS, vec![(&numbers, Type::INT8_ARRAY)])];
         if by_id {
-            locks.push(Call::new(aside::TRY_IDS, vec![(&ids, Type::UUID_ARRAY)]));
+            locks.push(Call::new(contended_ids::TRY_IDS, vec![(&ids, Type::UUID_ARRAY)]));
         }
         let locked = conn.begin(shared, "", &locks).await?;
         let tried = jobs.iter().zip(locked.get(1).into_iter().flatten());
-        let aside = tried.filter(|(_, row)| !row.get::<_, bool>(0)).map(|(job, _)| job.id).collect();
+        let contended_ids = tried.filter(|(_, row)| !row.get::<_, bool>(0)).map(|(job, _)| job.id).collect();
         let mut contended = BTreeSet::new();
         let (mut kinds, mut texts) = (Vec::new(), Vec::new());
         for (key, row) in keys.into_iter().zip(locked.first().into_iter().flatten()) {
@@ -362,12 +362,12 @@ impl<'a> Careful<'a> {
             known: BTreeMap::new(),
             holders: BTreeMap::new(),
             contended,
-            aside,
+            contended_ids,
             over: Vec::new(),
             repeated: false,
             pending: Vec::new(),
-            told: Vec::new(),
-            left: Vec::new(),
+            stored: Vec::new(),
+            unsent: Vec::new(),
         };
         for row in holders {
             let key = (row.get(0), row.get(1));
@@ -406,7 +406,7 @@ impl<'a> Careful<'a> {
         if let Some(&first) = self.known.get(&job.id) {
             return Ok(same_id::receipt(same_id::compare(job, &self.jobs[first])));
         }
-        if self.aside.contains(&job.id) {
+        if self.contended_ids.contains(&job.id) {
             return Ok(Receipt::Contended);
         }
         if let (Some(key), Some(unique)) = (key_of(job, &self.lines[index]), &job.options.unique) {
@@ -441,14 +441,14 @@ impl<'a> Careful<'a> {
     ) -> Result<Option<Receipt>> {
         // It may be one of this batch.
         let rows = self.store(conn, shared, false).await?;
-        self.told.push(rows);
+        self.stored.push(rows);
         let (at, id) = (shared.at(), Uuid::from_bytes(*holder.as_bytes()));
         for _ in 0..ROUNDS {
             let replace = Call::new(REPLACE, vec![(&at, Type::TIMESTAMPTZ), (&id, Type::UUID)]);
             let replaced = conn.step(&[replace]).await?.pop().unwrap_or_default();
             if let Some(row) = replaced.first() {
                 let flags = row.get::<_, i16>(1) & flags::FAMILY;
-                self.left.extend((flags != 0).then(|| (row.get(0), flags)));
+                self.unsent.extend((flags != 0).then(|| (row.get(0), flags)));
                 return Ok(None);
             }
             // It runs or has ended; or somebody has moved it just now, and may have ended it and let the key go.

@@ -22,10 +22,10 @@ use uuid::Uuid;
 use super::mailbox::wake;
 use super::signal::announce;
 use super::{change, now};
+use crate::connection::Conn;
 use crate::error::{Result, corrupt};
 use crate::flags;
 use crate::hint::Hints;
-use crate::lane::Conn;
 use crate::shared::Shared;
 use crate::sql::{Call, Present};
 
@@ -85,14 +85,14 @@ const FREE: &str = "SELECT no FROM (SELECT no FROM mainspring.ready WHERE no = A
         ORDER BY no FOR UPDATE SKIP LOCKED) s";
 /// Primary key of `ends`; index `children_parent` and primary keys: all has been told once no child is left that neither
 /// has ended nor is flagged. One that was moved from place to place meanwhile is met the next time.
-const TOLD: &str = "DELETE FROM mainspring.ends e WHERE e.no = ANY($1::bigint[])
+const FORGET_ENDS: &str = "DELETE FROM mainspring.ends e WHERE e.no = ANY($1::bigint[])
     AND NOT (e.flags & 16 <> 0 AND EXISTS (SELECT 1 FROM mainspring.children c WHERE c.parent = e.no AND c.on_close = 0
         AND NOT EXISTS (SELECT 1 FROM mainspring.done d WHERE d.no = c.no)
         AND NOT EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.no = c.no AND l.cancel IS NOT NULL)))";
 /// Primary key of `ends`: what is left of these. Others may have told the rest.
 const REST: &str = "SELECT e.no, e.flags FROM mainspring.ends e WHERE e.no = ANY($1::bigint[]) ORDER BY e.no";
 /// Primary key of `ends`, from its beginning: what has not been told for a while.
-pub(crate) const UNTOLD: &str = concat!(
+pub(crate) const OVERDUE: &str = concat!(
     "WITH ",
     now!(),
     "SELECT e.no, e.flags FROM t, mainspring.ends e WHERE e.at <= t.now - $2 * interval '1 us' ORDER BY e.no LIMIT 1000"
@@ -106,51 +106,51 @@ const ROUNDS: usize = 64;
 const PARENT_ENDED: &str = "its parent ended";
 
 /// A job of a family that has ended: its number and its flags.
-pub(crate) type Left = (i64, i16);
+pub(crate) type UnsentEnd = (i64, i16);
 
 /// Tells families of ends that are committed. A failure is not worth a word: the next sweep makes up for it.
-pub(crate) async fn tell(conn: &mut Conn, shared: &Shared, left: Vec<Left>) {
-    if left.is_empty() {
+pub(crate) async fn notify(conn: &mut Conn, shared: &Shared, unsent: Vec<UnsentEnd>) {
+    if unsent.is_empty() {
         return;
     }
     fault::point!("postgres.telling");
-    if let Err(fault) = deliver(conn, shared, left).await {
+    if let Err(fault) = deliver(conn, shared, unsent).await {
         conn.roll_back().await;
-        tracing::debug!(?fault, "a family was not told of an end");
+        tracing::debug!(?fault, "a family was not notified of an end");
     }
 }
 
 /// Tells what others have left.
-pub(crate) async fn tell_all(conn: &mut Conn, shared: &Shared, patience: i64) -> Result<()> {
+pub(crate) async fn notify_overdue(conn: &mut Conn, shared: &Shared, patience: i64) -> Result<()> {
     let at = shared.at();
-    let untold = Call::new(UNTOLD, vec![(&at, Type::TIMESTAMPTZ), (&patience, Type::INT8)]);
-    let rows = conn.send(&untold).await?;
+    let overdue = Call::new(OVERDUE, vec![(&at, Type::TIMESTAMPTZ), (&patience, Type::INT8)]);
+    let rows = conn.send(&overdue).await?;
     deliver(conn, shared, rows.iter().map(|row| (row.get(0), row.get(1))).collect()).await
 }
 
-async fn deliver(conn: &mut Conn, shared: &Shared, left: Vec<Left>) -> Result<()> {
-    let mut left: BTreeMap<i64, i16> = left.into_iter().collect();
+async fn deliver(conn: &mut Conn, shared: &Shared, unsent: Vec<UnsentEnd>) -> Result<()> {
+    let mut unsent: BTreeMap<i64, i16> = unsent.into_iter().collect();
     for _ in 0..ROUNDS {
-        if left.is_empty() {
+        if unsent.is_empty() {
             break;
         }
-        let nos: Vec<i64> = left.keys().copied().collect();
+        let nos: Vec<i64> = unsent.keys().copied().collect();
         let parents: Vec<i64> =
-            left.iter().filter(|(_, flags)| **flags & flags::CHILDREN != 0).map(|(no, _)| *no).collect();
-        if left.values().any(|flags| flags & flags::PARENT != 0) {
-            tell_parents(conn, shared, &nos, parents.is_empty()).await?;
+            unsent.iter().filter(|(_, flags)| **flags & flags::CHILDREN != 0).map(|(no, _)| *no).collect();
+        if unsent.values().any(|flags| flags & flags::PARENT != 0) {
+            notify_parents(conn, shared, &nos, parents.is_empty()).await?;
         }
         if parents.is_empty() {
             break;
         }
         // What was told is gone from here. Parents are told once.
-        left = close(conn, shared, &parents, &nos).await?;
+        unsent = close(conn, shared, &parents, &nos).await?;
     }
     Ok(())
 }
 
 /// Messages to parents; and if that is all that there is to tell, it is told.
-async fn tell_parents(conn: &mut Conn, shared: &Shared, nos: &Vec<i64>, all: bool) -> Result<()> {
+async fn notify_parents(conn: &mut Conn, shared: &Shared, nos: &Vec<i64>, all: bool) -> Result<()> {
     let (at, mailbox) = (shared.at(), shared.mailbox());
     let mut calls = vec![
         Call::new(LOCK_PARENTS, vec![(&mailbox, Type::INT8), (nos, Type::INT8_ARRAY)]),
@@ -158,7 +158,7 @@ async fn tell_parents(conn: &mut Conn, shared: &Shared, nos: &Vec<i64>, all: boo
         Call::new(WAKE, vec![(&at, Type::TIMESTAMPTZ), (nos, Type::INT8_ARRAY)]),
     ];
     if all {
-        calls.push(Call::new(TOLD, vec![(nos, Type::INT8_ARRAY)]));
+        calls.push(Call::new(FORGET_ENDS, vec![(nos, Type::INT8_ARRAY)]));
     }
     let rows = conn.commit(shared, &calls).await?;
     let [_, running, woken, ..] = rows.as_slice() else { return Err(corrupt("an end without an answer")) };
@@ -189,34 +189,34 @@ async fn close(
     if !children.is_empty() {
         calls.extend(cancel.calls());
     }
-    calls.push(Call::new(TOLD, vec![(nos, Type::INT8_ARRAY)]));
+    calls.push(Call::new(FORGET_ENDS, vec![(nos, Type::INT8_ARRAY)]));
     calls.push(Call::new(REST, vec![(nos, Type::INT8_ARRAY)]));
     let rows = conn.end(&calls).await?;
     let rest =
         rows.last().into_iter().flatten().map(|row| (row.get(0), row.get::<_, i16>(1) & flags::CHILDREN));
-    let mut left: BTreeMap<i64, i16> = rest.collect();
+    let mut unsent: BTreeMap<i64, i16> = rest.collect();
     if let [flagged, ended, ..] = rows.as_slice()
         && !children.is_empty()
     {
         shared.moved();
-        left.extend(families(ended));
+        unsent.extend(families(ended));
         let mut hints = Hints::default();
         for row in flagged {
             hints.cancel(NodeNo(row.get::<_, i32>(1).into()));
         }
-        hints.tell(conn, shared).await;
+        hints.send(conn, shared).await;
     }
-    Ok(left)
+    Ok(unsent)
 }
 
 /// Those of jobs that were ended by [`change::END`] whose families are to be told.
-pub(crate) fn families(ended: &[Row]) -> impl Iterator<Item = Left> {
-    let left = |row: &Row| (row.get(0), row.get::<_, i16>(2) & flags::FAMILY);
-    ended.iter().map(left).filter(|(_, flags)| *flags != 0)
+pub(crate) fn families(ended: &[Row]) -> impl Iterator<Item = UnsentEnd> {
+    let unsent = |row: &Row| (row.get(0), row.get::<_, i16>(2) & flags::FAMILY);
+    ended.iter().map(unsent).filter(|(_, flags)| *flags != 0)
 }
 
 /// The numbers of those that have children.
-fn parents_among(ended: &[Left]) -> Vec<i64> {
+fn parents_among(ended: &[UnsentEnd]) -> Vec<i64> {
     ended.iter().filter(|(_, flags)| flags & flags::CHILDREN != 0).map(|(no, _)| *no).collect()
 }
 
@@ -261,8 +261,12 @@ impl<'a> Cancel<'a> {
 }
 
 /// Cancels children that wait, and theirs, in the transaction that is open and has ended these jobs.
-pub(crate) async fn cancel_waiting(conn: &mut Conn, at: &Present, ended: &[Left]) -> Result<Vec<Left>> {
-    let mut left: Vec<Left> = Vec::new();
+pub(crate) async fn cancel_waiting(
+    conn: &mut Conn,
+    at: &Present,
+    ended: &[UnsentEnd],
+) -> Result<Vec<UnsentEnd>> {
+    let mut unsent: Vec<UnsentEnd> = Vec::new();
     let mut parents = parents_among(ended);
     for _ in 0..ROUNDS {
         if parents.is_empty() {
@@ -272,13 +276,13 @@ pub(crate) async fn cancel_waiting(conn: &mut Conn, at: &Present, ended: &[Left]
         let children: Vec<i64> = rows.iter().flatten().map(|row| row.get(0)).collect();
         let ended = cancel_these(conn, at, &children).await?;
         parents = parents_among(&ended);
-        left.extend(ended);
+        unsent.extend(ended);
     }
-    Ok(left)
+    Ok(unsent)
 }
 
 /// Cancels those of these children that wait and that nobody else is about to move.
-async fn cancel_these(conn: &mut Conn, at: &Present, children: &Vec<i64>) -> Result<Vec<Left>> {
+async fn cancel_these(conn: &mut Conn, at: &Present, children: &Vec<i64>) -> Result<Vec<UnsentEnd>> {
     let rows = conn.step(&[Call::new(FREE, vec![(children, Type::INT8_ARRAY)])]).await?;
     let mut children: Vec<i64> = rows.iter().flatten().map(|row| row.get(0)).collect();
     if children.is_empty() {
@@ -290,11 +294,15 @@ async fn cancel_these(conn: &mut Conn, at: &Present, children: &Vec<i64>) -> Res
 }
 
 /// As [`cancel_waiting`], for children whose parent does without them: those, and theirs.
-pub(crate) async fn cancel_free(conn: &mut Conn, at: &Present, children: &Vec<i64>) -> Result<Vec<Left>> {
-    let mut left = cancel_these(conn, at, children).await?;
-    let theirs = cancel_waiting(conn, at, &left).await?;
-    left.extend(theirs);
-    Ok(left)
+pub(crate) async fn cancel_free(
+    conn: &mut Conn,
+    at: &Present,
+    children: &Vec<i64>,
+) -> Result<Vec<UnsentEnd>> {
+    let mut unsent = cancel_these(conn, at, children).await?;
+    let theirs = cancel_waiting(conn, at, &unsent).await?;
+    unsent.extend(theirs);
+    Ok(unsent)
 }
 
 /// Flags those of these children that run. Rows of number and node.
@@ -339,20 +347,20 @@ async fn cancel_rest(conn: &mut Conn, shared: &Shared, mut children: Vec<i64>) -
         for row in flagged {
             hints.cancel(NodeNo(row.get::<_, i32>(1).into()));
         }
-        hints.tell(conn, shared).await;
-        tell(conn, shared, families(ended).collect()).await;
+        hints.send(conn, shared).await;
+        notify(conn, shared, families(ended).collect()).await;
     }
     Ok(())
 }
 
 /// Tells the families of jobs that the open transaction has ended and is about to remove. The mailboxes of their parents
 /// are locked. Returns what there is to tell of it: rows of who was woken, and of who was flagged.
-pub(crate) async fn tell_within(
+pub(crate) async fn notify_within(
     conn: &mut Conn,
     at: &Present,
     nos: &Vec<i64>,
     ended: &[Row],
-) -> Result<(Vec<Row>, Vec<Row>, Vec<Left>)> {
+) -> Result<(Vec<Row>, Vec<Row>, Vec<UnsentEnd>)> {
     let children = conn.step(&[Call::new(OPEN, vec![(nos, Type::INT8_ARRAY)])]).await?;
     let children: Vec<i64> = children.iter().flatten().map(|row| row.get(0)).collect();
     let flag = vec![
@@ -362,14 +370,14 @@ pub(crate) async fn tell_within(
         (&flags::ORPHAN as _, Type::INT2),
     ];
     let flagged = conn.step(&[Call::new(change::FLAG, flag)]).await?.pop().unwrap_or_default();
-    let left = cancel_waiting(conn, at, &families(ended).collect::<Vec<_>>()).await?;
+    let unsent = cancel_waiting(conn, at, &families(ended).collect::<Vec<_>>()).await?;
     let calls = [
         Call::new(POST, vec![(nos, Type::INT8_ARRAY)]),
         Call::new(WAKE, vec![(at, Type::TIMESTAMPTZ), (nos, Type::INT8_ARRAY)]),
-        Call::new(TOLD, vec![(nos, Type::INT8_ARRAY)]),
+        Call::new(FORGET_ENDS, vec![(nos, Type::INT8_ARRAY)]),
     ];
     let woken = conn.step(&calls).await?.swap_remove(1);
-    Ok((woken, flagged, left))
+    Ok((woken, flagged, unsent))
 }
 
 /// Unique index of ids, primary key of `children`; then advisory locks on the mailboxes of these jobs and of their parents,

@@ -19,9 +19,9 @@ use super::family::{self, ends};
 use super::mailbox::{self, came};
 use super::node::{self, number_of};
 use super::{CONFIRM, Op, now, record};
+use crate::connection::Conn;
 use crate::error::Result;
 use crate::hint::Hints;
-use crate::lane::Conn;
 use crate::names;
 use crate::shared::Shared;
 use crate::sql::{At, Call};
@@ -286,7 +286,7 @@ async fn apply_once(
     let is_parent = shared.has_parents(&held);
     let answers =
         if is_parent { conn.begin(shared, "", &calls).await? } else { conn.commit(shared, &calls).await? };
-    let (mut moved, mut left) = (BTreeSet::new(), Vec::new());
+    let (mut moved, mut unsent) = (BTreeSet::new(), Vec::new());
     for (call, rows) in calls.iter().zip(&answers) {
         match call.sql {
             SUCCEED => {
@@ -294,7 +294,7 @@ async fn apply_once(
                 let claims: Option<Vec<i32>> = rows.first().and_then(|row| row.get(1));
                 let flags: Option<Vec<i16>> = rows.first().and_then(|row| row.get(2));
                 let nos = nos.unwrap_or_default();
-                left.extend(
+                unsent.extend(
                     nos.iter().copied().zip(flags.unwrap_or_default()).filter(|(_, flags)| *flags != 0),
                 );
                 moved.extend(nos.into_iter().zip(claims.unwrap_or_default()));
@@ -302,21 +302,21 @@ async fn apply_once(
             END | SUSPEND => {
                 moved.extend(rows.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i32>(6))));
                 let families = rows.iter().map(|row| (row.get(0), row.get::<_, i16>(7)));
-                left.extend(families.filter(|(_, flags)| *flags != 0));
+                unsent.extend(families.filter(|(_, flags)| *flags != 0));
             }
             _ => {}
         }
     }
     if is_parent {
-        let children = family::cancel_waiting(conn, &at, &left).await?;
-        left.extend(children);
+        let children = family::cancel_waiting(conn, &at, &unsent).await?;
+        unsent.extend(children);
         conn.end(&[]).await?;
         shared.forget_parents(&held);
     }
     for (_, rows) in calls.iter().zip(&answers).filter(|(call, _)| matches!(call.sql, END | SUSPEND)) {
         announce(conn, shared, rows).await?;
     }
-    family::tell(conn, shared, left).await;
+    family::notify(conn, shared, unsent).await;
     Ok(moved)
 }
 
@@ -379,7 +379,7 @@ impl FinishOp {
 
 /// Tells where jobs wait now.
 async fn announce(conn: &mut Conn, shared: &Shared, rows: &[Row]) -> Result<()> {
-    names::learn_to_tell(conn, shared, rows.iter().map(|row| row.get(1))).await;
+    names::learn_for_hints(conn, shared, rows.iter().map(|row| row.get(1))).await;
     let mut hints = Hints::default();
     for row in rows {
         match row.get::<_, i32>(2) {
@@ -389,7 +389,7 @@ async fn announce(conn: &mut Conn, shared: &Shared, rows: &[Row]) -> Result<()> 
             _ => {}
         }
     }
-    hints.tell(conn, shared).await;
+    hints.send(conn, shared).await;
     Ok(())
 }
 

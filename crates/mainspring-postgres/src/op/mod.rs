@@ -6,9 +6,9 @@
 //! background skips rows that others hold.
 
 pub(crate) mod append;
-pub(crate) mod aside;
 pub(crate) mod change;
 pub(crate) mod claim;
+pub(crate) mod contended_ids;
 pub(crate) mod counts;
 pub(crate) mod drop_signals;
 mod ending;
@@ -34,8 +34,8 @@ pub(crate) mod unreadable;
 use std::future::Future;
 use std::time::Duration;
 
+use crate::connection::Conn;
 use crate::error::Result;
-use crate::lane::Conn;
 use crate::shared::Shared;
 
 /// One call of the store.

@@ -13,12 +13,12 @@ use uuid::Uuid;
 
 use super::release::{self, give_back};
 use super::{Op, now};
+use crate::connection::Conn;
 use crate::error::{Result, corrupt};
 use crate::flags;
 use crate::hint::Hints;
-use crate::lane::Conn;
+use crate::idle_poll::{self, PollInFlight};
 use crate::names;
-use crate::pulse::{self, Beat};
 use crate::shared::{Local, Shared};
 use crate::sql::{At, Call};
 
@@ -191,15 +191,16 @@ impl Op for Renew {
             ];
             calls.push(Call::new(MARK, args));
         }
-        // A renewal is a round trip anyhow; it takes the pulse along.
-        let beat = (shared.is_listening() && pulse::is_quick(shared)).then(|| Beat::new(shared, true));
+        // A renewal is a round trip anyhow; it takes the idle poll along.
+        let poll =
+            (shared.is_listening() && idle_poll::is_quick(shared)).then(|| PollInFlight::new(shared, true));
         let own = calls.len();
-        calls.extend(beat.iter().flat_map(Beat::calls));
+        calls.extend(poll.iter().flat_map(PollInFlight::calls));
         let mut answers = conn.commit(shared, &calls).await?;
         drop(calls);
-        let heard = answers.split_off(own);
-        if let Some(beat) = beat {
-            beat.heard(conn, shared, &heard).await?;
+        let polled = answers.split_off(own);
+        if let Some(poll) = poll {
+            poll.apply(conn, shared, &polled).await?;
         }
         let rows = answers.swap_remove(0);
         let Some(first) = rows.first() else { return Err(Error::LeaseLost.into()) };

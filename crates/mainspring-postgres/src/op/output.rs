@@ -19,7 +19,7 @@ use crate::sql::{Call, Present, bound};
 
 /// Primary keys of `lease` and `output`: the last row of each job, once for each frame, then appends. For a reset all that is
 /// kept of its job. `$7` and `$8` are what is kept: items, and bytes.
-pub(crate) const SAY: &str = "INSERT INTO mainspring.output
+pub(crate) const PUSH: &str = "INSERT INTO mainspring.output
         (no, position, at, before, void_from, claim, number, step, body)
     SELECT p.no, p.position, coalesce($9::timestamptz, clock_timestamp()), p.before,
         CASE WHEN p.body IS NULL THEN coalesce((SELECT min(o.position) FROM mainspring.output o
@@ -42,7 +42,7 @@ pub(crate) const SAY: &str = "INSERT INTO mainspring.output
             WINDOW w AS (PARTITION BY f.no ORDER BY f.o)) n) p";
 /// Primary key of `output`: the last and the first row of each job. If what is gone is enough to be worth it, all of its
 /// rows, and those that are gone are removed. The claims are locked.
-pub(crate) const SWEEP: &str = "DELETE FROM mainspring.output WHERE ctid = ANY(ARRAY(
+pub(crate) const TRIM_OUTPUT: &str = "DELETE FROM mainspring.output WHERE ctid = ANY(ARRAY(
     SELECT x.tid FROM unnest($1::bigint[]) AS u(no)
     CROSS JOIN LATERAL (SELECT o.position, o.before + coalesce(octet_length(o.body), 0) AS total
         FROM mainspring.output o WHERE o.no = u.no ORDER BY o.position DESC LIMIT 1) l
@@ -58,7 +58,7 @@ pub(crate) const KEPT_BYTES: i64 = bound(bounds::FRAMES_BYTES);
 
 /// What is said, as arguments.
 #[derive(Default)]
-pub(crate) struct Said<'a> {
+pub(crate) struct Pushes<'a> {
     nos: Vec<i64>,
     claims: Vec<i32>,
     numbers: Vec<i64>,
@@ -70,7 +70,7 @@ pub(crate) struct Said<'a> {
     jobs: Vec<i64>,
 }
 
-impl<'a> Said<'a> {
+impl<'a> Pushes<'a> {
     /// Adds what a job says under its claim.
     pub(crate) fn add(&mut self, no: i64, claim: i32, pushes: &'a [Push]) {
         for push in pushes {
@@ -112,6 +112,6 @@ impl<'a> Said<'a> {
             (&KEPT as _, Type::INT8),
             (&KEPT_BYTES as _, Type::INT8),
         ];
-        vec![Call::new(SAY, args), Call::new(SWEEP, sweep)]
+        vec![Call::new(PUSH, args), Call::new(TRIM_OUTPUT, sweep)]
     }
 }

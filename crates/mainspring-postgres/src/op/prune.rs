@@ -10,8 +10,8 @@ use mainspring_core::time::micros;
 use tokio_postgres::types::Type;
 
 use super::{Op, counts, now};
+use crate::connection::Conn;
 use crate::error::Result;
-use crate::lane::Conn;
 use crate::shared::Shared;
 use crate::sql::Call;
 

@@ -23,11 +23,11 @@ use uuid::Uuid;
 use super::append::append;
 use super::enqueue::{self, Columns};
 use super::node::{self, number_of};
-use super::output::Said;
+use super::output::Pushes;
 use super::{Op, now, same_id};
+use crate::connection::Conn;
 use crate::error::{Fault, Result, corrupt};
 use crate::flags;
-use crate::lane::Conn;
 use crate::names;
 use crate::shared::Shared;
 use crate::sql::{Call, Present, bound};
@@ -129,7 +129,7 @@ pub(crate) struct Pages<'a> {
     pub(crate) values: Vec<&'a [u8]>,
     read: (Vec<i64>, Vec<i32>, Vec<i64>),
     pub(crate) forget: (Vec<i64>, Vec<i32>, Vec<&'a str>),
-    said: Said<'a>,
+    pushes: Pushes<'a>,
 }
 
 /// Read signals that are kept.
@@ -178,7 +178,7 @@ impl<'a> Pages<'a> {
             self.forget.1.push(claim);
             self.forget.2.push(key.as_str());
         }
-        self.said.add(no, claim, &writes.output);
+        self.pushes.add(no, claim, &writes.output);
     }
 
     /// Whether nobody writes.
@@ -229,7 +229,7 @@ impl<'a> Pages<'a> {
             calls.push(Call::new(READ, args));
             calls.push(Call::new(TRIM, vec![(&self.read.0, Type::INT8_ARRAY), (&KEPT, Type::INT8)]));
         }
-        calls.extend(self.said.calls(at, node));
+        calls.extend(self.pushes.calls(at, node));
         calls
     }
 }
@@ -282,7 +282,9 @@ impl Op for RecordOp {
                 }
             }
         };
-        shared.begun.note(newest.iter().filter(|(no, _)| held.contains(no)).map(|(no, claim)| (*no, *claim)));
+        shared
+            .recorded_claims
+            .note(newest.iter().filter(|(no, _)| held.contains(no)).map(|(no, claim)| (*no, *claim)));
         let is_held = |claim: &Claim| {
             held.contains(&claim.row.0) && newest.get(&claim.row.0) == Some(&number_of(claim))
         };

@@ -5,9 +5,9 @@
 
 use tokio_postgres::Row;
 
+use crate::connection::Conn;
 use crate::error::Result;
 use crate::hint::Hints;
-use crate::lane::Conn;
 use crate::op::family;
 use crate::shared::Shared;
 use crate::sql::At;
@@ -69,15 +69,15 @@ pub(crate) use give_back;
 
 /// Tells where released jobs can be claimed again.
 pub(crate) async fn announce(conn: &mut Conn, shared: &Shared, rows: &[Row]) -> Result<()> {
-    crate::names::learn_to_tell(conn, shared, rows.iter().map(|row| row.get(1))).await;
+    crate::names::learn_for_hints(conn, shared, rows.iter().map(|row| row.get(1))).await;
     let mut hints = Hints::default();
     for row in rows {
         if let Some(level) = row.get::<_, Option<i16>>(2) {
             hints.ready((row.get(1), level), (row.get::<_, At>(3).0, row.get(0)));
         }
     }
-    hints.tell(conn, shared).await;
-    let left = rows.iter().map(|row| (row.get(0), row.get::<_, i16>(5))).filter(|(_, flags)| *flags != 0);
-    family::tell(conn, shared, left.collect()).await;
+    hints.send(conn, shared).await;
+    let unsent = rows.iter().map(|row| (row.get(0), row.get::<_, i16>(5))).filter(|(_, flags)| *flags != 0);
+    family::notify(conn, shared, unsent.collect()).await;
     Ok(())
 }

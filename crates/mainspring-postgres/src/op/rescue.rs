@@ -15,8 +15,8 @@ use tokio_postgres::types::Type;
 
 use super::release::{self, give_back};
 use super::{Op, node, now};
+use crate::connection::Conn;
 use crate::error::{Result, corrupt};
-use crate::lane::Conn;
 use crate::shared::Shared;
 use crate::sql::{At, Call};
 

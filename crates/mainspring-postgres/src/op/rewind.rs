@@ -9,8 +9,8 @@ use mainspring_core::name::Key;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
+use crate::connection::Conn;
 use crate::error::{Result, corrupt};
-use crate::lane::Conn;
 use crate::sql::{Call, Present};
 
 /// Primary key of `steps`, by the job's number. Values of children and of signals alone.

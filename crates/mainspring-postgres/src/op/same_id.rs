@@ -9,8 +9,8 @@ use mainspring_core::store::Receipt;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
+use crate::connection::Conn;
 use crate::error::Result;
-use crate::lane::Conn;
 use crate::sql::Call;
 
 /// Unique index of ids, then primary keys. An input that is the same byte by byte is not sent back.

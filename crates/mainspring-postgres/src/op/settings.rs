@@ -6,9 +6,9 @@ use mainspring_core::time::micros;
 use tokio_postgres::types::Type;
 
 use super::{CONFIRM, Op};
+use crate::connection::Conn;
 use crate::error::{Result, corrupt};
 use crate::hint::Hints;
-use crate::lane::Conn;
 use crate::names::{self, read_queue};
 use crate::shared::Shared;
 use crate::sql::Call;
@@ -66,7 +66,7 @@ impl Op for Configure {
         if before.paused && !queue.settings.paused {
             let mut hints = Hints::default();
             hints.queue(no);
-            hints.tell(conn, shared).await;
+            hints.send(conn, shared).await;
         }
         Ok(queue)
     }

@@ -17,9 +17,9 @@ use uuid::Uuid;
 
 use super::mailbox::wake;
 use super::{CONFIRM, Op, now};
+use crate::connection::Conn;
 use crate::error::{Result, corrupt};
 use crate::hint::Hints;
-use crate::lane::Conn;
 use crate::names;
 use crate::read::status;
 use crate::shared::Shared;
@@ -166,8 +166,8 @@ pub(crate) async fn announce<'r>(
     for row in ready {
         hints.ready((row.get(1), row.get(2)), (row.get::<_, At>(3).0, row.get(0)));
     }
-    names::learn_to_tell(conn, shared, hints.lines()).await;
-    hints.tell(conn, shared).await;
+    names::learn_for_hints(conn, shared, hints.lines()).await;
+    hints.send(conn, shared).await;
 }
 
 /// What becomes of each signal, and the number of its job if there is one.

@@ -7,9 +7,9 @@ use tokio_postgres::types::Type;
 
 use super::family::{self, ends};
 use super::{Op, now};
+use crate::connection::Conn;
 use crate::error::Result;
 use crate::hint::Hints;
-use crate::lane::Conn;
 use crate::names;
 use crate::shared::Shared;
 use crate::sql::{At, Call};
@@ -104,7 +104,7 @@ impl Op for Promote {
         };
         let now = moved.first().map(|row| row.get::<_, At>(0).0).unwrap_or_default();
         let lines: Vec<i32> = moved.iter().filter_map(|row| row.get(1)).collect();
-        names::learn_to_tell(conn, shared, lines).await;
+        names::learn_for_hints(conn, shared, lines).await;
         let mut hints = Hints::default();
         let mut count = 0_i64;
         for row in moved {
@@ -113,13 +113,13 @@ impl Op for Promote {
                 count += row.get::<_, i64>(4);
             }
         }
-        hints.tell(conn, shared).await;
+        hints.send(conn, shared).await;
         let next = first_due(next);
         if next.is_some_and(|next| next <= now) {
             // Or there is more than a sweep moves.
-            if let Err(fault) = family::tell_all(conn, shared, family::PATIENCE).await {
+            if let Err(fault) = family::notify_overdue(conn, shared, family::PATIENCE).await {
                 conn.roll_back().await;
-                tracing::debug!(?fault, "families were not told");
+                tracing::debug!(?fault, "families were not notified");
             }
         }
         Ok(Swept { now, moved: usize::try_from(count).unwrap_or(0), next })
@@ -148,8 +148,8 @@ impl Op for Expire {
         let first = moved.first().ok_or_else(|| crate::error::corrupt("a sweep without an answer"))?;
         let next = next.first().map(|row| row.get::<_, At>(0).0);
         let moved = usize::try_from(first.get::<_, i64>(1)).unwrap_or(0);
-        let left = first.get::<_, Vec<i64>>(2).into_iter().zip(first.get::<_, Vec<i16>>(3));
-        family::tell(conn, shared, left.collect()).await;
+        let unsent = first.get::<_, Vec<i64>>(2).into_iter().zip(first.get::<_, Vec<i16>>(3));
+        family::notify(conn, shared, unsent.collect()).await;
         Ok(Swept { now: first.get::<_, At>(0).0, moved, next })
     }
 }

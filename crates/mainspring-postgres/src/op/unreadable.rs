@@ -17,8 +17,8 @@ use tokio_postgres::types::Type;
 
 use super::release::{self, give_back};
 use super::{Op, node, now};
+use crate::connection::Conn;
 use crate::error::Result;
-use crate::lane::Conn;
 use crate::names;
 use crate::shared::Shared;
 use crate::sql::Call;
@@ -103,13 +103,13 @@ impl Op for SetAside {
         let [aside, cancelled] = rows.as_slice() else { return Ok(()) };
         release::announce(conn, shared, cancelled).await?;
         // Others may wait behind them.
-        names::learn_to_tell(conn, shared, aside.iter().map(|row| row.get(1))).await;
+        names::learn_for_hints(conn, shared, aside.iter().map(|row| row.get(1))).await;
         let queues: BTreeSet<_> = {
             let names = shared.names();
             let lines = aside.iter().filter_map(|row| names.line(row.get(1)).ok());
             lines.map(|line| line.queue_name.clone()).collect()
         };
-        shared.listeners.tell(&Hint::Ready(queues.into_iter().collect()));
+        shared.listeners.notify(&Hint::Ready(queues.into_iter().collect()));
         Ok(())
     }
 }

@@ -10,8 +10,8 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::get::{state_of, time_of};
+use crate::connection::Conn;
 use crate::error::{Result, corrupt};
-use crate::lane::Conn;
 use crate::names::read_queue;
 use crate::op::Op;
 use crate::shared::Shared;

@@ -12,8 +12,8 @@ use tokio_postgres::types::Type;
 
 use super::SNAPSHOT;
 use super::journal::{message, waits, written};
+use crate::connection::Conn;
 use crate::error::{Result, corrupt, legible};
-use crate::lane::Conn;
 use crate::op::Op;
 use crate::op::mailbox::came;
 use crate::shared::Shared;
@@ -127,7 +127,7 @@ const QUESTIONS: [(&str, &str); 11] = [
     ),
     // Families are told of ends within seconds.
     (
-        "SELECT 'the family of job number ' || no || ' has not been told of its end' FROM mainspring.ends
+        "SELECT 'the family of job number ' || no || ' has not been reported of its end' FROM mainspring.ends
          WHERE at < clock_timestamp() - interval '1 min' LIMIT 10",
         "start a node: sweeps tell what a process that died has left",
     ),
@@ -198,7 +198,7 @@ const DECODED: [(&str, &str, Decode); 4] = [
     ("inbox", MESSAGES, |row| message(row).map(drop)),
 ];
 /// Findings of one kind that one part tells.
-const TOLD: usize = 10;
+const FINDINGS: usize = 10;
 
 /// What to do about a job that cannot be read.
 const UNREADABLE: &str = "a claim that meets it sets it aside as unreadable. Restore what is damaged by hand, then \
@@ -259,12 +259,12 @@ async fn range(conn: &mut Conn, after: i64) -> Result<Checked> {
         findings.push(unreadable(format!("job {id}: column {column} of {place} cannot be read")));
     }
     for (rows, (what, _, decode)) in answers.zip(DECODED) {
-        let mut told = 0;
+        let mut reported = 0;
         for row in rows {
             if let Err(why) = legible(decode(row))?
-                && told < TOLD
+                && reported < FINDINGS
             {
-                told += 1;
+                reported += 1;
                 findings.push(unreadable(format!("job {}: {what}: {why}", row.get::<_, &str>(0))));
             }
         }

@@ -10,8 +10,8 @@ use mainspring_core::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use crate::connection::{Conn, Use};
 use crate::error::{Fault, Result, answered, words};
-use crate::lane::{Conn, Use};
 use crate::migrate::SCHEMA_VERSION;
 use crate::op::Op;
 use crate::options::{Durability, Time};

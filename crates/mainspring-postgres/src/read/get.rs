@@ -12,9 +12,9 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::journal::waits;
+use crate::connection::Conn;
 use crate::error::{Result, corrupt, legible};
 use crate::flags;
-use crate::lane::Conn;
 use crate::names::{self, Names};
 use crate::op::Op;
 use crate::shared::Shared;

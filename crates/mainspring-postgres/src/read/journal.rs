@@ -13,8 +13,8 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::get::{status, time_of};
+use crate::connection::Conn;
 use crate::error::{Result, corrupt, legible};
-use crate::lane::Conn;
 use crate::op::Op;
 use crate::shared::Shared;
 use crate::sql::{Call, bound};
@@ -309,11 +309,12 @@ impl Op for Sights {
 /// Unique index of ids.
 const NUMBER: &str = "SELECT no FROM mainspring.jobs WHERE id = $1";
 /// Primary key of `steps`, by the job's number: the first entries, and one more to tell whether there are more.
-const TOLD: &str = "SELECT s.key, s.kind, s.overlapped, s.claim, s.at, octet_length(s.value)::bigint,
+const FIRST_ENTRIES: &str =
+    "SELECT s.key, s.kind, s.overlapped, s.claim, s.at, octet_length(s.value)::bigint,
         CASE WHEN octet_length(s.value) <= $2 THEN s.value END
     FROM mainspring.steps s WHERE s.no = $1 ORDER BY s.seq LIMIT $3 + 1";
 /// Index `children_parent`, then primary keys.
-const KIN: &str = "SELECT j.id, c.on_close,
+const CHILDREN: &str = "SELECT j.id, c.on_close,
         coalesce(d.state, CASE WHEN EXISTS (SELECT 1 FROM mainspring.ready p WHERE p.no = c.no) THEN 2
             WHEN EXISTS (SELECT 1 FROM mainspring.lease p WHERE p.no = c.no) THEN 3
             WHEN EXISTS (SELECT 1 FROM mainspring.timers p WHERE p.no = c.no) THEN 1 ELSE 4 END)::smallint,
@@ -344,18 +345,19 @@ impl Op for StoryOp {
             return Ok(None);
         };
         let (nos, afters) = (vec![no], vec![0_i64]);
-        let told = vec![(&no as _, Type::INT8), (&STORY_VALUE as _, Type::INT8), (&STORY as _, Type::INT8)];
+        let entries =
+            vec![(&no as _, Type::INT8), (&STORY_VALUE as _, Type::INT8), (&STORY as _, Type::INT8)];
         let rows = conn
             .end(&[
-                Call::new(TOLD, told),
+                Call::new(FIRST_ENTRIES, entries),
                 messages(&nos, &afters, &PREFETCH, &ANY),
-                Call::new(KIN, vec![(&no, Type::INT8)]),
+                Call::new(CHILDREN, vec![(&no, Type::INT8)]),
             ])
             .await?;
-        let [told, messages, kin] = rows.as_slice() else {
+        let [entries, messages, children] = rows.as_slice() else {
             return Err(corrupt("a story without an answer"));
         };
-        let entries = told.iter().take(bounds::STORY).map(|row| written(row, 0)).collect::<Result<_>>()?;
+        let page = entries.iter().take(bounds::STORY).map(|row| written(row, 0)).collect::<Result<_>>()?;
         let child = |row: &Row| {
             let on_close: i16 = row.get(1);
             Ok(Kin {
@@ -369,10 +371,10 @@ impl Op for StoryOp {
             })
         };
         Ok(Some(Story {
-            entries,
-            more: told.len() > bounds::STORY,
+            entries: page,
+            more: entries.len() > bounds::STORY,
             inbox: inboxes(messages, 1)?.pop().unwrap_or_default(),
-            children: kin.iter().map(child).collect::<Result<_>>()?,
+            children: children.iter().map(child).collect::<Result<_>>()?,
         }))
     }
 }

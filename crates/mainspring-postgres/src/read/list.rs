@@ -17,8 +17,8 @@ use tokio_postgres::types::Type;
 
 use super::SNAPSHOT;
 use super::get::{SUMMARIES, line, number, summary};
+use crate::connection::Conn;
 use crate::error::{Result, corrupt};
-use crate::lane::Conn;
 use crate::names::{self, Names};
 use crate::op::Op;
 use crate::shared::Shared;
@@ -79,7 +79,7 @@ impl Op for List {
             conn.end(&[]).await?;
             match seen {
                 Seen::Listing(listing) => return Ok(listing),
-                // Begun anew with one line more at least; there is a bound on lines.
+                // RecordedClaims anew with one line more at least; there is a bound on lines.
                 Seen::Unknown(line) => {
                     names::refresh(conn, shared).await?;
                     if !shared.names().knows_line(line) {

@@ -1,6 +1,6 @@
 //! Reads: what operators see.
 //!
-//! They run on a lane of their own, whose statements are planned each time, so that they never wait for writers nor hold
+//! They run on a connection of their own, whose statements are planned each time, so that they never wait for writers nor hold
 //! them up.
 //!
 //! # Invariants

@@ -9,8 +9,8 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::get::{status, time_of};
+use crate::connection::Conn;
 use crate::error::{Result, corrupt};
-use crate::lane::Conn;
 use crate::op::Op;
 use crate::op::output::{KEPT, KEPT_BYTES};
 use crate::shared::Shared;

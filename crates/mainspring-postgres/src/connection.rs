@@ -1,10 +1,10 @@
-//! Connections: each kind of work has a lane of its own.
+//! Connections: each kind of work has one of its own.
 //!
-//! A lane is one connection, made when it is first needed and made anew when it broke. Work on it is serial. What can be
+//! A shared connection is made when it is first needed, and again when it broke. Work on it is serial. What can be
 //! sent at once is: a transaction of several statements is one round trip.
 //!
 //! # Invariants
-//! - A connection goes back to its lane only if no transaction is open on it.
+//! - A connection is checked in only if no transaction is open on it.
 //! - After a failed attempt to connect nobody tries again before a pause, which grows and is never the same for two
 //!   processes: a database that comes back is not met by everybody at once.
 
@@ -33,7 +33,7 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from
 /// The part of a call's time for which a job that comes in waits for a lock.
 const PATIENCE: u32 = 5;
 
-/// What the statements of a lane are like.
+/// What the statements of a connection are like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
     /// Few statements, again and again: planned once, by their indexes.
@@ -57,36 +57,36 @@ const PINNED: [&str; 7] = [
 ];
 
 /// One connection and who may use it.
-pub(crate) struct Lane {
+pub(crate) struct SharedConnection {
     usage: Use,
-    slot: Mutex<Slot>,
+    state: Mutex<State>,
 }
 
 #[derive(Default)]
-struct Slot {
+struct State {
     conn: Option<Conn>,
     /// When somebody may try to connect again, on the monotonic clock, and how long the next pause is.
     pause: Option<(Duration, Duration)>,
     why: String,
 }
 
-impl Lane {
+impl SharedConnection {
     pub(crate) fn new(usage: Use) -> Self {
-        Lane { usage, slot: Mutex::default() }
+        SharedConnection { usage, state: Mutex::default() }
     }
 
-    /// The lane for oneself, connected.
-    pub(crate) async fn take(&self, shared: &Shared) -> mainspring_core::Result<Taken<'_>> {
-        let mut slot = self.slot.lock().await;
-        let conn = match slot.conn.take().filter(|conn| conn.serves(shared)) {
+    /// The connection for oneself, connected.
+    pub(crate) async fn check_out(&self, shared: &Shared) -> mainspring_core::Result<Checkout<'_>> {
+        let mut state = self.state.lock().await;
+        let conn = match state.conn.take().filter(|conn| conn.serves(shared)) {
             Some(conn) => conn,
-            None => slot.connect(self.usage, shared).await?,
+            None => state.connect(self.usage, shared).await?,
         };
-        Ok(Taken { slot, conn: Some(conn) })
+        Ok(Checkout { state, conn: Some(conn) })
     }
 }
 
-impl Slot {
+impl State {
     async fn connect(&mut self, usage: Use, shared: &Shared) -> mainspring_core::Result<Conn> {
         let now = shared.monotonic();
         if let Some((until, _)) = self.pause
@@ -113,20 +113,20 @@ impl Slot {
     }
 }
 
-/// A lane's connection in somebody's hands. Dropped in the middle of something, it is closed.
-pub(crate) struct Taken<'a> {
-    slot: MutexGuard<'a, Slot>,
+/// A shared connection in somebody's hands. Dropped in the middle of something, it is closed.
+pub(crate) struct Checkout<'a> {
+    state: MutexGuard<'a, State>,
     conn: Option<Conn>,
 }
 
-impl Taken<'_> {
+impl Checkout<'_> {
     pub(crate) fn conn(&mut self) -> Option<&mut Conn> {
         self.conn.as_mut()
     }
 
     /// Gives the connection back, if nothing is open on it.
-    pub(crate) fn give_back(mut self) {
-        self.slot.conn = self.conn.take().filter(|conn| !conn.open && !conn.client.is_closed());
+    pub(crate) fn check_in(mut self) {
+        self.state.conn = self.conn.take().filter(|conn| !conn.open && !conn.client.is_closed());
     }
 }
 
@@ -160,15 +160,15 @@ impl Conn {
         opened.unwrap_or_else(|_| Err(Error::unavailable("the database did not answer in time")))
     }
 
-    /// A connection to an address, whose notifications go to `told`. `limit`: how long the caller waits at most.
+    /// A connection to an address, whose notifications go to `notifications`. `limit`: how long the caller waits at most.
     pub(crate) async fn open_at(
         usage: Use,
         shared: &Shared,
         address: &Address,
         limit: Option<Duration>,
-        told: Option<UnboundedSender<String>>,
+        notifications: Option<UnboundedSender<String>>,
     ) -> mainspring_core::Result<Conn> {
-        let client = connect::client(shared, address, limit, told).await?;
+        let client = connect::client(shared, address, limit, notifications).await?;
         let conn = Conn {
             client,
             schema: Arc::clone(&shared.schema),
@@ -286,7 +286,7 @@ impl Conn {
     }
 
     /// Sends a statement and does not wait for its answer.
-    pub(crate) async fn tell(&mut self, call: &Call<'_>) -> Result<()> {
+    pub(crate) async fn send_unanswered(&mut self, call: &Call<'_>) -> Result<()> {
         self.prepare(std::slice::from_ref(call)).await?;
         let mut sent = std::pin::pin!(self.send_prepared(call));
         // The first poll sends it; answers that nobody waits for are thrown away.

@@ -31,9 +31,9 @@ const REMEMBERED: usize = 1_000;
 
 /// Ids that were in the hands of open transactions when they were last asked for.
 #[derive(Default)]
-pub(crate) struct Aside(Mutex<BTreeSet<JobId>>);
+pub(crate) struct ContendedIds(Mutex<BTreeSet<JobId>>);
 
-impl Aside {
+impl ContendedIds {
     /// Whether one of these jobs was set aside before.
     pub(crate) fn knows(&self, jobs: &[New]) -> bool {
         let ids = lock(&self.0);

@@ -1,12 +1,12 @@
-//! The pulse: one round trip a second that tells an idle process all it must know.
+//! Idle polls: one round trip a second that tells an idle process all it must know.
 //!
-//! It looks for jobs that nobody told of, for what becomes due next, and for nodes that may be dead. The answer is kept:
+//! It looks for jobs that nobody reported, for what becomes due next, and for nodes that may be dead. The answer is kept:
 //! while it is fresh, questions that it has answered are not asked again, so an idle node costs one round trip a second.
-//! A renewal takes the pulse along, and counts for one.
+//! A renewal carries an idle poll along, and counts for one.
 //!
 //! # Invariants
-//! - Whoever takes a beat along and leaves out the look at all pairs though it is due leaves that to the ear, which makes
-//!   up for it: however many renewals there are, what nobody told of is found.
+//! - Whoever carries a poll along and leaves out the look at all pairs though it is due leaves that to the notification
+//!   loop, which makes up for it: however many renewals there are, what nobody reported is found.
 //! - A kept answer only ever says that there is nothing to do. Whoever is told of something to do forgets it.
 //! - What is said to be the store's last answer is when that answer came, never later.
 
@@ -19,9 +19,9 @@ use mainspring_core::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use crate::connection::Conn;
 use crate::error::{Result, corrupt};
 use crate::hint::Hints;
-use crate::lane::Conn;
 use crate::op::claim::{SCAN, read_scan};
 use crate::op::rescue::{self, Living};
 use crate::op::sweep::{NEXT_DEADLINE, NEXT_DUE, first_due};
@@ -29,18 +29,18 @@ use crate::options::Time;
 use crate::shared::Shared;
 use crate::sql::{At, Call, Present};
 
-/// How often it beats: with all that a node asks now and then, once a second.
+/// How often an idle process polls: with all that a node asks now and then, once a second.
 const EVERY: Duration = Duration::from_millis(1_100);
 /// How long an answer is fresh: a little longer than until the next one.
 const FRESH: Duration = Duration::from_millis(1_600);
 /// A scan that took longer than this is not taken along by a renewal, which has no time to lose.
 const QUICK: Duration = Duration::from_millis(10);
-/// Nor is a beat at all, if the last one took longer than this with its way there and back.
+/// Nor is a poll at all, if the last one took longer than this with its way there and back.
 const SLOW: Duration = Duration::from_millis(200);
 
-/// What the last beat told.
+/// What the last poll answered.
 #[derive(Debug, Clone)]
-pub(crate) struct Pulse {
+pub(crate) struct IdlePoll {
     /// When it was asked for, on the monotonic clock.
     asked: Duration,
     /// How long it took.
@@ -63,10 +63,10 @@ struct Next {
     deadline: Option<Timestamp>,
 }
 
-/// A beat on its way.
-pub(crate) struct Beat {
+/// A poll in flight.
+pub(crate) struct PollInFlight {
     asked: Duration,
-    mark: u64,
+    generation: u64,
     /// How often something was said to become due before.
     dues: u64,
     at: Present,
@@ -75,15 +75,15 @@ pub(crate) struct Beat {
     partial: bool,
 }
 
-impl Beat {
-    /// Begins a beat. `hurry`: leave out what takes long.
+impl PollInFlight {
+    /// Begins a poll. `hurry`: leave out what takes long.
     pub(crate) fn new(shared: &Shared, hurry: bool) -> Self {
         let asked = shared.monotonic();
-        let heads = shared.heads();
-        let due = heads.scan_is_due(Some(asked));
-        let partial = due && hurry && heads.scan_took() > QUICK;
-        let (mark, dues, at) = (heads.mark(), shared.dues(), shared.at());
-        Beat { asked, mark, dues, at, scan: due && !partial, partial }
+        let scan_bounds = shared.scan_bounds();
+        let due = scan_bounds.scan_is_due(Some(asked));
+        let partial = due && hurry && scan_bounds.scan_took() > QUICK;
+        let (generation, dues, at) = (scan_bounds.generation(), shared.dues(), shared.at());
+        PollInFlight { asked, generation, dues, at, scan: due && !partial, partial }
     }
 
     /// Whether it looks at all pairs.
@@ -93,7 +93,7 @@ impl Beat {
 
     /// The look at all pairs took longer than it may.
     pub(crate) fn gave_up(self, shared: &Shared) {
-        shared.heads().gave_up((self.asked, shared.monotonic()));
+        shared.scan_bounds().gave_up((self.asked, shared.monotonic()));
     }
 
     /// Its statements.
@@ -110,26 +110,26 @@ impl Beat {
     }
 
     /// Takes in the answers and tells what is new.
-    pub(crate) async fn heard(self, conn: &mut Conn, shared: &Shared, rows: &[Vec<Row>]) -> Result<()> {
+    pub(crate) async fn apply(self, conn: &mut Conn, shared: &Shared, rows: &[Vec<Row>]) -> Result<()> {
         let [look, due, deadline, scanned @ ..] = rows else {
-            return Err(corrupt("a pulse without an answer"));
+            return Err(corrupt("a poll without an answer"));
         };
         let mut hints = Hints::default();
         if let Some(rows) = scanned.first() {
-            for (pair, spot) in read_scan(conn, shared, rows, self.mark, self.asked).await? {
-                hints.ready(pair, spot);
+            for (pair, position) in read_scan(conn, shared, rows, self.generation, self.asked).await? {
+                hints.ready(pair, position);
             }
         }
-        hints.tell_here(shared);
+        hints.send_here(shared);
         fault::point!("postgres.heard");
         let first = |rows: &[Row]| rows.first().map(|row| row.get::<_, At>(0).0);
         let next = Next { job: first_due(due), deadline: first(deadline) };
         let living = Living::read(look)?;
         let took = shared.monotonic().saturating_sub(self.asked);
-        let news = {
-            let mut pulse = shared.pulse();
-            let before = pulse.as_ref().and_then(|pulse| pulse.next);
-            *pulse = Some(Pulse {
+        let changed = {
+            let mut poll = shared.idle_poll();
+            let before = poll.as_ref().and_then(|poll| poll.next);
+            *poll = Some(IdlePoll {
                 asked: self.asked,
                 took,
                 partial: self.partial,
@@ -139,8 +139,8 @@ impl Beat {
             });
             before != Some(next)
         };
-        if news && let Some(first) = next.job.into_iter().chain(next.deadline).min() {
-            shared.listeners.tell(&mainspring_core::store::Hint::Due(first));
+        if changed && let Some(first) = next.job.into_iter().chain(next.deadline).min() {
+            shared.listeners.notify(&mainspring_core::store::Hint::Due(first));
         }
         Ok(())
     }
@@ -148,14 +148,14 @@ impl Beat {
 
 /// Something becomes due: what was heard of that is not true any more, nor what is being heard.
 pub(crate) fn forget_due(shared: &Shared) {
-    let mut pulse = shared.pulse();
+    let mut poll = shared.idle_poll();
     shared.say_due();
-    if let Some(pulse) = pulse.as_mut() {
-        pulse.next = None;
+    if let Some(poll) = poll.as_mut() {
+        poll.next = None;
     }
 }
 
-impl Pulse {
+impl IdlePoll {
     /// How long ago it was asked for.
     pub(crate) fn age(&self, shared: &Shared) -> Duration {
         shared.monotonic().saturating_sub(self.asked)
@@ -173,42 +173,42 @@ impl Pulse {
     }
 }
 
-/// The last beat, if it is fresh and this store lives in the database's time.
-fn fresh(shared: &Shared) -> Option<(Pulse, Duration)> {
+/// The last answer, if it is fresh and this store lives in the database's time.
+fn fresh(shared: &Shared) -> Option<(IdlePoll, Duration)> {
     if shared.options.time != Time::Server {
         return None;
     }
-    let pulse = shared.pulse().clone()?;
-    let age = pulse.age(shared);
-    (age < FRESH).then_some((pulse, age))
+    let poll = shared.idle_poll().clone()?;
+    let age = poll.age(shared);
+    (age < FRESH).then_some((poll, age))
 }
 
-/// Whether a renewal can take a beat along: one that fails, because a table is locked or full of dead rows, takes the
+/// Whether a renewal can carry a poll along: one that fails, because a table is locked or full of dead rows, takes the
 /// renewal with it.
 pub(crate) fn is_quick(shared: &Shared) -> bool {
-    shared.pulse().as_ref().is_some_and(|pulse| pulse.age(shared) < FRESH && pulse.took < SLOW)
+    shared.idle_poll().as_ref().is_some_and(|poll| poll.age(shared) < FRESH && poll.took < SLOW)
 }
 
-/// The store's time, if the pulse is fresh and others can tell us of their jobs.
+/// The store's time, if the last answer is fresh and others can report their jobs to us.
 pub(crate) fn present(shared: &Shared) -> Option<Timestamp> {
-    let (pulse, age) = fresh(shared).filter(|_| shared.is_listening())?;
-    Some(pulse.now.after(age))
+    let (poll, age) = fresh(shared).filter(|_| shared.is_listening())?;
+    Some(poll.now.after(age))
 }
 
 /// What a promotion would answer, if it would find nothing.
 pub(crate) fn promote(shared: &Shared) -> Option<Swept> {
-    let (pulse, age) = fresh(shared)?;
-    pulse.sweep(|next| next.job, age)
+    let (poll, age) = fresh(shared)?;
+    poll.sweep(|next| next.job, age)
 }
 
 /// What an expiry would answer, if it would find nothing.
 pub(crate) fn expire(shared: &Shared) -> Option<Swept> {
-    let (pulse, age) = fresh(shared)?;
-    pulse.sweep(|next| next.deadline, age)
+    let (poll, age) = fresh(shared)?;
+    poll.sweep(|next| next.deadline, age)
 }
 
 /// What a rescue would answer, if it would find nobody.
 pub(crate) fn rescue(shared: &Shared, rescue: Rescue) -> Option<Rescued> {
-    let (pulse, age) = fresh(shared)?;
-    pulse.living.all_well(NodeNo(rescue.by.0), pulse.now.after(age)).then(|| pulse.living.rescued(&[]))
+    let (poll, age) = fresh(shared)?;
+    poll.living.all_well(NodeNo(rescue.by.0), poll.now.after(age)).then(|| poll.living.rescued(&[]))
 }
