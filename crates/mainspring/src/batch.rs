@@ -1,16 +1,16 @@
 //! Group commit: many callers, one flush.
 //!
-//! Whoever finds the batcher idle flushes at once, on his own task; what others hand in meanwhile gathers and is flushed
-//! next. There is no timer: waiting for company always costs more than it gains. But all who can run get their turn before
-//! a flush: those who were answered together come back together, and would otherwise meet in every other flush only. As
-//! soon as others come, or if he is dropped in the middle of a flush, the work goes on on a task of its own: nobody knows
-//! when he is polled next.
+//! A caller that finds the batcher idle flushes at once, on its own task. What others hand in meanwhile gathers and is
+//! flushed next. There is no timer: waiting for others always costs more than it gains. But before a flush, all tasks that can
+//! run get their turn: callers that were answered together come back together, and would otherwise meet in every other
+//! flush only. If others come, or if the caller is dropped in the middle of a flush, the work moves to a task of its own:
+//! nobody knows when that caller is polled next.
 //!
 //! # Invariants
 //! - At most one flush is on the way.
 //! - What was handed in is flushed, whether or not its caller still waits.
 //! - Nobody waits for another caller to be polled.
-//! - What a flush hands back waits behind all others, in the order of its lane.
+//! - A value that a flush hands back waits behind all others; values with one order key keep their order.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::future::poll_fn;
@@ -31,48 +31,48 @@ use crate::sync::{AtomicUsize, Mutex, MutexGuard};
 pub(crate) trait Weight {
     /// Bytes that it adds.
     fn bytes(&self) -> usize;
-    /// Values of one lane are flushed in the order in which they were handed in, even if some are handed back.
-    fn lane(&self) -> i64 {
+    /// Values with one order key are flushed in the order in which they were handed in, even if some are handed back.
+    fn order_key(&self) -> i64 {
         0
     }
 }
 
 /// What a flush did with a value.
-pub(crate) enum Told<T, R> {
+pub(crate) enum Flushed<T, R> {
     Answered(R),
     /// It is flushed again, after the others that wait.
     Back(T),
 }
 
-struct Item<T, R> {
+struct QueuedValue<T, R> {
     value: T,
     answer: oneshot::Sender<Result<R>>,
 }
 
 /// Stores a batch: what it did with each value, in order.
-type Flush<T, R> = dyn Fn(Vec<T>) -> Pending<'static, Result<Vec<Told<T, R>>>> + Send + Sync;
+type Flush<T, R> = dyn Fn(Vec<T>) -> Pending<'static, Result<Vec<Flushed<T, R>>>> + Send + Sync;
 
 /// A place where callers meet.
 pub(crate) struct Batcher<T, R> {
-    shared: Arc<Shared<T, R>>,
+    shared: Arc<BatchShared<T, R>>,
 }
 
-struct Shared<T, R> {
-    state: Mutex<State<T, R>>,
+struct BatchShared<T, R> {
+    state: Mutex<BatchState<T, R>>,
     flush: Box<Flush<T, R>>,
     spawn: Arc<dyn Spawn>,
 }
 
-struct State<T, R> {
-    waiting: VecDeque<Item<T, R>>,
+struct BatchState<T, R> {
+    waiting: VecDeque<QueuedValue<T, R>>,
     /// Whether somebody is flushing.
     busy: bool,
     /// Counts the callers that found the batcher idle.
     turn: u64,
-    /// The work of the present turn, while it rests between two polls of the caller who does it.
-    resting: Option<Pending<'static, ()>>,
+    /// The work of the present turn, between two polls of the caller that does it.
+    unpolled: Option<Pending<'static, ()>>,
     /// Whether anybody has joined since the turn began.
-    company: bool,
+    has_others: bool,
 }
 
 impl<T: Weight + Send + 'static, R: Send + 'static> Batcher<T, R> {
@@ -83,31 +83,32 @@ impl<T: Weight + Send + 'static, R: Send + 'static> Batcher<T, R> {
     {
         Self::handing_back(spawn, move |values| {
             let flush = flush(values);
-            Box::pin(async move { Ok(flush.await?.into_iter().map(Told::Answered).collect()) })
+            Box::pin(async move { Ok(flush.await?.into_iter().map(Flushed::Answered).collect()) })
         })
     }
 
     /// A batcher whose `flush` may hand values back.
     pub(crate) fn handing_back<F>(spawn: Arc<dyn Spawn>, flush: F) -> Self
     where
-        F: Fn(Vec<T>) -> Pending<'static, Result<Vec<Told<T, R>>>> + Send + Sync + 'static,
+        F: Fn(Vec<T>) -> Pending<'static, Result<Vec<Flushed<T, R>>>> + Send + Sync + 'static,
     {
-        let state = State { waiting: VecDeque::new(), busy: false, turn: 0, resting: None, company: false };
-        Batcher { shared: Arc::new(Shared { state: Mutex::new(state), flush: Box::new(flush), spawn }) }
+        let state =
+            BatchState { waiting: VecDeque::new(), busy: false, turn: 0, unpolled: None, has_others: false };
+        Batcher { shared: Arc::new(BatchShared { state: Mutex::new(state), flush: Box::new(flush), spawn }) }
     }
 
     /// Hands a value in and waits until it is stored.
     pub(crate) async fn send(&self, value: T) -> Result<R> {
         check_outside()?;
         let (answer, mut answered) = oneshot::channel();
-        let (leads, left) = self.shared.enter(Item { value, answer });
+        let (leads, left) = self.shared.enter(QueuedValue { value, answer });
         if let Some(work) = left {
             self.shared.spawn.spawn(work);
         }
         let lead = leads.map(|turn| {
-            let right = Right { shared: Arc::clone(&self.shared), over: false };
-            self.shared.lock().resting = Some(Box::pin(work(right)));
-            Lead { shared: &*self.shared, turn }
+            let right = FlushRight { shared: Arc::clone(&self.shared), over: false };
+            self.shared.lock().unpolled = Some(Box::pin(work(right)));
+            Leader { shared: &*self.shared, turn }
         });
         let own = poll_fn(|context| {
             if let Poll::Ready(own) = Pin::new(&mut answered).poll(context) {
@@ -129,10 +130,10 @@ impl<T: Weight + Send + 'static, R: Send + 'static> Batcher<T, R> {
     pub(crate) fn post(&self, value: T) -> Result<oneshot::Receiver<Result<R>>> {
         check_outside()?;
         let (answer, answered) = oneshot::channel();
-        let (leads, left) = self.shared.enter(Item { value, answer });
+        let (leads, left) = self.shared.enter(QueuedValue { value, answer });
         // Nobody polls this caller for it.
         let lead = leads.map(|_| -> Pending<'static, ()> {
-            Box::pin(work(Right { shared: Arc::clone(&self.shared), over: false }))
+            Box::pin(work(FlushRight { shared: Arc::clone(&self.shared), over: false }))
         });
         if let Some(work) = lead.or(left) {
             self.shared.spawn.spawn(work);
@@ -141,76 +142,76 @@ impl<T: Weight + Send + 'static, R: Send + 'static> Batcher<T, R> {
     }
 }
 
-/// A caller who flushes on his own task. When he leaves, what is left of his work goes on without him.
-struct Lead<'a, T, R> {
-    shared: &'a Shared<T, R>,
+/// A caller that flushes on its own task. When it is dropped, the rest of its work moves to a task of its own.
+struct Leader<'a, T, R> {
+    shared: &'a BatchShared<T, R>,
     turn: u64,
 }
 
-impl<T, R> Lead<'_, T, R> {
-    /// Goes on with the work, if it is still here; whether it was.
+impl<T, R> Leader<'_, T, R> {
+    /// Polls the work, if it is still here; returns whether it was.
     fn poll(&self, context: &mut Context<'_>) -> bool {
-        let Some(mut work) = self.shared.take_resting(self.turn) else { return false };
+        let Some(mut work) = self.shared.take_unpolled(self.turn) else { return false };
         if work.as_mut().poll(context).is_pending() {
             let mut state = self.shared.lock();
-            if state.company {
+            if state.has_others {
                 drop(state);
                 self.shared.spawn.spawn(work);
             } else {
-                state.resting = Some(work);
+                state.unpolled = Some(work);
             }
         }
         true
     }
 }
 
-impl<T, R> Drop for Lead<'_, T, R> {
+impl<T, R> Drop for Leader<'_, T, R> {
     fn drop(&mut self) {
-        if let Some(work) = self.shared.take_resting(self.turn) {
+        if let Some(work) = self.shared.take_unpolled(self.turn) {
             self.shared.spawn.spawn(work);
         }
     }
 }
 
-impl<T, R> Shared<T, R> {
-    fn lock(&self) -> MutexGuard<'_, State<T, R>> {
+impl<T, R> BatchShared<T, R> {
+    fn lock(&self) -> MutexGuard<'_, BatchState<T, R>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a value in. The number of the turn, if it begins with it; or else work that must not stay where it is: a
-    /// caller who does it may himself wait for the one who comes now.
-    fn enter(&self, item: Item<T, R>) -> (Option<u64>, Option<Pending<'static, ()>>) {
+    /// Takes a value in. Returns the number of the turn, if one begins with it; or else work that must not stay where it is:
+    /// the caller that does it may itself wait for the one that comes now.
+    fn enter(&self, queued: QueuedValue<T, R>) -> (Option<u64>, Option<Pending<'static, ()>>) {
         let mut state = self.lock();
-        state.waiting.push_back(item);
-        state.company = std::mem::replace(&mut state.busy, true);
-        if state.company {
-            return (None, state.resting.take());
+        state.waiting.push_back(queued);
+        state.has_others = std::mem::replace(&mut state.busy, true);
+        if state.has_others {
+            return (None, state.unpolled.take());
         }
         state.turn += 1;
         (Some(state.turn), None)
     }
 
     /// Keeps what a flush handed back; the rest is answered.
-    fn keep(
+    fn sort_answers(
         &self,
-        told: Result<Vec<Told<T, R>>>,
+        flushed: Result<Vec<Flushed<T, R>>>,
         answers: Vec<oneshot::Sender<Result<R>>>,
     ) -> (Result<Vec<R>>, Vec<oneshot::Sender<Result<R>>>)
     where
         T: Weight,
     {
-        let told = match told {
-            Ok(told) => told,
+        let flushed = match flushed {
+            Ok(flushed) => flushed,
             Err(error) => return (Err(error), answers),
         };
         let (mut stored, mut answered, mut back) = (Vec::new(), Vec::new(), Vec::new());
-        for (told, answer) in told.into_iter().zip(answers) {
-            match told {
-                Told::Answered(result) => {
+        for (flushed, answer) in flushed.into_iter().zip(answers) {
+            match flushed {
+                Flushed::Answered(result) => {
                     stored.push(result);
                     answered.push(answer);
                 }
-                Told::Back(value) => back.push(Item { value, answer }),
+                Flushed::Back(value) => back.push(QueuedValue { value, answer }),
             }
         }
         if !back.is_empty() {
@@ -219,15 +220,15 @@ impl<T, R> Shared<T, R> {
         (Ok(stored), answered)
     }
 
-    /// Takes the work of a turn, if it rests.
-    fn take_resting(&self, turn: u64) -> Option<Pending<'static, ()>> {
+    /// Takes the work of a turn, if nobody polls it.
+    fn take_unpolled(&self, turn: u64) -> Option<Pending<'static, ()>> {
         let mut state = self.lock();
-        if state.turn == turn { state.resting.take() } else { None }
+        if state.turn == turn { state.unpolled.take() } else { None }
     }
 }
 
 /// Flushes until nothing waits.
-async fn work<T: Weight, R>(mut right: Right<T, R>) {
+async fn work<T: Weight, R>(mut right: FlushRight<T, R>) {
     loop {
         let mut turn = false;
         poll_fn(|context| {
@@ -243,8 +244,8 @@ async fn work<T: Weight, R>(mut right: Right<T, R>) {
         }
         let (values, answers) = take(&mut right.shared.lock().waiting);
         let alone = values.len() == 1;
-        let told = (right.shared.flush)(values).await;
-        let (stored, answers) = right.shared.keep(told, answers);
+        let flushed = (right.shared.flush)(values).await;
+        let (stored, answers) = right.shared.sort_answers(flushed, answers);
         // Who was alone is not waited for: he comes back by himself, and begins a turn of his own.
         let over = alone && right.is_over();
         distribute(stored, answers);
@@ -255,12 +256,12 @@ async fn work<T: Weight, R>(mut right: Right<T, R>) {
 }
 
 /// The right to flush. However it ends, by a panic or with the executor too, the next caller must find the batcher idle.
-struct Right<T, R> {
-    shared: Arc<Shared<T, R>>,
+struct FlushRight<T, R> {
+    shared: Arc<BatchShared<T, R>>,
     over: bool,
 }
 
-impl<T, R> Right<T, R> {
+impl<T, R> FlushRight<T, R> {
     /// Ends the turn, if nothing waits.
     fn is_over(&mut self) -> bool {
         let mut state = self.shared.lock();
@@ -270,7 +271,7 @@ impl<T, R> Right<T, R> {
     }
 }
 
-impl<T, R> Drop for Right<T, R> {
+impl<T, R> Drop for FlushRight<T, R> {
     fn drop(&mut self) {
         if !self.over {
             let waiting = {
@@ -278,26 +279,28 @@ impl<T, R> Drop for Right<T, R> {
                 state.busy = false;
                 std::mem::take(&mut state.waiting)
             };
-            for item in waiting {
-                drop(item.answer.send(Err(Error::Closed)));
+            for queued in waiting {
+                drop(queued.answer.send(Err(Error::Closed)));
             }
         }
     }
 }
 
-/// Puts values behind all others that wait, but for those of the same lanes.
-fn put_back<T: Weight, R>(waiting: &mut VecDeque<Item<T, R>>, back: Vec<Item<T, R>>) {
-    let lanes: BTreeSet<i64> = back.iter().map(|item| item.value.lane()).collect();
-    let is_behind = |item: &Item<T, R>| lanes.contains(&item.value.lane());
+/// Puts values behind all others that wait, but for those with the same order keys.
+fn put_back<T: Weight, R>(waiting: &mut VecDeque<QueuedValue<T, R>>, back: Vec<QueuedValue<T, R>>) {
+    let order_keys: BTreeSet<i64> = back.iter().map(|queued| queued.value.order_key()).collect();
+    let is_behind = |queued: &QueuedValue<T, R>| order_keys.contains(&queued.value.order_key());
     let (behind, others): (VecDeque<_>, VecDeque<_>) = waiting.drain(..).partition(is_behind);
     *waiting = others;
     waiting.extend(back.into_iter().chain(behind));
 }
 
 /// As many as one batch may hold.
-fn take<T: Weight, R>(waiting: &mut VecDeque<Item<T, R>>) -> (Vec<T>, Vec<oneshot::Sender<Result<R>>>) {
-    let count = fitting(waiting.iter().map(|item| &item.value), bounds::BATCH);
-    waiting.drain(..count).map(|Item { value, answer }| (value, answer)).unzip()
+fn take<T: Weight, R>(
+    waiting: &mut VecDeque<QueuedValue<T, R>>,
+) -> (Vec<T>, Vec<oneshot::Sender<Result<R>>>) {
+    let count = fitting(waiting.iter().map(|queued| &queued.value), bounds::BATCH);
+    waiting.drain(..count).map(|QueuedValue { value, answer }| (value, answer)).unzip()
 }
 
 /// How many of these fit into one batch: at most so many, and no more than [`bounds::BATCH_BYTES`]; but one at least.

@@ -127,8 +127,8 @@ pub(crate) struct Run {
     progress: Mutex<Option<Progress>>,
     /// Whether something was sent to the job since its handler last looked, and who is to be woken by that.
     mail: Mutex<(bool, Option<std::task::Waker>)>,
-    /// The pause for which alone the handler waits; see [`rest`](Self::rest).
-    rests: Mutex<Option<Rest>>,
+    /// The pause for which alone the handler waits; see [`set_backoff`](Self::set_backoff).
+    backoff: Mutex<Option<StepBackoff>>,
     /// Transactions of its steps that are under way.
     transactions: AtomicUsize,
 }
@@ -151,7 +151,7 @@ impl Drop for InTransaction {
 
 /// The backoff of a step: the handler is in its slot and goes on when the time has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Rest {
+pub(crate) struct StepBackoff {
     pub(crate) key: Key,
     /// By the monotonic clock.
     pub(crate) until: Duration,
@@ -185,7 +185,7 @@ impl Run {
             stopped: Notify::new(),
             progress: Mutex::new(None),
             mail: Mutex::default(),
-            rests: Mutex::default(),
+            backoff: Mutex::default(),
             transactions: AtomicUsize::new(0),
         }
     }
@@ -206,8 +206,8 @@ impl Run {
     }
 
     /// Notes that the handler waits for nothing but backoffs of its steps, of which this ends first; or that it does not.
-    pub(crate) fn rest(&self, rest: Option<Rest>) {
-        *self.rests.lock().unwrap_or_else(PoisonError::into_inner) = rest;
+    pub(crate) fn set_backoff(&self, backoff: Option<StepBackoff>) {
+        *self.backoff.lock().unwrap_or_else(PoisonError::into_inner) = backoff;
     }
 
     /// Whether a transaction of one of its steps is under way.
@@ -216,12 +216,12 @@ impl Run {
     }
 
     /// The backoff that the handler waits for, if it waits for nothing else.
-    pub(crate) fn rests(&self) -> Option<Rest> {
-        self.rests.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn backoff(&self) -> Option<StepBackoff> {
+        self.backoff.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Notes that the job was sent something.
-    pub(crate) fn post(&self) {
+    pub(crate) fn notify_mail(&self) {
         let waker = {
             let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
             mail.0 = true;
@@ -283,14 +283,14 @@ impl Run {
     }
 
     /// Notes whether the store has been told of a mark; returns whether that is news.
-    pub(crate) fn mark(&self, mark: Mark, told: bool) -> bool {
-        let (at, told) = match mark {
-            Mark::Stuck => (0, told),
-            Mark::Cleared => (1, told),
-            Mark::Foreign => (2, told),
-            Mark::GoesOn => (2, !told),
+    pub(crate) fn mark(&self, mark: Mark, stored: bool) -> bool {
+        let (at, stored) = match mark {
+            Mark::Stuck => (0, stored),
+            Mark::Cleared => (1, stored),
+            Mark::Foreign => (2, stored),
+            Mark::GoesOn => (2, !stored),
         };
-        self.marked[at].swap(told, Ordering::Relaxed) != told
+        self.marked[at].swap(stored, Ordering::Relaxed) != stored
     }
 
     /// Notes whether the handler awaits something that is not durable, and has done so for a while.
@@ -358,7 +358,7 @@ impl Run {
     }
 
     /// Says how far the job has come.
-    fn say(&self, progress: Progress) {
+    fn set_progress(&self, progress: Progress) {
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
     }
 
@@ -463,7 +463,7 @@ impl Context {
     /// way of the handler.
     pub fn progress(&self, done: u64, total: u64, note: impl Into<String>) {
         let note = cut(note.into(), bounds::NOTE_BYTES);
-        self.session.run().say(Progress { done, total, note });
+        self.session.run().set_progress(Progress { done, total, note });
     }
 
     pub(crate) fn output_bound(&self) -> usize {

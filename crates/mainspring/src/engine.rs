@@ -26,18 +26,18 @@ use crate::waiters::Waiters;
 /// An engine by itself only enqueues and looks; [`node`](Self::node) makes it run jobs.
 #[derive(Clone)]
 pub struct Engine {
-    shared: Arc<Shared>,
+    shared: Arc<EngineShared>,
 }
 
-pub(crate) struct Shared {
+pub(crate) struct EngineShared {
     store: Arc<dyn Store>,
     seams: Seams,
     limits: Limits,
     enqueues: Batcher<New, Result<Receipt>>,
     signals: Batcher<Signal, durable::signal::Answer>,
     waiters: Arc<Waiters>,
-    /// Keeps the waiters' ear to the store.
-    _ear: Arc<dyn Listener>,
+    /// Keeps the waiters' listener to the store.
+    _listener: Arc<dyn Listener>,
 }
 
 impl Engine {
@@ -70,9 +70,9 @@ impl Engine {
             Box::pin(durable::signal::flush(Arc::clone(&flushing), signals))
         });
         let waiters = Arc::new(Waiters::default());
-        let ear: Arc<dyn Listener> = Arc::new(Ear(Arc::clone(&waiters)));
-        store.subscribe(Arc::downgrade(&ear));
-        let shared = Shared { store, seams, limits, enqueues, signals, waiters, _ear: ear };
+        let listener: Arc<dyn Listener> = Arc::new(ForeignCommitListener(Arc::clone(&waiters)));
+        store.subscribe(Arc::downgrade(&listener));
+        let shared = EngineShared { store, seams, limits, enqueues, signals, waiters, _listener: listener };
         Engine { shared: Arc::new(shared) }
     }
 
@@ -207,9 +207,9 @@ impl std::fmt::Debug for Engine {
 }
 
 /// Hears that another process has done something, and lets those who wait for results look again.
-struct Ear(Arc<Waiters>);
+struct ForeignCommitListener(Arc<Waiters>);
 
-impl Listener for Ear {
+impl Listener for ForeignCommitListener {
     fn hint(&self, hint: &Hint) {
         if *hint == Hint::Foreign {
             self.0.wake_all();

@@ -22,7 +22,7 @@ use serde::Serialize;
 use crate::durable::child::{self, RESULT};
 use crate::durable::collapse::ABANDONED;
 use crate::durable::drift::ACCEPTED;
-use crate::durable::key::beside;
+use crate::durable::key::side_key;
 use crate::engine::Engine;
 use crate::enqueue::receipt;
 use crate::flush::{flush, only};
@@ -30,7 +30,7 @@ use crate::flush::{flush, only};
 /// How often a journal is read anew because its job has changed it meanwhile.
 const ROUNDS: usize = 8;
 /// Steps that an error names.
-const TOLD: usize = 50;
+const LISTED_STEPS: usize = 50;
 /// Who is said to have sent a signal that a fork was given.
 const SENDER: &str = "~fork";
 
@@ -151,13 +151,13 @@ pub(crate) fn unknown(step: &str, story: &Story) -> Error {
     if story.more {
         return Error::TooLarge { what: "journal", size: story.entries.len() + 1, limit: bounds::STORY };
     }
-    let mut told = BTreeSet::new();
+    let mut seen = BTreeSet::new();
     let ended = Ended::of(story.entries.iter().map(|entry| (entry.key.as_str(), entry.kind)));
     let operations = story.entries.iter().map(|entry| operation(entry.key.as_str()));
     let operations = operations.filter(|step| !ended.has(step));
-    let steps: Vec<&str> = operations.filter(|step| !step.is_empty() && told.insert(*step)).collect();
-    let more = if steps.len() > TOLD { ", …" } else { "" };
-    let listed: Vec<String> = steps.iter().take(TOLD).map(|step| format!("`{step}`")).collect();
+    let steps: Vec<&str> = operations.filter(|step| !step.is_empty() && seen.insert(*step)).collect();
+    let more = if steps.len() > LISTED_STEPS { ", …" } else { "" };
+    let listed: Vec<String> = steps.iter().take(LISTED_STEPS).map(|step| format!("`{step}`")).collect();
     let why = match listed.as_slice() {
         [] => format!("`{step}` is not recorded, and nothing else is"),
         listed => format!("`{step}` is not recorded; recorded are {}{more}", listed.join(", ")),
@@ -233,10 +233,10 @@ fn without_scopes(mut kept: Vec<&Written>) -> Vec<&Written> {
 
 /// How those children ended whose end is not among what is kept, by the keys of their starts.
 async fn ends(engine: &Engine, story: &Story, kept: &[&Written]) -> Result<BTreeMap<Key, Vec<u8>>> {
-    let told: BTreeSet<&str> = kept.iter().map(|entry| entry.key.as_str()).collect();
+    let recorded: BTreeSet<&str> = kept.iter().map(|entry| entry.key.as_str()).collect();
     let mut open = BTreeMap::new();
     for entry in kept.iter().filter(|entry| entry.kind == EntryKind::Child) {
-        if !told.contains(beside(&entry.key, RESULT)?.as_str())
+        if !recorded.contains(side_key(&entry.key, RESULT)?.as_str())
             && let Some(id) = child_of(entry)
         {
             open.insert(id, entry.key.clone());
@@ -288,10 +288,10 @@ fn share(
         };
         let (key, end) = (entry.key.clone(), ends.get(&entry.key));
         let is_child = entry.kind == EntryKind::Child;
-        let result = beside(&key, RESULT);
+        let result = side_key(&key, RESULT);
         if is_child && end.is_none() && !result.as_ref().is_ok_and(|key| keys.contains(key.as_str())) {
             // It is new to the fork, and what is recorded behind it is not missed because of that.
-            shared.push(mark(beside(&key, ACCEPTED)?, b"null".to_vec()));
+            shared.push(mark(side_key(&key, ACCEPTED)?, b"null".to_vec()));
             restarted.push(key);
             continue;
         }
@@ -301,7 +301,7 @@ fn share(
         }
         if is_child && key.as_str().contains('/') {
             // Whatever becomes of its scope: it is not the fork's to cancel.
-            shared.push(mark(beside(&key, ABANDONED)?, b"null".to_vec()));
+            shared.push(mark(side_key(&key, ABANDONED)?, b"null".to_vec()));
         }
     }
     Ok((restarted, shared))

@@ -11,7 +11,7 @@ use mainspring_core::seam::Pending;
 use mainspring_core::store::{Changed, Counts, Cursor, Filter, Listing, Page};
 use mainspring_core::{Error, Result, bounds};
 
-use crate::durable::drift::{self, Word};
+use crate::durable::drift::{self, Decision};
 use crate::durable::wait::UNFIT;
 use crate::engine::Engine;
 use crate::fork::Fork;
@@ -164,7 +164,7 @@ impl<'a> Jobs<'a> {
     /// [`Error::NotFound`] if the job does not exist (any more), [`Error::Invalid`] for what is not a signal's name.
     pub async fn drop_signals(&self, id: JobId, name: &str, sender: Option<&str>) -> Result<usize> {
         let name = SignalName::new(name)?;
-        if name.as_str() == drift::TOPIC {
+        if name.as_str() == drift::DRIFT_SIGNAL {
             return Err(Error::Invalid { what: "signal", why: format!("`{name}` is the engine's own") });
         }
         let dropped = self.engine.store().drop_signals(id, name, sender.map(str::to_owned)).await?;
@@ -183,7 +183,7 @@ impl<'a> Jobs<'a> {
     /// # Errors
     /// [`Error::NotFound`], [`Error::Illegal`] if it is not held for drift.
     pub async fn accept(&self, id: JobId) -> Result<()> {
-        self.say("accept", id, Word::Accept).await
+        self.decide_drift("accept", id, Decision::Accept).await
     }
 
     /// Lets a job go on that is held for drift: what its code asks for as `to` is recorded as `from`.
@@ -192,7 +192,7 @@ impl<'a> Jobs<'a> {
     /// [`Error::NotFound`], [`Error::Illegal`] if it is not held for drift, [`Error::Invalid`] for what is not a name.
     pub async fn rename(&self, id: JobId, from: &str, to: &str) -> Result<()> {
         let (from, to) = (StepName::new(from)?, StepName::new(to)?);
-        self.say("rename", id, Word::Rename { from: from.into(), to: to.into() }).await
+        self.decide_drift("rename", id, Decision::Rename { from: from.into(), to: to.into() }).await
     }
 
     /// A new job that shares what this one has recorded, up to a step: of the same kind, in the same queue, with the same input
@@ -227,14 +227,14 @@ impl<'a> Jobs<'a> {
         RetryFrom::new(self.engine, id, step.into())
     }
 
-    async fn say(&self, verb: &'static str, id: JobId, word: Word) -> Result<()> {
+    async fn decide_drift(&self, verb: &'static str, id: JobId, decision: Decision) -> Result<()> {
         let Summary { status, claim, .. } = self.get(id).await?.summary;
         let illegal = Error::Illegal { id, verb, status };
         if status.reason != Some(Reason::Drift) {
             return Err(illegal);
         }
         // Said twice of one hold, it is said once: it must not be there for another.
-        self.engine.tell(id, &word).sender(format!("{verb} {claim}")).await?;
+        self.engine.send_drift_decision(id, &decision).sender(format!("{verb} {claim}")).await?;
         match self.resume(id).await?.changed {
             0 => Err(illegal),
             _ => Ok(()),

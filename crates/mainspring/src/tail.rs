@@ -220,12 +220,12 @@ impl Engine {
 /// Readers that wait.
 #[derive(Default)]
 pub(crate) struct Tails {
-    watched: Mutex<Watched>,
-    told: Notify,
+    watched: Mutex<Readers>,
+    wake: Notify,
 }
 
 #[derive(Default)]
-struct Watched {
+struct Readers {
     readers: BTreeMap<u64, Reader>,
     last: u64,
     /// Those to be looked for now.
@@ -260,27 +260,27 @@ impl Asked {
 }
 
 impl Tails {
-    fn lock(&self) -> MutexGuard<'_, Watched> {
+    fn lock(&self) -> MutexGuard<'_, Readers> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells readers of a job that there is something to be read, or that it has ended.
-    pub(crate) fn told(&self, id: JobId) {
+    pub(crate) fn has_output(&self, id: JobId) {
         let watched = &mut *self.lock();
         let its = watched.readers.iter().filter(|(_, reader)| reader.asked.ask.id == id);
         let its: Vec<u64> = its.map(|(number, _)| *number).collect();
         if !its.is_empty() {
             watched.now.extend(its);
-            self.told.notify_one();
+            self.wake.notify_one();
         }
     }
 
     /// Lets all readers look again.
-    pub(crate) fn told_all(&self) {
+    pub(crate) fn wake_all(&self) {
         let mut watched = self.lock();
         if !watched.readers.is_empty() {
             watched.all = true;
-            self.told.notify_one();
+            self.wake.notify_one();
         }
     }
 
@@ -292,17 +292,17 @@ impl Tails {
             let number = watched.last;
             watched.readers.insert(number, Reader { asked, answer });
             watched.now.insert(number);
-            self.told.notify_one();
+            self.wake.notify_one();
             !std::mem::replace(&mut watched.busy, true)
         };
         if first {
             let (store, clock) = (Arc::clone(engine.store()), Arc::clone(&engine.seams().clock));
             // Made before the task is: an executor that is gone drops it without having polled it.
-            let leave = Leave { waiters: Arc::clone(engine.waiters()), over: false };
+            let guard = TailTask { waiters: Arc::clone(engine.waiters()), over: false };
             let task = async move {
-                let mut leave = leave;
-                watch(leave.waiters.tails(), &*store, &*clock).await;
-                leave.over = true;
+                let mut guard = guard;
+                watch(guard.waiters.tails(), &*store, &*clock).await;
+                guard.over = true;
             };
             engine.seams().spawn.spawn(Box::pin(task));
         }
@@ -356,23 +356,23 @@ async fn watch(tails: &Tails, store: &dyn Store, clock: &dyn Clock) {
         }
         tokio::select! {
             biased;
-            () = tails.told.notified() => {}
+            () = tails.wake.notified() => {}
             () = clock.idle(LOOK) => tails.lock().all = true,
         }
     }
 }
 
 /// Leaves the place to the next task if this one is dropped or panics.
-struct Leave {
+struct TailTask {
     waiters: Arc<crate::waiters::Waiters>,
     /// Whether it has ended in good order, and left already.
     over: bool,
 }
 
-impl Drop for Leave {
+impl Drop for TailTask {
     fn drop(&mut self) {
         if !self.over {
-            *self.waiters.tails().lock() = Watched::default();
+            *self.waiters.tails().lock() = Readers::default();
         }
     }
 }

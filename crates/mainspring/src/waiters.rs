@@ -28,14 +28,14 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Callers that wait for jobs, and nodes that can be nudged.
 #[derive(Default)]
 pub(crate) struct Waiters {
-    watched: Mutex<Watched>,
-    told: Notify,
+    watched: Mutex<WaitedJobs>,
+    wake: Notify,
     nudges: Mutex<Vec<Weak<dyn Listener>>>,
     tails: Tails,
 }
 
 #[derive(Default)]
-struct Watched {
+struct WaitedJobs {
     jobs: BTreeMap<JobId, Vec<oneshot::Sender<Result<Sight>>>>,
     /// Those to be looked at now.
     now: BTreeSet<JobId>,
@@ -45,7 +45,7 @@ struct Watched {
 }
 
 impl Waiters {
-    fn lock(&self) -> MutexGuard<'_, Watched> {
+    fn lock(&self) -> MutexGuard<'_, WaitedJobs> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -54,10 +54,10 @@ impl Waiters {
         let mut watched = self.lock();
         if watched.jobs.contains_key(&id) {
             watched.now.insert(id);
-            self.told.notify_one();
+            self.wake.notify_one();
         }
         drop(watched);
-        self.tails.told(id);
+        self.tails.has_output(id);
     }
 
     /// Those who read what jobs say.
@@ -68,8 +68,8 @@ impl Waiters {
     /// Lets all who wait look again.
     pub(crate) fn wake_all(&self) {
         self.lock().all = true;
-        self.told.notify_one();
-        self.tails.told_all();
+        self.wake.notify_one();
+        self.tails.wake_all();
     }
 
     /// Has a node told by every [`nudge`](Self::nudge) until it is dropped.
@@ -97,7 +97,7 @@ impl Waiters {
         let mut watched = self.lock();
         watched.jobs.entry(id).or_default().push(answer);
         watched.now.insert(id);
-        self.told.notify_one();
+        self.wake.notify_one();
         (answered, !std::mem::replace(&mut watched.busy, true))
     }
 
@@ -112,7 +112,7 @@ impl Waiters {
             });
         }
         if watched.jobs.is_empty() {
-            *watched = Watched::default();
+            *watched = WaitedJobs::default();
             return None;
         }
         let now = std::mem::take(&mut watched.now);
@@ -147,23 +147,23 @@ async fn watch(waiters: Arc<Waiters>, store: Arc<dyn Store>, clock: Arc<dyn Cloc
         }
         tokio::select! {
             biased;
-            () = waiters.told.notified() => {}
+            () = waiters.wake.notified() => {}
             () = clock.idle(LOOK) => waiters.lock().all = true,
         }
     }
 }
 
 /// Leaves the place to the next task if this one is dropped or panics.
-struct Leave {
+struct WatchTask {
     waiters: Arc<Waiters>,
     /// Whether it has ended in good order, and left already.
     over: bool,
 }
 
-impl Drop for Leave {
+impl Drop for WatchTask {
     fn drop(&mut self) {
         if !self.over {
-            *self.waiters.lock() = Watched::default();
+            *self.waiters.lock() = WaitedJobs::default();
         }
     }
 }
@@ -176,11 +176,11 @@ pub(crate) async fn wait(engine: &Engine, id: JobId) -> Result<Payload> {
         let (waiters, store) = (Arc::clone(waiters), Arc::clone(engine.store()));
         let clock = Arc::clone(&engine.seams().clock);
         // Made before the task is: an executor that is gone drops it without having polled it.
-        let leave = Leave { waiters: Arc::clone(&waiters), over: false };
+        let guard = WatchTask { waiters: Arc::clone(&waiters), over: false };
         let task = async move {
-            let mut leave = leave;
+            let mut guard = guard;
             watch(waiters, store, clock).await;
-            leave.over = true;
+            guard.over = true;
         };
         engine.seams().spawn.spawn(Box::pin(task));
     }

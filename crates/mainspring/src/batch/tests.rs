@@ -175,12 +175,12 @@ fn a_batch_is_bounded_in_number_and_bytes() {
             bounds::BATCH_BYTES / 2 + 1
         }
     }
-    let mut light: VecDeque<Item<usize, ()>> =
-        (0..=bounds::BATCH).map(|value| Item { value, answer: oneshot::channel().0 }).collect();
+    let mut light: VecDeque<QueuedValue<usize, ()>> =
+        (0..=bounds::BATCH).map(|value| QueuedValue { value, answer: oneshot::channel().0 }).collect();
     assert_eq!(take(&mut light).0.len(), bounds::BATCH);
     assert_eq!(take(&mut light).0.len(), 1);
-    let mut heavy: VecDeque<Item<Heavy, ()>> =
-        (0..2).map(|_| Item { value: Heavy, answer: oneshot::channel().0 }).collect();
+    let mut heavy: VecDeque<QueuedValue<Heavy, ()>> =
+        (0..2).map(|_| QueuedValue { value: Heavy, answer: oneshot::channel().0 }).collect();
     assert_eq!(take(&mut heavy).0.len(), 1);
     assert_eq!(heavy.len(), 1);
 }
@@ -206,25 +206,25 @@ fn a_flush_grows_again_whatever_a_commit_takes() {
     assert_eq!(size.get(), 63);
 }
 
-/// A value of a lane.
-struct Laned(i64, u32);
+/// A value of a order_key.
+struct Ordered(i64, u32);
 
-impl Weight for Laned {
+impl Weight for Ordered {
     fn bytes(&self) -> usize {
         1
     }
 
-    fn lane(&self) -> i64 {
+    fn order_key(&self) -> i64 {
         self.0
     }
 }
 
 #[test]
 fn what_is_handed_back_waits_behind_others_and_keeps_the_order_of_its_lane() {
-    let item = |value| Item { value, answer: oneshot::channel::<Result<()>>().0 };
+    let queued = |value| QueuedValue { value, answer: oneshot::channel::<Result<()>>().0 };
     let mut waiting: VecDeque<_> =
-        [(2, 1), (1, 2), (3, 1), (2, 2)].map(|(lane, n)| item(Laned(lane, n))).into();
-    put_back(&mut waiting, vec![item(Laned(1, 1))]);
-    let order: Vec<_> = waiting.iter().map(|Item { value, .. }| (value.0, value.1)).collect();
+        [(2, 1), (1, 2), (3, 1), (2, 2)].map(|(order_key, n)| queued(Ordered(order_key, n))).into();
+    put_back(&mut waiting, vec![queued(Ordered(1, 1))]);
+    let order: Vec<_> = waiting.iter().map(|QueuedValue { value, .. }| (value.0, value.1)).collect();
     assert_eq!(order, [(2, 1), (3, 1), (2, 2), (1, 1), (1, 2)]);
 }

@@ -9,7 +9,7 @@ use mainspring_core::seam::Pending;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::left::Kept;
+use super::dropped::OpFuture;
 use super::step::Op;
 use super::{keyed, lazy};
 use crate::context::Context;
@@ -18,7 +18,7 @@ use crate::context::Context;
 #[must_use = "nothing is done until this is awaited"]
 pub struct Branch<'c, T> {
     parts: Option<Parts<'c, T>>,
-    run: Option<Kept<'c, Result<T, Failure>>>,
+    run: Option<OpFuture<'c, Result<T, Failure>>>,
 }
 
 struct Parts<'c, T> {
@@ -33,13 +33,13 @@ impl<T: Serialize + DeserializeOwned> Parts<'_, T> {
     async fn run(self) -> Result<T, Failure> {
         let ctx = self.op.ctx;
         // Held until the branch ends: two of one name beside each other would share their records.
-        let (slot, written) = self.op.enter().await?;
+        let (op_key, written) = self.op.enter().await?;
         if let Some(written) = written {
-            return Ok(slot.session().replay(&slot, written).await?);
+            return Ok(op_key.session().replay(&op_key, written).await?);
         }
-        let inner = ctx.within(Arc::from(slot.key().as_str()));
+        let inner = ctx.within(Arc::from(op_key.key().as_str()));
         let value = (self.body)(inner).await?;
-        Ok(slot.end(value)?)
+        Ok(op_key.end(value)?)
     }
 }
 

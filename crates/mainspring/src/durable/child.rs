@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::collapse::ABANDONED;
+use super::dropped::{DropMark, OpFuture};
 use super::error;
-use super::key::beside;
-use super::left::{Kept, Left};
+use super::key::side_key;
 use super::signal::{Declares, JobRef};
 use super::step::Op;
-use super::wait::until;
+use super::wait::wait_for_messages;
 use super::{keyed, lazy};
 use crate::context::Context;
 use crate::enqueue::Enqueue;
@@ -28,7 +28,7 @@ use crate::job::Job;
 #[must_use = "nothing is started until this is awaited"]
 pub struct Spawn<'c, J> {
     parts: Option<Parts<'c, J>>,
-    run: Option<Kept<'c, Result<Child<'c, J>>>>,
+    run: Option<OpFuture<'c, Result<Child<'c, J>>>>,
 }
 
 struct Parts<'c, J> {
@@ -65,10 +65,10 @@ lazy!(Spawn<'c; J> => Result<Child<'c, J>>, where { J: Job });
 impl<'c, J: Job> Parts<'c, J> {
     async fn run(self) -> Result<Child<'c, J>> {
         let ctx = self.op.ctx;
-        let (slot, written) = self.op.open().await?;
-        let (session, key) = (slot.session(), slot.key().clone());
+        let (op_key, written) = self.op.open().await?;
+        let (session, key) = (op_key.session(), op_key.key().clone());
         if let Some(written) = written {
-            let id = session.replay(&slot, written).await?;
+            let id = session.replay(&op_key, written).await?;
             return Ok(Child { ctx, key, id, job: PhantomData });
         }
         let job = self.draft.into_new()?;
@@ -78,13 +78,13 @@ impl<'c, J: Job> Parts<'c, J> {
                 why: "it has a unique key; its step makes it unique".into(),
             });
         }
-        let (id, overlapped) = (job.id, slot.overlapped());
+        let (id, overlapped) = (job.id, op_key.overlapped());
         let value = serde_json::to_vec(&id)
             .map_err(|error| Error::Convert { what: "child", source: error.into() })?;
         let entry = Entry { key: key.clone(), kind: EntryKind::Child, overlapped, value };
         let mut entries = vec![entry];
         if self.on_close == OnClose::Abandon && !ctx.path().is_empty() {
-            let mark = beside(&key, ABANDONED)?;
+            let mark = side_key(&key, ABANDONED)?;
             entries.push(Entry {
                 key: mark,
                 kind: EntryKind::Value,
@@ -97,7 +97,7 @@ impl<'c, J: Job> Parts<'c, J> {
             Err(error @ Error::IdTaken { .. }) => {
                 let failure = Failure::from(error);
                 let value = error::encode(&failure);
-                session.ride(
+                session.defer(
                     Entry { key: key.clone(), kind: EntryKind::Error, overlapped, value },
                     &[],
                     true,
@@ -163,10 +163,10 @@ impl<J: Job> Child<'_, J> {
     /// # Errors
     /// [`Error::Ended`] if the child failed or was cancelled; [`Error::Convert`] if its output is not what its type says.
     pub async fn result(self) -> Result<J::Output> {
-        let key = beside(&self.key, RESULT)?;
+        let key = side_key(&self.key, RESULT)?;
         super::scope::check(self.ctx.session(), &key)?;
-        let left = Left::new(self.ctx.session(), &key);
-        Kept::new(Some(left), Box::pin(self.wait(key))).await
+        let mark = DropMark::new(self.ctx.session(), &key);
+        OpFuture::new(Some(mark), Box::pin(self.wait(key))).await
     }
 
     async fn wait(self, key: Key) -> Result<J::Output> {
@@ -174,15 +174,15 @@ impl<J: Job> Child<'_, J> {
         let end: End = if let Some(written) = session.find(&key) {
             session.decoded(written).await?
         } else {
-            session.stage(&key).await;
+            session.stop_at_probe(&key).await;
             let topic = Topic::Child(id);
-            let messages = until(session, &key, Some((topic, 1)), None, false).await;
+            let messages = wait_for_messages(session, &key, Some((topic, 1)), None, false).await;
             let end = messages.first().and_then(|message| end(&message.mail));
             let end =
                 end.ok_or_else(|| Error::Corrupt { why: format!("child {id} ended without a word") })?;
             let value = encode(&end)?;
             let entry = Entry { key, kind: EntryKind::Value, overlapped: false, value };
-            session.ride(entry, &messages, true);
+            session.defer(entry, &messages, true);
             end
         };
         if end.status.state != State::Succeeded {

@@ -28,17 +28,17 @@ use serde::de::DeserializeOwned;
 
 use super::child::RESULT;
 use super::error;
-use super::key::{Slot, beside};
+use super::key::{OpKey, side_key};
 use super::session::Session;
 
 /// What is recorded inside of scopes.
 #[derive(Default)]
-pub(crate) struct Inner {
+pub(crate) struct ScopedRecords {
     records: BTreeMap<Key, Reach>,
-    /// Whether operations that are given up now leave no mark.
-    quiet: bool,
-    /// Starts of children of which the store has not told yet: their ids may belong to others.
-    pub(super) unsure: BTreeSet<Key>,
+    /// Whether operations that are dropped now leave no mark.
+    no_drop_marks: bool,
+    /// Starts of children that the store has not confirmed yet: their ids may belong to others.
+    pub(super) unconfirmed_starts: BTreeSet<Key>,
 }
 
 /// How far a record reaches.
@@ -54,7 +54,7 @@ enum Reach {
 
 /// What of a scope that has ended stays recorded.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stays {
+pub(crate) enum Survivors {
     /// All that reaches beyond it.
     Reaching,
     /// Of that, children alone.
@@ -64,7 +64,7 @@ pub(crate) enum Stays {
 /// Where the children are noted that their scope does not take along.
 pub(crate) const ABANDONED: &str = "abandoned";
 
-impl Inner {
+impl ScopedRecords {
     /// What a journal has of it.
     pub(crate) fn load(entries: &BTreeMap<Key, Written>) -> Self {
         let reach = |key: &Key, written: &Written| {
@@ -76,11 +76,11 @@ impl Inner {
         };
         let inner = entries.iter().filter(|(key, _)| is_inner(key));
         let records = inner.map(|(key, written)| (key.clone(), reach(key, written))).collect();
-        Inner { records, quiet: false, unsure: BTreeSet::new() }
+        ScopedRecords { records, no_drop_marks: false, unconfirmed_starts: BTreeSet::new() }
     }
 
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.quiet
+    pub(crate) fn leaves_no_drop_marks(&self) -> bool {
+        self.no_drop_marks
     }
 
     /// Notes what is being recorded.
@@ -97,16 +97,17 @@ impl Inner {
         self.records.remove(key);
     }
 
-    /// Forgets what is inside of a scope and does not stay; its keys. `told`: ends of children that are not recorded yet.
-    fn take(&mut self, inside: &Inside, stays: Stays, told: &BTreeSet<Key>) -> Vec<Key> {
+    /// Forgets what is inside of a scope and does not stay; its keys. `deferred_ends`: ends of children
+    /// that are not recorded yet.
+    fn take(&mut self, inside: &Inside, survivors: Survivors, deferred_ends: &BTreeSet<Key>) -> Vec<Key> {
         let ended = |child: &Key| {
-            let end = beside(child, RESULT);
-            end.is_ok_and(|end| told.contains(&end) || self.records.contains_key(&end))
+            let end = side_key(child, RESULT);
+            end.is_ok_and(|end| deferred_ends.contains(&end) || self.records.contains_key(&end))
         };
         let goes = |(key, reach): &(&Key, &Reach)| match reach {
             Reach::Scope => true,
             Reach::Child(_) => ended(key),
-            Reach::Read => stays == Stays::Children,
+            Reach::Read => survivors == Survivors::Children,
         };
         let keys: Vec<Key> =
             self.records.range::<str, _>(inside.range()).filter(goes).map(|(key, _)| key.clone()).collect();
@@ -133,7 +134,7 @@ impl Reach {
         value: std::result::Result<&[u8], usize>,
         has: impl Fn(&Key) -> bool,
     ) -> Self {
-        if kind == EntryKind::Child && !beside(key, ABANDONED).is_ok_and(|mark| has(&mark)) {
+        if kind == EntryKind::Child && !side_key(key, ABANDONED).is_ok_and(|mark| has(&mark)) {
             return Reach::Child(value.ok().and_then(|value| serde_json::from_slice(value).ok()));
         }
         let bytes = value.map_or_else(|bytes| bytes, <[u8]>::len);
@@ -186,33 +187,34 @@ impl Inside {
 
 impl Session {
     /// A scope has ended: its result is recorded in place of what is inside of it, with the next operation.
-    pub(crate) fn collapse(&self, scope: &Key, result: Option<Entry>, stays: Stays) {
+    pub(crate) fn collapse(&self, scope: &Key, result: Option<Entry>, survivors: Survivors) {
         let inside = Inside::of(scope);
         let state = &mut *self.state();
-        let reaches = |entry: &Entry| stays == Stays::Reaching && has_read(entry.kind, entry.value.len());
-        let gone = state.riding.entries.extract_if(.., |entry| inside.has(&entry.key) && !reaches(entry));
-        let told = gone.map(|entry| entry.key).collect();
-        let keys = state.inner.take(&inside, stays, &told);
+        let reaches =
+            |entry: &Entry| survivors == Survivors::Reaching && has_read(entry.kind, entry.value.len());
+        let gone = state.deferred.entries.extract_if(.., |entry| inside.has(&entry.key) && !reaches(entry));
+        let deferred_ends = gone.map(|entry| entry.key).collect();
+        let keys = state.scoped.take(&inside, survivors, &deferred_ends);
         state.remove(keys);
         inside.empty(&mut state.entries);
         inside.take(&mut state.errors);
-        inside.take(&mut state.left);
+        inside.take(&mut state.dropped_before);
         state.outputs.end(|path| path == scope.as_str() || path.starts_with(&inside.first));
         state.scopes.end(scope.as_str(), inside.range());
-        state.riding.entries.extend(result);
+        state.deferred.entries.extend(result);
     }
 
     /// Forgets children inside of a scope that have ended, if there are many.
-    pub(crate) async fn shed_children(&self, scope: &Key) {
+    pub(crate) async fn forget_ended_children(&self, scope: &Key) {
         let inside = Inside::of(scope);
-        if self.state().inner.children(&inside).count() < CHILDREN {
+        if self.state().scoped.children(&inside).count() < CHILDREN {
             return;
         }
-        // If that cannot be told now, then at the next look.
+        // If that cannot be found out now, then at the next look.
         let Ok(over) = self.ended_children(&inside).await else { return };
         let state = &mut *self.state();
         for key in &over {
-            state.inner.forget(key);
+            state.scoped.forget(key);
         }
         state.remove(over);
     }
@@ -233,7 +235,7 @@ impl Session {
     async fn ids_of(&self, inside: &Inside, wanted: impl Fn(&Key) -> bool) -> Result<Vec<(Key, JobId)>> {
         let unknown: Vec<Key> = {
             let state = self.state();
-            let unknown = state.inner.children(inside).filter(|(key, id)| id.is_none() && wanted(key));
+            let unknown = state.scoped.children(inside).filter(|(key, id)| id.is_none() && wanted(key));
             unknown.map(|(key, _)| key.clone()).collect()
         };
         for keys in unknown.chunks(bounds::PAGE) {
@@ -242,35 +244,35 @@ impl Session {
             for (key, value) in keys.iter().zip(values) {
                 let id = value.and_then(|value| serde_json::from_slice(&value).ok());
                 let id = id.ok_or_else(|| Error::Corrupt { why: format!("`{key}` is no child") })?;
-                state.inner.records.insert(key.clone(), Reach::Child(Some(id)));
+                state.scoped.records.insert(key.clone(), Reach::Child(Some(id)));
             }
         }
         let state = self.state();
-        let children = state.inner.children(inside).filter(|(key, _)| wanted(key));
+        let children = state.scoped.children(inside).filter(|(key, _)| wanted(key));
         Ok(children.filter_map(|(key, id)| Some((key.clone(), id?))).collect())
     }
 
     /// Drops what runs inside of a scope that is over for now: the scope's own record decides what comes back, and nothing
     /// is noted of the operations in it.
     pub(crate) fn drop_inside<T>(&self, inside: T) {
-        let _quiet = Quiet::new(self);
+        let _guard = WithoutDropMarks::new(self);
         drop(inside);
     }
 
     /// Takes a record back that something later stands for, with the next operation.
     pub(crate) fn retract(&self, key: &Key) {
         let mut state = self.state();
-        let before = state.riding.entries.len();
-        state.riding.entries.retain(|entry| entry.key != *key);
-        if state.riding.entries.len() == before {
-            state.inner.forget(key);
+        let before = state.deferred.entries.len();
+        state.deferred.entries.retain(|entry| entry.key != *key);
+        if state.deferred.entries.len() == before {
+            state.scoped.forget(key);
             state.remove(vec![key.clone()]);
         }
     }
 
     /// Leaves out jobs that are no children of this one: who gave up a start was not told that its id is another's.
-    async fn own(&self, mut children: Vec<(Key, JobId)>) -> Result<Vec<(Key, JobId)>> {
-        let unsure = |(key, _): &(Key, JobId)| self.state().inner.unsure.contains(key);
+    async fn own_children(&self, mut children: Vec<(Key, JobId)>) -> Result<Vec<(Key, JobId)>> {
+        let unsure = |(key, _): &(Key, JobId)| self.state().scoped.unconfirmed_starts.contains(key);
         let parent = Some(self.run().claim.id);
         for at in (0..children.len()).rev().filter(|&at| unsure(&children[at])).collect::<Vec<_>>() {
             let job = self.engine.store().get(children[at].1).await?;
@@ -289,12 +291,12 @@ impl Session {
         keep: impl Fn(&Key) -> bool,
     ) -> Result<()> {
         let inside = Inside::of(scope);
-        if self.state().inner.children(&inside).all(|(key, _)| keep(key)) {
+        if self.state().scoped.children(&inside).all(|(key, _)| keep(key)) {
             return Ok(());
         }
-        self.settle_all().await?;
+        self.record_deferred().await?;
         let _busy = self.busy();
-        let lost = self.own(self.ids_of(&inside, |key| !keep(key)).await?).await?;
+        let lost = self.own_children(self.ids_of(&inside, |key| !keep(key)).await?).await?;
         let why = cut(format!("`{scope}` was decided without it"), bounds::WHY_BYTES);
         let verb = Verb::Recall { why };
         let clock = &self.engine.seams().clock;
@@ -309,29 +311,29 @@ impl Session {
         }
         let mut state = self.state();
         for (key, _) in lost {
-            state.inner.records.insert(key, Reach::Scope);
+            state.scoped.records.insert(key, Reach::Scope);
         }
         Ok(())
     }
 }
 
-/// While this lives, operations that are given up leave no mark.
-struct Quiet<'a>(&'a Session);
+/// While this lives, operations that are dropped leave no mark.
+struct WithoutDropMarks<'a>(&'a Session);
 
-impl<'a> Quiet<'a> {
+impl<'a> WithoutDropMarks<'a> {
     fn new(session: &'a Session) -> Self {
-        session.state().inner.quiet = true;
-        Quiet(session)
+        session.state().scoped.no_drop_marks = true;
+        WithoutDropMarks(session)
     }
 }
 
-impl Drop for Quiet<'_> {
+impl Drop for WithoutDropMarks<'_> {
     fn drop(&mut self) {
-        self.0.state().inner.quiet = false;
+        self.0.state().scoped.no_drop_marks = false;
     }
 }
 
-impl Slot {
+impl OpKey {
     /// The scope under this key has ended with a value, which is recorded in place of what is inside of it; as the
     /// handler will read it again. One that is too large for a record leaves everything as it is.
     pub(crate) fn end<T: Serialize + DeserializeOwned>(&self, value: T) -> Result<T> {
@@ -342,7 +344,7 @@ impl Slot {
         }
         drop(value);
         let value = serde_json::from_slice(&json).map_err(unfit)?;
-        session.collapse(self.key(), Some(self.entry(EntryKind::Value, json)), Stays::Reaching);
+        session.collapse(self.key(), Some(self.entry(EntryKind::Value, json)), Survivors::Reaching);
         Ok(value)
     }
 
@@ -355,7 +357,7 @@ impl Slot {
     /// goes on with it. If the handler survives it, a later run meets the same error.
     pub(crate) fn fail(&self, failure: Failure) -> Error {
         let session = self.session();
-        session.ride(self.entry(EntryKind::Error, error::encode(&failure)), &[], true);
+        session.defer(self.entry(EntryKind::Error, error::encode(&failure)), &[], true);
         error::failed(self.key(), failure.into_error())
     }
 }
@@ -376,27 +378,27 @@ mod tests {
 
     #[test]
     fn a_scope_takes_along_what_is_inside_of_it_and_nothing_else() {
-        let mut inner = Inner::default();
+        let mut inner = ScopedRecords::default();
         let keys = ["a/x", "a#2/x", "a/b/y", "a#=k/x", "ab/x", "a/x#until", "a b/x"];
         inner.note(&keys.map(|key| entry(key, EntryKind::Value)));
         inner.note(&[entry("plain", EntryKind::Value)]);
-        assert_eq!(taken(&mut inner, Stays::Reaching, &[]), ["a/b/y", "a/x", "a/x#until"]);
+        assert_eq!(taken(&mut inner, Survivors::Reaching, &[]), ["a/b/y", "a/x", "a/x#until"]);
         assert_eq!(inner.records.len(), 4);
     }
 
     #[test]
     fn children_that_have_not_ended_and_what_was_read_stay() {
         use EntryKind::{Child, Received, Value as V};
-        let mut inner = Inner::default();
+        let mut inner = ScopedRecords::default();
         inner.note(&[entry("a/left", Child)]);
         inner.note(&[entry("a/free", Child), entry("a/free#abandoned", V)]);
-        inner.note(&[entry("a/over", Child), entry("a/over#result", V), entry("a/told", Child)]);
+        inner.note(&[entry("a/over", Child), entry("a/over#result", V), entry("a/deferred", Child)]);
         inner.note(&[entry("a/late", Received)]);
         inner.note(&[Entry { value: b"[1]".to_vec(), ..entry("a/go", Received) }]);
-        let gone = ["a/free", "a/free#abandoned", "a/late", "a/over", "a/over#result", "a/told"];
-        assert_eq!(taken(&mut inner, Stays::Reaching, &["a/told#result"]), gone);
-        assert_eq!(taken(&mut inner, Stays::Children, &[]), ["a/go"]);
-        assert_eq!(taken(&mut inner, Stays::Children, &["a/left#result"]), ["a/left"]);
+        let gone = ["a/free", "a/free#abandoned", "a/late", "a/over", "a/over#result", "a/deferred"];
+        assert_eq!(taken(&mut inner, Survivors::Reaching, &["a/deferred#result"]), gone);
+        assert_eq!(taken(&mut inner, Survivors::Children, &[]), ["a/go"]);
+        assert_eq!(taken(&mut inner, Survivors::Children, &["a/left#result"]), ["a/left"]);
     }
 
     fn key(key: &str) -> Key {
@@ -407,9 +409,9 @@ mod tests {
         Entry { key: key(name), kind, overlapped: false, value: b"[]".to_vec() }
     }
 
-    fn taken(inner: &mut Inner, stays: Stays, told: &[&str]) -> Vec<String> {
-        let told = told.iter().map(|one| key(one)).collect();
-        let keys = inner.take(&Inside::of(&key("a")), stays, &told);
+    fn taken(inner: &mut ScopedRecords, survivors: Survivors, deferred_ends: &[&str]) -> Vec<String> {
+        let deferred_ends = deferred_ends.iter().map(|one| key(one)).collect();
+        let keys = inner.take(&Inside::of(&key("a")), survivors, &deferred_ends);
         keys.iter().map(ToString::to_string).collect()
     }
 }

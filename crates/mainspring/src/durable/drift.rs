@@ -2,9 +2,9 @@
 //!
 //! Code changes while workflows run. Most changes do no harm: what is recorded is found again by its name. But when the
 //! code asks for a name that is not recorded, while other names are recorded in that scope and nobody has asked for them,
-//! then a step was added, removed or renamed, or the code goes another way than before; to go on could do something twice
-//! that has another name now. So the operation hesitates, before any effect, until all that can run has run: what others
-//! ask for beside it counts. If names remain then, the job is set aside with both lists, and people decide.
+//! then a step was added, removed or renamed, or the code takes another path than before; to continue could do something twice
+//! that has another name now. So the operation stays undecided, before any effect, until all that can run has run: the names
+//! that others ask for meanwhile count. If names remain then, the job is held with both lists, and people decide.
 //!
 //! What the code says of itself (`added`, `renamed_from`, `retired`) is no drift, and neither is what an operator said: that
 //! is a message to the job, and is recorded when it is used.
@@ -25,22 +25,22 @@ use mainspring_core::name::Key;
 use mainspring_core::planted::{self, Defect};
 use serde::{Deserialize, Serialize};
 
-use super::key::{Slot, beside};
-use super::session::{Session, State};
+use super::key::{OpKey, side_key};
+use super::session::{Session, SessionState};
 use super::step::Op;
 use crate::context::Context;
 
 /// The signal by which operators say how a drift is to be taken.
-pub(crate) const TOPIC: &str = "mainspring.drift";
+pub(crate) const DRIFT_SIGNAL: &str = "mainspring.drift";
 /// What is said of a handler that was stopped behind what is recorded.
 pub(crate) const STOPPED: &str = "everything recorded was asked for";
-/// Names that are told of.
-const TOLD: usize = 10;
+/// Names that a message lists at most.
+const LISTED_NAMES: usize = 10;
 
-/// What an operator says of a drift.
+/// What an operator decided about a drift.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Word {
+pub(crate) enum Decision {
     /// What the code asks for is new.
     Accept,
     /// What the code asks for as `to` is recorded as `from`.
@@ -52,12 +52,12 @@ pub(crate) enum Word {
     },
 }
 
-/// Operations that are not sure whether they fit, and names that nobody has to ask for.
+/// Operations that may not fit what is recorded, and names that nobody has to ask for.
 #[derive(Default)]
 pub(crate) struct Drift {
-    hesitating: BTreeMap<u64, Hesitant>,
+    undecided: BTreeMap<u64, UndecidedOp>,
     /// Scopes and names.
-    excused: BTreeSet<(Arc<str>, String)>,
+    ignored_names: BTreeSet<(Arc<str>, String)>,
     /// What was recorded before the error of a step was taken back. The step may come out otherwise this time, and so may the
     /// way: it is not missed.
     former: BTreeSet<Key>,
@@ -68,7 +68,7 @@ pub(crate) struct Drift {
 /// Where it is kept that an error was taken back.
 pub(crate) const AGAIN: &str = "again";
 
-struct Hesitant {
+struct UndecidedOp {
     scope: Arc<str>,
     name: String,
     key: Key,
@@ -84,11 +84,11 @@ enum Verdict {
     Was(String),
 }
 
-/// What came of looking at those who hesitate.
-pub(crate) enum Judged {
-    /// Nobody hesitates.
+/// What came of looking at undecided operations.
+pub(crate) enum Judgement {
+    /// None is undecided.
     Nobody,
-    /// Somebody goes on.
+    /// At least one has its verdict.
     Go,
     /// What runs may yet ask for what is recorded.
     Wait,
@@ -106,11 +106,11 @@ impl Drift {
     }
 
     pub(crate) fn wakers(&mut self) -> impl Iterator<Item = Waker> {
-        self.hesitating.values_mut().filter_map(|hesitant| hesitant.waker.take())
+        self.undecided.values_mut().filter_map(|op| op.waker.take())
     }
 }
 
-impl State {
+impl SessionState {
     /// Names that are recorded in a scope, and that nobody has asked for.
     fn unasked(&self, scope: &str) -> BTreeSet<&str> {
         let mut names = BTreeSet::new();
@@ -125,7 +125,7 @@ impl State {
             }
             // A result that was asked for is not here any more. What belongs to it, or lies deeper, may be.
             let asked = (deeper || !is_result(label)) && self.scopes.asked(scope, name);
-            if !asked && !self.drift.excused.iter().any(|(path, one)| &**path == scope && one == name) {
+            if !asked && !self.drift.ignored_names.iter().any(|(path, one)| &**path == scope && one == name) {
                 names.insert(name);
             }
         }
@@ -144,98 +144,103 @@ impl State {
         labels.collect::<Vec<_>>().into_iter()
     }
 
-    /// Whether an operation is a stranger in its scope: nothing is recorded of its name, and others have not been asked
-    /// for.
-    fn is_stranger(&self, slot: &Slot) -> bool {
+    /// Whether an operation has no record in its scope, while the scope has names that nobody has asked for.
+    fn is_unrecorded(&self, op_key: &OpKey) -> bool {
         if self.entries.is_empty() || planted::is(Defect::DriftIgnored) {
             return false;
         }
-        let (scope, name) = (slot.path(), name_of(slot.label()));
-        !self.scopes.repeats(scope, slot.label(), name)
+        let (scope, name) = (op_key.path(), name_of(op_key.label()));
+        !self.scopes.repeats(scope, op_key.label(), name)
             && !self.recorded_in(scope).any(|(label, ..)| name_of(label) == name)
             && !self.unasked(scope).is_empty()
     }
 
-    /// Looks at those who hesitate when nothing goes on by itself. `foreign`: something may yet wake the handler that we
+    /// Looks at undecided operations when nothing moves by itself. `foreign`: something may yet wake the handler that we
     /// know nothing of.
-    pub(crate) fn judge(&mut self, foreign: bool) -> Judged {
-        let open = |hesitant: &&Hesitant| hesitant.verdict.is_none();
+    pub(crate) fn judge(&mut self, foreign: bool) -> Judgement {
+        let open = |op: &&UndecidedOp| op.verdict.is_none();
         let fits: Vec<u64> = {
-            let all = self.drift.hesitating.iter().filter(|(_, hesitant)| open(hesitant));
-            all.filter(|(_, hesitant)| self.unasked(&hesitant.scope).is_empty()).map(|(id, _)| *id).collect()
+            let all = self.drift.undecided.iter().filter(|(_, op)| open(op));
+            all.filter(|(_, op)| self.unasked(&op.scope).is_empty()).map(|(id, _)| *id).collect()
         };
         if !fits.is_empty() {
             for id in fits {
-                self.conclude(id, Verdict::Go);
+                self.set_verdict(id, Verdict::Go);
             }
-            return Judged::Go;
+            return Judgement::Go;
         }
-        let Some((&id, hesitant)) = self.drift.hesitating.iter().find(|(_, hesitant)| open(hesitant)) else {
+        let Some((&id, op)) = self.drift.undecided.iter().find(|(_, op)| open(op)) else {
             let all = self.drift.stopped && self.busy == 0;
-            return if all { Judged::Drift(STOPPED.to_owned()) } else { Judged::Nobody };
+            return if all { Judgement::Drift(STOPPED.to_owned()) } else { Judgement::Nobody };
         };
         if self.busy > 0 {
-            return Judged::Wait;
+            return Judgement::Wait;
         }
-        let (scope, name, key) = (Arc::clone(&hesitant.scope), hesitant.name.clone(), hesitant.key.clone());
+        let (scope, name, key) = (Arc::clone(&op.scope), op.name.clone(), op.key.clone());
         if foreign {
-            let recorded: Vec<&str> = self.unasked(&scope).into_iter().take(TOLD).collect();
+            let recorded: Vec<&str> = self.unasked(&scope).into_iter().take(LISTED_NAMES).collect();
             tracing::warn!(%key, recorded = recorded.join(", "), "a step that is not recorded, while others are recorded that the handler has not asked for; it awaits something that is not durable, so it goes on");
-            self.conclude(id, Verdict::Go);
-            return Judged::Go;
+            self.set_verdict(id, Verdict::Go);
+            return Judgement::Go;
         }
-        match self.word(&scope, &name) {
-            Some((message, word)) => {
-                let (mark, value, verdict) = match word {
-                    Word::Accept => (ACCEPTED, "null".to_owned(), Verdict::Go),
-                    Word::Rename { from, .. } => {
+        match self.take_decision(&scope, &name) {
+            Some((message, decision)) => {
+                let (mark, value, verdict) = match decision {
+                    Decision::Accept => (ACCEPTED, "null".to_owned(), Verdict::Go),
+                    Decision::Rename { from, .. } => {
                         (RENAMED, serde_json::Value::from(from.as_str()).to_string(), Verdict::Was(from))
                     }
                 };
-                if let Ok(key) = beside(&key, mark) {
+                if let Ok(key) = side_key(&key, mark) {
                     let value = value.into_bytes();
-                    self.riding.entries.push(Entry { key, kind: EntryKind::Value, overlapped: false, value });
-                    self.riding.read.push(message.no);
+                    self.deferred.entries.push(Entry {
+                        key,
+                        kind: EntryKind::Value,
+                        overlapped: false,
+                        value,
+                    });
+                    self.deferred.read.push(message.no);
                     self.eager = true;
                 }
-                self.conclude(id, verdict);
-                Judged::Go
+                self.set_verdict(id, verdict);
+                Judgement::Go
             }
-            None => Judged::Drift(self.tell(&scope, &name)),
+            None => Judgement::Drift(self.describe_drift(&scope, &name)),
         }
     }
 
-    fn conclude(&mut self, id: u64, verdict: Verdict) {
-        if let Some(hesitant) = self.drift.hesitating.get_mut(&id) {
-            hesitant.verdict = Some(verdict);
+    fn set_verdict(&mut self, id: u64, verdict: Verdict) {
+        if let Some(op) = self.drift.undecided.get_mut(&id) {
+            op.verdict = Some(verdict);
         }
     }
 
-    /// What an operator has said of a drift at this name, if anything, and has not been used.
-    fn word(&mut self, scope: &str, name: &str) -> Option<(Message, Word)> {
+    /// An operator's decision about a drift at this name that has not been used, if there is one.
+    fn take_decision(&mut self, scope: &str, name: &str) -> Option<(Message, Decision)> {
         let unasked = self.unasked(scope);
-        let fits = |word: &Word| match word {
-            Word::Accept => true,
+        let fits = |decision: &Decision| match decision {
+            Decision::Accept => true,
             // A slip of the pen is not to do something a second time.
-            Word::Rename { from, to } => to == name && unasked.contains(from.as_str()),
+            Decision::Rename { from, to } => to == name && unasked.contains(from.as_str()),
         };
-        let at = self.inbox.iter().position(|message| heard(message).as_ref().is_some_and(fits))?;
+        let at = self.inbox.iter().position(|message| decision_in(message).as_ref().is_some_and(fits))?;
         let message = self.inbox.remove(at);
-        let word = heard(&message)?;
-        Some((message, word))
+        let decision = decision_in(&message)?;
+        Some((message, decision))
     }
 
-    /// The handler has come to a wait: what was said of drift and not needed until here is not kept for another one.
-    pub(super) fn spend_words(&mut self) {
-        let spent = self.inbox.extract_if(.., |message| heard(message).is_some()).map(|message| message.no);
-        self.riding.read.extend(spent);
+    /// The handler has come to a wait: decisions about drift that were not needed until here expire.
+    pub(super) fn discard_decisions(&mut self) {
+        let spent =
+            self.inbox.extract_if(.., |message| decision_in(message).is_some()).map(|message| message.no);
+        self.deferred.read.extend(spent);
     }
 
     /// Both lists, for people.
-    fn tell(&self, scope: &str, name: &str) -> String {
+    fn describe_drift(&self, scope: &str, name: &str) -> String {
         let names = self.unasked(scope);
-        let more = if names.len() > TOLD { ", \u{2026}" } else { "" };
-        let recorded: Vec<String> = names.iter().take(TOLD).map(|name| format!("`{name}`")).collect();
+        let more = if names.len() > LISTED_NAMES { ", \u{2026}" } else { "" };
+        let recorded: Vec<String> = names.iter().take(LISTED_NAMES).map(|name| format!("`{name}`")).collect();
         let place = if scope.is_empty() { String::new() } else { format!(" in `{scope}`") };
         format!(
             "the code asks for `{name}`{place}, which is not recorded; recorded and not asked for: {}{more}",
@@ -249,10 +254,10 @@ const RENAMED: &str = "renamed";
 /// Where it is kept that an operation is new, whatever else is recorded.
 pub(crate) const ACCEPTED: &str = "accepted";
 
-/// What an operator says in a message, if it is about drift.
-fn heard(message: &Message) -> Option<Word> {
+/// The decision in a message, if it is one about drift.
+fn decision_in(message: &Message) -> Option<Decision> {
     match &message.mail {
-        Mail::Signal { name, body, .. } if name.as_str() == TOPIC => serde_json::from_slice(body).ok(),
+        Mail::Signal { name, body, .. } if name.as_str() == DRIFT_SIGNAL => serde_json::from_slice(body).ok(),
         _ => None,
     }
 }
@@ -272,28 +277,26 @@ fn is_result(label: &str) -> bool {
 
 impl Session {
     /// Waits until it is clear that an operation fits; what it was called, if it has another name now.
-    async fn hesitate(&self, slot: &Slot) -> Option<String> {
-        if !self.state().is_stranger(slot) {
+    async fn wait_for_verdict(&self, op_key: &OpKey) -> Option<String> {
+        if !self.state().is_unrecorded(op_key) {
             return None;
         }
-        let mut waiting = Waiting { session: self, id: None };
+        let mut waiting = UndecidedGuard { session: self, id: None };
         let verdict = poll_fn(|context| {
             let mut state = self.state();
             let id = *waiting.id.get_or_insert_with(|| state.number());
-            if let Some(verdict) =
-                state.drift.hesitating.get(&id).and_then(|hesitant| hesitant.verdict.clone())
-            {
+            if let Some(verdict) = state.drift.undecided.get(&id).and_then(|op| op.verdict.clone()) {
                 return Poll::Ready(verdict);
             }
             let own = context.waker().will_wake(&self.waker);
-            let hesitant = Hesitant {
-                scope: Arc::clone(slot.path()),
-                name: name_of(slot.label()).to_owned(),
-                key: slot.key().clone(),
+            let op = UndecidedOp {
+                scope: Arc::clone(op_key.path()),
+                name: name_of(op_key.label()).to_owned(),
+                key: op_key.key().clone(),
                 verdict: None,
                 waker: (!own).then(|| context.waker().clone()),
             };
-            state.drift.hesitating.insert(id, hesitant);
+            state.drift.undecided.insert(id, op);
             Poll::Pending
         })
         .await;
@@ -304,8 +307,8 @@ impl Session {
     }
 
     /// Nobody has to ask for this name any more.
-    pub(crate) fn excuse(&self, scope: &Arc<str>, name: &str) {
-        self.state().drift.excused.insert((Arc::clone(scope), name.to_owned()));
+    pub(crate) fn ignore_name(&self, scope: &Arc<str>, name: &str) {
+        self.state().drift.ignored_names.insert((Arc::clone(scope), name.to_owned()));
     }
 
     /// Whether anything is recorded of an operation, or inside of it.
@@ -320,7 +323,7 @@ impl Session {
 
 impl Session {
     /// Stops here for good, if nothing is to be done but what is recorded.
-    pub(super) async fn stage(&self, key: &Key) {
+    pub(super) async fn stop_at_probe(&self, key: &Key) {
         if self.probe().is_some_and(|probe| probe.stops(self.run().info.id, key)) {
             self.state().drift.stopped = true;
             std::future::pending::<()>().await;
@@ -336,60 +339,60 @@ impl Session {
     }
 }
 
-/// Somebody who hesitates, until he is dropped.
-struct Waiting<'a> {
+/// An undecided operation, until this is dropped.
+struct UndecidedGuard<'a> {
     session: &'a Session,
     id: Option<u64>,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for UndecidedGuard<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            self.session.state().drift.hesitating.remove(&id);
+            self.session.state().drift.undecided.remove(&id);
         }
     }
 }
 
 impl Op<'_> {
     /// As [`enter`](Self::enter), for what is recorded itself.
-    pub(crate) async fn open(self) -> Result<(Slot, Option<Written>)> {
-        let (slot, written) = self.enter().await?;
-        if written.is_none() && slot.session().was_scope(slot.key()) {
-            let key = slot.key();
-            return slot
+    pub(crate) async fn open(self) -> Result<(OpKey, Option<Written>)> {
+        let (op_key, written) = self.enter().await?;
+        if written.is_none() && op_key.session().was_scope(op_key.key()) {
+            let key = op_key.key();
+            return op_key
                 .session()
                 .halt(format!("`{key}` was a scope, and what is recorded in it is not asked for"))
                 .await;
         }
         if written.is_none() {
-            slot.session().stage(slot.key()).await;
+            op_key.session().stop_at_probe(op_key.key()).await;
         }
-        Ok((slot, written))
+        Ok((op_key, written))
     }
 
     /// The operation begins: what is recorded of it, if anything is. If nothing is, and what is recorded does not fit, it
     /// does not come back.
-    pub(crate) async fn enter(self) -> Result<(Slot, Option<Written>)> {
+    pub(crate) async fn enter(self) -> Result<(OpKey, Option<Written>)> {
         let added = self.is_added();
-        let mut slot = self.begin()?;
-        let session = Arc::clone(slot.session());
-        let mut written = session.find(slot.key());
-        if written.is_none() && slot.fits(added).await? {
-            written = session.find(slot.key());
+        let mut op_key = self.begin()?;
+        let session = Arc::clone(op_key.session());
+        let mut written = session.find(op_key.key());
+        if written.is_none() && op_key.fits(added).await? {
+            written = session.find(op_key.key());
         }
-        Ok((slot, written))
+        Ok((op_key, written))
     }
 }
 
-impl Slot {
+impl OpKey {
     /// Waits until it is clear that what is asked for under this key fits what is recorded. Whether it was called otherwise
     /// before: then the key is another. `added`: it is said to be new.
     pub(crate) async fn fits(&mut self, added: bool) -> Result<bool> {
         let session = Arc::clone(self.session());
-        let former = match session.find(&beside(self.key(), RENAMED)?) {
+        let former = match session.find(&side_key(self.key(), RENAMED)?) {
             Some(written) => Some(Box::pin(session.decoded::<String>(written)).await?),
             None if added => None,
-            None => Box::pin(session.hesitate(self)).await,
+            None => Box::pin(session.wait_for_verdict(self)).await,
         };
         if let Some(former) = &former {
             self.rename(former)?;
@@ -402,7 +405,7 @@ impl Context {
     /// Says that a name is gone from the code of workflows that are under way: what is recorded under it in this scope is
     /// not missed.
     pub fn retired(&self, name: &str) {
-        self.session().excuse(self.path(), name);
+        self.session().ignore_name(self.path(), name);
     }
 }
 
@@ -416,7 +419,7 @@ mod tests {
             assert!(is_result(label), "{label}");
             assert!(["a", "a b"].contains(&name_of(label)));
         }
-        for label in ["a#until", "a#2#begun", "a#=k#left", "a#turn=7", "a#accepted"] {
+        for label in ["a#until", "a#2#begun", "a#=k#dropped", "a#turn=7", "a#accepted"] {
             assert!(!is_result(label), "{label}");
         }
     }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// An error that was recorded, as a re-run meets it.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-struct Told {
+struct RecordedError {
     message: String,
     #[source]
     control: Option<Control>,
@@ -83,8 +83,8 @@ pub(crate) fn encode(failure: &Failure) -> Vec<u8> {
 /// An error as it was recorded.
 pub(crate) fn decode(key: &Key, value: &[u8]) -> Option<Error> {
     let Record { message, control, blames } = serde_json::from_slice(value).ok()?;
-    let told = Told { message, control: control.map(RecordedControl::into_control), blames };
-    Some(failed(key, told.into()))
+    let error = RecordedError { message, control: control.map(RecordedControl::into_control), blames };
+    Some(failed(key, error.into()))
 }
 
 /// A step that failed.
@@ -129,7 +129,7 @@ fn blame(error: &(dyn StdError + 'static), keys: &mut Vec<Key>) {
         if let Some(Error::Step { key, .. }) = error.downcast_ref::<Error>() {
             keys.push(key.clone());
         }
-        if let Some(Told { blames, .. }) = error.downcast_ref() {
+        if let Some(RecordedError { blames, .. }) = error.downcast_ref() {
             keys.extend_from_slice(blames);
         }
         if let Some(Several { failed, .. }) = error.downcast_ref() {

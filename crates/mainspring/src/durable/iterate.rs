@@ -13,27 +13,27 @@ use mainspring_core::seam::Pending;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::collapse::Stays;
-use super::left::Kept;
+use super::collapse::Survivors;
+use super::dropped::OpFuture;
 use super::session::Session;
 use super::step::{Op, encode};
 use super::{keyed, lazy};
 use crate::context::Context;
 
-type Turn<'c, S, T> =
+type LoopBody<'c, S, T> =
     Box<dyn FnMut(Context, S) -> Pending<'c, Result<ControlFlow<T, S>, Failure>> + Send + 'c>;
 
 /// A loop on its way. Await it; see [`Context::iterate`].
 #[must_use = "nothing is done until this is awaited"]
 pub struct Iterate<'c, S, T> {
     parts: Option<Parts<'c, S, T>>,
-    run: Option<Kept<'c, Result<T, Failure>>>,
+    run: Option<OpFuture<'c, Result<T, Failure>>>,
 }
 
 struct Parts<'c, S, T> {
     op: Op<'c>,
     state: S,
-    turn: Turn<'c, S, T>,
+    turn: LoopBody<'c, S, T>,
 }
 
 keyed!(Iterate<'c; S, T>, op);
@@ -50,37 +50,41 @@ where
     async fn run(self) -> Result<T, Failure> {
         let Parts { op, mut state, mut turn } = self;
         let ctx = op.ctx;
-        let (slot, written) = op.enter().await?;
-        let session = slot.session();
+        let (op_key, written) = op.enter().await?;
+        let session = op_key.session();
         if let Some(written) = written {
-            return Ok(session.replay(&slot, written).await?);
+            return Ok(session.replay(&op_key, written).await?);
         }
-        let (mut done, kept) = session.last_turn(slot.key());
+        let (mut done, kept) = session.last_turn(op_key.key());
         if let Some(written) = kept {
             state = session.decoded(written).await?;
         }
         loop {
-            let scope = Key::new(format!("{}/{}", slot.key(), done + 1))?;
+            let scope = Key::new(format!("{}/{}", op_key.key(), done + 1))?;
             let inner = ctx.within(Arc::from(scope.as_str()));
             if planted::is(Defect::TurnEarly) {
                 let (same, json) = encode(state, session.engine.limits().step)?;
-                session.turn(slot.key(), done, json)?;
+                session.turn(op_key.key(), done, json)?;
                 state = same;
             }
             match turn(inner, state).await? {
                 ControlFlow::Continue(next) => {
                     let (next, json) = encode(next, session.engine.limits().step)?;
-                    session.turn(slot.key(), done, json)?;
+                    session.turn(op_key.key(), done, json)?;
                     (state, done) = (next, done + 1);
-                    session.collapse(&scope, None, Stays::Children);
+                    session.collapse(&scope, None, Survivors::Children);
                     if done.is_multiple_of(LOOK) {
-                        session.shed_children(slot.key()).await;
+                        session.forget_ended_children(op_key.key()).await;
                     }
                 }
                 ControlFlow::Break(value) => {
                     let (value, json) = encode(value, session.engine.limits().step)?;
-                    session.forget_turn(slot.key(), done)?;
-                    session.collapse(slot.key(), Some(slot.entry(EntryKind::Value, json)), Stays::Children);
+                    session.forget_turn(op_key.key(), done)?;
+                    session.collapse(
+                        op_key.key(),
+                        Some(op_key.entry(EntryKind::Value, json)),
+                        Survivors::Children,
+                    );
                     return Ok(value);
                 }
             }
@@ -110,7 +114,7 @@ impl Session {
         for turn in turns {
             if let Ok(stale) = after(key, turn) {
                 state.entries.remove(&stale);
-                state.inner.forget(&stale);
+                state.scoped.forget(&stale);
                 state.remove(vec![stale]);
             }
         }
@@ -122,7 +126,7 @@ impl Session {
         let entry =
             Entry { key: after(key, before + 1)?, kind: EntryKind::Value, overlapped: false, value: state };
         self.forget_turn(key, before)?;
-        self.ride(entry, &[], false);
+        self.defer(entry, &[], false);
         Ok(())
     }
 
@@ -167,7 +171,7 @@ impl Context {
         F: FnMut(Context, S) -> Fut + Send + 'c,
         Fut: Future<Output = Result<ControlFlow<T, S>, Failure>> + Send + 'c,
     {
-        let turn: Turn<'c, S, T> = Box::new(move |ctx, state| Box::pin(turn(ctx, state)));
+        let turn: LoopBody<'c, S, T> = Box::new(move |ctx, state| Box::pin(turn(ctx, state)));
         Iterate { parts: Some(Parts { op: Op::new(self, name), state, turn }), run: None }
     }
 }

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// Runs futures beside each other and returns what they return, in their order, when all have ended.
+/// Runs futures beside each other and returns what they return, in their order, when all have joined.
 ///
 /// Combinators that give each of their futures a waker of its own, as `futures::future::join_all` does from 31 on and
 /// `FuturesUnordered` does always, hide from the engine that a handler waits for durable operations alone: it is then not
@@ -26,16 +26,16 @@ where
     I: IntoIterator,
     I::Item: Future,
 {
-    JoinAll(futures.into_iter().map(|future| Ended::Not(Box::pin(future))).collect())
+    JoinAll(futures.into_iter().map(|future| Joined::Open(Box::pin(future))).collect())
 }
 
 /// Several futures on their way. Await it; see [`join_all`].
 #[must_use = "nothing is done until this is awaited"]
-pub struct JoinAll<F: Future>(Vec<Ended<F>>);
+pub struct JoinAll<F: Future>(Vec<Joined<F>>);
 
-enum Ended<F: Future> {
-    Not(Pin<Box<F>>),
-    With(Option<F::Output>),
+enum Joined<F: Future> {
+    Open(Pin<Box<F>>),
+    Done(Option<F::Output>),
 }
 
 // Nothing is pinned in it: the futures are where their boxes are.
@@ -46,10 +46,10 @@ impl<F: Future> Future for JoinAll<F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut open = false;
-        for ended in &mut self.0 {
-            if let Ended::Not(future) = ended {
+        for joined in &mut self.0 {
+            if let Joined::Open(future) = joined {
                 match future.as_mut().poll(context) {
-                    Poll::Ready(output) => *ended = Ended::With(Some(output)),
+                    Poll::Ready(output) => *joined = Joined::Done(Some(output)),
                     Poll::Pending => open = true,
                 }
             }
@@ -57,9 +57,9 @@ impl<F: Future> Future for JoinAll<F> {
         if open {
             return Poll::Pending;
         }
-        let outputs = self.0.iter_mut().filter_map(|ended| match ended {
-            Ended::With(output) => output.take(),
-            Ended::Not(_) => None,
+        let outputs = self.0.iter_mut().filter_map(|joined| match joined {
+            Joined::Done(output) => output.take(),
+            Joined::Open(_) => None,
         });
         Poll::Ready(outputs.collect())
     }

@@ -3,7 +3,7 @@
 //! A key is the path of scopes, the operation's name, and what tells repeats apart: `left/charge`, `charge#2` for the
 //! second in a row, `charge#=7` for one that was given the key `7`. Names and given keys have neither `/` nor `#`, so that
 //! no two operations have the same key by accident. What belongs to an operation beside its result is kept under
-//! `…#until`, `…#begun`, `…#result` and `…#left`.
+//! `…#until`, `…#begun`, `…#result` and `…#dropped`.
 //!
 //! The number of a repeat must not depend on timing. Two open operations of one key are refused; so is a repeat, without
 //! a key of its own, of a name whose earlier operation was open together with another.
@@ -148,13 +148,13 @@ fn spell(path: &str, label: &str, number: u32) -> Result<Key> {
     Key::new(key)
 }
 
-/// A key beside another: what belongs to an operation beside its result.
-pub(crate) fn beside(key: &Key, what: &str) -> Result<Key> {
+/// A key beside an operation's own, for what belongs to it besides its result.
+pub(crate) fn side_key(key: &Key, what: &str) -> Result<Key> {
     Key::new(format!("{key}#{what}"))
 }
 
-/// A key that an operation holds.
-pub(crate) struct Slot {
+/// The key that an operation holds.
+pub(crate) struct OpKey {
     session: Arc<Session>,
     path: Arc<str>,
     label: Arc<str>,
@@ -162,21 +162,21 @@ pub(crate) struct Slot {
     used: bool,
 }
 
-impl Slot {
+impl OpKey {
     /// Takes a key for an operation that is being built.
     pub(crate) fn take(
         session: &Arc<Session>,
         path: &Arc<str>,
         name: &str,
         given: Option<&str>,
-    ) -> Result<Slot> {
+    ) -> Result<OpKey> {
         let name = StepName::new(name)?;
         let label: Arc<str> = match given {
             None => name.as_str().into(),
             Some(given) => format!("{name}#={}", StepName::new(given)?).into(),
         };
         let key = session.state().scopes.take(path, &label, given.is_some())?;
-        Ok(Slot { session: Arc::clone(session), path: Arc::clone(path), label, key, used: false })
+        Ok(OpKey { session: Arc::clone(session), path: Arc::clone(path), label, key, used: false })
     }
 
     pub(crate) fn key(&self) -> &Key {
@@ -201,7 +201,7 @@ impl Slot {
     /// under its own.
     pub(crate) fn rename(&mut self, former: &str) -> Result<()> {
         let former = StepName::new(former)?;
-        self.session.excuse(&self.path, former.as_str());
+        self.session.ignore_name(&self.path, former.as_str());
         let name = self.label.find('#').unwrap_or(self.label.len());
         let (scope, own) =
             self.key.as_str().split_at(if self.path.is_empty() { 0 } else { self.path.len() + 1 });
@@ -215,7 +215,7 @@ impl Slot {
     /// The operation begins: it is where it may be, and its key is used up.
     pub(crate) fn begin(&mut self) -> Result<()> {
         super::scope::check(&self.session, &self.key)?;
-        self.session.check_doubt()?;
+        self.session.check_outcome_known()?;
         self.used = true;
         self.session.moved();
         Ok(())
@@ -232,7 +232,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for OpKey {
     fn drop(&mut self) {
         self.session.state().scopes.free(&self.path, &self.label, self.used);
     }

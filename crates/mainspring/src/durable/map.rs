@@ -14,9 +14,9 @@ use mainspring_core::{Error, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::collapse::Stays;
-use super::key::Slot;
-use super::left::Kept;
+use super::collapse::Survivors;
+use super::dropped::OpFuture;
+use super::key::OpKey;
 use super::step::{Op, encode};
 use super::{error, keyed, lazy};
 use crate::context::Context;
@@ -30,14 +30,14 @@ type Body<'c, I, R> = Box<dyn FnMut(Context, I) -> Pending<'c, Result<R, Failure
 #[must_use = "nothing is done until this is awaited"]
 pub struct Map<'c, I, R> {
     parts: Option<Parts<'c, I, R>>,
-    run: Option<Kept<'c, Result<Vec<R>, Failure>>>,
+    run: Option<OpFuture<'c, Result<Vec<R>, Failure>>>,
 }
 
 /// A map that does without some of its items. Await it; see [`Map::tolerate`] and [`Map::at_least`].
 #[must_use = "nothing is done until this is awaited"]
 pub struct MapSome<'c, I, R> {
     parts: Option<SomeParts<'c, I, R>>,
-    run: Option<Kept<'c, Result<Vec<Mapped<R>>, Failure>>>,
+    run: Option<OpFuture<'c, Result<Vec<Mapped<R>>, Failure>>>,
 }
 
 struct Parts<'c, I, R> {
@@ -123,73 +123,75 @@ lazy!(MapSome<'c; I, R> => Result<Vec<Mapped<R>>, Failure>, where {
 
 impl<'c, I, R: Serialize + DeserializeOwned + Send + 'c> Parts<'c, I, R> {
     async fn run(self) -> Result<Vec<R>, Failure> {
-        let (slot, written, work) = self.begin().await?;
+        let (op_key, written, work) = self.begin().await?;
         let keys = work.keys();
         if let Some(written) = written {
-            return Ok(in_order(&keys, slot.session().replay(&slot, written).await?));
+            return Ok(in_order(&keys, op_key.session().replay(&op_key, written).await?));
         }
-        let mapped = work.run(&slot, Terms { failures: 0, enough: usize::MAX }).await?;
+        let mapped = work.run(&op_key, Terms { failures: 0, enough: usize::MAX }).await?;
         let done = mapped.into_iter().filter_map(Mapped::done);
-        let told: Vec<(String, R)> = slot.end(keys.into_iter().zip(done).collect())?;
-        Ok(told.into_iter().map(|(_, result)| result).collect())
+        let recorded: Vec<(String, R)> = op_key.end(keys.into_iter().zip(done).collect())?;
+        Ok(recorded.into_iter().map(|(_, result)| result).collect())
     }
 }
 
 impl<'c, I, R: Serialize + DeserializeOwned + Send + 'c> SomeParts<'c, I, R> {
     async fn run(self) -> Result<Vec<Mapped<R>>, Failure> {
-        let (slot, written, work) = self.all.begin().await?;
-        let session = slot.session();
+        let (op_key, written, work) = self.all.begin().await?;
+        let session = op_key.session();
         let keys = work.keys();
         if let Some(written) = written {
-            let told = session.replay(&slot, written).await?;
-            return Ok(in_order(&keys, decided(&slot, told).await?));
+            let recorded = session.replay(&op_key, written).await?;
+            return Ok(in_order(&keys, decided(&op_key, recorded).await?));
         }
         let Terms { enough, .. } = self.terms;
         if enough != usize::MAX && enough > keys.len() {
             let why = format!("at least {enough} items are to be done, and there are {}", keys.len());
-            return Err(slot.fail(discard(why).into()).into());
+            return Err(op_key.fail(discard(why).into()).into());
         }
-        let mapped = work.run(&slot, self.terms).await?;
-        let told: Vec<(String, Mapped<R>)> = keys.iter().cloned().zip(mapped).collect();
-        match encode(told, session.engine.limits().step) {
-            Ok((told, json)) => {
-                session.ride(slot.entry(EntryKind::Value, json), &[], true);
-                Ok(in_order(&keys, decided(&slot, told).await?))
+        let mapped = work.run(&op_key, self.terms).await?;
+        let recorded: Vec<(String, Mapped<R>)> = keys.iter().cloned().zip(mapped).collect();
+        match encode(recorded, session.engine.limits().step) {
+            Ok((recorded, json)) => {
+                session.defer(op_key.entry(EntryKind::Value, json), &[], true);
+                Ok(in_order(&keys, decided(&op_key, recorded).await?))
             }
-            Err(failure) => Err(slot.fail(failure).into()),
+            Err(failure) => Err(op_key.fail(failure).into()),
         }
     }
 }
 
 /// What is to be done without some of the items is decided, and recorded or about to be: what was dropped is cancelled,
 /// and nothing of the scope is kept.
-async fn decided<R>(slot: &Slot, told: Vec<(String, Mapped<R>)>) -> Result<Vec<(String, Mapped<R>)>> {
-    let dropped = told.iter().filter(|(_, item)| matches!(item, Mapped::Dropped));
+async fn decided<R>(op_key: &OpKey, recorded: Vec<(String, Mapped<R>)>) -> Result<Vec<(String, Mapped<R>)>> {
+    let dropped = recorded.iter().filter(|(_, item)| matches!(item, Mapped::Dropped));
     let dropped: BTreeSet<&str> = dropped.map(|(key, _)| key.as_str()).collect();
     let item_of = |child: &Key| {
-        let inside = child.as_str().strip_prefix(slot.key().as_str()).and_then(|rest| rest.strip_prefix('/'));
+        let inside =
+            child.as_str().strip_prefix(op_key.key().as_str()).and_then(|rest| rest.strip_prefix('/'));
         inside.and_then(|inside| inside.split('/').next()).map(str::to_owned)
     };
     let keep = |child: &Key| item_of(child).is_none_or(|item| !dropped.contains(item.as_str()));
-    slot.session().cancel_children(slot.key(), keep).await?;
-    slot.session().collapse(slot.key(), None, Stays::Reaching);
-    Ok(told)
+    op_key.session().cancel_children(op_key.key(), keep).await?;
+    op_key.session().collapse(op_key.key(), None, Survivors::Reaching);
+    Ok(recorded)
 }
 
 /// What was recorded of items, in the order in which they are asked for now. If they are not the same items any more, in
 /// the order in which it was recorded.
-fn in_order<V>(keys: &[String], told: Vec<(String, V)>) -> Vec<V> {
+fn in_order<V>(keys: &[String], recorded: Vec<(String, V)>) -> Vec<V> {
     let places: BTreeMap<&str, usize> = keys.iter().enumerate().map(|(at, key)| (key.as_str(), at)).collect();
-    let same = told.len() == keys.len() && told.iter().all(|(key, _)| places.contains_key(key.as_str()));
+    let same =
+        recorded.len() == keys.len() && recorded.iter().all(|(key, _)| places.contains_key(key.as_str()));
     let place = |at: usize, key: &str| if same { places.get(key).copied().unwrap_or(at) } else { at };
     let mut placed: Vec<(usize, V)> =
-        told.into_iter().enumerate().map(|(at, (key, value))| (place(at, &key), value)).collect();
+        recorded.into_iter().enumerate().map(|(at, (key, value))| (place(at, &key), value)).collect();
     placed.sort_by_key(|(at, _)| *at);
     placed.into_iter().map(|(_, value)| value).collect()
 }
 
 /// A map that has begun.
-struct Work<'c, I, R> {
+struct MapRun<'c, I, R> {
     ctx: &'c Context,
     items: VecDeque<(String, I)>,
     body: Body<'c, I, R>,
@@ -197,37 +199,37 @@ struct Work<'c, I, R> {
 }
 
 impl<'c, I, R> Parts<'c, I, R> {
-    async fn begin(self) -> Result<(Slot, Option<Written>, Work<'c, I, R>)> {
+    async fn begin(self) -> Result<(OpKey, Option<Written>, MapRun<'c, I, R>)> {
         let Parts { op, items, body, concurrency } = self;
         let ctx = op.ctx;
-        let (slot, written) = op.enter().await?;
+        let (op_key, written) = op.enter().await?;
         // Before anything is done: an item that cannot have its key would be met in the middle.
         items.iter().try_for_each(|(key, _)| StepName::new(key).map(drop))?;
         let mut keys = BTreeSet::new();
         if let Some((twice, _)) = items.iter().find(|(key, _)| !keys.insert(key)) {
-            return Err(Error::DuplicateKey { key: Key::new(format!("{}/{twice}", slot.key()))? });
+            return Err(Error::DuplicateKey { key: Key::new(format!("{}/{twice}", op_key.key()))? });
         }
-        Ok((slot, written, Work { ctx, items: items.into(), body, concurrency }))
+        Ok((op_key, written, MapRun { ctx, items: items.into(), body, concurrency }))
     }
 }
 
 /// An item that is under way.
 struct Running<'c, R> {
     at: usize,
-    slot: Slot,
+    op_key: OpKey,
     run: Pending<'c, Result<R, Failure>>,
 }
 
-impl<I, R> Work<'_, I, R> {
+impl<I, R> MapRun<'_, I, R> {
     /// The keys of all items.
     fn keys(&self) -> Vec<String> {
         self.items.iter().map(|(key, _)| key.clone()).collect()
     }
 }
 
-impl<'c, I, R: Serialize + DeserializeOwned + Send + 'c> Work<'c, I, R> {
-    async fn run(mut self, slot: &Slot, terms: Terms) -> Result<Vec<Mapped<R>>, Failure> {
-        let path: Arc<str> = Arc::from(slot.key().as_str());
+impl<'c, I, R: Serialize + DeserializeOwned + Send + 'c> MapRun<'c, I, R> {
+    async fn run(mut self, op_key: &OpKey, terms: Terms) -> Result<Vec<Mapped<R>>, Failure> {
+        let path: Arc<str> = Arc::from(op_key.key().as_str());
         let mut mapped: Vec<Mapped<R>> = self.items.iter().map(|_| Mapped::Dropped).collect();
         let (mut running, mut failed, mut done, mut next) = (Vec::new(), Vec::new(), 0, 0);
         while done < terms.enough {
@@ -240,7 +242,7 @@ impl<'c, I, R: Serialize + DeserializeOwned + Send + 'c> Work<'c, I, R> {
             if running.is_empty() {
                 break;
             }
-            let (Running { at, slot: item, .. }, result) = first(&mut running).await;
+            let (Running { at, op_key: item, .. }, result) = first(&mut running).await;
             match result {
                 Ok(value) => {
                     mapped[at] = Mapped::Done(item.end(value)?);
@@ -250,8 +252,8 @@ impl<'c, I, R: Serialize + DeserializeOwned + Send + 'c> Work<'c, I, R> {
                     mapped[at] = Mapped::Failed(failure.message());
                     failed.push(failure.into_error());
                     if failed.len() > terms.failures {
-                        slot.session().drop_inside(running);
-                        return Err(slot.fail(error::Several::new(failed, mapped.len()).into()).into());
+                        op_key.session().drop_inside(running);
+                        return Err(op_key.fail(error::Several::new(failed, mapped.len()).into()).into());
                     }
                 }
             }
@@ -260,14 +262,14 @@ impl<'c, I, R: Serialize + DeserializeOwned + Send + 'c> Work<'c, I, R> {
     }
 
     fn start(&mut self, path: &Arc<str>, at: usize, key: &str, item: I) -> Result<Running<'c, R>> {
-        let mut slot = Slot::take(self.ctx.session(), path, key, None)?;
-        slot.begin()?;
-        let session = Arc::clone(slot.session());
-        let run: Pending<'c, _> = match session.find(slot.key()) {
+        let mut op_key = OpKey::take(self.ctx.session(), path, key, None)?;
+        op_key.begin()?;
+        let session = Arc::clone(op_key.session());
+        let run: Pending<'c, _> = match session.find(op_key.key()) {
             Some(written) => Box::pin(async move { Ok(session.decoded(written).await?) }),
-            None => (self.body)(self.ctx.within(Arc::from(slot.key().as_str())), item),
+            None => (self.body)(self.ctx.within(Arc::from(op_key.key().as_str())), item),
         };
-        Ok(Running { at, slot, run })
+        Ok(Running { at, op_key, run })
     }
 }
 

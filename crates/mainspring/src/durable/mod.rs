@@ -7,36 +7,36 @@
 //! - [`key`]: names, scopes, and what tells repeats apart.
 //! - [`session`]: what one handler knows of its job's past, and what it has yet to record.
 //! - [`scope`]: which code is being polled, so that operations in the wrong place are refused before any effect.
-//! - [`root`]: how a handler is polled, and when it is suspended.
+//! - [`activation`]: how a handler is polled, and when it is suspended.
 //! - [`drift`]: whether what is recorded still fits the code.
-//! - [`left`]: operations that are given up, such as the losers of a `select!`.
+//! - [`dropped`]: operations that are dropped before their end, such as the losers of a `select!`.
 //! - [`step`], [`wait`], [`child`], [`value`]: the operations.
-//! - [`output`]: what handlers and bodies say meanwhile.
+//! - [`output`]: what handlers and bodies push meanwhile.
 //! - [`branch`], [`race`], [`map`], [`iterate`]: scopes of several operations; [`collapse`]: how they end.
 //!
 //! # Invariants
 //! - Nothing that a step's body may have seen is lost when the body's effect is not: what came from outside is recorded
 //!   before the next body begins.
 //! - A result is recorded before the handler sees it, or nothing depends on it.
-//! - An operation that was given up does not win when the handler runs again.
+//! - An operation that was dropped does not win when the handler runs again.
 //! - A handler is suspended only if nothing but a durable operation can wake it.
 
+pub(crate) mod activation;
 pub(crate) mod branch;
 pub(crate) mod child;
 pub(crate) mod collapse;
 pub(crate) mod drift;
+pub(crate) mod dropped;
 pub(crate) mod error;
 pub(crate) mod iterate;
 pub(crate) mod join;
 pub(crate) mod key;
-pub(crate) mod left;
 pub(crate) mod map;
 pub(crate) mod output;
 pub(crate) mod pool;
+mod probe_hooks;
 pub(crate) mod race;
 pub(crate) mod recorder;
-mod rest;
-pub(crate) mod root;
 pub(crate) mod scope;
 pub(crate) mod session;
 pub(crate) mod signal;
@@ -64,9 +64,9 @@ macro_rules! lazy {
                 context: &mut std::task::Context<'_>,
             ) -> std::task::Poll<Self::Output> {
                 let this = self.get_mut();
-                let left = this.left();
+                let mark = this.drop_mark();
                 if let Some(parts) = this.parts.take() {
-                    this.run = Some($crate::durable::left::Kept::new(left, Box::pin(parts.run())));
+                    this.run = Some($crate::durable::dropped::OpFuture::new(mark, Box::pin(parts.run())));
                 }
                 match &mut this.run {
                     Some(run) => std::pin::Pin::new(run).poll(context),
@@ -110,9 +110,9 @@ macro_rules! keyed {
                 self
             }
 
-            /// What remembers that this was given up.
-            fn left(&self) -> Option<$crate::durable::left::Left> {
-                self.parts.as_ref().and_then(|parts| parts.$($op).+.left())
+            /// Records it if this is dropped before its end.
+            fn drop_mark(&self) -> Option<$crate::durable::dropped::DropMark> {
+                self.parts.as_ref().and_then(|parts| parts.$($op).+.drop_mark())
             }
         }
     };

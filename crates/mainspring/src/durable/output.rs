@@ -1,6 +1,6 @@
-//! Output: what handlers, and the bodies of their steps, say while they run.
+//! Output: what handlers, and the bodies of their steps, push while they run.
 //!
-//! What the handler says is recorded like any operation: in each scope the frames are counted, and how many there were is
+//! What the handler pushes is recorded like any operation: in each scope the frames are counted, and how many there were is
 //! recorded in the commit that stores the last of them, in place of the count before. A handler that runs again is silent
 //! until it comes to what it has not said. What the body of a step says is a stream: it is on its way when `push` returns,
 //! and a body that runs again says all of it again, behind a reset. That a step has said something is noted in its journal,
@@ -27,17 +27,17 @@ use mainspring_core::{Error, Result, bounds};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
-use super::key::beside;
-use super::recorder::Item;
+use super::key::side_key;
+use super::recorder::NodeRecording;
 use super::scope;
-use super::session::{Session, State};
+use super::session::{Session, SessionState};
 use super::step::StepContext;
 use crate::context::{Context, Run};
 
-/// Where it is kept that a step has said something, and how often the handler has.
+/// Where it is is_workflow that a step has said something, and how often the handler has.
 const OUTPUT: &str = "output";
-/// Where it is kept that the job is a workflow, if nothing else says so.
-const KEPT: &str = "#kept";
+/// Where it is is_workflow that the job is a workflow, if nothing else says so.
+const WORKFLOW_MARK: &str = "#is_workflow";
 
 /// What a session knows of what was said.
 #[derive(Default)]
@@ -47,17 +47,17 @@ pub(crate) struct Outputs {
     /// Steps that have said something and have no result.
     unfinished: BTreeSet<Key>,
     /// Bodies that run.
-    speaking: BTreeMap<Key, u64>,
+    running_bodies: BTreeMap<Key, u64>,
     last_body: u64,
     /// The last number that was given.
     number: u32,
     /// What is on its way and nobody has looked for.
-    flying: VecDeque<Flight>,
-    flying_bytes: usize,
+    unconfirmed: VecDeque<UnconfirmedPush>,
+    unconfirmed_bytes: usize,
     /// Whether what the handler of an earlier attempt has said is void.
     void: bool,
     /// Whether something else is recorded than output.
-    kept: bool,
+    is_workflow: bool,
 }
 
 #[derive(Default)]
@@ -71,7 +71,7 @@ struct Count {
 }
 
 /// A recording that was handed in.
-pub(crate) struct Flight {
+pub(crate) struct UnconfirmedPush {
     sent: u64,
     bytes: usize,
     pub(super) answer: oneshot::Receiver<Result<Result<Recorded>>>,
@@ -79,8 +79,8 @@ pub(crate) struct Flight {
 
 impl Outputs {
     /// The recording of this number, if it is on its way and nobody has looked for it.
-    pub(super) fn flight(&mut self, sent: u64) -> Option<Flight> {
-        self.flying.pop_back_if(|flight| flight.sent == sent)
+    pub(super) fn take_unconfirmed(&mut self, sent: u64) -> Option<UnconfirmedPush> {
+        self.unconfirmed.pop_back_if(|push_sent| push_sent.sent == sent)
     }
 
     /// What a journal has of it, which is taken out. Also what is to be forgotten: counts that gave way to others.
@@ -98,11 +98,11 @@ impl Outputs {
                 outputs.unfinished.insert(step);
                 return false;
             }
-            outputs.kept = true;
+            outputs.is_workflow = true;
             true
         });
-        outputs.void = !outputs.kept && !counts.is_empty();
-        for (_, path, count) in counts.iter().filter(|_| outputs.kept) {
+        outputs.void = !outputs.is_workflow && !counts.is_empty();
+        for (_, path, count) in counts.iter().filter(|_| outputs.is_workflow) {
             let known = outputs.scopes.entry(Arc::clone(path)).or_default();
             known.recorded = known.recorded.max(*count);
         }
@@ -132,10 +132,10 @@ impl Outputs {
     /// What has to be recorded with a suspension: that this is a workflow, although it may have recorded nothing else.
     pub(crate) fn suspended(&mut self) -> Option<Entry> {
         let said = self.scopes.values().any(|count| count.said > 0);
-        if !said || std::mem::replace(&mut self.kept, true) {
+        if !said || std::mem::replace(&mut self.is_workflow, true) {
             return None;
         }
-        Key::new(KEPT).ok().map(mark)
+        Key::new(WORKFLOW_MARK).ok().map(mark)
     }
 }
 
@@ -160,19 +160,19 @@ fn encode(frame: &impl Serialize) -> Result<Vec<u8>> {
 
 impl Session {
     /// Hands something in that nobody waits for now.
-    fn hand_in(&self, state: &mut State, run: &Run, mut writes: Writes) -> Result<Flight> {
+    fn hand_in(&self, state: &mut SessionState, run: &Run, mut writes: Writes) -> Result<UnconfirmedPush> {
         let (bytes, sent) = (writes.bytes(), state.hand_in(&mut writes));
         let recording = Recording { claim: run.claim, writes, children: Vec::new() };
-        let answer = self.recorder().post(Item { node: run.node, recording })?;
-        Ok(Flight { sent, bytes, answer })
+        let answer = self.recorder().post(NodeRecording { node: run.node, recording })?;
+        Ok(UnconfirmedPush { sent, bytes, answer })
     }
 
     /// Waits for what was handed in.
-    async fn land(&self, flight: Flight) -> Result<()> {
+    async fn confirm_push(&self, push_sent: UnconfirmedPush) -> Result<()> {
         let unknown = Err(Error::OutcomeUnknown { source: None });
-        let answer = flight.answer.await.unwrap_or(unknown)?;
-        self.state().settle(flight.sent);
-        self.answered(answer).await
+        let answer = push_sent.answer.await.unwrap_or(unknown)?;
+        self.state().mark_answered(push_sent.sent);
+        self.take_answer(answer).await
     }
 
     /// What the handler of an earlier attempt has said is void, and nothing else is recorded: readers are told.
@@ -188,9 +188,9 @@ impl Session {
         let writes =
             Writes { forget: stale, output: reset.into_iter().collect(), idle: true, ..Writes::default() };
         // Without a recorder nothing of this run will be stored.
-        if let Ok(flight) = self.hand_in(&mut state, &run, writes) {
-            state.outputs.flying_bytes += flight.bytes;
-            state.outputs.flying.push_back(flight);
+        if let Ok(push_sent) = self.hand_in(&mut state, &run, writes) {
+            state.outputs.unconfirmed_bytes += push_sent.bytes;
+            state.outputs.unconfirmed.push_back(push_sent);
         }
     }
 
@@ -201,73 +201,73 @@ impl Session {
     }
 
     /// The body of a step begins: what it said before is void.
-    pub(crate) fn speak(self: &Arc<Self>, key: &Key) -> Speaking {
+    pub(crate) fn begin_body(self: &Arc<Self>, key: &Key) -> RunningBody {
         let run = self.run();
         let mut state = self.state();
         let outputs = &mut state.outputs;
         outputs.last_body += 1;
         let body = outputs.last_body;
-        outputs.speaking.insert(key.clone(), body);
+        outputs.running_bodies.insert(key.clone(), body);
         if outputs.unfinished.contains(key) && !planted::is(Defect::ResetForgotten) {
             let reset = Push { number: 0, step: Some(key.clone()), body: None };
             let writes = Writes { output: vec![reset], idle: true, ..Writes::default() };
-            if let Ok(flight) = self.hand_in(&mut state, &run, writes) {
-                state.outputs.flying_bytes += flight.bytes;
-                state.outputs.flying.push_back(flight);
+            if let Ok(push_sent) = self.hand_in(&mut state, &run, writes) {
+                state.outputs.unconfirmed_bytes += push_sent.bytes;
+                state.outputs.unconfirmed.push_back(push_sent);
             }
         }
         drop(state);
-        Speaking { session: Arc::clone(self), key: key.clone(), body }
+        RunningBody { session: Arc::clone(self), key: key.clone(), body }
     }
 
     /// A step has its result: what it said stays. What is to be forgotten with that.
-    pub(crate) fn spoken(&self, key: &Key) -> Vec<Key> {
+    pub(crate) fn end_body_output(&self, key: &Key) -> Vec<Key> {
         let mut state = self.state();
         if !state.outputs.unfinished.remove(key) {
             return Vec::new();
         }
-        let keys: Vec<Key> = beside(key, OUTPUT).into_iter().collect();
+        let keys: Vec<Key> = side_key(key, OUTPUT).into_iter().collect();
         state.forgotten(&keys);
         keys
     }
 
     /// The body of a step says something.
-    async fn stream(&self, key: &Key, body: u64, frame: Vec<u8>) -> Result<()> {
+    async fn push_from_body(&self, key: &Key, body: u64, frame: Vec<u8>) -> Result<()> {
         let run = self.run();
         let mut frame = Some(frame);
         loop {
             let oldest = {
                 let mut state = self.state();
-                if state.outputs.speaking.get(key) != Some(&body) {
+                if state.outputs.running_bodies.get(key) != Some(&body) {
                     return Err(Error::Detached { key: key.clone() });
                 }
                 let outputs = &mut state.outputs;
-                let full = outputs.flying.len() >= bounds::FRAMES_FLYING
-                    || outputs.flying_bytes >= bounds::FRAMES_FLYING_BYTES;
-                if let Some(oldest) = outputs.flying.pop_front_if(|_| full) {
-                    outputs.flying_bytes -= oldest.bytes;
+                let full = outputs.unconfirmed.len() >= bounds::FRAMES_FLYING
+                    || outputs.unconfirmed_bytes >= bounds::FRAMES_FLYING_BYTES;
+                if let Some(oldest) = outputs.unconfirmed.pop_front_if(|_| full) {
+                    outputs.unconfirmed_bytes -= oldest.bytes;
                     oldest
                 } else {
                     let push = Push { number: 0, step: Some(key.clone()), body: frame.take() };
                     let first = outputs.unfinished.insert(key.clone());
-                    let entries = first.then(|| beside(key, OUTPUT)).transpose()?.map(mark);
+                    let entries = first.then(|| side_key(key, OUTPUT)).transpose()?.map(mark);
                     let entries = entries.into_iter().collect();
                     let writes = Writes { entries, output: vec![push], idle: true, ..Writes::default() };
-                    let flight = self.hand_in(&mut state, &run, writes)?;
-                    state.outputs.flying_bytes += flight.bytes;
-                    state.outputs.flying.push_back(flight);
+                    let push_sent = self.hand_in(&mut state, &run, writes)?;
+                    state.outputs.unconfirmed_bytes += push_sent.bytes;
+                    state.outputs.unconfirmed.push_back(push_sent);
                     return Ok(());
                 }
             };
-            self.land(oldest).await?;
+            self.confirm_push(oldest).await?;
         }
     }
 
     /// The handler says something.
-    async fn say(self: &Arc<Self>, path: &Arc<str>, frame: Vec<u8>) -> Result<()> {
+    async fn push_from_handler(self: &Arc<Self>, path: &Arc<str>, frame: Vec<u8>) -> Result<()> {
         let key = counted(path, 0)?;
         scope::check(self, &key)?;
-        self.check_doubt()?;
+        self.check_outcome_known()?;
         self.moved();
         let staged = self.is_staged();
         let said = {
@@ -283,7 +283,7 @@ impl Session {
             count.open = true;
             count.said
         };
-        let _open = Opened { session: self, path };
+        let _open = OpenFrame { session: self, path };
         let mut writes = Writes {
             entries: vec![mark(counted(path, said)?)],
             output: vec![Push { number: 0, step: None, body: Some(frame) }],
@@ -300,12 +300,12 @@ impl Session {
 }
 
 /// A frame of the handler is on its way, until this is dropped.
-struct Opened<'a> {
+struct OpenFrame<'a> {
     session: &'a Session,
     path: &'a Arc<str>,
 }
 
-impl Drop for Opened<'_> {
+impl Drop for OpenFrame<'_> {
     fn drop(&mut self) {
         if let Some(count) = self.session.state().outputs.scopes.get_mut(self.path) {
             count.open = false;
@@ -314,23 +314,23 @@ impl Drop for Opened<'_> {
 }
 
 /// A body that runs, and may say something.
-pub(crate) struct Speaking {
+pub(crate) struct RunningBody {
     session: Arc<Session>,
     key: Key,
     body: u64,
 }
 
-impl Speaking {
+impl RunningBody {
     pub(crate) fn body(&self) -> u64 {
         self.body
     }
 }
 
-impl Drop for Speaking {
+impl Drop for RunningBody {
     fn drop(&mut self) {
-        let speaking = &mut self.session.state().outputs.speaking;
-        if speaking.get(&self.key) == Some(&self.body) {
-            speaking.remove(&self.key);
+        let running_bodies = &mut self.session.state().outputs.running_bodies;
+        if running_bodies.get(&self.key) == Some(&self.body) {
+            running_bodies.remove(&self.key);
         }
     }
 }
@@ -350,7 +350,7 @@ impl<'c> Output<'c> {
     /// [output of its own](StepContext::output), and [`Error::Detached`].
     pub fn push(&self, frame: impl Serialize) -> Pending<'c, Result<()>> {
         let (ctx, frame) = (self.ctx, encode(&frame));
-        Box::pin(async move { ctx.session().say(ctx.path(), frame?).await })
+        Box::pin(async move { ctx.session().push_from_handler(ctx.path(), frame?).await })
     }
 }
 
@@ -373,7 +373,7 @@ impl<'s> StepOutput<'s> {
     /// [`Error::TooLarge`] and [`Error::Convert`] for what cannot be said; [`Error::Detached`] if the body has ended.
     pub fn push(&self, frame: impl Serialize) -> Pending<'s, Result<()>> {
         let (step, frame) = (self.step, encode(&frame));
-        Box::pin(async move { step.session().stream(step.key(), step.body(), frame?).await })
+        Box::pin(async move { step.session().push_from_body(step.key(), step.body(), frame?).await })
     }
 }
 
@@ -475,7 +475,7 @@ mod tests {
         let (outputs, stale) = Outputs::load(&mut entries(&["#output=3", "a/#output=1", "b#output"]));
         assert!(outputs.void && outputs.scopes.is_empty());
         assert_eq!(stale.len(), 2);
-        assert!(!Outputs::load(&mut entries(&["#output=3", KEPT])).0.void);
+        assert!(!Outputs::load(&mut entries(&["#output=3", WORKFLOW_MARK])).0.void);
         assert!(!Outputs::load(&mut entries(&["b#output"])).0.void, "nothing was said by the handler");
         assert!(!Outputs::load(&mut entries(&[])).0.void);
     }

@@ -9,13 +9,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::error;
-use super::key::Slot;
+use super::key::OpKey;
 use super::session::Session;
 use super::step::{Op, check_lease, encode};
 use crate::context::{Context, InTransaction};
 
 /// What became of a transaction.
-enum Ended<T> {
+enum TransactionOutcome<T> {
     /// Committed; and whether a test lets the node die now.
     Committed(T, bool),
     /// Nothing was committed.
@@ -66,88 +66,92 @@ impl Context {
         T: Serialize + DeserializeOwned,
         F: for<'t, 'c> AsyncFnOnce(&'t mut P::Transaction<'c>) -> Result<T, Failure>,
     {
-        let (slot, written) = Op::new(self, name).open().await?;
-        let (session, key) = (slot.session(), slot.key());
+        let (op_key, written) = Op::new(self, name).open().await?;
+        let (session, key) = (op_key.session(), op_key.key());
         if let Some(written) = written {
-            return session.replay(&slot, written).await;
+            return session.replay(&op_key, written).await;
         }
-        session.settle_all().await?;
+        session.record_deferred().await?;
         check_lease(session).await;
         let ended = {
             let (_busy, _under_way) = (session.busy(), InTransaction::begin(session.run()));
-            transact(self, &slot, pool, body).await
+            transact(self, &op_key, pool, body).await
         };
         match ended {
-            Ended::Committed(value, dies) => {
+            TransactionOutcome::Committed(value, dies) => {
                 session.crash(dies).await;
-                session.recorded_elsewhere(slot.entry(EntryKind::Value, Vec::new()));
+                session.recorded_elsewhere(op_key.entry(EntryKind::Value, Vec::new()));
                 Ok(value)
             }
-            Ended::Failed(failure) => {
+            TransactionOutcome::Failed(failure) => {
                 let value = error::encode(&failure);
-                let overlapped = slot.overlapped();
-                session.ride(
+                let overlapped = op_key.overlapped();
+                session.defer(
                     Entry { key: key.clone(), kind: EntryKind::Error, overlapped, value },
                     &[],
                     true,
                 );
                 Err(error::failed(key, failure.into_error()))
             }
-            Ended::LeaseLost => {
+            TransactionOutcome::LeaseLost => {
                 // The store itself knows better than a database that may only look like it. If the claim is lost, the
                 // handler ends here.
                 session.confirm().await?;
                 Err(Error::ForeignTransaction { why: "it does not know the claim of this job".into() })
             }
-            Ended::Unknown(cause) => {
-                session.doubt();
+            TransactionOutcome::Unknown(cause) => {
+                session.set_outcome_unknown();
                 Err(Error::OutcomeUnknown { source: Some(cause) })
             }
-            Ended::Refused(refused) => Err(refused),
+            TransactionOutcome::Refused(refused) => Err(refused),
         }
     }
 }
 
-async fn transact<S, P, T, F>(ctx: &Context, slot: &Slot, pool: &P, body: F) -> Ended<T>
+async fn transact<S, P, T, F>(ctx: &Context, op_key: &OpKey, pool: &P, body: F) -> TransactionOutcome<T>
 where
     P: Transactions<S>,
     T: Serialize + DeserializeOwned,
     F: for<'t, 'c> AsyncFnOnce(&'t mut P::Transaction<'c>) -> Result<T, Failure>,
 {
-    let (engine, session) = (ctx.engine(), slot.session());
+    let (engine, session) = (ctx.engine(), op_key.session());
     let mut connection = match pool.connect().await {
         Ok(connection) => connection,
-        Err(error) => return Ended::Failed(error.into()),
+        Err(error) => return TransactionOutcome::Failed(error.into()),
     };
     let mut transaction = match P::begin(&mut connection).await {
         Ok(transaction) => transaction,
-        Err(error) => return Ended::Failed(error.into()),
+        Err(error) => return TransactionOutcome::Failed(error.into()),
     };
     let value = match body(&mut transaction).await {
         Ok(value) => value,
         Err(failure) => {
             transaction.roll_back().await;
-            return Ended::Failed(failure);
+            return TransactionOutcome::Failed(failure);
         }
     };
     let run = session.run();
-    let dies = match Session::probed(session.probe(), run.claim.id, slot.key()) {
+    let dies = match Session::probed(session.probe(), run.claim.id, op_key.key()) {
         Ok(dies) => dies,
         Err(failure) => {
             transaction.roll_back().await;
-            return Ended::Failed(failure);
+            return TransactionOutcome::Failed(failure);
         }
     };
     let (value, json) = match encode(value, engine.limits().step) {
         Ok(encoded) => encoded,
         Err(failure) => {
             transaction.roll_back().await;
-            return Ended::Failed(failure);
+            return TransactionOutcome::Failed(failure);
         }
     };
     fault::point!("transaction.ran");
-    let entry =
-        Entry { key: slot.key().clone(), kind: EntryKind::Value, overlapped: slot.overlapped(), value: json };
+    let entry = Entry {
+        key: op_key.key().clone(),
+        kind: EntryKind::Value,
+        overlapped: op_key.overlapped(),
+        value: json,
+    };
     let writes = Writes { entries: vec![entry], ..Writes::default() };
     let recording = Recording { claim: run.claim, writes, children: Vec::new() };
     let recorded = transaction.enlist_recording(&engine.store().ticket(), run.node, recording).await;
@@ -156,26 +160,28 @@ where
         // It starts no children.
         Ok(Recorded::LeaseLost | Recorded::Taken { .. }) => {
             transaction.roll_back().await;
-            return Ended::LeaseLost;
+            return TransactionOutcome::LeaseLost;
         }
         Err(error) => {
             transaction.roll_back().await;
             return match error {
                 error @ (Error::ForeignTransaction { .. } | Error::NotInTransaction { .. }) => {
-                    Ended::Refused(error)
+                    TransactionOutcome::Refused(error)
                 }
                 // Its body has ended it. A repeat would do the same, and what the body has committed twice.
-                error @ Error::Invalid { .. } => Ended::Failed(discard(error.to_string()).into()),
-                error if P::Transaction::is_refusal(&error) => Ended::Failed(error.into()),
+                error @ Error::Invalid { .. } => {
+                    TransactionOutcome::Failed(discard(error.to_string()).into())
+                }
+                error if P::Transaction::is_refusal(&error) => TransactionOutcome::Failed(error.into()),
                 // Also if it was recorded before, by a transaction whose end nobody heard of: the next run has its record.
-                error => Ended::Unknown(error.into()),
+                error => TransactionOutcome::Unknown(error.into()),
             };
         }
     }
     fault::point!("transaction.recorded");
     match transaction.commit().await {
-        Ok(()) => Ended::Committed(value, dies),
-        Err(Uncommitted::RolledBack(error)) => Ended::Failed(error.into()),
-        Err(Uncommitted::Unknown(error)) => Ended::Unknown(error),
+        Ok(()) => TransactionOutcome::Committed(value, dies),
+        Err(Uncommitted::RolledBack(error)) => TransactionOutcome::Failed(error.into()),
+        Err(Uncommitted::Unknown(error)) => TransactionOutcome::Unknown(error),
     }
 }

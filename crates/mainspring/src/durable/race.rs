@@ -12,9 +12,9 @@ use mainspring_core::{Error, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::collapse::Stays;
-use super::key::Slot;
-use super::left::Kept;
+use super::collapse::Survivors;
+use super::dropped::OpFuture;
+use super::key::OpKey;
 use super::step::{Op, encode};
 use super::{keyed, lazy};
 use crate::context::Context;
@@ -23,7 +23,7 @@ use crate::context::Context;
 #[must_use = "nothing is done until this is awaited"]
 pub struct Race<'c, T> {
     parts: Option<Parts<'c, T>>,
-    run: Option<Kept<'c, Result<T, Failure>>>,
+    run: Option<OpFuture<'c, Result<T, Failure>>>,
 }
 
 struct Parts<'c, T> {
@@ -75,24 +75,24 @@ lazy!(Race<'c; T> => Result<T, Failure>, where { T: Serialize + DeserializeOwned
 impl<T: Serialize + DeserializeOwned> Parts<'_, T> {
     async fn run(self) -> Result<T, Failure> {
         let ctx = self.op.ctx;
-        let (slot, written) = self.op.enter().await?;
-        let session = slot.session();
+        let (op_key, written) = self.op.enter().await?;
+        let session = op_key.session();
         if let Some(written) = written {
-            let won: Won<T> = session.replay(&slot, written).await?;
-            return Ok(decided(&slot, won).await?.value);
+            let won: Won<T> = session.replay(&op_key, written).await?;
+            return Ok(decided(&op_key, won).await?.value);
         }
         if self.arms.is_empty() {
             return Err(Error::Invalid { what: "race", why: "it has no arms".into() }.into());
         }
-        let path: Arc<str> = Arc::from(slot.key().as_str());
+        let path: Arc<str> = Arc::from(op_key.key().as_str());
         for name in &self.retired {
-            session.excuse(&path, name);
+            session.ignore_name(&path, name);
         }
         let mut arms = Vec::new();
         for Arm { name, body } in self.arms {
             // All keys are taken before any arm begins: what is recorded of an arm that is not there any more is drift.
-            let slot = Slot::take(session, &path, &name, None)?;
-            arms.push(Box::pin(run_arm(ctx, slot, body)));
+            let op_key = OpKey::take(session, &path, &name, None)?;
+            arms.push(Box::pin(run_arm(ctx, op_key, body)));
         }
         let (arm, result) = poll_fn(|context| {
             // All of them with the handler's own waker: that is how the engine sees what they wait for.
@@ -103,35 +103,39 @@ impl<T: Serialize + DeserializeOwned> Parts<'_, T> {
         session.drop_inside(arms);
         let value = match result {
             Ok(value) => value,
-            Err(failure) => return Err(slot.fail(failure).into()),
+            Err(failure) => return Err(op_key.fail(failure).into()),
         };
         let (won, json) = match encode(Won { arm, value }, session.engine.limits().step) {
             Ok(fit) => fit,
-            Err(failure) => return Err(slot.fail(failure).into()),
+            Err(failure) => return Err(op_key.fail(failure).into()),
         };
         if !planted::is(Defect::WinnerUnrecorded) {
-            session.ride(slot.entry(EntryKind::Value, json), &[], true);
+            session.defer(op_key.entry(EntryKind::Value, json), &[], true);
         }
-        Ok(decided(&slot, won).await?.value)
+        Ok(decided(&op_key, won).await?.value)
     }
 }
 
 /// One of the ways, to its end: the name under which it is recorded, and what came of it.
-async fn run_arm<'c, T>(ctx: &'c Context, mut slot: Slot, body: Body<'c, T>) -> (String, Result<T, Failure>) {
-    if let Err(error) = slot.fits(false).await {
+async fn run_arm<'c, T>(
+    ctx: &'c Context,
+    mut op_key: OpKey,
+    body: Body<'c, T>,
+) -> (String, Result<T, Failure>) {
+    if let Err(error) = op_key.fits(false).await {
         return (String::new(), Err(error.into()));
     }
-    let result = body(ctx.within(Arc::from(slot.key().as_str()))).await;
-    let name = slot.key().as_str().rsplit('/').next().unwrap_or_default();
+    let result = body(ctx.within(Arc::from(op_key.key().as_str()))).await;
+    let name = op_key.key().as_str().rsplit('/').next().unwrap_or_default();
     (name.to_owned(), result)
 }
 
 /// The race is decided, and recorded or about to be: its losers are cancelled, and nothing of its scope is kept.
-async fn decided<T>(slot: &Slot, won: Won<T>) -> Result<Won<T>> {
-    let winner = format!("{}/{}/", slot.key(), won.arm);
-    slot.session().cancel_children(slot.key(), |child| child.as_str().starts_with(&winner)).await?;
+async fn decided<T>(op_key: &OpKey, won: Won<T>) -> Result<Won<T>> {
+    let winner = format!("{}/{}/", op_key.key(), won.arm);
+    op_key.session().cancel_children(op_key.key(), |child| child.as_str().starts_with(&winner)).await?;
     if !planted::is(Defect::LoserKept) {
-        slot.session().collapse(slot.key(), None, Stays::Reaching);
+        op_key.session().collapse(op_key.key(), None, Survivors::Reaching);
     }
     Ok(won)
 }

@@ -18,71 +18,71 @@ use mainspring_core::{Error, Result, fault};
 
 use tokio::sync::oneshot;
 
-use crate::batch::{Batcher, FlushSize, Told, Weight, fitting};
+use crate::batch::{Batcher, FlushSize, Flushed, Weight, fitting};
 use crate::sync::{Mutex, MutexGuard};
 
-/// What its two ways are called in logs.
-const PARTS: [&str; 2] = ["record", "record, second way"];
+/// What its two batchers are called in logs.
+const PARTS: [&str; 2] = ["record, even jobs", "record, odd jobs"];
 /// Waits after a failed flush: first and longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
 
 /// Something to be recorded by a node.
 #[derive(Debug, Clone)]
-pub(crate) struct Item {
+pub(crate) struct NodeRecording {
     pub(crate) node: NodeNo,
     pub(crate) recording: Recording,
 }
 
-impl Weight for Item {
+impl Weight for NodeRecording {
     fn bytes(&self) -> usize {
         let children = self.recording.children.iter().map(|child| child.job.input.len());
         self.recording.writes.bytes() + children.sum::<usize>()
     }
 
-    fn lane(&self) -> i64 {
+    fn order_key(&self) -> i64 {
         self.recording.claim.row.0
     }
 }
 
-/// Two ways to the store, each for half of the jobs: while one half's commit is on its way, the handlers of the other have
-/// their turn. All that one job records goes one way, and so is stored in order.
-pub(crate) struct Recorder([Batcher<Item, Result<Recorded>>; 2]);
+/// Two batchers, each for half of the jobs: while one half's commit is on its way, the handlers of the other run. All that
+/// one job records goes through one batcher, and so is stored in order.
+pub(crate) struct Recorder([Batcher<NodeRecording, Result<Recorded>>; 2]);
 
 impl Recorder {
-    fn way(&self, item: &Item) -> &Batcher<Item, Result<Recorded>> {
+    fn batcher_of(&self, item: &NodeRecording) -> &Batcher<NodeRecording, Result<Recorded>> {
         &self.0[usize::from(item.recording.claim.row.0 & 1 == 1)]
     }
 
     /// Records, and waits until it is stored.
-    pub(crate) async fn send(&self, item: Item) -> Result<Result<Recorded>> {
-        self.way(&item).send(item).await
+    pub(crate) async fn send(&self, item: NodeRecording) -> Result<Result<Recorded>> {
+        self.batcher_of(&item).send(item).await
     }
 
     /// Records; the answer comes when it is stored. What one job hands in is stored in that order.
-    pub(crate) fn post(&self, item: Item) -> Result<oneshot::Receiver<Result<Result<Recorded>>>> {
-        self.way(&item).post(item)
+    pub(crate) fn post(&self, item: NodeRecording) -> Result<oneshot::Receiver<Result<Result<Recorded>>>> {
+        self.batcher_of(&item).post(item)
     }
 }
 
 /// What the recorder asks its node.
-pub(crate) trait Watch: Send + Sync + 'static {
+pub(crate) trait RecorderHost: Send + Sync + 'static {
     /// Whether the node is gone, so that it is no use to go on.
     fn is_gone(&self) -> bool;
     /// A flush failed, and is tried again.
     fn failed(&self, part: &'static str, error: &Error);
     /// A flush was answered.
     fn answered(&self, part: &'static str);
-    /// A job has said something.
-    fn said(&self, job: JobId);
+    /// A job has pushed output.
+    fn has_output(&self, job: JobId);
 }
 
 /// A recorder of a node.
-pub(crate) fn start(store: &Arc<dyn Store>, seams: &Seams, watch: &Arc<dyn Watch>) -> Recorder {
-    Recorder(PARTS.map(|part| batcher(part, Arc::clone(store), seams, Arc::clone(watch))))
+pub(crate) fn start(store: &Arc<dyn Store>, seams: &Seams, host: &Arc<dyn RecorderHost>) -> Recorder {
+    Recorder(PARTS.map(|part| batcher(part, Arc::clone(store), seams, Arc::clone(host))))
 }
 
 /// What one flush tells the next.
-struct Pace {
+struct FlushPacing {
     size: FlushSize,
     state: Mutex<Trouble>,
 }
@@ -94,10 +94,10 @@ struct Trouble {
     alone: BTreeSet<i64>,
 }
 
-impl Pace {
+impl FlushPacing {
     fn new() -> Self {
         let state = Mutex::new(Trouble { wait: BACKOFF.0, alone: BTreeSet::new() });
-        Pace { size: FlushSize::default(), state }
+        FlushPacing { size: FlushSize::default(), state }
     }
 
     fn lock(&self) -> MutexGuard<'_, Trouble> {
@@ -111,9 +111,9 @@ impl Pace {
     }
 
     /// Which of those that are left are offered next: what is of the first one's node and fits into a flush, in order.
-    fn piece(&self, items: &[Item], left: &[usize]) -> Vec<usize> {
+    fn piece(&self, items: &[NodeRecording], left: &[usize]) -> Vec<usize> {
         let trouble = self.lock();
-        let others = left.iter().copied().filter(|&at| !trouble.alone.contains(&items[at].lane()));
+        let others = left.iter().copied().filter(|&at| !trouble.alone.contains(&items[at].order_key()));
         let others: Vec<usize> = others.collect();
         let Some(&first) = others.first() else { return left.iter().copied().take(1).collect() };
         // Recordings of an earlier membership are told apart by their node: the store refuses them.
@@ -127,52 +127,52 @@ fn batcher(
     part: &'static str,
     store: Arc<dyn Store>,
     seams: &Seams,
-    watch: Arc<dyn Watch>,
-) -> Batcher<Item, Result<Recorded>> {
+    host: Arc<dyn RecorderHost>,
+) -> Batcher<NodeRecording, Result<Recorded>> {
     let clock = Arc::clone(&seams.clock);
-    let pace = Arc::new(Pace::new());
-    Batcher::handing_back(Arc::clone(&seams.spawn), move |items: Vec<Item>| {
-        let (store, clock, watch) = (Arc::clone(&store), Arc::clone(&clock), Arc::clone(&watch));
-        let pace = Arc::clone(&pace);
+    let pacing = Arc::new(FlushPacing::new());
+    Batcher::handing_back(Arc::clone(&seams.spawn), move |items: Vec<NodeRecording>| {
+        let (store, clock, host) = (Arc::clone(&store), Arc::clone(&clock), Arc::clone(&host));
+        let pacing = Arc::clone(&pacing);
         Box::pin(async move {
             let mut answers: Vec<Option<Result<Recorded>>> = items.iter().map(|_| None).collect();
             let (mut failed, mut stored) = (BTreeSet::new(), false);
             loop {
-                let is_left = |&at: &usize| answers[at].is_none() && !failed.contains(&items[at].lane());
+                let is_left = |&at: &usize| answers[at].is_none() && !failed.contains(&items[at].order_key());
                 let left: Vec<usize> = (0..items.len()).filter(is_left).collect();
-                let piece = pace.piece(&items, &left);
+                let piece = pacing.piece(&items, &left);
                 let Some(&first) = piece.first() else { break };
-                let lane = items[first].lane();
+                let order_key = items[first].order_key();
                 let began = clock.monotonic();
-                match offer(&*store, (part, &*watch), items[first].node, &items, &piece).await {
-                    Ok(told) => {
-                        pace.size.stored(clock.monotonic().saturating_sub(began));
+                match offer(&*store, (part, &*host), items[first].node, &items, &piece).await {
+                    Ok(recorded) => {
+                        pacing.size.stored(clock.monotonic().saturating_sub(began));
                         stored = true;
-                        let mut trouble = pace.lock();
+                        let mut trouble = pacing.lock();
                         trouble.wait = BACKOFF.0;
-                        trouble.alone.remove(&lane);
-                        for (&at, answer) in piece.iter().zip(told) {
+                        trouble.alone.remove(&order_key);
+                        for (&at, answer) in piece.iter().zip(recorded) {
                             answers[at] = Some(Ok(answer));
                         }
                     }
-                    Err(error) if error.is_retryable() && !watch.is_gone() => {
-                        watch.failed(part, &error);
+                    Err(error) if error.is_retryable() && !host.is_gone() => {
+                        host.failed(part, &error);
                         // What is known to fail alone says nothing of the others.
-                        if !pace.lock().alone.contains(&lane) {
-                            pace.size.failed(piece.len());
+                        if !pacing.lock().alone.contains(&order_key) {
+                            pacing.size.failed(piece.len());
                         }
                         if piece.len() == 1 {
-                            failed.insert(lane);
+                            failed.insert(order_key);
                         }
-                        let wait = pace.wait();
+                        let wait = pacing.wait();
                         clock.sleep(wait).await;
                     }
                     // One that the store refuses does not take the others with it.
                     Err(Error::TooLarge { .. } | Error::Invalid { .. }) if piece.len() > 1 => {
-                        pace.size.failed(piece.len());
+                        pacing.size.failed(piece.len());
                     }
                     Err(error @ (Error::TooLarge { .. } | Error::Invalid { .. })) => {
-                        pace.lock().alone.remove(&lane);
+                        pacing.lock().alone.remove(&order_key);
                         answers[first] = Some(Err(error));
                     }
                     Err(error) => {
@@ -187,16 +187,16 @@ fn batcher(
                 }
             }
             if stored {
-                pace.lock().alone.extend(failed);
+                pacing.lock().alone.extend(failed);
             }
-            let told = answers.into_iter().zip(items).map(|(answer, item)| {
-                let Some(answer) = answer else { return Told::Back(item) };
+            let flushed = answers.into_iter().zip(items).map(|(answer, item)| {
+                let Some(answer) = answer else { return Flushed::Back(item) };
                 if !item.recording.writes.output.is_empty() {
-                    watch.said(item.recording.claim.id);
+                    host.has_output(item.recording.claim.id);
                 }
-                Told::Answered(answer)
+                Flushed::Answered(answer)
             });
-            Ok(told.collect())
+            Ok(flushed.collect())
         })
     })
 }
@@ -204,14 +204,14 @@ fn batcher(
 /// Offers some of these recordings to the store. They are copied for it; one flush is bounded.
 async fn offer(
     store: &dyn Store,
-    (part, watch): (&'static str, &dyn Watch),
+    (part, host): (&'static str, &dyn RecorderHost),
     node: NodeNo,
-    items: &[Item],
+    items: &[NodeRecording],
     piece: &[usize],
 ) -> Result<Vec<Recorded>> {
     fault::point!("step.recording");
     let answers = store.record(node, piece.iter().map(|&at| items[at].recording.clone()).collect()).await?;
     fault::point!("step.recorded");
-    watch.answered(part);
+    host.answered(part);
     Ok(answers)
 }

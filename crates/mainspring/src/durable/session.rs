@@ -3,8 +3,8 @@
 //! A session lives as long as the handler's future. That may be longer than one claim: a suspended handler that is kept
 //! in memory goes on under the next claim, with the same session.
 //!
-//! What an operation leaves to be recorded with the next one *rides along*. If a step's body may have seen it, and it
-//! would not come out the same way again, it is recorded before the body begins.
+//! Some writes are *deferred*: they are recorded together with those of the next operation. If a step's body may have seen
+//! such a value, and it would not come out the same way again, it is recorded before the body begins.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
@@ -23,15 +23,15 @@ use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, Result, bounds};
 use serde::de::DeserializeOwned;
 
-use super::collapse::Inner;
-use super::drift::{self, Drift, Judged};
+use super::activation::HandlerWaker;
+use super::collapse::ScopedRecords;
+use super::drift::{self, Drift, Judgement};
 use super::error;
-use super::key::{Scopes, Slot, beside};
+use super::key::{OpKey, Scopes, side_key};
 use super::output::Outputs;
-use super::recorder::{Item, Recorder};
-use super::root::Root;
+use super::recorder::{NodeRecording, Recorder};
 use super::token::Tokens;
-use crate::context::{Rest, Run, Stop};
+use crate::context::{Run, StepBackoff, Stop};
 use crate::engine::Engine;
 use crate::sync::{Mutex, MutexGuard};
 use crate::testing::Probe;
@@ -43,22 +43,22 @@ pub(crate) struct Session {
     probe: Option<Arc<dyn Probe>>,
     /// The claim under which the handler runs.
     current: Mutex<Arc<Run>>,
-    state: Mutex<State>,
-    pub(crate) root: Arc<Root>,
+    state: Mutex<SessionState>,
+    pub(crate) handler_waker: Arc<HandlerWaker>,
     pub(crate) waker: Waker,
 }
 
-pub(crate) struct State {
+pub(crate) struct SessionState {
     pub(crate) scopes: Scopes,
     /// Records that have not been asked for yet.
     pub(super) entries: BTreeMap<Key, Written>,
     /// What is recorded inside of scopes.
-    pub(super) inner: Inner,
+    pub(super) scoped: ScopedRecords,
     /// Keys of recorded errors that can be taken back.
     pub(super) errors: BTreeSet<Key>,
     /// How many records there are.
     pub(super) count: usize,
-    /// Who is not sure whether he fits what is recorded.
+    /// Operations that may not fit what is recorded.
     pub(super) drift: Drift,
     pub(super) tokens: Tokens,
     pub(super) outputs: Outputs,
@@ -67,45 +67,45 @@ pub(crate) struct State {
     last_message: i64,
     /// Whether the store has more messages than these, or may have.
     more: bool,
-    /// What rides along with the next recording.
-    pub(super) riding: Writes,
+    /// Deferred writes: they go with the next recording.
+    pub(super) deferred: Writes,
     /// Whether some of it has to be recorded before a body begins.
     pub(super) eager: bool,
     /// In boxes, as scopes are: a map has room for eleven at once, and most handlers have one.
-    waits: BTreeMap<u64, Box<Open>>,
+    waits: BTreeMap<u64, Box<OpenWait>>,
     last_wait: u64,
-    /// Operations that were given up in an earlier run.
-    pub(super) left: BTreeSet<Key>,
-    /// Those of them that are there again, and who is to be told when they come back.
-    lying: BTreeMap<u64, Option<Waker>>,
+    /// Operations that were dropped in an earlier run.
+    pub(super) dropped_before: BTreeSet<Key>,
+    /// Those of them that the handler awaits again: they stay pending, and are woken if they are revived.
+    shelved: BTreeMap<u64, Option<Waker>>,
     /// How often the inbox was looked into.
     looks: u64,
     /// Operations that have begun, and waits that have ended.
     moves: u64,
-    /// Recordings that were handed in, the last that had something to be recorded before a body begins, and the last of
-    /// which the store has told: they are stored in this order.
+    /// Numbers of recordings: the last that was handed in, the last with something to be recorded before a body begins,
+    /// and the last that the store has answered. They are stored in this order.
     sent: u64,
     sent_eager: u64,
-    settled: u64,
+    answered: u64,
     /// Bodies and calls of the store that are under way.
     pub(super) busy: usize,
     /// Those of them that are pauses before a step is tried again.
-    pub(super) rests: Vec<Rest>,
+    pub(super) backoffs: Vec<StepBackoff>,
     halt: Option<String>,
-    /// Whether nobody knows if something was recorded: the handler must end, and the next run finds out.
-    doubt: bool,
+    /// Whether a commit may or may not have been stored: the handler must end, and the next run finds out.
+    outcome_unknown: bool,
 }
 
 /// A durable wait that is open.
-pub(crate) struct Open {
+pub(crate) struct OpenWait {
     pub(crate) key: Key,
     pub(crate) topic: Option<(Topic, u32)>,
     pub(crate) until: Option<Timestamp>,
-    /// Set if the wait is polled by something between it and the handler, which must be told.
+    /// Set if something between the wait and the handler polls it, which must be woken too.
     pub(crate) waker: Option<Waker>,
 }
 
-impl Open {
+impl OpenWait {
     fn reason(&self) -> Reason {
         match self.topic {
             None => Reason::Timer,
@@ -116,7 +116,7 @@ impl Open {
 }
 
 /// What is to be done when a handler does not go on by itself.
-pub(crate) enum Quiet {
+pub(crate) enum NextAction {
     /// Its recorded steps do not fit its code: it is set aside.
     Halt(Box<Suspension>),
     /// It waits for durable operations alone.
@@ -125,8 +125,8 @@ pub(crate) enum Quiet {
     Fetch,
     /// What its waits have noted is to be recorded, because they go on in memory.
     Flush,
-    /// What it gave up comes back: there is nothing else.
-    Again,
+    /// It has nothing to wait for but operations that were dropped: they are revived.
+    Revive,
     /// It waits for something else, too.
     Stay {
         /// When to look again, if it has durable waits.
@@ -146,22 +146,22 @@ impl Session {
         run: Arc<Run>,
         journal: Option<Box<Journal>>,
     ) -> Arc<Self> {
-        let root = Arc::new(Root::default());
+        let handler_waker = Arc::new(HandlerWaker::default());
         let Journal { entries, inbox } = journal.map(|journal| *journal).unwrap_or_default();
         let count = entries.len();
         let drift = Drift::load(&entries);
         let mut entries: BTreeMap<Key, Written> =
             entries.into_iter().map(|entry| (entry.key.clone(), entry)).collect();
-        let inner = Inner::load(&entries);
+        let scoped = ScopedRecords::load(&entries);
         let (outputs, stale) = Outputs::load(&mut entries);
-        let once = |key: &Key| beside(key, "begun").is_ok_and(|begun| entries.contains_key(&begun));
+        let once = |key: &Key| side_key(key, "begun").is_ok_and(|begun| entries.contains_key(&begun));
         let errors = entries.values().filter(|entry| entry.kind == EntryKind::Error && !once(&entry.key));
-        let left = entries.keys().filter_map(|key| Key::new(key.as_str().strip_suffix("#left")?).ok());
-        let left = left.collect();
-        let mut state = State {
+        let dropped = entries.keys().filter_map(|key| Key::new(key.as_str().strip_suffix("#dropped")?).ok());
+        let dropped_before = dropped.collect();
+        let mut state = SessionState {
             scopes: Scopes::default(),
             errors: errors.map(|entry| entry.key.clone()).collect(),
-            inner,
+            scoped,
             count,
             drift,
             tokens: Tokens::load(&entries),
@@ -170,21 +170,21 @@ impl Session {
             inbox: Vec::new(),
             last_message: 0,
             more: false,
-            riding: Writes::default(),
+            deferred: Writes::default(),
             eager: false,
             waits: BTreeMap::new(),
             last_wait: 0,
-            left,
-            lying: BTreeMap::new(),
+            dropped_before,
+            shelved: BTreeMap::new(),
             looks: 0,
             moves: 0,
             sent: 0,
             sent_eager: 0,
-            settled: 0,
+            answered: 0,
             busy: 0,
-            rests: Vec::new(),
+            backoffs: Vec::new(),
             halt: None,
-            doubt: false,
+            outcome_unknown: false,
         };
         state.receive(inbox);
         let session = Arc::new(Session {
@@ -193,8 +193,8 @@ impl Session {
             probe,
             current: Mutex::new(run),
             state: Mutex::new(state),
-            waker: Waker::from(Arc::clone(&root)),
-            root,
+            waker: Waker::from(Arc::clone(&handler_waker)),
+            handler_waker,
         });
         session.begin_output(stale);
         session
@@ -208,7 +208,7 @@ impl Session {
         Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, SessionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -234,16 +234,16 @@ impl Session {
         state.last_message = 0;
         state.receive(journal.map(|journal| journal.inbox).unwrap_or_default());
         drop(state);
-        self.stir();
+        self.wake_waits();
     }
 
     /// Lets the handler look at its waits again.
-    pub(crate) fn stir(&self) {
+    pub(crate) fn wake_waits(&self) {
         let wakers: Vec<Waker> = {
             let state = &mut *self.state();
             let open = state.waits.values_mut().filter_map(|open| open.waker.take());
-            let lying = state.lying.values_mut().filter_map(Option::take);
-            open.chain(lying).chain(state.drift.wakers()).collect()
+            let shelved = state.shelved.values_mut().filter_map(Option::take);
+            open.chain(shelved).chain(state.drift.wakers()).collect()
         };
         for waker in wakers {
             waker.wake();
@@ -259,9 +259,9 @@ impl Session {
     /// What an operation's record says, decoded; an error if that is what was recorded.
     ///
     /// A value that does not decode sets the job aside: its code has changed, and to do it again would be worse.
-    pub(crate) async fn replay<T: DeserializeOwned>(&self, slot: &Slot, written: Written) -> Result<T> {
+    pub(crate) async fn replay<T: DeserializeOwned>(&self, op_key: &OpKey, written: Written) -> Result<T> {
         if written.overlapped {
-            slot.overlap();
+            op_key.overlap();
         }
         self.decoded(written).await
     }
@@ -301,14 +301,14 @@ impl Session {
         std::future::pending().await
     }
 
-    /// Nobody knows whether something was recorded: no operation may come after it.
-    pub(crate) fn doubt(&self) {
-        self.state().doubt = true;
+    /// Notes that a commit may or may not have been stored: no operation may come after it.
+    pub(crate) fn set_outcome_unknown(&self) {
+        self.state().outcome_unknown = true;
     }
 
-    /// Refuses operations after one whose end nobody knows.
-    pub(crate) fn check_doubt(&self) -> Result<()> {
-        if self.state().doubt { Err(Error::OutcomeUnknown { source: None }) } else { Ok(()) }
+    /// Refuses operations after a commit whose outcome is unknown.
+    pub(crate) fn check_outcome_known(&self) -> Result<()> {
+        if self.state().outcome_unknown { Err(Error::OutcomeUnknown { source: None }) } else { Ok(()) }
     }
 
     /// Something is under way that the handler waits for.
@@ -317,26 +317,26 @@ impl Session {
         Busy(self)
     }
 
-    /// Leaves something to be recorded with the next operation. `eager`: before a body can have seen it.
-    pub(crate) fn ride(&self, entry: Entry, read: &[Message], eager: bool) {
+    /// Defers an entry to the next recording. `eager`: it is recorded before a body begins that can have seen it.
+    pub(crate) fn defer(&self, entry: Entry, read: &[Message], eager: bool) {
         let now = self.now();
         let mut state = self.state();
-        state.riding.entries.push(entry);
+        state.deferred.entries.push(entry);
         if !read.is_empty() {
             let over = state.tokens.used_up(read, now);
             state.remove(over);
         }
-        state.riding.read.extend(read.iter().map(|message| message.no));
+        state.deferred.read.extend(read.iter().map(|message| message.no));
         state.eager |= eager;
     }
 
     /// Records what a body may see and would not come out the same way again; also what another operation is recording
     /// at this moment.
-    pub(crate) async fn settle(&self) -> Result<()> {
+    pub(crate) async fn record_eager(&self) -> Result<()> {
         loop {
             let (eager, under_way) = {
                 let state = self.state();
-                (state.eager, state.settled < state.sent_eager)
+                (state.eager, state.answered < state.sent_eager)
             };
             match (eager, under_way) {
                 (true, _) => self.record(Vec::new(), Vec::new()).await?,
@@ -346,22 +346,22 @@ impl Session {
         }
     }
 
-    /// Records all that rides along.
-    pub(crate) async fn settle_all(&self) -> Result<()> {
-        if !self.state().riding.is_empty() {
+    /// Records all deferred writes.
+    pub(crate) async fn record_deferred(&self) -> Result<()> {
+        if !self.state().deferred.is_empty() {
             self.record(Vec::new(), Vec::new()).await?;
         }
-        self.settle().await
+        self.record_eager().await
     }
 
     /// Something was recorded by other means.
     pub(crate) fn recorded_elsewhere(&self, entry: Entry) {
         let mut state = self.state();
         state.count += 1;
-        state.inner.note(&[entry]);
+        state.scoped.note(&[entry]);
     }
 
-    /// Records what rides along, and these.
+    /// Records the deferred writes and these.
     pub(crate) async fn record(&self, entries: Vec<Entry>, children: Vec<Child>) -> Result<()> {
         self.record_all(Writes { entries, ..Writes::default() }, children).await
     }
@@ -370,7 +370,7 @@ impl Session {
     pub(crate) async fn record_all(&self, own: Writes, children: Vec<Child>) -> Result<()> {
         let (writes, refusable) = {
             let mut state = self.state();
-            if state.count + state.riding.entries.len() + own.entries.len() > bounds::STEPS {
+            if state.count + state.deferred.entries.len() + own.entries.len() > bounds::STEPS {
                 let why = format!("the job has {} records, the bound is {}", state.count, bounds::STEPS);
                 let key = own.entries.into_iter().map(|entry| entry.key).next();
                 return Err(match key {
@@ -381,18 +381,18 @@ impl Session {
             if std::mem::take(&mut state.eager) {
                 state.sent_eager = state.sent + 1;
             }
-            let mut writes = std::mem::take(&mut state.riding);
+            let mut writes = std::mem::take(&mut state.deferred);
             // Only children are refused.
             let refusable = (!children.is_empty()).then(|| writes.clone());
             writes.append(own);
             (writes, refusable)
         };
         let result = self.write(writes, children).await;
-        if let (Err(_), Some(riding)) = (&result, refusable) {
-            // It rides on, before what has come since.
+        if let (Err(_), Some(deferred)) = (&result, refusable) {
+            // It stays deferred, before what has come since.
             let state = &mut *self.state();
-            let later = std::mem::replace(&mut state.riding, riding);
-            state.riding.append(later);
+            let later = std::mem::replace(&mut state.deferred, deferred);
+            state.deferred.append(later);
             state.eager = true;
         }
         result
@@ -408,28 +408,28 @@ impl Session {
         self.write(Writes::default(), Vec::new()).await
     }
 
-    /// Waits until the store has told of all that was handed in, also by operations that were given up: the job's end must
-    /// not overtake it, or what was done and not recorded yet would be done again.
-    pub(crate) async fn all_told(&self) {
+    /// Waits until the store has answered all recordings, also those of operations that were dropped. The job's end must not
+    /// overtake them: a step that is done and not recorded would run again.
+    pub(crate) async fn wait_for_answers(&self) {
         let last = {
             let mut state = self.state();
-            if state.settled >= state.sent || planted::is(Defect::EndEarly) {
+            if state.answered >= state.sent || planted::is(Defect::EndEarly) {
                 return;
             }
             let sent = state.sent;
-            state.outputs.flight(sent)
+            state.outputs.take_unconfirmed(sent)
         };
         let run = self.run();
-        // What a body said has an answer that nobody waits for. Any other answer went with who waited for it: then one more
-        // is handed in, behind it. Whatever that is answered, the end is told the same.
-        let told = if let Some(flight) = last {
-            flight.answer.await.unwrap_or(Err(Error::OutcomeUnknown { source: None }))
+        // A push from a body has an answer that nobody waits for. Any other answer went with the operation that waited for
+        // it: then one more recording is handed in, behind it. Whatever its answer is, the job ends.
+        let answer = if let Some(unconfirmed_push) = last {
+            unconfirmed_push.answer.await.unwrap_or(Err(Error::OutcomeUnknown { source: None }))
         } else {
             let writes = Writes { idle: true, ..Writes::default() };
             let recording = Recording { claim: run.claim, writes, children: Vec::new() };
-            Box::pin(self.recorder.send(Item { node: run.node, recording })).await
+            Box::pin(self.recorder.send(NodeRecording { node: run.node, recording })).await
         };
-        if let Err(error) = told {
+        if let Err(error) = answer {
             tracing::debug!(%error, job = %run.info.id, "records may not be stored when their job ends");
         }
     }
@@ -444,7 +444,7 @@ impl Session {
         if forget.is_empty() {
             return Ok(());
         }
-        let marks = forget.iter().filter_map(|key| beside(key, drift::AGAIN).ok());
+        let marks = forget.iter().filter_map(|key| side_key(key, drift::AGAIN).ok());
         let entry = |key| Entry { key, kind: EntryKind::Value, overlapped: false, value: b"null".to_vec() };
         let mut writes = Writes { entries: marks.map(entry).collect(), ..Writes::default() };
         // A mark of an earlier time gives way: it is the claim that tells.
@@ -456,43 +456,44 @@ impl Session {
         let count = writes.entries.len();
         let _busy = self.busy();
         let run = self.run();
-        let starts = starts(&writes, &children);
+        let starts = child_starts(&writes, &children);
         // What is handed in is recorded, whether or not anybody waits for it.
         let (sent, said) = {
             let mut state = self.state();
             let sent = state.hand_in(&mut writes);
-            state.inner.unsure.extend(starts.iter().cloned());
+            state.scoped.unconfirmed_starts.extend(starts.iter().cloned());
             let says = !writes.output.is_empty();
-            let item = Item { node: run.node, recording: Recording { claim: run.claim, writes, children } };
+            let recording =
+                NodeRecording { node: run.node, recording: Recording { claim: run.claim, writes, children } };
             // What is said must not be overtaken by what is said after it.
-            (sent, if says { Ok(self.recorder.post(item)?) } else { Err(item) })
+            (sent, if says { Ok(self.recorder.post(recording)?) } else { Err(recording) })
         };
         let answer = match said {
             Ok(posted) => posted.await.unwrap_or(Err(Error::OutcomeUnknown { source: None }))?,
             // In a place of its own: what it needs on its way is not to be part of every operation's future.
-            Err(item) => Box::pin(self.recorder.send(item)).await?,
+            Err(recording) => Box::pin(self.recorder.send(recording)).await?,
         };
         {
             let mut state = self.state();
-            state.settle(sent);
+            state.mark_answered(sent);
             let refused = !matches!(answer, Ok(Recorded::Stored));
             let lost = if refused { count } else { 0 };
             state.count = state.count.saturating_sub(lost);
             for key in starts {
-                state.inner.unsure.remove(&key);
+                state.scoped.unconfirmed_starts.remove(&key);
                 if refused {
-                    state.inner.forget(&key);
+                    state.scoped.forget(&key);
                 }
             }
         }
-        self.answered(answer).await
+        self.take_answer(answer).await
     }
 
     /// What the store said to a recording.
-    pub(super) async fn answered(&self, answer: Result<Recorded>) -> Result<()> {
+    pub(super) async fn take_answer(&self, answer: Result<Recorded>) -> Result<()> {
         match answer {
             Ok(Recorded::Stored) => Ok(()),
-            Ok(Recorded::LeaseLost) => self.lost().await,
+            Ok(Recorded::LeaseLost) => self.lease_lost().await,
             Ok(Recorded::Taken { child, differs }) => Err(Error::IdTaken { id: child, differs }),
             // The node is going: what this handler does is nobody's business any more.
             Err(error) if error.is_retryable() => std::future::pending().await,
@@ -500,14 +501,14 @@ impl Session {
         }
     }
 
-    /// The claim is not ours any more: the handler ends here. That is said to the store once more, which knows best.
-    pub(crate) async fn lost<T>(&self) -> T {
+    /// The claim is not ours any more: the handler ends here. Its release asks the store once more, which knows best.
+    pub(crate) async fn lease_lost<T>(&self) -> T {
         self.run().stop(Stop::Release);
         std::future::pending().await
     }
 
     /// Opens a wait, or keeps it open.
-    pub(crate) fn open(&self, at: &mut Option<u64>, open: Open) {
+    pub(crate) fn open(&self, at: &mut Option<u64>, open: OpenWait) {
         let mut state = self.state();
         let id = *at.get_or_insert_with(|| state.number());
         state.waits.insert(id, Box::new(open));
@@ -519,31 +520,31 @@ impl Session {
         state.moves += 1;
     }
 
-    /// Whether an operation was given up in an earlier run.
-    pub(crate) fn is_left(&self, key: &Key) -> bool {
-        self.state().left.contains(key)
+    /// Whether an operation was dropped in an earlier run.
+    pub(crate) fn was_dropped(&self, key: &Key) -> bool {
+        self.state().dropped_before.contains(key)
     }
 
-    /// An operation that was given up is there again, and waits until it comes back.
-    pub(crate) fn lie(&self, at: &mut Option<u64>, waker: Option<Waker>) {
+    /// An operation that was dropped in an earlier run is awaited again: it stays pending until it is revived.
+    pub(crate) fn shelve(&self, at: &mut Option<u64>, waker: Option<Waker>) {
         let mut state = self.state();
         let id = *at.get_or_insert_with(|| state.number());
-        state.lying.insert(id, waker);
+        state.shelved.insert(id, waker);
     }
 
-    /// An operation is gone; `note`: it was given up.
-    pub(crate) fn leave(&self, key: &Key, at: Option<u64>, note: bool) {
+    /// An operation is gone. `dropped`: before its end, which is to be recorded.
+    pub(crate) fn end_operation(&self, key: &Key, at: Option<u64>, dropped: bool) {
         let mut state = self.state();
         if let Some(at) = at {
-            state.lying.remove(&at);
+            state.shelved.remove(&at);
         }
         // Without room for the mark it is as if it had not been asked for.
-        if note
-            && !state.inner.is_quiet()
-            && let Ok(key) = beside(key, "left")
+        if dropped
+            && !state.scoped.leaves_no_drop_marks()
+            && let Ok(key) = side_key(key, DROPPED)
         {
             let entry = Entry { key, kind: EntryKind::Value, overlapped: false, value: b"null".to_vec() };
-            state.riding.entries.push(entry);
+            state.deferred.entries.push(entry);
             state.eager = true;
         }
     }
@@ -589,7 +590,7 @@ impl Session {
             state.receive(inbox);
         }
         // That nothing has come is news as well, to a wait whose time is up.
-        self.stir();
+        self.wake_waits();
     }
 
     /// Behind which message the next look into the inbox begins.
@@ -599,54 +600,54 @@ impl Session {
 
     /// What to do with a handler that is pending and was not woken. `wakers`: how many may wake it that are no durable
     /// operations.
-    pub(crate) fn assess(&self, wakers: usize, news: bool) -> Quiet {
+    pub(crate) fn assess(&self, wakers: usize, news: bool) -> NextAction {
         let (now, foreign) = (self.now(), wakers > 0);
         let mut state = self.state();
-        if !state.rests.is_empty() {
+        if !state.backoffs.is_empty() {
             // Each pause keeps one waker; one more is of something outside.
-            let alone = state.busy == state.rests.len() && wakers <= state.busy;
-            let first = state.rests.iter().min_by_key(|rest| rest.until);
-            self.run().rest(first.filter(|_| alone).cloned());
+            let alone = state.busy == state.backoffs.len() && wakers <= state.busy;
+            let first = state.backoffs.iter().min_by_key(|backoff| backoff.until);
+            self.run().set_backoff(first.filter(|_| alone).cloned());
         }
         if let Some(note) = state.halt.take() {
-            return Quiet::Halt(state.halted(note));
+            return NextAction::Halt(state.halted(note));
         }
         match state.judge(foreign) {
-            Judged::Nobody => {}
-            Judged::Go => return Quiet::Again,
-            Judged::Wait => return Quiet::Stay { look: None, idle: false, foreign: false },
+            Judgement::Nobody => {}
+            Judgement::Go => return NextAction::Revive,
+            Judgement::Wait => return NextAction::Stay { look: None, idle: false, foreign: false },
             // What an operator has said of it may be among the messages that were not read yet.
-            Judged::Drift(_) if state.more => return Quiet::Fetch,
-            Judged::Drift(note) => return Quiet::Halt(state.halted(note)),
+            Judgement::Drift(_) if state.more => return NextAction::Fetch,
+            Judgement::Drift(note) => return NextAction::Halt(state.halted(note)),
         }
         if state.waits.is_empty() {
-            if foreign || state.busy > 0 || state.lying.is_empty() {
+            if foreign || state.busy > 0 || state.shelved.is_empty() {
                 let foreign = foreign && state.busy == 0 && state.count > 0;
-                return Quiet::Stay { look: None, idle: false, foreign };
+                return NextAction::Stay { look: None, idle: false, foreign };
             }
-            let marks = std::mem::take(&mut state.left);
-            let marks: Vec<Key> = marks.iter().filter_map(|key| beside(key, "left").ok()).collect();
+            let marks = std::mem::take(&mut state.dropped_before);
+            let marks: Vec<Key> = marks.iter().filter_map(|key| side_key(key, DROPPED).ok()).collect();
             state.forgotten(&marks);
-            state.riding.forget.extend(marks);
-            return Quiet::Again;
+            state.deferred.forget.extend(marks);
+            return NextAction::Revive;
         }
         let listens = state.waits.values().any(|open| open.topic.is_some());
         if listens && (state.more || news) {
-            return Quiet::Fetch;
+            return NextAction::Fetch;
         }
         let until = state.waits.values().filter_map(|open| open.until).min();
         if foreign || state.busy > 0 {
-            if state.riding.entries.iter().any(|entry| entry.kind == EntryKind::Until) {
-                return Quiet::Flush;
+            if state.deferred.entries.iter().any(|entry| entry.kind == EntryKind::Until) {
+                return NextAction::Flush;
             }
             let due = until.map(|until| until.since(now));
             let look = due.into_iter().chain(listens.then_some(LOOK)).min().or(Some(LOOK));
             let idle = due.is_none_or(|due| look.is_some_and(|look| look < due));
-            return Quiet::Stay { look, idle, foreign: foreign && state.busy == 0 };
+            return NextAction::Stay { look, idle, foreign: foreign && state.busy == 0 };
         }
-        if state.settled < state.sent {
-            // Handed in by an operation that was given up: it must not come after the suspension.
-            return Quiet::Flush;
+        if state.answered < state.sent {
+            // Handed in by an operation that was dropped: it must not come after the suspension.
+            return NextAction::Flush;
         }
         let mut waits: Vec<Wait> = Vec::new();
         for (topic, need) in state.waits.values().filter_map(|open| open.topic.as_ref()) {
@@ -657,13 +658,13 @@ impl Session {
         }
         let reason = state.waits.values().next().map_or(Reason::Timer, |open| open.reason());
         state.eager = false;
-        state.spend_words();
+        state.discard_decisions();
         let kept = state.outputs.suspended();
-        state.riding.entries.extend(kept);
-        state.count += state.riding.entries.len();
-        let writes = std::mem::take(&mut state.riding);
-        state.inner.note(&writes.entries);
-        Quiet::Suspend(Box::new(Suspension { reason, waits, until, writes, note: None }))
+        state.deferred.entries.extend(kept);
+        state.count += state.deferred.entries.len();
+        let writes = std::mem::take(&mut state.deferred);
+        state.scoped.note(&writes.entries);
+        NextAction::Suspend(Box::new(Suspension { reason, waits, until, writes, note: None }))
     }
 
     /// How many operations have begun and waits have ended: if that stands still, so does the handler.
@@ -683,7 +684,7 @@ impl Session {
 }
 
 /// The keys of the children that start with a recording.
-fn starts(writes: &Writes, children: &[Child]) -> Vec<Key> {
+fn child_starts(writes: &Writes, children: &[Child]) -> Vec<Key> {
     if children.is_empty() {
         return Vec::new();
     }
@@ -691,17 +692,19 @@ fn starts(writes: &Writes, children: &[Child]) -> Vec<Key> {
     starts.map(|entry| entry.key.clone()).collect()
 }
 
-/// How long a handler that stays in memory relies on being told of messages before it looks by itself.
+/// Beside an operation's key: it was dropped before its end.
+const DROPPED: &str = "dropped";
+/// How long a handler that stays in memory relies on hints of messages before it looks by itself.
 const LOOK: Duration = Duration::from_secs(1);
 
-impl State {
+impl SessionState {
     /// The job is set aside, with what there is to say of that.
     fn halted(&mut self, note: String) -> Box<Suspension> {
         Box::new(Suspension {
             reason: Reason::Drift,
             waits: Vec::new(),
             until: None,
-            writes: std::mem::take(&mut self.riding),
+            writes: std::mem::take(&mut self.deferred),
             note: Some(mainspring_core::job::cut(note, bounds::ERROR_BYTES)),
         })
     }
@@ -711,32 +714,32 @@ impl State {
         let errors = writes.entries.iter().filter(|entry| entry.kind == EntryKind::Error);
         self.errors.extend(errors.map(|entry| entry.key.clone()));
         self.count += writes.entries.len();
-        self.inner.note(&writes.entries);
+        self.scoped.note(&writes.entries);
         self.outputs.number(&mut writes.output);
         self.sent += 1;
         self.sent
     }
 
-    /// The store has told of a recording, and so of all before it.
-    pub(super) fn settle(&mut self, sent: u64) {
-        self.settled = self.settled.max(sent);
+    /// The store has answered a recording, and so all before it.
+    pub(super) fn mark_answered(&mut self, sent: u64) {
+        self.answered = self.answered.max(sent);
     }
 
     /// Records are removed with the next recording.
     pub(super) fn forgotten(&mut self, keys: &[Key]) {
         self.count = self.count.saturating_sub(keys.len());
         for key in keys {
-            self.inner.forget(key);
+            self.scoped.forget(key);
         }
     }
 
     /// Removes records with the next operation.
     pub(super) fn remove(&mut self, keys: Vec<Key>) {
         self.count = self.count.saturating_sub(keys.len());
-        self.riding.forget.extend(keys);
+        self.deferred.forget.extend(keys);
     }
 
-    /// Tells those who wait apart.
+    /// The number of another wait, shelved operation or undecided one.
     pub(super) fn number(&mut self) -> u64 {
         self.last_wait += 1;
         self.last_wait

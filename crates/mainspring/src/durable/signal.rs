@@ -219,10 +219,10 @@ impl SendSignal<'_> {
         let signal = self.signal?;
         signal.check()?;
         let id = signal.job;
-        let Answer { signalled, doubted } = self.engine.signals().send(signal).await?;
+        let Answer { signalled, answer_lost } = self.engine.signals().send(signal).await?;
         match signalled {
-            Signalled::Stored => Ok((Sent::Stored, doubted)),
-            Signalled::Repeated => Ok((Sent::Repeated, doubted)),
+            Signalled::Stored => Ok((Sent::Stored, answer_lost)),
+            Signalled::Repeated => Ok((Sent::Repeated, answer_lost)),
             Signalled::NotFound => Err(Error::NotFound(id)),
             Signalled::Ended(status) => Err(Error::Illegal { id, verb: "signal", status }),
             Signalled::Full => {
@@ -253,7 +253,7 @@ impl Engine {
     pub fn signal<T: Serialize>(&self, job: impl JobRef, name: impl Named<T>, value: &T) -> SendSignal<'_> {
         let name = SignalName::new(name.name()).and_then(|name| {
             check_declared(&job, &name)?;
-            if name.as_str() == drift::TOPIC {
+            if name.as_str() == drift::DRIFT_SIGNAL {
                 return Err(Error::Invalid { what: "signal", why: format!("`{name}` is the engine's own") });
             }
             Ok(name)
@@ -268,8 +268,8 @@ impl Engine {
     }
 
     /// Tells a job's drift guard something.
-    pub(crate) fn tell(&self, job: JobId, word: &drift::Word) -> SendSignal<'_> {
-        self.send(job, SignalName::new(drift::TOPIC), word)
+    pub(crate) fn send_drift_decision(&self, job: JobId, decision: &drift::Decision) -> SendSignal<'_> {
+        self.send(job, SignalName::new(drift::DRIFT_SIGNAL), decision)
     }
 
     pub(crate) fn send<T: Serialize>(
@@ -308,7 +308,7 @@ const REPEATS: usize = 2;
 pub(crate) struct Answer {
     signalled: Signalled,
     /// Whether an earlier answer was lost.
-    doubted: bool,
+    answer_lost: bool,
 }
 
 /// Stores signals of different callers. The sender's key makes a repeat harmless; that it was stored the first time is
@@ -323,8 +323,8 @@ pub(crate) async fn flush(store: Arc<dyn Store>, signals: Vec<Signal>) -> Result
                 return Err(Error::OutcomeUnknown { source: None });
             }
             answer => {
-                let told = |signalled| Answer { signalled, doubted: lost > 0 };
-                return answer.map(|answers| answers.into_iter().map(told).collect());
+                let answered = |signalled| Answer { signalled, answer_lost: lost > 0 };
+                return answer.map(|answers| answers.into_iter().map(answered).collect());
             }
         }
     }

@@ -19,8 +19,8 @@ use mainspring_core::{Error, Result, fault};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::key::{Slot, beside};
-use super::left::{Kept, Left};
+use super::dropped::{DropMark, OpFuture};
+use super::key::{OpKey, side_key};
 use super::session::Session;
 use super::{error, keyed, lazy, scope};
 use crate::context::{Context, Run};
@@ -32,7 +32,7 @@ type Body<'c, T> = Box<dyn FnMut(StepContext) -> Pending<'c, Result<T, Failure>>
 #[must_use = "nothing is done until this is awaited"]
 pub struct Step<'c, T> {
     parts: Option<Parts<'c, T>>,
-    run: Option<Kept<'c, Result<T>>>,
+    run: Option<OpFuture<'c, Result<T>>>,
 }
 
 struct Parts<'c, T> {
@@ -48,22 +48,22 @@ struct Parts<'c, T> {
 pub(crate) struct Op<'c> {
     pub(crate) ctx: &'c Context,
     name: String,
-    slot: Result<Slot>,
+    op_key: Result<OpKey>,
     former: Option<String>,
     added: bool,
 }
 
 impl<'c> Op<'c> {
     pub(crate) fn new(ctx: &'c Context, name: &str) -> Self {
-        let slot = Slot::take(ctx.session(), ctx.path(), name, None);
-        Op { ctx, name: name.to_owned(), slot, former: None, added: false }
+        let op_key = OpKey::take(ctx.session(), ctx.path(), name, None);
+        Op { ctx, name: name.to_owned(), op_key, former: None, added: false }
     }
 
     /// Takes another key instead.
     pub(crate) fn key(&mut self, given: &str) {
         // The first one is let go before.
-        self.slot = Err(Error::Closed);
-        self.slot = Slot::take(self.ctx.session(), self.ctx.path(), &self.name, Some(given));
+        self.op_key = Err(Error::Closed);
+        self.op_key = OpKey::take(self.ctx.session(), self.ctx.path(), &self.name, Some(given));
         if let Some(former) = self.former.take() {
             self.renamed(former);
         }
@@ -71,10 +71,10 @@ impl<'c> Op<'c> {
 
     /// It was called otherwise before.
     pub(crate) fn renamed(&mut self, former: String) {
-        if let Ok(slot) = &mut self.slot
-            && let Err(error) = slot.rename(&former)
+        if let Ok(op_key) = &mut self.op_key
+            && let Err(error) = op_key.rename(&former)
         {
-            self.slot = Err(error);
+            self.op_key = Err(error);
         }
         self.former = Some(former);
     }
@@ -88,16 +88,16 @@ impl<'c> Op<'c> {
         self.added
     }
 
-    /// What remembers that it was given up.
-    pub(crate) fn left(&self) -> Option<Left> {
-        self.slot.as_ref().ok().map(|slot| Left::new(slot.session(), slot.key()))
+    /// Records it if the operation is dropped before its end.
+    pub(crate) fn drop_mark(&self) -> Option<DropMark> {
+        self.op_key.as_ref().ok().map(|op_key| DropMark::new(op_key.session(), op_key.key()))
     }
 
     /// The operation begins.
-    pub(crate) fn begin(self) -> Result<Slot> {
-        let mut slot = self.slot?;
-        slot.begin()?;
-        Ok(slot)
+    pub(crate) fn begin(self) -> Result<OpKey> {
+        let mut op_key = self.op_key?;
+        op_key.begin()?;
+        Ok(op_key)
     }
 }
 
@@ -199,7 +199,7 @@ pub struct StepContext {
     session: Arc<Session>,
     run: Arc<Run>,
     key: Key,
-    tries: u32,
+    run_number: u32,
     /// Tells this run of the body from others.
     body: u64,
 }
@@ -210,7 +210,7 @@ impl fmt::Debug for StepContext {
         shown
             .field("run", &self.run)
             .field("key", &self.key)
-            .field("tries", &self.tries)
+            .field("run_number", &self.run_number)
             .finish_non_exhaustive()
     }
 }
@@ -244,8 +244,8 @@ impl StepContext {
     }
 
     /// Which run of the body in a row this is, from 1 on.
-    pub fn tries(&self) -> u32 {
-        self.tries
+    pub fn run_number(&self) -> u32 {
+        self.run_number
     }
 
     /// When the job fails if it has not ended.
@@ -268,31 +268,31 @@ impl<'c, T: Serialize + DeserializeOwned + Send + 'c> Parts<'c, T> {
     async fn run(self) -> Result<T> {
         let Parts { op, mut body, retries, backoff, timeout, once } = self;
         let limit = op.ctx.engine().limits().step;
-        let (slot, written) = op.open().await?;
-        let (session, key) = (slot.session(), slot.key());
+        let (op_key, written) = op.open().await?;
+        let (session, key) = (op_key.session(), op_key.key());
         if let Some(written) = written {
-            return session.replay(&slot, written).await;
+            return session.replay(&op_key, written).await;
         }
         check_lease(session).await;
         if once {
-            begin_once(&slot).await?;
+            begin_once(&op_key).await?;
         }
-        session.settle().await?;
-        let mut tries = 0;
+        session.record_eager().await?;
+        let mut run_number = 0;
         let result = loop {
-            tries += 1;
+            run_number += 1;
             check_lease(session).await;
-            let result = attempt(session, key, &mut body, tries, timeout).await;
+            let result = attempt(session, key, &mut body, run_number, timeout).await;
             match result {
-                Err(failure) if tries <= retries && !once && failure.control().is_none() => {
+                Err(failure) if run_number <= retries && !once && failure.control().is_none() => {
                     let rng = &*session.engine.seams().rng;
-                    let pause = backoff.delay(u16::try_from(tries).unwrap_or(u16::MAX), rng);
+                    let pause = backoff.delay(u16::try_from(run_number).unwrap_or(u16::MAX), rng);
                     session.back_off(key, pause).await;
                 }
                 result => break result,
             }
         };
-        let overlapped = slot.overlapped();
+        let overlapped = op_key.overlapped();
         let failure = match result {
             Ok(value) => {
                 fault::point!("step.ran");
@@ -301,9 +301,9 @@ impl<'c, T: Serialize + DeserializeOwned + Send + 'c> Parts<'c, T> {
                         let entry =
                             Entry { key: key.clone(), kind: EntryKind::Value, overlapped, value: json };
                         if planted::is(Defect::ResultEarly) {
-                            session.ride(entry, &[], false);
+                            session.defer(entry, &[], false);
                         } else {
-                            let (entries, forget) = (vec![entry], session.spoken(key));
+                            let (entries, forget) = (vec![entry], session.end_body_output(key));
                             let writes = Writes { entries, forget, ..Writes::default() };
                             session.record_all(writes, Vec::new()).await?;
                         }
@@ -320,7 +320,7 @@ impl<'c, T: Serialize + DeserializeOwned + Send + 'c> Parts<'c, T> {
             session.record(vec![entry], Vec::new()).await?;
             session.keep_error(key);
         } else {
-            session.ride(entry, &[], true);
+            session.defer(entry, &[], true);
         }
         Err(error::failed(key, failure.into_error()))
     }
@@ -335,14 +335,14 @@ pub(super) async fn check_lease(session: &Session) {
             job = %run.info.id,
             "a step is not begun: this process did not run for longer than its lease"
         );
-        session.lost::<()>().await;
+        session.lease_lost::<()>().await;
     }
 }
 
 /// Records that something begins which must not be done twice.
-async fn begin_once(slot: &Slot) -> Result<()> {
-    let (session, key) = (slot.session(), slot.key());
-    let begun = beside(key, "begun")?;
+async fn begin_once(op_key: &OpKey) -> Result<()> {
+    let (session, key) = (op_key.session(), op_key.key());
+    let begun = side_key(key, "begun")?;
     if session.find(&begun).is_some() {
         return Err(Error::Interrupted { key: key.clone() });
     }
@@ -373,17 +373,17 @@ async fn attempt<T: Send>(
     session: &Arc<Session>,
     key: &Key,
     body: &mut Body<'_, T>,
-    tries: u32,
+    run_number: u32,
     timeout: Option<Duration>,
 ) -> Result<T, Failure> {
     let _busy = session.busy();
-    let mut result = run_body(session, key, body, tries, timeout).await;
+    let mut result = run_body(session, key, body, run_number, timeout).await;
     if let Some(probe) = session.probe()
         && result.is_ok()
     {
         match probe.ran(session.run().info.id, key) {
             Verdict::Keep => {}
-            Verdict::Again => result = run_body(session, key, body, tries, timeout).await,
+            Verdict::Again => result = run_body(session, key, body, run_number, timeout).await,
             Verdict::Fail(why) => result = Err(Failure::from(why)),
             Verdict::Crash => {
                 probe.crash();
@@ -398,13 +398,18 @@ async fn run_body<T: Send>(
     session: &Arc<Session>,
     key: &Key,
     body: &mut Body<'_, T>,
-    tries: u32,
+    run_number: u32,
     timeout: Option<Duration>,
 ) -> Result<T, Failure> {
-    let speaking = session.speak(key);
+    let running = session.begin_body(key);
     let (session, key) = (Arc::clone(session), key.clone());
-    let step =
-        StepContext { run: session.run(), session: Arc::clone(&session), key, tries, body: speaking.body() };
+    let step = StepContext {
+        run: session.run(),
+        session: Arc::clone(&session),
+        key,
+        run_number,
+        body: running.body(),
+    };
     bounded(&session, body(step), timeout).await
 }
 

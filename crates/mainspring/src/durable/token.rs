@@ -29,12 +29,12 @@ use crate::engine::Engine;
 const LIFE: Duration = Duration::from_hours(24 * 7);
 /// What tokens begin with.
 const PREFIX: &str = "mst";
-/// Where they are kept: no operation has a key without a name.
-const KEPT: &str = "#token=";
+/// The keys under which tokens are stored: no operation has a key without a name.
+const TOKEN_KEYS: &str = "#token=";
 
-/// What is kept of a token.
+/// The stored part of a token.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Good {
+struct TokenGrant {
     signal: SignalName,
     sender: String,
     expires: i64,
@@ -43,14 +43,14 @@ struct Good {
 /// Tokens that a handler knows of, so that they can be forgotten.
 #[derive(Default)]
 pub(crate) struct Tokens {
-    known: BTreeMap<Key, Good>,
+    known: BTreeMap<Key, TokenGrant>,
     /// Those of which the store has kept the value, in a large journal.
     unread: Vec<Key>,
 }
 
 impl Tokens {
     pub(crate) fn load(entries: &BTreeMap<Key, Written>) -> Self {
-        let kept = entries.values().filter(|entry| entry.key.as_str().starts_with(KEPT));
+        let kept = entries.values().filter(|entry| entry.key.as_str().starts_with(TOKEN_KEYS));
         let mut tokens = Tokens::default();
         for entry in kept {
             match &entry.value {
@@ -62,7 +62,7 @@ impl Tokens {
     }
 
     fn know(&mut self, key: &Key, value: &[u8]) {
-        self.known.extend(serde_json::from_slice(value).ok().map(|good| (key.clone(), good)));
+        self.known.extend(serde_json::from_slice(value).ok().map(|grant| (key.clone(), grant)));
     }
 
     /// Those that are of no more use: what they were good for has been read, or their time is over.
@@ -70,14 +70,14 @@ impl Tokens {
         if self.known.is_empty() {
             return Vec::new();
         }
-        let is_read = |good: &Good| {
+        let is_read = |grant: &TokenGrant| {
             read.iter().any(|message| match &message.mail {
-                Mail::Signal { name, sender, .. } => *name == good.signal && *sender == good.sender,
+                Mail::Signal { name, sender, .. } => *name == grant.signal && *sender == grant.sender,
                 Mail::Ended { .. } => false,
             })
         };
-        let over = |good: &Good| good.expires <= now.as_micros() || is_read(good);
-        self.known.extract_if(.., |_, good| over(good)).map(|(key, _)| key).collect()
+        let over = |grant: &TokenGrant| grant.expires <= now.as_micros() || is_read(grant);
+        self.known.extract_if(.., |_, grant| over(grant)).map(|(key, _)| key).collect()
     }
 }
 
@@ -114,8 +114,8 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// The key under which a token with this secret is kept.
-fn kept(secret: &str) -> Result<Key> {
-    Key::new(format!("{KEPT}{}", hex(&Sha256::digest(secret.as_bytes()))))
+fn token_key(secret: &str) -> Result<Key> {
+    Key::new(format!("{TOKEN_KEYS}{}", hex(&Sha256::digest(secret.as_bytes()))))
 }
 
 /// A token in the making. Await it; see [`StepContext::token`].
@@ -152,14 +152,14 @@ impl Mint<'_> {
             return Err(Error::TooLarge { what: "sender", size: sender.len(), limit: bounds::KEY_BYTES });
         }
         let expires = now.after(self.life.min(bounds::DELAY)).as_micros();
-        let good = Good { signal: self.signal?, sender, expires };
+        let grant = TokenGrant { signal: self.signal?, sender, expires };
         let secret = session.engine.seams().rng.secret();
         let secret =
             hex(&secret.ok_or_else(|| Error::unavailable("the system has no randomness for secrets"))?);
-        let key = kept(&secret)?;
-        let value = serde_json::to_vec(&good)
+        let key = token_key(&secret)?;
+        let value = serde_json::to_vec(&grant)
             .map_err(|error| Error::Convert { what: "token", source: error.into() })?;
-        session.minted(key.clone(), good, now);
+        session.add_token(key.clone(), grant, now);
         let entry = Entry { key, kind: EntryKind::Value, overlapped: false, value };
         session.record(vec![entry], Vec::new()).await?;
         let job = hex(self.step.job().as_bytes());
@@ -177,11 +177,11 @@ impl<'a> IntoFuture for Mint<'a> {
 }
 
 impl Session {
-    fn minted(&self, key: Key, good: Good, now: Timestamp) {
+    fn add_token(&self, key: Key, grant: TokenGrant, now: Timestamp) {
         let state = &mut *self.state();
         let over = state.tokens.used_up(&[], now);
         state.remove(over);
-        state.tokens.known.insert(key, good);
+        state.tokens.known.insert(key, grant);
     }
 
     /// Finds out what all tokens are good for, before a signal is read: it may be that of one of them.
@@ -240,16 +240,16 @@ impl Engine {
     /// a second call is then told that the token is not good, it was, or somebody else has used it.
     pub async fn redeem<T: Serialize>(&self, token: &str, value: &T) -> Result<()> {
         let (job, secret) = parse(token).ok_or(Error::Token)?;
-        let found = self.store().values(job, vec![kept(secret)?]).await?;
-        let good: Option<Good> =
+        let found = self.store().values(job, vec![token_key(secret)?]).await?;
+        let grant: Option<TokenGrant> =
             found.into_iter().next().flatten().and_then(|value| serde_json::from_slice(&value).ok());
-        let good =
-            good.filter(|good| self.seams().clock.now().as_micros() < good.expires).ok_or(Error::Token)?;
-        let send: SendSignal<'_> = self.send(job, Ok(good.signal), value);
+        let grant =
+            grant.filter(|grant| self.seams().clock.now().as_micros() < grant.expires).ok_or(Error::Token)?;
+        let send: SendSignal<'_> = self.send(job, Ok(grant.signal), value);
         let sender = if planted::is(Defect::TokenReplayed) {
-            format!("{} {}", good.sender, self.seams().rng.next_u64())
+            format!("{} {}", grant.sender, self.seams().rng.next_u64())
         } else {
-            good.sender
+            grant.sender
         };
         match send.sender(sender).send().await {
             Ok((Sent::Stored, _)) => Ok(()),

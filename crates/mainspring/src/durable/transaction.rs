@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::dropped::OpFuture;
 use super::error;
-use super::left::Kept;
 use super::session::Session;
 use super::step::{Op, encode};
 use super::{keyed, lazy};
@@ -22,7 +22,7 @@ use crate::context::{Context, InTransaction};
 #[must_use = "nothing is done until this is awaited"]
 pub struct SqliteTransaction<'c, T> {
     parts: Option<SqliteParts<'c, T>>,
-    run: Option<Kept<'c, Result<T>>>,
+    run: Option<OpFuture<'c, Result<T>>>,
 }
 
 type SqliteBody<T> = Box<dyn FnOnce(&mut transact::Sql<'_>) -> Result<T, Failure> + Send>;
@@ -57,14 +57,14 @@ impl<T: Serialize + DeserializeOwned + Send + 'static> SqliteParts<'_, T> {
             });
         };
         let bytes = engine.limits().step;
-        let (slot, written) = op.open().await?;
-        let (session, key) = (slot.session(), slot.key());
+        let (op_key, written) = op.open().await?;
+        let (session, key) = (op_key.session(), op_key.key());
         if let Some(written) = written {
-            return session.replay(&slot, written).await;
+            return session.replay(&op_key, written).await;
         }
-        session.settle_all().await?;
+        session.record_deferred().await?;
         let run = session.run();
-        let overlapped = slot.overlapped();
+        let overlapped = op_key.overlapped();
         let entry = Entry { key: key.clone(), kind: EntryKind::Value, overlapped, value: Vec::new() };
         let request = transact::Request {
             name: format!("{}/{key}", run.info.kind),
@@ -89,15 +89,15 @@ impl<T: Serialize + DeserializeOwned + Send + 'static> SqliteParts<'_, T> {
         session.crash(dies.load(Ordering::SeqCst)).await;
         match done {
             Ok(transact::Done::Now(value)) => {
-                session.recorded_elsewhere(slot.entry(EntryKind::Value, Vec::new()));
+                session.recorded_elsewhere(op_key.entry(EntryKind::Value, Vec::new()));
                 Ok(value)
             }
             Ok(transact::Done::Before(value)) => serde_json::from_slice(&value)
                 .map_err(|error| Error::Convert { what: "step", source: error.into() }),
-            Err(transact::Error::Store(Error::LeaseLost)) => session.lost().await,
+            Err(transact::Error::Store(Error::LeaseLost)) => session.lease_lost().await,
             Err(transact::Error::Store(error)) => {
                 if error.is_retryable() {
-                    session.doubt();
+                    session.set_outcome_unknown();
                 }
                 Err(error)
             }
@@ -107,7 +107,7 @@ impl<T: Serialize + DeserializeOwned + Send + 'static> SqliteParts<'_, T> {
                     other => Failure::from(other),
                 };
                 let value = error::encode(&failure);
-                session.ride(
+                session.defer(
                     Entry { key: key.clone(), kind: EntryKind::Error, overlapped, value },
                     &[],
                     true,

@@ -7,8 +7,8 @@ use mainspring_core::time::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::key::Slot;
-use super::left::Kept;
+use super::dropped::OpFuture;
+use super::key::OpKey;
 use super::step::Op;
 use super::{keyed, lazy};
 use crate::context::Context;
@@ -17,12 +17,12 @@ use crate::context::Context;
 #[must_use = "nothing is drawn until this is awaited"]
 pub struct Draw<'c, T> {
     parts: Option<Parts<'c, T>>,
-    run: Option<Kept<'c, Result<T>>>,
+    run: Option<OpFuture<'c, Result<T>>>,
 }
 
 struct Parts<'c, T> {
     op: Op<'c>,
-    draw: fn(&Slot) -> T,
+    make: fn(&OpKey) -> T,
 }
 
 keyed!(Draw<'c; T>, op);
@@ -30,28 +30,28 @@ lazy!(Draw<'c; T> => Result<T>, where { T: Serialize + DeserializeOwned + Send +
 
 impl<T: Serialize + DeserializeOwned> Parts<'_, T> {
     async fn run(self) -> Result<T> {
-        let (slot, written) = self.op.open().await?;
-        let session = slot.session();
+        let (op_key, written) = self.op.open().await?;
+        let session = op_key.session();
         if let Some(written) = written {
-            return session.replay(&slot, written).await;
+            return session.replay(&op_key, written).await;
         }
-        let value = (self.draw)(&slot);
+        let value = (self.make)(&op_key);
         let json = serde_json::to_vec(&value)
             .map_err(|error| mainspring_core::Error::Convert { what: "value", source: error.into() })?;
         let entry = Entry {
-            key: slot.key().clone(),
+            key: op_key.key().clone(),
             kind: EntryKind::Value,
-            overlapped: slot.overlapped(),
+            overlapped: op_key.overlapped(),
             value: json,
         };
-        session.ride(entry, &[], true);
+        session.defer(entry, &[], true);
         Ok(value)
     }
 }
 
 impl Context {
-    fn draw<T>(&self, name: &str, draw: fn(&Slot) -> T) -> Draw<'_, T> {
-        Draw { parts: Some(Parts { op: Op::new(self, name), draw }), run: None }
+    fn recorded_value<T>(&self, name: &str, make: fn(&OpKey) -> T) -> Draw<'_, T> {
+        Draw { parts: Some(Parts { op: Op::new(self, name), make }), run: None }
     }
 
     /// The time, the same in every run of the handler. Costs nothing by itself: it is recorded with the next operation,
@@ -61,7 +61,7 @@ impl Context {
     /// [`DuplicateKey`](crate::Error::DuplicateKey), [`Nested`](crate::Error::Nested) and
     /// [`Detached`](crate::Error::Detached).
     pub fn now(&self, name: &str) -> Draw<'_, Timestamp> {
-        self.draw(name, |slot| slot.session().now())
+        self.recorded_value(name, |op_key| op_key.session().now())
     }
 
     /// A random number, the same in every run of the handler; see [`now`](Self::now). Not for secrets.
@@ -69,7 +69,7 @@ impl Context {
     /// # Errors
     /// As [`now`](Self::now).
     pub fn random(&self, name: &str) -> Draw<'_, u64> {
-        self.draw(name, |slot| slot.session().engine.seams().rng.next_u64())
+        self.recorded_value(name, |op_key| op_key.session().engine.seams().rng.next_u64())
     }
 
     /// A fresh `UUIDv7`, the same in every run of the handler; see [`now`](Self::now). It is a good id for a job, or for
@@ -78,6 +78,8 @@ impl Context {
     /// # Errors
     /// As [`now`](Self::now).
     pub fn uuid(&self, name: &str) -> Draw<'_, JobId> {
-        self.draw(name, |slot| JobId::mint(slot.session().now(), &*slot.session().engine.seams().rng))
+        self.recorded_value(name, |op_key| {
+            JobId::mint(op_key.session().now(), &*op_key.session().engine.seams().rng)
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! Waits: for a time, for signals.
 //!
-//! When a wait ends is recorded when it begins, so that a crash does not make it longer. What came of it rides along with
+//! When a wait ends is recorded when it begins, so that a crash does not make it longer. Its outcome is recorded with
 //! the next operation.
 
 use std::future::poll_fn;
@@ -17,24 +17,24 @@ use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, Result, bounds};
 use serde::de::DeserializeOwned;
 
+use super::dropped::OpFuture;
 use super::error;
-use super::key::{Slot, beside};
-use super::left::Kept;
-use super::session::{Open, Session};
+use super::key::{OpKey, side_key};
+use super::session::{OpenWait, Session};
 use super::signal::Named;
 use super::step::Op;
 use super::{keyed, lazy};
 use crate::context::Context;
 
 /// Waits until as many messages of a topic are there, or the time has come: then with what is there, if that will do.
-pub(crate) async fn until(
+pub(crate) async fn wait_for_messages(
     session: &Arc<Session>,
     key: &Key,
     topic: Option<(Topic, u32)>,
     due: Option<Timestamp>,
     fewer: bool,
 ) -> Vec<Message> {
-    let mut opened = Opened { session, at: None };
+    let mut open_wait = OpenWaitGuard { session, at: None };
     let mut looked = None;
     poll_fn(|context| {
         if let Some((topic, need)) = &topic
@@ -52,19 +52,20 @@ pub(crate) async fn until(
         }
         let own = context.waker().will_wake(&session.waker);
         let waker = (!own).then(|| context.waker().clone());
-        session.open(&mut opened.at, Open { key: key.clone(), topic: topic.clone(), until: due, waker });
+        session
+            .open(&mut open_wait.at, OpenWait { key: key.clone(), topic: topic.clone(), until: due, waker });
         Poll::Pending
     })
     .await
 }
 
 /// A wait that is open, until it is dropped.
-struct Opened<'a> {
+struct OpenWaitGuard<'a> {
     session: &'a Arc<Session>,
     at: Option<u64>,
 }
 
-impl Drop for Opened<'_> {
+impl Drop for OpenWaitGuard<'_> {
     fn drop(&mut self) {
         if let Some(at) = self.at {
             self.session.close(at);
@@ -73,9 +74,9 @@ impl Drop for Opened<'_> {
 }
 
 /// When a wait ends: as was recorded when it began, or as it is reckoned now.
-async fn due(slot: &Slot, when: When) -> Result<Timestamp> {
-    let session = slot.session();
-    let key = beside(slot.key(), "until")?;
+async fn due(op_key: &OpKey, when: When) -> Result<Timestamp> {
+    let session = op_key.session();
+    let key = side_key(op_key.key(), "until")?;
     if let Some(written) = session.find(&key) {
         return Ok(Timestamp::from_micros(session.decoded(written).await?));
     }
@@ -85,7 +86,7 @@ async fn due(slot: &Slot, when: When) -> Result<Timestamp> {
         return Err(Error::Invalid { what: "wait", why: "more than ten years ahead".into() });
     }
     let value = due.as_micros().to_string().into_bytes();
-    session.ride(Entry { key, kind: EntryKind::Until, overlapped: false, value }, &[], false);
+    session.defer(Entry { key, kind: EntryKind::Until, overlapped: false, value }, &[], false);
     Ok(due)
 }
 
@@ -93,7 +94,7 @@ async fn due(slot: &Slot, when: When) -> Result<Timestamp> {
 #[must_use = "nothing is waited for until this is awaited"]
 pub struct Sleep<'c> {
     parts: Option<SleepParts<'c>>,
-    run: Option<Kept<'c, Result<()>>>,
+    run: Option<OpFuture<'c, Result<()>>>,
 }
 
 struct SleepParts<'c> {
@@ -106,21 +107,21 @@ lazy!(Sleep<'c; > => Result<()>, where {});
 
 impl SleepParts<'_> {
     async fn run(self) -> Result<()> {
-        let (slot, written) = self.op.open().await?;
-        let session = slot.session();
+        let (op_key, written) = self.op.open().await?;
+        let session = op_key.session();
         if let Some(written) = written {
-            return session.replay(&slot, written).await;
+            return session.replay(&op_key, written).await;
         }
-        let due = due(&slot, self.when).await?;
-        until(session, slot.key(), None, Some(due), false).await;
+        let due = due(&op_key, self.when).await?;
+        wait_for_messages(session, op_key.key(), None, Some(due), false).await;
         let entry = Entry {
-            key: slot.key().clone(),
+            key: op_key.key().clone(),
             kind: EntryKind::Value,
-            overlapped: slot.overlapped(),
+            overlapped: op_key.overlapped(),
             value: b"null".to_vec(),
         };
         // It would come out the same way again: the time is recorded.
-        session.ride(entry, &[], false);
+        session.defer(entry, &[], false);
         Ok(())
     }
 }
@@ -146,22 +147,29 @@ impl SignalParts<'_> {
     /// The signals, or fewer if the time is up before. What is recorded is a list of senders and bodies.
     async fn receive<T: DeserializeOwned>(self) -> Result<Vec<Received<T>>> {
         let name = self.name?;
-        let (slot, written) = self.op.open().await?;
-        let session = slot.session();
+        let (op_key, written) = self.op.open().await?;
+        let session = op_key.session();
         if let Some(written) = written {
-            let told: Vec<(String, T)> = session.replay(&slot, written).await?;
-            return Ok(told.into_iter().map(|(sender, value)| Received { sender, value }).collect());
+            let signals: Vec<(String, T)> = session.replay(&op_key, written).await?;
+            return Ok(signals.into_iter().map(|(sender, value)| Received { sender, value }).collect());
         }
         Box::pin(session.know_tokens()).await?;
         let due = match self.timeout {
             None => None,
-            Some(when) => Some(due(&slot, when).await?),
+            Some(when) => Some(due(&op_key, when).await?),
         };
-        let messages =
-            until(session, slot.key(), Some((Topic::Signal(name), self.count)), due, self.count > 1).await;
-        let told: Vec<(&str, &serde_json::value::RawValue)> = messages.iter().filter_map(told).collect();
-        let value = serde_json::to_vec(&told).map_err(convert)?;
-        let (key, overlapped) = (slot.key().clone(), slot.overlapped());
+        let messages = wait_for_messages(
+            session,
+            op_key.key(),
+            Some((Topic::Signal(name), self.count)),
+            due,
+            self.count > 1,
+        )
+        .await;
+        let signals: Vec<(&str, &serde_json::value::RawValue)> =
+            messages.iter().filter_map(sender_and_body).collect();
+        let value = serde_json::to_vec(&signals).map_err(convert)?;
+        let (key, overlapped) = (op_key.key().clone(), op_key.overlapped());
         let limit = session.engine.limits().step;
         let read = if value.len() > limit {
             let why = format!("its signals have {} bytes together, the bound is {limit}", value.len());
@@ -178,17 +186,17 @@ impl SignalParts<'_> {
                 let (unfit, fit): (Vec<_>, Vec<_>) =
                     messages.into_iter().partition(|message| misfit::<T>(message).is_some());
                 if unfit.is_empty() {
-                    session.ride(entry, &fit, true);
+                    session.defer(entry, &fit, true);
                 } else {
                     session.put_back(fit);
-                    session.ride(entry, &unfit, true);
+                    session.defer(entry, &unfit, true);
                     let notes = unfit.iter().filter_map(misfit::<T>).collect();
                     Box::pin(set_aside(session, &key, notes)).await?;
                 }
                 return Err(error::failed(&key, failure.into_error()));
             }
         };
-        session.ride(Entry { key, kind: EntryKind::Received, overlapped, value }, &messages, true);
+        session.defer(Entry { key, kind: EntryKind::Received, overlapped, value }, &messages, true);
         Ok(received.into_iter().map(|(sender, value)| Received { sender, value }).collect())
     }
 }
@@ -198,10 +206,10 @@ pub(crate) const UNFIT: &str = "unfit";
 /// Signals of one wait that stay noted, and bytes of each that are kept.
 const NOTED: (usize, usize) = (16, 1_024);
 
-/// Notes signals that are not what their wait asks for, together with all that rides along: that they were read. It is recorded
+/// Notes signals that are not what their wait asks for, together with all deferred writes: that they were read. It is recorded
 /// at once, whatever becomes of the attempt, or every later attempt would meet them again.
 async fn set_aside(session: &Arc<Session>, key: &Key, notes: Vec<Unfit>) -> Result<()> {
-    let mark = beside(key, UNFIT)?;
+    let mark = side_key(key, UNFIT)?;
     let mut noted: Vec<Unfit> = match session.find(&mark) {
         Some(written) => {
             session.retract(&mark);
@@ -241,7 +249,7 @@ fn convert(error: serde_json::Error) -> Error {
     Error::Convert { what: "signal", source: error.into() }
 }
 
-fn told(message: &Message) -> Option<(&str, &serde_json::value::RawValue)> {
+fn sender_and_body(message: &Message) -> Option<(&str, &serde_json::value::RawValue)> {
     match &message.mail {
         Mail::Signal { sender, body, .. } => Some((sender, serde_json::from_slice(body).ok()?)),
         Mail::Ended { .. } => None,
@@ -253,17 +261,17 @@ macro_rules! signals {
         $(#[$doc])*
         #[must_use = "nothing is waited for until this is awaited"]
         pub struct $name<'c, T> {
-            parts: Option<Waiting<'c, T, $name<'c, ()>>>,
-            run: Option<Kept<'c, Result<$output>>>,
+            parts: Option<TypedWait<'c, T, $name<'c, ()>>>,
+            run: Option<OpFuture<'c, Result<$output>>>,
         }
 
         impl<'c, T> $name<'c, T> {
             fn of(parts: SignalParts<'c>) -> Self {
-                $name { parts: Some(Waiting { parts, told: PhantomData }), run: None }
+                $name { parts: Some(TypedWait { parts, value: PhantomData }), run: None }
             }
         }
 
-        impl<'c, T: DeserializeOwned + Send + 'c> Waiting<'c, T, $name<'c, ()>> {
+        impl<'c, T: DeserializeOwned + Send + 'c> TypedWait<'c, T, $name<'c, ()>> {
             async fn run(self) -> Result<$output> {
                 let received: Vec<Received<T>> = self.parts.receive().await?;
                 $run(received)
@@ -275,10 +283,10 @@ macro_rules! signals {
     };
 }
 
-/// A wait, and what its signals are to be told as.
-struct Waiting<'c, T, W> {
+/// A wait, and the type of its signals.
+struct TypedWait<'c, T, W> {
     parts: SignalParts<'c>,
-    told: PhantomData<fn() -> (T, W)>,
+    value: PhantomData<fn() -> (T, W)>,
 }
 
 signals!(

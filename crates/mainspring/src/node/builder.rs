@@ -15,7 +15,7 @@ use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, Result, bounds};
 use tokio::sync::{Notify, mpsc, watch};
 
-use super::finisher::{Entry, Unstored};
+use super::finisher::{Unstored, UnstoredOutcome};
 use super::handler_cache::HandlerCache;
 use super::held::Held;
 use super::hint_router::HintRouter;
@@ -23,9 +23,9 @@ use super::inputs::Inputs;
 use super::lease::Lease;
 use super::outage::Outage;
 use super::slot_table::SlotTable;
-use super::{Node, Options, Phase, Shared, identity, supervisor};
+use super::{Node, NodeShared, Options, Phase, identity, supervisor};
 use crate::context::{Context, Info, States};
-use crate::durable::recorder::{self, Watch};
+use crate::durable::recorder::{self, RecorderHost};
 use crate::engine::Engine;
 use crate::handler::Handlers;
 use crate::job::Job;
@@ -264,7 +264,9 @@ impl NodeBuilder {
     }
 
     /// Joins the store; nothing runs yet. Outcomes that are handed in arrive at the other end.
-    pub(super) async fn join(mut self) -> Result<(Arc<Shared>, mpsc::UnboundedReceiver<Entry>)> {
+    pub(super) async fn join(
+        mut self,
+    ) -> Result<(Arc<NodeShared>, mpsc::UnboundedReceiver<UnstoredOutcome>)> {
         let registration = self.registration()?;
         registration.check()?;
         let began = self.engine.seams().clock.monotonic();
@@ -285,16 +287,16 @@ impl NodeBuilder {
         let (finishes, entries) = mpsc::unbounded_channel();
         let (phase, outage) = (watch::Sender::new(Phase::Open), Arc::new(Outage::default()));
         let seams = self.engine.seams();
-        let watch = Recording {
+        let host = NodeRecorderHost {
             phase: phase.subscribe(),
             outage: Arc::clone(&outage),
             clock: Arc::clone(&seams.clock),
             waiters: Arc::clone(self.engine.waiters()),
         };
-        let watch: Arc<dyn Watch> = Arc::new(watch);
-        let recorder = recorder::start(self.engine.store(), seams, &watch);
+        let host: Arc<dyn RecorderHost> = Arc::new(host);
+        let recorder = recorder::start(self.engine.store(), seams, &host);
         let inputs = Inputs::new(self.engine.store(), seams);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(NodeShared {
             engine: self.engine,
             options: self.options,
             registration,
@@ -359,14 +361,14 @@ impl NodeBuilder {
 }
 
 /// What the recorder asks its node.
-struct Recording {
+struct NodeRecorderHost {
     phase: watch::Receiver<Phase>,
     outage: Arc<Outage>,
     clock: Arc<dyn Clock>,
     waiters: Arc<Waiters>,
 }
 
-impl Watch for Recording {
+impl RecorderHost for NodeRecorderHost {
     fn is_gone(&self) -> bool {
         *self.phase.borrow() >= Phase::Stopped
     }
@@ -379,8 +381,8 @@ impl Watch for Recording {
         self.outage.answered(part, self.clock.monotonic());
     }
 
-    fn said(&self, job: JobId) {
-        self.waiters.tails().told(job);
+    fn has_output(&self, job: JobId) {
+        self.waiters.tails().has_output(job);
     }
 }
 

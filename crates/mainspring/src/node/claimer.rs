@@ -27,7 +27,7 @@ use mainspring_core::store::{ClaimRequest, ClaimedBatch};
 use mainspring_core::{Error, Result, fault};
 
 use super::slot_table::{Backlog, ClaimPlan, SENT_MAX, UnstartedJob};
-use super::{Shared, broken, finisher, runner};
+use super::{NodeShared, broken, finisher, runner};
 use crate::context::Run;
 
 /// What it is called in logs.
@@ -52,7 +52,7 @@ enum SentClaim {
 
 /// The next claim of those that were sent, in their order, of which is known what became: `Some` if it failed. Whatever is
 /// answered meanwhile is taken in.
-async fn next(shared: &Arc<Shared>, sent: &mut VecDeque<SentClaim>) -> Option<Box<AnsweredClaim>> {
+async fn next(shared: &Arc<NodeShared>, sent: &mut VecDeque<SentClaim>) -> Option<Box<AnsweredClaim>> {
     poll_fn(|context| {
         for claim in &mut *sent {
             if let SentClaim::UnderWay(answer) = claim
@@ -71,7 +71,7 @@ async fn next(shared: &Arc<Shared>, sent: &mut VecDeque<SentClaim>) -> Option<Bo
     .await
 }
 
-pub(super) async fn run(shared: Arc<Shared>) {
+pub(super) async fn run(shared: Arc<NodeShared>) {
     let mut last = 0;
     let mut sent: VecDeque<SentClaim> = VecDeque::with_capacity(SENT_MAX);
     let mut failed: VecDeque<Box<AnsweredClaim>> = VecDeque::new();
@@ -123,7 +123,7 @@ async fn repeat_ended(repeating: &mut Option<Pending<'static, ()>>) {
     }
 }
 
-async fn send(shared: Arc<Shared>, plan: ClaimPlan, batch: Batch) -> AnsweredClaim {
+async fn send(shared: Arc<NodeShared>, plan: ClaimPlan, batch: Batch) -> AnsweredClaim {
     let node = shared.held.node();
     let (queues, ahead) = (plan.queues.clone(), plan.ahead.clone());
     let request = ClaimRequest { node, batch, queues, ahead, suspects: plan.suspects };
@@ -132,7 +132,7 @@ async fn send(shared: Arc<Shared>, plan: ClaimPlan, batch: Batch) -> AnsweredCla
 }
 
 /// Starts what was claimed; or gives the answer back.
-fn take_in(shared: &Arc<Shared>, answered: AnsweredClaim) -> Option<AnsweredClaim> {
+fn take_in(shared: &Arc<NodeShared>, answered: AnsweredClaim) -> Option<AnsweredClaim> {
     let AnsweredClaim { plan, batch, node, answer } = answered;
     match answer {
         Ok(claimed) => {
@@ -146,7 +146,7 @@ fn take_in(shared: &Arc<Shared>, answered: AnsweredClaim) -> Option<AnsweredClai
 }
 
 /// Claims again until the store has answered one way or the other.
-async fn repeat(shared: Arc<Shared>, claim: Box<AnsweredClaim>) {
+async fn repeat(shared: Arc<NodeShared>, claim: Box<AnsweredClaim>) {
     let mut claim = *claim;
     let mut wait = BACKOFF.0;
     let mut unknown = false;
@@ -193,7 +193,7 @@ async fn repeat(shared: Arc<Shared>, claim: Box<AnsweredClaim>) {
 }
 
 /// Takes claimed jobs in and starts those for which there is a slot.
-fn accept(shared: &Arc<Shared>, plan: &ClaimPlan, node: NodeNo, claimed: ClaimedBatch) {
+fn accept(shared: &Arc<NodeShared>, plan: &ClaimPlan, node: NodeNo, claimed: ClaimedBatch) {
     let now = shared.clock().monotonic();
     let works: Vec<_> = claimed
         .jobs
@@ -209,7 +209,7 @@ fn accept(shared: &Arc<Shared>, plan: &ClaimPlan, node: NodeNo, claimed: Claimed
             }
         })
         .collect();
-    if !shared.held.enter(node, works.iter().map(|work| Arc::clone(&work.run))) {
+    if !shared.held.add(node, works.iter().map(|work| Arc::clone(&work.run))) {
         return shared.slot_table.claim_failed(plan);
     }
     let (start, refused) = shared.slot_table.admit(plan, works);
@@ -221,7 +221,7 @@ fn accept(shared: &Arc<Shared>, plan: &ClaimPlan, node: NodeNo, claimed: Claimed
 
 /// Gives back what a lost answer may have claimed beyond what the repeat told. No other claim is sent before that is done:
 /// what nobody knows of would otherwise be leased for as long as the node lives.
-async fn disown(shared: &Shared, node: NodeNo, batch: Batch) {
+async fn disown(shared: &NodeShared, node: NodeNo, batch: Batch) {
     let mut wait = BACKOFF.0;
     loop {
         let keep: Vec<Claim> = shared.held.all().iter().map(|run| run.claim).collect();

@@ -18,7 +18,7 @@ use mainspring_core::store::{Finish, Finished};
 use mainspring_core::{bounds, fault};
 use tokio::sync::mpsc;
 
-use super::{Phase, Shared, broken};
+use super::{NodeShared, Phase, broken};
 use crate::batch::{FlushSize, Weight, fitting};
 use crate::context::Run;
 use crate::sync::AtomicUsize;
@@ -29,12 +29,12 @@ const PART: &str = "finish";
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// An outcome on its way to the store.
-pub(super) struct Entry {
+pub(super) struct UnstoredOutcome {
     pub(super) run: Arc<Run>,
     pub(super) finish: Finish,
 }
 
-impl Weight for Entry {
+impl Weight for UnstoredOutcome {
     fn bytes(&self) -> usize {
         self.finish.outcome.bytes()
     }
@@ -74,11 +74,11 @@ impl Unstored {
 }
 
 /// Whether the store has not taken the last outcomes that it was offered.
-pub(super) fn is_failing(shared: &Shared) -> bool {
+pub(super) fn is_failing(shared: &NodeShared) -> bool {
     shared.outage.is_failing(PART)
 }
 
-pub(super) async fn run(shared: Arc<Shared>, mut entries: mpsc::UnboundedReceiver<Entry>) {
+pub(super) async fn run(shared: Arc<NodeShared>, mut entries: mpsc::UnboundedReceiver<UnstoredOutcome>) {
     let (mut waiting, mut received) = (VecDeque::new(), Vec::new());
     let (size, mut wait) = (FlushSize::default(), BACKOFF.0);
     while shared.phase() < Phase::Stopped {
@@ -96,7 +96,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut entries: mpsc::UnboundedReceive
         }
         // Outcomes of an earlier membership are told apart by their node: the store refuses them under the new one.
         let node = waiting[0].run.node;
-        let mine = waiting.iter().take_while(|entry: &&Entry| entry.run.node == node);
+        let mine = waiting.iter().take_while(|entry: &&UnstoredOutcome| entry.run.node == node);
         let count = fitting(mine, size.get());
         let began = shared.clock().monotonic();
         if flush(&shared, waiting.make_contiguous().split_at(count).0).await {
@@ -113,12 +113,12 @@ pub(super) async fn run(shared: Arc<Shared>, mut entries: mpsc::UnboundedReceive
         }
     }
     // Nobody offers these again: their claims go back with the node.
-    shared.held.leave(waiting.iter().map(|entry| &entry.run.claim));
+    shared.held.remove(waiting.iter().map(|entry| &entry.run.claim));
     shared.unstored.remove(waiting.iter().map(|entry| &entry.finish.outcome));
 }
 
 /// Stores outcomes. `false` if they are to be offered again.
-async fn flush(shared: &Shared, entries: &[Entry]) -> bool {
+async fn flush(shared: &NodeShared, entries: &[UnstoredOutcome]) -> bool {
     let node = entries[0].run.node;
     store_progress(shared, entries).await;
     let finishes = entries.iter().map(|entry| entry.finish.clone()).collect();
@@ -141,7 +141,7 @@ async fn flush(shared: &Shared, entries: &[Entry]) -> bool {
             None
         }
     };
-    shared.held.leave(entries.iter().map(|entry| &entry.run.claim));
+    shared.held.remove(entries.iter().map(|entry| &entry.run.claim));
     for entry in entries.iter().filter(|entry| entry.run.suspect) {
         shared.slot_table.cleared(&entry.run.claim);
     }
@@ -162,7 +162,7 @@ async fn flush(shared: &Shared, entries: &[Entry]) -> bool {
 }
 
 /// What a handler last said of its progress is stored before its outcome.
-async fn store_progress(shared: &Shared, entries: &[Entry]) {
+async fn store_progress(shared: &NodeShared, entries: &[UnstoredOutcome]) {
     let said =
         entries.iter().filter_map(|entry| entry.run.take_progress().map(|said| (entry.run.claim, said)));
     let progress: Vec<_> = said.collect();
@@ -174,7 +174,7 @@ async fn store_progress(shared: &Shared, entries: &[Entry]) {
     }
 }
 
-fn stored(shared: &Shared, entry: &Entry) {
+fn stored(shared: &NodeShared, entry: &UnstoredOutcome) {
     shared.hooks.stored(&entry.run.info, &entry.finish.outcome);
     if matches!(entry.finish.outcome, Outcome::Succeed { .. } | Outcome::Fail { .. } | Outcome::Cancel { .. })
     {

@@ -11,8 +11,8 @@ use mainspring_core::id::{Claim, JobId};
 use mainspring_core::planted::{self, Defect};
 use tokio::sync::Notify;
 
-use super::Shared;
-use crate::durable::root::Activation;
+use super::NodeShared;
+use crate::durable::activation::Activation;
 use crate::panic::drop_caught;
 use crate::sync::{Mutex, MutexGuard};
 
@@ -132,7 +132,7 @@ impl CacheState {
 }
 
 /// Drops handlers that were not taken up again in time, and all when the node goes.
-pub(super) async fn run(shared: std::sync::Arc<Shared>) {
+pub(super) async fn run(shared: std::sync::Arc<NodeShared>) {
     while !shared.is_closing() {
         if let Some(wait) = shared.handler_cache.expire(shared.clock().monotonic()) {
             shared.pause(wait).await;

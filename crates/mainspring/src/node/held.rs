@@ -14,11 +14,11 @@ use crate::context::{Run, Stop};
 use crate::sync::{Mutex, MutexGuard};
 
 pub(super) struct Held {
-    state: Mutex<State>,
+    state: Mutex<HeldClaims>,
     emptied: Notify,
 }
 
-struct State {
+struct HeldClaims {
     node: NodeNo,
     runs: BTreeMap<(Row, u32), Arc<Run>>,
 }
@@ -29,10 +29,10 @@ fn key(claim: &Claim) -> (Row, u32) {
 
 impl Held {
     pub(super) fn new(node: NodeNo) -> Self {
-        Held { state: Mutex::new(State { node, runs: BTreeMap::new() }), emptied: Notify::new() }
+        Held { state: Mutex::new(HeldClaims { node, runs: BTreeMap::new() }), emptied: Notify::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, HeldClaims> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -42,7 +42,7 @@ impl Held {
     }
 
     /// Takes a batch in. `false` if it was claimed under a membership that has been lost since.
-    pub(super) fn enter(&self, node: NodeNo, runs: impl Iterator<Item = Arc<Run>>) -> bool {
+    pub(super) fn add(&self, node: NodeNo, runs: impl Iterator<Item = Arc<Run>>) -> bool {
         let mut state = self.lock();
         if state.node != node {
             return false;
@@ -52,7 +52,7 @@ impl Held {
     }
 
     /// Lets claims go whose outcome is stored or was refused.
-    pub(super) fn leave<'a>(&self, claims: impl Iterator<Item = &'a Claim>) {
+    pub(super) fn remove<'a>(&self, claims: impl Iterator<Item = &'a Claim>) {
         let mut state = self.lock();
         for claim in claims {
             state.runs.remove(&key(claim));

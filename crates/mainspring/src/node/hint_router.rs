@@ -51,7 +51,7 @@ impl Listener for HintRouter {
             Hint::Cancel(_) => {}
             Hint::Message(id) => {
                 if let Some(run) = self.held.of(*id) {
-                    run.post();
+                    run.notify_mail();
                 }
             }
             Hint::Foreign => {

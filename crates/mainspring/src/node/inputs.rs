@@ -17,7 +17,7 @@ use mainspring_core::id::Claim;
 use mainspring_core::seam::Seams;
 use mainspring_core::store::Store;
 
-use super::Shared;
+use super::NodeShared;
 use crate::batch::{Batcher, FlushSize, Weight, fitting, meaning};
 use crate::context::Run;
 use crate::sync::AtomicUsize;
@@ -46,10 +46,10 @@ pub(super) struct Inputs {
 }
 
 /// A handler that asks again. When the last of them leaves, nobody finds out any more whether the store answers.
-struct Failing<'a>(&'a Shared);
+struct Failing<'a>(&'a NodeShared);
 
 impl<'a> Failing<'a> {
-    fn new(shared: &'a Shared) -> Self {
+    fn new(shared: &'a NodeShared) -> Self {
         shared.inputs.failing.fetch_add(1, Ordering::Relaxed);
         Failing(shared)
     }
@@ -97,7 +97,7 @@ impl Inputs {
     }
 
     /// Reads the input of a job, as often as it takes; `None` if the job is not there any more.
-    pub(super) async fn read(&self, shared: &Shared, run: &Run, bytes: usize) -> Result<Option<Vec<u8>>> {
+    pub(super) async fn read(&self, shared: &NodeShared, run: &Run, bytes: usize) -> Result<Option<Vec<u8>>> {
         let (mut wait, mut failing) = (BACKOFF.0, None);
         loop {
             match self.asks.send(Ask { claim: run.claim, bytes }).await.flatten() {

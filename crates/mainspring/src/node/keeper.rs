@@ -12,7 +12,7 @@ use mainspring_core::id::{Claim, NodeId};
 use mainspring_core::store::{Mark, Renewal};
 use mainspring_core::{Error, Result, fault};
 
-use super::{Phase, Shared};
+use super::{NodeShared, Phase};
 use crate::context::{Run, Stop};
 
 /// What its two calls are called in logs.
@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How long a handler may outlive its time-out before it is called stuck: dropping it takes a moment too.
 const STUCK: Duration = Duration::from_secs(1);
 
-pub(super) async fn run(shared: Arc<Shared>) {
+pub(super) async fn run(shared: Arc<NodeShared>) {
     let interval = shared.options.lease / 3;
     let look = LOOK.min(interval);
     let mut renewed = shared.clock().monotonic();
@@ -34,7 +34,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         let wait = if rest.is_zero() { look } else { look.min(rest) };
         let asked = tokio::select! {
             biased;
-            () = shared.reached(Phase::Stopped) => return unjoin(&shared, fresh).await,
+            () = shared.reached(Phase::Stopped) => return leave_unconfirmed(&shared, fresh).await,
             () = shared.renew_now.notified() => true,
             () = shared.clock().idle(wait) => false,
         };
@@ -112,7 +112,7 @@ fn marks(runs: &[Arc<Run>], now: Duration) -> Vec<(Claim, Mark)> {
 }
 
 /// Waits for a renewal, however long that takes, and says meanwhile that the keeper runs.
-async fn trying<T>(shared: &Shared, look: Duration, renewal: impl Future<Output = T>) -> T {
+async fn trying<T>(shared: &NodeShared, look: Duration, renewal: impl Future<Output = T>) -> T {
     let mut renewal = std::pin::pin!(renewal);
     loop {
         tokio::select! {
@@ -124,7 +124,7 @@ async fn trying<T>(shared: &Shared, look: Duration, renewal: impl Future<Output 
     }
 }
 
-async fn renew(shared: &Shared, marks: Vec<(Claim, Mark)>) -> Result<()> {
+async fn renew(shared: &NodeShared, marks: Vec<(Claim, Mark)>) -> Result<()> {
     let node = shared.held.node();
     fault::point!("node.renewing");
     let renewed = match shared.store().renew(Renewal { node, marks: marks.clone() }).await {
@@ -158,7 +158,7 @@ async fn renew(shared: &Shared, marks: Vec<(Claim, Mark)>) -> Result<()> {
 
 /// Joins anew after the node was expired. `false` if that did not work yet; it is then repeated under the same id, because
 /// it may have been the answer that was lost.
-async fn rejoin(shared: &Shared, fresh: &mut Option<NodeId>) -> bool {
+async fn rejoin(shared: &NodeShared, fresh: &mut Option<NodeId>) -> bool {
     if shared.is_closing() {
         return false;
     }
@@ -199,7 +199,7 @@ async fn rejoin(shared: &Shared, fresh: &mut Option<NodeId>) -> bool {
 
 /// Leaves under an id whose registration may have been stored without an answer. Nobody else knows of it, and a member that
 /// holds nothing is never found dead.
-async fn unjoin(shared: &Shared, fresh: Option<NodeId>) {
+async fn leave_unconfirmed(shared: &NodeShared, fresh: Option<NodeId>) {
     let Some(id) = fresh else { return };
     let mut registration = shared.registration.clone();
     registration.id = id;
@@ -213,7 +213,7 @@ async fn unjoin(shared: &Shared, fresh: Option<NodeId>) {
 }
 
 /// Stores what handlers say, unless that takes so long that it would be in the way of renewals.
-async fn store_progress(shared: &Shared, runs: &[Arc<Run>], patience: Duration) {
+async fn store_progress(shared: &NodeShared, runs: &[Arc<Run>], patience: Duration) {
     let progress: Vec<_> =
         runs.iter().filter_map(|run| run.take_progress().map(|progress| (run.claim, progress))).collect();
     if progress.is_empty() {
@@ -269,38 +269,38 @@ mod tests {
     #[test]
     fn a_handler_whose_input_is_read_is_not_looked_at() {
         let run = suspect();
-        let told = |second| marks(&[Arc::clone(&run)], Duration::from_secs(second)).len();
+        let marked = |second| marks(&[Arc::clone(&run)], Duration::from_secs(second)).len();
         run.begin(Duration::from_secs(1));
         run.read();
-        assert_eq!(told(60), 0);
+        assert_eq!(marked(60), 0);
         run.begin(Duration::from_mins(1));
-        assert_eq!(told(65), 0, "its time begins with it");
-        assert_eq!(told(72), 2, "cleared and stuck");
+        assert_eq!(marked(65), 0, "its time begins with it");
+        assert_eq!(marked(72), 2, "cleared and stuck");
     }
 
     #[test]
     fn a_suspect_is_cleared_and_may_still_be_called_stuck() {
         let run = suspect();
-        let told = |second| {
+        let marked = |second| {
             let marks = marks(&[Arc::clone(&run)], Duration::from_secs(second));
             marks.into_iter().map(|(_, mark)| mark).collect::<Vec<_>>()
         };
-        assert!(told(1).is_empty(), "it has not begun");
+        assert!(marked(1).is_empty(), "it has not begun");
         run.begin(Duration::from_secs(1));
-        assert!(told(6).is_empty());
-        assert_eq!(told(7), [Mark::Cleared]);
-        assert!(told(8).is_empty(), "told once");
-        assert_eq!(told(13), [Mark::Stuck]);
-        assert!(told(14).is_empty(), "told once");
+        assert!(marked(6).is_empty());
+        assert_eq!(marked(7), [Mark::Cleared]);
+        assert!(marked(8).is_empty(), "told once");
+        assert_eq!(marked(13), [Mark::Stuck]);
+        assert!(marked(14).is_empty(), "told once");
         run.set_foreign(true);
-        assert_eq!(told(15), [Mark::Foreign]);
-        assert!(told(16).is_empty(), "told once");
+        assert_eq!(marked(15), [Mark::Foreign]);
+        assert!(marked(16).is_empty(), "told once");
         run.mark(Mark::Foreign, false);
-        assert_eq!(told(16), [Mark::Foreign], "the store did not hear it");
+        assert_eq!(marked(16), [Mark::Foreign], "the store did not hear it");
         run.set_foreign(false);
-        assert_eq!(told(17), [Mark::GoesOn]);
-        assert!(told(18).is_empty(), "told once");
+        assert_eq!(marked(17), [Mark::GoesOn]);
+        assert!(marked(18).is_empty(), "told once");
         run.mark(Mark::GoesOn, false);
-        assert_eq!(told(18), [Mark::GoesOn], "the store did not hear it");
+        assert_eq!(marked(18), [Mark::GoesOn], "the store did not hear it");
     }
 }

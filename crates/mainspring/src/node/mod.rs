@@ -83,7 +83,7 @@ struct Options {
 }
 
 /// What all parts of a node share.
-struct Shared {
+struct NodeShared {
     engine: Engine,
     options: Options,
     /// What the node says of itself, for joining anew after it was expired.
@@ -99,7 +99,7 @@ struct Shared {
     slot_table: Arc<SlotTable>,
     held: Arc<Held>,
     hint_router: Arc<HintRouter>,
-    finishes: mpsc::UnboundedSender<finisher::Entry>,
+    finishes: mpsc::UnboundedSender<finisher::UnstoredOutcome>,
     unstored: finisher::Unstored,
     renew_now: Arc<Notify>,
     rejoined: Notify,
@@ -110,7 +110,7 @@ struct Shared {
     lease: Arc<Lease>,
 }
 
-impl Shared {
+impl NodeShared {
     fn store(&self) -> &dyn Store {
         &**self.engine.store()
     }
@@ -183,7 +183,8 @@ impl Shared {
     /// Hands an outcome to the finisher.
     fn finish(&self, run: &Arc<Run>, outcome: Outcome) {
         self.unstored.add(&outcome);
-        let entry = finisher::Entry { run: Arc::clone(run), finish: Finish { claim: run.claim, outcome } };
+        let entry =
+            finisher::UnstoredOutcome { run: Arc::clone(run), finish: Finish { claim: run.claim, outcome } };
         if let Err(entry) = self.finishes.send(entry) {
             // The finisher is gone, so is the node: its claims go back with its retirement or its rescue.
             self.unstored.remove(std::iter::once(&entry.0.finish.outcome));
@@ -206,7 +207,7 @@ fn broken(error: &Error) {
 /// A running node. Cheap to clone; dropping it does not stop the node.
 #[derive(Clone)]
 pub struct Node {
-    shared: Arc<Shared>,
+    shared: Arc<NodeShared>,
 }
 
 impl Node {

@@ -23,11 +23,11 @@ const TARGET: &str = "mainspring::outage";
 pub(super) struct Outage {
     /// Whether anything is in `state`: calls that go well look no further.
     on: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<OutageState>,
 }
 
 #[derive(Default)]
-struct State {
+struct OutageState {
     /// When the first call failed, while there is an outage.
     since: Option<Duration>,
     /// Parts whose last call failed.
@@ -38,7 +38,7 @@ struct State {
 }
 
 impl Outage {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, OutageState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

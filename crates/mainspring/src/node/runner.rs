@@ -18,16 +18,16 @@ use mainspring_core::journal::{Journal, Value};
 use mainspring_core::seam::Pending;
 use tracing::Instrument;
 
-use super::Shared;
+use super::NodeShared;
 use super::slot_table::UnstartedJob;
 use crate::context::{Context, Run, Stop};
-use crate::durable::root::Activation;
+use crate::durable::activation::Activation;
 use crate::durable::session::Session;
 use crate::handler::{Broken, Handler, Payload};
 use crate::layer::Inner;
 use crate::panic::{caught, caught_sync, drop_caught};
 
-pub(super) async fn run(shared: Arc<Shared>, queue: usize, work: UnstartedJob) {
+pub(super) async fn run(shared: Arc<NodeShared>, queue: usize, work: UnstartedJob) {
     let mut next = Some(work);
     while let Some(work) = next {
         let began = shared.clock().monotonic();
@@ -39,7 +39,7 @@ pub(super) async fn run(shared: Arc<Shared>, queue: usize, work: UnstartedJob) {
         run.end();
         fault::point!("node.ended");
         let ended = ended.unwrap_or_else(|message| Some(panicked(message)));
-        if let Some(ended) = told(&run, session, ended).await {
+        if let Some(ended) = await_recordings(&run, session, ended).await {
             shared.finish(&run, outcome(&shared, &run, ended));
         } else {
             tracing::warn!(job = %run.info.id, "abandoned: the node lost its lease");
@@ -54,7 +54,7 @@ pub(super) async fn run(shared: Arc<Shared>, queue: usize, work: UnstartedJob) {
 
 /// Waits until the store has told of all that a handler handed in, however that ended: its end must not overtake it. Not if
 /// the outcome becomes nobody's business meanwhile.
-async fn told(run: &Run, session: Option<Arc<Session>>, ended: Option<Ended>) -> Option<Ended> {
+async fn await_recordings(run: &Run, session: Option<Arc<Session>>, ended: Option<Ended>) -> Option<Ended> {
     if let (Some(_), Some(session)) = (&ended, session) {
         tokio::select! {
             biased;
@@ -62,14 +62,14 @@ async fn told(run: &Run, session: Option<Arc<Session>>, ended: Option<Ended>) ->
                 drop_caught(ended);
                 return None;
             }
-            () = session.all_told() => {}
+            () = session.wait_for_answers() => {}
         }
     }
     ended
 }
 
 /// What is written for a run. Looking at an error is looking at user code, so that this too may panic.
-fn outcome(shared: &Shared, run: &Run, ended: Ended) -> Outcome {
+fn outcome(shared: &NodeShared, run: &Run, ended: Ended) -> Outcome {
     let options = run.info.options();
     let standing = Standing {
         failures: run.info.attempt - 1,
@@ -87,7 +87,7 @@ fn panicked(message: String) -> Ended {
 
 /// Runs a job to its end; `None` if its outcome is nobody's business any more. Its session outlives it, and panics.
 async fn execute(
-    shared: &Arc<Shared>,
+    shared: &Arc<NodeShared>,
     work: UnstartedJob,
     session: &mut Option<Arc<Session>>,
 ) -> Option<Ended> {
@@ -135,7 +135,7 @@ async fn execute(
 }
 
 /// Reads the input of a job that is about to begin; or how it ends if that cannot be.
-async fn fetch(shared: &Shared, run: &Run, bytes: usize) -> Result<Vec<u8>, Option<Ended>> {
+async fn fetch(shared: &NodeShared, run: &Run, bytes: usize) -> Result<Vec<u8>, Option<Ended>> {
     run.read();
     tokio::select! {
         biased;
@@ -157,7 +157,7 @@ async fn fetch(shared: &Shared, run: &Run, bytes: usize) -> Result<Vec<u8>, Opti
 }
 
 /// What a handler that begins from its top knows of its job's past.
-fn open(shared: &Shared, run: &Arc<Run>, journal: Option<Box<Journal>>) -> Arc<Session> {
+fn open(shared: &NodeShared, run: &Arc<Run>, journal: Option<Box<Journal>>) -> Arc<Session> {
     let (recorder, probe) = (Arc::clone(&shared.recorder), shared.probe.clone());
     let staged = probe.as_deref().and_then(|probe| probe.journal(run.info.id));
     let journal = staged.map(Box::new).or(journal);
@@ -166,7 +166,7 @@ fn open(shared: &Shared, run: &Arc<Run>, journal: Option<Box<Journal>>) -> Arc<S
 
 /// Calls a handler, from its top.
 fn begin(
-    shared: &Shared,
+    shared: &NodeShared,
     handler: &dyn Handler,
     run: &Arc<Run>,
     input: Vec<u8>,
@@ -194,31 +194,31 @@ fn plain(result: Result<Payload, Broken>) -> Ended {
 /// Layers see failures only; a fault travels through them as an error and is found again behind them.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.message)]
-struct Undone(Fault);
+struct FaultError(Fault);
 
 fn erased(result: Result<Payload, Failure>) -> Ended {
     match result {
         Ok(output) => Ended::Ok(output),
-        Err(failure) => match failure.error().downcast_ref::<Undone>() {
-            Some(Undone(fault)) => Ended::Fault(fault.clone()),
+        Err(failure) => match failure.error().downcast_ref::<FaultError>() {
+            Some(FaultError(fault)) => Ended::Fault(fault.clone()),
             None => Ended::Err(failure),
         },
     }
 }
 
 /// Puts all layers around a run, the first that was added outermost.
-fn layered(shared: &Shared, run: &Run, future: Pending<'static, Result<Payload, Broken>>) -> Inner {
+fn layered(shared: &NodeShared, run: &Run, future: Pending<'static, Result<Payload, Broken>>) -> Inner {
     let innermost: Inner = Box::pin(async move {
         future.await.map_err(|broken| match broken {
             Broken::Failure(failure) => failure,
-            Broken::Fault(fault) => Failure::from(Undone(fault)),
+            Broken::Fault(fault) => Failure::from(FaultError(fault)),
         })
     });
     shared.layers.iter().rev().fold(innermost, |inner, layer| layer.wrap(Arc::clone(&run.info), inner))
 }
 
 /// Runs a handler until it ends, waits or is to stop, and drops it or sets it aside: only then is the slot free.
-async fn drive(shared: &Shared, run: &Run, mut activation: Activation) -> Option<Ended> {
+async fn drive(shared: &NodeShared, run: &Run, mut activation: Activation) -> Option<Ended> {
     let ended = poll(shared, run, &mut activation).await;
     match &ended {
         // One that does not fit its records will not fit them any better.
@@ -241,7 +241,7 @@ async fn drive(shared: &Shared, run: &Run, mut activation: Activation) -> Option
 }
 
 /// Polls a handler next to everything that may stop it.
-async fn poll(shared: &Shared, run: &Run, activation: &mut Activation) -> Option<Ended> {
+async fn poll(shared: &NodeShared, run: &Run, activation: &mut Activation) -> Option<Ended> {
     let limit = TimeLimit::of(shared, run);
     let session = Arc::clone(&activation.session);
     let mut result = std::pin::pin!(activation.run());
@@ -252,7 +252,7 @@ async fn poll(shared: &Shared, run: &Run, activation: &mut Activation) -> Option
         () = limit.passes(shared) => return Some(limit.ended()),
     };
     if matches!(stop, Stop::Cancel(_)) && run.is_cooperative() {
-        session.stir();
+        session.wake_waits();
         tokio::select! {
             biased;
             ended = &mut result => return overruled(ended, run),
@@ -288,7 +288,7 @@ enum TimeLimit {
 }
 
 impl TimeLimit {
-    fn of(shared: &Shared, run: &Run) -> Self {
+    fn of(shared: &NodeShared, run: &Run) -> Self {
         let deadline = run.until_deadline(shared.clock().monotonic());
         match (run.info.timeout(), deadline) {
             (None, None) => TimeLimit::Never,
@@ -298,7 +298,7 @@ impl TimeLimit {
         }
     }
 
-    fn passes(&self, shared: &Shared) -> impl Future<Output = ()> + use<> {
+    fn passes(&self, shared: &NodeShared) -> impl Future<Output = ()> + use<> {
         let sleep = match self {
             TimeLimit::Never => None,
             TimeLimit::Timeout(duration) | TimeLimit::Deadline(duration) => {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use mainspring_core::fault;
 use tokio::sync::mpsc;
 
-use super::{Phase, Shared, claimer, finisher, handler_cache, keeper, reconcile};
+use super::{NodeShared, Phase, claimer, finisher, handler_cache, keeper, reconcile};
 use crate::context::Stop;
 
 /// How long a handler that was told to stop may take to reach an await, and the store to take the last outcomes.
@@ -20,28 +20,28 @@ const LAST: Duration = Duration::from_secs(5);
 const BACKOFF: Duration = Duration::from_millis(50);
 
 /// Starts all parts.
-pub(super) fn start(shared: &Arc<Shared>, entries: mpsc::UnboundedReceiver<finisher::Entry>) {
+pub(super) fn start(shared: &Arc<NodeShared>, entries: mpsc::UnboundedReceiver<finisher::UnstoredOutcome>) {
     shared.spawn(finisher::run(Arc::clone(shared), entries));
     shared.spawn(claimer::run(Arc::clone(shared)));
     shared.spawn(handler_cache::run(Arc::clone(shared)));
     reconcile::start(shared);
     let keeper = keeper::run(Arc::clone(shared));
     shared.engine.seams().spawn.spawn_dedicated("mainspring-lease", Box::pin(keeper));
-    shared.spawn(run(Arc::clone(shared), Beacon(Arc::clone(shared))));
+    shared.spawn(run(Arc::clone(shared), AliveGuard(Arc::clone(shared))));
 }
 
 /// Goes out when the executor drops the supervisor: the keeper must not renew for tasks that are gone, and nobody must
 /// wait for them.
-struct Beacon(Arc<Shared>);
+struct AliveGuard(Arc<NodeShared>);
 
-impl Drop for Beacon {
+impl Drop for AliveGuard {
     fn drop(&mut self) {
         self.0.alive.store(false, Ordering::Relaxed);
         self.0.advance(Phase::Stopped);
     }
 }
 
-async fn run(shared: Arc<Shared>, _beacon: Beacon) {
+async fn run(shared: Arc<NodeShared>, _guard: AliveGuard) {
     shared.closing().await;
     fault::point!("node.leave.draining");
     let unstarted = shared.slot_table.close();
@@ -62,7 +62,7 @@ async fn run(shared: Arc<Shared>, _beacon: Beacon) {
         tracing::warn!(left, "jobs that do not yield, or whose outcome could not be stored, are given back");
     }
     fault::point!("node.leave.retiring");
-    if bounded(&shared, leave(&shared)).await.is_none() {
+    if bounded(&shared, retire(&shared)).await.is_none() {
         tracing::warn!("the store did not answer; the lease will lapse");
     }
     fault::point!("node.leave.retired");
@@ -70,7 +70,7 @@ async fn run(shared: Arc<Shared>, _beacon: Beacon) {
 }
 
 /// Tells the store that the node is gone, as often as it takes: what it still holds would otherwise wait for its lease.
-async fn leave(shared: &Shared) {
+async fn retire(shared: &NodeShared) {
     let mut wait = BACKOFF;
     loop {
         match shared.store().retire(shared.held.node()).await {
@@ -88,7 +88,7 @@ async fn leave(shared: &Shared) {
 }
 
 /// Waits for something, but not for ever.
-async fn bounded<T>(shared: &Shared, future: impl Future<Output = T>) -> Option<T> {
+async fn bounded<T>(shared: &NodeShared, future: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;
         output = future => Some(output),

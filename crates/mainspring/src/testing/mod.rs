@@ -124,7 +124,7 @@ use crate::node::{Node, NodeBuilder};
 use clock::ManualClock;
 use faults::Faults;
 use outside::{Kept, Outside};
-use tasks::{Group, Stir, Tasks};
+use tasks::{BusyTasks, Group, Tasks};
 
 /// How long handlers may wait for something outside of the test's clock, in real time.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -154,7 +154,7 @@ pub struct TestEngine {
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
     home: Option<home::Home>,
     clock: ManualClock,
-    stir: Arc<Stir>,
+    busy_tasks: Arc<BusyTasks>,
     faults: Faults,
     nodes: Mutex<Vec<(Node, Arc<Group>)>>,
     /// Whether a node has died.
@@ -168,7 +168,7 @@ pub struct TestEngine {
 /// What an engine is made of before it has a store.
 struct Parts {
     clock: ManualClock,
-    stir: Arc<Stir>,
+    busy_tasks: Arc<BusyTasks>,
     seams: Seams,
     /// Those of the real world.
     system: Seams,
@@ -177,19 +177,19 @@ struct Parts {
 impl Parts {
     fn new(seed: u64) -> Self {
         let system = crate::seams::system(Handle::current());
-        let (clock, stir) = (ManualClock::default(), Arc::<Stir>::default());
+        let (clock, busy_tasks) = (ManualClock::default(), Arc::<BusyTasks>::default());
         let seams = Seams {
             clock: Arc::new(clock.clone()),
             rng: Arc::new(Seeded(Mutex::new(seed))),
-            spawn: Arc::new(Tasks::new(Arc::clone(&system.spawn), Arc::clone(&stir))),
+            spawn: Arc::new(Tasks::new(Arc::clone(&system.spawn), Arc::clone(&busy_tasks))),
             threads: Arc::new(NoThreads),
         };
-        Parts { clock, stir, seams, system }
+        Parts { clock, busy_tasks, seams, system }
     }
 
     /// `slow`: whether the store answers from threads of its own.
     fn engine(self, store: Arc<dyn Store>, slow: bool) -> TestEngine {
-        let Parts { clock, stir, seams, system } = self;
+        let Parts { clock, busy_tasks, seams, system } = self;
         let outside = Arc::new(Outside::new(store, Arc::clone(&seams.clock), slow));
         let store: Arc<dyn Store> = Arc::<Outside>::clone(&outside);
         TestEngine {
@@ -198,7 +198,7 @@ impl Parts {
             #[cfg(any(feature = "sqlite", feature = "postgres"))]
             home: None,
             clock,
-            stir,
+            busy_tasks,
             faults: Faults::default(),
             nodes: Mutex::default(),
             crashed: AtomicBool::new(false),
@@ -308,7 +308,7 @@ impl TestEngine {
             // Handlers wait for something that is not of this engine: it may come.
             tokio::select! {
                 biased;
-                () = self.stir.until(false) => {}
+                () = self.busy_tasks.until(false) => {}
                 () = &mut patience => return Err(self.still_running()),
             }
         }
@@ -376,7 +376,7 @@ impl TestEngine {
 
     /// Moves the clock to the end of the next backoff of a step, if a handler waits for one and for nothing else.
     async fn end_backoff(&self) -> Result<bool> {
-        let first = self.runs().iter().filter_map(|run| run.rests()).map(|rest| rest.until).min();
+        let first = self.runs().iter().filter_map(|run| run.backoff()).map(|backoff| backoff.until).min();
         if let Some(until) = first {
             self.advance(until.saturating_sub(self.clock.monotonic())).await?;
         }
@@ -513,19 +513,19 @@ impl TestEngine {
     async fn settle(&self) -> Result<()> {
         /// Wakes that Tokio puts off (a task that yields) are not seen until it has gone on; a few rounds are enough.
         const ROUNDS: usize = 3;
-        let most = self.stir.polls().saturating_add(POLLS_MAX);
+        let most = self.busy_tasks.polls().saturating_add(POLLS_MAX);
         let mut endless = self.real.sleep(self.patience * ENDLESS);
         let mut round = 0;
         while round < ROUNDS {
-            let polls = self.stir.polls();
+            let polls = self.busy_tasks.polls();
             if polls > most {
                 return Err(Error::Endless { jobs: self.running() });
             }
             tokio::task::yield_now().await;
-            if !self.stir.is_quiet() {
+            if !self.busy_tasks.is_quiet() {
                 tokio::select! {
                     biased;
-                    () = self.stir.until(true) => {}
+                    () = self.busy_tasks.until(true) => {}
                     () = &mut endless => return Err(Error::Endless { jobs: self.running() }),
                     () = yields() => {}
                 }
@@ -533,13 +533,15 @@ impl TestEngine {
                 round = 0;
                 tokio::select! {
                     biased;
-                    () = self.stir.until(false) => {}
+                    () = self.busy_tasks.until(false) => {}
                     () = self.outside.answered(), if !self.outside.is_quiet() => {}
                     () = &mut endless => return Err(self.still_running()),
                 }
                 continue;
             }
-            let quiet = self.stir.is_quiet() && self.stir.polls() == polls && !self.outside.tell_of_others();
+            let quiet = self.busy_tasks.is_quiet()
+                && self.busy_tasks.polls() == polls
+                && !self.outside.notify_bypassed();
             round = if quiet { round + 1 } else { 0 };
         }
         Ok(())
@@ -601,7 +603,7 @@ impl TestEngine {
         let now = self.clock.monotonic();
         let runs = self.runs();
         let mut begun = runs.iter().filter(|run| run.running_for(now).is_some()).peekable();
-        runs.is_empty() || (begun.peek().is_some() && begun.all(|run| run.rests().is_some()))
+        runs.is_empty() || (begun.peek().is_some() && begun.all(|run| run.backoff().is_some()))
     }
 
     fn in_transaction(&self) -> bool {
@@ -609,7 +611,7 @@ impl TestEngine {
     }
 
     fn backoff_of(&self, id: JobId) -> Option<(Key, Timestamp)> {
-        let rest = self.runs().iter().find(|run| run.claim.id == id)?.rests()?;
+        let rest = self.runs().iter().find(|run| run.claim.id == id)?.backoff()?;
         Some((rest.key, self.now().after(rest.until.saturating_sub(self.clock.monotonic()))))
     }
 

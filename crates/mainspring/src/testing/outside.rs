@@ -44,7 +44,7 @@ pub(super) struct Outside {
     slow: bool,
     calls: AtomicUsize,
     answered: Notify,
-    ears: Mutex<Vec<Weak<dyn Listener>>>,
+    listeners: Mutex<Vec<Weak<dyn Listener>>>,
     /// Whether somebody may have written past us, in a transaction of his own.
     bypassed: AtomicBool,
     kept: Mutex<Jobs>,
@@ -74,7 +74,7 @@ impl Outside {
             slow,
             calls: AtomicUsize::new(0),
             answered: Notify::new(),
-            ears: Mutex::default(),
+            listeners: Mutex::default(),
             bypassed: AtomicBool::new(false),
             kept: Mutex::default(),
         }
@@ -95,11 +95,11 @@ impl Outside {
         }
     }
 
-    /// Tells of what was written past us, if there may be such a thing. Returns whether there may.
-    pub(super) fn tell_of_others(&self) -> bool {
+    /// Notifies listeners if something may have been written past this store. Returns whether that may be.
+    pub(super) fn notify_bypassed(&self) -> bool {
         let bypassed = self.slow && self.bypassed.swap(false, Ordering::SeqCst);
         if bypassed {
-            self.tell();
+            self.notify_change();
         }
         bypassed
     }
@@ -114,10 +114,10 @@ impl Outside {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self) {
-        let ears = self.ears.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for ear in ears.iter().filter_map(Weak::upgrade) {
-            ear.hint(&Hint::Foreign);
+    fn notify_change(&self) {
+        let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for listener in listeners.iter().filter_map(Weak::upgrade) {
+            listener.hint(&Hint::Foreign);
         }
     }
 
@@ -169,7 +169,7 @@ impl Outside {
             let _under_way = UnderWay::begin(self);
             let answer = call.await;
             if tells == Tells::Yes && answer.is_ok() {
-                self.tell();
+                self.notify_change();
             }
             answer
         })
@@ -259,7 +259,7 @@ impl Store for Outside {
     fn nudge(&self, id: JobId) {
         self.store.nudge(id);
         if self.slow {
-            self.tell();
+            self.notify_change();
         }
     }
 
@@ -275,7 +275,7 @@ impl Store for Outside {
             let rescued = self.call(self.store.rescue(rescue), Tells::No).await?;
             // To be told that something may have happened after each look would call for the next.
             if self.slow && !rescued.expired.is_empty() {
-                self.tell();
+                self.notify_change();
             }
             Ok(rescued)
         })
@@ -285,7 +285,7 @@ impl Store for Outside {
         Box::pin(async move {
             let swept = self.call(self.store.promote(limit), Tells::No).await?;
             if self.slow && swept.moved > 0 {
-                self.tell();
+                self.notify_change();
             }
             Ok(swept)
         })
@@ -316,7 +316,7 @@ impl Store for Outside {
 
     fn subscribe(&self, listener: Weak<dyn Listener>) {
         if self.slow {
-            self.ears.lock().unwrap_or_else(PoisonError::into_inner).push(listener);
+            self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(listener);
         } else {
             self.store.subscribe(listener);
         }

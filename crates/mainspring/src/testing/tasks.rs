@@ -1,7 +1,7 @@
 //! Tasks whose rest can be waited for, and which can die together.
 //!
 //! Every task of an engine under test is wrapped. The wrapper's waker knows when the task has been woken, its poll knows
-//! when it has been polled: a task is *stirring* in between. When no task stirs, nothing more happens until time passes,
+//! when it has been polled: a task is *busy* in between. When no task is busy, nothing more happens until time passes,
 //! the test does something, or something from outside (a socket, another task, a thread) wakes one of them.
 //!
 //! A task belongs to the group of whoever started it. Killing a group drops its tasks where they stand, as a crash
@@ -22,15 +22,15 @@ thread_local! {
     static CURRENT: RefCell<Option<Arc<Group>>> = const { RefCell::new(None) };
 }
 
-/// How many tasks stir.
+/// How many tasks are busy.
 #[derive(Default)]
-pub(super) struct Stir {
+pub(super) struct BusyTasks {
     tasks: AtomicUsize,
     polls: AtomicU64,
     changed: Notify,
 }
 
-impl Stir {
+impl BusyTasks {
     fn begin(&self) {
         if self.tasks.fetch_add(1, Ordering::SeqCst) == 0 {
             self.changed.notify_waiters();
@@ -52,7 +52,7 @@ impl Stir {
         self.tasks.load(Ordering::SeqCst) == 0
     }
 
-    /// Waits until tasks stir, or until none does.
+    /// Waits until some task is busy, or until none is.
     pub(super) async fn until(&self, quiet: bool) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
@@ -116,14 +116,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Starts wrapped tasks on another executor.
 pub(super) struct Tasks {
     executor: Arc<dyn Spawn>,
-    stir: Arc<Stir>,
+    busy_tasks: Arc<BusyTasks>,
     /// The group of tasks that no other task starts.
     root: Arc<Group>,
 }
 
 impl Tasks {
-    pub(super) fn new(executor: Arc<dyn Spawn>, stir: Arc<Stir>) -> Self {
-        Tasks { executor, stir, root: Arc::default() }
+    pub(super) fn new(executor: Arc<dyn Spawn>, busy_tasks: Arc<BusyTasks>) -> Self {
+        Tasks { executor, busy_tasks, root: Arc::default() }
     }
 }
 
@@ -131,9 +131,9 @@ impl Spawn for Tasks {
     fn spawn(&self, task: Pending<'static, ()>) -> Task {
         let group =
             CURRENT.with_borrow(|group| group.as_ref().map_or_else(|| Arc::clone(&self.root), Arc::clone));
-        self.stir.begin();
+        self.busy_tasks.begin();
         let tracked = Arc::new(Tracked {
-            stir: Arc::clone(&self.stir),
+            busy_tasks: Arc::clone(&self.busy_tasks),
             aborted: AtomicBool::new(false),
             state: Mutex::new(State { stage: Stage::Woken, executor: None }),
         });
@@ -166,7 +166,7 @@ enum Stage {
 }
 
 struct Tracked {
-    stir: Arc<Stir>,
+    busy_tasks: Arc<BusyTasks>,
     aborted: AtomicBool,
     state: Mutex<State>,
 }
@@ -178,15 +178,15 @@ struct State {
 }
 
 impl Tracked {
-    /// Moves on from one stage to another; counts the task while it stirs.
+    /// Moves on from one stage to another; counts the task while it is busy.
     fn go(&self, next: impl FnOnce(Stage) -> Stage) -> Option<Waker> {
         let mut state = lock(&self.state);
         let was = state.stage;
         state.stage = next(was);
-        let stirs = |stage| matches!(stage, Stage::Woken | Stage::Polled | Stage::PolledAgain);
-        match (stirs(was), stirs(state.stage)) {
-            (false, true) => self.stir.begin(),
-            (true, false) => self.stir.end(),
+        let is_busy = |stage| matches!(stage, Stage::Woken | Stage::Polled | Stage::PolledAgain);
+        match (is_busy(was), is_busy(state.stage)) {
+            (false, true) => self.busy_tasks.begin(),
+            (true, false) => self.busy_tasks.end(),
             (true, true) | (false, false) => {}
         }
         state.executor.clone()
@@ -223,7 +223,7 @@ impl Future for Wrapper {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         lock(&self.tracked.state).executor = Some(cx.waker().clone());
         self.tracked.go(|_| Stage::Polled);
-        self.tracked.stir.polls.fetch_add(1, Ordering::SeqCst);
+        self.tracked.busy_tasks.polls.fetch_add(1, Ordering::SeqCst);
         let doomed = self.group.dead.load(Ordering::SeqCst) || self.tracked.aborted.load(Ordering::SeqCst);
         if doomed {
             let task = self.task.take();

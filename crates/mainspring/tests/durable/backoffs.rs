@@ -186,8 +186,8 @@ async fn day(parts: u32) -> Vec<(u64, String)> {
             let now = || ctx.engine().seams().clock.now().since(begin).as_millis();
             let name = job.n;
             let tries = ctx.step_with("tries", async |step| {
-                effects.add(format!("{} {name} tries {}", now(), step.tries()));
-                if step.tries() < 3 { Err("no".into()) } else { Ok(()) }
+                effects.add(format!("{} {name} tries {}", now(), step.run_number()));
+                if step.run_number() < 3 { Err("no".into()) } else { Ok(()) }
             });
             tries.retry(3).backoff(TEN_SECONDS).await?;
             ctx.sleep("rest", 10 * MINUTE).await?;
@@ -244,8 +244,8 @@ async fn an_hour_at_once_is_the_same_as_sixty_minutes() {
 #[tokio::test]
 async fn short_waits_end_in_time_on_a_long_way() {
     let handler = async |ctx: Context, _job: Flow| {
-        let tries =
-            ctx.step_with("tries", async |step| if step.tries() < 3 { Err("no".into()) } else { Ok(()) });
+        let tries = ctx
+            .step_with("tries", async |step| if step.run_number() < 3 { Err("no".into()) } else { Ok(()) });
         tries.retry(3).backoff(TEN_SECONDS).await?;
         ctx.sleep("rest", 10 * MINUTE).await?;
         mainspring::Result::Ok(String::new())

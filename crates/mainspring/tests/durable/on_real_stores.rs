@@ -27,7 +27,8 @@ async fn order(ctx: Context, job: Order) -> mainspring::Result<String> {
         Ok(())
     })
     .await?;
-    let tries = ctx.step_with("ask", async |step| if step.tries() < 3 { Err("503".into()) } else { Ok(()) });
+    let tries =
+        ctx.step_with("ask", async |step| if step.run_number() < 3 { Err("503".into()) } else { Ok(()) });
     tries.retry(5).backoff(Backoff::Fixed(SECOND)).await?;
     let approved: Option<bool> = ctx.signal("approved").timeout(48 * HOUR).await?;
     if approved == Some(true) {

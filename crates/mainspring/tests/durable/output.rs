@@ -105,7 +105,7 @@ async fn a_job_that_records_nothing_else_begins_anew_behind_a_reset() {
 
 /// A body that says how often it was tried and some tokens, and fails the first times.
 async fn tokens(step: StepContext, fail: bool) -> mainspring::Result<u32> {
-    let tries = step.tries();
+    let tries = step.run_number();
     for token in ["a", "b"] {
         step.output().push(format!("{token}{tries}")).await?;
     }
@@ -120,7 +120,7 @@ async fn a_body_that_runs_again_speaks_behind_a_reset() {
     let handler = async |ctx: Context, _job: Flow| {
         ctx.output().push("ask").await?;
         let model = ctx.step_with("model", async |step| {
-            let fail = step.tries() < 3;
+            let fail = step.run_number() < 3;
             tokens(step, fail).await
         });
         model.retry(2).await?;

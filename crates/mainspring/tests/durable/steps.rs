@@ -403,7 +403,7 @@ async fn the_outside_can_tell_a_repeat_by_its_key() {
         async move {
             ctx.step_with("charge", |step| {
                 effects.add(step.idempotency_key());
-                async move { if step.tries() < 3 { Err("no luck")? } else { Ok(step.claim()) } }
+                async move { if step.run_number() < 3 { Err("no luck")? } else { Ok(step.claim()) } }
             })
             .retry(5)
             .await?;

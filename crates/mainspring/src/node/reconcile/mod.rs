@@ -17,7 +17,7 @@ use mainspring_core::store::Swept;
 use mainspring_core::{Result, bounds};
 use tokio::sync::Notify;
 
-use super::Shared;
+use super::NodeShared;
 use crate::panic::caught;
 
 /// Waits after a failed tick: first and longest.
@@ -32,14 +32,14 @@ trait Reconciler: Send + 'static {
     const PATIENCE: Duration = BACKOFF.1;
 
     /// Does what there is to do; says when to come again.
-    fn tick<'a>(&'a mut self, shared: &'a Shared) -> Pending<'a, Result<Duration>>;
+    fn tick<'a>(&'a mut self, shared: &'a NodeShared) -> Pending<'a, Result<Duration>>;
 
     /// What calls for a tick before its time.
-    fn wake(shared: &Shared) -> Option<&Notify>;
+    fn wake(shared: &NodeShared) -> Option<&Notify>;
 }
 
 /// Starts all reconcilers of a node.
-pub(super) fn start(shared: &Arc<Shared>) {
+pub(super) fn start(shared: &Arc<NodeShared>) {
     shared.spawn(supervise(Arc::clone(shared), rescue::Rescuer::default()));
     shared.spawn(supervise(Arc::clone(shared), promote::Promote));
     shared.spawn(supervise(Arc::clone(shared), expire::Expire));
@@ -47,7 +47,7 @@ pub(super) fn start(shared: &Arc<Shared>) {
     shared.spawn(supervise(Arc::clone(shared), stranded::Stranded::default()));
 }
 
-async fn supervise<R: Reconciler>(shared: Arc<Shared>, mut reconciler: R) {
+async fn supervise<R: Reconciler>(shared: Arc<NodeShared>, mut reconciler: R) {
     let mut backoff = BACKOFF.0;
     while !shared.is_closing() {
         let wait = match caught(reconciler.tick(&shared)).await {
@@ -90,7 +90,7 @@ async fn woken(wake: Option<&Notify>) {
 
 /// When to sweep again: at once if there is more, else when the next row is due, else before long, because a hint may
 /// have been lost.
-fn again(shared: &Shared, swept: Swept) -> Duration {
+fn again(shared: &NodeShared, swept: Swept) -> Duration {
     let before_long = shared.options.lease / 3;
     match swept.next {
         _ if swept.moved >= bounds::BATCH => Duration::ZERO,

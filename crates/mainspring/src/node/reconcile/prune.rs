@@ -7,7 +7,7 @@ use mainspring_core::{Result, bounds};
 use tokio::sync::Notify;
 
 use super::Reconciler;
-use crate::node::Shared;
+use crate::node::NodeShared;
 
 /// Retention counts in minutes at least, so once a minute is soon enough.
 const EVERY: Duration = Duration::from_mins(1);
@@ -19,14 +19,14 @@ pub(super) struct Prune;
 impl Reconciler for Prune {
     const NAME: &'static str = "prune";
 
-    fn tick<'a>(&'a mut self, shared: &'a Shared) -> Pending<'a, Result<Duration>> {
+    fn tick<'a>(&'a mut self, shared: &'a NodeShared) -> Pending<'a, Result<Duration>> {
         Box::pin(async {
             let removed = shared.store().prune(bounds::BATCH).await?;
             Ok(if removed < bounds::BATCH { EVERY } else { BREATH })
         })
     }
 
-    fn wake(_shared: &Shared) -> Option<&Notify> {
+    fn wake(_shared: &NodeShared) -> Option<&Notify> {
         None
     }
 }

@@ -15,7 +15,7 @@ use mainspring_core::time::Timestamp;
 use tokio::sync::Notify;
 
 use super::Reconciler;
-use crate::node::Shared;
+use crate::node::NodeShared;
 
 /// How often to look. Where the store can prove a death at once, this is how soon a dead node's jobs are back.
 const EVERY: Duration = Duration::from_millis(500);
@@ -40,7 +40,7 @@ impl Reconciler for Rescuer {
     /// How soon the dead are judged counts from the store's return, so that must be noticed at once.
     const PATIENCE: Duration = EVERY;
 
-    fn tick<'a>(&'a mut self, shared: &'a Shared) -> Pending<'a, Result<Duration>> {
+    fn tick<'a>(&'a mut self, shared: &'a NodeShared) -> Pending<'a, Result<Duration>> {
         Box::pin(async {
             // A call that fails leaves nothing behind: that is a break.
             let mut steady = self.steady.take();
@@ -75,7 +75,7 @@ impl Reconciler for Rescuer {
         })
     }
 
-    fn wake(_shared: &Shared) -> Option<&Notify> {
+    fn wake(_shared: &NodeShared) -> Option<&Notify> {
         None
     }
 }

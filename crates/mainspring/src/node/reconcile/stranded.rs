@@ -14,20 +14,20 @@ use mainspring_core::store::Line;
 use tokio::sync::Notify;
 
 use super::Reconciler;
-use crate::node::Shared;
+use crate::node::NodeShared;
 
 /// Deploys take minutes.
 const EVERY: Duration = Duration::from_mins(1);
 
 #[derive(Default)]
 pub(super) struct Stranded {
-    told: BTreeSet<Line>,
+    reported: BTreeSet<Line>,
 }
 
 impl Reconciler for Stranded {
     const NAME: &'static str = "stranded";
 
-    fn tick<'a>(&'a mut self, shared: &'a Shared) -> Pending<'a, Result<Duration>> {
+    fn tick<'a>(&'a mut self, shared: &'a NodeShared) -> Pending<'a, Result<Duration>> {
         Box::pin(async {
             let (me, now) = (&shared.registration, shared.clock().now());
             let mut lines = shared.store().lines().await?;
@@ -40,30 +40,30 @@ impl Reconciler for Stranded {
                 let nodes = shared.store().nodes().await?;
                 for line in lines {
                     let Some(why) = stranded(&line, &nodes, now) else { continue };
-                    if !self.told.contains(&line) {
+                    if !self.reported.contains(&line) {
                         let (queue, kind) = (&line.queue, &line.kind);
                         tracing::warn!(%queue, %kind, "jobs are ready and nobody can run them: {why}");
                     }
                     found.insert(line);
                 }
             }
-            for over in self.told.difference(&found) {
-                tell(over, 0.0);
+            for over in self.reported.difference(&found) {
+                set_gauge(over, 0.0);
             }
             for line in &found {
-                tell(line, 1.0);
+                set_gauge(line, 1.0);
             }
-            self.told = found;
+            self.reported = found;
             Ok(EVERY)
         })
     }
 
-    fn wake(_shared: &Shared) -> Option<&Notify> {
+    fn wake(_shared: &NodeShared) -> Option<&Notify> {
         None
     }
 }
 
-fn tell(line: &Line, value: f64) {
+fn set_gauge(line: &Line, value: f64) {
     let labels: Vec<&str> = line.labels.iter().map(AsRef::as_ref).collect();
     let (queue, kind, labels) = (line.queue.to_string(), line.kind.to_string(), labels.join(","));
     metrics::gauge!("mainspring_stranded", "queue" => queue, "kind" => kind, "labels" => labels).set(value);

@@ -13,11 +13,11 @@ use mainspring_core::store::{NodeState, Store};
 use shuttle::future::block_on;
 
 use super::{LEASE, Weather, expire, own};
-use crate::node::{Phase, Shared, claimer, finisher, keeper};
+use crate::node::{NodeShared, Phase, claimer, finisher, keeper};
 use crate::schedules::{Fate, Rig, SCHEDULES, explore, lot};
 
 /// Starts a node that has no supervisor and tends nothing.
-fn start(rig: &Rig) -> Arc<Shared> {
+fn start(rig: &Rig) -> Arc<NodeShared> {
     let (shared, entries) = block_on(rig.node(LEASE).join()).expect("a node");
     shared.spawn(finisher::run(Arc::clone(&shared), entries));
     shared.spawn(claimer::run(Arc::clone(&shared)));

@@ -1,4 +1,4 @@
-//! The root: how a handler is polled, and when it is suspended.
+//! Activations: how a handler is polled, and when it is suspended.
 //!
 //! A handler is polled with a waker of our own. When it is pending, and nobody else holds that waker, then only we can
 //! wake it: what it waits for are durable operations, which do not keep it. If at least one is open and no body or call of
@@ -16,21 +16,21 @@ use mainspring_core::job::Ended;
 use mainspring_core::seam::Pending;
 
 use super::scope;
-use super::session::{Quiet, Session};
+use super::session::{NextAction, Session};
 use crate::context::Run;
 use crate::sync::{AtomicBool, Mutex};
 
 /// After how long a handler that keeps its slot although it waits is named, in the log and by `why`.
-const NAMED: Duration = Duration::from_secs(10);
+const WARN_AFTER: Duration = Duration::from_secs(10);
 
 /// The waker of a handler.
 #[derive(Default)]
-pub(crate) struct Root {
+pub(crate) struct HandlerWaker {
     outer: Mutex<Option<Waker>>,
     woken: AtomicBool,
 }
 
-impl Wake for Root {
+impl Wake for HandlerWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -44,7 +44,7 @@ impl Wake for Root {
     }
 }
 
-/// A handler with all that belongs to it: the unit that runs and that the handler cache keeps.
+/// A handler with all that belongs to it: the unit that runs, and that the handler cache keeps.
 pub(crate) struct Activation {
     pub(crate) session: Arc<Session>,
     pub(crate) future: Pending<'static, Ended>,
@@ -54,16 +54,16 @@ impl Activation {
     /// Polls the handler until it ends or is to be suspended.
     pub(crate) async fn run(&mut self) -> Ended {
         // The first poll needs no wake.
-        self.session.root.woken.store(true, Ordering::Relaxed);
+        self.session.handler_waker.woken.store(true, Ordering::Relaxed);
         let clock = Arc::clone(&self.session.engine.seams().clock);
-        let mut still = None;
+        let mut foreign_wait = None;
         loop {
             let run = self.session.run();
             let mut look: Option<Pending<'static, ()>> = None;
-            let turn = poll_fn(|context| self.poll(context, &run, &mut look, &mut still)).await;
-            match turn {
-                Turn::Ended(ended) => return ended,
-                Turn::Fetch => {
+            let outcome = poll_fn(|context| self.poll(context, &run, &mut look, &mut foreign_wait)).await;
+            match outcome {
+                PollOutcome::Ended(ended) => return ended,
+                PollOutcome::Fetch => {
                     let after = self.session.last_message();
                     match self.session.engine.store().inbox(vec![(run.claim, after)]).await {
                         Ok(inboxes) => inboxes.into_iter().for_each(|inbox| self.session.received(inbox)),
@@ -73,7 +73,7 @@ impl Activation {
                         }
                     }
                 }
-                Turn::Flush => {
+                PollOutcome::Flush => {
                     if let Err(error) = self.session.record(Vec::new(), Vec::new()).await {
                         tracing::warn!(%error, job = %run.info.id, "what its waits noted could not be recorded");
                         clock.sleep(RETRY).await;
@@ -88,49 +88,49 @@ impl Activation {
         context: &mut Context<'_>,
         run: &Run,
         look: &mut Option<Pending<'static, ()>>,
-        still: &mut Option<Still>,
-    ) -> Poll<Turn> {
+        foreign_wait: &mut Option<ForeignWait>,
+    ) -> Poll<PollOutcome> {
         let session = &self.session;
-        let root = &session.root;
-        *root.outer.lock().unwrap_or_else(PoisonError::into_inner) = Some(context.waker().clone());
+        let waker = &session.handler_waker;
+        *waker.outer.lock().unwrap_or_else(PoisonError::into_inner) = Some(context.waker().clone());
         let mut news = run.take_mail(context);
         if let Some(due) = look
             && due.as_mut().poll(context).is_ready()
         {
             *look = None;
             // What is due by time is found by looking, what was sent by asking.
-            root.woken.store(true, Ordering::Relaxed);
+            waker.woken.store(true, Ordering::Relaxed);
             news = true;
         }
-        if root.woken.swap(false, Ordering::AcqRel) {
+        if waker.woken.swap(false, Ordering::AcqRel) {
             let mut inner = Context::from_waker(&session.waker);
             let future = Pin::new(&mut self.future);
             if let Poll::Ready(ended) = scope::within(session, false, || future.poll(&mut inner)) {
-                return Poll::Ready(Turn::Ended(ended));
+                return Poll::Ready(PollOutcome::Ended(ended));
             }
         }
         // Whoever held the waker and let it go has woken us before: that is seen below.
-        let wakers = Arc::strong_count(root).saturating_sub(2);
+        let wakers = Arc::strong_count(waker).saturating_sub(2);
         std::sync::atomic::fence(Ordering::Acquire);
-        if root.woken.load(Ordering::Acquire) {
+        if waker.woken.load(Ordering::Acquire) {
             // Its wake went to our own waker, too: others get their turn first.
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
         match session.assess(wakers, news) {
-            Quiet::Halt(suspension) | Quiet::Suspend(suspension) => {
-                Poll::Ready(Turn::Ended(Ended::Suspended(suspension)))
+            NextAction::Halt(suspension) | NextAction::Suspend(suspension) => {
+                Poll::Ready(PollOutcome::Ended(Ended::Suspended(suspension)))
             }
-            Quiet::Fetch => Poll::Ready(Turn::Fetch),
-            Quiet::Flush => Poll::Ready(Turn::Flush),
-            Quiet::Again => {
-                session.stir();
+            NextAction::Fetch => Poll::Ready(PollOutcome::Fetch),
+            NextAction::Flush => Poll::Ready(PollOutcome::Flush),
+            NextAction::Revive => {
+                session.wake_waits();
                 context.waker().wake_by_ref();
                 Poll::Pending
             }
-            Quiet::Stay { look: after, idle, foreign } => {
-                let named = self.name(run, foreign, still);
-                let Some(wait) = after.into_iter().chain(named).min() else {
+            NextAction::Stay { look: after, idle, foreign } => {
+                let warn = self.warn_foreign(run, foreign, foreign_wait);
+                let Some(wait) = after.into_iter().chain(warn).min() else {
                     return Poll::Pending;
                 };
                 let clock = &self.session.engine.seams().clock;
@@ -139,7 +139,7 @@ impl Activation {
                 let due = look.insert(if idle { clock.idle(wait) } else { clock.sleep(wait) });
                 if due.as_mut().poll(context).is_ready() {
                     *look = None;
-                    self.session.root.woken.store(true, Ordering::Relaxed);
+                    self.session.handler_waker.woken.store(true, Ordering::Relaxed);
                     context.waker().wake_by_ref();
                 }
                 Poll::Pending
@@ -148,19 +148,24 @@ impl Activation {
     }
 
     /// Says once, after a while, that a handler keeps its slot; tells when to come again for that.
-    fn name(&self, run: &Run, foreign: bool, still: &mut Option<Still>) -> Option<Duration> {
+    fn warn_foreign(
+        &self,
+        run: &Run,
+        foreign: bool,
+        foreign_wait: &mut Option<ForeignWait>,
+    ) -> Option<Duration> {
         if !foreign {
-            *still = None;
+            *foreign_wait = None;
             run.set_foreign(false);
             return None;
         }
         let (now, moves) = (self.session.engine.seams().clock.monotonic(), self.session.moves());
-        if still.as_ref().is_none_or(|still| still.moves != moves) {
+        if foreign_wait.as_ref().is_none_or(|wait| wait.moves != moves) {
             run.set_foreign(false);
-            *still = Some(Still { since: now, moves });
+            *foreign_wait = Some(ForeignWait { since: now, moves });
         }
-        let since = still.as_ref().map_or(now, |still| still.since);
-        let left = NAMED.saturating_sub(now.saturating_sub(since));
+        let since = foreign_wait.as_ref().map_or(now, |wait| wait.since);
+        let left = WARN_AFTER.saturating_sub(now.saturating_sub(since));
         if !left.is_zero() {
             return Some(left);
         }
@@ -177,7 +182,7 @@ impl Activation {
 }
 
 /// Since when a handler has not gone on, although nothing of ours is under way.
-struct Still {
+struct ForeignWait {
     since: Duration,
     /// What its session had counted then.
     moves: u64,
@@ -187,7 +192,7 @@ struct Still {
 const RETRY: Duration = Duration::from_millis(200);
 
 /// What comes of polling a handler.
-enum Turn {
+enum PollOutcome {
     Ended(Ended),
     Fetch,
     Flush,

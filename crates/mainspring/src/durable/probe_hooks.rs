@@ -7,15 +7,15 @@ use mainspring_core::name::Key;
 use std::time::Duration;
 
 use super::session::{Busy, Session};
-use crate::context::Rest;
+use crate::context::StepBackoff;
 use crate::testing::{Probe, Verdict};
 
 impl Session {
     /// Pauses before a step is tried again.
     pub(crate) async fn back_off(&self, key: &Key, pause: Duration) {
         let clock = &self.engine.seams().clock;
-        let rest = Rest { key: key.clone(), until: clock.monotonic().saturating_add(pause) };
-        let _resting = Resting::begin(self, rest);
+        let backoff = StepBackoff { key: key.clone(), until: clock.monotonic().saturating_add(pause) };
+        let _guard = BackoffGuard::begin(self, backoff);
         clock.sleep(pause).await;
     }
 
@@ -38,27 +38,27 @@ impl Session {
 }
 
 /// A pause before a step is tried again, until it is dropped.
-struct Resting<'a> {
+struct BackoffGuard<'a> {
     session: &'a Session,
-    rest: Rest,
+    backoff: StepBackoff,
     _busy: Busy<'a>,
 }
 
-impl<'a> Resting<'a> {
-    fn begin(session: &'a Session, rest: Rest) -> Self {
-        session.state().rests.push(rest.clone());
-        Resting { session, rest, _busy: session.busy() }
+impl<'a> BackoffGuard<'a> {
+    fn begin(session: &'a Session, backoff: StepBackoff) -> Self {
+        session.state().backoffs.push(backoff.clone());
+        BackoffGuard { session, backoff, _busy: session.busy() }
     }
 }
 
-impl Drop for Resting<'_> {
+impl Drop for BackoffGuard<'_> {
     fn drop(&mut self) {
         let session = self.session;
         let mut state = session.state();
-        if let Some(at) = state.rests.iter().position(|rest| *rest == self.rest) {
-            state.rests.swap_remove(at);
+        if let Some(at) = state.backoffs.iter().position(|backoff| *backoff == self.backoff) {
+            state.backoffs.swap_remove(at);
         }
         drop(state);
-        session.run().rest(None);
+        session.run().set_backoff(None);
     }
 }
