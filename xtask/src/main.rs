@@ -21,7 +21,7 @@ The project's own commands.
 Usage: cargo xtask <command>
 
   test [--only <step>]...   everything that must hold: fmt, tidy, clippy, doc, nextest, planted,
-                            schedules, doctest
+                            interleavings, doctest
   quick                     fmt, tidy, clippy, unit tests, and the conformance suite on memory and SQLite
   tidy                      the project's own rules on sources, dependencies and documents
   docs                      links, snippets, the reference, and pages held against the program

@@ -31,7 +31,7 @@ const STEPS: [Step; 8] = [
     Step { name: "doc", run: doc },
     Step { name: "nextest", run: nextest },
     Step { name: "planted", run: planted },
-    Step { name: "schedules", run: schedules },
+    Step { name: "interleavings", run: interleavings },
     Step { name: "doctest", run: docs::snippets },
 ];
 
@@ -151,13 +151,13 @@ fn planted() -> Result<()> {
     cargo_step(&[&["nextest", "run"], &of[..]].concat())
 }
 
-/// What is concurrent, under the schedules of shuttle. A build of its own, because its locks work nowhere else; of all
+/// What is concurrent, under the interleavings of shuttle. A build of its own, because its locks work nowhere else; of all
 /// tests only those that are made for it run. Clippy sees this build here, as it never does otherwise.
-fn schedules() -> Result<()> {
+fn interleavings() -> Result<()> {
     let of = ["-p", "mainspring", "-p", "mainspring-sqlite", "--features", "shuttle"];
     cargo_step(&[&["clippy", "--lib", "--profile", "test"], &of[..], &["--", "-D", "warnings"]].concat())?;
     ensure_nextest()?;
-    cargo_step(&[&["nextest", "run", "--lib"], &of[..], &["-E", "test(/(^|::)schedules::/)"]].concat())
+    cargo_step(&[&["nextest", "run", "--lib"], &of[..], &["-E", "test(/(^|::)interleavings::/)"]].concat())
 }
 
 struct Stopwatch(Instant);
@@ -197,7 +197,7 @@ mod tests {
         let error = only(&args(&["--only", "lint"])).expect_err("no such step").to_string();
         assert_eq!(
             error,
-            "no step is named `lint`, there are fmt, tidy, clippy, doc, nextest, planted, schedules, doctest"
+            "no step is named `lint`, there are fmt, tidy, clippy, doc, nextest, planted, interleavings, doctest"
         );
         assert!(only(&args(&["clippy"])).is_err());
         assert!(only(&args(&["--only"])).is_err());

@@ -47,6 +47,6 @@ pub use rusqlite;
 pub use store::Sqlite;
 
 #[cfg(all(test, feature = "shuttle"))]
-mod schedules;
+mod interleavings;
 #[cfg(test)]
 mod tests;

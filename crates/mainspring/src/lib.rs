@@ -101,6 +101,8 @@ mod fork;
 #[doc(hidden)]
 pub mod fuzz;
 mod handler;
+#[cfg(all(test, feature = "shuttle"))]
+mod interleavings;
 mod job;
 mod jobs;
 mod json;
@@ -110,8 +112,6 @@ mod open;
 mod panic;
 mod queues;
 mod rewind;
-#[cfg(all(test, feature = "shuttle"))]
-mod schedules;
 mod seams;
 mod sync;
 mod tail;

@@ -217,15 +217,15 @@ impl Engine {
     }
 }
 
-/// Readers that wait.
+/// TailReaders that wait.
 #[derive(Default)]
 pub(crate) struct Tails {
-    watched: Mutex<Readers>,
+    watched: Mutex<TailReaders>,
     wake: Notify,
 }
 
 #[derive(Default)]
-struct Readers {
+struct TailReaders {
     readers: BTreeMap<u64, Reader>,
     last: u64,
     /// Those to be looked for now.
@@ -260,7 +260,7 @@ impl Asked {
 }
 
 impl Tails {
-    fn lock(&self) -> MutexGuard<'_, Readers> {
+    fn lock(&self) -> MutexGuard<'_, TailReaders> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -372,7 +372,7 @@ struct TailTask {
 impl Drop for TailTask {
     fn drop(&mut self) {
         if !self.over {
-            *self.waiters.tails().lock() = Readers::default();
+            *self.waiters.tails().lock() = TailReaders::default();
         }
     }
 }

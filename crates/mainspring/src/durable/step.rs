@@ -48,22 +48,22 @@ struct Parts<'c, T> {
 pub(crate) struct Op<'c> {
     pub(crate) ctx: &'c Context,
     name: String,
-    op_key: Result<OpKey>,
+    taken_key: Result<OpKey>,
     former: Option<String>,
     added: bool,
 }
 
 impl<'c> Op<'c> {
     pub(crate) fn new(ctx: &'c Context, name: &str) -> Self {
-        let op_key = OpKey::take(ctx.session(), ctx.path(), name, None);
-        Op { ctx, name: name.to_owned(), op_key, former: None, added: false }
+        let taken_key = OpKey::take(ctx.session(), ctx.path(), name, None);
+        Op { ctx, name: name.to_owned(), taken_key, former: None, added: false }
     }
 
     /// Takes another key instead.
     pub(crate) fn key(&mut self, given: &str) {
         // The first one is let go before.
-        self.op_key = Err(Error::Closed);
-        self.op_key = OpKey::take(self.ctx.session(), self.ctx.path(), &self.name, Some(given));
+        self.taken_key = Err(Error::Closed);
+        self.taken_key = OpKey::take(self.ctx.session(), self.ctx.path(), &self.name, Some(given));
         if let Some(former) = self.former.take() {
             self.renamed(former);
         }
@@ -71,10 +71,10 @@ impl<'c> Op<'c> {
 
     /// It was called otherwise before.
     pub(crate) fn renamed(&mut self, former: String) {
-        if let Ok(op_key) = &mut self.op_key
+        if let Ok(op_key) = &mut self.taken_key
             && let Err(error) = op_key.rename(&former)
         {
-            self.op_key = Err(error);
+            self.taken_key = Err(error);
         }
         self.former = Some(former);
     }
@@ -90,12 +90,12 @@ impl<'c> Op<'c> {
 
     /// Records it if the operation is dropped before its end.
     pub(crate) fn drop_mark(&self) -> Option<DropMark> {
-        self.op_key.as_ref().ok().map(|op_key| DropMark::new(op_key.session(), op_key.key()))
+        self.taken_key.as_ref().ok().map(|op_key| DropMark::new(op_key.session(), op_key.key()))
     }
 
     /// The operation begins.
     pub(crate) fn begin(self) -> Result<OpKey> {
-        let mut op_key = self.op_key?;
+        let mut op_key = self.taken_key?;
         op_key.begin()?;
         Ok(op_key)
     }

@@ -16,13 +16,13 @@ mod held;
 mod hint_router;
 mod identity;
 mod inputs;
+#[cfg(all(test, feature = "shuttle"))]
+mod interleavings;
 mod keeper;
 pub(crate) mod lease;
 mod outage;
 mod reconcile;
 mod runner;
-#[cfg(all(test, feature = "shuttle"))]
-mod schedules;
 mod slot_table;
 mod supervisor;
 

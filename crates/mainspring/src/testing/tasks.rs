@@ -116,14 +116,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Starts wrapped tasks on another executor.
 pub(super) struct Tasks {
     executor: Arc<dyn Spawn>,
-    busy_tasks: Arc<BusyTasks>,
+    busy: Arc<BusyTasks>,
     /// The group of tasks that no other task starts.
     root: Arc<Group>,
 }
 
 impl Tasks {
-    pub(super) fn new(executor: Arc<dyn Spawn>, busy_tasks: Arc<BusyTasks>) -> Self {
-        Tasks { executor, busy_tasks, root: Arc::default() }
+    pub(super) fn new(executor: Arc<dyn Spawn>, busy: Arc<BusyTasks>) -> Self {
+        Tasks { executor, busy, root: Arc::default() }
     }
 }
 
@@ -131,9 +131,9 @@ impl Spawn for Tasks {
     fn spawn(&self, task: Pending<'static, ()>) -> Task {
         let group =
             CURRENT.with_borrow(|group| group.as_ref().map_or_else(|| Arc::clone(&self.root), Arc::clone));
-        self.busy_tasks.begin();
+        self.busy.begin();
         let tracked = Arc::new(Tracked {
-            busy_tasks: Arc::clone(&self.busy_tasks),
+            busy_tasks: Arc::clone(&self.busy),
             aborted: AtomicBool::new(false),
             state: Mutex::new(State { stage: Stage::Woken, executor: None }),
         });

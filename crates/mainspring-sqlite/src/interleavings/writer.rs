@@ -14,7 +14,7 @@ use shuttle::future::block_on;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
 
-use super::{Rig, SCHEDULES, Template, explore};
+use super::{INTERLEAVINGS, Rig, Template, explore};
 use crate::error::Fault;
 use crate::tests::support::job;
 use crate::writer::{Tx, Weight};
@@ -27,7 +27,7 @@ const CALLS: usize = 2;
 #[test]
 fn calls_are_answered_after_their_commit_and_closing_loses_nothing() {
     let template = Template::new();
-    explore(SCHEDULES, move || {
+    explore(INTERLEAVINGS, move || {
         let rig = Rig::new(&template);
         let store = rig.open();
         // With a listener the writer waits for its calls with a time-out, without one for ever.
@@ -63,7 +63,7 @@ fn calls_are_answered_after_their_commit_and_closing_loses_nothing() {
 #[test]
 fn nothing_is_written_after_a_failed_commit_and_nobody_is_left_waiting() {
     let template = Template::new();
-    explore(SCHEDULES / 5, move || {
+    explore(INTERLEAVINGS / 5, move || {
         let rig = Rig::new(&template);
         let store = rig.open();
         let told = Arc::new(AtomicBool::new(false));
@@ -91,7 +91,7 @@ fn nothing_is_written_after_a_failed_commit_and_nobody_is_left_waiting() {
 #[test]
 fn handles_on_one_file_take_turns() {
     let template = Template::new();
-    explore(SCHEDULES / 10, move || {
+    explore(INTERLEAVINGS / 10, move || {
         let rig = Rig::new(&template);
         let handles: Vec<_> = (0..2)
             .map(|_| {

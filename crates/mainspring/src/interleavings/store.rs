@@ -59,7 +59,7 @@ impl Shaky {
         Box::pin(async move {
             step();
             if fate == Fate::Failed {
-                return Err(Error::unavailable("the schedule has it so"));
+                return Err(Error::unavailable("the interleaving has it so"));
             }
             let answer = call.await;
             step();

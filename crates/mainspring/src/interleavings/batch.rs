@@ -10,7 +10,7 @@ use mainspring_core::{Error, Result};
 use shuttle::future::{spawn, yield_now};
 use tokio::sync::oneshot;
 
-use super::{SCHEDULES, Tasks, explore, lot, step};
+use super::{INTERLEAVINGS, Tasks, explore, lot, step};
 use crate::batch::Batcher;
 
 /// Callers of a batcher. Each hands in up to two values.
@@ -18,7 +18,7 @@ const CALLERS: usize = 4;
 
 #[test]
 fn every_value_is_flushed_once_and_every_caller_answered() {
-    explore(SCHEDULES, || {
+    explore(INTERLEAVINGS, || {
         let rig = Rig::new();
         let book = Arc::clone(&rig.book);
         rig.start_callers(move |value, answer| {
@@ -34,7 +34,7 @@ fn every_value_is_flushed_once_and_every_caller_answered() {
 
 #[test]
 fn an_executor_that_goes_leaves_nobody_waiting_and_the_batcher_idle() {
-    explore(SCHEDULES / 5, || {
+    explore(INTERLEAVINGS / 5, || {
         let rig = Rig::new();
         let book = Arc::clone(&rig.book);
         rig.start_callers(move |value, answer| {

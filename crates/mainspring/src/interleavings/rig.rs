@@ -1,4 +1,4 @@
-//! Seams whose every part belongs to the schedule, and jobs that leave a trace.
+//! Seams whose every part belongs to the interleaving, and jobs that leave a trace.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -22,7 +22,7 @@ use crate::context::Context;
 use crate::engine::Engine;
 use crate::node::NodeBuilder;
 
-/// When a schedule has gone on for longer than any wait of the engine adds up to.
+/// When an interleaving has gone on for longer than any wait of the engine adds up to.
 const FOR_EVER: Duration = Duration::from_mins(2);
 
 /// An engine on the memory store, and everything around it.
@@ -200,7 +200,7 @@ impl Clock for Time {
     }
 }
 
-/// Chance, as the schedule has it.
+/// Chance, as the interleaving has it.
 struct Lots;
 
 impl Rng for Lots {

@@ -13,8 +13,8 @@ use mainspring_core::store::{NodeState, Store};
 use shuttle::future::block_on;
 
 use super::{LEASE, Weather, expire, own};
+use crate::interleavings::{Fate, INTERLEAVINGS, Rig, explore, lot};
 use crate::node::{NodeShared, Phase, claimer, finisher, keeper};
-use crate::schedules::{Fate, Rig, SCHEDULES, explore, lot};
 
 /// Starts a node that has no supervisor and tends nothing.
 fn start(rig: &Rig) -> Arc<NodeShared> {
@@ -27,7 +27,7 @@ fn start(rig: &Rig) -> Arc<NodeShared> {
 
 #[test]
 fn the_lease_is_renewed_in_time_and_cancellations_are_heard() {
-    explore(SCHEDULES, || {
+    explore(INTERLEAVINGS, || {
         let (claims, renewals) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let rig = Rig::new(move |call| match call {
             "claim" if claims.fetch_add(1, Ordering::SeqCst) > 0 => Fate::Failed,
@@ -67,7 +67,7 @@ fn the_lease_is_renewed_in_time_and_cancellations_are_heard() {
 
 #[test]
 fn a_lost_lease_abandons_everything_and_the_node_joins_anew_once() {
-    explore(SCHEDULES / 5, || {
+    explore(INTERLEAVINGS / 5, || {
         let cut = Arc::new(AtomicBool::new(false));
         let weather = Weather::new(&[("register", 2), ("renew", 2), ("claim", 2), ("finish", 2)]);
         let (is_cut, joined) = (Arc::clone(&cut), AtomicBool::new(false));

@@ -10,8 +10,8 @@ use mainspring_core::store::NodeState;
 use shuttle::future::block_on;
 
 use super::{LEASE, Weather, expire, own};
+use crate::interleavings::{Fate, INTERLEAVINGS, Rig, explore, lot, step};
 use crate::node::Node;
-use crate::schedules::{Fate, Rig, SCHEDULES, explore, lot, step};
 
 /// How long running jobs may take to end.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -20,7 +20,7 @@ const AT_MOST: Duration = Duration::from_secs(13);
 
 #[test]
 fn shutdown_ends_and_finishes_or_gives_back_everything() {
-    explore(SCHEDULES, || {
+    explore(INTERLEAVINGS, || {
         let weather = Weather::new(&[("renew", 1), ("claim", 2), ("finish", 3), ("progress", 1)]);
         // A store that does not answer when the node leaves leaves its claims to be rescued.
         let leaves = lot(4) != 0;
@@ -57,7 +57,7 @@ fn shutdown_ends_and_finishes_or_gives_back_everything() {
 
 #[test]
 fn shutdown_and_the_loss_of_the_lease_leave_no_membership_behind() {
-    explore(SCHEDULES / 5, || {
+    explore(INTERLEAVINGS / 5, || {
         let cut = Arc::new(AtomicBool::new(false));
         let (is_cut, joined) = (Arc::clone(&cut), AtomicBool::new(false));
         let weather = Weather::new(&[("register", 1), ("renew", 1)]);
@@ -87,7 +87,7 @@ fn shutdown_and_the_loss_of_the_lease_leave_no_membership_behind() {
 
 #[test]
 fn an_executor_that_goes_takes_the_keeper_along_and_ends_every_shutdown() {
-    explore(SCHEDULES / 5, || {
+    explore(INTERLEAVINGS / 5, || {
         let rig = Rig::new(|_| Fate::Answered);
         let node = block_on(rig.node(LEASE).drain(DRAIN).start()).expect("a node");
         let engine = rig.engine.clone();

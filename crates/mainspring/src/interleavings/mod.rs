@@ -1,12 +1,12 @@
-//! The engine under thousands of schedules: shuttle runs its tasks as coroutines on one thread and decides at each lock
+//! The engine under thousands of interleavings: shuttle runs its tasks as coroutines on one thread and decides at each lock
 //! and await who goes on.
 //!
-//! `cargo xtask test --only schedules` runs these tests, and only them: without shuttle around them, its locks do not
-//! work. A schedule that fails is printed; with its text in [`REPLAY`], the test runs that one alone.
+//! `cargo xtask test --only interleavings` runs these tests, and only them: without shuttle around them, its locks do not
+//! work. An interleaving that fails is printed; with its text in [`REPLAY`], the test runs that one alone.
 //! `SHUTTLE_RANDOM_SEED` chooses others than the usual.
 //!
 //! # Invariants
-//! - The same seed gives the same schedules: time, chance and failures are all drawn from the schedule.
+//! - The same seed gives the same interleavings: time, chance and failures are all drawn from the interleaving.
 //! - A test ends only when every task that it started has ended; a task that waits for nothing is a deadlock.
 
 mod batch;
@@ -21,29 +21,29 @@ use shuttle::rand::rngs::ThreadRng;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Schedule, Scheduler, Task, TaskId};
 use shuttle::{Config, MaxSteps, Runner};
 
-/// Names the environment variable with a schedule to run.
-const REPLAY: &str = "MAINSPRING_SCHEDULE";
-/// Schedules of each kind that the main test of a part runs.
-pub(crate) const SCHEDULES: usize = 5_000;
-/// Tasks that a PCT schedule holds up in the middle, and one: most races need one or two.
+/// Names the environment variable with an interleaving to run.
+const REPLAY: &str = "MAINSPRING_INTERLEAVING";
+/// Interleavings of each kind that the main test of a part runs.
+pub(crate) const INTERLEAVINGS: usize = 5_000;
+/// Tasks that a PCT interleaving holds up in the middle, and one: most races need one or two.
 const DEPTH: usize = 3;
-/// The number that the usual schedules grow from.
+/// The number that the usual interleavings grow from.
 const SEED: u64 = 1;
 /// What an unoptimised build of a node's tasks needs, with room.
 const STACK: usize = 256 << 10;
-/// No schedule comes near this: one that does runs in circles.
+/// No interleaving comes near this: one that does runs in circles.
 const STEPS: usize = 200_000;
 
-/// Runs a test under so many random schedules, and as many PCT ones. The test's own task, which moves the clock, goes on
+/// Runs a test under so many random interleavings, and as many PCT ones. The test's own task, which moves the clock, goes on
 /// only when no other can: time passes when nothing else happens.
-pub(crate) fn explore(schedules: usize, test: impl Fn() + Clone + Send + Sync + 'static) {
-    if let Ok(schedule) = std::env::var(REPLAY) {
-        run(ReplayScheduler::new_from_encoded(&schedule), test);
+pub(crate) fn explore(interleavings: usize, test: impl Fn() + Clone + Send + Sync + 'static) {
+    if let Ok(interleaving) = std::env::var(REPLAY) {
+        run(ReplayScheduler::new_from_encoded(&interleaving), test);
         return;
     }
-    let random = run(Patient(RandomScheduler::new_from_seed(SEED, schedules)), test.clone());
-    let pct = run(Patient(PctScheduler::new_from_seed(SEED, DEPTH, schedules)), test);
-    assert_eq!((random, pct), (schedules, schedules), "schedules were left out");
+    let random = run(Patient(RandomScheduler::new_from_seed(SEED, interleavings)), test.clone());
+    let pct = run(Patient(PctScheduler::new_from_seed(SEED, DEPTH, interleavings)), test);
+    assert_eq!((random, pct), (interleavings, interleavings), "interleavings were left out");
 }
 
 fn run(scheduler: impl Scheduler + 'static, test: impl Fn() + Send + Sync + 'static) -> usize {
@@ -73,7 +73,7 @@ impl<S: Scheduler> Scheduler for Patient<S> {
     }
 }
 
-/// A number below `bound`, drawn from the schedule.
+/// A number below `bound`, drawn from the interleaving.
 pub(crate) fn lot(bound: usize) -> usize {
     ThreadRng::default().gen_range(0..bound)
 }

@@ -1,4 +1,4 @@
-//! Parts of the node under thousands of schedules.
+//! Parts of the node under thousands of interleavings.
 
 mod keeper;
 mod shutdown;
@@ -11,7 +11,7 @@ use mainspring_core::id::NodeId;
 use mainspring_core::seam::Clock;
 use mainspring_core::store::{self, Able, Registration, Rescue, Store};
 
-use crate::schedules::{Fate, Rig, lot, step};
+use crate::interleavings::{Fate, Rig, lot, step};
 
 /// The lease of all nodes here: renewed every two seconds.
 const LEASE: Duration = Duration::from_secs(6);

@@ -1,12 +1,12 @@
-//! The store under thousands of schedules: shuttle runs its threads and callers as coroutines on one thread and decides
+//! The store under thousands of interleavings: shuttle runs its threads and callers as coroutines on one thread and decides
 //! at each lock who goes on.
 //!
-//! Each schedule opens a store of its own, with real SQLite, on a copy of one migrated file. `cargo xtask test --only
-//! schedules` runs them, and only them: without shuttle around them, its locks do not work. A schedule that fails is
+//! Each interleaving opens a store of its own, with real SQLite, on a copy of one migrated file. `cargo xtask test --only
+//! interleavings` runs them, and only them: without shuttle around them, its locks do not work. An interleaving that fails is
 //! printed; with its text in [`REPLAY`], the test runs that one alone. `SHUTTLE_RANDOM_SEED` chooses others than the usual.
 //!
 //! # Invariants
-//! - The same seed gives the same schedules: nothing in here depends on time, and every test can be repeated.
+//! - The same seed gives the same interleavings: nothing in here depends on time, and every test can be repeated.
 
 mod writer;
 
@@ -23,28 +23,28 @@ use crate::options::Durability;
 use crate::tests::support::{NoTasks, TestClock, TestRng};
 use crate::{Options, Sqlite};
 
-/// Names the environment variable with a schedule to run.
-const REPLAY: &str = "MAINSPRING_SCHEDULE";
-/// Schedules of each kind that the main test of a part runs.
-const SCHEDULES: usize = 5_000;
-/// Threads that a PCT schedule holds up in the middle, and one: most races need one or two.
+/// Names the environment variable with an interleaving to run.
+const REPLAY: &str = "MAINSPRING_INTERLEAVING";
+/// Interleavings of each kind that the main test of a part runs.
+const INTERLEAVINGS: usize = 5_000;
+/// Threads that a PCT interleaving holds up in the middle, and one: most races need one or two.
 const DEPTH: usize = 3;
-/// The number that the usual schedules grow from.
+/// The number that the usual interleavings grow from.
 const SEED: u64 = 1;
 /// What SQLite's parser and an unoptimised build need, with room.
 const STACK: usize = 1 << 20;
-/// No schedule comes near this: one that does runs in circles.
+/// No interleaving comes near this: one that does runs in circles.
 const STEPS: usize = 100_000;
 
-/// Runs a test under so many random schedules, and as many PCT ones.
-fn explore(schedules: usize, test: impl Fn() + Clone + Send + Sync + 'static) {
-    if let Ok(schedule) = std::env::var(REPLAY) {
-        run(ReplayScheduler::new_from_encoded(&schedule), test);
+/// Runs a test under so many random interleavings, and as many PCT ones.
+fn explore(interleavings: usize, test: impl Fn() + Clone + Send + Sync + 'static) {
+    if let Ok(interleaving) = std::env::var(REPLAY) {
+        run(ReplayScheduler::new_from_encoded(&interleaving), test);
         return;
     }
-    let random = run(RandomScheduler::new_from_seed(SEED, schedules), test.clone());
-    let pct = run(PctScheduler::new_from_seed(SEED, DEPTH, schedules), test);
-    assert_eq!((random, pct), (schedules, schedules), "schedules were left out");
+    let random = run(RandomScheduler::new_from_seed(SEED, interleavings), test.clone());
+    let pct = run(PctScheduler::new_from_seed(SEED, DEPTH, interleavings), test);
+    assert_eq!((random, pct), (interleavings, interleavings), "interleavings were left out");
 }
 
 fn run(scheduler: impl Scheduler + 'static, test: impl Fn() + Send + Sync + 'static) -> usize {
@@ -76,7 +76,7 @@ fn directory() -> TempDir {
     directory.expect("a directory")
 }
 
-/// The store of one schedule.
+/// The store of one interleaving.
 struct Rig {
     seams: Seams,
     threads: Arc<Joined>,
