@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use crate::batch::Batcher;
 use crate::durable;
+use crate::enqueue::flush::flush_each;
 use crate::enqueue::{Enqueue, EnqueueMany, Enqueued, Json};
-use crate::flush::flush_each;
 use crate::job::Job;
 use crate::jobs::Jobs;
 use crate::node::NodeBuilder;

@@ -16,7 +16,7 @@ use mainspring_core::{Error, Result};
 use serde_json::Value;
 
 use crate::engine::Engine;
-use crate::flush::{Patience, only};
+use crate::enqueue::flush::{ContendedRetry, only};
 use crate::job::{Job, JobOptions};
 
 /// A job that was enqueued, or that was there already.
@@ -215,6 +215,7 @@ macro_rules! setters {
     };
 }
 
+pub(crate) mod flush;
 mod many;
 
 pub use many::EnqueueMany;
@@ -277,7 +278,7 @@ impl<'a, J> Enqueue<'a, J> {
         let mut answer = engine.enqueues().send(job).await??;
         if let (Receipt::Contended, Some(job)) = (answer, again) {
             let clock = &*engine.seams().clock;
-            answer = Patience::new().ask(&**engine.store(), clock, &job).await?;
+            answer = ContendedRetry::new().ask(&**engine.store(), clock, &job).await?;
         }
         receipt(id, answer)
     }

@@ -20,12 +20,12 @@ use mainspring_core::{Error, Result, bounds};
 use serde::Serialize;
 
 use crate::durable::child::{self, RESULT};
-use crate::durable::collapse::ABANDONED;
 use crate::durable::drift::ACCEPTED;
 use crate::durable::key::side_key;
+use crate::durable::scope_end::ABANDONED;
 use crate::engine::Engine;
+use crate::enqueue::flush::{flush, only};
 use crate::enqueue::receipt;
-use crate::flush::{flush, only};
 
 /// How often a journal is read anew because its job has changed it meanwhile.
 const ROUNDS: usize = 8;

@@ -304,7 +304,7 @@ pub struct Change<'a> {
     watched: Option<Watched<'a>>,
 }
 
-/// Whoever is told how far a verb has come.
+/// A callback for how far a verb has come.
 type Watched<'a> = Box<dyn FnMut(&Tally) + Send + 'a>;
 
 impl<'a> Change<'a> {

@@ -95,7 +95,6 @@ mod context;
 mod durable;
 mod engine;
 mod enqueue;
-mod flush;
 mod fork;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
@@ -104,6 +103,7 @@ mod handler;
 #[cfg(all(test, feature = "shuttle"))]
 mod interleavings;
 mod job;
+mod job_run;
 mod jobs;
 mod json;
 mod layer;
@@ -122,16 +122,16 @@ pub use context::{Context, Info};
 pub use durable::branch::Branch;
 pub use durable::child::{Child, Spawn};
 pub use durable::iterate::Iterate;
-pub use durable::join::{JoinAll, join_all};
+pub use durable::join_all::{JoinAll, join_all};
 pub use durable::map::{Map, MapSome, Mapped};
 pub use durable::output::{Output, StepOutput};
 pub use durable::race::Race;
+pub use durable::recorded_value::Draw;
 pub use durable::signal::{Declares, JobRef, Named, SendSignal, Sent, SignalType};
+#[cfg(feature = "sqlite")]
+pub use durable::sqlite_transaction::SqliteTransaction;
 pub use durable::step::{Step, StepContext};
 pub use durable::token::{Mint, Token};
-#[cfg(feature = "sqlite")]
-pub use durable::transaction::SqliteTransaction;
-pub use durable::value::Draw;
 pub use durable::wait::{Received, Signal, Signals, Sleep, TimedSignal};
 pub use engine::Engine;
 pub use enqueue::{Enqueue, EnqueueMany, Enqueued, Json};

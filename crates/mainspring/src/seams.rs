@@ -109,7 +109,7 @@ impl Spawn for TokioSpawn {
     }
 }
 
-/// Runs a task until it ends or the other end of the channel is told to stop it.
+/// Runs a task until it ends or the other end of the channel asks it to stop.
 async fn until_stopped(task: impl Future<Output = ()>, stopped: tokio::sync::oneshot::Receiver<()>) {
     let mut stopped = std::pin::pin!(stopped);
     let mut task = std::pin::pin!(task);
@@ -137,15 +137,15 @@ mod tests {
     #[tokio::test]
     async fn a_dedicated_task_outlives_its_handle_and_ends_when_aborted() {
         let spawn = TokioSpawn(Handle::current());
-        let (told, heard) = tokio::sync::oneshot::channel();
+        let (sender, receiver) = tokio::sync::oneshot::channel();
         let (go, went) = tokio::sync::oneshot::channel::<()>();
         let task = async move {
             drop(went.await);
-            told.send(()).expect("somebody listens");
+            sender.send(()).expect("somebody listens");
         };
         drop(spawn.spawn_dedicated("outlives", Box::pin(task)));
         go.send(()).expect("the task still waits");
-        heard.await.expect("the task went on");
+        receiver.await.expect("the task went on");
 
         let (alive, gone) = tokio::sync::oneshot::channel::<()>();
         let task = async move {

@@ -23,7 +23,7 @@ use crate::batch::meaning;
 use crate::engine::Engine;
 use crate::sync::{Mutex, MutexGuard};
 
-/// How long the task relies on being told before it looks by itself.
+/// How long the task relies on being woken before it looks by itself.
 const LOOK: Duration = Duration::from_millis(250);
 /// How many jobs are asked for at once: each answer may have a page.
 const TOGETHER: usize = 64;
@@ -142,7 +142,7 @@ impl Tail {
             if self.until.is_some_and(|until| self.position >= until) {
                 return Ok(None);
             }
-            let asked = Asked {
+            let asked = ReadRequest {
                 ask: Ask { id: self.id, after: self.position, limit: bounds::OUTPUT_PAGE },
                 progress: self.progress.clone(),
                 wait: self.follow,
@@ -236,13 +236,13 @@ struct TailReaders {
 }
 
 struct Reader {
-    asked: Asked,
+    asked: ReadRequest,
     answer: oneshot::Sender<Result<Option<Output>>>,
 }
 
 /// What a reader wants to know.
 #[derive(Clone)]
-struct Asked {
+struct ReadRequest {
     ask: Ask,
     /// What he knows.
     progress: Option<Progress>,
@@ -250,7 +250,7 @@ struct Asked {
     wait: bool,
 }
 
-impl Asked {
+impl ReadRequest {
     fn is_answered(&self, output: Option<&Output>) -> bool {
         output.is_none_or(|output| {
             let news = !output.items.is_empty() || output.first > self.ask.after + 1;
@@ -284,7 +284,7 @@ impl Tails {
         }
     }
 
-    async fn ask(&self, engine: &Engine, asked: Asked) -> Result<Option<Output>> {
+    async fn ask(&self, engine: &Engine, asked: ReadRequest) -> Result<Option<Output>> {
         let (answer, answered) = oneshot::channel();
         let first = {
             let mut watched = self.lock();
@@ -311,7 +311,7 @@ impl Tails {
     }
 
     /// Whom to ask for now; `None`, and the task ends, if nobody reads any more.
-    fn next(&self) -> Option<Vec<(u64, Asked)>> {
+    fn next(&self) -> Option<Vec<(u64, ReadRequest)>> {
         let mut watched = self.lock();
         watched.readers.retain(|_, reader| !reader.answer.is_closed());
         if watched.readers.is_empty() {

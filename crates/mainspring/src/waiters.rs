@@ -22,7 +22,7 @@ use crate::handler::Payload;
 use crate::sync::{Mutex, MutexGuard};
 use crate::tail::Tails;
 
-/// How long the task relies on being told before it looks by itself.
+/// How long the task relies on being woken before it looks by itself.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Callers that wait for jobs, and nodes that can be nudged.
@@ -72,7 +72,7 @@ impl Waiters {
         self.tails.wake_all();
     }
 
-    /// Has a node told by every [`nudge`](Self::nudge) until it is dropped.
+    /// Wakes a node with every [`nudge`](Self::nudge) until it is dropped.
     pub(crate) fn on_nudge(&self, node: Weak<dyn Listener>) {
         let mut nudges = self.nudges.lock().unwrap_or_else(PoisonError::into_inner);
         nudges.retain(|node| node.strong_count() > 0);

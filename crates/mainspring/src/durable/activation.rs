@@ -15,9 +15,9 @@ use std::time::Duration;
 use mainspring_core::job::Ended;
 use mainspring_core::seam::Pending;
 
-use super::scope;
+use super::polled_code;
 use super::session::{NextAction, Session};
-use crate::context::Run;
+use crate::job_run::JobRun;
 use crate::sync::{AtomicBool, Mutex};
 
 /// After how long a handler that keeps its slot although it waits is named, in the log and by `why`.
@@ -86,7 +86,7 @@ impl Activation {
     fn poll(
         &mut self,
         context: &mut Context<'_>,
-        run: &Run,
+        run: &JobRun,
         look: &mut Option<Pending<'static, ()>>,
         foreign_wait: &mut Option<ForeignWait>,
     ) -> Poll<PollOutcome> {
@@ -105,7 +105,7 @@ impl Activation {
         if waker.woken.swap(false, Ordering::AcqRel) {
             let mut inner = Context::from_waker(&session.waker);
             let future = Pin::new(&mut self.future);
-            if let Poll::Ready(ended) = scope::within(session, false, || future.poll(&mut inner)) {
+            if let Poll::Ready(ended) = polled_code::within(session, false, || future.poll(&mut inner)) {
                 return Poll::Ready(PollOutcome::Ended(ended));
             }
         }
@@ -150,7 +150,7 @@ impl Activation {
     /// Says once, after a while, that a handler keeps its slot; tells when to come again for that.
     fn warn_foreign(
         &self,
-        run: &Run,
+        run: &JobRun,
         foreign: bool,
         foreign_wait: &mut Option<ForeignWait>,
     ) -> Option<Duration> {

@@ -12,10 +12,10 @@ use mainspring_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::collapse::ABANDONED;
 use super::dropped::{DropMark, OpFuture};
 use super::error;
 use super::key::side_key;
+use super::scope_end::ABANDONED;
 use super::signal::{Declares, JobRef};
 use super::step::Op;
 use super::wait::wait_for_messages;
@@ -164,7 +164,7 @@ impl<J: Job> Child<'_, J> {
     /// [`Error::Ended`] if the child failed or was cancelled; [`Error::Convert`] if its output is not what its type says.
     pub async fn result(self) -> Result<J::Output> {
         let key = side_key(&self.key, RESULT)?;
-        super::scope::check(self.ctx.session(), &key)?;
+        super::polled_code::check(self.ctx.session(), &key)?;
         let mark = DropMark::new(self.ctx.session(), &key);
         OpFuture::new(Some(mark), Box::pin(self.wait(key))).await
     }

@@ -13,8 +13,8 @@ use mainspring_core::seam::Pending;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::collapse::Survivors;
 use super::dropped::OpFuture;
+use super::scope_end::Survivors;
 use super::session::Session;
 use super::step::{Op, encode};
 use super::{keyed, lazy};

@@ -214,7 +214,7 @@ impl OpKey {
 
     /// The operation begins: it is where it may be, and its key is used up.
     pub(crate) fn begin(&mut self) -> Result<()> {
-        super::scope::check(&self.session, &self.key)?;
+        super::polled_code::check(&self.session, &self.key)?;
         self.session.check_outcome_known()?;
         self.used = true;
         self.session.moved();

@@ -14,9 +14,9 @@ use mainspring_core::{Error, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::collapse::Survivors;
 use super::dropped::OpFuture;
 use super::key::OpKey;
+use super::scope_end::Survivors;
 use super::step::{Op, encode};
 use super::{error, keyed, lazy};
 use crate::context::Context;

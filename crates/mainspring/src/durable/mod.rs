@@ -6,13 +6,13 @@
 //!
 //! - [`key`]: names, scopes, and what tells repeats apart.
 //! - [`session`]: what one handler knows of its job's past, and what it has yet to record.
-//! - [`scope`]: which code is being polled, so that operations in the wrong place are refused before any effect.
+//! - [`polled_code`]: which code is being polled, so that operations in the wrong place are refused before any effect.
 //! - [`activation`]: how a handler is polled, and when it is suspended.
 //! - [`drift`]: whether what is recorded still fits the code.
 //! - [`dropped`]: operations that are dropped before their end, such as the losers of a `select!`.
-//! - [`step`], [`wait`], [`child`], [`value`]: the operations.
+//! - [`step`], [`wait`], [`child`], [`recorded_value`]: the operations.
 //! - [`output`]: what handlers and bodies push meanwhile.
-//! - [`branch`], [`race`], [`map`], [`iterate`]: scopes of several operations; [`collapse`]: how they end.
+//! - [`branch`], [`race`], [`map`], [`iterate`]: scopes of several operations; [`scope_end`]: how they end.
 //!
 //! # Invariants
 //! - Nothing that a step's body may have seen is lost when the body's effect is not: what came from outside is recorded
@@ -24,27 +24,27 @@
 pub(crate) mod activation;
 pub(crate) mod branch;
 pub(crate) mod child;
-pub(crate) mod collapse;
 pub(crate) mod drift;
 pub(crate) mod dropped;
 pub(crate) mod error;
 pub(crate) mod iterate;
-pub(crate) mod join;
+pub(crate) mod join_all;
 pub(crate) mod key;
 pub(crate) mod map;
 pub(crate) mod output;
-pub(crate) mod pool;
+pub(crate) mod polled_code;
+pub(crate) mod pool_transaction;
 mod probe_hooks;
 pub(crate) mod race;
+pub(crate) mod recorded_value;
 pub(crate) mod recorder;
-pub(crate) mod scope;
+pub(crate) mod scope_end;
 pub(crate) mod session;
 pub(crate) mod signal;
+#[cfg(feature = "sqlite")]
+pub(crate) mod sqlite_transaction;
 pub(crate) mod step;
 pub(crate) mod token;
-#[cfg(feature = "sqlite")]
-pub(crate) mod transaction;
-pub(crate) mod value;
 pub(crate) mod wait;
 
 /// Makes a builder a future: lazy, and done by the `async fn` that it names. Nothing is pinned in the builder itself, so

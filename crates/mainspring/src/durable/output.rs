@@ -28,11 +28,12 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 
 use super::key::side_key;
+use super::polled_code;
 use super::recorder::NodeRecording;
-use super::scope;
 use super::session::{Session, SessionState};
 use super::step::StepContext;
-use crate::context::{Context, Run};
+use crate::context::Context;
+use crate::job_run::JobRun;
 
 /// Where it is is_workflow that a step has said something, and how often the handler has.
 const OUTPUT: &str = "output";
@@ -43,7 +44,7 @@ const WORKFLOW_MARK: &str = "#is_workflow";
 #[derive(Default)]
 pub(crate) struct Outputs {
     /// How much the handler has said, by scope.
-    scopes: BTreeMap<Arc<str>, Count>,
+    scopes: BTreeMap<Arc<str>, PushCount>,
     /// Steps that have said something and have no result.
     unfinished: BTreeSet<Key>,
     /// Bodies that run.
@@ -61,7 +62,7 @@ pub(crate) struct Outputs {
 }
 
 #[derive(Default)]
-struct Count {
+struct PushCount {
     /// What is recorded.
     recorded: u32,
     /// What was said in this run.
@@ -160,7 +161,7 @@ fn encode(frame: &impl Serialize) -> Result<Vec<u8>> {
 
 impl Session {
     /// Hands something in that nobody waits for now.
-    fn hand_in(&self, state: &mut SessionState, run: &Run, mut writes: Writes) -> Result<UnconfirmedPush> {
+    fn hand_in(&self, state: &mut SessionState, run: &JobRun, mut writes: Writes) -> Result<UnconfirmedPush> {
         let (bytes, sent) = (writes.bytes(), state.hand_in(&mut writes));
         let recording = Recording { claim: run.claim, writes, children: Vec::new() };
         let answer = self.recorder().post(NodeRecording { node: run.node, recording })?;
@@ -175,7 +176,7 @@ impl Session {
         self.take_answer(answer).await
     }
 
-    /// What the handler of an earlier attempt has said is void, and nothing else is recorded: readers are told.
+    /// The output of an earlier attempt is void, and nothing else is recorded: readers get a reset.
     pub(crate) fn begin_output(&self, stale: Vec<Key>) {
         let void = self.state().outputs.void;
         if !void && stale.is_empty() || self.is_staged() {
@@ -266,7 +267,7 @@ impl Session {
     /// The handler says something.
     async fn push_from_handler(self: &Arc<Self>, path: &Arc<str>, frame: Vec<u8>) -> Result<()> {
         let key = counted(path, 0)?;
-        scope::check(self, &key)?;
+        polled_code::check(self, &key)?;
         self.check_outcome_known()?;
         self.moved();
         let staged = self.is_staged();

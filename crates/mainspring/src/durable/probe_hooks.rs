@@ -7,8 +7,8 @@ use mainspring_core::name::Key;
 use std::time::Duration;
 
 use super::session::{Busy, Session};
-use crate::context::StepBackoff;
-use crate::testing::{Probe, Verdict};
+use crate::job_run::StepBackoff;
+use crate::testing::{Probe, ProbeVerdict};
 
 impl Session {
     /// Pauses before a step is tried again.
@@ -23,8 +23,8 @@ impl Session {
     /// the commit: rows and record are one.
     pub(crate) fn probed(probe: Option<&dyn Probe>, job: JobId, key: &Key) -> Result<bool, Failure> {
         match probe.map(|probe| probe.ran(job, key)) {
-            Some(Verdict::Fail(why)) => Err(Failure::from(why)),
-            verdict => Ok(verdict == Some(Verdict::Crash)),
+            Some(ProbeVerdict::Fail(why)) => Err(Failure::from(why)),
+            verdict => Ok(verdict == Some(ProbeVerdict::Crash)),
         }
     }
 

@@ -116,7 +116,7 @@ impl FlushPacing {
         let others = left.iter().copied().filter(|&at| !trouble.alone.contains(&items[at].order_key()));
         let others: Vec<usize> = others.collect();
         let Some(&first) = others.first() else { return left.iter().copied().take(1).collect() };
-        // Recordings of an earlier membership are told apart by their node: the store refuses them.
+        // Recordings of an earlier membership go under its number: the store refuses them.
         let mine = || others.iter().copied().filter(|&at| items[at].node == items[first].node);
         let count = fitting(mine().map(|at| &items[at]), self.size.get());
         mine().take(count).collect()

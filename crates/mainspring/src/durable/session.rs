@@ -24,15 +24,15 @@ use mainspring_core::{Error, Result, bounds};
 use serde::de::DeserializeOwned;
 
 use super::activation::HandlerWaker;
-use super::collapse::ScopedRecords;
 use super::drift::{self, Drift, Judgement};
 use super::error;
 use super::key::{OpKey, Scopes, side_key};
 use super::output::Outputs;
 use super::recorder::{NodeRecording, Recorder};
+use super::scope_end::ScopedRecords;
 use super::token::Tokens;
-use crate::context::{Run, StepBackoff, Stop};
 use crate::engine::Engine;
+use crate::job_run::{JobRun, StepBackoff, Stop};
 use crate::sync::{Mutex, MutexGuard};
 use crate::testing::Probe;
 
@@ -42,7 +42,7 @@ pub(crate) struct Session {
     recorder: Arc<Recorder>,
     probe: Option<Arc<dyn Probe>>,
     /// The claim under which the handler runs.
-    current: Mutex<Arc<Run>>,
+    current: Mutex<Arc<JobRun>>,
     state: Mutex<SessionState>,
     pub(crate) handler_waker: Arc<HandlerWaker>,
     pub(crate) waker: Waker,
@@ -143,7 +143,7 @@ impl Session {
         engine: Engine,
         recorder: Arc<Recorder>,
         probe: Option<Arc<dyn Probe>>,
-        run: Arc<Run>,
+        run: Arc<JobRun>,
         journal: Option<Box<Journal>>,
     ) -> Arc<Self> {
         let handler_waker = Arc::new(HandlerWaker::default());
@@ -204,7 +204,7 @@ impl Session {
         &self.recorder
     }
 
-    pub(crate) fn run(&self) -> Arc<Run> {
+    pub(crate) fn run(&self) -> Arc<JobRun> {
         Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -220,13 +220,13 @@ impl Session {
         self.probe.clone()
     }
 
-    /// The store's time, as far as it can be told without asking.
+    /// The store's time, as reckoned without asking it.
     pub(crate) fn now(&self) -> Timestamp {
         self.run().store_time(self.engine.seams().clock.monotonic())
     }
 
     /// Goes on under another claim.
-    pub(crate) fn resume(&self, run: Arc<Run>, journal: Option<Box<Journal>>) {
+    pub(crate) fn resume(&self, run: Arc<JobRun>, journal: Option<Box<Journal>>) {
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = run;
         let mut state = self.state();
         // What was taken before was recorded as read with the suspension; what was not comes again.

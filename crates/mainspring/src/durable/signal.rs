@@ -300,7 +300,7 @@ fn check_declared(job: &impl JobRef, name: &SignalName) -> Result<()> {
     }
 }
 
-/// How often signals whose answer was lost are tried again, before the senders are told.
+/// How often signals whose answer was lost are tried again, before the senders get the error.
 const REPEATS: usize = 2;
 
 /// What a store said to a signal.
@@ -311,8 +311,8 @@ pub(crate) struct Answer {
     answer_lost: bool,
 }
 
-/// Stores signals of different callers. The sender's key makes a repeat harmless; that it was stored the first time is
-/// then told as a repeat, which is as good.
+/// Stores signals of different callers. The sender's key makes a repeat harmless; the store
+/// then answers that it is a repeat, which is as good.
 pub(crate) async fn flush(store: Arc<dyn Store>, signals: Vec<Signal>) -> Result<Vec<Answer>> {
     let mut lost = 0;
     loop {

@@ -22,9 +22,10 @@ use serde::de::DeserializeOwned;
 use super::dropped::{DropMark, OpFuture};
 use super::key::{OpKey, side_key};
 use super::session::Session;
-use super::{error, keyed, lazy, scope};
-use crate::context::{Context, Run};
-use crate::testing::Verdict;
+use super::{error, keyed, lazy, polled_code};
+use crate::context::Context;
+use crate::job_run::JobRun;
+use crate::testing::ProbeVerdict;
 
 type Body<'c, T> = Box<dyn FnMut(StepContext) -> Pending<'c, Result<T, Failure>> + Send + 'c>;
 
@@ -197,7 +198,7 @@ impl Context {
 /// What the body of a step may tell the outside, or want to know.
 pub struct StepContext {
     session: Arc<Session>,
-    run: Arc<Run>,
+    run: Arc<JobRun>,
     key: Key,
     run_number: u32,
     /// Tells this run of the body from others.
@@ -382,10 +383,10 @@ async fn attempt<T: Send>(
         && result.is_ok()
     {
         match probe.ran(session.run().info.id, key) {
-            Verdict::Keep => {}
-            Verdict::Again => result = run_body(session, key, body, run_number, timeout).await,
-            Verdict::Fail(why) => result = Err(Failure::from(why)),
-            Verdict::Crash => {
+            ProbeVerdict::Keep => {}
+            ProbeVerdict::Again => result = run_body(session, key, body, run_number, timeout).await,
+            ProbeVerdict::Fail(why) => result = Err(Failure::from(why)),
+            ProbeVerdict::Crash => {
                 probe.crash();
                 std::future::pending::<()>().await;
             }
@@ -439,6 +440,6 @@ impl<T> Future for InBody<'_, '_, T> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> std::task::Poll<Self::Output> {
         let session = Arc::clone(self.session);
-        scope::within(&session, true, || self.body.as_mut().poll(context))
+        polled_code::within(&session, true, || self.body.as_mut().poll(context))
     }
 }

@@ -237,7 +237,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Token`] if it is not good; as [`Engine::signal`]. After [`Error::OutcomeUnknown`] the signal may be stored: if
-    /// a second call is then told that the token is not good, it was, or somebody else has used it.
+    /// a second call then returns [`Error::Token`], the first one was, or somebody else has used the token.
     pub async fn redeem<T: Serialize>(&self, token: &str, value: &T) -> Result<()> {
         let (job, secret) = parse(token).ok_or(Error::Token)?;
         let found = self.store().values(job, vec![token_key(secret)?]).await?;

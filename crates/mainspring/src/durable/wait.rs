@@ -42,7 +42,7 @@ pub(crate) async fn wait_for_messages(
         {
             return Poll::Ready(messages);
         }
-        // What came in time counts, also if nobody has told us of it.
+        // A message that came in time counts, also if its hint was lost.
         if due.is_some_and(|due| {
             due <= session.now() && (topic.is_none() || session.has_looked(due, &mut looked))
         }) {

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::{Draft, Enqueued, Json, encode, mint, receipt};
 use crate::engine::Engine;
-use crate::flush::{Patience, flush};
+use crate::enqueue::flush::{ContendedRetry, flush};
 use crate::job::{Job, JobOptions};
 
 /// Many jobs of one type on their way in. Await it to store them.
@@ -55,12 +55,12 @@ impl<'a, J> EnqueueMany<'a, J> {
             });
         }
         let (now, limits) = (self.engine.seams().clock.now(), self.engine.limits());
-        // Whatever is wrong is told before anything is stored.
+        // Whatever is wrong is reported before anything is stored.
         for input in &self.inputs {
             limits.check_input(input)?;
         }
         draft.job(mint(self.engine), Vec::new()).check(limits, now)?;
-        let (store, mut patience) = (&**self.engine.store(), Patience::new());
+        let (store, mut patience) = (&**self.engine.store(), ContendedRetry::new());
         let mut stored = Vec::with_capacity(self.inputs.len());
         let mut inputs = self.inputs.into_iter().peekable();
         let mut batch = next_batch(self.engine, &draft, &mut inputs);

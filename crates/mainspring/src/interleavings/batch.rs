@@ -41,7 +41,7 @@ fn an_executor_that_goes_leaves_nobody_waiting_and_the_batcher_idle() {
             let begun = book.lock().begun.contains_key(&value);
             match answer {
                 Ok(_) | Err(Error::DiskFull) => assert!(begun),
-                Err(Error::Closed) => assert!(!begun, "it was told that nothing was done for it"),
+                Err(Error::Closed) => assert!(!begun, "its answer says that nothing was done for it"),
                 Err(error) => assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error}"),
             }
         });
@@ -192,16 +192,16 @@ impl Rig {
     }
 }
 
-/// What a store does with a batch: it takes some time, and is told of its end by another task, or it is quick.
+/// What a store does with a batch: it takes some time, and another task ends it, or it is quick.
 async fn store() {
     for _ in 0..lot(3) {
         yield_now().await;
     }
     if lot(2) == 0 {
-        let (told, end) = oneshot::channel::<()>();
+        let (sender, end) = oneshot::channel::<()>();
         drop(spawn(async move {
             step();
-            drop(told);
+            drop(sender);
         }));
         drop(end.await);
     }

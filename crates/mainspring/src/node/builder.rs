@@ -19,7 +19,7 @@ use super::finisher::{Unstored, UnstoredOutcome};
 use super::handler_cache::HandlerCache;
 use super::held::Held;
 use super::hint_router::HintRouter;
-use super::inputs::Inputs;
+use super::large_inputs::LargeInputs;
 use super::lease::Lease;
 use super::outage::Outage;
 use super::slot_table::SlotTable;
@@ -37,7 +37,7 @@ use crate::waiters::Waiters;
 /// The version of a node that has none.
 const UNVERSIONED: &str = "0";
 
-/// A node that has not started. Made by [`Engine::node`]; what is wrong with it is told by [`start`](Self::start).
+/// A node that has not started. Made by [`Engine::node`]; [`start`](Self::start) reports what is wrong with it.
 #[must_use = "a node does nothing until it is started"]
 pub struct NodeBuilder {
     engine: Engine,
@@ -295,7 +295,7 @@ impl NodeBuilder {
         };
         let host: Arc<dyn RecorderHost> = Arc::new(host);
         let recorder = recorder::start(self.engine.store(), seams, &host);
-        let inputs = Inputs::new(self.engine.store(), seams);
+        let inputs = LargeInputs::new(self.engine.store(), seams);
         let shared = Arc::new(NodeShared {
             engine: self.engine,
             options: self.options,

@@ -28,7 +28,7 @@ use mainspring_core::{Error, Result, fault};
 
 use super::slot_table::{Backlog, ClaimPlan, SENT_MAX, UnstartedJob};
 use super::{NodeShared, broken, finisher, runner};
-use crate::context::Run;
+use crate::job_run::JobRun;
 
 /// What it is called in logs.
 const PART: &str = "claim";
@@ -202,7 +202,7 @@ fn accept(shared: &Arc<NodeShared>, plan: &ClaimPlan, node: NodeNo, claimed: Cla
             let input = std::mem::replace(&mut job.input, Value::There(0));
             let journal = job.journal.take();
             UnstartedJob {
-                run: Arc::new(Run::new(&mut job, node, Arc::clone(&shared.lease), claimed.now, now)),
+                run: Arc::new(JobRun::new(&mut job, node, Arc::clone(&shared.lease), claimed.now, now)),
                 input,
                 journal,
                 ahead: job.ahead,
@@ -219,8 +219,8 @@ fn accept(shared: &Arc<NodeShared>, plan: &ClaimPlan, node: NodeNo, claimed: Cla
     shared.release(refused);
 }
 
-/// Gives back what a lost answer may have claimed beyond what the repeat told. No other claim is sent before that is done:
-/// what nobody knows of would otherwise be leased for as long as the node lives.
+/// Gives back what a lost answer may have claimed beyond the answer to the repeat. No other claim is sent before that is done:
+/// claims that nobody knows of would otherwise be leased for as long as the node lives.
 async fn disown(shared: &NodeShared, node: NodeNo, batch: Batch) {
     let mut wait = BACKOFF.0;
     loop {

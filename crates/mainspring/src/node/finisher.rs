@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 
 use super::{NodeShared, Phase, broken};
 use crate::batch::{FlushSize, Weight, fitting};
-use crate::context::Run;
+use crate::job_run::JobRun;
 use crate::sync::AtomicUsize;
 
 /// What it is called in logs.
@@ -30,7 +30,7 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from
 
 /// An outcome on its way to the store.
 pub(super) struct UnstoredOutcome {
-    pub(super) run: Arc<Run>,
+    pub(super) run: Arc<JobRun>,
     pub(super) finish: Finish,
 }
 
@@ -94,7 +94,7 @@ pub(super) async fn run(shared: Arc<NodeShared>, mut entries: mpsc::UnboundedRec
             let came = std::iter::from_fn(|| entries.try_recv().ok());
             waiting.extend(came.take(bounds::BATCH.saturating_sub(waiting.len())));
         }
-        // Outcomes of an earlier membership are told apart by their node: the store refuses them under the new one.
+        // Outcomes of an earlier membership go under its number: the store refuses them.
         let node = waiting[0].run.node;
         let mine = waiting.iter().take_while(|entry: &&UnstoredOutcome| entry.run.node == node);
         let count = fitting(mine, size.get());

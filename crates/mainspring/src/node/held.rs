@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError};
 use mainspring_core::id::{Claim, JobId, NodeNo, Row};
 use tokio::sync::Notify;
 
-use crate::context::{Run, Stop};
+use crate::job_run::{JobRun, Stop};
 use crate::sync::{Mutex, MutexGuard};
 
 pub(super) struct Held {
@@ -20,7 +20,7 @@ pub(super) struct Held {
 
 struct HeldClaims {
     node: NodeNo,
-    runs: BTreeMap<(Row, u32), Arc<Run>>,
+    runs: BTreeMap<(Row, u32), Arc<JobRun>>,
 }
 
 fn key(claim: &Claim) -> (Row, u32) {
@@ -42,7 +42,7 @@ impl Held {
     }
 
     /// Takes a batch in. `false` if it was claimed under a membership that has been lost since.
-    pub(super) fn add(&self, node: NodeNo, runs: impl Iterator<Item = Arc<Run>>) -> bool {
+    pub(super) fn add(&self, node: NodeNo, runs: impl Iterator<Item = Arc<JobRun>>) -> bool {
         let mut state = self.lock();
         if state.node != node {
             return false;
@@ -75,17 +75,17 @@ impl Held {
         self.emptied.notify_waiters();
     }
 
-    pub(super) fn get(&self, claim: &Claim) -> Option<Arc<Run>> {
+    pub(super) fn get(&self, claim: &Claim) -> Option<Arc<JobRun>> {
         self.lock().runs.get(&key(claim)).cloned()
     }
 
     /// The run of a job, if it is held.
-    pub(super) fn of(&self, id: JobId) -> Option<Arc<Run>> {
+    pub(super) fn of(&self, id: JobId) -> Option<Arc<JobRun>> {
         self.lock().runs.values().find(|run| run.claim.id == id).cloned()
     }
 
     /// All claims held at this moment.
-    pub(super) fn all(&self) -> Vec<Arc<Run>> {
+    pub(super) fn all(&self) -> Vec<Arc<JobRun>> {
         self.lock().runs.values().cloned().collect()
     }
 

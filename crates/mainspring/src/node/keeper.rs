@@ -13,7 +13,7 @@ use mainspring_core::store::{Mark, Renewal};
 use mainspring_core::{Error, Result, fault};
 
 use super::{NodeShared, Phase};
-use crate::context::{Run, Stop};
+use crate::job_run::{JobRun, Stop};
 
 /// What its two calls are called in logs.
 const PART: &str = "renew";
@@ -87,7 +87,7 @@ pub(super) async fn run(shared: Arc<NodeShared>) {
 }
 
 /// What is worth telling of the claims, each once.
-fn marks(runs: &[Arc<Run>], now: Duration) -> Vec<(Claim, Mark)> {
+fn marks(runs: &[Arc<JobRun>], now: Duration) -> Vec<(Claim, Mark)> {
     let mut marks = Vec::new();
     for run in runs {
         let Some(running) = run.running_for(now).filter(|_| !run.is_reading()) else { continue };
@@ -213,7 +213,7 @@ async fn leave_unconfirmed(shared: &NodeShared, fresh: Option<NodeId>) {
 }
 
 /// Stores what handlers say, unless that takes so long that it would be in the way of renewals.
-async fn store_progress(shared: &NodeShared, runs: &[Arc<Run>], patience: Duration) {
+async fn store_progress(shared: &NodeShared, runs: &[Arc<JobRun>], patience: Duration) {
     let progress: Vec<_> =
         runs.iter().filter_map(|run| run.take_progress().map(|progress| (run.claim, progress))).collect();
     if progress.is_empty() {
@@ -245,7 +245,7 @@ mod tests {
     use mainspring_core::time::{Span, Timestamp};
 
     /// A suspect that crashed after five seconds, with a time-out of ten.
-    fn suspect() -> Arc<Run> {
+    fn suspect() -> Arc<JobRun> {
         let id = JobId::from_bytes([1; 16]);
         let timeout = Some(Span(Duration::from_secs(10)));
         let mut job = Claimed {
@@ -263,7 +263,7 @@ mod tests {
             deadline: None,
             options: Options { timeout, ..Options::default() },
         };
-        Arc::new(Run::new(&mut job, NodeNo(1), Arc::default(), Timestamp::EPOCH, Duration::ZERO))
+        Arc::new(JobRun::new(&mut job, NodeNo(1), Arc::default(), Timestamp::EPOCH, Duration::ZERO))
     }
 
     #[test]
@@ -289,17 +289,17 @@ mod tests {
         run.begin(Duration::from_secs(1));
         assert!(marked(6).is_empty());
         assert_eq!(marked(7), [Mark::Cleared]);
-        assert!(marked(8).is_empty(), "told once");
+        assert!(marked(8).is_empty(), "marked once");
         assert_eq!(marked(13), [Mark::Stuck]);
-        assert!(marked(14).is_empty(), "told once");
+        assert!(marked(14).is_empty(), "marked once");
         run.set_foreign(true);
         assert_eq!(marked(15), [Mark::Foreign]);
-        assert!(marked(16).is_empty(), "told once");
+        assert!(marked(16).is_empty(), "marked once");
         run.mark(Mark::Foreign, false);
         assert_eq!(marked(16), [Mark::Foreign], "the store did not hear it");
         run.set_foreign(false);
         assert_eq!(marked(17), [Mark::GoesOn]);
-        assert!(marked(18).is_empty(), "told once");
+        assert!(marked(18).is_empty(), "marked once");
         run.mark(Mark::GoesOn, false);
         assert_eq!(marked(18), [Mark::GoesOn], "the store did not hear it");
     }

@@ -15,10 +15,10 @@ mod handler_cache;
 mod held;
 mod hint_router;
 mod identity;
-mod inputs;
 #[cfg(all(test, feature = "shuttle"))]
 mod interleavings;
 mod keeper;
+mod large_inputs;
 pub(crate) mod lease;
 mod outage;
 mod reconcile;
@@ -42,17 +42,18 @@ pub use identity::shutdown_signal;
 #[cfg(feature = "fuzz")]
 pub(crate) use identity::{labels, lease, queues};
 
-use crate::context::{Run, States};
+use crate::context::States;
 use crate::durable::recorder::Recorder;
 use crate::engine::Engine;
 use crate::handler::Handlers;
+use crate::job_run::JobRun;
 use crate::layer::{Hooks, Layer};
 use crate::sync::AtomicBool;
 use crate::testing::Probe;
 use handler_cache::HandlerCache;
 use held::Held;
 use hint_router::HintRouter;
-use inputs::Inputs;
+use large_inputs::LargeInputs;
 use lease::Lease;
 use outage::Outage;
 use slot_table::{SlotTable, UnstartedJob};
@@ -94,7 +95,7 @@ struct NodeShared {
     states: Arc<States>,
     recorder: Arc<Recorder>,
     handler_cache: HandlerCache,
-    inputs: Inputs,
+    inputs: LargeInputs,
     probe: Option<Arc<dyn Probe>>,
     slot_table: Arc<SlotTable>,
     held: Arc<Held>,
@@ -181,7 +182,7 @@ impl NodeShared {
     }
 
     /// Hands an outcome to the finisher.
-    fn finish(&self, run: &Arc<Run>, outcome: Outcome) {
+    fn finish(&self, run: &Arc<JobRun>, outcome: Outcome) {
         self.unstored.add(&outcome);
         let entry =
             finisher::UnstoredOutcome { run: Arc::clone(run), finish: Finish { claim: run.claim, outcome } };
@@ -251,7 +252,7 @@ impl Node {
     }
 
     /// The number that the store knows it by, and its claims.
-    pub(crate) fn runs(&self) -> (NodeNo, Vec<Arc<Run>>) {
+    pub(crate) fn runs(&self) -> (NodeNo, Vec<Arc<JobRun>>) {
         (self.shared.held.node(), self.shared.held.all())
     }
 

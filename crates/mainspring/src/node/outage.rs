@@ -1,10 +1,11 @@
 //! Outages: what a node says of a store that does not answer.
 //!
-//! Every part of a node tries again by itself, so a lost store fails many calls a second. That is told once, when the
-//! first part fails, and once more when all parts have been answered again; what happens in between is for whoever debugs.
+//! Every part of a node tries again by itself, so a lost store fails many calls a second. The
+//! log has one warning, when the first part fails, and one line when all parts have been answered again. The failures in
+//! between are logged for debugging.
 //!
 //! # Invariants
-//! - One warning per outage, whatever fails during it, and one word about its end.
+//! - One warning per outage, whatever fails during it, and one line about its end.
 
 use std::collections::BTreeSet;
 use std::sync::PoisonError;

@@ -20,10 +20,11 @@ use tracing::Instrument;
 
 use super::NodeShared;
 use super::slot_table::UnstartedJob;
-use crate::context::{Context, Run, Stop};
+use crate::context::Context;
 use crate::durable::activation::Activation;
 use crate::durable::session::Session;
 use crate::handler::{Broken, Handler, Payload};
+use crate::job_run::{JobRun, Stop};
 use crate::layer::Inner;
 use crate::panic::{caught, caught_sync, drop_caught};
 
@@ -52,9 +53,13 @@ pub(super) async fn run(shared: Arc<NodeShared>, queue: usize, work: UnstartedJo
     }
 }
 
-/// Waits until the store has told of all that a handler handed in, however that ended: its end must not overtake it. Not if
-/// the outcome becomes nobody's business meanwhile.
-async fn await_recordings(run: &Run, session: Option<Arc<Session>>, ended: Option<Ended>) -> Option<Ended> {
+/// Waits until the store has answered all recordings of a handler, however it ended: the job's end must not overtake them.
+/// Returns `None` if the claim is lost meanwhile.
+async fn await_recordings(
+    run: &JobRun,
+    session: Option<Arc<Session>>,
+    ended: Option<Ended>,
+) -> Option<Ended> {
     if let (Some(_), Some(session)) = (&ended, session) {
         tokio::select! {
             biased;
@@ -69,7 +74,7 @@ async fn await_recordings(run: &Run, session: Option<Arc<Session>>, ended: Optio
 }
 
 /// What is written for a run. Looking at an error is looking at user code, so that this too may panic.
-fn outcome(shared: &NodeShared, run: &Run, ended: Ended) -> Outcome {
+fn outcome(shared: &NodeShared, run: &JobRun, ended: Ended) -> Outcome {
     let options = run.info.options();
     let standing = Standing {
         failures: run.info.attempt - 1,
@@ -135,7 +140,7 @@ async fn execute(
 }
 
 /// Reads the input of a job that is about to begin; or how it ends if that cannot be.
-async fn fetch(shared: &NodeShared, run: &Run, bytes: usize) -> Result<Vec<u8>, Option<Ended>> {
+async fn fetch(shared: &NodeShared, run: &JobRun, bytes: usize) -> Result<Vec<u8>, Option<Ended>> {
     run.read();
     tokio::select! {
         biased;
@@ -157,7 +162,7 @@ async fn fetch(shared: &NodeShared, run: &Run, bytes: usize) -> Result<Vec<u8>, 
 }
 
 /// What a handler that begins from its top knows of its job's past.
-fn open(shared: &NodeShared, run: &Arc<Run>, journal: Option<Box<Journal>>) -> Arc<Session> {
+fn open(shared: &NodeShared, run: &Arc<JobRun>, journal: Option<Box<Journal>>) -> Arc<Session> {
     let (recorder, probe) = (Arc::clone(&shared.recorder), shared.probe.clone());
     let staged = probe.as_deref().and_then(|probe| probe.journal(run.info.id));
     let journal = staged.map(Box::new).or(journal);
@@ -168,7 +173,7 @@ fn open(shared: &NodeShared, run: &Arc<Run>, journal: Option<Box<Journal>>) -> A
 fn begin(
     shared: &NodeShared,
     handler: &dyn Handler,
-    run: &Arc<Run>,
+    run: &Arc<JobRun>,
     input: Vec<u8>,
     session: &Arc<Session>,
 ) -> Result<Pending<'static, Ended>, String> {
@@ -207,7 +212,7 @@ fn erased(result: Result<Payload, Failure>) -> Ended {
 }
 
 /// Puts all layers around a run, the first that was added outermost.
-fn layered(shared: &NodeShared, run: &Run, future: Pending<'static, Result<Payload, Broken>>) -> Inner {
+fn layered(shared: &NodeShared, run: &JobRun, future: Pending<'static, Result<Payload, Broken>>) -> Inner {
     let innermost: Inner = Box::pin(async move {
         future.await.map_err(|broken| match broken {
             Broken::Failure(failure) => failure,
@@ -218,7 +223,7 @@ fn layered(shared: &NodeShared, run: &Run, future: Pending<'static, Result<Paylo
 }
 
 /// Runs a handler until it ends, waits or is to stop, and drops it or sets it aside: only then is the slot free.
-async fn drive(shared: &NodeShared, run: &Run, mut activation: Activation) -> Option<Ended> {
+async fn drive(shared: &NodeShared, run: &JobRun, mut activation: Activation) -> Option<Ended> {
     let ended = poll(shared, run, &mut activation).await;
     match &ended {
         // One that does not fit its records will not fit them any better.
@@ -241,7 +246,7 @@ async fn drive(shared: &NodeShared, run: &Run, mut activation: Activation) -> Op
 }
 
 /// Polls a handler next to everything that may stop it.
-async fn poll(shared: &NodeShared, run: &Run, activation: &mut Activation) -> Option<Ended> {
+async fn poll(shared: &NodeShared, run: &JobRun, activation: &mut Activation) -> Option<Ended> {
     let limit = TimeLimit::of(shared, run);
     let session = Arc::clone(&activation.session);
     let mut result = std::pin::pin!(activation.run());
@@ -264,7 +269,7 @@ async fn poll(shared: &NodeShared, run: &Run, activation: &mut Activation) -> Op
 }
 
 /// A success counts even if somebody wanted the job to stop; a failure then is how it stopped.
-fn overruled(ended: Ended, run: &Run) -> Option<Ended> {
+fn overruled(ended: Ended, run: &JobRun) -> Option<Ended> {
     match (ended, run.stop_reason()) {
         (_, Some(Stop::Abandon)) => None,
         (Ended::Err(_) | Ended::Fault(_), Some(stop)) => stopped(stop),
@@ -288,7 +293,7 @@ enum TimeLimit {
 }
 
 impl TimeLimit {
-    fn of(shared: &NodeShared, run: &Run) -> Self {
+    fn of(shared: &NodeShared, run: &JobRun) -> Self {
         let deadline = run.until_deadline(shared.clock().monotonic());
         match (run.info.timeout(), deadline) {
             (None, None) => TimeLimit::Never,

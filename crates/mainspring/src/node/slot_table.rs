@@ -25,7 +25,7 @@ use mainspring_core::name::QueueName;
 use mainspring_core::planted::{self, Defect};
 use tokio::sync::Notify;
 
-use crate::context::Run;
+use crate::job_run::JobRun;
 use crate::sync::{Mutex, MutexGuard};
 
 /// How much work may wait on this node: long enough to hide a round trip to the store, short enough to leave jobs to others.
@@ -38,7 +38,7 @@ const WEIGHT: f64 = 1.0 / 16.0;
 /// A claimed job with what is needed to start it.
 #[derive(Debug)]
 pub(super) struct UnstartedJob {
-    pub(super) run: Arc<Run>,
+    pub(super) run: Arc<JobRun>,
     pub(super) input: Value,
     pub(super) journal: Option<Box<Journal>>,
     /// Whether it was claimed for a slot that was not free.
@@ -444,7 +444,7 @@ mod tests {
             journal: None,
         };
         let work = |n| UnstartedJob {
-            run: Arc::new(Run::new(
+            run: Arc::new(JobRun::new(
                 &mut claimed(n),
                 NodeNo(1),
                 Arc::default(),

@@ -12,9 +12,9 @@ use mainspring_core::fault;
 use tokio::sync::mpsc;
 
 use super::{NodeShared, Phase, claimer, finisher, handler_cache, keeper, reconcile};
-use crate::context::Stop;
+use crate::job_run::Stop;
 
-/// How long a handler that was told to stop may take to reach an await, and the store to take the last outcomes.
+/// How long a handler that has to stop may take to reach an await, and the store to take the last outcomes.
 const LAST: Duration = Duration::from_secs(5);
 /// The first wait before a store that did not let the node leave is asked again.
 const BACKOFF: Duration = Duration::from_millis(50);

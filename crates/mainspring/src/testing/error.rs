@@ -1,4 +1,4 @@
-//! What a test is told when its jobs do not do what it waits for.
+//! Errors of a test whose jobs do not do what it waits for.
 
 use std::fmt;
 use std::time::Duration;

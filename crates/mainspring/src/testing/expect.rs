@@ -8,7 +8,7 @@ use mainspring_core::job::{Options, When};
 use mainspring_core::time::Span;
 
 use super::TestEngine;
-use super::outside::Kept;
+use super::observed_store::EnqueuedJob;
 use crate::enqueue::Enqueued;
 use crate::job::Job;
 
@@ -39,7 +39,7 @@ pub struct Expected<'a, J> {
 }
 
 /// Whether a job that was enqueued is one that is expected.
-type Holds<'a, J> = Box<dyn Fn(&Kept, &J) -> bool + 'a>;
+type Holds<'a, J> = Box<dyn Fn(&EnqueuedJob, &J) -> bool + 'a>;
 
 struct Condition<'a, J> {
     words: String,
@@ -51,7 +51,7 @@ impl<'a, J: Job> Expected<'a, J> {
         Expected { test, conditions: Vec::new() }
     }
 
-    fn with(mut self, words: String, holds: impl Fn(&Kept, &J) -> bool + 'a) -> Self {
+    fn with(mut self, words: String, holds: impl Fn(&EnqueuedJob, &J) -> bool + 'a) -> Self {
         self.conditions.push(Condition { words, holds: Box::new(holds) });
         self
     }
@@ -68,7 +68,7 @@ impl<'a, J: Job> Expected<'a, J> {
 
     /// With this priority.
     pub fn priority(self, priority: u8) -> Self {
-        let holds = move |kept: &Kept, _: &J| kept.record.summary.priority.get() == priority;
+        let holds = move |kept: &EnqueuedJob, _: &J| kept.record.summary.priority.get() == priority;
         self.with(format!("with priority {priority}"), holds)
     }
 
@@ -169,7 +169,7 @@ impl<'a, J: Job> Expected<'a, J> {
         );
     }
 
-    fn holds(&self, kept: &Kept, job: &J) -> bool {
+    fn holds(&self, kept: &EnqueuedJob, job: &J) -> bool {
         self.conditions.iter().all(|condition| (condition.holds)(kept, job))
     }
 
@@ -187,12 +187,12 @@ impl<J> std::fmt::Debug for Expected<'_, J> {
     }
 }
 
-pub(super) fn id(kept: &Kept) -> JobId {
+pub(super) fn id(kept: &EnqueuedJob) -> JobId {
     kept.record.summary.id
 }
 
 /// Jobs with what was said of them: a line for each.
-fn shown<J: Job>(jobs: &[(Kept, J)]) -> String {
+fn shown<J: Job>(jobs: &[(EnqueuedJob, J)]) -> String {
     /// Enough to see what is going on.
     const SHOWN: usize = 20;
     if jobs.is_empty() {

@@ -87,11 +87,11 @@ mod clock;
 mod error;
 mod expect;
 mod faults;
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
-mod home;
-mod outside;
+mod observed_store;
 mod probe;
 mod tasks;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod temporary_store;
 mod trial;
 mod verify;
 
@@ -112,18 +112,18 @@ use tokio::runtime::Handle;
 
 pub use error::{Error, Result};
 pub use expect::Expected;
-pub(crate) use probe::{Probe, Verdict};
+pub(crate) use probe::{Probe, ProbeVerdict};
 pub use trial::Trial;
 pub use verify::{Verified, verify_journal};
 
-use crate::context::Run;
 use crate::engine::Engine;
 use crate::enqueue::Enqueued;
 use crate::job::Job;
+use crate::job_run::JobRun;
 use crate::node::{Node, NodeBuilder};
 use clock::ManualClock;
 use faults::Faults;
-use outside::{Kept, Outside};
+use observed_store::{EnqueuedJob, ObservedStore};
 use tasks::{BusyTasks, Group, Tasks};
 
 /// How long handlers may wait for something outside of the test's clock, in real time.
@@ -149,10 +149,10 @@ const WAITS: usize = 10_000;
 /// `#[tokio::test]` will do.
 pub struct TestEngine {
     engine: Engine,
-    outside: Arc<Outside>,
+    observed: Arc<ObservedStore>,
     /// What a real store lives in.
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
-    home: Option<home::Home>,
+    temporary: Option<temporary_store::TemporaryStore>,
     clock: ManualClock,
     busy_tasks: Arc<BusyTasks>,
     faults: Faults,
@@ -190,13 +190,13 @@ impl Parts {
     /// `slow`: whether the store answers from threads of its own.
     fn engine(self, store: Arc<dyn Store>, slow: bool) -> TestEngine {
         let Parts { clock, busy_tasks, seams, system } = self;
-        let outside = Arc::new(Outside::new(store, Arc::clone(&seams.clock), slow));
-        let store: Arc<dyn Store> = Arc::<Outside>::clone(&outside);
+        let observed = Arc::new(ObservedStore::new(store, Arc::clone(&seams.clock), slow));
+        let store: Arc<dyn Store> = Arc::<ObservedStore>::clone(&observed);
         TestEngine {
             engine: Engine::with(store, seams, Limits::default()),
-            outside,
+            observed,
             #[cfg(any(feature = "sqlite", feature = "postgres"))]
-            home: None,
+            temporary: None,
             clock,
             busy_tasks,
             faults: Faults::default(),
@@ -529,19 +529,19 @@ impl TestEngine {
                     () = &mut endless => return Err(Error::Endless { jobs: self.running() }),
                     () = yields() => {}
                 }
-            } else if !self.outside.is_quiet() || self.in_transaction() {
+            } else if !self.observed.is_quiet() || self.in_transaction() {
                 round = 0;
                 tokio::select! {
                     biased;
                     () = self.busy_tasks.until(false) => {}
-                    () = self.outside.answered(), if !self.outside.is_quiet() => {}
+                    () = self.observed.answered(), if !self.observed.is_quiet() => {}
                     () = &mut endless => return Err(self.still_running()),
                 }
                 continue;
             }
             let quiet = self.busy_tasks.is_quiet()
                 && self.busy_tasks.polls() == polls
-                && !self.outside.notify_bypassed();
+                && !self.observed.notify_bypassed();
             round = if quiet { round + 1 } else { 0 };
         }
         Ok(())
@@ -594,7 +594,7 @@ impl TestEngine {
     }
 
     /// What the nodes hold.
-    fn runs(&self) -> Vec<Arc<Run>> {
+    fn runs(&self) -> Vec<Arc<JobRun>> {
         self.nodes().iter().flat_map(|node| node.runs().1).collect()
     }
 
@@ -626,11 +626,11 @@ impl TestEngine {
     }
 
     #[track_caller]
-    fn enqueued_of<J: Job>(&self) -> Vec<(Kept, J)> {
+    fn enqueued_of<J: Job>(&self) -> Vec<(EnqueuedJob, J)> {
         let of_kind = |kind: &str| kind == J::KIND || J::ALIASES.contains(&kind);
-        let all = block_on(self.outside.enqueued()).expect("the store of a test can be listed");
+        let all = block_on(self.observed.enqueued()).expect("the store of a test can be listed");
         let jobs = all.into_iter().filter(|kept| of_kind(kept.record.summary.kind.as_str()));
-        let read = |kept: Kept| match serde_json::from_slice(&kept.record.input) {
+        let read = |kept: EnqueuedJob| match serde_json::from_slice(&kept.record.input) {
             Ok(job) => (kept, job),
             Err(error) => panic!("the input of job {} of kind `{}`: {error}", expect::id(&kept), J::KIND),
         };
@@ -672,7 +672,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-fn as_json<J: Job>(jobs: &[(Kept, J)]) -> String {
+fn as_json<J: Job>(jobs: &[(EnqueuedJob, J)]) -> String {
     let jobs: Vec<_> = jobs.iter().map(|(_, job)| serde_json::to_string(job).unwrap_or_default()).collect();
     if jobs.is_empty() { "none".into() } else { jobs.join(", ") }
 }

@@ -6,7 +6,7 @@ use mainspring_core::name::Key;
 
 /// What becomes of a step whose body has succeeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum ProbeVerdict {
     /// It is recorded.
     Keep,
     /// Its body is run once more, and then it is recorded.
@@ -20,7 +20,7 @@ pub(crate) enum Verdict {
 /// Looks at steps.
 pub(crate) trait Probe: Send + Sync + 'static {
     /// The body of a step has succeeded.
-    fn ran(&self, job: JobId, key: &Key) -> Verdict;
+    fn ran(&self, job: JobId, key: &Key) -> ProbeVerdict;
 
     /// The node dies.
     fn crash(&self);

@@ -10,7 +10,7 @@ use mainspring_core::job::{Reason, State};
 use mainspring_core::name::Key;
 use tokio::sync::Notify;
 
-use super::probe::{Probe, Verdict};
+use super::probe::{Probe, ProbeVerdict};
 use super::{Error, Result, TestEngine, WAITS};
 use crate::enqueue::Enqueued;
 use crate::job::Job;
@@ -91,23 +91,23 @@ impl Watcher {
 }
 
 impl Probe for Watcher {
-    fn ran(&self, job: JobId, key: &Key) -> Verdict {
+    fn ran(&self, job: JobId, key: &Key) -> ProbeVerdict {
         let mut seen = self.lock();
         if seen.job != Some(job) {
-            return Verdict::Keep;
+            return ProbeVerdict::Keep;
         }
         seen.ran.push(key.clone());
         match &seen.mishap {
-            Mishap::Twice => Verdict::Again,
+            Mishap::Twice => ProbeVerdict::Again,
             Mishap::Crash(at) if at == key => {
                 seen.mishap = Mishap::None;
-                Verdict::Crash
+                ProbeVerdict::Crash
             }
             Mishap::Fail(at) if at == key => {
                 seen.mishap = Mishap::None;
-                Verdict::Fail("the test fails this step once, after its body".into())
+                ProbeVerdict::Fail("the test fails this step once, after its body".into())
             }
-            Mishap::None | Mishap::Crash(_) | Mishap::Fail(_) => Verdict::Keep,
+            Mishap::None | Mishap::Crash(_) | Mishap::Fail(_) => ProbeVerdict::Keep,
         }
     }
 

@@ -10,7 +10,7 @@ use mainspring_core::name::Key;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::probe::{Probe, Verdict};
+use super::probe::{Probe, ProbeVerdict};
 use super::{Error, Result, TestEngine};
 use crate::durable::drift::STOPPED;
 use crate::node::NodeBuilder;
@@ -22,12 +22,12 @@ struct Exported {
     kind: String,
     queue: String,
     input: serde_json::Value,
-    journal: Vec<Line>,
+    journal: Vec<JournalLine>,
     journal_more: bool,
 }
 
 #[derive(Deserialize)]
-struct Line {
+struct JournalLine {
     key: Key,
     kind: EntryKind,
     claim: u32,
@@ -50,15 +50,15 @@ pub struct Verified {
 }
 
 /// Hands out the journal, and stops what goes beyond it.
-struct Stage {
+struct JournalProbe {
     job: JobId,
     journal: Mutex<Option<Journal>>,
     next: Mutex<Vec<String>>,
 }
 
-impl Probe for Stage {
-    fn ran(&self, _job: JobId, _key: &Key) -> Verdict {
-        Verdict::Keep
+impl Probe for JournalProbe {
+    fn ran(&self, _job: JobId, _key: &Key) -> ProbeVerdict {
+        ProbeVerdict::Keep
     }
 
     fn crash(&self) {}
@@ -133,8 +133,8 @@ pub async fn verify_journal(json: &[u8], setup: impl FnOnce(NodeBuilder) -> Node
     let journal = Journal { entries, inbox: Inbox::default() };
     let id = exported.id;
     let (journal, next) = (Mutex::new(Some(journal)), Mutex::default());
-    let stage = Arc::new(Stage { job: id, journal, next });
-    let probe: Arc<dyn Probe> = Arc::<Stage>::clone(&stage);
+    let stage = Arc::new(JournalProbe { job: id, journal, next });
+    let probe: Arc<dyn Probe> = Arc::<JournalProbe>::clone(&stage);
     test.enqueue_json(&exported.kind, &exported.input).id(id).queue(&exported.queue).await?;
     test.node(|node| setup(node).cached_handlers(0).probe(probe)).await?;
     test.run_until_idle().await?;

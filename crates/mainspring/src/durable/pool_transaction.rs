@@ -12,7 +12,8 @@ use super::error;
 use super::key::OpKey;
 use super::session::Session;
 use super::step::{Op, check_lease, encode};
-use crate::context::{Context, InTransaction};
+use crate::context::Context;
+use crate::job_run::InTransaction;
 
 /// What became of a transaction.
 enum TransactionOutcome<T> {

@@ -1,11 +1,11 @@
 //! The store of an engine under test: what happens in it can be waited for, and what has left it is remembered.
 //!
-//! A store on a disk or behind a network answers from threads of its own, some time. [`Outside`] counts the calls that are
+//! A store on a disk or behind a network answers from threads of its own, some time. [`ObservedStore`] counts the calls that are
 //! under way, so that a test knows when nothing is. Hints of such a store would come some time, too: in their place
-//! everybody is told after each call that may have something to tell.
+//! all listeners are notified after each call that may have changed something.
 //!
 //! # Invariants
-//! - When no call is under way, nobody is still to be told of one that has ended.
+//! - When no call is under way, no listener is still to be notified of one that has ended.
 //! - A job is remembered before it is removed.
 
 use std::any::Any;
@@ -30,14 +30,14 @@ use tokio::sync::Notify;
 
 /// A job that was enqueued, as it was when it was last looked at.
 #[derive(Debug, Clone)]
-pub(super) struct Kept {
+pub(super) struct EnqueuedJob {
     pub(super) record: Record,
     /// When it was to run.
     pub(super) due: Timestamp,
 }
 
 /// A store that is watched.
-pub(super) struct Outside {
+pub(super) struct ObservedStore {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     /// Whether it answers from threads of its own.
@@ -56,19 +56,19 @@ struct Jobs {
     due: BTreeMap<JobId, Timestamp>,
     known: BTreeSet<JobId>,
     /// First to last.
-    all: Vec<Kept>,
+    all: Vec<EnqueuedJob>,
 }
 
-/// Whether there may be something to tell after a call.
+/// Whether listeners are to be notified after a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Tells {
+enum MayNotify {
     Yes,
     No,
 }
 
-impl Outside {
+impl ObservedStore {
     pub(super) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, slow: bool) -> Self {
-        Outside {
+        ObservedStore {
             store,
             clock,
             slow,
@@ -105,7 +105,7 @@ impl Outside {
     }
 
     /// Everything that has been enqueued, first to last, whatever has become of it.
-    pub(super) async fn enqueued(&self) -> Result<Vec<Kept>> {
+    pub(super) async fn enqueued(&self) -> Result<Vec<EnqueuedJob>> {
         self.remember().await?;
         Ok(self.jobs().all.clone())
     }
@@ -151,7 +151,7 @@ impl Outside {
             let summary = &record.summary;
             let due = jobs.due.remove(&id).or(summary.run_at).unwrap_or(summary.created_at);
             if jobs.known.insert(id) {
-                jobs.all.push(Kept { record, due });
+                jobs.all.push(EnqueuedJob { record, due });
             }
         }
         Ok(())
@@ -160,7 +160,7 @@ impl Outside {
     fn call<'a, T: Send + 'a>(
         &'a self,
         call: Pending<'a, Result<T>>,
-        tells: Tells,
+        tells: MayNotify,
     ) -> Pending<'a, Result<T>> {
         if !self.slow {
             return call;
@@ -168,7 +168,7 @@ impl Outside {
         Box::pin(async move {
             let _under_way = UnderWay::begin(self);
             let answer = call.await;
-            if tells == Tells::Yes && answer.is_ok() {
+            if tells == MayNotify::Yes && answer.is_ok() {
                 self.notify_change();
             }
             answer
@@ -177,12 +177,12 @@ impl Outside {
 }
 
 /// A call that is under way, until it is dropped.
-struct UnderWay<'a>(&'a Outside);
+struct UnderWay<'a>(&'a ObservedStore);
 
 impl<'a> UnderWay<'a> {
-    fn begin(outside: &'a Outside) -> Self {
-        outside.calls.fetch_add(1, Ordering::SeqCst);
-        UnderWay(outside)
+    fn begin(store: &'a ObservedStore) -> Self {
+        store.calls.fetch_add(1, Ordering::SeqCst);
+        UnderWay(store)
     }
 }
 
@@ -197,12 +197,12 @@ impl Drop for UnderWay<'_> {
 macro_rules! pass_on {
     ($($tells:ident $name:ident($($arg:ident: $type:ty),*) -> $output:ty;)+) => {$(
         fn $name(&self, $($arg: $type),*) -> Pending<'_, Result<$output>> {
-            self.call(self.store.$name($($arg),*), Tells::$tells)
+            self.call(self.store.$name($($arg),*), MayNotify::$tells)
         }
     )+};
 }
 
-impl Store for Outside {
+impl Store for ObservedStore {
     pass_on! {
         No register(node: Registration) -> Member;
         No renew(renewal: Renewal) -> Renewed;
@@ -240,7 +240,7 @@ impl Store for Outside {
         for job in &jobs {
             self.note(job);
         }
-        self.call(self.store.enqueue(jobs), Tells::Yes)
+        self.call(self.store.enqueue(jobs), MayNotify::Yes)
     }
 
     fn ticket(&self) -> Ticket {
@@ -253,7 +253,7 @@ impl Store for Outside {
             self.note(job);
         }
         self.bypassed.store(true, Ordering::SeqCst);
-        self.call(self.store.ticket_for(jobs), Tells::No)
+        self.call(self.store.ticket_for(jobs), MayNotify::No)
     }
 
     fn nudge(&self, id: JobId) {
@@ -267,13 +267,13 @@ impl Store for Outside {
         for child in recordings.iter().flat_map(|recording| &recording.children) {
             self.note(&child.job);
         }
-        self.call(self.store.record(node, recordings), Tells::Yes)
+        self.call(self.store.record(node, recordings), MayNotify::Yes)
     }
 
     fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>> {
         Box::pin(async move {
-            let rescued = self.call(self.store.rescue(rescue), Tells::No).await?;
-            // To be told that something may have happened after each look would call for the next.
+            let rescued = self.call(self.store.rescue(rescue), MayNotify::No).await?;
+            // A notification after each look would call for the next.
             if self.slow && !rescued.expired.is_empty() {
                 self.notify_change();
             }
@@ -283,7 +283,7 @@ impl Store for Outside {
 
     fn promote(&self, limit: usize) -> Pending<'_, Result<Swept>> {
         Box::pin(async move {
-            let swept = self.call(self.store.promote(limit), Tells::No).await?;
+            let swept = self.call(self.store.promote(limit), MayNotify::No).await?;
             if self.slow && swept.moved > 0 {
                 self.notify_change();
             }
@@ -296,7 +296,7 @@ impl Store for Outside {
             self.remember().await?;
             self.store.prune(limit).await
         };
-        self.call(Box::pin(prune), Tells::No)
+        self.call(Box::pin(prune), MayNotify::No)
     }
 
     fn change(&self, ids: Vec<JobId>, verb: Verb, dry_run: bool) -> Pending<'_, Result<Vec<Changed>>> {
@@ -306,7 +306,7 @@ impl Store for Outside {
             }
             self.store.change(ids, verb, dry_run).await
         };
-        self.call(Box::pin(change), Tells::Yes)
+        self.call(Box::pin(change), MayNotify::Yes)
     }
 
     fn native(&self) -> Option<&(dyn Any + Send + Sync)> {

@@ -11,7 +11,7 @@ use mainspring_core::{Error, Result};
 use super::{Parts, TestEngine, block_on};
 
 /// A place that is removed with the engine.
-pub(super) enum Home {
+pub(super) enum TemporaryStore {
     /// A directory, and the file in it.
     #[cfg(feature = "sqlite")]
     Directory(PathBuf, PathBuf),
@@ -24,12 +24,12 @@ pub(super) enum Home {
 /// that they go on while the test waits.
 fn seams(parts: &Parts) -> Seams {
     let clock = Arc::clone(&parts.seams.clock);
-    Seams { clock, spawn: Arc::new(Apart(Arc::clone(&parts.system.spawn))), ..parts.system.clone() }
+    Seams { clock, spawn: Arc::new(ThreadPerTask(Arc::clone(&parts.system.spawn))), ..parts.system.clone() }
 }
 
-struct Apart(Arc<dyn Spawn>);
+struct ThreadPerTask(Arc<dyn Spawn>);
 
-impl Spawn for Apart {
+impl Spawn for ThreadPerTask {
     fn spawn(&self, task: Pending<'static, ()>) -> Task {
         self.0.spawn_dedicated("mainspring-test", task)
     }
@@ -69,16 +69,16 @@ impl TestEngine {
             problem: mainspring_core::error::OpenProblem::Other,
             source: Some(error.into()),
         })?;
-        let home = Home::Directory(directory, file.clone());
+        let temporary = TemporaryStore::Directory(directory, file.clone());
         let opened = Sqlite::open(Options::new(file).durability(Durability::Relaxed), seams(&parts));
         match opened {
             Ok(store) => {
                 let mut test = parts.engine(Arc::new(store), true);
-                test.home = Some(home);
+                test.temporary = Some(temporary);
                 Ok(test)
             }
             Err(error) => {
-                home.remove();
+                temporary.remove();
                 Err(error)
             }
         }
@@ -106,15 +106,15 @@ impl TestEngine {
         let address = format!("{address}{mark}schema={}", unique(&*parts.system.rng));
         let options = Options::new(&address)?.migrate(true).time(Time::Clock);
         let seams = seams(&parts);
-        let home = Home::Schema(address, Box::new(options.clone()), seams.clone());
+        let temporary = TemporaryStore::Schema(address, Box::new(options.clone()), seams.clone());
         match Postgres::open(options, seams).await {
             Ok(store) => {
                 let mut test = parts.engine(Arc::new(store), true);
-                test.home = Some(home);
+                test.temporary = Some(temporary);
                 Ok(test)
             }
             Err(error) => {
-                home.remove();
+                temporary.remove();
                 Err(error)
             }
         }
@@ -122,9 +122,9 @@ impl TestEngine {
 
     /// The file of an engine on [SQLite](Self::sqlite).
     pub fn path(&self) -> Option<&Path> {
-        match &self.home {
+        match &self.temporary {
             #[cfg(feature = "sqlite")]
-            Some(Home::Directory(_, file)) => Some(file),
+            Some(TemporaryStore::Directory(_, file)) => Some(file),
             _ => None,
         }
     }
@@ -134,21 +134,21 @@ impl TestEngine {
 impl TestEngine {
     /// The address of an engine on [Postgres](Self::postgres), with its schema: what another program opens the store by.
     pub fn address(&self) -> Option<&str> {
-        match &self.home {
-            Some(Home::Schema(address, ..)) => Some(address),
+        match &self.temporary {
+            Some(TemporaryStore::Schema(address, ..)) => Some(address),
             _ => None,
         }
     }
 }
 
-impl Home {
+impl TemporaryStore {
     fn remove(&self) {
-        // Nobody is there to be told: what is left is in a temporary directory, or has a name that says what it is.
+        // There is nobody to report to: the rest is in a temporary directory, or has a name that says what it is.
         match self {
             #[cfg(feature = "sqlite")]
-            Home::Directory(directory, _) => drop(std::fs::remove_dir_all(directory)),
+            TemporaryStore::Directory(directory, _) => drop(std::fs::remove_dir_all(directory)),
             #[cfg(feature = "postgres")]
-            Home::Schema(_, options, seams) => {
+            TemporaryStore::Schema(_, options, seams) => {
                 drop(block_on(mainspring_postgres::Postgres::remove(options, seams)));
             }
         }
@@ -157,9 +157,9 @@ impl Home {
 
 impl Drop for TestEngine {
     fn drop(&mut self) {
-        let Some(home) = self.home.take() else { return };
+        let Some(temporary) = self.temporary.take() else { return };
         let store: &Arc<dyn Store> = self.engine.store();
         block_on(store.close());
-        home.remove();
+        temporary.remove();
     }
 }

@@ -270,7 +270,7 @@ impl Session {
         }
     }
 
-    /// Leaves out jobs that are no children of this one: who gave up a start was not told that its id is another's.
+    /// Leaves out jobs that are no children of this one: an operation that was dropped did not learn that its id is another's.
     async fn own_children(&self, mut children: Vec<(Key, JobId)>) -> Result<Vec<(Key, JobId)>> {
         let unsure = |(key, _): &(Key, JobId)| self.state().scoped.unconfirmed_starts.contains(key);
         let parent = Some(self.run().claim.id);

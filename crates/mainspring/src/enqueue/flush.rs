@@ -15,7 +15,7 @@ use mainspring_core::{Error, Result, fault};
 
 use crate::batch::Weight;
 
-/// Tries of an enqueue whose answer was lost, before the caller is told.
+/// Tries of an enqueue whose answer was lost, before the caller gets the error.
 const REPEATS: usize = 3;
 /// Waits before a contended job is asked for again: first and longest. Most transactions end within milliseconds.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
@@ -73,13 +73,13 @@ pub(crate) async fn flush_each(store: Arc<dyn Store>, jobs: Vec<New>) -> Result<
 }
 
 /// How long contended jobs are still asked for: all of one call share one time.
-pub(crate) struct Patience {
+pub(crate) struct ContendedRetry {
     until: Option<Duration>,
 }
 
-impl Patience {
+impl ContendedRetry {
     pub(crate) fn new() -> Self {
-        Patience { until: None }
+        ContendedRetry { until: None }
     }
 
     /// Asks for a contended job by itself, until the store says what became of it or the time is up; then it is still

@@ -1,4 +1,4 @@
-//! Inputs that are too large to come with their claims: read when their handlers start, many in one call.
+//! LargeInputs that are too large to come with their claims: read when their handlers start, many in one call.
 //!
 //! A claim brings the sizes of such inputs, so that a call can be bounded in bytes. A call that failed may have been too much
 //! for its time, or one of its inputs cannot be read: the next one is half of it. Each handler asks again by itself until its
@@ -19,7 +19,7 @@ use mainspring_core::store::Store;
 
 use super::NodeShared;
 use crate::batch::{Batcher, FlushSize, Weight, fitting, meaning};
-use crate::context::Run;
+use crate::job_run::JobRun;
 use crate::sync::AtomicUsize;
 
 /// What it is called in logs.
@@ -28,34 +28,34 @@ const PART: &str = "read inputs";
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// An input that is asked for, and its size.
-struct Ask {
+struct InputRequest {
     claim: Claim,
     bytes: usize,
 }
 
-impl Weight for Ask {
+impl Weight for InputRequest {
     fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-pub(super) struct Inputs {
-    asks: Batcher<Ask, Result<Option<Vec<u8>>>>,
+pub(super) struct LargeInputs {
+    asks: Batcher<InputRequest, Result<Option<Vec<u8>>>>,
     /// How many handlers ask again, because the store did not answer.
     failing: AtomicUsize,
 }
 
 /// A handler that asks again. When the last of them leaves, nobody finds out any more whether the store answers.
-struct Failing<'a>(&'a NodeShared);
+struct FailingRead<'a>(&'a NodeShared);
 
-impl<'a> Failing<'a> {
+impl<'a> FailingRead<'a> {
     fn new(shared: &'a NodeShared) -> Self {
         shared.inputs.failing.fetch_add(1, Ordering::Relaxed);
-        Failing(shared)
+        FailingRead(shared)
     }
 }
 
-impl Drop for Failing<'_> {
+impl Drop for FailingRead<'_> {
     fn drop(&mut self) {
         if self.0.inputs.failing.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.0.answered(PART);
@@ -63,11 +63,11 @@ impl Drop for Failing<'_> {
     }
 }
 
-impl Inputs {
+impl LargeInputs {
     pub(super) fn new(store: &Arc<dyn Store>, seams: &Seams) -> Self {
         let (store, clock) = (Arc::clone(store), Arc::clone(&seams.clock));
         let size = Arc::new(FlushSize::default());
-        let asks = Batcher::new(Arc::clone(&seams.spawn), move |asks: Vec<Ask>| {
+        let asks = Batcher::new(Arc::clone(&seams.spawn), move |asks: Vec<InputRequest>| {
             let (store, clock, size) = (Arc::clone(&store), Arc::clone(&clock), Arc::clone(&size));
             Box::pin(async move {
                 let mut answers = Vec::with_capacity(asks.len());
@@ -93,17 +93,22 @@ impl Inputs {
                 Ok(answers)
             })
         });
-        Inputs { asks, failing: AtomicUsize::new(0) }
+        LargeInputs { asks, failing: AtomicUsize::new(0) }
     }
 
     /// Reads the input of a job, as often as it takes; `None` if the job is not there any more.
-    pub(super) async fn read(&self, shared: &NodeShared, run: &Run, bytes: usize) -> Result<Option<Vec<u8>>> {
+    pub(super) async fn read(
+        &self,
+        shared: &NodeShared,
+        run: &JobRun,
+        bytes: usize,
+    ) -> Result<Option<Vec<u8>>> {
         let (mut wait, mut failing) = (BACKOFF.0, None);
         loop {
-            match self.asks.send(Ask { claim: run.claim, bytes }).await.flatten() {
+            match self.asks.send(InputRequest { claim: run.claim, bytes }).await.flatten() {
                 Err(error) if error.is_retryable() => {
                     shared.failed(PART, &error);
-                    failing.get_or_insert_with(|| Failing::new(shared));
+                    failing.get_or_insert_with(|| FailingRead::new(shared));
                     shared.clock().sleep(wait).await;
                     wait = (wait * 2).min(BACKOFF.1);
                 }

@@ -16,7 +16,8 @@ use super::error;
 use super::session::Session;
 use super::step::{Op, encode};
 use super::{keyed, lazy};
-use crate::context::{Context, InTransaction};
+use crate::context::Context;
+use crate::job_run::InTransaction;
 
 /// A transaction step on SQLite. Await it; see [`Context::sqlite_transaction`].
 #[must_use = "nothing is done until this is awaited"]
