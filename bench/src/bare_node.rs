@@ -74,7 +74,7 @@ async fn work_off(engine: &Engine, batch: usize) -> Result<usize> {
     let (mut jobs, mut claimed) = (0, bare.claim(batch).await?);
     while !claimed.jobs.is_empty() {
         jobs += claimed.jobs.len();
-        bare.finish(&claimed, &Outcome::Succeed { output: None }).await?;
+        bare.finish(&claimed, &Outcome::Succeed { result: None }).await?;
         claimed = bare.claim(batch).await?;
     }
     bare.leave().await?;

@@ -26,7 +26,7 @@ const TABLES: &str = "
     CREATE TABLE ready (no bigint PRIMARY KEY, line int, level smallint, ready_at timestamptz, claim int);
     CREATE INDEX ready_claim ON ready (line, level, ready_at, no);
     CREATE TABLE lease (no bigint PRIMARY KEY, claim int, node int, line int);
-    CREATE TABLE done (no bigint PRIMARY KEY, claim int, state smallint, finished_at timestamptz, output bytea);";
+    CREATE TABLE done (no bigint PRIMARY KEY, claim int, state smallint, finished_at timestamptz, result bytea);";
 const CLAIM: &str = "WITH d AS (DELETE FROM ready WHERE ctid = ANY(ARRAY(
         SELECT ctid FROM ready WHERE line = 1 AND level = 1 AND (ready_at, no) > (timestamptz 'epoch', $1)
         ORDER BY ready_at, no LIMIT $2 FOR UPDATE SKIP LOCKED)) RETURNING no, claim + 1 AS claim, line)

@@ -61,7 +61,7 @@ pub(crate) fn record(job: &Record) -> Value {
         })
         .collect();
     value["input"] = payload(&job.input);
-    value["output"] = job.output.as_deref().map_or(Value::Null, payload);
+    value["result"] = job.result.as_deref().map_or(Value::Null, payload);
     value["note"] = job.note.clone().into();
     value["errors"] = errors.into();
     value["progress"] = json!(job.progress);
@@ -118,12 +118,12 @@ fn message(message: &Message) -> Value {
             "sender": sender,
             "body": payload(body),
         }),
-        Mail::Ended { child, status, output, message: said } => json!({
+        Mail::Ended { child, status, result, message: said } => json!({
             "at": message.at.to_string(),
             "child": child.to_string(),
             "state": status.state.as_str(),
             "reason": status.reason.map(mainspring::Reason::as_str),
-            "output": output.as_deref().map_or(Value::Null, payload),
+            "result": result.as_deref().map_or(Value::Null, payload),
             "message": said,
         }),
     }

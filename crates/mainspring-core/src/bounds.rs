@@ -7,9 +7,9 @@ use std::time::Duration;
 
 /// Bytes of one job's input, unless configured otherwise.
 pub const INPUT_BYTES: usize = 1 << 20;
-/// Bytes of one job's output, unless configured otherwise.
-pub const OUTPUT_BYTES: usize = 1 << 20;
-/// The highest that [`INPUT_BYTES`] and [`OUTPUT_BYTES`] can be configured to: a row of this size is still read
+/// Bytes of one job's result, unless configured otherwise.
+pub const RESULT_BYTES: usize = 1 << 20;
+/// The highest that [`INPUT_BYTES`] and [`RESULT_BYTES`] can be configured to: a row of this size is still read
 /// and written in one piece by every store.
 pub const PAYLOAD_BYTES_MAX: usize = 16 << 20;
 /// Bytes of one error text that are kept; the cut is marked.
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn bounds_are_those_of_the_guide() {
-        assert_eq!((INPUT_BYTES, OUTPUT_BYTES, PAYLOAD_BYTES_MAX), (1_048_576, 1_048_576, 16_777_216));
+        assert_eq!((INPUT_BYTES, RESULT_BYTES, PAYLOAD_BYTES_MAX), (1_048_576, 1_048_576, 16_777_216));
         assert_eq!((ERROR_BYTES, HEADER_BYTES, BATCH_BYTES), (16_384, 8_192, 16_777_216));
         assert_eq!((WHY_BYTES, NOTE_BYTES), (1_024, 1_024));
         assert_eq!((FRAME_BYTES, FRAMES, FRAMES_BYTES), (65_536, 10_000, 16_777_216));

@@ -74,7 +74,7 @@ pub enum Error {
         /// Why.
         why: String,
     },
-    /// An input, output or recorded value could not be written as or read from JSON.
+    /// An input, result or recorded value could not be written as or read from JSON.
     #[error("cannot convert {what}")]
     Convert {
         /// What could not be converted.

@@ -180,7 +180,7 @@ pub enum Mail {
         /// How it ended.
         status: Status,
         /// What its handler returned, as JSON.
-        output: Option<Vec<u8>>,
+        result: Option<Vec<u8>>,
         /// The reason that was given, or the last error.
         message: Option<String>,
     },
@@ -207,8 +207,8 @@ impl Mail {
     pub fn bytes(&self) -> usize {
         match self {
             Mail::Signal { body, .. } => body.len(),
-            Mail::Ended { output, message, .. } => {
-                output.as_ref().map_or(0, Vec::len) + message.as_ref().map_or(0, String::len)
+            Mail::Ended { result, message, .. } => {
+                result.as_ref().map_or(0, Vec::len) + message.as_ref().map_or(0, String::len)
             }
         }
     }
@@ -426,7 +426,7 @@ pub enum Sight {
         /// How.
         status: Status,
         /// What its handler returned, as JSON.
-        output: Option<Vec<u8>>,
+        result: Option<Vec<u8>>,
         /// The reason that was given, or the last error.
         message: Option<String>,
     },
@@ -465,7 +465,7 @@ mod tests {
         assert_eq!((signal.topic(), signal.sender()), (Topic::Signal(name), "ada"));
         let child = JobId::from_bytes([7; 16]);
         let status = Status::plain(State::Succeeded);
-        let ended = Mail::Ended { child, status, output: None, message: Some("ada".into()) };
+        let ended = Mail::Ended { child, status, result: None, message: Some("ada".into()) };
         assert_eq!((ended.topic(), ended.sender()), (Topic::Child(child), ""));
     }
 

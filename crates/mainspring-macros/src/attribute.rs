@@ -13,13 +13,13 @@ use crate::value;
 
 /// The keys in the order of the documentation; an unknown key's error lists them.
 const KNOWN: [&str; 9] =
-    ["kind", "output", "queue", "priority", "max_attempts", "timeout", "backoff", "aliases", "signals"];
+    ["kind", "result", "queue", "priority", "max_attempts", "timeout", "backoff", "aliases", "signals"];
 
 /// The checked attributes of one type. What is `None` or empty was not written.
 #[derive(Default)]
 pub(crate) struct Attributes {
     pub(crate) kind: Option<String>,
-    pub(crate) output: Option<Type>,
+    pub(crate) result: Option<Type>,
     pub(crate) queue: Option<String>,
     pub(crate) priority: Option<u8>,
     pub(crate) max_attempts: Option<u16>,
@@ -57,7 +57,7 @@ impl Reader {
         let unknown = || format!("unknown attribute, known are `{}`", KNOWN.join("`, `"));
         match key.as_str() {
             "kind" => self.read.kind = self.checked(value::name("kind", &pair.value()?.parse()?)),
-            "output" => self.read.output = Some(pair.value()?.parse()?),
+            "result" => self.read.result = Some(pair.value()?.parse()?),
             "queue" => self.read.queue = self.checked(value::name("queue", &pair.value()?.parse()?)),
             "priority" => self.read.priority = self.checked(value::priority(&pair.value()?.parse()?)),
             "max_attempts" => {

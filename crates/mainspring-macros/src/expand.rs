@@ -23,7 +23,7 @@ pub(crate) fn job(input: TokenStream) -> Result<TokenStream> {
     }
     let attributes = attribute::read(&input.attrs)?;
     let kind = kind(&input.ident, &attributes)?;
-    let output = attributes.output.as_ref().map_or_else(|| quote!(()), |output| quote!(#output));
+    let result = attributes.result.as_ref().map_or_else(|| quote!(()), |result| quote!(#result));
     let aliases = aliases(&kind, &attributes)?;
     let queue = attributes.queue.as_ref().map(|queue| quote!(const QUEUE: &'static str = #queue;));
     let options = options(&attributes);
@@ -34,7 +34,7 @@ pub(crate) fn job(input: TokenStream) -> Result<TokenStream> {
 
         #[automatically_derived]
         impl ::mainspring::Job for #name {
-            type Output = #output;
+            type Result = #result;
             const KIND: &'static str = #kind;
             #aliases
             #queue

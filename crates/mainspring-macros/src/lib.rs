@@ -1,6 +1,6 @@
 //! The derive macro of Mainspring: `#[derive(Job)]`.
 //!
-//! A job type names its kind, its output and its defaults once, beside its fields. The derive turns that into an
+//! A job type names its kind, its result and its defaults once, beside its fields. The derive turns that into an
 //! implementation of `mainspring::Job` and refuses at compile time what the engine would refuse at run time. Use it
 //! through the `mainspring` crate, which re-exports it; the generated code names `::mainspring`.
 //!
@@ -17,7 +17,7 @@ mod value;
 ///
 /// ```text
 /// #[derive(Serialize, Deserialize, Job)]
-/// #[job(kind = "welcome", output = String, queue = "mail", max_attempts = 5, timeout = "30s")]
+/// #[job(kind = "welcome", result = String, queue = "mail", max_attempts = 5, timeout = "30s")]
 /// struct Welcome {
 ///     user: u64,
 /// }
@@ -28,7 +28,7 @@ mod value;
 /// | attribute | meaning | default |
 /// |---|---|---|
 /// | `kind = "welcome"` | the stored name that handlers are found by | the type's name as written |
-/// | `output = String` | the type that the handler returns | `()` |
+/// | `result = String` | the type that the handler returns | `()` |
 /// | `queue = "mail"` | the queue when the caller names none | `"default"` |
 /// | `priority = 3` | 0 (first) to 9 (last) | the engine's |
 /// | `max_attempts = 5` | attempts before the job fails for good, 1 to 10,000 | the engine's |

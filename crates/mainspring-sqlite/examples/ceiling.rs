@@ -183,7 +183,7 @@ fn drain(
         done += claimed.len();
         let finish = claimed
             .into_iter()
-            .map(|job| Finish { claim: job.claim, outcome: Outcome::Succeed { output: None } })
+            .map(|job| Finish { claim: job.claim, outcome: Outcome::Succeed { result: None } })
             .collect();
         // Not waited for before the next claim. The two seldom share a transaction here: an idle writer takes the finish
         // at once, so a batch costs about two commits.
@@ -253,7 +253,7 @@ fn steps(
                 *pending = record(*claim, *step)?;
                 at += 1;
             } else {
-                finishes.push(Finish { claim: *claim, outcome: Outcome::Succeed { output: None } });
+                finishes.push(Finish { claim: *claim, outcome: Outcome::Succeed { result: None } });
                 drop(running.swap_remove(at));
             }
         }

@@ -88,7 +88,7 @@ const DAMAGES: [(&str, &str); 20] = [
     ("timers", "line priority due claim failures crashes crashed flags"),
     ("suspended", "line priority reason due claim failures crashes flags waits note"),
     ("lease", "claim node batch claimed_at line priority failures crashes crashed flags stuck cancel"),
-    ("done", "claim state reason finished_at priority failures crashes superseded flags note output seq"),
+    ("done", "claim state reason finished_at priority failures crashes superseded flags note result seq"),
     ("errors", "at kind message claim"),
     ("steps", "key kind overlapped claim at value"),
     ("inbox", "topic sender at read state reason note body"),
@@ -233,7 +233,7 @@ type Act = fn(&mut Tx<'_>) -> Result<()>;
 const ACTS: [Act; 20] = [
     |tx| op::claim::run(tx, &request(2)).map(drop),
     |tx| op::claim::run(tx, &request(1)).map(drop),
-    |tx| op::finish::run(tx, NODE, &[finish(Outcome::Succeed { output: None })]).map(drop),
+    |tx| op::finish::run(tx, NODE, &[finish(Outcome::Succeed { result: None })]).map(drop),
     |tx| op::finish::run(tx, NODE, &[finish(retry())]).map(drop),
     |tx| op::finish::run(tx, NODE, &[finish(Outcome::Release)]).map(drop),
     |tx| op::finish::run(tx, NODE, &[finish(suspend())]).map(drop),

@@ -447,9 +447,9 @@ pub fn priority(priority: u8) -> Priority {
     Priority::new(priority).expect("a priority")
 }
 
-/// Success without output.
+/// Success without result.
 pub fn succeed() -> Outcome {
-    Outcome::Succeed { output: None }
+    Outcome::Succeed { result: None }
 }
 
 /// A failure that is retried after a delay.

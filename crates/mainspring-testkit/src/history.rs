@@ -375,7 +375,7 @@ pub enum Fact {
         /// The job.
         id: JobId,
         /// Numbers that stand for these results.
-        outputs: Vec<u64>,
+        results: Vec<u64>,
     },
     /// What a workflow says until it succeeds, whatever happens to its nodes.
     Says {
@@ -422,7 +422,7 @@ pub enum Fact {
         /// The number of the claim.
         claim: u32,
         /// A number that stands for the result.
-        output: u64,
+        result: u64,
     },
 
     /// The row of a job that waited for a claim was damaged.

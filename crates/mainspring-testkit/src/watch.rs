@@ -295,8 +295,8 @@ impl<W: Way> Store for Watched<W> {
                     let fact = Fact::Suspending { id, claim, waits, until: suspension.until, writes };
                     self.recorder.note(self.by, fact);
                 }
-                Outcome::Succeed { output: Some(output) } => {
-                    self.recorder.note(self.by, Fact::Returns { id, claim, output: digest(output) });
+                Outcome::Succeed { result: Some(result) } => {
+                    self.recorder.note(self.by, Fact::Returns { id, claim, result: digest(result) });
                 }
                 _ => {}
             }

@@ -177,7 +177,7 @@ impl Context {
     }
 
     pub(crate) fn output_bound(&self) -> usize {
-        self.engine().limits().output
+        self.engine().bounds().result
     }
 }
 

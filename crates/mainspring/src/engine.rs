@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mainspring_core::id::JobId;
-use mainspring_core::job::{Limits, New};
+use mainspring_core::job::{New, PayloadBounds};
 use mainspring_core::journal::Signal;
 use mainspring_core::seam::Seams;
 use mainspring_core::store::{Description, Hint, Listener, Receipt, Store};
@@ -32,7 +32,7 @@ pub struct Engine {
 pub(crate) struct EngineShared {
     store: Arc<dyn Store>,
     seams: Seams,
-    limits: Limits,
+    bounds: PayloadBounds,
     enqueues: Batcher<New, Result<Receipt>>,
     signals: Batcher<Signal, durable::signal::Answer>,
     waiters: Arc<Waiters>,
@@ -60,7 +60,7 @@ impl Engine {
     }
 
     /// An engine on a store and seams that are already there: for tests and simulations.
-    pub fn with(store: Arc<dyn Store>, seams: Seams, limits: Limits) -> Engine {
+    pub fn with(store: Arc<dyn Store>, seams: Seams, bounds: PayloadBounds) -> Engine {
         let flushing = Arc::clone(&store);
         let enqueues = Batcher::new(Arc::clone(&seams.spawn), move |jobs| {
             Box::pin(flush_each(Arc::clone(&flushing), jobs))
@@ -72,7 +72,7 @@ impl Engine {
         let waiters = Arc::new(Waiters::default());
         let listener: Arc<dyn Listener> = Arc::new(ForeignCommitListener(Arc::clone(&waiters)));
         store.subscribe(Arc::downgrade(&listener));
-        let shared = EngineShared { store, seams, limits, enqueues, signals, waiters, _listener: listener };
+        let shared = EngineShared { store, seams, bounds, enqueues, signals, waiters, _listener: listener };
         Engine { shared: Arc::new(shared) }
     }
 
@@ -104,33 +104,33 @@ impl Engine {
         EnqueueMany::json(self, kind, inputs)
     }
 
-    /// Waits until a job has ended and returns its output.
+    /// Waits until a job has ended and returns its result.
     ///
     /// # Errors
     /// [`Error::Ended`] if it failed, was cancelled or skipped; [`Error::NotFound`] if it does not exist (any more).
-    pub async fn result<J: Job>(&self, job: &Enqueued<J>) -> Result<J::Output> {
+    pub async fn result<J: Job>(&self, job: &Enqueued<J>) -> Result<J::Result> {
         self.result_of::<J>(job.id).await
     }
 
-    /// Waits until a job has ended and returns its output, as the type that the caller knows it to have.
+    /// Waits until a job has ended and returns its result, as the type that the caller knows it to have.
     ///
     /// # Errors
     /// As [`result`](Self::result).
-    pub async fn result_of<J: Job>(&self, id: JobId) -> Result<J::Output> {
+    pub async fn result_of<J: Job>(&self, id: JobId) -> Result<J::Result> {
         self.decoded(id).await
     }
 
     async fn decoded<T: DeserializeOwned>(&self, id: JobId) -> Result<T> {
-        let output = crate::waiters::wait(self, id).await?;
-        serde_json::from_slice(output.as_deref().unwrap_or(b"null"))
-            .map_err(|error| Error::Convert { what: "output", source: error.into() })
+        let result = crate::waiters::wait(self, id).await?;
+        serde_json::from_slice(result.as_deref().unwrap_or(b"null"))
+            .map_err(|error| Error::Convert { what: "result", source: error.into() })
     }
 
-    /// Waits until a job has ended and returns its output as JSON.
+    /// Waits until a job has ended and returns its result as JSON.
     ///
     /// # Errors
     /// As [`result`](Self::result).
-    pub async fn output(&self, id: JobId) -> Result<Value> {
+    pub async fn result_json(&self, id: JobId) -> Result<Value> {
         self.decoded(id).await
     }
 
@@ -183,8 +183,8 @@ impl Engine {
     }
 
     /// The configured bounds.
-    pub fn limits(&self) -> &Limits {
-        &self.shared.limits
+    pub fn bounds(&self) -> &PayloadBounds {
+        &self.shared.bounds
     }
 
     pub(crate) fn waiters(&self) -> &Arc<Waiters> {

@@ -261,7 +261,7 @@ impl<'a, J> Enqueue<'a, J> {
 
     fn build(self) -> Result<(&'a Engine, New)> {
         let job = self.draft?.job(self.id, self.input);
-        job.check(self.engine.limits(), self.engine.seams().clock.now())?;
+        job.check(self.engine.bounds(), self.engine.seams().clock.now())?;
         Ok((self.engine, job))
     }
 

@@ -123,7 +123,7 @@ impl<'a> Fork<'a> {
             options,
             journal,
         };
-        job.check(engine.limits(), engine.seams().clock.now())?;
+        job.check(engine.bounds(), engine.seams().clock.now())?;
         let shared = job.journal.iter().map(|entry| entry.key.clone()).collect();
         if !dry_run {
             let receipts = flush(&**engine.store(), std::slice::from_ref(&job)).await?;
@@ -244,17 +244,17 @@ async fn ends(engine: &Engine, story: &Story, kept: &[&Written]) -> Result<BTree
     }
     let mut ends = BTreeMap::new();
     for message in &story.inbox.messages {
-        if let Mail::Ended { child, status, output, message } = &message.mail
+        if let Mail::Ended { child, status, result, message } = &message.mail
             && let Some(key) = open.remove(child)
         {
-            ends.insert(key, child::ended(*status, output.as_deref(), message.clone())?);
+            ends.insert(key, child::ended(*status, result.as_deref(), message.clone())?);
         }
     }
     let ids: Vec<JobId> = open.keys().copied().collect();
     for ids in ids.chunks(bounds::BATCH) {
         for (id, sight) in ids.iter().zip(engine.store().sights(ids.to_vec()).await?) {
-            if let (Sight::Ended { status, output, message }, Some(key)) = (sight, open.remove(id)) {
-                ends.insert(key, child::ended(status, output.as_deref(), message)?);
+            if let (Sight::Ended { status, result, message }, Some(key)) = (sight, open.remove(id)) {
+                ends.insert(key, child::ended(status, result.as_deref(), message)?);
             }
         }
     }

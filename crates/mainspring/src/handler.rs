@@ -39,7 +39,7 @@ impl<J, F, Fut, E> Handler for Function<J, F>
 where
     J: Job,
     F: Fn(Context, J) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<J::Output, E>> + Send + 'static,
+    Fut: Future<Output = Result<J::Result, E>> + Send + 'static,
     E: Into<Failure>,
 {
     fn call(&self, ctx: Context, input: Vec<u8>) -> Pending<'static, Result<Payload, Broken>> {
@@ -54,13 +54,13 @@ where
         // In a place of its own: what is captured by a future and awaited in it takes its room twice.
         let run = Box::pin((self.function)(ctx, job));
         Box::pin(async move {
-            let output = run.await.map_err(|error| Broken::Failure(error.into()))?;
-            let output = crate::json::to_vec(&output)
-                .map_err(|error| convert(format!("cannot encode the output: {error}")))?;
-            if output.len() > limit {
-                return Err(convert(format!("the output has {} bytes, the bound is {limit}", output.len())));
+            let result = run.await.map_err(|error| Broken::Failure(error.into()))?;
+            let result = crate::json::to_vec(&result)
+                .map_err(|error| convert(format!("cannot encode the result: {error}")))?;
+            if result.len() > limit {
+                return Err(convert(format!("the result has {} bytes, the bound is {limit}", result.len())));
             }
-            Ok(if output == b"null" { None } else { Some(output) })
+            Ok(if result == b"null" { None } else { Some(result) })
         })
     }
 }
@@ -79,7 +79,7 @@ impl Handlers {
     where
         J: Job,
         F: Fn(Context, J) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<J::Output, E>> + Send + 'static,
+        Fut: Future<Output = Result<J::Result, E>> + Send + 'static,
         E: Into<Failure> + 'static,
     {
         let handler: Arc<dyn Handler> = Arc::new(Function { function, job: std::marker::PhantomData });

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 /// use serde::{Deserialize, Serialize};
 ///
 /// #[derive(Serialize, Deserialize, mainspring::Job)]
-/// #[job(kind = "welcome", output = String, queue = "mail", max_attempts = 5, timeout = "30s")]
+/// #[job(kind = "welcome", result = String, queue = "mail", max_attempts = 5, timeout = "30s")]
 /// struct Welcome {
 ///     user: u64,
 /// }
@@ -26,13 +26,13 @@ use serde::de::DeserializeOwned;
 /// struct Resize { image: String }
 ///
 /// impl mainspring::Job for Resize {
-///     type Output = ();
+///     type Result = ();
 ///     const KIND: &'static str = "resize";
 /// }
 /// ```
 pub trait Job: Serialize + DeserializeOwned + Send + 'static {
     /// What its handler returns.
-    type Output: Serialize + DeserializeOwned + Send + 'static;
+    type Result: Serialize + DeserializeOwned + Send + 'static;
     /// The name of its kind in the store. Renaming it strands jobs that are stored under the old name, unless that
     /// is kept in [`ALIASES`](Self::ALIASES).
     const KIND: &'static str;

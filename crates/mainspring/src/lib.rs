@@ -6,7 +6,7 @@
 //! use serde::{Deserialize, Serialize};
 //!
 //! #[derive(Serialize, Deserialize, Job)]
-//! #[job(kind = "welcome", output = String)]
+//! #[job(kind = "welcome", result = String)]
 //! struct Welcome {
 //!     user: u64,
 //! }
@@ -40,7 +40,7 @@
 //! | enqueue: delays, priorities, unique keys, tags, inside your own transaction | [`Engine::enqueue`], [`Enqueue`], [`Engine::enqueue_many`] |
 //! | run jobs | [`Engine::node`], [`NodeBuilder`], [`Node::run_until`] with [`shutdown_signal`] |
 //! | say what becomes of an attempt | any error, or [`retry_in`], [`snooze`], [`throttled`], [`discard`], [`cancel`] |
-//! | wait for a result | [`Engine::result`], [`Engine::output`] |
+//! | wait for a result | [`Engine::result`], [`Engine::result_json`] |
 //! | see and change jobs, one or all that match | [`Engine::jobs`], [`Jobs`], [`Filter`] |
 //! | know why a job is not running | [`Jobs::why`] |
 //! | pause queues, set backoff and retention | [`Engine::queues`] |
@@ -150,8 +150,8 @@ pub use mainspring_core::backoff::Backoff;
 pub use mainspring_core::failure::{Control, Failure, cancel, discard, retry_in, snooze, throttled};
 pub use mainspring_core::id::{JobId, NodeNo};
 pub use mainspring_core::job::{
-    Differs, FaultKind, Limits, OnConflict, Origin, Outcome, Priority, Progress, Reason, Record, State,
-    Status, Summary, Unfit, Unique, Until, When, Why,
+    Differs, FaultKind, OnConflict, Origin, Outcome, PayloadBounds, Priority, Progress, Reason, Record,
+    State, Status, Summary, Unfit, Unique, Until, When, Why,
 };
 pub use mainspring_core::journal::{EntryKind, OnClose, Story, Topic, Wait};
 pub use mainspring_core::name::{Key, Kind, Label, QueueName, SignalName, StepName, Tag};

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use mainspring_core::error::OpenProblem;
-use mainspring_core::job::Limits;
+use mainspring_core::job::PayloadBounds;
 use mainspring_core::memory::Memory;
 use mainspring_core::seam::Seams;
 use mainspring_core::store::Store;
@@ -20,7 +20,7 @@ use crate::engine::Engine;
 /// Options for opening a store; made by [`Engine::options`].
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
-    limits: Limits,
+    bounds: PayloadBounds,
     relaxed: bool,
     create: bool,
     migrate: bool,
@@ -28,7 +28,7 @@ pub struct OpenOptions {
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        OpenOptions { limits: Limits::default(), relaxed: false, create: true, migrate: false }
+        OpenOptions { bounds: PayloadBounds::default(), relaxed: false, create: true, migrate: false }
     }
 }
 
@@ -63,21 +63,21 @@ impl OpenOptions {
     /// The largest input in bytes: 1 MiB unless set, at most 16 MiB.
     #[must_use]
     pub fn input_bytes(mut self, bytes: usize) -> Self {
-        self.limits.input = bytes;
+        self.bounds.input = bytes;
         self
     }
 
-    /// The largest output in bytes: 1 MiB unless set, at most 16 MiB.
+    /// The largest result in bytes: 1 MiB unless set, at most 16 MiB.
     #[must_use]
-    pub fn output_bytes(mut self, bytes: usize) -> Self {
-        self.limits.output = bytes;
+    pub fn result_bytes(mut self, bytes: usize) -> Self {
+        self.bounds.result = bytes;
         self
     }
 
     /// The largest recorded result of a step in bytes: 1 MiB unless set, at most 16 MiB.
     #[must_use]
     pub fn step_bytes(mut self, bytes: usize) -> Self {
-        self.limits.step = bytes;
+        self.bounds.step = bytes;
         self
     }
 
@@ -86,7 +86,7 @@ impl OpenOptions {
     /// # Errors
     /// [`Error::Open`] with the reason; [`Error::TooLarge`] for a bound above what a store can hold.
     pub async fn open(self, address: &str) -> Result<Engine> {
-        self.limits.check()?;
+        self.bounds.check()?;
         let runtime = Handle::try_current().map_err(|error| Error::Open {
             location: shown(address),
             problem: OpenProblem::Other,
@@ -98,7 +98,7 @@ impl OpenOptions {
         if let Some(others) = found.created {
             tracing::info!(location = found.location, others, "created a new store");
         }
-        Ok(Engine::with(store, seams, self.limits))
+        Ok(Engine::with(store, seams, self.bounds))
     }
 
     async fn store(&self, address: &str, seams: &Seams) -> Result<Arc<dyn Store>> {

@@ -168,7 +168,7 @@ impl Drop for WatchTask {
     }
 }
 
-/// Waits until a job has ended well and returns its output.
+/// Waits until a job has ended well and returns its result.
 pub(crate) async fn wait(engine: &Engine, id: JobId) -> Result<Payload> {
     let waiters = engine.waiters();
     let (answered, first) = waiters.enter(id);
@@ -186,7 +186,7 @@ pub(crate) async fn wait(engine: &Engine, id: JobId) -> Result<Payload> {
     }
     // Without an answer, the task is gone with its executor.
     match answered.await.unwrap_or(Err(Error::Closed))? {
-        Sight::Ended { status, output, .. } if status.state == State::Succeeded => Ok(output),
+        Sight::Ended { status, result, .. } if status.state == State::Succeeded => Ok(result),
         Sight::Ended { status, message, .. } => {
             Err(Error::Ended { id, status, message: message.unwrap_or_default() })
         }

@@ -4,7 +4,7 @@ use mainspring::{Context, Engine, Job, discard};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Job)]
-#[job(kind = "welcome", output = String)]
+#[job(kind = "welcome", result = String)]
 struct Welcome {
     user: u64,
 }

@@ -15,7 +15,7 @@ const TURNS: u64 = 10_000;
 const RISKY: u64 = 2_500;
 
 #[derive(Serialize, Deserialize, Job)]
-#[job(kind = "agent", output = u64)]
+#[job(kind = "agent", result = u64)]
 struct Agent {
     turns: u64,
 }

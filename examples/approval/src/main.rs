@@ -14,7 +14,7 @@ use mainspring::{Context, Job};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Job)]
-#[job(kind = "expense", output = String, signals(decision = Decision))]
+#[job(kind = "expense", result = String, signals(decision = Decision))]
 struct Expense {
     who: String,
     euros: u32,

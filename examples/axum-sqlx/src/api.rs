@@ -41,15 +41,15 @@ async fn create_user(State(app): State<App>, Json(new): Json<NewUser>) -> Result
 async fn job(State(app): State<App>, Path(id): Path<String>) -> Result<Json<Value>, Problem> {
     let id: JobId = id.parse().map_err(|_| Problem(StatusCode::BAD_REQUEST, "that is no job id"))?;
     let job = app.engine.jobs().get(id).await?;
-    let output: Value = match &job.output {
-        Some(output) => serde_json::from_slice(output).unwrap_or_default(),
+    let result: Value = match &job.result {
+        Some(result) => serde_json::from_slice(result).unwrap_or_default(),
         None => Value::Null,
     };
     Ok(Json(json!({
         "id": id.to_string(),
         "state": job.summary.status.state.as_str(),
         "failures": job.summary.failures,
-        "output": output,
+        "result": result,
     })))
 }
 

@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 
 /// A mail to a new user.
 #[derive(Serialize, Deserialize, Job)]
-#[job(kind = "welcome", output = String)]
+#[job(kind = "welcome", result = String)]
 struct Welcome {
     user: i64,
 }

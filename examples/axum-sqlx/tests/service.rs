@@ -100,7 +100,7 @@ fn a_user_and_his_mail_exist_together_or_not_at_all() {
     let (status, created) = service.ask("POST", "/users", &ada);
     assert_eq!(status, 201, "{created}");
     let job = created["job"].as_str().expect("a job");
-    assert_eq!(service.succeeded(job)["output"], "welcome, Ada");
+    assert_eq!(service.succeeded(job)["result"], "welcome, Ada");
 
     // The name is checked when the transaction commits: after the job was enqueued in it.
     let (status, problem) = service.ask("POST", "/users", &ada);

@@ -16,7 +16,7 @@ const ITEMS: usize = 1_000;
 const ID: &str = "01a1de98-55b8-78d4-8fb5-000000000001";
 
 #[derive(Serialize, Deserialize, Job)]
-#[job(kind = "album", output = usize)]
+#[job(kind = "album", result = usize)]
 struct Album {
     photos: usize,
 }

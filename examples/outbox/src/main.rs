@@ -12,7 +12,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Job)]
-#[job(kind = "welcome", output = String)]
+#[job(kind = "welcome", result = String)]
 struct Welcome {
     user: i64,
 }

@@ -14,7 +14,7 @@ use mainspring::{Context, Engine, Failure, Job, JobId, StepContext};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Job)]
-#[job(kind = "order", output = String)]
+#[job(kind = "order", result = String)]
 struct Order {
     item: String,
     card: String,

@@ -12,14 +12,14 @@ use serde::{Deserialize, Serialize};
 
 /// Reads a text and hands it on.
 #[derive(Serialize, Deserialize, Job)]
-#[job(kind = "fetch", output = JobId)]
+#[job(kind = "fetch", result = JobId)]
 struct Fetch {
     document: String,
 }
 
 /// Counts the words of a text.
 #[derive(Serialize, Deserialize, Job)]
-#[job(kind = "count", output = usize, max_attempts = 3)]
+#[job(kind = "count", result = usize, max_attempts = 3)]
 struct Count {
     text: String,
 }

@@ -21,7 +21,7 @@ use super::guard::{COMMAND, GRACE, Report, Said, Spec};
 
 /// A command to run.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(kind = "exec", output = Done)]
+#[job(kind = "exec", result = Done)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Exec {
     /// The program and its arguments. No shell is involved unless it is the program.

@@ -12,7 +12,7 @@ use serde_json::Value;
 pub(crate) struct Noop(Value);
 
 impl Job for Noop {
-    type Output = ();
+    type Result = ();
     const KIND: &'static str = "noop";
 }
 

@@ -77,7 +77,7 @@ pub(crate) struct Args {
     /// The id to store it under: the same id twice is the same job.
     #[arg(long)]
     id: Option<String>,
-    /// Wait until it has ended, and print its output; fails if the job does.
+    /// Wait until it has ended, and print its result; fails if the job does.
     #[arg(long)]
     wait: bool,
     /// Wait no longer than this: then the command fails, and the job goes on.
@@ -236,12 +236,12 @@ const SILENCE: Duration = Duration::from_secs(2);
 
 /// Waits for a job to end, and tells on standard error what is in its way whenever that changes.
 async fn ended(engine: &Engine, id: JobId) -> anyhow::Result<Value> {
-    let mut output = std::pin::pin!(engine.output(id));
+    let mut result = std::pin::pin!(engine.result_json(id));
     let mut told = String::new();
     loop {
         tokio::select! {
             biased;
-            output = &mut output => return Ok(output?),
+            result = &mut result => return Ok(result?),
             () = engine.seams().clock.sleep(SILENCE) => {}
         }
         let Ok(why) = engine.jobs().why(id).await else { continue };
@@ -266,14 +266,14 @@ async fn still_waiting(engine: &Engine, id: JobId, span: Option<Span>) -> anyhow
 async fn one(args: &Args, engine: &Engine, input: &Value, out: Out) -> anyhow::Result<()> {
     let job = args.builder(engine, input)?.await?;
     if args.wait {
-        let output = tokio::select! {
+        let result = tokio::select! {
             biased;
-            output = ended(engine, job.id) => output?,
+            result = ended(engine, job.id) => result?,
             () = passed(engine, args.span) => return Err(still_waiting(engine, job.id, args.span).await),
         };
         out.either(
-            || json!({ "id": job.id.to_string(), "existing": job.existing, "output": output }),
-            || text::plain(&format!("{output:#}")),
+            || json!({ "id": job.id.to_string(), "existing": job.existing, "result": result }),
+            || text::plain(&format!("{result:#}")),
         )?;
         return Ok(());
     }

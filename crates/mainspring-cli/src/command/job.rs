@@ -182,8 +182,8 @@ fn shown_to_people(job: &Record, story: &Story, why: &Why, said: u64, now: Times
     lines.push(String::new());
     lines.extend(timeline(job, story, now));
     lines.push(format!("\n  input\n{}", payload(&job.input)));
-    if let Some(output) = &job.output {
-        lines.push(format!("\n  output\n{}", payload(output)));
+    if let Some(result) = &job.result {
+        lines.push(format!("\n  result\n{}", payload(result)));
     }
     lines.join("\n")
 }

@@ -181,10 +181,10 @@ fn signal_text(sender: &str, body: &str) -> String {
 fn ended(entry: &Written) -> String {
     let end = parsed(entry);
     let Some(state) = end["status"]["state"].as_str() else { return format!("ended: {}", value(entry)) };
-    let said = match (end["message"].as_str(), &end["output"]) {
+    let said = match (end["message"].as_str(), &end["result"]) {
         (Some(message), _) => format!(": {}", text::line(message, 600)),
         (None, serde_json::Value::Null) => String::new(),
-        (None, output) => format!(": {}", text::line(&output.to_string(), SHOWN)),
+        (None, result) => format!(": {}", text::line(&result.to_string(), SHOWN)),
     };
     format!("{}{said}", text::line(state, SHOWN))
 }

@@ -14,7 +14,7 @@ pub(crate) fn register(node: NodeBuilder) -> NodeBuilder {
 
 /// Succeeds, in a moment.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(kind = "demo.mail", output = String)]
+#[job(kind = "demo.mail", result = String)]
 pub(crate) struct Mail {
     pub(crate) to: String,
 }
@@ -42,7 +42,7 @@ async fn charge(ctx: Context, job: Charge) -> mainspring::Result<()> {
 
 /// Fails a few times and then succeeds: the engine waits longer from time to time.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(kind = "demo.webhook", output = u16, max_attempts = 5, timeout = "10s")]
+#[job(kind = "demo.webhook", result = u16, max_attempts = 5, timeout = "10s")]
 pub(crate) struct Webhook {
     pub(crate) url: String,
     /// How often the other side is down.
@@ -59,7 +59,7 @@ async fn webhook(ctx: Context, job: Webhook) -> mainspring::Result<u16> {
 
 /// Takes several seconds and says how far it has come. Kill the worker while it runs, and it comes back.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(kind = "demo.report", output = String)]
+#[job(kind = "demo.report", result = String)]
 pub(crate) struct Report {
     pub(crate) month: String,
     pub(crate) pages: u64,
@@ -92,7 +92,7 @@ async fn video(ctx: Context, job: Video) -> mainspring::Result<()> {
 /// Does one thing after another and waits in between, with no slot meanwhile: a workflow. Kill the worker whenever you like,
 /// and what was done is not done again; `mainspring job ID` shows what it has recorded.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(kind = "demo.order", output = String)]
+#[job(kind = "demo.order", result = String)]
 pub(crate) struct Order {
     pub(crate) item: String,
     pub(crate) to: String,

@@ -43,13 +43,13 @@ fn output_environment_directory_and_input_are_passed() {
         "argv": ["sh", "-c", script], "env": { "COLOUR": "green" }, "cwd": place.path("here"), "stdin": "typed\n",
     });
     let id = exec(&place, &input);
-    let output = place.job_in(&id, "succeeded")["output"].clone();
-    assert_eq!(output["status"], 0);
-    assert_eq!(output["signal"], json!(null));
-    assert_eq!(output["truncated"], false);
-    let stdout = output["stdout"].as_str().expect("text");
+    let result = place.job_in(&id, "succeeded")["result"].clone();
+    assert_eq!(result["status"], 0);
+    assert_eq!(result["signal"], json!(null));
+    assert_eq!(result["truncated"], false);
+    let stdout = result["stdout"].as_str().expect("text");
     assert!(stdout.ends_with("here\ngreen\ntyped\n"), "{stdout}");
-    assert_eq!(output["stderr"], "oops\n");
+    assert_eq!(result["stderr"], "oops\n");
 }
 
 #[test]
@@ -57,11 +57,11 @@ fn only_the_end_of_long_output_is_kept() {
     let place = Place::new();
     let _worker = worker(&place);
     let id = exec(&place, &json!({ "argv": ["sh", "-c", "seq 100000; echo last"] }));
-    let output = place.job_in(&id, "succeeded")["output"].clone();
-    let stdout = output["stdout"].as_str().expect("text");
+    let result = place.job_in(&id, "succeeded")["result"].clone();
+    let stdout = result["stdout"].as_str().expect("text");
     assert_eq!(stdout.len(), 64 << 10);
     assert!(stdout.ends_with("100000\nlast\n"));
-    assert_eq!(output["truncated"], true);
+    assert_eq!(result["truncated"], true);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn what_a_command_leaves_behind_ends_with_it() {
     let place = Place::new();
     let _worker = worker(&place);
     let id = exec(&place, &json!({ "argv": ["sh", "-c", "sleep 300 & echo $! > left; echo done"] }));
-    assert_eq!(place.job_in(&id, "succeeded")["output"]["stdout"], "done\n");
+    assert_eq!(place.job_in(&id, "succeeded")["result"]["stdout"], "done\n");
     let pid: u32 = until("its process", || place.read("left")?.trim().parse().ok());
     gone([pid, pid]);
 }

@@ -17,7 +17,7 @@ fn it_says_what_it_runs_and_runs_it() {
     worker.says("it runs built-in kinds only: noop, sleep (exec only with --allow-exec)");
     assert_eq!(place.run(&["enqueue", "noop", r#"{"any":1}"#, "--wait"]).ok(), "null");
     let slept = place.json(&["enqueue", "sleep", r#"{"for":"300ms"}"#, "--label", "gpu", "--wait"]);
-    assert_eq!(slept["output"], json!(null));
+    assert_eq!(slept["result"], json!(null));
     let id = slept["id"].as_str().expect("an id");
     assert_eq!(place.job(id)["progress"], json!({ "done": 300, "total": 300, "note": "ms" }));
     let failed = place.run(&["enqueue", "sleep", r#"{"ms":1,"for":"1s"}"#, "--wait"]).refused(1);

@@ -16,13 +16,13 @@ const EVIL: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{202e}";
 const EVIL_NAME: &str = "it's\u{202e}; $(reboot)";
 
 #[derive(Serialize, Deserialize, Job)]
-#[job(kind = "order", output = String)]
+#[job(kind = "order", result = String)]
 struct Order {
     name: String,
 }
 
 #[derive(Serialize, Deserialize, Job)]
-#[job(kind = "parcel", output = String)]
+#[job(kind = "parcel", result = String)]
 struct Parcel {
     text: String,
 }

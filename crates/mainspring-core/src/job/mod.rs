@@ -13,7 +13,7 @@ mod transition;
 mod unique;
 mod why;
 
-pub use new::{Limits, New, Options, Origin, Priority, When};
+pub use new::{New, Options, Origin, PayloadBounds, Priority, When};
 pub use outcome::{Ended, Fault, FaultKind, Outcome, Standing, cut, settle};
 pub use record::{ErrorEntry, Progress, Record, Summary};
 pub use state::{Reason, State, Status};

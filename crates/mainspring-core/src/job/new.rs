@@ -249,29 +249,29 @@ impl Options {
 
 /// Bounds that a user can configure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct PayloadBounds {
     /// Bytes of one input.
     pub input: usize,
-    /// Bytes of one output.
-    pub output: usize,
+    /// Bytes of one result.
+    pub result: usize,
     /// Bytes of one recorded result.
     pub step: usize,
 }
 
-impl Default for Limits {
+impl Default for PayloadBounds {
     fn default() -> Self {
-        Limits { input: bounds::INPUT_BYTES, output: bounds::OUTPUT_BYTES, step: bounds::STEP_BYTES }
+        PayloadBounds { input: bounds::INPUT_BYTES, result: bounds::RESULT_BYTES, step: bounds::STEP_BYTES }
     }
 }
 
-impl Limits {
-    /// Checks that the limits themselves are within what stores can hold.
+impl PayloadBounds {
+    /// Checks that the bounds themselves are within what stores can hold.
     ///
     /// # Errors
     /// [`Error::TooLarge`].
     pub fn check(&self) -> Result<()> {
         at_most("input bound", self.input, bounds::PAYLOAD_BYTES_MAX)?;
-        at_most("output bound", self.output, bounds::PAYLOAD_BYTES_MAX)?;
+        at_most("result bound", self.result, bounds::PAYLOAD_BYTES_MAX)?;
         at_most("step bound", self.step, bounds::PAYLOAD_BYTES_MAX)
     }
 
@@ -289,8 +289,8 @@ impl New {
     ///
     /// # Errors
     /// [`Error::TooLarge`] or [`Error::Invalid`], naming what is wrong.
-    pub fn check(&self, limits: &Limits, now: Timestamp) -> Result<()> {
-        limits.check_input(&self.input)?;
+    pub fn check(&self, bounds: &PayloadBounds, now: Timestamp) -> Result<()> {
+        bounds.check_input(&self.input)?;
         if let Some(run) = self.run {
             run.check("run_at", now)?;
         }
@@ -298,17 +298,17 @@ impl New {
             deadline.check("deadline", now)?;
         }
         if !self.journal.is_empty() {
-            self.check_journal(limits)?;
+            self.check_journal(bounds)?;
         }
         self.options.check()
     }
 
-    fn check_journal(&self, limits: &Limits) -> Result<()> {
+    fn check_journal(&self, bounds: &PayloadBounds) -> Result<()> {
         at_most("shared journal", self.journal.len(), bounds::SHARED)?;
         at_most("bytes of the shared journal", self.bytes() - self.input.len(), bounds::SHARED_BYTES)?;
         let mut keys = BTreeSet::new();
         for entry in &self.journal {
-            at_most("recorded value", entry.value.len(), limits.step)?;
+            at_most("recorded value", entry.value.len(), bounds.step)?;
             if !keys.insert(&entry.key) {
                 return Err(Error::Invalid {
                     what: "journal",
@@ -352,7 +352,7 @@ mod tests {
     fn check(change: impl FnOnce(&mut New)) -> Result<()> {
         let mut job = new();
         change(&mut job);
-        job.check(&Limits::default(), Timestamp::EPOCH)
+        job.check(&PayloadBounds::default(), Timestamp::EPOCH)
     }
 
     #[test]
@@ -421,14 +421,14 @@ mod tests {
     #[test]
     fn configured_bounds_are_those_that_hold_and_stay_within_what_stores_can_hold() {
         let most = bounds::PAYLOAD_BYTES_MAX;
-        let limits = |input, output| Limits { input, output, ..Limits::default() };
-        assert!(limits(most, most).check().is_ok());
-        assert!(limits(most + 1, most).check().is_err());
-        assert!(limits(most, most + 1).check().is_err());
+        let bounds = |input, result| PayloadBounds { input, result, ..PayloadBounds::default() };
+        assert!(bounds(most, most).check().is_ok());
+        assert!(bounds(most + 1, most).check().is_err());
+        assert!(bounds(most, most + 1).check().is_err());
         let mut job = new();
         job.input = vec![b' '; 5];
-        assert!(job.check(&limits(5, 0), Timestamp::EPOCH).is_ok());
-        assert!(job.check(&limits(4, 9), Timestamp::EPOCH).is_err());
+        assert!(job.check(&bounds(5, 0), Timestamp::EPOCH).is_ok());
+        assert!(job.check(&bounds(4, 9), Timestamp::EPOCH).is_err());
     }
 
     #[test]

@@ -48,9 +48,9 @@ pub struct Standing {
 pub enum Outcome {
     /// The job succeeded.
     Succeed {
-        /// Its output as JSON; `None` if there is none worth keeping. Shared, so that an outcome that is offered again is not
+        /// Its result as JSON; `None` if there is none worth keeping. Shared, so that an outcome that is offered again is not
         /// copied.
-        output: Option<Arc<[u8]>>,
+        result: Option<Arc<[u8]>>,
     },
     /// The job runs again later; counts one failure.
     Retry {
@@ -101,7 +101,7 @@ impl Outcome {
     /// Bytes of payload.
     pub fn bytes(&self) -> usize {
         match self {
-            Outcome::Succeed { output } => output.as_ref().map_or(0, |output| output.len()),
+            Outcome::Succeed { result } => result.as_ref().map_or(0, |result| result.len()),
             Outcome::Retry { fault, .. } | Outcome::Fail { fault, .. } => fault.message.len(),
             Outcome::Cancel { why, .. } => why.len(),
             Outcome::Suspend(suspension) => {
@@ -132,7 +132,7 @@ pub enum FaultKind {
     Panic = 1,
     /// The attempt took longer than its time-out.
     Timeout = 2,
-    /// The input could not be decoded, or the output not encoded or stored.
+    /// The input could not be decoded, or the result not encoded or stored.
     Convert = 3,
     /// The job's deadline passed.
     Deadline = 4,
@@ -189,7 +189,7 @@ pub fn cut(text: String, bound: usize) -> String {
 /// Decides what is written for a run that ended: the only place where attempts are counted.
 pub fn settle(ended: Ended, standing: &Standing, rng: &dyn Rng) -> Outcome {
     match ended {
-        Ended::Ok(output) => Outcome::Succeed { output: output.map(Arc::from) },
+        Ended::Ok(result) => Outcome::Succeed { result: result.map(Arc::from) },
         Ended::Fault(fault) => attempt(fault, None, standing, rng),
         Ended::Expired => Outcome::Fail {
             reason: Reason::Expired,

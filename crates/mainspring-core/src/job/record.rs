@@ -63,7 +63,7 @@ pub struct Record {
     /// What its handler gets, as JSON.
     pub input: Vec<u8>,
     /// What its handler returned, as JSON.
-    pub output: Option<Vec<u8>>,
+    pub result: Option<Vec<u8>>,
     /// Why it was cancelled, failed or suspended, in the words of whoever did it, if any. A fault is among the errors
     /// instead.
     pub note: Option<String>,

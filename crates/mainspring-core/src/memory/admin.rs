@@ -98,8 +98,8 @@ impl Job {
     }
 
     fn record(&self) -> Record {
-        let (output, note, waits) = match &self.place {
-            Place::Done { output, note, .. } => (output.clone(), note.clone(), Vec::new()),
+        let (result, note, waits) = match &self.place {
+            Place::Done { result, note, .. } => (result.clone(), note.clone(), Vec::new()),
             Place::Suspended { note, waits, .. } => (None, note.clone(), waits.clone()),
             Place::Ready { .. } | Place::Timers { .. } | Place::Lease { .. } => (None, None, Vec::new()),
         };
@@ -108,7 +108,7 @@ impl Job {
             last: summary.foreign.then(|| self.last_record()).flatten(),
             summary,
             input: self.input.clone(),
-            output,
+            result,
             note,
             errors: self.errors.clone(),
             progress: self.progress.clone(),

@@ -59,13 +59,13 @@ impl Model {
         let input = outcome.input();
         let job = self.job_mut(row)?;
         match outcome {
-            Outcome::Succeed { output } => {
+            Outcome::Succeed { result } => {
                 job.clear_crashes();
                 let status = Status::plain(State::Succeeded);
                 self.go(
                     row,
                     input,
-                    Place::Done { status, at: now, output: output.map(|output| output.to_vec()), note: None },
+                    Place::Done { status, at: now, result: result.map(|result| result.to_vec()), note: None },
                 )
             }
             Outcome::Retry { after, fault } => {

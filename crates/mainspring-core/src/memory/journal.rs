@@ -399,8 +399,8 @@ impl Model {
     fn tell_parent(&mut self, row: Row, status: Status, now: Timestamp) -> Result<()> {
         let job = self.job(row)?;
         let Some(parent) = job.parent.filter(|parent| self.jobs.contains_key(parent)) else { return Ok(()) };
-        let (child, (output, message)) = (job.id, job.ending());
-        let mail = Mail::Ended { child, status, output, message };
+        let (child, (result, message)) = (job.id, job.ending());
+        let mail = Mail::Ended { child, status, result, message };
         let awake = self.job(parent)?.place.status().state != State::Suspended;
         if planted::is(Defect::ChildForgotten) && awake {
             return Ok(());
@@ -452,8 +452,8 @@ impl Model {
             if !status.state.is_terminal() {
                 return Sight::Open;
             }
-            let (output, message) = job.ending();
-            Sight::Ended { status, output, message }
+            let (result, message) = job.ending();
+            Sight::Ended { status, result, message }
         };
         ids.iter().map(sight).collect()
     }
@@ -486,14 +486,14 @@ fn shortened(entry: Written) -> Written {
 impl Job {
     /// What it returned, and what it or somebody else had to say to its end.
     fn ending(&self) -> (Option<Vec<u8>>, Option<String>) {
-        let (output, note) = match &self.place {
-            Place::Done { output, note, .. } => (output.clone(), note.clone()),
+        let (result, note) = match &self.place {
+            Place::Done { result, note, .. } => (result.clone(), note.clone()),
             Place::Ready { .. } | Place::Timers { .. } | Place::Suspended { .. } | Place::Lease { .. } => {
                 (None, None)
             }
         };
         let message = note.or_else(|| self.errors.last().map(|error| error.message.clone()));
         let failed = self.place.status().state != State::Succeeded;
-        (output, message.filter(|_| failed))
+        (result, message.filter(|_| failed))
     }
 }

@@ -43,14 +43,14 @@ pub(super) enum Place {
         foreign: bool,
     },
     /// It has ended.
-    Done { status: Status, at: Timestamp, output: Option<Vec<u8>>, note: Option<String> },
+    Done { status: Status, at: Timestamp, result: Option<Vec<u8>>, note: Option<String> },
 }
 
 impl Place {
-    /// The end of a job that has no output. An empty note is none.
+    /// The end of a job that has no result. An empty note is none.
     pub(super) fn done(status: Status, at: Timestamp, note: &str) -> Self {
         let note = (!note.is_empty()).then(|| note.to_owned());
-        Place::Done { status, at, output: None, note }
+        Place::Done { status, at, result: None, note }
     }
 
     /// The place of a job that a node has just claimed.

@@ -24,7 +24,7 @@ fn bare_type_takes_its_name_and_no_output() {
         &quote! {
             #[automatically_derived]
             impl ::mainspring::Job for Welcome {
-                type Output = ();
+                type Result = ();
                 const KIND: &'static str = "Welcome";
             }
         },
@@ -36,14 +36,14 @@ fn every_attribute_has_its_place() {
     assert_expands(
         quote! {
             #[derive(Debug)]
-            #[job(kind = "welcome", output = Vec<String>, queue = "mail", priority = 3, max_attempts = 5)]
+            #[job(kind = "welcome", result = Vec<String>, queue = "mail", priority = 3, max_attempts = 5)]
             #[job(aliases = ["greet", "hello.v1"], timeout = "1500ms")]
             enum Welcome { Mail, Letter }
         },
         &quote! {
             #[automatically_derived]
             impl ::mainspring::Job for Welcome {
-                type Output = Vec<String>;
+                type Result = Vec<String>;
                 const KIND: &'static str = "welcome";
                 const ALIASES: &'static [&'static str] = &["greet", "hello.v1"];
                 const QUEUE: &'static str = "mail";
@@ -72,7 +72,7 @@ fn raw_identifier_names_its_kind_without_the_mark() {
         &quote! {
             #[automatically_derived]
             impl ::mainspring::Job for r#Move {
-                type Output = ();
+                type Result = ();
                 const KIND: &'static str = "Move";
             }
         },
@@ -90,7 +90,7 @@ fn generic_types_are_refused() {
 #[test]
 fn unknown_attribute_lists_the_known_ones() {
     let known = "unknown attribute, known are \
-                 `kind`, `output`, `queue`, `priority`, `max_attempts`, `timeout`, `backoff`, `aliases`, \
+                 `kind`, `result`, `queue`, `priority`, `max_attempts`, `timeout`, `backoff`, `aliases`, \
                  `signals`";
     assert_eq!(errors(quote! { #[job(retries = 3)] struct A; }), [known]);
     assert_eq!(errors(quote! { #[job(job::kind = "a")] struct A; }), [known]);

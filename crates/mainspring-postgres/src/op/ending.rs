@@ -22,10 +22,10 @@ impl<'a> Pass<'a> {
     /// Adds the outcome of the next job.
     pub(crate) fn add(&mut self, finish: &'a Finish) {
         match &finish.outcome {
-            Outcome::Succeed { output } => {
+            Outcome::Succeed { result } => {
                 self.succeeded.nos.push(finish.claim.row.0);
                 self.succeeded.claims.push(number_of(&finish.claim));
-                self.succeeded.outputs.push(output.as_deref());
+                self.succeeded.results.push(result.as_deref());
             }
             Outcome::Suspend(suspension) => self.suspended.add(finish, suspension),
             _ => self.ended.add(finish),
@@ -50,7 +50,7 @@ impl<'a> Pass<'a> {
 pub(crate) struct Succeeded<'a> {
     pub(crate) nos: Vec<i64>,
     claims: Vec<i32>,
-    outputs: Vec<Option<&'a [u8]>>,
+    results: Vec<Option<&'a [u8]>>,
 }
 
 impl Succeeded<'_> {
@@ -60,7 +60,7 @@ impl Succeeded<'_> {
             (node, Type::INT4),
             (&self.nos, Type::INT8_ARRAY),
             (&self.claims, Type::INT4_ARRAY),
-            (&self.outputs, Type::BYTEA_ARRAY),
+            (&self.results, Type::BYTEA_ARRAY),
         ]
     }
 }

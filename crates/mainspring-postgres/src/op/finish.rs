@@ -38,10 +38,10 @@ pub(crate) const SUCCEED: &str = concat!(
     ", d AS (DELETE FROM mainspring.lease l
         WHERE l.no = ANY($3::bigint[]) AND l.node = $2 AND l.claim = ($4::int[])[width_bucket(l.no, $3::bigint[])]
         RETURNING l.no, l.claim, l.line, l.priority, l.failures, l.flags,
-            ($5::bytea[])[width_bucket(l.no, $3::bigint[])] AS output)
+            ($5::bytea[])[width_bucket(l.no, $3::bigint[])] AS result)
     , i AS (INSERT INTO mainspring.done
-            (no, finished_at, line, claim, state, priority, failures, crashes, flags, bad, output)
-        SELECT d.no, (SELECT t.now FROM t), d.line, d.claim, 5, d.priority, d.failures, 0, d.flags & 56, false, d.output
+            (no, finished_at, line, claim, state, priority, failures, crashes, flags, bad, result)
+        SELECT d.no, (SELECT t.now FROM t), d.line, d.claim, 5, d.priority, d.failures, 0, d.flags & 56, false, d.result
         FROM d)",
     ends!("d", "48"),
     "

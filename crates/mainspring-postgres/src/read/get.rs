@@ -53,7 +53,7 @@ macro_rules! places {
 const GET: &str = concat!(
     "SELECT ",
     columns!(),
-    ", j.input, d.output, coalesce(d.note, s.note), p.done, p.total, p.note,
+    ", j.input, d.result, coalesce(d.note, s.note), p.done, p.total, p.note,
         ARRAY(SELECT e.claim FROM mainspring.errors e WHERE e.no = j.no ORDER BY e.claim),
         ARRAY(SELECT e.at FROM mainspring.errors e WHERE e.no = j.no ORDER BY e.claim),
         ARRAY(SELECT e.kind FROM mainspring.errors e WHERE e.no = j.no ORDER BY e.claim),
@@ -102,7 +102,7 @@ impl Op for Get {
             waits,
             summary,
             input: row.get(BESIDE),
-            output: row.get(BESIDE + 1),
+            result: row.get(BESIDE + 1),
             note: row.get(BESIDE + 2),
             errors,
             progress,

@@ -183,7 +183,7 @@ pub(super) fn message(row: &Row) -> Result<Message> {
             Mail::Signal { name, sender: row.get(4), body: body.unwrap_or_default() }
         }
         (Topic::Child(child), Some(state)) => {
-            Mail::Ended { child, status: status(state, row.get(6))?, output: body, message: row.get(7) }
+            Mail::Ended { child, status: status(state, row.get(6))?, result: body, message: row.get(7) }
         }
         (topic, _) => return Err(corrupt(format!("a message about {topic} is not what it says"))),
     };
@@ -275,7 +275,7 @@ impl Op for Inboxes {
 
 /// Unique index of ids, then primary keys. What there is to say to the end of a job: the reason that was given, or the
 /// last error.
-const SIGHTS: &str = "SELECT j.no IS NOT NULL, d.state, d.reason, d.output,
+const SIGHTS: &str = "SELECT j.no IS NOT NULL, d.state, d.reason, d.result,
         CASE WHEN d.state <> 5 THEN coalesce(d.note, (SELECT e.message FROM mainspring.errors e
             WHERE e.no = j.no ORDER BY e.claim DESC LIMIT 1)) END
     FROM unnest($1::uuid[]) WITH ORDINALITY AS u(id, o)
@@ -300,7 +300,7 @@ impl Op for Sights {
                 return Ok(Sight::Missing);
             }
             let Some(state) = row.get::<_, Option<i16>>(1) else { return Ok(Sight::Open) };
-            Ok(Sight::Ended { status: status(state, row.get(2))?, output: row.get(3), message: row.get(4) })
+            Ok(Sight::Ended { status: status(state, row.get(2))?, result: row.get(3), message: row.get(4) })
         };
         rows.iter().map(sight).collect()
     }

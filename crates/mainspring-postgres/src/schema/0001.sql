@@ -142,7 +142,7 @@ CREATE TABLE mainspring.done (
     flags       smallint NOT NULL DEFAULT 0,
     bad         boolean NOT NULL,
     note        text,
-    output      bytea
+    result      bytea
 );
 CREATE INDEX done_kept ON mainspring.done (line, bad, finished_at);
 -- Jobs that did not end well are rare and asked for often (5 is `succeeded`).

@@ -74,7 +74,7 @@ fn apply(tx: &mut Tx<'_>, mut card: Card, found: &Place, verb: &Verb, to: Option
         }
         (Verb::Cancel { why } | Verb::Recall { why } | Verb::Fail { why }, Some(to)) => {
             place::take(tx, &card, found)?;
-            place::put_done(tx, &card, Ending { status: to, note: why, output: None })
+            place::put_done(tx, &card, Ending { status: to, note: why, result: None })
         }
         (Verb::Reprioritise(priority), Some(_)) => reprioritise(tx, &card, found, *priority),
         (verb, Some(to)) => {
@@ -140,7 +140,7 @@ fn delete(tx: &mut Tx<'_>, card: &Card, found: &Place) -> Result<()> {
     } else {
         if card.flags & flags::FAMILY != 0 {
             let status = Status::because(State::Cancelled, Reason::Operator);
-            family::close(tx, card, Ending { status, note: "", output: None })?;
+            family::close(tx, card, Ending { status, note: "", result: None })?;
             // The end of a child may have woken it.
             let (card, found) = place::locate(tx, card.no)?;
             place::take(tx, &card, &found)?;

@@ -182,7 +182,7 @@ fn replace(tx: &mut Tx<'_>, holder: &key::Holder) -> Result<bool> {
     let status =
         transition(from, Input::Cancel(Reason::Replaced)).map_err(|illegal| corrupt(illegal.to_string()))?;
     place::take(tx, &card, &found)?;
-    place::put_done(tx, &card, Ending { status, note: "", output: None })?;
+    place::put_done(tx, &card, Ending { status, note: "", result: None })?;
     // A key that is held for a period after the end goes to the new job as well.
     key::forget(tx.conn, holder.no)?;
     Ok(true)

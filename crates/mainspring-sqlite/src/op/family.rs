@@ -116,7 +116,7 @@ fn cancel(tx: &mut Tx<'_>, no: i64) -> Result<Option<i64>> {
     let status = transition(found.status(), Input::Cancel(Reason::Parent))
         .map_err(|illegal| corrupt(illegal.to_string()))?;
     place::take(tx, &card, &found)?;
-    let ending = Ending { status, note: "", output: None };
+    let ending = Ending { status, note: "", result: None };
     place::into_done(tx, &card, ending)?;
     tell_parent(tx, &card, ending)?;
     Ok((card.flags & flags::CHILDREN != 0).then_some(no))
@@ -130,7 +130,7 @@ fn tell_parent(tx: &mut Tx<'_>, card: &Card, ending: Ending<'_>) -> Result<()> {
     let (parent, place) = place::locate(tx, parent)?;
     let message = message(tx, card.no, ending)?;
     let parts =
-        Parts { sender: "", status: Some(ending.status), note: message.as_deref(), body: ending.output };
+        Parts { sender: "", status: Some(ending.status), note: message.as_deref(), body: ending.result };
     inbox::post(tx, parent, &place, &Topic::Child(child), &parts)
 }
 

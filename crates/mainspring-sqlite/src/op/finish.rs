@@ -111,7 +111,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, node: NodeNo, finishes: &[Finish]) -> Result<
 /// How many finishes from the first on are plain successes under one claim number, with numbers that follow each other;
 /// one at least.
 fn stretch(finishes: &[Finish], order: &[usize]) -> usize {
-    let plain = |at: usize| matches!(finishes[at].outcome, Outcome::Succeed { output: None });
+    let plain = |at: usize| matches!(finishes[at].outcome, Outcome::Succeed { result: None });
     let follows = |pair: &&[usize]| {
         let (one, next) = (&finishes[pair[0]].claim, &finishes[pair[1]].claim);
         plain(pair[1]) && next.row.0 == one.row.0 + 1 && next.number == one.number
@@ -173,7 +173,7 @@ fn end_one(
     }
     tx.conn.prepare_cached(FROM_LEASE)?.execute([card.no])?;
     let run = run.of(tx, card.line);
-    if let Outcome::Succeed { output } = outcome {
+    if let Outcome::Succeed { result } = outcome {
         run.succeeded += 1;
         tx.state.numbers.seq += 1;
         tx.conn.prepare_cached(INTO_DONE)?.execute(params![
@@ -188,12 +188,12 @@ fn end_one(
             0,
             card.flags & flags::LASTING,
             None::<&str>,
-            output
+            result
         ])?;
         place::ended(tx, &card)?;
         if card.flags & flags::FAMILY != 0 {
             let status = Status::plain(State::Succeeded);
-            family::close(tx, &card, Ending { status, note: "", output: output.as_deref() })?;
+            family::close(tx, &card, Ending { status, note: "", result: result.as_deref() })?;
         }
     } else {
         run.other += 1;
@@ -251,12 +251,12 @@ fn end(tx: &mut Tx<'_>, mut card: Card, outcome: &Outcome, cancel: Option<&str>)
     let cancel = cancel.filter(|_| !planted::is(Defect::CancelLost));
     let status = transition(Status::plain(State::Running), outcome.input())
         .map_err(|illegal| corrupt(illegal.to_string()))?;
-    let ending = Ending { status, note: "", output: None };
+    let ending = Ending { status, note: "", result: None };
     match (outcome, cancel) {
         (Outcome::Fail { .. }, _) => place::put_done(tx, &card, ending),
         (Outcome::Cancel { why, .. }, _) => place::put_done(tx, &card, Ending { note: why, ..ending }),
-        (Outcome::Succeed { output }, _) => {
-            place::put_done(tx, &card, Ending { output: output.as_deref(), ..ending })
+        (Outcome::Succeed { result }, _) => {
+            place::put_done(tx, &card, Ending { result: result.as_deref(), ..ending })
         }
         (_, Some(why)) => stop(tx, &card, why),
         (Outcome::Retry { after, .. } | Outcome::Snooze { after }, None) => {
@@ -284,7 +284,7 @@ fn suspend(tx: &mut Tx<'_>, card: &Card, suspension: &Suspension) -> Result<()> 
 pub(crate) fn stop(tx: &mut Tx<'_>, card: &Card, why: &str) -> Result<()> {
     let status = transition(Status::plain(State::Running), Input::Stop(canceller(card.flags)))
         .map_err(|illegal| corrupt(illegal.to_string()))?;
-    place::put_done(tx, card, Ending { status, note: why, output: None })
+    place::put_done(tx, card, Ending { status, note: why, result: None })
 }
 
 /// Why a claim was asked to cancel, from its column. Without the words, if they cannot be read.

@@ -241,7 +241,7 @@ pub(crate) fn read_message(row: &rusqlite::Row<'_>) -> Result<Message> {
         Topic::Child(child) => {
             let state = row.get::<_, Option<u8>>(4)?.ok_or_else(|| corrupt("an end without a state"))?;
             let status = read_status(state, row.get(5)?)?;
-            Mail::Ended { child, status, output: row.get(7)?, message: row.get(6)? }
+            Mail::Ended { child, status, result: row.get(7)?, message: row.get(6)? }
         }
     };
     Ok(Message { no: row.get(0)?, at: Timestamp::from_micros(row.get(3)?), mail })

@@ -99,7 +99,7 @@ pub(crate) struct Ending<'a> {
     pub(crate) status: Status,
     /// In the words of whoever ended it; empty is none.
     pub(crate) note: &'a str,
-    pub(crate) output: Option<&'a [u8]>,
+    pub(crate) result: Option<&'a [u8]>,
 }
 
 /// Primary keys, in the order in which a job that somebody asks about is likely to be there. The last one: index
@@ -136,7 +136,7 @@ const INTO_SUSPENDED: &str = "INSERT INTO mainspring_suspended
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
 /// An append: the number is the newest.
 pub(crate) const INTO_DONE: &str = "INSERT INTO mainspring_done
-    (seq, no, claim, state, reason, finished_at, priority, failures, crashes, flags, note, output)
+    (seq, no, claim, state, reason, finished_at, priority, failures, crashes, flags, note, result)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
 
 /// Primary keys; no index has the flags.
@@ -437,7 +437,7 @@ pub(crate) fn put_done(tx: &mut Tx<'_>, card: &Card, ending: Ending<'_>) -> Resu
 
 /// Puts a job into `done` without a word to its family.
 pub(crate) fn into_done(tx: &mut Tx<'_>, card: &Card, ending: Ending<'_>) -> Result<()> {
-    let Ending { status, note, output } = ending;
+    let Ending { status, note, result } = ending;
     tx.state.numbers.seq += 1;
     tx.conn.prepare_cached(INTO_DONE)?.execute(params![
         tx.state.numbers.seq,
@@ -451,7 +451,7 @@ pub(crate) fn into_done(tx: &mut Tx<'_>, card: &Card, ending: Ending<'_>) -> Res
         card.crashes,
         card.flags & flags::LASTING,
         (!note.is_empty()).then_some(note),
-        output
+        result
     ])?;
     ended(tx, card)?;
     count(tx, card.line, status.state, 1);

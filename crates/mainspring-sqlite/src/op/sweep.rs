@@ -96,7 +96,7 @@ pub(crate) fn expire(tx: &mut Tx<'_>, limit: usize) -> Result<Swept> {
             .map_err(|illegal| corrupt(illegal.to_string()))?;
         debug_assert_eq!(status.state, State::Failed, "an expired job has failed");
         place::take(tx, &card, &found)?;
-        place::put_done(tx, &card, Ending { status, note: "", output: None })?;
+        place::put_done(tx, &card, Ending { status, note: "", result: None })?;
         moved += 1;
     }
     Ok(Swept { now: tx.now, moved, next: next(tx, NEXT_DEADLINE)? })

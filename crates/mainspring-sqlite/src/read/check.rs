@@ -260,7 +260,7 @@ const COLUMNS: [(&str, &str); 6] = [
             "typeof(reason) NOT IN ('integer', 'null') OR reason NOT BETWEEN 16 AND 22 THEN 'reason'",
             "typeof(claim) <> 'integer' OR claim NOT BETWEEN 0 AND 4294967295 THEN 'claim'",
             "typeof(finished_at) <> 'integer' THEN 'finished_at'",
-            "typeof(output) NOT IN ('blob', 'null') THEN 'output'"
+            "typeof(result) NOT IN ('blob', 'null') THEN 'result'"
         ),
     ),
 ];

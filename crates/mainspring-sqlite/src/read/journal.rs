@@ -30,7 +30,7 @@ pub(crate) const CHILDREN: &str = "SELECT c.no, c.on_close, j.id
     FROM mainspring_children c CROSS JOIN mainspring_jobs j ON j.no = c.no WHERE c.parent = ?1 ORDER BY c.no";
 /// Index `done_no`.
 pub(crate) const ENDING: &str =
-    "SELECT state, reason, output, note FROM mainspring_done WHERE no = ?1 AND superseded = 0";
+    "SELECT state, reason, result, note FROM mainspring_done WHERE no = ?1 AND superseded = 0";
 
 /// Recorded values of a job.
 pub(crate) fn values(reader: &Reader, id: JobId, keys: &[Key]) -> Result<Vec<Option<Vec<u8>>>> {
@@ -86,13 +86,13 @@ fn sight(conn: &Connection, id: JobId) -> Result<Sight> {
     let mut rows = statement.query([no])?;
     let Some(row) = rows.next()? else { return Ok(Sight::Open) };
     let status = read_status(row.get(0)?, row.get(1)?)?;
-    let (output, note): (_, Option<String>) = (row.get(2)?, row.get(3)?);
+    let (result, note): (_, Option<String>) = (row.get(2)?, row.get(3)?);
     let message = match note {
         _ if status.state == State::Succeeded => None,
         None => conn.prepare_cached(LAST_ERROR)?.query_row([no], |row| row.get(0)).optional()?,
         note => note,
     };
-    Ok(Sight::Ended { status, output, message })
+    Ok(Sight::Ended { status, result, message })
 }
 
 /// What a job has recorded, been sent and started.

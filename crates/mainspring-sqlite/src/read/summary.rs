@@ -33,7 +33,7 @@ const LEASE: &str =
 const DONE: &str = "SELECT priority, claim, failures, crashes, 0, finished_at, state, reason
     FROM mainspring_done WHERE no = ?1 AND superseded = 0";
 /// Index `done_no`.
-const ENDING: &str = "SELECT output, note FROM mainspring_done WHERE no = ?1 AND superseded = 0";
+const ENDING: &str = "SELECT result, note FROM mainspring_done WHERE no = ?1 AND superseded = 0";
 /// Primary key.
 const ASIDE: &str = "SELECT waits, note FROM mainspring_suspended WHERE no = ?1";
 /// Primary keys.
@@ -126,9 +126,9 @@ pub(crate) fn get(reader: &mut Reader, id: JobId) -> Result<Option<Record>> {
     let Some((no, input)) = job else { return Ok(None) };
     let mut summary = summary(conn, &reader.names, no)?;
     let ending = row_of(conn, ENDING, no, |row| {
-        Ok((damage.column(row, (0, "output"))?, damage.column(row, (1, "note"))?))
+        Ok((damage.column(row, (0, "result"))?, damage.column(row, (1, "note"))?))
     })?;
-    let (output, note): (Option<Vec<u8>>, Option<String>) = ending.unwrap_or_default();
+    let (result, note): (Option<Vec<u8>>, Option<String>) = ending.unwrap_or_default();
     let aside = row_of(conn, ASIDE, no, |row| {
         let text = row.get::<_, Option<String>>(0).map_err(Into::into);
         let waits = damage.note("waits", text.and_then(|text| read_waits(text.as_deref())))?;
@@ -139,7 +139,7 @@ pub(crate) fn get(reader: &mut Reader, id: JobId) -> Result<Option<Record>> {
     let errors = damage.note("errors", errors(conn, no))?.unwrap_or_default();
     let last = if summary.foreign { damage.note("steps", last(conn, no))?.flatten() } else { None };
     summary.unreadable = summary.unreadable.or(damage.0);
-    Ok(Some(Record { summary, input, output, note, errors, progress, waits, last }))
+    Ok(Some(Record { summary, input, result, note, errors, progress, waits, last }))
 }
 
 /// What is in a row, if there is one.

@@ -132,7 +132,7 @@ CREATE TABLE mainspring_done (
     superseded  INTEGER NOT NULL DEFAULT 0,
     flags       INTEGER NOT NULL DEFAULT 0,
     note        TEXT,
-    output      BLOB
+    result      BLOB
 );
 CREATE INDEX mainspring_done_no ON mainspring_done (no);
 -- Jobs that did not end well are rare and asked for often (5 is `succeeded`).

@@ -24,7 +24,7 @@ fn what_finds_nothing_to_do_writes_nothing() {
     let node = block_on(it.store.register(registration(&it.seams))).expect("a node").no;
     block_on(it.store.enqueue(vec![job(&it.seams)])).expect("enqueued");
     let claimed = block_on(it.store.claim(claim(node, 1))).expect("claimed").jobs;
-    let outcome = mainspring_core::job::Outcome::Succeed { output: None };
+    let outcome = mainspring_core::job::Outcome::Succeed { result: None };
     let finish = mainspring_core::store::Finish { claim: claimed[0].claim, outcome };
     block_on(it.store.finish(node, vec![finish.clone()])).expect("finished");
 

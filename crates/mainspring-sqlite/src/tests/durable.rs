@@ -267,7 +267,7 @@ fn ends_in_one_batch_take_effect_in_its_order() {
     let claims: Vec<Claim> = w.claim().iter().map(|job| job.claim).collect();
     let finishes = vec![
         Finish { claim: claims[1], outcome: Outcome::Snooze { after: SECOND } },
-        Finish { claim: parent, outcome: Outcome::Succeed { output: None } },
+        Finish { claim: parent, outcome: Outcome::Succeed { result: None } },
         Finish { claim: claims[0], outcome: Outcome::Snooze { after: SECOND } },
     ];
     let answers = block_on(w.it.store.finish(w.node, finishes)).expect("finished");
@@ -319,7 +319,7 @@ fn prune_and_delete_leave_nothing_of_a_journal_or_a_family() {
     w.record(recording(parent, vec![entry("a", b"1")]));
     w.start(parent, OnClose::Abandon, std::slice::from_ref(&child));
     let claimed = w.claim_one();
-    w.finish(claimed.claim, Outcome::Succeed { output: Some(b"7".as_slice().into()) });
+    w.finish(claimed.claim, Outcome::Succeed { result: Some(b"7".as_slice().into()) });
     w.signal(signal(top, "me"));
     assert_eq!((w.rows("steps"), w.rows("inbox"), w.rows("children")), (1, 2, 1));
     w.it.clock.advance(Duration::from_hours(24));
@@ -340,7 +340,7 @@ fn long_journals_are_pruned_in_several_commits() {
     }
     for claimed in w.claim() {
         w.record(recording(claimed.claim, Vec::new()));
-        w.finish(claimed.claim, Outcome::Succeed { output: None });
+        w.finish(claimed.claim, Outcome::Succeed { result: None });
     }
     let fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 30000)
         INSERT INTO mainspring_steps (no, key, kind, overlapped, claim, at, value)

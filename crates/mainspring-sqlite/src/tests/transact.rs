@@ -391,7 +391,7 @@ fn a_closure_that_blocks_expires_nobody() {
     }
     let nodes = block_on(other.nodes()).expect("nodes");
     assert!(nodes.iter().all(|node| node.state == NodeState::Live));
-    let outcome = Outcome::Succeed { output: None };
+    let outcome = Outcome::Succeed { result: None };
     let finished = block_on(w.it.store.finish(w.node, vec![Finish { claim: w.claim, outcome }]));
     assert_eq!(finished.expect("finished"), [mainspring_core::store::Finished::Applied]);
 }

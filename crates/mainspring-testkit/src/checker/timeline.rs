@@ -207,8 +207,8 @@ fn workflow(fact: &Fact) -> String {
                 digest.unwrap_or(0)
             )
         }
-        Fact::Expects { id, outputs } => {
-            format!("expects one of {} results of {}", outputs.len(), short(*id))
+        Fact::Expects { id, results } => {
+            format!("expects one of {} results of {}", results.len(), short(*id))
         }
         Fact::Says { id, words } => format!("expects {} frames of {}", words.len(), short(*id)),
         Fact::Decided { id, claim, key, digest } => {
@@ -222,7 +222,7 @@ fn workflow(fact: &Fact) -> String {
             let good = if *good { "good" } else { "not good" };
             format!("the token of `{key}` of {} is {good}", short(*id))
         }
-        Fact::Returns { id, claim, output } => format!("{} claim {claim} returns {output:016x}", short(*id)),
+        Fact::Returns { id, claim, result } => format!("{} claim {claim} returns {result:016x}", short(*id)),
         _ => String::new(),
     }
 }

@@ -163,15 +163,15 @@ impl<'a> Flow<'a> {
             Fact::Saw { since, key, digest, rides, .. } => {
                 self.saw.push(Saw { at, since: *since, key, digest: *digest, rides: *rides });
             }
-            Fact::Expects { outputs, .. } => self.expects = Some(outputs),
+            Fact::Expects { results, .. } => self.expects = Some(results),
             Fact::Says { words, .. } => self.says = Some((at, words)),
             Fact::Decided { claim, key, digest, .. } => {
                 self.decided.push(Decided { at, claim: *claim, key, digest: *digest });
             }
             Fact::Renamed { from, to, declared, .. } => self.renamed.push((from, to, *declared)),
             Fact::Redeemed { key, good, .. } => self.redeemed.push((at, key, *good)),
-            Fact::Returns { claim, output, .. } => {
-                self.returns.entry(*claim).or_insert((at, *output));
+            Fact::Returns { claim, result, .. } => {
+                self.returns.entry(*claim).or_insert((at, *result));
             }
             _ => {}
         }

@@ -40,7 +40,7 @@ pub async fn new_job_is_ready(h: &Harness) {
     let record = Record {
         summary,
         input: job.input,
-        output: None,
+        result: None,
         note: None,
         errors: Vec::new(),
         progress: None,

@@ -65,7 +65,7 @@ pub async fn hostile_labels_and_node_names_are_data(h: &Harness) {
         );
         let claim = h.claim_one(with).await;
         assert_eq!(claim.id, id);
-        h.end(with, claim, Outcome::Succeed { output: None }).await;
+        h.end(with, claim, Outcome::Succeed { result: None }).await;
     }
 }
 
@@ -92,7 +92,7 @@ pub async fn hostile_words_of_handlers_and_operators_are_data(h: &Harness) {
     }
 }
 
-/// Inputs and outputs of the largest size come back byte by byte.
+/// Inputs and results of the largest size come back byte by byte.
 pub async fn payload_of_a_mebibyte_survives(h: &Harness) {
     let payload: Vec<u8> = (0..bounds::INPUT_BYTES).map(|i| u8::try_from(i % 251).unwrap_or(0)).collect();
     let id = h.put(h.job_with(|job| job.input.clone_from(&payload))).await;
@@ -100,9 +100,9 @@ pub async fn payload_of_a_mebibyte_survives(h: &Harness) {
     let claimed = h.claim(node, 1).await.remove(0);
     assert_eq!(claimed.input, Value::There(payload.len()), "too much to come with its claim");
     assert!(h.input(claimed.claim).await.as_ref() == Some(&payload));
-    h.end(node, claimed.claim, Outcome::Succeed { output: Some(payload.clone().into()) }).await;
+    h.end(node, claimed.claim, Outcome::Succeed { result: Some(payload.clone().into()) }).await;
     let record = h.get(id).await;
-    assert!(record.input == payload && record.output == Some(payload));
+    assert!(record.input == payload && record.result == Some(payload));
 }
 
 /// A claim brings inputs up to a bound, and the sizes of those beyond it.
@@ -134,9 +134,9 @@ pub async fn empty_payload_survives(h: &Harness) {
     let node = h.node().await;
     let claimed = h.claim(node, 1).await.remove(0);
     assert_eq!(claimed.input, Value::Here(Vec::new()));
-    h.end(node, claimed.claim, Outcome::Succeed { output: Some(Vec::new().into()) }).await;
+    h.end(node, claimed.claim, Outcome::Succeed { result: Some(Vec::new().into()) }).await;
     let record = h.get(id).await;
-    assert_eq!((record.input, record.output), (Vec::new(), Some(Vec::new())));
+    assert_eq!((record.input, record.result), (Vec::new(), Some(Vec::new())));
 }
 
 /// Payloads are bytes: NUL and what is not UTF-8 come back.
@@ -146,8 +146,8 @@ pub async fn payload_that_is_not_text_survives(h: &Harness) {
     let node = h.node().await;
     let claimed = h.claim(node, 1).await.remove(0);
     assert_eq!(claimed.input, Value::Here(bytes.clone()));
-    h.end(node, claimed.claim, Outcome::Succeed { output: Some(bytes.clone().into()) }).await;
-    assert_eq!(h.get(id).await.output, Some(bytes));
+    h.end(node, claimed.claim, Outcome::Succeed { result: Some(bytes.clone().into()) }).await;
+    assert_eq!(h.get(id).await.result, Some(bytes));
 }
 
 /// Names, keys, tags and error texts of the largest size fit.

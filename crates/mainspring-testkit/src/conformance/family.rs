@@ -20,7 +20,7 @@ use crate::harness::{
 const BY_PARENT: Status = Status::because(State::Cancelled, Reason::Parent);
 
 fn ended(child: JobId, status: Status, message: Option<&str>) -> Mail {
-    Mail::Ended { child, status, output: None, message: message.map(str::to_owned) }
+    Mail::Ended { child, status, result: None, message: message.map(str::to_owned) }
 }
 
 /// A child is a job as any other, and knows its parent.
@@ -211,14 +211,14 @@ pub async fn end_of_a_child_wakes_its_parent(h: &Harness) {
     let (node, claim, child) = h.parent().await;
     h.suspend(node, claim, until_child(child)).await;
     h.advance(SECOND);
-    h.end_child(node, Outcome::Succeed { output: Some(b"42".as_slice().into()) }).await;
+    h.end_child(node, Outcome::Succeed { result: Some(b"42".as_slice().into()) }).await;
     let record = h.get(claim.id).await;
     assert_eq!((record.summary.status, record.waits.len()), (plain(State::Ready), 0));
     let claimed = h.take(node).await;
     let messages = h.mail(&claimed).await;
     assert_eq!((messages.len(), messages[0].at), (1, h.now()));
-    let (status, output) = (plain(State::Succeeded), Some(b"42".to_vec()));
-    assert_eq!(messages[0].mail, Mail::Ended { child, status, output, message: None });
+    let (status, result) = (plain(State::Succeeded), Some(b"42".to_vec()));
+    assert_eq!(messages[0].mail, Mail::Ended { child, status, result, message: None });
 }
 
 /// The end of a child wakes nobody who waits for another.

@@ -12,25 +12,25 @@ use crate::harness::{
     succeed,
 };
 
-/// Success ends a job and keeps its output.
-pub async fn success_keeps_the_output(h: &Harness) {
+/// Success ends a job and keeps its result.
+pub async fn success_keeps_the_result(h: &Harness) {
     let (node, claim) = h.running().await;
     h.advance(SECOND);
-    h.end(node, claim, Outcome::Succeed { output: Some(b"42".as_slice().into()) }).await;
+    h.end(node, claim, Outcome::Succeed { result: Some(b"42".as_slice().into()) }).await;
     let record = h.get(claim.id).await;
     assert_eq!(record.summary.status, plain(State::Succeeded));
     assert_eq!((record.summary.finished_at, record.summary.claimed_at), (Some(h.now()), None));
     assert_eq!((record.summary.node, record.summary.claim), (None, 1));
-    assert_eq!((record.output, record.note, record.errors), (Some(b"42".to_vec()), None, Vec::new()));
+    assert_eq!((record.result, record.note, record.errors), (Some(b"42".to_vec()), None, Vec::new()));
     assert_eq!(h.node_view(node).await.claims, 0);
     assert!(h.claim(node, 1).await.is_empty());
 }
 
-/// Success without an output is success.
-pub async fn success_needs_no_output(h: &Harness) {
+/// Success without a result is success.
+pub async fn success_needs_no_result(h: &Harness) {
     let (node, claim) = h.running().await;
     h.end(node, claim, succeed()).await;
-    assert_eq!(h.get(claim.id).await.output, None);
+    assert_eq!(h.get(claim.id).await.result, None);
 }
 
 /// A retry counts a failure, keeps its error, and waits as long as it says.
@@ -68,7 +68,7 @@ pub async fn failure_keeps_its_reason(h: &Harness) {
         assert_eq!(record.summary.status, because(State::Failed, reason));
         assert_eq!((record.summary.failures, record.summary.finished_at), (1, Some(h.now())));
         assert_eq!((record.errors.len(), record.errors[0].message.as_str()), (1, "bad"));
-        assert_eq!((record.output, record.note), (None, None));
+        assert_eq!((record.result, record.note), (None, None));
     }
 }
 

@@ -139,8 +139,8 @@ macro_rules! conformance_tests {
                 every_waiting_job_is_claimed_in_the_end,
             }
             finish {
-                success_keeps_the_output,
-                success_needs_no_output,
+                success_keeps_the_result,
+                success_needs_no_result,
                 retry_counts_and_waits,
                 retry_without_delay_is_due_at_once,
                 failure_keeps_its_reason,

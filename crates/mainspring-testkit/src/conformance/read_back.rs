@@ -16,7 +16,7 @@ async fn sight(h: &Harness, id: JobId) -> Sight {
 }
 
 fn ended(state: State, reason: Reason, message: Option<&str>) -> Sight {
-    Sight::Ended { status: because(state, reason), output: None, message: message.map(str::to_owned) }
+    Sight::Ended { status: because(state, reason), result: None, message: message.map(str::to_owned) }
 }
 
 /// A job that was never there, or is gone, is missing.
@@ -62,15 +62,15 @@ pub async fn job_is_open_until_it_ends(h: &Harness) {
 
 /// Who waits for a result sees it: what a job returned, and that it returned nothing.
 pub async fn result_of_a_success_is_seen(h: &Harness) {
-    for output in [Some(b"42".to_vec()), Some(Vec::new()), None] {
+    for result in [Some(b"42".to_vec()), Some(Vec::new()), None] {
         let (node, claim) = h.running().await;
         h.end(node, claim, retry(SECOND)).await;
         h.advance(SECOND);
         h.promote().await;
         let claim = h.claim_one(node).await;
-        h.end(node, claim, Outcome::Succeed { output: output.clone().map(Into::into) }).await;
+        h.end(node, claim, Outcome::Succeed { result: result.clone().map(Into::into) }).await;
         let status = plain(State::Succeeded);
-        assert_eq!(sight(h, claim.id).await, Sight::Ended { status, output, message: None });
+        assert_eq!(sight(h, claim.id).await, Sight::Ended { status, result, message: None });
     }
 }
 

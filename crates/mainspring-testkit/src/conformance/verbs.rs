@@ -166,9 +166,9 @@ pub async fn retry_clears_the_counts_and_keeps_the_errors(h: &Harness) {
     assert_eq!((record.summary.finished_at, record.errors.len()), (None, 2));
     let claim = h.claim_one(node).await;
     assert_eq!(claim.number, 3);
-    h.end(node, claim, Outcome::Succeed { output: Some(b"1".as_slice().into()) }).await;
+    h.end(node, claim, Outcome::Succeed { result: Some(b"1".as_slice().into()) }).await;
     let record = h.get(claim.id).await;
-    assert_eq!((record.summary.status.state, record.output), (State::Succeeded, Some(b"1".to_vec())));
+    assert_eq!((record.summary.status.state, record.result), (State::Succeeded, Some(b"1".to_vec())));
 }
 
 /// A scheduled job can be run now.

@@ -385,7 +385,7 @@ impl Scene {
             return Ok(hand.done.then_some(hand));
         }
         if hand.read {
-            self.finish(&hand, Outcome::Succeed { output: None })?;
+            self.finish(&hand, Outcome::Succeed { result: None })?;
             return Ok(None);
         }
         let Some(message) = hand.message else {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use mainspring_core::id::JobId;
 use mainspring_core::job::{
-    FaultKind, Limits, New, OnConflict, Options, Priority, Reason, State, Unique, Until, When,
+    FaultKind, New, OnConflict, Options, PayloadBounds, Priority, Reason, State, Unique, Until, When,
 };
 use mainspring_core::name::{Kind, Label, QueueName, Tag};
 use mainspring_core::store::{Level, NodeState};
@@ -35,7 +35,7 @@ pub(super) fn keys(bytes: &[u8]) {
 
 fn accepted(unique: &Unique) -> Result<(), Error> {
     let options = Options { unique: Some(unique.clone()), ..Options::default() };
-    job(options).check(&Limits::default(), Timestamp::EPOCH)
+    job(options).check(&PayloadBounds::default(), Timestamp::EPOCH)
 }
 
 fn job(options: Options) -> New {
@@ -75,19 +75,19 @@ pub(super) fn jobs(bytes: &[u8]) {
         deadline: draw.perhaps(when),
         ..job(drawn(&mut draw))
     };
-    let (now, limits) = (Timestamp::from_micros(draw.any()), Limits::default());
-    if let Err(error) = new.check(&limits, now) {
+    let (now, bounds) = (Timestamp::from_micros(draw.any()), PayloadBounds::default());
+    if let Err(error) = new.check(&bounds, now) {
         assert!(matches!(error, Error::Invalid { .. } | Error::TooLarge { .. }), "{error:?}");
         return;
     }
-    assert!(new.input.len() <= limits.input);
+    assert!(new.input.len() <= bounds.input);
     for at in [new.run, new.deadline].into_iter().flatten() {
         assert!(at.resolve(now) <= now.after(bounds::DELAY));
     }
     let read = stored(&new.options);
     assert_eq!(read, whole_options(&new.options), "what is accepted comes back");
     let again = New { options: read, ..new };
-    assert!(again.check(&limits, now).is_ok(), "and is accepted again");
+    assert!(again.check(&bounds, now).is_ok(), "and is accepted again");
 }
 
 /// What is kept of options: durations are whole microseconds.

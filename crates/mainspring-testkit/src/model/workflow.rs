@@ -63,7 +63,7 @@ impl Life<'_> {
     /// How a claim ends: the same for both but for the numbers of messages.
     pub(super) async fn outcome(&self, made: &Made, end: &End) -> Result<Both<Outcome>, String> {
         let outcome = match end {
-            End::Succeed => Outcome::Succeed { output: Some(b"1".as_slice().into()) },
+            End::Succeed => Outcome::Succeed { result: Some(b"1".as_slice().into()) },
             End::Retry(after) => Outcome::Retry { after: *after, fault: fault("again") },
             End::Fail => Outcome::Fail { reason: Reason::Discarded, fault: fault("never") },
             End::Snooze(after) => Outcome::Snooze { after: *after },

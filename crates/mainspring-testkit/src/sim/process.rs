@@ -6,7 +6,7 @@ use std::time::Duration;
 use mainspring::{Context, Engine, Job, Node, cancel, discard, snooze};
 use mainspring_core::failure::Failure;
 use mainspring_core::id::JobId;
-use mainspring_core::job::Limits;
+use mainspring_core::job::PayloadBounds;
 use mainspring_core::seam::Seams;
 use mainspring_core::store::Store;
 use serde::{Deserialize, Serialize};
@@ -25,12 +25,12 @@ use crate::watch::Watched;
 
 /// Work of one kind.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(kind = "work", output = u64)]
+#[job(kind = "work", result = u64)]
 pub(super) struct Work(pub(super) Plan);
 
 /// Work of another kind.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(kind = "chore", output = u64, queue = "mail", max_attempts = 3)]
+#[job(kind = "chore", result = u64, queue = "mail", max_attempts = 3)]
 pub(super) struct Chore(pub(super) Plan);
 
 /// A process on the store.
@@ -59,7 +59,7 @@ impl Process {
         let recorder: Arc<dyn Recorder> = world.log.clone();
         let way = Network::new(world, actor);
         let watched = Arc::new(Watched::new(Arc::clone(&store), way, recorder, actor));
-        let engine = Engine::with(watched, seams, Limits::default());
+        let engine = Engine::with(watched, seams, PayloadBounds::default());
         Process { actor, engine, clock, world: Arc::clone(world), store, node: Arc::default() }
     }
 

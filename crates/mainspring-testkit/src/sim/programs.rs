@@ -17,7 +17,7 @@ use crate::rng::SeededRng;
 
 /// A workflow.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(kind = "flow", output = u64, max_attempts = 40)]
+#[job(kind = "flow", result = u64, max_attempts = 40)]
 pub(super) struct Flow(pub(super) Course);
 
 /// What a workflow does.
@@ -163,7 +163,7 @@ impl Course {
     }
 
     /// All that it may return.
-    fn outputs(&self) -> BTreeSet<u64> {
+    fn results(&self) -> BTreeSet<u64> {
         if self.doomed {
             return BTreeSet::new();
         }
@@ -193,7 +193,7 @@ impl Course {
             Part::Children { courses, abandoned } => {
                 let mut sums = BTreeSet::from([0]);
                 for course in courses.iter().skip(*abandoned) {
-                    let mut ends = course.outputs();
+                    let mut ends = course.results();
                     ends.insert(INTERRUPTED);
                     sums = sums.iter().flat_map(|sum| ends.iter().map(|end| joined(*sum, *end))).collect();
                 }
@@ -205,7 +205,7 @@ impl Course {
             }
             Part::Race(Race::Steps { .. }) => BTreeSet::from([value(0), value(1)]),
             Part::Race(Race::Child { course, .. }) => {
-                course.outputs().into_iter().chain([INTERRUPTED, value(1)]).collect()
+                course.results().into_iter().chain([INTERRUPTED, value(1)]).collect()
             }
             Part::Map { items, enough: None, .. } => BTreeSet::from([sum(0..*items)]),
             Part::Map { items, enough: Some(enough), .. } => chosen(*enough, *items, &value),
@@ -221,7 +221,7 @@ impl Course {
 
     /// What may be returned, as facts tell it.
     pub(super) fn expects(&self) -> Vec<u64> {
-        self.outputs().iter().map(|output| digest(output.to_string().as_bytes())).collect()
+        self.results().iter().map(|result| digest(result.to_string().as_bytes())).collect()
     }
 }
 

@@ -62,9 +62,9 @@ impl Act {
             Race::Child { course, millis } => {
                 let (left, child, millis) = (Arc::clone(self), course.clone(), *millis);
                 let racing = racing.arm("work", move |ctx| async move {
-                    let outputs = child.expects();
+                    let results = child.expects();
                     let child = ctx.spawn("child", Flow(child)).await?;
-                    left.stage.note(Fact::Expects { id: child.id(), outputs });
+                    left.stage.note(Fact::Expects { id: child.id(), results });
                     match child.result().await {
                         Err(Error::Ended { .. }) => Ok(INTERRUPTED),
                         result => Ok(result?),

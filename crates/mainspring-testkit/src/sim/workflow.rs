@@ -268,9 +268,9 @@ impl Act {
         let mut children = Vec::new();
         for (at, child) in courses.iter().enumerate() {
             let on_close = if at < abandoned { OnClose::Abandon } else { OnClose::Cancel };
-            let (key, outputs) = (format!("child{number}-{at}"), child.expects());
+            let (key, results) = (format!("child{number}-{at}"), child.expects());
             let child = ctx.spawn(&key, Flow(child.clone())).on_close(on_close).await?;
-            self.stage.note(Fact::Expects { id: child.id(), outputs });
+            self.stage.note(Fact::Expects { id: child.id(), results });
             children.push((key, child));
         }
         // Some have ended by the time that anybody waits for them, some end at that very moment.

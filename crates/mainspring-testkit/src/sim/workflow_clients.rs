@@ -50,7 +50,7 @@ impl Person {
 
     /// Says what a workflow will come to, and waits for its tokens.
     fn announce(&self, id: JobId, course: &Course) {
-        self.note(Fact::Expects { id, outputs: course.expects() });
+        self.note(Fact::Expects { id, results: course.expects() });
         for (from, to, declared) in course.renamed() {
             self.note(Fact::Renamed { id, from, to, declared });
         }

@@ -173,12 +173,12 @@ async fn ends(world: &World, flows: &[(JobId, Flow)]) -> Result<Vec<String>> {
     let mut problems = Vec::new();
     for (id, flow) in flows {
         let record = insist("a workflow is there", async || engine.jobs().get(*id).await).await?;
-        let output = record.output.as_ref().map(|output| String::from_utf8_lossy(output).into_owned());
+        let result = record.result.as_ref().map(|result| String::from_utf8_lossy(result).into_owned());
         let status = record.summary.status;
         if status.reason == Some(Reason::Quarantine) {
             problems.push(format!("{id} is innocent, and under quarantine"));
-        } else if status.state != State::Succeeded || output != Some(flow.output().to_string()) {
-            problems.push(format!("{id} is {status} with {output:?}, not {}", flow.output()));
+        } else if status.state != State::Succeeded || result != Some(flow.result().to_string()) {
+            problems.push(format!("{id} is {status} with {result:?}, not {}", flow.result()));
         }
     }
     Ok(problems)

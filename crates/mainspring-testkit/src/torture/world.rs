@@ -257,5 +257,5 @@ impl World {
 /// An engine whose store is watched by this process.
 pub(super) fn watched(engine: &Engine, recorder: Arc<dyn Recorder>) -> Engine {
     let store = Watched::new(Arc::clone(engine.store()), Direct, recorder, std::process::id());
-    Engine::with(Arc::new(store), engine.seams().clone(), *engine.limits())
+    Engine::with(Arc::new(store), engine.seams().clone(), *engine.bounds())
 }

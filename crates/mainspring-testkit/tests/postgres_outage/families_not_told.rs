@@ -104,7 +104,7 @@ async fn a_waiting_child_is_cancelled_by_the_commit_that_ends_its_parent() {
     let parent = rig.claim(1).await;
     let child = rig.start(parent).await;
     rig.proxy.on_commit(Cut::After, 1);
-    rig.finish(parent, Outcome::Succeed { output: None }).await.expect_err("the answer was lost");
+    rig.finish(parent, Outcome::Succeed { result: None }).await.expect_err("the answer was lost");
     assert_eq!(rig.status(parent.id).await, Status::plain(State::Succeeded));
     assert_eq!(rig.status(child).await, Status::because(State::Cancelled, Reason::Parent));
     assert_eq!(rig.untold(), 2, "nobody has had the time to tell");
@@ -133,7 +133,7 @@ async fn a_sweep_wakes_a_parent_that_was_not_told_of_an_end() {
     assert_eq!(claim.id, child);
     // The end itself is one statement: what commits next is its telling.
     rig.proxy.on_commit(Cut::Before, 1);
-    rig.finish(claim, Outcome::Succeed { output: None }).await.expect("it is stored");
+    rig.finish(claim, Outcome::Succeed { result: None }).await.expect("it is stored");
     assert_eq!(rig.status(child).await, Status::plain(State::Succeeded));
     assert_eq!(rig.status(parent.id).await, Status::because(State::Suspended, Reason::Child));
     rig.sweep().await;

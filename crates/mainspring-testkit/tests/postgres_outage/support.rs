@@ -15,7 +15,7 @@ pub(crate) const LEASE: Duration = Duration::from_secs(2);
 
 /// A job that waits at the [`Gate`].
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(kind = "step", output = u64)]
+#[job(kind = "step", result = u64)]
 pub(crate) struct Step {
     pub(crate) number: u64,
 }

@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 use crate::support::database;
 
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(kind = "order", output = i64, max_attempts = 4, backoff = "fixed:1ms")]
+#[job(kind = "order", result = i64, max_attempts = 4, backoff = "fixed:1ms")]
 struct Order {
     id: i64,
     pool: Pool,
@@ -37,7 +37,7 @@ enum Fails {
 
 /// A statement that a body runs beside its insert.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(kind = "odd", output = String, max_attempts = 1)]
+#[job(kind = "odd", result = String, max_attempts = 1)]
 struct Odd {
     pool: Pool,
     /// Before the insert, and after it. An error of the second is swallowed.

@@ -146,7 +146,7 @@ pub(crate) const RESULT: &str = "result";
 struct End {
     status: Status,
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    output: Option<Box<RawValue>>,
+    result: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     message: Option<String>,
 }
@@ -157,19 +157,19 @@ impl<J: Job> Child<'_, J> {
         self.id
     }
 
-    /// Waits until the child has ended and returns its output. The handler is suspended meanwhile, as in
+    /// Waits until the child has ended and returns its result. The handler is suspended meanwhile, as in
     /// [`Context::sleep`].
     ///
     /// # Errors
-    /// [`Error::Ended`] if the child failed or was cancelled; [`Error::Convert`] if its output is not what its type says.
-    pub async fn result(self) -> Result<J::Output> {
+    /// [`Error::Ended`] if the child failed or was cancelled; [`Error::Convert`] if its result is not what its type says.
+    pub async fn result(self) -> Result<J::Result> {
         let key = side_key(&self.key, RESULT)?;
         super::polled_code::check(self.ctx.session(), &key)?;
         let mark = DropMark::new(self.ctx.session(), &key);
         OpFuture::new(Some(mark), Box::pin(self.wait(key))).await
     }
 
-    async fn wait(self, key: Key) -> Result<J::Output> {
+    async fn wait(self, key: Key) -> Result<J::Result> {
         let (session, id) = (self.ctx.session(), self.id);
         let end: End = if let Some(written) = session.find(&key) {
             session.decoded(written).await?
@@ -188,15 +188,15 @@ impl<J: Job> Child<'_, J> {
         if end.status.state != State::Succeeded {
             return Err(Error::Ended { id, status: end.status, message: end.message.unwrap_or_default() });
         }
-        serde_json::from_str(end.output.as_deref().map_or("null", RawValue::get))
-            .map_err(|error| Error::Convert { what: "output", source: error.into() })
+        serde_json::from_str(end.result.as_deref().map_or("null", RawValue::get))
+            .map_err(|error| Error::Convert { what: "result", source: error.into() })
     }
 }
 
 fn end(mail: &Mail) -> Option<End> {
-    let Mail::Ended { status, output, message, .. } = mail else { return None };
-    let output = output.as_deref().map(serde_json::from_slice).transpose().ok()?;
-    Some(End { status: *status, output, message: message.clone() })
+    let Mail::Ended { status, result, message, .. } = mail else { return None };
+    let result = result.as_deref().map(serde_json::from_slice).transpose().ok()?;
+    Some(End { status: *status, result, message: message.clone() })
 }
 
 fn encode(end: &End) -> Result<Vec<u8>> {
@@ -204,12 +204,12 @@ fn encode(end: &End) -> Result<Vec<u8>> {
 }
 
 /// The record of a child's end.
-pub(crate) fn ended(status: Status, output: Option<&[u8]>, message: Option<String>) -> Result<Vec<u8>> {
-    let output = output
+pub(crate) fn ended(status: Status, result: Option<&[u8]>, message: Option<String>) -> Result<Vec<u8>> {
+    let result = result
         .map(serde_json::from_slice)
         .transpose()
-        .map_err(|error| Error::Convert { what: "output", source: error.into() })?;
-    encode(&End { status, output, message })
+        .map_err(|error| Error::Convert { what: "result", source: error.into() })?;
+    encode(&End { status, result, message })
 }
 
 impl Context {
@@ -219,7 +219,7 @@ impl Context {
     /// # use mainspring::{Context, Job};
     /// # #[derive(serde::Serialize, serde::Deserialize, Job)] struct Order { id: u64 }
     /// #[derive(serde::Serialize, serde::Deserialize, Job)]
-    /// #[job(output = String)]
+    /// #[job(result = String)]
     /// struct Ship { order: u64 }
     ///
     /// async fn order(ctx: Context, job: Order) -> mainspring::Result<()> {

@@ -63,13 +63,13 @@ where
             let scope = Key::new(format!("{}/{}", op_key.key(), done + 1))?;
             let inner = ctx.within(Arc::from(scope.as_str()));
             if planted::is(Defect::TurnEarly) {
-                let (same, json) = encode(state, session.engine.limits().step)?;
+                let (same, json) = encode(state, session.engine.bounds().step)?;
                 session.turn(op_key.key(), done, json)?;
                 state = same;
             }
             match turn(inner, state).await? {
                 ControlFlow::Continue(next) => {
-                    let (next, json) = encode(next, session.engine.limits().step)?;
+                    let (next, json) = encode(next, session.engine.bounds().step)?;
                     session.turn(op_key.key(), done, json)?;
                     (state, done) = (next, done + 1);
                     session.collapse(&scope, None, Survivors::Children);
@@ -78,7 +78,7 @@ where
                     }
                 }
                 ControlFlow::Break(value) => {
-                    let (value, json) = encode(value, session.engine.limits().step)?;
+                    let (value, json) = encode(value, session.engine.bounds().step)?;
                     session.forget_turn(op_key.key(), done)?;
                     session.collapse(
                         op_key.key(),

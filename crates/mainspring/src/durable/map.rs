@@ -151,7 +151,7 @@ impl<'c, I, R: Serialize + DeserializeOwned + Send + 'c> SomeParts<'c, I, R> {
         }
         let mapped = work.run(&op_key, self.terms).await?;
         let recorded: Vec<(String, Mapped<R>)> = keys.iter().cloned().zip(mapped).collect();
-        match encode(recorded, session.engine.limits().step) {
+        match encode(recorded, session.engine.bounds().step) {
             Ok((recorded, json)) => {
                 session.defer(op_key.entry(EntryKind::Value, json), &[], true);
                 Ok(in_order(&keys, decided(&op_key, recorded).await?))

@@ -139,7 +139,7 @@ where
             return TransactionOutcome::Failed(failure);
         }
     };
-    let (value, json) = match encode(value, engine.limits().step) {
+    let (value, json) = match encode(value, engine.bounds().step) {
         Ok(encoded) => encoded,
         Err(failure) => {
             transaction.roll_back().await;

@@ -105,7 +105,7 @@ impl<T: Serialize + DeserializeOwned> Parts<'_, T> {
             Ok(value) => value,
             Err(failure) => return Err(op_key.fail(failure).into()),
         };
-        let (won, json) = match encode(Won { arm, value }, session.engine.limits().step) {
+        let (won, json) = match encode(Won { arm, value }, session.engine.bounds().step) {
             Ok(fit) => fit,
             Err(failure) => return Err(op_key.fail(failure).into()),
         };

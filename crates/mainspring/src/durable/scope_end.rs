@@ -339,7 +339,7 @@ impl OpKey {
     pub(crate) fn end<T: Serialize + DeserializeOwned>(&self, value: T) -> Result<T> {
         let session = self.session();
         let json = crate::json::to_vec(&value).map_err(unfit)?;
-        if json.len() > session.engine.limits().step {
+        if json.len() > session.engine.bounds().step {
             return Ok(value);
         }
         drop(value);

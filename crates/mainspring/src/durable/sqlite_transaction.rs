@@ -57,7 +57,7 @@ impl<T: Serialize + DeserializeOwned + Send + 'static> SqliteParts<'_, T> {
                 why: format!("the engine's store is {}, not SQLite", engine.describe().backend),
             });
         };
-        let bytes = engine.limits().step;
+        let bytes = engine.bounds().step;
         let (op_key, written) = op.open().await?;
         let (session, key) = (op_key.session(), op_key.key());
         if let Some(written) = written {

@@ -268,7 +268,7 @@ struct TimedOut(Duration);
 impl<'c, T: Serialize + DeserializeOwned + Send + 'c> Parts<'c, T> {
     async fn run(self) -> Result<T> {
         let Parts { op, mut body, retries, backoff, timeout, once } = self;
-        let limit = op.ctx.engine().limits().step;
+        let limit = op.ctx.engine().bounds().step;
         let (op_key, written) = op.open().await?;
         let (session, key) = (op_key.session(), op_key.key());
         if let Some(written) = written {

@@ -170,7 +170,7 @@ impl SignalParts<'_> {
             messages.iter().filter_map(sender_and_body).collect();
         let value = serde_json::to_vec(&signals).map_err(convert)?;
         let (key, overlapped) = (op_key.key().clone(), op_key.overlapped());
-        let limit = session.engine.limits().step;
+        let limit = session.engine.bounds().step;
         let read = if value.len() > limit {
             let why = format!("its signals have {} bytes together, the bound is {limit}", value.len());
             Err(Failure::from(discard(why)))

@@ -54,12 +54,12 @@ impl<'a, J> EnqueueMany<'a, J> {
                 limit: bounds::BULK,
             });
         }
-        let (now, limits) = (self.engine.seams().clock.now(), self.engine.limits());
+        let (now, bounds) = (self.engine.seams().clock.now(), self.engine.bounds());
         // Whatever is wrong is reported before anything is stored.
         for input in &self.inputs {
-            limits.check_input(input)?;
+            bounds.check_input(input)?;
         }
-        draft.job(mint(self.engine), Vec::new()).check(limits, now)?;
+        draft.job(mint(self.engine), Vec::new()).check(bounds, now)?;
         let (store, mut patience) = (&**self.engine.store(), ContendedRetry::new());
         let mut stored = Vec::with_capacity(self.inputs.len());
         let mut inputs = self.inputs.into_iter().peekable();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mainspring_core::id::JobId;
-use mainspring_core::job::{Limits, Summary};
+use mainspring_core::job::{PayloadBounds, Summary};
 use mainspring_core::memory::Memory;
 use mainspring_core::seam::{Clock, Pending, Rng, Seams, Spawn, Task, Threads};
 use mainspring_core::store::{self, Filter, Page, Store};
@@ -50,7 +50,7 @@ impl Rig {
         };
         let memory = Memory::new(Arc::new(clock.clone()));
         let store = Shaky::new(memory.clone(), clock.clone(), fate);
-        let engine = Engine::with(Arc::new(store), seams, Limits::default());
+        let engine = Engine::with(Arc::new(store), seams, PayloadBounds::default());
         Rig { clock, tasks, callers: Arc::default(), memory, engine, log: Arc::default() }
     }
 
@@ -119,7 +119,7 @@ pub(crate) struct Job {
 }
 
 impl crate::Job for Job {
-    type Output = ();
+    type Result = ();
     const KIND: &'static str = "job";
 }
 

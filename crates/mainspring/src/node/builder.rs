@@ -98,7 +98,7 @@ impl NodeBuilder {
     where
         J: Job,
         F: Fn(Context, J) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<J::Output, E>> + Send + 'static,
+        Fut: Future<Output = Result<J::Result, E>> + Send + 'static,
         E: Into<Failure> + 'static,
     {
         let added = self.handlers.add::<J, F, Fut, E>(handler);

@@ -190,7 +190,7 @@ fn begin(
 
 fn plain(result: Result<Payload, Broken>) -> Ended {
     match result {
-        Ok(output) => Ended::Ok(output),
+        Ok(result) => Ended::Ok(result),
         Err(Broken::Failure(failure)) => Ended::Err(failure),
         Err(Broken::Fault(fault)) => Ended::Fault(fault),
     }
@@ -203,7 +203,7 @@ struct FaultError(Fault);
 
 fn erased(result: Result<Payload, Failure>) -> Ended {
     match result {
-        Ok(output) => Ended::Ok(output),
+        Ok(result) => Ended::Ok(result),
         Err(failure) => match failure.error().downcast_ref::<FaultError>() {
             Some(FaultError(fault)) => Ended::Fault(fault.clone()),
             None => Ended::Err(failure),

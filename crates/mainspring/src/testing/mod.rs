@@ -15,7 +15,7 @@
 //! struct Signup { user: u64 }
 //!
 //! #[derive(Serialize, Deserialize, Job)]
-//! #[job(kind = "reminder", output = String)]
+//! #[job(kind = "reminder", result = String)]
 //! struct Reminder { user: u64 }
 //!
 //! async fn signup(ctx: Context, job: Signup) -> mainspring::Result<()> {
@@ -101,7 +101,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use mainspring_core::id::{JobId, NodeNo};
-use mainspring_core::job::{Limits, Record, State};
+use mainspring_core::job::{PayloadBounds, Record, State};
 use mainspring_core::memory::Memory;
 use mainspring_core::name::Key;
 use mainspring_core::seam::{Clock, Rng, Seams, Threads};
@@ -193,7 +193,7 @@ impl Parts {
         let observed = Arc::new(ObservedStore::new(store, Arc::clone(&seams.clock), slow));
         let store: Arc<dyn Store> = Arc::<ObservedStore>::clone(&observed);
         TestEngine {
-            engine: Engine::with(store, seams, Limits::default()),
+            engine: Engine::with(store, seams, PayloadBounds::default()),
             observed,
             #[cfg(any(feature = "sqlite", feature = "postgres"))]
             temporary: None,
@@ -353,7 +353,7 @@ impl TestEngine {
         self.clock.now()
     }
 
-    /// Enqueues a job, [runs until idle](Self::run_until_idle), and returns its output.
+    /// Enqueues a job, [runs until idle](Self::run_until_idle), and returns its result.
     ///
     /// Steps that fail and are [tried again](crate::Step::retry) are part of one run: while nothing goes on but their
     /// backoffs, the clock is moved to the end of the next. It is moved for nothing else: not for another attempt of the job,
@@ -362,7 +362,7 @@ impl TestEngine {
     /// # Errors
     /// [`mainspring::Error::Ended`](crate::Error::Ended) if it failed or was cancelled; [`Error::NotEnded`] if it waits,
     /// for instance for another attempt; and as [`run_until_idle`](Self::run_until_idle).
-    pub async fn run<J: Job>(&self, job: J) -> Result<J::Output> {
+    pub async fn run<J: Job>(&self, job: J) -> Result<J::Result> {
         let job = self.engine.enqueue(job).await?;
         for _ in 0..WAITS {
             self.run_until_idle().await?;
@@ -383,18 +383,18 @@ impl TestEngine {
         Ok(first.is_some())
     }
 
-    /// The output of a job that has succeeded.
+    /// The result of a job that has succeeded.
     ///
     /// # Errors
     /// [`mainspring::Error::Ended`](crate::Error::Ended) if it failed or was cancelled; [`Error::NotEnded`] if it still
     /// runs or waits, for instance for another attempt.
-    pub fn outcome<J: Job>(&self, job: &Enqueued<J>) -> Result<J::Output> {
-        let Record { summary, output, note, mut errors, .. } = block_on(self.engine.jobs().get(job.id))?;
+    pub fn outcome<J: Job>(&self, job: &Enqueued<J>) -> Result<J::Result> {
+        let Record { summary, result, note, mut errors, .. } = block_on(self.engine.jobs().get(job.id))?;
         let (id, status) = (summary.id, summary.status);
         let error = errors.pop().map(|error| error.message);
         match status.state {
-            State::Succeeded => serde_json::from_slice(output.as_deref().unwrap_or(b"null"))
-                .map_err(|error| EngineError::Convert { what: "output", source: error.into() }.into()),
+            State::Succeeded => serde_json::from_slice(result.as_deref().unwrap_or(b"null"))
+                .map_err(|error| EngineError::Convert { what: "result", source: error.into() }.into()),
             state if state.is_terminal() => {
                 Err(EngineError::Ended { id, status, message: note.or(error).unwrap_or_default() }.into())
             }
@@ -462,7 +462,7 @@ impl TestEngine {
     /// # use mainspring::{Context, Job};
     /// # use std::time::Duration;
     /// # #[derive(serde::Serialize, serde::Deserialize, Job)]
-    /// # #[job(output = u32)]
+    /// # #[job(result = u32)]
     /// # struct Resize {}
     /// # async fn resize(ctx: Context, _job: Resize) -> mainspring::Result<u32> {
     /// #     if ctx.info().claim == 1 { std::future::pending::<()>().await; }

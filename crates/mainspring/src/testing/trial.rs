@@ -33,7 +33,7 @@ type OnWait<J> = dyn for<'a> Fn(&'a TestEngine, Enqueued<J>) -> Pin<Box<dyn Futu
 /// use serde::{Deserialize, Serialize};
 ///
 /// #[derive(Clone, Serialize, Deserialize, Job)]
-/// #[job(kind = "order", output = u64)]
+/// #[job(kind = "order", result = u64)]
 /// struct Order { cents: u64 }
 ///
 /// async fn order(ctx: Context, job: Order) -> mainspring::Result<u64> {
@@ -119,7 +119,7 @@ impl Probe for Watcher {
 impl<J, F> Trial<J, F>
 where
     J: Job + Clone,
-    J::Output: PartialEq + std::fmt::Debug,
+    J::Result: PartialEq + std::fmt::Debug,
     F: Fn(NodeBuilder) -> NodeBuilder,
 {
     /// A job, and the node that runs it, set up as in production. Each run has an engine of its own.
@@ -150,30 +150,30 @@ where
     }
 
     /// Kills the node after the body of each step in turn, between its effect and its record; the workflow goes on on
-    /// another node, a lease later. Its output must be as without that.
+    /// another node, a lease later. Its result must be as without that.
     ///
     /// # Errors
     /// [`Error::Broke`] names the step after which it was not.
-    pub async fn crash_after_every_step(&self) -> Result<J::Output> {
+    pub async fn crash_after_every_step(&self) -> Result<J::Result> {
         self.each("the node died after its body", Mishap::Crash).await
     }
 
     /// Lets each step in turn fail once after its body has succeeded, as if the answer of the outside had been lost. The
-    /// output must be as without that: by a retry of the step, or of the job. Where a failure leads to another output, as
+    /// result must be as without that: by a retry of the step, or of the job. Where a failure leads to another result, as
     /// in a saga, see [`fail_step`](Self::fail_step).
     ///
     /// # Errors
     /// [`Error::Broke`] names the step after whose failure it was not.
-    pub async fn fail_every_step_once(&self) -> Result<J::Output> {
+    pub async fn fail_every_step_once(&self) -> Result<J::Result> {
         self.each("it failed once", Mishap::Fail).await
     }
 
-    /// Runs the body of every step twice in a row. The output must be as without that; whether the outside bears it is for
+    /// Runs the body of every step twice in a row. The result must be as without that; whether the outside bears it is for
     /// the test to look at.
     ///
     /// # Errors
     /// [`Error::Broke`] names the first step.
-    pub async fn run_every_step_twice(&self) -> Result<J::Output> {
+    pub async fn run_every_step_twice(&self) -> Result<J::Result> {
         let (expected, ran) = self.run(Mishap::None).await;
         let expected = expected?;
         let (twice, _) = self.run(Mishap::Twice).await;
@@ -187,11 +187,11 @@ where
     ///
     /// # Errors
     /// How the job ended instead.
-    pub async fn fail_step(&self, key: &str) -> Result<J::Output> {
+    pub async fn fail_step(&self, key: &str) -> Result<J::Result> {
         self.run(Mishap::Fail(Key::new(key)?)).await.0
     }
 
-    async fn each(&self, what: &str, mishap: fn(Key) -> Mishap) -> Result<J::Output> {
+    async fn each(&self, what: &str, mishap: fn(Key) -> Mishap) -> Result<J::Result> {
         let (expected, ran) = self.run(Mishap::None).await;
         let mut expected = expected?;
         if ran.is_empty() {
@@ -204,8 +204,8 @@ where
         Ok(expected)
     }
 
-    /// Runs the workflow to its end; tells its output and its steps.
-    async fn run(&self, mishap: Mishap) -> (Result<J::Output>, Vec<Key>) {
+    /// Runs the workflow to its end; tells its result and its steps.
+    async fn run(&self, mishap: Mishap) -> (Result<J::Result>, Vec<Key>) {
         let watcher = Arc::new(Watcher {
             state: Mutex::new(Seen { mishap, job: None, ran: Vec::new() }),
             crashed: Notify::new(),
@@ -218,7 +218,7 @@ where
         (outcome, ran)
     }
 
-    async fn drive(&self, test: &TestEngine, watcher: &Arc<Watcher>) -> Result<J::Output> {
+    async fn drive(&self, test: &TestEngine, watcher: &Arc<Watcher>) -> Result<J::Result> {
         let start = || {
             let probe: Arc<dyn Probe> = Arc::<Watcher>::clone(watcher);
             test.node(|node| (self.setup)(node).probe(probe))
@@ -273,9 +273,9 @@ fn judge<T: PartialEq + std::fmt::Debug>(
     outcome: Result<T>,
 ) -> Result<T> {
     match outcome {
-        Ok(output) if output == expected => Ok(expected),
-        Ok(output) => {
-            let why = format!("the output is {output:?} instead of {expected:?}");
+        Ok(result) if result == expected => Ok(expected),
+        Ok(result) => {
+            let why = format!("the result is {result:?} instead of {expected:?}");
             Err(Error::Broke { key: key.clone(), what: what.to_owned(), why })
         }
         Err(error) => Err(Error::Broke { key: key.clone(), what: what.to_owned(), why: error.to_string() }),

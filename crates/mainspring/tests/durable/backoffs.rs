@@ -172,7 +172,7 @@ async fn a_saga_whose_steps_are_retried_can_be_tried() {
 }
 
 #[derive(Serialize, Deserialize, Job)]
-#[job(kind = "slow", output = u64)]
+#[job(kind = "slow", result = u64)]
 struct Slow {}
 
 /// What a day looks like that has everything: when what happened, in seconds.

@@ -278,7 +278,7 @@ async fn an_error_that_was_recorded_for_another_step_is_taken_back() {
 }
 
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(kind = "part", output = u64)]
+#[job(kind = "part", result = u64)]
 struct Part {}
 
 /// A trial of a workflow that waits for signals, for time to pass and for a child that sleeps.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::support::{CACHE_SIZES, Flow, HOUR, Ledger, SECOND, flow, status};
 
 #[derive(Debug, PartialEq, Serialize, Deserialize, Job)]
-#[job(kind = "part", output = u64)]
+#[job(kind = "part", result = u64)]
 struct Part {
     n: u64,
 }

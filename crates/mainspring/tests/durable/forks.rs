@@ -12,7 +12,7 @@ use crate::support::{CACHE_SIZES, Flow, HOUR, Ledger, SECOND, engine, flow, keys
 
 /// A child that takes so many hours.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
-#[job(kind = "part", output = u64)]
+#[job(kind = "part", result = u64)]
 struct Part {
     hours: u32,
 }
@@ -35,10 +35,10 @@ async fn step(ctx: &Context, ledger: &Ledger, name: &str, value: impl Into<Strin
     .await
 }
 
-async fn output(test: &TestEngine, id: JobId) -> String {
+async fn result(test: &TestEngine, id: JobId) -> String {
     let job = test.jobs().get(id).await.expect("the job is there");
     assert_eq!(job.summary.status, Status::plain(State::Succeeded), "{:?}", job.errors);
-    serde_json::from_slice(&job.output.expect("an output")).expect("text")
+    serde_json::from_slice(&job.result.expect("a result")).expect("text")
 }
 
 /// Three steps and two waits in a row; each step adds to what it got.
@@ -62,7 +62,7 @@ async fn ended(ledger: &Ledger) -> (TestEngine, JobId) {
     let job = test.enqueue(flow(7)).await.expect("enqueued");
     test.signal(job.id, "said", &"x").await.expect("sent");
     test.advance(HOUR).await.expect("idle");
-    assert_eq!(output(&test, job.id).await, "712x3");
+    assert_eq!(result(&test, job.id).await, "712x3");
     (test, job.id)
 }
 
@@ -86,7 +86,7 @@ async fn a_fork_at_any_step_ends_the_same_way_and_runs_nothing_before_it() {
             test.signal(fork.id, "said", &"x").await.expect("sent");
         }
         test.advance(HOUR).await.expect("idle");
-        assert_eq!(output(&test, fork.id).await, "712x3", "{from}");
+        assert_eq!(result(&test, fork.id).await, "712x3", "{from}");
         assert_eq!(ledger.entries()[3..], ran, "{from}");
         assert_eq!(test.store().story(id).await.expect("a story"), before, "{from}");
         let origin = test.jobs().get(fork.id).await.expect("there").summary.options.forked.expect("a fork");
@@ -108,10 +108,10 @@ async fn input_and_results_can_be_others() {
         test.signal(fork.id, "said", &"y").await.expect("sent");
     }
     test.run_until_idle().await.expect("idle");
-    assert_eq!(output(&test, input.id).await, "812y3");
-    assert_eq!(output(&test, shared.id).await, "edited2y3");
-    assert_eq!(output(&test, itself.id).await, "giveny3");
-    assert_eq!(output(&test, signal.id).await, "712other3");
+    assert_eq!(result(&test, input.id).await, "812y3");
+    assert_eq!(result(&test, shared.id).await, "edited2y3");
+    assert_eq!(result(&test, itself.id).await, "giveny3");
+    assert_eq!(result(&test, signal.id).await, "712other3");
     assert_eq!(ledger.count("two"), 3, "a step that was given a result is not run");
     for (step, from) in [("three", "two"), ("nothing", "three")] {
         let refused = jobs.fork(id).from(from).result(step, &1).await;
@@ -240,7 +240,7 @@ async fn forks_within_scopes_share_what_is_inside_before_the_step() {
             assert!(days < 10, "{from} does not end");
             test.advance(HOUR * 24).await.expect("idle");
         }
-        assert_eq!(output(&test, fork.id).await, r#"["x", "y"] 2 short"#, "{from}");
+        assert_eq!(result(&test, fork.id).await, r#"["x", "y"] 2 short"#, "{from}");
         assert_eq!(ledger.entries()[done..], *ran, "{from}");
     }
 }
@@ -279,7 +279,7 @@ async fn ended_children_are_shared_and_others_are_started_again() {
     );
     assert_eq!(fork.restarted.iter().map(ToString::to_string).collect::<Vec<_>>(), ["in/long"]);
     test.advance(HOUR * 10).await.expect("idle");
-    assert_eq!((output(&test, job.id).await, output(&test, fork.id).await), ("1 11".into(), "1 11".into()));
+    assert_eq!((result(&test, job.id).await, result(&test, fork.id).await), ("1 11".into(), "1 11".into()));
     assert_eq!(test.enqueued::<Part>().len(), 4, "one child is started again");
 }
 
@@ -312,7 +312,7 @@ async fn a_job_that_is_held_for_drift_can_be_forked_before_it() {
     assert_eq!(status(&test, same.id).await.reason, Some(Reason::Drift));
     let fork = test.jobs().fork(job.id).from("two").await.expect("forked");
     test.advance(HOUR).await.expect("idle");
-    assert_eq!(output(&test, fork.id).await, "");
+    assert_eq!(result(&test, fork.id).await, "");
     assert_eq!(ledger.entries(), ["one", "two", "new", "two"]);
     assert_eq!(status(&test, job.id).await.reason, Some(Reason::Drift));
 }
@@ -333,7 +333,7 @@ async fn a_long_value_is_shared_while_its_job_goes_on() {
     let fork = test.jobs().fork(job.id).from("more#2").await.expect("forked");
     assert_eq!(fork.shared.iter().map(ToString::to_string).collect::<Vec<_>>(), ["long", "more"]);
     test.advance(HOUR).await.expect("idle");
-    assert_eq!(output(&test, fork.id).await, "100000");
+    assert_eq!(result(&test, fork.id).await, "100000");
 }
 
 #[tokio::test]
@@ -455,7 +455,7 @@ on_every_store! {
             assert_eq!(ledger.entries(), ["one", "two", "two", "two"], "of the fork and of the retry");
             test.advance(HOUR * 20).await.expect("idle");
             assert_eq!(test.outcome(&job).expect("it ended"), "yes");
-            assert_eq!(output(&test, fork.id).await, "yes");
+            assert_eq!(result(&test, fork.id).await, "yes");
         }
     }
 }
@@ -515,7 +515,7 @@ async fn a_scope_that_ended_after_the_step_is_done_again_as_a_whole() {
         }
         test.run_until_idle().await.expect("idle");
         assert_eq!(test.outcome(&job).expect("it ended"), "yes!");
-        assert_eq!(output(&test, fork.id).await, "no!");
+        assert_eq!(result(&test, fork.id).await, "no!");
         assert_eq!((ledger.count("ask"), ledger.count("beside")), (3, 3));
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// What is measured; the handler divides it by zero in one of its places.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
-#[job(kind = "measure", output = f64, max_attempts = 1)]
+#[job(kind = "measure", result = f64, max_attempts = 1)]
 struct Measure {
     values: Vec<f64>,
     place: u8,
@@ -36,7 +36,7 @@ async fn a_result_that_json_cannot_hold_is_told_by_its_field() {
         (0, "step `ratio` failed: discarded: its result cannot be written as JSON: value is inf"),
         (1, "step `maybe` failed: discarded: its result cannot be written as JSON: value[1] is inf"),
         (2, "value[0] is inf, which JSON cannot hold"),
-        (3, "cannot encode the output: value is inf, which JSON cannot hold"),
+        (3, "cannot encode the result: value is inf, which JSON cannot hold"),
     ] {
         let failed = test.run(Measure { values: vec![1.0], place }).await.expect_err("refused").to_string();
         assert!(failed.contains(said), "{place}: {failed}");

@@ -8,7 +8,7 @@ use crate::support::{HOUR, SECOND, status};
 
 /// An order: goods are reserved, and released when nobody approves within two days.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
-#[job(kind = "order", output = String)]
+#[job(kind = "order", result = String)]
 struct Order {
     item: String,
 }

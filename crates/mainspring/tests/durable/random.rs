@@ -52,7 +52,7 @@ enum Op {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Job)]
-#[job(kind = "program", output = String, max_attempts = 200)]
+#[job(kind = "program", result = String, max_attempts = 200)]
 struct Program {
     ops: Vec<Op>,
 }

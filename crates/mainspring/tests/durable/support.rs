@@ -15,7 +15,7 @@ pub(crate) const HOUR: Duration = Duration::from_hours(1);
 
 /// A workflow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Job)]
-#[job(kind = "flow", output = String)]
+#[job(kind = "flow", result = String)]
 pub(crate) struct Flow {
     pub(crate) n: u64,
 }

@@ -6,7 +6,7 @@ use mainspring::{Context, Engine, Error as EngineError, Job, rusqlite};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(kind = "debit", output = i64)]
+#[job(kind = "debit", result = i64)]
 struct Debit {
     cents: i64,
     how: How,

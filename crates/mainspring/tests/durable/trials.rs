@@ -53,7 +53,7 @@ async fn the_step_that_broke_is_named() {
     let text = error.to_string();
     assert_eq!(
         text,
-        "step `count` broke the workflow when it failed once: the output is \"2\" instead of \"1\""
+        "step `count` broke the workflow when it failed once: the result is \"2\" instead of \"1\""
     );
     assert!(trial.run_every_step_twice().await.is_err());
 }

@@ -205,7 +205,7 @@ async fn several_signals_come_in_order_and_each_is_read_once() {
 }
 
 #[derive(Debug, serde::Serialize, serde::Deserialize, Job)]
-#[job(kind = "order", output = String, signals(approved = bool, note = String))]
+#[job(kind = "order", result = String, signals(approved = bool, note = String))]
 struct Order {}
 
 #[tokio::test]

@@ -17,7 +17,7 @@ const MEGABYTE: usize = 1_000_000;
 
 /// A job with a result of some size.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
-#[job(kind = "large", output = String)]
+#[job(kind = "large", result = String)]
 struct Large {
     bytes: usize,
 }
@@ -194,7 +194,7 @@ async fn outcomes_that_wait_are_bounded_in_bytes() {
 
 /// A job with a large input.
 #[derive(Debug, Clone, Serialize, Deserialize, Job)]
-#[job(kind = "heavy", output = usize)]
+#[job(kind = "heavy", result = usize)]
 pub(crate) struct Heavy {
     text: String,
 }

@@ -12,7 +12,7 @@ use crate::support::{Work, on_every_store, record, total, work};
 struct Text(String);
 
 impl Job for Text {
-    type Output = String;
+    type Result = String;
     const KIND: &'static str = "text";
 }
 
@@ -90,10 +90,10 @@ on_every_store! {
 }
 
 #[tokio::test]
-async fn an_output_beyond_the_bound_is_a_failure_that_says_so() {
+async fn a_result_beyond_the_bound_is_a_failure_that_says_so() {
     let test = TestEngine::new();
     let handler = async |_ctx: Context, job: Work| mainspring::Result::Ok(job.n);
-    let long = async |_ctx: Context, _job: Text| mainspring::Result::Ok(text(bounds::OUTPUT_BYTES + 1).0);
+    let long = async |_ctx: Context, _job: Text| mainspring::Result::Ok(text(bounds::RESULT_BYTES + 1).0);
     test.node(|node| node.handle(handler).handle(long).queue("default", 1)).await.expect("a node");
     let job = test.enqueue(text(10)).await.expect("enqueued");
     test.run_until_idle().await.expect("idle");
@@ -101,16 +101,16 @@ async fn an_output_beyond_the_bound_is_a_failure_that_says_so() {
     assert_eq!(error.kind, FaultKind::Convert);
     assert_eq!(
         error.message,
-        format!("the output has {} bytes, the bound is {}", bounds::OUTPUT_BYTES + 1, bounds::OUTPUT_BYTES)
+        format!("the result has {} bytes, the bound is {}", bounds::RESULT_BYTES + 1, bounds::RESULT_BYTES)
     );
 }
 
 #[tokio::test]
-async fn an_output_at_the_bound_is_kept() {
+async fn a_result_at_the_bound_is_kept() {
     let test = TestEngine::new();
-    let long = async |_ctx: Context, _job: Text| mainspring::Result::Ok(text(bounds::OUTPUT_BYTES).0);
+    let long = async |_ctx: Context, _job: Text| mainspring::Result::Ok(text(bounds::RESULT_BYTES).0);
     test.node(|node| node.handle(long).queue("default", 1)).await.expect("a node");
-    assert_eq!(test.run(text(10)).await.expect("kept").len(), bounds::OUTPUT_BYTES - 2);
+    assert_eq!(test.run(text(10)).await.expect("kept").len(), bounds::RESULT_BYTES - 2);
 }
 
 #[tokio::test]
@@ -150,9 +150,9 @@ async fn configured_bounds_hold_and_have_a_bound_themselves() {
     engine.enqueue(text(10)).await.expect("at the bound");
     engine.enqueue(text(11)).await.expect_err("beyond it");
     let most = bounds::PAYLOAD_BYTES_MAX;
-    Engine::options().input_bytes(most).output_bytes(most).open("memory:").await.expect("the most");
-    let error = Engine::options().output_bytes(most + 1).open("memory:").await.expect_err("more");
-    assert!(matches!(error, Error::TooLarge { what: "output bound", .. }), "{error}");
+    Engine::options().input_bytes(most).result_bytes(most).open("memory:").await.expect("the most");
+    let error = Engine::options().result_bytes(most + 1).open("memory:").await.expect_err("more");
+    assert!(matches!(error, Error::TooLarge { what: "result bound", .. }), "{error}");
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use crate::support::{Gate, Ledger, Work, ended, on_every_store, record, soon, sq
 const SECOND: Duration = Duration::from_secs(1);
 
 #[derive(Serialize, Deserialize, Job)]
-#[job(kind = "polite", output = u64)]
+#[job(kind = "polite", result = u64)]
 struct Polite {
     /// How long it takes to tidy up, in seconds; more than there is means for ever.
     tidy: u64,
@@ -124,7 +124,7 @@ async fn a_failure_of_a_cancelled_job_is_how_it_stopped() {
 #[tokio::test]
 async fn is_cancelled_tells_and_asks_for_grace() {
     #[derive(Serialize, Deserialize, Job)]
-    #[job(output = u64)]
+    #[job(result = u64)]
     struct Looks {}
     let handler = async |ctx: Context, _job: Looks| {
         let mut looks = 0;

@@ -25,7 +25,7 @@ struct Report {
 }
 
 #[derive(Serialize, Deserialize, Job)]
-#[job(kind = "report", output = Report)]
+#[job(kind = "report", result = Report)]
 struct MakeReport {
     title: String,
 }
@@ -34,7 +34,7 @@ struct MakeReport {
 struct Plain {}
 
 #[derive(Serialize, Deserialize, Job)]
-#[job(output = Option<u8>)]
+#[job(result = Option<u8>)]
 struct Maybe {
     value: Option<u8>,
 }
@@ -54,7 +54,7 @@ impl<'de> Deserialize<'de> for ByHand {
 }
 
 impl Job for ByHand {
-    type Output = u64;
+    type Result = u64;
     const KIND: &'static str = "by-hand";
     const QUEUE: &'static str = "hands";
 }
@@ -64,7 +64,7 @@ async fn plain(_ctx: Context, _job: Plain) -> mainspring::Result<()> {
 }
 
 on_every_store! {
-    async fn outputs_come_back_as_the_type_of_their_job(engine: Engine) {
+    async fn results_come_back_as_the_type_of_their_job(engine: Engine) {
         let report = async |_ctx: Context, job: MakeReport| {
             mainspring::Result::Ok(Report { lines: vec![job.title, "'; --\u{1F600}".into()], total: 0.1 })
         };
@@ -90,14 +90,14 @@ on_every_store! {
         }
         let by_hand = engine.enqueue(ByHand(21)).await.expect("enqueued");
         assert_eq!(soon("a number", engine.result(&by_hand)).await.expect("a number"), 42);
-        assert_eq!(engine.output(by_hand.id).await.expect("json"), serde_json::json!(42));
+        assert_eq!(engine.result_json(by_hand.id).await.expect("json"), serde_json::json!(42));
         node.shutdown().await;
         assert_sound(&engine).await;
     }
 
     async fn jobs_stored_under_an_earlier_name_still_run(engine: Engine) {
         #[derive(Serialize, Deserialize, Job)]
-        #[job(kind = "hello", aliases = ["greet", "welcome-v0"], output = String)]
+        #[job(kind = "hello", aliases = ["greet", "welcome-v0"], result = String)]
         struct Hello { name: String }
 
         let hello = async |ctx: Context, job: Hello| {
@@ -106,8 +106,8 @@ on_every_store! {
         let node = engine.node().handle(hello).queue("default", 1).start().await.expect("a node");
         for kind in ["hello", "greet", "welcome-v0"] {
             let job = engine.enqueue_json(kind, &serde_json::json!({ "name": "Ada" })).await.expect("enqueued");
-            let output = soon("a greeting", engine.output(job.id)).await.expect("a greeting");
-            assert_eq!(output, format!("Ada as {kind}"));
+            let result = soon("a greeting", engine.result_json(job.id)).await.expect("a greeting");
+            assert_eq!(result, format!("Ada as {kind}"));
         }
         node.shutdown().await;
     }
@@ -137,7 +137,7 @@ on_every_store! {
 
     async fn tags_headers_and_facts_reach_the_handler(engine: Engine) {
         #[derive(Serialize, Deserialize, Job)]
-        #[job(output = BTreeMap<String, String>)]
+        #[job(result = BTreeMap<String, String>)]
         struct Facts {}
 
         let facts = async |ctx: Context, _job: Facts| {
@@ -352,7 +352,7 @@ async fn an_old_and_a_new_node_on_one_queue_lose_nothing() {
         to: String,
     }
     impl Job for New {
-        type Output = u64;
+        type Result = u64;
         const KIND: &'static str = "work";
     }
     #[derive(Serialize, Deserialize)]
@@ -361,7 +361,7 @@ async fn an_old_and_a_new_node_on_one_queue_lose_nothing() {
         from: String,
     }
     impl Job for Old {
-        type Output = u64;
+        type Result = u64;
         const KIND: &'static str = "work";
     }
     let test = TestEngine::new();
@@ -518,7 +518,7 @@ async fn a_result_of_another_type_is_a_typed_error() {
     let job = test.enqueue(work(1)).await.expect("enqueued");
     test.run_until_idle().await.expect("idle");
     let error = test.result_of::<MakeReport>(job.id).await.expect_err("another type");
-    assert!(matches!(error, Error::Convert { what: "output", .. }));
+    assert!(matches!(error, Error::Convert { what: "result", .. }));
 }
 
 #[tokio::test]

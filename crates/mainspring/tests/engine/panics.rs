@@ -163,7 +163,7 @@ async fn an_error_that_panics_when_it_is_dropped_burns_one_attempt() {
 }
 
 #[tokio::test]
-async fn an_output_that_panics_when_it_is_written_burns_one_attempt() {
+async fn a_result_that_panics_when_it_is_written_burns_one_attempt() {
     #[derive(Deserialize)]
     struct Unwritable;
     impl Serialize for Unwritable {
@@ -174,7 +174,7 @@ async fn an_output_that_panics_when_it_is_written_burns_one_attempt() {
     #[derive(Serialize, Deserialize)]
     struct Writes;
     impl Job for Writes {
-        type Output = Unwritable;
+        type Result = Unwritable;
         const KIND: &'static str = "writes";
     }
     let test = TestEngine::new();
@@ -196,7 +196,7 @@ async fn an_input_that_panics_when_it_is_read_burns_one_attempt() {
         }
     }
     impl Job for Unreadable {
-        type Output = ();
+        type Result = ();
         const KIND: &'static str = "unreadable";
     }
     let test = TestEngine::new();

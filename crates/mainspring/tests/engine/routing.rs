@@ -14,7 +14,7 @@ use crate::support::{
 const SECOND: Duration = Duration::from_secs(1);
 
 #[derive(Serialize, Deserialize, Job)]
-#[job(kind = "rare", output = u64)]
+#[job(kind = "rare", result = u64)]
 struct Rare {}
 
 async fn rare(_ctx: Context, _job: Rare) -> mainspring::Result<u64> {

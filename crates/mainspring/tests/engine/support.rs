@@ -13,7 +13,7 @@ pub(crate) use mainspring_testkit::patience::PATIENCE as DEADLINE;
 
 /// A job that says which it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Job)]
-#[job(kind = "work", output = u64)]
+#[job(kind = "work", result = u64)]
 pub(crate) struct Work {
     pub(crate) n: u64,
 }
@@ -115,7 +115,7 @@ pub(crate) async fn state(engine: &Engine, id: JobId) -> State {
 
 /// Waits until a job has ended, one way or the other.
 pub(crate) async fn ended(engine: &Engine, id: JobId) -> Record {
-    drop(soon("the job ends", engine.output(id)).await);
+    drop(soon("the job ends", engine.result_json(id)).await);
     record(engine, id).await
 }
 

@@ -13,7 +13,7 @@ use crate::support::{Gate, Ledger, Work, record, soon, state, work};
 const SECOND: Duration = Duration::from_secs(1);
 
 #[derive(Debug, PartialEq, Serialize, Deserialize, Job)]
-#[job(kind = "child", output = u64, aliases = ["kid"])]
+#[job(kind = "child", result = u64, aliases = ["kid"])]
 struct Child {
     of: u64,
 }

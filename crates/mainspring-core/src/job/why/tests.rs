@@ -259,7 +259,7 @@ fn what_a_workflow_waits_for_is_told() {
     let record = |reason, run_at, waits, note: Option<&str>| Record {
         summary: Summary { run_at, ..job(Status::because(State::Suspended, reason)) },
         input: Vec::new(),
-        output: None,
+        result: None,
         note: note.map(str::to_owned),
         errors: Vec::new(),
         progress: None,

@@ -87,7 +87,7 @@ pub(super) const ALL: &[(&str, Judge)] = &[
     ("a body runs once, and once more when it was lost", workflows::bodies),
     ("what a handler has seen is recorded", workflows::seen),
     ("who goes on was suspended", workflows::resumed),
-    ("a workflow comes to what it comes to in peace", workflows::output),
+    ("a workflow comes to what it comes to in peace", workflows::result),
     ("what a workflow says is told once, and in order", outputs::told),
     ("a race has one winner", scopes::winner),
     ("nothing is done in a scope that has ended", scopes::inside),

@@ -231,12 +231,12 @@ pub(super) fn resumed(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
 }
 
 /// What a workflow returns does not depend on what happened to its nodes.
-pub(super) fn output(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+pub(super) fn result(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     for (id, life, flow) in flows(evidence) {
         let Some(expected) = flow.expects else { continue };
         for end in life.ends().iter().filter(|end| end.how == How::Succeed) {
-            let Some((at, output)) = flow.returns.get(&end.claim) else { continue };
-            if !expected.contains(output) {
+            let Some((at, result)) = flow.returns.get(&end.claim) else { continue };
+            if !expected.contains(result) {
                 let what = format!("claim {} returned what it does not come to", end.claim);
                 broken.push(Broken::job(*id, what, vec![*at, end.at]));
             }

@@ -214,8 +214,8 @@ fn who_goes_on_was_suspended_by_every_claim_before() {
 #[test]
 fn results_are_those_of_peace() {
     let mut case = Case::default();
-    case.joined(1).stored(1).see(9, Fact::Expects { id: id(1), outputs: vec![1, 2] }).claimed(1, 1, 1);
-    case.see(1, Fact::Returns { id: id(1), claim: 1, output: 3 });
+    case.joined(1).stored(1).see(9, Fact::Expects { id: id(1), results: vec![1, 2] }).claimed(1, 1, 1);
+    case.see(1, Fact::Returns { id: id(1), claim: 1, result: 3 });
     ends(case, 1).breaks("a workflow comes to what it comes to in peace");
 }
 

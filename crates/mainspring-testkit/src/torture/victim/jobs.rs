@@ -8,7 +8,7 @@ pub const QUEUES: [&str; 2] = ["default", "side"];
 
 /// A job that takes a while and leaves its traces.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, Job)]
-#[job(kind = "work", output = String)]
+#[job(kind = "work", result = String)]
 pub struct Work {
     /// What it returns.
     pub number: u64,

@@ -19,7 +19,7 @@ const CONNECTIONS: usize = 4;
 
 /// A chain of steps, with a nap in its middle. It never gives up: whatever goes wrong on its way is a fault of the rig's.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, Job)]
-#[job(kind = "flow", output = u64, max_attempts = 1000, backoff = "fixed:50ms")]
+#[job(kind = "flow", result = u64, max_attempts = 1000, backoff = "fixed:50ms")]
 pub struct Flow {
     /// What its values come from.
     pub seed: u64,
@@ -49,9 +49,9 @@ impl Flow {
     }
 
     /// What it returns, whatever happens.
-    pub fn output(&self) -> u64 {
+    pub fn result(&self) -> u64 {
         let own = (0..self.steps).fold(0, |sum: u64, step| sum.wrapping_add(self.value(step)));
-        let own = if self.child { own.wrapping_add(self.offspring().output()) } else { own };
+        let own = if self.child { own.wrapping_add(self.offspring().result()) } else { own };
         if self.ways { own.wrapping_add(self.item() * 2) } else { own }
     }
 
@@ -66,7 +66,7 @@ impl Flow {
 
     /// That, as a fact about the job.
     pub fn expects(&self, id: JobId) -> Fact {
-        Fact::Expects { id, outputs: vec![digest(self.output().to_string().as_bytes())] }
+        Fact::Expects { id, results: vec![digest(self.result().to_string().as_bytes())] }
     }
 
     /// Whether a step is a row of the application.
