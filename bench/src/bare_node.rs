@@ -8,7 +8,7 @@ use mainspring::Engine;
 use mainspring_core::id::{Batch, NodeId, NodeNo};
 use mainspring_core::job::Outcome;
 use mainspring_core::name::{Kind, QueueName};
-use mainspring_core::store::{Able, ClaimRequest, ClaimedBatch, Finish, Registration, Store};
+use mainspring_core::store::{Abilities, ClaimRequest, ClaimedBatch, Finish, Registration, Store};
 
 /// A bare node: a name in the store and nothing that runs.
 pub(crate) struct Bare {
@@ -28,7 +28,7 @@ impl Bare {
             version: "0".into(),
             pid: std::process::id(),
             queues: vec![(queue.clone(), 1)],
-            able: Able { kinds: vec![Kind::new("noop")?], ..Able::default() },
+            abilities: Abilities { kinds: vec![Kind::new("noop")?], ..Abilities::default() },
             lease: Duration::from_hours(1),
         };
         let member = engine.store().register(registration).await?;

@@ -1,6 +1,6 @@
 //! JSON for programs: the shapes that `--json` prints. Times are ISO 8601 in UTC.
 
-use mainspring::{Record, Story, Summary, Timestamp, Topic, Wait};
+use mainspring::{Record, Story, Subject, Summary, Timestamp, Wait};
 use mainspring_core::journal::{Mail, Message, Value as Recorded, Written};
 use mainspring_core::store::{Description, Node, Queue};
 use serde_json::{Value, json};
@@ -131,9 +131,9 @@ fn message(message: &Message) -> Value {
 
 /// What a suspended job waits for.
 fn wait(wait: &Wait) -> Value {
-    match &wait.topic {
-        Topic::Signal(name) => json!({ "signal": name, "need": wait.need }),
-        Topic::Child(id) => json!({ "child": id.to_string() }),
+    match &wait.subject {
+        Subject::Signal(name) => json!({ "signal": name, "need": wait.need }),
+        Subject::Child(id) => json!({ "child": id.to_string() }),
     }
 }
 
@@ -146,8 +146,12 @@ pub(crate) fn payload(bytes: &[u8]) -> Value {
 pub(crate) fn node(node: &Node) -> Value {
     let queues: serde_json::Map<String, Value> =
         node.queues.iter().map(|(name, slots)| (name.to_string(), (*slots).into())).collect();
-    let later: serde_json::Map<String, Value> =
-        node.able.later.iter().map(|(label, from)| (label.to_string(), from.to_string().into())).collect();
+    let later: serde_json::Map<String, Value> = node
+        .abilities
+        .later
+        .iter()
+        .map(|(label, from)| (label.to_string(), from.to_string().into()))
+        .collect();
     json!({
         "no": node.no.0,
         "id": node.id.to_string(),
@@ -155,10 +159,10 @@ pub(crate) fn node(node: &Node) -> Value {
         "version": node.version,
         "pid": node.pid,
         "state": node.state.as_str(),
-        "labels": node.able.labels,
+        "labels": node.abilities.labels,
         "later_labels": later,
         "queues": queues,
-        "kinds": node.able.kinds,
+        "kinds": node.abilities.kinds,
         "claims": node.claims,
         "started_at": node.started_at.to_string(),
         "renewed_at": node.renewed_at.to_string(),

@@ -8,7 +8,7 @@
 //! # Invariants
 //! - An entry is written by the owner of a claim only, and never changes. Its owner may remove it: an error whose operation is
 //!   to run again, or what a scope recorded on the way to its result.
-//! - A message is stored once per sender and topic, and read once.
+//! - A message is stored once per sender and subject, and read once.
 //! - A suspended job whose wait is over does not exist: whoever comes second, the message or the suspension, sees the
 //!   other and wakes the job.
 
@@ -112,7 +112,7 @@ pub enum Value {
 
 /// What a message is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Topic {
+pub enum Subject {
     /// A signal of this name.
     Signal(SignalName),
     /// The end of this child.
@@ -120,32 +120,32 @@ pub enum Topic {
 }
 
 /// As stores keep it: `s:name` or `c:id`.
-impl fmt::Display for Topic {
+impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Topic::Signal(name) => write!(f, "s:{name}"),
-            Topic::Child(id) => write!(f, "c:{id}"),
+            Subject::Signal(name) => write!(f, "s:{name}"),
+            Subject::Child(id) => write!(f, "c:{id}"),
         }
     }
 }
 
-impl FromStr for Topic {
+impl FromStr for Subject {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
         match text.split_at_checked(2) {
-            Some(("s:", name)) => SignalName::new(name).map(Topic::Signal),
-            Some(("c:", id)) => id.parse().map(Topic::Child),
-            _ => Err(Error::Invalid { what: "topic", why: format!("{text:?} is none") }),
+            Some(("s:", name)) => SignalName::new(name).map(Subject::Signal),
+            Some(("c:", id)) => id.parse().map(Subject::Child),
+            _ => Err(Error::Invalid { what: "subject", why: format!("{text:?} is none") }),
         }
     }
 }
 
-/// What a suspended job waits for: as many unread messages of a topic.
+/// What a suspended job waits for: as many unread messages of a subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wait {
-    /// Of this topic.
-    pub topic: Topic,
+    /// Of this subject.
+    pub subject: Subject,
     /// This many; one at least.
     pub need: u32,
 }
@@ -188,14 +188,14 @@ pub enum Mail {
 
 impl Mail {
     /// What it is about.
-    pub fn topic(&self) -> Topic {
+    pub fn subject(&self) -> Subject {
         match self {
-            Mail::Signal { name, .. } => Topic::Signal(name.clone()),
-            Mail::Ended { child, .. } => Topic::Child(*child),
+            Mail::Signal { name, .. } => Subject::Signal(name.clone()),
+            Mail::Ended { child, .. } => Subject::Child(*child),
         }
     }
 
-    /// Whom a store knows it by, beside its topic.
+    /// Whom a store knows it by, beside its subject.
     pub fn sender(&self) -> &str {
         match self {
             Mail::Signal { sender, .. } => sender,
@@ -440,13 +440,13 @@ mod tests {
     #[test]
     fn topics_round_trip_and_never_meet() {
         let id = JobId::from_bytes([7; 16]);
-        let signal = |name: &str| Topic::Signal(SignalName::new(name).expect("a name"));
-        for topic in [signal("approved"), signal(&format!("c:{id}")), signal("s:s:"), Topic::Child(id)] {
-            assert_eq!(topic.to_string().parse::<Topic>().expect("a topic"), topic);
+        let signal = |name: &str| Subject::Signal(SignalName::new(name).expect("a name"));
+        for subject in [signal("approved"), signal(&format!("c:{id}")), signal("s:s:"), Subject::Child(id)] {
+            assert_eq!(subject.to_string().parse::<Subject>().expect("a subject"), subject);
         }
-        assert_ne!(signal(&format!("c:{id}")).to_string(), Topic::Child(id).to_string());
+        assert_ne!(signal(&format!("c:{id}")).to_string(), Subject::Child(id).to_string());
         for bad in ["", "s", "s:", "c:", "c:x", "x:y", "é:"] {
-            assert!(bad.parse::<Topic>().is_err(), "{bad:?}");
+            assert!(bad.parse::<Subject>().is_err(), "{bad:?}");
         }
     }
 
@@ -462,11 +462,11 @@ mod tests {
     fn a_signal_is_known_by_its_sender_and_the_end_of_a_child_by_the_child_alone() {
         let name = SignalName::new("go").expect("a name");
         let signal = Mail::Signal { name: name.clone(), sender: "ada".into(), body: Vec::new() };
-        assert_eq!((signal.topic(), signal.sender()), (Topic::Signal(name), "ada"));
+        assert_eq!((signal.subject(), signal.sender()), (Subject::Signal(name), "ada"));
         let child = JobId::from_bytes([7; 16]);
         let status = Status::plain(State::Succeeded);
         let ended = Mail::Ended { child, status, result: None, message: Some("ada".into()) };
-        assert_eq!((ended.topic(), ended.sender()), (Topic::Child(child), ""));
+        assert_eq!((ended.subject(), ended.sender()), (Subject::Child(child), ""));
     }
 
     fn entry(key: &str, bytes: usize) -> Entry {

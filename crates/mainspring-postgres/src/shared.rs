@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mainspring_core::seam::{Clock, Rng};
-use mainspring_core::store::{Able, Registration};
+use mainspring_core::store::{Abilities, Registration};
 use mainspring_core::time::Timestamp;
 use tokio::sync::watch;
 
@@ -65,8 +65,8 @@ pub(crate) struct Shared {
 /// What a claim must know of its node.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Local {
-    pub(crate) able: Able,
-    pub(crate) epoch: i32,
+    pub(crate) abilities: Abilities,
+    pub(crate) settlements: i32,
     /// The last claim batch; `None` if it has had none.
     pub(crate) batch: Option<u64>,
     /// Whether the answer to the last claim of this node came through this handle and arrived. A repeat of an earlier one is
@@ -76,7 +76,7 @@ pub(crate) struct Local {
 
 impl Local {
     pub(crate) fn new(node: &Registration) -> Self {
-        Local { able: node.able.clone(), fresh: true, ..Local::default() }
+        Local { abilities: node.abilities.clone(), fresh: true, ..Local::default() }
     }
 }
 

@@ -17,7 +17,7 @@ use mainspring_core::job::{New, Options as JobOptions, Outcome, Priority};
 use mainspring_core::journal::{Entry, EntryKind, Recorded, Recording, Writes};
 use mainspring_core::name::{Key, Kind, QueueName};
 use mainspring_core::seam::{Clock, Pending, Rng, Seams, Spawn, Task, Threads};
-use mainspring_core::store::{Able, ClaimRequest, Finish, Registration, Store};
+use mainspring_core::store::{Abilities, ClaimRequest, Finish, Registration, Store};
 use mainspring_core::time::Timestamp;
 use mainspring_sqlite::{Options, Sqlite};
 
@@ -124,7 +124,7 @@ fn registration(real: &Real) -> mainspring_core::Result<Registration> {
         version: String::new(),
         pid: std::process::id(),
         queues: vec![(QueueName::new("default")?, 1_000), (QueueName::new("steps")?, 256)],
-        able: Able { kinds: vec![Kind::new("noop")?], ..Able::default() },
+        abilities: Abilities { kinds: vec![Kind::new("noop")?], ..Abilities::default() },
         lease: Duration::from_secs(15),
     })
 }

@@ -17,7 +17,7 @@ use mainspring_core::job::{
     Fault as Trouble, FaultKind, New, Options, Outcome, Priority, Reason, Unique, Verb, When,
 };
 use mainspring_core::journal::{
-    Child, Entry, EntryKind, OnClose, Recording, Signal, Suspension, Topic, Wait, Writes,
+    Child, Entry, EntryKind, OnClose, Recording, Signal, Subject, Suspension, Wait, Writes,
 };
 use mainspring_core::name::{Key, Kind, Label, QueueName, SignalName, Tag};
 use mainspring_core::output::{Ask, Push};
@@ -91,13 +91,13 @@ const DAMAGES: [(&str, &str); 20] = [
     ("done", "claim state reason finished_at priority failures crashes superseded flags note result seq"),
     ("errors", "at kind message claim"),
     ("steps", "key kind overlapped claim at value"),
-    ("inbox", "topic sender at read state reason note body"),
+    ("inbox", "subject sender at read state reason note body"),
     ("output", "position claim number at before void_from step body"),
     ("children", "parent on_close"),
     ("keys", "until period expires_at id"),
     ("deadlines", "at"),
     ("progress", "done note"),
-    ("nodes", "able queues lease lease_until"),
+    ("nodes", "abilities queues lease lease_until"),
     ("counts", "n"),
     ("meta", "value"),
 ];
@@ -318,7 +318,7 @@ fn writes() -> Writes {
 }
 
 fn suspend() -> Outcome {
-    let wait = Wait { topic: Topic::Signal(SignalName::new("go").expect("a name")), need: 2 };
+    let wait = Wait { subject: Subject::Signal(SignalName::new("go").expect("a name")), need: 2 };
     Outcome::Suspend(Box::new(Suspension {
         reason: Reason::Signal,
         waits: vec![wait],

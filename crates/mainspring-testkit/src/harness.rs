@@ -12,8 +12,8 @@ use mainspring_core::job::{
 use mainspring_core::name::{Kind, Label, QueueName, Tag};
 use mainspring_core::seam::Clock;
 use mainspring_core::store::{
-    Able, Changed, ClaimRequest, Claimed, Counts, Filter, Finish, Finished, Node, NodeState, Page, Receipt,
-    Registration, Renewal, Renewed, Rescue, Rescued, Store,
+    Abilities, Changed, ClaimRequest, Claimed, Counts, Filter, Finish, Finished, Node, NodeState, Page,
+    Receipt, Registration, Renewal, Renewed, Rescue, Rescued, Store,
 };
 use mainspring_core::time::Timestamp;
 use mainspring_core::{Result, bounds};
@@ -201,7 +201,7 @@ impl Harness {
             version: "1".into(),
             pid: std::process::id(),
             queues: ["q", "q2", "q3"].map(|name| (queue(name), 100)).to_vec(),
-            able: Able { kinds: ["k", "k2", "k3"].map(kind).to_vec(), ..Able::default() },
+            abilities: Abilities { kinds: ["k", "k2", "k3"].map(kind).to_vec(), ..Abilities::default() },
             lease: LEASE,
         }
     }

@@ -14,7 +14,7 @@ use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::job::{Outcome, Status, Unique};
 use mainspring_core::journal::{Entry, EntryKind, Mail, Message, Signalled, Value, Writes, Written};
 use mainspring_core::name::{Key, QueueName};
-use mainspring_core::store::{Able, Finished, Receipt};
+use mainspring_core::store::{Abilities, Finished, Receipt};
 use mainspring_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -180,13 +180,13 @@ pub enum Fact {
         lease: u64,
     },
     /// What the node that has just joined can do.
-    Able {
+    Abilities {
         /// Its number.
         node: NodeNo,
         /// Its queues, with its slots for each.
         queues: Vec<(QueueName, u32)>,
         /// What it can run.
-        able: Able,
+        abilities: Abilities,
     },
     /// A node has left in good order.
     Left {
@@ -292,7 +292,7 @@ pub enum Fact {
         id: JobId,
         /// The number of the claim.
         claim: u32,
-        /// Topics that may wake it, and how many messages of each.
+        /// Subjects that may wake it, and how many messages of each.
         waits: Vec<(String, u32)>,
         /// When it is woken at the latest.
         until: Option<Timestamp>,
@@ -325,8 +325,8 @@ pub enum Fact {
     Signalled {
         /// The job.
         id: JobId,
-        /// Its topic.
-        topic: String,
+        /// Its subject.
+        subject: String,
         /// Its sender.
         sender: String,
         /// What became of it.
@@ -550,7 +550,7 @@ pub struct Letter {
     /// The store's number for it.
     pub no: i64,
     /// What it is about.
-    pub topic: String,
+    pub subject: String,
     /// Who sent it; nobody if it is the end of a child.
     pub sender: String,
 }
@@ -563,7 +563,7 @@ impl Letter {
             Mail::Signal { sender, .. } => sender.clone(),
             Mail::Ended { .. } => String::new(),
         };
-        Letter { no: *no, topic: mail.topic().to_string(), sender }
+        Letter { no: *no, subject: mail.subject().to_string(), sender }
     }
 }
 
@@ -694,7 +694,7 @@ impl Fact {
             | Fact::Finishing { id, .. }
             | Fact::Finished { id, .. } => Some(*id),
             Fact::Joined { .. }
-            | Fact::Able { .. }
+            | Fact::Abilities { .. }
             | Fact::Paused { .. }
             | Fact::Left { .. }
             | Fact::Disowned { .. }

@@ -10,7 +10,9 @@ use std::sync::{Arc, Weak};
 use mainspring_core::Result;
 use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
 use mainspring_core::job::{New, Outcome, Progress, Record, Verb, When};
-use mainspring_core::journal::{Inbox, OnClose, Recorded, Recording, Sight, Signal, Signalled, Story, Topic};
+use mainspring_core::journal::{
+    Inbox, OnClose, Recorded, Recording, Sight, Signal, Signalled, Story, Subject,
+};
 use mainspring_core::name::{Key, QueueName, SignalName};
 use mainspring_core::output::{Ask, Output};
 use mainspring_core::seam::Pending;
@@ -179,9 +181,9 @@ fn delivered(recorder: &dyn Recorder, by: Actor, claims: &Vec<(Claim, i64)>, ans
 fn signalled(recorder: &dyn Recorder, by: Actor, signals: &Vec<Signal>, answer: &Result<Vec<Signalled>>) {
     let Ok(answers) = answer else { return };
     for (signal, answer) in signals.iter().zip(answers) {
-        let topic = Topic::Signal(signal.name.clone()).to_string();
+        let subject = Subject::Signal(signal.name.clone()).to_string();
         let (sender, answer) = (signal.sender.clone(), Posted::of(*answer));
-        recorder.note(by, Fact::Signalled { id: signal.job, topic, sender, answer });
+        recorder.note(by, Fact::Signalled { id: signal.job, subject, sender, answer });
     }
 }
 
@@ -250,8 +252,8 @@ impl<W: Way> Store for Watched<W> {
             |recorder, by, node, answer| {
                 if let Ok(member) = answer {
                     recorder.note(by, Fact::Joined { node: member.no, lease: micros(node.lease) });
-                    let (queues, able) = (node.queues.clone(), node.able.clone());
-                    recorder.note(by, Fact::Able { node: member.no, queues, able });
+                    let (queues, abilities) = (node.queues.clone(), node.abilities.clone());
+                    recorder.note(by, Fact::Abilities { node: member.no, queues, abilities });
                 }
             },
         )
@@ -290,7 +292,7 @@ impl<W: Way> Store for Watched<W> {
             }
             match &finish.outcome {
                 Outcome::Suspend(suspension) => {
-                    let waits = suspension.waits.iter().map(|wait| (wait.topic.to_string(), wait.need));
+                    let waits = suspension.waits.iter().map(|wait| (wait.subject.to_string(), wait.need));
                     let (waits, writes) = (waits.collect(), Wrote::of(&suspension.writes));
                     let fact = Fact::Suspending { id, claim, waits, until: suspension.until, writes };
                     self.recorder.note(self.by, fact);

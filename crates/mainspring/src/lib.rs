@@ -153,7 +153,7 @@ pub use mainspring_core::job::{
     Differs, FaultKind, OnConflict, Origin, Outcome, PayloadBounds, Priority, Progress, Reason, Record,
     State, Status, Summary, Unfit, Unique, Until, When, Why,
 };
-pub use mainspring_core::journal::{EntryKind, OnClose, Story, Topic, Wait};
+pub use mainspring_core::journal::{EntryKind, OnClose, Story, Subject, Wait};
 pub use mainspring_core::name::{Key, Kind, Label, QueueName, SignalName, StepName, Tag};
 pub use mainspring_core::seam;
 pub use mainspring_core::store::{

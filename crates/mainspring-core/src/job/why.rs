@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::JobId;
 use crate::job::{Reason, Record, State, Status, Summary};
-use crate::journal::Topic;
+use crate::journal::Subject;
 use crate::name::{Key, Kind, Label, QueueName, SignalName};
 use crate::store::{Line, Node, NodeState, Queue};
 use crate::time::Timestamp;
@@ -185,9 +185,9 @@ pub fn why_summary(job: &Summary, queue: Option<&Queue>, nodes: &[Node], now: Ti
 fn waiting(record: &Record) -> Why {
     let (mut signals, mut children) = (Vec::new(), Vec::new());
     for wait in &record.waits {
-        match &wait.topic {
-            Topic::Signal(name) => signals.push((name.clone(), wait.need)),
-            Topic::Child(id) => children.push(*id),
+        match &wait.subject {
+            Subject::Signal(name) => signals.push((name.clone(), wait.need)),
+            Subject::Child(id) => children.push(*id),
         }
     }
     Why::Waiting { until: record.summary.run_at, signals, children, unfit: Vec::new() }
@@ -236,15 +236,15 @@ fn able<'n>(
     if able.is_empty() {
         return Err(Why::NoNode { queue: queue.clone() });
     }
-    able.retain(|node| node.able.kinds.contains(kind));
+    able.retain(|node| node.abilities.kinds.contains(kind));
     if able.is_empty() {
         return Err(Why::NoHandler { kind: kind.clone() });
     }
     let pin = required.iter().find(|label| label.build().is_some());
-    if let Some(pin) = pin.filter(|pin| !able.iter().any(|node| node.able.has(pin, now))) {
+    if let Some(pin) = pin.filter(|pin| !able.iter().any(|node| node.abilities.has(pin, now))) {
         return Err(no_build(pin, &able));
     }
-    able.retain(|node| required.iter().all(|label| node.able.has(label, now)));
+    able.retain(|node| required.iter().all(|label| node.abilities.has(label, now)));
     if able.is_empty() {
         return Err(Why::NoLabels { required: required.to_vec() });
     }
@@ -252,8 +252,9 @@ fn able<'n>(
 }
 
 fn no_build(pin: &Label, nodes: &[&Node]) -> Why {
-    let later =
-        nodes.iter().flat_map(|node| node.able.later.iter().map(move |(label, from)| (label, from, node)));
+    let later = nodes
+        .iter()
+        .flat_map(|node| node.abilities.later.iter().map(move |(label, from)| (label, from, node)));
     let first = later.filter(|(label, ..)| *label == pin).min_by_key(|(_, from, _)| **from);
     Why::NoBuild {
         build: pin.build().unwrap_or_default().to_owned(),

@@ -155,7 +155,7 @@ impl Model {
         let (Some(member), Some(lines)) = (self.members.get(&node), self.lines.get(queue)) else {
             return Vec::new();
         };
-        let able = &member.registration.able;
+        let able = &member.registration.abilities;
         lines.iter().filter(|(line, _)| able.runs(&line.kind, &line.labels, now)).map(|(_, no)| *no).collect()
     }
 

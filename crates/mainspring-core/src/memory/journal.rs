@@ -55,7 +55,7 @@ impl Past {
 
     fn has(&self, mail: &Mail) -> bool {
         let same = |posted: &Posted| {
-            posted.message.mail.topic() == mail.topic() && posted.message.mail.sender() == mail.sender()
+            posted.message.mail.subject() == mail.subject() && posted.message.mail.sender() == mail.sender()
         };
         self.inbox.iter().any(same)
     }
@@ -63,7 +63,7 @@ impl Past {
     /// Whether one of the waits is over.
     fn answers(&self, waits: &[Wait]) -> bool {
         waits.iter().any(|wait| {
-            let came = self.unread().filter(|message| message.mail.topic() == wait.topic).count();
+            let came = self.unread().filter(|message| message.mail.subject() == wait.subject).count();
             came >= usize::try_from(wait.need).unwrap_or(usize::MAX)
         })
     }
@@ -197,7 +197,7 @@ impl Job {
             let mail = Mail::Signal { name: name.clone(), sender: sender.clone(), body: body.clone() };
             let same = |posted: &&mut Posted| {
                 let said = &posted.message.mail;
-                said.topic() == mail.topic() && said.sender() == mail.sender()
+                said.subject() == mail.subject() && said.sender() == mail.sender()
             };
             match past.inbox.iter_mut().find(same) {
                 None => forgotten.push(mail),

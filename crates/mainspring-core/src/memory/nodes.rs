@@ -97,7 +97,7 @@ impl Model {
             version: it.version.clone(),
             pid: it.pid,
             queues: it.queues.clone(),
-            able: it.able.clone(),
+            abilities: it.abilities.clone(),
             state: member.state,
             started_at: member.started_at,
             renewed_at: member.renewed_at,

@@ -11,10 +11,12 @@ use crate::Error;
 use crate::bounds;
 use crate::id::{Batch, JobId, NodeId, NodeNo, Row};
 use crate::job::{Input, New, Options, Priority, Reason, State, Status, Unique, Until, Verb, When};
-use crate::journal::{Signal, Topic, Wait};
+use crate::journal::{Signal, Subject, Wait};
 use crate::name::{Kind, Label, QueueName, SignalName};
 use crate::seam::{Clock, Pending};
-use crate::store::{Able, ClaimRequest, Class, Hint, Listener, QueueChange, Registration, Rescue, Store};
+use crate::store::{
+    Abilities, ClaimRequest, Class, Hint, Listener, QueueChange, Registration, Rescue, Store,
+};
 use crate::time::{Span, Timestamp};
 
 const NOW: Timestamp = Timestamp::from_micros(1_000_000);
@@ -56,7 +58,7 @@ fn registration() -> Registration {
         version: "1".into(),
         pid: 1,
         queues: vec![(queue(), 10)],
-        able: Able { kinds: vec![Kind::new("k").expect("a kind")], ..Able::default() },
+        abilities: Abilities { kinds: vec![Kind::new("k").expect("a kind")], ..Abilities::default() },
         lease: bounds::LEASE_MAX,
     }
 }
@@ -306,7 +308,7 @@ fn oversleep(model: &mut Model, need: u32) {
     let signal = Signal { job: id(4), name: name.clone(), sender: "ada".into(), body: b"1".to_vec() };
     model.signal(vec![signal], NOW).expect("signal");
     let row = model.ids[&id(4)];
-    let waits = vec![Wait { topic: Topic::Signal(name), need }];
+    let waits = vec![Wait { subject: Subject::Signal(name), need }];
     model.job_mut(row).expect("a job").place =
         Place::Suspended { reason: Reason::Signal, due: None, waits, note: None };
 }

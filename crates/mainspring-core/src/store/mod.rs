@@ -41,7 +41,7 @@ pub use admin::{
 pub use claim::{ClaimRequest, Claimed, ClaimedBatch, Class, Finish, Finished, Level};
 pub use enlist::{Enlist, EnlistNow, Ticket, TicketLine};
 pub use node::{
-    Able, Cancellation, Mark, Member, Node, NodeState, Registration, Renewal, Renewed, Rescue, Rescued,
+    Abilities, Cancellation, Mark, Member, Node, NodeState, Registration, Renewal, Renewed, Rescue, Rescued,
 };
 pub use transactions::{Commit, Transactions, Uncommitted, check_outside, inside};
 
@@ -207,7 +207,7 @@ pub trait Store: Send + Sync + 'static {
     /// `Succeed`, `Retry`, `Fail`, `Snooze` and `Suspend` reset crashes: the job came through. `Release` keeps them.
     ///
     /// `Suspend` writes into the journal as [`record`](Store::record) does. If what it waits for is there already (as
-    /// many unread messages of one of its topics as it needs, or its time has come), the job enters `ready` as
+    /// many unread messages of one of its subjects as it needs, or its time has come), the job enters `ready` as
     /// [`Class::Returned`] instead of `suspended`. Whichever of a message and a suspension comes second sees the first.
     /// (A repeat is told that the lease is lost, as with `Snooze`.)
     ///

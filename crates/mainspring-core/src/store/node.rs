@@ -13,7 +13,7 @@ use crate::{Error, Result};
 
 /// What a node can run: jobs of its kinds that require no more than its labels.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Able {
+pub struct Abilities {
     /// The kinds it handles, sorted and without repeats.
     pub kinds: Vec<Kind>,
     /// Its labels, sorted and without repeats.
@@ -23,7 +23,7 @@ pub struct Able {
     pub later: Vec<(Label, Timestamp)>,
 }
 
-impl Able {
+impl Abilities {
     /// Whether it can run a job of this kind that requires these labels.
     pub fn runs(&self, kind: &Kind, required: &[Label], now: Timestamp) -> bool {
         self.kinds.binary_search(kind).is_ok() && required.iter().all(|label| self.has(label, now))
@@ -53,7 +53,7 @@ pub struct Registration {
     /// Its process.
     pub pid: u32,
     /// What it can run.
-    pub able: Able,
+    pub abilities: Abilities,
     /// The queues it serves and its slots for each.
     pub queues: Vec<(QueueName, u32)>,
     /// How long its lease lasts.
@@ -70,9 +70,9 @@ impl Registration {
             if size > limit { Err(Error::TooLarge { what, size, limit }) } else { Ok(()) }
         };
         at_most("node name", self.name.len().max(self.version.len()), bounds::NODE_NAME_BYTES)?;
-        at_most("labels", self.able.labels.len() + self.able.later.len(), bounds::LABELS)?;
+        at_most("labels", self.abilities.labels.len() + self.abilities.later.len(), bounds::LABELS)?;
         at_most("queues of a node", self.queues.len(), bounds::NODE_QUEUES)?;
-        at_most("kinds of a node", self.able.kinds.len(), bounds::NODE_KINDS)?;
+        at_most("kinds of a node", self.abilities.kinds.len(), bounds::NODE_KINDS)?;
         let setup = |why: String| Err(Error::NodeSetup { why });
         if self.lease < bounds::LEASE_MIN || self.lease > bounds::LEASE_MAX {
             let (min, max) = (bounds::LEASE_MIN, bounds::LEASE_MAX);
@@ -200,7 +200,7 @@ pub struct Node {
     pub pid: u32,
     /// What it can run.
     #[serde(flatten)]
-    pub able: Able,
+    pub abilities: Abilities,
     /// The queues it serves and its slots for each.
     pub queues: Vec<(QueueName, u32)>,
     /// Whether it lives.
@@ -265,7 +265,7 @@ mod tests {
             version: "1".into(),
             pid: 1,
             queues: vec![(QueueName::new("q").expect("a queue"), 1)],
-            able: Able::default(),
+            abilities: Abilities::default(),
             lease: bounds::LEASE_MIN,
         };
         change(&mut registration);
@@ -283,13 +283,14 @@ mod tests {
         assert!(check(|node| node.version = text(bounds::NODE_NAME_BYTES + 1)).is_err());
         let label = |i: usize| Label::new(format!("l{i:02}")).expect("a label");
         let labels = |n: usize| (0..n).map(label).collect::<Vec<_>>();
-        assert!(check(|node| node.able.labels = labels(bounds::LABELS)).is_ok());
-        assert!(check(|node| node.able.labels = labels(bounds::LABELS + 1)).is_err());
+        assert!(check(|node| node.abilities.labels = labels(bounds::LABELS)).is_ok());
+        assert!(check(|node| node.abilities.labels = labels(bounds::LABELS + 1)).is_err());
         // Those that it has later count as well.
         let with_later = |now: usize, later: usize| {
             check(|node| {
-                node.able.labels = labels(now);
-                node.able.later = labels(later).into_iter().map(|label| (label, Timestamp::EPOCH)).collect();
+                node.abilities.labels = labels(now);
+                node.abilities.later =
+                    labels(later).into_iter().map(|label| (label, Timestamp::EPOCH)).collect();
             })
         };
         assert!(with_later(bounds::LABELS - 1, 1).is_ok());
@@ -300,8 +301,8 @@ mod tests {
         assert!(check(|node| node.queues = queues(bounds::NODE_QUEUES)).is_ok());
         assert!(check(|node| node.queues = queues(bounds::NODE_QUEUES + 1)).is_err());
         let kinds = |n: usize| (0..n).map(|i| Kind::new(format!("k{i:04}")).expect("a kind")).collect();
-        assert!(check(|node| node.able.kinds = kinds(bounds::NODE_KINDS)).is_ok());
-        assert!(check(|node| node.able.kinds = kinds(bounds::NODE_KINDS + 1)).is_err());
+        assert!(check(|node| node.abilities.kinds = kinds(bounds::NODE_KINDS)).is_ok());
+        assert!(check(|node| node.abilities.kinds = kinds(bounds::NODE_KINDS + 1)).is_err());
         assert!(check(|node| node.lease = bounds::LEASE_MIN.saturating_sub(TICK)).is_err());
         assert!(check(|node| node.lease = bounds::LEASE_MAX).is_ok());
         assert!(check(|node| node.lease = bounds::LEASE_MAX + TICK).is_err());
@@ -344,7 +345,7 @@ mod tests {
         let name = |text: &str| Label::new(text).expect("a label");
         let kind = |text: &str| Kind::new(text).expect("a kind");
         let at = Timestamp::from_micros;
-        let able = Able {
+        let able = Abilities {
             kinds: vec![kind("a"), kind("b")],
             labels: vec![name("eu"), name("gpu")],
             later: vec![(name("late"), at(20)), (name("soon"), at(10))],

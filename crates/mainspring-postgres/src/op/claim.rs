@@ -56,7 +56,7 @@ macro_rules! claim {
         concat!(
             "WITH ",
             now!(),
-            ", n AS MATERIALIZED (SELECT no FROM mainspring.nodes WHERE no = $2 AND state = 0 AND epoch = $3)",
+            ", n AS MATERIALIZED (SELECT no FROM mainspring.nodes WHERE no = $2 AND state = 0 AND settlements = $3)",
             ", p AS MATERIALIZED (SELECT * FROM unnest($5::int[], $6::smallint[], $7::timestamptz[], $8::bigint[],
                 $9::int[], $10::int[], $11::int[], $12::int[])
                 WITH ORDINALITY AS u(line, level, bound_at, bound_no, queue, want, most, free, o)
@@ -261,7 +261,7 @@ impl Op for ClaimOp {
             claim(conn, shared, request, node, batch).await
         };
         let claimed = match claimed {
-            // Or another handle has settled a lost answer of this node: then it has another epoch, and lives. What was
+            // Or another handle has settled a lost answer of this node: then it has counted another settlement, and lives. What was
             // lost may be the answer to this very batch, and so be claimed there already.
             Err(Fault::Refused(Error::LeaseLost)) => {
                 shared.nodes().remove(&node);
@@ -426,7 +426,7 @@ impl Plan {
                 queues.iter().map(|(queue, _, limit)| (*queue, *limit)).collect();
             for (no, line) in names.lines() {
                 let Some((queue, limit)) = limits.get_key_value(&line.queue) else { continue };
-                if local.able.runs(&line.kind_name, &line.labels, now) {
+                if local.abilities.runs(&line.kind_name, &line.labels, now) {
                     let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
                     let (most, free) = (number(*limit), number(request.free(&line.queue_name)));
                     let lost = number(request.lost(&line.queue_name)).min(most);
@@ -523,7 +523,7 @@ async fn take(
 ) -> Result<(Taken, bool)> {
     let at = shared.at();
     let class = shared.class();
-    let epoch = shared.nodes().get(&node).map_or(0, |local| local.epoch);
+    let settlements = shared.nodes().get(&node).map_or(0, |local| local.settlements);
     let lines: Vec<i32> = plan.looks.iter().map(|look| look.pair.0).collect();
     let levels: Vec<i16> = plan.looks.iter().map(|look| look.pair.1).collect();
     let (bound_at, bound_no): (Vec<At>, Vec<i64>) =
@@ -539,7 +539,7 @@ async fn take(
     let mut args = vec![
         (&at as _, Type::TIMESTAMPTZ),
         (&node as _, Type::INT4),
-        (&epoch as _, Type::INT4),
+        (&settlements as _, Type::INT4),
         (&batch as _, Type::INT8),
         (&lines as _, Type::INT4_ARRAY),
         (&levels as _, Type::INT2_ARRAY),

@@ -6,7 +6,7 @@
 
 use mainspring_core::bounds;
 use mainspring_core::id::JobId;
-use mainspring_core::journal::Topic;
+use mainspring_core::journal::Subject;
 use mainspring_core::name::SignalName;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -25,7 +25,7 @@ const FIND: &str = "SELECT no FROM mainspring.jobs WHERE id = $1";
 const CLAIM: &str = "SELECT 1 FROM mainspring.lease WHERE no = $1 FOR NO KEY UPDATE";
 /// Primary key, with read ones among them, which are bounded.
 const DROP: &str = "UPDATE mainspring.inbox m SET read = true
-    WHERE m.no = $1 AND m.topic = $2 AND ($3::text IS NULL OR m.sender = $3) AND NOT m.read RETURNING 1";
+    WHERE m.no = $1 AND m.subject = $2 AND ($3::text IS NULL OR m.sender = $3) AND NOT m.read RETURNING 1";
 /// Read signals that are kept.
 const KEPT: i64 = bound(bounds::INBOX_READ);
 
@@ -51,9 +51,9 @@ impl Op for DropSignals {
             conn.end(&[]).await?;
             return Ok(None);
         };
-        let (topic, nos) = (Topic::Signal(self.name.clone()).to_string(), [no].to_vec());
+        let (subject, nos) = (Subject::Signal(self.name.clone()).to_string(), [no].to_vec());
         let dropped =
-            vec![(&no as _, Type::INT8), (&topic as _, Type::TEXT), (&self.sender as _, Type::TEXT)];
+            vec![(&no as _, Type::INT8), (&subject as _, Type::TEXT), (&self.sender as _, Type::TEXT)];
         let rows = conn
             .end(&[
                 Call::new(CLAIM, vec![(&no, Type::INT8)]),

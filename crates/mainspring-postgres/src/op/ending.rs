@@ -158,7 +158,7 @@ impl<'a> Suspended<'a> {
         self.reasons.push(suspension.reason.code().into());
         self.dues.push(suspension.until.map(At));
         let waits: Vec<(String, u32)> =
-            suspension.waits.iter().map(|wait| (wait.topic.to_string(), wait.need)).collect();
+            suspension.waits.iter().map(|wait| (wait.subject.to_string(), wait.need)).collect();
         self.waits.push(serde_json::to_string(&waits).expect("pairs of a text and a number"));
         self.notes.push(suspension.note.as_deref());
         self.pages.claim(no, number, true);

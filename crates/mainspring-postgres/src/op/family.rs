@@ -6,7 +6,7 @@
 //! for those that somebody else is moving. So an end waits for no lock but its own, and plain jobs pay for none of this.
 //!
 //! # Invariants
-//! - An end is told at least once, and nothing is told twice: a message is known by its topic, a cancellation by its place.
+//! - An end is told at least once, and nothing is told twice: a message is known by its subject, a cancellation by its place.
 //! - A job whose end is not told yet is neither pruned nor deleted nor run again: all that is told of it is still there.
 //! - A parent is looked at under the lock of its mailbox, in a statement that begins after that was granted.
 
@@ -51,7 +51,7 @@ const LOCK_PARENTS: &str = "SELECT count(pg_advisory_xact_lock($1 # x.no)) FROM 
 /// Primary keys: messages to parents that are still known. The primary key of `inbox` tells of a repeat. Returns the ids of
 /// parents that run.
 const POST: &str =
-    "WITH i AS (INSERT INTO mainspring.inbox (no, at, state, reason, topic, sender, note, body)
+    "WITH i AS (INSERT INTO mainspring.inbox (no, at, state, reason, subject, sender, note, body)
         SELECT c.parent, d.finished_at, d.state, d.reason, 'c:' || j.id, '',
             CASE WHEN d.state <> 5 THEN coalesce(d.note, (SELECT x.message FROM mainspring.errors x
                 WHERE x.no = u.no ORDER BY x.claim DESC LIMIT 1)) END, d.result
@@ -61,12 +61,12 @@ const POST: &str =
         CROSS JOIN LATERAL (SELECT id FROM mainspring.jobs WHERE no = u.no OFFSET 0) j
         CROSS JOIN LATERAL (SELECT * FROM mainspring.done WHERE no = u.no OFFSET 0) d
         WHERE EXISTS (SELECT 1 FROM mainspring.jobs x WHERE x.no = c.parent)
-        ON CONFLICT (no, topic, sender) DO NOTHING RETURNING no)
+        ON CONFLICT (no, subject, sender) DO NOTHING RETURNING no)
     SELECT j.id FROM (SELECT DISTINCT no FROM i) i
     CROSS JOIN LATERAL (SELECT 1 FROM mainspring.lease WHERE no = i.no OFFSET 0) l
     CROSS JOIN LATERAL (SELECT id FROM mainspring.jobs WHERE no = i.no OFFSET 0) j";
 const WAKE: &str = wake!(
-    "SELECT c.parent AS no, 'c:' || j.id AS topic FROM unnest($2::bigint[]) AS u(no)
+    "SELECT c.parent AS no, 'c:' || j.id AS subject FROM unnest($2::bigint[]) AS u(no)
     CROSS JOIN LATERAL (SELECT parent FROM mainspring.children WHERE no = u.no OFFSET 0) c
     CROSS JOIN LATERAL (SELECT id FROM mainspring.jobs WHERE no = u.no OFFSET 0) j"
 );

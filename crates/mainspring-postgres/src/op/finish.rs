@@ -112,7 +112,7 @@ const END: &str = concat!(
 );
 
 /// The same for suspensions, whose mailboxes are locked: whoever waits for what has come goes to `ready`. What has come is
-/// found by the primary key of `inbox`, topic by topic. `place`: 0 `done`, 2 `ready`, 3 `suspended`.
+/// found by the primary key of `inbox`, subject by subject. `place`: 0 `done`, 2 `ready`, 3 `suspended`.
 const SUSPEND: &str = concat!(
     "WITH ",
     now!(),

@@ -11,14 +11,14 @@
 pub(crate) const LOCK: &str = "SELECT count(pg_advisory_xact_lock($1 # u.no))
     FROM (SELECT DISTINCT no FROM unnest($2::bigint[]) AS u(no) ORDER BY no) u";
 
-/// Whether a topic of a job has as many unread messages as a wait needs. Primary key of `inbox`, by the topic: said so that
-/// the index of unread messages, which knows no topics, is never taken instead, however many there are.
+/// Whether a subject of a job has as many unread messages as a wait needs. Primary key of `inbox`, by the subject: said so that
+/// the index of unread messages, which knows no subjects, is never taken instead, however many there are.
 macro_rules! came {
     ($no:expr, $wait:expr) => {
         concat!(
             "(SELECT count(*) FROM (SELECT 1 FROM mainspring.inbox m WHERE m.no = ",
             $no,
-            " AND m.topic = ",
+            " AND m.subject = ",
             $wait,
             " ->> 0 AND m.read::int = 0 LIMIT (",
             $wait,
@@ -30,8 +30,8 @@ macro_rules! came {
 }
 pub(crate) use came;
 
-/// Wakes suspended jobs that wait for a topic, of which there may be enough messages now. `$pairs` gives their numbers and
-/// the topics; `$1` is the time in tests. Primary key of `suspended`; the locks of the mailboxes are held. Returns number,
+/// Wakes suspended jobs that wait for a subject, of which there may be enough messages now. `$pairs` gives their numbers and
+/// the subjects; `$1` is the time in tests. Primary key of `suspended`; the locks of the mailboxes are held. Returns number,
 /// line, level and time.
 macro_rules! wake {
     ($pairs:expr) => {
@@ -44,7 +44,7 @@ macro_rules! wake {
                 CROSS JOIN LATERAL (SELECT s.waits FROM mainspring.suspended s
                     WHERE s.no = p.no AND s.reason <= 5 OFFSET 0) s
                 CROSS JOIN LATERAL jsonb_array_elements(s.waits) AS w(wait)
-                WHERE w.wait ->> 0 = p.topic AND ",
+                WHERE w.wait ->> 0 = p.subject AND ",
             $crate::op::mailbox::came!("p.no", "w.wait"),
             " ORDER BY p.no)
             , d AS (DELETE FROM mainspring.suspended s WHERE s.no = ANY(ARRAY(SELECT x.no FROM x)) AND s.reason <= 5

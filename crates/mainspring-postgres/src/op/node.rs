@@ -27,19 +27,18 @@ const REGISTER: &str = concat!(
     "WITH ",
     now!(),
     ", a AS (INSERT INTO mainspring.nodes
-        (id, started_at, renewed_at, lease_until, lease, pid, name, version, able, queues)
+        (id, started_at, renewed_at, lease_until, lease, pid, name, version, abilities, queues)
         SELECT $2, t.now, t.now, t.now + $3 * interval '1 us', $3, $4, $5, $6, $7::text::jsonb, $8::text::jsonb FROM t
         ON CONFLICT (id) DO NOTHING RETURNING no)
     SELECT t.now, coalesce((SELECT no FROM a), (SELECT no FROM mainspring.nodes WHERE id = $2)),
         EXISTS (SELECT 1 FROM a) FROM t"
 );
 /// Primary key.
-const KNOW: &str = "SELECT able::text, epoch FROM mainspring.nodes WHERE no = $1 AND state = 0";
+const KNOW: &str = "SELECT abilities::text, settlements FROM mainspring.nodes WHERE no = $1 AND state = 0";
 /// Exclusive advisory lock on the node: waits for its claims that are on their way. Each later statement sees them.
 pub(crate) const LOCK: &str = "SELECT pg_advisory_xact_lock($1, $2)";
 /// Primary key: whatever was sent before and is still on its way claims nothing.
-const NEXT_EPOCH: &str =
-    "UPDATE mainspring.nodes SET epoch = epoch + 1 WHERE no = $1 AND state = 0 RETURNING epoch";
+const NEXT_EPOCH: &str = "UPDATE mainspring.nodes SET settlements = settlements + 1 WHERE no = $1 AND state = 0 RETURNING settlements";
 /// Primary key; then partial index `lease_cancel` and the primary key of `jobs`.
 pub(crate) const RENEW: &str = concat!(
     "WITH ",
@@ -93,8 +92,8 @@ pub(crate) async fn know(conn: &mut Conn, shared: &Shared, node: i32) -> Result<
     }
     let rows = conn.send(&Call::new(KNOW, vec![(&node, Type::INT4)])).await?;
     let row = rows.first().ok_or(Error::LeaseLost)?;
-    let able = from_str(row.get(0)).map_err(|error| corrupt(format!("node {node}: {error}")))?;
-    let local = Local { able, epoch: row.get(1), batch: None, fresh: false };
+    let abilities = from_str(row.get(0)).map_err(|error| corrupt(format!("node {node}: {error}")))?;
+    let local = Local { abilities, settlements: row.get(1), batch: None, fresh: false };
     shared.nodes().insert(node, local);
     Ok(())
 }
@@ -124,9 +123,9 @@ pub(crate) async fn settle(
     fault::point!("postgres.lost.settling");
     let rows = conn.commit(shared, &calls).await?;
     fault::point!("postgres.lost.settled");
-    let epoch: i32 = rows[1].first().ok_or(Error::LeaseLost)?.get(0);
+    let settlements: i32 = rows[1].first().ok_or(Error::LeaseLost)?.get(0);
     if let Some(local) = shared.nodes().get_mut(&node) {
-        local.epoch = epoch;
+        local.settlements = settlements;
     }
     Ok(rows)
 }
@@ -145,7 +144,7 @@ impl Op for Register {
         let json = |error: serde_json::Error| corrupt(format!("registration: {error}"));
         let (at, id, lease, pid) =
             (shared.at(), Uuid::from_bytes(*node.id.as_bytes()), micros(node.lease), i64::from(node.pid));
-        let able = to_string(&node.able).map_err(json)?;
+        let abilities = to_string(&node.abilities).map_err(json)?;
         let queues = to_string(&node.queues).map_err(json)?;
         let args = vec![
             (&at as _, Type::TIMESTAMPTZ),
@@ -154,7 +153,7 @@ impl Op for Register {
             (&pid as _, Type::INT8),
             (&node.name as _, Type::TEXT),
             (&node.version as _, Type::TEXT),
-            (&able as _, Type::TEXT),
+            (&abilities as _, Type::TEXT),
             (&queues as _, Type::TEXT),
         ];
         let rows = conn.commit(shared, &[Call::new(REGISTER, args)]).await?.pop().unwrap_or_default();

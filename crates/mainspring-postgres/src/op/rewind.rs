@@ -4,7 +4,7 @@
 //! again when the job has left its place, which is what keeps everybody else from recording. If it is another one then, the
 //! whole call begins anew.
 
-use mainspring_core::journal::{EntryKind, Line, Rewind, Topic, rewind};
+use mainspring_core::journal::{EntryKind, Line, Rewind, Subject, rewind};
 use mainspring_core::name::Key;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -20,10 +20,10 @@ const LINES: &str = "SELECT s.key, s.kind, CASE WHEN s.kind IN (4, 5) THEN s.val
 const FORGET: &str = "DELETE FROM mainspring.steps s WHERE s.no = $1 AND s.key = ANY($2::text[])";
 /// Primary key of `inbox`. What has been read is touched by nobody but whoever holds the job. Of what was read long ago the
 /// sender is not known any more, and what it has sent since stays.
-const UNREAD: &str = "INSERT INTO mainspring.inbox AS m (no, topic, sender, at, body)
-    SELECT $1, u.topic, u.sender, coalesce($5::timestamptz, clock_timestamp()), u.body
-    FROM unnest($2::text[], $3::text[], $4::bytea[]) AS u(topic, sender, body)
-    ON CONFLICT (no, topic, sender) DO UPDATE SET read = false, body = excluded.body WHERE m.read";
+const UNREAD: &str = "INSERT INTO mainspring.inbox AS m (no, subject, sender, at, body)
+    SELECT $1, u.subject, u.sender, coalesce($5::timestamptz, clock_timestamp()), u.body
+    FROM unnest($2::text[], $3::text[], $4::bytea[]) AS u(subject, sender, body)
+    ON CONFLICT (no, subject, sender) DO UPDATE SET read = false, body = excluded.body WHERE m.read";
 /// Unique index of ids, then primary keys: children that are cancelled with their parent and have not ended.
 const CHILDREN: &str = "SELECT c.no FROM unnest($2::uuid[]) AS u(id)
     CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j
@@ -76,15 +76,15 @@ pub(super) async fn run(conn: &mut Conn, at: &Present, from: &Key, back: &Back) 
         return Ok(false);
     }
     let forget: Vec<&str> = rewind.forget.iter().map(Key::as_str).collect();
-    let topics: Vec<String> =
-        rewind.unread.iter().map(|unread| Topic::Signal(unread.name.clone()).to_string()).collect();
+    let subjects: Vec<String> =
+        rewind.unread.iter().map(|unread| Subject::Signal(unread.name.clone()).to_string()).collect();
     let senders: Vec<&str> = rewind.unread.iter().map(|unread| unread.sender.as_str()).collect();
     let bodies: Vec<&[u8]> = rewind.unread.iter().map(|unread| unread.body.as_slice()).collect();
     let mut calls = vec![Call::new(FORGET, vec![(no, Type::INT8), (&forget, Type::TEXT_ARRAY)])];
-    if !topics.is_empty() {
+    if !subjects.is_empty() {
         let args = vec![
             (no as _, Type::INT8),
-            (&topics as _, Type::TEXT_ARRAY),
+            (&subjects as _, Type::TEXT_ARRAY),
             (&senders as _, Type::TEXT_ARRAY),
             (&bodies as _, Type::BYTEA_ARRAY),
             (at as _, Type::TIMESTAMPTZ),

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mainspring_core::bounds;
 use mainspring_core::id::JobId;
-use mainspring_core::journal::{Signal, Signalled, Topic};
+use mainspring_core::journal::{Signal, Signalled, Subject};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -31,8 +31,8 @@ pub(crate) const LOCK: &str = "SELECT count(pg_advisory_xact_lock($1 # x.no)) FR
     CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j ORDER BY j.no) x";
 /// Unique index of ids, then primary keys: who has ended, and what is there already.
 const LOOK: &str = "SELECT u.o, j.no, d.state, d.reason, EXISTS (SELECT 1 FROM mainspring.inbox m
-        WHERE m.no = j.no AND m.topic = u.topic AND m.sender = u.sender)
-    FROM unnest($1::uuid[], $2::text[], $3::text[]) WITH ORDINALITY AS u(id, topic, sender, o)
+        WHERE m.no = j.no AND m.subject = u.subject AND m.sender = u.sender)
+    FROM unnest($1::uuid[], $2::text[], $3::text[]) WITH ORDINALITY AS u(id, subject, sender, o)
     CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j
     LEFT JOIN LATERAL (SELECT state, reason FROM mainspring.done WHERE no = j.no OFFSET 0) d ON true";
 /// Unique index of ids; partial index `inbox_unread`, as far as it matters.
@@ -44,9 +44,9 @@ const UNREAD: &str = "SELECT j.no, m.n FROM (SELECT DISTINCT id FROM unnest($1::
 const POST: &str = concat!(
     "WITH ",
     now!(),
-    "INSERT INTO mainspring.inbox (no, at, topic, sender, body)
-    SELECT u.no, t.now, u.topic, u.sender, u.body
-    FROM t, unnest($2::bigint[], $3::text[], $4::text[], $5::bytea[]) AS u(no, topic, sender, body)"
+    "INSERT INTO mainspring.inbox (no, at, subject, sender, body)
+    SELECT u.no, t.now, u.subject, u.sender, u.body
+    FROM t, unnest($2::bigint[], $3::text[], $4::text[], $5::bytea[]) AS u(no, subject, sender, body)"
 );
 /// Primary key of `lease`: whose claims have a message now.
 const MARK_CLAIMED: &str = "WITH u AS (UPDATE mainspring.lease l SET flags = l.flags | 8
@@ -62,7 +62,7 @@ const MARK_WAITING: &str = "WITH r AS (UPDATE mainspring.ready p SET flags = p.f
         WHERE p.no = ANY($1::bigint[]) AND p.flags & 8 = 0 RETURNING p.no)
     SELECT r.no, r.line, r.level, r.ready_at FROM r
     UNION ALL SELECT m.no, NULL, NULL, NULL FROM m UNION ALL SELECT s.no, NULL, NULL, NULL FROM s";
-const WAKE: &str = wake!("SELECT u.no, u.topic FROM unnest($2::bigint[], $3::text[]) AS u(no, topic)");
+const WAKE: &str = wake!("SELECT u.no, u.subject FROM unnest($2::bigint[], $3::text[]) AS u(no, subject)");
 
 /// Puts signals into inboxes.
 pub(crate) struct SignalOp(pub(crate) Vec<Signal>);
@@ -78,13 +78,13 @@ impl Op for SignalOp {
         }
         let mailbox = shared.mailbox();
         let ids: Vec<Uuid> = signals.iter().map(|signal| Uuid::from_bytes(*signal.job.as_bytes())).collect();
-        let topics: Vec<String> =
-            signals.iter().map(|signal| Topic::Signal(signal.name.clone()).to_string()).collect();
+        let subjects: Vec<String> =
+            signals.iter().map(|signal| Subject::Signal(signal.name.clone()).to_string()).collect();
         let senders: Vec<&str> = signals.iter().map(|signal| signal.sender.as_str()).collect();
         let limit = i64::try_from(bounds::INBOX).unwrap_or(i64::MAX);
         let look = vec![
             (&ids as _, Type::UUID_ARRAY),
-            (&topics as _, Type::TEXT_ARRAY),
+            (&subjects as _, Type::TEXT_ARRAY),
             (&senders as _, Type::TEXT_ARRAY),
         ];
         let begun = conn
@@ -115,7 +115,7 @@ impl Op for SignalOp {
             return Ok(answers);
         }
         let at = shared.at();
-        let new_topics: Vec<&str> = stored.iter().map(|&index| topics[index].as_str()).collect();
+        let new_topics: Vec<&str> = stored.iter().map(|&index| subjects[index].as_str()).collect();
         let new_senders: Vec<&str> = stored.iter().map(|&index| senders[index]).collect();
         let bodies: Vec<&[u8]> = stored.iter().map(|&index| signals[index].body.as_slice()).collect();
         let jobs: BTreeMap<i64, JobId> =

@@ -32,7 +32,7 @@ const LINES: &str = "SELECT q.name, k.name, l.labels FROM mainspring.lines l
     JOIN mainspring.queues q ON q.no = l.queue JOIN mainspring.kinds k ON k.no = l.kind
     CROSS JOIN LATERAL (SELECT 1 FROM mainspring.ready r WHERE r.line = l.no LIMIT 1) r";
 /// The whole of two tables whose size is bounded by the nodes and their slots.
-const NODES: &str = "SELECT n.no, n.id, n.name, n.version, n.pid, n.able::text, n.queues::text, n.state,
+const NODES: &str = "SELECT n.no, n.id, n.name, n.version, n.pid, n.abilities::text, n.queues::text, n.state,
         n.started_at, n.renewed_at, n.lease_until, coalesce(c.claims, 0)
     FROM mainspring.nodes n
     LEFT JOIN (SELECT node, count(*) AS claims FROM mainspring.lease GROUP BY node) c ON c.node = n.no
@@ -121,7 +121,7 @@ fn read_node(row: &Row) -> Result<Node> {
         name: row.get(2),
         version: row.get(3),
         pid: u32::try_from(row.get::<_, i64>(4)).unwrap_or(0),
-        able: serde_json::from_str(row.get(5)).map_err(bad)?,
+        abilities: serde_json::from_str(row.get(5)).map_err(bad)?,
         queues: serde_json::from_str(row.get(6)).map_err(bad)?,
         state: state.ok_or_else(|| corrupt(format!("node {no} is in a state that is none")))?,
         started_at: time_of(row, 8),

@@ -183,7 +183,7 @@ const STEPS: &str =
     "SELECT j.id::text, s.key, s.kind, s.overlapped, s.claim, s.at, octet_length(s.value)::bigint,
         NULL::bytea
     FROM mainspring.steps s JOIN mainspring.jobs j ON j.no = s.no WHERE s.no > $1 AND s.no <= $2";
-const MESSAGES: &str = "SELECT j.id::text, m.seq, m.at, m.topic, m.sender, m.state, m.reason, m.note, m.body
+const MESSAGES: &str = "SELECT j.id::text, m.seq, m.at, m.subject, m.sender, m.state, m.reason, m.note, m.body
     FROM mainspring.inbox m JOIN mainspring.jobs j ON j.no = m.no WHERE m.no > $1 AND m.no <= $2 AND NOT m.read";
 
 /// How what is decoded is read, from its row.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use mainspring_core::bounds;
 use mainspring_core::id::{Claim, JobId};
 use mainspring_core::journal::{
-    EntryKind, Inbox, Journal, Kin, Mail, Message, OnClose, Sight, Story, Topic, Value, Wait, Written,
+    EntryKind, Inbox, Journal, Kin, Mail, Message, OnClose, Sight, Story, Subject, Value, Wait, Written,
 };
 use mainspring_core::name::Key;
 use tokio_postgres::Row;
@@ -48,12 +48,12 @@ const ENTRIES_CUT: &str = "SELECT e.no, e.seq, e.key, e.kind, e.overlapped, e.cl
 /// whether there are more; and a page ends before it takes too many bytes. The first may be larger, up to a bound of its own:
 /// beyond that it is told of, without its body, to say that there is more.
 const MESSAGES: &str =
-    "SELECT m.o, m.seq, m.at, m.topic, m.sender, m.state, m.reason,
+    "SELECT m.o, m.seq, m.at, m.subject, m.sender, m.state, m.reason,
         CASE WHEN m.bytes <= $5 THEN m.note END, CASE WHEN m.bytes <= $5 THEN m.body END, m.count, m.bytes <= $5
     FROM (SELECT u.o, m.*, row_number() OVER w AS place,
             sum(coalesce(octet_length(m.body), 0) + coalesce(octet_length(m.note), 0)) OVER w AS bytes, count(*) OVER (PARTITION BY u.o) AS count
         FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS u(no, after, o)
-        CROSS JOIN LATERAL (SELECT m.seq, m.at, m.topic, m.sender, m.state, m.reason, m.note, m.body
+        CROSS JOIN LATERAL (SELECT m.seq, m.at, m.subject, m.sender, m.state, m.reason, m.note, m.body
             FROM mainspring.inbox m WHERE m.no = u.no AND m.seq > u.after AND NOT m.read
             ORDER BY m.seq LIMIT $3 + 1) m
         WINDOW w AS (PARTITION BY u.o ORDER BY m.seq)) m
@@ -175,17 +175,17 @@ fn inbox(rows: &[Row]) -> Result<Inbox> {
 }
 
 pub(super) fn message(row: &Row) -> Result<Message> {
-    let topic: Topic =
+    let subject: Subject =
         row.get::<_, &str>(3).parse().map_err(|error: mainspring_core::Error| corrupt(error.to_string()))?;
     let body: Option<Vec<u8>> = row.get(8);
-    let mail = match (topic, row.get::<_, Option<i16>>(5)) {
-        (Topic::Signal(name), None) => {
+    let mail = match (subject, row.get::<_, Option<i16>>(5)) {
+        (Subject::Signal(name), None) => {
             Mail::Signal { name, sender: row.get(4), body: body.unwrap_or_default() }
         }
-        (Topic::Child(child), Some(state)) => {
+        (Subject::Child(child), Some(state)) => {
             Mail::Ended { child, status: status(state, row.get(6))?, result: body, message: row.get(7) }
         }
-        (topic, _) => return Err(corrupt(format!("a message about {topic} is not what it says"))),
+        (subject, _) => return Err(corrupt(format!("a message about {subject} is not what it says"))),
     };
     Ok(Message { no: row.get(1), at: time_of(row, 2), mail })
 }
@@ -195,9 +195,9 @@ pub(super) fn waits(text: Option<&str>) -> Result<Vec<Wait>> {
     let Some(text) = text else { return Ok(Vec::new()) };
     let pairs: Vec<(String, u32)> =
         serde_json::from_str(text).map_err(|error| corrupt(format!("waits: {error}")))?;
-    let wait = |(topic, need): (String, u32)| {
-        let topic = topic.parse().map_err(|error: mainspring_core::Error| corrupt(error.to_string()))?;
-        Ok(Wait { topic, need })
+    let wait = |(subject, need): (String, u32)| {
+        let subject = subject.parse().map_err(|error: mainspring_core::Error| corrupt(error.to_string()))?;
+        Ok(Wait { subject, need })
     };
     pairs.into_iter().map(wait).collect()
 }

@@ -91,7 +91,7 @@ CREATE INDEX timers_due ON mainspring.timers (due, no);
 
 -- Place: waits for something outside; `reason` says for what, and up to 5 what it waits for wakes it. `due` is the time
 -- that wakes it, or, of a job that was held, the time that it waited for before. `waits`: the messages that wake it, as
--- pairs of a topic and how many unread ones are needed.
+-- pairs of a subject and how many unread ones are needed.
 CREATE TABLE mainspring.suspended (
     no       bigint PRIMARY KEY,
     due      timestamptz,
@@ -192,11 +192,11 @@ CREATE TABLE mainspring.inbox (
     state  smallint,
     reason smallint,
     read   boolean NOT NULL DEFAULT false,
-    topic  text COLLATE "C" NOT NULL,
+    subject  text COLLATE "C" NOT NULL,
     sender text COLLATE "C" NOT NULL,
     note   text,
     body   bytea,
-    PRIMARY KEY (no, topic, sender)
+    PRIMARY KEY (no, subject, sender)
 );
 CREATE INDEX inbox_unread ON mainspring.inbox (no, seq) WHERE NOT read;
 CREATE INDEX inbox_read ON mainspring.inbox (no, seq) WHERE read AND state IS NULL;
@@ -271,7 +271,7 @@ CREATE TABLE mainspring.progress (
 );
 
 -- Nodes. `state`: 0 live, 1 retired, 2 expired. `drained` is false while an expired node's claims are still to be moved.
--- `epoch` grows when the answer to a claim was lost: whatever was sent before and still is on its way claims nothing.
+-- `settlements` counts how often the lost answer to a claim was settled: a claim that was sent before that claims nothing.
 CREATE TABLE mainspring.nodes (
     no          integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id          uuid NOT NULL UNIQUE,
@@ -280,12 +280,12 @@ CREATE TABLE mainspring.nodes (
     lease_until timestamptz NOT NULL,
     lease       bigint NOT NULL,
     pid         bigint NOT NULL,
-    epoch       integer NOT NULL DEFAULT 0,
+    settlements integer NOT NULL DEFAULT 0,
     state       smallint NOT NULL DEFAULT 0,
     drained     boolean NOT NULL DEFAULT true,
     name        text NOT NULL,
     version     text NOT NULL,
-    able        jsonb NOT NULL,
+    abilities   jsonb NOT NULL,
     queues      jsonb NOT NULL
 ) WITH (fillfactor = 50);
 

@@ -8,7 +8,7 @@
 
 use mainspring_core::id::JobId;
 use mainspring_core::job::{Differs, Input, Reason, State, transition};
-use mainspring_core::journal::{Child, OnClose, Recorded, Recording, Topic};
+use mainspring_core::journal::{Child, OnClose, Recorded, Recording, Subject};
 use mainspring_core::store::{Cancellation, Receipt};
 use rusqlite::{OptionalExtension, params};
 
@@ -131,7 +131,7 @@ fn tell_parent(tx: &mut Tx<'_>, card: &Card, ending: Ending<'_>) -> Result<()> {
     let message = message(tx, card.no, ending)?;
     let parts =
         Parts { sender: "", status: Some(ending.status), note: message.as_deref(), body: ending.result };
-    inbox::post(tx, parent, &place, &Topic::Child(child), &parts)
+    inbox::post(tx, parent, &place, &Subject::Child(child), &parts)
 }
 
 /// What there is to say to the end of a job that did not succeed: the reason that was given, or the last error.

@@ -1,7 +1,7 @@
 //! Inboxes: signals and ends of children, until their job has read them, and what they wake.
 //!
 //! # Invariants
-//! - A message is stored once per topic and sender: the unique index says so, also of those that were read.
+//! - A message is stored once per subject and sender: the unique index says so, also of those that were read.
 //! - A job that is set aside looks into its inbox, and a message looks whether its job is set aside: the writer is one
 //!   thread, so whichever comes second sees the first.
 
@@ -11,7 +11,7 @@ use std::collections::btree_map::Entry;
 use mainspring_core::bounds;
 use mainspring_core::id::JobId;
 use mainspring_core::job::{Reason, Status};
-use mainspring_core::journal::{Inbox, Mail, Message, Signal, Signalled, Topic, Wait};
+use mainspring_core::journal::{Inbox, Mail, Message, Signal, Signalled, Subject, Wait};
 use mainspring_core::name::SignalName;
 use mainspring_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -23,35 +23,35 @@ use crate::error::{Result, corrupt, legible};
 use crate::flags;
 use crate::writer::Tx;
 
-/// Unique index of topics.
+/// Unique index of subjects.
 pub(crate) const KNOWN: &str =
-    "SELECT EXISTS (SELECT 1 FROM mainspring_inbox WHERE no = ?1 AND topic = ?2 AND sender = ?3)";
-/// An append, and the unique index of topics: what is there already stays as it is.
+    "SELECT EXISTS (SELECT 1 FROM mainspring_inbox WHERE no = ?1 AND subject = ?2 AND sender = ?3)";
+/// An append, and the unique index of subjects: what is there already stays as it is.
 pub(crate) const POST: &str =
-    "INSERT INTO mainspring_inbox (no, topic, sender, at, state, reason, note, body)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (no, topic, sender) DO NOTHING";
+    "INSERT INTO mainspring_inbox (no, subject, sender, at, state, reason, note, body)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (no, subject, sender) DO NOTHING";
 /// Index `inbox_read`, covering.
 pub(crate) const UNREAD: &str = "SELECT count(*) FROM mainspring_inbox WHERE no = ?1 AND read = 0";
-/// An index of inboxes; only for those that may be full. `s` is above every topic of a child.
+/// An index of inboxes; only for those that may be full. `s` is above every subject of a child.
 const UNREAD_SIGNALS: &str =
-    "SELECT count(*) FROM mainspring_inbox WHERE no = ?1 AND read = 0 AND topic > 's'";
+    "SELECT count(*) FROM mainspring_inbox WHERE no = ?1 AND read = 0 AND subject > 's'";
 /// Index `inbox_read`, covering.
 pub(crate) const ANY: &str = "SELECT EXISTS (SELECT 1 FROM mainspring_inbox WHERE no = ?1 AND read = 0)";
-/// Unique index of topics, up to the last one that is needed, with read ones among them, which are bounded. (The plus
-/// keeps SQLite from the other index, which knows nothing of topics.)
+/// Unique index of subjects, up to the last one that is needed, with read ones among them, which are bounded. (The plus
+/// keeps SQLite from the other index, which knows nothing of subjects.)
 pub(crate) const CAME: &str =
-    "SELECT 1 FROM mainspring_inbox WHERE no = ?1 AND topic = ?2 AND +read = 0 LIMIT 1 OFFSET ?3";
+    "SELECT 1 FROM mainspring_inbox WHERE no = ?1 AND subject = ?2 AND +read = 0 LIMIT 1 OFFSET ?3";
 /// Index `inbox_read`, in the order of the numbers; a body that is longer than the last parameter is left where it is.
-pub(crate) const AFTER: &str = "SELECT seq, topic, sender, at, state, reason, note,
+pub(crate) const AFTER: &str = "SELECT seq, subject, sender, at, state, reason, note,
         CASE WHEN length(body) <= ?4 THEN body END, coalesce(length(body), 0) + coalesce(length(CAST(note AS BLOB)), 0)
     FROM mainspring_inbox WHERE no = ?1 AND read = 0 AND seq > ?2 ORDER BY seq LIMIT ?3";
 /// Primary key, and index `inbox_read`. The body was read, and nobody asks for it again.
 pub(crate) const READ: &str = "UPDATE mainspring_inbox
     SET read = CASE WHEN state IS NULL THEN 1 ELSE 2 END, body = NULL, note = NULL
     WHERE seq = ?1 AND no = ?2 AND read = 0";
-/// Unique index of topics, with read ones among them, which are bounded.
+/// Unique index of subjects, with read ones among them, which are bounded.
 const MATCHING: &str = "SELECT seq FROM mainspring_inbox
-    WHERE no = ?1 AND topic = ?2 AND (?3 IS NULL OR sender = ?3) AND +read = 0";
+    WHERE no = ?1 AND subject = ?2 AND (?3 IS NULL OR sender = ?3) AND +read = 0";
 /// Index `inbox_read`, from its end: all but the last signals that were read.
 pub(crate) const TRIM: &str = "DELETE FROM mainspring_inbox WHERE seq IN (
     SELECT seq FROM mainspring_inbox WHERE no = ?1 AND read = 1 ORDER BY seq DESC LIMIT -1 OFFSET ?2)";
@@ -70,8 +70,8 @@ pub(crate) fn signal(tx: &mut Tx<'_>, signals: &[Signal]) -> Result<Vec<Signalle
 fn one(tx: &mut Tx<'_>, signal: &Signal, unread: &mut BTreeMap<i64, Unread>) -> Result<Signalled> {
     let no = tx.conn.prepare_cached(FIND)?.query_row([signal.job.as_bytes()], |row| row.get(0)).optional()?;
     let Some(no) = no else { return Ok(Signalled::NotFound) };
-    let topic = Topic::Signal(signal.name.clone());
-    let known = params![no, topic.to_string(), signal.sender];
+    let subject = Subject::Signal(signal.name.clone());
+    let known = params![no, subject.to_string(), signal.sender];
     if tx.conn.prepare_cached(KNOWN)?.query_row(known, |row| row.get(0))? {
         return Ok(Signalled::Repeated);
     }
@@ -91,7 +91,7 @@ fn one(tx: &mut Tx<'_>, signal: &Signal, unread: &mut BTreeMap<i64, Unread>) -> 
     }
     unread.count += 1;
     let parts = Parts { sender: &signal.sender, body: Some(&signal.body), ..Parts::default() };
-    post(tx, card, &found, &topic, &parts)?;
+    post(tx, card, &found, &subject, &parts)?;
     Ok(Signalled::Stored)
 }
 
@@ -107,7 +107,7 @@ fn count(tx: &Tx<'_>, no: i64, sql: &str) -> Result<usize> {
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
-/// What a message consists of, beside its topic.
+/// What a message consists of, beside its subject.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Parts<'a> {
     pub(crate) sender: &'a str,
@@ -121,10 +121,10 @@ pub(crate) fn post(
     tx: &mut Tx<'_>,
     mut card: Card,
     found: &Place,
-    topic: &Topic,
+    subject: &Subject,
     parts: &Parts<'_>,
 ) -> Result<()> {
-    let text = topic.to_string();
+    let text = subject.to_string();
     let posted = tx.conn.prepare_cached(POST)?.execute(params![
         card.no,
         text,
@@ -139,7 +139,7 @@ pub(crate) fn post(
         return Ok(());
     }
     match found {
-        Place::Suspended { reason, .. } if reason.awaits() && wakes(tx, card.no, topic, &text)? => {
+        Place::Suspended { reason, .. } if reason.awaits() && wakes(tx, card.no, subject, &text)? => {
             place::take(tx, &card, found)?;
             card.flags |= flags::JOURNAL;
             return place::put_ready(tx, &card, place::returned(&card));
@@ -153,20 +153,20 @@ pub(crate) fn post(
     place::flag(tx, &card, found, flags::JOURNAL)
 }
 
-/// Whether a job that is set aside waited for a message of this topic, which has just come. No other wait can have ended
+/// Whether a job that is set aside waited for a message of this subject, which has just come. No other wait can have ended
 /// by it, and none was over before.
-fn wakes(tx: &Tx<'_>, no: i64, topic: &Topic, text: &str) -> Result<bool> {
+fn wakes(tx: &Tx<'_>, no: i64, subject: &Subject, text: &str) -> Result<bool> {
     let waits: Option<String> =
         tx.conn.prepare_cached(WAITS)?.query_row([no], |row| row.get(0)).optional()?.flatten();
     // One whose waits cannot be read looks for itself what it waits for.
     let Ok(waits) = legible(read_waits(waits.as_deref()))? else { return Ok(true) };
-    let mut waits = waits.into_iter().filter(|wait| wait.topic == *topic);
+    let mut waits = waits.into_iter().filter(|wait| wait.subject == *subject);
     waits.try_fold(false, |over, wait| Ok(over || wait.need <= 1 || came(tx, no, text, wait.need)?))
 }
 
-fn came(tx: &Tx<'_>, no: i64, topic: &str, need: u32) -> Result<bool> {
+fn came(tx: &Tx<'_>, no: i64, subject: &str, need: u32) -> Result<bool> {
     let Some(before) = need.checked_sub(1) else { return Ok(true) };
-    Ok(tx.conn.prepare_cached(CAME)?.exists(params![no, topic, before])?)
+    Ok(tx.conn.prepare_cached(CAME)?.exists(params![no, subject, before])?)
 }
 
 /// Whether one of the waits of a job is over.
@@ -175,7 +175,7 @@ pub(crate) fn answers(tx: &Tx<'_>, no: i64, waits: &[Wait]) -> Result<bool> {
         // A wait for nothing is over at once.
         return Ok(waits.iter().any(|wait| wait.need == 0));
     }
-    waits.iter().try_fold(false, |over, wait| Ok(over || came(tx, no, &wait.topic.to_string(), wait.need)?))
+    waits.iter().try_fold(false, |over, wait| Ok(over || came(tx, no, &wait.subject.to_string(), wait.need)?))
 }
 
 /// Drops unread signals of a name: they count as read.
@@ -187,10 +187,11 @@ pub(crate) fn drop_signals(
 ) -> Result<Option<usize>> {
     let no = tx.conn.prepare_cached(FIND)?.query_row([id.as_bytes()], |row| row.get(0)).optional()?;
     let Some(no) = no else { return Ok(None) };
-    let topic = Topic::Signal(name.clone()).to_string();
+    let subject = Subject::Signal(name.clone()).to_string();
     let mut matching = tx.conn.prepare_cached(MATCHING)?;
-    let numbers: Vec<i64> =
-        matching.query_map(params![no, topic, sender], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+    let numbers: Vec<i64> = matching
+        .query_map(params![no, subject, sender], |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
     mark_read(tx, no, &numbers)?;
     Ok(Some(numbers.len()))
 }
@@ -230,15 +231,15 @@ pub(crate) fn unread(conn: &Connection, no: i64, after: i64, first: usize) -> Re
 }
 
 pub(crate) fn read_message(row: &rusqlite::Row<'_>) -> Result<Message> {
-    let topic: String = row.get(1)?;
-    let topic = topic.parse().map_err(|_| corrupt(format!("{topic:?} is no topic")))?;
-    let mail = match topic {
-        Topic::Signal(name) => Mail::Signal {
+    let subject: String = row.get(1)?;
+    let subject = subject.parse().map_err(|_| corrupt(format!("{subject:?} is no subject")))?;
+    let mail = match subject {
+        Subject::Signal(name) => Mail::Signal {
             name,
             sender: row.get(2)?,
             body: row.get::<_, Option<Vec<u8>>>(7)?.ok_or_else(|| corrupt("a signal without a body"))?,
         },
-        Topic::Child(child) => {
+        Subject::Child(child) => {
             let state = row.get::<_, Option<u8>>(4)?.ok_or_else(|| corrupt("an end without a state"))?;
             let status = read_status(state, row.get(5)?)?;
             Mail::Ended { child, status, result: row.get(7)?, message: row.get(6)? }
@@ -252,7 +253,7 @@ pub(crate) fn waits_text(waits: &[Wait]) -> Result<Option<String>> {
     if waits.is_empty() {
         return Ok(None);
     }
-    let pairs: Vec<(String, u32)> = waits.iter().map(|wait| (wait.topic.to_string(), wait.need)).collect();
+    let pairs: Vec<(String, u32)> = waits.iter().map(|wait| (wait.subject.to_string(), wait.need)).collect();
     serde_json::to_string(&pairs).map(Some).map_err(|error| corrupt(format!("waits: {error}")))
 }
 
@@ -261,9 +262,9 @@ pub(crate) fn read_waits(text: Option<&str>) -> Result<Vec<Wait>> {
     let Some(text) = text else { return Ok(Vec::new()) };
     let pairs: Vec<(String, u32)> =
         serde_json::from_str(text).map_err(|error| corrupt(format!("waits: {error}")))?;
-    let wait = |(topic, need): (String, u32)| {
-        let topic = topic.parse().map_err(|_| corrupt(format!("{topic:?} is no topic")))?;
-        Ok(Wait { topic, need })
+    let wait = |(subject, need): (String, u32)| {
+        let subject = subject.parse().map_err(|_| corrupt(format!("{subject:?} is no subject")))?;
+        Ok(Wait { subject, need })
     };
     pairs.into_iter().map(wait).collect()
 }

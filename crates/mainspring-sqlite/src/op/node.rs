@@ -19,12 +19,12 @@ use crate::writer::{Local, Tx};
 const FIND: &str = "SELECT no FROM mainspring_nodes WHERE id = ?1";
 /// `AUTOINCREMENT` gives numbers that were never given before.
 const ADD: &str = "INSERT INTO mainspring_nodes
-    (id, name, version, pid, lock, able, queues, lease, started_at, renewed_at, lease_until, state)
+    (id, name, version, pid, lock, abilities, queues, lease, started_at, renewed_at, lease_until, state)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9, ?10, 0)";
 /// Primary key.
 const LOOK: &str = "SELECT state, lease, lease_until FROM mainspring_nodes WHERE no = ?1";
 /// Primary key.
-const DETAILS: &str = "SELECT able FROM mainspring_nodes WHERE no = ?1";
+const DETAILS: &str = "SELECT abilities FROM mainspring_nodes WHERE no = ?1";
 /// Primary key; neither column is indexed.
 const RENEW: &str = "UPDATE mainspring_nodes SET renewed_at = ?2, lease_until = ?3 WHERE no = ?1";
 /// Primary key, and the partial index of the living.
@@ -74,14 +74,14 @@ pub(crate) fn register(tx: &mut Tx<'_>, node: &Registration) -> Result<Member> {
         node.version,
         node.pid,
         lock,
-        to_string(&node.able).map_err(json)?,
+        to_string(&node.abilities).map_err(json)?,
         to_string(&node.queues).map_err(json)?,
         lease,
         now,
         now.saturating_add(lease)
     ])?;
     let no = tx.conn.last_insert_rowid();
-    tx.state.nodes.insert(no, Local { able: node.able.clone(), fresh: true, ..Local::default() });
+    tx.state.nodes.insert(no, Local { abilities: node.abilities.clone(), fresh: true, ..Local::default() });
     Ok(Member { no: NodeNo(no), now: tx.now })
 }
 
@@ -183,9 +183,9 @@ pub(crate) fn retire(tx: &mut Tx<'_>, node: NodeNo) -> Result<usize> {
 /// What a claim must know of its node.
 pub(crate) fn local<'t>(tx: &'t mut Tx<'_>, node: NodeNo) -> Result<&'t mut Local> {
     if !tx.state.nodes.contains_key(&node.0) {
-        let able: String = tx.conn.prepare_cached(DETAILS)?.query_row([node.0], |row| row.get(0))?;
-        let able = from_str(&able).map_err(|error| corrupt(format!("node {node}: {error}")))?;
-        tx.state.nodes.insert(node.0, Local { able, ..Local::default() });
+        let abilities: String = tx.conn.prepare_cached(DETAILS)?.query_row([node.0], |row| row.get(0))?;
+        let abilities = from_str(&abilities).map_err(|error| corrupt(format!("node {node}: {error}")))?;
+        tx.state.nodes.insert(node.0, Local { abilities, ..Local::default() });
     }
     tx.state.nodes.get_mut(&node.0).ok_or_else(|| Error::LeaseLost.into())
 }
@@ -206,11 +206,11 @@ pub(crate) fn learn_lines(tx: &mut Tx<'_>, node: NodeNo) -> Result<()> {
             for (no, line) in names.lines() {
                 let Ok(index) = usize::try_from(no) else { continue };
                 if index >= known {
-                    runs[index] = local.able.runs(&line.kind_name, &line.labels, now);
+                    runs[index] = local.abilities.runs(&line.kind_name, &line.labels, now);
                 }
             }
             local.runs = runs;
-            local.grows = local.able.grows(now);
+            local.grows = local.abilities.grows(now);
         }
     });
     tx.state.names = names;

@@ -20,7 +20,7 @@ const DEADLINE: &str = "DELETE FROM mainspring_deadlines WHERE no = ?1";
 const TAG: &str = "DELETE FROM mainspring_tags WHERE tag = ?1 AND no = ?2";
 /// The whole table; only for jobs whose options are damaged.
 const ALL_TAGS: &str = "DELETE FROM mainspring_tags WHERE no = ?1";
-/// Unique indexes of keys, of topics and of positions.
+/// Unique indexes of keys, of subjects and of positions.
 pub(crate) const STEPS: &str = "DELETE FROM mainspring_steps WHERE no = ?1";
 pub(crate) const INBOX: &str = "DELETE FROM mainspring_inbox WHERE no = ?1";
 pub(crate) const OUTPUT: &str = "DELETE FROM mainspring_output WHERE no = ?1";

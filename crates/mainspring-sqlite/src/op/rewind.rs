@@ -1,6 +1,6 @@
 //! Retry from a step: what a job has recorded from there on is taken back.
 
-use mainspring_core::journal::{EntryKind, Line, OnClose, Rewind, Topic, Unread, rewind};
+use mainspring_core::journal::{EntryKind, Line, OnClose, Rewind, Subject, Unread, rewind};
 use mainspring_core::name::Key;
 use mainspring_core::store::Class;
 use rusqlite::{OptionalExtension, params};
@@ -15,8 +15,9 @@ use crate::writer::Tx;
 const LINES: &str = "SELECT key, kind, CASE WHEN kind IN (?2, ?3) THEN value END
     FROM mainspring_steps WHERE no = ?1 ORDER BY seq";
 /// Unique index of senders. Of what was read long ago the sender is not known any more, and what it has sent since stays.
-const UNREAD: &str = "INSERT INTO mainspring_inbox (no, topic, sender, at, body) VALUES (?1, ?2, ?3, ?5, ?4)
-    ON CONFLICT (no, topic, sender) DO UPDATE SET read = 0, body = excluded.body WHERE read = 1";
+const UNREAD: &str =
+    "INSERT INTO mainspring_inbox (no, subject, sender, at, body) VALUES (?1, ?2, ?3, ?5, ?4)
+    ON CONFLICT (no, subject, sender) DO UPDATE SET read = 0, body = excluded.body WHERE read = 1";
 /// Unique index of ids, then the primary key.
 const CHILD: &str = "SELECT c.no FROM mainspring_jobs j CROSS JOIN mainspring_children c ON c.no = j.no
     WHERE j.id = ?1 AND c.parent = ?2 AND c.on_close = ?3";
@@ -45,8 +46,8 @@ pub(super) fn run(tx: &mut Tx<'_>, mut card: Card, found: &Place, back: &Rewind)
         tx.conn.prepare_cached(FORGET)?.execute(params![card.no, key.as_str()])?;
     }
     for Unread { name, sender, body } in &back.unread {
-        let topic = Topic::Signal(name.clone()).to_string();
-        tx.conn.prepare_cached(UNREAD)?.execute(params![card.no, topic, sender, body, tx.micros()])?;
+        let subject = Subject::Signal(name.clone()).to_string();
+        tx.conn.prepare_cached(UNREAD)?.execute(params![card.no, subject, sender, body, tx.micros()])?;
     }
     let mut lost = Vec::new();
     for id in &back.children {

@@ -21,7 +21,8 @@ const QUEUES: &str = "SELECT no, name, paused, backoff, retain_succeeded, retain
 /// The index of `ready`, once.
 const BUSY: &str = "SELECT 1 FROM mainspring_ready WHERE line = ?1 LIMIT 1";
 /// The whole of two tables whose size is bounded by the nodes and their slots.
-const NODES: &str = "SELECT n.no, n.id, n.name, n.version, n.pid, n.able, n.queues, n.state, n.started_at,
+const NODES: &str =
+    "SELECT n.no, n.id, n.name, n.version, n.pid, n.abilities, n.queues, n.state, n.started_at,
         n.renewed_at, n.lease_until, coalesce(c.claims, 0)
     FROM mainspring_nodes n
     LEFT JOIN (SELECT node, count(*) AS claims FROM mainspring_lease GROUP BY node) c ON c.node = n.no
@@ -84,7 +85,7 @@ pub(crate) fn nodes(reader: &mut Reader) -> Result<Vec<Node>> {
             name: text(2)?,
             version: text(3)?,
             pid: row.get(4)?,
-            able: serde_json::from_str(&text(5)?).map_err(bad)?,
+            abilities: serde_json::from_str(&text(5)?).map_err(bad)?,
             queues: serde_json::from_str(&text(6)?).map_err(bad)?,
             state: NodeState::from_code(row.get(7)?).ok_or_else(|| corrupt("a node's state that is none"))?,
             started_at: Timestamp::from_micros(row.get(8)?),

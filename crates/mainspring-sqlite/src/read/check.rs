@@ -80,7 +80,7 @@ const OF_A_RANGE: [(&str, &str); 7] = [
          WHERE s.no > ?1 AND s.no <= ?2 AND s.reason <= 5 AND EXISTS (
             SELECT 1 FROM json_each(CASE WHEN json_valid(s.waits) THEN s.waits END) w
             WHERE (SELECT count(*) FROM mainspring_inbox i WHERE i.no = s.no AND i.read = 0
-                    AND i.topic = json_extract(w.value, '$[0]')) >= json_extract(w.value, '$[1]')) LIMIT 10",
+                    AND i.subject = json_extract(w.value, '$[0]')) >= json_extract(w.value, '$[1]')) LIMIT 10",
         "resume the job, and report it",
     ),
     // A job that has recorded something, or was sent something, is claimed with it: flag 8.
@@ -297,7 +297,7 @@ const DECODED: [(&str, &str, Decode); 4] = [
     ),
     (
         "inbox",
-        "SELECT no, topic, sender, at, state, reason, note, body FROM mainspring_inbox
+        "SELECT no, subject, sender, at, state, reason, note, body FROM mainspring_inbox
             WHERE no > ?1 AND no <= ?2 AND read = 0",
         |row| read_message(row).map(drop),
     ),

@@ -79,7 +79,7 @@ CREATE TABLE mainspring_timers (
 CREATE INDEX mainspring_timers_due ON mainspring_timers (due);
 
 -- Place: waits for something outside; `reason` says for what. `due` wakes a job that waits for itself (reasons 1 to 5); of
--- one that was held it is the time that it was scheduled for. `waits` is JSON: topics, and how many unread messages of each
+-- one that was held it is the time that it was scheduled for. `waits` is JSON: subjects, and how many unread messages of each
 -- wake the job.
 CREATE TABLE mainspring_suspended (
     no       INTEGER PRIMARY KEY,
@@ -162,13 +162,13 @@ CREATE TABLE mainspring_steps (
 );
 CREATE UNIQUE INDEX mainspring_steps_key ON mainspring_steps (no, key);
 
--- Inboxes: signals, and the ends of children. `topic` is `s:` and a signal's name, or `c:` and a child's id. `state`,
+-- Inboxes: signals, and the ends of children. `subject` is `s:` and a signal's name, or `c:` and a child's id. `state`,
 -- `reason` and `note` are a child's. `read`: 0 no, 1 a signal that was read, 2 an end of a child that was read. What was
 -- read stays without its body, so that it is not taken twice; of signals, the last ones.
 CREATE TABLE mainspring_inbox (
     seq    INTEGER PRIMARY KEY,
     no     INTEGER NOT NULL,
-    topic  TEXT NOT NULL,
+    subject  TEXT NOT NULL,
     sender TEXT NOT NULL,
     at     INTEGER NOT NULL,
     read   INTEGER NOT NULL DEFAULT 0,
@@ -177,7 +177,7 @@ CREATE TABLE mainspring_inbox (
     note   TEXT,
     body   BLOB
 );
-CREATE UNIQUE INDEX mainspring_inbox_topic ON mainspring_inbox (no, topic, sender);
+CREATE UNIQUE INDEX mainspring_inbox_subject ON mainspring_inbox (no, subject, sender);
 CREATE INDEX mainspring_inbox_read ON mainspring_inbox (no, read);
 
 -- Output: what handlers say while they run. `position` counts per job, `number` per claim; `before` is how many bytes the
@@ -243,7 +243,7 @@ CREATE TABLE mainspring_progress (
 );
 
 -- Nodes. `state`: 0 live, 1 retired, 2 expired. `drained` is 0 while an expired node's claims are still to be moved.
--- `lock` is the name of the file that its process keeps locked while it lives; it ends with the file's device and inode. `able` (kinds and labels) and `queues` are JSON.
+-- `lock` is the name of the file that its process keeps locked while it lives; it ends with the file's device and inode. `abilities` (kinds and labels) and `queues` are JSON.
 CREATE TABLE mainspring_nodes (
     no          INTEGER PRIMARY KEY AUTOINCREMENT,
     id          BLOB NOT NULL UNIQUE,
@@ -251,7 +251,7 @@ CREATE TABLE mainspring_nodes (
     version     TEXT NOT NULL,
     pid         INTEGER NOT NULL,
     lock        TEXT NOT NULL,
-    able        TEXT NOT NULL,
+    abilities   TEXT NOT NULL,
     queues      TEXT NOT NULL,
     lease       INTEGER NOT NULL,
     started_at  INTEGER NOT NULL,

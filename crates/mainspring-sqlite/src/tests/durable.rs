@@ -6,7 +6,7 @@ use std::time::Duration;
 use mainspring_core::id::{Claim, JobId, NodeNo};
 use mainspring_core::job::{New, Outcome, Reason, State, Status, Verb, When};
 use mainspring_core::journal::{
-    Child, Entry, EntryKind, OnClose, Recorded, Recording, Sight, Signal, Signalled, Suspension, Topic,
+    Child, Entry, EntryKind, OnClose, Recorded, Recording, Sight, Signal, Signalled, Subject, Suspension,
     Value, Wait, Writes,
 };
 use mainspring_core::name::{Key, SignalName};
@@ -41,7 +41,7 @@ fn suspend(reason: Reason, waits: Vec<Wait>, until: Option<Timestamp>) -> Outcom
 }
 
 fn wait_go(need: u32) -> Vec<Wait> {
-    vec![Wait { topic: Topic::Signal(go()), need }]
+    vec![Wait { subject: Subject::Signal(go()), need }]
 }
 
 /// A store with a node, which claims with a number of its own each time.
@@ -379,7 +379,7 @@ fn the_check_finds_sleepers_and_what_nobody_owns() {
     assert_eq!(w.findings(), [""; 0]);
     let conn = w.it.raw();
     conn.execute_batch(
-        "INSERT INTO mainspring_inbox (no, topic, sender, at, body) VALUES (1, 's:go', 'me', 1, x'31');
+        "INSERT INTO mainspring_inbox (no, subject, sender, at, body) VALUES (1, 's:go', 'me', 1, x'31');
          INSERT INTO mainspring_steps (no, key, kind, overlapped, claim, at, value)
             VALUES (77, 'a', 0, 0, 1, 1, x'31');
          INSERT INTO mainspring_children VALUES (1, 78, 0)",

@@ -13,7 +13,7 @@ use mainspring_core::id::{Batch, JobId, NodeId, NodeNo};
 use mainspring_core::job::{New, Options as JobOptions, Priority};
 use mainspring_core::name::{Kind, QueueName};
 use mainspring_core::seam::{Clock, Pending, Rng, Seams, Spawn, Task, Threads};
-use mainspring_core::store::{Able, ClaimRequest, Registration, Store};
+use mainspring_core::store::{Abilities, ClaimRequest, Registration, Store};
 use mainspring_core::time::Timestamp;
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -168,7 +168,7 @@ pub(crate) fn registration(seams: &Seams) -> Registration {
         version: "1".into(),
         pid: std::process::id(),
         queues: vec![(QueueName::new("q").expect("a queue"), 10)],
-        able: Able { kinds: vec![Kind::new("k").expect("a kind")], ..Able::default() },
+        abilities: Abilities { kinds: vec![Kind::new("k").expect("a kind")], ..Abilities::default() },
         lease: Duration::from_secs(15),
     }
 }

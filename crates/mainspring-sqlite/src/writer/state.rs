@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use mainspring_core::job::State as JobState;
 use mainspring_core::seam::{Clock, Rng, Spawn};
-use mainspring_core::store::Able;
+use mainspring_core::store::Abilities;
 use mainspring_core::time::Timestamp;
 use rusqlite::Connection;
 
@@ -69,7 +69,7 @@ pub(crate) struct State {
 /// What a claim must know of its node.
 #[derive(Debug, Default)]
 pub(crate) struct Local {
-    pub(crate) able: Able,
+    pub(crate) abilities: Abilities,
     /// The last claim batch; `None` if it has had none.
     pub(crate) batch: Option<u64>,
     /// Whether all that it holds was claimed through this handle.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::job::{Status, Summary, Unique};
 use mainspring_core::name::QueueName;
-use mainspring_core::store::Able;
+use mainspring_core::store::Abilities;
 use mainspring_core::time::Timestamp;
 
 use super::workflow::Flow;
@@ -29,7 +29,7 @@ pub(super) struct Evidence<'a> {
     /// Who each node was, and its lease.
     pub(super) nodes: BTreeMap<NodeNo, Membership>,
     /// What each node can do.
-    pub(super) able: BTreeMap<NodeNo, (Slots<'a>, &'a Able)>,
+    pub(super) able: BTreeMap<NodeNo, (Slots<'a>, &'a Abilities)>,
     /// When which queue was paused, and when it went on.
     pub(super) pauses: Vec<(At, &'a QueueName, bool)>,
     pub(super) calm: Option<At>,
@@ -155,8 +155,8 @@ impl<'a> Evidence<'a> {
                 // A repeat of a registration whose answer was lost.
                 self.nodes.entry(*node).or_insert(membership);
             }
-            Fact::Able { node, queues, able } => {
-                self.able.insert(*node, (queues, able));
+            Fact::Abilities { node, queues, abilities } => {
+                self.able.insert(*node, (queues, abilities));
             }
             Fact::Paused { queue, paused } => self.pauses.push((at, queue, *paused)),
             Fact::Calm => self.calm = Some(at),
@@ -238,7 +238,7 @@ impl<'a> Life<'a> {
                 self.finished.push(Finished { at, node: *node, claim: *claim, how: *how, applied: *applied });
             }
             Fact::Joined { .. }
-            | Fact::Able { .. }
+            | Fact::Abilities { .. }
             | Fact::Paused { .. }
             | Fact::Left { .. }
             | Fact::Disowned { .. }

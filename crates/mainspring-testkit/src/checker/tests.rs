@@ -10,7 +10,7 @@ use std::time::Duration;
 use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::job::{Options, Priority, Reason, State, Status, Summary, Unique};
 use mainspring_core::name::{Kind, QueueName};
-use mainspring_core::store::{Able, Counts, Finding};
+use mainspring_core::store::{Abilities, Counts, Finding};
 use mainspring_core::time::Timestamp;
 
 use super::*;
@@ -394,8 +394,8 @@ fn the_dead_are_found_in_time() {
 
 fn able(case: &mut Case, node: u32, queue: &str, slots: u32) {
     let queues = vec![(QueueName::new(queue).expect("a name"), slots)];
-    let able = Able { kinds: vec![Kind::new("k").expect("a name")], ..Able::default() };
-    case.see(node, Fact::Able { node: NodeNo(node.into()), queues, able });
+    let abilities = Abilities { kinds: vec![Kind::new("k").expect("a name")], ..Abilities::default() };
+    case.see(node, Fact::Abilities { node: NodeNo(node.into()), queues, abilities });
 }
 
 #[test]

@@ -94,9 +94,9 @@ fn sentence(fact: &Fact) -> String {
         Fact::Answered { id, status: None } => format!("waits no longer for {}", short(*id)),
         Fact::Paused { queue, paused: true } => format!("`{queue}` is paused"),
         Fact::Paused { queue, paused: false } => format!("`{queue}` goes on"),
-        Fact::Able { node, queues, able } => {
+        Fact::Abilities { node, queues, abilities } => {
             let queues: Vec<_> = queues.iter().map(|(queue, slots)| format!("{queue}: {slots}")).collect();
-            let (kinds, labels) = (able.kinds.iter(), able.labels.iter());
+            let (kinds, labels) = (abilities.kinds.iter(), abilities.labels.iter());
             let words: Vec<_> =
                 kinds.map(ToString::to_string).chain(labels.map(ToString::to_string)).collect();
             format!("can do {} in {} as node {node}", words.join(", "), queues.join(", "))
@@ -183,7 +183,7 @@ fn workflow(fact: &Fact) -> String {
             format!("starts {} as a child of {}{how}", short(*id), short(*parent))
         }
         Fact::Suspending { id, claim, waits, until, writes } => {
-            let waits: Vec<_> = waits.iter().map(|(topic, need)| format!("{need} of {topic}")).collect();
+            let waits: Vec<_> = waits.iter().map(|(subject, need)| format!("{need} of {subject}")).collect();
             let until = until.map(|until| format!(" or {until}")).unwrap_or_default();
             let (id, waits, writes) = (short(*id), waits.join(", "), wrote(writes));
             format!("{id} claim {claim} is to wait for {waits}{until}, with {writes}")
@@ -195,8 +195,8 @@ fn workflow(fact: &Fact) -> String {
         Fact::Delivered { id, claim, inbox } => {
             format!("{} claim {claim} is given {}", short(*id), letters(inbox))
         }
-        Fact::Signalled { id, topic, sender, answer } => {
-            format!("{topic} of {sender} for {} is {answer:?}", short(*id))
+        Fact::Signalled { id, subject, sender, answer } => {
+            format!("{subject} of {sender} for {} is {answer:?}", short(*id))
         }
         Fact::Entered { id, claim, key, .. } => format!("begins `{key}` of {} claim {claim}", short(*id)),
         Fact::Ran { id, claim, key } => format!("has done `{key}` of {} claim {claim}", short(*id)),
@@ -240,7 +240,7 @@ fn wrote(writes: &Wrote) -> String {
 
 fn letters(inbox: &[Letter]) -> String {
     let words: Vec<_> =
-        inbox.iter().map(|letter| format!("{} {} of {}", letter.no, letter.topic, letter.sender)).collect();
+        inbox.iter().map(|letter| format!("{} {} of {}", letter.no, letter.subject, letter.sender)).collect();
     format!("messages [{}]", words.join(", "))
 }
 

@@ -91,7 +91,7 @@ pub(super) struct Given<'a> {
 
 pub(super) struct Signal<'a> {
     pub(super) at: At,
-    pub(super) topic: &'a str,
+    pub(super) subject: &'a str,
     pub(super) sender: &'a str,
     pub(super) answer: Posted,
 }
@@ -153,8 +153,8 @@ impl<'a> Flow<'a> {
                 self.given.push(Given { at, claim: *claim, entries, inbox, more: *more });
             }
             Fact::Delivered { inbox, .. } => self.delivered.push((at, inbox)),
-            Fact::Signalled { topic, sender, answer, .. } => {
-                self.signals.push(Signal { at, topic, sender, answer: *answer });
+            Fact::Signalled { subject, sender, answer, .. } => {
+                self.signals.push(Signal { at, subject, sender, answer: *answer });
             }
             Fact::Entered { claim, since, key, once, .. } => {
                 self.entered.push(Entered { at, claim: *claim, since: *since, key, once: *once });
@@ -223,9 +223,11 @@ impl<'a> Life<'a> {
             took.forget.push((*key).clone());
             if *kind == EntryKind::Received {
                 let label = key.as_str().rsplit('/').next().unwrap_or_default();
-                let topic = format!("s:{}", label.split('#').next().unwrap_or_default());
+                let subject = format!("s:{}", label.split('#').next().unwrap_or_default());
                 let reads = writes.read.iter().copied();
-                unread.extend(reads.filter(|no| letters.get(no).is_some_and(|letter| letter.topic == topic)));
+                unread.extend(
+                    reads.filter(|no| letters.get(no).is_some_and(|letter| letter.subject == subject)),
+                );
             }
         }
         (took, unread)

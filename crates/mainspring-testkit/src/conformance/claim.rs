@@ -195,7 +195,7 @@ pub async fn kinds_a_node_does_not_handle_are_skipped(h: &Harness) {
     assert_eq!(claimed_ids(&h.claim(node, 10).await), [own]);
     let summary = h.get(*foreign.first().expect("two")).await.summary;
     assert_eq!((summary.status, summary.failures), (plain(State::Ready), 0));
-    let able = h.node_with(|node| node.able.kinds = vec![kind("foreign")]).await;
+    let able = h.node_with(|node| node.abilities.kinds = vec![kind("foreign")]).await;
     assert_eq!(BTreeSet::from_iter(claimed_ids(&h.claim(able, 10).await)), foreign);
 }
 
@@ -213,16 +213,16 @@ pub async fn labels_a_node_lacks_are_skipped(h: &Harness) {
     let none = h.put_one().await;
     let plain = h.node().await;
     assert_eq!(claimed_ids(&h.claim(plain, 10).await), [none]);
-    let gpu = h.node_with(|node| node.able.labels = vec![label("gpu")]).await;
+    let gpu = h.node_with(|node| node.abilities.labels = vec![label("gpu")]).await;
     assert_eq!(claimed_ids(&h.claim(gpu, 10).await), [one]);
-    let all = h.node_with(|node| node.able.labels = vec![label("eu"), label("gpu"), label("ssd")]).await;
+    let all = h.node_with(|node| node.abilities.labels = vec![label("eu"), label("gpu"), label("ssd")]).await;
     assert_eq!(claimed_ids(&h.claim(all, 10).await), [both]);
 }
 
 /// A label that a node has from a time on counts from then on, for jobs that were there before as for later ones.
 pub async fn labels_of_later_count_from_their_time(h: &Harness) {
     let from = h.now().after(LEASE / 2);
-    let node = h.node_with(|node| node.able.later = vec![(label("gpu"), from)]).await;
+    let node = h.node_with(|node| node.abilities.later = vec![(label("gpu"), from)]).await;
     let barred = || h.job_with(|job| job.options.labels = vec![label("gpu")]);
     let (early, plain) = (h.put(barred()).await, h.put_one().await);
     assert_eq!(claimed_ids(&h.claim(node, 10).await), [plain]);

@@ -77,7 +77,7 @@ pub async fn every_option_survives(h: &Harness) {
     assert_eq!((record.summary.priority, record.summary.deadline), (priority(1), deadline));
     assert_eq!(h.list(&Filter::default(), 10).await, [record.summary]);
 
-    let node = h.node_with(|node| node.able.labels = vec![label("gpu"), label("ssd")]).await;
+    let node = h.node_with(|node| node.abilities.labels = vec![label("gpu"), label("ssd")]).await;
     let claimed = h.claim(node, 1).await.remove(0);
     assert_eq!((claimed.kind, claimed.queue, claimed.priority), (kind("k2"), queue("q"), priority(1)));
     assert_eq!(

@@ -53,14 +53,14 @@ pub async fn hostile_labels_and_node_names_are_data(h: &Harness) {
         assert!(h.claim(without, 10).await.is_empty(), "{text}");
         let with = h
             .node_with(|node| {
-                node.able.labels = vec![label(text)];
+                node.abilities.labels = vec![label(text)];
                 node.name = text.into();
                 node.version = text.into();
             })
             .await;
         let view = h.node_view(with).await;
         assert_eq!(
-            (view.name.as_str(), view.version.as_str(), view.able.labels),
+            (view.name.as_str(), view.version.as_str(), view.abilities.labels),
             (text, text, vec![label(text)])
         );
         let claim = h.claim_one(with).await;
@@ -162,7 +162,7 @@ pub async fn longest_texts_survive(h: &Harness) {
     });
     let id = h.put(job.clone()).await;
     assert_eq!(h.get(id).await.summary.options, job.options);
-    let node = h.node_with(|node| node.able.kinds = vec![kind(&name)]).await;
+    let node = h.node_with(|node| node.abilities.kinds = vec![kind(&name)]).await;
     let mut request = h.request(node, 1);
     request.queues = vec![(queue(&name), 1)];
     let claim = h.claim_as(request).await.remove(0).claim;

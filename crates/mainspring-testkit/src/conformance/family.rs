@@ -3,7 +3,7 @@
 use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
 use mainspring_core::job::{Differs, Outcome, Reason, State, Status, Unique, Verb, When};
 use mainspring_core::journal::{
-    Child, Kin, Mail, OnClose, Recorded, Recording, Story, Suspension, Topic, Wait,
+    Child, Kin, Mail, OnClose, Recorded, Recording, Story, Subject, Suspension, Wait,
 };
 use mainspring_core::name::Key;
 use mainspring_core::store::{Cancellation, Finish, Finished, Retention};
@@ -230,15 +230,15 @@ pub async fn end_of_another_child_wakes_nobody(h: &Harness) {
     assert_eq!(h.status(claim.id).await, because(State::Suspended, Reason::Child));
     h.end_child(node, succeed()).await;
     let claimed = h.take(node).await;
-    let told: Vec<_> = h.mail(&claimed).await.into_iter().map(|message| message.mail.topic()).collect();
-    assert_eq!(told, [Topic::Child(first), Topic::Child(second)]);
+    let told: Vec<_> = h.mail(&claimed).await.into_iter().map(|message| message.mail.subject()).collect();
+    assert_eq!(told, [Subject::Child(first), Subject::Child(second)]);
 }
 
 /// A parent that waits for any of its children is woken by the first that ends.
 pub async fn first_child_to_end_is_enough(h: &Harness) {
     let (node, claim, first) = h.parent().await;
     let second = h.start(node, claim, h.child()).await;
-    let waits = [first, second].map(|child| Wait { topic: Topic::Child(child), need: 1 }).to_vec();
+    let waits = [first, second].map(|child| Wait { subject: Subject::Child(child), need: 1 }).to_vec();
     h.suspend(node, claim, Suspension { waits, ..until_child(first) }).await;
     h.apply(second, cancel("")).await;
     assert_eq!(h.status(claim.id).await, plain(State::Ready));

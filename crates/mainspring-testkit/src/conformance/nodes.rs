@@ -16,9 +16,9 @@ pub async fn registered_node_is_listed(h: &Harness) {
     let mut registration = h.registration();
     registration.name = "app-worker-2.0-7".into();
     registration.version = "2.0".into();
-    registration.able.labels = vec![label("eu"), label("gpu")];
+    registration.abilities.labels = vec![label("eu"), label("gpu")];
     registration.queues = vec![(queue("mail"), 3), (queue("bulk"), 1)];
-    registration.able.kinds = vec![kind("a"), kind("b")];
+    registration.abilities.kinds = vec![kind("a"), kind("b")];
     let member = h.store.register(registration.clone()).await.expect("register");
     assert_eq!(member.now, h.now());
     let nodes = h.store.nodes().await.expect("nodes");
@@ -29,7 +29,7 @@ pub async fn registered_node_is_listed(h: &Harness) {
         version: registration.version,
         pid: registration.pid,
         queues: registration.queues,
-        able: registration.able,
+        abilities: registration.abilities,
         state: NodeState::Live,
         started_at: h.now(),
         renewed_at: h.now(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use mainspring_core::bounds;
 use mainspring_core::id::{JobId, Row};
 use mainspring_core::job::{Outcome, Reason, State, Verb, When};
-use mainspring_core::journal::{Mail, Message, Signal, Signalled, Suspension, Topic, Wait, Writes};
+use mainspring_core::journal::{Mail, Message, Signal, Signalled, Subject, Suspension, Wait, Writes};
 use mainspring_core::store::{Finish, Finished, Retention};
 
 use super::extreme_texts::HOSTILE;
@@ -85,7 +85,7 @@ pub async fn signal_of_another_name_wakes_nobody(h: &Harness) {
 /// A signal cannot pass for the end of a child.
 pub async fn signal_is_no_end_of_a_child(h: &Harness) {
     let child = h.id();
-    let waits = vec![Wait { topic: Topic::Child(child), need: 1 }];
+    let waits = vec![Wait { subject: Subject::Child(child), need: 1 }];
     let (_, id) = h.waiting(Suspension { reason: Reason::Child, waits, ..until_signal("x") }).await;
     h.send(id, &format!("c:{child}"), "a").await;
     h.send(id, &child.to_string(), "a").await;

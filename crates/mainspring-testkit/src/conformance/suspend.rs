@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mainspring_core::id::{NodeNo, Row};
 use mainspring_core::job::{Outcome, Reason, State, Unique, Verb, When};
-use mainspring_core::journal::{Signalled, Suspension, Topic, Wait, Writes};
+use mainspring_core::journal::{Signalled, Subject, Suspension, Wait, Writes};
 use mainspring_core::store::{Changed, Filter, Finish, Finished, Receipt};
 use mainspring_core::{Error, bounds};
 
@@ -24,7 +24,7 @@ pub async fn suspended_job_holds_nothing(h: &Harness) {
     let until = h.now().after(SECOND * 9);
     let suspension = Suspension {
         until: Some(until),
-        waits: vec![wait("go", 2), Wait { topic: Topic::Child(claim.id), need: 1 }],
+        waits: vec![wait("go", 2), Wait { subject: Subject::Child(claim.id), need: 1 }],
         note: Some("waits for people".into()),
         ..until_signal("go")
     };

@@ -4,8 +4,8 @@ use mainspring_core::bounds;
 use mainspring_core::id::{Claim, JobId, NodeNo};
 use mainspring_core::job::{New, Outcome, Reason};
 use mainspring_core::journal::{
-    Child, Entry, EntryKind, Mail, Message, OnClose, Recorded, Recording, Signal, Signalled, Story,
-    Suspension, Topic, Value, Wait, Writes, Written,
+    Child, Entry, EntryKind, Mail, Message, OnClose, Recorded, Recording, Signal, Signalled, Story, Subject,
+    Suspension, Value, Wait, Writes, Written,
 };
 use mainspring_core::name::{Key, SignalName};
 use mainspring_core::store::Claimed;
@@ -234,7 +234,7 @@ pub(super) fn signal(job: JobId, about: &str, sender: &str) -> Signal {
 
 /// A wait for signals of a name.
 pub(super) fn wait(about: &str, need: u32) -> Wait {
-    Wait { topic: Topic::Signal(name(about)), need }
+    Wait { subject: Subject::Signal(name(about)), need }
 }
 
 /// A suspension until a signal of this name comes.
@@ -250,7 +250,7 @@ pub(super) fn until_signal(about: &str) -> Suspension {
 
 /// A suspension until a child ends.
 pub(super) fn until_child(child: JobId) -> Suspension {
-    let waits = vec![Wait { topic: Topic::Child(child), need: 1 }];
+    let waits = vec![Wait { subject: Subject::Child(child), need: 1 }];
     Suspension { reason: Reason::Child, waits, ..until_signal("x") }
 }
 

@@ -15,7 +15,7 @@ use mainspring_core::job::{New, Options, Priority, Record, State, Status};
 use mainspring_core::memory::Memory;
 use mainspring_core::seam::{Clock, Pending};
 use mainspring_core::store::{
-    Able, Changed, ClaimRequest, Finish, Finished, NodeState, Registration, Renewal, Rescue, Store,
+    Abilities, Changed, ClaimRequest, Finish, Finished, NodeState, Registration, Renewal, Rescue, Store,
 };
 use mainspring_core::time::{Timestamp, micros};
 use mainspring_core::{Error, Result};
@@ -327,7 +327,7 @@ fn registration(name: u8) -> Registration {
         version: String::new(),
         pid: 1,
         queues: QUEUES.map(|name| (queue(name), 1)).to_vec(),
-        able: Able { kinds: vec![kind("k")], ..Able::default() },
+        abilities: Abilities { kinds: vec![kind("k")], ..Abilities::default() },
         lease: LEASE,
     }
 }

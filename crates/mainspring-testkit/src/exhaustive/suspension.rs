@@ -18,12 +18,14 @@ use mainspring_core::Result;
 use mainspring_core::id::{Batch, Claim, JobId, NodeId, NodeNo};
 use mainspring_core::job::{New, Options, Outcome, Priority, Reason, State, Verb};
 use mainspring_core::journal::{
-    Entry, EntryKind, Recorded, Recording, Signal, Signalled, Suspension, Topic, Wait, Writes,
+    Entry, EntryKind, Recorded, Recording, Signal, Signalled, Subject, Suspension, Wait, Writes,
 };
 use mainspring_core::memory::Memory;
 use mainspring_core::name::{Key, SignalName};
 use mainspring_core::seam::{Clock, Pending};
-use mainspring_core::store::{Able, ClaimRequest, Claimed, Finish, Finished, Registration, Rescue, Store};
+use mainspring_core::store::{
+    Abilities, ClaimRequest, Claimed, Finish, Finished, Registration, Rescue, Store,
+};
 use mainspring_core::time::Timestamp;
 
 use super::call::now;
@@ -116,8 +118,8 @@ fn key(name: &str) -> Key {
     Key::new(name).expect("a key")
 }
 
-fn topic() -> Topic {
-    Topic::Signal(SignalName::new("go").expect("a name"))
+fn subject() -> Subject {
+    Subject::Signal(SignalName::new("go").expect("a name"))
 }
 
 fn entry(name: &str) -> Entry {
@@ -127,7 +129,7 @@ fn entry(name: &str) -> Entry {
 fn suspend() -> Outcome {
     Outcome::Suspend(Box::new(Suspension {
         reason: Reason::Signal,
-        waits: vec![Wait { topic: topic(), need: 1 }],
+        waits: vec![Wait { subject: subject(), need: 1 }],
         until: None,
         writes: Writes::default(),
         note: None,
@@ -361,7 +363,7 @@ impl Scene {
             version: String::new(),
             pid: 1,
             queues: vec![(queue("one"), 1)],
-            able: Able { kinds: vec![kind("k")], ..Able::default() },
+            abilities: Abilities { kinds: vec![kind("k")], ..Abilities::default() },
             lease: LEASE,
         };
         now(self.store.register(node)).map(|member| member.no)

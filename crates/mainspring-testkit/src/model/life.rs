@@ -185,8 +185,8 @@ impl<'a> Life<'a> {
         let mut registration = self.harness.registration();
         // The slots differ in what they can do and in how long their leases are.
         registration.lease = LEASES[slot];
-        registration.able.kinds = KINDS[..=slot.max(1)].iter().map(|name| kind(name)).collect();
-        registration.able.labels = if slot == 0 { Vec::new() } else { vec![label("gpu")] };
+        registration.abilities.kinds = KINDS[..=slot.max(1)].iter().map(|name| kind(name)).collect();
+        registration.abilities.labels = if slot == 0 { Vec::new() } else { vec![label("gpu")] };
         registration.queues = vec![(queue(QUEUES[slot]), 1)];
         let model = self.model.register(registration.clone()).await;
         let store = self.of(slot).register(registration.clone()).await;

@@ -134,7 +134,7 @@ fn told_in_order(messages: Vec<Message>) -> Result<Vec<Message>, String> {
     }
     let (signals, mut ends): (Vec<_>, Vec<_>) =
         messages.into_iter().partition(|message| matches!(message.mail, Mail::Signal { .. }));
-    ends.sort_by_key(|end| (end.at, end.mail.topic()));
+    ends.sort_by_key(|end| (end.at, end.mail.subject()));
     Ok(signals.into_iter().chain(ends).collect())
 }
 

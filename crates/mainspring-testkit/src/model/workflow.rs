@@ -6,7 +6,7 @@ use mainspring_core::bounds;
 use mainspring_core::id::JobId;
 use mainspring_core::job::{Outcome, Reason, State, Summary};
 use mainspring_core::journal::{
-    Child, Entry, EntryKind, OnClose, Recording, Signal, Suspension, Topic, Wait, Writes,
+    Child, Entry, EntryKind, OnClose, Recording, Signal, Subject, Suspension, Wait, Writes,
 };
 use mainspring_core::name::{Key, SignalName};
 use mainspring_core::output::Push;
@@ -78,14 +78,14 @@ impl Life<'_> {
     async fn pause(&self, made: &Made, pause: &Pause) -> Result<Both<Outcome>, String> {
         let story = told(self.model.story(made.claim.model.id).await)?.unwrap_or_default();
         let children: Vec<JobId> = story.children.into_iter().map(|kin| kin.id).collect();
-        let topic = |about: &About| match about {
-            About::Signal(about) => Topic::Signal(name(*about)),
+        let subject = |about: &About| match about {
+            About::Signal(about) => Subject::Signal(name(*about)),
             About::Child(child) => {
-                Topic::Child(children.get(*child % children.len().max(1)).copied().unwrap_or(id(*child)))
+                Subject::Child(children.get(*child % children.len().max(1)).copied().unwrap_or(id(*child)))
             }
         };
         let waits: Vec<_> =
-            pause.waits.iter().map(|(about, need)| Wait { topic: topic(about), need: *need }).collect();
+            pause.waits.iter().map(|(about, need)| Wait { subject: subject(about), need: *need }).collect();
         let until = pause.until.map(|until| self.harness.now().after(until));
         let suspend = |writes| {
             let (waits, note) = (waits.clone(), (!waits.is_empty()).then(|| "waits".to_owned()));

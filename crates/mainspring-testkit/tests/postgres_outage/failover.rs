@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use mainspring::JobId;
 use mainspring_core::id::NodeId;
-use mainspring_core::store::{Able, Registration};
+use mainspring_core::store::{Abilities, Registration};
 use mainspring_testkit::patience::{PATIENCE, Pace, insist, wait};
 use mainspring_testkit::postgres::{Options, Proxy, Server, Stop};
 
@@ -133,7 +133,7 @@ async fn what_a_repeat_acknowledges_is_on_the_standby_too() {
         version: String::new(),
         pid: std::process::id(),
         queues: Vec::new(),
-        able: Able::default(),
+        abilities: Abilities::default(),
         lease: LEASE,
     };
     engine.store().register(node).await.expect("a node");

@@ -6,10 +6,10 @@ use mainspring::Engine;
 use mainspring_core::id::{Batch, Claim, JobId, NodeId, NodeNo};
 use mainspring_core::job::{New, Outcome, Priority, Reason, State, Status};
 use mainspring_core::journal::{
-    Child, Entry, EntryKind, OnClose, Recording, Suspension, Topic, Wait, Writes,
+    Child, Entry, EntryKind, OnClose, Recording, Subject, Suspension, Wait, Writes,
 };
 use mainspring_core::name::{Key, Kind, QueueName};
-use mainspring_core::store::{Able, ClaimRequest, Finish, Registration};
+use mainspring_core::store::{Abilities, ClaimRequest, Finish, Registration};
 use mainspring_testkit::patience::wait;
 use mainspring_testkit::postgres::{Cut, Database, Proxy};
 
@@ -36,7 +36,7 @@ impl Rig {
             version: String::new(),
             pid: std::process::id(),
             queues: vec![(QueueName::new("default").expect("a name"), 16)],
-            able: Able { kinds: vec![Kind::new("step").expect("a kind")], ..Able::default() },
+            abilities: Abilities { kinds: vec![Kind::new("step").expect("a kind")], ..Abilities::default() },
             lease: Duration::from_mins(1),
         };
         let node = engine.store().register(registration).await.expect("a node").no;
@@ -123,7 +123,7 @@ async fn a_sweep_wakes_a_parent_that_was_not_told_of_an_end() {
     let child = rig.start(parent).await;
     let suspension = Suspension {
         reason: Reason::Child,
-        waits: vec![Wait { topic: Topic::Child(child), need: 1 }],
+        waits: vec![Wait { subject: Subject::Child(child), need: 1 }],
         until: None,
         writes: Writes::default(),
         note: None,

@@ -6,7 +6,7 @@ use mainspring::Engine;
 use mainspring_core::Error;
 use mainspring_core::id::{Batch, NodeId, NodeNo};
 use mainspring_core::name::{Kind, QueueName};
-use mainspring_core::store::{Able, ClaimRequest, ClaimedBatch, Registration};
+use mainspring_core::store::{Abilities, ClaimRequest, ClaimedBatch, Registration};
 use mainspring_testkit::patience::{insist, wait};
 use mainspring_testkit::postgres::{Cut, Database, Proxy};
 use rustix::process::{Pid, Signal, kill_process};
@@ -38,7 +38,7 @@ impl Rig {
             version: String::new(),
             pid: std::process::id(),
             queues: vec![(queue, 16)],
-            able: Able { kinds: vec![Kind::new("step").expect("a kind")], ..Able::default() },
+            abilities: Abilities { kinds: vec![Kind::new("step").expect("a kind")], ..Abilities::default() },
             // Calls are given up after a third of it.
             lease: Duration::from_secs(3),
         };

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
 use mainspring_core::job::{New, OnConflict, Options, Outcome, Progress, Reason, Unique, Until, Verb, When};
 use mainspring_core::journal::{
-    Child, Entry, EntryKind, OnClose, Recording, Signal, Suspension, Topic, Wait, Writes,
+    Child, Entry, EntryKind, OnClose, Recording, Signal, Subject, Suspension, Wait, Writes,
 };
 use mainspring_core::name::{Key, SignalName};
 use mainspring_core::seam::{Clock, Rng};
@@ -286,13 +286,13 @@ impl Storm {
     }
 
     fn suspension(&self) -> Outcome {
-        let topic = Topic::Signal(SignalName::new("go").expect("a name"));
+        let subject = Subject::Signal(SignalName::new("go").expect("a name"));
         let need = u32::try_from(self.draw(3) + 1).expect("a small number");
         let until =
             (self.draw(2) == 0).then(|| Clock::now(&self.harness.clock).after(Duration::from_secs(1)));
         Outcome::Suspend(Box::new(Suspension {
             reason: Reason::Signal,
-            waits: vec![Wait { topic, need }],
+            waits: vec![Wait { subject, need }],
             until,
             writes: Writes::default(),
             note: None,

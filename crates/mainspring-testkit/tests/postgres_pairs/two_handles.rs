@@ -15,7 +15,7 @@ use mainspring_core::journal::Inbox;
 use mainspring_core::memory::Memory;
 use mainspring_core::seam::Clock;
 use mainspring_core::store::{
-    Able, ClaimRequest, Filter, Finish, Mark, Page, QueueChange, Receipt, Registration, Renewal, Rescue,
+    Abilities, ClaimRequest, Filter, Finish, Mark, Page, QueueChange, Receipt, Registration, Renewal, Rescue,
     Rescued, Store,
 };
 use mainspring_core::{Result, bounds};
@@ -377,7 +377,7 @@ fn registration(number: u8) -> Registration {
         version: "1".into(),
         pid: 1,
         queues: vec![(queue("q"), 10)],
-        able: Able { kinds: vec![kind("k")], ..Able::default() },
+        abilities: Abilities { kinds: vec![kind("k")], ..Abilities::default() },
         lease: LEASE,
     }
 }

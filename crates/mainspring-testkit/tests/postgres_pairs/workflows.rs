@@ -5,7 +5,7 @@ use std::time::Duration;
 use mainspring_core::id::Claim;
 use mainspring_core::job::{Outcome, Reason, Verb};
 use mainspring_core::journal::{
-    Child, Entry, EntryKind, OnClose, Recording, Signal, Suspension, Topic, Wait, Writes,
+    Child, Entry, EntryKind, OnClose, Recording, Signal, Subject, Suspension, Wait, Writes,
 };
 use mainspring_core::name::{Key, SignalName};
 use mainspring_core::seam::Clock;
@@ -92,10 +92,10 @@ fn entry(key: &str) -> Entry {
 }
 
 fn until_signal() -> Suspension {
-    let topic = Topic::Signal(SignalName::new("go").expect("a name"));
+    let subject = Subject::Signal(SignalName::new("go").expect("a name"));
     Suspension {
         reason: Reason::Signal,
-        waits: vec![Wait { topic, need: 1 }],
+        waits: vec![Wait { subject, need: 1 }],
         until: None,
         writes: Writes { entries: vec![entry("waits")], ..Writes::default() },
         note: None,
@@ -103,7 +103,7 @@ fn until_signal() -> Suspension {
 }
 
 fn until_child() -> Outcome {
-    let waits = vec![Wait { topic: Topic::Child(id(2)), need: 1 }];
+    let waits = vec![Wait { subject: Subject::Child(id(2)), need: 1 }];
     suspended(Suspension { reason: Reason::Child, waits, ..until_signal() })
 }
 

@@ -39,7 +39,7 @@ const FILL: &str = "
         WHERE place = 4;
     INSERT INTO mainspring.steps (no, at, claim, kind, overlapped, key, value)
         SELECT no, at, 1, 0, false, 'step ' || k, '1' FROM f, generate_series(1, 20) AS k WHERE place = 2 AND no % 8 = 0;
-    INSERT INTO mainspring.inbox (no, at, topic, sender, body)
+    INSERT INTO mainspring.inbox (no, at, subject, sender, body)
         SELECT no, at, 's:come', 'a', '1' FROM f WHERE place = 2 AND no % 8 = 0;
     INSERT INTO mainspring.children SELECT no, no - 4, 1 FROM f WHERE place = 5;
     INSERT INTO mainspring.deadlines SELECT no, due FROM f WHERE flags & 2 <> 0 AND place IN (1, 2);

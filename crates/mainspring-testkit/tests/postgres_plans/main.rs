@@ -15,7 +15,7 @@ use mainspring_core::Result;
 use mainspring_core::id::{Batch, Claim, JobId};
 use mainspring_core::job::{OnConflict, Outcome, Reason, State, Unique, Until};
 use mainspring_core::journal::{
-    Child, Entry, EntryKind, OnClose, Recorded, Recording, Signal, Suspension, Topic, Wait, Writes,
+    Child, Entry, EntryKind, OnClose, Recorded, Recording, Signal, Subject, Suspension, Wait, Writes,
 };
 use mainspring_core::name::{Key, SignalName};
 use mainspring_core::store::{ClaimRequest, Filter, Finish, Page, Renewal, Rescue};
@@ -139,7 +139,7 @@ fn workflows(site: &Site, claims: &[Claim]) {
     check(site, "start", &["jobs_id_key"], || block_on(store.record(site.node, vec![start])));
     check(site, "story", &["children_parent"], || block_on(store.story(claims[0].id)));
     check(site, "sights", &["jobs_id_key", "done_pkey"], || block_on(store.sights(ids)));
-    let wait = Wait { topic: signals_topic(), need: 1 };
+    let wait = Wait { subject: signals_topic(), need: 1 };
     let suspend = |claim: &Claim| Finish {
         claim: *claim,
         outcome: Outcome::Suspend(Box::new(Suspension {
@@ -164,8 +164,8 @@ fn workflows(site: &Site, claims: &[Claim]) {
     check(site, "signals that wake", &["suspended_pkey", "inbox_pkey"], wakes);
 }
 
-fn signals_topic() -> Topic {
-    Topic::Signal(SignalName::new("go").expect("a name"))
+fn signals_topic() -> Subject {
+    Subject::Signal(SignalName::new("go").expect("a name"))
 }
 
 fn enqueues(site: &Site) {

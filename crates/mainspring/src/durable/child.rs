@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use mainspring_core::failure::Failure;
 use mainspring_core::id::JobId;
 use mainspring_core::job::{State, Status};
-use mainspring_core::journal::{Child as NewChild, Entry, EntryKind, Mail, OnClose, Topic};
+use mainspring_core::journal::{Child as NewChild, Entry, EntryKind, Mail, OnClose, Subject};
 use mainspring_core::name::{Key, Label};
 use mainspring_core::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -175,8 +175,8 @@ impl<J: Job> Child<'_, J> {
             session.decoded(written).await?
         } else {
             session.stop_at_probe(&key).await;
-            let topic = Topic::Child(id);
-            let messages = wait_for_messages(session, &key, Some((topic, 1)), None, false).await;
+            let subject = Subject::Child(id);
+            let messages = wait_for_messages(session, &key, Some((subject, 1)), None, false).await;
             let end = messages.first().and_then(|message| end(&message.mail));
             let end =
                 end.ok_or_else(|| Error::Corrupt { why: format!("child {id} ended without a word") })?;

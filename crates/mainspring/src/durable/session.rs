@@ -14,7 +14,7 @@ use std::time::Duration;
 use mainspring_core::failure::{Failure, discard};
 use mainspring_core::job::Reason;
 use mainspring_core::journal::{
-    Child, Entry, EntryKind, Inbox, Journal, Message, Recorded, Recording, Suspension, Topic, Value, Wait,
+    Child, Entry, EntryKind, Inbox, Journal, Message, Recorded, Recording, Subject, Suspension, Value, Wait,
     Writes, Written,
 };
 use mainspring_core::name::Key;
@@ -99,7 +99,7 @@ pub(crate) struct SessionState {
 /// A durable wait that is open.
 pub(crate) struct OpenWait {
     pub(crate) key: Key,
-    pub(crate) topic: Option<(Topic, u32)>,
+    pub(crate) subject: Option<(Subject, u32)>,
     pub(crate) until: Option<Timestamp>,
     /// Set if something between the wait and the handler polls it, which must be woken too.
     pub(crate) waker: Option<Waker>,
@@ -107,10 +107,10 @@ pub(crate) struct OpenWait {
 
 impl OpenWait {
     fn reason(&self) -> Reason {
-        match self.topic {
+        match self.subject {
             None => Reason::Timer,
-            Some((Topic::Signal(_), _)) => Reason::Signal,
-            Some((Topic::Child(_), _)) => Reason::Child,
+            Some((Subject::Signal(_), _)) => Reason::Signal,
+            Some((Subject::Child(_), _)) => Reason::Child,
         }
     }
 }
@@ -564,11 +564,11 @@ impl Session {
         false
     }
 
-    /// Takes messages of a topic, if as many are there; with `fewer`, what is there.
-    pub(crate) fn take(&self, topic: &Topic, need: u32, fewer: bool) -> Option<Vec<Message>> {
+    /// Takes messages of a subject, if as many are there; with `fewer`, what is there.
+    pub(crate) fn take(&self, subject: &Subject, need: u32, fewer: bool) -> Option<Vec<Message>> {
         let mut state = self.state();
         let need = usize::try_from(need).unwrap_or(usize::MAX);
-        let fits = |message: &Message| message.mail.topic() == *topic;
+        let fits = |message: &Message| message.mail.subject() == *subject;
         let there = state.inbox.iter().filter(|message| fits(message)).count();
         if there < need && !fewer {
             return None;
@@ -631,7 +631,7 @@ impl Session {
             state.deferred.forget.extend(marks);
             return NextAction::Revive;
         }
-        let listens = state.waits.values().any(|open| open.topic.is_some());
+        let listens = state.waits.values().any(|open| open.subject.is_some());
         if listens && (state.more || news) {
             return NextAction::Fetch;
         }
@@ -650,10 +650,10 @@ impl Session {
             return NextAction::Flush;
         }
         let mut waits: Vec<Wait> = Vec::new();
-        for (topic, need) in state.waits.values().filter_map(|open| open.topic.as_ref()) {
-            match waits.iter_mut().find(|wait| wait.topic == *topic) {
+        for (subject, need) in state.waits.values().filter_map(|open| open.subject.as_ref()) {
+            match waits.iter_mut().find(|wait| wait.subject == *subject) {
                 Some(wait) => wait.need = wait.need.min(*need),
-                None => waits.push(Wait { topic: topic.clone(), need: *need }),
+                None => waits.push(Wait { subject: subject.clone(), need: *need }),
             }
         }
         let reason = state.waits.values().next().map_or(Reason::Timer, |open| open.reason());

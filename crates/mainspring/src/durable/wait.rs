@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use mainspring_core::failure::{Failure, discard};
 use mainspring_core::job::{Unfit, When, cut};
-use mainspring_core::journal::{Entry, EntryKind, Mail, Message, Topic};
+use mainspring_core::journal::{Entry, EntryKind, Mail, Message, Subject};
 use mainspring_core::name::{Key, SignalName};
 use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, Result, bounds};
@@ -26,34 +26,36 @@ use super::step::Op;
 use super::{keyed, lazy};
 use crate::context::Context;
 
-/// Waits until as many messages of a topic are there, or the time has come: then with what is there, if that will do.
+/// Waits until as many messages of a subject are there, or the time has come: then with what is there, if that will do.
 pub(crate) async fn wait_for_messages(
     session: &Arc<Session>,
     key: &Key,
-    topic: Option<(Topic, u32)>,
+    subject: Option<(Subject, u32)>,
     due: Option<Timestamp>,
     fewer: bool,
 ) -> Vec<Message> {
     let mut open_wait = OpenWaitGuard { session, at: None };
     let mut looked = None;
     poll_fn(|context| {
-        if let Some((topic, need)) = &topic
-            && let Some(messages) = session.take(topic, *need, false)
+        if let Some((subject, need)) = &subject
+            && let Some(messages) = session.take(subject, *need, false)
         {
             return Poll::Ready(messages);
         }
         // A message that came in time counts, also if its hint was lost.
         if due.is_some_and(|due| {
-            due <= session.now() && (topic.is_none() || session.has_looked(due, &mut looked))
+            due <= session.now() && (subject.is_none() || session.has_looked(due, &mut looked))
         }) {
-            let there =
-                topic.as_ref().filter(|_| fewer).and_then(|(topic, need)| session.take(topic, *need, true));
+            let there = subject
+                .as_ref()
+                .filter(|_| fewer)
+                .and_then(|(subject, need)| session.take(subject, *need, true));
             return Poll::Ready(there.unwrap_or_default());
         }
         let own = context.waker().will_wake(&session.waker);
         let waker = (!own).then(|| context.waker().clone());
         session
-            .open(&mut open_wait.at, OpenWait { key: key.clone(), topic: topic.clone(), until: due, waker });
+            .open(&mut open_wait.at, OpenWait { key: key.clone(), subject: subject.clone(), until: due, waker });
         Poll::Pending
     })
     .await
@@ -161,7 +163,7 @@ impl SignalParts<'_> {
         let messages = wait_for_messages(
             session,
             op_key.key(),
-            Some((Topic::Signal(name), self.count)),
+            Some((Subject::Signal(name), self.count)),
             due,
             self.count > 1,
         )

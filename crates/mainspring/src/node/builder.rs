@@ -10,7 +10,7 @@ use mainspring_core::id::{JobId, NodeId};
 use mainspring_core::job::{Outcome, When};
 use mainspring_core::name::{Label, QueueName};
 use mainspring_core::seam::Clock;
-use mainspring_core::store::{Able, Listener, Registration};
+use mainspring_core::store::{Abilities, Listener, Registration};
 use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, Result, bounds};
 use tokio::sync::{Notify, mpsc, watch};
@@ -353,7 +353,7 @@ impl NodeBuilder {
             name: identity::name(&self.prefix, &self.version, id),
             version: self.version.clone(),
             pid: std::process::id(),
-            able: Able { kinds, labels: self.labels.clone(), later: self.later.clone() },
+            abilities: Abilities { kinds, labels: self.labels.clone(), later: self.later.clone() },
             queues: self.queues.clone(),
             lease: self.options.lease,
         })

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mainspring::bounds;
 use mainspring::testing::TestEngine;
-use mainspring::{Context, Error as EngineError, Job, Reason, Sent, SignalType, State, Status, Topic, Why};
+use mainspring::{Context, Error as EngineError, Job, Reason, Sent, SignalType, State, Status, Subject, Why};
 
 use crate::support::{
     CACHE_SIZES, Flow, HOUR, Ledger, SECOND, engine, flow, keys, on_memory_and_sqlite, status,
@@ -84,7 +84,7 @@ async fn a_signal_wakes_the_job_that_waits_for_it() {
         test.run_until_idle().await.expect("it waits");
         let record = test.jobs().get(job.id).await.expect("there");
         assert_eq!(record.summary.status, Status::because(State::Suspended, Reason::Signal));
-        assert!(matches!(&record.waits[0].topic, Topic::Signal(name) if name.as_str() == "approved"));
+        assert!(matches!(&record.waits[0].subject, Subject::Signal(name) if name.as_str() == "approved"));
         assert_eq!(test.signal(job, APPROVED, &true).await.expect("sent"), Sent::Stored);
         test.run_until_idle().await.expect("idle");
         assert_eq!(test.outcome(&job).expect("it ended"), "approved");

@@ -6,7 +6,7 @@ use super::*;
 use crate::bounds;
 use crate::id::{JobId, NodeId, NodeNo};
 use crate::job::{Options, Priority};
-use crate::store::Able;
+use crate::store::Abilities;
 use crate::store::Settings;
 
 const NOW: Timestamp = Timestamp::from_micros(1_000_000);
@@ -57,7 +57,7 @@ fn node(no: i64, name: &str) -> Node {
         name: name.into(),
         version: String::new(),
         pid: 1,
-        able: Able { kinds: vec![kind("k")], labels: vec![label("gpu")], ..Able::default() },
+        abilities: Abilities { kinds: vec![kind("k")], labels: vec![label("gpu")], ..Abilities::default() },
         queues: vec![(queue("q"), 1)],
         state: NodeState::Live,
         started_at: Timestamp::EPOCH,
@@ -147,7 +147,7 @@ fn a_ready_job_names_what_no_node_has() {
     let job = ready_with(|job| job.options.labels = vec![label("eu"), label("gpu")]);
     let reason = |change: fn(&mut Node)| {
         let mut able = node(1, "a");
-        able.able.labels = vec![label("eu"), label("gpu")];
+        able.abilities.labels = vec![label("eu"), label("gpu")];
         change(&mut able);
         why_summary(&job, None, &[able], NOW)
     };
@@ -157,9 +157,9 @@ fn a_ready_job_names_what_no_node_has() {
     assert_eq!(reason(|node| node.state = NodeState::Retired), no_node);
     assert_eq!(reason(|node| node.lease_until = NOW), no_node, "its lease has lapsed, as stores tell it");
     assert_eq!(reason(|node| node.queues = vec![(queue("q2"), 1)]), no_node);
-    assert_eq!(reason(|node| node.able.kinds = vec![kind("k2")]), Why::NoHandler { kind: kind("k") });
+    assert_eq!(reason(|node| node.abilities.kinds = vec![kind("k2")]), Why::NoHandler { kind: kind("k") });
     let required = vec![label("eu"), label("gpu")];
-    assert_eq!(reason(|node| node.able.labels = vec![label("gpu")]), Why::NoLabels { required });
+    assert_eq!(reason(|node| node.abilities.labels = vec![label("gpu")]), Why::NoLabels { required });
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn a_pinned_job_names_its_build_and_who_takes_it_over() {
     assert!(lone.hint().is_some_and(|hint| hint.contains("build `1`")));
     let heir = |no, name: &str, from| {
         let mut heir = node(no, name);
-        heir.able.later = vec![(label("eu"), NOW), (pin.clone(), from)];
+        heir.abilities.later = vec![(label("eu"), NOW), (pin.clone(), from)];
         heir
     };
     let later = NOW.after(MICRO);
@@ -183,7 +183,7 @@ fn a_pinned_job_names_its_build_and_who_takes_it_over() {
     assert!(taken.to_string().ends_with("; c takes it over at 1970-01-01T00:00:01.000Z"));
     assert_eq!(reason(&[node(1, "a"), heir(2, "b", NOW)]), Why::Slot { nodes: vec!["b".into()] });
     let mut weak = heir(2, "b", NOW);
-    weak.able.labels = Vec::new();
+    weak.abilities.labels = Vec::new();
     assert_eq!(reason(&[weak]), Why::NoLabels { required: vec![pin, label("gpu")] });
 }
 
@@ -198,7 +198,7 @@ fn a_line_is_stranded_if_no_node_can_run_it() {
 fn only_nodes_that_can_run_it_are_named() {
     let job = ready_with(|job| job.options.labels = vec![label("gpu")]);
     let mut other = node(1, "other");
-    other.able.labels = Vec::new();
+    other.abilities.labels = Vec::new();
     let nodes = [other, node(2, "a"), node(3, "b")];
     assert_eq!(why_summary(&job, None, &nodes, NOW), Why::Slot { nodes: vec!["a".into(), "b".into()] });
 }
@@ -252,7 +252,7 @@ fn a_person_is_told_what_to_do_where_there_is_something_to_do() {
 
 #[test]
 fn what_a_workflow_waits_for_is_told() {
-    use crate::journal::{Topic, Wait};
+    use crate::journal::{Subject, Wait};
     use crate::name::SignalName;
 
     let (child, until) = (JobId::from_bytes([3; 16]), Timestamp::from_micros(90_000_000));
@@ -267,13 +267,14 @@ fn what_a_workflow_waits_for_is_told() {
         last: None,
     };
     let signal =
-        |name: &str, need| Wait { topic: Topic::Signal(SignalName::new(name).expect("a name")), need };
+        |name: &str, need| Wait { subject: Subject::Signal(SignalName::new(name).expect("a name")), need };
     let told = |record: &Record| why(record, None, &[], NOW).to_string();
     assert_eq!(
         told(&record(Reason::Timer, Some(until), vec![], None)),
         format!("its handler sleeps until {until}")
     );
-    let waits = vec![signal("approved", 1), signal("vote", 3), Wait { topic: Topic::Child(child), need: 1 }];
+    let waits =
+        vec![signal("approved", 1), signal("vote", 3), Wait { subject: Subject::Child(child), need: 1 }];
     assert_eq!(
         told(&record(Reason::Signal, Some(until), waits, None)),
         format!(

@@ -57,8 +57,8 @@ pub(super) fn read(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
 }
 
 /// Whether a message was given to a claim, or read before it.
-fn had(flow: &Flow<'_>, written: &[Write<'_>], given: &Given<'_>, topic: &str, sender: &str) -> bool {
-    let fits = |letter: &crate::history::Letter| letter.topic == topic && letter.sender == sender;
+fn had(flow: &Flow<'_>, written: &[Write<'_>], given: &Given<'_>, subject: &str, sender: &str) -> bool {
+    let fits = |letter: &crate::history::Letter| letter.subject == subject && letter.sender == sender;
     if given.more || given.inbox.iter().any(fits) {
         return true;
     }
@@ -84,19 +84,19 @@ pub(super) fn lost(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     }
     for (id, life, flow) in flows(evidence) {
         let signals = flow.signals.iter().filter(|signal| signal.answer == Posted::Stored);
-        let signals = signals.map(|signal| (signal.topic.to_owned(), signal.sender, signal.at));
+        let signals = signals.map(|signal| (signal.subject.to_owned(), signal.sender, signal.at));
         let told = children.remove(id).unwrap_or_default().into_iter();
-        let sent: Vec<_> = signals.chain(told.map(|(topic, at)| (topic, "", at))).collect();
+        let sent: Vec<_> = signals.chain(told.map(|(subject, at)| (subject, "", at))).collect();
         if sent.is_empty() {
             continue;
         }
         let written = life.written();
         for given in life.givens() {
             let mut due = sent.iter().filter(|(_, _, at)| *at < given.at);
-            if let Some((topic, _, at)) =
-                due.find(|(topic, sender, _)| !had(flow, &written, &given, topic, sender))
+            if let Some((subject, _, at)) =
+                due.find(|(subject, sender, _)| !had(flow, &written, &given, subject, sender))
             {
-                let what = format!("{topic} was stored, and claim {} is not given it", given.claim);
+                let what = format!("{subject} was stored, and claim {} is not given it", given.claim);
                 broken.push(Broken::job(*id, what, vec![*at, given.at]));
                 break;
             }
@@ -119,9 +119,10 @@ pub(super) fn woken(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
                 continue;
             }
             let given = flow.given.iter().find(|given| given.claim == next.number);
-            let there = suspend.waits.iter().any(|(topic, need)| {
-                let came = given
-                    .map_or(0, |given| given.inbox.iter().filter(|letter| letter.topic == *topic).count());
+            let there = suspend.waits.iter().any(|(subject, need)| {
+                let came = given.map_or(0, |given| {
+                    given.inbox.iter().filter(|letter| letter.subject == *subject).count()
+                });
                 came >= usize::try_from(*need).unwrap_or(usize::MAX)
             });
             let more = given.is_some_and(|given| given.more);

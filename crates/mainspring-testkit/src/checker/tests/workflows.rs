@@ -11,7 +11,7 @@ pub(super) fn line(key: &str, digest: u64) -> Line {
 }
 
 pub(super) fn letter(no: i64) -> Letter {
-    Letter { no, topic: "s:go".into(), sender: "somebody".into() }
+    Letter { no, subject: "s:go".into(), sender: "somebody".into() }
 }
 
 impl Case {
@@ -41,7 +41,7 @@ impl Case {
         waits: &[(&str, u32)],
         until: Option<Timestamp>,
     ) -> &mut Self {
-        let waits = waits.iter().map(|(topic, need)| ((*topic).to_owned(), *need)).collect();
+        let waits = waits.iter().map(|(subject, need)| ((*subject).to_owned(), *need)).collect();
         let fact = Fact::Suspending { id: id(job), claim, waits, until, writes: Wrote::default() };
         self.see(1, fact).ended(1, job, claim, How::Suspend, true)
     }
@@ -71,8 +71,8 @@ impl Case {
     }
 
     pub(super) fn signalled(&mut self, job: u8) -> &mut Self {
-        let (topic, sender) = ("s:go".into(), "somebody".into());
-        self.see(9, Fact::Signalled { id: id(job), topic, sender, answer: Posted::Stored })
+        let (subject, sender) = ("s:go".into(), "somebody".into());
+        self.see(9, Fact::Signalled { id: id(job), subject, sender, answer: Posted::Stored })
     }
 }
 

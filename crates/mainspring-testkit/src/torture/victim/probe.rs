@@ -11,7 +11,7 @@ use mainspring::{Context, Engine, Error};
 use mainspring_core::id::{Batch, NodeId};
 use mainspring_core::job::Outcome;
 use mainspring_core::name::QueueName;
-use mainspring_core::store::{Able, ClaimRequest, Finish, Registration, Renewal, Rescue};
+use mainspring_core::store::{Abilities, ClaimRequest, Finish, Registration, Renewal, Rescue};
 
 use super::jobs::{QUEUES, Work};
 use super::{Life, worker};
@@ -95,9 +95,9 @@ async fn probe(engine: &Engine, lease: Duration) -> Vec<Error> {
         version: String::new(),
         pid: std::process::id(),
         queues: QUEUES.iter().filter_map(|queue| Some((QueueName::new(*queue).ok()?, 100))).collect(),
-        able: Able {
+        abilities: Abilities {
             kinds: ["work"].iter().filter_map(|kind| mainspring::Kind::new(*kind).ok()).collect(),
-            ..Able::default()
+            ..Abilities::default()
         },
         lease,
     };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use mainspring_core::id::NodeId;
 use mainspring_core::seam::Clock;
-use mainspring_core::store::{self, Able, Registration, Rescue, Store};
+use mainspring_core::store::{self, Abilities, Registration, Rescue, Store};
 
 use crate::interleavings::{Fate, Rig, lot, step};
 
@@ -65,7 +65,7 @@ fn expire(rig: &Rig, cut: Arc<AtomicBool>) -> impl Future<Output = ()> + use<> {
             version: "1".into(),
             pid: 1,
             queues: Vec::new(),
-            able: Able::default(),
+            abilities: Abilities::default(),
             lease: 10 * LEASE,
         };
         let by = memory.register(registration).await.expect("a node").no;

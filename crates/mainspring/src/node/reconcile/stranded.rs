@@ -33,7 +33,7 @@ impl Reconciler for Stranded {
             let mut lines = shared.store().lines().await?;
             lines.retain(|line| {
                 let serves = me.queues.iter().any(|(queue, _)| *queue == line.queue);
-                !(serves && me.able.runs(&line.kind, &line.labels, now))
+                !(serves && me.abilities.runs(&line.kind, &line.labels, now))
             });
             let mut found = BTreeSet::new();
             if !lines.is_empty() {
