@@ -235,6 +235,12 @@ fn judge_open(problem: &OpenProblem, postgres: bool) -> (u8, &'static str) {
             "name another file with `--store sqlite:PATH`; `mainspring migrate` makes a store of one that has other tables"
         }
         OpenProblem::TooNew { .. } => "install the version of mainspring that wrote it",
+        OpenProblem::DevelopmentBuild { .. } if postgres => {
+            "open it with the build that made it, or name another schema with `schema=NAME` in the address"
+        }
+        OpenProblem::DevelopmentBuild { .. } => {
+            "open it with the build that made it, or name another file with `--store sqlite:PATH`"
+        }
         OpenProblem::TooOld { found: 0, .. } if postgres => {
             "run `mainspring migrate` with the same `--store`, as the role that is to own the schema; if that was done, \
             check the database and `schema=` of the address"

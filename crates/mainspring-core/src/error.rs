@@ -234,6 +234,14 @@ pub enum OpenProblem {
         /// The highest schema version that this program knows.
         known: u32,
     },
+    /// A development build has made it, whose tables differ from those of this version.
+    #[error(
+        "it was made by a development build: its tables are not those of version {version} of the schema"
+    )]
+    DevelopmentBuild {
+        /// The version that both call by the same number.
+        version: u32,
+    },
     /// It has not been migrated to the version that this program needs.
     #[error("{}", too_old(*.found, *.needed))]
     TooOld {
@@ -405,6 +413,7 @@ mod tests {
             open(OpenProblem::Missing),
             open(OpenProblem::ReadOnly),
             open(OpenProblem::NotAStore),
+            open(OpenProblem::DevelopmentBuild { version: 1 }),
             open(OpenProblem::Address),
             open(OpenProblem::Refused),
             open(OpenProblem::Insecure),

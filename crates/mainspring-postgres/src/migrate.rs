@@ -4,9 +4,10 @@
 //! - One process at a time migrates: the others wait for its lock, and find the work done.
 //! - The database rolls back what a process that dies in the middle has begun: it leaves the version before or the one
 //!   after.
-//! - A schema whose lowest version is above ours is never touched.
+//! - A schema whose lowest version is above ours is never touched, nor one that was made by other statements than ours.
 
 use mainspring_core::error::OpenProblem;
+use mainspring_core::store::fingerprint;
 use mainspring_core::{Result, fault};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
@@ -59,6 +60,7 @@ fn step(version: u32, migration: &Migration) -> String {
     text.push('\n');
     text.push_str(&set("version", &format!("'{version}'")));
     text.push_str(&set("min_version", &format!("'{}'", migration.min_version)));
+    text.push_str(&set(&schema_key(version), &format!("'{}'", fingerprint(migration.sql))));
     if version == 1 {
         text.push_str(IDENTITY);
     }
@@ -116,7 +118,18 @@ pub(crate) async fn look(conn: &Conn, shared: &Shared) -> Result<Found> {
         return Err(problem(shared, OpenProblem::TooNew { needed, known: SCHEMA_VERSION }, None));
     }
     let store = value("store").and_then(|text| text.parse::<uuid::Uuid>().ok()).ok_or_else(not_ours)?;
-    Ok(Found { version: number("version").ok_or_else(not_ours)?, store: store.into_bytes() })
+    let version = number("version").ok_or_else(not_ours)?;
+    for (number, migration) in (1..=version).zip(MIGRATIONS) {
+        if value(&schema_key(number)) != Some(fingerprint(migration.sql)) {
+            return Err(problem(shared, OpenProblem::DevelopmentBuild { version: number }, None));
+        }
+    }
+    Ok(Found { version, store: store.into_bytes() })
+}
+
+/// The key of a migration's fingerprint.
+fn schema_key(version: u32) -> String {
+    format!("schema_{version}")
 }
 
 /// Removes the schema with everything in it.

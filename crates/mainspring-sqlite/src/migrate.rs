@@ -4,10 +4,11 @@
 //! - The version is read again inside the transaction that changes the schema, so any number of processes may open an
 //!   old file at once; one does the work and the others find it done.
 //! - A process that dies in the middle leaves the version before or the one after.
-//! - A schema whose lowest version is above ours is never touched.
+//! - A schema whose lowest version is above ours is never touched, nor one that was made by other statements than ours.
 
 use mainspring_core::error::OpenProblem;
 use mainspring_core::seam::Rng;
+use mainspring_core::store::fingerprint;
 use mainspring_core::{Result, fault};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
@@ -64,6 +65,8 @@ pub(crate) fn run(conn: &mut Connection, path: &Path, rng: &dyn Rng) -> Result<M
             version_now += 1;
             tx.execute(SET_META, ("version", version_now)).map_err(sql)?;
             tx.execute(SET_META, ("min_version", migration.min_version)).map_err(sql)?;
+            let made_by = (schema_key(version_now), fingerprint(migration.sql));
+            tx.execute(SET_META, made_by).map_err(sql)?;
             if version_now == 1 {
                 let mut store = [0; 16];
                 store[..8].copy_from_slice(&rng.next_u64().to_be_bytes());
@@ -93,7 +96,20 @@ pub(crate) fn version(conn: &Connection, path: &Path) -> Result<u32> {
         let problem = OpenProblem::TooNew { needed, known: SCHEMA_VERSION };
         return Err(error::problem_with(path, problem, None));
     }
-    meta("version")
+    let version = meta("version")?;
+    for (number, migration) in (1..=version).zip(MIGRATIONS) {
+        let made_by: Option<String> =
+            conn.query_row(META, [schema_key(number)], |row| row.get(0)).optional().map_err(sql)?;
+        if made_by.is_none_or(|made_by| made_by != fingerprint(migration.sql)) {
+            return Err(error::problem_with(path, OpenProblem::DevelopmentBuild { version: number }, None));
+        }
+    }
+    Ok(version)
+}
+
+/// The key of a migration's fingerprint.
+fn schema_key(version: u32) -> String {
+    format!("schema_{version}")
 }
 
 /// The id of a store.

@@ -32,6 +32,7 @@ mod admin;
 mod claim;
 mod enlist;
 mod node;
+mod schema;
 mod transactions;
 
 pub use admin::{
@@ -43,6 +44,7 @@ pub use enlist::{Enlist, EnlistNow, Ticket, TicketLine};
 pub use node::{
     Abilities, Cancellation, Mark, Member, Node, NodeState, Registration, Renewal, Renewed, Rescue, Rescued,
 };
+pub use schema::fingerprint;
 pub use transactions::{Commit, Transactions, Uncommitted, check_outside, inside};
 
 use std::any::Any;

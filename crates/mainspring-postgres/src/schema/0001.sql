@@ -15,7 +15,7 @@ DO $$ BEGIN
     IF to_regnamespace('mainspring') IS NULL THEN CREATE SCHEMA mainspring; END IF;
 END $$;
 
--- Version, lowest version that may write here, and the store's own id.
+-- Version, lowest version that may write here, fingerprints of the migrations, and the store's own id.
 CREATE TABLE mainspring.meta (
     key   text PRIMARY KEY,
     value text NOT NULL

@@ -7,7 +7,8 @@
 -- `flags` of a place: 1 the job has a unique key, 2 it has a deadline, 4 its key is released at its first claim, 8 it has
 -- a journal or an inbox, 16 it has children, 32 it has a parent. A plain job has none and touches no side table.
 
--- Version, lowest version that may write here, the store's own id, and the highest numbers ever given out.
+-- Version, lowest version that may write here, fingerprints of the migrations, the store's own id, and the highest numbers ever
+-- given out.
 CREATE TABLE mainspring_meta (
     key   TEXT PRIMARY KEY,
     value NOT NULL
@@ -243,7 +244,8 @@ CREATE TABLE mainspring_progress (
 );
 
 -- Nodes. `state`: 0 live, 1 retired, 2 expired. `drained` is 0 while an expired node's claims are still to be moved.
--- `lock` is the name of the file that its process keeps locked while it lives; it ends with the file's device and inode. `abilities` (kinds and labels) and `queues` are JSON.
+-- `lock` is the name of the file that its process keeps locked while it lives; it ends with the file's device and inode.
+-- `abilities` (kinds and labels) and `queues` are JSON.
 CREATE TABLE mainspring_nodes (
     no          INTEGER PRIMARY KEY AUTOINCREMENT,
     id          BLOB NOT NULL UNIQUE,

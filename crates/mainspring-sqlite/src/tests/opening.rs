@@ -136,6 +136,28 @@ fn store_of_a_newer_version_is_refused_if_it_says_so() {
 }
 
 #[test]
+fn store_of_a_development_build_is_refused_and_left_alone() {
+    let made_by = [
+        "UPDATE mainspring_meta SET value = 'x' WHERE key = 'schema_1'",
+        "DELETE FROM mainspring_meta WHERE key = 'schema_1'",
+    ];
+    for other in made_by {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("app.db");
+        drop(Sqlite::open(Options::new(&path), seams().0).expect("created"));
+        drop(Sqlite::open(Options::new(&path), seams().0).expect("made by this build"));
+        with(&path, other);
+        let before = files(dir.path());
+        for create in [false, true] {
+            let refused = problem(Options::new(&path).create(create));
+            assert_eq!(refused, OpenProblem::DevelopmentBuild { version: 1 }, "{other}");
+            assert!(refused.to_string().contains("made by a development build"), "{refused}");
+        }
+        assert_eq!(files(dir.path()), before, "{other}");
+    }
+}
+
+#[test]
 fn tables_of_an_application_are_left_alone() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("app.db");

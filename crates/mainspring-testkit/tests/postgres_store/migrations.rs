@@ -160,6 +160,26 @@ async fn a_schema_that_is_too_new_is_refused_and_left_alone() {
 }
 
 #[tokio::test]
+async fn a_schema_of_a_development_build_is_refused_and_left_alone() {
+    let meta = "SELECT * FROM mainspring.meta ORDER BY key";
+    let made_by = [
+        "UPDATE mainspring.meta SET value = 'x' WHERE key = 'schema_1'",
+        "DELETE FROM mainspring.meta WHERE key = 'schema_1'",
+    ];
+    let database = empty();
+    let url = migrated(&database.url());
+    for other in made_by {
+        database.sql(other).expect("changed");
+        let before = database.sql(meta).expect("rows");
+        for migrate in [false, true] {
+            let problem = problem(&url, migrate).await;
+            assert!(matches!(problem, OpenProblem::DevelopmentBuild { version: 1 }), "{other}: {problem:?}");
+        }
+        assert_eq!(database.sql(meta).expect("rows"), before, "{other}");
+    }
+}
+
+#[tokio::test]
 async fn a_database_that_is_not_migrated_is_too_old_and_left_alone() {
     let database = empty();
     let problem = problem(&database.url(), false).await;

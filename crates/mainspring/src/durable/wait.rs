@@ -54,8 +54,10 @@ pub(crate) async fn wait_for_messages(
         }
         let own = context.waker().will_wake(&session.waker);
         let waker = (!own).then(|| context.waker().clone());
-        session
-            .open(&mut open_wait.at, OpenWait { key: key.clone(), subject: subject.clone(), until: due, waker });
+        session.open(
+            &mut open_wait.at,
+            OpenWait { key: key.clone(), subject: subject.clone(), until: due, waker },
+        );
         Poll::Pending
     })
     .await
