@@ -15,7 +15,7 @@ mod why;
 
 pub use new::{New, Options, Origin, PayloadBounds, Priority, When};
 pub use outcome::{Ended, Fault, FaultKind, Outcome, Standing, cut, settle};
-pub use record::{ErrorEntry, Progress, Record, Summary};
+pub use record::{ErrorEntry, Progress, Record, Summary, Unreadable};
 pub use state::{Reason, State, Status};
 pub use taken::Differs;
 pub use transition::{Illegal, Input, Verb, transition};

@@ -55,6 +55,27 @@ pub struct Summary {
     pub options: Options,
 }
 
+/// What of a job cannot be read, as a store finds it while it reads one: the first of it, in words. It goes into
+/// [`Summary::unreadable`].
+#[derive(Debug, Default)]
+pub struct Unreadable {
+    /// That, if there is anything.
+    pub what: Option<String>,
+}
+
+impl Unreadable {
+    /// What was read; or nothing, and a note of it.
+    pub fn note<T>(&mut self, what: &str, read: Result<T, String>) -> Option<T> {
+        match read {
+            Ok(value) => Some(value),
+            Err(why) => {
+                self.what.get_or_insert_with(|| format!("{what}: {why}"));
+                None
+            }
+        }
+    }
+}
+
 /// Everything that a store knows of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {

@@ -2,7 +2,7 @@
 
 use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::job::{
-    ErrorEntry, FaultKind, Options, Priority, Progress, Reason, Record, State, Status, Summary,
+    ErrorEntry, FaultKind, Options, Priority, Progress, Reason, Record, State, Status, Summary, Unreadable,
 };
 use mainspring_core::name::{Key, Kind, QueueName};
 use mainspring_core::store::Level;
@@ -97,7 +97,7 @@ impl Op for Get {
         let waits = damage.note("waits", waits(row.get(BESIDE + 10)))?.unwrap_or_default();
         let errors = damage.note("errors", errors(row))?.unwrap_or_default();
         let last = damage.note("steps", last(row))?.flatten();
-        summary.unreadable = summary.unreadable.or(damage.0);
+        summary.unreadable = summary.unreadable.or(damage.0.what);
         Ok(Some(Record {
             waits,
             summary,
@@ -123,18 +123,12 @@ pub(super) fn line(row: &Row) -> i32 {
 
 /// What of a job cannot be read: the first of it, in words.
 #[derive(Default)]
-struct Damage(Option<String>);
+struct Damage(Unreadable);
 
 impl Damage {
     /// What was read; or nothing, and a note of it.
     fn note<T>(&mut self, what: &str, read: Result<T>) -> Result<Option<T>> {
-        Ok(match legible(read)? {
-            Ok(value) => Some(value),
-            Err(why) => {
-                self.0.get_or_insert_with(|| format!("{what}: {why}"));
-                None
-            }
-        })
+        Ok(self.0.note(what, legible(read)?))
     }
 
     /// A count, which is not below zero.
@@ -190,7 +184,7 @@ pub(super) fn summary(names: &Names, row: &Row) -> Result<Summary> {
         stuck: row.get::<_, i16>(18) == 1,
         foreign: row.get::<_, i16>(18) == 2,
         options,
-        unreadable: damage.0,
+        unreadable: damage.0.what,
     })
 }
 

@@ -377,11 +377,9 @@ impl Look<'_> {
             self.ask(sql, hint, &[after, to])?;
         }
         for (table, sql) in COLUMNS {
-            let bad = self.numbers(sql, after, to)?;
-            for (no, column) in bad {
-                let what = format!("{}: column {column} of {table} cannot be read", self.name(no)?);
-                self.findings.push(Finding { what, hint: UNREADABLE.into() });
-            }
+            let bad = self.numbers(sql, after, to)?.into_iter();
+            let bad = bad.map(|(no, column)| (no, format!("column {column} of {table} cannot be read")));
+            self.unreadable(bad.collect())?;
         }
         for (what, sql, decode) in DECODED {
             self.decode(what, sql, decode, (after, to))?;
@@ -416,15 +414,20 @@ impl Look<'_> {
             let mut rows = statement.query(params![range.0, range.1])?;
             while let Some(row) = rows.next()? {
                 if let Err(why) = legible(decode(row))? {
-                    bad.push((row.get::<_, i64>(0)?, why));
+                    bad.push((row.get(0)?, format!("{what}: {why}")));
                     if bad.len() == TOLD {
                         break;
                     }
                 }
             }
         }
-        for (no, why) in bad {
-            let what = format!("{}: {what}: {why}", self.name(no)?);
+        self.unreadable(bad)
+    }
+
+    /// Tells of jobs, by their numbers, what of them cannot be read.
+    fn unreadable(&mut self, bad: Vec<(i64, String)>) -> Result<()> {
+        for (no, what) in bad {
+            let what = format!("{}: {what}", self.name(no)?);
             self.findings.push(Finding { what, hint: UNREADABLE.into() });
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::job::{
-    ErrorEntry, FaultKind, Options, Priority, Progress, Reason, Record, State, Status, Summary,
+    ErrorEntry, FaultKind, Options, Priority, Progress, Reason, Record, State, Status, Summary, Unreadable,
 };
 use mainspring_core::name::{Key, Kind, QueueName};
 use mainspring_core::store::Level;
@@ -62,18 +62,12 @@ struct Standing {
 
 /// What of a job cannot be read: the first of it, in words.
 #[derive(Default)]
-struct Damage(Option<String>);
+struct Damage(Unreadable);
 
 impl Damage {
     /// What was read; or nothing, and a note of it.
     fn note<T>(&mut self, what: &str, read: Result<T>) -> Result<Option<T>> {
-        Ok(match legible(read)? {
-            Ok(value) => Some(value),
-            Err(why) => {
-                self.0.get_or_insert_with(|| format!("{what}: {why}"));
-                None
-            }
-        })
+        Ok(self.0.note(what, legible(read)?))
     }
 
     /// A column, or what it would be if it had never been set.
@@ -138,7 +132,7 @@ pub(crate) fn get(reader: &mut Reader, id: JobId) -> Result<Option<Record>> {
     let progress = damage.note("progress", progress(conn, no))?.flatten();
     let errors = damage.note("errors", errors(conn, no))?.unwrap_or_default();
     let last = if summary.foreign { damage.note("steps", last(conn, no))?.flatten() } else { None };
-    summary.unreadable = summary.unreadable.or(damage.0);
+    summary.unreadable = summary.unreadable.or(damage.0.what);
     Ok(Some(Record { summary, input, result, note, errors, progress, waits, last }))
 }
 
@@ -228,7 +222,7 @@ pub(super) fn summary(conn: &Connection, names: &Names, no: i64) -> Result<Summa
         stuck: standing.stuck == 1,
         foreign: standing.stuck == 2,
         options: damage.note("options", options)?.unwrap_or_default(),
-        unreadable: damage.0,
+        unreadable: damage.0.what,
     })
 }
 
@@ -243,7 +237,7 @@ fn read_standing(row: &Row<'_>, state: Result<Status>) -> Result<Standing> {
     let status = damage.note("state or reason", state)?;
     let mut standing =
         Standing::read(row, status.unwrap_or(Status::because(State::Suspended, Reason::Unreadable)))?;
-    standing.damage.0 = damage.0.or(standing.damage.0);
+    standing.damage.0.what = damage.0.what.or(standing.damage.0.what);
     Ok(standing)
 }
 

@@ -71,17 +71,7 @@ impl TestEngine {
         })?;
         let temporary = TemporaryStore::Directory(directory, file.clone());
         let opened = Sqlite::open(Options::new(file).durability(Durability::Relaxed), seams(&parts));
-        match opened {
-            Ok(store) => {
-                let mut test = parts.engine(Arc::new(store), true);
-                test.temporary = Some(temporary);
-                Ok(test)
-            }
-            Err(error) => {
-                temporary.remove();
-                Err(error)
-            }
-        }
+        Self::on_temporary(parts, temporary, opened)
     }
 
     /// An engine on a Postgres server, in a schema of its own, which is dropped with it: for jobs whose rows are part of the
@@ -107,7 +97,17 @@ impl TestEngine {
         let options = Options::new(&address)?.migrate(true).time(Time::Clock);
         let seams = seams(&parts);
         let temporary = TemporaryStore::Schema(address, Box::new(options.clone()), seams.clone());
-        match Postgres::open(options, seams).await {
+        Self::on_temporary(parts, temporary, Postgres::open(options, seams).await)
+    }
+
+    /// An engine on a temporary store, which is removed again if it could not be opened.
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
+    fn on_temporary(
+        parts: Parts,
+        temporary: TemporaryStore,
+        opened: Result<impl Store + 'static>,
+    ) -> Result<Self> {
+        match opened {
             Ok(store) => {
                 let mut test = parts.engine(Arc::new(store), true);
                 test.temporary = Some(temporary);
