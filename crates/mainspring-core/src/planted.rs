@@ -66,11 +66,19 @@ pub enum Defect {
     PushUncounted,
     /// An id that belongs to another job is taken for a repeat of its own enqueue.
     IdTakenSilently,
+    /// One job whose row is damaged fails every claim that meets it.
+    UnreadableStops,
+    /// A job that is set aside because it cannot be read counts a crash.
+    UnreadableCrashes,
+    /// A dropped signal leaves nothing behind: a repeat of it is stored again.
+    DropForgotten,
+    /// A signal that does not fit its wait stays unread.
+    UnfitKept,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 29] = [
+    pub const ALL: [Defect; 33] = [
         Defect::ClaimIgnored,
         Defect::NodeIgnored,
         Defect::RescueUnchecked,
@@ -100,6 +108,10 @@ impl Defect {
         Defect::ResetForgotten,
         Defect::PushUncounted,
         Defect::IdTakenSilently,
+        Defect::UnreadableStops,
+        Defect::UnreadableCrashes,
+        Defect::DropForgotten,
+        Defect::UnfitKept,
     ];
 }
 

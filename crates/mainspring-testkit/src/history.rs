@@ -332,6 +332,27 @@ pub enum Fact {
         /// What became of it.
         answer: Posted,
     },
+    /// An operator has dropped unread signals.
+    Dropped {
+        /// The job.
+        id: JobId,
+        /// Their subject.
+        subject: String,
+        /// Their sender; nobody if those of all senders were dropped.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        sender: Option<String>,
+        /// How many there were.
+        count: usize,
+    },
+    /// A wait of a handler failed, because a signal is not what it asks for.
+    Unfit {
+        /// The job.
+        id: JobId,
+        /// The claim under which the handler began.
+        since: u32,
+        /// The key of the wait.
+        key: String,
+    },
     /// The body of a step begins.
     Entered {
         /// The job.
@@ -425,7 +446,7 @@ pub enum Fact {
         result: u64,
     },
 
-    /// The row of a job that waited for a claim was damaged.
+    /// The row of a job was damaged.
     Damaged {
         /// The job.
         id: JobId,
@@ -436,6 +457,18 @@ pub enum Fact {
     Mended {
         /// The job.
         id: JobId,
+    },
+    /// What a job was when somebody looked at it: one that is about to be mended, or one that had time enough to end while
+    /// others were damaged.
+    Looked {
+        /// The job.
+        id: JobId,
+        /// What it was.
+        status: Status,
+        /// The number of its latest claim.
+        claim: u32,
+        /// How many crashes were counted.
+        crashes: u16,
     },
     /// Something went wrong, on purpose.
     Fault {
@@ -680,6 +713,8 @@ impl Fact {
             | Fact::Remembers { id, .. }
             | Fact::Delivered { id, .. }
             | Fact::Signalled { id, .. }
+            | Fact::Dropped { id, .. }
+            | Fact::Unfit { id, .. }
             | Fact::Entered { id, .. }
             | Fact::Ran { id, .. }
             | Fact::Saw { id, .. }
@@ -691,6 +726,7 @@ impl Fact {
             | Fact::Returns { id, .. }
             | Fact::Damaged { id, .. }
             | Fact::Mended { id }
+            | Fact::Looked { id, .. }
             | Fact::Finishing { id, .. }
             | Fact::Finished { id, .. } => Some(*id),
             Fact::Joined { .. }

@@ -364,9 +364,18 @@ impl<W: Way> Store for Watched<W> {
         name: SignalName,
         sender: Option<String>,
     ) -> Pending<'_, Result<Option<usize>>> {
-        self.write("drop_signals", (id, name, sender), |store, (id, name, sender)| {
-            store.drop_signals(id, name, sender)
-        })
+        let call = Call { name: "drop_signals", writes: true };
+        self.send(
+            call,
+            (id, name, sender),
+            |store, (id, name, sender)| store.drop_signals(id, name, sender),
+            |recorder, by, (id, name, sender), answer| {
+                if let Ok(Some(count)) = *answer {
+                    let subject = Subject::Signal(name.clone()).to_string();
+                    recorder.note(by, Fact::Dropped { id: *id, subject, sender: sender.clone(), count });
+                }
+            },
+        )
     }
 
     fn sights(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<Sight>>> {

@@ -7,6 +7,7 @@ use crate::id::{Claim, JobId, NodeNo, Row};
 use crate::job::{Input, Priority, Until};
 use crate::journal::Value;
 use crate::name::QueueName;
+use crate::planted::{self, Defect};
 use crate::store::{self, ClaimRequest, Claimed, ClaimedBatch, Class, Level};
 use crate::time::Timestamp;
 use crate::{Error, Result, bounds};
@@ -85,6 +86,7 @@ impl Model {
     }
 
     fn give(&mut self, rows: &[Row], request: &ClaimRequest, now: Timestamp) -> Result<ClaimedBatch> {
+        self.stop_at_damage(rows)?;
         let mut legible = Vec::with_capacity(rows.len());
         let mut taken: BTreeMap<QueueName, usize> = BTreeMap::new();
         for row in rows {
@@ -102,6 +104,9 @@ impl Model {
             self.take(*row, request, false, now)?;
             // Others may wait behind it.
             self.go(*row, Input::Unreadable, Place::unreadable(damage))?;
+            if planted::is(Defect::UnreadableCrashes) {
+                self.job_mut(*row)?.crashes += 1;
+            }
             self.hint_ready(&queue);
         }
         self.batch(&legible, now)

@@ -101,15 +101,17 @@ impl Past {
 
     /// Marks unread signals of a name as read. Returns how many.
     fn drop_signals(&mut self, about: &SignalName, by: Option<&str>) -> usize {
-        let mut dropped = 0;
-        for posted in self.inbox.iter_mut().filter(|posted| !posted.read) {
-            if let Mail::Signal { name, sender, .. } = &posted.message.mail
-                && name == about
-                && by.is_none_or(|by| by == sender)
-            {
-                posted.read = true;
-                dropped += 1;
-            }
+        let drops = |posted: &Posted| {
+            let named = matches!(&posted.message.mail, Mail::Signal { name, sender, .. }
+                if name == about && by.is_none_or(|by| by == sender));
+            named && !posted.read
+        };
+        let dropped = self.inbox.iter().filter(|posted| drops(posted)).count();
+        if planted::is(Defect::DropForgotten) {
+            self.inbox.retain(|posted| !drops(posted));
+        }
+        for posted in &mut self.inbox {
+            posted.read |= drops(posted);
         }
         self.forget_readers();
         dropped

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::Result;
 use crate::id::{Batch, Claim, NodeNo, Row};
 use crate::planted::{Defect, is};
 use crate::store::{Class, NodeState};
 use crate::time::Timestamp;
+use crate::{Error, Result};
 
 use super::model::Model;
 use super::place::Place;
@@ -45,6 +45,15 @@ impl Model {
             return Some(claim.row);
         }
         None
+    }
+
+    /// A claim that meets one damaged job gives none.
+    pub(super) fn stop_at_damage(&self, rows: &[Row]) -> Result<()> {
+        let damage = |row: &Row| self.jobs.get(row).and_then(|job| job.damage.clone());
+        match rows.iter().find_map(damage) {
+            Some(why) if is(Defect::UnreadableStops) => Err(Error::Corrupt { why }),
+            _ => Ok(()),
+        }
     }
 
     /// Gives back what dead nodes held when somebody last looked, wherever it is now.

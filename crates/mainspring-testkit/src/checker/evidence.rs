@@ -245,6 +245,7 @@ impl<'a> Life<'a> {
             | Fact::Expired { .. }
             | Fact::Damaged { .. }
             | Fact::Mended { .. }
+            | Fact::Looked { .. }
             | Fact::Fault { .. }
             | Fact::Calm => {}
             _ => self.flow.get_or_insert_default().add(at, fact),

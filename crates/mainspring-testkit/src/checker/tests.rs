@@ -493,6 +493,38 @@ fn what_is_damaged_does_not_run() {
     }
     case.breaks_too(rule);
     assert!(mended.rules(EXACT).is_empty());
+    let mut resumed = Case::default();
+    resumed.joined(1).stored(1).see(9, Fact::Damaged { id: id(1), claim: 0 }).verb(1, "resume");
+    resumed.breaks_too(rule);
+}
+
+#[test]
+fn what_is_damaged_counts_no_crash() {
+    let rule = "what is damaged counts no crash";
+    let status = Status::because(State::Suspended, Reason::Unreadable);
+    let looked = |crashes: u16| {
+        let mut case = Case::default();
+        case.joined(1).stored(1).claimed(1, 1, 1).fault("crash", 1).expired(1);
+        case.see(9, Fact::Damaged { id: id(1), claim: 1 });
+        case.see(9, Fact::Looked { id: id(1), status, claim: 2, crashes });
+        case.rules(EXACT).contains(&rule)
+    };
+    assert!(looked(0) && !looked(1) && looked(2));
+}
+
+#[test]
+fn what_is_damaged_holds_up_nobody() {
+    let looked = |state: State, calm: bool| {
+        let mut case = Case::default();
+        case.joined(1).stored(1).see(9, Fact::Damaged { id: id(2), claim: 0 });
+        if calm {
+            case.see(0, Fact::Calm);
+        }
+        case.see(9, Fact::Looked { id: id(1), status: Status::plain(state), claim: 0, crashes: 0 });
+        case.rules(EXACT).contains(&"what is damaged holds up nobody")
+    };
+    assert!(looked(State::Ready, true) && looked(State::Running, true));
+    assert!(!looked(State::Succeeded, true) && !looked(State::Ready, false));
 }
 
 #[test]

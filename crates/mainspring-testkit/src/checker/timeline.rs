@@ -148,6 +148,8 @@ fn sentence(fact: &Fact) -> String {
         | Fact::Remembers { .. }
         | Fact::Delivered { .. }
         | Fact::Signalled { .. }
+        | Fact::Dropped { .. }
+        | Fact::Unfit { .. }
         | Fact::Entered { .. }
         | Fact::Ran { .. }
         | Fact::Saw { .. }
@@ -159,6 +161,9 @@ fn sentence(fact: &Fact) -> String {
         | Fact::Returns { .. } => workflow(fact),
         Fact::Damaged { id, claim } => format!("DAMAGED {} after claim {claim}", short(*id)),
         Fact::Mended { id } => format!("mends {}", short(*id)),
+        Fact::Looked { id, status, claim, crashes } => {
+            format!("finds {} {status} after claim {claim}, with {crashes} crashes", short(*id))
+        }
         Fact::Fault { kind, on, until } => {
             let on = on.map_or_else(|| "everybody".into(), |on| format!("actor {on}"));
             let until = until.map(|until| format!(" until {until}")).unwrap_or_default();
@@ -197,6 +202,13 @@ fn workflow(fact: &Fact) -> String {
         }
         Fact::Signalled { id, subject, sender, answer } => {
             format!("{subject} of {sender} for {} is {answer:?}", short(*id))
+        }
+        Fact::Dropped { id, subject, sender, count } => {
+            let of = sender.as_ref().map(|sender| format!(" of {sender}")).unwrap_or_default();
+            format!("drops {count} of {subject}{of} for {}", short(*id))
+        }
+        Fact::Unfit { id, since, key } => {
+            format!("{}, begun by claim {since}, is told that what came for `{key}` does not fit", short(*id))
         }
         Fact::Entered { id, claim, key, .. } => format!("begins `{key}` of {} claim {claim}", short(*id)),
         Fact::Ran { id, claim, key } => format!("has done `{key}` of {} claim {claim}", short(*id)),

@@ -26,6 +26,9 @@ pub(super) struct Flow<'a> {
     /// What looks into the inbox gave.
     pub(super) delivered: Vec<(At, &'a [Letter])>,
     pub(super) signals: Vec<Signal<'a>>,
+    pub(super) dropped: Vec<Dropped<'a>>,
+    /// Waits that failed because of a signal that did not fit.
+    pub(super) unfit: Vec<(At, &'a str)>,
     pub(super) entered: Vec<Entered<'a>>,
     pub(super) ran: Vec<(At, u32, &'a str)>,
     pub(super) saw: Vec<Saw<'a>>,
@@ -96,6 +99,26 @@ pub(super) struct Signal<'a> {
     pub(super) answer: Posted,
 }
 
+/// Unread signals of a subject that were dropped, of one sender or of all.
+pub(super) struct Dropped<'a> {
+    pub(super) at: At,
+    subject: &'a str,
+    sender: Option<&'a str>,
+    count: usize,
+}
+
+impl Dropped<'_> {
+    /// Whether it took away something of this subject.
+    pub(super) fn took(&self, subject: &str) -> bool {
+        self.subject == subject && self.count > 0
+    }
+
+    /// Whether it was about signals like this one.
+    pub(super) fn concerns(&self, subject: &str, sender: &str) -> bool {
+        self.subject == subject && self.sender.is_none_or(|of| of == sender)
+    }
+}
+
 pub(super) struct Entered<'a> {
     pub(super) at: At,
     pub(super) claim: u32,
@@ -156,6 +179,10 @@ impl<'a> Flow<'a> {
             Fact::Signalled { subject, sender, answer, .. } => {
                 self.signals.push(Signal { at, subject, sender, answer: *answer });
             }
+            Fact::Dropped { subject, sender, count, .. } => {
+                self.dropped.push(Dropped { at, subject, sender: sender.as_deref(), count: *count });
+            }
+            Fact::Unfit { key, .. } => self.unfit.push((at, key)),
             Fact::Entered { claim, since, key, once, .. } => {
                 self.entered.push(Entered { at, claim: *claim, since: *since, key, once: *once });
             }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use mainspring::Engine;
 use mainspring_core::job::{Reason, State, Summary};
 use mainspring_core::name::QueueName;
 use mainspring_core::seam::{Clock, Rng};
@@ -18,15 +19,19 @@ use crate::history::{Actor, Fact};
 use crate::rng::SeededRng;
 
 /// How often the director looks whether there are nodes enough, or whether all is done.
-const LOOK: Duration = Duration::from_millis(500);
+pub(super) const LOOK: Duration = Duration::from_millis(500);
 /// Simulated time after the storm within which all must be done, besides a few leases.
-const AFTERMATH: Duration = Duration::from_mins(4);
+pub(super) const AFTERMATH: Duration = Duration::from_mins(4);
+/// Where jobs are that wait for nothing but time and a node.
+pub(super) const OPEN: [State; 4] = [State::Blocked, State::Scheduled, State::Ready, State::Running];
 
 pub(super) struct Director {
     pub(super) world: Arc<World>,
     /// The director's own handle on the store: nothing goes wrong on the way to it.
     pub(super) store: Arc<dyn Store>,
     cast: Mutex<Cast>,
+    /// The operator's engine with which damaged jobs are resumed, in runs that have some.
+    pub(super) mender: Mutex<Option<Engine>>,
     gossip: Arc<Gossip>,
 }
 
@@ -49,6 +54,7 @@ impl Director {
             world: Arc::clone(world),
             store: world.backend.connect(),
             cast: Mutex::new(cast),
+            mender: Mutex::default(),
             gossip: Arc::default(),
         })
     }
@@ -79,6 +85,11 @@ impl Director {
         if let Some(mean) = config.verbs {
             let (process, person) = self.person();
             process.run(person.operate(mean));
+            lock(&self.cast).people.push(process);
+        }
+        if config.blows.iter().any(|(blow, _)| *blow == Blow::Damage) {
+            let process = Process::open(&self.world, self.actor());
+            *lock(&self.mender) = Some(process.engine.clone());
             lock(&self.cast).people.push(process);
         }
         for (blow, mean) in config.blows.clone() {
@@ -263,6 +274,7 @@ impl Director {
                 let by = between(fate, lease / 2, lease * 4);
                 world.store_time.jump(i64::try_from(by.as_micros()).unwrap_or(0));
             }
+            Blow::Damage => self.damage(lasts).await,
             Blow::Restart => {
                 let Some(actor) = self.some_node(false) else { return };
                 self.dismiss(actor);
@@ -312,6 +324,7 @@ impl Director {
         self.add_node(true);
         // What was sent during the storm may still arrive.
         world.time.sleep(config.lease * 3).await;
+        self.mend_all().await;
         let until = world.time.monotonic() + AFTERMATH + config.lease * 6;
         while !self.is_done() && world.time.monotonic() < until {
             world.time.sleep(LOOK).await;
@@ -331,11 +344,14 @@ impl Director {
     }
 
     fn is_done(&self) -> bool {
-        let open = [State::Blocked, State::Scheduled, State::Ready, State::Running];
+        !self.has_open() && !self.is_awaiting()
+    }
+
+    /// Whether some job waits for nothing but time and a node, or runs.
+    pub(super) fn has_open(&self) -> bool {
         // At this very moment: the answer of a thread would come when it comes.
-        let Ok(counts) = block_on(self.store.counts()) else { return false };
-        open.iter().all(|state| counts.total(*state) == 0)
-            && (counts.total(State::Suspended) == 0 || !self.is_awaiting())
+        let Ok(counts) = block_on(self.store.counts()) else { return true };
+        OPEN.iter().any(|state| counts.total(*state) > 0)
     }
 
     /// Whether some job is suspended and will be woken.

@@ -12,6 +12,7 @@ mod actors;
 mod backend;
 mod clock;
 mod command;
+mod damage;
 mod director;
 mod executor;
 mod forced_races;
@@ -50,7 +51,7 @@ const RETENTION: Duration = Duration::from_mins(1);
 const RECOVERY: Duration = Duration::from_secs(1);
 
 /// Every kind of fault. A long run in which one of them never happens proves less than it says.
-pub const FAULTS: [&str; 18] = [
+pub const FAULTS: [&str; 19] = [
     "answer lost",
     "call late",
     "call refused",
@@ -63,6 +64,7 @@ pub const FAULTS: [&str; 18] = [
     "hint lost",
     "leap",
     "outage",
+    "row damaged",
     "scale",
     "shutdown",
     "silence",

@@ -44,7 +44,7 @@ pub(super) struct Config {
     pub(super) few: bool,
 }
 
-/// What can go wrong for more than one call.
+/// What can go wrong, beside single calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Blow {
     /// A node dies, and is started anew some time later.
@@ -67,9 +67,12 @@ pub(super) enum Blow {
     Restart,
     /// There are more nodes, or fewer.
     Scale,
+    /// The row of a job is damaged, and mended later.
+    Damage,
 }
 
 impl Blow {
+    /// All that every run may have.
     const ALL: [Blow; 10] = [
         Blow::Crash,
         Blow::Stop,
@@ -125,7 +128,7 @@ impl Config {
             blows.retain(|(blow, _)| *blow != Blow::Leap);
         }
         let lease = pick(rng, &[seconds(1), seconds(2), seconds(5), seconds(15)]);
-        Config {
+        let mut config = Config {
             nodes: if rough { 3 } else { 3 + below(rng, 5) },
             lease,
             storm,
@@ -141,7 +144,11 @@ impl Config {
             deploy: between(rng, storm / 5, storm),
             rolls: chance(rng, 0.5),
             few: chance(rng, 0.1),
+        };
+        if chance(rng, 0.3) {
+            config.blows.push((Blow::Damage, between(rng, seconds(1), seconds(8))));
         }
+        config
     }
 
     /// How long a caller waits for an answer: a store gives up before a lease is in danger.

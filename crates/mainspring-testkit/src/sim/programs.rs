@@ -317,6 +317,8 @@ pub(super) struct Message {
     pub(super) sender: String,
     pub(super) value: u64,
     pub(super) after: Option<Duration>,
+    /// Whether nobody is stuck without it: its wait has an end, or there are more than it takes.
+    pub(super) spare: bool,
 }
 
 impl Course {
@@ -339,17 +341,20 @@ impl Course {
         for (number, part) in self.parts.iter().enumerate() {
             let name = format!("signal{number}");
             let wait = if matches!(part, Part::Race(_)) { format!("race{number}") } else { name.clone() };
-            let message = |of: usize, after| Message {
+            let message = |of: usize, after, spare| Message {
                 name: name.clone(),
                 wait: wait.clone(),
                 sender: format!("sender {of}"),
                 value: self.value(number, of),
                 after,
+                spare,
             };
             match part {
-                Part::Signals { of, .. } => all.extend((0..*of).map(|of| message(of, None))),
+                Part::Signals { need, of } => {
+                    all.extend((0..*of).map(|one| message(one, None, one == 0 && need < of)));
+                }
                 Part::Timed { sent: Some(sent), .. } | Part::Race(Race::Signal { sent: Some(sent), .. }) => {
-                    all.push(message(0, Some(Duration::from_millis(*sent))));
+                    all.push(message(0, Some(Duration::from_millis(*sent)), true));
                 }
                 _ => {}
             }
@@ -372,6 +377,12 @@ impl Course {
             }));
         }
         words
+    }
+
+    /// Whether an attempt may fail without harm. A code that changes a name and does not say so counts upon what is recorded,
+    /// and an error that is taken back takes some of that along.
+    pub(super) fn bears_errors(&self) -> bool {
+        !self.parts.iter().any(|part| matches!(part, Part::Edited { edit: Edit::Renamed, .. }))
     }
 
     /// Whether it sends tokens away.

@@ -38,7 +38,9 @@ impl Act {
                 let (left, path) = (Arc::clone(self), format!("{key}/work/"));
                 let racing = racing.arm("work", move |ctx| async move {
                     left.step(&ctx, &path, "ask", 0).await?;
-                    Ok(ctx.signal::<u64>(&*format!("signal{number}")).await?)
+                    let name = format!("signal{number}");
+                    let signal = ctx.signal::<u64>(&*name).await;
+                    Ok(left.met(&format!("{path}{name}"), signal)?)
                 });
                 let (right, path, millis) = (Arc::clone(self), format!("{key}/rest/"), *millis);
                 racing.arm("rest", move |ctx| async move {

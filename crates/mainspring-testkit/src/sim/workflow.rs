@@ -53,6 +53,15 @@ impl Act {
         self.stage.note(Fact::Saw { id, since, key, digest, rides });
     }
 
+    /// What a wait came to; it may have met a signal that is not a number.
+    pub(super) fn met<T>(&self, key: &str, result: Result<T, Error>) -> Result<T, Error> {
+        if let Err(Error::Step { .. }) = result {
+            let (id, since, key) = (self.id, self.since, key.to_owned());
+            self.stage.note(Fact::Unfit { id, since, key });
+        }
+        result
+    }
+
     /// The handler comes to a wait; whoever wants to meet it there is told.
     pub(super) fn comes_to(&self, wait: &str) {
         self.stage.world.comes_to(self.stage.actor, self.id, wait);
@@ -208,9 +217,10 @@ impl Act {
                 self.comes_to(&name("signal"));
                 let need = u32::try_from(*need).unwrap_or(1);
                 let sum = if need == 1 {
-                    ctx.signal::<u64>(&*name("signal")).await?
+                    self.met(&name("signal"), ctx.signal::<u64>(&*name("signal")).await)?
                 } else {
-                    let received = ctx.signal::<u64>(&*name("signal")).count(need).await?;
+                    let received = ctx.signal::<u64>(&*name("signal")).count(need).await;
+                    let received = self.met(&name("signal"), received)?;
                     received.iter().fold(0_u64, |sum, one| sum.wrapping_add(one.value))
                 };
                 self.saw(&name("signal"), None, true);
@@ -219,7 +229,8 @@ impl Act {
             Part::Timed { millis, .. } => {
                 self.comes_to(&name("signal"));
                 let timeout = Duration::from_millis(*millis);
-                let value = ctx.signal::<u64>(&*name("signal")).timeout(timeout).await?;
+                let value = ctx.signal::<u64>(&*name("signal")).timeout(timeout).await;
+                let value = self.met(&name("signal"), value)?;
                 self.saw(&name("signal"), None, true);
                 Ok(value.unwrap_or(NOTHING))
             }

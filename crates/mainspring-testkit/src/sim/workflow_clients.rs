@@ -12,6 +12,7 @@ use mainspring_core::job::{State, Verb};
 use mainspring_core::journal::operation;
 use mainspring_core::name::Key;
 use mainspring_core::seam::{Clock, Rng};
+use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
 use super::actors::Person;
@@ -109,15 +110,29 @@ impl Person {
     /// Has the signals of a workflow sent, and some ill luck meet it.
     fn accompany(&self, id: JobId, course: &Course) {
         let (rng, waits) = (&self.rng, course.waits());
-        for Message { name, wait, sender, value, after } in course.senders() {
+        // Drawn apart, so that the rest of a run does not depend on it.
+        let whim = SeededRng::new(course.seed);
+        for Message { name, wait, sender, value, after, spare } in course.senders() {
             let world = Arc::clone(&self.world);
             // Most of those that may come at any time come when they are about to be waited for; so do some of the others.
             let prompt = chance(rng, if after.is_none() { 0.7 } else { 0.3 });
             let prompt = prompt.then(|| self.world.watch_for(id, &wait));
             let some_time = Duration::from_millis(rng.next_u64() % 10_000);
+            let timed = after.is_some();
             let after = if prompt.is_some() { LATEST } else { after.unwrap_or(some_time) };
             let again = chance(rng, 0.3);
-            let letter = Letter { id, name, sender, value, again, prompt };
+            let dropped = chance(&whim, 0.3).then(|| chance(&whim, 0.5));
+            if chance(&whim, 0.3) && course.bears_errors() {
+                let (name, sender) = (name.clone(), format!("mistaken {sender}"));
+                let dropped = chance(&whim, 0.3).then_some(true);
+                let prompt = chance(&whim, 0.5).then(|| self.world.watch_for(id, &wait));
+                let letter =
+                    Letter { id, name, sender, value: json!("not a number"), again, prompt, dropped };
+                let task = letter.send(Arc::clone(&world), self.engine.clone(), after / 2);
+                self.world.executor.spawn(self.actor, Box::pin(task));
+            }
+            let dropped = dropped.filter(|alone| spare && (*alone || timed));
+            let letter = Letter { id, name, sender, value: json!(value), again, prompt, dropped };
             let task = letter.send(world, self.engine.clone(), after);
             self.world.executor.spawn(self.actor, Box::pin(task));
         }
@@ -231,9 +246,11 @@ struct Letter {
     id: JobId,
     name: String,
     sender: String,
-    value: u64,
+    value: Value,
     /// Whether it is sent twice for no reason.
     again: bool,
+    /// Whether an operator drops it when it has come, and sends it once more: alone, or with all others of its name.
+    dropped: Option<bool>,
     /// Told when it is about to be waited for, if it is to come then.
     prompt: Option<oneshot::Receiver<Actor>>,
 }
@@ -244,7 +261,7 @@ impl Letter {
     async fn send(self, world: Arc<World>, engine: Engine, after: Duration) {
         let lease = world.config.lease;
         let mut later = [Duration::ZERO, lease * 3, lease * 11].into_iter();
-        let mut again = self.again;
+        let (mut again, mut dropped) = (self.again, self.dropped);
         match self.prompt {
             None => world.time.sleep(after).await,
             Some(told) => {
@@ -259,6 +276,12 @@ impl Letter {
         loop {
             let sent = engine.signal(self.id, &*self.name, &self.value).sender(self.sender.clone()).await;
             match sent {
+                Ok(_) if dropped.is_some() => {
+                    let sender = dropped.take().filter(|alone| *alone).map(|_| &*self.sender);
+                    world.time.sleep(between(&world.fate, Duration::ZERO, MEETING)).await;
+                    // What he is not told of he does not ask for again: the signal may have been read by then.
+                    drop(engine.jobs().drop_signals(self.id, &self.name, sender).await);
+                }
                 Ok(_) if again => {
                     again = false;
                     world.time.sleep(Duration::from_secs(2)).await;

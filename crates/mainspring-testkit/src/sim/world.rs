@@ -44,6 +44,8 @@ pub(super) struct World {
     pub(super) watchers: Mutex<Watchers>,
     /// The waits at which whoever comes to them is stopped.
     stops: Mutex<BTreeSet<(JobId, String)>>,
+    /// Jobs whose rows are damaged, each with what mends it.
+    pub(super) damaged: Mutex<BTreeMap<JobId, String>>,
     /// Who is sent the tokens of which workflow.
     tokens: Mutex<BTreeMap<JobId, mpsc::UnboundedSender<Sent>>>,
 }
@@ -100,6 +102,7 @@ impl World {
             hermit: Mutex::default(),
             watchers: Mutex::default(),
             stops: Mutex::default(),
+            damaged: Mutex::default(),
             tokens: Mutex::default(),
             time,
             store_time,

@@ -68,4 +68,8 @@ caught! {
     stream_that_is_not_taken_back: ResetForgotten,
     push_that_is_not_counted: PushUncounted,
     id_of_another_job_taken_for_a_repeat: IdTakenSilently,
+    claim_fails_at_an_unreadable_row: UnreadableStops,
+    unreadable_row_counts_a_crash: UnreadableCrashes,
+    dropped_signal_forgotten: DropForgotten,
+    signal_that_does_not_fit_kept: UnfitKept,
 }

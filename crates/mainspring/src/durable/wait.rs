@@ -13,6 +13,7 @@ use mainspring_core::failure::{Failure, discard};
 use mainspring_core::job::{Unfit, When, cut};
 use mainspring_core::journal::{Entry, EntryKind, Mail, Message, Subject};
 use mainspring_core::name::{Key, SignalName};
+use mainspring_core::planted::{self, Defect};
 use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, Result, bounds};
 use serde::de::DeserializeOwned;
@@ -193,7 +194,8 @@ impl SignalParts<'_> {
                     session.defer(entry, &fit, true);
                 } else {
                     session.put_back(fit);
-                    session.defer(entry, &unfit, true);
+                    let read: &[Message] = if planted::is(Defect::UnfitKept) { &[] } else { &unfit };
+                    session.defer(entry, read, true);
                     let notes = unfit.iter().filter_map(misfit::<T>).collect();
                     Box::pin(set_aside(session, &key, notes)).await?;
                 }

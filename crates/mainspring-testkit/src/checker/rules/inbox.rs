@@ -8,8 +8,8 @@ use mainspring_core::job::State;
 use super::Broken;
 use super::workflows::{before, flows};
 use crate::checker::evidence::{At, Evidence};
-use crate::checker::workflow::{Flow, Given, Write};
-use crate::history::Posted;
+use crate::checker::workflow::{Flow, Given, Signal, Write};
+use crate::history::{Letter, Posted};
 
 /// How long after its time a job may be claimed when nothing is wrong: others may be before it.
 const SLACK: Duration = Duration::from_secs(30);
@@ -58,7 +58,7 @@ pub(super) fn read(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
 
 /// Whether a message was given to a claim, or read before it.
 fn had(flow: &Flow<'_>, written: &[Write<'_>], given: &Given<'_>, subject: &str, sender: &str) -> bool {
-    let fits = |letter: &crate::history::Letter| letter.subject == subject && letter.sender == sender;
+    let fits = |letter: &Letter| letter.subject == subject && letter.sender == sender;
     if given.more || given.inbox.iter().any(fits) {
         return true;
     }
@@ -70,7 +70,64 @@ fn had(flow: &Flow<'_>, written: &[Write<'_>], given: &Given<'_>, subject: &str,
     })
 }
 
-/// What was sent is given to every later claim until it is read: signals, and the ends of children.
+/// What was dropped is given to nobody after that, unless the record of somebody who had read it before is taken back; and a
+/// sender whose signal is there, was read or was dropped is not heard again.
+pub(super) fn dropped(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    for (id, life, flow) in flows(evidence) {
+        let stored = || flow.signals.iter().filter(|signal| signal.answer == Posted::Stored);
+        for (number, signal) in stored().enumerate() {
+            let same = |first: &&Signal<'_>| (first.subject, first.sender) == (signal.subject, signal.sender);
+            if let Some(first) = stored().take(number).find(same) {
+                let what = format!("{} of {} was stored twice", signal.subject, signal.sender);
+                broken.push(Broken::job(*id, what, vec![first.at, signal.at]));
+            }
+        }
+        if !evidence.terms.exact || flow.dropped.is_empty() {
+            continue;
+        }
+        let given = life.givens().into_iter().map(|given| (given.at, given.inbox));
+        for (at, inbox) in given.chain(flow.delivered.iter().copied()) {
+            let rewound = |since: At| flow.rewinds.iter().any(|rewind| since < rewind.at && rewind.at < at);
+            let gone = |letter: &Letter| {
+                let drops = flow.dropped.iter().filter(|drop| drop.at < at && !rewound(drop.at));
+                let mut drops = drops.filter(|drop| drop.concerns(&letter.subject, &letter.sender));
+                drops.find(|drop| {
+                    let before = |signal: &Signal<'_>| {
+                        signal.at < drop.at
+                            && (signal.subject, signal.sender) == (&*letter.subject, &*letter.sender)
+                    };
+                    stored().any(before)
+                })
+            };
+            if let Some((letter, drop)) = inbox.iter().find_map(|letter| Some((letter, gone(letter)?))) {
+                let what =
+                    format!("{} of {} was dropped, and is given to a claim", letter.subject, letter.sender);
+                broken.push(Broken::job(*id, what, vec![drop.at, at]));
+            }
+        }
+    }
+}
+
+/// A signal that does not fit fails its wait when it was set aside: it is recorded as read, so that no later wait meets it.
+pub(super) fn unfit(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    for (id, life, flow) in flows(evidence) {
+        let written = life.written();
+        for (at, key) in &flow.unfit {
+            let note = format!("{key}#unfit");
+            let aside = |write: &Write<'_>| {
+                write.at < *at
+                    && !write.writes.read.is_empty()
+                    && write.writes.entries.iter().any(|line| line.key.as_str() == note)
+            };
+            if !written.iter().any(aside) {
+                let what = format!("`{key}` failed for what does not fit, which was not set aside");
+                broken.push(Broken::job(*id, what, vec![*at]));
+            }
+        }
+    }
+}
+
+/// What was sent is given to every later claim until it is read or dropped: signals, and the ends of children.
 pub(super) fn lost(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     if !evidence.terms.exact {
         return;
@@ -92,7 +149,12 @@ pub(super) fn lost(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
         }
         let written = life.written();
         for given in life.givens() {
-            let mut due = sent.iter().filter(|(_, _, at)| *at < given.at);
+            let dropped = |subject: &str, sender: &str, sent: At| {
+                let mut drops = flow.dropped.iter().filter(|drop| sent < drop.at && drop.at < given.at);
+                drops.any(|drop| drop.concerns(subject, sender))
+            };
+            let due = sent.iter().filter(|(_, _, at)| *at < given.at);
+            let mut due = due.filter(|(subject, sender, at)| !dropped(subject, sender, *at));
             if let Some((subject, _, at)) =
                 due.find(|(subject, sender, _)| !had(flow, &written, &given, subject, sender))
             {
@@ -127,7 +189,10 @@ pub(super) fn woken(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
             });
             let more = given.is_some_and(|given| given.more);
             let due = suspend.until.is_some_and(|until| until <= next.now);
-            if !there && !due && !more {
+            // It was there, and somebody has dropped it since.
+            let mut drops = flow.dropped.iter().filter(|drop| suspended < drop.at && drop.at < next.at);
+            let gone = drops.any(|drop| suspend.waits.iter().any(|(subject, _)| drop.took(subject)));
+            if !there && !due && !more && !gone {
                 let what = format!("claim {claim} was to sleep, and was woken for claim {}", next.number);
                 broken.push(Broken::job(*id, what, vec![suspend.at, next.at]));
             }

@@ -62,6 +62,8 @@ pub(super) const ALL: &[(&str, Judge)] = &[
     ("only what crashes is quarantined", nodes::quarantine),
     ("only what is damaged is set aside for it", unreadable::aside),
     ("what is damaged does not run", unreadable::runs),
+    ("what is damaged counts no crash", unreadable::counts),
+    ("what is damaged holds up nobody", unreadable::holds_up),
     ("the dead are found in time", nodes::recovery),
     ("a node is given what it can do", dispatch::able),
     ("paused queues rest", dispatch::paused),
@@ -98,6 +100,8 @@ pub(super) const ALL: &[(&str, Judge)] = &[
     ("a token is good for one signal", scopes::tokens),
     ("messages are read once", inbox::read),
     ("messages are not lost", inbox::lost),
+    ("what is dropped is gone, and no repeat of it comes", inbox::dropped),
+    ("what does not fit is set aside", inbox::unfit),
     ("who sleeps is woken in time", inbox::woken),
     ("children end with their parents", inbox::families),
 ];

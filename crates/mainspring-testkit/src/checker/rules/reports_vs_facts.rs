@@ -115,7 +115,7 @@ pub(super) fn crashes(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
 
 /// The claims before an event that were lost with their nodes and not ahead, since the job last came through or an operator answered
 /// for it.
-fn crashed(evidence: &Evidence<'_>, life: &Life<'_>, before: At) -> Vec<At> {
+pub(super) fn crashed(evidence: &Evidence<'_>, life: &Life<'_>, before: At) -> Vec<At> {
     let through =
         |how: How| matches!(how, How::Succeed | How::Retry | How::Fail | How::Snooze | How::Suspend);
     // A repeat that is told as accepted changes nothing.

@@ -6,7 +6,9 @@ use mainspring_core::id::JobId;
 use mainspring_core::job::Reason;
 
 use super::Broken;
-use crate::checker::evidence::{At, Evidence};
+use super::reports_vs_facts::crashed;
+use crate::checker::evidence::{At, Evidence, Life};
+use crate::checker::is_open;
 use crate::history::Fact;
 
 /// The row of a job, from its damage on.
@@ -58,13 +60,59 @@ pub(super) fn aside(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     }
 }
 
-/// From its damage on no claim of a job is given to anybody, until it is mended. The number of a claim says whether it is an
-/// older one, of which somebody tells late.
+/// A job that is set aside as damaged has as many crashes as happened before. Where the order of commits is not known, whoever
+/// looks at it must judge that himself.
+pub(super) fn counts(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    if !evidence.terms.exact {
+        return;
+    }
+    for (at, event) in evidence.history.iter().enumerate() {
+        let Fact::Looked { id, status, crashes, .. } = event.fact else { continue };
+        let life = evidence.lives.get(&id).filter(|life| !life.may_have_returned());
+        let Some(life) = life.filter(|_| status.reason == Some(Reason::Unreadable)) else { continue };
+        let lost = crashed(evidence, life, at);
+        let told = usize::from(crashes);
+        if told > lost.len() || (told == 0 && !lost.is_empty()) {
+            let what = format!("set aside with {told} crashes, {} happened", lost.len());
+            broken.push(Broken::job(id, what, lost.into_iter().chain([at]).collect()));
+        }
+    }
+}
+
+/// Once faults are over, the damaged are set aside and all others come to their ends, although nobody has mended anything.
+pub(super) fn holds_up(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+    let calm = evidence.calm.unwrap_or(At::MAX);
+    for (at, event) in evidence.history.iter().enumerate().skip(calm) {
+        if let Fact::Looked { id, status, .. } = event.fact
+            && is_open(status.state)
+        {
+            broken.push(Broken::job(id, format!("still {status}, while rows are damaged"), vec![at]));
+        }
+    }
+}
+
+/// From its damage on no claim of a job is given to anybody, and nobody resumes it, until it is mended. The number of a claim
+/// says whether it is an older one, of which somebody tells late.
 pub(super) fn runs(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
     let damaged = damaged(evidence);
+    for (id, rows) in &damaged {
+        let life = evidence.lives.get(id).filter(|life| evidence.terms.exact && !life.may_have_returned());
+        let resumed = life.iter().flat_map(|life| &life.orders).filter(|order| order.verb == "resume");
+        for (at, _, _) in resumed.filter_map(|order| order.obeyed) {
+            if let Some(row) =
+                rows.iter().find(|row| row.since < at && row.mended.is_none_or(|mended| at < mended))
+            {
+                broken.push(Broken::job(*id, "resumed, and its row was damaged", vec![row.since, at]));
+            }
+        }
+    }
     for (at, event) in evidence.history.iter().enumerate() {
         let (Fact::Began { id, claim } | Fact::Claimed { id, claim, .. }) = event.fact else { continue };
         let Some(rows) = damaged.get(&id) else { continue };
+        // Stored again under its id, it is another row.
+        if evidence.lives.get(&id).is_some_and(Life::may_have_returned) {
+            continue;
+        }
         let meanwhile = |row: &&Damaged| claim > row.claim && row.mended.is_none_or(|mended| at < mended);
         if let Some(row) = rows.iter().find(meanwhile) {
             let what =

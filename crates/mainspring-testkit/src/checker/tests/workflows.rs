@@ -76,6 +76,52 @@ impl Case {
     }
 }
 
+#[test]
+fn what_is_dropped_is_gone_and_no_repeat_of_it_comes() {
+    let rule = "what is dropped is gone, and no repeat of it comes";
+    let dropped = |sender: Option<&str>| Fact::Dropped {
+        id: id(1),
+        subject: "s:go".into(),
+        sender: sender.map(Into::into),
+        count: 1,
+    };
+    let mut given = Case::default();
+    given.joined(1).stored(1).signalled(1).see(8, dropped(None)).given(1, 1, 1, Vec::new(), vec![letter(1)]);
+    given.breaks_too(rule);
+    let mut repeated = Case::default();
+    repeated.joined(1).stored(1).signalled(1).see(8, dropped(Some("somebody"))).signalled(1);
+    repeated.breaks_too(rule);
+    let mut another = Case::default();
+    another.joined(1).stored(1).signalled(1).see(8, dropped(Some("another")));
+    another.given(1, 1, 1, Vec::new(), vec![letter(1)]);
+    assert!(!another.rules(EXACT).contains(&rule));
+    // Nobody is to be given what was dropped.
+    let mut lost = Case::default();
+    lost.joined(1).stored(1).signalled(1).see(8, dropped(None)).claimed(1, 1, 1);
+    assert!(!lost.rules(EXACT).contains(&"messages are not lost"));
+    // Whom it has woken before finds nothing.
+    let woken = |count: usize| {
+        let mut case = Case::default();
+        case.joined(1).stored(1).claimed(1, 1, 1).suspended(1, 1, &[("s:go", 1)], None);
+        let fact = Fact::Dropped { id: id(1), subject: "s:go".into(), sender: None, count };
+        case.see(8, fact).claimed(1, 1, 2);
+        case.rules(EXACT).contains(&"who sleeps is woken in time")
+    };
+    assert!(woken(0) && !woken(1));
+}
+
+#[test]
+fn what_does_not_fit_is_set_aside() {
+    let met = |read: Vec<i64>| {
+        let mut case = Case::default();
+        case.joined(1).stored(1).signalled(1).given(1, 1, 1, Vec::new(), vec![letter(1)]);
+        case.writes(1, 1, 1, Wrote { entries: vec![line("go#unfit", 1)], read, ..Wrote::default() });
+        case.see(1, Fact::Unfit { id: id(1), since: 1, key: "go".into() });
+        case.rules(EXACT).contains(&"what does not fit is set aside")
+    };
+    assert!(met(Vec::new()) && !met(vec![1]));
+}
+
 /// A workflow with one step, which is put off afterwards.
 fn half_done() -> Case {
     let mut case = Case::default();
