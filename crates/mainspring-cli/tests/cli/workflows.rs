@@ -60,6 +60,20 @@ async fn order(ctx: Context, job: Order) -> mainspring::Result<String> {
     Ok(format!("{parcel} {first} {second:?}"))
 }
 
+#[derive(Serialize, Deserialize, Job)]
+#[job(kind = "party")]
+struct Party {
+    talks: u32,
+}
+
+/// Starts children that wait for a word, and waits itself.
+async fn party(ctx: Context, job: Party) -> mainspring::Result<()> {
+    for guest in 0..job.talks {
+        ctx.spawn("guest", Talk {}).key(guest).await?;
+    }
+    Ok(ctx.signal("over").await?)
+}
+
 /// A node of the application, in a thread of its own. Both end with the test.
 struct Application {
     runtime: tokio::runtime::Runtime,
@@ -72,7 +86,7 @@ impl Application {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
         let engine = runtime.block_on(Engine::open(store)).expect("a store");
-        let node = engine.node().handle(order).handle(parcel).handle(talk).queue("default", 4).start();
+        let node = engine.node().handle(order).handle(parcel).handle(talk).handle(party).queue("default", 4).start();
         let node = runtime.block_on(node).expect("a node");
         Application { runtime, engine, node: Some(node) }
     }
@@ -282,6 +296,44 @@ fn a_workflow_is_forked_and_retried_from_a_step() {
     waits(&place, &id, "go");
     assert!(place.job(&id)["claim"].as_u64().expect("a number") >= before + 2);
     verb(&["retry", "--from", "go"]).refused(2);
+}
+
+#[test]
+fn retry_says_which_children_stay_cancelled_and_how_to_start_them_again() {
+    let place = Place::new();
+    let store = format!("sqlite:{}", place.path("mainspring.db").display());
+    let application = Application::start(&store);
+    let talks = || {
+        let jobs = place.json(&["jobs", "--kind", "talk", "--state", "suspended"]);
+        jobs["jobs"].as_array().map(Vec::len)
+    };
+    // One more than a note names.
+    for (count, words) in [(1_u32, "1 child stays cancelled"), (6, "6 children stay cancelled")] {
+        let job = application.engine.enqueue(Party { talks: count });
+        let id = application.runtime.block_on(job.into_future()).expect("enqueued").id.to_string();
+        waits(&place, &id, "over");
+        let open = usize::try_from(count).ok();
+        until("the children to wait", || (talks() == open).then_some(()));
+        let children = place.job(&id)["children"].clone();
+        let first = children[0]["id"].as_str().expect("an id");
+        place.run(&["job", &id, "fail", "--why", "too late"]).ok();
+
+        let done = place.run(&["job", &id, "retry"]);
+        assert_eq!((done.code, done.stdout.as_str()), (Some(0), "retry: 1 job\n"), "{done:?}");
+        let note = format!("note: {words} since it ended: ");
+        assert!(done.stderr.starts_with(&note) && done.stderr.contains(first), "{done:?}");
+        assert_eq!(done.stderr.contains(", …\n"), count == 6, "{done:?}");
+        let hint = format!("mainspring job {id} retry --from 'guest#0'");
+        assert!(done.stderr.contains(&format!("\nhint: if it needs their results, start them again with `{hint}`")), "{done:?}");
+
+        waits(&place, &id, "over");
+        assert_eq!(talks(), Some(0), "they stay cancelled");
+        let again = place.run(&["job", &id, "retry", "--from", "guest#0"]);
+        assert_eq!((again.code, again.stderr.as_str()), (Some(0), ""), "{again:?}");
+        until("new children to wait", || (talks() == open).then_some(()));
+        waits(&place, &id, "over");
+        place.run(&["job", &id, "cancel"]).ok();
+    }
 }
 
 #[test]
