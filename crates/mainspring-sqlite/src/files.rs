@@ -5,19 +5,30 @@
 //! its log and the log's index must lead to the files that it opened. SQLite creates them once and keeps them for as long as
 //! anybody has the database open.
 //!
+//! The same look tells how many names the database has. A second one (a hard link) does no harm by itself, so it is only warned
+//! about: whoever opens the store by it has a log of his own, and neither sees what the other stores.
+//!
 //! # Invariants
 //! - Nothing here opens a file: closing one that SQLite has open would give up SQLite's locks.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::identity::Identity;
+use mainspring_core::store::Finding;
+
+use crate::identity::{self, Identity, names};
 
 /// What belongs to a database, by the ends of their names.
 const PARTS: [&str; 3] = ["", "-wal", "-shm"];
 
 /// The files that a store has open. Empty for one that has none, and where the operating system does not tell files apart.
 #[derive(Debug, Default)]
-pub(crate) struct Files(Vec<(PathBuf, Identity)>);
+pub(crate) struct Files {
+    /// The database first.
+    parts: Vec<(PathBuf, Identity)>,
+    /// Whether the database had several names at the last look: each time that it gets a second one, one warning says so.
+    linked: AtomicBool,
+}
 
 impl Files {
     /// The files of a database that was opened and read a moment ago.
@@ -29,40 +40,59 @@ impl Files {
             let identity = Identity::at(&path).ok().flatten()?;
             Some((path, identity))
         };
-        Files(PARTS.iter().filter_map(part).collect())
+        Files { parts: PARTS.iter().filter_map(part).collect(), linked: AtomicBool::default() }
     }
 
     /// What has happened to one of them, in words; `None` if all are in place.
     pub(crate) fn misplaced(&self) -> Option<String> {
-        self.0.iter().find_map(|(path, open)| {
-            let what = match Identity::at(path) {
-                Ok(Some(found)) if found == *open => return None,
-                Ok(Some(_)) => "replaced",
-                Ok(None) => "removed or renamed",
+        for (index, (path, open)) in self.parts.iter().enumerate() {
+            let what = match std::fs::metadata(path) {
+                Ok(metadata) if Identity::of(&metadata) == Some(*open) => {
+                    if index == 0 {
+                        self.named(path, names(&metadata));
+                    }
+                    continue;
+                }
+                Ok(_) => "replaced",
+                Err(error) if identity::is_missing(&error) => "removed or renamed",
                 // Nobody can tell.
                 Err(error) => {
                     tracing::debug!(path = %path.display(), %error, "the file could not be looked at");
-                    return None;
+                    continue;
                 }
             };
-            Some(format!(
+            return Some(format!(
                 "the file `{}` was {what} while it was open; restart with the right file",
                 path.display()
-            ))
-        })
+            ));
+        }
+        None
+    }
+
+    /// Warns when the database has got a second name.
+    fn named(&self, path: &Path, names: u64) {
+        // Relaxed: a look guards nothing, and two at once can at worst warn twice.
+        if self.linked.swap(names > 1, Ordering::Relaxed) || names <= 1 {
+            return;
+        }
+        tracing::warn!(path = %path.display(), names, "the file {LINKED}");
+    }
+
+    /// What an operator should know of the files as they are now.
+    pub(crate) fn findings(&self) -> Vec<Finding> {
+        let database = self.parts.first().and_then(|(path, _)| Some((path, std::fs::metadata(path).ok()?)));
+        let linked = database.filter(|(_, metadata)| names(metadata) > 1);
+        let finding = linked.map(|(path, _)| Finding {
+            what: format!("the file `{}` {LINKED}", path.display()),
+            hint: format!(
+                "remove the others once nobody has them open; `find DIR -samefile {}` finds them",
+                path.display()
+            ),
+        });
+        finding.into_iter().collect()
     }
 }
 
-/// How many names a file has; one, where that cannot be told.
-pub(crate) fn names(path: &Path) -> u64 {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::MetadataExt;
-        std::fs::metadata(path).map_or(1, |metadata| metadata.nlink())
-    }
-    #[cfg(not(unix))]
-    {
-        let _ = path;
-        1
-    }
-}
+/// What is wrong with a second name.
+const LINKED: &str = "has several names (hard links); never open it by another one: each name has a log of its own, and what is \
+    stored by one name is lost for the others";

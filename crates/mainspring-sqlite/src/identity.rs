@@ -33,10 +33,24 @@ impl Identity {
     pub(crate) fn at(path: &Path) -> io::Result<Option<Self>> {
         match std::fs::metadata(path) {
             Ok(metadata) => Ok(Identity::of(&metadata)),
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                Ok(None)
-            }
+            Err(error) if is_missing(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }
+}
+
+/// Whether a look at a path failed because nothing is there.
+pub(crate) fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// How many names a file has; one, where the operating system does not tell.
+#[cfg(unix)]
+pub(crate) fn names(metadata: &Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::nlink(metadata)
+}
+
+#[cfg(not(unix))]
+pub(crate) fn names(_: &Metadata) -> u64 {
+    1
 }

@@ -16,13 +16,13 @@ use mainspring_core::name::{Key, QueueName, SignalName};
 use mainspring_core::output::{Ask, Output};
 use mainspring_core::seam::{Pending, Seams};
 use mainspring_core::store::{
-    Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finish, Finished,
-    Line, Listener, Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed,
+    Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish,
+    Finished, Line, Listener, Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed,
     Rescue, Rescued, Store, Swept, Ticket,
 };
 use mainspring_core::{Error, Result};
 
-use crate::files::{self, Files};
+use crate::files::Files;
 use crate::hint::Listeners;
 use crate::identity::Identity;
 use crate::migrate::{self, SCHEMA_VERSION};
@@ -66,15 +66,6 @@ impl Sqlite {
         let files = Files::of(&real);
         if before.is_some_and(|before| Identity::at(&real).is_ok_and(|found| found != Some(before))) {
             return Err(misplaced(path, "it was replaced while it was opened".to_owned()));
-        }
-        let names = files::names(&real);
-        if names > 1 {
-            tracing::warn!(
-                path = %real.display(),
-                names,
-                "the file has several names (hard links); never open it by another one: each name has a log of its own, and what is \
-                 stored by one name is lost for the others"
-            );
         }
         let env = Arc::new(Env {
             path: real,
@@ -401,6 +392,11 @@ impl Store for Sqlite {
 
     fn try_write(&self) -> Pending<'_, Result<()>> {
         self.write(Weight::rows(1), op::settings::try_write)
+    }
+
+    fn diagnose(&self) -> Pending<'_, Result<Vec<Finding>>> {
+        let env = Arc::clone(&self.env);
+        self.read(move |_| Ok(env.files.findings()))
     }
 
     fn native(&self) -> Option<&(dyn Any + Send + Sync)> {

@@ -78,6 +78,12 @@ fn closing_a_store_whose_file_was_replaced_leaves_the_new_one_alone() {
     assert_eq!(block_on(again.check()).expect("a check"), []);
 }
 
+/// How often it was said, while something is done on this thread and those that it starts, that a file has several names.
+#[cfg(unix)]
+fn told_of_names(log: &Log) -> usize {
+    log.0.lock().expect("a lock").iter().filter(|line| line.contains("several names")).count()
+}
+
 #[cfg(unix)]
 #[test]
 fn a_file_with_a_second_name_is_opened_and_told_of() {
@@ -87,9 +93,37 @@ fn a_file_with_a_second_name_is_opened_and_told_of() {
         let dispatch = tracing::Dispatch::from(Arc::clone(&log));
         let store = tracing::dispatcher::with_default(&dispatch, || it.other());
         block_on(store.enqueue(vec![job(&it.seams)])).expect("enqueued");
-        log.0.lock().expect("a lock").iter().any(|line| line.contains("several names"))
+        (told_of_names(&log), block_on(store.diagnose()).expect("a look").len())
     };
-    assert!(!told());
+    assert_eq!(told(), (0, 0));
     std::fs::hard_link(&it.path, it.path.with_file_name("second.db")).expect("linked");
-    assert!(told());
+    assert_eq!(told(), (1, 1));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_second_name_that_comes_later_is_told_of_once_and_harms_nothing() {
+    let it = Fixture::new();
+    let files = crate::files::Files::of(&it.path);
+    let log = Arc::new(Log::default());
+    let second = it.path.with_file_name("second.db");
+    // The look of a group commit, on this thread: a subscriber hears one thread.
+    let look = || {
+        let dispatch = tracing::Dispatch::from(Arc::clone(&log));
+        tracing::dispatcher::with_default(&dispatch, || files.misplaced())
+    };
+    let enqueue = || block_on(it.store.enqueue(vec![job(&it.seams)])).expect("enqueued");
+    assert_eq!((look(), told_of_names(&log)), (None, 0));
+    std::fs::hard_link(&it.path, &second).expect("linked");
+    for _ in 0..2 {
+        enqueue();
+        assert_eq!((look(), told_of_names(&log)), (None, 1));
+    }
+    let found = block_on(it.store.diagnose()).expect("a look");
+    assert!(found.len() == 1 && found[0].what.contains("several names"), "{found:?}");
+    std::fs::remove_file(&second).expect("removed");
+    assert_eq!((look(), block_on(it.store.diagnose()).expect("a look")), (None, Vec::new()));
+    std::fs::hard_link(&it.path, &second).expect("linked again");
+    assert_eq!((look(), told_of_names(&log)), (None, 2));
+    enqueue();
 }
