@@ -116,6 +116,10 @@ pub(crate) fn corrupt(why: impl Into<String>) -> Fault {
 
 /// Why a file could not be opened.
 pub(crate) fn open(path: &Path, error: rusqlite::Error) -> Error {
+    // The first to open a store makes the index of its log, and a full disk does not let it grow.
+    if error.sqlite_error().is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE) {
+        return Error::DiskFull;
+    }
     let problem = match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => OpenProblem::Locked,
         // `CannotOpen` is all that SQLite says when it may not create a file.
@@ -133,4 +137,20 @@ pub(crate) fn open(path: &Path, error: rusqlite::Error) -> Error {
 /// An [`Error::Open`].
 pub(crate) fn problem_with(path: &Path, problem: OpenProblem, source: Option<BoxError>) -> Error {
     Error::Open { location: path.display().to_string(), problem, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn store_on_a_full_disk_is_told_so_when_it_is_opened() {
+        let failure = |code| rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
+        let opened = |code| open(Path::new("a.db"), failure(code));
+        for code in [rusqlite::ffi::SQLITE_FULL, rusqlite::ffi::SQLITE_IOERR_SHMSIZE] {
+            assert!(matches!(opened(code), Error::DiskFull), "{code}");
+        }
+        let other = opened(rusqlite::ffi::SQLITE_IOERR_READ);
+        assert!(matches!(other, Error::Open { problem: OpenProblem::Other, .. }), "{other}");
+    }
 }

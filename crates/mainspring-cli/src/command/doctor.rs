@@ -122,18 +122,18 @@ async fn writes(engine: &Engine) -> Option<Finding> {
 async fn check(args: &Args, engine: &Engine, out: Out) -> Vec<Finding> {
     let clock = &engine.seams().clock;
     let begun = clock.monotonic();
-    let mut progress: Option<Progress> = None;
     let (mut next, mut findings) = (Some(CheckPart::default()), Vec::new());
     let (mut done, mut total) = (0, 0);
+    // Before the jobs come the tables, and after them what can only be asked of everything at once: parts that have no measure and
+    // may take long each, so they are counted.
+    let mut progress = Progress::new(engine, out, "checking tables", None);
+    let (mut measured, mut parts) = (false, 0);
+    progress.tell(parts);
     while let Some(part) = next {
         if clock.monotonic().saturating_sub(begun) >= args.within.0 {
             findings.push(Finding {
                 problem: true,
-                what: format!(
-                    "the self-check did not finish within {}: it got to job number {done} of {total}; nothing is known of the \
-                     rest",
-                    args.within
-                ),
+                what: format!("the self-check did not finish within {}: {}", args.within, reached(done, total)),
                 hint: "give it more time: `mainspring doctor --within 1h`".into(),
             });
             break;
@@ -149,17 +149,36 @@ async fn check(args: &Args, engine: &Engine, out: Out) -> Vec<Finding> {
                 break;
             }
         };
-        if checked.total > 1 {
+        let whole = usize::try_from(checked.total).ok().filter(|total| *total > 1);
+        if whole.is_some() != measured {
+            measured = whole.is_some();
+            parts = 0;
+            let what = if measured { "checking jobs" } else { "checking what all jobs have in common" };
+            progress = Progress::new(engine, out, what, whole);
+        }
+        if measured {
             (done, total) = (checked.done, checked.total);
-            let whole = usize::try_from(total).ok();
-            let progress = progress.get_or_insert_with(|| Progress::new(engine, out, "checking", whole));
             progress.tell(usize::try_from(done).unwrap_or(usize::MAX));
+        } else {
+            parts += 1;
+            progress.tell(parts);
         }
         let found = checked.findings.into_iter();
         findings.extend(found.map(|found| Finding { problem: true, what: found.what, hint: found.hint }));
         next = checked.next;
     }
     findings
+}
+
+/// How far a self-check got that did not finish.
+fn reached(done: u64, total: u64) -> String {
+    match (done, total) {
+        (_, 0) => "it had not begun with the jobs; nothing is known of them".into(),
+        (done, total) if done == total => {
+            "it had looked at every job, and not yet at what all have in common, such as counts and keys".into()
+        }
+        _ => format!("it got to job number {done} of {total}; nothing is known of the rest"),
+    }
 }
 
 /// Nodes that hold claims and have not renewed their lease: their jobs wait until another node rescues them.

@@ -65,6 +65,20 @@ fn bulk_work_has_a_bar_on_a_terminal_and_nowhere_else() {
 }
 
 #[test]
+fn doctor_shows_what_it_looks_at_on_a_terminal_and_nowhere_else() {
+    let place = Place::new();
+    place.enqueue(&["noop", "--count", "3000"]);
+    let on = shown(&place, &["doctor"], &[]);
+    let bar = format!("checking jobs {} 3000 of 3000", "█".repeat(24));
+    for part in ["checking tables: 0", &bar, "checking what all jobs have in common: 1"] {
+        assert!(on.contains(part), "{part}: {on:?}");
+    }
+    assert!(on.contains("\r\u{1b}[2K") && on.ends_with("no problems, 1 note\r\n"), "{on:?}");
+    let off = place.run(&["doctor"]);
+    assert!(off.stderr.is_empty() && !off.stdout.contains("checking"), "{off:?}");
+}
+
+#[test]
 fn watch_fills_a_terminal_and_gives_it_back() {
     let place = Place::new();
     place.enqueue(&["noop"]);
