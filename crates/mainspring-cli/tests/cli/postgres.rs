@@ -58,6 +58,34 @@ fn every_command_works_on_postgres() {
 }
 
 #[test]
+fn job_in_a_line_that_is_unknown_is_found_by_doctor_and_can_be_ended() {
+    let database = database();
+    let place = place(&database);
+    for verb in ["cancel", "delete"] {
+        let bad = place.enqueue(&["noop"]);
+        database.sql("UPDATE mainspring.ready SET line = 9999").expect("damage");
+        let good = place.enqueue(&["noop"]);
+        let found = place.run(&["doctor"]);
+        assert!(found.code == Some(1) && found.stdout.contains("ready holds job number "), "{found:?}");
+        let mut worker = place.work(&[]);
+        place.job_in(&good, "succeeded");
+        worker.signal(Signal::TERM);
+        assert!(worker.ended().success());
+        assert_eq!(place.job(&bad)["state"], "ready", "no node can run it");
+
+        place.run(&["job", &bad, verb]).ok();
+        if verb == "delete" {
+            place.run(&["job", &bad]).refused(3);
+        } else {
+            assert_eq!(place.job(&bad)["state"], "cancelled");
+        }
+        let counts = place.json(&["queue", "list"])["queues"][0]["counts"].clone();
+        assert_eq!((&counts["ready"], &counts["cancelled"]), (&json!(0), &json!(1)), "{counts}");
+        assert_eq!(place.json(&["doctor"])["problems"], 0);
+    }
+}
+
+#[test]
 fn a_database_that_is_not_migrated_says_what_to_run() {
     let database = database();
     let place = Place::at(&database.url());

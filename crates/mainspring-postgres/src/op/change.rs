@@ -57,21 +57,23 @@ const LOCATE: &str = concat!(
 );
 
 /// Takes jobs out of where they wait, by the primary keys, in order of the numbers. The time of one that was held comes
-/// with it; that of one that waited for something else too does not.
+/// with it; that of one that waited for something else too does not. The line is the job's own, by the primary key of `jobs`: where a
+/// place says another, it is damaged, and the job would be counted in a line that it never was in.
 macro_rules! taken {
     () => {
         concat!(
             "WITH ",
             now!(),
             ", r AS (DELETE FROM mainspring.ready p WHERE p.no = ANY($2::bigint[])
-                RETURNING p.no, p.line, p.claim, least(p.level & 15, 9)::smallint AS priority, p.failures, p.crashes, p.crashed,
+                RETURNING p.no, p.claim, least(p.level & 15, 9)::smallint AS priority, p.failures, p.crashes, p.crashed,
                     p.flags, NULL::timestamptz AS due)
             , m AS (DELETE FROM mainspring.timers p WHERE p.no = ANY($2::bigint[])
-                RETURNING p.no, p.line, p.claim, p.priority, p.failures, p.crashes, p.crashed, p.flags, p.due)
+                RETURNING p.no, p.claim, p.priority, p.failures, p.crashes, p.crashed, p.flags, p.due)
             , s AS (DELETE FROM mainspring.suspended p WHERE p.no = ANY($2::bigint[])
-                RETURNING p.no, p.line, p.claim, p.priority, p.failures, p.crashes, p.crashed, p.flags,
+                RETURNING p.no, p.claim, p.priority, p.failures, p.crashes, p.crashed, p.flags,
                     CASE WHEN p.reason = 8 THEN p.due END)
-            , e AS (SELECT 2 AS was, r.* FROM r UNION ALL SELECT 1, m.* FROM m UNION ALL SELECT 4, s.* FROM s)"
+            , p AS (SELECT 2 AS was, r.* FROM r UNION ALL SELECT 1, m.* FROM m UNION ALL SELECT 4, s.* FROM s)
+            , e AS (SELECT p.*, (SELECT j.line FROM mainspring.jobs j WHERE j.no = p.no) AS line FROM p)"
         )
     };
 }
