@@ -61,7 +61,7 @@ pub(crate) enum Command {
     Signal(signal::Args),
     /// Say the one reason that a job is not running.
     Why(why::Args),
-    /// List queues, pause and resume them, change their settings.
+    /// List queues, pause and resume them, change their settings, delete them.
     Queue(queue::Args),
     /// List the nodes that run jobs.
     Nodes,

@@ -165,6 +165,13 @@ fn judge_engine(error: &Error) -> (u8, Option<String>) {
             return (FAILED, Some(format!("nobody would read it; `mainspring job {id}` shows how it ended")));
         }
         Error::Illegal { id, status, .. } => return (FAILED, Some(illegal(*id, status.state))),
+        Error::QueueNotEmpty { queue, .. } => {
+            let hint = format!(
+                "`mainspring jobs --queue {queue}` lists them, and `mainspring jobs delete --queue {queue}` removes those that do not \
+                 run; ended jobs go by themselves when their retention is over"
+            );
+            return (FAILED, Some(hint));
+        }
         Error::Ended { id, .. } => {
             let hint =
                 format!("`mainspring job {id}` shows every error; `mainspring job {id} retry` runs it again");

@@ -8,7 +8,7 @@ use std::error::Error as StdError;
 use crate::bounds;
 use crate::id::JobId;
 use crate::job::{Differs, Reason, State, Status, Verb};
-use crate::name::Key;
+use crate::name::{Key, QueueName};
 
 /// A boxed cause.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
@@ -55,6 +55,18 @@ pub enum Error {
         verb: &'static str,
         /// What the job is.
         status: Status,
+    },
+    /// A queue that has jobs cannot be deleted. Nothing was changed.
+    #[error("queue `{queue}` is not empty: {}", inside(*.waiting, *.running, *.ended))]
+    QueueNotEmpty {
+        /// The queue.
+        queue: QueueName,
+        /// Its jobs that wait: blocked, scheduled, ready or suspended.
+        waiting: u64,
+        /// Its jobs that run.
+        running: u64,
+        /// Its jobs that have ended and are still kept.
+        ended: u64,
     },
     /// A value is longer or larger than its bound. Nothing was stored.
     #[error("{what} is too large: {size}, the bound is {limit}")]
@@ -302,6 +314,7 @@ impl Error {
             | Error::Conflict { .. }
             | Error::IdTaken { .. }
             | Error::Illegal { .. }
+            | Error::QueueNotEmpty { .. }
             | Error::TooLarge { .. }
             | Error::Invalid { .. }
             | Error::Convert { .. }
@@ -332,6 +345,17 @@ impl Error {
     pub fn unavailable(why: impl Into<String>) -> Self {
         Error::Unavailable { why: why.into(), source: None }
     }
+}
+
+/// "2 jobs wait, 1 runs, 20 have ended"; what there is none of is left out.
+fn inside(waiting: u64, running: u64, ended: u64) -> String {
+    let counts = [(waiting, "waits", "wait"), (running, "runs", "run"), (ended, "has ended", "have ended")];
+    let there = counts.iter().filter(|(n, ..)| *n > 0);
+    let parts = there.enumerate().map(|(index, (n, one, many))| {
+        let (noun, verb) = if *n == 1 { (" job", one) } else { (" jobs", many) };
+        format!("{n}{} {verb}", if index == 0 { noun } else { "" })
+    });
+    parts.collect::<Vec<_>>().join(", ")
 }
 
 fn too_old(found: u32, needed: u32) -> String {
@@ -373,6 +397,11 @@ mod tests {
         Error::Open { location: "here".into(), problem, source: None }
     }
 
+    fn full(waiting: u64, running: u64, ended: u64) -> Error {
+        let queue = QueueName::new("mail").expect("a name");
+        Error::QueueNotEmpty { queue, waiting, running, ended }
+    }
+
     #[test]
     fn only_what_passes_by_itself_is_retryable() {
         let unknown = Error::OutcomeUnknown { source: None };
@@ -399,6 +428,7 @@ mod tests {
             Error::Conflict { existing: ID },
             Error::IdTaken { id: ID, differs: Differs::Kind },
             Error::illegal(ID, &Verb::Delete, status),
+            full(1, 0, 0),
             Error::TooLarge { what: "input", size: 2, limit: 1 },
             Error::Invalid { what: "kind", why: "empty".into() },
             Error::Convert { what: "input", source: "not JSON".into() },
@@ -436,6 +466,9 @@ mod tests {
         assert_eq!(told(cancelled, None), format!("job {ID} cancelled (operator)"));
         let error = Error::illegal(ID, &Verb::Delete, Status::plain(State::Running)).to_string();
         assert_eq!(error, format!("cannot delete job {ID}: it is running"));
+        let not_empty = |waiting, running, ended| full(waiting, running, ended).to_string();
+        assert_eq!(not_empty(2, 1, 20), "queue `mail` is not empty: 2 jobs wait, 1 runs, 20 have ended");
+        assert_eq!(not_empty(0, 0, 1), "queue `mail` is not empty: 1 job has ended");
         let old = |found| OpenProblem::TooOld { found, needed: 3 }.to_string();
         assert_eq!(old(0), "there is no store in it yet");
         assert_eq!(old(2), "its schema is at version 2 and this program needs 3");

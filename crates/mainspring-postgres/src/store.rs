@@ -489,6 +489,10 @@ impl Store for Postgres {
         self.call(|to| &to.admin, op::settings::Configure { queue, change })
     }
 
+    fn delete_queue(&self, queue: QueueName) -> Pending<'_, Result<bool>> {
+        self.call(|lanes| &lanes.admin, op::settings::DeleteQueue(queue))
+    }
+
     fn nodes(&self) -> Pending<'_, Result<Vec<Node>>> {
         self.call(|to| &to.read, read::NodesOp)
     }

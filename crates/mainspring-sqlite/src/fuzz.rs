@@ -46,7 +46,7 @@ pub const TARGETS: [Target; 2] = [("sqlite_rows", rows), ("sqlite_cursors", curs
 /// Jobs in every place: 1 ready, 2 scheduled, 3 held, 4 running, 5 ended, 6 set aside, with 4 as its child. All hold a key
 /// and have a deadline.
 const WORLD: &str = r#"
-INSERT INTO mainspring_queues VALUES (1, 'q', 0, 'fixed:5s', 86400000000, 86400000000);
+INSERT INTO mainspring_queues VALUES (1, 'q', 0, 'fixed:5s', 86400000000, 86400000000, 0);
 INSERT INTO mainspring_kinds VALUES (1, 'k');
 INSERT INTO mainspring_lines VALUES (1, 1, 1, '["gpu"]');
 INSERT INTO mainspring_jobs SELECT no, zeroblob(15) || CAST(char(no) AS BLOB), 1, 5, 1000000, 9000000,
@@ -80,7 +80,7 @@ INSERT INTO mainspring_meta VALUES ('last_no', 6), ('last_seq', 1), ('settings',
 
 /// What is damaged, by table. Row numbers of jobs are left alone: SQLite itself sees to it that they are whole numbers.
 const DAMAGES: [(&str, &str); 20] = [
-    ("queues", "name paused backoff retain_succeeded retain_failed no"),
+    ("queues", "name paused backoff retain_succeeded retain_failed deleted no"),
     ("kinds", "name no"),
     ("lines", "queue kind labels no"),
     ("jobs", "line priority created_at deadline options input"),
@@ -230,7 +230,7 @@ fn told<T>(answer: Result<T>) -> Option<T> {
 /// Something that writes, and reads what it needs for that.
 type Act = fn(&mut Tx<'_>) -> Result<()>;
 
-const ACTS: [Act; 20] = [
+const ACTS: [Act; 21] = [
     |tx| op::claim::run(tx, &request(2)).map(drop),
     |tx| op::claim::run(tx, &request(1)).map(drop),
     |tx| op::finish::run(tx, NODE, &[finish(Outcome::Succeed { result: None })]).map(drop),
@@ -254,6 +254,7 @@ const ACTS: [Act; 20] = [
     },
     |tx| verbs(tx, &Verb::Delete),
     |tx| op::settings::configure(tx, &queue(), &QueueChange::default()).map(drop),
+    |tx| op::settings::delete(tx, &queue()).map(drop),
     |tx| op::enqueue::run(tx, &[new()]).map(drop),
 ];
 

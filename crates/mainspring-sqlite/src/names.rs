@@ -231,7 +231,8 @@ impl Names {
         Ok(no)
     }
 
-    fn find_queue(&mut self, conn: &Connection, name: &QueueName) -> Result<Option<i64>> {
+    /// The number of a queue that is known, to us or to the database.
+    pub(crate) fn find_queue(&mut self, conn: &Connection, name: &QueueName) -> Result<Option<i64>> {
         if let Some(no) = self.queue_nos.get(name) {
             return Ok(Some(*no));
         }

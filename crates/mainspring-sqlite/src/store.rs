@@ -17,8 +17,8 @@ use mainspring_core::output::{Ask, Output};
 use mainspring_core::seam::{Pending, Seams};
 use mainspring_core::store::{
     Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish,
-    Finished, Line, Listener, Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed,
-    Rescue, Rescued, Store, Swept, Ticket,
+    Finished, Line, Listener, Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration,
+    Renewal, Renewed, Rescue, Rescued, Store, Swept, Ticket,
 };
 use mainspring_core::{Error, Result};
 
@@ -380,6 +380,10 @@ impl Store for Sqlite {
 
     fn configure(&self, queue: QueueName, change: QueueChange) -> Pending<'_, Result<Queue>> {
         self.write(Weight::rows(1), move |tx| op::settings::configure(tx, &queue, &change))
+    }
+
+    fn delete_queue(&self, queue: QueueName) -> Pending<'_, Result<bool>> {
+        self.write(Weight::rows(1), move |tx| op::settings::delete(tx, &queue))
     }
 
     fn nodes(&self) -> Pending<'_, Result<Vec<Node>>> {

@@ -462,6 +462,21 @@ impl<W: Way> Store for Watched<W> {
         )
     }
 
+    fn delete_queue(&self, queue: QueueName) -> Pending<'_, Result<bool>> {
+        let call = Call { name: "delete_queue", writes: true };
+        self.send(
+            call,
+            queue,
+            |store, queue| store.delete_queue(queue),
+            |recorder, by, queue, answer| {
+                // Who names it again gets one that is not paused.
+                if let Ok(true) = answer {
+                    recorder.note(by, Fact::Paused { queue: queue.clone(), paused: false });
+                }
+            },
+        )
+    }
+
     fn nodes(&self) -> Pending<'_, Result<Vec<Node>>> {
         self.read("nodes", (), |store, ()| store.nodes())
     }

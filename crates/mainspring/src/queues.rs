@@ -20,7 +20,8 @@ impl<'a> Queues<'a> {
         Queues { engine }
     }
 
-    /// All queues that were ever named, sorted.
+    /// All queues that were ever named, sorted. One that was deleted is among them while it has jobs, and once a node that
+    /// starts or a setting has named it again.
     pub async fn list(&self) -> Result<Vec<Queue>> {
         self.engine.store().queues().await
     }
@@ -54,5 +55,27 @@ impl<'a> Queues<'a> {
     pub async fn change(&self, queue: &str, change: QueueChange) -> Result<Queue> {
         change.check()?;
         self.engine.store().configure(QueueName::new(queue)?, change).await
+    }
+
+    /// Deletes a queue that has no jobs, with its settings. Returns whether there was one.
+    ///
+    /// A job that is enqueued at the same moment is safe: either it refuses the deletion, or its queue is there again, with
+    /// default settings. Nodes that serve the queue go on doing so.
+    ///
+    /// ```
+    /// # use mainspring::{Engine, Error};
+    /// # async fn clean(engine: &Engine) -> Result<(), Error> {
+    /// match engine.queues().delete("mail-2025").await {
+    ///     Err(Error::QueueNotEmpty { waiting, running, ended, .. }) => println!("{waiting} + {running} + {ended} jobs"),
+    ///     answer => println!("deleted: {}", answer?),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::QueueNotEmpty`](crate::Error::QueueNotEmpty) while it has jobs: waiting, running, or ended and still kept.
+    pub async fn delete(&self, queue: &str) -> Result<bool> {
+        self.engine.store().delete_queue(QueueName::new(queue)?).await
     }
 }

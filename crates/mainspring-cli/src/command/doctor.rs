@@ -133,7 +133,11 @@ async fn check(args: &Args, engine: &Engine, out: Out) -> Vec<Finding> {
         if clock.monotonic().saturating_sub(begun) >= args.within.0 {
             findings.push(Finding {
                 problem: true,
-                what: format!("the self-check did not finish within {}: {}", args.within, reached(done, total)),
+                what: format!(
+                    "the self-check did not finish within {}: {}",
+                    args.within,
+                    reached(done, total)
+                ),
                 hint: "give it more time: `mainspring doctor --within 1h`".into(),
             });
             break;
@@ -175,7 +179,8 @@ fn reached(done: u64, total: u64) -> String {
     match (done, total) {
         (_, 0) => "it had not begun with the jobs; nothing is known of them".into(),
         (done, total) if done == total => {
-            "it had looked at every job, and not yet at what all have in common, such as counts and keys".into()
+            "it had looked at every job, and not yet at what all have in common, such as counts and keys"
+                .into()
         }
         _ => format!("it got to job number {done} of {total}; nothing is known of the rest"),
     }

@@ -57,8 +57,11 @@ fn program() -> Command {
 /// Writes out a command's synopsis, and those of its own commands. The one that `clap_mangen` makes itself has options without
 /// what they take, and `mainspring job retry ID` where the parser wants `mainspring job ID retry`.
 fn with_synopsis(mut command: Command) -> Command {
-    let options: Vec<String> =
-        command.get_arguments().filter(|arg| is_optional(arg)).map(|arg| format!("[{}]", form(arg))).collect();
+    let options: Vec<String> = command
+        .get_arguments()
+        .filter(|arg| is_optional(arg))
+        .map(|arg| format!("[{}]", form(arg)))
+        .collect();
     let usage = command.render_usage().to_string();
     let usage = usage.trim_start_matches("Usage:").replace("[OPTIONS]", &options.join(" "));
     command.mut_subcommands(with_synopsis).override_usage(usage)

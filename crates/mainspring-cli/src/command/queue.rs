@@ -1,4 +1,4 @@
-//! `queue`: see queues, pause and resume them, change their settings.
+//! `queue`: see queues, pause and resume them, change their settings, delete them.
 
 use clap::Subcommand;
 use mainspring::{Backoff, Counts, Engine, QueueName, Span, State};
@@ -27,6 +27,11 @@ enum Action {
     Resume(Name),
     /// Change settings of a queue. What is not named stays.
     Set(Set),
+    /// Delete a queue that has no jobs, with its settings.
+    Delete {
+        /// The queue.
+        name: String,
+    },
 }
 
 /// A queue.
@@ -60,6 +65,7 @@ pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result
     let queues = engine.queues();
     let (queue, what) = match args.action {
         Action::List => return list(engine, out).await,
+        Action::Delete { name } => return delete(engine, &name, out).await,
         Action::Pause(queue) => {
             (queues.pause(queue.known(engine).await?).await?, "paused; running jobs go on")
         }
@@ -71,6 +77,17 @@ pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result
         }
     };
     out.either(|| shape::queue(&queue), || format!("queue {}: {what}{}", queue.name, settings(&queue)))?;
+    Ok(())
+}
+
+async fn delete(engine: &Engine, name: &str, out: Out) -> anyhow::Result<()> {
+    if !engine.queues().delete(name).await? {
+        // Another one of nearly that name is what is meant, if there is one.
+        let close = missing(engine, name).await?.unwrap_or_default();
+        let hint = close.trim_end_matches([';', ' ']);
+        return Err(Refused::usage(format!("there is no queue `{name}`"), hint).into());
+    }
+    out.either(|| json!({ "queue": name, "deleted": true }), || format!("queue {name}: deleted"))?;
     Ok(())
 }
 

@@ -47,7 +47,11 @@ fn doctor_says_how_far_it_got() {
     let place = Place::new();
     place.enqueue(&["noop"]);
     let found = place.run(&["doctor", "--within", "0s"]);
-    assert!(found.code == Some(1) && found.stdout.contains("did not finish within 0s: it had not begun with the jobs"), "{found:?}");
+    assert!(
+        found.code == Some(1)
+            && found.stdout.contains("did not finish within 0s: it had not begun with the jobs"),
+        "{found:?}"
+    );
 }
 
 #[test]

@@ -70,3 +70,33 @@ fn usage_does_not_ask_for_what_the_environment_has() {
     let help = place.run(&["--help"]).ok();
     assert!(help.contains("[env: MAINSPRING_STORE]") && !help.contains("elsewhere"), "{help}");
 }
+
+#[test]
+fn empty_queue_is_deleted_and_one_with_jobs_says_what_is_in_it() {
+    let place = Place::new();
+    let id = place.enqueue(&["noop", "--queue", "mail"]);
+    place.enqueue(&["noop", "--queue", "other"]);
+    let told = place.run(&["queue", "delete", "mail"]).refused(1);
+    assert!(told.contains("queue `mail` is not empty: 1 job waits"), "{told}");
+    assert!(told.contains("`mainspring jobs delete --queue mail`"), "{told}");
+    place.run(&["job", &id, "cancel"]).ok();
+    let told = place.run(&["queue", "delete", "mail"]).refused(1);
+    assert!(told.contains("1 job has ended") && told.contains("retention"), "{told}");
+    place.run(&["jobs", "delete", "--queue", "mail", "--yes"]).ok();
+
+    place.run(&["queue", "pause", "mail"]).ok();
+    assert_eq!(place.run(&["queue", "delete", "mail"]).ok(), "queue mail: deleted");
+    let listed = place.run(&["queue", "list"]).ok();
+    assert!(!listed.contains("mail") && listed.contains("other"), "{listed}");
+    let told = place.run(&["queue", "delete", "mail"]).refused(2);
+    assert!(told.contains("there is no queue `mail`"), "{told}");
+    let told = place.run(&["queue", "delete", "othr"]).refused(2);
+    assert!(told.contains("did you mean `other`?"), "{told}");
+
+    place.enqueue(&["noop", "--queue", "mail"]);
+    let again = place.json(&["queue", "list"])["queues"][0].clone();
+    assert_eq!((&again["name"], &again["paused"]), (&"mail".into(), &false.into()), "{again}");
+    place.run(&["jobs", "delete", "--queue", "other", "--yes"]).ok();
+    let said = place.json(&["queue", "delete", "other"]);
+    assert_eq!(said, json!({ "queue": "other", "deleted": true }));
+}

@@ -86,7 +86,8 @@ impl Application {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
         let engine = runtime.block_on(Engine::open(store)).expect("a store");
-        let node = engine.node().handle(order).handle(parcel).handle(talk).handle(party).queue("default", 4).start();
+        let node =
+            engine.node().handle(order).handle(parcel).handle(talk).handle(party).queue("default", 4).start();
         let node = runtime.block_on(node).expect("a node");
         Application { runtime, engine, node: Some(node) }
     }
@@ -323,12 +324,16 @@ fn retry_says_which_children_stay_cancelled_and_how_to_start_them_again() {
         let note = format!("note: {words} since it ended: ");
         assert!(done.stderr.starts_with(&note) && done.stderr.contains(first), "{done:?}");
         assert_eq!(done.stderr.contains(", …\n"), count == 6, "{done:?}");
-        let hint = format!("mainspring job {id} retry --from 'guest#0'");
-        assert!(done.stderr.contains(&format!("\nhint: if it needs their results, start them again with `{hint}`")), "{done:?}");
+        let hint = format!("mainspring job {id} retry --from 'guest#=0'");
+        assert!(
+            done.stderr
+                .contains(&format!("\nhint: if it needs their results, start them again with `{hint}`")),
+            "{done:?}"
+        );
 
         waits(&place, &id, "over");
         assert_eq!(talks(), Some(0), "they stay cancelled");
-        let again = place.run(&["job", &id, "retry", "--from", "guest#0"]);
+        let again = place.run(&["job", &id, "retry", "--from", "guest#=0"]);
         assert_eq!((again.code, again.stderr.as_str()), (Some(0), ""), "{again:?}");
         until("new children to wait", || (talks() == open).then_some(()));
         waits(&place, &id, "over");

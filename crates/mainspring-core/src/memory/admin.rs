@@ -4,7 +4,7 @@ use crate::bounds;
 use crate::id::{JobId, Row};
 use crate::job::{Record, Summary};
 use crate::name::QueueName;
-use crate::store::{Cursor, Filter, Listing, Page, Queue, QueueChange};
+use crate::store::{Cursor, Filter, Listing, Page, Queue, QueueChange, Settings};
 use crate::{Error, Result};
 
 use super::model::{Job, Model};
@@ -39,11 +39,13 @@ impl Model {
             name: name.clone(),
             settings: Clone::clone(settings),
         };
-        self.queues.iter().map(queue).collect()
+        let there = |name: &QueueName| !self.deleted.contains(name) || self.counts.check_empty(name).is_err();
+        self.queues.iter().filter(|(name, _)| there(name)).map(queue).collect()
     }
 
     pub(super) fn configure(&mut self, name: QueueName, change: &QueueChange) -> Result<Queue> {
         change.check()?;
+        self.deleted.remove(&name);
         let settings = self.queues.entry(name.clone()).or_default();
         let was_paused = settings.paused;
         change.apply(settings);
@@ -52,6 +54,13 @@ impl Model {
             self.hint_ready(&queue.name);
         }
         Ok(queue)
+    }
+
+    pub(super) fn delete_queue(&mut self, name: &QueueName) -> Result<bool> {
+        self.counts.check_empty(name)?;
+        let Some(settings) = self.queues.get_mut(name) else { return Ok(false) };
+        *settings = Settings::default();
+        Ok(self.deleted.insert(name.clone()))
     }
 }
 

@@ -295,6 +295,10 @@ impl Store for Memory {
         self.call(move |model, _| model.configure(queue, &change))
     }
 
+    fn delete_queue(&self, queue: QueueName) -> Pending<'_, Result<bool>> {
+        self.call(move |model, _| model.delete_queue(&queue))
+    }
+
     fn nodes(&self) -> Pending<'_, Result<Vec<Node>>> {
         self.call(|model, _| Ok(model.nodes()))
     }

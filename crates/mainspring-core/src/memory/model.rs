@@ -23,6 +23,8 @@ pub(super) struct Model {
     /// Unique keys that are held, by the kind and the key.
     pub(super) keys: BTreeMap<(Kind, String), Key>,
     pub(super) queues: BTreeMap<QueueName, Settings>,
+    /// Those of the queues that were deleted: they are there again while they have jobs.
+    pub(super) deleted: BTreeSet<QueueName>,
     pub(super) members: BTreeMap<NodeNo, Membership>,
     pub(super) member_ids: BTreeMap<NodeId, NodeNo>,
     pub(super) counts: Counts,

@@ -17,6 +17,7 @@ impl Model {
         let no = NodeNo(self.last_node);
         for (queue, _) in &registration.queues {
             self.name_queue(queue);
+            self.deleted.remove(queue);
         }
         self.member_ids.insert(registration.id, no);
         let lease_until = now.after(registration.lease);

@@ -113,6 +113,27 @@ impl Counts {
         self.0.get(queue).and_then(|states| states.get(&state)).copied().unwrap_or(0)
     }
 
+    /// Whether a queue may be deleted, by the counts of its jobs.
+    ///
+    /// # Errors
+    /// [`Error::QueueNotEmpty`] if it has jobs.
+    pub fn check_empty(&self, queue: &QueueName) -> Result<()> {
+        let (mut waiting, mut running, mut ended) = (0_u64, 0, 0);
+        for (state, n) in self.0.get(queue).into_iter().flatten() {
+            let sum = match state {
+                State::Running => &mut running,
+                state if state.is_terminal() => &mut ended,
+                _ => &mut waiting,
+            };
+            // Counts of a damaged store may be any.
+            *sum = sum.saturating_add(*n);
+        }
+        if (waiting, running, ended) == (0, 0, 0) {
+            return Ok(());
+        }
+        Err(Error::QueueNotEmpty { queue: queue.clone(), waiting, running, ended })
+    }
+
     /// Jobs of all queues in one state.
     pub fn total(&self, state: State) -> u64 {
         self.0.values().filter_map(|states| states.get(&state)).sum()
@@ -373,6 +394,24 @@ mod tests {
         assert_eq!((counts.of(&queue("c"), State::Ready), counts.of(&queue("a"), State::Running)), (0, 0));
         assert_eq!((counts.total(State::Ready), counts.total(State::Failed)), (10, 16));
         assert_eq!(counts.total(State::Running), 0);
+    }
+
+    #[test]
+    fn queue_is_empty_if_it_has_no_job_in_any_state() {
+        let of = |states: &[(State, u64)]| {
+            Counts(BTreeMap::from([(queue("a"), states.iter().copied().collect::<BTreeMap<_, _>>())]))
+        };
+        assert!(Counts::default().check_empty(&queue("a")).is_ok());
+        assert!(of(&[(State::Ready, 0)]).check_empty(&queue("a")).is_ok());
+        assert!(of(&[(State::Ready, 1)]).check_empty(&queue("b")).is_ok());
+        let all: Vec<_> = State::ALL.iter().map(|state| (*state, 1)).collect();
+        let full = of(&all).check_empty(&queue("a"));
+        assert!(
+            matches!(full, Err(Error::QueueNotEmpty { waiting: 4, running: 1, ended: 4, .. })),
+            "{full:?}"
+        );
+        let damaged = of(&[(State::Ready, u64::MAX), (State::Scheduled, 1)]).check_empty(&queue("a"));
+        assert!(matches!(damaged, Err(Error::QueueNotEmpty { waiting: u64::MAX, .. })), "{damaged:?}");
     }
 
     #[test]

@@ -357,11 +357,19 @@ pub trait Store: Send + Sync + 'static {
     fn lines(&self) -> Pending<'_, Result<Vec<Line>>>;
 
     /// All queues that were ever named by a job, a node's registration or a setting, sorted. (A job that was not stored
-    /// may or may not have named its queue.)
+    /// may or may not have named its queue.) One that was [deleted](Store::delete_queue) is among them while it has jobs, and
+    /// once a node that joins or a setting has named it again.
     fn queues(&self) -> Pending<'_, Result<Vec<Queue>>>;
 
     /// Changes a queue's settings, creating it if need be. Pausing stops claims; running jobs go on.
     fn configure(&self, queue: QueueName, change: QueueChange) -> Pending<'_, Result<Queue>>;
+
+    /// Forgets a queue that has no jobs, and its settings; tells whether there was one. Whoever names it again gets one with
+    /// default settings. A job that is stored at the same moment is never lost: either it refuses the deletion, or it comes
+    /// after it and its queue is there again. Nodes that serve the queue go on doing so.
+    ///
+    /// Refused as [`QueueNotEmpty`](crate::Error::QueueNotEmpty) while the queue has jobs in any place, `done` included.
+    fn delete_queue(&self, queue: QueueName) -> Pending<'_, Result<bool>>;
 
     /// All nodes that the store still remembers, newest first.
     fn nodes(&self) -> Pending<'_, Result<Vec<Node>>>;

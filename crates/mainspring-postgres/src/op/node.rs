@@ -22,7 +22,8 @@ use crate::names;
 use crate::shared::{Local, Shared};
 use crate::sql::{At, Call};
 
-/// Unique index of ids. A repeat meets the row that is there.
+/// Unique index of ids. A repeat meets the row that is there. The whole of `queues`, which is small: those that were deleted and
+/// are named again, in order of their numbers.
 const REGISTER: &str = concat!(
     "WITH ",
     now!(),
@@ -30,6 +31,8 @@ const REGISTER: &str = concat!(
         (id, started_at, renewed_at, lease_until, lease, pid, name, version, abilities, queues)
         SELECT $2, t.now, t.now, t.now + $3 * interval '1 us', $3, $4, $5, $6, $7::text::jsonb, $8::text::jsonb FROM t
         ON CONFLICT (id) DO NOTHING RETURNING no)
+    , q AS (UPDATE mainspring.queues SET deleted = false WHERE no IN (SELECT q.no FROM mainspring.queues q
+            WHERE q.deleted AND q.name = ANY($9::text[]) AND EXISTS (SELECT 1 FROM a) ORDER BY q.no FOR UPDATE))
     SELECT t.now, coalesce((SELECT no FROM a), (SELECT no FROM mainspring.nodes WHERE id = $2)),
         EXISTS (SELECT 1 FROM a) FROM t"
 );
@@ -139,8 +142,8 @@ impl Op for Register {
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Member> {
         let node = &self.0;
         shared.limit_timeout(node.lease);
-        let queues: Vec<&str> = node.queues.iter().map(|(queue, _)| queue.as_str()).collect();
-        names::add_queues(conn, shared, &queues).await?;
+        let named: Vec<&str> = node.queues.iter().map(|(queue, _)| queue.as_str()).collect();
+        names::add_queues(conn, shared, &named).await?;
         let json = |error: serde_json::Error| corrupt(format!("registration: {error}"));
         let (at, id, lease, pid) =
             (shared.at(), Uuid::from_bytes(*node.id.as_bytes()), micros(node.lease), i64::from(node.pid));
@@ -155,6 +158,7 @@ impl Op for Register {
             (&node.version as _, Type::TEXT),
             (&abilities as _, Type::TEXT),
             (&queues as _, Type::TEXT),
+            (&named as _, Type::TEXT_ARRAY),
         ];
         let rows = conn.commit(shared, &[Call::new(REGISTER, args)]).await?.pop().unwrap_or_default();
         let row = rows.first().ok_or_else(|| corrupt("a registration without an answer"))?;

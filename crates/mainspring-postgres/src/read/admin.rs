@@ -24,9 +24,13 @@ const COUNTS: &str = "SELECT q.name, c.state, sum(c.n)::bigint FROM (
         UNION ALL SELECT line, state, n FROM mainspring.count_deltas) c
     LEFT JOIN mainspring.lines l ON l.no = c.line LEFT JOIN mainspring.queues q ON q.no = l.queue
     GROUP BY q.name, c.state HAVING sum(c.n) <> 0";
-/// The whole of a small table. The collation sorts bytes, as names are compared.
+/// The whole of a small table; of the three others, which are as small, only if a queue was deleted. The collation sorts bytes,
+/// as names are compared.
 const QUEUES: &str = "SELECT no, name, paused, backoff, retain_succeeded, retain_failed
-    FROM mainspring.queues ORDER BY name";
+    FROM mainspring.queues WHERE NOT deleted OR no IN (
+        SELECT l.queue FROM (SELECT line, n FROM mainspring.counts UNION ALL SELECT line, n FROM mainspring.count_deltas) c
+        JOIN mainspring.lines l ON l.no = c.line GROUP BY l.queue HAVING sum(c.n) > 0)
+    ORDER BY name";
 /// The whole of a table whose size is bounded, and for each of its rows the index of `ready`, once.
 const LINES: &str = "SELECT q.name, k.name, l.labels FROM mainspring.lines l
     JOIN mainspring.queues q ON q.no = l.queue JOIN mainspring.kinds k ON k.no = l.kind

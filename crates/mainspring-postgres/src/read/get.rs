@@ -221,7 +221,7 @@ pub(crate) fn status(state: i16, reason: Option<i16>) -> Result<Status> {
 }
 
 /// A state from its column.
-pub(super) fn state_of(code: i16) -> Result<State> {
+pub(crate) fn state_of(code: i16) -> Result<State> {
     let state = u8::try_from(code).ok().and_then(State::from_code);
     state.ok_or_else(|| corrupt(format!("{code} is no state")))
 }

@@ -18,7 +18,7 @@ mod output;
 pub(crate) use admin::{CountsOp, LinesOp, NodesOp, QueuesOp};
 pub(crate) use check::Check;
 pub(crate) use diagnose::Diagnose;
-pub(crate) use get::{Get, status};
+pub(crate) use get::{Get, state_of, status};
 pub(crate) use journal::{Inboxes, Inputs, Sights, StoryOp, Values, journals};
 pub(crate) use list::List;
 pub(crate) use output::Outputs;

@@ -21,14 +21,16 @@ CREATE TABLE mainspring.meta (
     value text NOT NULL
 );
 
--- Queues that were ever named, with their settings. `retain_…`: how long ended jobs are kept.
+-- Queues that were ever named, with their settings. `retain_…`: how long ended jobs are kept. One that is `deleted` has no
+-- settings, and is there again while it has jobs; its row stays, because lines refer to it.
 CREATE TABLE mainspring.queues (
     no               integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name             text COLLATE "C" NOT NULL UNIQUE,
     paused           boolean NOT NULL DEFAULT false,
     backoff          text,
     retain_succeeded bigint NOT NULL,
-    retain_failed    bigint NOT NULL
+    retain_failed    bigint NOT NULL,
+    deleted          boolean NOT NULL DEFAULT false
 );
 
 CREATE TABLE mainspring.kinds (

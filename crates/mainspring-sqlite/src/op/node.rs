@@ -64,7 +64,7 @@ pub(crate) fn register(tx: &mut Tx<'_>, node: &Registration) -> Result<Member> {
     // Before the row: whoever sees the row must find the lock held.
     let lock = lock_name(tx)?;
     for (queue, _) in &node.queues {
-        tx.state.names.intern_queue(tx.conn, queue)?;
+        super::settings::name(tx, queue)?;
     }
     let json = |error: serde_json::Error| corrupt(format!("registration: {error}"));
     let (now, lease) = (tx.micros(), micros(node.lease));

@@ -15,9 +15,12 @@ use crate::names::read_queue;
 const COUNTS: &str = "SELECT queue, state, sum(n) FROM (
     SELECT queue, state, n FROM mainspring_counts UNION ALL SELECT queue, state, n FROM mainspring_count_deltas)
     GROUP BY queue, state";
-/// The whole of a small table.
+/// The whole of a small table; of the two others, which are as small, only for queues that were deleted.
 const QUEUES: &str = "SELECT no, name, paused, backoff, retain_succeeded, retain_failed
-    FROM mainspring_queues ORDER BY name";
+    FROM mainspring_queues q WHERE deleted = 0 OR 0 < (SELECT sum(n) FROM (
+        SELECT n FROM mainspring_counts WHERE queue = q.no
+        UNION ALL SELECT n FROM mainspring_count_deltas WHERE queue = q.no))
+    ORDER BY name";
 /// The index of `ready`, once.
 const BUSY: &str = "SELECT 1 FROM mainspring_ready WHERE line = ?1 LIMIT 1";
 /// The whole of two tables whose size is bounded by the nodes and their slots.

@@ -14,14 +14,16 @@ CREATE TABLE mainspring_meta (
     value NOT NULL
 ) WITHOUT ROWID;
 
--- Queues that were ever named, with their settings.
+-- Queues that were ever named, with their settings. One that is `deleted` has none, and is there again while it has jobs;
+-- its row stays, because lines refer to it.
 CREATE TABLE mainspring_queues (
     no               INTEGER PRIMARY KEY,
     name             TEXT NOT NULL UNIQUE,
     paused           INTEGER NOT NULL DEFAULT 0,
     backoff          TEXT,
     retain_succeeded INTEGER NOT NULL,
-    retain_failed    INTEGER NOT NULL
+    retain_failed    INTEGER NOT NULL,
+    deleted          INTEGER NOT NULL DEFAULT 0
 );
 
 CREATE TABLE mainspring_kinds (

@@ -481,6 +481,10 @@ macro_rules! conformance_tests {
             queues {
                 queue_is_known_once_it_was_named,
                 empty_queue_is_still_known,
+                deleted_queue_is_gone_with_its_settings,
+                deleted_queue_is_there_again_once_it_is_named,
+                deleted_queue_is_there_while_it_has_jobs,
+                queue_with_jobs_is_not_deleted,
                 settings_change_one_by_one,
                 settings_belong_to_one_queue,
                 bad_retention_is_refused,
@@ -507,6 +511,7 @@ macro_rules! conformance_tests {
                 finish_and_rescue_have_one_winner,
                 renewal_and_rescue_have_one_winner,
                 two_rescuers_rescue_once,
+                job_beside_the_deletion_of_its_queue_is_kept,
                 finish_and_cancel_leave_one_outcome,
                 release_and_cancel_always_cancel,
                 one_key_at_once_makes_one_job,

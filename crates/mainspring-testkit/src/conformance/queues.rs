@@ -12,6 +12,11 @@ async fn names(h: &Harness) -> Vec<String> {
     queues.into_iter().map(|queue| queue.name.to_string()).collect()
 }
 
+/// Deletes the queue of most jobs, which is empty. Whether there was one.
+async fn deleted(h: &Harness) -> bool {
+    h.store.delete_queue(queue("q")).await.expect("an empty queue")
+}
+
 /// A queue is known once a job, a node or a setting has named it; sorted by name.
 pub async fn queue_is_known_once_it_was_named(h: &Harness) {
     assert!(names(h).await.is_empty());
@@ -28,6 +33,93 @@ pub async fn empty_queue_is_still_known(h: &Harness) {
     let id = h.put_one().await;
     h.apply(id, Verb::Delete).await;
     assert_eq!(names(h).await, ["q"]);
+}
+
+/// What is deleted is not listed any more, and whoever names it again gets a queue that is not paused. A repeat changes nothing.
+pub async fn deleted_queue_is_gone_with_its_settings(h: &Harness) {
+    assert!(!deleted(h).await, "nobody has named it");
+    let node = h.node().await;
+    let change = QueueChange {
+        paused: Some(true),
+        backoff: Some(Some(Backoff::Fixed(SECOND))),
+        retain_failed: Some(bounds::DELAY),
+        ..QueueChange::default()
+    };
+    h.store.configure(queue("q"), change.clone()).await.expect("configure");
+    h.store.configure(queue("q2"), change).await.expect("configure");
+    let others =
+        |queues: Vec<Queue>| queues.into_iter().filter(|it| it.name != queue("q")).collect::<Vec<_>>();
+    let before = others(h.store.queues().await.expect("queues"));
+    assert!(deleted(h).await);
+    assert_eq!(h.store.queues().await.expect("queues"), before, "the others stay as they are");
+    assert!(!deleted(h).await);
+    let id = h.put_one().await;
+    let found = h.store.queues().await.expect("queues");
+    assert!(found.contains(&Queue { name: queue("q"), settings: Settings::default() }), "{found:?}");
+    assert_eq!(h.claim_one(node).await.id, id, "the node that serves it goes on");
+}
+
+/// A setting, even one that changes nothing, and a node that joins make it known again; its jobs' kinds are as they were.
+pub async fn deleted_queue_is_there_again_once_it_is_named(h: &Harness) {
+    let id = h.put_one().await;
+    h.apply(id, Verb::Delete).await;
+    for by_node in [false, true] {
+        assert!(deleted(h).await);
+        assert!(names(h).await.is_empty());
+        if by_node {
+            h.node_with(|node| node.queues = vec![(queue("q"), 1)]).await;
+        } else {
+            h.store.configure(queue("q"), QueueChange::default()).await.expect("configure");
+        }
+        assert_eq!(names(h).await, ["q"]);
+    }
+    h.put_one().await;
+    assert_eq!(h.counts().await.of(&queue("q"), State::Ready), 1);
+}
+
+/// A job in it makes it one of the queues for as long as it is kept.
+pub async fn deleted_queue_is_there_while_it_has_jobs(h: &Harness) {
+    h.store.configure(queue("q"), QueueChange::default()).await.expect("configure");
+    assert!(deleted(h).await);
+    let id = h.put(h.job_with(|job| job.run = Some(When::After(SECOND)))).await;
+    assert_eq!(names(h).await, ["q"]);
+    h.apply(id, cancel("")).await;
+    assert_eq!(names(h).await, ["q"]);
+    assert!(matches!(h.store.delete_queue(queue("q")).await, Err(Error::QueueNotEmpty { ended: 1, .. })));
+    h.apply(id, Verb::Delete).await;
+    assert!(names(h).await.is_empty());
+    assert!(!deleted(h).await);
+}
+
+/// A job in any place refuses the deletion, is counted, and stays with the queue's settings. Jobs of other queues do not matter.
+pub async fn queue_with_jobs_is_not_deleted(h: &Harness) {
+    let change = QueueChange { backoff: Some(Some(Backoff::Fixed(SECOND))), ..QueueChange::default() };
+    let configured = h.store.configure(queue("q"), change).await.expect("configure");
+    h.put(h.job_with(|job| job.queue = queue("q2"))).await;
+    let node = h.node().await;
+    let refused = async |expected| match h.store.delete_queue(queue("q")).await {
+        Err(Error::QueueNotEmpty { queue: of, waiting, running, ended }) => {
+            assert_eq!((of, (waiting, running, ended)), (queue("q"), expected));
+            let queues = h.store.queues().await.expect("queues");
+            assert_eq!(queues.first(), Some(&configured), "nothing was changed");
+        }
+        answer => panic!("{answer:?}"),
+    };
+    h.put_one().await;
+    refused((1, 0, 0)).await;
+    let claim = h.claim_one(node).await;
+    refused((0, 1, 0)).await;
+    h.end(node, claim, retry(SECOND)).await;
+    refused((1, 0, 0)).await;
+    h.apply(claim.id, Verb::Hold { why: String::new() }).await;
+    refused((1, 0, 0)).await;
+    h.apply(claim.id, Verb::Fail { why: String::new() }).await;
+    refused((0, 0, 1)).await;
+    h.put_many(2).await;
+    h.claim_one(node).await;
+    refused((1, 1, 1)).await;
+    let other = h.store.delete_queue(queue("q2")).await;
+    assert!(matches!(other, Err(Error::QueueNotEmpty { waiting: 1, .. })), "{other:?}");
 }
 
 /// A setting that is not changed stays, and the answer is what is stored.

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use mainspring_core::job::{Outcome, Reason, State, Unique, Verb, When};
-use mainspring_core::store::{Changed, Finish, Finished, Receipt, Rescue};
-use mainspring_core::time::Timestamp;
+use mainspring_core::store::{Changed, Finish, Finished, QueueChange, Receipt, Rescue, Retention};
+use mainspring_core::time::{Span, Timestamp};
+use mainspring_core::{Error, bounds};
 
 use crate::executor::{block_on, race};
-use crate::harness::{Harness, LEASE, SECOND, because, cancel, plain, succeed};
+use crate::harness::{Harness, LEASE, SECOND, because, cancel, plain, queue, succeed};
 
 /// How often each race is run: they are short, and threads meet in many ways.
 const ROUNDS: usize = 25;
@@ -68,6 +69,33 @@ pub async fn renewal_and_rescue_have_one_winner(h: &Harness) {
         if !finished {
             h.apply(claim.id, Verb::Delete).await;
         }
+    }
+}
+
+/// A job that is enqueued in the moment of its queue's deletion is there, and so is its queue, whoever comes first.
+pub async fn job_beside_the_deletion_of_its_queue_is_kept(h: &Harness) {
+    let change = QueueChange { retain_succeeded: Some(bounds::DELAY), ..QueueChange::default() };
+    for _ in 0..ROUNDS {
+        h.store.configure(queue("q"), change.clone()).await.expect("configure");
+        let job = h.job();
+        let id = job.id;
+        let answers = race::<Option<bool>>(vec![
+            Box::new(|| {
+                block_on(h.put(job));
+                None
+            }),
+            Box::new(|| match block_on(h.store.delete_queue(queue("q"))) {
+                Err(Error::QueueNotEmpty { waiting: 1, running: 0, ended: 0, .. }) => Some(false),
+                answer => Some(answer.expect("an answer")),
+            }),
+        ]);
+        let deleted = answers[1].expect("the second deletes");
+        let retention = if deleted { Retention::default().succeeded } else { Span(bounds::DELAY) };
+        let queues = h.store.queues().await.expect("queues");
+        assert_eq!(queues.len(), 1, "it is there: {queues:?}");
+        assert_eq!(queues[0].settings.retention.succeeded, retention, "deleted: {deleted}");
+        assert_eq!(h.get(id).await.summary.status, plain(State::Ready));
+        h.apply(id, Verb::Delete).await;
     }
 }
 

@@ -163,6 +163,10 @@ impl<'a> Life<'a> {
                 let store = self.any().configure(queue(QUEUES[*name]), change.clone()).await;
                 equal("configured", model, store)
             }
+            Op::DeleteQueue(name) => {
+                let model = self.model.delete_queue(queue(QUEUES[*name])).await;
+                equal("deleted", model, self.any().delete_queue(queue(QUEUES[*name])).await)
+            }
             Op::Advance(duration) => {
                 self.harness.advance(*duration);
                 Ok(())

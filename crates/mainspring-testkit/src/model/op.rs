@@ -84,6 +84,8 @@ pub enum Op {
     Change(Vec<usize>, Verb, bool),
     /// Change a queue's settings.
     Configure(usize, QueueChange),
+    /// Delete a queue.
+    DeleteQueue(usize),
     /// Let time pass.
     Advance(Duration),
     /// Set the wall clock back.
@@ -217,6 +219,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => Just(Op::Prune),
         8 => (vec(0..ALL, 1..3), verb(), proptest::bool::weighted(0.2)).prop_map(|(jobs, verb, dry)| Op::Change(jobs, verb, dry)),
         2 => (0..NAMES, settings()).prop_map(|(queue, change)| Op::Configure(queue, change)),
+        1 => (0..NAMES).prop_map(Op::DeleteQueue),
         12 => moment().prop_map(Op::Advance),
         1 => Just(Op::Back(Duration::from_secs(3))),
     ]

@@ -9,8 +9,8 @@ use mainspring_testkit::harness::{cancel, fail, priority, retry, succeed};
 
 use crate::orders::Pair;
 use crate::two_handles::{
-    Act, World, change, claim, configure, disown, enqueue, expire, finish, job, keyed_job, keyed_until,
-    later, progress, promote, prune, register, renew, rescue, rescue_by, retire, urgent,
+    Act, World, change, claim, configure, delete_queue, disown, enqueue, expire, finish, job, keyed_job,
+    keyed_until, later, progress, promote, prune, register, renew, rescue, rescue_by, retire, urgent,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -292,6 +292,16 @@ pub(crate) fn of_waiting() -> Vec<Pair> {
         world.done(&change(&[1, 2], cancel("enough")));
         world.advance(Duration::from_hours(1));
     };
+    // A queue with settings and a line, and without jobs.
+    let nothing: fn(&mut World) = |world| {
+        world.settings();
+        world.put(vec![job(1)]);
+        world.done(&change(&[1], Verb::Delete));
+    };
+    let last: fn(&mut World) = |world| {
+        world.settings();
+        world.put(vec![job(1)]);
+    };
     let keep_longer = QueueChange { retain_failed: Some(Duration::from_hours(2)), ..QueueChange::default() };
     let keep_good = QueueChange { retain_succeeded: Some(Duration::from_hours(3)), ..QueueChange::default() };
     let verb = |verb| change(&[1, 2], verb);
@@ -340,7 +350,17 @@ pub(crate) fn of_waiting() -> Vec<Pair> {
         Pair::new("delete, prune", ended, verb(Verb::Delete), prune(9)).or_second(prune(0)),
         Pair::new("prune, prune", ended, prune(9), prune(9)).or_first(prune(0)).or_second(prune(0)),
         Pair::new("prune, keep longer", ended, prune(9), configure(keep_longer.clone())),
-        Pair::new("configure, configure", ended, configure(keep_longer), configure(keep_good)),
+        Pair::new("configure, configure", ended, configure(keep_longer), configure(keep_good.clone())),
+        Pair::new(
+            "delete a queue, enqueue",
+            nothing,
+            delete_queue(),
+            enqueue(vec![job(1), keyed_job(2, OnConflict::Keep)]),
+        ),
+        Pair::new("delete a queue, delete it", nothing, delete_queue(), delete_queue()),
+        Pair::new("delete a queue, configure", nothing, delete_queue(), configure(keep_good.clone())),
+        Pair::new("delete a queue, node joins", nothing, delete_queue(), register()),
+        Pair::new("delete a queue, delete its last job", last, delete_queue(), change(&[1], Verb::Delete)),
         Pair::new("delete, enqueue of the same", waiting, change(&[1], Verb::Delete), enqueue(vec![job(1)])),
     ]
 }

@@ -323,6 +323,10 @@ pub(crate) fn configure(change: QueueChange) -> Act {
     Act::new(move |_, store| block_on(store.configure(queue("q"), change.clone())))
 }
 
+pub(crate) fn delete_queue() -> Act {
+    Act::new(|_, store| block_on(store.delete_queue(queue("q"))))
+}
+
 /// A third node joins.
 pub(crate) fn register() -> Act {
     Act::new(|world, store| {

@@ -115,6 +115,7 @@ impl Store for Shaky {
         lines() -> Vec<Line>;
         queues() -> Vec<Queue>;
         configure(queue: QueueName, change: QueueChange) -> Queue;
+        delete_queue(queue: QueueName) -> bool;
         nodes() -> Vec<Node>;
         check_part(part: CheckPart) -> Checked;
         try_write() -> ();

@@ -226,6 +226,7 @@ impl Store for ObservedStore {
         No lines() -> Vec<Line>;
         No queues() -> Vec<Queue>;
         Yes configure(queue: QueueName, change: QueueChange) -> Queue;
+        Yes delete_queue(queue: QueueName) -> bool;
         No nodes() -> Vec<Node>;
         No check_part(part: CheckPart) -> Checked;
         No try_write() -> ();

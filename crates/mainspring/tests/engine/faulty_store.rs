@@ -400,6 +400,10 @@ impl Store for Faulty {
         self.memory.configure(queue, change)
     }
 
+    fn delete_queue(&self, queue: QueueName) -> Pending<'_, Result<bool>> {
+        self.memory.delete_queue(queue)
+    }
+
     fn nodes(&self) -> Pending<'_, Result<Vec<Node>>> {
         self.memory.nodes()
     }
