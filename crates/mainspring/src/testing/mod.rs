@@ -302,13 +302,14 @@ impl TestEngine {
         let mut patience = self.real.sleep(self.patience);
         loop {
             self.settle().await?;
+            let polls = self.busy_tasks.polls();
             if self.is_idle() {
                 return Ok(());
             }
             // Handlers wait for something that is not of this engine: it may come.
             tokio::select! {
                 biased;
-                () = self.busy_tasks.until(false) => {}
+                () = self.busy_tasks.since(polls) => {}
                 () = &mut patience => return Err(self.still_running()),
             }
         }
@@ -525,7 +526,7 @@ impl TestEngine {
             if !self.busy_tasks.is_quiet() {
                 tokio::select! {
                     biased;
-                    () = self.busy_tasks.until(true) => {}
+                    () = self.busy_tasks.quiet() => {}
                     () = &mut endless => return Err(Error::Endless { jobs: self.running() }),
                     () = yields() => {}
                 }
@@ -533,7 +534,7 @@ impl TestEngine {
                 round = 0;
                 tokio::select! {
                     biased;
-                    () = self.busy_tasks.until(false) => {}
+                    () = self.busy_tasks.since(polls) => {}
                     () = self.observed.answered(), if !self.observed.is_quiet() => {}
                     () = &mut endless => return Err(self.still_running()),
                 }

@@ -52,13 +52,23 @@ impl BusyTasks {
         self.tasks.load(Ordering::SeqCst) == 0
     }
 
-    /// Waits until some task is busy, or until none is.
-    pub(super) async fn until(&self, quiet: bool) {
+    /// Waits until no task is busy.
+    pub(super) async fn quiet(&self) {
+        self.changes(|| self.is_quiet()).await;
+    }
+
+    /// Waits until a task is busy, or was since there were so many polls. An executor may poll all busy tasks before it polls the test
+    /// that waits here: then they rest again when the test looks.
+    pub(super) async fn since(&self, polls: u64) {
+        self.changes(|| !self.is_quiet() || self.polls() != polls).await;
+    }
+
+    async fn changes(&self, enough: impl Fn() -> bool) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             // Registered before the look, so that a change in between is not missed.
             changed.as_mut().enable();
-            if self.is_quiet() == quiet {
+            if enough() {
                 return;
             }
             changed.await;

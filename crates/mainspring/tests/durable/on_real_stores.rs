@@ -228,4 +228,47 @@ mod postgres {
         drop(test);
         assert_eq!(count(&pool, schemas).await, 0, "the schema is dropped with its engine");
     }
+
+    #[tokio::test]
+    async fn a_workflow_with_transactions_bears_everything_on_a_database() {
+        let database = Server::shared().expect("a server").database().expect("a database");
+        let address = database.url();
+        let pool = connect(&address).await;
+        pool.lock()
+            .await
+            .batch_execute("CREATE TABLE stock (item TEXT, free BIGINT)")
+            .await
+            .expect("a table");
+        let setup = {
+            let pool = Arc::clone(&pool);
+            move |node: NodeBuilder| {
+                node.handle(order).handle(mail).state(Arc::clone(&pool)).queue("default", 2)
+            }
+        };
+        let engine = {
+            let pool = Arc::clone(&pool);
+            move || {
+                let (address, pool) = (address.clone(), Arc::clone(&pool));
+                async move {
+                    let sql = "TRUNCATE stock; INSERT INTO stock VALUES ('tea', 10)";
+                    pool.lock().await.batch_execute(sql).await.expect("ten packets");
+                    Ok(TestEngine::postgres(&address).await?)
+                }
+            }
+        };
+        let trial = Trial::new(tea(), setup.clone()).on(engine.clone());
+        assert_eq!(trial.crash_after_every_step().await.expect("it bears it"), "released");
+        assert_eq!(count(&pool, "SELECT free FROM stock").await, 10);
+        assert_eq!(trial.fail_every_step_once().await.expect("it bears it"), "released");
+        assert_eq!(trial.run_every_step_twice().await.expect("it bears it"), "released");
+        let approved = Trial::new(tea(), setup).on(engine).on_wait(move |test, job| {
+            let pool = Arc::clone(&pool);
+            Box::pin(async move {
+                assert_eq!(count(&pool, "SELECT free FROM stock").await, 9, "once, whatever happened");
+                test.signal(job, "approved", &true).await.expect("sent");
+            })
+        });
+        assert_eq!(approved.crash_after_every_step().await.expect("it bears it"), "approved");
+        assert_eq!(approved.fail_every_step_once().await.expect("it bears it"), "approved");
+    }
 }

@@ -70,6 +70,25 @@ async fn idle_waits_for_things_outside_of_the_engine() {
     }
 }
 
+/// On one thread all of this happens before the test itself is polled again.
+#[tokio::test]
+async fn a_handler_that_ends_at_one_go_after_it_was_woken_is_noticed() {
+    const YIELDS: usize = 20_000;
+    let test = TestEngine::new();
+    let handler = async |_ctx: Context, job: Work| {
+        let mut outside = tokio::task::JoinSet::new();
+        outside.spawn(async move {
+            for _ in 0..YIELDS {
+                tokio::task::yield_now().await;
+            }
+            job.n
+        });
+        mainspring::Result::Ok(outside.join_all().await[0])
+    };
+    test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
+    assert_eq!(test.run(work(7)).await.expect("it ends"), 7);
+}
+
 #[tokio::test]
 async fn a_handler_that_waits_for_ever_is_named() {
     let test = TestEngine::new().patience(SECOND);
