@@ -33,6 +33,8 @@ pub(crate) struct EngineShared {
     store: Arc<dyn Store>,
     seams: Seams,
     bounds: PayloadBounds,
+    /// Whether inputs are read back before they are stored: tests find types that do not read what they write.
+    reads_back: bool,
     enqueues: Batcher<New, Result<Receipt>>,
     signals: Batcher<Signal, durable::signal::Answer>,
     waiters: Arc<Waiters>,
@@ -61,6 +63,15 @@ impl Engine {
 
     /// An engine on a store and seams that are already there: for tests and simulations.
     pub fn with(store: Arc<dyn Store>, seams: Seams, bounds: PayloadBounds) -> Engine {
+        Engine::new(store, seams, bounds, false)
+    }
+
+    /// The same, which also refuses inputs that their own type cannot read.
+    pub(crate) fn reading_back(store: Arc<dyn Store>, seams: Seams, bounds: PayloadBounds) -> Engine {
+        Engine::new(store, seams, bounds, true)
+    }
+
+    fn new(store: Arc<dyn Store>, seams: Seams, bounds: PayloadBounds, reads_back: bool) -> Engine {
         let flushing = Arc::clone(&store);
         let enqueues = Batcher::new(Arc::clone(&seams.spawn), move |jobs| {
             Box::pin(flush_each(Arc::clone(&flushing), jobs))
@@ -72,7 +83,16 @@ impl Engine {
         let waiters = Arc::new(Waiters::default());
         let listener: Arc<dyn Listener> = Arc::new(ForeignCommitListener(Arc::clone(&waiters)));
         store.subscribe(Arc::downgrade(&listener));
-        let shared = EngineShared { store, seams, bounds, enqueues, signals, waiters, _listener: listener };
+        let shared = EngineShared {
+            store,
+            seams,
+            bounds,
+            reads_back,
+            enqueues,
+            signals,
+            waiters,
+            _listener: listener,
+        };
         Engine { shared: Arc::new(shared) }
     }
 
@@ -185,6 +205,10 @@ impl Engine {
     /// The configured bounds.
     pub fn bounds(&self) -> &PayloadBounds {
         &self.shared.bounds
+    }
+
+    pub(crate) fn reads_back(&self) -> bool {
+        self.shared.reads_back
     }
 
     pub(crate) fn waiters(&self) -> &Arc<Waiters> {

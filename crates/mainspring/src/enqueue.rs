@@ -320,7 +320,7 @@ impl<'a, J> Enqueue<'a, J> {
 
 impl<'a, J: Job> Enqueue<'a, J> {
     pub(crate) fn of(engine: &'a Engine, job: &J) -> Self {
-        Enqueue::new(engine, Draft::new(J::KIND, J::QUEUE, &J::options()), encode(job))
+        Enqueue::new(engine, Draft::new(J::KIND, J::QUEUE, &J::options()), input_of(engine, job))
     }
 }
 
@@ -337,6 +337,16 @@ impl<'a, J: 'a> IntoFuture for Enqueue<'a, J> {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.store())
     }
+}
+
+/// The input of a job as it is stored.
+fn input_of<J: Job>(engine: &Engine, job: &J) -> Result<Vec<u8>> {
+    let input = encode(job)?;
+    if engine.reads_back() {
+        let read = crate::json::come_back::<J>(&input);
+        read.map_err(|error| Error::Convert { what: "input", source: error.into() })?;
+    }
+    Ok(input)
 }
 
 fn encode(value: &impl serde::Serialize) -> Result<Vec<u8>> {

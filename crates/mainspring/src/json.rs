@@ -3,9 +3,14 @@
 //! JSON has no word for `NaN` and the infinities. serde_json writes `null` for them, which is something else when it is read: a
 //! job that cannot decode its input, or a `None` that nobody recorded. Here they are an error instead, which names the
 //! field. They are noticed while the value is written: there is no second pass.
+//!
+//! Whether a type reads what it writes takes that second pass. Tests make it, with [`come_back`].
+
+mod place;
 
 use std::fmt::Display;
 
+use serde::de::{DeserializeOwned, Error as _};
 use serde::ser::{
     Serialize, SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant, SerializeTuple,
     SerializeTupleStruct, SerializeTupleVariant, Serializer,
@@ -19,6 +24,17 @@ pub(crate) fn to_vec(value: &(impl Serialize + ?Sized)) -> serde_json::Result<Ve
     serde_json::to_vec(&Finite(value)).map_err(|error| {
         // What is wrong as a whole has no path.
         if error.to_string().starts_with([' ', '.', '[']) { at("value")(error) } else { error }
+    })
+}
+
+/// Whether what was written can be read as this type.
+///
+/// # Errors
+/// What serde_json says, with the path of the field.
+pub(crate) fn come_back<T: DeserializeOwned>(json: &[u8]) -> serde_json::Result<()> {
+    serde_json::from_slice::<T>(json).map(drop).map_err(|error| {
+        let place = place::find(json, error.column());
+        serde_json::Error::custom(format_args!("{place} cannot be read as it is written: {error}"))
     })
 }
 

@@ -14,7 +14,7 @@ use mainspring_core::time::Span;
 use mainspring_core::{Error, Result, bounds};
 use serde_json::Value;
 
-use super::{Draft, Enqueued, Json, encode, mint, receipt};
+use super::{Draft, Enqueued, Json, encode, input_of, mint, receipt};
 use crate::engine::Engine;
 use crate::enqueue::flush::{ContendedRetry, flush};
 use crate::job::{Job, JobOptions};
@@ -85,7 +85,7 @@ impl<'a, J> EnqueueMany<'a, J> {
 impl<'a, J: Job> EnqueueMany<'a, J> {
     pub(crate) fn of(engine: &'a Engine, jobs: impl IntoIterator<Item = J>) -> Self {
         let draft = Draft::new(J::KIND, J::QUEUE, &J::options());
-        EnqueueMany::new(engine, draft, jobs.into_iter().map(|job| encode(&job)))
+        EnqueueMany::new(engine, draft, jobs.into_iter().map(|job| input_of(engine, &job)))
     }
 }
 

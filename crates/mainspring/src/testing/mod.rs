@@ -193,7 +193,7 @@ impl Parts {
         let observed = Arc::new(ObservedStore::new(store, Arc::clone(&seams.clock), slow));
         let store: Arc<dyn Store> = Arc::<ObservedStore>::clone(&observed);
         TestEngine {
-            engine: Engine::with(store, seams, PayloadBounds::default()),
+            engine: Engine::reading_back(store, seams, PayloadBounds::default()),
             observed,
             #[cfg(any(feature = "sqlite", feature = "postgres"))]
             temporary: None,
