@@ -214,6 +214,34 @@ on_every_store! {
         }
         soon("it drains", node.shutdown()).await;
     }
+
+    /// Together they are far more than one claim or one look brings. Each is claimed once: no claim is too large for its time.
+    async fn a_backlog_of_large_inputs_is_worked_off(engine: Engine) {
+        const JOBS: usize = 90;
+        let jobs = engine.enqueue_many((0..JOBS).map(|_| heavy(MEGABYTE))).await.expect("enqueued");
+        let node = weighing(engine.node()).queue("default", 60).start().await.expect("a node");
+        eventually("all are done", async || total(&engine, State::Succeeded).await == JOBS as u64).await;
+        soon("it drains", node.shutdown()).await;
+        for job in jobs {
+            assert_eq!(record(&engine, job.id).await.summary.claim, 1);
+        }
+        assert_sound(&engine).await;
+    }
+}
+
+/// However many jobs wait, and however many slots are free.
+#[tokio::test]
+async fn an_answer_that_brings_inputs_is_bounded_in_bytes() {
+    for bytes in [MEGABYTE, 16_000] {
+        let (test, store) = faulty(0);
+        test.node(|node| weighing(node).queue("default", 1_100)).await.expect("a node");
+        let jobs = 2 * BATCH_BYTES / bytes;
+        test.enqueue_many((0..jobs).map(|_| heavy(bytes))).await.expect("enqueued");
+        test.advance(MINUTE).await.expect("time passes");
+        assert_eq!(total(&test, State::Succeeded).await, jobs as u64);
+        let most = store.most_brought();
+        assert!((BATCH_BYTES / 2..=BATCH_BYTES).contains(&most), "{bytes}: {most}");
+    }
 }
 
 /// The input is read when its handler starts: it is asked for again until it is there.

@@ -8,7 +8,7 @@ use mainspring::{Counts, Error, Filter, JobId, Listing, NodeNo, Progress, QueueN
 use mainspring_core::Result;
 use mainspring_core::id::{Batch, Claim};
 use mainspring_core::job::{New, Verb};
-use mainspring_core::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
+use mainspring_core::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story, Value};
 use mainspring_core::memory::Memory;
 use mainspring_core::name::{Key, SignalName};
 use mainspring_core::output::{Ask, Output};
@@ -48,6 +48,8 @@ struct State {
     /// How many bytes a call can carry, if that is bounded, and the most that any ever did.
     narrow: Option<usize>,
     most_bytes: usize,
+    /// The most bytes of inputs that any answer brought.
+    most_brought: usize,
     storm: Option<(Arc<dyn Rng>, f64)>,
     mute: bool,
     /// How often jobs with these inputs are still contended.
@@ -103,6 +105,26 @@ impl Faulty {
     /// The most bytes of outcomes or records that came in one call.
     pub(crate) fn most_bytes(&self) -> usize {
         self.state().most_bytes
+    }
+
+    /// The most bytes of inputs that came in one answer.
+    pub(crate) fn most_brought(&self) -> usize {
+        self.state().most_brought
+    }
+
+    /// An answer that brings inputs.
+    fn bring<'a, T: Send + 'a>(
+        &'a self,
+        call: Pending<'a, Result<T>>,
+        bytes: fn(&T) -> usize,
+    ) -> Pending<'a, Result<T>> {
+        Box::pin(async move {
+            let answer = call.await?;
+            let mut state = self.state();
+            state.most_brought = state.most_brought.max(bytes(&answer));
+            drop(state);
+            Ok(answer)
+        })
     }
 
     /// The input of this job cannot be read.
@@ -289,7 +311,12 @@ impl Store for Faulty {
     }
 
     fn claim(&self, request: ClaimRequest) -> Pending<'_, Result<ClaimedBatch>> {
-        self.call("claim", Some(request.node), self.memory.claim(request))
+        let node = request.node;
+        let here = |batch: &ClaimedBatch| {
+            let bytes = |input: &Value| if let Value::Here(input) = input { input.len() } else { 0 };
+            batch.jobs.iter().map(|job| bytes(&job.input)).sum()
+        };
+        self.call("claim", Some(node), self.bring(self.memory.claim(request), here))
     }
 
     fn finish(&self, node: NodeNo, finishes: Vec<Finish>) -> Pending<'_, Result<Vec<Finished>>> {
@@ -317,7 +344,9 @@ impl Store for Faulty {
     fn inputs(&self, claims: Vec<Claim>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
         let damaged = claims.iter().any(|claim| self.state().damaged.contains(&claim.id));
         let corrupt = Box::pin(async { Err(Error::Corrupt { why: "on demand".into() }) });
-        self.call("inputs", None, if damaged { corrupt } else { self.memory.inputs(claims) })
+        let all = |inputs: &Vec<Option<Vec<u8>>>| inputs.iter().flatten().map(Vec::len).sum();
+        let read = self.bring(self.memory.inputs(claims), all);
+        self.call("inputs", None, if damaged { corrupt } else { read })
     }
 
     fn inbox(&self, claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<Inbox>>> {
