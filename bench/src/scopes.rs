@@ -8,7 +8,7 @@ use mainspring::Context;
 
 use crate::database::Place;
 use crate::report::Report;
-use crate::steps::{self, Bell, Flow, MONTH, Options, RESULT, Rung};
+use crate::steps::{self, Flow, MONTH, Options, RESULT, ReceivedSignal, SignalSender};
 
 async fn step(ctx: &Context) -> mainspring::Result<()> {
     ctx.step("step", async || Ok("x".repeat(RESULT))).await?;
@@ -20,7 +20,7 @@ pub(crate) async fn map(ctx: &Context, items: usize) -> mainspring::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn turns(ctx: &Context, bell: &Bell, turns: usize) -> mainspring::Result<()> {
+pub(crate) async fn turns(ctx: &Context, bell: &SignalSender, turns: usize) -> mainspring::Result<()> {
     let turn = async |ctx: Context, turn: usize| {
         if turn < turns {
             step(&ctx).await?;
@@ -36,7 +36,7 @@ pub(crate) async fn turns(ctx: &Context, bell: &Bell, turns: usize) -> mainsprin
     ctx.iterate("turns", 0, turn).await
 }
 
-pub(crate) async fn races(ctx: &Context, bell: &Bell) -> mainspring::Result<()> {
+pub(crate) async fn races(ctx: &Context, bell: &SignalSender) -> mainspring::Result<()> {
     let turn = async |ctx: Context, turn: usize| {
         let race = ctx
             .race("first")
@@ -49,8 +49,8 @@ pub(crate) async fn races(ctx: &Context, bell: &Bell) -> mainspring::Result<()> 
     ctx.iterate("turns", 0, turn).await
 }
 
-fn ring(bell: &Bell, signal: usize) {
-    let _gone = bell.rung.send(Rung { signal, at: Instant::now(), walked: Duration::ZERO });
+fn ring(bell: &SignalSender, signal: usize) {
+    let _gone = bell.rung.send(ReceivedSignal { signal, at: Instant::now(), walked: Duration::ZERO });
 }
 
 pub(crate) async fn run(options: &Options, place: &Place, report: &Report) -> Result<()> {

@@ -75,24 +75,24 @@ pub(crate) enum Flow {
 
 /// What handlers tell the benchmark.
 #[derive(Clone)]
-pub(crate) struct Bell {
+pub(crate) struct SignalSender {
     /// What a workflow waits at before its first step, until all are there.
     pub(crate) gate: Option<Arc<Barrier>>,
     /// When steps ended, of one workflow alone.
     latencies: Option<mpsc::UnboundedSender<Duration>>,
     /// Which signal was received and when; and how long it took to walk through the journal.
-    pub(crate) rung: mpsc::UnboundedSender<Rung>,
+    pub(crate) rung: mpsc::UnboundedSender<ReceivedSignal>,
 }
 
 /// A signal that came. A handler that is run from its top tells the earlier ones again.
-pub(crate) struct Rung {
+pub(crate) struct ReceivedSignal {
     pub(crate) signal: usize,
     pub(crate) at: Instant,
     pub(crate) walked: Duration,
 }
 
 pub(crate) async fn flow(ctx: Context, job: Flow) -> mainspring::Result<()> {
-    let bell = ctx.state::<Bell>()?.clone();
+    let bell = ctx.state::<SignalSender>()?.clone();
     if let Some(gate) = &bell.gate {
         gate.wait().await;
     }
@@ -118,7 +118,7 @@ pub(crate) async fn flow(ctx: Context, job: Flow) -> mainspring::Result<()> {
             for signal in 0.. {
                 let walked = began.elapsed();
                 ctx.signal::<()>("go").await?;
-                let _gone = bell.rung.send(Rung { signal, at: Instant::now(), walked });
+                let _gone = bell.rung.send(ReceivedSignal { signal, at: Instant::now(), walked });
             }
         }
     }
@@ -165,13 +165,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// A node that runs workflows.
-pub(crate) async fn node(engine: &Engine, slots: u32, cached: usize, bell: Bell) -> Result<Node> {
+pub(crate) async fn node(engine: &Engine, slots: u32, cached: usize, bell: SignalSender) -> Result<Node> {
     Ok(engine.node().handle(flow).state(bell).queue("default", slots).cached_handlers(cached).start().await?)
 }
 
-pub(crate) fn bell() -> (Bell, mpsc::UnboundedReceiver<Rung>) {
+pub(crate) fn bell() -> (SignalSender, mpsc::UnboundedReceiver<ReceivedSignal>) {
     let (rung, heard) = mpsc::unbounded_channel();
-    (Bell { gate: None, latencies: None, rung }, heard)
+    (SignalSender { gate: None, latencies: None, rung }, heard)
 }
 
 /// How long a step of one workflow takes, when nothing else happens.
@@ -183,7 +183,7 @@ async fn sequential(place: &Place, report: &Report, raw: Duration) -> Result<()>
     let engine = database.open().await?;
     let (latencies, mut told) = mpsc::unbounded_channel();
     let (bell, _heard) = bell();
-    let node = node(&engine, 1, 0, Bell { latencies: Some(latencies), ..bell }).await?;
+    let node = node(&engine, 1, 0, SignalSender { latencies: Some(latencies), ..bell }).await?;
     let job = engine.enqueue(Flow::Steps(5 * YOUNG)).await?;
     engine.result(&job).await?;
     let mut latencies: Vec<Duration> = std::iter::from_fn(|| told.try_recv().ok()).collect();
@@ -245,7 +245,10 @@ pub(crate) async fn drained(place: &Place, workflows: usize, flow_of: &Flow) -> 
 }
 
 /// Waits until a signal has been received.
-pub(crate) async fn rung(heard: &mut mpsc::UnboundedReceiver<Rung>, signal: usize) -> Result<Rung> {
+pub(crate) async fn rung(
+    heard: &mut mpsc::UnboundedReceiver<ReceivedSignal>,
+    signal: usize,
+) -> Result<ReceivedSignal> {
     loop {
         let rung = heard.recv().await.context("the node stopped")?;
         if rung.signal == signal {

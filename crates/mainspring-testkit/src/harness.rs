@@ -45,7 +45,7 @@ pub struct Harness {
     pub clock: ManualClock,
     rng: SeededRng,
     batches: Mutex<BTreeMap<NodeNo, u64>>,
-    damage: Option<Hand>,
+    damage: Option<Damager>,
     // Last, because it may hold the directory that the store's files are in.
     open: Box<dyn Fn() -> Arc<dyn Store> + Send + Sync>,
 }
@@ -73,11 +73,11 @@ impl Damage {
 }
 
 /// Damages something of a job, or mends it.
-type Hand = Box<dyn Fn(JobId, Damage, Mend) + Send + Sync>;
+type Damager = Box<dyn Fn(JobId, Damage, Repair) + Send + Sync>;
 
 /// Whether something is mended that was damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mend {
+pub enum Repair {
     /// It is damaged.
     No,
     /// It is mended, as somebody would who knows what it was.
@@ -101,19 +101,19 @@ impl Harness {
 
     /// The same, whose store can be damaged.
     #[must_use]
-    pub fn damaged_by(mut self, hand: impl Fn(JobId, Damage, Mend) + Send + Sync + 'static) -> Self {
+    pub fn damaged_by(mut self, hand: impl Fn(JobId, Damage, Repair) + Send + Sync + 'static) -> Self {
         self.damage = Some(Box::new(hand));
         self
     }
 
     /// Damages something of a job behind the store's back.
     pub fn damage(&self, id: JobId, damage: Damage) {
-        self.damage.as_ref().expect("a store that can be damaged")(id, damage, Mend::No);
+        self.damage.as_ref().expect("a store that can be damaged")(id, damage, Repair::No);
     }
 
     /// Mends it by hand.
     pub fn mend(&self, id: JobId, damage: Damage) {
-        self.damage.as_ref().expect("a store that can be damaged")(id, damage, Mend::Yes);
+        self.damage.as_ref().expect("a store that can be damaged")(id, damage, Repair::Yes);
     }
 
     /// Another handle on the same data, as another process would have.

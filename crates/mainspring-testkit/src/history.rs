@@ -1,7 +1,7 @@
 //! Histories: what a rig saw, in order, in one form for all rigs.
 //!
 //! Callers note what they asked for and what they were told; handlers note that they began and ended; a
-//! [`Watched`](crate::watch::Watched) store notes what it said to its node; whoever breaks things notes what he broke.
+//! [`WatchedStore`](crate::watch::WatchedStore) store notes what it said to its node; whoever breaks things notes what he broke.
 //! The [`checker`](crate::checker) reads nothing else, besides what the store holds in the end.
 //!
 //! # Invariants
@@ -67,7 +67,7 @@ pub enum Fact {
         /// The job that was asked for.
         id: JobId,
         /// What became of it.
-        told: Told,
+        told: EnqueueAnswer,
     },
     /// The enqueue was refused: nothing was stored by it.
     Refused {
@@ -144,7 +144,7 @@ pub enum Fact {
         /// The job.
         id: JobId,
         /// What is stored with it.
-        writes: Wrote,
+        writes: JournalWrites,
     },
 
     // Handlers.
@@ -229,7 +229,7 @@ pub enum Fact {
         /// The number of the claim.
         claim: u32,
         /// How.
-        how: How,
+        how: EndKind,
     },
     /// The end of that claim asks for another, not before some time has passed.
     Deferred {
@@ -249,7 +249,7 @@ pub enum Fact {
         /// The number of the claim.
         claim: u32,
         /// How.
-        how: How,
+        how: EndKind,
         /// Whether it was applied, or refused as stale.
         applied: bool,
     },
@@ -275,7 +275,7 @@ pub enum Fact {
         /// Whether it was stored, or refused as stale.
         stored: bool,
         /// What was recorded.
-        writes: Wrote,
+        writes: JournalWrites,
     },
     /// A job starts with a record of another.
     Belongs {
@@ -297,7 +297,7 @@ pub enum Fact {
         /// When it is woken at the latest.
         until: Option<Timestamp>,
         /// What is recorded with it.
-        writes: Wrote,
+        writes: JournalWrites,
     },
     /// What a claim was given of its job's past.
     Remembers {
@@ -308,7 +308,7 @@ pub enum Fact {
         /// All records.
         entries: Vec<Line>,
         /// Unread messages.
-        inbox: Vec<Letter>,
+        inbox: Vec<InboxMessage>,
         /// Whether there are more of these.
         more: bool,
     },
@@ -319,7 +319,7 @@ pub enum Fact {
         /// The number of the claim.
         claim: u32,
         /// Unread messages.
-        inbox: Vec<Letter>,
+        inbox: Vec<InboxMessage>,
     },
     /// The store has answered to a signal.
     Signalled {
@@ -330,7 +330,7 @@ pub enum Fact {
         /// Its sender.
         sender: String,
         /// What became of it.
-        answer: Posted,
+        answer: SignalAnswer,
     },
     /// An operator has dropped unread signals.
     Dropped {
@@ -403,7 +403,7 @@ pub enum Fact {
         /// The job.
         id: JobId,
         /// All of it, in order.
-        words: Vec<Word>,
+        words: Vec<OutputFrame>,
     },
     /// A handler goes on with the way that one of several took.
     Decided {
@@ -493,19 +493,19 @@ fn is_zero(number: &u64) -> bool {
 /// What a caller was told of an enqueue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Told {
+pub enum EnqueueAnswer {
     /// It is stored.
     Created,
     /// Its key is held by this job.
     Existing(JobId),
 }
 
-impl Told {
+impl EnqueueAnswer {
     /// What a receipt tells; nothing if it says that nothing was stored.
-    pub fn of(receipt: Receipt) -> Option<Told> {
+    pub fn of(receipt: Receipt) -> Option<EnqueueAnswer> {
         match receipt {
-            Receipt::Created | Receipt::Repeated => Some(Told::Created),
-            Receipt::Existing(id) => Some(Told::Existing(id)),
+            Receipt::Created | Receipt::Repeated => Some(EnqueueAnswer::Created),
+            Receipt::Existing(id) => Some(EnqueueAnswer::Existing(id)),
             Receipt::Rejected(_) | Receipt::Contended | Receipt::Taken(_) => None,
         }
     }
@@ -513,7 +513,7 @@ impl Told {
 
 /// What is written into a journal at once.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wrote {
+pub struct JournalWrites {
     /// Entries.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub entries: Vec<Line>,
@@ -528,10 +528,10 @@ pub struct Wrote {
     pub idle: bool,
 }
 
-impl Wrote {
+impl JournalWrites {
     /// What these writes write.
     pub fn of(writes: &Writes) -> Self {
-        Wrote {
+        JournalWrites {
             entries: writes.entries.iter().map(Line::new).collect(),
             read: writes.read.clone(),
             forget: writes.forget.clone(),
@@ -542,7 +542,7 @@ impl Wrote {
 
 /// A frame of a job's output, without its words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Word {
+pub struct OutputFrame {
     /// The step whose body says it; nothing if the handler itself does.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub step: Option<String>,
@@ -579,7 +579,7 @@ impl Line {
 
 /// A message in an inbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Letter {
+pub struct InboxMessage {
     /// The store's number for it.
     pub no: i64,
     /// What it is about.
@@ -588,7 +588,7 @@ pub struct Letter {
     pub sender: String,
 }
 
-impl Letter {
+impl InboxMessage {
     /// A message without its words.
     pub fn of(message: &Message) -> Self {
         let Message { no, mail, .. } = message;
@@ -596,14 +596,14 @@ impl Letter {
             Mail::Signal { sender, .. } => sender.clone(),
             Mail::Ended { .. } => String::new(),
         };
-        Letter { no: *no, subject: mail.subject().to_string(), sender }
+        InboxMessage { no: *no, subject: mail.subject().to_string(), sender }
     }
 }
 
 /// What became of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Posted {
+pub enum SignalAnswer {
     /// It is stored.
     Stored,
     /// It was stored before.
@@ -612,13 +612,13 @@ pub enum Posted {
     Refused,
 }
 
-impl Posted {
+impl SignalAnswer {
     /// What a store's answer says.
     pub fn of(answer: Signalled) -> Self {
         match answer {
-            Signalled::Stored => Posted::Stored,
-            Signalled::Repeated => Posted::Repeated,
-            Signalled::NotFound | Signalled::Ended(_) | Signalled::Full => Posted::Refused,
+            Signalled::Stored => SignalAnswer::Stored,
+            Signalled::Repeated => SignalAnswer::Repeated,
+            Signalled::NotFound | Signalled::Ended(_) | Signalled::Full => SignalAnswer::Refused,
         }
     }
 }
@@ -633,7 +633,7 @@ pub fn digest(value: &[u8]) -> u64 {
 /// How a claim is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum How {
+pub enum EndKind {
     /// The job succeeded.
     Succeed,
     /// It runs again; counts a failure.
@@ -650,34 +650,34 @@ pub enum How {
     Suspend,
 }
 
-impl How {
+impl EndKind {
     /// How an outcome ends a claim.
-    pub fn of(outcome: &Outcome) -> How {
+    pub fn of(outcome: &Outcome) -> EndKind {
         match outcome {
-            Outcome::Succeed { .. } => How::Succeed,
-            Outcome::Retry { .. } => How::Retry,
-            Outcome::Fail { .. } => How::Fail,
-            Outcome::Snooze { .. } => How::Snooze,
-            Outcome::Release => How::Release,
-            Outcome::Cancel { .. } => How::Cancel,
-            Outcome::Suspend(_) => How::Suspend,
+            Outcome::Succeed { .. } => EndKind::Succeed,
+            Outcome::Retry { .. } => EndKind::Retry,
+            Outcome::Fail { .. } => EndKind::Fail,
+            Outcome::Snooze { .. } => EndKind::Snooze,
+            Outcome::Release => EndKind::Release,
+            Outcome::Cancel { .. } => EndKind::Cancel,
+            Outcome::Suspend(_) => EndKind::Suspend,
         }
     }
 
     /// Whether the job ends with it.
     pub fn ends(self) -> bool {
-        matches!(self, How::Succeed | How::Fail | How::Cancel)
+        matches!(self, EndKind::Succeed | EndKind::Fail | EndKind::Cancel)
     }
 
     /// Whether it counts as a failure.
     pub fn fails(self) -> bool {
-        matches!(self, How::Retry | How::Fail)
+        matches!(self, EndKind::Retry | EndKind::Fail)
     }
 }
 
 impl Fact {
     /// The fact of an answer to a finish.
-    pub fn finished(node: NodeNo, id: JobId, claim: u32, how: How, answer: Finished) -> Fact {
+    pub fn finished(node: NodeNo, id: JobId, claim: u32, how: EndKind, answer: Finished) -> Fact {
         Fact::Finished { node, id, claim, how, applied: answer == Finished::Applied }
     }
 

@@ -21,7 +21,7 @@ use crate::history::{Actor, Fact, Recorder};
 use crate::postgres::{Database, Server};
 use crate::rng::SeededRng;
 use crate::seams::{RealThreads, seams};
-use crate::watch::{Call, Run, Watched, Way};
+use crate::watch::{Call, CallBody, Transport, WatchedStore};
 
 /// Calls that may make jobs ready. A hint for one that finds nothing to do would only call for the next.
 pub(crate) const TELLING: &[&str] =
@@ -32,7 +32,7 @@ const QUEUE: &str = "default";
 
 /// What a store lives in. Dropped after the store is closed.
 #[derive(Debug)]
-pub enum Home {
+pub enum StoreLocation {
     /// A directory.
     Directory(TempDir),
     /// A database.
@@ -40,15 +40,15 @@ pub enum Home {
 }
 
 /// A fresh store on SQLite, on a clock of one's own.
-pub fn sqlite(clock: &Arc<dyn Clock>) -> (Arc<dyn Store>, Home) {
+pub fn sqlite(clock: &Arc<dyn Clock>) -> (Arc<dyn Store>, StoreLocation) {
     let directory = crate::sim::scratch();
     let options = mainspring_sqlite::Options::new(directory.path().join("test.db"));
     let store = Sqlite::open(options.durability(Durability::Relaxed), real(clock)).expect("the store opens");
-    (at_once(Arc::new(store)), Home::Directory(directory))
+    (at_once(Arc::new(store)), StoreLocation::Directory(directory))
 }
 
 /// A fresh store on the Postgres of this run, on a clock of one's own.
-pub fn postgres(clock: &Arc<dyn Clock>) -> (Arc<dyn Store>, Home) {
+pub fn postgres(clock: &Arc<dyn Clock>) -> (Arc<dyn Store>, StoreLocation) {
     let server = Server::shared().expect("a server");
     let name = format!("mainspring_v{}", mainspring_postgres::SCHEMA_VERSION);
     let template = server.template(&name, |url| {
@@ -58,7 +58,7 @@ pub fn postgres(clock: &Arc<dyn Clock>) -> (Arc<dyn Store>, Home) {
     let database = template.and_then(|template| template.database()).expect("a database");
     let options = mainspring_postgres::Options::new(&database.url()).expect("an address").time(Time::Clock);
     let store = block_on(Postgres::open(options, real(clock))).expect("the store opens");
-    (at_once(Arc::new(store)), Home::Database(database))
+    (at_once(Arc::new(store)), StoreLocation::Database(database))
 }
 
 fn real(clock: &Arc<dyn Clock>) -> Seams {
@@ -68,23 +68,23 @@ fn real(clock: &Arc<dyn Clock>) -> Seams {
 
 /// A store whose calls are done when they are made.
 fn at_once(store: Arc<dyn Store>) -> Arc<dyn Store> {
-    Arc::new(Watched::new(store, AtOnce::default(), Arc::new(Nobody), 0))
+    Arc::new(WatchedStore::new(store, Synchronous::default(), Arc::new(NoListener), 0))
 }
 
 /// Nobody wants to know.
-struct Nobody;
+struct NoListener;
 
-impl Recorder for Nobody {
+impl Recorder for NoListener {
     fn note(&self, _by: Actor, _fact: Fact) {}
 }
 
 #[derive(Default)]
-struct AtOnce {
+struct Synchronous {
     ears: Mutex<Vec<Weak<dyn Listener>>>,
 }
 
-impl Way for AtOnce {
-    fn go<T: Send + 'static>(&self, call: Call, run: Run<T>) -> Pending<'static, Result<T>> {
+impl Transport for Synchronous {
+    fn go<T: Send + 'static>(&self, call: Call, run: CallBody<T>) -> Pending<'static, Result<T>> {
         let answer = block_on(run());
         let hint = match call.name {
             name if TELLING.contains(&name) => Some(Hint::Foreign),

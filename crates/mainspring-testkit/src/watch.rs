@@ -1,6 +1,6 @@
 //! A store that is watched: what it says to nodes is noted, and the way to it may be long and dangerous.
 //!
-//! [`Watched`] stands between an engine and its store. Every call takes a [`Way`]: [`Direct`] for processes that meet a
+//! [`WatchedStore`] stands between an engine and its store. Every call takes a [`Transport`]: [`Direct`] for processes that meet a
 //! real store, the simulator's network otherwise. What is asked for is noted before it goes; what the store says is noted
 //! next to the store, so that a call whose answer is lost on the way back has still been seen. What callers are told is
 //! theirs to note.
@@ -22,7 +22,9 @@ use mainspring_core::store::{
     Renewal, Renewed, Rescue, Rescued, Store, Swept, Ticket,
 };
 
-use crate::history::{Actor, Fact, How, Letter, Line, Posted, Recorder, Wrote, digest, micros};
+use crate::history::{
+    Actor, EndKind, Fact, InboxMessage, JournalWrites, Line, Recorder, SignalAnswer, digest, micros,
+};
 
 /// A call on its way to a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,12 +36,12 @@ pub struct Call {
 }
 
 /// What does a call, as often as it is told to: a message may arrive twice.
-pub type Run<T> = Box<dyn Fn() -> Pending<'static, Result<T>> + Send + Sync>;
+pub type CallBody<T> = Box<dyn Fn() -> Pending<'static, Result<T>> + Send + Sync>;
 
 /// How calls get to a store and answers back.
-pub trait Way: Send + Sync + 'static {
+pub trait Transport: Send + Sync + 'static {
     /// Takes a call to the store.
-    fn go<T: Send + 'static>(&self, call: Call, run: Run<T>) -> Pending<'static, Result<T>>;
+    fn go<T: Send + 'static>(&self, call: Call, run: CallBody<T>) -> Pending<'static, Result<T>>;
 
     /// Lets hints of the store through to a listener.
     fn listen(&self, store: &Arc<dyn Store>, listener: Weak<dyn Listener>) {
@@ -51,24 +53,24 @@ pub trait Way: Send + Sync + 'static {
 #[derive(Debug, Clone, Copy)]
 pub struct Direct;
 
-impl Way for Direct {
-    fn go<T: Send + 'static>(&self, _call: Call, run: Run<T>) -> Pending<'static, Result<T>> {
+impl Transport for Direct {
+    fn go<T: Send + 'static>(&self, _call: Call, run: CallBody<T>) -> Pending<'static, Result<T>> {
         run()
     }
 }
 
 /// A store, the way to it, and who takes down what it says.
-pub struct Watched<W> {
+pub struct WatchedStore<W> {
     store: Arc<dyn Store>,
     way: W,
     recorder: Arc<dyn Recorder>,
     by: Actor,
 }
 
-impl<W: Way> Watched<W> {
+impl<W: Transport> WatchedStore<W> {
     /// Watches a store on behalf of an actor.
     pub fn new(store: Arc<dyn Store>, way: W, recorder: Arc<dyn Recorder>, by: Actor) -> Self {
-        Watched { store, way, recorder, by }
+        WatchedStore { store, way, recorder, by }
     }
 
     /// Sends a call on its way: `call` makes it, `noted` takes down what it was answered.
@@ -104,7 +106,8 @@ impl<W: Way> Watched<W> {
         }
         if !job.journal.is_empty() {
             let entries = job.journal.iter().map(Line::new).collect();
-            let fact = Fact::Shares { id: job.id, writes: Wrote { entries, ..Wrote::default() } };
+            let fact =
+                Fact::Shares { id: job.id, writes: JournalWrites { entries, ..JournalWrites::default() } };
             self.recorder.note(self.by, fact);
         }
     }
@@ -146,7 +149,7 @@ fn claimed(recorder: &dyn Recorder, by: Actor, request: &ClaimRequest, answer: &
                 id: job.claim.id,
                 claim: job.claim.number,
                 entries: journal.entries.iter().map(Line::old).collect(),
-                inbox: journal.inbox.messages.iter().map(Letter::of).collect(),
+                inbox: journal.inbox.messages.iter().map(InboxMessage::of).collect(),
                 more: journal.inbox.more,
             };
             recorder.note(by, fact);
@@ -163,7 +166,7 @@ fn recorded(
     let Ok(answers) = answer else { return };
     for (recording, answer) in recordings.iter().zip(answers) {
         let (id, claim) = (recording.claim.id, recording.claim.number);
-        let (stored, writes) = (*answer == Recorded::Stored, Wrote::of(&recording.writes));
+        let (stored, writes) = (*answer == Recorded::Stored, JournalWrites::of(&recording.writes));
         recorder.note(by, Fact::Recorded { node: *node, id, claim, stored, writes });
     }
 }
@@ -172,7 +175,7 @@ fn recorded(
 fn delivered(recorder: &dyn Recorder, by: Actor, claims: &Vec<(Claim, i64)>, answer: &Result<Vec<Inbox>>) {
     let Ok(inboxes) = answer else { return };
     for ((claim, _), inbox) in claims.iter().zip(inboxes).filter(|(_, inbox)| !inbox.messages.is_empty()) {
-        let inbox = inbox.messages.iter().map(Letter::of).collect();
+        let inbox = inbox.messages.iter().map(InboxMessage::of).collect();
         recorder.note(by, Fact::Delivered { id: claim.id, claim: claim.number, inbox });
     }
 }
@@ -182,7 +185,7 @@ fn signalled(recorder: &dyn Recorder, by: Actor, signals: &Vec<Signal>, answer: 
     let Ok(answers) = answer else { return };
     for (signal, answer) in signals.iter().zip(answers) {
         let subject = Subject::Signal(signal.name.clone()).to_string();
-        let (sender, answer) = (signal.sender.clone(), Posted::of(*answer));
+        let (sender, answer) = (signal.sender.clone(), SignalAnswer::of(*answer));
         recorder.note(by, Fact::Signalled { id: signal.job, subject, sender, answer });
     }
 }
@@ -195,7 +198,7 @@ fn finished(
 ) {
     let Ok(answers) = answer else { return };
     for (finish, answer) in finishes.iter().zip(answers) {
-        let (claim, how) = (finish.claim, How::of(&finish.outcome));
+        let (claim, how) = (finish.claim, EndKind::of(&finish.outcome));
         recorder.note(by, Fact::finished(*node, claim.id, claim.number, how, *answer));
     }
 }
@@ -217,7 +220,7 @@ fn changed(
     }
 }
 
-impl<W: Way> Store for Watched<W> {
+impl<W: Transport> Store for WatchedStore<W> {
     fn describe(&self) -> Description {
         self.store.describe()
     }
@@ -284,7 +287,7 @@ impl<W: Way> Store for Watched<W> {
 
     fn finish(&self, node: NodeNo, finishes: Vec<Finish>) -> Pending<'_, Result<Vec<Finished>>> {
         for finish in &finishes {
-            let how = How::of(&finish.outcome);
+            let how = EndKind::of(&finish.outcome);
             let (id, claim) = (finish.claim.id, finish.claim.number);
             self.recorder.note(self.by, Fact::Finishing { node, id, claim, how });
             if let Outcome::Retry { after, .. } | Outcome::Snooze { after } = finish.outcome {
@@ -293,7 +296,7 @@ impl<W: Way> Store for Watched<W> {
             match &finish.outcome {
                 Outcome::Suspend(suspension) => {
                     let waits = suspension.waits.iter().map(|wait| (wait.subject.to_string(), wait.need));
-                    let (waits, writes) = (waits.collect(), Wrote::of(&suspension.writes));
+                    let (waits, writes) = (waits.collect(), JournalWrites::of(&suspension.writes));
                     let fact = Fact::Suspending { id, claim, waits, until: suspension.until, writes };
                     self.recorder.note(self.by, fact);
                 }

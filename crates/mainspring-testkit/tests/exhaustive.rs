@@ -28,7 +28,7 @@ fn every_end_of_two_claims_keeps_every_promise() {
 
 #[test]
 fn a_signal_a_cancellation_and_a_suspension_always_meet() {
-    let report = exhaustive::rendezvous();
+    let report = exhaustive::run_suspension();
     println!("{report}");
     assert_sound(&report, MET);
 }

@@ -95,12 +95,12 @@ fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// Somebody who wants to hear.
 #[derive(Default)]
-struct Ears {
+struct HintListener {
     foreign: Mutex<bool>,
     heard: Condvar,
 }
 
-impl Listener for Ears {
+impl Listener for HintListener {
     fn hint(&self, hint: &Hint) {
         if *hint == Hint::Foreign {
             *self.foreign.lock().unwrap_or_else(PoisonError::into_inner) = true;
@@ -110,8 +110,8 @@ impl Listener for Ears {
 }
 
 /// Subscribes and waits until the store listens: the first thing it then tells is that anything may have happened.
-fn subscribe(store: &dyn Store) -> Arc<Ears> {
-    let ears = Arc::new(Ears::default());
+fn subscribe(store: &dyn Store) -> Arc<HintListener> {
+    let ears = Arc::new(HintListener::default());
     let listener: Arc<dyn Listener> = ears.clone();
     store.subscribe(Arc::downgrade(&listener));
     let foreign = ears.foreign.lock().unwrap_or_else(PoisonError::into_inner);
@@ -383,7 +383,7 @@ fn store_whose_opening_is_given_up_leaves_no_thread() {
     let url = format!("postgresql://postgres@/x?host={}&port=5432", directory.path().display());
     let ended = Arc::new(AtomicBool::new(false));
     let mut seams = real_seams();
-    seams.threads = Arc::new(Watched(Arc::clone(&ended)));
+    seams.threads = Arc::new(EndSignal(Arc::clone(&ended)));
     let mut open = Box::pin(Postgres::open(Options::new(&url).expect("an address"), seams));
     let polled = open.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
     assert!(polled.is_pending(), "nobody answers");
@@ -392,9 +392,9 @@ fn store_whose_opening_is_given_up_leaves_no_thread() {
 }
 
 /// Tells when a thread has ended.
-struct Watched(Arc<AtomicBool>);
+struct EndSignal(Arc<AtomicBool>);
 
-impl Threads for Watched {
+impl Threads for EndSignal {
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> std::io::Result<()> {
         let ended = Arc::clone(&self.0);
         let body = Box::new(move || {

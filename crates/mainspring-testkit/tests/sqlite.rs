@@ -7,7 +7,7 @@ use mainspring_core::store::Store;
 use mainspring_sqlite::rusqlite::Connection;
 use mainspring_sqlite::{Durability, Options, Sqlite};
 use mainspring_testkit::clock::ManualClock;
-use mainspring_testkit::harness::{Damage, Harness, Mend};
+use mainspring_testkit::harness::{Damage, Harness, Repair};
 use mainspring_testkit::model::agrees_with_the_model;
 use mainspring_testkit::seams::seams;
 
@@ -34,10 +34,10 @@ fn open(durability: Durability) -> Harness {
 }
 
 /// What damages a job, or mends it.
-fn harm(job: &str, damage: Damage, mend: Mend) -> String {
+fn harm(job: &str, damage: Damage, mend: Repair) -> String {
     let (options, claim, kind) = match mend {
-        Mend::No => ("CAST(x'FF' AS TEXT)", "'many'", 99),
-        Mend::Yes => ("NULL", "1", 0),
+        Repair::No => ("CAST(x'FF' AS TEXT)", "'many'", 99),
+        Repair::Yes => ("NULL", "1", 0),
     };
     match damage {
         Damage::Options => format!("UPDATE mainspring_jobs SET options = {options} WHERE no = {job}"),

@@ -5,10 +5,10 @@
 use std::sync::Arc;
 
 use mainspring_testkit::torture::postgres::Postgres;
-use mainspring_testkit::torture::{Course, Plan, marathon, run};
+use mainspring_testkit::torture::{LongRun, Plan, marathon, run};
 
-/// Each kind of blow; of failure points and system calls, those at which it is hardest to know what was stored.
-const BLOWS: [&str; 22] = [
+/// Each kind of fault; of failure points and system calls, those at which it is hardest to know what was stored.
+const FAULTS: [&str; 22] = [
     "kill in peace",
     "stop",
     "point postgres.sent",
@@ -38,7 +38,7 @@ const BLOWS: [&str; 22] = [
 async fn workflows_survive_twenty_kills_of_their_only_worker() {
     let stage = Arc::new(Postgres::new().expect("two servers"));
     let plan = Plan::new(env!("CARGO_BIN_EXE_mainspring-victim"), 20, 1);
-    let outcome = marathon(stage, &plan, Course { flows: 80, steps: 20, millis: 100 }).await.expect("a run");
+    let outcome = marathon(stage, &plan, LongRun { flows: 80, steps: 20, millis: 100 }).await.expect("a run");
     println!("{outcome}");
     outcome.assert_clean();
 }
@@ -52,16 +52,16 @@ async fn rows_that_are_damaged_and_outcomes_that_wait_disturb_nobody() {
     let outcome = run(stage, &plan).await.expect("a run");
     println!("{outcome}");
     outcome.assert_clean();
-    assert_eq!(outcome.blows["rows damaged"].hit, 2, "{outcome}");
+    assert_eq!(outcome.faults["rows damaged"].hit, 2, "{outcome}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_blow_loses_and_doubles_nothing() {
     let stage = Arc::new(Postgres::new().expect("two servers"));
-    let plan = Plan::new(env!("CARGO_BIN_EXE_mainspring-victim"), BLOWS.len(), 20).only(&BLOWS);
+    let plan = Plan::new(env!("CARGO_BIN_EXE_mainspring-victim"), FAULTS.len(), 20).only(&FAULTS);
     let outcome = run(stage, &plan).await.expect("a run");
     println!("{outcome}");
     outcome.assert_clean();
-    assert!(outcome.blows.len() == BLOWS.len() && outcome.blows.values().all(|tally| tally.struck == 1));
+    assert!(outcome.faults.len() == FAULTS.len() && outcome.faults.values().all(|tally| tally.injected == 1));
     assert!(!outcome.report.figures.peaceful.is_empty(), "nobody knows how soon the dead are found");
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use mainspring_testkit::torture::sqlite::Sqlite;
-use mainspring_testkit::torture::{Course, Outcome, Plan, Stage, inject, marathon, points, run};
+use mainspring_testkit::torture::{LongRun, Outcome, Plan, StoreUnderTest, inject, marathon, points, run};
 
 /// Tortures a fresh store; everything must be as promised.
 #[expect(clippy::print_stdout, reason = "what was done is told in figures")]
@@ -33,7 +33,7 @@ fn twenty_kills_and_stops_lose_and_double_nothing() {
 fn workflows_survive_twenty_kills_of_their_only_worker() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let stage = Arc::new(Sqlite::new().expect("a store"));
-    let course = Course { flows: 80, steps: 20, millis: 100 };
+    let course = LongRun { flows: 80, steps: 20, millis: 100 };
     let plan = plan(20, &[]);
     let run = marathon(stage, &plan, course);
     let outcome = runtime.expect("a runtime").block_on(run).expect("a run that ends");
@@ -52,8 +52,8 @@ fn a_death_at_any_failure_point_loses_and_doubles_nothing() {
     let mine = points::ALL.iter().filter(|point| store.reaches(point));
     let names: BTreeSet<String> = mine.map(|point| format!("point {}", point.name)).collect();
     let outcome = torture(&plan(names.len(), &["point "]));
-    assert_eq!(outcome.blows.keys().cloned().collect::<BTreeSet<_>>(), names);
-    assert!(outcome.blows.values().all(|tally| tally.hit == 1), "every point is reached: {outcome}");
+    assert_eq!(outcome.faults.keys().cloned().collect::<BTreeSet<_>>(), names);
+    assert!(outcome.faults.values().all(|tally| tally.hit == 1), "every point is reached: {outcome}");
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn lock_files_that_are_removed_expire_nobody() {
 #[test]
 fn jobs_whose_rows_are_damaged_are_set_aside_alone() {
     let outcome = torture(&plan(3, &["rows damaged"]));
-    assert_eq!(outcome.blows["rows damaged"].hit, 3, "{outcome}");
+    assert_eq!(outcome.faults["rows damaged"].hit, 3, "{outcome}");
 }
 
 #[test]

@@ -9,12 +9,12 @@ use mainspring_core::name::QueueName;
 use mainspring_core::store::Abilities;
 use mainspring_core::time::Timestamp;
 
-use super::workflow::Flow;
-use super::{Found, Terms};
-use crate::history::{Actor, Event, Fact, How, Told};
+use super::workflow::WorkflowFacts;
+use super::{CheckTerms, FinalState};
+use crate::history::{Actor, EndKind, EnqueueAnswer, Event, Fact};
 
 /// The place of an event in the history.
-pub(super) type At = usize;
+pub(super) type EventIndex = usize;
 
 /// The queues of a node, with its slots for each.
 type Slots<'a> = &'a [(QueueName, u32)];
@@ -22,56 +22,56 @@ type Slots<'a> = &'a [(QueueName, u32)];
 /// Everything that is known.
 pub(super) struct Evidence<'a> {
     pub(super) history: &'a [Event],
-    pub(super) found: &'a Found,
-    pub(super) terms: Terms,
+    pub(super) found: &'a FinalState,
+    pub(super) terms: CheckTerms,
     /// What happened to each job, by id.
-    pub(super) lives: BTreeMap<JobId, Life<'a>>,
+    pub(super) job_facts: BTreeMap<JobId, JobFacts<'a>>,
     /// Who each node was, and its lease.
     pub(super) nodes: BTreeMap<NodeNo, Membership>,
     /// What each node can do.
     pub(super) able: BTreeMap<NodeNo, (Slots<'a>, &'a Abilities)>,
     /// When which queue was paused, and when it went on.
-    pub(super) pauses: Vec<(At, &'a QueueName, bool)>,
-    pub(super) calm: Option<At>,
-    pub(super) expiries: Vec<(At, NodeNo)>,
-    pub(super) disowned: Vec<(At, NodeNo)>,
+    pub(super) pauses: Vec<(EventIndex, &'a QueueName, bool)>,
+    pub(super) calm: Option<EventIndex>,
+    pub(super) expiries: Vec<(EventIndex, NodeNo)>,
+    pub(super) disowned: Vec<(EventIndex, NodeNo)>,
     pub(super) faults: Vec<Fault<'a>>,
 }
 
 /// What happened to one job.
 #[derive(Default)]
-pub(super) struct Life<'a> {
-    pub(super) asked: Option<At>,
+pub(super) struct JobFacts<'a> {
+    pub(super) asked: Option<EventIndex>,
     /// When its id was asked for once more; whether for the same job, and whether that was said to be stored.
-    pub(super) reused: Vec<(At, bool, bool)>,
+    pub(super) reused: Vec<(EventIndex, bool, bool)>,
     pub(super) unique: Option<&'a Unique>,
     pub(super) delay: Duration,
     pub(super) deadline: Option<Duration>,
     /// When callers began to wait for its end, and what they were told.
-    pub(super) awaited: Vec<At>,
-    pub(super) answered: Vec<(At, Option<Status>)>,
+    pub(super) awaited: Vec<EventIndex>,
+    pub(super) answered: Vec<(EventIndex, Option<Status>)>,
     /// How long it was to wait after each claim that asked for another.
     pub(super) deferred: BTreeMap<u32, Duration>,
     /// What callers were told, the first time.
-    pub(super) acknowledged: Option<(At, Told)>,
+    pub(super) acknowledged: Option<(EventIndex, EnqueueAnswer)>,
     pub(super) refused: bool,
     pub(super) unknown: bool,
     pub(super) claims: Vec<Claimed>,
     /// When each claim was first offered to be ended.
-    pub(super) finishing: BTreeMap<u32, At>,
+    pub(super) finishing: BTreeMap<u32, EventIndex>,
     pub(super) finished: Vec<Finished>,
-    pub(super) began: Vec<(At, u32)>,
-    pub(super) ended: Vec<(At, u32)>,
-    pub(super) stopped: BTreeMap<u32, At>,
+    pub(super) began: Vec<(EventIndex, u32)>,
+    pub(super) ended: Vec<(EventIndex, u32)>,
+    pub(super) stopped: BTreeMap<u32, EventIndex>,
     pub(super) orders: Vec<Order<'a>>,
     /// What makes it a workflow; nothing of it for most jobs.
-    pub(super) flow: Option<Box<Flow<'a>>>,
+    pub(super) flow: Option<Box<WorkflowFacts<'a>>>,
     pub(super) found: Option<&'a Summary>,
 }
 
 #[derive(Clone, Copy)]
 pub(super) struct Claimed {
-    pub(super) at: At,
+    pub(super) at: EventIndex,
     pub(super) node: NodeNo,
     pub(super) number: u32,
     pub(super) crashes: u16,
@@ -82,10 +82,10 @@ pub(super) struct Claimed {
 
 #[derive(Clone, Copy)]
 pub(super) struct Finished {
-    pub(super) at: At,
+    pub(super) at: EventIndex,
     pub(super) node: NodeNo,
     pub(super) claim: u32,
-    pub(super) how: How,
+    pub(super) how: EndKind,
     pub(super) applied: bool,
 }
 
@@ -93,31 +93,31 @@ pub(super) struct Finished {
 /// no answer.
 pub(super) struct Order<'a> {
     pub(super) verb: &'a str,
-    pub(super) ordered: At,
-    pub(super) obeyed: Option<(At, Status, Option<Status>)>,
+    pub(super) ordered: EventIndex,
+    pub(super) obeyed: Option<(EventIndex, Status, Option<Status>)>,
 }
 
 pub(super) struct Membership {
     pub(super) actor: Actor,
-    pub(super) joined: At,
+    pub(super) joined: EventIndex,
     pub(super) lease: Duration,
-    pub(super) left: Option<At>,
+    pub(super) left: Option<EventIndex>,
 }
 
 pub(super) struct Fault<'a> {
-    pub(super) at: At,
+    pub(super) at: EventIndex,
     pub(super) kind: &'a str,
     pub(super) on: Option<Actor>,
     pub(super) until: Option<Timestamp>,
 }
 
 impl<'a> Evidence<'a> {
-    pub(super) fn new(history: &'a [Event], found: &'a Found, terms: Terms) -> Self {
+    pub(super) fn new(history: &'a [Event], found: &'a FinalState, terms: CheckTerms) -> Self {
         let mut evidence = Evidence {
             history,
             found,
             terms,
-            lives: BTreeMap::new(),
+            job_facts: BTreeMap::new(),
             nodes: BTreeMap::new(),
             able: BTreeMap::new(),
             pauses: Vec::new(),
@@ -128,26 +128,26 @@ impl<'a> Evidence<'a> {
         };
         for (at, event) in history.iter().enumerate() {
             match event.fact.job() {
-                Some(id) => evidence.lives.entry(id).or_default().add(at, &event.fact),
+                Some(id) => evidence.job_facts.entry(id).or_default().add(at, &event.fact),
                 None => evidence.add(at, event),
             }
         }
         if terms.exact {
             // What was applied was seen: an order without an answer never got there.
-            for life in evidence.lives.values_mut() {
-                life.orders.retain(|order| order.obeyed.is_some());
+            for facts in evidence.job_facts.values_mut() {
+                facts.orders.retain(|order| order.obeyed.is_some());
             }
         }
-        for life in evidence.lives.values_mut() {
-            life.take_back();
+        for facts in evidence.job_facts.values_mut() {
+            facts.take_back();
         }
         for job in &found.jobs {
-            evidence.lives.entry(job.id).or_default().found = Some(job);
+            evidence.job_facts.entry(job.id).or_default().found = Some(job);
         }
         evidence
     }
 
-    fn add(&mut self, at: At, event: &'a Event) {
+    fn add(&mut self, at: EventIndex, event: &'a Event) {
         match &event.fact {
             Fact::Joined { node, lease } => {
                 let lease = Duration::from_micros(*lease);
@@ -176,7 +176,7 @@ impl<'a> Evidence<'a> {
     }
 
     /// When an event happened.
-    pub(super) fn time(&self, at: At) -> Timestamp {
+    pub(super) fn time(&self, at: EventIndex) -> Timestamp {
         self.history[at].at
     }
 
@@ -186,8 +186,8 @@ impl<'a> Evidence<'a> {
     }
 }
 
-impl<'a> Life<'a> {
-    fn add(&mut self, at: At, fact: &'a Fact) {
+impl<'a> JobFacts<'a> {
+    fn add(&mut self, at: EventIndex, fact: &'a Fact) {
         match fact {
             Fact::Asked { unique, delay, .. } => {
                 self.asked.get_or_insert(at);
@@ -229,7 +229,7 @@ impl<'a> Life<'a> {
             }),
             Fact::Finishing { claim, how, .. } => {
                 self.finishing.entry(*claim).or_insert(at);
-                if *how == How::Suspend {
+                if *how == EndKind::Suspend {
                     // Its handler may be kept, but not in its slot.
                     self.stopped.entry(*claim).or_insert(at);
                 }
@@ -259,7 +259,7 @@ impl<'a> Life<'a> {
 
     /// Whether a caller was told that it is stored.
     pub(super) fn is_acknowledged(&self) -> bool {
-        matches!(self.acknowledged, Some((_, Told::Created)))
+        matches!(self.acknowledged, Some((_, EnqueueAnswer::Created)))
     }
 
     /// The first accepted end of each claim that ended the job, in order.
@@ -274,7 +274,7 @@ impl<'a> Life<'a> {
     }
 
     /// When an end was first asked for: it may have taken effect long before its node was told.
-    pub(super) fn asked(&self, end: &Finished) -> At {
+    pub(super) fn asked(&self, end: &Finished) -> EventIndex {
         self.finishing.get(&end.claim).copied().unwrap_or(end.at)
     }
 
@@ -289,7 +289,7 @@ impl<'a> Life<'a> {
     }
 
     /// Whether a verb may have been applied after one event and before another.
-    pub(super) fn ordered_between(&self, verb: &str, after: At, before: At) -> bool {
+    pub(super) fn ordered_between(&self, verb: &str, after: EventIndex, before: EventIndex) -> bool {
         self.orders.iter().any(|order| {
             order.verb == verb
                 && order.ordered < before
@@ -299,11 +299,11 @@ impl<'a> Life<'a> {
 
     /// Whether an operator ever brought it back: as it was, or from a step on.
     pub(super) fn was_brought_back(&self) -> bool {
-        self.brought_back_between(0, At::MAX)
+        self.brought_back_between(0, EventIndex::MAX)
     }
 
     /// Whether an operator may have brought it back after one event and before another.
-    pub(super) fn brought_back_between(&self, after: At, before: At) -> bool {
+    pub(super) fn brought_back_between(&self, after: EventIndex, before: EventIndex) -> bool {
         ["retry", "rewind"].iter().any(|verb| self.ordered_between(verb, after, before))
     }
 

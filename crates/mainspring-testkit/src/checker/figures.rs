@@ -5,9 +5,9 @@ use std::fmt;
 use std::time::Duration;
 
 use super::Violation;
-use super::evidence::{Evidence, Fault, Life};
+use super::evidence::{Evidence, Fault, JobFacts};
 use super::rules::{deaths, in_peace, witnessed};
-use crate::history::Told;
+use crate::history::EnqueueAnswer;
 
 /// What happened, in numbers. Those of several runs add up.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -46,22 +46,25 @@ pub struct Figures {
 
 impl Figures {
     pub(super) fn new(evidence: &Evidence<'_>, violations: &[Violation]) -> Self {
-        let lives = || evidence.lives.values();
+        let job_facts = || evidence.job_facts.values();
         let broken = |rule: &str| violations.iter().filter(|violation| violation.rule == rule).count();
         let mut faults = BTreeMap::new();
         for fault in &evidence.faults {
             *faults.entry(fault.kind.to_owned()).or_default() += 1;
         }
         let finished = |applied: bool| {
-            lives().flat_map(|life| &life.finished).filter(|finished| finished.applied == applied).count()
+            job_facts()
+                .flat_map(|facts| &facts.finished)
+                .filter(|finished| finished.applied == applied)
+                .count()
         };
         Figures {
             runs: 1,
-            asked: lives().filter(|life| life.is_known()).count(),
-            acknowledged: lives().filter(|life| life.is_acknowledged()).count(),
-            existing: lives().filter(|life| is_existing(life)).count(),
-            verbs: lives().flat_map(|life| &life.orders).filter(|order| order.obeyed.is_some()).count(),
-            claims: lives().map(|life| life.claims.len()).sum(),
+            asked: job_facts().filter(|facts| facts.is_known()).count(),
+            acknowledged: job_facts().filter(|facts| facts.is_acknowledged()).count(),
+            existing: job_facts().filter(|facts| is_existing(facts)).count(),
+            verbs: job_facts().flat_map(|facts| &facts.orders).filter(|order| order.obeyed.is_some()).count(),
+            claims: job_facts().map(|facts| facts.claims.len()).sum(),
             accepted: finished(true),
             stale: finished(false),
             expired: evidence.expiries.len(),
@@ -96,8 +99,8 @@ impl Figures {
     }
 }
 
-fn is_existing(life: &Life<'_>) -> bool {
-    matches!(life.acknowledged, Some((_, Told::Existing(_))))
+fn is_existing(facts: &JobFacts<'_>) -> bool {
+    matches!(facts.acknowledged, Some((_, EnqueueAnswer::Existing(_))))
 }
 
 fn recoveries(

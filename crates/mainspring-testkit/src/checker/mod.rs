@@ -32,7 +32,7 @@ pub use figures::Figures;
 
 /// What a store holds when all is over.
 #[derive(Debug, Clone, Default)]
-pub struct Found {
+pub struct FinalState {
     /// All jobs.
     pub jobs: Vec<Summary>,
     /// What the store itself finds wrong.
@@ -43,13 +43,13 @@ pub struct Found {
     pub outputs: BTreeMap<JobId, Vec<Item>>,
 }
 
-impl Found {
+impl FinalState {
     /// Looks through a store.
     ///
     /// # Errors
     /// As the store's.
     pub async fn look(store: &dyn Store) -> Result<Self, Error> {
-        let mut found = Found::default();
+        let mut found = FinalState::default();
         let mut after = None;
         loop {
             let page = store.list(Filter::default(), Page { after, limit: 1_000 }).await?;
@@ -88,7 +88,7 @@ impl Found {
 
 /// How a history is to be read.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Terms {
+pub struct CheckTerms {
     /// Facts of the store are noted at the moment of their commit, all of them: the order of events is the order of
     /// commits. Otherwise answers may be missing, and come late.
     pub exact: bool,
@@ -114,13 +114,13 @@ pub struct Violation {
     /// What is wrong.
     pub what: String,
     /// How it came about, line by line.
-    pub story: Vec<String>,
+    pub timeline: Vec<String>,
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.rule, self.what)?;
-        self.story.iter().try_for_each(|line| write!(f, "\n    {line}"))
+        self.timeline.iter().try_for_each(|line| write!(f, "\n    {line}"))
     }
 }
 
@@ -141,7 +141,7 @@ impl Report {
 }
 
 /// Judges a run.
-pub fn check(history: &[Event], found: &Found, terms: Terms) -> Report {
+pub fn check(history: &[Event], found: &FinalState, terms: CheckTerms) -> Report {
     let evidence = Evidence::new(history, found, terms);
     let mut violations = Vec::new();
     for (rule, judge) in rules::ALL {
@@ -150,7 +150,7 @@ pub fn check(history: &[Event], found: &Found, terms: Terms) -> Report {
         violations.extend(broken.into_iter().map(|broken| Violation {
             rule,
             job: broken.job,
-            story: timeline::tell(&evidence, &broken),
+            timeline: timeline::render(&evidence, &broken),
             what: broken.what,
         }));
     }
@@ -159,7 +159,7 @@ pub fn check(history: &[Event], found: &Found, terms: Terms) -> Report {
 }
 
 /// A history as a story, one line per event.
-pub fn tell(history: &[Event]) -> impl Iterator<Item = String> {
+pub fn render(history: &[Event]) -> impl Iterator<Item = String> {
     let start = history.first().map_or(Timestamp::EPOCH, |event| event.at);
     history.iter().map(move |event| timeline::line(start, event))
 }

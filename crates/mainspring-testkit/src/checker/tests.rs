@@ -14,9 +14,9 @@ use mainspring_core::store::{Abilities, Counts, Finding};
 use mainspring_core::time::Timestamp;
 
 use super::*;
-use crate::history::{Actor, Fact, How, Told};
+use crate::history::{Actor, EndKind, EnqueueAnswer, Fact};
 
-const EXACT: Terms = Terms {
+const EXACT: CheckTerms = CheckTerms {
     exact: true,
     settled: true,
     retention: None,
@@ -27,9 +27,9 @@ const EXACT: Terms = Terms {
 
 /// A history in the making: one event a second.
 #[derive(Default)]
-struct Case {
+struct TestHistory {
     history: Vec<Event>,
-    found: Found,
+    found: FinalState,
 }
 
 fn id(number: u8) -> JobId {
@@ -40,7 +40,7 @@ fn at(second: usize) -> Timestamp {
     Timestamp::from_micros(i64::try_from(second).expect("a second") * 1_000_000)
 }
 
-impl Case {
+impl TestHistory {
     fn see(&mut self, by: Actor, fact: Fact) -> &mut Self {
         let event = Event { at: at(self.history.len()), by, fact };
         self.history.push(event);
@@ -49,7 +49,7 @@ impl Case {
 
     fn stored(&mut self, job: u8) -> &mut Self {
         self.see(9, Fact::Asked { id: id(job), unique: None, delay: 0 });
-        self.see(9, Fact::Acknowledged { id: id(job), told: Told::Created })
+        self.see(9, Fact::Acknowledged { id: id(job), told: EnqueueAnswer::Created })
     }
 
     fn joined(&mut self, node: u32) -> &mut Self {
@@ -70,8 +70,8 @@ impl Case {
         self.claimed_after(node, job, claim, 0)
     }
 
-    fn ended(&mut self, node: u32, job: u8, claim: u32, how: How, applied: bool) -> &mut Self {
-        if how == How::Succeed {
+    fn ended(&mut self, node: u32, job: u8, claim: u32, how: EndKind, applied: bool) -> &mut Self {
+        if how == EndKind::Succeed {
             self.see(node, Fact::Ended { id: id(job), claim });
         }
         let (node_no, id) = (NodeNo(node.into()), id(job));
@@ -126,7 +126,7 @@ impl Case {
         self.found(job, Status::plain(State::Succeeded), claim)
     }
 
-    fn rules(&self, terms: Terms) -> Vec<&'static str> {
+    fn rules(&self, terms: CheckTerms) -> Vec<&'static str> {
         let mut broken: Vec<_> =
             check(&self.history, &self.found, terms).violations.into_iter().map(|one| one.rule).collect();
         broken.dedup();
@@ -145,9 +145,9 @@ impl Case {
 }
 
 /// A job that is enqueued, claimed and done.
-fn done() -> Case {
-    let mut case = Case::default();
-    case.joined(1).stored(1).claimed(1, 1, 1).ended(1, 1, 1, How::Succeed, true);
+fn done() -> TestHistory {
+    let mut case = TestHistory::default();
+    case.joined(1).stored(1).claimed(1, 1, 1).ended(1, 1, 1, EndKind::Succeed, true);
     case
 }
 
@@ -170,10 +170,10 @@ fn acknowledged_jobs_are_there() {
 
 #[test]
 fn after_a_cut_only_the_last_may_be_gone() {
-    let mut case = Case::default();
+    let mut case = TestHistory::default();
     case.stored(1).stored(2).stored(3);
     case.found(1, Status::plain(State::Ready), 0);
-    let cut = Terms { cut: true, ..Terms::default() };
+    let cut = CheckTerms { cut: true, ..CheckTerms::default() };
     assert!(case.rules(cut).is_empty());
     case.found(3, Status::plain(State::Ready), 0);
     assert_eq!(case.rules(cut), ["nothing acknowledged is lost"]);
@@ -181,11 +181,11 @@ fn after_a_cut_only_the_last_may_be_gone() {
 
 #[test]
 fn jobs_come_from_somewhere() {
-    let mut case = Case::default();
+    let mut case = TestHistory::default();
     case.found(1, Status::because(State::Suspended, Reason::Quarantine), 0).crashes = 0;
-    let relaxed = Terms::default();
+    let relaxed = CheckTerms::default();
     assert_eq!(case.rules(relaxed), ["nothing comes from nowhere"]);
-    let mut refused = Case::default();
+    let mut refused = TestHistory::default();
     refused.see(9, Fact::Asked { id: id(1), unique: None, delay: 0 }).see(9, Fact::Refused { id: id(1) });
     refused.found(1, Status::plain(State::Ready), 0);
     assert_eq!(refused.rules(relaxed), ["nothing comes from nowhere"]);
@@ -205,11 +205,11 @@ fn stores_agree_with_themselves() {
 
 #[test]
 fn nothing_is_left_undone() {
-    let mut case = Case::default();
+    let mut case = TestHistory::default();
     case.stored(1);
     case.found(1, Status::plain(State::Ready), 0);
     case.breaks("everything ends once faults are over");
-    let mut held = Case::default();
+    let mut held = TestHistory::default();
     held.stored(1).verb(1, "hold");
     held.found(1, Status::because(State::Suspended, Reason::Hold), 0);
     assert!(held.rules(EXACT).is_empty());
@@ -217,29 +217,29 @@ fn nothing_is_left_undone() {
 
 #[test]
 fn delays_are_kept() {
-    let mut case = Case::default();
+    let mut case = TestHistory::default();
     case.joined(1).see(9, Fact::Asked { id: id(1), unique: None, delay: 60_000_000 });
-    case.claimed(1, 1, 1).ended(1, 1, 1, How::Succeed, true);
+    case.claimed(1, 1, 1).ended(1, 1, 1, EndKind::Succeed, true);
     case.succeeded(1, 1);
     case.breaks("no job starts before its time");
 }
 
 #[test]
 fn one_number_has_one_owner() {
-    let mut case = Case::default();
+    let mut case = TestHistory::default();
     case.joined(1).joined(2).stored(1).claimed(1, 1, 1);
     let (node, now) = (NodeNo(2), at(9));
     case.see(2, Fact::Claimed { node, id: id(1), claim: 1, crashes: 0, crashed: 0, ahead: false, now });
-    case.ended(1, 1, 1, How::Succeed, true);
+    case.ended(1, 1, 1, EndKind::Succeed, true);
     case.succeeded(1, 1);
     case.breaks("claim numbers grow");
 }
 
 #[test]
 fn a_claim_is_handed_over() {
-    let mut case = Case::default();
+    let mut case = TestHistory::default();
     case.joined(1).joined(2).stored(1).claimed(1, 1, 1).claimed(2, 1, 2);
-    case.ended(1, 1, 1, How::Succeed, false).ended(2, 1, 2, How::Succeed, true);
+    case.ended(1, 1, 1, EndKind::Succeed, false).ended(2, 1, 2, EndKind::Succeed, true);
     case.succeeded(1, 2);
     case.breaks("a claim is over before the next begins");
 }
@@ -247,10 +247,10 @@ fn a_claim_is_handed_over() {
 #[test]
 fn stale_writes_are_refused() {
     let lost = |applied: bool| {
-        let mut case = Case::default();
+        let mut case = TestHistory::default();
         case.joined(1).joined(2).stored(1).claimed(1, 1, 1).fault("stop", 1).expired(1);
         case.claimed_after(2, 1, 2, 1);
-        case.ended(1, 1, 1, How::Retry, applied).ended(2, 1, 2, How::Succeed, true);
+        case.ended(1, 1, 1, EndKind::Retry, applied).ended(2, 1, 2, EndKind::Succeed, true);
         case.succeeded(1, 2).failures = u16::from(applied);
         case
     };
@@ -262,7 +262,7 @@ fn stale_writes_are_refused() {
 #[test]
 fn what_somebody_else_brought_about_may_be_told_as_accepted() {
     let told = |expired: bool| {
-        let mut case = Case::default();
+        let mut case = TestHistory::default();
         case.joined(1).joined(2).stored(1).claimed(1, 1, 1).fault("stop", 1);
         if expired {
             case.expired(1);
@@ -271,7 +271,7 @@ fn what_somebody_else_brought_about_may_be_told_as_accepted() {
         case.verb(1, "cancel").see(8, Fact::Ordered { id, verb: "retry".into() });
         let to = Some(Status::plain(State::Ready));
         case.see(8, Fact::Obeyed { id, verb: "retry".into(), from, to });
-        case.claimed(2, 1, 2).ended(1, 1, 1, How::Cancel, true).ended(2, 1, 2, How::Succeed, true);
+        case.claimed(2, 1, 2).ended(1, 1, 1, EndKind::Cancel, true).ended(2, 1, 2, EndKind::Succeed, true);
         case.succeeded(1, 2);
         case.rules(EXACT)
     };
@@ -282,18 +282,18 @@ fn what_somebody_else_brought_about_may_be_told_as_accepted() {
 #[test]
 fn an_end_is_an_end() {
     let mut case = done();
-    case.claimed(1, 1, 2).ended(1, 1, 2, How::Succeed, true);
+    case.claimed(1, 1, 2).ended(1, 1, 2, EndKind::Succeed, true);
     case.succeeded(1, 2);
     assert_eq!(case.rules(EXACT), ["one outcome", "what has ended stays ended"]);
     let retried = |how| {
-        let mut case = Case::default();
+        let mut case = TestHistory::default();
         case.joined(1).stored(1).claimed(1, 1, 1).ended(1, 1, 1, how, true);
-        case.verb(1, "retry").claimed(1, 1, 2).ended(1, 1, 2, How::Succeed, true);
+        case.verb(1, "retry").claimed(1, 1, 2).ended(1, 1, 2, EndKind::Succeed, true);
         case.succeeded(1, 2);
         case
     };
-    assert!(retried(How::Cancel).rules(EXACT).is_empty());
-    retried(How::Succeed).breaks("what has ended stays ended");
+    assert!(retried(EndKind::Cancel).rules(EXACT).is_empty());
+    retried(EndKind::Succeed).breaks("what has ended stays ended");
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn what_is_found_is_what_was_accepted() {
     let mut case = done();
     case.found(1, Status::because(State::Failed, Reason::Exhausted), 1);
     case.breaks("the store tells what was accepted");
-    let mut without_effect = Case::default();
+    let mut without_effect = TestHistory::default();
     without_effect.joined(1).stored(1).claimed(1, 1, 1);
     without_effect.succeeded(1, 1);
     without_effect.breaks("the store tells what was accepted");
@@ -316,25 +316,25 @@ fn crashes_burn_no_retry() {
 
 #[test]
 fn a_claim_is_started_once() {
-    let mut case = Case::default();
+    let mut case = TestHistory::default();
     case.joined(1).stored(1).claimed(1, 1, 1).see(1, Fact::Began { id: id(1), claim: 1 });
-    case.ended(1, 1, 1, How::Succeed, true);
+    case.ended(1, 1, 1, EndKind::Succeed, true);
     case.succeeded(1, 1);
     case.breaks("a claim runs once");
 }
 
 #[test]
 fn cancellations_hold() {
-    let mut case = Case::default();
-    case.joined(1).stored(1).claimed(1, 1, 1).verb(1, "cancel").ended(1, 1, 1, How::Retry, true);
-    case.claimed(1, 1, 2).ended(1, 1, 2, How::Succeed, true);
+    let mut case = TestHistory::default();
+    case.joined(1).stored(1).claimed(1, 1, 1).verb(1, "cancel").ended(1, 1, 1, EndKind::Retry, true);
+    case.claimed(1, 1, 2).ended(1, 1, 2, EndKind::Succeed, true);
     case.succeeded(1, 2).failures = 1;
     case.breaks("cancellations are not lost");
 }
 
 #[test]
 fn keys_are_unique() {
-    let mut case = Case::default();
+    let mut case = TestHistory::default();
     case.stored(1).stored(2);
     let options = || Options { unique: Some(Unique::new("key")), ..Options::default() };
     for job in [1, 2] {
@@ -364,9 +364,9 @@ fn only_the_dead_are_expired() {
 
 #[test]
 fn suspects_are_alone() {
-    let mut case = Case::default();
+    let mut case = TestHistory::default();
     case.joined(1).stored(1).stored(2).claimed_after(1, 1, 1, 2).claimed_after(1, 2, 1, 2);
-    case.ended(1, 1, 1, How::Succeed, true).ended(1, 2, 1, How::Succeed, true);
+    case.ended(1, 1, 1, EndKind::Succeed, true).ended(1, 2, 1, EndKind::Succeed, true);
     case.succeeded(1, 1);
     case.succeeded(2, 1);
     case.breaks("suspects run alone");
@@ -374,7 +374,7 @@ fn suspects_are_alone() {
 
 #[test]
 fn innocents_are_not_quarantined() {
-    let mut case = Case::default();
+    let mut case = TestHistory::default();
     case.joined(1).stored(1).claimed(1, 1, 1).fault("kill", 1).expired(1);
     case.found(1, Status::because(State::Suspended, Reason::Quarantine), 1).crashes = 1;
     case.breaks("only what crashes is quarantined");
@@ -382,17 +382,17 @@ fn innocents_are_not_quarantined() {
 
 #[test]
 fn the_dead_are_found_in_time() {
-    let mut case = Case::default();
+    let mut case = TestHistory::default();
     case.joined(1).joined(2).stored(1).stored(2).claimed(1, 1, 1).fault("kill", 1);
     // Somebody is there to notice, and goes on for a while.
-    case.claimed(2, 2, 1).ended(2, 2, 1, How::Succeed, true).expired(1);
-    case.claimed(2, 1, 2).ended(2, 1, 2, How::Succeed, true);
+    case.claimed(2, 2, 1).ended(2, 2, 1, EndKind::Succeed, true).expired(1);
+    case.claimed(2, 1, 2).ended(2, 1, 2, EndKind::Succeed, true);
     case.succeeded(1, 2);
     case.succeeded(2, 1);
     case.breaks("the dead are found in time");
 }
 
-fn able(case: &mut Case, node: u32, queue: &str, slots: u32) {
+fn able(case: &mut TestHistory, node: u32, queue: &str, slots: u32) {
     let queues = vec![(QueueName::new(queue).expect("a name"), slots)];
     let abilities = Abilities { kinds: vec![Kind::new("k").expect("a name")], ..Abilities::default() };
     case.see(node, Fact::Abilities { node: NodeNo(node.into()), queues, abilities });
@@ -400,10 +400,10 @@ fn able(case: &mut Case, node: u32, queue: &str, slots: u32) {
 
 #[test]
 fn a_node_is_given_what_it_can_do() {
-    let mut case = Case::default();
+    let mut case = TestHistory::default();
     case.joined(1);
     able(&mut case, 1, "other", 1);
-    case.stored(1).claimed(1, 1, 1).ended(1, 1, 1, How::Succeed, true);
+    case.stored(1).claimed(1, 1, 1).ended(1, 1, 1, EndKind::Succeed, true);
     case.succeeded(1, 1);
     case.breaks("a node is given what it can do");
 }
@@ -411,12 +411,12 @@ fn a_node_is_given_what_it_can_do() {
 #[test]
 fn paused_queues_rest() {
     let queue = || QueueName::new("q").expect("a name");
-    let mut case = Case::default();
+    let mut case = TestHistory::default();
     case.joined(1).stored(1).see(8, Fact::Paused { queue: queue(), paused: true });
-    let mut resumed = Case { history: case.history.clone(), found: Found::default() };
+    let mut resumed = TestHistory { history: case.history.clone(), found: FinalState::default() };
     resumed.see(8, Fact::Paused { queue: queue(), paused: false });
     for case in [&mut case, &mut resumed] {
-        case.claimed(1, 1, 1).ended(1, 1, 1, How::Succeed, true);
+        case.claimed(1, 1, 1).ended(1, 1, 1, EndKind::Succeed, true);
         case.succeeded(1, 1);
     }
     case.breaks("paused queues rest");
@@ -425,11 +425,11 @@ fn paused_queues_rest() {
 
 #[test]
 fn no_more_run_than_there_are_slots() {
-    let mut case = Case::default();
+    let mut case = TestHistory::default();
     case.joined(1);
     able(&mut case, 1, "q", 1);
     case.stored(1).stored(2).claimed(1, 1, 1).claimed(1, 2, 1);
-    case.ended(1, 1, 1, How::Succeed, true).ended(1, 2, 1, How::Succeed, true);
+    case.ended(1, 1, 1, EndKind::Succeed, true).ended(1, 2, 1, EndKind::Succeed, true);
     case.succeeded(1, 1);
     case.succeeded(2, 1);
     case.breaks("no more run than there are slots");
@@ -440,7 +440,7 @@ fn a_node_holds_no_more_than_it_has_room_for() {
     let rule = "a node holds no more than it has room for";
     // One slot and two claims of one job behind it, twice.
     let held = |count: u8, ended: u8| {
-        let mut case = Case::default();
+        let mut case = TestHistory::default();
         case.joined(1);
         able(&mut case, 1, "q", 1);
         for job in 1..=count {
@@ -458,7 +458,7 @@ fn a_node_holds_no_more_than_it_has_room_for() {
                 },
             );
             if job <= ended {
-                case.ended(1, job, 1, How::Succeed, true);
+                case.ended(1, job, 1, EndKind::Succeed, true);
             }
             case.succeeded(job, 1);
         }
@@ -471,10 +471,10 @@ fn a_node_holds_no_more_than_it_has_room_for() {
 fn only_what_is_damaged_is_set_aside_for_it() {
     let rule = "only what is damaged is set aside for it";
     let aside = Status::because(State::Suspended, Reason::Unreadable);
-    let mut innocent = Case::default();
+    let mut innocent = TestHistory::default();
     innocent.joined(1).stored(1).found(1, aside, 0);
     innocent.breaks_too(rule);
-    let mut mended = Case::default();
+    let mut mended = TestHistory::default();
     mended.joined(1).stored(1).see(9, Fact::Damaged { id: id(1), claim: 0 });
     mended.see(9, Fact::Mended { id: id(1) }).found(1, aside, 1);
     mended.breaks_too(rule);
@@ -483,17 +483,17 @@ fn only_what_is_damaged_is_set_aside_for_it() {
 #[test]
 fn what_is_damaged_does_not_run() {
     let rule = "what is damaged does not run";
-    let mut case = Case::default();
+    let mut case = TestHistory::default();
     case.joined(1).stored(1).see(9, Fact::Damaged { id: id(1), claim: 0 });
-    let mut mended = Case { history: case.history.clone(), found: Found::default() };
+    let mut mended = TestHistory { history: case.history.clone(), found: FinalState::default() };
     mended.see(9, Fact::Mended { id: id(1) });
     for (case, number) in [(&mut case, 1), (&mut mended, 2)] {
-        case.claimed(1, 1, number).ended(1, 1, number, How::Succeed, true);
+        case.claimed(1, 1, number).ended(1, 1, number, EndKind::Succeed, true);
         case.succeeded(1, number);
     }
     case.breaks_too(rule);
     assert!(mended.rules(EXACT).is_empty());
-    let mut resumed = Case::default();
+    let mut resumed = TestHistory::default();
     resumed.joined(1).stored(1).see(9, Fact::Damaged { id: id(1), claim: 0 }).verb(1, "resume");
     resumed.breaks_too(rule);
 }
@@ -503,7 +503,7 @@ fn what_is_damaged_counts_no_crash() {
     let rule = "what is damaged counts no crash";
     let status = Status::because(State::Suspended, Reason::Unreadable);
     let looked = |crashes: u16| {
-        let mut case = Case::default();
+        let mut case = TestHistory::default();
         case.joined(1).stored(1).claimed(1, 1, 1).fault("crash", 1).expired(1);
         case.see(9, Fact::Damaged { id: id(1), claim: 1 });
         case.see(9, Fact::Looked { id: id(1), status, claim: 2, crashes });
@@ -515,7 +515,7 @@ fn what_is_damaged_counts_no_crash() {
 #[test]
 fn what_is_damaged_holds_up_nobody() {
     let looked = |state: State, calm: bool| {
-        let mut case = Case::default();
+        let mut case = TestHistory::default();
         case.joined(1).stored(1).see(9, Fact::Damaged { id: id(2), claim: 0 });
         if calm {
             case.see(0, Fact::Calm);
@@ -529,10 +529,10 @@ fn what_is_damaged_holds_up_nobody() {
 
 #[test]
 fn the_urgent_come_first() {
-    let mut case = Case::default();
+    let mut case = TestHistory::default();
     case.joined(1).stored(1).stored(2);
-    case.claimed(1, 1, 1).ended(1, 1, 1, How::Succeed, true);
-    case.claimed(1, 2, 1).ended(1, 2, 1, How::Succeed, true);
+    case.claimed(1, 1, 1).ended(1, 1, 1, EndKind::Succeed, true);
+    case.claimed(1, 2, 1).ended(1, 2, 1, EndKind::Succeed, true);
     case.succeeded(1, 1);
     case.succeeded(2, 1).priority = Priority::HIGHEST;
     case.breaks("the urgent come first");
@@ -540,16 +540,16 @@ fn the_urgent_come_first() {
 
 #[test]
 fn deadlines_hold() {
-    let mut case = Case::default();
+    let mut case = TestHistory::default();
     case.joined(1).stored(1).see(9, Fact::Bounded { id: id(1), deadline: 1_000_000 });
-    case.claimed(1, 1, 1).ended(1, 1, 1, How::Succeed, true);
+    case.claimed(1, 1, 1).ended(1, 1, 1, EndKind::Succeed, true);
     case.succeeded(1, 1);
     case.breaks("deadlines hold");
     // Who waits to be suspended does nothing any more, also if he is dropped before that; who still ran something did.
     for (late, dropped, holds) in
         [(false, false, true), (false, true, true), (true, false, false), (true, true, false)]
     {
-        let mut case = Case::default();
+        let mut case = TestHistory::default();
         case.joined(1).stored(1).see(9, Fact::Bounded { id: id(1), deadline: 10_000_000 });
         case.claimed(1, 1, 1).ran(1, 1, "a");
         for _ in 0..8 {
@@ -561,7 +561,7 @@ fn deadlines_hold() {
         if dropped {
             case.see(1, Fact::Stopped { id: id(1), claim: 1 });
         }
-        let (node, how) = (NodeNo(1), How::Suspend);
+        let (node, how) = (NodeNo(1), EndKind::Suspend);
         case.see(1, Fact::Finishing { node, id: id(1), claim: 1, how });
         case.see(1, Fact::Finished { node, id: id(1), claim: 1, how, applied: false });
         case.found(1, Status::because(State::Failed, Reason::Expired), 1);
@@ -571,40 +571,40 @@ fn deadlines_hold() {
 
 #[test]
 fn what_is_to_wait_waits() {
-    let mut case = Case::default();
+    let mut case = TestHistory::default();
     case.joined(1).stored(1).claimed(1, 1, 1);
     case.see(1, Fact::Deferred { id: id(1), claim: 1, after: 60_000_000 });
-    case.ended(1, 1, 1, How::Retry, true).claimed(1, 1, 2).ended(1, 1, 2, How::Succeed, true);
+    case.ended(1, 1, 1, EndKind::Retry, true).claimed(1, 1, 2).ended(1, 1, 2, EndKind::Succeed, true);
     case.succeeded(1, 2).failures = 1;
     case.breaks("what is to wait waits");
 }
 
 #[test]
 fn who_has_his_claim_is_not_refused() {
-    let mut case = Case::default();
-    case.joined(1).stored(1).claimed(1, 1, 1).ended(1, 1, 1, How::Retry, false);
+    let mut case = TestHistory::default();
+    case.joined(1).stored(1).claimed(1, 1, 1).ended(1, 1, 1, EndKind::Retry, false);
     case.found(1, Status::because(State::Failed, Reason::Expired), 1);
     case.breaks("who has his claim is not refused");
 }
 
 #[test]
 fn what_is_reported_has_happened() {
-    let mut case = Case::default();
+    let mut case = TestHistory::default();
     let node = NodeNo(1);
     case.joined(1).stored(1);
     case.see(
         1,
         Fact::Claimed { node, id: id(1), claim: 1, crashes: 0, crashed: 0, ahead: false, now: at(3) },
     );
-    case.ended(1, 1, 1, How::Retry, true).claimed(1, 1, 2).ended(1, 1, 2, How::Succeed, true);
+    case.ended(1, 1, 1, EndKind::Retry, true).claimed(1, 1, 2).ended(1, 1, 2, EndKind::Succeed, true);
     case.succeeded(1, 2).failures = 1;
     case.breaks("what is reported has happened");
 }
 
 #[test]
 fn as_many_attempts_as_were_given() {
-    let mut case = Case::default();
-    case.joined(1).stored(1).claimed(1, 1, 1).ended(1, 1, 1, How::Fail, true);
+    let mut case = TestHistory::default();
+    case.joined(1).stored(1).claimed(1, 1, 1).ended(1, 1, 1, EndKind::Fail, true);
     let job = case.found(1, Status::because(State::Failed, Reason::Exhausted), 1);
     (job.failures, job.options.max_attempts) = (1, 3);
     case.breaks("as many attempts as were given");
@@ -612,15 +612,15 @@ fn as_many_attempts_as_were_given() {
 
 #[test]
 fn crashes_are_counted() {
-    let mut case = Case::default();
+    let mut case = TestHistory::default();
     case.joined(1).joined(2).stored(1).claimed(1, 1, 1).fault("kill", 1).expired(1);
-    case.claimed_after(2, 1, 2, 2).ended(2, 1, 2, How::Succeed, true);
+    case.claimed_after(2, 1, 2, 2).ended(2, 1, 2, EndKind::Succeed, true);
     case.succeeded(1, 2);
     case.breaks("crashes are counted");
 
-    let mut case = Case::default();
+    let mut case = TestHistory::default();
     case.joined(1).joined(2).stored(1).claimed(1, 1, 1).fault("kill", 1).expired(1);
-    case.claimed_after(2, 1, 2, 1).ended(2, 1, 2, How::Succeed, true);
+    case.claimed_after(2, 1, 2, 1).ended(2, 1, 2, EndKind::Succeed, true);
     case.succeeded(1, 2);
     for seen in &mut case.history {
         if let Fact::Claimed { claim: 1, ahead, .. } = &mut seen.fact {
@@ -632,10 +632,10 @@ fn crashes_are_counted() {
 
 #[test]
 fn who_waits_is_told_and_not_before() {
-    let mut case = Case::default();
+    let mut case = TestHistory::default();
     case.joined(1).stored(1).see(9, Fact::Awaits { id: id(1) });
     case.see(9, Fact::Answered { id: id(1), status: Some(Status::plain(State::Succeeded)) });
-    case.claimed(1, 1, 1).ended(1, 1, 1, How::Succeed, true);
+    case.claimed(1, 1, 1).ended(1, 1, 1, EndKind::Succeed, true);
     case.succeeded(1, 1);
     case.breaks("who waits is told");
 }
@@ -644,14 +644,14 @@ fn who_waits_is_told_and_not_before() {
 fn stories_are_short_and_tell_what_matters() {
     let mut case = done();
     for claim in 2..40 {
-        case.claimed(1, 1, claim).ended(1, 1, claim, How::Retry, true);
+        case.claimed(1, 1, claim).ended(1, 1, claim, EndKind::Retry, true);
     }
     case.succeeded(1, 1);
     let report = check(&case.history, &case.found, EXACT);
     let violation =
         report.violations.iter().find(|one| one.rule == "what has ended stays ended").expect("seen");
-    let story = violation.to_string();
-    assert!(story.contains("claims …010101 as 2 for node 1"), "{story}");
-    assert!(story.contains("in the end: succeeded by claim 1"), "{story}");
-    assert!(violation.story.len() < 20, "{story}");
+    let timeline = violation.to_string();
+    assert!(timeline.contains("claims …010101 as 2 for node 1"), "{timeline}");
+    assert!(timeline.contains("in the end: succeeded by claim 1"), "{timeline}");
+    assert!(violation.timeline.len() < 20, "{timeline}");
 }

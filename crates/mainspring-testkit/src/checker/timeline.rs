@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::time::Timestamp;
 
-use super::evidence::{At, Evidence};
-use super::rules::Broken;
-use crate::history::{Event, Fact, Letter, Told, Wrote};
+use super::evidence::{EventIndex, Evidence};
+use super::rules::BrokenRule;
+use crate::history::{EnqueueAnswer, Event, Fact, InboxMessage, JournalWrites};
 
 /// Lines of a story beyond which only what shows the violation is told.
 const LONG: usize = 24;
@@ -15,13 +15,13 @@ const LONG: usize = 24;
 const AROUND: usize = 2;
 
 /// Tells how a violation came about.
-pub(super) fn tell(evidence: &Evidence<'_>, broken: &Broken) -> Vec<String> {
+pub(super) fn render(evidence: &Evidence<'_>, broken: &BrokenRule) -> Vec<String> {
     let events = concerned(evidence, broken);
     let events = if events.len() > LONG { shortened(&events, &broken.events) } else { events };
     let start = evidence.history.first().map_or(Timestamp::EPOCH, |event| event.at);
     let mut lines: Vec<String> = events.iter().map(|at| line(start, &evidence.history[*at])).collect();
     if let Some(id) = broken.job {
-        let found = evidence.lives.get(&id).and_then(|life| life.found);
+        let found = evidence.job_facts.get(&id).and_then(|facts| facts.found);
         lines.push(match found {
             Some(job) => format!(
                 "in the end: {} by claim {}, {} failures, {} crashes",
@@ -34,11 +34,11 @@ pub(super) fn tell(evidence: &Evidence<'_>, broken: &Broken) -> Vec<String> {
 }
 
 /// The events of the job, and what happened to the nodes that held it.
-fn concerned(evidence: &Evidence<'_>, broken: &Broken) -> Vec<At> {
-    let mut events: BTreeSet<At> = broken.events.iter().copied().collect();
-    let life = broken.job.and_then(|id| evidence.lives.get(&id));
+fn concerned(evidence: &Evidence<'_>, broken: &BrokenRule) -> Vec<EventIndex> {
+    let mut events: BTreeSet<EventIndex> = broken.events.iter().copied().collect();
+    let facts = broken.job.and_then(|id| evidence.job_facts.get(&id));
     let holders: BTreeSet<NodeNo> =
-        life.iter().flat_map(|life| &life.claims).map(|claim| claim.node).collect();
+        facts.iter().flat_map(|facts| &facts.claims).map(|claim| claim.node).collect();
     let actors: BTreeSet<_> =
         holders.iter().filter_map(|node| evidence.nodes.get(node)).map(|member| member.actor).collect();
     for (at, event) in evidence.history.iter().enumerate() {
@@ -58,7 +58,7 @@ fn concerned(evidence: &Evidence<'_>, broken: &Broken) -> Vec<At> {
     events.into_iter().collect()
 }
 
-fn shortened(events: &[At], shown: &[At]) -> Vec<At> {
+fn shortened(events: &[EventIndex], shown: &[EventIndex]) -> Vec<EventIndex> {
     let near = |index: usize| {
         let (from, to) = (index.saturating_sub(AROUND), (index + AROUND).min(events.len() - 1));
         events[from..=to].iter().any(|at| shown.contains(at))
@@ -104,8 +104,10 @@ fn sentence(fact: &Fact) -> String {
         Fact::Deferred { id, claim, after } => {
             format!("wants {} to wait {:.3} s after claim {claim}", short(*id), *after as f64 / 1e6)
         }
-        Fact::Acknowledged { id, told: Told::Created } => format!("is told that {} is stored", short(*id)),
-        Fact::Acknowledged { id, told: Told::Existing(holder) } => {
+        Fact::Acknowledged { id, told: EnqueueAnswer::Created } => {
+            format!("is told that {} is stored", short(*id))
+        }
+        Fact::Acknowledged { id, told: EnqueueAnswer::Existing(holder) } => {
             format!("is told that {} exists as {}", short(*id), short(*holder))
         }
         Fact::Refused { id } => format!("is refused {}", short(*id)),
@@ -239,7 +241,7 @@ fn workflow(fact: &Fact) -> String {
     }
 }
 
-fn wrote(writes: &Wrote) -> String {
+fn wrote(writes: &JournalWrites) -> String {
     let mut words: Vec<String> = writes
         .entries
         .iter()
@@ -250,7 +252,7 @@ fn wrote(writes: &Wrote) -> String {
     format!("[{}]", words.join(", "))
 }
 
-fn letters(inbox: &[Letter]) -> String {
+fn letters(inbox: &[InboxMessage]) -> String {
     let words: Vec<_> =
         inbox.iter().map(|letter| format!("{} {} of {}", letter.no, letter.subject, letter.sender)).collect();
     format!("messages [{}]", words.join(", "))

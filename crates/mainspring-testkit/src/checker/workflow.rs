@@ -7,60 +7,60 @@ use mainspring_core::journal::{EntryKind, cut, operation};
 use mainspring_core::name::Key;
 use mainspring_core::time::Timestamp;
 
-use super::evidence::{At, Life};
-use crate::history::{Fact, How, Letter, Line, Posted, Word, Wrote};
+use super::evidence::{EventIndex, JobFacts};
+use crate::history::{EndKind, Fact, InboxMessage, JournalWrites, Line, OutputFrame, SignalAnswer};
 
 /// What happened to one workflow, beside what happens to every job.
 #[derive(Default)]
-pub(super) struct Flow<'a> {
+pub(super) struct WorkflowFacts<'a> {
     /// When something was to be recorded, and under which claim.
-    pub(super) recordings: Vec<(At, u32)>,
+    pub(super) recordings: Vec<(EventIndex, u32)>,
     pub(super) records: Vec<Record<'a>>,
     /// What it was stored with, and when that was first asked for.
-    pub(super) shares: Option<(At, &'a Wrote)>,
+    pub(super) shares: Option<(EventIndex, &'a JournalWrites)>,
     pub(super) rewinds: Vec<Rewind<'a>>,
     /// Suspensions, as they were first asked for, by claim.
     pub(super) suspends: BTreeMap<u32, Suspend<'a>>,
     /// What claims were given.
-    pub(super) given: Vec<Given<'a>>,
+    pub(super) given: Vec<ClaimedJournal<'a>>,
     /// What looks into the inbox gave.
-    pub(super) delivered: Vec<(At, &'a [Letter])>,
+    pub(super) delivered: Vec<(EventIndex, &'a [InboxMessage])>,
     pub(super) signals: Vec<Signal<'a>>,
     pub(super) dropped: Vec<Dropped<'a>>,
     /// Waits that failed because of a signal that did not fit.
-    pub(super) unfit: Vec<(At, &'a str)>,
-    pub(super) entered: Vec<Entered<'a>>,
-    pub(super) ran: Vec<(At, u32, &'a str)>,
-    pub(super) saw: Vec<Saw<'a>>,
+    pub(super) unfit: Vec<(EventIndex, &'a str)>,
+    pub(super) entered: Vec<ScopeEntry<'a>>,
+    pub(super) ran: Vec<(EventIndex, u32, &'a str)>,
+    pub(super) saw: Vec<SeenResult<'a>>,
     pub(super) expects: Option<&'a [u64]>,
     /// When it was told what it is to say, and what.
-    pub(super) says: Option<(At, &'a [Word])>,
-    pub(super) decided: Vec<Decided<'a>>,
+    pub(super) says: Option<(EventIndex, &'a [OutputFrame])>,
+    pub(super) decided: Vec<RaceDecision<'a>>,
     /// Names of steps: before, after, and whether the code says so.
     pub(super) renamed: Vec<(&'a str, &'a str, bool)>,
     /// Tokens that somebody came with: the step that made them, and whether they were good.
-    pub(super) redeemed: Vec<(At, &'a str, bool)>,
-    pub(super) returns: BTreeMap<u32, (At, u64)>,
+    pub(super) redeemed: Vec<(EventIndex, &'a str, bool)>,
+    pub(super) returns: BTreeMap<u32, (EventIndex, u64)>,
     /// Its parent, and whether it goes on without it.
     pub(super) parent: Option<(JobId, bool)>,
 }
 
 pub(super) struct Record<'a> {
-    pub(super) at: At,
+    pub(super) at: EventIndex,
     pub(super) node: NodeNo,
     pub(super) claim: u32,
     pub(super) stored: bool,
-    pub(super) writes: &'a Wrote,
+    pub(super) writes: &'a JournalWrites,
 }
 
 /// A retry from a step.
 pub(super) struct Rewind<'a> {
-    pub(super) at: At,
+    pub(super) at: EventIndex,
     from: &'a Key,
     /// The number that the job has since then: nobody was given a claim with it.
     pub(super) claim: u32,
     /// What it took back.
-    took: Wrote,
+    took: JournalWrites,
     /// Messages that are unread again.
     pub(super) unread: Vec<i64>,
 }
@@ -76,32 +76,32 @@ impl Rewind<'_> {
 }
 
 pub(super) struct Suspend<'a> {
-    pub(super) at: At,
+    pub(super) at: EventIndex,
     pub(super) waits: &'a [(String, u32)],
     pub(super) until: Option<Timestamp>,
-    pub(super) writes: &'a Wrote,
+    pub(super) writes: &'a JournalWrites,
 }
 
 /// What a claim was given of its job's past.
 #[derive(Clone, Copy)]
-pub(super) struct Given<'a> {
-    pub(super) at: At,
+pub(super) struct ClaimedJournal<'a> {
+    pub(super) at: EventIndex,
     pub(super) claim: u32,
     pub(super) entries: &'a [Line],
-    pub(super) inbox: &'a [Letter],
+    pub(super) inbox: &'a [InboxMessage],
     pub(super) more: bool,
 }
 
 pub(super) struct Signal<'a> {
-    pub(super) at: At,
+    pub(super) at: EventIndex,
     pub(super) subject: &'a str,
     pub(super) sender: &'a str,
-    pub(super) answer: Posted,
+    pub(super) answer: SignalAnswer,
 }
 
 /// Unread signals of a subject that were dropped, of one sender or of all.
 pub(super) struct Dropped<'a> {
-    pub(super) at: At,
+    pub(super) at: EventIndex,
     subject: &'a str,
     sender: Option<&'a str>,
     count: usize,
@@ -119,8 +119,8 @@ impl Dropped<'_> {
     }
 }
 
-pub(super) struct Entered<'a> {
-    pub(super) at: At,
+pub(super) struct ScopeEntry<'a> {
+    pub(super) at: EventIndex,
     pub(super) claim: u32,
     /// The claim under which its handler began: one that is kept in memory goes on under later ones.
     pub(super) since: u32,
@@ -128,8 +128,8 @@ pub(super) struct Entered<'a> {
     pub(super) once: bool,
 }
 
-pub(super) struct Saw<'a> {
-    pub(super) at: At,
+pub(super) struct SeenResult<'a> {
+    pub(super) at: EventIndex,
     pub(super) since: u32,
     pub(super) key: &'a str,
     pub(super) digest: Option<u64>,
@@ -137,8 +137,8 @@ pub(super) struct Saw<'a> {
 }
 
 /// A handler goes on with the winner of a race.
-pub(super) struct Decided<'a> {
-    pub(super) at: At,
+pub(super) struct RaceDecision<'a> {
+    pub(super) at: EventIndex,
     pub(super) claim: u32,
     pub(super) key: &'a str,
     pub(super) digest: u64,
@@ -147,13 +147,13 @@ pub(super) struct Decided<'a> {
 /// Something that is in the journal from then on.
 #[derive(Clone, Copy)]
 pub(super) struct Write<'a> {
-    pub(super) at: At,
+    pub(super) at: EventIndex,
     pub(super) claim: u32,
-    pub(super) writes: &'a Wrote,
+    pub(super) writes: &'a JournalWrites,
 }
 
-impl<'a> Flow<'a> {
-    pub(super) fn add(&mut self, at: At, fact: &'a Fact) {
+impl<'a> WorkflowFacts<'a> {
+    pub(super) fn add(&mut self, at: EventIndex, fact: &'a Fact) {
         match fact {
             Fact::Recording { claim, .. } => self.recordings.push((at, *claim)),
             Fact::Recorded { node, claim, stored, writes, .. } => {
@@ -164,7 +164,7 @@ impl<'a> Flow<'a> {
                 self.shares.get_or_insert((at, writes));
             }
             Fact::Rewound { from, claim, .. } => {
-                let (took, unread) = (Wrote::default(), Vec::new());
+                let (took, unread) = (JournalWrites::default(), Vec::new());
                 self.rewinds.push(Rewind { at, from, claim: claim + 1, took, unread });
             }
             Fact::Belongs { parent, abandoned, .. } => self.parent = Some((*parent, *abandoned)),
@@ -173,7 +173,7 @@ impl<'a> Flow<'a> {
                 self.suspends.entry(*claim).or_insert(suspend);
             }
             Fact::Remembers { claim, entries, inbox, more, .. } => {
-                self.given.push(Given { at, claim: *claim, entries, inbox, more: *more });
+                self.given.push(ClaimedJournal { at, claim: *claim, entries, inbox, more: *more });
             }
             Fact::Delivered { inbox, .. } => self.delivered.push((at, inbox)),
             Fact::Signalled { subject, sender, answer, .. } => {
@@ -184,16 +184,16 @@ impl<'a> Flow<'a> {
             }
             Fact::Unfit { key, .. } => self.unfit.push((at, key)),
             Fact::Entered { claim, since, key, once, .. } => {
-                self.entered.push(Entered { at, claim: *claim, since: *since, key, once: *once });
+                self.entered.push(ScopeEntry { at, claim: *claim, since: *since, key, once: *once });
             }
             Fact::Ran { claim, key, .. } => self.ran.push((at, *claim, key)),
             Fact::Saw { since, key, digest, rides, .. } => {
-                self.saw.push(Saw { at, since: *since, key, digest: *digest, rides: *rides });
+                self.saw.push(SeenResult { at, since: *since, key, digest: *digest, rides: *rides });
             }
             Fact::Expects { results, .. } => self.expects = Some(results),
             Fact::Says { words, .. } => self.says = Some((at, words)),
             Fact::Decided { claim, key, digest, .. } => {
-                self.decided.push(Decided { at, claim: *claim, key, digest: *digest });
+                self.decided.push(RaceDecision { at, claim: *claim, key, digest: *digest });
             }
             Fact::Renamed { from, to, declared, .. } => self.renamed.push((from, to, *declared)),
             Fact::Redeemed { key, good, .. } => self.redeemed.push((at, key, *good)),
@@ -205,18 +205,18 @@ impl<'a> Flow<'a> {
     }
 
     /// All messages that were ever delivered, by number.
-    pub(super) fn letters(&self) -> BTreeMap<i64, &'a Letter> {
+    pub(super) fn letters(&self) -> BTreeMap<i64, &'a InboxMessage> {
         let given = self.given.iter().flat_map(|given| given.inbox);
         let delivered = self.delivered.iter().flat_map(|(_, inbox)| *inbox);
         given.chain(delivered).map(|letter| (letter.no, letter)).collect()
     }
 }
 
-impl<'a> Life<'a> {
+impl<'a> JobFacts<'a> {
     /// When a suspension of this claim was applied.
-    pub(super) fn suspended(&self, claim: u32) -> Option<At> {
+    pub(super) fn suspended(&self, claim: u32) -> Option<EventIndex> {
         let mut ends = self.finished.iter().filter(|end| end.applied && end.claim == claim);
-        ends.find(|end| end.how == How::Suspend).map(|end| end.at)
+        ends.find(|end| end.how == EndKind::Suspend).map(|end| end.at)
     }
 
     /// Finds out what each retry from a step has taken back.
@@ -230,10 +230,10 @@ impl<'a> Life<'a> {
     }
 
     /// What a retry from a step takes back, given that it is known of those before it.
-    fn taken(&self, number: usize) -> (Wrote, Vec<i64>) {
+    fn taken(&self, number: usize) -> (JournalWrites, Vec<i64>) {
         let Some(flow) = &self.flow else { return Default::default() };
         let rewind = &flow.rewinds[number];
-        let mut journal: Vec<(&Key, EntryKind, &Wrote)> = Vec::new();
+        let mut journal: Vec<(&Key, EntryKind, &JournalWrites)> = Vec::new();
         for write in self.written().iter().filter(|write| write.at < rewind.at) {
             journal.retain(|(key, _, _)| !write.writes.forget.contains(key));
             for line in &write.writes.entries {
@@ -245,7 +245,7 @@ impl<'a> Life<'a> {
         let entries: Vec<_> = journal.iter().map(|(key, kind, _)| (key.as_str(), *kind)).collect();
         let stays = cut(&entries, rewind.from.as_str()).unwrap_or_default();
         let letters = flow.letters();
-        let (mut took, mut unread) = (Wrote::default(), Vec::new());
+        let (mut took, mut unread) = (JournalWrites::default(), Vec::new());
         for ((key, kind, writes), _) in journal.iter().zip(stays).filter(|(_, stays)| !stays) {
             took.forget.push((*key).clone());
             if *kind == EntryKind::Received {
@@ -261,13 +261,13 @@ impl<'a> Life<'a> {
     }
 
     /// Whether a retry from a step between two events let an operation be done again.
-    pub(super) fn was_taken_back(&self, key: &str, after: At, before: At) -> bool {
+    pub(super) fn was_taken_back(&self, key: &str, after: EventIndex, before: EventIndex) -> bool {
         let rewinds = self.flow.iter().flat_map(|flow| &flow.rewinds);
         rewinds.filter(|rewind| after < rewind.at && rewind.at < before).any(|rewind| rewind.reaches(key))
     }
 
     /// When a body of this claim last began, or came to its end.
-    pub(super) fn last_body(&self, claim: u32) -> Option<At> {
+    pub(super) fn last_body(&self, claim: u32) -> Option<EventIndex> {
         let flow = self.flow.as_deref()?;
         let entered = flow.entered.iter().map(|entered| (entered.at, entered.claim));
         let ran = flow.ran.iter().map(|(at, claim, _)| (*at, *claim));
@@ -295,13 +295,18 @@ impl<'a> Life<'a> {
     }
 
     /// What each claim was given; nothing, if it was not told of a past.
-    pub(super) fn givens(&self) -> Vec<Given<'a>> {
+    pub(super) fn givens(&self) -> Vec<ClaimedJournal<'a>> {
         let Some(flow) = &self.flow else { return Vec::new() };
         let mut all = flow.given.clone();
         for claim in self.first_claims() {
             if all.iter().all(|given| given.claim != claim.number) {
-                let nothing =
-                    Given { at: claim.at, claim: claim.number, entries: &[], inbox: &[], more: false };
+                let nothing = ClaimedJournal {
+                    at: claim.at,
+                    claim: claim.number,
+                    entries: &[],
+                    inbox: &[],
+                    more: false,
+                };
                 all.push(nothing);
             }
         }

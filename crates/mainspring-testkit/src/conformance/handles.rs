@@ -17,7 +17,7 @@ use crate::harness::{Harness, SECOND, cancel, plain, queue, retry, succeed};
 
 /// Collects hints, and waits for them.
 #[derive(Default)]
-struct Ears {
+struct HintListener {
     heard: Mutex<Vec<Hint>>,
     more: Condvar,
 }
@@ -25,9 +25,9 @@ struct Ears {
 /// How long a hint may take before a test gives up on it: as long as everywhere, and this module is built elsewhere too.
 const PATIENCE: Duration = Duration::from_mins(3);
 
-impl Ears {
+impl HintListener {
     fn on(h: &Harness) -> Arc<Self> {
-        let ears = Arc::new(Ears::default());
+        let ears = Arc::new(HintListener::default());
         let listener: Arc<dyn Listener> = ears.clone();
         h.store.subscribe(Arc::downgrade(&listener));
         ears
@@ -47,7 +47,7 @@ impl Ears {
     }
 }
 
-impl Listener for Ears {
+impl Listener for HintListener {
     fn hint(&self, hint: &Hint) {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner).push(hint.clone());
         self.more.notify_all();
@@ -56,7 +56,7 @@ impl Listener for Ears {
 
 /// Everything that makes a job ready is worth a hint.
 pub async fn ready_jobs_are_hinted(h: &Harness) {
-    let ears = Ears::on(h);
+    let ears = HintListener::on(h);
     let name = queue("q");
     let id = h.put_one().await;
     ears.wait_ready(&name);
@@ -82,7 +82,7 @@ pub async fn ready_jobs_are_hinted(h: &Harness) {
 
 /// A time to come is hinted: of a scheduled job, of a retry, of a deadline.
 pub async fn times_to_come_are_hinted(h: &Harness) {
-    let ears = Ears::on(h);
+    let ears = HintListener::on(h);
     let at = h.now().after(SECOND * 5);
     let due = move |hint: &Hint| *hint == Hint::Due(at);
     h.put(h.job_with(|job| job.run = Some(When::At(at)))).await;
@@ -97,7 +97,7 @@ pub async fn times_to_come_are_hinted(h: &Harness) {
 
 /// The node of a flagged claim is hinted.
 pub async fn cancellation_is_hinted(h: &Harness) {
-    let ears = Ears::on(h);
+    let ears = HintListener::on(h);
     let (node, claim) = h.running().await;
     h.apply(claim.id, cancel("")).await;
     ears.wait_for("a cancellation", |hint| *hint == Hint::Cancel(node));
@@ -105,7 +105,7 @@ pub async fn cancellation_is_hinted(h: &Harness) {
 
 /// A message to a running job is hinted, whether it is a signal or the end of a child.
 pub async fn message_to_a_running_job_is_hinted(h: &Harness) {
-    let ears = Ears::on(h);
+    let ears = HintListener::on(h);
     let (node, claim, _) = h.parent().await;
     h.send(claim.id, "go", "a").await;
     ears.wait_for("a signal", |hint| *hint == Hint::Message(claim.id));
@@ -115,7 +115,7 @@ pub async fn message_to_a_running_job_is_hinted(h: &Harness) {
 
 /// Whatever wakes a job, or starts a child, is worth a hint.
 pub async fn woken_jobs_and_children_are_hinted(h: &Harness) {
-    let ears = Ears::on(h);
+    let ears = HintListener::on(h);
     let name = queue("q");
     let (node, claim, child) = h.parent().await;
     ears.wait_ready(&queue("q2"));
@@ -140,7 +140,7 @@ pub async fn woken_jobs_and_children_are_hinted(h: &Harness) {
 
 /// The node of a child that is to stop because its parent ended is hinted.
 pub async fn cancellation_of_a_child_is_hinted(h: &Harness) {
-    let ears = Ears::on(h);
+    let ears = HintListener::on(h);
     let (node, claim, _) = h.parent().await;
     let other = h.node().await;
     h.take_in(other, "q2").await;
@@ -150,9 +150,9 @@ pub async fn cancellation_of_a_child_is_hinted(h: &Harness) {
 
 /// A listener that is gone is no trouble.
 pub async fn dropped_listener_is_no_trouble(h: &Harness) {
-    drop(Ears::on(h));
-    h.store.subscribe(Weak::<Ears>::new());
-    let ears = Ears::on(h);
+    drop(HintListener::on(h));
+    h.store.subscribe(Weak::<HintListener>::new());
+    let ears = HintListener::on(h);
     h.put_one().await;
     ears.wait_ready(&queue("q"));
 }

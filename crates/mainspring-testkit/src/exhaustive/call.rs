@@ -1,6 +1,6 @@
 //! The calls that the search makes, and the wire that they go over.
 //!
-//! A [`Call`] names seats and jobs, not node numbers and ids; the [`world`](super::world) fills those in. [`Wire`] is
+//! A [`Call`] names seats and jobs, not node numbers and ids; the [`store_graph`](super::store_graph) fills those in. [`CallPath`] is
 //! where a test plants a defect: whatever goes to the store goes through it, and an honest one changes nothing.
 
 use std::fmt;
@@ -16,7 +16,7 @@ use mainspring_core::store::{Changed, ClaimRequest, ClaimedBatch, Finish, Finish
 
 use crate::harness::{fail, retry, stopped, succeed};
 
-use super::view::{PAIR, SEATS, Sight};
+use super::view::{PAIR, SEATS, StoreView};
 
 /// How a claim ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,7 +113,7 @@ pub(super) enum Call {
 
 impl Call {
     /// Every call that may change something in a store that looks like this.
-    pub(super) fn every(sight: &Sight) -> Vec<Call> {
+    pub(super) fn every(sight: &StoreView) -> Vec<Call> {
         let mut calls = vec![Call::Promote, Call::Tick];
         for seat in 0..PAIR {
             calls.extend([
@@ -179,7 +179,7 @@ impl fmt::Display for Answer {
 }
 
 /// The way to the store. Defects are planted here.
-pub(super) trait Wire {
+pub(super) trait CallPath {
     fn claim(&self, store: &Memory, request: ClaimRequest) -> Result<ClaimedBatch> {
         now(store.claim(request))
     }
@@ -203,9 +203,9 @@ pub(super) trait Wire {
 }
 
 /// A wire that changes nothing.
-pub(super) struct Honest;
+pub(super) struct DirectPath;
 
-impl Wire for Honest {}
+impl CallPath for DirectPath {}
 
 /// The answer of a store that never waits.
 pub(super) fn now<T>(mut pending: Pending<'_, T>) -> T {

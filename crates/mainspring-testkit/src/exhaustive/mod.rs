@@ -37,7 +37,7 @@ use std::fmt;
 
 use call::End;
 use step::Scope;
-pub use suspension::rendezvous;
+pub use suspension::run_suspension;
 
 /// What the search found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -64,7 +64,7 @@ pub struct Violation {
     /// What was seen instead.
     pub what: String,
     /// How it came about, one line per step.
-    pub story: Vec<String>,
+    pub trace: Vec<String>,
 }
 
 /// Three claims of each job, and the ends that make a difference to who holds what.
@@ -87,12 +87,12 @@ pub fn run() -> Report {
 
 /// Three claims of each job; handlers succeed, are released or cancelled. About half a minute of an unoptimised build.
 pub fn deep() -> Report {
-    search::run(DEEP, &call::Honest)
+    search::run(DEEP, &call::DirectPath)
 }
 
 /// Two claims of each job; handlers end in every way. As long again.
 pub fn wide() -> Report {
-    search::run(WIDE, &call::Honest)
+    search::run(WIDE, &call::DirectPath)
 }
 
 impl fmt::Display for Report {
@@ -113,7 +113,7 @@ impl fmt::Display for Report {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "broken: {}", self.rule)?;
-        for (number, line) in self.story.iter().enumerate() {
+        for (number, line) in self.trace.iter().enumerate() {
             write!(f, "\n{number:>4}  {line}")?;
         }
         write!(f, "\n  =>  {}", self.what)

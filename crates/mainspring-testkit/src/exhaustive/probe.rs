@@ -15,17 +15,17 @@ use mainspring_core::{Error, bounds};
 
 use crate::harness::{LEASE, MICRO, just_before};
 
-use super::call::{End, Wire, now};
-use super::rules::{Broken, recorded, tell};
-use super::store_state::{Room, answered};
+use super::call::{CallPath, End, now};
+use super::rules::{BrokenRule, recorded, render};
+use super::store_state::{StoreState, answered};
 use super::view::{PAIR, SEATS};
 
 /// Checks one state.
-pub(super) fn state(room: &Room, wire: &dyn Wire) -> Result<(), Broken> {
-    look(room)?;
-    let probed = room.fork();
-    let before = everything(room)?;
-    for seat in (0..=SEATS).filter(|seat| *seat == SEATS || room.is_taken(*seat)) {
+pub(super) fn state(store_state: &StoreState, wire: &dyn CallPath) -> Result<(), BrokenRule> {
+    look(store_state)?;
+    let probed = store_state.fork();
+    let before = everything(store_state)?;
+    for seat in (0..=SEATS).filter(|seat| *seat == SEATS || store_state.is_taken(*seat)) {
         let who = match seat {
             0 | 1 => "a present member",
             SEATS => "nobody",
@@ -48,17 +48,17 @@ pub(super) fn state(room: &Room, wire: &dyn Wire) -> Result<(), Broken> {
     Ok(())
 }
 
-fn look(room: &Room) -> Result<(), Broken> {
-    let findings = answered(now(room.store().check()))?;
+fn look(store_state: &StoreState) -> Result<(), BrokenRule> {
+    let findings = answered(now(store_state.store().check()))?;
     if let Some(finding) = findings.first() {
-        return Err(Broken::of("the store's own check finds nothing", None, finding.what.clone()));
+        return Err(BrokenRule::of("the store's own check finds nothing", None, finding.what.clone()));
     }
-    let counts = answered(now(room.store().counts()))?;
-    let sight = &room.sight;
+    let counts = answered(now(store_state.store().counts()))?;
+    let sight = &store_state.sight;
     let (mut running, mut counted) = (0, 0);
     for (number, job) in sight.jobs.iter().enumerate() {
         let expect = |holds: bool, rule: &'static str| {
-            if holds { Ok(()) } else { Err(Broken::of(rule, Some(number), tell(job))) }
+            if holds { Ok(()) } else { Err(BrokenRule::of(rule, Some(number), render(job))) }
         };
         running += u8::from(job.is(State::Running));
         counted += counts.total(job.status.state);
@@ -74,12 +74,16 @@ fn look(room: &Room) -> Result<(), Broken> {
     }
     let held: u8 = sight.seats.iter().map(|seat| seat.claims).sum();
     if held != running {
-        return Err(Broken::of("a claim has one holder", None, format!("{held} claims, {running} running")));
+        return Err(BrokenRule::of(
+            "a claim has one holder",
+            None,
+            format!("{held} claims, {running} running"),
+        ));
     }
     // Each job sees itself once, or both when they are in one state.
     let both = sight.jobs[0].status.state == sight.jobs[1].status.state;
     if counted != if both { 4 } else { 2 } {
-        return Err(Broken::of("a job is in exactly one place", None, format!("{counts:?}")));
+        return Err(BrokenRule::of("a job is in exactly one place", None, format!("{counts:?}")));
     }
     Ok(())
 }
@@ -87,71 +91,81 @@ fn look(room: &Room) -> Result<(), Broken> {
 /// All that the store tells.
 type Everything = ([Record; PAIR], Vec<Node>);
 
-fn everything(room: &Room) -> Result<Everything, Broken> {
-    Ok(([room.record(0)?, room.record(1)?], answered(now(room.store().nodes()))?))
+fn everything(store_state: &StoreState) -> Result<Everything, BrokenRule> {
+    Ok(([store_state.record(0)?, store_state.record(1)?], answered(now(store_state.store().nodes()))?))
 }
 
-fn expect_untouched(room: &Room, before: &Everything, rule: &'static str, by: &str) -> Result<(), Broken> {
-    let after = everything(room)?;
+fn expect_untouched(
+    store_state: &StoreState,
+    before: &Everything,
+    rule: &'static str,
+    by: &str,
+) -> Result<(), BrokenRule> {
+    let after = everything(store_state)?;
     let job = (0..PAIR).find(|job| after.0[*job] != before.0[*job]);
     let status = |record: &Record| record.summary.status;
     match job {
         _ if after == *before => Ok(()),
         Some(job) => {
             let (was, is): (Status, Status) = (status(&before.0[job]), status(&after.0[job]));
-            Err(Broken::of(rule, Some(job), format!("{was}, then {is} after {by}")))
+            Err(BrokenRule::of(rule, Some(job), format!("{was}, then {is} after {by}")))
         }
-        None => Err(Broken::of(rule, None, format!("a node changed after {by}"))),
+        None => Err(BrokenRule::of(rule, None, format!("a node changed after {by}"))),
     }
 }
 
 /// Ends every claim that is not this seat's, in every way. Tells what was accepted of that.
-fn write_as_others(room: &Room, seat: usize, wire: &dyn Wire) -> Result<Option<Broken>, Broken> {
+fn write_as_others(
+    store_state: &StoreState,
+    seat: usize,
+    wire: &dyn CallPath,
+) -> Result<Option<BrokenRule>, BrokenRule> {
     let (mut finishes, mut expected, mut progress) = (Vec::new(), Vec::new(), Vec::new());
-    for (number, job) in room.sight.jobs.iter().enumerate() {
+    for (number, job) in store_state.sight.jobs.iter().enumerate() {
         // One more than there is: a number from the future is nobody's either.
         for claim in (1..=job.claim + 1).filter(|claim| !job.held_by(seat, *claim)) {
             let said = Progress { done: 1, total: 2, note: "not mine".into() };
-            progress.push((room.claim(number, claim), said));
+            progress.push((store_state.claim(number, claim), said));
             for end in End::ALL {
-                finishes.push(Finish { claim: room.claim(number, claim), outcome: end.outcome() });
+                finishes.push(Finish { claim: store_state.claim(number, claim), outcome: end.outcome() });
                 expected.push((number, claim, end));
             }
         }
     }
-    let node = room.node(seat);
-    let answers = answered(wire.finish(room.store(), node, finishes))?;
-    answered(now(room.store().progress(node, progress)))?;
+    let node = store_state.node(seat);
+    let answers = answered(wire.finish(store_state.store(), node, finishes))?;
+    answered(now(store_state.store().progress(node, progress)))?;
     let wrong = answers.into_iter().zip(expected).find(|(answer, (job, claim, end))| {
-        (*answer == Finished::Applied) != recorded(&room.sight.jobs[*job], *claim, *end)
+        (*answer == Finished::Applied) != recorded(&store_state.sight.jobs[*job], *claim, *end)
     });
     Ok(wrong.map(|(answer, (job, claim, end))| {
         let told = if answer == Finished::Applied { "accepted" } else { "refused" };
-        let what = format!("`{end}` under claim {claim} was {told}; it is {}", tell(&room.sight.jobs[job]));
-        Broken::of("an outcome is accepted once", Some(job), what)
+        let what =
+            format!("`{end}` under claim {claim} was {told}; it is {}", render(&store_state.sight.jobs[job]));
+        BrokenRule::of("an outcome is accepted once", Some(job), what)
     }))
 }
 
 /// Disowns and retires as somebody who is not there any more.
-fn give_back_as_the_dead(room: &Room, seat: usize) -> Result<(), Broken> {
-    if room.sight.seats.get(seat).is_some_and(|seat| seat.live) {
+fn give_back_as_the_dead(store_state: &StoreState, seat: usize) -> Result<(), BrokenRule> {
+    if store_state.sight.seats.get(seat).is_some_and(|seat| seat.live) {
         return Ok(());
     }
-    answered(now(room.store().disown(room.node(seat), Batch(u64::MAX), Vec::new())))?;
-    answered(now(room.store().retire(room.node(seat)))).map(drop)
+    answered(now(store_state.store().disown(store_state.node(seat), Batch(u64::MAX), Vec::new())))?;
+    answered(now(store_state.store().retire(store_state.node(seat)))).map(drop)
 }
 
 /// Rescues as somebody who is not steady, was not answered for long, or is not there. Tells whether others were judged.
-fn rescue_without_right(room: &Room, seat: usize, wire: &dyn Wire) -> Option<Broken> {
-    let live = room.sight.seats.get(seat).is_some_and(|seat| seat.live);
-    let now = room.now();
+fn rescue_without_right(store_state: &StoreState, seat: usize, wire: &dyn CallPath) -> Option<BrokenRule> {
+    let live = store_state.sight.seats.get(seat).is_some_and(|seat| seat.live);
+    let now = store_state.now();
     let long_ago = now.before(LEASE / 2).before(MICRO);
     let mut claimed = vec![(just_before(LEASE), now), (bounds::LEASE_MAX, long_ago)];
     if !live {
         claimed.push((bounds::LEASE_MAX, Timestamp::MAX));
     }
     let fits = |(steady, seen): &(Duration, Timestamp)| match wire
-        .rescue(room.store(), Rescue { by: room.node(seat), steady: *steady, seen: *seen })
+        .rescue(store_state.store(), Rescue { by: store_state.node(seat), steady: *steady, seen: *seen })
     {
         Ok(rescued) => live && rescued.expired.is_empty(),
         Err(Error::LeaseLost) => !live,
@@ -160,5 +174,5 @@ fn rescue_without_right(room: &Room, seat: usize, wire: &dyn Wire) -> Option<Bro
     let (steady, seen) = claimed.into_iter().find(|one| !fits(one))?;
     let what =
         format!("a rescuer that was steady for {steady:?} and answered {:?} ago does", now.since(seen));
-    Some(Broken::of("only a live, steady rescuer judges others", None, what))
+    Some(BrokenRule::of("only a live, steady rescuer judges others", None, what))
 }

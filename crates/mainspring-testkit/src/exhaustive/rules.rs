@@ -8,13 +8,13 @@
 use mainspring_core::job::{Reason, State, Status};
 
 use super::call::{Answer, Call, End};
-use super::view::{Job, LEASE_TICKS, PAIR, SEATS, Sight, Swap, job_after};
+use super::view::{Job, LEASE_TICKS, PAIR, SEATS, StoreView, Swap, job_after};
 
 pub(super) use super::probe::state;
 
 /// A rule that does not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Broken {
+pub(super) struct BrokenRule {
     /// The rule.
     pub(super) rule: &'static str,
     /// The job that it is about.
@@ -23,28 +23,33 @@ pub(super) struct Broken {
     pub(super) what: String,
 }
 
-impl Broken {
+impl BrokenRule {
     pub(super) fn of(rule: &'static str, job: Option<usize>, what: impl Into<String>) -> Self {
-        Broken { rule, job, what: what.into() }
+        BrokenRule { rule, job, what: what.into() }
     }
 
     /// The same, in the names from before a swap.
     pub(super) fn before(self, swap: Swap) -> Self {
-        Broken { job: self.job.map(|job| job_after(swap, job)), ..self }
+        BrokenRule { job: self.job.map(|job| job_after(swap, job)), ..self }
     }
 }
 
 const CANCELLED: Status = Status::because(State::Cancelled, Reason::Operator);
 
 /// What one call may have done.
-pub(super) fn step(call: Call, before: &Sight, after: &Sight, answer: Answer) -> Result<(), Broken> {
+pub(super) fn step(
+    call: Call,
+    before: &StoreView,
+    after: &StoreView,
+    answer: Answer,
+) -> Result<(), BrokenRule> {
     for job in 0..PAIR {
         let (was, is) = (&before.jobs[job], &after.jobs[job]);
         let expect = |holds: bool, rule: &'static str| {
             if holds {
                 Ok(())
             } else {
-                Err(Broken::of(rule, Some(job), format!("{}, then {}", tell(was), tell(is))))
+                Err(BrokenRule::of(rule, Some(job), format!("{}, then {}", render(was), render(is))))
             }
         };
         let touched = !same(call, was, is);
@@ -58,7 +63,8 @@ pub(super) fn step(call: Call, before: &Sight, after: &Sight, answer: Answer) ->
         expect(crashed == (rescued && !was.cancelling), "crashes count the claims that rescue took")?;
         expect(!crashed || is.crashes == was.crashes + 1, "a lost claim is one crash")?;
         expect(is.claim == was.claim || is.claim == was.claim + 1, "a claim is one number higher")?;
-        one(call, job, before, after, answer).map_err(|(rule, what)| Broken::of(rule, Some(job), what))?;
+        one(call, job, before, after, answer)
+            .map_err(|(rule, what)| BrokenRule::of(rule, Some(job), what))?;
     }
     seats(call, before, after, answer)
 }
@@ -71,7 +77,7 @@ fn same(call: Call, was: &Job, is: &Job) -> bool {
 }
 
 /// Who may change a job by this call.
-fn may_touch(call: Call, job: usize, before: &Sight) -> bool {
+fn may_touch(call: Call, job: usize, before: &StoreView) -> bool {
     let it = &before.jobs[job];
     match call {
         Call::Finish { seat, job: of, claim, .. } => of == job && it.held_by(seat, claim),
@@ -92,7 +98,7 @@ fn may_touch(call: Call, job: usize, before: &Sight) -> bool {
 }
 
 /// Whether a claim of this node would be a repeat: it holds claims under the number that it asks with.
-fn repeats(before: &Sight, seat: usize) -> bool {
+fn repeats(before: &StoreView, seat: usize) -> bool {
     before.jobs.iter().any(|job| job.holder == Some(seat) && job.unsettled)
 }
 
@@ -110,13 +116,13 @@ fn forbidden(call: Call) -> &'static str {
 fn one(
     call: Call,
     job: usize,
-    before: &Sight,
-    after: &Sight,
+    before: &StoreView,
+    after: &StoreView,
     answer: Answer,
 ) -> Result<(), (&'static str, String)> {
     let (was, is) = (&before.jobs[job], &after.jobs[job]);
     let expect = |holds: bool, rule: &'static str| {
-        if holds { Ok(()) } else { Err((rule, format!("{}, then {}; {answer}", tell(was), tell(is)))) }
+        if holds { Ok(()) } else { Err((rule, format!("{}, then {}; {answer}", render(was), render(is)))) }
     };
     let mine = may_touch(call, job, before);
     match call {
@@ -187,10 +193,10 @@ pub(super) fn recorded(job: &Job, claim: u8, end: End) -> bool {
 }
 
 /// What a call did to those who sit.
-fn seats(call: Call, before: &Sight, after: &Sight, answer: Answer) -> Result<(), Broken> {
+fn seats(call: Call, before: &StoreView, after: &StoreView, answer: Answer) -> Result<(), BrokenRule> {
     let expect = |holds: bool, rule: &'static str| {
         let seen = || format!("{:?}, then {:?}; {answer}", before.seats, after.seats);
-        if holds { Ok(()) } else { Err(Broken::of(rule, None, seen())) }
+        if holds { Ok(()) } else { Err(BrokenRule::of(rule, None, seen())) }
     };
     if let Call::Vacate { .. } = call {
         return Ok(());
@@ -222,15 +228,15 @@ fn seats(call: Call, before: &Sight, after: &Sight, answer: Answer) -> Result<()
 /// What the repeat of a call may do: nothing more, and say the same.
 pub(super) fn repeat(
     call: Call,
-    first: &Sight,
-    second: &Sight,
+    first: &StoreView,
+    second: &StoreView,
     told: Answer,
     again: Answer,
-) -> Result<(), Broken> {
+) -> Result<(), BrokenRule> {
     const RULE: &str = "a repeated call changes nothing more";
     if first != second {
         let job = (0..PAIR).find(|job| first.jobs[*job] != second.jobs[*job]);
-        return Err(Broken::of(RULE, job, format!("{first:?}, then {second:?}")));
+        return Err(BrokenRule::of(RULE, job, format!("{first:?}, then {second:?}")));
     }
     let same = match call {
         Call::Claim { .. } | Call::Renew { .. } => told == again,
@@ -238,11 +244,11 @@ pub(super) fn repeat(
         Call::Finish { end, .. } => told == again || end == End::Release,
         _ => true,
     };
-    if same { Ok(()) } else { Err(Broken::of(RULE, None, format!("{told}, then {again}"))) }
+    if same { Ok(()) } else { Err(BrokenRule::of(RULE, None, format!("{told}, then {again}"))) }
 }
 
 /// A job in words.
-pub(super) fn tell(job: &Job) -> String {
+pub(super) fn render(job: &Job) -> String {
     let holder = match job.holder {
         Some(seat) if seat < PAIR => ", held".to_owned(),
         Some(_) => ", held by a former member".to_owned(),

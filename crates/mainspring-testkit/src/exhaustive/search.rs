@@ -10,11 +10,11 @@
 
 use mainspring_core::job::State as JobState;
 
-use super::call::Wire;
-use super::rules::Broken;
+use super::call::CallPath;
+use super::rules::BrokenRule;
 use super::state::State;
 use super::step::{self, Scope};
-use super::store_graph::{World, number};
+use super::store_graph::{StoreGraph, number};
 use super::table::Table;
 use super::trace;
 use super::{Report, Violation};
@@ -22,7 +22,7 @@ use super::{Report, Violation};
 /// What is known of the whole graph.
 pub(super) struct Search<'w> {
     pub(super) scope: Scope,
-    pub(super) world: World<'w>,
+    pub(super) world: StoreGraph<'w>,
     /// Packed states, in the order of finding.
     pub(super) states: Vec<u64>,
     known: Table,
@@ -37,8 +37,8 @@ pub(super) struct Search<'w> {
 }
 
 /// Looks at everything.
-pub(super) fn run(scope: Scope, wire: &dyn Wire) -> Report {
-    let world = match World::new(wire, scope.doubts) {
+pub(super) fn run(scope: Scope, wire: &dyn CallPath) -> Report {
+    let world = match StoreGraph::new(wire, scope.doubts) {
         Ok(world) => world,
         Err(broken) => {
             return Report { violations: vec![trace::of_the_beginning(&broken)], ..Report::default() };
@@ -96,7 +96,7 @@ impl Search<'_> {
             let next =
                 step::next(self.scope, &mut self.world, state, &mut |step, key, _| found.push((step, key)));
             if let Err(broken) = next {
-                return Some(trace::tell(self, at, &broken, true));
+                return Some(trace::render(self, at, &broken, true));
             }
             self.transitions += found.len() as u64;
             for (step, key) in &found {
@@ -130,8 +130,8 @@ impl Search<'_> {
         }
         let stuck = good.iter().position(|good| !good)?;
         let what = "no path of answered calls leads to the end of all jobs".to_owned();
-        let broken = Broken { rule: "once faults stop, every job can come to its end", job: None, what };
-        Some(trace::tell(self, stuck, &broken, false))
+        let broken = BrokenRule { rule: "once faults stop, every job can come to its end", job: None, what };
+        Some(trace::render(self, stuck, &broken, false))
     }
 
     /// Whether all jobs have come to rest: ended, quarantined, or out of the claims that the search allows them.

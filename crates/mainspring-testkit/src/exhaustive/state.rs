@@ -11,7 +11,7 @@
 //! - [`State::pack`] and [`State::unpack`] are inverse.
 
 use super::call::End;
-use super::view::{PAIR, SWAPS, Sight, Swap, job_after, node_after};
+use super::view::{PAIR, SWAPS, StoreView, Swap, job_after, node_after};
 
 /// Finishes that are under way at once, at most.
 pub(super) const FLIGHTS: usize = 1;
@@ -46,13 +46,13 @@ impl Node {
 
 /// A finish that was sent and is not answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Flight {
+pub(super) struct PendingFinish {
     pub(super) job: usize,
     pub(super) claim: u8,
     pub(super) end: End,
 }
 
-impl Flight {
+impl PendingFinish {
     fn pack(self) -> u64 {
         // Claims begin at one, so this is never zero.
         self.job as u64 | u64::from(self.claim) << 1 | (self.end as u64) << 3
@@ -61,7 +61,7 @@ impl Flight {
     fn unpack(bits: u64) -> Option<Self> {
         let claim = (bits >> 1 & 3) as u8;
         let end = End::ALL[(bits >> 3 & 7) as usize % End::ALL.len()];
-        (claim > 0).then_some(Flight { job: (bits & 1) as usize, claim, end })
+        (claim > 0).then_some(PendingFinish { job: (bits & 1) as usize, claim, end })
     }
 }
 
@@ -71,7 +71,7 @@ pub(super) struct State {
     /// The store's state, by its number in the world.
     pub(super) store: u32,
     pub(super) nodes: [Node; PAIR],
-    pub(super) flights: [Option<Flight>; FLIGHTS],
+    pub(super) flights: [Option<PendingFinish>; FLIGHTS],
 }
 
 impl State {
@@ -82,7 +82,7 @@ impl State {
             key = key << 7 | node.pack();
         }
         for flight in self.flights {
-            key = key << 6 | flight.map_or(0, Flight::pack);
+            key = key << 6 | flight.map_or(0, PendingFinish::pack);
         }
         key
     }
@@ -96,7 +96,7 @@ impl State {
         };
         let mut flights = [None; FLIGHTS];
         for flight in flights.iter_mut().rev() {
-            *flight = Flight::unpack(take(6));
+            *flight = PendingFinish::unpack(take(6));
         }
         let mut nodes = [Node::default(); PAIR];
         for node in nodes.iter_mut().rev() {
@@ -107,7 +107,7 @@ impl State {
     }
 
     /// The smallest number under any of these swaps, which lead to a store of this sight, and the swap that gives it.
-    pub(super) fn canonical(&self, swaps: u8, sight: &Sight) -> (u64, Swap) {
+    pub(super) fn canonical(&self, swaps: u8, sight: &StoreView) -> (u64, Swap) {
         let mut best = (u64::MAX, 0);
         for swap in (0..SWAPS).filter(|swap| swaps & 1 << swap != 0) {
             best = best.min((self.swapped(swap).stripped(sight).pack(), swap));
@@ -117,7 +117,7 @@ impl State {
 
     /// Without what cannot matter any more. A claim that has ended never comes back, so whatever somebody still believes
     /// or sends of it is a write that changes nothing: every state of the store is probed with all of those.
-    fn stripped(mut self, sight: &Sight) -> Self {
+    fn stripped(mut self, sight: &StoreView) -> Self {
         for (number, node) in self.nodes.iter_mut().enumerate() {
             for (held, job) in node.held.iter_mut().zip(&sight.jobs) {
                 if !job.held_by(number, *held) {
@@ -129,8 +129,9 @@ impl State {
             }
         }
         for flight in &mut self.flights {
-            let open =
-                |it: Flight| sight.jobs[it.job].holder.is_some() && sight.jobs[it.job].claim == it.claim;
+            let open = |it: PendingFinish| {
+                sight.jobs[it.job].holder.is_some() && sight.jobs[it.job].claim == it.claim
+            };
             *flight = flight.filter(|it| open(*it));
         }
         self
@@ -140,9 +141,9 @@ impl State {
         let nodes = [0, 1].map(|node| self.nodes[node_after(swap, node)].swapped(swap));
         let mut flights = self
             .flights
-            .map(|flight| flight.map(|flight| Flight { job: job_after(swap, flight.job), ..flight }));
+            .map(|flight| flight.map(|flight| PendingFinish { job: job_after(swap, flight.job), ..flight }));
         // Which of them was sent first is of no matter.
-        flights.sort_by_key(|flight| flight.map_or(0, Flight::pack));
+        flights.sort_by_key(|flight| flight.map_or(0, PendingFinish::pack));
         State { nodes, flights, ..*self }
     }
 }

@@ -7,10 +7,10 @@
 use mainspring_core::job::State as JobState;
 
 use super::call::{Answer, Call, End};
-use super::rules::Broken;
-use super::state::{Flight, Node, State};
-use super::store_graph::World;
-use super::view::{LEASE_TICKS, PAIR, SEATS, Sight, Swap};
+use super::rules::BrokenRule;
+use super::state::{Node, PendingFinish, State};
+use super::store_graph::StoreGraph;
+use super::view::{LEASE_TICKS, PAIR, SEATS, StoreView, Swap};
 
 /// How far the search goes.
 #[derive(Debug, Clone, Copy)]
@@ -25,7 +25,7 @@ pub(super) struct Scope {
 
 /// Whether a call is carried out, and whether its caller hears of that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum Delivery {
     Answered,
     AnswerLost,
     NeverArrives,
@@ -41,15 +41,15 @@ pub(super) enum Step {
     Claim {
         node: usize,
         set: u8,
-        fate: Fate,
+        fate: Delivery,
     },
     Repeat {
         node: usize,
-        fate: Fate,
+        fate: Delivery,
     },
     Disown {
         node: usize,
-        fate: Fate,
+        fate: Delivery,
     },
     Finish {
         node: usize,
@@ -63,7 +63,7 @@ pub(super) enum Step {
     },
     Arrive {
         flight: usize,
-        fate: Fate,
+        fate: Delivery,
     },
     Rescue(usize),
     Promote,
@@ -83,7 +83,7 @@ impl Step {
             Step::Claim { fate, .. }
             | Step::Repeat { fate, .. }
             | Step::Disown { fate, .. }
-            | Step::Arrive { fate, .. } => fate == Fate::Answered,
+            | Step::Arrive { fate, .. } => fate == Delivery::Answered,
             Step::Finish { end, .. } => end != End::Release,
             Step::Tick { overdue } => !overdue,
             Step::Crash(_) | Step::Retire(_) | Step::Send { .. } | Step::Cancel(_) => false,
@@ -97,16 +97,16 @@ pub(super) type Visit<'a> = &'a mut dyn FnMut(Step, u64, Swap);
 /// Finds everything that can happen next.
 pub(super) fn next(
     scope: Scope,
-    world: &mut World<'_>,
+    world: &mut StoreGraph<'_>,
     state: State,
     visit: Visit<'_>,
-) -> Result<(), Broken> {
+) -> Result<(), BrokenRule> {
     let sight = *world.sight(state.store);
     Steps { scope, world, state, sight, visit, trying: None }.all()
 }
 
 /// The step that breaks a rule, if one does.
-pub(super) fn broken(scope: Scope, world: &mut World<'_>, state: State) -> Option<Step> {
+pub(super) fn broken(scope: Scope, world: &mut StoreGraph<'_>, state: State) -> Option<Step> {
     let sight = *world.sight(state.store);
     let mut steps = Steps { scope, world, state, sight, visit: &mut |_, _, _| {}, trying: None };
     steps.all().err().and(steps.trying)
@@ -114,16 +114,16 @@ pub(super) fn broken(scope: Scope, world: &mut World<'_>, state: State) -> Optio
 
 struct Steps<'a, 'w> {
     scope: Scope,
-    world: &'a mut World<'w>,
+    world: &'a mut StoreGraph<'w>,
     state: State,
-    sight: Sight,
+    sight: StoreView,
     visit: Visit<'a>,
     /// The step under way, for the story of what it breaks.
     trying: Option<Step>,
 }
 
 impl Steps<'_, '_> {
-    fn all(&mut self) -> Result<(), Broken> {
+    fn all(&mut self) -> Result<(), BrokenRule> {
         for node in 0..PAIR {
             if self.state.nodes[node].up { self.node(node)? } else { self.register(node)? }
         }
@@ -132,7 +132,12 @@ impl Steps<'_, '_> {
     }
 
     /// Makes a call, and goes on with what the caller then knows.
-    fn call(&mut self, step: Step, call: Call, learn: impl FnOnce(&mut State, Answer)) -> Result<(), Broken> {
+    fn call(
+        &mut self,
+        step: Step,
+        call: Call,
+        learn: impl FnOnce(&mut State, Answer),
+    ) -> Result<(), BrokenRule> {
         self.trying = Some(step);
         let edge = self.world.call(self.state.store, call)?;
         let mut state = State { store: edge.to, ..self.state };
@@ -142,13 +147,13 @@ impl Steps<'_, '_> {
         Ok(())
     }
 
-    fn register(&mut self, node: usize) -> Result<(), Broken> {
+    fn register(&mut self, node: usize) -> Result<(), BrokenRule> {
         self.call(Step::Register(node), Call::Register { seat: node }, |state, _| {
             state.nodes[node] = Node { up: true, ..Node::default() };
         })
     }
 
-    fn node(&mut self, node: usize) -> Result<(), Broken> {
+    fn node(&mut self, node: usize) -> Result<(), BrokenRule> {
         let gone = |state: &mut State, _| state.nodes[node] = Node::default();
         self.call(Step::Crash(node), Call::Vacate { seat: node }, gone)?;
         self.call(Step::Retire(node), Call::Retire { seat: node }, gone)?;
@@ -162,7 +167,7 @@ impl Steps<'_, '_> {
     }
 
     /// A new claim, of any of the jobs that are ready.
-    fn claim(&mut self, node: usize) -> Result<(), Broken> {
+    fn claim(&mut self, node: usize) -> Result<(), BrokenRule> {
         let open = |job: usize| {
             self.sight.jobs[job].is(JobState::Ready) && self.sight.jobs[job].claim < self.scope.claims
         };
@@ -173,17 +178,17 @@ impl Steps<'_, '_> {
             let unheard = Call::Claim { seat: node, set, settled: !remembers };
             let ask = |fate| Step::Claim { node, set, fate };
             let asked = if remembers { set } else { 0 };
-            self.call(ask(Fate::Answered), heard, told(node, take(node)))?;
-            self.call(ask(Fate::AnswerLost), unheard, |state, _| state.nodes[node].asked = asked)?;
+            self.call(ask(Delivery::Answered), heard, told(node, take(node)))?;
+            self.call(ask(Delivery::AnswerLost), unheard, |state, _| state.nodes[node].asked = asked)?;
             let mut state = self.state;
             state.nodes[node].asked = asked;
-            self.stay(ask(Fate::NeverArrives), state);
+            self.stay(ask(Delivery::NeverArrives), state);
         }
         Ok(())
     }
 
     /// A claim that was not answered is repeated under its number, or what it may have brought is disowned.
-    fn settle(&mut self, node: usize, set: u8) -> Result<(), Broken> {
+    fn settle(&mut self, node: usize, set: u8) -> Result<(), BrokenRule> {
         let holds = self.sight.jobs.iter().any(|job| job.holder == Some(node) && job.unsettled);
         let bound = |job: &usize| {
             let it = &self.sight.jobs[*job];
@@ -192,8 +197,8 @@ impl Steps<'_, '_> {
         if holds || !(0..PAIR).any(|job| bound(&job)) {
             let again = |settled| Call::Claim { seat: node, set, settled };
             let repeat = |fate| Step::Repeat { node, fate };
-            self.call(repeat(Fate::Answered), again(true), told(node, take(node)))?;
-            self.call(repeat(Fate::AnswerLost), again(false), |_, _| {})?;
+            self.call(repeat(Delivery::Answered), again(true), told(node, take(node)))?;
+            self.call(repeat(Delivery::AnswerLost), again(false), |_, _| {})?;
         }
         let mut keep = self.state.nodes[node].held;
         for flight in self.state.flights.iter().flatten() {
@@ -201,12 +206,12 @@ impl Steps<'_, '_> {
         }
         let disown = Call::Disown { seat: node, keep };
         let step = |fate| Step::Disown { node, fate };
-        self.call(step(Fate::Answered), disown, |state, _| state.nodes[node].asked = 0)?;
-        self.call(step(Fate::AnswerLost), disown, |_, _| {})
+        self.call(step(Delivery::Answered), disown, |state, _| state.nodes[node].asked = 0)?;
+        self.call(step(Delivery::AnswerLost), disown, |_, _| {})
     }
 
     /// The handler of a job that the node believes to hold ends in any way.
-    fn finish(&mut self, node: usize) -> Result<(), Broken> {
+    fn finish(&mut self, node: usize) -> Result<(), BrokenRule> {
         for job in 0..PAIR {
             let claim = self.state.nodes[node].held[job];
             if claim == 0 {
@@ -224,7 +229,7 @@ impl Steps<'_, '_> {
                 let forget = move |state: &mut State, _| state.nodes[node].held[job] = 0;
                 self.call(Step::Finish { node, job, end }, finish, forget)?;
                 if let Some(free) = sent.flights.iter_mut().find(|flight| flight.is_none()) {
-                    *free = Some(Flight { job, claim, end });
+                    *free = Some(PendingFinish { job, claim, end });
                     self.stay(Step::Send { node, job, end }, sent);
                 }
             }
@@ -234,7 +239,7 @@ impl Steps<'_, '_> {
 
     /// Somebody else's claims are taken, if their lease has lapsed. Whether the rescuer has watched for long enough is its own affair: here it
     /// always has, which allows more than can happen, and every state is probed with rescuers that have not.
-    fn rescue(&mut self, node: usize) -> Result<(), Broken> {
+    fn rescue(&mut self, node: usize) -> Result<(), BrokenRule> {
         if (0..SEATS).any(|seat| seat != node && self.sight.seats[seat].claims > 0) {
             let rescue = Call::Rescue { seat: node, steady: true };
             self.call(Step::Rescue(node), rescue, |_, _| {})?;
@@ -243,21 +248,21 @@ impl Steps<'_, '_> {
     }
 
     /// Finishes that are under way arrive.
-    fn flights(&mut self) -> Result<(), Broken> {
+    fn flights(&mut self) -> Result<(), BrokenRule> {
         for (number, flight) in self.state.flights.into_iter().enumerate() {
-            let Some(Flight { job, claim, end }) = flight else { continue };
+            let Some(PendingFinish { job, claim, end }) = flight else { continue };
             // Sent by whoever held that claim, alive or not: if nobody held it any more, it would not be here.
             let seat = self.sight.jobs[job].holder.unwrap_or(SEATS);
             let finish = Call::Finish { seat, job, claim, end };
             let step = |fate| Step::Arrive { flight: number, fate };
-            self.call(step(Fate::Answered), finish, |state, _| state.flights[number] = None)?;
-            self.call(step(Fate::AnswerLost), finish, |_, _| {})?;
+            self.call(step(Delivery::Answered), finish, |state, _| state.flights[number] = None)?;
+            self.call(step(Delivery::AnswerLost), finish, |_, _| {})?;
         }
         Ok(())
     }
 
     /// Operators, sweeps and time.
-    fn others(&mut self) -> Result<(), Broken> {
+    fn others(&mut self) -> Result<(), BrokenRule> {
         for job in 0..PAIR {
             if !self.sight.jobs[job].has_ended() {
                 self.call(Step::Cancel(job), Call::Cancel { job }, |_, _| {})?;

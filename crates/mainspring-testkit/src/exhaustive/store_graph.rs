@@ -7,11 +7,11 @@
 //! # Invariants
 //! - A state's fork is never called itself.
 
-use super::call::{Answer, Call, Wire};
-use super::rules::{self, Broken};
-use super::store_state::Room;
+use super::call::{Answer, Call, CallPath};
+use super::rules::{self, BrokenRule};
+use super::store_state::StoreState;
 use super::table::Table;
-use super::view::{SWAPS, Sight};
+use super::view::{SWAPS, StoreView};
 
 /// How often a state that is met again is compared, for who doubts.
 const COMPARED: u32 = 2;
@@ -27,36 +27,36 @@ pub(super) struct Edge {
 }
 
 /// All states of the store that were met.
-pub(super) struct World<'w> {
-    pub(super) wire: &'w dyn Wire,
+pub(super) struct StoreGraph<'w> {
+    pub(super) wire: &'w dyn CallPath,
     /// Whether a store that counts as one already seen is compared with that one.
     doubts: bool,
-    rooms: Vec<Room>,
+    store_states: Vec<StoreState>,
     known: Table,
     edges: Vec<Edge>,
     called: Table,
 }
 
-impl<'w> World<'w> {
+impl<'w> StoreGraph<'w> {
     /// A world whose first state has two jobs and no node.
-    pub(super) fn new(wire: &'w dyn Wire, doubts: bool) -> Result<Self, Broken> {
-        let mut world = World {
+    pub(super) fn new(wire: &'w dyn CallPath, doubts: bool) -> Result<Self, BrokenRule> {
+        let mut world = StoreGraph {
             wire,
             doubts,
-            rooms: Vec::new(),
+            store_states: Vec::new(),
             known: Table::new(),
             edges: Vec::new(),
             called: Table::new(),
         };
-        let room = Room::first()?;
-        rules::state(&room, wire)?;
-        world.keep(room);
+        let store_state = StoreState::first()?;
+        rules::state(&store_state, wire)?;
+        world.keep(store_state);
         Ok(world)
     }
 
     /// How many states there are.
     pub(super) fn states(&self) -> usize {
-        self.rooms.len()
+        self.store_states.len()
     }
 
     /// How many different calls were made.
@@ -65,12 +65,12 @@ impl<'w> World<'w> {
     }
 
     /// What can be seen in a state.
-    pub(super) fn sight(&self, state: u32) -> &Sight {
-        &self.rooms[state as usize].sight
+    pub(super) fn sight(&self, state: u32) -> &StoreView {
+        &self.store_states[state as usize].sight
     }
 
     /// What a call does to a state.
-    pub(super) fn call(&mut self, from: u32, call: Call) -> Result<Edge, Broken> {
+    pub(super) fn call(&mut self, from: u32, call: Call) -> Result<Edge, BrokenRule> {
         let key = u64::from(from) << 9 | call.code();
         if let Some(edge) = self.called.get(key) {
             return Ok(self.edges[edge as usize]);
@@ -81,8 +81,8 @@ impl<'w> World<'w> {
         Ok(edge)
     }
 
-    fn run(&mut self, from: u32, call: Call) -> Result<Edge, Broken> {
-        let before = &self.rooms[from as usize];
+    fn run(&mut self, from: u32, call: Call) -> Result<Edge, BrokenRule> {
+        let before = &self.store_states[from as usize];
         let mut after = before.fork();
         let answer = after.apply(call, self.wire)?;
         rules::step(call, &before.sight, &after.sight, answer)?;
@@ -98,11 +98,12 @@ impl<'w> World<'w> {
         // Any of the swaps will do.
         let swap = (0..SWAPS).find(|swap| swaps & 1 << swap != 0).unwrap_or_default();
         let to = if let Some(to) = self.known.get(key) {
-            let kept = &mut self.rooms[to as usize];
+            let kept = &mut self.store_states[to as usize];
             kept.meetings += 1;
             if self.doubts && kept.meetings <= COMPARED {
                 after.rename(swap);
-                self.compare(&self.rooms[to as usize], &after).map_err(|broken| broken.before(swap))?;
+                self.compare(&self.store_states[to as usize], &after)
+                    .map_err(|broken| broken.before(swap))?;
             }
             to
         } else {
@@ -114,27 +115,27 @@ impl<'w> World<'w> {
     }
 
     /// Two stores with one number must answer alike, whatever they are asked.
-    fn compare(&self, kept: &Room, met: &Room) -> Result<(), Broken> {
+    fn compare(&self, kept: &StoreState, met: &StoreState) -> Result<(), BrokenRule> {
         for call in Call::every(&kept.sight) {
-            let mut rooms = [kept.fork(), met.fork()];
+            let mut store_states = [kept.fork(), met.fork()];
             let mut seen = [(Answer::default(), 0); 2];
-            for (room, seen) in rooms.iter_mut().zip(&mut seen) {
-                *seen = (room.apply(call, self.wire)?, room.sight.canonical().0);
+            for (store_state, seen) in store_states.iter_mut().zip(&mut seen) {
+                *seen = (store_state.apply(call, self.wire)?, store_state.sight.canonical().0);
             }
             if seen[0] != seen[1] {
                 let what =
                     format!("{call:?}: {} and {}; {:?}, {:?}", seen[0].0, seen[1].0, kept.sight, met.sight);
-                return Err(Broken::of("states that count as one are alike", None, what));
+                return Err(BrokenRule::of("states that count as one are alike", None, what));
             }
         }
         Ok(())
     }
 
-    fn keep(&mut self, room: Room) -> u32 {
-        let (key, _) = room.sight.canonical();
-        let state = number(self.rooms.len());
+    fn keep(&mut self, store_state: StoreState) -> u32 {
+        let (key, _) = store_state.sight.canonical();
+        let state = number(self.store_states.len());
         self.known.insert(key, state);
-        self.rooms.push(room);
+        self.store_states.push(store_state);
         state
     }
 }

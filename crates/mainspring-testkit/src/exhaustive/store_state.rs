@@ -1,7 +1,7 @@
 //! One state of the store: a fork of the memory store, and what its nodes and jobs are called.
 //!
-//! [`Room::apply`] turns a [`Call`] into a call of the [`Store`] trait and looks at the store again. Time stands still in
-//! a room; a tick is a move into one with a later clock.
+//! [`StoreState::apply`] turns a [`Call`] into a call of the [`Store`] trait and looks at the store again. Time stands still in
+//! a state; a tick leads to one with a later clock.
 //!
 //! # Invariants
 //! - What is known of the store was read through its public calls, except under which batch a claim was made: nobody
@@ -23,9 +23,9 @@ use mainspring_core::{Error, Result};
 use crate::clock::START;
 use crate::harness::{LEASE, kind, queue};
 
-use super::call::{Answer, Call, Wire, now};
-use super::rules::Broken;
-use super::view::{Job, LEASE_TICKS, PAIR, SEATS, Seat, Sight, Swap, job_after, node_after};
+use super::call::{Answer, Call, CallPath, now};
+use super::rules::BrokenRule;
+use super::view::{Job, LEASE_TICKS, PAIR, SEATS, Seat, StoreView, Swap, job_after, node_after};
 
 /// One queue per job, so that a claim names the jobs it wants and the search tries every choice.
 const QUEUES: [&str; PAIR] = ["one", "two"];
@@ -33,9 +33,9 @@ const QUEUES: [&str; PAIR] = ["one", "two"];
 const NOBODY: NodeNo = NodeNo(i64::MAX);
 
 /// Time that stands still.
-struct Still(Timestamp);
+struct FixedClock(Timestamp);
 
-impl Clock for Still {
+impl Clock for FixedClock {
     fn now(&self) -> Timestamp {
         self.0
     }
@@ -50,7 +50,7 @@ impl Clock for Still {
 }
 
 /// One state of the store.
-pub(super) struct Room {
+pub(super) struct StoreState {
     store: Memory,
     clock: Arc<dyn Clock>,
     jobs: [(JobId, Row, usize); PAIR],
@@ -62,15 +62,15 @@ pub(super) struct Room {
     batches: [u64; PAIR],
     /// The batch under which each job was last claimed.
     claimed: [u64; PAIR],
-    pub(super) sight: Sight,
+    pub(super) sight: StoreView,
     /// How often the search came back to it.
     pub(super) meetings: u32,
 }
 
-impl Room {
+impl StoreState {
     /// Two jobs that are ready, and no node.
-    pub(super) fn first() -> Result<Self, Broken> {
-        let clock: Arc<dyn Clock> = Arc::new(Still(START));
+    pub(super) fn first() -> Result<Self, BrokenRule> {
+        let clock: Arc<dyn Clock> = Arc::new(FixedClock(START));
         let store = Memory::new(Arc::clone(&clock));
         let names = [1_u8, 2];
         let new = |name: u8| New {
@@ -95,7 +95,7 @@ impl Room {
             cancelling: false,
             errors: 0,
         };
-        let mut room = Room {
+        let mut store_state = StoreState {
             store,
             clock,
             // The memory store counts rows from one; a claim that tells another is found out below.
@@ -105,11 +105,11 @@ impl Room {
             registered: 0,
             batches: [1; PAIR],
             claimed: [0; PAIR],
-            sight: Sight { jobs: [job; PAIR], seats: [Seat::default(); SEATS] },
+            sight: StoreView { jobs: [job; PAIR], seats: [Seat::default(); SEATS] },
             meetings: 0,
         };
-        room.look()?;
-        Ok(room)
+        store_state.look()?;
+        Ok(store_state)
     }
 
     /// A copy that can be called.
@@ -118,7 +118,7 @@ impl Room {
     }
 
     fn fork_at(&self, clock: Arc<dyn Clock>) -> Self {
-        Room { store: self.store.fork(Arc::clone(&clock)), clock, meetings: 0, ..*self }
+        StoreState { store: self.store.fork(Arc::clone(&clock)), clock, meetings: 0, ..*self }
     }
 
     /// The number of whoever sits there; a seat that does not exist is nobody's.
@@ -146,14 +146,14 @@ impl Room {
     }
 
     /// Makes a call and looks at what it did.
-    pub(super) fn apply(&mut self, call: Call, wire: &dyn Wire) -> Result<Answer, Broken> {
+    pub(super) fn apply(&mut self, call: Call, wire: &dyn CallPath) -> Result<Answer, BrokenRule> {
         let answer = self.make(call, wire)?;
         self.look()?;
         Ok(answer)
     }
 
     /// Makes a call once more, as a node does whose answer was lost.
-    pub(super) fn repeat(&mut self, call: Call, wire: &dyn Wire) -> Result<Answer, Broken> {
+    pub(super) fn repeat(&mut self, call: Call, wire: &dyn CallPath) -> Result<Answer, BrokenRule> {
         match call {
             Call::Register { .. } => {
                 self.registered -= 1;
@@ -165,7 +165,7 @@ impl Room {
         }
     }
 
-    fn make(&mut self, call: Call, wire: &dyn Wire) -> Result<Answer, Broken> {
+    fn make(&mut self, call: Call, wire: &dyn CallPath) -> Result<Answer, BrokenRule> {
         let mut answer = Answer::default();
         match call {
             Call::Register { seat } => {
@@ -198,7 +198,7 @@ impl Room {
                     for claimed in batch.jobs {
                         let job = self.job(claimed.claim.id)?;
                         if claimed.claim.row != self.jobs[job].1 {
-                            return Err(Broken::of("a job keeps its row", Some(job), "it has another"));
+                            return Err(BrokenRule::of("a job keeps its row", Some(job), "it has another"));
                         }
                         answer.claims[job] = number(claimed.claim.number);
                         self.claimed[job] = self.batches[seat];
@@ -231,8 +231,8 @@ impl Room {
                 answer.lost = !matches!(answers[..], [Changed::Applied { .. }]);
             }
             Call::Tick => {
-                let later = self.now().after(LEASE / LEASE_TICKS.into());
-                *self = self.fork_at(Arc::new(Still(later)));
+                let later = self.now().after(LEASE / u32::from(LEASE_TICKS));
+                *self = self.fork_at(Arc::new(FixedClock(later)));
             }
         }
         Ok(answer)
@@ -256,7 +256,7 @@ impl Room {
         }
     }
 
-    /// Swaps names, so that the room is its own canonical form.
+    /// Swaps names, so that the state is its own canonical form.
     pub(super) fn rename(&mut self, swap: Swap) {
         let former = self.sight.former(swap);
         let seats = [Some(node_after(swap, 0)), Some(node_after(swap, 1)), former[0], former[1]];
@@ -274,13 +274,14 @@ impl Room {
     }
 
     /// Everything that the store tells of a job.
-    pub(super) fn record(&self, job: usize) -> Result<Record, Broken> {
+    pub(super) fn record(&self, job: usize) -> Result<Record, BrokenRule> {
         let record = answered(now(self.store.get(self.jobs[job].0)))?;
-        record.ok_or_else(|| Broken::of("an acknowledged job never vanishes", Some(job), "it is not found"))
+        record
+            .ok_or_else(|| BrokenRule::of("an acknowledged job never vanishes", Some(job), "it is not found"))
     }
 
     /// Reads what can be seen.
-    fn look(&mut self) -> Result<(), Broken> {
+    fn look(&mut self) -> Result<(), BrokenRule> {
         let present = self.now();
         let mut seats = [Seat::default(); SEATS];
         for node in answered(now(self.store.nodes()))? {
@@ -314,9 +315,11 @@ impl Room {
         Ok(())
     }
 
-    fn job(&self, id: JobId) -> Result<usize, Broken> {
+    fn job(&self, id: JobId) -> Result<usize, BrokenRule> {
         let job = self.jobs.iter().position(|(known, ..)| *known == id);
-        job.ok_or_else(|| Broken::of("only what was enqueued is claimed", None, format!("job {id} was not")))
+        job.ok_or_else(|| {
+            BrokenRule::of("only what was enqueued is claimed", None, format!("job {id} was not"))
+        })
     }
 }
 
@@ -337,12 +340,12 @@ fn number(claim: u32) -> u8 {
 }
 
 /// The answer of a call that cannot fail here.
-pub(super) fn answered<T>(answer: Result<T>) -> Result<T, Broken> {
-    answer.map_err(|error| Broken::of("a call is answered", None, error.to_string()))
+pub(super) fn answered<T>(answer: Result<T>) -> Result<T, BrokenRule> {
+    answer.map_err(|error| BrokenRule::of("a call is answered", None, error.to_string()))
 }
 
 /// The answer of a call that is refused to who is gone.
-fn unless_lost<T>(answer: Result<T>, told: &mut Answer) -> Result<Option<T>, Broken> {
+fn unless_lost<T>(answer: Result<T>, told: &mut Answer) -> Result<Option<T>, BrokenRule> {
     match answer {
         Err(Error::LeaseLost) => {
             told.lost = true;

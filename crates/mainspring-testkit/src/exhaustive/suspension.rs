@@ -51,9 +51,9 @@ const SIGNALS: Scope = Scope { ticks: 2, crashes: 1, sent: 1, cancels: false };
 /// Nodes that live, and a cancellation.
 const CANCELS: Scope = Scope { ticks: 0, crashes: 0, sent: 1, cancels: true };
 
-struct Still(Timestamp);
+struct FixedClock(Timestamp);
 
-impl Clock for Still {
+impl Clock for FixedClock {
     fn now(&self) -> Timestamp {
         self.0
     }
@@ -69,7 +69,7 @@ impl Clock for Still {
 
 /// What a handler knows.
 #[derive(Debug, Clone)]
-struct Hand {
+struct HandlerMemory {
     node: NodeNo,
     claim: Claim,
     /// Whether its step is recorded.
@@ -81,7 +81,7 @@ struct Hand {
 }
 
 /// One state of store and nodes together.
-struct Scene {
+struct StoreAndNodes {
     scope: Scope,
     store: Memory,
     ticks: u32,
@@ -92,8 +92,8 @@ struct Scene {
     nodes: [Option<NodeNo>; 2],
     /// The next claim of each node.
     batches: [u64; 2],
-    hands: [Option<Hand>; 2],
-    story: Vec<String>,
+    handlers: [Option<HandlerMemory>; 2],
+    trace: Vec<String>,
 }
 
 /// What can happen next.
@@ -137,7 +137,7 @@ fn suspend() -> Outcome {
 }
 
 /// Explores everything.
-pub fn rendezvous() -> Report {
+pub fn run_suspension() -> Report {
     let mut report = explore(CANCELS);
     if report.violations.is_empty() {
         let more = explore(SIGNALS);
@@ -152,25 +152,25 @@ pub fn rendezvous() -> Report {
 
 fn explore(scope: Scope) -> Report {
     let mut report = Report::default();
-    let first = Scene::first(scope);
+    let first = StoreAndNodes::first(scope);
     let mut seen = BTreeSet::from([first.sight()]);
     let mut next = VecDeque::from([first]);
-    while let Some(scene) = next.pop_front() {
+    while let Some(current) = next.pop_front() {
         report.states += 1;
-        report.depth = report.depth.max(u32::try_from(scene.story.len()).unwrap_or(u32::MAX));
-        if let Err(what) = scene.judge() {
-            report.violations.push(scene.violation(what));
+        report.depth = report.depth.max(u32::try_from(current.trace.len()).unwrap_or(u32::MAX));
+        if let Err(what) = current.judge() {
+            report.violations.push(current.violation(what));
             return report;
         }
-        for step in scene.moves() {
+        for step in current.moves() {
             report.transitions += 1;
-            let mut after = scene.fork(scene.ticks);
-            after.story.push(format!("{step:?}"));
+            let mut after = current.fork(current.ticks);
+            after.trace.push(format!("{step:?}"));
             if let Err(what) = after.apply(step) {
                 report.violations.push(after.violation(what));
                 return report;
             }
-            let (before, now) = (scene.keys(), after.keys());
+            let (before, now) = (current.keys(), after.keys());
             if !before.is_subset(&now) {
                 report.violations.push(after.violation(format!("{before:?} became {now:?}")));
                 return report;
@@ -184,9 +184,9 @@ fn explore(scope: Scope) -> Report {
     report
 }
 
-impl Scene {
+impl StoreAndNodes {
     fn first(scope: Scope) -> Self {
-        let store = Memory::new(Arc::new(Still(START)));
+        let store = Memory::new(Arc::new(FixedClock(START)));
         let new = New {
             id: job(),
             kind: kind("k"),
@@ -199,7 +199,7 @@ impl Scene {
             journal: Vec::new(),
         };
         now(store.enqueue(vec![new])).expect("a job is stored");
-        Scene {
+        StoreAndNodes {
             scope,
             store,
             ticks: 0,
@@ -209,49 +209,49 @@ impl Scene {
             registered: 0,
             nodes: [None; 2],
             batches: [1; 2],
-            hands: [None, None],
-            story: Vec::new(),
+            handlers: [None, None],
+            trace: Vec::new(),
         }
     }
 
     fn fork(&self, ticks: u32) -> Self {
-        let clock = Arc::new(Still(START.after(LEASE / 2 * ticks)));
-        Scene {
+        let clock = Arc::new(FixedClock(START.after(LEASE / 2 * ticks)));
+        StoreAndNodes {
             store: self.store.fork(clock),
             ticks,
-            hands: self.hands.clone(),
-            story: self.story.clone(),
+            handlers: self.handlers.clone(),
+            trace: self.trace.clone(),
             ..*self
         }
     }
 
     fn violation(&self, what: String) -> Violation {
-        Violation { rule: "signals and suspensions meet".into(), what, story: self.story.clone() }
+        Violation { rule: "signals and suspensions meet".into(), what, trace: self.trace.clone() }
     }
 
     /// All that matters of it, as text: not when its job was claimed or what it holds was written.
     fn sight(&self) -> String {
         let record = now(self.store.get(job())).expect("it answers").expect("it is there");
-        let story = now(self.store.story(job())).expect("it answers").unwrap_or_default();
+        let trace = now(self.store.story(job())).expect("it answers").unwrap_or_default();
         let nodes = now(self.store.nodes()).expect("it answers");
         let job = &record.summary;
         let job = (job.status, job.claim, job.failures, job.crashes, job.node, job.cancelling, &record.waits);
-        let entries: Vec<_> = story.entries.iter().map(|entry| (&entry.key, entry.claim)).collect();
-        let unread: Vec<_> = story.inbox.messages.iter().map(|message| message.no).collect();
+        let entries: Vec<_> = trace.entries.iter().map(|entry| (&entry.key, entry.claim)).collect();
+        let unread: Vec<_> = trace.inbox.messages.iter().map(|message| message.no).collect();
         let told = (self.ticks, self.crashes, self.sent, self.cancelled, self.nodes, self.batches);
-        format!("{told:?} {:?} {job:?} {entries:?} {unread:?} {nodes:?}", self.hands)
+        format!("{told:?} {:?} {job:?} {entries:?} {unread:?} {nodes:?}", self.handlers)
     }
 
     /// All that there is of its job.
     fn whole(&self) -> String {
         let record = now(self.store.get(job())).expect("it answers");
-        let story = now(self.store.story(job())).expect("it answers");
-        format!("{record:?} {story:?}")
+        let trace = now(self.store.story(job())).expect("it answers");
+        format!("{record:?} {trace:?}")
     }
 
     fn keys(&self) -> BTreeSet<Key> {
-        let story = now(self.store.story(job())).expect("it answers").unwrap_or_default();
-        story.entries.into_iter().map(|entry| entry.key).collect()
+        let trace = now(self.store.story(job())).expect("it answers").unwrap_or_default();
+        trace.entries.into_iter().map(|entry| entry.key).collect()
     }
 
     fn state(&self) -> (State, Option<Reason>, u32) {
@@ -260,8 +260,8 @@ impl Scene {
     }
 
     fn unread(&self) -> usize {
-        let story = now(self.store.story(job())).expect("it answers").unwrap_or_default();
-        story.inbox.messages.len()
+        let trace = now(self.store.story(job())).expect("it answers").unwrap_or_default();
+        trace.inbox.messages.len()
     }
 
     fn moves(&self) -> Vec<Move> {
@@ -287,7 +287,7 @@ impl Scene {
             if self.crashes < self.scope.crashes {
                 moves.push(Move::Crash(seat));
             }
-            match self.hands[seat] {
+            match self.handlers[seat] {
                 None => moves.push(Move::Claim(seat)),
                 Some(_) => moves.extend([Move::Go(seat, false), Move::Go(seat, true)]),
             }
@@ -327,18 +327,18 @@ impl Scene {
                 // One that finds nothing is asked for again: else there would be no end of states.
                 if let Some(claimed) = claimed.first() {
                     self.batches[seat] += 1;
-                    self.hands[seat] = Some(hand(node, claimed));
+                    self.handlers[seat] = Some(handler(node, claimed));
                 }
             }
             Move::Crash(seat) => {
                 self.crashes += 1;
-                (self.nodes[seat], self.hands[seat]) = (None, None);
+                (self.nodes[seat], self.handlers[seat]) = (None, None);
             }
             Move::Go(seat, lost) => {
-                let Some(hand) = self.hands[seat].clone() else { return Ok(()) };
-                let goes_on = self.go(hand).map_err(told)?;
+                let Some(handler) = self.handlers[seat].clone() else { return Ok(()) };
+                let goes_on = self.go(handler).map_err(told)?;
                 if !lost {
-                    self.hands[seat] = goes_on;
+                    self.handlers[seat] = goes_on;
                 }
             }
         }
@@ -376,32 +376,32 @@ impl Scene {
     }
 
     /// The next call of a handler; what it knows then, or nothing if it is over.
-    fn go(&self, mut hand: Hand) -> Result<Option<Hand>> {
+    fn go(&self, mut handler: HandlerMemory) -> Result<Option<HandlerMemory>> {
         let record = |writes| {
-            let recording = Recording { claim: hand.claim, writes, children: Vec::new() };
-            now(self.store.record(hand.node, vec![recording])).map(|answers| answers[0])
+            let recording = Recording { claim: handler.claim, writes, children: Vec::new() };
+            now(self.store.record(handler.node, vec![recording])).map(|answers| answers[0])
         };
-        if !hand.done {
+        if !handler.done {
             let writes = Writes { entries: vec![entry("a")], ..Writes::default() };
-            hand.done = record(writes)? == Recorded::Stored;
-            return Ok(hand.done.then_some(hand));
+            handler.done = record(writes)? == Recorded::Stored;
+            return Ok(handler.done.then_some(handler));
         }
-        if hand.read {
-            self.finish(&hand, Outcome::Succeed { result: None })?;
+        if handler.read {
+            self.finish(&handler, Outcome::Succeed { result: None })?;
             return Ok(None);
         }
-        let Some(message) = hand.message else {
-            self.finish(&hand, suspend())?;
+        let Some(message) = handler.message else {
+            self.finish(&handler, suspend())?;
             return Ok(None);
         };
         let writes = Writes { entries: vec![entry("s")], read: vec![message], ..Writes::default() };
-        hand.read = record(writes)? == Recorded::Stored;
-        Ok(hand.read.then_some(hand))
+        handler.read = record(writes)? == Recorded::Stored;
+        Ok(handler.read.then_some(handler))
     }
 
-    fn finish(&self, hand: &Hand, outcome: Outcome) -> Result<Finished> {
-        let finish = Finish { claim: hand.claim, outcome };
-        now(self.store.finish(hand.node, vec![finish])).map(|answers| answers[0])
+    fn finish(&self, handler: &HandlerMemory, outcome: Outcome) -> Result<Finished> {
+        let finish = Finish { claim: handler.claim, outcome };
+        now(self.store.finish(handler.node, vec![finish])).map(|answers| answers[0])
     }
 
     /// What must hold in every state.
@@ -443,8 +443,8 @@ impl Scene {
                 let writes = Writes { entries: vec![entry("stale")], ..Writes::default() };
                 let recording = Recording { claim, writes, children: Vec::new() };
                 let recorded = now(fork.store.record(node, vec![recording])).map_err(told)?;
-                let hand = Hand { node, claim, done: true, message: None, read: false };
-                let finished = fork.finish(&hand, suspend()).map_err(told)?;
+                let handler = HandlerMemory { node, claim, done: true, message: None, read: false };
+                let finished = fork.finish(&handler, suspend()).map_err(told)?;
                 if recorded != [Recorded::LeaseLost] || finished != Finished::LeaseLost {
                     return Err(format!("claim {number} is over, and node {node} could write under it"));
                 }
@@ -458,32 +458,32 @@ impl Scene {
     }
 
     fn row(&self) -> Option<mainspring_core::id::Row> {
-        let hand = self.hands.iter().flatten().next();
-        hand.map(|hand| hand.claim.row).or(Some(mainspring_core::id::Row(1)))
+        let handler = self.handlers.iter().flatten().next();
+        handler.map(|handler| handler.claim.row).or(Some(mainspring_core::id::Row(1)))
     }
 
     /// If everybody does what he should, it ends.
     fn ends(&self) -> Result<(), String> {
-        let mut scene = self.fork(self.ticks + 3);
+        let mut current = self.fork(self.ticks + 3);
         let failed = |error: mainspring_core::Error| error.to_string();
-        scene.send().map_err(failed)?;
-        let node = scene.join().map_err(failed)?;
-        let rescue = Rescue { by: node, steady: LEASE * 2, seen: scene.time() };
-        now(scene.store.rescue(rescue)).map_err(failed)?;
-        if scene.state().1 == Some(Reason::Quarantine) {
+        current.send().map_err(failed)?;
+        let node = current.join().map_err(failed)?;
+        let rescue = Rescue { by: node, steady: LEASE * 2, seen: current.time() };
+        now(current.store.rescue(rescue)).map_err(failed)?;
+        if current.state().1 == Some(Reason::Quarantine) {
             return Ok(());
         }
         for batch in 1..6 {
-            if scene.state().0.is_terminal() {
+            if current.state().0.is_terminal() {
                 break;
             }
-            let claimed = scene.claim(node, Batch(batch)).map_err(failed)?;
-            let mut going = claimed.first().map(|claimed| hand(node, claimed));
-            while let Some(hand) = going {
-                going = scene.go(hand).map_err(failed)?;
+            let claimed = current.claim(node, Batch(batch)).map_err(failed)?;
+            let mut going = claimed.first().map(|claimed| handler(node, claimed));
+            while let Some(handler) = going {
+                going = current.go(handler).map_err(failed)?;
             }
         }
-        match scene.state() {
+        match current.state() {
             (State::Succeeded, ..) => Ok(()),
             (State::Cancelled, ..) if self.cancelled => Ok(()),
             other => Err(format!("it never ends: {other:?}")),
@@ -492,9 +492,9 @@ impl Scene {
 }
 
 /// What a handler knows that begins with a claim.
-fn hand(node: NodeNo, claimed: &Claimed) -> Hand {
+fn handler(node: NodeNo, claimed: &Claimed) -> HandlerMemory {
     let journal = claimed.journal.as_deref().cloned().unwrap_or_default();
     let has = |name: &str| journal.entries.iter().any(|entry| entry.key == key(name));
     let message = journal.inbox.messages.first().map(|message| message.no);
-    Hand { node, claim: claimed.claim, done: has("a"), message, read: has("s") }
+    HandlerMemory { node, claim: claimed.claim, done: has("a"), message, read: has("s") }
 }

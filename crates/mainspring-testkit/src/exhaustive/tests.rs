@@ -11,7 +11,7 @@ use mainspring_core::{Result, bounds};
 
 use crate::harness::LEASE;
 
-use super::call::{Honest, Wire, now};
+use super::call::{CallPath, DirectPath, now};
 use super::step::Scope;
 use super::{DEEP, search};
 
@@ -22,10 +22,10 @@ const DOUBTED: u8 = 1;
 const SMALL: Scope = Scope { claims: 2, ..DEEP };
 
 /// Asserts the rule that breaks, and how: the story's lines after its beginning.
-fn assert_found(scope: Scope, wire: &dyn Wire, rule: &str, story: &[&str]) {
+fn assert_found(scope: Scope, wire: &dyn CallPath, rule: &str, trace: &[&str]) {
     let violation = search::run(scope, wire).violations.pop().expect("the defect is found");
     assert_eq!(violation.rule, rule, "{violation}");
-    assert_eq!(violation.story[1..], *story, "{violation}");
+    assert_eq!(violation.trace[1..], *trace, "{violation}");
 }
 
 /// The claim and node that a job is held under, if it runs.
@@ -41,7 +41,7 @@ fn status(store: &Memory, id: JobId) -> Status {
 /// A finish is accepted under the present claim, whatever number it was sent with.
 struct ClaimIgnored;
 
-impl Wire for ClaimIgnored {
+impl CallPath for ClaimIgnored {
     fn finish(&self, store: &Memory, node: NodeNo, finishes: Vec<Finish>) -> Result<Vec<Finished>> {
         let rewrite = |finish: Finish| match holder(store, finish.claim.id) {
             Some((holder, number)) if holder == node && finish.claim.number < number => {
@@ -57,7 +57,7 @@ impl Wire for ClaimIgnored {
 /// A finish is accepted whichever node sends it.
 struct NodeIgnored;
 
-impl Wire for NodeIgnored {
+impl CallPath for NodeIgnored {
     fn finish(&self, store: &Memory, node: NodeNo, finishes: Vec<Finish>) -> Result<Vec<Finished>> {
         let one = |finish: Finish| {
             let node = holder(store, finish.claim.id).map_or(node, |(holder, _)| holder);
@@ -70,7 +70,7 @@ impl Wire for NodeIgnored {
 /// A rescuer says that it was steady and answered, whether it was or not.
 struct BlindRescue;
 
-impl Wire for BlindRescue {
+impl CallPath for BlindRescue {
     fn rescue(&self, store: &Memory, rescue: Rescue) -> Result<Rescued> {
         now(store.rescue(Rescue { steady: bounds::LEASE_MAX, seen: Timestamp::MAX, ..rescue }))
     }
@@ -79,7 +79,7 @@ impl Wire for BlindRescue {
 /// A rescue takes the claims of nodes that have half of their lease left.
 struct EarlyRescue;
 
-impl Wire for EarlyRescue {
+impl CallPath for EarlyRescue {
     fn rescue(&self, store: &Memory, rescue: Rescue) -> Result<Rescued> {
         let present = now(store.rescue(rescue))?;
         for node in now(store.nodes())? {
@@ -96,7 +96,7 @@ impl Wire for EarlyRescue {
 /// A claim whose answer is lost is neither repeated nor disowned.
 struct ClaimForgotten;
 
-impl Wire for ClaimForgotten {
+impl CallPath for ClaimForgotten {
     fn settles_lost_claims(&self) -> bool {
         false
     }
@@ -105,7 +105,7 @@ impl Wire for ClaimForgotten {
 /// A claim that is repeated carries a new batch number each time.
 struct RepeatUnderANewNumber(std::sync::atomic::AtomicU64);
 
-impl Wire for RepeatUnderANewNumber {
+impl CallPath for RepeatUnderANewNumber {
     fn claim(&self, store: &Memory, request: ClaimRequest) -> Result<ClaimedBatch> {
         let batch = Batch(self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         now(store.claim(ClaimRequest { batch, ..request }))
@@ -115,7 +115,7 @@ impl Wire for RepeatUnderANewNumber {
 /// A cancellation is forgotten if the claim is released at the same time.
 struct CancelLost;
 
-impl Wire for CancelLost {
+impl CallPath for CancelLost {
     fn finish(&self, store: &Memory, node: NodeNo, finishes: Vec<Finish>) -> Result<Vec<Finished>> {
         let released: Vec<_> = finishes
             .iter()
@@ -133,9 +133,9 @@ impl Wire for CancelLost {
 }
 
 /// An operator is told that a job was cancelled, and it was not.
-struct CancelUnheard;
+struct CancelNotStored;
 
-impl Wire for CancelUnheard {
+impl CallPath for CancelNotStored {
     fn cancel(&self, store: &Memory, id: JobId, why: String) -> Result<Vec<Changed>> {
         now(store.change(vec![id], Verb::Cancel { why }, true))
     }
@@ -144,7 +144,7 @@ impl Wire for CancelUnheard {
 /// A quarantined job goes on as if nothing had happened.
 struct QuarantineIgnored;
 
-impl Wire for QuarantineIgnored {
+impl CallPath for QuarantineIgnored {
     fn rescue(&self, store: &Memory, rescue: Rescue) -> Result<Rescued> {
         let rescued = now(store.rescue(rescue))?;
         let quarantined = Filter { states: vec![State::Suspended], ..Filter::default() };
@@ -155,9 +155,9 @@ impl Wire for QuarantineIgnored {
 }
 
 /// A finish of a job that has ended is answered as if it had been stored.
-struct LateFinishPraised;
+struct LateFinishAccepted;
 
-impl Wire for LateFinishPraised {
+impl CallPath for LateFinishAccepted {
     fn finish(&self, store: &Memory, node: NodeNo, finishes: Vec<Finish>) -> Result<Vec<Finished>> {
         let ended: Vec<_> =
             finishes.iter().map(|finish| status(store, finish.claim.id).state.is_terminal()).collect();
@@ -169,7 +169,7 @@ impl Wire for LateFinishPraised {
 
 #[test]
 fn states_that_count_as_one_are_alike() {
-    let report = search::run(Scope { claims: DOUBTED, doubts: true, ..DEEP }, &Honest);
+    let report = search::run(Scope { claims: DOUBTED, doubts: true, ..DEEP }, &DirectPath);
     assert!(report.violations.is_empty(), "{report}");
 }
 
@@ -248,7 +248,7 @@ fn cancellation_that_a_release_swallows_is_found() {
 fn cancellation_that_was_only_acknowledged_is_found() {
     assert_found(
         SMALL,
-        &CancelUnheard,
+        &CancelNotStored,
         "an acknowledged cancellation is never lost",
         &["an operator cancels job 1"],
     );
@@ -256,8 +256,8 @@ fn cancellation_that_was_only_acknowledged_is_found() {
 
 #[test]
 fn second_accepted_outcome_is_found() {
-    let story = ["an operator cancels job 1"];
-    assert_found(SMALL, &LateFinishPraised, "an outcome is accepted once", &story);
+    let trace = ["an operator cancels job 1"];
+    assert_found(SMALL, &LateFinishAccepted, "an outcome is accepted once", &trace);
 }
 
 #[test]

@@ -6,10 +6,10 @@
 use std::fmt::Write as _;
 
 use super::Violation;
-use super::rules::{Broken, tell as tell_job};
+use super::rules::{BrokenRule, render as tell_job};
 use super::search::Search;
 use super::state::State;
-use super::step::{self, Fate, Step};
+use super::step::{self, Delivery, Step};
 use super::view::{PAIR, Swap, job_after, node_after};
 
 /// How every story begins.
@@ -36,14 +36,14 @@ impl Names {
 }
 
 /// Tells how a rule came to be broken: by a step that is tried from this state, or by the state itself.
-pub(super) fn tell(search: &mut Search<'_>, at: usize, broken: &Broken, by_a_step: bool) -> Violation {
+pub(super) fn render(search: &mut Search<'_>, at: usize, broken: &BrokenRule, by_a_step: bool) -> Violation {
     let mut path = vec![at];
     while let Some(&at) = path.last().filter(|at| **at > 0) {
         path.push(search.parents[at] as usize);
     }
     path.reverse();
     let mut names = Names::default();
-    let mut story = vec![BEGINNING.to_owned()];
+    let mut trace = vec![BEGINNING.to_owned()];
     for pair in path.windows(2) {
         let (from, to) = (State::unpack(search.states[pair[0]]), search.states[pair[1]]);
         let mut taken = None;
@@ -53,14 +53,14 @@ pub(super) fn tell(search: &mut Search<'_>, at: usize, broken: &Broken, by_a_ste
             }
         });
         let Some((step, swap)) = taken.filter(|_| found.is_ok()) else { break };
-        story.push(line(from, step, names));
+        trace.push(line(from, step, names));
         names = Names(names.0 ^ swap);
     }
     let last = State::unpack(search.states[at]);
     if by_a_step {
         let tried = step::broken(search.scope, &mut search.world, last);
         if let Some(step) = tried {
-            story.push(line(last, step, names));
+            trace.push(line(last, step, names));
         }
     }
     let mut what = broken.what.clone();
@@ -72,19 +72,19 @@ pub(super) fn tell(search: &mut Search<'_>, at: usize, broken: &Broken, by_a_ste
             let _ = write!(what, "; {} is {}", names.job(number), tell_job(job));
         }
     }
-    Violation { rule: broken.rule.to_owned(), what, story }
+    Violation { rule: broken.rule.to_owned(), what, trace }
 }
 
 /// A rule that is broken before anything happens.
-pub(super) fn of_the_beginning(broken: &Broken) -> Violation {
-    Violation { rule: broken.rule.to_owned(), what: broken.what.clone(), story: vec![BEGINNING.to_owned()] }
+pub(super) fn of_the_beginning(broken: &BrokenRule) -> Violation {
+    Violation { rule: broken.rule.to_owned(), what: broken.what.clone(), trace: vec![BEGINNING.to_owned()] }
 }
 
 fn line(from: State, step: Step, names: Names) -> String {
-    let fate = |fate: Fate| match fate {
-        Fate::Answered => "",
-        Fate::AnswerLost => "; the answer is lost",
-        Fate::NeverArrives => "; the request is lost",
+    let fate = |fate: Delivery| match fate {
+        Delivery::Answered => "",
+        Delivery::AnswerLost => "; the answer is lost",
+        Delivery::NeverArrives => "; the request is lost",
     };
     match step {
         Step::Register(node) => format!("{} joins", names.node(node)),

@@ -1,8 +1,8 @@
 //! What can be seen of a store: two jobs and the seats of those who may hold them.
 //!
-//! A [`Sight`] is read through the store's public calls alone. Absolute times and node numbers are gone from it: a lease
+//! A [`StoreView`] is read through the store's public calls alone. Absolute times and node numbers are gone from it: a lease
 //! is so many ticks from lapsing, a node is a *seat*. Seats 0 and 1 are the present memberships of the two nodes, seats 2
-//! and 3 former ones that still hold claims. [`Sight::canonical`] turns it into one number; nodes are alike and so are
+//! and 3 former ones that still hold claims. [`StoreView::canonical`] turns it into one number; nodes are alike and so are
 //! jobs, and the number is the same whichever way round they are.
 //!
 //! # Invariants
@@ -112,12 +112,12 @@ impl Seat {
 
 /// What can be seen of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Sight {
+pub(super) struct StoreView {
     pub(super) jobs: [Job; PAIR],
     pub(super) seats: [Seat; SEATS],
 }
 
-impl Sight {
+impl StoreView {
     /// Its number, and the swaps that lead to it as bits of a set.
     pub(super) fn canonical(&self) -> (u64, u8) {
         let mut best = (u64::MAX, 0);

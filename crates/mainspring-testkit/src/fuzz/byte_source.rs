@@ -6,11 +6,11 @@ use arbitrary::{Arbitrary, Unstructured};
 use mainspring_core::seam::Rng;
 
 /// Bytes that are read from the front.
-pub(super) struct Draw<'a>(Unstructured<'a>);
+pub(super) struct ByteSource<'a>(Unstructured<'a>);
 
-impl<'a> Draw<'a> {
+impl<'a> ByteSource<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Draw(Unstructured::new(bytes))
+        ByteSource(Unstructured::new(bytes))
     }
 
     /// Any value of a type.
@@ -52,9 +52,9 @@ impl<'a> Draw<'a> {
 }
 
 /// Randomness that is always the same number.
-pub(super) struct Always(pub(super) u64);
+pub(super) struct ConstantRng(pub(super) u64);
 
-impl Rng for Always {
+impl Rng for ConstantRng {
     fn next_u64(&self) -> u64 {
         self.0
     }

@@ -12,7 +12,7 @@ use mainspring_core::time::{Span, Timestamp};
 use mainspring_core::{Error, bounds};
 use serde_json::{from_slice, from_str, to_string};
 
-use super::byte_source::Draw;
+use super::byte_source::ByteSource;
 use super::times::{backoff, whole};
 
 /// Two texts with a line break between them, as unique keys.
@@ -68,7 +68,7 @@ fn stored(options: &Options) -> Options {
 
 /// A job made by code: what passes its check can be stored, read and run.
 pub(super) fn jobs(bytes: &[u8]) {
-    let mut draw = Draw::new(bytes);
+    let mut draw = ByteSource::new(bytes);
     let new = New {
         input: vec![b' '; usize::from(draw.any::<u16>()) * 32],
         run: draw.perhaps(when),
@@ -101,7 +101,7 @@ fn whole_options(options: &Options) -> Options {
     kept
 }
 
-fn when(draw: &mut Draw<'_>) -> When {
+fn when(draw: &mut ByteSource<'_>) -> When {
     if draw.any::<bool>() {
         When::After(draw.duration())
     } else {
@@ -109,7 +109,7 @@ fn when(draw: &mut Draw<'_>) -> When {
     }
 }
 
-fn drawn(draw: &mut Draw<'_>) -> Options {
+fn drawn(draw: &mut ByteSource<'_>) -> Options {
     let mut options = Options {
         max_attempts: draw.any(),
         backoff: draw.perhaps(backoff),

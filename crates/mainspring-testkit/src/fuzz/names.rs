@@ -9,7 +9,7 @@ use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, bounds};
 use serde_json::{from_value, json};
 
-use super::byte_source::{Always, Draw};
+use super::byte_source::{ByteSource, ConstantRng};
 
 /// Two texts with a line break between them, as names of every sort.
 pub(super) fn names(bytes: &[u8]) {
@@ -64,7 +64,7 @@ pub(super) fn ids(bytes: &[u8]) {
             Err(error) => assert_eq!(error.to_string(), "invalid job id: not a UUID"),
         }
     }
-    let mut draw = Draw::new(bytes);
+    let mut draw = ByteSource::new(bytes);
     let (one, other) = (JobId::from_bytes(draw.any()), JobId::from_bytes(draw.any()));
     whole(one);
     whole(other);
@@ -83,8 +83,8 @@ fn whole(id: JobId) {
 }
 
 /// Ids are minted at any time, also one before 1970 and one beyond the 48 bits of milliseconds that an id holds.
-fn minted(draw: &mut Draw<'_>) {
-    let (earlier, random) = (draw.any::<i64>(), Always(draw.any()));
+fn minted(draw: &mut ByteSource<'_>) {
+    let (earlier, random) = (draw.any::<i64>(), ConstantRng(draw.any()));
     let id = JobId::mint(Timestamp::from_micros(earlier), &random);
     let bytes = id.as_bytes();
     assert_eq!((bytes[6] >> 4, bytes[8] >> 6), (7, 0b10), "version 7, variant of the RFC");

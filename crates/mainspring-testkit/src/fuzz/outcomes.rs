@@ -5,14 +5,14 @@ use mainspring_core::failure::{Control, Failure};
 use mainspring_core::job::{Ended, Fault, FaultKind, Outcome, Standing, cut, settle};
 use mainspring_core::store::Cancellation;
 
-use super::byte_source::{Always, Draw};
+use super::byte_source::{ByteSource, ConstantRng};
 use super::times::backoff;
 
 /// Any end of any run.
 pub(super) fn outcomes(bytes: &[u8]) {
-    let mut draw = Draw::new(bytes);
+    let mut draw = ByteSource::new(bytes);
     let standing = Standing { failures: draw.any(), max_attempts: draw.any(), backoff: backoff(&mut draw) };
-    let random = Always(draw.any());
+    let random = ConstantRng(draw.any());
     let ended = ended(&mut draw);
     let counts = matches!(&ended, Ended::Fault(_)) || matches!(&ended, Ended::Err(why) if counts(why));
     match settle(ended, &standing, &random) {
@@ -38,10 +38,10 @@ fn bounded(fault: &Fault) {
     assert!(!fault.message.contains('\0'));
 }
 
-fn ended(draw: &mut Draw<'_>) -> Ended {
+fn ended(draw: &mut ByteSource<'_>) -> Ended {
     let kind = draw.one(FaultKind::ALL);
     match draw.any::<u8>() % 11 {
-        0 => Ended::Ok(draw.perhaps(Draw::any::<Vec<u8>>)),
+        0 => Ended::Ok(draw.perhaps(ByteSource::any::<Vec<u8>>)),
         1 => Ended::Fault(Fault::new(kind, draw.text())),
         2 => Ended::Expired,
         3 => Ended::Stopped(Cancellation::operator(draw.text())),
@@ -51,12 +51,12 @@ fn ended(draw: &mut Draw<'_>) -> Ended {
         7 => Ended::Err(Control::Snooze(draw.duration()).into()),
         8 => Ended::Err(Control::Discard(draw.text()).into()),
         9 => Ended::Err(Control::Cancel(draw.text()).into()),
-        _ => Ended::Err(Control::Throttled(draw.perhaps(Draw::duration)).into()),
+        _ => Ended::Err(Control::Throttled(draw.perhaps(ByteSource::duration)).into()),
     }
 }
 
 /// A text that is cut keeps its beginning, is within its bound, and is cut no further by a second cut.
-fn texts(draw: &mut Draw<'_>) {
+fn texts(draw: &mut ByteSource<'_>) {
     let text = draw.text();
     let bound = draw.one(&[bounds::WHY_BYTES, bounds::NOTE_BYTES, bounds::ERROR_BYTES]);
     let kept = cut(text.clone(), bound);

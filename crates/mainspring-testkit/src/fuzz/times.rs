@@ -7,11 +7,11 @@ use mainspring_core::bounds;
 use mainspring_core::time::{Span, Timestamp, micros};
 use serde_json::{from_value, json};
 
-use super::byte_source::{Always, Draw};
+use super::byte_source::{ByteSource, ConstantRng};
 
 /// Any point in time, and any distance from it.
 pub(super) fn times(bytes: &[u8]) {
-    let mut draw = Draw::new(bytes);
+    let mut draw = ByteSource::new(bytes);
     let (at, duration, other) =
         (Timestamp::from_micros(draw.any()), draw.duration(), Timestamp::from_micros(draw.any()));
     assert_eq!(Timestamp::from_micros(at.as_micros()), at);
@@ -75,7 +75,7 @@ pub(super) fn spans(bytes: &[u8]) {
             Err(error) => assert!(error.to_string().starts_with("invalid duration: "), "{error}"),
         }
     }
-    let mut draw = Draw::new(bytes);
+    let mut draw = ByteSource::new(bytes);
     let (span, other) = (Span(draw.duration()), Span(draw.duration()));
     assert_eq!(written(span), whole(span));
     assert_eq!(from_value::<Span>(json!(span)).ok(), Some(whole(span)));
@@ -102,22 +102,25 @@ pub(super) fn backoffs(bytes: &[u8]) {
         assert_eq!(backoff.to_string().parse::<Backoff>().ok(), Some(backoff));
         assert!(backoff.check().is_ok(), "what is read can be stored");
     }
-    let mut draw = Draw::new(bytes);
+    let mut draw = ByteSource::new(bytes);
     let backoff = backoff(&mut draw);
-    let (failures, random) = (draw.any::<u16>(), Always(draw.any()));
+    let (failures, random) = (draw.any::<u16>(), ConstantRng(draw.any()));
     let delay = backoff.delay(failures, &random);
     assert!(delay <= bounds::DELAY);
     let (low, middle, high) = (
-        backoff.delay(failures, &Always(0)),
-        backoff.delay(failures, &Always(1 << 63)),
-        backoff.delay(failures, &Always(u64::MAX)),
+        backoff.delay(failures, &ConstantRng(0)),
+        backoff.delay(failures, &ConstantRng(1 << 63)),
+        backoff.delay(failures, &ConstantRng(u64::MAX)),
     );
     assert!(low <= delay && delay <= high, "{low:?} {delay:?} {high:?}");
     // A nanosecond is what rounding may cost.
     let nanosecond = Duration::from_nanos(1);
     assert!(middle.mul_f64(0.75) <= low + nanosecond && high <= middle.mul_f64(1.25) + nanosecond);
     let next = failures.saturating_add(1);
-    assert!(middle <= backoff.delay(next, &Always(1 << 63)), "a delay never shrinks with another failure");
+    assert!(
+        middle <= backoff.delay(next, &ConstantRng(1 << 63)),
+        "a delay never shrinks with another failure"
+    );
     if backoff.check().is_ok() {
         let text = backoff.to_string();
         let read: Backoff = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
@@ -127,7 +130,7 @@ pub(super) fn backoffs(bytes: &[u8]) {
 }
 
 /// Any backoff that code can make.
-pub(super) fn backoff(draw: &mut Draw<'_>) -> Backoff {
+pub(super) fn backoff(draw: &mut ByteSource<'_>) -> Backoff {
     let (short, long) = (draw.duration(), draw.duration());
     match draw.any::<u8>() % 3 {
         0 => Backoff::Exponential { base: short, max: long },

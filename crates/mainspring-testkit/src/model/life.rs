@@ -11,7 +11,7 @@ use mainspring_core::store::{
     Cancellation, ClaimRequest, Finish, Mark, QueueChange, Registration, Renewal, Rescue, Store,
 };
 
-use super::op::{ALL, Draft, End, NAMES, NODES, Op, Who};
+use super::op::{ALL, ClaimRef, End, JobDraft, NAMES, NODES, Op};
 use super::view::{Numbers, View, answers, claimed, named, output, record, same, story};
 use super::workflow::entry;
 use crate::harness::{Harness, kind, label, queue};
@@ -27,7 +27,7 @@ const LEASES: [Duration; NODES] = [Duration::from_secs(3), Duration::from_secs(5
 
 /// Two of the same: the model's and the store's.
 #[derive(Clone, Copy)]
-pub(super) struct Both<T> {
+pub(super) struct Pair<T> {
     pub(super) model: T,
     pub(super) store: T,
 }
@@ -35,15 +35,15 @@ pub(super) struct Both<T> {
 /// The node in a slot.
 struct Slot {
     registration: Registration,
-    no: Both<NodeNo>,
+    no: Pair<NodeNo>,
     batch: u64,
 }
 
 /// A claim that was made at some time.
-pub(super) struct Made {
+pub(super) struct PastClaim {
     slot: usize,
-    by: Both<NodeNo>,
-    pub(super) claim: Both<Claim>,
+    by: Pair<NodeNo>,
+    pub(super) claim: Pair<Claim>,
 }
 
 /// A store and its model.
@@ -53,7 +53,7 @@ pub(super) struct Life<'a> {
     /// Two handles on the store: slots are spread over them, as nodes are over processes.
     handles: [Arc<dyn Store>; 2],
     slots: [Option<Slot>; NODES],
-    made: Vec<Made>,
+    made: Vec<PastClaim>,
     numbers: Numbers,
     steps: usize,
     went_back: bool,
@@ -179,7 +179,7 @@ impl<'a> Life<'a> {
         }
     }
 
-    async fn enqueue(&self, drafts: &[Draft]) -> Result<(), String> {
+    async fn enqueue(&self, drafts: &[JobDraft]) -> Result<(), String> {
         let jobs: Vec<New> = drafts.iter().map(new).collect();
         let model = self.model.enqueue(jobs.clone()).await;
         equal("receipts", model, self.any().enqueue(jobs).await)
@@ -197,7 +197,7 @@ impl<'a> Life<'a> {
         if let Some((model, store)) = answers(model, store)? {
             same("the time", &model.now, &store.now)?;
             self.numbers.insert(store.no, model.no);
-            let no = Both { model: model.no, store: store.no };
+            let no = Pair { model: model.no, store: store.no };
             self.slots[slot] = Some(Slot { registration, no, batch: 0 });
         }
         Ok(())
@@ -214,13 +214,13 @@ impl<'a> Life<'a> {
         if model.no != was.model {
             // It was pruned meanwhile, and is a new one for both.
             self.numbers.insert(store.no, model.no);
-            let no = Both { model: model.no, store: store.no };
+            let no = Pair { model: model.no, store: store.no };
             self.slots[slot] = Some(Slot { registration, no, batch: 0 });
         }
         Ok(())
     }
 
-    async fn renew(&self, slot: usize, marks: &[(Who, Mark)]) -> Result<(), String> {
+    async fn renew(&self, slot: usize, marks: &[(ClaimRef, Mark)]) -> Result<(), String> {
         let Some(no) = self.node(slot) else { return Ok(()) };
         let marks: Vec<_> =
             marks.iter().filter_map(|(who, mark)| Some((self.made(*who)?.claim, *mark))).collect();
@@ -264,13 +264,13 @@ impl<'a> Life<'a> {
         let own = claimed(&self.model, &model.jobs).await?;
         same("claimed", &own, &claimed(&*self.of(slot), &store.jobs).await?)?;
         for (one, other) in model.jobs.iter().zip(&store.jobs) {
-            let claim = Both { model: one.claim, store: other.claim };
-            self.made.push(Made { slot, by: no, claim });
+            let claim = Pair { model: one.claim, store: other.claim };
+            self.made.push(PastClaim { slot, by: no, claim });
         }
         Ok(())
     }
 
-    async fn finish(&self, ends: &[(Who, End)]) -> Result<(), String> {
+    async fn finish(&self, ends: &[(ClaimRef, End)]) -> Result<(), String> {
         let Some(first) = ends.first().and_then(|(who, _)| self.made(*who).map(|made| (who, made))) else {
             return Ok(());
         };
@@ -279,7 +279,7 @@ impl<'a> Life<'a> {
         for ends in self.apart(made, |(made, _)| made.claim.model.id).await? {
             let (mut of_model, mut of_store) = (Vec::new(), Vec::new());
             for (made, end) in ends {
-                let Both { model, store } = self.outcome(made, end).await?;
+                let Pair { model, store } = self.outcome(made, end).await?;
                 of_model.push(Finish { claim: made.claim.model, outcome: model });
                 of_store.push(Finish { claim: made.claim.store, outcome: store });
             }
@@ -289,7 +289,7 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    async fn disown(&self, slot: usize, back: u64, keep: &[Who]) -> Result<(), String> {
+    async fn disown(&self, slot: usize, back: u64, keep: &[ClaimRef]) -> Result<(), String> {
         let Some(known) = &self.slots[slot] else { return Ok(()) };
         let settled = Batch(known.batch.saturating_sub(back));
         let keep: Vec<_> = keep.iter().filter_map(|who| Some(self.made(*who)?.claim)).collect();
@@ -299,7 +299,7 @@ impl<'a> Life<'a> {
         equal("disowned", model, self.of(slot).disown(known.no.store, settled, of_store).await)
     }
 
-    async fn progress(&self, who: Who, done: u64) -> Result<(), String> {
+    async fn progress(&self, who: ClaimRef, done: u64) -> Result<(), String> {
         let Some(made) = self.made(who) else { return Ok(()) };
         let (slot, node) = self.speaker(who, made);
         let progress = Progress { done, total: 7, note: "on its way".into() };
@@ -320,17 +320,17 @@ impl<'a> Life<'a> {
         same("rescued", &model, &store)
     }
 
-    fn node(&self, slot: usize) -> Option<Both<NodeNo>> {
+    fn node(&self, slot: usize) -> Option<Pair<NodeNo>> {
         self.slots[slot].as_ref().map(|slot| slot.no)
     }
 
     /// A claim that was made before; `None` if there was none at all.
-    pub(super) fn made(&self, who: Who) -> Option<&Made> {
+    pub(super) fn made(&self, who: ClaimRef) -> Option<&PastClaim> {
         self.made.iter().rev().nth(who.back % self.made.len().max(1))
     }
 
     /// Who speaks of a claim: the node that made it, or a stranger, if there is one.
-    pub(super) fn speaker(&self, who: Who, made: &Made) -> (usize, Both<NodeNo>) {
+    pub(super) fn speaker(&self, who: ClaimRef, made: &PastClaim) -> (usize, Pair<NodeNo>) {
         let other = (made.slot + 1) % NODES;
         match self.node(other).filter(|_| who.stranger) {
             Some(stranger) => (other, stranger),
@@ -367,7 +367,7 @@ pub(super) fn id(job: usize) -> JobId {
     JobId::from_bytes([number; 16])
 }
 
-pub(super) fn new(draft: &Draft) -> New {
+pub(super) fn new(draft: &JobDraft) -> New {
     let unique = draft.unique.map(|(key, until, on_conflict)| Unique {
         key: format!("key {key}"),
         until,

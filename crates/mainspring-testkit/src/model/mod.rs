@@ -18,7 +18,7 @@ mod op;
 mod view;
 mod workflow;
 
-pub use op::{About, Deed, Draft, End, Note, Op, Pause, Who};
+pub use op::{ClaimRef, End, HandlerWork, JobDraft, JournalNote, MessageSubject, Op, Pause};
 
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestError, TestRunner};
 

@@ -37,13 +37,13 @@ const SENDERS: usize = 3;
 #[derive(Debug, Clone)]
 pub enum Op {
     /// Enqueue a batch.
-    Enqueue(Vec<Draft>),
+    Enqueue(Vec<JobDraft>),
     /// Start a node in a slot; whoever was there is forgotten, not retired.
     Start(usize),
     /// Register the node of a slot again.
     Register(usize),
     /// Renew, with marks on claims.
-    Renew(usize, Vec<(Who, Mark)>),
+    Renew(usize, Vec<(ClaimRef, Mark)>),
     /// Retire.
     Retire(usize),
     /// Claim.
@@ -58,13 +58,13 @@ pub enum Op {
         repeat: bool,
     },
     /// End claims.
-    Finish(Vec<(Who, End)>),
+    Finish(Vec<(ClaimRef, End)>),
     /// Disown all claims but some, up to a batch so far back.
-    Disown(usize, u64, Vec<Who>),
+    Disown(usize, u64, Vec<ClaimRef>),
     /// Tell of progress.
-    Progress(Who, u64),
+    Progress(ClaimRef, u64),
     /// Write into journals, and start children.
-    Record(Vec<Deed>),
+    Record(Vec<HandlerWork>),
     /// Send signals: the job, the name and the sender of each.
     Signal(Vec<(usize, usize, usize)>),
     /// Look at all that is known of a job.
@@ -73,7 +73,7 @@ pub enum Op {
     Rescue(usize, Duration, Duration),
     /// Lose the slot's node that made a claim: its lease lapses, another is started and rescues. Chance alone would do
     /// this too rarely for a job to be lost twice.
-    Lose(Who),
+    Lose(ClaimRef),
     /// Move due jobs.
     Promote,
     /// Fail late jobs.
@@ -94,7 +94,7 @@ pub enum Op {
 
 /// A job to be enqueued.
 #[derive(Debug, Clone)]
-pub struct Draft {
+pub struct JobDraft {
     /// Which job of the universe.
     pub job: usize,
     /// Its kind.
@@ -117,7 +117,7 @@ pub struct Draft {
 
 /// A claim that was made before.
 #[derive(Debug, Clone, Copy)]
-pub struct Who {
+pub struct ClaimRef {
     /// Which, counted from the last.
     pub back: usize,
     /// Whether another node speaks of it than the one that made it.
@@ -147,18 +147,18 @@ pub enum End {
 
 /// What a handler does while it runs.
 #[derive(Debug, Clone)]
-pub struct Deed {
+pub struct HandlerWork {
     /// With which claim.
-    pub who: Who,
+    pub who: ClaimRef,
     /// What it writes.
-    pub note: Note,
+    pub note: JournalNote,
     /// Children that it starts, and whether each goes on when its parent ends.
-    pub children: Vec<(Draft, bool)>,
+    pub children: Vec<(JobDraft, bool)>,
 }
 
 /// What is written into a journal.
 #[derive(Debug, Clone)]
-pub struct Note {
+pub struct JournalNote {
     /// Which keys, and whether their values are too large for many to come with a claim.
     pub entries: Vec<(usize, bool)>,
     /// Keys that are taken back.
@@ -177,16 +177,16 @@ pub struct Pause {
     /// Why.
     pub reason: Reason,
     /// What wakes it, and how many of those.
-    pub waits: Vec<(About, u32)>,
+    pub waits: Vec<(MessageSubject, u32)>,
     /// What time wakes it, from now on.
     pub until: Option<Duration>,
     /// What is written with it.
-    pub note: Note,
+    pub note: JournalNote,
 }
 
 /// What a message is about.
 #[derive(Debug, Clone, Copy)]
-pub enum About {
+pub enum MessageSubject {
     /// A signal.
     Signal(usize),
     /// The end of a child, counted from the first, or of a job that is none if there are no children.
@@ -225,22 +225,22 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn draft() -> impl Strategy<Value = Draft> {
+fn draft() -> impl Strategy<Value = JobDraft> {
     draft_of(0..JOBS, 0.5)
 }
 
 /// Children, which may have no unique key; if one has, all is refused.
-fn children() -> impl Strategy<Value = Vec<(Draft, bool)>> {
+fn children() -> impl Strategy<Value = Vec<(JobDraft, bool)>> {
     vec((draft_of(JOBS..ALL, 0.02), proptest::bool::weighted(0.2)), 0..3)
 }
 
-fn draft_of(jobs: Range<usize>, keyed: f64) -> impl Strategy<Value = Draft> {
+fn draft_of(jobs: Range<usize>, keyed: f64) -> impl Strategy<Value = JobDraft> {
     let place = (jobs, 0..NAMES, 0..NAMES, level(), proptest::bool::weighted(0.1));
     let times = (option::weighted(0.2, moment()), option::weighted(0.2, moment()));
     // Rarely for children, which may have none.
     let shares = option::weighted(keyed / 5.0, subsequence((0..STEPS).collect::<Vec<_>>(), 1..=STEPS));
     (place, times, option::weighted(keyed, unique()), shares).prop_map(
-        |((job, kind, queue, priority, labelled), (run, deadline), unique, shares)| Draft {
+        |((job, kind, queue, priority, labelled), (run, deadline), unique, shares)| JobDraft {
             job,
             kind,
             queue,
@@ -281,8 +281,8 @@ fn claim() -> impl Strategy<Value = Op> {
     })
 }
 
-fn who() -> impl Strategy<Value = Who> {
-    (0..6_usize, proptest::bool::weighted(0.1)).prop_map(|(back, stranger)| Who { back, stranger })
+fn who() -> impl Strategy<Value = ClaimRef> {
+    (0..6_usize, proptest::bool::weighted(0.1)).prop_map(|(back, stranger)| ClaimRef { back, stranger })
 }
 
 fn mark() -> impl Strategy<Value = Mark> {
@@ -302,16 +302,16 @@ fn end() -> impl Strategy<Value = End> {
     ]
 }
 
-fn deed() -> impl Strategy<Value = Deed> {
-    (who(), note(), children()).prop_map(|(who, note, children)| Deed { who, note, children })
+fn deed() -> impl Strategy<Value = HandlerWork> {
+    (who(), note(), children()).prop_map(|(who, note, children)| HandlerWork { who, note, children })
 }
 
-fn note() -> impl Strategy<Value = Note> {
+fn note() -> impl Strategy<Value = JournalNote> {
     let entries = vec((0..STEPS, proptest::bool::weighted(0.1)), 0..3);
     let said = vec((1..8_u32, 0..3_usize, proptest::bool::weighted(0.2)), 0..3);
     let rest = (said, proptest::bool::weighted(0.2));
     (entries, vec(0..STEPS, 0..2), vec(0..3_usize, 0..2), rest)
-        .prop_map(|(entries, forget, read, (said, idle))| Note { entries, forget, read, said, idle })
+        .prop_map(|(entries, forget, read, (said, idle))| JournalNote { entries, forget, read, said, idle })
 }
 
 fn pause() -> impl Strategy<Value = Pause> {
@@ -323,7 +323,10 @@ fn pause() -> impl Strategy<Value = Pause> {
         1 => Just(Reason::Budget),
         1 => Just(Reason::Drift),
     ];
-    let about = prop_oneof![(0..SENDERS).prop_map(About::Signal), (0..3_usize).prop_map(About::Child)];
+    let about = prop_oneof![
+        (0..SENDERS).prop_map(MessageSubject::Signal),
+        (0..3_usize).prop_map(MessageSubject::Child)
+    ];
     let waits = vec((about, prop_oneof![3 => Just(1_u32), 1 => Just(2)]), 0..3);
     (reason, waits, option::weighted(0.3, moment()), note()).prop_map(|(reason, waits, until, note)| Pause {
         reason,

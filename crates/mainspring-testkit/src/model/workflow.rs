@@ -12,8 +12,8 @@ use mainspring_core::name::{Key, SignalName};
 use mainspring_core::output::Push;
 use mainspring_core::store::{Filter, Page, Store};
 
-use super::life::{Both, Life, Made, equal, id, new};
-use super::op::{ALL, About, Deed, End, JOBS, Note, Pause};
+use super::life::{Life, Pair, PastClaim, equal, id, new};
+use super::op::{ALL, End, HandlerWork, JOBS, JournalNote, MessageSubject, Pause};
 use super::view::{nameless, same, told, unread};
 use crate::harness::fault;
 
@@ -23,14 +23,14 @@ const NAMES: [&str; 3] = ["go", "stop", "c:x"];
 const SENDERS: [&str; 3] = ["ada", "bob", "Ada"];
 
 impl Life<'_> {
-    pub(super) async fn record(&self, deeds: &[Deed]) -> Result<(), String> {
+    pub(super) async fn record(&self, deeds: &[HandlerWork]) -> Result<(), String> {
         let first = deeds.first().map(|deed| deed.who);
         let Some((who, made)) = first.and_then(|who| Some((who, self.made(who)?))) else { return Ok(()) };
         let (slot, node) = self.speaker(who, made);
         let (mut of_model, mut of_store) = (Vec::new(), Vec::new());
-        for Deed { who, note, children } in deeds {
+        for HandlerWork { who, note, children } in deeds {
             let Some(made) = self.made(*who) else { continue };
-            let Both { model, store } = self.writes(made, note).await?;
+            let Pair { model, store } = self.writes(made, note).await?;
             let children: Vec<Child> = children
                 .iter()
                 .map(|(draft, abandoned)| Child {
@@ -61,7 +61,7 @@ impl Life<'_> {
     }
 
     /// How a claim ends: the same for both but for the numbers of messages.
-    pub(super) async fn outcome(&self, made: &Made, end: &End) -> Result<Both<Outcome>, String> {
+    pub(super) async fn outcome(&self, made: &PastClaim, end: &End) -> Result<Pair<Outcome>, String> {
         let outcome = match end {
             End::Succeed => Outcome::Succeed { result: Some(b"1".as_slice().into()) },
             End::Retry(after) => Outcome::Retry { after: *after, fault: fault("again") },
@@ -72,15 +72,15 @@ impl Life<'_> {
             End::Stop => Outcome::Cancel { reason: Reason::Operator, why: "enough".into() },
             End::Suspend(pause) => return self.pause(made, pause).await,
         };
-        Ok(Both { model: outcome.clone(), store: outcome })
+        Ok(Pair { model: outcome.clone(), store: outcome })
     }
 
-    async fn pause(&self, made: &Made, pause: &Pause) -> Result<Both<Outcome>, String> {
+    async fn pause(&self, made: &PastClaim, pause: &Pause) -> Result<Pair<Outcome>, String> {
         let story = told(self.model.story(made.claim.model.id).await)?.unwrap_or_default();
         let children: Vec<JobId> = story.children.into_iter().map(|kin| kin.id).collect();
-        let subject = |about: &About| match about {
-            About::Signal(about) => Subject::Signal(name(*about)),
-            About::Child(child) => {
+        let subject = |about: &MessageSubject| match about {
+            MessageSubject::Signal(about) => Subject::Signal(name(*about)),
+            MessageSubject::Child(child) => {
                 Subject::Child(children.get(*child % children.len().max(1)).copied().unwrap_or(id(*child)))
             }
         };
@@ -91,12 +91,12 @@ impl Life<'_> {
             let (waits, note) = (waits.clone(), (!waits.is_empty()).then(|| "waits".to_owned()));
             Outcome::Suspend(Box::new(Suspension { reason: pause.reason, waits, until, writes, note }))
         };
-        let Both { model, store } = self.writes(made, &pause.note).await?;
-        Ok(Both { model: suspend(model), store: suspend(store) })
+        let Pair { model, store } = self.writes(made, &pause.note).await?;
+        Ok(Pair { model: suspend(model), store: suspend(store) })
     }
 
     /// What is written, with each store's own numbers of the messages that are read.
-    async fn writes(&self, made: &Made, note: &Note) -> Result<Both<Writes>, String> {
+    async fn writes(&self, made: &PastClaim, note: &JournalNote) -> Result<Pair<Writes>, String> {
         let number = made.claim.model.number;
         let entries = note.entries.iter().map(|(step, large)| entry(*step, number, *large));
         let writes = Writes {
@@ -106,7 +106,7 @@ impl Life<'_> {
             output: note.said.iter().map(|said| push(made.claim.model.number, *said)).collect(),
             idle: note.idle,
         };
-        let mut both = Both { model: writes.clone(), store: writes };
+        let mut both = Pair { model: writes.clone(), store: writes };
         if !note.read.is_empty() {
             let model = unread(&self.model, made.claim.model).await?;
             let store = unread(&*self.any(), made.claim.store).await?;

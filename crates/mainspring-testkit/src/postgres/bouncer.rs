@@ -6,8 +6,8 @@
 
 use std::os::unix::net::UnixStream;
 
-use super::endpoint::{At, Endpoint};
-use super::guarded_directory::{Home, Running};
+use super::endpoint::{Endpoint, SocketKind};
+use super::guarded_directory::{GuardedDirectory, Running};
 use super::server::Server;
 use super::{Result, programs};
 use crate::patience::PATIENCE;
@@ -30,7 +30,7 @@ default_pool_size = 20
 pub struct Bouncer {
     /// Before its directory and its server: fields are dropped in order.
     _process: Running,
-    _home: Home,
+    _home: GuardedDirectory,
     _server: Server,
     endpoint: Endpoint,
 }
@@ -44,10 +44,10 @@ impl Bouncer {
     /// The same with settings of its own, which win over the defaults: `("default_pool_size", "1")`.
     pub fn start_with(server: &Server, settings: &[(&str, &str)]) -> Result<Bouncer> {
         let program = programs::bouncer()?;
-        let home = Home::new()?;
+        let home = GuardedDirectory::new()?;
         home.write("pgbouncer.ini", config(server.endpoint(), &home, settings).as_bytes())?;
         let mut process = home.start("pgbouncer", &program, &["pgbouncer.ini".into()])?;
-        let endpoint = Endpoint::superuser(At::Socket(home.path().to_owned()), PORT);
+        let endpoint = Endpoint::superuser(SocketKind::Socket(home.path().to_owned()), PORT);
         let socket = endpoint.socket_file(home.path());
         process.ready(PATIENCE, || UnixStream::connect(&socket).is_ok())?;
         Ok(Bouncer { _process: process, _home: home, _server: server.clone(), endpoint })
@@ -60,11 +60,11 @@ impl Bouncer {
 }
 
 /// The file `pgbouncer.ini`: the last line about a setting counts.
-fn config(server: &Endpoint, home: &Home, settings: &[(&str, &str)]) -> String {
+fn config(server: &Endpoint, home: &GuardedDirectory, settings: &[(&str, &str)]) -> String {
     let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
     let host = match &server.host {
-        At::Socket(path) => quoted(&path.to_string_lossy()),
-        At::Tcp(name) => quoted(name),
+        SocketKind::Socket(path) => quoted(&path.to_string_lossy()),
+        SocketKind::Tcp(name) => quoted(name),
     };
     let (port, user) = (server.port, quoted(&server.user));
     let password = server.password.as_ref().map(|password| format!(" password={}", quoted(password)));

@@ -18,18 +18,18 @@ const PUSH: Duration = Duration::from_millis(1);
 
 /// A crowd that takes every session a server has to give, for as long as this lives.
 #[derive(Debug)]
-pub struct Crowd {
+pub struct AllSessions {
     over: Arc<AtomicBool>,
     refused: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Crowd {
+impl AllSessions {
     /// Lets it come.
     ///
     /// # Errors
     /// If there is no thread for it.
-    pub fn gather(server: &Server) -> Result<Crowd> {
+    pub fn gather(server: &Server) -> Result<AllSessions> {
         let (over, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let (seen, counted) = (Arc::clone(&over), Arc::clone(&refused));
         let config = server.endpoint().config("postgres");
@@ -46,7 +46,7 @@ impl Crowd {
         };
         let thread = std::thread::Builder::new().name("crowd".to_owned()).spawn(body);
         let thread = Some(thread.map_err(Error::io("starting a thread"))?);
-        Ok(Crowd { over, refused, thread })
+        Ok(AllSessions { over, refused, thread })
     }
 
     /// How often somebody of it was turned away: from the first time on, the server is full.
@@ -55,7 +55,7 @@ impl Crowd {
     }
 }
 
-impl Drop for Crowd {
+impl Drop for AllSessions {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
         // A thread that panicked has said so.
@@ -65,7 +65,7 @@ impl Drop for Crowd {
 
 /// A session that has begun a transaction, and leaves it open for as long as this lives.
 #[derive(Debug)]
-pub struct Lunch {
+pub struct IdleTransaction {
     /// Dropped first: the thread waits for its end.
     over: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -73,12 +73,12 @@ pub struct Lunch {
     pub rows: usize,
 }
 
-impl Lunch {
+impl IdleTransaction {
     /// Runs statements in a transaction that stays open.
     ///
     /// # Errors
     /// If the server refuses a connection or a statement.
-    pub fn begin(server: &Server, database: &str, sql: &str) -> Result<Lunch> {
+    pub fn begin(server: &Server, database: &str, sql: &str) -> Result<IdleTransaction> {
         let (config, sql) = (server.endpoint().config(database), format!("BEGIN; {sql}"));
         let (over, wait): (Sender<()>, Receiver<()>) = channel();
         let (told, began) = channel();
@@ -101,11 +101,11 @@ impl Lunch {
         let thread = std::thread::Builder::new().name("lunch".to_owned()).spawn(body);
         let thread = Some(thread.map_err(Error::io("starting a thread"))?);
         let rows = began.recv().map_err(|_| Error::Stopped)??;
-        Ok(Lunch { over: Some(over), thread, rows })
+        Ok(IdleTransaction { over: Some(over), thread, rows })
     }
 }
 
-impl Drop for Lunch {
+impl Drop for IdleTransaction {
     fn drop(&mut self) {
         drop(self.over.take());
         drop(self.thread.take().map(JoinHandle::join));

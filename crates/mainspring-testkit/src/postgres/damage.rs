@@ -3,18 +3,18 @@
 use mainspring_core::id::JobId;
 
 use super::{Database, Result};
-use crate::harness::{Damage, Mend};
+use crate::harness::{Damage, Repair};
 
 impl Database {
     /// Damages a job's rows, or mends them.
     ///
     /// # Errors
     /// If the server refuses the statement.
-    pub fn damage(&self, id: JobId, damage: Damage, mend: Mend) -> Result<()> {
+    pub fn damage(&self, id: JobId, damage: Damage, mend: Repair) -> Result<()> {
         let job = format!("(SELECT no FROM mainspring.jobs WHERE id = '{id}')");
         let (options, claim, kind) = match mend {
-            Mend::No => (r#"'{"max_attempts": "many"}'"#, -7, 99),
-            Mend::Yes => ("NULL", 1, 0),
+            Repair::No => (r#"'{"max_attempts": "many"}'"#, -7, 99),
+            Repair::Yes => ("NULL", 1, 0),
         };
         let sql = match damage {
             Damage::Options => format!("UPDATE mainspring.jobs SET options = {options} WHERE no = {job}"),

@@ -14,7 +14,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// One way to one server, and whom to be there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Endpoint {
-    pub(super) host: At,
+    pub(super) host: SocketKind,
     pub(super) port: u16,
     pub(super) user: String,
     pub(super) password: Option<String>,
@@ -22,7 +22,7 @@ pub(super) struct Endpoint {
 
 /// Which door of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum At {
+pub(super) enum SocketKind {
     /// The directory of a Unix socket.
     Socket(PathBuf),
     /// A name or an address.
@@ -31,7 +31,7 @@ pub(super) enum At {
 
 impl Endpoint {
     /// The superuser that `initdb` made, who needs no password.
-    pub(super) fn superuser(host: At, port: u16) -> Endpoint {
+    pub(super) fn superuser(host: SocketKind, port: u16) -> Endpoint {
         Endpoint { host, port, user: "postgres".to_owned(), password: None }
     }
 
@@ -41,8 +41,8 @@ impl Endpoint {
         let config = Config::from_str(address).map_err(|_| wrong())?;
         let [host] = config.get_hosts() else { return Err(wrong()) };
         let host = match host {
-            Host::Tcp(name) => At::Tcp(name.clone()),
-            Host::Unix(path) => At::Socket(path.clone()),
+            Host::Tcp(name) => SocketKind::Tcp(name.clone()),
+            Host::Unix(path) => SocketKind::Socket(path.clone()),
         };
         let password = config.get_password().map(|password| String::from_utf8_lossy(password).into_owned());
         Ok(Endpoint {
@@ -58,8 +58,8 @@ impl Endpoint {
         let user = encode(&self.user);
         let password = self.password.as_ref().map(|password| format!(":{}", encode(password)));
         let host = match &self.host {
-            At::Socket(path) => encode(&path.to_string_lossy()),
-            At::Tcp(name) => name.clone(),
+            SocketKind::Socket(path) => encode(&path.to_string_lossy()),
+            SocketKind::Tcp(name) => name.clone(),
         };
         let password = password.unwrap_or_default();
         format!("postgresql://{user}{password}@{host}:{}/{}", self.port, encode(database))
@@ -71,8 +71,8 @@ impl Endpoint {
         config.user(&self.user).port(self.port).dbname(database).connect_timeout(CONNECT);
         config.application_name("mainspring-testkit");
         match &self.host {
-            At::Socket(path) => config.host_path(path),
-            At::Tcp(name) => config.host(name),
+            SocketKind::Socket(path) => config.host_path(path),
+            SocketKind::Tcp(name) => config.host(name),
         };
         if let Some(password) = &self.password {
             config.password(password);
@@ -99,7 +99,9 @@ mod tests {
 
     #[test]
     fn address_survives_being_written_and_read() {
-        for host in [At::Socket(PathBuf::from("/tmp/ms pg/x")), At::Tcp("127.0.0.1".to_owned())] {
+        for host in
+            [SocketKind::Socket(PathBuf::from("/tmp/ms pg/x")), SocketKind::Tcp("127.0.0.1".to_owned())]
+        {
             let password = Some("p@ss/w:rd?".to_owned());
             let endpoint = Endpoint { host, port: 6543, user: "a b".to_owned(), password };
             assert_eq!(Endpoint::parse(&endpoint.url("some/db")).expect("an address"), endpoint);

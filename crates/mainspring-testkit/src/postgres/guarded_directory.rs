@@ -55,15 +55,15 @@ const BECOME: &str = r#"echo $$ >"$0" && exec "$@""#;
 
 /// A private directory, and whom its programs run as.
 #[derive(Debug)]
-pub(super) struct Home {
+pub(super) struct GuardedDirectory {
     path: PathBuf,
     user: Option<User>,
     watchdog: Child,
 }
 
-impl Home {
+impl GuardedDirectory {
     /// Makes a directory and sets the watchdog on it.
-    pub(super) fn new() -> Result<Home> {
+    pub(super) fn new() -> Result<GuardedDirectory> {
         let base = if Path::new(SHORT).is_dir() { PathBuf::from(SHORT) } else { std::env::temp_dir() };
         let user = User::unprivileged()?;
         let path = tempfile::Builder::new()
@@ -80,7 +80,7 @@ impl Home {
         become_quiet(&mut watchdog, user, Path::new("/"));
         watchdog.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let watchdog = watchdog.spawn().map_err(Error::io("starting /bin/sh"))?;
-        Ok(Home { path, user, watchdog })
+        Ok(GuardedDirectory { path, user, watchdog })
     }
 
     /// The directory.
@@ -130,7 +130,7 @@ impl Home {
     }
 }
 
-impl Drop for Home {
+impl Drop for GuardedDirectory {
     fn drop(&mut self) {
         // The programs are gone by now. The watchdog does the rest, so that there is one way to clean up, used each time.
         drop(self.watchdog.stdin.take());
@@ -154,7 +154,7 @@ fn become_quiet(command: &mut Command, user: Option<User>, dir: &Path) {
     }
 }
 
-/// A program that runs in a [`Home`]. It is killed when dropped.
+/// A program that runs in a [`GuardedDirectory`]. It is killed when dropped.
 #[derive(Debug)]
 pub(super) struct Running {
     name: &'static str,

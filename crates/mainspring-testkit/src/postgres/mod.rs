@@ -54,7 +54,7 @@ mod user;
 mod wait;
 
 pub use bouncer::Bouncer;
-pub use busy_sessions::{Crowd, Lunch};
+pub use busy_sessions::{AllSessions, IdleTransaction};
 pub use database::{Database, Template};
 pub use error::{Error, Result};
 pub use options::Options;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
-use super::endpoint::{At, Endpoint};
-use super::guarded_directory::{Home, Running};
+use super::endpoint::{Endpoint, SocketKind};
+use super::guarded_directory::{GuardedDirectory, Running};
 use super::options::Options;
 use super::programs::Programs;
 use super::{Error, Result, client, wait};
@@ -48,17 +48,17 @@ pub struct Server {
 struct Inner {
     endpoint: Endpoint,
     /// Absent if somebody else started it.
-    own: Option<Own>,
+    own: Option<OwnedProcess>,
 }
 
 /// What only the one who started a server has. The process ends before its directory: fields are dropped in order.
 #[derive(Debug)]
-pub(super) struct Own {
+pub(super) struct OwnedProcess {
     process: Mutex<Option<Running>>,
     pub(super) programs: Programs,
     port: u16,
     tcp: bool,
-    home: Home,
+    home: GuardedDirectory,
 }
 
 /// The server that [`Server::shared`] started, while somebody uses it.
@@ -68,16 +68,16 @@ impl Server {
     /// Starts a server on a new data directory and waits until it answers.
     pub fn start(options: &Options) -> Result<Server> {
         let programs = Programs::find()?;
-        let home = Home::new()?;
+        let home = GuardedDirectory::new()?;
         init(&home, &programs, options)?;
         Server::launch(home, programs, options)
     }
 
     /// Starts a server on a data directory that is complete, and waits until it answers.
-    pub(super) fn launch(home: Home, programs: Programs, options: &Options) -> Result<Server> {
+    pub(super) fn launch(home: GuardedDirectory, programs: Programs, options: &Options) -> Result<Server> {
         let port = if options.tcp { free_port()? } else { SOCKET_PORT };
-        let endpoint = Endpoint::superuser(At::Socket(home.path().to_owned()), port);
-        let own = Own { process: Mutex::default(), programs, port, tcp: options.tcp, home };
+        let endpoint = Endpoint::superuser(SocketKind::Socket(home.path().to_owned()), port);
+        let own = OwnedProcess { process: Mutex::default(), programs, port, tcp: options.tcp, home };
         own.start()?;
         Ok(Server { inner: Arc::new(Inner { endpoint, own: Some(own) }) })
     }
@@ -138,8 +138,10 @@ impl Server {
     /// The address of a database through TCP, if the server listens there.
     pub fn tcp_url(&self, database: &str) -> Option<String> {
         let endpoint = match &self.inner.own {
-            Some(own) if own.tcp => Endpoint::superuser(At::Tcp(Ipv4Addr::LOCALHOST.to_string()), own.port),
-            None if matches!(self.inner.endpoint.host, At::Tcp(_)) => self.inner.endpoint.clone(),
+            Some(own) if own.tcp => {
+                Endpoint::superuser(SocketKind::Tcp(Ipv4Addr::LOCALHOST.to_string()), own.port)
+            }
+            None if matches!(self.inner.endpoint.host, SocketKind::Tcp(_)) => self.inner.endpoint.clone(),
             _ => return None,
         };
         Some(endpoint.url(database))
@@ -148,8 +150,8 @@ impl Server {
     /// The directory of the Unix socket, if there is one.
     pub fn socket_dir(&self) -> Option<&Path> {
         match &self.inner.endpoint.host {
-            At::Socket(path) => Some(path),
-            At::Tcp(_) => None,
+            SocketKind::Socket(path) => Some(path),
+            SocketKind::Tcp(_) => None,
         }
     }
 
@@ -190,12 +192,12 @@ impl Server {
         &self.inner.endpoint
     }
 
-    pub(super) fn own(&self) -> Result<&Own> {
+    pub(super) fn own(&self) -> Result<&OwnedProcess> {
         self.inner.own.as_ref().ok_or(Error::NotOurs)
     }
 }
 
-impl Own {
+impl OwnedProcess {
     fn lock(&self) -> MutexGuard<'_, Option<Running>> {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -261,7 +263,7 @@ impl Own {
 }
 
 /// Makes the data directory.
-fn init(home: &Home, programs: &Programs, options: &Options) -> Result<()> {
+fn init(home: &GuardedDirectory, programs: &Programs, options: &Options) -> Result<()> {
     let args = ["-D", "data", "-U", "postgres", "--no-sync", "-E", "UTF8", "--locale=C", "-A", "trust"];
     home.run(&programs.bin.join("initdb"), &args)?;
     let conf = home.path().join("data/postgresql.conf");

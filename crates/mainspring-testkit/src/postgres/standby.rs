@@ -7,8 +7,8 @@
 //! - A standby that is promoted waits for nobody: what its primary was told about standbys is not copied.
 //! - A primary keeps what a standby that was away for a while needs to catch up.
 
-use super::endpoint::{At, Endpoint};
-use super::guarded_directory::Home;
+use super::endpoint::{Endpoint, SocketKind};
+use super::guarded_directory::GuardedDirectory;
 use super::server::Server;
 use super::{Error, Options, Result, wait};
 use crate::patience::PATIENCE;
@@ -25,8 +25,8 @@ impl Server {
     /// Of the options it takes the settings, besides those of the primary, which it has all the same.
     pub fn standby(&self, options: &Options) -> Result<Server> {
         let programs = self.own()?.programs.clone();
-        let home = Home::new()?;
-        let Endpoint { host: At::Socket(socket), port, user, .. } = self.endpoint() else {
+        let home = GuardedDirectory::new()?;
+        let Endpoint { host: SocketKind::Socket(socket), port, user, .. } = self.endpoint() else {
             return Err(Error::NotOurs);
         };
         let (socket, port) = (socket.to_string_lossy(), port.to_string());

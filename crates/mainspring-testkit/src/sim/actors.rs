@@ -15,9 +15,9 @@ use mainspring_core::time::Span;
 
 use super::plan::{End, LABEL, Plan, QUEUES};
 use super::process::{Chore, Work};
-use super::programs::Course;
+use super::programs::Program;
 use super::world::{World, below, between, chance, lock, pick};
-use crate::history::{Actor, Fact, Recorder, Told};
+use crate::history::{Actor, EnqueueAnswer, Fact, Recorder};
 use crate::rng::SeededRng;
 
 /// Jobs that the operator remembers.
@@ -25,13 +25,13 @@ const REMEMBERED: usize = 24;
 
 /// What producers and the operator share: what there is to interfere with.
 #[derive(Default)]
-pub(super) struct Gossip(
+pub(super) struct KnownJobs(
     Mutex<VecDeque<JobId>>,
-    Mutex<VecDeque<(JobId, Course)>>,
+    Mutex<VecDeque<(JobId, Program)>>,
     Mutex<VecDeque<(JobId, Plan)>>,
 );
 
-impl Gossip {
+impl KnownJobs {
     fn tell(&self, id: JobId) {
         let mut ids = lock(&self.0);
         if ids.len() >= REMEMBERED {
@@ -41,16 +41,16 @@ impl Gossip {
     }
 
     /// Tells of a workflow.
-    pub(super) fn tell_flow(&self, id: JobId, course: Course) {
+    pub(super) fn tell_flow(&self, id: JobId, program: Program) {
         let mut flows = lock(&self.1);
         if flows.len() >= REMEMBERED {
             flows.pop_front();
         }
-        flows.push_back((id, course));
+        flows.push_back((id, program));
     }
 
     /// Some workflow, and what it does.
-    pub(super) fn some_flow(&self, rng: &SeededRng) -> Option<(JobId, Course)> {
+    pub(super) fn some_flow(&self, rng: &SeededRng) -> Option<(JobId, Program)> {
         let flows = lock(&self.1);
         flows.iter().rev().nth(below(rng, flows.len())).cloned()
     }
@@ -78,21 +78,21 @@ impl Gossip {
 }
 
 /// Somebody with a process of his own.
-pub(super) struct Person {
+pub(super) struct Participant {
     pub(super) world: Arc<World>,
     pub(super) actor: Actor,
     pub(super) engine: Engine,
-    pub(super) gossip: Arc<Gossip>,
+    pub(super) known_jobs: Arc<KnownJobs>,
     pub(super) rng: SeededRng,
 }
 
-impl Person {
+impl Participant {
     async fn pause(&self, mean: Duration) {
         self.world.time.sleep(between(&self.rng, mean / 5, mean * 9 / 5)).await;
     }
 
     fn is_over(&self) -> bool {
-        self.world.time.monotonic() >= self.world.config.storm
+        self.world.time.monotonic() >= self.world.config.fault_phase
     }
 
     pub(super) fn note(&self, fact: Fact) {
@@ -101,10 +101,10 @@ impl Person {
 
     /// Lets the operator know of a job.
     pub(super) fn tell(&self, id: JobId) {
-        self.gossip.tell(id);
+        self.known_jobs.tell(id);
     }
 
-    /// Enqueues, until the storm is over.
+    /// Enqueues, until the fault phase is over.
     pub(super) async fn produce(self) {
         while !self.is_over() {
             self.pause(self.world.config.pace).await;
@@ -119,7 +119,7 @@ impl Person {
         }
     }
 
-    async fn enqueue<J: Job + AsPlan>(&self, job: J) {
+    async fn enqueue<J: Job + HasPlan>(&self, job: J) {
         let (rng, plan) = (&self.rng, job.plan().clone());
         let id = JobId::mint(self.world.time.now(), rng);
         let mut enqueue = self.engine.enqueue(job).id(id).priority(u8::try_from(below(rng, 10)).unwrap_or(5));
@@ -147,17 +147,17 @@ impl Person {
             bare = false;
             enqueue = enqueue.unique(unique(rng));
         }
-        self.gossip.tell(id);
+        self.known_jobs.tell(id);
         let answer = enqueue.await;
         self.note(match &answer {
-            Ok(enqueued) if enqueued.id == id => Fact::Acknowledged { id, told: Told::Created },
-            Ok(enqueued) => Fact::Acknowledged { id, told: Told::Existing(enqueued.id) },
+            Ok(enqueued) if enqueued.id == id => Fact::Acknowledged { id, told: EnqueueAnswer::Created },
+            Ok(enqueued) => Fact::Acknowledged { id, told: EnqueueAnswer::Existing(enqueued.id) },
             // A repeat of a call whose answer was lost met a held key; the first may arrive when the key is free.
             Err(Error::OutcomeUnknown { .. } | Error::Conflict { .. }) => Fact::Unknown { id },
             Err(_) => Fact::Refused { id },
         });
         if bare && answer.is_ok() {
-            self.gossip.tell_work(id, plan);
+            self.known_jobs.tell_work(id, plan);
         }
         if let Ok(enqueued) = answer
             && chance(rng, 0.05)
@@ -176,7 +176,7 @@ impl Person {
     /// Asks for an id that a job has, for the same or for another one.
     async fn reuse(&self) {
         let rng = &self.rng;
-        let Some((id, plan)) = self.gossip.some_work(rng) else { return };
+        let Some((id, plan)) = self.known_jobs.some_work(rng) else { return };
         let same = chance(rng, 0.5);
         let answer = match (same, chance(rng, 0.5)) {
             (true, _) => self.engine.enqueue(Work(plan)).id(id).await.map(|job| job.id),
@@ -206,12 +206,12 @@ impl Person {
         let queue = pick(&self.rng, &QUEUES);
         // Of a call that fails nobody knows the ids: what it stored is nobody's promise.
         for enqueued in self.engine.enqueue_many(jobs).queue(queue).await.unwrap_or_default() {
-            self.gossip.tell(enqueued.id);
-            self.note(Fact::Acknowledged { id: enqueued.id, told: Told::Created });
+            self.known_jobs.tell(enqueued.id);
+            self.note(Fact::Acknowledged { id: enqueued.id, told: EnqueueAnswer::Created });
         }
     }
 
-    /// Interferes, until the storm is over.
+    /// Interferes, until the fault phase is over.
     pub(super) async fn operate(self, mean: Duration) {
         while !self.is_over() {
             self.pause(mean).await;
@@ -222,7 +222,7 @@ impl Person {
 
     async fn interfere(&self) -> Result<(), Error> {
         let (rng, jobs) = (&self.rng, self.engine.jobs());
-        let Some(id) = self.gossip.some(rng) else { return Ok(()) };
+        let Some(id) = self.known_jobs.some(rng) else { return Ok(()) };
         match below(rng, 22) {
             0..=3 => jobs.cancel(id).because("no reason").await.map(drop),
             4 | 5 => jobs.retry(id).await.map(drop),
@@ -254,18 +254,18 @@ impl Person {
 }
 
 /// A job with a plan.
-pub(super) trait AsPlan {
+pub(super) trait HasPlan {
     /// What it does.
     fn plan(&self) -> &Plan;
 }
 
-impl AsPlan for Work {
+impl HasPlan for Work {
     fn plan(&self) -> &Plan {
         &self.0
     }
 }
 
-impl AsPlan for Chore {
+impl HasPlan for Chore {
     fn plan(&self) -> &Plan {
         &self.0
     }

@@ -9,7 +9,7 @@ use mainspring_core::store::Store;
 use mainspring_sqlite::rusqlite;
 use tempfile::TempDir;
 
-use super::clock::Skewed;
+use super::clock::SkewedClock;
 use crate::executor::block_on;
 use crate::patience::PATIENCE;
 use crate::rng::SeededRng;
@@ -44,11 +44,11 @@ impl Kind {
 
 pub(super) enum Backend {
     Memory(Memory),
-    Sqlite { dir: TempDir, clock: Skewed, seed: u64 },
+    Sqlite { dir: TempDir, clock: SkewedClock, seed: u64 },
 }
 
 impl Backend {
-    pub(super) fn new(kind: Kind, clock: &Skewed, seed: u64) -> Self {
+    pub(super) fn new(kind: Kind, clock: &SkewedClock, seed: u64) -> Self {
         match kind {
             Kind::Memory => Backend::Memory(Memory::new(Arc::new(clock.clone()))),
             Kind::Sqlite => Backend::Sqlite { dir: scratch(), clock: clock.clone(), seed },

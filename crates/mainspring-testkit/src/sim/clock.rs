@@ -11,7 +11,7 @@ use crate::clock::ManualClock;
 
 /// A clock that is wrong: it goes too fast or too slow, and its wall time may jump.
 #[derive(Debug, Clone)]
-pub(super) struct Skewed {
+pub(super) struct SkewedClock {
     base: ManualClock,
     /// How far the wall clock is off, in microseconds.
     off: Arc<AtomicI64>,
@@ -19,9 +19,9 @@ pub(super) struct Skewed {
     fast: i64,
 }
 
-impl Skewed {
+impl SkewedClock {
     pub(super) fn new(base: &ManualClock, fast: i64) -> Self {
-        Skewed { base: base.clone(), off: Arc::default(), fast }
+        SkewedClock { base: base.clone(), off: Arc::default(), fast }
     }
 
     /// Moves the wall clock, forwards or backwards.
@@ -36,7 +36,7 @@ fn scaled(duration: Duration, millionths: i64) -> Duration {
     Duration::from_micros(u64::try_from(scaled).unwrap_or(u64::MAX))
 }
 
-impl Clock for Skewed {
+impl Clock for SkewedClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_micros(self.base.now().as_micros() + self.off.load(Ordering::SeqCst))
     }

@@ -1,4 +1,4 @@
-//! The director: starts processes, lets things go wrong while the storm lasts, and sees that all ends well after it.
+//! The director: starts processes, lets things go wrong during the fault phase, and sees that all ends well after it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -10,17 +10,17 @@ use mainspring_core::name::QueueName;
 use mainspring_core::seam::{Clock, Rng};
 use mainspring_core::store::{Filter, Page, QueueChange, Store};
 
-use super::actors::{Gossip, Person};
-use super::plan::{Blow, QUEUES};
+use super::actors::{KnownJobs, Participant};
+use super::plan::{QUEUES, SimFault};
 use super::process::Process;
-use super::world::{Away, NOBODY, World, below, between, chance, lock, pick};
+use super::world::{NOBODY, StoreAbsence, World, below, between, chance, lock, pick};
 use crate::executor::block_on;
 use crate::history::{Actor, Fact};
 use crate::rng::SeededRng;
 
 /// How often the director looks whether there are nodes enough, or whether all is done.
 pub(super) const LOOK: Duration = Duration::from_millis(500);
-/// Simulated time after the storm within which all must be done, besides a few leases.
+/// Simulated time after the fault phase within which all must be done, besides a few leases.
 pub(super) const AFTERMATH: Duration = Duration::from_mins(4);
 /// Where jobs are that wait for nothing but time and a node.
 pub(super) const OPEN: [State; 4] = [State::Blocked, State::Scheduled, State::Ready, State::Running];
@@ -29,14 +29,14 @@ pub(super) struct Director {
     pub(super) world: Arc<World>,
     /// The director's own handle on the store: nothing goes wrong on the way to it.
     pub(super) store: Arc<dyn Store>,
-    cast: Mutex<Cast>,
+    processes: Mutex<Processes>,
     /// The operator's engine with which damaged jobs are resumed, in runs that have some.
     pub(super) mender: Mutex<Option<Engine>>,
-    gossip: Arc<Gossip>,
+    known_jobs: Arc<KnownJobs>,
 }
 
 #[derive(Default)]
-struct Cast {
+struct Processes {
     nodes: BTreeMap<Actor, Process>,
     people: Vec<Process>,
     last: Actor,
@@ -49,13 +49,13 @@ struct Cast {
 
 impl Director {
     pub(super) fn new(world: &Arc<World>) -> Arc<Self> {
-        let cast = Cast { wanted: world.config.nodes, ..Cast::default() };
+        let processes = Processes { wanted: world.config.nodes, ..Processes::default() };
         Arc::new(Director {
             world: Arc::clone(world),
             store: world.backend.connect(),
-            cast: Mutex::new(cast),
+            processes: Mutex::new(processes),
             mender: Mutex::default(),
-            gossip: Arc::default(),
+            known_jobs: Arc::default(),
         })
     }
 
@@ -65,7 +65,7 @@ impl Director {
         {
             let mut net = self.world.net();
             net.trouble = config.trouble;
-            net.deaf = config.deaf;
+            net.hint_loss = config.hint_loss;
         }
         if config.prune {
             self.configure(&QueueChange {
@@ -80,20 +80,20 @@ impl Director {
         for _ in 0..config.producers {
             let (process, person) = self.person();
             process.run(person.produce());
-            lock(&self.cast).people.push(process);
+            lock(&self.processes).people.push(process);
         }
         if let Some(mean) = config.verbs {
             let (process, person) = self.person();
             process.run(person.operate(mean));
-            lock(&self.cast).people.push(process);
+            lock(&self.processes).people.push(process);
         }
-        if config.blows.iter().any(|(blow, _)| *blow == Blow::Damage) {
+        if config.faults.iter().any(|(fault, _)| *fault == SimFault::Damage) {
             let process = Process::open(&self.world, self.actor());
             *lock(&self.mender) = Some(process.engine.clone());
-            lock(&self.cast).people.push(process);
+            lock(&self.processes).people.push(process);
         }
-        for (blow, mean) in config.blows.clone() {
-            self.spawn(Arc::clone(self).chaos(blow, mean));
+        for (fault, mean) in config.faults.clone() {
+            self.spawn(Arc::clone(self).chaos(fault, mean));
         }
         if config.rolls {
             self.spawn(Arc::clone(self).deploy());
@@ -114,32 +114,32 @@ impl Director {
     }
 
     fn actor(&self) -> Actor {
-        let mut cast = lock(&self.cast);
-        cast.last += 1;
-        cast.last
+        let mut processes = lock(&self.processes);
+        processes.last += 1;
+        processes.last
     }
 
-    fn person(&self) -> (Process, Person) {
+    fn person(&self) -> (Process, Participant) {
         let process = Process::open(&self.world, self.actor());
-        let person = Person {
+        let person = Participant {
             world: Arc::clone(&self.world),
             actor: process.actor,
             engine: process.engine.clone(),
-            gossip: Arc::clone(&self.gossip),
+            known_jobs: Arc::clone(&self.known_jobs),
             rng: SeededRng::new(self.world.fate.next_u64()),
         };
         (process, person)
     }
 
-    fn add_node(&self, mighty: bool) {
+    fn add_node(&self, unrestricted: bool) {
         let process = Process::open(&self.world, self.actor());
-        process.work(mighty);
-        lock(&self.cast).nodes.insert(process.actor, process);
+        process.work(unrestricted);
+        lock(&self.processes).nodes.insert(process.actor, process);
     }
 
     /// A process has come to its end.
     pub(super) fn ended(&self, actor: Actor) {
-        if lock(&self.cast).leaving.contains(&actor) {
+        if lock(&self.processes).leaving.contains(&actor) {
             self.world.note(Fact::fault("exit", Some(actor), None));
             self.world.executor.kill(actor);
         } else {
@@ -152,18 +152,22 @@ impl Director {
         loop {
             self.world.time.sleep(between(&self.world.fate, LOOK, LOOK * 4)).await;
             let missing = {
-                let mut cast = lock(&self.cast);
-                if cast.over {
+                let mut processes = lock(&self.processes);
+                if processes.over {
                     return;
                 }
-                let dead: Vec<Actor> =
-                    cast.nodes.keys().copied().filter(|actor| self.world.executor.is_dead(*actor)).collect();
+                let dead: Vec<Actor> = processes
+                    .nodes
+                    .keys()
+                    .copied()
+                    .filter(|actor| self.world.executor.is_dead(*actor))
+                    .collect();
                 for actor in dead {
-                    if let Some(process) = cast.nodes.remove(&actor) {
+                    if let Some(process) = processes.nodes.remove(&actor) {
                         process.bury();
                     }
                 }
-                cast.wanted.saturating_sub(cast.nodes.len())
+                processes.wanted.saturating_sub(processes.nodes.len())
             };
             for _ in 0..missing {
                 self.add_node(self.is_calm() || chance(&self.world.fate, 0.3));
@@ -174,12 +178,13 @@ impl Director {
     /// Replaces all nodes, one after the other, when the code of workflows changes.
     async fn deploy(self: Arc<Self>) {
         self.world.time.sleep(self.world.config.deploy).await;
-        let nodes: Vec<Actor> = lock(&self.cast).nodes.keys().copied().collect();
+        let nodes: Vec<Actor> = lock(&self.processes).nodes.keys().copied().collect();
         for actor in nodes {
             if self.is_calm() {
                 return;
             }
-            let stays = !lock(&self.cast).leaving.contains(&actor) && !self.world.executor.is_dead(actor);
+            let stays =
+                !lock(&self.processes).leaving.contains(&actor) && !self.world.executor.is_dead(actor);
             if stays {
                 self.dismiss(actor);
             }
@@ -188,16 +193,18 @@ impl Director {
     }
 
     fn is_calm(&self) -> bool {
-        self.world.time.monotonic() >= self.world.config.storm
+        self.world.time.monotonic() >= self.world.config.fault_phase
     }
 
     /// Some node that has joined and is not about to leave, unless those are wanted too.
     fn some_node(&self, leaving: bool) -> Option<Actor> {
-        let cast = lock(&self.cast);
-        let there: Vec<Actor> = cast
+        let processes = lock(&self.processes);
+        let there: Vec<Actor> = processes
             .nodes
             .values()
-            .filter(|process| process.has_joined() && (leaving || !cast.leaving.contains(&process.actor)))
+            .filter(|process| {
+                process.has_joined() && (leaving || !processes.leaving.contains(&process.actor))
+            })
             .map(|process| process.actor)
             .filter(|actor| !self.world.executor.is_dead(*actor))
             .collect();
@@ -205,22 +212,22 @@ impl Director {
     }
 
     /// Lets one kind of thing go wrong, again and again.
-    async fn chaos(self: Arc<Self>, blow: Blow, mean: Duration) {
+    async fn chaos(self: Arc<Self>, fault: SimFault, mean: Duration) {
         loop {
             self.world.time.sleep(between(&self.world.fate, mean / 5, mean * 9 / 5)).await;
             if self.is_calm() {
                 return;
             }
-            self.strike(blow).await;
+            self.strike(fault).await;
         }
     }
 
-    async fn strike(&self, blow: Blow) {
+    async fn strike(&self, fault: SimFault) {
         let (world, fate, lease) = (&self.world, &self.world.fate, self.world.config.lease);
-        let left = world.config.storm.saturating_sub(world.time.monotonic());
+        let left = world.config.fault_phase.saturating_sub(world.time.monotonic());
         let lasts = between(fate, lease / 2, lease * 3).min(left);
-        match blow {
-            Blow::Crash => {
+        match fault {
+            SimFault::Crash => {
                 let Some(actor) = self.some_node(true) else { return };
                 match below(fate, 3) {
                     0 => world.crash(actor),
@@ -228,62 +235,63 @@ impl Director {
                     _ => *lock(&world.armed) = Some(actor),
                 }
             }
-            Blow::Stop => {
+            SimFault::Stop => {
                 let Some(actor) = self.some_node(true) else { return };
                 world.fault("stop", Some(actor), lasts);
                 world.executor.pause(actor);
                 world.time.sleep(lasts).await;
                 world.executor.resume(actor);
             }
-            Blow::Cut => {
+            SimFault::Cut => {
                 let Some(actor) = self.some_node(true) else { return };
                 world.fault("cut", Some(actor), lasts);
-                world.net().cut.insert(actor, pick(fate, &[Away::Refusing, Away::Silent]));
+                world.net().cut.insert(actor, pick(fate, &[StoreAbsence::Refusing, StoreAbsence::Silent]));
                 world.time.sleep(lasts).await;
                 world.net().cut.remove(&actor);
             }
-            Blow::Outage => {
-                let (kind, away) = pick(fate, &[("outage", Away::Refusing), ("silence", Away::Silent)]);
+            SimFault::Outage => {
+                let (kind, away) =
+                    pick(fate, &[("outage", StoreAbsence::Refusing), ("silence", StoreAbsence::Silent)]);
                 world.fault(kind, None, lasts);
                 world.net().away = Some(away);
                 world.time.sleep(lasts).await;
                 world.net().away = None;
             }
-            Blow::Slow => {
+            SimFault::Slow => {
                 world.fault("slow", None, lasts);
                 world.net().slow = between(fate, Duration::from_millis(5), lease / 16);
                 world.time.sleep(lasts).await;
                 world.net().slow = Duration::ZERO;
             }
-            Blow::Full => {
+            SimFault::Full => {
                 world.fault("disk full", None, lasts);
                 world.net().full = true;
                 world.time.sleep(lasts).await;
                 world.net().full = false;
             }
-            Blow::Skew => {
+            SimFault::Skew => {
                 let Some(actor) = self.some_node(false) else { return };
                 let by = i64::try_from(fate.next_u64() % 7_200_000_000).unwrap_or(0) - 3_600_000_000;
                 world.fault("skew", Some(actor), Duration::ZERO);
-                if let Some(process) = lock(&self.cast).nodes.get(&actor) {
+                if let Some(process) = lock(&self.processes).nodes.get(&actor) {
                     process.clock.jump(by);
                 }
             }
-            Blow::Leap => {
+            SimFault::Leap => {
                 world.fault("leap", None, Duration::ZERO);
                 let by = between(fate, lease / 2, lease * 4);
                 world.store_time.jump(i64::try_from(by.as_micros()).unwrap_or(0));
             }
-            Blow::Damage => self.damage(lasts).await,
-            Blow::Restart => {
+            SimFault::Damage => self.damage(lasts).await,
+            SimFault::Restart => {
                 let Some(actor) = self.some_node(false) else { return };
                 self.dismiss(actor);
             }
-            Blow::Scale => {
+            SimFault::Scale => {
                 let extra = {
-                    let mut cast = lock(&self.cast);
-                    cast.wanted = 3 + below(fate, 5);
-                    cast.nodes.len().saturating_sub(cast.wanted)
+                    let mut processes = lock(&self.processes);
+                    processes.wanted = 3 + below(fate, 5);
+                    processes.nodes.len().saturating_sub(processes.wanted)
                 };
                 world.fault("scale", None, Duration::ZERO);
                 for _ in 0..extra {
@@ -298,31 +306,31 @@ impl Director {
     /// Lets a node go in good order.
     fn dismiss(&self, actor: Actor) {
         self.world.fault("shutdown", Some(actor), Duration::ZERO);
-        let mut cast = lock(&self.cast);
-        cast.leaving.insert(actor);
-        if let Some(process) = cast.nodes.get(&actor) {
+        let mut processes = lock(&self.processes);
+        processes.leaving.insert(actor);
+        if let Some(process) = processes.nodes.get(&actor) {
             process.shut_down();
         }
     }
 
-    /// After the storm: nothing goes wrong any more, and everything is to be done.
+    /// After the fault phase: nothing goes wrong any more, and everything is to be done.
     async fn end(self: Arc<Self>) {
         let (world, config) = (&self.world, &self.world.config);
-        world.time.sleep(config.storm + LOOK).await;
+        world.time.sleep(config.fault_phase + LOOK).await;
         world.note(Fact::Calm);
         {
             let mut net = world.net();
             (net.trouble, net.slow, net.full, net.away) = (0.0, Duration::ZERO, false, None);
             // Who never hears a hint goes without them to the end: nothing depends on them.
-            net.deaf = if config.deaf < 1.0 { 0.0 } else { 1.0 };
+            net.hint_loss = if config.hint_loss < 1.0 { 0.0 } else { 1.0 };
             net.cut.clear();
         }
         self.configure(&QueueChange { paused: Some(false), ..QueueChange::default() });
         // Two that can do everything, whatever the others can do.
-        lock(&self.cast).wanted += 2;
+        lock(&self.processes).wanted += 2;
         self.add_node(true);
         self.add_node(true);
-        // What was sent during the storm may still arrive.
+        // What was sent during the fault phase may still arrive.
         world.time.sleep(config.lease * 3).await;
         self.mend_all().await;
         let until = world.time.monotonic() + AFTERMATH + config.lease * 6;
@@ -330,9 +338,9 @@ impl Director {
             world.time.sleep(LOOK).await;
         }
         let nodes: Vec<Actor> = {
-            let mut cast = lock(&self.cast);
-            cast.over = true;
-            cast.nodes.keys().copied().filter(|actor| !world.executor.is_dead(*actor)).collect()
+            let mut processes = lock(&self.processes);
+            processes.over = true;
+            processes.nodes.keys().copied().filter(|actor| !world.executor.is_dead(*actor)).collect()
         };
         for actor in &nodes {
             self.dismiss(*actor);
@@ -364,15 +372,15 @@ impl Director {
 
     /// Whether everything is over.
     pub(super) fn is_over(&self) -> bool {
-        let cast = lock(&self.cast);
-        cast.over && cast.nodes.keys().all(|actor| self.world.executor.is_dead(*actor))
+        let processes = lock(&self.processes);
+        processes.over && processes.nodes.keys().all(|actor| self.world.executor.is_dead(*actor))
     }
 
     /// Closes what is still open, so that nothing of the run stays behind.
     pub(super) fn strike_the_set(&self) {
         let (nodes, people) = {
-            let mut cast = lock(&self.cast);
-            (std::mem::take(&mut cast.nodes), std::mem::take(&mut cast.people))
+            let mut processes = lock(&self.processes);
+            (std::mem::take(&mut processes.nodes), std::mem::take(&mut processes.people))
         };
         for process in nodes.values().chain(&people) {
             self.world.executor.kill(process.actor);

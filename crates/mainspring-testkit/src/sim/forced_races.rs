@@ -15,7 +15,7 @@ use crate::rng::SeededRng;
 
 /// What came of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Races {
+pub struct ForcedRaces {
     /// Nodes that woke and wrote.
     pub forced: usize,
     /// Of those, whose write was refused.
@@ -27,16 +27,16 @@ pub struct Races {
 const LEASE: Duration = Duration::from_secs(2);
 
 /// Forces that many races, one after the other.
-pub fn races(kind: Kind, count: usize, seed: u64) -> Races {
+pub fn races(kind: Kind, count: usize, seed: u64) -> ForcedRaces {
     let rng = SeededRng::new(seed);
-    let config = Config { nodes: 2, lease: LEASE, storm: Duration::ZERO, ..Config::of(&rng) };
+    let config = Config { nodes: 2, lease: LEASE, fault_phase: Duration::ZERO, ..Config::of(&rng) };
     let world = World::new(kind, config, seed);
     let nodes = [Process::open(&world, 1), Process::open(&world, 2)];
     for node in &nodes {
         node.work(true);
     }
     let caller = Process::open(&world, 3);
-    let mut races = Races { forced: 0, refused: 0, once: 0 };
+    let mut races = ForcedRaces { forced: 0, refused: 0, once: 0 };
     pass(&world, LEASE * 2);
     for _ in 0..count {
         world.log.take();

@@ -5,7 +5,7 @@
 //! store are simulated. The same seed gives the same run, bit for bit, so that a failure that was seen once can be looked
 //! at as often as one likes.
 //!
-//! A run has a storm, in which things go wrong, and then calm, in which everything has to be done. The
+//! A run has a fault phase, in which things go wrong, and then calm, in which everything has to be done. The
 //! [`checker`] judges the [history](crate::history) of both.
 
 mod actors;
@@ -35,9 +35,9 @@ use mainspring_core::seam::Clock;
 pub use backend::Kind;
 pub(crate) use backend::scratch;
 pub use command::{main, regressions};
-pub use forced_races::{Races, races};
+pub use forced_races::{ForcedRaces, races};
 
-use crate::checker::{self, Figures, Found, Terms, Violation};
+use crate::checker::{self, CheckTerms, Figures, FinalState, Violation};
 use crate::executor::block_on;
 use crate::history::Event;
 use crate::rng::SeededRng;
@@ -103,7 +103,7 @@ impl Run {
 
     /// The run as a story, one line per event.
     pub fn tell(&self) -> impl Iterator<Item = String> {
-        checker::tell(&self.history)
+        checker::render(&self.history)
     }
 }
 
@@ -131,11 +131,11 @@ pub fn run(kind: Kind, seed: u64) -> Run {
     let director = Director::new(&world);
     director.start();
     let stuck = live(&world, &director);
-    let mut found = block_on(Found::look(&*director.store)).expect("the store can be looked at");
+    let mut found = block_on(FinalState::look(&*director.store)).expect("the store can be looked at");
     let listening = found.listen(&*director.store, world.log.speakers());
     block_on(listening).expect("the store can be listened to");
     director.strike_the_set();
-    let terms = Terms {
+    let terms = CheckTerms {
         exact: true,
         settled: true,
         retention: world.config.prune.then_some(RETENTION),
@@ -150,7 +150,7 @@ pub fn run(kind: Kind, seed: u64) -> Run {
         rule: "time goes on",
         job: None,
         what,
-        story: Vec::new(),
+        timeline: Vec::new(),
     }));
     let simulated = world.time.monotonic();
     Run { seed, history, figures: report.figures, violations, simulated }

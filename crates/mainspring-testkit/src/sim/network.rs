@@ -13,11 +13,11 @@ use mainspring_core::store::{Hint, Listener, Store};
 use mainspring_core::{Error, Result};
 use tokio::sync::oneshot;
 
-use super::world::{Away, NOBODY, World, between, chance, lock, pick};
+use super::world::{NOBODY, StoreAbsence, World, between, chance, lock, pick};
 use crate::executor::block_on;
 use crate::history::Actor;
 use crate::synchronous_store::TELLING;
-use crate::watch::{Call, Run, Way};
+use crate::watch::{Call, CallBody, Transport};
 
 /// How long a message takes at most when nothing is wrong.
 const LATENCY: Duration = Duration::from_millis(2);
@@ -49,7 +49,7 @@ pub(super) struct Network {
     world: Arc<World>,
     actor: Actor,
     /// The relay between the store's hints and the process.
-    relay: std::sync::Mutex<Vec<Arc<Relay>>>,
+    relay: std::sync::Mutex<Vec<Arc<HintRelay>>>,
 }
 
 /// What happens to one call.
@@ -115,8 +115,8 @@ fn trouble_allowed(spared: &mut std::collections::BTreeSet<Actor>, actor: Actor,
     if trouble { spared.insert(actor) } else { !spared.remove(&actor) }
 }
 
-impl Way for Network {
-    fn go<T: Send + 'static>(&self, call: Call, run: Run<T>) -> Pending<'static, Result<T>> {
+impl Transport for Network {
+    fn go<T: Send + 'static>(&self, call: Call, run: CallBody<T>) -> Pending<'static, Result<T>> {
         let world = Arc::clone(&self.world);
         // Whoever is dead already sends nothing; whoever dies later has sent it.
         if world.executor.is_gone(self.actor) {
@@ -155,7 +155,7 @@ impl Way for Network {
         self.world.net().ears.push((self.actor, listener.clone()));
         if self.world.backend.tells() {
             let relay =
-                Arc::new(Relay { world: Arc::downgrade(&self.world), actor: self.actor, ear: listener });
+                Arc::new(HintRelay { world: Arc::downgrade(&self.world), actor: self.actor, ear: listener });
             let ear: Arc<dyn Listener> = relay.clone();
             store.subscribe(Arc::downgrade(&ear));
             lock(&self.relay).push(relay);
@@ -178,7 +178,7 @@ struct Message {
 impl Message {
     async fn travel<T: Send + 'static>(
         self,
-        run: Run<T>,
+        run: CallBody<T>,
         sender: oneshot::Sender<Result<T>>,
         given_up: Arc<AtomicBool>,
     ) {
@@ -190,11 +190,11 @@ impl Message {
         };
         match away {
             // Its sender waits until he has enough.
-            Some(Away::Silent) => {
+            Some(StoreAbsence::Silent) => {
                 let _kept = (sender, world.time.sleep(world.config.patience() * 2).await);
                 return;
             }
-            Some(Away::Refusing) => {
+            Some(StoreAbsence::Refusing) => {
                 drop(sender.send(Err(Error::unavailable("away"))));
                 return;
             }
@@ -212,8 +212,8 @@ impl Message {
             Fate::Late => {
                 drop(sender);
                 worst_moment(&world, actor, call, job, late).await;
-                // What comes after the storm would undo what everybody waits for.
-                if call.name != "change" || world.time.monotonic() < world.config.storm {
+                // What comes after the fault phase would undo what everybody waits for.
+                if call.name != "change" || world.time.monotonic() < world.config.fault_phase {
                     drop(apply(&world, actor, call, &run));
                 }
             }
@@ -247,7 +247,7 @@ async fn worst_moment(world: &World, actor: Actor, call: Call, job: Option<JobId
 }
 
 /// Does a call, at this very moment.
-fn apply<T>(world: &Arc<World>, actor: Actor, call: Call, run: &Run<T>) -> Result<T> {
+fn apply<T>(world: &Arc<World>, actor: Actor, call: Call, run: &CallBody<T>) -> Result<T> {
     let answer = block_on(run());
     if call.name == "claim" {
         world.claimed(actor);
@@ -259,13 +259,13 @@ fn apply<T>(world: &Arc<World>, actor: Actor, call: Call, run: &Run<T>) -> Resul
 }
 
 /// Passes the hints of a store on.
-struct Relay {
+struct HintRelay {
     world: Weak<World>,
     actor: Actor,
     ear: Weak<dyn Listener>,
 }
 
-impl Listener for Relay {
+impl Listener for HintRelay {
     fn hint(&self, hint: &Hint) {
         if let Some(world) = self.world.upgrade() {
             world.pass(self.actor, self.ear.clone(), hint.clone());

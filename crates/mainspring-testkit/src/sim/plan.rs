@@ -20,22 +20,22 @@ pub(super) struct Config {
     pub(super) nodes: usize,
     pub(super) lease: Duration,
     /// How long things go wrong.
-    pub(super) storm: Duration,
+    pub(super) fault_phase: Duration,
     /// Between two things that one producer does, on average.
     pub(super) pace: Duration,
     pub(super) producers: usize,
     /// Between two verbs of the operator, on average; never if nothing.
     pub(super) verbs: Option<Duration>,
     /// What goes wrong, and how long until it does so again, on average.
-    pub(super) blows: Vec<(Blow, Duration)>,
+    pub(super) faults: Vec<(SimFault, Duration)>,
     /// How likely one call goes wrong.
     pub(super) trouble: f64,
     /// How likely a hint is lost.
-    pub(super) deaf: f64,
+    pub(super) hint_loss: f64,
     /// Whether ended jobs are soon removed.
     pub(super) prune: bool,
     /// Whether one node at a time runs workflows: whoever loses one gets it back.
-    pub(super) lonely: bool,
+    pub(super) one_workflow_node: bool,
     /// When the code of workflows changes.
     pub(super) deploy: Duration,
     /// Whether all nodes are replaced then, as a program that is deployed does it.
@@ -46,7 +46,7 @@ pub(super) struct Config {
 
 /// What can go wrong, beside single calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Blow {
+pub(super) enum SimFault {
     /// A node dies, and is started anew some time later.
     Crash,
     /// A node is stopped, often past its lease.
@@ -71,19 +71,19 @@ pub(super) enum Blow {
     Damage,
 }
 
-impl Blow {
+impl SimFault {
     /// All that every run may have.
-    const ALL: [Blow; 10] = [
-        Blow::Crash,
-        Blow::Stop,
-        Blow::Cut,
-        Blow::Outage,
-        Blow::Slow,
-        Blow::Full,
-        Blow::Skew,
-        Blow::Leap,
-        Blow::Restart,
-        Blow::Scale,
+    const ALL: [SimFault; 10] = [
+        SimFault::Crash,
+        SimFault::Stop,
+        SimFault::Cut,
+        SimFault::Outage,
+        SimFault::Slow,
+        SimFault::Full,
+        SimFault::Skew,
+        SimFault::Leap,
+        SimFault::Restart,
+        SimFault::Scale,
     ];
 }
 
@@ -93,10 +93,10 @@ impl Config {
         let seconds = Duration::from_secs;
         // Some runs are about one kind of trouble, most about several: what many faults hide, few show.
         let few = chance(rng, 0.3);
-        let mut blows = Vec::new();
-        for blow in Blow::ALL {
+        let mut faults = Vec::new();
+        for fault in SimFault::ALL {
             if chance(rng, if few { 0.2 } else { 0.6 }) {
-                blows.push((blow, between(rng, seconds(3), seconds(20))));
+                faults.push((fault, between(rng, seconds(3), seconds(20))));
             }
         }
         // And some are short and rough: much happens at once, and messages are not to be relied upon.
@@ -106,13 +106,13 @@ impl Config {
             (false, true) => pick(rng, &[0.01, 0.05]),
             (false, false) => 0.0,
         };
-        let deaf = match (rough, chance(rng, 0.5)) {
+        let hint_loss = match (rough, chance(rng, 0.5)) {
             (true, _) => pick(rng, &[0.5, 1.0]),
             (false, true) => pick(rng, &[0.1, 0.5]),
             (false, false) => 0.0,
         };
         let millis = Duration::from_millis;
-        let (storm, pace, verbs) = if rough {
+        let (fault_phase, pace, verbs) = if rough {
             (
                 between(rng, seconds(10), seconds(20)),
                 millis(100),
@@ -125,28 +125,28 @@ impl Config {
         let prune = chance(rng, 0.2);
         if prune {
             // Times at which jobs ended are noted by the rig's clock, and could not be told from the store's.
-            blows.retain(|(blow, _)| *blow != Blow::Leap);
+            faults.retain(|(fault, _)| *fault != SimFault::Leap);
         }
         let lease = pick(rng, &[seconds(1), seconds(2), seconds(5), seconds(15)]);
         let mut config = Config {
             nodes: if rough { 3 } else { 3 + below(rng, 5) },
             lease,
-            storm,
+            fault_phase,
             pace,
             producers: 1 + below(rng, 2),
             verbs,
-            blows,
+            faults,
             trouble,
-            deaf,
+            hint_loss,
             prune,
             // A handler is not kept for as long as a long lease lasts.
-            lonely: chance(rng, 0.7) && lease <= seconds(2),
-            deploy: between(rng, storm / 5, storm),
+            one_workflow_node: chance(rng, 0.7) && lease <= seconds(2),
+            deploy: between(rng, fault_phase / 5, fault_phase),
             rolls: chance(rng, 0.5),
             few: chance(rng, 0.1),
         };
         if chance(rng, 0.3) {
-            config.blows.push((Blow::Damage, between(rng, seconds(1), seconds(8))));
+            config.faults.push((SimFault::Damage, between(rng, seconds(1), seconds(8))));
         }
         config
     }

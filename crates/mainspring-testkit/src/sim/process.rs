@@ -11,17 +11,17 @@ use mainspring_core::seam::Seams;
 use mainspring_core::store::Store;
 use serde::{Deserialize, Serialize};
 
-use super::clock::Skewed;
+use super::clock::SkewedClock;
 use super::network::Network;
 use super::plan::{End, LABEL, Plan, QUEUES};
 use super::programs::Flow;
 use super::workflow::perform as perform_flow;
-use super::workflow_clients::Sent;
+use super::workflow_clients::SentToken;
 use super::world::{World, below, between, lock, pick};
-use crate::history::{Actor, Fact, Recorder, Told};
+use crate::history::{Actor, EnqueueAnswer, Fact, Recorder};
 use crate::rng::SeededRng;
 use crate::seams::RealThreads;
-use crate::watch::Watched;
+use crate::watch::WatchedStore;
 
 /// Work of one kind.
 #[derive(Debug, Serialize, Deserialize, Job)]
@@ -37,7 +37,7 @@ pub(super) struct Chore(pub(super) Plan);
 pub(super) struct Process {
     pub(super) actor: Actor,
     pub(super) engine: Engine,
-    pub(super) clock: Skewed,
+    pub(super) clock: SkewedClock,
     world: Arc<World>,
     store: Arc<dyn Store>,
     /// The node that runs in it, once it has joined.
@@ -48,7 +48,7 @@ impl Process {
     /// A process that has opened the store and does nothing yet.
     pub(super) fn open(world: &Arc<World>, actor: Actor) -> Self {
         let fast = i64::try_from(below(&world.fate, 20_000)).unwrap_or(0) - 10_000;
-        let clock = Skewed::new(&world.time, fast);
+        let clock = SkewedClock::new(&world.time, fast);
         let seams = Seams {
             clock: Arc::new(clock.clone()),
             rng: Arc::new(SeededRng::new(u64::from(actor) << 32 | world.fate_bits())),
@@ -58,7 +58,7 @@ impl Process {
         let store = world.backend.connect();
         let recorder: Arc<dyn Recorder> = world.log.clone();
         let way = Network::new(world, actor);
-        let watched = Arc::new(Watched::new(Arc::clone(&store), way, recorder, actor));
+        let watched = Arc::new(WatchedStore::new(Arc::clone(&store), way, recorder, actor));
         let engine = Engine::with(watched, seams, PayloadBounds::default());
         Process { actor, engine, clock, world: Arc::clone(world), store, node: Arc::default() }
     }
@@ -68,37 +68,37 @@ impl Process {
         self.world.executor.group(self.actor).spawn(Box::pin(program));
     }
 
-    /// Makes it a node, as soon as the store lets it join. A mighty one can do everything.
-    pub(super) fn work(&self, mighty: bool) {
+    /// Makes it a node, as soon as the store lets it join. One that is unrestricted can do everything.
+    pub(super) fn work(&self, unrestricted: bool) {
         let (fate, lease) = (&self.world.fate, self.world.config.lease);
         let mut builder = self.engine.node().lease(lease).drain(between(fate, Duration::ZERO, lease));
         for queue in QUEUES {
-            if mighty || below(fate, 4) > 0 {
+            if unrestricted || below(fate, 4) > 0 {
                 builder = builder.queue(queue, 1 + u32::try_from(below(fate, 6)).unwrap_or(0));
             }
         }
         // Without any queue it would serve none.
         builder = builder.queue(QUEUES[below(fate, QUEUES.len())], 2);
-        if mighty || below(fate, 2) == 0 {
+        if unrestricted || below(fate, 2) == 0 {
             builder = builder.label(LABEL);
         }
-        let stage = Arc::new(Stage { world: Arc::clone(&self.world), actor: self.actor });
-        let work = Arc::clone(&stage);
+        let host = Arc::new(HandlerHost { world: Arc::clone(&self.world), actor: self.actor });
+        let work = Arc::clone(&host);
         // Suspended handlers are kept, or soon dropped, or not kept at all.
         let cached = pick(fate, &[0, 1, 8]);
-        builder = builder.cached_handlers(if self.world.config.lonely { 8 } else { cached });
+        builder = builder.cached_handlers(if self.world.config.one_workflow_node { 8 } else { cached });
         if self.world.config.few {
             builder = builder.claim_at_most(4);
         }
-        let willing = mighty || self.world.config.lonely || below(fate, 4) > 0;
+        let willing = unrestricted || self.world.config.one_workflow_node || below(fate, 4) > 0;
         if willing && self.world.may_run_workflows(self.actor) {
-            let flow = Arc::clone(&stage);
+            let flow = Arc::clone(&host);
             builder =
                 builder.handle(move |ctx: Context, job: Flow| perform_flow(Arc::clone(&flow), ctx, job.0));
         }
         builder = builder.handle(move |ctx: Context, job: Work| perform(Arc::clone(&work), ctx, job.0));
-        if mighty || below(fate, 4) > 0 {
-            builder = builder.handle(move |ctx: Context, job: Chore| perform(Arc::clone(&stage), ctx, job.0));
+        if unrestricted || below(fate, 4) > 0 {
+            builder = builder.handle(move |ctx: Context, job: Chore| perform(Arc::clone(&host), ctx, job.0));
         }
         let (place, world, actor) = (Arc::clone(&self.node), Arc::clone(&self.world), self.actor);
         self.run(async move {
@@ -135,12 +135,12 @@ impl Process {
 }
 
 /// Where handlers act.
-pub(super) struct Stage {
+pub(super) struct HandlerHost {
     pub(super) world: Arc<World>,
     pub(super) actor: Actor,
 }
 
-impl Stage {
+impl HandlerHost {
     /// Notes what a handler does. The dead do nothing.
     pub(super) fn note(&self, fact: Fact) {
         if !self.world.executor.is_gone(self.actor) {
@@ -149,7 +149,7 @@ impl Stage {
     }
 
     /// Sends a token away. The dead do nothing.
-    pub(super) fn send(&self, id: JobId, sent: Sent) {
+    pub(super) fn send(&self, id: JobId, sent: SentToken) {
         if !self.world.executor.is_gone(self.actor) {
             self.world.send(id, sent);
         }
@@ -158,22 +158,22 @@ impl Stage {
 
 /// Notes the end of a run, however it comes.
 struct Running<'a> {
-    stage: &'a Stage,
+    host: &'a HandlerHost,
     id: JobId,
     claim: u32,
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.stage.note(Fact::Stopped { id: self.id, claim: self.claim });
+        self.host.note(Fact::Stopped { id: self.id, claim: self.claim });
     }
 }
 
-async fn perform(stage: Arc<Stage>, ctx: Context, plan: Plan) -> Result<u64, Failure> {
+async fn perform(host: Arc<HandlerHost>, ctx: Context, plan: Plan) -> Result<u64, Failure> {
     let (id, claim) = (ctx.id(), ctx.info().claim);
-    let run = stage.world.begin(id);
-    stage.note(Fact::Began { id, claim });
-    let _running = Running { stage: &stage, id, claim };
+    let run = host.world.begin(id);
+    host.note(Fact::Began { id, claim });
+    let _running = Running { host: &host, id, claim };
     let clock = Arc::clone(&ctx.engine().seams().clock);
     ctx.progress(0, 2, "begun");
     if plan.end == End::Listen {
@@ -188,13 +188,13 @@ async fn perform(stage: Arc<Stage>, ctx: Context, plan: Plan) -> Result<u64, Fai
     ctx.progress(1, 2, "half");
     if run <= plan.kills {
         // It dies a little later, with whatever else it has begun by then.
-        stage.world.executor.doom(stage.actor, below(&stage.world.fate, 40));
+        host.world.executor.doom(host.actor, below(&host.world.fate, 40));
         std::future::pending::<()>().await;
     }
     for number in 0..plan.children {
         let child = Work(Plan { millis: u64::from(number), ..Plan::default() });
         let enqueued = ctx.engine().enqueue(child).await?;
-        stage.note(Fact::Acknowledged { id: enqueued.id, told: Told::Created });
+        host.note(Fact::Acknowledged { id: enqueued.id, told: EnqueueAnswer::Created });
     }
     // Some ask for more time when they have failed already: that must not be forgotten over it.
     let failed_first = if plan.millis.is_multiple_of(2) { u32::from(plan.fails) } else { 0 };
@@ -214,6 +214,6 @@ async fn perform(stage: Arc<Stage>, ctx: Context, plan: Plan) -> Result<u64, Fai
         End::Hang => std::future::pending().await,
         End::Well | End::Listen => {}
     }
-    stage.note(Fact::Ended { id, claim });
+    host.note(Fact::Ended { id, claim });
     Ok(u64::from(claim))
 }

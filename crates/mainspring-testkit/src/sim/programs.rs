@@ -1,6 +1,6 @@
 //! What workflows of a simulation do: programs made of parts, each with the values that it may come to.
 //!
-//! What a workflow returns follows from its course, and from which of a few things happened that may happen in peace too: a
+//! What a workflow returns follows from its program, and from which of a few things happened that may happen in peace too: a
 //! wait timed out, an operator ended a child, one arm of a race was quicker. So its results are known beforehand, whatever
 //! becomes of its nodes.
 
@@ -12,17 +12,17 @@ use mainspring_core::seam::Rng;
 use serde::{Deserialize, Serialize};
 
 use super::world::{below, chance, pick};
-use crate::history::{Word, digest};
+use crate::history::{OutputFrame, digest};
 use crate::rng::SeededRng;
 
 /// A workflow.
 #[derive(Debug, Serialize, Deserialize, Job)]
 #[job(kind = "flow", result = u64, max_attempts = 40)]
-pub(super) struct Flow(pub(super) Course);
+pub(super) struct Flow(pub(super) Program);
 
 /// What a workflow does.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Course {
+pub(super) struct Program {
     /// What its values come from.
     pub(super) seed: u64,
     pub(super) parts: Vec<Part>,
@@ -52,7 +52,7 @@ pub(super) enum Part {
     /// It waits for one signal, and not longer than this.
     Timed { millis: u64, sent: Option<u64> },
     /// It waits for children. Some are not waited for, and go on without it.
-    Children { courses: Vec<Course>, abandoned: usize },
+    Children { programs: Vec<Program>, abandoned: usize },
     /// Something is done at most once.
     Once,
     /// Two ways at once.
@@ -68,12 +68,12 @@ pub(super) enum Part {
     /// The code changes while it sleeps.
     Edited { edit: Edit, millis: u64 },
     /// It says something, between its steps, in the body of one, and in the turns of a loop.
-    Says(Speech),
+    Says(OutputPlan),
 }
 
 /// What is said, and how.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Speech {
+pub(super) struct OutputPlan {
     /// How many frames the body of its step says.
     pub(super) stream: usize,
     /// How often that body fails on its way.
@@ -95,7 +95,7 @@ pub(super) enum Race {
     /// Steps against steps, each after a nap.
     Steps { naps: [u64; 2] },
     /// A child against time.
-    Child { course: Course, millis: u64 },
+    Child { program: Program, millis: u64 },
 }
 
 /// How the code changes.
@@ -117,13 +117,13 @@ pub(super) const INTERRUPTED: u64 = 1;
 /// What a wait comes to whose time was up.
 pub(super) const NOTHING: u64 = 2;
 
-impl Course {
+impl Program {
     /// What some workflow does, if its code changes after this time.
     pub(super) fn of(rng: &SeededRng, deploy: Option<Duration>) -> Self {
         let parts = 1 + below(rng, 3);
-        let mut course = Course { seed: rng.next_u64() >> 20, parts: Vec::new(), doomed: false };
+        let mut program = Program { seed: rng.next_u64() >> 20, parts: Vec::new(), doomed: false };
         for _ in 0..parts {
-            course.parts.push(Part::of(rng, !course.has_children(), deploy));
+            program.parts.push(Part::of(rng, !program.has_children(), deploy));
         }
         // When an error was taken back, what was recorded until then is not missed by anybody.
         let flaky = |part: &Part| match part {
@@ -131,15 +131,15 @@ impl Course {
             Part::Says(speech) => speech.fails > 0 && !speech.again,
             _ => false,
         };
-        let flaky = course.parts.iter().any(flaky);
-        for part in &mut course.parts {
+        let flaky = program.parts.iter().any(flaky);
+        for part in &mut program.parts {
             if let Part::Edited { edit: edit @ Edit::Renamed, .. } = part
                 && flaky
             {
                 *edit = Edit::Declared;
             }
         }
-        course
+        program
     }
 
     fn has_children(&self) -> bool {
@@ -151,7 +151,7 @@ impl Course {
         if chance(rng, 0.5) {
             parts.push(Part::Sleep(rng.next_u64() % 3_000));
         }
-        Course { seed: rng.next_u64() >> 20, parts, doomed: chance(rng, 0.2) }
+        Program { seed: rng.next_u64() >> 20, parts, doomed: chance(rng, 0.2) }
     }
 
     /// A value that belongs to a part.
@@ -190,10 +190,10 @@ impl Course {
             Part::Sleep(_) | Part::Says(_) => BTreeSet::from([0]),
             Part::Signals { need, of } => chosen(*need, *of, &value),
             Part::Timed { sent, .. } => std::iter::once(NOTHING).chain(sent.map(|_| value(0))).collect(),
-            Part::Children { courses, abandoned } => {
+            Part::Children { programs, abandoned } => {
                 let mut sums = BTreeSet::from([0]);
-                for course in courses.iter().skip(*abandoned) {
-                    let mut ends = course.results();
+                for program in programs.iter().skip(*abandoned) {
+                    let mut ends = program.results();
                     ends.insert(INTERRUPTED);
                     sums = sums.iter().flat_map(|sum| ends.iter().map(|end| joined(*sum, *end))).collect();
                 }
@@ -204,8 +204,8 @@ impl Course {
                 std::iter::once(value(1)).chain(sent.map(|_| value(0))).collect()
             }
             Part::Race(Race::Steps { .. }) => BTreeSet::from([value(0), value(1)]),
-            Part::Race(Race::Child { course, .. }) => {
-                course.results().into_iter().chain([INTERRUPTED, value(1)]).collect()
+            Part::Race(Race::Child { program, .. }) => {
+                program.results().into_iter().chain([INTERRUPTED, value(1)]).collect()
             }
             Part::Map { items, enough: None, .. } => BTreeSet::from([sum(0..*items)]),
             Part::Map { items, enough: Some(enough), .. } => chosen(*enough, *items, &value),
@@ -241,9 +241,9 @@ impl Part {
     fn of(rng: &SeededRng, family: bool, deploy: Option<Duration>) -> Self {
         match below(rng, 22) {
             9 if family => {
-                let courses: Vec<Course> = (0..=below(rng, 3)).map(|_| Course::child(rng)).collect();
-                let abandoned = if chance(rng, 0.3) { below(rng, courses.len() + 1) } else { 0 };
-                Part::Children { courses, abandoned }
+                let programs: Vec<Program> = (0..=below(rng, 3)).map(|_| Program::child(rng)).collect();
+                let abandoned = if chance(rng, 0.3) { below(rng, programs.len() + 1) } else { 0 };
+                Part::Children { programs, abandoned }
             }
             0 | 1 => Part::Chain(1 + rng.next_u64() % 5),
             2 | 9 => Part::Join,
@@ -265,7 +265,7 @@ impl Part {
                 Part::Race(Race::Signal { millis, sent })
             }
             12 if family => {
-                Part::Race(Race::Child { course: Course::child(rng), millis: rng.next_u64() % 3_000 })
+                Part::Race(Race::Child { program: Program::child(rng), millis: rng.next_u64() % 3_000 })
             }
             12 | 13 => Part::Race(Race::Steps { naps: [nap(rng), nap(rng)] }),
             14 => {
@@ -275,7 +275,7 @@ impl Part {
             }
             15 => Part::Iterate { turns: 1 + below(rng, 5), nap: nap(rng) },
             16 => Part::Nest { nap: rng.next_u64() % 2_000 },
-            18 => Part::Says(Speech {
+            18 => Part::Says(OutputPlan {
                 stream: 1 + below(rng, 6),
                 fails: pick(rng, &[0, 0, 1, 2]),
                 again: chance(rng, 0.5),
@@ -321,13 +321,13 @@ pub(super) struct Message {
     pub(super) spare: bool,
 }
 
-impl Course {
+impl Program {
     /// The names of all waits, as handlers come to them.
     pub(super) fn waits(&self) -> Vec<String> {
         let wait = |(number, part): (usize, &Part)| match part {
             Part::Signals { .. } | Part::Timed { .. } | Part::Token { .. } => Some(format!("signal{number}")),
             Part::Race(_) => Some(format!("race{number}")),
-            Part::Sleep(_) | Part::Edited { .. } | Part::Says(Speech { nap: Some(_), .. }) => {
+            Part::Sleep(_) | Part::Edited { .. } | Part::Says(OutputPlan { nap: Some(_), .. }) => {
                 Some(format!("sleep{number}"))
             }
             Part::Children { .. } => Some(format!("child{number}")),
@@ -363,15 +363,15 @@ impl Course {
     }
 
     /// All that it says, in order.
-    pub(super) fn says(&self) -> Vec<Word> {
+    pub(super) fn says(&self) -> Vec<OutputFrame> {
         let mut words = Vec::new();
         for (number, part) in self.parts.iter().enumerate() {
-            let Part::Says(Speech { stream, turns, .. }) = part else { continue };
+            let Part::Says(OutputPlan { stream, turns, .. }) = part else { continue };
             let step = format!("speak{number}");
             // The handler, the body of its step, the handler again, and its turns: as each says the next.
             let by = [None].into_iter().chain(std::iter::repeat_n(Some(&step), *stream));
             let by = by.chain(std::iter::repeat_n(None, 1 + turns));
-            words.extend(by.enumerate().map(|(at, step)| Word {
+            words.extend(by.enumerate().map(|(at, step)| OutputFrame {
                 step: step.cloned(),
                 digest: digest(self.value(number, at).to_string().as_bytes()),
             }));

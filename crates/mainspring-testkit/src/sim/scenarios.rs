@@ -9,28 +9,28 @@ use mainspring::{Context, Failure, Mapped, StepContext};
 use mainspring_core::Error;
 use mainspring_core::backoff::Backoff;
 
-use super::programs::{Course, Edit, Flow, INTERRUPTED, NOTHING, Race, Speech};
-use super::workflow::Act;
-use super::workflow_clients::Sent;
+use super::programs::{Edit, Flow, INTERRUPTED, NOTHING, OutputPlan, Program, Race};
+use super::workflow::HandlerRun;
+use super::workflow_clients::SentToken;
 use crate::history::{Fact, digest};
 
-impl Act {
+impl HandlerRun {
     /// The handler goes on with the winner of a race; a number that stands for it.
     fn decided(&self, key: &str, arm: &str, value: u64) -> u64 {
         let digest = digest(format!(r#"{{"arm":"{arm}","value":{value}}}"#).as_bytes());
         let (id, claim) = (self.id, self.current.load(Ordering::SeqCst));
-        self.stage.note(Fact::Decided { id, claim, key: key.to_owned(), digest });
+        self.host.note(Fact::Decided { id, claim, key: key.to_owned(), digest });
         digest
     }
 
     pub(super) async fn race(
         self: &Arc<Self>,
         ctx: &Context,
-        course: &Course,
+        program: &Program,
         number: usize,
         race: &Race,
     ) -> Result<u64, Failure> {
-        let (key, one, other) = (format!("race{number}"), course.value(number, 0), course.value(number, 1));
+        let (key, one, other) = (format!("race{number}"), program.value(number, 0), program.value(number, 1));
         self.comes_to(&key);
         let racing = ctx.race::<u64>(&key);
         let racing = match race {
@@ -50,23 +50,23 @@ impl Act {
             }
             Race::Steps { naps } => {
                 let arm = |arm: &'static str, value: u64, nap: u64| {
-                    let (act, path) = (Arc::clone(self), format!("{key}/{arm}/"));
+                    let (handler_run, path) = (Arc::clone(self), format!("{key}/{arm}/"));
                     move |ctx: Context| async move {
                         if nap > 0 {
                             ctx.sleep("nap", Duration::from_millis(nap)).await?;
                         }
-                        act.step(&ctx, &path, "one", 0).await?;
-                        Ok(act.step(&ctx, &path, "two", value).await?)
+                        handler_run.step(&ctx, &path, "one", 0).await?;
+                        Ok(handler_run.step(&ctx, &path, "two", value).await?)
                     }
                 };
                 racing.arm("work", arm("work", one, naps[0])).arm("rest", arm("rest", other, naps[1]))
             }
-            Race::Child { course, millis } => {
-                let (left, child, millis) = (Arc::clone(self), course.clone(), *millis);
+            Race::Child { program, millis } => {
+                let (left, child, millis) = (Arc::clone(self), program.clone(), *millis);
                 let racing = racing.arm("work", move |ctx| async move {
                     let results = child.expects();
                     let child = ctx.spawn("child", Flow(child)).await?;
-                    left.stage.note(Fact::Expects { id: child.id(), results });
+                    left.host.note(Fact::Expects { id: child.id(), results });
                     match child.result().await {
                         Err(Error::Ended { .. }) => Ok(INTERRUPTED),
                         result => Ok(result?),
@@ -87,7 +87,7 @@ impl Act {
     pub(super) async fn map(
         self: &Arc<Self>,
         ctx: &Context,
-        course: &Course,
+        program: &Program,
         number: usize,
         (items, at_once, enough): (usize, usize, Option<usize>),
     ) -> Result<u64, Failure> {
@@ -97,11 +97,11 @@ impl Act {
             0..items,
             |item| *item,
             |ctx, item| {
-                let (act, path, value) =
-                    (Arc::clone(self), format!("{key}/{item}/"), course.value(number, item));
+                let (handler_run, path, value) =
+                    (Arc::clone(self), format!("{key}/{item}/"), program.value(number, item));
                 async move {
-                    act.step(&ctx, &path, "one", 0).await?;
-                    Ok(act.step(&ctx, &path, "two", value).await?)
+                    handler_run.step(&ctx, &path, "one", 0).await?;
+                    Ok(handler_run.step(&ctx, &path, "two", value).await?)
                 }
             },
         );
@@ -116,20 +116,20 @@ impl Act {
     pub(super) async fn iterate(
         self: &Arc<Self>,
         ctx: &Context,
-        course: &Course,
+        program: &Program,
         number: usize,
         (turns, nap): (usize, u64),
     ) -> Result<u64, Failure> {
         let key = format!("loop{number}");
         let iterate = ctx.iterate(&key, (0, 0), |ctx, (turn, sum): (usize, u64)| {
-            let (act, path, value) =
-                (Arc::clone(self), format!("{key}/{}/", turn + 1), course.value(number, turn));
+            let (handler_run, path, value) =
+                (Arc::clone(self), format!("{key}/{}/", turn + 1), program.value(number, turn));
             async move {
-                let sum = sum.wrapping_add(act.step(&ctx, &path, "add", value).await?);
+                let sum = sum.wrapping_add(handler_run.step(&ctx, &path, "add", value).await?);
                 if nap > 0 {
                     ctx.sleep("nap", Duration::from_millis(nap)).await?;
                 }
-                act.step(&ctx, &path, "log", 0).await?;
+                handler_run.step(&ctx, &path, "log", 0).await?;
                 let over = turn + 1 == turns;
                 Ok(if over { ControlFlow::Break(sum) } else { ControlFlow::Continue((turn + 1, sum)) })
             }
@@ -141,26 +141,27 @@ impl Act {
     pub(super) async fn nest(
         self: &Arc<Self>,
         ctx: &Context,
-        course: &Course,
+        program: &Program,
         number: usize,
         nap: u64,
     ) -> Result<u64, Failure> {
-        let (name, late) = (format!("nest{number}"), course.value(number, 2));
-        let values = [course.value(number, 0), course.value(number, 1)];
-        let (act, key) = (Arc::clone(self), format!("{name}/race"));
+        let (name, late) = (format!("nest{number}"), program.value(number, 2));
+        let values = [program.value(number, 0), program.value(number, 1)];
+        let (handler_run, key) = (Arc::clone(self), format!("{name}/race"));
         let nest = ctx.branch(&name, move |ctx| async move {
-            let (left, path) = (Arc::clone(&act), format!("{key}/work/loop/"));
+            let (left, path) = (Arc::clone(&handler_run), format!("{key}/work/loop/"));
             let racing = ctx.race::<u64>("race").arm("work", move |ctx| async move {
                 let turns = ctx.iterate("loop", (0, 0), |ctx, (turn, sum): (usize, u64)| {
-                    let (act, path) = (Arc::clone(&left), format!("{path}{}/map/", turn + 1));
+                    let (handler_run, path) = (Arc::clone(&left), format!("{path}{}/map/", turn + 1));
                     async move {
                         let map = ctx.map(
                             "map",
                             0..2_usize,
                             |item| *item,
                             |ctx, item| {
-                                let (act, path) = (Arc::clone(&act), format!("{path}{item}/"));
-                                async move { Ok(act.step(&ctx, &path, "one", values[item]).await?) }
+                                let (handler_run, path) =
+                                    (Arc::clone(&handler_run), format!("{path}{item}/"));
+                                async move { Ok(handler_run.step(&ctx, &path, "one", values[item]).await?) }
                             },
                         );
                         let sum = map.await?.into_iter().fold(sum, u64::wrapping_add);
@@ -174,19 +175,20 @@ impl Act {
                 });
                 turns.await
             });
-            let (right, path) = (Arc::clone(&act), format!("{key}/rest/deep/"));
+            let (right, path) = (Arc::clone(&handler_run), format!("{key}/rest/deep/"));
             let racing = racing.arm("rest", move |ctx| async move {
                 ctx.sleep("nap", Duration::from_millis(nap)).await?;
                 ctx.branch("deep", move |ctx| async move { Ok(right.step(&ctx, &path, "late", late).await?) })
                     .await
             });
             let won = racing.await?;
-            act.decided(&key, if won == late { "rest" } else { "work" }, won);
+            handler_run.decided(&key, if won == late { "rest" } else { "work" }, won);
             Ok(won)
         });
-        let (act, path, value) = (Arc::clone(self), format!("beside{number}/"), course.value(number, 3));
+        let (handler_run, path, value) =
+            (Arc::clone(self), format!("beside{number}/"), program.value(number, 3));
         let beside = ctx.branch(&format!("beside{number}"), move |ctx| async move {
-            Ok(act.step(&ctx, &path, "one", value).await?)
+            Ok(handler_run.step(&ctx, &path, "one", value).await?)
         });
         let (nest, beside) = tokio::join!(biased; nest, beside);
         Ok(nest?.wrapping_add(beside?))
@@ -196,35 +198,36 @@ impl Act {
     pub(super) async fn speak(
         self: &Arc<Self>,
         ctx: &Context,
-        course: &Course,
+        program: &Program,
         number: usize,
-        speech: &Speech,
+        speech: &OutputPlan,
     ) -> Result<u64, Failure> {
-        let Speech { stream, fails, again, nap, turns } = *speech;
-        let value = |at: usize| course.value(number, at);
+        let OutputPlan { stream, fails, again, nap, turns } = *speech;
+        let value = |at: usize| program.value(number, at);
         ctx.output().push(value(0)).await?;
         if let Some(nap) = nap {
             let sleep = format!("sleep{number}");
             self.comes_to(&sleep);
             ctx.sleep(&sleep, Duration::from_millis(nap)).await?;
         }
-        let (act, key) = (Arc::clone(self), format!("speak{number}"));
+        let (handler_run, key) = (Arc::clone(self), format!("speak{number}"));
         let frames: Arc<[u64]> = (1..=stream).map(value).collect();
         let body = move |step: StepContext| {
-            let (act, key, frames) = (Arc::clone(&act), format!("speak{number}"), Arc::clone(&frames));
+            let (handler_run, key, frames) =
+                (Arc::clone(&handler_run), format!("speak{number}"), Arc::clone(&frames));
             async move {
-                act.enter(step.claim(), &key, false);
-                let fails = act.stage.world.enter(act.id, &key) <= fails;
+                handler_run.enter(step.claim(), &key, false);
+                let fails = handler_run.host.world.enter(handler_run.id, &key) <= fails;
                 for (at, frame) in frames.iter().enumerate() {
                     step.output().push(frame).await?;
                     if at % 2 == 0 {
-                        act.work().await;
+                        handler_run.work().await;
                     }
                     if fails && at == frames.len() / 2 {
                         return Err(Failure::from("it is meant to fail"));
                     }
                 }
-                act.ran(&key);
+                handler_run.ran(&key);
                 Ok(0_u64)
             }
         };
@@ -233,12 +236,12 @@ impl Act {
         ctx.output().push(value(stream + 1)).await?;
         let key = format!("said{number}");
         let iterate = ctx.iterate(&key, 0, |ctx, turn: usize| {
-            let (act, path) = (Arc::clone(self), format!("{key}/{}/", turn + 1));
+            let (handler_run, path) = (Arc::clone(self), format!("{key}/{}/", turn + 1));
             let (frame, more) = (value(stream + 2 + turn), turn < turns);
             async move {
                 if more {
                     ctx.output().push(frame).await?;
-                    act.step(&ctx, &path, "heard", 0).await?;
+                    handler_run.step(&ctx, &path, "heard", 0).await?;
                 }
                 Ok(if turn + 1 < turns { ControlFlow::Continue(turn + 1) } else { ControlFlow::Break(0) })
             }
@@ -250,21 +253,21 @@ impl Act {
     pub(super) async fn ask(
         self: &Arc<Self>,
         ctx: &Context,
-        course: &Course,
+        program: &Program,
         number: usize,
         millis: u64,
     ) -> Result<u64, Failure> {
         let (key, name) = (format!("ask{number}"), format!("signal{number}"));
-        let values = [course.value(number, 0), course.value(number, 1)];
-        let (act, step, signal) = (Arc::clone(self), key.clone(), name.clone());
+        let values = [program.value(number, 0), program.value(number, 1)];
+        let (handler_run, step, signal) = (Arc::clone(self), key.clone(), name.clone());
         let body = move |context: StepContext| {
-            let (act, key, signal) = (Arc::clone(&act), step.clone(), signal.clone());
+            let (handler_run, key, signal) = (Arc::clone(&handler_run), step.clone(), signal.clone());
             async move {
-                act.enter(context.claim(), &key, false);
+                handler_run.enter(context.claim(), &key, false);
                 let token = context.token::<u64>(&*signal).await?.to_string();
-                act.stage.send(act.id, Sent { key: key.clone(), token, values });
-                act.work().await;
-                act.ran(&key);
+                handler_run.host.send(handler_run.id, SentToken { key: key.clone(), token, values });
+                handler_run.work().await;
+                handler_run.ran(&key);
                 Ok(0_u64)
             }
         };
@@ -278,11 +281,11 @@ impl Act {
     pub(super) async fn edited(
         self: &Arc<Self>,
         ctx: &Context,
-        course: &Course,
+        program: &Program,
         number: usize,
         (edit, millis): (Edit, u64),
     ) -> Result<u64, Failure> {
-        let (first, last) = (course.value(number, 0), course.value(number, 1));
+        let (first, last) = (program.value(number, 0), program.value(number, 1));
         let before = format!("before{number}");
         let first = match edit {
             Edit::Retired if self.edited => {

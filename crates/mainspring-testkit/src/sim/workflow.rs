@@ -9,14 +9,14 @@ use mainspring_core::Error;
 use mainspring_core::id::JobId;
 use mainspring_core::seam::{Clock, Pending};
 
-use super::process::Stage;
-use super::programs::{Course, Flow, INTERRUPTED, NOTHING, Part, joined};
+use super::process::HandlerHost;
+use super::programs::{Flow, INTERRUPTED, NOTHING, Part, Program, joined};
 use super::world::{World, below, lock};
 use crate::history::{Fact, digest};
 
 /// One run of a workflow's handler: what its bodies know.
-pub(super) struct Act {
-    pub(super) stage: Arc<Stage>,
+pub(super) struct HandlerRun {
+    pub(super) host: Arc<HandlerHost>,
     pub(super) id: JobId,
     /// The claim under which it began.
     since: u32,
@@ -27,20 +27,20 @@ pub(super) struct Act {
     pub(super) edited: bool,
 }
 
-impl Act {
+impl HandlerRun {
     /// A body begins.
     pub(super) fn enter(&self, claim: u32, key: &str, once: bool) {
         if self.current.fetch_max(claim, Ordering::SeqCst) < claim {
-            self.stage.note(Fact::Began { id: self.id, claim });
+            self.host.note(Fact::Began { id: self.id, claim });
         }
         let (id, since, key) = (self.id, self.since, key.to_owned());
-        self.stage.note(Fact::Entered { id, claim, since, key, once });
+        self.host.note(Fact::Entered { id, claim, since, key, once });
     }
 
     /// Its effect is there.
     pub(super) fn ran(&self, key: &str) {
         let claim = self.current.load(Ordering::SeqCst);
-        self.stage.note(Fact::Ran { id: self.id, claim, key: key.to_owned() });
+        self.host.note(Fact::Ran { id: self.id, claim, key: key.to_owned() });
     }
 
     /// The handler goes on with what came of an operation.
@@ -50,26 +50,26 @@ impl Act {
 
     pub(super) fn saw_as(&self, key: &str, digest: Option<u64>, rides: bool) {
         let (id, since, key) = (self.id, self.since, key.to_owned());
-        self.stage.note(Fact::Saw { id, since, key, digest, rides });
+        self.host.note(Fact::Saw { id, since, key, digest, rides });
     }
 
     /// What a wait came to; it may have met a signal that is not a number.
     pub(super) fn met<T>(&self, key: &str, result: Result<T, Error>) -> Result<T, Error> {
         if let Err(Error::Step { .. }) = result {
             let (id, since, key) = (self.id, self.since, key.to_owned());
-            self.stage.note(Fact::Unfit { id, since, key });
+            self.host.note(Fact::Unfit { id, since, key });
         }
         result
     }
 
     /// The handler comes to a wait; whoever wants to meet it there is told.
     pub(super) fn comes_to(&self, wait: &str) {
-        self.stage.world.comes_to(self.stage.actor, self.id, wait);
+        self.host.world.comes_to(self.host.actor, self.id, wait);
     }
 
     /// How long some body takes.
     fn effort(&self) -> Duration {
-        Duration::from_millis(match below(&self.stage.world.fate, 8) {
+        Duration::from_millis(match below(&self.host.world.fate, 8) {
             0 => 3_000,
             1 => 300,
             2..=3 => 0,
@@ -98,13 +98,13 @@ impl Act {
         value: u64,
         effort: Option<Duration>,
     ) -> impl FnMut(StepContext) -> Pending<'static, Result<u64, Failure>> + Send + use<> {
-        let (act, key) = (Arc::clone(self), key.to_owned());
+        let (handler_run, key) = (Arc::clone(self), key.to_owned());
         move |step: StepContext| {
-            let (act, key) = (Arc::clone(&act), key.clone());
+            let (handler_run, key) = (Arc::clone(&handler_run), key.clone());
             Box::pin(async move {
-                act.enter(step.claim(), &key, false);
-                act.clock.sleep(effort.unwrap_or_else(|| act.effort())).await;
-                act.ran(&key);
+                handler_run.enter(step.claim(), &key, false);
+                handler_run.clock.sleep(effort.unwrap_or_else(|| handler_run.effort())).await;
+                handler_run.ran(&key);
                 Ok(value)
             })
         }
@@ -136,26 +136,26 @@ impl Act {
         value: u64,
         effort: Duration,
     ) -> Result<u64, Error> {
-        let (act, key) = (Arc::clone(self), name.to_owned());
+        let (handler_run, key) = (Arc::clone(self), name.to_owned());
         let body = move |step: StepContext| {
-            let (act, key) = (Arc::clone(&act), key.clone());
+            let (handler_run, key) = (Arc::clone(&handler_run), key.clone());
             async move {
-                act.enter(step.claim(), &key, false);
-                act.clock.sleep(effort).await;
-                if act.stage.world.enter(act.id, &key) <= times {
+                handler_run.enter(step.claim(), &key, false);
+                handler_run.clock.sleep(effort).await;
+                if handler_run.host.world.enter(handler_run.id, &key) <= times {
                     return Err(Failure::from("it is meant to fail"));
                 }
-                act.ran(&key);
+                handler_run.ran(&key);
                 Ok(value)
             }
         };
         ctx.step_with(name, body).await
     }
 
-    async fn part(self: &Arc<Self>, ctx: &Context, course: &Course, number: usize) -> Result<u64, Failure> {
+    async fn part(self: &Arc<Self>, ctx: &Context, program: &Program, number: usize) -> Result<u64, Failure> {
         let name = |what: &str| format!("{what}{number}");
-        let value = |of: usize| course.value(number, of);
-        match &course.parts[number] {
+        let value = |of: usize| program.value(number, of);
+        match &program.parts[number] {
             Part::Chain(steps) => {
                 let mut sum = 0_u64;
                 for at in 0..usize::try_from(*steps).unwrap_or(0) {
@@ -175,11 +175,11 @@ impl Act {
             }
             Part::Branches => {
                 let branch = |side: &'static str, first: usize| {
-                    let (act, path) = (Arc::clone(self), format!("{}/", name(side)));
+                    let (handler_run, path) = (Arc::clone(self), format!("{}/", name(side)));
                     let values = (value(first), value(first + 1));
                     ctx.branch(&name(side), move |ctx| async move {
-                        let one = act.step(&ctx, &path, "one", values.0).await?;
-                        Ok(one.wrapping_add(act.step(&ctx, &path, "two", values.1).await?))
+                        let one = handler_run.step(&ctx, &path, "one", values.0).await?;
+                        Ok(one.wrapping_add(handler_run.step(&ctx, &path, "two", values.1).await?))
                     })
                 };
                 let (north, south) = tokio::join!(biased; branch("north", 0), branch("south", 2));
@@ -234,32 +234,32 @@ impl Act {
                 self.saw(&name("signal"), None, true);
                 Ok(value.unwrap_or(NOTHING))
             }
-            Part::Children { .. } => self.family(ctx, course, number).await,
-            Part::Once => self.once(ctx, course, number).await,
-            Part::Race(race) => self.race(ctx, course, number, race).await,
+            Part::Children { .. } => self.family(ctx, program, number).await,
+            Part::Once => self.once(ctx, program, number).await,
+            Part::Race(race) => self.race(ctx, program, number, race).await,
             Part::Map { items, at_once, enough } => {
-                self.map(ctx, course, number, (*items, *at_once, *enough)).await
+                self.map(ctx, program, number, (*items, *at_once, *enough)).await
             }
-            Part::Iterate { turns, nap } => self.iterate(ctx, course, number, (*turns, *nap)).await,
-            Part::Nest { nap } => self.nest(ctx, course, number, *nap).await,
-            Part::Token { millis } => self.ask(ctx, course, number, *millis).await,
-            Part::Says(speech) => self.speak(ctx, course, number, speech).await,
-            Part::Edited { edit, millis } => self.edited(ctx, course, number, (*edit, *millis)).await,
+            Part::Iterate { turns, nap } => self.iterate(ctx, program, number, (*turns, *nap)).await,
+            Part::Nest { nap } => self.nest(ctx, program, number, *nap).await,
+            Part::Token { millis } => self.ask(ctx, program, number, *millis).await,
+            Part::Says(speech) => self.speak(ctx, program, number, speech).await,
+            Part::Edited { edit, millis } => self.edited(ctx, program, number, (*edit, *millis)).await,
         }
     }
 
-    async fn once(self: &Arc<Self>, ctx: &Context, course: &Course, number: usize) -> Result<u64, Failure> {
+    async fn once(self: &Arc<Self>, ctx: &Context, program: &Program, number: usize) -> Result<u64, Failure> {
         let name = |what: &str| format!("{what}{number}");
         // So that its body knows under which claim it runs.
         self.step(ctx, "", &name("first"), 0).await?;
-        let (act, key) = (Arc::clone(self), name("once"));
-        let value = course.value(number, 0);
+        let (handler_run, key) = (Arc::clone(self), name("once"));
+        let value = program.value(number, 0);
         let body = move || {
-            let (act, key) = (Arc::clone(&act), key.clone());
+            let (handler_run, key) = (Arc::clone(&handler_run), key.clone());
             async move {
-                act.enter(act.current.load(Ordering::SeqCst), &key, true);
-                act.work().await;
-                act.ran(&key);
+                handler_run.enter(handler_run.current.load(Ordering::SeqCst), &key, true);
+                handler_run.work().await;
+                handler_run.ran(&key);
                 Ok(value)
             }
         };
@@ -273,19 +273,24 @@ impl Act {
         }
     }
 
-    async fn family(self: &Arc<Self>, ctx: &Context, course: &Course, number: usize) -> Result<u64, Failure> {
-        let Part::Children { courses, abandoned } = &course.parts[number] else { return Ok(0) };
+    async fn family(
+        self: &Arc<Self>,
+        ctx: &Context,
+        program: &Program,
+        number: usize,
+    ) -> Result<u64, Failure> {
+        let Part::Children { programs, abandoned } = &program.parts[number] else { return Ok(0) };
         let (abandoned, mut sum) = (*abandoned, 0);
         let mut children = Vec::new();
-        for (at, child) in courses.iter().enumerate() {
+        for (at, child) in programs.iter().enumerate() {
             let on_close = if at < abandoned { OnClose::Abandon } else { OnClose::Cancel };
             let (key, results) = (format!("child{number}-{at}"), child.expects());
             let child = ctx.spawn(&key, Flow(child.clone())).on_close(on_close).await?;
-            self.stage.note(Fact::Expects { id: child.id(), results });
+            self.host.note(Fact::Expects { id: child.id(), results });
             children.push((key, child));
         }
         // Some have ended by the time that anybody waits for them, some end at that very moment.
-        if course.seed.is_multiple_of(2) {
+        if program.seed.is_multiple_of(2) {
             self.step(ctx, "", &format!("meanwhile{number}"), 0).await?;
         }
         self.comes_to(&format!("child{number}"));
@@ -303,34 +308,34 @@ impl Act {
 }
 
 /// Notes the end of a run, however it comes.
-struct Running(Arc<Act>);
+struct Running(Arc<HandlerRun>);
 
 impl Drop for Running {
     fn drop(&mut self) {
         let claim = self.0.current.load(Ordering::SeqCst);
-        self.0.stage.note(Fact::Stopped { id: self.0.id, claim });
+        self.0.host.note(Fact::Stopped { id: self.0.id, claim });
     }
 }
 
 /// The handler.
-pub(super) async fn perform(stage: Arc<Stage>, ctx: Context, course: Course) -> Result<u64, Failure> {
+pub(super) async fn perform(host: Arc<HandlerHost>, ctx: Context, program: Program) -> Result<u64, Failure> {
     let (id, since) = (ctx.id(), ctx.info().claim);
-    stage.note(Fact::Began { id, claim: since });
+    host.note(Fact::Began { id, claim: since });
     let clock = Arc::clone(&ctx.engine().seams().clock);
-    let edited = stage.world.is_edited();
-    let act = Arc::new(Act { stage, id, since, current: AtomicU32::new(since), clock, edited });
-    let _running = Running(Arc::clone(&act));
+    let edited = host.world.is_edited();
+    let handler_run = Arc::new(HandlerRun { host, id, since, current: AtomicU32::new(since), clock, edited });
+    let _running = Running(Arc::clone(&handler_run));
     let mut sum = 0;
-    for number in 0..course.parts.len() {
-        let value = act.part(&ctx, &course, number).await?;
+    for number in 0..program.parts.len() {
+        let value = handler_run.part(&ctx, &program, number).await?;
         sum = joined(sum, value);
     }
     // Also tells under which claim it ends.
-    act.step(&ctx, "", "last", 0).await?;
-    if course.doomed {
+    handler_run.step(&ctx, "", "last", 0).await?;
+    if program.doomed {
         return Err(discard("it is meant to").into());
     }
-    act.stage.note(Fact::Ended { id, claim: act.current.load(Ordering::SeqCst) });
+    handler_run.host.note(Fact::Ended { id, claim: handler_run.current.load(Ordering::SeqCst) });
     Ok(sum)
 }
 

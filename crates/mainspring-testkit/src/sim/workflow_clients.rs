@@ -15,24 +15,24 @@ use mainspring_core::seam::{Clock, Rng};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
-use super::actors::Person;
+use super::actors::Participant;
 use super::plan::QUEUES;
-use super::programs::{Course, Flow, Message};
-use super::world::{Away, NOBODY, World, below, between, chance, pick};
-use crate::history::{Actor, Fact, Recorder, Told};
+use super::programs::{Flow, Message, Program};
+use super::world::{NOBODY, StoreAbsence, World, below, between, chance, pick};
+use crate::history::{Actor, EnqueueAnswer, Fact, Recorder};
 use crate::rng::SeededRng;
 
-impl Person {
+impl Participant {
     /// Starts a workflow, and has its signals sent.
     pub(super) async fn start_flow(&self) {
-        let (rng, course) = (&self.rng, Course::of(&self.rng, self.world.until_deploy()));
+        let (rng, program) = (&self.rng, Program::of(&self.rng, self.world.until_deploy()));
         let id = JobId::mint(self.world.time.now(), rng);
-        self.announce(id, &course);
-        let words = course.says();
+        self.announce(id, &program);
+        let words = program.says();
         if !words.is_empty() {
             self.note(Fact::Says { id, words });
         }
-        let mut enqueue = self.engine.enqueue(Flow(course.clone())).id(id);
+        let mut enqueue = self.engine.enqueue(Flow(program.clone())).id(id);
         enqueue = enqueue.backoff(Backoff::Fixed(Duration::from_millis(20 + rng.next_u64() % 500)));
         if chance(rng, 0.5) {
             enqueue = enqueue.queue(pick(rng, &QUEUES));
@@ -45,29 +45,29 @@ impl Person {
         }
         let answer = enqueue.await;
         if self.was_stored(id, &answer) {
-            self.accompany(id, &course);
+            self.accompany(id, &program);
         }
     }
 
     /// Says what a workflow will come to, and waits for its tokens.
-    fn announce(&self, id: JobId, course: &Course) {
-        self.note(Fact::Expects { id, results: course.expects() });
-        for (from, to, declared) in course.renamed() {
+    fn announce(&self, id: JobId, program: &Program) {
+        self.note(Fact::Expects { id, results: program.expects() });
+        for (from, to, declared) in program.renamed() {
             self.note(Fact::Renamed { id, from, to, declared });
         }
-        if course.asks() {
+        if program.asks() {
             let (world, engine) = (Arc::clone(&self.world), self.engine.clone());
-            let callback = Callback { id, world, engine, by: self.actor };
+            let callback = TokenReceiver { id, world, engine, by: self.actor };
             self.world.executor.spawn(self.actor, Box::pin(callback.wait(self.world.tokens_of(id))));
         }
         self.tell(id);
-        self.gossip.tell_flow(id, course.clone());
+        self.known_jobs.tell_flow(id, program.clone());
     }
 
     /// Notes what was told of a workflow that is to be stored, and whether it may be.
     fn was_stored<T>(&self, id: JobId, answer: &Result<T, Error>) -> bool {
         let fact = match answer {
-            Ok(_) => Fact::Acknowledged { id, told: Told::Created },
+            Ok(_) => Fact::Acknowledged { id, told: EnqueueAnswer::Created },
             Err(Error::OutcomeUnknown { .. }) => Fact::Unknown { id },
             Err(_) => Fact::Refused { id },
         };
@@ -78,17 +78,17 @@ impl Person {
 
     /// Forks some workflow at some step, and has the fork's signals sent.
     pub(super) async fn fork(&self) -> Result<(), Error> {
-        let Some((source, course)) = self.gossip.some_flow(&self.rng) else { return Ok(()) };
+        let Some((source, program)) = self.known_jobs.some_flow(&self.rng) else { return Ok(()) };
         let Some(step) = recorded(&self.engine, source, &self.rng).await? else { return Ok(()) };
         let id = JobId::mint(self.world.time.now(), &self.rng);
-        self.announce(id, &course);
+        self.announce(id, &program);
         let mut fork = self.engine.jobs().fork(source).id(id);
         if chance(&self.rng, 0.8) {
             fork = fork.from(step);
         }
         let answer = fork.await;
         if self.was_stored(id, &answer) {
-            self.accompany(id, &course);
+            self.accompany(id, &program);
         }
         Ok(())
     }
@@ -96,7 +96,7 @@ impl Person {
     /// Retries some workflow from some step.
     pub(super) async fn retry_from(&self) -> Result<(), Error> {
         for _ in 0..CHOICE {
-            let Some((id, _)) = self.gossip.some_flow(&self.rng) else { break };
+            let Some((id, _)) = self.known_jobs.some_flow(&self.rng) else { break };
             let state = self.engine.jobs().get(id).await?.summary.status.state;
             // Of those that run or have succeeded some, to be refused.
             if matches!(state, State::Running | State::Succeeded) && chance(&self.rng, 0.9) {
@@ -108,11 +108,11 @@ impl Person {
     }
 
     /// Has the signals of a workflow sent, and some ill luck meet it.
-    fn accompany(&self, id: JobId, course: &Course) {
-        let (rng, waits) = (&self.rng, course.waits());
+    fn accompany(&self, id: JobId, program: &Program) {
+        let (rng, waits) = (&self.rng, program.waits());
         // Drawn apart, so that the rest of a run does not depend on it.
-        let whim = SeededRng::new(course.seed);
-        for Message { name, wait, sender, value, after, spare } in course.senders() {
+        let whim = SeededRng::new(program.seed);
+        for Message { name, wait, sender, value, after, spare } in program.senders() {
             let world = Arc::clone(&self.world);
             // Most of those that may come at any time come when they are about to be waited for; so do some of the others.
             let prompt = chance(rng, if after.is_none() { 0.7 } else { 0.3 });
@@ -122,17 +122,17 @@ impl Person {
             let after = if prompt.is_some() { LATEST } else { after.unwrap_or(some_time) };
             let again = chance(rng, 0.3);
             let dropped = chance(&whim, 0.3).then(|| chance(&whim, 0.5));
-            if chance(&whim, 0.3) && course.bears_errors() {
+            if chance(&whim, 0.3) && program.bears_errors() {
                 let (name, sender) = (name.clone(), format!("mistaken {sender}"));
                 let dropped = chance(&whim, 0.3).then_some(true);
                 let prompt = chance(&whim, 0.5).then(|| self.world.watch_for(id, &wait));
                 let letter =
-                    Letter { id, name, sender, value: json!("not a number"), again, prompt, dropped };
+                    DelayedSignal { id, name, sender, value: json!("not a number"), again, prompt, dropped };
                 let task = letter.send(Arc::clone(&world), self.engine.clone(), after / 2);
                 self.world.executor.spawn(self.actor, Box::pin(task));
             }
             let dropped = dropped.filter(|alone| spare && (*alone || timed));
-            let letter = Letter { id, name, sender, value: json!(value), again, prompt, dropped };
+            let letter = DelayedSignal { id, name, sender, value: json!(value), again, prompt, dropped };
             let task = letter.send(world, self.engine.clone(), after);
             self.world.executor.spawn(self.actor, Box::pin(task));
         }
@@ -145,7 +145,7 @@ impl Person {
             let (told, back) = (world.watch_for(id, wait), chance(rng, 0.5));
             let task = meddle(Arc::clone(world), self.engine.clone(), id, told, back);
             world.executor.spawn(self.actor, Box::pin(task));
-        } else if config.lonely && chance(rng, 0.5) {
+        } else if config.one_workflow_node && chance(rng, 0.5) {
             let stops = chance(rng, 0.5);
             if stops {
                 world.stop_at(id, wait);
@@ -207,7 +207,7 @@ async fn meddle(world: Arc<World>, engine: Engine, id: JobId, told: oneshot::Rec
         return;
     }
     world.time.sleep(between(&world.fate, Duration::ZERO, MEETING)).await;
-    let is_over = || world.time.monotonic() >= world.config.storm;
+    let is_over = || world.time.monotonic() >= world.config.fault_phase;
     // What is refused is an operator's daily bread.
     if !is_over() && (!back || chance(&world.fate, 0.3)) {
         drop(engine.jobs().cancel(id).because("it waits").await);
@@ -227,7 +227,7 @@ async fn meddle(world: Arc<World>, engine: Engine, id: JobId, told: oneshot::Rec
 /// keeps a handler whose suspension was refused, and it alone is there to run that workflow again.
 async fn sever(world: Arc<World>, told: oneshot::Receiver<Actor>, stops: bool) {
     let Ok(actor) = told.await else { return };
-    let left = world.config.storm.saturating_sub(world.time.monotonic());
+    let left = world.config.fault_phase.saturating_sub(world.time.monotonic());
     let lasts = between(&world.fate, world.config.lease * 3 / 2, world.config.lease * 5 / 2).min(left);
     if stops {
         world.fault("stop", Some(actor), lasts);
@@ -236,13 +236,13 @@ async fn sever(world: Arc<World>, told: oneshot::Receiver<Actor>, stops: bool) {
         return;
     }
     world.fault("cut", Some(actor), lasts);
-    world.net().cut.insert(actor, pick(&world.fate, &[Away::Refusing, Away::Silent]));
+    world.net().cut.insert(actor, pick(&world.fate, &[StoreAbsence::Refusing, StoreAbsence::Silent]));
     world.time.sleep(lasts).await;
     world.net().cut.remove(&actor);
 }
 
 /// A signal on its way.
-struct Letter {
+struct DelayedSignal {
     id: JobId,
     name: String,
     sender: String,
@@ -255,9 +255,9 @@ struct Letter {
     prompt: Option<oneshot::Receiver<Actor>>,
 }
 
-impl Letter {
+impl DelayedSignal {
     /// Sends a signal until somebody has it. A job that is not there, or has ended, may come, or come back, as long as the
-    /// storm lasts and what was sent in it has not arrived.
+    /// fault phase lasts and what was sent in it has not arrived.
     async fn send(self, world: Arc<World>, engine: Engine, after: Duration) {
         let lease = world.config.lease;
         let mut later = [Duration::ZERO, lease * 3, lease * 11].into_iter();
@@ -289,7 +289,7 @@ impl Letter {
                 Ok(_) => return,
                 Err(Error::NotFound(_) | Error::Illegal { .. }) => {
                     let Some(later) = later.next() else { return };
-                    let over = (world.config.storm + later).saturating_sub(world.time.monotonic());
+                    let over = (world.config.fault_phase + later).saturating_sub(world.time.monotonic());
                     world.time.sleep(over + Duration::from_secs(1)).await;
                 }
                 Err(_) => world.time.sleep(Duration::from_millis(500)).await,
@@ -299,17 +299,17 @@ impl Letter {
 }
 
 /// Whoever is sent the tokens of a workflow.
-struct Callback {
+struct TokenReceiver {
     id: JobId,
     world: Arc<World>,
     engine: Engine,
     by: Actor,
 }
 
-impl Callback {
+impl TokenReceiver {
     /// Comes back with every token, twice at once and then again, and wants something else each time.
-    async fn wait(self, mut sent: mpsc::UnboundedReceiver<Sent>) {
-        while let Some(Sent { key, token, values }) = sent.recv().await {
+    async fn wait(self, mut sent: mpsc::UnboundedReceiver<SentToken>) {
+        while let Some(SentToken { key, token, values }) = sent.recv().await {
             let fate = &self.world.fate;
             self.world.time.sleep(between(fate, Duration::ZERO, Duration::from_secs(2))).await;
             let [one, other] = values;
@@ -336,7 +336,7 @@ impl Callback {
 }
 
 /// A token on its way to whoever comes back with it.
-pub(super) struct Sent {
+pub(super) struct SentToken {
     /// The key of the step that made it.
     pub(super) key: String,
     pub(super) token: String,

@@ -10,12 +10,12 @@ use mainspring_core::store::{Hint, Listener};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::backend::{Backend, Kind};
-use super::clock::Skewed;
+use super::clock::SkewedClock;
 use super::executor::Executor;
 use super::plan::Config;
-use super::workflow_clients::Sent;
+use super::workflow_clients::SentToken;
 use crate::clock::ManualClock;
-use crate::history::{Actor, Event, Fact, How, Recorder};
+use crate::history::{Actor, EndKind, Event, Fact, Recorder};
 use crate::rng::SeededRng;
 
 /// The world itself: it is nobody's process, and nothing kills it.
@@ -25,13 +25,13 @@ pub(super) struct World {
     pub(super) config: Config,
     pub(super) time: ManualClock,
     /// What the store takes for the time.
-    pub(super) store_time: Skewed,
+    pub(super) store_time: SkewedClock,
     pub(super) executor: Executor,
     pub(super) log: Arc<Log>,
     pub(super) backend: Backend,
     /// Decides what goes wrong.
     pub(super) fate: SeededRng,
-    pub(super) net: Mutex<Net>,
+    pub(super) net: Mutex<Disruption>,
     /// Who dies at the next failure point that he passes.
     pub(super) armed: Mutex<Option<Actor>>,
     /// How often each job has begun, which a job that is to come back several times must know.
@@ -41,25 +41,25 @@ pub(super) struct World {
     /// Who runs workflows, in runs in which one node does.
     pub(super) hermit: Mutex<Option<Actor>>,
     /// Who wants to act at the very moment at which a workflow comes to one of its waits.
-    pub(super) watchers: Mutex<Watchers>,
+    pub(super) watchers: Mutex<WaitListeners>,
     /// The waits at which whoever comes to them is stopped.
     stops: Mutex<BTreeSet<(JobId, String)>>,
     /// Jobs whose rows are damaged, each with what mends it.
     pub(super) damaged: Mutex<BTreeMap<JobId, String>>,
     /// Who is sent the tokens of which workflow.
-    tokens: Mutex<BTreeMap<JobId, mpsc::UnboundedSender<Sent>>>,
+    tokens: Mutex<BTreeMap<JobId, mpsc::UnboundedSender<SentToken>>>,
 }
 
 /// Who is to be told when a workflow comes to a wait, by job and name of the wait.
-type Watchers = BTreeMap<(JobId, String), Vec<oneshot::Sender<Actor>>>;
+type WaitListeners = BTreeMap<(JobId, String), Vec<oneshot::Sender<Actor>>>;
 
 /// What is wrong with the network and the store.
 #[derive(Default)]
-pub(super) struct Net {
+pub(super) struct Disruption {
     /// Nobody reaches the store.
-    pub(super) away: Option<Away>,
+    pub(super) away: Option<StoreAbsence>,
     /// Who alone does not reach it.
-    pub(super) cut: BTreeMap<Actor, Away>,
+    pub(super) cut: BTreeMap<Actor, StoreAbsence>,
     /// There is no room to write.
     pub(super) full: bool,
     /// How much longer every message takes.
@@ -67,7 +67,7 @@ pub(super) struct Net {
     /// How likely one call goes wrong.
     pub(super) trouble: f64,
     /// How likely a hint is lost.
-    pub(super) deaf: f64,
+    pub(super) hint_loss: f64,
     /// Whose last renewal went wrong: the next one must not, or a lease would lapse without anybody's fault.
     pub(super) spared: BTreeSet<Actor>,
     /// Told when an actor has claimed.
@@ -78,7 +78,7 @@ pub(super) struct Net {
 
 /// How a store is away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Away {
+pub(super) enum StoreAbsence {
     /// Calls are refused.
     Refusing,
     /// Calls are swallowed.
@@ -88,7 +88,7 @@ pub(super) enum Away {
 impl World {
     pub(super) fn new(kind: Kind, config: Config, seed: u64) -> Arc<Self> {
         let time = ManualClock::new();
-        let store_time = Skewed::new(&time, 0);
+        let store_time = SkewedClock::new(&time, 0);
         Arc::new(World {
             config,
             executor: Executor::new(seed),
@@ -109,7 +109,7 @@ impl World {
         })
     }
 
-    pub(super) fn net(&self) -> MutexGuard<'_, Net> {
+    pub(super) fn net(&self) -> MutexGuard<'_, Disruption> {
         lock(&self.net)
     }
 
@@ -189,9 +189,9 @@ impl World {
         }
     }
 
-    /// Whether a node may run workflows: all may when the storm is over, and in most runs.
+    /// Whether a node may run workflows: all may when the fault phase is over, and in most runs.
     pub(super) fn may_run_workflows(&self, actor: Actor) -> bool {
-        if !self.config.lonely || self.time.monotonic() >= self.config.storm {
+        if !self.config.one_workflow_node || self.time.monotonic() >= self.config.fault_phase {
             return true;
         }
         let mut hermit = lock(&self.hermit);
@@ -236,14 +236,14 @@ impl World {
     }
 
     /// The tokens that a workflow will send away.
-    pub(super) fn tokens_of(&self, id: JobId) -> mpsc::UnboundedReceiver<Sent> {
+    pub(super) fn tokens_of(&self, id: JobId) -> mpsc::UnboundedReceiver<SentToken> {
         let (tell, told) = mpsc::unbounded_channel();
         lock(&self.tokens).insert(id, tell);
         told
     }
 
     /// A workflow sends a token away.
-    pub(super) fn send(&self, id: JobId, sent: Sent) {
+    pub(super) fn send(&self, id: JobId, sent: SentToken) {
         if let Some(tell) = lock(&self.tokens).get(&id) {
             // Whoever was to come back may be gone for good.
             let _told = tell.send(sent);
@@ -267,10 +267,10 @@ impl World {
     pub(super) fn pass(self: &Arc<Self>, actor: Actor, ear: Weak<dyn Listener>, hint: Hint) {
         let lost = {
             let net = self.net();
-            net.away.is_some() || net.cut.contains_key(&actor) || chance(&self.fate, net.deaf)
+            net.away.is_some() || net.cut.contains_key(&actor) || chance(&self.fate, net.hint_loss)
         };
         if lost {
-            if self.config.deaf > 0.0 {
+            if self.config.hint_loss > 0.0 {
                 self.fault("hint lost", Some(actor), Duration::ZERO);
             }
             return;
@@ -341,11 +341,11 @@ impl Log {
     /// A job that an actor has just asked to end for a while, to be claimed again.
     pub(super) fn giving_back(&self, by: Actor) -> Option<JobId> {
         lock(&self.events).iter().rev().take(16).find_map(|event| match event.fact {
-            Fact::Finishing { id, how: How::Retry | How::Snooze | How::Release | How::Suspend, .. }
-                if event.by == by =>
-            {
-                Some(id)
-            }
+            Fact::Finishing {
+                id,
+                how: EndKind::Retry | EndKind::Snooze | EndKind::Release | EndKind::Suspend,
+                ..
+            } if event.by == by => Some(id),
             _ => None,
         })
     }

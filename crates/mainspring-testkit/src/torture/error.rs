@@ -9,7 +9,7 @@ pub enum Error {
     /// Something that must come to pass did not, in all of the patience.
     #[error("waited in vain until {0}")]
     InVain(String),
-    /// A store, a victim or a blow did what it must not.
+    /// A store, a victim or a fault did what it must not.
     #[error("{0}")]
     Unexpected(String),
     /// The operating system refused something.

@@ -7,23 +7,23 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::{Calls, Error, Result};
+use super::{Error, Result, WriteCalls};
 
 /// What happens at a system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Harm {
+pub enum SyscallFault {
     /// The process is killed there.
     Kill,
     /// The call is not made, and fails with this error, so often.
     Fail(&'static str, u32),
 }
 
-impl fmt::Display for Harm {
+impl fmt::Display for SyscallFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Harm::Kill => f.write_str("KILL"),
-            Harm::Fail(error, 1) => f.write_str(error),
-            Harm::Fail(error, times) => write!(f, "{error} x{times}"),
+            SyscallFault::Kill => f.write_str("KILL"),
+            SyscallFault::Fail(error, 1) => f.write_str(error),
+            SyscallFault::Fail(error, times) => write!(f, "{error} x{times}"),
         }
     }
 }
@@ -36,7 +36,7 @@ pub struct Injection {
     /// The files that it must concern; all if there are none.
     pub files: Vec<PathBuf>,
     /// What happens.
-    pub harm: Harm,
+    pub harm: SyscallFault,
     /// At which call of its thread, from 1.
     pub index: u32,
     /// Where calls are written down.
@@ -45,7 +45,13 @@ pub struct Injection {
 
 impl Injection {
     /// The `index`th call of a sort goes wrong.
-    pub fn new(calls: &Calls, call: &'static str, harm: Harm, index: u32, trace: PathBuf) -> Self {
+    pub fn new(
+        calls: &WriteCalls,
+        call: &'static str,
+        harm: SyscallFault,
+        index: u32,
+        trace: PathBuf,
+    ) -> Self {
         Injection { call, files: calls.files.clone(), harm, index, trace }
     }
 
@@ -53,8 +59,8 @@ impl Injection {
     pub(super) fn command(&self, program: &Path) -> Command {
         let Injection { call, harm, index, .. } = self;
         let what = match harm {
-            Harm::Kill => format!("inject={call}:signal=KILL:when={index}"),
-            Harm::Fail(error, times) => {
+            SyscallFault::Kill => format!("inject={call}:signal=KILL:when={index}"),
+            SyscallFault::Fail(error, times) => {
                 format!("inject={call}:error={error}:when={index}..{}", index + times - 1)
             }
         };

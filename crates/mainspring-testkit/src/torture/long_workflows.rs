@@ -15,15 +15,15 @@ use mainspring::{JobId, Reason, State};
 use mainspring_core::bounds;
 use rustix::process::Signal;
 
-use super::outcome::{Outcome, Tally};
-use super::process::{Orders, Role};
+use super::outcome::{FaultCount, Outcome};
+use super::process::{Role, VictimOptions};
 use super::run::{drain, leave};
-use super::victim::Flow;
+use super::victim::WorkflowJob;
 use super::wait::{insist, wait};
 use super::world::World;
-use super::{Error, Plan, Result, Stage, rows};
-use crate::checker::{Terms, check};
-use crate::history::{Actor, Event, Fact, Told};
+use super::{Error, Plan, Result, StoreUnderTest, rows};
+use crate::checker::{CheckTerms, check};
+use crate::history::{Actor, EnqueueAnswer, Event, Fact};
 
 /// Bodies that a worker must have run before it is killed.
 const BODIES: usize = 15;
@@ -32,7 +32,7 @@ const LIFE: u64 = 150;
 
 /// How long it is.
 #[derive(Debug, Clone, Copy)]
-pub struct Course {
+pub struct LongRun {
     /// Workflows; as many again if all have ended before the last kill.
     pub flows: u64,
     /// Steps of each.
@@ -45,11 +45,11 @@ pub struct Course {
 ///
 /// # Errors
 /// If the run could not come to its end. Ledger and store are then kept, and the error says where.
-pub async fn marathon(stage: Arc<dyn Stage>, plan: &Plan, course: Course) -> Result<Outcome> {
+pub async fn marathon(under_test: Arc<dyn StoreUnderTest>, plan: &Plan, course: LongRun) -> Result<Outcome> {
     let dir = tempfile::Builder::new().prefix("mainspring-torture-").tempdir();
     let dir = dir.map_err(Error::io("making a directory"))?;
     let began = Instant::now();
-    let result = judged(&stage, plan, course, dir.path()).await;
+    let result = judged(&under_test, plan, course, dir.path()).await;
     let clean = result.as_ref().is_ok_and(Outcome::is_clean);
     let kept = if clean { None } else { Some(dir.keep()) };
     match result {
@@ -61,15 +61,20 @@ pub async fn marathon(stage: Arc<dyn Stage>, plan: &Plan, course: Course) -> Res
     }
 }
 
-async fn judged(stage: &Arc<dyn Stage>, plan: &Plan, course: Course, dir: &Path) -> Result<Outcome> {
+async fn judged(
+    under_test: &Arc<dyn StoreUnderTest>,
+    plan: &Plan,
+    course: LongRun,
+    dir: &Path,
+) -> Result<Outcome> {
     let planted = plan.planted.clone();
-    let mut world = World::new(Arc::clone(stage), dir, &plan.program, plan.seed, planted).await?;
-    rows::make(&**stage)?;
+    let mut world = World::new(Arc::clone(under_test), dir, &plan.program, plan.seed, planted).await?;
+    rows::make(&**under_test)?;
     let mut flows = start(&world, course).await?;
-    let mut tally = Tally::default();
+    let mut tally = FaultCount::default();
     let mut killed = BTreeSet::new();
     for _ in 0..plan.cycles {
-        let worker = world.start(Role::Worker, &Orders::default())?;
+        let worker = world.start(Role::Worker, &VictimOptions::default())?;
         let number = worker.number();
         wait("the worker gets on", async || {
             let ran = |event: &&Event| event.by == number && matches!(event.fact, Fact::Ran { .. });
@@ -85,7 +90,7 @@ async fn judged(stage: &Arc<dyn Stage>, plan: &Plan, course: Course, dir: &Path)
         .await?;
         wait("a moment that nobody suffers a third time", async || {
             tokio::time::sleep(Duration::from_millis(world.below(LIFE))).await;
-            // Stopped, so that it claims nobody between the look and the blow.
+            // Stopped, so that it claims nobody between the look and the fault.
             worker.signal(Signal::STOP)?;
             let exposed = world.jobs(&[State::Ready, State::Running]).await?;
             if exposed.iter().any(|job| job.crashes >= bounds::SUSPECT_CRASHES) {
@@ -97,47 +102,47 @@ async fn judged(stage: &Arc<dyn Stage>, plan: &Plan, course: Course, dir: &Path)
         .await?;
         killed.insert(number);
         world.kill(worker)?;
-        tally.struck += 1;
+        tally.injected += 1;
         tally.hit += 1;
     }
     world.note(Fact::Calm);
-    let worker = world.start(Role::Worker, &Orders::default())?;
+    let worker = world.start(Role::Worker, &VictimOptions::default())?;
     world.workers.push(worker);
     drain(&world).await?;
     for mut worker in std::mem::take(&mut world.workers) {
         leave(&world, &mut worker).await?;
     }
     let history = world.history()?;
-    let report = check(&history, &world.look().await?, Terms { settled: true, ..Terms::default() });
+    let report = check(&history, &world.look().await?, CheckTerms { settled: true, ..CheckTerms::default() });
     let mut problems = bodies(&history, &killed);
     problems.extend(ends(&world, &flows).await?);
     let written: Vec<rows::Written> = flows.into_iter().map(|(id, flow)| (id, flow, true)).collect();
-    problems.extend(rows::wrong(&**stage, &written)?);
+    problems.extend(rows::wrong(&**under_test, &written)?);
     world.close().await;
     Ok(Outcome {
-        store: stage.name(),
+        store: under_test.name(),
         seed: plan.seed,
         cycles: plan.cycles,
         took: Duration::ZERO,
-        blows: BTreeMap::from([("kill in a marathon".to_owned(), tally)]),
+        faults: BTreeMap::from([("kill in a marathon".to_owned(), tally)]),
         report,
         problems,
         kept: None,
     })
 }
 
-async fn start(world: &World, course: Course) -> Result<Vec<(JobId, Flow)>> {
+async fn start(world: &World, course: LongRun) -> Result<Vec<(JobId, WorkflowJob)>> {
     let engine = world.engine()?;
     let mut flows = Vec::new();
     for seed in 0..course.flows {
-        let Course { steps, millis, .. } = course;
+        let LongRun { steps, millis, .. } = course;
         let nap = if seed.is_multiple_of(4) { 100 } else { 0 };
         let ways = seed.is_multiple_of(2);
-        let flow = Flow { seed, steps, millis, nap, rows: true, ways, ..Flow::default() };
+        let flow = WorkflowJob { seed, steps, millis, nap, rows: true, ways, ..WorkflowJob::default() };
         let id = JobId::mint(super::wait::now(), &*engine.seams().rng);
         world.note(flow.expects(id));
         insist("a workflow is enqueued", async || engine.enqueue(flow.clone()).id(id).await).await?;
-        world.note(Fact::Acknowledged { id, told: Told::Created });
+        world.note(Fact::Acknowledged { id, told: EnqueueAnswer::Created });
         flows.push((id, flow));
     }
     Ok(flows)
@@ -168,7 +173,7 @@ fn bodies(history: &[Event], killed: &BTreeSet<Actor>) -> Vec<String> {
 }
 
 /// Workflows that did not end as they would in peace.
-async fn ends(world: &World, flows: &[(JobId, Flow)]) -> Result<Vec<String>> {
+async fn ends(world: &World, flows: &[(JobId, WorkflowJob)]) -> Result<Vec<String>> {
     let engine = world.engine()?.clone();
     let mut problems = Vec::new();
     for (id, flow) in flows {

@@ -1,17 +1,17 @@
 //! Torture: real processes on a real store, and one fault after the other.
 //!
 //! A [`World`] is a store with three workers, a producer and an operator on it, each a process of its own (the
-//! [`victim`]s). A [`Blow`] breaks something while they are busy; one blow is one cycle. When all cycles are over the
+//! [`victim`]s). A [`Fault`] breaks something while they are busy; one fault is one cycle. When all cycles are over the
 //! world is left in peace, everything must drain, and the [checker](crate::checker) judges what the victims wrote into
 //! the [`ledger`] against what the store holds.
 //!
-//! A store takes part as a [`Stage`]: where it is, and which blows only it can suffer. [`blows`] has those that every store
+//! A store takes part as a [`StoreUnderTest`]: where it is, and which faults only it can suffer. [`faults`] has those that every store
 //! suffers: kills, stops, failure points, system calls that fail.
 //!
 //! # Invariants
 //! - No process outlives its world.
 //! - Nothing waits for ever: a wait that ends in vain ends the run, and keeps its directory.
-//! - A blow says whether it hit; a kind that never hit is a failure of the run.
+//! - A fault says whether it hit; a kind that never hit is a failure of the run.
 
 mod error;
 pub mod faults;
@@ -30,9 +30,9 @@ mod wait;
 mod world;
 
 pub use error::{Error, Result};
-pub use long_workflows::{Course, marathon};
-pub use outcome::{Outcome, Tally};
-pub use process::{Orders, Role, Victim};
+pub use long_workflows::{LongRun, marathon};
+pub use outcome::{FaultCount, Outcome};
+pub use process::{Role, Victim, VictimOptions};
 pub use run::{Plan, command, run};
 pub use wait::{PATIENCE, wait};
 pub use world::World;
@@ -45,14 +45,14 @@ use mainspring::Engine;
 use mainspring_core::seam::Pending;
 
 /// A store under torture.
-pub trait Stage: Send + Sync {
+pub trait StoreUnderTest: Send + Sync {
     /// What it is called: `sqlite`, `postgres`.
     fn name(&self) -> &'static str;
 
     /// The address under which victims open it.
     fn address(&self) -> String;
 
-    /// Opens it for the rig itself, by a way that no blow cuts.
+    /// Opens it for the rig itself, by a way that no fault cuts.
     fn open(&self) -> Pending<'_, mainspring_core::Result<Engine>>;
 
     /// The crates whose failure points a victim on this store can reach.
@@ -70,13 +70,13 @@ pub trait Stage: Send + Sync {
 
     /// Which system calls carry its writes, and on which files. Without files they are hit wherever they go, so a call
     /// that the ledger is written with (`write`) needs some.
-    fn calls(&self) -> Calls;
+    fn calls(&self) -> WriteCalls;
 
-    /// An empty store of the same sort, for blows that need one: migrations are interrupted there. Gone when dropped.
-    fn another(&self) -> Result<Box<dyn Stage>>;
+    /// An empty store of the same sort, for faults that need one: migrations are interrupted there. Gone when dropped.
+    fn another(&self) -> Result<Box<dyn StoreUnderTest>>;
 
-    /// The blows that only this store can suffer.
-    fn blows(&self) -> Vec<Box<dyn Blow>>;
+    /// The faults that only this store can suffer.
+    fn faults(&self) -> Vec<Box<dyn Fault>>;
 
     /// Runs a statement of the application, which shares the database with the store; the rows, as text.
     ///
@@ -88,7 +88,7 @@ pub trait Stage: Send + Sync {
     /// awaited at a point that only those come by who have lost one.
     fn unsettle(&self) {}
 
-    /// The lease of the workers: short, because some blows outlast it.
+    /// The lease of the workers: short, because some faults outlast it.
     fn lease(&self) -> Duration {
         Duration::from_secs(2)
     }
@@ -104,20 +104,20 @@ pub trait Stage: Send + Sync {
 
 /// System calls that carry a store's writes.
 #[derive(Debug, Clone, Default)]
-pub struct Calls {
+pub struct WriteCalls {
     /// Their names, as `strace` knows them.
     pub names: &'static [&'static str],
     /// The files that they must concern; none if it is their own sort that tells them apart.
     pub files: Vec<PathBuf>,
     /// What happens at them, each on its own.
-    pub harms: &'static [inject::Harm],
+    pub harms: &'static [inject::SyscallFault],
 }
 
-/// A blow under way. It stays on its thread, which a rig has for itself.
-pub type Strike<'a> = Pin<Box<dyn Future<Output = Result<bool>> + 'a>>;
+/// A fault under way. It stays on its thread, which a rig has for itself.
+pub type FaultFuture<'a> = Pin<Box<dyn Future<Output = Result<bool>> + 'a>>;
 
 /// Something that goes wrong, on purpose.
-pub trait Blow {
+pub trait Fault {
     /// Its kind, in figures and for `--only`.
     fn name(&self) -> String;
 
@@ -126,5 +126,5 @@ pub trait Blow {
     ///
     /// # Errors
     /// If the world does not do what it must, or something waits in vain.
-    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a>;
+    fn inject<'a>(&'a mut self, world: &'a mut World) -> FaultFuture<'a>;
 }

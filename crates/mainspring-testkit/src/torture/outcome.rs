@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use crate::checker::Report;
 
-/// How often a blow was struck, and how often it hit.
+/// How often a fault was injected, and how often it hit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Blows.
-    pub struck: usize,
+pub struct FaultCount {
+    /// Faults.
+    pub injected: usize,
     /// Hits.
     pub hit: usize,
 }
@@ -23,12 +23,12 @@ pub struct Outcome {
     pub store: &'static str,
     /// The seed.
     pub seed: u64,
-    /// Blows that were struck.
+    /// Faults that were injected.
     pub cycles: usize,
     /// How long it took.
     pub took: Duration,
-    /// Blows by kind, also those that were not struck.
-    pub blows: BTreeMap<String, Tally>,
+    /// Faults by kind, also those that were not injected.
+    pub faults: BTreeMap<String, FaultCount>,
     /// What the checker says.
     pub report: Report,
     /// What else must not have happened.
@@ -38,7 +38,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Whether every promise was kept, and every blow that was struck has hit at least once.
+    /// Whether every promise was kept, and every fault that was injected has hit at least once.
     pub fn is_clean(&self) -> bool {
         self.report.is_clean() && self.problems.is_empty()
     }
@@ -57,8 +57,9 @@ impl fmt::Display for Outcome {
             "torture of {}, seed {}: {} cycles in {seconds:.0} s",
             self.store, self.seed, self.cycles
         )?;
-        for (name, Tally { struck, hit }) in self.blows.iter().filter(|(_, tally)| tally.struck > 0) {
-            writeln!(f, "  blow: {name:<30} {struck:>4} struck, {hit:>4} hit")?;
+        for (name, FaultCount { injected, hit }) in self.faults.iter().filter(|(_, tally)| tally.injected > 0)
+        {
+            writeln!(f, "  fault: {name:<30} {injected:>4} injected, {hit:>4} hit")?;
         }
         writeln!(f, "{}", self.report.figures)?;
         for problem in &self.problems {

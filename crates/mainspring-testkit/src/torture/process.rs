@@ -40,7 +40,7 @@ impl Role {
 
 /// What a victim is started with.
 #[derive(Debug, Clone, Default)]
-pub struct Orders {
+pub struct VictimOptions {
     /// A failure point to die at, and at which visit.
     pub die_at: Option<(String, u32)>,
     /// A system call that fails, or kills.
@@ -51,7 +51,7 @@ pub struct Orders {
 
 /// What all victims of a world are told.
 #[derive(Debug, Clone)]
-pub(super) struct Setting {
+pub(super) struct VictimSettings {
     pub(super) program: PathBuf,
     pub(super) address: String,
     pub(super) ledger: PathBuf,
@@ -70,7 +70,7 @@ pub struct Victim {
     pub trace: Option<PathBuf>,
 }
 
-impl Setting {
+impl VictimSettings {
     /// Where everybody may reach the program, and the ledger beside it.
     fn opened(&self) -> Result<PathBuf> {
         let failed = |error| Error::io("letting everybody at the program")(error);
@@ -86,7 +86,12 @@ impl Setting {
 }
 
 impl Victim {
-    pub(super) fn start(setting: &Setting, role: Role, seed: u64, orders: &Orders) -> Result<Self> {
+    pub(super) fn start(
+        setting: &VictimSettings,
+        role: Role,
+        seed: u64,
+        orders: &VictimOptions,
+    ) -> Result<Self> {
         let mut arguments: Vec<String> =
             vec![role.as_str().into(), setting.address.clone(), setting.ledger.display().to_string()];
         arguments.extend([format!("{}ms", setting.lease.as_millis()), seed.to_string()]);

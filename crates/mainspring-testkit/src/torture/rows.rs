@@ -7,27 +7,27 @@ use std::collections::BTreeMap;
 
 use mainspring::{Job, JobId, State};
 
-use super::victim::Flow;
+use super::victim::WorkflowJob;
 use super::wait::insist;
 use super::world::World;
-use super::{Error, Result, Stage};
+use super::{Error, Result, StoreUnderTest};
 
 const TABLE: &str = "CREATE TABLE app_rows (job TEXT NOT NULL, step INTEGER NOT NULL)";
 const COUNT: &str = "SELECT job, step, count(*) FROM app_rows GROUP BY job, step";
 
 /// Makes the table.
-pub(super) fn make(stage: &dyn Stage) -> Result<()> {
-    stage.sql(TABLE).map(drop)
+pub(super) fn make(under_test: &dyn StoreUnderTest) -> Result<()> {
+    under_test.sql(TABLE).map(drop)
 }
 
 /// A workflow, and whether all of its rows must be there.
-pub(super) type Written = (JobId, Flow, bool);
+pub(super) type Written = (JobId, WorkflowJob, bool);
 
 /// All workflows of a store that has come to rest.
 pub(super) async fn written(world: &World) -> Result<Vec<Written>> {
     let engine = world.engine()?;
     let mut flows = Vec::new();
-    for job in world.jobs(&[]).await?.into_iter().filter(|job| job.kind.as_str() == Flow::KIND) {
+    for job in world.jobs(&[]).await?.into_iter().filter(|job| job.kind.as_str() == WorkflowJob::KIND) {
         let record = insist("a workflow is there", async || engine.jobs().get(job.id).await).await?;
         let flow = serde_json::from_slice(&record.input)
             .map_err(|error| Error::Unexpected(format!("the input of {}: {error}", job.id)))?;
@@ -37,9 +37,9 @@ pub(super) async fn written(world: &World) -> Result<Vec<Written>> {
 }
 
 /// Rows that are not there once each.
-pub(super) fn wrong(stage: &dyn Stage, flows: &[Written]) -> Result<Vec<String>> {
+pub(super) fn wrong(under_test: &dyn StoreUnderTest, flows: &[Written]) -> Result<Vec<String>> {
     let mut rows: BTreeMap<(String, String), String> = BTreeMap::new();
-    for row in stage.sql(COUNT)? {
+    for row in under_test.sql(COUNT)? {
         let mut columns = row.into_iter().map(Option::unwrap_or_default);
         let mut column = || columns.next().unwrap_or_default();
         let key = (column(), column());

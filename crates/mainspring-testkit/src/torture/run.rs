@@ -1,4 +1,4 @@
-//! A run: cycles of blows, then peace, then the judgement.
+//! A run: cycles of faults, then peace, then the judgement.
 
 #![expect(clippy::disallowed_methods, reason = "a run takes real time, and somebody wants to know how much")]
 
@@ -10,12 +10,14 @@ use std::time::{Duration, Instant};
 use mainspring::{JobId, Reason, State};
 use mainspring_core::seam::Rng;
 
-use super::outcome::{Outcome, Tally};
+use super::outcome::{FaultCount, Outcome};
 use super::process::Role;
 use super::wait::{insist, wait};
 use super::world::World;
-use super::{Blow, Course, Error, Result, Stage, faults, marathon, postgres, rows, sqlite, victim};
-use crate::checker::{Report, Terms, check, tell};
+use super::{
+    Error, Fault, LongRun, Result, StoreUnderTest, faults, marathon, postgres, rows, sqlite, victim,
+};
+use crate::checker::{CheckTerms, Report, check, render};
 use crate::history::Fact;
 use crate::rng::SeededRng;
 
@@ -25,11 +27,11 @@ const LOCKED: Duration = Duration::from_secs(40);
 /// How a run goes.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Blows to strike.
+    /// Faults to inject.
     pub cycles: usize,
     /// What all chance comes from.
     pub seed: u64,
-    /// Strikes only blows whose name begins with one of these, if there are any.
+    /// Strikes only faults whose name begins with one of these, if there are any.
     pub only: Vec<String>,
     /// The program of the victims.
     pub program: PathBuf,
@@ -46,7 +48,7 @@ impl Plan {
         Plan { cycles, seed, only: Vec::new(), program: program.into(), planted: None, timed: false }
     }
 
-    /// Strikes only blows whose name begins with one of these.
+    /// Strikes only faults whose name begins with one of these.
     #[must_use]
     pub fn only(mut self, names: &[&str]) -> Self {
         self.only.extend(names.iter().map(|name| (*name).to_owned()));
@@ -58,21 +60,21 @@ impl Plan {
     }
 }
 
-/// Tortures a store: with the blows that all stores suffer and with its own, as far as the plan wants them.
+/// Tortures a store: with the faults that all stores suffer and with its own, as far as the plan wants them.
 ///
 /// # Errors
 /// If the run could not come to its end. Ledger and store are then kept, and the error says where.
-pub async fn run(stage: Arc<dyn Stage>, plan: &Plan) -> Result<Outcome> {
-    let mut blows = faults::all(&*stage);
-    blows.extend(stage.blows());
-    blows.retain(|blow| plan.wants(&blow.name()));
-    if blows.is_empty() {
-        return Err(Error::Unexpected(format!("no blow is called {:?}", plan.only)));
+pub async fn run(under_test: Arc<dyn StoreUnderTest>, plan: &Plan) -> Result<Outcome> {
+    let mut faults = faults::all(&*under_test);
+    faults.extend(under_test.faults());
+    faults.retain(|fault| plan.wants(&fault.name()));
+    if faults.is_empty() {
+        return Err(Error::Unexpected(format!("no fault is called {:?}", plan.only)));
     }
     let dir = tempfile::Builder::new().prefix("mainspring-torture-").tempdir();
     let dir = dir.map_err(Error::io("making a directory"))?;
     let began = Instant::now();
-    let result = judged(&stage, plan, blows, dir.path()).await;
+    let result = judged(&under_test, plan, faults, dir.path()).await;
     let clean = result.as_ref().is_ok_and(Outcome::is_clean);
     let kept = if clean { None } else { Some(dir.keep()) };
     match result {
@@ -89,57 +91,57 @@ fn cause(error: &Error) -> String {
 }
 
 async fn judged(
-    stage: &Arc<dyn Stage>,
+    under_test: &Arc<dyn StoreUnderTest>,
     plan: &Plan,
-    mut blows: Vec<Box<dyn Blow>>,
+    mut faults: Vec<Box<dyn Fault>>,
     dir: &std::path::Path,
 ) -> Result<Outcome> {
     let planted = plan.planted.clone();
-    let mut world = World::new(Arc::clone(stage), dir, &plan.program, plan.seed, planted).await?;
-    let mut tallies: BTreeMap<String, Tally> =
-        blows.iter().map(|blow| (blow.name(), Tally::default())).collect();
-    rows::make(&**stage)?;
+    let mut world = World::new(Arc::clone(under_test), dir, &plan.program, plan.seed, planted).await?;
+    let mut tallies: BTreeMap<String, FaultCount> =
+        faults.iter().map(|fault| (fault.name(), FaultCount::default())).collect();
+    rows::make(&**under_test)?;
     world.populate()?;
     let rng = SeededRng::new(plan.seed);
     for cycle in 0..plan.cycles {
-        let turn = cycle % blows.len();
+        let turn = cycle % faults.len();
         if turn == 0 {
-            shuffle(&mut blows, &rng);
+            shuffle(&mut faults, &rng);
         }
-        let blow = &mut blows[turn];
+        let fault = &mut faults[turn];
         let failed =
-            |error| Error::Unexpected(format!("cycle {cycle}, {}: {error}{}", blow.name(), cause(&error)));
+            |error| Error::Unexpected(format!("cycle {cycle}, {}: {error}{}", fault.name(), cause(&error)));
         world.busy().await.map_err(failed)?;
-        let name = blow.name();
+        let name = fault.name();
         tracing::info!(cycle, name, "strikes");
         let failed =
             |error: Error| Error::Unexpected(format!("cycle {cycle}, {name}: {error}{}", cause(&error)));
-        let hit = blow.strike(&mut world).await.map_err(failed)?;
+        let hit = fault.inject(&mut world).await.map_err(failed)?;
         world.replace_dead()?;
         world.goes_on().await.map_err(failed)?;
         let tally = tallies.entry(name.clone()).or_default();
-        tally.struck += 1;
+        tally.injected += 1;
         tally.hit += usize::from(hit);
     }
     let report = peace(&mut world, plan.timed).await?;
     let problems = problems(&world, plan, &tallies, &report).await?;
     world.close().await;
     Ok(Outcome {
-        store: stage.name(),
+        store: under_test.name(),
         seed: plan.seed,
         cycles: plan.cycles,
         took: Duration::ZERO,
-        blows: tallies,
+        faults: tallies,
         report,
         problems,
         kept: None,
     })
 }
 
-fn shuffle(blows: &mut [Box<dyn Blow>], rng: &SeededRng) {
-    for last in (1..blows.len()).rev() {
+fn shuffle(faults: &mut [Box<dyn Fault>], rng: &SeededRng) {
+    for last in (1..faults.len()).rev() {
         let other = rng.next_u64() % (last as u64 + 1);
-        blows.swap(last, usize::try_from(other).unwrap_or(0));
+        faults.swap(last, usize::try_from(other).unwrap_or(0));
     }
 }
 
@@ -162,8 +164,8 @@ async fn peace(world: &mut World, timed: bool) -> Result<Report> {
     for mut worker in std::mem::take(&mut world.workers) {
         leave(world, &mut worker).await?;
     }
-    let recovery = timed.then(|| world.stage().slack());
-    let terms = Terms { settled: true, recovery, claim: Some(victim::CLAIM), ..Terms::default() };
+    let recovery = timed.then(|| world.under_test().slack());
+    let terms = CheckTerms { settled: true, recovery, claim: Some(victim::CLAIM), ..CheckTerms::default() };
     Ok(check(&world.history()?, &world.look().await?, terms))
 }
 
@@ -199,7 +201,7 @@ pub(super) async fn drain(world: &World) -> Result<()> {
         let first = match left.first() {
             Some(job) => {
                 let why = insist("a job says why", async || engine.jobs().why(job.id).await).await?;
-                format!(": {} {}: {why}{}", job.id, job.status, story(world, job.id)?)
+                format!(": {} {}: {why}{}", job.id, job.status, timeline(world, job.id)?)
             }
             None => String::new(),
         };
@@ -213,28 +215,32 @@ pub(super) async fn drain(world: &World) -> Result<()> {
 async fn problems(
     world: &World,
     plan: &Plan,
-    tallies: &BTreeMap<String, Tally>,
+    tallies: &BTreeMap<String, FaultCount>,
     report: &Report,
 ) -> Result<Vec<String>> {
     let mut problems: Vec<String> = tallies
         .iter()
-        .filter(|(_, tally)| tally.struck > 0 && tally.hit == 0)
-        .map(|(name, tally)| format!("`{name}` was struck {} times and never hit", tally.struck))
+        .filter(|(_, tally)| tally.injected > 0 && tally.hit == 0)
+        .map(|(name, tally)| format!("`{name}` was injected {} times and never hit", tally.injected))
         .collect();
     for job in world.jobs(&[State::Suspended]).await? {
-        let guilty = job.kind.as_str() == <victim::Poison as mainspring::Job>::KIND;
+        let guilty = job.kind.as_str() == <victim::Crasher as mainspring::Job>::KIND;
         if !guilty && !world.excused.contains(&job.id) && job.status.reason == Some(Reason::Quarantine) {
-            problems.push(format!("{} is innocent, and under quarantine{}", job.id, story(world, job.id)?));
+            problems.push(format!(
+                "{} is innocent, and under quarantine{}",
+                job.id,
+                timeline(world, job.id)?
+            ));
         }
     }
-    problems.extend(rows::wrong(&**world.stage(), &rows::written(world).await?)?);
+    problems.extend(rows::wrong(&**world.under_test(), &rows::written(world).await?)?);
     let mut recoveries = report.figures.peaceful.clone();
     recoveries.sort_unstable();
     if let Some(median) = recoveries.get(recoveries.len() / 2)
         && plan.timed
-        && *median > world.stage().recovery()
+        && *median > world.under_test().recovery()
     {
-        let bound = world.stage().recovery();
+        let bound = world.under_test().recovery();
         problems
             .push(format!("deaths in peace were found after {median:?} in the median, not within {bound:?}"));
     }
@@ -242,15 +248,15 @@ async fn problems(
 }
 
 /// What happened to a job, and to everybody.
-fn story(world: &World, id: JobId) -> Result<String> {
+fn timeline(world: &World, id: JobId) -> Result<String> {
     let mut history = world.history()?;
     history.retain(|event| {
         event.fact.job() == Some(id) || matches!(event.fact, Fact::Fault { .. } | Fact::Expired { .. })
     });
-    Ok(std::iter::once(String::new()).chain(tell(&history)).collect::<Vec<_>>().join("\n    "))
+    Ok(std::iter::once(String::new()).chain(render(&history)).collect::<Vec<_>>().join("\n    "))
 }
 
-/// Runs what a command line says: `--store sqlite|postgres --cycles N [--seed S] [--only BLOW]…`, or `--marathon
+/// Runs what a command line says: `--store sqlite|postgres --cycles N [--seed S] [--only FAULT]…`, or `--marathon
 /// KILLS` in place of cycles, with victims that
 /// live beside this program.
 ///
@@ -275,7 +281,7 @@ pub async fn command(arguments: &[String]) -> Result<Outcome> {
             _ => return Err(Error::Unexpected(format!("`{flag}` is not understood"))),
         }
     }
-    let stage: Arc<dyn Stage> = match store.as_deref() {
+    let under_test: Arc<dyn StoreUnderTest> = match store.as_deref() {
         Some("sqlite") => Arc::new(sqlite::Sqlite::new()?),
         Some("postgres") => Arc::new(postgres::Postgres::new()?.locked_for(LOCKED)),
         other => return Err(Error::Unexpected(format!("--store sqlite or postgres, not {other:?}"))),
@@ -283,8 +289,8 @@ pub async fn command(arguments: &[String]) -> Result<Outcome> {
     match long {
         Some(kills) => {
             plan.cycles = kills;
-            marathon(stage, &plan, Course { flows: 200, steps: 20, millis: 100 }).await
+            marathon(under_test, &plan, LongRun { flows: 200, steps: 20, millis: 100 }).await
         }
-        None => run(stage, &plan).await,
+        None => run(under_test, &plan).await,
     }
 }

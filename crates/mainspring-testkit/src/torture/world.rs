@@ -12,11 +12,11 @@ use rustix::process::Signal;
 
 use super::inject::Injection;
 use super::ledger::{self, Ledger, Tail};
-use super::process::{Orders, Role, Setting, Victim};
-use super::{Error, Result, Stage};
+use super::process::{Role, Victim, VictimOptions, VictimSettings};
+use super::{Error, Result, StoreUnderTest};
 use crate::history::{Actor, Event, Fact, Recorder};
 use crate::rng::SeededRng;
-use crate::watch::{Direct, Watched};
+use crate::watch::{Direct, WatchedStore};
 
 /// Workers of a world at peace.
 pub(super) const WORKERS: usize = 3;
@@ -31,8 +31,8 @@ pub struct World {
     pub rng: SeededRng,
     /// Innocent jobs that may end under quarantine: a store that was put back in time counts some crashes twice.
     pub excused: BTreeSet<JobId>,
-    stage: Arc<dyn Stage>,
-    setting: Setting,
+    under_test: Arc<dyn StoreUnderTest>,
+    setting: VictimSettings,
     dir: PathBuf,
     ledger: Arc<Ledger>,
     tail: Tail,
@@ -42,18 +42,18 @@ pub struct World {
 
 impl World {
     pub(super) async fn new(
-        stage: Arc<dyn Stage>,
+        under_test: Arc<dyn StoreUnderTest>,
         dir: &Path,
         program: &Path,
         seed: u64,
         planted: Option<String>,
     ) -> Result<Self> {
         let path = dir.join("ledger");
-        let setting = Setting {
+        let setting = VictimSettings {
             program: program.into(),
-            address: stage.address(),
+            address: under_test.address(),
             ledger: path.clone(),
-            lease: stage.lease(),
+            lease: under_test.lease(),
             planted,
         };
         let mut world = World {
@@ -61,7 +61,7 @@ impl World {
             others: Vec::new(),
             rng: SeededRng::new(seed),
             excused: BTreeSet::new(),
-            stage,
+            under_test,
             setting,
             dir: dir.into(),
             ledger: Arc::new(Ledger::open(&path)?),
@@ -74,11 +74,11 @@ impl World {
     }
 
     /// The store under torture.
-    pub fn stage(&self) -> &Arc<dyn Stage> {
-        &self.stage
+    pub fn under_test(&self) -> &Arc<dyn StoreUnderTest> {
+        &self.under_test
     }
 
-    /// A directory for what a blow needs; it is kept if the run fails.
+    /// A directory for what a fault needs; it is kept if the run fails.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -96,7 +96,7 @@ impl World {
     /// # Errors
     /// [`Error::Store`].
     pub async fn open(&mut self) -> Result<()> {
-        let engine = self.stage.open().await.map_err(Error::store("opening the store"))?;
+        let engine = self.under_test.open().await.map_err(Error::store("opening the store"))?;
         let recorder: Arc<dyn Recorder> = Arc::clone(&self.ledger) as Arc<dyn Recorder>;
         self.engine = Some(watched(&engine, recorder));
         Ok(())
@@ -156,12 +156,12 @@ impl World {
     pub fn populate(&mut self) -> Result<()> {
         for role in [Role::Producer, Role::Operator] {
             if !self.others.iter().any(|victim| victim.role == role) {
-                let victim = self.start(role, &Orders::default())?;
+                let victim = self.start(role, &VictimOptions::default())?;
                 self.others.push(victim);
             }
         }
         while self.workers.len() < WORKERS {
-            let worker = self.start(Role::Worker, &Orders::default())?;
+            let worker = self.start(Role::Worker, &VictimOptions::default())?;
             self.workers.push(worker);
         }
         Ok(())
@@ -171,7 +171,7 @@ impl World {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn start(&self, role: Role, orders: &Orders) -> Result<Victim> {
+    pub fn start(&self, role: Role, orders: &VictimOptions) -> Result<Victim> {
         Victim::start(&self.setting, role, self.rng.next_u64(), orders)
     }
 
@@ -179,8 +179,8 @@ impl World {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn start_on(&self, address: String, role: Role, orders: &Orders) -> Result<Victim> {
-        let setting = Setting { address, ..self.setting.clone() };
+    pub fn start_on(&self, address: String, role: Role, orders: &VictimOptions) -> Result<Victim> {
+        let setting = VictimSettings { address, ..self.setting.clone() };
         Victim::start(&setting, role, self.rng.next_u64(), orders)
     }
 
@@ -189,8 +189,8 @@ impl World {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn start_elsewhere(&self, address: String, role: Role, orders: &Orders) -> Result<Victim> {
-        let setting = Setting { address, ledger: self.dir.join("elsewhere"), ..self.setting.clone() };
+    pub fn start_elsewhere(&self, address: String, role: Role, orders: &VictimOptions) -> Result<Victim> {
+        let setting = VictimSettings { address, ledger: self.dir.join("elsewhere"), ..self.setting.clone() };
         Victim::start(&setting, role, self.rng.next_u64(), orders)
     }
 
@@ -203,7 +203,7 @@ impl World {
     /// Starts victims in place of those that have died.
     ///
     /// # Errors
-    /// [`Error::Unexpected`] if one ended by itself: those that belong to the world die by a blow or not at all.
+    /// [`Error::Unexpected`] if one ended by itself: those that belong to the world die by a fault or not at all.
     pub fn replace_dead(&mut self) -> Result<()> {
         for victims in [&mut self.workers, &mut self.others] {
             let mut index = 0;
@@ -249,13 +249,18 @@ impl World {
     }
 
     /// An injection into a victim that is still to be started.
-    pub fn injection(&mut self, call: &'static str, harm: super::inject::Harm, index: u32) -> Injection {
-        Injection::new(&self.stage.calls(), call, harm, index, self.trace())
+    pub fn injection(
+        &mut self,
+        call: &'static str,
+        harm: super::inject::SyscallFault,
+        index: u32,
+    ) -> Injection {
+        Injection::new(&self.under_test.calls(), call, harm, index, self.trace())
     }
 }
 
 /// An engine whose store is watched by this process.
 pub(super) fn watched(engine: &Engine, recorder: Arc<dyn Recorder>) -> Engine {
-    let store = Watched::new(Arc::clone(engine.store()), Direct, recorder, std::process::id());
+    let store = WatchedStore::new(Arc::clone(engine.store()), Direct, recorder, std::process::id());
     Engine::with(Arc::new(store), engine.seams().clone(), *engine.bounds())
 }

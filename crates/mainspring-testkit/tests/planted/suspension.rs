@@ -9,7 +9,7 @@ const STATES: u64 = 1_000;
 #[expect(clippy::print_stdout, reason = "the story of a bug that was found is worth reading")]
 fn found(defect: Defect) {
     planted::choose(Some(defect));
-    let report = exhaustive::rendezvous();
+    let report = exhaustive::run_suspension();
     let states = report.states;
     println!("{defect:?}: {states} of at most {STATES} states\n{report}");
     assert!(!report.violations.is_empty(), "{defect:?} was not noticed in any of {states} states");

@@ -6,7 +6,7 @@ use mainspring_core::planted::Defect;
 use mainspring_testkit::torture::sqlite::Sqlite;
 use mainspring_testkit::torture::{Plan, run};
 
-/// Within how many tries: whether a blow meets what it aims at is a matter of moments, in real processes. Most often the first
+/// Within how many tries: whether a fault meets what it aims at is a matter of moments, in real processes. Most often the first
 /// one does.
 const TRIES: u64 = 20;
 

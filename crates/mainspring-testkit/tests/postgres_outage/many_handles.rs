@@ -61,8 +61,8 @@ async fn handles_come_back_to_a_database_one_after_another() {
     .await;
     let (took, steady) = (back.elapsed(), pace.is_steady());
     let arrivals = arrivals(&database);
-    let crowd = |from: Duration| arrivals.iter().filter(|at| (from..from + TICK).contains(at)).count();
-    let densest = arrivals.iter().map(|at| crowd(*at)).max().unwrap_or(0);
+    let sessions = |from: Duration| arrivals.iter().filter(|at| (from..from + TICK).contains(at)).count();
+    let densest = arrivals.iter().map(|at| sessions(*at)).max().unwrap_or(0);
     let first = arrivals.first().copied().unwrap_or_default();
     let second = arrivals.iter().filter(|at| **at < first + Duration::from_secs(1)).count();
     println!(

@@ -120,13 +120,13 @@ async fn a_server_without_room_for_clients_is_waited_for() {
     let database = database(&Options::new().setting("max_connections", "14")).await;
     let engine = open(&database.url()).await;
     // The store needs a connection for each kind of call, and has made few of them so far.
-    let mut crowd = Vec::new();
+    let mut sessions = Vec::new();
     wait("the server is full", async || {
         use mainspring::tokio_postgres::NoTls;
         match mainspring::tokio_postgres::connect(&database.url(), NoTls).await {
             Ok((client, connection)) => {
                 tokio::spawn(connection);
-                crowd.push(client);
+                sessions.push(client);
                 None
             }
             Err(_) => Some(()),
@@ -136,7 +136,7 @@ async fn a_server_without_room_for_clients_is_waited_for() {
     fails_soon(LEASE, async { engine.enqueue(Step { number: 1 }).await }).await;
     let error = Engine::open(&database.url()).await.expect_err("there is no room");
     assert!(matches!(&error, Error::Open { problem: OpenProblem::Unreachable, .. }), "{error:?}");
-    drop(crowd);
+    drop(sessions);
     let gate = Gate::open();
     let node = node(&engine, &gate, LEASE).await;
     let job = enqueue(&engine, 2).await;

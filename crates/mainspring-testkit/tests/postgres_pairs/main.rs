@@ -17,7 +17,7 @@ use mainspring_testkit::clock::ManualClock;
 use mainspring_testkit::executor::block_on;
 use mainspring_testkit::postgres::{Database, Server};
 use mainspring_testkit::seams::seams;
-use orders::{Pair, Theatre, run_all};
+use orders::{Pair, PairDatabase, run_all};
 
 /// A database with a migrated schema.
 fn database() -> Database {
@@ -32,13 +32,13 @@ fn database() -> Database {
 /// Every so many of these pairs.
 fn some(pairs: Vec<Pair>, (number, of): (usize, usize)) {
     let mine = pairs.into_iter().enumerate().filter(|(at, _)| at % of == number);
-    run_all(Theatre::new(database()), mine.map(|(_, pair)| pair).collect());
+    run_all(PairDatabase::new(database()), mine.map(|(_, pair)| pair).collect());
 }
 
 /// Some of the interleavings of one of these pairs.
 fn some_of(pairs: Vec<Pair>, pair: usize, (number, of): (usize, usize)) {
     let pair = pairs.into_iter().nth(pair).expect("a pair").part(number, of);
-    run_all(Theatre::new(database()), vec![pair]);
+    run_all(PairDatabase::new(database()), vec![pair]);
 }
 
 /// Tests that do a group's work together, each its part of it, beside each other.

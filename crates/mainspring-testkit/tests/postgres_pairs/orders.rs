@@ -12,8 +12,8 @@ use mainspring_testkit::executor::block_on;
 use mainspring_testkit::postgres::Database;
 use mainspring_testkit::seams::seams;
 
-use crate::stepping::{Locks, Stage, Still};
-use crate::two_handles::{Act, World};
+use crate::stepping::{Locks, Stalled, SteppedActors};
+use crate::two_handles::{Operation, TwoHandles};
 
 /// More interleavings than any pair has: where there are more, the search goes in circles.
 const MOST: usize = 20_000;
@@ -30,10 +30,10 @@ const CLEAR: &str =
 /// Two operations that meet.
 pub(crate) struct Pair {
     pub(crate) name: &'static str,
-    pub(crate) setup: fn(&mut World),
-    pub(crate) acts: [Act; 2],
+    pub(crate) setup: fn(&mut TwoHandles),
+    pub(crate) operations: [Operation; 2],
     /// What one of them may do instead, on the model, because it does not wait for what the other holds.
-    pub(crate) instead: Vec<(usize, Act)>,
+    pub(crate) instead: Vec<(usize, Operation)>,
     /// Other outcomes than those of the model that are right, made from them.
     pub(crate) also: Option<fn(&str) -> String>,
     /// Whether the first one's caller is gone: what it does after its first commit comes after all else.
@@ -45,11 +45,16 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    pub(crate) fn new(name: &'static str, setup: fn(&mut World), first: Act, second: Act) -> Self {
+    pub(crate) fn new(
+        name: &'static str,
+        setup: fn(&mut TwoHandles),
+        first: Operation,
+        second: Operation,
+    ) -> Self {
         Pair {
             name,
             setup,
-            acts: [first, second],
+            operations: [first, second],
             instead: Vec::new(),
             also: None,
             late: false,
@@ -59,14 +64,14 @@ impl Pair {
     }
 
     /// The first operation may also do this.
-    pub(crate) fn or_first(mut self, act: Act) -> Self {
-        self.instead.push((0, act));
+    pub(crate) fn or_first(mut self, operation: Operation) -> Self {
+        self.instead.push((0, operation));
         self
     }
 
     /// The second operation may also do this.
-    pub(crate) fn or_second(mut self, act: Act) -> Self {
-        self.instead.push((1, act));
+    pub(crate) fn or_second(mut self, operation: Operation) -> Self {
+        self.instead.push((1, operation));
         self
     }
 
@@ -96,21 +101,21 @@ impl Pair {
 
     /// What may come of it: both orders, one after the other.
     fn outcomes(&self) -> BTreeSet<String> {
-        let mut casts = vec![self.acts.clone()];
-        for (actor, act) in &self.instead {
-            let mut cast = self.acts.clone();
-            cast[*actor] = act.clone();
-            casts.push(cast);
+        let mut casts = vec![self.operations.clone()];
+        for (actor, operation) in &self.instead {
+            let mut operations = self.operations.clone();
+            operations[*actor] = operation.clone();
+            casts.push(operations);
         }
         let mut outcomes = BTreeSet::new();
-        for cast in casts {
+        for operations in casts {
             for order in [[0, 1], [1, 0]] {
-                let mut world = World::model();
+                let mut world = TwoHandles::model();
                 world.settings();
                 (self.setup)(&mut world);
                 let mut answers = [String::new(), String::new()];
                 for actor in order {
-                    answers[actor] = cast[actor].on(&world, actor);
+                    answers[actor] = operations[actor].on(&world, actor);
                 }
                 outcomes.insert(outcome(&world, &answers, self.keyed));
             }
@@ -122,7 +127,7 @@ impl Pair {
     }
 }
 
-fn outcome(world: &World, answers: &[String; 2], keyed: bool) -> String {
+fn outcome(world: &TwoHandles, answers: &[String; 2], keyed: bool) -> String {
     format!("first: {}\nsecond: {}\n{}", answers[0], answers[1], world.view(keyed))
 }
 
@@ -135,8 +140,8 @@ struct Choice {
 }
 
 /// A database in which pairs meet.
-pub(crate) struct Theatre {
-    stage: Arc<Stage>,
+pub(crate) struct PairDatabase {
+    actors: Arc<SteppedActors>,
     stores: [Arc<dyn Store>; 2],
     clock: ManualClock,
     locks: Locks,
@@ -144,16 +149,16 @@ pub(crate) struct Theatre {
     _database: Database,
 }
 
-impl Theatre {
+impl PairDatabase {
     pub(crate) fn new(database: Database) -> Self {
-        let (stage, clock) = (Arc::<Stage>::default(), ManualClock::new());
+        let (actors, clock) = (Arc::<SteppedActors>::default(), ManualClock::new());
         let stores = [0, 1].map(|actor| -> Arc<dyn Store> {
             let options = Options::new(&database.url())
                 .expect("an address")
                 .time(Time::Clock)
                 // What is written here is thrown away at once.
                 .durability(Durability::Relaxed)
-                .gate(stage.side(actor));
+                .gate(actors.side(actor));
             Arc::new(block_on(Postgres::open(options, seams(&clock, 1))).expect("the store opens"))
         });
         let mut locks = Locks::new(&database.url());
@@ -177,19 +182,19 @@ impl Theatre {
             let sql = format!("ALTER TABLE mainspring.{table} SET (autovacuum_enabled = off)");
             locks.client.batch_execute(&sql).expect("a setting");
         }
-        Theatre { stage, stores, clock, locks, _database: database }
+        PairDatabase { actors, stores, clock, locks, _database: database }
     }
 
     /// Runs a pair in every interleaving of its part. Returns how many there are, or in which one something went wrong.
     pub(crate) fn run(&mut self, pair: &Pair) -> Result<usize, String> {
         let outcomes = pair.outcomes();
-        World::on(self.stores.clone(), self.clock.clone()).settings();
+        TwoHandles::on(self.stores.clone(), self.clock.clone()).settings();
         // One after the other first: handles learn names, and no statement is planned in the middle of a play.
         for order in [[0, 1], [1, 0]] {
             let world = self.world(pair);
             let mut answers = [String::new(), String::new()];
             for actor in order {
-                answers[actor] = pair.acts[actor].on(&world, actor);
+                answers[actor] = pair.operations[actor].on(&world, actor);
             }
             judge(&outcomes, &outcome(&world, &answers, pair.keyed), "one after the other")?;
         }
@@ -211,9 +216,9 @@ impl Theatre {
         Err("there is no end of interleavings".to_owned())
     }
 
-    fn world(&mut self, pair: &Pair) -> World {
+    fn world(&mut self, pair: &Pair) -> TwoHandles {
         self.locks.client.batch_execute(CLEAR).expect("an empty store");
-        let mut world = World::on(self.stores.clone(), self.clock.clone());
+        let mut world = TwoHandles::on(self.stores.clone(), self.clock.clone());
         (pair.setup)(&mut world);
         world
     }
@@ -222,27 +227,27 @@ impl Theatre {
     fn play(
         &mut self,
         pair: &Pair,
-        world: &World,
+        world: &TwoHandles,
         prefix: &[usize],
     ) -> Result<([String; 2], Vec<Choice>, String), String> {
         let (mut choices, mut trace) = (Vec::new(), String::new());
         for actor in 0..2 {
-            self.stage.set_on(actor, true);
+            self.actors.set_on(actor, true);
         }
-        let (stage, locks) = (&*self.stage, &mut self.locks);
+        let (actors, locks) = (&*self.actors, &mut self.locks);
         let answers = std::thread::scope(|scope| {
-            let actors = [0, 1].map(|actor| {
+            let threads = [0, 1].map(|actor| {
                 scope.spawn(move || {
-                    let answer = pair.acts[actor].on(world, actor);
-                    stage.set_on(actor, false);
+                    let answer = pair.operations[actor].on(world, actor);
+                    actors.set_on(actor, false);
                     answer
                 })
             });
-            let directed = direct(stage, locks, (prefix, pair.late), &mut choices, &mut trace);
+            let directed = direct(actors, locks, (prefix, pair.late), &mut choices, &mut trace);
             if directed.is_err() {
-                (0..2).for_each(|actor| stage.open(actor));
+                (0..2).for_each(|actor| actors.open(actor));
             }
-            let answers = actors.map(|actor| actor.join().expect("an actor panicked"));
+            let answers = threads.map(|thread| thread.join().expect("an actor panicked"));
             directed.map(|()| answers)
         })?;
         if prefix.iter().zip(&choices).any(|(wanted, choice)| *wanted != choice.took) {
@@ -254,7 +259,7 @@ impl Theatre {
 
 /// Lets one actor after the other go on until both have ended.
 fn direct(
-    stage: &Stage,
+    actors: &SteppedActors,
     locks: &mut Locks,
     (prefix, late): (&[usize], bool),
     choices: &mut Vec<Choice>,
@@ -262,19 +267,19 @@ fn direct(
 ) -> Result<(), String> {
     let (mut waiting, mut asleep, mut gone) = (0, None, false);
     loop {
-        let (still, now_waiting) = stage.still(locks, waiting);
+        let (still, now_waiting) = actors.still(locks, waiting);
         waiting = now_waiting;
         let at_gates = match still {
-            Still::Over => return Ok(()),
-            Still::Deadlock => return Err(format!("they wait for each other\n{trace}")),
-            Still::AtGates(at_gates) => at_gates,
+            Stalled::Over => return Ok(()),
+            Stalled::Deadlock => return Err(format!("they wait for each other\n{trace}")),
+            Stalled::AtGates(at_gates) => at_gates,
         };
         let alone = usize::from(asleep == Some(0) || gone);
         let wanted = prefix.get(choices.len()).copied().unwrap_or(alone);
         let took = if at_gates[wanted] { wanted } else { 1 - wanted };
         let free = at_gates == [true, true] && asleep != Some(1 - took) && !gone;
         choices.push(Choice { took, free });
-        let wants = [stage.wants(0), stage.wants(1)];
+        let wants = [actors.wants(0), actors.wants(1)];
         let weight = |actor: usize| wants[actor].as_ref().map(|(_, weight)| weight);
         // That the first goes here was tried before. Until something happens that it would notice, or that would notice
         // it, it would only be that again.
@@ -287,7 +292,7 @@ fn direct(
                 asleep = None;
             }
         }
-        stage.permit(took);
+        actors.permit(took);
         gone |= late && took == 0 && wants[0].as_ref().is_some_and(|(text, _)| text == "COMMIT");
         let sent = wants[took].as_ref().map_or("", |(text, _)| text.as_str());
         // The beginnings of many statements are alike; what they are about comes later.
@@ -314,11 +319,11 @@ fn judge(outcomes: &BTreeSet<String>, found: &str, trace: &str) -> Result<(), St
 }
 
 /// Runs pairs and prints how many interleavings each of them has; fails with all that went wrong.
-pub(crate) fn run_all(mut theatre: Theatre, pairs: Vec<Pair>) {
+pub(crate) fn run_all(mut database: PairDatabase, pairs: Vec<Pair>) {
     static TOTAL: AtomicUsize = AtomicUsize::new(0);
     let mut wrong = Vec::new();
     for pair in pairs {
-        match theatre.run(&pair) {
+        match database.run(&pair) {
             Ok(count) => {
                 let total = TOTAL.fetch_add(count, Ordering::Relaxed) + count;
                 println!("{}: {count} interleavings ({total} so far)", pair.name);

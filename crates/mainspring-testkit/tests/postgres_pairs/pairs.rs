@@ -9,30 +9,31 @@ use mainspring_testkit::harness::{cancel, fail, priority, retry, succeed};
 
 use crate::orders::Pair;
 use crate::two_handles::{
-    Act, World, change, claim, configure, delete_queue, disown, enqueue, expire, finish, job, keyed_job,
-    keyed_until, later, progress, promote, prune, register, renew, rescue, rescue_by, retire, urgent,
+    Operation, TwoHandles, change, claim, configure, delete_queue, disown, enqueue, expire, finish, job,
+    keyed_job, keyed_until, later, progress, promote, prune, register, renew, rescue, rescue_by, retire,
+    urgent,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn nodes(world: &mut World) {
+fn nodes(world: &mut TwoHandles) {
     world.two_nodes();
 }
 
 /// Three jobs wait for two nodes.
-fn ready(world: &mut World) {
+fn ready(world: &mut TwoHandles) {
     nodes(world);
     world.put(vec![job(1), job(2), job(3)]);
 }
 
 /// One job waits for two nodes.
-fn one_ready(world: &mut World) {
+fn one_ready(world: &mut TwoHandles) {
     nodes(world);
     world.put(vec![job(1)]);
 }
 
 /// The first node holds two jobs; another one waits.
-fn running(world: &mut World) {
+fn running(world: &mut TwoHandles) {
     nodes(world);
     world.put(vec![job(1), job(2)]);
     world.held(2);
@@ -40,23 +41,23 @@ fn running(world: &mut World) {
 }
 
 /// And its lease has lapsed.
-fn lapsed(world: &mut World) {
+fn lapsed(world: &mut TwoHandles) {
     running(world);
     world.lapse();
 }
 
-fn cancel_one() -> Act {
+fn cancel_one() -> Operation {
     change(&[1], cancel("enough"))
 }
 
 /// Claims against whatever takes jobs or nodes away.
 pub(crate) fn of_claims() -> Vec<Pair> {
     let paused = QueueChange { paused: Some(true), ..QueueChange::default() };
-    let settings = |world: &mut World| {
+    let settings = |world: &mut TwoHandles| {
         world.settings();
         one_ready(world);
     };
-    let due = |world: &mut World| {
+    let due = |world: &mut TwoHandles| {
         nodes(world);
         world.put(vec![urgent(1)]);
         world.advance(SECOND);
@@ -158,16 +159,16 @@ fn other_key(number: u8, on_conflict: OnConflict) -> New {
     job
 }
 
-fn key_two_held(world: &mut World) {
+fn key_two_held(world: &mut TwoHandles) {
     world.put(vec![keyed_job(1, OnConflict::Keep), other_key(2, OnConflict::Keep)]);
 }
 
-fn key_held(world: &mut World) {
+fn key_held(world: &mut TwoHandles) {
     nodes(world);
     world.put(vec![keyed_job(1, OnConflict::Keep)]);
 }
 
-fn key_held_later(world: &mut World) {
+fn key_held_later(world: &mut TwoHandles) {
     nodes(world);
     let mut waits = later(1);
     waits.options = keyed_job(1, OnConflict::Keep).options;
@@ -175,7 +176,7 @@ fn key_held_later(world: &mut World) {
     world.advance(SECOND);
 }
 
-fn key_held_urgent(world: &mut World) {
+fn key_held_urgent(world: &mut TwoHandles) {
     nodes(world);
     let mut waits = urgent(1);
     waits.options = keyed_job(1, OnConflict::Keep).options;
@@ -183,23 +184,23 @@ fn key_held_urgent(world: &mut World) {
     world.advance(SECOND);
 }
 
-fn key_held_until_started(world: &mut World) {
+fn key_held_until_started(world: &mut TwoHandles) {
     nodes(world);
     world.put(vec![keyed_until(1, OnConflict::Keep, Until::Started)]);
 }
 
-fn key_held_running(world: &mut World) {
+fn key_held_running(world: &mut TwoHandles) {
     key_held(world);
     world.held(1);
 }
 
-fn key_held_for_a_while(world: &mut World) {
+fn key_held_for_a_while(world: &mut TwoHandles) {
     nodes(world);
     world.put(vec![keyed_until(1, OnConflict::Keep, Until::After(Span(Duration::from_mins(1))))]);
     world.held(1);
 }
 
-fn key_over(world: &mut World) {
+fn key_over(world: &mut TwoHandles) {
     key_held_for_a_while(world);
     world.done(&finish([succeed()]));
     world.advance(Duration::from_mins(1));
@@ -209,8 +210,8 @@ fn key_over(world: &mut World) {
 pub(crate) fn of_keys() -> Vec<Pair> {
     use OnConflict::{Keep, Reject, Replace};
     let one = |number, on_conflict| enqueue(vec![keyed_job(number, on_conflict)]);
-    let contended = || Act::answers("[Contended]");
-    let both = |name, setup: fn(&mut World), first, second| {
+    let contended = || Operation::answers("[Contended]");
+    let both = |name, setup: fn(&mut TwoHandles), first, second| {
         Pair::new(name, setup, first, second).keyed().or_first(contended()).or_second(contended())
     };
     let nothing = || claim(0, 1, 0);
@@ -268,37 +269,37 @@ pub(crate) fn of_keys() -> Vec<Pair> {
 
 /// Operators, and what time does.
 pub(crate) fn of_waiting() -> Vec<Pair> {
-    let timed: fn(&mut World) = |world| {
+    let timed: fn(&mut TwoHandles) = |world| {
         world.put(vec![later(1)]);
         world.advance(SECOND);
     };
-    let dying: fn(&mut World) = |world| {
+    let dying: fn(&mut TwoHandles) = |world| {
         world.put(vec![urgent(1), urgent(2)]);
         world.advance(SECOND);
     };
-    let held_dying: fn(&mut World) = |world| {
+    let held_dying: fn(&mut TwoHandles) = |world| {
         world.put(vec![urgent(1)]);
         world.done(&change(&[1], Verb::Hold { why: String::new() }));
         world.advance(SECOND);
     };
-    let waiting: fn(&mut World) = |world| world.put(vec![job(1), job(2)]);
-    let held: fn(&mut World) = |world| {
+    let waiting: fn(&mut TwoHandles) = |world| world.put(vec![job(1), job(2)]);
+    let held: fn(&mut TwoHandles) = |world| {
         world.put(vec![job(1)]);
         world.done(&change(&[1], Verb::Hold { why: String::new() }));
     };
-    let ended: fn(&mut World) = |world| {
+    let ended: fn(&mut TwoHandles) = |world| {
         world.settings();
         world.put(vec![job(1), job(2)]);
         world.done(&change(&[1, 2], cancel("enough")));
         world.advance(Duration::from_hours(1));
     };
     // A queue with settings and a line, and without jobs.
-    let nothing: fn(&mut World) = |world| {
+    let nothing: fn(&mut TwoHandles) = |world| {
         world.settings();
         world.put(vec![job(1)]);
         world.done(&change(&[1], Verb::Delete));
     };
-    let last: fn(&mut World) = |world| {
+    let last: fn(&mut TwoHandles) = |world| {
         world.settings();
         world.put(vec![job(1)]);
     };

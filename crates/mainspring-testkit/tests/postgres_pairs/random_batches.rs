@@ -92,7 +92,7 @@ const KINDS: [Kind; 23] = [
 ];
 
 /// A place where batches meet.
-struct Storm {
+struct BatchMix {
     harness: Harness,
     handles: Vec<Arc<dyn Store>>,
     rng: SeededRng,
@@ -102,7 +102,7 @@ struct Storm {
     calls: AtomicUsize,
 }
 
-impl Storm {
+impl BatchMix {
     fn new(database: Database, seed: u64) -> Self {
         let clock = ManualClock::new();
         let seams = seams(&clock, 1);
@@ -112,7 +112,7 @@ impl Storm {
             Arc::new(block_on(Postgres::open(options, seams.clone())).expect("the store opens"))
         });
         let handles = (0..4).map(|_| harness.other()).collect();
-        Storm {
+        BatchMix {
             harness,
             handles,
             rng: SeededRng::new(seed),
@@ -181,7 +181,7 @@ impl Storm {
     }
 
     /// One batch.
-    fn act(&self, kind: Kind, store: &dyn Store) -> Result<()> {
+    fn operation(&self, kind: Kind, store: &dyn Store) -> Result<()> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let verb = |verb: Verb| block_on(store.change(self.some(&lock(&self.ids)), verb, false)).map(drop);
         let first = lock(&self.nodes)[0].0;
@@ -303,7 +303,7 @@ impl Storm {
     fn meet(&self, kinds: &[Kind]) {
         type Racer<'a> = Box<dyn FnOnce() -> Result<()> + Send + 'a>;
         let racers = kinds.iter().zip(&self.handles).map(|(kind, handle)| -> Racer<'_> {
-            Box::new(move || (0..TIMES).try_for_each(|_| self.act(*kind, &**handle)))
+            Box::new(move || (0..TIMES).try_for_each(|_| self.operation(*kind, &**handle)))
         });
         for (kind, answer) in kinds.iter().zip(race(racers.collect())) {
             // A node may be expired or retired by another batch.
@@ -329,28 +329,28 @@ pub(crate) fn run(database: Database, (number, of): (usize, usize)) {
     let url = database.url();
     let mut server = postgres::Client::connect(&url, postgres::NoTls).expect("a connection");
     let home = database.server().clone();
-    let storm = Storm::new(database, 7 + number as u64);
+    let mix = BatchMix::new(database, 7 + number as u64);
     let unpaused = QueueChange { paused: Some(false), ..QueueChange::default() };
     for (index, one) in KINDS.iter().enumerate() {
         for other in KINDS[index..].iter().skip((number + of - index % of) % of).step_by(of) {
-            block_on(storm.harness.store.configure(queue("q"), unpaused.clone())).expect("configure");
+            block_on(mix.harness.store.configure(queue("q"), unpaused.clone())).expect("configure");
             for round in 0..ROUNDS {
-                storm.refill();
+                mix.refill();
                 if round % 2 == 1 {
                     // Nodes are dead, timers due and deadlines over, if the batches are about them.
-                    storm.harness.advance(LEASE);
-                    let last = lock(&storm.nodes).last().expect("nodes").0;
-                    block_on(storm.harness.renew(last));
+                    mix.harness.advance(LEASE);
+                    let last = lock(&mix.nodes).last().expect("nodes").0;
+                    block_on(mix.harness.renew(last));
                 }
                 let all = [*one, *other, *one, *other];
-                storm.meet(&all[..2 + 2 * round]);
+                mix.meet(&all[..2 + 2 * round]);
             }
         }
     }
-    block_on(storm.harness.assert_sound());
-    let calls = storm.calls.load(Ordering::Relaxed);
+    block_on(mix.harness.assert_sound());
+    let calls = mix.calls.load(Ordering::Relaxed);
     // A session hands its statistics over when it ends.
-    for handle in storm.handles.iter().chain([&storm.harness.store]) {
+    for handle in mix.handles.iter().chain([&mix.harness.store]) {
         block_on(handle.close());
     }
     let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()

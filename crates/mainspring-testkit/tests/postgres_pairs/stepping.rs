@@ -1,6 +1,6 @@
 //! Two actors whose messages to the database go out when the director says so.
 //!
-//! Each actor runs one operation on a handle of its own. Before each message it stops at a [`Side`] of the stage. The
+//! Each actor runs one operation on a handle of its own. Before each message it stops at an [`ActorGate`] of the stage. The
 //! director waits until nobody moves: an actor has ended, stands at its gate, or waits for a lock, which only the server
 //! knows of. Then one of those at a gate may go on.
 
@@ -41,21 +41,21 @@ impl Actor {
 
 /// Where two actors meet.
 #[derive(Default)]
-pub(crate) struct Stage {
+pub(crate) struct SteppedActors {
     actors: Mutex<[Actor; 2]>,
     changed: Condvar,
 }
 
 /// One actor's gate.
-pub(crate) struct Side {
-    stage: Arc<Stage>,
+pub(crate) struct ActorGate {
+    actors: Arc<SteppedActors>,
     actor: usize,
 }
 
-impl Gate for Side {
+impl Gate for ActorGate {
     fn pass<'a>(&'a self, statement: &'a str) -> Pending<'a, ()> {
         Box::pin(poll_fn(move |context| {
-            let mut actors = self.stage.lock();
+            let mut actors = self.actors.lock();
             let actor = &mut actors[self.actor];
             // A beginning takes no snapshot and no lock: it cannot be told from the statement after it.
             actor.begun |= statement == "BEGIN";
@@ -69,13 +69,13 @@ impl Gate for Side {
             actor.wants = Some(statement.to_owned());
             actor.waker = Some(context.waker().clone());
             drop(actors);
-            self.stage.changed.notify_all();
+            self.actors.changed.notify_all();
             Poll::Pending
         }))
     }
 }
 
-impl fmt::Debug for Side {
+impl fmt::Debug for ActorGate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Side({})", self.actor)
     }
@@ -135,7 +135,7 @@ impl Weight {
 }
 
 /// What is left to do when nobody moves.
-pub(crate) enum Still {
+pub(crate) enum Stalled {
     /// All have ended.
     Over,
     /// These stand at their gates; who does not has ended or waits for a lock.
@@ -144,9 +144,9 @@ pub(crate) enum Still {
     Deadlock,
 }
 
-impl Stage {
-    pub(crate) fn side(self: &Arc<Self>, actor: usize) -> Arc<Side> {
-        Arc::new(Side { stage: Arc::clone(self), actor })
+impl SteppedActors {
+    pub(crate) fn side(self: &Arc<Self>, actor: usize) -> Arc<ActorGate> {
+        Arc::new(ActorGate { actors: Arc::clone(self), actor })
     }
 
     /// An actor comes on, or has ended.
@@ -205,7 +205,7 @@ impl Stage {
 
     /// Waits until nobody moves. `waiting` is how many were seen to wait for a lock before.
     #[expect(clippy::disallowed_methods, reason = "waits for real threads and a real server")]
-    pub(crate) fn still(&self, locks: &mut Locks, waiting: usize) -> (Still, usize) {
+    pub(crate) fn still(&self, locks: &mut Locks, waiting: usize) -> (Stalled, usize) {
         let end = Instant::now() + PATIENCE;
         loop {
             let actors = self.lock();
@@ -223,9 +223,9 @@ impl Stage {
             if moving == waiting && actors.each_ref().map(Actor::moves) == before {
                 let at_gates = [0, 1].map(|it| actors[it].on && !actors[it].moves());
                 let still = match (at_gates, waiting) {
-                    ([false, false], 0) => Still::Over,
-                    ([false, false], _) => Still::Deadlock,
-                    _ => Still::AtGates(at_gates),
+                    ([false, false], 0) => Stalled::Over,
+                    ([false, false], _) => Stalled::Deadlock,
+                    _ => Stalled::AtGates(at_gates),
                 };
                 return (still, waiting);
             }

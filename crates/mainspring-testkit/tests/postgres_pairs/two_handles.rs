@@ -29,7 +29,7 @@ const PROBE: u8 = 99;
 const KEY: &str = "key";
 
 /// Two handles on one store.
-pub(crate) struct World {
+pub(crate) struct TwoHandles {
     pub(crate) stores: [Arc<dyn Store>; 2],
     pub(crate) clock: ManualClock,
     pub(crate) nodes: Vec<NodeNo>,
@@ -39,19 +39,19 @@ pub(crate) struct World {
     rescued: Mutex<Option<(usize, usize)>>,
 }
 
-impl World {
+impl TwoHandles {
     /// A fresh world on the model.
     pub(crate) fn model() -> Self {
         let clock = ManualClock::new();
         let model = Memory::new(Arc::new(clock.clone()));
         let other = model.another();
-        World::on([Arc::new(model), Arc::new(other)], clock)
+        TwoHandles::on([Arc::new(model), Arc::new(other)], clock)
     }
 
     /// A world on a store that is empty.
     pub(crate) fn on(stores: [Arc<dyn Store>; 2], clock: ManualClock) -> Self {
         clock.set_wall(START);
-        World {
+        TwoHandles {
             stores,
             clock,
             nodes: Vec::new(),
@@ -107,8 +107,8 @@ impl World {
     }
 
     /// Something is done before the pair meets.
-    pub(crate) fn done(&mut self, act: &Act) {
-        let _answer = act.on(self, 0);
+    pub(crate) fn done(&mut self, operation: &Operation) {
+        let _answer = operation.on(self, 0);
     }
 
     pub(crate) fn advance(&mut self, duration: Duration) {
@@ -201,17 +201,17 @@ fn unnumbered(inbox: &mut Inbox) {
     }
 }
 
-type Doing = dyn Fn(&World, &dyn Store) -> String + Send + Sync;
+type OperationBody = dyn Fn(&TwoHandles, &dyn Store) -> String + Send + Sync;
 
 /// One operation of a pair, as it is done on one of the handles, and its answer as text.
 #[derive(Clone)]
-pub(crate) struct Act(Arc<Doing>);
+pub(crate) struct Operation(Arc<OperationBody>);
 
-impl Act {
+impl Operation {
     pub(crate) fn new<T: Debug>(
-        act: impl Fn(&World, &dyn Store) -> Result<T> + Send + Sync + 'static,
+        operation: impl Fn(&TwoHandles, &dyn Store) -> Result<T> + Send + Sync + 'static,
     ) -> Self {
-        Act(Arc::new(move |world, store| match act(world, store) {
+        Operation(Arc::new(move |world, store| match operation(world, store) {
             Ok(answer) => format!("{answer:?}"),
             Err(error) => format!("error: {error}"),
         }))
@@ -219,17 +219,17 @@ impl Act {
 
     /// Answers that it did nothing, and does nothing: what a store may do that another transaction stands in the way of.
     pub(crate) fn answers(answer: &'static str) -> Self {
-        Act(Arc::new(move |_, _| answer.to_owned()))
+        Operation(Arc::new(move |_, _| answer.to_owned()))
     }
 
-    pub(crate) fn on(&self, world: &World, handle: usize) -> String {
+    pub(crate) fn on(&self, world: &TwoHandles, handle: usize) -> String {
         (self.0)(world, &*world.stores[handle])
     }
 }
 
 /// Claims for a node.
-pub(crate) fn claim(node: usize, batch: u64, limit: usize) -> Act {
-    Act::new(move |world, store| {
+pub(crate) fn claim(node: usize, batch: u64, limit: usize) -> Operation {
+    Operation::new(move |world, store| {
         let mut claimed = block_on(store.claim(world.request(node, batch, limit)))?.jobs;
         for job in &mut claimed {
             job.claim.row = Row(0);
@@ -243,34 +243,34 @@ pub(crate) fn claim(node: usize, batch: u64, limit: usize) -> Act {
 }
 
 /// The first node ends its claims, each so.
-pub(crate) fn finish(outcomes: impl Into<Vec<Outcome>>) -> Act {
+pub(crate) fn finish(outcomes: impl Into<Vec<Outcome>>) -> Operation {
     let outcomes = outcomes.into();
-    Act::new(move |world, store| {
+    Operation::new(move |world, store| {
         let ends = world.claims.iter().zip(&outcomes);
         let ends = ends.map(|(claim, outcome)| Finish { claim: *claim, outcome: outcome.clone() });
         block_on(store.finish(world.nodes[0], ends.collect()))
     })
 }
 
-pub(crate) fn enqueue(jobs: Vec<New>) -> Act {
-    Act::new(move |_, store| block_on(store.enqueue(jobs.clone())))
+pub(crate) fn enqueue(jobs: Vec<New>) -> Operation {
+    Operation::new(move |_, store| block_on(store.enqueue(jobs.clone())))
 }
 
 /// A verb on jobs.
-pub(crate) fn change(jobs: &'static [u8], verb: Verb) -> Act {
-    Act::new(move |_, store| {
+pub(crate) fn change(jobs: &'static [u8], verb: Verb) -> Operation {
+    Operation::new(move |_, store| {
         block_on(store.change(jobs.iter().map(|job| id(*job)).collect(), verb.clone(), false))
     })
 }
 
 /// The second node rescues.
-pub(crate) fn rescue() -> Act {
+pub(crate) fn rescue() -> Operation {
     rescue_by(1)
 }
 
 /// A node rescues. It may leave what others hold for the next call, so jobs are counted when all calls are over.
-pub(crate) fn rescue_by(node: usize) -> Act {
-    Act::new(move |world, store| {
+pub(crate) fn rescue_by(node: usize) -> Operation {
+    Operation::new(move |world, store| {
         let mut rescued = world.rescue(store, node)?;
         for node in &mut rescued.expired {
             *node = world.named(*node);
@@ -279,18 +279,18 @@ pub(crate) fn rescue_by(node: usize) -> Act {
     })
 }
 
-pub(crate) fn retire(node: usize) -> Act {
-    Act::new(move |world, store| block_on(store.retire(world.nodes[node])))
+pub(crate) fn retire(node: usize) -> Operation {
+    Operation::new(move |world, store| block_on(store.retire(world.nodes[node])))
 }
 
 /// The first node disowns all that came from batch 1.
-pub(crate) fn disown() -> Act {
-    Act::new(|world, store| block_on(store.disown(world.nodes[0], Batch(1), Vec::new())))
+pub(crate) fn disown() -> Operation {
+    Operation::new(|world, store| block_on(store.disown(world.nodes[0], Batch(1), Vec::new())))
 }
 
 /// The first node renews, with a mark on each claim.
-pub(crate) fn renew(mark: Option<Mark>) -> Act {
-    Act::new(move |world, store| {
+pub(crate) fn renew(mark: Option<Mark>) -> Operation {
+    Operation::new(move |world, store| {
         let marks = world.claims.iter().filter_map(|claim| Some((*claim, mark?))).collect();
         let renewed = block_on(store.renew(Renewal { node: world.nodes[0], marks }))?;
         let mut cancel: Vec<_> =
@@ -300,36 +300,36 @@ pub(crate) fn renew(mark: Option<Mark>) -> Act {
     })
 }
 
-pub(crate) fn progress(done: u64) -> Act {
-    Act::new(move |world, store| {
+pub(crate) fn progress(done: u64) -> Operation {
+    Operation::new(move |world, store| {
         let said = |claim: &Claim| (*claim, Progress { done, total: 9, note: "so far".into() });
         block_on(store.progress(world.nodes[0], world.claims.iter().map(said).collect()))
     })
 }
 
-pub(crate) fn promote(limit: usize) -> Act {
-    Act::new(move |_, store| block_on(store.promote(limit)))
+pub(crate) fn promote(limit: usize) -> Operation {
+    Operation::new(move |_, store| block_on(store.promote(limit)))
 }
 
-pub(crate) fn expire(limit: usize) -> Act {
-    Act::new(move |_, store| block_on(store.expire(limit)))
+pub(crate) fn expire(limit: usize) -> Operation {
+    Operation::new(move |_, store| block_on(store.expire(limit)))
 }
 
-pub(crate) fn prune(limit: usize) -> Act {
-    Act::new(move |_, store| block_on(store.prune(limit)))
+pub(crate) fn prune(limit: usize) -> Operation {
+    Operation::new(move |_, store| block_on(store.prune(limit)))
 }
 
-pub(crate) fn configure(change: QueueChange) -> Act {
-    Act::new(move |_, store| block_on(store.configure(queue("q"), change.clone())))
+pub(crate) fn configure(change: QueueChange) -> Operation {
+    Operation::new(move |_, store| block_on(store.configure(queue("q"), change.clone())))
 }
 
-pub(crate) fn delete_queue() -> Act {
-    Act::new(|_, store| block_on(store.delete_queue(queue("q"))))
+pub(crate) fn delete_queue() -> Operation {
+    Operation::new(|_, store| block_on(store.delete_queue(queue("q"))))
 }
 
 /// A third node joins.
-pub(crate) fn register() -> Act {
-    Act::new(|world, store| {
+pub(crate) fn register() -> Operation {
+    Operation::new(|world, store| {
         let member = block_on(store.register(registration(2)))?;
         Ok((world.named(member.no), member.now))
     })

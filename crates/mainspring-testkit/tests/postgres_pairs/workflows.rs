@@ -15,33 +15,33 @@ use mainspring_testkit::harness::{cancel, fail, retry, succeed};
 
 use crate::orders::Pair;
 use crate::two_handles::{
-    Act, World, change, claim, disown, expire, finish, id, job, promote, rescue, retire, urgent,
+    Operation, TwoHandles, change, claim, disown, expire, finish, id, job, promote, rescue, retire, urgent,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The first node runs a job.
-fn one_running(world: &mut World) {
+fn one_running(world: &mut TwoHandles) {
     world.two_nodes();
     world.put(vec![job(1)]);
     world.held(1);
 }
 
 /// And has a deadline.
-fn urgent_running(world: &mut World) {
+fn urgent_running(world: &mut TwoHandles) {
     world.two_nodes();
     world.put(vec![urgent(1)]);
     world.held(1);
 }
 
 /// And its lease has lapsed.
-fn lapsed(world: &mut World) {
+fn lapsed(world: &mut TwoHandles) {
     one_running(world);
     world.lapse();
 }
 
 /// A job waits for a signal, for a second at most, which is over.
-fn waiting(world: &mut World) {
+fn waiting(world: &mut TwoHandles) {
     one_running(world);
     let until = Some(Clock::now(&world.clock).after(SECOND));
     world.done(&finish([suspended(Suspension { until, ..until_signal() })]));
@@ -49,31 +49,31 @@ fn waiting(world: &mut World) {
 }
 
 /// The first node runs a job whose child waits for a node.
-fn family(world: &mut World) {
+fn family(world: &mut TwoHandles) {
     one_running(world);
     world.done(&start(OnClose::Cancel));
 }
 
 /// The second node runs the child.
-fn both_running(world: &mut World) {
+fn both_running(world: &mut TwoHandles) {
     family(world);
     world.held_by_second(1);
 }
 
 /// The parent waits for its child, which waits for a node.
-fn parent_waiting(world: &mut World) {
+fn parent_waiting(world: &mut TwoHandles) {
     family(world);
     world.done(&finish([until_child()]));
 }
 
 /// The parent waits for its child, which the second node runs.
-fn parent_waiting_for_running(world: &mut World) {
+fn parent_waiting_for_running(world: &mut TwoHandles) {
     both_running(world);
     world.done(&finish([until_child()]));
 }
 
 /// The parent has ended and let its child go on, which runs.
-fn child_alone(world: &mut World) {
+fn child_alone(world: &mut TwoHandles) {
     parent_waiting_for_running(world);
     world.done(&change(&[1], cancel("enough")));
 }
@@ -108,13 +108,13 @@ fn until_child() -> Outcome {
 }
 
 /// The first node suspends its job until a signal comes.
-fn suspend() -> Act {
+fn suspend() -> Operation {
     finish([suspended(until_signal())])
 }
 
 /// A signal to the first job.
-fn signal() -> Act {
-    Act::new(|_, store| {
+fn signal() -> Operation {
+    Operation::new(|_, store| {
         let name = SignalName::new("go").expect("a name");
         let signal = Signal { job: id(1), name, sender: "somebody".into(), body: b"2".to_vec() };
         block_on(store.signal(vec![signal]))
@@ -122,8 +122,8 @@ fn signal() -> Act {
 }
 
 /// The first node records.
-fn record(key: &'static str) -> Act {
-    Act::new(move |world, store| {
+fn record(key: &'static str) -> Operation {
+    Operation::new(move |world, store| {
         let writes = |_: &Claim| Writes { entries: vec![entry(key)], ..Writes::default() };
         let recording =
             |claim: &Claim| Recording { claim: *claim, writes: writes(claim), children: Vec::new() };
@@ -132,8 +132,8 @@ fn record(key: &'static str) -> Act {
 }
 
 /// The first node starts a child.
-fn start(on_close: OnClose) -> Act {
-    Act::new(move |world, store| {
+fn start(on_close: OnClose) -> Operation {
+    Operation::new(move |world, store| {
         let children = vec![Child { job: job(2), on_close }];
         let value = serde_json::to_vec(&id(2)).expect("JSON");
         let entry = Entry { kind: EntryKind::Child, value, ..entry("child") };
@@ -144,8 +144,8 @@ fn start(on_close: OnClose) -> Act {
 }
 
 /// The second node ends its job.
-fn child_ends(outcome: Outcome) -> Act {
-    Act::new(move |world, store| {
+fn child_ends(outcome: Outcome) -> Operation {
+    Operation::new(move |world, store| {
         let finish = Finish { claim: world.claims_of_second[0], outcome: outcome.clone() };
         block_on(store.finish(world.nodes[1], vec![finish]))
     })
@@ -172,13 +172,13 @@ fn still_waiting_for_child(outcome: &str) -> String {
     still_waiting(outcome, "Child")
 }
 
-fn cancel_parent() -> Act {
+fn cancel_parent() -> Operation {
     change(&[1], cancel("enough"))
 }
 
 /// Messages against whatever moves their jobs.
 pub(crate) fn of_messages() -> Vec<Pair> {
-    let ready = |world: &mut World| {
+    let ready = |world: &mut TwoHandles| {
         world.two_nodes();
         world.put(vec![job(1)]);
     };
@@ -282,14 +282,14 @@ pub(crate) fn of_ended_parents() -> Vec<Pair> {
 }
 
 /// A job that has recorded something is ready again.
-fn recorded(world: &mut World) {
+fn recorded(world: &mut TwoHandles) {
     one_running(world);
     world.done(&record("waits"));
     world.done(&finish([Outcome::Release]));
 }
 
 /// A retry of the first job from a step.
-fn rewind(step: &str) -> Act {
+fn rewind(step: &str) -> Operation {
     change(&[1], Verb::Rewind { from: Key::new(step).expect("a key"), claim: 1 })
 }
 

@@ -13,9 +13,9 @@ use crate::client::{Client, Kind};
 use crate::support::{Rig, database, eventually};
 
 /// Somebody who wants to hear.
-pub(crate) struct Ears(Notify);
+pub(crate) struct HintListener(Notify);
 
-impl Listener for Ears {
+impl Listener for HintListener {
     fn hint(&self, _: &Hint) {
         self.0.notify_one();
     }
@@ -23,7 +23,7 @@ impl Listener for Ears {
 
 /// Subscribes to a store and waits until it listens: the first thing it then tells is that anything may have happened.
 pub(crate) async fn subscribe(rig: &Rig) -> Arc<dyn Listener> {
-    let ears = Arc::new(Ears(Notify::new()));
+    let ears = Arc::new(HintListener(Notify::new()));
     let listener: Arc<dyn Listener> = ears.clone();
     rig.store.subscribe(Arc::downgrade(&listener));
     tokio::time::timeout(mainspring_testkit::patience::PATIENCE, ears.0.notified())

@@ -24,9 +24,9 @@ fn listen(database: &Database) -> String {
 }
 
 /// Somebody who wants to hear, and does not need to: the test asks all the time.
-struct Deaf;
+struct IgnoringListener;
 
-impl Listener for Deaf {
+impl Listener for IgnoringListener {
     fn hint(&self, _: &Hint) {}
 }
 
@@ -62,7 +62,7 @@ async fn jobs_are_found_behind_a_pooler_with_a_way_past_it_and_without() {
             url = with(&url, &listen(&database));
         }
         let (waiter, other) = (Rig::real(&database, &url), Rig::real(&database, &url));
-        let listener: Arc<dyn Listener> = Arc::new(Deaf);
+        let listener: Arc<dyn Listener> = Arc::new(IgnoringListener);
         waiter.store.subscribe(Arc::downgrade(&listener));
         let took = noticed(&waiter, &other).await;
         assert!(took < Duration::from_secs(2), "{past}: {took:?}");

@@ -7,7 +7,7 @@ use mainspring::testing::TestEngine;
 use mainspring::{Context, Enqueued, Job, JobId, Status};
 use mainspring_core::store::Store;
 use mainspring_testkit::executor::block_on;
-use mainspring_testkit::synchronous_store::{self, Home};
+use mainspring_testkit::synchronous_store::{self, StoreLocation};
 use serde::{Deserialize, Serialize};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -57,7 +57,7 @@ where
 pub(crate) struct On {
     place: Place,
     /// What was opened, and what it lives in.
-    opened: Mutex<Vec<(Arc<dyn Store>, Home)>>,
+    opened: Mutex<Vec<(Arc<dyn Store>, StoreLocation)>>,
 }
 
 pub(crate) enum Place {

@@ -5,25 +5,25 @@ use std::time::Duration;
 
 use mainspring_core::job::State;
 
-use super::Broken;
+use super::BrokenRule;
 use super::workflows::{before, flows};
-use crate::checker::evidence::{At, Evidence};
-use crate::checker::workflow::{Flow, Given, Signal, Write};
-use crate::history::{Letter, Posted};
+use crate::checker::evidence::{EventIndex, Evidence};
+use crate::checker::workflow::{ClaimedJournal, Signal, WorkflowFacts, Write};
+use crate::history::{InboxMessage, SignalAnswer};
 
 /// How long after its time a job may be claimed when nothing is wrong: others may be before it.
 const SLACK: Duration = Duration::from_secs(30);
 
 /// When a message that was read is unread again, because the record that came of it was taken back.
-fn unread(flow: &Flow<'_>, no: i64, read: At) -> At {
+fn unread(flow: &WorkflowFacts<'_>, no: i64, read: EventIndex) -> EventIndex {
     let again = flow.rewinds.iter().find(|rewind| rewind.at > read && rewind.unread.contains(&no));
-    again.map_or(At::MAX, |rewind| rewind.at)
+    again.map_or(EventIndex::MAX, |rewind| rewind.at)
 }
 
 /// A message is read by one record, and is not delivered again after that, unless that record is taken back.
-pub(super) fn read(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
-    for (id, life, flow) in flows(evidence) {
-        let written = life.written();
+pub(super) fn read(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
+    for (id, facts, flow) in flows(evidence) {
+        let written = facts.written();
         let mut readers: BTreeMap<i64, Vec<&Write<'_>>> = BTreeMap::new();
         for write in &written {
             for no in &write.writes.read {
@@ -36,11 +36,11 @@ pub(super) fn read(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
                 // A repeat of a record is the same record.
                 if first.claim != write.claim || first.writes != write.writes {
                     let what = format!("message {no} was read twice");
-                    broken.push(Broken::job(*id, what, vec![first.at, write.at]));
+                    broken.push(BrokenRule::job(*id, what, vec![first.at, write.at]));
                 }
             }
         }
-        for given in life.givens() {
+        for given in facts.givens() {
             let again = given.inbox.iter().find_map(|letter| {
                 let mut readers = readers.get(&letter.no)?.iter();
                 let first = readers.find(|first| {
@@ -50,15 +50,21 @@ pub(super) fn read(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
             });
             if let Some((no, at)) = again {
                 let what = format!("message {no} was read, and claim {} is given it", given.claim);
-                broken.push(Broken::job(*id, what, vec![at, given.at]));
+                broken.push(BrokenRule::job(*id, what, vec![at, given.at]));
             }
         }
     }
 }
 
 /// Whether a message was given to a claim, or read before it.
-fn had(flow: &Flow<'_>, written: &[Write<'_>], given: &Given<'_>, subject: &str, sender: &str) -> bool {
-    let fits = |letter: &Letter| letter.subject == subject && letter.sender == sender;
+fn had(
+    flow: &WorkflowFacts<'_>,
+    written: &[Write<'_>],
+    given: &ClaimedJournal<'_>,
+    subject: &str,
+    sender: &str,
+) -> bool {
+    let fits = |letter: &InboxMessage| letter.subject == subject && letter.sender == sender;
     if given.more || given.inbox.iter().any(fits) {
         return true;
     }
@@ -72,23 +78,24 @@ fn had(flow: &Flow<'_>, written: &[Write<'_>], given: &Given<'_>, subject: &str,
 
 /// What was dropped is given to nobody after that, unless the record of somebody who had read it before is taken back; and a
 /// sender whose signal is there, was read or was dropped is not heard again.
-pub(super) fn dropped(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
-    for (id, life, flow) in flows(evidence) {
-        let stored = || flow.signals.iter().filter(|signal| signal.answer == Posted::Stored);
+pub(super) fn dropped(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
+    for (id, facts, flow) in flows(evidence) {
+        let stored = || flow.signals.iter().filter(|signal| signal.answer == SignalAnswer::Stored);
         for (number, signal) in stored().enumerate() {
             let same = |first: &&Signal<'_>| (first.subject, first.sender) == (signal.subject, signal.sender);
             if let Some(first) = stored().take(number).find(same) {
                 let what = format!("{} of {} was stored twice", signal.subject, signal.sender);
-                broken.push(Broken::job(*id, what, vec![first.at, signal.at]));
+                broken.push(BrokenRule::job(*id, what, vec![first.at, signal.at]));
             }
         }
         if !evidence.terms.exact || flow.dropped.is_empty() {
             continue;
         }
-        let given = life.givens().into_iter().map(|given| (given.at, given.inbox));
+        let given = facts.givens().into_iter().map(|given| (given.at, given.inbox));
         for (at, inbox) in given.chain(flow.delivered.iter().copied()) {
-            let rewound = |since: At| flow.rewinds.iter().any(|rewind| since < rewind.at && rewind.at < at);
-            let gone = |letter: &Letter| {
+            let rewound =
+                |since: EventIndex| flow.rewinds.iter().any(|rewind| since < rewind.at && rewind.at < at);
+            let gone = |letter: &InboxMessage| {
                 let drops = flow.dropped.iter().filter(|drop| drop.at < at && !rewound(drop.at));
                 let mut drops = drops.filter(|drop| drop.concerns(&letter.subject, &letter.sender));
                 drops.find(|drop| {
@@ -102,16 +109,16 @@ pub(super) fn dropped(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
             if let Some((letter, drop)) = inbox.iter().find_map(|letter| Some((letter, gone(letter)?))) {
                 let what =
                     format!("{} of {} was dropped, and is given to a claim", letter.subject, letter.sender);
-                broken.push(Broken::job(*id, what, vec![drop.at, at]));
+                broken.push(BrokenRule::job(*id, what, vec![drop.at, at]));
             }
         }
     }
 }
 
 /// A signal that does not fit fails its wait when it was set aside: it is recorded as read, so that no later wait meets it.
-pub(super) fn unfit(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
-    for (id, life, flow) in flows(evidence) {
-        let written = life.written();
+pub(super) fn unfit(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
+    for (id, facts, flow) in flows(evidence) {
+        let written = facts.written();
         for (at, key) in &flow.unfit {
             let note = format!("{key}#unfit");
             let aside = |write: &Write<'_>| {
@@ -121,35 +128,35 @@ pub(super) fn unfit(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
             };
             if !written.iter().any(aside) {
                 let what = format!("`{key}` failed for what does not fit, which was not set aside");
-                broken.push(Broken::job(*id, what, vec![*at]));
+                broken.push(BrokenRule::job(*id, what, vec![*at]));
             }
         }
     }
 }
 
 /// What was sent is given to every later claim until it is read or dropped: signals, and the ends of children.
-pub(super) fn lost(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+pub(super) fn lost(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
     if !evidence.terms.exact {
         return;
     }
-    let mut children: BTreeMap<_, Vec<(String, At)>> = BTreeMap::new();
-    for (id, life) in &evidence.lives {
-        let Some((parent, _)) = life.flow.as_ref().and_then(|flow| flow.parent) else { continue };
-        if let Some(end) = life.ends().first() {
+    let mut children: BTreeMap<_, Vec<(String, EventIndex)>> = BTreeMap::new();
+    for (id, facts) in &evidence.job_facts {
+        let Some((parent, _)) = facts.flow.as_ref().and_then(|flow| flow.parent) else { continue };
+        if let Some(end) = facts.ends().first() {
             children.entry(parent).or_default().push((format!("c:{id}"), end.at));
         }
     }
-    for (id, life, flow) in flows(evidence) {
-        let signals = flow.signals.iter().filter(|signal| signal.answer == Posted::Stored);
+    for (id, facts, flow) in flows(evidence) {
+        let signals = flow.signals.iter().filter(|signal| signal.answer == SignalAnswer::Stored);
         let signals = signals.map(|signal| (signal.subject.to_owned(), signal.sender, signal.at));
         let told = children.remove(id).unwrap_or_default().into_iter();
         let sent: Vec<_> = signals.chain(told.map(|(subject, at)| (subject, "", at))).collect();
         if sent.is_empty() {
             continue;
         }
-        let written = life.written();
-        for given in life.givens() {
-            let dropped = |subject: &str, sender: &str, sent: At| {
+        let written = facts.written();
+        for given in facts.givens() {
+            let dropped = |subject: &str, sender: &str, sent: EventIndex| {
                 let mut drops = flow.dropped.iter().filter(|drop| sent < drop.at && drop.at < given.at);
                 drops.any(|drop| drop.concerns(subject, sender))
             };
@@ -159,7 +166,7 @@ pub(super) fn lost(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
                 due.find(|(subject, sender, _)| !had(flow, &written, &given, subject, sender))
             {
                 let what = format!("{subject} was stored, and claim {} is not given it", given.claim);
-                broken.push(Broken::job(*id, what, vec![*at, given.at]));
+                broken.push(BrokenRule::job(*id, what, vec![*at, given.at]));
                 break;
             }
         }
@@ -167,17 +174,17 @@ pub(super) fn lost(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
 }
 
 /// A suspended job is woken when its time has come or what it waits for is there, not before, and soon after.
-pub(super) fn woken(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+pub(super) fn woken(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
     if !evidence.terms.exact {
         return;
     }
-    for (id, life, flow) in flows(evidence) {
+    for (id, facts, flow) in flows(evidence) {
         for (claim, suspend) in &flow.suspends {
-            let Some(suspended) = life.suspended(*claim) else { continue };
-            let next = life.claims.iter().find(|next| next.at > suspended && next.number > *claim);
+            let Some(suspended) = facts.suspended(*claim) else { continue };
+            let next = facts.claims.iter().find(|next| next.at > suspended && next.number > *claim);
             let Some(next) = next else { continue };
             let verbs = ["resume", "retry", "rewind", "hold"];
-            if verbs.iter().any(|verb| life.ordered_between(verb, suspended, next.at)) {
+            if verbs.iter().any(|verb| facts.ordered_between(verb, suspended, next.at)) {
                 continue;
             }
             let given = flow.given.iter().find(|given| given.claim == next.number);
@@ -194,7 +201,7 @@ pub(super) fn woken(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
             let gone = drops.any(|drop| suspend.waits.iter().any(|(subject, _)| drop.took(subject)));
             if !there && !due && !more && !gone {
                 let what = format!("claim {claim} was to sleep, and was woken for claim {}", next.number);
-                broken.push(Broken::job(*id, what, vec![suspend.at, next.at]));
+                broken.push(BrokenRule::job(*id, what, vec![suspend.at, next.at]));
             }
             let (Some(calm), Some(until)) = (evidence.calm, suspend.until) else { continue };
             let late = next.now.since(until);
@@ -202,21 +209,22 @@ pub(super) fn woken(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
             let quiet = evidence.time(calm.max(suspended)).after(Duration::from_mins(1));
             if late > SLACK && evidence.time(next.at).since(quiet) > late {
                 let what = format!("claim {claim} was to sleep until {until}, and slept {late:?} longer");
-                broken.push(Broken::job(*id, what, vec![suspend.at, next.at]));
+                broken.push(BrokenRule::job(*id, what, vec![suspend.at, next.at]));
             }
         }
     }
 }
 
 /// When a job has ended, its children are not given out any more, but for those that go on without it.
-pub(super) fn families(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+pub(super) fn families(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
     if !evidence.terms.exact {
         return;
     }
-    for (id, life, flow) in flows(evidence) {
+    for (id, facts, flow) in flows(evidence) {
         let Some((parent, abandoned)) = flow.parent.filter(|(_, abandoned)| !abandoned) else { continue };
         debug_assert!(!abandoned, "those were left out");
-        let Some(parent) = evidence.lives.get(&parent).filter(|parent| !parent.may_have_returned()) else {
+        let Some(parent) = evidence.job_facts.get(&parent).filter(|parent| !parent.may_have_returned())
+        else {
             continue;
         };
         let ends = parent.ends();
@@ -227,23 +235,23 @@ pub(super) fn families(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
         let since = parent.revivals().filter_map(|order| order.obeyed).map(|(at, _, _)| at).max();
         let ended = finished.chain(told).filter(|at| since.is_none_or(|since| *at > since)).min();
         let Some(ended) = ended else { continue };
-        let known = life.claims.iter().filter(|claim| claim.at < ended).map(|claim| claim.number).max();
-        let again = life.claims.iter().find(|claim| {
+        let known = facts.claims.iter().filter(|claim| claim.at < ended).map(|claim| claim.number).max();
+        let again = facts.claims.iter().find(|claim| {
             claim.at > ended
                 && known.is_none_or(|known| claim.number > known)
-                && !life.brought_back_between(0, claim.at)
+                && !facts.brought_back_between(0, claim.at)
         });
         if let Some(again) = again {
             let what = format!("its parent had ended, and claim {} was given out", again.number);
-            broken.push(Broken::job(*id, what, vec![ended, again.at]));
+            broken.push(BrokenRule::job(*id, what, vec![ended, again.at]));
         }
-        let open = life.found.filter(|job| {
-            let aside = matches!(job.status.state, State::Suspended) && !life.orders.is_empty();
+        let open = facts.found.filter(|job| {
+            let aside = matches!(job.status.state, State::Suspended) && !facts.orders.is_empty();
             evidence.terms.settled && !job.status.state.is_terminal() && !aside
         });
-        if let Some(job) = open.filter(|_| !life.was_brought_back()) {
+        if let Some(job) = open.filter(|_| !facts.was_brought_back()) {
             let what = format!("its parent has ended, and it is still {}", job.status);
-            broken.push(Broken::job(*id, what, vec![ended]));
+            broken.push(BrokenRule::job(*id, what, vec![ended]));
         }
     }
 }

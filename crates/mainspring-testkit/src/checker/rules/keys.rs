@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use mainspring_core::job::{Reason, Summary, Until};
 use mainspring_core::time::Timestamp;
 
-use super::Broken;
+use super::BrokenRule;
 use crate::checker::evidence::Evidence;
 
 /// Of two jobs of one kind with one key, one has let go of it before the other took it.
-pub(super) fn unique(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+pub(super) fn unique(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
     let mut by_key: BTreeMap<_, Vec<&Summary>> = BTreeMap::new();
     for job in &evidence.found.jobs {
         if let Some(unique) = &job.options.unique {
@@ -22,10 +22,10 @@ pub(super) fn unique(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
         for pair in jobs.windows(2) {
             let (holder, next) = (pair[0], pair[1]);
             if released(evidence, holder).is_some_and(|until| until > next.created_at) {
-                let asked = |job: &Summary| evidence.lives.get(&job.id).and_then(|life| life.asked);
+                let asked = |job: &Summary| evidence.job_facts.get(&job.id).and_then(|facts| facts.asked);
                 let what = format!("`{key}` was taken by {} while {} held it", next.id, holder.id);
                 let events = asked(holder).into_iter().chain(asked(next)).collect();
-                broken.push(Broken::job(holder.id, what, events));
+                broken.push(BrokenRule::job(holder.id, what, events));
             }
         }
     }
@@ -33,9 +33,9 @@ pub(super) fn unique(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
 
 /// When a job let go of its key; nothing if that cannot be told.
 fn released(evidence: &Evidence<'_>, job: &Summary) -> Option<Timestamp> {
-    let life = evidence.lives.get(&job.id)?;
+    let facts = evidence.job_facts.get(&job.id)?;
     // Brought back, it has no key any more, and its times are those of its second life.
-    if life.was_brought_back() {
+    if facts.was_brought_back() {
         return None;
     }
     let never = Timestamp::from_micros(i64::MAX);
@@ -47,7 +47,7 @@ fn released(evidence: &Evidence<'_>, job: &Summary) -> Option<Timestamp> {
         Until::After(span) => Some(job.finished_at.map_or(never, |end| end.after(span.0))),
         Until::Started if !evidence.terms.exact => None,
         Until::Started => {
-            let started = life.claims.first().map(|claim| claim.now);
+            let started = facts.claims.first().map(|claim| claim.now);
             Some(started.or(job.finished_at).unwrap_or(never))
         }
     }

@@ -17,30 +17,30 @@ pub(super) use nodes::{deaths, in_peace, witnessed};
 
 use mainspring_core::id::JobId;
 
-use super::evidence::{At, Evidence};
+use super::evidence::{EventIndex, Evidence};
 
 /// A rule that does not hold.
-pub(super) struct Broken {
+pub(super) struct BrokenRule {
     pub(super) job: Option<JobId>,
     pub(super) what: String,
     /// The events that show it.
-    pub(super) events: Vec<At>,
+    pub(super) events: Vec<EventIndex>,
 }
 
-impl Broken {
-    fn job(id: JobId, what: impl Into<String>, events: Vec<At>) -> Self {
-        Broken { job: Some(id), what: what.into(), events }
+impl BrokenRule {
+    fn job(id: JobId, what: impl Into<String>, events: Vec<EventIndex>) -> Self {
+        BrokenRule { job: Some(id), what: what.into(), events }
     }
 
-    fn other(what: impl Into<String>, events: Vec<At>) -> Self {
-        Broken { job: None, what: what.into(), events }
+    fn other(what: impl Into<String>, events: Vec<EventIndex>) -> Self {
+        BrokenRule { job: None, what: what.into(), events }
     }
 }
 
-type Judge = fn(&Evidence<'_>, &mut Vec<Broken>);
+type RuleCheck = fn(&Evidence<'_>, &mut Vec<BrokenRule>);
 
 /// All rules, by name.
-pub(super) const ALL: &[(&str, Judge)] = &[
+pub(super) const ALL: &[(&str, RuleCheck)] = &[
     ("nothing acknowledged is lost", jobs::lost),
     ("an id belongs to one job", jobs::taken),
     ("nothing comes from nowhere", jobs::phantom),

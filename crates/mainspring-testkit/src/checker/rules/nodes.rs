@@ -7,8 +7,8 @@ use mainspring_core::bounds;
 use mainspring_core::id::NodeNo;
 use mainspring_core::job::{Reason, State};
 
-use super::Broken;
-use crate::checker::evidence::{At, Evidence, Fault, Life};
+use super::BrokenRule;
+use crate::checker::evidence::{EventIndex, Evidence, Fault, JobFacts};
 use crate::history::Actor;
 
 /// Faults that may make a node miss its lease. A store that is away for all is none of them.
@@ -17,7 +17,7 @@ const EXCUSES: &[&str] = &["crash", "kill", "stop", "cut", "exit"];
 pub(in crate::checker) const DEATHS: &[&str] = &["crash", "kill", "exit"];
 
 /// A node is expired only after something has happened to that very node.
-pub(super) fn living(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+pub(super) fn living(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
     for (at, node) in &evidence.expiries {
         let Some(member) = evidence.nodes.get(node) else { continue };
         let now = evidence.time(*at);
@@ -31,22 +31,23 @@ pub(super) fn living(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
         });
         if !excused {
             let what = format!("node {node} (actor {}) was alive and well, and was expired", member.actor);
-            broken.push(Broken::other(what, vec![member.joined, *at]));
+            broken.push(BrokenRule::other(what, vec![member.joined, *at]));
         }
     }
 }
 
 /// Of the jobs that may have taken their nodes with them, a node runs one at a time, until it has outlived its crash.
-pub(super) fn suspects(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
-    let mut runs: BTreeMap<Actor, Vec<(At, At, mainspring_core::id::JobId)>> = BTreeMap::new();
-    for (id, life) in &evidence.lives {
-        for claim in life.claims.iter().filter(|claim| claim.crashes >= bounds::SUSPECT_CRASHES) {
-            let Some((began, _)) = life.began.iter().find(|(_, number)| *number == claim.number) else {
+pub(super) fn suspects(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
+    let mut runs: BTreeMap<Actor, Vec<(EventIndex, EventIndex, mainspring_core::id::JobId)>> =
+        BTreeMap::new();
+    for (id, facts) in &evidence.job_facts {
+        for claim in facts.claims.iter().filter(|claim| claim.crashes >= bounds::SUSPECT_CRASHES) {
+            let Some((began, _)) = facts.began.iter().find(|(_, number)| *number == claim.number) else {
                 continue;
             };
             // By the node's own clock, which may go a little faster.
             let cleared = evidence.time(*began).after(claim.crashed.mul_f64(0.97));
-            let stopped = life.stopped.get(&claim.number).copied();
+            let stopped = facts.stopped.get(&claim.number).copied();
             // In the order of events: several may share one moment.
             let proven = evidence.history[*began..].iter().position(|event| event.at > cleared);
             let over = [stopped, proven.map(|offset| began + offset)].into_iter().flatten().min();
@@ -63,40 +64,40 @@ pub(super) fn suspects(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
             let ((first, over, one), (second, _, other)) = (pair[0], pair[1]);
             if second < over {
                 let what = format!("suspects {one} and {other} ran together on actor {actor}");
-                broken.push(Broken::job(other, what, vec![first, second]));
+                broken.push(BrokenRule::job(other, what, vec![first, second]));
             }
         }
     }
 }
 
 /// A job is quarantined only if nodes were lost while they held it, as often as the bound says.
-pub(super) fn quarantine(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+pub(super) fn quarantine(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
     if !evidence.terms.exact {
         return;
     }
-    for (id, life) in evidence.lives.iter().filter(|(_, life)| !life.may_have_returned()) {
-        let Some(job) = life.found else { continue };
-        let crashed = crashed(evidence, life);
+    for (id, facts) in evidence.job_facts.iter().filter(|(_, facts)| !facts.may_have_returned()) {
+        let Some(job) = facts.found else { continue };
+        let crashed = crashed(evidence, facts);
         let counted = usize::from(job.crashes);
         let quarantined =
             (job.status.state, job.status.reason) == (State::Suspended, Some(Reason::Quarantine));
         if quarantined && crashed.len() < usize::from(bounds::QUARANTINE_CRASHES) {
             let what = format!("quarantined after {} crashes", crashed.len());
-            broken.push(Broken::job(*id, what, crashed));
+            broken.push(BrokenRule::job(*id, what, crashed));
         } else if counted > crashed.len() {
             let what = format!("{counted} crashes are counted, {} happened", crashed.len());
-            broken.push(Broken::job(*id, what, crashed));
+            broken.push(BrokenRule::job(*id, what, crashed));
         }
     }
 }
 
 /// The claims that were lost with their node and not ahead.
-fn crashed(evidence: &Evidence<'_>, life: &Life<'_>) -> Vec<At> {
+fn crashed(evidence: &Evidence<'_>, facts: &JobFacts<'_>) -> Vec<EventIndex> {
     let mut lost = BTreeMap::new();
-    for claim in life.claims.iter().filter(|claim| !claim.ahead) {
+    for claim in facts.claims.iter().filter(|claim| !claim.ahead) {
         let expired = evidence.expiries.iter().find(|(at, node)| *node == claim.node && *at > claim.at);
-        let over = |by: At| {
-            let mut ends = life.finished.iter().filter(|one| one.claim == claim.number && one.applied);
+        let over = |by: EventIndex| {
+            let mut ends = facts.finished.iter().filter(|one| one.claim == claim.number && one.applied);
             ends.any(|end| end.at < by)
         };
         if expired.is_some_and(|(at, _)| !over(*at)) {
@@ -107,7 +108,7 @@ fn crashed(evidence: &Evidence<'_>, life: &Life<'_>) -> Vec<At> {
 }
 
 /// While nothing else is wrong, a dead node that holds jobs is expired within its lease and a little more.
-pub(super) fn recovery(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+pub(super) fn recovery(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
     let Some(slack) = evidence.terms.recovery else { return };
     for (fault, node) in deaths(evidence) {
         let member = &evidence.nodes[&node];
@@ -129,7 +130,7 @@ pub(super) fn recovery(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
         let took = expired.map(|(at, _)| evidence.time(*at).since(died));
         if took.is_none_or(|took| took > bound) {
             let what = format!("node {node} died holding jobs and was expired after {took:?}, not {bound:?}");
-            broken.push(Broken::other(what, vec![fault.at]));
+            broken.push(BrokenRule::other(what, vec![fault.at]));
         }
     }
 }
@@ -165,10 +166,10 @@ pub(in crate::checker) fn deaths<'e>(evidence: &'e Evidence<'_>) -> Vec<(&'e Fau
 }
 
 /// Whether a node held a claim at some point of the history.
-fn holds(evidence: &Evidence<'_>, node: NodeNo, at: At) -> bool {
-    evidence.lives.values().any(|life| {
-        let Some(claim) = life.claims.iter().rev().find(|claim| claim.at < at) else { return false };
-        let over = life.finished.iter().any(|finished| finished.claim == claim.number && finished.applied);
+fn holds(evidence: &Evidence<'_>, node: NodeNo, at: EventIndex) -> bool {
+    evidence.job_facts.values().any(|facts| {
+        let Some(claim) = facts.claims.iter().rev().find(|claim| claim.at < at) else { return false };
+        let over = facts.finished.iter().any(|finished| finished.claim == claim.number && finished.applied);
         claim.node == node && !over
     })
 }

@@ -7,23 +7,23 @@ use std::collections::BTreeMap;
 use mainspring_core::job::State;
 use mainspring_core::output::{Item, What};
 
-use super::Broken;
+use super::BrokenRule;
 use super::workflows::flows;
 use crate::checker::evidence::Evidence;
-use crate::history::{Word, digest};
+use crate::history::{OutputFrame, digest};
 
 /// Who has heard all of it, and has forgotten what was taken back, knows what the workflow says in peace: all of it if it
 /// succeeded, and otherwise what each step, and the handler, say first.
-pub(super) fn told(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
-    for (id, life, flow) in flows(evidence) {
-        let (Some((at, words)), Some(job)) = (flow.says, life.found) else { continue };
+pub(super) fn told(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
+    for (id, facts, flow) in flows(evidence) {
+        let (Some((at, words)), Some(job)) = (flow.says, facts.found) else { continue };
         let items = evidence.found.outputs.get(id).map_or(&[][..], Vec::as_slice);
         let events = || {
-            let last = life.finished.iter().rev().find(|end| end.applied).map(|end| end.at);
+            let last = facts.finished.iter().rev().find(|end| end.applied).map(|end| end.at);
             [at].into_iter().chain(last).collect::<Vec<_>>()
         };
         if let Some(what) = places(items) {
-            broken.push(Broken::job(*id, what, events()));
+            broken.push(BrokenRule::job(*id, what, events()));
             continue;
         }
         // Who was retried from a step may say again what its handler said on the way there.
@@ -48,9 +48,9 @@ pub(super) fn told(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
                 "it has {} frames to say, and {} are heard, not those or not in that order: {}",
                 words.len(),
                 heard.len(),
-                tell(items)
+                render(items)
             );
-            broken.push(Broken::job(*id, what, events()));
+            broken.push(BrokenRule::job(*id, what, events()));
         }
     }
 }
@@ -80,19 +80,19 @@ fn places(items: &[Item]) -> Option<String> {
 }
 
 /// What a reader has in the end.
-fn heard(items: &[Item]) -> Vec<Word> {
-    let mut heard: Vec<Word> = Vec::new();
+fn heard(items: &[Item]) -> Vec<OutputFrame> {
+    let mut heard: Vec<OutputFrame> = Vec::new();
     for item in items {
         let step = item.step.as_ref().map(ToString::to_string);
         match &item.what {
-            What::Frame(body) => heard.push(Word { step, digest: digest(body) }),
+            What::Frame(body) => heard.push(OutputFrame { step, digest: digest(body) }),
             What::Reset { .. } => heard.retain(|word| word.step != step),
         }
     }
     heard
 }
 
-fn by_speaker(words: &[Word]) -> BTreeMap<Option<&str>, Vec<u64>> {
+fn by_speaker(words: &[OutputFrame]) -> BTreeMap<Option<&str>, Vec<u64>> {
     let mut all: BTreeMap<_, Vec<u64>> = BTreeMap::new();
     for word in words {
         all.entry(word.step.as_deref()).or_default().push(word.digest);
@@ -100,7 +100,7 @@ fn by_speaker(words: &[Word]) -> BTreeMap<Option<&str>, Vec<u64>> {
     all
 }
 
-fn tell(items: &[Item]) -> String {
+fn render(items: &[Item]) -> String {
     let words = items.iter().map(|item| {
         let step = item.step.as_ref().map_or("handler", |step| step.as_str());
         match &item.what {

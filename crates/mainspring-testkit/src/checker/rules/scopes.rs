@@ -8,17 +8,17 @@ use std::collections::BTreeMap;
 use mainspring_core::job::{Reason, State};
 use mainspring_core::journal::EntryKind;
 
-use super::Broken;
+use super::BrokenRule;
 use super::workflows::flows;
-use crate::checker::evidence::{At, Evidence};
+use crate::checker::evidence::{EventIndex, Evidence};
 use crate::checker::workflow::Write;
-use crate::history::{How, Line};
+use crate::history::{EndKind, Line};
 
 /// Between the key of a loop and the number of turns that are done.
 const TURN: &str = "#turn=";
 
 /// Whether a write was there when a body began, or a handler went on, under a claim.
-fn known(write: &Write<'_>, at: At, claim: u32) -> bool {
+fn known(write: &Write<'_>, at: EventIndex, claim: u32) -> bool {
     write.claim < claim || (write.claim == claim && write.at < at)
 }
 
@@ -27,7 +27,7 @@ fn recorded<'a>(
     written: &[Write<'a>],
     key: &str,
     knows: impl Fn(&Write<'_>) -> bool,
-) -> Option<(At, &'a Line)> {
+) -> Option<(EventIndex, &'a Line)> {
     let mut there = None;
     for write in written.iter().filter(|write| knows(write)) {
         if write.writes.forget.iter().any(|forgotten| forgotten.as_str() == key) {
@@ -52,15 +52,15 @@ pub(super) fn turn(key: &str) -> Option<(&str, u64)> {
 }
 
 /// Who has won a race is recorded once: whoever comes to it later goes that way.
-pub(super) fn winner(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
-    for (id, life, flow) in flows(evidence).filter(|(_, _, flow)| !flow.decided.is_empty()) {
-        let written = life.written();
+pub(super) fn winner(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
+    for (id, facts, flow) in flows(evidence).filter(|(_, _, flow)| !flow.decided.is_empty()) {
+        let written = facts.written();
         for decided in &flow.decided {
             let there = recorded(&written, decided.key, |write| known(write, decided.at, decided.claim));
             let Some((at, line)) = there else { continue };
             if line.digest.is_some_and(|digest| digest != decided.digest) {
                 let what = format!("`{}` was decided otherwise before claim {}", decided.key, decided.claim);
-                broken.push(Broken::job(*id, what, vec![at, decided.at]));
+                broken.push(BrokenRule::job(*id, what, vec![at, decided.at]));
             }
         }
     }
@@ -68,19 +68,19 @@ pub(super) fn winner(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
 
 /// When a scope has a result, or a turn of a loop has left its state, no body inside of it begins any more: not of losers
 /// either.
-pub(super) fn inside(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
-    for (id, life, flow) in flows(evidence) {
+pub(super) fn inside(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
+    for (id, facts, flow) in flows(evidence) {
         if !flow.entered.iter().any(|entered| entered.key.contains('/')) {
             continue;
         }
-        let written = life.written();
+        let written = facts.written();
         for entered in &flow.entered {
             let knows = |write: &Write<'_>| known(write, entered.at, entered.claim);
             for (scope, rest) in around(entered.key) {
                 let ended = recorded(&written, scope, knows);
                 if let Some((at, _)) = ended.filter(|(_, line)| line.kind == EntryKind::Value) {
                     let what = format!("`{scope}` has ended, and `{}` began", entered.key);
-                    broken.push(Broken::job(*id, what, vec![at, entered.at]));
+                    broken.push(BrokenRule::job(*id, what, vec![at, entered.at]));
                 }
                 let Some(number) = rest.split('/').next().and_then(|turn| turn.parse::<u64>().ok()) else {
                     continue;
@@ -90,11 +90,11 @@ pub(super) fn inside(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
                     lines.flat_map(|write| write.writes.entries.iter().map(move |line| (write.at, line)));
                 let done = states.find(|(at, line)| {
                     turn(line.key.as_str()).is_some_and(|(key, turns)| key == scope && number <= turns)
-                        && !life.was_taken_back(scope, *at, entered.at)
+                        && !facts.was_taken_back(scope, *at, entered.at)
                 });
                 if let Some((at, _)) = done {
                     let what = format!("turn {number} of `{scope}` was done, and `{}` began", entered.key);
-                    broken.push(Broken::job(*id, what, vec![at, entered.at]));
+                    broken.push(BrokenRule::job(*id, what, vec![at, entered.at]));
                 }
             }
         }
@@ -112,13 +112,13 @@ fn firsts<'w, 'a>(written: &'w [Write<'a>]) -> impl Iterator<Item = &'w Write<'a
 
 /// The commit that records the result of a scope, or the state after a turn, removes what was recorded on the way there: so
 /// a race keeps nothing of its losers, and a loop costs no more than one turn.
-pub(super) fn left(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+pub(super) fn left(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
     if !evidence.terms.exact {
         return;
     }
-    for (id, life, _) in flows(evidence) {
-        let written = life.written();
-        let mut journal: BTreeMap<&str, (At, &Line)> = BTreeMap::new();
+    for (id, facts, _) in flows(evidence) {
+        let written = facts.written();
+        let mut journal: BTreeMap<&str, (EventIndex, &Line)> = BTreeMap::new();
         for write in firsts(&written) {
             for key in &write.writes.forget {
                 journal.remove(key.as_str());
@@ -135,20 +135,20 @@ pub(super) fn left(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
                 };
                 if let Some(key) = stays {
                     let what = format!("`{key}` stays, and `{}` is recorded in its place", line.key);
-                    broken.push(Broken::job(*id, what, vec![journal[key].0, write.at]));
+                    broken.push(BrokenRule::job(*id, what, vec![journal[key].0, write.at]));
                 }
             }
         }
-        let succeeded = life.ends().into_iter().find(|end| end.how == How::Succeed);
+        let succeeded = facts.ends().into_iter().find(|end| end.how == EndKind::Succeed);
         let Some(end) = succeeded else { continue };
         if let Some(key) = journal.values().find_map(|(_, line)| of_scope(&journal, line)) {
             let what = format!("`{key}` has stayed to the end, and its scope has a result");
-            broken.push(Broken::job(*id, what, vec![journal[key].0, end.at]));
+            broken.push(BrokenRule::job(*id, what, vec![journal[key].0, end.at]));
         }
     }
 }
 
-type Journal<'j> = BTreeMap<&'j str, (At, &'j Line)>;
+type Journal<'j> = BTreeMap<&'j str, (EventIndex, &'j Line)>;
 
 /// What is recorded inside of a scope.
 fn inner<'m, 'j>(journal: &'m Journal<'j>, scope: &Line) -> impl Iterator<Item = (&'j str, &'j Line)> + 'm {
@@ -185,18 +185,19 @@ fn of_turns<'j>(journal: &Journal<'j>, loops: &str, turns: u64) -> Option<&'j st
             within.and_then(|rest| rest.split('/').next()).and_then(|number| number.parse::<u64>().ok());
         state || number.is_some_and(|number| number <= turns)
     };
-    let stays = |(key, (_, line)): &(&&str, &(At, &Line))| earlier(key) && !reaches(journal, line, false);
+    let stays =
+        |(key, (_, line)): &(&&str, &(EventIndex, &Line))| earlier(key) && !reaches(journal, line, false);
     journal.iter().find(stays).map(|(key, _)| *key)
 }
 
 /// The state after a turn is recorded once, and after that the state after the next.
-pub(super) fn turns(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+pub(super) fn turns(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
     if !evidence.terms.exact {
         return;
     }
-    for (id, life, flow) in flows(evidence) {
-        let written = life.written();
-        let mut last: BTreeMap<&str, (At, u64)> = BTreeMap::new();
+    for (id, facts, flow) in flows(evidence) {
+        let written = facts.written();
+        let mut last: BTreeMap<&str, (EventIndex, u64)> = BTreeMap::new();
         for write in firsts(&written) {
             if let Some(rewind) = flow.rewinds.iter().find(|rewind| rewind.at == write.at) {
                 // The state before the last is not kept: a loop that has lost it begins anew.
@@ -211,7 +212,7 @@ pub(super) fn turns(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
                 if number != expected && !shared {
                     let what = format!("turn {number} of `{key}` is recorded in place of turn {expected}");
                     let events = before.map(|(at, _)| at).into_iter().chain([write.at]).collect();
-                    broken.push(Broken::job(*id, what, events));
+                    broken.push(BrokenRule::job(*id, what, events));
                 }
             }
         }
@@ -219,9 +220,9 @@ pub(super) fn turns(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
 }
 
 /// A step that is recorded does not begin because the code calls it otherwise by now.
-pub(super) fn renamed(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
-    for (id, life, flow) in flows(evidence).filter(|(_, _, flow)| !flow.renamed.is_empty()) {
-        let written = life.written();
+pub(super) fn renamed(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
+    for (id, facts, flow) in flows(evidence).filter(|(_, _, flow)| !flow.renamed.is_empty()) {
+        let written = facts.written();
         for entered in &flow.entered {
             let names = flow.renamed.iter().find_map(|(from, to, _)| match entered.key {
                 key if key == *from => Some(*to),
@@ -232,20 +233,20 @@ pub(super) fn renamed(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
             let there = recorded(&written, other, |write| known(write, entered.at, entered.claim));
             if let Some((at, _)) = there {
                 let what = format!("`{other}` was recorded, and began again as `{}`", entered.key);
-                broken.push(Broken::job(*id, what, vec![at, entered.at]));
+                broken.push(BrokenRule::job(*id, what, vec![at, entered.at]));
             }
         }
     }
 }
 
 /// A workflow is held because its code has changed only if it has, and the code does not say so.
-pub(super) fn held(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
-    for (id, life, flow) in flows(evidence) {
-        let Some(job) = life.found else { continue };
+pub(super) fn held(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
+    for (id, facts, flow) in flows(evidence) {
+        let Some(job) = facts.found else { continue };
         let drifted = job.status.state == State::Suspended && job.status.reason == Some(Reason::Drift);
         if drifted && flow.renamed.iter().all(|(_, _, declared)| *declared) {
-            let last = life.finished.last().map(|end| end.at);
-            broken.push(Broken::job(
+            let last = facts.finished.last().map(|end| end.at);
+            broken.push(BrokenRule::job(
                 *id,
                 "held, and its code fits what is recorded",
                 last.into_iter().collect(),
@@ -255,16 +256,16 @@ pub(super) fn held(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
 }
 
 /// Whoever comes with a token, and however often: it is good once. A step that is done again makes another.
-pub(super) fn tokens(evidence: &Evidence<'_>, broken: &mut Vec<Broken>) {
+pub(super) fn tokens(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
     for (id, _, flow) in flows(evidence) {
-        let mut good: BTreeMap<&str, Vec<At>> = BTreeMap::new();
+        let mut good: BTreeMap<&str, Vec<EventIndex>> = BTreeMap::new();
         for (at, key, _) in flow.redeemed.iter().filter(|(_, _, good)| *good) {
             let before = good.entry(key).or_default();
             let again = flow.rewinds.iter().filter(|rewind| rewind.at < *at && rewind.reaches(key)).count();
             before.push(*at);
             if before.len() > 1 + again {
                 let what = format!("the token of `{key}` was good {} times", before.len());
-                broken.push(Broken::job(*id, what, before.clone()));
+                broken.push(BrokenRule::job(*id, what, before.clone()));
             }
         }
     }

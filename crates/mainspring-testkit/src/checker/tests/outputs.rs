@@ -4,21 +4,21 @@ use mainspring_core::name::Key;
 use mainspring_core::output::{Item, What};
 
 use super::*;
-use crate::history::{Word, Wrote, digest};
+use crate::history::{JournalWrites, OutputFrame, digest};
 
 const RULE: &str = "what a workflow says is told once, and in order";
 
 /// A frame of the handler, of a step, or a reset.
-enum Say {
+enum SaidFrame {
     Frame(Option<&'static str>, &'static str),
     Reset(Option<&'static str>, u64),
 }
-use Say::{Frame, Reset};
+use SaidFrame::{Frame, Reset};
 
 /// A workflow that is to say `a`, then `b` and `c` in a step, then `d`; and what the store has of it.
-fn said(says: &[Say]) -> Case {
-    let mut case = Case::default();
-    let word = |step: Option<&str>, text: &str| Word {
+fn said(says: &[SaidFrame]) -> TestHistory {
+    let mut case = TestHistory::default();
+    let word = |step: Option<&str>, text: &str| OutputFrame {
         step: step.map(ToOwned::to_owned),
         digest: digest(text.as_bytes()),
     };
@@ -37,22 +37,22 @@ fn said(says: &[Say]) -> Case {
     case
 }
 
-fn succeeded(says: &[Say]) -> Case {
+fn succeeded(says: &[SaidFrame]) -> TestHistory {
     let mut case = said(says);
-    case.ended(1, 1, 1, How::Succeed, true).succeeded(1, 1);
+    case.ended(1, 1, 1, EndKind::Succeed, true).succeeded(1, 1);
     case
 }
 
-fn failed(says: &[Say]) -> Case {
+fn failed(says: &[SaidFrame]) -> TestHistory {
     let mut case = said(says);
-    case.ended(1, 1, 1, How::Fail, true);
+    case.ended(1, 1, 1, EndKind::Fail, true);
     let job = case.found(1, Status::because(State::Failed, Reason::Exhausted), 1);
     (job.failures, job.options.max_attempts) = (1, 1);
     case
 }
 
 /// The frames that are expected.
-fn peace() -> [Say; 4] {
+fn peace() -> [SaidFrame; 4] {
     [Frame(None, "a"), Frame(Some("x"), "b"), Frame(Some("x"), "c"), Frame(None, "d")]
 }
 
@@ -121,10 +121,10 @@ fn positions_go_up_claims_too_and_resets_reach_back() {
 #[test]
 fn what_is_idle_resets_no_crashes() {
     let told_two_crashes = |idle| {
-        let mut case = Case::default();
+        let mut case = TestHistory::default();
         case.joined(1).joined(2).joined(3).stored(1).claimed(1, 1, 1).fault("kill", 1).expired(1);
-        case.claimed_after(2, 1, 2, 1).writes(2, 1, 2, Wrote { idle, ..Wrote::default() });
-        case.fault("kill", 2).expired(2).claimed_after(3, 1, 3, 2).ended(3, 1, 3, How::Succeed, true);
+        case.claimed_after(2, 1, 2, 1).writes(2, 1, 2, JournalWrites { idle, ..JournalWrites::default() });
+        case.fault("kill", 2).expired(2).claimed_after(3, 1, 3, 2).ended(3, 1, 3, EndKind::Succeed, true);
         case.succeeded(1, 3);
         case.rules(EXACT).contains(&"crashes are counted")
     };

@@ -5,7 +5,7 @@ use mainspring_core::name::Key;
 
 use super::workflows::{letter, line};
 use super::*;
-use crate::history::{Line, Wrote};
+use crate::history::{JournalWrites, Line};
 
 const GROW: &str = "claim numbers grow";
 const STAYS: &str = "what is recorded stays as it was";
@@ -15,7 +15,7 @@ fn lines(keys: &[&str]) -> Vec<Line> {
     keys.iter().map(|key| line(key, 7)).collect()
 }
 
-impl Case {
+impl TestHistory {
     fn rewound(&mut self, from: &str, claim: u32) -> &mut Self {
         let from = Key::new(from).expect("a key");
         self.verb(1, "rewind").see(8, Fact::Rewound { id: id(1), from, claim })
@@ -23,24 +23,24 @@ impl Case {
 
     /// A claim that is given these, after a retry from a step that followed claim 1.
     fn anew(&mut self, from: &str, given: &[&str]) -> &mut Self {
-        self.ended(1, 1, 1, How::Snooze, true).rewound(from, 1);
+        self.ended(1, 1, 1, EndKind::Snooze, true).rewound(from, 1);
         self.given(1, 1, 3, lines(given), Vec::new())
     }
 
     fn holds(mut self) {
-        self.ended(1, 1, 3, How::Succeed, true).succeeded(1, 3);
+        self.ended(1, 1, 3, EndKind::Succeed, true).succeeded(1, 3);
         assert_eq!(self.rules(EXACT), Vec::<&str>::new());
     }
 
     fn fails(mut self, rule: &str) {
-        self.ended(1, 1, 3, How::Succeed, true).succeeded(1, 3);
+        self.ended(1, 1, 3, EndKind::Succeed, true).succeeded(1, 3);
         self.breaks(rule);
     }
 }
 
 /// A workflow in its first claim that has recorded these, one by one.
-fn did(keys: &[&str]) -> Case {
-    let mut case = Case::default();
+fn did(keys: &[&str]) -> TestHistory {
+    let mut case = TestHistory::default();
     case.joined(1).stored(1).claimed(1, 1, 1);
     for key in keys {
         case.ran(1, 1, key).recorded(1, 1, 1, key, 7);
@@ -67,12 +67,12 @@ fn what_is_taken_back_is_done_again_and_nothing_else() {
 #[test]
 fn a_retry_from_a_step_takes_a_number() {
     let mut case = did(&["a"]);
-    case.ended(1, 1, 1, How::Snooze, true).rewound("a", 1).given(1, 1, 2, Vec::new(), Vec::new());
-    case.ended(1, 1, 2, How::Succeed, true).succeeded(1, 2);
+    case.ended(1, 1, 1, EndKind::Snooze, true).rewound("a", 1).given(1, 1, 2, Vec::new(), Vec::new());
+    case.ended(1, 1, 2, EndKind::Succeed, true).succeeded(1, 2);
     case.breaks(GROW);
     // A repeat finds another number.
     let mut case = did(&["a"]);
-    case.ended(1, 1, 1, How::Snooze, true).rewound("a", 1).rewound("a", 1);
+    case.ended(1, 1, 1, EndKind::Snooze, true).rewound("a", 1).rewound("a", 1);
     case.given(1, 1, 3, Vec::new(), Vec::new());
     case.fails(GROW);
     // So a handler that was kept does not go on.
@@ -85,10 +85,10 @@ fn a_retry_from_a_step_takes_a_number() {
 #[test]
 fn a_success_is_final() {
     let mut case = did(&["a"]);
-    case.ended(1, 1, 1, How::Succeed, true).rewound("a", 1).given(1, 1, 3, Vec::new(), Vec::new());
+    case.ended(1, 1, 1, EndKind::Succeed, true).rewound("a", 1).given(1, 1, 3, Vec::new(), Vec::new());
     case.fails("what has ended stays ended");
     let mut case = did(&["a"]);
-    case.ended(1, 1, 1, How::Cancel, true).rewound("a", 1).given(1, 1, 3, Vec::new(), Vec::new());
+    case.ended(1, 1, 1, EndKind::Cancel, true).rewound("a", 1).given(1, 1, 3, Vec::new(), Vec::new());
     case.holds();
 }
 
@@ -111,12 +111,17 @@ fn what_is_done_once_is_done_once_more_if_it_was_taken_back() {
 }
 
 /// A workflow that has read a message, and recorded something after that.
-fn heard(from: &str, given: &[&str], inbox: &[i64]) -> Case {
+fn heard(from: &str, given: &[&str], inbox: &[i64]) -> TestHistory {
     let mut case = did(&["a"]);
     case.signalled(1).see(1, Fact::Delivered { id: id(1), claim: 1, inbox: vec![letter(1)] });
     let received = Line { kind: EntryKind::Received, ..line("go", 7) };
-    case.writes(1, 1, 1, Wrote { entries: vec![received.clone()], read: vec![1], ..Wrote::default() });
-    case.recorded(1, 1, 1, "b", 7).ended(1, 1, 1, How::Snooze, true).rewound(from, 1);
+    case.writes(
+        1,
+        1,
+        1,
+        JournalWrites { entries: vec![received.clone()], read: vec![1], ..JournalWrites::default() },
+    );
+    case.recorded(1, 1, 1, "b", 7).ended(1, 1, 1, EndKind::Snooze, true).rewound(from, 1);
     let given = given.iter().map(|key| if *key == "go" { received.clone() } else { line(key, 7) });
     let (given, inbox) = (given.collect(), inbox.iter().map(|no| letter(*no)).collect());
     case.given(1, 1, 3, given, inbox);
@@ -126,13 +131,13 @@ fn heard(from: &str, given: &[&str], inbox: &[i64]) -> Case {
 #[test]
 fn messages_are_unread_again_if_what_came_of_them_is_taken_back() {
     let mut case = heard("go", &["a"], &[1]);
-    case.writes(1, 1, 3, Wrote { read: vec![1], ..Wrote::default() });
+    case.writes(1, 1, 3, JournalWrites { read: vec![1], ..JournalWrites::default() });
     case.holds();
     heard("go", &["a"], &[]).fails("messages are not lost");
     heard("b", &["a", "go"], &[]).holds();
     heard("b", &["a", "go"], &[1]).fails("messages are read once");
     let mut case = heard("b", &["a", "go"], &[]);
-    case.writes(1, 1, 3, Wrote { read: vec![1], ..Wrote::default() });
+    case.writes(1, 1, 3, JournalWrites { read: vec![1], ..JournalWrites::default() });
     case.fails("messages are read once");
 }
 
@@ -142,7 +147,7 @@ fn a_race_that_is_taken_back_is_decided_anew() {
         let decided = |claim, digest| Fact::Decided { id: id(1), claim, key: "race".into(), digest };
         let mut case = did(&["race/a/x"]);
         let forget = vec![Key::new("race/a/x").expect("a key")];
-        case.writes(1, 1, 1, Wrote { entries: lines(&["race"]), forget, ..Wrote::default() });
+        case.writes(1, 1, 1, JournalWrites { entries: lines(&["race"]), forget, ..JournalWrites::default() });
         case.see(1, decided(1, 7)).recorded(1, 1, 1, "b", 7).anew(from, given).see(1, decided(3, 8));
         case
     };
@@ -161,7 +166,7 @@ fn a_loop_that_is_taken_back_begins_anew() {
         let mut case = did(&["a", "loop/1/x"]);
         let turned = |key: &str, gone: &str| {
             let forget = vec![Key::new(gone).expect("a key")];
-            Wrote { entries: lines(&[key]), forget, ..Wrote::default() }
+            JournalWrites { entries: lines(&[key]), forget, ..JournalWrites::default() }
         };
         case.writes(1, 1, 1, turned("loop#turn=1", "loop/1/x"));
         case.writes(1, 1, 1, turned("loop#turn=2", "loop#turn=1"));
@@ -197,12 +202,12 @@ fn a_step_that_is_done_again_makes_another_token() {
 fn a_parent_that_is_brought_back_may_have_other_children() {
     let family = |back: bool| {
         let mut case = did(&["a"]);
-        case.ended(1, 1, 1, How::Cancel, true);
+        case.ended(1, 1, 1, EndKind::Cancel, true);
         if back {
             case.rewound("a", 1).given(1, 1, 3, Vec::new(), Vec::new());
         }
         case.see(1, Fact::Belongs { id: id(2), parent: id(1), abandoned: false });
-        case.stored(2).claimed(1, 2, 1).ended(1, 2, 1, How::Succeed, true);
+        case.stored(2).claimed(1, 2, 1).ended(1, 2, 1, EndKind::Succeed, true);
         case.succeeded(2, 1);
         case
     };
@@ -215,16 +220,19 @@ fn a_parent_that_is_brought_back_may_have_other_children() {
 #[test]
 fn what_a_fork_shares_is_not_done_again() {
     let forked = |given: &[&str]| {
-        let mut case = Case::default();
+        let mut case = TestHistory::default();
         case.joined(1).see(9, Fact::Asked { id: id(1), unique: None, delay: 0 });
         let entries = lines(&["a", "loop#turn=4"]);
-        case.see(9, Fact::Shares { id: id(1), writes: Wrote { entries, ..Wrote::default() } });
-        case.see(9, Fact::Acknowledged { id: id(1), told: Told::Created });
+        case.see(
+            9,
+            Fact::Shares { id: id(1), writes: JournalWrites { entries, ..JournalWrites::default() } },
+        );
+        case.see(9, Fact::Acknowledged { id: id(1), told: EnqueueAnswer::Created });
         case.given(1, 1, 1, lines(given), Vec::new());
         case
     };
-    let ends = |mut case: Case| {
-        case.ended(1, 1, 1, How::Succeed, true).succeeded(1, 1);
+    let ends = |mut case: TestHistory| {
+        case.ended(1, 1, 1, EndKind::Succeed, true).succeeded(1, 1);
         case
     };
     let all = ["a", "loop#turn=4"];

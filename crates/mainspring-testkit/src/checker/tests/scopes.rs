@@ -4,34 +4,34 @@ use mainspring_core::name::Key;
 
 use super::workflows::line;
 use super::*;
-use crate::history::{Line, Wrote};
+use crate::history::{JournalWrites, Line};
 
 fn key(key: &str) -> Key {
     Key::new(key).expect("a key")
 }
 
 /// Results of these keys, in place of those.
-fn instead(entries: &[&str], forget: &[&str]) -> Wrote {
+fn instead(entries: &[&str], forget: &[&str]) -> JournalWrites {
     let entries = entries.iter().map(|key| line(key, 7)).collect();
-    Wrote { entries, forget: forget.iter().map(|one| key(one)).collect(), ..Wrote::default() }
+    JournalWrites { entries, forget: forget.iter().map(|one| key(one)).collect(), ..JournalWrites::default() }
 }
 
 /// A workflow of one job on one node, in its first claim.
-fn begun() -> Case {
-    let mut case = Case::default();
+fn begun() -> TestHistory {
+    let mut case = TestHistory::default();
     case.joined(1).stored(1).claimed(1, 1, 1);
     case
 }
 
 /// Its second claim, which is given these.
-fn again(case: &mut Case, entries: &[&str]) {
-    case.ended(1, 1, 1, How::Snooze, true);
+fn again(case: &mut TestHistory, entries: &[&str]) {
+    case.ended(1, 1, 1, EndKind::Snooze, true);
     let entries: Vec<Line> = entries.iter().map(|key| line(key, 7)).collect();
     case.given(1, 1, 2, entries, Vec::new());
 }
 
-fn ends(mut case: Case, claim: u32) -> Case {
-    case.ended(1, 1, claim, How::Succeed, true);
+fn ends(mut case: TestHistory, claim: u32) -> TestHistory {
+    case.ended(1, 1, claim, EndKind::Succeed, true);
     case.succeeded(1, claim);
     case
 }
@@ -41,7 +41,7 @@ fn decided(claim: u32, digest: u64) -> Fact {
 }
 
 /// A race with a step in each arm, the first of which has won.
-fn raced() -> Case {
+fn raced() -> TestHistory {
     let mut case = begun();
     case.ran(1, 1, "race/a/x").recorded(1, 1, 1, "race/a/x", 7).ran(1, 1, "race/b/x");
     case.recorded(1, 1, 1, "race/b/x", 7).see(1, decided(1, 7));
@@ -111,7 +111,7 @@ fn scopes_take_along_what_they_recorded() {
 #[test]
 fn children_of_losers_are_cancelled_before_their_records_go() {
     let child = Line { kind: mainspring_core::journal::EntryKind::Child, ..line("race/b/c", 7) };
-    let started = Wrote { entries: vec![child], ..Wrote::default() };
+    let started = JournalWrites { entries: vec![child], ..JournalWrites::default() };
     let mut case = begun();
     case.writes(1, 1, 1, started.clone()).writes(1, 1, 1, instead(&["race"], &[]));
     case.writes(1, 1, 1, instead(&["b"], &["race/b/c"]));

@@ -4,17 +4,17 @@ use mainspring_core::journal::EntryKind;
 use mainspring_core::name::Key;
 
 use super::*;
-use crate::history::{Letter, Line, Posted, Wrote};
+use crate::history::{InboxMessage, JournalWrites, Line, SignalAnswer};
 
 pub(super) fn line(key: &str, digest: u64) -> Line {
     Line { key: Key::new(key).expect("a key"), kind: EntryKind::Value, digest: Some(digest) }
 }
 
-pub(super) fn letter(no: i64) -> Letter {
-    Letter { no, subject: "s:go".into(), sender: "somebody".into() }
+pub(super) fn letter(no: i64) -> InboxMessage {
+    InboxMessage { no, subject: "s:go".into(), sender: "somebody".into() }
 }
 
-impl Case {
+impl TestHistory {
     pub(super) fn entered(&mut self, job: u8, claim: u32, key: &str) -> &mut Self {
         let fact = Fact::Entered { id: id(job), claim, since: claim, key: key.into(), once: false };
         self.see(1, fact)
@@ -24,14 +24,19 @@ impl Case {
         self.entered(job, claim, key).see(1, Fact::Ran { id: id(job), claim, key: key.into() })
     }
 
-    pub(super) fn writes(&mut self, node: u32, job: u8, claim: u32, writes: Wrote) -> &mut Self {
+    pub(super) fn writes(&mut self, node: u32, job: u8, claim: u32, writes: JournalWrites) -> &mut Self {
         let (id, node) = (id(job), NodeNo(node.into()));
         self.see(1, Fact::Recording { node, id, claim });
         self.see(1, Fact::Recorded { node, id, claim, stored: true, writes })
     }
 
     pub(super) fn recorded(&mut self, node: u32, job: u8, claim: u32, key: &str, digest: u64) -> &mut Self {
-        self.writes(node, job, claim, Wrote { entries: vec![line(key, digest)], ..Wrote::default() })
+        self.writes(
+            node,
+            job,
+            claim,
+            JournalWrites { entries: vec![line(key, digest)], ..JournalWrites::default() },
+        )
     }
 
     pub(super) fn suspended(
@@ -42,8 +47,8 @@ impl Case {
         until: Option<Timestamp>,
     ) -> &mut Self {
         let waits = waits.iter().map(|(subject, need)| ((*subject).to_owned(), *need)).collect();
-        let fact = Fact::Suspending { id: id(job), claim, waits, until, writes: Wrote::default() };
-        self.see(1, fact).ended(1, job, claim, How::Suspend, true)
+        let fact = Fact::Suspending { id: id(job), claim, waits, until, writes: JournalWrites::default() };
+        self.see(1, fact).ended(1, job, claim, EndKind::Suspend, true)
     }
 
     /// A claim that is given a past.
@@ -53,7 +58,7 @@ impl Case {
         job: u8,
         claim: u32,
         entries: Vec<Line>,
-        inbox: Vec<Letter>,
+        inbox: Vec<InboxMessage>,
     ) -> &mut Self {
         let (node_no, now) = (NodeNo(node.into()), at(self.history.len()));
         let claimed = Fact::Claimed {
@@ -72,7 +77,7 @@ impl Case {
 
     pub(super) fn signalled(&mut self, job: u8) -> &mut Self {
         let (subject, sender) = ("s:go".into(), "somebody".into());
-        self.see(9, Fact::Signalled { id: id(job), subject, sender, answer: Posted::Stored })
+        self.see(9, Fact::Signalled { id: id(job), subject, sender, answer: SignalAnswer::Stored })
     }
 }
 
@@ -85,23 +90,23 @@ fn what_is_dropped_is_gone_and_no_repeat_of_it_comes() {
         sender: sender.map(Into::into),
         count: 1,
     };
-    let mut given = Case::default();
+    let mut given = TestHistory::default();
     given.joined(1).stored(1).signalled(1).see(8, dropped(None)).given(1, 1, 1, Vec::new(), vec![letter(1)]);
     given.breaks_too(rule);
-    let mut repeated = Case::default();
+    let mut repeated = TestHistory::default();
     repeated.joined(1).stored(1).signalled(1).see(8, dropped(Some("somebody"))).signalled(1);
     repeated.breaks_too(rule);
-    let mut another = Case::default();
+    let mut another = TestHistory::default();
     another.joined(1).stored(1).signalled(1).see(8, dropped(Some("another")));
     another.given(1, 1, 1, Vec::new(), vec![letter(1)]);
     assert!(!another.rules(EXACT).contains(&rule));
     // Nobody is to be given what was dropped.
-    let mut lost = Case::default();
+    let mut lost = TestHistory::default();
     lost.joined(1).stored(1).signalled(1).see(8, dropped(None)).claimed(1, 1, 1);
     assert!(!lost.rules(EXACT).contains(&"messages are not lost"));
     // Whom it has woken before finds nothing.
     let woken = |count: usize| {
-        let mut case = Case::default();
+        let mut case = TestHistory::default();
         case.joined(1).stored(1).claimed(1, 1, 1).suspended(1, 1, &[("s:go", 1)], None);
         let fact = Fact::Dropped { id: id(1), subject: "s:go".into(), sender: None, count };
         case.see(8, fact).claimed(1, 1, 2);
@@ -113,9 +118,14 @@ fn what_is_dropped_is_gone_and_no_repeat_of_it_comes() {
 #[test]
 fn what_does_not_fit_is_set_aside() {
     let met = |read: Vec<i64>| {
-        let mut case = Case::default();
+        let mut case = TestHistory::default();
         case.joined(1).stored(1).signalled(1).given(1, 1, 1, Vec::new(), vec![letter(1)]);
-        case.writes(1, 1, 1, Wrote { entries: vec![line("go#unfit", 1)], read, ..Wrote::default() });
+        case.writes(
+            1,
+            1,
+            1,
+            JournalWrites { entries: vec![line("go#unfit", 1)], read, ..JournalWrites::default() },
+        );
         case.see(1, Fact::Unfit { id: id(1), since: 1, key: "go".into() });
         case.rules(EXACT).contains(&"what does not fit is set aside")
     };
@@ -123,15 +133,15 @@ fn what_does_not_fit_is_set_aside() {
 }
 
 /// A workflow with one step, which is put off afterwards.
-fn half_done() -> Case {
-    let mut case = Case::default();
+fn half_done() -> TestHistory {
+    let mut case = TestHistory::default();
     case.joined(1).stored(1).claimed(1, 1, 1).ran(1, 1, "a").recorded(1, 1, 1, "a", 7);
-    case.ended(1, 1, 1, How::Snooze, true);
+    case.ended(1, 1, 1, EndKind::Snooze, true);
     case
 }
 
-fn ends(mut case: Case, claim: u32) -> Case {
-    case.ended(1, 1, claim, How::Succeed, true);
+fn ends(mut case: TestHistory, claim: u32) -> TestHistory {
+    case.ended(1, 1, claim, EndKind::Succeed, true);
     case.succeeded(1, claim);
     case
 }
@@ -140,7 +150,7 @@ fn ends(mut case: Case, claim: u32) -> Case {
 fn a_good_workflow_breaks_nothing() {
     let mut case = half_done();
     case.signalled(1).given(1, 1, 2, vec![line("a", 7)], vec![letter(1)]);
-    case.writes(1, 1, 2, Wrote { read: vec![1], ..Wrote::default() });
+    case.writes(1, 1, 2, JournalWrites { read: vec![1], ..JournalWrites::default() });
     case.suspended(1, 2, &[], Some(at(0))).given(1, 1, 3, vec![line("a", 7)], Vec::new());
     case.ran(1, 3, "b").recorded(1, 1, 3, "b", 8);
     assert_eq!(ends(case, 3).rules(EXACT), Vec::<&str>::new());
@@ -164,18 +174,23 @@ fn records_stay_as_they_were() {
         let gives_way = || {
             let mut case = half_done();
             case.given(1, 1, 2, vec![line("a", 7)], Vec::new()).recorded(1, 1, 2, before, 7);
-            case.ended(1, 1, 2, How::Snooze, true);
+            case.ended(1, 1, 2, EndKind::Snooze, true);
             case.given(1, 1, 3, vec![line("a", 7), line(after, 8)], Vec::new());
             ends(case, 3)
         };
         gives_way().breaks(rule);
-        assert_eq!(gives_way().rules(Terms { exact: false, ..EXACT }), Vec::<&str>::new(), "{before}");
+        assert_eq!(gives_way().rules(CheckTerms { exact: false, ..EXACT }), Vec::<&str>::new(), "{before}");
     }
     // An error may be taken back.
     let mut case = half_done();
     case.given(1, 1, 2, vec![line("a", 7)], Vec::new());
-    case.writes(1, 1, 2, Wrote { forget: vec![Key::new("a").expect("a key")], ..Wrote::default() });
-    case.ended(1, 1, 2, How::Snooze, true).given(1, 1, 3, Vec::new(), Vec::new());
+    case.writes(
+        1,
+        1,
+        2,
+        JournalWrites { forget: vec![Key::new("a").expect("a key")], ..JournalWrites::default() },
+    );
+    case.ended(1, 1, 2, EndKind::Snooze, true).given(1, 1, 3, Vec::new(), Vec::new());
     assert_eq!(ends(case, 3).rules(EXACT), Vec::<&str>::new());
 }
 
@@ -200,25 +215,25 @@ fn what_is_recorded_is_not_done_again() {
 #[test]
 fn bodies_run_again_only_when_they_were_lost() {
     let rule = "a body runs once, and once more when it was lost";
-    let mut case = Case::default();
-    case.joined(1).stored(1).claimed(1, 1, 1).ran(1, 1, "a").ended(1, 1, 1, How::Snooze, true);
+    let mut case = TestHistory::default();
+    case.joined(1).stored(1).claimed(1, 1, 1).ran(1, 1, "a").ended(1, 1, 1, EndKind::Snooze, true);
     case.claimed(1, 1, 2).ran(1, 2, "a").recorded(1, 1, 2, "a", 7);
     ends(case, 2).breaks(rule);
-    let mut case = Case::default();
+    let mut case = TestHistory::default();
     case.joined(1).joined(2).stored(1).claimed(1, 1, 1).ran(1, 1, "a").fault("kill", 1).expired(1);
     case.claimed_after(2, 1, 2, 1).ran(1, 2, "a").recorded(2, 1, 2, "a", 7).ended(
         2,
         1,
         2,
-        How::Succeed,
+        EndKind::Succeed,
         true,
     );
     case.succeeded(1, 2);
     assert_eq!(case.rules(EXACT), Vec::<&str>::new());
-    let mut case = Case::default();
+    let mut case = TestHistory::default();
     let once = |claim| Fact::Entered { id: id(1), claim, since: claim, key: "o".into(), once: true };
-    case.joined(1).stored(1).claimed(1, 1, 1).see(1, once(1)).ended(1, 1, 1, How::Retry, true);
-    case.claimed(1, 1, 2).see(1, once(2)).ended(1, 1, 2, How::Succeed, true);
+    case.joined(1).stored(1).claimed(1, 1, 1).see(1, once(1)).ended(1, 1, 1, EndKind::Retry, true);
+    case.claimed(1, 1, 2).see(1, once(2)).ended(1, 1, 2, EndKind::Succeed, true);
     case.succeeded(1, 2).failures = 1;
     case.breaks(rule);
 }
@@ -227,13 +242,13 @@ fn bodies_run_again_only_when_they_were_lost() {
 fn what_is_seen_is_recorded() {
     let rule = "what a handler has seen is recorded";
     let saw = |rides| Fact::Saw { id: id(1), since: 1, key: "a".into(), digest: Some(7), rides };
-    let mut case = Case::default();
+    let mut case = TestHistory::default();
     case.joined(1).stored(1).claimed(1, 1, 1).see(1, saw(false)).recorded(1, 1, 1, "a", 7);
     ends(case, 1).breaks(rule);
-    let mut case = Case::default();
+    let mut case = TestHistory::default();
     case.joined(1).stored(1).claimed(1, 1, 1).see(1, saw(true)).ran(1, 1, "b").recorded(1, 1, 1, "a", 7);
     ends(case, 1).breaks(rule);
-    let mut case = Case::default();
+    let mut case = TestHistory::default();
     case.joined(1).stored(1).claimed(1, 1, 1).see(1, saw(true)).recorded(1, 1, 1, "a", 7).ran(1, 1, "b");
     assert_eq!(ends(case, 1).rules(EXACT), Vec::<&str>::new());
 }
@@ -242,10 +257,10 @@ fn what_is_seen_is_recorded() {
 fn who_goes_on_was_suspended_by_every_claim_before() {
     let later = Fact::Entered { id: id(1), claim: 3, since: 1, key: "b".into(), once: false };
     let history = |refused: bool| {
-        let mut case = Case::default();
+        let mut case = TestHistory::default();
         case.joined(1).stored(1).claimed(1, 1, 1);
         if refused {
-            case.ended(1, 1, 1, How::Suspend, false);
+            case.ended(1, 1, 1, EndKind::Suspend, false);
         } else {
             case.suspended(1, 1, &[], Some(at(0)));
         }
@@ -259,7 +274,7 @@ fn who_goes_on_was_suspended_by_every_claim_before() {
 
 #[test]
 fn results_are_those_of_peace() {
-    let mut case = Case::default();
+    let mut case = TestHistory::default();
     case.joined(1).stored(1).see(9, Fact::Expects { id: id(1), results: vec![1, 2] }).claimed(1, 1, 1);
     case.see(1, Fact::Returns { id: id(1), claim: 1, result: 3 });
     ends(case, 1).breaks("a workflow comes to what it comes to in peace");
@@ -268,14 +283,14 @@ fn results_are_those_of_peace() {
 #[test]
 fn messages_are_read_once() {
     let rule = "messages are read once";
-    let read = || Wrote { read: vec![1], ..Wrote::default() };
+    let read = || JournalWrites { read: vec![1], ..JournalWrites::default() };
     let mut case = half_done();
     case.given(1, 1, 2, vec![line("a", 7)], vec![letter(1)]).writes(1, 1, 2, read());
-    case.ended(1, 1, 2, How::Snooze, true).given(1, 1, 3, vec![line("a", 7)], vec![letter(1)]);
+    case.ended(1, 1, 2, EndKind::Snooze, true).given(1, 1, 3, vec![line("a", 7)], vec![letter(1)]);
     ends(case, 3).breaks(rule);
     let mut case = half_done();
     case.given(1, 1, 2, vec![line("a", 7)], vec![letter(1)]).writes(1, 1, 2, read());
-    case.writes(1, 1, 2, Wrote { entries: vec![line("b", 7)], ..read() });
+    case.writes(1, 1, 2, JournalWrites { entries: vec![line("b", 7)], ..read() });
     ends(case, 2).breaks(rule);
 }
 
@@ -288,7 +303,7 @@ fn messages_are_not_lost() {
     // The end of a child is a message too.
     let mut case = half_done();
     case.see(1, Fact::Belongs { id: id(2), parent: id(1), abandoned: false });
-    case.stored(2).claimed(1, 2, 1).ended(1, 2, 1, How::Succeed, true);
+    case.stored(2).claimed(1, 2, 1).ended(1, 2, 1, EndKind::Succeed, true);
     case.succeeded(2, 1);
     case.given(1, 1, 2, vec![line("a", 7)], Vec::new());
     ends(case, 2).breaks(rule);
@@ -310,7 +325,7 @@ fn children_end_with_their_parents() {
     case.see(1, Fact::Belongs { id: id(2), parent: id(1), abandoned: false });
     case.stored(2).given(1, 1, 2, vec![line("a", 7)], Vec::new());
     let mut case = ends(case, 2);
-    case.claimed(1, 2, 1).ended(1, 2, 1, How::Succeed, true);
+    case.claimed(1, 2, 1).ended(1, 2, 1, EndKind::Succeed, true);
     case.succeeded(2, 1);
     case.breaks(rule);
 }

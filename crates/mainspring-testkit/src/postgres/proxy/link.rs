@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::stream::Stream;
-use super::wire::{self, Commits, Opening, READY, Seen};
-use super::{Cut, Passage, Shared};
+use super::wire::{self, Commits, MessageInfo, READY, StartupPacket};
+use super::{Cut, Shared, TrafficState};
 
 /// A client's connection and the one to the server that belongs to it.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(super) struct Link {
     pub(super) id: u64,
     client: Stream,
     server: Stream,
-    flow: Mutex<Flow>,
+    flow: Mutex<BatchOrder>,
     /// It has listened for notifications.
     listens: AtomicBool,
     /// Some of its bytes were swallowed.
@@ -24,7 +24,7 @@ pub(super) struct Link {
 
 /// Which batch is asked and which is answered.
 #[derive(Debug, Default)]
-struct Flow {
+struct BatchOrder {
     /// The handshake is over.
     ready: bool,
     /// Batches passed on to the server.
@@ -39,7 +39,7 @@ struct Flow {
 
 /// What becomes of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum MessageAction {
     /// It is passed on.
     Pass,
     /// It is not.
@@ -75,33 +75,33 @@ impl Link {
     }
 
     /// What becomes of a client's message, given where a plan says to cut.
-    pub(super) fn judge(&self, seen: Seen, cut: Option<Cut>) -> Verdict {
+    pub(super) fn judge(&self, seen: MessageInfo, cut: Option<Cut>) -> MessageAction {
         self.listens.fetch_or(seen.listens, Ordering::Relaxed);
         // Judged one by one: others of the same write may follow.
         if self.is_lost(cut == Some(Cut::Lost)) {
-            return Verdict::Drop;
+            return MessageAction::Drop;
         }
         let mut flow = self.flow();
         match cut {
-            Some(Cut::Before) => return Verdict::Cut,
-            Some(Cut::Inside) => return Verdict::Half,
+            Some(Cut::Before) => return MessageAction::Cut,
+            Some(Cut::Inside) => return MessageAction::Half,
             // From here on, not from the batch's end: the server may answer a part of a batch before it is complete.
             Some(Cut::After) => flow.silent = Some(flow.asked + 1),
             Some(Cut::Lost) | None => {}
         }
         if !seen.ends_batch {
-            return Verdict::Pass;
+            return MessageAction::Pass;
         }
         flow.asked += 1;
-        if flow.silent.is_some() { Verdict::Last } else { Verdict::Pass }
+        if flow.silent.is_some() { MessageAction::Last } else { MessageAction::Pass }
     }
 
     /// What becomes of a server's message.
-    fn judge_answer(&self, kind: u8) -> Verdict {
+    fn judge_answer(&self, kind: u8) -> MessageAction {
         let mut flow = self.flow();
         if !flow.ready {
             flow.ready = kind == READY;
-            return Verdict::Pass;
+            return MessageAction::Pass;
         }
         let batch = flow.answered + 1;
         let silent = flow.silent.is_some_and(|from| batch >= from);
@@ -109,9 +109,9 @@ impl Link {
             flow.answered = batch;
         }
         match (silent, kind) {
-            (true, READY) => Verdict::Cut,
-            (true, _) => Verdict::Drop,
-            (false, _) => Verdict::Pass,
+            (true, READY) => MessageAction::Cut,
+            (true, _) => MessageAction::Drop,
+            (false, _) => MessageAction::Pass,
         }
     }
 
@@ -131,7 +131,7 @@ impl Link {
         self.client.write(bytes)
     }
 
-    fn flow(&self) -> MutexGuard<'_, Flow> {
+    fn flow(&self) -> MutexGuard<'_, BatchOrder> {
         self.flow.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -161,9 +161,9 @@ fn open(shared: &Shared, link: &Link, bytes: &mut Vec<u8>) -> io::Result<Option<
             continue;
         };
         match shared.pass(link, length, true) {
-            Passage::Open => {}
-            Passage::Closed => return Ok(None),
-            Passage::Swallowed => {
+            TrafficState::Open => {}
+            TrafficState::Closed => return Ok(None),
+            TrafficState::Swallowed => {
                 swallow(shared, link)?;
                 return Ok(None);
             }
@@ -171,13 +171,13 @@ fn open(shared: &Shared, link: &Link, bytes: &mut Vec<u8>) -> io::Result<Option<
         link.server.write(&bytes[..length])?;
         bytes.drain(..length);
         match opening {
-            Opening::Start => return Ok(Some(true)),
-            Opening::Cancel => {
+            StartupPacket::Start => return Ok(Some(true)),
+            StartupPacket::Cancel => {
                 // The server closes when it has done it.
                 link.server.read_more(&mut Vec::new())?;
                 return Ok(None);
             }
-            Opening::Encrypt => {
+            StartupPacket::Encrypt => {
                 let mut answer = Vec::new();
                 link.server.read_more(&mut answer)?;
                 link.client.write(&answer)?;
@@ -194,7 +194,7 @@ fn open(shared: &Shared, link: &Link, bytes: &mut Vec<u8>) -> io::Result<Option<
 fn requests(shared: &Shared, link: &Link, mut bytes: Vec<u8>, readable: bool) -> io::Result<()> {
     let mut commits = Commits::default();
     loop {
-        let mut end = Verdict::Pass;
+        let mut end = MessageAction::Pass;
         let passed = if readable {
             take(&mut bytes, &mut end, |message| shared.judge(link, commits.see(message)))
         } else {
@@ -204,9 +204,9 @@ fn requests(shared: &Shared, link: &Link, mut bytes: Vec<u8>, readable: bool) ->
             link.ask(shared, &passed)?;
         }
         match end {
-            Verdict::Cut | Verdict::Half => drop(shared.cut(link)),
-            Verdict::Last => {}
-            Verdict::Pass | Verdict::Drop => {
+            MessageAction::Cut | MessageAction::Half => drop(shared.cut(link)),
+            MessageAction::Last => {}
+            MessageAction::Pass | MessageAction::Drop => {
                 let before = bytes.len();
                 if !link.client.read_more(&mut bytes)? {
                     // The server still gets to read what was passed on, and closes.
@@ -214,9 +214,9 @@ fn requests(shared: &Shared, link: &Link, mut bytes: Vec<u8>, readable: bool) ->
                     return Ok(());
                 }
                 match shared.pass(link, bytes.len() - before, true) {
-                    Passage::Open => continue,
-                    Passage::Closed => {}
-                    Passage::Swallowed => {
+                    TrafficState::Open => continue,
+                    TrafficState::Closed => {}
+                    TrafficState::Swallowed => {
                         swallow(shared, link)?;
                         shared.close(link);
                     }
@@ -241,14 +241,14 @@ fn answers(shared: &Shared, link: &Link, readable: bool) -> io::Result<()> {
             return Ok(());
         }
         match shared.pass(link, bytes.len() - before, false) {
-            Passage::Open => {}
-            Passage::Closed => return Ok(()),
-            Passage::Swallowed => {
+            TrafficState::Open => {}
+            TrafficState::Closed => return Ok(()),
+            TrafficState::Swallowed => {
                 bytes.clear();
                 continue;
             }
         }
-        let mut end = Verdict::Pass;
+        let mut end = MessageAction::Pass;
         let passed = if readable {
             take(&mut bytes, &mut end, |message| link.judge_answer(message[0]))
         } else {
@@ -257,7 +257,7 @@ fn answers(shared: &Shared, link: &Link, readable: bool) -> io::Result<()> {
         if !passed.is_empty() {
             link.answer(&passed)?;
         }
-        if end == Verdict::Cut {
+        if end == MessageAction::Cut {
             shared.cut(link);
         }
     }
@@ -266,25 +266,31 @@ fn answers(shared: &Shared, link: &Link, readable: bool) -> io::Result<()> {
 /// Throws away what a client says, until it has had enough.
 fn swallow(shared: &Shared, link: &Link) -> io::Result<()> {
     let mut bytes = Vec::new();
-    while link.client.read_more(&mut bytes)? && shared.pass(link, bytes.len(), true) == Passage::Swallowed {
+    while link.client.read_more(&mut bytes)?
+        && shared.pass(link, bytes.len(), true) == TrafficState::Swallowed
+    {
         bytes.clear();
     }
     Ok(())
 }
 
 /// Takes the complete messages from the front of some bytes, up to one that ends the connection; those that pass.
-fn take(bytes: &mut Vec<u8>, end: &mut Verdict, mut judge: impl FnMut(&[u8]) -> Verdict) -> Vec<u8> {
+fn take(
+    bytes: &mut Vec<u8>,
+    end: &mut MessageAction,
+    mut judge: impl FnMut(&[u8]) -> MessageAction,
+) -> Vec<u8> {
     let mut passed = Vec::new();
     let mut taken = 0;
     while let Some(message) = wire::message(&bytes[taken..]) {
         *end = judge(message);
         match end {
-            Verdict::Pass | Verdict::Last => passed.extend_from_slice(message),
-            Verdict::Half => passed.extend_from_slice(&message[..message.len() / 2]),
-            Verdict::Drop | Verdict::Cut => {}
+            MessageAction::Pass | MessageAction::Last => passed.extend_from_slice(message),
+            MessageAction::Half => passed.extend_from_slice(&message[..message.len() / 2]),
+            MessageAction::Drop | MessageAction::Cut => {}
         }
         taken += message.len();
-        if matches!(end, Verdict::Last | Verdict::Cut | Verdict::Half) {
+        if matches!(end, MessageAction::Last | MessageAction::Cut | MessageAction::Half) {
             break;
         }
     }

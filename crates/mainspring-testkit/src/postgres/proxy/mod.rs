@@ -42,13 +42,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::endpoint::{At, Endpoint};
+use super::endpoint::{Endpoint, SocketKind};
 use super::server::Server;
 use super::{Error, Result};
-use link::{Link, Verdict};
+use link::{Link, MessageAction};
 use plan::Plan;
 use stream::Stream;
-use wire::Seen;
+use wire::MessageInfo;
 
 /// Where a connection is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +120,7 @@ struct State {
 
 /// Whether bytes may pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Passage {
+enum TrafficState {
     Open,
     /// They are to be thrown away.
     Swallowed,
@@ -137,7 +137,7 @@ impl Proxy {
         let address = listener.local_addr().map_err(Error::io("listening"))?;
         let shared = Arc::new(Shared::new(server.endpoint().clone()));
         let mut endpoint = server.endpoint().clone();
-        endpoint.host = At::Tcp(address.ip().to_string());
+        endpoint.host = SocketKind::Tcp(address.ip().to_string());
         endpoint.port = address.port();
         let accepting = Arc::clone(&shared);
         let accept = std::thread::Builder::new()
@@ -332,7 +332,7 @@ impl Shared {
     }
 
     /// Waits until bytes of a connection may pass, and tells whether they do.
-    fn pass(&self, link: &Link, bytes: usize, asked: bool) -> Passage {
+    fn pass(&self, link: &Link, bytes: usize, asked: bool) -> TrafficState {
         let lives = |state: &mut State| state.live.contains_key(&link.id);
         let state = self.lock();
         let drag = state.drag.mul_f64(bytes as f64 / 1024.0);
@@ -342,17 +342,17 @@ impl Shared {
         let waited = self.changed.wait_while(state, |state| state.held && lives(state));
         let mut state = waited.unwrap_or_else(PoisonError::into_inner);
         if !lives(&mut state) {
-            return Passage::Closed;
+            return TrafficState::Closed;
         }
         if !link.is_lost(state.swallows) {
-            return Passage::Open;
+            return TrafficState::Open;
         }
         state.counts.swallowed += bytes as u64;
-        Passage::Swallowed
+        TrafficState::Swallowed
     }
 
     /// What becomes of a client's message.
-    fn judge(&self, link: &Link, seen: Seen) -> Verdict {
+    fn judge(&self, link: &Link, seen: MessageInfo) -> MessageAction {
         let mut state = self.lock();
         let State { plan, counts, .. } = &mut *state;
         let cut = plan.judge(counts, seen);

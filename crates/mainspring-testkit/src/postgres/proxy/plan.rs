@@ -1,6 +1,6 @@
 //! Which of the next messages a proxy cuts, and where.
 
-use super::wire::Seen;
+use super::wire::MessageInfo;
 use super::{Counts, Cut};
 
 /// Cuts that are planned. Each is used up by the message that it hits.
@@ -16,7 +16,7 @@ pub(super) struct Plan {
 
 impl Plan {
     /// Counts a client's message, and tells where it is to be cut, if at all.
-    pub(super) fn judge(&mut self, counts: &mut Counts, seen: Seen) -> Option<Cut> {
+    pub(super) fn judge(&mut self, counts: &mut Counts, seen: MessageInfo) -> Option<Cut> {
         let mut cut = None;
         if seen.commit {
             counts.commits += 1;

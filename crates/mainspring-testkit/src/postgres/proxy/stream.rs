@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 
-use crate::postgres::endpoint::{At, Endpoint};
+use crate::postgres::endpoint::{Endpoint, SocketKind};
 
 /// One connection, to a client or to a server.
 #[derive(Debug)]
@@ -24,8 +24,8 @@ impl Stream {
     /// Connects to a server.
     pub(super) fn connect(endpoint: &Endpoint) -> io::Result<Stream> {
         match &endpoint.host {
-            At::Socket(dir) => UnixStream::connect(endpoint.socket_file(dir)).map(Stream::Unix),
-            At::Tcp(name) => TcpStream::connect((name.as_str(), endpoint.port)).map(Stream::tcp),
+            SocketKind::Socket(dir) => UnixStream::connect(endpoint.socket_file(dir)).map(Stream::Unix),
+            SocketKind::Tcp(name) => TcpStream::connect((name.as_str(), endpoint.port)).map(Stream::tcp),
         }
     }
 

@@ -10,7 +10,7 @@ use super::sql;
 
 /// What a client's first packet is: a length, which counts itself, and a code in place of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Opening {
+pub(super) enum StartupPacket {
     /// A question whether the connection can be encrypted, by TLS or by GSSAPI; the answer is one byte.
     Encrypt,
     /// A request to cancel another connection's statement; there is no answer.
@@ -21,7 +21,7 @@ pub(super) enum Opening {
 
 /// What of a client's message matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Seen {
+pub(super) struct MessageInfo {
     /// It commits a transaction.
     pub(super) commit: bool,
     /// It ends a batch: the server will answer it with `ReadyForQuery`.
@@ -36,12 +36,12 @@ pub(super) struct Seen {
 pub(super) const READY: u8 = b'Z';
 
 /// The first packet of a client and its length, once it is complete.
-pub(super) fn opening(bytes: &[u8]) -> Option<(Opening, usize)> {
+pub(super) fn opening(bytes: &[u8]) -> Option<(StartupPacket, usize)> {
     let length = usize::try_from(number(bytes, 0)?).ok()?.max(8);
     let opening = match number(bytes, 4)? {
-        80_877_103 | 80_877_104 => Opening::Encrypt,
-        80_877_102 => Opening::Cancel,
-        _ => Opening::Start,
+        80_877_103 | 80_877_104 => StartupPacket::Encrypt,
+        80_877_102 => StartupPacket::Cancel,
+        _ => StartupPacket::Start,
     };
     (bytes.len() >= length).then_some((opening, length))
 }
@@ -66,11 +66,12 @@ pub(super) struct Commits {
 
 impl Commits {
     /// Looks at a client's message and remembers what it names.
-    pub(super) fn see(&mut self, message: &[u8]) -> Seen {
+    pub(super) fn see(&mut self, message: &[u8]) -> MessageInfo {
         let (kind, body) = (message[0], &message[5..]);
         let mut strings = body.split(|byte| *byte == 0);
         let mut next = || strings.next().unwrap_or_default();
-        let mut seen = Seen { ends_batch: matches!(kind, b'S' | b'Q' | b'F'), ..Seen::default() };
+        let mut seen =
+            MessageInfo { ends_batch: matches!(kind, b'S' | b'Q' | b'F'), ..MessageInfo::default() };
         match kind {
             b'Q' => {
                 let text = next();
@@ -129,9 +130,9 @@ mod tests {
     #[test]
     fn opening_is_told_by_its_code() {
         let packet = |code: u32| [8_u32.to_be_bytes(), code.to_be_bytes()].concat();
-        assert_eq!(opening(&packet(80_877_103)), Some((Opening::Encrypt, 8)));
-        assert_eq!(opening(&packet(80_877_102)), Some((Opening::Cancel, 8)));
-        assert_eq!(opening(&packet(196_608)), Some((Opening::Start, 8)));
+        assert_eq!(opening(&packet(80_877_103)), Some((StartupPacket::Encrypt, 8)));
+        assert_eq!(opening(&packet(80_877_102)), Some((StartupPacket::Cancel, 8)));
+        assert_eq!(opening(&packet(196_608)), Some((StartupPacket::Start, 8)));
         assert_eq!(opening(&packet(196_608)[..7]), None);
     }
 
@@ -154,10 +155,10 @@ mod tests {
     fn simple_query_and_sync_end_a_batch() {
         let mut commits = Commits::default();
         let seen = commits.see(&text(b'Q', "BEGIN; SELECT 1; commit\0"));
-        assert_eq!(seen, Seen { commit: true, ends_batch: true, ..Seen::default() });
-        let sync = Seen { ends_batch: true, ..Seen::default() };
+        assert_eq!(seen, MessageInfo { commit: true, ends_batch: true, ..MessageInfo::default() });
+        let sync = MessageInfo { ends_batch: true, ..MessageInfo::default() };
         assert_eq!(commits.see(&text(b'S', "")), sync);
-        assert_eq!(commits.see(&text(b'H', "")), Seen::default());
+        assert_eq!(commits.see(&text(b'H', "")), MessageInfo::default());
     }
 
     #[test]

@@ -2,19 +2,19 @@
 
 use mainspring::{Reason, State};
 
-use crate::torture::victim::Poison;
+use crate::torture::victim::Crasher;
 use crate::torture::wait::{insist, wait};
-use crate::torture::{Blow, Error, Strike, World};
+use crate::torture::{Error, Fault, FaultFuture, World};
 
 /// Enqueues a job that aborts whoever runs it. The third death quarantines it, and it alone.
-pub(super) struct Swallow;
+pub(super) struct EnqueueCrashingJob;
 
-impl Blow for Swallow {
+impl Fault for EnqueueCrashingJob {
     fn name(&self) -> String {
         "poison".into()
     }
 
-    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
+    fn inject<'a>(&'a mut self, world: &'a mut World) -> FaultFuture<'a> {
         Box::pin(async move {
             // Two killers within a moment may make a suspect of the same bystander, and the second would finish it.
             let open = [State::Ready, State::Scheduled, State::Running];
@@ -23,7 +23,7 @@ impl Blow for Swallow {
             })
             .await?;
             let engine = world.engine()?.clone();
-            let job = insist("a job is stored", async || engine.enqueue(Poison {}).await).await?;
+            let job = insist("a job is stored", async || engine.enqueue(Crasher {}).await).await?;
             let quarantined = wait("the killer is under quarantine", async || {
                 world.replace_dead()?;
                 let job = world.job(job.id).await?;

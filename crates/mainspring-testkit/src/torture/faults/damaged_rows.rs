@@ -4,7 +4,7 @@ use mainspring::{Error as Refusal, JobId, Reason, State, Summary};
 
 use crate::history::Fact;
 use crate::torture::wait::{insist, wait};
-use crate::torture::{Blow, Error, Result, Strike, World};
+use crate::torture::{Error, Fault, FaultFuture, Result, World};
 
 /// A job whose row was damaged.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(in crate::torture) trait Hand {
     /// Mends them, in one transaction.
     fn mend(&self, jobs: &[Damaged]) -> Result<()>;
 
-    /// Whether nothing takes back any more what was committed so far: no other blow may bring the damage back.
+    /// Whether nothing takes back any more what was committed so far: no other fault may bring the damage back.
     fn settled(&self) -> Result<bool> {
         Ok(true)
     }
@@ -37,12 +37,12 @@ pub(in crate::torture) struct Rows<H> {
     pub(in crate::torture) hand: H,
 }
 
-impl<H: Hand> Blow for Rows<H> {
+impl<H: Hand> Fault for Rows<H> {
     fn name(&self) -> String {
         "rows damaged".into()
     }
 
-    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
+    fn inject<'a>(&'a mut self, world: &'a mut World) -> FaultFuture<'a> {
         Box::pin(async move {
             world.fault("rows damaged", None);
             let jobs = wait("jobs are ready whose rows can be damaged", async || {

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use super::frozen_worker::freeze;
 use crate::torture::points::{Point, When};
 use crate::torture::wait::wait;
-use crate::torture::{Blow, Error, Orders, Result, Role, Strike, Victim, World};
+use crate::torture::{Error, Fault, FaultFuture, Result, Role, Victim, VictimOptions, World};
 
 /// Visits of a busy point to choose from: the first is that of a worker that has just come.
 const VISITS: u64 = 4;
@@ -16,18 +16,18 @@ const VISITS: u64 = 4;
 const STOPS: usize = 4;
 
 /// Starts a worker that dies at a failure point, and sees it die there.
-pub(super) struct AtPoint {
+pub(super) struct DieAtPoint {
     point: Point,
 }
 
-impl AtPoint {
+impl DieAtPoint {
     pub(super) fn new(point: Point) -> Self {
-        AtPoint { point }
+        DieAtPoint { point }
     }
 
-    fn orders(&self, visit: u64) -> Orders {
+    fn orders(&self, visit: u64) -> VictimOptions {
         let visit = u32::try_from(visit).unwrap_or(1);
-        Orders { die_at: Some((self.point.name.into(), visit)), ..Orders::default() }
+        VictimOptions { die_at: Some((self.point.name.into(), visit)), ..VictimOptions::default() }
     }
 
     async fn visited(&self, world: &World, role: Role, visit: u64) -> Result<bool> {
@@ -47,10 +47,10 @@ impl AtPoint {
 
     /// Dies while it makes an empty store; the next one finds what is left of that, and goes on.
     async fn migrating(&self, world: &World) -> Result<bool> {
-        let another = world.stage().another()?;
+        let another = world.under_test().another()?;
         let mut worker = world.start_elsewhere(another.address(), Role::Worker, &self.orders(1))?;
         let hit = died(world, &mut worker).await?;
-        let mut next = world.start_elsewhere(another.address(), Role::Worker, &Orders::default())?;
+        let mut next = world.start_elsewhere(another.address(), Role::Worker, &VictimOptions::default())?;
         let engine = another.open().await.map_err(Error::store("opening what is left of a migration"))?;
         wait("a worker joins what is left of a migration", async || {
             let nodes = engine.nodes().await.map_err(Error::store("nodes"))?;
@@ -78,7 +78,7 @@ impl AtPoint {
 
     async fn unsettled(&self, world: &World) -> Result<bool> {
         let mut worker = world.start(Role::Worker, &self.orders(1))?;
-        let stage = std::sync::Arc::clone(world.stage());
+        let under_test = std::sync::Arc::clone(world.under_test());
         wait("the worker holds jobs", async || {
             // It may have lost an answer before.
             if worker.ended()?.is_some() {
@@ -88,7 +88,7 @@ impl AtPoint {
         })
         .await?;
         let status = wait("an answer was lost", async || {
-            stage.unsettle();
+            under_test.unsettle();
             worker.ended()
         })
         .await?;
@@ -124,20 +124,21 @@ fn killed(worker: &Victim, status: std::process::ExitStatus) -> Result<bool> {
     Err(Error::Unexpected(format!("worker {} ended with {status}, not at its point", worker.number())))
 }
 
-impl Blow for AtPoint {
+impl Fault for DieAtPoint {
     fn name(&self) -> String {
         format!("point {}", self.point.name)
     }
 
-    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
+    fn inject<'a>(&'a mut self, world: &'a mut World) -> FaultFuture<'a> {
         Box::pin(async move {
             match self.point.when() {
                 When::Busy => {
-                    let role = if world.stage().is_passed_by_producers(&self.point) && world.below(2) == 0 {
-                        Role::Producer
-                    } else {
-                        Role::Worker
-                    };
+                    let role =
+                        if world.under_test().is_passed_by_producers(&self.point) && world.below(2) == 0 {
+                            Role::Producer
+                        } else {
+                            Role::Worker
+                        };
                     self.visited(world, role, 1 + world.below(VISITS)).await
                 }
                 When::Joining => self.visited(world, Role::Worker, 1).await,

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::history::Fact;
 use crate::torture::wait::{now, wait, within};
-use crate::torture::{Blow, Error, Result, Strike, Victim, World};
+use crate::torture::{Error, Fault, FaultFuture, Result, Victim, World};
 
 /// How often one is stopped at most, until it is missed: it may have ended its last job when it was stopped, and others may
 /// not have been well for a lease.
@@ -14,14 +14,14 @@ const ATTEMPTS: usize = 3;
 
 /// Stops a worker until it was expired, and lets it go on: it must find that it lost its lease, and join anew. A worker that
 /// is stopped inside of a transaction may keep the store locked: then nobody is expired, and nobody must be harmed.
-pub(super) struct Freeze;
+pub(super) struct FreezeWorker;
 
-impl Blow for Freeze {
+impl Fault for FreezeWorker {
     fn name(&self) -> String {
         "stop".into()
     }
 
-    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
+    fn inject<'a>(&'a mut self, world: &'a mut World) -> FaultFuture<'a> {
         Box::pin(async move {
             let worker = world.workers.remove(world.any_worker());
             let mut hit = false;
@@ -51,7 +51,7 @@ pub(super) async fn freeze(world: &World, worker: &Victim) -> Result<Option<Node
         wait("the worker holds jobs", async || Ok(world.node(number).await?.filter(|node| node.claims > 0)))
             .await?;
     // Twice its lease is more than anybody takes who can write; a third one is for the rig's own pace.
-    let lease = world.stage().lease();
+    let lease = world.under_test().lease();
     world.note(Fact::fault("stop", Some(number), Some(now().after(lease * 3))));
     worker.signal(Signal::STOP)?;
     wait("all threads have stopped", async || Ok(worker.is_stopped()?.then_some(()))).await?;

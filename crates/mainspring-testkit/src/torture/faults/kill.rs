@@ -1,19 +1,19 @@
 //! A kill at a random moment.
 
-use crate::torture::{Blow, Strike, World};
+use crate::torture::{Fault, FaultFuture, World};
 
 /// Of so many kills one hits the producer or the operator instead of a worker.
 const OTHERS: u64 = 6;
 
 /// Kills some victim, wherever it is: in the middle of a transaction too.
-pub(super) struct Kill;
+pub(super) struct KillVictim;
 
-impl Blow for Kill {
+impl Fault for KillVictim {
     fn name(&self) -> String {
         "kill".into()
     }
 
-    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
+    fn inject<'a>(&'a mut self, world: &'a mut World) -> FaultFuture<'a> {
         Box::pin(async move {
             let victim = if world.below(OTHERS) == 0 {
                 world.others.remove(0)

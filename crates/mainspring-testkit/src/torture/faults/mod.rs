@@ -1,4 +1,4 @@
-//! The blows that every store suffers.
+//! The faults that every store suffers.
 
 mod crashing_job;
 pub(super) mod damaged_rows;
@@ -8,27 +8,28 @@ mod kill;
 mod system_call;
 
 use super::points::{self, Point};
-use super::{Blow, Stage};
-use crashing_job::Swallow;
-use failure_point::AtPoint;
-use frozen_worker::Freeze;
-use kill::Kill;
-use system_call::AtCall;
+use super::{Fault, StoreUnderTest};
+use crashing_job::EnqueueCrashingJob;
+use failure_point::DieAtPoint;
+use frozen_worker::FreezeWorker;
+use kill::KillVictim;
+use system_call::FailAtCall;
 
-/// Plain kills for each other blow: a death has many moments, and no list names them all.
+/// Plain kills for each other fault: a death has many moments, and no list names them all.
 const KILLS: usize = 6;
 
 /// All of them, for a store.
-pub(super) fn all(stage: &dyn Stage) -> Vec<Box<dyn Blow>> {
-    let mut blows: Vec<Box<dyn Blow>> = vec![Box::new(Freeze), Box::new(Swallow)];
-    blows.extend((0..KILLS).map(|_| Box::new(Kill) as Box<dyn Blow>));
-    let here = |point: &&Point| stage.reaches(point);
+pub(super) fn all(under_test: &dyn StoreUnderTest) -> Vec<Box<dyn Fault>> {
+    let mut faults: Vec<Box<dyn Fault>> = vec![Box::new(FreezeWorker), Box::new(EnqueueCrashingJob)];
+    faults.extend((0..KILLS).map(|_| Box::new(KillVictim) as Box<dyn Fault>));
+    let here = |point: &&Point| under_test.reaches(point);
     for point in points::ALL.iter().filter(here) {
-        blows.push(Box::new(AtPoint::new(*point)));
+        faults.push(Box::new(DieAtPoint::new(*point)));
     }
-    let calls = stage.calls();
+    let calls = under_test.calls();
     for call in calls.names {
-        blows.extend(calls.harms.iter().map(|harm| Box::new(AtCall::new(call, *harm)) as Box<dyn Blow>));
+        faults
+            .extend(calls.harms.iter().map(|harm| Box::new(FailAtCall::new(call, *harm)) as Box<dyn Fault>));
     }
-    blows
+    faults
 }

@@ -4,12 +4,12 @@ use std::os::unix::process::ExitStatusExt;
 
 use rustix::process::Signal;
 
-use crate::torture::inject::{Harm, fired};
+use crate::torture::inject::{SyscallFault, fired};
 use crate::torture::victim::PANICKED;
 use crate::torture::wait::wait;
-use crate::torture::{Blow, Error, Orders, Result, Role, Strike, World};
+use crate::torture::{Error, Fault, FaultFuture, Result, Role, VictimOptions, World};
 
-/// How much further each blow strikes than the one before, at most: together they sweep over what a worker does from its
+/// How much further each fault strikes than the one before, at most: together they sweep over what a worker does from its
 /// first call on.
 const STEP: u64 = 5;
 
@@ -17,23 +17,23 @@ const STEP: u64 = 5;
 const PRODUCERS: u64 = 3;
 
 /// Starts a worker of which one system call goes wrong, a later one each time.
-pub(super) struct AtCall {
+pub(super) struct FailAtCall {
     call: &'static str,
-    harm: Harm,
+    harm: SyscallFault,
     index: u32,
 }
 
-impl AtCall {
-    pub(super) fn new(call: &'static str, harm: Harm) -> Self {
-        AtCall { call, harm, index: 0 }
+impl FailAtCall {
+    pub(super) fn new(call: &'static str, harm: SyscallFault) -> Self {
+        FailAtCall { call, harm, index: 0 }
     }
 
     /// A worker that meets an error goes on, or tells and ends; it is then sent home like any other.
     async fn fail(&self, world: &mut World) -> Result<bool> {
         let injection = world.injection(self.call, self.harm, self.index);
         let trace = injection.trace.clone();
-        let mut worker =
-            world.start(Role::Worker, &Orders { inject: Some(injection), ..Orders::default() })?;
+        let mut worker = world
+            .start(Role::Worker, &VictimOptions { inject: Some(injection), ..VictimOptions::default() })?;
         // Noted beforehand: nobody can tell what it will have held, and for how long, when it is missed.
         world.fault("exit", Some(worker.number()));
         let mut status = wait("a system call has failed", async || {
@@ -60,24 +60,25 @@ impl AtCall {
     async fn kill(&self, world: &mut World) -> Result<bool> {
         let injection = world.injection(self.call, self.harm, self.index);
         let role = if world.below(PRODUCERS) == 0 { Role::Producer } else { Role::Worker };
-        let mut victim = world.start(role, &Orders { inject: Some(injection), ..Orders::default() })?;
+        let mut victim =
+            world.start(role, &VictimOptions { inject: Some(injection), ..VictimOptions::default() })?;
         world.fault("exit", Some(victim.number()));
         let status = world.end_of(&mut victim).await?;
         Ok(status.signal() == Some(Signal::KILL.as_raw()))
     }
 }
 
-impl Blow for AtCall {
+impl Fault for FailAtCall {
     fn name(&self) -> String {
         format!("{} {}", self.call, self.harm)
     }
 
-    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
+    fn inject<'a>(&'a mut self, world: &'a mut World) -> FaultFuture<'a> {
         Box::pin(async move {
             self.index += 1 + u32::try_from(world.below(STEP)).unwrap_or(0);
             match self.harm {
-                Harm::Kill => self.kill(world).await,
-                Harm::Fail(..) => self.fail(world).await,
+                SyscallFault::Kill => self.kill(world).await,
+                SyscallFault::Fail(..) => self.fail(world).await,
             }
         })
     }

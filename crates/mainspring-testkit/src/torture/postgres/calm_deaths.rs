@@ -3,17 +3,17 @@
 use mainspring_core::store::NodeState;
 
 use crate::torture::wait::{wait, within};
-use crate::torture::{Blow, Result, Strike, World};
+use crate::torture::{Fault, FaultFuture, Result, World};
 
-/// Deaths of one blow.
+/// Deaths of one fault.
 const DEATHS: usize = 2;
 /// Jobs that a worker must hold to be missed: not all of them end before the kill arrives.
 const HELD: u64 = 4;
 
 /// Lets the world be for a while, kills a worker that holds jobs, and waits until it was found.
-pub(super) struct InPeace;
+pub(super) struct CalmDeath;
 
-impl InPeace {
+impl CalmDeath {
     async fn kill(world: &mut World) -> Result<()> {
         let (index, node) = wait("a worker holds jobs", async || {
             let index = world.any_worker();
@@ -34,18 +34,18 @@ impl InPeace {
     }
 }
 
-impl Blow for InPeace {
+impl Fault for CalmDeath {
     fn name(&self) -> String {
         "kill in peace".into()
     }
 
-    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
+    fn inject<'a>(&'a mut self, world: &'a mut World) -> FaultFuture<'a> {
         Box::pin(async move {
-            let lease = world.stage().lease();
+            let lease = world.under_test().lease();
             // Whoever is to find the dead must have been well for a lease, after all that was wrong before was over.
             within(lease * 4, async || Ok(None::<()>)).await?;
             for _ in 0..DEATHS {
-                InPeace::kill(world).await?;
+                CalmDeath::kill(world).await?;
             }
             within(lease, async || Ok(None::<()>)).await?;
             Ok(true)

@@ -2,28 +2,28 @@
 //!
 //! # Invariants
 //! - A primary that was given up is gone before the standby takes writes, and never comes back.
-//! - When a blow is over, every commit waits for a standby again.
+//! - When a fault is over, every commit waits for a standby again.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::failed;
-use super::two_proxies::Road;
+use super::two_proxies::TwoProxies;
 use crate::postgres::{Options, Server, Stop};
 use crate::torture::Result;
 
-/// Both servers, and the roads to them.
+/// Both servers, and the proxies in front of them.
 #[derive(Debug)]
 pub(super) struct Cluster {
-    /// The victims' road, on which everything may happen.
-    pub(super) road: Road,
-    /// The rig's own road, on which nothing does.
-    pub(super) own: Road,
+    /// The proxies of the victims: every fault may hit them.
+    pub(super) victim_proxies: TwoProxies,
+    /// The proxies of the rig: no fault hits them.
+    pub(super) rig_proxies: TwoProxies,
     pair: Mutex<Pair>,
     databases: AtomicU32,
 }
 
-/// The servers, at their places on the roads, and which of them takes writes.
+/// The servers, at their places behind the proxies, and which of them takes writes.
 #[derive(Debug, Clone)]
 pub(super) struct Pair {
     servers: [Server; 2],
@@ -47,9 +47,9 @@ impl Cluster {
         let standby = primary.standby(&Options::new()).map_err(failed("starting a standby"))?;
         primary.wait_for_standby().map_err(failed("waiting for a standby"))?;
         let servers = [primary, standby];
-        let (road, own) = (Road::new(&servers)?, Road::new(&servers)?);
+        let (victim_proxies, rig_proxies) = (TwoProxies::new(&servers)?, TwoProxies::new(&servers)?);
         let pair = Mutex::new(Pair { servers, primary: 0 });
-        Ok(Cluster { road, own, pair, databases: AtomicU32::new(0) })
+        Ok(Cluster { victim_proxies, rig_proxies, pair, databases: AtomicU32::new(0) })
     }
 
     fn lock(&self) -> MutexGuard<'_, Pair> {
@@ -66,14 +66,14 @@ impl Cluster {
         self.lock().primary().clone()
     }
 
-    /// Which way of a road leads to it.
-    pub(super) fn way(&self) -> usize {
+    /// Which proxy of two is in front of it.
+    pub(super) fn primary_place(&self) -> usize {
         self.lock().primary
     }
 
-    /// One more road, for somebody who travels alone.
-    pub(super) fn another_road(&self) -> Result<Road> {
-        Road::new(&self.lock().servers)
+    /// Two more proxies, for one victim alone.
+    pub(super) fn start_proxies(&self) -> Result<TwoProxies> {
+        TwoProxies::new(&self.lock().servers)
     }
 
     /// Makes an empty database.
@@ -111,8 +111,8 @@ impl Cluster {
         let standby = primary.standby(&Options::new()).map_err(failed("starting a standby"))?;
         let mut pair = self.lock();
         let place = 1 - pair.primary;
-        for road in [&self.road, &self.own] {
-            road.ways[place].lead_to(&standby);
+        for proxies in [&self.victim_proxies, &self.rig_proxies] {
+            proxies.by_server[place].lead_to(&standby);
         }
         pair.servers[place] = standby;
         primary.wait_for_standby().map_err(failed("waiting for a standby"))

@@ -27,18 +27,18 @@ const DAMAGE: &str = r#"WITH c AS MATERIALIZED (
 const PLACES: [&str; 6] = ["ready", "timers", "suspended", "lease", "done", "superseded"];
 
 /// Somebody with `psql`.
-pub(super) struct Editor {
+pub(super) struct RowEditor {
     pub(super) cluster: Arc<Cluster>,
     pub(super) database: String,
 }
 
-impl Editor {
+impl RowEditor {
     fn sql(&self, sql: &str) -> Result<Vec<Vec<Option<String>>>> {
         self.cluster.primary().sql(&self.database, sql).map_err(failed("damaging rows"))
     }
 }
 
-impl Hand for Editor {
+impl Hand for RowEditor {
     fn damage(&self) -> Result<Vec<Damaged>> {
         self.sql(DAMAGE)?.into_iter().map(|row| read(&row).ok_or_else(|| strange(&row))).collect()
     }

@@ -7,15 +7,15 @@ use super::cluster::Cluster;
 use super::{failed, outage};
 use crate::postgres::Stop;
 use crate::torture::wait::{wait, within};
-use crate::torture::{Blow, Result, Strike, World};
+use crate::torture::{Fault, FaultFuture, Result, World};
 
 /// How long it takes a standby to be promoted, about, and another one to follow it.
 const TAKING_OVER: Duration = Duration::from_secs(5);
 
-pub(super) fn all(cluster: &Arc<Cluster>) -> Vec<Box<dyn Blow>> {
+pub(super) fn all(cluster: &Arc<Cluster>) -> Vec<Box<dyn Fault>> {
     vec![
         Box::new(Failover { cluster: Arc::clone(cluster) }),
-        Box::new(Alone { cluster: Arc::clone(cluster) }),
+        Box::new(MissingStandby { cluster: Arc::clone(cluster) }),
     ]
 }
 
@@ -24,12 +24,12 @@ struct Failover {
     cluster: Arc<Cluster>,
 }
 
-impl Blow for Failover {
+impl Fault for Failover {
     fn name(&self) -> String {
         "failover".into()
     }
 
-    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
+    fn inject<'a>(&'a mut self, world: &'a mut World) -> FaultFuture<'a> {
         Box::pin(async move {
             outage(world, &self.name(), TAKING_OVER);
             let how = [None, Some(Stop::Immediate)][usize::from(world.below(2) == 0)];
@@ -43,15 +43,15 @@ impl Blow for Failover {
 }
 
 /// The standby is away for longer than a lease: nothing is acknowledged meanwhile.
-struct Alone {
+struct MissingStandby {
     cluster: Arc<Cluster>,
 }
 
-impl Alone {
-    async fn strike(&self, world: &World) -> Result<bool> {
+impl MissingStandby {
+    async fn inject(&self, world: &World) -> Result<bool> {
         let pair = self.cluster.pair();
         pair.standby().stop(Stop::Immediate).map_err(failed("stopping a standby"))?;
-        let held = within(world.stage().lease() * 3 / 2, async || Ok(None::<()>)).await;
+        let held = within(world.under_test().lease() * 3 / 2, async || Ok(None::<()>)).await;
         let commits =
             pair.primary().sql("postgres", "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'");
         pair.standby().start_again().map_err(failed("starting a standby again"))?;
@@ -64,15 +64,15 @@ impl Alone {
     }
 }
 
-impl Blow for Alone {
+impl Fault for MissingStandby {
     fn name(&self) -> String {
         "standby away".into()
     }
 
-    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
+    fn inject<'a>(&'a mut self, world: &'a mut World) -> FaultFuture<'a> {
         Box::pin(async move {
-            outage(world, &self.name(), world.stage().lease() * 3 / 2);
-            Alone::strike(self, world).await
+            outage(world, &self.name(), world.under_test().lease() * 3 / 2);
+            MissingStandby::inject(self, world).await
         })
     }
 }

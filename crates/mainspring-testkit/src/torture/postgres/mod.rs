@@ -1,8 +1,8 @@
 //! Postgres under torture: a primary with a synchronous standby, and a network that breaks at the worst moments.
 //!
-//! Victims know two addresses and use whichever takes writes. Between them and the servers stands a `Road` of
-//! proxies, so that connections can be cut around a commit, swallowed, slowed and led elsewhere; the rig itself has a road
-//! of its own, which nobody touches. All stores of a world are databases of one `Cluster`.
+//! Victims know two addresses and use whichever takes writes. Between them and the servers stand `TwoProxies`,
+//! so that connections can be cut around a commit, swallowed, slowed and led elsewhere; the rig has two proxies
+//! of its own, which no fault hits. All stores of a world are databases of one `Cluster`.
 
 mod calm_deaths;
 mod cluster;
@@ -20,8 +20,8 @@ use mainspring::{Engine, Timestamp};
 use mainspring_core::seam::Pending;
 
 use super::faults::damaged_rows::Rows;
-use super::inject::Harm;
-use super::{Blow, Calls, Error, Result, Stage, World};
+use super::inject::SyscallFault;
+use super::{Error, Fault, Result, StoreUnderTest, World, WriteCalls};
 use crate::history::Fact;
 use crate::postgres;
 use cluster::Cluster;
@@ -30,7 +30,8 @@ use cluster::Cluster;
 const SLACK: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
 
 /// What happens at system calls on sockets, each on its own.
-const HARMS: &[Harm] = &[Harm::Kill, Harm::Fail("ECONNRESET", 1), Harm::Fail("EPIPE", 1)];
+const HARMS: &[SyscallFault] =
+    &[SyscallFault::Kill, SyscallFault::Fail("ECONNRESET", 1), SyscallFault::Fail("EPIPE", 1)];
 
 /// A store on a cluster of its own.
 #[derive(Debug)]
@@ -74,17 +75,17 @@ impl Drop for Postgres {
     }
 }
 
-impl Stage for Postgres {
+impl StoreUnderTest for Postgres {
     fn name(&self) -> &'static str {
         "postgres"
     }
 
     fn address(&self) -> String {
-        self.cluster.road.address(&self.database)
+        self.cluster.victim_proxies.address(&self.database)
     }
 
     fn open(&self) -> Pending<'_, mainspring_core::Result<Engine>> {
-        let address = self.cluster.own.address(&self.database);
+        let address = self.cluster.rig_proxies.address(&self.database);
         Box::pin(async move { Engine::options().migrate().open(&address).await })
     }
 
@@ -96,29 +97,33 @@ impl Stage for Postgres {
         self.cluster.primary().sql(&self.database, sql).map_err(failed(sql))
     }
 
-    fn calls(&self) -> Calls {
-        Calls { names: &["sendto", "recvfrom"], files: Vec::new(), harms: HARMS }
+    fn calls(&self) -> WriteCalls {
+        WriteCalls { names: &["sendto", "recvfrom"], files: Vec::new(), harms: HARMS }
     }
 
-    fn another(&self) -> Result<Box<dyn Stage>> {
+    fn another(&self) -> Result<Box<dyn StoreUnderTest>> {
         Ok(Box::new(Postgres::on(Arc::clone(&self.cluster))?))
     }
 
     fn unsettle(&self) {
-        self.cluster.road.lose_an_answer();
+        self.cluster.victim_proxies.lose_an_answer();
     }
 
-    fn blows(&self) -> Vec<Box<dyn Blow>> {
-        let mut blows = network::all(&self.cluster);
-        blows.extend(server::all(&self.cluster, &self.database, self.locked.unwrap_or(self.lease() * 3 / 2)));
-        blows.extend(failover::all(&self.cluster));
-        blows.push(Box::new(partition::Apart::new(&self.cluster, &self.database)));
+    fn faults(&self) -> Vec<Box<dyn Fault>> {
+        let mut faults = network::all(&self.cluster);
+        faults.extend(server::all(
+            &self.cluster,
+            &self.database,
+            self.locked.unwrap_or(self.lease() * 3 / 2),
+        ));
+        faults.extend(failover::all(&self.cluster));
+        faults.push(Box::new(partition::Partition::new(&self.cluster, &self.database)));
         let database = self.database.clone();
-        blows.push(Box::new(Rows {
-            hand: damaged_rows::Editor { cluster: Arc::clone(&self.cluster), database },
+        faults.push(Box::new(Rows {
+            hand: damaged_rows::RowEditor { cluster: Arc::clone(&self.cluster), database },
         }));
-        blows.push(Box::new(calm_deaths::InPeace));
-        blows
+        faults.push(Box::new(calm_deaths::CalmDeath));
+        faults
     }
 
     fn slack(&self) -> Duration {

@@ -9,16 +9,16 @@ use super::cluster::Cluster;
 use super::outage;
 use crate::postgres::Cut;
 use crate::torture::wait::{wait, within};
-use crate::torture::{Blow, Result, Strike, World};
+use crate::torture::{Fault, FaultFuture, Result, World};
 
 /// Rows that are worth cutting through: more than the arguments of a statement without any.
 const ROWS: usize = 512;
-/// How many commits or batches of all victims one blow chooses from.
+/// How many commits or batches of all victims one fault chooses from.
 const CHOICE: u64 = 20;
 /// What a bad connection adds to every message, and to every kilobyte.
 const DELAY: (Duration, Duration) = (Duration::from_millis(15), Duration::from_millis(5));
 
-pub(super) fn all(cluster: &Arc<Cluster>) -> Vec<Box<dyn Blow>> {
+pub(super) fn all(cluster: &Arc<Cluster>) -> Vec<Box<dyn Fault>> {
     let kinds = [
         Kind::Commit(Cut::Before),
         Kind::Commit(Cut::Inside),
@@ -32,8 +32,8 @@ pub(super) fn all(cluster: &Arc<Cluster>) -> Vec<Box<dyn Blow>> {
         Kind::Silence,
         Kind::Slow,
     ];
-    let blow = |kind| Box::new(Network { kind, cluster: Arc::clone(cluster) }) as Box<dyn Blow>;
-    kinds.map(blow).into()
+    let fault = |kind| Box::new(NetworkFault { kind, cluster: Arc::clone(cluster) }) as Box<dyn Fault>;
+    kinds.map(fault).into()
 }
 
 /// What goes wrong.
@@ -57,16 +57,16 @@ enum Kind {
     Slow,
 }
 
-struct Network {
+struct NetworkFault {
     kind: Kind,
     cluster: Arc<Cluster>,
 }
 
-impl Network {
+impl NetworkFault {
     async fn cut(&self, world: &World) -> Result<bool> {
-        let road = &self.cluster.road;
-        let way = &road.ways[self.cluster.way()];
-        let before = road.hits();
+        let proxies = &self.cluster.victim_proxies;
+        let way = &proxies.by_server[self.cluster.primary_place()];
+        let before = proxies.hits();
         let nth = 1 + u32::try_from(world.below(CHOICE)).unwrap_or(0);
         match self.kind {
             Kind::Commit(cut) => way.on_commit(cut, 1),
@@ -81,15 +81,15 @@ impl Network {
             }
             _ => return Ok(way.cut_all() > 0),
         }
-        wait("somebody meets what is laid out", async || Ok((road.hits() > before).then_some(true))).await
+        wait("somebody meets what is laid out", async || Ok((proxies.hits() > before).then_some(true))).await
     }
 
     async fn last(&self, world: &mut World) -> Result<bool> {
-        let road = &self.cluster.road;
-        let outage = world.stage().lease() * 3 / 2;
-        let swallowed = road.swallowed();
+        let proxies = &self.cluster.victim_proxies;
+        let outage = world.under_test().lease() * 3 / 2;
+        let swallowed = proxies.swallowed();
         let set = |on: bool| {
-            for way in &road.ways {
+            for way in &proxies.by_server {
                 match self.kind {
                     Kind::Hole => way.swallow(on),
                     Kind::Silence if on => way.hold(),
@@ -109,11 +109,11 @@ impl Network {
         };
         set(false);
         lasted?;
-        Ok(!matches!(self.kind, Kind::Hole) || road.swallowed() > swallowed)
+        Ok(!matches!(self.kind, Kind::Hole) || proxies.swallowed() > swallowed)
     }
 }
 
-impl Blow for Network {
+impl Fault for NetworkFault {
     fn name(&self) -> String {
         match self.kind {
             Kind::Commit(cut) => format!("cut commit {}", format!("{cut:?}").to_lowercase()),
@@ -127,10 +127,10 @@ impl Blow for Network {
         }
     }
 
-    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
+    fn inject<'a>(&'a mut self, world: &'a mut World) -> FaultFuture<'a> {
         Box::pin(async move {
             let lasts = match self.kind {
-                Kind::Hole | Kind::Silence => world.stage().lease() * 3 / 2,
+                Kind::Hole | Kind::Silence => world.under_test().lease() * 3 / 2,
                 _ => Duration::ZERO,
             };
             outage(world, &self.name(), lasts);

@@ -8,30 +8,31 @@ use super::cluster::Cluster;
 use super::now;
 use crate::history::Fact;
 use crate::torture::wait::{wait, within};
-use crate::torture::{Blow, Error, Orders, Result, Role, Strike, World};
+use crate::torture::{Error, Fault, FaultFuture, Result, Role, VictimOptions, World};
 
-/// Starts a worker on a road of its own and lets that swallow everything for longer than its lease.
-pub(super) struct Apart {
+/// Starts a worker behind two proxies of its own and lets these swallow everything for longer than its lease.
+pub(super) struct Partition {
     cluster: Arc<Cluster>,
     database: String,
 }
 
-impl Apart {
+impl Partition {
     pub(super) fn new(cluster: &Arc<Cluster>, database: &str) -> Self {
-        Apart { cluster: Arc::clone(cluster), database: database.to_owned() }
+        Partition { cluster: Arc::clone(cluster), database: database.to_owned() }
     }
 
-    async fn strike(&self, world: &World) -> Result<bool> {
-        let road = self.cluster.another_road()?;
-        let mut worker = world.start_on(road.address(&self.database), Role::Worker, &Orders::default())?;
+    async fn inject(&self, world: &World) -> Result<bool> {
+        let proxies = self.cluster.start_proxies()?;
+        let mut worker =
+            world.start_on(proxies.address(&self.database), Role::Worker, &VictimOptions::default())?;
         let number = worker.number();
         let node = wait("the lonely worker holds jobs", async || {
             Ok(world.node(number).await?.filter(|node| node.claims > 0))
         })
         .await?;
-        let lease = world.stage().lease();
+        let lease = world.under_test().lease();
         world.note(Fact::fault("cut", Some(number), Some(now().after(lease * 3))));
-        road.swallow(true);
+        proxies.swallow(true);
         // It may have had nothing left when it was cut off: then nobody misses it.
         let lost = within(lease * 5 / 2, async || {
             let nodes = world.nodes().await?;
@@ -39,7 +40,7 @@ impl Apart {
             Ok(gone.is_none_or(|gone| gone.state == NodeState::Expired).then_some(()))
         })
         .await?;
-        road.swallow(false);
+        proxies.swallow(false);
         wait("the lonely worker is a member again", async || {
             let member = world.node(number).await?;
             Ok(member.filter(|member| lost.is_none() || member.no != node.no).map(drop))
@@ -54,12 +55,12 @@ impl Apart {
     }
 }
 
-impl Blow for Apart {
+impl Fault for Partition {
     fn name(&self) -> String {
         "apart".into()
     }
 
-    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
-        Box::pin(Apart::strike(self, world))
+    fn inject<'a>(&'a mut self, world: &'a mut World) -> FaultFuture<'a> {
+        Box::pin(Partition::inject(self, world))
     }
 }

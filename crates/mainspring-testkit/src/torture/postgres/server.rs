@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::cluster::Cluster;
 use super::{failed, now, outage};
 use crate::history::Fact;
-use crate::postgres::{Crowd, Lunch, Server, Stop};
+use crate::postgres::{AllSessions, IdleTransaction, Server, Stop};
 use crate::torture::wait::{wait, within};
-use crate::torture::{Blow, Result, Strike, World};
+use crate::torture::{Fault, FaultFuture, Result, World};
 
 /// Sessions of engines: those of victims, and the rig's own.
 const ENGINES: &str = "application_name = 'mainspring' AND backend_type = 'client backend'";
@@ -23,7 +23,7 @@ const LOCK: &str = "SELECT no FROM mainspring.lease LIMIT 4 FOR UPDATE SKIP LOCK
 /// What a plain `CREATE INDEX` takes: claims go on, and no outcome can be stored.
 const LOCK_DONE: &str = "LOCK TABLE mainspring.done IN SHARE MODE; SELECT 1";
 
-pub(super) fn all(cluster: &Arc<Cluster>, database: &str, locked: Duration) -> Vec<Box<dyn Blow>> {
+pub(super) fn all(cluster: &Arc<Cluster>, database: &str, locked: Duration) -> Vec<Box<dyn Fault>> {
     let kinds = [
         Kind::Restart(Stop::Fast),
         Kind::Restart(Stop::Immediate),
@@ -35,7 +35,7 @@ pub(super) fn all(cluster: &Arc<Cluster>, database: &str, locked: Duration) -> V
         Kind::Done(locked),
     ];
     let harm = |kind| Harm { kind, cluster: Arc::clone(cluster), database: database.to_owned() };
-    kinds.map(|kind| Box::new(harm(kind)) as Box<dyn Blow>).into()
+    kinds.map(|kind| Box::new(harm(kind)) as Box<dyn Fault>).into()
 }
 
 /// What happens.
@@ -88,31 +88,31 @@ impl Harm {
         Ok(killed)
     }
 
-    async fn crowd(&self, world: &World, server: &Server) -> Result<bool> {
+    async fn no_session_left(&self, world: &World, server: &Server) -> Result<bool> {
         let sessions = self.sessions(server, "random() < 0.5")?;
-        let crowd = Crowd::gather(server).map_err(failed("gathering a crowd"))?;
-        wait("the server is full", async || Ok((crowd.refused() > 0).then_some(()))).await?;
+        let others = AllSessions::gather(server).map_err(failed("gathering a crowd"))?;
+        wait("the server is full", async || Ok((others.refused() > 0).then_some(()))).await?;
         // Whose sessions are ended is cut off, and others are not: no outage, but so many misfortunes.
-        let over = now().after(world.stage().lease() * 3);
+        let over = now().after(world.under_test().lease() * 3);
         for worker in &world.workers {
             world.note(Fact::fault("cut", Some(worker.number()), Some(over)));
         }
         // Nobody can ask the server for it any more; a session that is asked to end does so by itself.
         let ended = sessions.iter().filter(|session| terminate(**session)).count();
-        within(world.stage().lease(), async || Ok(None::<()>)).await?;
-        drop(crowd);
+        within(world.under_test().lease(), async || Ok(None::<()>)).await?;
+        drop(others);
         self.answers(server).await?;
         Ok(ended > 0)
     }
 
     async fn lock(&self, server: &Server, sql: &str, lasts: Duration) -> Result<bool> {
-        let lunch = wait("there are rows to lock", async || {
-            let lunch = Lunch::begin(server, &self.database, sql).map_err(failed("locking rows"))?;
-            Ok((lunch.rows > 0).then_some(lunch))
+        let idle = wait("there are rows to lock", async || {
+            let idle = IdleTransaction::begin(server, &self.database, sql).map_err(failed("locking rows"))?;
+            Ok((idle.rows > 0).then_some(idle))
         })
         .await?;
         within(lasts, async || Ok(None::<()>)).await?;
-        drop(lunch);
+        drop(idle);
         Ok(true)
     }
 }
@@ -123,7 +123,7 @@ fn terminate(session: i32) -> bool {
     Pid::from_raw(session).is_some_and(|pid| kill_process(pid, Signal::TERM).is_ok())
 }
 
-impl Blow for Harm {
+impl Fault for Harm {
     fn name(&self) -> String {
         match self.kind {
             Kind::Restart(Stop::Fast) => "restart fast",
@@ -138,12 +138,12 @@ impl Blow for Harm {
         .into()
     }
 
-    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
+    fn inject<'a>(&'a mut self, world: &'a mut World) -> FaultFuture<'a> {
         Box::pin(async move {
             let server = self.cluster.primary();
             let lasts = match self.kind {
                 Kind::Sessions => Duration::ZERO,
-                Kind::Crowd | Kind::Lock => world.stage().lease() * 3 / 2,
+                Kind::Crowd | Kind::Lock => world.under_test().lease() * 3 / 2,
                 Kind::Done(locked) => locked,
                 _ => RESTART,
             };
@@ -163,7 +163,7 @@ impl Blow for Harm {
                     Ok(server.end_sessions(&sessions).map_err(failed("ending sessions"))? > 0)
                 }
                 Kind::Killed => self.killed(world, &server).await,
-                Kind::Crowd => self.crowd(world, &server).await,
+                Kind::Crowd => self.no_session_left(world, &server).await,
                 Kind::Lock => self.lock(&server, LOCK, lasts).await,
                 Kind::Done(_) => self.lock(&server, LOCK_DONE, lasts).await,
             }

@@ -23,11 +23,11 @@ const CHOSEN: &str = "SELECT r.no, j.id, r.claim, r.level, r.crashes, quote(j.op
 const PLACES: [&str; 5] = ["ready", "timers", "suspended", "lease", "done"];
 
 /// Somebody with an editor for SQLite files.
-pub(super) struct Editor {
+pub(super) struct RowEditor {
     pub(super) database: PathBuf,
 }
 
-impl Editor {
+impl RowEditor {
     fn open(&self) -> rusqlite::Result<rusqlite::Connection> {
         let file = rusqlite::Connection::open(&self.database)?;
         file.busy_timeout(PATIENCE)?;
@@ -93,7 +93,7 @@ fn failed(error: &rusqlite::Error) -> Error {
     Error::Unexpected(format!("damaging rows: {error}"))
 }
 
-impl Hand for Editor {
+impl Hand for RowEditor {
     fn damage(&self) -> Result<Vec<Damaged>> {
         self.harm().map_err(|error| failed(&error))
     }

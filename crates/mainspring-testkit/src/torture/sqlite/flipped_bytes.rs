@@ -9,27 +9,27 @@ use std::path::{Path, PathBuf};
 use mainspring::Engine;
 
 use super::copy;
-use crate::torture::victim::Seen;
-use crate::torture::{Blow, Error, Result, Strike, World};
+use crate::torture::victim::ProbeResult;
+use crate::torture::{Error, Fault, FaultFuture, Result, World};
 
-/// Damaged copies for each blow.
+/// Damaged copies for each fault.
 const COPIES: usize = 5;
 /// Bytes of a page.
 const PAGE: u64 = 4_096;
 
 /// Kills everybody, and lets probes loose on damaged copies of what they leave.
-pub(super) struct Flip {
+pub(super) struct FlippedBytes {
     pub(super) database: PathBuf,
     /// Copies whose damage was noticed.
     pub(super) noticed: usize,
 }
 
-impl Blow for Flip {
+impl Fault for FlippedBytes {
     fn name(&self) -> String {
         "page flip".into()
     }
 
-    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
+    fn inject<'a>(&'a mut self, world: &'a mut World) -> FaultFuture<'a> {
         Box::pin(async move {
             world.kill_all().await?;
             let base = copy(&self.database, &world.dir().join("flip"))?;
@@ -42,9 +42,9 @@ impl Blow for Flip {
                 let database = copy(&base, &folder)?;
                 let what = damage(&database, world)?;
                 match world.probe(&format!("sqlite:{}", database.display()), &folder).await {
-                    Ok(Seen::Clean) => {}
-                    Ok(Seen::Damage(_)) => self.noticed += 1,
-                    Ok(Seen::Other(seen)) => {
+                    Ok(ProbeResult::Clean) => {}
+                    Ok(ProbeResult::Damage(_)) => self.noticed += 1,
+                    Ok(ProbeResult::Other(seen)) => {
                         return Err(Error::Unexpected(format!("{what} was told as {seen}")));
                     }
                     Err(error) => return Err(Error::Unexpected(format!("{what}: {error}"))),

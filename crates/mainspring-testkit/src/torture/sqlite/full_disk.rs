@@ -7,22 +7,22 @@ use std::path::{Path, PathBuf};
 use crate::history::Fact;
 use crate::torture::victim::Work;
 use crate::torture::wait::{now, wait, within};
-use crate::torture::{Blow, Error, Result, Strike, Victim, World};
+use crate::torture::{Error, Fault, FaultFuture, Result, Victim, World};
 
 /// Fills the file system of the store, for longer than a lease, and makes room again. Nobody may have to be restarted, and
 /// nobody may be expired: a store that is away for all proves nothing of anybody.
-pub(super) struct Full {
+pub(super) struct FullDisk {
     pub(super) folder: PathBuf,
 }
 
-impl Blow for Full {
+impl Fault for FullDisk {
     fn name(&self) -> String {
         "disk full".into()
     }
 
-    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
+    fn inject<'a>(&'a mut self, world: &'a mut World) -> FaultFuture<'a> {
         Box::pin(async move {
-            let lease = world.stage().lease();
+            let lease = world.under_test().lease();
             world.note(Fact::fault("disk full", None, Some(now().after(lease * 3))));
             let filler = self.folder.join("filler");
             let filled = fill(&filler);

@@ -11,24 +11,24 @@ use mainspring::Engine;
 use mainspring_core::job::State;
 
 use super::{beside, copy};
-use crate::checker::{Found, Terms, check};
+use crate::checker::{CheckTerms, FinalState, check};
 use crate::history::{Event, Fact};
-use crate::torture::{Blow, Error, Result, Strike, World};
+use crate::torture::{Error, Fault, FaultFuture, Result, World};
 
 /// Cuts of copies, for each cut of the store itself.
 const COPIES: usize = 4;
 
 /// Kills everybody, cuts the log off at a random byte, and goes on from there.
-pub(super) struct Cut {
+pub(super) struct LostWalTail {
     pub(super) database: PathBuf,
 }
 
-impl Blow for Cut {
+impl Fault for LostWalTail {
     fn name(&self) -> String {
         "wal cut".into()
     }
 
-    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
+    fn inject<'a>(&'a mut self, world: &'a mut World) -> FaultFuture<'a> {
         Box::pin(async move {
             world.kill_all().await?;
             let history = world.history()?;
@@ -40,7 +40,7 @@ impl Blow for Cut {
                 let engine = Engine::open(&format!("sqlite:{}", database.display())).await;
                 let engine = engine.map_err(Error::store("opening a store whose log was cut"))?;
                 let found =
-                    Found::look(&**engine.store()).await.map_err(Error::store("looking through it"))?;
+                    FinalState::look(&**engine.store()).await.map_err(Error::store("looking through it"))?;
                 engine.close().await;
                 judge(&history, &found)?;
                 std::fs::remove_dir_all(&folder).map_err(Error::io("removing a copy"))?;
@@ -60,8 +60,8 @@ impl Blow for Cut {
 }
 
 /// Nothing in between is gone.
-fn judge(history: &[Event], found: &Found) -> Result<()> {
-    let report = check(history, found, Terms { cut: true, ..Terms::default() });
+fn judge(history: &[Event], found: &FinalState) -> Result<()> {
+    let report = check(history, found, CheckTerms { cut: true, ..CheckTerms::default() });
     match report.violations.first() {
         Some(violation) => Err(Error::Unexpected(format!("after a cut: {violation}"))),
         None => Ok(()),
@@ -106,7 +106,7 @@ impl Log {
 }
 
 /// The history of what is left: as if all that was lost had never been.
-fn rebase(history: &[Event], found: &Found) -> Vec<Event> {
+fn rebase(history: &[Event], found: &FinalState) -> Vec<Event> {
     let jobs: std::collections::BTreeMap<_, _> = found.jobs.iter().map(|job| (job.id, job)).collect();
     let kept = |event: &&Event| {
         let Some(id) = event.fact.job() else {

@@ -1,6 +1,6 @@
 //! SQLite under torture: one file, several processes, and a disk that fails them.
 //!
-//! Where that is possible (it takes root), the store is on a small file system of its own, which a blow can fill.
+//! Where that is possible (it takes root), the store is on a small file system of its own, which a fault can fill.
 
 mod damaged_rows;
 mod flipped_bytes;
@@ -19,15 +19,20 @@ use mainspring_core::seam::Pending;
 use tempfile::TempDir;
 
 use super::faults::damaged_rows::Rows;
-use super::inject::Harm;
+use super::inject::SyscallFault;
 use super::points::Point;
-use super::{Blow, Calls, Error, Result, Stage};
+use super::{Error, Fault, Result, StoreUnderTest, WriteCalls};
 
 /// The size of the store's own file system: enough for some hundred thousand jobs, and quickly filled.
 const SIZE: &str = "size=256m";
 
 /// What happens at system calls, each on its own. A disk that is full or read-only stays so for a while.
-const HARMS: &[Harm] = &[Harm::Kill, Harm::Fail("EIO", 1), Harm::Fail("ENOSPC", 5), Harm::Fail("EROFS", 5)];
+const HARMS: &[SyscallFault] = &[
+    SyscallFault::Kill,
+    SyscallFault::Fail("EIO", 1),
+    SyscallFault::Fail("ENOSPC", 5),
+    SyscallFault::Fail("EROFS", 5),
+];
 
 /// A store in a directory of its own.
 #[derive(Debug)]
@@ -42,11 +47,11 @@ impl Sqlite {
     /// # Errors
     /// [`Error::Io`].
     pub fn new() -> Result<Self> {
-        let mut stage = Sqlite::plain()?;
+        let mut under_test = Sqlite::plain()?;
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", SIZE, "mainspring-torture"]).arg(stage.dir.path());
-        stage.mounted = quiet(&mut mount);
-        Ok(stage)
+        mount.args(["-t", "tmpfs", "-o", SIZE, "mainspring-torture"]).arg(under_test.dir.path());
+        under_test.mounted = quiet(&mut mount);
+        Ok(under_test)
     }
 
     /// An empty store beside all that is on the disk.
@@ -111,7 +116,7 @@ fn run(database: &Path, sql: &str) -> rusqlite::Result<Vec<Vec<Option<String>>>>
     Ok(rows)
 }
 
-impl Stage for Sqlite {
+impl StoreUnderTest for Sqlite {
     fn name(&self) -> &'static str {
         "sqlite"
     }
@@ -142,28 +147,28 @@ impl Stage for Sqlite {
         point.of == "mainspring-sqlite"
     }
 
-    fn calls(&self) -> Calls {
+    fn calls(&self) -> WriteCalls {
         let files = ["", "-wal", "-shm"].map(|ending| beside(&self.path(), ending));
-        Calls { names: &["pwrite64", "fdatasync"], files: files.to_vec(), harms: HARMS }
+        WriteCalls { names: &["pwrite64", "fdatasync"], files: files.to_vec(), harms: HARMS }
     }
 
-    fn another(&self) -> Result<Box<dyn Stage>> {
+    fn another(&self) -> Result<Box<dyn StoreUnderTest>> {
         Ok(Box::new(Sqlite::plain()?))
     }
 
-    fn blows(&self) -> Vec<Box<dyn Blow>> {
-        let mut blows: Vec<Box<dyn Blow>> = vec![
-            Box::new(lost_wal_tail::Cut { database: self.path() }),
-            Box::new(flipped_bytes::Flip { database: self.path(), noticed: 0 }),
+    fn faults(&self) -> Vec<Box<dyn Fault>> {
+        let mut faults: Vec<Box<dyn Fault>> = vec![
+            Box::new(lost_wal_tail::LostWalTail { database: self.path() }),
+            Box::new(flipped_bytes::FlippedBytes { database: self.path(), noticed: 0 }),
             Box::new(readonly::ReadOnly { database: self.path() }),
-            Box::new(removed_locks::Locks { database: self.path() }),
-            Box::new(Rows { hand: damaged_rows::Editor { database: self.path() } }),
-            Box::new(replaced_file::Replaced { database: self.path() }),
+            Box::new(removed_locks::RemovedLocks { database: self.path() }),
+            Box::new(Rows { hand: damaged_rows::RowEditor { database: self.path() } }),
+            Box::new(replaced_file::ReplacedFile { database: self.path() }),
         ];
         if self.mounted {
-            blows.push(Box::new(full_disk::Full { folder: self.dir.path().into() }));
+            faults.push(Box::new(full_disk::FullDisk { folder: self.dir.path().into() }));
         }
-        blows
+        faults
     }
 
     /// A free lock proves a death at once.

@@ -9,21 +9,21 @@ use std::path::{Path, PathBuf};
 
 use super::beside;
 use crate::torture::wait::wait;
-use crate::torture::{Blow, Error, Orders, Result, Role, Strike, World};
+use crate::torture::{Error, Fault, FaultFuture, Result, Role, VictimOptions, World};
 
 /// Takes the right to write from file and folder, sees a new worker refused, gives it back, and sees one come.
 pub(super) struct ReadOnly {
     pub(super) database: PathBuf,
 }
 
-impl Blow for ReadOnly {
+impl Fault for ReadOnly {
     fn name(&self) -> String {
         "read-only".into()
     }
 
-    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
+    fn inject<'a>(&'a mut self, world: &'a mut World) -> FaultFuture<'a> {
         Box::pin(async move {
-            let orders = Orders { unprivileged: true, ..Orders::default() };
+            let orders = VictimOptions { unprivileged: true, ..VictimOptions::default() };
             world.fault("read-only", None);
             allow(&self.database, 0o444, 0o555)?;
             let refused = world.start(Role::Worker, &orders);

@@ -8,26 +8,26 @@ use mainspring_core::store::NodeState;
 
 use crate::torture::run::leave;
 use crate::torture::wait::{now, wait};
-use crate::torture::{Blow, Error, Result, Strike, World};
+use crate::torture::{Error, Fault, FaultFuture, Result, World};
 
 /// Removes all lock files. Nobody living may be expired for it, for as long as several rounds of rescue take. Everybody is
 /// then replaced: who has no lock file is found dead by his lease alone.
-pub(super) struct Locks {
+pub(super) struct RemovedLocks {
     pub(super) database: PathBuf,
 }
 
-impl Blow for Locks {
+impl Fault for RemovedLocks {
     fn name(&self) -> String {
         "locks removed".into()
     }
 
-    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
+    fn inject<'a>(&'a mut self, world: &'a mut World) -> FaultFuture<'a> {
         Box::pin(async move {
             let before = live(world).await?;
             world.fault("locks removed", None);
             let removed = remove(&self.database)?;
             // Rescue looks every half second.
-            let over = now().after(world.stage().lease());
+            let over = now().after(world.under_test().lease());
             wait("rescuers have looked", async || Ok((now() >= over).then_some(()))).await?;
             let after = live(world).await?;
             if before != after {

@@ -4,19 +4,19 @@ use std::path::PathBuf;
 
 use crate::history::Fact;
 use crate::torture::wait::{now, wait};
-use crate::torture::{Blow, Error, Result, Strike, World};
+use crate::torture::{Error, Fault, FaultFuture, Result, World};
 
 /// Puts a copy in the place of the file: nothing may be acknowledged any more. Then everybody is killed, and the file comes back.
-pub(super) struct Replaced {
+pub(super) struct ReplacedFile {
     pub(super) database: PathBuf,
 }
 
-impl Blow for Replaced {
+impl Fault for ReplacedFile {
     fn name(&self) -> String {
         "file replaced".into()
     }
 
-    fn strike<'a>(&'a mut self, world: &'a mut World) -> Strike<'a> {
+    fn inject<'a>(&'a mut self, world: &'a mut World) -> FaultFuture<'a> {
         Box::pin(async move {
             let (aside, copy) =
                 (self.database.with_file_name("aside.db"), self.database.with_file_name("copy.db"));
@@ -45,7 +45,7 @@ impl Blow for Replaced {
 
 /// Lets a lease pass.
 async fn pass(world: &World) -> Result<()> {
-    let over = now().after(world.stage().lease());
+    let over = now().after(world.under_test().lease());
     wait("a lease has passed", async || Ok((now() >= over).then_some(()))).await
 }
 

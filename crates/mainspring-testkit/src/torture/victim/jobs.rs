@@ -28,4 +28,4 @@ pub struct Work {
 /// A job that takes its process down.
 #[derive(Debug, Serialize, Deserialize, Job)]
 #[job(kind = "poison")]
-pub struct Poison {}
+pub struct Crasher {}

@@ -11,10 +11,10 @@ mod producer;
 mod worker;
 mod workflow;
 
-pub use jobs::{Poison, QUEUES, Work};
-pub use probe::Seen;
+pub use jobs::{Crasher, QUEUES, Work};
+pub use probe::ProbeResult;
 pub use worker::CLAIM;
-pub use workflow::Flow;
+pub use workflow::WorkflowJob;
 
 use std::error::Error;
 use std::io::Read;
@@ -41,7 +41,7 @@ const USAGE: &str = "usage: mainspring-victim worker|producer|operator|probe STO
     [--die-at POINT:VISIT] [--plant DEFECT]";
 
 /// What a victim knows.
-struct Life {
+struct VictimContext {
     store: String,
     lease: Duration,
     rng: SeededRng,
@@ -49,7 +49,7 @@ struct Life {
     by: Actor,
 }
 
-impl Life {
+impl VictimContext {
     /// Opens the store, and has it watched.
     async fn open(&self) -> mainspring_core::Result<Engine> {
         Ok(watched(&Engine::options().migrate().open(&self.store).await?, Arc::clone(&self.ledger)))
@@ -77,7 +77,7 @@ pub fn run(arguments: &[String]) -> Result<(), Box<dyn Error>> {
     let by = std::process::id();
     heed(options, &ledger, by)?;
     let rng = SeededRng::new(seed.parse()?);
-    let life = Life { store: store.clone(), lease: lease.parse::<Span>()?.0, rng, ledger, by };
+    let life = VictimContext { store: store.clone(), lease: lease.parse::<Span>()?.0, rng, ledger, by };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         match role.as_str() {

@@ -9,14 +9,14 @@ use mainspring_core::job::{Priority, Verb};
 use mainspring_core::seam::Rng;
 
 use super::jobs::{QUEUES, Work};
-use super::{Life, until_input_ends};
+use super::{VictimContext, until_input_ends};
 
 /// Between two orders.
 const PAUSE: Duration = Duration::from_millis(40);
 /// Jobs to choose from: the newest, which are those that something happens to.
 const CHOICE: usize = 40;
 
-pub(super) async fn run(life: Life) -> std::result::Result<(), Box<dyn Error>> {
+pub(super) async fn run(life: VictimContext) -> std::result::Result<(), Box<dyn Error>> {
     let engine = life.open_in_time().await?;
     until_input_ends(&engine, PAUSE, async || {
         // A store that is away, and a job that has moved on meanwhile, are part of an operator's day.
@@ -30,7 +30,7 @@ pub(super) async fn run(life: Life) -> std::result::Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-async fn turn(life: &Life, engine: &Engine) -> Result<()> {
+async fn turn(life: &VictimContext, engine: &Engine) -> Result<()> {
     let below = |bound: u64| life.rng.next_u64() % bound;
     let (states, verb): (&[State], Verb) = match below(16) {
         0 => return engine.queues().pause(QUEUES[1]).await.map(drop),

@@ -14,15 +14,15 @@ use mainspring_core::name::QueueName;
 use mainspring_core::store::{Abilities, ClaimRequest, Finish, Registration, Renewal, Rescue};
 
 use super::jobs::{QUEUES, Work};
-use super::{Life, worker};
-use crate::checker::Found;
+use super::{VictimContext, worker};
+use crate::checker::FinalState;
 
 /// How long a node is let loose on the store.
 const WORKING: Duration = Duration::from_millis(200);
 
 /// What a probe met.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Seen {
+pub enum ProbeResult {
     /// Nothing wrong.
     Clean,
     /// Damage, and it was called that.
@@ -31,46 +31,48 @@ pub enum Seen {
     Other(String),
 }
 
-impl Seen {
+impl ProbeResult {
     /// What a probe said in its last line.
-    pub fn parse(line: &str) -> Seen {
+    pub fn parse(line: &str) -> ProbeResult {
         match line.trim().split_once(": ") {
-            Some(("damage", what)) => Seen::Damage(what.into()),
-            _ if line.trim() == "clean" => Seen::Clean,
-            _ => Seen::Other(line.trim().into()),
+            Some(("damage", what)) => ProbeResult::Damage(what.into()),
+            _ if line.trim() == "clean" => ProbeResult::Clean,
+            _ => ProbeResult::Other(line.trim().into()),
         }
     }
 
-    fn of(error: &Error) -> Seen {
+    fn of(error: &Error) -> ProbeResult {
         match error {
             // A node whose row is gone is nobody's: what it sends is refused.
-            Error::Corrupt { .. } | Error::Open { .. } | Error::LeaseLost => Seen::Damage(format!("{error}")),
-            other => Seen::Other(format!("{other:?}")),
+            Error::Corrupt { .. } | Error::Open { .. } | Error::LeaseLost => {
+                ProbeResult::Damage(format!("{error}"))
+            }
+            other => ProbeResult::Other(format!("{other:?}")),
         }
     }
 }
 
-impl std::fmt::Display for Seen {
+impl std::fmt::Display for ProbeResult {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Seen::Clean => f.write_str("clean"),
-            Seen::Damage(what) => write!(f, "damage: {what}"),
-            Seen::Other(what) => write!(f, "other: {what}"),
+            ProbeResult::Clean => f.write_str("clean"),
+            ProbeResult::Damage(what) => write!(f, "damage: {what}"),
+            ProbeResult::Other(what) => write!(f, "other: {what}"),
         }
     }
 }
 
-pub(super) async fn run(life: Life) -> Result<(), Box<dyn StdError>> {
+pub(super) async fn run(life: VictimContext) -> Result<(), Box<dyn StdError>> {
     let seen = match life.open().await {
         Ok(engine) => {
             let mut met = probe(&engine, life.lease).await;
             met.extend(work(&life, &engine).await.err());
             engine.close().await;
-            let seen: Vec<Seen> = met.iter().map(Seen::of).collect();
-            let other = seen.iter().find(|seen| matches!(seen, Seen::Other(_)));
-            other.or(seen.first()).cloned().unwrap_or(Seen::Clean)
+            let seen: Vec<ProbeResult> = met.iter().map(ProbeResult::of).collect();
+            let other = seen.iter().find(|seen| matches!(seen, ProbeResult::Other(_)));
+            other.or(seen.first()).cloned().unwrap_or(ProbeResult::Clean)
         }
-        Err(error) => Seen::of(&error),
+        Err(error) => ProbeResult::of(&error),
     };
     // One line, whatever an error's text holds.
     writeln!(std::io::stdout(), "{}", seen.to_string().replace('\n', " "))?;
@@ -81,7 +83,7 @@ pub(super) async fn run(life: Life) -> Result<(), Box<dyn StdError>> {
 async fn probe(engine: &Engine, lease: Duration) -> Vec<Error> {
     let store = engine.store();
     let mut met = Vec::new();
-    met.extend(Found::look(&**store).await.err());
+    met.extend(FinalState::look(&**store).await.err());
     met.extend(store.queues().await.err());
     met.extend(store.nodes().await.err());
     met.extend(store.diagnose().await.err());
@@ -128,7 +130,7 @@ async fn probe(engine: &Engine, lease: Duration) -> Vec<Error> {
 }
 
 /// Lets a node loose on the store for a moment.
-async fn work(life: &Life, engine: &Engine) -> Result<(), Error> {
+async fn work(life: &VictimContext, engine: &Engine) -> Result<(), Error> {
     let ledger = Arc::clone(&life.ledger);
     let by = life.by;
     let mut node = engine.node().lease(life.lease).drain(WORKING).handle(move |ctx: Context, job: Work| {

@@ -9,9 +9,9 @@ use mainspring_core::seam::Rng;
 use mainspring_core::time::Span;
 
 use super::jobs::{QUEUES, Work};
-use super::workflow::Flow;
-use super::{Life, until_input_ends};
-use crate::history::{Actor, Fact, Recorder, Told};
+use super::workflow::WorkflowJob;
+use super::{VictimContext, until_input_ends};
+use crate::history::{Actor, EnqueueAnswer, Fact, Recorder};
 
 /// Jobs that may wait before the producer does: enough to keep all slots busy, few enough to drain soon.
 const AHEAD: u64 = 150;
@@ -24,7 +24,7 @@ const LARGE: (u64, usize) = (100, 1_000_000);
 /// Unique keys: few, so that they are met.
 const KEYS: u64 = 10;
 
-pub(super) async fn run(life: Life) -> Result<(), Box<dyn Error>> {
+pub(super) async fn run(life: VictimContext) -> Result<(), Box<dyn Error>> {
     let engine = life.open_in_time().await?;
     until_input_ends(&engine, PAUSE, async || {
         // Of a store that does not answer nobody knows how much waits: the next enqueue finds out.
@@ -40,7 +40,7 @@ pub(super) async fn run(life: Life) -> Result<(), Box<dyn Error>> {
 }
 
 /// A few jobs: by themselves, at the same time, and in bulk.
-async fn turn(life: &Life, engine: &Engine) {
+async fn turn(life: &VictimContext, engine: &Engine) {
     let below = |bound: u64| life.rng.next_u64() % bound;
     let note = (&*life.ledger, life.by);
     match below(10) {
@@ -50,7 +50,7 @@ async fn turn(life: &Life, engine: &Engine) {
             // Ids are made inside: of those that were not acknowledged, the ledger says that they were asked for.
             if let Ok(stored) = many.await {
                 for job in stored {
-                    note.0.note(note.1, Fact::Acknowledged { id: job.id, told: Told::Created });
+                    note.0.note(note.1, Fact::Acknowledged { id: job.id, told: EnqueueAnswer::Created });
                 }
             }
         }
@@ -119,8 +119,8 @@ fn work(number: u64, below: &impl Fn(u64) -> u64) -> Work {
     }
 }
 
-fn flow(below: &impl Fn(u64) -> u64) -> Flow {
-    Flow {
+fn flow(below: &impl Fn(u64) -> u64) -> WorkflowJob {
+    WorkflowJob {
         seed: below(1_000),
         steps: 5 + below(3),
         millis: below(20),
@@ -139,8 +139,8 @@ pub(super) async fn told(ledger: &dyn Recorder, by: Actor, engine: &Engine, job:
 
 async fn told_as<J: Job>(id: JobId, ledger: &dyn Recorder, by: Actor, job: Enqueue<'_, J>) {
     let fact = match job.id(id).await {
-        Ok(stored) if stored.existing => Fact::Acknowledged { id, told: Told::Existing(stored.id) },
-        Ok(_) => Fact::Acknowledged { id, told: Told::Created },
+        Ok(stored) if stored.existing => Fact::Acknowledged { id, told: EnqueueAnswer::Existing(stored.id) },
+        Ok(_) => Fact::Acknowledged { id, told: EnqueueAnswer::Created },
         // These say that nothing was stored.
         Err(Refusal::Conflict { .. } | Refusal::Unavailable { .. } | Refusal::DiskFull) => {
             Fact::Refused { id }

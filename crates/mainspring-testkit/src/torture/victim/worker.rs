@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use mainspring::{Context, JobId, snooze};
 
-use super::jobs::{Poison, QUEUES, Work};
-use super::workflow::{self, Flow};
-use super::{Life, input_ends, producer};
+use super::jobs::{Crasher, QUEUES, Work};
+use super::workflow::{self, WorkflowJob};
+use super::{VictimContext, input_ends, producer};
 use crate::history::{Actor, Fact, Recorder};
 
 /// Slots for each queue: more than one, so that a death takes several jobs along.
@@ -20,7 +20,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// How long a job that puts itself off does so.
 const SNOOZE: Duration = Duration::from_millis(50);
 
-pub(super) async fn run(life: Life) -> Result<(), Box<dyn Error>> {
+pub(super) async fn run(life: VictimContext) -> Result<(), Box<dyn Error>> {
     let engine = life.open().await?;
     let pool =
         if engine.describe().backend == "postgres" { Some(workflow::pool(&life.store)?) } else { None };
@@ -32,13 +32,13 @@ pub(super) async fn run(life: Life) -> Result<(), Box<dyn Error>> {
             let ledger = Arc::clone(&ledger);
             async move { work(&ctx, &job, &ledger, by).await }
         })
-        .handle(move |ctx: Context, _: Poison| {
+        .handle(move |ctx: Context, _: Crasher| {
             let run = Run::begin(&ctx, &poisoned, by);
             // Whoever finds the dead must be able to tell why: the note comes first.
             run.ledger.note(by, Fact::fault("exit", Some(by), None));
             async move { std::process::abort() as mainspring::Result<()> }
         })
-        .handle(move |ctx: Context, job: Flow| {
+        .handle(move |ctx: Context, job: WorkflowJob| {
             let (ledger, pool) = (Arc::clone(&recorded), pool.clone());
             async move { workflow::perform(ctx, job, ledger, by, pool.as_ref()).await }
         })

@@ -20,7 +20,7 @@ const CONNECTIONS: usize = 4;
 /// A chain of steps, with a nap in its middle. It never gives up: whatever goes wrong on its way is a fault of the rig's.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, Job)]
 #[job(kind = "flow", result = u64, max_attempts = 1000, backoff = "fixed:50ms")]
-pub struct Flow {
+pub struct WorkflowJob {
     /// What its values come from.
     pub seed: u64,
     /// How many steps it has.
@@ -43,7 +43,7 @@ pub struct Flow {
 /// Items of the map, and turns of the loop.
 const ITEMS: u64 = 3;
 
-impl Flow {
+impl WorkflowJob {
     fn value(&self, step: u64) -> u64 {
         self.seed.wrapping_mul(31).wrapping_add(step * step)
     }
@@ -60,8 +60,8 @@ impl Flow {
         (0..ITEMS).fold(0, |sum: u64, item| sum.wrapping_add(self.seed % 1_000 + item))
     }
 
-    fn offspring(&self) -> Flow {
-        Flow { seed: self.seed + 1, steps: 2, millis: self.millis, ..Flow::default() }
+    fn offspring(&self) -> WorkflowJob {
+        WorkflowJob { seed: self.seed + 1, steps: 2, millis: self.millis, ..WorkflowJob::default() }
     }
 
     /// That, as a fact about the job.
@@ -76,7 +76,7 @@ impl Flow {
 }
 
 /// What bodies of one run know.
-struct Act {
+struct BodyContext {
     ledger: Arc<dyn Recorder>,
     by: Actor,
     id: JobId,
@@ -84,7 +84,7 @@ struct Act {
     current: AtomicU32,
 }
 
-impl Act {
+impl BodyContext {
     fn note(&self, fact: Fact) {
         self.ledger.note(self.by, fact);
     }
@@ -96,7 +96,7 @@ impl Act {
     }
 }
 
-impl Drop for Act {
+impl Drop for BodyContext {
     fn drop(&mut self) {
         self.note(Fact::Stopped { id: self.id, claim: self.current.load(Ordering::SeqCst) });
     }
@@ -105,18 +105,18 @@ impl Drop for Act {
 /// The handler.
 pub(super) async fn perform(
     ctx: Context,
-    flow: Flow,
+    flow: WorkflowJob,
     ledger: Arc<dyn Recorder>,
     by: Actor,
     pool: Option<&Pool>,
 ) -> Result<u64, Failure> {
     let (id, since) = (ctx.id(), ctx.info().claim);
-    let act = Arc::new(Act { ledger, by, id, since, current: AtomicU32::new(since) });
-    act.note(Fact::Began { id, claim: since });
+    let body = Arc::new(BodyContext { ledger, by, id, since, current: AtomicU32::new(since) });
+    body.note(Fact::Began { id, claim: since });
     let mut sum = 0_u64;
     if flow.child {
         let child = ctx.spawn("child", flow.offspring()).await?;
-        act.note(flow.offspring().expects(child.id()));
+        body.note(flow.offspring().expects(child.id()));
         sum = child.result().await?;
     }
     for number in 0..flow.steps {
@@ -126,73 +126,78 @@ pub(super) async fn perform(
         let value = if flow.is_row(number) {
             row(&ctx, &flow, number, pool).await?
         } else {
-            step(&ctx, &act, &flow, number).await?
+            step(&ctx, &body, &flow, number).await?
         };
         sum = sum.wrapping_add(value);
     }
     if flow.ways {
-        sum = sum.wrapping_add(ways(&ctx, &act, &flow).await?);
+        sum = sum.wrapping_add(scopes(&ctx, &body, &flow).await?);
     }
-    act.note(Fact::Ended { id, claim: act.current.load(Ordering::SeqCst) });
+    body.note(Fact::Ended { id, claim: body.current.load(Ordering::SeqCst) });
     Ok(sum)
 }
 
-async fn step(ctx: &Context, act: &Arc<Act>, flow: &Flow, number: u64) -> Result<u64, Failure> {
-    step_in(ctx, act, "", &format!("step-{number}"), (flow.value(number), flow.millis)).await
+async fn step(
+    ctx: &Context,
+    body: &Arc<BodyContext>,
+    flow: &WorkflowJob,
+    number: u64,
+) -> Result<u64, Failure> {
+    step_in(ctx, body, "", &format!("step-{number}"), (flow.value(number), flow.millis)).await
 }
 
 /// A step in a scope, which comes to a value and takes a while.
 async fn step_in(
     ctx: &Context,
-    act: &Arc<Act>,
+    body: &Arc<BodyContext>,
     path: &str,
     name: &str,
     (value, millis): (u64, u64),
 ) -> Result<u64, Failure> {
     let key = format!("{path}{name}");
     let clock = &ctx.engine().seams().clock;
-    let (inner, body_key) = (Arc::clone(act), key.clone());
-    let body = move |step: StepContext| {
-        let (act, key) = (Arc::clone(&inner), body_key.clone());
+    let (inner, body_key) = (Arc::clone(body), key.clone());
+    let run = move |step: StepContext| {
+        let (body, key) = (Arc::clone(&inner), body_key.clone());
         async move {
-            let (id, claim, since) = (act.id, step.claim(), act.since);
-            act.goes_on(claim);
-            act.note(Fact::Entered { id, claim, since, key: key.clone(), once: false });
+            let (id, claim, since) = (body.id, step.claim(), body.since);
+            body.goes_on(claim);
+            body.note(Fact::Entered { id, claim, since, key: key.clone(), once: false });
             clock.sleep(Duration::from_millis(millis)).await;
-            act.note(Fact::Ran { id, claim, key });
+            body.note(Fact::Ran { id, claim, key });
             Ok(value)
         }
     };
-    let value = ctx.step_with(name, body).await?;
+    let value = ctx.step_with(name, run).await?;
     let digest = Some(digest(value.to_string().as_bytes()));
-    act.note(Fact::Saw { id: act.id, since: act.since, key, digest, rides: false });
+    body.note(Fact::Saw { id: body.id, since: body.since, key, digest, rides: false });
     Ok(value)
 }
 
 /// A map and a loop, and a race whose winner is anybody's guess: it adds nothing.
-async fn ways(ctx: &Context, act: &Arc<Act>, flow: &Flow) -> Result<u64, Failure> {
+async fn scopes(ctx: &Context, body: &Arc<BodyContext>, flow: &WorkflowJob) -> Result<u64, Failure> {
     let (first, millis) = (flow.seed % 1_000, flow.millis);
     let map = ctx.map(
         "map",
         0..ITEMS,
         |item| *item,
         |ctx, item| {
-            let act = Arc::clone(act);
-            async move { step_in(&ctx, &act, &format!("map/{item}/"), "one", (first + item, millis)).await }
+            let body = Arc::clone(body);
+            async move { step_in(&ctx, &body, &format!("map/{item}/"), "one", (first + item, millis)).await }
         },
     );
     let mapped = map.concurrency(2).await?.into_iter().fold(0, u64::wrapping_add);
     let turns = ctx.iterate("loop", (0, 0), |ctx, (turn, sum): (u64, u64)| {
-        let act = Arc::clone(act);
+        let body = Arc::clone(body);
         async move {
             let path = format!("loop/{}/", turn + 1);
-            let sum = sum.wrapping_add(step_in(&ctx, &act, &path, "one", (first + turn, millis)).await?);
+            let sum = sum.wrapping_add(step_in(&ctx, &body, &path, "one", (first + turn, millis)).await?);
             let next = turn + 1;
             Ok(if next == ITEMS { ControlFlow::Break(sum) } else { ControlFlow::Continue((next, sum)) })
         }
     });
     let turned = turns.await?;
-    let (left, right) = (Arc::clone(act), Arc::clone(act));
+    let (left, right) = (Arc::clone(body), Arc::clone(body));
     let race = ctx.race::<u64>("race").arm("work", move |ctx| async move {
         step_in(&ctx, &left, "race/work/", "one", (0, millis)).await?;
         step_in(&ctx, &left, "race/work/", "two", (0, millis)).await
@@ -205,7 +210,7 @@ async fn ways(ctx: &Context, act: &Arc<Act>, flow: &Flow) -> Result<u64, Failure
 }
 
 /// A row of the application: through its own pool on Postgres, in the store's file on SQLite.
-async fn row(ctx: &Context, flow: &Flow, number: u64, pool: Option<&Pool>) -> Result<u64, Failure> {
+async fn row(ctx: &Context, flow: &WorkflowJob, number: u64, pool: Option<&Pool>) -> Result<u64, Failure> {
     let (name, job, value) = (format!("row-{number}"), ctx.id().to_string(), flow.value(number));
     let step = i32::try_from(number).unwrap_or(i32::MAX);
     let Some(pool) = pool else {

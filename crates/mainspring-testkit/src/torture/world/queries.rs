@@ -9,9 +9,9 @@ use mainspring::{Filter, JobId, State, Summary};
 use mainspring_core::store::{Node, NodeState};
 
 use super::World;
-use crate::checker::Found;
+use crate::checker::FinalState;
 use crate::history::Actor;
-use crate::torture::victim::Seen;
+use crate::torture::victim::ProbeResult;
 use crate::torture::wait::{insist, wait};
 use crate::torture::{Error, Result, Victim};
 
@@ -60,9 +60,9 @@ impl World {
     ///
     /// # Errors
     /// As [`nodes`](Self::nodes).
-    pub async fn look(&self) -> Result<Found> {
+    pub async fn look(&self) -> Result<FinalState> {
         let store = Arc::clone(self.engine()?.store());
-        insist("the store can be looked through", async || Found::look(&*store).await).await
+        insist("the store can be looked through", async || FinalState::look(&*store).await).await
     }
 
     /// Waits until all three workers are members and two of them hold jobs, the dead hold none any more, and no job has
@@ -114,7 +114,7 @@ impl World {
     ///
     /// # Errors
     /// [`Error::Unexpected`] if it panicked, [`Error::InVain`] if it hangs.
-    pub async fn probe(&self, address: &str, folder: &Path) -> Result<Seen> {
+    pub async fn probe(&self, address: &str, folder: &Path) -> Result<ProbeResult> {
         let said = folder.join("said");
         let file = File::create(&said).map_err(Error::io("making a file"))?;
         let lease = format!("{}ms", self.setting.lease.as_millis());
@@ -137,7 +137,7 @@ impl World {
         let status = ended?;
         let said = std::fs::read_to_string(said).map_err(Error::io("reading what a probe said"))?;
         if status.success() {
-            Ok(Seen::parse(&said))
+            Ok(ProbeResult::parse(&said))
         } else {
             Err(Error::Unexpected(format!("a probe ended with {status}")))
         }
