@@ -1,4 +1,4 @@
-//! Colours: for terminals alone, and not for people who do not want them.
+//! Colors: for terminals alone, and not for people who do not want them.
 //!
 //! `NO_COLOR`, set to anything, turns them off (<https://no-color.org>); so does a terminal that says it is `dumb`.
 
@@ -6,7 +6,7 @@ use mainspring::State;
 
 /// What a piece of text looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Colour {
+pub(crate) enum Color {
     Red,
     Green,
     Yellow,
@@ -17,18 +17,18 @@ pub(crate) enum Colour {
     Bold,
 }
 
-impl Colour {
+impl Color {
     /// What stands for it between `ESC [` and `m`.
     const fn code(self) -> &'static str {
         match self {
-            Colour::Red => "31",
-            Colour::Green => "32",
-            Colour::Yellow => "33",
-            Colour::Blue => "34",
-            Colour::Magenta => "35",
-            Colour::Cyan => "36",
-            Colour::Faint => "2",
-            Colour::Bold => "1",
+            Color::Red => "31",
+            Color::Green => "32",
+            Color::Yellow => "33",
+            Color::Blue => "34",
+            Color::Magenta => "35",
+            Color::Cyan => "36",
+            Color::Faint => "2",
+            Color::Bold => "1",
         }
     }
 
@@ -48,32 +48,32 @@ fn allowed(no_color: Option<&std::ffi::OsStr>, term: Option<&std::ffi::OsStr>) -
 }
 
 /// The colour of a state, as in the live view.
-pub(crate) fn of(state: State) -> Colour {
+pub(crate) fn of(state: State) -> Color {
     match state {
-        State::Ready => Colour::Cyan,
-        State::Scheduled => Colour::Blue,
-        State::Running => Colour::Yellow,
-        State::Succeeded => Colour::Green,
-        State::Failed => Colour::Red,
-        State::Suspended | State::Cancelled => Colour::Magenta,
-        State::Blocked | State::Skipped => Colour::Faint,
+        State::Ready => Color::Cyan,
+        State::Scheduled => Color::Blue,
+        State::Running => Color::Yellow,
+        State::Succeeded => Color::Green,
+        State::Failed => Color::Red,
+        State::Suspended | State::Cancelled => Color::Magenta,
+        State::Blocked | State::Skipped => Color::Faint,
     }
 }
 
 /// A table whose cells below one header are coloured, row by row, and whose headers are faint. The cells must not contain
 /// what is wider or narrower than one column per character.
-pub(crate) fn column(table: &str, header: &str, colours: &[Colour]) -> String {
+pub(crate) fn column(table: &str, header: &str, colors: &[Color]) -> String {
     let mut lines = table.lines();
     let Some(first) = lines.next() else { return String::new() };
     let Some(begin) = first.find(header) else { return table.to_owned() };
     let end = first[begin + header.len()..].find(|c: char| c != ' ').map(|at| begin + header.len() + at);
-    let mut painted = vec![Colour::Faint.paint(first)];
-    for (line, colour) in lines.zip(colours.iter().map(Some).chain(std::iter::repeat(None))) {
+    let mut painted = vec![Color::Faint.paint(first)];
+    for (line, color) in lines.zip(colors.iter().map(Some).chain(std::iter::repeat(None))) {
         let cell = line.get(begin..end.unwrap_or(line.len()).min(line.len()));
-        painted.push(match (cell, colour) {
-            (Some(cell), Some(colour)) => {
+        painted.push(match (cell, color) {
+            (Some(cell), Some(color)) => {
                 let word = cell.trim_end();
-                format!("{}{}{}", &line[..begin], colour.paint(word), &line[begin + word.len()..])
+                format!("{}{}{}", &line[..begin], color.paint(word), &line[begin + word.len()..])
             }
             _ => line.to_owned(),
         });
@@ -100,13 +100,13 @@ mod tests {
     #[test]
     fn one_column_is_coloured_and_nothing_moves() {
         let table = "ID  STATE    KIND\n1   failed   a\n22  ready    b";
-        let painted = column(table, "STATE", &[Colour::Red, Colour::Cyan]);
+        let painted = column(table, "STATE", &[Color::Red, Color::Cyan]);
         let expected = "\u{1b}[2mID  STATE    KIND\u{1b}[0m\n1   \u{1b}[31mfailed\u{1b}[0m   a\n\
             22  \u{1b}[36mready\u{1b}[0m    b";
         assert_eq!(painted, expected);
-        assert_eq!(column("A\nb", "STATE", &[Colour::Red]), "A\nb");
+        assert_eq!(column("A\nb", "STATE", &[Color::Red]), "A\nb");
         assert_eq!(
-            column("STATE\nx", "STATE", &[Colour::Red]),
+            column("STATE\nx", "STATE", &[Color::Red]),
             "\u{1b}[2mSTATE\u{1b}[0m\n\u{1b}[31mx\u{1b}[0m"
         );
     }

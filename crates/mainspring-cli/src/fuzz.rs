@@ -8,8 +8,8 @@ use mainspring::{Filter, Timestamp};
 
 use crate::args::{Args, Command};
 use crate::command::filter;
-use crate::command::work::Served;
-use crate::time_point::Point;
+use crate::command::work::QueueSlots;
+use crate::time_point::TimePoint;
 
 /// The name of a target, and what it does with bytes.
 pub type Target = (&'static str, fn(&[u8]));
@@ -43,17 +43,17 @@ fn arguments(bytes: &[u8]) {
 /// A text as a point in time.
 fn points(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    match text.parse::<Point>() {
+    match text.parse::<TimePoint>() {
         Err(error) => assert!(error.starts_with(&format!("`{text}` is neither"))),
-        Ok(point @ Point::Away(_)) => assert!(point.back(NOW) <= NOW),
-        Ok(point @ Point::At(at)) => {
+        Ok(point @ TimePoint::Away(_)) => assert!(point.back(NOW) <= NOW),
+        Ok(point @ TimePoint::At(at)) => {
             assert_eq!(point.back(NOW), at);
             let shown = at.to_string();
             let micros = at.as_micros();
             // What is shown has milliseconds, and years as they are written on a command line.
             if !shown.starts_with('-') {
                 let whole = Timestamp::from_micros(micros - micros.rem_euclid(1_000));
-                assert_eq!(shown.parse(), Ok(Point::At(whole)), "{text} {shown}");
+                assert_eq!(shown.parse(), Ok(TimePoint::At(whole)), "{text} {shown}");
             }
         }
     }
@@ -62,7 +62,7 @@ fn points(bytes: &[u8]) {
 /// A text as a queue with its slots.
 fn queues(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    if let Ok(served) = text.parse::<Served>() {
+    if let Ok(served) = text.parse::<QueueSlots>() {
         assert!((1..=mainspring::bounds::SLOTS).contains(&served.slots));
         assert!(text.starts_with(served.name.as_str()));
         assert_eq!(served.to_string().parse(), Ok(served));

@@ -5,23 +5,23 @@ use std::io::{self, IsTerminal, Write};
 use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::Value;
 
-use crate::color::{self, Colour};
+use crate::color::{self, Color};
 
 /// Where a command prints to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Out {
     json: bool,
-    colours: bool,
+    colors: bool,
 }
 
 impl Out {
     pub(crate) fn new(json: bool) -> Self {
-        Out { json, colours: !json && color::wanted(io::stdout().is_terminal()) }
+        Out { json, colors: !json && color::wanted(io::stdout().is_terminal()) }
     }
 
     /// A text in a colour, if colours are wanted.
-    pub(crate) fn paint(self, colour: Colour, text: &str) -> String {
-        if self.colours { colour.paint(text) } else { text.to_owned() }
+    pub(crate) fn paint(self, color: Color, text: &str) -> String {
+        if self.colors { color.paint(text) } else { text.to_owned() }
     }
 
     /// Whether programs read the output.
@@ -59,15 +59,15 @@ impl Out {
     }
 
     /// As [`table`](Self::table), with the cells below one header in colours.
-    pub(crate) fn table_in_colours(
+    pub(crate) fn table_in_colors(
         self,
         headers: &[&str],
         rows: &[Vec<String>],
         header: &str,
-        colours: &[Colour],
+        colors: &[Color],
     ) -> String {
         let table = self.table(headers, rows);
-        if self.colours { color::column(&table, header, colours) } else { table }
+        if self.colors { color::column(&table, header, colors) } else { table }
     }
 
     /// A table without lines. On a terminal that is too narrow the columns move together, and then the last ones give

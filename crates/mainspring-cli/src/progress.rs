@@ -37,7 +37,7 @@ impl Progress {
     }
 
     /// So many are done.
-    pub(crate) fn tell(&mut self, done: usize) {
+    pub(crate) fn show(&mut self, done: usize) {
         let now = self.clock.monotonic();
         if !self.shown || self.drawn.is_some_and(|drawn| now.saturating_sub(drawn) < BETWEEN) {
             return;

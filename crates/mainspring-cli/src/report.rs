@@ -8,7 +8,7 @@ use mainspring::error::OpenProblem;
 use mainspring::{Error, JobId, State, bounds};
 use tracing_subscriber::EnvFilter;
 
-use crate::color::{self, Colour};
+use crate::color::{self, Color};
 use crate::text;
 
 /// The command failed.
@@ -92,10 +92,10 @@ pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
     if is_closed_pipe(error) {
         return ExitCode::SUCCESS;
     }
-    let mark = |mark: &str, colour: Colour| {
-        if color::wanted(io::stderr().is_terminal()) { colour.paint(mark) } else { mark.to_owned() }
+    let mark = |mark: &str, color: Color| {
+        if color::wanted(io::stderr().is_terminal()) { color.paint(mark) } else { mark.to_owned() }
     };
-    let mut message = format!("{} {}", mark("error:", Colour::Red), text::plain(&error.to_string()));
+    let mut message = format!("{} {}", mark("error:", Color::Red), text::plain(&error.to_string()));
     let mut told = error.to_string();
     for cause in error.chain().skip(1).take(bounds::SOURCES).map(ToString::to_string) {
         // Some errors repeat their cause; once is enough.
@@ -107,7 +107,7 @@ pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
     let (code, hint) = judge(error);
     if let Some(hint) = hint {
         message.push('\n');
-        message.push_str(&mark("hint:", Colour::Cyan));
+        message.push_str(&mark("hint:", Color::Cyan));
         message.push(' ');
         message.push_str(&text::plain(&hint));
     }

@@ -7,39 +7,39 @@ use mainspring::{Span, Timestamp, When};
 
 /// A point in time on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Point {
+pub(crate) enum TimePoint {
     /// This far from now; in which direction depends on the option.
     Away(Duration),
     /// At this time.
     At(Timestamp),
 }
 
-impl Point {
+impl TimePoint {
     /// For an option that looks ahead.
     pub(crate) fn ahead(self) -> When {
         match self {
-            Point::Away(delay) => When::After(delay),
-            Point::At(at) => When::At(at),
+            TimePoint::Away(delay) => When::After(delay),
+            TimePoint::At(at) => When::At(at),
         }
     }
 
     /// For an option that looks back.
     pub(crate) fn back(self, now: Timestamp) -> Timestamp {
         match self {
-            Point::Away(delay) => now.before(delay),
-            Point::At(at) => at,
+            TimePoint::Away(delay) => now.before(delay),
+            TimePoint::At(at) => at,
         }
     }
 }
 
-impl FromStr for Point {
+impl FromStr for TimePoint {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         if let Ok(span) = text.parse::<Span>() {
-            return Ok(Point::Away(span.0));
+            return Ok(TimePoint::Away(span.0));
         }
-        let at = |time: jiff::Timestamp| Point::At(Timestamp::from_micros(time.as_microsecond()));
+        let at = |time: jiff::Timestamp| TimePoint::At(Timestamp::from_micros(time.as_microsecond()));
         if let Ok(time) = text.parse::<jiff::Timestamp>() {
             return Ok(at(time));
         }
@@ -59,13 +59,13 @@ mod tests {
 
     #[test]
     fn durations_and_times_are_read() {
-        assert_eq!("90s".parse(), Ok(Point::Away(Duration::from_secs(90))));
-        let at = Point::At(Timestamp::from_micros(951_782_400_000_000));
+        assert_eq!("90s".parse(), Ok(TimePoint::Away(Duration::from_secs(90))));
+        let at = TimePoint::At(Timestamp::from_micros(951_782_400_000_000));
         assert_eq!("2000-02-29T00:00:00Z".parse(), Ok(at));
         assert_eq!("2000-02-29T01:00:00+01:00".parse(), Ok(at));
-        assert!("2000-02-29T00:00".parse::<Point>().is_ok());
+        assert!("2000-02-29T00:00".parse::<TimePoint>().is_ok());
         for bad in ["", "tomorrow", "2000-02-30T00:00:00Z", "-5s"] {
-            assert!(bad.parse::<Point>().is_err(), "{bad}");
+            assert!(bad.parse::<TimePoint>().is_err(), "{bad}");
         }
     }
 }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use super::guard::{COMMAND, GRACE, Report, Said, Spec};
+use super::guard::{COMMAND, GRACE, GuardMessage, Report, Spec};
 
 /// A command to run.
 #[derive(Debug, Serialize, Deserialize, Job)]
@@ -145,9 +145,9 @@ impl Guard {
                 return Err("the guard of the command was killed".into());
             }
             match serde_json::from_slice(&std::mem::take(&mut self.line))? {
-                Said::Started(pid) => self.group = Pid::from_raw(pid),
-                Said::Unstartable(why) => return Err(why.into()),
-                Said::Ended(report) => {
+                GuardMessage::Started(pid) => self.group = Pid::from_raw(pid),
+                GuardMessage::Unstartable(why) => return Err(why.into()),
+                GuardMessage::Ended(report) => {
                     self.group = None;
                     return Ok(report);
                 }

@@ -42,7 +42,7 @@ pub(super) struct Spec {
 /// What the guard says, one per line.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Said {
+pub(super) enum GuardMessage {
     /// The command runs as this process, which leads its group.
     Started(i32),
     /// The command could not be started.
@@ -78,17 +78,17 @@ pub(crate) fn run() -> ExitCode {
         // The worker was gone before it could say anything.
         _ => return ExitCode::FAILURE,
     };
-    let said = match spec.map_err(|error| error.to_string()).and_then(start) {
+    let message = match spec.map_err(|error| error.to_string()).and_then(start) {
         Ok((child, input)) => supervise(child, input, stdin),
-        Err(why) => Said::Unstartable(why),
+        Err(why) => GuardMessage::Unstartable(why),
     };
-    say(&said);
+    send_message(&message);
     ExitCode::SUCCESS
 }
 
 /// Tells the worker; if it is gone, there is nobody to tell.
-fn say(said: &Said) {
-    if let Ok(mut line) = serde_json::to_vec(said) {
+fn send_message(message: &GuardMessage) {
+    if let Ok(mut line) = serde_json::to_vec(message) {
         line.push(b'\n');
         let mut stdout = io::stdout().lock();
         drop(stdout.write_all(&line).and_then(|()| stdout.flush()));
@@ -114,11 +114,11 @@ fn start(spec: Spec) -> Result<(Child, Option<String>), String> {
 }
 
 /// Waits until the command ends or the worker is gone, and ends the whole group.
-fn supervise(mut child: Child, input: Option<String>, pipe: BufReader<io::Stdin>) -> Said {
+fn supervise(mut child: Child, input: Option<String>, pipe: BufReader<io::Stdin>) -> GuardMessage {
     let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else {
-        return Said::Unstartable("its process id makes no sense".into());
+        return GuardMessage::Unstartable("its process id makes no sense".into());
     };
-    say(&Said::Started(group.as_raw_nonzero().get()));
+    send_message(&GuardMessage::Started(group.as_raw_nonzero().get()));
     let (events, inbox) = channel();
     if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
         // A command that does not read its input is none of our business.
@@ -143,7 +143,7 @@ fn supervise(mut child: Child, input: Option<String>, pipe: BufReader<io::Stdin>
     };
     let (stdout, cut_out) = stdout.finish();
     let (stderr, cut_err) = stderr.finish();
-    Said::Ended(Report { status, signal, stdout, stderr, truncated: cut_out || cut_err })
+    GuardMessage::Ended(Report { status, signal, stdout, stderr, truncated: cut_out || cut_err })
 }
 
 /// Waits for the command to end, or makes it end; then kills what is left of its group.

@@ -189,7 +189,7 @@ async fn enqueue(args: &Args, engine: &Engine, job: &Idle, out: Out) -> anyhow::
                 None => return Ok(()),
             },
             () = engine.seams().clock.sleep(Duration::from_millis(50)) => {
-                progress.tell(usize::try_from(next.load(Ordering::Relaxed)).unwrap_or(usize::MAX));
+                progress.show(usize::try_from(next.load(Ordering::Relaxed)).unwrap_or(usize::MAX));
             }
         }
     }
@@ -222,7 +222,7 @@ async fn drain(engine: &Engine, jobs: usize, out: Out) -> anyhow::Result<()> {
         if left == 0 {
             return Ok(());
         }
-        progress.tell(jobs.saturating_sub(usize::try_from(left).unwrap_or(usize::MAX)));
+        progress.show(jobs.saturating_sub(usize::try_from(left).unwrap_or(usize::MAX)));
         engine.seams().clock.sleep(LOOK).await;
     }
 }
@@ -243,7 +243,7 @@ async fn alone(
         engine.result(&job).await?;
         done.push(clock.monotonic().saturating_sub(begun));
         start.push(Duration::from_micros(latest.load(Ordering::Relaxed)).saturating_sub(begun));
-        progress.tell(number + 1);
+        progress.show(number + 1);
     }
     start.sort_unstable();
     done.sort_unstable();

@@ -12,7 +12,7 @@ use mainspring_core::job::stranded;
 use mainspring_core::store::{CheckPart, Node, NodeState, Queue};
 use serde_json::{Value, json};
 
-use crate::color::Colour;
+use crate::color::Color;
 use crate::output::Out;
 use crate::progress::Progress;
 use crate::report::FAILED;
@@ -75,15 +75,15 @@ pub(crate) async fn run(args: &Args, engine: &Engine, out: Out) -> anyhow::Resul
                 format!("{}, {} live", text::count(nodes.len(), "node"), live - silent),
             ];
             for finding in &findings {
-                let (mark, colour) =
-                    if finding.problem { ("problem:", Colour::Red) } else { ("note:", Colour::Yellow) };
-                let mark = out.paint(colour, mark);
+                let (mark, color) =
+                    if finding.problem { ("problem:", Color::Red) } else { ("note:", Color::Yellow) };
+                let mark = out.paint(color, mark);
                 lines.push(format!("{mark} {}", text::plain(&finding.what)));
                 lines.push(format!("  hint: {}", text::plain(&finding.hint)));
             }
             let notes = findings.len() - problems;
             lines.push(match (problems, notes) {
-                (0, 0) => out.paint(Colour::Green, "all is well"),
+                (0, 0) => out.paint(Color::Green, "all is well"),
                 (0, _) => format!("no problems, {}", text::count(notes, "note")),
                 (_, 0) => text::count(problems, "problem"),
                 _ => format!("{}, {}", text::count(problems, "problem"), text::count(notes, "note")),
@@ -128,7 +128,7 @@ async fn check(args: &Args, engine: &Engine, out: Out) -> Vec<Finding> {
     // may take long each, so they are counted.
     let mut progress = Progress::new(engine, out, "checking tables", None);
     let (mut measured, mut parts) = (false, 0);
-    progress.tell(parts);
+    progress.show(parts);
     while let Some(part) = next {
         if clock.monotonic().saturating_sub(begun) >= args.within.0 {
             findings.push(Finding {
@@ -162,10 +162,10 @@ async fn check(args: &Args, engine: &Engine, out: Out) -> Vec<Finding> {
         }
         if measured {
             (done, total) = (checked.done, checked.total);
-            progress.tell(usize::try_from(done).unwrap_or(usize::MAX));
+            progress.show(usize::try_from(done).unwrap_or(usize::MAX));
         } else {
             parts += 1;
-            progress.tell(parts);
+            progress.show(parts);
         }
         let found = checked.findings.into_iter();
         findings.extend(found.map(|found| Finding { problem: true, what: found.what, hint: found.hint }));

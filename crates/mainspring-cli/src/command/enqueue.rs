@@ -16,7 +16,7 @@ use super::tail::passed;
 use crate::output::Out;
 use crate::report::Refused;
 use crate::text;
-use crate::time_point::Point;
+use crate::time_point::TimePoint;
 
 /// What it takes.
 #[derive(Debug, clap::Args)]
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     delay: Option<Span>,
     /// When it may run: a time such as 2026-11-15T08:30:00Z, or a duration from now.
     #[arg(long, value_name = "WHEN")]
-    run_at: Option<Point>,
+    run_at: Option<TimePoint>,
     /// How often it may fail before it fails for good.
     #[arg(long, value_name = "N", default_value_t = 10)]
     max_attempts: u16,
@@ -52,7 +52,7 @@ pub(crate) struct Args {
     timeout: Option<Span>,
     /// When it fails if it has not ended: a time, or a duration from now.
     #[arg(long, value_name = "WHEN")]
-    deadline: Option<Point>,
+    deadline: Option<TimePoint>,
     /// At most one job of its kind with this key at a time.
     #[arg(long, value_name = "KEY")]
     unique: Option<String>,
@@ -101,7 +101,7 @@ macro_rules! with_options {
     ($builder:expr, $args:expr) => {{
         let mut builder =
             $builder.queue(&$args.queue).priority($args.priority).max_attempts($args.max_attempts);
-        if let Some(when) = $args.delay.map(|delay| delay.0.into()).or($args.run_at.map(Point::ahead)) {
+        if let Some(when) = $args.delay.map(|delay| delay.0.into()).or($args.run_at.map(TimePoint::ahead)) {
             builder = builder.run_at(when);
         }
         if let Some(when) = $args.deadline {
@@ -237,7 +237,7 @@ const SILENCE: Duration = Duration::from_secs(2);
 /// Waits for a job to end, and tells on standard error what is in its way whenever that changes.
 async fn ended(engine: &Engine, id: JobId) -> anyhow::Result<Value> {
     let mut result = std::pin::pin!(engine.result_json(id));
-    let mut told = String::new();
+    let mut message = String::new();
     loop {
         tokio::select! {
             biased;
@@ -246,11 +246,11 @@ async fn ended(engine: &Engine, id: JobId) -> anyhow::Result<Value> {
         }
         let Ok(why) = engine.jobs().why(id).await else { continue };
         let text = why.to_string();
-        if text != told {
+        if text != message {
             let hint = why.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
             // Nobody may be reading it; the wait goes on all the same.
             let _unread = writeln!(std::io::stderr(), "{}", text::plain(&format!("waiting: {text}{hint}")));
-            told = text;
+            message = text;
         }
     }
 }

@@ -3,11 +3,11 @@
 use mainspring::{ErrorText, Filter, JobId, Kind, QueueName, Reason, State, Tag, Timestamp};
 
 use crate::report::Refused;
-use crate::time_point::Point;
+use crate::time_point::TimePoint;
 
 /// Conditions; all that are given must hold.
 #[derive(Debug, Default, clap::Args)]
-pub(crate) struct Conditions {
+pub(crate) struct JobFilter {
     /// In this queue.
     #[arg(long, value_name = "NAME")]
     queue: Option<String>,
@@ -29,13 +29,13 @@ pub(crate) struct Conditions {
     error: Option<String>,
     /// Enqueued since then: a duration back from now, or a time.
     #[arg(long, value_name = "WHEN")]
-    since: Option<Point>,
+    since: Option<TimePoint>,
     /// Enqueued before then: a duration back from now, or a time.
     #[arg(long, value_name = "WHEN")]
-    before: Option<Point>,
+    before: Option<TimePoint>,
 }
 
-impl Conditions {
+impl JobFilter {
     /// Whether no condition is given.
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_none()

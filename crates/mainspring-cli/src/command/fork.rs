@@ -62,14 +62,14 @@ pub(crate) async fn run(engine: &Engine, id: JobId, args: Args, out: Out) -> any
             })
         },
         || {
-            let told = if args.dry_run {
+            let message = if args.dry_run {
                 format!("would share {}", records(&forked.shared))
             } else {
                 format!("{}\nshares {}", forked.id, text::count(forked.shared.len(), "record"))
             };
             match forked.restarted.as_slice() {
-                [] => told,
-                again => format!("{told}; started again: {}", named(again)),
+                [] => message,
+                again => format!("{message}; started again: {}", named(again)),
             }
         },
     )?;

@@ -9,7 +9,7 @@ use mainspring_core::output::Ask;
 
 use super::filter::id;
 use super::{fork, jobs, signal, tail, timeline, verb, why};
-use crate::color::{self, Colour};
+use crate::color::{self, Color};
 use crate::output::Out;
 use crate::{json, text};
 
@@ -26,7 +26,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum One {
     /// End it as cancelled, or ask its node to stop it.
-    Cancel(verb::Because),
+    Cancel(verb::Reasoned),
     /// Run it again if it has ended, with all that it has recorded; or now if it is scheduled.
     Retry {
         /// Remove what it has recorded from this step on, such as `charge` or `goods/pack#2`, and do that again.
@@ -39,11 +39,11 @@ enum One {
     /// Make a new job that shares what this one has recorded, up to a step.
     Fork(fork::Args),
     /// Set it aside: it is not run, whatever becomes due or is sent to it.
-    Hold(verb::Because),
+    Hold(verb::Reasoned),
     /// Let it go on. If its handler waits for something that has not come, it waits again.
     Resume,
     /// End it as failed, if it is suspended: held, quarantined, drifted or waiting.
-    Fail(verb::Because),
+    Fail(verb::Reasoned),
     /// Let it go on if it is held for drift: what its code asks for is new.
     Accept,
     /// Let it go on if it is held for drift: what its code calls NEW is recorded as OLD.
@@ -155,7 +155,7 @@ fn shown_to_programs(job: &Record, story: &Story, why: &Why, said: u64) -> serde
 /// Facts in two columns, then the timeline, then the payloads.
 fn shown_to_people(job: &Record, story: &Story, why: &Why, said: u64, now: Timestamp, out: Out) -> String {
     let summary = &job.summary;
-    let title = out.paint(Colour::Bold, &format!("{} {}", summary.kind, summary.id));
+    let title = out.paint(Color::Bold, &format!("{} {}", summary.kind, summary.id));
     let mut lines = vec![title, String::new()];
     let mut fact = |name: &str, value: String| lines.push(format!("  {name:<13}{value}"));
     fact("state", out.paint(color::of(summary.status.state), &jobs::state(summary)));

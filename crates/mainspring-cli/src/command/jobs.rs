@@ -17,7 +17,7 @@ pub(crate) struct Args {
     #[command(subcommand)]
     verb: Option<Many>,
     #[command(flatten)]
-    filter: filter::Conditions,
+    filter: filter::JobFilter,
     /// How many at most.
     #[arg(long, default_value_t = 20, value_name = "N")]
     limit: usize,
@@ -29,7 +29,7 @@ pub(crate) struct Args {
 #[cfg(any(test, feature = "fuzz"))]
 impl Args {
     /// The conditions of a listing.
-    pub(crate) fn conditions(&self) -> &filter::Conditions {
+    pub(crate) fn conditions(&self) -> &filter::JobFilter {
         &self.filter
     }
 }
@@ -42,7 +42,7 @@ enum Many {
         #[command(flatten)]
         jobs: verb::Many,
         #[command(flatten)]
-        because: verb::Because,
+        because: verb::Reasoned,
     },
     /// Run failed, cancelled or skipped jobs again, and scheduled ones now.
     Retry(verb::Many),
@@ -51,7 +51,7 @@ enum Many {
         #[command(flatten)]
         jobs: verb::Many,
         #[command(flatten)]
-        because: verb::Because,
+        because: verb::Reasoned,
     },
     /// Let suspended jobs go on; a handler that waits looks again for what it waits for.
     Resume(verb::Many),
@@ -60,7 +60,7 @@ enum Many {
         #[command(flatten)]
         jobs: verb::Many,
         #[command(flatten)]
-        because: verb::Because,
+        because: verb::Reasoned,
     },
     /// Remove jobs that are not running, with everything known of them.
     Delete(verb::Many),
@@ -115,9 +115,9 @@ async fn list(args: &Args, engine: &Engine, out: Out) -> anyhow::Result<()> {
         })?;
     } else {
         let rows: Vec<_> = listing.jobs.iter().map(|job| row(job, now)).collect();
-        let colours: Vec<_> = listing.jobs.iter().map(|job| color::of(job.status.state)).collect();
+        let colors: Vec<_> = listing.jobs.iter().map(|job| color::of(job.status.state)).collect();
         let headers = ["ID", "STATE", "KIND", "WHEN", "ATTEMPT", "QUEUE"];
-        out.line(out.table_in_colours(&headers, &rows, "STATE", &colours))?;
+        out.line(out.table_in_colors(&headers, &rows, "STATE", &colors))?;
     }
     if let Some(next) = listing.next {
         out.line(format!("\nmore: --after {}", text::plain(&next.0)))?;

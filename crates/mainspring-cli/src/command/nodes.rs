@@ -4,7 +4,7 @@ use mainspring::Engine;
 use mainspring_core::store::{Node, NodeState};
 use serde_json::{Value, json};
 
-use crate::color::Colour;
+use crate::color::Color;
 use crate::output::Out;
 use crate::{json as shape, text};
 
@@ -33,17 +33,17 @@ pub(crate) async fn run(engine: &Engine, out: Out) -> anyhow::Result<()> {
             text::relative(node.started_at, now),
         ]
     });
-    let colours: Vec<_> = nodes.iter().map(|node| colour(node, now)).collect();
+    let colors: Vec<_> = nodes.iter().map(|node| color(node, now)).collect();
     let headers = ["NODE", "STATE", "PID", "CLAIMS", "QUEUES", "STARTED"];
-    out.line(out.table_in_colours(&headers, &rows.collect::<Vec<_>>(), "STATE", &colours))?;
+    out.line(out.table_in_colors(&headers, &rows.collect::<Vec<_>>(), "STATE", &colors))?;
     Ok(())
 }
 
-fn colour(node: &Node, now: mainspring::Timestamp) -> Colour {
+fn color(node: &Node, now: mainspring::Timestamp) -> Color {
     match node.state {
-        NodeState::Live if node.lease_until > now => Colour::Green,
-        NodeState::Live => Colour::Red,
-        NodeState::Retired | NodeState::Expired => Colour::Faint,
+        NodeState::Live if node.lease_until > now => Color::Green,
+        NodeState::Live => Color::Red,
+        NodeState::Retired | NodeState::Expired => Color::Faint,
     }
 }
 

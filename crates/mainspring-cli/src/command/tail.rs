@@ -50,11 +50,11 @@ pub(crate) async fn passed(engine: &Engine, span: Option<Span>) {
 }
 
 async fn show(tail: &mut Tail, out: Out) -> anyhow::Result<()> {
-    while let Some(told) = tail.next().await? {
+    while let Some(message) = tail.next().await? {
         if out.is_json() {
-            out.line(to_programs(&told).to_string())?;
+            out.line(to_programs(&message).to_string())?;
         } else {
-            out.line(to_people(&told))?;
+            out.line(to_people(&message))?;
         }
     }
     if let (Some(ended), false) = (tail.ended(), out.is_json()) {
@@ -63,8 +63,8 @@ async fn show(tail: &mut Tail, out: Out) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn to_people(told: &Told) -> String {
-    match told {
+fn to_people(message: &Told) -> String {
+    match message {
         Told::Frame(frame) => frame.text().lines().map(text::plain).collect::<Vec<_>>().join("\n"),
         Told::Reset { step: Some(step), .. } => {
             format!("-- what `{}` has said is void: it runs again", text::plain(step.as_str()))
@@ -79,8 +79,8 @@ fn to_people(told: &Told) -> String {
     }
 }
 
-fn to_programs(told: &Told) -> Value {
-    match told {
+fn to_programs(message: &Told) -> Value {
+    match message {
         Told::Frame(frame) => json!({
             "position": frame.position, "at": frame.at.to_string(), "claim": frame.claim, "step": frame.step,
             "frame": json::payload(&frame.body),

@@ -18,7 +18,7 @@ const NOBODY: char = '~';
 pub(crate) fn events(story: &Story, ended: bool) -> Vec<(Timestamp, String)> {
     let waits = story.entries.iter().filter(|entry| entry.kind == EntryKind::Until);
     let waits: BTreeSet<&str> = waits.map(|entry| operation(&entry.key).0).collect();
-    let entries = story.entries.iter().map(|entry| (entry.at, told(entry, &waits, story)));
+    let entries = story.entries.iter().map(|entry| (entry.at, entry_line(entry, &waits, story)));
     let unread = story.inbox.messages.iter().map(|message| (message.at, sent(message, ended)));
     let mut events: Vec<_> = entries.chain(unread).collect();
     // Stable, so that what was recorded in one commit stays in order.
@@ -53,7 +53,7 @@ pub(super) fn words(key: &str) -> String {
     text::line(&parts.collect::<Vec<_>>().join(" › "), 200)
 }
 
-fn told(entry: &Written, waits: &BTreeSet<&str>, story: &Story) -> String {
+fn entry_line(entry: &Written, waits: &BTreeSet<&str>, story: &Story) -> String {
     let (key, beside) = operation(&entry.key);
     let name = words(key);
     let what = match entry.kind {
@@ -62,7 +62,7 @@ fn told(entry: &Written, waits: &BTreeSet<&str>, story: &Story) -> String {
             None => format!("{name}: waits"),
         },
         EntryKind::Begun => format!("{name}: begun, to be done at most once"),
-        EntryKind::Error => format!("{name}: failed, and the handler went on: {}", message(entry)),
+        EntryKind::Error => format!("{name}: failed, and the handler went on: {}", error_message(entry)),
         EntryKind::Child => child(entry, &name, story),
         EntryKind::Received => format!("{name}: {}", received(entry)),
         EntryKind::Value if beside == Some("result") => format!("{name}: child {}", ended(entry)),
@@ -111,12 +111,12 @@ fn marked(entry: &Written, name: &str, mark: &str) -> String {
 fn unfit(entry: &Written, name: &str) -> String {
     let parsed = parsed(entry);
     let Some(signals) = parsed.as_array() else { return format!("{name}: signals were set aside") };
-    let told = signals.iter().map(|signal| {
+    let message = signals.iter().map(|signal| {
         let word = |field: &str| signal[field].as_str().unwrap_or_default();
         format!("{} does not fit: {}", signal_text(word("sender"), word("body")), word("why"))
     });
-    let told = text::line(&told.collect::<Vec<_>>().join("; "), 4 * SHOWN);
-    format!("{name}: set aside, and not read again: {told}")
+    let message = text::line(&message.collect::<Vec<_>>().join("; "), 4 * SHOWN);
+    format!("{name}: set aside, and not read again: {message}")
 }
 
 /// A value in one line.
@@ -139,7 +139,7 @@ fn moment(entry: &Written) -> Option<Timestamp> {
 }
 
 /// The message of a recorded error.
-fn message(entry: &Written) -> String {
+fn error_message(entry: &Written) -> String {
     match parsed(entry)["message"].as_str() {
         Some(message) => text::line(message, 600),
         None => value(entry),
@@ -163,9 +163,9 @@ fn received(entry: &Written) -> String {
     if signals.is_empty() {
         return "time is up, no signal came".to_owned();
     }
-    let told =
+    let message =
         signals.iter().map(|signal| signal_text(signal[0].as_str().unwrap_or(""), &signal[1].to_string()));
-    text::line(&told.collect::<Vec<_>>().join(", "), 2 * SHOWN)
+    text::line(&message.collect::<Vec<_>>().join(", "), 2 * SHOWN)
 }
 
 fn signal_text(sender: &str, body: &str) -> String {

@@ -18,7 +18,7 @@ pub(crate) struct Many {
     /// Jobs by id; or give filters instead.
     ids: Vec<String>,
     #[command(flatten)]
-    filter: filter::Conditions,
+    filter: filter::JobFilter,
     /// Only count what would be changed.
     #[arg(long)]
     dry_run: bool,
@@ -29,7 +29,7 @@ pub(crate) struct Many {
 
 /// Why, in words that are kept with the job.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Because {
+pub(crate) struct Reasoned {
     /// Why, in words that are kept with the job.
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) why: String,
@@ -63,11 +63,11 @@ pub(crate) async fn many(engine: &Engine, args: &Many, verb: Verb, out: Out) -> 
     if matches!(target, Target::Filter(_)) || args.dry_run {
         let mut progress = Progress::new(engine, out, "counting", None);
         let counted = engine.jobs().change(target.clone(), verb.clone()).dry_run();
-        let would = counted.watched(|so_far| progress.tell(so_far.changed)).await?;
+        let would = counted.watched(|so_far| progress.show(so_far.changed)).await?;
         drop(progress);
         total = Some(would.changed);
         if args.dry_run {
-            return told(out, name, &would, true);
+            return message(out, name, &would, true);
         }
         if would.changed > 0 && !args.yes && !confirmed(name, &would, out)? {
             return Err(
@@ -76,21 +76,21 @@ pub(crate) async fn many(engine: &Engine, args: &Many, verb: Verb, out: Out) -> 
         }
     }
     let mut progress = Progress::new(engine, out, name, total);
-    let change = engine.jobs().change(target, verb).watched(|so_far| progress.tell(so_far.changed));
+    let change = engine.jobs().change(target, verb).watched(|so_far| progress.show(so_far.changed));
     let tally = change.await?;
     drop(progress);
-    told(out, name, &tally, false)
+    message(out, name, &tally, false)
 }
 
 /// Applies a verb to one job.
 pub(crate) async fn one(engine: &Engine, id: JobId, verb: Verb, out: Out) -> anyhow::Result<()> {
     let name = verb.name();
-    told(out, name, &engine.jobs().change(id, verb).await?, false)
+    message(out, name, &engine.jobs().change(id, verb).await?, false)
 }
 
 /// Tells that one job was changed.
 pub(crate) fn said(out: Out, verb: &str) -> anyhow::Result<()> {
-    told(out, verb, &Tally { changed: 1, ..Tally::default() }, false)
+    message(out, verb, &Tally { changed: 1, ..Tally::default() }, false)
 }
 
 /// Asks a person; a program has to say `--yes`.
@@ -106,7 +106,7 @@ fn confirmed(verb: &str, would: &Tally, out: Out) -> anyhow::Result<bool> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-fn told(out: Out, verb: &str, tally: &Tally, dry_run: bool) -> anyhow::Result<()> {
+fn message(out: Out, verb: &str, tally: &Tally, dry_run: bool) -> anyhow::Result<()> {
     out.either(
         || {
             json!({

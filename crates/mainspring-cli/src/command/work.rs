@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// A queue to serve, with how many of its jobs may run at a time (10 if not said). May be given several times.
     /// Also: MAINSPRING_QUEUES=default:10,mail:5.
     #[arg(long, value_name = "NAME:SLOTS")]
-    queue: Vec<Served>,
+    queue: Vec<QueueSlots>,
     /// A capability that jobs may require. May be given several times. Also: MAINSPRING_LABELS=gpu,eu.
     #[arg(long)]
     label: Vec<String>,
@@ -114,12 +114,12 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// A queue and its slots. The number stands after the last colon, because names may have colons.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Served {
+pub(crate) struct QueueSlots {
     pub(crate) name: QueueName,
     pub(crate) slots: u32,
 }
 
-impl FromStr for Served {
+impl FromStr for QueueSlots {
     type Err = String;
 
     /// As the library reads MAINSPRING_QUEUES: digits that are too many are not taken for a part of the name, because
@@ -137,11 +137,11 @@ impl FromStr for Served {
             let said = &text[name.as_str().len() + 1..];
             format!("{said} slots are not between 1 and {}", bounds::SLOTS)
         })?;
-        Ok(Served { name, slots })
+        Ok(QueueSlots { name, slots })
     }
 }
 
-impl fmt::Display for Served {
+impl fmt::Display for QueueSlots {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.name, self.slots)
     }

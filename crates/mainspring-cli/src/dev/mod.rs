@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use mainspring::Engine;
 
-use crate::command::work::Served;
+use crate::command::work::QueueSlots;
 use crate::output::Out;
 use crate::report::Refused;
 use crate::store::Target;
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     no_samples: bool,
     /// A queue that the worker serves, with how many of its jobs may run at a time. May be given several times.
     #[arg(long, value_name = "NAME:SLOTS", default_value = "default:8")]
-    queue: Vec<Served>,
+    queue: Vec<QueueSlots>,
     /// Let the worker run `exec` jobs too, that is, any command that somebody enqueues.
     #[arg(long)]
     allow_exec: bool,
@@ -63,7 +63,7 @@ pub(crate) fn check(store: &str) -> Result<(), Refused> {
 }
 
 pub(crate) async fn run(args: Args, store: Target<'_>, engine: &Engine, out: Out) -> anyhow::Result<()> {
-    let recipe = worker::Recipe::new(store, &args.queue, args.allow_exec);
+    let recipe = worker::WorkerCommand::new(store, &args.queue, args.allow_exec);
     let queue = args.queue.first().map_or("default", |queue| queue.name.as_str());
     session::Session::new(engine, recipe, queue, !args.no_samples, out).run(&shown(store, engine)).await
 }

@@ -11,7 +11,7 @@ use super::recovery::Recovery;
 use super::sample_work::Seed;
 use super::screen::{Key, Screen};
 use super::watch::{TICK, Watch};
-use super::worker::{DRAIN, Recipe, Worker};
+use super::worker::{DRAIN, Worker, WorkerCommand};
 use super::{sample_work, summary};
 use crate::output::Out;
 use crate::text;
@@ -40,7 +40,7 @@ pub(super) struct Session<'a> {
     /// When the worker is started again, on the monotonic clock.
     pub(super) restart: Option<Duration>,
     /// How the worker is started; without it, there is none, and nothing is done but looking.
-    recipe: Option<Recipe>,
+    recipe: Option<WorkerCommand>,
     samples: bool,
     /// Between two looks.
     every: Duration,
@@ -69,7 +69,13 @@ enum Woken {
 
 impl<'a> Session<'a> {
     /// A session with a worker.
-    pub(super) fn new(engine: &'a Engine, recipe: Recipe, queue: &'a str, samples: bool, out: Out) -> Self {
+    pub(super) fn new(
+        engine: &'a Engine,
+        recipe: WorkerCommand,
+        queue: &'a str,
+        samples: bool,
+        out: Out,
+    ) -> Self {
         Session { queue, recipe: Some(recipe), samples, ..Session::onlooker(engine, TICK, out) }
     }
 
@@ -289,7 +295,7 @@ impl<'a> Session<'a> {
         match self.watch.look(self.engine, self.queue).await {
             Ok(events) => {
                 for event in events {
-                    self.tell(event)?;
+                    self.record_event(event)?;
                 }
                 self.tell_figures()
             }
@@ -313,10 +319,10 @@ impl<'a> Session<'a> {
                 serde_json::json!({ "at": at, "event": "figures", "counts": counts, "ended_per_second": rate })
             },
             || {
-                let told = State::ALL.iter().map(|state| of(*state)).filter(|(_, count)| *count > 0);
-                let told: Vec<String> = told.map(|(word, count)| format!("{count} {word}")).collect();
-                let told = if told.is_empty() { "no jobs".to_owned() } else { told.join(", ") };
-                format!("{} figures   {told}; {rate:.1} jobs/s", text::clock(self.watch.now))
+                let shown = State::ALL.iter().map(|state| of(*state)).filter(|(_, count)| *count > 0);
+                let shown: Vec<String> = shown.map(|(word, count)| format!("{count} {word}")).collect();
+                let shown = if shown.is_empty() { "no jobs".to_owned() } else { shown.join(", ") };
+                format!("{} figures   {shown}; {rate:.1} jobs/s", text::clock(self.watch.now))
             },
         )?;
         self.figures = Some(counts.clone());
@@ -385,10 +391,10 @@ impl<'a> Session<'a> {
 
     fn say(&mut self, tone: Tone, word: &'static str, detail: impl Into<String>) -> anyhow::Result<()> {
         let at = self.engine.seams().clock.now();
-        self.tell(Event { at, tone, word, job: None, detail: detail.into() })
+        self.record_event(Event { at, tone, word, job: None, detail: detail.into() })
     }
 
-    fn tell(&mut self, event: Event) -> anyhow::Result<()> {
+    fn record_event(&mut self, event: Event) -> anyhow::Result<()> {
         if self.screen.is_none() {
             self.out.either(|| event.json(), || event.line())?;
         }

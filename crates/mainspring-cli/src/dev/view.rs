@@ -90,9 +90,9 @@ fn node_line(node: &Node, now: Timestamp) -> Line<'static> {
     let left = node.lease_until.since(now);
     // Its own lease is not among what a store tells, so the bar is drawn for that of our worker.
     let fraction = left.as_secs_f64() / LEASE.as_secs_f64();
-    let (mark, colour) = if left.is_zero() { (" ◌ ", Color::Red) } else { (" ● ", Color::Green) };
+    let (mark, color) = if left.is_zero() { (" ◌ ", Color::Red) } else { (" ● ", Color::Green) };
     Line::from(vec![
-        Span::from(mark).fg(colour),
+        Span::from(mark).fg(color),
         Span::from(text::line(&node.name, 50)).bold(),
         Span::from(format!(
             "  pid {}  {}  ",
@@ -100,7 +100,7 @@ fn node_line(node: &Node, now: Timestamp) -> Line<'static> {
             text::count(usize::try_from(node.claims).unwrap_or(0), "job")
         )),
         Span::from("lease ").dark_gray(),
-        Span::from(bar(fraction, 10)).fg(colour),
+        Span::from(bar(fraction, 10)).fg(color),
         Span::from(format!(" {}", text::duration(left))),
     ])
 }
@@ -111,7 +111,7 @@ fn bar(fraction: f64, width: usize) -> String {
     format!("{}{}", "█".repeat(filled), "░".repeat(width - filled))
 }
 
-fn colour(state: State) -> Color {
+fn color(state: State) -> Color {
     match state {
         State::Ready => Color::Cyan,
         State::Scheduled => Color::Blue,
@@ -144,7 +144,7 @@ fn draw_numbers(frame: &mut Frame<'_>, area: Rect, session: &Session<'_>) {
         width += cell;
         names.push(Span::from(format!(" {:<1$}", state.as_str(), cell - 1)).dark_gray());
         let count = watch.counts.total(state);
-        let value = Span::from(format!(" {count:<0$}", cell - 1)).fg(colour(state));
+        let value = Span::from(format!(" {count:<0$}", cell - 1)).fg(color(state));
         values.push(if count == 0 { value.dim() } else { value.bold() });
     }
     let width = u16::try_from(width).unwrap_or(area.width);
@@ -189,7 +189,7 @@ fn job_row<'a>(row: &watch::Row, session: &Session<'_>, wide: bool) -> Row<'a> {
     let node = watch.node_name(job.node).and_then(|name| name.rsplit('-').next()).unwrap_or_default();
     let style = if job.status.state.is_terminal() { Style::new().dark_gray() } else { Style::new() };
     Row::new([
-        Cell::from(state_text(job)).style(Style::new().fg(colour(job.status.state))),
+        Cell::from(state_text(job)).style(Style::new().fg(color(job.status.state))),
         Cell::from(job.kind.to_string()),
         Cell::from(id).style(Style::new().dark_gray()),
         Cell::from(jobs::attempt(job)),
@@ -298,14 +298,14 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    use super::super::worker::Recipe;
+    use super::super::worker::WorkerCommand;
     use super::*;
     use crate::output::Out;
     use crate::store::Target;
 
     /// What the view shows of a store, at a size.
     async fn shown(engine: &Engine, width: u16, height: u16) -> String {
-        let recipe = Recipe::new(Target { address: "memory:", relaxed: false }, &[], false);
+        let recipe = WorkerCommand::new(Target { address: "memory:", relaxed: false }, &[], false);
         let mut session = Session::new(engine, recipe, "default", false, Out::new(false));
         session.watch.look(engine, "default").await.expect("a look");
         let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");

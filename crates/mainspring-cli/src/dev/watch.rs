@@ -230,13 +230,13 @@ impl Watch {
     fn job_events(&mut self, job: &Summary, before: Option<Seen>, note: Option<String>) -> Vec<Event> {
         let mut events = Vec::new();
         let crashes = before.map_or(0, |before| before.crashes);
-        let mut tell = |tone, word, detail: String| {
+        let mut record_event = |tone, word, detail: String| {
             let job = Some((job.id, job.kind.to_string()));
             events.push(Event { at: self.now, tone, word, job, detail });
         };
         let note = note.unwrap_or_default();
         if job.crashes > crashes {
-            tell(Tone::Loud, "rescued", format!("its node died ({})", text::crashes(job.crashes)));
+            record_event(Tone::Loud, "rescued", format!("its node died ({})", text::crashes(job.crashes)));
         }
         let moved = before.is_none_or(|before| before.status != job.status || before.claim != job.claim);
         match job.status.state {
@@ -245,33 +245,41 @@ impl Watch {
                 self.tally.retried += 1;
                 let wait = job.run_at.map(|at| text::relative(at, self.now)).unwrap_or_default();
                 let attempt = job.failures.saturating_add(1);
-                tell(Tone::Warn, "retry", format!("attempt {attempt} {wait}: {note}"));
+                record_event(Tone::Warn, "retry", format!("attempt {attempt} {wait}: {note}"));
             }
             State::Scheduled => {
                 let wait = job.run_at.map(|at| text::relative(at, self.now)).unwrap_or_default();
-                tell(Tone::Plain, "scheduled", wait);
+                record_event(Tone::Plain, "scheduled", wait);
             }
             State::Running if job.crashes > 0 => {
                 self.tally.recovered += 1;
                 let node = self.nodes.iter().find(|node| Some(node.no) == job.node);
                 let node = node.map_or("another node", |node| node.name.as_str());
-                tell(Tone::Good, "recovered", format!("runs again on {node} under claim {}", job.claim));
+                record_event(
+                    Tone::Good,
+                    "recovered",
+                    format!("runs again on {node} under claim {}", job.claim),
+                );
             }
             State::Suspended if job.status.reason == Some(Reason::Quarantine) => {
-                tell(Tone::Bad, "quarantine", format!("{} nodes died while running it", job.crashes));
+                record_event(Tone::Bad, "quarantine", format!("{} nodes died while running it", job.crashes));
             }
             State::Suspended if job.status.reason.is_some_and(Reason::awaits) => {
                 let wait = job.run_at.map(|at| text::relative(at, self.now)).unwrap_or_default();
                 let reason = job.status.reason.map_or("", Reason::as_str);
-                tell(Tone::Plain, "waits", format!("for a {reason} {wait}").trim_end().to_owned());
+                record_event(Tone::Plain, "waits", format!("for a {reason} {wait}").trim_end().to_owned());
             }
-            State::Suspended => tell(Tone::Warn, "suspended", job.status.to_string()),
+            State::Suspended => record_event(Tone::Warn, "suspended", job.status.to_string()),
             State::Succeeded if job.failures > 0 => {
-                tell(Tone::Good, "succeeded", format!("on attempt {}", job.failures.saturating_add(1)));
+                record_event(
+                    Tone::Good,
+                    "succeeded",
+                    format!("on attempt {}", job.failures.saturating_add(1)),
+                );
             }
-            State::Succeeded => tell(Tone::Good, "succeeded", String::new()),
-            State::Failed => tell(Tone::Bad, "failed", note),
-            State::Cancelled => tell(Tone::Warn, "cancelled", note),
+            State::Succeeded => record_event(Tone::Good, "succeeded", String::new()),
+            State::Failed => record_event(Tone::Bad, "failed", note),
+            State::Cancelled => record_event(Tone::Warn, "cancelled", note),
             // Too many to tell.
             State::Ready | State::Running | State::Blocked | State::Skipped => {}
         }

@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::command::work::Served;
+use crate::command::work::QueueSlots;
 use crate::store::Target;
 
 /// The worker's lease: short, so that recovery can be watched.
@@ -21,23 +21,23 @@ pub(super) const DRAIN: Duration = Duration::from_secs(5);
 
 /// How to start the worker.
 #[derive(Debug)]
-pub(super) struct Recipe {
+pub(super) struct WorkerCommand {
     arguments: Vec<OsString>,
     /// The store's address: in the environment, because everybody can read a command line, and it may hold a password.
-    store: Secret,
+    store: HiddenValue,
 }
 
 /// What is not to be printed.
-struct Secret(OsString);
+struct HiddenValue(OsString);
 
-impl std::fmt::Debug for Secret {
+impl std::fmt::Debug for HiddenValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("…")
     }
 }
 
-impl Recipe {
-    pub(super) fn new(store: Target<'_>, queues: &[Served], allow_exec: bool) -> Self {
+impl WorkerCommand {
+    pub(super) fn new(store: Target<'_>, queues: &[QueueSlots], allow_exec: bool) -> Self {
         let mut arguments: Vec<OsString> = ["work", "--samples", "--watch-stdin"].map(OsString::from).into();
         if store.relaxed {
             arguments.push("--relaxed-durability".into());
@@ -50,7 +50,7 @@ impl Recipe {
         if allow_exec {
             arguments.push("--allow-exec".into());
         }
-        Recipe { arguments, store: Secret(store.address.into()) }
+        WorkerCommand { arguments, store: HiddenValue(store.address.into()) }
     }
 
     /// Starts it. `lines` gets what it prints on standard error.
