@@ -395,7 +395,7 @@ mod tests {
         inner.note(&[entry("a/over", Child), entry("a/over#result", V), entry("a/deferred", Child)]);
         inner.note(&[entry("a/late", Received)]);
         inner.note(&[Entry { value: b"[1]".to_vec(), ..entry("a/go", Received) }]);
-        let gone = ["a/free", "a/free#abandoned", "a/late", "a/over", "a/over#result", "a/deferred"];
+        let gone = ["a/deferred", "a/free", "a/free#abandoned", "a/late", "a/over", "a/over#result"];
         assert_eq!(taken(&mut inner, Survivors::Reaching, &["a/deferred#result"]), gone);
         assert_eq!(taken(&mut inner, Survivors::Children, &[]), ["a/go"]);
         assert_eq!(taken(&mut inner, Survivors::Children, &["a/left#result"]), ["a/left"]);

@@ -10,7 +10,7 @@ use mainspring_core::{Error, Result};
 use shuttle::future::{spawn, yield_now};
 use tokio::sync::oneshot;
 
-use super::{INTERLEAVINGS, Tasks, explore, lot, step};
+use super::{INTERLEAVINGS, Tasks, explore, random_below, yield_point};
 use crate::batch::Batcher;
 
 /// Callers of a batcher. Each hands in up to two values.
@@ -47,8 +47,8 @@ fn an_executor_that_goes_leaves_nobody_waiting_and_the_batcher_idle() {
         });
         let work = Arc::clone(&rig.work);
         rig.callers.spawn(Box::pin(async move {
-            for _ in 0..lot(8) {
-                step();
+            for _ in 0..random_below(8) {
+                yield_point();
             }
             work.kill();
         }));
@@ -123,7 +123,7 @@ impl Rig {
                 let _flushing = Flushing::new(&book, &values);
                 store().await;
                 book.lock().flushed.extend(&values);
-                if lot(8) == 0 {
+                if random_below(8) == 0 {
                     book.lock().failed.extend(&values);
                     return Err(Error::DiskFull);
                 }
@@ -153,11 +153,11 @@ impl Rig {
                     }
                     check(value, answer);
                 };
-                match lot(4) {
+                match random_below(4) {
                     // Leaves in the middle.
                     0 => {
                         let mut leaving = sent(first);
-                        for _ in 0..=lot(3) {
+                        for _ in 0..=random_below(3) {
                             let gone = poll_fn(|cx| Poll::Ready(leaving.as_mut().poll(cx).is_ready())).await;
                             if gone {
                                 break;
@@ -194,13 +194,13 @@ impl Rig {
 
 /// What a store does with a batch: it takes some time, and another task ends it, or it is quick.
 async fn store() {
-    for _ in 0..lot(3) {
+    for _ in 0..random_below(3) {
         yield_now().await;
     }
-    if lot(2) == 0 {
+    if random_below(2) == 0 {
         let (sender, end) = oneshot::channel::<()>();
         drop(spawn(async move {
-            step();
+            yield_point();
             drop(sender);
         }));
         drop(end.await);

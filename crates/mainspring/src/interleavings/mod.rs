@@ -14,7 +14,7 @@ mod rig;
 mod store;
 
 pub(crate) use rig::{Rig, Tasks};
-pub(crate) use store::{Fate, Shaky};
+pub(crate) use store::{CallOutcome, FailingStore};
 
 use shuttle::rand::Rng;
 use shuttle::rand::rngs::ThreadRng;
@@ -74,11 +74,11 @@ impl<S: Scheduler> Scheduler for Patient<S> {
 }
 
 /// A number below `bound`, drawn from the interleaving.
-pub(crate) fn lot(bound: usize) -> usize {
+pub(crate) fn random_below(bound: usize) -> usize {
     ThreadRng::default().gen_range(0..bound)
 }
 
 /// A point at which another task may go on.
-pub(crate) fn step() {
+pub(crate) fn yield_point() {
     shuttle::sync::atomic::AtomicBool::new(false).load(std::sync::atomic::Ordering::SeqCst);
 }

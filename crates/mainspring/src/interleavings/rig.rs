@@ -17,7 +17,7 @@ use shuttle::future::{JoinHandle, block_on};
 use shuttle::rand::RngCore;
 use shuttle::rand::rngs::ThreadRng;
 
-use super::{Fate, Shaky, step};
+use super::{CallOutcome, FailingStore, yield_point};
 use crate::context::Context;
 use crate::engine::Engine;
 use crate::node::NodeBuilder;
@@ -38,8 +38,8 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// A rig whose store meets what `fate` says at each call.
-    pub(crate) fn new(fate: impl Fn(&'static str) -> Fate + Send + Sync + 'static) -> Self {
+    /// A rig whose store does at each call what `outcome` returns.
+    pub(crate) fn new(outcome: impl Fn(&'static str) -> CallOutcome + Send + Sync + 'static) -> Self {
         let clock = ManualClock::new();
         let tasks = Arc::<Tasks>::default();
         let seams = Seams {
@@ -49,7 +49,7 @@ impl Rig {
             threads: Arc::new(NoThreads),
         };
         let memory = Memory::new(Arc::new(clock.clone()));
-        let store = Shaky::new(memory.clone(), clock.clone(), fate);
+        let store = FailingStore::new(memory.clone(), clock.clone(), outcome);
         let engine = Engine::with(Arc::new(store), seams, PayloadBounds::default());
         Rig { clock, tasks, callers: Arc::default(), memory, engine, log: Arc::default() }
     }
@@ -191,7 +191,7 @@ impl Clock for Time {
     }
 
     fn monotonic(&self) -> Duration {
-        step();
+        yield_point();
         self.0.monotonic()
     }
 

@@ -18,75 +18,75 @@ use mainspring_core::store::{
 use mainspring_core::{Error, Result};
 use mainspring_testkit::clock::ManualClock;
 
-use super::step;
+use super::yield_point;
 
-/// What a call meets.
+/// What happens to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum CallOutcome {
     /// It is done and answered.
     Answered,
     /// It is done and answered after a time.
     Late(Duration),
-    /// It is not done, and that is told.
+    /// It is not done, and its error says so.
     Failed,
     /// It is done, and its answer is lost.
     Lost,
-    /// It is done, and nobody ever hears of it.
+    /// It is done, and never answered.
     Silent,
 }
 
-pub(crate) struct Shaky {
+pub(crate) struct FailingStore {
     memory: Memory,
     clock: ManualClock,
-    fate: Box<dyn Fn(&'static str) -> Fate + Send + Sync>,
+    outcome: Box<dyn Fn(&'static str) -> CallOutcome + Send + Sync>,
 }
 
-impl Shaky {
+impl FailingStore {
     pub(crate) fn new(
         memory: Memory,
         clock: ManualClock,
-        fate: impl Fn(&'static str) -> Fate + Send + Sync + 'static,
+        outcome: impl Fn(&'static str) -> CallOutcome + Send + Sync + 'static,
     ) -> Self {
-        Shaky { memory, clock, fate: Box::new(fate) }
+        FailingStore { memory, clock, outcome: Box::new(outcome) }
     }
 
-    fn meet<'a, T: Send + 'a>(
+    fn call<'a, T: Send + 'a>(
         &'a self,
         name: &'static str,
         call: Pending<'a, Result<T>>,
     ) -> Pending<'a, Result<T>> {
-        let fate = (self.fate)(name);
+        let outcome = (self.outcome)(name);
         Box::pin(async move {
-            step();
-            if fate == Fate::Failed {
+            yield_point();
+            if outcome == CallOutcome::Failed {
                 return Err(Error::unavailable("the interleaving has it so"));
             }
             let answer = call.await;
-            step();
-            match fate {
-                Fate::Answered | Fate::Failed => answer,
-                Fate::Late(time) => {
+            yield_point();
+            match outcome {
+                CallOutcome::Answered | CallOutcome::Failed => answer,
+                CallOutcome::Late(time) => {
                     self.clock.sleep(time).await;
                     answer
                 }
-                Fate::Lost => Err(Error::OutcomeUnknown { source: None }),
-                Fate::Silent => std::future::pending().await,
+                CallOutcome::Lost => Err(Error::OutcomeUnknown { source: None }),
+                CallOutcome::Silent => std::future::pending().await,
             }
         })
     }
 }
 
-/// Passes calls on through [`Shaky::meet`].
-macro_rules! meet {
+/// Passes calls on through [`FailingStore::call`].
+macro_rules! calls {
     ($($name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {$(
         fn $name(&self, $($argument: $type),*) -> Pending<'_, Result<$answer>> {
-            self.meet(stringify!($name), self.memory.$name($($argument),*))
+            self.call(stringify!($name), self.memory.$name($($argument),*))
         }
     )*};
 }
 
-impl Store for Shaky {
-    meet! {
+impl Store for FailingStore {
+    calls! {
         enqueue(jobs: Vec<New>) -> Vec<Receipt>;
         register(node: Registration) -> Member;
         renew(renewal: Renewal) -> Renewed;

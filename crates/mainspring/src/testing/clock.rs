@@ -15,10 +15,10 @@ const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
 /// A clock moved by hand. Clones are the same clock.
 #[derive(Clone, Default)]
-pub(super) struct ManualClock(Arc<Mutex<State>>);
+pub(super) struct ManualClock(Arc<Mutex<ClockState>>);
 
 #[derive(Default)]
-struct State {
+struct ClockState {
     now: Duration,
     last: u64,
     /// By when they wake, then in the order in which they fell asleep.
@@ -32,7 +32,7 @@ struct Sleeper {
 }
 
 impl ManualClock {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ClockState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -70,7 +70,7 @@ impl ManualClock {
             state.sleepers.insert(key, Sleeper { idle, waker: None });
         }
         drop(state);
-        Box::pin(Sleep { clock: self.clone(), key })
+        Box::pin(SleepFuture { clock: self.clone(), key })
     }
 }
 
@@ -93,12 +93,12 @@ impl Clock for ManualClock {
 }
 
 /// Sleeps until it is taken off the list.
-struct Sleep {
+struct SleepFuture {
     clock: ManualClock,
     key: (Duration, u64),
 }
 
-impl Future for Sleep {
+impl Future for SleepFuture {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -112,7 +112,7 @@ impl Future for Sleep {
     }
 }
 
-impl Drop for Sleep {
+impl Drop for SleepFuture {
     fn drop(&mut self) {
         self.clock.lock().sleepers.remove(&self.key);
     }

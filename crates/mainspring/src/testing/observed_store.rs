@@ -47,11 +47,11 @@ pub(super) struct ObservedStore {
     listeners: Mutex<Vec<Weak<dyn Listener>>>,
     /// Whether somebody may have written past us, in a transaction of his own.
     bypassed: AtomicBool,
-    kept: Mutex<Jobs>,
+    kept: Mutex<KnownJobs>,
 }
 
 #[derive(Default)]
-struct Jobs {
+struct KnownJobs {
     /// When jobs are to run that do not say so themselves any more.
     due: BTreeMap<JobId, Timestamp>,
     known: BTreeSet<JobId>,
@@ -110,7 +110,7 @@ impl ObservedStore {
         Ok(self.jobs().all.clone())
     }
 
-    fn jobs(&self) -> MutexGuard<'_, Jobs> {
+    fn jobs(&self) -> MutexGuard<'_, KnownJobs> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

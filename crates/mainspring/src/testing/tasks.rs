@@ -145,7 +145,7 @@ impl Spawn for Tasks {
         let tracked = Arc::new(Tracked {
             busy_tasks: Arc::clone(&self.busy),
             aborted: AtomicBool::new(false),
-            state: Mutex::new(State { stage: Stage::Woken, executor: None }),
+            state: Mutex::new(TaskState { stage: Stage::Woken, executor: None }),
         });
         group.add(&tracked);
         let handle = Arc::downgrade(&tracked);
@@ -178,10 +178,10 @@ enum Stage {
 struct Tracked {
     busy_tasks: Arc<BusyTasks>,
     aborted: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<TaskState>,
 }
 
-struct State {
+struct TaskState {
     stage: Stage,
     /// Wakes the wrapper in its executor.
     executor: Option<Waker>,

@@ -13,7 +13,7 @@ use crate::support::{Flow, HOUR, Ledger, On, flow, on_every_store, on_memory_and
 
 /// A line of code.
 #[derive(Clone)]
-enum Line {
+enum Statement {
     Step(&'static str),
     Added(&'static str),
     /// A step, and what it was called.
@@ -23,23 +23,23 @@ enum Line {
     Keyed(&'static str, u32),
     /// A sleep of an hour.
     Nap(&'static str),
-    Branch(&'static str, Vec<Line>),
+    Branch(&'static str, Vec<Statement>),
     /// The first in a branch `one`, beside the second in the handler itself.
-    Join(Vec<Line>, Vec<Line>),
+    Join(Vec<Statement>, Vec<Statement>),
     /// Items, some at a time, each with these lines.
-    Map(&'static [u32], usize, Vec<Line>),
+    Map(&'static [u32], usize, Vec<Statement>),
     /// Arms, and one that is gone.
-    Race(&'static [&'static str], Vec<Line>, Option<&'static str>),
+    Race(&'static [&'static str], Vec<Statement>, Option<&'static str>),
     /// A step whose result is text where it was a number.
     Text(&'static str),
     /// A wait for something that is not durable, beside these.
-    Foreign(Arc<Notify>, Vec<Line>),
+    Foreign(Arc<Notify>, Vec<Statement>),
 }
-use Line::{Added, Branch, Foreign, Join, Keyed, Map, Nap, Race, Retired, Step, Text, Was};
+use Statement::{Added, Branch, Foreign, Join, Keyed, Map, Nap, Race, Retired, Step, Text, Was};
 
 type Run<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
 
-fn run<'a>(ctx: &'a Context, ledger: &'a Ledger, code: &'a [Line]) -> Run<'a> {
+fn run<'a>(ctx: &'a Context, ledger: &'a Ledger, code: &'a [Statement]) -> Run<'a> {
     Box::pin(async move {
         for line in code {
             let step = |name: &'static str| {
@@ -119,8 +119,8 @@ use Comes::{Ends, Held};
 /// An engine on which a workflow with the first code has come to its sleep, and goes on with the second.
 async fn edited(
     on: &On,
-    before: &[Line],
-    after: &[Line],
+    before: &[Statement],
+    after: &[Statement],
     ledger: &Ledger,
 ) -> (TestEngine, mainspring::Enqueued<Flow>) {
     let test = on.test(0);
@@ -140,7 +140,7 @@ async fn edited(
 }
 
 /// What it is, the code before and after it, and what comes of it.
-type Edit = (&'static str, Vec<Line>, Vec<Line>, Comes);
+type Edit = (&'static str, Vec<Statement>, Vec<Statement>, Comes);
 
 /// Edits of what has scopes.
 fn scopes() -> Vec<Edit> {

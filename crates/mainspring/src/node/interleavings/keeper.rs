@@ -12,8 +12,8 @@ use mainspring_core::seam::{Clock, Spawn};
 use mainspring_core::store::{NodeState, Store};
 use shuttle::future::block_on;
 
-use super::{LEASE, Weather, expire, own};
-use crate::interleavings::{Fate, INTERLEAVINGS, Rig, explore, lot};
+use super::{FailurePlan, LEASE, expire, own};
+use crate::interleavings::{CallOutcome, INTERLEAVINGS, Rig, explore, random_below};
 use crate::node::{NodeShared, Phase, claimer, finisher, keeper};
 
 /// Starts a node that has no supervisor and tends nothing.
@@ -30,18 +30,21 @@ fn the_lease_is_renewed_in_time_and_cancellations_are_heard() {
     explore(INTERLEAVINGS, || {
         let (claims, renewals) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let rig = Rig::new(move |call| match call {
-            "claim" if claims.fetch_add(1, Ordering::SeqCst) > 0 => Fate::Failed,
+            "claim" if claims.fetch_add(1, Ordering::SeqCst) > 0 => CallOutcome::Failed,
             // Every other one at most: a second look comes before the lease lapses, a third might not.
             "renew" if renewals.fetch_add(1, Ordering::SeqCst) % 2 == 1 => {
-                [Fate::Failed, Fate::Lost, Fate::Answered][lot(3)]
+                [CallOutcome::Failed, CallOutcome::Lost, CallOutcome::Answered][random_below(3)]
             }
-            "renew" if lot(3) == 0 => Fate::Late(Duration::from_millis(900)),
-            "progress" => [Fate::Late(Duration::from_secs(3)), Fate::Failed, Fate::Answered][lot(3)],
-            _ => Fate::Answered,
+            "renew" if random_below(3) == 0 => CallOutcome::Late(Duration::from_millis(900)),
+            "progress" => {
+                [CallOutcome::Late(Duration::from_secs(3)), CallOutcome::Failed, CallOutcome::Answered]
+                    [random_below(3)]
+            }
+            _ => CallOutcome::Answered,
         });
         let id = block_on(Rig::enqueue(&rig.engine, 13));
         let shared = start(&rig);
-        let cancelled = (lot(2) == 0).then(|| Duration::from_millis(250 * lot(32) as u64));
+        let cancelled = (random_below(2) == 0).then(|| Duration::from_millis(250 * random_below(32) as u64));
         let (memory, clock) = (rig.memory.clone(), rig.clock.clone());
         rig.task(async move {
             if let Some(after) = cancelled {
@@ -69,12 +72,12 @@ fn the_lease_is_renewed_in_time_and_cancellations_are_heard() {
 fn a_lost_lease_abandons_everything_and_the_node_joins_anew_once() {
     explore(INTERLEAVINGS / 5, || {
         let cut = Arc::new(AtomicBool::new(false));
-        let weather = Weather::new(&[("register", 2), ("renew", 2), ("claim", 2), ("finish", 2)]);
+        let failures = FailurePlan::new(&[("register", 2), ("renew", 2), ("claim", 2), ("finish", 2)]);
         let (is_cut, joined) = (Arc::clone(&cut), AtomicBool::new(false));
         let rig = Rig::new(move |call| match call {
-            "register" if !joined.swap(true, Ordering::SeqCst) => Fate::Answered,
-            _ if is_cut.load(Ordering::SeqCst) => Fate::Failed,
-            call => weather.meet(call),
+            "register" if !joined.swap(true, Ordering::SeqCst) => CallOutcome::Answered,
+            _ if is_cut.load(Ordering::SeqCst) => CallOutcome::Failed,
+            call => failures.next_outcome(call),
         });
         let ids = [1, 8].map(|seconds| block_on(Rig::enqueue(&rig.engine, seconds)));
         let shared = start(&rig);

@@ -11,34 +11,34 @@ use mainspring_core::id::NodeId;
 use mainspring_core::seam::Clock;
 use mainspring_core::store::{self, Abilities, Registration, Rescue, Store};
 
-use crate::interleavings::{Fate, Rig, lot, step};
+use crate::interleavings::{CallOutcome, Rig, random_below, yield_point};
 
 /// The lease of all nodes here: renewed every two seconds.
 const LEASE: Duration = Duration::from_secs(6);
 
 /// What calls meet by chance: of those that are named, so many fail or lose their answers, and some take their time.
-struct Weather {
+struct FailurePlan {
     left: Mutex<Vec<(&'static str, usize)>>,
 }
 
-impl Weather {
+impl FailurePlan {
     /// At most so many calls of each of these names go wrong.
     fn new(names: &[(&'static str, usize)]) -> Self {
-        Weather { left: Mutex::new(names.to_vec()) }
+        FailurePlan { left: Mutex::new(names.to_vec()) }
     }
 
-    fn meet(&self, name: &'static str) -> Fate {
+    fn next_outcome(&self, name: &'static str) -> CallOutcome {
         let mut left = self.left.lock().expect("nothing panics under this lock");
         let Some((_, left)) = left.iter_mut().find(|(known, _)| *known == name) else {
-            return Fate::Answered;
+            return CallOutcome::Answered;
         };
-        match lot(4) {
+        match random_below(4) {
             0 if *left > 0 => {
                 *left -= 1;
-                [Fate::Failed, Fate::Lost][lot(2)]
+                [CallOutcome::Failed, CallOutcome::Lost][random_below(2)]
             }
-            1 => Fate::Late(Duration::from_millis(10)),
-            _ => Fate::Answered,
+            1 => CallOutcome::Late(Duration::from_millis(10)),
+            _ => CallOutcome::Answered,
         }
     }
 }
@@ -55,7 +55,7 @@ fn own(rig: &Rig) -> Vec<store::Node> {
 fn expire(rig: &Rig, cut: Arc<AtomicBool>) -> impl Future<Output = ()> + use<> {
     let (memory, clock, rng) = (rig.memory.clone(), rig.clock.clone(), Arc::clone(&rig.engine.seams().rng));
     async move {
-        clock.sleep(Duration::from_millis(1 + 250 * lot(8) as u64)).await;
+        clock.sleep(Duration::from_millis(1 + 250 * random_below(8) as u64)).await;
         cut.store(true, Ordering::SeqCst);
         // Longer by a renewal that was on the way.
         clock.sleep(LEASE + Duration::from_secs(1)).await;
@@ -69,10 +69,10 @@ fn expire(rig: &Rig, cut: Arc<AtomicBool>) -> impl Future<Output = ()> + use<> {
             lease: 10 * LEASE,
         };
         let by = memory.register(registration).await.expect("a node").no;
-        if lot(2) == 0 {
+        if random_below(2) == 0 {
             // It may come back in the moment in which it is found dead.
             cut.store(false, Ordering::SeqCst);
-            step();
+            yield_point();
         }
         memory.rescue(Rescue { by, steady: LEASE, seen: clock.now() }).await.expect("a rescue");
         memory.retire(by).await.expect("gone");

@@ -9,8 +9,8 @@ use mainspring_core::seam::Clock;
 use mainspring_core::store::NodeState;
 use shuttle::future::block_on;
 
-use super::{LEASE, Weather, expire, own};
-use crate::interleavings::{Fate, INTERLEAVINGS, Rig, explore, lot, step};
+use super::{FailurePlan, LEASE, expire, own};
+use crate::interleavings::{CallOutcome, INTERLEAVINGS, Rig, explore, random_below, yield_point};
 use crate::node::Node;
 
 /// How long running jobs may take to end.
@@ -21,13 +21,13 @@ const AT_MOST: Duration = Duration::from_secs(13);
 #[test]
 fn shutdown_ends_and_finishes_or_gives_back_everything() {
     explore(INTERLEAVINGS, || {
-        let weather = Weather::new(&[("renew", 1), ("claim", 2), ("finish", 3), ("progress", 1)]);
+        let failures = FailurePlan::new(&[("renew", 1), ("claim", 2), ("finish", 3), ("progress", 1)]);
         // A store that does not answer when the node leaves leaves its claims to be rescued.
-        let leaves = lot(4) != 0;
+        let leaves = random_below(4) != 0;
         let rig = Rig::new(move |call| match call {
-            "retire" if !leaves => [Fate::Failed, Fate::Silent][lot(2)],
-            "retire" => [Fate::Answered, Fate::Lost][lot(2)],
-            call => weather.meet(call),
+            "retire" if !leaves => [CallOutcome::Failed, CallOutcome::Silent][random_below(2)],
+            "retire" => [CallOutcome::Answered, CallOutcome::Lost][random_below(2)],
+            call => failures.next_outcome(call),
         });
         let node = block_on(rig.node(LEASE).drain(DRAIN).start()).expect("a node");
         for seconds in [0, 1, 30] {
@@ -36,7 +36,7 @@ fn shutdown_ends_and_finishes_or_gives_back_everything() {
                 Rig::enqueue(&engine, seconds).await;
             });
         }
-        for _ in 0..=lot(2) {
+        for _ in 0..=random_below(2) {
             rig.task(stop(&rig, &node));
         }
         rig.live(|| {});
@@ -60,11 +60,11 @@ fn shutdown_and_the_loss_of_the_lease_leave_no_membership_behind() {
     explore(INTERLEAVINGS / 5, || {
         let cut = Arc::new(AtomicBool::new(false));
         let (is_cut, joined) = (Arc::clone(&cut), AtomicBool::new(false));
-        let weather = Weather::new(&[("register", 1), ("renew", 1)]);
+        let failures = FailurePlan::new(&[("register", 1), ("renew", 1)]);
         let rig = Rig::new(move |call| match call {
-            "register" if !joined.swap(true, Ordering::SeqCst) => Fate::Answered,
-            "renew" | "claim" | "finish" | "rescue" if is_cut.load(Ordering::SeqCst) => Fate::Failed,
-            call => weather.meet(call),
+            "register" if !joined.swap(true, Ordering::SeqCst) => CallOutcome::Answered,
+            "renew" | "claim" | "finish" | "rescue" if is_cut.load(Ordering::SeqCst) => CallOutcome::Failed,
+            call => failures.next_outcome(call),
         });
         block_on(Rig::enqueue(&rig.engine, 30));
         let node = block_on(rig.node(LEASE).drain(DRAIN).start()).expect("a node");
@@ -72,7 +72,7 @@ fn shutdown_and_the_loss_of_the_lease_leave_no_membership_behind() {
         let (stop, clock) = (stop(&rig, &node), rig.clock.clone());
         rig.task(async move {
             // About when the node finds that it was expired.
-            clock.sleep(LEASE + Duration::from_millis(250 * lot(20) as u64)).await;
+            clock.sleep(LEASE + Duration::from_millis(250 * random_below(20) as u64)).await;
             stop.await;
         });
         rig.live(|| {});
@@ -88,15 +88,15 @@ fn shutdown_and_the_loss_of_the_lease_leave_no_membership_behind() {
 #[test]
 fn an_executor_that_goes_takes_the_keeper_along_and_ends_every_shutdown() {
     explore(INTERLEAVINGS / 5, || {
-        let rig = Rig::new(|_| Fate::Answered);
+        let rig = Rig::new(|_| CallOutcome::Answered);
         let node = block_on(rig.node(LEASE).drain(DRAIN).start()).expect("a node");
         let engine = rig.engine.clone();
         let (tasks, clock) = (Arc::clone(&rig.tasks), rig.clock.clone());
         rig.task(async move {
             Rig::enqueue(&engine, 30).await;
-            clock.sleep(Duration::from_millis(500 * lot(4) as u64)).await;
-            for _ in 0..lot(8) {
-                step();
+            clock.sleep(Duration::from_millis(500 * random_below(4) as u64)).await;
+            for _ in 0..random_below(8) {
+                yield_point();
             }
             tasks.kill();
         });
@@ -110,9 +110,9 @@ fn an_executor_that_goes_takes_the_keeper_along_and_ends_every_shutdown() {
 fn stop(rig: &Rig, node: &Node) -> impl Future<Output = ()> + use<> {
     let (node, clock, log) = (node.clone(), rig.clock.clone(), Arc::clone(&rig.log));
     async move {
-        clock.sleep(Duration::from_millis(500 * lot(4) as u64)).await;
+        clock.sleep(Duration::from_millis(500 * random_below(4) as u64)).await;
         let begin = clock.monotonic();
-        if lot(3) == 0 {
+        if random_below(3) == 0 {
             node.abort().await;
         } else {
             node.shutdown().await;
