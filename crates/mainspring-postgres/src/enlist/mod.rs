@@ -43,7 +43,9 @@ use crate::sql::{At, Call};
 const IDENTITY: &str = "SELECT obj_description(to_regclass($1)::oid, 'pg_class'),
     coalesce(current_setting('mainspring.step', true), '') = 'open'";
 
-/// Marks a transaction as that of a step: the setting ends with it, however it ends. Savepoints leave it alone.
+/// Marks a transaction as that of a step: the setting ends with it, however it ends. Savepoints leave it alone. `RESET ALL` takes
+/// it away, and then the step is refused. What would survive that (an id, a lock, a cursor) takes a snapshot, after which the
+/// body could not choose its isolation any more.
 macro_rules! mark {
     () => {
         "SET LOCAL mainspring.step = 'open'"
@@ -155,8 +157,8 @@ async fn enlist_recording(
     if !check(session, ticket).await? {
         return Err(Error::Invalid {
             what: "transaction",
-            why: "its body has ended it (a COMMIT, ROLLBACK or the like), so the step is not recorded; if the body has \
-                  committed rows, they are stored and cannot be undone"
+            why: "its body has ended it (a COMMIT, ROLLBACK or the like) or reset its settings (RESET ALL), so the step is not \
+                  recorded; if the body has committed rows, they are stored and cannot be undone"
                 .into(),
         });
     }

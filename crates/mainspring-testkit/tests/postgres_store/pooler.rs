@@ -10,7 +10,7 @@ use mainspring_testkit::postgres::{Bouncer, Database};
 use crate::client::{ALL, Client, Kind};
 use crate::support::{Rig, database, empty, eventually, with};
 
-fn bouncer(database: &Database) -> Bouncer {
+pub(crate) fn bouncer(database: &Database) -> Bouncer {
     // Sqlx asks for it at the start of each session.
     let settings = [("ignore_startup_parameters", "extra_float_digits")];
     Bouncer::start_with(database.server(), &settings).expect("a pooler")

@@ -1,4 +1,4 @@
-//! Transaction steps on an application's own pool: its rows and the record of the step are one commit.
+//! Transaction steps on an application's own pool: its rows and the record of the step are one commit. So they are behind a pooler.
 
 use std::sync::Arc;
 
@@ -6,11 +6,12 @@ use mainspring::tokio_postgres::{self, NoTls};
 use mainspring::{Context, Engine, Error, Job};
 use mainspring_core::journal::EntryKind;
 use mainspring_testkit::patience::PATIENCE;
-use mainspring_testkit::postgres::Database;
+use mainspring_testkit::postgres::{Bouncer, Database};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 
-use crate::support::database;
+use crate::pooler::bouncer;
+use crate::support::{database, with};
 
 #[derive(Debug, Serialize, Deserialize, Job)]
 #[job(kind = "order", result = i64, max_attempts = 4, backoff = "fixed:1ms")]
@@ -45,25 +46,38 @@ struct Odd {
     id: i64,
 }
 
+/// How engine and application reach the database.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Way {
+    Straight,
+    Pooled,
+}
+
+const WAYS: [Way; 2] = [Way::Straight, Way::Pooled];
+
 /// All pools of an application on one database.
 #[derive(Clone)]
 struct Pools {
+    /// Between them and the database.
+    _bouncer: Option<Arc<Bouncer>>,
     client: Arc<Mutex<tokio_postgres::Client>>,
     deadpool: deadpool_postgres::Pool,
     sqlx: sqlx::PgPool,
 }
 
 impl Pools {
-    async fn open(database: &Database) -> Self {
-        let url = database.url();
-        let (client, connection) = tokio_postgres::connect(&url, NoTls).await.expect("a connection");
+    async fn open(url: &str, bouncer: Option<Arc<Bouncer>>) -> Self {
+        let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("a connection");
         #[expect(clippy::disallowed_methods, reason = "the application's own task")]
         tokio::spawn(connection);
         let manager = deadpool_postgres::Manager::new(url.parse().expect("an address"), NoTls);
+        // Sqlx gives its statements names unless it is told not to.
+        let nameless = with(url, "statement-cache-capacity=0");
         Pools {
             client: Arc::new(Mutex::new(client)),
             deadpool: deadpool_postgres::Pool::builder(manager).max_size(4).build().expect("a pool"),
-            sqlx: sqlx::PgPool::connect(&url).await.expect("a pool"),
+            sqlx: sqlx::PgPool::connect(&nameless).await.expect("a pool"),
+            _bouncer: bouncer,
         }
     }
 }
@@ -76,7 +90,7 @@ async fn odd(ctx: Context, job: Odd) -> mainspring::Result<String> {
         Pool::Client => {
             ctx.transaction(&pools.client, "insert", async |tx| {
                 tx.batch_execute(before).await?;
-                tx.execute(INSERT, &[&job.id]).await?;
+                tx.batch_execute(&insert(job.id)).await?;
                 drop(tx.batch_execute(after).await);
                 Ok(())
             })
@@ -85,7 +99,7 @@ async fn odd(ctx: Context, job: Odd) -> mainspring::Result<String> {
         Pool::Deadpool => {
             ctx.transaction(&pools.deadpool, "insert", async |tx| {
                 tx.batch_execute(before).await?;
-                tx.execute(INSERT, &[&job.id]).await?;
+                tx.batch_execute(&insert(job.id)).await?;
                 drop(tx.batch_execute(after).await);
                 Ok(())
             })
@@ -94,7 +108,7 @@ async fn odd(ctx: Context, job: Odd) -> mainspring::Result<String> {
         Pool::Sqlx => {
             ctx.transaction(&pools.sqlx, "insert", async |tx| {
                 sqlx::raw_sql(sqlx::AssertSqlSafe(before)).execute(&mut **tx).await?;
-                sqlx::query(INSERT).bind(job.id).execute(&mut **tx).await?;
+                sqlx::raw_sql(sqlx::AssertSqlSafe(insert(job.id))).execute(&mut **tx).await?;
                 drop(sqlx::raw_sql(sqlx::AssertSqlSafe(after)).execute(&mut **tx).await);
                 Ok(())
             })
@@ -110,7 +124,11 @@ async fn odd(ctx: Context, job: Odd) -> mainspring::Result<String> {
     }
 }
 
-const INSERT: &str = "INSERT INTO orders (id) VALUES ($1)";
+/// Without a prepared statement, which would have to be there in each session of a pooler.
+fn insert(id: i64) -> String {
+    format!("INSERT INTO orders (id) VALUES ({id})")
+}
+
 /// Breaks a constraint that is looked at when the transaction commits.
 const BREAK: &str = "INSERT INTO late (id) VALUES (1), (1)";
 
@@ -129,7 +147,7 @@ async fn order(ctx: Context, job: Order) -> mainspring::Result<i64> {
     let done = match job.pool {
         Pool::Client => {
             ctx.transaction(&pools.client, "insert", async |tx| {
-                tx.execute(INSERT, &[&job.id]).await?;
+                tx.batch_execute(&insert(job.id)).await?;
                 if late {
                     tx.batch_execute(BREAK).await?;
                 }
@@ -139,7 +157,7 @@ async fn order(ctx: Context, job: Order) -> mainspring::Result<i64> {
         }
         Pool::Deadpool => {
             ctx.transaction(&pools.deadpool, "insert", async |tx| {
-                tx.execute(INSERT, &[&job.id]).await?;
+                tx.batch_execute(&insert(job.id)).await?;
                 if late {
                     tx.batch_execute(BREAK).await?;
                 }
@@ -149,7 +167,7 @@ async fn order(ctx: Context, job: Order) -> mainspring::Result<i64> {
         }
         Pool::Sqlx => {
             ctx.transaction(&pools.sqlx, "insert", async |tx| {
-                sqlx::query(INSERT).bind(job.id).execute(&mut **tx).await?;
+                sqlx::raw_sql(sqlx::AssertSqlSafe(insert(job.id))).execute(&mut **tx).await?;
                 if late {
                     sqlx::query(BREAK).execute(&mut **tx).await?;
                 }
@@ -165,12 +183,24 @@ async fn order(ctx: Context, job: Order) -> mainspring::Result<i64> {
 }
 
 async fn rig() -> (Database, Engine, Pools) {
+    rig_on(Way::Straight).await
+}
+
+async fn rig_on(way: Way) -> (Database, Engine, Pools) {
     let database = database();
     database.sql("CREATE TABLE orders (id bigint)").expect("a table");
     database.sql("CREATE TABLE late (id bigint UNIQUE DEFERRABLE INITIALLY DEFERRED)").expect("a table");
     database.sql(DEADLY).expect("triggers");
-    let engine = Engine::options().migrate().open(&database.url()).await.expect("a store");
-    let pools = Pools::open(&database).await;
+    let bouncer = (way == Way::Pooled).then(|| Arc::new(bouncer(&database)));
+    let (url, address) = match &bouncer {
+        Some(bouncer) => {
+            let url = bouncer.url(database.name());
+            (url.clone(), with(&url, "pooler=transaction"))
+        }
+        None => (database.url(), database.url()),
+    };
+    let engine = Engine::options().migrate().open(&address).await.expect("a store");
+    let pools = Pools::open(&url, bouncer).await;
     (database, engine, pools)
 }
 
@@ -180,19 +210,26 @@ fn rows(database: &Database, id: i64) -> usize {
 
 #[tokio::test]
 async fn rows_are_there_exactly_once_however_often_the_handler_runs() {
-    let (database, engine, pools) = rig().await;
-    let node = engine.node().handle(order).state(pools).queue("default", 4).start().await.expect("a node");
-    let mut id = 0;
-    for pool in [Pool::Client, Pool::Deadpool, Pool::Sqlx] {
-        for fails in [Fails::Never, Fails::InBodyOnce, Fails::AfterwardsTwice] {
-            id += 1;
-            let job = engine.enqueue(Order { id, pool, fails }).await.expect("enqueued");
-            assert_eq!(engine.result(&job).await.expect("it ended"), id * 10, "{pool:?} {fails:?}");
-            assert_eq!(rows(&database, id), 1, "{pool:?} {fails:?}");
+    for way in WAYS {
+        let (database, engine, pools) = rig_on(way).await;
+        let node =
+            engine.node().handle(order).state(pools).queue("default", 4).start().await.expect("a node");
+        let mut id = 0;
+        for pool in [Pool::Client, Pool::Deadpool, Pool::Sqlx] {
+            for fails in [Fails::Never, Fails::InBodyOnce, Fails::AfterwardsTwice] {
+                id += 1;
+                let job = engine.enqueue(Order { id, pool, fails }).await.expect("enqueued");
+                assert_eq!(
+                    engine.result(&job).await.expect("it ended"),
+                    id * 10,
+                    "{way:?} {pool:?} {fails:?}"
+                );
+                assert_eq!(rows(&database, id), 1, "{way:?} {pool:?} {fails:?}");
+            }
         }
+        node.shutdown().await;
+        engine.close().await;
     }
-    node.shutdown().await;
-    engine.close().await;
 }
 
 #[tokio::test]
@@ -214,10 +251,10 @@ async fn a_commit_that_fails_leaves_neither_rows_nor_record() {
 /// What a job said when it ended, the rows that it left, and its records.
 type Ended = (String, usize, Vec<(String, EntryKind)>);
 
-/// Runs a handler that survives its transaction's error, with each kind of pool: what it says, how many rows there are, and
-/// what is recorded.
-async fn odd_ends(before: &str, after: &str) -> Vec<Ended> {
-    let (database, engine, pools) = rig().await;
+/// Runs a handler that survives its transaction's error, with each kind of pool: what it says, how many rows there are, and what
+/// is recorded.
+async fn odd_ends(way: Way, before: &str, after: &str) -> Vec<Ended> {
+    let (database, engine, pools) = rig_on(way).await;
     let node = engine.node().handle(odd).state(pools).queue("default", 4).start().await.expect("a node");
     let mut ends = Vec::new();
     for (id, pool) in (1..).zip([Pool::Client, Pool::Deadpool, Pool::Sqlx]) {
@@ -246,6 +283,15 @@ fn assert_undone(ends: &[Ended], says: &str, rows: usize) {
 
 #[tokio::test]
 async fn a_body_that_ends_its_transaction_is_never_recorded() {
+    never_recorded(Way::Straight).await;
+}
+
+#[tokio::test]
+async fn a_body_that_ends_its_transaction_is_never_recorded_behind_a_pooler() {
+    never_recorded(Way::Pooled).await;
+}
+
+async fn never_recorded(way: Way) {
     let says = "its body has ended it";
     for (after, rows) in [
         ("ROLLBACK", 0),
@@ -254,19 +300,30 @@ async fn a_body_that_ends_its_transaction_is_never_recorded() {
         ("COMMIT; BEGIN", 1),
         ("COMMIT AND CHAIN", 1),
         ("ROLLBACK AND CHAIN", 0),
+        // It looks the same: the mark is gone.
+        ("RESET ALL", 0),
     ] {
-        assert_undone(&odd_ends("SELECT 1", after).await, says, rows);
+        assert_undone(&odd_ends(way, "SELECT 1", after).await, says, rows);
     }
 }
 
 #[tokio::test]
 async fn a_body_may_use_savepoints_and_settings_of_its_own() {
+    recorded_all_the_same(Way::Straight).await;
+}
+
+#[tokio::test]
+async fn a_body_may_use_savepoints_and_settings_of_its_own_behind_a_pooler() {
+    recorded_all_the_same(Way::Pooled).await;
+}
+
+async fn recorded_all_the_same(way: Way) {
     for (before, after) in [
         ("SAVEPOINT a; SELECT 1; RELEASE a", "SAVEPOINT b; ROLLBACK TO b"),
         ("SAVEPOINT a; ROLLBACK TO a", "SAVEPOINT b; RELEASE b"),
         ("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE", "SET LOCAL statement_timeout = '1min'"),
     ] {
-        for (said, rows, entries) in odd_ends(before, after).await {
+        for (said, rows, entries) in odd_ends(way, before, after).await {
             assert_eq!((said.as_str(), rows), ("done", 1), "{before}; {after}");
             assert_eq!(entries, [("insert".to_owned(), EntryKind::Value)]);
         }
@@ -275,6 +332,15 @@ async fn a_body_may_use_savepoints_and_settings_of_its_own() {
 
 #[tokio::test]
 async fn what_the_database_refuses_is_undone() {
+    undone(Way::Straight).await;
+}
+
+#[tokio::test]
+async fn what_the_database_refuses_is_undone_behind_a_pooler() {
+    undone(Way::Pooled).await;
+}
+
+async fn undone(way: Way) {
     for (before, after, says) in [
         // At the commit.
         (BREAK, "SELECT 1", "duplicate key value"),
@@ -284,7 +350,7 @@ async fn what_the_database_refuses_is_undone() {
         ("SELECT 1", "SET TRANSACTION READ ONLY", "(25006)"),
         ("SELECT 1", "SET LOCAL statement_timeout = '1ms'; SELECT pg_sleep(10)", "(25P02)"),
     ] {
-        assert_undone(&odd_ends(before, after).await, says, 0);
+        assert_undone(&odd_ends(way, before, after).await, says, 0);
     }
 }
 

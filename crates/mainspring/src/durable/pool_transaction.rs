@@ -34,8 +34,8 @@ impl Context {
     ///
     /// `pool` is a `sqlx::PgPool` (feature `sqlx`), a `deadpool_postgres::Pool` (feature `deadpool`), or an
     /// `Arc<tokio::sync::Mutex<tokio_postgres::Client>>`. The transaction is begun for `body`, and committed with the
-    /// record after it; an error of `body` rolls it back. `body` may use savepoints, but must not end the transaction: then
-    /// the step is not recorded, and the job fails for good unless the handler survives the step's error.
+    /// record after it; an error of `body` rolls it back. `body` may use savepoints, but must not end the transaction, nor
+    /// `RESET ALL` in it: then the step is not recorded, and the job fails for good unless the handler survives the step's error.
     ///
     /// ```
     /// # #[cfg(feature = "postgres")] mod example {
