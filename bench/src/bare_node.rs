@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use mainspring::Engine;
-use mainspring_core::id::{Batch, NodeId, NodeNo};
+use mainspring_core::id::{ClaimBatchNo, NodeId, NodeNo};
 use mainspring_core::job::Outcome;
 use mainspring_core::name::{Kind, QueueName};
 use mainspring_core::store::{Abilities, ClaimRequest, ClaimedBatch, Finish, Registration, Store};
@@ -41,7 +41,7 @@ impl Bare {
         let request = ClaimRequest {
             ahead: Vec::new(),
             node: self.node,
-            batch: Batch(self.batch),
+            batch: ClaimBatchNo(self.batch),
             queues,
             suspects: 0,
         };

@@ -165,7 +165,7 @@ async fn idle_node(engine: &Engine) -> Result<mainspring::Node> {
     let done = Arc::new(AtomicUsize::new(0));
     let node = engine
         .node()
-        .handle(|_: Context, _: Noop| async { mainspring::Result::Ok(()) })
+        .handle(|_: Context, _: Noop| async { mainspring::HandlerResult::Ok(()) })
         .queue("default", 10)
         .on_outcome(move |_, _| {
             done.fetch_add(1, Ordering::Relaxed);

@@ -162,7 +162,7 @@ pub(crate) async fn drain(engine: &Engine, options: &Options) -> Result<(f64, Ve
     let began = Instant::now();
     let node = engine
         .node()
-        .handle(|_: Context, _: Noop| async { mainspring::Result::Ok(()) })
+        .handle(|_: Context, _: Noop| async { mainspring::HandlerResult::Ok(()) })
         .queue("default", options.slots)
         .on_outcome(move |_, _| {
             let count = counted.fetch_add(1, Ordering::Relaxed) + 1;
@@ -229,7 +229,7 @@ async fn both(options: &Options, place: &Place, report: &Report) -> Result<()> {
     let counted = Arc::clone(&done);
     let node = engine
         .node()
-        .handle(|_: Context, _: Noop| async { mainspring::Result::Ok(()) })
+        .handle(|_: Context, _: Noop| async { mainspring::HandlerResult::Ok(()) })
         .queue("default", options.slots)
         .on_outcome(move |_, _| {
             counted.fetch_add(1, Ordering::Relaxed);
@@ -303,7 +303,7 @@ async fn idle(place: &Place, report: &Report) -> Result<()> {
         .node()
         .handle(move |_: Context, _: Noop| {
             begun.store(nanos(), Ordering::Relaxed);
-            async { mainspring::Result::Ok(()) }
+            async { mainspring::HandlerResult::Ok(()) }
         })
         .queue("default", 10)
         .on_outcome(move |_, _| {

@@ -10,17 +10,17 @@ use crate::database::Place;
 use crate::report::Report;
 use crate::steps::{self, Flow, MONTH, Options, RESULT, ReceivedSignal, SignalSender};
 
-async fn step(ctx: &Context) -> mainspring::Result<()> {
+async fn step(ctx: &Context) -> mainspring::HandlerResult<()> {
     ctx.step("step", async || Ok("x".repeat(RESULT))).await?;
     Ok(())
 }
 
-pub(crate) async fn map(ctx: &Context, items: usize) -> mainspring::Result<()> {
+pub(crate) async fn map(ctx: &Context, items: usize) -> mainspring::HandlerResult<()> {
     ctx.map("item", 0..items, |item| *item, async |ctx, _| step(&ctx).await).await?;
     Ok(())
 }
 
-pub(crate) async fn turns(ctx: &Context, bell: &SignalSender, turns: usize) -> mainspring::Result<()> {
+pub(crate) async fn turns(ctx: &Context, bell: &SignalSender, turns: usize) -> mainspring::HandlerResult<()> {
     let turn = async |ctx: Context, turn: usize| {
         if turn < turns {
             step(&ctx).await?;
@@ -36,7 +36,7 @@ pub(crate) async fn turns(ctx: &Context, bell: &SignalSender, turns: usize) -> m
     ctx.iterate("turns", 0, turn).await
 }
 
-pub(crate) async fn races(ctx: &Context, bell: &SignalSender) -> mainspring::Result<()> {
+pub(crate) async fn races(ctx: &Context, bell: &SignalSender) -> mainspring::HandlerResult<()> {
     let turn = async |ctx: Context, turn: usize| {
         let race = ctx
             .race("first")
@@ -78,7 +78,7 @@ async fn endless(options: &Options, place: &Place, report: &Report) -> Result<()
     let name = format!("a loop of {} turns", options.turns);
     report.figure(&name, options.turns as f64 / began.elapsed().as_secs_f64(), "turns/s");
     steps::suspended(&engine, &job).await?;
-    let rows = engine.jobs().story(job.id).await?.entries.len();
+    let rows = engine.jobs().timeline(job.id).await?.entries.len();
     report.figure(&format!("{name}: records kept"), rows as f64, "rows");
     report.figure(&format!("{name}: memory"), (steps::resident()? - memory).max(0.0), "bytes");
     let mut wakes = Vec::new();

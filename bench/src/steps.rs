@@ -91,7 +91,7 @@ pub(crate) struct ReceivedSignal {
     pub(crate) walked: Duration,
 }
 
-pub(crate) async fn flow(ctx: Context, job: Flow) -> mainspring::Result<()> {
+pub(crate) async fn flow(ctx: Context, job: Flow) -> mainspring::HandlerResult<()> {
     let bell = ctx.state::<SignalSender>()?.clone();
     if let Some(gate) = &bell.gate {
         gate.wait().await;

@@ -58,7 +58,7 @@ impl Queue for Ours {
             .node()
             .handle(|_: Context, _: Noop| async {
                 shared::seen();
-                mainspring::Result::Ok(())
+                mainspring::HandlerResult::Ok(())
             })
             .queue("default", self.slots)
             .start()

@@ -53,7 +53,7 @@ pub(crate) enum Command {
     Work(work::Args),
     /// Enqueue a job, or many of the same.
     Enqueue(Box<enqueue::Args>),
-    /// List jobs, or change all that match: cancel, retry, hold, resume, fail, delete, reprioritise.
+    /// List jobs, or change all that match: cancel, retry, hold, resume, fail, delete, set-priority.
     Jobs(Box<jobs::Args>),
     /// Show everything about one job, or change it.
     Job(job::Args),

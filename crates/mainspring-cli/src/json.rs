@@ -1,7 +1,7 @@
 //! JSON for programs: the shapes that `--json` prints. Times are ISO 8601 in UTC.
 
-use mainspring::{Record, Story, Subject, Summary, Timestamp, Wait};
-use mainspring_core::journal::{Mail, Message, Value as Recorded, Written};
+use mainspring::{Record, Subject, Summary, Timeline, Timestamp, Wait};
+use mainspring_core::journal::{Message, MessageBody, Value as Recorded, Written};
 use mainspring_core::store::{Description, Node, Queue};
 use serde_json::{Value, json};
 
@@ -70,10 +70,10 @@ pub(crate) fn record(job: &Record) -> Value {
 }
 
 /// Adds what the job's handler recorded, was sent and started. A long value is left out; `bytes` tells how long it is.
-pub(crate) fn add_story(job: &mut Value, story: &Story) {
-    let journal: Vec<Value> = story.entries.iter().map(entry).collect();
-    let inbox: Vec<Value> = story.inbox.messages.iter().map(message).collect();
-    let children: Vec<Value> = story
+pub(crate) fn add_timeline(job: &mut Value, timeline: &Timeline) {
+    let journal: Vec<Value> = timeline.entries.iter().map(entry).collect();
+    let inbox: Vec<Value> = timeline.inbox.messages.iter().map(message).collect();
+    let children: Vec<Value> = timeline
         .children
         .iter()
         .map(|kin| {
@@ -86,9 +86,9 @@ pub(crate) fn add_story(job: &mut Value, story: &Story) {
         })
         .collect();
     job["journal"] = journal.into();
-    job["journal_more"] = story.more.into();
+    job["journal_more"] = timeline.more.into();
     job["inbox"] = inbox.into();
-    job["inbox_more"] = story.inbox.more.into();
+    job["inbox_more"] = timeline.inbox.more.into();
     job["children"] = children.into();
 }
 
@@ -111,14 +111,14 @@ fn entry(entry: &Written) -> Value {
 }
 
 fn message(message: &Message) -> Value {
-    match &message.mail {
-        Mail::Signal { name, sender, body } => json!({
+    match &message.body {
+        MessageBody::Signal { name, sender, body } => json!({
             "at": message.at.to_string(),
             "signal": name,
             "sender": sender,
             "body": payload(body),
         }),
-        Mail::Ended { child, status, result, message: said } => json!({
+        MessageBody::Ended { child, status, result, message: said } => json!({
             "at": message.at.to_string(),
             "child": child.to_string(),
             "state": status.state.as_str(),

@@ -68,7 +68,7 @@ pub const STEP_KEY_BYTES: usize = 1 << 10;
 /// Records of one job.
 pub const STEPS: usize = 100_000;
 /// Records that a fork can share with the job it comes from. As many as people see at once.
-pub const SHARED: usize = STORY;
+pub const SHARED: usize = TIMELINE;
 /// Bytes of recorded values that a fork can share: they are stored with it in one commit.
 pub const SHARED_BYTES: usize = BATCH_BYTES;
 /// Bytes of recorded values that come with the claim of one job; the rest is read when it is needed.
@@ -82,10 +82,10 @@ pub const INBOX_READ: usize = 1_000;
 /// Messages that one look into an inbox gives at most; they also end where they would exceed [`PREFETCH_BYTES`], but not before
 /// the first. All that come with a claim are within [`BATCH_BYTES`], first ones as well.
 pub const INBOX_PAGE: usize = 1_000;
-/// Entries of a job's story that people see at once.
-pub const STORY: usize = 10_000;
-/// Bytes of a value that is part of a story.
-pub const STORY_VALUE_BYTES: usize = 4 << 10;
+/// Entries of a job's timeline that people see at once.
+pub const TIMELINE: usize = 10_000;
+/// Bytes of a value that is part of a timeline.
+pub const TIMELINE_VALUE_BYTES: usize = 4 << 10;
 /// Bytes of one frame of a job's output.
 pub const FRAME_BYTES: usize = 64 << 10;
 /// Frames of one job's output that are kept; the oldest go first.
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!((WHY_BYTES, NOTE_BYTES), (1_024, 1_024));
         assert_eq!((FRAME_BYTES, FRAMES, FRAMES_BYTES), (65_536, 10_000, 16_777_216));
         assert_eq!((STEP_BYTES, STEP_KEY_BYTES, SIGNAL_BYTES), (1_048_576, 1_024, 65_536));
-        assert_eq!((PREFETCH_BYTES, STORY_VALUE_BYTES, FRAMES_FLYING_BYTES), (262_144, 4_096, 1_048_576));
+        assert_eq!((PREFETCH_BYTES, TIMELINE_VALUE_BYTES, FRAMES_FLYING_BYTES), (262_144, 4_096, 1_048_576));
         // Ten years, none of which is longer than 366 days.
         assert_eq!(DELAY.as_secs(), 10 * 366 * 86_400);
     }

@@ -1,7 +1,7 @@
 //! Ids: who a job is, who a node is, and how a store names them inside.
 //!
 //! Ids of jobs and nodes are `UUIDv7`s minted by the client, so that a repeated call is recognised. Numbers
-//! ([`NodeNo`], [`Row`], [`Batch`]) are small and cheap to index; they never leave the engine.
+//! ([`NodeNo`], [`Row`], [`ClaimBatchNo`]) are small and cheap to index; they never leave the engine.
 //!
 //! # Invariants
 //! - Ids minted by one engine sort by time, to the quarter microsecond.
@@ -32,6 +32,16 @@ macro_rules! uuid_id {
             /// From the sixteen bytes that [`Self::as_bytes`] gave.
             pub const fn from_bytes(bytes: [u8; 16]) -> Self {
                 $name(Uuid::from_bytes(bytes))
+            }
+
+            /// From a UUID that somebody else made.
+            pub const fn from_uuid(uuid: Uuid) -> Self {
+                $name(uuid)
+            }
+
+            /// The id as a UUID.
+            pub const fn uuid(&self) -> Uuid {
+                self.0
             }
 
             /// The sixteen bytes of the id, in the order in which ids sort.
@@ -106,7 +116,7 @@ pub struct Row(pub i64);
 /// A claim call that is repeated because its answer was lost carries the same number, and the store answers with
 /// what it already claimed under it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Batch(pub u64);
+pub struct ClaimBatchNo(pub u64);
 
 /// One numbered ownership of a job. Together with the node it is the fence of every write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

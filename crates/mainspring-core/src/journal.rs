@@ -158,12 +158,12 @@ pub struct Message {
     /// When it came.
     pub at: Timestamp,
     /// What it says.
-    pub mail: Mail,
+    pub body: MessageBody,
 }
 
 /// What a message says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Mail {
+pub enum MessageBody {
     /// Somebody sent a signal.
     Signal {
         /// Its name.
@@ -186,28 +186,28 @@ pub enum Mail {
     },
 }
 
-impl Mail {
+impl MessageBody {
     /// What it is about.
     pub fn subject(&self) -> Subject {
         match self {
-            Mail::Signal { name, .. } => Subject::Signal(name.clone()),
-            Mail::Ended { child, .. } => Subject::Child(*child),
+            MessageBody::Signal { name, .. } => Subject::Signal(name.clone()),
+            MessageBody::Ended { child, .. } => Subject::Child(*child),
         }
     }
 
     /// Whom a store knows it by, beside its subject.
     pub fn sender(&self) -> &str {
         match self {
-            Mail::Signal { sender, .. } => sender,
-            Mail::Ended { .. } => "",
+            MessageBody::Signal { sender, .. } => sender,
+            MessageBody::Ended { .. } => "",
         }
     }
 
     /// Bytes of payload.
     pub fn bytes(&self) -> usize {
         match self {
-            Mail::Signal { body, .. } => body.len(),
-            Mail::Ended { result, message, .. } => {
+            MessageBody::Signal { body, .. } => body.len(),
+            MessageBody::Ended { result, message, .. } => {
                 result.as_ref().map_or(0, Vec::len) + message.as_ref().map_or(0, String::len)
             }
         }
@@ -392,20 +392,20 @@ pub enum Signalled {
 
 /// What people see of a job's past.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Story {
+pub struct Timeline {
     /// The first entries, in the order in which they were recorded. Long values are left where they are.
     pub entries: Vec<Written>,
-    /// Whether there are more than [`bounds::STORY`].
+    /// Whether there are more than [`bounds::TIMELINE`].
     pub more: bool,
     /// The first unread messages.
     pub inbox: Inbox,
     /// Its children that are still known, in the order in which they were started.
-    pub children: Vec<Kin>,
+    pub children: Vec<ChildSummary>,
 }
 
-/// A child as its parent's story shows it.
+/// A child as its parent's timeline shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kin {
+pub struct ChildSummary {
     /// The child.
     pub id: JobId,
     /// What it is.
@@ -416,7 +416,7 @@ pub struct Kin {
 
 /// How a job looks to somebody who waits for its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sight {
+pub enum JobEnd {
     /// There is no such job (any more).
     Missing,
     /// It has not ended.
@@ -461,11 +461,11 @@ mod tests {
     #[test]
     fn a_signal_is_known_by_its_sender_and_the_end_of_a_child_by_the_child_alone() {
         let name = SignalName::new("go").expect("a name");
-        let signal = Mail::Signal { name: name.clone(), sender: "ada".into(), body: Vec::new() };
+        let signal = MessageBody::Signal { name: name.clone(), sender: "ada".into(), body: Vec::new() };
         assert_eq!((signal.subject(), signal.sender()), (Subject::Signal(name), "ada"));
         let child = JobId::from_bytes([7; 16]);
         let status = Status::plain(State::Succeeded);
-        let ended = Mail::Ended { child, status, result: None, message: Some("ada".into()) };
+        let ended = MessageBody::Ended { child, status, result: None, message: Some("ada".into()) };
         assert_eq!((ended.subject(), ended.sender()), (Subject::Child(child), ""));
     }
 

@@ -26,3 +26,4 @@ pub mod store;
 pub mod time;
 
 pub use error::{Error, Result};
+pub use uuid::Uuid;

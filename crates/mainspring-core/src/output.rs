@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //! - Frames are written by the owner of a claim only, in the order of their numbers, and never change.
-//! - A position is given once. Of all frames the last are kept, as far as [`Kept`] says; older ones are gone for every
+//! - A position is given once. Of all frames the last are kept, as far as [`OutputExtent`] says; older ones are gone for every
 //!   reader from the same commit on.
 
 use crate::bounds;
@@ -35,7 +35,7 @@ impl Push {
 
 /// One position of a job's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Item {
+pub struct OutputItem {
     /// Where it is.
     pub position: u64,
     /// When it was stored.
@@ -76,7 +76,7 @@ pub struct Ask {
 pub struct Output {
     /// The next items, in the order of their positions: up to the limit that was asked for and
     /// [`bounds::OUTPUT_PAGE`]; they also end where they would exceed [`bounds::PREFETCH_BYTES`], but not before the first.
-    pub items: Vec<Item>,
+    pub items: Vec<OutputItem>,
     /// The first position that is kept; 0 if there is none.
     pub first: u64,
     /// The last position; 0 if there is none.
@@ -90,14 +90,14 @@ pub struct Output {
 /// How far the output of a job goes, and what is kept of it: the last [`bounds::FRAMES`] items, and of these no more than
 /// [`bounds::FRAMES_BYTES`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct OutputExtent {
     /// The last position.
     pub last: u64,
     /// Bytes that were ever pushed.
     pub total: u64,
 }
 
-impl Kept {
+impl OutputExtent {
     /// The last position that is gone because of the number of items.
     pub fn gone(self) -> u64 {
         self.last.saturating_sub(bounds::FRAMES as u64)
@@ -114,8 +114,8 @@ impl Kept {
     }
 
     /// Whether a store that removes what is gone from time to time should do so, now that this has become `after`.
-    pub fn is_time(self, after: Kept) -> bool {
-        let rounds = |kept: Kept| (kept.gone() / SWEEP_ITEMS, kept.gone_bytes() / SWEEP_BYTES);
+    pub fn is_time(self, after: OutputExtent) -> bool {
+        let rounds = |kept: OutputExtent| (kept.gone() / SWEEP_ITEMS, kept.gone_bytes() / SWEEP_BYTES);
         rounds(self) != rounds(after)
     }
 }
@@ -137,27 +137,27 @@ mod tests {
     #[test]
     fn the_last_items_are_kept() {
         let frames = bounds::FRAMES as u64;
-        let kept = Kept { last: frames + 5, total: 10 };
+        let kept = OutputExtent { last: frames + 5, total: 10 };
         assert!(kept.keeps(6, 0) && !kept.keeps(5, 0));
-        assert!(Kept { last: frames, total: 0 }.keeps(1, 0));
+        assert!(OutputExtent { last: frames, total: 0 }.keeps(1, 0));
     }
 
     #[test]
     fn no_more_bytes_are_kept_than_the_bound() {
         let bytes = bounds::FRAMES_BYTES as u64;
-        let kept = Kept { last: 9, total: bytes + 100 };
+        let kept = OutputExtent { last: 9, total: bytes + 100 };
         assert!(kept.keeps(1, 100) && !kept.keeps(1, 99));
     }
 
     #[test]
     fn what_is_gone_is_swept_from_time_to_time() {
         let frames = bounds::FRAMES as u64;
-        let at = |last| Kept { last, total: 0 };
+        let at = |last| OutputExtent { last, total: 0 };
         assert!(!at(0).is_time(at(frames)), "nothing is gone");
         let times = (frames..frames + 10 * SWEEP_ITEMS).filter(|&last| at(last).is_time(at(last + 1)));
         assert_eq!(times.count(), 10);
         let full = bounds::FRAMES_BYTES as u64;
-        let bytes = |total| Kept { last: 9, total };
+        let bytes = |total| OutputExtent { last: 9, total };
         assert!(!bytes(full).is_time(bytes(full + 5)) && bytes(full).is_time(bytes(full + SWEEP_BYTES)));
     }
 }

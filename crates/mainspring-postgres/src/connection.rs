@@ -23,7 +23,7 @@ use tokio_postgres::{Client, Row, Statement};
 use crate::address::Address;
 use crate::connect;
 use crate::error::Result;
-use crate::options::Gate;
+use crate::options::StatementGate;
 use crate::shared::Shared;
 use crate::sql::{Call, in_schema};
 
@@ -144,7 +144,7 @@ pub(crate) struct Conn {
     /// The time-out that its session was set up with.
     timeout: Duration,
     /// Who lets each message pass, in tests of what happens between two of them.
-    gate: Option<Arc<dyn Gate>>,
+    gate: Option<Arc<dyn StatementGate>>,
 }
 
 impl Conn {
@@ -309,7 +309,7 @@ impl Conn {
     /// Sends what is otherwise sent at once one message at a time, each when the gate lets it pass.
     async fn one_by_one(
         &self,
-        gate: &dyn Gate,
+        gate: &dyn StatementGate,
         begin: Option<&str>,
         calls: &[Call<'_>],
         end: bool,

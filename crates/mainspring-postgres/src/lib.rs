@@ -43,7 +43,7 @@ pub use address::Address;
 pub use deadpool_postgres;
 pub use migrate::{SCHEMA_VERSION, script};
 #[doc(hidden)]
-pub use options::Gate;
+pub use options::StatementGate;
 pub use options::{Durability, Options, Time};
 pub use store::Postgres;
 pub use tokio_postgres;

@@ -32,7 +32,7 @@ pub enum Time {
 
 /// Where a test holds up each message to the database, to let something happen before it. Not part of the interface.
 #[doc(hidden)]
-pub trait Gate: fmt::Debug + Send + Sync {
+pub trait StatementGate: fmt::Debug + Send + Sync {
     /// Waits until this statement may be sent.
     fn pass<'a>(&'a self, statement: &'a str) -> Pending<'a, ()>;
 }
@@ -53,7 +53,7 @@ pub struct Options {
     /// Whose time counts. Default: [`Time::Server`].
     pub time: Time,
     /// What holds up each message, in tests. With one, nothing is sent ahead of the answer before.
-    pub(crate) gate: Option<Arc<dyn Gate>>,
+    pub(crate) gate: Option<Arc<dyn StatementGate>>,
 }
 
 impl Options {
@@ -113,7 +113,7 @@ impl Options {
     /// Sets what holds up each message. For tests of this store only.
     #[doc(hidden)]
     #[must_use]
-    pub fn gate(mut self, gate: Arc<dyn Gate>) -> Self {
+    pub fn gate(mut self, gate: Arc<dyn StatementGate>) -> Self {
         self.gate = Some(gate);
         self
     }

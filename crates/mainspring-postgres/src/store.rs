@@ -10,15 +10,15 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use mainspring_core::error::OpenProblem;
-use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
+use mainspring_core::id::{Claim, ClaimBatchNo, JobId, NodeNo};
 use mainspring_core::job::{New, Progress, Record, Verb};
-use mainspring_core::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
+use mainspring_core::journal::{Inbox, JobEnd, Recorded, Recording, Signal, Signalled, Timeline};
 use mainspring_core::name::{Key, QueueName, SignalName};
 use mainspring_core::output::{Ask, Output};
 use mainspring_core::seam::{Pending, Seams};
 use mainspring_core::store::{
     Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish,
-    Finished, Line, Listener, Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration,
+    Finished, Line, Listener, Listing, Node, Page, Queue, QueueChange, Receipt, Registered, Registration,
     Renewal, Renewed, Rescue, Rescued, Store, Swept, Ticket,
 };
 use mainspring_core::{Error, Result};
@@ -350,7 +350,7 @@ impl Store for Postgres {
         drop(self.call(|to| &to.enqueue, enlist::Nudge(id)));
     }
 
-    fn register(&self, node: Registration) -> Pending<'_, Result<Member>> {
+    fn register(&self, node: Registration) -> Pending<'_, Result<Registered>> {
         self.call(|to| &to.admin, op::node::Register(node))
     }
 
@@ -383,7 +383,7 @@ impl Store for Postgres {
         self.call(|to| &to.finish, op::finish::FinishOp { node, finishes })
     }
 
-    fn disown(&self, node: NodeNo, settled: Batch, keep: Vec<Claim>) -> Pending<'_, Result<usize>> {
+    fn disown(&self, node: NodeNo, settled: ClaimBatchNo, keep: Vec<Claim>) -> Pending<'_, Result<usize>> {
         self.call(|to| &to.claim, op::node::Disown { node, settled, keep })
     }
 
@@ -424,16 +424,16 @@ impl Store for Postgres {
         self.call(|to| &to.admin, op::drop_signals::DropSignals { id, name, sender })
     }
 
-    fn sights(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<Sight>>> {
-        self.call(|to| &to.read, read::Sights(ids))
+    fn job_ends(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<JobEnd>>> {
+        self.call(|to| &to.read, read::JobEnds(ids))
     }
 
     fn output(&self, asks: Vec<Ask>) -> Pending<'_, Result<Vec<Option<Output>>>> {
         self.call(|to| &to.read, read::Outputs(asks))
     }
 
-    fn story(&self, id: JobId) -> Pending<'_, Result<Option<Story>>> {
-        self.call(|to| &to.read, read::StoryOp(id))
+    fn timeline(&self, id: JobId) -> Pending<'_, Result<Option<Timeline>>> {
+        self.call(|to| &to.read, read::TimelineOp(id))
     }
 
     fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>> {

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use mainspring_core::id::{Batch, Claim, JobId, NodeId, NodeNo};
+use mainspring_core::id::{Claim, ClaimBatchNo, JobId, NodeId, NodeNo};
 use mainspring_core::job::{New, Options as JobOptions, Outcome, Priority};
 use mainspring_core::journal::{Entry, EntryKind, Recorded, Recording, Writes};
 use mainspring_core::name::{Key, Kind, QueueName};
@@ -174,7 +174,7 @@ fn drain(
         let request = ClaimRequest {
             ahead: Vec::new(),
             node,
-            batch: Batch(number),
+            batch: ClaimBatchNo(number),
             queues: vec![(queue.clone(), batch)],
             suspects: 1,
         };
@@ -220,7 +220,7 @@ fn steps(
         journal: Vec::new(),
     };
     block_on(store.enqueue((0..workflows).map(new).collect()))?;
-    let batch = Batch(BATCH.fetch_add(1, Ordering::Relaxed));
+    let batch = ClaimBatchNo(BATCH.fetch_add(1, Ordering::Relaxed));
     let request =
         ClaimRequest { ahead: Vec::new(), node, batch, queues: vec![(queue, workflows)], suspects: 1 };
     let claims: Vec<Claim> = block_on(store.claim(request))?.jobs.into_iter().map(|job| job.claim).collect();

@@ -14,7 +14,7 @@ use rusqlite::{Connection, Transaction};
 use crate::error::{Fault, Severity, corrupt, rolled_back, severity};
 use crate::migrate;
 use crate::op::enqueue;
-use crate::op::number::Numbers;
+use crate::op::row_numbers::Numbers;
 use crate::writer::{State, Tx};
 
 /// Takes the write lock and changes nothing. As the first statement of a transaction it waits for other writers; a

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arbitrary::Unstructured;
-use mainspring_core::id::{Batch, Claim, JobId, NodeNo, Row};
+use mainspring_core::id::{Claim, ClaimBatchNo, JobId, NodeNo, Row};
 use mainspring_core::job::{
     Fault as Trouble, FaultKind, New, Options, Outcome, Priority, Reason, Unique, Verb, When,
 };
@@ -23,7 +23,7 @@ use mainspring_core::name::{Key, Kind, Label, QueueName, SignalName, Tag};
 use mainspring_core::output::{Ask, Push};
 use mainspring_core::seam::{Clock, Pending, Rng};
 use mainspring_core::store::{
-    ClaimRequest, Cursor, Filter, Finish, Mark, Page, QueueChange, Renewal, Rescue,
+    ClaimRequest, Filter, Finish, Mark, Page, PagePosition, QueueChange, Renewal, Rescue,
 };
 use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, bounds};
@@ -32,7 +32,7 @@ use rusqlite::types::Value;
 
 use crate::error::{Fault, Result, rolled_back};
 use crate::names::Names;
-use crate::op::number::Numbers;
+use crate::op::row_numbers::Numbers;
 use crate::read::{self, Reader};
 use crate::writer::{State, Tx};
 use crate::{migrate, op};
@@ -186,18 +186,18 @@ fn text(draw: &mut Unstructured<'_>) -> String {
 /// Everything that only reads. A damaged row is corrupt, and not a store that may work again in a while.
 fn looks(reader: &mut Reader) {
     let mut names = Names::default();
-    if told(names.refresh(&reader.conn)).is_none() {
+    if answered(names.refresh(&reader.conn)).is_none() {
         return;
     }
     reader.names = names;
     for no in 0..7 {
-        told(read::get(reader, id(no)));
-        told(read::story(reader, id(no)));
-        told(read::sights(reader, &[id(no)]));
+        answered(read::get(reader, id(no)));
+        answered(read::timeline(reader, id(no)));
+        answered(read::job_ends(reader, &[id(no)]));
     }
-    told(read::values(reader, claim().id, &[key()]));
-    told(read::inboxes(reader, &[(claim(), 0)]));
-    told(read::outputs(reader, &[Ask { id: claim().id, after: 0, limit: 10 }]));
+    answered(read::values(reader, claim().id, &[key()]));
+    answered(read::inboxes(reader, &[(claim(), 0)]));
+    answered(read::outputs(reader, &[Ask { id: claim().id, after: 0, limit: 10 }]));
     let filters = [
         Filter::default(),
         Filter { queue: Some(queue()), ..Filter::default() },
@@ -205,15 +205,15 @@ fn looks(reader: &mut Reader) {
         Filter { reason: Some(Reason::Exhausted), ..Filter::default() },
     ];
     for filter in filters {
-        told(read::list(reader, &filter, &Page { after: None, limit: 10 }));
+        answered(read::list(reader, &filter, &Page { after: None, limit: 10 }));
     }
-    told(read::counts(reader));
-    told(read::queues(reader));
-    told(read::nodes(reader));
-    told(read::check_all(reader));
+    answered(read::counts(reader));
+    answered(read::queues(reader));
+    answered(read::nodes(reader));
+    answered(read::check_all(reader));
 }
 
-fn told<T>(answer: Result<T>) -> Option<T> {
+fn answered<T>(answer: Result<T>) -> Option<T> {
     match answer {
         Ok(answer) => Some(answer),
         Err(fault) => {
@@ -239,11 +239,11 @@ const ACTS: [Act; 21] = [
     |tx| op::finish::run(tx, NODE, &[finish(suspend())]).map(drop),
     |tx| op::journal::record(tx, NODE, &[recording()]).map(drop),
     |tx| op::inbox::signal(tx, &[signal(4), signal(6)]).map(drop),
-    |tx| op::finish::disown(tx, NODE, Batch(1), &[]).map(drop),
+    |tx| op::finish::disown(tx, NODE, ClaimBatchNo(1), &[]).map(drop),
     |tx| op::node::renew(tx, &renewal()).map(drop),
     |tx| op::node::retire(tx, NODE).map(drop),
-    |tx| op::sweep::promote(tx, 10).map(drop),
-    |tx| op::sweep::expire(tx, 10).map(drop),
+    |tx| op::due::promote(tx, 10).map(drop),
+    |tx| op::due::expire(tx, 10).map(drop),
     |tx| op::prune::run(tx, 10).map(drop),
     |tx| op::rescue::run(tx, Rescue { by: NODE, steady: bounds::DELAY, seen: NOW }).map(drop),
     |tx| verbs(tx, &Verb::Cancel { why: "why".into() }),
@@ -292,7 +292,7 @@ fn request(batch: u64) -> ClaimRequest {
     ClaimRequest {
         ahead: Vec::new(),
         node: NODE,
-        batch: Batch(batch),
+        batch: ClaimBatchNo(batch),
         queues: vec![(queue(), 10)],
         suspects: 1,
     }
@@ -366,7 +366,7 @@ fn new() -> New {
 fn cursors(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     WHOLE.with_borrow_mut(|reader| {
-        let page = Page { after: Some(Cursor(text.to_owned())), limit: 10 };
+        let page = Page { after: Some(PagePosition(text.to_owned())), limit: 10 };
         let own = text.parse::<i64>().is_ok_and(|no| no > 0 && no.to_string() == text);
         let answer = read::list(reader, &Filter { queue: Some(queue()), ..Filter::default() }, &page);
         assert_eq!(answer.is_ok(), own, "{text:?}: {answer:?}");

@@ -8,7 +8,7 @@
 //! [`rusqlite::Transaction`] implements [`Enlist`](mainspring_core::store::Enlist); the crate re-exports the
 //! [`rusqlite`] that it was built with.
 //!
-//! A step of a workflow can change an application's tables in the same file, together with its record: see [`transact`].
+//! A step of a workflow can change an application's tables in the same file, together with its record: see [`transaction_step`].
 //!
 //! # Invariants
 //! - A caller is answered only after the commit that holds its change; with [`Durability::Full`] that is an fsync.
@@ -20,25 +20,25 @@
 
 mod enlist;
 mod error;
-mod files;
+mod file_identity;
 mod flags;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
 mod hint;
-mod identity;
-mod lock;
 mod migrate;
 mod names;
 mod oneshot;
 mod op;
 mod open;
+mod open_files;
 mod options;
+mod process_lock;
 mod read;
 mod store;
 mod sync;
-pub mod transact;
-mod turn;
+pub mod transaction_step;
+mod turnstile;
 mod writer;
 
 pub use migrate::SCHEMA_VERSION;

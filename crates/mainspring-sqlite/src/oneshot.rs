@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::sync::Mutex;
 
-enum Slot<T> {
+enum Answer<T> {
     Empty,
     Waiting(Waker),
     Full(T),
@@ -18,32 +18,32 @@ enum Slot<T> {
 }
 
 /// Gives the answer.
-pub(crate) struct Sender<T>(Arc<Mutex<Slot<T>>>);
+pub(crate) struct Sender<T>(Arc<Mutex<Answer<T>>>);
 
 /// Waits for the answer; `None` if the sender was dropped without giving one.
-pub(crate) struct Receiver<T>(Arc<Mutex<Slot<T>>>);
+pub(crate) struct Receiver<T>(Arc<Mutex<Answer<T>>>);
 
 /// A connected pair.
 pub(crate) fn channel<T>() -> (Sender<T>, Receiver<T>) {
-    let slot = Arc::new(Mutex::new(Slot::Empty));
-    (Sender(Arc::clone(&slot)), Receiver(slot))
+    let answer = Arc::new(Mutex::new(Answer::Empty));
+    (Sender(Arc::clone(&answer)), Receiver(answer))
 }
 
 impl<T> Sender<T> {
     /// Gives the answer and wakes who waits for it.
     pub(crate) fn send(self, value: T) {
-        self.put(Slot::Full(value));
+        self.put(Answer::Full(value));
     }
 
-    fn put(&self, value: Slot<T>) {
+    fn put(&self, value: Answer<T>) {
         let before = {
-            let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if matches!(*slot, Slot::Full(_)) {
+            let mut answer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if matches!(*answer, Answer::Full(_)) {
                 return;
             }
-            std::mem::replace(&mut *slot, value)
+            std::mem::replace(&mut *answer, value)
         };
-        if let Slot::Waiting(waker) = before {
+        if let Answer::Waiting(waker) = before {
             waker.wake();
         }
     }
@@ -51,7 +51,7 @@ impl<T> Sender<T> {
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        self.put(Slot::Closed);
+        self.put(Answer::Closed);
     }
 }
 
@@ -59,12 +59,12 @@ impl<T> Future for Receiver<T> {
     type Output = Option<T>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
-        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match std::mem::replace(&mut *slot, Slot::Closed) {
-            Slot::Full(value) => Poll::Ready(Some(value)),
-            Slot::Closed => Poll::Ready(None),
-            Slot::Empty | Slot::Waiting(_) => {
-                *slot = Slot::Waiting(context.waker().clone());
+        let mut answer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match std::mem::replace(&mut *answer, Answer::Closed) {
+            Answer::Full(value) => Poll::Ready(Some(value)),
+            Answer::Closed => Poll::Ready(None),
+            Answer::Empty | Answer::Waiting(_) => {
+                *answer = Answer::Waiting(context.waker().clone());
                 Poll::Pending
             }
         }

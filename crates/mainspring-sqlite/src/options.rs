@@ -18,7 +18,7 @@ pub enum Durability {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
-    /// The database file. `-wal`, `-shm`, `-turn.lock` and `-node-….lock` files appear beside it.
+    /// The database file. `-wal`, `-shm`, `-turnstile.lock` and `-node-….lock` files appear beside it.
     pub path: PathBuf,
     /// What an acknowledgement means. Default: [`Durability::Full`].
     pub durability: Durability,

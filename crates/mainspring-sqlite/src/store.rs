@@ -9,27 +9,27 @@ use std::task::Poll;
 use std::time::Duration;
 
 use mainspring_core::error::OpenProblem;
-use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
+use mainspring_core::id::{Claim, ClaimBatchNo, JobId, NodeNo};
 use mainspring_core::job::{New, Outcome, Progress, Record, Verb};
-use mainspring_core::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
+use mainspring_core::journal::{Inbox, JobEnd, Recorded, Recording, Signal, Signalled, Timeline};
 use mainspring_core::name::{Key, QueueName, SignalName};
 use mainspring_core::output::{Ask, Output};
 use mainspring_core::seam::{Pending, Seams};
 use mainspring_core::store::{
     Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish,
-    Finished, Line, Listener, Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration,
+    Finished, Line, Listener, Listing, Node, Page, Queue, QueueChange, Receipt, Registered, Registration,
     Renewal, Renewed, Rescue, Rescued, Store, Swept, Ticket,
 };
 use mainspring_core::{Error, Result};
 
-use crate::files::Files;
+use crate::file_identity::Identity;
 use crate::hint::Listeners;
-use crate::identity::Identity;
 use crate::migrate::{self, SCHEMA_VERSION};
 use crate::oneshot::{Receiver, channel};
+use crate::open_files::Files;
 use crate::options::{Durability, Options};
 use crate::read::{self, Pool, Reader};
-use crate::turn::Turnstile;
+use crate::turnstile::Turnstile;
 use crate::writer::{self, Env, Queue as Requests, Tx, Typed, Weight};
 use crate::{error, op, open};
 
@@ -238,7 +238,7 @@ impl Store for Sqlite {
         self.env.queue.nudge();
     }
 
-    fn register(&self, node: Registration) -> Pending<'_, Result<Member>> {
+    fn register(&self, node: Registration) -> Pending<'_, Result<Registered>> {
         self.write(Weight::rows(1), move |tx| op::node::register(tx, &node))
     }
 
@@ -268,7 +268,7 @@ impl Store for Sqlite {
         self.write(weight, move |tx| op::finish::run(tx, node, &finishes))
     }
 
-    fn disown(&self, node: NodeNo, settled: Batch, keep: Vec<Claim>) -> Pending<'_, Result<usize>> {
+    fn disown(&self, node: NodeNo, settled: ClaimBatchNo, keep: Vec<Claim>) -> Pending<'_, Result<usize>> {
         self.write(Weight::rows(1), move |tx| op::finish::disown(tx, node, settled, &keep))
     }
 
@@ -313,16 +313,16 @@ impl Store for Sqlite {
         self.write(Weight::rows(1), move |tx| op::inbox::drop_signals(tx, id, &name, sender.as_deref()))
     }
 
-    fn sights(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<Sight>>> {
-        self.read(move |reader| read::sights(reader, &ids))
+    fn job_ends(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<JobEnd>>> {
+        self.read(move |reader| read::job_ends(reader, &ids))
     }
 
     fn output(&self, asks: Vec<Ask>) -> Pending<'_, Result<Vec<Option<Output>>>> {
         self.read(move |reader| read::outputs(reader, &asks))
     }
 
-    fn story(&self, id: JobId) -> Pending<'_, Result<Option<Story>>> {
-        self.read(move |reader| read::story(reader, id))
+    fn timeline(&self, id: JobId) -> Pending<'_, Result<Option<Timeline>>> {
+        self.read(move |reader| read::timeline(reader, id))
     }
 
     fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>> {
@@ -330,11 +330,11 @@ impl Store for Sqlite {
     }
 
     fn promote(&self, limit: usize) -> Pending<'_, Result<Swept>> {
-        self.write(Weight::rows(1), move |tx| op::sweep::promote(tx, limit))
+        self.write(Weight::rows(1), move |tx| op::due::promote(tx, limit))
     }
 
     fn expire(&self, limit: usize) -> Pending<'_, Result<Swept>> {
-        self.write(Weight::rows(1), move |tx| op::sweep::expire(tx, limit))
+        self.write(Weight::rows(1), move |tx| op::due::expire(tx, limit))
     }
 
     fn prune(&self, limit: usize) -> Pending<'_, Result<usize>> {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use mainspring_core::id::{Batch, Claim, JobId, NodeId, NodeNo};
+use mainspring_core::id::{Claim, ClaimBatchNo, JobId, NodeId, NodeNo};
 use mainspring_core::job::{
     Fault, FaultKind, New, Options, Outcome, Priority, Reason, Record, State, Status, Summary, Verb,
 };
@@ -219,11 +219,11 @@ impl Harness {
     }
 
     /// The number of a node's next claim batch.
-    pub fn batch(&self, node: NodeNo) -> Batch {
+    pub fn batch(&self, node: NodeNo) -> ClaimBatchNo {
         let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
         let batch = batches.entry(node).or_default();
         *batch += 1;
-        Batch(*batch)
+        ClaimBatchNo(*batch)
     }
 
     /// A request for jobs of `q`, with the next batch number.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::job::{Outcome, Status, Unique};
-use mainspring_core::journal::{Entry, EntryKind, Mail, Message, Signalled, Value, Writes, Written};
+use mainspring_core::journal::{Entry, EntryKind, Message, MessageBody, Signalled, Value, Writes, Written};
 use mainspring_core::name::{Key, QueueName};
 use mainspring_core::store::{Abilities, Finished, Receipt};
 use mainspring_core::time::Timestamp;
@@ -591,12 +591,12 @@ pub struct InboxMessage {
 impl InboxMessage {
     /// A message without its words.
     pub fn of(message: &Message) -> Self {
-        let Message { no, mail, .. } = message;
-        let sender = match mail {
-            Mail::Signal { sender, .. } => sender.clone(),
-            Mail::Ended { .. } => String::new(),
+        let Message { no, body, .. } = message;
+        let sender = match body {
+            MessageBody::Signal { sender, .. } => sender.clone(),
+            MessageBody::Ended { .. } => String::new(),
         };
-        InboxMessage { no: *no, subject: mail.subject().to_string(), sender }
+        InboxMessage { no: *no, subject: body.subject().to_string(), sender }
     }
 }
 

@@ -8,17 +8,17 @@
 use std::sync::{Arc, Weak};
 
 use mainspring_core::Result;
-use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
+use mainspring_core::id::{Claim, ClaimBatchNo, JobId, NodeNo};
 use mainspring_core::job::{New, Outcome, Progress, Record, Verb, When};
 use mainspring_core::journal::{
-    Inbox, OnClose, Recorded, Recording, Sight, Signal, Signalled, Story, Subject,
+    Inbox, JobEnd, OnClose, Recorded, Recording, Signal, Signalled, Subject, Timeline,
 };
 use mainspring_core::name::{Key, QueueName, SignalName};
 use mainspring_core::output::{Ask, Output};
 use mainspring_core::seam::Pending;
 use mainspring_core::store::{
     self, Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding,
-    Finish, Finished, Listener, Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration,
+    Finish, Finished, Listener, Listing, Node, Page, Queue, QueueChange, Receipt, Registered, Registration,
     Renewal, Renewed, Rescue, Rescued, Store, Swept, Ticket,
 };
 
@@ -246,7 +246,7 @@ impl<W: Transport> Store for WatchedStore<W> {
         self.store.nudge(id);
     }
 
-    fn register(&self, node: Registration) -> Pending<'_, Result<Member>> {
+    fn register(&self, node: Registration) -> Pending<'_, Result<Registered>> {
         let call = Call { name: "register", writes: true };
         self.send(
             call,
@@ -310,7 +310,7 @@ impl<W: Transport> Store for WatchedStore<W> {
         self.send(call, (node, finishes), |store, (node, finishes)| store.finish(node, finishes), finished)
     }
 
-    fn disown(&self, node: NodeNo, settled: Batch, keep: Vec<Claim>) -> Pending<'_, Result<usize>> {
+    fn disown(&self, node: NodeNo, settled: ClaimBatchNo, keep: Vec<Claim>) -> Pending<'_, Result<usize>> {
         let call = Call { name: "disown", writes: true };
         self.send(
             call,
@@ -381,16 +381,16 @@ impl<W: Transport> Store for WatchedStore<W> {
         )
     }
 
-    fn sights(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<Sight>>> {
-        self.read("sights", ids, |store, ids| store.sights(ids))
+    fn job_ends(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<JobEnd>>> {
+        self.read("job_ends", ids, |store, ids| store.job_ends(ids))
     }
 
     fn output(&self, asks: Vec<Ask>) -> Pending<'_, Result<Vec<Option<Output>>>> {
         self.read("output", asks, |store, asks| store.output(asks))
     }
 
-    fn story(&self, id: JobId) -> Pending<'_, Result<Option<Story>>> {
-        self.read("story", id, |store, id| store.story(id))
+    fn timeline(&self, id: JobId) -> Pending<'_, Result<Option<Timeline>>> {
+        self.read("timeline", id, |store, id| store.timeline(id))
     }
 
     fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>> {

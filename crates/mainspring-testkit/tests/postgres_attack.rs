@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use mainspring_core::Error;
-use mainspring_core::id::Batch;
+use mainspring_core::id::ClaimBatchNo;
 use mainspring_core::job::Outcome;
 use mainspring_core::seam::{Clock, Pending, Seams, Threads};
 use mainspring_core::store::{ClaimRequest, Finish, Finished, Hint, Listener, Receipt, Store};
@@ -172,7 +172,7 @@ fn batch_is_adopted_by_whoever_registers_the_node_again() {
     let request = ClaimRequest {
         ahead: Vec::new(),
         node,
-        batch: Batch(1),
+        batch: ClaimBatchNo(1),
         queues: vec![(queue("q"), 2)],
         suspects: usize::MAX,
     };

@@ -303,7 +303,7 @@ impl<'a, J> Enqueue<'a, J> {
     ///
     /// # Errors
     /// As [`within`](Self::within).
-    pub fn within_now<S, T: EnlistNow<S>>(self, transaction: &mut T) -> Result<Enqueued<J>> {
+    pub fn within_sync<S, T: EnlistNow<S>>(self, transaction: &mut T) -> Result<Enqueued<J>> {
         let (engine, job) = self.enlisted()?;
         let id = job.id;
         receipt(id, only(&transaction.enlist_now(&engine.store().ticket(), vec![job])?))

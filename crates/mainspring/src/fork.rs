@@ -13,7 +13,9 @@ use std::future::IntoFuture;
 
 use mainspring_core::id::JobId;
 use mainspring_core::job::{New, Options, Origin};
-use mainspring_core::journal::{Ended, Entry, EntryKind, Mail, Sight, Story, Value, Written, cut, operation};
+use mainspring_core::journal::{
+    Ended, Entry, EntryKind, JobEnd, MessageBody, Timeline, Value, Written, cut, operation,
+};
 use mainspring_core::name::Key;
 use mainspring_core::seam::Pending;
 use mainspring_core::{Error, Result, bounds};
@@ -147,13 +149,17 @@ fn json(what: &'static str, value: &impl Serialize) -> Result<Vec<u8>> {
 }
 
 /// Says that a step is not recorded, and which are.
-pub(crate) fn unknown(step: &str, story: &Story) -> Error {
-    if story.more {
-        return Error::TooLarge { what: "journal", size: story.entries.len() + 1, limit: bounds::STORY };
+pub(crate) fn unknown(step: &str, timeline: &Timeline) -> Error {
+    if timeline.more {
+        return Error::TooLarge {
+            what: "journal",
+            size: timeline.entries.len() + 1,
+            limit: bounds::TIMELINE,
+        };
     }
     let mut seen = BTreeSet::new();
-    let ended = Ended::of(story.entries.iter().map(|entry| (entry.key.as_str(), entry.kind)));
-    let operations = story.entries.iter().map(|entry| operation(entry.key.as_str()));
+    let ended = Ended::of(timeline.entries.iter().map(|entry| (entry.key.as_str(), entry.kind)));
+    let operations = timeline.entries.iter().map(|entry| operation(entry.key.as_str()));
     let operations = operations.filter(|step| !ended.has(step));
     let steps: Vec<&str> = operations.filter(|step| !step.is_empty() && seen.insert(*step)).collect();
     let more = if steps.len() > LISTED_STEPS { ", …" } else { "" };
@@ -166,8 +172,8 @@ pub(crate) fn unknown(step: &str, story: &Story) -> Error {
 }
 
 /// Which records stay if a journal is cut before a step; `None` if nothing is recorded of it.
-pub(crate) fn stays(story: &Story, step: &str) -> Option<Vec<bool>> {
-    let entries: Vec<_> = story.entries.iter().map(|entry| (entry.key.as_str(), entry.kind)).collect();
+pub(crate) fn stays(timeline: &Timeline, step: &str) -> Option<Vec<bool>> {
+    let entries: Vec<_> = timeline.entries.iter().map(|entry| (entry.key.as_str(), entry.kind)).collect();
     cut(&entries, step)
 }
 
@@ -182,8 +188,8 @@ struct Past {
 impl Past {
     /// Reads what was recorded before a step, as it was at one moment.
     async fn read(engine: &Engine, id: JobId, from: Option<&str>) -> Result<Past> {
-        let story = async || engine.store().story(id).await?.ok_or(Error::NotFound(id));
-        let mut now = story().await?;
+        let timeline = async || engine.store().timeline(id).await?.ok_or(Error::NotFound(id));
+        let mut now = timeline().await?;
         for _ in 0..ROUNDS {
             let keep = match from {
                 Some(step) => stays(&now, step).ok_or_else(|| unknown(step, &now))?,
@@ -199,7 +205,7 @@ impl Past {
                 Some(BTreeMap::new())
             } else {
                 let values = engine.store().values(id, long.clone()).await?;
-                let again = story().await?;
+                let again = timeline().await?;
                 // A value is the one that was meant if its record is still there.
                 let steady = long.iter().all(|key| of(&again, key) == of(&now, key));
                 let values: Option<Vec<Vec<u8>>> = values.into_iter().collect();
@@ -219,8 +225,8 @@ impl Past {
     }
 }
 
-fn of<'s>(story: &'s Story, key: &Key) -> Option<&'s Written> {
-    story.entries.iter().find(|entry| entry.key == *key)
+fn of<'s>(timeline: &'s Timeline, key: &Key) -> Option<&'s Written> {
+    timeline.entries.iter().find(|entry| entry.key == *key)
 }
 
 /// Leaves out what is inside of scopes that have ended, what reaches beyond them included: it is the other job's. And tokens,
@@ -232,7 +238,7 @@ fn without_scopes(mut kept: Vec<&Written>) -> Vec<&Written> {
 }
 
 /// How those children ended whose end is not among what is kept, by the keys of their starts.
-async fn ends(engine: &Engine, story: &Story, kept: &[&Written]) -> Result<BTreeMap<Key, Vec<u8>>> {
+async fn ends(engine: &Engine, timeline: &Timeline, kept: &[&Written]) -> Result<BTreeMap<Key, Vec<u8>>> {
     let recorded: BTreeSet<&str> = kept.iter().map(|entry| entry.key.as_str()).collect();
     let mut open = BTreeMap::new();
     for entry in kept.iter().filter(|entry| entry.kind == EntryKind::Child) {
@@ -243,8 +249,8 @@ async fn ends(engine: &Engine, story: &Story, kept: &[&Written]) -> Result<BTree
         }
     }
     let mut ends = BTreeMap::new();
-    for message in &story.inbox.messages {
-        if let Mail::Ended { child, status, result, message } = &message.mail
+    for message in &timeline.inbox.messages {
+        if let MessageBody::Ended { child, status, result, message } = &message.body
             && let Some(key) = open.remove(child)
         {
             ends.insert(key, child::ended(*status, result.as_deref(), message.clone())?);
@@ -252,8 +258,8 @@ async fn ends(engine: &Engine, story: &Story, kept: &[&Written]) -> Result<BTree
     }
     let ids: Vec<JobId> = open.keys().copied().collect();
     for ids in ids.chunks(bounds::BATCH) {
-        for (id, sight) in ids.iter().zip(engine.store().sights(ids.to_vec()).await?) {
-            if let (Sight::Ended { status, result, message }, Some(key)) = (sight, open.remove(id)) {
+        for (id, job_end) in ids.iter().zip(engine.store().job_ends(ids.to_vec()).await?) {
+            if let (JobEnd::Ended { status, result, message }, Some(key)) = (job_end, open.remove(id)) {
                 ends.insert(key, child::ended(status, result.as_deref(), message)?);
             }
         }

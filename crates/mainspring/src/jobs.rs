@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use mainspring_core::id::JobId;
 use mainspring_core::job::{Priority, Reason, Record, State, Status, Summary, Unfit, Verb, Why, why};
-use mainspring_core::journal::{EntryKind, Story, Value, Written};
+use mainspring_core::journal::{EntryKind, Timeline, Value, Written};
 use mainspring_core::name::{Key, SignalName, StepName};
 use mainspring_core::seam::Pending;
-use mainspring_core::store::{Changed, Counts, Cursor, Filter, Listing, Page};
+use mainspring_core::store::{Changed, Counts, Filter, Listing, Page, PagePosition};
 use mainspring_core::{Error, Result, bounds};
 
 use crate::durable::drift::{self, Decision};
@@ -66,7 +66,7 @@ impl<'a> Jobs<'a> {
     }
 
     /// A page of the jobs that match, newest first, without payloads. `after` is the cursor of the page before.
-    pub async fn list(&self, filter: Filter, after: Option<Cursor>, limit: usize) -> Result<Listing> {
+    pub async fn list(&self, filter: Filter, after: Option<PagePosition>, limit: usize) -> Result<Listing> {
         let limit = limit.min(bounds::PAGE);
         let mut listing = Listing { jobs: Vec::new(), next: after };
         if limit == 0 {
@@ -103,7 +103,7 @@ impl<'a> Jobs<'a> {
             && !signals.is_empty()
         {
             let awaited = |unfit: &Unfit| signals.iter().any(|(name, _)| name.as_str() == unfit.name);
-            unfit.extend(self.story(id).await?.entries.iter().flat_map(set_aside).filter(awaited));
+            unfit.extend(self.timeline(id).await?.entries.iter().flat_map(set_aside).filter(awaited));
         }
         Ok(why)
     }
@@ -116,14 +116,14 @@ impl<'a> Jobs<'a> {
     /// # Errors
     /// [`Error::NotFound`] if the job does not exist (any more).
     pub async fn lost_children(&self, id: JobId) -> Result<Vec<LostChild>> {
-        let story = self.story(id).await?;
+        let timeline = self.timeline(id).await?;
         let lost = Status::because(State::Cancelled, Reason::Parent);
-        let is_lost = |id: JobId| story.children.iter().any(|kin| kin.id == id && kin.status == lost);
+        let is_lost = |id: JobId| timeline.children.iter().any(|kin| kin.id == id && kin.status == lost);
         let child = |entry: &Written| match (&entry.value, entry.kind) {
             (Value::Here(value), EntryKind::Child) => serde_json::from_slice::<JobId>(value).ok(),
             _ => None,
         };
-        let children = story.entries.iter().filter_map(|entry| Some((&entry.key, child(entry)?)));
+        let children = timeline.entries.iter().filter_map(|entry| Some((&entry.key, child(entry)?)));
         let lost = children.filter(|(_, id)| is_lost(*id));
         Ok(lost.map(|(step, id)| LostChild { step: step.clone(), id }).collect())
     }
@@ -149,14 +149,14 @@ impl<'a> Jobs<'a> {
     ///
     /// # Errors
     /// [`Error::NotFound`] if it does not exist (any more).
-    pub async fn story(&self, id: JobId) -> Result<Story> {
-        self.engine.store().story(id).await?.ok_or(Error::NotFound(id))
+    pub async fn timeline(&self, id: JobId) -> Result<Timeline> {
+        self.engine.store().timeline(id).await?.ok_or(Error::NotFound(id))
     }
 
     /// Drops unread signals of a name that were sent to a job, all of them or those of one sender. Returns how many.
     ///
     /// Nobody reads a dropped signal. Its sender stays known as if it had been read: a repeat of the same send is
-    /// [`Sent::Repeated`](crate::Sent::Repeated) and not stored. To correct a signal, send it with another sender, or with none.
+    /// [`SignalReceipt::Repeated`](crate::SignalReceipt::Repeated) and not stored. To correct a signal, send it with another sender, or with none.
     /// The job stays as it is: if it waits, it waits on, and if the signal has woken it, it looks, and waits again. A handler that
     /// runs may have the signal at hand already and still read it; [`hold`](Self::hold) a waiting job first to be sure.
     ///
@@ -182,7 +182,7 @@ impl<'a> Jobs<'a> {
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::Illegal`] if it is not held for drift.
-    pub async fn accept(&self, id: JobId) -> Result<()> {
+    pub async fn accept_drift(&self, id: JobId) -> Result<()> {
         self.decide_drift("accept", id, Decision::Accept).await
     }
 
@@ -190,7 +190,7 @@ impl<'a> Jobs<'a> {
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::Illegal`] if it is not held for drift, [`Error::Invalid`] for what is not a name.
-    pub async fn rename(&self, id: JobId, from: &str, to: &str) -> Result<()> {
+    pub async fn rename_step(&self, id: JobId, from: &str, to: &str) -> Result<()> {
         let (from, to) = (StepName::new(from)?, StepName::new(to)?);
         self.decide_drift("rename", id, Decision::Rename { from: from.into(), to: to.into() }).await
     }
@@ -251,16 +251,20 @@ impl<'a> Jobs<'a> {
         self.change(target, Verb::Delete)
     }
 
-    /// Gives waiting jobs another priority.
+    /// Gives waiting jobs another priority, from 0 (claimed first) to 9.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is above 9.
-    pub fn reprioritise(&self, target: impl Into<Target>, priority: u8) -> Result<Change<'a>> {
-        Ok(self.change(target, Verb::Reprioritise(Priority::new(priority)?)))
+    /// When it is awaited: [`Error::Invalid`] if the priority is above 9.
+    pub fn set_priority(&self, target: impl Into<Target>, priority: u8) -> Change<'a> {
+        self.change_by(target, Priority::new(priority).map(Verb::SetPriority))
     }
 
     /// Applies any verb.
     pub fn change(&self, target: impl Into<Target>, verb: Verb) -> Change<'a> {
+        self.change_by(target, Ok(verb))
+    }
+
+    fn change_by(&self, target: impl Into<Target>, verb: Result<Verb>) -> Change<'a> {
         Change { engine: self.engine, target: target.into(), verb, dry_run: false, watched: None }
     }
 }
@@ -285,7 +289,7 @@ fn set_aside(entry: &Written) -> Vec<Unfit> {
 
 /// What a verb did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct ChangeReport {
     /// Jobs it was applied to, or with a dry run would have been.
     pub changed: usize,
     /// Jobs that matched but are in a state to which the verb does not apply.
@@ -299,13 +303,14 @@ pub struct Tally {
 pub struct Change<'a> {
     engine: &'a Engine,
     target: Target,
-    verb: Verb,
+    /// What was wrong with its arguments is answered when it is awaited, as by every builder.
+    verb: Result<Verb>,
     dry_run: bool,
     watched: Option<Watched<'a>>,
 }
 
 /// A callback for how far a verb has come.
-type Watched<'a> = Box<dyn FnMut(&Tally) + Send + 'a>;
+type Watched<'a> = Box<dyn FnMut(&ChangeReport) + Send + 'a>;
 
 impl<'a> Change<'a> {
     /// Only counts what would be changed.
@@ -316,51 +321,59 @@ impl<'a> Change<'a> {
 
     /// Tells how far it has come, after each part of at most [`bounds::BATCH`] jobs: each part is a commit of its own, and what
     /// is done stays done if a later part fails.
-    pub fn watched(mut self, watch: impl FnMut(&Tally) + Send + 'a) -> Self {
+    pub fn watched(mut self, watch: impl FnMut(&ChangeReport) + Send + 'a) -> Self {
         self.watched = Some(Box::new(watch));
         self
     }
 
     /// Why, for the record. Only cancelling, failing and holding keep it; what is said of a hold is gone with the hold.
     pub fn because(mut self, words: impl Into<String>) -> Self {
-        if let Verb::Cancel { why } | Verb::Hold { why } | Verb::Fail { why } = &mut self.verb {
+        if let Ok(Verb::Cancel { why } | Verb::Hold { why } | Verb::Fail { why }) = &mut self.verb {
             *why = words.into();
         }
         self
     }
 
-    fn check(&self) -> Result<()> {
-        if let Verb::Recall { .. } = self.verb {
+    /// The verb, if it may be applied. It is taken out: what else was asked for is still needed.
+    fn checked(&mut self) -> Result<Verb> {
+        let verb = std::mem::replace(&mut self.verb, Ok(Verb::Resume))?;
+        if let Verb::Recall { .. } = verb {
             return Err(Error::Invalid {
                 what: "verb",
                 why: "`recall` is a parent's word to its child".into(),
             });
         }
-        self.verb.check()
+        verb.check()?;
+        Ok(verb)
     }
 
-    async fn apply(mut self) -> Result<Tally> {
-        self.check()?;
-        let mut tally = Tally::default();
+    async fn apply(mut self) -> Result<ChangeReport> {
+        let verb = self.checked()?;
+        let mut report = ChangeReport::default();
         match std::mem::replace(&mut self.target, Target::Ids(Vec::new())) {
             Target::Ids(ids) => {
                 for ids in ids.chunks(bounds::BATCH) {
-                    self.apply_to(ids.to_vec(), &mut tally).await?;
+                    self.apply_to(&verb, ids.to_vec(), &mut report).await?;
                 }
             }
             Target::Filter(filter) if filter == Filter::default() => {
                 let why = "it has no condition; `Target::All` names all jobs".into();
                 return Err(Error::Invalid { what: "filter", why });
             }
-            Target::Filter(filter) => self.apply_to_all(filter, &mut tally).await?,
-            Target::All => self.apply_to_all(Filter::default(), &mut tally).await?,
+            Target::Filter(filter) => self.apply_to_all(&verb, filter, &mut report).await?,
+            Target::All => self.apply_to_all(&verb, Filter::default(), &mut report).await?,
         }
-        Ok(tally)
+        Ok(report)
     }
 
     /// Walks over all that match at the moment, newest first. The walk never turns back, so jobs that the verb itself
     /// puts into a matching state are not met twice.
-    async fn apply_to_all(&mut self, mut filter: Filter, tally: &mut Tally) -> Result<()> {
+    async fn apply_to_all(
+        &mut self,
+        verb: &Verb,
+        mut filter: Filter,
+        report: &mut ChangeReport,
+    ) -> Result<()> {
         // What is enqueued during the walk is not meant; what was enqueued in this very microsecond is.
         let now = self.engine.seams().clock.now().after(Duration::from_micros(1));
         filter.created_before = Some(filter.created_before.map_or(now, |before| before.min(now)));
@@ -370,7 +383,7 @@ impl<'a> Change<'a> {
             let listing = self.engine.store().list(filter.clone(), page).await?;
             let ids: Vec<JobId> = listing.jobs.iter().map(|job: &Summary| job.id).collect();
             if !ids.is_empty() {
-                self.apply_to(ids, tally).await?;
+                self.apply_to(verb, ids, report).await?;
             }
             match listing.next {
                 Some(next) => after = Some(next),
@@ -379,34 +392,34 @@ impl<'a> Change<'a> {
         }
     }
 
-    async fn apply_to(&mut self, ids: Vec<JobId>, tally: &mut Tally) -> Result<()> {
-        for (_, answer) in self.answers(ids).await? {
+    async fn apply_to(&mut self, verb: &Verb, ids: Vec<JobId>, report: &mut ChangeReport) -> Result<()> {
+        for (_, answer) in self.answers(verb, ids).await? {
             match answer {
-                Changed::Applied { .. } => tally.changed += 1,
-                Changed::Illegal(_) | Changed::Stale => tally.refused += 1,
-                Changed::NotFound => tally.missing += 1,
+                Changed::Applied { .. } => report.changed += 1,
+                Changed::Illegal(_) | Changed::Stale => report.refused += 1,
+                Changed::NotFound => report.missing += 1,
             }
         }
         if let Some(watch) = &mut self.watched {
-            watch(tally);
+            watch(report);
         }
         Ok(())
     }
 
     /// For one job, a verb that does not apply is an error.
-    async fn apply_to_one(mut self, id: JobId) -> Result<Tally> {
-        self.check()?;
-        match self.answers(vec![id]).await?.first() {
-            Some((_, Changed::Applied { .. })) => Ok(Tally { changed: 1, ..Tally::default() }),
-            Some((_, Changed::Illegal(illegal))) => Err(Error::illegal(id, &self.verb, illegal.from)),
+    async fn apply_to_one(mut self, id: JobId) -> Result<ChangeReport> {
+        let verb = self.checked()?;
+        match self.answers(&verb, vec![id]).await?.first() {
+            Some((_, Changed::Applied { .. })) => Ok(ChangeReport { changed: 1, ..ChangeReport::default() }),
+            Some((_, Changed::Illegal(illegal))) => Err(Error::illegal(id, &verb, illegal.from)),
             Some((_, Changed::Stale)) => Err(Error::unavailable("the job has gone on meanwhile")),
             Some((_, Changed::NotFound)) | None => Err(Error::NotFound(id)),
         }
     }
 
     /// Applies the verb, and tells those who wait for jobs that ended by it.
-    async fn answers(&mut self, ids: Vec<JobId>) -> Result<Vec<(JobId, Changed)>> {
-        let answers = self.engine.store().change(ids.clone(), self.verb.clone(), self.dry_run).await?;
+    async fn answers(&mut self, verb: &Verb, ids: Vec<JobId>) -> Result<Vec<(JobId, Changed)>> {
+        let answers = self.engine.store().change(ids.clone(), verb.clone(), self.dry_run).await?;
         let answers: Vec<_> = ids.into_iter().zip(answers).collect();
         for (id, answer) in &answers {
             if let Changed::Applied { to, .. } = answer
@@ -421,7 +434,7 @@ impl<'a> Change<'a> {
 }
 
 impl<'a> IntoFuture for Change<'a> {
-    type Output = Result<Tally>;
+    type Output = Result<ChangeReport>;
     type IntoFuture = Pending<'a, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {

@@ -11,7 +11,7 @@
 //!     user: u64,
 //! }
 //!
-//! async fn welcome(_ctx: Context, job: Welcome) -> mainspring::Result<String> {
+//! async fn welcome(_ctx: Context, job: Welcome) -> mainspring::HandlerResult<String> {
 //!     Ok(format!("welcome, user {}", job.user))
 //! }
 //!
@@ -58,9 +58,9 @@
 //! # #[derive(Serialize, Deserialize, Job)]
 //! # #[job(signals(approved = bool))]
 //! # struct Order { total: u64 }
-//! # async fn charge(total: u64) -> mainspring::Result<u64> { Ok(total) }
-//! # async fn ship(payment: u64) -> mainspring::Result<()> { drop(payment); Ok(()) }
-//! async fn order(ctx: Context, job: Order) -> mainspring::Result<()> {
+//! # async fn charge(total: u64) -> mainspring::HandlerResult<u64> { Ok(total) }
+//! # async fn ship(payment: u64) -> mainspring::HandlerResult<()> { drop(payment); Ok(()) }
+//! async fn order(ctx: Context, job: Order) -> mainspring::HandlerResult<()> {
 //!     let payment = ctx.step("charge", || charge(job.total)).await?; // recorded: does not run again
 //!     ctx.sleep("cool-off", Duration::from_hours(24)).await?;
 //!     if ctx.signal(Order::APPROVED).timeout(Duration::from_hours(72)).await? == Some(true) {
@@ -124,27 +124,26 @@ pub use durable::child::{Child, Spawn};
 pub use durable::iterate::Iterate;
 pub use durable::join_all::{JoinAll, join_all};
 pub use durable::map::{Map, MapSome, Mapped};
-pub use durable::output::{Output, StepOutput};
 pub use durable::race::Race;
-pub use durable::recorded_value::Draw;
-pub use durable::signal::{Declares, JobRef, Named, SendSignal, Sent, SignalType};
+pub use durable::recorded_value::RecordedValue;
+pub use durable::signal::{JobRef, JobType, SendSignal, SignalReceipt, SignalRef, SignalType};
 #[cfg(feature = "sqlite")]
 pub use durable::sqlite_transaction::SqliteTransaction;
 pub use durable::step::{Step, StepContext};
-pub use durable::token::{Mint, Token};
+pub use durable::token::{MintToken, Token};
 pub use durable::wait::{Received, Signal, Signals, Sleep, TimedSignal};
 pub use engine::Engine;
 pub use enqueue::{Enqueue, EnqueueMany, Enqueued, Json};
 pub use fork::{Fork, Forked};
 pub use handler::Payload;
 pub use job::{Job, JobOptions};
-pub use jobs::{Change, Jobs, LostChild, Tally, Target};
+pub use jobs::{Change, ChangeReport, Jobs, LostChild, Target};
 pub use layer::{Inner, Layer};
 pub use node::{Node, NodeBuilder, shutdown_signal};
 pub use open::OpenOptions;
 pub use queues::Queues;
 pub use rewind::{Retried, RetryFrom};
-pub use tail::{Frame, Tail, Told};
+pub use tail::{Frame, Tail, TailEvent};
 
 pub use mainspring_core::backoff::Backoff;
 pub use mainspring_core::failure::{Control, Failure, cancel, discard, retry_in, snooze, throttled};
@@ -153,14 +152,14 @@ pub use mainspring_core::job::{
     Differs, FaultKind, OnConflict, Origin, Outcome, PayloadBounds, Priority, Progress, Reason, Record,
     State, Status, Summary, Unfit, Unique, Until, When, Why,
 };
-pub use mainspring_core::journal::{EntryKind, OnClose, Story, Subject, Wait};
+pub use mainspring_core::journal::{EntryKind, OnClose, Subject, Timeline, Wait};
 pub use mainspring_core::name::{Key, Kind, Label, QueueName, SignalName, StepName, Tag};
 pub use mainspring_core::seam;
 pub use mainspring_core::store::{
-    Commit, Counts, Cursor, Enlist, EnlistNow, ErrorText, Filter, Listing, Transactions,
+    Commit, Counts, Enlist, EnlistNow, ErrorText, Filter, Listing, PagePosition, Transactions,
 };
 pub use mainspring_core::time::{Span, Timestamp};
-pub use mainspring_core::{Error, bounds, error};
+pub use mainspring_core::{Error, Uuid, bounds, error};
 pub use mainspring_macros::Job;
 /// The pool that steps share transactions with, in the version that this crate is built for.
 #[cfg(feature = "deadpool")]
@@ -172,5 +171,8 @@ pub use mainspring_postgres::tokio_postgres;
 #[cfg(feature = "sqlite")]
 pub use mainspring_sqlite::rusqlite;
 
-/// What handlers return: a result or a [`Failure`], which takes any error by `?`.
-pub type Result<T> = std::result::Result<T, Failure>;
+/// What the engine's own calls return.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What handlers and the bodies of their steps return: a result or a [`Failure`], which takes any error by `?`.
+pub type HandlerResult<T> = std::result::Result<T, Failure>;

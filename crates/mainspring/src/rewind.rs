@@ -44,9 +44,9 @@ impl<'a> RetryFrom<'a> {
         let store = engine.store();
         // The claim before the journal: if the job goes on in between, the store says so.
         let claim = store.get(id).await?.ok_or(Error::NotFound(id))?.summary.claim;
-        let story = store.story(id).await?.ok_or(Error::NotFound(id))?;
-        let stays = stays(&story, &from).ok_or_else(|| unknown(&from, &story))?;
-        let entries = story.entries.into_iter().zip(stays);
+        let timeline = store.timeline(id).await?.ok_or(Error::NotFound(id))?;
+        let stays = stays(&timeline, &from).ok_or_else(|| unknown(&from, &timeline))?;
+        let entries = timeline.entries.into_iter().zip(stays);
         let removed = entries.filter(|(_, stays)| !stays).map(|(entry, _)| entry.key).collect();
         let verb = Verb::Rewind { from: Key::new(&from)?, claim };
         match store.change(vec![id], verb, dry_run).await?.first() {

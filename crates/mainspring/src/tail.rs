@@ -11,7 +11,7 @@ use std::time::Duration;
 use mainspring_core::id::JobId;
 use mainspring_core::job::{Progress, Status};
 use mainspring_core::name::Key;
-use mainspring_core::output::{Ask, Item, Output, What};
+use mainspring_core::output::{Ask, Output, OutputItem, What};
 use mainspring_core::seam::Clock;
 use mainspring_core::store::Store;
 use mainspring_core::time::Timestamp;
@@ -31,7 +31,7 @@ const TOGETHER: usize = 64;
 /// What one reads next of a job's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Told {
+pub enum TailEvent {
     /// Something was said.
     Frame(Frame),
     /// A body runs again: what its step has said before this position is void.
@@ -92,7 +92,7 @@ pub struct Tail {
     id: JobId,
     position: u64,
     follow: bool,
-    ready: VecDeque<Told>,
+    ready: VecDeque<TailEvent>,
     progress: Option<Progress>,
     /// How far it is to be read, once that is known: to the end of a job that has ended, or of what is there.
     until: Option<u64>,
@@ -128,14 +128,14 @@ impl Tail {
     ///
     /// # Errors
     /// [`Error::NotFound`] if there is no such job (any more).
-    pub async fn next(&mut self) -> Result<Option<Told>> {
+    pub async fn next(&mut self) -> Result<Option<TailEvent>> {
         loop {
             if let Some(told) = self.ready.pop_front() {
                 match &told {
-                    Told::Frame(Frame { position, .. })
-                    | Told::Reset { position, .. }
-                    | Told::Gap { to: position, .. } => self.position = *position,
-                    Told::Progress(_) => {}
+                    TailEvent::Frame(Frame { position, .. })
+                    | TailEvent::Reset { position, .. }
+                    | TailEvent::Gap { to: position, .. } => self.position = *position,
+                    TailEvent::Progress(_) => {}
                 }
                 return Ok(Some(told));
             }
@@ -161,21 +161,21 @@ impl Tail {
         }
         let next = items.first().map_or(first, |item| item.position);
         if next > self.position + 1 {
-            self.ready.push_back(Told::Gap { from: self.position + 1, to: next - 1 });
+            self.ready.push_back(TailEvent::Gap { from: self.position + 1, to: next - 1 });
         }
         self.ready.extend(items.into_iter().map(told));
         if progress != self.progress {
-            self.ready.extend(progress.clone().map(Told::Progress));
+            self.ready.extend(progress.clone().map(TailEvent::Progress));
             self.progress = progress;
         }
     }
 }
 
-fn told(item: Item) -> Told {
-    let Item { position, at, claim, step, what } = item;
+fn told(item: OutputItem) -> TailEvent {
+    let OutputItem { position, at, claim, step, what } = item;
     match what {
-        What::Frame(body) => Told::Frame(Frame { position, at, claim, step, body }),
-        What::Reset { from } => Told::Reset { position, step, from },
+        What::Frame(body) => TailEvent::Frame(Frame { position, at, claim, step, body }),
+        What::Reset { from } => TailEvent::Reset { position, step, from },
     }
 }
 
@@ -187,16 +187,16 @@ impl fmt::Debug for Tail {
 }
 
 impl Engine {
-    /// Reads what a job [says](crate::Context::output), from its first frame on, and as it is said.
+    /// Reads what a job [says](crate::Context::emit), from its first frame on, and as it is said.
     ///
     /// ```
-    /// # use mainspring::{Engine, JobId, Told};
+    /// # use mainspring::{Engine, JobId, TailEvent};
     /// # async fn shown(engine: &Engine, id: JobId) -> Result<(), mainspring::Error> {
     /// let mut tail = engine.tail(id);
     /// while let Some(told) = tail.next().await? {
     ///     match told {
-    ///         Told::Frame(frame) => println!("{}", frame.text()),
-    ///         Told::Reset { step, .. } => println!("(again: {step:?})"),
+    ///         TailEvent::Frame(frame) => println!("{}", frame.text()),
+    ///         TailEvent::Reset { step, .. } => println!("(again: {step:?})"),
     ///         _ => {}
     ///     }
     /// }

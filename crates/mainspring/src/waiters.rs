@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use mainspring_core::id::JobId;
 use mainspring_core::job::State;
-use mainspring_core::journal::Sight;
+use mainspring_core::journal::JobEnd;
 use mainspring_core::seam::Clock;
 use mainspring_core::store::{Hint, Listener, Store};
 use mainspring_core::{Error, Result, bounds};
@@ -36,7 +36,7 @@ pub(crate) struct Waiters {
 
 #[derive(Default)]
 struct WaitedJobs {
-    jobs: BTreeMap<JobId, Vec<oneshot::Sender<Result<Sight>>>>,
+    jobs: BTreeMap<JobId, Vec<oneshot::Sender<Result<JobEnd>>>>,
     /// Those to be looked at now.
     now: BTreeSet<JobId>,
     all: bool,
@@ -92,7 +92,7 @@ impl Waiters {
     }
 
     /// Enters a caller; says whether the task has to be started.
-    fn enter(&self, id: JobId) -> (oneshot::Receiver<Result<Sight>>, bool) {
+    fn enter(&self, id: JobId) -> (oneshot::Receiver<Result<JobEnd>>, bool) {
         let (answer, answered) = oneshot::channel();
         let mut watched = self.lock();
         watched.jobs.entry(id).or_default().push(answer);
@@ -122,7 +122,7 @@ impl Waiters {
         Some(now.into_iter().filter(|id| watched.jobs.contains_key(id)).collect())
     }
 
-    fn answer(&self, id: JobId, mut answer: impl FnMut() -> Result<Sight>) {
+    fn answer(&self, id: JobId, mut answer: impl FnMut() -> Result<JobEnd>) {
         let callers = self.lock().jobs.remove(&id).unwrap_or_default();
         for caller in callers {
             drop(caller.send(answer()));
@@ -134,10 +134,12 @@ impl Waiters {
 async fn watch(waiters: Arc<Waiters>, store: Arc<dyn Store>, clock: Arc<dyn Clock>) {
     while let Some(ids) = waiters.next() {
         for ids in ids.chunks(bounds::BATCH) {
-            match store.sights(ids.to_vec()).await {
-                Ok(sights) => {
-                    for (id, sight) in ids.iter().zip(sights).filter(|(_, sight)| *sight != Sight::Open) {
-                        waiters.answer(*id, || Ok(sight.clone()));
+            match store.job_ends(ids.to_vec()).await {
+                Ok(job_ends) => {
+                    for (id, job_end) in
+                        ids.iter().zip(job_ends).filter(|(_, job_end)| *job_end != JobEnd::Open)
+                    {
+                        waiters.answer(*id, || Ok(job_end.clone()));
                     }
                 }
                 // The next look will tell.
@@ -186,10 +188,10 @@ pub(crate) async fn wait(engine: &Engine, id: JobId) -> Result<Payload> {
     }
     // Without an answer, the task is gone with its executor.
     match answered.await.unwrap_or(Err(Error::Closed))? {
-        Sight::Ended { status, result, .. } if status.state == State::Succeeded => Ok(result),
-        Sight::Ended { status, message, .. } => {
+        JobEnd::Ended { status, result, .. } if status.state == State::Succeeded => Ok(result),
+        JobEnd::Ended { status, message, .. } => {
             Err(Error::Ended { id, status, message: message.unwrap_or_default() })
         }
-        Sight::Missing | Sight::Open => Err(Error::NotFound(id)),
+        JobEnd::Missing | JobEnd::Open => Err(Error::NotFound(id)),
     }
 }

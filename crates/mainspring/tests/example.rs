@@ -9,7 +9,7 @@ struct Welcome {
     user: u64,
 }
 
-async fn welcome(_ctx: Context, job: Welcome) -> mainspring::Result<String> {
+async fn welcome(_ctx: Context, job: Welcome) -> mainspring::HandlerResult<String> {
     if job.user == 0 {
         return Err(discard("no such user").into());
     }

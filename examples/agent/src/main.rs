@@ -7,7 +7,7 @@
 
 use std::ops::ControlFlow;
 
-use mainspring::{Context, Engine, Enqueued, Job, Told};
+use mainspring::{Context, Engine, Enqueued, Job, TailEvent};
 use serde::{Deserialize, Serialize};
 
 const TURNS: u64 = 10_000;
@@ -27,7 +27,7 @@ struct Memory {
     sum: u64,
 }
 
-async fn agent(ctx: Context, job: Agent) -> mainspring::Result<u64> {
+async fn agent(ctx: Context, job: Agent) -> mainspring::HandlerResult<u64> {
     let begin = Memory { turn: 1, sum: 0 };
     let sum = ctx.iterate("turns", begin, async |ctx, memory| turn(ctx, memory, job.turns).await).await?;
     ctx.step("report", async || Ok(())).await?;
@@ -38,16 +38,16 @@ async fn turn(
     ctx: Context,
     Memory { turn, sum }: Memory,
     last: u64,
-) -> mainspring::Result<ControlFlow<u64, Memory>> {
+) -> mainspring::HandlerResult<ControlFlow<u64, Memory>> {
     let wanted = ctx.step_with("model", async |step| {
         for token in ["add", "one"] {
-            step.output().push(token).await?;
+            step.emit(token).await?;
         }
         Ok(1_u64)
     });
     let wanted = wanted.await?;
     if turn % RISKY == 0 {
-        ctx.output().push(Question { approve: turn }).await?;
+        ctx.emit(Question { approve: turn }).await?;
         let approved: bool = ctx.signal("approved").await?;
         if !approved {
             return Ok(ControlFlow::Break(sum));
@@ -74,7 +74,10 @@ async fn main() -> Result<(), mainspring::Error> {
     let job = engine.enqueue(Agent { turns: TURNS }).await?;
     let said = watch(&engine, &job).await?;
     println!("the sum is {}", engine.result(&job).await?);
-    println!("frames: {said}, records that are left: {}", engine.jobs().story(job.id).await?.entries.len());
+    println!(
+        "frames: {said}, records that are left: {}",
+        engine.jobs().timeline(job.id).await?.entries.len()
+    );
     node.shutdown().await;
     engine.close().await;
     Ok(())
@@ -84,7 +87,7 @@ async fn main() -> Result<(), mainspring::Error> {
 async fn watch(engine: &Engine, job: &Enqueued<Agent>) -> Result<u64, mainspring::Error> {
     let mut tail = engine.tail(job.id);
     while let Some(told) = tail.next().await? {
-        let Told::Frame(frame) = told else { continue };
+        let TailEvent::Frame(frame) = told else { continue };
         if let Ok(Question { approve }) = frame.json() {
             println!("turn {approve}: approved");
             engine.signal(job, "approved", &true).await?;

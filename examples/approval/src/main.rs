@@ -28,7 +28,7 @@ struct Decision {
 
 const DAY: Duration = Duration::from_hours(24);
 
-async fn expense(ctx: Context, job: Expense) -> mainspring::Result<String> {
+async fn expense(ctx: Context, job: Expense) -> mainspring::HandlerResult<String> {
     let ask = async |words: &'static str| {
         println!("  mail: {words} {} euros for {}", job.euros, job.who);
         Ok(())

@@ -21,7 +21,7 @@ struct Welcome {
 }
 
 /// Sends the mail. It may run more than once: a real mailer would be handed `ctx.id()` to tell a repeat by.
-async fn welcome(ctx: Context, job: Welcome) -> mainspring::Result<String> {
+async fn welcome(ctx: Context, job: Welcome) -> mainspring::HandlerResult<String> {
     let db = ctx.state::<PgPool>()?;
     let name: Option<String> =
         sqlx::query_scalar("SELECT name FROM users WHERE id = $1").bind(job.user).fetch_optional(db).await?;

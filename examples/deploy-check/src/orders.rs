@@ -12,7 +12,7 @@ struct Order {
 }
 
 /// An edit since the first release: `reserve` was called `hold`.
-async fn order(ctx: Context, job: Order) -> mainspring::Result<()> {
+async fn order(ctx: Context, job: Order) -> mainspring::HandlerResult<()> {
     let place: String =
         ctx.step("reserve", async || Ok(format!("for {}", job.card))).renamed_from("hold").await?;
     let paid = ctx.signal(Order::PAID).timeout(Duration::from_hours(72)).await?;

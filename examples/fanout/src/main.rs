@@ -21,7 +21,7 @@ struct Album {
     photos: usize,
 }
 
-async fn album(ctx: Context, job: Album) -> mainspring::Result<usize> {
+async fn album(ctx: Context, job: Album) -> mainspring::HandlerResult<usize> {
     let studio = ctx.state::<Studio>()?;
     let sizes = ctx
         .map(
@@ -70,7 +70,7 @@ async fn main() -> Result<(), mainspring::Error> {
     let id: JobId = ID.parse()?;
     let job = engine.enqueue(Album { photos: ITEMS }).id(id).await?;
     println!("together they have {} megapixels", engine.result(&job).await?);
-    println!("records that are left: {}", engine.jobs().story(id).await?.entries.len());
+    println!("records that are left: {}", engine.jobs().timeline(id).await?.entries.len());
     node.shutdown().await;
     engine.close().await;
     Ok(())

@@ -12,7 +12,7 @@ struct Sample {
     fails: bool,
 }
 
-async fn sample(_ctx: Context, job: Sample) -> mainspring::Result<()> {
+async fn sample(_ctx: Context, job: Sample) -> mainspring::HandlerResult<()> {
     if job.fails { Err("it was to fail".into()) } else { Ok(()) }
 }
 

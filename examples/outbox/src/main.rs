@@ -17,7 +17,7 @@ struct Welcome {
     user: i64,
 }
 
-async fn welcome(_ctx: Context, job: Welcome) -> mainspring::Result<String> {
+async fn welcome(_ctx: Context, job: Welcome) -> mainspring::HandlerResult<String> {
     Ok(format!("mail to user {} sent", job.user))
 }
 
@@ -48,7 +48,7 @@ fn sign_up(engine: &Engine, name: &str, taken: bool) -> Result<Enqueued<Welcome>
     let mut tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     tx.execute("INSERT INTO users (name) VALUES (?1)", [name])?;
     let user = tx.last_insert_rowid();
-    let job = engine.enqueue(Welcome { user }).within_now(&mut tx)?;
+    let job = engine.enqueue(Welcome { user }).within_sync(&mut tx)?;
     if taken {
         tx.rollback()?;
     } else {

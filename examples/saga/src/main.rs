@@ -20,7 +20,7 @@ struct Order {
     card: String,
 }
 
-async fn order(ctx: Context, job: Order) -> mainspring::Result<String> {
+async fn order(ctx: Context, job: Order) -> mainspring::HandlerResult<String> {
     let world = ctx.state::<World>()?;
 
     // Nothing is done yet: an error here is the job's error, and the next attempt tries again.
@@ -47,7 +47,7 @@ struct World {
 
 impl World {
     /// Does something, unless it was done under this key before.
-    fn act(&self, step: &StepContext, what: &str, about: &str) -> mainspring::Result<()> {
+    fn act(&self, step: &StepContext, what: &str, about: &str) -> mainspring::HandlerResult<()> {
         let key = step.idempotency_key();
         let done = read_to_string(self.file).unwrap_or_default();
         if done.lines().any(|line| line.ends_with(&key)) {
@@ -60,14 +60,14 @@ impl World {
         Ok(())
     }
 
-    fn charge(&self, step: &StepContext, card: &str) -> mainspring::Result<()> {
+    fn charge(&self, step: &StepContext, card: &str) -> mainspring::HandlerResult<()> {
         if card == "expired" {
             return Err("the card has expired".into());
         }
         self.act(step, "charge", card)
     }
 
-    fn ship(&self, step: &StepContext, item: &str) -> mainspring::Result<()> {
+    fn ship(&self, step: &StepContext, item: &str) -> mainspring::HandlerResult<()> {
         if item == "piano" {
             return Err("no carrier takes it".into());
         }

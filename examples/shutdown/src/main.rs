@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 #[job(kind = "endless")]
 struct Endless {}
 
-async fn endless(_ctx: Context, _job: Endless) -> mainspring::Result<()> {
+async fn endless(_ctx: Context, _job: Endless) -> mainspring::HandlerResult<()> {
     println!("running; end me with Ctrl-C");
     std::future::pending().await
 }

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use mainspring::{Context, Engine, Job, JobId, Span, Unique, Until};
+use mainspring::{Context, Engine, Job, JobId, Unique, Until};
 use serde::{Deserialize, Serialize};
 
 /// Reads a text and hands it on.
@@ -24,18 +24,18 @@ struct Count {
     text: String,
 }
 
-async fn fetch(ctx: Context, job: Fetch) -> mainspring::Result<JobId> {
+async fn fetch(ctx: Context, job: Fetch) -> mainspring::HandlerResult<JobId> {
     let text = format!("the whole text of {}", job.document);
     Ok(next(&ctx, Count { text }).await?)
 }
 
-async fn count(_ctx: Context, job: Count) -> mainspring::Result<usize> {
+async fn count(_ctx: Context, job: Count) -> mainspring::HandlerResult<usize> {
     Ok(job.text.split_whitespace().count())
 }
 
 /// Enqueues the stage after this job, once.
 async fn next<J: Job>(ctx: &Context, stage: J) -> Result<JobId, mainspring::Error> {
-    let day = Until::After(Span(Duration::from_hours(24)));
+    let day = Until::after(Duration::from_hours(24));
     let key = Unique::new(format!("after-{}", ctx.id())).until(day);
     Ok(ctx.engine().enqueue(stage).unique(key).await?.id)
 }

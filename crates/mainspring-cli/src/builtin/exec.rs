@@ -55,7 +55,7 @@ const STDERR_SHOWN: usize = 8 << 10;
 /// How long the guard may take to answer after it was told to end the command: its own grace and a little more.
 const PATIENCE: Duration = Duration::from_secs(GRACE.as_secs() + 1);
 
-pub(crate) async fn exec(ctx: Context, job: Exec) -> mainspring::Result<Done> {
+pub(crate) async fn exec(ctx: Context, job: Exec) -> mainspring::HandlerResult<Done> {
     if job.argv.first().is_none_or(String::is_empty) {
         return Err(discard("argv names no program").into());
     }
@@ -88,7 +88,7 @@ pub(crate) async fn exec(ctx: Context, job: Exec) -> mainspring::Result<Done> {
 }
 
 /// Success is status 0; anything else is a failure that tells what the command said last.
-fn judge(program: &str, report: Report) -> mainspring::Result<Done> {
+fn judge(program: &str, report: Report) -> mainspring::HandlerResult<Done> {
     if report.status == Some(0) {
         let Report { status, signal, stdout, stderr, truncated } = report;
         return Ok(Done { status, signal, stdout, stderr, truncated });
@@ -118,7 +118,7 @@ struct Guard {
 }
 
 impl Guard {
-    async fn start(job: Exec) -> mainspring::Result<Guard> {
+    async fn start(job: Exec) -> mainspring::HandlerResult<Guard> {
         let mut process = Command::new(std::env::current_exe()?)
             .arg(COMMAND)
             .stdin(Stdio::piped())
@@ -137,7 +137,7 @@ impl Guard {
     }
 
     /// Waits until the command has ended.
-    async fn report(&mut self) -> mainspring::Result<Report> {
+    async fn report(&mut self) -> mainspring::HandlerResult<Report> {
         loop {
             if self.answers.read_until(b'\n', &mut self.line).await? == 0 {
                 // Somebody killed the guard: what it guarded is ours to end.

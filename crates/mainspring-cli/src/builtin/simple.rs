@@ -16,7 +16,7 @@ impl Job for Noop {
     const KIND: &'static str = "noop";
 }
 
-pub(crate) async fn noop(_ctx: Context, _job: Noop) -> mainspring::Result<()> {
+pub(crate) async fn noop(_ctx: Context, _job: Noop) -> mainspring::HandlerResult<()> {
     Ok(())
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Sleep {
 /// How often it says how far it has come.
 const STEP: Duration = Duration::from_millis(250);
 
-pub(crate) async fn sleep(ctx: Context, job: Sleep) -> mainspring::Result<()> {
+pub(crate) async fn sleep(ctx: Context, job: Sleep) -> mainspring::HandlerResult<()> {
     let total = match (job.ms, job.span) {
         (Some(ms), None) => Duration::from_millis(ms),
         (None, Some(span)) => span.0,

@@ -206,7 +206,7 @@ async fn node(
     let handler = move |_ctx: Context, _job: Idle| {
         let micros = u64::try_from(clock.monotonic().as_micros()).unwrap_or(u64::MAX);
         latest.store(micros, Ordering::Relaxed);
-        std::future::ready(mainspring::Result::<()>::Ok(()))
+        std::future::ready(mainspring::HandlerResult::<()>::Ok(()))
     };
     Ok(engine.node().handle(handler).queue(NAME, slots).prefix("bench").start().await?)
 }

@@ -1,6 +1,6 @@
 //! `job ID fork` and `job ID retry --from`: from a step on, in a new job or in the same.
 
-use mainspring::{Engine, JobId, Key, Story};
+use mainspring::{Engine, JobId, Key, Timeline};
 use mainspring_core::journal::operation;
 use serde_json::{Value, json};
 
@@ -33,17 +33,17 @@ pub(crate) struct Args {
 
 /// Forks a job.
 pub(crate) async fn run(engine: &Engine, id: JobId, args: Args, out: Out) -> anyhow::Result<()> {
-    let story = engine.jobs().story(id).await?;
+    let timeline = engine.jobs().timeline(id).await?;
     let mut fork = engine.jobs().fork(id);
     if let Some(from) = &args.from {
-        fork = fork.from(step(&story, from));
+        fork = fork.from(step(&timeline, from));
     }
     if let Some(input) = &args.input {
         fork = fork.input(&parsed(input)?);
     }
     for result in &args.result {
         let (name, value) = assigned(result)?;
-        fork = fork.result(step(&story, name), &value);
+        fork = fork.result(step(&timeline, name), &value);
     }
     if let Some(id) = &args.id {
         fork = fork.id(super::filter::id(id)?);
@@ -84,8 +84,8 @@ pub(crate) async fn retry(
     dry_run: bool,
     out: Out,
 ) -> anyhow::Result<()> {
-    let story = engine.jobs().story(id).await?;
-    let retry = engine.jobs().retry_from(id, step(&story, from));
+    let timeline = engine.jobs().timeline(id).await?;
+    let retry = engine.jobs().retry_from(id, step(&timeline, from));
     let retried = if dry_run { retry.dry_run().await? } else { retry.await? };
     if !dry_run {
         return verb::said(out, "retry");
@@ -110,8 +110,8 @@ fn named(keys: &[Key]) -> String {
 }
 
 /// The key of a step, given so or in the words of `job`.
-fn step(story: &Story, given: &str) -> String {
-    let mut steps = story.entries.iter().map(|entry| operation(entry.key.as_str()));
+fn step(timeline: &Timeline, given: &str) -> String {
+    let mut steps = timeline.entries.iter().map(|entry| operation(entry.key.as_str()));
     steps.find(|step| !step.is_empty() && words(step) == given).unwrap_or(given).to_owned()
 }
 

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use clap::Subcommand;
-use mainspring::{Engine, JobId, Origin, Record, Story, Timestamp, Why};
+use mainspring::{Engine, JobId, Origin, Record, Timeline, Timestamp, Why};
 use mainspring_core::job::Verb;
 use mainspring_core::output::Ask;
 
@@ -68,7 +68,7 @@ enum One {
     /// Remove it, with everything known of it.
     Delete,
     /// Give it another priority: from 0 (claimed first) to 9 (last).
-    Reprioritise {
+    SetPriority {
         /// The priority.
         priority: u8,
     },
@@ -80,24 +80,24 @@ pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result
         None => {
             let job = engine.jobs().get(id).await?;
             let why = engine.jobs().why(id).await?;
-            let story = engine.jobs().story(id).await?;
+            let timeline = engine.jobs().timeline(id).await?;
             let now = engine.seams().clock.now();
             let said = engine.store().output(vec![Ask { id, after: 0, limit: 0 }]).await?;
             let said = said.into_iter().flatten().map(|output| output.last).next().unwrap_or(0);
             out.either(
-                || shown_to_programs(&job, &story, &why, said),
-                || shown_to_people(&job, &story, &why, said, now, out),
+                || shown_to_programs(&job, &timeline, &why, said),
+                || shown_to_people(&job, &timeline, &why, said, now, out),
             )?;
             return Ok(());
         }
         Some(One::Why) => return why::shown(id, engine, out).await,
         Some(One::Tail(args)) => return tail::run(&args, id, engine, out).await,
         Some(One::Accept) => {
-            engine.jobs().accept(id).await?;
+            engine.jobs().accept_drift(id).await?;
             return verb::said(out, "accept");
         }
         Some(One::Rename { old, new }) => {
-            engine.jobs().rename(id, &old, &new).await?;
+            engine.jobs().rename_step(id, &old, &new).await?;
             return verb::said(out, "rename");
         }
         Some(One::DropSignal { name, sender }) => {
@@ -113,7 +113,7 @@ pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result
         Some(One::Resume) => Verb::Resume,
         Some(One::Fail(because)) => Verb::Fail { why: because.why },
         Some(One::Delete) => Verb::Delete,
-        Some(One::Reprioritise { priority }) => verb::reprioritise(priority)?,
+        Some(One::SetPriority { priority }) => verb::set_priority(priority)?,
     };
     verb::one(engine, id, verb, out).await
 }
@@ -144,16 +144,23 @@ async fn retry(engine: &Engine, id: JobId, out: Out) -> anyhow::Result<()> {
 /// Children that a note names.
 const SHOWN_CHILDREN: usize = 5;
 
-fn shown_to_programs(job: &Record, story: &Story, why: &Why, said: u64) -> serde_json::Value {
+fn shown_to_programs(job: &Record, timeline: &Timeline, why: &Why, said: u64) -> serde_json::Value {
     let mut value = json::record(job);
-    json::add_story(&mut value, story);
+    json::add_timeline(&mut value, timeline);
     value["why"] = why.to_string().into();
     value["said"] = said.into();
     value
 }
 
 /// Facts in two columns, then the timeline, then the payloads.
-fn shown_to_people(job: &Record, story: &Story, why: &Why, said: u64, now: Timestamp, out: Out) -> String {
+fn shown_to_people(
+    job: &Record,
+    timeline: &Timeline,
+    why: &Why,
+    said: u64,
+    now: Timestamp,
+    out: Out,
+) -> String {
     let summary = &job.summary;
     let title = out.paint(Color::Bold, &format!("{} {}", summary.kind, summary.id));
     let mut lines = vec![title, String::new()];
@@ -180,7 +187,7 @@ fn shown_to_people(job: &Record, story: &Story, why: &Why, said: u64, now: Times
         fact(name, value);
     }
     lines.push(String::new());
-    lines.extend(timeline(job, story, now));
+    lines.extend(timeline_lines(job, timeline, now));
     lines.push(format!("\n  input\n{}", payload(&job.input)));
     if let Some(result) = &job.result {
         lines.push(format!("\n  result\n{}", payload(result)));
@@ -225,10 +232,10 @@ fn options(job: &Record) -> Vec<(&'static str, String)> {
 const LINES: (usize, usize) = (50, 150);
 
 /// What happened and will happen, oldest first.
-fn timeline(job: &Record, story: &Story, now: Timestamp) -> Vec<String> {
+fn timeline_lines(job: &Record, timeline: &Timeline, now: Timestamp) -> Vec<String> {
     let summary = &job.summary;
     let mut events = vec![(summary.created_at, "enqueued".to_owned())];
-    events.extend(timeline::events(story, summary.status.state.is_terminal()));
+    events.extend(timeline::events(timeline, summary.status.state.is_terminal()));
     for error in &job.errors {
         let message = text::line(&error.message, 600);
         events.push((error.at, format!("claim {}: {}: {message}", error.claim, error.kind.as_str())));
@@ -256,7 +263,7 @@ fn timeline(job: &Record, story: &Story, now: Timestamp) -> Vec<String> {
     let mut lines: Vec<String> = events.into_iter().map(line).collect();
     if lines.len() > LINES.0 + LINES.1 {
         let left_out = lines.len() - LINES.0 - LINES.1;
-        let more = if story.more { " at least" } else { "" };
+        let more = if timeline.more { " at least" } else { "" };
         lines
             .splice(LINES.0..LINES.0 + left_out, [format!("  … {left_out}{more} more; `--json` shows them")]);
     }

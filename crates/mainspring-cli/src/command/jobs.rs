@@ -1,7 +1,7 @@
 //! `jobs`: list jobs, or change all that match.
 
 use clap::Subcommand;
-use mainspring::{Cursor, Engine, Reason, State, Summary, Timestamp, bounds};
+use mainspring::{Engine, PagePosition, Reason, State, Summary, Timestamp, bounds};
 use mainspring_core::job::Verb;
 use serde_json::{Value, json};
 
@@ -65,7 +65,7 @@ enum Many {
     /// Remove jobs that are not running, with everything known of them.
     Delete(verb::Many),
     /// Give waiting jobs another priority.
-    Reprioritise {
+    SetPriority {
         /// From 0 (claimed first) to 9 (last).
         #[arg(long, value_name = "N")]
         to: u8,
@@ -83,7 +83,7 @@ pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result
         Some(Many::Resume(jobs)) => (jobs, Verb::Resume),
         Some(Many::Fail { jobs, because }) => (jobs, Verb::Fail { why: because.why }),
         Some(Many::Delete(jobs)) => (jobs, Verb::Delete),
-        Some(Many::Reprioritise { to, jobs }) => (jobs, verb::reprioritise(to)?),
+        Some(Many::SetPriority { to, jobs }) => (jobs, verb::set_priority(to)?),
     };
     verb::many(engine, &jobs, verb, out).await
 }
@@ -94,7 +94,7 @@ async fn list(args: &Args, engine: &Engine, out: Out) -> anyhow::Result<()> {
         return Err(Refused::usage(message, "go on from page to page with `--after CURSOR`").into());
     }
     let now = engine.seams().clock.now();
-    let after = args.after.clone().map(Cursor);
+    let after = args.after.clone().map(PagePosition);
     let listing = engine.jobs().list(args.filter.filter(now)?, after, args.limit).await?;
     if out.is_json() {
         let jobs: Vec<Value> = listing.jobs.iter().map(shape::summary).collect();

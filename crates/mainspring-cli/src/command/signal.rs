@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use mainspring::{Engine, Error, JobId, Sent, SignalName, State, Why, bounds};
+use mainspring::{Engine, Error, JobId, SignalName, SignalReceipt, State, Why, bounds};
 use serde_json::{Value, json};
 
 use super::{enqueue, filter};
@@ -61,8 +61,8 @@ pub(crate) async fn run(args: &Args, body: &Value, engine: &Engine, out: Out) ->
         _ => Vec::new(),
     };
     let sent = match signal.await? {
-        Sent::Stored => "stored",
-        Sent::Repeated => "repeated",
+        SignalReceipt::Stored => "stored",
+        SignalReceipt::Repeated => "repeated",
     };
     out.either(
         || json!({ "id": id.to_string(), "signal": args.name, "sender": args.sender, "sent": sent }),

@@ -1,6 +1,6 @@
 //! `job tail`: what a job says, as it says it.
 
-use mainspring::{Engine, JobId, Span, Tail, Told, shutdown_signal};
+use mainspring::{Engine, JobId, Span, Tail, TailEvent, shutdown_signal};
 use serde_json::{Value, json};
 
 use crate::output::Out;
@@ -63,15 +63,15 @@ async fn show(tail: &mut Tail, out: Out) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn to_people(message: &Told) -> String {
+fn to_people(message: &TailEvent) -> String {
     match message {
-        Told::Frame(frame) => frame.text().lines().map(text::plain).collect::<Vec<_>>().join("\n"),
-        Told::Reset { step: Some(step), .. } => {
+        TailEvent::Frame(frame) => frame.text().lines().map(text::plain).collect::<Vec<_>>().join("\n"),
+        TailEvent::Reset { step: Some(step), .. } => {
             format!("-- what `{}` has said is void: it runs again", text::plain(step.as_str()))
         }
-        Told::Reset { step: None, .. } => "-- what was said is void: it runs again".to_owned(),
-        Told::Gap { from, to } => format!("-- {from} to {to} are not kept any more"),
-        Told::Progress(progress) => {
+        TailEvent::Reset { step: None, .. } => "-- what was said is void: it runs again".to_owned(),
+        TailEvent::Gap { from, to } => format!("-- {from} to {to} are not kept any more"),
+        TailEvent::Progress(progress) => {
             let note = text::line(&progress.note, 200);
             format!("-- {}/{} {note}", progress.done, progress.total).trim_end().to_owned()
         }
@@ -79,17 +79,17 @@ fn to_people(message: &Told) -> String {
     }
 }
 
-fn to_programs(message: &Told) -> Value {
+fn to_programs(message: &TailEvent) -> Value {
     match message {
-        Told::Frame(frame) => json!({
+        TailEvent::Frame(frame) => json!({
             "position": frame.position, "at": frame.at.to_string(), "claim": frame.claim, "step": frame.step,
             "frame": json::payload(&frame.body),
         }),
-        Told::Reset { position, step, from } => {
+        TailEvent::Reset { position, step, from } => {
             json!({ "position": position, "step": step, "reset": { "from": from } })
         }
-        Told::Gap { from, to } => json!({ "gap": { "from": from, "to": to } }),
-        Told::Progress(progress) => json!({ "progress": progress }),
+        TailEvent::Gap { from, to } => json!({ "gap": { "from": from, "to": to } }),
+        TailEvent::Progress(progress) => json!({ "progress": progress }),
         other => json!({ "other": format!("{other:?}") }),
     }
 }

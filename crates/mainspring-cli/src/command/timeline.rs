@@ -1,11 +1,11 @@
-//! A job's story: what its handler recorded, was sent and started, in words.
+//! A job's timeline: what its handler recorded, was sent and started, in words.
 //!
 //! Everything in it was chosen by an application or by whoever sends signals: it is shown in one line and made harmless.
 
 use std::collections::BTreeSet;
 
-use mainspring::{EntryKind, JobId, Story, Timestamp};
-use mainspring_core::journal::{Mail, Message, Value, Written};
+use mainspring::{EntryKind, JobId, Timeline, Timestamp};
+use mainspring_core::journal::{Message, MessageBody, Value, Written};
 
 use crate::{json, text};
 
@@ -15,11 +15,11 @@ const SHOWN: usize = 100;
 const NOBODY: char = '~';
 
 /// What happened, with the time at which it did. `ended`: the job has, so that nobody is going to read anything.
-pub(crate) fn events(story: &Story, ended: bool) -> Vec<(Timestamp, String)> {
-    let waits = story.entries.iter().filter(|entry| entry.kind == EntryKind::Until);
+pub(crate) fn events(timeline: &Timeline, ended: bool) -> Vec<(Timestamp, String)> {
+    let waits = timeline.entries.iter().filter(|entry| entry.kind == EntryKind::Until);
     let waits: BTreeSet<&str> = waits.map(|entry| operation(&entry.key).0).collect();
-    let entries = story.entries.iter().map(|entry| (entry.at, entry_line(entry, &waits, story)));
-    let unread = story.inbox.messages.iter().map(|message| (message.at, sent(message, ended)));
+    let entries = timeline.entries.iter().map(|entry| (entry.at, entry_line(entry, &waits, timeline)));
+    let unread = timeline.inbox.messages.iter().map(|message| (message.at, sent(message, ended)));
     let mut events: Vec<_> = entries.chain(unread).collect();
     // Stable, so that what was recorded in one commit stays in order.
     events.sort_by_key(|(at, _)| *at);
@@ -53,7 +53,7 @@ pub(super) fn words(key: &str) -> String {
     text::line(&parts.collect::<Vec<_>>().join(" › "), 200)
 }
 
-fn entry_line(entry: &Written, waits: &BTreeSet<&str>, story: &Story) -> String {
+fn entry_line(entry: &Written, waits: &BTreeSet<&str>, timeline: &Timeline) -> String {
     let (key, beside) = operation(&entry.key);
     let name = words(key);
     let what = match entry.kind {
@@ -63,7 +63,7 @@ fn entry_line(entry: &Written, waits: &BTreeSet<&str>, story: &Story) -> String 
         },
         EntryKind::Begun => format!("{name}: begun, to be done at most once"),
         EntryKind::Error => format!("{name}: failed, and the handler went on: {}", error_message(entry)),
-        EntryKind::Child => child(entry, &name, story),
+        EntryKind::Child => child(entry, &name, timeline),
         EntryKind::Received => format!("{name}: {}", received(entry)),
         EntryKind::Value if beside == Some("result") => format!("{name}: child {}", ended(entry)),
         EntryKind::Value if beside.is_some() => marked(entry, &name, beside.unwrap_or_default()),
@@ -146,9 +146,9 @@ fn error_message(entry: &Written) -> String {
     }
 }
 
-fn child(entry: &Written, name: &str, story: &Story) -> String {
+fn child(entry: &Written, name: &str, timeline: &Timeline) -> String {
     let id = parsed(entry).as_str().and_then(|id| id.parse::<JobId>().ok());
-    let kin = story.children.iter().find(|kin| Some(kin.id) == id);
+    let kin = timeline.children.iter().find(|kin| Some(kin.id) == id);
     match (id, kin) {
         (Some(id), Some(kin)) => format!("{name}: child {id} started; it is {} now", kin.status),
         (Some(id), None) => format!("{name}: child {id} started; it is not known any more"),
@@ -192,12 +192,12 @@ fn ended(entry: &Written) -> String {
 /// A message that is not recorded as read. What a handler read last before it ended never is.
 fn sent(message: &Message, ended: bool) -> String {
     let unread = if ended { "" } else { ", unread" };
-    match &message.mail {
-        Mail::Signal { name, sender, body } => {
+    match &message.body {
+        MessageBody::Signal { name, sender, body } => {
             let body = json::payload(body).to_string();
             format!("{}: {}{unread}", words(name.as_str()), signal_text(sender, &body))
         }
-        Mail::Ended { child, status, .. } => format!("child {child} ended: {status}{unread}"),
+        MessageBody::Ended { child, status, .. } => format!("child {child} ended: {status}{unread}"),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
-use mainspring::{Engine, JobId, Priority, Tally, Target};
+use mainspring::{ChangeReport, Engine, JobId, Priority, Target};
 use mainspring_core::job::Verb;
 use serde_json::json;
 
@@ -77,9 +77,9 @@ pub(crate) async fn many(engine: &Engine, args: &Many, verb: Verb, out: Out) -> 
     }
     let mut progress = Progress::new(engine, out, name, total);
     let change = engine.jobs().change(target, verb).watched(|so_far| progress.show(so_far.changed));
-    let tally = change.await?;
+    let report = change.await?;
     drop(progress);
-    message(out, name, &tally, false)
+    message(out, name, &report, false)
 }
 
 /// Applies a verb to one job.
@@ -90,11 +90,11 @@ pub(crate) async fn one(engine: &Engine, id: JobId, verb: Verb, out: Out) -> any
 
 /// Tells that one job was changed.
 pub(crate) fn said(out: Out, verb: &str) -> anyhow::Result<()> {
-    message(out, verb, &Tally { changed: 1, ..Tally::default() }, false)
+    message(out, verb, &ChangeReport { changed: 1, ..ChangeReport::default() }, false)
 }
 
 /// Asks a person; a program has to say `--yes`.
-fn confirmed(verb: &str, would: &Tally, out: Out) -> anyhow::Result<bool> {
+fn confirmed(verb: &str, would: &ChangeReport, out: Out) -> anyhow::Result<bool> {
     let jobs = text::count(would.changed, "job");
     if out.is_json() || !io::stdin().is_terminal() {
         let message = format!("would {verb} {jobs}, and nobody is there to ask");
@@ -106,26 +106,26 @@ fn confirmed(verb: &str, would: &Tally, out: Out) -> anyhow::Result<bool> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-fn message(out: Out, verb: &str, tally: &Tally, dry_run: bool) -> anyhow::Result<()> {
+fn message(out: Out, verb: &str, report: &ChangeReport, dry_run: bool) -> anyhow::Result<()> {
     out.either(
         || {
             json!({
                 "verb": verb,
                 "dry_run": dry_run,
-                "changed": tally.changed,
-                "refused": tally.refused,
-                "missing": tally.missing,
+                "changed": report.changed,
+                "refused": report.refused,
+                "missing": report.missing,
             })
         },
         || {
-            let jobs = text::count(tally.changed, "job");
+            let jobs = text::count(report.changed, "job");
             let done = if dry_run { format!("would {verb} {jobs}") } else { format!("{verb}: {jobs}") };
             let not = |count: usize, why: &str| match count {
                 0 => String::new(),
                 count => format!(", {count} {why}"),
             };
-            let refused = not(tally.refused, "left as they are: their state does not allow it");
-            let missing = not(tally.missing, "not found");
+            let refused = not(report.refused, "left as they are: their state does not allow it");
+            let missing = not(report.missing, "not found");
             format!("{done}{refused}{missing}")
         },
     )?;
@@ -133,6 +133,6 @@ fn message(out: Out, verb: &str, tally: &Tally, dry_run: bool) -> anyhow::Result
 }
 
 /// A priority from the command line.
-pub(crate) fn reprioritise(priority: u8) -> mainspring_core::Result<Verb> {
-    Priority::new(priority).map(Verb::Reprioritise)
+pub(crate) fn set_priority(priority: u8) -> mainspring_core::Result<Verb> {
+    Priority::new(priority).map(Verb::SetPriority)
 }

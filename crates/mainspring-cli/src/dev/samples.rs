@@ -19,7 +19,7 @@ pub(crate) struct Mail {
     pub(crate) to: String,
 }
 
-async fn mail(ctx: Context, job: Mail) -> mainspring::Result<String> {
+async fn mail(ctx: Context, job: Mail) -> mainspring::HandlerResult<String> {
     work(&ctx, 300).await;
     Ok(format!("sent to {}", job.to))
 }
@@ -32,7 +32,7 @@ pub(crate) struct Charge {
     pub(crate) expired: bool,
 }
 
-async fn charge(ctx: Context, job: Charge) -> mainspring::Result<()> {
+async fn charge(ctx: Context, job: Charge) -> mainspring::HandlerResult<()> {
     work(&ctx, 500).await;
     if job.expired {
         return Err(discard(format!("card {} has expired", job.card)).into());
@@ -49,7 +49,7 @@ pub(crate) struct Webhook {
     pub(crate) outages: u16,
 }
 
-async fn webhook(ctx: Context, job: Webhook) -> mainspring::Result<u16> {
+async fn webhook(ctx: Context, job: Webhook) -> mainspring::HandlerResult<u16> {
     work(&ctx, 200).await;
     if ctx.attempt() <= job.outages {
         return Err(format!("{} answered 503", job.url).into());
@@ -65,7 +65,7 @@ pub(crate) struct Report {
     pub(crate) pages: u64,
 }
 
-async fn report(ctx: Context, job: Report) -> mainspring::Result<String> {
+async fn report(ctx: Context, job: Report) -> mainspring::HandlerResult<String> {
     for page in 0..job.pages {
         ctx.progress(page, job.pages, format!("page {} of {}", page + 1, job.pages));
         work(&ctx, 400).await;
@@ -80,7 +80,7 @@ pub(crate) struct Video {
     pub(crate) minutes: u64,
 }
 
-async fn video(ctx: Context, job: Video) -> mainspring::Result<()> {
+async fn video(ctx: Context, job: Video) -> mainspring::HandlerResult<()> {
     let frames = job.minutes * 60;
     for frame in 0..frames {
         ctx.progress(frame, frames, "transcoding");
@@ -98,7 +98,7 @@ pub(crate) struct Order {
     pub(crate) to: String,
 }
 
-async fn order(ctx: Context, job: Order) -> mainspring::Result<String> {
+async fn order(ctx: Context, job: Order) -> mainspring::HandlerResult<String> {
     let receipt = ctx
         .step("charge", async || {
             work(&ctx, 800).await;

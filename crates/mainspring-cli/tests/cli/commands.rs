@@ -136,7 +136,7 @@ fn verbs_change_one_job() {
     assert!(verb(&[]).contains("an operator holds it: wrong price\n"));
     assert_eq!(verb(&["resume"]), "resume: 1 job");
     assert_eq!(place.job(&id)["note"], json!(null));
-    verb(&["reprioritise", "0"]);
+    verb(&["set-priority", "0"]);
     assert_eq!(place.job(&id)["priority"], 0);
     verb(&["cancel", "--why", "not needed"]);
     assert_eq!(
@@ -167,8 +167,8 @@ fn verbs_change_all_that_match_after_a_dry_run() {
     assert_eq!((&done["changed"], &done["refused"]), (&json!(30), &json!(0)));
     assert_eq!(place.run(&["jobs", "retry", "--state", "cancelled", "-y"]).ok(), "retry: 30 jobs");
     assert_eq!(
-        place.run(&["jobs", "reprioritise", "--to", "1", "--kind", "a", "-y"]).ok(),
-        "reprioritise: 30 jobs"
+        place.run(&["jobs", "set-priority", "--to", "1", "--kind", "a", "-y"]).ok(),
+        "set-priority: 30 jobs"
     );
     let ids: Vec<String> = (0..2).map(|_| place.enqueue(&["c"])).collect();
     assert_eq!(place.run(&["jobs", "hold", "--why", "audit", &ids[0], &ids[1]]).ok(), "hold: 2 jobs");
@@ -263,7 +263,7 @@ fn completions_are_made_for_every_shell() {
     let place = Place::new();
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let script = place.run(&["completions", shell]).ok();
-        assert!(script.contains("mainspring") && script.contains("reprioritise"), "{shell}");
+        assert!(script.contains("mainspring") && script.contains("set-priority"), "{shell}");
         assert!(!script.contains("exec-guard"), "{shell} offers what is hidden");
     }
     assert!(!place.path("mainspring.db").exists());

@@ -27,7 +27,7 @@ struct Parcel {
     text: String,
 }
 
-async fn parcel(_ctx: Context, job: Parcel) -> mainspring::Result<String> {
+async fn parcel(_ctx: Context, job: Parcel) -> mainspring::HandlerResult<String> {
     Ok(job.text)
 }
 
@@ -36,15 +36,15 @@ async fn parcel(_ctx: Context, job: Parcel) -> mainspring::Result<String> {
 struct Talk {}
 
 /// Says something, waits for a word, and says that.
-async fn talk(ctx: Context, _job: Talk) -> mainspring::Result<()> {
-    ctx.output().push(format!("hello {EVIL}")).await?;
+async fn talk(ctx: Context, _job: Talk) -> mainspring::HandlerResult<()> {
+    ctx.emit(format!("hello {EVIL}")).await?;
     let word: String = ctx.signal("word").await?;
-    ctx.output().push(word).await?;
+    ctx.emit(word).await?;
     Ok(())
 }
 
 /// A little of everything; waits twice.
-async fn order(ctx: Context, job: Order) -> mainspring::Result<String> {
+async fn order(ctx: Context, job: Order) -> mainspring::HandlerResult<String> {
     ctx.step("charge", async || Ok(EVIL.to_owned())).await?;
     let refused = ctx.step("reserve", async || Err::<(), _>(EVIL.into())).await;
     assert!(refused.is_err(), "the handler goes on");
@@ -67,7 +67,7 @@ struct Party {
 }
 
 /// Starts children that wait for a word, and waits itself.
-async fn party(ctx: Context, job: Party) -> mainspring::Result<()> {
+async fn party(ctx: Context, job: Party) -> mainspring::HandlerResult<()> {
     for guest in 0..job.talks {
         ctx.spawn("guest", Talk {}).key(guest).await?;
     }

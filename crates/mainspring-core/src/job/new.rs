@@ -385,7 +385,7 @@ mod tests {
         assert!(check(|j| j.options.headers = headers(bounds::HEADERS + 1)).is_err());
         assert!(check(|j| j.options.labels = labels(bounds::LABELS)).is_ok());
         assert!(check(|j| j.options.labels = labels(bounds::LABELS + 1)).is_err());
-        let period = |period: Duration| Unique::new("k").until(Until::After(Span(period)));
+        let period = |period: Duration| Unique::new("k").until(Until::after(period));
         assert!(check(|j| j.options.unique = Some(period(bounds::DELAY))).is_ok());
         let longer = bounds::DELAY + Duration::from_micros(1);
         assert!(check(|j| j.options.unique = Some(period(longer))).is_err());

@@ -171,7 +171,7 @@ pub enum Verb {
     /// Remove a job that is not running, with everything known of it.
     Delete,
     /// Give a waiting job another priority.
-    Reprioritise(Priority),
+    SetPriority(Priority),
 }
 
 impl Verb {
@@ -186,7 +186,7 @@ impl Verb {
             Verb::Resume => "resume",
             Verb::Fail { .. } => "fail",
             Verb::Delete => "delete",
-            Verb::Reprioritise(_) => "reprioritise",
+            Verb::SetPriority(_) => "set-priority",
         }
     }
 
@@ -208,10 +208,10 @@ impl Verb {
                 return Err(Illegal { from, input: Input::Cancel(Reason::Operator) });
             }
             Verb::Delete => return Ok(None),
-            Verb::Reprioritise(_) if from.state.is_terminal() || from.state == State::Running => {
+            Verb::SetPriority(_) if from.state.is_terminal() || from.state == State::Running => {
                 return Err(Illegal { from, input: Input::Hold });
             }
-            Verb::Reprioritise(_) => return Ok(Some(from)),
+            Verb::SetPriority(_) => return Ok(Some(from)),
         };
         transition(from, input).map(Some)
     }
@@ -236,7 +236,7 @@ impl Verb {
             Verb::Cancel { why } | Verb::Recall { why } | Verb::Hold { why } | Verb::Fail { why } => {
                 check_why(why)
             }
-            Verb::Retry | Verb::Rewind { .. } | Verb::Resume | Verb::Delete | Verb::Reprioritise(_) => Ok(()),
+            Verb::Retry | Verb::Rewind { .. } | Verb::Resume | Verb::Delete | Verb::SetPriority(_) => Ok(()),
         }
     }
 }

@@ -3,6 +3,8 @@
 //! A key is held from the enqueue until the job starts, ends, or a while after it has ended. It is released once and
 //! never taken again, so that a retry can never conflict.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::bounds;
@@ -31,7 +33,7 @@ pub enum Until {
     /// When the job ends.
     #[default]
     Finished,
-    /// This long after the job has ended.
+    /// This long after the job has ended; see [`Until::after`].
     After(Span),
 }
 
@@ -46,6 +48,13 @@ pub enum OnConflict {
     Replace,
     /// Nothing is enqueued; the caller gets an error with the id of the job that holds the key.
     Reject,
+}
+
+impl Until {
+    /// This long after the job has ended.
+    pub const fn after(period: Duration) -> Self {
+        Until::After(Span(period))
+    }
 }
 
 impl Unique {

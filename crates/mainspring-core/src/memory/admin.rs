@@ -4,7 +4,7 @@ use crate::bounds;
 use crate::id::{JobId, Row};
 use crate::job::{Record, Summary};
 use crate::name::QueueName;
-use crate::store::{Cursor, Filter, Listing, Page, Queue, QueueChange, Settings};
+use crate::store::{Filter, Listing, Page, PagePosition, Queue, QueueChange, Settings};
 use crate::{Error, Result};
 
 use super::model::{Job, Model};
@@ -16,7 +16,7 @@ impl Model {
     }
 
     pub(super) fn list(&self, filter: &Filter, page: &Page) -> Result<Listing> {
-        let before = page.after.as_ref().map_or(Ok(i64::MAX), read_cursor)?;
+        let before = page.after.as_ref().map_or(Ok(i64::MAX), read_position)?;
         let limit = page.limit.clamp(1, bounds::PAGE);
         let mut jobs = Vec::new();
         let mut last = None;
@@ -29,7 +29,7 @@ impl Model {
             if filter.matches(&summary) && filter.error.as_ref().is_none_or(|text| text.is_in(error)) {
                 jobs.push(summary);
             }
-            last = Some(Cursor(row.0.to_string()));
+            last = Some(PagePosition(row.0.to_string()));
         }
         Ok(Listing { jobs, next: None })
     }
@@ -65,7 +65,7 @@ impl Model {
 }
 
 /// The row that a page ended with.
-fn read_cursor(cursor: &Cursor) -> Result<i64> {
+fn read_position(cursor: &PagePosition) -> Result<i64> {
     cursor.0.parse().map_err(|_| Error::Invalid { what: "cursor", why: "not one of this store".into() })
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::bounds;
-use crate::id::{Batch, Claim, NodeNo, Row};
+use crate::id::{Claim, ClaimBatchNo, NodeNo, Row};
 use crate::job::{ErrorEntry, Fault, Input, Outcome, Progress, State, Status, transition};
 use crate::planted::{self, Defect};
 use crate::store::{Cancellation, Finish, Finished};
@@ -116,7 +116,7 @@ impl Model {
     pub(super) fn disown(
         &mut self,
         node: NodeNo,
-        settled: Batch,
+        settled: ClaimBatchNo,
         keep: &[Claim],
         now: Timestamp,
     ) -> Result<usize> {

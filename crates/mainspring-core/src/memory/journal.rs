@@ -6,8 +6,8 @@ use crate::bounds;
 use crate::id::{Claim, JobId, NodeNo, Row};
 use crate::job::{Differs, Input, Reason, State, Status};
 use crate::journal::{
-    Child, Entry, Inbox, Journal, Kin, Line, Mail, Message, OnClose, Recorded, Recording, Rewind, Sight,
-    Signal, Signalled, Story, Suspension, Unread, Value, Wait, Writes, Written, rewind,
+    Child, ChildSummary, Entry, Inbox, JobEnd, Journal, Line, Message, MessageBody, OnClose, Recorded,
+    Recording, Rewind, Signal, Signalled, Suspension, Timeline, Unread, Value, Wait, Writes, Written, rewind,
 };
 use crate::name::{Key, SignalName};
 use crate::planted::{self, Defect};
@@ -16,7 +16,7 @@ use crate::time::Timestamp;
 use crate::{Error, Result};
 
 use super::model::{Job, Model};
-use super::output::Said;
+use super::output::JobOutput;
 use super::place::Place;
 
 /// What a job has recorded, been sent and started.
@@ -28,7 +28,7 @@ pub(super) struct Past {
     last: u64,
     inbox: Vec<Posted>,
     children: Vec<(Row, OnClose)>,
-    pub(super) said: Said,
+    pub(super) said: JobOutput,
 }
 
 /// A message, and whether it has been read.
@@ -53,9 +53,9 @@ impl Past {
         self.inbox.iter().filter(|posted| !posted.read).map(|posted| &posted.message)
     }
 
-    fn has(&self, mail: &Mail) -> bool {
+    fn has(&self, mail: &MessageBody) -> bool {
         let same = |posted: &Posted| {
-            posted.message.mail.subject() == mail.subject() && posted.message.mail.sender() == mail.sender()
+            posted.message.body.subject() == mail.subject() && posted.message.body.sender() == mail.sender()
         };
         self.inbox.iter().any(same)
     }
@@ -63,7 +63,7 @@ impl Past {
     /// Whether one of the waits is over.
     fn answers(&self, waits: &[Wait]) -> bool {
         waits.iter().any(|wait| {
-            let came = self.unread().filter(|message| message.mail.subject() == wait.subject).count();
+            let came = self.unread().filter(|message| message.body.subject() == wait.subject).count();
             came >= usize::try_from(wait.need).unwrap_or(usize::MAX)
         })
     }
@@ -102,7 +102,7 @@ impl Past {
     /// Marks unread signals of a name as read. Returns how many.
     fn drop_signals(&mut self, about: &SignalName, by: Option<&str>) -> usize {
         let drops = |posted: &Posted| {
-            let named = matches!(&posted.message.mail, Mail::Signal { name, sender, .. }
+            let named = matches!(&posted.message.body, MessageBody::Signal { name, sender, .. }
                 if name == about && by.is_none_or(|by| by == sender));
             named && !posted.read
         };
@@ -119,7 +119,7 @@ impl Past {
 
     /// Forgets the oldest signals that have been read, beyond those whose senders are remembered.
     fn forget_readers(&mut self) {
-        let old = |posted: &Posted| posted.read && matches!(posted.message.mail, Mail::Signal { .. });
+        let old = |posted: &Posted| posted.read && matches!(posted.message.body, MessageBody::Signal { .. });
         let surplus =
             self.inbox.iter().filter(|posted| old(posted)).count().saturating_sub(bounds::INBOX_READ);
         let mut left = surplus;
@@ -135,7 +135,7 @@ impl Past {
         let mut inbox = Inbox::default();
         let mut bytes = 0;
         for message in self.unread().filter(|message| message.no > after) {
-            bytes += message.mail.bytes();
+            bytes += message.body.bytes();
             let room = if inbox.messages.is_empty() { first } else { first.min(bounds::PREFETCH_BYTES) };
             inbox.more = inbox.messages.len() == bounds::INBOX_PAGE || bytes > room;
             if inbox.more {
@@ -164,7 +164,7 @@ impl Job {
     pub(super) fn journal(&self, left: &mut usize) -> Option<Box<Journal>> {
         let past = self.past.as_deref()?;
         let inbox = past.inbox(0, *left);
-        let bytes: usize = inbox.messages.iter().map(|message| message.mail.bytes()).sum();
+        let bytes: usize = inbox.messages.iter().map(|message| message.body.bytes()).sum();
         *left = left.saturating_sub(bytes);
         Some(Box::new(Journal { entries: past.entries.values().cloned().collect(), inbox }))
     }
@@ -187,7 +187,7 @@ impl Job {
     }
 
     /// Takes it back; what is unread again of senders that are not known any more.
-    pub(super) fn take_back(&mut self, rewind: &Rewind) -> Vec<Mail> {
+    pub(super) fn take_back(&mut self, rewind: &Rewind) -> Vec<MessageBody> {
         let past = self.past();
         for key in &rewind.forget {
             if let Some(at) = past.keys.remove(key) {
@@ -196,16 +196,16 @@ impl Job {
         }
         let mut forgotten = Vec::new();
         for Unread { name, sender, body } in &rewind.unread {
-            let mail = Mail::Signal { name: name.clone(), sender: sender.clone(), body: body.clone() };
+            let mail = MessageBody::Signal { name: name.clone(), sender: sender.clone(), body: body.clone() };
             let same = |posted: &&mut Posted| {
-                let said = &posted.message.mail;
+                let said = &posted.message.body;
                 said.subject() == mail.subject() && said.sender() == mail.sender()
             };
             match past.inbox.iter_mut().find(same) {
                 None => forgotten.push(mail),
                 Some(posted) if posted.read => {
                     posted.read = false;
-                    posted.message.mail = mail;
+                    posted.message.body = mail;
                 }
                 // What it has sent since.
                 Some(_) => {}
@@ -340,7 +340,7 @@ impl Model {
         let Signal { job, name, sender, body } = signal;
         let Some(&row) = self.ids.get(&job) else { return Ok(Signalled::NotFound) };
         let job = self.job_mut(row)?;
-        let mail = Mail::Signal { name, sender, body };
+        let mail = MessageBody::Signal { name, sender, body };
         if job.past.as_deref().is_some_and(|past| past.has(&mail)) {
             return Ok(Signalled::Repeated);
         }
@@ -348,7 +348,7 @@ impl Model {
         if status.state.is_terminal() {
             return Ok(Signalled::Ended(status));
         }
-        let signals = |message: &&Message| matches!(message.mail, Mail::Signal { .. });
+        let signals = |message: &&Message| matches!(message.body, MessageBody::Signal { .. });
         let unread = job.past.as_deref().map_or(0, |past| past.unread().filter(signals).count());
         if unread >= bounds::INBOX {
             return Ok(Signalled::Full);
@@ -369,12 +369,12 @@ impl Model {
     }
 
     /// Puts a message into an inbox, and wakes the job if that is what it waits for.
-    pub(super) fn post(&mut self, row: Row, mail: Mail, now: Timestamp) -> Result<()> {
+    pub(super) fn post(&mut self, row: Row, mail: MessageBody, now: Timestamp) -> Result<()> {
         self.last_message += 1;
         let no = self.last_message;
         let job = self.job_mut(row)?;
         let id = job.id;
-        job.past().inbox.push(Posted { message: Message { no, at: now, mail }, read: false });
+        job.past().inbox.push(Posted { message: Message { no, at: now, body: mail }, read: false });
         match &job.place {
             Place::Suspended { waits, .. } => {
                 let waits = waits.clone();
@@ -402,7 +402,7 @@ impl Model {
         let job = self.job(row)?;
         let Some(parent) = job.parent.filter(|parent| self.jobs.contains_key(parent)) else { return Ok(()) };
         let (child, (result, message)) = (job.id, job.ending());
-        let mail = Mail::Ended { child, status, result, message };
+        let mail = MessageBody::Ended { child, status, result, message };
         let awake = self.job(parent)?.place.status().state != State::Suspended;
         if planted::is(Defect::ChildForgotten) && awake {
             return Ok(());
@@ -445,31 +445,31 @@ impl Model {
         claims.iter().map(|ask| inbox(ask).unwrap_or_default()).collect()
     }
 
-    pub(super) fn sights(&self, ids: &[JobId]) -> Vec<Sight> {
-        let sight = |id: &JobId| {
+    pub(super) fn job_ends(&self, ids: &[JobId]) -> Vec<JobEnd> {
+        let job_end = |id: &JobId| {
             let Some(job) = self.ids.get(id).and_then(|row| self.jobs.get(row)) else {
-                return Sight::Missing;
+                return JobEnd::Missing;
             };
             let status = job.place.status();
             if !status.state.is_terminal() {
-                return Sight::Open;
+                return JobEnd::Open;
             }
             let (result, message) = job.ending();
-            Sight::Ended { status, result, message }
+            JobEnd::Ended { status, result, message }
         };
-        ids.iter().map(sight).collect()
+        ids.iter().map(job_end).collect()
     }
 
-    pub(super) fn story(&self, id: JobId) -> Option<Story> {
+    pub(super) fn timeline(&self, id: JobId) -> Option<Timeline> {
         let job = self.ids.get(&id).and_then(|row| self.jobs.get(row))?;
-        let Some(past) = job.past.as_deref() else { return Some(Story::default()) };
+        let Some(past) = job.past.as_deref() else { return Some(Timeline::default()) };
         let kin = |(row, on_close): &(Row, OnClose)| {
             let job = self.jobs.get(row)?;
-            Some(Kin { id: job.id, status: job.place.status(), on_close: *on_close })
+            Some(ChildSummary { id: job.id, status: job.place.status(), on_close: *on_close })
         };
-        Some(Story {
-            entries: past.entries.values().take(bounds::STORY).cloned().map(shortened).collect(),
-            more: past.entries.len() > bounds::STORY,
+        Some(Timeline {
+            entries: past.entries.values().take(bounds::TIMELINE).cloned().map(shortened).collect(),
+            more: past.entries.len() > bounds::TIMELINE,
             inbox: past.inbox(0, usize::MAX),
             children: past.children.iter().filter_map(kin).collect(),
         })
@@ -478,7 +478,7 @@ impl Model {
 
 fn shortened(entry: Written) -> Written {
     match entry.value {
-        Value::Here(value) if value.len() > bounds::STORY_VALUE_BYTES => {
+        Value::Here(value) if value.len() > bounds::TIMELINE_VALUE_BYTES => {
             Written { value: Value::There(value.len()), ..entry }
         }
         value => Written { value, ..entry },

@@ -28,16 +28,16 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::id::{Batch, Claim, JobId, NodeNo};
+use crate::id::{Claim, ClaimBatchNo, JobId, NodeNo};
 use crate::job::{New, Progress, Record, Verb};
-use crate::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
+use crate::journal::{Inbox, JobEnd, Recorded, Recording, Signal, Signalled, Timeline};
 use crate::name::{Key, QueueName, SignalName};
 use crate::output::{Ask, Output};
 use crate::seam::{Clock, Pending};
 use crate::store::{
     Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finish, Finished,
-    Hint, Line, Listener, Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration, Renewal,
-    Renewed, Rescue, Rescued, Store, Swept, Ticket,
+    Hint, Line, Listener, Listing, Node, Page, Queue, QueueChange, Receipt, Registered, Registration,
+    Renewal, Renewed, Rescue, Rescued, Store, Swept, Ticket,
 };
 use crate::time::Timestamp;
 use crate::{Error, Result};
@@ -179,7 +179,7 @@ impl Store for Memory {
 
     fn nudge(&self, _id: JobId) {}
 
-    fn register(&self, node: Registration) -> Pending<'_, Result<Member>> {
+    fn register(&self, node: Registration) -> Pending<'_, Result<Registered>> {
         self.call(move |model, now| Ok(model.register(node, now)))
     }
 
@@ -199,7 +199,7 @@ impl Store for Memory {
         self.call(move |model, now| model.finish(node, finishes, now))
     }
 
-    fn disown(&self, node: NodeNo, settled: Batch, keep: Vec<Claim>) -> Pending<'_, Result<usize>> {
+    fn disown(&self, node: NodeNo, settled: ClaimBatchNo, keep: Vec<Claim>) -> Pending<'_, Result<usize>> {
         self.call(move |model, now| model.disown(node, settled, &keep, now))
     }
 
@@ -239,16 +239,16 @@ impl Store for Memory {
         self.call(move |model, _| model.drop_signals(id, &name, sender.as_deref()))
     }
 
-    fn sights(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<Sight>>> {
-        self.call(move |model, _| Ok(model.sights(&ids)))
+    fn job_ends(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<JobEnd>>> {
+        self.call(move |model, _| Ok(model.job_ends(&ids)))
     }
 
     fn output(&self, asks: Vec<Ask>) -> Pending<'_, Result<Vec<Option<Output>>>> {
         self.call(move |model, _| Ok(model.outputs(&asks)))
     }
 
-    fn story(&self, id: JobId) -> Pending<'_, Result<Option<Story>>> {
-        self.call(move |model, _| Ok(model.story(id)))
+    fn timeline(&self, id: JobId) -> Pending<'_, Result<Option<Timeline>>> {
+        self.call(move |model, _| Ok(model.timeline(id)))
     }
 
     fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>> {

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::id::{Batch, Claim, JobId, NodeId, NodeNo, Row};
+use crate::id::{Claim, ClaimBatchNo, JobId, NodeId, NodeNo, Row};
 use crate::job::{ErrorEntry, Input, New, Options, Priority, Progress, State, Status, transition};
 use crate::name::{Kind, Label, QueueName};
 use crate::store::{Class, Counts, Hint, Level, NodeState, Registration, Settings};
@@ -40,7 +40,7 @@ pub(super) struct Model {
     /// Jobs in `lease`, by their node.
     pub(super) leases: BTreeSet<(NodeNo, Row)>,
     /// Jobs in `done`, by when they ended, apart for each retention.
-    pub(super) ended: BTreeMap<(QueueName, Kept), BTreeSet<(Timestamp, Row)>>,
+    pub(super) ended: BTreeMap<(QueueName, RetentionKind), BTreeSet<(Timestamp, Row)>>,
     /// Keys that are held for a period after the end of their job, by the end of that.
     pub(super) periods: BTreeSet<(Timestamp, Kind, String)>,
 
@@ -116,16 +116,20 @@ pub(super) struct Membership {
 
 /// Which of a queue's two retentions applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kept {
+pub(super) enum RetentionKind {
     /// As those that succeeded.
     Good,
     /// As those that failed.
     Bad,
 }
 
-impl Kept {
+impl RetentionKind {
     pub(super) fn of(state: State) -> Self {
-        if matches!(state, State::Failed | State::Cancelled) { Kept::Bad } else { Kept::Good }
+        if matches!(state, State::Failed | State::Cancelled) {
+            RetentionKind::Bad
+        } else {
+            RetentionKind::Good
+        }
     }
 }
 
@@ -244,7 +248,7 @@ impl Model {
     }
 
     /// The rows of all claims that a node holds, with their batches.
-    pub(super) fn held_by(&self, node: NodeNo) -> Vec<(Row, Batch)> {
+    pub(super) fn held_by(&self, node: NodeNo) -> Vec<(Row, ClaimBatchNo)> {
         let rows = self.leases.range((node, Row(i64::MIN))..=(node, Row(i64::MAX)));
         let batch = |row: Row| match self.jobs.get(&row).map(|job| &job.place) {
             Some(Place::Lease { batch, .. }) => Some((row, *batch)),
@@ -269,7 +273,7 @@ impl Model {
                 self.leases.remove(&(*node, row));
             }
             Place::Done { status, at, .. } => {
-                let key = (job.queue.clone(), Kept::of(status.state));
+                let key = (job.queue.clone(), RetentionKind::of(status.state));
                 if let Some(ended) = self.ended.get_mut(&key) {
                     ended.remove(&(*at, row));
                 }
@@ -301,7 +305,7 @@ impl Model {
                 self.leases.insert((*node, row));
             }
             Place::Done { status, at, .. } => {
-                let key = (job.queue.clone(), Kept::of(status.state));
+                let key = (job.queue.clone(), RetentionKind::of(status.state));
                 self.ended.entry(key).or_default().insert((*at, row));
             }
         }

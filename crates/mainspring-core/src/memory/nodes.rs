@@ -1,7 +1,7 @@
 //! Nodes: join, renew, retire.
 
 use crate::id::{Claim, NodeNo};
-use crate::store::{Mark, Member, Node, NodeState, Registration, Renewal, Renewed};
+use crate::store::{Mark, Node, NodeState, Registered, Registration, Renewal, Renewed};
 use crate::time::{Timestamp, micros};
 use crate::{Error, Result};
 
@@ -9,9 +9,9 @@ use super::model::{Membership, Model};
 use super::place::Place;
 
 impl Model {
-    pub(super) fn register(&mut self, registration: Registration, now: Timestamp) -> Member {
+    pub(super) fn register(&mut self, registration: Registration, now: Timestamp) -> Registered {
         if let Some(&no) = self.member_ids.get(&registration.id) {
-            return Member { no, now };
+            return Registered { no, now };
         }
         self.last_node += 1;
         let no = NodeNo(self.last_node);
@@ -24,7 +24,7 @@ impl Model {
         let state = NodeState::Live;
         let member = Membership { registration, state, started_at: now, renewed_at: now, lease_until };
         self.members.insert(no, member);
-        Member { no, now }
+        Registered { no, now }
     }
 
     /// Extends a live node's lease, lapsed or not.

@@ -3,22 +3,22 @@
 use std::collections::VecDeque;
 
 use crate::bounds;
-use crate::output::{Ask, Item, Kept, Output, Push, What};
+use crate::output::{Ask, Output, OutputExtent, OutputItem, Push, What};
 use crate::time::Timestamp;
 
 use super::model::{Job, Model};
 
 /// What a job has said, as far as it is kept.
 #[derive(Clone, Default)]
-pub(super) struct Said {
+pub(super) struct JobOutput {
     /// Each with the bytes that had been pushed before it.
-    items: VecDeque<(Item, u64)>,
-    kept: Kept,
+    items: VecDeque<(OutputItem, u64)>,
+    kept: OutputExtent,
     /// The claim and the number of the last one.
     last: (u32, u32),
 }
 
-impl Said {
+impl JobOutput {
     pub(super) fn push(&mut self, push: Push, claim: u32, now: Timestamp) {
         let Push { number, step, body } = push;
         if self.last.0 == claim && number <= self.last.1 {
@@ -31,21 +31,21 @@ impl Said {
             self.kept.total += body.len() as u64;
             What::Frame(body)
         } else {
-            let void = |item: &Item| item.step == step && matches!(item.what, What::Frame(_));
+            let void = |item: &OutputItem| item.step == step && matches!(item.what, What::Frame(_));
             let first = self.items.iter().find(|(item, _)| void(item));
             What::Reset { from: first.map_or(position, |(item, _)| item.position) }
         };
         self.kept.last = position;
-        self.items.push_back((Item { position, at: now, claim, step, what }, before));
+        self.items.push_back((OutputItem { position, at: now, claim, step, what }, before));
         let kept = self.kept;
         while self.items.front().is_some_and(|(item, before)| !kept.keeps(item.position, *before)) {
             self.items.pop_front();
         }
     }
 
-    fn page(&self, ask: &Ask) -> Vec<Item> {
+    fn page(&self, ask: &Ask) -> Vec<OutputItem> {
         let mut bytes = 0;
-        let fits = |item: &&Item| {
+        let fits = |item: &&OutputItem| {
             let first = bytes == 0;
             bytes += size(item);
             first || bytes <= bounds::PREFETCH_BYTES
@@ -55,7 +55,7 @@ impl Said {
     }
 }
 
-fn size(item: &Item) -> usize {
+fn size(item: &OutputItem) -> usize {
     match &item.what {
         What::Frame(body) => body.len(),
         What::Reset { .. } => 0,

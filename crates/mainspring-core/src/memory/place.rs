@@ -1,7 +1,7 @@
 //! Places: where a job is, and what is known of it there.
 
 use crate::bounds;
-use crate::id::{Batch, NodeNo};
+use crate::id::{ClaimBatchNo, NodeNo};
 use crate::job::{Reason, State, Status};
 use crate::journal::Wait;
 use crate::store::{Cancellation, Class};
@@ -33,7 +33,7 @@ pub(super) enum Place {
     Lease {
         node: NodeNo,
         /// The claim batch that brought it there.
-        batch: Batch,
+        batch: ClaimBatchNo,
         since: Timestamp,
         /// Whether it was claimed for a slot that was not free.
         ahead: bool,
@@ -54,7 +54,7 @@ impl Place {
     }
 
     /// The place of a job that a node has just claimed.
-    pub(super) fn lease(node: NodeNo, batch: Batch, since: Timestamp) -> Self {
+    pub(super) fn lease(node: NodeNo, batch: ClaimBatchNo, since: Timestamp) -> Self {
         Place::Lease { node, batch, since, ahead: false, cancel: None, stuck: false, foreign: false }
     }
 

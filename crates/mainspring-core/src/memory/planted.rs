@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::id::{Batch, Claim, NodeNo, Row};
+use crate::id::{Claim, ClaimBatchNo, NodeNo, Row};
 use crate::planted::{Defect, is};
 use crate::store::{Class, NodeState};
 use crate::time::Timestamp;
@@ -40,7 +40,7 @@ impl Model {
         }
         let waits = !matches!(job.place, Place::Done { .. });
         if is(Defect::NodeIgnored) && job.claim == claim.number && waits {
-            let place = Place::lease(node, Batch(0), now);
+            let place = Place::lease(node, ClaimBatchNo(0), now);
             self.settle(claim.row, place).ok()?;
             return Some(claim.row);
         }

@@ -10,7 +10,7 @@ use crate::name::QueueName;
 use crate::store::{Class, NodeState, Swept};
 use crate::time::Timestamp;
 
-use super::model::{Kept, Membership, Model};
+use super::model::{Membership, Model, RetentionKind};
 use super::place::Place;
 
 impl Model {
@@ -62,11 +62,11 @@ impl Model {
         over.len()
     }
 
-    fn retention(&self, queue: &QueueName, kept: Kept) -> Duration {
+    fn retention(&self, queue: &QueueName, kept: RetentionKind) -> Duration {
         let retention = self.queues.get(queue).map(|settings| settings.retention).unwrap_or_default();
         match kept {
-            Kept::Good => retention.succeeded.0,
-            Kept::Bad => retention.failed.0,
+            RetentionKind::Good => retention.succeeded.0,
+            RetentionKind::Bad => retention.failed.0,
         }
     }
 

@@ -9,7 +9,7 @@ use super::place::Place;
 use super::{Memory, lock};
 use crate::Error;
 use crate::bounds;
-use crate::id::{Batch, JobId, NodeId, NodeNo, Row};
+use crate::id::{ClaimBatchNo, JobId, NodeId, NodeNo, Row};
 use crate::job::{Input, New, Options, Priority, Reason, State, Status, Unique, Until, Verb, When};
 use crate::journal::{Signal, Subject, Wait};
 use crate::name::{Kind, Label, QueueName, SignalName};
@@ -17,7 +17,7 @@ use crate::seam::{Clock, Pending};
 use crate::store::{
     Abilities, ClaimRequest, Class, Hint, Listener, QueueChange, Registration, Rescue, Store,
 };
-use crate::time::{Span, Timestamp};
+use crate::time::Timestamp;
 
 const NOW: Timestamp = Timestamp::from_micros(1_000_000);
 
@@ -72,7 +72,13 @@ fn model(jobs: Vec<New>) -> (Model, NodeNo) {
 }
 
 fn request(node: NodeNo, batch: u64, limit: usize) -> ClaimRequest {
-    ClaimRequest { ahead: Vec::new(), node, batch: Batch(batch), queues: vec![(queue(), limit)], suspects: 0 }
+    ClaimRequest {
+        ahead: Vec::new(),
+        node,
+        batch: ClaimBatchNo(batch),
+        queues: vec![(queue(), limit)],
+        suspects: 0,
+    }
 }
 
 /// The ids that the model claims when another store has claimed these; `None` if no store may.
@@ -178,7 +184,7 @@ fn a_job_goes_nowhere_but_where_the_state_machine_leads() {
 #[test]
 fn keys_whose_period_is_over_take_no_room() {
     let second = Duration::from_secs(1);
-    let unique = Unique::new("key").until(Until::After(Span(second)));
+    let unique = Unique::new("key").until(Until::after(second));
     let (mut model, _) = model(vec![job_with(1, |job| job.options.unique = Some(unique))]);
     model.change(&[id(1)], &Verb::Cancel { why: String::new() }, false, NOW).expect("cancel");
     for (now, kept) in [(NOW, 1), (NOW.after(second), 0)] {

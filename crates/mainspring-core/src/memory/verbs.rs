@@ -64,7 +64,7 @@ impl Model {
             (Verb::Cancel { why } | Verb::Recall { why } | Verb::Fail { why }, Some(to)) => {
                 self.settle(row, Place::done(to, now, why))
             }
-            (Verb::Reprioritise(priority), Some(_)) => self.alter(row, |job| job.priority = *priority),
+            (Verb::SetPriority(priority), Some(_)) => self.alter(row, |job| job.priority = *priority),
             (
                 Verb::Retry | Verb::Rewind { .. } | Verb::Resume | Verb::Hold { .. } | Verb::Delete,
                 Some(to),

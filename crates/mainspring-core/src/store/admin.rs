@@ -84,7 +84,7 @@ impl ErrorText {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     /// Where the page before ended; `None`: from the newest.
-    pub after: Option<Cursor>,
+    pub after: Option<PagePosition>,
     /// How many jobs at most; capped at [`bounds::PAGE`].
     pub limit: usize,
 }
@@ -92,7 +92,7 @@ pub struct Page {
 /// A place in a listing. Opaque; belongs to one filter of one store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Cursor(pub String);
+pub struct PagePosition(pub String);
 
 /// A part of a listing.
 #[derive(Debug, Clone, PartialEq)]
@@ -100,7 +100,7 @@ pub struct Listing {
     /// The jobs, without payloads.
     pub jobs: Vec<Summary>,
     /// Where the next page begins; `None`: this was the last.
-    pub next: Option<Cursor>,
+    pub next: Option<PagePosition>,
 }
 
 /// How many jobs are in each state, per queue. States without jobs are left out.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::id::{Batch, Claim, NodeNo};
+use crate::id::{Claim, ClaimBatchNo, NodeNo};
 use crate::job::{Options, Outcome, Priority};
 use crate::journal::{Journal, Value};
 use crate::name::{Kind, QueueName};
@@ -14,7 +14,7 @@ pub struct ClaimRequest {
     /// The node that asks.
     pub node: NodeNo,
     /// The number of this claim batch: one higher than the last, or the same for a repeat, which may come after later ones.
-    pub batch: Batch,
+    pub batch: ClaimBatchNo,
     /// How many jobs of each queue, in the order in which they are to be served.
     pub queues: Vec<(QueueName, usize)>,
     /// How many of a queue's jobs are ahead: for slots that are not free yet. None of a queue that is not named.

@@ -36,13 +36,14 @@ mod schema;
 mod transactions;
 
 pub use admin::{
-    Changed, CheckPart, Checked, Counts, Cursor, ErrorText, Filter, Finding, Line, Listing, Page, Queue,
-    QueueChange, Retention, Settings,
+    Changed, CheckPart, Checked, Counts, ErrorText, Filter, Finding, Line, Listing, Page, PagePosition,
+    Queue, QueueChange, Retention, Settings,
 };
 pub use claim::{ClaimRequest, Claimed, ClaimedBatch, Class, Finish, Finished, Level};
 pub use enlist::{Enlist, EnlistNow, Ticket, TicketLine};
 pub use node::{
-    Abilities, Cancellation, Mark, Member, Node, NodeState, Registration, Renewal, Renewed, Rescue, Rescued,
+    Abilities, Cancellation, Mark, Node, NodeState, Registered, Registration, Renewal, Renewed, Rescue,
+    Rescued,
 };
 pub use schema::fingerprint;
 pub use transactions::{Commit, Transactions, Uncommitted, check_outside, inside};
@@ -51,9 +52,9 @@ use std::any::Any;
 use std::sync::Weak;
 
 use crate::Result;
-use crate::id::{Batch, Claim, JobId, NodeNo};
+use crate::id::{Claim, ClaimBatchNo, JobId, NodeNo};
 use crate::job::{Differs, New, Progress, Record, Verb};
-use crate::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
+use crate::journal::{Inbox, JobEnd, Recorded, Recording, Signal, Signalled, Timeline};
 use crate::name::{Key, QueueName, SignalName};
 use crate::output::{Ask, Output};
 use crate::seam::Pending;
@@ -169,7 +170,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Makes a node known and gives it its first lease. A repeat of the same node id gives the same number and changes
     /// nothing.
-    fn register(&self, node: Registration) -> Pending<'_, Result<Member>>;
+    fn register(&self, node: Registration) -> Pending<'_, Result<Registered>>;
 
     /// Extends a node's lease and tells which of its claims are to be cancelled.
     ///
@@ -228,7 +229,7 @@ pub trait Store: Send + Sync + 'static {
     /// Releases all claims of a node that came from batches up to `settled` and are not among `keep`.
     ///
     /// For claims that were made by a call whose answer never came. Returns how many were released.
-    fn disown(&self, node: NodeNo, settled: Batch, keep: Vec<Claim>) -> Pending<'_, Result<usize>>;
+    fn disown(&self, node: NodeNo, settled: ClaimBatchNo, keep: Vec<Claim>) -> Pending<'_, Result<usize>>;
 
     /// Keeps what handlers say of their progress. Stale claims are ignored.
     fn progress(&self, node: NodeNo, progress: Vec<(Claim, Progress)>) -> Pending<'_, Result<()>>;
@@ -311,7 +312,7 @@ pub trait Store: Send + Sync + 'static {
     ) -> Pending<'_, Result<Option<usize>>>;
 
     /// How jobs look to somebody who waits for their end; at most [`BATCH`](crate::bounds::BATCH). In order.
-    fn sights(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<Sight>>>;
+    fn job_ends(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<JobEnd>>>;
 
     /// What jobs have said, each from behind a position on, with how they look at the same moment; at most
     /// [`BATCH`](crate::bounds::BATCH). In order. `None` for a job that is not there (any more).
@@ -323,7 +324,7 @@ pub trait Store: Send + Sync + 'static {
     fn get(&self, id: JobId) -> Pending<'_, Result<Option<Record>>>;
 
     /// What a job has recorded, been sent and started.
-    fn story(&self, id: JobId) -> Pending<'_, Result<Option<Story>>>;
+    fn timeline(&self, id: JobId) -> Pending<'_, Result<Option<Timeline>>>;
 
     /// Jobs that match, the last stored first, in pages. [`Error::Invalid`](crate::Error::Invalid) for a cursor that is
     /// none of this store's.

@@ -92,7 +92,7 @@ impl Registration {
 
 /// A node that has joined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Member {
+pub struct Registered {
     /// Its number.
     pub no: NodeNo,
     /// The store's time.

@@ -81,7 +81,7 @@ pub fn check_outside() -> CoreResult<()> {
         return Ok(());
     }
     let why = "its closure uses the engine, which cannot write before the closure returns; enqueue with \
-               `within_now`, or do it before or after the step";
+               `within_sync`, or do it before or after the step";
     Err(Error::Invalid { what: "transaction", why: why.into() })
 }
 

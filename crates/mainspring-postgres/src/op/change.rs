@@ -363,7 +363,7 @@ impl Change {
             (_, None) => DELETE_WAITING,
             (Verb::Cancel { .. } | Verb::Recall { .. }, Some(to)) if to.state == State::Running => FLAG,
             (Verb::Cancel { .. } | Verb::Recall { .. } | Verb::Fail { .. }, Some(_)) => END,
-            (Verb::Reprioritise(_), Some(_)) => match from.state {
+            (Verb::SetPriority(_), Some(_)) => match from.state {
                 State::Ready => READY_PRIORITY,
                 State::Scheduled => TIMERS_PRIORITY,
                 State::Suspended => SUSPENDED_PRIORITY,
@@ -399,7 +399,7 @@ impl Change {
         let clear = retry || matches!(self.verb, Verb::Resume);
         let growth = i32::from(matches!(self.verb, Verb::Rewind { .. }));
         let priority = match self.verb {
-            Verb::Reprioritise(priority) => i16::from(priority.get()),
+            Verb::SetPriority(priority) => i16::from(priority.get()),
             _ => 0,
         };
         // The order of all locks: leases, what has ended, and then as the statements that take from all waiting places.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use mainspring_core::id::{Batch, Claim, JobId, NodeNo, Row as JobRow};
-use mainspring_core::store::{Cancellation, Mark, Member, Registration, Renewal, Renewed};
+use mainspring_core::id::{Claim, ClaimBatchNo, JobId, NodeNo, Row as JobRow};
+use mainspring_core::store::{Cancellation, Mark, Registered, Registration, Renewal, Renewed};
 use mainspring_core::time::micros;
 use mainspring_core::{Error, fault};
 use serde_json::{from_str, to_string};
@@ -41,7 +41,7 @@ const KNOW: &str = "SELECT abilities::text, settlements FROM mainspring.nodes WH
 /// Exclusive advisory lock on the node: waits for its claims that are on their way. Each later statement sees them.
 pub(crate) const LOCK: &str = "SELECT pg_advisory_xact_lock($1, $2)";
 /// Primary key: whatever was sent before and is still on its way claims nothing.
-const NEXT_EPOCH: &str = "UPDATE mainspring.nodes SET settlements = settlements + 1 WHERE no = $1 AND state = 0 RETURNING settlements";
+const ADD_SETTLEMENT: &str = "UPDATE mainspring.nodes SET settlements = settlements + 1 WHERE no = $1 AND state = 0 RETURNING settlements";
 /// Primary key; then partial index `lease_cancel` and the primary key of `jobs`.
 pub(crate) const RENEW: &str = concat!(
     "WITH ",
@@ -120,7 +120,7 @@ pub(crate) async fn settle(
     let class = shared.class();
     let mut calls = vec![
         Call::new(LOCK, vec![(&class, Type::INT4), (&node, Type::INT4)]),
-        Call::new(NEXT_EPOCH, vec![(&node, Type::INT4)]),
+        Call::new(ADD_SETTLEMENT, vec![(&node, Type::INT4)]),
     ];
     calls.extend(then);
     fault::point!("postgres.lost.settling");
@@ -137,9 +137,9 @@ pub(crate) async fn settle(
 pub(crate) struct Register(pub(crate) Registration);
 
 impl Op for Register {
-    type Answer = Member;
+    type Answer = Registered;
 
-    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Member> {
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Registered> {
         let node = &self.0;
         shared.limit_timeout(node.lease);
         let named: Vec<&str> = node.queues.iter().map(|(queue, _)| queue.as_str()).collect();
@@ -169,7 +169,7 @@ impl Op for Register {
         if row.get(2) {
             shared.nodes().entry(no).or_insert_with(|| Local::new(node));
         }
-        Ok(Member { no: NodeNo(no.into()), now: row.get::<_, At>(0).0 })
+        Ok(Registered { no: NodeNo(no.into()), now: row.get::<_, At>(0).0 })
     }
 }
 
@@ -291,7 +291,7 @@ impl Op for Retire {
 /// Releases claims of a node that it does not know of.
 pub(crate) struct Disown {
     pub(crate) node: NodeNo,
-    pub(crate) settled: Batch,
+    pub(crate) settled: ClaimBatchNo,
     pub(crate) keep: Vec<Claim>,
 }
 

@@ -115,7 +115,7 @@ impl Op for SignalOp {
             return Ok(answers);
         }
         let at = shared.at();
-        let new_topics: Vec<&str> = stored.iter().map(|&index| subjects[index].as_str()).collect();
+        let new_subjects: Vec<&str> = stored.iter().map(|&index| subjects[index].as_str()).collect();
         let new_senders: Vec<&str> = stored.iter().map(|&index| senders[index]).collect();
         let bodies: Vec<&[u8]> = stored.iter().map(|&index| signals[index].body.as_slice()).collect();
         let jobs: BTreeMap<i64, JobId> =
@@ -124,14 +124,14 @@ impl Op for SignalOp {
         let post = vec![
             (&at as _, Type::TIMESTAMPTZ),
             (&nos as _, Type::INT8_ARRAY),
-            (&new_topics as _, Type::TEXT_ARRAY),
+            (&new_subjects as _, Type::TEXT_ARRAY),
             (&new_senders as _, Type::TEXT_ARRAY),
             (&bodies as _, Type::BYTEA_ARRAY),
         ];
         let wake = vec![
             (&at as _, Type::TIMESTAMPTZ),
             (&nos as _, Type::INT8_ARRAY),
-            (&new_topics as _, Type::TEXT_ARRAY),
+            (&new_subjects as _, Type::TEXT_ARRAY),
         ];
         let rows = conn
             .end(&[

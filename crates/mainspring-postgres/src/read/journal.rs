@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use mainspring_core::bounds;
 use mainspring_core::id::{Claim, JobId};
 use mainspring_core::journal::{
-    EntryKind, Inbox, Journal, Kin, Mail, Message, OnClose, Sight, Story, Subject, Value, Wait, Written,
+    ChildSummary, EntryKind, Inbox, JobEnd, Journal, Message, MessageBody, OnClose, Subject, Timeline, Value,
+    Wait, Written,
 };
 use mainspring_core::name::Key;
 use tokio_postgres::Row;
@@ -180,14 +181,17 @@ pub(super) fn message(row: &Row) -> Result<Message> {
     let body: Option<Vec<u8>> = row.get(8);
     let mail = match (subject, row.get::<_, Option<i16>>(5)) {
         (Subject::Signal(name), None) => {
-            Mail::Signal { name, sender: row.get(4), body: body.unwrap_or_default() }
+            MessageBody::Signal { name, sender: row.get(4), body: body.unwrap_or_default() }
         }
-        (Subject::Child(child), Some(state)) => {
-            Mail::Ended { child, status: status(state, row.get(6))?, result: body, message: row.get(7) }
-        }
+        (Subject::Child(child), Some(state)) => MessageBody::Ended {
+            child,
+            status: status(state, row.get(6))?,
+            result: body,
+            message: row.get(7),
+        },
         (subject, _) => return Err(corrupt(format!("a message about {subject} is not what it says"))),
     };
-    Ok(Message { no: row.get(1), at: time_of(row, 2), mail })
+    Ok(Message { no: row.get(1), at: time_of(row, 2), body: mail })
 }
 
 /// What wakes a suspended job, from its column.
@@ -275,7 +279,7 @@ impl Op for Inboxes {
 
 /// Unique index of ids, then primary keys. What there is to say to the end of a job: the reason that was given, or the
 /// last error.
-const SIGHTS: &str = "SELECT j.no IS NOT NULL, d.state, d.reason, d.result,
+const JOB_ENDS: &str = "SELECT j.no IS NOT NULL, d.state, d.reason, d.result,
         CASE WHEN d.state <> 5 THEN coalesce(d.note, (SELECT e.message FROM mainspring.errors e
             WHERE e.no = j.no ORDER BY e.claim DESC LIMIT 1)) END
     FROM unnest($1::uuid[]) WITH ORDINALITY AS u(id, o)
@@ -284,25 +288,25 @@ const SIGHTS: &str = "SELECT j.no IS NOT NULL, d.state, d.reason, d.result,
     ORDER BY u.o";
 
 /// How jobs look to somebody who waits for their end.
-pub(crate) struct Sights(pub(crate) Vec<JobId>);
+pub(crate) struct JobEnds(pub(crate) Vec<JobId>);
 
-impl Op for Sights {
-    type Answer = Vec<Sight>;
+impl Op for JobEnds {
+    type Answer = Vec<JobEnd>;
 
     const WRITES: bool = false;
 
-    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Vec<Sight>> {
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Vec<JobEnd>> {
         let ids: Vec<Uuid> = self.0.iter().map(|id| Uuid::from_bytes(*id.as_bytes())).collect();
-        let call = Call::new(SIGHTS, vec![(&ids, Type::UUID_ARRAY)]);
+        let call = Call::new(JOB_ENDS, vec![(&ids, Type::UUID_ARRAY)]);
         let rows = conn.commit(shared, &[call]).await?.pop().unwrap_or_default();
-        let sight = |row: &Row| {
+        let job_end = |row: &Row| {
             if !row.get::<_, bool>(0) {
-                return Ok(Sight::Missing);
+                return Ok(JobEnd::Missing);
             }
-            let Some(state) = row.get::<_, Option<i16>>(1) else { return Ok(Sight::Open) };
-            Ok(Sight::Ended { status: status(state, row.get(2))?, result: row.get(3), message: row.get(4) })
+            let Some(state) = row.get::<_, Option<i16>>(1) else { return Ok(JobEnd::Open) };
+            Ok(JobEnd::Ended { status: status(state, row.get(2))?, result: row.get(3), message: row.get(4) })
         };
-        rows.iter().map(sight).collect()
+        rows.iter().map(job_end).collect()
     }
 }
 
@@ -325,18 +329,18 @@ const CHILDREN: &str = "SELECT j.id, c.on_close,
     LEFT JOIN LATERAL (SELECT reason FROM mainspring.suspended WHERE no = c.no OFFSET 0) s ON true
     WHERE c.parent = $1 ORDER BY c.no";
 
-const STORY: i64 = bound(bounds::STORY);
-const STORY_VALUE: i64 = bound(bounds::STORY_VALUE_BYTES);
+const TIMELINE: i64 = bound(bounds::TIMELINE);
+const TIMELINE_VALUE: i64 = bound(bounds::TIMELINE_VALUE_BYTES);
 
 /// What a job has recorded, been sent and started.
-pub(crate) struct StoryOp(pub(crate) JobId);
+pub(crate) struct TimelineOp(pub(crate) JobId);
 
-impl Op for StoryOp {
-    type Answer = Option<Story>;
+impl Op for TimelineOp {
+    type Answer = Option<Timeline>;
 
     const WRITES: bool = false;
 
-    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Option<Story>> {
+    async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Option<Timeline>> {
         let id = Uuid::from_bytes(*self.0.as_bytes());
         let begun =
             conn.begin(shared, super::SNAPSHOT, &[Call::new(NUMBER, vec![(&id, Type::UUID)])]).await?;
@@ -346,7 +350,7 @@ impl Op for StoryOp {
         };
         let (nos, afters) = (vec![no], vec![0_i64]);
         let entries =
-            vec![(&no as _, Type::INT8), (&STORY_VALUE as _, Type::INT8), (&STORY as _, Type::INT8)];
+            vec![(&no as _, Type::INT8), (&TIMELINE_VALUE as _, Type::INT8), (&TIMELINE as _, Type::INT8)];
         let rows = conn
             .end(&[
                 Call::new(FIRST_ENTRIES, entries),
@@ -355,12 +359,12 @@ impl Op for StoryOp {
             ])
             .await?;
         let [entries, messages, children] = rows.as_slice() else {
-            return Err(corrupt("a story without an answer"));
+            return Err(corrupt("a timeline without an answer"));
         };
-        let page = entries.iter().take(bounds::STORY).map(|row| written(row, 0)).collect::<Result<_>>()?;
+        let page = entries.iter().take(bounds::TIMELINE).map(|row| written(row, 0)).collect::<Result<_>>()?;
         let child = |row: &Row| {
             let on_close: i16 = row.get(1);
-            Ok(Kin {
+            Ok(ChildSummary {
                 id: JobId::from_bytes(*row.get::<_, Uuid>(0).as_bytes()),
                 status: status(row.get(2), row.get(3))?,
                 on_close: if on_close == OnClose::Abandon as i16 {
@@ -370,9 +374,9 @@ impl Op for StoryOp {
                 },
             })
         };
-        Ok(Some(Story {
+        Ok(Some(Timeline {
             entries: page,
-            more: entries.len() > bounds::STORY,
+            more: entries.len() > bounds::TIMELINE,
             inbox: inboxes(messages, 1)?.pop().unwrap_or_default(),
             children: children.iter().map(child).collect::<Result<_>>()?,
         }))

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use mainspring_core::job::{State, Summary};
-use mainspring_core::store::{Cursor, Filter, Listing, Page};
+use mainspring_core::store::{Filter, Listing, Page, PagePosition};
 use mainspring_core::{Error, bounds};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -71,7 +71,7 @@ impl Op for List {
     const WRITES: bool = false;
 
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Listing> {
-        let before = self.page.after.as_ref().map_or(Ok(i64::MAX), read_cursor)?;
+        let before = self.page.after.as_ref().map_or(Ok(i64::MAX), read_position)?;
         // Lines that are none.
         let mut missing = BTreeSet::new();
         loop {
@@ -126,7 +126,7 @@ impl List {
             let saying = self.saying(conn, &summaries).await?;
             for (no, line) in found {
                 if jobs.len() == limit || looked_at == bounds::SCAN {
-                    let next = last.map(|no: i64| Cursor(no.to_string()));
+                    let next = last.map(|no: i64| PagePosition(no.to_string()));
                     return Ok(Seen::Listing(Listing { jobs, next }));
                 }
                 looked_at += 1;
@@ -194,7 +194,7 @@ fn unknown(shared: &Shared, mut lines: impl Iterator<Item = i32>, missing: &BTre
 }
 
 /// The number that a page ended with.
-pub(crate) fn read_cursor(cursor: &Cursor) -> Result<i64> {
+pub(crate) fn read_position(cursor: &PagePosition) -> Result<i64> {
     let bad = || Error::Invalid { what: "cursor", why: "not one of this store".into() };
     let no: i64 = cursor.0.parse().map_err(|_| bad())?;
     // Exactly what was given out: no sign, no leading zeros.
@@ -352,7 +352,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Option<i64> {
-        read_cursor(&Cursor(text.to_owned())).ok()
+        read_position(&PagePosition(text.to_owned())).ok()
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub(crate) use admin::{CountsOp, LinesOp, NodesOp, QueuesOp};
 pub(crate) use check::Check;
 pub(crate) use diagnose::Diagnose;
 pub(crate) use get::{Get, state_of, status};
-pub(crate) use journal::{Inboxes, Inputs, Sights, StoryOp, Values, journals};
+pub(crate) use journal::{Inboxes, Inputs, JobEnds, TimelineOp, Values, journals};
 pub(crate) use list::List;
 pub(crate) use output::Outputs;
 
@@ -27,7 +27,7 @@ pub(crate) use output::Outputs;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz {
     pub(crate) use super::get::{priority, status};
-    pub(crate) use super::list::read_cursor as cursor;
+    pub(crate) use super::list::read_position as cursor;
 }
 
 /// A transaction that sees one moment and takes no locks.

@@ -3,7 +3,7 @@
 use mainspring_core::bounds;
 use mainspring_core::job::Progress;
 use mainspring_core::name::Key;
-use mainspring_core::output::{Ask, Item, Output, What};
+use mainspring_core::output::{Ask, Output, OutputItem, What};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -94,7 +94,7 @@ fn head(row: &Row) -> Result<Output> {
     Ok(Output { items: Vec::new(), first: position(8), last: position(7), ended, progress })
 }
 
-fn item(row: &Row) -> Result<Option<Item>> {
+fn item(row: &Row) -> Result<Option<OutputItem>> {
     let Some(position) = row.get::<_, Option<i64>>(9) else { return Ok(None) };
     let what = match (row.get::<_, Option<Vec<u8>>>(14), row.get::<_, Option<i64>>(12)) {
         (Some(body), _) => What::Frame(body),
@@ -102,7 +102,7 @@ fn item(row: &Row) -> Result<Option<Item>> {
         (None, None) => return Err(corrupt("an output that says nothing")),
     };
     let step = row.get::<_, Option<String>>(13).map(Key::new).transpose();
-    Ok(Some(Item {
+    Ok(Some(OutputItem {
         position: count(position),
         at: time_of(row, 10),
         claim: u32::try_from(row.get::<_, i32>(11)).unwrap_or(0),

@@ -5,8 +5,8 @@ use mainspring_core::job::{Priority, Reason, State, Status, Verb};
 use mainspring_core::store::{Cancellation, Changed, Class, Level};
 use rusqlite::{OptionalExtension, params};
 
-use super::place::{self, Aside, Card, Ending, Place};
-use super::{claim, deadline, family, key, remove, rewind};
+use super::place::{self, Card, Ending, Place, SuspendedRow};
+use super::{claim, deadline, family, remove, rewind, unique_key};
 use crate::error::{Result, corrupt};
 use crate::flags;
 use crate::writer::Tx;
@@ -76,7 +76,7 @@ fn apply(tx: &mut Tx<'_>, mut card: Card, found: &Place, verb: &Verb, to: Option
             place::take(tx, &card, found)?;
             place::put_done(tx, &card, Ending { status: to, note: why, result: None })
         }
-        (Verb::Reprioritise(priority), Some(_)) => reprioritise(tx, &card, found, *priority),
+        (Verb::SetPriority(priority), Some(_)) => set_priority(tx, &card, found, *priority),
         (verb, Some(to)) => {
             place::take(tx, &card, found)?;
             if matches!(verb, Verb::Retry) {
@@ -98,7 +98,7 @@ fn apply(tx: &mut Tx<'_>, mut card: Card, found: &Place, verb: &Verb, to: Option
 fn wait(tx: &mut Tx<'_>, card: &Card, to: Status, due: Option<i64>, note: Option<&str>) -> Result<()> {
     match (to.state, to.reason, due) {
         (State::Suspended, Some(reason), due) => {
-            place::put_suspended(tx, card, &Aside { due, note, ..Aside::plain(reason) })
+            place::put_suspended(tx, card, &SuspendedRow { due, note, ..SuspendedRow::plain(reason) })
         }
         (State::Scheduled, _, Some(due)) => place::put_timers(tx, card, due),
         (State::Ready, ..) => place::put_ready(tx, card, Class::Fresh),
@@ -116,7 +116,7 @@ pub(crate) fn flag(tx: &mut Tx<'_>, card: &Card, found: &Place, cancel: &Cancell
     Ok(())
 }
 
-fn reprioritise(tx: &mut Tx<'_>, card: &Card, found: &Place, priority: Priority) -> Result<()> {
+fn set_priority(tx: &mut Tx<'_>, card: &Card, found: &Place, priority: Priority) -> Result<()> {
     let sql = match found {
         Place::Ready => READY_PRIORITY,
         Place::Timers { .. } => TIMERS_PRIORITY,
@@ -150,8 +150,8 @@ fn delete(tx: &mut Tx<'_>, card: &Card, found: &Place) -> Result<()> {
         if card.flags & flags::DEADLINE != 0 {
             deadline::clear(tx.conn, card.no)?;
         }
-        remove::beside(tx, card.no, card.flags)?;
+        remove::side_rows(tx, card.no, card.flags)?;
     }
-    key::forget(tx.conn, card.no)?;
+    unique_key::forget(tx.conn, card.no)?;
     tx.state.numbers.keep(tx.conn)
 }

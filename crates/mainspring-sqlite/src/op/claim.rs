@@ -21,7 +21,7 @@ use mainspring_core::time::Timestamp;
 use rusqlite::types::Value as Column;
 use rusqlite::{CachedStatement, OptionalExtension, params};
 
-use super::{as_i64, journal, key, node, place};
+use super::{as_i64, journal, node, place, unique_key};
 use crate::error::{Result, corrupt, legible};
 use crate::flags;
 use crate::names::Names;
@@ -111,7 +111,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<ClaimedBatc
         for (queue, limit) in &request.queues {
             let Some(levels) = pairs.get(queue) else { continue };
             let before = jobs.len();
-            let room = Room { limit: *limit, free: request.free(queue), lost: request.lost(queue) };
+            let room = QueueClaim { limit: *limit, free: request.free(queue), lost: request.lost(queue) };
             serve(tx, &mut takers, levels, room, &mut suspects, &mut jobs)?;
             let claimed = i64::try_from(jobs.len() - before).unwrap_or(i64::MAX);
             if let Some(no) = tx.state.names.queue_no(queue).filter(|_| claimed > 0) {
@@ -224,7 +224,7 @@ fn pairs(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<BTreeMap<QueueName, 
 
 /// How much one queue is to give.
 #[derive(Clone, Copy)]
-struct Room {
+struct QueueClaim {
     limit: usize,
     /// The first so many are for free slots.
     free: usize,
@@ -237,7 +237,7 @@ fn serve(
     tx: &mut Tx<'_>,
     takers: &mut Takers<'_>,
     levels: &BTreeMap<Level, Vec<i64>>,
-    room: Room,
+    room: QueueClaim,
     suspects: &mut usize,
     jobs: &mut Vec<Claimed>,
 ) -> Result<()> {
@@ -420,7 +420,7 @@ fn set_aside(tx: &mut Tx<'_>, no: i64, why: &str) -> Result<()> {
 /// Releases a key that is held until the first claim.
 fn started(tx: &Tx<'_>, no: i64, flags: i64) -> Result<()> {
     if flags & flags::KEY_UNTIL_STARTED != 0 {
-        key::release(tx.conn, no, tx.micros())?;
+        unique_key::release(tx.conn, no, tx.micros())?;
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use mainspring_core::store::{Class, Level, Receipt};
 use rusqlite::{CachedStatement, OptionalExtension, params};
 
 use super::place::{self, Ending, INTO_READY};
-use super::{deadline, journal, key};
+use super::{deadline, journal, unique_key};
 use crate::error::{Result, corrupt};
 use crate::flags;
 use crate::writer::Tx;
@@ -131,17 +131,17 @@ impl<'a> Adder<'a> {
         let queue = tx.state.names.line(line)?.queue;
         tx.count(queue, if run_at.is_some() { State::Scheduled } else { State::Ready }, 1);
         if options.is_some() || due_at.is_some() {
-            beside(tx, job, no, line, due_at)?;
+            insert_side_rows(tx, job, no, line, due_at)?;
         }
         Ok(Some(no))
     }
 }
 
 /// Rows that few jobs have.
-fn beside(tx: &mut Tx<'_>, job: &New, no: i64, line: i64, deadline: Option<i64>) -> Result<()> {
+fn insert_side_rows(tx: &mut Tx<'_>, job: &New, no: i64, line: i64, deadline: Option<i64>) -> Result<()> {
     if let Some(unique) = &job.options.unique {
         let kind = tx.state.names.line(line)?.kind;
-        key::take(tx.conn, kind, unique, no, job.id)?;
+        unique_key::take(tx.conn, kind, unique, no, job.id)?;
     }
     if let Some(at) = deadline {
         deadline::set(tx.conn, no, at)?;
@@ -160,7 +160,7 @@ fn meet(tx: &mut Tx<'_>, job: &New, unique: &Unique) -> Result<Option<Receipt>> 
         return Ok(known);
     }
     let Some(kind) = tx.state.names.kind_no(tx.conn, &job.kind)? else { return Ok(None) };
-    let Some(holder) = key::holder(tx.conn, kind, &unique.key, tx.micros())? else { return Ok(None) };
+    let Some(holder) = unique_key::holder(tx.conn, kind, &unique.key, tx.micros())? else { return Ok(None) };
     Ok(match unique.on_conflict {
         OnConflict::Reject => Some(Receipt::Rejected(holder.id)),
         OnConflict::Replace if replace(tx, &holder)? => None,
@@ -169,7 +169,7 @@ fn meet(tx: &mut Tx<'_>, job: &New, unique: &Unique) -> Result<Option<Receipt>> 
 }
 
 /// Cancels a waiting job in favour of a new one. False if it does not wait.
-fn replace(tx: &mut Tx<'_>, holder: &key::Holder) -> Result<bool> {
+fn replace(tx: &mut Tx<'_>, holder: &unique_key::Holder) -> Result<bool> {
     let exists: bool = tx.conn.prepare_cached(EXISTS)?.query_row([holder.id.as_bytes()], |row| row.get(0))?;
     if !exists {
         return Ok(false);
@@ -184,7 +184,7 @@ fn replace(tx: &mut Tx<'_>, holder: &key::Holder) -> Result<bool> {
     place::take(tx, &card, &found)?;
     place::put_done(tx, &card, Ending { status, note: "", result: None })?;
     // A key that is held for a period after the end goes to the new job as well.
-    key::forget(tx.conn, holder.no)?;
+    unique_key::forget(tx.conn, holder.no)?;
     Ok(true)
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use mainspring_core::id::{Batch, Claim, NodeNo};
+use mainspring_core::id::{Claim, ClaimBatchNo, NodeNo};
 use mainspring_core::job::{Fault, Input, Outcome, Progress, Reason, State, Status, transition};
 use mainspring_core::journal::Suspension;
 use mainspring_core::planted::{self, Defect};
@@ -16,8 +16,8 @@ use mainspring_core::{Error, bounds};
 use rusqlite::types::ValueRef;
 use rusqlite::{OptionalExtension, params};
 
-use super::place::{self, Aside, Card, Ending, INTO_DONE, read_card};
-use super::{family, inbox, journal, key};
+use super::place::{self, Card, Ending, INTO_DONE, SuspendedRow, read_card};
+use super::{family, inbox, journal, unique_key};
 use crate::error::{Result, corrupt};
 use crate::flags;
 use crate::writer::Tx;
@@ -81,7 +81,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, node: NodeNo, finishes: &[Finish]) -> Result<
     order.sort_by_key(|&at| finishes[at].claim.row);
     let mut answers = vec![Finished::LeaseLost; finishes.len()];
     // Jobs of one line come in runs: counted once per run.
-    let mut run = Run::default();
+    let mut run = LineCounts::default();
     let mut rest = order.as_slice();
     let mut families = Vec::new();
     while !rest.is_empty() {
@@ -125,7 +125,7 @@ fn end_all(
     node: NodeNo,
     finishes: &[Finish],
     stretch: &[usize],
-    run: &mut Run,
+    run: &mut LineCounts,
 ) -> Result<bool> {
     let (first, last) = (&finishes[stretch[0]].claim, &finishes[stretch[stretch.len() - 1]].claim);
     let (from, to) = (first.row.0, last.row.0);
@@ -149,7 +149,7 @@ fn end_one(
     tx: &mut Tx<'_>,
     node: NodeNo,
     finish: &Finish,
-    run: &mut Run,
+    run: &mut LineCounts,
     later: i64,
 ) -> Result<Option<Finished>> {
     let Finish { claim, outcome } = finish;
@@ -204,15 +204,15 @@ fn end_one(
 
 /// Counts of a run of one line.
 #[derive(Default)]
-struct Run {
+struct LineCounts {
     line: i64,
     succeeded: i64,
     other: i64,
 }
 
-impl Run {
+impl LineCounts {
     /// The run of a line; that of another line is counted first.
-    fn of(&mut self, tx: &mut Tx<'_>, line: i64) -> &mut Run {
+    fn of(&mut self, tx: &mut Tx<'_>, line: i64) -> &mut LineCounts {
         if self.line != line {
             self.settle(tx);
             self.line = line;
@@ -221,7 +221,7 @@ impl Run {
     }
 
     fn settle(&mut self, tx: &mut Tx<'_>) {
-        let Run { line, succeeded, other } = std::mem::take(self);
+        let LineCounts { line, succeeded, other } = std::mem::take(self);
         if succeeded + other > 0 {
             place::count(tx, line, State::Running, -(succeeded + other));
             place::count(tx, line, State::Succeeded, succeeded);
@@ -241,7 +241,7 @@ fn end(tx: &mut Tx<'_>, mut card: Card, outcome: &Outcome, cancel: Option<&str>)
         fail(tx, &mut card, fault)?;
     }
     if planted::is(Defect::KeyDropped) && matches!(outcome, Outcome::Retry { .. }) {
-        key::forget(tx.conn, card.no)?;
+        unique_key::forget(tx.conn, card.no)?;
     }
     if let Outcome::Suspend(suspension) = outcome {
         let claim = u32::try_from(card.claim).map_err(|_| corrupt("a claim number beyond its bound"))?;
@@ -277,7 +277,7 @@ fn suspend(tx: &mut Tx<'_>, card: &Card, suspension: &Suspension) -> Result<()> 
         return place::put_ready(tx, card, place::returned(card));
     }
     let due = until.map(Timestamp::as_micros);
-    place::put_suspended(tx, card, &Aside { reason: *reason, due, waits, note: note.as_deref() })
+    place::put_suspended(tx, card, &SuspendedRow { reason: *reason, due, waits, note: note.as_deref() })
 }
 
 /// Ends a claim that was asked to cancel.
@@ -349,7 +349,7 @@ fn was_applied(tx: &Tx<'_>, claim: &Claim, outcome: &Outcome) -> Result<bool> {
 }
 
 /// Releases claims of a node that it does not know of.
-pub(crate) fn disown(tx: &mut Tx<'_>, node: NodeNo, settled: Batch, keep: &[Claim]) -> Result<usize> {
+pub(crate) fn disown(tx: &mut Tx<'_>, node: NodeNo, settled: ClaimBatchNo, keep: &[Claim]) -> Result<usize> {
     let settled = i64::try_from(settled.0).unwrap_or(i64::MAX);
     let held = tx
         .conn

@@ -11,7 +11,7 @@ use std::collections::btree_map::Entry;
 use mainspring_core::bounds;
 use mainspring_core::id::JobId;
 use mainspring_core::job::{Reason, Status};
-use mainspring_core::journal::{Inbox, Mail, Message, Signal, Signalled, Subject, Wait};
+use mainspring_core::journal::{Inbox, Message, MessageBody, Signal, Signalled, Subject, Wait};
 use mainspring_core::name::SignalName;
 use mainspring_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -234,7 +234,7 @@ pub(crate) fn read_message(row: &rusqlite::Row<'_>) -> Result<Message> {
     let subject: String = row.get(1)?;
     let subject = subject.parse().map_err(|_| corrupt(format!("{subject:?} is no subject")))?;
     let mail = match subject {
-        Subject::Signal(name) => Mail::Signal {
+        Subject::Signal(name) => MessageBody::Signal {
             name,
             sender: row.get(2)?,
             body: row.get::<_, Option<Vec<u8>>>(7)?.ok_or_else(|| corrupt("a signal without a body"))?,
@@ -242,10 +242,10 @@ pub(crate) fn read_message(row: &rusqlite::Row<'_>) -> Result<Message> {
         Subject::Child(child) => {
             let state = row.get::<_, Option<u8>>(4)?.ok_or_else(|| corrupt("an end without a state"))?;
             let status = read_status(state, row.get(5)?)?;
-            Mail::Ended { child, status, result: row.get(7)?, message: row.get(6)? }
+            MessageBody::Ended { child, status, result: row.get(7)?, message: row.get(6)? }
         }
     };
-    Ok(Message { no: row.get(0)?, at: Timestamp::from_micros(row.get(3)?), mail })
+    Ok(Message { no: row.get(0)?, at: Timestamp::from_micros(row.get(3)?), body: mail })
 }
 
 /// Waits as they are stored; `None` if there are none.

@@ -200,7 +200,7 @@ fn bring(tx: &Tx<'_>, no: i64, journal: &mut Journal, left: &mut usize) -> Resul
     journal.entries = entries(tx.conn, no, &mut budget)?;
     *left -= before - budget;
     journal.inbox = inbox::unread(tx.conn, no, 0, *left)?;
-    let bytes: usize = journal.inbox.messages.iter().map(|message| message.mail.bytes()).sum();
+    let bytes: usize = journal.inbox.messages.iter().map(|message| message.body.bytes()).sum();
     *left = left.saturating_sub(bytes);
     Ok(())
 }

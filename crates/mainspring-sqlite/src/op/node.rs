@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mainspring_core::Error;
 use mainspring_core::id::{Claim, JobId, NodeNo, Row};
-use mainspring_core::store::{Cancellation, Mark, Member, NodeState, Registration, Renewal, Renewed};
+use mainspring_core::store::{Cancellation, Mark, NodeState, Registered, Registration, Renewal, Renewed};
 use mainspring_core::time::micros;
 use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::{from_str, to_string};
@@ -12,7 +12,7 @@ use serde_json::{from_str, to_string};
 use super::finish;
 use super::place::{self, read_card};
 use crate::error::{Result, corrupt};
-use crate::lock::Lock;
+use crate::process_lock::Lock;
 use crate::writer::{Local, Tx};
 
 /// Unique index of ids.
@@ -55,11 +55,11 @@ pub(crate) fn refers_to(conn: &Connection, lock: &str) -> rusqlite::Result<bool>
 }
 
 /// Makes a node known.
-pub(crate) fn register(tx: &mut Tx<'_>, node: &Registration) -> Result<Member> {
+pub(crate) fn register(tx: &mut Tx<'_>, node: &Registration) -> Result<Registered> {
     let found: Option<i64> =
         tx.conn.prepare_cached(FIND)?.query_row([node.id.as_bytes()], |row| row.get(0)).optional()?;
     if let Some(no) = found {
-        return Ok(Member { no: NodeNo(no), now: tx.now });
+        return Ok(Registered { no: NodeNo(no), now: tx.now });
     }
     // Before the row: whoever sees the row must find the lock held.
     let lock = lock_name(tx)?;
@@ -82,7 +82,7 @@ pub(crate) fn register(tx: &mut Tx<'_>, node: &Registration) -> Result<Member> {
     ])?;
     let no = tx.conn.last_insert_rowid();
     tx.state.nodes.insert(no, Local { abilities: node.abilities.clone(), fresh: true, ..Local::default() });
-    Ok(Member { no: NodeNo(no), now: tx.now })
+    Ok(Registered { no: NodeNo(no), now: tx.now })
 }
 
 /// The name of the lock that this handle holds; taken at the first need, and again where its file was removed. What is held

@@ -8,7 +8,7 @@
 //! - Rows are written under the fence of journals, in the same transaction.
 //! - A position is given once: the writer is one thread, and the unique index says so.
 
-use mainspring_core::output::{Kept, Push};
+use mainspring_core::output::{OutputExtent, Push};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::error::Result;
@@ -34,7 +34,7 @@ pub(crate) const SWEEP: &str = "DELETE FROM mainspring_output WHERE no = ?1 AND 
 /// The end of an output.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Last {
-    pub(crate) kept: Kept,
+    pub(crate) kept: OutputExtent,
     claim: u32,
     number: u32,
 }
@@ -42,14 +42,14 @@ pub(crate) struct Last {
 /// How far the output of a job goes.
 pub(crate) fn last(conn: &Connection, no: i64) -> Result<Last> {
     let row = |row: &rusqlite::Row<'_>| {
-        let kept = Kept { last: unsigned(row.get(0)?), total: unsigned(row.get(3)?) };
+        let kept = OutputExtent { last: unsigned(row.get(0)?), total: unsigned(row.get(3)?) };
         Ok(Last { kept, claim: row.get(1)?, number: row.get(2)? })
     };
     Ok(conn.prepare_cached(LAST)?.query_row([no], row).optional()?.unwrap_or_default())
 }
 
 /// The first position that is kept; 0 if there is none.
-pub(crate) fn first(conn: &Connection, no: i64, kept: Kept) -> Result<u64> {
+pub(crate) fn first(conn: &Connection, no: i64, kept: OutputExtent) -> Result<u64> {
     let edge = params![no, signed(kept.gone()), signed(kept.gone_bytes())];
     let first = conn.prepare_cached(FIRST)?.query_row(edge, |row| row.get(0)).optional()?;
     Ok(first.map_or(0, unsigned))
@@ -86,7 +86,7 @@ pub(crate) fn say(tx: &Tx<'_>, no: i64, claim: u32, pushes: &[Push]) -> Result<(
             step,
             push.body
         ])?;
-        kept = Kept { last: kept.last + 1, total: kept.total + push.bytes() as u64 };
+        kept = OutputExtent { last: kept.last + 1, total: kept.total + push.bytes() as u64 };
     }
     if before.is_time(kept) {
         let first = first(tx.conn, no, kept)?;

@@ -15,7 +15,7 @@ use mainspring_core::time::Timestamp;
 use rusqlite::types::{FromSql, Value, ValueRef};
 use rusqlite::{OptionalExtension, Row, params};
 
-use super::{deadline, family, inbox, key};
+use super::{deadline, family, inbox, unique_key};
 use crate::error::{Result, corrupt, is_mistyped};
 use crate::flags;
 use crate::writer::Tx;
@@ -78,7 +78,7 @@ impl Place {
 
 /// How a job is set aside.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Aside<'a> {
+pub(crate) struct SuspendedRow<'a> {
     pub(crate) reason: Reason,
     /// When it is woken; of one that is held, when it was scheduled for.
     pub(crate) due: Option<i64>,
@@ -86,10 +86,10 @@ pub(crate) struct Aside<'a> {
     pub(crate) note: Option<&'a str>,
 }
 
-impl Aside<'_> {
+impl SuspendedRow<'_> {
     /// For a reason alone.
     pub(crate) const fn plain(reason: Reason) -> Self {
-        Aside { reason, due: None, waits: &[], note: None }
+        SuspendedRow { reason, due: None, waits: &[], note: None }
     }
 }
 
@@ -354,7 +354,7 @@ pub(crate) fn put_timers(tx: &mut Tx<'_>, card: &Card, due: i64) -> Result<()> {
 }
 
 /// Puts a job into `suspended`.
-pub(crate) fn put_suspended(tx: &mut Tx<'_>, card: &Card, aside: &Aside<'_>) -> Result<()> {
+pub(crate) fn put_suspended(tx: &mut Tx<'_>, card: &Card, aside: &SuspendedRow<'_>) -> Result<()> {
     if let Some(damage) = &card.damage {
         return put_unreadable(tx, card, &damage.what);
     }
@@ -461,7 +461,7 @@ pub(crate) fn into_done(tx: &mut Tx<'_>, card: &Card, ending: Ending<'_>) -> Res
 /// Releases what a job holds until its end.
 pub(crate) fn ended(tx: &Tx<'_>, card: &Card) -> Result<()> {
     if card.flags & flags::KEY != 0 {
-        key::release(tx.conn, card.no, tx.micros())?;
+        unique_key::release(tx.conn, card.no, tx.micros())?;
     }
     if card.flags & flags::DEADLINE != 0 {
         deadline::clear(tx.conn, card.no)?;

@@ -15,7 +15,7 @@ use mainspring_core::job::State;
 use mainspring_core::time::micros;
 use rusqlite::params;
 
-use super::{counts, key, remove};
+use super::{counts, remove, unique_key};
 use crate::error::{Result, corrupt};
 use crate::writer::Tx;
 
@@ -80,7 +80,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, limit: usize) -> Result<Pruned> {
         tx.state.numbers.keep(tx.conn)?;
     }
     let now = tx.micros();
-    key::prune(tx.conn, now, i64::try_from(bounds::BATCH).unwrap_or(i64::MAX))?;
+    unique_key::prune(tx.conn, now, i64::try_from(bounds::BATCH).unwrap_or(i64::MAX))?;
     tx.conn.prepare_cached(NODES)?.execute([now.saturating_sub(micros(bounds::NODE_RETENTION))])?;
     counts::fold(tx.conn)?;
     Ok(Pruned { removed, more: rows >= ROWS && removed < limit })

@@ -30,14 +30,14 @@ const CHILD: &str = "DELETE FROM mainspring_children WHERE no = ?1";
 
 /// Removes a job that has ended. Returns how many rows of its journal, inbox and output went with it.
 pub(crate) fn ended(tx: &mut Tx<'_>, no: i64, state: State, flags: i64) -> Result<usize> {
-    let (line, rows) = beside(tx, no, flags)?;
+    let (line, rows) = side_rows(tx, no, flags)?;
     place::count(tx, line, state, -1);
     Ok(rows)
 }
 
 /// Removes a job that is in no place any more. Returns its line, and how many rows of its journal, inbox and output went with
 /// it.
-pub(crate) fn beside(tx: &Tx<'_>, no: i64, flags: i64) -> Result<(i64, usize)> {
+pub(crate) fn side_rows(tx: &Tx<'_>, no: i64, flags: i64) -> Result<(i64, usize)> {
     // Options that are no text are there, and cannot be read.
     let text = |value: ValueRef<'_>| match value {
         ValueRef::Null => None,

@@ -12,11 +12,11 @@ use mainspring_core::store::{Rescue, Rescued};
 use mainspring_core::time::micros;
 use rusqlite::params;
 
-use super::place::{self, Aside, Card, read_card};
+use super::place::{self, Card, SuspendedRow, read_card};
 use super::{finish, node};
 use crate::error::{Result, corrupt};
 use crate::flags;
-use crate::lock::{self, Dead};
+use crate::process_lock::{self, Dead};
 use crate::writer::Tx;
 use std::time::Duration;
 
@@ -101,7 +101,7 @@ fn proof(tx: &Tx<'_>, row: &Row) -> Option<Dead> {
     if let Some(known) = tx.dead.iter().find(|dead| dead.is(&row.lock)) {
         return Some(known.again());
     }
-    lock::probe(&home.path, &row.lock)
+    process_lock::probe(&home.path, &row.lock)
 }
 
 /// Moves jobs of a dead node, at most `left`. Returns how many.
@@ -157,7 +157,7 @@ fn crash(tx: &mut Tx<'_>, mut card: Card, claimed: Claimed, rescued: &mut Rescue
         .map_err(|illegal| corrupt(illegal.to_string()))?;
     if to.state == State::Suspended {
         rescued.quarantined += 1;
-        place::put_suspended(tx, &card, &Aside::plain(to.reason.unwrap_or(Reason::Quarantine)))
+        place::put_suspended(tx, &card, &SuspendedRow::plain(to.reason.unwrap_or(Reason::Quarantine)))
     } else {
         rescued.returned += 1;
         place::put_ready(tx, &card, place::lost(&card))

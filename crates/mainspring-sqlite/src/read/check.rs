@@ -21,7 +21,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(10);
 /// Jobs that one part looks at.
 const CHUNK: i64 = 20_000;
 /// Findings of one kind that one part tells.
-const TOLD: usize = 10;
+const LISTED: usize = 10;
 
 /// The tables, in order: the first parts.
 const TABLES: &str =
@@ -415,7 +415,7 @@ impl Look<'_> {
             while let Some(row) = rows.next()? {
                 if let Err(why) = legible(decode(row))? {
                     bad.push((row.get(0)?, format!("{what}: {why}")));
-                    if bad.len() == TOLD {
+                    if bad.len() == LISTED {
                         break;
                     }
                 }

@@ -3,7 +3,7 @@
 use mainspring_core::bounds;
 use mainspring_core::id::{Claim, JobId};
 use mainspring_core::job::State;
-use mainspring_core::journal::{Inbox, Kin, OnClose, Sight, Story};
+use mainspring_core::journal::{ChildSummary, Inbox, JobEnd, OnClose, Timeline};
 use mainspring_core::name::Key;
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -22,7 +22,7 @@ const THERE: &str = "SELECT EXISTS (SELECT 1 FROM mainspring_jobs WHERE no = ?1 
 /// Unique index of keys.
 pub(crate) const VALUE: &str = "SELECT value FROM mainspring_steps WHERE no = ?1 AND key = ?2";
 /// Unique index of keys, then primary keys, and a sort of what is left of the values.
-const STORY: &str = "SELECT seq, key, kind, overlapped, claim, at, length(value),
+const TIMELINE: &str = "SELECT seq, key, kind, overlapped, claim, at, length(value),
         CASE WHEN length(value) <= ?2 THEN value END
     FROM mainspring_steps WHERE no = ?1 ORDER BY seq LIMIT ?3";
 /// Index `children_parent`, in the order of the children's numbers, then primary keys.
@@ -76,15 +76,15 @@ fn is_there(conn: &Connection, claim: &Claim) -> Result<bool> {
 }
 
 /// How jobs look to somebody who waits for their end.
-pub(crate) fn sights(reader: &Reader, ids: &[JobId]) -> Result<Vec<Sight>> {
-    ids.iter().map(|id| sight(&reader.conn, *id)).collect()
+pub(crate) fn job_ends(reader: &Reader, ids: &[JobId]) -> Result<Vec<JobEnd>> {
+    ids.iter().map(|id| job_end(&reader.conn, *id)).collect()
 }
 
-fn sight(conn: &Connection, id: JobId) -> Result<Sight> {
-    let Some(no) = find(conn, id)? else { return Ok(Sight::Missing) };
+fn job_end(conn: &Connection, id: JobId) -> Result<JobEnd> {
+    let Some(no) = find(conn, id)? else { return Ok(JobEnd::Missing) };
     let mut statement = conn.prepare_cached(ENDING)?;
     let mut rows = statement.query([no])?;
-    let Some(row) = rows.next()? else { return Ok(Sight::Open) };
+    let Some(row) = rows.next()? else { return Ok(JobEnd::Open) };
     let status = read_status(row.get(0)?, row.get(1)?)?;
     let (result, note): (_, Option<String>) = (row.get(2)?, row.get(3)?);
     let message = match note {
@@ -92,27 +92,28 @@ fn sight(conn: &Connection, id: JobId) -> Result<Sight> {
         None => conn.prepare_cached(LAST_ERROR)?.query_row([no], |row| row.get(0)).optional()?,
         note => note,
     };
-    Ok(Sight::Ended { status, result, message })
+    Ok(JobEnd::Ended { status, result, message })
 }
 
 /// What a job has recorded, been sent and started.
-pub(crate) fn story(reader: &Reader, id: JobId) -> Result<Option<Story>> {
+pub(crate) fn timeline(reader: &Reader, id: JobId) -> Result<Option<Timeline>> {
     let conn = &reader.conn;
     let Some(no) = find(conn, id)? else { return Ok(None) };
     // One more than is shown tells whether there is more.
-    let mut statement = conn.prepare_cached(STORY)?;
-    let mut rows = statement.query([no, as_i64(bounds::STORY_VALUE_BYTES), as_i64(bounds::STORY + 1)])?;
+    let mut statement = conn.prepare_cached(TIMELINE)?;
+    let mut rows =
+        statement.query([no, as_i64(bounds::TIMELINE_VALUE_BYTES), as_i64(bounds::TIMELINE + 1)])?;
     let mut entries = Vec::new();
     while let Some(row) = rows.next()? {
         entries.push(read_entry(row)?);
     }
-    let more = entries.len() > bounds::STORY;
-    entries.truncate(bounds::STORY);
+    let more = entries.len() > bounds::TIMELINE;
+    entries.truncate(bounds::TIMELINE);
     let inbox = inbox::unread(conn, no, 0, usize::MAX)?;
-    Ok(Some(Story { entries, more, inbox, children: children(conn, no)? }))
+    Ok(Some(Timeline { entries, more, inbox, children: children(conn, no)? }))
 }
 
-fn children(conn: &Connection, parent: i64) -> Result<Vec<Kin>> {
+fn children(conn: &Connection, parent: i64) -> Result<Vec<ChildSummary>> {
     let mut statement = conn.prepare_cached(CHILDREN)?;
     let mut rows = statement.query([parent])?;
     let mut children = Vec::new();
@@ -123,7 +124,7 @@ fn children(conn: &Connection, parent: i64) -> Result<Vec<Kin>> {
             other => return Err(corrupt(format!("{other} is no way to leave a child"))),
         };
         let id = JobId::from_bytes(row.get(2)?);
-        children.push(Kin { id, status: status(conn, row.get(0)?)?, on_close });
+        children.push(ChildSummary { id, status: status(conn, row.get(0)?)?, on_close });
     }
     Ok(children)
 }

@@ -10,7 +10,7 @@
 use std::collections::{BTreeSet, BinaryHeap};
 
 use mainspring_core::job::{State, Summary};
-use mainspring_core::store::{Cursor, Filter, Listing, Page};
+use mainspring_core::store::{Filter, Listing, Page, PagePosition};
 use mainspring_core::{Error, bounds};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
@@ -46,7 +46,7 @@ const CHUNK: usize = 512;
 
 /// Jobs that match, from a cursor on.
 pub(crate) fn list(reader: &mut Reader, filter: &Filter, page: &Page) -> Result<Listing> {
-    let before = page.after.as_ref().map_or(Ok(i64::MAX), read_cursor)?;
+    let before = page.after.as_ref().map_or(Ok(i64::MAX), read_position)?;
     let limit = page.limit.clamp(1, bounds::PAGE);
     let (conn, names) = (&reader.conn, &reader.names);
     let lines = wanted_lines(reader, filter);
@@ -56,7 +56,7 @@ pub(crate) fn list(reader: &mut Reader, filter: &Filter, page: &Page) -> Result<
     let mut looked_at = 0;
     while let Some((no, line)) = merged.next()? {
         if jobs.len() == limit || looked_at == bounds::SCAN {
-            return Ok(Listing { jobs, next: last.map(|no: i64| Cursor(no.to_string())) });
+            return Ok(Listing { jobs, next: last.map(|no: i64| PagePosition(no.to_string())) });
         }
         looked_at += 1;
         last = Some(no);
@@ -81,7 +81,7 @@ fn says(conn: &Connection, no: i64, filter: &Filter) -> Result<bool> {
 }
 
 /// The number that a page ended with.
-fn read_cursor(cursor: &Cursor) -> Result<i64> {
+fn read_position(cursor: &PagePosition) -> Result<i64> {
     let bad = || Error::Invalid { what: "cursor", why: "not one of this store".into() };
     let no: i64 = cursor.0.parse().map_err(|_| bad())?;
     // Exactly what was given out: no sign, no leading zeros.

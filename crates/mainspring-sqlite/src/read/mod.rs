@@ -15,7 +15,7 @@ pub(crate) use admin::{counts, lines, nodes, queues};
 #[cfg(feature = "fuzz")]
 pub(crate) use check::check_all;
 pub(crate) use check::{PATIENCE as CHECK_PATIENCE, check};
-pub(crate) use journal::{inboxes, inputs, sights, story, values};
+pub(crate) use journal::{inboxes, inputs, job_ends, timeline, values};
 pub(crate) use list::list;
 pub(crate) use output::outputs;
 pub(crate) use summary::get;

@@ -3,7 +3,7 @@
 use mainspring_core::bounds;
 use mainspring_core::job::Progress;
 use mainspring_core::name::Key;
-use mainspring_core::output::{Ask, Item, Output, What};
+use mainspring_core::output::{Ask, Output, OutputItem, What};
 use mainspring_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension};
 
@@ -43,7 +43,7 @@ fn output(conn: &Connection, ask: &Ask) -> Result<Option<Output>> {
     Ok(Some(Output { items, first, last: kept.last, ended, progress }))
 }
 
-fn page(conn: &Connection, no: i64, after: u64, limit: usize) -> Result<Vec<Item>> {
+fn page(conn: &Connection, no: i64, after: u64, limit: usize) -> Result<Vec<OutputItem>> {
     let after = i64::try_from(after).unwrap_or(i64::MAX);
     let mut statement = conn.prepare_cached(PAGE)?;
     let mut rows = statement.query([no, after, as_i64(limit)])?;
@@ -56,7 +56,7 @@ fn page(conn: &Connection, no: i64, after: u64, limit: usize) -> Result<Vec<Item
         }
         let void_from: Option<i64> = row.get(3)?;
         let step: Option<String> = row.get(4)?;
-        items.push(Item {
+        items.push(OutputItem {
             position: unsigned(row.get(0)?),
             at: Timestamp::from_micros(row.get(1)?),
             claim: row.get(2)?,

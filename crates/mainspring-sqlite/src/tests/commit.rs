@@ -38,7 +38,7 @@ fn what_finds_nothing_to_do_writes_nothing() {
         assert_eq!(block_on(it.store.prune(100)).expect("pruned"), 0);
         assert!(block_on(it.store.rescue(rescue)).expect("rescued").expired.is_empty());
         block_on(it.store.finish(node, vec![finish.clone()])).expect("repeated");
-        block_on(it.store.disown(node, mainspring_core::id::Batch(9), Vec::new())).expect("disowned");
+        block_on(it.store.disown(node, mainspring_core::id::ClaimBatchNo(9), Vec::new())).expect("disowned");
         block_on(it.store.progress(node, Vec::new())).expect("no progress");
         block_on(it.store.change(vec![claimed[0].claim.id], Verb::Delete, true)).expect("a dry run");
     }

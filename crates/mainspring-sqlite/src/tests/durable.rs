@@ -6,7 +6,7 @@ use std::time::Duration;
 use mainspring_core::id::{Claim, JobId, NodeNo};
 use mainspring_core::job::{New, Outcome, Reason, State, Status, Verb, When};
 use mainspring_core::journal::{
-    Child, Entry, EntryKind, OnClose, Recorded, Recording, Sight, Signal, Signalled, Subject, Suspension,
+    Child, Entry, EntryKind, JobEnd, OnClose, Recorded, Recording, Signal, Signalled, Subject, Suspension,
     Value, Wait, Writes,
 };
 use mainspring_core::name::{Key, SignalName};
@@ -288,8 +288,8 @@ fn a_retired_node_gives_back_a_child_that_was_flagged_a_moment_ago() {
     block_on(w.it.store.change(vec![top], Verb::Cancel { why: "stop".into() }, false)).expect("flagged");
     assert_eq!(block_on(w.it.store.retire(w.node)).expect("retired"), 2);
     assert_eq!(w.status(child.id), Status::because(State::Cancelled, Reason::Parent));
-    let sights = block_on(w.it.store.sights(vec![child.id])).expect("sights");
-    assert!(matches!(&sights[0], Sight::Ended { message: Some(why), .. } if why == "its parent ended"));
+    let job_ends = block_on(w.it.store.job_ends(vec![child.id])).expect("job_ends");
+    assert!(matches!(&job_ends[0], JobEnd::Ended { message: Some(why), .. } if why == "its parent ended"));
     w.it.assert_sound();
 }
 
@@ -402,9 +402,9 @@ fn the_check_finds_sleepers_and_what_nobody_owns() {
 }
 
 #[derive(Default)]
-struct Heard(Mutex<Vec<Hint>>);
+struct HintLog(Mutex<Vec<Hint>>);
 
-impl Listener for Heard {
+impl Listener for HintLog {
     fn hint(&self, hint: &Hint) {
         self.0.lock().expect("a lock").push(hint.clone());
     }
@@ -415,7 +415,7 @@ fn running_jobs_are_told_of_messages_and_sleepers_of_their_time() {
     let mut w = World::new();
     let id = w.add();
     let claim = w.claim_one().claim;
-    let heard = Arc::new(Heard::default());
+    let heard = Arc::new(HintLog::default());
     let listener: Arc<dyn Listener> = heard.clone();
     w.it.store.subscribe(Arc::downgrade(&listener));
     w.signal(signal(id, "me"));

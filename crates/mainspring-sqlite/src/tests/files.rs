@@ -10,7 +10,7 @@ use mainspring_core::store::Store;
 
 use super::support::{Fixture, block_on, claim, job, registration};
 #[cfg(unix)]
-use super::transact::Log;
+use super::transaction_step::Log;
 
 fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -104,7 +104,7 @@ fn a_file_with_a_second_name_is_opened_and_told_of() {
 #[test]
 fn a_second_name_that_comes_later_is_told_of_once_and_harms_nothing() {
     let it = Fixture::new();
-    let files = crate::files::Files::of(&it.path);
+    let files = crate::open_files::Files::of(&it.path);
     let log = Arc::new(Log::default());
     let second = it.path.with_file_name("second.db");
     // The look of a group commit, on this thread: a subscriber hears one thread.

@@ -13,9 +13,9 @@ use super::support::{Fixture, block_on, claim, job, registration};
 use crate::{Options, Sqlite};
 
 /// Passes hints on.
-struct Ear(Mutex<mpsc::Sender<Hint>>);
+struct HintSender(Mutex<mpsc::Sender<Hint>>);
 
-impl Listener for Ear {
+impl Listener for HintSender {
     fn hint(&self, hint: &Hint) {
         let _ = self.0.lock().expect("a lock").send(hint.clone());
     }
@@ -23,7 +23,7 @@ impl Listener for Ear {
 
 fn ear() -> (Arc<dyn Listener>, mpsc::Receiver<Hint>) {
     let (sender, receiver) = mpsc::channel();
-    (Arc::new(Ear(Mutex::new(sender))), receiver)
+    (Arc::new(HintSender(Mutex::new(sender))), receiver)
 }
 
 #[test]

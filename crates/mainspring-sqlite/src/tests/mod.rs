@@ -10,4 +10,4 @@ mod opening;
 mod plans;
 mod processes;
 pub(crate) mod support;
-mod transact;
+mod transaction_step;

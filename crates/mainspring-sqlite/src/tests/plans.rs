@@ -3,7 +3,7 @@
 use rusqlite::{Connection, StatementStatus, ToSql, params};
 
 use crate::op::{
-    change, claim, enqueue, family, finish, inbox, journal, node, output, place, prune, remove, rescue, sweep,
+    change, claim, due, enqueue, family, finish, inbox, journal, node, output, place, prune, remove, rescue,
 };
 use crate::read::plans as read;
 
@@ -41,9 +41,9 @@ fn hot_statements_search_and_never_scan() {
         (finish::ENDED, "INDEX mainspring_done_no (no=?)"),
         (node::FLAGGED, "INDEX mainspring_lease_cancel (node=?)"),
         (change::FIND, "INDEX sqlite_autoindex_mainspring_jobs_1 (id=?)"),
-        (sweep::DUE, "INDEX mainspring_timers_due (due<?)"),
-        (sweep::PASSED, "INDEX mainspring_deadlines_at (at<?)"),
-        (sweep::WAKING, "INDEX mainspring_suspended_due (due>? AND due<?)"),
+        (due::DUE, "INDEX mainspring_timers_due (due<?)"),
+        (due::PASSED, "INDEX mainspring_deadlines_at (at<?)"),
+        (due::WAKING, "INDEX mainspring_suspended_due (due>? AND due<?)"),
         (journal::FENCE, "INTEGER PRIMARY KEY (rowid=?)"),
         (journal::ENTRIES, "INDEX mainspring_steps_key (no=?)"),
         (journal::FORGET, "INDEX mainspring_steps_key (no=? AND key=?)"),
@@ -88,9 +88,9 @@ fn hot_statements_search_and_never_scan() {
 fn sweeps_and_rescue_walk_no_more_than_their_index() {
     let conn = schema();
     for (sql, index) in [
-        (sweep::NEXT_DUE, "COVERING INDEX mainspring_timers_due"),
-        (sweep::NEXT_WAKING, "INDEX mainspring_suspended_due"),
-        (sweep::NEXT_DEADLINE, "COVERING INDEX mainspring_deadlines_at"),
+        (due::NEXT_DUE, "COVERING INDEX mainspring_timers_due"),
+        (due::NEXT_WAKING, "INDEX mainspring_suspended_due"),
+        (due::NEXT_DEADLINE, "COVERING INDEX mainspring_deadlines_at"),
         (rescue::LIVING, "INDEX mainspring_nodes_live"),
     ] {
         let plan = plan(&conn, sql);

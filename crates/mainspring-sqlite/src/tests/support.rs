@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
-use mainspring_core::id::{Batch, JobId, NodeId, NodeNo};
+use mainspring_core::id::{ClaimBatchNo, JobId, NodeId, NodeNo};
 use mainspring_core::job::{New, Options as JobOptions, Priority};
 use mainspring_core::name::{Kind, QueueName};
 use mainspring_core::seam::{Clock, Pending, Rng, Seams, Spawn, Task, Threads};
@@ -176,5 +176,5 @@ pub(crate) fn registration(seams: &Seams) -> Registration {
 /// A claim of up to ten plain jobs.
 pub(crate) fn claim(node: NodeNo, batch: u64) -> ClaimRequest {
     let queues = vec![(QueueName::new("q").expect("a queue"), 10)];
-    ClaimRequest { ahead: Vec::new(), node, batch: Batch(batch), queues, suspects: 1 }
+    ClaimRequest { ahead: Vec::new(), node, batch: ClaimBatchNo(batch), queues, suspects: 1 }
 }

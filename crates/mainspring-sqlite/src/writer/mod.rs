@@ -26,7 +26,7 @@ use mainspring_core::{Error, fault};
 use rusqlite::Connection;
 
 use crate::error::{Fault, Severity, damaged, rolled_back, severity};
-use crate::turn::Turnstile;
+use crate::turnstile::Turnstile;
 
 /// How often an idle writer looks whether another process has committed, while anybody listens.
 const WATCH: Duration = Duration::from_millis(50);
@@ -52,9 +52,9 @@ pub(crate) fn run(conn: Connection, turnstile: Turnstile, env: Arc<Env>) {
     loop {
         let watch = writer.env.listeners.any().then_some(WATCH);
         match writer.env.queue.take(watch) {
-            queue::Taken::Calls(calls) => writer.work(calls),
-            queue::Taken::Nothing => writer.watch(),
-            queue::Taken::Closed => break,
+            queue::WriterWork::Calls(calls) => writer.work(calls),
+            queue::WriterWork::Nothing => writer.watch(),
+            queue::WriterWork::Closed => break,
         }
     }
     writer.leave();
@@ -160,7 +160,7 @@ impl Writer {
     fn body(
         &mut self,
         calls: &mut [Box<dyn Call>],
-    ) -> Result<(crate::hint::Hints, bool, Vec<crate::lock::Dead>), Failed> {
+    ) -> Result<(crate::hint::Hints, bool, Vec<crate::process_lock::Dead>), Failed> {
         let failed = |fault: Fault| match fault {
             Fault::Sql(error) => Failed::RolledBack(error),
             Fault::Refused(error) => Failed::RolledBack(damaged(error)),

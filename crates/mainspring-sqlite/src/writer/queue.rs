@@ -100,7 +100,7 @@ where
 }
 
 /// What the writer finds.
-pub(super) enum Taken {
+pub(super) enum WriterWork {
     /// Work for one transaction.
     Calls(Vec<Box<dyn Call>>),
     /// Nothing, within the time that it was to wait or until it was nudged.
@@ -110,7 +110,7 @@ pub(super) enum Taken {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-enum Gate {
+enum QueueState {
     #[default]
     Open,
     Closed,
@@ -118,13 +118,13 @@ enum Gate {
     Poisoned(Box<str>),
 }
 
-impl Gate {
+impl QueueState {
     /// Why nothing gets in, if so.
     fn refusal(&self) -> Option<Error> {
         match self {
-            Gate::Open => None,
-            Gate::Closed => Some(Error::Closed),
-            Gate::Poisoned(why) => Some(Error::Poisoned { why: why.to_string() }),
+            QueueState::Open => None,
+            QueueState::Closed => Some(Error::Closed),
+            QueueState::Poisoned(why) => Some(Error::Poisoned { why: why.to_string() }),
         }
     }
 }
@@ -133,7 +133,7 @@ impl Gate {
 struct Inner {
     urgent: VecDeque<Box<dyn Call>>,
     calls: VecDeque<Box<dyn Call>>,
-    gate: Gate,
+    gate: QueueState,
     /// Threads of the store that have a connection open.
     running: usize,
     waiting_for_end: Vec<Waker>,
@@ -171,21 +171,21 @@ impl Queue {
     }
 
     /// Waits for work, and takes as much of it as fits into one transaction.
-    pub(super) fn take(&self, patience: Option<Duration>) -> Taken {
+    pub(super) fn take(&self, patience: Option<Duration>) -> WriterWork {
         let mut inner = self.lock();
         loop {
             if !inner.urgent.is_empty() || !inner.calls.is_empty() {
-                return Taken::Calls(inner.batch());
+                return WriterWork::Calls(inner.batch());
             }
-            if inner.gate != Gate::Open {
-                return Taken::Closed;
+            if inner.gate != QueueState::Open {
+                return WriterWork::Closed;
             }
             inner = match patience {
                 None => {
                     let inner = self.filled.wait(inner).unwrap_or_else(PoisonError::into_inner);
                     // Nudged: somebody may listen now.
-                    if inner.urgent.is_empty() && inner.calls.is_empty() && inner.gate == Gate::Open {
-                        return Taken::Nothing;
+                    if inner.urgent.is_empty() && inner.calls.is_empty() && inner.gate == QueueState::Open {
+                        return WriterWork::Nothing;
                     }
                     inner
                 }
@@ -193,7 +193,11 @@ impl Queue {
                     let (inner, timeout) =
                         self.filled.wait_timeout(inner, patience).unwrap_or_else(PoisonError::into_inner);
                     if timeout.timed_out() && inner.urgent.is_empty() && inner.calls.is_empty() {
-                        return if inner.gate == Gate::Open { Taken::Nothing } else { Taken::Closed };
+                        return if inner.gate == QueueState::Open {
+                            WriterWork::Nothing
+                        } else {
+                            WriterWork::Closed
+                        };
                     }
                     inner
                 }
@@ -209,8 +213,8 @@ impl Queue {
     /// Lets nothing in any more; what waits is still done.
     pub(crate) fn close(&self) {
         let mut inner = self.lock();
-        if inner.gate == Gate::Open {
-            inner.gate = Gate::Closed;
+        if inner.gate == QueueState::Open {
+            inner.gate = QueueState::Closed;
         }
         drop(inner);
         self.filled.notify_all();
@@ -220,7 +224,7 @@ impl Queue {
     pub(super) fn poison(&self, why: &str) {
         let refused: Vec<_> = {
             let mut inner = self.lock();
-            inner.gate = Gate::Poisoned(why.into());
+            inner.gate = QueueState::Poisoned(why.into());
             let Inner { urgent, calls, .. } = &mut *inner;
             urgent.drain(..).chain(calls.drain(..)).collect()
         };
@@ -257,7 +261,7 @@ impl Queue {
     /// but not if two are closed at the same moment. A poisoned store does not wait: its node must be seen to be dead.
     pub(super) fn await_readers(&self) {
         let mut inner = self.lock();
-        while inner.gate == Gate::Closed && inner.running > 1 {
+        while inner.gate == QueueState::Closed && inner.running > 1 {
             inner = self.filled.wait(inner).unwrap_or_else(PoisonError::into_inner);
         }
     }

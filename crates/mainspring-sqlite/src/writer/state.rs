@@ -17,14 +17,14 @@ use rusqlite::Connection;
 
 use super::Queue;
 use crate::error::Result;
-use crate::files::Files;
 use crate::hint::{Hints, Listeners};
-use crate::lock::{Dead, Lock};
 use crate::names::Names;
 use crate::op::counts;
-use crate::op::number::Numbers;
-use crate::transact::Guard;
-use crate::turn::Turnstile;
+use crate::op::row_numbers::Numbers;
+use crate::open_files::Files;
+use crate::process_lock::{Dead, Lock};
+use crate::transaction_step::Guard;
+use crate::turnstile::Turnstile;
 
 /// What the writer and the handles share.
 pub(crate) struct Env {

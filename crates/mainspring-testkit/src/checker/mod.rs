@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use mainspring_core::id::JobId;
 use mainspring_core::job::{State, Summary};
-use mainspring_core::output::{Ask, Item};
+use mainspring_core::output::{Ask, OutputItem};
 use mainspring_core::store::{Counts, Filter, Finding, Page, Store};
 use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, bounds};
@@ -40,7 +40,7 @@ pub struct FinalState {
     /// How many jobs it says to have, by queue and state.
     pub counts: Counts,
     /// What jobs have said, of those that somebody wanted to hear.
-    pub outputs: BTreeMap<JobId, Vec<Item>>,
+    pub outputs: BTreeMap<JobId, Vec<OutputItem>>,
 }
 
 impl FinalState {
@@ -70,7 +70,7 @@ impl FinalState {
     /// As the store's.
     pub async fn listen(&mut self, store: &dyn Store, jobs: Vec<JobId>) -> Result<(), Error> {
         for id in jobs {
-            let mut items: Vec<Item> = Vec::new();
+            let mut items: Vec<OutputItem> = Vec::new();
             loop {
                 let after = items.last().map_or(0, |item| item.position);
                 let ask = Ask { id, after, limit: bounds::OUTPUT_PAGE };

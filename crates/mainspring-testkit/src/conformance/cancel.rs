@@ -1,6 +1,6 @@
 //! Cancelling: a flag on a claim that is never lost.
 
-use mainspring_core::id::{Batch, Claim, NodeNo};
+use mainspring_core::id::{Claim, ClaimBatchNo, NodeNo};
 use mainspring_core::job::{Outcome, Reason, State, Status, Verb};
 use mainspring_core::store::{Cancellation, Changed, Finished};
 
@@ -114,7 +114,7 @@ pub async fn flagged_claim_that_is_given_back_is_cancelled(h: &Harness) {
     h.end(node, claim, Outcome::Release).await;
     assert_cancelled(h, claim).await;
     let (node, claim) = flagged(h).await;
-    assert_eq!(h.store.disown(node, Batch(1), Vec::new()).await.expect("disown"), 1);
+    assert_eq!(h.store.disown(node, ClaimBatchNo(1), Vec::new()).await.expect("disown"), 1);
     assert_cancelled(h, claim).await;
     let (node, claim) = flagged(h).await;
     assert_eq!(h.store.retire(node).await.expect("retire"), 1);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mainspring_core::Error;
 use mainspring_core::backoff::Backoff;
-use mainspring_core::id::{Batch, NodeNo};
+use mainspring_core::id::{ClaimBatchNo, NodeNo};
 use mainspring_core::job::{Outcome, State, Verb, When};
 use mainspring_core::store::{ClaimRequest, Line, QueueChange};
 
@@ -322,7 +322,7 @@ pub async fn repeated_batch_is_adopted(h: &Harness) {
     // Another number is another claim, and the same number of another node too.
     assert_eq!(h.claim(node, 1).await.len(), 1);
     let other = h.node().await;
-    assert_eq!(h.claim_as(ClaimRequest { batch: Batch(1), ..h.request(other, 1) }).await.len(), 1);
+    assert_eq!(h.claim_as(ClaimRequest { batch: ClaimBatchNo(1), ..h.request(other, 1) }).await.len(), 1);
 }
 
 /// A repeat of a batch that found nothing claims what has come since.

@@ -25,10 +25,10 @@ pub async fn unread_signals_are_dropped_by_name_and_sender(h: &Harness) {
     assert_eq!(dropped(h, claim.id, "go", Some("b")).await, Some(0));
     assert_eq!(dropped(h, claim.id, "go", Some("B")).await, Some(0));
     assert_eq!(dropped(h, claim.id, "none", None).await, Some(0));
-    assert_eq!(h.story(claim.id).await.inbox.messages.len(), 4);
+    assert_eq!(h.timeline(claim.id).await.inbox.messages.len(), 4);
     assert_eq!(dropped(h, claim.id, "go", None).await, Some(2));
-    assert_eq!(senders(&h.story(claim.id).await.inbox.messages), ["a", "a"]);
-    assert_eq!(h.story(other).await.inbox.messages.len(), 5);
+    assert_eq!(senders(&h.timeline(claim.id).await.inbox.messages), ["a", "a"]);
+    assert_eq!(h.timeline(other).await.inbox.messages.len(), 5);
     assert_eq!(dropped(h, h.id(), "go", None).await, None);
 }
 
@@ -107,6 +107,6 @@ pub async fn signals_of_any_job_are_dropped(h: &Harness) {
     h.send(claim.id, "go", "a").await;
     h.end(node, claim, succeed()).await;
     assert_eq!(dropped(h, claim.id, "go", None).await, Some(1));
-    assert!(h.story(claim.id).await.inbox.messages.is_empty());
+    assert!(h.timeline(claim.id).await.inbox.messages.is_empty());
     assert_eq!(h.status(claim.id).await, plain(State::Succeeded));
 }

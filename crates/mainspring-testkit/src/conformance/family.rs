@@ -1,9 +1,9 @@
 //! Families: a child starts with a record of its parent, tells it once how it ended, and ends with it if it must.
 
-use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
+use mainspring_core::id::{Claim, ClaimBatchNo, JobId, NodeNo};
 use mainspring_core::job::{Differs, Outcome, Reason, State, Status, Unique, Verb, When};
 use mainspring_core::journal::{
-    Child, Kin, Mail, OnClose, Recorded, Recording, Story, Subject, Suspension, Wait,
+    Child, ChildSummary, MessageBody, OnClose, Recorded, Recording, Subject, Suspension, Timeline, Wait,
 };
 use mainspring_core::name::Key;
 use mainspring_core::store::{Cancellation, Finish, Finished, Retention};
@@ -19,8 +19,8 @@ use crate::harness::{
 
 const BY_PARENT: Status = Status::because(State::Cancelled, Reason::Parent);
 
-fn ended(child: JobId, status: Status, message: Option<&str>) -> Mail {
-    Mail::Ended { child, status, result: None, message: message.map(str::to_owned) }
+fn ended(child: JobId, status: Status, message: Option<&str>) -> MessageBody {
+    MessageBody::Ended { child, status, result: None, message: message.map(str::to_owned) }
 }
 
 /// A child is a job as any other, and knows its parent.
@@ -84,7 +84,7 @@ pub async fn child_is_started_once(h: &Harness) {
     let before = h.get(id).await;
     assert_eq!(h.record_all(node, vec![start()]).await, [Recorded::Stored]);
     assert_eq!(h.get(id).await, before);
-    assert_eq!((h.story(claim.id).await.children.len(), h.messages(claim).await.len()), (1, 1));
+    assert_eq!((h.timeline(claim.id).await.children.len(), h.messages(claim).await.len()), (1, 1));
 }
 
 /// A job that was there before does not become a child of whoever names its id.
@@ -104,9 +104,9 @@ pub async fn job_that_is_there_does_not_become_a_child(h: &Harness) {
     for children in [vec![other.clone(), fresh.clone()], vec![fresh.clone(), other]] {
         assert_eq!(h.record_all(node, vec![starting(claim, children)]).await, [taken]);
     }
-    assert_eq!((h.find(fresh.job.id).await, h.story(claim.id).await.entries), (None, Vec::new()));
+    assert_eq!((h.find(fresh.job.id).await, h.timeline(claim.id).await.entries), (None, Vec::new()));
     assert_eq!(h.get(stranger).await, before);
-    assert!(h.story(claim.id).await.children.is_empty());
+    assert!(h.timeline(claim.id).await.children.is_empty());
     h.end_child(node, succeed()).await;
     assert!(h.messages(claim).await.is_empty());
 }
@@ -129,7 +129,7 @@ pub async fn child_of_another_entry_is_not_started_again(h: &Harness) {
     let both = vec![starting(claim, vec![fresh.clone()]), again];
     let taken = Recorded::Taken { child: fresh.job.id, differs: Differs::Step };
     assert_eq!(h.record_all(node, both).await, [Recorded::Stored, taken]);
-    assert_eq!(h.story(claim.id).await.children.len(), 2);
+    assert_eq!(h.timeline(claim.id).await.children.len(), 2);
     h.assert_sound().await;
 }
 
@@ -146,10 +146,10 @@ pub async fn taken_child_does_not_fail_its_batch(h: &Harness) {
     ];
     let taken = Recorded::Taken { child: stranger, differs: Differs::Parent };
     assert_eq!(h.record_all(node, batch).await, [taken, Recorded::Stored, Recorded::Stored]);
-    let keys: Vec<Key> = h.story(claim.id).await.entries.into_iter().map(|entry| entry.key).collect();
+    let keys: Vec<Key> = h.timeline(claim.id).await.entries.into_iter().map(|entry| entry.key).collect();
     assert_eq!(keys, [key("one"), key(&child.job.id.to_string())]);
     assert_eq!(h.record_all(node, vec![starting(old, vec![bad])]).await, [Recorded::LeaseLost]);
-    assert_eq!(h.story(claim.id).await.children.len(), 1);
+    assert_eq!(h.timeline(claim.id).await.children.len(), 1);
     h.assert_sound().await;
 }
 
@@ -169,7 +169,7 @@ pub async fn child_with_a_unique_key_is_refused(h: &Harness) {
     let answer = h.store.record(node, batch).await;
     assert!(matches!(answer, Err(Error::Invalid { .. })), "{answer:?}");
     for claim in claims {
-        assert!(h.story(claim.id).await.entries.is_empty());
+        assert!(h.timeline(claim.id).await.entries.is_empty());
     }
     for id in ids {
         assert_eq!(h.find(id).await, None);
@@ -189,7 +189,7 @@ pub async fn lines_of_children_are_bounded(h: &Harness) {
     let batch = vec![recording(claim, steps(["a"])), starting(claim, vec![child])];
     let answer = h.store.record(node, batch).await;
     assert!(matches!(answer, Err(Error::TooLarge { .. })), "{answer:?}");
-    assert_eq!((h.story(claim.id).await.entries.len(), h.find(id).await), (0, None));
+    assert_eq!((h.timeline(claim.id).await.entries.len(), h.find(id).await), (0, None));
     h.start(node, claim, h.child_with(|job| job.queue = queue("q"))).await;
 }
 
@@ -200,7 +200,7 @@ pub async fn many_children_start_and_end_together(h: &Harness) {
     let ids: Vec<_> = children.iter().map(|child| child.job.id).collect();
     assert_eq!(h.record_all(node, vec![starting(claim, children)]).await, [Recorded::Stored]);
     assert_eq!(h.counts().await.total(State::Ready), bounds::BATCH as u64);
-    let started: Vec<_> = h.story(claim.id).await.children.into_iter().map(|kin| kin.id).collect();
+    let started: Vec<_> = h.timeline(claim.id).await.children.into_iter().map(|kin| kin.id).collect();
     assert_eq!(started, ids);
     h.end(node, claim, succeed()).await;
     assert_eq!(h.counts().await.total(State::Cancelled), bounds::BATCH as u64);
@@ -218,7 +218,7 @@ pub async fn end_of_a_child_wakes_its_parent(h: &Harness) {
     let messages = h.mail(&claimed).await;
     assert_eq!((messages.len(), messages[0].at), (1, h.now()));
     let (status, result) = (plain(State::Succeeded), Some(b"42".to_vec()));
-    assert_eq!(messages[0].mail, Mail::Ended { child, status, result, message: None });
+    assert_eq!(messages[0].body, MessageBody::Ended { child, status, result, message: None });
 }
 
 /// The end of a child wakes nobody who waits for another.
@@ -230,7 +230,7 @@ pub async fn end_of_another_child_wakes_nobody(h: &Harness) {
     assert_eq!(h.status(claim.id).await, because(State::Suspended, Reason::Child));
     h.end_child(node, succeed()).await;
     let claimed = h.take(node).await;
-    let told: Vec<_> = h.mail(&claimed).await.into_iter().map(|message| message.mail.subject()).collect();
+    let told: Vec<_> = h.mail(&claimed).await.into_iter().map(|message| message.body.subject()).collect();
     assert_eq!(told, [Subject::Child(first), Subject::Child(second)]);
 }
 
@@ -320,7 +320,7 @@ pub async fn end_of_a_flagged_child_without_its_node_is_told(h: &Harness) {
             "rescue" => assert_eq!(h.lose(other).await.returned, 0),
             "retire" => assert_eq!(h.store.retire(other).await.expect("retire"), 1),
             _ => {
-                assert_eq!(h.store.disown(other, Batch(1), Vec::new()).await.expect("disown"), 1);
+                assert_eq!(h.store.disown(other, ClaimBatchNo(1), Vec::new()).await.expect("disown"), 1);
             }
         }
         let node = h.node().await;
@@ -392,7 +392,9 @@ pub async fn reason_of_an_end_is_the_note_or_the_last_error(h: &Harness) {
             }
         }
         let messages = mails(h.messages(claim).await);
-        let [Mail::Ended { message: told, .. }] = &messages[..] else { panic!("one end: {messages:?}") };
+        let [MessageBody::Ended { message: told, .. }] = &messages[..] else {
+            panic!("one end: {messages:?}")
+        };
         assert_eq!(told.as_deref(), message, "{way}");
         h.end(node, claim, succeed()).await;
     }
@@ -455,7 +457,7 @@ pub async fn parent_that_has_ended_is_told_for_later(h: &Harness) {
     h.end(node, claim, fail()).await;
     h.end_child(node, succeed()).await;
     let told = ended(child, plain(State::Succeeded), None);
-    assert_eq!(mails(h.story(claim.id).await.inbox.messages), std::slice::from_ref(&told));
+    assert_eq!(mails(h.timeline(claim.id).await.inbox.messages), std::slice::from_ref(&told));
     h.apply(claim.id, Verb::Retry).await;
     let claimed = h.take(node).await;
     assert_eq!(mails(h.mail(&claimed).await), [told]);
@@ -479,7 +481,7 @@ pub async fn child_of_a_parent_that_is_gone_ends_quietly(h: &Harness) {
         // A job that takes the id of the parent has no such child.
         let anew = h.put(h.job_with(|job| job.id = claim.id)).await;
         h.end_child(node, succeed()).await;
-        assert_eq!(h.story(anew).await, Story::default());
+        assert_eq!(h.timeline(anew).await, Timeline::default());
         h.apply(anew, Verb::Delete).await;
     }
 }
@@ -650,7 +652,7 @@ pub async fn grandchildren_end_with_their_grandparent(h: &Harness) {
     }
     assert_eq!(h.status(free).await, plain(State::Ready));
     for id in [child, grandchild] {
-        assert_eq!(h.story(id).await.inbox.messages.len(), 1, "who has ended is told all the same");
+        assert_eq!(h.timeline(id).await.inbox.messages.len(), 1, "who has ended is told all the same");
     }
 }
 
@@ -739,24 +741,24 @@ pub async fn parent_that_ends_again_ends_its_children_again(h: &Harness) {
     assert_eq!(h.status(child).await, BY_PARENT);
 }
 
-/// A parent's story tells of its children as long as they are known, in the order in which they started.
+/// A parent's timeline tells of its children as long as they are known, in the order in which they started.
 pub async fn story_tells_of_children(h: &Harness) {
     let (node, claim, first) = h.parent().await;
     let second = h.start(node, claim, Child { on_close: OnClose::Abandon, ..h.child() }).await;
     let third = h.start(node, claim, h.child()).await;
     h.end_child(node, fail()).await;
-    let kin = |id, status, on_close| Kin { id, status, on_close };
+    let kin = |id, status, on_close| ChildSummary { id, status, on_close };
     let failed = because(State::Failed, Reason::Exhausted);
     let expected = [
         kin(first, failed, OnClose::Cancel),
         kin(second, plain(State::Ready), OnClose::Abandon),
         kin(third, plain(State::Ready), OnClose::Cancel),
     ];
-    assert_eq!(h.story(claim.id).await.children, expected);
+    assert_eq!(h.timeline(claim.id).await.children, expected);
     h.apply(second, Verb::Delete).await;
-    assert_eq!(h.story(claim.id).await.children, [expected[0].clone(), expected[2].clone()]);
+    assert_eq!(h.timeline(claim.id).await.children, [expected[0].clone(), expected[2].clone()]);
     h.advance(Retention::default().failed.0);
     assert_eq!(h.prune().await, 1);
-    assert_eq!(h.story(claim.id).await.children, [expected[2].clone()]);
+    assert_eq!(h.timeline(claim.id).await.children, [expected[2].clone()]);
     assert_eq!(h.messages(claim).await.len(), 2);
 }

@@ -37,7 +37,7 @@ pub async fn shared_journal_comes_with_the_first_claim(h: &Harness) {
     let new = fork(h, h.id());
     let (origin, id) = (new.options.forked.clone(), h.put(new).await);
     let expected: Vec<Written> = past().into_iter().map(|entry| as_written(h, entry)).collect();
-    assert_eq!(h.story(id).await.entries, expected);
+    assert_eq!(h.timeline(id).await.entries, expected);
     assert_eq!(h.get(id).await.summary.options.forked, origin);
     let keys: Vec<_> = past().into_iter().map(|entry| entry.key).collect();
     let values = h.store.values(id, keys).await.expect("values");
@@ -59,18 +59,18 @@ pub async fn shared_journal_comes_with_the_first_claim(h: &Harness) {
 pub async fn repeated_fork_is_the_first_one(h: &Harness) {
     let new = fork(h, h.id());
     let id = h.put(new.clone()).await;
-    let before = h.story(id).await;
+    let before = h.timeline(id).await;
     h.advance(SECOND);
     let other = New { journal: vec![value("another", "past")], ..new.clone() };
     assert_eq!(h.enqueue_all(vec![new.clone(), other]).await, [Receipt::Repeated; 2]);
-    assert_eq!(h.story(id).await, before);
+    assert_eq!(h.timeline(id).await, before);
     // Beside one that is new.
     let fresh = fork(h, id);
     let second = fresh.id;
     let stranger = New { id, ..fork(h, id) };
     let receipts = h.enqueue_all(vec![new, stranger, fresh]).await;
     assert_eq!(receipts, [Receipt::Repeated, Receipt::Taken(Differs::Origin), Receipt::Created]);
-    assert_eq!((h.story(id).await, h.story(second).await.entries.len()), (before, past().len()));
+    assert_eq!((h.timeline(id).await, h.timeline(second).await.entries.len()), (before, past().len()));
     h.assert_sound().await;
 }
 
@@ -98,11 +98,11 @@ pub async fn forks_of_one_batch_do_not_meet(h: &Harness) {
     assert_eq!(h.find(gone).await, None);
     for (id, name) in ids.into_iter().zip(["keyed", "later", "dated"]) {
         let told: Vec<_> =
-            h.story(id).await.entries.into_iter().map(|entry| (entry.key, entry.value)).collect();
+            h.timeline(id).await.entries.into_iter().map(|entry| (entry.key, entry.value)).collect();
         let expected = Value::Here(name.as_bytes().to_vec());
         assert_eq!(told, [(key(name), expected.clone()), (key("all"), expected)]);
     }
-    assert!(h.story(ids[3]).await.entries.is_empty());
+    assert!(h.timeline(ids[3]).await.entries.is_empty());
     h.advance(SECOND);
     assert_eq!(h.promote().await, 1);
     let node = h.node().await;
@@ -119,9 +119,9 @@ pub async fn forks_of_one_batch_do_not_meet(h: &Harness) {
 pub async fn shared_journal_is_gone_with_its_job(h: &Harness) {
     let id = h.put(fork(h, h.id())).await;
     h.apply(id, mainspring_core::job::Verb::Delete).await;
-    assert_eq!(h.store.story(id).await.expect("story"), None);
+    assert_eq!(h.store.timeline(id).await.expect("timeline"), None);
     let again = h.put(New { id, journal: vec![value("a", "1")], ..h.job() }).await;
-    assert_eq!(h.story(again).await.entries.len(), 1);
+    assert_eq!(h.timeline(again).await.entries.len(), 1);
     assert_eq!(h.status(again).await, plain(State::Ready));
     h.assert_sound().await;
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use mainspring_core::Error;
-use mainspring_core::id::{Batch, Claim, NodeNo, Row};
+use mainspring_core::id::{Claim, ClaimBatchNo, NodeNo, Row};
 use mainspring_core::job::{State, Verb, When};
 use mainspring_core::name::QueueName;
 use mainspring_core::store::{
@@ -164,7 +164,8 @@ pub async fn closed_store_refuses_every_call(h: &Harness) {
     store.close().await;
     let node = NodeNo(1);
     let claim = Claim { id, row: Row(1), number: 1 };
-    let request = ClaimRequest { ahead: Vec::new(), node, batch: Batch(1), queues: Vec::new(), suspects: 0 };
+    let request =
+        ClaimRequest { ahead: Vec::new(), node, batch: ClaimBatchNo(1), queues: Vec::new(), suspects: 0 };
     let answers = [
         store.enqueue(vec![h.job()]).await.err(),
         store.register(h.registration()).await.err(),
@@ -172,7 +173,7 @@ pub async fn closed_store_refuses_every_call(h: &Harness) {
         store.retire(node).await.err(),
         store.claim(request).await.err(),
         store.finish(node, Vec::<Finish>::new()).await.err(),
-        store.disown(node, Batch(1), Vec::new()).await.err(),
+        store.disown(node, ClaimBatchNo(1), Vec::new()).await.err(),
         store.progress(node, Vec::new()).await.err(),
         store.record(node, vec![recording(claim, steps(["a"]))]).await.err(),
         store.values(claim.id, vec![key("a")]).await.err(),
@@ -182,9 +183,9 @@ pub async fn closed_store_refuses_every_call(h: &Harness) {
         store.expire(1).await.err(),
         store.prune(1).await.err(),
         store.signal(vec![signal(id, "go", "a")]).await.err(),
-        store.sights(vec![id]).await.err(),
+        store.job_ends(vec![id]).await.err(),
         store.get(id).await.err(),
-        store.story(id).await.err(),
+        store.timeline(id).await.err(),
         store.list(Filter::default(), Page { after: None, limit: 1 }).await.err(),
         store.counts().await.err(),
         store.change(vec![id], Verb::Hold { why: String::new() }, false).await.err(),

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use mainspring_core::id::{Batch, Claim, NodeNo, Row};
+use mainspring_core::id::{Claim, ClaimBatchNo, NodeNo, Row};
 use mainspring_core::job::{Outcome, Reason, State, Verb};
-use mainspring_core::journal::{Entry, EntryKind, Recorded, Story, Value, Writes, Written};
+use mainspring_core::journal::{Entry, EntryKind, Recorded, Timeline, Value, Writes, Written};
 use mainspring_core::store::{Cancellation, Retention};
 use mainspring_core::{bounds, time};
 
@@ -60,7 +60,7 @@ pub async fn plain_job_has_no_journal(h: &Harness) {
     h.end(node, claim, Outcome::Release).await;
     let claimed = h.take(node).await;
     assert_eq!(claimed.journal, None);
-    assert_eq!(h.story(claim.id).await, Story::default());
+    assert_eq!(h.timeline(claim.id).await, Timeline::default());
 }
 
 /// An entry whose key is there changes nothing: not its value, not its kind, not its time.
@@ -95,28 +95,29 @@ pub async fn repeated_recording_is_harmless(h: &Harness) {
     let read = h.messages(claim).await;
     let again = Writes { read: reads(&read).read, ..steps(["a", "b"]) };
     h.record(node, claim, again.clone()).await;
-    let before = h.story(claim.id).await;
+    let before = h.timeline(claim.id).await;
     h.advance(SECOND);
     for _ in 0..2 {
         h.record(node, claim, again.clone()).await;
     }
-    assert_eq!(h.story(claim.id).await, before);
+    assert_eq!(h.timeline(claim.id).await, before);
     let twice = vec![recording(claim, again.clone()), recording(claim, again)];
     assert_eq!(h.record_all(node, twice).await, [Recorded::Stored; 2]);
-    assert_eq!(h.story(claim.id).await, before);
+    assert_eq!(h.timeline(claim.id).await, before);
 }
 
 /// Tries to record in every way, and finds that nothing was.
 async fn cannot_record(h: &Harness, node: NodeNo, claim: Claim) {
-    let before = h.store.story(claim.id).await.expect("story");
+    let before = h.store.timeline(claim.id).await.expect("timeline");
     let child = h.child();
     let id = child.job.id;
     let mut recording = starting(claim, vec![child]);
-    let unread = before.iter().flat_map(|story| &story.inbox.messages);
+    let unread = before.iter().flat_map(|timeline| &timeline.inbox.messages);
     recording.writes.read = reads(unread).read;
-    recording.writes.forget = before.iter().flat_map(|story| &story.entries).map(|e| e.key.clone()).collect();
+    recording.writes.forget =
+        before.iter().flat_map(|timeline| &timeline.entries).map(|e| e.key.clone()).collect();
     assert_eq!(h.record_all(node, vec![recording]).await, [Recorded::LeaseLost]);
-    assert_eq!(h.store.story(claim.id).await.expect("story"), before);
+    assert_eq!(h.store.timeline(claim.id).await.expect("timeline"), before);
     assert_eq!(h.find(id).await, None, "a child was started");
 }
 
@@ -159,7 +160,7 @@ pub async fn unknown_claim_cannot_record(h: &Harness) {
     let mut future = claim;
     future.number += 1;
     cannot_record(h, node, future).await;
-    assert_eq!(h.story(claim.id).await.entries.len(), 1);
+    assert_eq!(h.timeline(claim.id).await.entries.len(), 1);
 }
 
 /// A node that was rescued from cannot record any more, and neither can one that has retired.
@@ -178,7 +179,7 @@ pub async fn lapsed_node_can_record(h: &Harness) {
     let (node, claim) = h.running().await;
     h.advance(LEASE * 2);
     h.record(node, claim, steps(["a"])).await;
-    assert_eq!(h.story(claim.id).await.entries.len(), 1);
+    assert_eq!(h.timeline(claim.id).await.entries.len(), 1);
 }
 
 /// One stale claim in a batch loses alone; answers come in order.
@@ -191,7 +192,7 @@ pub async fn one_stale_recording_does_not_fail_its_batch(h: &Harness) {
     let answers = h.record_all(node, recordings).await;
     assert_eq!(answers, [Recorded::Stored, Recorded::LeaseLost, Recorded::Stored]);
     for (id, count) in ids.into_iter().zip([1, 0, 1]) {
-        assert_eq!(h.story(id).await.entries.len(), count);
+        assert_eq!(h.timeline(id).await.entries.len(), count);
     }
 }
 
@@ -233,7 +234,7 @@ pub async fn empty_recording_is_accepted(h: &Harness) {
     let (node, claim) = h.running().await;
     assert!(h.record_all(node, Vec::new()).await.is_empty());
     h.record(node, claim, Writes::default()).await;
-    assert_eq!(h.story(claim.id).await, Story::default());
+    assert_eq!(h.timeline(claim.id).await, Timeline::default());
 }
 
 /// A forgotten entry is gone, and its key may be recorded again, also with the same recording.
@@ -289,7 +290,7 @@ pub async fn flagged_claim_can_record(h: &Harness) {
     let child = h.start(node, claim, h.child()).await;
     h.record(node, claim, steps(["a"])).await;
     assert_eq!(h.renew(node).await.cancel, [(claim, Cancellation::operator("enough"))]);
-    assert_eq!(h.story(claim.id).await.entries.len(), 2);
+    assert_eq!(h.timeline(claim.id).await.entries.len(), 2);
     h.end(node, claim, stopped("enough")).await;
     assert_eq!(h.status(child).await, because(State::Cancelled, Reason::Parent));
 }
@@ -404,7 +405,7 @@ pub async fn journal_survives_every_way_to_the_next_claim(h: &Harness) {
             "crash" => assert_eq!(h.lose(node).await.returned, 1),
             "retire" => assert_eq!(h.store.retire(node).await.expect("retire"), 1),
             "disown" => {
-                assert_eq!(h.store.disown(node, Batch(1), Vec::new()).await.expect("disown"), 1);
+                assert_eq!(h.store.disown(node, ClaimBatchNo(1), Vec::new()).await.expect("disown"), 1);
             }
             "hold" => {
                 h.end(node, claim, Outcome::Release).await;
@@ -430,7 +431,7 @@ pub async fn journal_survives_every_way_to_the_next_claim(h: &Harness) {
         let node = h.node().await;
         let claimed = h.take(node).await;
         assert_eq!(h.keys(&claimed).await, ["a"], "{way}");
-        assert_eq!(h.mail(&claimed).await[0].mail.sender(), "a", "{way}");
+        assert_eq!(h.mail(&claimed).await[0].body.sender(), "a", "{way}");
         h.end(node, claimed.claim, succeed()).await;
     }
 }
@@ -479,11 +480,11 @@ pub async fn journal_is_gone_with_a_pruned_job(h: &Harness) {
 }
 
 async fn begins_anew(h: &Harness, node: NodeNo, old: Claim) {
-    assert_eq!(h.store.story(old.id).await.expect("story"), None);
+    assert_eq!(h.store.timeline(old.id).await.expect("timeline"), None);
     assert_eq!(h.values(old, vec![key("a")]).await, [None]);
     assert!(h.messages(old).await.is_empty());
     h.put(h.job_with(|job| job.id = old.id)).await;
-    assert_eq!(h.story(old.id).await, Story::default());
+    assert_eq!(h.timeline(old.id).await, Timeline::default());
     h.send(old.id, "go", "a").await;
     let claimed = h.take(node).await;
     assert_eq!((h.keys(&claimed).await.len(), h.mail(&claimed).await.len()), (0, 1));

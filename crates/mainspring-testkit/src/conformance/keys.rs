@@ -5,7 +5,6 @@ use std::time::Duration;
 use mainspring_core::id::JobId;
 use mainspring_core::job::{Reason, State, Unique, Until, Verb, When};
 use mainspring_core::store::{QueueChange, Receipt};
-use mainspring_core::time::Span;
 
 use crate::harness::{
     Harness, MICRO, SECOND, because, cancel, fail, just_before, kind, plain, queue, retry, succeed,
@@ -115,7 +114,7 @@ pub async fn replace_keeps_a_running_holder(h: &Harness) {
 
 /// A holder that has ended but whose period goes on is kept.
 pub async fn replace_keeps_an_ended_holder(h: &Harness) {
-    let holder = hold(h, Unique::new("key").until(Until::After(Span(MINUTE)))).await;
+    let holder = hold(h, Unique::new("key").until(Until::after(MINUTE))).await;
     let node = h.node().await;
     let claim = h.claim_one(node).await;
     h.end(node, claim, succeed()).await;
@@ -147,7 +146,7 @@ pub async fn repeated_replace_replaces_nothing(h: &Harness) {
 
 /// The end of a replaced holder starts no period: its key has another holder.
 pub async fn replaced_holder_leaves_no_period(h: &Harness) {
-    hold(h, Unique::new("key").until(Until::After(Span(MINUTE)))).await;
+    hold(h, Unique::new("key").until(Until::after(MINUTE))).await;
     let holder = hold(h, Unique::new("key").replace()).await;
     h.advance(MINUTE);
     h.prune().await;
@@ -207,7 +206,7 @@ pub async fn key_is_free_when_a_waiting_job_ends(h: &Harness) {
 
 /// A period begins at the end of the job and ends on time.
 pub async fn key_is_held_for_its_period(h: &Harness) {
-    let holder = hold(h, Unique::new("key").until(Until::After(Span(MINUTE)))).await;
+    let holder = hold(h, Unique::new("key").until(Until::after(MINUTE))).await;
     h.advance(MINUTE);
     let node = h.node().await;
     let claim = h.claim_one(node).await;
@@ -239,7 +238,7 @@ pub async fn key_is_not_taken_again_by_a_retry(h: &Harness) {
 
 /// The period of a key begins once, however often an operator runs the job again.
 pub async fn period_begins_once(h: &Harness) {
-    let holder = hold(h, Unique::new("key").until(Until::After(Span(MINUTE)))).await;
+    let holder = hold(h, Unique::new("key").until(Until::after(MINUTE))).await;
     let node = h.node().await;
     let claim = h.claim_one(node).await;
     h.end(node, claim, fail()).await;
@@ -272,7 +271,7 @@ pub async fn key_of_a_pruned_job_is_held_for_its_period(h: &Harness) {
     let day = Duration::from_hours(24);
     let change = QueueChange { retain_succeeded: Some(MINUTE), ..QueueChange::default() };
     h.store.configure(queue("q"), change).await.expect("configure");
-    let holder = hold(h, Unique::new("key").until(Until::After(Span(day)))).await;
+    let holder = hold(h, Unique::new("key").until(Until::after(day))).await;
     let node = h.node().await;
     let claim = h.claim_one(node).await;
     h.end(node, claim, succeed()).await;
@@ -292,7 +291,7 @@ pub async fn key_of_a_deleted_job_is_free(h: &Harness) {
     let waiting = hold(h, "key".into()).await;
     h.apply(waiting, Verb::Delete).await;
     assert!(is_free(h).await);
-    let ended = hold(h, Unique::new("key").until(Until::After(Span(MINUTE)))).await;
+    let ended = hold(h, Unique::new("key").until(Until::after(MINUTE))).await;
     let node = h.node().await;
     let claim = h.claim_one(node).await;
     h.end(node, claim, succeed()).await;

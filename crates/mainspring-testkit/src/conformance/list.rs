@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use mainspring_core::job::{Fault, FaultKind, Outcome, Reason, State, Verb, When};
-use mainspring_core::store::{Cursor, ErrorText, Filter, Page};
+use mainspring_core::store::{ErrorText, Filter, Page, PagePosition};
 use mainspring_core::{Error, bounds};
 
 use crate::harness::{Harness, SECOND, cancel, fail, kind, queue, succeed, tag};
@@ -82,7 +82,7 @@ pub async fn page_is_capped(h: &Harness) {
 pub async fn bad_cursor_is_refused(h: &Harness) {
     h.put_one().await;
     for text in ["", "x", "'; drop table jobs; --", "1 or 1=1", "99999999999999999999999999", "ä", "1\0"] {
-        let page = Page { after: Some(Cursor(text.into())), limit: 10 };
+        let page = Page { after: Some(PagePosition(text.into())), limit: 10 };
         let answer = h.store.list(Filter::default(), page).await;
         assert!(matches!(answer, Err(Error::Invalid { .. })), "{text:?}: {answer:?}");
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mainspring_core::Error;
-use mainspring_core::id::{Batch, NodeNo};
+use mainspring_core::id::{ClaimBatchNo, NodeNo};
 use mainspring_core::job::{Outcome, Progress, State};
 use mainspring_core::store::{Mark, Node, NodeState, Renewal};
 
@@ -234,14 +234,14 @@ pub async fn disown_releases_what_is_not_kept(h: &Harness) {
     let lost = h.claim_one(node).await;
     let open = h.claim_one(node).await;
     let others = h.claim_one(other).await;
-    assert_eq!(h.store.disown(node, Batch(2), vec![known]).await.expect("disown"), 1);
+    assert_eq!(h.store.disown(node, ClaimBatchNo(2), vec![known]).await.expect("disown"), 1);
     let summary = h.get(lost.id).await.summary;
     assert_eq!((summary.status, summary.failures, summary.crashes), (plain(State::Ready), 0, 0));
     for (node, claim) in [(node, known), (node, open), (other, others)] {
         assert_eq!(h.get(claim.id).await.summary.node, Some(node));
     }
-    assert_eq!(h.store.disown(node, Batch(2), vec![known]).await.expect("disown"), 0);
-    assert_eq!(h.store.disown(node, Batch(3), Vec::new()).await.expect("disown"), 2);
+    assert_eq!(h.store.disown(node, ClaimBatchNo(2), vec![known]).await.expect("disown"), 0);
+    assert_eq!(h.store.disown(node, ClaimBatchNo(3), Vec::new()).await.expect("disown"), 2);
 }
 
 /// A kept claim of an older number keeps nothing.
@@ -249,7 +249,7 @@ pub async fn disown_does_not_keep_stale_claims(h: &Harness) {
     let (node, stale) = h.running().await;
     h.end(node, stale, Outcome::Release).await;
     let claim = h.claim_one(node).await;
-    assert_eq!(h.store.disown(node, Batch(2), vec![stale]).await.expect("disown"), 1);
+    assert_eq!(h.store.disown(node, ClaimBatchNo(2), vec![stale]).await.expect("disown"), 1);
     assert_eq!(h.get(claim.id).await.summary.status, plain(State::Ready));
 }
 

@@ -4,7 +4,7 @@ use mainspring_core::bounds;
 use mainspring_core::id::{Claim, JobId, NodeNo};
 use mainspring_core::job::{Outcome, Progress, State, Verb};
 use mainspring_core::journal::{Recorded, Writes};
-use mainspring_core::output::{Ask, Item, Output, Push, What};
+use mainspring_core::output::{Ask, Output, OutputItem, Push, What};
 use mainspring_core::store::Retention;
 
 use super::workflow_calls::{key, recording, steps, suspended, until_signal};
@@ -37,7 +37,7 @@ async fn told(h: &Harness, id: JobId) -> Vec<String> {
     known(h, id, 0).await.items.iter().map(shown).collect()
 }
 
-fn shown(item: &Item) -> String {
+fn shown(item: &OutputItem) -> String {
     let what = match &item.what {
         What::Frame(body) => String::from_utf8_lossy(body).into_owned(),
         What::Reset { from } => format!("<{from}"),

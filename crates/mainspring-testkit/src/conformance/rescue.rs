@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mainspring_core::id::Batch;
+use mainspring_core::id::ClaimBatchNo;
 use mainspring_core::job::{Outcome, Reason, State, Verb};
 use mainspring_core::store::{ClaimRequest, Claimed, Finished, NodeState, Rescue};
 use mainspring_core::time::Timestamp;
@@ -273,7 +273,7 @@ pub async fn jobs_that_were_claimed_ahead_count_no_crash(h: &Harness) {
     let dead = h.node().await;
     let claimed = h.claim_as(request(dead, 5, 3)).await;
     assert_eq!(claimed.iter().map(|job| job.ahead).collect::<Vec<_>>(), [false, false, true, true, true]);
-    let repeated = ClaimRequest { batch: Batch(1), ..request(dead, 5, 3) };
+    let repeated = ClaimRequest { batch: ClaimBatchNo(1), ..request(dead, 5, 3) };
     let again = h.claim_as(repeated).await;
     assert_eq!(again.iter().filter(|job| job.ahead).count(), 3, "a repeat says the same");
     h.lose(dead).await;

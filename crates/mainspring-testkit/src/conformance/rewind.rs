@@ -2,7 +2,7 @@
 
 use mainspring_core::id::{Claim, JobId, NodeNo};
 use mainspring_core::job::{Outcome, Reason, State, Status, Verb};
-use mainspring_core::journal::{Entry, EntryKind, Mail, OnClose, Recorded, Signalled, Writes};
+use mainspring_core::journal::{Entry, EntryKind, MessageBody, OnClose, Recorded, Signalled, Writes};
 use mainspring_core::store::{Changed, ClaimRequest, Finished};
 
 use super::workflow_calls::{
@@ -19,7 +19,7 @@ const READY: Status = Status::plain(State::Ready);
 
 /// The keys of what a job has recorded.
 async fn recorded(h: &Harness, id: JobId) -> Vec<String> {
-    h.story(id).await.entries.iter().map(|entry| entry.key.to_string()).collect()
+    h.timeline(id).await.entries.iter().map(|entry| entry.key.to_string()).collect()
 }
 
 /// A running job that has recorded three steps.
@@ -52,13 +52,13 @@ pub async fn job_runs_again_with_what_was_recorded_before_the_step(h: &Harness) 
             h.apply(id, verb).await;
         }
         assert_eq!(h.status(id).await, from);
-        let before = h.story(id).await;
+        let before = h.timeline(id).await;
         let dry = h.store.change(vec![id], rewind("b", 1), true).await.expect("change");
-        assert_eq!(h.story(id).await, before, "a dry run");
+        assert_eq!(h.timeline(id).await, before, "a dry run");
         if from.state == State::Succeeded {
             assert!(matches!(dry[..], [Changed::Illegal(_)]), "{dry:?}");
             assert_eq!(h.change(id, rewind("b", 1)).await, dry[0]);
-            assert_eq!(h.story(id).await, before);
+            assert_eq!(h.timeline(id).await, before);
         } else {
             assert_eq!(dry, [Changed::Applied { from, to: Some(READY) }]);
             assert_eq!(h.change(id, rewind("b", 1)).await, dry[0], "{from}");
@@ -81,9 +81,9 @@ pub async fn repeated_rewind_changes_nothing(h: &Harness) {
     h.end(node, claim, Outcome::Release).await;
     h.apply(claim.id, rewind("b", 1)).await;
     let stale = async |verb: Verb| {
-        let before = (h.find(claim.id).await, h.story(claim.id).await);
+        let before = (h.find(claim.id).await, h.timeline(claim.id).await);
         assert_eq!(h.change(claim.id, verb).await, Changed::Stale);
-        assert_eq!((h.find(claim.id).await, h.story(claim.id).await), before);
+        assert_eq!((h.find(claim.id).await, h.timeline(claim.id).await), before);
     };
     stale(rewind("b", 1)).await;
     let again = h.claim_one(node).await;
@@ -152,7 +152,10 @@ pub async fn signals_that_were_read_after_the_step_are_unread_again(h: &Harness)
     let mail = h.mail(&claimed).await;
     assert_eq!(senders(&mail), ["bob", "eve", "new", "old"]);
     for (at, told) in [(0, r#"{"go":[1]}"#), (2, "1"), (3, "2")] {
-        assert!(matches!(&mail[at].mail, Mail::Signal { body, .. } if body == told.as_bytes()), "{mail:?}");
+        assert!(
+            matches!(&mail[at].body, MessageBody::Signal { body, .. } if body == told.as_bytes()),
+            "{mail:?}"
+        );
     }
     assert_eq!(h.keys(&claimed).await, ["go"]);
     for sender in ["ada", "bob", "old"] {
@@ -203,7 +206,7 @@ pub async fn children_that_lost_their_start_are_cancelled(h: &Harness) {
     assert_eq!((h.status(waiting).await, h.status(ended).await), (by_parent, plain(State::Succeeded)));
     let job = h.get(running).await.summary;
     assert!(job.cancelling && job.status.state == State::Running);
-    assert_eq!(h.story(waiting).await.children[0].status, by_parent);
+    assert_eq!(h.timeline(waiting).await.children[0].status, by_parent);
     h.end(node, held.expect("it runs"), retry(SECOND)).await;
     assert_eq!(h.status(running).await, by_parent);
     assert_eq!((h.status(claim.id).await, recorded(h, claim.id).await), (READY, vec!["kept".to_owned()]));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use mainspring_core::bounds;
 use mainspring_core::id::{JobId, Row};
 use mainspring_core::job::{Outcome, Reason, State, Verb, When};
-use mainspring_core::journal::{Mail, Message, Signal, Signalled, Subject, Suspension, Wait, Writes};
+use mainspring_core::journal::{Message, MessageBody, Signal, Signalled, Subject, Suspension, Wait, Writes};
 use mainspring_core::store::{Finish, Finished, Retention};
 
 use super::extreme_texts::HOSTILE;
@@ -30,7 +30,7 @@ pub async fn signal_before_the_first_claim_comes_with_it(h: &Harness) {
     let [message] = &inbox.messages[..] else { panic!("one message: {inbox:?}") };
     assert!(message.no > 0);
     assert_eq!(message.at, sent_at);
-    assert_eq!(message.mail, Mail::Signal { name: name("approved"), sender: "ada".into(), body });
+    assert_eq!(message.body, MessageBody::Signal { name: name("approved"), sender: "ada".into(), body });
     assert_eq!(h.mail(&claimed).await.len(), 1);
 }
 
@@ -165,7 +165,7 @@ pub async fn sender_is_heard_once(h: &Harness) {
     h.send(other, "go", "a").await;
     let messages = h.messages(claim).await;
     assert_eq!(senders(&messages), ["a", "A", "a"]);
-    assert!(matches!(&messages[0].mail, Mail::Signal { body, .. } if body == b"1"));
+    assert!(matches!(&messages[0].body, MessageBody::Signal { body, .. } if body == b"1"));
     h.record(node, claim, reads(&messages)).await;
     assert_eq!(h.signal_all(vec![again]).await, [Signalled::Repeated]);
     assert!(h.messages(claim).await.is_empty());
@@ -261,7 +261,7 @@ pub async fn signal_wakes_only_who_waits(h: &Harness) {
         h.send(id, "go", "a").await;
         assert_eq!(h.get(id).await, before);
         assert_eq!(before.summary.status, status);
-        assert_eq!(h.story(id).await.inbox.messages.len(), 1);
+        assert_eq!(h.timeline(id).await.inbox.messages.len(), 1);
     }
 }
 
@@ -375,7 +375,7 @@ pub async fn signal_tells_what_it_found(h: &Harness) {
         assert_eq!(h.signal(claim.id, "go", "a").await, Signalled::Ended(status));
         assert_eq!(h.signal(claim.id, "go", "unread").await, Signalled::Repeated);
         assert_eq!(h.signal(claim.id, "go", "read").await, Signalled::Repeated);
-        assert_eq!(h.story(claim.id).await.inbox.messages.len(), 1);
+        assert_eq!(h.timeline(claim.id).await.inbox.messages.len(), 1);
     }
     h.advance(Retention::default().failed.0);
     h.prune().await;
@@ -463,7 +463,7 @@ pub async fn hostile_signals_are_data(h: &Harness) {
     assert!(answers.iter().all(|answer| *answer == Signalled::Stored));
     let expected: Vec<_> = sent
         .into_iter()
-        .map(|signal| Mail::Signal { name: signal.name, sender: signal.sender, body: signal.body })
+        .map(|signal| MessageBody::Signal { name: signal.name, sender: signal.sender, body: signal.body })
         .collect();
     h.end(node, claim, Outcome::Release).await;
     let claimed = h.take(node).await;
@@ -516,7 +516,7 @@ pub async fn large_messages_come_in_several_pages(h: &Harness) {
     let messages = h.mail(&claimed).await;
     assert_eq!(messages.len(), count);
     for (number, message) in messages.iter().enumerate() {
-        assert!(matches!(&message.mail, Mail::Signal { body: got, .. } if *got == body(number)));
+        assert!(matches!(&message.body, MessageBody::Signal { body: got, .. } if *got == body(number)));
     }
 }
 
@@ -536,7 +536,7 @@ pub async fn messages_of_a_whole_claim_are_bounded(h: &Harness) {
         assert_eq!(claimed.len(), count);
         let journals = claimed.iter().filter_map(|job| job.journal.as_ref());
         let mails = journals.flat_map(|journal| &journal.inbox.messages);
-        let bytes: usize = mails.map(|message| message.mail.bytes()).sum();
+        let bytes: usize = mails.map(|message| message.body.bytes()).sum();
         assert!(bytes <= bounds::BATCH_BYTES, "{bytes}");
         for job in claimed.iter().step_by(16).chain(claimed.last()) {
             assert_eq!(senders(&h.mail(job).await), ["a"]);

@@ -69,7 +69,7 @@ pub async fn reason_of_others_is_refused(h: &Harness) {
         assert!(matches!(answer, Err(Error::Invalid { .. })), "{reason}: {answer:?}");
     }
     assert_eq!(h.counts().await.total(State::Running), 2);
-    assert!(h.story(claims[1].claim.id).await.entries.is_empty());
+    assert!(h.timeline(claims[1].claim.id).await.entries.is_empty());
 }
 
 /// Names, notes and waits of a suspension come back as they were.
@@ -167,8 +167,8 @@ pub async fn stale_suspension_is_refused(h: &Harness) {
     assert_eq!(h.finish(node, stale, outcome()).await, Finished::LeaseLost);
     h.lose(node).await;
     assert_eq!(h.finish(node, claim, outcome()).await, Finished::LeaseLost);
-    let story = h.story(claim.id).await;
-    assert_eq!((story.entries.len(), story.inbox.messages), (0, unread));
+    let timeline = h.timeline(claim.id).await;
+    assert_eq!((timeline.entries.len(), timeline.inbox.messages), (0, unread));
     assert_eq!(h.status(claim.id).await, plain(State::Ready));
 }
 
@@ -362,7 +362,7 @@ pub async fn every_verb_on_a_suspension_is_as_the_machine_says(h: &Harness) {
         Verb::Resume,
         Verb::Fail { why: why() },
         Verb::Delete,
-        Verb::Reprioritise(priority(1)),
+        Verb::SetPriority(priority(1)),
     ];
     for reason in REASONS {
         for verb in verbs.clone() {
@@ -390,14 +390,14 @@ pub async fn every_verb_on_a_suspension_is_as_the_machine_says(h: &Harness) {
     }
 }
 
-/// A waiting job that is reprioritised goes on waiting for the same, and is claimed as it says now.
+/// A waiting job that gets another priority goes on waiting for the same, and is claimed as it says now.
 pub async fn reprioritised_job_keeps_its_waits(h: &Harness) {
     let until = Some(h.now().after(SECOND * 9));
     let suspension = || Suspension { until, note: Some("waits".into()), ..until_signal("go") };
     let (node, first) = h.waiting(suspension()).await;
     let (_, second) = h.waiting(suspension()).await;
     let before = h.get(second).await;
-    h.apply(second, Verb::Reprioritise(priority(1))).await;
+    h.apply(second, Verb::SetPriority(priority(1))).await;
     let mut expected = before;
     expected.summary.priority = priority(1);
     assert_eq!(h.get(second).await, expected);

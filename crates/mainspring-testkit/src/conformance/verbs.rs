@@ -37,7 +37,7 @@ fn every_verb() -> [Verb; 8] {
         Verb::Resume,
         Verb::Fail { why: why() },
         Verb::Delete,
-        Verb::Reprioritise(priority(1)),
+        Verb::SetPriority(priority(1)),
     ]
 }
 
@@ -262,7 +262,7 @@ pub async fn holding_keeps_the_operators_words_until_it_is_over(h: &Harness) {
     for (id, waits) in [(ready, State::Ready), (timed, State::Scheduled)] {
         for (why, note) in [("wrong price", Some("wrong price")), ("", None), ("again", Some("again"))] {
             h.apply(id, hold(why)).await;
-            h.apply(id, Verb::Reprioritise(priority(3))).await;
+            h.apply(id, Verb::SetPriority(priority(3))).await;
             let record = h.get(id).await;
             assert_eq!((record.summary.status, record.note.as_deref()), (held, note));
             let said = Why::Held { note: note.map(str::to_owned) };
@@ -299,10 +299,10 @@ pub async fn reprioritised_job_moves_in_its_line(h: &Harness) {
         ids.push(h.put_one().await);
         h.advance(SECOND);
     }
-    h.apply(ids[2], Verb::Reprioritise(priority(1))).await;
-    h.apply(ids[0], Verb::Reprioritise(priority(9))).await;
+    h.apply(ids[2], Verb::SetPriority(priority(1))).await;
+    h.apply(ids[0], Verb::SetPriority(priority(9))).await;
     assert_eq!(h.get(ids[2]).await.summary.priority, priority(1));
-    h.apply(ids[0], Verb::Reprioritise(priority(5))).await;
+    h.apply(ids[0], Verb::SetPriority(priority(5))).await;
     let node = h.node().await;
     assert_eq!(claimed_ids(&h.claim(node, 10).await), [ids[2], ids[0], ids[1]]);
 }
@@ -310,9 +310,9 @@ pub async fn reprioritised_job_moves_in_its_line(h: &Harness) {
 /// A new priority outlives every later move.
 pub async fn reprioritised_job_keeps_its_priority(h: &Harness) {
     let id = h.put(h.job_with(|job| job.run = Some(When::After(SECOND)))).await;
-    h.apply(id, Verb::Reprioritise(priority(2))).await;
+    h.apply(id, Verb::SetPriority(priority(2))).await;
     h.apply(id, Verb::Hold { why: String::new() }).await;
-    h.apply(id, Verb::Reprioritise(priority(1))).await;
+    h.apply(id, Verb::SetPriority(priority(1))).await;
     assert_eq!(h.get(id).await.summary.priority, priority(1));
     h.apply(id, Verb::Resume).await;
     h.advance(SECOND);
@@ -334,7 +334,7 @@ pub async fn reprioritised_job_keeps_its_class(h: &Harness) {
     let (node, claim) = h.running().await;
     h.end(node, claim, Outcome::Release).await;
     let fresh = h.put(h.job_with(|job| job.priority = priority(0))).await;
-    h.apply(claim.id, Verb::Reprioritise(priority(9))).await;
+    h.apply(claim.id, Verb::SetPriority(priority(9))).await;
     assert_eq!(claimed_ids(&h.claim(node, 2).await), [claim.id, fresh]);
 }
 

@@ -4,8 +4,8 @@ use mainspring_core::bounds;
 use mainspring_core::id::{Claim, JobId, NodeNo};
 use mainspring_core::job::{New, Outcome, Reason};
 use mainspring_core::journal::{
-    Child, Entry, EntryKind, Mail, Message, OnClose, Recorded, Recording, Signal, Signalled, Story, Subject,
-    Suspension, Value, Wait, Writes, Written,
+    Child, Entry, EntryKind, Message, MessageBody, OnClose, Recorded, Recording, Signal, Signalled, Subject,
+    Suspension, Timeline, Value, Wait, Writes, Written,
 };
 use mainspring_core::name::{Key, SignalName};
 use mainspring_core::store::Claimed;
@@ -168,8 +168,8 @@ impl Harness {
     }
 
     /// What people see of a job's past.
-    pub(super) async fn story(&self, id: JobId) -> Story {
-        self.store.story(id).await.expect("story").expect("the job is known")
+    pub(super) async fn timeline(&self, id: JobId) -> Timeline {
+        self.store.timeline(id).await.expect("timeline").expect("the job is known")
     }
 }
 
@@ -266,10 +266,10 @@ pub(super) fn suspended(suspension: Suspension) -> Outcome {
 
 /// Who sent messages that are signals, in order.
 pub(super) fn senders(messages: &[Message]) -> Vec<&str> {
-    messages.iter().map(|message| message.mail.sender()).collect()
+    messages.iter().map(|message| message.body.sender()).collect()
 }
 
 /// What messages say.
-pub(super) fn mails(messages: Vec<Message>) -> Vec<Mail> {
-    messages.into_iter().map(|message| message.mail).collect()
+pub(super) fn mails(messages: Vec<Message>) -> Vec<MessageBody> {
+    messages.into_iter().map(|message| message.body).collect()
 }

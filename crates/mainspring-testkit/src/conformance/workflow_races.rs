@@ -72,7 +72,7 @@ pub async fn one_signal_at_once_is_stored_once(h: &Harness) {
         let answers = race(racers);
         assert_eq!(answers.iter().filter(|answer| **answer == Signalled::Stored).count(), 1, "{answers:?}");
         assert!(answers.iter().all(|answer| matches!(answer, Signalled::Stored | Signalled::Repeated)));
-        assert_eq!(h.story(id).await.inbox.messages.len(), 1);
+        assert_eq!(h.timeline(id).await.inbox.messages.len(), 1);
     }
 }
 
@@ -92,7 +92,7 @@ pub async fn signals_in_opposite_orders_all_arrive(h: &Harness) {
         assert!(answers.concat().iter().all(|answer| *answer == Signalled::Stored), "{answers:?}");
         assert_eq!(h.counts().await.total(State::Ready), 5);
         for id in ids {
-            assert_eq!(h.story(id).await.inbox.messages.len(), 2);
+            assert_eq!(h.timeline(id).await.inbox.messages.len(), 2);
             h.apply(id, Verb::Delete).await;
         }
     }
@@ -151,7 +151,7 @@ pub async fn hold_and_signal_always_hold(h: &Harness) {
         ]);
         let record = h.get(id).await;
         assert_eq!(record.summary.status, because(State::Suspended, Reason::Hold));
-        assert_eq!((record.waits.len(), h.story(id).await.inbox.messages.len()), (0, 1));
+        assert_eq!((record.waits.len(), h.timeline(id).await.inbox.messages.len()), (0, 1));
     }
 }
 
@@ -192,7 +192,7 @@ pub async fn record_and_rescue_agree(h: &Harness) {
         ]);
         while h.rescue(rescuer).await.more {}
         let stored = answers[0] == [Recorded::Stored];
-        assert_eq!(h.story(claim.id).await.entries.len(), usize::from(stored));
+        assert_eq!(h.timeline(claim.id).await.entries.len(), usize::from(stored));
         assert_eq!(h.find(id).await.is_some(), stored);
         assert_eq!(h.get(claim.id).await.summary.crashes, 1);
         h.apply(claim.id, Verb::Delete).await;
@@ -208,7 +208,7 @@ pub async fn records_at_once_are_all_stored(h: &Harness) {
             race::<Vec<Recorded>>(vec![Box::new(record(["a", "both"])), Box::new(record(["both", "b"]))]);
         assert_eq!(answers.concat(), [Recorded::Stored; 2]);
         let mut keys: Vec<_> =
-            h.story(claim.id).await.entries.into_iter().map(|entry| entry.key.to_string()).collect();
+            h.timeline(claim.id).await.entries.into_iter().map(|entry| entry.key.to_string()).collect();
         keys.sort();
         assert_eq!(keys, ["a", "b", "both"]);
         h.end(node, claim, succeed()).await;

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use mainspring_core::id::Batch;
+use mainspring_core::id::ClaimBatchNo;
 use mainspring_core::job::{Progress, Record, State, Status};
 use mainspring_core::store::{Finish, Finished, Node, Rescue, Store};
 use mainspring_core::time::Timestamp;
@@ -151,7 +151,7 @@ fn give_back_as_the_dead(store_state: &StoreState, seat: usize) -> Result<(), Br
     if store_state.sight.seats.get(seat).is_some_and(|seat| seat.live) {
         return Ok(());
     }
-    answered(now(store_state.store().disown(store_state.node(seat), Batch(u64::MAX), Vec::new())))?;
+    answered(now(store_state.store().disown(store_state.node(seat), ClaimBatchNo(u64::MAX), Vec::new())))?;
     answered(now(store_state.store().retire(store_state.node(seat)))).map(drop)
 }
 

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mainspring_core::id::{Batch, Claim, JobId, NodeId, NodeNo, Row};
+use mainspring_core::id::{Claim, ClaimBatchNo, JobId, NodeId, NodeNo, Row};
 use mainspring_core::job::{New, Options, Priority, Record, State, Status};
 use mainspring_core::memory::Memory;
 use mainspring_core::seam::{Clock, Pending};
@@ -190,7 +190,7 @@ impl StoreState {
                 let request = ClaimRequest {
                     ahead: Vec::new(),
                     node: self.nodes[seat],
-                    batch: Batch(self.batches[seat]),
+                    batch: ClaimBatchNo(self.batches[seat]),
                     queues: wanted.map(|job| (queue(QUEUES[self.jobs[job].2]), 1)).collect(),
                     suspects: PAIR,
                 };
@@ -208,7 +208,7 @@ impl StoreState {
             Call::Disown { seat, keep } => {
                 let known = (0..PAIR).filter(|job| keep[*job] > 0);
                 let keep = known.map(|job| self.claim(job, keep[job])).collect();
-                let settled = Batch(self.batches[seat]);
+                let settled = ClaimBatchNo(self.batches[seat]);
                 answered(now(self.store.disown(self.nodes[seat], settled, keep)))?;
             }
             Call::Finish { seat, job, claim, end } => {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mainspring_core::Result;
-use mainspring_core::id::{Batch, Claim, JobId, NodeId, NodeNo};
+use mainspring_core::id::{Claim, ClaimBatchNo, JobId, NodeId, NodeNo};
 use mainspring_core::job::{New, Options, Outcome, Priority, Reason, State, Verb};
 use mainspring_core::journal::{
     Entry, EntryKind, Recorded, Recording, Signal, Signalled, Subject, Suspension, Wait, Writes,
@@ -232,7 +232,7 @@ impl StoreAndNodes {
     /// All that matters of it, as text: not when its job was claimed or what it holds was written.
     fn sight(&self) -> String {
         let record = now(self.store.get(job())).expect("it answers").expect("it is there");
-        let trace = now(self.store.story(job())).expect("it answers").unwrap_or_default();
+        let trace = now(self.store.timeline(job())).expect("it answers").unwrap_or_default();
         let nodes = now(self.store.nodes()).expect("it answers");
         let job = &record.summary;
         let job = (job.status, job.claim, job.failures, job.crashes, job.node, job.cancelling, &record.waits);
@@ -245,12 +245,12 @@ impl StoreAndNodes {
     /// All that there is of its job.
     fn whole(&self) -> String {
         let record = now(self.store.get(job())).expect("it answers");
-        let trace = now(self.store.story(job())).expect("it answers");
+        let trace = now(self.store.timeline(job())).expect("it answers");
         format!("{record:?} {trace:?}")
     }
 
     fn keys(&self) -> BTreeSet<Key> {
-        let trace = now(self.store.story(job())).expect("it answers").unwrap_or_default();
+        let trace = now(self.store.timeline(job())).expect("it answers").unwrap_or_default();
         trace.entries.into_iter().map(|entry| entry.key).collect()
     }
 
@@ -260,7 +260,7 @@ impl StoreAndNodes {
     }
 
     fn unread(&self) -> usize {
-        let trace = now(self.store.story(job())).expect("it answers").unwrap_or_default();
+        let trace = now(self.store.timeline(job())).expect("it answers").unwrap_or_default();
         trace.inbox.messages.len()
     }
 
@@ -323,7 +323,7 @@ impl StoreAndNodes {
             }
             Move::Claim(seat) => {
                 let Some(node) = self.nodes[seat] else { return Ok(()) };
-                let claimed = self.claim(node, Batch(self.batches[seat])).unwrap_or_default();
+                let claimed = self.claim(node, ClaimBatchNo(self.batches[seat])).unwrap_or_default();
                 // One that finds nothing is asked for again: else there would be no end of states.
                 if let Some(claimed) = claimed.first() {
                     self.batches[seat] += 1;
@@ -369,7 +369,7 @@ impl StoreAndNodes {
         now(self.store.register(node)).map(|member| member.no)
     }
 
-    fn claim(&self, node: NodeNo, batch: Batch) -> Result<Vec<Claimed>> {
+    fn claim(&self, node: NodeNo, batch: ClaimBatchNo) -> Result<Vec<Claimed>> {
         let request =
             ClaimRequest { ahead: Vec::new(), node, batch, queues: vec![(queue("one"), 1)], suspects: 1 };
         now(self.store.claim(request)).map(|batch| batch.jobs)
@@ -477,7 +477,7 @@ impl StoreAndNodes {
             if current.state().0.is_terminal() {
                 break;
             }
-            let claimed = current.claim(node, Batch(batch)).map_err(failed)?;
+            let claimed = current.claim(node, ClaimBatchNo(batch)).map_err(failed)?;
             let mut going = claimed.first().map(|claimed| handler(node, claimed));
             while let Some(handler) = going {
                 going = current.go(handler).map_err(failed)?;

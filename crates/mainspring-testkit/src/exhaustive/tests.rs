@@ -1,6 +1,6 @@
 //! The search can fail: each defect is planted on the way to the store and told by its shortest story.
 
-use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
+use mainspring_core::id::{Claim, ClaimBatchNo, JobId, NodeNo};
 use mainspring_core::job::{Outcome, Reason, State, Status, Verb};
 use mainspring_core::memory::Memory;
 use mainspring_core::store::{
@@ -107,7 +107,7 @@ struct RepeatUnderANewNumber(std::sync::atomic::AtomicU64);
 
 impl CallPath for RepeatUnderANewNumber {
     fn claim(&self, store: &Memory, request: ClaimRequest) -> Result<ClaimedBatch> {
-        let batch = Batch(self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+        let batch = ClaimBatchNo(self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         now(store.claim(ClaimRequest { batch, ..request }))
     }
 }

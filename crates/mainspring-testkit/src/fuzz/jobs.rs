@@ -119,7 +119,7 @@ fn drawn(draw: &mut ByteSource<'_>) -> Options {
             until: match draw.any::<u8>() % 3 {
                 0 => Until::Started,
                 1 => Until::Finished,
-                _ => Until::After(Span(draw.duration())),
+                _ => Until::after(draw.duration()),
             },
             on_conflict: draw.one(&[OnConflict::Keep, OnConflict::Replace, OnConflict::Reject]),
         }),

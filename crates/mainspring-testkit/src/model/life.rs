@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
+use mainspring_core::id::{Claim, ClaimBatchNo, JobId, NodeNo};
 use mainspring_core::job::{New, Options, Progress, Unique, When};
 use mainspring_core::memory::Memory;
 use mainspring_core::store::{
@@ -12,7 +12,7 @@ use mainspring_core::store::{
 };
 
 use super::op::{ALL, ClaimRef, End, JobDraft, NAMES, NODES, Op};
-use super::view::{Numbers, View, answers, claimed, named, output, record, same, story};
+use super::view::{Numbers, View, answers, claimed, named, output, record, same, timeline};
 use super::workflow::entry;
 use crate::harness::{Harness, kind, label, queue};
 
@@ -104,8 +104,8 @@ impl<'a> Life<'a> {
         let model = record(&self.model, id(job), &own(&self.numbers)).await?;
         let store = record(&*self.any(), id(job), &self.numbers).await?;
         same("a record", &model, &store)?;
-        let (model, store) = (story(&self.model, id(job)).await?, story(&*self.any(), id(job)).await?);
-        same("a story", &model, &store)?;
+        let (model, store) = (timeline(&self.model, id(job)).await?, timeline(&*self.any(), id(job)).await?);
+        same("a timeline", &model, &store)?;
         let (model, store) = (output(&self.model, id(job)).await?, output(&*self.any(), id(job)).await?);
         same("an output", &model, &store)
     }
@@ -248,7 +248,7 @@ impl<'a> Life<'a> {
     ) -> Result<(), String> {
         let Some(known) = &mut self.slots[slot] else { return Ok(()) };
         known.batch += u64::from(!repeat || known.batch == 0);
-        let (no, batch) = (known.no, Batch(known.batch));
+        let (no, batch) = (known.no, ClaimBatchNo(known.batch));
         let queues: Vec<_> = queues.iter().map(|(name, limit)| (queue(QUEUES[*name]), *limit)).collect();
         // Every second claim is made by a node whose slots are half busy.
         let busy = queues.iter().filter(|_| batch.0 % 2 == 0);
@@ -291,7 +291,7 @@ impl<'a> Life<'a> {
 
     async fn disown(&self, slot: usize, back: u64, keep: &[ClaimRef]) -> Result<(), String> {
         let Some(known) = &self.slots[slot] else { return Ok(()) };
-        let settled = Batch(known.batch.saturating_sub(back));
+        let settled = ClaimBatchNo(known.batch.saturating_sub(back));
         let keep: Vec<_> = keep.iter().filter_map(|who| Some(self.made(*who)?.claim)).collect();
         let of_model = keep.iter().map(|claim| claim.model).collect();
         let of_store = keep.iter().map(|claim| claim.store).collect();

@@ -9,8 +9,8 @@
 //! each store's own.
 //!
 //! # Invariants
-//! - After every operation listing, sights, counts, queues, nodes and self-check agree; at the end every record and every
-//!   story does.
+//! - After every operation listing, ends of jobs, counts, queues, nodes and self-check agree; at the end every record and every
+//!   timeline does.
 //! - A failure is shrunk to a short sequence, which is printed as it would be written in a test.
 
 mod life;

@@ -9,7 +9,6 @@ use std::time::Duration;
 use mainspring_core::bounds;
 use mainspring_core::job::{OnConflict, Priority, Reason, Until, Verb};
 use mainspring_core::store::{Mark, QueueChange};
-use mainspring_core::time::Span;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -262,8 +261,8 @@ fn unique() -> impl Strategy<Value = (usize, Until, OnConflict)> {
     let until = prop_oneof![
         Just(Until::Finished),
         Just(Until::Started),
-        Just(Until::After(Span(Duration::from_secs(5)))),
-        Just(Until::After(Span(Duration::from_hours(48)))),
+        Just(Until::after(Duration::from_secs(5))),
+        Just(Until::after(Duration::from_hours(48))),
     ];
     let conflict = prop_oneof![Just(OnConflict::Keep), Just(OnConflict::Replace), Just(OnConflict::Reject)];
     (0..KEYS, until, conflict)
@@ -348,7 +347,7 @@ fn verb() -> impl Strategy<Value = Verb> {
         3 => Just(Verb::Resume),
         1 => Just(Verb::Fail { why: "broken".into() }),
         2 => Just(Verb::Delete),
-        2 => level().prop_map(Verb::Reprioritise),
+        2 => level().prop_map(Verb::SetPriority),
     ]
 }
 

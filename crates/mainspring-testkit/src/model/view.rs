@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use mainspring_core::bounds;
 use mainspring_core::id::{Claim, JobId, NodeNo};
 use mainspring_core::job::{Record, Summary};
-use mainspring_core::journal::{Mail, Message, Sight, Story, Value};
+use mainspring_core::journal::{JobEnd, Message, MessageBody, Timeline, Value};
 use mainspring_core::output::{Ask, Output};
 use mainspring_core::store::{Claimed, Counts, Filter, Node, Page, Queue, Store};
 
@@ -17,7 +17,7 @@ pub(super) type Numbers = BTreeMap<NodeNo, NodeNo>;
 #[derive(Debug, PartialEq)]
 pub(super) struct View {
     jobs: Vec<Summary>,
-    sights: Vec<Sight>,
+    job_ends: Vec<JobEnd>,
     counts: Counts,
     queues: Vec<Queue>,
     nodes: Vec<Node>,
@@ -39,9 +39,9 @@ impl View {
         for node in &mut nodes {
             node.no = named(node.no, numbers);
         }
-        let sights = told(store.sights(ids).await)?;
+        let job_ends = told(store.job_ends(ids).await)?;
         let (counts, queues) = (told(store.counts().await)?, told(store.queues().await)?);
-        Ok(View { jobs, sights, counts, queues, nodes })
+        Ok(View { jobs, job_ends, counts, queues, nodes })
     }
 
     /// Compares what each part shows, so that a failure is short.
@@ -50,7 +50,7 @@ impl View {
             same("a job", one, other)?;
         }
         same("the number of jobs", &model.jobs.len(), &store.jobs.len())?;
-        same("how the jobs look to who waits", &model.sights, &store.sights)?;
+        same("how the jobs look to who waits", &model.job_ends, &store.job_ends)?;
         same("the counts", &model.counts, &store.counts)?;
         same("the queues", &model.queues, &store.queues)?;
         same("the nodes", &model.nodes, &store.nodes)
@@ -71,13 +71,13 @@ pub(super) async fn record(
 }
 
 /// What a job has recorded, been sent and started, without what is each store's own.
-pub(super) async fn story(store: &dyn Store, id: JobId) -> Result<Option<Story>, String> {
-    let mut story = told(store.story(id).await)?;
-    if let Some(story) = &mut story {
-        let messages = std::mem::take(&mut story.inbox.messages);
-        story.inbox.messages = nameless(told_in_order(messages)?);
+pub(super) async fn timeline(store: &dyn Store, id: JobId) -> Result<Option<Timeline>, String> {
+    let mut timeline = told(store.timeline(id).await)?;
+    if let Some(timeline) = &mut timeline {
+        let messages = std::mem::take(&mut timeline.inbox.messages);
+        timeline.inbox.messages = nameless(told_in_order(messages)?);
     }
-    Ok(story)
+    Ok(timeline)
 }
 
 /// What a job has said.
@@ -133,8 +133,8 @@ fn told_in_order(messages: Vec<Message>) -> Result<Vec<Message>, String> {
         return Err(format!("messages are not in the order of their numbers: {messages:?}"));
     }
     let (signals, mut ends): (Vec<_>, Vec<_>) =
-        messages.into_iter().partition(|message| matches!(message.mail, Mail::Signal { .. }));
-    ends.sort_by_key(|end| (end.at, end.mail.subject()));
+        messages.into_iter().partition(|message| matches!(message.body, MessageBody::Signal { .. }));
+    ends.sort_by_key(|end| (end.at, end.body.subject()));
     Ok(signals.into_iter().chain(ends).collect())
 }
 

@@ -76,8 +76,8 @@ impl Life<'_> {
     }
 
     async fn pause(&self, made: &PastClaim, pause: &Pause) -> Result<Pair<Outcome>, String> {
-        let story = told(self.model.story(made.claim.model.id).await)?.unwrap_or_default();
-        let children: Vec<JobId> = story.children.into_iter().map(|kin| kin.id).collect();
+        let timeline = told(self.model.timeline(made.claim.model.id).await)?.unwrap_or_default();
+        let children: Vec<JobId> = timeline.children.into_iter().map(|kin| kin.id).collect();
         let subject = |about: &MessageSubject| match about {
             MessageSubject::Signal(about) => Subject::Signal(name(*about)),
             MessageSubject::Child(child) => {

@@ -11,7 +11,6 @@ use mainspring_core::id::JobId;
 use mainspring_core::job::{State, Status, Unique, Until, Verb};
 use mainspring_core::seam::{Clock, Rng};
 use mainspring_core::store::Filter;
-use mainspring_core::time::Span;
 
 use super::plan::{End, LABEL, Plan, QUEUES};
 use super::process::{Chore, Work};
@@ -230,7 +229,7 @@ impl Participant {
             7 | 8 => jobs.resume(id).await.map(drop),
             9 => jobs.fail(id).because("no hope").await.map(drop),
             10 => jobs.delete(id).await.map(drop),
-            11 => jobs.reprioritise(id, 1)?.await.map(drop),
+            11 => jobs.set_priority(id, 1).await.map(drop),
             12 | 16 => {
                 let queue = pick(rng, &QUEUES);
                 self.engine.queues().pause(queue).await?;
@@ -275,7 +274,7 @@ impl HasPlan for Chore {
 fn unique(rng: &SeededRng) -> Unique {
     let until = match below(rng, 5) {
         0 => Until::Started,
-        1 => Until::After(Span(Duration::from_secs(5))),
+        1 => Until::after(Duration::from_secs(5)),
         _ => Until::Finished,
     };
     let unique = Unique::new(format!("key-{}", below(rng, 4))).until(until);

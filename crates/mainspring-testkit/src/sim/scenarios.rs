@@ -204,7 +204,7 @@ impl HandlerRun {
     ) -> Result<u64, Failure> {
         let OutputPlan { stream, fails, again, nap, turns } = *speech;
         let value = |at: usize| program.value(number, at);
-        ctx.output().push(value(0)).await?;
+        ctx.emit(value(0)).await?;
         if let Some(nap) = nap {
             let sleep = format!("sleep{number}");
             self.comes_to(&sleep);
@@ -219,7 +219,7 @@ impl HandlerRun {
                 handler_run.enter(step.claim(), &key, false);
                 let fails = handler_run.host.world.enter(handler_run.id, &key) <= fails;
                 for (at, frame) in frames.iter().enumerate() {
-                    step.output().push(frame).await?;
+                    step.emit(frame).await?;
                     if at % 2 == 0 {
                         handler_run.work().await;
                     }
@@ -233,14 +233,14 @@ impl HandlerRun {
         };
         let step = ctx.step_with(&key, body).backoff(Backoff::Fixed(Duration::from_millis(20)));
         step.retry(if again { fails } else { 0 }).await?;
-        ctx.output().push(value(stream + 1)).await?;
+        ctx.emit(value(stream + 1)).await?;
         let key = format!("said{number}");
         let iterate = ctx.iterate(&key, 0, |ctx, turn: usize| {
             let (handler_run, path) = (Arc::clone(self), format!("{key}/{}/", turn + 1));
             let (frame, more) = (value(stream + 2 + turn), turn < turns);
             async move {
                 if more {
-                    ctx.output().push(frame).await?;
+                    ctx.emit(frame).await?;
                     handler_run.step(&ctx, &path, "heard", 0).await?;
                 }
                 Ok(if turn + 1 < turns { ControlFlow::Continue(turn + 1) } else { ControlFlow::Break(0) })

@@ -166,7 +166,7 @@ const CHOICE: usize = 8;
 
 /// Something that a workflow has recorded, and that can be gone back to.
 async fn recorded(engine: &Engine, id: JobId, rng: &SeededRng) -> Result<Option<String>, Error> {
-    let story = engine.jobs().story(id).await?;
+    let story = engine.jobs().timeline(id).await?;
     let steps = story.entries.iter().map(|entry| operation(entry.key.as_str()));
     let steps: Vec<&str> = steps.filter(|step| !step.is_empty()).collect();
     Ok((!steps.is_empty()).then(|| pick(rng, &steps).to_owned()))

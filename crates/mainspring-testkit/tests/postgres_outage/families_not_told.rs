@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mainspring::Engine;
-use mainspring_core::id::{Batch, Claim, JobId, NodeId, NodeNo};
+use mainspring_core::id::{Claim, ClaimBatchNo, JobId, NodeId, NodeNo};
 use mainspring_core::job::{New, Outcome, Priority, Reason, State, Status};
 use mainspring_core::journal::{
     Child, Entry, EntryKind, OnClose, Recording, Subject, Suspension, Wait, Writes,
@@ -45,8 +45,13 @@ impl Rig {
 
     async fn claim(&self, batch: u64) -> Claim {
         let queues = vec![(QueueName::new("default").expect("a name"), 1)];
-        let request =
-            ClaimRequest { ahead: Vec::new(), node: self.node, batch: Batch(batch), queues, suspects: 0 };
+        let request = ClaimRequest {
+            ahead: Vec::new(),
+            node: self.node,
+            batch: ClaimBatchNo(batch),
+            queues,
+            suspects: 0,
+        };
         self.engine.store().claim(request).await.expect("an answer").jobs.pop().expect("a job").claim
     }
 
@@ -109,8 +114,8 @@ async fn a_waiting_child_is_cancelled_by_the_commit_that_ends_its_parent() {
     assert_eq!(rig.status(child).await, Status::because(State::Cancelled, Reason::Parent));
     assert_eq!(rig.untold(), 2, "nobody has had the time to tell");
     rig.sweep().await;
-    let story = rig.other.jobs().story(parent.id).await.expect("a story");
-    assert_eq!(story.inbox.messages.len(), 1, "the child's end is told as well");
+    let timeline = rig.other.jobs().timeline(parent.id).await.expect("a timeline");
+    assert_eq!(timeline.inbox.messages.len(), 1, "the child's end is told as well");
     assert!(rig.other.store().check().await.expect("a look").is_empty());
     rig.engine.close().await;
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mainspring::Engine;
 use mainspring_core::Error;
-use mainspring_core::id::{Batch, NodeId, NodeNo};
+use mainspring_core::id::{ClaimBatchNo, NodeId, NodeNo};
 use mainspring_core::name::{Kind, QueueName};
 use mainspring_core::store::{Abilities, ClaimRequest, ClaimedBatch, Registration};
 use mainspring_testkit::patience::{insist, wait};
@@ -53,8 +53,13 @@ impl Rig {
 
     async fn claim(&self, batch: u64) -> Result<ClaimedBatch, Error> {
         let queues = vec![(QueueName::new("default").expect("a name"), JOBS)];
-        let request =
-            ClaimRequest { ahead: Vec::new(), node: self.node, batch: Batch(batch), queues, suspects: 0 };
+        let request = ClaimRequest {
+            ahead: Vec::new(),
+            node: self.node,
+            batch: ClaimBatchNo(batch),
+            queues,
+            suspects: 0,
+        };
         self.engine.store().claim(request).await
     }
 
@@ -213,7 +218,7 @@ async fn a_claim_in_several_rounds_tells_the_time_of_the_last() {
     let request = ClaimRequest {
         ahead: Vec::new(),
         node: rig.node,
-        batch: Batch(1),
+        batch: ClaimBatchNo(1),
         queues: queues.into(),
         suspects: 0,
     };

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use mainspring_core::job::{New, OnConflict, Until, Verb};
 use mainspring_core::store::{Mark, QueueChange};
-use mainspring_core::time::Span;
 use mainspring_testkit::harness::{cancel, fail, priority, retry, succeed};
 
 use crate::orders::Pair;
@@ -77,10 +76,10 @@ pub(crate) fn of_claims() -> Vec<Pair> {
             .or_first(nothing()),
         Pair::new("claim, delete", one_ready, claim(0, 1, 1), change(&[1], Verb::Delete)).or_first(nothing()),
         Pair::new(
-            "claim, reprioritise",
+            "claim, set-priority",
             one_ready,
             claim(0, 1, 1),
-            change(&[1], Verb::Reprioritise(priority(1))),
+            change(&[1], Verb::SetPriority(priority(1))),
         )
         .or_first(nothing()),
         Pair::new("claim, pause", settings, claim(0, 1, 1), configure(paused)),
@@ -196,7 +195,7 @@ fn key_held_running(world: &mut TwoHandles) {
 
 fn key_held_for_a_while(world: &mut TwoHandles) {
     nodes(world);
-    world.put(vec![keyed_until(1, OnConflict::Keep, Until::After(Span(Duration::from_mins(1))))]);
+    world.put(vec![keyed_until(1, OnConflict::Keep, Until::after(Duration::from_mins(1)))]);
     world.held(1);
 }
 
@@ -312,7 +311,7 @@ pub(crate) fn of_waiting() -> Vec<Pair> {
             .or_first(promote(0))
             .or_second(promote(0)),
         Pair::new("promote, cancel", timed, promote(9), cancel_one()).or_first(promote(0)),
-        Pair::new("promote, reprioritise", timed, promote(9), change(&[1], Verb::Reprioritise(priority(1))))
+        Pair::new("promote, set-priority", timed, promote(9), change(&[1], Verb::SetPriority(priority(1))))
             .or_first(promote(0)),
         Pair::new("promote, retry", timed, promote(9), change(&[1], Verb::Retry)).or_first(promote(0)),
         Pair::new("promote, delete", timed, promote(9), change(&[1], Verb::Delete)).or_first(promote(0)),
@@ -333,10 +332,10 @@ pub(crate) fn of_waiting() -> Vec<Pair> {
         ),
         Pair::new("cancel, delete", waiting, verb(cancel("enough")), reversed(Verb::Delete)),
         Pair::new(
-            "hold, reprioritise",
+            "hold, set-priority",
             waiting,
             verb(Verb::Hold { why: String::new() }),
-            reversed(Verb::Reprioritise(priority(1))),
+            reversed(Verb::SetPriority(priority(1))),
         ),
         Pair::new("resume, resume", held, change(&[1], Verb::Resume), change(&[1], Verb::Resume)),
         Pair::new(

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
+use mainspring_core::id::{Claim, ClaimBatchNo, JobId, NodeNo};
 use mainspring_core::job::{New, OnConflict, Options, Outcome, Progress, Reason, Unique, Until, Verb, When};
 use mainspring_core::journal::{
     Child, Entry, EntryKind, OnClose, Recording, Signal, Subject, Suspension, Wait, Writes,
@@ -16,7 +16,6 @@ use mainspring_core::journal::{
 use mainspring_core::name::{Key, SignalName};
 use mainspring_core::seam::{Clock, Rng};
 use mainspring_core::store::{ClaimRequest, Finish, Mark, QueueChange, Renewal, Rescue, Store};
-use mainspring_core::time::Span;
 use mainspring_core::{Error, Result, bounds};
 use mainspring_postgres::{Durability, Options as Opening, Postgres, Time};
 use mainspring_testkit::clock::ManualClock;
@@ -48,7 +47,7 @@ enum Kind {
     Hold,
     Resume,
     Retry,
-    Reprioritise,
+    SetPriority,
     Delete,
     Rescue,
     Retire,
@@ -74,7 +73,7 @@ const KINDS: [Kind; 23] = [
     Kind::Hold,
     Kind::Resume,
     Kind::Retry,
-    Kind::Reprioritise,
+    Kind::SetPriority,
     Kind::Delete,
     Kind::Rescue,
     Kind::Retire,
@@ -154,7 +153,7 @@ impl BatchMix {
     }
 
     fn job(&self, on_conflict: OnConflict) -> New {
-        let untils = [Until::Started, Until::Finished, Until::After(Span(Duration::from_secs(2)))];
+        let untils = [Until::Started, Until::Finished, Until::after(Duration::from_secs(2))];
         let until = untils[usize::try_from(self.draw(3)).expect("a small number")];
         let unique = Unique { key: format!("key {}", self.draw(KEYS)), until, on_conflict };
         let keyed = self.draw(3) > 0;
@@ -173,8 +172,13 @@ impl BatchMix {
             nodes[which]
         };
         let queues = vec![(queue("q"), JOBS / 3)];
-        let request =
-            ClaimRequest { ahead: Vec::new(), node, batch: Batch(batch), queues, suspects: usize::MAX };
+        let request = ClaimRequest {
+            ahead: Vec::new(),
+            node,
+            batch: ClaimBatchNo(batch),
+            queues,
+            suspects: usize::MAX,
+        };
         let claimed = block_on(store.claim(request))?;
         lock(&self.claims).extend(claimed.jobs.iter().map(|job| (node, job.claim)));
         Ok(())
@@ -222,7 +226,7 @@ impl BatchMix {
             Kind::Hold => verb(Verb::Hold { why: String::new() }),
             Kind::Resume => verb(Verb::Resume),
             Kind::Retry => verb(Verb::Retry),
-            Kind::Reprioritise => verb(Verb::Reprioritise(priority(u8::try_from(self.draw(9)).unwrap_or(0)))),
+            Kind::SetPriority => verb(Verb::SetPriority(priority(u8::try_from(self.draw(9)).unwrap_or(0)))),
             Kind::Delete => verb(Verb::Delete),
             Kind::Rescue => {
                 let by = lock(&self.nodes).last().expect("nodes").0;
@@ -230,7 +234,9 @@ impl BatchMix {
                 block_on(store.rescue(Rescue { by, steady: bounds::LEASE_MAX, seen: now })).map(drop)
             }
             Kind::Retire => block_on(store.retire(first)).map(drop),
-            Kind::Disown => block_on(store.disown(first, Batch(u64::MAX >> 1), self.some(&held))).map(drop),
+            Kind::Disown => {
+                block_on(store.disown(first, ClaimBatchNo(u64::MAX >> 1), self.some(&held))).map(drop)
+            }
             Kind::Promote => block_on(store.promote(JOBS)).map(drop),
             Kind::Expire => block_on(store.expire(JOBS)).map(drop),
             Kind::Prune => block_on(store.prune(JOBS)).map(drop),

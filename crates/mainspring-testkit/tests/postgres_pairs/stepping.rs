@@ -12,7 +12,7 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use mainspring_core::seam::Pending;
-use mainspring_postgres::Gate;
+use mainspring_postgres::StatementGate;
 use mainspring_testkit::patience::PATIENCE;
 use postgres::{Client, NoTls};
 
@@ -52,7 +52,7 @@ pub(crate) struct ActorGate {
     actor: usize,
 }
 
-impl Gate for ActorGate {
+impl StatementGate for ActorGate {
     fn pass<'a>(&'a self, statement: &'a str) -> Pending<'a, ()> {
         Box::pin(poll_fn(move |context| {
             let mut actors = self.actors.lock();

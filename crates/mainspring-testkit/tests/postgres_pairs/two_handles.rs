@@ -7,7 +7,7 @@ use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use mainspring_core::id::{Batch, Claim, JobId, NodeId, NodeNo, Row};
+use mainspring_core::id::{Claim, ClaimBatchNo, JobId, NodeId, NodeNo, Row};
 use mainspring_core::job::{
     New, OnConflict, Options, Outcome, Priority, Progress, Unique, Until, Verb, When,
 };
@@ -126,7 +126,7 @@ impl TwoHandles {
         ClaimRequest {
             ahead: Vec::new(),
             node: self.nodes[node],
-            batch: Batch(batch),
+            batch: ClaimBatchNo(batch),
             queues: vec![(queue("q"), limit)],
             suspects: usize::MAX,
         }
@@ -167,9 +167,10 @@ impl TwoHandles {
             record.summary.node = record.summary.node.map(|node| self.named(node));
             assert_eq!(record.summary, job, "a job is listed as it is");
             let _ = writeln!(view, "{record:?}");
-            let mut story = block_on(store.story(job.id)).expect("story").expect("what is listed is there");
-            unnumbered(&mut story.inbox);
-            let _ = writeln!(view, "{story:?}");
+            let mut timeline =
+                block_on(store.timeline(job.id)).expect("timeline").expect("what is listed is there");
+            unnumbered(&mut timeline.inbox);
+            let _ = writeln!(view, "{timeline:?}");
         }
         let _ = writeln!(view, "{:?}", block_on(store.counts()).expect("counts"));
         let queues = block_on(store.queues()).expect("queues");
@@ -285,7 +286,7 @@ pub(crate) fn retire(node: usize) -> Operation {
 
 /// The first node disowns all that came from batch 1.
 pub(crate) fn disown() -> Operation {
-    Operation::new(|world, store| block_on(store.disown(world.nodes[0], Batch(1), Vec::new())))
+    Operation::new(|world, store| block_on(store.disown(world.nodes[0], ClaimBatchNo(1), Vec::new())))
 }
 
 /// The first node renews, with a mark on each claim.

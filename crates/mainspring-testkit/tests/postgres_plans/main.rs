@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use fill::Site;
 use mainspring_core::Result;
-use mainspring_core::id::{Batch, Claim, JobId};
+use mainspring_core::id::{Claim, ClaimBatchNo, JobId};
 use mainspring_core::job::{OnConflict, Outcome, Reason, State, Unique, Until};
 use mainspring_core::journal::{
     Child, Entry, EntryKind, OnClose, Recorded, Recording, Signal, Subject, Suspension, Wait, Writes,
@@ -58,7 +58,13 @@ fn check<T>(site: &Site, name: &str, indexes: &[&str], call: impl FnOnce() -> Re
 
 fn request(site: &Site, batch: u64, queues: &[&str]) -> ClaimRequest {
     let queues = queues.iter().map(|name| (queue(name), SOME)).collect();
-    ClaimRequest { ahead: Vec::new(), node: site.node, batch: Batch(batch), queues, suspects: usize::MAX }
+    ClaimRequest {
+        ahead: Vec::new(),
+        node: site.node,
+        batch: ClaimBatchNo(batch),
+        queues,
+        suspects: usize::MAX,
+    }
 }
 
 fn claims(site: &Site) -> Vec<Claim> {
@@ -137,8 +143,8 @@ fn workflows(site: &Site, claims: &[Claim]) {
     let children = site.jobs(SOME).into_iter().map(|job| Child { job, on_close: OnClose::Cancel });
     let start = Recording { claim: claims[0], writes: Writes::default(), children: children.collect() };
     check(site, "start", &["jobs_id_key"], || block_on(store.record(site.node, vec![start])));
-    check(site, "story", &["children_parent"], || block_on(store.story(claims[0].id)));
-    check(site, "sights", &["jobs_id_key", "done_pkey"], || block_on(store.sights(ids)));
+    check(site, "timeline", &["children_parent"], || block_on(store.timeline(claims[0].id)));
+    check(site, "job_ends", &["jobs_id_key", "done_pkey"], || block_on(store.job_ends(ids)));
     let wait = Wait { subject: signals_topic(), need: 1 };
     let suspend = |claim: &Claim| Finish {
         claim: *claim,
@@ -218,8 +224,8 @@ fn operators(site: &Site) {
         check(site, name, &["jobs_id_key", index], || block_on(store.change(ids, verb, false)));
     };
     verb("cancel", "ready_pkey", ready, cancel("enough"));
-    let reprioritise = mainspring_core::job::Verb::Reprioritise(priority(1));
-    verb("reprioritise", "timers_pkey", timers, reprioritise);
+    let set_priority = mainspring_core::job::Verb::SetPriority(priority(1));
+    verb("set-priority", "timers_pkey", timers, set_priority);
     verb("retry", "done_pkey", failed, mainspring_core::job::Verb::Retry);
 }
 

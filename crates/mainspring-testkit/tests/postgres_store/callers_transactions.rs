@@ -7,7 +7,6 @@ use mainspring_core::Error;
 use mainspring_core::job::{New, OnConflict, State, Until, When};
 use mainspring_core::journal::Value;
 use mainspring_core::store::{Enlist, Filter, Receipt};
-use mainspring_core::time::Span;
 use mainspring_testkit::harness::{SECOND, kind, queue, succeed, tag};
 
 use crate::client::{ALL, Client, Kind, connect};
@@ -174,7 +173,7 @@ async fn delays_deadlines_tags_and_priorities_come_along() {
 async fn a_key_whose_period_has_ended_is_free() {
     each(async |rig, client| {
         let mut job = rig.keyed("k");
-        job.options.unique.as_mut().expect("a key").until = Until::After(Span(SECOND * 60));
+        job.options.unique.as_mut().expect("a key").until = Until::after(SECOND * 60);
         let id = rig.put(job).await;
         let node = rig.node().await;
         let claim = rig.claim_one(node).await;

@@ -38,8 +38,8 @@ async fn record(rig: &Rig, node: NodeNo, recordings: Vec<Recording>) -> Vec<Reco
 }
 
 async fn keys(rig: &Rig, claim: Claim) -> Vec<String> {
-    let story = rig.store.story(claim.id).await.expect("story").expect("the job is known");
-    story.entries.iter().map(|entry| entry.key.to_string()).collect()
+    let timeline = rig.store.timeline(claim.id).await.expect("timeline").expect("the job is known");
+    timeline.entries.iter().map(|entry| entry.key.to_string()).collect()
 }
 
 #[tokio::test]

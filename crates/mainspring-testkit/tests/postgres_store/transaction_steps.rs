@@ -83,7 +83,7 @@ impl Pools {
 }
 
 /// A saga: what the database refuses for certain is undone.
-async fn odd(ctx: Context, job: Odd) -> mainspring::Result<String> {
+async fn odd(ctx: Context, job: Odd) -> mainspring::HandlerResult<String> {
     let pools = ctx.state::<Pools>()?;
     let (before, after) = (job.sql.0.as_str(), job.sql.1.as_str());
     let done = match job.pool {
@@ -140,7 +140,7 @@ const DEADLY: &str = "
     CREATE CONSTRAINT TRIGGER deadly AFTER INSERT ON deadly DEFERRABLE INITIALLY DEFERRED
         FOR EACH ROW EXECUTE FUNCTION die()";
 
-async fn order(ctx: Context, job: Order) -> mainspring::Result<i64> {
+async fn order(ctx: Context, job: Order) -> mainspring::HandlerResult<i64> {
     let pools = ctx.state::<Pools>()?;
     let broken = job.fails == Fails::InBodyOnce && ctx.attempt() == 1;
     let late = job.fails == Fails::AtCommit;
@@ -242,7 +242,7 @@ async fn a_commit_that_fails_leaves_neither_rows_nor_record() {
         assert!(error.to_string().contains("step `insert` failed"), "{error}");
         assert!(error.to_string().contains("duplicate key value"), "{error}");
         assert_eq!(rows(&database, id), 0);
-        assert!(engine.jobs().story(job.id).await.expect("a story").entries.is_empty());
+        assert!(engine.jobs().timeline(job.id).await.expect("a timeline").entries.is_empty());
     }
     node.shutdown().await;
     engine.close().await;
@@ -261,8 +261,8 @@ async fn odd_ends(way: Way, before: &str, after: &str) -> Vec<Ended> {
         let sql = (before.to_owned(), after.to_owned());
         let job = engine.enqueue(Odd { pool, sql, id }).await.expect("enqueued");
         let said = engine.result(&job).await.expect("it ended");
-        let story = engine.jobs().story(job.id).await.expect("a story");
-        let entries = story.entries.iter().map(|entry| (entry.key.to_string(), entry.kind)).collect();
+        let timeline = engine.jobs().timeline(job.id).await.expect("a timeline");
+        let entries = timeline.entries.iter().map(|entry| (entry.key.to_string(), entry.kind)).collect();
         ends.push((said, rows(&database, id), entries));
     }
     node.shutdown().await;
@@ -366,12 +366,12 @@ async fn after_a_lost_answer_no_other_operation_is_done() {
         assert!(matches!(lost.await, Err(Error::OutcomeUnknown { .. })));
         let next = ctx.step("next", async || Ok(1)).await;
         assert!(matches!(next, Err(Error::OutcomeUnknown { .. })), "{next:?}");
-        mainspring::Result::Ok(7)
+        mainspring::HandlerResult::Ok(7)
     };
     let node = engine.node().handle(survives).state(pools).queue("default", 1).start().await.expect("a node");
     let job = engine.enqueue(Order { id: 1, pool: Pool::Sqlx, fails: Fails::Never }).await.expect("enqueued");
     assert_eq!(engine.result(&job).await.expect("it ended"), 7);
-    assert!(engine.jobs().story(job.id).await.expect("a story").entries.is_empty());
+    assert!(engine.jobs().timeline(job.id).await.expect("a timeline").entries.is_empty());
     assert_eq!(rows(&database, 1), 0);
     node.shutdown().await;
     engine.close().await;

@@ -51,8 +51,8 @@ impl Context {
     /// ```
     /// # use mainspring::{Context, Job};
     /// # #[derive(serde::Serialize, serde::Deserialize, Job)] struct Order { id: u64 }
-    /// # async fn pack() -> mainspring::Result<u32> { Ok(1) }
-    /// async fn order(ctx: Context, _job: Order) -> mainspring::Result<()> {
+    /// # async fn pack() -> mainspring::HandlerResult<u32> { Ok(1) }
+    /// async fn order(ctx: Context, _job: Order) -> mainspring::HandlerResult<()> {
     ///     let goods = ctx.branch("goods", async |ctx| {
     ///         let parcel = ctx.step("pack", pack).await?;
     ///         ctx.step("send", async || Ok(parcel)).await?;

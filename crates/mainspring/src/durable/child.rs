@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use mainspring_core::failure::Failure;
 use mainspring_core::id::JobId;
 use mainspring_core::job::{State, Status};
-use mainspring_core::journal::{Child as NewChild, Entry, EntryKind, Mail, OnClose, Subject};
+use mainspring_core::journal::{Child as NewChild, Entry, EntryKind, MessageBody, OnClose, Subject};
 use mainspring_core::name::{Key, Label};
 use mainspring_core::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use super::dropped::{DropMark, OpFuture};
 use super::error;
 use super::key::side_key;
 use super::scope_end::ABANDONED;
-use super::signal::{Declares, JobRef};
+use super::signal::{JobRef, JobType};
 use super::step::Op;
 use super::wait::wait_for_messages;
 use super::{keyed, lazy};
@@ -134,7 +134,7 @@ impl<J: Job> JobRef for Child<'_, J> {
     }
 
     fn check_signal(&self, name: &str, body: &[u8]) -> Result<()> {
-        <J as Declares>::check_signal(name, body)
+        <J as JobType>::check_signal(name, body)
     }
 }
 
@@ -177,7 +177,7 @@ impl<J: Job> Child<'_, J> {
             session.stop_at_probe(&key).await;
             let subject = Subject::Child(id);
             let messages = wait_for_messages(session, &key, Some((subject, 1)), None, false).await;
-            let end = messages.first().and_then(|message| end(&message.mail));
+            let end = messages.first().and_then(|message| end(&message.body));
             let end =
                 end.ok_or_else(|| Error::Corrupt { why: format!("child {id} ended without a word") })?;
             let value = encode(&end)?;
@@ -193,8 +193,8 @@ impl<J: Job> Child<'_, J> {
     }
 }
 
-fn end(mail: &Mail) -> Option<End> {
-    let Mail::Ended { status, result, message, .. } = mail else { return None };
+fn end(mail: &MessageBody) -> Option<End> {
+    let MessageBody::Ended { status, result, message, .. } = mail else { return None };
     let result = result.as_deref().map(serde_json::from_slice).transpose().ok()?;
     Some(End { status: *status, result, message: message.clone() })
 }
@@ -222,7 +222,7 @@ impl Context {
     /// #[job(result = String)]
     /// struct Ship { order: u64 }
     ///
-    /// async fn order(ctx: Context, job: Order) -> mainspring::Result<()> {
+    /// async fn order(ctx: Context, job: Order) -> mainspring::HandlerResult<()> {
     ///     let shipment = ctx.spawn("ship", Ship { order: job.id }).options(|ship| ship.priority(1)).await?;
     ///     let parcel: String = shipment.result().await?;
     ///     # let _ = parcel;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use mainspring_core::Result;
-use mainspring_core::journal::{Entry, EntryKind, Mail, Message, TURN, Written};
+use mainspring_core::journal::{Entry, EntryKind, Message, MessageBody, TURN, Written};
 use mainspring_core::name::Key;
 use mainspring_core::planted::{self, Defect};
 use serde::{Deserialize, Serialize};
@@ -256,8 +256,10 @@ pub(crate) const ACCEPTED: &str = "accepted";
 
 /// The decision in a message, if it is one about drift.
 fn decision_in(message: &Message) -> Option<Decision> {
-    match &message.mail {
-        Mail::Signal { name, body, .. } if name.as_str() == DRIFT_SIGNAL => serde_json::from_slice(body).ok(),
+    match &message.body {
+        MessageBody::Signal { name, body, .. } if name.as_str() == DRIFT_SIGNAL => {
+            serde_json::from_slice(body).ok()
+        }
         _ => None,
     }
 }

@@ -150,7 +150,7 @@ impl Context {
     /// # use std::ops::{Bound, ControlFlow};
     /// # #[derive(serde::Serialize, serde::Deserialize, Job)] struct Poll { url: String }
     /// # async fn fetch(_page: u32) -> Result<Vec<String>, std::io::Error> { Ok(Vec::new()) }
-    /// async fn poll(ctx: Context, _job: Poll) -> mainspring::Result<()> {
+    /// async fn poll(ctx: Context, _job: Poll) -> mainspring::HandlerResult<()> {
     ///     let pages = ctx
     ///         .iterate("pages", 0, async |ctx, page| {
     ///             let found = ctx.step("fetch", async || Ok(fetch(page).await?.len())).await?;

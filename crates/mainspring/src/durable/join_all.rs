@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 /// ```
 /// # use mainspring::{Context, Job};
 /// # #[derive(serde::Serialize, serde::Deserialize, Job)] struct Order { lines: Vec<u32> }
-/// async fn order(ctx: Context, job: Order) -> mainspring::Result<()> {
+/// async fn order(ctx: Context, job: Order) -> mainspring::HandlerResult<()> {
 ///     let packed = job.lines.iter().map(|line| ctx.step("pack", async || Ok(*line)).key(line));
 ///     for line in mainspring::join_all(packed).await {
 ///         line?;

@@ -299,7 +299,7 @@ impl Context {
     /// # use mainspring::{Context, Job};
     /// # #[derive(serde::Serialize, serde::Deserialize, Job)] struct Album { photos: Vec<u64> }
     /// # async fn resize(_photo: u64) -> Result<u64, std::io::Error> { Ok(1) }
-    /// async fn album(ctx: Context, job: Album) -> mainspring::Result<()> {
+    /// async fn album(ctx: Context, job: Album) -> mainspring::HandlerResult<()> {
     ///     let sizes: Vec<u64> = ctx
     ///         .map("photo", job.photos, |id| *id, async |ctx, id| {
     ///             let size = ctx.step("resize", async || Ok(resize(id).await?)).retry(3).await?;

@@ -15,7 +15,6 @@
 //! - Nothing is said for a step whose body has ended.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fmt;
 use std::sync::Arc;
 
 use mainspring_core::journal::{Entry, EntryKind, Recorded, Recording, Writes, Written};
@@ -336,56 +335,9 @@ impl Drop for RunningBody {
     }
 }
 
-/// Where a handler says something; see [`Context::output`].
-pub struct Output<'c> {
-    ctx: &'c Context,
-}
-
-impl<'c> Output<'c> {
-    /// Says something: anything that can be written as JSON, up to [64 KiB](bounds::FRAME_BYTES) of it. It is stored when
-    /// this returns.
-    ///
-    /// # Errors
-    /// [`Error::TooLarge`] and [`Error::Convert`] for what cannot be said; [`Error::DuplicateKey`] if another frame of the
-    /// same scope is on its way; [`Error::Nested`] inside of a step's body, which has an
-    /// [output of its own](StepContext::output), and [`Error::Detached`].
-    pub fn push(&self, frame: impl Serialize) -> Pending<'c, Result<()>> {
-        let (ctx, frame) = (self.ctx, encode(&frame));
-        Box::pin(async move { ctx.session().push_from_handler(ctx.path(), frame?).await })
-    }
-}
-
-impl fmt::Debug for Output<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Output").field("ctx", &self.ctx).finish()
-    }
-}
-
-/// Where the body of a step says something; see [`StepContext::output`].
-pub struct StepOutput<'s> {
-    step: &'s StepContext,
-}
-
-impl<'s> StepOutput<'s> {
-    /// Says something: anything that can be written as JSON, up to [64 KiB](bounds::FRAME_BYTES) of it. It is on its way
-    /// when this returns, before everything that is said or recorded later; if too much is on its way already, this waits.
-    ///
-    /// # Errors
-    /// [`Error::TooLarge`] and [`Error::Convert`] for what cannot be said; [`Error::Detached`] if the body has ended.
-    pub fn push(&self, frame: impl Serialize) -> Pending<'s, Result<()>> {
-        let (step, frame) = (self.step, encode(&frame));
-        Box::pin(async move { step.session().push_from_body(step.key(), step.body(), frame?).await })
-    }
-}
-
-impl fmt::Debug for StepOutput<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StepOutput").field("step", &self.step).finish()
-    }
-}
-
 impl Context {
-    /// Where the handler says something to those who [tail](crate::Engine::tail) its job.
+    /// Says something to those who [tail](crate::Engine::tail) the job: anything that can be written as JSON, up to
+    /// [64 KiB](bounds::FRAME_BYTES) of it. It is stored when this returns.
     ///
     /// A frame is pushed exactly once, as long as the job has recorded a step or was suspended: when the handler runs again,
     /// what was pushed is not pushed again. Frames are told apart by their number in their scope, so what runs side by side
@@ -396,21 +348,29 @@ impl Context {
     /// # use mainspring::{Context, Job};
     /// # #[derive(serde::Serialize, serde::Deserialize, Job)] struct Report { pages: u32 }
     /// # async fn render(_page: u32) -> Result<u32, std::io::Error> { Ok(1) }
-    /// async fn report(ctx: Context, job: Report) -> mainspring::Result<()> {
+    /// async fn report(ctx: Context, job: Report) -> mainspring::HandlerResult<()> {
     ///     for page in 1..=job.pages {
     ///         ctx.step("render", async || Ok(render(page).await?)).await?;
-    ///         ctx.output().push(format!("page {page} is done")).await?;
+    ///         ctx.emit(format!("page {page} is done")).await?;
     ///     }
     ///     Ok(())
     /// }
     /// ```
-    pub fn output(&self) -> Output<'_> {
-        Output { ctx: self }
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] and [`Error::Convert`] for what cannot be said; [`Error::DuplicateKey`] if another frame of the
+    /// same scope is on its way; [`Error::Nested`] inside of a step's body, which has a
+    /// [stream of its own](StepContext::emit), and [`Error::Detached`].
+    pub fn emit(&self, frame: impl Serialize) -> Pending<'_, Result<()>> {
+        let frame = encode(&frame);
+        Box::pin(async move { self.session().push_from_handler(self.path(), frame?).await })
     }
 }
 
 impl StepContext {
-    /// Where the body says something to those who [tail](crate::Engine::tail) its job while it runs: a stream of tokens, say.
+    /// Says something to those who [tail](crate::Engine::tail) the job while the body runs: a stream of tokens, say. It can be
+    /// anything that can be written as JSON, up to [64 KiB](bounds::FRAME_BYTES) of it. It is on its way when this returns,
+    /// before everything that is said or recorded later; if too much is on its way already, this waits.
     ///
     /// If the body runs again, because it failed or its process died, readers get a reset, which voids what this step has
     /// said so far, and then what it says now.
@@ -418,11 +378,11 @@ impl StepContext {
     /// ```
     /// # use mainspring::{Context, Job};
     /// # #[derive(serde::Serialize, serde::Deserialize, Job)] struct Chat { prompt: String }
-    /// async fn chat(ctx: Context, job: Chat) -> mainspring::Result<String> {
+    /// async fn chat(ctx: Context, job: Chat) -> mainspring::HandlerResult<String> {
     ///     let answer = ctx.step_with("model", async |step| {
     ///         let mut answer = String::new();
     ///         for token in job.prompt.split_whitespace() {
-    ///             step.output().push(token).await?;
+    ///             step.emit(token).await?;
     ///             answer.push_str(token);
     ///         }
     ///         Ok(answer)
@@ -430,8 +390,12 @@ impl StepContext {
     ///     Ok(answer.await?)
     /// }
     /// ```
-    pub fn output(&self) -> StepOutput<'_> {
-        StepOutput { step: self }
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] and [`Error::Convert`] for what cannot be said; [`Error::Detached`] if the body has ended.
+    pub fn emit(&self, frame: impl Serialize) -> Pending<'_, Result<()>> {
+        let frame = encode(&frame);
+        Box::pin(async move { self.session().push_from_body(self.key(), self.body(), frame?).await })
     }
 }
 

@@ -43,7 +43,7 @@ impl Context {
     /// # use std::sync::Arc;
     /// # use tokio::sync::Mutex;
     /// # #[derive(serde::Serialize, serde::Deserialize, Job)] struct Order { account: i64, cents: i64 }
-    /// async fn order(ctx: Context, job: Order) -> mainspring::Result<()> {
+    /// async fn order(ctx: Context, job: Order) -> mainspring::HandlerResult<()> {
     ///     let pool = ctx.state::<Arc<Mutex<tokio_postgres::Client>>>()?;
     ///     ctx.transaction(pool, "debit", async |tx| {
     ///         let debit = "UPDATE accounts SET cents = cents - $2 WHERE id = $1";

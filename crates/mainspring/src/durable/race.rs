@@ -148,7 +148,7 @@ impl Context {
     /// # use mainspring::{Context, Job};
     /// # use std::time::Duration;
     /// # #[derive(serde::Serialize, serde::Deserialize, Job)] struct Order { id: u64 }
-    /// async fn order(ctx: Context, _job: Order) -> mainspring::Result<()> {
+    /// async fn order(ctx: Context, _job: Order) -> mainspring::HandlerResult<()> {
     ///     let paid = ctx
     ///         .race("payment")
     ///         .arm("paid", async |ctx| Ok(Some(ctx.signal::<u64>("paid").await?)))

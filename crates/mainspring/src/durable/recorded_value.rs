@@ -1,9 +1,9 @@
 //! Values that are drawn once: the time, randomness, ids.
 
-use mainspring_core::Result;
 use mainspring_core::id::JobId;
 use mainspring_core::journal::{Entry, EntryKind};
 use mainspring_core::time::Timestamp;
+use mainspring_core::{Result, Uuid};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -15,7 +15,7 @@ use crate::context::Context;
 
 /// A value that is drawn once. Await it; see [`Context::now`].
 #[must_use = "nothing is drawn until this is awaited"]
-pub struct Draw<'c, T> {
+pub struct RecordedValue<'c, T> {
     parts: Option<Parts<'c, T>>,
     run: Option<OpFuture<'c, Result<T>>>,
 }
@@ -25,8 +25,8 @@ struct Parts<'c, T> {
     make: fn(&OpKey) -> T,
 }
 
-keyed!(Draw<'c; T>, op);
-lazy!(Draw<'c; T> => Result<T>, where { T: Serialize + DeserializeOwned + Send + 'c });
+keyed!(RecordedValue<'c; T>, op);
+lazy!(RecordedValue<'c; T> => Result<T>, where { T: Serialize + DeserializeOwned + Send + 'c });
 
 impl<T: Serialize + DeserializeOwned> Parts<'_, T> {
     async fn run(self) -> Result<T> {
@@ -50,8 +50,8 @@ impl<T: Serialize + DeserializeOwned> Parts<'_, T> {
 }
 
 impl Context {
-    fn recorded_value<T>(&self, name: &str, make: fn(&OpKey) -> T) -> Draw<'_, T> {
-        Draw { parts: Some(Parts { op: Op::new(self, name), make }), run: None }
+    fn recorded_value<T>(&self, name: &str, make: fn(&OpKey) -> T) -> RecordedValue<'_, T> {
+        RecordedValue { parts: Some(Parts { op: Op::new(self, name), make }), run: None }
     }
 
     /// The time, the same in every run of the handler. Costs nothing by itself: it is recorded with the next operation,
@@ -60,7 +60,7 @@ impl Context {
     /// # Errors
     /// [`DuplicateKey`](crate::Error::DuplicateKey), [`Nested`](crate::Error::Nested) and
     /// [`Detached`](crate::Error::Detached).
-    pub fn now(&self, name: &str) -> Draw<'_, Timestamp> {
+    pub fn now(&self, name: &str) -> RecordedValue<'_, Timestamp> {
         self.recorded_value(name, |op_key| op_key.session().now())
     }
 
@@ -68,18 +68,18 @@ impl Context {
     ///
     /// # Errors
     /// As [`now`](Self::now).
-    pub fn random(&self, name: &str) -> Draw<'_, u64> {
+    pub fn random(&self, name: &str) -> RecordedValue<'_, u64> {
         self.recorded_value(name, |op_key| op_key.session().engine.seams().rng.next_u64())
     }
 
-    /// A fresh `UUIDv7`, the same in every run of the handler; see [`now`](Self::now). It is a good id for a job, or for
-    /// anything else.
+    /// A fresh `UUIDv7`, the same in every run of the handler; see [`now`](Self::now). It is a good id for
+    /// anything, also for a job, by [`JobId::from_uuid`].
     ///
     /// # Errors
     /// As [`now`](Self::now).
-    pub fn uuid(&self, name: &str) -> Draw<'_, JobId> {
+    pub fn uuid(&self, name: &str) -> RecordedValue<'_, Uuid> {
         self.recorded_value(name, |op_key| {
-            JobId::mint(op_key.session().now(), &*op_key.session().engine.seams().rng)
+            JobId::mint(op_key.session().now(), &*op_key.session().engine.seams().rng).uuid()
         })
     }
 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 use mainspring_core::failure::Failure;
 use mainspring_core::id::JobId;
 use mainspring_core::job::{Verb, cut};
-use mainspring_core::journal::{Entry, EntryKind, Sight, Value, Written};
+use mainspring_core::journal::{Entry, EntryKind, JobEnd, Value, Written};
 use mainspring_core::name::Key;
 use mainspring_core::{Error, Result, bounds};
 use serde::Serialize;
@@ -224,8 +224,8 @@ impl Session {
         let children = self.ids_of(inside, |_| true).await?;
         let mut over = Vec::new();
         for children in children.chunks(bounds::BATCH) {
-            let sights = self.engine.store().sights(children.iter().map(|(_, id)| *id).collect()).await?;
-            let ended = children.iter().zip(sights).filter(|(_, sight)| !matches!(sight, Sight::Open));
+            let job_ends = self.engine.store().job_ends(children.iter().map(|(_, id)| *id).collect()).await?;
+            let ended = children.iter().zip(job_ends).filter(|(_, job_end)| !matches!(job_end, JobEnd::Open));
             over.extend(ended.map(|((key, _), _)| key.clone()));
         }
         Ok(over)

@@ -568,7 +568,7 @@ impl Session {
     pub(crate) fn take(&self, subject: &Subject, need: u32, fewer: bool) -> Option<Vec<Message>> {
         let mut state = self.state();
         let need = usize::try_from(need).unwrap_or(usize::MAX);
-        let fits = |message: &Message| message.mail.subject() == *subject;
+        let fits = |message: &Message| message.body.subject() == *subject;
         let there = state.inbox.iter().filter(|message| fits(message)).count();
         if there < need && !fewer {
             return None;

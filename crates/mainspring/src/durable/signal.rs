@@ -72,18 +72,18 @@ impl<T> fmt::Debug for SignalType<T> {
 }
 
 /// What names a signal: a [`SignalType`], or text if the type is known otherwise.
-pub trait Named<T> {
+pub trait SignalRef<T> {
     /// The name.
     fn name(&self) -> &str;
 }
 
-impl<T> Named<T> for SignalType<T> {
+impl<T> SignalRef<T> for SignalType<T> {
     fn name(&self) -> &str {
         self.name
     }
 }
 
-impl<T> Named<T> for &str {
+impl<T> SignalRef<T> for &str {
     fn name(&self) -> &str {
         self
     }
@@ -110,7 +110,7 @@ pub trait JobRef {
 }
 
 /// What is known of a job by its type.
-pub trait Declares {
+pub trait JobType {
     /// Its kind and the signals that it declares.
     const DECLARED: Option<(&'static str, &'static [&'static str])>;
 
@@ -121,7 +121,7 @@ pub trait Declares {
     fn check_signal(name: &str, body: &[u8]) -> Result<()>;
 }
 
-impl<J: Job> Declares for J {
+impl<J: Job> JobType for J {
     const DECLARED: Option<(&'static str, &'static [&'static str])> = Some((J::KIND, J::SIGNALS));
 
     fn check_signal(name: &str, body: &[u8]) -> Result<()> {
@@ -129,7 +129,7 @@ impl<J: Job> Declares for J {
     }
 }
 
-impl Declares for Json {
+impl JobType for Json {
     const DECLARED: Option<(&'static str, &'static [&'static str])> = None;
 
     fn check_signal(_name: &str, _body: &[u8]) -> Result<()> {
@@ -143,7 +143,7 @@ impl JobRef for JobId {
     }
 }
 
-impl<J: Declares> JobRef for Enqueued<J> {
+impl<J: JobType> JobRef for Enqueued<J> {
     fn job_id(&self) -> JobId {
         self.id
     }
@@ -153,7 +153,7 @@ impl<J: Declares> JobRef for Enqueued<J> {
     }
 
     fn check_signal(&self, name: &str, body: &[u8]) -> Result<()> {
-        <J as Declares>::check_signal(name, body)
+        <J as JobType>::check_signal(name, body)
     }
 }
 
@@ -197,7 +197,7 @@ impl SendSignal<'_> {
 
 /// What became of a signal that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sent {
+pub enum SignalReceipt {
     /// It is stored.
     Stored,
     /// One of the same name and sender was stored before.
@@ -205,7 +205,7 @@ pub enum Sent {
 }
 
 impl<'a> IntoFuture for SendSignal<'a> {
-    type Output = Result<Sent>;
+    type Output = Result<SignalReceipt>;
     type IntoFuture = Pending<'a, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
@@ -215,14 +215,14 @@ impl<'a> IntoFuture for SendSignal<'a> {
 
 impl SendSignal<'_> {
     /// Sends it; also whether it was tried before with an answer that was lost, so that a repeat may be its own.
-    pub(crate) async fn send(self) -> Result<(Sent, bool)> {
+    pub(crate) async fn send(self) -> Result<(SignalReceipt, bool)> {
         let signal = self.signal?;
         signal.check()?;
         let id = signal.job;
         let Answer { signalled, answer_lost } = self.engine.signals().send(signal).await?;
         match signalled {
-            Signalled::Stored => Ok((Sent::Stored, answer_lost)),
-            Signalled::Repeated => Ok((Sent::Repeated, answer_lost)),
+            Signalled::Stored => Ok((SignalReceipt::Stored, answer_lost)),
+            Signalled::Repeated => Ok((SignalReceipt::Repeated, answer_lost)),
             Signalled::NotFound => Err(Error::NotFound(id)),
             Signalled::Ended(status) => Err(Error::Illegal { id, verb: "signal", status }),
             Signalled::Full => {
@@ -250,7 +250,12 @@ impl Engine {
     /// [`Error::NotFound`] if there is no such job, [`Error::Illegal`] if it has ended, [`Error::TooLarge`] if it has
     /// 10,000 unread signals or this one has more than 64 KiB. Nothing is stored then.
     #[expect(clippy::needless_pass_by_value, reason = "a constant or text: `&APPROVED` would be noise")]
-    pub fn signal<T: Serialize>(&self, job: impl JobRef, name: impl Named<T>, value: &T) -> SendSignal<'_> {
+    pub fn signal<T: Serialize>(
+        &self,
+        job: impl JobRef,
+        name: impl SignalRef<T>,
+        value: &T,
+    ) -> SendSignal<'_> {
         let name = SignalName::new(name.name()).and_then(|name| {
             check_declared(&job, &name)?;
             if name.as_str() == drift::DRIFT_SIGNAL {

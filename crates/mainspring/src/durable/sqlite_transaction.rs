@@ -4,7 +4,7 @@ use mainspring_core::Error;
 use mainspring_core::Result;
 use mainspring_core::failure::Failure;
 use mainspring_core::journal::{Entry, EntryKind, Recording, Writes};
-use mainspring_sqlite::{Sqlite, transact};
+use mainspring_sqlite::{Sqlite, transaction_step};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct SqliteTransaction<'c, T> {
     run: Option<OpFuture<'c, Result<T>>>,
 }
 
-type SqliteBody<T> = Box<dyn FnOnce(&mut transact::Sql<'_>) -> Result<T, Failure> + Send>;
+type SqliteBody<T> = Box<dyn FnOnce(&mut transaction_step::Sql<'_>) -> Result<T, Failure> + Send>;
 
 struct SqliteParts<'c, T> {
     op: Op<'c>,
@@ -67,7 +67,7 @@ impl<T: Serialize + DeserializeOwned + Send + 'static> SqliteParts<'_, T> {
         let run = session.run();
         let overlapped = op_key.overlapped();
         let entry = Entry { key: key.clone(), kind: EntryKind::Value, overlapped, value: Vec::new() };
-        let request = transact::Request {
+        let request = transaction_step::Request {
             name: format!("{}/{key}", run.info.kind),
             limit,
             node: run.node,
@@ -79,7 +79,7 @@ impl<T: Serialize + DeserializeOwned + Send + 'static> SqliteParts<'_, T> {
             let (_busy, _under_way) = (session.busy(), InTransaction::begin(Arc::clone(&run)));
             let (probe, dies, id, key) =
                 (session.shared_probe(), Arc::clone(&dies), run.claim.id, key.clone());
-            let body = move |sql: &mut transact::Sql<'_>| {
+            let body = move |sql: &mut transaction_step::Sql<'_>| {
                 let value = body(sql).map_err(Failure::into_error)?;
                 let crash = Session::probed(probe.as_deref(), id, &key).map_err(Failure::into_error)?;
                 dies.store(crash, Ordering::SeqCst);
@@ -89,14 +89,14 @@ impl<T: Serialize + DeserializeOwned + Send + 'static> SqliteParts<'_, T> {
         };
         session.crash(dies.load(Ordering::SeqCst)).await;
         match done {
-            Ok(transact::Done::Now(value)) => {
+            Ok(transaction_step::Done::Now(value)) => {
                 session.recorded_elsewhere(op_key.entry(EntryKind::Value, Vec::new()));
                 Ok(value)
             }
-            Ok(transact::Done::Before(value)) => serde_json::from_slice(&value)
+            Ok(transaction_step::Done::Before(value)) => serde_json::from_slice(&value)
                 .map_err(|error| Error::Convert { what: "step", source: error.into() }),
-            Err(transact::Error::Store(Error::LeaseLost)) => session.lease_lost().await,
-            Err(transact::Error::Store(error)) => {
+            Err(transaction_step::Error::Store(Error::LeaseLost)) => session.lease_lost().await,
+            Err(transaction_step::Error::Store(error)) => {
                 if error.is_retryable() {
                     session.set_outcome_unknown();
                 }
@@ -104,7 +104,7 @@ impl<T: Serialize + DeserializeOwned + Send + 'static> SqliteParts<'_, T> {
             }
             Err(failed) => {
                 let failure = match failed {
-                    transact::Error::Failed(cause) => Failure::from(cause),
+                    transaction_step::Error::Failed(cause) => Failure::from(cause),
                     other => Failure::from(other),
                 };
                 let value = error::encode(&failure);
@@ -131,7 +131,7 @@ impl Context {
     /// ```
     /// # use mainspring::{Context, Job};
     /// # #[derive(serde::Serialize, serde::Deserialize, Job)] struct Order { account: i64, cents: i64 }
-    /// async fn order(ctx: Context, job: Order) -> mainspring::Result<()> {
+    /// async fn order(ctx: Context, job: Order) -> mainspring::HandlerResult<()> {
     ///     let Order { account, cents } = job;
     ///     ctx.sqlite_transaction("debit", move |sql| {
     ///         sql.execute("UPDATE accounts SET cents = cents - ?2 WHERE id = ?1", (account, cents))?;
@@ -146,9 +146,10 @@ impl Context {
     /// As [`step`](Self::step); [`Error::Invalid`](crate::Error::Invalid) if the engine's store is not SQLite.
     pub fn sqlite_transaction<T, F>(&self, name: &str, body: F) -> SqliteTransaction<'_, T>
     where
-        F: FnOnce(&mut transact::Sql<'_>) -> Result<T, Failure> + Send + 'static,
+        F: FnOnce(&mut transaction_step::Sql<'_>) -> Result<T, Failure> + Send + 'static,
     {
-        let parts = SqliteParts { op: Op::new(self, name), body: Box::new(body), limit: transact::LIMIT };
+        let parts =
+            SqliteParts { op: Op::new(self, name), body: Box::new(body), limit: transaction_step::LIMIT };
         SqliteTransaction { parts: Some(parts), run: None }
     }
 }

@@ -134,7 +134,7 @@ impl Context {
     /// Does something once: runs `body` and records its result. When the handler runs again, the recorded result is
     /// returned, and `body` is not run.
     ///
-    /// `body` returns [`mainspring::Result`](crate::Result), so that `?` takes any error and `async || Ok(1)` needs no type. A
+    /// `body` returns [`mainspring::HandlerResult`](crate::HandlerResult), so that `?` takes any error and `async || Ok(1)` needs no type. A
     /// function with an error of its own is called inside of it, as below.
     ///
     /// `body` runs at least once: if the process dies after its effect and before the record, it runs again. Give the
@@ -148,7 +148,7 @@ impl Context {
     /// # use mainspring::{Context, Job};
     /// # #[derive(serde::Serialize, serde::Deserialize, Job)] struct Order { id: u64 }
     /// # async fn charge(_id: u64) -> Result<String, std::io::Error> { Ok(String::new()) }
-    /// async fn order(ctx: Context, job: Order) -> mainspring::Result<()> {
+    /// async fn order(ctx: Context, job: Order) -> mainspring::HandlerResult<()> {
     ///     let receipt = ctx.step("charge", async || Ok(charge(job.id).await?)).retry(3).await?;
     ///     # let _ = receipt;
     ///     Ok(())
@@ -245,7 +245,7 @@ impl StepContext {
     }
 
     /// Which run of the body in a row this is, from 1 on.
-    pub fn run_number(&self) -> u32 {
+    pub fn attempt(&self) -> u32 {
         self.run_number
     }
 

@@ -11,7 +11,7 @@ use std::future::IntoFuture;
 use std::time::Duration;
 
 use mainspring_core::id::JobId;
-use mainspring_core::journal::{Entry, EntryKind, Mail, Message, Value, Written};
+use mainspring_core::journal::{Entry, EntryKind, Message, MessageBody, Value, Written};
 use mainspring_core::name::{Key, SignalName};
 use mainspring_core::planted::{self, Defect};
 use mainspring_core::seam::Pending;
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::session::Session;
-use super::signal::{Named, SendSignal, Sent};
+use super::signal::{SendSignal, SignalReceipt, SignalRef};
 use super::step::StepContext;
 use crate::engine::Engine;
 
@@ -71,9 +71,9 @@ impl Tokens {
             return Vec::new();
         }
         let is_read = |grant: &TokenGrant| {
-            read.iter().any(|message| match &message.mail {
-                Mail::Signal { name, sender, .. } => *name == grant.signal && *sender == grant.sender,
-                Mail::Ended { .. } => false,
+            read.iter().any(|message| match &message.body {
+                MessageBody::Signal { name, sender, .. } => *name == grant.signal && *sender == grant.sender,
+                MessageBody::Ended { .. } => false,
             })
         };
         let over = |grant: &TokenGrant| grant.expires <= now.as_micros() || is_read(grant);
@@ -120,14 +120,14 @@ fn token_key(secret: &str) -> Result<Key> {
 
 /// A token in the making. Await it; see [`StepContext::token`].
 #[must_use = "nothing is made until this is awaited"]
-pub struct Mint<'a> {
+pub struct MintToken<'a> {
     step: &'a StepContext,
     signal: Result<SignalName>,
     who: Option<String>,
     life: Duration,
 }
 
-impl Mint<'_> {
+impl MintToken<'_> {
     /// How long it is good: a week, if this is not called.
     pub fn expires_in(mut self, life: Duration) -> Self {
         self.life = life;
@@ -167,7 +167,7 @@ impl Mint<'_> {
     }
 }
 
-impl<'a> IntoFuture for Mint<'a> {
+impl<'a> IntoFuture for MintToken<'a> {
     type Output = Result<Token>;
     type IntoFuture = Pending<'a, Self::Output>;
 
@@ -209,10 +209,10 @@ impl StepContext {
     /// ```
     /// # use mainspring::{Context, Job, SignalType};
     /// # #[derive(serde::Serialize, serde::Deserialize, Job)] struct Order { id: u64 }
-    /// # async fn mail(_link: &str) -> mainspring::Result<()> { Ok(()) }
+    /// # async fn mail(_link: &str) -> mainspring::HandlerResult<()> { Ok(()) }
     /// const APPROVED: SignalType<bool> = SignalType::new("approved");
     ///
-    /// async fn order(ctx: Context, _job: Order) -> mainspring::Result<()> {
+    /// async fn order(ctx: Context, _job: Order) -> mainspring::HandlerResult<()> {
     ///     ctx.step_with("ask", async |step| {
     ///         let token = step.token(APPROVED).await?;
     ///         mail(&format!("https://example.com/approve?token={token}")).await
@@ -227,8 +227,8 @@ impl StepContext {
     /// # Errors
     /// [`Error::Unavailable`] if the system has no randomness; as a step's record.
     #[expect(clippy::needless_pass_by_value, reason = "a constant or text: `&APPROVED` would be noise")]
-    pub fn token<T>(&self, signal: impl Named<T>) -> Mint<'_> {
-        Mint { step: self, signal: SignalName::new(signal.name()), who: None, life: LIFE }
+    pub fn token<T>(&self, signal: impl SignalRef<T>) -> MintToken<'_> {
+        MintToken { step: self, signal: SignalName::new(signal.name()), who: None, life: LIFE }
     }
 }
 
@@ -252,10 +252,10 @@ impl Engine {
             grant.sender
         };
         match send.sender(sender).send().await {
-            Ok((Sent::Stored, _)) => Ok(()),
+            Ok((SignalReceipt::Stored, _)) => Ok(()),
             // By this call, or by another one at the same time.
-            Ok((Sent::Repeated, true)) => Err(Error::OutcomeUnknown { source: None }),
-            Ok((Sent::Repeated, false)) | Err(Error::NotFound(_)) => Err(Error::Token),
+            Ok((SignalReceipt::Repeated, true)) => Err(Error::OutcomeUnknown { source: None }),
+            Ok((SignalReceipt::Repeated, false)) | Err(Error::NotFound(_)) => Err(Error::Token),
             Err(error) => Err(error),
         }
     }

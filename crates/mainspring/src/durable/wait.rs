@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use mainspring_core::failure::{Failure, discard};
 use mainspring_core::job::{Unfit, When, cut};
-use mainspring_core::journal::{Entry, EntryKind, Mail, Message, Subject};
+use mainspring_core::journal::{Entry, EntryKind, Message, MessageBody, Subject};
 use mainspring_core::name::{Key, SignalName};
 use mainspring_core::planted::{self, Defect};
 use mainspring_core::time::Timestamp;
@@ -22,7 +22,7 @@ use super::dropped::OpFuture;
 use super::error;
 use super::key::{OpKey, side_key};
 use super::session::{OpenWait, Session};
-use super::signal::Named;
+use super::signal::SignalRef;
 use super::step::Op;
 use super::{keyed, lazy};
 use crate::context::Context;
@@ -241,7 +241,7 @@ impl Session {
 
 /// What there is to note of a signal that is not a `T`; `None` if it is one.
 fn misfit<T: DeserializeOwned>(message: &Message) -> Option<Unfit> {
-    let Mail::Signal { name, sender, body } = &message.mail else { return None };
+    let MessageBody::Signal { name, sender, body } = &message.body else { return None };
     let why = serde_json::from_slice::<T>(body).err()?.to_string();
     Some(Unfit {
         name: name.to_string(),
@@ -256,9 +256,9 @@ fn convert(error: serde_json::Error) -> Error {
 }
 
 fn sender_and_body(message: &Message) -> Option<(&str, &serde_json::value::RawValue)> {
-    match &message.mail {
-        Mail::Signal { sender, body, .. } => Some((sender, serde_json::from_slice(body).ok()?)),
-        Mail::Ended { .. } => None,
+    match &message.body {
+        MessageBody::Signal { sender, body, .. } => Some((sender, serde_json::from_slice(body).ok()?)),
+        MessageBody::Ended { .. } => None,
     }
 }
 
@@ -385,7 +385,7 @@ impl Context {
     /// /// Ties both ends together: what is sent under this name is a `bool`.
     /// const APPROVED: SignalType<bool> = SignalType::new("approved");
     ///
-    /// async fn order(ctx: Context, job: Order) -> mainspring::Result<()> {
+    /// async fn order(ctx: Context, job: Order) -> mainspring::HandlerResult<()> {
     ///     let approved = ctx.signal(APPROVED).timeout(Duration::from_hours(168)).await?;
     ///     # let _ = (approved, job.id);
     ///     Ok(())
@@ -396,7 +396,7 @@ impl Context {
     /// [`Error::Step`] if what was sent is not a `T`. That signal is set aside: no later wait and no later attempt meets it.
     /// [`Error::DuplicateKey`], [`Error::Nested`] and [`Error::Detached`].
     #[expect(clippy::needless_pass_by_value, reason = "a constant or text: `&APPROVED` would be noise")]
-    pub fn signal<T>(&self, name: impl Named<T>) -> Signal<'_, T> {
+    pub fn signal<T>(&self, name: impl SignalRef<T>) -> Signal<'_, T> {
         let name = name.name();
         let parts =
             SignalParts { op: Op::new(self, name), name: SignalName::new(name), count: 1, timeout: None };

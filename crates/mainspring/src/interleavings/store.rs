@@ -3,17 +3,17 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
+use mainspring_core::id::{Claim, ClaimBatchNo, JobId, NodeNo};
 use mainspring_core::job::{New, Progress, Record, Verb};
-use mainspring_core::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
+use mainspring_core::journal::{Inbox, JobEnd, Recorded, Recording, Signal, Signalled, Timeline};
 use mainspring_core::memory::Memory;
 use mainspring_core::name::{Key, QueueName, SignalName};
 use mainspring_core::output::{Ask, Output};
 use mainspring_core::seam::{Clock, Pending};
 use mainspring_core::store::{
     Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finish, Finished,
-    Line, Listener, Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed,
-    Rescue, Rescued, Store, Swept, Ticket,
+    Line, Listener, Listing, Node, Page, Queue, QueueChange, Receipt, Registered, Registration, Renewal,
+    Renewed, Rescue, Rescued, Store, Swept, Ticket,
 };
 use mainspring_core::{Error, Result};
 use mainspring_testkit::clock::ManualClock;
@@ -88,12 +88,12 @@ macro_rules! calls {
 impl Store for FailingStore {
     calls! {
         enqueue(jobs: Vec<New>) -> Vec<Receipt>;
-        register(node: Registration) -> Member;
+        register(node: Registration) -> Registered;
         renew(renewal: Renewal) -> Renewed;
         retire(node: NodeNo) -> usize;
         claim(request: ClaimRequest) -> ClaimedBatch;
         finish(node: NodeNo, finishes: Vec<Finish>) -> Vec<Finished>;
-        disown(node: NodeNo, settled: Batch, keep: Vec<Claim>) -> usize;
+        disown(node: NodeNo, settled: ClaimBatchNo, keep: Vec<Claim>) -> usize;
         progress(node: NodeNo, progress: Vec<(Claim, Progress)>) -> ();
         record(node: NodeNo, recordings: Vec<Recording>) -> Vec<Recorded>;
         values(id: JobId, keys: Vec<Key>) -> Vec<Option<Vec<u8>>>;
@@ -101,9 +101,9 @@ impl Store for FailingStore {
         inbox(claims: Vec<(Claim, i64)>) -> Vec<Inbox>;
         signal(signals: Vec<Signal>) -> Vec<Signalled>;
         drop_signals(id: JobId, name: SignalName, sender: Option<String>) -> Option<usize>;
-        sights(ids: Vec<JobId>) -> Vec<Sight>;
+        job_ends(ids: Vec<JobId>) -> Vec<JobEnd>;
         output(asks: Vec<Ask>) -> Vec<Option<Output>>;
-        story(id: JobId) -> Option<Story>;
+        timeline(id: JobId) -> Option<Timeline>;
         rescue(rescue: Rescue) -> Rescued;
         promote(limit: usize) -> Swept;
         expire(limit: usize) -> Swept;

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 #[cfg(doc)]
 use mainspring_core::bounds;
-use mainspring_core::id::{Batch, Claim, NodeNo};
+use mainspring_core::id::{Claim, ClaimBatchNo, NodeNo};
 use mainspring_core::journal::Value;
 use mainspring_core::planted::{self, Defect};
 use mainspring_core::seam::Pending;
@@ -38,7 +38,7 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from
 /// A claim that the store has answered.
 struct AnsweredClaim {
     plan: ClaimPlan,
-    batch: Batch,
+    batch: ClaimBatchNo,
     node: NodeNo,
     answer: Result<ClaimedBatch>,
 }
@@ -100,7 +100,11 @@ pub(super) async fn run(shared: Arc<NodeShared>) {
         let plan = if may { shared.slot_table.plan(backlog) } else { None };
         if let Some(plan) = plan {
             last += 1;
-            sent.push_back(SentClaim::UnderWay(Box::pin(send(Arc::clone(&shared), plan, Batch(last)))));
+            sent.push_back(SentClaim::UnderWay(Box::pin(send(
+                Arc::clone(&shared),
+                plan,
+                ClaimBatchNo(last),
+            ))));
         } else if sent.is_empty() && repeating.is_none() && shared.is_closing() {
             return;
         } else {
@@ -123,7 +127,7 @@ async fn repeat_ended(repeating: &mut Option<Pending<'static, ()>>) {
     }
 }
 
-async fn send(shared: Arc<NodeShared>, plan: ClaimPlan, batch: Batch) -> AnsweredClaim {
+async fn send(shared: Arc<NodeShared>, plan: ClaimPlan, batch: ClaimBatchNo) -> AnsweredClaim {
     let node = shared.held.node();
     let (queues, ahead) = (plan.queues.clone(), plan.ahead.clone());
     let request = ClaimRequest { node, batch, queues, ahead, suspects: plan.suspects };
@@ -221,7 +225,7 @@ fn accept(shared: &Arc<NodeShared>, plan: &ClaimPlan, node: NodeNo, claimed: Cla
 
 /// Gives back what a lost answer may have claimed beyond the answer to the repeat. No other claim is sent before that is done:
 /// claims that nobody knows of would otherwise be leased for as long as the node lives.
-async fn disown(shared: &NodeShared, node: NodeNo, batch: Batch) {
+async fn disown(shared: &NodeShared, node: NodeNo, batch: ClaimBatchNo) {
     let mut wait = BACKOFF.0;
     loop {
         let keep: Vec<Claim> = shared.held.all().iter().map(|run| run.claim).collect();

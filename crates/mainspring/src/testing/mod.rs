@@ -18,12 +18,12 @@
 //! #[job(kind = "reminder", result = String)]
 //! struct Reminder { user: u64 }
 //!
-//! async fn signup(ctx: Context, job: Signup) -> mainspring::Result<()> {
+//! async fn signup(ctx: Context, job: Signup) -> mainspring::HandlerResult<()> {
 //!     ctx.engine().enqueue(Reminder { user: job.user }).delay(Duration::from_hours(72)).await?;
 //!     Ok(())
 //! }
 //!
-//! async fn reminder(_ctx: Context, job: Reminder) -> mainspring::Result<String> {
+//! async fn reminder(_ctx: Context, job: Reminder) -> mainspring::HandlerResult<String> {
 //!     Ok(format!("user {}, we miss you", job.user))
 //! }
 //!
@@ -67,7 +67,7 @@
 //!     let account = Arc::clone(&account);
 //!     async move {
 //!         account.fetch_add(job.cents, Ordering::Relaxed); // not idempotent
-//!         mainspring::Result::Ok(())
+//!         mainspring::HandlerResult::Ok(())
 //!     }
 //! };
 //! let test = TestEngine::new();
@@ -268,7 +268,7 @@ impl TestEngine {
     /// # use mainspring::{Context, Job};
     /// # #[derive(serde::Serialize, serde::Deserialize, Job)]
     /// # struct Welcome {}
-    /// # async fn welcome(_ctx: Context, _job: Welcome) -> mainspring::Result<()> { Ok(()) }
+    /// # async fn welcome(_ctx: Context, _job: Welcome) -> mainspring::HandlerResult<()> { Ok(()) }
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let test = TestEngine::new();
@@ -465,7 +465,7 @@ impl TestEngine {
     /// # #[derive(serde::Serialize, serde::Deserialize, Job)]
     /// # #[job(result = u32)]
     /// # struct Resize {}
-    /// # async fn resize(ctx: Context, _job: Resize) -> mainspring::Result<u32> {
+    /// # async fn resize(ctx: Context, _job: Resize) -> mainspring::HandlerResult<u32> {
     /// #     if ctx.info().claim == 1 { std::future::pending::<()>().await; }
     /// #     Ok(ctx.info().claim)
     /// # }

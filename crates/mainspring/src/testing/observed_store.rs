@@ -13,16 +13,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use mainspring_core::id::{Batch, Claim, JobId, NodeNo};
+use mainspring_core::id::{Claim, ClaimBatchNo, JobId, NodeNo};
 use mainspring_core::job::{New, Progress, Record, Verb};
-use mainspring_core::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story};
+use mainspring_core::journal::{Inbox, JobEnd, Recorded, Recording, Signal, Signalled, Timeline};
 use mainspring_core::name::{Key, QueueName, SignalName};
 use mainspring_core::output::{Ask, Output};
 use mainspring_core::seam::{Clock, Pending};
 use mainspring_core::store::{
     Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish,
-    Finished, Hint, Line, Listener, Listing, Member, Node, Page, Queue, QueueChange, Receipt, Registration,
-    Renewal, Renewed, Rescue, Rescued, Store, Swept, Ticket,
+    Finished, Hint, Line, Listener, Listing, Node, Page, Queue, QueueChange, Receipt, Registered,
+    Registration, Renewal, Renewed, Rescue, Rescued, Store, Swept, Ticket,
 };
 use mainspring_core::time::Timestamp;
 use mainspring_core::{Result, bounds};
@@ -204,12 +204,12 @@ macro_rules! pass_on {
 
 impl Store for ObservedStore {
     pass_on! {
-        No register(node: Registration) -> Member;
+        No register(node: Registration) -> Registered;
         No renew(renewal: Renewal) -> Renewed;
         Yes retire(node: NodeNo) -> usize;
         No claim(request: ClaimRequest) -> ClaimedBatch;
         Yes finish(node: NodeNo, finishes: Vec<Finish>) -> Vec<Finished>;
-        Yes disown(node: NodeNo, settled: Batch, keep: Vec<Claim>) -> usize;
+        Yes disown(node: NodeNo, settled: ClaimBatchNo, keep: Vec<Claim>) -> usize;
         No progress(node: NodeNo, progress: Vec<(Claim, Progress)>) -> ();
         No values(id: JobId, keys: Vec<Key>) -> Vec<Option<Vec<u8>>>;
         No inputs(claims: Vec<Claim>) -> Vec<Option<Vec<u8>>>;
@@ -217,10 +217,10 @@ impl Store for ObservedStore {
         No expire(limit: usize) -> Swept;
         Yes signal(signals: Vec<Signal>) -> Vec<Signalled>;
         Yes drop_signals(id: JobId, name: SignalName, sender: Option<String>) -> Option<usize>;
-        No sights(ids: Vec<JobId>) -> Vec<Sight>;
+        No job_ends(ids: Vec<JobId>) -> Vec<JobEnd>;
         No output(asks: Vec<Ask>) -> Vec<Option<Output>>;
         No get(id: JobId) -> Option<Record>;
-        No story(id: JobId) -> Option<Story>;
+        No timeline(id: JobId) -> Option<Timeline>;
         No list(filter: Filter, page: Page) -> Listing;
         No counts() -> Counts;
         No lines() -> Vec<Line>;

@@ -36,7 +36,7 @@ type OnWait<J> = dyn for<'a> Fn(&'a TestEngine, Enqueued<J>) -> Pin<Box<dyn Futu
 /// #[job(kind = "order", result = u64)]
 /// struct Order { cents: u64 }
 ///
-/// async fn order(ctx: Context, job: Order) -> mainspring::Result<u64> {
+/// async fn order(ctx: Context, job: Order) -> mainspring::HandlerResult<u64> {
 ///     let charged = ctx.step("charge", async || Ok(job.cents)).await?;
 ///     ctx.sleep("cool-off", std::time::Duration::from_hours(24)).await?;
 ///     let shipped = ctx.step("ship", async || Ok(charged + 1)).await?;

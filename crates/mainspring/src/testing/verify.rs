@@ -92,7 +92,7 @@ impl Probe for JournalProbe {
 /// #[job(kind = "order")]
 /// struct Order { card: String }
 ///
-/// async fn order(ctx: Context, _job: Order) -> mainspring::Result<()> {
+/// async fn order(ctx: Context, _job: Order) -> mainspring::HandlerResult<()> {
 ///     let receipt: u64 = ctx.step("charge", async || Ok(7)).await?;
 ///     ctx.step("ship", async || Ok(receipt)).await?;
 ///     Ok(())
@@ -116,7 +116,7 @@ pub async fn verify_journal(json: &[u8], setup: impl FnOnce(NodeBuilder) -> Node
     let broken = |why: String| mainspring_core::Error::Invalid { what: "journal", why };
     let exported: Exported = serde_json::from_slice(json).map_err(|error| broken(error.to_string()))?;
     if exported.journal_more {
-        Err(broken(format!("it has more than {} records; not all were printed", bounds::STORY)))?;
+        Err(broken(format!("it has more than {} records; not all were printed", bounds::TIMELINE)))?;
     }
     let test = TestEngine::new();
     let now = test.now();

@@ -23,7 +23,7 @@ impl Flaky {
         Arc::new(Flaky(AtomicU64::new(0)))
     }
 
-    fn call(&self) -> mainspring::Result<u64> {
+    fn call(&self) -> mainspring::HandlerResult<u64> {
         match self.0.fetch_add(1, Ordering::Relaxed) {
             0 | 1 => Err("the bank says 503".into()),
             tries => Ok(tries),
@@ -39,7 +39,7 @@ async fn a_step_in_its_backoff_is_idle_at_once_and_named() {
             let flaky = Arc::clone(&flaky);
             async move {
                 let charged = ctx.step("charge", async || flaky.call()).retry(3).backoff(TEN_SECONDS).await?;
-                mainspring::Result::Ok(charged.to_string())
+                mainspring::HandlerResult::Ok(charged.to_string())
             }
         };
         // Were it waited for, the test would not end.
@@ -70,7 +70,7 @@ async fn a_run_ends_the_backoffs_of_its_steps_and_no_other_wait() {
             if job.n > 0 {
                 ctx.sleep("night", HOUR).await?;
             }
-            mainspring::Result::Ok(charged.to_string())
+            mainspring::HandlerResult::Ok(charged.to_string())
         }
     };
     let test = engine(0, handler).await.patience(HOUR);
@@ -85,9 +85,10 @@ async fn a_run_ends_the_backoffs_of_its_steps_and_no_other_wait() {
 
 #[tokio::test]
 async fn what_waits_for_the_outside_beside_a_backoff_is_not_idle() {
-    let handler = async |ctx: Context, _job: Flow| -> mainspring::Result<String> {
-        let fails = ctx.step("fails", async || -> mainspring::Result<()> { Err("no")? }).retry(1);
-        let hangs = ctx.step("hangs", async || -> mainspring::Result<()> { std::future::pending().await });
+    let handler = async |ctx: Context, _job: Flow| -> mainspring::HandlerResult<String> {
+        let fails = ctx.step("fails", async || -> mainspring::HandlerResult<()> { Err("no")? }).retry(1);
+        let hangs =
+            ctx.step("hangs", async || -> mainspring::HandlerResult<()> { std::future::pending().await });
         let (fails, hangs) = tokio::join!(fails, hangs);
         fails.and(hangs).map(|()| String::new()).map_err(Into::into)
     };
@@ -102,7 +103,7 @@ async fn a_job_that_waits_for_the_slot_of_a_backoff_is_idle_too() {
     let handler = async |ctx: Context, job: Flow| {
         let first = async || if job.n == 0 { Err("no".into()) } else { Ok(()) };
         let done = ctx.step("a", first).retry(1).backoff(TEN_SECONDS).await;
-        mainspring::Result::Ok(done.is_ok().to_string())
+        mainspring::HandlerResult::Ok(done.is_ok().to_string())
     };
     let test = TestEngine::new().patience(HOUR);
     test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
@@ -129,7 +130,7 @@ async fn a_workflow_whose_steps_are_retried_can_be_tried() {
                 ctx.step("charge", async || flaky.call().map(drop)).retry(3).await?;
                 ctx.sleep("cool-off", 24 * HOUR).await?;
                 let shipped = ctx.step("ship", async || Ok(job.n + 1)).retry(3).await?;
-                mainspring::Result::Ok(shipped.to_string())
+                mainspring::HandlerResult::Ok(shipped.to_string())
             }
         };
         node.handle(handler).queue("default", 1)
@@ -151,12 +152,13 @@ async fn a_saga_whose_steps_are_retried_can_be_tried() {
             let (effects, flaky) = (effects.clone(), Arc::clone(&flaky));
             async move {
                 ctx.step("reserve", async || Ok(())).retry(2).await?;
-                let charged =
-                    ctx.step("charge", async || -> mainspring::Result<()> { Err("expired")? }).retry(2);
+                let charged = ctx
+                    .step("charge", async || -> mainspring::HandlerResult<()> { Err("expired")? })
+                    .retry(2);
                 if charged.await.is_err() {
                     ctx.step("release", async || flaky.call().map(drop)).retry(5).await?;
                     effects.add("released");
-                    return mainspring::Result::Ok("undone".to_owned());
+                    return mainspring::HandlerResult::Ok("undone".to_owned());
                 }
                 Ok("done".to_owned())
             }
@@ -186,16 +188,16 @@ async fn day(parts: u32) -> Vec<(u64, String)> {
             let now = || ctx.engine().seams().clock.now().since(begin).as_millis();
             let name = job.n;
             let tries = ctx.step_with("tries", async |step| {
-                effects.add(format!("{} {name} tries {}", now(), step.run_number()));
-                if step.run_number() < 3 { Err("no".into()) } else { Ok(()) }
+                effects.add(format!("{} {name} tries {}", now(), step.attempt()));
+                if step.attempt() < 3 { Err("no".into()) } else { Ok(()) }
             });
             tries.retry(3).backoff(TEN_SECONDS).await?;
             ctx.sleep("rest", 10 * MINUTE).await?;
             let hangs =
-                ctx.step("hangs", async || -> mainspring::Result<()> { std::future::pending().await });
+                ctx.step("hangs", async || -> mainspring::HandlerResult<()> { std::future::pending().await });
             let hung = hangs.timeout(90 * SECOND).retry(1).backoff(TEN_SECONDS).await;
             effects.add(format!("{} {name} hung {}", now(), hung.is_err()));
-            mainspring::Result::Ok(String::new())
+            mainspring::HandlerResult::Ok(String::new())
         }
     };
     let effects = ledger.clone();
@@ -204,7 +206,7 @@ async fn day(parts: u32) -> Vec<(u64, String)> {
         async move {
             let at = ctx.engine().seams().clock.now().since(begin).as_millis();
             effects.add(format!("{at} slow, claim {}", ctx.info().claim));
-            std::future::pending::<mainspring::Result<u64>>().await
+            std::future::pending::<mainspring::HandlerResult<u64>>().await
         }
     };
     for round in 0..2 {
@@ -244,11 +246,11 @@ async fn an_hour_at_once_is_the_same_as_sixty_minutes() {
 #[tokio::test]
 async fn short_waits_end_in_time_on_a_long_way() {
     let handler = async |ctx: Context, _job: Flow| {
-        let tries = ctx
-            .step_with("tries", async |step| if step.run_number() < 3 { Err("no".into()) } else { Ok(()) });
+        let tries =
+            ctx.step_with("tries", async |step| if step.attempt() < 3 { Err("no".into()) } else { Ok(()) });
         tries.retry(3).backoff(TEN_SECONDS).await?;
         ctx.sleep("rest", 10 * MINUTE).await?;
-        mainspring::Result::Ok(String::new())
+        mainspring::HandlerResult::Ok(String::new())
     };
     let test = engine(0, handler).await;
     let job = test.enqueue(flow(0)).await.expect("enqueued");
@@ -260,7 +262,7 @@ async fn short_waits_end_in_time_on_a_long_way() {
 
 #[tokio::test]
 async fn a_clock_that_stops_too_often_says_so() {
-    let handler = async |ctx: Context, _job: Flow| -> mainspring::Result<String> {
+    let handler = async |ctx: Context, _job: Flow| -> mainspring::HandlerResult<String> {
         for _ in 0..100 {
             let sleep = ctx.engine().seams().clock.sleep(SECOND);
             sleep.await;

@@ -219,7 +219,7 @@ async fn what_a_body_may_have_seen_is_recorded_by_then() {
                 ctx.step("one", async || Ok((number, recorded()?))),
                 ctx.step("two", async || Ok((number, recorded()?)))
             );
-            mainspring::Result::Ok(format!("{} {}", one?.1, two?.1))
+            mainspring::HandlerResult::Ok(format!("{} {}", one?.1, two?.1))
         }
     };
     let node = engine.node().handle(handler).queue("default", 1).start().await.expect("a node");
@@ -266,7 +266,7 @@ async fn an_error_that_was_recorded_for_another_step_is_taken_back() {
             }
         }
         match first {
-            Ok(first) => mainspring::Result::Ok(first.to_string()),
+            Ok(first) => mainspring::HandlerResult::Ok(first.to_string()),
             Err(error) => Err(error.into()),
         }
     };
@@ -286,14 +286,14 @@ struct Part {}
 async fn a_trial_waits_for_whatever_there_is() {
     let part = async |ctx: Context, _job: Part| {
         ctx.sleep("work", HOUR).await?;
-        mainspring::Result::Ok(7)
+        mainspring::HandlerResult::Ok(7)
     };
     let handler = async |ctx: Context, _job: Flow| {
         let went = ctx.signal::<String>("go").await?;
         let none = ctx.signal::<String>("never").timeout(HOUR).await?;
         let part = ctx.spawn("part", Part {}).await?.result().await?;
         let last = ctx.step("last", async || Ok(part + 1)).await?;
-        mainspring::Result::Ok(format!("{went} {none:?} {last}"))
+        mainspring::HandlerResult::Ok(format!("{went} {none:?} {last}"))
     };
     let trial = Trial::new(flow(0), |node| node.handle(handler).handle(part).queue("default", 2)).on_wait(
         |test, job| {

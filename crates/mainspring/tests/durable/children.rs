@@ -12,7 +12,7 @@ struct Part {
     n: u64,
 }
 
-async fn part(ctx: Context, job: Part) -> mainspring::Result<u64> {
+async fn part(ctx: Context, job: Part) -> mainspring::HandlerResult<u64> {
     if job.n == 13 {
         Err(discard("bad luck"))?;
     }
@@ -23,7 +23,7 @@ async fn part(ctx: Context, job: Part) -> mainspring::Result<u64> {
 async fn engine<F, Fut>(cached: usize, handler: F) -> TestEngine
 where
     F: Fn(Context, Flow) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = mainspring::Result<String>> + Send + 'static,
+    Fut: Future<Output = mainspring::HandlerResult<String>> + Send + 'static,
 {
     let test = TestEngine::new();
     let setup = |node: mainspring::NodeBuilder| {
@@ -61,7 +61,7 @@ async fn a_child_is_pinned_as_its_parent_is_unless_it_says_otherwise() {
         ctx.spawn("same", Part { n: 1 }).await?;
         ctx.spawn("other", Part { n: 2 }).options(|part| part.pin("2")).await?;
         ctx.spawn("any", Part { n: 3 }).options(mainspring::Enqueue::any_build).await?;
-        mainspring::Result::Ok(String::new())
+        mainspring::HandlerResult::Ok(String::new())
     };
     let test = TestEngine::new();
     test.node(|node| node.handle(handler).version("1").queue("default", 4)).await.expect("a node");
@@ -139,11 +139,12 @@ async fn a_running_child_is_stopped_when_its_parent_is_cancelled() {
     #[derive(Debug, Serialize, Deserialize, Job)]
     #[job(kind = "endless")]
     struct Endless {}
-    let endless =
-        async |_ctx: Context, _job: Endless| -> mainspring::Result<()> { std::future::pending().await };
+    let endless = async |_ctx: Context, _job: Endless| -> mainspring::HandlerResult<()> {
+        std::future::pending().await
+    };
     let handler = async |ctx: Context, _job: Flow| {
         ctx.spawn("endless", Endless {}).await?.result().await?;
-        mainspring::Result::Ok(String::new())
+        mainspring::HandlerResult::Ok(String::new())
     };
     let test = TestEngine::new();
     test.node(|node| node.handle(handler).handle(endless).queue("default", 4)).await.expect("a node");
@@ -213,7 +214,7 @@ async fn children_that_were_cancelled_with_their_parent_are_named_with_their_ste
         let test = engine(cached, handler).await;
         let job = test.enqueue(flow(4)).await.expect("enqueued");
         test.run_until_idle().await.expect("it waits for its child");
-        let child = test.jobs().story(job.id).await.expect("a story").children[0].id;
+        let child = test.jobs().timeline(job.id).await.expect("a timeline").children[0].id;
         assert!(test.jobs().lost_children(job.id).await.expect("none").is_empty());
         test.jobs().cancel(job.id).await.expect("cancelled");
         test.run_until_idle().await.expect("idle");

@@ -358,11 +358,11 @@ on_every_store! {
         let after = [Step("new"), Step("a"), Nap("nap"), Step("z")];
         let (test, job) = edited(on, &[Step("a"), Nap("nap")], &after, &ledger).await;
         assert_eq!(status(&test, job.id).await.reason, Some(Reason::Drift));
-        test.jobs().accept(job.id).await.expect("accepted");
+        test.jobs().accept_drift(job.id).await.expect("accepted");
         test.advance(HOUR * 2).await.expect("idle");
         assert_eq!(status(&test, job.id).await.state, State::Succeeded);
         assert_eq!(ledger.entries(), ["a", "new", "z"]);
-        let refused = test.jobs().accept(job.id).await;
+        let refused = test.jobs().accept_drift(job.id).await;
         assert!(matches!(refused, Err(mainspring::Error::Illegal { .. })), "{refused:?}");
     }
 }
@@ -373,10 +373,10 @@ on_memory_and_sqlite! {
         let after = [Step("b"), Nap("nap"), Step("z"), Nap("again")];
         let (test, job) = edited(on, &[Step("a"), Nap("nap")], &after, &ledger).await;
         assert_eq!(status(&test, job.id).await.reason, Some(Reason::Drift));
-        test.jobs().rename(job.id, "x", "y").await.expect("said, and of no use");
+        test.jobs().rename_step(job.id, "x", "y").await.expect("said, and of no use");
         test.run_until_idle().await.expect("idle");
         assert_eq!(status(&test, job.id).await.reason, Some(Reason::Drift));
-        test.jobs().rename(job.id, "a", "b").await.expect("said");
+        test.jobs().rename_step(job.id, "a", "b").await.expect("said");
         test.run_until_idle().await.expect("idle");
         assert_eq!(status(&test, job.id).await.reason, Some(Reason::Timer));
         // What was said holds for every later run.
@@ -398,7 +398,7 @@ on_memory_and_sqlite! {
 }
 
 /// The code that journals are verified against.
-async fn today(ctx: Context, _job: Flow) -> mainspring::Result<String> {
+async fn today(ctx: Context, _job: Flow) -> mainspring::HandlerResult<String> {
     let one = ctx.branch("one", async |ctx| Ok(ctx.step("a", async || Ok(1_u64)).await?));
     let (one, b) = tokio::join!(one, ctx.step("b", async || Ok(2_u64)));
     let c: String = ctx.step("c", async || Ok(String::new())).await?;

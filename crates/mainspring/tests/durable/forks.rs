@@ -17,7 +17,7 @@ struct Part {
     hours: u32,
 }
 
-async fn part(ctx: Context, job: Part) -> mainspring::Result<u64> {
+async fn part(ctx: Context, job: Part) -> mainspring::HandlerResult<u64> {
     ctx.sleep("work", HOUR * job.hours).await?;
     Ok(job.hours.into())
 }
@@ -77,7 +77,7 @@ async fn a_fork_at_any_step_ends_the_same_way_and_runs_nothing_before_it() {
     ] {
         let ledger = Ledger::default();
         let (test, id) = ended(&ledger).await;
-        let before = test.store().story(id).await.expect("a story");
+        let before = test.store().timeline(id).await.expect("a timeline");
         let fork = test.jobs().fork(id).from(from).await.expect("forked");
         if from != "three" {
             // What was sent to the other job is the other's.
@@ -88,7 +88,7 @@ async fn a_fork_at_any_step_ends_the_same_way_and_runs_nothing_before_it() {
         test.advance(HOUR).await.expect("idle");
         assert_eq!(result(&test, fork.id).await, "712x3", "{from}");
         assert_eq!(ledger.entries()[3..], ran, "{from}");
-        assert_eq!(test.store().story(id).await.expect("a story"), before, "{from}");
+        assert_eq!(test.store().timeline(id).await.expect("a timeline"), before, "{from}");
         let origin = test.jobs().get(fork.id).await.expect("there").summary.options.forked.expect("a fork");
         assert_eq!((origin.job, origin.step.map(|step| step.to_string())), (id, Some(from.to_owned())));
     }
@@ -531,7 +531,7 @@ async fn a_loop_keeps_children_that_run_and_no_others() {
             });
             let turns = turns.await?;
             ctx.signal::<()>("go").await?;
-            mainspring::Result::Ok(turns.to_string())
+            mainspring::HandlerResult::Ok(turns.to_string())
         };
         let test = TestEngine::new();
         let setup = |node: mainspring::NodeBuilder| {

@@ -12,7 +12,7 @@ struct Measure {
     place: u8,
 }
 
-async fn measure(ctx: Context, job: Measure) -> mainspring::Result<f64> {
+async fn measure(ctx: Context, job: Measure) -> mainspring::HandlerResult<f64> {
     let ratio = job.values.iter().sum::<f64>() / 0.0;
     match job.place {
         0 => ctx.step("ratio", async || Ok(ratio)).await.map_err(Into::into),

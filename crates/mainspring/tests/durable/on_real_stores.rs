@@ -19,16 +19,16 @@ struct Mail {
     to: String,
 }
 
-async fn order(ctx: Context, job: Order) -> mainspring::Result<String> {
+async fn order(ctx: Context, job: Order) -> mainspring::HandlerResult<String> {
     let (item, engine) = (job.item.clone(), ctx.engine().clone());
     ctx.sqlite_transaction("reserve", move |sql| {
         sql.execute("UPDATE stock SET free = free - 1 WHERE item = ?1", [&item])?;
-        engine.enqueue(Mail { to: item }).within_now(sql)?;
+        engine.enqueue(Mail { to: item }).within_sync(sql)?;
         Ok(())
     })
     .await?;
     let tries =
-        ctx.step_with("ask", async |step| if step.run_number() < 3 { Err("503".into()) } else { Ok(()) });
+        ctx.step_with("ask", async |step| if step.attempt() < 3 { Err("503".into()) } else { Ok(()) });
     tries.retry(5).backoff(Backoff::Fixed(SECOND)).await?;
     let approved: Option<bool> = ctx.signal("approved").timeout(48 * HOUR).await?;
     if approved == Some(true) {
@@ -43,7 +43,7 @@ async fn order(ctx: Context, job: Order) -> mainspring::Result<String> {
     Ok("released".into())
 }
 
-async fn mail(_ctx: Context, _job: Mail) -> mainspring::Result<()> {
+async fn mail(_ctx: Context, _job: Mail) -> mainspring::HandlerResult<()> {
     Ok(())
 }
 
@@ -134,7 +134,7 @@ async fn what_a_file_is_asked_for_by_hand_is_refused_as_ever() {
 #[tokio::test]
 async fn a_file_keeps_the_time_of_the_test() {
     let test = TestEngine::sqlite().expect("a file");
-    let handler = async |ctx: Context, _job: Order| -> mainspring::Result<String> {
+    let handler = async |ctx: Context, _job: Order| -> mainspring::HandlerResult<String> {
         if ctx.info().claim == 1 {
             std::future::pending::<()>().await;
         }
@@ -167,7 +167,7 @@ mod postgres {
 
     use super::*;
 
-    async fn order(ctx: Context, job: Order) -> mainspring::Result<String> {
+    async fn order(ctx: Context, job: Order) -> mainspring::HandlerResult<String> {
         let pool = ctx.state::<Arc<Mutex<Client>>>()?;
         ctx.transaction(pool, "reserve", async |tx| {
             tx.execute("UPDATE stock SET free = free - 1 WHERE item = $1", &[&job.item]).await?;

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
 use mainspring::testing::TestEngine;
-use mainspring::{Context, Error, JobId, Reason, State, Status, StepContext, Told};
+use mainspring::{Context, Error, JobId, Reason, State, Status, StepContext, TailEvent};
 use mainspring_core::seam::Pending;
 
 use crate::support::{CACHE_SIZES, Flow, HOUR, Ledger, SECOND, engine, flow, keys, status};
@@ -19,13 +19,13 @@ async fn read(test: &TestEngine, id: JobId, after: u64) -> Vec<String> {
     read
 }
 
-fn shown(told: &Told) -> String {
+fn shown(told: &TailEvent) -> String {
     let by = |step: &Option<mainspring::Key>| step.as_ref().map_or(String::new(), |step| format!("{step}: "));
     match told {
-        Told::Frame(frame) => format!("{}{}", by(&frame.step), frame.text()),
-        Told::Reset { step, from, .. } => format!("{}<{from}", by(step)),
-        Told::Gap { from, to } => format!("{from}..{to}"),
-        Told::Progress(progress) => format!("{}/{} {}", progress.done, progress.total, progress.note),
+        TailEvent::Frame(frame) => format!("{}{}", by(&frame.step), frame.text()),
+        TailEvent::Reset { step, from, .. } => format!("{}<{from}", by(step)),
+        TailEvent::Gap { from, to } => format!("{from}..{to}"),
+        TailEvent::Progress(progress) => format!("{}/{} {}", progress.done, progress.total, progress.note),
         other => format!("{other:?}"),
     }
 }
@@ -34,13 +34,13 @@ fn shown(told: &Told) -> String {
 async fn what_the_handler_says_is_not_said_again_when_it_runs_again() {
     for cached in CACHE_SIZES {
         let handler = async |ctx: Context, _job: Flow| {
-            ctx.output().push("one").await?;
+            ctx.emit("one").await?;
             ctx.step("first", async || Ok(())).await?;
-            ctx.output().push(serde_json::json!({ "n": 2 })).await?;
+            ctx.emit(serde_json::json!({ "n": 2 })).await?;
             ctx.sleep("night", HOUR).await?;
-            ctx.branch("left", async |ctx| Ok(ctx.output().push("three").await?)).await?;
+            ctx.branch("left", async |ctx| Ok(ctx.emit("three").await?)).await?;
             ctx.sleep("day", HOUR).await?;
-            ctx.output().push("four").await?;
+            ctx.emit("four").await?;
             Ok(String::new())
         };
         let test = engine(cached, handler).await;
@@ -59,9 +59,9 @@ async fn what_the_handler_says_is_not_said_again_when_it_runs_again() {
 async fn what_was_said_before_a_wait_without_records_is_not_said_again() {
     for cached in CACHE_SIZES {
         let handler = async |ctx: Context, _job: Flow| {
-            ctx.output().push("asked").await?;
+            ctx.emit("asked").await?;
             let go: String = ctx.signal("go").await?;
-            ctx.output().push(go).await?;
+            ctx.emit(go).await?;
             Ok(String::new())
         };
         let test = engine(cached, handler).await;
@@ -82,12 +82,12 @@ async fn a_job_that_records_nothing_else_begins_anew_behind_a_reset() {
         async move {
             runs.add("run");
             let run = runs.count("run");
-            ctx.output().push(format!("begin {run}")).await?;
+            ctx.emit(format!("begin {run}")).await?;
             if run < 3 {
-                ctx.output().push("this goes wrong").await?;
+                ctx.emit("this goes wrong").await?;
                 Err("wrong")?;
             }
-            ctx.output().push("done").await?;
+            ctx.emit("done").await?;
             Ok(String::new())
         }
     };
@@ -104,10 +104,10 @@ async fn a_job_that_records_nothing_else_begins_anew_behind_a_reset() {
 }
 
 /// A body that says how often it was tried and some tokens, and fails the first times.
-async fn tokens(step: StepContext, fail: bool) -> mainspring::Result<u32> {
-    let tries = step.run_number();
+async fn tokens(step: StepContext, fail: bool) -> mainspring::HandlerResult<u32> {
+    let tries = step.attempt();
     for token in ["a", "b"] {
-        step.output().push(format!("{token}{tries}")).await?;
+        step.emit(format!("{token}{tries}")).await?;
     }
     if fail {
         Err("the line is dead")?;
@@ -118,13 +118,13 @@ async fn tokens(step: StepContext, fail: bool) -> mainspring::Result<u32> {
 #[tokio::test]
 async fn a_body_that_runs_again_speaks_behind_a_reset() {
     let handler = async |ctx: Context, _job: Flow| {
-        ctx.output().push("ask").await?;
+        ctx.emit("ask").await?;
         let model = ctx.step_with("model", async |step| {
-            let fail = step.run_number() < 3;
+            let fail = step.attempt() < 3;
             tokens(step, fail).await
         });
         model.retry(2).await?;
-        ctx.output().push("thanks").await?;
+        ctx.emit("thanks").await?;
         Ok(String::new())
     };
     let test = engine(0, handler).await;
@@ -148,7 +148,7 @@ async fn a_body_that_was_cut_off_by_a_crash_speaks_behind_a_reset() {
                 ctx.step_with("before", async |step| tokens(step, false).await).await?;
                 ctx.step_with("model", async |step| {
                     runs.add("model");
-                    step.output().push(format!("run {}", runs.count("model"))).await?;
+                    step.emit(format!("run {}", runs.count("model"))).await?;
                     if runs.count("model") == 1 {
                         std::future::pending::<()>().await;
                     }
@@ -177,7 +177,7 @@ async fn a_body_that_was_cut_off_by_a_crash_speaks_behind_a_reset() {
 async fn a_stream_is_no_progress() {
     let handler = async |ctx: Context, _job: Flow| {
         ctx.step_with("model", async |step| {
-            step.output().push("one more").await?;
+            step.emit("one more").await?;
             std::future::pending::<()>().await;
             Ok(())
         })
@@ -202,7 +202,7 @@ async fn a_loop_that_speaks_keeps_nothing_but_its_state() {
     for cached in CACHE_SIZES {
         let handler = async |ctx: Context, _job: Flow| {
             let last = ctx.iterate("turns", 0_u64, async |ctx, turn| {
-                ctx.output().push(turn).await?;
+                ctx.emit(turn).await?;
                 ctx.step_with("model", async |step| tokens(step, false).await).await?;
                 if turn % 40 == 39 {
                     ctx.sleep("rest", SECOND).await?;
@@ -233,12 +233,12 @@ async fn a_loop_that_speaks_keeps_nothing_but_its_state() {
 async fn what_cannot_be_said_is_refused() {
     let handler = async |ctx: Context, _job: Flow| {
         let large = "x".repeat(mainspring::bounds::FRAME_BYTES - 1);
-        let error = ctx.output().push(&large).await.expect_err("too large");
+        let error = ctx.emit(&large).await.expect_err("too large");
         assert!(matches!(error, Error::TooLarge { what: "frame", .. }), "{error:?}");
-        ctx.output().push(&large[1..]).await?;
-        let two = tokio::join!(ctx.output().push(1), ctx.output().push(2));
+        ctx.emit(&large[1..]).await?;
+        let two = tokio::join!(ctx.emit(1), ctx.emit(2));
         assert!(matches!(two, (Ok(()), Err(Error::DuplicateKey { .. }))), "{two:?}");
-        let nested = ctx.step("s", async || Ok(ctx.output().push(3).await?)).await.expect_err("nested");
+        let nested = ctx.step("s", async || Ok(ctx.emit(3).await?)).await.expect_err("nested");
         assert!(format!("{:?}", mainspring::Failure::from(nested)).contains("Nested"));
         let kept = Arc::new(Mutex::new(None));
         ctx.step_with("t", async |step| {
@@ -247,7 +247,7 @@ async fn what_cannot_be_said_is_refused() {
         })
         .await?;
         let step = kept.lock().expect("it").take().expect("a step");
-        let late: Pending<'_, _> = step.output().push("late");
+        let late: Pending<'_, _> = step.emit("late");
         assert!(matches!(late.await, Err(Error::Detached { .. })), "its body has ended");
         Ok(String::new())
     };
@@ -265,7 +265,7 @@ async fn old_frames_are_a_gap_to_who_comes_late() {
     let handler = move |ctx: Context, _job: Flow| async move {
         ctx.step_with("many", async |step| {
             for frame in 1..=frames + 10 {
-                step.output().push(frame).await?;
+                step.emit(frame).await?;
             }
             Ok(())
         })
@@ -284,10 +284,10 @@ async fn old_frames_are_a_gap_to_who_comes_late() {
 #[tokio::test]
 async fn a_tail_follows_until_the_job_has_ended() {
     let handler = async |ctx: Context, _job: Flow| {
-        ctx.output().push("hello").await?;
+        ctx.emit("hello").await?;
         ctx.progress(1, 2, "half");
         let word: String = ctx.signal("go").await?;
-        ctx.output().push(word).await?;
+        ctx.emit(word).await?;
         Ok(String::new())
     };
     let test = engine(0, handler).await;

@@ -283,8 +283,8 @@ fn node(node: NodeBuilder, bodies: &Bodies, cached: usize) -> NodeBuilder {
 
 /// What the store has recorded of a job: its bodies must not begin again.
 async fn recorded(test: &TestEngine, job: &Enqueued<Program>) -> Vec<String> {
-    let story = test.store().story(job.id).await.expect("a story").unwrap_or_default();
-    let done = story.entries.into_iter().filter(|entry| entry.kind == EntryKind::Value);
+    let timeline = test.store().timeline(job.id).await.expect("a timeline").unwrap_or_default();
+    let done = timeline.entries.into_iter().filter(|entry| entry.kind == EntryKind::Value);
     done.map(|entry| entry.key.to_string()).collect()
 }
 

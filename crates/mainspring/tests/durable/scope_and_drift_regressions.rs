@@ -64,7 +64,7 @@ async fn what_an_operator_says_is_heard_behind_any_number_of_signals() {
     version.deploy(2);
     test.advance(HOUR).await.expect("idle");
     assert_eq!(status(&test, job.id).await.reason, Some(Reason::Drift));
-    test.jobs().accept(job.id).await.expect("accepted");
+    test.jobs().accept_drift(job.id).await.expect("accepted");
     test.advance(HOUR).await.expect("idle");
     assert_eq!(status(&test, job.id).await.state, State::Succeeded);
     assert_eq!(ledger.entries(), ["a", "new"]);
@@ -79,7 +79,7 @@ async fn what_an_operator_says_of_one_drift_is_not_kept_for_another() {
     assert_eq!(status(&test, job.id).await.reason, Some(Reason::Drift));
     // Accepted, and at the same time the old code is there again.
     version.deploy(0);
-    test.jobs().accept(job.id).await.expect("accepted");
+    test.jobs().accept_drift(job.id).await.expect("accepted");
     test.run_until_idle().await.expect("idle");
     assert_eq!(status(&test, job.id).await.reason, Some(Reason::Timer));
     version.deploy(2);
@@ -94,10 +94,10 @@ async fn a_slip_of_the_pen_does_nothing_twice() {
     let (test, job) = renamed(&version, &ledger).await;
     version.deploy(1);
     test.advance(HOUR).await.expect("idle");
-    test.jobs().rename(job.id, "aa", "b").await.expect("said, and of no use");
+    test.jobs().rename_step(job.id, "aa", "b").await.expect("said, and of no use");
     test.run_until_idle().await.expect("idle");
     assert_eq!(status(&test, job.id).await.reason, Some(Reason::Drift));
-    test.jobs().rename(job.id, "a", "b").await.expect("said");
+    test.jobs().rename_step(job.id, "a", "b").await.expect("said");
     test.advance(HOUR).await.expect("idle");
     assert_eq!(status(&test, job.id).await.state, State::Succeeded);
     assert_eq!(ledger.entries(), ["a"]);
@@ -218,7 +218,7 @@ async fn a_map_that_cannot_come_to_its_end_does_not_begin() {
 #[tokio::test]
 async fn a_journal_is_verified_up_to_a_child_whatever_was_said() {
     let handler = async |ctx: Context, _job: Flow| {
-        ctx.output().push("hello").await?;
+        ctx.emit("hello").await?;
         let child = ctx.spawn("child", flow(1)).await?;
         child.result().await
     };

@@ -14,7 +14,7 @@ use crate::support::{Flow, HOUR, Ledger, SECOND, flow, keys, on_every_store, on_
 #[job(kind = "slow")]
 struct Slow;
 
-async fn slow(ctx: Context, _job: Slow) -> mainspring::Result<()> {
+async fn slow(ctx: Context, _job: Slow) -> mainspring::HandlerResult<()> {
     ctx.sleep("day", HOUR * 24).await?;
     Ok(())
 }
@@ -118,8 +118,8 @@ on_every_store! {
             test.node(|node| node.handle(slow).queue("default", 4)).await.expect("another node");
             let job = test.enqueue(flow(0)).await.expect("enqueued");
             test.run_until_idle().await.expect("idle");
-            let story = test.store().story(job.id).await.expect("a story").expect("there");
-            let children: Vec<_> = story.children.iter().map(|kin| kin.id).collect();
+            let timeline = test.store().timeline(job.id).await.expect("a timeline").expect("there");
+            let children: Vec<_> = timeline.children.iter().map(|kin| kin.id).collect();
             assert_eq!(children.len(), 5);
             test.advance(HOUR).await.expect("idle");
             let mut states = Vec::new();
@@ -260,7 +260,7 @@ on_every_store! {
 }
 
 /// Items of which the odd ones fail in the first attempt.
-async fn odd(ctx: Context, effects: &Ledger, attempt: u16, n: u64) -> mainspring::Result<u64> {
+async fn odd(ctx: Context, effects: &Ledger, attempt: u16, n: u64) -> mainspring::HandlerResult<u64> {
     ctx.step("work", async || {
         effects.add(n.to_string());
         if n % 2 == 1 && attempt < 2 {
@@ -342,15 +342,15 @@ on_memory_and_sqlite! {
             test.node(|node| node.handle(slow).queue("default", 4)).await.expect("another node");
             let job = test.enqueue(flow(0)).await.expect("enqueued");
             test.run_until_idle().await.expect("idle");
-            let story = test.store().story(job.id).await.expect("a story").expect("there");
+            let timeline = test.store().timeline(job.id).await.expect("a timeline").expect("there");
             test.advance(HOUR * 3).await.expect("idle");
             let children = ["item/1/child", "item/2/child", "item/3/child"];
             assert_eq!(keys(&test, &job).await, [&children[..], &["item", "rest#until"]].concat());
             let mut cancelled = 0;
-            for kin in &story.children {
+            for kin in &timeline.children {
                 cancelled += usize::from(status(&test, kin.id).await.state == State::Cancelled);
             }
-            assert_eq!((story.children.len(), cancelled), (4, 1), "that of the fourth, which was dropped");
+            assert_eq!((timeline.children.len(), cancelled), (4, 1), "that of the fourth, which was dropped");
             test.advance(HOUR).await.expect("idle");
             let failed = "Failed(\"two\")";
             assert_eq!(test.outcome(&job).expect("it ended"), format!("[Done(1), {failed}, Done(3), Dropped]"));

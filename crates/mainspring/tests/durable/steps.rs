@@ -189,7 +189,7 @@ async fn an_error_that_the_handler_survives_is_recorded_and_met_again() {
             let effects = effects.clone();
             async move {
                 let charged = ctx
-                    .step("charge", async || -> mainspring::Result<()> {
+                    .step("charge", async || -> mainspring::HandlerResult<()> {
                         effects.add("charge");
                         Err("declined")?
                     })
@@ -351,7 +351,7 @@ async fn a_record_that_does_not_decode_holds_the_job_and_runs_nothing() {
                 })
                 .await?;
             ctx.sleep("night", HOUR).await?;
-            mainspring::Result::Ok(format!("{counted:?}"))
+            mainspring::HandlerResult::Ok(format!("{counted:?}"))
         }
     };
     test.node(|node| node.handle(second).queue("default", 1)).await.expect("a node");
@@ -403,7 +403,7 @@ async fn the_outside_can_tell_a_repeat_by_its_key() {
         async move {
             ctx.step_with("charge", |step| {
                 effects.add(step.idempotency_key());
-                async move { if step.run_number() < 3 { Err("no luck")? } else { Ok(step.claim()) } }
+                async move { if step.attempt() < 3 { Err("no luck")? } else { Ok(step.claim()) } }
             })
             .retry(5)
             .await?;

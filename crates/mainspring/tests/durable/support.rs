@@ -46,7 +46,7 @@ impl Ledger {
 pub(crate) async fn engine<F, Fut>(cached: usize, handler: F) -> TestEngine
 where
     F: Fn(Context, Flow) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = mainspring::Result<String>> + Send + 'static,
+    Fut: Future<Output = mainspring::HandlerResult<String>> + Send + 'static,
 {
     let test = TestEngine::new();
     test.node(|node| node.handle(handler).queue("default", 4).cached_handlers(cached)).await.expect("a node");
@@ -89,7 +89,7 @@ impl On {
     pub(crate) async fn engine<F, Fut>(&self, cached: usize, handler: F) -> TestEngine
     where
         F: Fn(Context, Flow) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = mainspring::Result<String>> + Send + 'static,
+        Fut: Future<Output = mainspring::HandlerResult<String>> + Send + 'static,
     {
         let test = self.test(0);
         test.node(|node| node.handle(handler).queue("default", 4).cached_handlers(cached))
@@ -169,6 +169,6 @@ pub(crate) async fn status(test: &TestEngine, id: JobId) -> Status {
 
 /// The keys of all records of a job, in order.
 pub(crate) async fn keys(test: &TestEngine, job: &Enqueued<Flow>) -> Vec<String> {
-    let story = test.store().story(job.id).await.expect("a story").expect("the job is there");
-    story.entries.iter().map(|entry| entry.key.to_string()).collect()
+    let timeline = test.store().timeline(job.id).await.expect("a timeline").expect("the job is there");
+    timeline.entries.iter().map(|entry| entry.key.to_string()).collect()
 }

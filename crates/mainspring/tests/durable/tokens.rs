@@ -24,7 +24,7 @@ async fn asks(on: &On, cached: usize, people: u64, mails: &Mails) -> TestEngine 
                     assert!(!format!("{token:?}").contains(&token.as_str()[40..]));
                     mails.lock().expect("the mails").push(token.to_string());
                 }
-                if step.run_number() == 1 && people == 1 {
+                if step.attempt() == 1 && people == 1 {
                     Err("the answer was lost")?;
                 }
                 Ok(())
@@ -50,7 +50,7 @@ on_every_store! {
             let job = test.enqueue(flow(0)).await.expect("enqueued");
             test.run_until_idle().await.expect("idle");
             let [first, second] = <[String; 2]>::try_from(mails.lock().expect("the mails").clone()).expect("two");
-            let recorded = format!("{:?}", test.store().story(job.id).await.expect("a story"));
+            let recorded = format!("{:?}", test.store().timeline(job.id).await.expect("a timeline"));
             assert!(!recorded.contains(&first[40..]), "the secret is nowhere");
             let (one, other) = tokio::join!(test.redeem(&first, &1_u64), test.redeem(&first, &7_u64));
             assert!(one.is_ok() != other.is_ok(), "{one:?} {other:?}");

@@ -20,7 +20,7 @@ enum How {
     TooLong,
 }
 
-async fn debit(ctx: Context, job: Debit) -> mainspring::Result<i64> {
+async fn debit(ctx: Context, job: Debit) -> mainspring::HandlerResult<i64> {
     let attempt = ctx.attempt();
     let left = ctx
         .sqlite_transaction("debit", move |sql| {
@@ -95,7 +95,7 @@ async fn another_store_than_sqlite_is_told_apart() {
     let handler = async |ctx: Context, _job: Debit| {
         let refused = ctx.sqlite_transaction("debit", |_| Ok(1)).await;
         assert!(matches!(refused, Err(EngineError::Invalid { .. })), "{refused:?}");
-        mainspring::Result::Ok(7)
+        mainspring::HandlerResult::Ok(7)
     };
     let node = engine.node().handle(handler).queue("default", 1).start().await.expect("a node");
     let job = engine.enqueue(Debit { cents: 1, how: How::Well }).await.expect("enqueued");
@@ -120,7 +120,7 @@ async fn a_closure_that_uses_the_engine_is_refused() {
         });
         let words = mainspring::Failure::from(refused.await.expect_err("it was refused")).message();
         assert!(words.contains("its closure uses the engine"), "{words}");
-        mainspring::Result::Ok(1)
+        mainspring::HandlerResult::Ok(1)
     };
     let node = engine.node().handle(handler).queue("default", 4).start().await.expect("a node");
     for how in [How::Well, How::Panics] {

@@ -8,7 +8,7 @@ use mainspring::{Context, NodeBuilder};
 
 use crate::support::{Flow, HOUR, Ledger, flow};
 
-async fn sound(ctx: Context, job: Flow) -> mainspring::Result<String> {
+async fn sound(ctx: Context, job: Flow) -> mainspring::HandlerResult<String> {
     let one = ctx.step("one", async || Ok(job.n + 1)).await?;
     ctx.sleep("night", HOUR).await?;
     let went: u64 = ctx.signal("go").await?;
@@ -42,7 +42,7 @@ async fn the_step_that_broke_is_named() {
             async move {
                 ctx.step("harmless", async || Ok(())).await?;
                 let total = ctx.step("count", async || Ok(count.fetch_add(1, Ordering::Relaxed) + 1)).await?;
-                mainspring::Result::Ok(total.to_string())
+                mainspring::HandlerResult::Ok(total.to_string())
             }
         };
         node.handle(handler).queue("default", 1)
@@ -75,7 +75,7 @@ async fn a_step_that_fails_may_lead_elsewhere() {
                     .await?;
                     return Ok("refunded".to_owned());
                 }
-                mainspring::Result::Ok("charged".to_owned())
+                mainspring::HandlerResult::Ok("charged".to_owned())
             }
         };
         node.handle(handler).queue("default", 1)
@@ -88,7 +88,7 @@ async fn a_step_that_fails_may_lead_elsewhere() {
 
 #[tokio::test]
 async fn a_trial_without_a_step_is_none() {
-    let handler = async |_ctx: Context, _job: Flow| mainspring::Result::Ok(String::new());
+    let handler = async |_ctx: Context, _job: Flow| mainspring::HandlerResult::Ok(String::new());
     let trial = Trial::new(flow(0), move |node: NodeBuilder| node.handle(handler).queue("default", 1));
     for outcome in [
         trial.crash_after_every_step().await,

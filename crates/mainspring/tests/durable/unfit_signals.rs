@@ -1,12 +1,12 @@
 //! Signals that are not what their wait asks for, and such as an operator drops: nobody meets them again.
 
-use mainspring::{Context, Error as EngineError, Reason, Sent, SignalType, State, Status, Why};
+use mainspring::{Context, Error as EngineError, Reason, SignalReceipt, SignalType, State, Status, Why};
 
 use crate::support::{Flow, HOUR, engine, flow, on_every_store, status};
 
 const APPROVED: SignalType<bool> = SignalType::new("approved");
 
-async fn approval(ctx: Context, _job: Flow) -> mainspring::Result<String> {
+async fn approval(ctx: Context, _job: Flow) -> mainspring::HandlerResult<String> {
     Ok(match ctx.signal(APPROVED).timeout(24 * HOUR).await? {
         Some(true) => "approved",
         Some(false) => "refused",
@@ -30,7 +30,7 @@ on_every_store! {
             let Why::Waiting { unfit, .. } = &why else { panic!("{why}") };
             assert_eq!((unfit.len(), &*unfit[0].sender, &*unfit[0].body), (1, "ada", "\"yes\""), "{why}");
             assert!(why.to_string().contains("a signal `approved` from ada was set aside"), "{why}");
-            assert!(test.jobs().story(job.id).await.expect("a story").inbox.messages.is_empty());
+            assert!(test.jobs().timeline(job.id).await.expect("a timeline").inbox.messages.is_empty());
             // A second one is noted beside the first.
             test.signal(job.id, "approved", &3).await.expect("sent");
             test.advance(HOUR).await.expect("the third one waits");
@@ -74,7 +74,7 @@ on_every_store! {
             test.run_until_idle().await.expect("it waits again");
             assert_eq!(status(&test, job.id).await, Status::because(State::Suspended, Reason::Signal));
             let again = test.signal(job.id, APPROVED, &false).sender("ada").await.expect("known");
-            assert_eq!(again, Sent::Repeated);
+            assert_eq!(again, SignalReceipt::Repeated);
             test.run_until_idle().await.expect("it waits on");
             assert_eq!(status(&test, job.id).await.state, State::Suspended);
             test.signal(job.id, APPROVED, &true).await.expect("sent");

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use mainspring::bounds;
 use mainspring::testing::TestEngine;
-use mainspring::{Context, Error as EngineError, Job, Reason, Sent, SignalType, State, Status, Subject, Why};
+use mainspring::{
+    Context, Error as EngineError, Job, Reason, SignalReceipt, SignalType, State, Status, Subject, Why,
+};
 
 use crate::support::{
     CACHE_SIZES, Flow, HOUR, Ledger, SECOND, engine, flow, keys, on_memory_and_sqlite, status,
@@ -13,7 +15,7 @@ use crate::support::{
 
 const APPROVED: SignalType<bool> = SignalType::new("approved");
 
-async fn approval(ctx: Context, _job: Flow) -> mainspring::Result<String> {
+async fn approval(ctx: Context, _job: Flow) -> mainspring::HandlerResult<String> {
     Ok(match ctx.signal(APPROVED).timeout(24 * HOUR).await? {
         Some(true) => "approved",
         Some(false) => "refused",
@@ -85,7 +87,7 @@ async fn a_signal_wakes_the_job_that_waits_for_it() {
         let record = test.jobs().get(job.id).await.expect("there");
         assert_eq!(record.summary.status, Status::because(State::Suspended, Reason::Signal));
         assert!(matches!(&record.waits[0].subject, Subject::Signal(name) if name.as_str() == "approved"));
-        assert_eq!(test.signal(job, APPROVED, &true).await.expect("sent"), Sent::Stored);
+        assert_eq!(test.signal(job, APPROVED, &true).await.expect("sent"), SignalReceipt::Stored);
         test.run_until_idle().await.expect("idle");
         assert_eq!(test.outcome(&job).expect("it ended"), "approved");
     }
@@ -139,7 +141,7 @@ on_memory_and_sqlite! {
     async fn a_wait_whose_time_is_up_looks_behind_every_page(on: &On) {
         let handler = async |ctx: Context, _job: Flow| {
             let approved = ctx.signal(APPROVED).timeout(Duration::ZERO).await?;
-            mainspring::Result::Ok(format!("{approved:?}"))
+            mainspring::HandlerResult::Ok(format!("{approved:?}"))
         };
         let test = on.test(0);
         let job = test.enqueue(flow(0)).await.expect("enqueued");
@@ -162,11 +164,11 @@ async fn a_sender_counts_once() {
         let job = test.enqueue(flow(0)).await.expect("enqueued");
         test.run_until_idle().await.expect("it waits");
         for (sender, value, expected) in [
-            ("ann", 1_u32, Sent::Stored),
-            ("bob", 2, Sent::Stored),
-            ("ann", 3, Sent::Repeated),
-            ("cleo", 4, Sent::Stored),
-            ("dan", 5, Sent::Stored),
+            ("ann", 1_u32, SignalReceipt::Stored),
+            ("bob", 2, SignalReceipt::Stored),
+            ("ann", 3, SignalReceipt::Repeated),
+            ("cleo", 4, SignalReceipt::Stored),
+            ("dan", 5, SignalReceipt::Stored),
         ] {
             assert_eq!(status(&test, job.id).await.state, State::Suspended, "before {sender}");
             assert_eq!(test.signal(job, "vote", &value).sender(sender).await.expect("sent"), expected);
@@ -213,7 +215,7 @@ async fn a_kind_declares_its_signals_and_takes_no_others() {
     let handler = async |ctx: Context, _job: Order| {
         let approved = ctx.signal(Order::APPROVED).await?;
         let note = ctx.signal(Order::NOTE).await?;
-        mainspring::Result::Ok(format!("{approved}: {note}"))
+        mainspring::HandlerResult::Ok(format!("{approved}: {note}"))
     };
     let test = TestEngine::new();
     test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
@@ -226,7 +228,7 @@ async fn a_kind_declares_its_signals_and_takes_no_others() {
         error.starts_with("invalid signal: `approved` is declared as `bool`: invalid type: string"),
         "{error}"
     );
-    assert!(test.jobs().story(job.id).await.expect("a story").inbox.messages.is_empty());
+    assert!(test.jobs().timeline(job.id).await.expect("a timeline").inbox.messages.is_empty());
     test.signal(job, Order::APPROVED, &true).await.expect("sent");
     test.signal(job.id, "note", &"fine".to_owned()).await.expect("sent");
     test.run_until_idle().await.expect("idle");

@@ -33,7 +33,7 @@ fn making(node: NodeBuilder, gate: &Gate) -> NodeBuilder {
         let gate = gate.clone();
         async move {
             gate.pass().await;
-            mainspring::Result::Ok("x".repeat(job.bytes))
+            mainspring::HandlerResult::Ok("x".repeat(job.bytes))
         }
     })
 }
@@ -108,7 +108,7 @@ fn stepping(node: NodeBuilder, gate: &Gate) -> NodeBuilder {
         async move {
             gate.pass().await;
             let made = ctx.step("made", async || Ok("x".repeat(job.bytes))).await?;
-            mainspring::Result::Ok(made.len().to_string())
+            mainspring::HandlerResult::Ok(made.len().to_string())
         }
     };
     node.handle(handler)
@@ -148,7 +148,7 @@ async fn a_record_that_does_not_come_through_lets_those_of_others_go_first() {
 async fn a_node_whose_outcomes_are_not_stored_claims_no_more_than_it_can_hold() {
     for stuck in ["refused", "not answered"] {
         let (test, store) = faulty(0);
-        let handler = async |_ctx: Context, job: Work| mainspring::Result::Ok(job.n);
+        let handler = async |_ctx: Context, job: Work| mainspring::HandlerResult::Ok(job.n);
         let node = test.node(|node| node.handle(handler).queue("default", 2).claim_at_most(10));
         let node = node.await.expect("a node");
         // It has learned that they are quick.
@@ -201,7 +201,7 @@ pub(crate) fn heavy(bytes: usize) -> Heavy {
 }
 
 pub(crate) fn weighing(node: NodeBuilder) -> NodeBuilder {
-    node.handle(async |_ctx: Context, job: Heavy| mainspring::Result::Ok(job.text.len()))
+    node.handle(async |_ctx: Context, job: Heavy| mainspring::HandlerResult::Ok(job.text.len()))
 }
 
 on_every_store! {

@@ -92,8 +92,9 @@ on_every_store! {
 #[tokio::test]
 async fn a_result_beyond_the_bound_is_a_failure_that_says_so() {
     let test = TestEngine::new();
-    let handler = async |_ctx: Context, job: Work| mainspring::Result::Ok(job.n);
-    let long = async |_ctx: Context, _job: Text| mainspring::Result::Ok(text(bounds::RESULT_BYTES + 1).0);
+    let handler = async |_ctx: Context, job: Work| mainspring::HandlerResult::Ok(job.n);
+    let long =
+        async |_ctx: Context, _job: Text| mainspring::HandlerResult::Ok(text(bounds::RESULT_BYTES + 1).0);
     test.node(|node| node.handle(handler).handle(long).queue("default", 1)).await.expect("a node");
     let job = test.enqueue(text(10)).await.expect("enqueued");
     test.run_until_idle().await.expect("idle");
@@ -108,7 +109,7 @@ async fn a_result_beyond_the_bound_is_a_failure_that_says_so() {
 #[tokio::test]
 async fn a_result_at_the_bound_is_kept() {
     let test = TestEngine::new();
-    let long = async |_ctx: Context, _job: Text| mainspring::Result::Ok(text(bounds::RESULT_BYTES).0);
+    let long = async |_ctx: Context, _job: Text| mainspring::HandlerResult::Ok(text(bounds::RESULT_BYTES).0);
     test.node(|node| node.handle(long).queue("default", 1)).await.expect("a node");
     assert_eq!(test.run(text(10)).await.expect("kept").len(), bounds::RESULT_BYTES - 2);
 }
@@ -116,7 +117,7 @@ async fn a_result_at_the_bound_is_kept() {
 #[tokio::test]
 async fn long_errors_are_cut_and_say_so() {
     let test = TestEngine::new();
-    let fails = async |_ctx: Context, _job: Work| -> mainspring::Result<u64> {
+    let fails = async |_ctx: Context, _job: Work| -> mainspring::HandlerResult<u64> {
         Err("ä\0".repeat(bounds::ERROR_BYTES))?
     };
     test.node(|node| node.handle(fails).queue("default", 1)).await.expect("a node");
@@ -129,8 +130,9 @@ async fn long_errors_are_cut_and_say_so() {
 #[tokio::test]
 async fn only_the_latest_errors_are_kept() {
     let test = TestEngine::new();
-    let fails =
-        async |ctx: Context, _job: Work| -> mainspring::Result<u64> { Err(ctx.attempt().to_string())? };
+    let fails = async |ctx: Context, _job: Work| -> mainspring::HandlerResult<u64> {
+        Err(ctx.attempt().to_string())?
+    };
     test.node(|node| node.handle(fails).queue("default", 1)).await.expect("a node");
     let job = test
         .enqueue(work(1))

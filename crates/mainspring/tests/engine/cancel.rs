@@ -19,13 +19,13 @@ struct Polite {
 }
 
 /// Ends in its own way when it is cancelled.
-async fn polite(ctx: Context, job: Polite) -> mainspring::Result<u64> {
+async fn polite(ctx: Context, job: Polite) -> mainspring::HandlerResult<u64> {
     ctx.cancelled().await;
     ctx.engine().seams().clock.sleep(Duration::from_secs(job.tidy)).await;
     Ok(job.tidy)
 }
 
-async fn endless(_ctx: Context, _job: Work) -> mainspring::Result<u64> {
+async fn endless(_ctx: Context, _job: Work) -> mainspring::HandlerResult<u64> {
     std::future::pending().await
 }
 
@@ -48,7 +48,7 @@ on_every_store! {
             let gate = door.clone();
             async move {
                 gate.pass().await;
-                mainspring::Result::Ok(job.n)
+                mainspring::HandlerResult::Ok(job.n)
             }
         };
         // Whoever is not told finds out with the next renewal, later than anybody waits here.
@@ -64,7 +64,7 @@ on_every_store! {
     }
 
     async fn an_ended_job_cannot_be_cancelled(engine: Engine) {
-        let handler = async |_ctx: Context, job: Work| mainspring::Result::Ok(job.n);
+        let handler = async |_ctx: Context, job: Work| mainspring::HandlerResult::Ok(job.n);
         let node = engine.node().handle(handler).queue("default", 1).start().await.expect("a node");
         let job = engine.enqueue(work(1)).await.expect("enqueued");
         soon("its end", engine.result(&job)).await.expect("it succeeded");
@@ -108,7 +108,7 @@ async fn a_handler_that_takes_too_long_to_end_is_dropped() {
 async fn a_failure_of_a_cancelled_job_is_how_it_stopped() {
     #[derive(Serialize, Deserialize, Job)]
     struct Sulks {}
-    let handler = async |ctx: Context, _job: Sulks| -> mainspring::Result<()> {
+    let handler = async |ctx: Context, _job: Sulks| -> mainspring::HandlerResult<()> {
         ctx.cancelled().await;
         Err("interrupted")?
     };
@@ -132,7 +132,7 @@ async fn is_cancelled_tells_and_asks_for_grace() {
             looks += 1;
             ctx.engine().seams().clock.sleep(SECOND).await;
         }
-        mainspring::Result::Ok(looks)
+        mainspring::HandlerResult::Ok(looks)
     };
     let test = TestEngine::new();
     test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
@@ -155,7 +155,7 @@ async fn a_job_that_waits_on_its_node_is_cancelled_without_running() {
                 gate.pass().await;
             }
             ledger.add(job.n);
-            mainspring::Result::Ok(job.n)
+            mainspring::HandlerResult::Ok(job.n)
         }
     };
     test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
@@ -185,7 +185,7 @@ async fn a_cancel_reaches_another_node_within_a_renewal() {
         let gate = door.clone();
         async move {
             gate.pass().await;
-            mainspring::Result::Ok(job.n)
+            mainspring::HandlerResult::Ok(job.n)
         }
     };
     let node = there

@@ -159,7 +159,7 @@ async fn a_transaction_gets_a_ticket_for_its_job() {
     let mut transaction = Transaction(Vec::new());
     let job = test.enqueue(work(1)).within(&mut transaction).await.expect("enlisted");
     assert_eq!((store.calls("ticket_for"), store.calls("ticket")), (1, 0));
-    test.enqueue(work(2)).within_now(&mut transaction).expect("enlisted");
+    test.enqueue(work(2)).within_sync(&mut transaction).expect("enlisted");
     assert_eq!((store.calls("ticket_for"), store.calls("ticket")), (1, 1));
     assert_eq!(transaction.0.len(), 2);
     test.nudge(&job);

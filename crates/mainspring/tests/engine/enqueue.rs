@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mainspring::testing::TestEngine;
-use mainspring::{Context, Engine, Error, JobId, Reason, Span, State, Status, Unique, Until, bounds};
+use mainspring::{Context, Engine, Error, JobId, Reason, State, Status, Unique, Until, bounds};
 
 use crate::support::{
     Ledger, Work, assert_sound, eventually, on_every_store, record, soon, state, status, total, work,
@@ -11,7 +11,7 @@ use crate::support::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-async fn quick(_ctx: Context, job: Work) -> mainspring::Result<u64> {
+async fn quick(_ctx: Context, job: Work) -> mainspring::HandlerResult<u64> {
     Ok(job.n)
 }
 
@@ -72,7 +72,7 @@ on_every_store! {
         let notes = ledger.clone();
         let handler = move |_ctx: Context, job: Work| {
             notes.add(job.n);
-            async move { mainspring::Result::Ok(job.n) }
+            async move { mainspring::HandlerResult::Ok(job.n) }
         };
         let jobs = engine.enqueue_many((0..10_000).map(work)).tag("bulk").await.expect("enqueued");
         assert_eq!(jobs.len(), 10_000);
@@ -114,7 +114,7 @@ on_every_store! {
 async fn a_key_is_held_while_its_job_waits_for_another_attempt() {
     let test = TestEngine::new();
     let handler = async |ctx: Context, job: Work| {
-        if ctx.attempt() == 1 { Err("not yet")? } else { mainspring::Result::Ok(job.n) }
+        if ctx.attempt() == 1 { Err("not yet")? } else { mainspring::HandlerResult::Ok(job.n) }
     };
     test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
     let first = test.enqueue(work(1)).unique("k").await.expect("enqueued");
@@ -133,7 +133,7 @@ async fn a_key_held_until_the_start_is_free_while_its_job_runs() {
         if job.n == 0 {
             std::future::pending::<()>().await;
         }
-        mainspring::Result::Ok(job.n)
+        mainspring::HandlerResult::Ok(job.n)
     };
     let key = || Unique::new("k").until(Until::Started);
     let first = test.enqueue(work(0)).unique(key()).await.expect("enqueued");
@@ -148,7 +148,7 @@ async fn a_key_held_until_the_start_is_free_while_its_job_runs() {
 async fn a_key_can_be_held_for_a_while_after_the_end() {
     let test = TestEngine::new();
     test.node(|node| node.handle(quick).queue("default", 1)).await.expect("a node");
-    let key = || Unique::new("k").until(Until::After(Span(60 * SECOND)));
+    let key = || Unique::new("k").until(Until::after(60 * SECOND));
     let first = test.enqueue(work(1)).unique(key()).await.expect("enqueued");
     test.run_until_idle().await.expect("idle");
     assert_eq!(test.outcome(&first).expect("it succeeded"), 1);

@@ -28,7 +28,7 @@ fn noting(node: NodeBuilder, ledger: &Ledger) -> NodeBuilder {
     let ledger = ledger.clone();
     let handler = move |_ctx: Context, job: Work| {
         ledger.add(job.n);
-        async move { mainspring::Result::Ok(job.n) }
+        async move { mainspring::HandlerResult::Ok(job.n) }
     };
     node.handle(handler).queue("default", 2)
 }
@@ -119,7 +119,7 @@ async fn a_token_whose_answer_was_lost_may_have_been_good() {
             .await?;
             ctx.sleep("nap", SECOND).await?;
             let said: Vec<Received<u64>> = ctx.signal("yes").count(3).await?;
-            mainspring::Result::Ok(said.iter().map(|one| one.value).sum())
+            mainspring::HandlerResult::Ok(said.iter().map(|one| one.value).sum())
         }
     };
     let node = |node: NodeBuilder| node.handle(handler).queue("default", 2);
@@ -185,7 +185,7 @@ async fn a_node_whose_outcomes_are_refused_for_good_stops_and_gives_its_jobs_bac
 async fn a_snooze_whose_answer_is_lost_is_applied_once() {
     let (test, store) = faulty(0);
     let handler = async |ctx: Context, job: Work| {
-        if ctx.info().claim == 1 { Err(snooze(5 * SECOND))? } else { mainspring::Result::Ok(job.n) }
+        if ctx.info().claim == 1 { Err(snooze(5 * SECOND))? } else { mainspring::HandlerResult::Ok(job.n) }
     };
     store.plan("finish", &[Lose]);
     let node = test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
@@ -272,7 +272,7 @@ async fn a_store_outage_longer_than_the_lease_expires_nobody() {
             let gate = gate.clone();
             async move {
                 gate.pass().await;
-                mainspring::Result::Ok(job.n)
+                mainspring::HandlerResult::Ok(job.n)
             }
         };
         nodes.push(test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node"));
@@ -303,7 +303,7 @@ async fn a_dead_nodes_jobs_run_within_a_lease_and_a_second_of_the_stores_return(
             if ctx.info().claim == 1 {
                 std::future::pending::<()>().await;
             }
-            mainspring::Result::Ok(job.n)
+            mainspring::HandlerResult::Ok(job.n)
         };
         let dies = test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
         let job = test.enqueue(work(7)).await.expect("enqueued");
@@ -328,7 +328,7 @@ async fn a_queue_whose_hint_is_lost_is_served_beside_a_busy_one() {
         let clock = Arc::clone(&clock);
         async move {
             clock.sleep(SECOND).await;
-            mainspring::Result::Ok(job.n)
+            mainspring::HandlerResult::Ok(job.n)
         }
     };
     test.enqueue_many((0..100).map(work)).await.expect("enqueued");
@@ -385,7 +385,7 @@ async fn a_node_that_was_cut_off_writes_nothing_and_joins_anew() {
         let gate = door.clone();
         async move {
             gate.pass().await;
-            mainspring::Result::Ok(1)
+            mainspring::HandlerResult::Ok(1)
         }
     };
     let partitioned = test
@@ -400,7 +400,7 @@ async fn a_node_that_was_cut_off_writes_nothing_and_joins_anew() {
     test.advance(Duration::ZERO).await.expect("it settles");
     let old = partitioned.number();
     store.cut_off(old, true);
-    let quick = async |_ctx: Context, _job: Work| mainspring::Result::Ok(2);
+    let quick = async |_ctx: Context, _job: Work| mainspring::HandlerResult::Ok(2);
     let other = test.node(|node| node.handle(quick).queue("default", 2)).await.expect("another node");
     test.advance(LEASE + 2 * SECOND).await.expect("time passes");
     for job in &jobs {
@@ -444,7 +444,7 @@ async fn handlers_of_a_node_that_lost_its_lease_are_dropped() {
         async move {
             let _note = Note(notes);
             gate.pass().await;
-            mainspring::Result::Ok(job.n)
+            mainspring::HandlerResult::Ok(job.n)
         }
     };
     let node = test.node(|node| node.handle(slow).queue("default", 3)).await.expect("a node");
@@ -452,7 +452,7 @@ async fn handlers_of_a_node_that_lost_its_lease_are_dropped() {
     test.advance(Duration::ZERO).await.expect("it settles");
     assert_eq!(endless.came(), 3);
     store.cut_off(node.number(), true);
-    let quick = async |_ctx: Context, job: Work| mainspring::Result::Ok(job.n);
+    let quick = async |_ctx: Context, job: Work| mainspring::HandlerResult::Ok(job.n);
     test.node(|node| node.handle(quick).queue("default", 3)).await.expect("another node");
     test.advance(LEASE + 2 * SECOND).await.expect("time passes");
     store.cut_off(node.number(), false);
@@ -471,11 +471,11 @@ async fn short_failures_of_renewal_cost_nothing() {
         let gate = door.clone();
         async move {
             gate.pass().await;
-            mainspring::Result::Ok(job.n)
+            mainspring::HandlerResult::Ok(job.n)
         }
     };
     let node = test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
-    let quick = async |_ctx: Context, job: Work| mainspring::Result::Ok(job.n);
+    let quick = async |_ctx: Context, job: Work| mainspring::HandlerResult::Ok(job.n);
     test.node(|node| node.handle(quick).queue("other", 1)).await.expect("a node that would rescue");
     let number = node.number();
     let job = test.enqueue(work(1)).await.expect("enqueued");
@@ -492,12 +492,12 @@ async fn short_failures_of_renewal_cost_nothing() {
 #[tokio::test]
 async fn progress_that_hangs_does_not_cost_the_lease() {
     let (test, store) = faulty(0);
-    let talks = async |ctx: Context, _job: Work| -> mainspring::Result<u64> {
+    let talks = async |ctx: Context, _job: Work| -> mainspring::HandlerResult<u64> {
         ctx.progress(1, 3, "one");
         std::future::pending().await
     };
     let node = test.node(|node| node.handle(talks).queue("default", 1)).await.expect("a node");
-    let quick = async |_ctx: Context, job: Work| mainspring::Result::Ok(job.n);
+    let quick = async |_ctx: Context, job: Work| mainspring::HandlerResult::Ok(job.n);
     test.node(|node| node.handle(quick).queue("other", 1)).await.expect("a node that would rescue");
     let number = node.number();
     store.hang("progress", Some(number), true);
@@ -513,7 +513,7 @@ async fn progress_that_hangs_does_not_cost_the_lease() {
 #[tokio::test]
 async fn progress_that_could_not_be_stored_is_not_forgotten() {
     let (test, store) = faulty(0);
-    let talks = async |ctx: Context, _job: Work| -> mainspring::Result<u64> {
+    let talks = async |ctx: Context, _job: Work| -> mainspring::HandlerResult<u64> {
         ctx.progress(1, 3, "one");
         std::future::pending().await
     };
@@ -567,7 +567,7 @@ async fn after_a_storm_each_job_has_one_outcome() {
                     if ctx.attempt() == 1 && job.n.is_multiple_of(5) {
                         Err("first")?
                     } else {
-                        mainspring::Result::Ok(job.n)
+                        mainspring::HandlerResult::Ok(job.n)
                     }
                 }
             }
@@ -633,7 +633,7 @@ async fn a_store_that_hangs_longer_than_the_lease_expires_nobody() {
             let gate = gate.clone();
             async move {
                 gate.pass().await;
-                mainspring::Result::Ok(job.n)
+                mainspring::HandlerResult::Ok(job.n)
             }
         };
         nodes.push(test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node"));
@@ -666,7 +666,7 @@ fn stepping(node: NodeBuilder, gate: &Gate, ledger: &Ledger) -> NodeBuilder {
                 async { Ok(()) }
             });
             claim.await?;
-            mainspring::Result::Ok(job.n)
+            mainspring::HandlerResult::Ok(job.n)
         }
     };
     node.handle(handler).queue("default", 1)

@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use mainspring::seam::{Pending, Rng};
 use mainspring::{Counts, Error, Filter, JobId, Listing, NodeNo, Progress, QueueName, Record};
 use mainspring_core::Result;
-use mainspring_core::id::{Batch, Claim};
+use mainspring_core::id::{Claim, ClaimBatchNo};
 use mainspring_core::job::{New, Verb};
-use mainspring_core::journal::{Inbox, Recorded, Recording, Sight, Signal, Signalled, Story, Value};
+use mainspring_core::journal::{Inbox, JobEnd, Recorded, Recording, Signal, Signalled, Timeline, Value};
 use mainspring_core::memory::Memory;
 use mainspring_core::name::{Key, SignalName};
 use mainspring_core::output::{Ask, Output};
 use mainspring_core::store::{
     Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Description, Finish, Finished, Line, Listener,
-    Member, Node, Page, Queue, QueueChange, Receipt, Registration, Renewal, Renewed, Rescue, Rescued, Store,
-    Swept, Ticket,
+    Node, Page, Queue, QueueChange, Receipt, Registered, Registration, Renewal, Renewed, Rescue, Rescued,
+    Store, Swept, Ticket,
 };
 use tokio::sync::watch;
 
@@ -298,7 +298,7 @@ impl Store for Faulty {
         self.call("ticket_for", None, self.memory.ticket_for(jobs))
     }
 
-    fn register(&self, node: Registration) -> Pending<'_, Result<Member>> {
+    fn register(&self, node: Registration) -> Pending<'_, Result<Registered>> {
         self.call("register", None, self.memory.register(node))
     }
 
@@ -324,7 +324,7 @@ impl Store for Faulty {
         self.carry("finish", node, bytes, self.memory.finish(node, finishes))
     }
 
-    fn disown(&self, node: NodeNo, settled: Batch, keep: Vec<Claim>) -> Pending<'_, Result<usize>> {
+    fn disown(&self, node: NodeNo, settled: ClaimBatchNo, keep: Vec<Claim>) -> Pending<'_, Result<usize>> {
         self.call("disown", Some(node), self.memory.disown(node, settled, keep))
     }
 
@@ -366,16 +366,16 @@ impl Store for Faulty {
         self.call("drop_signals", None, self.memory.drop_signals(id, name, sender))
     }
 
-    fn sights(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<Sight>>> {
-        self.call("sights", None, self.memory.sights(ids))
+    fn job_ends(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<JobEnd>>> {
+        self.call("job_ends", None, self.memory.job_ends(ids))
     }
 
     fn output(&self, asks: Vec<Ask>) -> Pending<'_, Result<Vec<Option<Output>>>> {
         self.call("output", None, self.memory.output(asks))
     }
 
-    fn story(&self, id: JobId) -> Pending<'_, Result<Option<Story>>> {
-        self.memory.story(id)
+    fn timeline(&self, id: JobId) -> Pending<'_, Result<Option<Timeline>>> {
+        self.memory.timeline(id)
     }
 
     fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>> {

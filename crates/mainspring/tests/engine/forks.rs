@@ -30,7 +30,7 @@ on_every_store! {
                         _ => ctx.step(&n.to_string(), body).await?,
                     };
                 }
-                mainspring::Result::Ok(sum)
+                mainspring::HandlerResult::Ok(sum)
             }
         };
         let node = engine.node().handle(handler).queue("default", 16).start().await.expect("a node");

@@ -18,7 +18,7 @@ async fn burst(engines: Vec<Engine>) {
         let runs = Arc::clone(&runs);
         let handler = move |_ctx: Context, job: Work| {
             runs[usize::try_from(job.n).expect("small")].fetch_add(1, Ordering::Relaxed);
-            async move { mainspring::Result::Ok(job.n) }
+            async move { mainspring::HandlerResult::Ok(job.n) }
         };
         // A long lease: on a busy machine nobody is to be taken for dead.
         let node = engine.node().handle(handler).queue("default", 4).lease(Duration::from_mins(5));
@@ -56,7 +56,7 @@ async fn a_burst_over_four_nodes_on_one_file_runs_each_job_once() {
 async fn producers_and_consumers_at_once_lose_nothing() {
     let (address, _dir) = sqlite();
     let engine = Engine::options().relaxed_durability().open(&address).await.expect("a store");
-    let handler = async |_ctx: Context, job: Work| mainspring::Result::Ok(job.n * 3);
+    let handler = async |_ctx: Context, job: Work| mainspring::HandlerResult::Ok(job.n * 3);
     let node = engine.node().handle(handler).queue("default", 4).start().await.expect("a node");
     let producers = (0..8_u64).map(|producer| {
         let engine = engine.clone();

@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use mainspring::testing::TestEngine;
 use mainspring::{
-    Context, Error, Filter, Kind, QueueName, Reason, State, Status, Tag, Tally, Target, Why, discard,
+    ChangeReport, Context, Error, Filter, Kind, QueueName, Reason, State, Status, Tag, Target, Why, discard,
 };
 
 use crate::support::{Work, assert_sound, on_every_store, record, soon, state, total, work};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-async fn quick(_ctx: Context, job: Work) -> mainspring::Result<u64> {
+async fn quick(_ctx: Context, job: Work) -> mainspring::HandlerResult<u64> {
     Ok(job.n)
 }
 
-async fn hopeless(_ctx: Context, _job: Work) -> mainspring::Result<u64> {
+async fn hopeless(_ctx: Context, _job: Work) -> mainspring::HandlerResult<u64> {
     Err(discard("it never works"))?
 }
 
@@ -30,7 +30,7 @@ on_every_store! {
         engine.enqueue_many((0..10).map(work)).tag("new").await.expect("enqueued");
         let old = Filter { tag: Some(tag), ..Filter::default() };
         let dry = engine.jobs().cancel(old.clone()).dry_run().await.expect("counted");
-        assert_eq!(dry, Tally { changed: 2_500, refused: 0, missing: 0 });
+        assert_eq!(dry, ChangeReport { changed: 2_500, refused: 0, missing: 0 });
         assert_eq!(total(&engine, State::Ready).await, 2_510, "a dry run changes nothing");
         let mut steps = Vec::new();
         let done = engine.jobs().cancel(old.clone()).watched(|so_far| steps.push(so_far.changed)).await;
@@ -41,7 +41,7 @@ on_every_store! {
         assert_eq!(total(&engine, State::Cancelled).await, 2_500);
         assert_eq!(total(&engine, State::Ready).await, 10);
         let again = engine.jobs().cancel(old).await.expect("too late");
-        assert_eq!(again, Tally { changed: 0, refused: 2_500, missing: 0 });
+        assert_eq!(again, ChangeReport { changed: 0, refused: 2_500, missing: 0 });
         assert_sound(&engine).await;
     }
 
@@ -99,7 +99,7 @@ on_every_store! {
         assert!(matches!(engine.jobs().get(job.id).await, Err(Error::NotFound(_))));
         assert!(matches!(engine.jobs().why(job.id).await, Err(Error::NotFound(_))));
         let both = engine.jobs().cancel(vec![job.id, job.id]).await.expect("counted");
-        assert_eq!(both, Tally { changed: 0, refused: 0, missing: 2 });
+        assert_eq!(both, ChangeReport { changed: 0, refused: 0, missing: 2 });
         let long = engine.jobs().cancel(job.id).because("x".repeat(2_000)).await;
         assert!(matches!(long, Err(Error::TooLarge { what: "why", .. })));
     }
@@ -124,7 +124,7 @@ on_every_store! {
         assert_eq!(scheduled.jobs.len(), 5);
         let none = Filter { kind: Some(Kind::new("none").expect("a kind")), ..Filter::default() };
         assert!(engine.jobs().list(none, None, 100).await.expect("a page").jobs.is_empty());
-        let odd = engine.jobs().list(Filter::default(), Some(mainspring::Cursor("'; --".into())), 10).await;
+        let odd = engine.jobs().list(Filter::default(), Some(mainspring::PagePosition("'; --".into())), 10).await;
         assert!(matches!(odd, Err(Error::Invalid { what: "cursor", .. })), "{odd:?}");
     }
 
@@ -150,7 +150,7 @@ async fn lists_show_no_payloads() {
     let test = TestEngine::new();
     let node = test
         .node(|node| {
-            node.handle(async |_ctx: Context, _job: Work| -> mainspring::Result<u64> {
+            node.handle(async |_ctx: Context, _job: Work| -> mainspring::HandlerResult<u64> {
                 Err("of Ada Lovelace")?
             })
             .queue("default", 1)
@@ -219,7 +219,7 @@ async fn ended_jobs_are_kept_for_their_retention_and_then_removed() {
     test.node(|node| {
         node.handle(
             async |_ctx: Context, job: Work| {
-                if job.n == 0 { Err(discard("no"))? } else { mainspring::Result::Ok(job.n) }
+                if job.n == 0 { Err(discard("no"))? } else { mainspring::HandlerResult::Ok(job.n) }
             },
         )
         .queue("default", 1)

@@ -69,7 +69,7 @@ async fn an_outage_is_told_once_and_so_is_its_end() {
         let gate = passing.clone();
         async move {
             gate.pass().await;
-            mainspring::Result::Ok(job.n)
+            mainspring::HandlerResult::Ok(job.n)
         }
     };
     test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
@@ -97,7 +97,7 @@ async fn an_outage_is_told_once_and_so_is_its_end() {
 #[tokio::test]
 async fn an_outage_of_one_part_is_over_when_that_part_is_answered() {
     let (test, store, log, _guard) = rig();
-    let handler = async |_ctx: Context, job: Work| mainspring::Result::Ok(job.n);
+    let handler = async |_ctx: Context, job: Work| mainspring::HandlerResult::Ok(job.n);
     test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
     test.advance(SECOND).await.expect("time passes");
     store.plan("finish", &[Refuse; 4]);

@@ -59,21 +59,21 @@ impl Job for ByHand {
     const QUEUE: &'static str = "hands";
 }
 
-async fn plain(_ctx: Context, _job: Plain) -> mainspring::Result<()> {
+async fn plain(_ctx: Context, _job: Plain) -> mainspring::HandlerResult<()> {
     Ok(())
 }
 
 on_every_store! {
     async fn results_come_back_as_the_type_of_their_job(engine: Engine) {
         let report = async |_ctx: Context, job: MakeReport| {
-            mainspring::Result::Ok(Report { lines: vec![job.title, "'; --\u{1F600}".into()], total: 0.1 })
+            mainspring::HandlerResult::Ok(Report { lines: vec![job.title, "'; --\u{1F600}".into()], total: 0.1 })
         };
         let node = engine
             .node()
             .handle(plain)
             .handle(report)
-            .handle(async |_ctx: Context, job: Maybe| mainspring::Result::Ok(job.value))
-            .handle(async |_ctx: Context, job: ByHand| mainspring::Result::Ok(job.0 * 2))
+            .handle(async |_ctx: Context, job: Maybe| mainspring::HandlerResult::Ok(job.value))
+            .handle(async |_ctx: Context, job: ByHand| mainspring::HandlerResult::Ok(job.0 * 2))
             .queue("default", 2)
             .queue("hands", 1)
             .start()
@@ -101,7 +101,7 @@ on_every_store! {
         struct Hello { name: String }
 
         let hello = async |ctx: Context, job: Hello| {
-            mainspring::Result::Ok(format!("{} as {}", job.name, ctx.info().kind))
+            mainspring::HandlerResult::Ok(format!("{} as {}", job.name, ctx.info().kind))
         };
         let node = engine.node().handle(hello).queue("default", 1).start().await.expect("a node");
         for kind in ["hello", "greet", "welcome-v0"] {
@@ -113,7 +113,7 @@ on_every_store! {
     }
 
     async fn each_attempt_leaves_its_error_and_the_last_one_ends_the_job(engine: Engine) {
-        let fails = async |ctx: Context, _job: Work| -> mainspring::Result<u64> {
+        let fails = async |ctx: Context, _job: Work| -> mainspring::HandlerResult<u64> {
             Err(format!("no route (attempt {})", ctx.attempt()))?
         };
         let node = engine.node().handle(fails).queue("default", 1).start().await.expect("a node");
@@ -148,7 +148,7 @@ on_every_store! {
             facts.insert("queue".into(), info.queue.to_string());
             facts.insert("attempts".into(), format!("{} of {}", info.attempt, info.max_attempts()));
             facts.insert("same id".into(), (ctx.id() == info.id).to_string());
-            mainspring::Result::Ok(facts)
+            mainspring::HandlerResult::Ok(facts)
         };
         let node = engine.node().handle(facts).queue("mail", 1).start().await.expect("a node");
         let job = engine
@@ -183,7 +183,7 @@ on_every_store! {
             for done in 0..=job.n {
                 ctx.progress(done, job.n, format!("line {done}"));
             }
-            mainspring::Result::Ok(job.n)
+            mainspring::HandlerResult::Ok(job.n)
         };
         let node = engine.node().handle(talks).queue("default", 1).start().await.expect("a node");
         let job = engine.enqueue(work(7)).await.expect("enqueued");
@@ -196,7 +196,7 @@ on_every_store! {
 #[tokio::test]
 async fn progress_is_stored_while_the_handler_runs() {
     let test = TestEngine::new();
-    let talks = async |ctx: Context, _job: Work| -> mainspring::Result<u64> {
+    let talks = async |ctx: Context, _job: Work| -> mainspring::HandlerResult<u64> {
         ctx.progress(1, 3, "waiting");
         std::future::pending().await
     };
@@ -221,7 +221,11 @@ async fn returns(control: Control) -> (TestEngine, mainspring::JobId) {
     let handler = move |ctx: Context, job: Work| {
         let control = control.clone();
         async move {
-            if ctx.info().claim == 1 { Err(Outer(Inside(control)))? } else { mainspring::Result::Ok(job.n) }
+            if ctx.info().claim == 1 {
+                Err(Outer(Inside(control)))?
+            } else {
+                mainspring::HandlerResult::Ok(job.n)
+            }
         }
     };
     test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
@@ -299,7 +303,7 @@ async fn throttled_without_a_time_waits_for_the_backoff_and_counts_nothing() {
 #[tokio::test]
 async fn retries_wait_longer_each_time() {
     let test = TestEngine::new();
-    let fails = async |_ctx: Context, _job: Work| -> mainspring::Result<u64> { Err("no")? };
+    let fails = async |_ctx: Context, _job: Work| -> mainspring::HandlerResult<u64> { Err("no")? };
     test.node(|node| node.handle(fails).queue("default", 1)).await.expect("a node");
     let job = test.enqueue(work(1)).await.expect("enqueued");
     test.run_until_idle().await.expect("idle");
@@ -315,7 +319,7 @@ async fn retries_wait_longer_each_time() {
 #[tokio::test]
 async fn a_queue_sets_the_backoff_of_jobs_that_set_none() {
     let test = TestEngine::new();
-    let fails = async |_ctx: Context, _job: Work| -> mainspring::Result<u64> { Err("no")? };
+    let fails = async |_ctx: Context, _job: Work| -> mainspring::HandlerResult<u64> { Err("no")? };
     test.node(|node| node.handle(fails).queue("default", 1)).await.expect("a node");
     let minute = Duration::from_mins(1);
     test.queues().set_backoff("default", Some(Backoff::Fixed(minute))).await.expect("set");
@@ -331,7 +335,7 @@ async fn a_queue_sets_the_backoff_of_jobs_that_set_none() {
 async fn undecodable_input_is_an_ordinary_failure() {
     let test = TestEngine::new();
     test.node(|node| {
-        node.handle(async |_ctx: Context, job: Work| mainspring::Result::Ok(job.n)).queue("default", 1)
+        node.handle(async |_ctx: Context, job: Work| mainspring::HandlerResult::Ok(job.n)).queue("default", 1)
     })
     .await
     .expect("a node");
@@ -367,7 +371,8 @@ async fn an_old_and_a_new_node_on_one_queue_lose_nothing() {
     let test = TestEngine::new();
     let old = test
         .node(|node| {
-            node.handle(async |_ctx: Context, job: Old| mainspring::Result::Ok(job.n)).queue("default", 1)
+            node.handle(async |_ctx: Context, job: Old| mainspring::HandlerResult::Ok(job.n))
+                .queue("default", 1)
         })
         .await
         .expect("a node");
@@ -375,7 +380,7 @@ async fn an_old_and_a_new_node_on_one_queue_lose_nothing() {
     test.run_until_idle().await.expect("idle");
     assert_eq!(record(&test, job.id).await.summary.failures, 1, "the old node tried");
     test.node(|node| {
-        node.handle(async |_ctx: Context, job: New| mainspring::Result::Ok(job.n)).queue("default", 1)
+        node.handle(async |_ctx: Context, job: New| mainspring::HandlerResult::Ok(job.n)).queue("default", 1)
     })
     .await
     .expect("a node");
@@ -407,7 +412,7 @@ async fn layers_wrap_from_the_first_to_the_last_and_see_failures() {
             let ledger = ledger.clone();
             async move {
                 ledger.add(0);
-                if job.n == 0 { Err(discard("no"))? } else { mainspring::Result::Ok(job.n) }
+                if job.n == 0 { Err(discard("no"))? } else { mainspring::HandlerResult::Ok(job.n) }
             }
         }
     };
@@ -426,7 +431,7 @@ async fn layers_wrap_from_the_first_to_the_last_and_see_failures() {
 #[tokio::test]
 async fn faults_keep_their_kind_behind_layers() {
     let test = TestEngine::new();
-    let handler = async |_ctx: Context, job: Work| mainspring::Result::Ok(job.n);
+    let handler = async |_ctx: Context, job: Work| mainspring::HandlerResult::Ok(job.n);
     test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node with the test's layer");
     let job = test.enqueue_json("work", &serde_json::json!(null)).await.expect("enqueued");
     test.run_until_idle().await.expect("idle");
@@ -438,7 +443,7 @@ async fn hooks_hear_of_each_start_and_each_stored_outcome_once() {
     let (starts, ends) = (Ledger::default(), Ledger::default());
     let test = TestEngine::new();
     let handler = async |ctx: Context, job: Work| {
-        if ctx.attempt() <= 2 { Err("not yet")? } else { mainspring::Result::Ok(job.n) }
+        if ctx.attempt() <= 2 { Err("not yet")? } else { mainspring::HandlerResult::Ok(job.n) }
     };
     let (hear_start, hear_end) = (starts.clone(), ends.clone());
     test.node(|node| {
@@ -473,7 +478,7 @@ async fn state_is_found_by_its_type_and_a_missing_one_is_named() {
         if job.n == 0 {
             ctx.state::<Payments>()?;
         }
-        mainspring::Result::Ok(job.n)
+        mainspring::HandlerResult::Ok(job.n)
     };
     let test = TestEngine::new();
     test.node(|node| node.handle(handler).state(Mailer("smtp")).state(counted).queue("default", 1))
@@ -511,7 +516,7 @@ async fn the_result_of_a_job_that_does_not_succeed_is_an_error_that_says_why() {
 async fn a_result_of_another_type_is_a_typed_error() {
     let test = TestEngine::new();
     test.node(|node| {
-        node.handle(async |_ctx: Context, job: Work| mainspring::Result::Ok(job.n)).queue("default", 1)
+        node.handle(async |_ctx: Context, job: Work| mainspring::HandlerResult::Ok(job.n)).queue("default", 1)
     })
     .await
     .expect("a node");
@@ -549,10 +554,11 @@ async fn a_thousand_who_wait_for_results_cost_one_look_at_a_time() {
     };
     let rest = async {
         test.advance(Duration::from_secs(10)).await.expect("all wait");
-        let looks = store.calls("sights");
+        let looks = store.calls("job_ends");
         assert!((2..=30).contains(&looks), "{looks} looks in ten seconds for a thousand who wait");
         test.node(|node| {
-            node.handle(async |_: Context, job: Work| mainspring::Result::Ok(job.n)).queue("default", 64)
+            node.handle(async |_: Context, job: Work| mainspring::HandlerResult::Ok(job.n))
+                .queue("default", 64)
         })
         .await
         .expect("a node");

@@ -33,7 +33,7 @@ async fn survives(setup: impl FnOnce(NodeBuilder) -> NodeBuilder) -> String {
     after.errors[0].message.clone()
 }
 
-async fn well(_ctx: Context, job: Work) -> mainspring::Result<u64> {
+async fn well(_ctx: Context, job: Work) -> mainspring::HandlerResult<u64> {
     Ok(job.n)
 }
 
@@ -41,7 +41,7 @@ async fn well(_ctx: Context, job: Work) -> mainspring::Result<u64> {
 async fn a_panic_before_the_first_await_burns_one_attempt() {
     let handler = async |_ctx: Context, job: Work| {
         assert!(job.n > 0, "zero is {}", "not allowed");
-        mainspring::Result::Ok(job.n)
+        mainspring::HandlerResult::Ok(job.n)
     };
     assert_eq!(survives(|node| node.handle(handler)).await, "zero is not allowed");
 }
@@ -51,7 +51,7 @@ async fn a_panic_after_an_await_burns_one_attempt() {
     let handler = async |_ctx: Context, job: Work| {
         tokio::task::yield_now().await;
         assert!(job.n > 0, "boom");
-        mainspring::Result::Ok(job.n)
+        mainspring::HandlerResult::Ok(job.n)
     };
     assert_eq!(survives(|node| node.handle(handler)).await, "boom");
 }
@@ -71,7 +71,7 @@ async fn a_panic_without_a_text_burns_one_attempt() {
         if job.n == 0 {
             panic_any(17_u8);
         }
-        mainspring::Result::Ok(job.n)
+        mainspring::HandlerResult::Ok(job.n)
     };
     assert_eq!(survives(|node| node.handle(handler)).await, "a panic without a message");
 }
@@ -90,7 +90,7 @@ async fn a_panic_whose_payload_panics_in_turn_burns_one_attempt() {
         if job.n == 0 {
             panic_any(PanicsInDrop);
         }
-        mainspring::Result::Ok(job.n)
+        mainspring::HandlerResult::Ok(job.n)
     };
     survives(|node| node.handle(handler)).await;
 }
@@ -99,7 +99,7 @@ async fn a_panic_whose_payload_panics_in_turn_burns_one_attempt() {
 async fn a_panic_in_the_drop_of_a_local_burns_one_attempt() {
     let handler = async |_ctx: Context, job: Work| {
         let _local = (job.n == 0).then(|| PanicsInDrop);
-        mainspring::Result::Ok(job.n)
+        mainspring::HandlerResult::Ok(job.n)
     };
     assert_eq!(survives(|node| node.handle(handler)).await, "dropped badly");
 }
@@ -111,7 +111,7 @@ async fn a_handler_that_panics_while_it_is_dropped_times_out_like_any_other() {
             let _local = PanicsInDrop;
             std::future::pending::<()>().await;
         }
-        mainspring::Result::Ok(job.n)
+        mainspring::HandlerResult::Ok(job.n)
     };
     let test = TestEngine::new();
     let node = test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
@@ -135,7 +135,7 @@ async fn an_error_that_panics_when_it_is_printed_burns_one_attempt() {
     impl std::error::Error for Unspeakable {}
 
     let handler = async |_ctx: Context, job: Work| {
-        if job.n == 0 { Err(Unspeakable)? } else { mainspring::Result::Ok(job.n) }
+        if job.n == 0 { Err(Unspeakable)? } else { mainspring::HandlerResult::Ok(job.n) }
     };
     assert_eq!(survives(|node| node.handle(handler)).await, "cannot be said");
 }
@@ -157,7 +157,7 @@ async fn an_error_that_panics_when_it_is_dropped_burns_one_attempt() {
     }
 
     let handler = async |_ctx: Context, job: Work| {
-        if job.n == 0 { Err(Sticky)? } else { mainspring::Result::Ok(job.n) }
+        if job.n == 0 { Err(Sticky)? } else { mainspring::HandlerResult::Ok(job.n) }
     };
     survives(|node| node.handle(handler)).await;
 }
@@ -178,7 +178,7 @@ async fn a_result_that_panics_when_it_is_written_burns_one_attempt() {
         const KIND: &'static str = "writes";
     }
     let test = TestEngine::new();
-    let handler = async |_ctx: Context, _job: Writes| mainspring::Result::Ok(Unwritable);
+    let handler = async |_ctx: Context, _job: Writes| mainspring::HandlerResult::Ok(Unwritable);
     test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
     let job = test.enqueue(Writes).await.expect("enqueued");
     test.run_until_idle().await.expect("idle");
@@ -200,7 +200,7 @@ async fn an_input_that_panics_when_it_is_read_burns_one_attempt() {
         const KIND: &'static str = "unreadable";
     }
     let test = TestEngine::new();
-    let handler = async |_ctx: Context, _job: Unreadable| mainspring::Result::Ok(());
+    let handler = async |_ctx: Context, _job: Unreadable| mainspring::HandlerResult::Ok(());
     test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
     let job = test.enqueue(Unreadable).await.expect("enqueued");
     test.run_until_idle().await.expect("idle");

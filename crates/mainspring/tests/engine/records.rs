@@ -41,7 +41,7 @@ fn keeping(node: NodeBuilder, ledger: &Ledger) -> NodeBuilder {
             let fails = ctx.attempt() == 1 && job.n.is_multiple_of(2);
             let beside = async { if fails { Err(Failure::from("beside it")) } else { Ok(()) } };
             let (kept, ()) = tokio::try_join!(biased; async { Ok(kept.await?) }, beside)?;
-            mainspring::Result::Ok(kept)
+            mainspring::HandlerResult::Ok(kept)
         }
     };
     node.handle(handler).queue("default", 1).drain(SECOND)
@@ -141,7 +141,7 @@ async fn no_panic_overtakes_a_record_on_its_way() {
                     Err(Failure::from(Evil { looked_at }))
                 };
                 let (kept, ()) = tokio::try_join!(biased; async { Ok(kept.await?) }, fails)?;
-                mainspring::Result::Ok(kept)
+                mainspring::HandlerResult::Ok(kept)
             }
         };
         test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
@@ -168,8 +168,8 @@ async fn what_is_void_is_told_although_the_handler_panics_at_once() {
     let handler = |ctx: Context, job: Work| {
         assert_ne!(ctx.attempt(), 2, "no future");
         async move {
-            ctx.output().push("void").await?;
-            if job.n > 0 { Err(Failure::from("first")) } else { mainspring::Result::Ok(job.n) }
+            ctx.emit("void").await?;
+            if job.n > 0 { Err(Failure::from("first")) } else { mainspring::HandlerResult::Ok(job.n) }
         }
     };
     test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
@@ -185,7 +185,7 @@ async fn what_is_void_is_told_although_the_handler_panics_at_once() {
     let mut frames = test.tail(job.id);
     let mut resets = 0;
     while let Some(frame) = frames.next().await.expect("a frame") {
-        resets += usize::from(matches!(frame, mainspring::Told::Reset { .. }));
+        resets += usize::from(matches!(frame, mainspring::TailEvent::Reset { .. }));
     }
     assert_eq!(resets, 1);
 }
@@ -219,7 +219,7 @@ async fn an_end_that_waits_for_records_costs_no_call_of_its_own() {
                 2 => {
                     let stream = ctx.step_with("stream", async |step| {
                         for frame in 0..5 {
-                            step.output().push(frame).await?;
+                            step.emit(frame).await?;
                             ctx.engine().seams().clock.sleep(SECOND).await;
                         }
                         Err::<(), _>(Failure::from("it is meant to fail"))
@@ -231,7 +231,7 @@ async fn an_end_that_waits_for_records_costs_no_call_of_its_own() {
                     tokio::try_join!(biased; step, async { Err::<(), _>(Failure::from("beside it")) })?;
                 }
             }
-            mainspring::Result::Ok(job.n)
+            mainspring::HandlerResult::Ok(job.n)
         };
         test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
         test.enqueue(work(n)).max_attempts(1).await.expect("enqueued");

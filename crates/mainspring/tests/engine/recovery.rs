@@ -21,7 +21,7 @@ fn hangs(node: NodeBuilder, claims: u32) -> NodeBuilder {
         if ctx.info().claim <= claims {
             std::future::pending::<()>().await;
         }
-        mainspring::Result::Ok(job.n)
+        mainspring::HandlerResult::Ok(job.n)
     };
     node.handle(handler)
 }
@@ -79,7 +79,7 @@ async fn a_job_longer_than_the_lease_runs_once() {
         let gate = door.clone();
         async move {
             gate.pass().await;
-            mainspring::Result::Ok(job.n)
+            mainspring::HandlerResult::Ok(job.n)
         }
     };
     for _ in 0..2 {
@@ -103,7 +103,7 @@ async fn a_machine_that_slept_expires_nobody() {
         let gate = door.clone();
         async move {
             gate.pass().await;
-            mainspring::Result::Ok(job.n)
+            mainspring::HandlerResult::Ok(job.n)
         }
     };
     let mut nodes = Vec::new();
@@ -195,7 +195,7 @@ async fn bystanders_of_a_killer_are_not_quarantined() {
             if job.n == 0 || ledger.entries().iter().filter(|n| **n == job.n).count() <= 2 {
                 std::future::pending::<()>().await;
             }
-            mainspring::Result::Ok(job.n)
+            mainspring::HandlerResult::Ok(job.n)
         }
     };
     let jobs = test.enqueue_many((0..6).map(work)).await.expect("enqueued");
@@ -235,7 +235,7 @@ async fn a_node_runs_one_suspect_at_a_time() {
         let gate = door.clone();
         async move {
             gate.pass().await;
-            mainspring::Result::Ok(job.n)
+            mainspring::HandlerResult::Ok(job.n)
         }
     };
     test.enqueue_many((0..4).map(work)).await.expect("enqueued");
@@ -297,7 +297,7 @@ async fn a_suspect_that_outlives_its_crashes_is_cleared() {
         let gate = door.clone();
         async move {
             gate.pass().await;
-            mainspring::Result::Ok(job.n)
+            mainspring::HandlerResult::Ok(job.n)
         }
     };
     test.enqueue_many((0..3).map(work)).await.expect("enqueued");

@@ -17,11 +17,11 @@ const SECOND: Duration = Duration::from_secs(1);
 #[job(kind = "rare", result = u64)]
 struct Rare {}
 
-async fn rare(_ctx: Context, _job: Rare) -> mainspring::Result<u64> {
+async fn rare(_ctx: Context, _job: Rare) -> mainspring::HandlerResult<u64> {
     Ok(1)
 }
 
-async fn quick(_ctx: Context, job: Work) -> mainspring::Result<u64> {
+async fn quick(_ctx: Context, job: Work) -> mainspring::HandlerResult<u64> {
     Ok(job.n)
 }
 
@@ -30,7 +30,7 @@ fn noting(node: NodeBuilder, ledger: &Ledger) -> NodeBuilder {
     let ledger = ledger.clone();
     let handler = move |_ctx: Context, job: Work| {
         ledger.add(job.n);
-        async move { mainspring::Result::Ok(job.n) }
+        async move { mainspring::HandlerResult::Ok(job.n) }
     };
     node.handle(handler).queue("default", 1)
 }
@@ -128,7 +128,9 @@ on_every_store! {
             engine.enqueue(work(n)).priority(priority).await.expect("enqueued");
         }
         let last = engine.enqueue(work(100)).priority(9).await.expect("enqueued");
-        engine.jobs().reprioritise(last.id, 0).expect("a priority").await.expect("changed");
+        let refused = engine.jobs().set_priority(last.id, 10).await;
+        assert!(matches!(refused, Err(mainspring::Error::Invalid { .. })), "{refused:?}");
+        engine.jobs().set_priority(last.id, 0).await.expect("changed");
         let node = noting(engine.node(), &ledger).start().await.expect("a node");
         eventually("all ran", async || ledger.len() == 31).await;
         let expected: Vec<u64> =
@@ -147,7 +149,7 @@ on_every_store! {
                 if job.n == 0 {
                     gate.pass().await;
                 }
-                mainspring::Result::Ok(job.n)
+                mainspring::HandlerResult::Ok(job.n)
             }
         };
         let node = engine.node().handle(handler).queue("default", 2).start().await.expect("a node");
@@ -190,7 +192,7 @@ async fn a_bulk_enqueue_wakes_all_slots_of_all_nodes() {
         let gate = door.clone();
         async move {
             gate.pass().await;
-            mainspring::Result::Ok(job.n)
+            mainspring::HandlerResult::Ok(job.n)
         }
     };
     for _ in 0..3 {
@@ -213,7 +215,7 @@ async fn no_more_jobs_run_than_a_queue_has_slots() {
         let gate = door.clone();
         async move {
             gate.pass().await;
-            mainspring::Result::Ok(job.n)
+            mainspring::HandlerResult::Ok(job.n)
         }
     };
     test.node(|node| node.handle(handler).queue("default", 3).queue("mail", 2)).await.expect("a node");
@@ -252,7 +254,7 @@ async fn a_node_does_not_sit_on_jobs_that_another_could_run() {
                 gate.pass().await;
             }
             ledger.add(job.n);
-            mainspring::Result::Ok(job.n)
+            mainspring::HandlerResult::Ok(job.n)
         }
     };
     let first = handler.clone();

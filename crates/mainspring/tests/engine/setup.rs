@@ -6,7 +6,7 @@ use mainspring::{Context, Engine, Error, NodeBuilder};
 
 use crate::support::{Work, soon, work};
 
-async fn quick(_ctx: Context, job: Work) -> mainspring::Result<u64> {
+async fn quick(_ctx: Context, job: Work) -> mainspring::HandlerResult<u64> {
     Ok(job.n)
 }
 

@@ -19,7 +19,7 @@ fn gated(node: NodeBuilder, gate: &Gate, ledger: &Ledger) -> NodeBuilder {
         async move {
             gate.pass().await;
             ledger.add(job.n);
-            mainspring::Result::Ok(job.n)
+            mainspring::HandlerResult::Ok(job.n)
         }
     };
     node.handle(handler)
@@ -123,7 +123,7 @@ async fn a_job_that_was_enqueued_by_a_draining_node_runs_on_the_next() {
                 gate.pass().await;
                 ctx.engine().enqueue(work(1)).await?;
             }
-            mainspring::Result::Ok(job.n)
+            mainspring::HandlerResult::Ok(job.n)
         }
     };
     let next = handler.clone();
@@ -163,7 +163,7 @@ async fn shutting_down_is_bounded_even_if_a_handler_never_yields() {
             while !released.load(Ordering::SeqCst) {
                 std::thread::yield_now();
             }
-            mainspring::Result::Ok(job.n)
+            mainspring::HandlerResult::Ok(job.n)
         }
     };
     let node = engine
@@ -183,7 +183,7 @@ async fn shutting_down_is_bounded_even_if_a_handler_never_yields() {
     // The handler ends now, and nothing that it says is accepted.
     let next = engine
         .node()
-        .handle(async |_ctx: Context, _job: Work| mainspring::Result::Ok(42))
+        .handle(async |_ctx: Context, _job: Work| mainspring::HandlerResult::Ok(42))
         .queue("default", 1)
         .start()
         .await

@@ -18,7 +18,7 @@ on_every_store! {
                 })
                 .await?;
                 let said: u64 = ctx.signal("go").await?;
-                mainspring::Result::Ok(job.n + said)
+                mainspring::HandlerResult::Ok(job.n + said)
             }
         };
         let node = engine.node().handle(handler).queue("default", 4).start().await.expect("a node");

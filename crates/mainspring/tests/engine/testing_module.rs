@@ -19,12 +19,12 @@ struct Child {
 }
 
 /// Each job of this kind enqueues a child.
-async fn parent(ctx: Context, job: Work) -> mainspring::Result<u64> {
+async fn parent(ctx: Context, job: Work) -> mainspring::HandlerResult<u64> {
     ctx.engine().enqueue(Child { of: job.n }).await?;
     Ok(job.n)
 }
 
-async fn child(_ctx: Context, job: Child) -> mainspring::Result<u64> {
+async fn child(_ctx: Context, job: Child) -> mainspring::HandlerResult<u64> {
     Ok(job.of * 10)
 }
 
@@ -44,7 +44,7 @@ async fn idle_means_that_what_handlers_enqueue_has_run_too() {
 #[tokio::test]
 async fn idle_does_not_move_the_clock() {
     let test = TestEngine::new();
-    let fails = async |_ctx: Context, _job: Work| -> mainspring::Result<u64> { Err("no")? };
+    let fails = async |_ctx: Context, _job: Work| -> mainspring::HandlerResult<u64> { Err("no")? };
     test.node(|node| node.handle(fails).queue("default", 1)).await.expect("a node");
     let before = test.now();
     let error = test.run(work(1)).await.expect_err("it waits for its next attempt");
@@ -62,7 +62,7 @@ async fn idle_waits_for_things_outside_of_the_engine() {
         tokio::task::yield_now().await;
         let mut outside = tokio::task::JoinSet::new();
         outside.spawn_blocking(move || job.n);
-        mainspring::Result::Ok(outside.join_all().await[0])
+        mainspring::HandlerResult::Ok(outside.join_all().await[0])
     };
     test.node(|node| node.handle(handler).queue("default", 2)).await.expect("a node");
     for n in 0..10 {
@@ -83,7 +83,7 @@ async fn a_handler_that_ends_at_one_go_after_it_was_woken_is_noticed() {
             }
             job.n
         });
-        mainspring::Result::Ok(outside.join_all().await[0])
+        mainspring::HandlerResult::Ok(outside.join_all().await[0])
     };
     test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
     assert_eq!(test.run(work(7)).await.expect("it ends"), 7);
@@ -93,7 +93,7 @@ async fn a_handler_that_ends_at_one_go_after_it_was_woken_is_noticed() {
 async fn a_handler_that_waits_for_ever_is_named() {
     let test = TestEngine::new().patience(SECOND);
     let handler =
-        async |_ctx: Context, _job: Work| -> mainspring::Result<u64> { std::future::pending().await };
+        async |_ctx: Context, _job: Work| -> mainspring::HandlerResult<u64> { std::future::pending().await };
     test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
     let job = test.enqueue(work(1)).await.expect("enqueued");
     let error = test.run_until_idle().await.expect_err("it never ends").to_string();
@@ -105,7 +105,7 @@ async fn jobs_without_end_are_named() {
     let test = TestEngine::new().patience(Duration::from_millis(200));
     let again = async |ctx: Context, job: Work| {
         ctx.engine().enqueue(work(job.n + 1)).await?;
-        mainspring::Result::Ok(job.n)
+        mainspring::HandlerResult::Ok(job.n)
     };
     test.node(|node| node.handle(again).queue("default", 1)).await.expect("a node");
     let error = soon("an end", test.run(work(0))).await.expect_err("no end");
@@ -229,7 +229,7 @@ async fn time_passes_step_by_step_and_far() {
             if job.n > 0 {
                 ctx.engine().enqueue(work(job.n - 1)).delay(Duration::from_hours(24)).await?;
             }
-            mainspring::Result::Ok(job.n)
+            mainspring::HandlerResult::Ok(job.n)
         }
     };
     test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
@@ -247,7 +247,7 @@ async fn the_first_attempt_of_each_job_can_be_made_to_fail() {
     let notes = ledger.clone();
     let handler = move |_ctx: Context, job: Work| {
         notes.add(job.n);
-        async move { mainspring::Result::Ok(job.n) }
+        async move { mainspring::HandlerResult::Ok(job.n) }
     };
     test.node(|node| node.handle(handler).handle(child).queue("default", 1)).await.expect("a node");
     test.fail_once::<Work>();
@@ -266,7 +266,7 @@ async fn each_job_can_be_made_to_run_twice() {
     let counted = Arc::clone(&runs);
     let handler = move |_ctx: Context, job: Child| {
         counted.fetch_add(1, Ordering::Relaxed);
-        async move { if job.of == 0 { Err(discard("no"))? } else { mainspring::Result::Ok(job.of) } }
+        async move { if job.of == 0 { Err(discard("no"))? } else { mainspring::HandlerResult::Ok(job.of) } }
     };
     test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
     test.run_twice::<Child>();
@@ -293,7 +293,7 @@ async fn a_crash_releases_nothing_and_a_later_shutdown_returns() {
         let gate = door.clone();
         async move {
             gate.pass().await;
-            mainspring::Result::Ok(job.n)
+            mainspring::HandlerResult::Ok(job.n)
         }
     };
     let node = test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
@@ -319,7 +319,7 @@ async fn runs_are_the_same_for_the_same_seed() {
                 async move {
                     tokio::task::yield_now().await;
                     ledger.add(job.n);
-                    if ctx.attempt() < 3 { Err("not yet")? } else { mainspring::Result::Ok(job.n) }
+                    if ctx.attempt() < 3 { Err("not yet")? } else { mainspring::HandlerResult::Ok(job.n) }
                 }
             }
         };

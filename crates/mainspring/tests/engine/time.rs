@@ -12,11 +12,11 @@ use crate::support::{Gate, Ledger, Work, ended, eventually, on_every_store, reco
 
 const SECOND: Duration = Duration::from_secs(1);
 
-async fn quick(_ctx: Context, job: Work) -> mainspring::Result<u64> {
+async fn quick(_ctx: Context, job: Work) -> mainspring::HandlerResult<u64> {
     Ok(job.n)
 }
 
-async fn endless(_ctx: Context, _job: Work) -> mainspring::Result<u64> {
+async fn endless(_ctx: Context, _job: Work) -> mainspring::HandlerResult<u64> {
     std::future::pending().await
 }
 
@@ -122,7 +122,7 @@ async fn a_job_is_not_started_after_its_deadline() {
                 gate.pass().await;
             }
             ledger.add(job.n);
-            mainspring::Result::Ok(job.n)
+            mainspring::HandlerResult::Ok(job.n)
         }
     };
     test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
@@ -177,7 +177,7 @@ async fn a_handler_that_never_yields_is_called_stuck_and_keeps_its_slot() {
             while !released.load(Ordering::SeqCst) {
                 std::thread::yield_now();
             }
-            mainspring::Result::Ok(job.n)
+            mainspring::HandlerResult::Ok(job.n)
         }
     };
     // Two slots: a second copy would have room.

@@ -8,7 +8,7 @@ use mainspring_testkit::postgres::Database;
 
 use crate::support::{Work, assert_sound, ended, eventually, postgres, soon, total, work};
 
-async fn quick(_ctx: Context, job: Work) -> mainspring::Result<u64> {
+async fn quick(_ctx: Context, job: Work) -> mainspring::HandlerResult<u64> {
     Ok(job.n)
 }
 

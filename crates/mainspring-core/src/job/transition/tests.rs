@@ -160,13 +160,13 @@ fn a_succeeded_job_never_changes() {
 }
 
 #[test]
-fn only_jobs_that_are_not_running_can_be_deleted_or_reprioritised() {
+fn only_jobs_that_are_not_running_can_be_deleted_or_get_another_priority() {
     for from in statuses() {
         let delete = Verb::Delete.apply(from, false);
         assert_eq!(delete == Ok(None), from.state != S::Running, "{from}");
-        let reprioritise = Verb::Reprioritise(Priority::HIGHEST).apply(from, false);
+        let set_priority = Verb::SetPriority(Priority::HIGHEST).apply(from, false);
         let waiting = !from.state.is_terminal() && from.state != S::Running;
-        assert_eq!(reprioritise == Ok(Some(from)), waiting, "{from}");
+        assert_eq!(set_priority == Ok(Some(from)), waiting, "{from}");
     }
 }
 
@@ -192,7 +192,7 @@ fn verbs_are_told_by_their_words() {
         (Verb::Resume, "resume"),
         (Verb::Fail { why: why() }, "fail"),
         (Verb::Delete, "delete"),
-        (Verb::Reprioritise(Priority::HIGHEST), "reprioritise"),
+        (Verb::SetPriority(Priority::HIGHEST), "set-priority"),
     ];
     for (verb, word) in verbs {
         assert_eq!(verb.to_string(), word);

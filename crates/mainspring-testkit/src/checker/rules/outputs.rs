@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use mainspring_core::job::State;
-use mainspring_core::output::{Item, What};
+use mainspring_core::output::{OutputItem, What};
 
 use super::BrokenRule;
 use super::workflows::flows;
@@ -57,7 +57,7 @@ pub(super) fn told(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
 
 /// What is wrong with the places of these: positions go up by one, claims do not go down, and a reset reaches back to the
 /// first frame that it takes back.
-fn places(items: &[Item]) -> Option<String> {
+fn places(items: &[OutputItem]) -> Option<String> {
     for pair in items.windows(2) {
         if pair[1].position != pair[0].position + 1 {
             return Some(format!("behind position {} comes {}", pair[0].position, pair[1].position));
@@ -69,7 +69,7 @@ fn places(items: &[Item]) -> Option<String> {
     let cut = items.first().is_some_and(|item| item.position > 1);
     for (at, item) in items.iter().enumerate().filter(|_| !cut) {
         let What::Reset { from } = item.what else { continue };
-        let void = |before: &&Item| before.step == item.step && matches!(before.what, What::Frame(_));
+        let void = |before: &&OutputItem| before.step == item.step && matches!(before.what, What::Frame(_));
         let first = items[..at].iter().find(void).map_or(item.position, |first| first.position);
         if from != first {
             let position = item.position;
@@ -80,7 +80,7 @@ fn places(items: &[Item]) -> Option<String> {
 }
 
 /// What a reader has in the end.
-fn heard(items: &[Item]) -> Vec<OutputFrame> {
+fn heard(items: &[OutputItem]) -> Vec<OutputFrame> {
     let mut heard: Vec<OutputFrame> = Vec::new();
     for item in items {
         let step = item.step.as_ref().map(ToString::to_string);
@@ -100,7 +100,7 @@ fn by_speaker(words: &[OutputFrame]) -> BTreeMap<Option<&str>, Vec<u64>> {
     all
 }
 
-fn render(items: &[Item]) -> String {
+fn render(items: &[OutputItem]) -> String {
     let words = items.iter().map(|item| {
         let step = item.step.as_ref().map_or("handler", |step| step.as_str());
         match &item.what {

@@ -1,7 +1,7 @@
 //! The rule of what workflows say catches bad outputs.
 
 use mainspring_core::name::Key;
-use mainspring_core::output::{Item, What};
+use mainspring_core::output::{OutputItem, What};
 
 use super::*;
 use crate::history::{JournalWrites, OutputFrame, digest};
@@ -30,7 +30,7 @@ fn said(says: &[SaidFrame]) -> TestHistory {
             Reset(step, from) => (step, What::Reset { from: *from }),
         };
         let step = step.map(|step| Key::new(step).expect("a key"));
-        Item { position, at: at(0), claim: 1, step, what }
+        OutputItem { position, at: at(0), claim: 1, step, what }
     });
     case.found.outputs.insert(id(1), items.collect());
     case.joined(1).stored(1).claimed(1, 1, 1);
@@ -96,7 +96,7 @@ fn what_is_said_twice_too_late_or_not_at_all_is_found() {
 
 #[test]
 fn positions_go_up_claims_too_and_resets_reach_back() {
-    let changed = |change: fn(&mut Vec<Item>)| {
+    let changed = |change: fn(&mut Vec<OutputItem>)| {
         let mut case = succeeded(&peace());
         change(case.found.outputs.get_mut(&id(1)).expect("an output"));
         case

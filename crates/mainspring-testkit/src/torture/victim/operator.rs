@@ -42,7 +42,7 @@ async fn turn(life: &VictimContext, engine: &Engine) -> Result<()> {
         9..=11 => (&[State::Suspended], Verb::Resume),
         12 => (&[State::Cancelled, State::Failed, State::Scheduled], Verb::Retry),
         13 => (&[State::Succeeded, State::Cancelled, State::Ready], Verb::Delete),
-        _ => (&[State::Ready, State::Scheduled], Verb::Reprioritise(Priority::HIGHEST)),
+        _ => (&[State::Ready, State::Scheduled], Verb::SetPriority(Priority::HIGHEST)),
     };
     let reason = (verb == Verb::Resume).then_some(Reason::Hold);
     let kind = Some(Kind::new(Work::KIND)?);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mainspring::{Context, Engine, Error};
-use mainspring_core::id::{Batch, NodeId};
+use mainspring_core::id::{ClaimBatchNo, NodeId};
 use mainspring_core::job::Outcome;
 use mainspring_core::name::QueueName;
 use mainspring_core::store::{Abilities, ClaimRequest, Finish, Registration, Renewal, Rescue};
@@ -106,8 +106,13 @@ async fn probe(engine: &Engine, lease: Duration) -> Vec<Error> {
     match store.register(registration.clone()).await {
         Ok(member) => {
             let queues = registration.queues.iter().map(|(queue, _)| (queue.clone(), 100)).collect();
-            let request =
-                ClaimRequest { ahead: Vec::new(), node: member.no, batch: Batch(1), queues, suspects: 1 };
+            let request = ClaimRequest {
+                ahead: Vec::new(),
+                node: member.no,
+                batch: ClaimBatchNo(1),
+                queues,
+                suspects: 1,
+            };
             match store.claim(request).await {
                 Ok(batch) => {
                     let end = |claim| Finish { claim, outcome: Outcome::Release };

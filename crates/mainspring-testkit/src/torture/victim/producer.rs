@@ -6,7 +6,6 @@ use std::time::Duration;
 use mainspring::{Backoff, Engine, Enqueue, Error as Refusal, Job, JobId, State, Unique};
 use mainspring_core::job::Until;
 use mainspring_core::seam::Rng;
-use mainspring_core::time::Span;
 
 use super::jobs::{QUEUES, Work};
 use super::workflow::WorkflowJob;
@@ -60,7 +59,7 @@ async fn turn(life: &VictimContext, engine: &Engine) {
                 0 => key.replace(),
                 1 => key.reject(),
                 2 => key.until(Until::Started),
-                _ => key.until(Until::After(Span(Duration::from_millis(below(100))))),
+                _ => key.until(Until::after(Duration::from_millis(below(100)))),
             };
             let job = engine.enqueue(work(0, &below)).unique(key).backoff(BACKOFF);
             told(note.0, note.1, engine, job).await;

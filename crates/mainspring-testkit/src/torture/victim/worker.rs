@@ -36,7 +36,7 @@ pub(super) async fn run(life: VictimContext) -> Result<(), Box<dyn Error>> {
             let run = Run::begin(&ctx, &poisoned, by);
             // Whoever finds the dead must be able to tell why: the note comes first.
             run.ledger.note(by, Fact::fault("exit", Some(by), None));
-            async move { std::process::abort() as mainspring::Result<()> }
+            async move { std::process::abort() as mainspring::HandlerResult<()> }
         })
         .handle(move |ctx: Context, job: WorkflowJob| {
             let (ledger, pool) = (Arc::clone(&recorded), pool.clone());
@@ -82,7 +82,7 @@ pub(super) async fn work(
     job: &Work,
     ledger: &Arc<dyn Recorder>,
     by: Actor,
-) -> mainspring::Result<String> {
+) -> mainspring::HandlerResult<String> {
     let run = Run::begin(ctx, ledger, by);
     ctx.engine().seams().clock.sleep(Duration::from_millis(job.millis)).await;
     if run.claim <= job.snoozes {

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use mainspring_core::fault;
 use mainspring_core::seam::Rng;
 
-use crate::identity::Identity;
+use crate::file_identity::Identity;
 
 /// The lock of this store handle.
 #[derive(Debug)]

@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_micros(300);
 
 /// How long to wait for the turnstile itself. Who holds it waits for a short transaction; if it takes longer, he was
 /// stopped there, and nobody should wait for that.
-const TURN: Duration = Duration::from_millis(250);
+const TURNSTILE_WAIT: Duration = Duration::from_millis(250);
 
 /// The turnstile of one handle.
 pub(crate) struct Turnstile {
@@ -38,7 +38,7 @@ impl Turnstile {
     /// Opens the turnstile beside a database.
     pub(crate) fn open(database: &Path, timeout: Duration) -> Self {
         let mut name = database.as_os_str().to_owned();
-        name.push("-turn.lock");
+        name.push("-turnstile.lock");
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(name);
         let file =
             file.map_err(|error| tracing::warn!(%error, "no turnstile: writers do not take turns")).ok();
@@ -48,7 +48,7 @@ impl Turnstile {
     /// Begins a transaction that writes, when it is our turn.
     pub(crate) fn begin(&self, conn: &Connection, clock: &dyn Clock) -> rusqlite::Result<()> {
         let begin = clock.monotonic();
-        let mut turn = Patience { begin, pauses: 0, timeout: self.timeout.min(TURN) };
+        let mut turn = Patience { begin, pauses: 0, timeout: self.timeout.min(TURNSTILE_WAIT) };
         let taken = self.file.as_ref().filter(|file| {
             loop {
                 match file.try_lock() {

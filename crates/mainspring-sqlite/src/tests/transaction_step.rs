@@ -15,7 +15,7 @@ use mainspring_core::time::Timestamp;
 use rusqlite::ErrorCode;
 
 use super::support::{Fixture, block_on, claim, job, registration};
-use crate::transact::{Done, Error, LIMIT, Request, Sql};
+use crate::transaction_step::{Done, Error, LIMIT, Request, Sql};
 use crate::{Options, Sqlite};
 
 /// A store with an account, and a claimed job.
@@ -53,8 +53,8 @@ impl World {
     /// Nothing of the closure is there, nothing is recorded, and the writer works.
     fn assert_untouched(&self) {
         assert_eq!(self.accounts(), 0);
-        let story = block_on(self.it.store.story(self.claim.id)).expect("a story").expect("a job");
-        assert_eq!(story.entries, []);
+        let timeline = block_on(self.it.store.timeline(self.claim.id)).expect("a timeline").expect("a job");
+        assert_eq!(timeline.entries, []);
         block_on(self.it.store.enqueue(vec![job(&self.it.seams)])).expect("the writer works");
         let paid = block_on(self.it.store.transact(self.request(), pay)).expect("paid");
         assert_eq!((paid, self.accounts()), (Done::Now(7), 1));

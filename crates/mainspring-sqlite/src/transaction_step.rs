@@ -52,7 +52,7 @@ use rusqlite::{Connection, OptionalExtension, Params, Row, ffi, params};
 use crate::error::Fault;
 use crate::oneshot::{Sender, channel};
 use crate::op::journal;
-use crate::turn::Turnstile;
+use crate::turnstile::Turnstile;
 use crate::writer::{Call, Env, Tx, Weight};
 use crate::{Sqlite, enlist};
 

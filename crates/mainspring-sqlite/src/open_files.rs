@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use mainspring_core::store::Finding;
 
-use crate::identity::{self, Identity, names};
+use crate::file_identity::{self, Identity, names};
 
 /// What belongs to a database, by the ends of their names.
 const PARTS: [&str; 3] = ["", "-wal", "-shm"];
@@ -54,7 +54,7 @@ impl Files {
                     continue;
                 }
                 Ok(_) => "replaced",
-                Err(error) if identity::is_missing(&error) => "removed or renamed",
+                Err(error) if file_identity::is_missing(&error) => "removed or renamed",
                 // Nobody can tell.
                 Err(error) => {
                     tracing::debug!(path = %path.display(), %error, "the file could not be looked at");
