@@ -9,6 +9,7 @@ mod determinism;
 mod file;
 mod file_form;
 mod packages;
+mod retired_words;
 mod sql;
 mod unfinished;
 
@@ -39,8 +40,8 @@ impl fmt::Display for Finding {
 }
 
 /// The rules that look at one file at a time.
-const FILE_RULES: [fn(&File) -> Vec<Finding>; 4] =
-    [determinism::check, file_form::check, unfinished::check, sql::check];
+const FILE_RULES: [fn(&File) -> Vec<Finding>; 5] =
+    [determinism::check, file_form::check, retired_words::check, unfinished::check, sql::check];
 
 /// The command.
 pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
