@@ -164,6 +164,7 @@ pub(crate) fn node(node: &Node) -> Value {
         "queues": queues,
         "kinds": node.abilities.kinds,
         "claims": node.claims,
+        "backed_up": node.backed_up,
         "started_at": node.started_at.to_string(),
         "renewed_at": node.renewed_at.to_string(),
         "lease_until": node.lease_until.to_string(),

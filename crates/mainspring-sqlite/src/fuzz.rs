@@ -344,6 +344,7 @@ fn renewal() -> Renewal {
     Renewal {
         node: NODE,
         marks: vec![(claim(), Mark::Foreign), (claim(), Mark::Stuck), (claim(), Mark::Cleared)],
+        backed_up: true,
     }
 }
 

@@ -41,7 +41,7 @@ pub(crate) async fn run(engine: &Engine, out: Out) -> anyhow::Result<()> {
 
 fn color(node: &Node, now: mainspring::Timestamp) -> Color {
     match node.state {
-        NodeState::Live if node.lease_until > now => Color::Green,
+        NodeState::Live if node.lease_until > now && !node.backed_up => Color::Green,
         NodeState::Live => Color::Red,
         NodeState::Retired | NodeState::Expired => Color::Faint,
     }
@@ -50,6 +50,9 @@ fn color(node: &Node, now: mainspring::Timestamp) -> Color {
 /// A node's state, and for a live one its lease.
 fn lease(node: &Node, now: mainspring::Timestamp) -> String {
     match node.state {
+        NodeState::Live if node.lease_until > now && node.backed_up => {
+            "live, cannot store outcomes".to_owned()
+        }
         NodeState::Live if node.lease_until > now => {
             format!("live, lease for {}", text::duration(node.lease_until.since(now)))
         }

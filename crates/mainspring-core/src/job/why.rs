@@ -128,6 +128,11 @@ pub enum Why {
         /// The node that takes its jobs over first, and when.
         taken_over: Option<(String, Timestamp)>,
     },
+    /// Nodes that can run it are there, and none of them claims: the store does not take their outcomes.
+    BackedUp {
+        /// The names of the nodes.
+        nodes: Vec<String>,
+    },
     /// It is a suspect: each node runs one of those at a time.
     Suspect {
         /// How many nodes were lost while running it.
@@ -209,10 +214,21 @@ fn ready(job: &Summary, queue: Option<&Queue>, nodes: &[Node], now: Timestamp) -
     if queue.is_some_and(|queue| queue.settings.paused) {
         return Why::Paused { queue: job.queue.clone() };
     }
-    match able(&job.queue, &job.kind, &job.options.labels, nodes, now) {
-        Err(why) => why,
-        Ok(_) if job.crashes >= crate::bounds::SUSPECT_CRASHES => Why::Suspect { crashes: job.crashes },
-        Ok(able) => Why::Slot { nodes: able.iter().map(|node| node.name.clone()).collect() },
+    let able = match able(&job.queue, &job.kind, &job.options.labels, nodes, now) {
+        Ok(able) => able,
+        Err(why) => return why,
+    };
+    let names = |backed_up: bool| {
+        let nodes = able.iter().filter(|node| node.backed_up == backed_up);
+        nodes.map(|node| node.name.clone()).collect::<Vec<_>>()
+    };
+    let claiming = names(false);
+    if claiming.is_empty() {
+        Why::BackedUp { nodes: names(true) }
+    } else if job.crashes >= crate::bounds::SUSPECT_CRASHES {
+        Why::Suspect { crashes: job.crashes }
+    } else {
+        Why::Slot { nodes: claiming }
     }
 }
 
@@ -330,6 +346,13 @@ impl fmt::Display for Why {
                     None => Ok(()),
                 }
             }
+            Why::BackedUp { nodes } => {
+                write!(
+                    f,
+                    "the store does not take outcomes of {}: nothing is claimed there until it does",
+                    nodes.join(", ")
+                )
+            }
             Why::Suspect { crashes } => {
                 write!(
                     f,
@@ -416,6 +439,11 @@ impl Why {
             Why::NoBuild { build, .. } => {
                 Some(format!("start a node of build `{build}`, or one that takes it over"))
             }
+            Why::BackedUp { .. } => Some(
+                "the log of the node names the error; see who locks the tables or the file, what the user may write, and how many \
+                 connections it has"
+                    .into(),
+            ),
             Why::Foreign { .. } => Some("await it in the body of a step, or have it sent as a signal".into()),
             Why::Stuck { .. } => {
                 Some("the handler must await, or move blocking work off the executor".into())

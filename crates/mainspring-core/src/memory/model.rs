@@ -112,6 +112,7 @@ pub(super) struct Membership {
     pub(super) started_at: Timestamp,
     pub(super) renewed_at: Timestamp,
     pub(super) lease_until: Timestamp,
+    pub(super) backed_up: bool,
 }
 
 /// Which of a queue's two retentions applies.

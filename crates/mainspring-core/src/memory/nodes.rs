@@ -22,7 +22,14 @@ impl Model {
         self.member_ids.insert(registration.id, no);
         let lease_until = now.after(registration.lease);
         let state = NodeState::Live;
-        let member = Membership { registration, state, started_at: now, renewed_at: now, lease_until };
+        let member = Membership {
+            registration,
+            state,
+            started_at: now,
+            renewed_at: now,
+            lease_until,
+            backed_up: false,
+        };
         self.members.insert(no, member);
         Registered { no, now }
     }
@@ -53,6 +60,7 @@ impl Model {
 
     pub(super) fn renew(&mut self, renewal: &Renewal, now: Timestamp) -> Result<Renewed> {
         self.renew_lease(renewal.node, now)?;
+        self.live(renewal.node)?.backed_up = renewal.backed_up;
         for (claim, mark) in &renewal.marks {
             self.mark(renewal.node, claim, *mark);
         }
@@ -104,6 +112,7 @@ impl Model {
             renewed_at: member.renewed_at,
             lease_until: member.lease_until,
             claims: self.held_by(no).len() as u64,
+            backed_up: member.backed_up,
         }
     }
 }

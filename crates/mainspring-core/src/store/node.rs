@@ -106,6 +106,8 @@ pub struct Renewal {
     pub node: NodeNo,
     /// What it has noticed of its claims since the last time. Stale claims are ignored.
     pub marks: Vec<(Claim, Mark)>,
+    /// Whether it claims nothing because the store does not take its outcomes.
+    pub backed_up: bool,
 }
 
 /// Something that a node notices of one of its claims.
@@ -213,6 +215,8 @@ pub struct Node {
     pub lease_until: Timestamp,
     /// Claims that it holds.
     pub claims: u64,
+    /// Whether it claims nothing because the store does not take its outcomes, as it said with its last renewal.
+    pub backed_up: bool,
 }
 
 /// Whether a node lives.

@@ -46,7 +46,8 @@ const ADD_SETTLEMENT: &str = "UPDATE mainspring.nodes SET settlements = settleme
 pub(crate) const RENEW: &str = concat!(
     "WITH ",
     now!(),
-    ", u AS (UPDATE mainspring.nodes n SET renewed_at = t.now, lease_until = t.now + n.lease * interval '1 us'
+    ", u AS (UPDATE mainspring.nodes n SET renewed_at = t.now, lease_until = t.now + n.lease * interval '1 us',
+            backed_up = $3
         FROM t WHERE n.no = $2 AND n.state = 0 RETURNING n.no)
     SELECT t.now, f.id, f.no, f.claim, f.cancel, f.flags FROM t CROSS JOIN u LEFT JOIN LATERAL (
         SELECT j.id, l.no, l.claim, l.cancel, l.flags FROM mainspring.lease l
@@ -183,7 +184,12 @@ impl Op for Renew {
         let node = number(self.0.node)?;
         let at = shared.at();
         let marks = Marks::new(&self.0.marks);
-        let mut calls = vec![Call::new(RENEW, vec![(&at, Type::TIMESTAMPTZ), (&node, Type::INT4)])];
+        let args = vec![
+            (&at as _, Type::TIMESTAMPTZ),
+            (&node as _, Type::INT4),
+            (&self.0.backed_up as _, Type::BOOL),
+        ];
+        let mut calls = vec![Call::new(RENEW, args)];
         if !marks.nos.is_empty() {
             let args = vec![
                 (&node as _, Type::INT4),

@@ -37,7 +37,7 @@ const LINES: &str = "SELECT q.name, k.name, l.labels FROM mainspring.lines l
     CROSS JOIN LATERAL (SELECT 1 FROM mainspring.ready r WHERE r.line = l.no LIMIT 1) r";
 /// The whole of two tables whose size is bounded by the nodes and their slots.
 const NODES: &str = "SELECT n.no, n.id, n.name, n.version, n.pid, n.abilities::text, n.queues::text, n.state,
-        n.started_at, n.renewed_at, n.lease_until, coalesce(c.claims, 0)
+        n.started_at, n.renewed_at, n.lease_until, coalesce(c.claims, 0), n.backed_up
     FROM mainspring.nodes n
     LEFT JOIN (SELECT node, count(*) AS claims FROM mainspring.lease GROUP BY node) c ON c.node = n.no
     ORDER BY n.no DESC";
@@ -132,6 +132,7 @@ fn read_node(row: &Row) -> Result<Node> {
         renewed_at: time_of(row, 9),
         lease_until: time_of(row, 10),
         claims: u64::try_from(row.get::<_, i64>(11)).unwrap_or(0),
+        backed_up: row.get(12),
     })
 }
 

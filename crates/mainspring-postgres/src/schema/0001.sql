@@ -285,6 +285,7 @@ CREATE TABLE mainspring.nodes (
     settlements integer NOT NULL DEFAULT 0,
     state       smallint NOT NULL DEFAULT 0,
     drained     boolean NOT NULL DEFAULT true,
+    backed_up   boolean NOT NULL DEFAULT false,
     name        text NOT NULL,
     version     text NOT NULL,
     abilities   jsonb NOT NULL,

@@ -25,8 +25,9 @@ const ADD: &str = "INSERT INTO mainspring_nodes
 const LOOK: &str = "SELECT state, lease, lease_until FROM mainspring_nodes WHERE no = ?1";
 /// Primary key.
 const DETAILS: &str = "SELECT abilities FROM mainspring_nodes WHERE no = ?1";
-/// Primary key; neither column is indexed.
-const RENEW: &str = "UPDATE mainspring_nodes SET renewed_at = ?2, lease_until = ?3 WHERE no = ?1";
+/// Primary key; none of the columns is indexed. A claim does not say whether its node is backed up: that stays as it was.
+const RENEW: &str = "UPDATE mainspring_nodes SET renewed_at = ?2, lease_until = ?3,
+        backed_up = coalesce(?4, backed_up) WHERE no = ?1";
 /// Primary key, and the partial index of the living.
 const RETIRE: &str = "UPDATE mainspring_nodes SET state = 1 WHERE no = ?1 AND state = 0";
 /// Partial index `lease_cancel`, then the primary key of `jobs`.
@@ -110,7 +111,7 @@ pub(crate) fn touch(tx: &Tx<'_>, node: NodeNo) -> Result<()> {
     let (lease, until) = live(tx, node)?;
     let left = until.saturating_sub(now);
     if left < lease - lease / 3 || left > lease {
-        extend(tx, node, lease)?;
+        extend(tx, node, lease, None)?;
     }
     Ok(())
 }
@@ -133,16 +134,17 @@ pub(crate) fn check_live(tx: &Tx<'_>, node: NodeNo) -> Result<()> {
     live(tx, node).map(drop)
 }
 
-fn extend(tx: &Tx<'_>, node: NodeNo, lease: i64) -> Result<()> {
+fn extend(tx: &Tx<'_>, node: NodeNo, lease: i64, backed_up: Option<bool>) -> Result<()> {
     let now = tx.micros();
-    tx.conn.prepare_cached(RENEW)?.execute([node.0, now, now.saturating_add(lease)])?;
+    let until = now.saturating_add(lease);
+    tx.conn.prepare_cached(RENEW)?.execute(params![node.0, now, until, backed_up])?;
     Ok(())
 }
 
 /// Renews a node's lease and tells which claims are to be cancelled.
 pub(crate) fn renew(tx: &mut Tx<'_>, renewal: &Renewal) -> Result<Renewed> {
     let (lease, _) = live(tx, renewal.node)?;
-    extend(tx, renewal.node, lease)?;
+    extend(tx, renewal.node, lease, Some(renewal.backed_up))?;
     for (claim, mark) in &renewal.marks {
         let sql = match mark {
             Mark::Stuck => STUCK,

@@ -24,9 +24,8 @@ const QUEUES: &str = "SELECT no, name, paused, backoff, retain_succeeded, retain
 /// The index of `ready`, once.
 const BUSY: &str = "SELECT 1 FROM mainspring_ready WHERE line = ?1 LIMIT 1";
 /// The whole of two tables whose size is bounded by the nodes and their slots.
-const NODES: &str =
-    "SELECT n.no, n.id, n.name, n.version, n.pid, n.abilities, n.queues, n.state, n.started_at,
-        n.renewed_at, n.lease_until, coalesce(c.claims, 0)
+const NODES: &str = "SELECT n.no, n.id, n.name, n.version, n.pid, n.abilities, n.queues, n.state, n.started_at,
+        n.renewed_at, n.lease_until, coalesce(c.claims, 0), n.backed_up
     FROM mainspring_nodes n
     LEFT JOIN (SELECT node, count(*) AS claims FROM mainspring_lease GROUP BY node) c ON c.node = n.no
     ORDER BY n.no DESC";
@@ -95,6 +94,7 @@ pub(crate) fn nodes(reader: &mut Reader) -> Result<Vec<Node>> {
             renewed_at: Timestamp::from_micros(row.get(9)?),
             lease_until: Timestamp::from_micros(row.get(10)?),
             claims: u64::try_from(row.get::<_, i64>(11)?).unwrap_or(0),
+            backed_up: row.get(12)?,
         });
     }
     Ok(nodes)

@@ -262,7 +262,8 @@ CREATE TABLE mainspring_nodes (
     renewed_at  INTEGER NOT NULL,
     lease_until INTEGER NOT NULL,
     state       INTEGER NOT NULL,
-    drained     INTEGER NOT NULL DEFAULT 1
+    drained     INTEGER NOT NULL DEFAULT 1,
+    backed_up   INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX mainspring_nodes_live ON mainspring_nodes (no) WHERE state = 0 OR drained = 0;
 

@@ -171,6 +171,7 @@ macro_rules! conformance_tests {
                 repeated_registration_gives_the_same_number,
                 node_numbers_grow,
                 renewal_extends_the_lease,
+                node_is_backed_up_until_a_renewal_says_otherwise,
                 lapsed_lease_is_extended,
                 node_that_is_gone_cannot_renew,
                 stuck_mark_lasts_as_long_as_the_claim,

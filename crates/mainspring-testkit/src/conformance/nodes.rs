@@ -35,6 +35,7 @@ pub async fn registered_node_is_listed(h: &Harness) {
         renewed_at: h.now(),
         lease_until: h.now().after(LEASE),
         claims: 0,
+        backed_up: false,
     };
     assert_eq!(nodes, [expected]);
 }
@@ -99,8 +100,26 @@ pub async fn node_that_is_gone_cannot_renew(h: &Harness) {
     assert_eq!(h.node_state(retired).await, NodeState::Retired);
 }
 
+/// It is as the last renewal said, and a claim says nothing of it.
+pub async fn node_is_backed_up_until_a_renewal_says_otherwise(h: &Harness) {
+    let node = h.node().await;
+    let other = h.node().await;
+    let renew = async |backed_up| {
+        let renewal = Renewal { node, marks: Vec::new(), backed_up };
+        h.store.renew(renewal).await.expect("renew");
+    };
+    renew(true).await;
+    assert!(h.node_view(node).await.backed_up && !h.node_view(other).await.backed_up);
+    // Late enough for the claim to renew the lease.
+    h.advance(LEASE / 2);
+    h.claim(node, 1).await;
+    assert!(h.node_view(node).await.backed_up);
+    renew(false).await;
+    assert!(!h.node_view(node).await.backed_up);
+}
+
 async fn mark(h: &Harness, node: NodeNo, claim: mainspring_core::id::Claim, mark: Mark) {
-    h.store.renew(Renewal { node, marks: vec![(claim, mark)] }).await.expect("renew");
+    h.store.renew(Renewal { node, marks: vec![(claim, mark)], backed_up: false }).await.expect("renew");
 }
 
 /// A stuck handler is shown for as long as its claim lasts.
@@ -138,7 +157,7 @@ pub async fn foreign_await_is_shown_until_the_handler_goes_on(h: &Harness) {
     mark(h, node, claim, Mark::GoesOn).await;
     assert_eq!(seen().await, (false, false, None));
     let marks = [Mark::Foreign, Mark::GoesOn, Mark::Foreign].map(|mark| (claim, mark)).to_vec();
-    h.store.renew(Renewal { node, marks }).await.expect("renew");
+    h.store.renew(Renewal { node, marks, backed_up: false }).await.expect("renew");
     assert_eq!(seen().await, (true, false, Some("b".to_owned())), "marks are taken in their order");
     mark(h, node, claim, Mark::Stuck).await;
     assert_eq!(seen().await, (false, true, None));

@@ -174,7 +174,7 @@ impl StoreState {
                 (self.nodes[seat], self.batches[seat]) = (member.no, 1);
             }
             Call::Renew { seat } => {
-                let renewal = Renewal { node: self.nodes[seat], marks: Vec::new() };
+                let renewal = Renewal { node: self.nodes[seat], marks: Vec::new(), backed_up: false };
                 if let Some(renewed) = unless_lost(now(self.store.renew(renewal)), &mut answer)? {
                     for (claim, _) in renewed.cancel {
                         answer.claims[self.job(claim.id)?] = number(claim.number);

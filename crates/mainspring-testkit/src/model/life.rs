@@ -226,8 +226,10 @@ impl<'a> Life<'a> {
             marks.iter().filter_map(|(who, mark)| Some((self.made(*who)?.claim, *mark))).collect();
         let of_model = marks.iter().map(|(claim, mark)| (claim.model, *mark)).collect();
         let of_store = marks.iter().map(|(claim, mark)| (claim.store, *mark)).collect();
-        let model = self.model.renew(Renewal { node: no.model, marks: of_model }).await;
-        let store = self.of(slot).renew(Renewal { node: no.store, marks: of_store }).await;
+        // Some say so and some do not; and whoever has said so takes it back.
+        let backed_up = marks.len() % 2 == 1;
+        let model = self.model.renew(Renewal { node: no.model, marks: of_model, backed_up }).await;
+        let store = self.of(slot).renew(Renewal { node: no.store, marks: of_store, backed_up }).await;
         let Some((model, store)) = answers(model, store)? else { return Ok(()) };
         same("the time", &model.now, &store.now)?;
         let flagged = |cancel: Vec<(Claim, Cancellation)>| {

@@ -26,7 +26,7 @@ use mainspring_core::seam::Pending;
 use mainspring_core::store::{ClaimRequest, ClaimedBatch};
 use mainspring_core::{Error, Result, fault};
 
-use super::slot_table::{Backlog, ClaimPlan, SENT_MAX, UnstartedJob};
+use super::slot_table::{ClaimPlan, SENT_MAX, UnstartedJob};
 use super::{NodeShared, broken, finisher, runner};
 use crate::job_run::JobRun;
 
@@ -96,8 +96,7 @@ pub(super) async fn run(shared: Arc<NodeShared>) {
             && !sent.iter().any(|claim| matches!(claim, SentClaim::Failed(_)))
             && sent.len() < SENT_MAX
             && !shared.unstored.is_heavy();
-        let backlog = Backlog { count: shared.unstored.count(), stuck: finisher::is_failing(&shared) };
-        let plan = if may { shared.slot_table.plan(backlog) } else { None };
+        let plan = if may { shared.slot_table.plan(finisher::backlog(&shared)) } else { None };
         if let Some(plan) = plan {
             last += 1;
             sent.push_back(SentClaim::UnderWay(Box::pin(send(

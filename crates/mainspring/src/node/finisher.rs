@@ -18,6 +18,7 @@ use mainspring_core::store::{Finish, Finished};
 use mainspring_core::{bounds, fault};
 use tokio::sync::mpsc;
 
+use super::slot_table::Backlog;
 use super::{NodeShared, Phase, broken};
 use crate::batch::{FlushSize, Weight, fitting};
 use crate::job_run::JobRun;
@@ -73,9 +74,16 @@ impl Unstored {
     }
 }
 
-/// Whether the store has not taken the last outcomes that it was offered.
-pub(super) fn is_failing(shared: &NodeShared) -> bool {
-    shared.outage.is_failing(PART)
+/// What waits to be stored, and whether the store has not taken the last that it was offered.
+pub(super) fn backlog(shared: &NodeShared) -> Backlog {
+    Backlog { count: shared.unstored.count(), stuck: shared.outage.is_failing(PART) }
+}
+
+/// Whether the node claims nothing because the store does not take its outcomes. What merely waits for its turn is no reason to
+/// tell anybody.
+pub(super) fn is_backed_up(shared: &NodeShared) -> bool {
+    let backlog = backlog(shared);
+    backlog.stuck && (shared.unstored.is_heavy() || !shared.slot_table.has_room(backlog))
 }
 
 pub(super) async fn run(shared: Arc<NodeShared>, mut entries: mpsc::UnboundedReceiver<UnstoredOutcome>) {

@@ -1,6 +1,7 @@
 //! The lease keeper: renews the node's lease, on a thread of its own, whatever the executor is busy with.
 //!
-//! Each renewal also learns which claims are to be cancelled and tells what was noticed of them; jobs that wait on the
+//! Each renewal also learns which claims are to be cancelled and tells what was noticed of them, and whether the node claims nothing
+//! because its outcomes are not stored; jobs that wait on the
 //! node for too long are given back. When the store says that the node was expired, everything it held is abandoned and
 //! it joins anew under a fresh id.
 
@@ -12,7 +13,7 @@ use mainspring_core::id::{Claim, NodeId};
 use mainspring_core::store::{Mark, Renewal};
 use mainspring_core::{Error, Result, fault};
 
-use super::{NodeShared, Phase};
+use super::{NodeShared, Phase, finisher};
 use crate::job_run::{JobRun, Stop};
 
 /// What its two calls are called in logs.
@@ -28,6 +29,8 @@ pub(super) async fn run(shared: Arc<NodeShared>) {
     let look = LOOK.min(interval);
     let mut renewed = shared.clock().monotonic();
     let (mut fresh, mut unanswered) = (None, false);
+    // As the store has it.
+    let mut told = false;
     loop {
         // An overdue renewal is one that failed: it is tried again at the next look.
         let rest = interval.saturating_sub(shared.clock().monotonic().saturating_sub(renewed));
@@ -51,10 +54,11 @@ pub(super) async fn run(shared: Arc<NodeShared>) {
             shared.lease.tried(now);
         }
         let marks = marks(&runs, now);
-        if !(asked || !marks.is_empty() || now.saturating_sub(renewed) >= interval) {
+        let backed_up = finisher::is_backed_up(&shared);
+        if !(asked || !marks.is_empty() || backed_up != told || now.saturating_sub(renewed) >= interval) {
             continue;
         }
-        let renewal = trying(&shared, look, renew(&shared, marks)).await;
+        let renewal = trying(&shared, look, renew(&shared, marks, backed_up)).await;
         unanswered = renewal.as_ref().is_err_and(|error| !matches!(error, Error::LeaseLost));
         match renewal {
             Ok(()) => {
@@ -62,14 +66,14 @@ pub(super) async fn run(shared: Arc<NodeShared>) {
                 fault::point!("node.renewed");
                 shared.answered(PART);
                 shared.outage.renewed(shared.clock().monotonic());
-                renewed = now;
+                (renewed, told) = (now, backed_up);
             }
             Err(Error::LeaseLost) => {
                 shared.answered(PART);
                 if rejoin(&shared, &mut fresh).await {
                     shared.lease.kept(now);
                     shared.outage.renewed(shared.clock().monotonic());
-                    renewed = now;
+                    (renewed, told) = (now, false);
                 }
             }
             Err(error) => {
@@ -124,10 +128,10 @@ async fn trying<T>(shared: &NodeShared, look: Duration, renewal: impl Future<Out
     }
 }
 
-async fn renew(shared: &NodeShared, marks: Vec<(Claim, Mark)>) -> Result<()> {
+async fn renew(shared: &NodeShared, marks: Vec<(Claim, Mark)>, backed_up: bool) -> Result<()> {
     let node = shared.held.node();
     fault::point!("node.renewing");
-    let renewed = match shared.store().renew(Renewal { node, marks: marks.clone() }).await {
+    let renewed = match shared.store().renew(Renewal { node, marks: marks.clone(), backed_up }).await {
         Ok(renewed) => renewed,
         Err(error) => {
             for (claim, mark) in marks {

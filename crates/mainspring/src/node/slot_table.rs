@@ -268,6 +268,11 @@ impl SlotTable {
         Some(ClaimPlan { queues, ahead, suspects })
     }
 
+    /// Whether the node may hold more beside outcomes that are not stored yet.
+    pub(super) fn has_room(&self, backlog: Backlog) -> bool {
+        self.lock().free_claims(self.claim, backlog) > 0
+    }
+
     /// A claim has no answer: what its plan asked for may be asked for again.
     pub(super) fn claim_failed(&self, plan: &ClaimPlan) {
         self.lock().answered(plan);

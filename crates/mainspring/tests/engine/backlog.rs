@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use mainspring::bounds::{BATCH_BYTES, UNSTORED_BYTES};
-use mainspring::{Context, Job, NodeBuilder, State};
+use mainspring::{Context, Job, NodeBuilder, State, Why};
 use serde::{Deserialize, Serialize};
 
 use crate::faults::faulty;
@@ -172,6 +172,34 @@ async fn a_node_whose_outcomes_are_not_stored_claims_no_more_than_it_can_hold() 
         test.advance(MINUTE).await.expect("time passes");
         assert_eq!((total(&test, State::Succeeded).await, node.claims()), (1_100, 0), "{stuck}");
     }
+}
+
+/// A slot that becomes free would not help.
+#[tokio::test]
+async fn why_names_a_node_whose_outcomes_are_not_stored() {
+    let (test, store) = faulty(0);
+    let gate = Gate::default();
+    let node = test.node(|node| making(node, &gate).queue("default", 2)).await.expect("a node");
+    let why = async |job| test.jobs().why(job).await.expect("a reason");
+    let jobs = test.enqueue_many(large(10, 1)).await.expect("enqueued");
+    test.advance(MINUTE).await.expect("time passes");
+    let last = jobs[9].id;
+    let slot = Why::Slot { nodes: vec![node.name().to_owned()] };
+    assert_eq!(why(last).await, slot);
+
+    store.refuse("finish", true);
+    test.advance(MINUTE).await.expect("time passes");
+    assert_eq!(why(last).await, slot, "its handlers still run");
+    gate.open();
+    // A look of the keeper, well before its next renewal.
+    test.advance(Duration::from_secs(2)).await.expect("time passes");
+    assert_eq!(why(last).await, Why::BackedUp { nodes: vec![node.name().to_owned()] });
+
+    store.refuse("finish", false);
+    test.advance(MINUTE).await.expect("time passes");
+    assert_eq!(total(&test, State::Succeeded).await, 10);
+    let nodes = test.store().nodes().await.expect("nodes");
+    assert!(nodes.iter().all(|node| !node.backed_up));
 }
 
 #[tokio::test]

@@ -64,6 +64,7 @@ fn node(no: i64, name: &str) -> Node {
         renewed_at: Timestamp::EPOCH,
         lease_until: NOW.after(MICRO),
         claims: 0,
+        backed_up: false,
     }
 }
 
@@ -208,6 +209,24 @@ fn a_suspect_is_one_from_the_bound_on() {
     let with = |crashes| why_summary(&ready_with(|job| job.crashes = crashes), None, &[node(1, "a")], NOW);
     assert_eq!(with(bounds::SUSPECT_CRASHES - 1), Why::Slot { nodes: vec!["a".into()] });
     assert_eq!(with(bounds::SUSPECT_CRASHES), Why::Suspect { crashes: bounds::SUSPECT_CRASHES });
+}
+
+#[test]
+fn a_ready_job_waits_for_slots_of_nodes_whose_outcomes_are_stored() {
+    let reason = |backed_up: [bool; 2], crashes| {
+        let mut nodes = [node(1, "a"), node(2, "b")];
+        (nodes[0].backed_up, nodes[1].backed_up) = (backed_up[0], backed_up[1]);
+        why_summary(&ready_with(|job| job.crashes = crashes), None, &nodes, NOW)
+    };
+    assert_eq!(reason([false, true], 0), Why::Slot { nodes: vec!["a".into()] });
+    let both = Why::BackedUp { nodes: vec!["a".into(), "b".into()] };
+    assert_eq!(reason([true, true], 0), both);
+    assert_eq!(reason([true, true], bounds::SUSPECT_CRASHES), both);
+    let suspect = Why::Suspect { crashes: bounds::SUSPECT_CRASHES };
+    assert_eq!(reason([true, false], bounds::SUSPECT_CRASHES), suspect);
+    let told = "the store does not take outcomes of a, b: nothing is claimed there until it does";
+    assert_eq!(both.to_string(), told);
+    assert!(both.hint().is_some_and(|hint| hint.contains("log")));
 }
 
 #[test]
