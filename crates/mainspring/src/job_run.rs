@@ -47,6 +47,9 @@ pub(crate) struct JobRun {
     reading: AtomicBool,
     /// When it was claimed, by the store's clock and by ours.
     claimed: (Timestamp, Duration),
+    /// When the claim was sent, by our clock: the store has decided no sooner. Its answer may have waited here while the process was
+    /// stopped.
+    asked: Duration,
     /// How long after the monotonic clock's start its deadline passes.
     deadline: Option<Duration>,
     /// Whether the keeper has stored that it is stuck, cleared, or awaits something foreign.
@@ -111,6 +114,7 @@ impl JobRun {
             began: AtomicU64::new(0),
             reading: AtomicBool::new(false),
             claimed: (now, monotonic),
+            asked: monotonic,
             deadline: job.deadline.map(|deadline| monotonic + deadline.since(now)),
             marked: [const { AtomicBool::new(false) }; 3],
             foreign: AtomicBool::new(false),
@@ -125,9 +129,15 @@ impl JobRun {
         }
     }
 
+    /// The claim was sent some time before its answer was taken in.
+    pub(crate) fn asked_for_at(mut self, asked: Duration) -> Self {
+        self.asked = asked;
+        self
+    }
+
     /// Whether the claim has certainly lapsed, so that nothing is to be begun under it: the process was stopped.
     pub(crate) fn is_lapsed(&self, monotonic: Duration) -> bool {
-        self.lease.is_lapsed(self.claimed.1, monotonic)
+        self.lease.is_lapsed(self.asked, monotonic)
     }
 
     /// The store's time, reckoned from its answer to the claim.

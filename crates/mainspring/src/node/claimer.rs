@@ -40,6 +40,8 @@ struct AnsweredClaim {
     plan: ClaimPlan,
     batch: ClaimBatchNo,
     node: NodeNo,
+    /// When it was sent, by the monotonic clock.
+    sent: Duration,
     answer: Result<ClaimedBatch>,
 }
 
@@ -130,21 +132,22 @@ async fn send(shared: Arc<NodeShared>, plan: ClaimPlan, batch: ClaimBatchNo) -> 
     let node = shared.held.node();
     let (queues, ahead) = (plan.queues.clone(), plan.ahead.clone());
     let request = ClaimRequest { node, batch, queues, ahead, suspects: plan.suspects };
+    let sent = shared.clock().monotonic();
     let answer = shared.store().claim(request).await;
-    AnsweredClaim { plan, batch, node, answer }
+    AnsweredClaim { plan, batch, node, sent, answer }
 }
 
 /// Starts what was claimed; or gives the answer back.
 fn take_in(shared: &Arc<NodeShared>, answered: AnsweredClaim) -> Option<AnsweredClaim> {
-    let AnsweredClaim { plan, batch, node, answer } = answered;
+    let AnsweredClaim { plan, batch, node, sent, answer } = answered;
     match answer {
         Ok(claimed) => {
             fault::point!("node.claimed");
             shared.answered(PART);
-            accept(shared, &plan, node, claimed);
+            accept(shared, &plan, (node, sent), claimed);
             None
         }
-        failed => Some(AnsweredClaim { plan, batch, node, answer: failed }),
+        failed => Some(AnsweredClaim { plan, batch, node, sent, answer: failed }),
     }
 }
 
@@ -196,7 +199,12 @@ async fn repeat(shared: Arc<NodeShared>, claim: Box<AnsweredClaim>) {
 }
 
 /// Takes claimed jobs in and starts those for which there is a slot.
-fn accept(shared: &Arc<NodeShared>, plan: &ClaimPlan, node: NodeNo, claimed: ClaimedBatch) {
+fn accept(
+    shared: &Arc<NodeShared>,
+    plan: &ClaimPlan,
+    (node, sent): (NodeNo, Duration),
+    claimed: ClaimedBatch,
+) {
     let now = shared.clock().monotonic();
     let works: Vec<_> = claimed
         .jobs
@@ -204,12 +212,8 @@ fn accept(shared: &Arc<NodeShared>, plan: &ClaimPlan, node: NodeNo, claimed: Cla
         .map(|mut job| {
             let input = std::mem::replace(&mut job.input, Value::There(0));
             let journal = job.journal.take();
-            UnstartedJob {
-                run: Arc::new(JobRun::new(&mut job, node, Arc::clone(&shared.lease), claimed.now, now)),
-                input,
-                journal,
-                ahead: job.ahead,
-            }
+            let run = JobRun::new(&mut job, node, Arc::clone(&shared.lease), claimed.now, now);
+            UnstartedJob { run: Arc::new(run.asked_for_at(sent)), input, journal, ahead: job.ahead }
         })
         .collect();
     if !shared.held.add(node, works.iter().map(|work| Arc::clone(&work.run))) {

@@ -47,10 +47,10 @@ impl Lease {
         }
     }
 
-    /// Whether it has lapsed for a claim that was made at `claimed`: the store would not have given that to a node that was
-    /// found dead.
-    pub(crate) fn is_lapsed(&self, claimed: Duration, now: Duration) -> bool {
-        let since = micros(claimed).saturating_add(self.length);
+    /// Whether it has lapsed for a claim that was sent at `asked`: the store would not have given that to a node that was found
+    /// dead.
+    pub(crate) fn is_lapsed(&self, asked: Duration, now: Duration) -> bool {
+        let since = micros(asked).saturating_add(self.length);
         micros(now) > self.until.load(Ordering::Relaxed).max(since)
     }
 }
