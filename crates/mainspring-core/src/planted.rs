@@ -74,11 +74,19 @@ pub enum Defect {
     DropForgotten,
     /// A signal that does not fit its wait stays unread.
     UnfitKept,
+    /// A node claims on while its outcomes are not stored.
+    OutcomesPileUp,
+    /// A job that was only claimed ahead counts a crash when its node is lost.
+    AheadCrashes,
+    /// A job whose node was lost is claimed ahead again, and so its crashes may never count.
+    LostAhead,
+    /// The body of a step begins although its process did not run for longer than its lease.
+    LeaseUnchecked,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 33] = [
+    pub const ALL: [Defect; 37] = [
         Defect::ClaimIgnored,
         Defect::NodeIgnored,
         Defect::RescueUnchecked,
@@ -112,6 +120,10 @@ impl Defect {
         Defect::UnreadableCrashes,
         Defect::DropForgotten,
         Defect::UnfitKept,
+        Defect::OutcomesPileUp,
+        Defect::AheadCrashes,
+        Defect::LostAhead,
+        Defect::LeaseUnchecked,
     ];
 }
 

@@ -56,6 +56,15 @@ async fn rows_that_are_damaged_and_outcomes_that_wait_disturb_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_that_were_claimed_ahead_are_not_blamed_for_deaths() {
+    let stage = Arc::new(Postgres::new().expect("two servers"));
+    let plan = Plan::new(env!("CARGO_BIN_EXE_mainspring-victim"), 2, 1).only(&["rush"]);
+    let outcome = run(stage, &plan).await.expect("a run");
+    println!("{outcome}");
+    outcome.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_blow_loses_and_doubles_nothing() {
     let stage = Arc::new(Postgres::new().expect("two servers"));
     let plan = Plan::new(env!("CARGO_BIN_EXE_mainspring-victim"), FAULTS.len(), 20).only(&FAULTS);

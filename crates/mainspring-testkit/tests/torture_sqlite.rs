@@ -47,6 +47,11 @@ fn a_job_that_kills_its_process_is_quarantined_alone() {
 }
 
 #[test]
+fn jobs_that_were_claimed_ahead_are_not_blamed_for_deaths() {
+    torture(&plan(2, &["rush"]));
+}
+
+#[test]
 fn a_death_at_any_failure_point_loses_and_doubles_nothing() {
     let store = Sqlite::new().expect("a store");
     let mine = points::ALL.iter().filter(|point| store.reaches(point));

@@ -96,7 +96,8 @@ impl Model {
             let Some(damage) = job.damage.clone() else {
                 let position = taken.entry(queue.clone()).or_default();
                 *position += 1;
-                let held_back = matches!(job.place, Place::Ready { class: Class::Suspect | Class::Lost, .. });
+                let held_back = matches!(job.place, Place::Ready { class: Class::Suspect | Class::Lost, .. })
+                    && !planted::is(Defect::LostAhead);
                 let ahead = !held_back && *position > request.free(&queue);
                 self.take(*row, request, ahead, now)?;
                 legible.push(*row);
@@ -128,7 +129,7 @@ impl Model {
         limit: usize,
         suspects: &mut usize,
     ) -> Vec<Row> {
-        let mut lost = request.lost(queue);
+        let mut lost = if planted::is(Defect::LostAhead) { limit } else { request.lost(queue) };
         if self.queues.get(queue).is_none_or(|settings| settings.paused) {
             return Vec::new();
         }

@@ -3,6 +3,7 @@
 use crate::bounds;
 use crate::id::{NodeNo, Row};
 use crate::job::Input;
+use crate::planted::{self, Defect};
 use crate::store::{NodeState, Rescue, Rescued};
 use crate::time::{Timestamp, micros};
 use crate::{Error, Result};
@@ -78,7 +79,7 @@ impl Model {
             self.release(row, now)?;
             return Ok(Fate::Cancelled);
         }
-        if *ahead {
+        if *ahead && !planted::is(Defect::AheadCrashes) {
             let place = job.lost(now);
             self.go(row, Input::Crash { quarantine: false }, place)?;
             return Ok(Fate::Returned);

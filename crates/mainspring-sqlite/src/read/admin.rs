@@ -24,7 +24,8 @@ const QUEUES: &str = "SELECT no, name, paused, backoff, retain_succeeded, retain
 /// The index of `ready`, once.
 const BUSY: &str = "SELECT 1 FROM mainspring_ready WHERE line = ?1 LIMIT 1";
 /// The whole of two tables whose size is bounded by the nodes and their slots.
-const NODES: &str = "SELECT n.no, n.id, n.name, n.version, n.pid, n.abilities, n.queues, n.state, n.started_at,
+const NODES: &str =
+    "SELECT n.no, n.id, n.name, n.version, n.pid, n.abilities, n.queues, n.state, n.started_at,
         n.renewed_at, n.lease_until, coalesce(c.claims, 0), n.backed_up
     FROM mainspring_nodes n
     LEFT JOIN (SELECT node, count(*) AS claims FROM mainspring_lease GROUP BY node) c ON c.node = n.no

@@ -381,6 +381,84 @@ fn innocents_are_not_quarantined() {
 }
 
 #[test]
+fn what_was_claimed_ahead_is_not_blamed_even_where_not_all_is_seen() {
+    let told = |ahead: bool, crashes: u16| {
+        let mut case = TestHistory::default();
+        let (id, now) = (id(1), at(3));
+        case.joined(1).joined(2).stored(1);
+        case.see(1, Fact::Claimed { node: NodeNo(1), id, claim: 1, crashes: 0, crashed: 1, ahead, now });
+        case.fault("kill", 1).expired(1).claimed_after(2, 1, 2, crashes).ended(
+            2,
+            1,
+            2,
+            EndKind::Succeed,
+            true,
+        );
+        case.succeeded(1, 2);
+        case.rules(CheckTerms { exact: false, ..EXACT })
+    };
+    let rule = "only what crashes is quarantined";
+    assert!(told(true, 1).contains(&rule));
+    assert!(told(false, 2).contains(&rule));
+    assert!(!told(true, 0).contains(&rule) && !told(false, 1).contains(&rule));
+}
+
+#[test]
+fn what_was_lost_is_for_a_free_slot() {
+    let lost = |between: fn(&mut TestHistory), ahead: bool| {
+        let mut case = TestHistory::default();
+        case.joined(1).joined(2).stored(1).claimed(1, 1, 1);
+        between(&mut case);
+        let now = at(case.history.len());
+        let (node, id) = (NodeNo(2), id(1));
+        case.see(2, Fact::Claimed { node, id, claim: 2, crashes: 1, crashed: 1, ahead, now });
+        case.see(2, Fact::Began { id, claim: 2 }).ended(2, 1, 2, EndKind::Succeed, true);
+        case.succeeded(1, 2);
+        case
+    };
+    let rule = "what was lost is claimed for a free slot";
+    let dies = |case: &mut TestHistory| {
+        case.fault("kill", 1).expired(1);
+    };
+    lost(dies, true).breaks(rule);
+    assert!(!lost(dies, false).rules(EXACT).contains(&rule));
+    let given_back = |case: &mut TestHistory| {
+        case.ended(1, 1, 1, EndKind::Release, true);
+    };
+    assert!(!lost(given_back, true).rules(EXACT).contains(&rule));
+    let held = |case: &mut TestHistory| {
+        case.fault("kill", 1).expired(1).verb(1, "hold");
+    };
+    assert!(!lost(held, true).rules(EXACT).contains(&rule));
+}
+
+#[test]
+fn nothing_begins_when_a_lease_has_lapsed() {
+    let rule = "no body begins when its lease has lapsed";
+    let stopped = |seconds: usize, late: i64| {
+        let mut case = TestHistory::default();
+        case.joined(1).stored(1).claimed(1, 1, 1);
+        let over = at(case.history.len() + seconds);
+        case.see(0, Fact::fault("stop", Some(1), Some(over))).entered(1, 1, "a");
+        if let Some(event) = case.history.last_mut() {
+            event.at = Timestamp::from_micros(over.as_micros() + late);
+        }
+        case
+    };
+    // Its lease is two seconds.
+    stopped(3, 0).breaks_too(rule);
+    assert!(!stopped(2, 0).rules(EXACT).contains(&rule), "not for longer than its lease");
+    assert!(!stopped(3, 100).rules(EXACT).contains(&rule), "it may have been answered");
+    let mut twice = stopped(3, 0);
+    let first = Fact::fault("stop", Some(1), Some(at(7)));
+    twice.history.insert(5, Event { at: at(5), by: 0, fact: first });
+    assert!(!twice.rules(EXACT).contains(&rule), "it went on earlier");
+    let mut claimed_since = stopped(3, 0);
+    claimed_since.history.swap(3, 5);
+    assert!(!claimed_since.rules(EXACT).contains(&rule));
+}
+
+#[test]
 fn the_dead_are_found_in_time() {
     let mut case = TestHistory::default();
     case.joined(1).joined(2).stored(1).stored(2).claimed(1, 1, 1).fault("kill", 1);

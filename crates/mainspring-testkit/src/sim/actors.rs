@@ -210,6 +210,22 @@ impl Participant {
         }
     }
 
+    /// Brings quick work, so that nodes learn to claim ahead; and a little later very much of it.
+    pub(super) async fn rush(self, at: Duration) {
+        let queue = pick(&self.rng, &QUEUES);
+        self.world.time.sleep(at.saturating_sub(Duration::from_secs(1))).await;
+        self.bring(queue, 150).await;
+        self.world.time.sleep(at.saturating_sub(self.world.time.monotonic())).await;
+        self.bring(queue, 450).await;
+    }
+
+    async fn bring(&self, queue: &str, count: u64) {
+        let jobs = (0..count).map(|number| Work(Plan { millis: number % 3, ..Plan::default() }));
+        for enqueued in self.engine.enqueue_many(jobs).queue(queue).await.unwrap_or_default() {
+            self.note(Fact::Acknowledged { id: enqueued.id, told: EnqueueAnswer::Created });
+        }
+    }
+
     /// Interferes, until the fault phase is over.
     pub(super) async fn operate(self, mean: Duration) {
         while !self.is_over() {

@@ -95,6 +95,12 @@ impl Director {
         for (fault, mean) in config.faults.clone() {
             self.spawn(Arc::clone(self).chaos(fault, mean));
         }
+        if let Some(at) = config.rush {
+            let (process, person) = self.person();
+            process.run(person.rush(at));
+            lock(&self.processes).people.push(process);
+            self.spawn(Arc::clone(self).jam(at));
+        }
         if config.rolls {
             self.spawn(Arc::clone(self).deploy());
         }
@@ -190,6 +196,23 @@ impl Director {
             }
             self.world.time.sleep(between(&self.world.fate, Duration::ZERO, LOOK)).await;
         }
+    }
+
+    /// Outcomes are not taken for a while, in the middle of a rush. Some node may die of it, with all that it has claimed ahead.
+    async fn jam(self: Arc<Self>, at: Duration) {
+        let (world, fate) = (&self.world, &self.world.fate);
+        world.time.sleep(at + between(fate, Duration::ZERO, Duration::from_millis(50))).await;
+        let left = world.config.fault_phase.saturating_sub(world.time.monotonic());
+        let lasts = between(fate, Duration::from_secs(1), world.config.lease * 3).min(left);
+        world.fault("jam", None, lasts);
+        world.net().jammed = true;
+        let before = between(fate, Duration::ZERO, lasts);
+        world.time.sleep(before).await;
+        if let Some(actor) = self.some_node(true).filter(|_| chance(fate, 0.5)) {
+            world.crash(actor);
+        }
+        world.time.sleep(lasts.saturating_sub(before)).await;
+        world.net().jammed = false;
     }
 
     fn is_calm(&self) -> bool {

@@ -51,7 +51,7 @@ const RETENTION: Duration = Duration::from_mins(1);
 const RECOVERY: Duration = Duration::from_secs(1);
 
 /// Every kind of fault. A long run in which one of them never happens proves less than it says.
-pub const FAULTS: [&str; 19] = [
+pub const FAULTS: [&str; 20] = [
     "answer lost",
     "call late",
     "call refused",
@@ -62,6 +62,7 @@ pub const FAULTS: [&str; 19] = [
     "disk full",
     "exit",
     "hint lost",
+    "jam",
     "leap",
     "outage",
     "row damaged",
@@ -135,13 +136,14 @@ pub fn run(kind: Kind, seed: u64) -> Run {
     let listening = found.listen(&*director.store, world.log.speakers());
     block_on(listening).expect("the store can be listened to");
     director.strike_the_set();
+    let claim = world.config.claim().unwrap_or(mainspring_core::bounds::BATCH);
     let terms = CheckTerms {
         exact: true,
         settled: true,
         retention: world.config.prune.then_some(RETENTION),
         recovery: Some(RECOVERY),
         cut: false,
-        claim: Some(mainspring_core::bounds::BATCH),
+        claim: Some(claim),
     };
     let history = world.log.take();
     let report = checker::check(&history, &found, terms);

@@ -204,6 +204,10 @@ impl Message {
             drop(sender.send(Err(Error::DiskFull)));
             return;
         }
+        if call.name == "finish" && world.net().jammed {
+            drop(sender.send(Err(Error::unavailable("outcomes cannot be stored"))));
+            return;
+        }
         let longest =
             pick(&world.fate, &[Duration::from_millis(100), Duration::from_secs(1), world.config.lease * 2]);
         let late = between(&world.fate, Duration::from_millis(1), longest);

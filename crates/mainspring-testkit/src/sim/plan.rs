@@ -42,6 +42,9 @@ pub(super) struct Config {
     pub(super) rolls: bool,
     /// Whether nodes claim so few at once that there is more, and the next claim goes out before the last is answered.
     pub(super) few: bool,
+    /// When there is very much quick work at once and the store takes no outcomes for a while: nodes have learned to claim ahead
+    /// by then, and can hold no more.
+    pub(super) rush: Option<Duration>,
 }
 
 /// What can go wrong, beside single calls.
@@ -144,11 +147,18 @@ impl Config {
             deploy: between(rng, fault_phase / 5, fault_phase),
             rolls: chance(rng, 0.5),
             few: chance(rng, 0.1),
+            rush: None,
         };
         if chance(rng, 0.3) {
             config.faults.push((SimFault::Damage, between(rng, seconds(1), seconds(8))));
         }
+        config.rush = chance(rng, 0.1).then(|| between(rng, fault_phase / 4, fault_phase / 2));
         config
+    }
+
+    /// How many jobs a node claims at once at most, if that is less than usual.
+    pub(super) fn claim(&self) -> Option<usize> {
+        (self.few || self.rush.is_some()).then_some(4)
     }
 
     /// How long a caller waits for an answer: a store gives up before a lease is in danger.

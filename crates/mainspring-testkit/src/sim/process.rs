@@ -87,8 +87,8 @@ impl Process {
         // Suspended handlers are kept, or soon dropped, or not kept at all.
         let cached = pick(fate, &[0, 1, 8]);
         builder = builder.cached_handlers(if self.world.config.one_workflow_node { 8 } else { cached });
-        if self.world.config.few {
-            builder = builder.claim_at_most(4);
+        if let Some(most) = self.world.config.claim() {
+            builder = builder.claim_at_most(most);
         }
         let willing = unrestricted || self.world.config.one_workflow_node || below(fate, 4) > 0;
         if willing && self.world.may_run_workflows(self.actor) {

@@ -62,6 +62,8 @@ pub(super) struct Disruption {
     pub(super) cut: BTreeMap<Actor, StoreAbsence>,
     /// There is no room to write.
     pub(super) full: bool,
+    /// Outcomes are refused, and nothing else.
+    pub(super) jammed: bool,
     /// How much longer every message takes.
     pub(super) slow: Duration,
     /// How likely one call goes wrong.

@@ -72,4 +72,8 @@ caught! {
     unreadable_row_counts_a_crash: UnreadableCrashes,
     dropped_signal_forgotten: DropForgotten,
     signal_that_does_not_fit_kept: UnfitKept,
+    claims_while_outcomes_are_not_stored: OutcomesPileUp,
+    crash_counted_for_a_job_claimed_ahead: AheadCrashes,
+    lost_job_claimed_ahead: LostAhead,
+    body_begun_when_its_lease_has_lapsed: LeaseUnchecked,
 }

@@ -331,7 +331,7 @@ impl<'c, T: Serialize + DeserializeOwned + Send + 'c> Parts<'c, T> {
 /// store accepts if nobody else has it by now.
 pub(super) async fn check_lease(session: &Session) {
     let run = session.run();
-    if run.is_lapsed(session.engine.seams().clock.monotonic()) {
+    if run.is_lapsed(session.engine.seams().clock.monotonic()) && !planted::is(Defect::LeaseUnchecked) {
         tracing::warn!(
             job = %run.info.id,
             "a step is not begun: this process did not run for longer than its lease"

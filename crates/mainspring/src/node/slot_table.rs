@@ -152,7 +152,7 @@ impl QueueTable {
     /// How many more claims the node may hold.
     fn free_claims(&self, claim: usize, backlog: Backlog) -> usize {
         // Nearly always.
-        if backlog.count == 0 {
+        if backlog.count == 0 || planted::is(Defect::OutcomesPileUp) {
             return usize::MAX;
         }
         let most: usize = self.queues.iter().map(|queue| queue.target(claim)).sum();

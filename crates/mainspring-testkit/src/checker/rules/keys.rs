@@ -7,6 +7,7 @@ use mainspring_core::time::Timestamp;
 
 use super::BrokenRule;
 use crate::checker::evidence::Evidence;
+use crate::history::Fact;
 
 /// Of two jobs of one kind with one key, one has let go of it before the other took it.
 pub(super) fn unique(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
@@ -45,10 +46,17 @@ fn released(evidence: &Evidence<'_>, job: &Summary) -> Option<Timestamp> {
         _ if job.status.reason == Some(Reason::Replaced) => job.finished_at,
         Until::Finished => Some(job.finished_at.unwrap_or(never)),
         Until::After(span) => Some(job.finished_at.map_or(never, |end| end.after(span.0))),
-        Until::Started if !evidence.terms.exact => None,
+        // The claim that meets a damaged row starts the job and sets it aside, and tells nobody.
+        Until::Started if !evidence.terms.exact || is_damaged(evidence, job) => None,
         Until::Started => {
             let started = facts.claims.first().map(|claim| claim.now);
             Some(started.or(job.finished_at).unwrap_or(never))
         }
     }
+}
+
+/// Whether its row was damaged at some time.
+fn is_damaged(evidence: &Evidence<'_>, job: &Summary) -> bool {
+    let mut facts = evidence.history.iter().map(|event| &event.fact);
+    facts.any(|fact| matches!(fact, Fact::Damaged { id, .. } if *id == job.id))
 }

@@ -60,6 +60,8 @@ pub(super) const ALL: &[(&str, RuleCheck)] = &[
     ("nobody living is expired", nodes::living),
     ("suspects run alone", nodes::suspects),
     ("only what crashes is quarantined", nodes::quarantine),
+    ("what was lost is claimed for a free slot", nodes::free_slot),
+    ("no body begins when its lease has lapsed", nodes::lapsed),
     ("only what is damaged is set aside for it", unreadable::aside),
     ("what is damaged does not run", unreadable::runs),
     ("what is damaged counts no crash", unreadable::counts),

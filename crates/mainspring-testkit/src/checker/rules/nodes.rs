@@ -1,11 +1,12 @@
 //! Nodes: who is dead, who only looks it, and what they leave behind.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use mainspring_core::bounds;
 use mainspring_core::id::NodeNo;
 use mainspring_core::job::{Reason, State};
+use mainspring_core::time::Timestamp;
 
 use super::BrokenRule;
 use crate::checker::evidence::{EventIndex, Evidence, Fault, JobFacts};
@@ -73,7 +74,7 @@ pub(super) fn suspects(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
 /// A job is quarantined only if nodes were lost while they held it, as often as the bound says.
 pub(super) fn quarantine(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
     if !evidence.terms.exact {
-        return;
+        return innocent(evidence, broken);
     }
     for (id, facts) in evidence.job_facts.iter().filter(|(_, facts)| !facts.may_have_returned()) {
         let Some(job) = facts.found else { continue };
@@ -87,6 +88,28 @@ pub(super) fn quarantine(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) 
         } else if counted > crashed.len() {
             let what = format!("{counted} crashes are counted, {} happened", crashed.len());
             broken.push(BrokenRule::job(*id, what, crashed));
+        }
+    }
+}
+
+/// Where not every claim is seen: of the claims before it, those that were ahead and those that were ended add no crash to what a
+/// claim is told.
+fn innocent(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
+    for (id, facts) in evidence.job_facts.iter().filter(|(_, facts)| !facts.may_have_returned()) {
+        for claim in facts.first_claims() {
+            let ahead = facts.claims.iter().filter(|other| other.ahead).map(|other| other.number);
+            let ended = facts.finished.iter().filter(|end| end.applied).map(|end| end.claim);
+            let harmless: BTreeSet<u32> =
+                ahead.chain(ended).filter(|number| *number < claim.number).collect();
+            let harmless = u32::try_from(harmless.len()).unwrap_or(u32::MAX);
+            let most = claim.number.saturating_sub(1).saturating_sub(harmless);
+            if u32::from(claim.crashes) > most {
+                let what = format!(
+                    "claim {} is told {} crashes, and {most} claims before it may have crashed",
+                    claim.number, claim.crashes
+                );
+                broken.push(BrokenRule::job(*id, what, vec![claim.at]));
+            }
         }
     }
 }
@@ -105,6 +128,76 @@ fn crashed(evidence: &Evidence<'_>, facts: &JobFacts<'_>) -> Vec<EventIndex> {
         }
     }
     lost.into_values().collect()
+}
+
+/// A job whose node was lost is not claimed ahead the next time: its death would count nothing again. An operator who comes between
+/// changes that.
+pub(super) fn free_slot(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
+    if !evidence.terms.exact {
+        return;
+    }
+    for (id, facts) in evidence.job_facts.iter().filter(|(_, facts)| !facts.may_have_returned()) {
+        for next in facts.first_claims().filter(|claim| claim.ahead) {
+            let before =
+                facts.first_claims().filter(|claim| claim.number.checked_add(1) == Some(next.number));
+            let Some(before) = before.last().filter(|before| before.at < next.at) else { continue };
+            let within = |at: EventIndex| before.at < at && at < next.at;
+            let ended = facts.finished.iter().any(|end| end.claim == before.number && end.applied);
+            let given_back = evidence.disowned.iter().any(|(at, node)| *node == before.node && within(*at));
+            let expired = evidence.expiries.iter().find(|(at, node)| *node == before.node && within(*at));
+            let ordered = facts.orders.iter().any(|order| order.ordered < next.at);
+            if let Some((at, node)) = expired.filter(|_| !(ended || given_back || ordered)) {
+                let what = format!("lost with node {node}, and claimed ahead as {}", next.number);
+                broken.push(BrokenRule::job(*id, what, vec![before.at, *at, next.at]));
+            }
+        }
+    }
+}
+
+/// Sooner than this nobody is answered who asks the store: each way takes half of it.
+const ANSWER: Duration = Duration::from_micros(100);
+
+/// No body begins when its process goes on after it was stopped for longer than its lease, unless the store has answered it since.
+/// That is certain only where nothing is answered at once.
+pub(super) fn lapsed(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
+    if !evidence.terms.exact {
+        return;
+    }
+    let bodies =
+        evidence.job_facts.iter().filter_map(|(id, facts)| Some((id, facts, facts.flow.as_deref()?)));
+    let bodies: Vec<_> =
+        bodies.flat_map(|(id, facts, flow)| flow.entered.iter().map(move |body| (id, facts, body))).collect();
+    for stop in evidence.faults.iter().filter(|fault| fault.kind == "stop") {
+        let (began, Some(over)) = (evidence.time(stop.at), stop.until) else { continue };
+        let mut memberships = evidence.nodes.values().filter(|member| Some(member.actor) == stop.on);
+        // The clock of the node may go a little slower.
+        let lapsed = memberships.all(|member| over.since(began) > member.lease.mul_f64(1.02));
+        // Stopped twice, it goes on when the first is over.
+        let twice = evidence.faults.iter().any(|other| {
+            let times = (evidence.time(other.at), other.until.unwrap_or(Timestamp::MAX));
+            other.kind == "stop"
+                && other.on == stop.on
+                && other.at != stop.at
+                && times.0 <= over
+                && times.1 >= began
+        });
+        if !lapsed || twice {
+            continue;
+        }
+        for (id, facts, body) in &bodies {
+            let event = &evidence.history[body.at];
+            let at_once = event.at >= over && event.at.since(over) < ANSWER;
+            let claimed = facts.claim(body.claim).is_some_and(|claim| claim.at < stop.at);
+            if Some(event.by) == stop.on && at_once && claimed && body.at > stop.at {
+                let what = format!(
+                    "`{}` begins after its process was stopped for {:?}",
+                    body.key,
+                    over.since(began)
+                );
+                broken.push(BrokenRule::job(**id, what, vec![stop.at, body.at]));
+            }
+        }
+    }
 }
 
 /// While nothing else is wrong, a dead node that holds jobs is expired within its lease and a little more.

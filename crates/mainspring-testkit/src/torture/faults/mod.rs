@@ -5,6 +5,7 @@ pub(super) mod damaged_rows;
 mod failure_point;
 mod frozen_worker;
 mod kill;
+mod rush;
 mod system_call;
 
 use super::points::{self, Point};
@@ -13,6 +14,7 @@ use crashing_job::EnqueueCrashingJob;
 use failure_point::DieAtPoint;
 use frozen_worker::FreezeWorker;
 use kill::KillVictim;
+use rush::KillInRush;
 use system_call::FailAtCall;
 
 /// Plain kills for each other fault: a death has many moments, and no list names them all.
@@ -20,7 +22,8 @@ const KILLS: usize = 6;
 
 /// All of them, for a store.
 pub(super) fn all(under_test: &dyn StoreUnderTest) -> Vec<Box<dyn Fault>> {
-    let mut faults: Vec<Box<dyn Fault>> = vec![Box::new(FreezeWorker), Box::new(EnqueueCrashingJob)];
+    let mut faults: Vec<Box<dyn Fault>> =
+        vec![Box::new(FreezeWorker), Box::new(EnqueueCrashingJob), Box::new(KillInRush)];
     faults.extend((0..KILLS).map(|_| Box::new(KillVictim) as Box<dyn Fault>));
     let here = |point: &&Point| under_test.reaches(point);
     for point in points::ALL.iter().filter(here) {

@@ -13,7 +13,7 @@ mod workflow;
 
 pub use jobs::{Crasher, QUEUES, Work};
 pub use probe::ProbeResult;
-pub use worker::CLAIM;
+pub use worker::{CLAIM, SLOTS};
 pub use workflow::WorkflowJob;
 
 use std::error::Error;

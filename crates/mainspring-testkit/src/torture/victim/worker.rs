@@ -12,7 +12,7 @@ use super::{VictimContext, input_ends, producer};
 use crate::history::{Actor, Fact, Recorder};
 
 /// Slots for each queue: more than one, so that a death takes several jobs along.
-const SLOTS: [u32; 2] = [8, 4];
+pub const SLOTS: [u32; 2] = [8, 4];
 /// So few that the next claim goes out before the last one is answered.
 pub const CLAIM: usize = 8;
 /// How long a worker that is sent home waits for its jobs: none takes nearly as long.
