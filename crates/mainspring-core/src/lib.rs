@@ -11,6 +11,7 @@
 
 pub mod backoff;
 pub mod bounds;
+pub mod codes;
 pub mod error;
 pub mod failure;
 pub mod fault;

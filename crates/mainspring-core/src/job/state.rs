@@ -117,6 +117,11 @@ coded!(
 );
 
 impl State {
+    /// The first of those in which a job has ended; all that follow are such.
+    pub const FIRST_ENDED: State = State::Succeeded;
+    /// The one with the highest code.
+    pub const LAST: State = State::Skipped;
+
     /// Whether the job has ended. A terminal job changes only by an operator's verb.
     pub const fn is_terminal(self) -> bool {
         matches!(self, State::Succeeded | State::Failed | State::Cancelled | State::Skipped)
@@ -124,6 +129,15 @@ impl State {
 }
 
 impl Reason {
+    /// The last of those that [await](Reason::awaits); all before it do.
+    pub const LAST_AWAITING: Reason = Reason::Budget;
+    /// The last reason of a suspension; all before it are such.
+    pub const LAST_SUSPENDED: Reason = Reason::Unreadable;
+    /// The first reason of an end; all that follow are such.
+    pub const FIRST_ENDED: Reason = Reason::Exhausted;
+    /// The one with the highest code.
+    pub const LAST: Reason = Reason::Parent;
+
     /// Whether a suspension for this reason ends by itself, when what the job waits for happens.
     pub const fn awaits(self) -> bool {
         matches!(self, Reason::Timer | Reason::Signal | Reason::Child | Reason::Approval | Reason::Budget)
@@ -132,7 +146,7 @@ impl Reason {
     /// Whether this reason can go with a state.
     pub const fn fits(self, state: State) -> bool {
         match state {
-            State::Suspended => self.code() <= Reason::Unreadable.code(),
+            State::Suspended => self.code() <= Reason::LAST_SUSPENDED.code(),
             State::Failed => {
                 matches!(self, Reason::Exhausted | Reason::Discarded | Reason::Expired | Reason::Operator)
             }

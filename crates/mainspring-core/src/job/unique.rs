@@ -51,6 +51,22 @@ pub enum OnConflict {
 }
 
 impl Until {
+    /// The number that stands for [`Started`](Until::Started) in a store.
+    pub const STARTED: u8 = 0;
+    /// The number that stands for [`Finished`](Until::Finished) in a store.
+    pub const FINISHED: u8 = 1;
+    /// The number that stands for [`After`](Until::After) in a store, beside the period.
+    pub const AFTER: u8 = 2;
+
+    /// What a store keeps of it: its number, and the period after the end, which is zero for the others.
+    pub const fn code(self) -> (u8, Duration) {
+        match self {
+            Until::Started => (Until::STARTED, Duration::ZERO),
+            Until::Finished => (Until::FINISHED, Duration::ZERO),
+            Until::After(period) => (Until::AFTER, period.0),
+        }
+    }
+
     /// This long after the job has ended.
     pub const fn after(period: Duration) -> Self {
         Until::After(Span(period))

@@ -110,6 +110,8 @@ pub struct Level(u8);
 impl Level {
     /// How many levels there are: codes are below this.
     pub const COUNT: u8 = 64;
+    /// The bits of a code that are the priority; the bits above them are the class.
+    pub const PRIORITY_BITS: u8 = 0xF;
 
     /// The level of a class and a priority.
     pub const fn new(class: Class, priority: Priority) -> Self {
