@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use mainspring_judge::fuzz::{self, Target, corpus};
+use mainspring_conformance::fuzz::{self, Target, corpus};
 
 static CHOSEN: OnceLock<fn(&[u8])> = OnceLock::new();
 

@@ -1,7 +1,7 @@
 //! `cargo xtask mutants`: is every line of the core needed by some test?
 //!
 //! cargo-mutants changes the core in one place at a time, and runs the tests that judge it, the quick ones first: its own,
-//! then, for what those do not notice, those of `mainspring-judge` without the slow ones, then all of these. A change that no
+//! then, for what those do not notice, those of `mainspring-conformance` without the slow ones, then all of these. A change that no
 //! test notices survives. Survivors are compared with the list in `crates/mainspring-core/mutants.txt`, where each has its
 //! justification: one that is not listed needs a test, and one that is listed and now caught leaves the list.
 //!
@@ -21,7 +21,7 @@ use crate::cargo;
 const LIST: &str = "crates/mainspring-core/mutants.txt";
 /// The form of its output is known of this version.
 const VERSION: &str = "^27";
-const JUDGES: [&str; 2] = ["mainspring-core", "mainspring-judge"];
+const JUDGES: [&str; 2] = ["mainspring-core", "mainspring-conformance"];
 /// Seams for tests alone, which are nothing in a build without them.
 const NOT_JUDGED: [&str; 3] = [
     "crates/mainspring-core/src/fault.rs",

@@ -124,10 +124,8 @@ fn ensure_nextest() -> Result<()> {
 fn unit() -> Result<()> {
     ensure_nextest()?;
     // One cargo invocation over the whole workspace: `-p` would select other features and build everything twice.
-    let of = ["--workspace", "--lib", "--bins", "--test", "memory", "--test", "sqlite"];
-    // The testkit tests what `mainspring-judge` compiles a second time.
-    let but = ["-E", "not (package(mainspring-judge) & kind(lib))"];
-    cargo_step(&[&["nextest", "run"], &of[..], &but[..]].concat())
+    let of = ["--workspace", "--lib", "--bins", "--test", "memory", "--test", "conformance"];
+    cargo_step(&[&["nextest", "run"], &of[..]].concat())
 }
 
 /// All tests, on one PostgreSQL for the whole run: the caller's own if there is one, or a temporary one.

@@ -5,12 +5,14 @@
 //! # Invariants
 //! - Core has no I/O: no runtime and no database.
 //! - Only a store names its database. An application of ours (an example, the benchmark) may, as a user's would.
-//! - No store, and not the core, is built for its tests with the suite that judges it: the suite runs in the testkit.
+//! - The core is not built for its tests with the suite that judges it: its unit tests would meet a second core.
+//! - The suite needs the core alone, and is all that SQLite's tests need. Those of Postgres need a server: the testkit's.
 
 use super::Finding;
 use super::packages::{Dependency, Package};
 
 const TESTKIT: &str = "mainspring-testkit";
+const CONFORMANCE: &str = "mainspring-conformance";
 
 /// Each package, and the members that it may depend on outside of its tests.
 const MAY_USE: [(&str, &[&str]); 11] = [
@@ -24,8 +26,8 @@ const MAY_USE: [(&str, &[&str]); 11] = [
         "mainspring-cli",
         &["mainspring-core", "mainspring-sqlite", "mainspring-postgres", "mainspring", "mainspring-server"],
     ),
-    ("mainspring-judge", &["mainspring-core"]),
-    (TESTKIT, &["mainspring-core", "mainspring-sqlite", "mainspring-postgres", "mainspring"]),
+    (CONFORMANCE, &["mainspring-core"]),
+    (TESTKIT, &["mainspring-core", CONFORMANCE, "mainspring-sqlite", "mainspring-postgres", "mainspring"]),
     (
         "mainspring-bench",
         &[
@@ -40,8 +42,9 @@ const MAY_USE: [(&str, &[&str]); 11] = [
     ("xtask", &[]),
 ];
 
-/// Packages that are never built for their tests with the testkit.
-const JUDGED: [&str; 3] = ["mainspring-core", "mainspring-sqlite", "mainspring-postgres"];
+/// A package, and the members that its tests do without.
+const NOT_IN_TESTS: [(&str, &[&str]); 2] =
+    [("mainspring-core", &[CONFORMANCE, TESTKIT]), ("mainspring-sqlite", &[TESTKIT])];
 
 /// An external crate, and the only packages under `crates/` that may ship with it.
 const OWNED: [(&str, &[&str]); 3] = [
@@ -77,8 +80,8 @@ fn check_package(package: &Package) -> Vec<Finding> {
 fn fault(package: &Package, may_use: &[&str], dependency: &Dependency) -> Option<String> {
     let (user, used) = (package.name.as_str(), dependency.name.as_str());
     if dependency.dev {
-        return (used == TESTKIT && JUDGED.contains(&user))
-            .then(|| format!("`{user}` must not use `{TESTKIT}`, not even in its tests"));
+        let not_in_tests = NOT_IN_TESTS.iter().any(|(name, not)| *name == user && not.contains(&used));
+        return not_in_tests.then(|| format!("`{user}` must not use `{used}`, not even in its tests"));
     }
     if !dependency.external {
         return (!may_use.contains(&used)).then(|| format!("`{user}` must not depend on `{used}`"));
@@ -140,12 +143,16 @@ mod tests {
     }
 
     #[test]
-    fn testkit_ships_with_nobody_and_judges_no_store_from_within() {
+    fn suites_ship_with_nobody_and_stay_out_of_the_core() {
         assert_eq!(messages("crates/mainspring-cli", &[TESTKIT]).len(), 1);
         assert_eq!(messages("examples/hello", &[TESTKIT]).len(), 1);
-        for store in JUDGED {
-            assert_eq!(messages(&format!("crates/{store}"), &["dev:mainspring-testkit"]).len(), 1, "{store}");
+        assert_eq!(messages("crates/mainspring-sqlite", &[CONFORMANCE]).len(), 1);
+        for suite in ["dev:mainspring-conformance", "dev:mainspring-testkit"] {
+            assert_eq!(messages("crates/mainspring-core", &[suite]).len(), 1, "{suite}");
         }
+        assert_eq!(messages("crates/mainspring-sqlite", &["dev:mainspring-testkit"]).len(), 1);
+        assert!(messages("crates/mainspring-sqlite", &["dev:mainspring-conformance"]).is_empty());
+        assert!(messages("crates/mainspring-postgres", &["dev:mainspring-testkit"]).is_empty());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The core's fuzz targets on their corpora and on random inputs.
 
-use mainspring_judge::fuzz::{self, check};
+use mainspring_conformance::fuzz::{self, check};
 
 /// One `#[test]` per target, and none without one.
 macro_rules! targets {

@@ -2,7 +2,7 @@
 //!
 //! Each module covers one part of the [`Store`](mainspring_core::store::Store) trait; each public function takes a
 //! [`Harness`] around a fresh store and panics if the fact that it is named by does not hold. A store is tested by
-//! `mainspring_testkit::conformance_tests!(factory)`, where `factory` is a `fn() -> Harness`.
+//! `mainspring_conformance::conformance_tests!(factory)`, where `factory` is a `fn() -> Harness`.
 //!
 //! # Invariants
 //! - Every behaviour is in the list of [`conformance_tests!`](crate::conformance_tests); a test looks after that.

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use mainspring_conformance::clock::ManualClock;
+use mainspring_conformance::harness::{Damage, Harness, Repair};
+use mainspring_conformance::model::agrees_with_the_model;
+use mainspring_conformance::seams::seams;
 use mainspring_core::store::Store;
 use mainspring_sqlite::rusqlite::Connection;
 use mainspring_sqlite::{Durability, Options, Sqlite};
-use mainspring_testkit::clock::ManualClock;
-use mainspring_testkit::harness::{Damage, Harness, Repair};
-use mainspring_testkit::model::agrees_with_the_model;
-use mainspring_testkit::seams::seams;
 
 fn sqlite() -> Harness {
     open(Durability::Full)
@@ -49,7 +49,7 @@ fn harm(job: &str, damage: Damage, mend: Repair) -> String {
     }
 }
 
-mainspring_testkit::conformance_tests!(sqlite);
+mainspring_conformance::conformance_tests!(sqlite);
 
 /// Random lives; not flushed to the disk, because what is compared is what the store says.
 #[test]

@@ -1,10 +1,12 @@
-//! The conformance suite on the memory store.
+//! The conformance suite, and random lives, on the memory store; the fuzz targets of the core.
+
+mod fuzz;
 
 use std::sync::Arc;
 
+use mainspring_conformance::clock::ManualClock;
+use mainspring_conformance::harness::{Harness, Repair};
 use mainspring_core::memory::Memory;
-use mainspring_judge::clock::ManualClock;
-use mainspring_judge::harness::{Harness, Repair};
 
 fn memory() -> Harness {
     let clock = ManualClock::new();
@@ -14,10 +16,10 @@ fn memory() -> Harness {
         .damaged_by(move |id, what, mend| damaged.damage(id, (mend == Repair::No).then_some(what.word())))
 }
 
-mainspring_judge::conformance_tests!(memory);
+mainspring_conformance::conformance_tests!(memory);
 
 /// The model against itself: in no life does it break its own rules.
 #[test]
 fn model_is_sound() {
-    mainspring_judge::model::agrees_with_the_model(50, memory);
+    mainspring_conformance::model::agrees_with_the_model(50, memory);
 }
