@@ -70,7 +70,9 @@ INSERT INTO mainspring_output VALUES (1, 4, 1, 1, 1, 1000000, 0, NULL, 'a', CAST
 INSERT INTO mainspring_children VALUES (4, 6, 0);
 INSERT INTO mainspring_tags SELECT 't', no FROM mainspring_jobs;
 INSERT INTO mainspring_progress VALUES (4, 1, 1, 2, 'half');
-INSERT INTO mainspring_nodes VALUES
+INSERT INTO mainspring_nodes
+    (no, id, name, version, pid, lock, abilities, queues, lease, started_at, renewed_at, lease_until, state, drained)
+VALUES
     (1, zeroblob(16), 'n', 'v', 7, '', '{"kinds":["k"],"labels":["gpu"],"later":[["build=1",9]]}', '[["q",1]]',
         15000000, 1, 1, 15000000, 0, 1),
     (2, zeroblob(15) || x'01', 'm', 'v', 8, '', '{"kinds":[],"labels":[]}', '[]', 15000000, 1, 1, 2, 0, 1);
