@@ -11,7 +11,7 @@
 use crate::bounds;
 use crate::job::{FaultKind, Priority, Reason, State, Until};
 use crate::journal::{EntryKind, OnClose};
-use crate::store::{Class, Level, NodeState};
+use crate::store::{Class, Level, NodeState, flags};
 
 /// A statement whose codes are named: each `{group.name}` in it is replaced by its number.
 ///
@@ -48,6 +48,17 @@ const STATES: [(&str, u32); State::ALL.len()] = variants!(State);
 const REASONS: [(&str, u32); Reason::ALL.len()] = variants!(Reason);
 const FAULTS: [(&str, u32); FaultKind::ALL.len()] = variants!(FaultKind);
 
+/// The bits of flags that mean something.
+const FLAGS: [(&str, u32); flags::ALL.len()] = {
+    let mut names = [("", 0); flags::ALL.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = (flags::ALL[at].name, flags::ALL[at].bit.cast_unsigned() as u32);
+        at += 1;
+    }
+    names
+};
+
 /// The groups, and the names in each.
 const GROUPS: &[(&str, Names)] = &[
     ("state", &STATES),
@@ -65,6 +76,17 @@ const GROUPS: &[(&str, Names)] = &[
         ],
     ),
     ("states", &[("first_ended", State::FIRST_ENDED.code() as u32), ("last", State::LAST.code() as u32)]),
+    ("flag", &FLAGS),
+    (
+        "flags",
+        &[
+            ("held_by_job", flags::HELD_BY_JOB as u32),
+            ("held_by_claim", flags::HELD_BY_CLAIM as u32),
+            ("of_claim", flags::OF_CLAIM as u32),
+            ("told", flags::TOLD as u32),
+            ("lasting", flags::LASTING as u32),
+        ],
+    ),
     // A level is a class in its high bits and a priority in its low ones.
     (
         "level",
@@ -235,6 +257,11 @@ mod tests {
         assert_eq!(SQL, "state = 5 OR reason <= 5");
         assert_eq!(named!(concat!("{reason.parent}", "{state.blocked}")), "220");
         assert_eq!(named!("{level.returned} {level.priority_bits}"), "32 15");
+        assert_eq!(
+            named!("flags & {flag.key} <> 0 AND flags & ~{flag.ahead}"),
+            "flags & 1 <> 0 AND flags & ~16384"
+        );
+        assert_eq!(named!("{flags.lasting} {flags.told} {flags.held_by_job}"), "56 48 3");
         assert_eq!(named!("LIMIT {bound.claim_input_bytes}"), "LIMIT 16384");
     }
 

@@ -20,7 +20,6 @@ mod connect;
 mod connection;
 mod enlist;
 mod error;
-mod flags;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;

@@ -21,7 +21,6 @@
 mod enlist;
 mod error;
 mod file_identity;
-mod flags;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;

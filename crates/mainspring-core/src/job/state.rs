@@ -212,6 +212,19 @@ mod tests {
         assert!("done".parse::<State>().is_err());
     }
 
+    /// Statements compare reasons by these ranges. From 9 to 15 there is room for suspensions, from 23 on for ends.
+    #[test]
+    fn reasons_keep_to_their_ranges() {
+        for &reason in Reason::ALL {
+            let range = match reason {
+                _ if reason.awaits() => 1..=5,
+                _ if reason.fits(State::Suspended) => 6..=15,
+                _ => 16..=127,
+            };
+            assert!(range.contains(&reason.code()), "{reason} is {}", reason.code());
+        }
+    }
+
     #[test]
     fn every_reason_fits_some_state() {
         for &reason in Reason::ALL {

@@ -31,6 +31,7 @@
 mod admin;
 mod claim;
 mod enlist;
+pub mod flags;
 mod node;
 mod schema;
 mod transactions;

@@ -12,7 +12,7 @@ use mainspring_core::Error;
 use mainspring_core::id::JobId;
 use mainspring_core::job::{Reason, State, Status, Verb};
 use mainspring_core::name::Key;
-use mainspring_core::store::Changed;
+use mainspring_core::store::{Changed, flags};
 use mainspring_core::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -23,7 +23,6 @@ use super::rewind::{self, Back};
 use super::{Op, claim, node, now};
 use crate::connection::Conn;
 use crate::error::{Result, corrupt};
-use crate::flags;
 use crate::hint::Hints;
 use crate::names;
 use crate::shared::Shared;
@@ -278,7 +277,7 @@ impl Change {
         let mut groups: BTreeMap<&'static str, BTreeMap<i64, State>> = BTreeMap::new();
         let mut backs = Vec::new();
         for row in &rows {
-            let family = row.get::<_, i16>(7) & flags::FAMILY != 0;
+            let family = row.get::<_, i16>(7) & flags::TOLD != 0;
             let index = usize::try_from(row.get::<_, i64>(1) - 1).ok().and_then(|o| layer.get(o).copied());
             let index = index.ok_or_else(|| corrupt("an answer to nothing"))?;
             let no: i64 = row.get(2);
@@ -419,7 +418,7 @@ impl Change {
                     (&state as _, Type::INT2),
                     (&reason as _, Type::INT2),
                     (&why as _, Type::TEXT),
-                    (&flags::FAMILY as _, Type::INT2),
+                    (&flags::TOLD as _, Type::INT2),
                 ]),
                 WAIT => args.extend([
                     (&hold as _, Type::INT2),

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mainspring_core::id::JobId;
 use mainspring_core::job::{New, OnConflict, Options, Unique, When};
-use mainspring_core::store::{Receipt, TicketLine};
+use mainspring_core::store::{Receipt, TicketLine, flags};
 use mainspring_core::time::micros;
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
@@ -25,7 +25,6 @@ use super::share::Shares;
 use super::{CONFIRM, Op, contended_ids, key, now};
 use crate::connection::Conn;
 use crate::error::{Fault, Result, corrupt};
-use crate::flags;
 use crate::hint::Hints;
 use crate::names;
 use crate::shared::Shared;
@@ -447,7 +446,7 @@ impl<'a> Careful<'a> {
             let replace = Call::new(REPLACE, vec![(&at, Type::TIMESTAMPTZ), (&id, Type::UUID)]);
             let replaced = conn.step(&[replace]).await?.pop().unwrap_or_default();
             if let Some(row) = replaced.first() {
-                let flags = row.get::<_, i16>(1) & flags::FAMILY;
+                let flags = row.get::<_, i16>(1) & flags::TOLD;
                 self.unsent.extend((flags != 0).then(|| (row.get(0), flags)));
                 return Ok(None);
             }
@@ -582,8 +581,7 @@ impl<'a> Columns<'a> {
             columns.deadline_after.push(deadline_after);
             columns.options.push(options_text(&job.options, &plain)?);
             columns.inputs.push(&job.input);
-            let journal = if job.journal.is_empty() { 0 } else { flags::JOURNAL };
-            columns.flags.push(flags::of(&job.options, job.deadline.is_some()) | journal);
+            columns.flags.push(flags::of(job));
         }
         Ok(columns)
     }

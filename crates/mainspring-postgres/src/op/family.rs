@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use mainspring_core::fault;
 use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::job::{Reason, State};
+use mainspring_core::store::flags;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -24,7 +25,6 @@ use super::signal::announce;
 use super::{change, now};
 use crate::connection::Conn;
 use crate::error::{Result, corrupt};
-use crate::flags;
 use crate::hint::Hints;
 use crate::shared::Shared;
 use crate::sql::{Call, Present};
@@ -211,7 +211,7 @@ async fn close(
 
 /// Those of jobs that were ended by [`change::END`] whose families are to be told.
 pub(crate) fn families(ended: &[Row]) -> impl Iterator<Item = UnsentEnd> {
-    let unsent = |row: &Row| (row.get(0), row.get::<_, i16>(2) & flags::FAMILY);
+    let unsent = |row: &Row| (row.get(0), row.get::<_, i16>(2) & flags::TOLD);
     ended.iter().map(unsent).filter(|(_, flags)| *flags != 0)
 }
 
@@ -233,7 +233,7 @@ struct Cancel<'a> {
 impl<'a> Cancel<'a> {
     fn new(at: &'a Present, children: &'a Vec<i64>) -> Self {
         let (state, reason) = (State::Cancelled.code().into(), Reason::Parent.code().into());
-        Cancel { at, children, state, reason, mask: flags::FAMILY }
+        Cancel { at, children, state, reason, mask: flags::TOLD }
     }
 
     /// Flags what runs and ends what waits: leases before places.

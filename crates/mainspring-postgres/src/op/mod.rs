@@ -83,7 +83,7 @@ const _: () = {
     assert!(Reason::Parent.code() == 22 && Reason::Drift.code() == 6);
     assert!(Class::Suspect as u8 == 0 && Class::Lost as u8 == 1);
     assert!(Class::Returned as u8 == 2 && Class::Fresh as u8 == 3);
-    assert!(crate::flags::AHEAD == 16_384);
+    assert!(mainspring_core::store::flags::AHEAD == 16_384);
     assert!(Level::COUNT == 4 << 4, "a level is a class and four bits of priority");
     assert!(
         mainspring_core::bounds::SUSPECT_CRASHES == 2 && mainspring_core::bounds::QUARANTINE_CRASHES == 3

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use mainspring_core::id::{Claim, ClaimBatchNo, JobId, NodeNo, Row as JobRow};
-use mainspring_core::store::{Cancellation, Mark, Registered, Registration, Renewal, Renewed};
+use mainspring_core::store::{Cancellation, Mark, Registered, Registration, Renewal, Renewed, flags};
 use mainspring_core::time::micros;
 use mainspring_core::{Error, fault};
 use serde_json::{from_str, to_string};
@@ -15,7 +15,6 @@ use super::release::{self, give_back};
 use super::{Op, now};
 use crate::connection::Conn;
 use crate::error::{Result, corrupt};
-use crate::flags;
 use crate::hint::Hints;
 use crate::idle_poll::{self, PollInFlight};
 use crate::names;

@@ -5,7 +5,7 @@ use mainspring_core::job::{
     ErrorEntry, FaultKind, Options, Priority, Progress, Reason, Record, State, Status, Summary, Unreadable,
 };
 use mainspring_core::name::{Key, Kind, QueueName};
-use mainspring_core::store::Level;
+use mainspring_core::store::{Level, flags};
 use mainspring_core::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -14,7 +14,6 @@ use uuid::Uuid;
 use super::journal::waits;
 use crate::connection::Conn;
 use crate::error::{Result, corrupt, legible};
-use crate::flags;
 use crate::names::{self, Names};
 use crate::op::Op;
 use crate::shared::Shared;

@@ -2,13 +2,12 @@
 
 use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::job::{Priority, Reason, State, Status, Verb};
-use mainspring_core::store::{Cancellation, Changed, Class, Level};
+use mainspring_core::store::{Cancellation, Changed, Class, Level, flags};
 use rusqlite::{OptionalExtension, params};
 
 use super::place::{self, Card, Ending, Place, SuspendedRow};
 use super::{claim, deadline, family, remove, rewind, unique_key};
 use crate::error::{Result, corrupt};
-use crate::flags;
 use crate::writer::Tx;
 
 /// Unique index of ids.
@@ -138,7 +137,7 @@ fn delete(tx: &mut Tx<'_>, card: &Card, found: &Place) -> Result<()> {
     if let Place::Done { status, .. } = found {
         remove::ended(tx, card.no, status.state, card.flags)?;
     } else {
-        if card.flags & flags::FAMILY != 0 {
+        if card.flags & flags::TOLD != 0 {
             let status = Status::because(State::Cancelled, Reason::Operator);
             family::close(tx, card, Ending { status, note: "", result: None })?;
             // The end of a child may have woken it.

@@ -16,14 +16,13 @@ use mainspring_core::id::{Claim, JobId, Row};
 use mainspring_core::job::{Options, Priority, State};
 use mainspring_core::journal::Value;
 use mainspring_core::name::QueueName;
-use mainspring_core::store::{ClaimRequest, Claimed, ClaimedBatch, Class, Level};
+use mainspring_core::store::{ClaimRequest, Claimed, ClaimedBatch, Class, Level, flags};
 use mainspring_core::time::Timestamp;
 use rusqlite::types::Value as Column;
 use rusqlite::{CachedStatement, OptionalExtension, params};
 
 use super::{as_i64, journal, node, place, unique_key};
 use crate::error::{Result, corrupt, legible};
-use crate::flags;
 use crate::names::Names;
 use crate::writer::Tx;
 
@@ -418,7 +417,7 @@ fn set_aside(tx: &mut Tx<'_>, no: i64, why: &str) -> Result<()> {
 }
 
 /// Releases a key that is held until the first claim.
-fn started(tx: &Tx<'_>, no: i64, flags: i64) -> Result<()> {
+fn started(tx: &Tx<'_>, no: i64, flags: i16) -> Result<()> {
     if flags & flags::KEY_UNTIL_STARTED != 0 {
         unique_key::release(tx.conn, no, tx.micros())?;
     }
@@ -427,7 +426,7 @@ fn started(tx: &Tx<'_>, no: i64, flags: i64) -> Result<()> {
 
 /// What a node gets of a job, and its flags. `growth`: by how much the claim number is to grow, which SQLite would do with
 /// anything.
-fn read_claimed(row: &rusqlite::Row<'_>, names: &Names, growth: u32) -> Result<(Claimed, i64)> {
+fn read_claimed(row: &rusqlite::Row<'_>, names: &Names, growth: u32) -> Result<(Claimed, i16)> {
     let line = names.line(row.get(1)?)?;
     let mut options: Options = match row.get_ref(11)?.as_str_or_null().map_err(rusqlite::Error::from)? {
         None => Options::default(),
@@ -436,7 +435,7 @@ fn read_claimed(row: &rusqlite::Row<'_>, names: &Names, growth: u32) -> Result<(
     if options.backoff.is_none() {
         options.backoff = names.queue(line.queue)?.settings.backoff;
     }
-    let flags: i64 = row.get(7)?;
+    let flags: i16 = row.get(7)?;
     let deadline: Option<i64> = row.get(10)?;
     let number = row.get::<_, u32>(3)?.checked_add(growth);
     let number = number.ok_or_else(|| corrupt("a claim number beyond its bound"))?;

@@ -5,13 +5,12 @@
 //! - Inside a caller's transaction there are only inserts, and a conflict never aborts it.
 
 use mainspring_core::job::{Differs, Input, New, OnConflict, Options, Reason, State, Unique, transition};
-use mainspring_core::store::{Class, Level, Receipt};
+use mainspring_core::store::{Class, Level, Receipt, flags};
 use rusqlite::{CachedStatement, OptionalExtension, params};
 
 use super::place::{self, Ending, INTO_READY};
 use super::{deadline, journal, unique_key};
 use crate::error::{Result, corrupt};
-use crate::flags;
 use crate::writer::Tx;
 
 /// An append to the primary key, and a look-up in the unique index of ids; a repeated id is no error.
@@ -46,7 +45,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, jobs: &[New]) -> Result<Vec<Receipt>> {
             Some(line) => line,
             None => tx.state.names.add(tx.conn, job)?,
         };
-        receipts.push(match adder.add(tx, job, line, 0)? {
+        receipts.push(match adder.add(tx, job, line)? {
             Some(_) => Receipt::Created,
             None => known(tx, job)?.unwrap_or(Receipt::Created),
         });
@@ -57,7 +56,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, jobs: &[New]) -> Result<Vec<Receipt>> {
 /// Stores a job that another one has started. Returns its number, or `None` if its id is there already.
 pub(crate) fn child(tx: &mut Tx<'_>, job: &New) -> Result<Option<i64>> {
     let line = tx.state.names.add(tx.conn, job)?;
-    Adder::new(tx)?.add(tx, job, line, flags::PARENT)
+    Adder::new(tx)?.add(tx, job, line)
 }
 
 /// What is said of a job whose id is there already; `None` if it is not.
@@ -88,7 +87,7 @@ impl<'a> Adder<'a> {
     }
 
     /// Adds a job whose key is free. Returns its number, or `None` if its id is there already.
-    fn add(&mut self, tx: &mut Tx<'_>, job: &New, line: i64, more: i64) -> Result<Option<i64>> {
+    fn add(&mut self, tx: &mut Tx<'_>, job: &New, line: i64) -> Result<Option<i64>> {
         let now = tx.micros();
         let no = tx.state.numbers.no + 1;
         let due_at = job.deadline.map(|deadline| deadline.resolve(tx.now).as_micros());
@@ -107,9 +106,8 @@ impl<'a> Adder<'a> {
             return Ok(None);
         }
         tx.state.numbers.no = no;
-        let mut flags = flags::of(&job.options, due_at.is_some()) | more;
+        let flags = flags::of(job);
         if !job.journal.is_empty() {
-            flags |= flags::JOURNAL;
             journal::Writer::new(tx)?.add(tx, no, 0, &job.journal)?;
         }
         let run_at = job.run.map(|run| run.resolve(tx.now)).filter(|at| *at > tx.now);

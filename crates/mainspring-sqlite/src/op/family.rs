@@ -9,14 +9,13 @@
 use mainspring_core::id::JobId;
 use mainspring_core::job::{Differs, Input, Reason, State, transition};
 use mainspring_core::journal::{Child, OnClose, Recorded, Recording, Subject};
-use mainspring_core::store::{Cancellation, Receipt};
+use mainspring_core::store::{Cancellation, Receipt, flags};
 use rusqlite::{OptionalExtension, params};
 
 use super::inbox::{self, Parts};
 use super::place::{self, Card, Ending, Place};
 use super::{change, enqueue, journal};
 use crate::error::{Result, corrupt};
-use crate::flags;
 use crate::writer::Tx;
 
 /// Primary key: a job has one parent.

@@ -10,7 +10,7 @@ use mainspring_core::id::{Claim, ClaimBatchNo, NodeNo};
 use mainspring_core::job::{Fault, Input, Outcome, Progress, Reason, State, Status, transition};
 use mainspring_core::journal::Suspension;
 use mainspring_core::planted::{self, Defect};
-use mainspring_core::store::{Finish, Finished};
+use mainspring_core::store::{Finish, Finished, flags};
 use mainspring_core::time::{Timestamp, micros};
 use mainspring_core::{Error, bounds};
 use rusqlite::types::ValueRef;
@@ -19,7 +19,6 @@ use rusqlite::{OptionalExtension, params};
 use super::place::{self, Card, Ending, INTO_DONE, SuspendedRow, read_card};
 use super::{family, inbox, journal, unique_key};
 use crate::error::{Result, corrupt};
-use crate::flags;
 use crate::writer::Tx;
 
 /// Primary key. Claim number and node are the fence; the delete that follows in the same transaction meets the same
@@ -93,7 +92,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, node: NodeNo, finishes: &[Finish]) -> Result<
             }
         } else {
             for &at in stretch {
-                match end_one(tx, node, &finishes[at], &mut run, flags::FAMILY)? {
+                match end_one(tx, node, &finishes[at], &mut run, flags::TOLD)? {
                     Some(answer) => answers[at] = answer,
                     None => families.push(at),
                 }
@@ -150,7 +149,7 @@ fn end_one(
     node: NodeNo,
     finish: &Finish,
     run: &mut LineCounts,
-    later: i64,
+    later: i16,
 ) -> Result<Option<Finished>> {
     let Finish { claim, outcome } = finish;
     let row = |row: &rusqlite::Row<'_>| Ok((read_card(row)?, reason_given(row, 8)?));
@@ -191,7 +190,7 @@ fn end_one(
             result
         ])?;
         place::ended(tx, &card)?;
-        if card.flags & flags::FAMILY != 0 {
+        if card.flags & flags::TOLD != 0 {
             let status = Status::plain(State::Succeeded);
             family::close(tx, &card, Ending { status, note: "", result: result.as_deref() })?;
         }
@@ -282,7 +281,7 @@ fn suspend(tx: &mut Tx<'_>, card: &Card, suspension: &Suspension) -> Result<()> 
 
 /// Ends a claim that was asked to cancel.
 pub(crate) fn stop(tx: &mut Tx<'_>, card: &Card, why: &str) -> Result<()> {
-    let status = transition(Status::plain(State::Running), Input::Stop(canceller(card.flags)))
+    let status = transition(Status::plain(State::Running), Input::Stop(flags::canceller(card.flags)))
         .map_err(|illegal| corrupt(illegal.to_string()))?;
     place::put_done(tx, card, Ending { status, note: why, result: None })
 }
@@ -293,11 +292,6 @@ pub(crate) fn reason_given(row: &rusqlite::Row<'_>, index: usize) -> rusqlite::R
         ValueRef::Null => None,
         value => Some(value.as_str().unwrap_or_default().to_owned()),
     })
-}
-
-/// Who asked a claim to cancel, as its flags say.
-pub(crate) fn canceller(flags: i64) -> Reason {
-    if flags & flags::ORPHAN == 0 { Reason::Operator } else { Reason::Parent }
 }
 
 /// Releases a claim that is still in `lease`, counting nothing.

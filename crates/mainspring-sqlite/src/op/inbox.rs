@@ -13,6 +13,7 @@ use mainspring_core::id::JobId;
 use mainspring_core::job::{Reason, Status};
 use mainspring_core::journal::{Inbox, Message, MessageBody, Signal, Signalled, Subject, Wait};
 use mainspring_core::name::SignalName;
+use mainspring_core::store::flags;
 use mainspring_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -20,7 +21,6 @@ use super::as_i64;
 use super::change::FIND;
 use super::place::{self, Card, Place, read_status};
 use crate::error::{Result, corrupt, legible};
-use crate::flags;
 use crate::writer::Tx;
 
 /// Unique index of subjects.

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use mainspring_core::id::{Claim, NodeNo};
 use mainspring_core::journal::{Entry, EntryKind, Journal, Recorded, Recording, Value, Writes, Written};
 use mainspring_core::name::Key;
-use mainspring_core::store::Claimed;
+use mainspring_core::store::{Claimed, flags};
 use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, bounds};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
@@ -21,7 +21,6 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 use super::family::{self, Started};
 use super::{as_i64, inbox, output};
 use crate::error::{Result, corrupt, legible};
-use crate::flags;
 use crate::writer::Tx;
 
 /// Primary keys. Claim number and node are the fence; the id is that of the number, or the claim is none of ours.
@@ -122,7 +121,7 @@ fn record_one(
     let Recording { claim, writes, .. } = recording;
     let no = claim.row.0;
     let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
-    let held: Option<(i64, i64, i64)> =
+    let held: Option<(i16, i64, i64)> =
         fence.query_row(params![no, claim.number, node.0, claim.id.as_bytes()], row).optional()?;
     let Some((flags, crashes, crashed)) = held else { return Ok(Recorded::LeaseLost) };
     let mut wanted = flags | flags::JOURNAL;
@@ -133,10 +132,10 @@ fn record_one(
     writer.write(tx, no, claim.number, writes)?;
     if writes.idle {
         if wanted != flags {
-            tx.conn.prepare_cached(MARK_IDLE)?.execute([no, wanted])?;
+            tx.conn.prepare_cached(MARK_IDLE)?.execute(params![no, wanted])?;
         }
     } else if wanted != flags || crashes != 0 || crashed != 0 {
-        tx.conn.prepare_cached(MARK)?.execute([no, wanted])?;
+        tx.conn.prepare_cached(MARK)?.execute(params![no, wanted])?;
     }
     Ok(Recorded::Stored)
 }

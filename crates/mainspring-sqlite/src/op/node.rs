@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use mainspring_core::Error;
 use mainspring_core::id::{Claim, JobId, NodeNo, Row};
-use mainspring_core::store::{Cancellation, Mark, NodeState, Registered, Registration, Renewal, Renewed};
+use mainspring_core::store::{
+    Cancellation, Mark, NodeState, Registered, Registration, Renewal, Renewed, flags,
+};
 use mainspring_core::time::micros;
 use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::{from_str, to_string};
@@ -157,7 +159,7 @@ pub(crate) fn renew(tx: &mut Tx<'_>, renewal: &Renewal) -> Result<Renewed> {
     let mut flagged = tx.conn.prepare_cached(FLAGGED)?;
     let rows = flagged.query_map([renewal.node.0], |row| {
         let id = JobId::from_bytes(row.get(0)?);
-        let cancel = Cancellation { reason: finish::canceller(row.get(4)?), why: row.get(3)? };
+        let cancel = Cancellation { reason: flags::canceller(row.get(4)?), why: row.get(3)? };
         Ok((Claim { id, row: Row(row.get(1)?), number: row.get(2)? }, cancel))
     })?;
     Ok(Renewed { now: tx.now, cancel: rows.collect::<rusqlite::Result<_>>()? })

@@ -10,14 +10,13 @@
 use mainspring_core::bounds;
 use mainspring_core::job::{Priority, Reason, State, Status, cut};
 use mainspring_core::journal::Wait;
-use mainspring_core::store::{Class, Level};
+use mainspring_core::store::{Class, Level, flags};
 use mainspring_core::time::Timestamp;
 use rusqlite::types::{FromSql, Value, ValueRef};
 use rusqlite::{OptionalExtension, Row, params};
 
 use super::{deadline, family, inbox, unique_key};
 use crate::error::{Result, corrupt, is_mistyped};
-use crate::flags;
 use crate::writer::Tx;
 
 /// What a place carries of a job.
@@ -31,7 +30,7 @@ pub(crate) struct Card {
     pub(crate) crashes: i64,
     /// The longest of its claims that ended with the loss of a node, in microseconds.
     pub(crate) crashed: i64,
-    pub(crate) flags: i64,
+    pub(crate) flags: i16,
     /// What of it could not be read.
     pub(crate) damage: Option<Box<Damage>>,
 }
@@ -216,7 +215,7 @@ pub(crate) fn mend(tx: &Tx<'_>, mut card: Card) -> Result<Card> {
     let (line, priority) = tx.conn.prepare_cached(JOB)?.query_row([card.no], own)?;
     (card.line, card.priority) = (line, priority.min(Priority::LOWEST.get()));
     if card.damage.is_none() {
-        let counts = [card.claim, card.failures, card.crashes, card.crashed, card.flags];
+        let counts = [card.claim, card.failures, card.crashes, card.crashed, card.flags.into()];
         card.damage = Some(Box::new(Damage { what, raw: counts.map(Value::Integer) }));
     }
     Ok(card)
@@ -382,7 +381,7 @@ pub(crate) fn put_suspended(tx: &mut Tx<'_>, card: &Card, aside: &SuspendedRow<'
 
 /// Sets a job aside that cannot be read. What is damaged stays as it is, for whoever mends it.
 pub(crate) fn put_unreadable(tx: &mut Tx<'_>, card: &Card, what: &str) -> Result<()> {
-    let counts = [card.claim, card.failures, card.crashes, card.crashed, card.flags];
+    let counts = [card.claim, card.failures, card.crashes, card.crashed, card.flags.into()];
     let [claim, failures, crashes, crashed, flags] = match &card.damage {
         Some(damage) => damage.raw.clone(),
         None => counts.map(Value::Integer),
@@ -412,7 +411,7 @@ pub(crate) fn put_unreadable(tx: &mut Tx<'_>, card: &Card, what: &str) -> Result
 }
 
 /// Notes something that a job has from now on, where it is.
-pub(crate) fn flag(tx: &Tx<'_>, card: &Card, place: &Place, flag: i64) -> Result<()> {
+pub(crate) fn flag(tx: &Tx<'_>, card: &Card, place: &Place, flag: i16) -> Result<()> {
     let sql = match place {
         _ if card.flags & flag == flag => return Ok(()),
         Place::Ready => FLAG_READY,
@@ -422,14 +421,14 @@ pub(crate) fn flag(tx: &Tx<'_>, card: &Card, place: &Place, flag: i64) -> Result
         // It carries no flags; they are found again when it is run again.
         Place::Done { .. } => return Ok(()),
     };
-    tx.conn.prepare_cached(sql)?.execute([card.no, flag])?;
+    tx.conn.prepare_cached(sql)?.execute(params![card.no, flag])?;
     Ok(())
 }
 
 /// Puts a job into `done`.
 pub(crate) fn put_done(tx: &mut Tx<'_>, card: &Card, ending: Ending<'_>) -> Result<()> {
     into_done(tx, card, ending)?;
-    if card.flags & flags::FAMILY != 0 {
+    if card.flags & flags::TOLD != 0 {
         family::close(tx, card, ending)?;
     }
     Ok(())

@@ -40,7 +40,7 @@ struct Over {
     seq: i64,
     no: i64,
     state: State,
-    flags: i64,
+    flags: i16,
 }
 
 /// What one call has done.

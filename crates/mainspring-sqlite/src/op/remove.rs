@@ -1,12 +1,12 @@
 //! Removing a job with everything known of it, except that a unique key may outlive it.
 
 use mainspring_core::job::{Options, State};
+use mainspring_core::store::flags;
 use rusqlite::types::ValueRef;
 use rusqlite::{OptionalExtension, params};
 
 use super::place;
 use crate::error::{Result, corrupt};
-use crate::flags;
 use crate::writer::Tx;
 
 /// Primary key.
@@ -29,7 +29,7 @@ pub(crate) const CHILDREN: &str = "DELETE FROM mainspring_children WHERE parent 
 const CHILD: &str = "DELETE FROM mainspring_children WHERE no = ?1";
 
 /// Removes a job that has ended. Returns how many rows of its journal, inbox and output went with it.
-pub(crate) fn ended(tx: &mut Tx<'_>, no: i64, state: State, flags: i64) -> Result<usize> {
+pub(crate) fn ended(tx: &mut Tx<'_>, no: i64, state: State, flags: i16) -> Result<usize> {
     let (line, rows) = side_rows(tx, no, flags)?;
     place::count(tx, line, state, -1);
     Ok(rows)
@@ -37,7 +37,7 @@ pub(crate) fn ended(tx: &mut Tx<'_>, no: i64, state: State, flags: i64) -> Resul
 
 /// Removes a job that is in no place any more. Returns its line, and how many rows of its journal, inbox and output went with
 /// it.
-pub(crate) fn side_rows(tx: &Tx<'_>, no: i64, flags: i64) -> Result<(i64, usize)> {
+pub(crate) fn side_rows(tx: &Tx<'_>, no: i64, flags: i16) -> Result<(i64, usize)> {
     // Options that are no text are there, and cannot be read.
     let text = |value: ValueRef<'_>| match value {
         ValueRef::Null => None,

@@ -8,14 +8,13 @@
 use mainspring_core::bounds;
 use mainspring_core::id::NodeNo;
 use mainspring_core::job::{Input, Reason, State, Status, transition};
-use mainspring_core::store::{Rescue, Rescued};
+use mainspring_core::store::{Rescue, Rescued, flags};
 use mainspring_core::time::micros;
 use rusqlite::params;
 
 use super::place::{self, Card, SuspendedRow, read_card};
 use super::{finish, node};
 use crate::error::{Result, corrupt};
-use crate::flags;
 use crate::process_lock::{self, Dead};
 use crate::writer::Tx;
 use std::time::Duration;
@@ -114,7 +113,7 @@ fn drain(tx: &mut Tx<'_>, node: i64, left: usize, rescued: &mut Rescued) -> Resu
         .query_map(params![node, i64::try_from(left + 1).unwrap_or(i64::MAX)], |row| {
             let at = row.get::<_, i64>(8).unwrap_or(now);
             // Flags that cannot be read say nothing.
-            let ahead = row.get::<_, i64>(7).is_ok_and(|flags| flags & flags::AHEAD != 0);
+            let ahead = row.get::<_, i16>(7).is_ok_and(|flags| flags & flags::AHEAD != 0);
             Ok((read_card(row)?, Claimed { at, ahead }, finish::reason_given(row, 9)?))
         })?
         .collect::<rusqlite::Result<Vec<_>>>()?;

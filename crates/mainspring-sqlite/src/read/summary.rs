@@ -5,14 +5,13 @@ use mainspring_core::job::{
     ErrorEntry, FaultKind, Options, Priority, Progress, Reason, Record, State, Status, Summary, Unreadable,
 };
 use mainspring_core::name::{Key, Kind, QueueName};
-use mainspring_core::store::Level;
+use mainspring_core::store::{Level, flags};
 use mainspring_core::time::Timestamp;
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::Reader;
 use crate::error::{Result, corrupt, legible};
-use crate::flags;
 use crate::names::Names;
 use crate::op::inbox::read_waits;
 use crate::op::place::read_status;
@@ -49,7 +48,7 @@ struct Standing {
     claim: u32,
     failures: u16,
     crashes: u16,
-    flags: i64,
+    flags: i16,
     run_at: Option<Timestamp>,
     claimed_at: Option<Timestamp>,
     finished_at: Option<Timestamp>,
