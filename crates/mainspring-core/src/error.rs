@@ -7,7 +7,7 @@ use std::error::Error as StdError;
 
 use crate::bounds;
 use crate::id::JobId;
-use crate::job::{Differs, Reason, State, Status, Verb};
+use crate::job::{Differs, Reason, State, Status};
 use crate::name::{Key, QueueName};
 
 /// A boxed cause.
@@ -336,11 +336,6 @@ impl Error {
         }
     }
 
-    /// An [`Error::Illegal`] for a verb that does not apply.
-    pub fn illegal(id: JobId, verb: &Verb, status: Status) -> Self {
-        Error::Illegal { id, verb: verb.name(), status }
-    }
-
     /// An [`Error::Unavailable`] without a cause.
     pub fn unavailable(why: impl Into<String>) -> Self {
         Error::Unavailable { why: why.into(), source: None }
@@ -427,7 +422,7 @@ mod tests {
             Error::NotFound(ID),
             Error::Conflict { existing: ID },
             Error::IdTaken { id: ID, differs: Differs::Kind },
-            Error::illegal(ID, &Verb::Delete, status),
+            Error::Illegal { id: ID, verb: "delete", status },
             full(1, 0, 0),
             Error::TooLarge { what: "input", size: 2, limit: 1 },
             Error::Invalid { what: "kind", why: "empty".into() },
@@ -464,8 +459,9 @@ mod tests {
         assert_eq!(told(exhausted, Some("no route")), format!("job {ID} failed: no route"));
         let cancelled = Status::because(State::Cancelled, Reason::Operator);
         assert_eq!(told(cancelled, None), format!("job {ID} cancelled (operator)"));
-        let error = Error::illegal(ID, &Verb::Delete, Status::plain(State::Running)).to_string();
-        assert_eq!(error, format!("cannot delete job {ID}: it is running"));
+        let status = Status::plain(State::Running);
+        let error = Error::Illegal { id: ID, verb: "delete", status };
+        assert_eq!(error.to_string(), format!("cannot delete job {ID}: it is running"));
         let not_empty = |waiting, running, ended| full(waiting, running, ended).to_string();
         assert_eq!(not_empty(2, 1, 20), "queue `mail` is not empty: 2 jobs wait, 1 runs, 20 have ended");
         assert_eq!(not_empty(0, 0, 1), "queue `mail` is not empty: 1 job has ended");

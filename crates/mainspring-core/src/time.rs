@@ -163,6 +163,23 @@ impl From<Span> for String {
     }
 }
 
+/// Keeps a [`Duration`] as a [`Span`]: for `#[serde(with = …)]`.
+pub(crate) mod as_span {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::Span;
+
+    pub(crate) fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        Span(*duration).serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        Span::deserialize(deserializer).map(|span| span.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,7 @@
 use std::future::{Future, ready};
 
 use mainspring_core::job::{New, OnConflict};
-use mainspring_core::store::{Enlist, EnlistNow, Receipt, Ticket};
+use mainspring_core::store::{Enlist, EnlistSync, Receipt, Ticket};
 use mainspring_core::{Error, Result};
 use rusqlite::{Connection, Transaction};
 
@@ -27,8 +27,8 @@ impl Enlist<crate::Sqlite> for Transaction<'_> {
     }
 }
 
-impl EnlistNow<crate::Sqlite> for Transaction<'_> {
-    fn enlist_now(&mut self, ticket: &Ticket, jobs: Vec<New>) -> Result<Vec<Receipt>> {
+impl EnlistSync<crate::Sqlite> for Transaction<'_> {
+    fn enlist_sync(&mut self, ticket: &Ticket, jobs: Vec<New>) -> Result<Vec<Receipt>> {
         enlist(self, ticket, &jobs)
     }
 }

@@ -45,7 +45,7 @@ use mainspring_core::id::NodeNo;
 use mainspring_core::job::New;
 use mainspring_core::journal::{Entry, Recorded, Recording};
 use mainspring_core::seam::{Clock, Pending};
-use mainspring_core::store::{Enlist, EnlistNow, Receipt, Ticket, inside};
+use mainspring_core::store::{Enlist, EnlistSync, Receipt, Ticket, inside};
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::{Connection, OptionalExtension, Params, Row, ffi, params};
 
@@ -263,12 +263,12 @@ impl Enlist<Sqlite> for Sql<'_> {
         ticket: &Ticket,
         jobs: Vec<New>,
     ) -> impl Future<Output = mainspring_core::Result<Vec<Receipt>>> {
-        ready(self.enlist_now(ticket, jobs))
+        ready(self.enlist_sync(ticket, jobs))
     }
 }
 
-impl EnlistNow<Sqlite> for Sql<'_> {
-    fn enlist_now(&mut self, ticket: &Ticket, jobs: Vec<New>) -> mainspring_core::Result<Vec<Receipt>> {
+impl EnlistSync<Sqlite> for Sql<'_> {
+    fn enlist_sync(&mut self, ticket: &Ticket, jobs: Vec<New>) -> mainspring_core::Result<Vec<Receipt>> {
         let refused = |error: rusqlite::Error| crate::error::rolled_back(&error);
         let guard = self.guard;
         let receipts =

@@ -10,7 +10,7 @@ use mainspring_core::id::JobId;
 use mainspring_core::job::{New, OnConflict, Options, Priority, Unique, When};
 use mainspring_core::name::{Kind, Label, QueueName, Tag};
 use mainspring_core::seam::Pending;
-use mainspring_core::store::{Enlist, EnlistNow, Receipt};
+use mainspring_core::store::{Enlist, EnlistSync, Receipt};
 use mainspring_core::time::Span;
 use mainspring_core::{Error, Result};
 use serde_json::Value;
@@ -303,10 +303,10 @@ impl<'a, J> Enqueue<'a, J> {
     ///
     /// # Errors
     /// As [`within`](Self::within).
-    pub fn within_sync<S, T: EnlistNow<S>>(self, transaction: &mut T) -> Result<Enqueued<J>> {
+    pub fn within_sync<S, T: EnlistSync<S>>(self, transaction: &mut T) -> Result<Enqueued<J>> {
         let (engine, job) = self.enlisted()?;
         let id = job.id;
-        receipt(id, only(&transaction.enlist_now(&engine.store().ticket(), vec![job])?))
+        receipt(id, only(&transaction.enlist_sync(&engine.store().ticket(), vec![job])?))
     }
 
     fn enlisted(self) -> Result<(&'a Engine, New)> {

@@ -137,7 +137,7 @@ pub use enqueue::{Enqueue, EnqueueMany, Enqueued, Json};
 pub use fork::{Fork, Forked};
 pub use handler::Payload;
 pub use job::{Job, JobOptions};
-pub use jobs::{Change, ChangeReport, Jobs, LostChild, Target};
+pub use jobs::{Change, ChangeReport, DropSignals, Jobs, List, LostChild, Target};
 pub use layer::{Inner, Layer};
 pub use node::{Node, NodeBuilder, shutdown_signal};
 pub use open::OpenOptions;
@@ -156,7 +156,7 @@ pub use mainspring_core::journal::{EntryKind, OnClose, Subject, Timeline, Wait};
 pub use mainspring_core::name::{Key, Kind, Label, QueueName, SignalName, StepName, Tag};
 pub use mainspring_core::seam;
 pub use mainspring_core::store::{
-    Commit, Counts, Enlist, EnlistNow, ErrorText, Filter, Listing, PagePosition, Transactions,
+    Commit, Counts, Enlist, EnlistSync, ErrorText, Filter, Listing, PagePosition, Transactions,
 };
 pub use mainspring_core::time::{Span, Timestamp};
 pub use mainspring_core::{Error, Uuid, bounds, error};

@@ -263,7 +263,7 @@ async fn quarantined(engine: &Engine) -> anyhow::Result<Option<Finding>> {
         reason: Some(mainspring::Reason::Quarantine),
         ..Filter::default()
     };
-    let found = engine.jobs().list(filter, None, 1).await?;
+    let found = engine.jobs().list(filter).limit(1).await?;
     Ok((!found.jobs.is_empty()).then(|| Finding {
         problem: false,
         what: "there are quarantined jobs: the nodes that ran them kept dying".into(),
@@ -278,7 +278,7 @@ async fn unreadable(engine: &Engine) -> anyhow::Result<Option<Finding>> {
         reason: Some(mainspring::Reason::Unreadable),
         ..Filter::default()
     };
-    let found = engine.jobs().list(filter, None, 1).await?;
+    let found = engine.jobs().list(filter).limit(1).await?;
     Ok((!found.jobs.is_empty()).then(|| Finding {
         problem: false,
         what: "there are jobs that could not be read and were set aside".into(),

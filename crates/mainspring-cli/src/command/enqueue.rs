@@ -175,7 +175,7 @@ impl Args {
         let until = match self.unique_until.as_str() {
             "started" => Until::Started,
             "finished" => Until::Finished,
-            span => Until::After(span.parse::<Span>()?),
+            span => Until::after(span.parse::<Span>()?.0),
         };
         let on_conflict = match self.on_conflict {
             Conflict::Keep => OnConflict::Keep,

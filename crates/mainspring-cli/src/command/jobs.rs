@@ -95,7 +95,7 @@ async fn list(args: &Args, engine: &Engine, out: Out) -> anyhow::Result<()> {
     }
     let now = engine.seams().clock.now();
     let after = args.after.clone().map(PagePosition);
-    let listing = engine.jobs().list(args.filter.filter(now)?, after, args.limit).await?;
+    let listing = engine.jobs().list(args.filter.filter(now)?).after(after).limit(args.limit).await?;
     if out.is_json() {
         let jobs: Vec<Value> = listing.jobs.iter().map(shape::summary).collect();
         out.value(&json!({ "jobs": jobs, "next": listing.next.map(|cursor| cursor.0) }))?;

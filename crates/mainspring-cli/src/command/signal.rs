@@ -91,7 +91,11 @@ pub(crate) async fn drop_unread(
     out: Out,
 ) -> anyhow::Result<()> {
     let jobs = engine.jobs();
-    let dropped = jobs.drop_signals(id, name, sender).await?;
+    let unread = jobs.drop_signals(id, name);
+    let dropped = match sender {
+        Some(sender) => unread.sender(sender).await?,
+        None => unread.await?,
+    };
     let job = jobs.get(id).await?;
     let why = jobs.why(id).await?;
     let status = job.summary.status;

@@ -24,7 +24,7 @@ impl Recovery {
         let nodes = engine.nodes().await?;
         let dead: Vec<_> = nodes.iter().filter(|node| node.pid == pid).map(|node| node.no).collect();
         let running = Filter { states: vec![State::Running], ..Filter::default() };
-        let jobs = engine.jobs().list(running, None, mainspring::bounds::PAGE).await?.jobs;
+        let jobs = engine.jobs().list(running).limit(mainspring::bounds::PAGE).await?.jobs;
         let waiting: BTreeMap<JobId, u32> = jobs
             .iter()
             .filter(|job| job.node.is_some_and(|node| dead.contains(&node)))

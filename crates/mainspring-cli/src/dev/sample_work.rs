@@ -76,7 +76,7 @@ impl Seed<'_> {
             states: vec![State::Running],
             ..Filter::default()
         };
-        let videos = self.engine.jobs().list(running, None, 10).await?.jobs;
+        let videos = self.engine.jobs().list(running).limit(10).await?.jobs;
         let tired = |started: Option<Timestamp>| started.is_some_and(|started| now.since(started) > PATIENCE);
         let late = videos.iter().filter(|video| !video.cancelling && tired(video.claimed_at));
         for video in late {

@@ -157,9 +157,9 @@ impl Watch {
 
     /// The newest jobs and all that run, newest first.
     async fn jobs(&self, engine: &Engine) -> Result<Vec<Summary>, Error> {
-        let mut jobs = engine.jobs().list(Filter::default(), None, WINDOW).await?.jobs;
+        let mut jobs = engine.jobs().list(Filter::default()).limit(WINDOW).await?.jobs;
         let running = Filter { states: vec![State::Running], ..Filter::default() };
-        for job in engine.jobs().list(running, None, RUNNING).await?.jobs {
+        for job in engine.jobs().list(running).limit(RUNNING).await?.jobs {
             if jobs.iter().all(|one| one.id != job.id) {
                 jobs.push(job);
             }

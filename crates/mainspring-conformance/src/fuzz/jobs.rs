@@ -96,7 +96,7 @@ fn whole_options(options: &Options) -> Options {
     kept.timeout = kept.timeout.map(whole);
     kept.backoff = kept.backoff.map(|backoff| backoff.to_string().parse().expect("a backoff"));
     if let Some(Unique { until: Until::After(period), .. }) = &mut kept.unique {
-        *period = whole(*period);
+        *period = whole(Span(*period)).0;
     }
     kept
 }

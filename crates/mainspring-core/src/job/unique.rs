@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::bounds;
-use crate::time::Span;
+use crate::time::as_span;
 use crate::{Error, Result};
 
 /// A unique key and what it means.
@@ -33,8 +33,9 @@ pub enum Until {
     /// When the job ends.
     #[default]
     Finished,
-    /// This long after the job has ended; see [`Until::after`].
-    After(Span),
+    /// This long after the job has ended.
+    #[serde(with = "as_span")]
+    After(Duration),
 }
 
 /// What happens when the key is held by another job.
@@ -63,13 +64,13 @@ impl Until {
         match self {
             Until::Started => (Until::STARTED, Duration::ZERO),
             Until::Finished => (Until::FINISHED, Duration::ZERO),
-            Until::After(period) => (Until::AFTER, period.0),
+            Until::After(period) => (Until::AFTER, period),
         }
     }
 
     /// This long after the job has ended.
     pub const fn after(period: Duration) -> Self {
-        Until::After(Span(period))
+        Until::After(period)
     }
 }
 
@@ -113,7 +114,7 @@ impl Unique {
             return Err(Error::Invalid { what: WHAT, why: "NUL is not allowed".into() });
         }
         match self.until {
-            Until::After(period) if period.0 > bounds::DELAY => {
+            Until::After(period) if period > bounds::DELAY => {
                 Err(Error::Invalid { what: "unique period", why: "longer than ten years".into() })
             }
             Until::After(_) | Until::Started | Until::Finished => Ok(()),

@@ -77,7 +77,7 @@ impl Model {
         match unique.until {
             Until::Started | Until::Finished => self.free_key(&key),
             Until::After(period) => {
-                let until = now.after(period.0);
+                let until = now.after(period);
                 held.until = Some(until);
                 self.periods.insert((until, key.0, key.1));
             }

@@ -73,10 +73,10 @@ pub trait Enlist<S> {
 
 /// An [`Enlist`] whose client does not wait asynchronously: jobs can be stored without an `await` in the middle of the
 /// transaction, which such a client's transactions rarely survive.
-pub trait EnlistNow<S>: Enlist<S> {
+pub trait EnlistSync<S>: Enlist<S> {
     /// As [`Enlist::enlist`], at once.
     ///
     /// # Errors
     /// As [`Enlist::enlist`].
-    fn enlist_now(&mut self, ticket: &Ticket, jobs: Vec<New>) -> Result<Vec<Receipt>>;
+    fn enlist_sync(&mut self, ticket: &Ticket, jobs: Vec<New>) -> Result<Vec<Receipt>>;
 }

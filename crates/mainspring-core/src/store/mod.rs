@@ -41,7 +41,7 @@ pub use admin::{
     Queue, QueueChange, Retention, Settings,
 };
 pub use claim::{ClaimRequest, Claimed, ClaimedBatch, Class, Finish, Finished, Level};
-pub use enlist::{Enlist, EnlistNow, Ticket, TicketLine};
+pub use enlist::{Enlist, EnlistSync, Ticket, TicketLine};
 pub use node::{
     Abilities, Cancellation, Mark, Node, NodeState, Registered, Registration, Renewal, Renewed, Rescue,
     Rescued,
@@ -151,7 +151,7 @@ pub trait Store: Send + Sync + 'static {
     /// has one is recorded with it, under claim 0.
     fn enqueue(&self, jobs: Vec<New>) -> Pending<'_, Result<Vec<Receipt>>>;
 
-    /// What a caller's own transaction needs to know to take jobs with it without waiting; see [`EnlistNow`].
+    /// What a caller's own transaction needs to know to take jobs with it without waiting; see [`EnlistSync`].
     fn ticket(&self) -> Ticket;
 
     /// What a caller's own transaction needs to know to take these jobs with it; see [`Enlist`].

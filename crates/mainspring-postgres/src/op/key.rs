@@ -11,7 +11,7 @@ pub(crate) fn until(unique: &Unique) -> (i16, i64) {
     match unique.until {
         Until::Started => (0, 0),
         Until::Finished => (1, 0),
-        Until::After(period) => (2, micros(period.0)),
+        Until::After(period) => (2, micros(period)),
     }
 }
 

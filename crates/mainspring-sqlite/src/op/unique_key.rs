@@ -59,7 +59,7 @@ pub(crate) fn take(conn: &Connection, kind: i64, unique: &Unique, no: i64, id: J
     let (until, period) = match unique.until {
         Until::Started => (STARTED, 0),
         Until::Finished => (FINISHED, 0),
-        Until::After(period) => (AFTER, micros(period.0)),
+        Until::After(period) => (AFTER, micros(period)),
     };
     conn.prepare_cached(TAKE)?.execute(params![kind, unique.key, no, id.as_bytes(), until, period])?;
     Ok(())

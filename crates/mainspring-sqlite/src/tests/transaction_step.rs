@@ -10,7 +10,7 @@ use mainspring_core::job::{Outcome, State};
 use mainspring_core::journal::{Entry, EntryKind, Recording, Writes};
 use mainspring_core::name::Key;
 use mainspring_core::seam::{Clock, Pending, Seams, Spawn, Task};
-use mainspring_core::store::{EnlistNow, Finish, NodeState, Renewal, Rescue, Store};
+use mainspring_core::store::{EnlistSync, Finish, NodeState, Renewal, Rescue, Store};
 use mainspring_core::time::Timestamp;
 use rusqlite::ErrorCode;
 
@@ -433,7 +433,7 @@ fn jobs_that_a_closure_enlists_are_there_with_it_and_not_without_it() {
     let enlist = |fails: bool| {
         let (ticket, jobs) = (ticket.clone(), vec![job(&w.it.seams), job(&w.it.seams)]);
         block_on(w.it.store.transact(w.request(), move |sql| {
-            sql.enlist_now(&ticket, jobs)?;
+            sql.enlist_sync(&ticket, jobs)?;
             pay(sql)?;
             if fails { Err("no".into()) } else { Ok(((), Vec::new())) }
         }))

@@ -280,7 +280,11 @@ impl DelayedSignal {
                     let sender = dropped.take().filter(|alone| *alone).map(|_| &*self.sender);
                     world.time.sleep(between(&world.fate, Duration::ZERO, MEETING)).await;
                     // What he is not told of he does not ask for again: the signal may have been read by then.
-                    drop(engine.jobs().drop_signals(self.id, &self.name, sender).await);
+                    let unread = engine.jobs().drop_signals(self.id, &self.name);
+                    drop(match sender {
+                        Some(sender) => unread.sender(sender).await,
+                        None => unread.await,
+                    });
                 }
                 Ok(_) if again => {
                     again = false;

@@ -52,6 +52,16 @@ pub(crate) enum Decision {
     },
 }
 
+impl Decision {
+    /// What operators call it.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Decision::Accept => "accept",
+            Decision::Rename { .. } => "rename",
+        }
+    }
+}
+
 /// Operations that may not fit what is recorded, and names that nobody has to ask for.
 #[derive(Default)]
 pub(crate) struct Drift {

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use mainspring::testing::{TestEngine, verify_journal};
-use mainspring::{Context, Failure, Reason, State};
+use mainspring::{ChangeReport, Context, Failure, Reason, State};
 use tokio::sync::Notify;
 
 use crate::support::{Flow, HOUR, Ledger, On, flow, on_every_store, on_memory_and_sqlite, status};
@@ -358,7 +358,13 @@ on_every_store! {
         let after = [Step("new"), Step("a"), Nap("nap"), Step("z")];
         let (test, job) = edited(on, &[Step("a"), Nap("nap")], &after, &ledger).await;
         assert_eq!(status(&test, job.id).await.reason, Some(Reason::Drift));
-        test.jobs().accept_drift(job.id).await.expect("accepted");
+        let dry = test.jobs().accept_drift(job.id).dry_run().await.expect("counted");
+        assert_eq!(dry.changed, 1);
+        test.run_until_idle().await.expect("idle");
+        assert_eq!(status(&test, job.id).await.reason, Some(Reason::Drift));
+        let missing = mainspring::JobId::from_uuid(mainspring::Uuid::nil());
+        let report = test.jobs().accept_drift(vec![job.id, missing]).await.expect("accepted");
+        assert_eq!(report, ChangeReport { changed: 1, refused: 0, missing: 1 });
         test.advance(HOUR * 2).await.expect("idle");
         assert_eq!(status(&test, job.id).await.state, State::Succeeded);
         assert_eq!(ledger.entries(), ["a", "new", "z"]);
@@ -373,6 +379,8 @@ on_memory_and_sqlite! {
         let after = [Step("b"), Nap("nap"), Step("z"), Nap("again")];
         let (test, job) = edited(on, &[Step("a"), Nap("nap")], &after, &ledger).await;
         assert_eq!(status(&test, job.id).await.reason, Some(Reason::Drift));
+        let bad = test.jobs().rename_step(job.id, "a", "b/c").await;
+        assert!(matches!(bad, Err(mainspring::Error::Invalid { what: "step name", .. })), "{bad:?}");
         test.jobs().rename_step(job.id, "x", "y").await.expect("said, and of no use");
         test.run_until_idle().await.expect("idle");
         assert_eq!(status(&test, job.id).await.reason, Some(Reason::Drift));

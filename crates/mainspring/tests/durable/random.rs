@@ -330,7 +330,7 @@ async fn play(on: &On, seed: u64, crashes: bool, cached: usize) {
         }
         // Nobody can know who it was that crashed: an operator lets them go on.
         let filter = mainspring::Filter { states: vec![State::Suspended], ..mainspring::Filter::default() };
-        let aside = test.jobs().list(filter, None, 100).await.expect("a list").jobs;
+        let aside = test.jobs().list(filter).await.expect("a list").jobs;
         for one in aside.iter().filter(|one| one.status.reason == Some(Reason::Quarantine)) {
             test.jobs().resume(one.id).await.expect("it goes on");
         }

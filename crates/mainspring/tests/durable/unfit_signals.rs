@@ -68,8 +68,8 @@ on_every_store! {
             test.queues().pause("default").await.expect("paused");
             test.signal(job.id, APPROVED, &false).sender("ada").await.expect("sent");
             assert_eq!(status(&test, job.id).await.state, State::Ready);
-            assert_eq!(test.jobs().drop_signals(job.id, "approved", Some("bob")).await.expect("none"), 0);
-            assert_eq!(test.jobs().drop_signals(job.id, "approved", Some("ada")).await.expect("one"), 1);
+            assert_eq!(test.jobs().drop_signals(job.id, "approved").sender("bob").await.expect("none"), 0);
+            assert_eq!(test.jobs().drop_signals(job.id, "approved").sender("ada").await.expect("one"), 1);
             test.queues().resume("default").await.expect("resumed");
             test.run_until_idle().await.expect("it waits again");
             assert_eq!(status(&test, job.id).await, Status::because(State::Suspended, Reason::Signal));
@@ -88,9 +88,9 @@ on_every_store! {
 async fn only_signals_of_people_are_dropped_and_of_jobs_that_are_there() {
     let test = engine(0, approval).await;
     let job = test.enqueue(flow(0)).await.expect("enqueued");
-    let error = test.jobs().drop_signals(job.id, "a/b", None).await.expect_err("no name");
+    let error = test.jobs().drop_signals(job.id, "a/b").await.expect_err("no name");
     assert!(matches!(error, EngineError::Invalid { what: "signal name", .. }), "{error}");
     test.jobs().delete(job.id).await.expect("deleted");
-    let error = test.jobs().drop_signals(job.id, "approved", None).await.expect_err("no job");
+    let error = test.jobs().drop_signals(job.id, "approved").await.expect_err("no job");
     assert!(matches!(error, EngineError::NotFound(id) if id == job.id), "{error}");
 }

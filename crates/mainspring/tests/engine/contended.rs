@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mainspring::testing::TestEngine;
-use mainspring::{Enlist, EnlistNow, Error, State};
+use mainspring::{Enlist, EnlistSync, Error, State};
 use mainspring_core::Result;
 use mainspring_core::job::New;
 use mainspring_core::memory::Memory;
@@ -142,12 +142,12 @@ struct Transaction(Vec<Ticket>);
 
 impl Enlist<Faulty> for Transaction {
     async fn enlist(&mut self, ticket: &Ticket, jobs: Vec<New>) -> Result<Vec<Receipt>> {
-        self.enlist_now(ticket, jobs)
+        self.enlist_sync(ticket, jobs)
     }
 }
 
-impl EnlistNow<Faulty> for Transaction {
-    fn enlist_now(&mut self, ticket: &Ticket, jobs: Vec<New>) -> Result<Vec<Receipt>> {
+impl EnlistSync<Faulty> for Transaction {
+    fn enlist_sync(&mut self, ticket: &Ticket, jobs: Vec<New>) -> Result<Vec<Receipt>> {
         self.0.push(ticket.clone());
         Ok(vec![Receipt::Created; jobs.len()])
     }

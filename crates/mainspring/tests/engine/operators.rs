@@ -110,7 +110,7 @@ on_every_store! {
         let filter = Filter { queue: Some(QueueName::new("default").expect("a name")), ..Filter::default() };
         let (mut seen, mut after) = (Vec::new(), None);
         loop {
-            let page = engine.jobs().list(filter.clone(), after, 10).await.expect("a page");
+            let page = engine.jobs().list(filter.clone()).after(after).limit(10).await.expect("a page");
             assert!(page.jobs.len() <= 10);
             seen.extend(page.jobs.iter().map(|job| job.id));
             after = page.next;
@@ -120,11 +120,12 @@ on_every_store! {
         }
         let expected: Vec<_> = jobs.iter().rev().map(|job| job.id).collect();
         assert_eq!(seen, expected);
-        let scheduled = engine.jobs().list(in_state(State::Scheduled), None, 100).await.expect("a page");
+        let scheduled = engine.jobs().list(in_state(State::Scheduled)).await.expect("a page");
         assert_eq!(scheduled.jobs.len(), 5);
         let none = Filter { kind: Some(Kind::new("none").expect("a kind")), ..Filter::default() };
-        assert!(engine.jobs().list(none, None, 100).await.expect("a page").jobs.is_empty());
-        let odd = engine.jobs().list(Filter::default(), Some(mainspring::PagePosition("'; --".into())), 10).await;
+        assert!(engine.jobs().list(none).await.expect("a page").jobs.is_empty());
+        let odd = mainspring::PagePosition("'; --".into());
+        let odd = engine.jobs().list(Filter::default()).after(odd).await;
         assert!(matches!(odd, Err(Error::Invalid { what: "cursor", .. })), "{odd:?}");
     }
 
@@ -159,7 +160,7 @@ async fn lists_show_no_payloads() {
         .expect("a node");
     test.enqueue(work(424_242)).max_attempts(1).await.expect("enqueued");
     test.run_until_idle().await.expect("idle");
-    let page = test.jobs().list(in_state(State::Failed), None, 10).await.expect("a page");
+    let page = test.jobs().list(in_state(State::Failed)).limit(10).await.expect("a page");
     assert_eq!(page.jobs.len(), 1);
     let text = format!("{} {:?}", serde_json::to_string(&page.jobs).expect("json"), page.jobs);
     assert!(!text.contains("424242") && !text.contains("Lovelace"), "{text}");
@@ -244,6 +245,6 @@ async fn ended_jobs_are_kept_for_their_retention_and_then_removed() {
 async fn an_empty_page_is_empty() {
     let test = TestEngine::new();
     test.enqueue_many((0..5).map(work)).await.expect("enqueued");
-    let page = test.jobs().list(Filter::default(), None, 0).await.expect("a page");
+    let page = test.jobs().list(Filter::default()).limit(0).await.expect("a page");
     assert!(page.jobs.is_empty());
 }

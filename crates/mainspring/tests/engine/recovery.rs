@@ -255,7 +255,7 @@ async fn a_node_runs_one_suspect_at_a_time() {
     settle(&test).await;
     assert_eq!(gate.came() - before, 1, "one of four slots");
     let ready = Filter { states: vec![State::Ready], ..Filter::default() };
-    for job in test.jobs().list(ready, None, 9).await.expect("a page").jobs {
+    for job in test.jobs().list(ready).limit(9).await.expect("a page").jobs {
         assert_eq!(test.jobs().why(job.id).await.expect("a reason"), Why::Suspect { crashes: 2 });
     }
     gate.open();

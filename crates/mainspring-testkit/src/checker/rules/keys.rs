@@ -45,7 +45,7 @@ fn released(evidence: &Evidence<'_>, job: &Summary) -> Option<Timestamp> {
         // The next one has taken it from him.
         _ if job.status.reason == Some(Reason::Replaced) => job.finished_at,
         Until::Finished => Some(job.finished_at.unwrap_or(never)),
-        Until::After(span) => Some(job.finished_at.map_or(never, |end| end.after(span.0))),
+        Until::After(period) => Some(job.finished_at.map_or(never, |end| end.after(period))),
         // The claim that meets a damaged row starts the job and sets it aside, and tells nobody.
         Until::Started if !evidence.terms.exact || is_damaged(evidence, job) => None,
         Until::Started => {

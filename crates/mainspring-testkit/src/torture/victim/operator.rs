@@ -47,7 +47,7 @@ async fn turn(life: &VictimContext, engine: &Engine) -> Result<()> {
     let reason = (verb == Verb::Resume).then_some(Reason::Hold);
     let kind = Some(Kind::new(Work::KIND)?);
     let filter = Filter { states: states.to_vec(), kind, reason, ..Filter::default() };
-    let jobs = engine.jobs().list(filter, None, CHOICE).await?.jobs;
+    let jobs = engine.jobs().list(filter).limit(CHOICE).await?.jobs;
     let ids: Vec<_> = jobs.iter().filter(|_| below(12) == 0).map(|job| job.id).collect();
     // An empty list of ids is no order.
     if ids.is_empty() { Ok(()) } else { engine.jobs().change(ids, verb).await.map(drop) }

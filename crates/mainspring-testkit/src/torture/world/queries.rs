@@ -46,7 +46,7 @@ impl World {
         let filter = Filter { states: states.to_vec(), ..Filter::default() };
         let (mut jobs, mut after) = (Vec::new(), None);
         loop {
-            let list = async || engine.jobs().list(filter.clone(), after.clone(), 1_000).await;
+            let list = async || engine.jobs().list(filter.clone()).after(after.clone()).limit(1_000).await;
             let page = insist("the store lists its jobs", list).await?;
             jobs.extend(page.jobs);
             after = page.next;
