@@ -2,11 +2,13 @@
 
 use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::job::{Priority, Reason, State, Status, Verb};
-use mainspring_core::store::{Cancellation, Changed, Class, Level, flags};
+use mainspring_core::named;
+use mainspring_core::store::{Cancellation, Changed, Class, flags};
 use rusqlite::{OptionalExtension, params};
 
-use super::place::{self, Card, Ending, Place, SuspendedRow};
-use super::{claim, deadline, family, remove, rewind, unique_key};
+use super::moves::{self, Ending, SuspendedRow};
+use super::place::{self, Card, Place};
+use super::{claim, family, remove, rewind, unique_key};
 use crate::error::{Result, corrupt};
 use crate::writer::Tx;
 
@@ -16,15 +18,14 @@ pub(crate) const FIND: &str = "SELECT no FROM mainspring_jobs WHERE id = ?1";
 const FLAG: &str =
     "UPDATE mainspring_lease SET cancel = ?2, flags = flags | ?3 WHERE no = ?1 AND cancel IS NULL";
 /// Primary key, and index `ready_claim`. The class stays: it is the high bits of the level.
-const READY_PRIORITY: &str =
-    "UPDATE mainspring_ready SET level = (level & ~15) | ?2 WHERE no = ?1 AND level & 15 <> ?2";
+const READY_PRIORITY: &str = named!(
+    "UPDATE mainspring_ready SET level = (level & ~{level.priority_bits}) | ?2
+    WHERE no = ?1 AND level & {level.priority_bits} <> ?2"
+);
 /// Primary keys.
 const TIMERS_PRIORITY: &str = "UPDATE mainspring_timers SET priority = ?2 WHERE no = ?1 AND priority <> ?2";
 const SUSPENDED_PRIORITY: &str =
     "UPDATE mainspring_suspended SET priority = ?2 WHERE no = ?1 AND priority <> ?2";
-
-// The statement above takes a level apart by its bits.
-const _: () = assert!(Level::COUNT == 4 << 4, "a level is a class and four bits of priority");
 
 /// Applies a verb to jobs, one after the other.
 pub(crate) fn run(tx: &mut Tx<'_>, ids: &[JobId], verb: &Verb, dry_run: bool) -> Result<Vec<Changed>> {
@@ -72,12 +73,12 @@ fn apply(tx: &mut Tx<'_>, mut card: Card, found: &Place, verb: &Verb, to: Option
             flag(tx, &card, found, &Cancellation::parent(why))
         }
         (Verb::Cancel { why } | Verb::Recall { why } | Verb::Fail { why }, Some(to)) => {
-            place::take(tx, &card, found)?;
-            place::put_done(tx, &card, Ending { status: to, note: why, result: None })
+            moves::leave(tx, &card, found)?;
+            moves::end(tx, &card, Ending { status: to, note: why, result: None })
         }
         (Verb::SetPriority(priority), Some(_)) => set_priority(tx, &card, found, *priority),
         (verb, Some(to)) => {
-            place::take(tx, &card, found)?;
+            moves::leave(tx, &card, found)?;
             if matches!(verb, Verb::Retry) {
                 card.failures = 0;
             }
@@ -97,10 +98,10 @@ fn apply(tx: &mut Tx<'_>, mut card: Card, found: &Place, verb: &Verb, to: Option
 fn wait(tx: &mut Tx<'_>, card: &Card, to: Status, due: Option<i64>, note: Option<&str>) -> Result<()> {
     match (to.state, to.reason, due) {
         (State::Suspended, Some(reason), due) => {
-            place::put_suspended(tx, card, &SuspendedRow { due, note, ..SuspendedRow::plain(reason) })
+            moves::enter_suspended(tx, card, &SuspendedRow { due, note, ..SuspendedRow::plain(reason) })
         }
-        (State::Scheduled, _, Some(due)) => place::put_timers(tx, card, due),
-        (State::Ready, ..) => place::put_ready(tx, card, Class::Fresh),
+        (State::Scheduled, _, Some(due)) => moves::enter_timers(tx, card, due),
+        (State::Ready, ..) => moves::enter_ready(tx, card, Class::Fresh),
         _ => Err(corrupt(format!("an operator's verb led to {to}"))),
     }
 }
@@ -142,12 +143,9 @@ fn delete(tx: &mut Tx<'_>, card: &Card, found: &Place) -> Result<()> {
             family::close(tx, card, Ending { status, note: "", result: None })?;
             // The end of a child may have woken it.
             let (card, found) = place::locate(tx, card.no)?;
-            place::take(tx, &card, &found)?;
+            moves::leave(tx, &card, &found)?;
         } else {
-            place::take(tx, card, found)?;
-        }
-        if card.flags & flags::DEADLINE != 0 {
-            deadline::clear(tx.conn, card.no)?;
+            moves::leave(tx, card, found)?;
         }
         remove::side_rows(tx, card.no, card.flags)?;
     }

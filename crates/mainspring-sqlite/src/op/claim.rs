@@ -16,11 +16,13 @@ use mainspring_core::id::{Claim, JobId, Row};
 use mainspring_core::job::{Options, Priority, State};
 use mainspring_core::journal::Value;
 use mainspring_core::name::QueueName;
+use mainspring_core::named;
 use mainspring_core::store::{ClaimRequest, Claimed, ClaimedBatch, Class, Level, flags};
 use mainspring_core::time::Timestamp;
 use rusqlite::types::Value as Column;
 use rusqlite::{CachedStatement, OptionalExtension, params};
 
+use super::moves::{self, FROM_READY, HOLD_FIRST, HOLD_ONE, TAKE_FIRST};
 use super::{as_i64, journal, node, place, unique_key};
 use crate::error::{Result, corrupt, legible};
 use crate::names::Names;
@@ -44,59 +46,37 @@ macro_rules! columns {
             $priority,
             ", p.claim, p.failures, p.crashes, p.crashed, p.flags,
             j.id, j.created_at, j.deadline, j.options, octet_length(j.input),
-            CASE WHEN octet_length(j.input) <= 16384 OR typeof(j.input) <> 'blob' THEN j.input END "
+            CASE WHEN octet_length(j.input) <= {bound.claim_input_bytes} OR typeof(j.input) <> 'blob' THEN j.input END "
         )
     };
 }
 
 /// Index `ready_claim`, in its order, then primary keys: the first jobs of a line and level.
-pub(crate) const FIRST: &str = concat!(
-    columns!("p.level & 15"),
+pub(crate) const FIRST: &str = named!(concat!(
+    columns!("p.level & {level.priority_bits}"),
     ", p.ready_at FROM mainspring_ready p CROSS JOIN mainspring_jobs j ON j.no = p.no
     WHERE p.line = ?1 AND p.level = ?2 ORDER BY p.ready_at, p.no LIMIT ?3"
-);
+));
 /// The same of a job that is set aside: whether it can be read again.
-const ASIDE: &str = concat!(
+const ASIDE: &str = named!(concat!(
     columns!("p.priority"),
     "FROM mainspring_suspended p CROSS JOIN mainspring_jobs j ON j.no = p.no WHERE p.no = ?1"
-);
-/// The same rows, moved: the transaction excludes other writers, so both statements meet what the first one saw. An
-/// append to `lease`, mostly; its primary key refuses a job that is claimed already. What lies behind ?7 and ?8 is claimed ahead
-/// (flag 16384).
-pub(crate) const HOLD_FIRST: &str = "INSERT INTO mainspring_lease
-        (no, claim, node, batch, claimed_at, line, priority, failures, crashes, crashed, flags)
-    SELECT no, claim + 1, ?4, ?5, ?6, line, level & 15, failures, crashes, crashed,
-        (flags & ~16384) | CASE WHEN (ready_at, no) > (?7, ?8) THEN 16384 ELSE 0 END
-    FROM mainspring_ready WHERE line = ?1 AND level = ?2 ORDER BY ready_at, no LIMIT ?3";
-pub(crate) const TAKE_FIRST: &str = "DELETE FROM mainspring_ready WHERE no IN (
-    SELECT no FROM mainspring_ready WHERE line = ?1 AND level = ?2 ORDER BY ready_at, no LIMIT ?3)";
-
+));
 /// Index `ready_claim`, covering: the first jobs of one of several lines.
 pub(crate) const HEADS: &str = "SELECT ready_at, no FROM mainspring_ready
     WHERE line = ?1 AND level = ?2 ORDER BY ready_at, no LIMIT ?3";
-/// Primary keys: one of these jobs, read and moved as above.
-pub(crate) const ONE: &str = concat!(
-    columns!("p.level & 15"),
+/// Primary keys: one of these jobs, read.
+pub(crate) const ONE: &str = named!(concat!(
+    columns!("p.level & {level.priority_bits}"),
     "FROM mainspring_ready p CROSS JOIN mainspring_jobs j ON j.no = p.no WHERE p.no = ?1"
-);
-pub(crate) const HOLD_ONE: &str = "INSERT INTO mainspring_lease
-        (no, claim, node, batch, claimed_at, line, priority, failures, crashes, crashed, flags)
-    SELECT no, claim + 1, ?2, ?3, ?4, line, level & 15, failures, crashes, crashed, (flags & ~16384) | ?5
-    FROM mainspring_ready WHERE no = ?1";
-pub(crate) const TAKE_ONE: &str = "DELETE FROM mainspring_ready WHERE no = ?1";
+));
 
 /// A scan of `lease`, whose size is bounded by the slots of all nodes; only for a repeated claim.
-const ADOPT: &str = concat!(
+const ADOPT: &str = named!(concat!(
     columns!("p.priority"),
     "FROM mainspring_lease p CROSS JOIN mainspring_jobs j ON j.no = p.no
     WHERE p.node = ?1 AND p.batch = ?2 ORDER BY p.no"
-);
-
-// The statements above take a level apart by its bits.
-const _: () = assert!(Level::COUNT == 4 << 4, "a level is a class and four bits of priority");
-// So do those that mark what is claimed ahead.
-const _: () = assert!(flags::AHEAD == 16_384, "a flag is known to the statements");
-const _: () = assert!(bounds::CLAIM_INPUT_BYTES == 16_384, "what the statements say");
+));
 
 /// Claims jobs for a node.
 pub(crate) fn run(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<ClaimedBatch> {
@@ -122,8 +102,8 @@ pub(crate) fn run(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<ClaimedBatc
     unreadable.extend(journal::prefetch(tx, &mut jobs)?);
     for (no, why) in unreadable {
         let (card, found) = place::locate(tx, no)?;
-        place::take(tx, &card, &found)?;
-        place::put_unreadable(tx, &card, &why)?;
+        moves::leave(tx, &card, &found)?;
+        moves::set_aside(tx, &card, &why)?;
     }
     Ok(ClaimedBatch { now: tx.now, jobs })
 }
@@ -211,7 +191,7 @@ fn pairs(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<BTreeMap<QueueName, 
         let mut lost = tx.conn.prepare_cached(STRAY)?;
         let nos = lost.query_map(params![line, level, wanted], |row| row.get(0))?;
         for no in nos.collect::<rusqlite::Result<Vec<i64>>>()? {
-            set_aside(
+            claim_unreadable(
                 tx,
                 no,
                 "its line or its level in `ready` is none; resuming it gives it those that it had",
@@ -321,7 +301,7 @@ impl<'a> Takers<'a> {
             heads: tx.conn.prepare_cached(HEADS)?,
             one: tx.conn.prepare_cached(ONE)?,
             hold_one: tx.conn.prepare_cached(HOLD_ONE)?,
-            take_one: tx.conn.prepare_cached(TAKE_ONE)?,
+            take_one: tx.conn.prepare_cached(FROM_READY)?,
             node: request.node.0,
             batch: batch_no(request)?,
         })
@@ -360,17 +340,17 @@ impl<'a> Takers<'a> {
         drop(rows);
         // Those that are left are the first ones then.
         for (no, why) in unreadable {
-            set_aside(tx, no, &why)?;
+            claim_unreadable(tx, no, &why)?;
         }
         let count = jobs.len() - before;
         let (bound_at, bound_no) = bound;
         let hold = params![
-            line,
-            level.code(),
-            as_i64(count),
             self.node,
             self.batch,
             tx.micros(),
+            line,
+            level.code(),
+            as_i64(count),
             bound_at,
             bound_no
         ];
@@ -396,11 +376,10 @@ impl<'a> Takers<'a> {
         drop(rows);
         let (mut claimed, flags) = match read {
             Ok(claimed) => claimed,
-            Err(why) => return set_aside(tx, no, &why).map(|()| None),
+            Err(why) => return claim_unreadable(tx, no, &why).map(|()| None),
         };
         claimed.ahead = ahead;
-        let mark = if ahead { flags::AHEAD } else { 0 };
-        self.hold_one.execute(params![no, self.node, self.batch, tx.micros(), mark])?;
+        self.hold_one.execute(params![self.node, self.batch, tx.micros(), no, ahead])?;
         self.take_one.execute([no])?;
         started(tx, no, flags)?;
         Ok(Some(claimed))
@@ -408,12 +387,12 @@ impl<'a> Takers<'a> {
 }
 
 /// Sets a job aside that is in `ready` and cannot be read: claimed and suspended in one step.
-fn set_aside(tx: &mut Tx<'_>, no: i64, why: &str) -> Result<()> {
+fn claim_unreadable(tx: &mut Tx<'_>, no: i64, why: &str) -> Result<()> {
     let (mut card, found) = place::locate(tx, no)?;
-    place::take(tx, &card, &found)?;
+    moves::leave(tx, &card, &found)?;
     started(tx, no, card.flags)?;
     card.claim += 1;
-    place::put_unreadable(tx, &card, why)
+    moves::set_aside(tx, &card, why)
 }
 
 /// Releases a key that is held until the first claim.

@@ -1,13 +1,15 @@
 //! Sweeps: what time alone does to jobs.
 
 use mainspring_core::job::{Input, Reason, State, transition};
+use mainspring_core::named;
 use mainspring_core::planted::{self, Defect};
 use mainspring_core::store::{Class, Swept};
 use mainspring_core::time::Timestamp;
 use rusqlite::{OptionalExtension, params};
 
 use super::as_i64;
-use super::place::{self, Card, Ending, Place, read_card};
+use super::moves::{self, Ending};
+use super::place::{self, Card, Place, read_card};
 use crate::error::{Result, corrupt};
 use crate::writer::Tx;
 
@@ -17,27 +19,21 @@ pub(crate) const DUE: &str = "SELECT no, line, priority, claim, failures, crashe
 /// Index `timers_due`, its first entry.
 pub(crate) const NEXT_DUE: &str = "SELECT due FROM mainspring_timers ORDER BY due LIMIT 1";
 /// Partial index `suspended_due`: jobs that wait until a time, for whatever else.
-pub(crate) const WAKING: &str =
+pub(crate) const WAKING: &str = named!(
     "SELECT no, line, priority, claim, failures, crashes, crashed, flags, due, reason
-    FROM mainspring_suspended WHERE due <= ?1 AND due IS NOT NULL AND reason <= 5 ORDER BY due, no LIMIT ?2";
+    FROM mainspring_suspended WHERE due <= ?1 AND due IS NOT NULL AND reason <= {reasons.last_awaiting}
+    ORDER BY due, no LIMIT ?2"
+);
 /// Partial index `suspended_due`, its first entry.
-pub(crate) const NEXT_WAKING: &str =
-    "SELECT due FROM mainspring_suspended WHERE due IS NOT NULL AND reason <= 5 ORDER BY due LIMIT 1";
+pub(crate) const NEXT_WAKING: &str = named!(
+    "SELECT due FROM mainspring_suspended WHERE due IS NOT NULL AND reason <= {reasons.last_awaiting}
+    ORDER BY due LIMIT 1"
+);
 /// Index `deadlines_at`, stepping over running jobs by the primary key of `lease`.
 pub(crate) const PASSED: &str = "SELECT no FROM mainspring_deadlines d WHERE at <= ?1
     AND NOT EXISTS (SELECT 1 FROM mainspring_lease l WHERE l.no = d.no) ORDER BY at, no LIMIT ?2";
 pub(crate) const NEXT_DEADLINE: &str = "SELECT at FROM mainspring_deadlines d
     WHERE NOT EXISTS (SELECT 1 FROM mainspring_lease l WHERE l.no = d.no) ORDER BY at LIMIT 1";
-
-// The statements above, and the index, name the reasons of those that wait for themselves by their codes.
-const _: () = {
-    let mut at = 0;
-    while at < Reason::ALL.len() {
-        let reason = Reason::ALL[at];
-        assert!(reason.awaits() == (reason.code() <= 5), "the first five await");
-        at += 1;
-    }
-};
 
 /// Moves jobs whose time has come to `ready`.
 pub(crate) fn promote(tx: &mut Tx<'_>, limit: usize) -> Result<Swept> {
@@ -49,9 +45,9 @@ pub(crate) fn promote(tx: &mut Tx<'_>, limit: usize) -> Result<Swept> {
         *card = place::mend(tx, card.clone())?;
         let timer = matches!(found, Place::Timers { .. });
         if !(timer && planted::is(Defect::TimerKept)) {
-            place::take(tx, card, found)?;
+            moves::leave(tx, card, found)?;
         }
-        place::put_ready(tx, card, if timer { Class::Fresh } else { place::returned(card) })?;
+        moves::enter_ready(tx, card, if timer { Class::Fresh } else { moves::returned(card) })?;
     }
     let next = [next(tx, NEXT_DUE)?, next(tx, NEXT_WAKING)?].into_iter().flatten().min();
     Ok(Swept { now: tx.now, moved: due.len(), next })
@@ -95,8 +91,8 @@ pub(crate) fn expire(tx: &mut Tx<'_>, limit: usize) -> Result<Swept> {
         let status = transition(found.status(), Input::Fail(Reason::Expired))
             .map_err(|illegal| corrupt(illegal.to_string()))?;
         debug_assert_eq!(status.state, State::Failed, "an expired job has failed");
-        place::take(tx, &card, &found)?;
-        place::put_done(tx, &card, Ending { status, note: "", result: None })?;
+        moves::leave(tx, &card, &found)?;
+        moves::end(tx, &card, Ending { status, note: "", result: None })?;
         moved += 1;
     }
     Ok(Swept { now: tx.now, moved, next: next(tx, NEXT_DEADLINE)? })

@@ -8,7 +8,8 @@ use mainspring_core::job::{Differs, Input, New, OnConflict, Options, Reason, Sta
 use mainspring_core::store::{Class, Level, Receipt, flags};
 use rusqlite::{CachedStatement, OptionalExtension, params};
 
-use super::place::{self, Ending, INTO_READY};
+use super::moves::{self, Ending, INTO_READY, INTO_TIMERS};
+use super::place;
 use super::{deadline, journal, unique_key};
 use crate::error::{Result, corrupt};
 use crate::writer::Tx;
@@ -17,9 +18,6 @@ use crate::writer::Tx;
 pub(crate) const INTO_JOBS: &str = "INSERT INTO mainspring_jobs
     (no, id, line, priority, created_at, deadline, options, input) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
     ON CONFLICT (id) DO NOTHING";
-/// An append to the primary key; index `timers_due`.
-const INTO_TIMERS: &str = "INSERT INTO mainspring_timers
-    (no, line, priority, due, claim, failures, crashes, crashed, flags) VALUES (?1, ?2, ?3, ?4, 0, 0, 0, 0, ?5)";
 /// Unique index of ids.
 const EXISTS: &str = "SELECT EXISTS (SELECT 1 FROM mainspring_jobs WHERE id = ?1)";
 /// Unique index of ids, then primary keys. As blobs: what is damaged must not fail a batch.
@@ -113,13 +111,8 @@ impl<'a> Adder<'a> {
         let run_at = job.run.map(|run| run.resolve(tx.now)).filter(|at| *at > tx.now);
         if let Some(at) = run_at {
             let priority = job.priority.get();
-            tx.conn.prepare_cached(INTO_TIMERS)?.execute(params![
-                no,
-                line,
-                priority,
-                at.as_micros(),
-                flags
-            ])?;
+            let values = params![no, line, priority, at.as_micros(), 0, 0, 0, 0, flags];
+            tx.conn.prepare_cached(INTO_TIMERS)?.execute(values)?;
             tx.hints.due(at);
         } else {
             let level = Level::new(Class::Fresh, job.priority).code();
@@ -179,8 +172,8 @@ fn replace(tx: &mut Tx<'_>, holder: &unique_key::Holder) -> Result<bool> {
     }
     let status =
         transition(from, Input::Cancel(Reason::Replaced)).map_err(|illegal| corrupt(illegal.to_string()))?;
-    place::take(tx, &card, &found)?;
-    place::put_done(tx, &card, Ending { status, note: "", result: None })?;
+    moves::leave(tx, &card, &found)?;
+    moves::end(tx, &card, Ending { status, note: "", result: None })?;
     // A key that is held for a period after the end goes to the new job as well.
     unique_key::forget(tx.conn, holder.no)?;
     Ok(true)

@@ -13,7 +13,8 @@ use mainspring_core::store::{Cancellation, Receipt, flags};
 use rusqlite::{OptionalExtension, params};
 
 use super::inbox::{self, Parts};
-use super::place::{self, Card, Ending, Place};
+use super::moves::{self, Ending};
+use super::place::{self, Card, Place};
 use super::{change, enqueue, journal};
 use crate::error::{Result, corrupt};
 use crate::writer::Tx;
@@ -114,9 +115,9 @@ fn cancel(tx: &mut Tx<'_>, no: i64) -> Result<Option<i64>> {
     }
     let status = transition(found.status(), Input::Cancel(Reason::Parent))
         .map_err(|illegal| corrupt(illegal.to_string()))?;
-    place::take(tx, &card, &found)?;
+    moves::leave(tx, &card, &found)?;
     let ending = Ending { status, note: "", result: None };
-    place::into_done(tx, &card, ending)?;
+    moves::end_quietly(tx, &card, ending)?;
     tell_parent(tx, &card, ending)?;
     Ok((card.flags & flags::CHILDREN != 0).then_some(no))
 }

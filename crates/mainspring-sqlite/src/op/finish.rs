@@ -12,11 +12,12 @@ use mainspring_core::journal::Suspension;
 use mainspring_core::planted::{self, Defect};
 use mainspring_core::store::{Finish, Finished, flags};
 use mainspring_core::time::{Timestamp, micros};
-use mainspring_core::{Error, bounds};
+use mainspring_core::{Error, bounds, named};
 use rusqlite::types::ValueRef;
 use rusqlite::{OptionalExtension, params};
 
-use super::place::{self, Card, Ending, INTO_DONE, SuspendedRow, read_card};
+use super::moves::{self, Ending, SuspendedRow};
+use super::place::{self, Card, read_card};
 use super::{family, inbox, journal, unique_key};
 use crate::error::{Result, corrupt};
 use crate::writer::Tx;
@@ -31,15 +32,11 @@ const CANCEL: &str = "SELECT cancel, flags FROM mainspring_lease WHERE no = ?1";
 /// Primary key: who has a job, for a defect that does not ask.
 const HOLDER: &str = "SELECT claim, node FROM mainspring_lease WHERE no = ?1";
 /// Primary key, a range: how much of a stretch is held under this claim number by this node, without flags (but for
-/// 16384, which ends with the claim), and of which lines. What is found to be whole is then moved as a whole, in the same transaction.
-pub(crate) const HELD_ALL: &str = "SELECT count(*), min(line), max(line) FROM mainspring_lease
-    WHERE no BETWEEN ?1 AND ?2 AND claim = ?3 AND node = ?4 AND flags & ~16384 = 0";
-/// Primary key, a range; appends, with sequence numbers that follow each other as the jobs' numbers do.
-pub(crate) const ALL_INTO_DONE: &str = "INSERT INTO mainspring_done
-        (seq, no, claim, state, finished_at, priority, failures, crashes)
-    SELECT no + ?3, no, claim, ?4, ?5, priority, failures, 0
-    FROM mainspring_lease WHERE no BETWEEN ?1 AND ?2 ORDER BY no";
-pub(crate) const ALL_FROM_LEASE: &str = "DELETE FROM mainspring_lease WHERE no BETWEEN ?1 AND ?2";
+/// `ahead`, which ends with the claim), and of which lines. What is found to be whole is then moved as a whole, in the same transaction.
+pub(crate) const HELD_ALL: &str = named!(
+    "SELECT count(*), min(line), max(line) FROM mainspring_lease
+    WHERE no BETWEEN ?1 AND ?2 AND claim = ?3 AND node = ?4 AND flags & ~{flag.ahead} = 0"
+);
 /// Below this, three statements for all are no cheaper than three for each.
 const STRETCH_MIN: usize = 3;
 /// Index `done_no`, then primary key of `jobs`: whether a job ended like this under this claim.
@@ -58,8 +55,6 @@ const TRIM_ERRORS: &str = "DELETE FROM mainspring_errors WHERE no = ?1 AND claim
 /// A scan of `lease`, whose size is bounded by the slots of all nodes; once per renewal.
 const HELD: &str = "SELECT no, line, priority, claim, failures, crashes, crashed, flags, cancel
     FROM mainspring_lease WHERE node = ?1 AND batch <= ?2 ORDER BY no";
-/// Primary key.
-pub(crate) const FROM_LEASE: &str = "DELETE FROM mainspring_lease WHERE no = ?1";
 /// Primary keys; a stale claim meets no row of `lease`.
 const PROGRESS: &str = "INSERT INTO mainspring_progress (no, claim, done, total, note)
     SELECT no, claim, ?4, ?5, ?6 FROM mainspring_lease WHERE no = ?1 AND claim = ?2 AND node = ?3
@@ -134,11 +129,7 @@ fn end_all(
             Ok((row.get(0)?, row.get(1)?, row.get(2)?))
         })?;
     let Some(line) = low.filter(|_| held == count && low == high) else { return Ok(false) };
-    let offset = tx.state.numbers.seq + 1 - from;
-    tx.state.numbers.seq += count;
-    let values = params![from, to, offset, State::Succeeded.code(), tx.micros()];
-    tx.conn.prepare_cached(ALL_INTO_DONE)?.execute(values)?;
-    tx.conn.prepare_cached(ALL_FROM_LEASE)?.execute([from, to])?;
+    moves::end_plain(tx, from, to)?;
     run.of(tx, line).succeeded += count;
     Ok(true)
 }
@@ -166,33 +157,19 @@ fn end_one(
         let applied = was_applied(tx, claim, outcome)?;
         return Ok(Some(if applied { Finished::Applied } else { Finished::LeaseLost }));
     };
-    let card = place::mend(tx, card)?;
+    let mut card = place::mend(tx, card)?;
     if card.flags & later != 0 {
         return Ok(None);
     }
-    tx.conn.prepare_cached(FROM_LEASE)?.execute([card.no])?;
+    moves::leave_lease(tx, &card)?;
     let run = run.of(tx, card.line);
     if let Outcome::Succeed { result } = outcome {
         run.succeeded += 1;
-        tx.state.numbers.seq += 1;
-        tx.conn.prepare_cached(INTO_DONE)?.execute(params![
-            tx.state.numbers.seq,
-            card.no,
-            card.claim,
-            State::Succeeded.code(),
-            None::<u8>,
-            tx.micros(),
-            card.priority,
-            card.failures,
-            0,
-            card.flags & flags::LASTING,
-            None::<&str>,
-            result
-        ])?;
-        place::ended(tx, &card)?;
+        card.crashes = 0;
+        let ending = Ending { status: Status::plain(State::Succeeded), note: "", result: result.as_deref() };
+        moves::append(tx, &card, ending)?;
         if card.flags & flags::TOLD != 0 {
-            let status = Status::plain(State::Succeeded);
-            family::close(tx, &card, Ending { status, note: "", result: result.as_deref() })?;
+            family::close(tx, &card, ending)?;
         }
     } else {
         run.other += 1;
@@ -222,8 +199,8 @@ impl LineCounts {
     fn settle(&mut self, tx: &mut Tx<'_>) {
         let LineCounts { line, succeeded, other } = std::mem::take(self);
         if succeeded + other > 0 {
-            place::count(tx, line, State::Running, -(succeeded + other));
-            place::count(tx, line, State::Succeeded, succeeded);
+            moves::count(tx, line, State::Running, -(succeeded + other));
+            moves::count(tx, line, State::Succeeded, succeeded);
         }
     }
 }
@@ -252,18 +229,18 @@ fn end(tx: &mut Tx<'_>, mut card: Card, outcome: &Outcome, cancel: Option<&str>)
         .map_err(|illegal| corrupt(illegal.to_string()))?;
     let ending = Ending { status, note: "", result: None };
     match (outcome, cancel) {
-        (Outcome::Fail { .. }, _) => place::put_done(tx, &card, ending),
-        (Outcome::Cancel { why, .. }, _) => place::put_done(tx, &card, Ending { note: why, ..ending }),
+        (Outcome::Fail { .. }, _) => moves::end(tx, &card, ending),
+        (Outcome::Cancel { why, .. }, _) => moves::end(tx, &card, Ending { note: why, ..ending }),
         (Outcome::Succeed { result }, _) => {
-            place::put_done(tx, &card, Ending { result: result.as_deref(), ..ending })
+            moves::end(tx, &card, Ending { result: result.as_deref(), ..ending })
         }
         (_, Some(why)) => stop(tx, &card, why),
         (Outcome::Retry { after, .. } | Outcome::Snooze { after }, None) => {
             let due = tx.micros().saturating_add(micros(*after));
-            place::put_timers(tx, &card, due)
+            moves::enter_timers(tx, &card, due)
         }
         (Outcome::Suspend(suspension), None) => suspend(tx, &card, suspension),
-        (Outcome::Release, None) => place::put_ready(tx, &card, place::returned(&card)),
+        (Outcome::Release, None) => moves::enter_ready(tx, &card, moves::returned(&card)),
     }
 }
 
@@ -273,17 +250,17 @@ fn suspend(tx: &mut Tx<'_>, card: &Card, suspension: &Suspension) -> Result<()> 
     let Suspension { reason, waits, until, note, writes: _ } = suspension;
     let over = until.is_some_and(|until| until <= tx.now) || inbox::answers(tx, card.no, waits)?;
     if over && reason.awaits() {
-        return place::put_ready(tx, card, place::returned(card));
+        return moves::enter_ready(tx, card, moves::returned(card));
     }
     let due = until.map(Timestamp::as_micros);
-    place::put_suspended(tx, card, &SuspendedRow { reason: *reason, due, waits, note: note.as_deref() })
+    moves::enter_suspended(tx, card, &SuspendedRow { reason: *reason, due, waits, note: note.as_deref() })
 }
 
 /// Ends a claim that was asked to cancel.
 pub(crate) fn stop(tx: &mut Tx<'_>, card: &Card, why: &str) -> Result<()> {
     let status = transition(Status::plain(State::Running), Input::Stop(flags::canceller(card.flags)))
         .map_err(|illegal| corrupt(illegal.to_string()))?;
-    place::put_done(tx, card, Ending { status, note: why, result: None })
+    moves::end(tx, card, Ending { status, note: why, result: None })
 }
 
 /// Why a claim was asked to cancel, from its column. Without the words, if they cannot be read.
@@ -298,8 +275,8 @@ pub(crate) fn reason_given(row: &rusqlite::Row<'_>, index: usize) -> rusqlite::R
 pub(crate) fn give_back(tx: &mut Tx<'_>, card: &Card, cancel: Option<String>) -> Result<()> {
     let mut card = card.clone();
     let cancel = cancel_now(tx, &mut card, cancel)?;
-    tx.conn.prepare_cached(FROM_LEASE)?.execute([card.no])?;
-    place::count(tx, card.line, State::Running, -1);
+    moves::leave_lease(tx, &card)?;
+    moves::count(tx, card.line, State::Running, -1);
     end(tx, card, &Outcome::Release, cancel.as_deref())
 }
 

@@ -19,6 +19,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::as_i64;
 use super::change::FIND;
+use super::moves;
 use super::place::{self, Card, Place, read_status};
 use crate::error::{Result, corrupt, legible};
 use crate::writer::Tx;
@@ -140,9 +141,9 @@ pub(crate) fn post(
     }
     match found {
         Place::Suspended { reason, .. } if reason.awaits() && wakes(tx, card.no, subject, &text)? => {
-            place::take(tx, &card, found)?;
+            moves::leave(tx, &card, found)?;
             card.flags |= flags::JOURNAL;
-            return place::put_ready(tx, &card, place::returned(&card));
+            return moves::enter_ready(tx, &card, moves::returned(&card));
         }
         Place::Lease { .. } => {
             let id = tx.conn.prepare_cached(ID)?.query_row([card.no], |row| row.get(0))?;

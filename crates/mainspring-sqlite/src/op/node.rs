@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use mainspring_core::Error;
 use mainspring_core::id::{Claim, JobId, NodeNo, Row};
+use mainspring_core::named;
 use mainspring_core::store::{
     Cancellation, Mark, NodeState, Registered, Registration, Renewal, Renewed, flags,
 };
@@ -31,7 +32,8 @@ const DETAILS: &str = "SELECT abilities FROM mainspring_nodes WHERE no = ?1";
 const RENEW: &str = "UPDATE mainspring_nodes SET renewed_at = ?2, lease_until = ?3,
         backed_up = coalesce(?4, backed_up) WHERE no = ?1";
 /// Primary key, and the partial index of the living.
-const RETIRE: &str = "UPDATE mainspring_nodes SET state = 1 WHERE no = ?1 AND state = 0";
+const RETIRE: &str =
+    named!("UPDATE mainspring_nodes SET state = {node.retired} WHERE no = ?1 AND state = {node.live}");
 /// Partial index `lease_cancel`, then the primary key of `jobs`.
 pub(crate) const FLAGGED: &str = "SELECT j.id, l.no, l.claim, l.cancel, l.flags
     FROM mainspring_lease l JOIN mainspring_jobs j ON j.no = l.no
@@ -50,7 +52,8 @@ const HELD: &str = "SELECT no, line, priority, claim, failures, crashes, crashed
     FROM mainspring_lease WHERE node = ?1 ORDER BY no";
 
 /// Partial index `nodes_live`.
-const REFERS: &str = "SELECT EXISTS (SELECT 1 FROM mainspring_nodes WHERE state = 0 AND lock = ?1)";
+const REFERS: &str =
+    named!("SELECT EXISTS (SELECT 1 FROM mainspring_nodes WHERE state = {node.live} AND lock = ?1)");
 
 /// Whether a node that is not known to be gone has this lock.
 pub(crate) fn refers_to(conn: &Connection, lock: &str) -> rusqlite::Result<bool> {

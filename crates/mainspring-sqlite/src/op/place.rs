@@ -1,21 +1,10 @@
-//! Places, and how a job moves between them.
-//!
-//! A [`Card`] is what a place carries of a job. Moving is taking the card out of one place and putting it into another
-//! in the same transaction; hot paths (enqueue, claim, finish) have statements of their own for the places they use.
-//!
-//! # Invariants
-//! - Every function that takes or puts also counts, so counts follow places.
-//! - Whoever puts a job into `done` releases its key and its deadline, and tells its family.
+//! Places: where a job is, and what its place carries of it, its [`Card`]. How it moves: [`moves`](super::moves).
 
-use mainspring_core::bounds;
-use mainspring_core::job::{Priority, Reason, State, Status, cut};
-use mainspring_core::journal::Wait;
-use mainspring_core::store::{Class, Level, flags};
-use mainspring_core::time::Timestamp;
+use mainspring_core::job::{Priority, Reason, State, Status};
+use mainspring_core::store::{Level, flags};
 use rusqlite::types::{FromSql, Value, ValueRef};
 use rusqlite::{OptionalExtension, Row, params};
 
-use super::{deadline, family, inbox, unique_key};
 use crate::error::{Result, corrupt, is_mistyped};
 use crate::writer::Tx;
 
@@ -40,7 +29,7 @@ pub(crate) struct Card {
 pub(crate) struct Damage {
     pub(crate) what: String,
     /// Claim, failures, crashes, crashed and flags as they are stored.
-    raw: [Value; 5],
+    pub(super) raw: [Value; 5],
 }
 
 /// Where a job is.
@@ -75,32 +64,6 @@ impl Place {
     }
 }
 
-/// How a job is set aside.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SuspendedRow<'a> {
-    pub(crate) reason: Reason,
-    /// When it is woken; of one that is held, when it was scheduled for.
-    pub(crate) due: Option<i64>,
-    pub(crate) waits: &'a [Wait],
-    pub(crate) note: Option<&'a str>,
-}
-
-impl SuspendedRow<'_> {
-    /// For a reason alone.
-    pub(crate) const fn plain(reason: Reason) -> Self {
-        SuspendedRow { reason, due: None, waits: &[], note: None }
-    }
-}
-
-/// The end of a job.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Ending<'a> {
-    pub(crate) status: Status,
-    /// In the words of whoever ended it; empty is none.
-    pub(crate) note: &'a str,
-    pub(crate) result: Option<&'a [u8]>,
-}
-
 /// Primary keys, in the order in which a job that somebody asks about is likely to be there. The last one: index
 /// `done_no`.
 const IN_READY: &str =
@@ -117,27 +80,6 @@ const IN_DONE: &str =
 
 /// Primary key.
 const JOB: &str = "SELECT line, priority FROM mainspring_jobs WHERE no = ?1";
-/// Primary keys.
-const FROM_READY: &str = "DELETE FROM mainspring_ready WHERE no = ?1";
-const FROM_TIMERS: &str = "DELETE FROM mainspring_timers WHERE no = ?1";
-const FROM_SUSPENDED: &str = "DELETE FROM mainspring_suspended WHERE no = ?1";
-const FROM_LEASE: &str = "DELETE FROM mainspring_lease WHERE no = ?1";
-/// Primary key. The partial index `done_rare` loses the row by this as well.
-const FROM_DONE: &str = "UPDATE mainspring_done SET superseded = 1 WHERE seq = ?1";
-
-/// The primary key refuses a job that is there already.
-pub(crate) const INTO_READY: &str = "INSERT INTO mainspring_ready
-    (no, line, level, ready_at, claim, failures, crashes, crashed, flags) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
-const INTO_TIMERS: &str = "INSERT INTO mainspring_timers
-    (no, line, priority, due, claim, failures, crashes, crashed, flags) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
-const INTO_SUSPENDED: &str = "INSERT INTO mainspring_suspended
-    (no, line, priority, reason, due, claim, failures, crashes, crashed, flags, waits, note)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
-/// An append: the number is the newest.
-pub(crate) const INTO_DONE: &str = "INSERT INTO mainspring_done
-    (seq, no, claim, state, reason, finished_at, priority, failures, crashes, flags, note, result)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
-
 /// Primary keys; no index has the flags.
 const FLAG_READY: &str = "UPDATE mainspring_ready SET flags = flags | ?2 WHERE no = ?1";
 const FLAG_TIMERS: &str = "UPDATE mainspring_timers SET flags = flags | ?2 WHERE no = ?1";
@@ -273,143 +215,6 @@ pub(crate) fn read_status(state: u8, reason: Option<u8>) -> Result<Status> {
     Ok(Status { state, reason })
 }
 
-/// Counts a job of a line. Of one whose line is none nobody knows where it was counted; it must stop nobody.
-pub(crate) fn count(tx: &mut Tx<'_>, line: i64, state: State, by: i64) {
-    if let Some(queue) = tx.state.names.line(line).ok().map(|line| line.queue) {
-        tx.count(queue, state, by);
-    }
-}
-
-/// Takes a job out of where it was found in this transaction.
-pub(crate) fn take(tx: &mut Tx<'_>, card: &Card, place: &Place) -> Result<()> {
-    let (sql, key) = match place {
-        Place::Ready => (FROM_READY, card.no),
-        Place::Timers { .. } => (FROM_TIMERS, card.no),
-        Place::Suspended { .. } => (FROM_SUSPENDED, card.no),
-        Place::Lease { .. } => (FROM_LEASE, card.no),
-        Place::Done { seq, .. } => (FROM_DONE, *seq),
-    };
-    if tx.conn.prepare_cached(sql)?.execute([key])? != 1 {
-        return Err(corrupt(format!("job number {} is not where it was a moment ago", card.no)));
-    }
-    count(tx, card.line, place.status().state, -1);
-    Ok(())
-}
-
-/// Puts a job into `ready`.
-pub(crate) fn put_ready(tx: &mut Tx<'_>, card: &Card, class: Class) -> Result<()> {
-    if let Some(damage) = &card.damage {
-        return put_unreadable(tx, card, &damage.what);
-    }
-    let level = Level::new(class, priority(card)?);
-    tx.conn.prepare_cached(INTO_READY)?.execute(params![
-        card.no,
-        card.line,
-        level.code(),
-        tx.micros(),
-        card.claim,
-        card.failures,
-        card.crashes,
-        card.crashed,
-        card.flags
-    ])?;
-    let line = tx.state.names.line(card.line)?;
-    tx.hints.ready(&line.queue_name);
-    let queue = line.queue;
-    tx.count(queue, State::Ready, 1);
-    Ok(())
-}
-
-/// The class of a job that was claimed before and comes back.
-pub(crate) fn returned(card: &Card) -> Class {
-    if card.crashes >= i64::from(bounds::SUSPECT_CRASHES) { Class::Suspect } else { Class::Returned }
-}
-
-/// The class of a job whose node was lost.
-pub(crate) fn lost(card: &Card) -> Class {
-    if card.crashes >= i64::from(bounds::SUSPECT_CRASHES) { Class::Suspect } else { Class::Lost }
-}
-
-/// Puts a job into `timers`.
-pub(crate) fn put_timers(tx: &mut Tx<'_>, card: &Card, due: i64) -> Result<()> {
-    if let Some(damage) = &card.damage {
-        return put_unreadable(tx, card, &damage.what);
-    }
-    tx.conn.prepare_cached(INTO_TIMERS)?.execute(params![
-        card.no,
-        card.line,
-        card.priority,
-        due,
-        card.claim,
-        card.failures,
-        card.crashes,
-        card.crashed,
-        card.flags
-    ])?;
-    tx.hints.due(Timestamp::from_micros(due));
-    let queue = tx.state.names.line(card.line)?.queue;
-    tx.count(queue, State::Scheduled, 1);
-    Ok(())
-}
-
-/// Puts a job into `suspended`.
-pub(crate) fn put_suspended(tx: &mut Tx<'_>, card: &Card, aside: &SuspendedRow<'_>) -> Result<()> {
-    if let Some(damage) = &card.damage {
-        return put_unreadable(tx, card, &damage.what);
-    }
-    tx.conn.prepare_cached(INTO_SUSPENDED)?.execute(params![
-        card.no,
-        card.line,
-        card.priority,
-        aside.reason.code(),
-        aside.due,
-        card.claim,
-        card.failures,
-        card.crashes,
-        card.crashed,
-        card.flags,
-        inbox::waits_text(aside.waits)?,
-        aside.note
-    ])?;
-    if let Some(due) = aside.due.filter(|_| aside.reason.awaits()) {
-        tx.hints.due(Timestamp::from_micros(due));
-    }
-    let queue = tx.state.names.line(card.line)?.queue;
-    tx.count(queue, State::Suspended, 1);
-    Ok(())
-}
-
-/// Sets a job aside that cannot be read. What is damaged stays as it is, for whoever mends it.
-pub(crate) fn put_unreadable(tx: &mut Tx<'_>, card: &Card, what: &str) -> Result<()> {
-    let counts = [card.claim, card.failures, card.crashes, card.crashed, card.flags.into()];
-    let [claim, failures, crashes, crashed, flags] = match &card.damage {
-        Some(damage) => damage.raw.clone(),
-        None => counts.map(Value::Integer),
-    };
-    let note = cut(what.to_owned(), bounds::WHY_BYTES);
-    tx.conn.prepare_cached(INTO_SUSPENDED)?.execute(params![
-        card.no,
-        card.line,
-        card.priority,
-        Reason::Unreadable.code(),
-        None::<i64>,
-        claim,
-        failures,
-        crashes,
-        crashed,
-        flags,
-        None::<&str>,
-        note
-    ])?;
-    // Others may wait behind it.
-    if let Ok(line) = tx.state.names.line(card.line) {
-        tx.hints.ready(&line.queue_name);
-    }
-    count(tx, card.line, State::Suspended, 1);
-    tracing::error!(row = card.no, %what, "a job cannot be read and is set aside as unreadable");
-    Ok(())
-}
-
 /// Notes something that a job has from now on, where it is.
 pub(crate) fn flag(tx: &Tx<'_>, card: &Card, place: &Place, flag: i16) -> Result<()> {
     let sql = match place {
@@ -423,51 +228,4 @@ pub(crate) fn flag(tx: &Tx<'_>, card: &Card, place: &Place, flag: i16) -> Result
     };
     tx.conn.prepare_cached(sql)?.execute(params![card.no, flag])?;
     Ok(())
-}
-
-/// Puts a job into `done`.
-pub(crate) fn put_done(tx: &mut Tx<'_>, card: &Card, ending: Ending<'_>) -> Result<()> {
-    into_done(tx, card, ending)?;
-    if card.flags & flags::TOLD != 0 {
-        family::close(tx, card, ending)?;
-    }
-    Ok(())
-}
-
-/// Puts a job into `done` without a word to its family.
-pub(crate) fn into_done(tx: &mut Tx<'_>, card: &Card, ending: Ending<'_>) -> Result<()> {
-    let Ending { status, note, result } = ending;
-    tx.state.numbers.seq += 1;
-    tx.conn.prepare_cached(INTO_DONE)?.execute(params![
-        tx.state.numbers.seq,
-        card.no,
-        card.claim,
-        status.state.code(),
-        status.reason.map(Reason::code),
-        tx.micros(),
-        card.priority,
-        card.failures,
-        card.crashes,
-        card.flags & flags::LASTING,
-        (!note.is_empty()).then_some(note),
-        result
-    ])?;
-    ended(tx, card)?;
-    count(tx, card.line, status.state, 1);
-    Ok(())
-}
-
-/// Releases what a job holds until its end.
-pub(crate) fn ended(tx: &Tx<'_>, card: &Card) -> Result<()> {
-    if card.flags & flags::KEY != 0 {
-        unique_key::release(tx.conn, card.no, tx.micros())?;
-    }
-    if card.flags & flags::DEADLINE != 0 {
-        deadline::clear(tx.conn, card.no)?;
-    }
-    Ok(())
-}
-
-fn priority(card: &Card) -> Result<Priority> {
-    Priority::new(card.priority).map_err(|_| corrupt(format!("{} is no priority", card.priority)))
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use mainspring_core::bounds;
 use mainspring_core::job::State;
+use mainspring_core::named;
 use mainspring_core::time::micros;
 use rusqlite::params;
 
@@ -33,7 +34,8 @@ const POSITIONS: &str = "SELECT period, position FROM mainspring_retention";
 const STORE: &str = "INSERT INTO mainspring_retention (period, position) VALUES (?1, ?2)
     ON CONFLICT (period) DO UPDATE SET position = excluded.position";
 /// The whole of a small table: nodes are few, and this is their broom.
-const NODES: &str = "DELETE FROM mainspring_nodes WHERE state <> 0 AND drained = 1 AND renewed_at <= ?1";
+const NODES: &str =
+    named!("DELETE FROM mainspring_nodes WHERE state <> {node.live} AND drained = 1 AND renewed_at <= ?1");
 
 /// A job whose retention is over.
 struct Over {

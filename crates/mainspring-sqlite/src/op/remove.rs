@@ -5,7 +5,7 @@ use mainspring_core::store::flags;
 use rusqlite::types::ValueRef;
 use rusqlite::{OptionalExtension, params};
 
-use super::place;
+use super::moves;
 use crate::error::{Result, corrupt};
 use crate::writer::Tx;
 
@@ -31,7 +31,7 @@ const CHILD: &str = "DELETE FROM mainspring_children WHERE no = ?1";
 /// Removes a job that has ended. Returns how many rows of its journal, inbox and output went with it.
 pub(crate) fn ended(tx: &mut Tx<'_>, no: i64, state: State, flags: i16) -> Result<usize> {
     let (line, rows) = side_rows(tx, no, flags)?;
-    place::count(tx, line, state, -1);
+    moves::count(tx, line, state, -1);
     Ok(rows)
 }
 

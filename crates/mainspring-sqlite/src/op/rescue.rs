@@ -8,11 +8,13 @@
 use mainspring_core::bounds;
 use mainspring_core::id::NodeNo;
 use mainspring_core::job::{Input, Reason, State, Status, transition};
-use mainspring_core::store::{Rescue, Rescued, flags};
+use mainspring_core::named;
+use mainspring_core::store::{NodeState, Rescue, Rescued, flags};
 use mainspring_core::time::micros;
 use rusqlite::params;
 
-use super::place::{self, Card, SuspendedRow, read_card};
+use super::moves::{self, SuspendedRow};
+use super::place::{self, Card, read_card};
 use super::{finish, node};
 use crate::error::{Result, corrupt};
 use crate::process_lock::{self, Dead};
@@ -20,19 +22,19 @@ use crate::writer::Tx;
 use std::time::Duration;
 
 /// Partial index `nodes_live`: nodes that live, and dead ones whose claims are still to be moved.
-pub(crate) const LIVING: &str = "SELECT no, state, lease, lease_until, lock FROM mainspring_nodes
-    WHERE state = 0 OR drained = 0 ORDER BY no";
+pub(crate) const LIVING: &str = named!(
+    "SELECT no, state, lease, lease_until, lock FROM mainspring_nodes
+    WHERE state = {node.live} OR drained = 0 ORDER BY no"
+);
 /// A scan of `lease` up to the first match; only for nodes whose lease has lapsed.
 const HOLDS: &str = "SELECT EXISTS (SELECT 1 FROM mainspring_lease WHERE node = ?1)";
 /// Primary key.
-const EXPIRE: &str = "UPDATE mainspring_nodes SET state = 2, drained = 0 WHERE no = ?1";
+const EXPIRE: &str = named!("UPDATE mainspring_nodes SET state = {node.expired}, drained = 0 WHERE no = ?1");
 const DRAINED: &str = "UPDATE mainspring_nodes SET drained = 1 WHERE no = ?1";
 /// A scan of `lease`, whose size is bounded by the slots of all nodes; only for dead nodes.
 const ORPHANS: &str =
     "SELECT no, line, priority, claim, failures, crashes, crashed, flags, claimed_at, cancel
     FROM mainspring_lease WHERE node = ?1 ORDER BY no LIMIT ?2";
-/// Primary key.
-const FROM_LEASE: &str = "DELETE FROM mainspring_lease WHERE no = ?1";
 
 struct Row {
     no: i64,
@@ -49,7 +51,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, rescue: Rescue) -> Result<Rescued> {
         .conn
         .prepare_cached(LIVING)?
         .query_map([], |row| {
-            let live = row.get::<_, u8>(1)? == 0;
+            let live = row.get::<_, u8>(1)? == NodeState::Live.code();
             Ok(Row { no: row.get(0)?, live, lease: row.get(2)?, until: row.get(3)?, lock: row.get(4)? })
         })?
         .collect::<rusqlite::Result<Vec<_>>>()?;
@@ -122,8 +124,8 @@ fn drain(tx: &mut Tx<'_>, node: i64, left: usize, rescued: &mut Rescued) -> Resu
     for (card, claimed, cancel) in orphans.into_iter().take(left) {
         let mut card = place::mend(tx, card)?;
         let cancel = finish::cancel_now(tx, &mut card, cancel)?;
-        tx.conn.prepare_cached(FROM_LEASE)?.execute([card.no])?;
-        place::count(tx, card.line, State::Running, -1);
+        moves::leave_lease(tx, &card)?;
+        moves::count(tx, card.line, State::Running, -1);
         match cancel {
             Some(why) => finish::stop(tx, &card, &why)?,
             None => crash(tx, card, claimed, rescued)?,
@@ -156,9 +158,9 @@ fn crash(tx: &mut Tx<'_>, mut card: Card, claimed: Claimed, rescued: &mut Rescue
         .map_err(|illegal| corrupt(illegal.to_string()))?;
     if to.state == State::Suspended {
         rescued.quarantined += 1;
-        place::put_suspended(tx, &card, &SuspendedRow::plain(to.reason.unwrap_or(Reason::Quarantine)))
+        moves::enter_suspended(tx, &card, &SuspendedRow::plain(to.reason.unwrap_or(Reason::Quarantine)))
     } else {
         rescued.returned += 1;
-        place::put_ready(tx, &card, place::lost(&card))
+        moves::enter_ready(tx, &card, moves::lost(&card))
     }
 }

@@ -7,7 +7,8 @@ use rusqlite::{OptionalExtension, params};
 
 use super::family;
 use super::journal::FORGET;
-use super::place::{self, Card, Place};
+use super::moves;
+use super::place::{Card, Place};
 use crate::error::{Result, corrupt};
 use crate::writer::Tx;
 
@@ -38,10 +39,10 @@ pub(super) fn look(tx: &Tx<'_>, no: i64, from: &Key) -> Result<Option<Rewind>> {
 
 /// Takes it back, and runs the job again.
 pub(super) fn run(tx: &mut Tx<'_>, mut card: Card, found: &Place, back: &Rewind) -> Result<()> {
-    place::take(tx, &card, found)?;
+    moves::leave(tx, &card, found)?;
     card.claim += 1;
     (card.failures, card.crashes, card.crashed) = (0, 0, 0);
-    place::put_ready(tx, &card, Class::Fresh)?;
+    moves::enter_ready(tx, &card, Class::Fresh)?;
     for key in &back.forget {
         tx.conn.prepare_cached(FORGET)?.execute(params![card.no, key.as_str()])?;
     }

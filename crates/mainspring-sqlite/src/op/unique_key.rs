@@ -1,15 +1,12 @@
 //! Unique keys: taken at the enqueue, released once.
 
 use mainspring_core::id::JobId;
-use mainspring_core::job::{Unique, Until};
+use mainspring_core::job::Unique;
+use mainspring_core::named;
 use mainspring_core::time::micros;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::error::Result;
-
-const STARTED: i64 = 0;
-const FINISHED: i64 = 1;
-const AFTER: i64 = 2;
 
 /// Unique index (kind, key).
 const FIND: &str = "SELECT no, id, expires_at FROM mainspring_keys WHERE kind = ?1 AND key = ?2";
@@ -19,9 +16,11 @@ const FREE: &str = "DELETE FROM mainspring_keys WHERE kind = ?1 AND key = ?2";
 const TAKE: &str =
     "INSERT INTO mainspring_keys (kind, key, no, id, until, period) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 /// Index `keys_no`. What was released is gone or has an expiry, so a second end of the job changes nothing.
-const RELEASE: &str = "DELETE FROM mainspring_keys WHERE no = ?1 AND until <> 2";
-const EXPIRE: &str = "UPDATE mainspring_keys SET expires_at = ?2 + period
-    WHERE no = ?1 AND until = 2 AND expires_at IS NULL";
+const RELEASE: &str = named!("DELETE FROM mainspring_keys WHERE no = ?1 AND until <> {until.after}");
+const EXPIRE: &str = named!(
+    "UPDATE mainspring_keys SET expires_at = ?2 + period
+    WHERE no = ?1 AND until = {until.after} AND expires_at IS NULL"
+);
 /// Index `keys_no`.
 const FORGET: &str = "DELETE FROM mainspring_keys WHERE no = ?1";
 /// Partial index `keys_expiry`.
@@ -56,12 +55,15 @@ pub(crate) fn holder(conn: &Connection, kind: i64, key: &str, now: i64) -> Resul
 
 /// Gives a key that nobody holds to a job.
 pub(crate) fn take(conn: &Connection, kind: i64, unique: &Unique, no: i64, id: JobId) -> Result<()> {
-    let (until, period) = match unique.until {
-        Until::Started => (STARTED, 0),
-        Until::Finished => (FINISHED, 0),
-        Until::After(period) => (AFTER, micros(period)),
-    };
-    conn.prepare_cached(TAKE)?.execute(params![kind, unique.key, no, id.as_bytes(), until, period])?;
+    let (until, period) = unique.until.code();
+    conn.prepare_cached(TAKE)?.execute(params![
+        kind,
+        unique.key,
+        no,
+        id.as_bytes(),
+        until,
+        micros(period)
+    ])?;
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use mainspring_core::id::JobId;
 use mainspring_core::job::Options;
+use mainspring_core::named;
 use mainspring_core::store::{CheckPart, Checked, Finding};
 use rusqlite::{OptionalExtension, Row, params};
 
@@ -74,44 +75,52 @@ const OF_A_RANGE: [(&str, &str); 7] = [
          WHERE x.no > ?1 AND x.no <= ?2 AND EXISTS (SELECT 1 FROM mainspring_done d WHERE d.no = x.no AND d.superseded = 0) LIMIT 10",
         "delete the row from mainspring_deadlines, and report it",
     ),
-    // What wakes a job has not happened while it sleeps (reasons up to 5 are those of jobs that wait for themselves).
+    // What wakes a job has not happened while it sleeps.
     (
+        named!(
         "SELECT 'job number ' || s.no || ' waits for what it has been sent' FROM mainspring_suspended s
-         WHERE s.no > ?1 AND s.no <= ?2 AND s.reason <= 5 AND EXISTS (
+         WHERE s.no > ?1 AND s.no <= ?2 AND s.reason <= {reasons.last_awaiting} AND EXISTS (
             SELECT 1 FROM json_each(CASE WHEN json_valid(s.waits) THEN s.waits END) w
             WHERE (SELECT count(*) FROM mainspring_inbox i WHERE i.no = s.no AND i.read = 0
-                    AND i.subject = json_extract(w.value, '$[0]')) >= json_extract(w.value, '$[1]')) LIMIT 10",
+                    AND i.subject = json_extract(w.value, '$[0]')) >= json_extract(w.value, '$[1]')) LIMIT 10"
+        ),
         "resume the job, and report it",
     ),
-    // A job that has recorded something, or was sent something, is claimed with it: flag 8.
+    // A job that has recorded something, or was sent something, is claimed with it.
     (
+        named!(
         "SELECT 'job number ' || p.no || ' has a journal that its place does not know of' FROM (
             SELECT no, flags FROM mainspring_ready WHERE no > ?1 AND no <= ?2
             UNION ALL SELECT no, flags FROM mainspring_timers WHERE no > ?1 AND no <= ?2
             UNION ALL SELECT no, flags FROM mainspring_suspended WHERE no > ?1 AND no <= ?2
             UNION ALL SELECT no, flags FROM mainspring_lease WHERE no > ?1 AND no <= ?2
             UNION ALL SELECT no, flags FROM mainspring_done WHERE no > ?1 AND no <= ?2 AND superseded = 0) p
-         WHERE p.flags & 8 = 0 AND (EXISTS (SELECT 1 FROM mainspring_steps s WHERE s.no = p.no)
+         WHERE p.flags & {flag.journal} = 0 AND (EXISTS (SELECT 1 FROM mainspring_steps s WHERE s.no = p.no)
             OR EXISTS (SELECT 1 FROM mainspring_inbox i WHERE i.no = p.no)
-            OR EXISTS (SELECT 1 FROM mainspring_output o WHERE o.no = p.no)) LIMIT 10",
+            OR EXISTS (SELECT 1 FROM mainspring_output o WHERE o.no = p.no)) LIMIT 10"
+        ),
         "keep a copy of the file and report it: what the job has recorded would be done again",
     ),
-    // A job that has a parent or children tells them of its end: flags 32 and 16.
+    // A job that has a parent or children tells them of its end.
     (
+        named!(
         "SELECT 'job number ' || p.no || ' has a family that its place does not know of' FROM (
             SELECT no, flags FROM mainspring_ready WHERE no > ?1 AND no <= ?2
             UNION ALL SELECT no, flags FROM mainspring_timers WHERE no > ?1 AND no <= ?2
             UNION ALL SELECT no, flags FROM mainspring_suspended WHERE no > ?1 AND no <= ?2
             UNION ALL SELECT no, flags FROM mainspring_lease WHERE no > ?1 AND no <= ?2
             UNION ALL SELECT no, flags FROM mainspring_done WHERE no > ?1 AND no <= ?2 AND superseded = 0) p
-         WHERE p.flags & 32 = 0 AND EXISTS (SELECT 1 FROM mainspring_children c WHERE c.no = p.no)
-            OR p.flags & 16 = 0 AND EXISTS (SELECT 1 FROM mainspring_children c WHERE c.parent = p.no) LIMIT 10",
+         WHERE p.flags & {flag.parent} = 0 AND EXISTS (SELECT 1 FROM mainspring_children c WHERE c.no = p.no)
+            OR p.flags & {flag.children} = 0 AND EXISTS (SELECT 1 FROM mainspring_children c WHERE c.parent = p.no) LIMIT 10"
+        ),
         "keep a copy of the file and report it: its family would not be told of its end",
     ),
-    // Errors per job are bounded (32 is the bound of the core).
+    // Errors per job are bounded.
     (
+        named!(
         "SELECT 'job number ' || no || ' keeps ' || count(*) || ' errors' FROM mainspring_errors
-         WHERE no > ?1 AND no <= ?2 GROUP BY no HAVING count(*) > 32 LIMIT 10",
+         WHERE no > ?1 AND no <= ?2 GROUP BY no HAVING count(*) > {bound.errors_kept} LIMIT 10"
+        ),
         "report it; the oldest errors are removed as new ones come",
     ),
 ];
@@ -120,21 +129,23 @@ const OF_A_RANGE: [(&str, &str); 7] = [
 const OF_ALL: [(&str, &str); 5] = [
     // Counts equal what is in the places.
     (
+        named!(
         "SELECT 'queue ' || q.name || ' is said to have ' || sum(c.said) || ' jobs in state ' || c.state ||
                 ' and has ' || sum(c.is_so)
          FROM (
             SELECT queue, state, n AS said, 0 AS is_so FROM mainspring_counts
             UNION ALL SELECT queue, state, n, 0 FROM mainspring_count_deltas
             UNION ALL SELECT l.queue, p.state, 0, count(*) FROM (
-                SELECT line, 2 AS state FROM mainspring_ready
-                UNION ALL SELECT line, 1 FROM mainspring_timers
-                UNION ALL SELECT line, 4 FROM mainspring_suspended
-                UNION ALL SELECT line, 3 FROM mainspring_lease
+                SELECT line, {state.ready} AS state FROM mainspring_ready
+                UNION ALL SELECT line, {state.scheduled} FROM mainspring_timers
+                UNION ALL SELECT line, {state.suspended} FROM mainspring_suspended
+                UNION ALL SELECT line, {state.running} FROM mainspring_lease
                 UNION ALL SELECT j.line, d.state FROM mainspring_done d JOIN mainspring_jobs j ON j.no = d.no
                     WHERE d.superseded = 0) p
                 JOIN mainspring_lines l ON l.no = p.line GROUP BY l.queue, p.state) c
          JOIN mainspring_queues q ON q.no = c.queue
-         GROUP BY c.queue, c.state HAVING sum(c.said) <> sum(c.is_so) LIMIT 10",
+         GROUP BY c.queue, c.state HAVING sum(c.said) <> sum(c.is_so) LIMIT 10"
+        ),
         "the figures of this queue are wrong, its jobs are not; report it",
     ),
     // A key without an expiry belongs to a job that has not ended.
@@ -147,9 +158,11 @@ const OF_ALL: [(&str, &str); 5] = [
     ),
     // A claim belongs to a node that lives, or is still to be drained.
     (
+        named!(
         "SELECT 'job number ' || l.no || ' is claimed by node ' || l.node || ', which is gone'
          FROM mainspring_lease l LEFT JOIN mainspring_nodes n ON n.no = l.node
-         WHERE n.no IS NULL OR (n.state <> 0 AND n.drained = 1) LIMIT 10",
+         WHERE n.no IS NULL OR (n.state <> {node.live} AND n.drained = 1) LIMIT 10"
+        ),
         "report it; a node that is gone holds nothing",
     ),
     // Every line is one of a known queue and kind.
@@ -167,15 +180,12 @@ const OF_ALL: [(&str, &str); 5] = [
     ),
 ];
 
-const _: () =
-    assert!(mainspring_core::bounds::ERRORS_KEPT == 32, "the last question of a range names the bound");
-
 /// The columns of a table that no reader could take: the number of each job, and the first such column. Texts and JSON are
 /// decoded apart.
 macro_rules! mistyped {
     ($table:literal, $($when:literal),+) => {
-        concat!("SELECT no, bad FROM (SELECT no, CASE ", $("WHEN ", $when, " ",)+ "END AS bad FROM mainspring_", $table,
-            " WHERE no > ?1 AND no <= ?2) WHERE bad IS NOT NULL LIMIT 10")
+        named!(concat!("SELECT no, bad FROM (SELECT no, CASE ", $("WHEN ", $when, " ",)+ "END AS bad FROM mainspring_", $table,
+            " WHERE no > ?1 AND no <= ?2) WHERE bad IS NOT NULL LIMIT 10"))
     };
 }
 /// A whole number within bounds.
@@ -199,13 +209,13 @@ macro_rules! whole {
 /// What all places have in common.
 macro_rules! place {
     ($table:literal, $($when:expr),+) => {
-        concat!("SELECT no, bad FROM (SELECT no, CASE ",
+        named!(concat!("SELECT no, bad FROM (SELECT no, CASE ",
             "WHEN typeof(line) <> 'integer' OR NOT EXISTS (SELECT 1 FROM mainspring_lines l WHERE l.no = line) THEN 'line' ",
             "WHEN ", whole!("claim", "0", "4294967295"), " WHEN ", whole!("failures", "0", "65535"),
             " WHEN ", whole!("crashes", "0", "65535"), " WHEN typeof(crashed) <> 'integer' THEN 'crashed'",
             " WHEN typeof(flags) <> 'integer' THEN 'flags' ",
             $("WHEN ", $when, " ",)+ "END AS bad FROM mainspring_", $table,
-            " WHERE no > ?1 AND no <= ?2) WHERE bad IS NOT NULL LIMIT 10")
+            " WHERE no > ?1 AND no <= ?2) WHERE bad IS NOT NULL LIMIT 10"))
     };
 }
 
@@ -217,7 +227,7 @@ const COLUMNS: [(&str, &str); 6] = [
             "jobs",
             "typeof(id) <> 'blob' OR length(id) <> 16 THEN 'id'",
             "typeof(line) <> 'integer' OR NOT EXISTS (SELECT 1 FROM mainspring_lines l WHERE l.no = line) THEN 'line'",
-            "typeof(priority) <> 'integer' OR priority NOT BETWEEN 0 AND 9 THEN 'priority'",
+            "typeof(priority) <> 'integer' OR priority NOT BETWEEN 0 AND {priority.last} THEN 'priority'",
             "typeof(created_at) <> 'integer' THEN 'created_at'",
             "typeof(deadline) NOT IN ('integer', 'null') THEN 'deadline'",
             "typeof(options) NOT IN ('text', 'null') THEN 'options'",
@@ -228,17 +238,21 @@ const COLUMNS: [(&str, &str); 6] = [
         "ready",
         place!(
             "ready",
-            "typeof(level) <> 'integer' OR level NOT BETWEEN 0 AND 63 OR level & 15 > 9 THEN 'level'",
+            "typeof(level) <> 'integer' OR level NOT BETWEEN 0 AND {level.last}
+                OR level & {level.priority_bits} > {priority.last} THEN 'level'",
             "typeof(ready_at) <> 'integer' THEN 'ready_at'"
         ),
     ),
-    ("timers", place!("timers", whole!("priority", "0", "9"), "typeof(due) <> 'integer' THEN 'due'")),
+    (
+        "timers",
+        place!("timers", whole!("priority", "0", "{priority.last}"), "typeof(due) <> 'integer' THEN 'due'"),
+    ),
     (
         "suspended",
         place!(
             "suspended",
-            whole!("priority", "0", "9"),
-            whole!("reason", "1", "9"),
+            whole!("priority", "0", "{priority.last}"),
+            whole!("reason", "{reasons.first}", "{reasons.last_suspended}"),
             "typeof(due) NOT IN ('integer', 'null') THEN 'due'",
             "typeof(waits) NOT IN ('text', 'null') THEN 'waits'"
         ),
@@ -247,7 +261,7 @@ const COLUMNS: [(&str, &str); 6] = [
         "lease",
         place!(
             "lease",
-            whole!("priority", "0", "9"),
+            whole!("priority", "0", "{priority.last}"),
             "typeof(node) <> 'integer' THEN 'node'",
             "typeof(claimed_at) <> 'integer' THEN 'claimed_at'"
         ),
@@ -256,20 +270,14 @@ const COLUMNS: [(&str, &str); 6] = [
         "done",
         mistyped!(
             "done",
-            "typeof(state) <> 'integer' OR state NOT BETWEEN 5 AND 8 THEN 'state'",
-            "typeof(reason) NOT IN ('integer', 'null') OR reason NOT BETWEEN 16 AND 22 THEN 'reason'",
+            "typeof(state) <> 'integer' OR state NOT BETWEEN {states.first_ended} AND {states.last} THEN 'state'",
+            "typeof(reason) NOT IN ('integer', 'null') OR reason NOT BETWEEN {reasons.first_ended} AND {reasons.last} THEN 'reason'",
             "typeof(claim) <> 'integer' OR claim NOT BETWEEN 0 AND 4294967295 THEN 'claim'",
             "typeof(finished_at) <> 'integer' THEN 'finished_at'",
             "typeof(result) NOT IN ('blob', 'null') THEN 'result'"
         ),
     ),
 ];
-
-const _: () = {
-    use mainspring_core::job::{Reason, State};
-    assert!(Reason::Unreadable.code() == 9 && Reason::Exhausted.code() == 16 && Reason::Parent.code() == 22);
-    assert!(State::Succeeded.code() == 5 && State::Skipped.code() == 8);
-};
 
 /// How what is decoded is read, from its row.
 type Decode = fn(&Row<'_>) -> Result<()>;

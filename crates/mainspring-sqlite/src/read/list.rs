@@ -10,6 +10,7 @@
 use std::collections::{BTreeSet, BinaryHeap};
 
 use mainspring_core::job::{State, Summary};
+use mainspring_core::named;
 use mainspring_core::store::{Filter, Listing, Page, PagePosition};
 use mainspring_core::{Error, bounds};
 use rusqlite::types::Value;
@@ -32,8 +33,10 @@ pub(crate) const SUSPENDED: &str =
 /// Primary key of `jobs`, downwards.
 pub(crate) const JOBS: &str = "SELECT no, line FROM mainspring_jobs WHERE no < ?1 ORDER BY no DESC LIMIT ?2";
 /// Partial index `done_rare`, downwards.
-pub(crate) const RARE: &str = "SELECT no, NULL FROM mainspring_done
-    WHERE state = ?3 AND state <> 5 AND superseded = 0 AND no < ?1 ORDER BY no DESC LIMIT ?2";
+pub(crate) const RARE: &str = named!(
+    "SELECT no, NULL FROM mainspring_done
+    WHERE state = ?3 AND state <> {state.succeeded} AND superseded = 0 AND no < ?1 ORDER BY no DESC LIMIT ?2"
+);
 /// Primary key of `tags`, downwards.
 pub(crate) const TAGGED: &str =
     "SELECT no, NULL FROM mainspring_tags WHERE tag = ?3 AND no < ?1 ORDER BY no DESC LIMIT ?2";

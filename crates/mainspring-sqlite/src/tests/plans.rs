@@ -3,7 +3,7 @@
 use rusqlite::{Connection, StatementStatus, ToSql, params};
 
 use crate::op::{
-    change, claim, due, enqueue, family, finish, inbox, journal, node, output, place, prune, remove, rescue,
+    change, claim, due, enqueue, family, finish, inbox, journal, moves, node, output, prune, remove, rescue,
 };
 use crate::read::plans as read;
 
@@ -28,16 +28,16 @@ fn hot_statements_search_and_never_scan() {
         (claim::NEXT_LEVEL, "COVERING INDEX mainspring_ready_claim (line=? AND level>?)"),
         (claim::HEADS, "COVERING INDEX mainspring_ready_claim (line=? AND level=?)"),
         (claim::FIRST, "INDEX mainspring_ready_claim (line=? AND level=?)"),
-        (claim::HOLD_FIRST, "INDEX mainspring_ready_claim (line=? AND level=?)"),
-        (claim::TAKE_FIRST, "INDEX mainspring_ready_claim (line=? AND level=?)"),
+        (moves::HOLD_FIRST, "INDEX mainspring_ready_claim (line=? AND level=?)"),
+        (moves::TAKE_FIRST, "INDEX mainspring_ready_claim (line=? AND level=?)"),
         (claim::ONE, "INTEGER PRIMARY KEY (rowid=?)"),
-        (claim::HOLD_ONE, "INTEGER PRIMARY KEY (rowid=?)"),
-        (claim::TAKE_ONE, "INTEGER PRIMARY KEY (rowid=?)"),
+        (moves::HOLD_ONE, "INTEGER PRIMARY KEY (rowid=?)"),
+        (moves::FROM_READY, "INTEGER PRIMARY KEY (rowid=?)"),
         (finish::HELD_ONE, "INTEGER PRIMARY KEY (rowid=?)"),
-        (finish::FROM_LEASE, "INTEGER PRIMARY KEY (rowid=?)"),
+        (moves::FROM_LEASE, "INTEGER PRIMARY KEY (rowid=?)"),
         (finish::HELD_ALL, "INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
-        (finish::ALL_INTO_DONE, "INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
-        (finish::ALL_FROM_LEASE, "INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
+        (moves::PLAIN_INTO_DONE, "INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
+        (moves::PLAIN_FROM_LEASE, "INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
         (finish::ENDED, "INDEX mainspring_done_no (no=?)"),
         (node::FLAGGED, "INDEX mainspring_lease_cancel (node=?)"),
         (change::FIND, "INDEX sqlite_autoindex_mainspring_jobs_1 (id=?)"),
@@ -103,8 +103,8 @@ fn inserts_of_hot_paths_read_nothing() {
     let conn = schema();
     for sql in [
         enqueue::INTO_JOBS,
-        place::INTO_READY,
-        place::INTO_DONE,
+        moves::INTO_READY,
+        moves::INTO_DONE,
         journal::INTO_STEPS,
         inbox::POST,
         output::SAY,
