@@ -12,22 +12,9 @@ mod stepping;
 mod two_handles;
 mod workflows;
 
-use mainspring_postgres::{Options, Postgres};
-use mainspring_testkit::clock::ManualClock;
-use mainspring_testkit::executor::block_on;
-use mainspring_testkit::postgres::{Database, Server};
-use mainspring_testkit::seams::seams;
 use orders::{Pair, PairDatabase, run_all};
 
-/// A database with a migrated schema.
-fn database() -> Database {
-    let server = Server::shared().expect("a server");
-    let template = server.template(&format!("mainspring_v{}", mainspring_postgres::SCHEMA_VERSION), |url| {
-        let options = Options::new(url)?;
-        block_on(Postgres::migrate(&options, &seams(&ManualClock::new(), 1))).map(drop)
-    });
-    template.and_then(|template| template.database()).expect("a database")
-}
+use crate::support::database;
 
 /// Every so many of these pairs.
 fn some(pairs: Vec<Pair>, (number, of): (usize, usize)) {

@@ -103,7 +103,7 @@ async fn callers_transactions_through_the_pooler_take_jobs_along() {
 async fn a_schema_can_be_made_through_the_pooler() {
     let database = Arc::new(empty());
     let bouncer = bouncer(&database);
-    let url = crate::migrations::migrated(&with(&bouncer.url(database.name()), "pooler=transaction"));
+    let url = super::migrations::migrated(&with(&bouncer.url(database.name()), "pooler=transaction"));
     let rig = Rig::at(&database, &url);
     rig.put_one().await;
     rig.assert_sound().await;

@@ -6,8 +6,8 @@ use mainspring_core::job::{New, OnConflict, Until, Verb};
 use mainspring_core::store::{Mark, QueueChange};
 use mainspring_testkit::harness::{cancel, fail, priority, retry, succeed};
 
-use crate::orders::Pair;
-use crate::two_handles::{
+use super::orders::Pair;
+use super::two_handles::{
     Operation, TwoHandles, change, claim, configure, delete_queue, disown, enqueue, expire, finish, job,
     keyed_job, keyed_until, later, progress, promote, prune, register, renew, rescue, rescue_by, retire,
     urgent,

@@ -14,7 +14,7 @@ use mainspring_testkit::postgres::{Database, Options, Server};
 use crate::client::{ALL, Client};
 use crate::support::{Rig, options, real_seams};
 
-const GUIDE: &str = include_str!("../../../../docs/guides/postgres.md");
+const GUIDE: &str = include_str!("../../../../../docs/guides/postgres.md");
 
 /// The rights that the guide gives to an engine's role.
 fn grants() -> String {
@@ -29,7 +29,7 @@ fn rig() -> (Rig, String) {
     // Roles belong to a server, so this test has one of its own.
     let server = Server::start(&Options::new()).expect("a server");
     let database = Arc::new(server.database().expect("a database"));
-    let url = crate::migrations::migrated(&database.url());
+    let url = super::migrations::migrated(&database.url());
     let grants = grants();
     assert_eq!(grants.matches("GRANT").count(), 3, "{grants}");
     run(&database, "CREATE ROLE mainspring_app LOGIN");
@@ -124,5 +124,5 @@ fn the_owner_of_a_schema_that_was_made_for_it_can_migrate() {
     run(&database, "CREATE ROLE tenant LOGIN");
     run(&database, "CREATE SCHEMA mainspring AUTHORIZATION tenant");
     run(&database, "REVOKE CREATE ON DATABASE \"{}\" FROM PUBLIC".replace("{}", database.name()).as_str());
-    crate::migrations::migrated(&database.url().replace("//postgres@", "//tenant@"));
+    super::migrations::migrated(&database.url().replace("//postgres@", "//tenant@"));
 }

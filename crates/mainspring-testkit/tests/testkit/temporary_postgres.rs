@@ -37,7 +37,10 @@ fn value(rows: &[Vec<Option<String>>]) -> &str {
 /// This binary, with one of its tests, as a second process.
 fn again(test: &str, role: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.args(["--exact", test, "--nocapture"]).env(ROLE, role).stdin(Stdio::null());
+    command
+        .args(["--exact", &format!("temporary_postgres::{test}"), "--nocapture"])
+        .env(ROLE, role)
+        .stdin(Stdio::null());
     command
 }
 

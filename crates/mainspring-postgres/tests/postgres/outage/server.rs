@@ -7,7 +7,7 @@ use mainspring_core::error::OpenProblem;
 use mainspring_testkit::patience::{insist, wait};
 use mainspring_testkit::postgres::{Options, Stop};
 
-use crate::support::{
+use super::support::{
     Gate, LEASE, Step, assert_lives, database, enqueue, fails_soon, node, number, open, passed, session,
     shared_database, succeeded, summary,
 };
@@ -122,8 +122,8 @@ async fn a_server_without_room_for_clients_is_waited_for() {
     // The store needs a connection for each kind of call, and has made few of them so far.
     let mut sessions = Vec::new();
     wait("the server is full", async || {
-        use mainspring::tokio_postgres::NoTls;
-        match mainspring::tokio_postgres::connect(&database.url(), NoTls).await {
+        use mainspring::tokio_postgres::{NoTls, connect};
+        match connect(&database.url(), NoTls).await {
             Ok((client, connection)) => {
                 tokio::spawn(connection);
                 sessions.push(client);

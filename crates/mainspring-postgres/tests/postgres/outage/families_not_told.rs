@@ -13,7 +13,7 @@ use mainspring_core::store::{Abilities, ClaimRequest, Finish, Registration};
 use mainspring_testkit::patience::wait;
 use mainspring_testkit::postgres::{Cut, Database, Proxy};
 
-use crate::support::{enqueue, number, open, shared_database};
+use super::support::{enqueue, number, open, shared_database};
 
 /// A store behind a proxy, one that goes straight to the database, and a node without an engine around it.
 struct Rig {

@@ -83,7 +83,7 @@ async fn who_waits_is_told_once_per_queue_and_flush() {
     let rig = Rig::real(&database, &database.url());
     let tap = Tap::new(&database.url()).await;
     let waiter = Rig::real(&database, &database.url());
-    let _listener = crate::late_commits::subscribe(&waiter).await;
+    let _listener = super::late_commits::subscribe(&waiter).await;
     // Both queues are known before somebody waits for them.
     rig.put_one().await;
     rig.put(rig.job_with(|job| job.queue = queue("q2"))).await;
@@ -122,7 +122,7 @@ async fn a_callers_transaction_notifies_nobody() {
         let rig = Rig::real(&database, &database.url());
         let tap = Tap::new(&database.url()).await;
         let waiter = Rig::real(&database, &database.url());
-        let _listener = crate::late_commits::subscribe(&waiter).await;
+        let _listener = super::late_commits::subscribe(&waiter).await;
         rig.put_one().await;
         let node = waiter.node().await;
         eventually("the first job", async || waiter.claim(node, 100).await.len() == 1).await;

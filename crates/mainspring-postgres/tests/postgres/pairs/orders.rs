@@ -12,8 +12,8 @@ use mainspring_testkit::executor::block_on;
 use mainspring_testkit::postgres::Database;
 use mainspring_testkit::seams::seams;
 
-use crate::stepping::{Locks, Stalled, SteppedActors};
-use crate::two_handles::{Operation, TwoHandles};
+use super::stepping::{Locks, Stalled, SteppedActors};
+use super::two_handles::{Operation, TwoHandles};
 
 /// More interleavings than any pair has: where there are more, the search goes in circles.
 const MOST: usize = 20_000;

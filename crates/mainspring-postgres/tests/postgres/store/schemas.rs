@@ -12,7 +12,7 @@ use crate::support::{Rig, empty, soon, with};
 
 fn two() -> (Rig, Rig) {
     let database = Arc::new(empty());
-    let url = |name: &str| crate::migrations::migrated(&with(&database.url(), &format!("schema={name}")));
+    let url = |name: &str| super::migrations::migrated(&with(&database.url(), &format!("schema={name}")));
     (Rig::at(&database, &url("one")), Rig::at(&database, &url("two")))
 }
 

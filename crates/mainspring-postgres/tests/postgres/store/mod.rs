@@ -3,7 +3,6 @@
 
 mod callers_records;
 mod callers_transactions;
-mod client;
 mod durability;
 mod late_commits;
 mod migrations;
@@ -13,5 +12,5 @@ mod pooler;
 mod record_cost;
 mod role;
 mod schemas;
-mod support;
+mod shared_server;
 mod transaction_steps;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use mainspring_testkit::patience::{Pace, wait};
 use mainspring_testkit::postgres::{Database, Options, Stop};
 
-use crate::support::{
+use super::support::{
     Gate, assert_lives, backends, database, enqueue, node, number, open, passed, succeeded,
 };
 
@@ -61,7 +61,7 @@ async fn handles_come_back_to_a_database_one_after_another() {
     .await;
     let (took, steady) = (back.elapsed(), pace.is_steady());
     let arrivals = arrivals(&database);
-    let sessions = |from: Duration| arrivals.iter().filter(|at| (from..from + TICK).contains(at)).count();
+    let sessions = |from: Duration| arrivals.iter().filter(|&&at| at >= from && at < from + TICK).count();
     let densest = arrivals.iter().map(|at| sessions(*at)).max().unwrap_or(0);
     let first = arrivals.first().copied().unwrap_or_default();
     let second = arrivals.iter().filter(|at| **at < first + Duration::from_secs(1)).count();

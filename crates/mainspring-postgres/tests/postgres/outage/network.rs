@@ -7,7 +7,7 @@ use mainspring_core::error::OpenProblem;
 use mainspring_testkit::patience::{PATIENCE, Pace, wait};
 use mainspring_testkit::postgres::{Cut, Proxy};
 
-use crate::support::{
+use super::support::{
     Gate, LEASE, assert_lives, backends, enqueue, fails_soon, node, open, passed, session, shared_database,
     succeeded, summary,
 };

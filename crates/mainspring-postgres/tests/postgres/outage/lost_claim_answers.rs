@@ -11,7 +11,7 @@ use mainspring_testkit::patience::{insist, wait};
 use mainspring_testkit::postgres::{Cut, Database, Proxy};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{
+use super::support::{
     Gate, LEASE, Step, assert_lives, backends, enqueue, node, number, open, session, shared_database,
     succeeded,
 };

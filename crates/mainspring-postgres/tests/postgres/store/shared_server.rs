@@ -1,36 +1,28 @@
-//! Attacks on the Postgres store: what a careless database, a pooler or a busy neighbour can do to it.
+//! What the settings of a database, a pooler or a busy neighbour on the same server can do to the store.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mainspring_core::Error;
 use mainspring_core::id::ClaimBatchNo;
 use mainspring_core::job::Outcome;
-use mainspring_core::seam::{Clock, Pending, Seams, Threads};
+use mainspring_core::seam::Threads;
 use mainspring_core::store::{ClaimRequest, Finish, Finished, Hint, Listener, Receipt, Store};
-use mainspring_core::time::Timestamp;
-use mainspring_postgres::{Options, Postgres, SCHEMA_VERSION};
+use mainspring_postgres::{Options, Postgres};
 use mainspring_testkit::clock::ManualClock;
 use mainspring_testkit::executor::block_on;
 use mainspring_testkit::harness::{Harness, kind, queue};
 use mainspring_testkit::patience::PATIENCE;
-use mainspring_testkit::postgres::{Database, Server};
-use mainspring_testkit::seams::{RealThreads, seams};
+use mainspring_testkit::postgres::Database;
+use mainspring_testkit::seams::RealThreads;
 use postgres::{Client, NoTls};
 
-/// A database with a migrated schema.
-fn database() -> Database {
-    let server = Server::shared().expect("a server");
-    let template = server.template(&format!("mainspring_v{SCHEMA_VERSION}"), |url| {
-        block_on(Postgres::migrate(&Options::new(url)?, &real_seams())).map(drop)
-    });
-    template.and_then(|template| template.database()).expect("a database")
-}
+use crate::support::{database, now, real_seams, with};
 
 /// Stores in the database's own time.
 fn real(database: &Arc<Database>, url: String, change: fn(Options) -> Options) -> Harness {
@@ -42,46 +34,9 @@ fn real(database: &Arc<Database>, url: String, change: fn(Options) -> Options) -
     })
 }
 
-/// An address with one more parameter.
-fn with(url: &str, parameter: &str) -> String {
-    let separator = if url.contains('?') { '&' } else { '?' };
-    format!("{url}{separator}{parameter}")
-}
-
 /// A session of somebody else.
 fn session(database: &Database) -> Client {
     Client::connect(&database.url(), NoTls).expect("a session")
-}
-
-fn real_seams() -> Seams {
-    // Handles tell each other apart by what they draw.
-    static SEED: AtomicU64 = AtomicU64::new(0);
-    let mut seams = seams(&ManualClock::new(), SEED.fetch_add(1, Ordering::Relaxed));
-    seams.clock = Arc::new(RealClock(now()));
-    seams
-}
-
-#[expect(clippy::disallowed_methods, reason = "a server has no clock to move")]
-fn now() -> Instant {
-    Instant::now()
-}
-
-struct RealClock(Instant);
-
-impl Clock for RealClock {
-    #[expect(clippy::disallowed_methods, reason = "a server has no clock to move")]
-    fn now(&self) -> Timestamp {
-        std::time::SystemTime::now().into()
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "a server has no clock to move")]
-    fn monotonic(&self) -> Duration {
-        self.0.elapsed()
-    }
-
-    fn sleep(&self, _: Duration) -> Pending<'static, ()> {
-        unreachable!("the store waits on its own")
-    }
 }
 
 /// Waits for a condition.

@@ -10,7 +10,7 @@ use mainspring_testkit::postgres::{Bouncer, Database};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 
-use crate::pooler::bouncer;
+use super::pooler::bouncer;
 use crate::support::{database, with};
 
 #[derive(Debug, Serialize, Deserialize, Job)]

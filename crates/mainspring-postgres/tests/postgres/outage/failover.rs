@@ -8,7 +8,7 @@ use mainspring_core::store::{Abilities, Registration};
 use mainspring_testkit::patience::{PATIENCE, Pace, insist, wait};
 use mainspring_testkit::postgres::{Options, Proxy, Server, Stop};
 
-use crate::support::{
+use super::support::{
     Gate, LEASE, Step, assert_lives, enqueue, fails_soon, node, open, passed, shared_database, succeeded,
 };
 

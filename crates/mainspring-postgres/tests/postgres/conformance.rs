@@ -8,18 +8,9 @@ use mainspring_testkit::clock::ManualClock;
 use mainspring_testkit::executor::block_on;
 use mainspring_testkit::harness::Harness;
 use mainspring_testkit::model::agrees_with_the_model;
-use mainspring_testkit::postgres::{Database, Server};
 use mainspring_testkit::seams::seams;
 
-/// A database with a migrated schema.
-fn database() -> Database {
-    let server = Server::shared().expect("a server");
-    let template = server.template(&format!("mainspring_v{}", mainspring_postgres::SCHEMA_VERSION), |url| {
-        let options = Options::new(url)?;
-        block_on(Postgres::migrate(&options, &seams(&ManualClock::new(), 1))).map(drop)
-    });
-    template.and_then(|template| template.database()).expect("a database")
-}
+use crate::support::database;
 
 fn postgres() -> Harness {
     let clock = ManualClock::new();

@@ -195,7 +195,7 @@ async fn a_foreign_transaction_is_refused_and_stays_usable() {
     let (bare, other) = (empty(), Arc::new(database()));
     // The other database was copied from the same template, and so would be the same store: it gets one of its own.
     other.sql("DROP SCHEMA mainspring CASCADE").expect("dropped");
-    let _other_store = Rig::at(&other, &crate::migrations::migrated(&other.url()));
+    let _other_store = Rig::at(&other, &super::migrations::migrated(&other.url()));
     for kind in ALL {
         for database in [&bare, &*other] {
             database.sql("DROP TABLE IF EXISTS orders; CREATE TABLE orders (id bigint)").expect("a table");
@@ -214,7 +214,7 @@ async fn a_foreign_transaction_is_refused_and_stays_usable() {
 #[tokio::test]
 async fn another_schema_of_the_same_database_is_no_foreign_transaction() {
     let rig = Rig::new();
-    let url = crate::migrations::migrated(&with(&rig.database.url(), "schema=second"));
+    let url = super::migrations::migrated(&with(&rig.database.url(), "schema=second"));
     let second = Rig::at(&rig.database, &url);
     for kind in ALL {
         let mut client = Client::connect(kind, &rig.database.url()).await;
@@ -340,7 +340,7 @@ async fn a_committed_job_is_found_at_once_after_a_nudge_and_within_a_second_with
     for kind in ALL {
         let database = Arc::new(database());
         let rig = Rig::real(&database, &database.url());
-        let listener = crate::late_commits::subscribe(&rig).await;
+        let listener = super::late_commits::subscribe(&rig).await;
         let mut client = Client::connect(kind, &database.url()).await;
         let node = rig.node().await;
         // The node waits for work in this queue, which is known.

@@ -7,18 +7,10 @@ use mainspring_postgres::{Options, Postgres, Time};
 use mainspring_testkit::clock::ManualClock;
 use mainspring_testkit::executor::block_on;
 use mainspring_testkit::harness::Harness;
-use mainspring_testkit::postgres::{Bouncer, Database, Server};
+use mainspring_testkit::postgres::{Bouncer, Server};
 use mainspring_testkit::seams::seams;
 
-/// A database with a migrated schema.
-fn database() -> Database {
-    let server = Server::shared().expect("a server");
-    let template = server.template(&format!("mainspring_v{}", mainspring_postgres::SCHEMA_VERSION), |url| {
-        let options = Options::new(url)?;
-        block_on(Postgres::migrate(&options, &seams(&ManualClock::new(), 1))).map(drop)
-    });
-    template.and_then(|template| template.database()).expect("a database")
-}
+use crate::support::database;
 
 /// The pooler of all tests that run at once.
 static POOLER: Mutex<Weak<Bouncer>> = Mutex::new(Weak::new());
