@@ -50,6 +50,15 @@ fn missing_file_is_created_only_if_asked_for() {
     Sqlite::open(Options::new(&path).create(false), seams().0).expect("opened");
 }
 
+/// Waits until no thread of a store that was dropped has its file open: the last one removes the log.
+fn wait_until_closed(path: &Path) {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    while Path::new(&log).exists() {
+        std::thread::yield_now();
+    }
+}
+
 /// All files of a directory, and what is in them.
 fn files(dir: &Path) -> std::collections::BTreeMap<std::ffi::OsString, Vec<u8>> {
     let entries = std::fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry"));
@@ -146,6 +155,7 @@ fn store_of_a_development_build_is_refused_and_left_alone() {
         let path = dir.path().join("app.db");
         drop(Sqlite::open(Options::new(&path), seams().0).expect("created"));
         drop(Sqlite::open(Options::new(&path), seams().0).expect("made by this build"));
+        wait_until_closed(&path);
         with(&path, other);
         let before = files(dir.path());
         for create in [false, true] {
