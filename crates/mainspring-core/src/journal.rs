@@ -105,8 +105,8 @@ pub struct Written {
 pub enum Value {
     /// Here it is.
     Here(Vec<u8>),
-    /// It has this many bytes, and is read by [`Store::values`](crate::store::Store::values), or if it is an input by
-    /// [`Store::inputs`](crate::store::Store::inputs).
+    /// It has this many bytes, and is read by [`Journals::values`](crate::store::Journals::values), or if it is an input by
+    /// [`Nodes::inputs`](crate::store::Nodes::inputs).
     There(usize),
 }
 

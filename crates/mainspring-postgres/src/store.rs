@@ -18,8 +18,8 @@ use mainspring_core::output::{Ask, Output};
 use mainspring_core::seam::{Pending, Seams};
 use mainspring_core::store::{
     Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish,
-    Finished, Line, Listener, Listing, Node, Page, Queue, QueueChange, Receipt, Registered, Registration,
-    Renewal, Renewed, Rescue, Rescued, Store, Swept, Ticket,
+    Finished, Journals, Line, Listener, Listing, Node, Nodes, Operators, Page, Producers, Queue, QueueChange,
+    Receipt, Registered, Registration, Renewal, Renewed, Rescue, Rescued, Store, Swept, Ticket,
 };
 use mainspring_core::{Error, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -328,6 +328,19 @@ impl Store for Postgres {
         }
     }
 
+    fn subscribe(&self, listener: Weak<dyn Listener>) {
+        self.shared.listeners.add(listener);
+        if !self.listening.swap(true, Ordering::Relaxed) {
+            self.shared.runtime.spawn(listen::run(Arc::clone(&self.shared), Arc::clone(&self.connections)));
+        }
+    }
+
+    fn close(&self) -> Pending<'_, ()> {
+        Box::pin(self.shut())
+    }
+}
+
+impl Producers for Postgres {
     fn enqueue(&self, jobs: Vec<New>) -> Pending<'_, Result<Vec<Receipt>>> {
         self.call(|to| &to.enqueue, op::enqueue::Enqueue(jobs))
     }
@@ -341,8 +354,8 @@ impl Store for Postgres {
         }
     }
 
-    fn ticket_for<'a>(&'a self, jobs: &'a [New]) -> Pending<'a, Result<Ticket>> {
-        self.call(|to| &to.enqueue, enlist::Prepare(jobs.to_vec()))
+    fn ticket_for(&self, jobs: Vec<New>) -> Pending<'_, Result<Ticket>> {
+        self.call(|to| &to.enqueue, enlist::Prepare(jobs))
     }
 
     fn nudge(&self, id: JobId) {
@@ -350,6 +363,29 @@ impl Store for Postgres {
         drop(self.call(|to| &to.enqueue, enlist::Nudge(id)));
     }
 
+    fn signal(&self, signals: Vec<Signal>) -> Pending<'_, Result<Vec<Signalled>>> {
+        self.call(|to| &to.signal, op::signal::SignalOp(signals))
+    }
+
+    fn drop_signals(
+        &self,
+        id: JobId,
+        name: SignalName,
+        sender: Option<String>,
+    ) -> Pending<'_, Result<Option<usize>>> {
+        self.call(|to| &to.admin, op::drop_signals::DropSignals { id, name, sender })
+    }
+
+    fn job_ends(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<JobEnd>>> {
+        self.call(|to| &to.read, read::JobEnds(ids))
+    }
+
+    fn output(&self, asks: Vec<Ask>) -> Pending<'_, Result<Vec<Option<Output>>>> {
+        self.call(|to| &to.read, read::Outputs(asks))
+    }
+}
+
+impl Nodes for Postgres {
     fn register(&self, node: Registration) -> Pending<'_, Result<Registered>> {
         self.call(|to| &to.admin, op::node::Register(node))
     }
@@ -379,6 +415,10 @@ impl Store for Postgres {
         })
     }
 
+    fn inputs(&self, claims: Vec<Claim>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
+        self.call(|to| &to.read, read::Inputs(claims))
+    }
+
     fn finish(&self, node: NodeNo, finishes: Vec<Finish>) -> Pending<'_, Result<Vec<Finished>>> {
         self.call(|to| &to.finish, op::finish::FinishOp { node, finishes })
     }
@@ -389,51 +429,6 @@ impl Store for Postgres {
 
     fn progress(&self, node: NodeNo, progress: Vec<(Claim, Progress)>) -> Pending<'_, Result<()>> {
         self.call(|to| &to.finish, op::finish::ProgressOp { node, progress })
-    }
-
-    fn record(&self, node: NodeNo, recordings: Vec<Recording>) -> Pending<'_, Result<Vec<Recorded>>> {
-        // Two connections, because a backend is one processor. All that one job records goes one way.
-        let odd = recordings.first().is_some_and(|recording| recording.claim.row.0 & 1 == 1);
-        let connection: fn(&Connections) -> &SharedConnection =
-            if odd { |to| &to.record_odd } else { |to| &to.record };
-        self.call(connection, op::record::RecordOp { node, recordings })
-    }
-
-    fn values(&self, id: JobId, keys: Vec<Key>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
-        self.call(|to| &to.read, read::Values { id, keys })
-    }
-
-    fn inputs(&self, claims: Vec<Claim>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
-        self.call(|to| &to.read, read::Inputs(claims))
-    }
-
-    fn inbox(&self, claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<Inbox>>> {
-        self.call(|to| &to.read, read::Inboxes(claims))
-    }
-
-    fn signal(&self, signals: Vec<Signal>) -> Pending<'_, Result<Vec<Signalled>>> {
-        self.call(|to| &to.signal, op::signal::SignalOp(signals))
-    }
-
-    fn drop_signals(
-        &self,
-        id: JobId,
-        name: SignalName,
-        sender: Option<String>,
-    ) -> Pending<'_, Result<Option<usize>>> {
-        self.call(|to| &to.admin, op::drop_signals::DropSignals { id, name, sender })
-    }
-
-    fn job_ends(&self, ids: Vec<JobId>) -> Pending<'_, Result<Vec<JobEnd>>> {
-        self.call(|to| &to.read, read::JobEnds(ids))
-    }
-
-    fn output(&self, asks: Vec<Ask>) -> Pending<'_, Result<Vec<Option<Output>>>> {
-        self.call(|to| &to.read, read::Outputs(asks))
-    }
-
-    fn timeline(&self, id: JobId) -> Pending<'_, Result<Option<Timeline>>> {
-        self.call(|to| &to.read, read::TimelineOp(id))
     }
 
     fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>> {
@@ -460,9 +455,33 @@ impl Store for Postgres {
     fn prune(&self, limit: usize) -> Pending<'_, Result<usize>> {
         self.call(|to| &to.sweep, op::prune::Prune(limit))
     }
+}
 
+impl Journals for Postgres {
+    fn record(&self, node: NodeNo, recordings: Vec<Recording>) -> Pending<'_, Result<Vec<Recorded>>> {
+        // Two connections, because a backend is one processor. All that one job records goes one way.
+        let odd = recordings.first().is_some_and(|recording| recording.claim.row.0 & 1 == 1);
+        let connection: fn(&Connections) -> &SharedConnection =
+            if odd { |to| &to.record_odd } else { |to| &to.record };
+        self.call(connection, op::record::RecordOp { node, recordings })
+    }
+
+    fn values(&self, id: JobId, keys: Vec<Key>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
+        self.call(|to| &to.read, read::Values { id, keys })
+    }
+
+    fn inbox(&self, claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<Inbox>>> {
+        self.call(|to| &to.read, read::Inboxes(claims))
+    }
+}
+
+impl Operators for Postgres {
     fn get(&self, id: JobId) -> Pending<'_, Result<Option<Record>>> {
         self.call(|to| &to.read, read::Get(id))
+    }
+
+    fn timeline(&self, id: JobId) -> Pending<'_, Result<Option<Timeline>>> {
+        self.call(|to| &to.read, read::TimelineOp(id))
     }
 
     fn list(&self, filter: Filter, page: Page) -> Pending<'_, Result<Listing>> {
@@ -507,16 +526,5 @@ impl Store for Postgres {
 
     fn diagnose(&self) -> Pending<'_, Result<Vec<Finding>>> {
         self.call(|to| &to.check, read::Diagnose)
-    }
-
-    fn subscribe(&self, listener: Weak<dyn Listener>) {
-        self.shared.listeners.add(listener);
-        if !self.listening.swap(true, Ordering::Relaxed) {
-            self.shared.runtime.spawn(listen::run(Arc::clone(&self.shared), Arc::clone(&self.connections)));
-        }
-    }
-
-    fn close(&self) -> Pending<'_, ()> {
-        Box::pin(self.shut())
     }
 }

@@ -17,7 +17,9 @@ use mainspring_core::job::{New, Options as JobOptions, Outcome, Priority};
 use mainspring_core::journal::{Entry, EntryKind, Recorded, Recording, Writes};
 use mainspring_core::name::{Key, Kind, QueueName};
 use mainspring_core::seam::{Clock, Pending, Rng, Seams, Spawn, Task, Threads};
-use mainspring_core::store::{Abilities, ClaimRequest, Finish, Registration, Store};
+use mainspring_core::store::{
+    Abilities, ClaimRequest, Finish, Journals, Nodes, Operators, Producers, Registration, Store,
+};
 use mainspring_core::time::Timestamp;
 use mainspring_sqlite::{Options, Sqlite};
 

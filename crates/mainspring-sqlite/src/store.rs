@@ -17,8 +17,8 @@ use mainspring_core::output::{Ask, Output};
 use mainspring_core::seam::{Pending, Seams};
 use mainspring_core::store::{
     Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish,
-    Finished, Line, Listener, Listing, Node, Page, Queue, QueueChange, Receipt, Registered, Registration,
-    Renewal, Renewed, Rescue, Rescued, Store, Swept, Ticket,
+    Finished, Journals, Line, Listener, Listing, Node, Nodes, Operators, Page, Producers, Queue, QueueChange,
+    Receipt, Registered, Registration, Renewal, Renewed, Rescue, Rescued, Store, Swept, Ticket,
 };
 use mainspring_core::{Error, Result};
 
@@ -217,6 +217,26 @@ impl Store for Sqlite {
         }
     }
 
+    fn native(&self) -> Option<&(dyn Any + Send + Sync)> {
+        Some(self)
+    }
+
+    fn subscribe(&self, listener: Weak<dyn Listener>) {
+        self.env.listeners.add(listener);
+        // The writer sleeps without looking around while nobody listens.
+        self.env.queue.nudge();
+    }
+
+    fn close(&self) -> Pending<'_, ()> {
+        self.pool.close();
+        self.env.queue.close();
+        Box::pin(poll_fn(|context| {
+            if self.env.queue.poll_ended(context.waker()) { Poll::Ready(()) } else { Poll::Pending }
+        }))
+    }
+}
+
+impl Producers for Sqlite {
     fn enqueue(&self, jobs: Vec<New>) -> Pending<'_, Result<Vec<Receipt>>> {
         let bytes = jobs.iter().map(New::bytes).sum();
         let rows = jobs.iter().map(|job| 1 + job.journal.len()).sum();
@@ -236,66 +256,6 @@ impl Store for Sqlite {
     fn nudge(&self, _id: JobId) {
         // A commit of another connection is noticed by itself; this only makes it sooner.
         self.env.queue.nudge();
-    }
-
-    fn register(&self, node: Registration) -> Pending<'_, Result<Registered>> {
-        self.write(Weight::rows(1), move |tx| op::node::register(tx, &node))
-    }
-
-    fn renew(&self, renewal: Renewal) -> Pending<'_, Result<Renewed>> {
-        let weight = Weight { rows: 1 + renewal.marks.len(), bytes: 0, urgent: true };
-        self.write(weight, move |tx| op::node::renew(tx, &renewal))
-    }
-
-    fn retire(&self, node: NodeNo) -> Pending<'_, Result<usize>> {
-        self.write(Weight::rows(1), move |tx| op::node::retire(tx, node))
-    }
-
-    fn claim(&self, request: ClaimRequest) -> Pending<'_, Result<ClaimedBatch>> {
-        let rows = request.queues.iter().map(|(_, limit)| *limit).fold(0, usize::saturating_add);
-        self.write(Weight::rows(rows), move |tx| op::claim::run(tx, &request))
-    }
-
-    fn finish(&self, node: NodeNo, finishes: Vec<Finish>) -> Pending<'_, Result<Vec<Finished>>> {
-        let writes = finishes.iter().filter_map(|finish| match &finish.outcome {
-            Outcome::Suspend(suspension) => Some(&suspension.writes),
-            _ => None,
-        });
-        let (rows, bytes) = writes.fold((finishes.len(), 0), |(rows, bytes), writes| {
-            (rows + op::journal::rows_of(writes), bytes + writes.bytes())
-        });
-        let weight = Weight { rows, bytes, urgent: false };
-        self.write(weight, move |tx| op::finish::run(tx, node, &finishes))
-    }
-
-    fn disown(&self, node: NodeNo, settled: ClaimBatchNo, keep: Vec<Claim>) -> Pending<'_, Result<usize>> {
-        self.write(Weight::rows(1), move |tx| op::finish::disown(tx, node, settled, &keep))
-    }
-
-    fn progress(&self, node: NodeNo, progress: Vec<(Claim, Progress)>) -> Pending<'_, Result<()>> {
-        self.write(Weight::rows(progress.len()), move |tx| op::finish::progress(tx, node, &progress))
-    }
-
-    fn record(&self, node: NodeNo, mut recordings: Vec<Recording>) -> Pending<'_, Result<Vec<Recorded>>> {
-        let mut weight = Weight::default();
-        for recording in &mut recordings {
-            weight.rows += op::journal::rows(recording);
-            weight.bytes += op::journal::bytes(recording);
-            op::journal::adopt_children(recording);
-        }
-        self.write(weight, move |tx| op::journal::record(tx, node, &recordings))
-    }
-
-    fn values(&self, id: JobId, keys: Vec<Key>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
-        self.read(move |reader| read::values(reader, id, &keys))
-    }
-
-    fn inputs(&self, claims: Vec<Claim>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
-        self.read(move |reader| read::inputs(reader, &claims))
-    }
-
-    fn inbox(&self, claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<Inbox>>> {
-        self.read(move |reader| read::inboxes(reader, &claims))
     }
 
     fn signal(&self, signals: Vec<Signal>) -> Pending<'_, Result<Vec<Signalled>>> {
@@ -320,9 +280,49 @@ impl Store for Sqlite {
     fn output(&self, asks: Vec<Ask>) -> Pending<'_, Result<Vec<Option<Output>>>> {
         self.read(move |reader| read::outputs(reader, &asks))
     }
+}
 
-    fn timeline(&self, id: JobId) -> Pending<'_, Result<Option<Timeline>>> {
-        self.read(move |reader| read::timeline(reader, id))
+impl Nodes for Sqlite {
+    fn register(&self, node: Registration) -> Pending<'_, Result<Registered>> {
+        self.write(Weight::rows(1), move |tx| op::node::register(tx, &node))
+    }
+
+    fn renew(&self, renewal: Renewal) -> Pending<'_, Result<Renewed>> {
+        let weight = Weight { rows: 1 + renewal.marks.len(), bytes: 0, urgent: true };
+        self.write(weight, move |tx| op::node::renew(tx, &renewal))
+    }
+
+    fn retire(&self, node: NodeNo) -> Pending<'_, Result<usize>> {
+        self.write(Weight::rows(1), move |tx| op::node::retire(tx, node))
+    }
+
+    fn claim(&self, request: ClaimRequest) -> Pending<'_, Result<ClaimedBatch>> {
+        let rows = request.queues.iter().map(|(_, limit)| *limit).fold(0, usize::saturating_add);
+        self.write(Weight::rows(rows), move |tx| op::claim::run(tx, &request))
+    }
+
+    fn inputs(&self, claims: Vec<Claim>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
+        self.read(move |reader| read::inputs(reader, &claims))
+    }
+
+    fn finish(&self, node: NodeNo, finishes: Vec<Finish>) -> Pending<'_, Result<Vec<Finished>>> {
+        let writes = finishes.iter().filter_map(|finish| match &finish.outcome {
+            Outcome::Suspend(suspension) => Some(&suspension.writes),
+            _ => None,
+        });
+        let (rows, bytes) = writes.fold((finishes.len(), 0), |(rows, bytes), writes| {
+            (rows + op::journal::rows_of(writes), bytes + writes.bytes())
+        });
+        let weight = Weight { rows, bytes, urgent: false };
+        self.write(weight, move |tx| op::finish::run(tx, node, &finishes))
+    }
+
+    fn disown(&self, node: NodeNo, settled: ClaimBatchNo, keep: Vec<Claim>) -> Pending<'_, Result<usize>> {
+        self.write(Weight::rows(1), move |tx| op::finish::disown(tx, node, settled, &keep))
+    }
+
+    fn progress(&self, node: NodeNo, progress: Vec<(Claim, Progress)>) -> Pending<'_, Result<()>> {
+        self.write(Weight::rows(progress.len()), move |tx| op::finish::progress(tx, node, &progress))
     }
 
     fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>> {
@@ -353,9 +353,35 @@ impl Store for Sqlite {
             }
         })
     }
+}
 
+impl Journals for Sqlite {
+    fn record(&self, node: NodeNo, mut recordings: Vec<Recording>) -> Pending<'_, Result<Vec<Recorded>>> {
+        let mut weight = Weight::default();
+        for recording in &mut recordings {
+            weight.rows += op::journal::rows(recording);
+            weight.bytes += op::journal::bytes(recording);
+            op::journal::adopt_children(recording);
+        }
+        self.write(weight, move |tx| op::journal::record(tx, node, &recordings))
+    }
+
+    fn values(&self, id: JobId, keys: Vec<Key>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
+        self.read(move |reader| read::values(reader, id, &keys))
+    }
+
+    fn inbox(&self, claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<Inbox>>> {
+        self.read(move |reader| read::inboxes(reader, &claims))
+    }
+}
+
+impl Operators for Sqlite {
     fn get(&self, id: JobId) -> Pending<'_, Result<Option<Record>>> {
         self.read(move |reader| read::get(reader, id))
+    }
+
+    fn timeline(&self, id: JobId) -> Pending<'_, Result<Option<Timeline>>> {
+        self.read(move |reader| read::timeline(reader, id))
     }
 
     fn list(&self, filter: Filter, page: Page) -> Pending<'_, Result<Listing>> {
@@ -401,23 +427,5 @@ impl Store for Sqlite {
     fn diagnose(&self) -> Pending<'_, Result<Vec<Finding>>> {
         let env = Arc::clone(&self.env);
         self.read(move |_| Ok(env.files.findings()))
-    }
-
-    fn native(&self) -> Option<&(dyn Any + Send + Sync)> {
-        Some(self)
-    }
-
-    fn subscribe(&self, listener: Weak<dyn Listener>) {
-        self.env.listeners.add(listener);
-        // The writer sleeps without looking around while nobody listens.
-        self.env.queue.nudge();
-    }
-
-    fn close(&self) -> Pending<'_, ()> {
-        self.pool.close();
-        self.env.queue.close();
-        Box::pin(poll_fn(|context| {
-            if self.env.queue.poll_ended(context.waker()) { Poll::Ready(()) } else { Poll::Pending }
-        }))
     }
 }

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use mainspring_core::Result;
 use mainspring_core::name::QueueName;
 use mainspring_core::seam::{Clock, Pending, Seams};
+use mainspring_core::store::decorator::Method;
 use mainspring_core::store::{Hint, Listener, Store};
 use mainspring_postgres::{Postgres, Time};
 use mainspring_sqlite::{Durability, Sqlite};
@@ -21,7 +22,7 @@ use crate::history::{Actor, Fact, Recorder};
 use crate::postgres::{Database, Server};
 use crate::rng::SeededRng;
 use crate::seams::{RealThreads, seams};
-use crate::watch::{Call, CallBody, Transport, WatchedStore};
+use crate::watch::{CallBody, Transport, WatchedStore};
 
 /// Calls that may make jobs ready. A hint for one that finds nothing to do would only call for the next.
 pub(crate) const TELLING: &[&str] =
@@ -84,9 +85,9 @@ struct Synchronous {
 }
 
 impl Transport for Synchronous {
-    fn go<T: Send + 'static>(&self, call: Call, run: CallBody<T>) -> Pending<'static, Result<T>> {
+    fn go<T: Send + 'static>(&self, method: Method, run: CallBody<T>) -> Pending<'static, Result<T>> {
         let answer = block_on(run());
-        let hint = match call.name {
+        let hint = match method.name {
             name if TELLING.contains(&name) => Some(Hint::Foreign),
             // By itself: to be told that anything may have happened would call for the next sweep.
             "promote" | "rescue" => QueueName::new(QUEUE).ok().map(|queue| Hint::Ready(vec![queue])),

@@ -294,7 +294,7 @@ impl<'a, J> Enqueue<'a, J> {
     pub async fn within<S, T: Enlist<S>>(self, transaction: &mut T) -> Result<Enqueued<J>> {
         let (engine, job) = self.enlisted()?;
         let id = job.id;
-        let ticket = engine.store().ticket_for(std::slice::from_ref(&job)).await?;
+        let ticket = engine.store().ticket_for(vec![job.clone()]).await?;
         receipt(id, only(&transaction.enlist(&ticket, vec![job]).await?))
     }
 

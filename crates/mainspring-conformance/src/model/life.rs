@@ -8,7 +8,8 @@ use mainspring_core::id::{Claim, ClaimBatchNo, JobId, NodeNo};
 use mainspring_core::job::{New, Options, Progress, Unique, When};
 use mainspring_core::memory::Memory;
 use mainspring_core::store::{
-    Cancellation, ClaimRequest, Finish, Mark, QueueChange, Registration, Renewal, Rescue, Store,
+    Cancellation, ClaimRequest, Finish, Mark, Nodes, Operators, Producers, QueueChange, Registration,
+    Renewal, Rescue, Store,
 };
 
 use super::op::{ALL, ClaimRef, End, JobDraft, NAMES, NODES, Op};

@@ -10,7 +10,7 @@ use mainspring_core::journal::{
 };
 use mainspring_core::name::{Key, SignalName};
 use mainspring_core::output::Push;
-use mainspring_core::store::{Filter, Page, Store};
+use mainspring_core::store::{Filter, Journals, Operators, Page, Producers};
 
 use super::life::{Life, Pair, PastClaim, equal, id, new};
 use super::op::{ALL, End, HandlerWork, JOBS, JournalNote, MessageSubject, Pause};

@@ -36,8 +36,8 @@ use crate::output::{Ask, Output};
 use crate::seam::{Clock, Pending};
 use crate::store::{
     Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finish, Finished,
-    Hint, Line, Listener, Listing, Node, Page, Queue, QueueChange, Receipt, Registered, Registration,
-    Renewal, Renewed, Rescue, Rescued, Store, Swept, Ticket,
+    Hint, Journals, Line, Listener, Listing, Node, Nodes, Operators, Page, Producers, Queue, QueueChange,
+    Receipt, Registered, Registration, Renewal, Renewed, Rescue, Rescued, Store, Swept, Ticket,
 };
 use crate::time::Timestamp;
 use crate::{Error, Result};
@@ -87,7 +87,7 @@ impl Memory {
     /// of several jobs of one level and one moment comes first is a store's own affair, and the model follows.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if no store may answer so; otherwise as [`Store::claim`].
+    /// [`Error::Invalid`] if no store may answer so; otherwise as [`Nodes::claim`].
     pub fn follow(&self, request: ClaimRequest, claimed: Vec<JobId>) -> Pending<'_, Result<ClaimedBatch>> {
         self.call(move |model, now| model.follow(&request, &claimed, now))
     }
@@ -164,6 +164,20 @@ impl Store for Memory {
         }
     }
 
+    fn subscribe(&self, listener: Weak<dyn Listener>) {
+        lock(&self.shared.listeners).push(listener);
+    }
+
+    fn close(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            // Under the lock, so that whatever began before is done when this returns.
+            let _model = lock(&self.shared.model);
+            self.closed.store(true, Ordering::Release);
+        })
+    }
+}
+
+impl Producers for Memory {
     fn enqueue(&self, jobs: Vec<New>) -> Pending<'_, Result<Vec<Receipt>>> {
         self.call(move |model, now| model.enqueue(jobs, now))
     }
@@ -178,53 +192,6 @@ impl Store for Memory {
     }
 
     fn nudge(&self, _id: JobId) {}
-
-    fn register(&self, node: Registration) -> Pending<'_, Result<Registered>> {
-        self.call(move |model, now| Ok(model.register(node, now)))
-    }
-
-    fn renew(&self, renewal: Renewal) -> Pending<'_, Result<Renewed>> {
-        self.call(move |model, now| model.renew(&renewal, now))
-    }
-
-    fn retire(&self, node: NodeNo) -> Pending<'_, Result<usize>> {
-        self.call(move |model, now| model.retire(node, now))
-    }
-
-    fn claim(&self, request: ClaimRequest) -> Pending<'_, Result<ClaimedBatch>> {
-        self.call(move |model, now| model.claim(&request, now))
-    }
-
-    fn finish(&self, node: NodeNo, finishes: Vec<Finish>) -> Pending<'_, Result<Vec<Finished>>> {
-        self.call(move |model, now| model.finish(node, finishes, now))
-    }
-
-    fn disown(&self, node: NodeNo, settled: ClaimBatchNo, keep: Vec<Claim>) -> Pending<'_, Result<usize>> {
-        self.call(move |model, now| model.disown(node, settled, &keep, now))
-    }
-
-    fn progress(&self, node: NodeNo, progress: Vec<(Claim, Progress)>) -> Pending<'_, Result<()>> {
-        self.call(move |model, _| {
-            model.progress(node, progress);
-            Ok(())
-        })
-    }
-
-    fn record(&self, node: NodeNo, recordings: Vec<Recording>) -> Pending<'_, Result<Vec<Recorded>>> {
-        self.call(move |model, now| model.record(node, recordings, now))
-    }
-
-    fn values(&self, id: JobId, keys: Vec<Key>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
-        self.call(move |model, _| Ok(model.values(id, &keys)))
-    }
-
-    fn inputs(&self, claims: Vec<Claim>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
-        self.call(move |model, _| Ok(model.inputs(&claims)))
-    }
-
-    fn inbox(&self, claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<Inbox>>> {
-        self.call(move |model, _| Ok(model.inboxes(&claims)))
-    }
 
     fn signal(&self, signals: Vec<Signal>) -> Pending<'_, Result<Vec<Signalled>>> {
         self.call(move |model, now| model.signal(signals, now))
@@ -246,9 +213,42 @@ impl Store for Memory {
     fn output(&self, asks: Vec<Ask>) -> Pending<'_, Result<Vec<Option<Output>>>> {
         self.call(move |model, _| Ok(model.outputs(&asks)))
     }
+}
 
-    fn timeline(&self, id: JobId) -> Pending<'_, Result<Option<Timeline>>> {
-        self.call(move |model, _| Ok(model.timeline(id)))
+impl Nodes for Memory {
+    fn register(&self, node: Registration) -> Pending<'_, Result<Registered>> {
+        self.call(move |model, now| Ok(model.register(node, now)))
+    }
+
+    fn renew(&self, renewal: Renewal) -> Pending<'_, Result<Renewed>> {
+        self.call(move |model, now| model.renew(&renewal, now))
+    }
+
+    fn retire(&self, node: NodeNo) -> Pending<'_, Result<usize>> {
+        self.call(move |model, now| model.retire(node, now))
+    }
+
+    fn claim(&self, request: ClaimRequest) -> Pending<'_, Result<ClaimedBatch>> {
+        self.call(move |model, now| model.claim(&request, now))
+    }
+
+    fn inputs(&self, claims: Vec<Claim>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
+        self.call(move |model, _| Ok(model.inputs(&claims)))
+    }
+
+    fn finish(&self, node: NodeNo, finishes: Vec<Finish>) -> Pending<'_, Result<Vec<Finished>>> {
+        self.call(move |model, now| model.finish(node, finishes, now))
+    }
+
+    fn disown(&self, node: NodeNo, settled: ClaimBatchNo, keep: Vec<Claim>) -> Pending<'_, Result<usize>> {
+        self.call(move |model, now| model.disown(node, settled, &keep, now))
+    }
+
+    fn progress(&self, node: NodeNo, progress: Vec<(Claim, Progress)>) -> Pending<'_, Result<()>> {
+        self.call(move |model, _| {
+            model.progress(node, progress);
+            Ok(())
+        })
     }
 
     fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>> {
@@ -266,9 +266,29 @@ impl Store for Memory {
     fn prune(&self, limit: usize) -> Pending<'_, Result<usize>> {
         self.call(move |model, now| Ok(model.prune(limit, now)))
     }
+}
 
+impl Journals for Memory {
+    fn record(&self, node: NodeNo, recordings: Vec<Recording>) -> Pending<'_, Result<Vec<Recorded>>> {
+        self.call(move |model, now| model.record(node, recordings, now))
+    }
+
+    fn values(&self, id: JobId, keys: Vec<Key>) -> Pending<'_, Result<Vec<Option<Vec<u8>>>>> {
+        self.call(move |model, _| Ok(model.values(id, &keys)))
+    }
+
+    fn inbox(&self, claims: Vec<(Claim, i64)>) -> Pending<'_, Result<Vec<Inbox>>> {
+        self.call(move |model, _| Ok(model.inboxes(&claims)))
+    }
+}
+
+impl Operators for Memory {
     fn get(&self, id: JobId) -> Pending<'_, Result<Option<Record>>> {
         self.call(move |model, _| Ok(model.get(id)))
+    }
+
+    fn timeline(&self, id: JobId) -> Pending<'_, Result<Option<Timeline>>> {
+        self.call(move |model, _| Ok(model.timeline(id)))
     }
 
     fn list(&self, filter: Filter, page: Page) -> Pending<'_, Result<Listing>> {
@@ -309,18 +329,6 @@ impl Store for Memory {
 
     fn try_write(&self) -> Pending<'_, Result<()>> {
         self.call(|_, _| Ok(()))
-    }
-
-    fn subscribe(&self, listener: Weak<dyn Listener>) {
-        lock(&self.shared.listeners).push(listener);
-    }
-
-    fn close(&self) -> Pending<'_, ()> {
-        Box::pin(async move {
-            // Under the lock, so that whatever began before is done when this returns.
-            let _model = lock(&self.shared.model);
-            self.closed.store(true, Ordering::Release);
-        })
     }
 }
 

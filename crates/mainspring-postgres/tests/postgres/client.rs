@@ -86,7 +86,7 @@ impl Tx<'_> {
 
     /// Takes jobs along.
     pub(crate) async fn enlist(&mut self, store: &dyn Store, jobs: Vec<New>) -> Result<Vec<Receipt>> {
-        let ticket = store.ticket_for(&jobs).await?;
+        let ticket = store.ticket_for(jobs.clone()).await?;
         self.enlist_with(&ticket, jobs).await
     }
 

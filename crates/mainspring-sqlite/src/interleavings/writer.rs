@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use mainspring_core::Error;
 use mainspring_core::id::JobId;
 use mainspring_core::job::New;
-use mainspring_core::store::{Hint, Listener, Receipt, Store};
+use mainspring_core::store::{Hint, Listener, Operators, Producers, Receipt, Store};
 use rusqlite::Connection;
 use shuttle::future::block_on;
 use shuttle::rand::{Rng, thread_rng};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use mainspring_core::Error;
 use mainspring_core::job::{State, Verb};
 use mainspring_core::seam::{Clock, Pending};
-use mainspring_core::store::{Rescue, Store};
+use mainspring_core::store::{Nodes, Operators, Producers, Rescue, Store};
 use mainspring_core::time::Timestamp;
 
 use super::support::{Fixture, block_on, claim, job, registration};

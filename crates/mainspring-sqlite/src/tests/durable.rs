@@ -10,7 +10,9 @@ use mainspring_core::journal::{
     Value, Wait, Writes,
 };
 use mainspring_core::name::{Key, SignalName};
-use mainspring_core::store::{Claimed, Finish, Finished, Hint, Listener, Store};
+use mainspring_core::store::{
+    Claimed, Finish, Finished, Hint, Journals, Listener, Nodes, Operators, Producers, Store,
+};
 use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, bounds};
 

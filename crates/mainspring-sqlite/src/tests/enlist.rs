@@ -2,7 +2,7 @@
 
 use mainspring_core::Error;
 use mainspring_core::job::{Differs, State, Unique};
-use mainspring_core::store::{Enlist, Receipt, Store};
+use mainspring_core::store::{Enlist, Nodes, Operators, Producers, Receipt};
 use rusqlite::Connection;
 
 use super::support::{Fixture, block_on, claim, job, registration};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mainspring_core::Error;
 use mainspring_core::job::State;
-use mainspring_core::store::Store;
+use mainspring_core::store::{Nodes, Operators, Producers, Store};
 
 use super::support::{Fixture, block_on, claim, job, registration};
 #[cfg(unix)]

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use mainspring_core::job::State;
 use mainspring_core::name::QueueName;
-use mainspring_core::store::{Hint, Listener, NodeState, QueueChange, Rescue, Store};
+use mainspring_core::store::{
+    Hint, Listener, NodeState, Nodes, Operators, Producers, QueueChange, Rescue, Store,
+};
 use mainspring_core::time::Timestamp;
 
 use super::support::{Fixture, block_on, claim, job, registration};

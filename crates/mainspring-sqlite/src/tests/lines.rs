@@ -2,7 +2,7 @@
 
 use mainspring_core::id::JobId;
 use mainspring_core::job::{Outcome, Reason, State, Status, Verb};
-use mainspring_core::store::{Changed, Finish, Finished, Store};
+use mainspring_core::store::{Changed, Finish, Finished, Nodes, Operators, Producers};
 
 use super::support::{Fixture, block_on, claim, job, registration};
 

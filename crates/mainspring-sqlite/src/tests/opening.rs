@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mainspring_core::Error;
 use mainspring_core::error::OpenProblem;
-use mainspring_core::store::Store;
+use mainspring_core::store::{Operators, Producers, Store};
 use rusqlite::Connection;
 
 use super::support::{Fixture, block_on, job, seams};

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use mainspring_core::job::State;
-use mainspring_core::store::{Rescue, Store};
+use mainspring_core::store::{Nodes, Operators, Producers, Rescue, Store};
 use mainspring_core::time::Timestamp;
 
 use super::support::{Fixture, block_on, claim, job, registration, seams};

@@ -13,7 +13,7 @@ use mainspring_core::id::{ClaimBatchNo, JobId, NodeId, NodeNo};
 use mainspring_core::job::{New, Options as JobOptions, Priority};
 use mainspring_core::name::{Kind, QueueName};
 use mainspring_core::seam::{Clock, Pending, Rng, Seams, Spawn, Task, Threads};
-use mainspring_core::store::{Abilities, ClaimRequest, Registration, Store};
+use mainspring_core::store::{Abilities, ClaimRequest, Operators, Registration};
 use mainspring_core::time::Timestamp;
 use rusqlite::Connection;
 use tempfile::TempDir;

@@ -10,7 +10,9 @@ use mainspring_core::job::{Outcome, State};
 use mainspring_core::journal::{Entry, EntryKind, Recording, Writes};
 use mainspring_core::name::Key;
 use mainspring_core::seam::{Clock, Pending, Seams, Spawn, Task};
-use mainspring_core::store::{EnlistSync, Finish, NodeState, Renewal, Rescue, Store};
+use mainspring_core::store::{
+    EnlistSync, Finish, Journals, NodeState, Nodes, Operators, Producers, Renewal, Rescue,
+};
 use mainspring_core::time::Timestamp;
 use rusqlite::ErrorCode;
 

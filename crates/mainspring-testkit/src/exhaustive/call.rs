@@ -12,7 +12,9 @@ use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::job::{Outcome, Reason, State, Status, Verb};
 use mainspring_core::memory::Memory;
 use mainspring_core::seam::Pending;
-use mainspring_core::store::{Changed, ClaimRequest, ClaimedBatch, Finish, Finished, Rescue, Rescued, Store};
+use mainspring_core::store::{
+    Changed, ClaimRequest, ClaimedBatch, Finish, Finished, Nodes, Operators, Rescue, Rescued,
+};
 
 use crate::harness::{fail, retry, stopped, succeed};
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use mainspring_core::id::ClaimBatchNo;
 use mainspring_core::job::{Progress, Record, State, Status};
-use mainspring_core::store::{Finish, Finished, Node, Rescue, Store};
+use mainspring_core::store::{Finish, Finished, Node, Nodes, Operators, Rescue};
 use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, bounds};
 

@@ -15,7 +15,8 @@ use mainspring_core::job::{New, Options, Priority, Record, State, Status};
 use mainspring_core::memory::Memory;
 use mainspring_core::seam::{Clock, Pending};
 use mainspring_core::store::{
-    Abilities, Changed, ClaimRequest, Finish, Finished, NodeState, Registration, Renewal, Rescue, Store,
+    Abilities, Changed, ClaimRequest, Finish, Finished, NodeState, Nodes, Operators, Producers, Registration,
+    Renewal, Rescue,
 };
 use mainspring_core::time::{Timestamp, micros};
 use mainspring_core::{Error, Result};

@@ -24,7 +24,8 @@ use mainspring_core::memory::Memory;
 use mainspring_core::name::{Key, SignalName};
 use mainspring_core::seam::{Clock, Pending};
 use mainspring_core::store::{
-    Abilities, ClaimRequest, Claimed, Finish, Finished, Registration, Rescue, Store,
+    Abilities, ClaimRequest, Claimed, Finish, Finished, Journals, Nodes, Operators, Producers, Registration,
+    Rescue,
 };
 use mainspring_core::time::Timestamp;
 

@@ -4,7 +4,7 @@ use mainspring_core::id::{Claim, ClaimBatchNo, JobId, NodeNo};
 use mainspring_core::job::{Outcome, Reason, State, Status, Verb};
 use mainspring_core::memory::Memory;
 use mainspring_core::store::{
-    Changed, ClaimRequest, ClaimedBatch, Filter, Finish, Finished, Page, Rescue, Rescued, Store,
+    Changed, ClaimRequest, ClaimedBatch, Filter, Finish, Finished, Nodes, Operators, Page, Rescue, Rescued,
 };
 use mainspring_core::time::Timestamp;
 use mainspring_core::{Result, bounds};

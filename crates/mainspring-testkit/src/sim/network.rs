@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use mainspring_core::id::JobId;
 use mainspring_core::seam::{Clock, Pending};
+use mainspring_core::store::decorator::Method;
 use mainspring_core::store::{Hint, Listener, Store};
 use mainspring_core::{Error, Result};
 use tokio::sync::oneshot;
@@ -17,7 +18,7 @@ use super::world::{NOBODY, StoreAbsence, World, between, chance, lock, pick};
 use crate::executor::block_on;
 use crate::history::Actor;
 use crate::synchronous_store::TELLING;
-use crate::watch::{Call, CallBody, Transport};
+use crate::watch::{CallBody, Transport};
 
 /// How long a message takes at most when nothing is wrong.
 const LATENCY: Duration = Duration::from_millis(2);
@@ -72,19 +73,19 @@ impl Network {
     }
 
     /// Decides what happens to a call.
-    fn fate(&self, call: Call) -> Fate {
+    fn fate(&self, method: Method) -> Fate {
         let (world, mut net) = (&self.world, self.world.net());
         let trouble = chance(&world.fate, net.trouble);
-        let spared = call.name == "renew" && !trouble_allowed(&mut net.spared, self.actor, trouble);
+        let spared = method.name == "renew" && !trouble_allowed(&mut net.spared, self.actor, trouble);
         drop(net);
         if !trouble || spared {
             return Fate::Arrives;
         }
-        let fate = if !call.writes {
+        let fate = if !method.writes {
             Fate::Refused
-        } else if REPEATABLE.contains(&call.name) {
+        } else if REPEATABLE.contains(&method.name) {
             pick(&world.fate, &[Fate::Refused, Fate::AnswerLost, Fate::AnswerLost, Fate::Late, Fate::Twice])
-        } else if BELATED.contains(&call.name) {
+        } else if BELATED.contains(&method.name) {
             pick(&world.fate, &[Fate::Refused, Fate::AnswerLost, Fate::Late])
         } else {
             pick(&world.fate, &[Fate::Refused, Fate::AnswerLost])
@@ -116,24 +117,25 @@ fn trouble_allowed(spared: &mut std::collections::BTreeSet<Actor>, actor: Actor,
 }
 
 impl Transport for Network {
-    fn go<T: Send + 'static>(&self, call: Call, run: CallBody<T>) -> Pending<'static, Result<T>> {
+    fn go<T: Send + 'static>(&self, method: Method, run: CallBody<T>) -> Pending<'static, Result<T>> {
         let world = Arc::clone(&self.world);
         // Whoever is dead already sends nothing; whoever dies later has sent it.
         if world.executor.is_gone(self.actor) {
             return Box::pin(std::future::pending());
         }
-        let fate = self.fate(call);
+        let fate = self.fate(method);
         let (sender, receiver) = oneshot::channel();
         let given_up = Arc::new(AtomicBool::new(false));
         let (there, back) = (self.latency(), self.latency());
         let patience = world.config.patience();
-        let job = match call.name {
+        let job = match method.name {
             "record" => world.log.recording(self.actor),
             // Also while the job waits an end may come once more.
             "finish" if chance(&world.fate, 0.7) => world.log.giving_back(self.actor),
             _ => None,
         };
-        let message = Message { world: Arc::clone(&world), actor: self.actor, call, job, fate, there, back };
+        let message =
+            Message { world: Arc::clone(&world), actor: self.actor, method, job, fate, there, back };
         world.executor.spawn(NOBODY, Box::pin(message.travel(run, sender, Arc::clone(&given_up))));
         let timeout = world.time.sleep(patience);
         Box::pin(async move {
@@ -145,7 +147,7 @@ impl Transport for Network {
             given_up.store(true, Ordering::SeqCst);
             match answer {
                 Some(answer) => answer,
-                None if call.writes => Err(Error::OutcomeUnknown { source: None }),
+                None if method.writes => Err(Error::OutcomeUnknown { source: None }),
                 None => Err(Error::unavailable("no answer")),
             }
         })
@@ -167,7 +169,7 @@ impl Transport for Network {
 struct Message {
     world: Arc<World>,
     actor: Actor,
-    call: Call,
+    method: Method,
     /// The job for which something is recorded, or which was given back.
     job: Option<JobId>,
     fate: Fate,
@@ -182,7 +184,7 @@ impl Message {
         sender: oneshot::Sender<Result<T>>,
         given_up: Arc<AtomicBool>,
     ) {
-        let Message { world, actor, call, job, fate, there, back } = self;
+        let Message { world, actor, method, job, fate, there, back } = self;
         world.time.sleep(there).await;
         let away = {
             let net = world.net();
@@ -200,11 +202,11 @@ impl Message {
             }
             None => {}
         }
-        if call.writes && world.net().full {
+        if method.writes && world.net().full {
             drop(sender.send(Err(Error::DiskFull)));
             return;
         }
-        if call.name == "finish" && world.net().jammed {
+        if method.name == "finish" && world.net().jammed {
             drop(sender.send(Err(Error::unavailable("outcomes cannot be stored"))));
             return;
         }
@@ -215,26 +217,26 @@ impl Message {
             Fate::Refused => drop(sender.send(Err(Error::unavailable("trouble on the way")))),
             Fate::Late => {
                 drop(sender);
-                worst_moment(&world, actor, call, job, late).await;
+                worst_moment(&world, actor, method, job, late).await;
                 // What comes after the fault phase would undo what everybody waits for.
-                if call.name != "change" || world.time.monotonic() < world.config.fault_phase {
-                    drop(apply(&world, actor, call, &run));
+                if method.name != "change" || world.time.monotonic() < world.config.fault_phase {
+                    drop(apply(&world, actor, method, &run));
                 }
             }
             // A claim that arrives when its sender has given up is not done: stores bar it.
             Fate::Arrives | Fate::Twice | Fate::AnswerLost
-                if given_up.load(Ordering::SeqCst) && !REPEATABLE.contains(&call.name) => {}
+                if given_up.load(Ordering::SeqCst) && !REPEATABLE.contains(&method.name) => {}
             Fate::AnswerLost => {
-                drop(apply(&world, actor, call, &run));
+                drop(apply(&world, actor, method, &run));
                 drop(sender);
             }
             Fate::Arrives | Fate::Twice => {
-                let answer = apply(&world, actor, call, &run);
+                let answer = apply(&world, actor, method, &run);
                 world.time.sleep(back).await;
                 drop(sender.send(answer));
                 if fate == Fate::Twice {
-                    worst_moment(&world, actor, call, job, late).await;
-                    drop(apply(&world, actor, call, &run));
+                    worst_moment(&world, actor, method, job, late).await;
+                    drop(apply(&world, actor, method, &run));
                 }
             }
         }
@@ -242,21 +244,21 @@ impl Message {
 }
 
 /// Waits for the moment at which a late message does the most harm.
-async fn worst_moment(world: &World, actor: Actor, call: Call, job: Option<JobId>, a_while: Duration) {
+async fn worst_moment(world: &World, actor: Actor, method: Method, job: Option<JobId>, a_while: Duration) {
     match job {
         // An end is taken for that of a later claim most easily if the same node has it.
-        Some(job) => world.claimed_again(job, (call.name == "finish").then_some(actor)).await,
+        Some(job) => world.claimed_again(job, (method.name == "finish").then_some(actor)).await,
         None => world.worst_moment(actor, a_while).await,
     }
 }
 
 /// Does a call, at this very moment.
-fn apply<T>(world: &Arc<World>, actor: Actor, call: Call, run: &CallBody<T>) -> Result<T> {
+fn apply<T>(world: &Arc<World>, actor: Actor, method: Method, run: &CallBody<T>) -> Result<T> {
     let answer = block_on(run());
-    if call.name == "claim" {
+    if method.name == "claim" {
         world.claimed(actor);
     }
-    if answer.is_ok() && !world.backend.tells() && TELLING.contains(&call.name) {
+    if answer.is_ok() && !world.backend.tells() && TELLING.contains(&method.name) {
         world.tell_all();
     }
     answer

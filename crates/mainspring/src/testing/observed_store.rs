@@ -13,16 +13,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use mainspring_core::id::{Claim, ClaimBatchNo, JobId, NodeNo};
-use mainspring_core::job::{New, Progress, Record, Verb};
-use mainspring_core::journal::{Inbox, JobEnd, Recorded, Recording, Signal, Signalled, Timeline};
-use mainspring_core::name::{Key, QueueName, SignalName};
-use mainspring_core::output::{Ask, Output};
+use mainspring_core::id::{JobId, NodeNo};
+use mainspring_core::job::{New, Record, Verb};
+use mainspring_core::journal::{Recorded, Recording};
 use mainspring_core::seam::{Clock, Pending};
+use mainspring_core::store::decorator::{
+    Call, Decorator, EnqueueCall, PromoteCall, RecordCall, RescueCall, TicketForCall,
+};
 use mainspring_core::store::{
-    Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish,
-    Finished, Hint, Line, Listener, Listing, Node, Page, Queue, QueueChange, Receipt, Registered,
-    Registration, Renewal, Renewed, Rescue, Rescued, Store, Swept, Ticket,
+    Changed, Filter, Hint, Listener, Page, Receipt, Rescue, Rescued, Store, Swept, Ticket,
 };
 use mainspring_core::time::Timestamp;
 use mainspring_core::{Result, bounds};
@@ -193,55 +192,35 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// Calls that are only passed on.
-macro_rules! pass_on {
-    ($($tells:ident $name:ident($($arg:ident: $type:ty),*) -> $output:ty;)+) => {$(
-        fn $name(&self, $($arg: $type),*) -> Pending<'_, Result<$output>> {
-            self.call(self.store.$name($($arg),*), MayNotify::$tells)
-        }
-    )+};
-}
+/// Calls that write, and after which nobody has to look again.
+const NOT_NOTIFIED: &[&str] = &[
+    "ticket_for",
+    "register",
+    "renew",
+    "claim",
+    "progress",
+    "rescue",
+    "promote",
+    "expire",
+    "prune",
+    "try_write",
+];
 
-impl Store for ObservedStore {
-    pass_on! {
-        No register(node: Registration) -> Registered;
-        No renew(renewal: Renewal) -> Renewed;
-        Yes retire(node: NodeNo) -> usize;
-        No claim(request: ClaimRequest) -> ClaimedBatch;
-        Yes finish(node: NodeNo, finishes: Vec<Finish>) -> Vec<Finished>;
-        Yes disown(node: NodeNo, settled: ClaimBatchNo, keep: Vec<Claim>) -> usize;
-        No progress(node: NodeNo, progress: Vec<(Claim, Progress)>) -> ();
-        No values(id: JobId, keys: Vec<Key>) -> Vec<Option<Vec<u8>>>;
-        No inputs(claims: Vec<Claim>) -> Vec<Option<Vec<u8>>>;
-        No inbox(claims: Vec<(Claim, i64)>) -> Vec<Inbox>;
-        No expire(limit: usize) -> Swept;
-        Yes signal(signals: Vec<Signal>) -> Vec<Signalled>;
-        Yes drop_signals(id: JobId, name: SignalName, sender: Option<String>) -> Option<usize>;
-        No job_ends(ids: Vec<JobId>) -> Vec<JobEnd>;
-        No output(asks: Vec<Ask>) -> Vec<Option<Output>>;
-        No get(id: JobId) -> Option<Record>;
-        No timeline(id: JobId) -> Option<Timeline>;
-        No list(filter: Filter, page: Page) -> Listing;
-        No counts() -> Counts;
-        No lines() -> Vec<Line>;
-        No queues() -> Vec<Queue>;
-        Yes configure(queue: QueueName, change: QueueChange) -> Queue;
-        Yes delete_queue(queue: QueueName) -> bool;
-        No nodes() -> Vec<Node>;
-        No check_part(part: CheckPart) -> Checked;
-        No try_write() -> ();
-        No diagnose() -> Vec<Finding>;
+impl Decorator for ObservedStore {
+    fn inner(&self) -> &dyn Store {
+        &*self.store
     }
 
-    fn describe(&self) -> Description {
-        self.store.describe()
+    fn around<C: Call>(&self, call: C) -> Pending<'_, Result<C::Answer>> {
+        let notifies = C::METHOD.writes && !NOT_NOTIFIED.contains(&C::METHOD.name);
+        self.call(call.make(&*self.store), if notifies { MayNotify::Yes } else { MayNotify::No })
     }
 
     fn enqueue(&self, jobs: Vec<New>) -> Pending<'_, Result<Vec<Receipt>>> {
         for job in &jobs {
             self.note(job);
         }
-        self.call(self.store.enqueue(jobs), MayNotify::Yes)
+        self.around(EnqueueCall(jobs))
     }
 
     fn ticket(&self) -> Ticket {
@@ -249,12 +228,12 @@ impl Store for ObservedStore {
         self.store.ticket()
     }
 
-    fn ticket_for<'a>(&'a self, jobs: &'a [New]) -> Pending<'a, Result<Ticket>> {
-        for job in jobs {
+    fn ticket_for(&self, jobs: Vec<New>) -> Pending<'_, Result<Ticket>> {
+        for job in &jobs {
             self.note(job);
         }
         self.bypassed.store(true, Ordering::SeqCst);
-        self.call(self.store.ticket_for(jobs), MayNotify::No)
+        self.around(TicketForCall(jobs))
     }
 
     fn nudge(&self, id: JobId) {
@@ -268,12 +247,12 @@ impl Store for ObservedStore {
         for child in recordings.iter().flat_map(|recording| &recording.children) {
             self.note(&child.job);
         }
-        self.call(self.store.record(node, recordings), MayNotify::Yes)
+        self.around(RecordCall(node, recordings))
     }
 
     fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>> {
         Box::pin(async move {
-            let rescued = self.call(self.store.rescue(rescue), MayNotify::No).await?;
+            let rescued = self.around(RescueCall(rescue)).await?;
             // A notification after each look would call for the next.
             if self.slow && !rescued.expired.is_empty() {
                 self.notify_change();
@@ -284,7 +263,7 @@ impl Store for ObservedStore {
 
     fn promote(&self, limit: usize) -> Pending<'_, Result<Swept>> {
         Box::pin(async move {
-            let swept = self.call(self.store.promote(limit), MayNotify::No).await?;
+            let swept = self.around(PromoteCall(limit)).await?;
             if self.slow && swept.moved > 0 {
                 self.notify_change();
             }
@@ -321,9 +300,5 @@ impl Store for ObservedStore {
         } else {
             self.store.subscribe(listener);
         }
-    }
-
-    fn close(&self) -> Pending<'_, ()> {
-        self.store.close()
     }
 }

@@ -225,7 +225,7 @@ async fn another_schema_of_the_same_database_is_no_foreign_transaction() {
         assert_eq!(tx.put(&*second.store, two).await, Receipt::Created);
         // A ticket with the name of one schema and the id of the other store is a mistake.
         let job = rig.job();
-        let mut ticket = rig.store.ticket_for(std::slice::from_ref(&job)).await.expect("a ticket");
+        let mut ticket = rig.store.ticket_for(vec![job.clone()]).await.expect("a ticket");
         "second".clone_into(&mut ticket.schema);
         let error = tx.enlist_with(&ticket, vec![job]).await.expect_err("another store");
         assert!(matches!(error, Error::ForeignTransaction { .. }), "{error}");
@@ -240,7 +240,7 @@ async fn every_clients_transaction_can_be_used_in_a_task() {
     for kind in ALL {
         let rig = Rig::new();
         let (store, job, url) = (Arc::clone(&rig.store), rig.keyed("k"), rig.database.url());
-        let ticket = store.ticket_for(std::slice::from_ref(&job)).await.expect("a ticket");
+        let ticket = store.ticket_for(vec![job.clone()]).await.expect("a ticket");
         let task = async move {
             let mut client = Client::connect(kind, &url).await;
             match &mut client {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mainspring_core::Error;
 use mainspring_core::error::OpenProblem;
-use mainspring_core::store::Store;
+use mainspring_core::store::{Producers, Store};
 use mainspring_postgres::{Durability, Postgres};
 use mainspring_testkit::postgres::{Bouncer, Database, Options, Server};
 
