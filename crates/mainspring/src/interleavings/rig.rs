@@ -9,7 +9,7 @@ use mainspring_core::id::JobId;
 use mainspring_core::job::{PayloadBounds, Summary};
 use mainspring_core::memory::Memory;
 use mainspring_core::seam::{Clock, Pending, Rng, Seams, Spawn, Task, Threads};
-use mainspring_core::store::{self, Filter, Page, Store};
+use mainspring_core::store::{self, Filter, Operators, Page};
 use mainspring_core::time::Timestamp;
 use mainspring_testkit::clock::ManualClock;
 use serde::{Deserialize, Serialize};

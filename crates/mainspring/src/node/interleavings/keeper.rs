@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use mainspring_core::job::{State, Verb};
 use mainspring_core::seam::{Clock, Spawn};
-use mainspring_core::store::{NodeState, Store};
+use mainspring_core::store::{NodeState, Operators};
 use shuttle::future::block_on;
 
 use super::{FailurePlan, LEASE, expire, own};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use mainspring_core::id::NodeId;
 use mainspring_core::seam::Clock;
-use mainspring_core::store::{self, Abilities, Registration, Rescue, Store};
+use mainspring_core::store::{self, Abilities, Nodes, Registration, Rescue};
 
 use crate::interleavings::{CallOutcome, Rig, random_below, yield_point};
 
