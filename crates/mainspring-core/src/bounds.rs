@@ -116,6 +116,20 @@ pub const QUARANTINE_CRASHES: u16 = 3;
 pub const NODE_RETENTION: Duration = Duration::from_hours(24);
 /// The shortest retention of finished jobs: results must outlive the callers that wait for them.
 pub const RETENTION_MIN: Duration = Duration::from_mins(1);
+/// Bytes of a cron expression.
+pub const CRON_BYTES: usize = 512;
+/// Times and expressions of one schedule.
+pub const SCHEDULE_TIMES: usize = 16;
+/// Exceptions of one schedule.
+pub const SCHEDULE_EXCEPTIONS: usize = 64;
+/// Excepted times in a row behind which a schedule looks for a fire: some years of days, or a year of hours.
+pub const EXCEPTED: usize = 10_000;
+/// The shortest time between two fires of `every`.
+pub const PERIOD_MIN: Duration = Duration::from_secs(1);
+/// The longest jitter of a schedule.
+pub const JITTER: Duration = Duration::from_hours(24);
+/// Missed fires of one schedule that enqueue a job each.
+pub const CATCH_UP: u16 = 100;
 
 #[cfg(test)]
 mod tests {
@@ -129,6 +143,7 @@ mod tests {
         assert_eq!((FRAME_BYTES, FRAMES, FRAMES_BYTES), (65_536, 10_000, 16_777_216));
         assert_eq!((STEP_BYTES, STEP_KEY_BYTES, SIGNAL_BYTES), (1_048_576, 1_024, 65_536));
         assert_eq!((PREFETCH_BYTES, TIMELINE_VALUE_BYTES, FRAMES_FLYING_BYTES), (262_144, 4_096, 1_048_576));
+        assert_eq!((CRON_BYTES, SCHEDULE_TIMES, SCHEDULE_EXCEPTIONS, CATCH_UP), (512, 16, 64, 100));
         // Ten years, none of which is longer than 366 days.
         assert_eq!(DELAY.as_secs(), 10 * 366 * 86_400);
     }

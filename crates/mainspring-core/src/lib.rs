@@ -22,6 +22,7 @@ pub mod memory;
 pub mod name;
 pub mod output;
 pub mod planted;
+pub mod schedule;
 pub mod seam;
 pub mod store;
 pub mod time;
