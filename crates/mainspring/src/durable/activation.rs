@@ -15,8 +15,9 @@ use std::time::Duration;
 use mainspring_core::job::Ended;
 use mainspring_core::seam::Pending;
 
+use super::next_action::Stay;
 use super::polled_code;
-use super::session::{NextAction, Session};
+use super::session::{Assessment, Session};
 use crate::job_run::JobRun;
 use crate::sync::{AtomicBool, Mutex};
 
@@ -64,7 +65,7 @@ impl Activation {
             match outcome {
                 PollOutcome::Ended(ended) => return ended,
                 PollOutcome::Fetch => {
-                    let after = self.session.last_message();
+                    let after = self.session.state().inbox.last();
                     match self.session.engine.store().inbox(vec![(run.claim, after)]).await {
                         Ok(inboxes) => inboxes.into_iter().for_each(|inbox| self.session.received(inbox)),
                         Err(error) => {
@@ -118,17 +119,17 @@ impl Activation {
             return Poll::Pending;
         }
         match session.assess(wakers, news) {
-            NextAction::Halt(suspension) | NextAction::Suspend(suspension) => {
+            Assessment::Suspended(suspension) => {
                 Poll::Ready(PollOutcome::Ended(Ended::Suspended(suspension)))
             }
-            NextAction::Fetch => Poll::Ready(PollOutcome::Fetch),
-            NextAction::Flush => Poll::Ready(PollOutcome::Flush),
-            NextAction::Revive => {
+            Assessment::Fetch => Poll::Ready(PollOutcome::Fetch),
+            Assessment::Flush => Poll::Ready(PollOutcome::Flush),
+            Assessment::Wake => {
                 session.wake_waits();
                 context.waker().wake_by_ref();
                 Poll::Pending
             }
-            NextAction::Stay { look: after, idle, foreign } => {
+            Assessment::Stay(Stay { look: after, idle, foreign }) => {
                 let warn = self.warn_foreign(run, foreign, foreign_wait);
                 let Some(wait) = after.into_iter().chain(warn).min() else {
                     return Poll::Pending;
@@ -159,7 +160,8 @@ impl Activation {
             run.set_foreign(false);
             return None;
         }
-        let (now, moves) = (self.session.engine.seams().clock.monotonic(), self.session.moves());
+        let now = self.session.engine.seams().clock.monotonic();
+        let moves = self.session.state().under_way.moves();
         if foreign_wait.as_ref().is_none_or(|wait| wait.moves != moves) {
             run.set_foreign(false);
             *foreign_wait = Some(ForeignWait { since: now, moves });
@@ -171,7 +173,7 @@ impl Activation {
         }
         if !run.is_foreign() {
             run.set_foreign(true);
-            let waits: Vec<_> = self.session.waits_for().iter().map(ToString::to_string).collect();
+            let waits: Vec<_> = self.session.state().waits.keys().iter().map(ToString::to_string).collect();
             tracing::warn!(
                 job = %run.info.id, kind = %run.info.kind, waits = waits.join(", "),
                 "a handler keeps its slot: it awaits something that is not durable"

@@ -10,8 +10,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::dropped::OpFuture;
-use super::step::Op;
-use super::{keyed, lazy};
+use super::operation::{Op, keyed, lazy};
+use super::scope_end;
 use crate::context::Context;
 
 /// A branch on its way. Await it; see [`Context::branch`].
@@ -39,7 +39,7 @@ impl<T: Serialize + DeserializeOwned> Parts<'_, T> {
         }
         let inner = ctx.within(Arc::from(op_key.key().as_str()));
         let value = (self.body)(inner).await?;
-        Ok(op_key.end(value)?)
+        Ok(scope_end::end(&op_key, value)?)
     }
 }
 

@@ -13,13 +13,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::dropped::{DropMark, OpFuture};
-use super::error;
 use super::key::side_key;
+use super::operation::{Op, keyed, lazy, mark, side_entry};
 use super::scope_end::ABANDONED;
 use super::signal::{JobRef, JobType};
-use super::step::Op;
 use super::wait::wait_for_messages;
-use super::{keyed, lazy};
+use super::{error, polled_code, probe_hooks};
 use crate::context::Context;
 use crate::enqueue::Enqueue;
 use crate::job::Job;
@@ -84,13 +83,7 @@ impl<'c, J: Job> Parts<'c, J> {
         let entry = Entry { key: key.clone(), kind: EntryKind::Child, overlapped, value };
         let mut entries = vec![entry];
         if self.on_close == OnClose::Abandon && !ctx.path().is_empty() {
-            let mark = side_key(&key, ABANDONED)?;
-            entries.push(Entry {
-                key: mark,
-                kind: EntryKind::Value,
-                overlapped: false,
-                value: b"null".to_vec(),
-            });
+            entries.push(mark(side_key(&key, ABANDONED)?));
         }
         match session.record(entries, vec![NewChild { job, on_close: self.on_close }]).await {
             // As any error of a step: a later run that gets past it meets it again.
@@ -164,7 +157,7 @@ impl<J: Job> Child<'_, J> {
     /// [`Error::Ended`] if the child failed or was cancelled; [`Error::Convert`] if its result is not what its type says.
     pub async fn result(self) -> Result<J::Result> {
         let key = side_key(&self.key, RESULT)?;
-        super::polled_code::check(self.ctx.session(), &key)?;
+        polled_code::check(self.ctx.session(), &key)?;
         let mark = DropMark::new(self.ctx.session(), &key);
         OpFuture::new(Some(mark), Box::pin(self.wait(key))).await
     }
@@ -174,15 +167,13 @@ impl<J: Job> Child<'_, J> {
         let end: End = if let Some(written) = session.find(&key) {
             session.decoded(written).await?
         } else {
-            session.stop_at_probe(&key).await;
+            probe_hooks::stop(session, &key).await;
             let subject = Subject::Child(id);
             let messages = wait_for_messages(session, &key, Some((subject, 1)), None, false).await;
             let end = messages.first().and_then(|message| end(&message.body));
             let end =
                 end.ok_or_else(|| Error::Corrupt { why: format!("child {id} ended without a word") })?;
-            let value = encode(&end)?;
-            let entry = Entry { key, kind: EntryKind::Value, overlapped: false, value };
-            session.defer(entry, &messages, true);
+            session.defer(side_entry(key, EntryKind::Value, encode(&end)?), &messages, true);
             end
         };
         if end.status.state != State::Succeeded {

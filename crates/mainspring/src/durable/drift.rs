@@ -15,19 +15,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
-use std::ops::Bound;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use mainspring_core::Result;
-use mainspring_core::journal::{Entry, EntryKind, Message, MessageBody, TURN, Written};
+use mainspring_core::journal::{EntryKind, Message, MessageBody, Written};
 use mainspring_core::name::Key;
 use mainspring_core::planted::{self, Defect};
 use serde::{Deserialize, Serialize};
 
-use super::key::{OpKey, side_key};
-use super::session::{Session, SessionState};
-use super::step::Op;
+use super::deferred_writes::DeferredWrites;
+use super::inbox::SessionInbox;
+use super::key::{is_result, name_of, side_key};
+use super::next_action::Fit;
+use super::operation::{OpKey, side_entry};
+use super::replay::Replay;
+use super::session::Session;
 use crate::context::Context;
 
 /// The signal by which operators say how a drift is to be taken.
@@ -66,6 +68,8 @@ impl Decision {
 #[derive(Default)]
 pub(crate) struct Drift {
     undecided: BTreeMap<u64, UndecidedOp>,
+    /// The number of the last of them.
+    last: u64,
     /// Scopes and names.
     ignored_names: BTreeSet<(Arc<str>, String)>,
     /// What was recorded before the error of a step was taken back. The step may come out otherwise this time, and so may the
@@ -94,18 +98,6 @@ enum Verdict {
     Was(String),
 }
 
-/// What came of looking at undecided operations.
-pub(crate) enum Judgement {
-    /// None is undecided.
-    Nobody,
-    /// At least one has its verdict.
-    Go,
-    /// What runs may yet ask for what is recorded.
-    Wait,
-    /// What is recorded does not fit the code: why.
-    Drift(String),
-}
-
 impl Drift {
     /// What a journal has of it; in the order of recording.
     pub(crate) fn load(entries: &[Written]) -> Self {
@@ -115,12 +107,34 @@ impl Drift {
         Drift { former, ..Drift::default() }
     }
 
-    pub(crate) fn wakers(&mut self) -> impl Iterator<Item = Waker> {
+    /// Takes the wakers of undecided operations.
+    pub(super) fn take_wakers(&mut self) -> impl Iterator<Item = Waker> {
         self.undecided.values_mut().filter_map(|op| op.waker.take())
+    }
+
+    /// The handler is not to go on behind what is recorded.
+    pub(super) fn stop(&mut self) {
+        self.stopped = true;
+    }
+
+    /// Nobody has to ask for this name any more.
+    pub(super) fn ignore_name(&mut self, scope: &Arc<str>, name: &str) {
+        self.ignored_names.insert((Arc::clone(scope), name.to_owned()));
+    }
+
+    /// The oldest operation without a verdict.
+    fn first(&self) -> Option<(u64, &UndecidedOp)> {
+        self.undecided.iter().find(|(_, op)| op.verdict.is_none()).map(|(id, op)| (*id, op))
+    }
+
+    fn set_verdict(&mut self, id: u64, verdict: Verdict) {
+        if let Some(op) = self.undecided.get_mut(&id) {
+            op.verdict = Some(verdict);
+        }
     }
 }
 
-impl SessionState {
+impl Replay {
     /// Names that are recorded in a scope, and that nobody has asked for.
     fn unasked(&self, scope: &str) -> BTreeSet<&str> {
         let mut names = BTreeSet::new();
@@ -142,18 +156,6 @@ impl SessionState {
         names
     }
 
-    /// What is recorded in a scope and was not found yet: its label, whether the record lies deeper, and the record.
-    fn recorded_in(&self, scope: &str) -> impl Iterator<Item = (&str, bool, &Written)> {
-        let first = if scope.is_empty() { String::new() } else { format!("{scope}/") };
-        let entries = self.entries.range::<str, _>((Bound::Included(first.as_str()), Bound::Unbounded));
-        let inside = entries.map_while(|(key, written)| Some((key.as_str().strip_prefix(&first)?, written)));
-        let labels = inside.map(|(rest, written)| match rest.split_once('/') {
-            Some((label, _)) => (label, true, written),
-            None => (rest, false, written),
-        });
-        labels.collect::<Vec<_>>().into_iter()
-    }
-
     /// Whether an operation has no record in its scope, while the scope has names that nobody has asked for.
     fn is_unrecorded(&self, op_key: &OpKey) -> bool {
         if self.entries.is_empty() || planted::is(Defect::DriftIgnored) {
@@ -165,89 +167,74 @@ impl SessionState {
             && !self.unasked(scope).is_empty()
     }
 
-    /// Looks at undecided operations when nothing moves by itself. `foreign`: something may yet wake the handler that we
-    /// know nothing of.
-    pub(crate) fn judge(&mut self, foreign: bool) -> Judgement {
-        let open = |op: &&UndecidedOp| op.verdict.is_none();
-        let fits: Vec<u64> = {
-            let all = self.drift.undecided.iter().filter(|(_, op)| open(op));
-            all.filter(|(_, op)| self.unasked(&op.scope).is_empty()).map(|(id, _)| *id).collect()
-        };
-        if !fits.is_empty() {
-            for id in fits {
-                self.set_verdict(id, Verdict::Go);
-            }
-            return Judgement::Go;
+    /// Whether what is recorded fits what the handler asks for, as far as that can be seen now.
+    pub(super) fn fit(&self, inbox: &SessionInbox) -> Fit {
+        if !self.fitting().is_empty() {
+            return Fit::Fitting;
         }
-        let Some((&id, op)) = self.drift.undecided.iter().find(|(_, op)| open(op)) else {
-            let all = self.drift.stopped && self.busy == 0;
-            return if all { Judgement::Drift(STOPPED.to_owned()) } else { Judgement::Nobody };
-        };
-        if self.busy > 0 {
-            return Judgement::Wait;
-        }
-        let (scope, name, key) = (Arc::clone(&op.scope), op.name.clone(), op.key.clone());
-        if foreign {
-            let recorded: Vec<&str> = self.unasked(&scope).into_iter().take(LISTED_NAMES).collect();
-            tracing::warn!(%key, recorded = recorded.join(", "), "a step that is not recorded, while others are recorded that the handler has not asked for; it awaits something that is not durable, so it goes on");
-            self.set_verdict(id, Verdict::Go);
-            return Judgement::Go;
-        }
-        match self.take_decision(&scope, &name) {
-            Some((message, decision)) => {
-                let (mark, value, verdict) = match decision {
-                    Decision::Accept => (ACCEPTED, "null".to_owned(), Verdict::Go),
-                    Decision::Rename { from, .. } => {
-                        (RENAMED, serde_json::Value::from(from.as_str()).to_string(), Verdict::Was(from))
-                    }
-                };
-                if let Ok(key) = side_key(&key, mark) {
-                    let value = value.into_bytes();
-                    self.deferred.entries.push(Entry {
-                        key,
-                        kind: EntryKind::Value,
-                        overlapped: false,
-                        value,
-                    });
-                    self.deferred.read.push(message.no);
-                    self.eager = true;
-                }
-                self.set_verdict(id, verdict);
-                Judgement::Go
-            }
-            None => Judgement::Drift(self.describe_drift(&scope, &name)),
+        match self.drift.first() {
+            Some((_, op)) if self.decision_about(op, inbox).is_some() => Fit::Decided,
+            Some(_) => Fit::Undecided,
+            None if self.drift.stopped => Fit::Stopped,
+            None => Fit::Fits,
         }
     }
 
-    fn set_verdict(&mut self, id: u64, verdict: Verdict) {
-        if let Some(op) = self.drift.undecided.get_mut(&id) {
-            op.verdict = Some(verdict);
+    /// Undecided operations in whose scopes nothing recorded is missed any more.
+    fn fitting(&self) -> Vec<u64> {
+        let undecided = self.drift.undecided.iter().filter(|(_, op)| op.verdict.is_none());
+        undecided.filter(|(_, op)| self.unasked(&op.scope).is_empty()).map(|(id, _)| *id).collect()
+    }
+
+    /// Lets those go on that fit by now.
+    pub(super) fn pass_fitting(&mut self) {
+        for id in self.fitting() {
+            self.drift.set_verdict(id, Verdict::Go);
         }
     }
 
-    /// An operator's decision about a drift at this name that has not been used, if there is one.
-    fn take_decision(&mut self, scope: &str, name: &str) -> Option<(Message, Decision)> {
-        let unasked = self.unasked(scope);
+    /// Lets an operation go on that may not fit: something that we know nothing of may yet wake the handler.
+    pub(super) fn pass_unseen(&mut self) {
+        let Some((id, op)) = self.drift.first() else { return };
+        let recorded: Vec<&str> = self.unasked(&op.scope).into_iter().take(LISTED_NAMES).collect();
+        tracing::warn!(key = %op.key, recorded = recorded.join(", "), "a step that is not recorded, while others are recorded that the handler has not asked for; it awaits something that is not durable, so it goes on");
+        self.drift.set_verdict(id, Verdict::Go);
+    }
+
+    /// An operator's decision about an undecided operation that has not been used, and where it is in the inbox.
+    fn decision_about(&self, op: &UndecidedOp, inbox: &SessionInbox) -> Option<(usize, Decision)> {
+        let unasked = self.unasked(&op.scope);
         let fits = |decision: &Decision| match decision {
             Decision::Accept => true,
             // A slip of the pen is not to do something a second time.
-            Decision::Rename { from, to } => to == name && unasked.contains(from.as_str()),
+            Decision::Rename { from, to } => *to == op.name && unasked.contains(from.as_str()),
         };
-        let at = self.inbox.iter().position(|message| decision_in(message).as_ref().is_some_and(fits))?;
-        let message = self.inbox.remove(at);
-        let decision = decision_in(&message)?;
-        Some((message, decision))
+        inbox.find(|message| decision_in(message).filter(fits))
     }
 
-    /// The handler has come to a wait: decisions about drift that were not needed until here expire.
-    pub(super) fn discard_decisions(&mut self) {
-        let spent =
-            self.inbox.extract_if(.., |message| decision_in(message).is_some()).map(|message| message.no);
-        self.deferred.read.extend(spent);
+    /// Does what an operator has decided; it is recorded before a body begins.
+    pub(super) fn apply_decision(&mut self, inbox: &mut SessionInbox, deferred: &mut DeferredWrites) {
+        let Some((id, op)) = self.drift.first() else { return };
+        let Some((at, decision)) = self.decision_about(op, inbox) else { return };
+        let (mark, value, verdict) = match decision {
+            Decision::Accept => (ACCEPTED, "null".to_owned(), Verdict::Go),
+            Decision::Rename { from, .. } => {
+                (RENAMED, serde_json::Value::from(from.as_str()).to_string(), Verdict::Was(from))
+            }
+        };
+        let message = inbox.take_at(at);
+        if let Ok(key) = side_key(&op.key, mark) {
+            deferred.add(side_entry(key, EntryKind::Value, value.into_bytes()), true);
+            deferred.mark_read([message.no]);
+        }
+        self.drift.set_verdict(id, verdict);
     }
 
-    /// Both lists, for people.
-    fn describe_drift(&self, scope: &str, name: &str) -> String {
+    /// What does not fit, for people: both lists.
+    pub(super) fn describe_drift(&self) -> String {
+        let Some((_, UndecidedOp { scope, name, .. })) = self.drift.first() else {
+            return STOPPED.to_owned();
+        };
         let names = self.unasked(scope);
         let more = if names.len() > LISTED_NAMES { ", \u{2026}" } else { "" };
         let recorded: Vec<String> = names.iter().take(LISTED_NAMES).map(|name| format!("`{name}`")).collect();
@@ -259,8 +246,13 @@ impl SessionState {
     }
 }
 
+/// The handler has come to a wait: decisions about drift that were not needed until here expire.
+pub(super) fn discard_decisions(inbox: &mut SessionInbox, deferred: &mut DeferredWrites) {
+    deferred.mark_read(inbox.take_all(|message| decision_in(message).is_some()));
+}
+
 /// Where it is kept what an operation was called.
-const RENAMED: &str = "renamed";
+pub(super) const RENAMED: &str = "renamed";
 /// Where it is kept that an operation is new, whatever else is recorded.
 pub(crate) const ACCEPTED: &str = "accepted";
 
@@ -274,80 +266,37 @@ fn decision_in(message: &Message) -> Option<Decision> {
     }
 }
 
-/// The name in a label.
-fn name_of(label: &str) -> &str {
-    label.split('#').next().unwrap_or(label)
-}
-
-/// Whether a label is that of a result, and not of what belongs to an operation beside it.
-fn is_result(label: &str) -> bool {
-    match label.rsplit_once('#') {
-        None => true,
-        Some((_, last)) => last.starts_with('=') || last.bytes().all(|byte| byte.is_ascii_digit()),
+/// Waits until it is clear that an operation fits; what it was called, if it has another name now.
+pub(super) async fn wait_for_verdict(op_key: &OpKey) -> Option<String> {
+    let session = op_key.session();
+    if !session.state().replay.is_unrecorded(op_key) {
+        return None;
     }
-}
-
-impl Session {
-    /// Waits until it is clear that an operation fits; what it was called, if it has another name now.
-    async fn wait_for_verdict(&self, op_key: &OpKey) -> Option<String> {
-        if !self.state().is_unrecorded(op_key) {
-            return None;
+    let mut waiting = UndecidedGuard { session, id: None };
+    let verdict = poll_fn(|context| {
+        let drift = &mut session.state().replay.drift;
+        let id = *waiting.id.get_or_insert_with(|| {
+            drift.last += 1;
+            drift.last
+        });
+        if let Some(verdict) = drift.undecided.get(&id).and_then(|op| op.verdict.clone()) {
+            return Poll::Ready(verdict);
         }
-        let mut waiting = UndecidedGuard { session: self, id: None };
-        let verdict = poll_fn(|context| {
-            let mut state = self.state();
-            let id = *waiting.id.get_or_insert_with(|| state.number());
-            if let Some(verdict) = state.drift.undecided.get(&id).and_then(|op| op.verdict.clone()) {
-                return Poll::Ready(verdict);
-            }
-            let own = context.waker().will_wake(&self.waker);
-            let op = UndecidedOp {
-                scope: Arc::clone(op_key.path()),
-                name: name_of(op_key.label()).to_owned(),
-                key: op_key.key().clone(),
-                verdict: None,
-                waker: (!own).then(|| context.waker().clone()),
-            };
-            state.drift.undecided.insert(id, op);
-            Poll::Pending
-        })
-        .await;
-        match verdict {
-            Verdict::Go => None,
-            Verdict::Was(name) => Some(name),
-        }
-    }
-
-    /// Nobody has to ask for this name any more.
-    pub(crate) fn ignore_name(&self, scope: &Arc<str>, name: &str) {
-        self.state().drift.ignored_names.insert((Arc::clone(scope), name.to_owned()));
-    }
-
-    /// Whether anything is recorded of an operation, or inside of it.
-    pub(crate) fn knows(&self, key: &str) -> bool {
-        let state = self.state();
-        let behind = state.entries.range::<str, _>((Bound::Included(key), Bound::Unbounded));
-        let mut family = behind.map_while(|(one, _)| one.as_str().strip_prefix(key));
-        family
-            .any(|rest| rest.is_empty() || rest.starts_with('/') || rest.starts_with('#') && !is_result(rest))
-    }
-}
-
-impl Session {
-    /// Stops here for good, if nothing is to be done but what is recorded.
-    pub(super) async fn stop_at_probe(&self, key: &Key) {
-        if self.probe().is_some_and(|probe| probe.stops(self.run().info.id, key)) {
-            self.state().drift.stopped = true;
-            std::future::pending::<()>().await;
-        }
-    }
-
-    /// Whether operations are recorded inside of this one, or turns of it.
-    fn was_scope(&self, key: &Key) -> bool {
-        let state = self.state();
-        let behind = state.entries.range::<str, _>((Bound::Excluded(key.as_str()), Bound::Unbounded));
-        let mut family = behind.map_while(|(one, _)| one.as_str().strip_prefix(key.as_str()));
-        family.any(|rest| rest.starts_with('/') || rest.starts_with(TURN))
+        let own = context.waker().will_wake(&session.waker);
+        let op = UndecidedOp {
+            scope: Arc::clone(op_key.path()),
+            name: name_of(op_key.label()).to_owned(),
+            key: op_key.key().clone(),
+            verdict: None,
+            waker: (!own).then(|| context.waker().clone()),
+        };
+        drift.undecided.insert(id, op);
+        Poll::Pending
+    })
+    .await;
+    match verdict {
+        Verdict::Go => None,
+        Verdict::Was(name) => Some(name),
     }
 }
 
@@ -360,56 +309,8 @@ struct UndecidedGuard<'a> {
 impl Drop for UndecidedGuard<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            self.session.state().drift.undecided.remove(&id);
+            self.session.state().replay.drift.undecided.remove(&id);
         }
-    }
-}
-
-impl Op<'_> {
-    /// As [`enter`](Self::enter), for what is recorded itself.
-    pub(crate) async fn open(self) -> Result<(OpKey, Option<Written>)> {
-        let (op_key, written) = self.enter().await?;
-        if written.is_none() && op_key.session().was_scope(op_key.key()) {
-            let key = op_key.key();
-            return op_key
-                .session()
-                .halt(format!("`{key}` was a scope, and what is recorded in it is not asked for"))
-                .await;
-        }
-        if written.is_none() {
-            op_key.session().stop_at_probe(op_key.key()).await;
-        }
-        Ok((op_key, written))
-    }
-
-    /// The operation begins: what is recorded of it, if anything is. If nothing is, and what is recorded does not fit, it
-    /// does not come back.
-    pub(crate) async fn enter(self) -> Result<(OpKey, Option<Written>)> {
-        let added = self.is_added();
-        let mut op_key = self.begin()?;
-        let session = Arc::clone(op_key.session());
-        let mut written = session.find(op_key.key());
-        if written.is_none() && op_key.fits(added).await? {
-            written = session.find(op_key.key());
-        }
-        Ok((op_key, written))
-    }
-}
-
-impl OpKey {
-    /// Waits until it is clear that what is asked for under this key fits what is recorded. Whether it was called otherwise
-    /// before: then the key is another. `added`: it is said to be new.
-    pub(crate) async fn fits(&mut self, added: bool) -> Result<bool> {
-        let session = Arc::clone(self.session());
-        let former = match session.find(&side_key(self.key(), RENAMED)?) {
-            Some(written) => Some(Box::pin(session.decoded::<String>(written)).await?),
-            None if added => None,
-            None => Box::pin(session.wait_for_verdict(self)).await,
-        };
-        if let Some(former) = &former {
-            self.rename(former)?;
-        }
-        Ok(former.is_some())
     }
 }
 
@@ -417,22 +318,6 @@ impl Context {
     /// Says that a name is gone from the code of workflows that are under way: what is recorded under it in this scope is
     /// not missed.
     pub fn retired(&self, name: &str) {
-        self.session().ignore_name(self.path(), name);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn results_are_told_from_what_belongs_to_them() {
-        for label in ["a", "a#2", "a#=k", "a#=k#12", "a b#=until"] {
-            assert!(is_result(label), "{label}");
-            assert!(["a", "a b"].contains(&name_of(label)));
-        }
-        for label in ["a#until", "a#2#begun", "a#=k#dropped", "a#turn=7", "a#accepted"] {
-            assert!(!is_result(label), "{label}");
-        }
+        self.session().state().replay.ignore_name(self.path(), name);
     }
 }

@@ -5,15 +5,34 @@
 //! So the drop is recorded beside the operation, and in a later run the operation stays pending. If the handler has nothing
 //! else to wait for, because something that is not recorded led it there, the operation is revived.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use mainspring_core::Result;
+use mainspring_core::journal::Written;
 use mainspring_core::name::Key;
 use mainspring_core::seam::Pending;
 
+use super::key::side_key;
+use super::operation::mark;
 use super::session::Session;
+
+/// Beside an operation's key: it was dropped before its end.
+const DROPPED: &str = "dropped";
+
+/// Where it is recorded that an operation was dropped.
+pub(super) fn mark_key(key: &Key) -> Result<Key> {
+    side_key(key, DROPPED)
+}
+
+/// Operations that were dropped in an earlier run, as a journal has them.
+pub(super) fn load(entries: &BTreeMap<Key, Written>) -> BTreeSet<Key> {
+    let dropped = entries.keys().filter_map(|key| key.as_str().strip_suffix(DROPPED)?.strip_suffix('#'));
+    dropped.filter_map(|key| Key::new(key).ok()).collect()
+}
 
 /// Records, when it is dropped, that its operation was dropped before its end.
 pub(crate) struct DropMark {
@@ -32,7 +51,17 @@ impl DropMark {
 
 impl Drop for DropMark {
     fn drop(&mut self) {
-        self.session.end_operation(&self.key, self.at, !self.settled);
+        let mut state = self.session.state();
+        if let Some(at) = self.at {
+            state.waits.unshelve(at);
+        }
+        // Without room for the mark it is as if it had not been asked for.
+        if !self.settled
+            && !state.replay.scoped.leaves_no_drop_marks()
+            && let Ok(key) = mark_key(&self.key)
+        {
+            state.deferred.add(mark(key), true);
+        }
     }
 }
 
@@ -57,10 +86,11 @@ impl<T> Future for OpFuture<'_, T> {
         if let Some(mark) = mark
             && !*begun
         {
-            mark.settled = mark.session.was_dropped(&mark.key);
+            let mut state = mark.session.state();
+            mark.settled = state.replay.was_dropped(&mark.key);
             if mark.settled {
                 let own = context.waker().will_wake(&mark.session.waker);
-                mark.session.shelve(&mut mark.at, (!own).then(|| context.waker().clone()));
+                state.waits.shelve(&mut mark.at, (!own).then(|| context.waker().clone()));
                 return Poll::Pending;
             }
         }

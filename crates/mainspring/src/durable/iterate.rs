@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mainspring_core::Result;
 use mainspring_core::failure::Failure;
-use mainspring_core::journal::{Entry, EntryKind, TURN, Written};
+use mainspring_core::journal::{EntryKind, TURN, Written};
 use mainspring_core::name::Key;
 use mainspring_core::planted::{self, Defect};
 use mainspring_core::seam::Pending;
@@ -14,10 +14,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::dropped::OpFuture;
-use super::scope_end::Survivors;
+use super::operation::{Op, encode, keyed, lazy, side_entry};
+use super::scope_end::{self, Survivors};
 use super::session::Session;
-use super::step::{Op, encode};
-use super::{keyed, lazy};
 use crate::context::Context;
 
 type LoopBody<'c, S, T> =
@@ -55,7 +54,7 @@ where
         if let Some(written) = written {
             return Ok(session.replay(&op_key, written).await?);
         }
-        let (mut done, kept) = session.last_turn(op_key.key());
+        let (mut done, kept) = last_turn(session, op_key.key());
         if let Some(written) = kept {
             state = session.decoded(written).await?;
         }
@@ -64,27 +63,24 @@ where
             let inner = ctx.within(Arc::from(scope.as_str()));
             if planted::is(Defect::TurnEarly) {
                 let (same, json) = encode(state, session.engine.bounds().step)?;
-                session.turn(op_key.key(), done, json)?;
+                end_turn(session, op_key.key(), done, json)?;
                 state = same;
             }
             match turn(inner, state).await? {
                 ControlFlow::Continue(next) => {
                     let (next, json) = encode(next, session.engine.bounds().step)?;
-                    session.turn(op_key.key(), done, json)?;
+                    end_turn(session, op_key.key(), done, json)?;
                     (state, done) = (next, done + 1);
-                    session.collapse(&scope, None, Survivors::Children);
+                    scope_end::collapse(session, &scope, None, Survivors::Children);
                     if done.is_multiple_of(LOOK) {
-                        session.forget_ended_children(op_key.key()).await;
+                        scope_end::forget_ended_children(session, op_key.key()).await;
                     }
                 }
                 ControlFlow::Break(value) => {
                     let (value, json) = encode(value, session.engine.bounds().step)?;
-                    session.forget_turn(op_key.key(), done)?;
-                    session.collapse(
-                        op_key.key(),
-                        Some(op_key.entry(EntryKind::Value, json)),
-                        Survivors::Children,
-                    );
+                    forget_turn(session, op_key.key(), done)?;
+                    let entry = op_key.entry(EntryKind::Value, json);
+                    scope_end::collapse(session, op_key.key(), Some(entry), Survivors::Children);
                     return Ok(value);
                 }
             }
@@ -100,43 +96,39 @@ fn after(key: &Key, turns: u64) -> Result<Key> {
     Key::new(format!("{key}{TURN}{turns}"))
 }
 
-impl Session {
-    /// How many turns of a loop are done, and the state after them. Earlier states can be there if a record came twice.
-    fn last_turn(&self, key: &Key) -> (u64, Option<Written>) {
-        let prefix = format!("{key}{TURN}");
-        let state = &mut *self.state();
-        let behind = (Bound::Included(prefix.as_str()), Bound::Unbounded);
-        let turns =
-            state.entries.range::<str, _>(behind).map_while(|(key, _)| key.as_str().strip_prefix(&prefix));
-        let mut turns: Vec<u64> = turns.filter_map(|turn| turn.parse().ok()).collect();
-        turns.sort_unstable();
-        let Some(last) = turns.pop() else { return (0, None) };
-        for turn in turns {
-            if let Ok(stale) = after(key, turn) {
-                state.entries.remove(&stale);
-                state.scoped.forget(&stale);
-                state.remove(vec![stale]);
-            }
+/// How many turns of a loop are done, and the state after them. Earlier states can be there if a record came twice.
+fn last_turn(session: &Session, key: &Key) -> (u64, Option<Written>) {
+    let prefix = format!("{key}{TURN}");
+    let mut state = session.state();
+    let behind = (Bound::Included(prefix.as_str()), Bound::Unbounded);
+    let entries = state.replay.entries.range::<str, _>(behind);
+    let turns = entries.map_while(|(key, _)| key.as_str().strip_prefix(&prefix));
+    let mut turns: Vec<u64> = turns.filter_map(|turn| turn.parse().ok()).collect();
+    turns.sort_unstable();
+    let Some(last) = turns.pop() else { return (0, None) };
+    for turn in turns {
+        if let Ok(stale) = after(key, turn) {
+            state.replay.find(&stale);
+            state.remove(vec![stale]);
         }
-        (last, after(key, last).ok().and_then(|key| state.entries.remove(&key)))
     }
+    (last, after(key, last).ok().and_then(|key| state.replay.find(&key)))
+}
 
-    /// Another turn is done: its state takes the place of the one before.
-    fn turn(&self, key: &Key, before: u64, state: Vec<u8>) -> Result<()> {
-        let entry =
-            Entry { key: after(key, before + 1)?, kind: EntryKind::Value, overlapped: false, value: state };
-        self.forget_turn(key, before)?;
-        self.defer(entry, &[], false);
-        Ok(())
-    }
+/// Another turn is done: its state takes the place of the one before.
+fn end_turn(session: &Session, key: &Key, before: u64, state: Vec<u8>) -> Result<()> {
+    let entry = side_entry(after(key, before + 1)?, EntryKind::Value, state);
+    forget_turn(session, key, before)?;
+    session.defer(entry, &[], false);
+    Ok(())
+}
 
-    /// The state after so many turns is of no more use. Before the first one there is none.
-    fn forget_turn(&self, key: &Key, turns: u64) -> Result<()> {
-        if turns > 0 {
-            self.retract(&after(key, turns)?);
-        }
-        Ok(())
+/// The state after so many turns is of no more use. Before the first one there is none.
+fn forget_turn(session: &Session, key: &Key, turns: u64) -> Result<()> {
+    if turns > 0 {
+        session.state().retract(after(key, turns)?);
     }
+    Ok(())
 }
 
 impl Context {

@@ -9,16 +9,14 @@
 //! a key of its own, of a name whose earlier operation was open together with another.
 //!
 //! # Invariants
-//! - A key is taken when an operation is built, and freed if it is dropped without having been polled.
+//! - No two open operations of one handler have the same key.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use mainspring_core::name::{Key, StepName};
+use mainspring_core::name::Key;
 use mainspring_core::{Error, Result};
-
-use super::session::Session;
 
 /// All scopes of a handler, by their paths.
 #[derive(Default)]
@@ -44,7 +42,7 @@ struct Label {
 
 impl Scopes {
     /// Takes the next key of a label. `given`: it has a key of its own.
-    fn take(&mut self, path: &Arc<str>, label: &Arc<str>, given: bool) -> Result<Key> {
+    pub(super) fn take(&mut self, path: &Arc<str>, label: &Arc<str>, given: bool) -> Result<Key> {
         let scope = self.0.entry(Arc::clone(path)).or_default();
         let (closed, ambiguous) = scope.labels.get(label).map_or((0, false), |label| {
             (label.closed, label.open || (!given && label.closed > 0 && label.overlapped))
@@ -68,7 +66,7 @@ impl Scopes {
     }
 
     /// Lets a key go: `used` if its operation was polled.
-    fn free(&mut self, path: &str, label: &Arc<str>, used: bool) {
+    pub(super) fn free(&mut self, path: &str, label: &Arc<str>, used: bool) {
         let Some(scope) = self.0.get_mut(path) else { return };
         scope.open = scope.open.saturating_sub(1);
         if scope.alone.as_ref() == Some(label) {
@@ -83,7 +81,7 @@ impl Scopes {
     }
 
     /// Whether an operation has been open together with another.
-    fn overlapped(&self, path: &str, label: &str) -> bool {
+    pub(super) fn overlapped(&self, path: &str, label: &str) -> bool {
         self.0
             .get(path)
             .and_then(|scope| scope.labels.get(label))
@@ -122,7 +120,7 @@ impl Scopes {
     }
 
     /// Notes what the record of an operation says of it.
-    fn overlap(&mut self, path: &str, label: &str) {
+    pub(super) fn overlap(&mut self, path: &str, label: &str) {
         if let Some(label) = self.0.get_mut(path).and_then(|scope| scope.labels.get_mut(label)) {
             label.overlapped = true;
         }
@@ -153,88 +151,16 @@ pub(crate) fn side_key(key: &Key, what: &str) -> Result<Key> {
     Key::new(format!("{key}#{what}"))
 }
 
-/// The key that an operation holds.
-pub(crate) struct OpKey {
-    session: Arc<Session>,
-    path: Arc<str>,
-    label: Arc<str>,
-    key: Key,
-    used: bool,
+/// The name in a label.
+pub(super) fn name_of(label: &str) -> &str {
+    label.split('#').next().unwrap_or(label)
 }
 
-impl OpKey {
-    /// Takes a key for an operation that is being built.
-    pub(crate) fn take(
-        session: &Arc<Session>,
-        path: &Arc<str>,
-        name: &str,
-        given: Option<&str>,
-    ) -> Result<OpKey> {
-        let name = StepName::new(name)?;
-        let label: Arc<str> = match given {
-            None => name.as_str().into(),
-            Some(given) => format!("{name}#={}", StepName::new(given)?).into(),
-        };
-        let key = session.state().scopes.take(path, &label, given.is_some())?;
-        Ok(OpKey { session: Arc::clone(session), path: Arc::clone(path), label, key, used: false })
-    }
-
-    pub(crate) fn key(&self) -> &Key {
-        &self.key
-    }
-
-    pub(crate) fn session(&self) -> &Arc<Session> {
-        &self.session
-    }
-
-    /// The scope that it is in.
-    pub(crate) fn path(&self) -> &Arc<str> {
-        &self.path
-    }
-
-    /// The name, with the key that was given to it.
-    pub(crate) fn label(&self) -> &str {
-        &self.label
-    }
-
-    /// The operation was called otherwise before: it goes on under that name if anything is recorded there, and nothing
-    /// under its own.
-    pub(crate) fn rename(&mut self, former: &str) -> Result<()> {
-        let former = StepName::new(former)?;
-        self.session.ignore_name(&self.path, former.as_str());
-        let name = self.label.find('#').unwrap_or(self.label.len());
-        let (scope, own) =
-            self.key.as_str().split_at(if self.path.is_empty() { 0 } else { self.path.len() + 1 });
-        let key = Key::new(format!("{scope}{former}{}", &own[name..]))?;
-        if self.session.knows(key.as_str()) && !self.session.knows(self.key.as_str()) {
-            self.key = key;
-        }
-        Ok(())
-    }
-
-    /// The operation begins: it is where it may be, and its key is used up.
-    pub(crate) fn begin(&mut self) -> Result<()> {
-        super::polled_code::check(&self.session, &self.key)?;
-        self.session.check_outcome_known()?;
-        self.used = true;
-        self.session.moved();
-        Ok(())
-    }
-
-    /// Whether the operation was open together with another.
-    pub(crate) fn overlapped(&self) -> bool {
-        self.session.state().scopes.overlapped(&self.path, &self.label)
-    }
-
-    /// Notes that its record says so.
-    pub(crate) fn overlap(&self) {
-        self.session.state().scopes.overlap(&self.path, &self.label);
-    }
-}
-
-impl Drop for OpKey {
-    fn drop(&mut self) {
-        self.session.state().scopes.free(&self.path, &self.label, self.used);
+/// Whether a label is that of a result, and not of what belongs to an operation beside it.
+pub(super) fn is_result(label: &str) -> bool {
+    match label.rsplit_once('#') {
+        None => true,
+        Some((_, last)) => last.starts_with('=') || last.bytes().all(|byte| byte.is_ascii_digit()),
     }
 }
 
@@ -290,5 +216,16 @@ mod tests {
         free(&mut scopes, "", "c#=1", true);
         assert_eq!(take(&mut scopes, "", "d").expect("another name"), "d");
         assert!(!scopes.overlapped("", "d"));
+    }
+
+    #[test]
+    fn results_are_told_from_what_belongs_to_them() {
+        for label in ["a", "a#2", "a#=k", "a#=k#12", "a b#=until"] {
+            assert!(is_result(label), "{label}");
+            assert!(["a", "a b"].contains(&name_of(label)));
+        }
+        for label in ["a#until", "a#2#begun", "a#=k#dropped", "a#turn=7", "a#accepted"] {
+            assert!(!is_result(label), "{label}");
+        }
     }
 }

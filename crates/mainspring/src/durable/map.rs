@@ -15,10 +15,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::dropped::OpFuture;
-use super::key::OpKey;
-use super::scope_end::Survivors;
-use super::step::{Op, encode};
-use super::{error, keyed, lazy};
+use super::error;
+use super::operation::{Op, OpKey, encode, keyed, lazy};
+use super::scope_end::{self, Survivors};
 use crate::context::Context;
 
 /// How many items are under way at a time, if nobody says.
@@ -130,7 +129,7 @@ impl<'c, I, R: Serialize + DeserializeOwned + Send + 'c> Parts<'c, I, R> {
         }
         let mapped = work.run(&op_key, Terms { failures: 0, enough: usize::MAX }).await?;
         let done = mapped.into_iter().filter_map(Mapped::done);
-        let recorded: Vec<(String, R)> = op_key.end(keys.into_iter().zip(done).collect())?;
+        let recorded: Vec<(String, R)> = scope_end::end(&op_key, keys.into_iter().zip(done).collect())?;
         Ok(recorded.into_iter().map(|(_, result)| result).collect())
     }
 }
@@ -172,8 +171,8 @@ async fn decided<R>(op_key: &OpKey, recorded: Vec<(String, Mapped<R>)>) -> Resul
         inside.and_then(|inside| inside.split('/').next()).map(str::to_owned)
     };
     let keep = |child: &Key| item_of(child).is_none_or(|item| !dropped.contains(item.as_str()));
-    op_key.session().cancel_children(op_key.key(), keep).await?;
-    op_key.session().collapse(op_key.key(), None, Survivors::Reaching);
+    scope_end::cancel_children(op_key.session(), op_key.key(), keep).await?;
+    scope_end::collapse(op_key.session(), op_key.key(), None, Survivors::Reaching);
     Ok(recorded)
 }
 
@@ -245,14 +244,14 @@ impl<'c, I, R: Serialize + DeserializeOwned + Send + 'c> MapRun<'c, I, R> {
             let (Running { at, op_key: item, .. }, result) = first(&mut running).await;
             match result {
                 Ok(value) => {
-                    mapped[at] = Mapped::Done(item.end(value)?);
+                    mapped[at] = Mapped::Done(scope_end::end(&item, value)?);
                     done += 1;
                 }
                 Err(failure) => {
                     mapped[at] = Mapped::Failed(failure.message());
                     failed.push(failure.into_error());
                     if failed.len() > terms.failures {
-                        op_key.session().drop_inside(running);
+                        scope_end::drop_inside(op_key.session(), running);
                         return Err(op_key.fail(error::Several::new(failed, mapped.len()).into()).into());
                     }
                 }

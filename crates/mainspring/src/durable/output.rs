@@ -17,7 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use mainspring_core::journal::{Entry, EntryKind, Recorded, Recording, Writes, Written};
+use mainspring_core::journal::{Entry, Recorded, Recording, Writes, Written};
 use mainspring_core::name::Key;
 use mainspring_core::output::Push;
 use mainspring_core::planted::{self, Defect};
@@ -27,10 +27,11 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 
 use super::key::side_key;
-use super::polled_code;
+use super::operation::mark;
 use super::recorder::NodeRecording;
 use super::session::{Session, SessionState};
 use super::step::StepContext;
+use super::{polled_code, probe_hooks};
 use crate::context::Context;
 use crate::job_run::JobRun;
 
@@ -139,10 +140,6 @@ impl Outputs {
     }
 }
 
-fn mark(key: Key) -> Entry {
-    Entry { key, kind: EntryKind::Value, overlapped: false, value: b"null".to_vec() }
-}
-
 /// Where a scope's count is kept.
 fn counted(path: &str, count: u32) -> Result<Key> {
     let slash = if path.is_empty() { "" } else { "/" };
@@ -158,145 +155,146 @@ fn encode(frame: &impl Serialize) -> Result<Vec<u8>> {
     Ok(json)
 }
 
-impl Session {
-    /// Hands something in that nobody waits for now.
-    fn hand_in(&self, state: &mut SessionState, run: &JobRun, mut writes: Writes) -> Result<UnconfirmedPush> {
-        let (bytes, sent) = (writes.bytes(), state.hand_in(&mut writes));
-        let recording = Recording { claim: run.claim, writes, children: Vec::new() };
-        let answer = self.recorder().post(NodeRecording { node: run.node, recording })?;
-        Ok(UnconfirmedPush { sent, bytes, answer })
-    }
+/// Hands something in that nobody waits for now.
+fn hand_in(
+    session: &Session,
+    state: &mut SessionState,
+    run: &JobRun,
+    mut writes: Writes,
+) -> Result<UnconfirmedPush> {
+    let (bytes, sent) = (writes.bytes(), state.hand_in(&mut writes));
+    let recording = Recording { claim: run.claim, writes, children: Vec::new() };
+    let answer = session.recorder().post(NodeRecording { node: run.node, recording })?;
+    Ok(UnconfirmedPush { sent, bytes, answer })
+}
 
-    /// Waits for what was handed in.
-    async fn confirm_push(&self, push_sent: UnconfirmedPush) -> Result<()> {
-        let unknown = Err(Error::OutcomeUnknown { source: None });
-        let answer = push_sent.answer.await.unwrap_or(unknown)?;
-        self.state().mark_answered(push_sent.sent);
-        self.take_answer(answer).await
-    }
+/// Waits for what was handed in.
+async fn confirm_push(session: &Session, push_sent: UnconfirmedPush) -> Result<()> {
+    let unknown = Err(Error::OutcomeUnknown { source: None });
+    let answer = push_sent.answer.await.unwrap_or(unknown)?;
+    session.state().deferred.mark_answered(push_sent.sent);
+    session.take_answer(answer).await
+}
 
-    /// The output of an earlier attempt is void, and nothing else is recorded: readers get a reset.
-    pub(crate) fn begin_output(&self, stale: Vec<Key>) {
-        let void = self.state().outputs.void;
-        if !void && stale.is_empty() || self.is_staged() {
-            return;
-        }
-        let reset = void.then_some(Push { number: 0, step: None, body: None });
-        let run = self.run();
-        let mut state = self.state();
-        state.forgotten(&stale);
-        let writes =
-            Writes { forget: stale, output: reset.into_iter().collect(), idle: true, ..Writes::default() };
-        // Without a recorder nothing of this run will be stored.
-        if let Ok(push_sent) = self.hand_in(&mut state, &run, writes) {
+/// The output of an earlier attempt is void, and nothing else is recorded: readers get a reset.
+pub(super) fn begin(session: &Session, stale: Vec<Key>) {
+    let void = session.state().outputs.void;
+    if !void && stale.is_empty() || is_staged(session) {
+        return;
+    }
+    let reset = void.then_some(Push { number: 0, step: None, body: None });
+    let run = session.run();
+    let mut state = session.state();
+    state.replay.forget(&stale);
+    let writes =
+        Writes { forget: stale, output: reset.into_iter().collect(), idle: true, ..Writes::default() };
+    // Without a recorder nothing of this run will be stored.
+    if let Ok(push_sent) = hand_in(session, &mut state, &run, writes) {
+        state.outputs.unconfirmed_bytes += push_sent.bytes;
+        state.outputs.unconfirmed.push_back(push_sent);
+    }
+}
+
+/// Whether nothing is to be done but what is recorded.
+fn is_staged(session: &Session) -> bool {
+    Key::new(format!("#{OUTPUT}")).is_ok_and(|key| probe_hooks::stops(session, &key))
+}
+
+/// The body of a step begins: what it said before is void.
+pub(super) fn begin_body(session: &Arc<Session>, key: &Key) -> RunningBody {
+    let run = session.run();
+    let mut state = session.state();
+    let outputs = &mut state.outputs;
+    outputs.last_body += 1;
+    let body = outputs.last_body;
+    outputs.running_bodies.insert(key.clone(), body);
+    if outputs.unfinished.contains(key) && !planted::is(Defect::ResetForgotten) {
+        let reset = Push { number: 0, step: Some(key.clone()), body: None };
+        let writes = Writes { output: vec![reset], idle: true, ..Writes::default() };
+        if let Ok(push_sent) = hand_in(session, &mut state, &run, writes) {
             state.outputs.unconfirmed_bytes += push_sent.bytes;
             state.outputs.unconfirmed.push_back(push_sent);
         }
     }
+    drop(state);
+    RunningBody { session: Arc::clone(session), key: key.clone(), body }
+}
 
-    /// Whether nothing is to be done but what is recorded.
-    fn is_staged(&self) -> bool {
-        let stops = |key: Key| self.probe().is_some_and(|probe| probe.stops(self.run().info.id, &key));
-        Key::new(format!("#{OUTPUT}")).is_ok_and(stops)
+/// A step has its result: what it said stays. What is to be forgotten with that.
+pub(super) fn end_step(session: &Session, key: &Key) -> Vec<Key> {
+    let mut state = session.state();
+    if !state.outputs.unfinished.remove(key) {
+        return Vec::new();
     }
+    let keys: Vec<Key> = side_key(key, OUTPUT).into_iter().collect();
+    state.replay.forget(&keys);
+    keys
+}
 
-    /// The body of a step begins: what it said before is void.
-    pub(crate) fn begin_body(self: &Arc<Self>, key: &Key) -> RunningBody {
-        let run = self.run();
-        let mut state = self.state();
-        let outputs = &mut state.outputs;
-        outputs.last_body += 1;
-        let body = outputs.last_body;
-        outputs.running_bodies.insert(key.clone(), body);
-        if outputs.unfinished.contains(key) && !planted::is(Defect::ResetForgotten) {
-            let reset = Push { number: 0, step: Some(key.clone()), body: None };
-            let writes = Writes { output: vec![reset], idle: true, ..Writes::default() };
-            if let Ok(push_sent) = self.hand_in(&mut state, &run, writes) {
+/// The body of a step says something.
+async fn push_from_body(session: &Session, key: &Key, body: u64, frame: Vec<u8>) -> Result<()> {
+    let run = session.run();
+    let mut frame = Some(frame);
+    loop {
+        let oldest = {
+            let mut state = session.state();
+            if state.outputs.running_bodies.get(key) != Some(&body) {
+                return Err(Error::Detached { key: key.clone() });
+            }
+            let outputs = &mut state.outputs;
+            let full = outputs.unconfirmed.len() >= bounds::FRAMES_FLYING
+                || outputs.unconfirmed_bytes >= bounds::FRAMES_FLYING_BYTES;
+            if let Some(oldest) = outputs.unconfirmed.pop_front_if(|_| full) {
+                outputs.unconfirmed_bytes -= oldest.bytes;
+                oldest
+            } else {
+                let push = Push { number: 0, step: Some(key.clone()), body: frame.take() };
+                let first = outputs.unfinished.insert(key.clone());
+                let entries = first.then(|| side_key(key, OUTPUT)).transpose()?.map(mark);
+                let entries = entries.into_iter().collect();
+                let writes = Writes { entries, output: vec![push], idle: true, ..Writes::default() };
+                let push_sent = hand_in(session, &mut state, &run, writes)?;
                 state.outputs.unconfirmed_bytes += push_sent.bytes;
                 state.outputs.unconfirmed.push_back(push_sent);
-            }
-        }
-        drop(state);
-        RunningBody { session: Arc::clone(self), key: key.clone(), body }
-    }
-
-    /// A step has its result: what it said stays. What is to be forgotten with that.
-    pub(crate) fn end_body_output(&self, key: &Key) -> Vec<Key> {
-        let mut state = self.state();
-        if !state.outputs.unfinished.remove(key) {
-            return Vec::new();
-        }
-        let keys: Vec<Key> = side_key(key, OUTPUT).into_iter().collect();
-        state.forgotten(&keys);
-        keys
-    }
-
-    /// The body of a step says something.
-    async fn push_from_body(&self, key: &Key, body: u64, frame: Vec<u8>) -> Result<()> {
-        let run = self.run();
-        let mut frame = Some(frame);
-        loop {
-            let oldest = {
-                let mut state = self.state();
-                if state.outputs.running_bodies.get(key) != Some(&body) {
-                    return Err(Error::Detached { key: key.clone() });
-                }
-                let outputs = &mut state.outputs;
-                let full = outputs.unconfirmed.len() >= bounds::FRAMES_FLYING
-                    || outputs.unconfirmed_bytes >= bounds::FRAMES_FLYING_BYTES;
-                if let Some(oldest) = outputs.unconfirmed.pop_front_if(|_| full) {
-                    outputs.unconfirmed_bytes -= oldest.bytes;
-                    oldest
-                } else {
-                    let push = Push { number: 0, step: Some(key.clone()), body: frame.take() };
-                    let first = outputs.unfinished.insert(key.clone());
-                    let entries = first.then(|| side_key(key, OUTPUT)).transpose()?.map(mark);
-                    let entries = entries.into_iter().collect();
-                    let writes = Writes { entries, output: vec![push], idle: true, ..Writes::default() };
-                    let push_sent = self.hand_in(&mut state, &run, writes)?;
-                    state.outputs.unconfirmed_bytes += push_sent.bytes;
-                    state.outputs.unconfirmed.push_back(push_sent);
-                    return Ok(());
-                }
-            };
-            self.confirm_push(oldest).await?;
-        }
-    }
-
-    /// The handler says something.
-    async fn push_from_handler(self: &Arc<Self>, path: &Arc<str>, frame: Vec<u8>) -> Result<()> {
-        let key = counted(path, 0)?;
-        polled_code::check(self, &key)?;
-        self.check_outcome_known()?;
-        self.moved();
-        let staged = self.is_staged();
-        let said = {
-            let mut state = self.state();
-            let count = state.outputs.scopes.entry(Arc::clone(path)).or_default();
-            if count.open {
-                return Err(Error::DuplicateKey { key });
-            }
-            count.said += 1;
-            if staged || count.said <= count.recorded {
                 return Ok(());
             }
-            count.open = true;
-            count.said
         };
-        let _open = OpenFrame { session: self, path };
-        let mut writes = Writes {
-            entries: vec![mark(counted(path, said)?)],
-            output: vec![Push { number: 0, step: None, body: Some(frame) }],
-            ..Writes::default()
-        };
-        if planted::is(Defect::PushUncounted) {
-            writes.entries.clear();
-        } else if said > 1 {
-            writes.forget.push(counted(path, said - 1)?);
-            self.state().forgotten(&writes.forget);
-        }
-        self.record_all(writes, Vec::new()).await
+        confirm_push(session, oldest).await?;
     }
+}
+
+/// The handler says something.
+async fn push_from_handler(session: &Arc<Session>, path: &Arc<str>, frame: Vec<u8>) -> Result<()> {
+    let key = counted(path, 0)?;
+    polled_code::check(session, &key)?;
+    session.begin_operation()?;
+    let staged = is_staged(session);
+    let said = {
+        let mut state = session.state();
+        let count = state.outputs.scopes.entry(Arc::clone(path)).or_default();
+        if count.open {
+            return Err(Error::DuplicateKey { key });
+        }
+        count.said += 1;
+        if staged || count.said <= count.recorded {
+            return Ok(());
+        }
+        count.open = true;
+        count.said
+    };
+    let _open = OpenFrame { session, path };
+    let mut writes = Writes {
+        entries: vec![mark(counted(path, said)?)],
+        output: vec![Push { number: 0, step: None, body: Some(frame) }],
+        ..Writes::default()
+    };
+    if planted::is(Defect::PushUncounted) {
+        writes.entries.clear();
+    } else if said > 1 {
+        writes.forget.push(counted(path, said - 1)?);
+        session.state().replay.forget(&writes.forget);
+    }
+    session.record_all(writes, Vec::new()).await
 }
 
 /// A frame of the handler is on its way, until this is dropped.
@@ -363,7 +361,7 @@ impl Context {
     /// [stream of its own](StepContext::emit), and [`Error::Detached`].
     pub fn emit(&self, frame: impl Serialize) -> Pending<'_, Result<()>> {
         let frame = encode(&frame);
-        Box::pin(async move { self.session().push_from_handler(self.path(), frame?).await })
+        Box::pin(async move { push_from_handler(self.session(), self.path(), frame?).await })
     }
 }
 
@@ -395,13 +393,13 @@ impl StepContext {
     /// [`Error::TooLarge`] and [`Error::Convert`] for what cannot be said; [`Error::Detached`] if the body has ended.
     pub fn emit(&self, frame: impl Serialize) -> Pending<'_, Result<()>> {
         let frame = encode(&frame);
-        Box::pin(async move { self.session().push_from_body(self.key(), self.body(), frame?).await })
+        Box::pin(async move { push_from_body(self.session(), self.key(), self.body(), frame?).await })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use mainspring_core::journal::Value;
+    use mainspring_core::journal::{EntryKind, Value};
     use mainspring_core::time::Timestamp;
 
     use super::*;

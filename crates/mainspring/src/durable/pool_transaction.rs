@@ -2,16 +2,14 @@
 
 use mainspring_core::error::BoxError;
 use mainspring_core::failure::{Failure, discard};
-use mainspring_core::journal::{Entry, EntryKind, Recorded, Recording, Writes};
+use mainspring_core::journal::{EntryKind, Recorded, Recording, Writes};
 use mainspring_core::store::{Commit, Enlist, Transactions, Uncommitted};
 use mainspring_core::{Error, Result, fault};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::error;
-use super::key::OpKey;
-use super::session::Session;
-use super::step::{Op, check_lease, encode};
+use super::operation::{Op, OpKey, check_lease, encode};
+use super::probe_hooks;
 use crate::context::Context;
 use crate::job_run::InTransaction;
 
@@ -68,7 +66,7 @@ impl Context {
         F: for<'t, 'c> AsyncFnOnce(&'t mut P::Transaction<'c>) -> Result<T, Failure>,
     {
         let (op_key, written) = Op::new(self, name).open().await?;
-        let (session, key) = (op_key.session(), op_key.key());
+        let session = op_key.session();
         if let Some(written) = written {
             return session.replay(&op_key, written).await;
         }
@@ -80,20 +78,12 @@ impl Context {
         };
         match ended {
             TransactionOutcome::Committed(value, dies) => {
-                session.crash(dies).await;
-                session.recorded_elsewhere(op_key.entry(EntryKind::Value, Vec::new()));
+                probe_hooks::crash(session, dies).await;
+                let entry = op_key.entry(EntryKind::Value, Vec::new());
+                session.state().recorded_elsewhere(&entry);
                 Ok(value)
             }
-            TransactionOutcome::Failed(failure) => {
-                let value = error::encode(&failure);
-                let overlapped = op_key.overlapped();
-                session.defer(
-                    Entry { key: key.clone(), kind: EntryKind::Error, overlapped, value },
-                    &[],
-                    true,
-                );
-                Err(error::failed(key, failure.into_error()))
-            }
+            TransactionOutcome::Failed(failure) => Err(op_key.fail(failure)),
             TransactionOutcome::LeaseLost => {
                 // The store itself knows better than a database that may only look like it. If the claim is lost, the
                 // handler ends here.
@@ -132,7 +122,7 @@ where
         }
     };
     let run = session.run();
-    let dies = match Session::probed(session.probe(), run.claim.id, op_key.key()) {
+    let dies = match probe_hooks::ran(session.probe(), run.claim.id, op_key.key()) {
         Ok(dies) => dies,
         Err(failure) => {
             transaction.roll_back().await;
@@ -147,13 +137,7 @@ where
         }
     };
     fault::point!("transaction.ran");
-    let entry = Entry {
-        key: op_key.key().clone(),
-        kind: EntryKind::Value,
-        overlapped: op_key.overlapped(),
-        value: json,
-    };
-    let writes = Writes { entries: vec![entry], ..Writes::default() };
+    let writes = Writes { entries: vec![op_key.entry(EntryKind::Value, json)], ..Writes::default() };
     let recording = Recording { claim: run.claim, writes, children: Vec::new() };
     let recorded = transaction.enlist_recording(&engine.store().ticket(), run.node, recording).await;
     match recorded {

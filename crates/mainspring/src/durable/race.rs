@@ -13,10 +13,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::dropped::OpFuture;
-use super::key::OpKey;
-use super::scope_end::Survivors;
-use super::step::{Op, encode};
-use super::{keyed, lazy};
+use super::operation::{Op, OpKey, encode, keyed, lazy};
+use super::scope_end::{self, Survivors};
 use crate::context::Context;
 
 /// A race on its way. Await it; see [`Context::race`].
@@ -86,7 +84,7 @@ impl<T: Serialize + DeserializeOwned> Parts<'_, T> {
         }
         let path: Arc<str> = Arc::from(op_key.key().as_str());
         for name in &self.retired {
-            session.ignore_name(&path, name);
+            session.state().replay.ignore_name(&path, name);
         }
         let mut arms = Vec::new();
         for Arm { name, body } in self.arms {
@@ -100,7 +98,7 @@ impl<T: Serialize + DeserializeOwned> Parts<'_, T> {
             ended.unwrap_or(Poll::Pending)
         })
         .await;
-        session.drop_inside(arms);
+        scope_end::drop_inside(session, arms);
         let value = match result {
             Ok(value) => value,
             Err(failure) => return Err(op_key.fail(failure).into()),
@@ -133,9 +131,10 @@ async fn run_arm<'c, T>(
 /// The race is decided, and recorded or about to be: its losers are cancelled, and nothing of its scope is kept.
 async fn decided<T>(op_key: &OpKey, won: Won<T>) -> Result<Won<T>> {
     let winner = format!("{}/{}/", op_key.key(), won.arm);
-    op_key.session().cancel_children(op_key.key(), |child| child.as_str().starts_with(&winner)).await?;
+    let (session, key) = (op_key.session(), op_key.key());
+    scope_end::cancel_children(session, key, |child| child.as_str().starts_with(&winner)).await?;
     if !planted::is(Defect::LoserKept) {
-        op_key.session().collapse(op_key.key(), None, Survivors::Reaching);
+        scope_end::collapse(session, key, None, Survivors::Reaching);
     }
     Ok(won)
 }

@@ -1,16 +1,14 @@
 //! Values that are drawn once: the time, randomness, ids.
 
 use mainspring_core::id::JobId;
-use mainspring_core::journal::{Entry, EntryKind};
+use mainspring_core::journal::EntryKind;
 use mainspring_core::time::Timestamp;
 use mainspring_core::{Result, Uuid};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::dropped::OpFuture;
-use super::key::OpKey;
-use super::step::Op;
-use super::{keyed, lazy};
+use super::operation::{Op, OpKey, keyed, lazy};
 use crate::context::Context;
 
 /// A value that is drawn once. Await it; see [`Context::now`].
@@ -38,13 +36,7 @@ impl<T: Serialize + DeserializeOwned> Parts<'_, T> {
         let value = (self.make)(&op_key);
         let json = serde_json::to_vec(&value)
             .map_err(|error| mainspring_core::Error::Convert { what: "value", source: error.into() })?;
-        let entry = Entry {
-            key: op_key.key().clone(),
-            kind: EntryKind::Value,
-            overlapped: op_key.overlapped(),
-            value: json,
-        };
-        session.defer(entry, &[], true);
+        session.defer(op_key.entry(EntryKind::Value, json), &[], true);
         Ok(value)
     }
 }

@@ -14,10 +14,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::sync::Arc;
 use std::time::Duration;
 
-use mainspring_core::failure::Failure;
 use mainspring_core::id::JobId;
 use mainspring_core::job::{Verb, cut};
 use mainspring_core::journal::{Entry, EntryKind, JobEnd, Value, Written};
@@ -27,8 +25,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::child::RESULT;
-use super::error;
-use super::key::{OpKey, side_key};
+use super::key::side_key;
+use super::operation::OpKey;
 use super::session::Session;
 
 /// What is recorded inside of scopes.
@@ -99,7 +97,12 @@ impl ScopedRecords {
 
     /// Forgets what is inside of a scope and does not stay; its keys. `deferred_ends`: ends of children
     /// that are not recorded yet.
-    fn take(&mut self, inside: &Inside, survivors: Survivors, deferred_ends: &BTreeSet<Key>) -> Vec<Key> {
+    pub(super) fn take(
+        &mut self,
+        inside: &Inside,
+        survivors: Survivors,
+        deferred_ends: &BTreeSet<Key>,
+    ) -> Vec<Key> {
         let ended = |child: &Key| {
             let end = side_key(child, RESULT);
             end.is_ok_and(|end| deferred_ends.contains(&end) || self.records.contains_key(&end))
@@ -152,7 +155,7 @@ fn is_inner(key: &Key) -> bool {
 }
 
 /// The keys inside of a scope are in one row: `/` is what they go on with, and `0` is what follows that.
-struct Inside {
+pub(super) struct Inside {
     first: String,
     behind: String,
 }
@@ -162,7 +165,7 @@ impl Inside {
         Inside { first: format!("{scope}/"), behind: format!("{scope}0") }
     }
 
-    fn range(&self) -> (Bound<&str>, Bound<&str>) {
+    pub(super) fn range(&self) -> (Bound<&str>, Bound<&str>) {
         (Bound::Included(&self.first), Bound::Excluded(&self.behind))
     }
 
@@ -170,14 +173,14 @@ impl Inside {
         key.as_str().starts_with(&self.first)
     }
 
-    fn empty<V>(&self, map: &mut BTreeMap<Key, V>) {
+    pub(super) fn remove_from_map<V>(&self, map: &mut BTreeMap<Key, V>) {
         let keys: Vec<Key> = map.range::<str, _>(self.range()).map(|(key, _)| key.clone()).collect();
         for key in keys {
             map.remove(&key);
         }
     }
 
-    fn take(&self, set: &mut BTreeSet<Key>) {
+    pub(super) fn remove_from_set(&self, set: &mut BTreeSet<Key>) {
         let keys: Vec<Key> = set.range::<str, _>(self.range()).cloned().collect();
         for key in &keys {
             set.remove(key);
@@ -185,136 +188,139 @@ impl Inside {
     }
 }
 
-impl Session {
-    /// A scope has ended: its result is recorded in place of what is inside of it, with the next operation.
-    pub(crate) fn collapse(&self, scope: &Key, result: Option<Entry>, survivors: Survivors) {
-        let inside = Inside::of(scope);
-        let state = &mut *self.state();
-        let reaches =
-            |entry: &Entry| survivors == Survivors::Reaching && has_read(entry.kind, entry.value.len());
-        let gone = state.deferred.entries.extract_if(.., |entry| inside.has(&entry.key) && !reaches(entry));
-        let deferred_ends = gone.map(|entry| entry.key).collect();
-        let keys = state.scoped.take(&inside, survivors, &deferred_ends);
-        state.remove(keys);
-        inside.empty(&mut state.entries);
-        inside.take(&mut state.errors);
-        inside.take(&mut state.dropped_before);
-        state.outputs.end(|path| path == scope.as_str() || path.starts_with(&inside.first));
-        state.scopes.end(scope.as_str(), inside.range());
-        state.deferred.entries.extend(result);
+/// A scope has ended: its result is recorded in place of what is inside of it, with the next operation.
+pub(super) fn collapse(session: &Session, scope: &Key, result: Option<Entry>, survivors: Survivors) {
+    let inside = Inside::of(scope);
+    let state = &mut *session.state();
+    let reaches = |entry: &Entry| survivors == Survivors::Reaching && has_read(entry.kind, entry.value.len());
+    let deferred_ends = state.deferred.retract_all(|entry| inside.has(&entry.key) && !reaches(entry));
+    let keys = state.replay.end_scope(scope, &inside, survivors, &deferred_ends);
+    state.remove(keys);
+    state.outputs.end(|path| path == scope.as_str() || path.starts_with(&inside.first));
+    if let Some(result) = result {
+        state.deferred.add(result, false);
     }
+}
 
-    /// Forgets children inside of a scope that have ended, if there are many.
-    pub(crate) async fn forget_ended_children(&self, scope: &Key) {
-        let inside = Inside::of(scope);
-        if self.state().scoped.children(&inside).count() < CHILDREN {
-            return;
-        }
-        // If that cannot be found out now, then at the next look.
-        let Ok(over) = self.ended_children(&inside).await else { return };
-        let state = &mut *self.state();
-        for key in &over {
-            state.scoped.forget(key);
-        }
-        state.remove(over);
+/// The scope of an operation has ended with a value, which is recorded in place of what is inside of it; as the
+/// handler will read it again. One that is too large for a record leaves everything as it is.
+pub(super) fn end<T: Serialize + DeserializeOwned>(op_key: &OpKey, value: T) -> Result<T> {
+    let session = op_key.session();
+    let json = crate::json::to_vec(&value).map_err(unfit)?;
+    if json.len() > session.engine.bounds().step {
+        return Ok(value);
     }
+    drop(value);
+    let value = serde_json::from_slice(&json).map_err(unfit)?;
+    collapse(session, op_key.key(), Some(op_key.entry(EntryKind::Value, json)), Survivors::Reaching);
+    Ok(value)
+}
 
-    async fn ended_children(&self, inside: &Inside) -> Result<Vec<Key>> {
-        let _busy = self.busy();
-        let children = self.ids_of(inside, |_| true).await?;
-        let mut over = Vec::new();
-        for children in children.chunks(bounds::BATCH) {
-            let job_ends = self.engine.store().job_ends(children.iter().map(|(_, id)| *id).collect()).await?;
-            let ended = children.iter().zip(job_ends).filter(|(_, job_end)| !matches!(job_end, JobEnd::Open));
-            over.extend(ended.map(|((key, _), _)| key.clone()));
-        }
-        Ok(over)
+fn unfit(error: serde_json::Error) -> Error {
+    Error::Convert { what: "result", source: error.into() }
+}
+
+/// Drops what runs inside of a scope that is over for now: the scope's own record decides what comes back, and nothing
+/// is noted of the operations in it.
+pub(super) fn drop_inside<T>(session: &Session, inside: T) {
+    let _guard = WithoutDropMarks::new(session);
+    drop(inside);
+}
+
+/// Forgets children inside of a scope that have ended, if there are many.
+pub(super) async fn forget_ended_children(session: &Session, scope: &Key) {
+    let inside = Inside::of(scope);
+    if session.state().replay.scoped.children(&inside).count() < CHILDREN {
+        return;
     }
+    // If that cannot be found out now, then at the next look.
+    if let Ok(over) = ended_children(session, &inside).await {
+        session.state().remove(over);
+    }
+}
 
-    /// Children inside of a scope that are cancelled with it; ids that are not known are read.
-    async fn ids_of(&self, inside: &Inside, wanted: impl Fn(&Key) -> bool) -> Result<Vec<(Key, JobId)>> {
-        let unknown: Vec<Key> = {
-            let state = self.state();
-            let unknown = state.scoped.children(inside).filter(|(key, id)| id.is_none() && wanted(key));
-            unknown.map(|(key, _)| key.clone()).collect()
-        };
-        for keys in unknown.chunks(bounds::PAGE) {
-            let values = self.engine.store().values(self.run().claim.id, keys.to_vec()).await?;
-            let mut state = self.state();
-            for (key, value) in keys.iter().zip(values) {
-                let id = value.and_then(|value| serde_json::from_slice(&value).ok());
-                let id = id.ok_or_else(|| Error::Corrupt { why: format!("`{key}` is no child") })?;
-                state.scoped.records.insert(key.clone(), Reach::Child(Some(id)));
+async fn ended_children(session: &Session, inside: &Inside) -> Result<Vec<Key>> {
+    let _busy = session.busy();
+    let children = ids_of(session, inside, |_| true).await?;
+    let mut over = Vec::new();
+    for children in children.chunks(bounds::BATCH) {
+        let ids = children.iter().map(|(_, id)| *id).collect();
+        let job_ends = session.engine.store().job_ends(ids).await?;
+        let ended = children.iter().zip(job_ends).filter(|(_, job_end)| !matches!(job_end, JobEnd::Open));
+        over.extend(ended.map(|((key, _), _)| key.clone()));
+    }
+    Ok(over)
+}
+
+/// Children inside of a scope that are cancelled with it; ids that are not known are read.
+async fn ids_of(
+    session: &Session,
+    inside: &Inside,
+    wanted: impl Fn(&Key) -> bool,
+) -> Result<Vec<(Key, JobId)>> {
+    let unknown: Vec<Key> = {
+        let scoped = &session.state().replay.scoped;
+        let unknown = scoped.children(inside).filter(|(key, id)| id.is_none() && wanted(key));
+        unknown.map(|(key, _)| key.clone()).collect()
+    };
+    for keys in unknown.chunks(bounds::PAGE) {
+        let values = session.engine.store().values(session.run().claim.id, keys.to_vec()).await?;
+        let records = &mut session.state().replay.scoped.records;
+        for (key, value) in keys.iter().zip(values) {
+            let id = value.and_then(|value| serde_json::from_slice(&value).ok());
+            let id = id.ok_or_else(|| Error::Corrupt { why: format!("`{key}` is no child") })?;
+            records.insert(key.clone(), Reach::Child(Some(id)));
+        }
+    }
+    let scoped = &session.state().replay.scoped;
+    let children = scoped.children(inside).filter(|(key, _)| wanted(key));
+    Ok(children.filter_map(|(key, id)| Some((key.clone(), id?))).collect())
+}
+
+/// Leaves out jobs that are no children of this one: an operation that was dropped did not learn that its id is another's.
+async fn own_children(session: &Session, mut children: Vec<(Key, JobId)>) -> Result<Vec<(Key, JobId)>> {
+    let unsure = |(key, _): &(Key, JobId)| session.state().replay.scoped.unconfirmed_starts.contains(key);
+    let parent = Some(session.run().claim.id);
+    for at in (0..children.len()).rev().filter(|&at| unsure(&children[at])).collect::<Vec<_>>() {
+        let job = session.engine.store().get(children[at].1).await?;
+        if job.is_none_or(|job| job.summary.options.parent != parent) {
+            children.remove(at);
+        }
+    }
+    Ok(children)
+}
+
+/// Cancels the children of what was given up inside of a scope: of all but what is to be kept. What decided that is
+/// recorded first.
+pub(super) async fn cancel_children(
+    session: &Session,
+    scope: &Key,
+    keep: impl Fn(&Key) -> bool,
+) -> Result<()> {
+    let inside = Inside::of(scope);
+    if session.state().replay.scoped.children(&inside).all(|(key, _)| keep(key)) {
+        return Ok(());
+    }
+    session.record_deferred().await?;
+    let _busy = session.busy();
+    let lost = own_children(session, ids_of(session, &inside, |key| !keep(key)).await?).await?;
+    let why = cut(format!("`{scope}` was decided without it"), bounds::WHY_BYTES);
+    let verb = Verb::Recall { why };
+    let clock = &session.engine.seams().clock;
+    for lost in lost.chunks(bounds::BATCH) {
+        let ids: Vec<JobId> = lost.iter().map(|(_, id)| *id).collect();
+        while let Err(error) = session.engine.store().change(ids.clone(), verb.clone(), false).await {
+            if !error.is_retryable() {
+                return Err(error);
             }
-        }
-        let state = self.state();
-        let children = state.scoped.children(inside).filter(|(key, _)| wanted(key));
-        Ok(children.filter_map(|(key, id)| Some((key.clone(), id?))).collect())
-    }
-
-    /// Drops what runs inside of a scope that is over for now: the scope's own record decides what comes back, and nothing
-    /// is noted of the operations in it.
-    pub(crate) fn drop_inside<T>(&self, inside: T) {
-        let _guard = WithoutDropMarks::new(self);
-        drop(inside);
-    }
-
-    /// Takes a record back that something later stands for, with the next operation.
-    pub(crate) fn retract(&self, key: &Key) {
-        let mut state = self.state();
-        let before = state.deferred.entries.len();
-        state.deferred.entries.retain(|entry| entry.key != *key);
-        if state.deferred.entries.len() == before {
-            state.scoped.forget(key);
-            state.remove(vec![key.clone()]);
+            clock.sleep(PAUSE).await;
         }
     }
-
-    /// Leaves out jobs that are no children of this one: an operation that was dropped did not learn that its id is another's.
-    async fn own_children(&self, mut children: Vec<(Key, JobId)>) -> Result<Vec<(Key, JobId)>> {
-        let unsure = |(key, _): &(Key, JobId)| self.state().scoped.unconfirmed_starts.contains(key);
-        let parent = Some(self.run().claim.id);
-        for at in (0..children.len()).rev().filter(|&at| unsure(&children[at])).collect::<Vec<_>>() {
-            let job = self.engine.store().get(children[at].1).await?;
-            if job.is_none_or(|job| job.summary.options.parent != parent) {
-                children.remove(at);
-            }
-        }
-        Ok(children)
+    let records = &mut session.state().replay.scoped.records;
+    for (key, _) in lost {
+        records.insert(key, Reach::Scope);
     }
-
-    /// Cancels the children of what was given up inside of a scope: of all but what is to be kept. What decided that is
-    /// recorded first.
-    pub(crate) async fn cancel_children(
-        self: &Arc<Self>,
-        scope: &Key,
-        keep: impl Fn(&Key) -> bool,
-    ) -> Result<()> {
-        let inside = Inside::of(scope);
-        if self.state().scoped.children(&inside).all(|(key, _)| keep(key)) {
-            return Ok(());
-        }
-        self.record_deferred().await?;
-        let _busy = self.busy();
-        let lost = self.own_children(self.ids_of(&inside, |key| !keep(key)).await?).await?;
-        let why = cut(format!("`{scope}` was decided without it"), bounds::WHY_BYTES);
-        let verb = Verb::Recall { why };
-        let clock = &self.engine.seams().clock;
-        for lost in lost.chunks(bounds::BATCH) {
-            let ids: Vec<JobId> = lost.iter().map(|(_, id)| *id).collect();
-            while let Err(error) = self.engine.store().change(ids.clone(), verb.clone(), false).await {
-                if !error.is_retryable() {
-                    return Err(error);
-                }
-                clock.sleep(PAUSE).await;
-            }
-        }
-        let mut state = self.state();
-        for (key, _) in lost {
-            state.scoped.records.insert(key, Reach::Scope);
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// While this lives, operations that are dropped leave no mark.
@@ -322,48 +328,15 @@ struct WithoutDropMarks<'a>(&'a Session);
 
 impl<'a> WithoutDropMarks<'a> {
     fn new(session: &'a Session) -> Self {
-        session.state().scoped.no_drop_marks = true;
+        session.state().replay.scoped.no_drop_marks = true;
         WithoutDropMarks(session)
     }
 }
 
 impl Drop for WithoutDropMarks<'_> {
     fn drop(&mut self) {
-        self.0.state().scoped.no_drop_marks = false;
+        self.0.state().replay.scoped.no_drop_marks = false;
     }
-}
-
-impl OpKey {
-    /// The scope under this key has ended with a value, which is recorded in place of what is inside of it; as the
-    /// handler will read it again. One that is too large for a record leaves everything as it is.
-    pub(crate) fn end<T: Serialize + DeserializeOwned>(&self, value: T) -> Result<T> {
-        let session = self.session();
-        let json = crate::json::to_vec(&value).map_err(unfit)?;
-        if json.len() > session.engine.bounds().step {
-            return Ok(value);
-        }
-        drop(value);
-        let value = serde_json::from_slice(&json).map_err(unfit)?;
-        session.collapse(self.key(), Some(self.entry(EntryKind::Value, json)), Survivors::Reaching);
-        Ok(value)
-    }
-
-    /// Something to be recorded under this key.
-    pub(crate) fn entry(&self, kind: EntryKind, value: Vec<u8>) -> Entry {
-        Entry { key: self.key().clone(), kind, overlapped: self.overlapped(), value }
-    }
-
-    /// The scope under this key has failed. What is inside of it stays: if the handler returns the error, the next attempt
-    /// goes on with it. If the handler survives it, a later run meets the same error.
-    pub(crate) fn fail(&self, failure: Failure) -> Error {
-        let session = self.session();
-        session.defer(self.entry(EntryKind::Error, error::encode(&failure)), &[], true);
-        error::failed(self.key(), failure.into_error())
-    }
-}
-
-fn unfit(error: serde_json::Error) -> Error {
-    Error::Convert { what: "result", source: error.into() }
 }
 
 /// Children that a loop has not waited for, from which on it is worth a look which of them have ended.

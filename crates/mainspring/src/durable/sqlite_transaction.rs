@@ -12,10 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::dropped::OpFuture;
-use super::error;
-use super::session::Session;
-use super::step::{Op, encode};
-use super::{keyed, lazy};
+use super::operation::{Op, encode, keyed, lazy};
+use super::{error, probe_hooks};
 use crate::context::Context;
 use crate::job_run::InTransaction;
 
@@ -81,16 +79,17 @@ impl<T: Serialize + DeserializeOwned + Send + 'static> SqliteParts<'_, T> {
                 (session.shared_probe(), Arc::clone(&dies), run.claim.id, key.clone());
             let body = move |sql: &mut transaction_step::Sql<'_>| {
                 let value = body(sql).map_err(Failure::into_error)?;
-                let crash = Session::probed(probe.as_deref(), id, &key).map_err(Failure::into_error)?;
+                let crash = probe_hooks::ran(probe.as_deref(), id, &key).map_err(Failure::into_error)?;
                 dies.store(crash, Ordering::SeqCst);
                 encode(value, bytes).map_err(Failure::into_error)
             };
             sqlite.transact(request, body).await
         };
-        session.crash(dies.load(Ordering::SeqCst)).await;
+        probe_hooks::crash(session, dies.load(Ordering::SeqCst)).await;
         match done {
             Ok(transaction_step::Done::Now(value)) => {
-                session.recorded_elsewhere(op_key.entry(EntryKind::Value, Vec::new()));
+                let entry = op_key.entry(EntryKind::Value, Vec::new());
+                session.state().recorded_elsewhere(&entry);
                 Ok(value)
             }
             Ok(transaction_step::Done::Before(value)) => serde_json::from_slice(&value)

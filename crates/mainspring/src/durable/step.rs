@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use mainspring_core::backoff::Backoff;
 use mainspring_core::error::BoxError;
-use mainspring_core::failure::{Failure, discard};
+use mainspring_core::failure::Failure;
 use mainspring_core::id::JobId;
-use mainspring_core::journal::{Entry, EntryKind, Writes};
+use mainspring_core::journal::{EntryKind, Writes};
 use mainspring_core::name::Key;
 use mainspring_core::planted::{self, Defect};
 use mainspring_core::seam::Pending;
@@ -19,10 +19,11 @@ use mainspring_core::{Error, Result, fault};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::dropped::{DropMark, OpFuture};
-use super::key::{OpKey, side_key};
+use super::dropped::OpFuture;
+use super::key::side_key;
+use super::operation::{Op, OpKey, check_lease, encode, keyed, lazy, side_entry};
 use super::session::Session;
-use super::{error, keyed, lazy, polled_code};
+use super::{error, output, polled_code, under_way};
 use crate::context::Context;
 use crate::job_run::JobRun;
 use crate::testing::ProbeVerdict;
@@ -43,63 +44,6 @@ struct Parts<'c, T> {
     backoff: Backoff,
     timeout: Option<Duration>,
     once: bool,
-}
-
-/// The beginning of every operation: its name, and the key that it takes.
-pub(crate) struct Op<'c> {
-    pub(crate) ctx: &'c Context,
-    name: String,
-    taken_key: Result<OpKey>,
-    former: Option<String>,
-    added: bool,
-}
-
-impl<'c> Op<'c> {
-    pub(crate) fn new(ctx: &'c Context, name: &str) -> Self {
-        let taken_key = OpKey::take(ctx.session(), ctx.path(), name, None);
-        Op { ctx, name: name.to_owned(), taken_key, former: None, added: false }
-    }
-
-    /// Takes another key instead.
-    pub(crate) fn key(&mut self, given: &str) {
-        // The first one is let go before.
-        self.taken_key = Err(Error::Closed);
-        self.taken_key = OpKey::take(self.ctx.session(), self.ctx.path(), &self.name, Some(given));
-        if let Some(former) = self.former.take() {
-            self.renamed(former);
-        }
-    }
-
-    /// It was called otherwise before.
-    pub(crate) fn renamed(&mut self, former: String) {
-        if let Ok(op_key) = &mut self.taken_key
-            && let Err(error) = op_key.rename(&former)
-        {
-            self.taken_key = Err(error);
-        }
-        self.former = Some(former);
-    }
-
-    /// It was not there before.
-    pub(crate) fn added(&mut self) {
-        self.added = true;
-    }
-
-    pub(crate) fn is_added(&self) -> bool {
-        self.added
-    }
-
-    /// Records it if the operation is dropped before its end.
-    pub(crate) fn drop_mark(&self) -> Option<DropMark> {
-        self.taken_key.as_ref().ok().map(|op_key| DropMark::new(op_key.session(), op_key.key()))
-    }
-
-    /// The operation begins.
-    pub(crate) fn begin(self) -> Result<OpKey> {
-        let mut op_key = self.taken_key?;
-        op_key.begin()?;
-        Ok(op_key)
-    }
 }
 
 impl<'c, T> Step<'c, T> {
@@ -288,23 +232,21 @@ impl<'c, T: Serialize + DeserializeOwned + Send + 'c> Parts<'c, T> {
                 Err(failure) if run_number <= retries && !once && failure.control().is_none() => {
                     let rng = &*session.engine.seams().rng;
                     let pause = backoff.delay(u16::try_from(run_number).unwrap_or(u16::MAX), rng);
-                    session.back_off(key, pause).await;
+                    under_way::back_off(session, key, pause).await;
                 }
                 result => break result,
             }
         };
-        let overlapped = op_key.overlapped();
         let failure = match result {
             Ok(value) => {
                 fault::point!("step.ran");
                 match encode(value, limit) {
                     Ok((value, json)) => {
-                        let entry =
-                            Entry { key: key.clone(), kind: EntryKind::Value, overlapped, value: json };
+                        let entry = op_key.entry(EntryKind::Value, json);
                         if planted::is(Defect::ResultEarly) {
                             session.defer(entry, &[], false);
                         } else {
-                            let (entries, forget) = (vec![entry], session.end_body_output(key));
+                            let (entries, forget) = (vec![entry], output::end_step(session, key));
                             let writes = Writes { entries, forget, ..Writes::default() };
                             session.record_all(writes, Vec::new()).await?;
                         }
@@ -315,28 +257,13 @@ impl<'c, T: Serialize + DeserializeOwned + Send + 'c> Parts<'c, T> {
             }
             Err(failure) => failure,
         };
-        let entry =
-            Entry { key: key.clone(), kind: EntryKind::Error, overlapped, value: error::encode(&failure) };
-        if once {
-            session.record(vec![entry], Vec::new()).await?;
-            session.keep_error(key);
-        } else {
-            session.defer(entry, &[], true);
+        if !once {
+            return Err(op_key.fail(failure));
         }
+        let entry = op_key.entry(EntryKind::Error, error::encode(&failure));
+        session.record(vec![entry], Vec::new()).await?;
+        session.state().replay.keep_error(key);
         Err(error::failed(key, failure.into_error()))
-    }
-}
-
-/// Before a body begins: if the claim has lapsed while the process was stopped, the run ends here and gives the job back, which a
-/// store accepts if nobody else has it by now.
-pub(super) async fn check_lease(session: &Session) {
-    let run = session.run();
-    if run.is_lapsed(session.engine.seams().clock.monotonic()) && !planted::is(Defect::LeaseUnchecked) {
-        tracing::warn!(
-            job = %run.info.id,
-            "a step is not begun: this process did not run for longer than its lease"
-        );
-        session.lease_lost::<()>().await;
     }
 }
 
@@ -347,26 +274,8 @@ async fn begin_once(op_key: &OpKey) -> Result<()> {
     if session.find(&begun).is_some() {
         return Err(Error::Interrupted { key: key.clone() });
     }
-    let entry = Entry { key: begun, kind: EntryKind::Begun, overlapped: false, value: b"null".to_vec() };
+    let entry = side_entry(begun, EntryKind::Begun, b"null".to_vec());
     session.record(vec![entry], Vec::new()).await
-}
-
-/// A result as it is recorded, and as it will be read again: that is what the handler sees, so that it sees the same in
-/// every run, whatever JSON makes of it. One that cannot be recorded will not be any better the next time.
-pub(crate) fn encode<T: Serialize + DeserializeOwned>(
-    value: T,
-    limit: usize,
-) -> Result<(T, Vec<u8>), Failure> {
-    let json = crate::json::to_vec(&value)
-        .map_err(|error| Failure::from(discard(format!("its result cannot be written as JSON: {error}"))))?;
-    if json.len() > limit {
-        let why = format!("its result has {} bytes, the bound is {limit}", json.len());
-        return Err(discard(why).into());
-    }
-    drop(value);
-    let value = serde_json::from_slice(&json)
-        .map_err(|error| Failure::from(discard(format!("its result cannot be read again: {error}"))))?;
-    Ok((value, json))
 }
 
 /// Runs the body once.
@@ -402,7 +311,7 @@ async fn run_body<T: Send>(
     run_number: u32,
     timeout: Option<Duration>,
 ) -> Result<T, Failure> {
-    let running = session.begin_body(key);
+    let running = output::begin_body(session, key);
     let (session, key) = (Arc::clone(session), key.clone());
     let step = StepContext {
         run: session.run(),

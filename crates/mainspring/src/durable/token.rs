@@ -11,7 +11,7 @@ use std::future::IntoFuture;
 use std::time::Duration;
 
 use mainspring_core::id::JobId;
-use mainspring_core::journal::{Entry, EntryKind, Message, MessageBody, Value, Written};
+use mainspring_core::journal::{EntryKind, Message, MessageBody, Value, Written};
 use mainspring_core::name::{Key, SignalName};
 use mainspring_core::planted::{self, Defect};
 use mainspring_core::seam::Pending;
@@ -20,6 +20,7 @@ use mainspring_core::{Error, Result, bounds};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use super::operation::side_entry;
 use super::session::Session;
 use super::signal::{SendSignal, SignalReceipt, SignalRef};
 use super::step::StepContext;
@@ -159,9 +160,13 @@ impl MintToken<'_> {
         let key = token_key(&secret)?;
         let value = serde_json::to_vec(&grant)
             .map_err(|error| Error::Convert { what: "token", source: error.into() })?;
-        session.add_token(key.clone(), grant, now);
-        let entry = Entry { key, kind: EntryKind::Value, overlapped: false, value };
-        session.record(vec![entry], Vec::new()).await?;
+        {
+            let mut state = session.state();
+            let used_up = state.tokens.used_up(&[], now);
+            state.remove(used_up);
+            state.tokens.known.insert(key.clone(), grant);
+        }
+        session.record(vec![side_entry(key, EntryKind::Value, value)], Vec::new()).await?;
         let job = hex(self.step.job().as_bytes());
         Ok(Token(format!("{PREFIX}_{job}_{secret}")))
     }
@@ -176,30 +181,21 @@ impl<'a> IntoFuture for MintToken<'a> {
     }
 }
 
-impl Session {
-    fn add_token(&self, key: Key, grant: TokenGrant, now: Timestamp) {
-        let state = &mut *self.state();
-        let over = state.tokens.used_up(&[], now);
-        state.remove(over);
-        state.tokens.known.insert(key, grant);
-    }
-
-    /// Finds out what all tokens are good for, before a signal is read: it may be that of one of them.
-    pub(super) async fn know_tokens(&self) -> Result<()> {
-        let unread = self.state().tokens.unread.clone();
-        for keys in unread.chunks(bounds::PAGE) {
-            let _busy = self.busy();
-            let values = self.engine.store().values(self.run().claim.id, keys.to_vec()).await?;
-            let mut state = self.state();
-            for (key, value) in keys.iter().zip(values) {
-                if let Some(value) = value {
-                    state.tokens.know(key, &value);
-                }
+/// Finds out what all tokens are good for, before a signal is read: it may be that of one of them.
+pub(super) async fn know_all(session: &Session) -> Result<()> {
+    let unread = session.state().tokens.unread.clone();
+    for keys in unread.chunks(bounds::PAGE) {
+        let _busy = session.busy();
+        let values = session.engine.store().values(session.run().claim.id, keys.to_vec()).await?;
+        let tokens = &mut session.state().tokens;
+        for (key, value) in keys.iter().zip(values) {
+            if let Some(value) = value {
+                tokens.know(key, &value);
             }
         }
-        self.state().tokens.unread.clear();
-        Ok(())
     }
+    session.state().tokens.unread.clear();
+    Ok(())
 }
 
 impl StepContext {

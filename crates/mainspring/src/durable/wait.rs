@@ -19,12 +19,12 @@ use mainspring_core::{Error, Result, bounds};
 use serde::de::DeserializeOwned;
 
 use super::dropped::OpFuture;
-use super::error;
-use super::key::{OpKey, side_key};
-use super::session::{OpenWait, Session};
+use super::key::side_key;
+use super::open_waits::OpenWait;
+use super::operation::{Op, OpKey, keyed, lazy, side_entry};
+use super::session::Session;
 use super::signal::SignalRef;
-use super::step::Op;
-use super::{keyed, lazy};
+use super::{error, token};
 use crate::context::Context;
 
 /// Waits until as many messages of a subject are there, or the time has come: then with what is there, if that will do.
@@ -39,29 +39,33 @@ pub(crate) async fn wait_for_messages(
     let mut looked = None;
     poll_fn(|context| {
         if let Some((subject, need)) = &subject
-            && let Some(messages) = session.take(subject, *need, false)
+            && let Some(messages) = session.state().inbox.take(subject, *need, false)
         {
             return Poll::Ready(messages);
         }
         // A message that came in time counts, also if its hint was lost.
         if due.is_some_and(|due| {
-            due <= session.now() && (subject.is_none() || session.has_looked(due, &mut looked))
+            due <= session.now() && (subject.is_none() || has_looked(session, due, &mut looked))
         }) {
             let there = subject
                 .as_ref()
                 .filter(|_| fewer)
-                .and_then(|(subject, need)| session.take(subject, *need, true));
+                .and_then(|(subject, need)| session.state().inbox.take(subject, *need, true));
             return Poll::Ready(there.unwrap_or_default());
         }
         let own = context.waker().will_wake(&session.waker);
         let waker = (!own).then(|| context.waker().clone());
-        session.open(
-            &mut open_wait.at,
-            OpenWait { key: key.clone(), subject: subject.clone(), until: due, waker },
-        );
+        let wait = OpenWait { key: key.clone(), subject: subject.clone(), until: due, waker };
+        session.state().waits.open(&mut open_wait.at, wait);
         Poll::Pending
     })
     .await
+}
+
+/// Whether the inbox was looked into, to its end, since a point in time that is past.
+fn has_looked(session: &Session, due: Timestamp, since: &mut Option<u64>) -> bool {
+    let came = session.run().claimed_at() > due;
+    session.state().inbox.has_looked(came, since)
 }
 
 /// A wait that is open, until it is dropped.
@@ -73,7 +77,9 @@ struct OpenWaitGuard<'a> {
 impl Drop for OpenWaitGuard<'_> {
     fn drop(&mut self) {
         if let Some(at) = self.at {
-            self.session.close(at);
+            let mut state = self.session.state();
+            state.waits.close(at);
+            state.under_way.moved();
         }
     }
 }
@@ -91,7 +97,7 @@ async fn due(op_key: &OpKey, when: When) -> Result<Timestamp> {
         return Err(Error::Invalid { what: "wait", why: "more than ten years ahead".into() });
     }
     let value = due.as_micros().to_string().into_bytes();
-    session.defer(Entry { key, kind: EntryKind::Until, overlapped: false, value }, &[], false);
+    session.defer(side_entry(key, EntryKind::Until, value), &[], false);
     Ok(due)
 }
 
@@ -119,14 +125,8 @@ impl SleepParts<'_> {
         }
         let due = due(&op_key, self.when).await?;
         wait_for_messages(session, op_key.key(), None, Some(due), false).await;
-        let entry = Entry {
-            key: op_key.key().clone(),
-            kind: EntryKind::Value,
-            overlapped: op_key.overlapped(),
-            value: b"null".to_vec(),
-        };
         // It would come out the same way again: the time is recorded.
-        session.defer(entry, &[], false);
+        session.defer(op_key.entry(EntryKind::Value, b"null".to_vec()), &[], false);
         Ok(())
     }
 }
@@ -158,7 +158,7 @@ impl SignalParts<'_> {
             let signals: Vec<(String, T)> = session.replay(&op_key, written).await?;
             return Ok(signals.into_iter().map(|(sender, value)| Received { sender, value }).collect());
         }
-        Box::pin(session.know_tokens()).await?;
+        Box::pin(token::know_all(session)).await?;
         let due = match self.timeout {
             None => None,
             Some(when) => Some(due(&op_key, when).await?),
@@ -193,7 +193,7 @@ impl SignalParts<'_> {
                 if unfit.is_empty() {
                     session.defer(entry, &fit, true);
                 } else {
-                    session.put_back(fit);
+                    session.state().inbox.put_back(fit);
                     let read: &[Message] = if planted::is(Defect::UnfitKept) { &[] } else { &unfit };
                     session.defer(entry, read, true);
                     let notes = unfit.iter().filter_map(misfit::<T>).collect();
@@ -218,7 +218,7 @@ async fn set_aside(session: &Arc<Session>, key: &Key, notes: Vec<Unfit>) -> Resu
     let mark = side_key(key, UNFIT)?;
     let mut noted: Vec<Unfit> = match session.find(&mark) {
         Some(written) => {
-            session.retract(&mark);
+            session.state().retract(mark.clone());
             session.decoded(written).await?
         }
         None => Vec::new(),
@@ -226,17 +226,7 @@ async fn set_aside(session: &Arc<Session>, key: &Key, notes: Vec<Unfit>) -> Resu
     noted.extend(notes);
     noted.drain(..noted.len().saturating_sub(NOTED.0));
     let value = serde_json::to_vec(&noted).map_err(convert)?;
-    let entry = Entry { key: mark, kind: EntryKind::Value, overlapped: false, value };
-    session.record(vec![entry], Vec::new()).await
-}
-
-impl Session {
-    /// Gives messages back that were taken and are not read: the next wait finds them, in their order.
-    fn put_back(&self, messages: Vec<Message>) {
-        let mut state = self.state();
-        state.inbox.extend(messages);
-        state.inbox.sort_by_key(|message| message.no);
-    }
+    session.record(vec![side_entry(mark, EntryKind::Value, value)], Vec::new()).await
 }
 
 /// What there is to note of a signal that is not a `T`; `None` if it is one.
