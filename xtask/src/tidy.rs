@@ -6,6 +6,7 @@
 mod dependencies;
 mod dependency_list;
 mod determinism;
+mod facade;
 mod file;
 mod file_form;
 mod packages;
@@ -61,6 +62,7 @@ pub(crate) fn check() -> Result<()> {
         files.iter().flat_map(|file| FILE_RULES.iter().flat_map(|rule| rule(file))).collect();
     findings.extend(dependencies::check(&packages));
     findings.extend(dependency_list::check(&files, &packages));
+    findings.extend(facade::check(&files));
     findings.sort();
     for finding in &findings {
         println!("{finding}");

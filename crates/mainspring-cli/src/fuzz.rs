@@ -4,7 +4,8 @@
 //! - No command is run: what is read is looked at, and that is all.
 
 use clap::Parser;
-use mainspring::{Filter, Timestamp};
+use mainspring::admin::Filter;
+use mainspring::time::Timestamp;
 
 use crate::args::{Args, Command};
 use crate::command::filter;

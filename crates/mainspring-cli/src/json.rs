@@ -1,8 +1,8 @@
 //! JSON for programs: the shapes that `--json` prints. Times are ISO 8601 in UTC.
 
-use mainspring::{Record, Subject, Summary, Timeline, Timestamp, Wait};
-use mainspring_core::journal::{Message, MessageBody, Value as Recorded, Written};
-use mainspring_core::store::{Description, Node, Queue};
+use mainspring::admin::{Description, Node, Queue, Record, Summary};
+use mainspring::time::Timestamp;
+use mainspring::workflow::{Message, MessageBody, Subject, Timeline, Value as Recorded, Wait, Written};
 use serde_json::{Value, json};
 
 fn time(at: Option<Timestamp>) -> Value {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mainspring::Engine;
-use mainspring_core::seam::Clock;
+use mainspring::seam::Clock;
 
 use crate::output::Out;
 

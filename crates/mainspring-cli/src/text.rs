@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mainspring::{Span, Timestamp};
+use mainspring::time::{Span, Timestamp};
 
 /// A text with every control character written out, except for line breaks: a job's error must not be able to move the
 /// cursor, change colours or hide what stands next to it.

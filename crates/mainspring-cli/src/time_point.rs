@@ -3,7 +3,8 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use mainspring::{Span, Timestamp, When};
+use mainspring::enqueue::When;
+use mainspring::time::{Span, Timestamp};
 
 /// A point in time on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

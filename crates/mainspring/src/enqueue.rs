@@ -7,13 +7,16 @@ use std::time::Duration;
 
 use mainspring_core::backoff::Backoff;
 use mainspring_core::id::JobId;
-use mainspring_core::job::{New, OnConflict, Options, Priority, Unique, When};
+use mainspring_core::job::{New, OnConflict, Priority, Unique};
 use mainspring_core::name::{Kind, Label, QueueName, Tag};
 use mainspring_core::seam::Pending;
-use mainspring_core::store::{Enlist, EnlistSync, Receipt};
+use mainspring_core::store::Receipt;
 use mainspring_core::time::Span;
 use mainspring_core::{Error, Result};
 use serde_json::Value;
+
+pub use mainspring_core::job::{Differs, Options, Origin, PayloadBounds, When};
+pub use mainspring_core::store::{Enlist, EnlistSync};
 
 use crate::engine::Engine;
 use crate::enqueue::flush::{ContendedRetry, only};

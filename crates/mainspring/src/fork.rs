@@ -13,9 +13,7 @@ use std::future::IntoFuture;
 
 use mainspring_core::id::JobId;
 use mainspring_core::job::{New, Options, Origin};
-use mainspring_core::journal::{
-    Ended, Entry, EntryKind, JobEnd, MessageBody, Timeline, Value, Written, cut, operation,
-};
+use mainspring_core::journal::{Ended, Entry, EntryKind, JobEnd, MessageBody, Timeline, Value, Written, cut};
 use mainspring_core::name::Key;
 use mainspring_core::seam::Pending;
 use mainspring_core::{Error, Result, bounds};
@@ -36,7 +34,7 @@ const LISTED_STEPS: usize = 50;
 /// Who is said to have sent a signal that a fork was given.
 const SENDER: &str = "~fork";
 
-/// A fork on its way. Await it to store it; see [`Jobs::fork`](crate::Jobs::fork).
+/// A fork on its way. Await it to store it; see [`Jobs::fork`](crate::admin::Jobs::fork).
 #[must_use = "nothing is forked until this is awaited"]
 pub struct Fork<'a> {
     engine: &'a Engine,
@@ -159,7 +157,7 @@ pub(crate) fn unknown(step: &str, timeline: &Timeline) -> Error {
     }
     let mut seen = BTreeSet::new();
     let ended = Ended::of(timeline.entries.iter().map(|entry| (entry.key.as_str(), entry.kind)));
-    let operations = timeline.entries.iter().map(|entry| operation(entry.key.as_str()));
+    let operations = timeline.entries.iter().map(Written::operation);
     let operations = operations.filter(|step| !ended.has(step));
     let steps: Vec<&str> = operations.filter(|step| !step.is_empty() && seen.insert(*step)).collect();
     let more = if steps.len() > LISTED_STEPS { ", …" } else { "" };
@@ -233,7 +231,7 @@ fn of<'s>(timeline: &'s Timeline, key: &Key) -> Option<&'s Written> {
 /// which are good for that one.
 fn without_scopes(mut kept: Vec<&Written>) -> Vec<&Written> {
     let ended = Ended::of(kept.iter().map(|entry| (entry.key.as_str(), entry.kind)));
-    kept.retain(|entry| !operation(entry.key.as_str()).is_empty() && !ended.has(entry.key.as_str()));
+    kept.retain(|entry| !entry.operation().is_empty() && !ended.has(entry.key.as_str()));
     kept
 }
 

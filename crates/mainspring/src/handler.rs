@@ -5,10 +5,15 @@ use std::future::Future;
 use std::sync::Arc;
 
 use mainspring_core::failure::Failure;
-use mainspring_core::job::{Fault, FaultKind};
 use mainspring_core::name::Kind;
 use mainspring_core::seam::Pending;
 use mainspring_core::{Error, Result};
+
+pub use mainspring_core::failure::Control;
+pub use mainspring_core::job::{Fault, FaultKind, Outcome};
+
+pub use crate::context::Info;
+pub use crate::layer::{Inner, Layer};
 
 use crate::context::Context;
 use crate::job::Job;

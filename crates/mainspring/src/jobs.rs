@@ -45,7 +45,7 @@ impl<'a> Jobs<'a> {
     ///
     /// ```
     /// # async fn example(engine: &mainspring::Engine) -> Result<(), mainspring::Error> {
-    /// let failed = mainspring::Filter { states: vec![mainspring::State::Failed], ..Default::default() };
+    /// let failed = mainspring::admin::Filter { states: vec![mainspring::State::Failed], ..Default::default() };
     /// let mut page = engine.jobs().list(failed.clone()).limit(50).await?;
     /// while let Some(next) = page.next.take() {
     ///     page = engine.jobs().list(failed.clone()).after(next).limit(50).await?;
@@ -129,7 +129,7 @@ impl<'a> Jobs<'a> {
     /// Drops unread signals of a name that were sent to a job: all of them, or those of one [sender](DropSignals::sender). Returns how many.
     ///
     /// Nobody reads a dropped signal. Its sender stays known as if it had been read: a repeat of the same send is
-    /// [`SignalReceipt::Repeated`](crate::SignalReceipt::Repeated) and not stored. To correct a signal, send it with another sender, or with none.
+    /// [`SignalReceipt::Repeated`](crate::workflow::SignalReceipt::Repeated) and not stored. To correct a signal, send it with another sender, or with none.
     /// The job stays as it is: if it waits, it waits on, and if the signal has woken it, it looks, and waits again. A handler that
     /// runs may have the signal at hand already and still read it; [`hold`](Self::hold) a waiting job first to be sure.
     ///

@@ -18,7 +18,7 @@ pub type Inner = Pending<'static, Result<Payload, Failure>>;
 /// A closure will do:
 ///
 /// ```
-/// # use mainspring::{Inner, Info};
+/// # use mainspring::handler::{Inner, Info};
 /// # use std::sync::Arc;
 /// let timing = |job: Arc<Info>, inner: Inner| async move {
 ///     println!("{} begins", job.kind);
@@ -26,7 +26,7 @@ pub type Inner = Pending<'static, Result<Payload, Failure>>;
 ///     println!("{} ends", job.kind);
 ///     result
 /// };
-/// # fn is_layer(_: impl mainspring::Layer) {}
+/// # fn is_layer(_: impl mainspring::handler::Layer) {}
 /// # is_layer(timing);
 /// ```
 pub trait Layer: Send + Sync + 'static {

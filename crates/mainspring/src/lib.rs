@@ -37,12 +37,12 @@
 //! |---|---|
 //! | open a store, with options | [`Engine::open`], [`Engine::options`] |
 //! | declare a kind of job | [`Job`], by hand or derived |
-//! | enqueue: delays, priorities, unique keys, tags, inside your own transaction | [`Engine::enqueue`], [`Enqueue`], [`Engine::enqueue_many`] |
+//! | enqueue: delays, priorities, unique keys, tags, inside your own transaction | [`Engine::enqueue`], [`enqueue::Enqueue`], [`Engine::enqueue_many`] |
 //! | run jobs | [`Engine::node`], [`NodeBuilder`], [`Node::run_until`] with [`shutdown_signal`] |
 //! | say what becomes of an attempt | any error, or [`retry_in`], [`snooze`], [`throttled`], [`discard`], [`cancel`] |
 //! | wait for a result | [`Engine::result`], [`Engine::result_json`] |
-//! | see and change jobs, one or all that match | [`Engine::jobs`], [`Jobs`], [`Filter`] |
-//! | know why a job is not running | [`Jobs::why`] |
+//! | see and change jobs, one or all that match | [`Engine::jobs`], [`admin::Jobs`], [`admin::Filter`] |
+//! | know why a job is not running | [`admin::Jobs::why`] |
 //! | pause queues, set backoff and retention | [`Engine::queues`] |
 //! | test handlers on a clock that you move | [`testing`] |
 //!
@@ -90,16 +90,17 @@
 // Lets `#[derive(Job)]` name `::mainspring` inside of this crate too.
 extern crate self as mainspring;
 
+pub mod admin;
 mod batch;
 mod context;
 mod durable;
 mod engine;
-mod enqueue;
+pub mod enqueue;
 mod fork;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
-mod handler;
+pub mod handler;
 #[cfg(all(test, feature = "shuttle"))]
 mod interleavings;
 mod job;
@@ -113,61 +114,37 @@ mod panic;
 mod queues;
 mod rewind;
 mod seams;
+pub mod store;
 mod sync;
-mod tail;
+pub mod tail;
 pub mod testing;
 mod waiters;
+pub mod workflow;
 
-pub use context::{Context, Info};
-pub use durable::branch::Branch;
-pub use durable::child::{Child, Spawn};
-pub use durable::iterate::Iterate;
-pub use durable::join_all::{JoinAll, join_all};
-pub use durable::map::{Map, MapSome, Mapped};
-pub use durable::race::Race;
-pub use durable::recorded_value::RecordedValue;
-pub use durable::signal::{JobRef, JobType, SendSignal, SignalReceipt, SignalRef, SignalType};
-#[cfg(feature = "sqlite")]
-pub use durable::sqlite_transaction::SqliteTransaction;
-pub use durable::step::{Step, StepContext};
-pub use durable::token::{MintToken, Token};
-pub use durable::wait::{Received, Signal, Signals, Sleep, TimedSignal};
+pub use context::Context;
+pub use durable::join_all::join_all;
+pub use durable::signal::SignalType;
+pub use durable::step::StepContext;
+pub use durable::token::Token;
 pub use engine::Engine;
-pub use enqueue::{Enqueue, EnqueueMany, Enqueued, Json};
-pub use fork::{Fork, Forked};
-pub use handler::Payload;
+pub use enqueue::Enqueued;
 pub use job::{Job, JobOptions};
-pub use jobs::{Change, ChangeReport, DropSignals, Jobs, List, LostChild, Target};
-pub use layer::{Inner, Layer};
 pub use node::{Node, NodeBuilder, shutdown_signal};
 pub use open::OpenOptions;
-pub use queues::Queues;
-pub use rewind::{Retried, RetryFrom};
-pub use tail::{Frame, Tail, TailEvent};
 
 pub use mainspring_core::backoff::Backoff;
-pub use mainspring_core::failure::{Control, Failure, cancel, discard, retry_in, snooze, throttled};
-pub use mainspring_core::id::{JobId, NodeNo};
-pub use mainspring_core::job::{
-    Differs, FaultKind, OnConflict, Origin, Outcome, PayloadBounds, Priority, Progress, Reason, Record,
-    State, Status, Summary, Unfit, Unique, Until, When, Why,
-};
-pub use mainspring_core::journal::{EntryKind, OnClose, Subject, Timeline, Wait};
-pub use mainspring_core::name::{Key, Kind, Label, QueueName, SignalName, StepName, Tag};
-pub use mainspring_core::seam;
-pub use mainspring_core::store::{
-    Commit, Counts, Enlist, EnlistSync, ErrorText, Filter, Listing, PagePosition, Transactions,
-};
-pub use mainspring_core::time::{Span, Timestamp};
-pub use mainspring_core::{Error, Uuid, bounds, error};
+pub use mainspring_core::failure::{Failure, cancel, discard, retry_in, snooze, throttled};
+pub use mainspring_core::id::JobId;
+pub use mainspring_core::job::{OnConflict, Priority, Reason, State, Status, Unique, Until};
+pub use mainspring_core::{Error, Uuid, bounds, error, name, seam, time};
 pub use mainspring_macros::Job;
 /// The pool that steps share transactions with, in the version that this crate is built for.
 #[cfg(feature = "deadpool")]
 pub use mainspring_postgres::deadpool_postgres;
-/// The database client that [`Enqueue::within`] takes transactions of, on Postgres.
+/// The database client that [`Enqueue::within`](enqueue::Enqueue::within) takes transactions of, on Postgres.
 #[cfg(feature = "postgres")]
 pub use mainspring_postgres::tokio_postgres;
-/// The database client that [`Enqueue::within`] takes transactions of, on SQLite.
+/// The database client that [`Enqueue::within`](enqueue::Enqueue::within) takes transactions of, on SQLite.
 #[cfg(feature = "sqlite")]
 pub use mainspring_sqlite::rusqlite;
 

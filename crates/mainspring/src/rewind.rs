@@ -12,7 +12,7 @@ use mainspring_core::{Error, Result};
 use crate::engine::Engine;
 use crate::fork::{stays, unknown};
 
-/// A retry from a step on its way. Await it; see [`Jobs::retry_from`](crate::Jobs::retry_from).
+/// A retry from a step on its way. Await it; see [`Jobs::retry_from`](crate::admin::Jobs::retry_from).
 #[must_use = "nothing is retried until this is awaited"]
 pub struct RetryFrom<'a> {
     engine: &'a Engine,

@@ -190,7 +190,8 @@ impl Engine {
     /// Reads what a job [says](crate::Context::emit), from its first frame on, and as it is said.
     ///
     /// ```
-    /// # use mainspring::{Engine, JobId, TailEvent};
+    /// # use mainspring::tail::TailEvent;
+    /// # use mainspring::{Engine, JobId};
     /// # async fn shown(engine: &Engine, id: JobId) -> Result<(), mainspring::Error> {
     /// let mut tail = engine.tail(id);
     /// while let Some(told) = tail.next().await? {

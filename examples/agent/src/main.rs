@@ -7,7 +7,8 @@
 
 use std::ops::ControlFlow;
 
-use mainspring::{Context, Engine, Enqueued, Job, TailEvent};
+use mainspring::tail::TailEvent;
+use mainspring::{Context, Engine, Enqueued, Job};
 use serde::{Deserialize, Serialize};
 
 const TURNS: u64 = 10_000;

@@ -42,7 +42,7 @@ async fn filled(address: &str) -> Result<Engine, mainspring::Error> {
     engine.enqueue(Sample { fails: false }).queue("nobody").await?;
     engine.result(&job).await?;
     engine.queues().pause("nobody").await?;
-    engine.jobs().cancel(mainspring::Target::All).await?;
+    engine.jobs().cancel(mainspring::admin::Target::All).await?;
     node.shutdown().await;
     Ok(engine)
 }

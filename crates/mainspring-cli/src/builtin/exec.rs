@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use std::process::Stdio;
 use std::time::Duration;
 
-use mainspring::{Context, Failure, Job, Span, cancel, discard};
+use mainspring::time::Span;
+use mainspring::{Context, Failure, Job, cancel, discard};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};

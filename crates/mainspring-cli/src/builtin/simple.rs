@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use mainspring::{Context, Job, Span, discard};
+use mainspring::time::Span;
+use mainspring::{Context, Job, discard};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

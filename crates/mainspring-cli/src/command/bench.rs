@@ -14,8 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use mainspring::{Context, Engine, Filter, Job, Node, QueueName, State, bounds, shutdown_signal};
-use mainspring_core::seam::Clock;
+use mainspring::admin::Filter;
+use mainspring::name::QueueName;
+use mainspring::seam::Clock;
+use mainspring::{Context, Engine, Job, Node, State, bounds, shutdown_signal};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

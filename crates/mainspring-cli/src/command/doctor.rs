@@ -7,9 +7,11 @@
 
 use std::process::ExitCode;
 
-use mainspring::{Counts, Engine, Error, Filter, Span, State, Timestamp, Why};
-use mainspring_core::job::stranded;
-use mainspring_core::store::{CheckPart, Node, NodeState, Queue};
+use mainspring::admin::{Counts, Filter, Node, NodeState, Queue, Why};
+use mainspring::store::CheckPart;
+use mainspring::store::job::stranded;
+use mainspring::time::{Span, Timestamp};
+use mainspring::{Engine, Error, State};
 use serde_json::{Value, json};
 
 use crate::color::Color;
@@ -103,7 +105,7 @@ fn is_silent(node: &Node, now: Timestamp) -> bool {
 async fn writes(engine: &Engine) -> Option<Finding> {
     let error = engine.store().try_write().await.err()?;
     let mut what = format!("nothing can be written: {error}");
-    for cause in mainspring_core::error::chain(&error).skip(1) {
+    for cause in mainspring::error::chain(&error).skip(1) {
         what = format!("{what}: {cause}");
     }
     let hint = match &error {

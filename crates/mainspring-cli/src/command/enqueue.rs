@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::ValueEnum;
-use mainspring::{
-    Backoff, Engine, Enqueue, EnqueueMany, JobId, Json, OnConflict, Span, Unique, Until, bounds,
-};
+use mainspring::enqueue::{Enqueue, EnqueueMany, Json};
+use mainspring::time::Span;
+use mainspring::{Backoff, Engine, JobId, OnConflict, Unique, Until, bounds};
 use serde_json::{Value, json};
 
 use super::filter;

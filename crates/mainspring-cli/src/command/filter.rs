@@ -1,6 +1,9 @@
 //! Which jobs: ids and filters, as the command line has them.
 
-use mainspring::{ErrorText, Filter, JobId, Kind, QueueName, Reason, State, Tag, Timestamp};
+use mainspring::admin::{ErrorText, Filter};
+use mainspring::name::{Kind, QueueName, Tag};
+use mainspring::time::Timestamp;
+use mainspring::{JobId, Reason, State};
 
 use crate::report::Refused;
 use crate::time_point::TimePoint;
@@ -54,7 +57,7 @@ impl JobFilter {
     }
 
     /// The filter that a store understands.
-    pub(crate) fn filter(&self, now: Timestamp) -> mainspring_core::Result<Filter> {
+    pub(crate) fn filter(&self, now: Timestamp) -> mainspring::Result<Filter> {
         Ok(Filter {
             queue: self.queue.as_deref().map(QueueName::new).transpose()?,
             kind: self.kind.as_deref().map(Kind::new).transpose()?,

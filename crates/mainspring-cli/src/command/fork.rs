@@ -1,7 +1,8 @@
 //! `job ID fork` and `job ID retry --from`: from a step on, in a new job or in the same.
 
-use mainspring::{Engine, JobId, Key, Timeline};
-use mainspring_core::journal::operation;
+use mainspring::name::Key;
+use mainspring::workflow::{Timeline, Written};
+use mainspring::{Engine, JobId};
 use serde_json::{Value, json};
 
 use super::timeline::words;
@@ -111,7 +112,7 @@ fn named(keys: &[Key]) -> String {
 
 /// The key of a step, given so or in the words of `job`.
 fn step(timeline: &Timeline, given: &str) -> String {
-    let mut steps = timeline.entries.iter().map(|entry| operation(entry.key.as_str()));
+    let mut steps = timeline.entries.iter().map(Written::operation);
     steps.find(|step| !step.is_empty() && words(step) == given).unwrap_or(given).to_owned()
 }
 

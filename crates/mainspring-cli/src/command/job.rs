@@ -3,9 +3,12 @@
 use std::io::{self, Write};
 
 use clap::Subcommand;
-use mainspring::{Engine, JobId, Origin, Record, Timeline, Timestamp, Why};
-use mainspring_core::job::Verb;
-use mainspring_core::output::Ask;
+use mainspring::admin::{Record, Verb, Why};
+use mainspring::enqueue::Origin;
+use mainspring::store::output::Ask;
+use mainspring::time::Timestamp;
+use mainspring::workflow::Timeline;
+use mainspring::{Engine, JobId};
 
 use super::filter::id;
 use super::{fork, jobs, signal, tail, timeline, verb, why};

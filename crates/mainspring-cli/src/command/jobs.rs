@@ -1,8 +1,9 @@
 //! `jobs`: list jobs, or change all that match.
 
 use clap::Subcommand;
-use mainspring::{Engine, PagePosition, Reason, State, Summary, Timestamp, bounds};
-use mainspring_core::job::Verb;
+use mainspring::admin::{PagePosition, Summary, Verb};
+use mainspring::time::Timestamp;
+use mainspring::{Engine, Reason, State, bounds};
 use serde_json::{Value, json};
 
 use super::{filter, queue, verb};

@@ -1,7 +1,7 @@
 //! `nodes`: who runs jobs.
 
 use mainspring::Engine;
-use mainspring_core::store::{Node, NodeState};
+use mainspring::admin::{Node, NodeState};
 use serde_json::{Value, json};
 
 use crate::color::Color;
@@ -39,7 +39,7 @@ pub(crate) async fn run(engine: &Engine, out: Out) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn color(node: &Node, now: mainspring::Timestamp) -> Color {
+fn color(node: &Node, now: mainspring::time::Timestamp) -> Color {
     match node.state {
         NodeState::Live if node.lease_until > now && !node.backed_up => Color::Green,
         NodeState::Live => Color::Red,
@@ -48,7 +48,7 @@ fn color(node: &Node, now: mainspring::Timestamp) -> Color {
 }
 
 /// A node's state, and for a live one its lease.
-fn lease(node: &Node, now: mainspring::Timestamp) -> String {
+fn lease(node: &Node, now: mainspring::time::Timestamp) -> String {
     match node.state {
         NodeState::Live if node.lease_until > now && node.backed_up => {
             "live, cannot store outcomes".to_owned()

@@ -1,8 +1,10 @@
 //! `queue`: see queues, pause and resume them, change their settings, delete them.
 
 use clap::Subcommand;
-use mainspring::{Backoff, Counts, Engine, QueueName, Span, State};
-use mainspring_core::store::{Queue, QueueChange};
+use mainspring::admin::{Counts, Queue, QueueChange};
+use mainspring::name::QueueName;
+use mainspring::time::Span;
+use mainspring::{Backoff, Engine, State};
 use serde_json::{Value, json};
 
 use crate::output::Out;

@@ -2,7 +2,10 @@
 
 use std::io::{self, Write};
 
-use mainspring::{Engine, Error, JobId, SignalName, SignalReceipt, State, Why, bounds};
+use mainspring::admin::Why;
+use mainspring::name::SignalName;
+use mainspring::workflow::SignalReceipt;
+use mainspring::{Engine, Error, JobId, State, bounds};
 use serde_json::{Value, json};
 
 use super::{enqueue, filter};

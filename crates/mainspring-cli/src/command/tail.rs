@@ -1,6 +1,8 @@
 //! `job tail`: what a job says, as it says it.
 
-use mainspring::{Engine, JobId, Span, Tail, TailEvent, shutdown_signal};
+use mainspring::tail::{Tail, TailEvent};
+use mainspring::time::Span;
+use mainspring::{Engine, JobId, shutdown_signal};
 use serde_json::{Value, json};
 
 use crate::output::Out;

@@ -4,8 +4,9 @@
 
 use std::collections::BTreeSet;
 
-use mainspring::{EntryKind, JobId, Timeline, Timestamp};
-use mainspring_core::journal::{Message, MessageBody, Value, Written};
+use mainspring::JobId;
+use mainspring::time::Timestamp;
+use mainspring::workflow::{EntryKind, Message, MessageBody, Timeline, Value, Written};
 
 use crate::{json, text};
 
@@ -27,7 +28,7 @@ pub(crate) fn events(timeline: &Timeline, ended: bool) -> Vec<(Timestamp, String
 }
 
 /// The operation that a record belongs to, and what it is beside that operation's result.
-fn operation(key: &mainspring::Key) -> (&str, Option<&str>) {
+fn operation(key: &mainspring::name::Key) -> (&str, Option<&str>) {
     let key = key.as_str();
     match key.rsplit_once('#') {
         Some((operation, mark)) if is_mark(mark) => (operation, Some(mark)),
@@ -217,7 +218,7 @@ mod tests {
     #[test]
     fn what_is_beside_a_result_is_told_apart() {
         let of = |key: &str| {
-            let key = mainspring::Key::new(key).expect("a key");
+            let key = mainspring::name::Key::new(key).expect("a key");
             let (operation, beside) = operation(&key);
             (operation.to_owned(), beside.map(ToOwned::to_owned))
         };

@@ -2,8 +2,8 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
-use mainspring::{ChangeReport, Engine, JobId, Priority, Target};
-use mainspring_core::job::Verb;
+use mainspring::admin::{ChangeReport, Target, Verb};
+use mainspring::{Engine, JobId, Priority};
 use serde_json::json;
 
 use super::filter;
@@ -133,6 +133,6 @@ fn message(out: Out, verb: &str, report: &ChangeReport, dry_run: bool) -> anyhow
 }
 
 /// A priority from the command line.
-pub(crate) fn set_priority(priority: u8) -> mainspring_core::Result<Verb> {
+pub(crate) fn set_priority(priority: u8) -> mainspring::Result<Verb> {
     Priority::new(priority).map(Verb::SetPriority)
 }

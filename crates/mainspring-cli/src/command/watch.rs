@@ -1,6 +1,7 @@
 //! `watch`: a store's figures, nodes and jobs, live.
 
-use mainspring::{Engine, Span};
+use mainspring::Engine;
+use mainspring::time::Span;
 
 use crate::dev;
 use crate::output::Out;

@@ -1,6 +1,7 @@
 //! `why`: the one reason that a job is not running.
 
-use mainspring::{Engine, JobId, Why};
+use mainspring::admin::Why;
+use mainspring::{Engine, JobId};
 use serde_json::json;
 
 use super::filter::id;

@@ -4,7 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use mainspring::{Engine, Node, QueueName, Span, bounds, shutdown_signal};
+use mainspring::name::QueueName;
+use mainspring::time::Span;
+use mainspring::{Engine, Node, bounds, shutdown_signal};
 use serde_json::json;
 use tokio::io::AsyncReadExt;
 

@@ -1,6 +1,7 @@
 //! Events: what `dev` tells, one line each.
 
-use mainspring::{JobId, Timestamp};
+use mainspring::JobId;
+use mainspring::time::Timestamp;
 use serde_json::{Value, json};
 
 use crate::text;

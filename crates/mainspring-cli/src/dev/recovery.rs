@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use mainspring::{Engine, Error, Filter, JobId, Reason, State};
+use mainspring::admin::Filter;
+use mainspring::{Engine, Error, JobId, Reason, State};
 
 use super::event::{Event, Tone};
 use crate::text;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use mainspring::{Backoff, Engine, Error, Filter, State, Timestamp};
+use mainspring::admin::Filter;
+use mainspring::time::Timestamp;
+use mainspring::{Backoff, Engine, Error, State};
 
 use super::samples::{Charge, Mail, Order, Report, Video, Webhook};
 
@@ -72,7 +74,7 @@ impl Seed<'_> {
     /// Cancels videos that have been running for a while.
     pub(super) async fn lose_patience(&self, now: Timestamp) -> Result<(), Error> {
         let running = Filter {
-            kind: Some(mainspring::Kind::new("demo.video")?),
+            kind: Some(mainspring::name::Kind::new("demo.video")?),
             states: vec![State::Running],
             ..Filter::default()
         };

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use mainspring::{Counts, Engine, Error, State, Summary, shutdown_signal};
+use mainspring::admin::{Counts, Summary};
+use mainspring::{Engine, Error, State, shutdown_signal};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use super::event::{Event, Tone};

@@ -1,7 +1,8 @@
 //! The live view: store and nodes, counts, jobs, events, keys.
 
-use mainspring::{Progress, Reason, State, Summary, Timestamp};
-use mainspring_core::store::{Node, NodeState};
+use mainspring::admin::{Node, NodeState, Progress, Summary};
+use mainspring::time::Timestamp;
+use mainspring::{Reason, State};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};

@@ -6,10 +6,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use mainspring::{
-    Counts, Engine, Error, Filter, JobId, NodeNo, Progress, Reason, State, Status, Summary, Timestamp,
-};
-use mainspring_core::store::{Node, NodeState};
+use mainspring::admin::{Counts, Filter, Node, NodeNo, NodeState, Progress, Summary};
+use mainspring::time::Timestamp;
+use mainspring::{Engine, Error, JobId, Reason, State, Status};
 
 use super::event::{Event, Tone};
 use super::recovery::Recovery;

@@ -42,8 +42,8 @@ impl WorkerCommand {
         if store.relaxed {
             arguments.push("--relaxed-durability".into());
         }
-        arguments.extend(["--lease".into(), mainspring::Span(LEASE).to_string().into()]);
-        arguments.extend(["--drain".into(), mainspring::Span(DRAIN).to_string().into()]);
+        arguments.extend(["--lease".into(), mainspring::time::Span(LEASE).to_string().into()]);
+        arguments.extend(["--drain".into(), mainspring::time::Span(DRAIN).to_string().into()]);
         for queue in queues {
             arguments.extend(["--queue".into(), queue.to_string().into()]);
         }

@@ -17,9 +17,16 @@ use serde_json::value::RawValue;
 use crate::id::JobId;
 use crate::name::{Key, SignalName};
 
-use super::EntryKind;
+use super::{EntryKind, Written};
 
-/// The operation that a record belongs to: its key without what is kept beside its result. Empty for what belongs to none.
+impl Written {
+    /// The operation that it belongs to: its key without what is kept beside the result. Empty if it belongs to none.
+    pub fn operation(&self) -> &str {
+        operation(self.key.as_str())
+    }
+}
+
+/// The operation that a record belongs to, by the record's key; see [`Written::operation`].
 pub fn operation(key: &str) -> &str {
     let label = key.rfind('/').map_or(0, |at| at + 1);
     let mut end = key.len();

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use mainspring::{Context, Failure, Mapped, StepContext};
+use mainspring::workflow::Mapped;
+use mainspring::{Context, Failure, StepContext};
 use mainspring_core::Error;
 use mainspring_core::backoff::Backoff;
 

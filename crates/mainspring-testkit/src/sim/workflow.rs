@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use mainspring::{Context, Failure, OnClose, StepContext, discard};
+use mainspring::workflow::OnClose;
+use mainspring::{Context, Failure, StepContext, discard};
 use mainspring_core::Error;
 use mainspring_core::id::JobId;
 use mainspring_core::seam::{Clock, Pending};

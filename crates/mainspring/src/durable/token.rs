@@ -136,7 +136,7 @@ impl MintToken<'_> {
     }
 
     /// Who will come back with it, if one step makes several tokens: each stands for a sender of its own, for waits for
-    /// [several signals](crate::Signal::count).
+    /// [several signals](crate::workflow::Signal::count).
     pub fn sender(mut self, who: impl Into<String>) -> Self {
         self.who = Some(who.into());
         self

@@ -10,7 +10,7 @@ use mainspring_core::{Error, Result};
 use crate::durable::drift::DRIFT_SIGNAL;
 use crate::engine::Engine;
 
-/// Signals that are about to be dropped. Await it; see [`Jobs::drop_signals`](crate::Jobs::drop_signals).
+/// Signals that are about to be dropped. Await it; see [`Jobs::drop_signals`](crate::admin::Jobs::drop_signals).
 #[must_use = "nothing is dropped until this is awaited"]
 pub struct DropSignals<'a> {
     engine: &'a Engine,

@@ -11,7 +11,7 @@ use crate::engine::Engine;
 /// Jobs of a page unless you say otherwise.
 const LIMIT: usize = 100;
 
-/// A listing on its way. Await it; see [`Jobs::list`](crate::Jobs::list).
+/// A listing on its way. Await it; see [`Jobs::list`](crate::admin::Jobs::list).
 #[must_use = "nothing is listed until this is awaited"]
 pub struct List<'a> {
     engine: &'a Engine,

@@ -138,13 +138,13 @@ impl NodeBuilder {
     }
 
     /// The version of the application, as part of the node's name; usually `env!("CARGO_PKG_VERSION")`. It is also the
-    /// build that jobs may be [pinned](crate::Enqueue::pin) to.
+    /// build that jobs may be [pinned](crate::enqueue::Enqueue::pin) to.
     pub fn version(mut self, version: impl Into<String>) -> Self {
         self.version = version.into();
         self
     }
 
-    /// From this time on, a [`SystemTime`](std::time::SystemTime) or a [`Duration`] from now, also runs jobs that are [pinned](crate::Enqueue::pin) to another build: until then they are left
+    /// From this time on, a [`SystemTime`](std::time::SystemTime) or a [`Duration`] from now, also runs jobs that are [pinned](crate::enqueue::Enqueue::pin) to another build: until then they are left
     /// to the nodes of that build, so that these can drain. A time that is past: at once.
     pub fn takes_over(mut self, build: impl AsRef<str>, from: impl Into<When>) -> Self {
         let label = Label::of_build(build.as_ref());

@@ -292,7 +292,7 @@ impl TestEngine {
     /// Runs everything that is due now: what is enqueued, what handlers enqueue, and retries whose time has come. Does
     /// not move the clock. Jobs that nobody handles, or whose queue is paused, stay where they are.
     ///
-    /// A handler that waits for nothing but the [backoff](crate::Step::backoff) of a step keeps its slot, but nothing of it
+    /// A handler that waits for nothing but the [backoff](crate::workflow::Step::backoff) of a step keeps its slot, but nothing of it
     /// is due: that is idle, too. [`advance`](Self::advance) ends the backoff, and [`outcome`](Self::outcome) names it.
     ///
     /// # Errors
@@ -356,7 +356,7 @@ impl TestEngine {
 
     /// Enqueues a job, [runs until idle](Self::run_until_idle), and returns its result.
     ///
-    /// Steps that fail and are [tried again](crate::Step::retry) are part of one run: while nothing goes on but their
+    /// Steps that fail and are [tried again](crate::workflow::Step::retry) are part of one run: while nothing goes on but their
     /// backoffs, the clock is moved to the end of the next. It is moved for nothing else: not for another attempt of the job,
     /// a sleep or a signal.
     ///

@@ -1,7 +1,8 @@
 //! Children: started once, waited for, and cancelled with their parent.
 
 use mainspring::testing::TestEngine;
-use mainspring::{Context, Error as EngineError, Job, JobId, OnClose, Reason, State, Status, discard};
+use mainspring::workflow::OnClose;
+use mainspring::{Context, Error as EngineError, Job, JobId, Reason, State, Status, discard};
 use serde::{Deserialize, Serialize};
 
 use crate::support::{CACHE_SIZES, Flow, HOUR, Ledger, SECOND, flow, status};
@@ -60,7 +61,7 @@ async fn a_child_is_pinned_as_its_parent_is_unless_it_says_otherwise() {
     let handler = async |ctx: Context, _job: Flow| {
         ctx.spawn("same", Part { n: 1 }).await?;
         ctx.spawn("other", Part { n: 2 }).options(|part| part.pin("2")).await?;
-        ctx.spawn("any", Part { n: 3 }).options(mainspring::Enqueue::any_build).await?;
+        ctx.spawn("any", Part { n: 3 }).options(mainspring::enqueue::Enqueue::any_build).await?;
         mainspring::HandlerResult::Ok(String::new())
     };
     let test = TestEngine::new();

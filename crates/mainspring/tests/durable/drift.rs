@@ -5,8 +5,9 @@
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
+use mainspring::admin::ChangeReport;
 use mainspring::testing::{TestEngine, verify_journal};
-use mainspring::{ChangeReport, Context, Failure, Reason, State};
+use mainspring::{Context, Failure, Reason, State};
 use tokio::sync::Notify;
 
 use crate::support::{Flow, HOUR, Ledger, On, flow, on_every_store, on_memory_and_sqlite, status};

@@ -3,8 +3,9 @@
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
+use mainspring::tail::TailEvent;
 use mainspring::testing::TestEngine;
-use mainspring::{Context, Error, JobId, Reason, State, Status, StepContext, TailEvent};
+use mainspring::{Context, Error, JobId, Reason, State, Status, StepContext};
 use mainspring_core::seam::Pending;
 
 use crate::support::{CACHE_SIZES, Flow, HOUR, Ledger, SECOND, engine, flow, keys, status};
@@ -20,7 +21,9 @@ async fn read(test: &TestEngine, id: JobId, after: u64) -> Vec<String> {
 }
 
 fn shown(told: &TailEvent) -> String {
-    let by = |step: &Option<mainspring::Key>| step.as_ref().map_or(String::new(), |step| format!("{step}: "));
+    let by = |step: &Option<mainspring::name::Key>| {
+        step.as_ref().map_or(String::new(), |step| format!("{step}: "))
+    };
     match told {
         TailEvent::Frame(frame) => format!("{}{}", by(&frame.step), frame.text()),
         TailEvent::Reset { step, from, .. } => format!("{}<{from}", by(step)),

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mainspring::testing::TestEngine;
+use mainspring::workflow::EntryKind;
 use mainspring::{
-    Backoff, Context, Enqueued, EntryKind, Error as EngineError, Failure, Job, NodeBuilder, Reason, State,
+    Backoff, Context, Enqueued, Error as EngineError, Failure, Job, NodeBuilder, Reason, State,
 };
 use serde::{Deserialize, Serialize};
 
@@ -329,7 +330,10 @@ async fn play(on: &On, seed: u64, crashes: bool, cached: usize) {
             test.advance(LEASE * 2).await.expect("the dead are found");
         }
         // Nobody can know who it was that crashed: an operator lets them go on.
-        let filter = mainspring::Filter { states: vec![State::Suspended], ..mainspring::Filter::default() };
+        let filter = mainspring::admin::Filter {
+            states: vec![State::Suspended],
+            ..mainspring::admin::Filter::default()
+        };
         let aside = test.jobs().list(filter).await.expect("a list").jobs;
         for one in aside.iter().filter(|one| one.status.reason == Some(Reason::Quarantine)) {
             test.jobs().resume(one.id).await.expect("it goes on");

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mainspring::testing::{TestEngine, verify_journal};
-use mainspring::{Context, Enqueued, Mapped, Reason, State};
+use mainspring::workflow::Mapped;
+use mainspring::{Context, Enqueued, Reason, State};
 use mainspring_core::bounds;
 
 use crate::support::{Flow, HOUR, Ledger, engine, flow, status};

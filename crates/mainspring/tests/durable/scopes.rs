@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use mainspring::{Context, Error, Job, Mapped, Reason, State, Status, join_all};
+use mainspring::workflow::Mapped;
+use mainspring::{Context, Error, Job, Reason, State, Status, join_all};
 use serde::{Deserialize, Serialize};
 
 use crate::support::{Flow, HOUR, Ledger, SECOND, flow, keys, on_every_store, on_memory_and_sqlite, status};
@@ -95,7 +96,7 @@ on_every_store! {
             let handler = async |ctx: Context, _job: Flow| {
                 ctx.race("first")
                     .arm("work", async |ctx| {
-                        let kept = ctx.spawn("kept", Slow).on_close(mainspring::OnClose::Abandon).await?;
+                        let kept = ctx.spawn("kept", Slow).on_close(mainspring::workflow::OnClose::Abandon).await?;
                         // In scopes that have ended by then, too.
                         let inner = async |ctx: Context| Ok(ctx.spawn("child", Slow).await.map(drop)?);
                         ctx.branch("inner", inner).await?;

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use mainspring::testing::TestEngine;
-use mainspring::{Context, Error, Received, SignalType};
+use mainspring::workflow::Received;
+use mainspring::{Context, Error, SignalType};
 
 use crate::support::{Flow, HOUR, On, SECOND, flow, keys, on_every_store};
 

@@ -1,6 +1,8 @@
 //! Signals that are not what their wait asks for, and such as an operator drops: nobody meets them again.
 
-use mainspring::{Context, Error as EngineError, Reason, SignalReceipt, SignalType, State, Status, Why};
+use mainspring::admin::Why;
+use mainspring::workflow::SignalReceipt;
+use mainspring::{Context, Error as EngineError, Reason, SignalType, State, Status};
 
 use crate::support::{Flow, HOUR, engine, flow, on_every_store, status};
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use mainspring::admin::Why;
 use mainspring::bounds;
 use mainspring::testing::TestEngine;
-use mainspring::{
-    Context, Error as EngineError, Job, Reason, SignalReceipt, SignalType, State, Status, Subject, Why,
-};
+use mainspring::workflow::{SignalReceipt, Subject};
+use mainspring::{Context, Error as EngineError, Job, Reason, SignalType, State, Status};
 
 use crate::support::{
     CACHE_SIZES, Flow, HOUR, Ledger, SECOND, engine, flow, keys, on_memory_and_sqlite, status,

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use mainspring::admin::Why;
 use mainspring::bounds::{BATCH_BYTES, UNSTORED_BYTES};
-use mainspring::{Context, Job, NodeBuilder, State, Why};
+use mainspring::{Context, Job, NodeBuilder, State};
 use serde::{Deserialize, Serialize};
 
 use crate::faults::faulty;

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use mainspring::enqueue::Enqueue;
+use mainspring::handler::FaultKind;
 use mainspring::testing::TestEngine;
-use mainspring::{Context, Engine, Enqueue, Error, FaultKind, Job, State, bounds};
+use mainspring::{Context, Engine, Error, Job, State, bounds};
 use serde::{Deserialize, Serialize};
 
 use crate::support::{Work, on_every_store, record, total, work};

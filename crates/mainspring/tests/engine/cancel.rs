@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use mainspring::admin::Why;
 use mainspring::testing::TestEngine;
-use mainspring::{Context, Engine, Error, Job, Reason, State, Status, Why};
+use mainspring::{Context, Engine, Error, Job, Reason, State, Status};
 use mainspring_core::bounds;
 use serde::{Deserialize, Serialize};
 

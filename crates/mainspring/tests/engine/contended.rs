@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use mainspring::enqueue::{Enlist, EnlistSync};
 use mainspring::testing::TestEngine;
-use mainspring::{Enlist, EnlistSync, Error, State};
+use mainspring::{Error, State};
 use mainspring_core::Result;
 use mainspring_core::job::New;
 use mainspring_core::memory::Memory;

@@ -3,8 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use mainspring::handler::Outcome;
 use mainspring::testing::TestEngine;
-use mainspring::{Context, Error, JobId, NodeBuilder, Outcome, Received, State, StepContext, snooze};
+use mainspring::workflow::Received;
+use mainspring::{Context, Error, JobId, NodeBuilder, State, StepContext, snooze};
 use mainspring_core::memory::Memory;
 
 use crate::faulty_store::Fault::{self, Break, Lose, Refuse};

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use mainspring::admin::{NodeNo, Progress};
 use mainspring::seam::{Pending, Rng};
-use mainspring::{Error, JobId, NodeNo, Progress};
+use mainspring::{Error, JobId};
 use mainspring_core::Result;
 use mainspring_core::id::{Claim, ClaimBatchNo};
 use mainspring_core::job::New;

@@ -48,7 +48,7 @@ on_every_store! {
         for fork in &forks {
             let result = soon("the fork ends", engine.result_of::<Work>(fork.id)).await;
             assert_eq!(result.expect("it succeeded"), sum);
-            let shared: BTreeSet<&str> = fork.shared.iter().map(mainspring::Key::as_str).collect();
+            let shared: BTreeSet<&str> = fork.shared.iter().map(mainspring::name::Key::as_str).collect();
             let whole = |n: &u64| !shared.contains(n.to_string().as_str());
             // The last one shared may be that inside of a scope without a result yet.
             let inside = |n: &u64| shared.contains(format!("{n}/inner").as_str());

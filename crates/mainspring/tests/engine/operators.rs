@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use mainspring::admin::{ChangeReport, Filter, Target, Why};
+use mainspring::name::{Kind, QueueName, Tag};
 use mainspring::testing::TestEngine;
-use mainspring::{
-    ChangeReport, Context, Error, Filter, Kind, QueueName, Reason, State, Status, Tag, Target, Why, discard,
-};
+use mainspring::{Context, Error, Reason, State, Status, discard};
 
 use crate::support::{Work, assert_sound, on_every_store, record, soon, state, total, work};
 
@@ -124,7 +124,7 @@ on_every_store! {
         assert_eq!(scheduled.jobs.len(), 5);
         let none = Filter { kind: Some(Kind::new("none").expect("a kind")), ..Filter::default() };
         assert!(engine.jobs().list(none).await.expect("a page").jobs.is_empty());
-        let odd = mainspring::PagePosition("'; --".into());
+        let odd = mainspring::admin::PagePosition("'; --".into());
         let odd = engine.jobs().list(Filter::default()).after(odd).await;
         assert!(matches!(odd, Err(Error::Invalid { what: "cursor", .. })), "{odd:?}");
     }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use mainspring::handler::{Control, FaultKind, Info, Inner, Outcome};
 use mainspring::testing::TestEngine;
 use mainspring::{
-    Backoff, Context, Control, Error, FaultKind, Info, Inner, Job, Outcome, Reason, State, Status, cancel,
-    discard, retry_in, snooze, throttled,
+    Backoff, Context, Error, Job, Reason, State, Status, cancel, discard, retry_in, snooze, throttled,
 };
 use mainspring_core::memory::Memory;
 use serde::{Deserialize, Serialize};

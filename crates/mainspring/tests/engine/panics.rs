@@ -7,8 +7,9 @@ use std::panic::panic_any;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mainspring::handler::{FaultKind, Info, Inner, Layer};
 use mainspring::testing::TestEngine;
-use mainspring::{Context, Failure, FaultKind, Info, Inner, Job, Layer, NodeBuilder, State};
+use mainspring::{Context, Failure, Job, NodeBuilder, State};
 use serde::{Deserialize, Serialize};
 
 use crate::support::{Work, assert_sound, record, total, work};

@@ -185,7 +185,7 @@ async fn what_is_void_is_told_although_the_handler_panics_at_once() {
     let mut frames = test.tail(job.id);
     let mut resets = 0;
     while let Some(frame) = frames.next().await.expect("a frame") {
-        resets += usize::from(matches!(frame, mainspring::TailEvent::Reset { .. }));
+        resets += usize::from(matches!(frame, mainspring::tail::TailEvent::Reset { .. }));
     }
     assert_eq!(resets, 1);
 }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use mainspring::admin::{Filter, Why};
 use mainspring::testing::TestEngine;
-use mainspring::{Context, Filter, NodeBuilder, Reason, State, Status, Why};
+use mainspring::{Context, NodeBuilder, Reason, State, Status};
 use mainspring_core::memory::Memory;
 use mainspring_core::store::NodeState;
 

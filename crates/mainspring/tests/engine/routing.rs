@@ -2,8 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
+use mainspring::admin::Why;
+use mainspring::name::QueueName;
 use mainspring::testing::TestEngine;
-use mainspring::{Context, Engine, Job, NodeBuilder, QueueName, State, Why};
+use mainspring::{Context, Engine, Job, NodeBuilder, State};
 use mainspring_core::bounds;
 use serde::{Deserialize, Serialize};
 

@@ -4,7 +4,8 @@ use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use mainspring::{Engine, Job, JobId, Record, State, Status};
+use mainspring::admin::Record;
+use mainspring::{Engine, Job, JobId, State, Status};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 

@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use mainspring::admin::Why;
+use mainspring::enqueue::When;
+use mainspring::handler::FaultKind;
 use mainspring::testing::TestEngine;
-use mainspring::{Context, Engine, FaultKind, Reason, State, Status, When, Why};
+use mainspring::{Context, Engine, Reason, State, Status};
 use mainspring_core::bounds;
 
 use crate::support::{Gate, Ledger, Work, ended, eventually, on_every_store, record, soon, state, work};

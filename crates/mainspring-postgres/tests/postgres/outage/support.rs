@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use mainspring::admin::Summary;
 use mainspring::tokio_postgres::{self, Client, NoTls};
-use mainspring::{Context, Engine, Error, Job, JobId, Node, State, Summary};
+use mainspring::{Context, Engine, Error, Job, JobId, Node, State};
 use mainspring_core::store::NodeState;
 use mainspring_testkit::patience::{PATIENCE, Pace, insist, wait};
 use mainspring_testkit::postgres::{Database, Options, Server};

@@ -1,6 +1,7 @@
 //! Rows of jobs that somebody damages while processes work, and mends in the end.
 
-use mainspring::{Error as Refusal, JobId, Reason, State, Summary};
+use mainspring::admin::Summary;
+use mainspring::{Error as Refusal, JobId, Reason, State};
 
 use crate::history::Fact;
 use crate::torture::wait::{insist, wait};

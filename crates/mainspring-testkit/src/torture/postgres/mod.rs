@@ -16,7 +16,8 @@ mod two_proxies;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mainspring::{Engine, Timestamp};
+use mainspring::Engine;
+use mainspring::time::Timestamp;
 use mainspring_core::seam::Pending;
 
 use super::faults::damaged_rows::Rows;

@@ -23,7 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use mainspring::{Engine, Span};
+use mainspring::Engine;
+use mainspring::time::Span;
 use mainspring_core::fault;
 use mainspring_core::seam::{Clock, Pending, Threads};
 use rustix::process::{Signal, getpid, kill_process};

@@ -3,7 +3,9 @@
 use std::error::Error;
 use std::time::Duration;
 
-use mainspring::{Engine, Filter, Job, Kind, Reason, State};
+use mainspring::admin::Filter;
+use mainspring::name::Kind;
+use mainspring::{Engine, Job, Reason, State};
 use mainspring_core::Result;
 use mainspring_core::job::{Priority, Verb};
 use mainspring_core::seam::Rng;

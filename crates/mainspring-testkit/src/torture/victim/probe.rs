@@ -98,7 +98,7 @@ async fn probe(engine: &Engine, lease: Duration) -> Vec<Error> {
         pid: std::process::id(),
         queues: QUEUES.iter().filter_map(|queue| Some((QueueName::new(*queue).ok()?, 100))).collect(),
         abilities: Abilities {
-            kinds: ["work"].iter().filter_map(|kind| mainspring::Kind::new(*kind).ok()).collect(),
+            kinds: ["work"].iter().filter_map(|kind| mainspring::name::Kind::new(*kind).ok()).collect(),
             ..Abilities::default()
         },
         lease,

@@ -3,7 +3,8 @@
 use std::error::Error;
 use std::time::Duration;
 
-use mainspring::{Backoff, Engine, Enqueue, Error as Refusal, Job, JobId, State, Unique};
+use mainspring::enqueue::Enqueue;
+use mainspring::{Backoff, Engine, Error as Refusal, Job, JobId, State, Unique};
 use mainspring_core::job::Until;
 use mainspring_core::seam::Rng;
 

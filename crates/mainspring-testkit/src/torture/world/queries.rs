@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 
-use mainspring::{Filter, JobId, State, Summary};
+use mainspring::admin::{Filter, Summary};
+use mainspring::{JobId, State};
 use mainspring_core::store::{Node, NodeState};
 
 use super::World;

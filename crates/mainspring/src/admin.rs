@@ -1,0 +1,16 @@
+//! What operators see and change: jobs, queues and nodes.
+//!
+//! [`Engine::jobs`](crate::Engine::jobs), [`Engine::queues`](crate::Engine::queues) and
+//! [`Engine::nodes`](crate::Engine::nodes) lead here.
+
+pub use mainspring_core::id::{NodeId, NodeNo};
+pub use mainspring_core::job::{ErrorEntry, Progress, Record, Summary, Unfit, Verb, Why};
+pub use mainspring_core::store::{
+    Abilities, Counts, Description, ErrorText, Filter, Listing, Mark, Node, NodeState, PagePosition, Queue,
+    QueueChange, Retention, Settings,
+};
+
+pub use crate::fork::{Fork, Forked};
+pub use crate::jobs::{Change, ChangeReport, DropSignals, Jobs, List, LostChild, Target};
+pub use crate::queues::Queues;
+pub use crate::rewind::{Retried, RetryFrom};
