@@ -12,6 +12,7 @@ mod file_form;
 mod packages;
 mod retired_words;
 mod sql;
+mod statements;
 mod unfinished;
 
 use std::fmt;
@@ -41,8 +42,14 @@ impl fmt::Display for Finding {
 }
 
 /// The rules that look at one file at a time.
-const FILE_RULES: [fn(&File) -> Vec<Finding>; 5] =
-    [determinism::check, file_form::check, retired_words::check, unfinished::check, sql::check];
+const FILE_RULES: [fn(&File) -> Vec<Finding>; 6] = [
+    determinism::check,
+    file_form::check,
+    retired_words::check,
+    unfinished::check,
+    sql::check,
+    statements::check,
+];
 
 /// The command.
 pub(crate) fn run(args: &[String]) -> Result<ExitCode> {

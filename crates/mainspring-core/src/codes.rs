@@ -11,7 +11,7 @@
 use crate::bounds;
 use crate::job::{FaultKind, Priority, Reason, State, Until};
 use crate::journal::{EntryKind, OnClose};
-use crate::store::{Class, Level, NodeState, flags};
+use crate::store::{Class, Level, Mark, NodeState, flags};
 
 /// A statement whose codes are named: each `{group.name}` in it is replaced by its number.
 ///
@@ -128,6 +128,7 @@ const GROUPS: &[(&str, Names)] = &[
             ("received", EntryKind::Received.code() as u32),
         ],
     ),
+    ("stuck", &[("blocked", Mark::BLOCKED as u32), ("foreign", Mark::FOREIGN as u32)]),
     (
         "bound",
         &[

@@ -22,6 +22,7 @@ pub mod keys;
 pub mod list;
 pub mod nodes;
 pub mod output;
+pub mod places;
 pub mod queues;
 pub mod races;
 pub mod read_back;
@@ -239,6 +240,9 @@ macro_rules! conformance_tests {
                 pruned_job_is_gone,
                 only_ended_jobs_are_pruned,
                 nodes_that_went_are_forgotten,
+            }
+            places {
+                every_operation_on_every_place_is_as_the_machine_says,
             }
             verbs {
                 every_verb_from_every_state_is_as_the_machine_says,

@@ -123,6 +123,13 @@ pub enum Mark {
     GoesOn,
 }
 
+impl Mark {
+    /// What stores keep of a claim whose handler is [`Stuck`](Mark::Stuck).
+    pub const BLOCKED: u8 = 1;
+    /// What stores keep of a claim whose handler awaits something [`Foreign`](Mark::Foreign). Of one that goes on: 0.
+    pub const FOREIGN: u8 = 2;
+}
+
 /// What a renewal tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Renewed {

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use mainspring_core::journal::Recording;
+use mainspring_core::named;
 use tokio_postgres::types::Type;
 
 use super::node::number_of;
@@ -25,11 +26,11 @@ use crate::sql::Call;
 
 /// Primary key of `lease`, in order of the numbers, and a lock on each row; then appends, if all claims are held and say that
 /// they have recorded. In that order the claims' numbers are those of `$4`, or else nothing is appended. Whether it was.
-pub(crate) const APPEND: &str = concat!(
+pub(crate) const APPEND: &str = named!(concat!(
     "WITH ",
     now!(),
     ", s AS (SELECT l.claim FROM mainspring.lease l
-        WHERE l.no = ANY($3::bigint[]) AND l.node = $2 AND l.flags & 8 <> 0 AND l.crashes = 0 AND l.crashed = 0
+        WHERE l.no = ANY($3::bigint[]) AND l.node = $2 AND l.flags & {flag.journal} <> 0 AND l.crashes = 0 AND l.crashed = 0
         FOR NO KEY UPDATE)
     , h AS MATERIALIZED (SELECT coalesce(array_agg(s.claim) = $4::int[], false) AS held FROM s)
     , i AS (INSERT INTO mainspring.steps (no, at, claim, kind, overlapped, key, value)
@@ -38,19 +39,19 @@ pub(crate) const APPEND: &str = concat!(
             AS e(no, claim, kind, overlapped, key, value)
         WHERE (SELECT h.held FROM h))
     SELECT h.held FROM h"
-);
+));
 
 /// The same for one entry of one claim, as a workflow has it that records by itself: the shortest plan, for the least latency.
-pub(crate) const APPEND_ONE: &str = concat!(
+pub(crate) const APPEND_ONE: &str = named!(concat!(
     "WITH ",
     now!(),
     "INSERT INTO mainspring.steps (no, at, claim, kind, overlapped, key, value)
     SELECT l.no, (SELECT t.now FROM t), l.claim, $5::smallint, $6::boolean, $7::text, $8::bytea
     FROM (SELECT l.no, l.claim FROM mainspring.lease l
-        WHERE l.no = $3 AND l.claim = $4 AND l.node = $2 AND l.flags & 8 <> 0 AND l.crashes = 0 AND l.crashed = 0
+        WHERE l.no = $3 AND l.claim = $4 AND l.node = $2 AND l.flags & {flag.journal} <> 0 AND l.crashes = 0 AND l.crashed = 0
         FOR NO KEY UPDATE) l
     RETURNING true"
-);
+));
 
 /// Claims that are remembered at most. Who is forgotten is recorded by the longer statement once more.
 const REMEMBERED: usize = 16_384;

@@ -8,17 +8,21 @@
 
 use std::collections::BTreeMap;
 
-use mainspring_core::Error;
 use mainspring_core::id::JobId;
 use mainspring_core::job::{Reason, State, Status, Verb};
 use mainspring_core::name::Key;
 use mainspring_core::store::{Changed, flags};
 use mainspring_core::time::Timestamp;
+use mainspring_core::{Error, named};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::family::{self, UnsentEnd, ends};
+use super::family::{self, UnsentEnd};
+use super::places::{
+    count, end, enter_ready, enter_suspended, enter_timers, leave_done, leave_waiting, of_place, place,
+    remove, state, update_waiting,
+};
 use super::rewind::{self, Back};
 use super::{Op, claim, node, now};
 use crate::connection::Conn;
@@ -32,160 +36,125 @@ use crate::sql::{At, Call, Present};
 const ROUNDS: usize = 16;
 
 /// Unique index of ids, then the primary keys of the places, in one snapshot: each job is in one of them.
-const LOCATE: &str = concat!(
+const LOCATE: &str = named!(concat!(
     "WITH ",
     now!(),
-    "SELECT t.now, u.o, j.no, j.line,
-        CASE WHEN r.no IS NOT NULL THEN 2 WHEN m.no IS NOT NULL THEN 1 WHEN s.no IS NOT NULL THEN 4
-            WHEN l.no IS NOT NULL THEN 3 ELSE d.state END AS state,
-        coalesce(s.reason, d.reason) AS reason, coalesce(m.due, CASE WHEN s.reason = 8 THEN s.due END) AS due,
-        coalesce(r.flags, m.flags, s.flags, 0::smallint) AS flags,
-        coalesce(r.claim, m.claim, s.claim, l.claim, d.claim) AS claim,
-        least(coalesce(r.claim, m.claim, s.claim, l.claim, d.claim),
-            coalesce(r.failures, m.failures, s.failures, l.failures, d.failures),
-            coalesce(r.crashes, m.crashes, s.crashes, l.crashes, d.crashes)) >= 0
-            AND coalesce(r.level BETWEEN 0 AND 63 AND r.level & 15 <= 9, m.priority BETWEEN 0 AND 9,
-                s.priority BETWEEN 0 AND 9, true) AS legible
+    "SELECT t.now, u.o, j.no, j.line, ",
+    state!(),
+    "::int AS state, coalesce(s.reason, d.reason) AS reason,
+        coalesce(m.due, CASE WHEN s.reason = {reason.hold} THEN s.due END) AS due,
+        ",
+    of_place!("flags"),
+    " AS flags, ",
+    of_place!("claim"),
+    " AS claim, least(",
+    of_place!("claim"),
+    ", ",
+    of_place!("failures"),
+    ", ",
+    of_place!("crashes"),
+    ") >= 0
+            AND coalesce(r.level BETWEEN 0 AND {level.last} AND r.level & {level.priority_bits} <= {priority.last},
+                m.priority BETWEEN 0 AND {priority.last}, s.priority BETWEEN 0 AND {priority.last}, true) AS legible
     FROM t CROSS JOIN unnest($2::uuid[]) WITH ORDINALITY AS u(id, o)
-    CROSS JOIN LATERAL (SELECT no, line FROM mainspring.jobs WHERE id = u.id OFFSET 0) j
-    LEFT JOIN mainspring.ready r ON r.no = j.no
-    LEFT JOIN mainspring.timers m ON m.no = j.no
-    LEFT JOIN mainspring.suspended s ON s.no = j.no
-    LEFT JOIN mainspring.lease l ON l.no = j.no
-    LEFT JOIN mainspring.done d ON d.no = j.no"
-);
+    CROSS JOIN LATERAL (SELECT no, line FROM mainspring.jobs WHERE id = u.id OFFSET 0) j",
+    place!()
+));
 
-/// Takes jobs out of where they wait, by the primary keys, in order of the numbers. The time of one that was held comes
-/// with it; that of one that waited for something else too does not. The line is the job's own, by the primary key of `jobs`: where a
+/// Takes jobs out of where they wait, in order of the numbers. The line is the job's own, by the primary key of `jobs`: where a
 /// place says another, it is damaged, and the job would be counted in a line that it never was in.
 macro_rules! taken {
-    () => {
+    ($more:literal) => {
         concat!(
             "WITH ",
             now!(),
-            ", r AS (DELETE FROM mainspring.ready p WHERE p.no = ANY($2::bigint[])
-                RETURNING p.no, p.claim, least(p.level & 15, 9)::smallint AS priority, p.failures, p.crashes, p.crashed,
-                    p.flags, NULL::timestamptz AS due)
-            , m AS (DELETE FROM mainspring.timers p WHERE p.no = ANY($2::bigint[])
-                RETURNING p.no, p.claim, p.priority, p.failures, p.crashes, p.crashed, p.flags, p.due)
-            , s AS (DELETE FROM mainspring.suspended p WHERE p.no = ANY($2::bigint[])
-                RETURNING p.no, p.claim, p.priority, p.failures, p.crashes, p.crashed, p.flags,
-                    CASE WHEN p.reason = 8 THEN p.due END)
-            , p AS (SELECT 2 AS was, r.* FROM r UNION ALL SELECT 1, m.* FROM m UNION ALL SELECT 4, s.* FROM s)
-            , e AS (SELECT p.*, (SELECT j.line FROM mainspring.jobs j WHERE j.no = p.no) AS line FROM p)"
+            leave_waiting!("$2::bigint[]"),
+            "
+    , e AS (SELECT w.was, w.no, (SELECT j.line FROM mainspring.jobs j WHERE j.no = w.no) AS line, w.claim, w.priority,
+            w.failures, w.crashes, w.crashed, w.flags, w.due",
+            $more,
+            " FROM w)"
         )
     };
 }
 
-/// Waiting jobs end. `$6`: of which families there is something to tell.
-pub(crate) const END: &str = concat!(
-    taken!(),
-    ", i AS (INSERT INTO mainspring.done
-            (no, finished_at, line, claim, state, reason, priority, failures, crashes, flags, bad, note)
-        SELECT e.no, t.now, e.line, e.claim, $3, $4, e.priority, e.failures, e.crashes, e.flags & 56, true,
-            nullif($5, '') FROM e, t)",
-    ends!("e", "$6"),
-    "
-    , k AS (DELETE FROM mainspring.keys k
-        WHERE k.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.flags & 1 <> 0)) AND k.until <> 2)
-    , k2 AS (UPDATE mainspring.keys k SET expires_at = t.now + k.period * interval '1 us'
-        FROM t WHERE k.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.flags & 1 <> 0)) AND k.until = 2
-        AND k.expires_at IS NULL)
-    , z AS (DELETE FROM mainspring.deadlines z
-        WHERE z.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.flags & 2 <> 0)))
-    , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
-        SELECT line, was, -count(*) FROM e GROUP BY line, was
-        UNION ALL SELECT line, $3, count(*) FROM e GROUP BY line)
-    SELECT e.no, e.was, e.flags FROM e"
-);
+/// Waiting jobs end.
+pub(crate) const END: &str = named!(concat!(
+    taken!(", $3::smallint AS state, $4::smallint AS reason, $5::text AS note, NULL::bytea AS result"),
+    end!("e"),
+    count!("e"),
+    " SELECT e.no, e.was, e.flags FROM e"
+));
 /// Waiting jobs wait in another way: held, or ready, or for their time if that is to come. `$3`: the reason of those that
 /// are held. `$4`, `$5`: whether failures and crashes are cleared. `$6`: by how much claim numbers grow. `$7`: why they are held.
-const WAIT: &str = concat!(
-    taken!(),
-    ", f AS (SELECT e.no, e.line, e.claim + $6::int AS claim, e.priority, e.flags, e.due, e.was,
+const WAIT: &str = named!(concat!(
+    taken!(""),
+    "
+    , f AS (SELECT e.was, e.no, e.line, e.claim + $6::int AS claim, e.priority, e.flags, e.due,
             CASE WHEN $4 THEN 0 ELSE e.failures END::smallint AS failures,
             CASE WHEN $5 THEN 0 ELSE e.crashes END::smallint AS crashes,
-            CASE WHEN $5 THEN 0 ELSE e.crashed END AS crashed,
-            CASE WHEN $3::smallint IS NOT NULL THEN 4 WHEN e.due > t.now AND NOT $4 THEN 1 ELSE 2 END AS state
-        FROM e, t)
-    , ir AS (INSERT INTO mainspring.ready (no, ready_at, crashed, line, claim, level, failures, crashes, flags)
-        SELECT f.no, t.now, f.crashed, f.line, f.claim, 48 + f.priority, f.failures, f.crashes, f.flags
-        FROM f, t WHERE f.state = 2)
-    , im AS (INSERT INTO mainspring.timers (no, due, crashed, line, claim, priority, failures, crashes, flags)
-        SELECT f.no, f.due, f.crashed, f.line, f.claim, f.priority, f.failures, f.crashes, f.flags
-        FROM f WHERE f.state = 1)
-    , iu AS (INSERT INTO mainspring.suspended
-            (no, due, crashed, line, claim, priority, reason, failures, crashes, flags, note)
-        SELECT f.no, f.due, f.crashed, f.line, f.claim, f.priority, $3, f.failures, f.crashes, f.flags, nullif($7, '')
-        FROM f WHERE f.state = 4)
-    , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
-        SELECT line, was, -count(*) FROM f GROUP BY line, was
-        UNION ALL SELECT line, state, count(*) FROM f GROUP BY line, state)
-    SELECT f.no, f.line, CASE WHEN f.state = 2 THEN (48 + f.priority)::smallint END, t.now,
-        CASE WHEN f.state = 1 THEN f.due END, f.was FROM f, t"
-);
+            CASE WHEN $5 THEN 0 ELSE e.crashed END AS crashed, ({level.fresh} + e.priority)::smallint AS level,
+            CASE WHEN $3::smallint IS NOT NULL THEN {state.suspended}
+                WHEN e.due > t.now AND NOT $4 THEN {state.scheduled} ELSE {state.ready} END AS state
+        FROM e, t)",
+    enter_ready!("(SELECT * FROM f WHERE f.state = {state.ready}) e"),
+    enter_timers!("(SELECT * FROM f WHERE f.state = {state.scheduled}) e"),
+    enter_suspended!(
+        "(SELECT f.*, $3::smallint AS reason, NULL::jsonb AS waits, nullif($7, '') AS note
+        FROM f WHERE f.state = {state.suspended}) e"
+    ),
+    count!("f"),
+    " SELECT f.no, f.line, CASE WHEN f.state = {state.ready} THEN f.level END, t.now,
+        CASE WHEN f.state = {state.scheduled} THEN f.due END, f.was FROM f, t"
+));
 /// Primary key of `done`: ended jobs run again. They hold neither key nor deadline any more. Whose family is still to be told
 /// of the end waits for that. `$3`: by how much claim numbers grow.
-const REVIVE: &str = concat!(
+const REVIVE: &str = named!(concat!(
     "WITH ",
     now!(),
-    ", e AS (DELETE FROM mainspring.done p WHERE p.no = ANY($2::bigint[])
-            AND (p.flags & 48 = 0 OR NOT EXISTS (SELECT 1 FROM mainspring.ends x WHERE x.no = p.no))
-        RETURNING p.no, p.line, p.claim, p.priority, p.state, p.reason, p.finished_at, p.flags)
+    leave_done!("p.no, p.line, p.claim, p.priority, p.state, p.reason, p.finished_at, p.flags"),
+    "
     , u AS (INSERT INTO mainspring.superseded (no, finished_at, claim, state, reason)
         SELECT e.no, e.finished_at, e.claim, e.state, e.reason FROM e)
-    , r AS (INSERT INTO mainspring.ready (no, ready_at, crashed, line, claim, level, failures, crashes, flags)
-        SELECT e.no, t.now, 0, e.line, e.claim + $3::int, 48 + e.priority, 0, 0, e.flags FROM e, t)
-    , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
-        SELECT line, state, -count(*) FROM e GROUP BY line, state
-        UNION ALL SELECT line, 2, count(*) FROM e GROUP BY line)
-    SELECT e.no, e.line, (48 + e.priority)::smallint, t.now, NULL::timestamptz, e.state::int FROM e, t"
-);
+    , f AS (SELECT e.no, e.line, e.claim + $3::int AS claim, 0 AS failures, 0 AS crashes, 0 AS crashed, e.flags,
+            ({level.fresh} + e.priority)::smallint AS level, e.state AS was, {state.ready} AS state FROM e)",
+    enter_ready!("f e"),
+    count!("f"),
+    " SELECT f.no, f.line, f.level, t.now, NULL::timestamptz, f.was::int FROM f, t"
+));
 /// Primary key, in order of the numbers. The reason first given stays.
 pub(crate) const FLAG: &str = "UPDATE mainspring.lease l SET cancel = coalesce(l.cancel, $3),
         flags = CASE WHEN l.cancel IS NULL THEN l.flags | $4 ELSE l.flags END
     WHERE l.no = ANY($2::bigint[]) AND ($1::timestamptz IS NULL OR true)
     RETURNING l.no, l.node";
-/// Primary keys. The class of a ready job stays: it is the high bits of the level.
-const READY_PRIORITY: &str = "UPDATE mainspring.ready p SET level = (p.level & ~15) | $3
-    WHERE p.no = ANY($2::bigint[]) AND ($1::timestamptz IS NULL OR true)
-    RETURNING p.no, p.line, p.level, p.ready_at, NULL::timestamptz";
-const TIMERS_PRIORITY: &str = "UPDATE mainspring.timers p SET priority = $3
-    WHERE p.no = ANY($2::bigint[]) AND ($1::timestamptz IS NULL OR true) RETURNING p.no";
-const SUSPENDED_PRIORITY: &str = "UPDATE mainspring.suspended p SET priority = $3
-    WHERE p.no = ANY($2::bigint[]) AND ($1::timestamptz IS NULL OR true) RETURNING p.no";
-
-/// Removes jobs that are in no place any more with everything known of them, their keys included.
-macro_rules! removed {
-    () => {
-        ", j AS (DELETE FROM mainspring.jobs x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
-        , x1 AS (DELETE FROM mainspring.errors x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
-        , x2 AS (DELETE FROM mainspring.progress x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
-        , x3 AS (DELETE FROM mainspring.tags x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
-        , x4 AS (DELETE FROM mainspring.deadlines x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
-        , x5 AS (DELETE FROM mainspring.superseded x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
-        , x6 AS (DELETE FROM mainspring.keys x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
-        , x7 AS (DELETE FROM mainspring.steps x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.flags & 8 <> 0)))
-        , x11 AS (DELETE FROM mainspring.output x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.flags & 8 <> 0)))
-        , x8 AS (DELETE FROM mainspring.inbox x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
-        , x9 AS (DELETE FROM mainspring.children x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.flags & 32 <> 0)))
-        , x10 AS (DELETE FROM mainspring.children x
-            WHERE x.parent = ANY(ARRAY(SELECT e.no FROM e WHERE e.flags & 16 <> 0)))
-        , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
-            SELECT line, was, -count(*) FROM e GROUP BY line, was)
-        SELECT e.no, e.was FROM e"
-    };
-}
-/// Primary keys, and the indexes by number of the side tables.
-const DELETE_WAITING: &str = concat!(taken!(), removed!());
-const DELETE_DONE: &str = concat!(
+/// The class of a ready job stays: it is the high bits of the level.
+const SET_PRIORITY: &str = named!(concat!(
     "WITH ",
     now!(),
-    ", e AS (DELETE FROM mainspring.done p USING t WHERE p.no = ANY($2::bigint[])
-            AND (p.flags & 48 = 0 OR NOT EXISTS (SELECT 1 FROM mainspring.ends x WHERE x.no = p.no))
-        RETURNING p.no, p.line, p.state::int AS was, p.flags)",
-    removed!()
-);
+    update_waiting!(
+        "$2::bigint[]",
+        "true",
+        "level = (p.level & ~{level.priority_bits}) | $3",
+        "priority = $3"
+    ),
+    " SELECT w.no, w.line, w.level, w.ready_at, NULL::timestamptz, w.was FROM w"
+));
+
+/// Primary keys, and the indexes by number of the side tables. Their keys go with them.
+const DELETE_WAITING: &str = named!(concat!(
+    taken!(""),
+    remove!(),
+    ", gone_keys AS (DELETE FROM mainspring.keys x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
+    SELECT e.no, e.was FROM e"
+));
+const DELETE_DONE: &str = named!(concat!(
+    "WITH ",
+    now!(),
+    leave_done!("p.no, p.line, p.state::int AS was, p.flags"),
+    remove!(),
+    ", gone_keys AS (DELETE FROM mainspring.keys x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
+    SELECT e.no, e.was FROM e"
+));
 
 /// Applies a verb to jobs.
 pub(crate) struct Change {
@@ -299,7 +268,7 @@ impl Change {
                         };
                         backs.push(back);
                     }
-                    groups.entry(self.statement(from, to, family)?).or_default().insert(no, from.state);
+                    groups.entry(self.statement(from, to, family)).or_default().insert(no, from.state);
                     Changed::Applied { from, to }
                 }
                 Err(illegal) => Changed::Illegal(illegal),
@@ -353,24 +322,19 @@ impl Change {
     }
 
     /// The statement that does what the state machine says; if `family`, somebody is to be told of an end.
-    fn statement(&self, from: Status, to: Option<Status>, family: bool) -> Result<&'static str> {
+    fn statement(&self, from: Status, to: Option<Status>, family: bool) -> &'static str {
         let ended = from.state.is_terminal();
-        Ok(match (&self.verb, to) {
+        match (&self.verb, to) {
             (_, None) if ended => DELETE_DONE,
             // It ends before it is removed.
             (_, None) if family => END,
             (_, None) => DELETE_WAITING,
             (Verb::Cancel { .. } | Verb::Recall { .. }, Some(to)) if to.state == State::Running => FLAG,
             (Verb::Cancel { .. } | Verb::Recall { .. } | Verb::Fail { .. }, Some(_)) => END,
-            (Verb::SetPriority(_), Some(_)) => match from.state {
-                State::Ready => READY_PRIORITY,
-                State::Scheduled => TIMERS_PRIORITY,
-                State::Suspended => SUSPENDED_PRIORITY,
-                _ => return Err(corrupt("a priority of a job that does not wait")),
-            },
+            (Verb::SetPriority(_), Some(_)) => SET_PRIORITY,
             (_, Some(_)) if ended => REVIVE,
             (_, Some(_)) => WAIT,
-        })
+        }
     }
 
     async fn apply(
@@ -401,13 +365,11 @@ impl Change {
             Verb::SetPriority(priority) => i16::from(priority.get()),
             _ => 0,
         };
-        // The order of all locks: leases, what has ended, and then as the statements that take from all waiting places.
+        // The order of all locks: leases, what has ended, and then what waits.
         let mut order: Vec<(&'static str, BTreeMap<i64, State>)> = groups.into_iter().collect();
         order.sort_by_key(|(sql, _)| match *sql {
             FLAG => 0,
             REVIVE | DELETE_DONE => 1,
-            TIMERS_PRIORITY => 3,
-            SUSPENDED_PRIORITY => 4,
             _ => 2,
         });
         for (sql, jobs) in order {
@@ -418,7 +380,6 @@ impl Change {
                     (&state as _, Type::INT2),
                     (&reason as _, Type::INT2),
                     (&why as _, Type::TEXT),
-                    (&flags::TOLD as _, Type::INT2),
                 ]),
                 WAIT => args.extend([
                     (&hold as _, Type::INT2),
@@ -429,9 +390,7 @@ impl Change {
                 ]),
                 REVIVE => args.push((&growth as _, Type::INT4)),
                 FLAG => args.extend([(&why as _, Type::TEXT), (&orphan as _, Type::INT2)]),
-                READY_PRIORITY | TIMERS_PRIORITY | SUSPENDED_PRIORITY => {
-                    args.push((&priority as _, Type::INT2));
-                }
+                SET_PRIORITY => args.push((&priority as _, Type::INT2)),
                 _ => {}
             }
             let rows = conn.step(&[Call::new(sql, args)]).await?.pop().unwrap_or_default();
@@ -455,7 +414,7 @@ impl Change {
                     announcements.push(Announcement::Ended(unsent));
                 }
                 FLAG => announcements.push(Announcement::Flagged(rows)),
-                WAIT | REVIVE | READY_PRIORITY => announcements.push(Announcement::Waits(rows)),
+                WAIT | REVIVE | SET_PRIORITY => announcements.push(Announcement::Waits(rows)),
                 _ => {}
             }
         }
@@ -494,7 +453,7 @@ async fn remove(
 fn was(sql: &'static str, row: &Row) -> Result<Option<i32>> {
     let column = match sql {
         END | DELETE_WAITING | DELETE_DONE => 1,
-        WAIT | REVIVE => 5,
+        WAIT | REVIVE | SET_PRIORITY => 5,
         _ => return Ok(None),
     };
     row.try_get(column).map(Some).map_err(Into::into)
@@ -535,9 +494,9 @@ async fn announce(conn: &mut Conn, shared: &Shared, announcements: Vec<Announcem
             Announcement::Flagged(rows) => rows.iter().for_each(|row| node::flagged(&mut hints, row.get(1))),
             Announcement::Waits(rows) => {
                 for row in &rows {
-                    lines.push(row.get(1));
-                    if let Some(level) = row.get::<_, Option<i16>>(2) {
-                        hints.ready((row.get(1), level), (row.get::<_, At>(3).0, row.get(0)));
+                    if let (Some(line), Some(level)) = (row.get(1), row.get(2)) {
+                        lines.push(line);
+                        hints.ready((line, level), (row.get::<_, At>(3).0, row.get(0)));
                     }
                     let due: Option<Timestamp> = row.get::<_, Option<At>>(4).map(|at| at.0);
                     if let Some(due) = due {

@@ -17,11 +17,12 @@ use mainspring_core::journal::{Journal, Value};
 use mainspring_core::name::QueueName;
 use mainspring_core::store::{ClaimRequest, Claimed, ClaimedBatch, Class, Level, flags};
 use mainspring_core::time::Timestamp;
-use mainspring_core::{Error, bounds};
+use mainspring_core::{Error, named};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
+use super::places::count;
 use super::{Op, now};
 use crate::connection::Conn;
 use crate::error::{Fault, Result, corrupt, legible};
@@ -36,26 +37,26 @@ use crate::sql::{At, Call};
 
 /// Shared advisory lock on the node: whoever takes its claims away takes it exclusively. Then the primary key of `nodes`:
 /// the lease is renewed once a third of it has passed, and if the clock went back.
-pub(crate) const LOCK_AND_TOUCH: &str = concat!(
+pub(crate) const LOCK_AND_TOUCH: &str = named!(concat!(
     "WITH ",
     now!(),
     ", u AS (UPDATE mainspring.nodes n SET renewed_at = t.now, lease_until = t.now + n.lease * interval '1 us'
-        FROM t WHERE n.no = $2 AND n.state = 0
+        FROM t WHERE n.no = $2 AND n.state = {node.live}
         AND (n.lease_until - t.now < (n.lease - n.lease / 3) * interval '1 us'
             OR n.lease_until - t.now > n.lease * interval '1 us'))
     SELECT pg_advisory_xact_lock_shared($3, $2)"
-);
+));
 
 /// What a claim moves, and what it gives to the node. The size of a value is told by its header: a large input, which lies in a
 /// table of its own, is not read. `$position`: where a job stands among those of its queue, with the pairs that tell how many of
-/// them are for free slots; what lies beyond is marked as claimed ahead (16384), except suspects and jobs whose nodes were lost
-/// (levels below 32). `$planned`: how many were meant to be taken of which pairs.
+/// them are for free slots; what lies beyond is marked as claimed ahead, except suspects and jobs whose nodes were lost. `$planned`: how many were meant to be taken of which pairs.
 macro_rules! claim {
     ($with:expr, $chosen:expr, $position:expr, $from:expr, $planned:expr) => {
-        concat!(
+        named!(concat!(
             "WITH ",
             now!(),
-            ", n AS MATERIALIZED (SELECT no FROM mainspring.nodes WHERE no = $2 AND state = 0 AND settlements = $3)",
+            ", n AS MATERIALIZED (SELECT no FROM mainspring.nodes WHERE no = $2 AND state = {node.live}
+                AND settlements = $3)",
             ", p AS MATERIALIZED (SELECT * FROM unnest($5::int[], $6::smallint[], $7::timestamptz[], $8::bigint[],
                 $9::int[], $10::int[], $11::int[], $12::int[])
                 WITH ORDINALITY AS u(line, level, bound_at, bound_no, queue, want, most, free, o)
@@ -66,31 +67,31 @@ macro_rules! claim {
             $chosen,
             ")) RETURNING no, line, level, ready_at, claim + 1 AS claim, failures, crashes, crashed, flags)
             , a AS MATERIALIZED (SELECT d.no, d.line, d.level, d.ready_at, d.claim, d.failures, d.crashes, d.crashed,
-                    ((d.flags & 16383) | CASE WHEN d.level >= 32 AND ",
+                    (d.flags | CASE WHEN d.level >= {level.returned} AND ",
             $position,
-            " THEN 16384 ELSE 0 END)::smallint AS flags
+            " THEN {flag.ahead} ELSE 0 END)::smallint AS flags
                 FROM ",
             $from,
             ")
             , l AS (INSERT INTO mainspring.lease
                     (no, claimed_at, batch, crashed, line, claim, node, priority, failures, crashes, flags)
-                SELECT a.no, (SELECT t.now FROM t), $4, a.crashed, a.line, a.claim, $2, a.level & 15, a.failures, a.crashes,
+                SELECT a.no, (SELECT t.now FROM t), $4, a.crashed, a.line, a.claim, $2, a.level & {level.priority_bits}, a.failures, a.crashes,
                     a.flags
                 FROM a)
             , k AS (DELETE FROM mainspring.keys k
-                WHERE k.no = ANY(ARRAY(SELECT d.no FROM d WHERE d.flags & 4 <> 0)) AND k.until = 0)
-            , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
-                SELECT g.line, s.state, g.n * s.sign
-                FROM (SELECT line, count(*) AS n FROM d GROUP BY line) g, (VALUES (2, -1), (3, 1)) AS s(state, sign))
-            SELECT t.now, EXISTS (SELECT 1 FROM n) AS live,
+                WHERE k.no = ANY(ARRAY(SELECT d.no FROM d WHERE d.flags & {flag.key_until_started} <> 0))
+                    AND k.until = {until.started})",
+            count!("d", "ready", "running"),
+            " SELECT t.now, EXISTS (SELECT 1 FROM n) AS live,
                 (SELECT value FROM mainspring.meta WHERE key = 'settings') AS settings,
                 a.no, a.line, a.level, a.ready_at, a.claim, a.failures, a.crashes, a.crashed, a.flags,
                 j.id, j.created_at, j.deadline, j.options::text,
-                CASE WHEN octet_length(j.input) <= 16384 THEN j.input END AS input, octet_length(j.input), ",
+                CASE WHEN octet_length(j.input) <= {bound.claim_input_bytes} THEN j.input END AS input,
+                octet_length(j.input), ",
             $planned,
             " FROM t LEFT JOIN (a CROSS JOIN LATERAL (
                 SELECT id, created_at, deadline, options, input FROM mainspring.jobs WHERE no = a.no OFFSET 0) j) ON true"
-        )
+        ))
     };
 }
 
@@ -113,17 +114,17 @@ pub(crate) const CLAIM: &str = claim!(
 pub(crate) const CLAIM_MERGED: &str = claim!(
     ", c0 AS MATERIALIZED (
         SELECT p.o, p.line, p.level, p.bound_at, p.bound_no, p.queue, p.want, p.most, r.ready_at, r.no,
-            least(p.level / 16, 2) AS kind
+            least(p.level & ~{level.priority_bits}, {level.returned}) AS class
         FROM p CROSS JOIN LATERAL (
             SELECT r.ready_at, r.no FROM mainspring.ready r
             WHERE r.line = p.line AND r.level = p.level AND (r.ready_at, r.no) > (p.bound_at, p.bound_no)
             ORDER BY r.ready_at, r.no LIMIT p.want) r)
-    , c1 AS (SELECT *, row_number() OVER (PARTITION BY queue, kind ORDER BY level, ready_at, no) AS in_class,
+    , c1 AS (SELECT *, row_number() OVER (PARTITION BY queue, class ORDER BY level, ready_at, no) AS in_class,
             array_position($14::int[], queue) AS turn FROM c0)
-    , c2 AS (SELECT *, row_number() OVER (PARTITION BY kind ORDER BY turn, level, ready_at, no) AS overall
+    , c2 AS (SELECT *, row_number() OVER (PARTITION BY class ORDER BY turn, level, ready_at, no) AS overall
             FROM c1 WHERE in_class <= want)
     , c3 AS (SELECT *, row_number() OVER (PARTITION BY queue ORDER BY level, ready_at, no) AS in_queue
-            FROM c2 WHERE kind <> 0 OR overall <= $13)
+            FROM c2 WHERE class <> {level.suspect} OR overall <= $13)
     , w AS MATERIALIZED (SELECT o, line, level, bound_at, bound_no, count(*)::int AS want
             FROM c3 WHERE in_queue <= most GROUP BY o, line, level, bound_at, bound_no)",
     "SELECT r.tid FROM w CROSS JOIN LATERAL (
@@ -146,18 +147,16 @@ pub(crate) const SCAN: &str = "WITH RECURSIVE s AS (
     SELECT line, level, ready_at, no FROM s";
 
 /// The primary key of `lease` as a whole, whose size is bounded by the slots of all nodes; only for a repeated claim.
-const ADOPT: &str = concat!(
+const ADOPT: &str = named!(concat!(
     "WITH ",
     now!(),
     "SELECT t.now, true AS live, (SELECT value FROM mainspring.meta WHERE key = 'settings') AS settings,
         l.no, l.line, l.priority AS level, l.claimed_at AS ready_at, l.claim, l.failures, l.crashes, l.crashed, l.flags,
         j.id, j.created_at, j.deadline, j.options::text,
-        CASE WHEN octet_length(j.input) <= 16384 THEN j.input END AS input, octet_length(j.input)
+        CASE WHEN octet_length(j.input) <= {bound.claim_input_bytes} THEN j.input END AS input, octet_length(j.input)
     FROM t CROSS JOIN mainspring.lease l JOIN mainspring.jobs j ON j.no = l.no
     WHERE l.node = $2 AND l.batch = $3 ORDER BY l.no"
-);
-
-const _: () = assert!(bounds::CLAIM_INPUT_BYTES == 16_384, "what the statements say");
+));
 
 /// How often a claim goes on behind jobs that others hold. After that the next look at all pairs finds what is there.
 const ROUNDS: usize = 3;

@@ -70,7 +70,6 @@ impl Succeeded<'_> {
 pub(crate) struct Ended<'a> {
     pub(crate) nos: Vec<i64>,
     claims: Vec<i32>,
-    places: Vec<i16>,
     states: Vec<i16>,
     reasons: Vec<Option<i16>>,
     afters: Vec<i64>,
@@ -85,31 +84,30 @@ impl<'a> Ended<'a> {
         // Checked before: every outcome has an edge.
         let Ok(to) = transition(Status::plain(State::Running), outcome.input()) else { return };
         let (mut after, mut fault, mut note) = (0, None, None);
-        let (place, resets) = match outcome {
-            Outcome::Succeed { .. } => (0, true),
+        let resets = match outcome {
+            Outcome::Succeed { .. } => true,
             Outcome::Fail { fault: it, .. } => {
                 fault = Some(it);
-                (0, true)
+                true
             }
             Outcome::Cancel { why, .. } => {
                 note = Some(why.as_str());
-                (0, false)
+                false
             }
             Outcome::Retry { after: it, fault: error } => {
                 (after, fault) = (micros(*it), Some(error));
-                (1, true)
+                true
             }
             Outcome::Snooze { after: it } => {
                 after = micros(*it);
-                (1, true)
+                true
             }
-            Outcome::Release => (2, false),
+            Outcome::Release => false,
             // A statement of its own.
             Outcome::Suspend(_) => return,
         };
         self.nos.push(claim.row.0);
         self.claims.push(number_of(claim));
-        self.places.push(place);
         self.states.push(to.state.code().into());
         self.reasons.push(to.reason.map(|reason: Reason| reason.code().into()));
         self.afters.push(after);
@@ -125,7 +123,6 @@ impl<'a> Ended<'a> {
             (node, Type::INT4),
             (&self.nos, Type::INT8_ARRAY),
             (&self.claims, Type::INT4_ARRAY),
-            (&self.places, Type::INT2_ARRAY),
             (&self.states, Type::INT2_ARRAY),
             (&self.reasons, Type::INT2_ARRAY),
             (&self.afters, Type::INT8_ARRAY),

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mainspring_core::id::JobId;
 use mainspring_core::job::{New, OnConflict, Options, Unique, When};
+use mainspring_core::named;
 use mainspring_core::store::{Receipt, TicketLine, flags};
 use mainspring_core::time::micros;
 use tokio_postgres::Row;
@@ -19,7 +20,8 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::family::{self, UnsentEnd, ends};
+use super::family::{self, UnsentEnd};
+use super::places::{count, end, enter_ready, leave_waiting, lock_waiting, waits};
 use super::same_id::{self, meet};
 use super::share::Shares;
 use super::{CONFIRM, Op, contended_ids, key, now};
@@ -35,7 +37,7 @@ use crate::sql::{At, Call, Present};
 /// returned.
 macro_rules! insert {
     ($now:expr, $no:expr, $new:expr, $stored:expr, $answer:expr) => {
-        concat!(
+        $crate::op::named!(concat!(
             "WITH ",
             $now,
             ", n AS MATERIALIZED (
@@ -53,17 +55,20 @@ macro_rules! insert {
             , j AS (INSERT INTO mainspring.jobs (no, id, created_at, deadline, line, priority, options, input)
                 SELECT n.no, n.id, t.now, n.deadline, n.line, n.priority, n.options, n.input FROM n, t ",
             $new,
-            ")
-            , r AS (INSERT INTO mainspring.ready (no, ready_at, crashed, line, claim, level, failures, crashes, flags)
-                SELECT n.no, t.now, 0, n.line, 0, 48 + n.priority, 0, 0, n.flags FROM n, t
-                WHERE n.run_at IS NULL AND ",
-            $stored,
-            ")
-            , m AS (INSERT INTO mainspring.timers (no, due, crashed, line, claim, priority, failures, crashes, flags)
-                SELECT n.no, n.run_at, 0, n.line, 0, n.priority, 0, 0, n.flags FROM n
-                WHERE n.run_at IS NOT NULL AND ",
-            $stored,
-            ")
+            ")",
+            $crate::op::places::enter_ready!(concat!(
+                "(SELECT n.no, n.line, 0 AS claim, ({level.fresh} + n.priority)::smallint AS level, 0 AS failures,
+                    0 AS crashes, 0 AS crashed, n.flags FROM n WHERE n.run_at IS NULL AND ",
+                $stored,
+                ") e"
+            )),
+            $crate::op::places::enter_timers!(concat!(
+                "(SELECT n.no, n.run_at AS due, n.line, 0 AS claim, n.priority, 0 AS failures, 0 AS crashes, 0 AS crashed,
+                    n.flags FROM n WHERE n.run_at IS NOT NULL AND ",
+                $stored,
+                ") e"
+            )),
+            "
             , z AS (INSERT INTO mainspring.deadlines (no, at)
                 SELECT n.no, n.deadline FROM n WHERE n.deadline IS NOT NULL AND ",
             $stored,
@@ -74,11 +79,12 @@ macro_rules! insert {
             $stored,
             ")
             , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
-                SELECT n.line, CASE WHEN n.run_at IS NULL THEN 2 ELSE 1 END, count(*) FROM n WHERE ",
+                SELECT n.line, CASE WHEN n.run_at IS NULL THEN {state.ready} ELSE {state.scheduled} END, count(*)
+                FROM n WHERE ",
             $stored,
             " GROUP BY 1, 2) ",
             $answer
-        )
+        ))
     };
 }
 pub(crate) use insert;
@@ -90,13 +96,13 @@ const INSERT: &str = insert!(
     "",
     "true",
     "SELECT t.now, s.line, s.level, s.first, s.due FROM t LEFT JOIN (
-        SELECT n.line, (48 + n.priority)::smallint AS level, min(n.no) FILTER (WHERE n.run_at IS NULL) AS first,
+        SELECT n.line, ({level.fresh} + n.priority)::smallint AS level, min(n.no) FILTER (WHERE n.run_at IS NULL) AS first,
             least(min(n.run_at), min(n.deadline)) AS due
         FROM n GROUP BY n.line, n.priority) s ON true"
 );
 /// The same for jobs that are ready at once and have neither deadlines nor tags, as most have: what they do not need is not
 /// looked for in every row.
-const INSERT_PLAIN: &str = concat!(
+const INSERT_PLAIN: &str = named!(concat!(
     "WITH ",
     now!(),
     ", n AS MATERIALIZED (SELECT nextval('mainspring.job_numbers') AS no, u.id, u.line, u.priority,
@@ -104,14 +110,17 @@ const INSERT_PLAIN: &str = concat!(
         FROM unnest($2::uuid[], $3::int[], $4::smallint[], $5::text[], $6::bytea[], $7::smallint[])
             AS u(id, line, priority, options, input, flags))
     , j AS (INSERT INTO mainspring.jobs (no, id, created_at, line, priority, options, input)
-        SELECT n.no, n.id, (SELECT t.now FROM t), n.line, n.priority, n.options, n.input FROM n)
-    , r AS (INSERT INTO mainspring.ready (no, ready_at, crashed, line, claim, level, failures, crashes, flags)
-        SELECT n.no, (SELECT t.now FROM t), 0, n.line, 0, 48 + n.priority, 0, 0, n.flags FROM n)
+        SELECT n.no, n.id, (SELECT t.now FROM t), n.line, n.priority, n.options, n.input FROM n)",
+    enter_ready!(
+        "(SELECT n.no, n.line, 0 AS claim, ({level.fresh} + n.priority)::smallint AS level, 0 AS failures, 0 AS crashes,
+            0 AS crashed, n.flags FROM n) e"
+    ),
+    "
     , g AS MATERIALIZED (SELECT n.line, n.priority, count(*) AS n, min(n.no) AS first FROM n GROUP BY n.line, n.priority)
-    , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
-        SELECT g.line, 2, sum(g.n)::bigint FROM g GROUP BY g.line)
-    SELECT t.now, g.line, (48 + g.priority)::smallint AS level, g.first, NULL::timestamptz AS due FROM t, g"
-);
+    , counted AS (INSERT INTO mainspring.count_deltas (line, state, n)
+        SELECT g.line, {state.ready}, sum(g.n)::bigint FROM g GROUP BY g.line)
+    SELECT t.now, g.line, ({level.fresh} + g.priority)::smallint AS level, g.first, NULL::timestamptz AS due FROM t, g"
+));
 /// Advisory locks, without waiting.
 const TRY_KEYS: &str =
     "SELECT pg_try_advisory_xact_lock(u.number) FROM unnest($1::bigint[]) WITH ORDINALITY AS u(number, o)
@@ -140,49 +149,37 @@ const TAKE: &str = "INSERT INTO mainspring.keys (kind, key, no, id, until, perio
     CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j";
 /// Primary keys of the waiting places: cancels a job in favour of another, and frees its key. Whoever takes it out of its
 /// place first wins; nothing is returned if that was somebody else.
-const REPLACE: &str = concat!(
+const REPLACE: &str = named!(concat!(
     "WITH ",
     now!(),
-    ", x AS MATERIALIZED (SELECT no FROM mainspring.jobs WHERE id = $2)
-    , r AS (DELETE FROM mainspring.ready p WHERE p.no = ANY(ARRAY(SELECT x.no FROM x))
-        RETURNING p.no, p.line, p.claim, least(p.level & 15, 9)::smallint AS priority, p.failures, p.crashes, p.flags)
-    , m AS (DELETE FROM mainspring.timers p WHERE p.no = ANY(ARRAY(SELECT x.no FROM x))
-        RETURNING p.no, p.line, p.claim, p.priority, p.failures, p.crashes, p.flags)
-    , s AS (DELETE FROM mainspring.suspended p WHERE p.no = ANY(ARRAY(SELECT x.no FROM x))
-        RETURNING p.no, p.line, p.claim, p.priority, p.failures, p.crashes, p.flags)
-    , e AS (SELECT 2 AS was, r.* FROM r UNION ALL SELECT 1, m.* FROM m UNION ALL SELECT 4, s.* FROM s)
-    , i AS (INSERT INTO mainspring.done
-            (no, finished_at, line, claim, state, reason, priority, failures, crashes, flags, bad)
-        SELECT e.no, t.now, e.line, e.claim, 7, 21, e.priority, e.failures, e.crashes, e.flags & 56, true FROM e, t)",
-    ends!("e", "48"),
+    ", x AS MATERIALIZED (SELECT no FROM mainspring.jobs WHERE id = $2)",
+    leave_waiting!("ARRAY(SELECT x.no FROM x)"),
+    // The key is how it was found.
     "
-    , k AS (DELETE FROM mainspring.keys k WHERE k.no = ANY(ARRAY(SELECT e.no FROM e)))
-    , z AS (DELETE FROM mainspring.deadlines z WHERE z.no = ANY(ARRAY(SELECT e.no FROM e)))
-    , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
-        SELECT line, was, -1 FROM e UNION ALL SELECT line, 7, 1 FROM e)
-    SELECT e.no, e.flags FROM e"
-);
+    , e AS (SELECT w.was, w.no, w.line, w.claim, w.priority, w.failures, w.crashes,
+            (w.flags | {flag.key})::smallint AS flags, {state.cancelled} AS state, {reason.replaced} AS reason,
+            NULL::text AS note, NULL::bytea AS result FROM w)",
+    end!("e", keys_go),
+    count!("e"),
+    " SELECT e.no, e.flags FROM e"
+));
 /// Primary keys of `keys` and of the waiting places: what became of a holder that was not where it had been. The lock of
 /// the key is held, so nobody else takes it meanwhile.
 const HELD: &str = concat!(
     "WITH ",
     now!(),
-    "SELECT k.expires_at <= t.now, EXISTS (SELECT 1 FROM mainspring.ready p WHERE p.no = k.no)
-        OR EXISTS (SELECT 1 FROM mainspring.timers p WHERE p.no = k.no)
-        OR EXISTS (SELECT 1 FROM mainspring.suspended p WHERE p.no = k.no)
-    FROM t CROSS JOIN mainspring.keys k WHERE k.kind = $2 AND k.key = $3"
+    "SELECT k.expires_at <= t.now, ",
+    waits!("k.no"),
+    " FROM t CROSS JOIN mainspring.keys k WHERE k.kind = $2 AND k.key = $3"
 );
 /// Unique index of ids, then the primary keys of the waiting places, each in order of the numbers: holders that are about
 /// to be replaced. The batch comes to them in an order of its own, and would wait in a circle with a verb on the same jobs.
-const LOCK_HOLDERS: &str = "WITH x AS MATERIALIZED (SELECT j.no FROM unnest($1::uuid[]) AS u(id)
-        CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j ORDER BY j.no)
-    , r AS MATERIALIZED (SELECT p.no FROM x CROSS JOIN LATERAL (
-        SELECT no FROM mainspring.ready WHERE no = x.no FOR UPDATE) p)
-    , m AS MATERIALIZED (SELECT p.no FROM x CROSS JOIN LATERAL (
-        SELECT no FROM mainspring.timers WHERE no = x.no FOR UPDATE) p)
-    , s AS MATERIALIZED (SELECT p.no FROM x CROSS JOIN LATERAL (
-        SELECT no FROM mainspring.suspended WHERE no = x.no FOR UPDATE) p)
-    SELECT (SELECT count(*) FROM r), (SELECT count(*) FROM m), (SELECT count(*) FROM s)";
+const LOCK_HOLDERS: &str = concat!(
+    "WITH x AS MATERIALIZED (SELECT j.no FROM unnest($1::uuid[]) AS u(id)
+        CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j ORDER BY j.no)",
+    lock_waiting!("FOR UPDATE"),
+    " SELECT (SELECT count(*) FROM in_ready), (SELECT count(*) FROM in_timers), (SELECT count(*) FROM in_suspended)"
+);
 /// How often a holder that waits is looked for again because others move it.
 const ROUNDS: usize = 16;
 

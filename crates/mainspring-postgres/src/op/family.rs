@@ -12,15 +12,16 @@
 
 use std::collections::BTreeMap;
 
-use mainspring_core::fault;
 use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::job::{Reason, State};
 use mainspring_core::store::flags;
+use mainspring_core::{fault, named};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::mailbox::wake;
+use super::places::lock_waiting;
 use super::signal::announce;
 use super::{change, now};
 use crate::connection::Conn;
@@ -29,31 +30,16 @@ use crate::hint::Hints;
 use crate::shared::Shared;
 use crate::sql::{Call, Present};
 
-/// Part of a statement that ends jobs, `$e`: those that belong to a family are to be told of.
-macro_rules! ends {
-    ($e:expr, $mask:expr) => {
-        concat!(
-            ", fam AS (INSERT INTO mainspring.ends (no, at, flags)
-                SELECT e.no, t.now, e.flags FROM ",
-            $e,
-            " e, t WHERE e.flags & ",
-            $mask,
-            " <> 0)"
-        )
-    };
-}
-pub(crate) use ends;
-
 /// Primary key of `children`; then advisory locks on the mailboxes of the parents, in order of their numbers.
 const LOCK_PARENTS: &str = "SELECT count(pg_advisory_xact_lock($1 # x.no)) FROM (
     SELECT DISTINCT c.no FROM unnest($2::bigint[]) AS u(no)
     CROSS JOIN LATERAL (SELECT parent AS no FROM mainspring.children WHERE no = u.no OFFSET 0) c ORDER BY c.no) x";
 /// Primary keys: messages to parents that are still known. The primary key of `inbox` tells of a repeat. Returns the ids of
 /// parents that run.
-const POST: &str =
+const POST: &str = named!(
     "WITH i AS (INSERT INTO mainspring.inbox (no, at, state, reason, subject, sender, note, body)
         SELECT c.parent, d.finished_at, d.state, d.reason, 'c:' || j.id, '',
-            CASE WHEN d.state <> 5 THEN coalesce(d.note, (SELECT x.message FROM mainspring.errors x
+            CASE WHEN d.state <> {state.succeeded} THEN coalesce(d.note, (SELECT x.message FROM mainspring.errors x
                 WHERE x.no = u.no ORDER BY x.claim DESC LIMIT 1)) END, d.result
         FROM unnest($1::bigint[]) AS u(no)
         CROSS JOIN LATERAL (SELECT 1 FROM mainspring.ends WHERE no = u.no OFFSET 0) e
@@ -64,31 +50,36 @@ const POST: &str =
         ON CONFLICT (no, subject, sender) DO NOTHING RETURNING no)
     SELECT j.id FROM (SELECT DISTINCT no FROM i) i
     CROSS JOIN LATERAL (SELECT 1 FROM mainspring.lease WHERE no = i.no OFFSET 0) l
-    CROSS JOIN LATERAL (SELECT id FROM mainspring.jobs WHERE no = i.no OFFSET 0) j";
+    CROSS JOIN LATERAL (SELECT id FROM mainspring.jobs WHERE no = i.no OFFSET 0) j"
+);
 const WAKE: &str = wake!(
     "SELECT c.parent AS no, 'c:' || j.id AS subject FROM unnest($2::bigint[]) AS u(no)
     CROSS JOIN LATERAL (SELECT parent FROM mainspring.children WHERE no = u.no OFFSET 0) c
     CROSS JOIN LATERAL (SELECT id FROM mainspring.jobs WHERE no = u.no OFFSET 0) j"
 );
 /// Index `children_parent`, primary key of `done`: children that are to be cancelled and have not ended.
-const OPEN: &str = "SELECT c.no FROM unnest($1::bigint[]) AS u(no)
-    CROSS JOIN LATERAL (SELECT c.no FROM mainspring.children c WHERE c.parent = u.no AND c.on_close = 0
+const OPEN: &str = named!(
+    "SELECT c.no FROM unnest($1::bigint[]) AS u(no)
+    CROSS JOIN LATERAL (SELECT c.no FROM mainspring.children c WHERE c.parent = u.no AND c.on_close = {on_close.cancel}
         AND NOT EXISTS (SELECT 1 FROM mainspring.done d WHERE d.no = c.no)) c
-    ORDER BY c.no";
+    ORDER BY c.no"
+);
 /// Primary keys of the places: those of these that nobody else is about to move. Whoever has already locked others must not
 /// wait for them; they are met again when the end is told.
-const FREE: &str = "SELECT no FROM (SELECT no FROM mainspring.ready WHERE no = ANY($1::bigint[])
-        ORDER BY no FOR UPDATE SKIP LOCKED) r
-    UNION ALL SELECT no FROM (SELECT no FROM mainspring.timers WHERE no = ANY($1::bigint[])
-        ORDER BY no FOR UPDATE SKIP LOCKED) m
-    UNION ALL SELECT no FROM (SELECT no FROM mainspring.suspended WHERE no = ANY($1::bigint[])
-        ORDER BY no FOR UPDATE SKIP LOCKED) s";
+const FREE: &str = concat!(
+    "WITH x AS MATERIALIZED (SELECT DISTINCT u.no FROM unnest($1::bigint[]) AS u(no) ORDER BY u.no)",
+    lock_waiting!("FOR UPDATE SKIP LOCKED"),
+    " SELECT no FROM in_ready UNION ALL SELECT no FROM in_timers UNION ALL SELECT no FROM in_suspended"
+);
 /// Primary key of `ends`; index `children_parent` and primary keys: all has been told once no child is left that neither
 /// has ended nor is flagged. One that was moved from place to place meanwhile is met the next time.
-const FORGET_ENDS: &str = "DELETE FROM mainspring.ends e WHERE e.no = ANY($1::bigint[])
-    AND NOT (e.flags & 16 <> 0 AND EXISTS (SELECT 1 FROM mainspring.children c WHERE c.parent = e.no AND c.on_close = 0
+const FORGET_ENDS: &str = named!(
+    "DELETE FROM mainspring.ends e WHERE e.no = ANY($1::bigint[])
+    AND NOT (e.flags & {flag.children} <> 0 AND EXISTS (
+        SELECT 1 FROM mainspring.children c WHERE c.parent = e.no AND c.on_close = {on_close.cancel}
         AND NOT EXISTS (SELECT 1 FROM mainspring.done d WHERE d.no = c.no)
-        AND NOT EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.no = c.no AND l.cancel IS NOT NULL)))";
+        AND NOT EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.no = c.no AND l.cancel IS NOT NULL)))"
+);
 /// Primary key of `ends`: what is left of these. Others may have told the rest.
 const REST: &str = "SELECT e.no, e.flags FROM mainspring.ends e WHERE e.no = ANY($1::bigint[]) ORDER BY e.no";
 /// Primary key of `ends`, from its beginning: what has not been told for a while.
@@ -226,14 +217,12 @@ struct Cancel<'a> {
     children: &'a Vec<i64>,
     state: i16,
     reason: i16,
-    /// Which of their relatives are to be told.
-    mask: i16,
 }
 
 impl<'a> Cancel<'a> {
     fn new(at: &'a Present, children: &'a Vec<i64>) -> Self {
         let (state, reason) = (State::Cancelled.code().into(), Reason::Parent.code().into());
-        Cancel { at, children, state, reason, mask: flags::TOLD }
+        Cancel { at, children, state, reason }
     }
 
     /// Flags what runs and ends what waits: leases before places.
@@ -254,7 +243,6 @@ impl<'a> Cancel<'a> {
             (&self.state as _, Type::INT2),
             (&self.reason as _, Type::INT2),
             (&"" as _, Type::TEXT),
-            (&self.mask as _, Type::INT2),
         ];
         Call::new(change::END, end)
     }

@@ -9,16 +9,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use mainspring_core::id::{Claim, NodeNo};
 use mainspring_core::job::{Outcome, Progress, State, Status, transition};
 use mainspring_core::store::{Finish, Finished};
-use mainspring_core::{Error, bounds};
+use mainspring_core::{Error, bounds, named};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::ending::Pass;
-use super::family::{self, ends};
 use super::mailbox::{self, came};
 use super::node::{self, number_of};
-use super::{CONFIRM, Op, now, record};
+use super::places::{
+    canceller, count, end, enter_ready, enter_suspended, enter_timers, fence, leave_lease, level, told,
+};
+use super::{CONFIRM, Op, family, now, record};
 use crate::connection::Conn;
 use crate::error::Result;
 use crate::hint::Hints;
@@ -29,132 +31,102 @@ use crate::sql::{At, Call};
 /// Primary key of `lease`, in order of the numbers: claim number and node are the fence. Then appends. Jobs without flags
 /// touch no other table.
 ///
-/// Numbers come sorted, so that `width_bucket` finds a job's place among the arguments by halving. A join with the
-/// arguments would say the same, but be planned by how many rows `lease` was last seen to have, which is often none: then it
-/// goes through all claims for each argument. The same holds for side tables, which are looked up by arrays of numbers.
-pub(crate) const SUCCEED: &str = concat!(
+/// A join with the arguments would say the same as [`fence`], but be planned by how many rows `lease` was last seen to have,
+/// which is often none: then it goes through all claims for each argument. The same holds for side tables, which are looked
+/// up by arrays of numbers.
+pub(crate) const SUCCEED: &str = named!(concat!(
     "WITH ",
     now!(),
-    ", d AS (DELETE FROM mainspring.lease l
-        WHERE l.no = ANY($3::bigint[]) AND l.node = $2 AND l.claim = ($4::int[])[width_bucket(l.no, $3::bigint[])]
-        RETURNING l.no, l.claim, l.line, l.priority, l.failures, l.flags,
-            ($5::bytea[])[width_bucket(l.no, $3::bigint[])] AS result)
-    , i AS (INSERT INTO mainspring.done
-            (no, finished_at, line, claim, state, priority, failures, crashes, flags, bad, result)
-        SELECT d.no, (SELECT t.now FROM t), d.line, d.claim, 5, d.priority, d.failures, 0, d.flags & 56, false, d.result
-        FROM d)",
-    ends!("d", "48"),
-    "
-    , k AS (DELETE FROM mainspring.keys k
-        WHERE k.no = ANY(ARRAY(SELECT d.no FROM d WHERE d.flags & 1 <> 0)) AND k.until <> 2)
-    , k2 AS (UPDATE mainspring.keys k SET expires_at = t.now + k.period * interval '1 us' FROM t
-        WHERE k.no = ANY(ARRAY(SELECT d.no FROM d WHERE d.flags & 1 <> 0)) AND k.until = 2 AND k.expires_at IS NULL)
-    , z AS (DELETE FROM mainspring.deadlines z
-        WHERE z.no = ANY(ARRAY(SELECT d.no FROM d WHERE d.flags & 2 <> 0)))
-    , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
-        SELECT g.line, s.state, g.n * s.sign
-        FROM (SELECT line, count(*) AS n FROM d GROUP BY line) g, (VALUES (3, -1), (5, 1)) AS s(state, sign))
-    SELECT array_agg(d.no), array_agg(d.claim), array_agg((d.flags & 48)::smallint) FROM d"
-);
+    leave_lease!(
+        "d",
+        fence!(),
+        "l.no, l.claim, l.line, l.priority, l.failures, l.flags,
+            ($5::bytea[])[width_bucket(l.no, $3::bigint[])] AS result"
+    ),
+    end!(
+        "(SELECT d.*, {state.succeeded} AS state, NULL::smallint AS reason, 0 AS crashes, NULL::text AS note FROM d) e"
+    ),
+    count!("d", "running", "succeeded"),
+    " SELECT array_agg(d.no), array_agg(d.claim), array_agg((d.flags & {flags.told})::smallint) FROM d"
+));
 
-/// The same for every other outcome. `place`: 0 `done`, 1 `timers`, 2 `ready`. A claim that was flagged and would wait
-/// again is cancelled instead.
-const END: &str = concat!(
+/// The same for every other outcome. A claim that was flagged and would wait again is cancelled instead.
+const END: &str = named!(concat!(
     "WITH ",
     now!(),
-    ", l AS (DELETE FROM mainspring.lease l
-        WHERE l.no = ANY($3::bigint[]) AND l.node = $2 AND l.claim = ($4::int[])[width_bucket(l.no, $3::bigint[])]
-        RETURNING l.no, l.claim, l.line, l.priority, l.flags, l.cancel, l.failures, l.crashes, l.crashed,
-            width_bucket(l.no, $3::bigint[]) AS o)
-    , d AS (SELECT l.no, l.claim, l.line, l.priority, l.flags, l.cancel, f.place, f.state, f.reason, f.after, f.fault,
-            f.message, f.note,
+    leave_lease!(
+        "l",
+        fence!(),
+        "l.no, l.claim, l.line, l.priority, l.flags, l.cancel, l.failures, l.crashes, l.crashed,
+            width_bucket(l.no, $3::bigint[]) AS o"
+    ),
+    "
+    , d AS (SELECT l.no, l.claim, l.line, l.priority, l.flags, l.cancel, f.state, f.reason, f.after, f.fault, f.message,
+            f.note, f.state < {states.first_ended} AND l.cancel IS NOT NULL AS stop,
             least(l.failures + (f.fault IS NOT NULL)::int, 32767)::smallint AS failures,
             CASE WHEN f.resets THEN 0 ELSE l.crashes END::smallint AS crashes,
             CASE WHEN f.resets THEN 0 ELSE l.crashed END AS crashed
-        FROM l CROSS JOIN LATERAL (SELECT ($5::smallint[])[o] AS place, ($6::smallint[])[o] AS state,
-            ($7::smallint[])[o] AS reason, ($8::bigint[])[o] AS after, ($9::smallint[])[o] AS fault,
-            ($10::text[])[o] AS message, ($11::text[])[o] AS note, ($12::boolean[])[o] AS resets) f)
+        FROM l CROSS JOIN LATERAL (SELECT ($5::smallint[])[o] AS state, ($6::smallint[])[o] AS reason,
+            ($7::bigint[])[o] AS after, ($8::smallint[])[o] AS fault, ($9::text[])[o] AS message,
+            ($10::text[])[o] AS note, ($11::boolean[])[o] AS resets) f)
     , e AS (SELECT d.no, d.claim, d.line, d.priority, d.flags, d.failures, d.crashes, d.crashed, d.fault, d.message,
-            s.stop,
-            CASE WHEN s.stop THEN 0 ELSE d.place END AS place,
-            CASE WHEN s.stop THEN 7 ELSE d.state END AS state,
-            CASE WHEN NOT s.stop THEN d.reason WHEN d.flags & 64 = 0 THEN 19 ELSE 22 END AS reason,
-            CASE WHEN s.stop THEN d.cancel ELSE d.note END AS note,
-            t.now + d.after * interval '1 us' AS due,
-            (CASE WHEN d.crashes >= 2 THEN 0 ELSE 32 END + d.priority)::smallint AS level
-        FROM d CROSS JOIN t CROSS JOIN LATERAL (SELECT d.place <> 0 AND d.cancel IS NOT NULL AS stop) s)
-    , i AS (INSERT INTO mainspring.done
-            (no, finished_at, line, claim, state, reason, priority, failures, crashes, flags, bad, note)
-        SELECT e.no, t.now, e.line, e.claim, e.state, e.reason, e.priority, e.failures, e.crashes, e.flags & 56,
-            e.state IN (6, 7), nullif(e.note, '') FROM e, t WHERE e.place = 0)",
-    ends!("(SELECT no, flags FROM e WHERE place = 0)", "48"),
+            CASE WHEN d.stop THEN {state.cancelled} ELSE d.state END AS state,
+            CASE WHEN NOT d.stop THEN d.reason ELSE ",
+    canceller!(),
+    " END AS reason,
+            CASE WHEN d.stop THEN d.cancel ELSE d.note END AS note,
+            t.now + d.after * interval '1 us' AS due, ",
+    level!("returned"),
+    " AS level
+        FROM d CROSS JOIN t)",
+    end!("(SELECT e.*, NULL::bytea AS result FROM e WHERE e.state >= {states.first_ended}) e"),
+    enter_timers!("(SELECT * FROM e WHERE e.state = {state.scheduled}) e"),
+    enter_ready!("(SELECT * FROM e WHERE e.state = {state.ready}) e"),
     "
-    , m AS (INSERT INTO mainspring.timers (no, due, crashed, line, claim, priority, failures, crashes, flags)
-        SELECT e.no, e.due, e.crashed, e.line, e.claim, e.priority, e.failures, e.crashes, e.flags
-        FROM e WHERE e.place = 1)
-    , r AS (INSERT INTO mainspring.ready (no, ready_at, crashed, line, claim, level, failures, crashes, flags)
-        SELECT e.no, t.now, e.crashed, e.line, e.claim, e.level, e.failures, e.crashes, e.flags
-        FROM e, t WHERE e.place = 2)
     , x AS (INSERT INTO mainspring.errors (no, at, claim, kind, message)
-        SELECT e.no, t.now, e.claim, e.fault, e.message FROM e, t WHERE e.fault IS NOT NULL)
-    , k AS (DELETE FROM mainspring.keys k
-        WHERE k.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.place = 0 AND e.flags & 1 <> 0)) AND k.until <> 2)
-    , k2 AS (UPDATE mainspring.keys k SET expires_at = t.now + k.period * interval '1 us' FROM t
-        WHERE k.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.place = 0 AND e.flags & 1 <> 0)) AND k.until = 2
-        AND k.expires_at IS NULL)
-    , z AS (DELETE FROM mainspring.deadlines z
-        WHERE z.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.place = 0 AND e.flags & 2 <> 0)))
-    , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
-        SELECT line, 3, -count(*) FROM e GROUP BY line
-        UNION ALL SELECT line, state, count(*) FROM e GROUP BY line, state)
-    SELECT e.no, e.line, e.place, e.level, t.now, e.due, e.claim,
-        CASE WHEN e.place = 0 THEN e.flags & 48 ELSE 0 END::smallint FROM e, t"
-);
+        SELECT e.no, t.now, e.claim, e.fault, e.message FROM e, t WHERE e.fault IS NOT NULL)",
+    count!("e", "running"),
+    " SELECT e.no, e.line, e.state, e.level, t.now, e.due, e.claim, ",
+    told!(),
+    " FROM e, t"
+));
 
 /// The same for suspensions, whose mailboxes are locked: whoever waits for what has come goes to `ready`. What has come is
-/// found by the primary key of `inbox`, subject by subject. `place`: 0 `done`, 2 `ready`, 3 `suspended`.
-const SUSPEND: &str = concat!(
+/// found by the primary key of `inbox`, subject by subject.
+const SUSPEND: &str = named!(concat!(
     "WITH ",
     now!(),
-    ", l AS (DELETE FROM mainspring.lease l
-        WHERE l.no = ANY($3::bigint[]) AND l.node = $2 AND l.claim = ($4::int[])[width_bucket(l.no, $3::bigint[])]
-        RETURNING l.no, l.claim, l.line, l.priority, (l.flags | 8)::smallint AS flags, l.cancel, l.failures,
-            width_bucket(l.no, $3::bigint[]) AS o)
-    , d AS (SELECT l.*, f.reason, CASE WHEN f.reason <= 5 THEN f.due END AS due, f.waits, f.note
+    leave_lease!(
+        "l",
+        fence!(),
+        "l.no, l.claim, l.line, l.priority, (l.flags | {flag.journal})::smallint AS flags, l.cancel, l.failures,
+            width_bucket(l.no, $3::bigint[]) AS o"
+    ),
+    "
+    , d AS (SELECT l.no, l.claim, l.line, l.priority, l.flags, l.cancel, l.failures, f.reason,
+            CASE WHEN f.reason <= {reasons.last_awaiting} THEN f.due END AS due, f.waits, f.note
         FROM l CROSS JOIN LATERAL (SELECT ($5::smallint[])[o] AS reason, ($6::timestamptz[])[o] AS due,
             ($7::text[])[o]::jsonb AS waits, ($8::text[])[o] AS note) f)
-    , e AS MATERIALIZED (SELECT d.*, (32 + d.priority)::smallint AS level,
-            CASE WHEN d.cancel IS NOT NULL THEN 0
-                WHEN d.reason <= 5 AND (d.due <= t.now OR EXISTS (
+    , e AS MATERIALIZED (SELECT d.*, ({level.returned} + d.priority)::smallint AS level,
+            CASE WHEN d.cancel IS NOT NULL THEN {state.cancelled}
+                WHEN d.reason <= {reasons.last_awaiting} AND (d.due <= t.now OR EXISTS (
                     SELECT 1 FROM jsonb_array_elements(d.waits) AS w(wait) WHERE ",
     came!("d.no", "w.wait"),
-    ")) THEN 2 ELSE 3 END AS place
-        FROM d, t)
-    , i AS (INSERT INTO mainspring.done
-            (no, finished_at, line, claim, state, reason, priority, failures, crashes, flags, bad, note)
-        SELECT e.no, t.now, e.line, e.claim, 7, CASE WHEN e.flags & 64 = 0 THEN 19 ELSE 22 END, e.priority, e.failures, 0,
-            e.flags & 56, true, nullif(e.cancel, '')
-        FROM e, t WHERE e.place = 0)",
-    ends!("(SELECT no, flags FROM e WHERE place = 0)", "48"),
-    ", r AS (INSERT INTO mainspring.ready (no, ready_at, crashed, line, claim, level, failures, crashes, flags)
-        SELECT e.no, t.now, 0, e.line, e.claim, e.level, e.failures, 0, e.flags FROM e, t WHERE e.place = 2)
-    , s AS (INSERT INTO mainspring.suspended
-            (no, due, crashed, line, claim, priority, reason, failures, crashes, flags, waits, note)
-        SELECT e.no, e.due, 0, e.line, e.claim, e.priority, e.reason, e.failures, 0, e.flags, e.waits, e.note
-        FROM e WHERE e.place = 3)
-    , k AS (DELETE FROM mainspring.keys k
-        WHERE k.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.place = 0 AND e.flags & 1 <> 0)) AND k.until <> 2)
-    , k2 AS (UPDATE mainspring.keys k SET expires_at = t.now + k.period * interval '1 us' FROM t
-        WHERE k.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.place = 0 AND e.flags & 1 <> 0)) AND k.until = 2
-        AND k.expires_at IS NULL)
-    , z AS (DELETE FROM mainspring.deadlines z
-        WHERE z.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.place = 0 AND e.flags & 2 <> 0)))
-    , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
-        SELECT line, 3, -count(*) FROM e GROUP BY line
-        UNION ALL SELECT line, CASE place WHEN 0 THEN 7 WHEN 2 THEN 2 ELSE 4 END, count(*) FROM e GROUP BY line, place)
-    SELECT e.no, e.line, e.place, e.level, t.now, e.due, e.claim,
-        CASE WHEN e.place = 0 THEN e.flags & 48 ELSE 0 END::smallint FROM e, t"
-);
+    ")) THEN {state.ready} ELSE {state.suspended} END AS state
+        FROM d, t)",
+    end!(concat!(
+        "(SELECT no, line, claim, state, ",
+        canceller!(),
+        " AS reason, priority, failures, 0 AS crashes, flags, cancel AS note, NULL::bytea AS result
+        FROM e WHERE state = {state.cancelled}) e"
+    )),
+    enter_ready!("(SELECT e.*, 0 AS crashes, 0 AS crashed FROM e WHERE e.state = {state.ready}) e"),
+    enter_suspended!("(SELECT e.*, 0 AS crashes, 0 AS crashed FROM e WHERE e.state = {state.suspended}) e"),
+    count!("e", "running"),
+    " SELECT e.no, e.line, e.state, e.level, t.now, e.due, e.claim, ",
+    told!(),
+    " FROM e, t"
+));
 
 /// Primary key of `lease`, in order of the numbers. For batches of more than one statement: each of them keeps to that
 /// order, but all together do not, and whoever flags or gives back the same claims would wait for them in a circle.
@@ -382,10 +354,11 @@ async fn announce(conn: &mut Conn, shared: &Shared, rows: &[Row]) -> Result<()> 
     names::learn_for_hints(conn, shared, rows.iter().map(|row| row.get(1))).await;
     let mut hints = Hints::default();
     for row in rows {
-        match row.get::<_, i32>(2) {
-            1 => hints.due(row.get::<_, At>(5).0),
-            3 => row.get::<_, Option<At>>(5).into_iter().for_each(|due| hints.due(due.0)),
-            2 => hints.ready((row.get(1), row.get(3)), (row.get::<_, At>(4).0, row.get(0))),
+        match u8::try_from(row.get::<_, i32>(2)).ok().and_then(State::from_code) {
+            Some(State::Scheduled | State::Suspended) => {
+                row.get::<_, Option<At>>(5).into_iter().for_each(|due| hints.due(due.0));
+            }
+            Some(State::Ready) => hints.ready((row.get(1), row.get(3)), (row.get::<_, At>(4).0, row.get(0))),
             _ => {}
         }
     }

@@ -3,16 +3,13 @@
 //! Whoever is about to take a key holds an advisory lock on it until the end of his transaction. A caller's own
 //! transaction may stay open for long; who only tries the lock finds that out without waiting.
 
-use mainspring_core::job::{Unique, Until};
+use mainspring_core::job::Unique;
 use mainspring_core::time::micros;
 
 /// Until when a key is held, as the table has it, and the period after the end.
 pub(crate) fn until(unique: &Unique) -> (i16, i64) {
-    match unique.until {
-        Until::Started => (0, 0),
-        Until::Finished => (1, 0),
-        Until::After(period) => (2, micros(period)),
-    }
+    let (code, period) = unique.until.code();
+    (code.into(), micros(period))
 }
 
 /// The number of a key's advisory lock. Two keys may share one: then one is asked for again for no reason.

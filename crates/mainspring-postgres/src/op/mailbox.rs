@@ -35,29 +35,29 @@ pub(crate) use came;
 /// line, level and time.
 macro_rules! wake {
     ($pairs:expr) => {
-        concat!(
+        $crate::op::named!(concat!(
             "WITH ",
             $crate::op::now!(),
             ", p AS MATERIALIZED (",
             $pairs,
             "), x AS MATERIALIZED (SELECT DISTINCT p.no FROM p
                 CROSS JOIN LATERAL (SELECT s.waits FROM mainspring.suspended s
-                    WHERE s.no = p.no AND s.reason <= 5 OFFSET 0) s
+                    WHERE s.no = p.no AND s.reason <= {reasons.last_awaiting} OFFSET 0) s
                 CROSS JOIN LATERAL jsonb_array_elements(s.waits) AS w(wait)
                 WHERE w.wait ->> 0 = p.subject AND ",
             $crate::op::mailbox::came!("p.no", "w.wait"),
-            " ORDER BY p.no)
-            , d AS (DELETE FROM mainspring.suspended s WHERE s.no = ANY(ARRAY(SELECT x.no FROM x)) AND s.reason <= 5
-                RETURNING s.no, s.line, s.priority, s.claim, s.failures, s.crashes, s.crashed, s.flags,
-                    (CASE WHEN s.crashes >= 2 THEN 0 ELSE 32 END + s.priority)::smallint AS level)
-            , r AS (INSERT INTO mainspring.ready
-                    (no, ready_at, crashed, line, claim, level, failures, crashes, flags)
-                SELECT d.no, t.now, d.crashed, d.line, d.claim, d.level, d.failures, d.crashes, d.flags FROM d, t)
-            , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
-                SELECT g.line, s.state, g.n * s.sign
-                FROM (SELECT line, count(*) AS n FROM d GROUP BY line) g, (VALUES (4, -1), (2, 1)) AS s(state, sign))
-            SELECT d.no, d.line, d.level, t.now FROM d, t"
-        )
+            " ORDER BY p.no)",
+            $crate::op::places::leave_suspended!(
+                "p.no = ANY(ARRAY(SELECT x.no FROM x)) AND p.reason <= {reasons.last_awaiting}"
+            ),
+            "
+    , e AS (SELECT s.*, ",
+            $crate::op::places::level!("returned"),
+            " AS level FROM from_suspended s)",
+            $crate::op::places::enter_ready!("e"),
+            $crate::op::places::count!("e", "suspended", "ready"),
+            " SELECT e.no, e.line, e.level, t.now FROM e, t"
+        ))
     };
 }
 pub(crate) use wake;

@@ -1,9 +1,9 @@
 //! Operations: what one call of the store does, in one transaction each.
 //!
 //! # Locks
-//! Whoever takes several locks takes them in this order: the node's (advisory), mailboxes (advisory) by the numbers of their
-//! jobs, rows of `lease` by number, unique keys (advisory) by their hash, rows of other places by number. What runs in the
-//! background skips rows that others hold.
+//! Whoever takes several locks takes them in this order: node → settings → mailboxes → outbox of endings (stepping over rows
+//! that others hold) → lease → schedules → cursors → keys and streams → places → graphs → limits → budgets → queues; within one
+//! of them by number. Keys are advisory locks by their hash. What runs in the background skips rows that others hold.
 
 pub(crate) mod append;
 pub(crate) mod change;
@@ -19,6 +19,7 @@ pub(crate) mod key;
 pub(crate) mod mailbox;
 pub(crate) mod node;
 pub(crate) mod output;
+pub(crate) mod places;
 pub(crate) mod prune;
 pub(crate) mod record;
 pub(crate) mod release;
@@ -33,6 +34,8 @@ pub(crate) mod unreadable;
 
 use std::future::Future;
 use std::time::Duration;
+
+pub(crate) use mainspring_core::named;
 
 use crate::connection::Conn;
 use crate::error::Result;
@@ -70,22 +73,3 @@ pub(crate) use now;
 /// server that is restarted shows what was still waiting for its standby as well. To acknowledge that without waiting again
 /// would be to promise what the standby may not have.
 pub(crate) const CONFIRM: &str = "SELECT pg_logical_emit_message(true, 'mainspring', '')";
-
-/// Rows of these codes are known to the statements.
-const _: () = {
-    use mainspring_core::job::{Reason, State};
-    use mainspring_core::store::{Class, Level};
-    assert!(State::Scheduled.code() == 1 && State::Ready.code() == 2 && State::Running.code() == 3);
-    assert!(State::Suspended.code() == 4 && State::Succeeded.code() == 5 && State::Failed.code() == 6);
-    assert!(State::Cancelled.code() == 7);
-    assert!(Reason::Quarantine.code() == 7 && Reason::Expired.code() == 18 && Reason::Operator.code() == 19);
-    assert!(Reason::Replaced.code() == 21 && Reason::Hold.code() == 8 && Reason::Budget.code() == 5);
-    assert!(Reason::Parent.code() == 22 && Reason::Drift.code() == 6);
-    assert!(Class::Suspect as u8 == 0 && Class::Lost as u8 == 1);
-    assert!(Class::Returned as u8 == 2 && Class::Fresh as u8 == 3);
-    assert!(mainspring_core::store::flags::AHEAD == 16_384);
-    assert!(Level::COUNT == 4 << 4, "a level is a class and four bits of priority");
-    assert!(
-        mainspring_core::bounds::SUSPECT_CRASHES == 2 && mainspring_core::bounds::QUARANTINE_CRASHES == 3
-    );
-};

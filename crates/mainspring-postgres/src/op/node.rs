@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use mainspring_core::id::{Claim, ClaimBatchNo, JobId, NodeNo, Row as JobRow};
 use mainspring_core::store::{Cancellation, Mark, Registered, Registration, Renewal, Renewed, flags};
 use mainspring_core::time::micros;
-use mainspring_core::{Error, fault};
+use mainspring_core::{Error, fault, named};
 use serde_json::{from_str, to_string};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -36,40 +36,48 @@ const REGISTER: &str = concat!(
         EXISTS (SELECT 1 FROM a) FROM t"
 );
 /// Primary key.
-const KNOW: &str = "SELECT abilities::text, settlements FROM mainspring.nodes WHERE no = $1 AND state = 0";
+const KNOW: &str =
+    named!("SELECT abilities::text, settlements FROM mainspring.nodes WHERE no = $1 AND state = {node.live}");
 /// Exclusive advisory lock on the node: waits for its claims that are on their way. Each later statement sees them.
 pub(crate) const LOCK: &str = "SELECT pg_advisory_xact_lock($1, $2)";
 /// Primary key: whatever was sent before and is still on its way claims nothing.
-const ADD_SETTLEMENT: &str = "UPDATE mainspring.nodes SET settlements = settlements + 1 WHERE no = $1 AND state = 0 RETURNING settlements";
+const ADD_SETTLEMENT: &str = named!(
+    "UPDATE mainspring.nodes SET settlements = settlements + 1 WHERE no = $1 AND state = {node.live}
+    RETURNING settlements"
+);
 /// Primary key; then partial index `lease_cancel` and the primary key of `jobs`.
-pub(crate) const RENEW: &str = concat!(
+pub(crate) const RENEW: &str = named!(concat!(
     "WITH ",
     now!(),
     ", u AS (UPDATE mainspring.nodes n SET renewed_at = t.now, lease_until = t.now + n.lease * interval '1 us',
             backed_up = $3
-        FROM t WHERE n.no = $2 AND n.state = 0 RETURNING n.no)
+        FROM t WHERE n.no = $2 AND n.state = {node.live} RETURNING n.no)
     SELECT t.now, f.id, f.no, f.claim, f.cancel, f.flags FROM t CROSS JOIN u LEFT JOIN LATERAL (
         SELECT j.id, l.no, l.claim, l.cancel, l.flags FROM mainspring.lease l
         CROSS JOIN LATERAL (SELECT id FROM mainspring.jobs WHERE no = l.no OFFSET 0) j
         WHERE l.node = $2 AND l.cancel IS NOT NULL ORDER BY l.no) f ON true"
-);
+));
 /// Primary key, in order of the numbers; a stale claim meets no row. Of a handler that is stuck nothing else is said.
-const MARK: &str = "UPDATE mainspring.lease l
-    SET stuck = CASE WHEN l.stuck = 1 THEN 1
+const MARK: &str = named!(
+    "UPDATE mainspring.lease l
+    SET stuck = CASE WHEN l.stuck = {stuck.blocked} THEN l.stuck
             ELSE coalesce(($4::smallint[])[width_bucket(l.no, $2::bigint[])], l.stuck) END,
         crashes = CASE WHEN ($5::boolean[])[width_bucket(l.no, $2::bigint[])] THEN least(l.crashes, 1) ELSE l.crashes END
     WHERE l.no = ANY($2::bigint[]) AND l.claim = ($3::int[])[width_bucket(l.no, $2::bigint[])] AND l.node = $1
-        AND (l.stuck <> 1 AND ($4::smallint[])[width_bucket(l.no, $2::bigint[])] <> l.stuck
-            OR ($5::boolean[])[width_bucket(l.no, $2::bigint[])] AND l.crashes > 1)";
+        AND (l.stuck <> {stuck.blocked} AND ($4::smallint[])[width_bucket(l.no, $2::bigint[])] <> l.stuck
+            OR ($5::boolean[])[width_bucket(l.no, $2::bigint[])] AND l.crashes > 1)"
+);
 /// Primary key.
-const RETIRE: &str = "UPDATE mainspring.nodes SET state = 1 WHERE no = $1 AND state = 0 RETURNING no";
+const RETIRE: &str = named!(
+    "UPDATE mainspring.nodes SET state = {node.retired} WHERE no = $1 AND state = {node.live} RETURNING no"
+);
 /// `lease` as a whole, whose size is bounded by the slots of all nodes; once in a node's life. The node's lock is held,
 /// so nothing is added meanwhile; rows that its own outcomes hold are waited for, in order.
 const GIVE_BACK_ALL: &str = give_back!(
     "SELECT l.no FROM mainspring.lease l WHERE l.node = $2 ORDER BY l.no FOR UPDATE",
     "l.crashes",
     "l.crashed",
-    "32"
+    "returned"
 );
 /// The same, after a lost answer: what came from settled batches and is not kept.
 const DISOWN: &str = give_back!(
@@ -79,8 +87,12 @@ const DISOWN: &str = give_back!(
     ORDER BY l.no FOR UPDATE",
     "l.crashes",
     "l.crashed",
-    "32"
+    "returned"
 );
+
+/// What a claim's `stuck` says.
+const BLOCKED: i16 = Mark::BLOCKED as i16;
+const FOREIGN: i16 = Mark::FOREIGN as i16;
 
 /// A node's number as the tables have it.
 pub(crate) fn number(node: NodeNo) -> Result<i32> {
@@ -243,9 +255,9 @@ impl Marks {
             }
             if number == known.0 {
                 match mark {
-                    Mark::Stuck => known.1 = Some(1),
-                    Mark::Foreign if known.1 != Some(1) => known.1 = Some(2),
-                    Mark::GoesOn if known.1 != Some(1) => known.1 = Some(0),
+                    Mark::Stuck => known.1 = Some(BLOCKED),
+                    Mark::Foreign if known.1 != Some(BLOCKED) => known.1 = Some(FOREIGN),
+                    Mark::GoesOn if known.1 != Some(BLOCKED) => known.1 = Some(0),
                     Mark::Foreign | Mark::GoesOn => {}
                     Mark::Cleared => known.2 = true,
                 }

@@ -5,10 +5,11 @@
 //! - Whatever somebody else holds is left for the next time: a prune never waits, so it can be part of no deadlock.
 //! - A prune that finds nothing writes nothing.
 
-use mainspring_core::bounds;
 use mainspring_core::time::micros;
+use mainspring_core::{bounds, named};
 use tokio_postgres::types::Type;
 
+use super::places::remove;
 use super::{Op, counts, now};
 use crate::connection::Conn;
 use crate::error::Result;
@@ -19,7 +20,7 @@ use crate::sql::Call;
 /// `done_kept`, from its beginning. Locks rows of `done`, stepping over those that others hold, and then removes what
 /// belongs to these jobs by primary keys, `tags_no` and `children_parent`: nobody else touches the rows of a job that has ended without
 /// holding its row of `done`. One whose family is still to be told of its end is left for the next time. A unique key that outlives its job has an expiry and goes with [`KEYS`].
-pub(crate) const PRUNE: &str = concat!(
+pub(crate) const PRUNE: &str = named!(concat!(
     "WITH ",
     now!(),
     ", x AS MATERIALIZED (SELECT o.no FROM mainspring.lines l
@@ -28,26 +29,14 @@ pub(crate) const PRUNE: &str = concat!(
         CROSS JOIN LATERAL (VALUES (false, q.retain_succeeded), (true, q.retain_failed)) AS w(bad, kept)
         CROSS JOIN LATERAL (SELECT d.no FROM mainspring.done d WHERE d.line = l.no AND d.bad = w.bad
                 AND d.finished_at <= (SELECT now FROM t) - w.kept * interval '1 us'
-                AND (d.flags & 48 = 0 OR NOT EXISTS (SELECT 1 FROM mainspring.ends x WHERE x.no = d.no))
+                AND (d.flags & {flags.told} = 0 OR NOT EXISTS (SELECT 1 FROM mainspring.ends x WHERE x.no = d.no))
             ORDER BY d.finished_at LIMIT $2 FOR UPDATE SKIP LOCKED) o
         LIMIT $2)
-    , d AS (DELETE FROM mainspring.done d WHERE d.no = ANY(ARRAY(SELECT x.no FROM x)) RETURNING d.no, d.line, d.state,
-        d.flags)
-    , j AS (DELETE FROM mainspring.jobs j WHERE j.no = ANY(ARRAY(SELECT d.no FROM d)))
-    , s AS (DELETE FROM mainspring.superseded s WHERE s.no = ANY(ARRAY(SELECT d.no FROM d)))
-    , e AS (DELETE FROM mainspring.errors e WHERE e.no = ANY(ARRAY(SELECT d.no FROM d)))
-    , p AS (DELETE FROM mainspring.progress p WHERE p.no = ANY(ARRAY(SELECT d.no FROM d)))
-    , g AS (DELETE FROM mainspring.tags g WHERE g.no = ANY(ARRAY(SELECT d.no FROM d)))
-    , z AS (DELETE FROM mainspring.deadlines z WHERE z.no = ANY(ARRAY(SELECT d.no FROM d)))
-    , st AS (DELETE FROM mainspring.steps x WHERE x.no = ANY(ARRAY(SELECT d.no FROM d WHERE d.flags & 8 <> 0)))
-    , ou AS (DELETE FROM mainspring.output x WHERE x.no = ANY(ARRAY(SELECT d.no FROM d WHERE d.flags & 8 <> 0)))
-    , ib AS (DELETE FROM mainspring.inbox x WHERE x.no = ANY(ARRAY(SELECT d.no FROM d)))
-    , ch AS (DELETE FROM mainspring.children x WHERE x.no = ANY(ARRAY(SELECT d.no FROM d WHERE d.flags & 32 <> 0)))
-    , cp AS (DELETE FROM mainspring.children x WHERE x.parent = ANY(ARRAY(SELECT d.no FROM d WHERE d.flags & 16 <> 0)))
-    , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
-        SELECT line, state, -count(*) FROM d GROUP BY line, state)
-    SELECT count(*) FROM d"
-);
+    , e AS (DELETE FROM mainspring.done d WHERE d.no = ANY(ARRAY(SELECT x.no FROM x))
+        RETURNING d.no, d.line, d.state AS was, d.flags)",
+    remove!(),
+    " SELECT count(*) FROM e"
+));
 /// Partial index `keys_expiry`, from its beginning, stepping over what others hold: whoever frees such a key for himself
 /// holds its row.
 pub(crate) const KEYS: &str = concat!(
@@ -59,15 +48,15 @@ pub(crate) const KEYS: &str = concat!(
 );
 /// The whole of a small table: nodes are few, and this is their broom. Only for those that are over it looks through
 /// `lease`, to be sure. A node that is gone never comes back, so nothing is added to it meanwhile.
-const NODES: &str = concat!(
+const NODES: &str = named!(concat!(
     "WITH ",
     now!(),
     "DELETE FROM mainspring.nodes WHERE ctid = ANY(ARRAY(
-        SELECT n.ctid FROM mainspring.nodes n WHERE n.state <> 0 AND n.drained
+        SELECT n.ctid FROM mainspring.nodes n WHERE n.state <> {node.live} AND n.drained
             AND n.renewed_at <= (SELECT now FROM t) - $2 * interval '1 us'
             AND NOT EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.node = n.no)
         FOR UPDATE OF n SKIP LOCKED))"
-);
+));
 
 /// Removes what is over. Answers how many jobs were removed.
 pub(crate) struct Prune(pub(crate) usize);

@@ -15,8 +15,7 @@ use mainspring_core::id::{Claim, NodeNo};
 use mainspring_core::job::{Differs, New};
 use mainspring_core::journal::{Recorded, Recording, Writes};
 use mainspring_core::name::Key;
-use mainspring_core::store::flags;
-use mainspring_core::{Error, bounds};
+use mainspring_core::{Error, bounds, named};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -37,17 +36,17 @@ use crate::sql::{Call, Present, bound};
 /// numbers are sorted, so that `width_bucket` finds a number by halving.
 macro_rules! record {
     ($now:expr, $progress:expr, $again:expr) => {
-        concat!(
+        $crate::op::named!(concat!(
             "WITH ",
             $now,
-            ", s AS MATERIALIZED (SELECT l.no, l.flags & 8 = 0 OR (l.crashes <> 0 OR l.crashed <> 0) AND ",
+            ", s AS MATERIALIZED (SELECT l.no, l.flags & {flag.journal} = 0 OR (l.crashes <> 0 OR l.crashed <> 0) AND ",
             $progress,
             " AS fresh
                 FROM mainspring.lease l
                 WHERE l.no = ANY($3::bigint[]) AND l.node = $2
                     AND l.claim = ($4::int[])[width_bucket(l.no, $3::bigint[])] FOR NO KEY UPDATE)
             , h AS MATERIALIZED (SELECT coalesce(array_agg(s.no ORDER BY s.no), '{}') AS nos FROM s)
-            , u AS (UPDATE mainspring.lease l SET flags = l.flags | 8,
+            , u AS (UPDATE mainspring.lease l SET flags = l.flags | {flag.journal},
                     crashes = CASE WHEN ",
             $progress,
             " THEN 0 ELSE l.crashes END, crashed = CASE WHEN ",
@@ -61,7 +60,7 @@ macro_rules! record {
                 WHERE h.nos[width_bucket(e.no, h.nos)] = e.no ",
             $again,
             ") SELECT h.nos FROM h"
-        )
+        ))
     };
 }
 pub(crate) use record;
@@ -99,8 +98,10 @@ pub(crate) const TRIM: &str = "DELETE FROM mainspring.inbox WHERE ctid = ANY(ARR
     CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM mainspring.inbox m
         WHERE m.no = u.no AND m.read AND m.state IS NULL ORDER BY m.seq DESC OFFSET $2) m))";
 /// Primary key of `lease`. The claims are locked.
-const OWNS: &str = "UPDATE mainspring.lease l SET flags = l.flags | 16
-    WHERE l.no = ANY($1::bigint[]) AND l.flags & 16 = 0";
+const OWNS: &str = named!(
+    "UPDATE mainspring.lease l SET flags = l.flags | {flag.children}
+    WHERE l.no = ANY($1::bigint[]) AND l.flags & {flag.children} = 0"
+);
 /// Primary key of `steps`.
 const HAS: &str = "SELECT u.o - 1 FROM unnest($1::bigint[], $2::text[]) WITH ORDINALITY AS u(no, key, o)
     CROSS JOIN LATERAL (SELECT 1 FROM mainspring.steps s WHERE s.no = u.no AND s.key = u.key OFFSET 0) s";
@@ -108,9 +109,6 @@ const HAS: &str = "SELECT u.o - 1 FROM unnest($1::bigint[], $2::text[]) WITH ORD
 const FAMILY: &str = "INSERT INTO mainspring.children (no, parent, on_close)
     SELECT j.no, u.parent, u.on_close FROM unnest($1::uuid[], $2::bigint[], $3::smallint[]) AS u(id, parent, on_close)
     CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j";
-
-const _: () =
-    assert!(flags::JOURNAL == 8 && flags::CHILDREN == 16 && flags::PARENT == 32, "the statements name these");
 
 /// How often a batch is begun anew because others have stored a part of it.
 const ROUNDS: usize = 4;

@@ -7,9 +7,9 @@
 use std::time::Duration;
 
 use mainspring_core::id::NodeNo;
-use mainspring_core::store::{Rescue, Rescued};
+use mainspring_core::store::{NodeState, Rescue, Rescued};
 use mainspring_core::time::{Timestamp, micros};
-use mainspring_core::{Error, bounds, fault};
+use mainspring_core::{Error, bounds, fault, named};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -22,40 +22,45 @@ use crate::sql::{At, Call};
 
 /// A small table as a whole: the living, and the dead whose claims are still to be moved. For those that have lapsed,
 /// `lease` up to the first match.
-pub(crate) const LOOK: &str = concat!(
+pub(crate) const LOOK: &str = named!(concat!(
     "WITH ",
     now!(),
     "SELECT t.now, n.no, n.state, n.lease,
         n.lease_until <= t.now AND EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.node = n.no), n.lease_until
-    FROM t LEFT JOIN mainspring.nodes n ON n.state = 0 OR NOT n.drained ORDER BY n.no"
-);
+    FROM t LEFT JOIN mainspring.nodes n ON n.state = {node.live} OR NOT n.drained ORDER BY n.no"
+));
 /// Primary key of `nodes`, rows in order; `lease` as a whole, up to the first match, for those that have lapsed. All that
 /// was judged before is judged again: the node's lock is held now. A row that is being renewed is waited for.
-const EXPIRE: &str = concat!(
+const EXPIRE: &str = named!(concat!(
     "WITH ",
     now!(),
-    "UPDATE mainspring.nodes n SET state = 2, drained = false FROM t
-    WHERE n.no = ANY($2) AND n.state = 0 AND n.lease_until <= t.now AND n.lease <= $3
+    "UPDATE mainspring.nodes n SET state = {node.expired}, drained = false FROM t
+    WHERE n.no = ANY($2) AND n.state = {node.live} AND n.lease_until <= t.now AND n.lease <= $3
         AND extract(epoch FROM t.now) * 1000000 - $4 <= n.lease / 2
         AND EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.node = n.no)
     RETURNING n.no"
-);
+));
 /// Primary key: only who lives judges others.
-const STILL_LIVE: &str = "SELECT 1 FROM mainspring.nodes WHERE no = $1 AND state = 0 FOR SHARE";
+const STILL_LIVE: &str =
+    named!("SELECT 1 FROM mainspring.nodes WHERE no = $1 AND state = {node.live} FOR SHARE");
 /// `lease` as a whole, whose size is bounded by the slots of all nodes; only for dead nodes. What an outcome is just
-/// ending is left for the next time. What was only claimed ahead (flag 16384) counts no crash.
+/// ending is left for the next time. What was only claimed ahead counts no crash.
 const MOVE: &str = give_back!(
     "SELECT l.no FROM mainspring.lease l JOIN mainspring.nodes n ON n.no = l.node
-    WHERE n.state = 2 AND NOT n.drained ORDER BY l.no LIMIT $2 FOR UPDATE OF l SKIP LOCKED",
-    "(CASE WHEN l.cancel IS NULL AND l.flags & 16384 = 0 THEN least(l.crashes + 1, 32767) ELSE l.crashes END)::smallint",
-    "CASE WHEN l.cancel IS NULL AND l.flags & 16384 = 0 THEN greatest(l.crashed,
-        (extract(epoch FROM t.now - l.claimed_at) * 1000000)::bigint) ELSE l.crashed END",
-    "16"
+    WHERE n.state = {node.expired} AND NOT n.drained ORDER BY l.no LIMIT $2 FOR UPDATE OF l SKIP LOCKED",
+    "(CASE WHEN l.cancel IS NULL AND l.flags & {flag.ahead} = 0 THEN least(l.crashes + 1, 32767)
+        ELSE l.crashes END)::smallint",
+    "CASE WHEN l.cancel IS NULL AND l.flags & {flag.ahead} = 0 THEN greatest(l.crashed,
+        (extract(epoch FROM (SELECT t.now FROM t) - l.claimed_at) * 1000000)::bigint) ELSE l.crashed END",
+    "lost"
 );
 /// The same tables: the dead who hold nothing any more.
-const DRAINED: &str = "UPDATE mainspring.nodes n SET drained = true WHERE n.state = 2 AND NOT n.drained
-    AND NOT EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.node = n.no)";
-const MORE: &str = "SELECT EXISTS (SELECT 1 FROM mainspring.nodes WHERE state = 2 AND NOT drained)";
+const DRAINED: &str = named!(
+    "UPDATE mainspring.nodes n SET drained = true WHERE n.state = {node.expired} AND NOT n.drained
+    AND NOT EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.node = n.no)"
+);
+const MORE: &str =
+    named!("SELECT EXISTS (SELECT 1 FROM mainspring.nodes WHERE state = {node.expired} AND NOT drained)");
 
 /// Expires the dead and moves their jobs.
 pub(crate) struct RescueOp(pub(crate) Rescue);
@@ -160,7 +165,7 @@ impl Living {
         let mut living = Living { now: first.get::<_, At>(0).0, nodes: Vec::new(), undrained: false };
         for row in rows {
             let Some(no) = row.get::<_, Option<i32>>(1) else { continue };
-            if row.get::<_, i16>(2) != 0 {
+            if row.get::<_, i16>(2) != i16::from(NodeState::Live.code()) {
                 living.undrained = true;
                 continue;
             }

@@ -6,6 +6,7 @@
 
 use mainspring_core::journal::{EntryKind, Line, Rewind, Subject, rewind};
 use mainspring_core::name::Key;
+use mainspring_core::named;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
@@ -14,8 +15,10 @@ use crate::error::{Result, corrupt};
 use crate::sql::{Call, Present};
 
 /// Primary key of `steps`, by the job's number. Values of children and of signals alone.
-const LINES: &str = "SELECT s.key, s.kind, CASE WHEN s.kind IN (4, 5) THEN s.value END
-    FROM mainspring.steps s WHERE s.no = $1 ORDER BY s.seq";
+const LINES: &str = named!(
+    "SELECT s.key, s.kind, CASE WHEN s.kind IN ({entry.child}, {entry.received}) THEN s.value END
+    FROM mainspring.steps s WHERE s.no = $1 ORDER BY s.seq"
+);
 /// Primary key of `steps`. The job is in no place, or in one of this transaction: nobody else records.
 const FORGET: &str = "DELETE FROM mainspring.steps s WHERE s.no = $1 AND s.key = ANY($2::text[])";
 /// Primary key of `inbox`. What has been read is touched by nobody but whoever holds the job. Of what was read long ago the
@@ -25,14 +28,13 @@ const UNREAD: &str = "INSERT INTO mainspring.inbox AS m (no, subject, sender, at
     FROM unnest($2::text[], $3::text[], $4::bytea[]) AS u(subject, sender, body)
     ON CONFLICT (no, subject, sender) DO UPDATE SET read = false, body = excluded.body WHERE m.read";
 /// Unique index of ids, then primary keys: children that are cancelled with their parent and have not ended.
-const CHILDREN: &str = "SELECT c.no FROM unnest($2::uuid[]) AS u(id)
+const CHILDREN: &str = named!(
+    "SELECT c.no FROM unnest($2::uuid[]) AS u(id)
     CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j
     CROSS JOIN LATERAL (SELECT no FROM mainspring.children
-        WHERE no = j.no AND parent = $1 AND on_close = 0 OFFSET 0) c
-    WHERE NOT EXISTS (SELECT 1 FROM mainspring.done d WHERE d.no = c.no) ORDER BY c.no";
-
-const _: () =
-    assert!(EntryKind::Child.code() == 4 && EntryKind::Received.code() == 5, "the statement names these");
+        WHERE no = j.no AND parent = $1 AND on_close = {on_close.cancel} OFFSET 0) c
+    WHERE NOT EXISTS (SELECT 1 FROM mainspring.done d WHERE d.no = c.no) ORDER BY c.no"
+);
 
 /// A job that is about to be taken back.
 pub(super) struct Back {

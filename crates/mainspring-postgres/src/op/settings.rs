@@ -154,7 +154,7 @@ const WRITTEN: &str = "LOCK TABLE mainspring.jobs, mainspring.ready, mainspring.
 const SOON: &str = "SELECT set_config('lock_timeout', '2s', true)";
 /// Primary key: a row that nobody else sees.
 const TRY: &str = "INSERT INTO mainspring.count_deltas (n, line, state) VALUES (0, 0, 0)";
-const FORGET: &str = "DELETE FROM mainspring.count_deltas WHERE n = 0 AND line = 0 AND state = 0";
+const FORGET: &str = "DELETE FROM mainspring.count_deltas WHERE n = 0 AND line = 0";
 
 /// Takes the locks of writers on all tables, writes, and takes it back in the same transaction.
 pub(crate) struct TryWrite;

@@ -8,14 +8,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mainspring_core::bounds;
 use mainspring_core::id::JobId;
 use mainspring_core::journal::{Signal, Signalled, Subject};
+use mainspring_core::{bounds, named};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::mailbox::wake;
+use super::places::update_waiting;
 use super::{CONFIRM, Op, now};
 use crate::connection::Conn;
 use crate::error::{Result, corrupt};
@@ -49,19 +50,24 @@ const POST: &str = concat!(
     FROM t, unnest($2::bigint[], $3::text[], $4::text[], $5::bytea[]) AS u(no, subject, sender, body)"
 );
 /// Primary key of `lease`: whose claims have a message now.
-const MARK_CLAIMED: &str = "WITH u AS (UPDATE mainspring.lease l SET flags = l.flags | 8
-        WHERE l.no = ANY($1::bigint[]) AND l.flags & 8 = 0)
-    SELECT l.no FROM mainspring.lease l WHERE l.no = ANY($1::bigint[])";
-/// Primary keys of the waiting places. A job that is moved at this moment may miss its mark: a suspension looks into the
-/// inbox whatever that says. A claim steps over what is locked here, so it is told of again.
-const MARK_WAITING: &str = "WITH r AS (UPDATE mainspring.ready p SET flags = p.flags | 8
-        WHERE p.no = ANY($1::bigint[]) AND p.flags & 8 = 0 RETURNING p.no, p.line, p.level, p.ready_at)
-    , m AS (UPDATE mainspring.timers p SET flags = p.flags | 8
-        WHERE p.no = ANY($1::bigint[]) AND p.flags & 8 = 0 RETURNING p.no)
-    , s AS (UPDATE mainspring.suspended p SET flags = p.flags | 8
-        WHERE p.no = ANY($1::bigint[]) AND p.flags & 8 = 0 RETURNING p.no)
-    SELECT r.no, r.line, r.level, r.ready_at FROM r
-    UNION ALL SELECT m.no, NULL, NULL, NULL FROM m UNION ALL SELECT s.no, NULL, NULL, NULL FROM s";
+const MARK_CLAIMED: &str = named!(
+    "WITH u AS (UPDATE mainspring.lease l SET flags = l.flags | {flag.journal}
+        WHERE l.no = ANY($1::bigint[]) AND l.flags & {flag.journal} = 0)
+    SELECT l.no FROM mainspring.lease l WHERE l.no = ANY($1::bigint[])"
+);
+/// A job that is moved at this moment may miss its mark: a suspension looks into the inbox whatever that says. A claim steps
+/// over what is locked here, so it is told of again.
+const MARK_WAITING: &str = named!(concat!(
+    "WITH ",
+    now!(),
+    update_waiting!(
+        "$2::bigint[]",
+        "p.flags & {flag.journal} = 0",
+        "flags = p.flags | {flag.journal}",
+        "flags = p.flags | {flag.journal}"
+    ),
+    " SELECT w.no, w.line, w.level, w.ready_at FROM w"
+));
 const WAKE: &str = wake!("SELECT u.no, u.subject FROM unnest($2::bigint[], $3::text[]) AS u(no, subject)");
 
 /// Puts signals into inboxes.
@@ -137,7 +143,7 @@ impl Op for SignalOp {
             .end(&[
                 Call::new(MARK_CLAIMED, vec![(&marked, Type::INT8_ARRAY)]),
                 Call::new(POST, post),
-                Call::new(MARK_WAITING, vec![(&marked, Type::INT8_ARRAY)]),
+                Call::new(MARK_WAITING, vec![(&at, Type::TIMESTAMPTZ), (&marked, Type::INT8_ARRAY)]),
                 Call::new(WAKE, wake),
             ])
             .await?;

@@ -1,12 +1,15 @@
 //! Sweeps: what time alone does to jobs.
 
+use mainspring_core::named;
 use mainspring_core::store::Swept;
 use mainspring_core::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::family::{self, ends};
-use super::{Op, now};
+use super::places::{
+    count, end, enter_ready, leave_suspended, leave_timers, leave_waiting, level, lock_waiting,
+};
+use super::{Op, family, now};
 use crate::connection::Conn;
 use crate::error::Result;
 use crate::hint::Hints;
@@ -16,74 +19,64 @@ use crate::sql::{At, Call};
 
 /// Index `timers_due` and partial index `suspended_due`, stepping over what others hold; of both together those that are
 /// longest due. Appends to `ready`.
-pub(crate) const PROMOTE: &str = concat!(
+pub(crate) const PROMOTE: &str = named!(concat!(
     "WITH ",
     now!(),
-    ", xm AS MATERIALIZED (SELECT m.ctid AS tid, m.due, m.no, 1 AS was FROM mainspring.timers m
+    ", xm AS MATERIALIZED (SELECT m.ctid AS tid, m.due, m.no, {state.scheduled} AS was FROM mainspring.timers m
         WHERE m.due <= (SELECT now FROM t) ORDER BY m.due, m.no LIMIT $2 FOR UPDATE SKIP LOCKED)
-    , xs AS MATERIALIZED (SELECT s.ctid AS tid, s.due, s.no, 4 AS was FROM mainspring.suspended s
-        WHERE s.reason <= 5 AND s.due IS NOT NULL AND s.due <= (SELECT now FROM t)
+    , xs AS MATERIALIZED (SELECT s.ctid AS tid, s.due, s.no, {state.suspended} AS was FROM mainspring.suspended s
+        WHERE s.reason <= {reasons.last_awaiting} AND s.due IS NOT NULL AND s.due <= (SELECT now FROM t)
         ORDER BY s.due, s.no LIMIT $2 FOR UPDATE SKIP LOCKED)
     , x AS MATERIALIZED (SELECT y.tid, y.was FROM (SELECT * FROM xm UNION ALL SELECT * FROM xs) y
-        ORDER BY y.due, y.no LIMIT $2)
-    , dm AS (DELETE FROM mainspring.timers WHERE ctid = ANY(ARRAY(SELECT x.tid FROM x WHERE x.was = 1))
-        RETURNING no, line, (48 + priority)::smallint AS level, claim, failures, crashes, crashed, flags)
-    , ds AS (DELETE FROM mainspring.suspended WHERE ctid = ANY(ARRAY(SELECT x.tid FROM x WHERE x.was = 4))
-        RETURNING no, line, (CASE WHEN crashes >= 2 THEN 0 ELSE 32 END + priority)::smallint AS level, claim, failures,
-            crashes, crashed, flags)
-    , d AS (SELECT 1 AS was, dm.* FROM dm UNION ALL SELECT 4, ds.* FROM ds)
-    , r AS (INSERT INTO mainspring.ready (no, ready_at, crashed, line, claim, level, failures, crashes, flags)
-        SELECT d.no, t.now, d.crashed, d.line, d.claim, d.level, d.failures, d.crashes, d.flags FROM d, t)
-    , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
-        SELECT line, was, -count(*) FROM d GROUP BY line, was
-        UNION ALL SELECT line, 2, count(*) FROM d GROUP BY line)
+        ORDER BY y.due, y.no LIMIT $2)",
+    leave_timers!("ctid = ANY(ARRAY(SELECT x.tid FROM x WHERE x.was = {state.scheduled}))"),
+    leave_suspended!("ctid = ANY(ARRAY(SELECT x.tid FROM x WHERE x.was = {state.suspended}))"),
+    "
+    , e AS (SELECT m.*, ({level.fresh} + m.priority)::smallint AS level FROM from_timers m
+        UNION ALL SELECT s.*, ",
+    level!("returned"),
+    " FROM from_suspended s)",
+    enter_ready!("e"),
+    "
+    , counted AS (INSERT INTO mainspring.count_deltas (line, state, n)
+        SELECT line, was, -count(*) FROM e GROUP BY line, was
+        UNION ALL SELECT line, {state.ready}, count(*) FROM e GROUP BY line)
     SELECT t.now, g.line, g.level, g.first, g.n FROM t LEFT JOIN (
-        SELECT line, level, min(no) AS first, count(*) AS n FROM d GROUP BY line, level) g ON true"
-);
+        SELECT line, level, min(no) AS first, count(*) AS n FROM e GROUP BY line, level) g ON true"
+));
 /// Index `timers_due` and partial index `suspended_due`, their first entries; and the first end that is to be told of.
-pub(crate) const NEXT_DUE: &str = "SELECT least(
+pub(crate) const NEXT_DUE: &str = named!(
+    "SELECT least(
     (SELECT m.due FROM mainspring.timers m ORDER BY m.due, m.no LIMIT 1),
-    (SELECT s.due FROM mainspring.suspended s WHERE s.reason <= 5 AND s.due IS NOT NULL ORDER BY s.due, s.no LIMIT 1),
-    (SELECT e.at + interval '1 s' FROM mainspring.ends e ORDER BY e.no LIMIT 1))";
+    (SELECT s.due FROM mainspring.suspended s WHERE s.reason <= {reasons.last_awaiting} AND s.due IS NOT NULL
+        ORDER BY s.due, s.no LIMIT 1),
+    (SELECT e.at + interval '1 s' FROM mainspring.ends e ORDER BY e.no LIMIT 1))"
+);
 const _: () = assert!(family::PATIENCE == 1_000_000, "the statement names it");
 
 /// Index `deadlines_at`, stepping over running jobs by the primary key of `lease`; then the primary keys of the places.
 /// Rows that others hold are left for the next time.
-pub(crate) const EXPIRE: &str = concat!(
+pub(crate) const EXPIRE: &str = named!(concat!(
     "WITH ",
     now!(),
     ", x AS MATERIALIZED (SELECT z.no FROM mainspring.deadlines z WHERE z.at <= (SELECT now FROM t)
-        AND NOT EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.no = z.no) ORDER BY z.at, z.no LIMIT $2)
-    , lr AS MATERIALIZED (SELECT p.no FROM x CROSS JOIN LATERAL (
-        SELECT r.no FROM mainspring.ready r WHERE r.no = x.no FOR UPDATE SKIP LOCKED) p)
-    , lm AS MATERIALIZED (SELECT p.no FROM x CROSS JOIN LATERAL (
-        SELECT m.no FROM mainspring.timers m WHERE m.no = x.no FOR UPDATE SKIP LOCKED) p)
-    , ls AS MATERIALIZED (SELECT p.no FROM x CROSS JOIN LATERAL (
-        SELECT s.no FROM mainspring.suspended s WHERE s.no = x.no FOR UPDATE SKIP LOCKED) p)
-    , r AS (DELETE FROM mainspring.ready p WHERE p.no = ANY(ARRAY(SELECT lr.no FROM lr))
-        RETURNING p.no, p.line, p.claim, least(p.level & 15, 9)::smallint AS priority, p.failures, p.crashes, p.flags)
-    , m AS (DELETE FROM mainspring.timers p WHERE p.no = ANY(ARRAY(SELECT lm.no FROM lm))
-        RETURNING p.no, p.line, p.claim, p.priority, p.failures, p.crashes, p.flags)
-    , s AS (DELETE FROM mainspring.suspended p WHERE p.no = ANY(ARRAY(SELECT ls.no FROM ls))
-        RETURNING p.no, p.line, p.claim, p.priority, p.failures, p.crashes, p.flags)
-    , e AS (SELECT 2 AS was, r.* FROM r UNION ALL SELECT 1, m.* FROM m UNION ALL SELECT 4, s.* FROM s)
-    , i AS (INSERT INTO mainspring.done
-            (no, finished_at, line, claim, state, reason, priority, failures, crashes, flags, bad)
-        SELECT e.no, t.now, e.line, e.claim, 6, 18, e.priority, e.failures, e.crashes, e.flags & 56, true FROM e, t)",
-    ends!("e", "48"),
+        AND NOT EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.no = z.no) ORDER BY z.at, z.no LIMIT $2)",
+    lock_waiting!("FOR UPDATE SKIP LOCKED"),
+    leave_waiting!(
+        "ARRAY(SELECT in_ready.no FROM in_ready)",
+        "ARRAY(SELECT in_timers.no FROM in_timers)",
+        "ARRAY(SELECT in_suspended.no FROM in_suspended)"
+    ),
+    // Their deadlines are where they were found.
     "
-    , k AS (DELETE FROM mainspring.keys k
-        WHERE k.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.flags & 1 <> 0)) AND k.until <> 2)
-    , k2 AS (UPDATE mainspring.keys k SET expires_at = t.now + k.period * interval '1 us'
-        FROM t WHERE k.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.flags & 1 <> 0)) AND k.until = 2
-        AND k.expires_at IS NULL)
-    , z AS (DELETE FROM mainspring.deadlines z WHERE z.no = ANY(ARRAY(SELECT e.no FROM e)))
-    , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
-        SELECT line, was, -count(*) FROM e GROUP BY line, was
-        UNION ALL SELECT line, 6, count(*) FROM e GROUP BY line)
-    SELECT t.now, (SELECT count(*) FROM e), ARRAY(SELECT e.no FROM e WHERE e.flags & 48 <> 0 ORDER BY e.no),
-        ARRAY(SELECT e.flags FROM e WHERE e.flags & 48 <> 0 ORDER BY e.no) FROM t"
-);
+    , e AS (SELECT w.was, w.no, w.line, w.claim, w.priority, w.failures, w.crashes,
+            (w.flags | {flag.deadline})::smallint AS flags, {state.failed} AS state, {reason.expired} AS reason,
+            NULL::text AS note, NULL::bytea AS result FROM w)",
+    end!("e"),
+    count!("e"),
+    " SELECT t.now, (SELECT count(*) FROM e), ARRAY(SELECT e.no FROM e WHERE e.flags & {flags.told} <> 0 ORDER BY e.no),
+        ARRAY(SELECT e.flags FROM e WHERE e.flags & {flags.told} <> 0 ORDER BY e.no) FROM t"
+));
 /// Index `deadlines_at`, its first entry that is not of a running job.
 pub(crate) const NEXT_DEADLINE: &str = "SELECT z.at FROM mainspring.deadlines z
     WHERE NOT EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.no = z.no) ORDER BY z.at, z.no LIMIT 1";

@@ -9,12 +9,13 @@
 
 use std::collections::BTreeSet;
 
-use mainspring_core::bounds;
 use mainspring_core::id::NodeNo;
 use mainspring_core::job::{Input, Reason, State, Status, cut, transition};
 use mainspring_core::store::Hint;
+use mainspring_core::{bounds, named};
 use tokio_postgres::types::Type;
 
+use super::places::{count, enter_suspended, fence, leave_lease};
 use super::release::{self, give_back};
 use super::{Op, node, now};
 use crate::connection::Conn;
@@ -25,34 +26,32 @@ use crate::sql::Call;
 
 /// Primary key of `lease`, in order of the numbers: claim number and node are the fence. Counts stay as they are, for
 /// whoever mends them.
-const SET_ASIDE: &str = concat!(
+const SET_ASIDE: &str = named!(concat!(
     "WITH ",
     now!(),
-    ", d AS (DELETE FROM mainspring.lease l
-        WHERE l.no = ANY($3::bigint[]) AND l.node = $2 AND l.claim = ($4::int[])[width_bucket(l.no, $3::bigint[])]
-            AND l.cancel IS NULL
-        RETURNING l.no, l.line, l.claim, l.priority, l.failures, l.crashes, l.crashed, l.flags,
-            ($5::text[])[width_bucket(l.no, $3::bigint[])] AS note)
-    , s AS (INSERT INTO mainspring.suspended
-            (no, crashed, line, claim, priority, reason, failures, crashes, flags, note)
-        SELECT d.no, d.crashed, d.line, d.claim, least(greatest(d.priority, 0), 9), 9, d.failures, d.crashes, d.flags,
-            d.note FROM d)
-    , c AS (INSERT INTO mainspring.count_deltas (line, state, n)
-        SELECT g.line, s.state, g.n * s.sign
-        FROM (SELECT line, count(*) AS n FROM d GROUP BY line) g, (VALUES (3, -1), (4, 1)) AS s(state, sign))
-    SELECT d.no, d.line FROM d CROSS JOIN t"
-);
+    leave_lease!(
+        "d",
+        concat!(fence!(), " AND l.cancel IS NULL"),
+        "l.no, l.line, l.claim, least(greatest(l.priority, 0), {priority.last}) AS priority, l.failures, l.crashes,
+            l.crashed, l.flags, ($5::text[])[width_bucket(l.no, $3::bigint[])] AS note"
+    ),
+    enter_suspended!(
+        "(SELECT d.*, NULL::timestamptz AS due, {reason.unreadable} AS reason, NULL::jsonb AS waits FROM d) e"
+    ),
+    count!("d", "running", "suspended"),
+    " SELECT d.no, d.line FROM d CROSS JOIN t"
+));
 /// The same rows: those that are left have been flagged, and are cancelled by this.
 const CANCEL: &str = give_back!(
-    "SELECT l.no FROM mainspring.lease l
-    WHERE l.no = ANY($3::bigint[]) AND l.node = $2 AND l.claim = ($4::int[])[width_bucket(l.no, $3::bigint[])]
-        AND l.cancel IS NOT NULL ORDER BY l.no FOR UPDATE",
+    concat!(
+        "SELECT l.no FROM mainspring.lease l WHERE ",
+        fence!(),
+        " AND l.cancel IS NOT NULL ORDER BY l.no FOR UPDATE"
+    ),
     "l.crashes",
     "l.crashed",
-    "32"
+    "returned"
 );
-
-const _: () = assert!(Reason::Unreadable.code() == 9, "the statement names it");
 
 /// A claimed job that cannot be read.
 #[derive(Debug, Clone)]

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use mainspring_core::job::Options;
+use mainspring_core::named;
 use mainspring_core::store::{CheckPart, Checked, Finding};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -16,6 +17,7 @@ use crate::connection::Conn;
 use crate::error::{Result, corrupt, legible};
 use crate::op::Op;
 use crate::op::mailbox::came;
+use crate::op::places::all_places;
 use crate::shared::Shared;
 use crate::sql::Call;
 
@@ -26,27 +28,23 @@ const PATIENCE: &str = "SELECT set_config('statement_timeout', '10min', true)";
 const QUESTIONS: [(&str, &str); 11] = [
     // Each job is in exactly one place.
     (
-        "SELECT 'job number ' || j.no || ' is in ' || count(p.place) || ' places: ' ||
+        named!(concat!(
+            "SELECT 'job number ' || j.no || ' is in ' || count(p.place) || ' places: ' ||
                 coalesce(string_agg(p.place, ', '), 'none')
-         FROM mainspring.jobs j LEFT JOIN (
-            SELECT no, 'ready' AS place FROM mainspring.ready
-            UNION ALL SELECT no, 'timers' FROM mainspring.timers
-            UNION ALL SELECT no, 'suspended' FROM mainspring.suspended
-            UNION ALL SELECT no, 'lease' FROM mainspring.lease
-            UNION ALL SELECT no, 'done' FROM mainspring.done) p ON p.no = j.no
-         GROUP BY j.no HAVING count(p.place) <> 1 LIMIT 10",
+         FROM mainspring.jobs j LEFT JOIN ",
+            all_places!(),
+            " p ON p.no = j.no GROUP BY j.no HAVING count(p.place) <> 1 LIMIT 10"
+        )),
         "keep a copy of the database and report it: moves are made in one transaction",
     ),
     // Nothing is in a place without being a job, and a place agrees with its job on the line.
     (
-        "SELECT CASE WHEN j.no IS NULL THEN p.place || ' holds number ' || p.no || ', which is no job'
+        named!(concat!(
+            "SELECT CASE WHEN j.no IS NULL THEN p.place || ' holds number ' || p.no || ', which is no job'
                 ELSE p.place || ' holds job number ' || p.no || ' in line ' || p.line || ' instead of ' || j.line END
-         FROM (
-            SELECT no, line, 'ready' AS place FROM mainspring.ready
-            UNION ALL SELECT no, line, 'timers' FROM mainspring.timers
-            UNION ALL SELECT no, line, 'suspended' FROM mainspring.suspended
-            UNION ALL SELECT no, line, 'lease' FROM mainspring.lease
-            UNION ALL SELECT no, line, 'done' FROM mainspring.done
+         FROM (SELECT no, line, place FROM ",
+            all_places!(),
+            " a
             UNION ALL SELECT no, NULL, 'superseded' FROM mainspring.superseded
             UNION ALL SELECT no, NULL, 'errors' FROM mainspring.errors
             UNION ALL SELECT no, NULL, 'progress' FROM mainspring.progress
@@ -58,23 +56,24 @@ const QUESTIONS: [(&str, &str); 11] = [
             UNION ALL SELECT parent, NULL, 'children' FROM mainspring.children
             UNION ALL SELECT no, NULL, 'ends' FROM mainspring.ends
             UNION ALL SELECT no, NULL, 'deadlines' FROM mainspring.deadlines) p
-         LEFT JOIN mainspring.jobs j ON j.no = p.no WHERE j.no IS NULL OR p.line <> j.line LIMIT 10",
+         LEFT JOIN mainspring.jobs j ON j.no = p.no WHERE j.no IS NULL OR p.line <> j.line LIMIT 10"
+        )),
         "keep a copy of the database and report it: a job is removed with all its rows, and stays in its line",
     ),
     // Counts equal what is in the places.
     (
-        "SELECT 'line ' || c.line || ' of queue ' || coalesce(q.name, '(none)') || ' is said to have ' || sum(c.said) ||
+        named!(concat!(
+            "SELECT 'line ' || c.line || ' of queue ' || coalesce(q.name, '(none)') || ' is said to have ' || sum(c.said) ||
                 ' jobs in state ' || c.state || ' and has ' || sum(c.is_so)
          FROM (
             SELECT line, state, n AS said, 0 AS is_so FROM mainspring.counts
             UNION ALL SELECT line, state, n, 0 FROM mainspring.count_deltas
-            UNION ALL SELECT line, 2, 0, count(*) FROM mainspring.ready GROUP BY line
-            UNION ALL SELECT line, 1, 0, count(*) FROM mainspring.timers GROUP BY line
-            UNION ALL SELECT line, 4, 0, count(*) FROM mainspring.suspended GROUP BY line
-            UNION ALL SELECT line, 3, 0, count(*) FROM mainspring.lease GROUP BY line
-            UNION ALL SELECT line, state, 0, count(*) FROM mainspring.done GROUP BY line, state) c
+            UNION ALL SELECT line, state, 0, count(*) FROM ",
+            all_places!(),
+            " a GROUP BY line, state) c
          LEFT JOIN mainspring.lines l ON l.no = c.line LEFT JOIN mainspring.queues q ON q.no = l.queue
-         GROUP BY c.line, q.name, c.state HAVING sum(c.said) <> sum(c.is_so) LIMIT 10",
+         GROUP BY c.line, q.name, c.state HAVING sum(c.said) <> sum(c.is_so) LIMIT 10"
+        )),
         "the figures of this queue are wrong, its jobs are not; report it",
     ),
     // A key without an expiry belongs to a job that has not ended.
@@ -93,36 +92,37 @@ const QUESTIONS: [(&str, &str); 11] = [
     ),
     // A claim belongs to a node that lives, or is still to be drained.
     (
-        "SELECT 'job number ' || l.no || ' is claimed by node ' || l.node || ', which is gone'
+        named!(
+            "SELECT 'job number ' || l.no || ' is claimed by node ' || l.node || ', which is gone'
          FROM mainspring.lease l LEFT JOIN mainspring.nodes n ON n.no = l.node
-         WHERE n.no IS NULL OR (n.state <> 0 AND n.drained) LIMIT 10",
+         WHERE n.no IS NULL OR (n.state <> {node.live} AND n.drained) LIMIT 10"
+        ),
         "report it; a node that is gone holds nothing",
     ),
     // A suspended job whose wait is over does not exist.
     (
-        concat!(
+        named!(concat!(
             "SELECT 'job ' || j.id || ' waits for what it has been sent'
              FROM mainspring.suspended s JOIN mainspring.jobs j ON j.no = s.no
-             WHERE s.reason <= 5 AND s.waits IS NOT NULL AND EXISTS (
+             WHERE s.reason <= {reasons.last_awaiting} AND s.waits IS NOT NULL AND EXISTS (
                 SELECT 1 FROM jsonb_array_elements(s.waits) AS w(wait) WHERE ",
             came!("s.no", "w.wait"),
             ") LIMIT 10"
-        ),
+        )),
         "resume the job, and report it: a message wakes whoever waits for it",
     ),
     // A place says that its job has a journal, and a family.
     (
-        "SELECT p.place || ' holds job number ' || p.no || ' without the mark of its journal or its family'
-         FROM (
-            SELECT no, flags, 'ready' AS place FROM mainspring.ready
-            UNION ALL SELECT no, flags, 'timers' FROM mainspring.timers
-            UNION ALL SELECT no, flags, 'suspended' FROM mainspring.suspended
-            UNION ALL SELECT no, flags, 'lease' FROM mainspring.lease
-            UNION ALL SELECT no, flags, 'done' FROM mainspring.done) p
-         WHERE p.flags & 8 = 0 AND EXISTS (SELECT 1 FROM mainspring.steps x WHERE x.no = p.no)
-            OR p.flags & 8 = 0 AND EXISTS (SELECT 1 FROM mainspring.output x WHERE x.no = p.no)
-            OR p.flags & 16 = 0 AND EXISTS (SELECT 1 FROM mainspring.children x WHERE x.parent = p.no)
-            OR p.flags & 32 = 0 AND EXISTS (SELECT 1 FROM mainspring.children x WHERE x.no = p.no) LIMIT 10",
+        named!(concat!(
+            "SELECT p.place || ' holds job number ' || p.no || ' without the mark of its journal or its family'
+         FROM ",
+            all_places!(),
+            " p
+         WHERE p.flags & {flag.journal} = 0 AND EXISTS (SELECT 1 FROM mainspring.steps x WHERE x.no = p.no)
+            OR p.flags & {flag.journal} = 0 AND EXISTS (SELECT 1 FROM mainspring.output x WHERE x.no = p.no)
+            OR p.flags & {flag.children} = 0 AND EXISTS (SELECT 1 FROM mainspring.children x WHERE x.parent = p.no)
+            OR p.flags & {flag.parent} = 0 AND EXISTS (SELECT 1 FROM mainspring.children x WHERE x.no = p.no) LIMIT 10"
+        )),
         "report it; what a job has recorded is not read without its mark",
     ),
     // Families are told of ends within seconds.
@@ -138,15 +138,15 @@ const QUESTIONS: [(&str, &str); 11] = [
             OR NOT EXISTS (SELECT 1 FROM mainspring.kinds k WHERE k.no = l.kind) LIMIT 10",
         "report it; names are never removed",
     ),
-    // Errors per job are bounded (32 is the bound of the core).
+    // Errors per job are bounded.
     (
-        "SELECT 'job number ' || no || ' keeps ' || count(*) || ' errors' FROM mainspring.errors
-         GROUP BY no HAVING count(*) > 32 LIMIT 10",
+        named!(
+            "SELECT 'job number ' || no || ' keeps ' || count(*) || ' errors' FROM mainspring.errors
+         GROUP BY no HAVING count(*) > {bound.errors_kept} LIMIT 10"
+        ),
         "report it; the oldest errors are removed as new ones come",
     ),
 ];
-
-const _: () = assert!(mainspring_core::bounds::ERRORS_KEPT == 32, "the last question names the bound");
 
 /// Primary key of `jobs`: where a range of jobs ends, and the highest number.
 const RANGE: &str = "SELECT max(no), (SELECT max(no) FROM mainspring.jobs) FROM (
@@ -155,24 +155,27 @@ const RANGE: &str = "SELECT max(no), (SELECT max(no) FROM mainspring.jobs) FROM 
 const CHUNK: i64 = 20_000;
 
 /// Primary keys, a range of them: columns of places that no reader could take, by the id of the job and the first such column.
-const COLUMNS: &str = "SELECT j.id::text, p.place, p.bad FROM (
-        SELECT no, 'ready' AS place, CASE WHEN level NOT BETWEEN 0 AND 63 OR level & 15 > 9 THEN 'level'
+const COLUMNS: &str = named!(
+    "SELECT j.id::text, p.place, p.bad FROM (
+        SELECT no, 'ready' AS place, CASE WHEN level NOT BETWEEN 0 AND {level.last}
+                OR level & {level.priority_bits} > {priority.last} THEN 'level'
             WHEN claim < 0 THEN 'claim' WHEN failures < 0 THEN 'failures' WHEN crashes < 0 THEN 'crashes' END AS bad
         FROM mainspring.ready WHERE no > $1 AND no <= $2
-        UNION ALL SELECT no, 'timers', CASE WHEN priority NOT BETWEEN 0 AND 9 THEN 'priority'
+        UNION ALL SELECT no, 'timers', CASE WHEN priority NOT BETWEEN 0 AND {priority.last} THEN 'priority'
             WHEN claim < 0 THEN 'claim' WHEN failures < 0 THEN 'failures' WHEN crashes < 0 THEN 'crashes' END
         FROM mainspring.timers WHERE no > $1 AND no <= $2
-        UNION ALL SELECT no, 'suspended', CASE WHEN priority NOT BETWEEN 0 AND 9 THEN 'priority'
-            WHEN reason NOT BETWEEN 1 AND 9 THEN 'reason'
+        UNION ALL SELECT no, 'suspended', CASE WHEN priority NOT BETWEEN 0 AND {priority.last} THEN 'priority'
+            WHEN reason NOT BETWEEN {reasons.first} AND {reasons.last_suspended} THEN 'reason'
             WHEN claim < 0 THEN 'claim' WHEN failures < 0 THEN 'failures' WHEN crashes < 0 THEN 'crashes' END
         FROM mainspring.suspended WHERE no > $1 AND no <= $2
-        UNION ALL SELECT no, 'lease', CASE WHEN priority NOT BETWEEN 0 AND 9 THEN 'priority'
+        UNION ALL SELECT no, 'lease', CASE WHEN priority NOT BETWEEN 0 AND {priority.last} THEN 'priority'
             WHEN claim < 0 THEN 'claim' WHEN failures < 0 THEN 'failures' WHEN crashes < 0 THEN 'crashes' END
         FROM mainspring.lease WHERE no > $1 AND no <= $2
-        UNION ALL SELECT no, 'done', CASE WHEN state NOT BETWEEN 5 AND 8 THEN 'state'
-            WHEN reason NOT BETWEEN 16 AND 22 THEN 'reason' WHEN claim < 0 THEN 'claim' END
+        UNION ALL SELECT no, 'done', CASE WHEN state NOT BETWEEN {states.first_ended} AND {states.last} THEN 'state'
+            WHEN reason NOT BETWEEN {reasons.first_ended} AND {reasons.last} THEN 'reason' WHEN claim < 0 THEN 'claim' END
         FROM mainspring.done WHERE no > $1 AND no <= $2) p
-    JOIN mainspring.jobs j ON j.no = p.no WHERE p.bad IS NOT NULL LIMIT 10";
+    JOIN mainspring.jobs j ON j.no = p.no WHERE p.bad IS NOT NULL LIMIT 10"
+);
 /// Primary keys: what is decoded, by the id of the job. What `waits` hold is read as text.
 const OPTIONS: &str = "SELECT id::text, options::text FROM mainspring.jobs
     WHERE no > $1 AND no <= $2 AND options IS NOT NULL";
@@ -203,12 +206,6 @@ const FINDINGS: usize = 10;
 /// What to do about a job that cannot be read.
 const UNREADABLE: &str = "a claim that meets it sets it aside as unreadable. Restore what is damaged by hand, then \
     `mainspring job ID resume`; or `mainspring job ID cancel`, or `delete`";
-
-const _: () = {
-    use mainspring_core::job::{Reason, State};
-    assert!(Reason::Unreadable.code() == 9 && Reason::Exhausted.code() == 16 && Reason::Parent.code() == 22);
-    assert!(State::Succeeded.code() == 5 && State::Skipped.code() == 8);
-};
 
 /// Looks for what must not be there, in one part of the store: first jobs by ranges of their numbers, then question by
 /// question. Each part has a snapshot of its own.

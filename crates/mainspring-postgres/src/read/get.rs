@@ -5,7 +5,8 @@ use mainspring_core::job::{
     ErrorEntry, FaultKind, Options, Priority, Progress, Reason, Record, State, Status, Summary, Unreadable,
 };
 use mainspring_core::name::{Key, Kind, QueueName};
-use mainspring_core::store::{Level, flags};
+use mainspring_core::named;
+use mainspring_core::store::{Level, Mark, flags};
 use mainspring_core::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -16,40 +17,33 @@ use crate::connection::Conn;
 use crate::error::{Result, corrupt, legible};
 use crate::names::{self, Names};
 use crate::op::Op;
+use crate::op::places::{of_place, place, state};
 use crate::shared::Shared;
 use crate::sql::{At, Call};
 
-/// The columns of a summary, as [`summary`] reads them, from the tables of [`places`].
+/// The columns of a summary, as [`summary`] reads them, from a job `j` and its place.
 macro_rules! columns {
     () => {
-        "j.no, j.id, j.line, j.created_at, j.deadline, j.options::text,
-        coalesce(d.state, CASE WHEN r.no IS NOT NULL THEN 2 WHEN l.no IS NOT NULL THEN 3
-            WHEN m.no IS NOT NULL THEN 1 WHEN s.no IS NOT NULL THEN 4 END)::smallint,
-        coalesce(d.reason, s.reason),
-        coalesce(d.priority, r.level & 15, l.priority, m.priority, s.priority)::smallint,
-        coalesce(d.claim, r.claim, l.claim, m.claim, s.claim),
-        coalesce(d.failures, r.failures, l.failures, m.failures, s.failures),
-        coalesce(d.crashes, r.crashes, l.crashes, m.crashes, s.crashes),
-        coalesce(r.flags, l.flags, m.flags, s.flags, 0::smallint),
-        coalesce(m.due, s.due), l.claimed_at, d.finished_at, l.node, l.cancel IS NOT NULL, coalesce(l.stuck, 0::smallint),
-        r.level"
-    };
-}
-
-/// A job and its place. Primary keys of the places, job by job, however many there are; exactly one of them has it.
-macro_rules! places {
-    () => {
-        " FROM mainspring.jobs j
-        LEFT JOIN LATERAL (SELECT * FROM mainspring.done p WHERE p.no = j.no OFFSET 0) d ON true
-        LEFT JOIN LATERAL (SELECT * FROM mainspring.ready p WHERE p.no = j.no OFFSET 0) r ON true
-        LEFT JOIN LATERAL (SELECT * FROM mainspring.lease p WHERE p.no = j.no OFFSET 0) l ON true
-        LEFT JOIN LATERAL (SELECT * FROM mainspring.timers p WHERE p.no = j.no OFFSET 0) m ON true
-        LEFT JOIN LATERAL (SELECT * FROM mainspring.suspended p WHERE p.no = j.no OFFSET 0) s ON true "
+        concat!(
+            "j.no, j.id, j.line, j.created_at, j.deadline, j.options::text, ",
+            state!(),
+            ", coalesce(d.reason, s.reason),
+        coalesce(d.priority, r.level & {level.priority_bits}, l.priority, m.priority, s.priority)::smallint, ",
+            of_place!("claim"),
+            ", ",
+            of_place!("failures"),
+            ", ",
+            of_place!("crashes"),
+            ", coalesce(",
+            of_place!("flags"),
+            ", 0::smallint), coalesce(m.due, s.due), l.claimed_at, d.finished_at, l.node, l.cancel IS NOT NULL,
+        coalesce(l.stuck, 0::smallint), r.level"
+        )
     };
 }
 
 /// Unique index of ids, then primary keys; errors from the beginning of theirs. One statement sees one moment.
-const GET: &str = concat!(
+const GET: &str = named!(concat!(
     "SELECT ",
     columns!(),
     ", j.input, d.result, coalesce(d.note, s.note), p.done, p.total, p.note,
@@ -57,15 +51,16 @@ const GET: &str = concat!(
         ARRAY(SELECT e.at FROM mainspring.errors e WHERE e.no = j.no ORDER BY e.claim),
         ARRAY(SELECT e.kind FROM mainspring.errors e WHERE e.no = j.no ORDER BY e.claim),
         ARRAY(SELECT e.message FROM mainspring.errors e WHERE e.no = j.no ORDER BY e.claim),
-        s.waits::text, last.key, last.at",
-    places!(),
+        s.waits::text, last.key, last.at FROM mainspring.jobs j",
+    place!(),
     "LEFT JOIN mainspring.progress p ON p.no = j.no
-    LEFT JOIN LATERAL (SELECT e.key, e.at FROM mainspring.steps e WHERE e.no = j.no AND l.stuck = 2
+    LEFT JOIN LATERAL (SELECT e.key, e.at FROM mainspring.steps e WHERE e.no = j.no AND l.stuck = {stuck.foreign}
         ORDER BY e.seq DESC LIMIT 1) last ON true WHERE j.id = $1"
-);
+));
 
 /// Primary keys. Without payloads.
-pub(super) const SUMMARIES: &str = concat!("SELECT ", columns!(), places!(), "WHERE j.no = ANY($1)");
+pub(super) const SUMMARIES: &str =
+    named!(concat!("SELECT ", columns!(), " FROM mainspring.jobs j", place!(), "WHERE j.no = ANY($1)"));
 
 /// Where the columns of a summary end.
 const BESIDE: usize = 20;
@@ -180,8 +175,8 @@ pub(super) fn summary(names: &Names, row: &Row) -> Result<Summary> {
         deadline: time(4).filter(|_| has_deadline),
         node: row.get::<_, Option<i32>>(16).map(|node| NodeNo(node.into())),
         cancelling: row.get(17),
-        stuck: row.get::<_, i16>(18) == 1,
-        foreign: row.get::<_, i16>(18) == 2,
+        stuck: row.get::<_, i16>(18) == i16::from(Mark::BLOCKED),
+        foreign: row.get::<_, i16>(18) == i16::from(Mark::FOREIGN),
         options,
         unreadable: damage.0.what,
     })

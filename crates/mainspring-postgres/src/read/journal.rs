@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use mainspring_core::bounds;
 use mainspring_core::id::{Claim, JobId};
 use mainspring_core::journal::{
     ChildSummary, EntryKind, Inbox, JobEnd, Journal, Message, MessageBody, OnClose, Subject, Timeline, Value,
     Wait, Written,
 };
 use mainspring_core::name::Key;
+use mainspring_core::{bounds, named};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -17,6 +17,7 @@ use super::get::{status, time_of};
 use crate::connection::Conn;
 use crate::error::{Result, corrupt, legible};
 use crate::op::Op;
+use crate::op::places::{place, state};
 use crate::shared::Shared;
 use crate::sql::{Call, bound};
 
@@ -279,13 +280,15 @@ impl Op for Inboxes {
 
 /// Unique index of ids, then primary keys. What there is to say to the end of a job: the reason that was given, or the
 /// last error.
-const JOB_ENDS: &str = "SELECT j.no IS NOT NULL, d.state, d.reason, d.result,
-        CASE WHEN d.state <> 5 THEN coalesce(d.note, (SELECT e.message FROM mainspring.errors e
+const JOB_ENDS: &str = named!(
+    "SELECT j.no IS NOT NULL, d.state, d.reason, d.result,
+        CASE WHEN d.state <> {state.succeeded} THEN coalesce(d.note, (SELECT e.message FROM mainspring.errors e
             WHERE e.no = j.no ORDER BY e.claim DESC LIMIT 1)) END
     FROM unnest($1::uuid[]) WITH ORDINALITY AS u(id, o)
     LEFT JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j ON true
     LEFT JOIN LATERAL (SELECT * FROM mainspring.done WHERE no = j.no OFFSET 0) d ON true
-    ORDER BY u.o";
+    ORDER BY u.o"
+);
 
 /// How jobs look to somebody who waits for their end.
 pub(crate) struct JobEnds(pub(crate) Vec<JobId>);
@@ -318,16 +321,15 @@ const FIRST_ENTRIES: &str =
         CASE WHEN octet_length(s.value) <= $2 THEN s.value END
     FROM mainspring.steps s WHERE s.no = $1 ORDER BY s.seq LIMIT $3 + 1";
 /// Index `children_parent`, then primary keys.
-const CHILDREN: &str = "SELECT j.id, c.on_close,
-        coalesce(d.state, CASE WHEN EXISTS (SELECT 1 FROM mainspring.ready p WHERE p.no = c.no) THEN 2
-            WHEN EXISTS (SELECT 1 FROM mainspring.lease p WHERE p.no = c.no) THEN 3
-            WHEN EXISTS (SELECT 1 FROM mainspring.timers p WHERE p.no = c.no) THEN 1 ELSE 4 END)::smallint,
-        coalesce(d.reason, s.reason)
+const CHILDREN: &str = named!(concat!(
+    "SELECT j.id, c.on_close, ",
+    state!(),
+    ", coalesce(d.reason, s.reason)
     FROM mainspring.children c
-    CROSS JOIN LATERAL (SELECT id FROM mainspring.jobs WHERE no = c.no OFFSET 0) j
-    LEFT JOIN LATERAL (SELECT state, reason FROM mainspring.done WHERE no = c.no OFFSET 0) d ON true
-    LEFT JOIN LATERAL (SELECT reason FROM mainspring.suspended WHERE no = c.no OFFSET 0) s ON true
-    WHERE c.parent = $1 ORDER BY c.no";
+    CROSS JOIN LATERAL (SELECT no, id FROM mainspring.jobs WHERE no = c.no OFFSET 0) j",
+    place!(),
+    "WHERE c.parent = $1 ORDER BY c.no"
+));
 
 const TIMELINE: i64 = bound(bounds::TIMELINE);
 const TIMELINE_VALUE: i64 = bound(bounds::TIMELINE_VALUE_BYTES);

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use mainspring_core::job::{State, Summary};
 use mainspring_core::store::{Filter, Listing, Page, PagePosition};
-use mainspring_core::{Error, bounds};
+use mainspring_core::{Error, bounds, named};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -36,8 +36,10 @@ pub(crate) const SUSPENDED: &str =
 /// Primary key of `jobs`, downwards.
 pub(crate) const JOBS: &str = "SELECT no, line FROM mainspring.jobs WHERE no < $1 ORDER BY no DESC LIMIT $2";
 /// Partial index `done_rare`, downwards.
-pub(crate) const RARE: &str = "SELECT no, line FROM mainspring.done
-    WHERE state = $3 AND state <> 5 AND no < $1 ORDER BY no DESC LIMIT $2";
+pub(crate) const RARE: &str = named!(
+    "SELECT no, line FROM mainspring.done
+    WHERE state = $3 AND state <> {state.succeeded} AND no < $1 ORDER BY no DESC LIMIT $2"
+);
 /// Primary key of `tags`, downwards.
 pub(crate) const TAGGED: &str =
     "SELECT no, NULL::int FROM mainspring.tags WHERE tag = $3 AND no < $1 ORDER BY no DESC LIMIT $2";
