@@ -10,6 +10,10 @@ mod pages {
     mod getting_started {}
     #[doc = include_str!("../../../docs/guides/writing-jobs.md")]
     mod writing_jobs {}
+    #[doc = include_str!("../../../docs/guides/transactions.md")]
+    mod transactions {}
+    #[doc = include_str!("../../../docs/guides/nodes.md")]
+    mod nodes {}
     #[doc = include_str!("../../../docs/guides/workflows.md")]
     mod workflows {}
     #[doc = include_str!("../../../docs/guides/branches.md")]
