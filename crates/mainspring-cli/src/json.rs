@@ -1,6 +1,8 @@
 //! JSON for programs: the shapes that `--json` prints. Times are ISO 8601 in UTC.
 
-use mainspring::admin::{Description, Node, Queue, Record, Summary};
+use mainspring::admin::{
+    ActivityReport, Description, LastClaim, Node, NodeActivity, Queue, QueueActivity, Record, Summary,
+};
 use mainspring::time::Timestamp;
 use mainspring::workflow::{Message, MessageBody, Subject, Timeline, Value as Recorded, Wait, Written};
 use serde_json::{Value, json};
@@ -152,6 +154,9 @@ pub(crate) fn node(node: &Node) -> Value {
         .iter()
         .map(|(label, from)| (label.to_string(), from.to_string().into()))
         .collect();
+    let said = |report: &ActivityReport| {
+        report.queues.iter().map(|queue| activity(queue, report.at)).collect::<Vec<_>>()
+    };
     json!({
         "no": node.no.0,
         "id": node.id.to_string(),
@@ -165,10 +170,40 @@ pub(crate) fn node(node: &Node) -> Value {
         "kinds": node.abilities.kinds,
         "claims": node.claims,
         "backed_up": node.backed_up,
+        "reported_at": time(node.report.as_ref().map(|report| report.at)),
+        "activity": node.report.as_ref().map_or_else(Vec::new, said),
         "started_at": node.started_at.to_string(),
         "renewed_at": node.renewed_at.to_string(),
         "lease_until": node.lease_until.to_string(),
     })
+}
+
+/// What a node does for a queue, as of when it said so.
+pub(crate) fn activity(activity: &QueueActivity, as_of: Timestamp) -> Value {
+    let claim =
+        |claim: &LastClaim| json!({ "asked": claim.asked, "got": claim.got, "at": claim.at.to_string() });
+    json!({
+        "queue": activity.queue,
+        "slots": activity.slots,
+        "running": activity.running,
+        "waiting": activity.waiting,
+        "unstored": activity.unstored,
+        "asking": activity.asking,
+        "last_claim": activity.last_claim.as_ref().map(claim),
+        "next_look": as_of.after(activity.next_look).to_string(),
+    })
+}
+
+/// What the nodes that could run a job do for its queue.
+pub(crate) fn activities(nodes: &[NodeActivity]) -> Value {
+    let one = |node: &NodeActivity| {
+        let said = node.activity.as_ref().zip(node.as_of);
+        let mut value = said.map_or_else(|| json!({}), |(said, as_of)| activity(said, as_of));
+        value["node"] = node.node.clone().into();
+        value["as_of"] = time(node.as_of);
+        value
+    };
+    nodes.iter().map(one).collect()
 }
 
 /// A queue with its settings.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use mainspring::admin::QueueActivity;
 use mainspring::time::{Span, Timestamp};
 
 /// A text with every control character written out, except for line breaks: a job's error must not be able to move the
@@ -67,6 +68,26 @@ pub(crate) fn relative(at: Timestamp, now: Timestamp) -> String {
     } else {
         format!("{} ago", duration(now.since(at)))
     }
+}
+
+/// What a node does for a queue: what it is busy with, its last claim, and when it looks for jobs again.
+pub(crate) fn activity(activity: &QueueActivity, as_of: Timestamp, now: Timestamp) -> String {
+    let mut slots = vec![format!("{} of {} slots busy", activity.running, activity.slots)];
+    for (count, what) in [(activity.waiting, "claimed ahead"), (activity.unstored, "not stored yet")] {
+        slots.extend((count > 0).then(|| format!("{count} {what}")));
+    }
+    let mut parts = vec![slots.join(", ")];
+    parts.push(match &activity.last_claim {
+        Some(claim) => {
+            format!("last claim {}: asked for {}, got {}", relative(claim.at, now), claim.asked, claim.got)
+        }
+        None => "no claim was answered yet".to_owned(),
+    });
+    if activity.asking > 0 {
+        parts.push(format!("a claim for {} is not answered yet", activity.asking));
+    }
+    parts.push(format!("next look {}", relative(as_of.after(activity.next_look), now)));
+    parts.join("; ")
 }
 
 /// The time of day where the user is.

@@ -296,7 +296,7 @@ impl Harness {
 
     /// Renews a node's lease, or tells why not.
     pub async fn try_renew(&self, node: NodeNo) -> Result<Renewed> {
-        self.store.renew(Renewal { node, marks: Vec::new(), backed_up: false }).await
+        self.store.renew(Renewal::new(node)).await
     }
 
     /// Rescues, by a node that has been steady for long.

@@ -344,9 +344,9 @@ fn signal(no: u8) -> Signal {
 
 fn renewal() -> Renewal {
     Renewal {
-        node: NODE,
         marks: vec![(claim(), Mark::Foreign), (claim(), Mark::Stuck), (claim(), Mark::Cleared)],
         backed_up: true,
+        ..Renewal::new(NODE)
     }
 }
 

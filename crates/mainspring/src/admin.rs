@@ -4,10 +4,10 @@
 //! [`Engine::nodes`](crate::Engine::nodes) lead here.
 
 pub use mainspring_core::id::{NodeId, NodeNo};
-pub use mainspring_core::job::{ErrorEntry, Progress, Record, Summary, Unfit, Verb, Why};
+pub use mainspring_core::job::{ErrorEntry, NodeActivity, Progress, Record, Summary, Unfit, Verb, Why};
 pub use mainspring_core::store::{
-    Abilities, Counts, Description, ErrorText, Filter, Listing, Mark, Node, NodeState, PagePosition, Queue,
-    QueueChange, Retention, Settings,
+    Abilities, ActivityReport, Counts, Description, ErrorText, Filter, LastClaim, Listing, Mark, Node,
+    NodeState, PagePosition, Queue, QueueActivity, QueueChange, Retention, Settings,
 };
 
 pub use crate::fork::{Fork, Forked};

@@ -1,12 +1,12 @@
 //! The engine: a store with the parts around it that callers share.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use mainspring_core::id::JobId;
 use mainspring_core::job::{New, PayloadBounds};
 use mainspring_core::journal::Signal;
 use mainspring_core::seam::Seams;
-use mainspring_core::store::{Description, Hint, Listener, Receipt, Store};
+use mainspring_core::store::{ActivityReport, Description, Hint, Listener, Receipt, Store};
 use mainspring_core::{Error, Result};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -18,7 +18,9 @@ use crate::enqueue::{Enqueue, EnqueueMany, Enqueued, Json};
 use crate::job::Job;
 use crate::jobs::Jobs;
 use crate::node::NodeBuilder;
+use crate::node::activity::LocalNode;
 use crate::queues::Queues;
+use crate::sync::Mutex;
 use crate::waiters::Waiters;
 
 /// The way into Mainspring. Cheap to clone; all clones share one store.
@@ -38,6 +40,8 @@ pub(crate) struct EngineShared {
     enqueues: Batcher<New, Result<Receipt>>,
     signals: Batcher<Signal, durable::signal::Answer>,
     waiters: Arc<Waiters>,
+    /// Nodes of this process.
+    nodes: Mutex<Vec<LocalNode>>,
     /// Keeps the waiters' listener to the store.
     _listener: Arc<dyn Listener>,
 }
@@ -91,6 +95,7 @@ impl Engine {
             enqueues,
             signals,
             waiters,
+            nodes: Mutex::default(),
             _listener: listener,
         };
         Engine { shared: Arc::new(shared) }
@@ -166,9 +171,25 @@ impl Engine {
         Jobs::new(self)
     }
 
-    /// All nodes that the store still remembers, newest first.
+    /// All nodes that the store still remembers, newest first. Those of this process say what they do for their queues now, others what
+    /// they said with their last renewal.
     pub async fn nodes(&self) -> Result<Vec<mainspring_core::store::Node>> {
-        self.shared.store.nodes().await
+        let mut nodes = self.shared.store.nodes().await?;
+        let at = self.shared.seams.clock.now();
+        let local = self.shared.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        for (no, queues) in local.iter().filter_map(LocalNode::activity) {
+            if let Some(node) = nodes.iter_mut().find(|node| node.no == no) {
+                node.report = Some(ActivityReport { at, queues });
+            }
+        }
+        Ok(nodes)
+    }
+
+    /// A node of this process has joined.
+    pub(crate) fn add_node(&self, node: LocalNode) {
+        let mut nodes = self.shared.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        nodes.retain(LocalNode::is_there);
+        nodes.push(node);
     }
 
     /// Queues: look at them and change them.

@@ -69,7 +69,7 @@ impl<'a> Jobs<'a> {
     pub async fn why(&self, id: JobId) -> Result<Why> {
         let job = self.get(id).await?;
         let queues = self.engine.store().queues().await?;
-        let nodes = self.engine.store().nodes().await?;
+        let nodes = self.engine.nodes().await?;
         let queue = queues.iter().find(|queue| queue.name == job.summary.queue);
         let mut why = why(&job, queue, &nodes, self.engine.seams().clock.now());
         if let Why::Waiting { signals, unfit, .. } = &mut why

@@ -2,6 +2,7 @@
 
 use mainspring::Engine;
 use mainspring::admin::{Node, NodeState};
+use mainspring::time::Timestamp;
 use serde_json::{Value, json};
 
 use crate::color::Color;
@@ -30,16 +31,17 @@ pub(crate) async fn run(engine: &Engine, out: Out) -> anyhow::Result<()> {
             node.pid.to_string(),
             node.claims.to_string(),
             queues.join(","),
+            last_claims(node, now),
             text::relative(node.started_at, now),
         ]
     });
     let colors: Vec<_> = nodes.iter().map(|node| color(node, now)).collect();
-    let headers = ["NODE", "STATE", "PID", "CLAIMS", "QUEUES", "STARTED"];
+    let headers = ["NODE", "STATE", "PID", "CLAIMS", "QUEUES", "LAST CLAIMS", "STARTED"];
     out.line(out.table_in_colors(&headers, &rows.collect::<Vec<_>>(), "STATE", &colors))?;
     Ok(())
 }
 
-fn color(node: &Node, now: mainspring::time::Timestamp) -> Color {
+fn color(node: &Node, now: Timestamp) -> Color {
     match node.state {
         NodeState::Live if node.lease_until > now && !node.backed_up => Color::Green,
         NodeState::Live => Color::Red,
@@ -47,8 +49,19 @@ fn color(node: &Node, now: mainspring::time::Timestamp) -> Color {
     }
 }
 
+/// What a live node last asked for and got, per queue: `mail 0 of 10, 0.4s ago`.
+fn last_claims(node: &Node, now: Timestamp) -> String {
+    let report = node.report.iter().filter(|_| node.state == NodeState::Live);
+    let claims = report.flat_map(|report| &report.queues).filter_map(|queue| {
+        let claim = queue.last_claim?;
+        let ago = text::relative(claim.at, now);
+        Some(format!("{} {} of {}, {ago}", queue.queue, claim.got, claim.asked))
+    });
+    claims.collect::<Vec<_>>().join("; ")
+}
+
 /// A node's state, and for a live one its lease.
-fn lease(node: &Node, now: mainspring::time::Timestamp) -> String {
+fn lease(node: &Node, now: Timestamp) -> String {
     match node.state {
         NodeState::Live if node.lease_until > now && node.backed_up => {
             "live, cannot store outcomes".to_owned()

@@ -1,12 +1,16 @@
 //! `why`: the one reason that a job is not running.
 
-use mainspring::admin::Why;
+use mainspring::admin::{NodeActivity, Why};
+use mainspring::time::Timestamp;
 use mainspring::{Engine, JobId};
 use serde_json::json;
 
 use super::filter::id;
 use crate::output::Out;
-use crate::text;
+use crate::{json as shape, text};
+
+/// Nodes of which is shown what they do: enough to see what is going on.
+const NODES: usize = 5;
 
 /// What it takes.
 #[derive(Debug, clap::Args)]
@@ -25,17 +29,39 @@ pub(crate) async fn shown(id: JobId, engine: &Engine, out: Out) -> anyhow::Resul
     out.either(
         || {
             let mut value = json!(why);
+            if !why.activity().is_empty() {
+                value["activity"] = shape::activities(why.activity());
+            }
             value["id"] = id.to_string().into();
             value["text"] = why.to_string().into();
             value["hint"] = hint(&why, id).into();
             value
         },
         || {
-            let text = text::plain(&why.to_string());
-            hint(&why, id).map_or(text.clone(), |hint| format!("{text}\nhint: {}", text::plain(&hint)))
+            let mut lines = vec![text::plain(&why.to_string())];
+            let now = engine.seams().clock.now();
+            lines.extend(why.activity().iter().take(NODES).map(|node| activity(node, now)));
+            if why.activity().len() > NODES {
+                lines
+                    .push(format!("and {} more nodes; see `mainspring nodes`", why.activity().len() - NODES));
+            }
+            lines.extend(hint(&why, id).map(|hint| format!("hint: {}", text::plain(&hint))));
+            lines.join("\n")
         },
     )?;
     Ok(())
+}
+
+/// What a node does for the queue of the job, and how old that is.
+fn activity(node: &NodeActivity, now: Timestamp) -> String {
+    let name = text::line(&node.node, 60);
+    match node.activity.as_ref().zip(node.as_of) {
+        Some((activity, as_of)) => {
+            let said = text::activity(activity, as_of, now);
+            format!("{name}: {said} (as of {})", text::relative(as_of, now))
+        }
+        None => format!("{name}: it has just started, and says more with its next renewal"),
+    }
 }
 
 /// What to do about it, with the command to do it.

@@ -119,6 +119,9 @@ fn json_of_stores_is_as_documented() {
     worker.says("started");
     for node in place.json(&["nodes"])["nodes"].as_array().expect("nodes") {
         as_documented(node, &["A node"]);
+        for queue in node["activity"].as_array().expect("activity") {
+            as_documented(queue, &["Activity"]);
+        }
     }
     worker.signal(Signal::TERM);
     assert!(worker.ended().success());

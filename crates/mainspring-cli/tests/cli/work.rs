@@ -29,6 +29,28 @@ fn it_says_what_it_runs_and_runs_it() {
 }
 
 #[test]
+fn why_and_nodes_show_what_a_node_claimed_last() {
+    let place = Place::new();
+    let worker = place.start(&["work", "--queue", "default:1", "--prefix", "test", "--lease", "1500ms"]);
+    worker.says("works on");
+    let busy = place.enqueue(&["sleep", r#"{"for":"1h"}"#]);
+    place.job_in(&busy, "running");
+    let id = place.enqueue(&["noop"]);
+    let says = |what: &str, args: &[&str], words: &str| {
+        until(what, || Some(place.run(args).ok()).filter(|said| said.contains(words)))
+    };
+    let why = says("a report", &["why", &id], "1 of 1 slots busy; last claim ");
+    let lines: Vec<&str> = why.lines().collect();
+    assert!(lines[0].starts_with("it waits for a free slot on test-worker-"), "{why}");
+    assert!(lines[1].contains("asked for 1, got 1; next look in ") && lines[1].contains(" (as of "), "{why}");
+    assert!(place.run(&["nodes"]).ok().contains("default 1 of 1, "));
+    let json = place.json(&["why", &id]);
+    let activity = &json["activity"][0];
+    assert_eq!((&activity["running"], &activity["last_claim"]["got"]), (&json!(1), &json!(1)));
+    assert_eq!(activity.as_object().map(serde_json::Map::len), Some(10), "with its node, and as of when");
+}
+
+#[test]
 fn waiting_for_a_job_says_what_is_in_its_way() {
     let place = Place::new();
     let mut waiting = place.start(&["enqueue", "noop", "{}", "--wait"]);

@@ -169,7 +169,7 @@ pub async fn closed_store_refuses_every_call(h: &Harness) {
     let answers = [
         store.enqueue(vec![h.job()]).await.err(),
         store.register(h.registration()).await.err(),
-        store.renew(Renewal { node, marks: Vec::new(), backed_up: false }).await.err(),
+        store.renew(Renewal::new(node)).await.err(),
         store.retire(node).await.err(),
         store.claim(request).await.err(),
         store.finish(node, Vec::<Finish>::new()).await.err(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use mainspring_core::Error;
 use mainspring_core::id::{ClaimBatchNo, NodeNo};
 use mainspring_core::job::{Outcome, Progress, State};
-use mainspring_core::store::{Mark, Node, NodeState, Renewal};
+use mainspring_core::store::{ActivityReport, LastClaim, Mark, Node, NodeState, QueueActivity, Renewal};
 
 use super::workflow_calls::steps;
 
@@ -36,6 +36,7 @@ pub async fn registered_node_is_listed(h: &Harness) {
         lease_until: h.now().after(LEASE),
         claims: 0,
         backed_up: false,
+        report: None,
     };
     assert_eq!(nodes, [expected]);
 }
@@ -105,7 +106,7 @@ pub async fn node_is_backed_up_until_a_renewal_says_otherwise(h: &Harness) {
     let node = h.node().await;
     let other = h.node().await;
     let renew = async |backed_up| {
-        let renewal = Renewal { node, marks: Vec::new(), backed_up };
+        let renewal = Renewal { backed_up, ..Renewal::new(node) };
         h.store.renew(renewal).await.expect("renew");
     };
     renew(true).await;
@@ -118,8 +119,36 @@ pub async fn node_is_backed_up_until_a_renewal_says_otherwise(h: &Harness) {
     assert!(!h.node_view(node).await.backed_up);
 }
 
+/// What a node says of its queues with a renewal is kept as it is until the next renewal; a claim says nothing of it.
+pub async fn node_is_listed_with_its_last_report(h: &Harness) {
+    let node = h.node().await;
+    assert_eq!(h.node_view(node).await.report, None, "it has not renewed its lease yet");
+    let last_claim = LastClaim { asked: 4, got: 3, at: h.now() };
+    let activity = |name, last_claim| QueueActivity {
+        queue: queue(name),
+        slots: 10,
+        running: 9,
+        waiting: 5,
+        unstored: 7,
+        asking: 2,
+        last_claim,
+        next_look: Duration::from_micros(1_234_567),
+    };
+    let queues = vec![activity("mail", Some(last_claim)), activity("bulk", None)];
+    h.advance(SECOND);
+    let said = h.now();
+    h.store.renew(Renewal { queues: queues.clone(), ..Renewal::new(node) }).await.expect("renew");
+    // Late enough for the claim to renew the lease.
+    h.advance(LEASE / 2);
+    h.claim(node, 1).await;
+    assert_eq!(h.node_view(node).await.report, Some(ActivityReport { at: said, queues }));
+    h.renew(node).await;
+    let empty = ActivityReport { at: h.now(), queues: Vec::new() };
+    assert_eq!(h.node_view(node).await.report, Some(empty));
+}
+
 async fn mark(h: &Harness, node: NodeNo, claim: mainspring_core::id::Claim, mark: Mark) {
-    h.store.renew(Renewal { node, marks: vec![(claim, mark)], backed_up: false }).await.expect("renew");
+    h.store.renew(Renewal { marks: vec![(claim, mark)], ..Renewal::new(node) }).await.expect("renew");
 }
 
 /// A stuck handler is shown for as long as its claim lasts.
@@ -157,7 +186,7 @@ pub async fn foreign_await_is_shown_until_the_handler_goes_on(h: &Harness) {
     mark(h, node, claim, Mark::GoesOn).await;
     assert_eq!(seen().await, (false, false, None));
     let marks = [Mark::Foreign, Mark::GoesOn, Mark::Foreign].map(|mark| (claim, mark)).to_vec();
-    h.store.renew(Renewal { node, marks, backed_up: false }).await.expect("renew");
+    h.store.renew(Renewal { marks, ..Renewal::new(node) }).await.expect("renew");
     assert_eq!(seen().await, (true, false, Some("b".to_owned())), "marks are taken in their order");
     mark(h, node, claim, Mark::Stuck).await;
     assert_eq!(seen().await, (false, true, None));

@@ -229,8 +229,9 @@ impl<'a> Life<'a> {
         let of_store = marks.iter().map(|(claim, mark)| (claim.store, *mark)).collect();
         // Some say so and some do not; and whoever has said so takes it back.
         let backed_up = marks.len() % 2 == 1;
-        let model = self.model.renew(Renewal { node: no.model, marks: of_model, backed_up }).await;
-        let store = self.of(slot).renew(Renewal { node: no.store, marks: of_store, backed_up }).await;
+        let model = self.model.renew(Renewal { marks: of_model, backed_up, ..Renewal::new(no.model) }).await;
+        let store =
+            self.of(slot).renew(Renewal { marks: of_store, backed_up, ..Renewal::new(no.store) }).await;
         let Some((model, store)) = answers(model, store)? else { return Ok(()) };
         same("the time", &model.now, &store.now)?;
         let flagged = |cancel: Vec<(Claim, Cancellation)>| {

@@ -20,4 +20,4 @@ pub use record::{ErrorEntry, Progress, Record, Summary, Unreadable};
 pub use state::{Reason, State, Status};
 pub use transition::{Illegal, Input, Verb, transition};
 pub use unique::{OnConflict, Unique, Until};
-pub use why::{Unfit, Why, stranded, why, why_summary};
+pub use why::{NodeActivity, Unfit, Why, stranded, why, why_summary};

@@ -8,7 +8,7 @@ use crate::id::JobId;
 use crate::job::{Reason, Record, State, Status, Summary};
 use crate::journal::Subject;
 use crate::name::{Key, Kind, Label, QueueName, SignalName};
-use crate::store::{Line, Node, NodeState, Queue};
+use crate::store::{Line, Node, NodeState, Queue, QueueActivity};
 use crate::time::Timestamp;
 
 /// The one reason that a job is where it is.
@@ -132,17 +132,45 @@ pub enum Why {
     BackedUp {
         /// The names of the nodes.
         nodes: Vec<String>,
+        /// What they do for its queue.
+        activity: Vec<NodeActivity>,
     },
     /// It is a suspect: each node runs one of those at a time.
     Suspect {
         /// How many nodes were lost while running it.
         crashes: u16,
+        /// What the nodes that can run it do for its queue.
+        activity: Vec<NodeActivity>,
     },
     /// Nodes that can run it are there: it waits for a free slot.
     Slot {
         /// The names of the nodes.
         nodes: Vec<String>,
+        /// What they do for its queue.
+        activity: Vec<NodeActivity>,
     },
+}
+
+/// What a node does for the queue of a job, as far as it is known.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NodeActivity {
+    /// The name of the node.
+    pub node: String,
+    /// As of when; `None` if it has said nothing yet.
+    pub as_of: Option<Timestamp>,
+    /// What it said of the queue.
+    pub activity: Option<QueueActivity>,
+}
+
+impl NodeActivity {
+    fn new(node: &Node, queue: &QueueName) -> Self {
+        let report = node.report.as_ref();
+        NodeActivity {
+            node: node.name.clone(),
+            as_of: report.map(|report| report.at),
+            activity: report.and_then(|report| report.of(queue)).cloned(),
+        }
+    }
 }
 
 /// Finds the reason, from what a store knows.
@@ -218,17 +246,15 @@ fn ready(job: &Summary, queue: Option<&Queue>, nodes: &[Node], now: Timestamp) -
         Ok(able) => able,
         Err(why) => return why,
     };
-    let names = |backed_up: bool| {
-        let nodes = able.iter().filter(|node| node.backed_up == backed_up);
-        nodes.map(|node| node.name.clone()).collect::<Vec<_>>()
-    };
-    let claiming = names(false);
+    let (backed_up, claiming): (Vec<_>, Vec<_>) = able.into_iter().partition(|node| node.backed_up);
+    let names = |nodes: &[&Node]| nodes.iter().map(|node| node.name.clone()).collect();
+    let activity = |nodes: &[&Node]| nodes.iter().map(|node| NodeActivity::new(node, &job.queue)).collect();
     if claiming.is_empty() {
-        Why::BackedUp { nodes: names(true) }
+        Why::BackedUp { nodes: names(&backed_up), activity: activity(&backed_up) }
     } else if job.crashes >= crate::bounds::SUSPECT_CRASHES {
-        Why::Suspect { crashes: job.crashes }
+        Why::Suspect { crashes: job.crashes, activity: activity(&claiming) }
     } else {
-        Why::Slot { nodes: claiming }
+        Why::Slot { nodes: names(&claiming), activity: activity(&claiming) }
     }
 }
 
@@ -346,20 +372,20 @@ impl fmt::Display for Why {
                     None => Ok(()),
                 }
             }
-            Why::BackedUp { nodes } => {
+            Why::BackedUp { nodes, .. } => {
                 write!(
                     f,
                     "the store does not take outcomes of {}: nothing is claimed there until it does",
                     nodes.join(", ")
                 )
             }
-            Why::Suspect { crashes } => {
+            Why::Suspect { crashes, .. } => {
                 write!(
                     f,
                     "{crashes} nodes died while running it, so it waits to be the only such job on a node"
                 )
             }
-            Why::Slot { nodes } => write!(f, "it waits for a free slot on {}", nodes.join(", ")),
+            Why::Slot { nodes, .. } => write!(f, "it waits for a free slot on {}", nodes.join(", ")),
         }
     }
 }
@@ -416,6 +442,16 @@ impl fmt::Display for Unfit {
 }
 
 impl Why {
+    /// What the nodes that could run it do for its queue, if it waits for one of them.
+    pub fn activity(&self) -> &[NodeActivity] {
+        match self {
+            Why::BackedUp { activity, .. } | Why::Suspect { activity, .. } | Why::Slot { activity, .. } => {
+                activity
+            }
+            _ => &[],
+        }
+    }
+
     /// What a person can do about it, if there is something to do.
     pub fn hint(&self) -> Option<String> {
         match self {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::id::{Claim, ClaimBatchNo, JobId, NodeId, NodeNo, Row};
 use crate::job::{ErrorEntry, Input, New, Options, Priority, Progress, State, Status, transition};
 use crate::name::{Kind, Label, QueueName};
-use crate::store::{Class, Counts, Hint, Level, NodeState, Registration, Settings};
+use crate::store::{ActivityReport, Class, Counts, Hint, Level, NodeState, Registration, Settings};
 use crate::time::Timestamp;
 use crate::{Error, Result};
 
@@ -113,6 +113,7 @@ pub(super) struct Membership {
     pub(super) renewed_at: Timestamp,
     pub(super) lease_until: Timestamp,
     pub(super) backed_up: bool,
+    pub(super) report: Option<ActivityReport>,
 }
 
 /// Which of a queue's two retentions applies.

@@ -1,7 +1,7 @@
 //! Nodes: join, renew, retire.
 
 use crate::id::{Claim, NodeNo};
-use crate::store::{Mark, Node, NodeState, Registered, Registration, Renewal, Renewed};
+use crate::store::{ActivityReport, Mark, Node, NodeState, Registered, Registration, Renewal, Renewed};
 use crate::time::{Timestamp, micros};
 use crate::{Error, Result};
 
@@ -29,6 +29,7 @@ impl Model {
             renewed_at: now,
             lease_until,
             backed_up: false,
+            report: None,
         };
         self.members.insert(no, member);
         Registered { no, now }
@@ -60,7 +61,9 @@ impl Model {
 
     pub(super) fn renew(&mut self, renewal: &Renewal, now: Timestamp) -> Result<Renewed> {
         self.renew_lease(renewal.node, now)?;
-        self.live(renewal.node)?.backed_up = renewal.backed_up;
+        let member = self.live(renewal.node)?;
+        member.backed_up = renewal.backed_up;
+        member.report = Some(ActivityReport { at: now, queues: renewal.queues.clone() });
         for (claim, mark) in &renewal.marks {
             self.mark(renewal.node, claim, *mark);
         }
@@ -113,6 +116,7 @@ impl Model {
             lease_until: member.lease_until,
             claims: self.held_by(no).len() as u64,
             backed_up: member.backed_up,
+            report: member.report.clone(),
         }
     }
 }

@@ -28,6 +28,7 @@
 //! Any call may end in [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) and be repeated with the same
 //! arguments: job ids, claim numbers and batch numbers make the repeat harmless.
 
+mod activity;
 mod admin;
 mod claim;
 pub mod decorator;
@@ -38,6 +39,7 @@ mod part;
 mod schema;
 mod transactions;
 
+pub use activity::{ActivityReport, LastClaim, QueueActivity};
 pub use admin::{
     Changed, CheckPart, Checked, Counts, ErrorText, Filter, Finding, Line, Listing, Page, PagePosition,
     Queue, QueueChange, Retention, Settings,

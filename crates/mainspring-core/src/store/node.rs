@@ -8,6 +8,7 @@ use crate::bounds;
 use crate::id::{Claim, NodeId, NodeNo};
 use crate::job::Reason;
 use crate::name::{Kind, Label, QueueName};
+use crate::store::{ActivityReport, QueueActivity};
 use crate::time::Timestamp;
 use crate::{Error, Result};
 
@@ -108,6 +109,15 @@ pub struct Renewal {
     pub marks: Vec<(Claim, Mark)>,
     /// Whether it claims nothing because the store does not take its outcomes.
     pub backed_up: bool,
+    /// What it does for its queues.
+    pub queues: Vec<QueueActivity>,
+}
+
+impl Renewal {
+    /// A renewal of which nothing else is said.
+    pub const fn new(node: NodeNo) -> Self {
+        Renewal { node, marks: Vec::new(), backed_up: false, queues: Vec::new() }
+    }
 }
 
 /// Something that a node notices of one of its claims.
@@ -224,6 +234,8 @@ pub struct Node {
     pub claims: u64,
     /// Whether it claims nothing because the store does not take its outcomes, as it said with its last renewal.
     pub backed_up: bool,
+    /// What it said of its queues. `None`: it has not renewed its lease yet.
+    pub report: Option<ActivityReport>,
 }
 
 /// Whether a node lives.

@@ -50,7 +50,7 @@ pub(crate) const RENEW: &str = named!(concat!(
     "WITH ",
     now!(),
     ", u AS (UPDATE mainspring.nodes n SET renewed_at = t.now, lease_until = t.now + n.lease * interval '1 us',
-            backed_up = $3
+            backed_up = $3, reported_at = t.now, activity = $4::text::jsonb
         FROM t WHERE n.no = $2 AND n.state = {node.live} RETURNING n.no)
     SELECT t.now, f.id, f.no, f.claim, f.cancel, f.flags FROM t CROSS JOIN u LEFT JOIN LATERAL (
         SELECT j.id, l.no, l.claim, l.cancel, l.flags FROM mainspring.lease l
@@ -195,10 +195,13 @@ impl Op for Renew {
         let node = number(self.0.node)?;
         let at = shared.at();
         let marks = Marks::new(&self.0.marks);
+        let activity =
+            to_string(&self.0.queues).map_err(|error| corrupt(format!("a report of queues: {error}")))?;
         let args = vec![
             (&at as _, Type::TIMESTAMPTZ),
             (&node as _, Type::INT4),
             (&self.0.backed_up as _, Type::BOOL),
+            (&activity as _, Type::TEXT),
         ];
         let mut calls = vec![Call::new(RENEW, args)];
         if !marks.nos.is_empty() {

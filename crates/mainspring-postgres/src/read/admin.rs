@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use mainspring_core::id::{NodeId, NodeNo};
 use mainspring_core::job::State;
 use mainspring_core::name::{Kind, QueueName};
-use mainspring_core::store::{Counts, Line, Node, NodeState, Queue};
+use mainspring_core::store::{ActivityReport, Counts, Line, Node, NodeState, Queue};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -15,7 +15,7 @@ use crate::error::{Result, corrupt};
 use crate::names::read_queue;
 use crate::op::Op;
 use crate::shared::Shared;
-use crate::sql::Call;
+use crate::sql::{At, Call};
 
 /// The whole of four small tables: their size does not depend on the number of jobs. One statement sees one moment, so
 /// what is being folded is counted once.
@@ -37,7 +37,7 @@ const LINES: &str = "SELECT q.name, k.name, l.labels FROM mainspring.lines l
     CROSS JOIN LATERAL (SELECT 1 FROM mainspring.ready r WHERE r.line = l.no LIMIT 1) r";
 /// The whole of two tables whose size is bounded by the nodes and their slots.
 const NODES: &str = "SELECT n.no, n.id, n.name, n.version, n.pid, n.abilities::text, n.queues::text, n.state,
-        n.started_at, n.renewed_at, n.lease_until, coalesce(c.claims, 0), n.backed_up
+        n.started_at, n.renewed_at, n.lease_until, coalesce(c.claims, 0), n.backed_up, n.reported_at, n.activity::text
     FROM mainspring.nodes n
     LEFT JOIN (SELECT node, count(*) AS claims FROM mainspring.lease GROUP BY node) c ON c.node = n.no
     ORDER BY n.no DESC";
@@ -119,6 +119,12 @@ fn read_node(row: &Row) -> Result<Node> {
     let id: Uuid = row.get(1);
     let bad = |error: serde_json::Error| corrupt(format!("node {no}: {error}"));
     let state = u8::try_from(row.get::<_, i16>(7)).ok().and_then(NodeState::from_code);
+    let report = match row.get::<_, Option<At>>(13).zip(row.get(14)) {
+        Some((at, queues)) => {
+            Some(ActivityReport { at: at.0, queues: serde_json::from_str(queues).map_err(bad)? })
+        }
+        None => None,
+    };
     Ok(Node {
         no,
         id: NodeId::from_bytes(*id.as_bytes()),
@@ -133,6 +139,7 @@ fn read_node(row: &Row) -> Result<Node> {
         lease_until: time_of(row, 10),
         claims: u64::try_from(row.get::<_, i64>(11)).unwrap_or(0),
         backed_up: row.get(12),
+        report,
     })
 }
 

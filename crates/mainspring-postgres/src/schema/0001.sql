@@ -274,6 +274,7 @@ CREATE TABLE mainspring.progress (
 
 -- Nodes. `state`: 0 live, 1 retired, 2 expired. `drained` is false while an expired node's claims are still to be moved.
 -- `settlements` counts how often the lost answer to a claim was settled: a claim that was sent before that claims nothing.
+-- `activity` is what the node said of its queues at `reported_at`.
 CREATE TABLE mainspring.nodes (
     no          integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id          uuid NOT NULL UNIQUE,
@@ -289,7 +290,9 @@ CREATE TABLE mainspring.nodes (
     name        text NOT NULL,
     version     text NOT NULL,
     abilities   jsonb NOT NULL,
-    queues      jsonb NOT NULL
+    queues      jsonb NOT NULL,
+    reported_at timestamptz,
+    activity    jsonb
 ) WITH (fillfactor = 50);
 
 -- Jobs per line and state: the sum of both tables. Whoever moves jobs only appends to the second, so that nobody waits

@@ -28,9 +28,11 @@ const ADD: &str = "INSERT INTO mainspring_nodes
 const LOOK: &str = "SELECT state, lease, lease_until FROM mainspring_nodes WHERE no = ?1";
 /// Primary key.
 const DETAILS: &str = "SELECT abilities FROM mainspring_nodes WHERE no = ?1";
-/// Primary key; none of the columns is indexed. A claim does not say whether its node is backed up: that stays as it was.
-const RENEW: &str = "UPDATE mainspring_nodes SET renewed_at = ?2, lease_until = ?3,
-        backed_up = coalesce(?4, backed_up) WHERE no = ?1";
+/// Primary key; none of the columns is indexed.
+const RENEW: &str = "UPDATE mainspring_nodes SET renewed_at = ?2, lease_until = ?3, backed_up = ?4, reported_at = ?2, activity = ?5
+    WHERE no = ?1";
+/// The same for a claim, which says nothing of its node.
+const EXTEND: &str = "UPDATE mainspring_nodes SET renewed_at = ?2, lease_until = ?3 WHERE no = ?1";
 /// Primary key, and the partial index of the living.
 const RETIRE: &str =
     named!("UPDATE mainspring_nodes SET state = {node.retired} WHERE no = ?1 AND state = {node.live}");
@@ -116,7 +118,7 @@ pub(crate) fn touch(tx: &Tx<'_>, node: NodeNo) -> Result<()> {
     let (lease, until) = live(tx, node)?;
     let left = until.saturating_sub(now);
     if left < lease - lease / 3 || left > lease {
-        extend(tx, node, lease, None)?;
+        tx.conn.prepare_cached(EXTEND)?.execute([node.0, now, now.saturating_add(lease)])?;
     }
     Ok(())
 }
@@ -139,17 +141,14 @@ pub(crate) fn check_live(tx: &Tx<'_>, node: NodeNo) -> Result<()> {
     live(tx, node).map(drop)
 }
 
-fn extend(tx: &Tx<'_>, node: NodeNo, lease: i64, backed_up: Option<bool>) -> Result<()> {
-    let now = tx.micros();
-    let until = now.saturating_add(lease);
-    tx.conn.prepare_cached(RENEW)?.execute(params![node.0, now, until, backed_up])?;
-    Ok(())
-}
-
 /// Renews a node's lease and tells which claims are to be cancelled.
 pub(crate) fn renew(tx: &mut Tx<'_>, renewal: &Renewal) -> Result<Renewed> {
     let (lease, _) = live(tx, renewal.node)?;
-    extend(tx, renewal.node, lease, Some(renewal.backed_up))?;
+    let activity =
+        to_string(&renewal.queues).map_err(|error| corrupt(format!("a report of queues: {error}")))?;
+    let (now, node) = (tx.micros(), renewal.node.0);
+    let until = now.saturating_add(lease);
+    tx.conn.prepare_cached(RENEW)?.execute(params![node, now, until, renewal.backed_up, activity])?;
     for (claim, mark) in &renewal.marks {
         let sql = match mark {
             Mark::Stuck => STUCK,

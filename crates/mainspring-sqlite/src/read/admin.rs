@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use mainspring_core::id::{NodeId, NodeNo};
 use mainspring_core::job::State;
-use mainspring_core::store::{Counts, Line, Node, NodeState, Queue};
+use mainspring_core::store::{ActivityReport, Counts, Line, Node, NodeState, Queue};
 use mainspring_core::time::Timestamp;
 
 use super::Reader;
@@ -26,7 +26,7 @@ const BUSY: &str = "SELECT 1 FROM mainspring_ready WHERE line = ?1 LIMIT 1";
 /// The whole of two tables whose size is bounded by the nodes and their slots.
 const NODES: &str =
     "SELECT n.no, n.id, n.name, n.version, n.pid, n.abilities, n.queues, n.state, n.started_at,
-        n.renewed_at, n.lease_until, coalesce(c.claims, 0), n.backed_up
+        n.renewed_at, n.lease_until, coalesce(c.claims, 0), n.backed_up, n.reported_at, n.activity
     FROM mainspring_nodes n
     LEFT JOIN (SELECT node, count(*) AS claims FROM mainspring_lease GROUP BY node) c ON c.node = n.no
     ORDER BY n.no DESC";
@@ -82,6 +82,13 @@ pub(crate) fn nodes(reader: &mut Reader) -> Result<Vec<Node>> {
         let no = NodeNo(row.get(0)?);
         let bad = |error: serde_json::Error| corrupt(format!("node {no}: {error}"));
         let text = |column| row.get::<_, String>(column);
+        let report = match row.get::<_, Option<i64>>(13)?.zip(row.get::<_, Option<String>>(14)?) {
+            Some((at, queues)) => Some(ActivityReport {
+                at: Timestamp::from_micros(at),
+                queues: serde_json::from_str(&queues).map_err(bad)?,
+            }),
+            None => None,
+        };
         nodes.push(Node {
             no,
             id: NodeId::from_bytes(row.get(1)?),
@@ -96,6 +103,7 @@ pub(crate) fn nodes(reader: &mut Reader) -> Result<Vec<Node>> {
             lease_until: Timestamp::from_micros(row.get(10)?),
             claims: u64::try_from(row.get::<_, i64>(11)?).unwrap_or(0),
             backed_up: row.get(12)?,
+            report,
         });
     }
     Ok(nodes)

@@ -247,7 +247,7 @@ CREATE TABLE mainspring_progress (
 
 -- Nodes. `state`: 0 live, 1 retired, 2 expired. `drained` is 0 while an expired node's claims are still to be moved.
 -- `lock` is the name of the file that its process keeps locked while it lives; it ends with the file's device and inode.
--- `abilities` (kinds and labels) and `queues` are JSON.
+-- `abilities` (kinds and labels), `queues` and `activity` (what the node said of its queues at `reported_at`) are JSON.
 CREATE TABLE mainspring_nodes (
     no          INTEGER PRIMARY KEY AUTOINCREMENT,
     id          BLOB NOT NULL UNIQUE,
@@ -263,7 +263,9 @@ CREATE TABLE mainspring_nodes (
     lease_until INTEGER NOT NULL,
     state       INTEGER NOT NULL,
     drained     INTEGER NOT NULL DEFAULT 1,
-    backed_up   INTEGER NOT NULL DEFAULT 0
+    backed_up   INTEGER NOT NULL DEFAULT 0,
+    reported_at INTEGER,
+    activity    TEXT
 );
 CREATE INDEX mainspring_nodes_live ON mainspring_nodes (no) WHERE state = 0 OR drained = 0;
 

@@ -378,7 +378,7 @@ fn a_closure_that_blocks_expires_nobody() {
         Ok(((), Vec::new()))
     });
     has_begun.recv().expect("begun");
-    let renewal = w.it.store.renew(Renewal { node: w.node, marks: Vec::new(), backed_up: false });
+    let renewal = w.it.store.renew(Renewal::new(w.node));
     w.it.clock.advance(lease * 4);
     let refused = rescue(seen, lease * 9);
     assert!(matches!(refused, Err(mainspring_core::Error::Unavailable { .. })), "nobody can: {refused:?}");

@@ -175,7 +175,7 @@ impl StoreState {
                 (self.nodes[seat], self.batches[seat]) = (member.no, 1);
             }
             Call::Renew { seat } => {
-                let renewal = Renewal { node: self.nodes[seat], marks: Vec::new(), backed_up: false };
+                let renewal = Renewal::new(self.nodes[seat]);
                 if let Some(renewed) = unless_lost(now(self.store.renew(renewal)), &mut answer)? {
                     for (claim, _) in renewed.cancel {
                         answer.claims[self.job(claim.id)?] = number(claim.number);

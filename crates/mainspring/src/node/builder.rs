@@ -15,6 +15,7 @@ use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, Result, bounds};
 use tokio::sync::{Notify, mpsc, watch};
 
+use super::activity::LocalNode;
 use super::finisher::{Unstored, UnstoredOutcome};
 use super::handler_cache::HandlerCache;
 use super::held::Held;
@@ -320,6 +321,7 @@ impl NodeBuilder {
             outage,
             lease,
         });
+        shared.engine.add_node(LocalNode::new(&shared));
         Ok((shared, entries))
     }
 

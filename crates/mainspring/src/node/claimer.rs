@@ -21,13 +21,14 @@ use std::time::Duration;
 use mainspring_core::bounds;
 use mainspring_core::id::{Claim, ClaimBatchNo, NodeNo};
 use mainspring_core::journal::Value;
+use mainspring_core::name::QueueName;
 use mainspring_core::planted::{self, Defect};
 use mainspring_core::seam::Pending;
 use mainspring_core::store::{ClaimRequest, ClaimedBatch};
 use mainspring_core::{Error, Result, fault};
 
 use super::slot_table::{ClaimPlan, SENT_MAX, UnstartedJob};
-use super::{NodeShared, broken, finisher, runner};
+use super::{NodeShared, activity, broken, finisher, runner};
 use crate::job_run::JobRun;
 
 /// What it is called in logs.
@@ -81,11 +82,12 @@ pub(super) async fn run(shared: Arc<NodeShared>) {
     // Hints may be lost, and a busy queue's wake-ups must not put off the look at the others.
     let every = shared.options.lease / 3;
     let mut looked = shared.clock().monotonic();
+    shared.slot_table.look(looked + every);
     loop {
         let now = shared.clock().monotonic();
         if now.saturating_sub(looked) >= every {
             looked = now;
-            shared.slot_table.expect_jobs(None);
+            shared.slot_table.look(looked + every);
         }
         if repeating.is_none()
             && let Some(claim) = failed.pop_front()
@@ -132,6 +134,7 @@ async fn send(shared: Arc<NodeShared>, plan: ClaimPlan, batch: ClaimBatchNo) -> 
     let node = shared.held.node();
     let (queues, ahead) = (plan.queues.clone(), plan.ahead.clone());
     let request = ClaimRequest { node, batch, queues, ahead, suspects: plan.suspects };
+    activity::sent(&plan, batch);
     let sent = shared.clock().monotonic();
     let answer = shared.store().claim(request).await;
     AnsweredClaim { plan, batch, node, sent, answer }
@@ -144,7 +147,7 @@ fn take_in(shared: &Arc<NodeShared>, answered: AnsweredClaim) -> Option<Answered
         Ok(claimed) => {
             fault::point!("node.claimed");
             shared.answered(PART);
-            accept(shared, &plan, (node, sent), claimed);
+            accept(shared, &plan, batch, (node, sent), claimed);
             None
         }
         failed => Some(AnsweredClaim { plan, batch, node, sent, answer: failed }),
@@ -202,6 +205,7 @@ async fn repeat(shared: Arc<NodeShared>, claim: Box<AnsweredClaim>) {
 fn accept(
     shared: &Arc<NodeShared>,
     plan: &ClaimPlan,
+    batch: ClaimBatchNo,
     (node, sent): (NodeNo, Duration),
     claimed: ClaimedBatch,
 ) {
@@ -219,7 +223,10 @@ fn accept(
     if !shared.held.add(node, works.iter().map(|work| Arc::clone(&work.run))) {
         return shared.slot_table.claim_failed(plan);
     }
-    let (start, refused) = shared.slot_table.admit(plan, works);
+    let of = |queue: &QueueName| works.iter().filter(|work| work.run.info.queue == *queue).count();
+    let got: Vec<usize> = plan.queues.iter().map(|(queue, _)| of(queue)).collect();
+    let (start, refused) = shared.slot_table.admit(plan, works, claimed.now);
+    activity::answered(shared, plan, &got, batch);
     for (queue, work) in start {
         shared.spawn(runner::run(Arc::clone(shared), queue, work));
     }

@@ -1,8 +1,7 @@
 //! The lease keeper: renews the node's lease, on a thread of its own, whatever the executor is busy with.
 //!
-//! Each renewal also learns which claims are to be cancelled and tells what was noticed of them, and whether the node claims nothing
-//! because its outcomes are not stored; jobs that wait on the
-//! node for too long are given back. When the store says that the node was expired, everything it held is abandoned and
+//! Each renewal also learns which claims are to be cancelled. It tells what was noticed of them, what the node does for its queues, and
+//! whether it claims nothing because its outcomes are not stored. Jobs that wait on the node for too long are given back. When the store says that the node was expired, everything it held is abandoned and
 //! it joins anew under a fresh id.
 
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use mainspring_core::id::{Claim, NodeId};
 use mainspring_core::store::{Mark, Renewal};
 use mainspring_core::{Error, Result, fault};
 
-use super::{NodeShared, Phase, finisher};
+use super::{NodeShared, Phase, activity, finisher};
 use crate::job_run::{JobRun, Stop};
 
 /// What its two calls are called in logs.
@@ -131,7 +130,9 @@ async fn trying<T>(shared: &NodeShared, look: Duration, renewal: impl Future<Out
 async fn renew(shared: &NodeShared, marks: Vec<(Claim, Mark)>, backed_up: bool) -> Result<()> {
     let node = shared.held.node();
     fault::point!("node.renewing");
-    let renewed = match shared.store().renew(Renewal { node, marks: marks.clone(), backed_up }).await {
+    let queues = activity::report(shared);
+    let renewed = match shared.store().renew(Renewal { node, marks: marks.clone(), backed_up, queues }).await
+    {
         Ok(renewed) => renewed,
         Err(error) => {
             for (claim, mark) in marks {

@@ -8,6 +8,7 @@
 //! - The lease is renewed only while the node's tasks live: when their executor is gone, the keeper stops too.
 //! - Nothing is claimed once the node is closing.
 
+pub(crate) mod activity;
 mod builder;
 mod claimer;
 mod finisher;
@@ -34,7 +35,7 @@ use mainspring_core::Error;
 use mainspring_core::id::NodeNo;
 use mainspring_core::job::Outcome;
 use mainspring_core::seam::{Clock, Task};
-use mainspring_core::store::{Finish, Registration, Store};
+use mainspring_core::store::{Finish, QueueActivity, Registration, Store};
 use tokio::sync::{Notify, mpsc, watch};
 
 pub use builder::NodeBuilder;
@@ -249,6 +250,12 @@ impl Node {
     /// How many claims the node holds: jobs that run, wait for a slot, or have an outcome that is not stored yet.
     pub fn claims(&self) -> usize {
         self.shared.held.all().len()
+    }
+
+    /// What the node does for each of its queues at this moment: busy slots, jobs that it claimed ahead, outcomes that wait to be
+    /// stored, its last claim, and when it looks for jobs again.
+    pub fn queues(&self) -> Vec<QueueActivity> {
+        activity::snapshot(&self.shared)
     }
 
     /// The number that the store knows it by, and its claims.

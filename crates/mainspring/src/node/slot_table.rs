@@ -23,6 +23,8 @@ use mainspring_core::id::{Claim, JobId, NodeNo};
 use mainspring_core::journal::{Journal, Value};
 use mainspring_core::name::QueueName;
 use mainspring_core::planted::{self, Defect};
+use mainspring_core::store::{LastClaim, QueueActivity};
+use mainspring_core::time::Timestamp;
 use tokio::sync::Notify;
 
 use crate::job_run::JobRun;
@@ -63,6 +65,8 @@ struct QueueTable {
     sent: usize,
     /// Which queue comes first in the next claim: it moves on with each one, so that none starves.
     first_queue: usize,
+    /// When all queues are taken to have jobs again, by the monotonic clock.
+    next_look: Duration,
     open: bool,
 }
 
@@ -74,6 +78,8 @@ struct QueueSlots {
     waiting: VecDeque<UnstartedJob>,
     /// Jobs that claims on their way ask for.
     asked: usize,
+    /// The last claim that was answered.
+    last_claim: Option<LastClaim>,
     /// Whether the last claim brought all that it had asked for.
     last_claim_full: bool,
     /// Moving average of how long a job takes, in seconds. Slow to begin with: one quick job says little about the next.
@@ -192,6 +198,7 @@ impl SlotTable {
             running: 0,
             waiting: VecDeque::new(),
             asked: 0,
+            last_claim: None,
             last_claim_full: false,
             mean_seconds: slow_mean(usize::try_from(*slots).unwrap_or(usize::MAX)),
             may_have_jobs: true,
@@ -206,6 +213,7 @@ impl SlotTable {
             claimed_without_suspect: false,
             sent: 0,
             first_queue: 0,
+            next_look: Duration::ZERO,
             open: true,
         };
         SlotTable { claim, state: Mutex::new(state), wake: Notify::new() }
@@ -213,6 +221,30 @@ impl SlotTable {
 
     fn lock(&self) -> MutexGuard<'_, QueueTable> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that all queues may have jobs, and when that is noted next if nothing says so before.
+    pub(super) fn look(&self, next: Duration) {
+        self.lock().next_look = next;
+        self.expect_jobs(None);
+    }
+
+    /// What the node does for its queues, but for outcomes that wait to be stored: the table does not know them.
+    pub(super) fn activity(&self, now: Duration) -> Vec<QueueActivity> {
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let state = self.lock();
+        let next_look = state.next_look.saturating_sub(now);
+        let activity = |queue: &QueueSlots| QueueActivity {
+            queue: queue.name.clone(),
+            slots: count(queue.slots),
+            running: count(queue.running),
+            waiting: count(queue.waiting.len()),
+            unstored: 0,
+            asking: count(queue.asked),
+            last_claim: queue.last_claim,
+            next_look,
+        };
+        state.queues.iter().map(activity).collect()
     }
 
     /// Notes that queues may have jobs; `None`: all of them.
@@ -279,11 +311,12 @@ impl SlotTable {
     }
 
     /// Takes claimed jobs in; returns those whose slot is free now, with the number of their queue. A closed table returns
-    /// all of them unstarted in the second list.
+    /// all of them unstarted in the second list. `at` is when the store claimed them.
     pub(super) fn admit(
         &self,
         plan: &ClaimPlan,
         works: Vec<UnstartedJob>,
+        at: Timestamp,
     ) -> (Vec<(usize, UnstartedJob)>, Vec<UnstartedJob>) {
         let mut state = self.lock();
         state.answered(plan);
@@ -295,38 +328,40 @@ impl SlotTable {
         let mut lost = vec![false; queues.len()];
         for work in works {
             // A store gives only what was asked for; a job of another queue would have no slot.
-            let Some(at) = queues.iter().position(|queue| queue.name == work.run.info.queue) else {
+            let Some(number) = queues.iter().position(|queue| queue.name == work.run.info.queue) else {
                 continue;
             };
-            came[at] += 1;
+            came[number] += 1;
             // As far as a claim tells: its node was lost.
-            lost[at] |= !work.ahead && work.run.claim.number > 1;
-            queues[at].moved = true;
+            lost[number] |= !work.ahead && work.run.claim.number > 1;
+            queues[number].moved = true;
             if work.run.suspect {
                 *suspect = Some(work.run.info.id);
-                queues[at].waiting.push_front(work);
+                queues[number].waiting.push_front(work);
             } else if work.ahead {
-                queues[at].waiting.push_back(work);
+                queues[number].waiting.push_back(work);
             } else {
                 // If this node is lost, that counts as its crash: so it is started before all that is ahead.
-                let first = queues[at].waiting.iter().position(|waits| waits.ahead);
-                let line = &mut queues[at].waiting;
+                let first = queues[number].waiting.iter().position(|waits| waits.ahead);
+                let line = &mut queues[number].waiting;
                 line.insert(first.unwrap_or(line.len()), work);
             }
         }
         let mut start = Vec::new();
-        for (at, queue) in queues.iter_mut().enumerate() {
+        for (number, queue) in queues.iter_mut().enumerate() {
             let asked = plan.queues.iter().find(|(name, _)| *name == queue.name).map_or(0, |(_, want)| *want);
             if asked > 0 {
-                queue.last_claim_full = came[at] >= asked;
+                let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+                queue.last_claim = Some(LastClaim { asked: count(asked), got: count(came[number]), at });
+                queue.last_claim_full = came[number] >= asked;
                 queue.may_have_jobs |= queue.last_claim_full;
                 let ahead = plan.ahead.iter().any(|(name, _)| *name == queue.name);
-                queue.left_behind = lost[at] && ahead && !queue.last_claim_full;
+                queue.left_behind = lost[number] && ahead && !queue.last_claim_full;
             }
             while queue.running < queue.slots {
                 let Some(work) = queue.waiting.pop_front() else { break };
                 queue.running += 1;
-                start.push((at, work));
+                start.push((number, work));
             }
         }
         (start, Vec::new())
@@ -418,7 +453,6 @@ mod tests {
     use mainspring_core::job::{Options, Priority};
     use mainspring_core::name::Kind;
     use mainspring_core::store::Claimed;
-    use mainspring_core::time::Timestamp;
 
     use super::*;
 
@@ -478,20 +512,20 @@ mod tests {
             None,
             "nobody knows yet whether there is more"
         );
-        slot_table.admit(&first.expect("a plan"), works(4));
+        slot_table.admit(&first.expect("a plan"), works(4), Timestamp::EPOCH);
         let second = slot_table.plan(Backlog::default());
         assert_eq!(asked(second.as_ref()), Some((4, 1)));
         let third = slot_table.plan(Backlog::default());
         assert_eq!(asked(third.as_ref()), Some((2, 0)), "no second suspect while one may be on its way");
-        slot_table.admit(&second.expect("a plan"), works(4));
-        slot_table.admit(&third.expect("a plan"), works(1));
+        slot_table.admit(&second.expect("a plan"), works(4), Timestamp::EPOCH);
+        slot_table.admit(&third.expect("a plan"), works(1), Timestamp::EPOCH);
         let fourth = slot_table.plan(Backlog::default());
         assert_eq!(
             asked(fourth.as_ref()),
             Some((1, 1)),
             "the second was full, and a suspect may have been passed over"
         );
-        slot_table.admit(&fourth.expect("a plan"), works(0));
+        slot_table.admit(&fourth.expect("a plan"), works(0), Timestamp::EPOCH);
         assert_eq!(
             asked(slot_table.plan(Backlog::default()).as_ref()),
             None,
@@ -507,7 +541,7 @@ mod tests {
         let ahead = |plan: &ClaimPlan| plan.ahead.first().map_or(0, |ahead| ahead.1);
         let first = slot_table.plan(Backlog::default()).expect("a plan");
         assert_eq!((asked(Some(&first)), ahead(&first)), (Some((2, 1)), 0));
-        let (started, _) = slot_table.admit(&first, works(2));
+        let (started, _) = slot_table.admit(&first, works(2), Timestamp::EPOCH);
         for _ in 0..200 {
             slot_table.lock().queues[0].mean_seconds *= 0.9;
         }
@@ -516,7 +550,7 @@ mod tests {
         let mut works = works(3);
         works[0].ahead = true;
         works[1].ahead = true;
-        slot_table.admit(&second, works);
+        slot_table.admit(&second, works, Timestamp::EPOCH);
         slot_table.expect_jobs(None);
         assert_eq!(slot_table.plan(Backlog::default()), None, "one waits whose crash would count");
         let next = slot_table.next(0, Duration::from_millis(1)).expect("one waits");

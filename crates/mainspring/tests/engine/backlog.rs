@@ -185,16 +185,16 @@ async fn why_names_a_node_whose_outcomes_are_not_stored() {
     let jobs = test.enqueue_many(large(10, 1)).await.expect("enqueued");
     test.advance(MINUTE).await.expect("time passes");
     let last = jobs[9].id;
-    let slot = Why::Slot { nodes: vec![node.name().to_owned()] };
-    assert_eq!(why(last).await, slot);
+    let ours = |nodes: &[String]| nodes == [node.name()];
+    assert!(matches!(why(last).await, Why::Slot { nodes, .. } if ours(&nodes)));
 
     store.refuse("finish", true);
     test.advance(MINUTE).await.expect("time passes");
-    assert_eq!(why(last).await, slot, "its handlers still run");
+    assert!(matches!(why(last).await, Why::Slot { .. }), "its handlers still run");
     gate.open();
     // A look of the keeper, well before its next renewal.
     test.advance(Duration::from_secs(2)).await.expect("time passes");
-    assert_eq!(why(last).await, Why::BackedUp { nodes: vec![node.name().to_owned()] });
+    assert!(matches!(why(last).await, Why::BackedUp { nodes, .. } if ours(&nodes)));
 
     store.refuse("finish", false);
     test.advance(MINUTE).await.expect("time passes");

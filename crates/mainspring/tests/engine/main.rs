@@ -6,6 +6,7 @@
 mod faulty_store;
 mod support;
 
+mod activity;
 mod backlog;
 mod bounds;
 mod cancel;

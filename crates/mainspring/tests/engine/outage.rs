@@ -7,6 +7,8 @@ use std::time::Duration;
 use mainspring::testing::TestEngine;
 use mainspring::{Context, State};
 use mainspring_core::memory::Memory;
+use tracing::Level;
+use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::backlog::{heavy, weighing};
@@ -18,11 +20,19 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// What was logged. Clones are the same log.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
+    /// What everything on this thread logs from now on, down to a level.
+    pub(crate) fn listen(level: Level) -> (Log, DefaultGuard) {
+        let log = Log::default();
+        let format = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).without_time();
+        let guard = tracing::subscriber::set_default(format.with_max_level(level).finish());
+        (log, guard)
+    }
+
     /// Its lines so far, which it forgets.
-    fn take(&self) -> Vec<String> {
+    pub(crate) fn take(&self) -> Vec<String> {
         let bytes = std::mem::take(&mut *self.0.lock().expect("the log"));
         String::from_utf8(bytes).expect("text").lines().map(|line| line.trim().to_owned()).collect()
     }
@@ -47,10 +57,8 @@ impl<'a> MakeWriter<'a> for Log {
 }
 
 /// A test, its store, and what everything on this thread logs from now on.
-fn rig() -> (TestEngine, Faulty, Log, tracing::subscriber::DefaultGuard) {
-    let log = Log::default();
-    let format = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).without_time();
-    let guard = tracing::subscriber::set_default(format.finish());
+fn rig() -> (TestEngine, Faulty, Log, DefaultGuard) {
+    let (log, guard) = Log::listen(Level::INFO);
     let mut store = None;
     let test = TestEngine::on(0, |seams| {
         let faulty = Faulty::new(Memory::new(Arc::clone(&seams.clock)));

@@ -6,8 +6,7 @@ use super::*;
 use crate::bounds;
 use crate::id::{JobId, NodeId, NodeNo};
 use crate::job::{Options, Priority};
-use crate::store::Abilities;
-use crate::store::Settings;
+use crate::store::{Abilities, ActivityReport, LastClaim, Settings};
 
 const NOW: Timestamp = Timestamp::from_micros(1_000_000);
 const MICRO: Duration = Duration::from_micros(1);
@@ -65,7 +64,18 @@ fn node(no: i64, name: &str) -> Node {
         lease_until: NOW.after(MICRO),
         claims: 0,
         backed_up: false,
+        report: None,
     }
+}
+
+/// What is known of nodes that have said nothing yet.
+fn unheard(names: &[&str]) -> Vec<NodeActivity> {
+    let activity = |name: &&str| NodeActivity { node: (*name).into(), as_of: None, activity: None };
+    names.iter().map(activity).collect()
+}
+
+fn slot(names: &[&str]) -> Why {
+    Why::Slot { nodes: names.iter().map(|name| (*name).into()).collect(), activity: unheard(names) }
 }
 
 fn ready_with(change: impl FnOnce(&mut Summary)) -> Summary {
@@ -137,7 +147,7 @@ fn a_node_is_silent_once_its_lease_has_lapsed() {
 fn a_ready_job_waits_for_its_queue_first() {
     let job = ready_with(|_| {});
     let with = |paused| Queue { name: queue("q"), settings: Settings { paused, ..Settings::default() } };
-    let slot = Why::Slot { nodes: vec!["a".into()] };
+    let slot = slot(&["a"]);
     assert_eq!(why_summary(&job, Some(&with(true)), &[node(1, "a")], NOW), Why::Paused { queue: queue("q") });
     assert_eq!(why_summary(&job, Some(&with(false)), &[node(1, "a")], NOW), slot);
     assert_eq!(why_summary(&job, None, &[node(1, "a")], NOW), slot);
@@ -152,7 +162,7 @@ fn a_ready_job_names_what_no_node_has() {
         change(&mut able);
         why_summary(&job, None, &[able], NOW)
     };
-    assert_eq!(reason(|_| {}), Why::Slot { nodes: vec!["a".into()] });
+    assert_eq!(reason(|_| {}), slot(&["a"]));
     let no_node = Why::NoNode { queue: queue("q") };
     assert_eq!(why_summary(&job, None, &[], NOW), no_node);
     assert_eq!(reason(|node| node.state = NodeState::Retired), no_node);
@@ -182,7 +192,7 @@ fn a_pinned_job_names_its_build_and_who_takes_it_over() {
     let taken = Why::NoBuild { build: "1".into(), taken_over: Some(("c".into(), later)) };
     assert_eq!(reason(&heirs), taken);
     assert!(taken.to_string().ends_with("; c takes it over at 1970-01-01T00:00:01.000Z"));
-    assert_eq!(reason(&[node(1, "a"), heir(2, "b", NOW)]), Why::Slot { nodes: vec!["b".into()] });
+    assert_eq!(reason(&[node(1, "a"), heir(2, "b", NOW)]), slot(&["b"]));
     let mut weak = heir(2, "b", NOW);
     weak.abilities.labels = Vec::new();
     assert_eq!(reason(&[weak]), Why::NoLabels { required: vec![pin, label("gpu")] });
@@ -201,14 +211,17 @@ fn only_nodes_that_can_run_it_are_named() {
     let mut other = node(1, "other");
     other.abilities.labels = Vec::new();
     let nodes = [other, node(2, "a"), node(3, "b")];
-    assert_eq!(why_summary(&job, None, &nodes, NOW), Why::Slot { nodes: vec!["a".into(), "b".into()] });
+    assert_eq!(why_summary(&job, None, &nodes, NOW), slot(&["a", "b"]));
 }
 
 #[test]
 fn a_suspect_is_one_from_the_bound_on() {
     let with = |crashes| why_summary(&ready_with(|job| job.crashes = crashes), None, &[node(1, "a")], NOW);
-    assert_eq!(with(bounds::SUSPECT_CRASHES - 1), Why::Slot { nodes: vec!["a".into()] });
-    assert_eq!(with(bounds::SUSPECT_CRASHES), Why::Suspect { crashes: bounds::SUSPECT_CRASHES });
+    assert_eq!(with(bounds::SUSPECT_CRASHES - 1), slot(&["a"]));
+    assert_eq!(
+        with(bounds::SUSPECT_CRASHES),
+        Why::Suspect { crashes: bounds::SUSPECT_CRASHES, activity: unheard(&["a"]) }
+    );
 }
 
 #[test]
@@ -218,15 +231,41 @@ fn a_ready_job_waits_for_slots_of_nodes_whose_outcomes_are_stored() {
         (nodes[0].backed_up, nodes[1].backed_up) = (backed_up[0], backed_up[1]);
         why_summary(&ready_with(|job| job.crashes = crashes), None, &nodes, NOW)
     };
-    assert_eq!(reason([false, true], 0), Why::Slot { nodes: vec!["a".into()] });
-    let both = Why::BackedUp { nodes: vec!["a".into(), "b".into()] };
+    assert_eq!(reason([false, true], 0), slot(&["a"]));
+    let both = Why::BackedUp { nodes: vec!["a".into(), "b".into()], activity: unheard(&["a", "b"]) };
     assert_eq!(reason([true, true], 0), both);
     assert_eq!(reason([true, true], bounds::SUSPECT_CRASHES), both);
-    let suspect = Why::Suspect { crashes: bounds::SUSPECT_CRASHES };
+    let suspect = Why::Suspect { crashes: bounds::SUSPECT_CRASHES, activity: unheard(&["b"]) };
     assert_eq!(reason([true, false], bounds::SUSPECT_CRASHES), suspect);
     let told = "the store does not take outcomes of a, b: nothing is claimed there until it does";
     assert_eq!(both.to_string(), told);
     assert!(both.hint().is_some_and(|hint| hint.contains("log")));
+}
+
+#[test]
+fn a_ready_job_shows_what_its_nodes_do_for_its_queue() {
+    let activity = |name: &str, running| QueueActivity {
+        queue: queue(name),
+        slots: 3,
+        running,
+        waiting: 0,
+        unstored: 0,
+        asking: 0,
+        last_claim: Some(LastClaim { asked: 3, got: 0, at: Timestamp::EPOCH }),
+        next_look: MICRO,
+    };
+    let mut nodes = [node(1, "a"), node(2, "b"), node(3, "c"), node(4, "d")];
+    nodes[0].report = Some(ActivityReport { at: NOW, queues: vec![activity("other", 1), activity("q", 2)] });
+    nodes[1].report = Some(ActivityReport { at: NOW, queues: Vec::new() });
+    nodes[2].abilities.kinds = Vec::new();
+    let why = why_summary(&ready_with(|_| {}), None, &nodes, NOW);
+    let expected = [
+        NodeActivity { node: "a".into(), as_of: Some(NOW), activity: Some(activity("q", 2)) },
+        NodeActivity { node: "b".into(), as_of: Some(NOW), activity: None },
+        NodeActivity { node: "d".into(), as_of: None, activity: None },
+    ];
+    assert_eq!(why.activity(), expected, "of the nodes that can run it");
+    assert_eq!(Why::Blocked.activity(), []);
 }
 
 #[test]
@@ -266,7 +305,7 @@ fn a_person_is_told_what_to_do_where_there_is_something_to_do() {
     assert!(hint(Why::Stuck { node: "a".into() }).contains("await"));
     assert!(hint(Why::Foreign { node: "a".into(), last: None }).contains("signal"));
     assert_eq!(Why::Blocked.hint(), None);
-    assert_eq!(Why::Slot { nodes: Vec::new() }.hint(), None);
+    assert_eq!(slot(&[]).hint(), None);
 }
 
 #[test]

@@ -257,7 +257,7 @@ impl BatchMix {
                     _ => (claim, Mark::GoesOn),
                 };
                 let marks = self.some(&held).into_iter().map(mark).collect();
-                block_on(store.renew(Renewal { node: first, marks, backed_up: false })).map(drop)
+                block_on(store.renew(Renewal { marks, ..Renewal::new(first) })).map(drop)
             }
             Kind::Record | Kind::Start => {
                 let recording = |claim| self.recording(claim, kind == Kind::Start);

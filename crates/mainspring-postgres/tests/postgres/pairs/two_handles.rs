@@ -118,7 +118,7 @@ impl TwoHandles {
     /// The first node's lease lapses; the second one's does not.
     pub(crate) fn lapse(&mut self) {
         self.clock.advance(LEASE);
-        let renewal = Renewal { node: self.nodes[1], marks: Vec::new(), backed_up: false };
+        let renewal = Renewal::new(self.nodes[1]);
         block_on(self.stores[1].renew(renewal)).expect("renew");
     }
 
@@ -293,7 +293,7 @@ pub(crate) fn disown() -> Operation {
 pub(crate) fn renew(mark: Option<Mark>) -> Operation {
     Operation::new(move |world, store| {
         let marks = world.claims.iter().filter_map(|claim| Some((*claim, mark?))).collect();
-        let renewed = block_on(store.renew(Renewal { node: world.nodes[0], marks, backed_up: false }))?;
+        let renewed = block_on(store.renew(Renewal { marks, ..Renewal::new(world.nodes[0]) }))?;
         let mut cancel: Vec<_> =
             renewed.cancel.into_iter().map(|(claim, why)| (claim.id, claim.number, why)).collect();
         cancel.sort();

@@ -195,7 +195,7 @@ fn sweeps(site: &Site) {
     assert_eq!(expired.moved, SOME);
     let pruned = check(site, "prune", &["done_kept", "jobs_pkey"], || block_on(store.prune(SOME)));
     assert_eq!(pruned, SOME);
-    let renewal = Renewal { node: site.node, marks: Vec::new(), backed_up: false };
+    let renewal = Renewal::new(site.node);
     let renewed = check(site, "renew", &["nodes_pkey", "lease_cancel"], || block_on(store.renew(renewal)));
     assert!(!renewed.cancel.is_empty(), "some claims are flagged");
     let rescue = Rescue { by: site.node, steady: Duration::from_hours(1), seen: Timestamp::MAX };

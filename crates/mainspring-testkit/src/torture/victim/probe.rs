@@ -121,9 +121,7 @@ async fn probe(engine: &Engine, lease: Duration) -> Vec<Error> {
                 }
                 Err(error) => met.push(error),
             }
-            met.extend(
-                store.renew(Renewal { node: member.no, marks: Vec::new(), backed_up: false }).await.err(),
-            );
+            met.extend(store.renew(Renewal::new(member.no)).await.err());
             let rescue = Rescue { by: member.no, steady: lease * 2, seen: member.now };
             met.extend(store.rescue(rescue).await.err());
             met.extend(store.retire(member.no).await.err());

@@ -1,0 +1,59 @@
+//! What nodes do for their queues, as they see it themselves.
+//!
+//! A node sends a short report with each renewal, and the store keeps the last one with the node. So everybody can see what a node
+//! of another process claimed last, and why it claims nothing now.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::name::QueueName;
+use crate::time::Timestamp;
+
+/// What a node does for one of its queues.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueActivity {
+    /// The queue.
+    pub queue: QueueName,
+    /// The node's slots for it.
+    pub slots: u32,
+    /// Slots in which a handler runs.
+    pub running: u32,
+    /// Jobs that the node claimed ahead, and that wait for a slot.
+    pub waiting: u32,
+    /// Jobs whose outcome waits to be stored.
+    pub unstored: u32,
+    /// Jobs that claims ask for which the store has not answered yet.
+    pub asking: u32,
+    /// The last claim that the store answered.
+    pub last_claim: Option<LastClaim>,
+    /// How long until the node looks for jobs again, if it hears of none before.
+    pub next_look: Duration,
+}
+
+/// The last claim of a node for a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastClaim {
+    /// How many jobs it asked for at most.
+    pub asked: u32,
+    /// How many it got.
+    pub got: u32,
+    /// When, by the store's time.
+    pub at: Timestamp,
+}
+
+/// What a node said of its queues.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ActivityReport {
+    /// When: with its last renewal, or now if it is a node of this process.
+    pub at: Timestamp,
+    /// Its queues.
+    pub queues: Vec<QueueActivity>,
+}
+
+impl ActivityReport {
+    /// What it says of a queue.
+    pub fn of(&self, queue: &QueueName) -> Option<&QueueActivity> {
+        self.queues.iter().find(|one| one.queue == *queue)
+    }
+}
