@@ -14,7 +14,7 @@ use crate::seam::Rng;
 use crate::time::Span;
 use crate::{Error, Result};
 
-/// How the delay grows with the number of failures.
+/// The growth of the delay between attempts. Every delay is spread by up to a quarter in both directions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Backoff {
@@ -44,10 +44,10 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// Checks that it can be stored: what reads it back refuses a first delay above the longest.
+    /// Checks that a store can keep it: its first delay is not above its longest.
     ///
     /// # Errors
-    /// [`Error::Invalid`].
+    /// [`Error::Invalid`] otherwise.
     pub fn check(self) -> Result<()> {
         let (first, longest) = match self {
             Backoff::Exponential { base, max } => (base, max),
@@ -62,7 +62,7 @@ impl Backoff {
         Ok(())
     }
 
-    /// The delay after the given number of failures (1 for the first), spread by ±25 %.
+    /// Returns the delay after the given number of failures (1 for the first), spread by ±25 %.
     pub fn delay(self, failures: u16, rng: &dyn Rng) -> Duration {
         let plain = self.plain(failures).min(bounds::DELAY);
         plain.mul_f64(0.75 + rng.next_unit() / 2.0).min(bounds::DELAY)

@@ -10,29 +10,29 @@ use std::time::Duration;
 
 use crate::error::{BoxError, chain};
 
-/// What a handler returns instead of a result. Made from any error by `?`.
+/// The error of a handler or of a step's body. `?` makes it from any error.
 ///
-/// It is deliberately not an [`std::error::Error`] itself: that is what allows the conversion from all of them.
+/// It is deliberately not an [`std::error::Error`] itself: only so can it convert from all of them.
 pub struct Failure(BoxError);
 
 impl Failure {
-    /// The control in the chain of sources, if there is one.
+    /// Returns the [`Control`] in the chain of sources, if there is one.
     pub fn control(&self) -> Option<&Control> {
         chain(&*self.0).find_map(|error| error.downcast_ref())
     }
 
-    /// The error itself.
+    /// Returns the error itself.
     pub fn error(&self) -> &(dyn StdError + Send + Sync + 'static) {
         &*self.0
     }
 
-    /// The error, to be the source of another.
+    /// Returns the error, to be the source of another.
     pub fn into_error(self) -> BoxError {
         self.0
     }
 
-    /// The error and its sources in one line, each after a colon; a source whose text its parent already ends with
-    /// is not told twice. Beyond [`SOURCES`](crate::bounds::SOURCES) the text says that it was cut.
+    /// Returns the error and its sources in one line, each after a colon. If a text already ends with that of its
+    /// source, the source is not repeated. Beyond [`SOURCES`](crate::bounds::SOURCES) the text says that it was cut.
     pub fn message(&self) -> String {
         let mut text = self.0.to_string();
         let mut last: &(dyn StdError + 'static) = &*self.0;
@@ -71,50 +71,49 @@ impl fmt::Display for Failure {
     }
 }
 
-/// An instruction to the engine, travelling as an error.
+/// An instruction to the engine, which travels as an error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Control {
-    /// Count a failure and try again after this delay instead of the backoff's.
+    /// Counts a failure and runs the job again after this delay, instead of the backoff's.
     #[error("retry in {0:?}")]
     RetryIn(Duration),
-    /// Run again after this delay; counts nothing.
+    /// Runs the job again after this delay; counts nothing.
     #[error("snoozed for {0:?}")]
     Snooze(Duration),
-    /// Fail for good, whatever attempts are left.
+    /// Fails the job for good, whatever attempts are left.
     #[error("discarded: {0}")]
     Discard(String),
-    /// End as cancelled.
+    /// Ends the job as cancelled.
     #[error("cancelled: {0}")]
     Cancel(String),
-    /// The other side asked us to slow down: run again after this delay, or after the backoff's if it gave none;
-    /// counts nothing.
+    /// Runs the job again after this delay, or after the backoff's if there is none; counts nothing.
     #[error("throttled")]
     Throttled(Option<Duration>),
 }
 
-/// Run the job again after `delay`. Counts neither a failure nor an attempt.
+/// Runs the job again after `delay`. Counts neither a failure nor an attempt.
 pub fn snooze(delay: Duration) -> Control {
     Control::Snooze(delay)
 }
 
-/// Count a failure and run the job again after `delay`, if attempts are left.
+/// Counts a failure and runs the job again after `delay`, if attempts are left.
 pub fn retry_in(delay: Duration) -> Control {
     Control::RetryIn(delay)
 }
 
-/// Fail the job for good: another attempt would not help.
+/// Fails the job for good, because another attempt would not help.
 pub fn discard(why: impl Into<String>) -> Control {
     Control::Discard(why.into())
 }
 
-/// End the job as cancelled.
+/// Ends the job as cancelled.
 pub fn cancel(why: impl Into<String>) -> Control {
     Control::Cancel(why.into())
 }
 
-/// The service that the job calls asked for a pause: run it again after `retry_after`, or after the backoff's delay.
-/// Counts neither a failure nor an attempt.
+/// Runs the job again after `retry_after`, or after the backoff's delay if it is `None`, because a service asked for
+/// a pause. Counts neither a failure nor an attempt.
 pub fn throttled(retry_after: impl Into<Option<Duration>>) -> Control {
     Control::Throttled(retry_after.into())
 }

@@ -1,4 +1,4 @@
-//! What operators see and change: jobs, queues and nodes.
+//! Looks at jobs, queues and nodes, and changes them: the operators' side.
 //!
 //! [`Engine::jobs`](crate::Engine::jobs), [`Engine::queues`](crate::Engine::queues) and
 //! [`Engine::nodes`](crate::Engine::nodes) lead here.

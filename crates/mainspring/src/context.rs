@@ -17,27 +17,27 @@ use crate::durable::session::Session;
 use crate::engine::Engine;
 use crate::job_run::Stop;
 
-/// What a job is, to its handler, layers and hooks.
+/// Describes a job to its handler, layers and hooks.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Info {
-    /// Its id. Stable over all attempts: a good idempotency key for calls to the outside.
+    /// The id of the job, the same in all attempts: a good idempotency key for calls to the outside.
     pub id: JobId,
-    /// Its kind, as stored (an alias if it was enqueued under one).
+    /// The kind, as stored (an alias if the job was enqueued under one).
     pub kind: Kind,
-    /// Its queue.
+    /// The queue.
     pub queue: QueueName,
-    /// Its priority.
+    /// The priority.
     pub priority: Priority,
-    /// Failures so far plus one.
+    /// The attempt: failures so far plus one.
     pub attempt: u16,
-    /// The number of this claim: grows each time the job is claimed. A good fence for writes to the outside.
+    /// The number of this claim, which grows each time a node claims the job: a good fence for writes to the outside.
     pub claim: u32,
-    /// How many nodes were lost while running it, since it last made progress.
+    /// The nodes lost while they ran the job, since it last made progress.
     pub crashes: u16,
     /// When it was enqueued.
     pub created_at: Timestamp,
-    /// When it fails if it has not ended.
+    /// When it fails for good if it has not ended, if ever.
     pub deadline: Option<Timestamp>,
     options: Options,
 }
@@ -58,22 +58,22 @@ impl Info {
         }
     }
 
-    /// How often it may fail before it fails for good.
+    /// Returns how often the job may fail before it fails for good.
     pub fn max_attempts(&self) -> u16 {
         self.options.max_attempts
     }
 
-    /// How long one attempt may take.
+    /// Returns how long one attempt may take, if that is bounded.
     pub fn timeout(&self) -> Option<Duration> {
         self.options.timeout.map(|timeout| timeout.0)
     }
 
-    /// Its tags.
+    /// Returns the tags.
     pub fn tags(&self) -> &[Tag] {
         &self.options.tags
     }
 
-    /// What travels with it untouched, such as a trace context.
+    /// Returns the headers, which travel with the job untouched, such as a trace context.
     pub fn headers(&self) -> &BTreeMap<String, String> {
         &self.options.headers
     }
@@ -83,9 +83,9 @@ impl Info {
     }
 }
 
-/// What a handler gets besides its input: facts about its job, ways to talk to the engine, and durable operations.
+/// The handler's access to its job and the engine, and to durable operations such as [`step`](Self::step).
 ///
-/// Owned by the handler and not `Clone`: it stands for this one run.
+/// The handler owns it. It is not `Clone`, because it stands for this one run.
 pub struct Context {
     session: Arc<Session>,
     /// The scope of its operations.
@@ -114,40 +114,40 @@ impl Context {
         &self.path
     }
 
-    /// What the job is. A handler that was suspended and goes on from memory keeps what it began with; the number of the
-    /// present claim is [`StepContext::claim`](crate::StepContext::claim).
+    /// Describes the job. If the engine resumes a handler from memory, it keeps the values of its start;
+    /// [`StepContext::claim`](crate::StepContext::claim) has the number of the present claim.
     pub fn info(&self) -> &Info {
         &self.info
     }
 
-    /// The job's id.
+    /// Returns the job's id, the same in all attempts.
     pub fn id(&self) -> JobId {
         self.info.id
     }
 
-    /// Failures so far plus one.
+    /// Returns the attempt: failures so far plus one.
     pub fn attempt(&self) -> u16 {
         self.info.attempt
     }
 
-    /// The engine, for enqueuing more jobs.
+    /// Returns the engine, to enqueue more jobs.
     pub fn engine(&self) -> &Engine {
         &self.session.engine
     }
 
-    /// Something that was given to the node with [`NodeBuilder::state`](crate::NodeBuilder::state).
+    /// Returns a value that you gave to the node with [`NodeBuilder::state`](crate::NodeBuilder::state).
     ///
     /// # Errors
-    /// If nothing of this type was given. Name the type with [`NodeBuilder::needs`](crate::NodeBuilder::needs) to be
-    /// told so when the node starts.
+    /// [`Error::NodeSetup`](crate::Error::NodeSetup) if the node has no value of this type. Name the type with
+    /// [`NodeBuilder::needs`](crate::NodeBuilder::needs) to get this error when the node starts.
     pub fn state<T: Send + Sync + 'static>(&self) -> Result<&T> {
         self.states.get::<T>()
     }
 
     /// Waits until somebody cancels the job.
     ///
-    /// A handler that calls this is given [`NodeBuilder::cancel_grace`](crate::NodeBuilder::cancel_grace) to end in
-    /// its own way; any other is dropped at its next await when its job is cancelled.
+    /// A handler that calls this gets [`NodeBuilder::cancel_grace`](crate::NodeBuilder::cancel_grace) to end in its
+    /// own way. Any other handler is dropped at its next await when its job is cancelled.
     pub async fn cancelled(&self) {
         // Not under a waker of the handler's own: the node polls it when the job is cancelled, and a handler that waits for
         // nothing else can be suspended meanwhile.
@@ -161,16 +161,16 @@ impl Context {
         }
     }
 
-    /// Whether somebody has cancelled the job. Calling it makes the handler cooperative, as
-    /// [`cancelled`](Self::cancelled) does.
+    /// Returns whether somebody has cancelled the job. A handler that calls it gets a grace to end in its own way, as
+    /// with [`cancelled`](Self::cancelled).
     pub fn is_cancelled(&self) -> bool {
         let run = self.session.run();
         run.cooperate();
         matches!(run.stop_reason(), Some(Stop::Cancel(_)))
     }
 
-    /// Says how far the job has come. Only the latest is kept; it is stored within about a second and is never in the
-    /// way of the handler.
+    /// Reports the job's progress, and never waits. The engine keeps only the latest, and stores it within about a
+    /// second.
     pub fn progress(&self, done: u64, total: u64, note: impl Into<String>) {
         let note = cut(note.into(), bounds::NOTE_BYTES);
         self.session.run().set_progress(Progress { done, total, note });

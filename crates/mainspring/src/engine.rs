@@ -23,9 +23,10 @@ use crate::queues::Queues;
 use crate::sync::Mutex;
 use crate::waiters::Waiters;
 
-/// The way into Mainspring. Cheap to clone; all clones share one store.
+/// Enqueues jobs, runs them and looks at them: the entry to Mainspring, on one store.
 ///
-/// An engine by itself only enqueues and looks; [`node`](Self::node) makes it run jobs.
+/// An engine is cheap to clone, and all clones share the store. An engine by itself only enqueues and looks. To run
+/// jobs in this process, start a [`node`](Self::node).
 #[derive(Clone)]
 pub struct Engine {
     shared: Arc<EngineShared>,
@@ -47,25 +48,28 @@ pub(crate) struct EngineShared {
 }
 
 impl Engine {
-    /// Opens the store at an address: `sqlite:app.db`, `postgres://app@db/shop` (or libpq's `host=db dbname=shop`; feature
-    /// `postgres`), or `memory:` for one that is gone with the process. On SQLite it is created and migrated if need be;
-    /// on Postgres only [`OpenOptions::migrate`](crate::OpenOptions::migrate) does that. For more, see
-    /// [`options`](Self::options).
+    /// Opens the store at an address and returns its engine.
     ///
-    /// Must be called within a Tokio runtime, which the engine then uses.
+    /// | address | store |
+    /// |---|---|
+    /// | `sqlite:app.db` | a SQLite file. The engine creates and migrates it if need be |
+    /// | `postgres://app@db/shop`, or libpq's `host=db dbname=shop` | a Postgres database (feature `postgres`). Create its tables with `mainspring migrate` or [`OpenOptions::migrate`](crate::OpenOptions::migrate) |
+    /// | `memory:` | memory of this process, gone with it |
+    ///
+    /// For more, see [`options`](Self::options). Call it within a Tokio runtime; the engine then uses that runtime.
     ///
     /// # Errors
-    /// [`Error::Open`] with the reason.
+    /// [`Error::Open`] with the problem: see [`OpenProblem`](crate::error::OpenProblem).
     pub async fn open(address: &str) -> Result<Engine> {
         Engine::options().open(address).await
     }
 
-    /// Options for opening a store.
+    /// Returns options for opening a store: durability, bounds, migration.
     pub fn options() -> crate::open::OpenOptions {
         crate::open::OpenOptions::default()
     }
 
-    /// An engine on a store and seams that are already there: for tests and simulations.
+    /// Makes an engine on a store and seams of your own: for tests and simulations.
     pub fn with(store: Arc<dyn Store>, seams: Seams, bounds: PayloadBounds) -> Engine {
         Engine::new(store, seams, bounds, false)
     }
@@ -101,7 +105,25 @@ impl Engine {
         Engine { shared: Arc::new(shared) }
     }
 
-    /// Enqueues a job. Nothing happens until the builder is awaited; then it is on stable storage.
+    /// Enqueues a job. Nothing happens until you await the builder; then the job is on stable storage.
+    ///
+    /// ```
+    /// # use mainspring::{Engine, Error, Job};
+    /// # use serde::{Deserialize, Serialize};
+    /// # #[derive(Serialize, Deserialize, Job)]
+    /// # struct Report { month: u8 }
+    /// # async fn example(engine: &Engine) -> Result<(), Error> {
+    /// let job = engine.enqueue(Report { month: 1 }).queue("reports").tag("monthly").await?;
+    /// println!("{}", job.id);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When you await it: [`Error::Invalid`] or [`Error::TooLarge`] for a value beyond its bound, [`Error::Convert`]
+    /// if the input cannot become JSON, [`Error::Conflict`] and [`Error::IdTaken`] as you asked for,
+    /// [`Error::Unavailable`], [`Error::DiskFull`] or [`Error::OutcomeUnknown`] from the store. You may repeat a
+    /// retryable one; with an [`id`](Enqueue::id) of your own the repeat is the same job.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "the job is handed over: `&Welcome { user: 7 }` would be noise"
@@ -110,17 +132,25 @@ impl Engine {
         Enqueue::of(self, &job)
     }
 
-    /// Enqueues a job whose type is not known here, by its kind and its input as JSON.
+    /// Enqueues a job by its kind and its input as JSON, for callers that do not know its type. It takes no defaults
+    /// from the type: the queue is `default` unless you name one.
     pub fn enqueue_json(&self, kind: &str, input: &Value) -> Enqueue<'_, Json> {
         Enqueue::json(self, kind, input)
     }
 
-    /// Enqueues up to 100,000 jobs of one type with the same options. Batches of 1,000 are each stored in one commit.
+    /// Enqueues up to 100,000 jobs of one type with the same options.
+    ///
+    /// The engine stores batches of 1,000 jobs or 16 MiB, each in one commit.
+    ///
+    /// # Errors
+    /// When you await it: [`Error::Partial`] if a later batch fails, with the number of jobs that are stored, counted
+    /// from the first. Otherwise as [`enqueue`](Self::enqueue).
     pub fn enqueue_many<J: Job>(&self, jobs: impl IntoIterator<Item = J>) -> EnqueueMany<'_, J> {
         EnqueueMany::of(self, jobs)
     }
 
-    /// Enqueues up to 100,000 jobs whose type is not known here, by their kind and their inputs as JSON.
+    /// Enqueues up to 100,000 jobs by their kind and their inputs as JSON. Otherwise as
+    /// [`enqueue_many`](Self::enqueue_many).
     pub fn enqueue_many_json(
         &self,
         kind: &str,
@@ -131,13 +161,19 @@ impl Engine {
 
     /// Waits until a job has ended and returns its result.
     ///
+    /// The job runs whether or not anybody waits, and you may drop the future at any time. For a bound, use
+    /// `tokio::time::timeout`. To look without waiting, use [`Jobs::get`].
+    ///
     /// # Errors
-    /// [`Error::Ended`] if it failed, was cancelled or skipped; [`Error::NotFound`] if it does not exist (any more).
+    /// [`Error::Ended`] if the job failed, was cancelled or skipped; [`Error::NotFound`] if there is no such job, or
+    /// its retention is over; [`Error::Convert`] if the result does not fit the type.
     pub async fn result<J: Job>(&self, job: &Enqueued<J>) -> Result<J::Result> {
         self.result_of::<J>(job.id).await
     }
 
-    /// Waits until a job has ended and returns its result, as the type that the caller knows it to have.
+    /// Waits until the job with this id has ended and returns its result.
+    ///
+    /// Any process that knows the id can call it. You name the job's type: `engine.result_of::<Report>(id)`.
     ///
     /// # Errors
     /// As [`result`](Self::result).
@@ -159,20 +195,21 @@ impl Engine {
         self.decoded(id).await
     }
 
-    /// Wakes nodes, in this process and in others, for a job that was enqueued in a caller's transaction, now that it has
-    /// committed. Without it the job is picked up within a second all the same.
+    /// Wakes nodes, in this process and in others, for a job from your own transaction, after its commit. Without it,
+    /// nodes find the job within a second.
     pub fn nudge<J>(&self, job: &Enqueued<J>) {
         self.shared.waiters.nudge();
         self.shared.store.nudge(job.id);
     }
 
-    /// Jobs: look at them and change them.
+    /// Returns the jobs of the store: look at them and change them.
     pub fn jobs(&self) -> Jobs<'_> {
         Jobs::new(self)
     }
 
-    /// All nodes that the store still remembers, newest first. Those of this process say what they do for their queues now, others what
-    /// they said with their last renewal.
+    /// Returns all nodes that the store remembers, newest first. It forgets nodes 24 hours after they are gone.
+    ///
+    /// Nodes of this process report what they do for their queues now; others, the report of their last renewal.
     pub async fn nodes(&self) -> Result<Vec<mainspring_core::store::Node>> {
         let mut nodes = self.shared.store.nodes().await?;
         let at = self.shared.seams.clock.now();
@@ -192,38 +229,51 @@ impl Engine {
         nodes.push(node);
     }
 
-    /// Queues: look at them and change them.
+    /// Returns the queues of the store: look at them and change them.
     pub fn queues(&self) -> Queues<'_> {
         Queues::new(self)
     }
 
     /// Sets up a node that runs jobs in this process.
+    ///
+    /// ```no_run
+    /// # use mainspring::{Context, Engine, Job};
+    /// # use serde::{Deserialize, Serialize};
+    /// # #[derive(Serialize, Deserialize, Job)]
+    /// # struct Report { month: u8 }
+    /// # async fn report(_ctx: Context, _job: Report) -> mainspring::HandlerResult<()> { Ok(()) }
+    /// # async fn example(engine: &Engine) -> Result<(), mainspring::Error> {
+    /// let node = engine.node().handle(report).queue("reports", 4).start().await?;
+    /// node.run_until(mainspring::shutdown_signal()).await;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn node(&self) -> NodeBuilder {
         NodeBuilder::new(self.clone())
     }
 
-    /// What the store is.
+    /// Describes the store: its kind, location, version and durability, without secrets.
     pub fn describe(&self) -> Description {
         self.shared.store.describe()
     }
 
-    /// Finishes what is under way and closes the store. Nodes should be shut down before.
+    /// Finishes all calls that are under way and closes the store. Shut down nodes before. Later calls return
+    /// [`Error::Closed`].
     pub async fn close(&self) {
         self.shared.store.close().await;
     }
 
-    /// The store itself: for tools that look beneath the engine. What it promises is in
-    /// [`mainspring_core::store`].
+    /// Returns the store itself: for tools that look beneath the engine. [`mainspring_core::store`] has its contract.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.shared.store
     }
 
-    /// The seams that the engine runs on.
+    /// Returns the seams that the engine runs on: clock, randomness, tasks.
     pub fn seams(&self) -> &Seams {
         &self.shared.seams
     }
 
-    /// The configured bounds.
+    /// Returns the configured bounds of inputs, results and step results.
     pub fn bounds(&self) -> &PayloadBounds {
         &self.shared.bounds
     }

@@ -22,13 +22,13 @@ use crate::engine::Engine;
 use crate::enqueue::flush::{ContendedRetry, only};
 use crate::job::{Job, JobOptions};
 
-/// A job that was enqueued, or that was there already.
+/// A job that an enqueue has stored, or found.
 pub struct Enqueued<J> {
-    /// Its id.
+    /// The id of the job. With a held unique key, the id of the job that holds it.
     pub id: JobId,
-    /// Whether it was there already, because of a unique key or the same id; nothing new was stored then.
+    /// Whether the job existed already, because of a unique key or the same id. The enqueue has stored nothing then.
     ///
-    /// If the answer of the store was lost and the engine had to ask again, a job of the same id counts as stored now.
+    /// If the store's answer was lost and the engine had to ask again, a job with the same id counts as stored now.
     pub existing: bool,
     job: PhantomData<fn() -> J>,
 }
@@ -58,7 +58,7 @@ impl<J> fmt::Debug for Enqueued<J> {
     }
 }
 
-/// Stands for the type of a job that is known only by its kind.
+/// Stands for the type of a job that you know only by its kind.
 #[derive(Debug)]
 pub enum Json {}
 
@@ -103,17 +103,18 @@ impl Draft {
 /// Setters that both builders have. Each notes the first thing that is wrong; awaiting the builder tells it.
 macro_rules! setters {
     () => {
-        /// The queue it goes to.
+        /// Sets the queue. Default: the type's, or `default`.
         pub fn queue(self, queue: impl AsRef<str>) -> Self {
             self.set(|draft| QueueName::new(queue).map(|queue| draft.queue = queue))
         }
 
-        /// From 0 (claimed first) to 9 (last).
+        /// Sets the priority, from 0 (claimed first) to 9 (last). Default: the type's, or 5.
         pub fn priority(self, priority: u8) -> Self {
             self.set(|draft| Priority::new(priority).map(|priority| draft.priority = priority))
         }
 
-        /// When it may run: a [`SystemTime`](std::time::SystemTime), or a [`Duration`] from now.
+        /// Sets the earliest start: a [`SystemTime`](std::time::SystemTime), or a [`Duration`] from now. Default:
+        /// now.
         pub fn run_at(self, when: impl Into<When>) -> Self {
             self.set(|draft| {
                 draft.run = Some(when.into());
@@ -121,12 +122,13 @@ macro_rules! setters {
             })
         }
 
-        /// How long to wait before it may run.
+        /// Lets the job wait this long before it may run. At most ten years.
         pub fn delay(self, delay: Duration) -> Self {
             self.run_at(delay)
         }
 
-        /// When it fails if it has not ended: a [`SystemTime`](std::time::SystemTime), or a [`Duration`] from now.
+        /// Sets the time at which the job fails for good if it has not ended, waits included: a
+        /// [`SystemTime`](std::time::SystemTime), or a [`Duration`] from now. Default: none.
         pub fn deadline(self, when: impl Into<When>) -> Self {
             self.set(|draft| {
                 draft.deadline = Some(when.into());
@@ -134,7 +136,7 @@ macro_rules! setters {
             })
         }
 
-        /// How often it may fail before it fails for good.
+        /// Sets how often the job may fail before it fails for good, from 1 to 10,000. Default: the type's, or 10.
         pub fn max_attempts(self, attempts: u16) -> Self {
             self.set(|draft| {
                 draft.options.max_attempts = attempts;
@@ -142,7 +144,8 @@ macro_rules! setters {
             })
         }
 
-        /// How long to wait between attempts.
+        /// Sets how long to wait between attempts. Default: the type's, then the queue's, then exponential from one
+        /// second to an hour.
         pub fn backoff(self, backoff: Backoff) -> Self {
             self.set(|draft| {
                 draft.options.backoff = Some(backoff);
@@ -150,7 +153,8 @@ macro_rules! setters {
             })
         }
 
-        /// How long one attempt may take.
+        /// Sets how long one attempt may take, without the waits of a workflow. Exceeding it is a failure like any
+        /// other. Default: the type's, or none.
         pub fn timeout(self, timeout: Duration) -> Self {
             self.set(|draft| {
                 draft.options.timeout = Some(Span(timeout));
@@ -158,7 +162,7 @@ macro_rules! setters {
             })
         }
 
-        /// A word to find it by. May be called up to 16 times.
+        /// Adds a tag, a word to find the job by. A job has up to 16.
         pub fn tag(self, tag: impl AsRef<str>) -> Self {
             self.set(|draft| {
                 let tag = Tag::new(tag)?;
@@ -169,7 +173,7 @@ macro_rules! setters {
             })
         }
 
-        /// A label that a node must have to run it. May be called up to 16 times.
+        /// Adds a label that a node must have to run the job. A job has up to 16.
         pub fn label(self, label: impl AsRef<str>) -> Self {
             self.set(|draft| {
                 draft.options.labels.push(Label::new(label)?);
@@ -179,9 +183,9 @@ macro_rules! setters {
             })
         }
 
-        /// Only nodes of this build run it: those whose [version](crate::NodeBuilder::version) it is, and those that
-        /// [take it over](crate::NodeBuilder::takes_over). Without it, any node that has its kind does. Its children are
-        /// pinned as it is, unless they say otherwise.
+        /// Pins the job to a build: only nodes with this [version](crate::NodeBuilder::version), or nodes that [take
+        /// it over](crate::NodeBuilder::takes_over), run it. Its children get the same pin, unless they say
+        /// otherwise. Default: any node that handles its kind.
         pub fn pin(self, build: impl AsRef<str>) -> Self {
             self.set(|draft| {
                 draft.options.labels.retain(|label| label.build().is_none());
@@ -191,7 +195,7 @@ macro_rules! setters {
             })
         }
 
-        /// Any node that has its kind runs it; for children of a job that is [pinned](Self::pin).
+        /// Lets any node that handles its kind run the job: for children of a [pinned](Self::pin) job.
         pub fn any_build(self) -> Self {
             self.set(|draft| {
                 draft.options.labels.retain(|label| label.build().is_none());
@@ -199,7 +203,8 @@ macro_rules! setters {
             })
         }
 
-        /// Something that travels with it untouched, such as a trace context.
+        /// Adds a header, such as a trace context. It travels with the job untouched; the handler reads it from
+        /// [`Info::headers`](crate::handler::Info::headers).
         pub fn header(self, name: impl Into<String>, value: impl Into<String>) -> Self {
             self.set(|draft| {
                 draft.options.headers.insert(name.into(), value.into());
@@ -223,7 +228,7 @@ mod many;
 
 pub use many::EnqueueMany;
 
-/// One job on its way in. Await it to store it.
+/// A job to enqueue. Nothing happens until you await it; then the job is on stable storage.
 #[must_use = "nothing is enqueued until this is awaited"]
 pub struct Enqueue<'a, J> {
     engine: &'a Engine,
@@ -245,16 +250,18 @@ impl<'a, J> Enqueue<'a, J> {
         Enqueue { engine, id, input, draft, job: PhantomData }
     }
 
-    /// The id to store it under: the same id twice is the same job, which is stored once. If the id belongs to a job of another
-    /// kind or input, or to a child or a fork, [`Error::IdTaken`] says so. A fresh id is minted if this is not called.
+    /// Sets the job's id. The same id is the same job: a repeat stores nothing and returns `existing: true`. Default:
+    /// a new id.
     ///
-    /// The id of a job that was deleted, or removed after its retention, is free again.
+    /// If the id belongs to a job of another kind or input, or to a child or a fork, the enqueue fails with
+    /// [`Error::IdTaken`]. When a job is deleted, or removed after its retention, its id is free again.
     pub fn id(mut self, id: JobId) -> Self {
         self.id = id;
         self
     }
 
-    /// At most one job of its kind with this key at a time; see [`Unique`].
+    /// Sets a unique key: at most one job of a kind has it at a time. See [`Unique`] for how long a job holds it, and
+    /// for conflicts.
     pub fn unique(self, unique: impl Into<Unique>) -> Self {
         self.set(|draft| {
             draft.options.unique = Some(unique.into());
@@ -286,14 +293,16 @@ impl<'a, J> Enqueue<'a, J> {
         receipt(id, answer)
     }
 
-    /// Stores it in the caller's own transaction: it exists if and only if that commits. Durability is the caller's.
+    /// Stores the job in your own transaction: the job exists if and only if the transaction commits. It is as
+    /// durable as your transaction.
     ///
-    /// A unique key that is held never aborts the transaction, nor does an id that is taken. After the commit, [`Engine::nudge`] wakes nodes at
-    /// once; without it the job is picked up within a second.
+    /// A held unique key never aborts the transaction, nor does a taken id. After the commit, [`Engine::nudge`] wakes
+    /// nodes at once; without it, they find the job within a second.
     ///
     /// # Errors
-    /// [`Error::ForeignTransaction`] if the transaction is on another database than the engine's store,
-    /// [`Error::NotInTransaction`] for a unique key that is to replace its holder, [`Error::IdTaken`] for an id of another job.
+    /// [`Error::ForeignTransaction`] if the transaction is on another database than the engine's store;
+    /// [`Error::NotInTransaction`] for a unique key that replaces its holder; [`Error::IdTaken`] for an id of another
+    /// job; [`Error::Conflict`] if you asked for a refusal.
     pub async fn within<S, T: Enlist<S>>(self, transaction: &mut T) -> Result<Enqueued<J>> {
         let (engine, job) = self.enlisted()?;
         let id = job.id;
@@ -301,8 +310,10 @@ impl<'a, J> Enqueue<'a, J> {
         receipt(id, only(&transaction.enlist(&ticket, vec![job]).await?))
     }
 
-    /// As [`within`](Self::within), without an `await`: for clients such as rusqlite, whose open transaction cannot be
-    /// held across one in a handler or a spawned task.
+    /// Stores the job in your own transaction, without an `await`.
+    ///
+    /// It is for clients such as rusqlite: you cannot hold their open transaction across an await in a handler or a
+    /// spawned task. Otherwise as [`within`](Self::within).
     ///
     /// # Errors
     /// As [`within`](Self::within).

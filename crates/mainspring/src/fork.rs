@@ -34,7 +34,7 @@ const LISTED_STEPS: usize = 50;
 /// Who is said to have sent a signal that a fork was given.
 const SENDER: &str = "~fork";
 
-/// A fork on its way. Await it to store it; see [`Jobs::fork`](crate::admin::Jobs::fork).
+/// A fork of a job. Nothing is stored until you await it; see [`Jobs::fork`](crate::admin::Jobs::fork).
 #[must_use = "nothing is forked until this is awaited"]
 pub struct Fork<'a> {
     engine: &'a Engine,
@@ -51,9 +51,9 @@ pub struct Fork<'a> {
 pub struct Forked {
     /// The new job.
     pub id: JobId,
-    /// What it shares with the other one: the keys of what is recorded of both.
+    /// The keys of the records that both jobs share.
     pub shared: Vec<Key>,
-    /// Children that the other job has started and that have not ended: the fork starts its own.
+    /// The keys of children that the other job has started and that have not ended: the fork starts its own.
     pub restarted: Vec<Key>,
 }
 
@@ -64,34 +64,36 @@ impl<'a> Fork<'a> {
         Fork { engine, source, id, from: None, input: None, results: Vec::new(), dry_run: false }
     }
 
-    /// The step before which it is forked, by its key: that step and all that came after it are done anew. Without this, all
-    /// that is recorded is shared.
+    /// Sets the step to fork from, by its key: the fork shares all records before it, and runs this step and
+    /// everything after it again. Default: it shares all records.
     pub fn from(mut self, step: impl Into<String>) -> Self {
         self.from = Some(step.into());
         self
     }
 
-    /// Another input.
+    /// Gives the fork another input.
     pub fn input(mut self, input: &impl Serialize) -> Self {
         self.input = Some(json("input", input));
         self
     }
 
-    /// Another result of a step that is shared, or of the step before which it is forked, which is not run then. Of a wait for
-    /// a signal it is what the signal says.
+    /// Gives a step another result, which the fork shares in place of the old one. The step is a shared one, or the
+    /// one to fork from, which then does not run. For a wait for a signal, the value is the signal's payload.
     pub fn result(mut self, step: impl Into<String>, value: &impl Serialize) -> Self {
         self.results.push((step.into(), json("result", value)));
         self
     }
 
-    /// The id to store it under: the same id twice is the same fork, of the same job and step with the same input. If the id
-    /// belongs to another job, [`Error::IdTaken`] says so. A fresh one is minted if this is not called.
+    /// Sets the fork's id. The same id is the same fork: of the same job and step with the same input. Default: a new
+    /// id.
+    ///
+    /// If the id belongs to another job, the fork fails with [`Error::IdTaken`].
     pub fn id(mut self, id: JobId) -> Self {
         self.id = id;
         self
     }
 
-    /// Only tells what would be shared.
+    /// Returns the records that the fork would share, and stores nothing.
     pub fn dry_run(mut self) -> Self {
         self.dry_run = true;
         self

@@ -1,4 +1,4 @@
-//! Handlers: from a user's function to something that a runner can call by kind.
+//! Handlers and layers: their types, and the way from your function to a handler that a node calls by kind.
 
 use std::collections::BTreeMap;
 use std::future::Future;

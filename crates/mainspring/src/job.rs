@@ -6,7 +6,7 @@ use mainspring_core::backoff::Backoff;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A type that can be enqueued. Usually derived:
+/// A type that you can enqueue. Usually you derive it:
 ///
 /// ```
 /// use serde::{Deserialize, Serialize};
@@ -31,36 +31,36 @@ use serde::de::DeserializeOwned;
 /// }
 /// ```
 pub trait Job: Serialize + DeserializeOwned + Send + 'static {
-    /// What its handler returns.
+    /// The type that its handler returns.
     type Result: Serialize + DeserializeOwned + Send + 'static;
-    /// The name of its kind in the store. Renaming it strands jobs that are stored under the old name, unless that
-    /// is kept in [`ALIASES`](Self::ALIASES).
+    /// The name of its kind in the store. If you rename it, keep the old name in [`ALIASES`](Self::ALIASES):
+    /// otherwise no handler takes the jobs that are stored under it.
     const KIND: &'static str;
-    /// Names that it had before: a handler takes those too.
+    /// Earlier names of the kind; its handler takes those too.
     const ALIASES: &'static [&'static str] = &[];
-    /// The queue it goes to unless the caller says otherwise.
+    /// The queue of its jobs, unless the enqueue names another.
     const QUEUE: &'static str = "default";
 
-    /// The signals that it takes; any if this is empty. Others are refused where the type of a job is known.
+    /// The signals that its jobs take; empty: any. Where a job's type is known, other signals are an error.
     const SIGNALS: &'static [&'static str] = &[];
 
-    /// Refuses a signal whose payload, as JSON, is not of the type that is declared for its name. The derive makes it from
+    /// Checks that a signal's payload, as JSON, has the type that is declared for its name. The derive makes it from
     /// `signals(…)`.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid).
+    /// [`Error::Invalid`](crate::Error::Invalid) if it has another type, or the signal is not declared.
     fn check_signal(name: &str, body: &[u8]) -> Result<(), crate::Error> {
         let _ = (name, body);
         Ok(())
     }
 
-    /// What applies to all jobs of this kind unless the caller says otherwise.
+    /// The defaults of all jobs of this kind, unless the enqueue says otherwise.
     fn options() -> JobOptions {
         JobOptions::default()
     }
 }
 
-/// What applies to all jobs of a kind.
+/// Defaults of all jobs of a kind; see [`Job::options`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JobOptions {
     pub(crate) priority: Option<u8>,
@@ -70,28 +70,28 @@ pub struct JobOptions {
 }
 
 impl JobOptions {
-    /// From 0 (claimed first) to 9; 5 if not set.
+    /// Sets the priority, from 0 (claimed first) to 9. Default: 5.
     #[must_use]
     pub fn priority(mut self, priority: u8) -> Self {
         self.priority = Some(priority);
         self
     }
 
-    /// How often it may fail before it fails for good; 10 if not set.
+    /// Sets how often a job may fail before it fails for good. Default: 10.
     #[must_use]
     pub fn max_attempts(mut self, attempts: u16) -> Self {
         self.max_attempts = Some(attempts);
         self
     }
 
-    /// How long one attempt may take; for ever if not set.
+    /// Sets how long one attempt may take. Default: no bound.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// How long to wait between attempts; as the queue says if not set.
+    /// Sets how long to wait between attempts. Default: the queue's backoff.
     #[must_use]
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.backoff = Some(backoff);

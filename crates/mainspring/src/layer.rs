@@ -10,15 +10,15 @@ use mainspring_core::seam::Pending;
 use crate::context::Info;
 use crate::handler::Payload;
 
-/// The rest of a run: the handler with the layers inside of this one. Does nothing until it is awaited.
+/// The rest of a run: the handler, with the layers inside this one. It does nothing until you await it.
 pub type Inner = Pending<'static, Result<Payload, Failure>>;
 
-/// Something around every handler of a node: tracing, metrics, a transaction, a circuit breaker.
+/// Wraps every handler of a node, for tracing, metrics, a transaction or a circuit breaker.
 ///
 /// A closure will do:
 ///
 /// ```
-/// # use mainspring::handler::{Inner, Info};
+/// # use mainspring::handler::{Info, Inner};
 /// # use std::sync::Arc;
 /// let timing = |job: Arc<Info>, inner: Inner| async move {
 ///     println!("{} begins", job.kind);

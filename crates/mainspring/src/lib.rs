@@ -27,9 +27,9 @@
 //! # }
 //! ```
 //!
-//! When `enqueue(…).await` returns, the job is on stable storage. It runs on any node that serves its queue, is retried with
-//! backoff, timed out, cancelled, and rescued when its process dies. There is no broker and no server: the state is plain
-//! tables in a SQLite file or a Postgres database.
+//! When `enqueue(…).await` returns, the job is on stable storage. Any node that serves its queue runs it. The engine retries it with
+//! backoff, times it out, cancels it, and rescues it when its process dies. There is no broker and no server: the state is
+//! plain tables in a SQLite file or a Postgres database.
 //!
 //! # Where to begin
 //!
@@ -39,8 +39,8 @@
 //! | declare a kind of job | [`Job`], by hand or derived |
 //! | enqueue: delays, priorities, unique keys, tags, inside your own transaction | [`Engine::enqueue`], [`enqueue::Enqueue`], [`Engine::enqueue_many`] |
 //! | run jobs | [`Engine::node`], [`NodeBuilder`], [`Node::run_until`] with [`shutdown_signal`] |
-//! | say what becomes of an attempt | any error, or [`retry_in`], [`snooze`], [`throttled`], [`discard`], [`cancel`] |
-//! | wait for a result | [`Engine::result`], [`Engine::result_json`] |
+//! | decide how an attempt ends | any error, or [`retry_in`], [`snooze`], [`throttled`], [`discard`], [`cancel`] |
+//! | wait for a result, from any process | [`Engine::result`], [`Engine::result_of`], [`Engine::result_json`] |
 //! | see and change jobs, one or all that match | [`Engine::jobs`], [`admin::Jobs`], [`admin::Filter`] |
 //! | know why a job is not running | [`admin::Jobs::why`] |
 //! | pause queues, set backoff and retention | [`Engine::queues`] |
@@ -48,8 +48,8 @@
 //!
 //! # Workflows
 //!
-//! A handler that does several things, or has to wait, says what is to be remembered, and goes on from there after a crash, on
-//! any node. Waiting holds no slot, no task and no connection:
+//! A handler can record its progress. After a crash it resumes from the last recorded step, on any node. Waiting holds no
+//! slot, no task and no connection:
 //!
 //! ```
 //! # use mainspring::{Context, Job};
@@ -70,22 +70,27 @@
 //! }
 //! ```
 //!
-//! Beside [`Context::step`], [`Context::sleep`] and [`Context::signal`] there are children ([`Context::spawn`]), branches, races, maps and
-//! loops, steps that commit together with your own rows, and output that is read live ([`Engine::tail`]).
+//! Besides [`Context::step`], [`Context::sleep`] and [`Context::signal`] there are children ([`Context::spawn`]), branches, races,
+//! maps and loops, steps that commit together with your own rows, and output that you read live ([`Engine::tail`]).
 //!
 //! # Features
 //!
 //! | feature | |
 //! |---|---|
-//! | `sqlite` (default) | the store on SQLite, which is compiled in |
+//! | `sqlite` (default) | the store on SQLite; the build includes SQLite |
 //! | `postgres` | the store on Postgres |
 //! | `deadpool`, `sqlx` | jobs and steps inside transactions of these, on Postgres |
 //!
 //! # What is promised
 //!
-//! Acknowledged means durable; one owner, whose late writes are refused; at least one run and exactly one outcome; recovery within
-//! seconds; waiting that costs nothing. What is *not* promised, and how all this is attacked by tests, is in the README of the repository and in
-//! `docs/proof.md`; guides are in `docs/guides`, and how it works is in `ARCHITECTURE.md`.
+//! - When a call returns `Ok`, its data is on stable storage.
+//! - A job has one owner at a time, and the store refuses late writes of an old one.
+//! - A handler runs at least once, and the job gets exactly one outcome.
+//! - If a process dies, its jobs run again within seconds.
+//! - A workflow that waits costs nothing.
+//!
+//! The README of the repository lists what is *not* promised, and `docs/proof.md` shows how tests attack all of this. Guides are in
+//! `docs/guides`; `ARCHITECTURE.md` explains how it works. To see the engine's warnings, install a `tracing` subscriber.
 
 // Lets `#[derive(Job)]` name `::mainspring` inside of this crate too.
 extern crate self as mainspring;

@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 
 use crate::engine::Engine;
 
-/// Options for opening a store; made by [`Engine::options`].
+/// Options for opening a store. You get them from [`Engine::options`].
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
     bounds: PayloadBounds,
@@ -33,58 +33,62 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Acknowledges before data is on stable storage: a power cut may lose what was acknowledged in the last moments.
-    /// A crash of the process loses nothing. Off unless this is called. On Postgres it stands for
-    /// `synchronous_commit = off`, and a server that is set up so is accepted.
+    /// Acknowledges writes before they are on stable storage. Default: off.
+    ///
+    /// A power cut may then lose the last acknowledged moments; a crash of the process still loses nothing. On
+    /// Postgres this is `synchronous_commit = off`, and the engine accepts a server with that setting.
     #[must_use]
     pub fn relaxed_durability(mut self) -> Self {
         self.relaxed = true;
         self
     }
 
-    /// Refuses to open a store that does not exist, instead of creating it: a missing file is [`OpenProblem::Missing`], and
-    /// one with other tables than a store's is [`OpenProblem::NotAStore`] and left as it is. Has no effect on Postgres, where
-    /// only [`migrate`](Self::migrate) creates anything.
+    /// Opens only a store that exists, and creates nothing. Default: off.
+    ///
+    /// A missing file is [`OpenProblem::Missing`]. A file with other tables than a store's is
+    /// [`OpenProblem::NotAStore`], and stays as it is. On Postgres this has no effect, because only
+    /// [`migrate`](Self::migrate) creates anything there.
     #[must_use]
     pub fn existing_only(mut self) -> Self {
         self.create = false;
         self
     }
 
-    /// Brings the schema up to date while opening, and creates it if need be. SQLite always does; on Postgres that takes
-    /// the rights of the schema's owner, and without it an older schema is refused with
-    /// [`OpenProblem::TooOld`]. Any number of processes may do it at once.
+    /// Creates the tables if need be and brings them up to date, while opening.
+    ///
+    /// SQLite always does this. On Postgres it needs the rights of the schema's owner; without it, an older schema is
+    /// [`OpenProblem::TooOld`]. Any number of processes may migrate at once.
     #[must_use]
     pub fn migrate(mut self) -> Self {
         self.migrate = true;
         self
     }
 
-    /// The largest input in bytes: 1 MiB unless set, at most 16 MiB.
+    /// Sets the bound of an input in bytes. Default: 1 MiB; at most 16 MiB.
     #[must_use]
     pub fn input_bytes(mut self, bytes: usize) -> Self {
         self.bounds.input = bytes;
         self
     }
 
-    /// The largest result in bytes: 1 MiB unless set, at most 16 MiB.
+    /// Sets the bound of a result in bytes. Default: 1 MiB; at most 16 MiB.
     #[must_use]
     pub fn result_bytes(mut self, bytes: usize) -> Self {
         self.bounds.result = bytes;
         self
     }
 
-    /// The largest recorded result of a step in bytes: 1 MiB unless set, at most 16 MiB.
+    /// Sets the bound of a step's recorded result in bytes. Default: 1 MiB; at most 16 MiB.
     #[must_use]
     pub fn step_bytes(mut self, bytes: usize) -> Self {
         self.bounds.step = bytes;
         self
     }
 
-    /// Opens the store; see [`Engine::open`].
+    /// Opens the store at an address and returns its engine; see [`Engine::open`].
     ///
     /// # Errors
-    /// [`Error::Open`] with the reason; [`Error::TooLarge`] for a bound above what a store can hold.
+    /// [`Error::Open`] with the problem; [`Error::TooLarge`] for a bound above 16 MiB.
     pub async fn open(self, address: &str) -> Result<Engine> {
         self.bounds.check()?;
         let runtime = Handle::try_current().map_err(|error| Error::Open {

@@ -9,7 +9,7 @@ use mainspring_core::store::{Queue, QueueChange};
 
 use crate::engine::Engine;
 
-/// Queues; made by [`Engine::queues`].
+/// Looks at queues and changes their settings. You get one from [`Engine::queues`].
 #[derive(Debug)]
 pub struct Queues<'a> {
     engine: &'a Engine,
@@ -20,28 +20,43 @@ impl<'a> Queues<'a> {
         Queues { engine }
     }
 
-    /// All queues that were ever named, sorted. One that was deleted is among them while it has jobs, and once a node that
-    /// starts or a setting has named it again.
+    /// Returns all queues, sorted by name. A queue exists as soon as a job, a node or a setting names it. A deleted
+    /// queue is listed while it has jobs, and again when a starting node or a setting names it.
     pub async fn list(&self) -> Result<Vec<Queue>> {
         self.engine.store().queues().await
     }
 
-    /// Stops claims from a queue. Running jobs go on.
+    /// Stops claims from a queue on all nodes. Running jobs continue.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) if `queue` is not a queue's name.
     pub async fn pause(&self, queue: &str) -> Result<Queue> {
         self.change(queue, QueueChange { paused: Some(true), ..QueueChange::default() }).await
     }
 
-    /// Lets a queue go on.
+    /// Lets nodes claim from a paused queue again, and wakes them.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) if `queue` is not a queue's name.
     pub async fn resume(&self, queue: &str) -> Result<Queue> {
         self.change(queue, QueueChange { paused: Some(false), ..QueueChange::default() }).await
     }
 
-    /// Sets the backoff of jobs that set none themselves; `None`: the default.
+    /// Sets the backoff of jobs that have none of their own. `None` restores the engine's default: exponential from
+    /// one second, doubling, at most one hour.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) if `queue` is not a queue's name.
     pub async fn set_backoff(&self, queue: &str, backoff: Option<Backoff>) -> Result<Queue> {
         self.change(queue, QueueChange { backoff: Some(backoff), ..QueueChange::default() }).await
     }
 
-    /// Sets how long ended jobs are kept: those that succeeded, and those that failed or were cancelled.
+    /// Sets how long ended jobs stay: succeeded ones (a day by default), and failed or cancelled ones (two weeks by
+    /// default).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) below one minute or above ten years, or if `queue` is not a queue's
+    /// name.
     pub async fn set_retention(&self, queue: &str, succeeded: Duration, failed: Duration) -> Result<Queue> {
         let change = QueueChange {
             retain_succeeded: Some(succeeded),
@@ -51,7 +66,10 @@ impl<'a> Queues<'a> {
         self.change(queue, change).await
     }
 
-    /// Changes several settings at once.
+    /// Changes several settings of a queue at once.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) if `queue` is not a queue's name, or a setting is beyond its bound.
     pub async fn change(&self, queue: &str, change: QueueChange) -> Result<Queue> {
         change.check()?;
         self.engine.store().configure(QueueName::new(queue)?, change).await
@@ -59,8 +77,8 @@ impl<'a> Queues<'a> {
 
     /// Deletes a queue that has no jobs, with its settings. Returns whether there was one.
     ///
-    /// A job that is enqueued at the same moment is safe: either it refuses the deletion, or its queue is there again, with
-    /// default settings. Nodes that serve the queue go on doing so.
+    /// If somebody enqueues at the same moment, no job is lost: either the queue refuses to go, or it is there again
+    /// with default settings. Nodes that serve the queue continue to do so.
     ///
     /// ```
     /// # use mainspring::{Engine, Error};
@@ -74,7 +92,8 @@ impl<'a> Queues<'a> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::QueueNotEmpty`](crate::Error::QueueNotEmpty) while it has jobs: waiting, running, or ended and still kept.
+    /// [`Error::QueueNotEmpty`](crate::Error::QueueNotEmpty) while it has jobs: waiting, running, or ended and still
+    /// kept.
     pub async fn delete(&self, queue: &str) -> Result<bool> {
         self.engine.store().delete_queue(QueueName::new(queue)?).await
     }

@@ -12,7 +12,7 @@ use mainspring_core::{Error, Result};
 use crate::engine::Engine;
 use crate::fork::{stays, unknown};
 
-/// A retry from a step on its way. Await it; see [`Jobs::retry_from`](crate::admin::Jobs::retry_from).
+/// A retry from a step. Nothing changes until you await it; see [`Jobs::retry_from`](crate::admin::Jobs::retry_from).
 #[must_use = "nothing is retried until this is awaited"]
 pub struct RetryFrom<'a> {
     engine: &'a Engine,
@@ -24,7 +24,7 @@ pub struct RetryFrom<'a> {
 /// A job that was retried from a step, or with a dry run would have been.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retried {
-    /// The keys of what was removed.
+    /// The keys of the removed records.
     pub removed: Vec<Key>,
 }
 
@@ -33,7 +33,7 @@ impl<'a> RetryFrom<'a> {
         RetryFrom { engine, id, from, dry_run: false }
     }
 
-    /// Only tells what would be removed.
+    /// Returns the records that the retry would remove, and changes nothing.
     pub fn dry_run(mut self) -> Self {
         self.dry_run = true;
         self

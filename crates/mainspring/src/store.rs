@@ -1,4 +1,4 @@
-//! What lies beneath the engine: the [`Store`] trait, everything that crosses it, and the nouns of the core.
+//! The layer beneath the engine: the [`Store`] trait, everything that crosses it, and the nouns of the core.
 //!
 //! For tools that look beneath [`Engine::store`](crate::Engine::store). Applications need none of it.
 

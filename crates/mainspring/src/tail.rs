@@ -1,7 +1,7 @@
-//! Tails: who reads what jobs say.
+//! Reads the output of jobs, live or later; see [`Engine::tail`](crate::Engine::tail).
 //!
-//! However many read, one task asks the store for all of them: at once for those who have just come and for jobs of which a
-//! node of this process says that they said something, and a few times a second for all, because jobs run elsewhere.
+//! However many readers there are, one task asks the store for all of them. It asks at once for new readers and for jobs of
+//! which a node of this process reports output, and a few times a second for all, because jobs run elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -28,13 +28,13 @@ const LOOK: Duration = Duration::from_millis(250);
 /// How many jobs are asked for at once: each answer may have a page.
 const TOGETHER: usize = 64;
 
-/// What one reads next of a job's output.
+/// One event of a job's output, as [`Tail::next`] returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TailEvent {
-    /// Something was said.
+    /// The job has emitted a frame.
     Frame(Frame),
-    /// A body runs again: what its step has said before this position is void.
+    /// A body runs again: the frames that its step has emitted before this position are void.
     Reset {
         /// Where this is.
         position: u64,
@@ -43,50 +43,51 @@ pub enum TailEvent {
         /// The first frame of it that was still kept.
         from: u64,
     },
-    /// These positions are not kept any more; see [`bounds::FRAMES`].
+    /// The store no longer has these positions; see [`bounds::FRAMES`].
     Gap {
         /// The first.
         from: u64,
         /// The last.
         to: u64,
     },
-    /// How far the job has come; see [`Context::progress`](crate::Context::progress). Only the latest is ever told.
+    /// The latest progress of the job; see [`Context::progress`](crate::Context::progress). Earlier values may be
+    /// skipped.
     Progress(Progress),
 }
 
-/// Something that a job said.
+/// One frame of a job's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Frame {
     /// Where it is. Positions count from 1 on.
     pub position: u64,
-    /// When it was stored.
+    /// When the store got it.
     pub at: Timestamp,
-    /// The claim under which it was said.
+    /// The claim that emitted it.
     pub claim: u32,
     /// The step whose body said it; `None`: the handler itself.
     pub step: Option<Key>,
-    /// As JSON.
+    /// The frame as JSON.
     pub body: Vec<u8>,
 }
 
 impl Frame {
-    /// What was said, as the type that the reader knows it to have.
+    /// Returns the frame as a type.
     ///
     /// # Errors
-    /// [`Error::Convert`] if it is something else.
+    /// [`Error::Convert`] if it does not fit the type.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T> {
         serde_json::from_slice(&self.body)
             .map_err(|error| Error::Convert { what: "frame", source: error.into() })
     }
 
-    /// What was said, for people: a text as it is, everything else as JSON.
+    /// Returns the frame for people: a text as it is, everything else as JSON.
     pub fn text(&self) -> String {
         self.json().unwrap_or_else(|_| String::from_utf8_lossy(&self.body).into_owned())
     }
 }
 
-/// A reader of what a job says; see [`Engine::tail`].
+/// Reads the output of one job, live or later; see [`Engine::tail`].
 pub struct Tail {
     engine: Engine,
     id: JobId,
@@ -100,34 +101,38 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Begins behind a position, such as the last one that was read before.
+    /// Begins behind a position, such as the last one that you have read. Default: the first frame that is still
+    /// kept.
     #[must_use]
     pub fn after(mut self, position: u64) -> Self {
         self.position = position;
         self
     }
 
-    /// Whether to wait for what is said later. If not, it ends behind what was there when it was first asked.
+    /// Sets whether to wait for later frames. Default: true. With `false`, the tail ends behind the frames that are
+    /// there at the first read.
     #[must_use]
     pub fn follow(mut self, follow: bool) -> Self {
         self.follow = follow;
         self
     }
 
-    /// The last position that was read: where to begin the next time.
+    /// Returns the last position that you have read: pass it to [`after`](Self::after) to resume.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// How the job has ended, if that is where this has come to.
+    /// Returns how the job has ended, once the tail has come to its end.
     pub fn ended(&self) -> Option<Status> {
         self.ended
     }
 
-    /// What comes next; `None` if the job has ended and all was read. Waits for it, and may be dropped while it does.
+    /// Waits for the next event and returns it, or `None` if the job has ended and you have read everything.
+    ///
+    /// You may drop the future at any time without losing an event.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if there is no such job (any more).
+    /// [`Error::NotFound`] if there is no such job, or its retention is over.
     pub async fn next(&mut self) -> Result<Option<TailEvent>> {
         loop {
             if let Some(told) = self.ready.pop_front() {
@@ -187,15 +192,18 @@ impl fmt::Debug for Tail {
 }
 
 impl Engine {
-    /// Reads what a job [says](crate::Context::emit), from its first frame on, and as it is said.
+    /// Reads what a job [emits](crate::Context::emit), from its first frame on, and live.
+    ///
+    /// The tail works from any process. Frames of the same process arrive at once, others within a quarter of a
+    /// second.
     ///
     /// ```
     /// # use mainspring::tail::TailEvent;
     /// # use mainspring::{Engine, JobId};
     /// # async fn shown(engine: &Engine, id: JobId) -> Result<(), mainspring::Error> {
     /// let mut tail = engine.tail(id);
-    /// while let Some(told) = tail.next().await? {
-    ///     match told {
+    /// while let Some(event) = tail.next().await? {
+    ///     match event {
     ///         TailEvent::Frame(frame) => println!("{}", frame.text()),
     ///         TailEvent::Reset { step, .. } => println!("(again: {step:?})"),
     ///         _ => {}

@@ -1,4 +1,4 @@
-//! Durable operations, which the methods of [`Context`](crate::Context) begin, and what a job has recorded by them.
+//! Durable operations: the types behind the methods of [`Context`](crate::Context).
 
 pub use mainspring_core::journal::{
     ChildSummary, EntryKind, Inbox, Message, MessageBody, OnClose, Subject, Timeline, Value, Wait, Written,

@@ -11,24 +11,24 @@ use crate::bounds;
 use crate::time::as_span;
 use crate::{Error, Result};
 
-/// A unique key and what it means.
+/// A unique key, and its rules. A job holds it until [`Until`] says; [`OnConflict`] decides about a second job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unique {
     /// The key, unique among jobs of one kind.
     pub key: String,
-    /// How long it is held.
+    /// How long the job holds it. Default: until the job ends.
     #[serde(default)]
     pub until: Until,
-    /// What happens to a job that meets a held key.
+    /// What happens to a second job with a held key. Default: [`OnConflict::Keep`].
     #[serde(default)]
     pub on_conflict: OnConflict,
 }
 
-/// When a unique key is released.
+/// When a job releases its unique key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Until {
-    /// When the job is first claimed.
+    /// When a node first claims the job.
     Started,
     /// When the job ends.
     #[default]
@@ -38,16 +38,18 @@ pub enum Until {
     After(Duration),
 }
 
-/// What happens when the key is held by another job.
+/// What happens when another job holds the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnConflict {
-    /// Nothing is enqueued; the caller gets the id of the job that holds the key.
+    /// Nothing is stored; the caller gets the id of the job that holds the key.
     #[default]
     Keep,
-    /// The holder is cancelled and the new job takes its key. A holder that is already running or has ended is kept.
+    /// The holder is cancelled if it still waits, and the new job, with a new id, takes its key. A holder that runs
+    /// or has ended is kept.
     Replace,
-    /// Nothing is enqueued; the caller gets an error with the id of the job that holds the key.
+    /// Nothing is stored; the caller gets [`Error::Conflict`](crate::Error::Conflict) with the id of the job that
+    /// holds the key.
     Reject,
 }
 
@@ -68,7 +70,7 @@ impl Until {
         }
     }
 
-    /// This long after the job has ended.
+    /// Holds the key for this long after the job has ended.
     pub const fn after(period: Duration) -> Self {
         Until::After(period)
     }

@@ -12,25 +12,25 @@ use crate::name::{Kind, Label, QueueName, Tag};
 use crate::time::{Span, Timestamp};
 use crate::{Error, Result};
 
-/// Which jobs. Every condition that is set must hold.
+/// Selects jobs. All conditions that you set must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// In this queue.
+    /// Only jobs in this queue.
     pub queue: Option<QueueName>,
-    /// Of this kind.
+    /// Only jobs of this kind.
     pub kind: Option<Kind>,
-    /// In one of these states; empty: in any.
+    /// Only jobs in one of these states; empty: in any.
     pub states: Vec<State>,
-    /// For this reason.
+    /// Only jobs with this reason.
     pub reason: Option<Reason>,
-    /// With this tag.
+    /// Only jobs with this tag.
     pub tag: Option<Tag>,
-    /// Whose last error, of those that are kept, contains this text. The one condition that no index answers: a store goes
-    /// through jobs that have failed, so much of them in one call as [`SCAN`](bounds::SCAN) allows.
+    /// Only jobs whose last error contains this text. No index serves this condition: a store goes through failed
+    /// jobs, as many in one call as [`SCAN`](bounds::SCAN) allows.
     pub error: Option<ErrorText>,
-    /// Enqueued at this time or later.
+    /// Only jobs enqueued at this time or later.
     pub created_from: Option<Timestamp>,
-    /// Enqueued before this time.
+    /// Only jobs enqueued before this time.
     pub created_before: Option<Timestamp>,
 }
 

@@ -14,7 +14,7 @@ use super::operation::{Op, keyed, lazy};
 use super::scope_end;
 use crate::context::Context;
 
-/// A branch on its way. Await it; see [`Context::branch`].
+/// A branch. Nothing happens until you await it; see [`Context::branch`].
 #[must_use = "nothing is done until this is awaited"]
 pub struct Branch<'c, T> {
     parts: Option<Parts<'c, T>>,
@@ -44,9 +44,11 @@ impl<T: Serialize + DeserializeOwned> Parts<'_, T> {
 }
 
 impl Context {
-    /// Opens a scope of its own for several operations, so that branches can run beside each other under `join!` without
-    /// minding each other's names. When it ends, its result is recorded in place of what it recorded on its way; an error
-    /// is not.
+    /// Runs several operations in a scope of their own, so branches can run beside each other under `join!` without a
+    /// collision of names.
+    ///
+    /// **Inside `body`, use the context that it gets, never the outer one.** When the branch ends, its result is
+    /// recorded in place of the records inside. An error is not recorded.
     ///
     /// ```
     /// # use mainspring::{Context, Job};
@@ -66,7 +68,7 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// What `body` returns; [`DuplicateKey`](crate::Error::DuplicateKey), [`Nested`](crate::Error::Nested) and
+    /// The error of `body`; [`DuplicateKey`](crate::Error::DuplicateKey), [`Nested`](crate::Error::Nested) and
     /// [`Detached`](crate::Error::Detached).
     pub fn branch<'c, T, F, Fut>(&'c self, name: &str, body: F) -> Branch<'c, T>
     where

@@ -23,7 +23,7 @@ use crate::context::Context;
 use crate::enqueue::Enqueue;
 use crate::job::Job;
 
-/// A child on its way. Await it; see [`Context::spawn`].
+/// A child to start. Await it; see [`Context::spawn`].
 #[must_use = "nothing is started until this is awaited"]
 pub struct Spawn<'c, J> {
     parts: Option<Parts<'c, J>>,
@@ -37,7 +37,7 @@ struct Parts<'c, J> {
 }
 
 impl<'c, J> Spawn<'c, J> {
-    /// What becomes of the child when this job ends first: cancelled, if this is not called.
+    /// Sets what happens to the child when this job ends first. Default: the child is cancelled.
     pub fn on_close(mut self, on_close: OnClose) -> Self {
         if let Some(parts) = &mut self.parts {
             parts.on_close = on_close;
@@ -45,9 +45,10 @@ impl<'c, J> Spawn<'c, J> {
         self
     }
 
-    /// Sets options of the child as for any job: queue, priority, delay, attempts and the like. A unique key is refused:
-    /// the step makes it unique. An id of your own must be free: if another job has it, or another step has started it, the
-    /// spawn fails with [`Error::Step`] and its source is [`Error::IdTaken`].
+    /// Sets options of the child as for any job: queue, priority, delay, attempts and the like.
+    ///
+    /// A unique key is an error, because the step makes the child unique. An id of your own must be free: if another
+    /// job has it, or another step has started it, the spawn fails with [`Error::Step`] (source: [`Error::IdTaken`]).
     pub fn options(mut self, options: impl FnOnce(Enqueue<'c, J>) -> Enqueue<'c, J>) -> Self {
         self.parts = self.parts.take().map(|Parts { op, draft, on_close }| Parts {
             op,
@@ -103,7 +104,7 @@ impl<'c, J: Job> Parts<'c, J> {
     }
 }
 
-/// A job that this handler has started.
+/// A job that this handler has started; see [`Context::spawn`].
 pub struct Child<'c, J> {
     ctx: &'c Context,
     key: Key,
@@ -145,7 +146,7 @@ struct End {
 }
 
 impl<J: Job> Child<'_, J> {
-    /// Its id.
+    /// Returns the child's id.
     pub fn id(&self) -> JobId {
         self.id
     }
@@ -154,7 +155,7 @@ impl<J: Job> Child<'_, J> {
     /// [`Context::sleep`].
     ///
     /// # Errors
-    /// [`Error::Ended`] if the child failed or was cancelled; [`Error::Convert`] if its result is not what its type says.
+    /// [`Error::Ended`] if the child failed or was cancelled; [`Error::Convert`] if its result does not fit its type.
     pub async fn result(self) -> Result<J::Result> {
         let key = side_key(&self.key, RESULT)?;
         polled_code::check(self.ctx.session(), &key)?;
@@ -204,7 +205,7 @@ pub(crate) fn ended(status: Status, result: Option<&[u8]>, message: Option<Strin
 }
 
 impl Context {
-    /// Starts a child: a job of its own that belongs to this one. It is started once, however often the handler runs.
+    /// Starts a child: a job of its own that belongs to this one. It starts once, however often the handler runs.
     ///
     /// ```
     /// # use mainspring::{Context, Job};

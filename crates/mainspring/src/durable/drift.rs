@@ -315,8 +315,8 @@ impl Drop for UndecidedGuard<'_> {
 }
 
 impl Context {
-    /// Says that a name is gone from the code of workflows that are under way: what is recorded under it in this scope is
-    /// not missed.
+    /// Declares that a name is gone from the code, so running workflows with a record of it in this scope are not
+    /// held for drift.
     pub fn retired(&self, name: &str) {
         self.session().state().replay.ignore_name(self.path(), name);
     }

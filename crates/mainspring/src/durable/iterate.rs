@@ -22,7 +22,7 @@ use crate::context::Context;
 type LoopBody<'c, S, T> =
     Box<dyn FnMut(Context, S) -> Pending<'c, Result<ControlFlow<T, S>, Failure>> + Send + 'c>;
 
-/// A loop on its way. Await it; see [`Context::iterate`].
+/// A loop. Nothing happens until you await it; see [`Context::iterate`].
 #[must_use = "nothing is done until this is awaited"]
 pub struct Iterate<'c, S, T> {
     parts: Option<Parts<'c, S, T>>,
@@ -132,10 +132,11 @@ fn forget_turn(session: &Session, key: &Key, turns: u64) -> Result<()> {
 }
 
 impl Context {
-    /// Repeats something until it says that it is over: `turn` gets the state that the turn before has left, and returns
-    /// the next one or the result. The commit that keeps a state removes what the turn has recorded on its way and the
-    /// state before, so that a loop of any length costs no more than one turn, in the store, in memory, and when the handler
-    /// runs again.
+    /// Repeats `turn` until it returns [`Break`](std::ops::ControlFlow::Break): each turn gets the state of the turn
+    /// before, and returns the next state or the result.
+    ///
+    /// The commit that keeps a state removes the records of the turn and the state before. So a loop of any length
+    /// costs no more than one turn, in the store, in memory, and when the handler runs again.
     ///
     /// ```
     /// # use mainspring::{Context, Job};
@@ -155,7 +156,7 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// What a turn returns; the next attempt begins with that turn, and what it has recorded is kept.
+    /// The error of a turn; the next attempt begins with that turn, and keeps its records.
     /// [`DuplicateKey`](crate::Error::DuplicateKey), [`Nested`](crate::Error::Nested) and
     /// [`Detached`](crate::Error::Detached).
     pub fn iterate<'c, S, T, F, Fut>(&'c self, name: &str, state: S, mut turn: F) -> Iterate<'c, S, T>

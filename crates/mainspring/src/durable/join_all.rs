@@ -4,11 +4,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// Runs futures beside each other and returns what they return, in their order, when all have joined.
+/// Runs futures beside each other, and returns their results in order when all have ended.
 ///
-/// Combinators that give each of their futures a waker of its own, as `futures::future::join_all` does from 31 on and
-/// `FuturesUnordered` does always, hide from the engine that a handler waits for durable operations alone: it is then not
-/// suspended, and keeps its slot. This one hides nothing. `tokio::join!`, `select!` and `futures::join!` do not, either.
+/// Use it for durable operations instead of `futures::future::join_all` with more than 30 futures, and instead of
+/// `FuturesUnordered`. Those use wakers of their own, so the engine cannot see that the handler waits for durable
+/// operations only: it cannot suspend the handler, which keeps its slot. `tokio::join!`, `select!` and
+/// `futures::join!` are fine.
 ///
 /// ```
 /// # use mainspring::{Context, Job};
@@ -29,7 +30,7 @@ where
     JoinAll(futures.into_iter().map(|future| Joined::Open(Box::pin(future))).collect())
 }
 
-/// Several futures on their way. Await it; see [`join_all`].
+/// Several futures. Await it; see [`join_all`].
 #[must_use = "nothing is done until this is awaited"]
 pub struct JoinAll<F: Future>(Vec<Joined<F>>);
 

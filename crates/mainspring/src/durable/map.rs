@@ -25,14 +25,14 @@ const CONCURRENCY: usize = 16;
 
 type Body<'c, I, R> = Box<dyn FnMut(Context, I) -> Pending<'c, Result<R, Failure>> + Send + 'c>;
 
-/// A map on its way. Await it; see [`Context::map`].
+/// A map over many items. Nothing happens until you await it; see [`Context::map`].
 #[must_use = "nothing is done until this is awaited"]
 pub struct Map<'c, I, R> {
     parts: Option<Parts<'c, I, R>>,
     run: Option<OpFuture<'c, Result<Vec<R>, Failure>>>,
 }
 
-/// A map that does without some of its items. Await it; see [`Map::tolerate`] and [`Map::at_least`].
+/// A map that tolerates failed or missing items. Await it; see [`Map::tolerate`] and [`Map::at_least`].
 #[must_use = "nothing is done until this is awaited"]
 pub struct MapSome<'c, I, R> {
     parts: Option<SomeParts<'c, I, R>>,
@@ -60,20 +60,20 @@ struct Terms {
     enough: usize,
 }
 
-/// What became of an item of a map.
+/// The outcome of one item of a map.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mapped<R> {
-    /// It was done.
+    /// The item succeeded.
     Done(R),
-    /// It failed, and that was tolerated: what its error said.
+    /// The item failed, and the map tolerated it: the text of its error.
     Failed(String),
-    /// There were enough without it: it was dropped, or never begun.
+    /// There were enough items without it: it was dropped, or never began.
     Dropped,
 }
 
 impl<R> Mapped<R> {
-    /// The result, if it was done.
+    /// Returns the result, if the item succeeded.
     pub fn done(self) -> Option<R> {
         match self {
             Mapped::Done(value) => Some(value),
@@ -83,7 +83,7 @@ impl<R> Mapped<R> {
 }
 
 impl<'c, I, R> Map<'c, I, R> {
-    /// How many items are under way at a time: 16 if this is not called.
+    /// Sets how many items run at a time. Default: 16. You may change it while workflows run.
     pub fn concurrency(mut self, items: usize) -> Self {
         if let Some(parts) = &mut self.parts {
             parts.concurrency = items.max(1);
@@ -91,14 +91,15 @@ impl<'c, I, R> Map<'c, I, R> {
         self
     }
 
-    /// Goes on although items fail, up to so many.
+    /// Continues although items fail, up to this many.
     pub fn tolerate(self, failures: usize) -> MapSome<'c, I, R> {
         self.some(|_| Terms { failures, enough: usize::MAX })
     }
 
-    /// Ends as soon as so many items are done. The others are dropped with their scopes, and children that they have
-    /// started are cancelled. It fails when so many can no longer be done, at once if there are
-    /// fewer items.
+    /// Ends as soon as this many items are done.
+    ///
+    /// The others are dropped with their scopes, and the children that they have started are cancelled. The map fails
+    /// when so many can no longer succeed, at once if there are fewer items.
     pub fn at_least(self, items: usize) -> MapSome<'c, I, R> {
         self.some(|all| Terms { failures: all.saturating_sub(items), enough: items })
     }
@@ -287,12 +288,14 @@ async fn first<'c, R>(running: &mut Vec<Running<'c, R>>) -> (Running<'c, R>, Res
 }
 
 impl Context {
-    /// Does the same for each of many items, some of them at a time, each in a scope of its own under its key. What an item
-    /// comes to is recorded in place of what it recorded on its way, and what all come to in place of that, unless it is
-    /// too large for one record.
+    /// Runs the same body for each of many items, some of them at a time, each in a scope of its own under its key.
     ///
-    /// Keys tell items apart when the handler runs again, so their order may change; they are the ids of what the items
-    /// are about, rather than their places in a list.
+    /// The result of an item is recorded in place of the records inside. The list of all results takes their place in
+    /// turn, unless it is too large for one record. **Inside `body`, use the context that it gets, never the outer
+    /// one.**
+    ///
+    /// Keys tell items apart when the handler runs again, so their order may change. Use ids of the things
+    /// themselves, not their places in a list.
     ///
     /// ```
     /// # use mainspring::{Context, Job};
@@ -313,9 +316,9 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Step`] with what the first item to fail returned: the others are dropped, and a next attempt goes on with
-    /// what is recorded of them; see [`Map::tolerate`] and [`Map::at_least`]. [`Error::DuplicateKey`] if two items have one
-    /// key; [`Error::Nested`] and [`Error::Detached`].
+    /// [`Error::Step`] with the error of the first item that fails: the others are dropped, and the next attempt
+    /// resumes with their records; see [`Map::tolerate`] and [`Map::at_least`]. [`Error::DuplicateKey`] if two items
+    /// have the same key; [`Error::Nested`] and [`Error::Detached`].
     pub fn map<'c, I, K, R, F, Fut>(
         &'c self,
         name: &str,

@@ -289,8 +289,8 @@ pub(crate) use lazy;
 macro_rules! keyed {
     ($name:ident < $($lifetime:lifetime),* ; $($param:ident),* >, $($op:ident).+) => {
         impl<$($lifetime,)* $($param),*> $name<$($lifetime,)* $($param),*> {
-            /// A key that tells this operation from others of its name, such as the id of what it is about: for operations
-            /// in a loop whose order may change, and for those that run beside each other.
+            /// Sets a key that tells this operation from others with the same name, such as the id of its subject.
+            /// Use it in loops whose order may change, and for operations that run beside each other.
             pub fn key(mut self, key: impl ToString) -> Self {
                 if let Some(parts) = &mut self.parts {
                     parts.$($op).+.key(&key.to_string());
@@ -298,8 +298,8 @@ macro_rules! keyed {
                 self
             }
 
-            /// Says that this is new in the code of workflows that are under way: that it is not recorded, while what comes
-            /// after it is, is no drift.
+            /// Marks this operation as newly added, so running workflows that already passed this point are not held
+            /// for drift.
             pub fn added(mut self) -> Self {
                 if let Some(parts) = &mut self.parts {
                     parts.$($op).+.added();
@@ -307,8 +307,8 @@ macro_rules! keyed {
                 self
             }
 
-            /// Says what this was called before: what is recorded under that name is its record. The old name must not be that of
-            /// something else in this scope, as long as workflows run that have recorded it.
+            /// Names the earlier name of this operation, so running workflows find the record under it. While such
+            /// workflows run, nothing else in this scope may have the old name.
             pub fn renamed_from(mut self, name: &str) -> Self {
                 if let Some(parts) = &mut self.parts {
                     parts.$($op).+.renamed(name.to_owned());

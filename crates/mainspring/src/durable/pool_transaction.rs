@@ -27,13 +27,15 @@ enum TransactionOutcome<T> {
 }
 
 impl Context {
-    /// A step whose rows and record are one commit, on an application's own pool of connections to the Postgres database
-    /// that holds the engine's store: what `body` writes is there exactly once, whatever happens.
+    /// Commits your rows and the step's record together, on your own pool of connections to the Postgres database
+    /// that holds the engine's store: `body` writes its rows exactly once.
     ///
     /// `pool` is a `sqlx::PgPool` (feature `sqlx`), a `deadpool_postgres::Pool` (feature `deadpool`), or an
-    /// `Arc<tokio::sync::Mutex<tokio_postgres::Client>>`. The transaction is begun for `body`, and committed with the
-    /// record after it; an error of `body` rolls it back. `body` may use savepoints, but must not end the transaction, nor
-    /// `RESET ALL` in it: then the step is not recorded, and the job fails for good unless the handler survives the step's error.
+    /// `Arc<tokio::sync::Mutex<tokio_postgres::Client>>`. The engine begins the transaction for `body`, and commits
+    /// it with the record afterwards. An error of `body` rolls it back.
+    ///
+    /// `body` may use savepoints. It must not end the transaction, nor `RESET ALL` in it: then the step is not
+    /// recorded, and the job fails for good unless the handler survives the step's error.
     ///
     /// ```
     /// # #[cfg(feature = "postgres")] mod example {
@@ -55,10 +57,10 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// As [`step`](Self::step); also if the database refuses to commit, as for a deferred constraint: then nothing was
+    /// As [`step`](Self::step), also if the database refuses to commit, as for a deferred constraint: then nothing is
     /// stored. [`Error::ForeignTransaction`] if the pool is on another database than the engine's store.
-    /// [`Error::OutcomeUnknown`] if the answer to the commit was lost: the handler must end then, every later operation
-    /// says the same, and the next attempt finds out.
+    /// [`Error::OutcomeUnknown`] if the answer to the commit was lost: return it. Every later operation returns the
+    /// same, and the next attempt finds out.
     pub async fn transaction<S, P, T, F>(&self, pool: &P, name: &str, body: F) -> Result<T>
     where
         P: Transactions<S>,

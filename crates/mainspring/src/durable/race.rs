@@ -17,7 +17,7 @@ use super::operation::{Op, OpKey, encode, keyed, lazy};
 use super::scope_end::{self, Survivors};
 use crate::context::Context;
 
-/// A race on its way. Await it; see [`Context::race`].
+/// A race between several ways. Nothing happens until you await it; see [`Context::race`].
 #[must_use = "nothing is done until this is awaited"]
 pub struct Race<'c, T> {
     parts: Option<Parts<'c, T>>,
@@ -46,7 +46,7 @@ struct Won<T> {
 }
 
 impl<'c, T> Race<'c, T> {
-    /// One of the ways, with a scope of its own. If several are at their end at once, the one that was added first wins.
+    /// Adds one of the ways, with a scope of its own. If several end at once, the one that you added first wins.
     pub fn arm<F, Fut>(mut self, name: &str, body: F) -> Self
     where
         F: FnOnce(Context) -> Fut + Send + 'c,
@@ -58,7 +58,7 @@ impl<'c, T> Race<'c, T> {
         self
     }
 
-    /// Says that an arm is gone from the code of workflows that are under way: what is recorded of it is not missed.
+    /// Declares that an arm is gone from the code, so running workflows with records of it are not held for drift.
     pub fn retired(mut self, arm: &str) -> Self {
         if let Some(parts) = &mut self.parts {
             parts.retired.push(arm.to_owned());
@@ -140,8 +140,10 @@ async fn decided<T>(op_key: &OpKey, won: Won<T>) -> Result<Won<T>> {
 }
 
 impl Context {
-    /// Goes several ways at once and takes the one that ends first, well or not. Which one that was is recorded; the others are
-    /// dropped with their scopes, and children that they have started are cancelled.
+    /// Runs several ways at once and takes the one that ends first, even if it ends with an error.
+    ///
+    /// The winner is recorded. The other arms are dropped with their scopes, and the children that they have started
+    /// are cancelled. If an error must not decide, handle it inside its arm.
     ///
     /// ```
     /// # use mainspring::{Context, Job};
@@ -163,7 +165,7 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// What the first arm to end returns, as [`Error::Step`]; [`Error::Invalid`] without arms; [`Error::DuplicateKey`],
+    /// The error of the winning arm, as [`Error::Step`]; [`Error::Invalid`] without arms; [`Error::DuplicateKey`],
     /// [`Error::Nested`] and [`Error::Detached`].
     pub fn race<T>(&self, name: &str) -> Race<'_, T> {
         Race {

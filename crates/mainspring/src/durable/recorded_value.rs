@@ -46,8 +46,9 @@ impl Context {
         RecordedValue { parts: Some(Parts { op: Op::new(self, name), make }), run: None }
     }
 
-    /// The time, the same in every run of the handler. Costs nothing by itself: it is recorded with the next operation,
-    /// and before a step's body can have seen it.
+    /// Returns the time, the same in every run of the handler.
+    ///
+    /// It costs nothing by itself: it is recorded with the next operation, and before a step's body can see it.
     ///
     /// # Errors
     /// [`DuplicateKey`](crate::Error::DuplicateKey), [`Nested`](crate::Error::Nested) and
@@ -56,7 +57,8 @@ impl Context {
         self.recorded_value(name, |op_key| op_key.session().now())
     }
 
-    /// A random number, the same in every run of the handler; see [`now`](Self::now). Not for secrets.
+    /// Returns a random number, the same in every run of the handler; see [`now`](Self::now). Do not use it for
+    /// secrets.
     ///
     /// # Errors
     /// As [`now`](Self::now).
@@ -64,7 +66,7 @@ impl Context {
         self.recorded_value(name, |op_key| op_key.session().engine.seams().rng.next_u64())
     }
 
-    /// A fresh `UUIDv7`, the same in every run of the handler; see [`now`](Self::now). It is a good id for
+    /// Returns a new `UUIDv7`, the same in every run of the handler; see [`now`](Self::now). It is a good id for
     /// anything, also for a job, by [`JobId::from_uuid`].
     ///
     /// # Errors

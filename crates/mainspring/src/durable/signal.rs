@@ -20,7 +20,7 @@ use crate::engine::Engine;
 use crate::enqueue::{Enqueued, Json};
 use crate::job::Job;
 
-/// The name of a signal, and the type of what is sent under it: one constant ties both ends together.
+/// The name of a signal and the type of its payload: one constant for both ends.
 ///
 /// ```
 /// use mainspring::SignalType;
@@ -45,7 +45,7 @@ impl<T> SignalType<T> {
 }
 
 impl<T: DeserializeOwned> SignalType<T> {
-    /// Refuses what is not of its type. `body` is JSON.
+    /// Checks that a payload is of this type. `body` is JSON.
     ///
     /// # Errors
     /// [`Error::Invalid`] if `body` does not deserialize.
@@ -71,7 +71,7 @@ impl<T> fmt::Debug for SignalType<T> {
     }
 }
 
-/// What names a signal: a [`SignalType`], or text if the type is known otherwise.
+/// Names a signal: a [`SignalType`], or text if the type is known otherwise.
 pub trait SignalRef<T> {
     /// The name.
     fn name(&self) -> &str;
@@ -89,7 +89,7 @@ impl<T> SignalRef<T> for &str {
     }
 }
 
-/// What names a job: its id, or what enqueuing it returned.
+/// Names a job: its id, or the return value of its enqueue.
 pub trait JobRef {
     /// Its id.
     fn job_id(&self) -> JobId;
@@ -177,7 +177,7 @@ impl Weight for Signal {
     }
 }
 
-/// A signal on its way. Await it to send it.
+/// A signal to send. Nothing happens until you await it.
 #[must_use = "nothing is sent until this is awaited"]
 pub struct SendSignal<'a> {
     engine: &'a Engine,
@@ -185,8 +185,8 @@ pub struct SendSignal<'a> {
 }
 
 impl SendSignal<'_> {
-    /// Who sends it, or what it is about: a second signal of this name and sender to the same job is the first one again,
-    /// and is not stored. Without one, each call is a signal of its own.
+    /// Names the sender, or the subject. A second signal with this name and sender to the same job is a repeat of the
+    /// first, and is not stored. Without a sender, each call is a signal of its own.
     pub fn sender(mut self, sender: impl Into<String>) -> Self {
         if let Ok(signal) = &mut self.signal {
             signal.sender = sender.into();
@@ -195,12 +195,12 @@ impl SendSignal<'_> {
     }
 }
 
-/// What became of a signal that was sent.
+/// The answer to a sent signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignalReceipt {
-    /// It is stored.
+    /// The signal is stored.
     Stored,
-    /// One of the same name and sender was stored before.
+    /// One with the same name and sender was stored before.
     Repeated,
 }
 
@@ -233,8 +233,7 @@ impl SendSignal<'_> {
 }
 
 impl Engine {
-    /// Sends a signal to a job, which may wait for it now or later, with
-    /// [`Context::signal`](crate::Context::signal).
+    /// Sends a signal to a job, which may wait for it now or later, with [`Context::signal`](crate::Context::signal).
     ///
     /// A [`SignalType`] names the signal together with its type, so a value of another type does not compile:
     ///
@@ -247,8 +246,8 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Invalid`] if the type of `job` is known and declares signals, but not this one, or with another type.
-    /// [`Error::NotFound`] if there is no such job, [`Error::Illegal`] if it has ended, [`Error::TooLarge`] if it has
-    /// 10,000 unread signals or this one has more than 64 KiB. Nothing is stored then.
+    /// [`Error::NotFound`] if there is no such job; [`Error::Illegal`] if it has ended; [`Error::TooLarge`] if it has
+    /// 10,000 unread signals, or this one has more than 64 KiB. Nothing is stored then.
     #[expect(clippy::needless_pass_by_value, reason = "a constant or text: `&APPROVED` would be noise")]
     pub fn signal<T: Serialize>(
         &self,

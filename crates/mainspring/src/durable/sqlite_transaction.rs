@@ -17,7 +17,7 @@ use super::{error, probe_hooks};
 use crate::context::Context;
 use crate::job_run::InTransaction;
 
-/// A transaction step on SQLite. Await it; see [`Context::sqlite_transaction`].
+/// A transaction step on SQLite. Nothing happens until you await it; see [`Context::sqlite_transaction`].
 #[must_use = "nothing is done until this is awaited"]
 pub struct SqliteTransaction<'c, T> {
     parts: Option<SqliteParts<'c, T>>,
@@ -33,7 +33,7 @@ struct SqliteParts<'c, T> {
 }
 
 impl<T> SqliteTransaction<'_, T> {
-    /// How long the closure may take; 5 seconds if this is not called. Nobody else writes to the file meanwhile.
+    /// Sets how long the closure may take. Default: 5 seconds. Nobody else writes to the file meanwhile.
     pub fn timeout(mut self, limit: Duration) -> Self {
         if let Some(parts) = &mut self.parts {
             parts.limit = limit;
@@ -119,13 +119,13 @@ impl<T: Serialize + DeserializeOwned + Send + 'static> SqliteParts<'_, T> {
 }
 
 impl Context {
-    /// A step whose rows and record are one commit, in the SQLite file that holds the engine's store: what `body` writes is
-    /// there exactly once, whatever happens.
+    /// Commits your rows and the step's record together, in the SQLite file that holds the engine's store: `body`
+    /// writes its rows exactly once.
     ///
-    /// `body` is not asynchronous. It runs on the store's writing thread, in a transaction of its own, and nobody writes to
-    /// the file meanwhile: it should do its SQL and return. It can neither end the transaction nor touch the engine's own
-    /// tables. If it returns an error, panics or takes longer than [5 seconds](SqliteTransaction::timeout), everything is
-    /// rolled back, and the step has failed.
+    /// `body` is not asynchronous. It runs on the store's writing thread, in a transaction of its own, and nobody
+    /// else writes to the file meanwhile: let it do its SQL and return. It can neither end the transaction nor touch
+    /// the engine's own tables. If it returns an error, panics or takes longer than [5
+    /// seconds](SqliteTransaction::timeout), everything is rolled back, and the step has failed.
     ///
     /// ```
     /// # use mainspring::{Context, Job};

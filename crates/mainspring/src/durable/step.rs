@@ -30,7 +30,7 @@ use crate::testing::ProbeVerdict;
 
 type Body<'c, T> = Box<dyn FnMut(StepContext) -> Pending<'c, Result<T, Failure>> + Send + 'c>;
 
-/// A step on its way. Await it; see [`Context::step`].
+/// A step. Nothing happens until you await it; see [`Context::step`].
 #[must_use = "nothing is done until this is awaited"]
 pub struct Step<'c, T> {
     parts: Option<Parts<'c, T>>,
@@ -54,18 +54,22 @@ impl<'c, T> Step<'c, T> {
         self
     }
 
-    /// How often the body is run again, after its [backoff](Self::backoff), when it fails. The handler's slot is kept
-    /// meanwhile; a failure that says [`discard`](crate::discard), [`snooze`](crate::snooze) or the like is not retried.
+    /// Runs the body again when it fails, up to `times` times, each after the [backoff](Self::backoff): `.retry(3)`
+    /// means at most four runs. Default: no retry.
+    ///
+    /// The handler keeps its slot meanwhile. A failure that says [`discard`](crate::discard),
+    /// [`snooze`](crate::snooze) or the like is not retried.
     pub fn retry(self, times: u32) -> Self {
         self.change(|parts| parts.retries = times)
     }
 
-    /// How long to wait between runs of the body; exponential with jitter if this is not called.
+    /// Sets how long to wait between runs of the body. Default: exponential with jitter.
     pub fn backoff(self, backoff: Backoff) -> Self {
         self.change(|parts| parts.backoff = backoff)
     }
 
-    /// How long one run of the body may take. When it is over the body is dropped, and the step has failed.
+    /// Sets how long one run of the body may take. After that the body is dropped, and that run has failed. Default:
+    /// no bound.
     pub fn timeout(self, timeout: Duration) -> Self {
         self.change(|parts| parts.timeout = Some(timeout))
     }
@@ -75,18 +79,18 @@ keyed!(Step<'c; T>, op);
 lazy!(Step<'c; T> => Result<T>, where { T: Serialize + DeserializeOwned + Send + 'c });
 
 impl Context {
-    /// Does something once: runs `body` and records its result. When the handler runs again, the recorded result is
-    /// returned, and `body` is not run.
+    /// Runs `body` once and records its result. When the handler runs again, the step returns the recorded result,
+    /// and `body` does not run.
     ///
-    /// `body` returns [`mainspring::HandlerResult`](crate::HandlerResult), so that `?` takes any error and `async || Ok(1)` needs no type. A
-    /// function with an error of its own is called inside of it, as below.
+    /// `body` returns [`mainspring::HandlerResult`](crate::HandlerResult), so `?` takes any error and `async ||
+    /// Ok(1)` needs no type. If your function has an error type of its own, call it inside the body, as below.
     ///
     /// `body` runs at least once: if the process dies after its effect and before the record, it runs again. Give the
-    /// outside a key by which it can tell; see [`step_with`](Self::step_with). Or see [`once`](Self::once).
+    /// other side a key to recognize a repeat, with [`step_with`](Self::step_with); or use [`once`](Self::once).
     ///
-    /// An error of `body` comes back as [`Error::Step`]. If the handler returns it, nothing is recorded, and the next
-    /// attempt runs the step again. If the handler goes on, the error is recorded before its next step begins, so that a
-    /// re-run takes the same path.
+    /// An error of `body` is [`Error::Step`]. If the handler returns it, nothing is recorded, and the next attempt
+    /// runs the step again. If the handler continues, the error is recorded before its next step begins, so a later
+    /// run takes the same path.
     ///
     /// ```
     /// # use mainspring::{Context, Job};
@@ -101,7 +105,7 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::Step`] if `body` fails or its result is too large; [`Error::DuplicateKey`], [`Error::Nested`] and
-    /// [`Error::Detached`] before anything is done.
+    /// [`Error::Detached`] before any effect.
     pub fn step<'c, T, F, Fut>(&'c self, name: &str, mut body: F) -> Step<'c, T>
     where
         F: FnMut() -> Fut + Send + 'c,
@@ -110,7 +114,8 @@ impl Context {
         self.step_with(name, move |_| body())
     }
 
-    /// As [`step`](Self::step), with what `body` may tell the outside, or want to know.
+    /// Runs a [`step`](Self::step) whose body gets a [`StepContext`]: an idempotency key, the claim, tokens and
+    /// output.
     pub fn step_with<'c, T, F, Fut>(&'c self, name: &str, mut body: F) -> Step<'c, T>
     where
         F: FnMut(StepContext) -> Fut + Send + 'c,
@@ -127,9 +132,11 @@ impl Context {
         Step { parts: Some(parts), run: None }
     }
 
-    /// As [`step`](Self::step), at most once: that it begins is recorded first. If it is interrupted, the next run gets
-    /// [`Error::Interrupted`] and must find out by other means how far it came. Its error is recorded, also if the handler
-    /// returns it. It is not retried.
+    /// Runs `body` at most once and records its result.
+    ///
+    /// The store records the beginning first, which costs a second commit. If anything interrupts the run, the next
+    /// one gets [`Error::Interrupted`], and must find out by other means how far the body came. An error of `body` is
+    /// recorded too, even if the handler returns it. The body is never retried.
     pub fn once<'c, T, F, Fut>(&'c self, name: &str, body: F) -> Step<'c, T>
     where
         F: FnMut() -> Fut + Send + 'c,
@@ -139,7 +146,7 @@ impl Context {
     }
 }
 
-/// What the body of a step may tell the outside, or want to know.
+/// The access of a step's body to its job: keys for the outside, tokens and output.
 pub struct StepContext {
     session: Arc<Session>,
     run: Arc<JobRun>,
@@ -173,27 +180,28 @@ impl StepContext {
         self.body
     }
 
-    /// The same for every run of this step of this job, and for no other: what the outside can tell a repeat by.
+    /// Returns a key that is the same for every run of this step of this job, and for no other step. Give it to the
+    /// other side, so that it can recognize a repeat.
     pub fn idempotency_key(&self) -> String {
         format!("{}/{}", self.run.info.id, self.key)
     }
 
-    /// The job.
+    /// Returns the job's id.
     pub fn job(&self) -> JobId {
         self.run.info.id
     }
 
-    /// The number of the claim under which the body runs: it only grows. A good fence for writes to the outside.
+    /// Returns the number of the claim that runs the body. It only grows: a good fence for writes to the outside.
     pub fn claim(&self) -> u32 {
         self.run.claim.number
     }
 
-    /// Which run of the body in a row this is, from 1 on.
+    /// Returns which run of the body in a row this is, from 1 on.
     pub fn attempt(&self) -> u32 {
         self.run_number
     }
 
-    /// When the job fails if it has not ended.
+    /// Returns when the job fails for good if it has not ended, if ever.
     pub fn deadline(&self) -> Option<Timestamp> {
         self.run.info.deadline
     }

@@ -82,12 +82,12 @@ impl Tokens {
     }
 }
 
-/// A token: its text is a secret. Its `Debug` form does not show it.
+/// A token for one signal. Its text is a secret; its `Debug` form does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
 impl Token {
-    /// The text to be sent: letters, digits and `_`.
+    /// Returns the text to send: letters, digits and `_`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -119,7 +119,7 @@ fn token_key(secret: &str) -> Result<Key> {
     Key::new(format!("{TOKEN_KEYS}{}", hex(&Sha256::digest(secret.as_bytes()))))
 }
 
-/// A token in the making. Await it; see [`StepContext::token`].
+/// A token to make. Await it; see [`StepContext::token`].
 #[must_use = "nothing is made until this is awaited"]
 pub struct MintToken<'a> {
     step: &'a StepContext,
@@ -129,13 +129,13 @@ pub struct MintToken<'a> {
 }
 
 impl MintToken<'_> {
-    /// How long it is good: a week, if this is not called.
+    /// Sets how long the token works. Default: a week.
     pub fn expires_in(mut self, life: Duration) -> Self {
         self.life = life;
         self
     }
 
-    /// Who will come back with it, if one step makes several tokens: each stands for a sender of its own, for waits for
+    /// Names the sender, if one step makes several tokens: each stands for a sender of its own, for waits for
     /// [several signals](crate::workflow::Signal::count).
     pub fn sender(mut self, who: impl Into<String>) -> Self {
         self.who = Some(who.into());
@@ -199,8 +199,8 @@ pub(super) async fn know_all(session: &Session) -> Result<()> {
 }
 
 impl StepContext {
-    /// Makes a token that is good for one signal to this job, and for nothing else: for a link in a mail, or the address
-    /// that an outside service is to call. Whoever receives it hands it to [`Engine::redeem`].
+    /// Makes a token for one signal to this job, and for nothing else: for a link in a mail, or the address that an
+    /// outside service calls. Your web server passes it to [`Engine::redeem`].
     ///
     /// ```
     /// # use mainspring::{Context, Job, SignalType};
@@ -221,7 +221,7 @@ impl StepContext {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if the system has no randomness; as a step's record.
+    /// [`Error::Unavailable`] if the system has no randomness; otherwise as the record of a step.
     #[expect(clippy::needless_pass_by_value, reason = "a constant or text: `&APPROVED` would be noise")]
     pub fn token<T>(&self, signal: impl SignalRef<T>) -> MintToken<'_> {
         MintToken { step: self, signal: SignalName::new(signal.name()), who: None, life: LIFE }
@@ -229,11 +229,12 @@ impl StepContext {
 }
 
 impl Engine {
-    /// Sends the signal that a [token](StepContext::token) is good for. That works once.
+    /// Sends the signal of a [token](StepContext::token). That works once.
     ///
     /// # Errors
-    /// [`Error::Token`] if it is not good; as [`Engine::signal`]. After [`Error::OutcomeUnknown`] the signal may be stored: if
-    /// a second call then returns [`Error::Token`], the first one was, or somebody else has used the token.
+    /// [`Error::Token`] if the token was used, has expired, or was never made; otherwise as [`Engine::signal`]. After
+    /// [`Error::OutcomeUnknown`] the signal may be stored. If a second call then returns [`Error::Token`], the first
+    /// one succeeded, or somebody else used the token.
     pub async fn redeem<T: Serialize>(&self, token: &str, value: &T) -> Result<()> {
         let (job, secret) = parse(token).ok_or(Error::Token)?;
         let found = self.store().values(job, vec![token_key(secret)?]).await?;

@@ -101,7 +101,7 @@ async fn due(op_key: &OpKey, when: When) -> Result<Timestamp> {
     Ok(due)
 }
 
-/// A sleep on its way. Await it; see [`Context::sleep`].
+/// A sleep. Await it; see [`Context::sleep`].
 #[must_use = "nothing is waited for until this is awaited"]
 pub struct Sleep<'c> {
     parts: Option<SleepParts<'c>>,
@@ -131,12 +131,12 @@ impl SleepParts<'_> {
     }
 }
 
-/// A signal that was received.
+/// A signal, with its sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received<T> {
-    /// Who sent it: the key that the sender gave, or one that the engine made up.
+    /// The sender's key, or one that the engine made if there was none.
     pub sender: String,
-    /// What it says.
+    /// The payload.
     pub value: T,
 }
 
@@ -319,7 +319,7 @@ impl<'c, T> Signal<'c, T> {
         }
     }
 
-    /// Waits until a point in time at the latest: `None` is returned then.
+    /// Waits until a point in time at the latest, and returns `None` then.
     pub fn until(self, time: Timestamp) -> TimedSignal<'c, T> {
         match self.into_parts() {
             Some(parts) => TimedSignal::of(SignalParts { timeout: Some(When::At(time)), ..parts }),
@@ -327,8 +327,8 @@ impl<'c, T> Signal<'c, T> {
         }
     }
 
-    /// Waits for as many signals, all of different senders. Together they are one record, with the bound of a step's
-    /// result: beyond it, [`Error::Step`].
+    /// Waits for this many signals; if senders are named, from different ones. Together they are one record, with the
+    /// bound of a step's result: beyond it, [`Error::Step`].
     pub fn count(self, count: u32) -> Signals<'c, T> {
         match self.into_parts() {
             Some(parts) => Signals::of(SignalParts { count: count.max(1), ..parts }),
@@ -348,15 +348,19 @@ impl<T> Signals<'_, T> {
 }
 
 impl Context {
-    /// Waits. The handler is suspended meanwhile: it holds no slot, no task and no connection, for months if need be.
+    /// Waits for a time. The handler is suspended meanwhile: it holds no slot, no task and no connection, for months
+    /// if need be.
+    ///
+    /// The store records when the wait began, so a crash or a deploy does not make it longer.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for more than ten years; [`Error::DuplicateKey`], [`Error::Nested`] and [`Error::Detached`].
+    /// [`Error::Invalid`] for more than ten years; [`Error::DuplicateKey`], [`Error::Nested`] and
+    /// [`Error::Detached`].
     pub fn sleep(&self, name: &str, duration: Duration) -> Sleep<'_> {
         self.sleep_for(name, When::After(duration))
     }
 
-    /// Waits until a point in time; see [`sleep`](Self::sleep).
+    /// Waits until a point in time; otherwise as [`sleep`](Self::sleep).
     pub fn sleep_until(&self, name: &str, time: impl Into<Timestamp>) -> Sleep<'_> {
         self.sleep_for(name, When::At(time.into()))
     }
@@ -365,14 +369,16 @@ impl Context {
         Sleep { parts: Some(SleepParts { op: Op::new(self, name), when }), run: None }
     }
 
-    /// Waits for a signal that somebody sends to this job with [`Engine::signal`](crate::Engine::signal). One that came
-    /// before the wait is kept for it. The handler is suspended meanwhile, as in [`sleep`](Self::sleep).
+    /// Waits for a signal that somebody sends to this job with [`Engine::signal`](crate::Engine::signal).
+    ///
+    /// A signal that came before the wait is kept for it; one wait reads each signal, the oldest first. The handler
+    /// is suspended meanwhile, as in [`sleep`](Self::sleep).
     ///
     /// ```
     /// # use mainspring::{Context, Job, SignalType};
     /// # use std::time::Duration;
     /// # #[derive(serde::Serialize, serde::Deserialize, Job)] struct Order { id: u64 }
-    /// /// Ties both ends together: what is sent under this name is a `bool`.
+    /// /// One constant for both ends: the payload under this name is a `bool`.
     /// const APPROVED: SignalType<bool> = SignalType::new("approved");
     ///
     /// async fn order(ctx: Context, job: Order) -> mainspring::HandlerResult<()> {
@@ -383,8 +389,8 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Step`] if what was sent is not a `T`. That signal is set aside: no later wait and no later attempt meets it.
-    /// [`Error::DuplicateKey`], [`Error::Nested`] and [`Error::Detached`].
+    /// [`Error::Step`] if the payload is not a `T`. The engine sets that signal aside, so no later wait and no later
+    /// attempt meets it. [`Error::DuplicateKey`], [`Error::Nested`] and [`Error::Detached`].
     #[expect(clippy::needless_pass_by_value, reason = "a constant or text: `&APPROVED` would be noise")]
     pub fn signal<T>(&self, name: impl SignalRef<T>) -> Signal<'_, T> {
         let name = name.name();

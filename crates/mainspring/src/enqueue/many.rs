@@ -19,7 +19,7 @@ use crate::engine::Engine;
 use crate::enqueue::flush::{ContendedRetry, flush};
 use crate::job::{Job, JobOptions};
 
-/// Many jobs of one type on their way in. Await it to store them.
+/// Many jobs of one type to enqueue. Nothing happens until you await it; see [`Engine::enqueue_many`].
 #[must_use = "nothing is enqueued until this is awaited"]
 pub struct EnqueueMany<'a, J> {
     engine: &'a Engine,

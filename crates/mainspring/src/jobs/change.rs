@@ -12,12 +12,14 @@ use mainspring_core::{Error, Result, bounds};
 use crate::durable::drift::Decision;
 use crate::engine::Engine;
 
-/// Which jobs a verb is for: ids, or all that match a filter.
+/// Selects the jobs that a verb changes: ids, all jobs that match a filter, or all jobs.
+///
+/// A `JobId`, a `Vec<JobId>` and a [`Filter`] convert into it, so you can pass them as they are.
 #[derive(Debug, Clone)]
 pub enum Target {
-    /// These.
+    /// The jobs with these ids.
     Ids(Vec<JobId>),
-    /// All that match. A filter without a condition is refused: [`Target::All`] names all jobs.
+    /// All jobs that match. A filter without a condition is [`Error::Invalid`]: [`Target::All`] names all jobs.
     Filter(Filter),
     /// All jobs of the store.
     All,
@@ -41,18 +43,21 @@ impl From<Filter> for Target {
     }
 }
 
-/// What a verb did.
+/// Counts the jobs that a verb has changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChangeReport {
-    /// Jobs it was applied to, or with a dry run would have been.
+    /// Jobs that changed, or with a dry run would have.
     pub changed: usize,
-    /// Jobs that matched but are in a state to which the verb does not apply.
+    /// Jobs that matched, but whose state does not allow the verb.
     pub refused: usize,
-    /// Ids for which there is no job.
+    /// Ids without a job.
     pub missing: usize,
 }
 
-/// A verb on its way. Await it to apply it.
+/// A verb for some jobs. Nothing changes until you await it.
+///
+/// For one id, a verb that does not apply is an error: [`Error::NotFound`] or [`Error::Illegal`]. For several jobs,
+/// the [`ChangeReport`] counts them.
 #[must_use = "nothing is changed until this is awaited"]
 pub struct Change<'a> {
     engine: &'a Engine,
@@ -100,20 +105,22 @@ impl<'a> Change<'a> {
         Change { engine, target, action, dry_run: false, watched: None }
     }
 
-    /// Only counts what would be changed.
+    /// Counts the jobs that would change, and changes nothing.
     pub fn dry_run(mut self) -> Self {
         self.dry_run = true;
         self
     }
 
-    /// Tells how far it has come, after each part of at most [`bounds::BATCH`] jobs: each part is a commit of its own, and what
-    /// is done stays done if a later part fails.
+    /// Calls `watch` with the progress after each part of at most [`bounds::BATCH`] jobs.
+    ///
+    /// Each part is a commit of its own. If a later part fails, the earlier ones stay changed.
     pub fn watched(mut self, watch: impl FnMut(&ChangeReport) + Send + 'a) -> Self {
         self.watched = Some(Box::new(watch));
         self
     }
 
-    /// Why, for the record. Only cancelling, failing and holding keep it; what is said of a hold is gone with the hold.
+    /// Gives the reason. Cancelling, failing and holding store it with the job; other verbs ignore it. The reason of
+    /// a hold goes when the job resumes.
     pub fn because(mut self, words: impl Into<String>) -> Self {
         if let Ok(Action::Verb(Verb::Cancel { why } | Verb::Hold { why } | Verb::Fail { why })) =
             &mut self.action

@@ -10,7 +10,7 @@ use mainspring_core::{Error, Result};
 use crate::durable::drift::DRIFT_SIGNAL;
 use crate::engine::Engine;
 
-/// Signals that are about to be dropped. Await it; see [`Jobs::drop_signals`](crate::admin::Jobs::drop_signals).
+/// Signals to drop. Nothing changes until you await it; see [`Jobs::drop_signals`](crate::admin::Jobs::drop_signals).
 #[must_use = "nothing is dropped until this is awaited"]
 pub struct DropSignals<'a> {
     engine: &'a Engine,
@@ -30,7 +30,7 @@ impl<'a> DropSignals<'a> {
         DropSignals { engine, id, name, sender: None }
     }
 
-    /// Only the signals of this sender.
+    /// Drops only the signals of this sender. Default: those of all senders.
     pub fn sender(mut self, sender: impl Into<String>) -> Self {
         self.sender = Some(sender.into());
         self

@@ -11,7 +11,7 @@ use crate::engine::Engine;
 /// Jobs of a page unless you say otherwise.
 const LIMIT: usize = 100;
 
-/// A listing on its way. Await it; see [`Jobs::list`](crate::admin::Jobs::list).
+/// A listing of jobs. Await it for a page; see [`Jobs::list`](crate::admin::Jobs::list).
 #[must_use = "nothing is listed until this is awaited"]
 pub struct List<'a> {
     engine: &'a Engine,
@@ -25,13 +25,13 @@ impl<'a> List<'a> {
         List { engine, filter, after: None, limit: LIMIT }
     }
 
-    /// Begins where the page before has ended, at its [`next`](Listing::next). Default: with the newest job.
+    /// Begins where the page before has ended, at its [`next`](Listing::next). Default: the newest job.
     pub fn after(mut self, position: impl Into<Option<PagePosition>>) -> Self {
         self.after = position.into();
         self
     }
 
-    /// At most so many jobs, and at most [`bounds::PAGE`]. Default: 100.
+    /// Lists at most this many jobs, and never more than [`bounds::PAGE`]. Default: 100.
     pub fn limit(mut self, jobs: usize) -> Self {
         self.limit = jobs.min(bounds::PAGE);
         self

@@ -38,7 +38,7 @@ use crate::waiters::Waiters;
 /// The version of a node that has none.
 const UNVERSIONED: &str = "0";
 
-/// A node that has not started. Made by [`Engine::node`]; [`start`](Self::start) reports what is wrong with it.
+/// A node to start. You get one from [`Engine::node`]; [`start`](Self::start) reports the first mistake in its setup.
 #[must_use = "a node does nothing until it is started"]
 pub struct NodeBuilder {
     engine: Engine,
@@ -94,7 +94,7 @@ impl NodeBuilder {
         result.map_err(|error| self.problem.get_or_insert(error)).ok()
     }
 
-    /// Runs jobs of one kind with a function or closure.
+    /// Adds the handler of one kind: a function or closure. A node has one handler per kind.
     pub fn handle<J, F, Fut, E>(mut self, handler: F) -> Self
     where
         J: Job,
@@ -107,8 +107,8 @@ impl NodeBuilder {
         self
     }
 
-    /// Serves a queue with this many slots: jobs that run at a time. Calling it again for the same queue changes the
-    /// number.
+    /// Serves a queue with this many slots: the jobs that run at a time. Call it again for the same queue to change
+    /// the number.
     pub fn queue(mut self, name: impl AsRef<str>, slots: u32) -> Self {
         let name = QueueName::new(name);
         if let Some(name) = self.note(name) {
@@ -124,7 +124,7 @@ impl NodeBuilder {
         }
     }
 
-    /// A capability that jobs may require.
+    /// Adds a label, an ability that jobs may require.
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         let label = Label::new(label);
         let label = self.note(label);
@@ -132,21 +132,22 @@ impl NodeBuilder {
         self
     }
 
-    /// The first part of the node's name; `mainspring` if not set.
+    /// Sets the first part of the node's name. Default: `mainspring`.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// The version of the application, as part of the node's name; usually `env!("CARGO_PKG_VERSION")`. It is also the
-    /// build that jobs may be [pinned](crate::enqueue::Enqueue::pin) to.
+    /// Sets the version of the application, as part of the node's name; usually `env!("CARGO_PKG_VERSION")`. It is
+    /// also the build that jobs may be [pinned](crate::enqueue::Enqueue::pin) to.
     pub fn version(mut self, version: impl Into<String>) -> Self {
         self.version = version.into();
         self
     }
 
-    /// From this time on, a [`SystemTime`](std::time::SystemTime) or a [`Duration`] from now, also runs jobs that are [pinned](crate::enqueue::Enqueue::pin) to another build: until then they are left
-    /// to the nodes of that build, so that these can drain. A time that is past: at once.
+    /// From this time on, also runs jobs that are [pinned](crate::enqueue::Enqueue::pin) to another build. Until then
+    /// they are left to the nodes of that build, so that these can drain. The time is a
+    /// [`SystemTime`](std::time::SystemTime), or a [`Duration`] from now; a past time means at once.
     pub fn takes_over(mut self, build: impl AsRef<str>, from: impl Into<When>) -> Self {
         let label = Label::of_build(build.as_ref());
         let from = from.into().resolve(self.engine.seams().clock.now());
@@ -155,22 +156,23 @@ impl NodeBuilder {
         self
     }
 
-    /// How long the node may be silent before others take over its jobs; 15 seconds if not set. It renews three times
-    /// as often.
+    /// Sets how long the node may be silent before others take over its jobs. Default: 15 seconds. The node renews
+    /// three times as often.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.options.lease = lease;
         self
     }
 
-    /// How many suspended handlers are kept in memory, for ten seconds at most, so that a quick wake need not run them from
-    /// their top; 1,000 if not set, and none for 0. Nothing but speed depends on it.
+    /// Sets how many suspended handlers stay in memory, for ten seconds at most, so a quick wake need not run them
+    /// from their top. Default: 1,000; 0 keeps none. Nothing but speed depends on it.
     pub fn cached_handlers(mut self, handlers: usize) -> Self {
         self.options.cached_handlers = handlers;
         self
     }
 
-    /// How many jobs one claim takes at most; 1,000 if not set, which is also the most that there may be. Quick jobs are
-    /// claimed ahead of their slots, two claims' worth per queue: lower it if that many inputs are too much for the memory.
+    /// Sets how many jobs one claim takes at most. Default: 1,000, which is also the maximum. The node claims quick
+    /// jobs ahead of their slots, up to two claims per queue. Lower it if so many inputs are too much for your
+    /// memory.
     pub fn claim_at_most(mut self, jobs: usize) -> Self {
         self.options.claim = jobs.clamp(1, bounds::BATCH);
         self
@@ -182,32 +184,32 @@ impl NodeBuilder {
         self
     }
 
-    /// How long running jobs may take to end when the node shuts down; 25 seconds if not set.
+    /// Sets how long running jobs may take to end when the node shuts down. Default: 25 seconds.
     pub fn drain(mut self, drain: Duration) -> Self {
         self.options.drain = drain;
         self
     }
 
-    /// How long a handler that watches for its cancellation ([`Context::cancelled`]) may take to end; 10 seconds if
-    /// not set.
+    /// Sets how long a handler that watches for its cancellation ([`Context::cancelled`]) may take to end. Default:
+    /// 10 seconds.
     pub fn cancel_grace(mut self, grace: Duration) -> Self {
         self.options.cancel_grace = grace;
         self
     }
 
-    /// Something that handlers can ask for by its type: [`Context::state`].
+    /// Shares a value with all handlers; they ask for it by its type, with [`Context::state`].
     pub fn state<T: Send + Sync + 'static>(mut self, state: T) -> Self {
         self.states.insert(state);
         self
     }
 
-    /// Says that some handler needs state of this type: without it the node does not start.
+    /// Declares that a handler needs state of this type: without it the node does not start.
     pub fn needs<T: Send + Sync + 'static>(mut self) -> Self {
         self.needs.push(Need { name: type_name::<T>(), given: |states| states.get::<T>().is_ok() });
         self
     }
 
-    /// Puts a layer around every handler. The first that is added is the outermost.
+    /// Puts a layer around every handler. The first that you add is the outermost.
     pub fn layer(mut self, layer: impl Layer) -> Self {
         self.layers.push(Arc::new(layer));
         self
@@ -219,13 +221,13 @@ impl NodeBuilder {
         self
     }
 
-    /// Calls a function whenever the outcome of a run has been stored. Not called for outcomes that were refused.
+    /// Calls a function whenever the outcome of a run has been stored. It does not hear of refused outcomes.
     pub fn on_outcome(mut self, hook: impl Fn(&Info, &Outcome) + Send + Sync + 'static) -> Self {
         self.hooks.outcome.push(Box::new(hook));
         self
     }
 
-    /// Takes queues, labels, name and lease from the environment, where it sets them: `MAINSPRING_QUEUES`
+    /// Takes queues, labels, name and lease from the environment, if it sets them: `MAINSPRING_QUEUES`
     /// (`default:10,mail:5`), `MAINSPRING_LABELS` (`gpu,eu`), `MAINSPRING_NODE_PREFIX`, `MAINSPRING_VERSION`,
     /// `MAINSPRING_LEASE` (`15s`).
     pub fn from_env(mut self) -> Self {
@@ -257,7 +259,8 @@ impl NodeBuilder {
     /// Joins the store and starts to run jobs.
     ///
     /// # Errors
-    /// The first thing that is wrong with the setup, or what the store says.
+    /// The first mistake in the setup, such as two handlers for one kind, no queue or no handler; or an error of the
+    /// store.
     pub async fn start(self) -> Result<Node> {
         let (shared, entries) = self.join().await?;
         supervisor::start(&shared, entries);

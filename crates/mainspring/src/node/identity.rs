@@ -73,9 +73,10 @@ pub(super) fn name(prefix: &str, version: &str, id: NodeId) -> String {
     format!("{prefix}-worker-{version}-{short}")
 }
 
-/// Waits for SIGTERM or SIGINT (Ctrl-C): what [`Node::run_until`](crate::Node::run_until) is usually given.
+/// Waits for SIGTERM or SIGINT (Ctrl-C): pass it to [`Node::run_until`](crate::Node::run_until).
 ///
-/// Listens from the call on, not from the first poll: a signal in between is not lost. To be called within a Tokio runtime.
+/// It listens from the call on, not from the first poll, so it does not lose a signal in between. Call it within a
+/// Tokio runtime.
 pub fn shutdown_signal() -> impl Future<Output = ()> + Send + use<> {
     #[cfg(unix)]
     let signals = {

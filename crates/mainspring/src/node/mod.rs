@@ -206,38 +206,40 @@ fn broken(error: &Error) {
     tracing::error!(%error, "the store refuses this node's work");
 }
 
-/// A running node. Cheap to clone; dropping it does not stop the node.
+/// A running node. It is cheap to clone. Dropping it does not stop the node.
 #[derive(Clone)]
 pub struct Node {
     shared: Arc<NodeShared>,
 }
 
 impl Node {
-    /// What people call it: `{prefix}-worker-{version}-{id}`.
+    /// Returns the node's name for people: `{prefix}-worker-{version}-{id}`.
     pub fn name(&self) -> &str {
         &self.shared.registration.name
     }
 
-    /// The store's number for it at the moment: another one after it was expired and has joined anew.
+    /// Returns the store's present number for the node. If the node expires and joins again, it gets another one.
     pub fn number(&self) -> NodeNo {
         self.shared.held.node()
     }
 
-    /// Claims nothing more, lets running jobs end for as long as
-    /// [`NodeBuilder::drain`](crate::NodeBuilder::drain) says, gives the rest back without counting anything, and leaves. Calling it twice waits for the
-    /// same end. It never hangs, whatever handlers or the store do.
+    /// Stops the node without losing work: it claims nothing more, lets running jobs end for as long as
+    /// [`NodeBuilder::drain`](crate::NodeBuilder::drain) says, and gives the rest back.
+    ///
+    /// Nothing of this counts as a failure or a crash. It never hangs, whatever handlers or the store do. If you call
+    /// it twice, both calls wait for the same end.
     pub async fn shutdown(&self) {
         self.shared.advance(Phase::Draining);
         self.shared.reached(Phase::Stopped).await;
     }
 
-    /// As [`shutdown`](Self::shutdown), but running jobs are stopped and given back at once.
+    /// Stops the node at once: it stops running jobs and gives them back. Otherwise as [`shutdown`](Self::shutdown).
     pub async fn abort(&self) {
         self.shared.advance(Phase::Stopping);
         self.shared.reached(Phase::Stopped).await;
     }
 
-    /// Whether the node is shutting down or gone.
+    /// Returns whether the node is shutting down or gone.
     pub fn is_shutting_down(&self) -> bool {
         self.shared.is_closing()
     }
@@ -247,7 +249,8 @@ impl Node {
         self.shared.closing().await;
     }
 
-    /// How many claims the node holds: jobs that run, wait for a slot, or have an outcome that is not stored yet.
+    /// Returns how many claims the node holds: jobs that run, wait for a slot, or have an outcome that is not stored
+    /// yet.
     pub fn claims(&self) -> usize {
         self.shared.held.all().len()
     }

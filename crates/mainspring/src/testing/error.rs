@@ -8,23 +8,24 @@ use mainspring_core::job::{Status, Summary};
 use mainspring_core::name::Key;
 use mainspring_core::time::Timestamp;
 
-/// What [`TestEngine`](super::TestEngine) returns. Its `Debug` is its message: that is what a test prints that ends in it.
+/// The errors of [`TestEngine`](super::TestEngine) and its friends. `Debug` prints the message, because a test that
+/// returns the error prints that.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// What the engine says.
+    /// An error of the engine.
     #[error(transparent)]
     Engine(#[from] mainspring_core::Error),
     /// Handlers wait for something that does not happen: for the clock, which only
     /// [`advance`](super::TestEngine::advance) moves, or for something outside.
     #[error("not idle after {}s: {}; does a handler wait for the clock to be advanced?", .patience.as_secs_f64(), list(.jobs))]
     StillRunning {
-        /// How long was waited, in real time.
+        /// How long the test waited, in real time.
         patience: Duration,
         /// The jobs that run.
         jobs: Vec<Summary>,
     },
-    /// There is always something more to do, such as a job that enqueues itself again.
+    /// There is always more to do, such as a job that enqueues itself again.
     #[error("no end in sight: each job makes more work; running: {}", list(.jobs))]
     Endless {
         /// The jobs that run.
@@ -33,24 +34,24 @@ pub enum Error {
     /// The clock has stopped too often on its way: something is due again and again.
     #[error("the clock stopped {stops} times on its way and has come to {at}: advance it by less at a time; running: {}", list(.jobs))]
     TooFar {
-        /// How often it stopped.
+        /// How often the clock stopped.
         stops: usize,
-        /// How far it has come.
+        /// The time it has come to.
         at: Timestamp,
         /// The jobs that run.
         jobs: Vec<Summary>,
     },
-    /// A workflow did not bear what happened to one of its steps.
+    /// A workflow does not tolerate a mishap of one of its steps.
     #[error("step `{key}` broke the workflow when {what}: {why}")]
     Broke {
         /// The step.
         key: Key,
-        /// What happened to it.
+        /// The mishap.
         what: String,
         /// What came of it.
         why: String,
     },
-    /// What a job has recorded does not fit the code.
+    /// The records of a job do not fit the code.
     #[error("the journal of job {id} does not fit: {why}")]
     Drifted {
         /// The job.
@@ -58,19 +59,19 @@ pub enum Error {
         /// What was asked for, and what is recorded; or what the handler did instead of going on.
         why: String,
     },
-    /// A trial of a workflow that ran no step: nothing was tried.
+    /// A trial of a workflow that ran no step, so it tried nothing.
     #[error("the workflow ran no step, so that nothing could happen to one: it has not been tried")]
     NoSteps,
-    /// The job is neither running nor has it ended: it waits for its time, for a node, or for a person.
+    /// The job has not ended: it runs, or waits for its time, for a node or for a person.
     #[error("job {id} has not ended: it is {status}{}", after(.error.as_deref(), .backoff.as_ref()))]
     NotEnded {
         /// The job.
         id: JobId,
-        /// What it is.
+        /// Its state.
         status: Status,
-        /// What went wrong last, if anything.
+        /// Its last error, if any.
         error: Option<String>,
-        /// The step that failed and is tried again, and when; if the job runs and waits for nothing else.
+        /// The failed step and the time of its retry, if the job runs and waits only for that.
         backoff: Option<(Key, Timestamp)>,
     },
 }

@@ -12,8 +12,9 @@ use super::observed_store::EnqueuedJob;
 use crate::enqueue::Enqueued;
 use crate::job::Job;
 
-/// Conditions on jobs that have been enqueued, all of which must hold; made by
-/// [`expect_enqueued`](TestEngine::expect_enqueued). Nothing is looked at until one of the assertions at its end is called.
+/// Conditions on enqueued jobs, all of which must hold. [`expect_enqueued`](TestEngine::expect_enqueued) makes one.
+///
+/// Nothing is checked until you call one of the assertions at the end.
 ///
 /// ```
 /// # use mainspring::testing::TestEngine;
@@ -60,25 +61,25 @@ impl<'a, J: Job> Expected<'a, J> {
         self.with(words, move |kept, _| holds(&kept.record.summary.options))
     }
 
-    /// In this queue.
+    /// Expects this queue.
     pub fn queue(self, queue: impl Into<String>) -> Self {
         let queue = queue.into();
         self.with(format!("in queue `{queue}`"), move |kept, _| kept.record.summary.queue.as_str() == queue)
     }
 
-    /// With this priority.
+    /// Expects this priority.
     pub fn priority(self, priority: u8) -> Self {
         let holds = move |kept: &EnqueuedJob, _: &J| kept.record.summary.priority.get() == priority;
         self.with(format!("with priority {priority}"), holds)
     }
 
-    /// To run at this time, or a [`Duration`] from now; a job without a delay: when it was enqueued.
+    /// Expects this start: a time, or a [`Duration`] from now. The start of a job without a delay is its enqueue.
     pub fn at(self, when: impl Into<When>) -> Self {
         let at = when.into().resolve(self.test.now());
         self.with(format!("to run at {at}"), move |kept, _| kept.due == at)
     }
 
-    /// With this tag.
+    /// Expects this tag.
     pub fn tag(self, tag: impl Into<String>) -> Self {
         let tag = tag.into();
         self.with_options(format!("with tag `{tag}`"), move |options| {
@@ -86,7 +87,7 @@ impl<'a, J: Job> Expected<'a, J> {
         })
     }
 
-    /// With this required label.
+    /// Expects this required label.
     pub fn label(self, label: impl Into<String>) -> Self {
         let label = label.into();
         self.with_options(format!("with label `{label}`"), move |options| {
@@ -94,7 +95,7 @@ impl<'a, J: Job> Expected<'a, J> {
         })
     }
 
-    /// With this unique key.
+    /// Expects this unique key.
     pub fn unique(self, key: impl Into<String>) -> Self {
         let key = key.into();
         self.with_options(format!("with unique key `{key}`"), move |options| {
@@ -102,7 +103,7 @@ impl<'a, J: Job> Expected<'a, J> {
         })
     }
 
-    /// With this header.
+    /// Expects this header.
     pub fn header(self, name: impl Into<String>, value: impl Into<String>) -> Self {
         let (name, value) = (name.into(), value.into());
         self.with_options(format!("with header `{name}: {value}`"), move |options| {
@@ -110,14 +111,14 @@ impl<'a, J: Job> Expected<'a, J> {
         })
     }
 
-    /// With so many attempts.
+    /// Expects this number of attempts.
     pub fn max_attempts(self, attempts: u16) -> Self {
         self.with_options(format!("with {attempts} attempts"), move |options| {
             options.max_attempts == attempts
         })
     }
 
-    /// With this time-out of an attempt.
+    /// Expects this timeout of an attempt.
     pub fn timeout(self, timeout: Duration) -> Self {
         let timeout = Span(timeout);
         self.with_options(format!("with a timeout of {timeout}"), move |options| {
@@ -125,15 +126,15 @@ impl<'a, J: Job> Expected<'a, J> {
         })
     }
 
-    /// To whose input a condition applies.
+    /// Expects an input that meets this condition.
     pub fn matching(self, condition: impl Fn(&J) -> bool + 'a) -> Self {
         self.with("that match".into(), move |_, job| condition(job))
     }
 
-    /// Asserts that there is one; returns the first.
+    /// Asserts that there is such a job, and returns the first.
     ///
     /// # Panics
-    /// If there is none; says what was enqueued instead.
+    /// If there is none; lists the jobs that were enqueued instead.
     #[track_caller]
     pub fn assert(self) -> Enqueued<J> {
         let all = self.test.enqueued_of::<J>();
@@ -143,19 +144,19 @@ impl<'a, J: Job> Expected<'a, J> {
         }
     }
 
-    /// Asserts that there is none.
+    /// Asserts that there is no such job.
     ///
     /// # Panics
-    /// If there is one; says which.
+    /// If there is one; names it.
     #[track_caller]
     pub fn assert_none(self) {
         self.assert_count(0);
     }
 
-    /// Asserts that there are so many.
+    /// Asserts the number of such jobs.
     ///
     /// # Panics
-    /// If there are more or fewer; says which, and what else was enqueued.
+    /// If there are more or fewer; lists them, and the other jobs that were enqueued.
     #[track_caller]
     pub fn assert_count(self, count: usize) {
         let (found, others): (Vec<_>, Vec<_>) =

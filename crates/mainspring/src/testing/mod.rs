@@ -1,8 +1,8 @@
 //! Testing jobs: a real engine with a store in memory, a clock that you move, and faults on demand.
 //!
 //! Handlers run exactly as on a node: claimed, leased, retried, timed out. Only time stands still until you
-//! [`advance`](TestEngine::advance) it, so that a test of a job that retries for a week takes a millisecond, and runs the
-//! same way each time.
+//! [`advance`](TestEngine::advance) it. So a test of a job that retries for a week takes a millisecond, and runs the same
+//! way each time.
 //!
 //! ```
 //! use mainspring::testing::TestEngine;
@@ -44,7 +44,7 @@
 //!
 //! # Is my handler idempotent?
 //!
-//! A handler may run again after a crash, so it has to bear that. Three ways to find out:
+//! A handler may run again after a crash. You have three ways to test whether it tolerates that:
 //! [`run_twice`](TestEngine::run_twice) loses the outcome of each first run, [`fail_once`](TestEngine::fail_once) makes
 //! each first attempt fail after the handler has done its work, and [`crash`](TestEngine::crash) drops everything in the
 //! middle.
@@ -79,7 +79,7 @@
 //! # }
 //! ```
 
-//! # Does my workflow bear a crash between any two steps?
+//! # Does my workflow survive a crash between any two steps?
 //!
 //! A [`Trial`] runs it again and again, each time with another mishap, and names the step that broke.
 
@@ -142,10 +142,10 @@ const STOPS: usize = 1_000_000;
 /// Backoffs of steps after which a job is taken to have no end.
 const WAITS: usize = 10_000;
 
-/// An engine for tests, on a clock that stands still until it is advanced: in memory, or on a real
-/// [file](Self::sqlite) or [database](Self::postgres) where a job's rows are part of the test.
+/// An [`Engine`] for tests, on a clock that stands still until you move it.
 ///
-/// It is an [`Engine`] (by `Deref`): enqueue, look at and change jobs as usual. Must be made within a Tokio runtime;
+/// It runs in memory, or on a real [file](Self::sqlite) or [database](Self::postgres) if a job's rows are part of
+/// your test. It derefs to [`Engine`]: enqueue, look at and change jobs as usual. Make it within a Tokio runtime;
 /// `#[tokio::test]` will do.
 pub struct TestEngine {
     engine: Engine,
@@ -224,7 +224,7 @@ impl Default for TestEngine {
 }
 
 impl TestEngine {
-    /// An engine without jobs and nodes.
+    /// Makes an engine in memory, without jobs and nodes.
     ///
     /// # Panics
     /// Outside of a Tokio runtime.
@@ -232,7 +232,8 @@ impl TestEngine {
         TestEngine::seeded(0)
     }
 
-    /// As [`new`](Self::new), with another sequence of random numbers: other ids, other jitter.
+    /// Makes an engine with another sequence of random numbers: other ids, other jitter. Otherwise as
+    /// [`new`](Self::new).
     pub fn seeded(seed: u64) -> Self {
         TestEngine::on(seed, |seams| Arc::new(Memory::new(Arc::clone(&seams.clock))))
     }
@@ -246,22 +247,23 @@ impl TestEngine {
         parts.engine(store, false)
     }
 
-    /// How long [`run_until_idle`](Self::run_until_idle) waits, in real time, for handlers that wait for something
-    /// outside, such as a socket; 5 seconds if not set. Handlers that are busy all the time are given twelve times that.
+    /// Sets how long [`run_until_idle`](Self::run_until_idle) waits, in real time, for handlers that wait for
+    /// something outside, such as a socket. Default: 5 seconds. Handlers that are busy all the time get twelve times
+    /// that.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// How often the clock may stop in one [`advance`](Self::advance); a million times if not set.
+    /// Sets how often the clock may stop in one [`advance`](Self::advance). Default: a million times.
     #[must_use]
     pub fn stops(mut self, stops: usize) -> Self {
         self.stops = stops;
         self
     }
 
-    /// Starts a node, set up exactly as in production:
+    /// Starts a node, set up exactly as in production.
     ///
     /// ```
     /// # use mainspring::testing::TestEngine;
@@ -277,7 +279,7 @@ impl TestEngine {
     /// # }
     /// ```
     ///
-    /// It runs jobs whenever the test awaits something. May be called several times, for several nodes on one store.
+    /// The node runs jobs whenever your test awaits something. Call it several times for several nodes on one store.
     ///
     /// # Errors
     /// As [`NodeBuilder::start`].
@@ -289,14 +291,17 @@ impl TestEngine {
         Ok(node)
     }
 
-    /// Runs everything that is due now: what is enqueued, what handlers enqueue, and retries whose time has come. Does
-    /// not move the clock. Jobs that nobody handles, or whose queue is paused, stay where they are.
+    /// Runs everything that is due now, and does not move the clock.
     ///
-    /// A handler that waits for nothing but the [backoff](crate::workflow::Step::backoff) of a step keeps its slot, but nothing of it
-    /// is due: that is idle, too. [`advance`](Self::advance) ends the backoff, and [`outcome`](Self::outcome) names it.
+    /// That includes jobs that handlers enqueue, and retries that are due. Jobs without a handler, and jobs of a
+    /// paused queue, stay where they are.
+    ///
+    /// A handler that waits only for the [backoff](crate::workflow::Step::backoff) of a step keeps its slot, but
+    /// nothing of it is due: it counts as idle. [`advance`](Self::advance) ends the backoff, and
+    /// [`outcome`](Self::outcome) names it.
     ///
     /// # Errors
-    /// [`Error::StillRunning`] if handlers wait for something that does not happen, [`Error::Endless`] if there is
+    /// [`Error::StillRunning`] if handlers wait for something that does not happen; [`Error::Endless`] if there is
     /// always more to do. Both name the jobs.
     pub async fn run_until_idle(&self) -> Result<()> {
         let mut patience = self.real.sleep(self.patience);
@@ -315,15 +320,18 @@ impl TestEngine {
         }
     }
 
-    /// Moves the clock, and lets everything run that becomes due on the way, in order: due jobs, deadlines, backoffs and
-    /// time-outs of steps and jobs, lapsing leases. An hour at once is the same as sixty times a minute. Housekeeping is
-    /// skipped where nothing is due, except for the last two minutes.
+    /// Moves the clock, and runs everything that becomes due on the way, in order.
     ///
-    /// Handlers that wait for something outside of the test's clock, such as a socket, do not stop the clock; call
+    /// That includes due jobs, deadlines, backoffs and timeouts of steps and jobs, and expiring leases. An hour at
+    /// once is the same as sixty times a minute. Where nothing is due, the clock skips housekeeping, except for the
+    /// last two minutes.
+    ///
+    /// Handlers that wait for something outside the test's clock, such as a socket, do not stop the clock. Call
     /// [`run_until_idle`](Self::run_until_idle) to wait for them.
     ///
     /// # Errors
-    /// [`Error::Endless`] if there is always more to do, [`Error::TooFar`] if the clock stops too [often](Self::stops).
+    /// [`Error::Endless`] if there is always more to do; [`Error::TooFar`] if the clock stops too
+    /// [often](Self::stops).
     pub async fn advance(&self, by: Duration) -> Result<()> {
         let end = self.clock.monotonic().saturating_add(by);
         self.settle().await?;
@@ -338,8 +346,8 @@ impl TestEngine {
         Err(Error::TooFar { stops: self.stops, at: self.now(), jobs: self.running() })
     }
 
-    /// Moves the clock in one leap, as if the machine had been suspended: everything that should have happened
-    /// meanwhile happens late, and all at once.
+    /// Moves the clock in one jump, as if the machine had been suspended: everything of the meantime happens late,
+    /// and all at once.
     ///
     /// # Errors
     /// [`Error::Endless`] if there is always more to do.
@@ -349,20 +357,20 @@ impl TestEngine {
         self.settle().await
     }
 
-    /// The time by the test's clock. It begins at 2026-01-01T00:00:00Z.
+    /// Returns the time by the test's clock. It begins at 2026-01-01T00:00:00Z.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
     /// Enqueues a job, [runs until idle](Self::run_until_idle), and returns its result.
     ///
-    /// Steps that fail and are [tried again](crate::workflow::Step::retry) are part of one run: while nothing goes on but their
-    /// backoffs, the clock is moved to the end of the next. It is moved for nothing else: not for another attempt of the job,
-    /// a sleep or a signal.
+    /// [Retries of steps](crate::workflow::Step::retry) are part of one run: if only their backoffs are left, the
+    /// clock moves to the end of the next. It moves for nothing else: not for another attempt of the job, a sleep or
+    /// a signal.
     ///
     /// # Errors
-    /// [`mainspring::Error::Ended`](crate::Error::Ended) if it failed or was cancelled; [`Error::NotEnded`] if it waits,
-    /// for instance for another attempt; and as [`run_until_idle`](Self::run_until_idle).
+    /// [`mainspring::Error::Ended`](crate::Error::Ended) if the job failed or was cancelled; [`Error::NotEnded`] if
+    /// it waits, for instance for another attempt; otherwise as [`run_until_idle`](Self::run_until_idle).
     pub async fn run<J: Job>(&self, job: J) -> Result<J::Result> {
         let job = self.engine.enqueue(job).await?;
         for _ in 0..WAITS {
@@ -384,11 +392,11 @@ impl TestEngine {
         Ok(first.is_some())
     }
 
-    /// The result of a job that has succeeded.
+    /// Returns the result of a job that has succeeded.
     ///
     /// # Errors
-    /// [`mainspring::Error::Ended`](crate::Error::Ended) if it failed or was cancelled; [`Error::NotEnded`] if it still
-    /// runs or waits, for instance for another attempt.
+    /// [`mainspring::Error::Ended`](crate::Error::Ended) if the job failed or was cancelled; [`Error::NotEnded`] if
+    /// it still runs or waits, for instance for another attempt.
     pub fn outcome<J: Job>(&self, job: &Enqueued<J>) -> Result<J::Result> {
         let Record { summary, result, note, mut errors, .. } = block_on(self.engine.jobs().get(job.id))?;
         let (id, status) = (summary.id, summary.status);
@@ -403,8 +411,8 @@ impl TestEngine {
         }
     }
 
-    /// All jobs of a type that have been enqueued, first to last, whatever has become of them: also those that have been
-    /// removed since.
+    /// Returns all jobs of a type that were enqueued, first to last, in any state, even if they have been removed
+    /// since.
     ///
     /// # Panics
     /// If an input is not one of this type.
@@ -413,11 +421,10 @@ impl TestEngine {
         self.enqueued_of::<J>().into_iter().map(|(_, job)| job).collect()
     }
 
-    /// Asserts that a job of a type has been enqueued to which the condition applies, whatever has become of it; returns
-    /// the first.
+    /// Asserts that a job of this type was enqueued that meets the condition, in any state. Returns the first.
     ///
     /// # Panics
-    /// If there is none; says what there is instead.
+    /// If there is none; lists the jobs there are.
     #[track_caller]
     pub fn assert_enqueued<J: Job>(&self, condition: impl Fn(&J) -> bool) -> Enqueued<J> {
         let jobs = self.enqueued_of::<J>();
@@ -427,10 +434,10 @@ impl TestEngine {
         }
     }
 
-    /// Asserts that no job of a type has been enqueued to which the condition applies.
+    /// Asserts that no job of this type was enqueued that meets the condition.
     ///
     /// # Panics
-    /// If there is one; says which.
+    /// If there is one; names it.
     #[track_caller]
     pub fn assert_not_enqueued<J: Job>(&self, condition: impl Fn(&J) -> bool) {
         let mut jobs = self.enqueued_of::<J>();
@@ -438,25 +445,25 @@ impl TestEngine {
         assert!(jobs.is_empty(), "jobs of kind `{}` fit the condition: {}", J::KIND, as_json(&jobs));
     }
 
-    /// What is expected to have been enqueued, with conditions on its queue, time, tags and options; see [`Expected`].
+    /// Begins an assertion on enqueued jobs, with conditions on queue, time, tags and options; see [`Expected`].
     pub fn expect_enqueued<J: Job>(&self) -> Expected<'_, J> {
         Expected::new(self)
     }
 
-    /// From now on, the first attempt of each job of a type fails after its handler has succeeded: the job runs again
-    /// after its backoff. Shows whether the handler bears that, and whether the attempts suffice.
+    /// From now on, fails the first attempt of each job of this type after its handler has succeeded: the job runs
+    /// again after its backoff. It shows whether the handler tolerates that, and whether the attempts are enough.
     pub fn fail_once<J: Job>(&self) {
         self.faults.fail_once::<J>();
     }
 
-    /// From now on, the outcome of the first run of each job of a type is lost after its handler has succeeded, and the
-    /// job runs again at once, as after a crash. Shows whether the handler is idempotent.
+    /// From now on, loses the outcome of the first run of each job of this type after its handler has succeeded: the
+    /// job runs again at once, as after a crash. It shows whether the handler is idempotent.
     pub fn run_twice<J: Job>(&self) {
         self.faults.run_twice::<J>();
     }
 
-    /// All nodes die where they stand, as if their process had been killed: nothing is released. Their jobs come back
-    /// once another node is there and the lease has lapsed.
+    /// Kills all nodes where they stand, as if their process had been killed; they release nothing. Their jobs come
+    /// back when another node is there and the lease has expired.
     ///
     /// ```
     /// # use mainspring::testing::TestEngine;
@@ -484,13 +491,13 @@ impl TestEngine {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Endless`] if what is left has always more to do.
+    /// [`Error::Endless`] if the rest always has more to do.
     pub async fn crash(&self) -> Result<()> {
         let nodes = std::mem::take(&mut *self.nodes.lock().unwrap_or_else(PoisonError::into_inner));
         self.kill(nodes).await
     }
 
-    /// As [`crash`](Self::crash), for one node.
+    /// Kills one node. Otherwise as [`crash`](Self::crash).
     ///
     /// # Errors
     /// As [`crash`](Self::crash).

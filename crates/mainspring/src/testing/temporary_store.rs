@@ -47,10 +47,11 @@ fn unique(rng: &dyn Rng) -> String {
 }
 
 impl TestEngine {
-    /// An engine on a SQLite file in a temporary directory, which is removed with it: for jobs whose rows are part of the test,
-    /// as those of [`sqlite_transaction`](crate::Context::sqlite_transaction). The clock is the test's.
+    /// Makes an engine on a SQLite file in a temporary directory: for jobs whose rows are part of the test, as those
+    /// of [`sqlite_transaction`](crate::Context::sqlite_transaction).
     ///
-    /// Open the [file](Self::path) with a connection of your own to make tables and to look at rows.
+    /// The clock is the test's. Open the [file](Self::path) with a connection of your own to make tables and to look
+    /// at rows. The engine removes the directory when you drop it.
     ///
     /// # Errors
     /// [`Error::Open`] if the file cannot be made.
@@ -74,12 +75,14 @@ impl TestEngine {
         Self::on_temporary(parts, temporary, opened)
     }
 
-    /// An engine on a Postgres server, in a schema of its own, which is dropped with it: for jobs whose rows are part of the
-    /// test, as those of [`transaction`](crate::Context::transaction). `address` is that of a database in which its role may make
-    /// schemas. The clock is the test's.
+    /// Makes an engine on a Postgres server, in a schema of its own: for jobs whose rows are part of the test, as
+    /// those of [`transaction`](crate::Context::transaction).
+    ///
+    /// `address` names a database in which its role may make schemas. The clock is the test's. The engine drops the
+    /// schema when you drop it.
     ///
     /// # Errors
-    /// [`Error::Open`] if the database cannot be reached or refuses.
+    /// [`Error::Open`] if the database is unreachable or refuses.
     ///
     /// # Panics
     /// Outside of a Tokio runtime.
@@ -120,7 +123,7 @@ impl TestEngine {
         }
     }
 
-    /// The file of an engine on [SQLite](Self::sqlite).
+    /// Returns the file of an engine on [SQLite](Self::sqlite), or `None`.
     pub fn path(&self) -> Option<&Path> {
         match &self.temporary {
             #[cfg(feature = "sqlite")]
@@ -132,7 +135,8 @@ impl TestEngine {
 
 #[cfg(feature = "postgres")]
 impl TestEngine {
-    /// The address of an engine on [Postgres](Self::postgres), with its schema: what another program opens the store by.
+    /// Returns the address of an engine on [Postgres](Self::postgres), with its schema, or `None`. Another program
+    /// can open the store by it.
     pub fn address(&self) -> Option<&str> {
         match &self.temporary {
             Some(TemporaryStore::Schema(address, ..)) => Some(address),

@@ -22,10 +22,10 @@ const RESCUE: Duration = Duration::from_secs(20);
 type Engines = dyn Fn() -> Pin<Box<dyn Future<Output = Result<TestEngine>>>>;
 type OnWait<J> = dyn for<'a> Fn(&'a TestEngine, Enqueued<J>) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// A workflow on trial: run again and again, each time with another mishap, and compared with a run without one.
+/// Runs a workflow again and again, each time with another mishap, and compares the result with an undisturbed run.
 ///
-/// Sleeps and retries, of the job and of its steps, are waited for on the test's clock. Each call names the step that broke, and fails with
-/// [`Error::NoSteps`] if there is none.
+/// A trial moves the test's clock over sleeps and retries, of the job and of its steps. Each call names the step that
+/// broke, and fails with [`Error::NoSteps`] if the workflow has none.
 ///
 /// ```
 /// use mainspring::testing::Trial;
@@ -122,13 +122,14 @@ where
     J::Result: PartialEq + std::fmt::Debug,
     F: Fn(NodeBuilder) -> NodeBuilder,
 {
-    /// A job, and the node that runs it, set up as in production. Each run has an engine of its own.
+    /// Makes a trial of a job, on nodes set up as in production. Each run has an engine of its own.
     pub fn new(job: J, setup: F) -> Self {
         Trial { job, setup, engines: Box::new(|| Box::pin(ready(Ok(TestEngine::new())))), on_wait: None }
     }
 
-    /// The engine of each run, such as one on a [file](TestEngine::sqlite) with the tables that the workflow writes to; in
-    /// memory if this is not called. A transaction step is never run twice in a row, and a crash comes after its commit.
+    /// Sets the engine of each run, such as one on a [file](TestEngine::sqlite) with the tables that the workflow
+    /// writes to. Default: in memory. A trial never runs a transaction step twice in a row, and a crash comes after
+    /// its commit.
     #[must_use]
     pub fn on<E, Fut>(mut self, engine: E) -> Self
     where
@@ -139,7 +140,7 @@ where
         self
     }
 
-    /// What happens when the workflow waits for a signal or a child: usually the test sends it something.
+    /// Sets the answer when the workflow waits for a signal or a child: usually your test sends a signal.
     #[must_use]
     pub fn on_wait(
         mut self,
@@ -149,27 +150,28 @@ where
         self
     }
 
-    /// Kills the node after the body of each step in turn, between its effect and its record; the workflow goes on on
-    /// another node, a lease later. Its result must be as without that.
+    /// Kills the node after the body of each step in turn, between effect and record. The workflow resumes on another
+    /// node, a lease later. Its result must be that of an undisturbed run.
     ///
     /// # Errors
-    /// [`Error::Broke`] names the step after which it was not.
+    /// [`Error::Broke`] names the step after which the result differed.
     pub async fn crash_after_every_step(&self) -> Result<J::Result> {
         self.each("the node died after its body", Mishap::Crash).await
     }
 
-    /// Lets each step in turn fail once after its body has succeeded, as if the answer of the outside had been lost. The
-    /// result must be as without that: by a retry of the step, or of the job. Where a failure leads to another result, as
-    /// in a saga, see [`fail_step`](Self::fail_step).
+    /// Fails each step in turn once, after its body has succeeded, as if the answer from outside had been lost.
+    ///
+    /// The result must be that of an undisturbed run, by a retry of the step or of the job. If a failure leads to
+    /// another result, as in a saga, use [`fail_step`](Self::fail_step).
     ///
     /// # Errors
-    /// [`Error::Broke`] names the step after whose failure it was not.
+    /// [`Error::Broke`] names the step whose failure changed the result.
     pub async fn fail_every_step_once(&self) -> Result<J::Result> {
         self.each("it failed once", Mishap::Fail).await
     }
 
-    /// Runs the body of every step twice in a row. The result must be as without that; whether the outside bears it is for
-    /// the test to look at.
+    /// Runs the body of every step twice in a row. The result must be that of an undisturbed run. Your test checks
+    /// the effects outside.
     ///
     /// # Errors
     /// [`Error::Broke`] names the first step.
@@ -183,10 +185,10 @@ where
         }
     }
 
-    /// The outcome when a step fails once after its body has succeeded.
+    /// Returns the outcome when one step fails once, after its body has succeeded.
     ///
     /// # Errors
-    /// How the job ended instead.
+    /// The job's own error, if it did not succeed.
     pub async fn fail_step(&self, key: &str) -> Result<J::Result> {
         self.run(Mishap::Fail(Key::new(key)?)).await.0
     }

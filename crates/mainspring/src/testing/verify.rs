@@ -41,11 +41,11 @@ fn printed<'de, D: Deserializer<'de>>(value: D) -> std::result::Result<Option<Bo
     Box::<RawValue>::deserialize(value).map(Some)
 }
 
-/// What came of verifying a journal.
+/// The answer of [`verify_journal`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
-    /// The operations with which the handler would go on, in the order in which it asked for them. None: it has come to its
-    /// end.
+    /// The operations that the handler would run next, in the order in which it asked for them. Empty: the handler
+    /// has come to its end.
     pub next: Vec<String>,
 }
 
@@ -77,11 +77,12 @@ impl Probe for JournalProbe {
     }
 }
 
-/// Whether what a workflow has recorded still fits the code: for a test that keeps journals of real workflows and runs
-/// before each deploy. `json` is what `mainspring job ID --json` printed; `setup` sets a node up as in production.
+/// Checks whether the records of a workflow still fit the code: for a test that keeps journals of real workflows and
+/// runs before each deploy.
 ///
-/// The handler runs on what is recorded. No body of a step is run: where nothing is recorded any more, it is stopped, and
-/// that is what it would go on with.
+/// `json` is the output of `mainspring job ID --json`; `setup` sets up a node as in production. The handler runs on
+/// the records. No body of a step runs: the check stops the handler where the records end, and returns the operations
+/// that come next.
 ///
 /// ```
 /// use mainspring::testing::verify_journal;
@@ -110,8 +111,8 @@ impl Probe for JournalProbe {
 /// ```
 ///
 /// # Errors
-/// [`Error::Drifted`] if it does not fit, or the handler fails on it; [`Error::Engine`] if `json` is not such a job, or values
-/// are missing from it (those of more than 4 KiB are).
+/// [`Error::Drifted`] if the records do not fit, or the handler fails on them; [`Error::Engine`] if `json` is not
+/// such a job, or misses values (those of more than 4 KiB are missing).
 pub async fn verify_journal(json: &[u8], setup: impl FnOnce(NodeBuilder) -> NodeBuilder) -> Result<Verified> {
     let broken = |why: String| mainspring_core::Error::Invalid { what: "journal", why };
     let exported: Exported = serde_json::from_slice(json).map_err(|error| broken(error.to_string()))?;
