@@ -123,11 +123,6 @@ impl Replay {
     pub(super) fn add(&mut self, entries: &[Entry]) {
         let errors = entries.iter().filter(|entry| entry.kind == EntryKind::Error);
         self.errors.extend(errors.map(|entry| entry.key.clone()));
-        self.add_suspended(entries);
-    }
-
-    /// These are recorded with a suspension.
-    pub(super) fn add_suspended(&mut self, entries: &[Entry]) {
         self.count += entries.len();
         self.scoped.note(entries);
     }

@@ -299,7 +299,7 @@ impl SessionState {
             self.deferred.add(mark, false);
         }
         let writes = self.deferred.take();
-        self.replay.add_suspended(&writes.entries);
+        self.replay.add(&writes.entries);
         let (reason, until, waits) = (self.waits.reason(), self.waits.due(), self.waits.subjects());
         Box::new(Suspension { reason, waits, until, writes, note: None })
     }

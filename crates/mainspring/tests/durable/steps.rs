@@ -241,6 +241,34 @@ async fn a_recorded_error_is_taken_back_when_the_handler_returns_it_after_all() 
 }
 
 #[tokio::test]
+async fn an_error_that_was_recorded_with_a_suspension_is_taken_back_too() {
+    for cached in CACHE_SIZES {
+        let ledger = Ledger::default();
+        let effects = ledger.clone();
+        let handler = move |ctx: Context, _job: Flow| {
+            let effects = effects.clone();
+            async move {
+                let charged = ctx
+                    .step("charge", async || {
+                        effects.add("charge");
+                        if effects.count("charge") == 1 { Err("declined")? } else { Ok("paid".to_owned()) }
+                    })
+                    .await;
+                // Not longer than a suspended handler is kept in memory.
+                ctx.sleep("pause", SECOND).await?;
+                Ok(charged?)
+            }
+        };
+        let test = engine(cached, handler).await;
+        let job = test.enqueue(flow(0)).max_attempts(2).await.expect("enqueued");
+        test.advance(HOUR).await.expect("idle");
+        let paid = test.outcome(&job).expect("the second attempt charges again");
+        assert_eq!(paid, "paid", "with {cached} cached handlers");
+        assert_eq!(ledger.count("charge"), 2);
+    }
+}
+
+#[tokio::test]
 async fn a_step_is_retried_and_timed_out_by_itself() {
     let ledger = Ledger::default();
     let effects = ledger.clone();
