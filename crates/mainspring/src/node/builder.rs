@@ -24,6 +24,7 @@ use super::large_inputs::LargeInputs;
 use super::lease::Lease;
 use super::outage::Outage;
 use super::slot_table::SlotTable;
+use super::tasks::NodeTasks;
 use super::{Node, NodeShared, Options, Phase, identity, supervisor};
 use crate::context::{Context, Info, States};
 use crate::durable::recorder::{self, RecorderHost};
@@ -300,6 +301,7 @@ impl NodeBuilder {
         let host: Arc<dyn RecorderHost> = Arc::new(host);
         let recorder = recorder::start(self.engine.store(), seams, &host);
         let inputs = LargeInputs::new(self.engine.store(), seams);
+        let tasks = Arc::new(NodeTasks::new(phase.subscribe()));
         let shared = Arc::new(NodeShared {
             engine: self.engine,
             options: self.options,
@@ -320,6 +322,7 @@ impl NodeBuilder {
             renew_now,
             rejoined: Notify::new(),
             phase,
+            tasks,
             alive: AtomicBool::new(true),
             outage,
             lease,

@@ -116,7 +116,11 @@ pub(super) async fn run(shared: Arc<NodeShared>, mut entries: mpsc::UnboundedRec
             if count == 1 {
                 waiting.rotate_left(1);
             }
-            shared.clock().sleep(wait).await;
+            tokio::select! {
+                biased;
+                () = shared.reached(Phase::Stopped) => {}
+                () = shared.clock().sleep(wait) => {}
+            }
             wait = (wait * 2).min(BACKOFF.1);
         }
     }

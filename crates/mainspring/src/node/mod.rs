@@ -2,7 +2,7 @@
 //!
 //! Small parts, each a file: the [`claimer`] fills the [`slot_table`], [`runner`]s work it off, the [`finisher`] stores
 //! outcomes in batches, the [`keeper`] renews the lease on a thread of its own, the [`reconcile`]rs tend the store, and
-//! the [`supervisor`] starts and stops them all. [`held`] knows every claim from beginning to end.
+//! the [`supervisor`] starts and stops them all; [`tasks`] has their names. [`held`] knows every claim from beginning to end.
 //!
 //! # Invariants
 //! - The lease is renewed only while the node's tasks live: when their executor is gone, the keeper stops too.
@@ -26,6 +26,7 @@ mod reconcile;
 mod runner;
 mod slot_table;
 mod supervisor;
+mod tasks;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -58,6 +59,7 @@ use large_inputs::LargeInputs;
 use lease::Lease;
 use outage::Outage;
 use slot_table::{SlotTable, UnstartedJob};
+use tasks::NodeTasks;
 
 /// How far a node has come in shutting down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,8 +70,10 @@ enum Phase {
     Draining,
     /// Stops what still runs.
     Stopping,
-    /// Is gone.
+    /// Has left: what is not stored by now never will be. Its tasks end.
     Stopped,
+    /// Is gone, and its tasks are.
+    Gone,
 }
 
 /// How a node behaves.
@@ -106,6 +110,7 @@ struct NodeShared {
     renew_now: Arc<Notify>,
     rejoined: Notify,
     phase: watch::Sender<Phase>,
+    tasks: Arc<NodeTasks>,
     /// Cleared when the executor drops the node's tasks.
     alive: AtomicBool,
     outage: Arc<Outage>,
@@ -123,6 +128,11 @@ impl NodeShared {
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Task {
         self.engine.seams().spawn.spawn(Box::pin(task))
+    }
+
+    /// Starts a part of the node: a task that lives as long as the node.
+    fn supervise(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.spawn(self.tasks.register(name, task));
     }
 
     fn phase(&self) -> Phase {
@@ -230,13 +240,13 @@ impl Node {
     /// it twice, both calls wait for the same end.
     pub async fn shutdown(&self) {
         self.shared.advance(Phase::Draining);
-        self.shared.reached(Phase::Stopped).await;
+        self.shared.reached(Phase::Gone).await;
     }
 
     /// Stops the node at once: it stops running jobs and gives them back. Otherwise as [`shutdown`](Self::shutdown).
     pub async fn abort(&self) {
         self.shared.advance(Phase::Stopping);
-        self.shared.reached(Phase::Stopped).await;
+        self.shared.reached(Phase::Gone).await;
     }
 
     /// Returns whether the node is shutting down or gone.

@@ -1,8 +1,8 @@
 //! The supervisor: starts the parts of a node and stops them in order.
 //!
 //! Shutdown: stop claiming; give back what has not started; let running jobs end, up to the drain time; stop the rest and
-//! give it back; store what is left of outcomes; leave. Each wait has an end, so that shutdown never hangs. If the
-//! process dies in between, what is left is rescued like the claims of any dead node.
+//! give it back; store what is left of outcomes; leave; wait until all tasks have ended. Each wait has an end, so that
+//! shutdown never hangs. If the process dies in between, what is left is rescued like the claims of any dead node.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,20 +14,25 @@ use tokio::sync::mpsc;
 use super::{NodeShared, Phase, claimer, finisher, handler_cache, keeper, reconcile};
 use crate::job_run::Stop;
 
-/// How long a handler that has to stop may take to reach an await, and the store to take the last outcomes.
+/// What it is called as a task.
+const NAME: &str = "supervisor";
+/// How long a handler that has to stop may take to reach an await, and the store to take the last outcomes. Then again, how
+/// long the store may take to let the node go, and the node's tasks to end.
 const LAST: Duration = Duration::from_secs(5);
+/// What tasks get of that at least, to take their last turn.
+const LAST_TURN: Duration = Duration::from_millis(100);
 /// The first wait before a store that did not let the node leave is asked again.
 const BACKOFF: Duration = Duration::from_millis(50);
 
 /// Starts all parts.
 pub(super) fn start(shared: &Arc<NodeShared>, entries: mpsc::UnboundedReceiver<finisher::UnstoredOutcome>) {
-    shared.spawn(finisher::run(Arc::clone(shared), entries));
-    shared.spawn(claimer::run(Arc::clone(shared)));
-    shared.spawn(handler_cache::run(Arc::clone(shared)));
+    shared.supervise("finisher", finisher::run(Arc::clone(shared), entries));
+    shared.supervise("claimer", claimer::run(Arc::clone(shared)));
+    shared.supervise("handler cache", handler_cache::run(Arc::clone(shared)));
     reconcile::start(shared);
-    let keeper = keeper::run(Arc::clone(shared));
-    shared.engine.seams().spawn.spawn_dedicated("mainspring-lease", Box::pin(keeper));
-    shared.spawn(run(Arc::clone(shared), AliveGuard(Arc::clone(shared))));
+    let keeper = shared.tasks.register("keeper", keeper::run(Arc::clone(shared)));
+    shared.engine.seams().spawn.spawn_dedicated("mainspring-lease", keeper);
+    shared.supervise(NAME, run(Arc::clone(shared), AliveGuard(Arc::clone(shared))));
 }
 
 /// Goes out when the executor drops the supervisor: the keeper must not renew for tasks that are gone, and nobody must
@@ -37,7 +42,7 @@ struct AliveGuard(Arc<NodeShared>);
 impl Drop for AliveGuard {
     fn drop(&mut self) {
         self.0.alive.store(false, Ordering::Relaxed);
-        self.0.advance(Phase::Stopped);
+        self.0.advance(Phase::Gone);
     }
 }
 
@@ -56,17 +61,24 @@ async fn run(shared: Arc<NodeShared>, _guard: AliveGuard) {
     for run in shared.held.all() {
         run.stop(Stop::Release);
     }
-    bounded(&shared, shared.held.empty()).await;
+    bounded(&shared, LAST, shared.held.empty()).await;
     let left = shared.held.all().len();
     if left > 0 {
         tracing::warn!(left, "jobs that do not yield, or whose outcome could not be stored, are given back");
     }
     fault::point!("node.leave.retiring");
-    if bounded(&shared, retire(&shared)).await.is_none() {
+    let left_at = shared.clock().monotonic();
+    if bounded(&shared, LAST, retire(&shared)).await.is_none() {
         tracing::warn!("the store did not answer; the lease will lapse");
     }
     fault::point!("node.leave.retired");
     shared.advance(Phase::Stopped);
+    let took = shared.clock().monotonic().saturating_sub(left_at);
+    let rest = LAST.saturating_sub(took).max(LAST_TURN);
+    if bounded(&shared, rest, shared.tasks.others_ended(NAME)).await.is_none() {
+        let tasks = shared.tasks.others(NAME).join(", ");
+        tracing::warn!(tasks, "tasks of the node have not ended; nobody waits for them any longer");
+    }
 }
 
 /// Tells the store that the node is gone, as often as it takes: what it still holds would otherwise wait for its lease.
@@ -88,10 +100,10 @@ async fn retire(shared: &NodeShared) {
 }
 
 /// Waits for something, but not for ever.
-async fn bounded<T>(shared: &NodeShared, future: impl Future<Output = T>) -> Option<T> {
+async fn bounded<T>(shared: &NodeShared, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;
         output = future => Some(output),
-        () = shared.clock().sleep(LAST) => None,
+        () = shared.clock().sleep(limit) => None,
     }
 }

@@ -25,7 +25,7 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::fro
 
 /// A part of the store's housekeeping.
 trait Reconciler: Send + 'static {
-    /// What it is called in logs.
+    /// What it is called in logs, as a task and as a part that calls the store.
     const NAME: &'static str;
 
     /// The longest wait after a failed tick.
@@ -40,14 +40,18 @@ trait Reconciler: Send + 'static {
 
 /// Starts all reconcilers of a node.
 pub(super) fn start(shared: &Arc<NodeShared>) {
-    shared.spawn(supervise(Arc::clone(shared), rescue::Rescuer::default()));
-    shared.spawn(supervise(Arc::clone(shared), promote::Promote));
-    shared.spawn(supervise(Arc::clone(shared), expire::Expire));
-    shared.spawn(supervise(Arc::clone(shared), prune::Prune));
-    shared.spawn(supervise(Arc::clone(shared), stranded::Stranded::default()));
+    supervise(shared, rescue::Rescuer::default());
+    supervise(shared, promote::Promote);
+    supervise(shared, expire::Expire);
+    supervise(shared, prune::Prune);
+    supervise(shared, stranded::Stranded::default());
 }
 
-async fn supervise<R: Reconciler>(shared: Arc<NodeShared>, mut reconciler: R) {
+fn supervise<R: Reconciler>(shared: &Arc<NodeShared>, reconciler: R) {
+    shared.supervise(R::NAME, run(Arc::clone(shared), reconciler));
+}
+
+async fn run<R: Reconciler>(shared: Arc<NodeShared>, mut reconciler: R) {
     let mut backoff = BACKOFF.0;
     while !shared.is_closing() {
         let wait = match caught(reconciler.tick(&shared)).await {
