@@ -1,8 +1,8 @@
 //! Deferred writes: what a handler has to record, when that is handed to the recorder, and in which order.
 //!
-//! An operation whose result would come out the same way again does not wait for the store: its entry is *deferred*, and goes with the
-//! recording of the next operation. An entry that is *eager* would not come out the same way again. It is recorded before the body of a step
-//! begins, because the body may have seen it.
+//! An operation whose result would come out the same way again does not wait for the store: its entry is *deferred*, and goes with
+//! the recording of the next operation. An *eager* entry would not come out the same way again. It is recorded before the body of a
+//! step begins, because the body may have seen it.
 //!
 //! Recordings of one job are stored in the order in which they are handed in, and their numbers say how far the store has come. So
 //! an operation that was dropped while its recording was on its way still has its place, and later ones wait for it.
@@ -79,7 +79,7 @@ impl DeferredWrites {
         self.writes.entries.extract_if(.., |entry| is_gone(entry)).map(|entry| entry.key).collect()
     }
 
-    /// Whether it is to be recorded when a wait ends.
+    /// Whether the time at which a wait ends is among them.
     pub(super) fn has_end_of_wait(&self) -> bool {
         self.writes.entries.iter().any(|entry| entry.kind == EntryKind::Until)
     }

@@ -22,14 +22,14 @@ pub(crate) struct SessionInbox {
 }
 
 impl SessionInbox {
-    /// What came with a claim. What was taken before was recorded as read with the suspension; what was not comes again.
+    /// Starts with the messages that came with a claim. The suspension has recorded those that were taken before; the others come again.
     pub(super) fn begin(&mut self, inbox: Inbox) {
         self.messages.clear();
         self.last = 0;
         self.receive(inbox);
     }
 
-    /// What another look has brought.
+    /// Adds what another look has brought.
     pub(super) fn looked(&mut self, inbox: Inbox) {
         self.looks += 1;
         self.receive(inbox);
@@ -55,8 +55,8 @@ impl SessionInbox {
         self.more
     }
 
-    /// Whether the inbox was looked into, to its end, since a wait asked first; asks for that if it was not. `since` is kept by
-    /// the one who asks. `came`: the claim itself brought what was there after the wait's time.
+    /// Whether the inbox was looked into, to its end, since a wait asked first; asks for that if it was not. The wait
+    /// keeps `since`. `came`: the claim itself brought all that was there when the wait's time had come.
     pub(super) fn has_looked(&mut self, came: bool, since: &mut Option<u64>) -> bool {
         let looked = *since.get_or_insert(self.looks) < self.looks;
         // Behind the messages that are here there may be one that came in time.

@@ -1,8 +1,8 @@
 //! The next action: what becomes of a handler that is pending and was not woken.
 //!
 //! Whether a handler is suspended, keeps its slot or is set aside is decided by a pure function over a snapshot of its session.
-//! It asks in the order of what would be worst to get wrong: whether the code fits the records, whether anything could come of the waits
-//! without a suspension, and whether anything of the handler is still on its way to the store.
+//! It asks first whether the code fits the records, then whether the waits can end without a suspension, and last whether anything of the
+//! handler is still on its way to the store.
 //!
 //! # Invariants
 //! - A handler is suspended only if nothing but a durable wait can wake it, and nothing that it has handed in is unanswered.
@@ -62,11 +62,11 @@ pub(super) enum Fit {
     Decided,
     /// An operation is undecided.
     Undecided,
-    /// The handler is not to go on behind what is recorded.
+    /// A test stops the handler where its records end.
     Stopped,
 }
 
-/// What is to be done.
+/// What the session or its activation does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NextAction {
     /// The job is set aside: a record cannot be used.
@@ -75,17 +75,17 @@ pub(super) enum NextAction {
     HoldForDrift,
     /// The job is suspended: it waits for durable operations alone.
     Suspend,
-    /// Undecided operations that fit by now go on.
+    /// Undecided operations that fit by now continue.
     PassFitting,
-    /// An undecided operation goes on, with a warning.
+    /// An undecided operation continues, with a warning.
     PassUnseen,
-    /// An undecided operation goes on as an operator has decided.
+    /// An undecided operation continues as an operator has decided.
     ApplyDecision,
-    /// Operations that were dropped in an earlier run go on: there is nothing else to wait for.
+    /// Operations that were dropped in an earlier run continue: there is nothing else to wait for.
     ReviveDropped,
     /// There may be more messages than the handler knows of.
     Fetch,
-    /// Deferred writes are to be recorded, or earlier ones to be answered, before anything else.
+    /// The store has to take deferred writes, or answer earlier ones, before anything else.
     Flush,
     /// The handler keeps its slot.
     Stay(Stay),
@@ -112,7 +112,7 @@ impl Snapshot {
     }
 
     /// Whether something else than a durable wait can wake the handler.
-    fn goes_on(&self) -> bool {
+    fn can_wake(&self) -> bool {
         self.is_foreign() || self.is_busy()
     }
 }
@@ -141,7 +141,7 @@ pub(super) fn next_action(at: &Snapshot) -> NextAction {
 }
 
 fn without_waits(at: &Snapshot) -> NextAction {
-    if at.shelved > 0 && !at.goes_on() {
+    if at.shelved > 0 && !at.can_wake() {
         return NextAction::ReviveDropped;
     }
     // Before its first record a job is no workflow: nobody expects it to give up its slot.
@@ -153,11 +153,11 @@ fn with_waits(at: &Snapshot, waits: WaitsSnapshot) -> NextAction {
     if waits.listens && (at.more_messages || at.news) {
         return NextAction::Fetch;
     }
-    if !at.goes_on() {
+    if !at.can_wake() {
         // Handed in by an operation that was dropped: it must not come after the suspension.
         return if at.unanswered { NextAction::Flush } else { NextAction::Suspend };
     }
-    // The waits go on in memory; after a crash they must end when they would have ended now.
+    // The waits continue in memory; after a crash they must end when they would have ended now.
     if waits.end_deferred {
         return NextAction::Flush;
     }

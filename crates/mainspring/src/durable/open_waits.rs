@@ -68,7 +68,7 @@ impl OpenWaits {
         })
     }
 
-    /// Takes the wakers of all that is to be woken beside the handler itself.
+    /// Takes the wakers of all that must be woken beside the handler itself.
     pub(super) fn take_wakers(&mut self) -> impl Iterator<Item = Waker> {
         let open = self.open.values_mut().filter_map(|wait| wait.waker.take());
         open.chain(self.shelved.values_mut().filter_map(Option::take))

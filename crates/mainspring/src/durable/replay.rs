@@ -103,7 +103,7 @@ impl Replay {
         self.dropped_before.contains(key)
     }
 
-    /// Operations that were dropped in an earlier run can go on: the records that said so.
+    /// Lets operations continue that were dropped in an earlier run. Returns the keys of the records that said so.
     pub(super) fn revive_dropped(&mut self) -> Vec<Key> {
         let dropped = std::mem::take(&mut self.dropped_before);
         dropped.iter().filter_map(|key| dropped::mark_key(key).ok()).collect()
@@ -140,8 +140,8 @@ impl Replay {
         }
     }
 
-    /// A scope has ended: what was recorded inside of it and does not stay. `deferred_ends`: ends of children that are not recorded
-    /// yet.
+    /// A scope has ended. Returns the keys of the records inside of it that do not stay. `deferred_ends`: ends of children that are
+    /// not recorded yet.
     pub(super) fn end_scope(
         &mut self,
         scope: &Key,

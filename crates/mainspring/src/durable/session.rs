@@ -5,7 +5,7 @@
 //! several of them is done here, under one lock.
 //!
 //! A session lives as long as the handler's future. That may be longer than one claim: a suspended handler that is kept
-//! in memory goes on under the next claim, with the same session.
+//! in memory resumes under the next claim, with the same session.
 //!
 //! # Invariants
 //! - The decision to suspend and the suspension itself are made under one lock: nothing is handed in between them.
@@ -141,7 +141,7 @@ impl Session {
         self.run().store_time(self.engine.seams().clock.monotonic())
     }
 
-    /// Goes on under another claim.
+    /// Resumes under another claim.
     pub(crate) fn resume(&self, run: Arc<JobRun>, journal: Option<Box<Journal>>) {
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = run;
         self.state().inbox.begin(journal.map(|journal| journal.inbox).unwrap_or_default());

@@ -1,7 +1,7 @@
 //! The tasks of a node: each part that lives as long as the node is registered by its name before it runs.
 //!
-//! A part that stops would otherwise be missed by what it does not do any more, hours later. So the log names a task that panics,
-//! or that ends although the node is not closing; and a node that shuts down waits for all of them, and names those that stay.
+//! Nobody would notice a part that has stopped, until its work is missed. So the log names a task that panics, or that ends although
+//! the node is not closing. A node that shuts down waits for all of them, and names those that stay.
 //!
 //! # Invariants
 //! - A task is in the register from before its first poll until it has ended, or was dropped with its executor.
@@ -30,7 +30,7 @@ impl NodeTasks {
         NodeTasks { running: Mutex::default(), ended: Notify::new(), phase }
     }
 
-    /// Registers a task that is about to be started: what it returns is to be run in its place.
+    /// Registers a task. The caller starts the future that this returns.
     pub(super) fn register(
         self: &Arc<Self>,
         name: &'static str,
@@ -90,7 +90,7 @@ impl Future for NodeTask {
 impl Drop for NodeTask {
     fn drop(&mut self) {
         if self.is_polled {
-            tracing::error!(task = self.name, "a task of the node panicked; the node goes on without it");
+            tracing::error!(task = self.name, "a task of the node panicked; the node continues without it");
         }
         self.tasks.running().remove(self.name);
         self.tasks.ended.notify_waiters();
