@@ -25,6 +25,7 @@ pub mod planted;
 pub mod schedule;
 pub mod seam;
 pub mod store;
+pub mod tables;
 pub mod time;
 
 pub use error::{Error, Result};

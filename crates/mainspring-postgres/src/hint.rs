@@ -6,18 +6,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::sync::{Mutex, Weak};
 
 use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::name::QueueName;
-use mainspring_core::store::{Hint, Listener};
+use mainspring_core::store::Hint;
 use mainspring_core::time::Timestamp;
 use tokio_postgres::types::Type;
 
 use crate::connection::Conn;
 use crate::idle_poll;
 use crate::scan_bounds::{LineLevel, Position};
-use crate::shared::{Shared, lock};
+use crate::shared::Shared;
 use crate::sql::Call;
 
 /// Pairs that one notification names at most: its text is bounded by the database.
@@ -28,30 +27,6 @@ const WAKE: &str = "SELECT pg_notify($1, $2) WHERE NOT pg_try_advisory_xact_lock
 
 /// The number that stands for "anybody at all" among the queues.
 pub(crate) const ANYBODY: i32 = 0;
-
-/// Who wants to hear hints.
-#[derive(Default)]
-pub(crate) struct Listeners(Mutex<Vec<Weak<dyn Listener>>>);
-
-impl Listeners {
-    /// Adds one.
-    pub(crate) fn add(&self, listener: Weak<dyn Listener>) {
-        lock(&self.0).push(listener);
-    }
-
-    /// Tells everybody.
-    pub(crate) fn notify(&self, hint: &Hint) {
-        // Upgraded first: a listener may be dropped here, and its drop must not meet our lock.
-        let live: Vec<_> = {
-            let mut listeners = lock(&self.0);
-            listeners.retain(|listener| listener.strong_count() > 0);
-            listeners.iter().filter_map(Weak::upgrade).collect()
-        };
-        for listener in live {
-            listener.hint(hint);
-        }
-    }
-}
 
 /// What one transaction has to tell.
 #[derive(Debug, Default, PartialEq)]
@@ -107,17 +82,17 @@ impl Hints {
         }
         let queues = self.queue_names(shared);
         if !queues.is_empty() {
-            shared.listeners.notify(&Hint::Ready(queues.into_values().collect()));
+            shared.tell(&Hint::Ready(queues.into_values().collect()));
         }
         if let Some(due) = self.due {
             idle_poll::forget_due(shared);
-            shared.listeners.notify(&Hint::Due(due));
+            shared.tell(&Hint::Due(due));
         }
         for node in &self.cancel {
-            shared.listeners.notify(&Hint::Cancel(*node));
+            shared.tell(&Hint::Cancel(*node));
         }
         for job in &self.messages {
-            shared.listeners.notify(&Hint::Message(*job));
+            shared.tell(&Hint::Message(*job));
         }
     }
 

@@ -140,7 +140,7 @@ impl PollInFlight {
             before != Some(next)
         };
         if changed && let Some(first) = next.job.into_iter().chain(next.deadline).min() {
-            shared.listeners.notify(&mainspring_core::store::Hint::Due(first));
+            shared.tell(&mainspring_core::store::Hint::Due(first));
         }
         Ok(())
     }

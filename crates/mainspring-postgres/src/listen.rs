@@ -166,7 +166,7 @@ impl NotificationLoop {
         shared.set_listening(true);
         // What was committed before that was not told.
         shared.scan_bounds().forget();
-        shared.listeners.notify(&Hint::Foreign);
+        shared.tell(&Hint::Foreign);
         loop {
             in_time(shared, self.sync(shared, conn)).await?;
             tokio::select! {
@@ -229,7 +229,7 @@ impl NotificationLoop {
             shared.scan_bounds().forget();
             let name: Option<QueueName> = shared.names().queue(queue).ok().map(|queue| queue.name.clone());
             if let Some(name) = name {
-                shared.listeners.notify(&Hint::Ready(vec![name]));
+                shared.tell(&Hint::Ready(vec![name]));
             }
         }
         Ok(())

@@ -9,13 +9,11 @@
 //! - There are never more than [`bounds::LINES`] lines.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use mainspring_core::job::New;
 use mainspring_core::name::{Kind, Label, QueueName};
-use mainspring_core::store::{Queue, Retention, Settings, TicketLine};
-use mainspring_core::time::{Span, micros};
-use mainspring_core::{Error, bounds};
+use mainspring_core::store::{Queue, TicketLine};
+use mainspring_core::tables::names::{self as tables, QueueColumns};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -25,17 +23,7 @@ use crate::shared::Shared;
 use crate::sql::Call;
 
 /// One line.
-#[derive(Debug, Clone)]
-pub(crate) struct Line {
-    /// The number of its queue.
-    pub(crate) queue: i32,
-    /// The name of its queue.
-    pub(crate) queue_name: QueueName,
-    /// The name of its kind.
-    pub(crate) kind_name: Kind,
-    /// The labels that its jobs require.
-    pub(crate) labels: Vec<Label>,
-}
+pub(crate) type Line = tables::Line<i32>;
 
 /// What is known of the interned names.
 #[derive(Debug, Default)]
@@ -115,7 +103,7 @@ impl Names {
         let mut found: Vec<TicketLine> = Vec::with_capacity(jobs.len());
         for (index, job) in jobs.iter().enumerate() {
             // Bulk calls bring long runs of one line.
-            let same = index.checked_sub(1).filter(|&before| is_same_line(&jobs[before], job));
+            let same = index.checked_sub(1).filter(|&before| tables::is_same_line(&jobs[before], job));
             found.push(match same {
                 Some(before) => found[before],
                 None => self.find(job)?,
@@ -145,19 +133,14 @@ impl Names {
 
     fn know_line(&mut self, row: &Row) -> Result<()> {
         let (no, queue, kind): (i32, i32, i32) = (row.get(0), row.get(1), row.get(2));
-        let labels: Vec<Label> = serde_json::from_str(row.get(3))
-            .map_err(|error| corrupt(format!("labels of line {no}: {error}")))?;
+        let labels = tables::read_labels(no.into(), row.get(3))?;
         let kind_name =
             self.kinds.get(&kind).ok_or_else(|| corrupt(format!("kind {kind} is missing")))?.clone();
         let queue_name = self.queue(queue)?.name.clone();
         self.line_nos.insert((queue, kind, labels.clone()), no);
-        self.lines.insert(no, Line { queue, queue_name, kind_name, labels });
+        self.lines.insert(no, Line { queue, queue_name, kind, kind_name, labels });
         Ok(())
     }
-}
-
-fn is_same_line(one: &New, other: &New) -> bool {
-    one.kind == other.kind && one.queue == other.queue && one.options.labels == other.options.labels
 }
 
 /// Reads what others have added or changed.
@@ -224,7 +207,8 @@ async fn add(conn: &mut Conn, shared: &Shared, jobs: &[New]) -> Result<()> {
     let missing: BTreeSet<(&str, &str, String)> = {
         let names = shared.names();
         let new = jobs.iter().filter(|job| names.find(job).is_none());
-        new.map(|job| (job.queue.as_str(), job.kind.as_str(), labels_text(&job.options.labels))).collect()
+        new.map(|job| (job.queue.as_str(), job.kind.as_str(), tables::labels_text(&job.options.labels)))
+            .collect()
     };
     let class = shared.class();
     let begun = conn
@@ -232,14 +216,11 @@ async fn add(conn: &mut Conn, shared: &Shared, jobs: &[New]) -> Result<()> {
         .await?;
     let count: i64 = begun[1].first().map_or(0, |row| row.get(0));
     // What others have added between our look and the lock is counted twice: the bound is far from exact there.
-    let size = usize::try_from(count).unwrap_or(usize::MAX).saturating_add(missing.len());
-    if size > bounds::LINES {
-        return Err(Error::TooLarge { what: "number of lines", size, limit: bounds::LINES }.into());
-    }
+    tables::check_room(count, missing.len())?;
     let queues: Vec<&str> = missing.iter().map(|(queue, ..)| *queue).collect();
     let kinds: Vec<&str> = missing.iter().map(|(_, kind, _)| *kind).collect();
     let labels: Vec<&str> = missing.iter().map(|(.., labels)| labels.as_str()).collect();
-    let retention = retention_args();
+    let retention = tables::default_retention();
     conn.end(&[
         Call::new(
             ADD_QUEUES,
@@ -265,7 +246,7 @@ pub(crate) async fn add_queues(conn: &mut Conn, shared: &Shared, queues: &[&str]
     if missing.is_empty() {
         return Ok(());
     }
-    let (class, retention) = (shared.class(), retention_args());
+    let (class, retention) = (shared.class(), tables::default_retention());
     let lock = Call::new(LOCK, vec![(&class, Type::INT4)]);
     let args = vec![
         (&missing as _, Type::TEXT_ARRAY),
@@ -276,28 +257,16 @@ pub(crate) async fn add_queues(conn: &mut Conn, shared: &Shared, queues: &[&str]
     refresh(conn, shared).await
 }
 
-fn retention_args() -> (i64, i64) {
-    let retention = Retention::default();
-    (micros(retention.succeeded.0), micros(retention.failed.0))
-}
-
 /// A queue from a row of its table.
 pub(crate) fn read_queue(row: &Row) -> Result<(i32, Queue)> {
-    let backoff: Option<String> = row.get(3);
-    let span = |micros: i64| Span(Duration::from_micros(u64::try_from(micros).unwrap_or(0)));
-    let bad = |error: Error| corrupt(error.to_string());
-    let settings = Settings {
+    let columns = QueueColumns {
+        name: row.get(1),
         paused: row.get(2),
-        backoff: backoff.map(|text| text.parse()).transpose().map_err(bad)?,
-        retention: Retention { succeeded: span(row.get(4)), failed: span(row.get(5)) },
+        backoff: row.get(3),
+        retain_succeeded: row.get(4),
+        retain_failed: row.get(5),
     };
-    let name = QueueName::new(row.get::<_, String>(1)).map_err(bad)?;
-    Ok((row.get(0), Queue { name, settings }))
-}
-
-/// Labels as they are stored.
-fn labels_text(labels: &[Label]) -> String {
-    serde_json::to_string(labels).expect("labels are plain text")
+    Ok((row.get(0), columns.read()?))
 }
 
 fn last<T>(map: &BTreeMap<i32, T>) -> i32 {

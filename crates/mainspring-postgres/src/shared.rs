@@ -2,15 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use mainspring_core::seam::{Clock, Rng};
-use mainspring_core::store::{Abilities, Registration};
+use mainspring_core::store::{Abilities, Hint, Listener, Listeners, Registration};
 use mainspring_core::time::Timestamp;
 use tokio::sync::watch;
 
-use crate::hint::Listeners;
 use crate::idle_poll::IdlePoll;
 use crate::listen::Waiting;
 use crate::names::Names;
@@ -32,7 +31,7 @@ pub(crate) struct Shared {
     pub(crate) schema: Arc<str>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) rng: Arc<dyn Rng>,
-    pub(crate) listeners: Listeners,
+    listeners: Mutex<Listeners>,
     /// Where driver tasks run.
     pub(crate) runtime: tokio::runtime::Handle,
     names: Mutex<Names>,
@@ -94,7 +93,7 @@ impl Shared {
             clock,
             handle: rng.next_u64(),
             rng,
-            listeners: Listeners::default(),
+            listeners: Mutex::default(),
             runtime,
             names: Mutex::default(),
             scan_bounds: Mutex::default(),
@@ -196,6 +195,17 @@ impl Shared {
 
     pub(crate) fn monotonic(&self) -> Duration {
         self.clock.monotonic()
+    }
+
+    /// Sends hints to a listener until it is dropped.
+    pub(crate) fn listen(&self, listener: Weak<dyn Listener>) {
+        lock(&self.listeners).add(listener);
+    }
+
+    /// Tells everybody here who listens.
+    pub(crate) fn tell(&self, hint: &Hint) {
+        let live = lock(&self.listeners).live();
+        live.tell(hint);
     }
 
     pub(crate) fn names(&self) -> MutexGuard<'_, Names> {

@@ -329,7 +329,7 @@ impl Store for Postgres {
     }
 
     fn subscribe(&self, listener: Weak<dyn Listener>) {
-        self.shared.listeners.add(listener);
+        self.shared.listen(listener);
         if !self.listening.swap(true, Ordering::Relaxed) {
             self.shared.runtime.spawn(listen::run(Arc::clone(&self.shared), Arc::clone(&self.connections)));
         }

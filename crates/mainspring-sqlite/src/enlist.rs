@@ -6,8 +6,8 @@
 
 use std::future::{Future, ready};
 
-use mainspring_core::job::{New, OnConflict};
-use mainspring_core::store::{Enlist, EnlistSync, Receipt, Ticket};
+use mainspring_core::job::New;
+use mainspring_core::store::{self, Enlist, EnlistSync, Receipt, Ticket};
 use mainspring_core::{Error, Result};
 use rusqlite::{Connection, Transaction};
 
@@ -34,15 +34,7 @@ impl EnlistSync<crate::Sqlite> for Transaction<'_> {
 }
 
 pub(crate) fn enlist(conn: &Connection, ticket: &Ticket, jobs: &[New]) -> Result<Vec<Receipt>> {
-    let replaces = |job: &New| {
-        job.options.unique.as_ref().is_some_and(|unique| unique.on_conflict == OnConflict::Replace)
-    };
-    if jobs.iter().any(replaces) {
-        return Err(Error::NotInTransaction { what: "replacing a job" });
-    }
-    if jobs.iter().any(|job| !job.journal.is_empty()) {
-        return Err(Error::NotInTransaction { what: "forking a job" });
-    }
+    store::check_enlisted(jobs)?;
     match conn.prepare_cached(LOCK).and_then(|mut lock| lock.execute([])) {
         Ok(_) => {}
         Err(error) if severity(&error) == Severity::Other => {

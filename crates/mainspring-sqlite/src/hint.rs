@@ -5,38 +5,37 @@ use std::sync::{PoisonError, Weak};
 
 use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::name::QueueName;
-use mainspring_core::store::{Hint, Listener};
+use mainspring_core::store::{self, Hint, Listener, LiveListeners};
 use mainspring_core::time::Timestamp;
 
-use crate::sync::Mutex;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Who wants to hear hints.
 #[derive(Default)]
-pub(crate) struct Listeners(Mutex<Vec<Weak<dyn Listener>>>);
+pub(crate) struct Listeners(Mutex<store::Listeners>);
 
 impl Listeners {
     /// Adds one.
     pub(crate) fn add(&self, listener: Weak<dyn Listener>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(listener);
+        self.lock().add(listener);
     }
 
-    /// Whether anybody listens. Forgets those that are gone.
+    /// Whether anybody listens.
     pub(crate) fn any(&self) -> bool {
-        let mut listeners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        listeners.retain(|listener| listener.strong_count() > 0);
-        !listeners.is_empty()
+        !self.live().is_empty()
     }
 
     /// Tells everybody.
     pub(crate) fn tell(&self, hint: &Hint) {
-        // Upgraded first: a listener may be dropped here, and its drop must not meet our lock.
-        let live: Vec<_> = {
-            let listeners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            listeners.iter().filter_map(Weak::upgrade).collect()
-        };
-        for listener in live {
-            listener.hint(hint);
-        }
+        self.live().tell(hint);
+    }
+
+    fn live(&self) -> LiveListeners {
+        self.lock().live()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, store::Listeners> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -8,31 +8,18 @@
 //! - There are never more than [`bounds::LINES`] lines.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
+use mainspring_core::bounds;
 use mainspring_core::job::New;
 use mainspring_core::name::{Kind, Label, QueueName};
-use mainspring_core::store::{Queue, Retention, Settings};
-use mainspring_core::time::{Span, micros};
-use mainspring_core::{Error, bounds};
+use mainspring_core::store::{Queue, Settings};
+use mainspring_core::tables::names::{self, QueueColumns};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::error::{Result, corrupt};
 
 /// One line.
-#[derive(Debug, Clone)]
-pub(crate) struct Line {
-    /// The number of its queue.
-    pub(crate) queue: i64,
-    /// The name of its queue.
-    pub(crate) queue_name: QueueName,
-    /// The number of its kind.
-    pub(crate) kind: i64,
-    /// The name of its kind.
-    pub(crate) kind_name: Kind,
-    /// The labels that its jobs require.
-    pub(crate) labels: Vec<Label>,
-}
+pub(crate) type Line = names::Line<i64>;
 
 /// What is known of the interned names.
 #[derive(Debug, Default)]
@@ -148,11 +135,7 @@ impl Names {
         // Bulk calls bring long runs of one line.
         let mut previous: Option<(&New, Option<i64>)> = None;
         for job in jobs {
-            let same = previous.filter(|(other, _)| {
-                other.kind == job.kind
-                    && other.queue == job.queue
-                    && other.options.labels == job.options.labels
-            });
+            let same = previous.filter(|(other, _)| names::is_same_line(other, job));
             let no = match same {
                 Some((_, no)) => no,
                 None => self.find(conn, job)?,
@@ -174,12 +157,8 @@ impl Names {
         if let Some(no) = self.find_queue(conn, name)? {
             return Ok(no);
         }
-        let retention = Retention::default();
-        conn.prepare_cached(ADD_QUEUE)?.execute(params![
-            name.as_str(),
-            micros(retention.succeeded.0),
-            micros(retention.failed.0)
-        ])?;
+        let (succeeded, failed) = names::default_retention();
+        conn.prepare_cached(ADD_QUEUE)?.execute(params![name.as_str(), succeeded, failed])?;
         let no = conn.last_insert_rowid();
         self.queues.insert(no, Queue { name: name.clone(), settings: Settings::default() });
         self.queue_nos.insert(name.clone(), no);
@@ -188,11 +167,7 @@ impl Names {
 
     fn check_room(conn: &Connection, missing: usize) -> Result<()> {
         let count: i64 = conn.prepare_cached(COUNT_LINES)?.query_row([], |row| row.get(0))?;
-        let size = usize::try_from(count).unwrap_or(usize::MAX).saturating_add(missing);
-        if size > bounds::LINES {
-            return Err(Error::TooLarge { what: "number of lines", size, limit: bounds::LINES }.into());
-        }
-        Ok(())
+        Ok(names::check_room(count, missing)?)
     }
 
     fn find(&mut self, conn: &Connection, job: &New) -> Result<Option<i64>> {
@@ -274,8 +249,7 @@ impl Names {
     }
 
     fn know_line(&mut self, no: i64, queue: i64, kind: i64, labels: String) -> Result<()> {
-        let parsed: Vec<Label> = serde_json::from_str(&labels)
-            .map_err(|error| corrupt(format!("labels of line {no}: {error}")))?;
+        let parsed = names::read_labels(no, &labels)?;
         let line = Line {
             queue,
             queue_name: self.queue(queue)?.name.clone(),
@@ -305,16 +279,14 @@ impl Names {
 
 /// A queue from a row of its table.
 pub(crate) fn read_queue(row: &Row<'_>) -> Result<(i64, Queue)> {
-    let name: String = row.get(1)?;
-    let backoff: Option<String> = row.get(3)?;
-    let span = |micros: i64| Span(Duration::from_micros(u64::try_from(micros).unwrap_or(0)));
-    let bad = |error: Error| corrupt(error.to_string());
-    let settings = Settings {
+    let columns = QueueColumns {
+        name: row.get(1)?,
         paused: row.get(2)?,
-        backoff: backoff.map(|text| text.parse()).transpose().map_err(bad)?,
-        retention: Retention { succeeded: span(row.get(4)?), failed: span(row.get(5)?) },
+        backoff: row.get(3)?,
+        retain_succeeded: row.get(4)?,
+        retain_failed: row.get(5)?,
     };
-    Ok((row.get(0)?, Queue { name: QueueName::new(name).map_err(bad)?, settings }))
+    Ok((row.get(0)?, columns.read()?))
 }
 
 /// Labels as they are stored; `None` if there are none.
@@ -322,7 +294,7 @@ fn labels_text(labels: &[Label]) -> Option<String> {
     if labels.is_empty() {
         return None;
     }
-    Some(serde_json::to_string(labels).expect("labels are plain text"))
+    Some(names::labels_text(labels))
 }
 
 fn last<T>(map: &BTreeMap<i64, T>) -> i64 {

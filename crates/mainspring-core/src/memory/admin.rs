@@ -1,11 +1,11 @@
 //! What operators see, and the settings of queues.
 
+use crate::Result;
 use crate::bounds;
 use crate::id::{JobId, Row};
 use crate::job::{Record, Summary};
 use crate::name::QueueName;
 use crate::store::{Filter, Listing, Page, PagePosition, Queue, QueueChange, Settings};
-use crate::{Error, Result};
 
 use super::model::{Job, Model};
 use super::place::Place;
@@ -16,7 +16,7 @@ impl Model {
     }
 
     pub(super) fn list(&self, filter: &Filter, page: &Page) -> Result<Listing> {
-        let before = page.after.as_ref().map_or(Ok(i64::MAX), read_position)?;
+        let before = page.after.as_ref().map_or(Ok(i64::MAX), PagePosition::no)?;
         let limit = page.limit.clamp(1, bounds::PAGE);
         let mut jobs = Vec::new();
         let mut last = None;
@@ -29,7 +29,7 @@ impl Model {
             if filter.matches(&summary) && filter.error.as_ref().is_none_or(|text| text.is_in(error)) {
                 jobs.push(summary);
             }
-            last = Some(PagePosition(row.0.to_string()));
+            last = Some(PagePosition::behind(row.0));
         }
         Ok(Listing { jobs, next: None })
     }
@@ -62,11 +62,6 @@ impl Model {
         *settings = Settings::default();
         Ok(self.deleted.insert(name.clone()))
     }
-}
-
-/// The row that a page ended with.
-fn read_position(cursor: &PagePosition) -> Result<i64> {
-    cursor.0.parse().map_err(|_| Error::Invalid { what: "cursor", why: "not one of this store".into() })
 }
 
 impl Job {

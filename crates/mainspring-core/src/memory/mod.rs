@@ -36,8 +36,8 @@ use crate::output::{Ask, Output};
 use crate::seam::{Clock, Pending};
 use crate::store::{
     Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finish, Finished,
-    Hint, Journals, Line, Listener, Listing, Node, Nodes, Operators, Page, Producers, Queue, QueueChange,
-    Receipt, Registered, Registration, Renewal, Renewed, Rescue, Rescued, Store, Swept, Ticket,
+    Hint, Journals, Line, Listener, Listeners, Listing, Node, Nodes, Operators, Page, Producers, Queue,
+    QueueChange, Receipt, Registered, Registration, Renewal, Renewed, Rescue, Rescued, Store, Swept, Ticket,
 };
 use crate::time::Timestamp;
 use crate::{Error, Result};
@@ -58,7 +58,7 @@ pub struct Memory {
 struct Shared {
     clock: Arc<dyn Clock>,
     model: Mutex<Model>,
-    listeners: Mutex<Vec<Weak<dyn Listener>>>,
+    listeners: Mutex<Listeners>,
 }
 
 impl Memory {
@@ -126,16 +126,9 @@ impl Shared {
         if hints.is_empty() {
             return;
         }
-        // Called outside of the lock: a listener may come back into the store.
-        let listeners: Vec<_> = {
-            let mut listeners = lock(&self.listeners);
-            listeners.retain(|listener| listener.strong_count() > 0);
-            listeners.iter().filter_map(Weak::upgrade).collect()
-        };
-        for listener in listeners {
-            for hint in hints {
-                listener.hint(hint);
-            }
+        let listeners = lock(&self.listeners).live();
+        for hint in hints {
+            listeners.tell(hint);
         }
     }
 }
@@ -165,7 +158,7 @@ impl Store for Memory {
     }
 
     fn subscribe(&self, listener: Weak<dyn Listener>) {
-        lock(&self.shared.listeners).push(listener);
+        lock(&self.shared.listeners).add(listener);
     }
 
     fn close(&self) -> Pending<'_, ()> {

@@ -94,6 +94,22 @@ pub struct Page {
 #[serde(transparent)]
 pub struct PagePosition(pub String);
 
+impl PagePosition {
+    /// Behind a job of this number.
+    pub fn behind(no: i64) -> Self {
+        PagePosition(no.to_string())
+    }
+
+    /// The number of the job that the page ended with.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it is none that [`behind`](Self::behind) has given out: no sign, no leading zeros.
+    pub fn no(&self) -> Result<i64> {
+        let no = self.0.parse().ok().filter(|no: &i64| *no > 0 && no.to_string() == self.0);
+        no.ok_or_else(|| Error::Invalid { what: "cursor", why: "not one of this store".into() })
+    }
+}
+
 /// A part of a listing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listing {
@@ -347,6 +363,16 @@ mod tests {
             foreign: false,
             unreadable: None,
             options: Options { tags: vec![tag("a"), tag("b")], ..Options::default() },
+        }
+    }
+
+    #[test]
+    fn only_page_positions_that_were_given_out_are_read() {
+        let read = |text: &str| PagePosition(text.to_owned()).no().ok();
+        assert_eq!(read("1"), Some(1));
+        assert_eq!(read(&PagePosition::behind(i64::MAX).0), Some(i64::MAX));
+        for text in ["", "0", "-1", "+1", "01", " 1", "1 ", "x", "9223372036854775808"] {
+            assert_eq!(read(text), None, "{text:?}");
         }
     }
 

@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use crate::id::NodeNo;
-use crate::job::New;
+use crate::job::{New, OnConflict};
 use crate::journal::{Recorded, Recording};
 use crate::store::Receipt;
 use crate::time::Timestamp;
@@ -31,6 +31,23 @@ pub struct TicketLine {
     pub queue: i32,
     /// Its kind.
     pub kind: i32,
+}
+
+/// Refuses jobs that a caller's transaction cannot take with it, because more than plain inserts would have to be made.
+///
+/// # Errors
+/// [`Error::NotInTransaction`].
+pub fn check_enlisted(jobs: &[New]) -> Result<()> {
+    let replaces = |job: &New| {
+        job.options.unique.as_ref().is_some_and(|unique| unique.on_conflict == OnConflict::Replace)
+    };
+    if jobs.iter().any(replaces) {
+        return Err(Error::NotInTransaction { what: "replacing a job" });
+    }
+    if jobs.iter().any(|job| !job.journal.is_empty()) {
+        return Err(Error::NotInTransaction { what: "forking a job" });
+    }
+    Ok(())
 }
 
 /// A caller's open transaction that can take jobs with it: they exist if and only if it commits.

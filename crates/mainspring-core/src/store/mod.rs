@@ -34,6 +34,7 @@ mod claim;
 pub mod decorator;
 mod enlist;
 pub mod flags;
+mod listeners;
 mod node;
 mod part;
 mod schema;
@@ -45,7 +46,8 @@ pub use admin::{
     Queue, QueueChange, Retention, Settings,
 };
 pub use claim::{ClaimRequest, Claimed, ClaimedBatch, Class, Finish, Finished, Level};
-pub use enlist::{Enlist, EnlistSync, Ticket, TicketLine};
+pub use enlist::{Enlist, EnlistSync, Ticket, TicketLine, check_enlisted};
+pub use listeners::{Listeners, LiveListeners};
 pub use node::{
     Abilities, Cancellation, Mark, Node, NodeState, Registered, Registration, Renewal, Renewed, Rescue,
     Rescued,

@@ -22,7 +22,7 @@ use ::tokio_postgres::types::Type;
 use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::job::{New, OnConflict};
 use mainspring_core::journal::{Recorded, Recording};
-use mainspring_core::store::{Receipt, Ticket, TicketLine};
+use mainspring_core::store::{self, Receipt, Ticket, TicketLine};
 use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, Result};
 use uuid::Uuid;
@@ -179,15 +179,7 @@ async fn enlist_recording(
 
 /// Stores jobs in a caller's transaction.
 async fn enlist(session: &mut impl Session, ticket: &Ticket, jobs: Vec<New>) -> Result<Vec<Receipt>> {
-    let replaces = |job: &New| {
-        job.options.unique.as_ref().is_some_and(|unique| unique.on_conflict == OnConflict::Replace)
-    };
-    if jobs.iter().any(replaces) {
-        return Err(Error::NotInTransaction { what: "replacing a job" });
-    }
-    if jobs.iter().any(|job| !job.journal.is_empty()) {
-        return Err(Error::NotInTransaction { what: "forking a job" });
-    }
+    store::check_enlisted(&jobs)?;
     if ticket.lines.len() != jobs.len() {
         return Err(Error::ForeignTransaction { why: "the ticket is not for these jobs".into() });
     }

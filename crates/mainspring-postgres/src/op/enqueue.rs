@@ -11,9 +11,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use mainspring_core::id::JobId;
-use mainspring_core::job::{New, OnConflict, Options, Unique, When};
+use mainspring_core::job::{New, OnConflict, Unique, When};
 use mainspring_core::named;
 use mainspring_core::store::{Receipt, TicketLine, flags};
+use mainspring_core::tables::options::options_text;
 use mainspring_core::time::micros;
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
@@ -563,7 +564,6 @@ pub(crate) struct Columns<'a> {
 impl<'a> Columns<'a> {
     pub(crate) fn new(jobs: &'a [New], lines: &[TicketLine], chosen: &[usize]) -> Result<Self> {
         let mut columns = Columns::default();
-        let plain = Options::default();
         for &index in chosen {
             let job = &jobs[index];
             let (run_at, run_after) = when(job.run);
@@ -576,7 +576,7 @@ impl<'a> Columns<'a> {
             columns.run_after.push(run_after);
             columns.deadline_at.push(deadline_at);
             columns.deadline_after.push(deadline_after);
-            columns.options.push(options_text(&job.options, &plain)?);
+            columns.options.push(options_text(&job.options)?);
             columns.inputs.push(&job.input);
             columns.flags.push(flags::of(job));
         }
@@ -621,12 +621,4 @@ fn when(when: Option<When>) -> (Option<i64>, Option<i64>) {
         Some(When::At(at)) => (Some(at.as_micros().max(0)), None),
         Some(When::After(delay)) => (None, Some(micros(delay))),
     }
-}
-
-/// Options as they are stored; `None` for the defaults.
-fn options_text(options: &Options, plain: &Options) -> Result<Option<String>> {
-    if options == plain {
-        return Ok(None);
-    }
-    serde_json::to_string(options).map(Some).map_err(|error| corrupt(format!("options: {error}")))
 }

@@ -4,8 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use mainspring_core::job::{Differs, New, Options};
+use mainspring_core::job::{Differs, New};
 use mainspring_core::store::Receipt;
+use mainspring_core::tables::options::read_options;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
@@ -33,7 +34,7 @@ pub(crate) struct Holder {
 impl Holder {
     /// In what it differs from a job; `None`: it is that job.
     pub(crate) fn differs(&self, job: &New) -> Option<Differs> {
-        let options = self.options.as_ref().map_or(Ok(Options::default()), |text| serde_json::from_str(text));
+        let options = read_options(self.options.as_deref().map(str::as_bytes));
         // Options that cannot be read are another job's.
         let Ok(options) = options else { return Some(Differs::Kind) };
         job.differs(&self.kind, &options, self.input.as_ref().unwrap_or(&job.input))

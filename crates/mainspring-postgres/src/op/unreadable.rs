@@ -108,7 +108,7 @@ impl Op for SetAside {
             let lines = aside.iter().filter_map(|row| names.line(row.get(1)).ok());
             lines.map(|line| line.queue_name.clone()).collect()
         };
-        shared.listeners.notify(&Hint::Ready(queues.into_iter().collect()));
+        shared.tell(&Hint::Ready(queues.into_iter().collect()));
         Ok(())
     }
 }

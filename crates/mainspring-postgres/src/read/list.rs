@@ -9,9 +9,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use mainspring_core::job::{State, Summary};
+use mainspring_core::job::Summary;
 use mainspring_core::store::{Filter, Listing, Page, PagePosition};
-use mainspring_core::{Error, bounds, named};
+use mainspring_core::tables::listing::{self, sources, wanted_lines};
+use mainspring_core::{bounds, named};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -19,7 +20,7 @@ use super::SNAPSHOT;
 use super::get::{SUMMARIES, line, number, summary};
 use crate::connection::Conn;
 use crate::error::{Result, corrupt};
-use crate::names::{self, Names};
+use crate::names;
 use crate::op::Op;
 use crate::shared::Shared;
 use crate::sql::Call;
@@ -73,7 +74,7 @@ impl Op for List {
     const WRITES: bool = false;
 
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Listing> {
-        let before = self.page.after.as_ref().map_or(Ok(i64::MAX), read_position)?;
+        let before = self.page.after.as_ref().map_or(Ok(i64::MAX), PagePosition::no)?;
         // Lines that are none.
         let mut missing = BTreeSet::new();
         loop {
@@ -103,8 +104,8 @@ impl List {
         missing: &BTreeSet<i32>,
     ) -> Result<Seen> {
         let limit = self.page.limit.clamp(1, bounds::PAGE);
-        let lines = wanted_lines(&shared.names(), &self.filter);
-        let mut merged = Merged::new(sources(&self.filter), before);
+        let lines = wanted_lines(shared.names().lines(), &self.filter);
+        let mut merged = Merged::new(sources(&self.filter).into_iter().map(statement), before);
         let (mut jobs, mut last, mut looked_at) = (Vec::new(), None, 0);
         // One more than fits on the page tells whether there is another.
         let mut chunk = (limit + 1).clamp(CHUNK.0, CHUNK.1);
@@ -128,7 +129,7 @@ impl List {
             let saying = self.saying(conn, &summaries).await?;
             for (no, line) in found {
                 if jobs.len() == limit || looked_at == bounds::SCAN {
-                    let next = last.map(|no: i64| PagePosition(no.to_string()));
+                    let next = last.map(PagePosition::behind);
                     return Ok(Seen::Listing(Listing { jobs, next }));
                 }
                 looked_at += 1;
@@ -195,72 +196,30 @@ fn unknown(shared: &Shared, mut lines: impl Iterator<Item = i32>, missing: &BTre
     lines.find(|line| !names.knows_line(*line) && !missing.contains(line))
 }
 
-/// The number that a page ended with.
-pub(crate) fn read_position(cursor: &PagePosition) -> Result<i64> {
-    let bad = || Error::Invalid { what: "cursor", why: "not one of this store".into() };
-    let no: i64 = cursor.0.parse().map_err(|_| bad())?;
-    // Exactly what was given out: no sign, no leading zeros.
-    if no <= 0 || no.to_string() != cursor.0 {
-        return Err(bad().into());
-    }
-    Ok(no)
-}
-
-/// The lines that the filter allows; `None` if any.
-fn wanted_lines(names: &Names, filter: &Filter) -> Option<BTreeSet<i32>> {
-    if filter.queue.is_none() && filter.kind.is_none() {
-        return None;
-    }
-    let fits = |line: &names::Line| {
-        filter.queue.as_ref().is_none_or(|queue| *queue == line.queue_name)
-            && filter.kind.as_ref().is_none_or(|kind| *kind == line.kind_name)
-    };
-    Some(names.lines().filter(|(_, line)| fits(line)).map(|(no, _)| no).collect())
-}
-
 /// Whether a job of this line can match; not every source knows the line.
 fn is_wanted(line: Option<i32>, lines: Option<&BTreeSet<i32>>) -> bool {
     line.is_none_or(|line| lines.is_none_or(|lines| lines.contains(&line)))
 }
 
 /// What a source's statement wants to know besides where to begin.
-#[derive(Debug, Clone, PartialEq)]
 enum Extra {
     Nothing,
     State(i16),
     Tag(String),
 }
 
-/// The tables that together hold every job that can match, and as few others as possible.
-fn sources(filter: &Filter) -> Vec<(&'static str, Extra)> {
-    if let Some(tag) = &filter.tag {
-        return vec![(TAGGED, Extra::Tag(tag.as_str().to_owned()))];
+/// The statement of a source.
+fn statement(source: listing::Source<'_>) -> (&'static str, Extra) {
+    match source {
+        listing::Source::Ready => (READY, Extra::Nothing),
+        listing::Source::Timers => (TIMERS, Extra::Nothing),
+        listing::Source::Lease => (LEASE, Extra::Nothing),
+        listing::Source::Suspended => (SUSPENDED, Extra::Nothing),
+        listing::Source::Jobs => (JOBS, Extra::Nothing),
+        listing::Source::Rare(state) => (RARE, Extra::State(state.code().into())),
+        listing::Source::Tagged(tag) => (TAGGED, Extra::Tag(tag.as_str().to_owned())),
+        listing::Source::Faulty => (FAULTY, Extra::Nothing),
     }
-    let states = states(filter);
-    let ended_badly = |state: &State| matches!(state, State::Failed | State::Cancelled | State::Skipped);
-    if filter.error.is_some() && !states.iter().all(ended_badly) {
-        return vec![(FAULTY, Extra::Nothing)];
-    }
-    if states.contains(&State::Succeeded) {
-        return vec![(JOBS, Extra::Nothing)];
-    }
-    let source = |state: &State| match state {
-        State::Ready => Some((READY, Extra::Nothing)),
-        State::Scheduled => Some((TIMERS, Extra::Nothing)),
-        State::Running => Some((LEASE, Extra::Nothing)),
-        State::Suspended => Some((SUSPENDED, Extra::Nothing)),
-        State::Failed | State::Cancelled | State::Skipped => Some((RARE, Extra::State(state.code().into()))),
-        // Nothing is blocked yet; and what succeeded is nearly everything.
-        State::Blocked | State::Succeeded => None,
-    };
-    states.iter().filter_map(source).collect()
-}
-
-/// The states that the filter allows, once each.
-fn states(filter: &Filter) -> BTreeSet<State> {
-    let named = if filter.states.is_empty() { State::ALL } else { &filter.states };
-    let fits = |state: &State| filter.reason.is_none_or(|reason| reason.fits(*state));
-    named.iter().copied().filter(fits).collect()
 }
 
 /// The number of a job, and its line if the source knows it.
@@ -299,7 +258,7 @@ impl Source {
 struct Merged(Vec<Source>);
 
 impl Merged {
-    fn new(sources: Vec<(&'static str, Extra)>, before: i64) -> Self {
+    fn new(sources: impl IntoIterator<Item = (&'static str, Extra)>, before: i64) -> Self {
         let source =
             |(sql, extra)| Source { sql, extra, rows: VecDeque::new(), below: before, exhausted: false };
         Merged(sources.into_iter().map(source).collect())
@@ -347,43 +306,7 @@ impl Merged {
 
 #[cfg(test)]
 mod tests {
-    use mainspring_core::job::Reason;
-    use mainspring_core::name::Tag;
-    use mainspring_core::store::ErrorText;
-
     use super::*;
-
-    fn read(text: &str) -> Option<i64> {
-        read_position(&PagePosition(text.to_owned())).ok()
-    }
-
-    #[test]
-    fn only_cursors_that_were_given_out_are_read() {
-        assert_eq!(read("1"), Some(1));
-        assert_eq!(read("9223372036854775807"), Some(i64::MAX));
-        for text in ["", "0", "-1", "+1", "01", " 1", "1 ", "x", "9223372036854775808"] {
-            assert_eq!(read(text), None, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn most_selective_sources_are_chosen() {
-        let chosen = |filter: &Filter| sources(filter).into_iter().map(|(sql, _)| sql).collect::<Vec<_>>();
-        let none = Filter::default;
-        assert_eq!(chosen(&none()), [JOBS]);
-        assert_eq!(chosen(&Filter { states: vec![State::Succeeded, State::Ready], ..none() }), [JOBS]);
-        assert_eq!(chosen(&Filter { states: vec![State::Ready, State::Ready], ..none() }), [READY]);
-        assert_eq!(chosen(&Filter { states: vec![State::Blocked], ..none() }), [""; 0]);
-        assert_eq!(chosen(&Filter { reason: Some(Reason::Hold), ..none() }), [SUSPENDED]);
-        let tag = Tag::new("t").ok();
-        assert_eq!(chosen(&Filter { tag, states: vec![State::Failed], ..none() }), [TAGGED]);
-        let error = ErrorText::new("x").ok();
-        assert_eq!(chosen(&Filter { error: error.clone(), ..none() }), [FAULTY]);
-        assert_eq!(chosen(&Filter { error: error.clone(), states: vec![State::Ready], ..none() }), [FAULTY]);
-        assert_eq!(chosen(&Filter { error, states: vec![State::Failed], ..none() }), [RARE]);
-        let rare = Filter { states: vec![State::Failed, State::Cancelled], ..none() };
-        assert_eq!(sources(&rare), [(RARE, Extra::State(6)), (RARE, Extra::State(7))]);
-    }
 
     #[test]
     fn numbers_are_merged_downwards_as_far_as_all_sources_are_known() {

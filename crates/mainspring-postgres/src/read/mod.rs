@@ -27,7 +27,6 @@ pub(crate) use output::Outputs;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz {
     pub(crate) use super::get::{priority, status};
-    pub(crate) use super::list::read_position as cursor;
 }
 
 /// A transaction that sees one moment and takes no locks.

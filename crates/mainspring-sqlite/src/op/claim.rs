@@ -13,11 +13,12 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use mainspring_core::bounds;
 use mainspring_core::id::{Claim, JobId, Row};
-use mainspring_core::job::{Options, Priority, State};
+use mainspring_core::job::{Priority, State};
 use mainspring_core::journal::Value;
 use mainspring_core::name::QueueName;
 use mainspring_core::named;
 use mainspring_core::store::{ClaimRequest, Claimed, ClaimedBatch, Class, Level, flags};
+use mainspring_core::tables::options::read_options;
 use mainspring_core::time::Timestamp;
 use rusqlite::types::Value as Column;
 use rusqlite::{CachedStatement, OptionalExtension, params};
@@ -407,10 +408,8 @@ fn started(tx: &Tx<'_>, no: i64, flags: i16) -> Result<()> {
 /// anything.
 fn read_claimed(row: &rusqlite::Row<'_>, names: &Names, growth: u32) -> Result<(Claimed, i16)> {
     let line = names.line(row.get(1)?)?;
-    let mut options: Options = match row.get_ref(11)?.as_str_or_null().map_err(rusqlite::Error::from)? {
-        None => Options::default(),
-        Some(text) => serde_json::from_str(text).map_err(|error| corrupt(format!("options: {error}")))?,
-    };
+    let text = row.get_ref(11)?.as_str_or_null().map_err(rusqlite::Error::from)?;
+    let mut options = read_options(text.map(str::as_bytes))?;
     if options.backoff.is_none() {
         options.backoff = names.queue(line.queue)?.settings.backoff;
     }

@@ -4,8 +4,9 @@
 //! - A repeated id changes nothing.
 //! - Inside a caller's transaction there are only inserts, and a conflict never aborts it.
 
-use mainspring_core::job::{Differs, Input, New, OnConflict, Options, Reason, State, Unique, transition};
+use mainspring_core::job::{Differs, Input, New, OnConflict, Reason, State, Unique, transition};
 use mainspring_core::store::{Class, Level, Receipt, flags};
+use mainspring_core::tables::options::{options_text, read_options};
 use rusqlite::{CachedStatement, OptionalExtension, params};
 
 use super::moves::{self, Ending, INTO_READY, INTO_TIMERS};
@@ -65,7 +66,7 @@ pub(crate) fn known(tx: &Tx<'_>, job: &New) -> Result<Option<Receipt>> {
     let found = tx.conn.prepare_cached(KNOWN)?.query_row([job.id.as_bytes()], row).optional()?;
     let Some((kind, options, input)) = found else { return Ok(None) };
     // Options that cannot be read are another job's.
-    let options = options.map_or(Ok(Options::default()), |options| serde_json::from_slice(&options));
+    let options = read_options(options.as_deref());
     let differs = match (std::str::from_utf8(&kind), options) {
         (Ok(kind), Ok(options)) => job.differs(kind, &options, &input),
         _ => Some(Differs::Kind),
@@ -177,31 +178,4 @@ fn replace(tx: &mut Tx<'_>, holder: &unique_key::Holder) -> Result<bool> {
     // A key that is held for a period after the end goes to the new job as well.
     unique_key::forget(tx.conn, holder.no)?;
     Ok(true)
-}
-
-/// Options as they are stored; `None` for the defaults.
-fn options_text(options: &Options) -> Result<Option<String>> {
-    if is_default(options) {
-        return Ok(None);
-    }
-    serde_json::to_string(options).map(Some).map_err(|error| corrupt(format!("options: {error}")))
-}
-
-/// Cheaper than to compare with a default that would have to be made.
-fn is_default(options: &Options) -> bool {
-    let Options { max_attempts, backoff, timeout, unique, tags, labels, headers, parent, forked } = options;
-    *max_attempts == default_attempts()
-        && backoff.is_none()
-        && timeout.is_none()
-        && unique.is_none()
-        && tags.is_empty()
-        && labels.is_empty()
-        && headers.is_empty()
-        && parent.is_none()
-        && forked.is_none()
-}
-
-fn default_attempts() -> u16 {
-    static ATTEMPTS: std::sync::OnceLock<u16> = std::sync::OnceLock::new();
-    *ATTEMPTS.get_or_init(|| Options::default().max_attempts)
 }

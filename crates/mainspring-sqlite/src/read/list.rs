@@ -7,12 +7,12 @@
 //! - One call looks at no more than [`bounds::SCAN`] rows.
 //! - A page goes on exactly below the last number looked at, so nothing is listed twice and nothing is passed over.
 
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::BinaryHeap;
 
-use mainspring_core::job::{State, Summary};
-use mainspring_core::named;
+use mainspring_core::job::Summary;
 use mainspring_core::store::{Filter, Listing, Page, PagePosition};
-use mainspring_core::{Error, bounds};
+use mainspring_core::tables::listing::{self, sources, wanted_lines};
+use mainspring_core::{bounds, named};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
@@ -49,17 +49,17 @@ const CHUNK: usize = 512;
 
 /// Jobs that match, from a cursor on.
 pub(crate) fn list(reader: &mut Reader, filter: &Filter, page: &Page) -> Result<Listing> {
-    let before = page.after.as_ref().map_or(Ok(i64::MAX), read_position)?;
+    let before = page.after.as_ref().map_or(Ok(i64::MAX), PagePosition::no)?;
     let limit = page.limit.clamp(1, bounds::PAGE);
     let (conn, names) = (&reader.conn, &reader.names);
-    let lines = wanted_lines(reader, filter);
-    let mut merged = Merged::new(conn, sources(filter), before)?;
+    let lines = wanted_lines(names.lines(), filter);
+    let mut merged = Merged::new(conn, sources(filter).into_iter().map(statement), before)?;
     let mut jobs: Vec<Summary> = Vec::new();
     let mut last = None;
     let mut looked_at = 0;
     while let Some((no, line)) = merged.next()? {
         if jobs.len() == limit || looked_at == bounds::SCAN {
-            return Ok(Listing { jobs, next: last.map(|no: i64| PagePosition(no.to_string())) });
+            return Ok(Listing { jobs, next: last.map(PagePosition::behind) });
         }
         looked_at += 1;
         last = Some(no);
@@ -83,66 +83,23 @@ fn says(conn: &Connection, no: i64, filter: &Filter) -> Result<bool> {
     Ok(text.is_in(message.as_deref()))
 }
 
-/// The number that a page ended with.
-fn read_position(cursor: &PagePosition) -> Result<i64> {
-    let bad = || Error::Invalid { what: "cursor", why: "not one of this store".into() };
-    let no: i64 = cursor.0.parse().map_err(|_| bad())?;
-    // Exactly what was given out: no sign, no leading zeros.
-    if no <= 0 || no.to_string() != cursor.0 {
-        return Err(bad().into());
-    }
-    Ok(no)
-}
-
-/// The lines that the filter allows; `None` if any.
-fn wanted_lines(reader: &Reader, filter: &Filter) -> Option<BTreeSet<i64>> {
-    if filter.queue.is_none() && filter.kind.is_none() {
-        return None;
-    }
-    let fits = |line: &crate::names::Line| {
-        filter.queue.as_ref().is_none_or(|queue| *queue == line.queue_name)
-            && filter.kind.as_ref().is_none_or(|kind| *kind == line.kind_name)
-    };
-    Some(reader.names.lines().filter(|(_, line)| fits(line)).map(|(no, _)| no).collect())
-}
-
 /// A statement that gives numbers downwards, with its own parameter.
 type Source = (&'static str, Option<Value>);
 /// The number of a job, and its line if the source knows it.
 type Found = (i64, Option<i64>);
 
-/// The tables that together hold every job that can match, and as few others as possible.
-fn sources(filter: &Filter) -> Vec<Source> {
-    if let Some(tag) = &filter.tag {
-        return vec![(TAGGED, Some(Value::Text(tag.as_str().to_owned())))];
+/// The statement of a source.
+fn statement(source: listing::Source<'_>) -> Source {
+    match source {
+        listing::Source::Ready => (READY, None),
+        listing::Source::Timers => (TIMERS, None),
+        listing::Source::Lease => (LEASE, None),
+        listing::Source::Suspended => (SUSPENDED, None),
+        listing::Source::Jobs => (JOBS, None),
+        listing::Source::Rare(state) => (RARE, Some(Value::Integer(i64::from(state.code())))),
+        listing::Source::Tagged(tag) => (TAGGED, Some(Value::Text(tag.as_str().to_owned()))),
+        listing::Source::Faulty => (FAULTY, None),
     }
-    let states = states(filter);
-    let ended_badly = |state: &State| matches!(state, State::Failed | State::Cancelled | State::Skipped);
-    if filter.error.is_some() && !states.iter().all(ended_badly) {
-        return vec![(FAULTY, None)];
-    }
-    if states.contains(&State::Succeeded) {
-        return vec![(JOBS, None)];
-    }
-    let source = |state: &State| match state {
-        State::Ready => Some((READY, None)),
-        State::Scheduled => Some((TIMERS, None)),
-        State::Running => Some((LEASE, None)),
-        State::Suspended => Some((SUSPENDED, None)),
-        State::Failed | State::Cancelled | State::Skipped => {
-            Some((RARE, Some(Value::Integer(i64::from(state.code())))))
-        }
-        // Nothing is blocked yet; and what succeeded is nearly everything.
-        State::Blocked | State::Succeeded => None,
-    };
-    states.iter().filter_map(source).collect()
-}
-
-/// The states that the filter allows, once each.
-fn states(filter: &Filter) -> BTreeSet<State> {
-    let named = if filter.states.is_empty() { State::ALL } else { &filter.states };
-    let fits = |state: &State| filter.reason.is_none_or(|reason| reason.fits(*state));
-    named.iter().copied().filter(fits).collect()
 }
 
 /// Numbers of several sources, from high to low, each once.
@@ -154,8 +111,8 @@ struct Merged<'a> {
 }
 
 impl<'a> Merged<'a> {
-    fn new(conn: &'a Connection, sources: Vec<Source>, before: i64) -> Result<Self> {
-        let sources = sources.into_iter().map(|source| (source, Vec::new())).collect();
+    fn new(conn: &'a Connection, sources: impl Iterator<Item = Source>, before: i64) -> Result<Self> {
+        let sources = sources.map(|source| (source, Vec::new())).collect();
         let mut merged = Merged { conn, sources, heap: BinaryHeap::new(), previous: i64::MAX };
         for index in 0..merged.sources.len() {
             merged.fill(index, before)?;
