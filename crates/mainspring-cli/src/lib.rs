@@ -17,7 +17,6 @@ mod documents;
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
 pub mod fuzz;
-mod json;
 mod output;
 mod progress;
 mod report;

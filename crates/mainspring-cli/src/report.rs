@@ -4,8 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use mainspring::error::OpenProblem;
-use mainspring::{Error, JobId, State, bounds};
+use mainspring::{Error, bounds};
 use tracing_subscriber::EnvFilter;
 
 use crate::color::{self, Color};
@@ -150,149 +149,21 @@ fn judge(error: &anyhow::Error) -> (u8, Option<String>) {
     (FAILED, None)
 }
 
-/// What a person can do about an error of the engine.
+/// The exit code for an error of the engine, and what a person can do about it.
 fn judge_engine(error: &Error) -> (u8, Option<String>) {
-    let (code, hint) = match error {
+    let code = match error {
+        Error::NotFound(_) => NOT_FOUND,
+        error if error.is_bad_input() => USAGE,
+        Error::Open { .. } => NO_STORE,
+        _ => FAILED,
+    };
+    let here = match error {
         Error::Conflict { existing } => {
-            let hint =
-                format!("see it with `mainspring job {existing}`, or use `--on-conflict keep` or `replace`");
-            return (FAILED, Some(hint));
+            Some(format!("see it with `mainspring job {existing}`, or use `--on-conflict keep` or `replace`"))
         }
-        Error::IdTaken { id, .. } => {
-            return (FAILED, Some(format!("see it with `mainspring job {id}`, or use another id")));
-        }
-        Error::Illegal { id, verb: "signal", .. } => {
-            return (FAILED, Some(format!("nobody would read it; `mainspring job {id}` shows how it ended")));
-        }
-        Error::Illegal { id, status, .. } => return (FAILED, Some(illegal(*id, status.state))),
-        Error::QueueNotEmpty { queue, .. } => {
-            let hint = format!(
-                "`mainspring jobs --queue {queue}` lists them, and `mainspring jobs delete --queue {queue}` removes those that do not \
-                 run; ended jobs go by themselves when their retention is over"
-            );
-            return (FAILED, Some(hint));
-        }
-        Error::Ended { id, .. } => {
-            let hint =
-                format!("`mainspring job {id}` shows every error; `mainspring job {id} retry` runs it again");
-            return (FAILED, Some(hint));
-        }
-        Error::Open { problem: OpenProblem::Address, location, .. } if is_path(location) => {
-            return (USAGE, Some(format!("did you mean `sqlite:{}`?", location.trim_matches('`'))));
-        }
-        Error::Open { problem, location, .. } => judge_open(problem, location.starts_with("postgres:")),
-        Error::NotFound(_) => {
-            (NOT_FOUND, "list jobs with `mainspring jobs`; those that ended are removed after a while")
-        }
-        Error::TooLarge { what: "input", .. } => {
-            (USAGE, "store the data elsewhere and enqueue a reference to it")
-        }
-        Error::TooLarge { what: "signal", .. } => {
-            (USAGE, "store the data elsewhere and send a reference to it")
-        }
-        Error::TooLarge { what: "inbox", .. } => {
-            (FAILED, "its handler reads none of them; `mainspring job ID` shows which ones wait")
-        }
-        Error::TooLarge { .. } | Error::Convert { .. } => (USAGE, "nothing was done; see `--help`"),
-        Error::Invalid { what, .. } => (USAGE, invalid(what)),
-        Error::Unavailable { source: Some(source), .. } if source.to_string().ends_with(NO_RIGHT) => {
-            (FAILED, "grant it to the role; the guide \"Running on Postgres\" has all that an engine needs")
-        }
-        Error::Unavailable { .. } => {
-            (FAILED, "try again; if it persists, see whether the database runs or a program holds the file")
-        }
-        Error::DiskFull => (FAILED, "make room and try again: nothing that was acknowledged is lost"),
-        Error::OutcomeUnknown { .. } => {
-            (FAILED, "repeat it: the same `--id` is the same job, the same `--sender` the same signal")
-        }
-        Error::Corrupt { .. } => (FAILED, "keep a copy of the store, then run `mainspring doctor`"),
-        Error::NodeSetup { .. } => (USAGE, "for example `mainspring work --queue default:10`"),
-        _ => return (FAILED, None),
+        Error::NodeSetup { .. } => Some("for example `mainspring work --queue default:10`".to_owned()),
+        _ => error.hint(),
     };
-    (code, Some(hint.to_owned()))
-}
-
-/// What a person can do about a job to which a verb does not apply.
-fn illegal(id: JobId, state: State) -> String {
-    match state {
-        State::Succeeded | State::Skipped => {
-            format!("its end is final; `mainspring job {id} fork` runs it again as a new job")
-        }
-        State::Failed | State::Cancelled => {
-            format!("it has ended; `mainspring job {id} retry` runs it again")
-        }
-        State::Running => format!("it runs; `mainspring job {id} cancel` asks it to stop"),
-        _ => format!("`mainspring why {id}` says what it is waiting for"),
-    }
-}
-
-/// What a person can do about a store that does not open. `postgres`: whether it is on Postgres.
-fn judge_open(problem: &OpenProblem, postgres: bool) -> (u8, &'static str) {
-    let hint = match problem {
-        OpenProblem::Address => return (USAGE, ADDRESS),
-        OpenProblem::Missing if postgres => "create the database first, with `createdb` or CREATE DATABASE",
-        OpenProblem::Missing => {
-            "name it with `--store sqlite:PATH` or `--store postgres://…`; `mainspring migrate` creates the file, not its directory"
-        }
-        OpenProblem::ReadOnly if postgres => "it is a standby or set to read-only: name the primary",
-        OpenProblem::ReadOnly => "its file and its directory must be writable: SQLite keeps a log beside it",
-        OpenProblem::Locked => "close the program that holds it, and try again",
-        OpenProblem::NotAStore if postgres => "name another schema with `schema=NAME` in the address",
-        OpenProblem::NotAStore => {
-            "name another file with `--store sqlite:PATH`; `mainspring migrate` makes a store of one that has other tables"
-        }
-        OpenProblem::TooNew { .. } => "install the version of mainspring that wrote it",
-        OpenProblem::DevelopmentBuild { .. } if postgres => {
-            "open it with the build that made it, or name another schema with `schema=NAME` in the address"
-        }
-        OpenProblem::DevelopmentBuild { .. } => {
-            "open it with the build that made it, or name another file with `--store sqlite:PATH`"
-        }
-        OpenProblem::TooOld { found: 0, .. } if postgres => {
-            "run `mainspring migrate` with the same `--store`, as the role that is to own the schema; if that was done, \
-            check the database and `schema=` of the address"
-        }
-        OpenProblem::TooOld { .. } => {
-            "run `mainspring migrate` with the same `--store`, as the role that owns the schema"
-        }
-        OpenProblem::Database { .. } => "upgrade the database server",
-        OpenProblem::Unreachable => {
-            "check host, port or socket directory, and that the server runs: `pg_isready` asks it"
-        }
-        OpenProblem::Refused => {
-            "check user, password, database and the role's rights; the guide \"Running on Postgres\" has the grants"
-        }
-        OpenProblem::Insecure => {
-            "check `sslmode` and `sslrootcert` in the address, and the server's certificate"
-        }
-        OpenProblem::NotDurable { .. } => {
-            "turn it on, or accept the loss by name with `--relaxed-durability`"
-        }
-        _ => "`mainspring doctor` may know more",
-    };
-    (NO_STORE, hint)
-}
-
-/// Whether what was named as a store looks like a file: its location is shown only if it has no scheme.
-fn is_path(location: &str) -> bool {
-    let path = location.trim_matches('`');
-    !path.contains(':') && (path.contains(['/', '.']) || std::path::Path::new(path).exists())
-}
-
-/// How Postgres's complaint about a missing right ends: its SQLSTATE.
-const NO_RIGHT: &str = "(42501)";
-
-/// How stores are named.
-const ADDRESS: &str = "a store is named `sqlite:PATH`, `postgres://USER@HOST/DATABASE` (or libpq's `key=value` words) or `memory:`";
-
-fn invalid(what: &str) -> &'static str {
-    match what {
-        "queue name" | "kind" => "names are 1 to 128 of the characters A-Z a-z 0-9 . _ : -",
-        "signal name" => "names are 1 to 128 bytes without control characters, `/` and `#`",
-        "sender" => "1 to 256 bytes of text; leave it out, and each call is a signal of its own",
-        "priority" => "0 is claimed first, 9 last; 5 is the default",
-        "run_at" | "deadline" | "delay" => "at most ten years ahead",
-        "job id" | "id" => "copy the whole id, as `mainspring jobs` prints it",
-        _ => "nothing was done; see `--help`",
-    }
+    let usage = || (code == USAGE).then(|| "nothing was done; see `--help`".to_owned());
+    (code, here.or_else(usage))
 }

@@ -4,42 +4,7 @@ use std::time::Duration;
 
 use mainspring::admin::QueueActivity;
 use mainspring::time::{Span, Timestamp};
-
-/// A text with every control character written out, except for line breaks: a job's error must not be able to move the
-/// cursor, change colours or hide what stands next to it.
-pub(crate) fn plain(text: &str) -> String {
-    text.chars().fold(String::with_capacity(text.len()), |mut plain, c| {
-        if c != '\n' && is_hostile(c) {
-            plain.extend(c.escape_unicode());
-        } else {
-            plain.push(c);
-        }
-        plain
-    })
-}
-
-/// As [`plain`], in one line and cut to a number of characters.
-pub(crate) fn line(text: &str, limit: usize) -> String {
-    let mut line = String::new();
-    for (count, c) in text.trim().chars().enumerate() {
-        if count >= limit {
-            line.push('…');
-            break;
-        }
-        match c {
-            '\n' | '\r' | '\t' => line.push(' '),
-            c if is_hostile(c) => line.extend(c.escape_unicode()),
-            c => line.push(c),
-        }
-    }
-    line
-}
-
-/// Control characters, and those that change the direction or order of what is shown.
-fn is_hostile(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{2069}' | '\u{FEFF}')
-}
+pub(crate) use mainspring_wire::text::{count, line, plain};
 
 /// A duration in the one or two units that matter: `0.4s`, `12s`, `3m 5s`, `2d 4h`.
 pub(crate) fn duration(duration: Duration) -> String {
@@ -106,11 +71,6 @@ pub(crate) fn crashes(number: u16) -> String {
     if number == 1 { "1 crash".to_owned() } else { format!("{number} crashes") }
 }
 
-/// "1 job", "2 jobs".
-pub(crate) fn count(number: usize, noun: &str) -> String {
-    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
-}
-
 /// How many letters have to be put in, left out, replaced or swapped with their neighbour to make one word of the other.
 pub(crate) fn distance(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
@@ -135,20 +95,6 @@ pub(crate) fn distance(one: &str, other: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn control_characters_are_written_out() {
-        assert_eq!(plain("a\u{1b}[2Jb\nc"), "a\\u{1b}[2Jb\nc");
-        assert_eq!(plain("\u{202e}evil\u{7}\u{9b}"), "\\u{202e}evil\\u{7}\\u{9b}");
-        assert_eq!(plain("ünïcode ✓"), "ünïcode ✓");
-    }
-
-    #[test]
-    fn a_line_is_one_line_and_ends_in_time() {
-        assert_eq!(line("first\nsecond\u{1b}", 40), "first second\\u{1b}");
-        assert_eq!(line("abcdef", 3), "abc…");
-        assert_eq!(line("abc", 3), "abc");
-    }
 
     #[test]
     fn a_slip_of_the_finger_is_a_short_way() {

@@ -3,6 +3,8 @@
 //! A variant says what the caller can do about it. What *handlers* return is another type:
 //! [`Failure`](crate::failure::Failure).
 
+mod hint;
+
 use std::error::Error as StdError;
 
 use crate::bounds;
@@ -333,6 +335,19 @@ impl Error {
             | Error::Token
             // Its first part would be stored twice.
             | Error::Partial { .. } => false,
+        }
+    }
+
+    /// What is too large if a job has more unread signals than [`bounds::INBOX`].
+    pub const INBOX: &'static str = "inbox";
+
+    /// Whether what the caller gave is at fault: the same call fails again until the caller gives something else.
+    pub fn is_bad_input(&self) -> bool {
+        match self {
+            Error::TooLarge { what, .. } => *what != Error::INBOX,
+            Error::Invalid { .. } | Error::Convert { .. } | Error::NodeSetup { .. } => true,
+            Error::Open { problem, .. } => *problem == OpenProblem::Address,
+            _ => false,
         }
     }
 

@@ -6,10 +6,11 @@
 pub use mainspring_core::id::{NodeId, NodeNo};
 pub use mainspring_core::job::{ErrorEntry, NodeActivity, Progress, Record, Summary, Unfit, Verb, Why};
 pub use mainspring_core::store::{
-    Abilities, ActivityReport, Counts, Description, ErrorText, Filter, LastClaim, Listing, Mark, Node,
-    NodeState, PagePosition, Queue, QueueActivity, QueueChange, Retention, Settings,
+    Abilities, ActivityReport, Counts, Description, ErrorText, Filter, Finding, LastClaim, Listing, Mark,
+    Node, NodeState, PagePosition, Queue, QueueActivity, QueueChange, Retention, Settings,
 };
 
+pub use crate::diagnose::{CheckProgress, Diagnose, Diagnosis};
 pub use crate::fork::{Fork, Forked};
 pub use crate::jobs::{Change, ChangeReport, DropSignals, Jobs, List, LostChild, Target};
 pub use crate::queues::Queues;

@@ -42,7 +42,7 @@
 //! | decide how an attempt ends | any error, or [`retry_in`], [`snooze`], [`throttled`], [`discard`], [`cancel`] |
 //! | wait for a result, from any process | [`Engine::result`], [`Engine::result_of`], [`Engine::result_json`] |
 //! | see and change jobs, one or all that match | [`Engine::jobs`], [`admin::Jobs`], [`admin::Filter`] |
-//! | know why a job is not running | [`admin::Jobs::why`] |
+//! | know why a job is not running, and what is wrong with a store | [`admin::Jobs::why`], [`Engine::diagnose`] |
 //! | pause queues, set backoff and retention | [`Engine::queues`] |
 //! | test handlers on a clock that you move | [`testing`] |
 //!
@@ -98,6 +98,7 @@ extern crate self as mainspring;
 pub mod admin;
 mod batch;
 mod context;
+mod diagnose;
 mod durable;
 mod engine;
 pub mod enqueue;

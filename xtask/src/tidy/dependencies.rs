@@ -15,17 +15,15 @@ const TESTKIT: &str = "mainspring-testkit";
 const CONFORMANCE: &str = "mainspring-conformance";
 
 /// Each package, and the members that it may depend on outside of its tests.
-const MAY_USE: [(&str, &[&str]); 11] = [
+const MAY_USE: [(&str, &[&str]); 12] = [
     ("mainspring-core", &[]),
     ("mainspring-macros", &[]),
     ("mainspring-sqlite", &["mainspring-core"]),
     ("mainspring-postgres", &["mainspring-core"]),
     ("mainspring", &["mainspring-core", "mainspring-macros", "mainspring-sqlite", "mainspring-postgres"]),
-    ("mainspring-server", &["mainspring-core", "mainspring"]),
-    (
-        "mainspring-cli",
-        &["mainspring-core", "mainspring-sqlite", "mainspring-postgres", "mainspring", "mainspring-server"],
-    ),
+    ("mainspring-wire", &["mainspring-core"]),
+    ("mainspring-server", &["mainspring-core", "mainspring", "mainspring-wire"]),
+    ("mainspring-cli", &["mainspring-postgres", "mainspring", "mainspring-wire", "mainspring-server"]),
     (CONFORMANCE, &["mainspring-core"]),
     (TESTKIT, &["mainspring-core", CONFORMANCE, "mainspring-sqlite", "mainspring-postgres", "mainspring"]),
     (

@@ -25,7 +25,8 @@ use crate::output::Out;
 use crate::progress::Progress;
 use crate::report::Refused;
 use crate::store::{Open, Target};
-use crate::{json as shape, text};
+use crate::text;
+use mainspring_wire::json as shape;
 
 /// The queue and the kind: nobody else has either.
 const NAME: &str = "mainspring-bench";

@@ -5,11 +5,11 @@ use mainspring::workflow::{Timeline, Written};
 use mainspring::{Engine, JobId};
 use serde_json::{Value, json};
 
-use super::timeline::words;
 use super::verb;
 use crate::output::Out;
 use crate::report::Refused;
 use crate::text;
+use mainspring_wire::timeline::words;
 
 /// What a fork takes.
 #[derive(Debug, clap::Args)]

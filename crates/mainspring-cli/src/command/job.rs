@@ -11,10 +11,11 @@ use mainspring::workflow::Timeline;
 use mainspring::{Engine, JobId};
 
 use super::filter::id;
-use super::{fork, jobs, signal, tail, timeline, verb, why};
+use super::{fork, jobs, signal, tail, verb, why};
 use crate::color::{self, Color};
 use crate::output::Out;
-use crate::{json, text};
+use crate::text;
+use mainspring_wire::{json, timeline};
 
 /// What it takes.
 #[derive(Debug, clap::Args)]
@@ -170,7 +171,7 @@ fn shown_to_people(
     let mut fact = |name: &str, value: String| lines.push(format!("  {name:<13}{value}"));
     fact("state", out.paint(color::of(summary.status.state), &jobs::state(summary)));
     fact("why", text::plain(&why.to_string()));
-    if let Some(hint) = why::hint(why, summary.id) {
+    if let Some(hint) = mainspring_wire::why::hint(why, summary.id) {
         fact("hint", text::plain(&hint));
     }
     fact("queue", format!("{}, priority {}", summary.queue, summary.priority));

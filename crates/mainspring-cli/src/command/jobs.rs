@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use super::{filter, queue, verb};
 use crate::output::Out;
 use crate::report::Refused;
-use crate::{color, json as shape, text};
+use crate::{color, text};
+use mainspring_wire::json as shape;
 
 /// What it takes.
 #[derive(Debug, clap::Args)]
@@ -161,15 +162,7 @@ pub(crate) fn state(job: &Summary) -> String {
 
 /// "2/10".
 pub(crate) fn attempt(job: &Summary) -> String {
-    format!("{}/{}", attempt_number(job), job.options.max_attempts)
-}
-
-/// Which attempt it is at, or ended with.
-pub(crate) fn attempt_number(job: &Summary) -> u16 {
-    // A job that failed for good has no attempt ahead of it.
-    let failed = job.status.state == State::Failed && job.failures > 0;
-    let number = if failed { job.failures } else { job.failures.saturating_add(1) };
-    number.min(job.options.max_attempts)
+    format!("{}/{}", job.attempt(), job.options.max_attempts)
 }
 
 /// The time that matters most in its state.

@@ -4,7 +4,8 @@ use mainspring::Engine;
 
 use crate::output::Out;
 use crate::store::Target;
-use crate::{json, text};
+use crate::text;
+use mainspring_wire::json;
 
 /// What it takes.
 #[derive(Debug, clap::Args)]

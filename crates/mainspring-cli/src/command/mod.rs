@@ -14,7 +14,6 @@ pub(crate) mod nodes;
 pub(crate) mod queue;
 pub(crate) mod signal;
 pub(crate) mod tail;
-pub(crate) mod timeline;
 pub(crate) mod verb;
 pub(crate) mod watch;
 pub(crate) mod why;

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::color::Color;
 use crate::output::Out;
-use crate::{json as shape, text};
+use crate::text;
+use mainspring_wire::json as shape;
 
 pub(crate) async fn run(engine: &Engine, out: Out) -> anyhow::Result<()> {
     let nodes = engine.nodes().await?;

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use crate::output::Out;
 use crate::report::Refused;
-use crate::{json as shape, text};
+use crate::text;
+use mainspring_wire::json as shape;
 
 /// What it takes.
 #[derive(Debug, clap::Args)]

@@ -6,7 +6,8 @@ use mainspring::{Engine, JobId, shutdown_signal};
 use serde_json::{Value, json};
 
 use crate::output::Out;
-use crate::{json, text};
+use crate::text;
+use mainspring_wire::json;
 
 /// What it takes.
 #[derive(Debug, clap::Args)]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::id::{JobId, NodeNo};
-use crate::job::{FaultKind, Options, Priority, Status};
+use crate::job::{FaultKind, Options, Priority, State, Status};
 use crate::journal::Wait;
 use crate::name::{Key, Kind, QueueName};
 use crate::time::Timestamp;
@@ -53,6 +53,16 @@ pub struct Summary {
     pub unreadable: Option<String>,
     /// What is rarely set.
     pub options: Options,
+}
+
+impl Summary {
+    /// Which attempt the job is at, or ended with.
+    pub fn attempt(&self) -> u16 {
+        // A job that failed for good has no attempt ahead of it.
+        let failed = self.status.state == State::Failed && self.failures > 0;
+        let number = if failed { self.failures } else { self.failures.saturating_add(1) };
+        number.min(self.options.max_attempts)
+    }
 }
 
 /// What of a job cannot be read, as a store finds it while it reads one: the first of it, in words. It goes into

@@ -226,7 +226,7 @@ impl SendSignal<'_> {
             Signalled::NotFound => Err(Error::NotFound(id)),
             Signalled::Ended(status) => Err(Error::Illegal { id, verb: "signal", status }),
             Signalled::Full => {
-                Err(Error::TooLarge { what: "inbox", size: bounds::INBOX + 1, limit: bounds::INBOX })
+                Err(Error::TooLarge { what: Error::INBOX, size: bounds::INBOX + 1, limit: bounds::INBOX })
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mainspring::admin::{ChangeReport, Filter, Target, Why};
+use mainspring::admin::{ChangeReport, CheckProgress, Filter, Target, Why};
 use mainspring::name::{Kind, QueueName, Tag};
 use mainspring::testing::TestEngine;
 use mainspring::{Context, Error, Reason, State, Status, discard};
@@ -102,6 +102,20 @@ on_every_store! {
         assert_eq!(both, ChangeReport { changed: 0, refused: 0, missing: 2 });
         let long = engine.jobs().cancel(job.id).because("x".repeat(2_000)).await;
         assert!(matches!(long, Err(Error::TooLarge { what: "why", .. })));
+    }
+
+    async fn a_diagnosis_names_what_makes_jobs_wait(engine: Engine) {
+        engine.enqueue(work(1)).queue("mail").await.expect("enqueued");
+        engine.queues().pause("mail").await.expect("paused");
+        let mut seen = Vec::new();
+        let diagnosis = engine.diagnose().watched(|progress| seen.push(progress)).await.expect("diagnosed");
+        assert!(diagnosis.problems.is_empty(), "{diagnosis:?}");
+        let note = diagnosis.notes.iter().find(|note| note.what == "queue mail is paused with 1 job waiting");
+        assert!(note.expect("a note").hint.contains("mainspring queue resume mail"), "{diagnosis:?}");
+        assert_eq!(seen.first(), Some(&CheckProgress::Tables));
+        let hasty = engine.diagnose().within(Duration::ZERO).await.expect("diagnosed");
+        assert_eq!(hasty.problems.len(), 1, "{hasty:?}");
+        assert!(hasty.problems[0].what.starts_with("the self-check did not finish within 0s"), "{hasty:?}");
     }
 
     async fn lists_are_paged_newest_first_and_filtered(engine: Engine) {

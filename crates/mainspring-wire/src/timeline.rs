@@ -4,9 +4,10 @@
 
 use std::collections::BTreeSet;
 
-use mainspring::JobId;
-use mainspring::time::Timestamp;
-use mainspring::workflow::{EntryKind, Message, MessageBody, Timeline, Value, Written};
+use mainspring_core::id::JobId;
+use mainspring_core::journal::{EntryKind, Message, MessageBody, Timeline, Value, Written};
+use mainspring_core::name::Key;
+use mainspring_core::time::Timestamp;
 
 use crate::{json, text};
 
@@ -16,7 +17,7 @@ const SHOWN: usize = 100;
 const NOBODY: char = '~';
 
 /// What happened, with the time at which it did. `ended`: the job has, so that nobody is going to read anything.
-pub(crate) fn events(timeline: &Timeline, ended: bool) -> Vec<(Timestamp, String)> {
+pub fn events(timeline: &Timeline, ended: bool) -> Vec<(Timestamp, String)> {
     let waits = timeline.entries.iter().filter(|entry| entry.kind == EntryKind::Until);
     let waits: BTreeSet<&str> = waits.map(|entry| operation(&entry.key).0).collect();
     let entries = timeline.entries.iter().map(|entry| (entry.at, entry_line(entry, &waits, timeline)));
@@ -28,7 +29,7 @@ pub(crate) fn events(timeline: &Timeline, ended: bool) -> Vec<(Timestamp, String
 }
 
 /// The operation that a record belongs to, and what it is beside that operation's result.
-fn operation(key: &mainspring::name::Key) -> (&str, Option<&str>) {
+fn operation(key: &Key) -> (&str, Option<&str>) {
     let key = key.as_str();
     match key.rsplit_once('#') {
         Some((operation, mark)) if is_mark(mark) => (operation, Some(mark)),
@@ -42,7 +43,7 @@ fn is_mark(mark: &str) -> bool {
 }
 
 /// A key in words: `goods/pack#2` is `goods › pack (2)`, `mail#=ada` is `mail [ada]`.
-pub(super) fn words(key: &str) -> String {
+pub fn words(key: &str) -> String {
     let parts = key.split('/').map(|part| {
         let mut marks = part.split('#');
         let name = marks.next().unwrap_or_default().to_owned();
@@ -218,7 +219,7 @@ mod tests {
     #[test]
     fn what_is_beside_a_result_is_told_apart() {
         let of = |key: &str| {
-            let key = mainspring::name::Key::new(key).expect("a key");
+            let key = Key::new(key).expect("a key");
             let (operation, beside) = operation(&key);
             (operation.to_owned(), beside.map(ToOwned::to_owned))
         };

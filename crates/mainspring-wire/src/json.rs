@@ -1,10 +1,10 @@
-//! JSON for programs: the shapes that `--json` prints. Times are ISO 8601 in UTC.
+//! JSON for programs: the shapes of jobs, nodes, queues and stores. Times are ISO 8601 in UTC.
 
-use mainspring::admin::{
-    ActivityReport, Description, LastClaim, Node, NodeActivity, Queue, QueueActivity, Record, Summary,
-};
-use mainspring::time::Timestamp;
-use mainspring::workflow::{Message, MessageBody, Subject, Timeline, Value as Recorded, Wait, Written};
+use mainspring_core::id::JobId;
+use mainspring_core::job::{NodeActivity, Reason, Record, Summary, Why};
+use mainspring_core::journal::{Message, MessageBody, Subject, Timeline, Value as Recorded, Wait, Written};
+use mainspring_core::store::{ActivityReport, Description, LastClaim, Node, Queue, QueueActivity};
+use mainspring_core::time::Timestamp;
 use serde_json::{Value, json};
 
 fn time(at: Option<Timestamp>) -> Value {
@@ -12,15 +12,15 @@ fn time(at: Option<Timestamp>) -> Value {
 }
 
 /// A job without its payloads.
-pub(crate) fn summary(job: &Summary) -> Value {
+pub fn summary(job: &Summary) -> Value {
     let mut value = json!({
         "id": job.id.to_string(),
         "kind": job.kind,
         "queue": job.queue,
         "priority": job.priority,
         "state": job.status.state.as_str(),
-        "reason": job.status.reason.map(mainspring::Reason::as_str),
-        "attempt": crate::command::jobs::attempt_number(job),
+        "reason": job.status.reason.map(Reason::as_str),
+        "attempt": job.attempt(),
         "max_attempts": job.options.max_attempts,
         "failures": job.failures,
         "crashes": job.crashes,
@@ -48,7 +48,7 @@ pub(crate) fn summary(job: &Summary) -> Value {
 }
 
 /// Everything about a job.
-pub(crate) fn record(job: &Record) -> Value {
+pub fn record(job: &Record) -> Value {
     let mut value = summary(&job.summary);
     let errors: Vec<Value> = job
         .errors
@@ -72,7 +72,7 @@ pub(crate) fn record(job: &Record) -> Value {
 }
 
 /// Adds what the job's handler recorded, was sent and started. A long value is left out; `bytes` tells how long it is.
-pub(crate) fn add_timeline(job: &mut Value, timeline: &Timeline) {
+pub fn add_timeline(job: &mut Value, timeline: &Timeline) {
     let journal: Vec<Value> = timeline.entries.iter().map(entry).collect();
     let inbox: Vec<Value> = timeline.inbox.messages.iter().map(message).collect();
     let children: Vec<Value> = timeline
@@ -82,7 +82,7 @@ pub(crate) fn add_timeline(job: &mut Value, timeline: &Timeline) {
             json!({
                 "id": kin.id.to_string(),
                 "state": kin.status.state.as_str(),
-                "reason": kin.status.reason.map(mainspring::Reason::as_str),
+                "reason": kin.status.reason.map(Reason::as_str),
                 "on_close": kin.on_close,
             })
         })
@@ -124,7 +124,7 @@ fn message(message: &Message) -> Value {
             "at": message.at.to_string(),
             "child": child.to_string(),
             "state": status.state.as_str(),
-            "reason": status.reason.map(mainspring::Reason::as_str),
+            "reason": status.reason.map(Reason::as_str),
             "result": result.as_deref().map_or(Value::Null, payload),
             "message": said,
         }),
@@ -140,12 +140,12 @@ fn wait(wait: &Wait) -> Value {
 }
 
 /// A payload as JSON; one that is none, which only another program can have written, as text.
-pub(crate) fn payload(bytes: &[u8]) -> Value {
+pub fn payload(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).unwrap_or_else(|_| String::from_utf8_lossy(bytes).into_owned().into())
 }
 
 /// A node.
-pub(crate) fn node(node: &Node) -> Value {
+pub fn node(node: &Node) -> Value {
     let queues: serde_json::Map<String, Value> =
         node.queues.iter().map(|(name, slots)| (name.to_string(), (*slots).into())).collect();
     let later: serde_json::Map<String, Value> = node
@@ -179,7 +179,7 @@ pub(crate) fn node(node: &Node) -> Value {
 }
 
 /// What a node does for a queue, as of when it said so.
-pub(crate) fn activity(activity: &QueueActivity, as_of: Timestamp) -> Value {
+pub fn activity(activity: &QueueActivity, as_of: Timestamp) -> Value {
     let claim =
         |claim: &LastClaim| json!({ "asked": claim.asked, "got": claim.got, "at": claim.at.to_string() });
     json!({
@@ -195,7 +195,7 @@ pub(crate) fn activity(activity: &QueueActivity, as_of: Timestamp) -> Value {
 }
 
 /// What the nodes that could run a job do for its queue.
-pub(crate) fn activities(nodes: &[NodeActivity]) -> Value {
+pub fn activities(nodes: &[NodeActivity]) -> Value {
     let one = |node: &NodeActivity| {
         let said = node.activity.as_ref().zip(node.as_of);
         let mut value = said.map_or_else(|| json!({}), |(said, as_of)| activity(said, as_of));
@@ -207,7 +207,7 @@ pub(crate) fn activities(nodes: &[NodeActivity]) -> Value {
 }
 
 /// A queue with its settings.
-pub(crate) fn queue(queue: &Queue) -> Value {
+pub fn queue(queue: &Queue) -> Value {
     json!({
         "name": queue.name,
         "paused": queue.settings.paused,
@@ -218,7 +218,7 @@ pub(crate) fn queue(queue: &Queue) -> Value {
 }
 
 /// What a store is.
-pub(crate) fn store(store: &Description) -> Value {
+pub fn store(store: &Description) -> Value {
     json!({
         "backend": store.backend,
         "location": store.location,
@@ -226,4 +226,16 @@ pub(crate) fn store(store: &Description) -> Value {
         "schema": store.schema,
         "durable": store.durable,
     })
+}
+
+/// The one reason that a job is not running, with what a person can do about it.
+pub fn why(id: JobId, why: &Why) -> Value {
+    let mut value = json!(why);
+    if !why.activity().is_empty() {
+        value["activity"] = activities(why.activity());
+    }
+    value["id"] = id.to_string().into();
+    value["text"] = why.to_string().into();
+    value["hint"] = crate::why::hint(why, id).into();
+    value
 }
