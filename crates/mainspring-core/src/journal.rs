@@ -29,7 +29,7 @@ use crate::output::Push;
 use crate::time::Timestamp;
 use crate::{Error, Result};
 
-/// What an entry is.
+/// The kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
@@ -83,34 +83,34 @@ pub struct Entry {
     pub value: Vec<u8>,
 }
 
-/// Something that was recorded.
+/// A record of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
-    /// Which operation of the handler it belongs to.
+    /// The key of its operation.
     pub key: Key,
-    /// What it is.
+    /// Its kind.
     pub kind: EntryKind,
-    /// Whether the operation overlapped another one of its scope.
+    /// Whether the operation ran beside another one of its scope.
     pub overlapped: bool,
     /// The claim that recorded it.
     pub claim: u32,
-    /// When.
+    /// When it was recorded.
     pub at: Timestamp,
-    /// The value, or how large it is.
+    /// The value, or its size.
     pub value: Value,
 }
 
-/// A recorded value or an input, or a promise of one.
+/// A recorded value or an input, or only its size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
-    /// Here it is.
+    /// The value.
     Here(Vec<u8>),
-    /// It has this many bytes, and is read by [`Journals::values`](crate::store::Journals::values), or if it is an input by
+    /// Its size in bytes. [`Journals::values`](crate::store::Journals::values) reads it, or for an input
     /// [`Nodes::inputs`](crate::store::Nodes::inputs).
     There(usize),
 }
 
-/// What a message is about.
+/// The subject of a message.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {
     /// A signal of this name.
@@ -141,12 +141,12 @@ impl FromStr for Subject {
     }
 }
 
-/// What a suspended job waits for: as many unread messages of a subject.
+/// A wait of a suspended job: for a number of unread messages of one subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wait {
-    /// Of this subject.
+    /// The subject.
     pub subject: Subject,
-    /// This many; one at least.
+    /// The number of messages; one at least.
     pub need: u32,
 }
 
@@ -157,11 +157,11 @@ pub struct Message {
     pub no: i64,
     /// When it came.
     pub at: Timestamp,
-    /// What it says.
+    /// Its content.
     pub body: MessageBody,
 }
 
-/// What a message says.
+/// The content of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MessageBody {
     /// Somebody sent a signal.
@@ -301,7 +301,7 @@ pub struct Child {
     pub on_close: OnClose,
 }
 
-/// What becomes of a child when its parent ends first, or is deleted.
+/// What happens to a child when its parent ends first, or is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
@@ -390,27 +390,27 @@ pub enum Signalled {
     Full,
 }
 
-/// What people see of a job's past.
+/// The history of a job, for people.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Timeline {
-    /// The first entries, in the order in which they were recorded. Long values are left where they are.
+    /// The first records, in their order. Long values have only their size.
     pub entries: Vec<Written>,
     /// Whether there are more than [`bounds::TIMELINE`].
     pub more: bool,
     /// The first unread messages.
     pub inbox: Inbox,
-    /// Its children that are still known, in the order in which they were started.
+    /// Its children that the store still has, in the order of their starts.
     pub children: Vec<ChildSummary>,
 }
 
-/// A child as its parent's timeline shows it.
+/// A child, as its parent's timeline shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChildSummary {
     /// The child.
     pub id: JobId,
-    /// What it is.
+    /// Its state.
     pub status: Status,
-    /// What becomes of it when its parent ends first.
+    /// What happens to it when its parent ends first.
     pub on_close: OnClose,
 }
 

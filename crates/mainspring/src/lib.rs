@@ -144,18 +144,20 @@ pub use mainspring_core::id::JobId;
 pub use mainspring_core::job::{OnConflict, Priority, Reason, State, Status, Unique, Until};
 pub use mainspring_core::{Error, Uuid, bounds, error, name, seam, time};
 pub use mainspring_macros::Job;
-/// The pool that steps share transactions with, in the version that this crate is built for.
+/// `deadpool-postgres` in the version of this crate: steps share transactions with its pool.
 #[cfg(feature = "deadpool")]
 pub use mainspring_postgres::deadpool_postgres;
-/// The database client that [`Enqueue::within`](enqueue::Enqueue::within) takes transactions of, on Postgres.
+/// `tokio-postgres` in the version of this crate: [`Enqueue::within`](enqueue::Enqueue::within) takes its
+/// transactions, on Postgres.
 #[cfg(feature = "postgres")]
 pub use mainspring_postgres::tokio_postgres;
-/// The database client that [`Enqueue::within`](enqueue::Enqueue::within) takes transactions of, on SQLite.
+/// `rusqlite` in the version of this crate: [`Enqueue::within`](enqueue::Enqueue::within) takes its transactions, on
+/// SQLite.
 #[cfg(feature = "sqlite")]
 pub use mainspring_sqlite::rusqlite;
 
-/// What the engine's own calls return.
+/// The result of the engine's own calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What handlers and the bodies of their steps return: a result or a [`Failure`], which takes any error by `?`.
+/// The result of handlers and of steps' bodies: a value or a [`Failure`], which `?` makes from any error.
 pub type HandlerResult<T> = std::result::Result<T, Failure>;

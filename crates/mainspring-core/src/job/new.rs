@@ -38,12 +38,12 @@ pub struct New {
     pub journal: Vec<Entry>,
 }
 
-/// Where a job was forked from.
+/// The origin of a fork.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// The other job.
     pub job: JobId,
-    /// The step before which they have everything in common; `None`: all that was recorded then.
+    /// The step from which the fork differs; `None`: the fork shares all records.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub step: Option<Key>,
 }
@@ -157,7 +157,7 @@ pub struct Options {
     /// How often it may fail before it fails for good.
     #[serde(skip_serializing_if = "is_default_attempts")]
     pub max_attempts: u16,
-    /// How long it waits after a failure; `None`: as its queue says.
+    /// How long it waits after a failure; `None`: the queue's backoff.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff: Option<Backoff>,
     /// How long one attempt may take.
@@ -166,19 +166,19 @@ pub struct Options {
     /// Its unique key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unique: Option<Unique>,
-    /// Words to find it by.
+    /// Its tags.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<Tag>,
     /// Labels that a node must have to run it, sorted and without repeats.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<Label>,
-    /// What travels with it untouched, such as a trace context.
+    /// Its headers, such as a trace context.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
     /// The job whose handler started it; set by that handler's record and by nothing else.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<JobId>,
-    /// Where it was forked from.
+    /// The origin, if it is a fork.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forked: Option<Origin>,
 }

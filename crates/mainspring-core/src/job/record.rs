@@ -8,7 +8,7 @@ use crate::journal::Wait;
 use crate::name::{Key, Kind, QueueName};
 use crate::time::Timestamp;
 
-/// A job without its payloads: what lists show.
+/// A job without its input and result, as lists show it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
     /// Its id.
@@ -19,39 +19,39 @@ pub struct Summary {
     pub queue: QueueName,
     /// Its priority, as it is now.
     pub priority: Priority,
-    /// What it is.
+    /// Its state, with the reason if there is one.
     #[serde(flatten)]
     pub status: Status,
     /// The number of its latest claim; 0 if it was never claimed.
     pub claim: u32,
-    /// How often it has failed.
+    /// How many attempts have failed.
     pub failures: u16,
-    /// How many nodes were lost while running it, since it last made progress.
+    /// How many nodes were lost while they ran it, since it last made progress.
     pub crashes: u16,
     /// When it was enqueued.
     pub created_at: Timestamp,
-    /// When it may run: set while it is scheduled, while it is held if it was scheduled before, and while it is suspended
-    /// if time wakes it.
+    /// When it may run. Set while it is scheduled, while it is held if it was scheduled before, and while it is
+    /// suspended if time wakes it.
     pub run_at: Option<Timestamp>,
     /// When its latest claim began: set while it is running.
     pub claimed_at: Option<Timestamp>,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
-    /// When it fails if it has not ended. None once it has, also if it is run again.
+    /// When it fails for good if it has not ended. `None` once it has ended, even if it runs again.
     pub deadline: Option<Timestamp>,
     /// The node that runs it.
     pub node: Option<NodeNo>,
-    /// Whether its node has been asked to stop it.
+    /// Whether its node has a request to stop it.
     pub cancelling: bool,
-    /// Whether its node says that its handler outlived its time-out and does not yield.
+    /// Whether its handler has exceeded its timeout and does not yield, as its node reports.
     pub stuck: bool,
-    /// Whether its node says that its handler awaits something that is not durable, and so keeps its slot. Never together
-    /// with `stuck`.
+    /// Whether its handler awaits something that is not durable, and so keeps its slot, as its node reports. Never
+    /// together with `stuck`.
     pub foreign: bool,
-    /// What of it cannot be read, and why not. That is shown as if it had never been set.
+    /// Its damaged parts, and the damage. They appear as if they had never been set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unreadable: Option<String>,
-    /// What is rarely set.
+    /// Its other options.
     pub options: Options,
 }
 
@@ -89,45 +89,44 @@ impl Unreadable {
 /// Everything that a store knows of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
-    /// What lists show.
+    /// Its state and options, as lists show them.
     pub summary: Summary,
-    /// What its handler gets, as JSON.
+    /// Its input, as JSON.
     pub input: Vec<u8>,
-    /// What its handler returned, as JSON.
+    /// Its result, as JSON, once it has succeeded.
     pub result: Option<Vec<u8>>,
-    /// Why it was cancelled, failed or suspended, in the words of whoever did it, if any. A fault is among the errors
-    /// instead.
+    /// Why somebody cancelled, failed or suspended it, in their words. Errors of the handler are in `errors` instead.
     pub note: Option<String>,
-    /// What went wrong, oldest first; bounded by [`ERRORS_KEPT`](crate::bounds::ERRORS_KEPT).
+    /// Its errors, oldest first; at most [`ERRORS_KEPT`](crate::bounds::ERRORS_KEPT).
     pub errors: Vec<ErrorEntry>,
-    /// What its handler last said of its progress.
+    /// The latest progress that its handler has reported.
     pub progress: Option<Progress>,
-    /// What may wake it, while it is suspended.
+    /// The messages that wake it, while it is suspended.
     pub waits: Vec<Wait>,
-    /// What it recorded last, and when; while it is [`foreign`](Summary::foreign).
+    /// Its latest record and the time of it, while it is [`foreign`](Summary::foreign).
     pub last: Option<(Key, Timestamp)>,
 }
 
-/// What went wrong in one attempt.
+/// The error of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ErrorEntry {
-    /// The claim in which it happened.
+    /// The claim of the attempt.
     pub claim: u32,
-    /// When.
+    /// The time of the error.
     pub at: Timestamp,
-    /// In which way.
+    /// The kind of error.
     pub kind: FaultKind,
-    /// In words.
+    /// The text of the error.
     pub message: String,
 }
 
-/// How far a handler says that it has come.
+/// The progress of a job, as its handler reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    /// Parts done. Stores keep no more than [`i64::MAX`].
+    /// Finished parts; at most [`i64::MAX`].
     pub done: u64,
-    /// Parts in all; 0 if unknown. Stores keep no more than [`i64::MAX`].
+    /// All parts; 0 if unknown. At most [`i64::MAX`].
     pub total: u64,
-    /// In words; may be empty.
+    /// A text for people; may be empty.
     pub note: String,
 }

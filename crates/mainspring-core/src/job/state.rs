@@ -55,7 +55,7 @@ macro_rules! coded {
 }
 
 coded!(
-    /// What a job is at the moment.
+    /// The state of a job.
     State, "state", {
         /// Waits for other jobs.
         Blocked = 0 "blocked",
@@ -79,7 +79,7 @@ coded!(
 );
 
 coded!(
-    /// Why a job is in its state, where the state alone does not say it.
+    /// The reason of a job's state, if the state has one.
     Reason, "reason", {
         /// Suspended until a time.
         Timer = 1 "timer",

@@ -11,7 +11,7 @@ use crate::name::{Key, Kind, Label, QueueName, SignalName};
 use crate::store::{Line, Node, NodeState, Queue, QueueActivity};
 use crate::time::Timestamp;
 
-/// The one reason that a job is where it is.
+/// The one reason that a job is not running, or that it is running or has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -28,18 +28,18 @@ pub enum Why {
         /// Since when.
         since: Option<Timestamp>,
     },
-    /// It is running, and its node has been asked to stop it.
+    /// It is running, and its node has a request to stop it.
     Cancelling {
         /// The name of its node.
         node: String,
     },
-    /// Its handler outlived its time-out and does not yield; it keeps its slot until it does.
+    /// Its handler has exceeded its timeout and does not yield. It keeps its slot until it does.
     Stuck {
         /// The name of its node.
         node: String,
     },
-    /// Its handler awaits something that is not durable, a channel say, and that is not in the body of a step: the
-    /// engine cannot know when that ends, so the handler keeps its slot.
+    /// Its handler awaits something that is not durable, such as a channel, outside the body of a step. The engine
+    /// cannot know when that ends, so the handler keeps its slot.
     Foreign {
         /// The name of its node.
         node: String,
@@ -64,7 +64,7 @@ pub enum Why {
     },
     /// It waits for other jobs.
     Blocked,
-    /// An operator set it aside.
+    /// An operator has set it aside.
     Held {
         /// Why, in the operator's words. Not told in lists.
         note: Option<String>,
@@ -74,7 +74,7 @@ pub enum Why {
         /// How many.
         crashes: u16,
     },
-    /// Its handler waits: for a time, for signals, for children, or for whichever of these comes first.
+    /// Its handler waits: for a time, for signals, for children, or for the first of these.
     Waiting {
         /// Until when at the latest, if time ends the wait.
         until: Option<Timestamp>,
@@ -86,12 +86,12 @@ pub enum Why {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         unfit: Vec<Unfit>,
     },
-    /// What it has recorded does not fit its code.
+    /// Its records do not fit its code.
     Drifted {
         /// How that was noticed.
         note: Option<String>,
     },
-    /// What the store keeps of it cannot be read.
+    /// The store's data of it is damaged.
     Unreadable {
         /// What, and why not.
         what: Option<String>,
@@ -142,7 +142,7 @@ pub enum Why {
         /// What the nodes that can run it do for its queue.
         activity: Vec<NodeActivity>,
     },
-    /// Nodes that can run it are there: it waits for a free slot.
+    /// It waits for a free slot of a node that can run it.
     Slot {
         /// The names of the nodes.
         nodes: Vec<String>,

@@ -184,23 +184,23 @@ pub struct Queue {
     pub settings: Settings,
 }
 
-/// What can be set for a queue.
+/// The settings of a queue.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
-    /// Whether nothing is claimed from it.
+    /// Whether claims from it are stopped.
     pub paused: bool,
-    /// The backoff of its jobs that set none themselves; `None`: the default.
+    /// The backoff of jobs that have none of their own; `None`: the default.
     pub backoff: Option<Backoff>,
-    /// How long its ended jobs are kept.
+    /// How long its ended jobs stay.
     pub retention: Retention,
 }
 
-/// How long ended jobs are kept.
+/// How long ended jobs stay in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retention {
-    /// Those that succeeded or were skipped.
+    /// For jobs that succeeded or were skipped.
     pub succeeded: Span,
-    /// Those that failed or were cancelled.
+    /// For jobs that failed or were cancelled.
     pub failed: Span,
 }
 
@@ -228,16 +228,16 @@ impl Retention {
     }
 }
 
-/// A change to a queue's settings: what is `None` stays.
+/// A change to a queue's settings. `None` leaves a setting as it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QueueChange {
-    /// Pause or resume it.
+    /// Pauses or resumes it.
     pub paused: Option<bool>,
-    /// Set its backoff, or with `Some(None)` go back to the default.
+    /// Sets its backoff; `Some(None)` restores the default.
     pub backoff: Option<Option<Backoff>>,
-    /// How long to keep jobs that succeeded.
+    /// Sets how long succeeded jobs stay.
     pub retain_succeeded: Option<Duration>,
-    /// How long to keep jobs that failed or were cancelled.
+    /// Sets how long failed and cancelled jobs stay.
     pub retain_failed: Option<Duration>,
 }
 
@@ -312,12 +312,12 @@ pub struct Checked {
     pub total: u64,
 }
 
-/// Something that must not be in a store, found by its self-check.
+/// Damage in a store, as its self-check finds it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was found.
+    /// The damage.
     pub what: String,
-    /// What a person can do about it.
+    /// How a person can fix it.
     pub hint: String,
 }
 

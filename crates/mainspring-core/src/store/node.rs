@@ -12,7 +12,7 @@ use crate::store::{ActivityReport, QueueActivity};
 use crate::time::Timestamp;
 use crate::{Error, Result};
 
-/// What a node can run: jobs of its kinds that require no more than its labels.
+/// The jobs that a node can run: those of its kinds that require only its labels.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Abilities {
     /// The kinds it handles, sorted and without repeats.
@@ -211,30 +211,30 @@ pub struct Node {
     pub no: NodeNo,
     /// Its id.
     pub id: NodeId,
-    /// What people call it.
+    /// Its name for people.
     pub name: String,
     /// The version of the application it runs.
     pub version: String,
-    /// Its process.
+    /// The id of its process.
     pub pid: u32,
-    /// What it can run.
+    /// The jobs that it can run.
     #[serde(flatten)]
     pub abilities: Abilities,
     /// The queues it serves and its slots for each.
     pub queues: Vec<(QueueName, u32)>,
-    /// Whether it lives.
+    /// Whether it is live.
     pub state: NodeState,
     /// When it joined.
     pub started_at: Timestamp,
     /// When it last renewed its lease.
     pub renewed_at: Timestamp,
-    /// Until when its lease lasts.
+    /// When its lease ends.
     pub lease_until: Timestamp,
-    /// Claims that it holds.
+    /// How many claims it holds.
     pub claims: u64,
-    /// Whether it claims nothing because the store does not take its outcomes, as it said with its last renewal.
+    /// Whether it claims nothing because the store does not take its outcomes, as of its last renewal.
     pub backed_up: bool,
-    /// What it said of its queues. `None`: it has not renewed its lease yet.
+    /// Its report about its queues. `None`: it has not renewed its lease yet.
     pub report: Option<ActivityReport>,
 }
 

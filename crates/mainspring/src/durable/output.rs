@@ -334,13 +334,14 @@ impl Drop for RunningBody {
 }
 
 impl Context {
-    /// Says something to those who [tail](crate::Engine::tail) the job: anything that can be written as JSON, up to
-    /// [64 KiB](bounds::FRAME_BYTES) of it. It is stored when this returns.
+    /// Emits a frame to everybody who [tails](crate::Engine::tail) the job: anything that you can write as JSON, up
+    /// to [64 KiB](bounds::FRAME_BYTES). The store has it when this returns.
     ///
-    /// A frame is pushed exactly once, as long as the job has recorded a step or was suspended: when the handler runs again,
-    /// what was pushed is not pushed again. Frames are told apart by their number in their scope, so what runs side by side
-    /// pushes in [branches](Self::branch) of its own. A job that has recorded nothing else begins anew when it is retried;
-    /// then a reset comes first.
+    /// When the handler runs again, it does not emit the frame again, if the job has recorded a step or was
+    /// suspended. A job that has recorded nothing else begins from the start in a retry, and a reset comes first.
+    ///
+    /// Only its number in its scope tells a frame from others. So emit side by side in [branches](Self::branch) of
+    /// their own.
     ///
     /// ```
     /// # use mainspring::{Context, Job};
@@ -356,9 +357,9 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// [`Error::TooLarge`] and [`Error::Convert`] for what cannot be said; [`Error::DuplicateKey`] if another frame of the
-    /// same scope is on its way; [`Error::Nested`] inside of a step's body, which has a
-    /// [stream of its own](StepContext::emit), and [`Error::Detached`].
+    /// [`Error::TooLarge`] and [`Error::Convert`] for an invalid frame; [`Error::DuplicateKey`] if another frame of
+    /// the same scope is on its way; [`Error::Nested`] inside a step's body, which has a [stream of its
+    /// own](StepContext::emit), and [`Error::Detached`].
     pub fn emit(&self, frame: impl Serialize) -> Pending<'_, Result<()>> {
         let frame = encode(&frame);
         Box::pin(async move { push_from_handler(self.session(), self.path(), frame?).await })
@@ -366,12 +367,12 @@ impl Context {
 }
 
 impl StepContext {
-    /// Says something to those who [tail](crate::Engine::tail) the job while the body runs: a stream of tokens, say. It can be
-    /// anything that can be written as JSON, up to [64 KiB](bounds::FRAME_BYTES) of it. It is on its way when this returns,
-    /// before everything that is said or recorded later; if too much is on its way already, this waits.
+    /// Emits a frame while the body runs, such as a token of a model: anything that you can write as JSON, up to [64
+    /// KiB](bounds::FRAME_BYTES).
     ///
-    /// If the body runs again, because it failed or its process died, readers get a reset, which voids what this step has
-    /// said so far, and then what it says now.
+    /// The frame is on its way when this returns, before all later frames and records. If too many are on their way
+    /// already, this waits. If the body runs again, because it failed or its process died, readers get a reset, which
+    /// voids the earlier frames of this step.
     ///
     /// ```
     /// # use mainspring::{Context, Job};
@@ -390,7 +391,7 @@ impl StepContext {
     /// ```
     ///
     /// # Errors
-    /// [`Error::TooLarge`] and [`Error::Convert`] for what cannot be said; [`Error::Detached`] if the body has ended.
+    /// [`Error::TooLarge`] and [`Error::Convert`] for an invalid frame; [`Error::Detached`] if the body has ended.
     pub fn emit(&self, frame: impl Serialize) -> Pending<'_, Result<()>> {
         let frame = encode(&frame);
         Box::pin(async move { push_from_body(self.session(), self.key(), self.body(), frame?).await })
