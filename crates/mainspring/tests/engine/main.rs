@@ -15,6 +15,8 @@ mod enqueue;
 mod faults;
 mod forks;
 mod many_nodes;
+#[cfg(target_os = "linux")]
+mod memory_bound;
 mod operators;
 mod outage;
 mod outcomes;
