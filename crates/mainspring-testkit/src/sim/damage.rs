@@ -43,7 +43,10 @@ impl Director {
             self.resume(id).await;
         }
         world.time.sleep(lasts / 2).await;
-        self.mend(id).await;
+        // Once all is calm, what is still damaged stays so until all others have ended.
+        if !self.is_calm() {
+            self.mend(id).await;
+        }
     }
 
     /// Mends all that is still damaged, when all the rest has had time to come to its end.

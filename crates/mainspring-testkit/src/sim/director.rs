@@ -215,7 +215,7 @@ impl Director {
         world.net().jammed = false;
     }
 
-    fn is_calm(&self) -> bool {
+    pub(super) fn is_calm(&self) -> bool {
         self.world.time.monotonic() >= self.world.config.fault_phase
     }
 
