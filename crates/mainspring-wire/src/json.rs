@@ -231,6 +231,18 @@ pub fn store(store: &Description) -> Value {
 /// The one reason that a job is not running, with what a person can do about it.
 pub fn why(id: JobId, why: &Why) -> Value {
     let mut value = json!(why);
+    match why {
+        Why::Running { since, .. } => value["since"] = time(*since),
+        Why::NodeSilent { since, .. } => value["since"] = time(Some(*since)),
+        Why::Scheduled { until, .. } | Why::Waiting { until, .. } => value["until"] = time(*until),
+        Why::Foreign { last: Some((key, at)), .. } => {
+            value["last"] = json!({ "key": key, "at": at.to_string() });
+        }
+        Why::NoBuild { taken_over: Some((node, at)), .. } => {
+            value["taken_over"] = json!({ "node": node, "at": at.to_string() });
+        }
+        _ => {}
+    }
     if !why.activity().is_empty() {
         value["activity"] = activities(why.activity());
     }

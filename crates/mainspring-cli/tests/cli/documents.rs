@@ -94,6 +94,10 @@ fn json_of_jobs_is_as_documented() {
     let mut why = place.json(&["why", plain]);
     assert!(why.as_object_mut().is_some_and(|why| why.remove("queue").is_some()), "a field of its own");
     as_documented(&why, &["Why"]);
+    let later = place.enqueue(&["noop", "--delay", "1h"]);
+    let why = place.json(&["why", &later]);
+    assert_eq!(why["why"], "scheduled");
+    assert_eq!(why["until"], place.job(&later)["run_at"], "a time is a time everywhere");
     as_documented(&place.json(&["signal", &rich, "go", "1", "--sender", "me"]), &["Signal"]);
     let message = &place.job(&rich)["inbox"][0];
     let names: Vec<&str> = message.as_object().expect("a message").keys().map(String::as_str).collect();
