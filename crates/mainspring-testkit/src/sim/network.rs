@@ -278,3 +278,17 @@ impl Listener for HintRelay {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use mainspring_core::store::decorator::METHODS;
+
+    use super::*;
+
+    #[test]
+    fn only_methods_that_exist_are_listed() {
+        for name in [REPEATABLE, BELATED, TELLING].concat() {
+            assert!(METHODS.iter().any(|method| method.name == name), "no method is called `{name}`");
+        }
+    }
+}

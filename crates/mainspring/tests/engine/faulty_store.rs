@@ -11,7 +11,7 @@ use mainspring_core::id::{Claim, ClaimBatchNo};
 use mainspring_core::job::New;
 use mainspring_core::journal::{Recorded, Recording, Value};
 use mainspring_core::memory::Memory;
-use mainspring_core::store::decorator::{Call, Decorator};
+use mainspring_core::store::decorator::{Call, Decorator, METHODS};
 use mainspring_core::store::{
     ClaimRequest, ClaimedBatch, Finish, Finished, Journals, Listener, Nodes, Producers, Receipt, Renewal,
     Renewed, Rescue, Rescued, Store, Swept, Ticket,
@@ -73,11 +73,13 @@ impl Faulty {
 
     /// The next calls of an operation meet these faults.
     pub(crate) fn plan(&self, operation: &'static str, faults: &[Fault]) {
+        check_name(operation);
         self.state().planned.entry(operation).or_default().extend(faults.iter().copied().map(Some));
     }
 
     /// The next calls of an operation go through, before those that are planned after this.
     pub(crate) fn skip(&self, operation: &'static str, calls: usize) {
+        check_name(operation);
         self.state().planned.entry(operation).or_default().extend(std::iter::repeat_n(None, calls));
     }
 
@@ -88,6 +90,7 @@ impl Faulty {
 
     /// All calls of an operation are refused, or not any more.
     pub(crate) fn refuse(&self, operation: &'static str, refuse: bool) {
+        check_name(operation);
         let mut state = self.state();
         if refuse {
             state.refused.insert(operation)
@@ -197,6 +200,7 @@ impl Faulty {
 
     /// Calls of an operation by a node (or by anybody) do not come back, until they are let go.
     pub(crate) fn hang(&self, operation: &'static str, node: Option<NodeNo>, hang: bool) {
+        check_name(operation);
         self.hung.send_modify(|hung| {
             if hang {
                 hung.insert((operation, node))
@@ -208,6 +212,7 @@ impl Faulty {
 
     /// Lets calls take a while from now on, in which others get their turn.
     pub(crate) fn slow(&self, operation: &'static str) {
+        check_name(operation);
         self.state().slow.insert(operation);
     }
 
@@ -272,6 +277,11 @@ impl Faulty {
             }
         })
     }
+}
+
+/// A fault of a method that does not exist would never be met.
+fn check_name(operation: &str) {
+    assert!(METHODS.iter().any(|method| method.name == operation), "no method is called `{operation}`");
 }
 
 /// What tests look at never fails.
