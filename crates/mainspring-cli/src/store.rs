@@ -43,4 +43,13 @@ impl Target<'_> {
         let options = mainspring_postgres::Options::new(self.address)?;
         Ok(Some(mainspring_postgres::script(options.schema())))
     }
+
+    /// The statements that it sends; `None` where they are not to be printed.
+    pub(crate) fn statements(self) -> Result<Option<Vec<mainspring_postgres::StatementText>>, Error> {
+        if ["sqlite:", "memory:"].iter().any(|scheme| self.address.starts_with(scheme)) {
+            return Ok(None);
+        }
+        let options = mainspring_postgres::Options::new(self.address)?;
+        Ok(Some(mainspring_postgres::statements(options.schema())))
+    }
 }

@@ -137,8 +137,8 @@ pub(crate) struct Conn {
     /// Behind a pooler, nothing of a session outlives a transaction.
     pooled: bool,
     usage: Use,
-    /// By the address of the statement's text.
-    prepared: BTreeMap<usize, Statement>,
+    /// By the statements' names.
+    prepared: BTreeMap<&'static str, Statement>,
     /// Whether a transaction is open.
     open: bool,
     /// The time-out that its session was set up with.
@@ -306,6 +306,11 @@ impl Conn {
         Ok(self.send_prepared(call).await?)
     }
 
+    /// One statement, as it is: before the session's first transaction.
+    pub(crate) async fn ask(&self, call: &Call<'_>) -> Result<Vec<Row>, tokio_postgres::Error> {
+        self.send_prepared(call).await
+    }
+
     /// Sends what is otherwise sent at once one message at a time, each when the gate lets it pass.
     async fn one_by_one(
         &self,
@@ -348,7 +353,7 @@ impl Conn {
     }
 
     async fn send_prepared(&self, call: &Call<'_>) -> Result<Vec<Row>, tokio_postgres::Error> {
-        match self.prepared.get(&key(call)) {
+        match self.prepared.get(call.name) {
             Some(statement) => {
                 let args: Vec<_> = call.args.iter().map(|(arg, _)| *arg).collect();
                 self.client.query(statement, &args).await
@@ -363,11 +368,11 @@ impl Conn {
             return Ok(());
         }
         for call in calls {
-            if !self.prepared.contains_key(&key(call)) {
+            if !self.prepared.contains_key(call.name) {
                 let types: Vec<_> = call.args.iter().map(|(_, kind)| kind.clone()).collect();
                 let sql = in_schema(call.sql, &self.schema);
                 let statement = self.client.prepare_typed(&sql, &types).await?;
-                self.prepared.insert(key(call), statement);
+                self.prepared.insert(call.name, statement);
             }
         }
         Ok(())
@@ -392,10 +397,6 @@ fn source(error: Error) -> Option<mainspring_core::error::BoxError> {
         Error::Open { source, .. } => source,
         other => Some(other.into()),
     }
-}
-
-fn key(call: &Call<'_>) -> usize {
-    call.sql.as_ptr().addr()
 }
 
 /// All rows, or what went wrong first: later statements only say that the transaction has failed.

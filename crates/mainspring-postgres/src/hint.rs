@@ -11,19 +11,22 @@ use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::name::QueueName;
 use mainspring_core::store::Hint;
 use mainspring_core::time::Timestamp;
-use tokio_postgres::types::Type;
 
 use crate::connection::Conn;
 use crate::idle_poll;
 use crate::scan_bounds::{LineLevel, Position};
 use crate::shared::Shared;
-use crate::sql::Call;
+use crate::sql::statement;
 
 /// Pairs that one notification names at most: its text is bounded by the database.
 const PAIRS: usize = 64;
 
-/// Only locks in memory. Whoever waits holds the lock; if it can be had, nobody does.
-const WAKE: &str = "SELECT pg_notify($1, $2) WHERE NOT pg_try_advisory_xact_lock($3, $4)";
+statement! {
+    /// Only locks in memory. Whoever waits holds the lock; if it can be had, nobody does.
+    pub(crate) Notify<'a> = "hint.notify", whole ("it touches no table"),
+    (channel: String, text: String, class: i32, queue: i32);
+    "SELECT pg_notify($1, $2) WHERE NOT pg_try_advisory_xact_lock($3, $4)"
+}
 
 /// The number that stands for "anybody at all" among the queues.
 pub(crate) const ANYBODY: i32 = 0;
@@ -103,13 +106,8 @@ impl Hints {
         let channel = shared.channel();
         for (queue, text) in self.messages(shared) {
             let class = shared.waiting_class();
-            let args = vec![
-                (&channel as _, Type::TEXT),
-                (&text as _, Type::TEXT),
-                (&class as _, Type::INT4),
-                (&queue as _, Type::INT4),
-            ];
-            if conn.send_unanswered(&Call::new(WAKE, args)).await.is_err() {
+            let notify = Notify { channel: &channel, text: &text, class: &class, queue: &queue };
+            if conn.send_unanswered(&notify.call()).await.is_err() {
                 return;
             }
         }

@@ -17,17 +17,16 @@ use mainspring_core::id::NodeNo;
 use mainspring_core::store::{Rescue, Rescued, Swept};
 use mainspring_core::time::Timestamp;
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 use crate::connection::Conn;
 use crate::error::{Result, corrupt};
 use crate::hint::Hints;
-use crate::op::claim::{SCAN, read_scan};
+use crate::op::claim::{Scan, read_scan};
 use crate::op::rescue::{self, Living};
-use crate::op::sweep::{NEXT_DEADLINE, NEXT_DUE, first_due};
+use crate::op::sweep::{NextDeadline, NextDue, first_due};
 use crate::options::Time;
 use crate::shared::Shared;
-use crate::sql::{At, Call, Present};
+use crate::sql::{Call, Present};
 
 /// How often an idle process polls: with all that a node asks now and then, once a second.
 const EVERY: Duration = Duration::from_millis(1_100);
@@ -98,13 +97,9 @@ impl PollInFlight {
 
     /// Its statements.
     pub(crate) fn calls(&self) -> Vec<Call<'_>> {
-        let mut calls = vec![
-            Call::new(rescue::LOOK, vec![(&self.at, Type::TIMESTAMPTZ)]),
-            Call::new(NEXT_DUE, Vec::new()),
-            Call::new(NEXT_DEADLINE, Vec::new()),
-        ];
+        let mut calls = vec![rescue::Look { at: &self.at }.call(), NextDue.call(), NextDeadline.call()];
         if self.scan {
-            calls.push(Call::new(SCAN, Vec::new()));
+            calls.push(Scan.call());
         }
         calls
     }
@@ -122,8 +117,7 @@ impl PollInFlight {
         }
         hints.send_here(shared);
         fault::point!("postgres.heard");
-        let first = |rows: &[Row]| rows.first().map(|row| row.get::<_, At>(0).0);
-        let next = Next { job: first_due(due), deadline: first(deadline) };
+        let next = Next { job: first_due(due)?, deadline: first_due(deadline)? };
         let living = Living::read(look)?;
         let took = shared.monotonic().saturating_sub(self.asked);
         let changed = {

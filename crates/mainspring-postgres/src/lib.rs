@@ -44,5 +44,6 @@ pub use migrate::{SCHEMA_VERSION, script};
 #[doc(hidden)]
 pub use options::StatementGate;
 pub use options::{Durability, Options, Time};
+pub use sql::registry::{StatementText, statements};
 pub use store::Postgres;
 pub use tokio_postgres;

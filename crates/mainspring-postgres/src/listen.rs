@@ -17,7 +17,6 @@ use mainspring_core::Error;
 use mainspring_core::name::QueueName;
 use mainspring_core::store::Hint;
 use tokio::sync::{Notify, mpsc};
-use tokio_postgres::types::Type;
 
 use crate::connection::{Conn, Use};
 use crate::error::Result;
@@ -26,7 +25,7 @@ use crate::idle_poll::PollInFlight;
 use crate::names;
 use crate::op::{Op, counts};
 use crate::shared::{Shared, lock};
-use crate::sql::Call;
+use crate::sql::statement;
 use crate::store::Connections;
 
 /// Timers are not exact.
@@ -38,9 +37,15 @@ const GRACE: Duration = Duration::from_millis(500);
 /// How often deltas of counts are folded, if there are any.
 const FOLD_EVERY: u32 = 5;
 
-/// Only locks in memory, held by the session.
-const WAIT_FOR: &str = "SELECT pg_advisory_lock_shared($1, $2)";
-const LEAVE: &str = "SELECT pg_advisory_unlock_shared($1, $2)";
+statement! {
+    /// Only locks in memory, held by the session.
+    pub(crate) WaitFor<'a> = "listen.wait", whole ("it touches no table"), (class: i32, queue: i32);
+    "SELECT pg_advisory_lock_shared($1, $2)"
+}
+statement! {
+    pub(crate) StopWaiting<'a> = "listen.leave", whole ("it touches no table"), (class: i32, queue: i32);
+    "SELECT pg_advisory_unlock_shared($1, $2)"
+}
 
 /// How long a queue is still waited for when claims give all that is asked for: a queue that is now empty, now full need not
 /// be left and taken again each time.
@@ -191,7 +196,8 @@ impl NotificationLoop {
     async fn begin(&mut self, shared: &Shared, conn: &mut Conn) -> Result<()> {
         conn.client.batch_execute(&format!("LISTEN {}", shared.channel())).await?;
         self.held.clear();
-        self.hold(shared, conn, WAIT_FOR, ANYBODY).await
+        conn.send(&WaitFor { class: &shared.waiting_class(), queue: &ANYBODY }.call()).await?;
+        Ok(())
     }
 
     /// Looks around every second on a connection of the pooler.
@@ -215,15 +221,15 @@ impl NotificationLoop {
 
     /// Takes and leaves the locks of queues.
     async fn sync(&mut self, shared: &Shared, conn: &mut Conn) -> Result<()> {
-        let wanted = shared.waiting.wanted(shared.monotonic());
+        let (wanted, class) = (shared.waiting.wanted(shared.monotonic()), shared.waiting_class());
         let leave: Vec<i32> = self.held.difference(&wanted).copied().collect();
         for queue in leave {
-            self.hold(shared, conn, LEAVE, queue).await?;
+            conn.send(&StopWaiting { class: &class, queue: &queue }.call()).await?;
             self.held.remove(&queue);
         }
         let take: Vec<i32> = wanted.difference(&self.held).copied().collect();
         for queue in take {
-            self.hold(shared, conn, WAIT_FOR, queue).await?;
+            conn.send(&WaitFor { class: &class, queue: &queue }.call()).await?;
             self.held.insert(queue);
             // What was committed between the last claim and the lock was not told.
             shared.scan_bounds().forget();
@@ -232,12 +238,6 @@ impl NotificationLoop {
                 shared.tell(&Hint::Ready(vec![name]));
             }
         }
-        Ok(())
-    }
-
-    async fn hold(&self, shared: &Shared, conn: &mut Conn, sql: &'static str, queue: i32) -> Result<()> {
-        let class = shared.waiting_class();
-        conn.send(&Call::new(sql, vec![(&class, Type::INT4), (&queue, Type::INT4)])).await?;
         Ok(())
     }
 

@@ -10,12 +10,11 @@ use mainspring_core::error::OpenProblem;
 use mainspring_core::store::fingerprint;
 use mainspring_core::{Result, fault};
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::Type;
 
 use crate::connect::{self, problem};
 use crate::connection::Conn;
 use crate::shared::Shared;
-use crate::sql::{in_schema, name};
+use crate::sql::{Query, in_schema, name, statement};
 
 /// One step: what to run, and the lowest version of a program that can still work with the result.
 struct Migration {
@@ -92,25 +91,33 @@ pub(crate) struct Found {
     pub(crate) store: [u8; 16],
 }
 
+statement! {
+    /// The tables of the catalogue, not `to_regclass`: that may answer from what the session remembers, and would not see what
+    /// was committed while we waited for the lock.
+    pub(crate) FindMeta<'a> = "open.find_meta", whole ("it reads the catalogue"), (schema: &'a str);
+    "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = $1 AND c.relname = 'meta'"
+}
+statement! {
+    /// A handful of rows.
+    pub(crate) AllMeta = "open.meta", whole ("`meta` has a handful of rows"), () -> MetaRow { key: String, value: String };
+    "SELECT key, value FROM mainspring.meta"
+}
+
 /// The version of the schema, which is refused if it is too new for us.
 pub(crate) async fn look(conn: &Conn, shared: &Shared) -> Result<Found> {
     let failed = |error: tokio_postgres::Error| connect::failed(shared, OpenProblem::Refused, &error);
-    // The tables of the catalogue, not `to_regclass`: that may answer from what the session remembers, and would not see
-    // what was committed while we waited for the lock.
-    let sql = "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-        WHERE n.nspname = $1 AND c.relname = 'meta'";
     let schema: &str = &shared.schema;
-    let rows = conn.client.query_typed(sql, &[(&schema, Type::TEXT)]).await.map_err(failed)?;
+    let rows = conn.ask(&FindMeta { schema: &schema }.call()).await.map_err(failed)?;
     if rows.is_empty() {
         return Ok(Found { version: 0, store: [0; 16] });
     }
-    let sql = in_schema("SELECT key, value FROM mainspring.meta", &shared.schema);
-    let rows = conn.client.query_typed(&sql, &[]).await.map_err(|error| match error.code() {
+    let rows = conn.ask(&AllMeta.call()).await.map_err(|error| match error.code() {
         Some(&SqlState::UNDEFINED_COLUMN) => problem(shared, OpenProblem::NotAStore, None),
         _ => failed(error),
     })?;
-    let value =
-        |key: &str| rows.iter().find(|row| row.get::<_, &str>(0) == key).map(|row| row.get::<_, String>(1));
+    let rows = AllMeta::rows(&rows).map_err(|fault| fault.into_error(false))?;
+    let value = |key: &str| rows.iter().find(|row| row.key == key).map(|row| row.value.clone());
     let number = |key: &str| value(key).and_then(|text| text.parse::<u32>().ok());
     let not_ours = || problem(shared, OpenProblem::NotAStore, None);
     let needed = number("min_version").ok_or_else(not_ours)?;

@@ -15,12 +15,11 @@ use mainspring_core::name::{Kind, Label, QueueName};
 use mainspring_core::store::{Queue, TicketLine};
 use mainspring_core::tables::names::{self as tables, QueueColumns};
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 use crate::connection::Conn;
 use crate::error::{Result, corrupt};
 use crate::shared::Shared;
-use crate::sql::Call;
+use crate::sql::{Call, Query, statement};
 
 /// One line.
 pub(crate) type Line = tables::Line<i32>;
@@ -38,26 +37,61 @@ pub(crate) struct Names {
     settings: String,
 }
 
-/// Advisory lock: one transaction at a time adds names. The second number is none of a node's.
-const LOCK: &str = "SELECT pg_advisory_xact_lock($1, -1)";
-/// Primary key of `meta`.
-pub(crate) const SETTINGS: &str = "SELECT value FROM mainspring.meta WHERE key = 'settings'";
-/// Small tables, by their primary keys: what is newer than what is cached.
-const QUEUES: &str = "SELECT no, name, paused, backoff, retain_succeeded, retain_failed
-    FROM mainspring.queues WHERE no > $1 ORDER BY no";
-const KINDS: &str = "SELECT no, name FROM mainspring.kinds WHERE no > $1 ORDER BY no";
-const LINES: &str = "SELECT no, queue, kind, labels FROM mainspring.lines WHERE no > $1 ORDER BY no";
-/// A count of a table that is bounded.
-const COUNT: &str = "SELECT count(*) FROM mainspring.lines";
-/// Unique indexes. The lock excludes others, so a conflict is with what was there before.
-const ADD_QUEUES: &str = "INSERT INTO mainspring.queues (name, retain_succeeded, retain_failed)
-    SELECT name, $2, $3 FROM unnest($1::text[]) AS u(name) ON CONFLICT (name) DO NOTHING";
-const ADD_KINDS: &str = "INSERT INTO mainspring.kinds (name)
-    SELECT name FROM unnest($1::text[]) AS u(name) ON CONFLICT (name) DO NOTHING";
-const ADD_LINES: &str = "INSERT INTO mainspring.lines (queue, kind, labels)
+statement! {
+    /// Advisory lock: one transaction at a time adds names. The second number is none of a node's.
+    pub(crate) Lock<'a> = "names.lock", whole ("it touches no table"), (class: i32);
+    "SELECT pg_advisory_xact_lock($1, -1)"
+}
+statement! {
+    /// Primary key of `meta`.
+    pub(crate) SettingsCounter = "names.settings", by ["meta_pkey"], () -> Counter { value: String };
+    "SELECT value FROM mainspring.meta WHERE key = 'settings'"
+}
+statement! {
+    /// Small tables, by their primary keys: what is newer than what is cached.
+    pub(crate) NewQueues<'a> = "names.queues", by ["queues_pkey"],
+    (after: i32)
+    -> QueueRow {
+        no: i32, name: String, paused: bool, backoff: Option<String>, retain_succeeded: i64, retain_failed: i64,
+        deleted: bool,
+    };
+    "SELECT no, name, paused, backoff, retain_succeeded, retain_failed, deleted
+    FROM mainspring.queues WHERE no > $1 ORDER BY no"
+}
+statement! {
+    pub(crate) NewKinds<'a> = "names.kinds", by ["kinds_pkey"], (after: i32) -> KindRow { no: i32, name: String };
+    "SELECT no, name FROM mainspring.kinds WHERE no > $1 ORDER BY no"
+}
+statement! {
+    pub(crate) NewLines<'a> = "names.lines", by ["lines_pkey"],
+    (after: i32) -> LineRow { no: i32, queue: i32, kind: i32, labels: String };
+    "SELECT no, queue, kind, labels FROM mainspring.lines WHERE no > $1 ORDER BY no"
+}
+statement! {
+    /// A count of a table that is bounded.
+    pub(crate) CountLines = "names.count_lines", whole ("`lines` is bounded"), () -> LineCount { count: i64 };
+    "SELECT count(*) FROM mainspring.lines"
+}
+statement! {
+    /// Unique indexes. The lock excludes others, so a conflict is with what was there before.
+    pub(crate) AddQueues<'a> = "names.add_queues", by ["queues_name_key"],
+    (names: Vec<&'a str>, retain_succeeded: i64, retain_failed: i64);
+    "INSERT INTO mainspring.queues (name, retain_succeeded, retain_failed)
+    SELECT name, $2, $3 FROM unnest($1::text[]) AS u(name) ON CONFLICT (name) DO NOTHING"
+}
+statement! {
+    pub(crate) AddKinds<'a> = "names.add_kinds", by ["kinds_name_key"], (names: Vec<&'a str>);
+    "INSERT INTO mainspring.kinds (name)
+    SELECT name FROM unnest($1::text[]) AS u(name) ON CONFLICT (name) DO NOTHING"
+}
+statement! {
+    pub(crate) AddLines<'a> = "names.add_lines", by ["queues_name_key", "kinds_name_key"],
+    (queues: Vec<&'a str>, kinds: Vec<&'a str>, labels: Vec<&'a str>);
+    "INSERT INTO mainspring.lines (queue, kind, labels)
     SELECT q.no, k.no, u.labels FROM unnest($1::text[], $2::text[], $3::text[]) AS u(queue, kind, labels)
     JOIN mainspring.queues q ON q.name = u.queue JOIN mainspring.kinds k ON k.name = u.kind
-    ON CONFLICT (queue, kind, labels) DO NOTHING";
+    ON CONFLICT (queue, kind, labels) DO NOTHING"
+}
 
 impl Names {
     /// A line by its number.
@@ -114,26 +148,25 @@ impl Names {
 
     fn know(&mut self, rows: &[Vec<Row>]) -> Result<()> {
         let [settings, lines, queues, kinds] = rows else { return Err(corrupt("names came incomplete")) };
-        self.settings = settings.first().map(|row| row.get(0)).unwrap_or_default();
-        for row in queues {
-            let (no, queue) = read_queue(row)?;
+        self.settings = SettingsCounter::first(settings)?.map(|counter| counter.value).unwrap_or_default();
+        for row in NewQueues::rows(queues)? {
+            let (no, queue) = row.read()?;
             self.queue_nos.insert(queue.name.clone(), no);
             self.queues.insert(no, queue);
         }
-        for row in kinds {
-            let kind = Kind::new(row.get::<_, String>(1)).map_err(|error| corrupt(error.to_string()))?;
-            self.kinds.insert(row.get(0), kind.clone());
-            self.kind_nos.insert(kind, row.get(0));
+        for KindRow { no, name } in NewKinds::rows(kinds)? {
+            let kind = Kind::new(name).map_err(|error| corrupt(error.to_string()))?;
+            self.kinds.insert(no, kind.clone());
+            self.kind_nos.insert(kind, no);
         }
-        for row in lines {
+        for row in NewLines::rows(lines)? {
             self.know_line(row)?;
         }
         Ok(())
     }
 
-    fn know_line(&mut self, row: &Row) -> Result<()> {
-        let (no, queue, kind): (i32, i32, i32) = (row.get(0), row.get(1), row.get(2));
-        let labels = tables::read_labels(no.into(), row.get(3))?;
+    fn know_line(&mut self, LineRow { no, queue, kind, labels }: LineRow) -> Result<()> {
+        let labels = tables::read_labels(no.into(), &labels)?;
         let kind_name =
             self.kinds.get(&kind).ok_or_else(|| corrupt(format!("kind {kind} is missing")))?.clone();
         let queue_name = self.queue(queue)?.name.clone();
@@ -151,13 +184,12 @@ pub(crate) async fn refresh(conn: &mut Conn, shared: &Shared) -> Result<()> {
     };
     // Queues are read as a whole: their settings change.
     let none = 0_i32;
-    let after = |no| vec![(no as &(dyn tokio_postgres::types::ToSql + Sync), Type::INT4)];
     // Each statement sees more than the one before: a line's queue and kind are there when the line is.
     let calls = [
-        Call::new(SETTINGS, Vec::new()),
-        Call::new(LINES, after(&lines)),
-        Call::new(QUEUES, after(&none)),
-        Call::new(KINDS, after(&kinds)),
+        SettingsCounter.call(),
+        NewLines { after: &lines }.call(),
+        NewQueues { after: &none }.call(),
+        NewKinds { after: &kinds }.call(),
     ];
     let rows = conn.commit(shared, &calls).await?;
     shared.names().know(&rows)
@@ -211,10 +243,8 @@ async fn add(conn: &mut Conn, shared: &Shared, jobs: &[New]) -> Result<()> {
             .collect()
     };
     let class = shared.class();
-    let begun = conn
-        .begin(shared, "", &[Call::new(LOCK, vec![(&class, Type::INT4)]), Call::new(COUNT, Vec::new())])
-        .await?;
-    let count: i64 = begun[1].first().map_or(0, |row| row.get(0));
+    let begun = conn.begin(shared, "", &[Lock { class: &class }.call(), CountLines.call()]).await?;
+    let count = CountLines::first(&begun[1])?.map_or(0, |row| row.count);
     // What others have added between our look and the lock is counted twice: the bound is far from exact there.
     tables::check_room(count, missing.len())?;
     let queues: Vec<&str> = missing.iter().map(|(queue, ..)| *queue).collect();
@@ -222,15 +252,9 @@ async fn add(conn: &mut Conn, shared: &Shared, jobs: &[New]) -> Result<()> {
     let labels: Vec<&str> = missing.iter().map(|(.., labels)| labels.as_str()).collect();
     let retention = tables::default_retention();
     conn.end(&[
-        Call::new(
-            ADD_QUEUES,
-            vec![(&queues, Type::TEXT_ARRAY), (&retention.0, Type::INT8), (&retention.1, Type::INT8)],
-        ),
-        Call::new(ADD_KINDS, vec![(&kinds, Type::TEXT_ARRAY)]),
-        Call::new(
-            ADD_LINES,
-            vec![(&queues, Type::TEXT_ARRAY), (&kinds, Type::TEXT_ARRAY), (&labels, Type::TEXT_ARRAY)],
-        ),
+        add_queues_call(&queues, &retention),
+        AddKinds { names: &kinds }.call(),
+        AddLines { queues: &queues, kinds: &kinds, labels: &labels }.call(),
     ])
     .await?;
     Ok(())
@@ -247,26 +271,21 @@ pub(crate) async fn add_queues(conn: &mut Conn, shared: &Shared, queues: &[&str]
         return Ok(());
     }
     let (class, retention) = (shared.class(), tables::default_retention());
-    let lock = Call::new(LOCK, vec![(&class, Type::INT4)]);
-    let args = vec![
-        (&missing as _, Type::TEXT_ARRAY),
-        (&retention.0 as _, Type::INT8),
-        (&retention.1 as _, Type::INT8),
-    ];
-    conn.commit(shared, &[lock, Call::new(ADD_QUEUES, args)]).await?;
+    let lock = Lock { class: &class }.call();
+    conn.commit(shared, &[lock, add_queues_call(&missing, &retention)]).await?;
     refresh(conn, shared).await
 }
 
-/// A queue from a row of its table.
-pub(crate) fn read_queue(row: &Row) -> Result<(i32, Queue)> {
-    let columns = QueueColumns {
-        name: row.get(1),
-        paused: row.get(2),
-        backoff: row.get(3),
-        retain_succeeded: row.get(4),
-        retain_failed: row.get(5),
-    };
-    Ok((row.get(0), columns.read()?))
+fn add_queues_call<'a>(names: &'a Vec<&'a str>, retention: &'a (i64, i64)) -> Call<'a> {
+    AddQueues { names, retain_succeeded: &retention.0, retain_failed: &retention.1 }.call()
+}
+
+impl QueueRow {
+    /// The queue, and its number.
+    pub(crate) fn read(self) -> Result<(i32, Queue)> {
+        let QueueRow { no, name, paused, backoff, retain_succeeded, retain_failed, .. } = self;
+        Ok((no, QueueColumns { name, paused, backoff, retain_succeeded, retain_failed }.read()?))
+    }
 }
 
 fn last<T>(map: &BTreeMap<i32, T>) -> i32 {

@@ -3,8 +3,13 @@
 //! Statements are written for a schema called `mainspring`; the name of the real one is put in when a connection first
 //! meets a statement. Every argument carries its type, so that a statement can also be sent without being prepared.
 
+pub(crate) mod registry;
+pub(crate) mod statement;
+
 use mainspring_core::time::Timestamp;
 use tokio_postgres::types::{ToSql, Type};
+
+pub(crate) use self::statement::{Query, statement};
 
 /// What stands for the schema in a statement.
 const STANDARD: &str = "mainspring.";
@@ -24,13 +29,20 @@ pub(crate) type Arg<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// A statement with its arguments.
 pub(crate) struct Call<'a> {
+    /// What its prepared form is known by.
+    pub(crate) name: &'static str,
     pub(crate) sql: &'static str,
     pub(crate) args: Vec<Arg<'a>>,
 }
 
 impl<'a> Call<'a> {
-    pub(crate) fn new(sql: &'static str, args: Vec<Arg<'a>>) -> Self {
-        Call { sql, args }
+    pub(crate) fn of<Q: Query>(args: Vec<Arg<'a>>) -> Self {
+        Call { name: Q::STATEMENT.name, sql: Q::STATEMENT.sql, args }
+    }
+
+    /// Whether it calls this statement.
+    pub(crate) fn is<Q: Query>(&self) -> bool {
+        self.name == Q::STATEMENT.name
     }
 }
 

@@ -31,6 +31,7 @@ use crate::migrate::{self, MIN_SERVER, SCHEMA_VERSION};
 use crate::op::{self, Op};
 use crate::options::{Durability, Options};
 use crate::shared::Shared;
+use crate::sql::{Query, statement};
 use crate::{enlist, idle_poll, listen, names, read};
 
 /// Calls that may be under way at once: more than any program has.
@@ -261,28 +262,34 @@ async fn on_own_thread<T: Send + 'static>(
     receiver.await.unwrap_or(Err(Error::Closed))
 }
 
+statement! {
+    pub(crate) ServerSettings = "open.settings", whole ("it touches no table"), ()
+    -> ServerRow { version_no: i32, version: String, fsync: String, synchronous_commit: String };
+    "SELECT current_setting('server_version_num')::int, current_setting('server_version'),
+        current_setting('fsync'), current_setting('synchronous_commit')"
+}
+
 /// Checks the database and learns what there is to know of it. Returns its version, and whether the store was created.
 async fn set_up(shared: &Shared) -> Result<(String, bool)> {
     let mut conn = Conn::open(Use::Read, shared).await?;
-    let settings = "SELECT current_setting('server_version_num')::int, current_setting('server_version'),
-        current_setting('fsync'), current_setting('synchronous_commit')";
     let rows = answered(shared, async {
-        let rows = conn.client.query_typed(settings, &[]).await;
+        let rows = conn.ask(&ServerSettings.call()).await;
         rows.map_err(|error| connect::failed(shared, OpenProblem::Other, &error))
     })
     .await?;
-    let row = rows.first().ok_or_else(|| problem(shared, OpenProblem::Other, None))?;
-    let version: String = row.get(1);
-    if row.get::<_, i32>(0) < MIN_SERVER.0 {
+    let row = ServerSettings::first(&rows).map_err(|fault| fault.into_error(false))?;
+    let server = row.ok_or_else(|| problem(shared, OpenProblem::Other, None))?;
+    let version = server.version;
+    if server.version_no < MIN_SERVER.0 {
         let database = OpenProblem::Database { found: version, needed: MIN_SERVER.1.to_owned() };
         return Err(problem(shared, database, None));
     }
     if shared.options.durability == Durability::Full {
-        if row.get::<_, &str>(2) == "off" {
+        if server.fsync == "off" {
             return Err(problem(shared, OpenProblem::NotDurable { setting: "fsync" }, None));
         }
         // A database or a role may be set so; our sessions need not be.
-        shared.insist_on_commit(row.get::<_, &str>(3) == "off");
+        shared.insist_on_commit(server.synchronous_commit == "off");
     }
     let created = shared.options.migrate && migrate::run(&mut conn, shared).await? == 0;
     let found = answered(shared, migrate::look(&conn, shared)).await?;

@@ -1,5 +1,7 @@
 //! Statements of the store on Postgres: codes have names, and places are written to through their fragments.
 //!
+//! Statements are declared, with types for their arguments and rows: no column is read by its position.
+//!
 //! A bare number in a statement says nothing to its reader, and nobody finds it again when it changes. A second text that
 //! enters a place, or takes claims out of `lease`, forgets what the next feature adds to the first.
 
@@ -11,10 +13,14 @@ const CRATE: [&str; 1] = ["mainspring-postgres"];
 /// Where fragments are used.
 const OPERATIONS: &str = "crates/mainspring-postgres/src/op/";
 
-/// The one file that writes to places.
+/// The one file that writes to places, and what only it says.
 const PLACES: &str = "crates/mainspring-postgres/src/op/places.rs";
 
-/// What only that file says.
+/// The one file that reads rows by position, and what it says.
+const STATEMENT: &str = "crates/mainspring-postgres/src/sql/statement.rs";
+const BY_HAND: [&str; 4] = ["row.get(", "row.get::<", "row.try_get", "Type::INT"];
+
+/// See [`PLACES`].
 const OF_PLACES: [&str; 7] = [
     "INSERT INTO mainspring.ready",
     "INSERT INTO mainspring.timers",
@@ -41,6 +47,12 @@ pub(super) fn check(file: &File) -> Vec<Finding> {
         return Vec::new();
     }
     let mut findings = Vec::new();
+    let in_operation = file.path != STATEMENT;
+    for (line, code) in file.code_lines().filter(|_| in_operation) {
+        if BY_HAND.iter().any(|words| code.contains(words)) {
+            findings.push(file.finding(line, "declare the statement, and read its rows by their fields"));
+        }
+    }
     for literal in &file.literals {
         // Questions about the server are about its numbers, not about ours.
         if literal.text.contains("pg_catalog") || literal.text.contains("current_setting") {

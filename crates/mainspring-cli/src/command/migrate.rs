@@ -13,6 +13,10 @@ pub(crate) struct Args {
     /// Print the SQL instead of running it. Needs no connection.
     #[arg(long)]
     pub(crate) print: bool,
+    /// Print the statements that the store sends, each with its name and its indexes, instead of changing anything. You can
+    /// paste one into `psql` and explain it. Needs no connection.
+    #[arg(long, conflicts_with = "print")]
+    pub(crate) print_statements: bool,
 }
 
 pub(crate) fn run(engine: &Engine, out: Out) -> anyhow::Result<()> {
@@ -31,6 +35,29 @@ pub(crate) fn print(target: Target<'_>, out: Out) -> anyhow::Result<()> {
     out.either(
         || serde_json::json!({ "script": script }),
         || script.as_deref().map_or(nothing, str::trim_end).to_owned(),
+    )?;
+    Ok(())
+}
+
+/// Prints what the store sends, for those who want to know how the database runs it.
+pub(crate) fn print_statements(target: Target<'_>, out: Out) -> anyhow::Result<()> {
+    let statements = target.statements()?;
+    let shown = statements.iter().flatten().map(|statement| {
+        serde_json::json!({
+            "name": statement.name,
+            "sql": statement.sql,
+            "arguments": statement.arguments,
+            "indexes": statement.indexes,
+            "without_index": statement.without_index,
+        })
+    });
+    let nothing = "-- only the store on Postgres names its statements";
+    out.either(
+        || serde_json::json!({ "statements": shown.collect::<Vec<_>>() }),
+        || match &statements {
+            None => nothing.to_owned(),
+            Some(all) => all.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n\n"),
+        },
     )?;
     Ok(())
 }

@@ -50,6 +50,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             migrate::print(target, out)?;
             return Ok(ExitCode::SUCCESS);
         }
+        Command::Migrate(migrate) if migrate.print_statements => {
+            migrate::print_statements(target, out)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         // What is wrong with these is told before a store is created for them.
         Command::Enqueue(args) => (Open::Create, args.rehearse().await?),
         Command::Signal(args) => (Open::Existing, args.rehearse()?),

@@ -18,7 +18,6 @@ mod tokio_postgres;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 
-use ::tokio_postgres::types::Type;
 use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::job::{New, OnConflict};
 use mainspring_core::journal::{Recorded, Recording};
@@ -32,16 +31,20 @@ use crate::error;
 use crate::hint::Hints;
 use crate::names;
 use crate::op::contended_ids::number_under_lock;
-use crate::op::enqueue::{Columns, FREE, Keys, insert};
-use crate::op::record::{FORGET, Pages, record};
-use crate::op::same_id::{Holder, SAME_ID};
+use crate::op::enqueue::{self, Columns, Keys, KnownJob, insert};
+use crate::op::record::{Forget, Locked, Pages, record};
+use crate::op::same_id::{Holder, SameId};
 use crate::op::{Op, key, node, same_id};
 use crate::shared::Shared;
-use crate::sql::{At, Call};
+use crate::sql::{At, Query, in_schema, statement};
 
-/// System catalogue: what is said of our table, if it is there; and whether the transaction is marked. Never fails.
-const IDENTITY: &str = "SELECT obj_description(to_regclass($1)::oid, 'pg_class'),
-    coalesce(current_setting('mainspring.step', true), '') = 'open'";
+statement! {
+    /// System catalogue: what is said of our table, if it is there; and whether the transaction is marked. Never fails.
+    pub(crate) Identity<'a> = "enlist.identity", whole ("it touches the catalogue alone"),
+    (table: &'a str) -> Said { store: Option<String>, marked: bool };
+    "SELECT obj_description(to_regclass($1)::oid, 'pg_class'),
+    coalesce(current_setting('mainspring.step', true), '') = 'open'"
+}
 
 /// Marks a transaction as that of a step: the setting ends with it, however it ends. Savepoints leave it alone. `RESET ALL` takes
 /// it away, and then the step is refused. What would survive that (an id, a lock, a cursor) takes a snapshot, after which the
@@ -54,88 +57,107 @@ macro_rules! mark {
 #[cfg(feature = "sqlx")]
 use mark;
 const MARK: &str = mark!();
-/// Advisory locks, in order.
-const LOCK_KEYS: &str = "SELECT count(pg_advisory_xact_lock(u.number))
-    FROM (SELECT number FROM unnest($1::bigint[]) AS u(number) ORDER BY number) u";
-/// Unique index of ids.
-const KNOWN: &str = "SELECT id FROM mainspring.jobs WHERE id = ANY($1)";
-/// Primary key of `keys`.
-const HOLDERS: &str = "SELECT k.kind, k.key, k.id FROM unnest($1::int[], $2::text[]) AS u(kind, key)
-    JOIN mainspring.keys k ON k.kind = u.kind AND k.key = u.key";
-/// Advisory locks of the ids, shared; then appends. The unique index of ids tells of a repeat without failing, and those ids
-/// are returned; `$1` is the time in tests.
-const INSERT: &str = insert!(
+statement! {
+    /// Advisory locks, in order.
+    pub(crate) LockKeys<'a> = "enlist.lock_keys", whole ("it touches no table"), (numbers: Vec<i64>);
+    "SELECT count(pg_advisory_xact_lock(u.number))
+    FROM (SELECT number FROM unnest($1::bigint[]) AS u(number) ORDER BY number) u"
+}
+statement! {
+    /// Unique index of ids.
+    pub(crate) Known<'a> = "enlist.known", by ["jobs_id_key"], (ids: Vec<Uuid>) -> KnownJob;
+    "SELECT id FROM mainspring.jobs WHERE id = ANY($1)"
+}
+statement! {
+    /// Primary key of `keys`.
+    pub(crate) Holders<'a> = "enlist.holders", by ["keys_pkey"],
+    (kinds: Vec<i32>, keys: Vec<String>) -> KeyHolder { kind: i32, key: String, id: Uuid };
+    "SELECT k.kind, k.key, k.id FROM unnest($1::int[], $2::text[]) AS u(kind, key)
+    JOIN mainspring.keys k ON k.kind = u.kind AND k.key = u.key"
+}
+statement! {
+    /// Advisory locks of the ids, shared; then appends. The unique index of ids tells of a repeat without failing, and those ids
+    /// are returned; `$1` is the time in tests.
+    pub(crate) Insert<'a> = "enlist.insert", whole ("it appends"),
+    (
+        at: Option<i64>, ids: Vec<Uuid>, lines: Vec<i32>, priorities: Vec<i16>, run_at: Vec<Option<i64>>,
+        run_after: Vec<Option<i64>>, deadline_at: Vec<Option<i64>>, deadline_after: Vec<Option<i64>>,
+        options: Vec<Option<String>>, inputs: Vec<&'a [u8]>, flags: Vec<i16>,
+    )
+    -> KnownJob;
+    insert!(
     "t AS MATERIALIZED (SELECT coalesce(timestamptz 'epoch' + $1::bigint * interval '1 us', clock_timestamp()) AS now)",
     number_under_lock!(),
     "ON CONFLICT (id) DO NOTHING RETURNING no",
     "EXISTS (SELECT 1 FROM j WHERE j.no = n.no)",
     "SELECT n.id FROM n WHERE NOT EXISTS (SELECT 1 FROM j WHERE j.no = n.no)"
-);
-/// Appends. The locks of the keys are held: above READ COMMITTED a key may be held that the snapshot does not show, and
-/// that is a serialization failure.
-const TAKE: &str = "INSERT INTO mainspring.keys (kind, key, no, id, until, period)
+)
+}
+statement! {
+    /// Appends. The locks of the keys are held: above READ COMMITTED a key may be held that the snapshot does not show, and
+    /// that is a serialization failure.
+    pub(crate) Take<'a> = "enlist.take_keys", by ["jobs_id_key"],
+    (kinds: Vec<i32>, names: Vec<&'a str>, ids: Vec<Uuid>, untils: Vec<i16>, periods: Vec<i64>);
+    "INSERT INTO mainspring.keys (kind, key, no, id, until, period)
     SELECT u.kind, u.key, j.no, u.id, u.until, u.period
     FROM unnest($1::int[], $2::text[], $3::uuid[], $4::smallint[], $5::bigint[]) AS u(kind, key, id, until, period)
-    JOIN mainspring.jobs j ON j.id = u.id ON CONFLICT (kind, key) DO NOTHING";
+    JOIN mainspring.jobs j ON j.id = u.id ON CONFLICT (kind, key) DO NOTHING"
+}
 
-/// Primary key of `lease`, and a shared lock on the claim, so that it cannot end before the caller commits; then a plain
-/// insert. `$1` is the time in tests.
-const RECORD: &str = record!(
+statement! {
+    /// Primary key of `lease`, and a shared lock on the claim, so that it cannot end before the caller commits; then a plain
+    /// insert. `$1` is the time in tests.
+    pub(crate) Record<'a> = "enlist.record", by ["lease_pkey"],
+    (
+        at: Option<i64>, node: i32, nos: Vec<i64>, claims: Vec<i32>, entry_nos: Vec<i64>, kinds: Vec<i16>,
+        overlapped: Vec<bool>, keys: Vec<&'a str>, values: Vec<&'a [u8]>,
+    )
+    -> Locked;
+    record!(
     "t AS MATERIALIZED (SELECT coalesce(timestamptz 'epoch' + $1::bigint * interval '1 us', clock_timestamp()) AS now)",
     "true",
     ""
-);
-/// What is recorded must be as safe as the rest of the store, whatever the caller's session is set to. And a client that is
-/// gone between the record, which locks the claim, and the commit must not hold the job up for longer than a default lease
-/// allows: its server may not hear of that for hours. Touches no table.
-const INSIST: &str = "SELECT set_config('synchronous_commit', 'on', true)
+)
+}
+statement! {
+    /// What is recorded must be as safe as the rest of the store, whatever the caller's session is set to. And a client that is
+    /// gone between the record, which locks the claim, and the commit must not hold the job up for longer than a default lease
+    /// allows: its server may not hear of that for hours. Touches no table.
+    pub(crate) Insist = "enlist.insist", whole ("it touches no table"), ();
+    "SELECT set_config('synchronous_commit', 'on', true)
     WHERE current_setting('synchronous_commit') = 'off'
     UNION ALL SELECT set_config('idle_in_transaction_session_timeout', '5s', true)
-    WHERE current_setting('idle_in_transaction_session_timeout')::interval NOT BETWEEN '1 ms' AND '5 s'";
+    WHERE current_setting('idle_in_transaction_session_timeout')::interval NOT BETWEEN '1 ms' AND '5 s'"
+}
 
-/// A client's transaction, for our statements. Each is given with the name of the schema in it.
+/// A client's transaction, for our statements. Each is given with the name of the schema that is put into it.
 trait Session {
-    /// Runs [`IDENTITY`].
-    fn identity(&mut self, table: &str) -> impl Future<Output = Result<(Option<String>, bool)>>;
-    /// Runs [`LOCK_KEYS`].
-    fn lock_keys(&mut self, sql: &str, numbers: &[i64]) -> impl Future<Output = Result<()>>;
-    /// Runs [`KNOWN`].
-    fn known(&mut self, sql: &str, ids: &[Uuid]) -> impl Future<Output = Result<Vec<Uuid>>>;
-    /// Runs [`HOLDERS`].
+    fn identity(&mut self, statement: Identity<'_>) -> impl Future<Output = Result<(Option<String>, bool)>>;
+    fn lock_keys(&mut self, schema: &str, statement: LockKeys<'_>) -> impl Future<Output = Result<()>>;
+    /// The ids that are there already.
+    fn known(&mut self, schema: &str, statement: Known<'_>) -> impl Future<Output = Result<Vec<Uuid>>>;
     fn holders(
         &mut self,
-        sql: &str,
-        kinds: &[i32],
-        keys: &[String],
+        schema: &str,
+        statement: Holders<'_>,
     ) -> impl Future<Output = Result<Vec<(i32, String, Uuid)>>>;
-    /// Runs [`INSERT`].
-    fn insert(
-        &mut self,
-        sql: &str,
-        now: Option<i64>,
-        jobs: &Columns<'_>,
-    ) -> impl Future<Output = Result<Vec<Uuid>>>;
-    /// Runs [`SAME_ID`].
+    /// The ids that were there already.
+    fn insert(&mut self, schema: &str, statement: Insert<'_>) -> impl Future<Output = Result<Vec<Uuid>>>;
     fn same_id(
         &mut self,
-        sql: &str,
-        ids: &[Uuid],
-        inputs: &[&[u8]],
+        schema: &str,
+        statement: SameId<'_>,
     ) -> impl Future<Output = Result<Vec<(i64, Holder)>>>;
-    /// Runs [`TAKE`].
-    fn take(&mut self, sql: &str, keys: &Keys<'_>) -> impl Future<Output = Result<()>>;
-    /// Runs [`INSIST`].
+    fn take(&mut self, schema: &str, statement: Take<'_>) -> impl Future<Output = Result<()>>;
     fn insist(&mut self) -> impl Future<Output = Result<()>>;
-    /// Runs [`FORGET`].
-    fn forget(&mut self, sql: &str, node: i32, pages: &Pages<'_>) -> impl Future<Output = Result<()>>;
-    /// Runs [`RECORD`]: the numbers of the jobs that are held.
-    fn record(
-        &mut self,
-        sql: &str,
-        now: Option<i64>,
-        node: i32,
-        pages: &Pages<'_>,
-    ) -> impl Future<Output = Result<Vec<i64>>>;
+    fn forget(&mut self, schema: &str, statement: Forget<'_>) -> impl Future<Output = Result<()>>;
+    /// The numbers of the jobs that are held.
+    fn record(&mut self, schema: &str, statement: Record<'_>) -> impl Future<Output = Result<Vec<i64>>>;
+}
+
+/// The text of a statement for a schema.
+fn text<Q: Query>(schema: &str) -> String {
+    in_schema(Q::STATEMENT.sql, schema)
 }
 
 /// Records in a caller's transaction.
@@ -167,13 +189,24 @@ async fn enlist_recording(
     let mut pages = Pages::default();
     pages.claim(no, claim, true);
     pages.add(no, claim, &recording.writes);
-    let sql = |sql: &str| crate::sql::in_schema(sql, &ticket.schema);
     session.insist().await?;
     if !pages.forget.0.is_empty() {
-        session.forget(&sql(FORGET), node, &pages).await?;
+        let (nos, claims, keys) = &pages.forget;
+        session.forget(&ticket.schema, Forget { node: &node, nos, claims, keys }).await?;
     }
     let now = ticket.now.map(Timestamp::as_micros);
-    let held = session.record(&sql(RECORD), now, node, &pages).await?;
+    let record = Record {
+        at: &now,
+        node: &node,
+        nos: &pages.nos,
+        claims: &pages.claims,
+        entry_nos: &pages.entry_nos,
+        kinds: &pages.kinds,
+        overlapped: &pages.overlapped,
+        keys: &pages.keys,
+        values: &pages.values,
+    };
+    let held = session.record(&ticket.schema, record).await?;
     Ok(if held.contains(&no) { Recorded::Stored } else { Recorded::LeaseLost })
 }
 
@@ -184,16 +217,28 @@ async fn enlist(session: &mut impl Session, ticket: &Ticket, jobs: Vec<New>) -> 
         return Err(Error::ForeignTransaction { why: "the ticket is not for these jobs".into() });
     }
     check(session, ticket).await?;
-    let sql = |sql: &str| crate::sql::in_schema(sql, &ticket.schema);
-    let (mut receipts, chosen) = choose(session, ticket, &jobs, &sql).await?;
+    let (mut receipts, chosen) = choose(session, ticket, &jobs).await?;
     if !chosen.is_empty() {
         let columns = Columns::new(&jobs, &ticket.lines, &chosen).map_err(|fault| fault.into_error(false))?;
         let now = ticket.now.map(Timestamp::as_micros);
-        let there = session.insert(&sql(INSERT), now, &columns).await?;
+        let insert = Insert {
+            at: &now,
+            ids: &columns.ids,
+            lines: &columns.lines,
+            priorities: &columns.priorities,
+            run_at: &columns.run_at,
+            run_after: &columns.run_after,
+            deadline_at: &columns.deadline_at,
+            deadline_after: &columns.deadline_after,
+            options: &columns.options,
+            inputs: &columns.inputs,
+            flags: &columns.flags,
+        };
+        let there = session.insert(&ticket.schema, insert).await?;
         let there: BTreeSet<JobId> = there.into_iter().map(job_id).collect();
         let chosen: Vec<usize> =
             chosen.into_iter().filter(|&index| !there.contains(&jobs[index].id)).collect();
-        let met = meet(session, &sql, &jobs, |job| there.contains(&job.id)).await?;
+        let met = meet(session, ticket, &jobs, |job| there.contains(&job.id)).await?;
         // What it is not told of is removed at this moment: it was there.
         receipts.iter_mut().zip(&jobs).for_each(|(receipt, job)| {
             if there.contains(&job.id) {
@@ -205,7 +250,8 @@ async fn enlist(session: &mut impl Session, ticket: &Ticket, jobs: Vec<New>) -> 
         }
         let keys = Keys::new(&jobs, &ticket.lines, &chosen);
         if !keys.kinds.is_empty() {
-            session.take(&sql(TAKE), &keys).await?;
+            let Keys { kinds, names, ids, untils, periods } = &keys;
+            session.take(&ticket.schema, Take { kinds, names, ids, untils, periods }).await?;
         }
     }
     Ok(receipts)
@@ -213,7 +259,8 @@ async fn enlist(session: &mut impl Session, ticket: &Ticket, jobs: Vec<New>) -> 
 
 /// Refuses a transaction that is not on the ticket's store. Tells whether it is still the one that a step has begun.
 async fn check(session: &mut impl Session, ticket: &Ticket) -> Result<bool> {
-    let (said, marked) = session.identity(&crate::sql::in_schema("mainspring.meta", &ticket.schema)).await?;
+    let table = in_schema("mainspring.meta", &ticket.schema);
+    let (said, marked) = session.identity(Identity { table: &table.as_str() }).await?;
     let Some(said) = said else {
         return Err(Error::ForeignTransaction { why: "no store in its database".into() });
     };
@@ -227,7 +274,7 @@ async fn check(session: &mut impl Session, ticket: &Ticket) -> Result<bool> {
 /// What is said of jobs whose ids are there already.
 async fn meet(
     session: &mut impl Session,
-    sql: &impl Fn(&str) -> String,
+    ticket: &Ticket,
     jobs: &[New],
     asked: impl Fn(&New) -> bool,
 ) -> Result<Vec<(usize, Receipt)>> {
@@ -237,7 +284,7 @@ async fn meet(
     }
     let ids: Vec<Uuid> = asked.iter().map(|&index| Uuid::from_bytes(*jobs[index].id.as_bytes())).collect();
     let inputs: Vec<&[u8]> = asked.iter().map(|&index| jobs[index].input.as_slice()).collect();
-    let holders = session.same_id(&sql(SAME_ID), &ids, &inputs).await?;
+    let holders = session.same_id(&ticket.schema, SameId { ids: &ids, inputs: &inputs }).await?;
     let met = holders.into_iter().filter_map(|(at, holder)| {
         let index = *asked.get(usize::try_from(at).ok()?)?;
         Some((index, same_id::receipt(holder.differs(&jobs[index]))))
@@ -250,7 +297,6 @@ async fn choose(
     session: &mut impl Session,
     ticket: &Ticket,
     jobs: &[New],
-    sql: &impl Fn(&str) -> String,
 ) -> Result<(Vec<Receipt>, Vec<usize>)> {
     let key = |job: &New, line: &TicketLine| {
         job.options.unique.as_ref().map(|unique| (line.kind, unique.key.clone()))
@@ -264,13 +310,13 @@ async fn choose(
         let mut numbers: Vec<i64> =
             wanted.iter().map(|(kind, key)| key::lock_number(&ticket.store, *kind, key)).collect();
         numbers.sort_unstable();
-        session.lock_keys(&sql(LOCK_KEYS), &numbers).await?;
+        session.lock_keys(&ticket.schema, LockKeys { numbers: &numbers }).await?;
         let ids: Vec<Uuid> = jobs.iter().map(|job| Uuid::from_bytes(*job.id.as_bytes())).collect();
         let there: BTreeSet<JobId> =
-            session.known(&sql(KNOWN), &ids).await?.into_iter().map(job_id).collect();
-        met.extend(meet(session, sql, jobs, |job| there.contains(&job.id)).await?);
+            session.known(&ticket.schema, Known { ids: &ids }).await?.into_iter().map(job_id).collect();
+        met.extend(meet(session, ticket, jobs, |job| there.contains(&job.id)).await?);
         let (kinds, keys): (Vec<i32>, Vec<String>) = wanted.into_iter().unzip();
-        let held = session.holders(&sql(HOLDERS), &kinds, &keys).await?;
+        let held = session.holders(&ticket.schema, Holders { kinds: &kinds, keys: &keys }).await?;
         holders.extend(held.into_iter().map(|(kind, key, id)| ((kind, key), job_id(id))));
     }
     let (mut receipts, mut chosen) = (Vec::with_capacity(jobs.len()), Vec::new());
@@ -304,9 +350,14 @@ fn job_id(id: Uuid) -> JobId {
     JobId::from_bytes(*id.as_bytes())
 }
 
-/// Primary keys: where a job waits.
-const WHERE: &str = "SELECT j.line, r.level, r.ready_at, j.no, m.due FROM mainspring.jobs j
-    LEFT JOIN mainspring.ready r ON r.no = j.no LEFT JOIN mainspring.timers m ON m.no = j.no WHERE j.id = $1";
+statement! {
+    /// Primary keys: where a job waits.
+    pub(crate) Where<'a> = "enlist.where", by ["jobs_id_key", "ready_pkey", "timers_pkey"],
+    (id: Uuid)
+    -> Waiting { line: i32, level: Option<i16>, ready_at: Option<At>, no: i64, due: Option<At> };
+    "SELECT j.line, r.level, r.ready_at, j.no, m.due FROM mainspring.jobs j
+    LEFT JOIN mainspring.ready r ON r.no = j.no LEFT JOIN mainspring.timers m ON m.no = j.no WHERE j.id = $1"
+}
 
 /// Prepares what a caller's transaction needs to find.
 pub(crate) struct Prepare(pub(crate) Vec<New>);
@@ -325,12 +376,7 @@ impl Op for Prepare {
             keyed.map(|(kind, unique)| (kind, unique.key.as_str())).unzip();
         if !kinds.is_empty() {
             let at = shared.at();
-            let args = vec![
-                (&at as _, Type::TIMESTAMPTZ),
-                (&kinds as _, Type::INT4_ARRAY),
-                (&keys as _, Type::TEXT_ARRAY),
-            ];
-            conn.commit(shared, &[Call::new(FREE, args)]).await?;
+            conn.commit(shared, &[enqueue::Free { at: &at, kinds: &kinds, keys: &keys }.call()]).await?;
         }
         Ok(Ticket { store: shared.store(), now: shared.now(), schema: shared.schema.to_string(), lines })
     }
@@ -345,15 +391,13 @@ impl Op for Nudge {
 
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> error::Result<()> {
         let id = Uuid::from_bytes(*self.0.as_bytes());
-        let rows = conn.send(&Call::new(WHERE, vec![(&id, Type::UUID)])).await?;
+        let rows = conn.send(&Where { id: &id }.call()).await?;
         let mut hints = Hints::default();
-        for row in &rows {
-            if let (Some(level), Some(at)) = (row.get::<_, Option<i16>>(1), row.get::<_, Option<At>>(2)) {
-                hints.ready((row.get(0), level), (at.0, row.get(3)));
+        for job in Where::rows(&rows)? {
+            if let (Some(level), Some(at)) = (job.level, job.ready_at) {
+                hints.ready((job.line, level), (at.0, job.no));
             }
-            if let Some(due) = row.get::<_, Option<At>>(4) {
-                hints.due(due.0);
-            }
+            job.due.into_iter().for_each(|due| hints.due(due.0));
         }
         hints.send(conn, shared).await;
         Ok(())

@@ -12,11 +12,11 @@ use mainspring_core::{Error, Result};
 use sqlx::{AssertSqlSafe, Transaction};
 use uuid::Uuid;
 
-use super::Session;
+use super::{Holders, Identity, Insert, Insist, Known, LockKeys, Record, Session, Take, text};
 use crate::error::refusal;
-use crate::op::enqueue::{Columns, Keys};
-use crate::op::record::Pages;
-use crate::op::same_id::Holder;
+use crate::op::record::Forget;
+use crate::op::same_id::{Holder, SameId};
+use crate::sql::Query;
 
 impl Enlist<crate::Postgres> for Transaction<'_, sqlx::Postgres> {
     fn enlist(&mut self, ticket: &Ticket, jobs: Vec<New>) -> impl Future<Output = Result<Vec<Receipt>>> {
@@ -33,7 +33,7 @@ impl Enlist<crate::Postgres> for Transaction<'_, sqlx::Postgres> {
     }
 }
 
-/// A row of `SAME_ID`: which job was asked for, and the columns of a [`Holder`].
+/// A row of [`SameId`]: which job was asked for, and the columns of a [`Holder`].
 type HolderRow = (i64, String, Option<String>, Option<Vec<u8>>);
 
 /// What went wrong in terms of the store. Nothing is committed here, so nothing is unknown.
@@ -47,95 +47,89 @@ fn failed(error: sqlx::Error) -> Error {
 }
 
 /// The texts are the store's own, with a schema's name in them that was checked when the store was opened.
-fn safe(sql: &str) -> AssertSqlSafe<String> {
-    AssertSqlSafe(sql.to_owned())
+fn safe<Q: Query>(schema: &str) -> AssertSqlSafe<String> {
+    AssertSqlSafe(text::<Q>(schema))
 }
 
 impl Session for Transaction<'_, sqlx::Postgres> {
-    async fn identity(&mut self, table: &str) -> Result<(Option<String>, bool)> {
-        sqlx::query_as(super::IDENTITY).bind(table).fetch_one(&mut **self).await.map_err(failed)
+    async fn identity(&mut self, statement: Identity<'_>) -> Result<(Option<String>, bool)> {
+        // It names the schema by its argument.
+        let query = sqlx::query_as(safe::<Identity<'_>>("mainspring")).bind(*statement.table);
+        query.fetch_one(&mut **self).await.map_err(failed)
     }
 
-    async fn lock_keys(&mut self, sql: &str, numbers: &[i64]) -> Result<()> {
-        sqlx::query(safe(sql)).bind(numbers).execute(&mut **self).await.map(drop).map_err(failed)
+    async fn lock_keys(&mut self, schema: &str, statement: LockKeys<'_>) -> Result<()> {
+        let query = sqlx::query(safe::<LockKeys<'_>>(schema)).bind(statement.numbers);
+        query.execute(&mut **self).await.map(drop).map_err(failed)
     }
 
-    async fn known(&mut self, sql: &str, ids: &[Uuid]) -> Result<Vec<Uuid>> {
-        sqlx::query_scalar(safe(sql)).bind(ids).fetch_all(&mut **self).await.map_err(failed)
-    }
-
-    async fn holders(
-        &mut self,
-        sql: &str,
-        kinds: &[i32],
-        keys: &[String],
-    ) -> Result<Vec<(i32, String, Uuid)>> {
-        sqlx::query_as(safe(sql)).bind(kinds).bind(keys).fetch_all(&mut **self).await.map_err(failed)
-    }
-
-    async fn insert(&mut self, sql: &str, now: Option<i64>, jobs: &Columns<'_>) -> Result<Vec<Uuid>> {
-        let query = sqlx::query_scalar(safe(sql))
-            .bind(now)
-            .bind(&jobs.ids)
-            .bind(&jobs.lines)
-            .bind(&jobs.priorities)
-            .bind(&jobs.run_at)
-            .bind(&jobs.run_after)
-            .bind(&jobs.deadline_at)
-            .bind(&jobs.deadline_after)
-            .bind(&jobs.options)
-            .bind(&jobs.inputs)
-            .bind(&jobs.flags);
+    async fn known(&mut self, schema: &str, statement: Known<'_>) -> Result<Vec<Uuid>> {
+        let query = sqlx::query_scalar(safe::<Known<'_>>(schema)).bind(statement.ids);
         query.fetch_all(&mut **self).await.map_err(failed)
     }
 
-    async fn same_id(&mut self, sql: &str, ids: &[Uuid], inputs: &[&[u8]]) -> Result<Vec<(i64, Holder)>> {
-        let query = sqlx::query_as(safe(sql)).bind(ids).bind(inputs);
+    async fn holders(&mut self, schema: &str, statement: Holders<'_>) -> Result<Vec<(i32, String, Uuid)>> {
+        let query = sqlx::query_as(safe::<Holders<'_>>(schema)).bind(statement.kinds).bind(statement.keys);
+        query.fetch_all(&mut **self).await.map_err(failed)
+    }
+
+    async fn insert(&mut self, schema: &str, statement: Insert<'_>) -> Result<Vec<Uuid>> {
+        let query = sqlx::query_scalar(safe::<Insert<'_>>(schema))
+            .bind(*statement.at)
+            .bind(statement.ids)
+            .bind(statement.lines)
+            .bind(statement.priorities)
+            .bind(statement.run_at)
+            .bind(statement.run_after)
+            .bind(statement.deadline_at)
+            .bind(statement.deadline_after)
+            .bind(statement.options)
+            .bind(statement.inputs)
+            .bind(statement.flags);
+        query.fetch_all(&mut **self).await.map_err(failed)
+    }
+
+    async fn same_id(&mut self, schema: &str, statement: SameId<'_>) -> Result<Vec<(i64, Holder)>> {
+        let query = sqlx::query_as(safe::<SameId<'_>>(schema)).bind(statement.ids).bind(statement.inputs);
         let rows: Vec<HolderRow> = query.fetch_all(&mut **self).await.map_err(failed)?;
         let holder = |(at, kind, options, input)| (at, Holder { kind, options, input });
         Ok(rows.into_iter().map(holder).collect())
     }
 
-    async fn take(&mut self, sql: &str, keys: &Keys<'_>) -> Result<()> {
-        let query = sqlx::query(safe(sql))
-            .bind(&keys.kinds)
-            .bind(&keys.names)
-            .bind(&keys.ids)
-            .bind(&keys.untils)
-            .bind(&keys.periods);
+    async fn take(&mut self, schema: &str, statement: Take<'_>) -> Result<()> {
+        let query = sqlx::query(safe::<Take<'_>>(schema))
+            .bind(statement.kinds)
+            .bind(statement.names)
+            .bind(statement.ids)
+            .bind(statement.untils)
+            .bind(statement.periods);
         query.execute(&mut **self).await.map(drop).map_err(failed)
     }
 
     async fn insist(&mut self) -> Result<()> {
-        sqlx::query(super::INSIST).execute(&mut **self).await.map(drop).map_err(failed)
+        sqlx::query(Insist::STATEMENT.sql).execute(&mut **self).await.map(drop).map_err(failed)
     }
 
-    async fn forget(&mut self, sql: &str, node: i32, pages: &Pages<'_>) -> Result<()> {
-        let query = sqlx::query(safe(sql))
-            .bind(node)
-            .bind(&pages.forget.0)
-            .bind(&pages.forget.1)
-            .bind(&pages.forget.2);
+    async fn forget(&mut self, schema: &str, statement: Forget<'_>) -> Result<()> {
+        let query = sqlx::query(safe::<Forget<'_>>(schema))
+            .bind(*statement.node)
+            .bind(statement.nos)
+            .bind(statement.claims)
+            .bind(statement.keys);
         query.execute(&mut **self).await.map(drop).map_err(failed)
     }
 
-    async fn record(
-        &mut self,
-        sql: &str,
-        now: Option<i64>,
-        node: i32,
-        pages: &Pages<'_>,
-    ) -> Result<Vec<i64>> {
-        let query = sqlx::query_scalar(safe(sql))
-            .bind(now)
-            .bind(node)
-            .bind(&pages.nos)
-            .bind(&pages.claims)
-            .bind(&pages.entry_nos)
-            .bind(&pages.kinds)
-            .bind(&pages.overlapped)
-            .bind(&pages.keys)
-            .bind(&pages.values);
+    async fn record(&mut self, schema: &str, statement: Record<'_>) -> Result<Vec<i64>> {
+        let query = sqlx::query_scalar(safe::<Record<'_>>(schema))
+            .bind(*statement.at)
+            .bind(*statement.node)
+            .bind(statement.nos)
+            .bind(statement.claims)
+            .bind(statement.entry_nos)
+            .bind(statement.kinds)
+            .bind(statement.overlapped)
+            .bind(statement.keys)
+            .bind(statement.values);
         query.fetch_one(&mut **self).await.map_err(failed)
     }
 }

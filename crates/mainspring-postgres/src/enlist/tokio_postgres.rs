@@ -7,15 +7,14 @@ use mainspring_core::id::NodeNo;
 use mainspring_core::job::New;
 use mainspring_core::journal::{Recorded, Recording};
 use mainspring_core::store::{Enlist, Receipt, Ticket};
-use tokio_postgres::types::Type;
 use tokio_postgres::{Error, Transaction};
 use uuid::Uuid;
 
-use super::Session;
+use super::{Holders, Identity, Insert, Insist, Known, LockKeys, Record, Session, Take, text};
 use crate::error::into_error;
-use crate::op::enqueue::{Columns, Keys};
-use crate::op::record::Pages;
-use crate::op::same_id::Holder;
+use crate::op::record::Forget;
+use crate::op::same_id::{Holder, SameId, SameIdRow};
+use crate::sql::{Call, Query};
 
 impl Enlist<crate::Postgres> for Transaction<'_> {
     fn enlist(&mut self, ticket: &Ticket, jobs: Vec<New>) -> impl Future<Output = Result<Vec<Receipt>>> {
@@ -36,104 +35,59 @@ fn failed(error: Error) -> mainspring_core::Error {
     into_error(error, false)
 }
 
+/// The rows of a statement.
+async fn rows<Q: Query>(session: &Transaction<'_>, schema: &str, call: Call<'_>) -> Result<Vec<Q::Row>> {
+    let rows = session.query_typed(&text::<Q>(schema), &call.args).await.map_err(failed)?;
+    Q::rows(&rows).map_err(|fault| fault.into_error(false))
+}
+
 impl Session for Transaction<'_> {
-    async fn identity(&mut self, table: &str) -> Result<(Option<String>, bool)> {
-        let rows = self.query_typed(super::IDENTITY, &[(&table, Type::TEXT)]).await.map_err(failed)?;
-        Ok(rows.first().map(|row| (row.get(0), row.get(1))).unwrap_or_default())
+    async fn identity(&mut self, statement: Identity<'_>) -> Result<(Option<String>, bool)> {
+        // It names the schema by its argument.
+        let said = rows::<Identity<'_>>(self, "mainspring", statement.call()).await?;
+        Ok(said.into_iter().next().map(|said| (said.store, said.marked)).unwrap_or_default())
     }
 
-    async fn lock_keys(&mut self, sql: &str, numbers: &[i64]) -> Result<()> {
-        self.query_typed(sql, &[(&numbers, Type::INT8_ARRAY)]).await.map(drop).map_err(failed)
+    async fn lock_keys(&mut self, schema: &str, statement: LockKeys<'_>) -> Result<()> {
+        rows::<LockKeys<'_>>(self, schema, statement.call()).await.map(drop)
     }
 
-    async fn known(&mut self, sql: &str, ids: &[Uuid]) -> Result<Vec<Uuid>> {
-        let rows = self.query_typed(sql, &[(&ids, Type::UUID_ARRAY)]).await.map_err(failed)?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
+    async fn known(&mut self, schema: &str, statement: Known<'_>) -> Result<Vec<Uuid>> {
+        let known = rows::<Known<'_>>(self, schema, statement.call()).await?;
+        Ok(known.into_iter().map(|job| job.id).collect())
     }
 
-    async fn holders(
-        &mut self,
-        sql: &str,
-        kinds: &[i32],
-        keys: &[String],
-    ) -> Result<Vec<(i32, String, Uuid)>> {
-        let args: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
-            [(&kinds, Type::INT4_ARRAY), (&keys, Type::TEXT_ARRAY)];
-        let rows = self.query_typed(sql, &args).await.map_err(failed)?;
-        Ok(rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect())
+    async fn holders(&mut self, schema: &str, statement: Holders<'_>) -> Result<Vec<(i32, String, Uuid)>> {
+        let holders = rows::<Holders<'_>>(self, schema, statement.call()).await?;
+        Ok(holders.into_iter().map(|holder| (holder.kind, holder.key, holder.id)).collect())
     }
 
-    async fn insert(&mut self, sql: &str, now: Option<i64>, jobs: &Columns<'_>) -> Result<Vec<Uuid>> {
-        let args: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 11] = [
-            (&now, Type::INT8),
-            (&jobs.ids, Type::UUID_ARRAY),
-            (&jobs.lines, Type::INT4_ARRAY),
-            (&jobs.priorities, Type::INT2_ARRAY),
-            (&jobs.run_at, Type::INT8_ARRAY),
-            (&jobs.run_after, Type::INT8_ARRAY),
-            (&jobs.deadline_at, Type::INT8_ARRAY),
-            (&jobs.deadline_after, Type::INT8_ARRAY),
-            (&jobs.options, Type::TEXT_ARRAY),
-            (&jobs.inputs, Type::BYTEA_ARRAY),
-            (&jobs.flags, Type::INT2_ARRAY),
-        ];
-        let rows = self.query_typed(sql, &args).await.map_err(failed)?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
+    async fn insert(&mut self, schema: &str, statement: Insert<'_>) -> Result<Vec<Uuid>> {
+        let there = rows::<Insert<'_>>(self, schema, statement.call()).await?;
+        Ok(there.into_iter().map(|job| job.id).collect())
     }
 
-    async fn same_id(&mut self, sql: &str, ids: &[Uuid], inputs: &[&[u8]]) -> Result<Vec<(i64, Holder)>> {
-        let args: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
-            [(&ids, Type::UUID_ARRAY), (&inputs, Type::BYTEA_ARRAY)];
-        let rows = self.query_typed(sql, &args).await.map_err(failed)?;
+    async fn same_id(&mut self, schema: &str, statement: SameId<'_>) -> Result<Vec<(i64, Holder)>> {
+        let holders = rows::<SameId<'_>>(self, schema, statement.call()).await?;
         let holder =
-            |row: &tokio_postgres::Row| Holder { kind: row.get(1), options: row.get(2), input: row.get(3) };
-        Ok(rows.iter().map(|row| (row.get(0), holder(row))).collect())
+            |row: SameIdRow| (row.index, Holder { kind: row.kind, options: row.options, input: row.input });
+        Ok(holders.into_iter().map(holder).collect())
     }
 
-    async fn take(&mut self, sql: &str, keys: &Keys<'_>) -> Result<()> {
-        let args: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 5] = [
-            (&keys.kinds, Type::INT4_ARRAY),
-            (&keys.names, Type::TEXT_ARRAY),
-            (&keys.ids, Type::UUID_ARRAY),
-            (&keys.untils, Type::INT2_ARRAY),
-            (&keys.periods, Type::INT8_ARRAY),
-        ];
-        self.query_typed(sql, &args).await.map(drop).map_err(failed)
+    async fn take(&mut self, schema: &str, statement: Take<'_>) -> Result<()> {
+        rows::<Take<'_>>(self, schema, statement.call()).await.map(drop)
     }
 
     async fn insist(&mut self) -> Result<()> {
-        self.query_typed(super::INSIST, &[]).await.map(drop).map_err(failed)
+        rows::<Insist>(self, "mainspring", Insist.call()).await.map(drop)
     }
 
-    async fn forget(&mut self, sql: &str, node: i32, pages: &Pages<'_>) -> Result<()> {
-        let args: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 4] = [
-            (&node, Type::INT4),
-            (&pages.forget.0, Type::INT8_ARRAY),
-            (&pages.forget.1, Type::INT4_ARRAY),
-            (&pages.forget.2, Type::TEXT_ARRAY),
-        ];
-        self.query_typed(sql, &args).await.map(drop).map_err(failed)
+    async fn forget(&mut self, schema: &str, statement: Forget<'_>) -> Result<()> {
+        rows::<Forget<'_>>(self, schema, statement.call()).await.map(drop)
     }
 
-    async fn record(
-        &mut self,
-        sql: &str,
-        now: Option<i64>,
-        node: i32,
-        pages: &Pages<'_>,
-    ) -> Result<Vec<i64>> {
-        let args: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 9] = [
-            (&now, Type::INT8),
-            (&node, Type::INT4),
-            (&pages.nos, Type::INT8_ARRAY),
-            (&pages.claims, Type::INT4_ARRAY),
-            (&pages.entry_nos, Type::INT8_ARRAY),
-            (&pages.kinds, Type::INT2_ARRAY),
-            (&pages.overlapped, Type::BOOL_ARRAY),
-            (&pages.keys, Type::TEXT_ARRAY),
-            (&pages.values, Type::BYTEA_ARRAY),
-        ];
-        let rows = self.query_typed(sql, &args).await.map_err(failed)?;
-        Ok(rows.first().map(|row| row.get(0)).unwrap_or_default())
+    async fn record(&mut self, schema: &str, statement: Record<'_>) -> Result<Vec<i64>> {
+        let held = rows::<Record<'_>>(self, schema, statement.call()).await?;
+        Ok(held.into_iter().flat_map(|row| row.nos).collect())
     }
 }

@@ -13,8 +13,6 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use mainspring_core::journal::Recording;
-use mainspring_core::named;
-use tokio_postgres::types::Type;
 
 use super::node::number_of;
 use super::now;
@@ -22,11 +20,18 @@ use super::record::is_repeat;
 use crate::connection::Conn;
 use crate::error::Result;
 use crate::shared::{Shared, lock};
-use crate::sql::Call;
+use crate::sql::{Present, Query, statement};
 
-/// Primary key of `lease`, in order of the numbers, and a lock on each row; then appends, if all claims are held and say that
-/// they have recorded. In that order the claims' numbers are those of `$4`, or else nothing is appended. Whether it was.
-pub(crate) const APPEND: &str = named!(concat!(
+statement! {
+    /// Primary key of `lease`, in order of the numbers, and a lock on each row; then appends, if all claims are held and say that
+    /// they have recorded. In that order the claims' numbers are those of `$4`, or else nothing is appended. Whether it was.
+    pub(crate) AppendMany<'a> = "append.many", by ["lease_pkey"],
+    (
+        at: Present, node: i32, nos: Vec<i64>, claims: Vec<i32>, entry_nos: Vec<i64>, entry_claims: Vec<i32>,
+        kinds: Vec<i16>, overlapped: Vec<bool>, keys: Vec<&'a str>, values: Vec<&'a [u8]>,
+    )
+    -> Held { held: bool };
+    concat!(
     "WITH ",
     now!(),
     ", s AS (SELECT l.claim FROM mainspring.lease l
@@ -39,10 +44,17 @@ pub(crate) const APPEND: &str = named!(concat!(
             AS e(no, claim, kind, overlapped, key, value)
         WHERE (SELECT h.held FROM h))
     SELECT h.held FROM h"
-));
+)
+}
 
-/// The same for one entry of one claim, as a workflow has it that records by itself: the shortest plan, for the least latency.
-pub(crate) const APPEND_ONE: &str = named!(concat!(
+statement! {
+    /// The same for one entry of one claim, as a workflow has it that records by itself: the shortest plan, for the least latency.
+    pub(crate) AppendOne<'a> = "append.one", by ["lease_pkey"],
+    (
+        at: Present, node: i32, no: i64, claim: i32, kind: i16, overlapped: bool, key: &'a str, value: &'a [u8],
+    )
+    -> Held;
+    concat!(
     "WITH ",
     now!(),
     "INSERT INTO mainspring.steps (no, at, claim, kind, overlapped, key, value)
@@ -51,7 +63,8 @@ pub(crate) const APPEND_ONE: &str = named!(concat!(
         WHERE l.no = $3 AND l.claim = $4 AND l.node = $2 AND l.flags & {flag.journal} <> 0 AND l.crashes = 0 AND l.crashed = 0
         FOR NO KEY UPDATE) l
     RETURNING true"
-));
+)
+}
 
 /// Claims that are remembered at most. Who is forgotten is recorded by the longer statement once more.
 const REMEMBERED: usize = 16_384;
@@ -137,37 +150,40 @@ pub(crate) async fn append(
             let (no, number, entry) = (claim.row.0, number_of(claim), &writes.entries[0]);
             let (kind, key, value) =
                 (i16::from(entry.kind.code()), entry.key.as_str(), entry.value.as_slice());
-            let args = vec![
-                (&at as _, Type::TIMESTAMPTZ),
-                (&node as _, Type::INT4),
-                (&no as _, Type::INT8),
-                (&number as _, Type::INT4),
-                (&kind as _, Type::INT2),
-                (&entry.overlapped as _, Type::BOOL),
-                (&key as _, Type::TEXT),
-                (&value as _, Type::BYTEA),
-            ];
-            conn.commit(shared, &[Call::new(APPEND_ONE, args)]).await
+            let one = AppendOne {
+                at: &at,
+                node: &node,
+                no: &no,
+                claim: &number,
+                kind: &kind,
+                overlapped: &entry.overlapped,
+                key: &key,
+                value: &value,
+            };
+            conn.commit(shared, &[one.call()]).await
         }
         _ => {
             let columns = Columns::new(recordings);
-            let args = vec![
-                (&at as _, Type::TIMESTAMPTZ),
-                (&node as _, Type::INT4),
-                (&columns.nos as _, Type::INT8_ARRAY),
-                (&columns.claims as _, Type::INT4_ARRAY),
-                (&columns.entry_nos as _, Type::INT8_ARRAY),
-                (&columns.entry_claims as _, Type::INT4_ARRAY),
-                (&columns.kinds as _, Type::INT2_ARRAY),
-                (&columns.overlapped as _, Type::BOOL_ARRAY),
-                (&columns.keys as _, Type::TEXT_ARRAY),
-                (&columns.values as _, Type::BYTEA_ARRAY),
-            ];
-            conn.commit(shared, &[Call::new(APPEND, args)]).await
+            let many = AppendMany {
+                at: &at,
+                node: &node,
+                nos: &columns.nos,
+                claims: &columns.claims,
+                entry_nos: &columns.entry_nos,
+                entry_claims: &columns.entry_claims,
+                kinds: &columns.kinds,
+                overlapped: &columns.overlapped,
+                keys: &columns.keys,
+                values: &columns.values,
+            };
+            conn.commit(shared, &[many.call()]).await
         }
     };
     match stored {
-        Ok(rows) => Ok(rows.first().and_then(|rows| rows.first()).is_some_and(|row| row.get(0))),
+        Ok(rows) => {
+            let held = rows.first().map(|rows| AppendMany::first(rows)).transpose()?.flatten();
+            Ok(held.is_some_and(|row| row.held))
+        }
         // Some of it is there already.
         Err(fault) if is_repeat(&fault) => Ok(false),
         Err(fault) => Err(fault),

@@ -8,14 +8,12 @@
 
 use std::collections::BTreeMap;
 
+use mainspring_core::Error;
 use mainspring_core::id::JobId;
 use mainspring_core::job::{Reason, State, Status, Verb};
 use mainspring_core::name::Key;
 use mainspring_core::store::{Changed, flags};
-use mainspring_core::time::Timestamp;
-use mainspring_core::{Error, named};
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::family::{self, UnsentEnd};
@@ -24,22 +22,46 @@ use super::places::{
     remove, state, update_waiting,
 };
 use super::rewind::{self, Back};
+use super::signal::Woken;
 use super::{Op, claim, node, now};
 use crate::connection::Conn;
 use crate::error::{Result, corrupt};
 use crate::hint::Hints;
 use crate::names;
 use crate::shared::Shared;
-use crate::sql::{At, Call, Present};
+use crate::sql::{At, Present, Query, statement};
 
 /// How often a call begins anew because jobs were moved under its eyes.
 const ROUNDS: usize = 16;
 
-/// Unique index of ids, then the primary keys of the places, in one snapshot: each job is in one of them.
-const LOCATE: &str = named!(concat!(
+/// What a statement does to jobs, in the order of all locks: leases, what has ended, and then what waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Action {
+    Flag,
+    Revive,
+    DeleteDone,
+    End,
+    Wait,
+    DeleteWaiting,
+    SetPriority,
+}
+
+/// Jobs that something is done to, and the state that each was seen in.
+type Groups = BTreeMap<Action, BTreeMap<i64, State>>;
+
+statement! {
+    /// Unique index of ids, then the primary keys of the places, in one snapshot: each job is in one of them.
+    pub(crate) Locate<'a> = "change.locate",
+    by ["jobs_id_key", "done_pkey", "ready_pkey", "lease_pkey", "timers_pkey", "suspended_pkey"],
+    (at: Present, ids: Vec<Uuid>)
+    -> Located {
+        now: At, position: i64, no: i64, state: Option<i32>, reason: Option<i16>, due: Option<At>,
+        flags: Option<i16>, claim: Option<i32>, legible: Option<bool>,
+    };
+    concat!(
     "WITH ",
     now!(),
-    "SELECT t.now, u.o, j.no, j.line, ",
+    "SELECT t.now, u.o, j.no, ",
     state!(),
     "::int AS state, coalesce(s.reason, d.reason) AS reason,
         coalesce(m.due, CASE WHEN s.reason = {reason.hold} THEN s.due END) AS due,
@@ -57,9 +79,10 @@ const LOCATE: &str = named!(concat!(
             AND coalesce(r.level BETWEEN 0 AND {level.last} AND r.level & {level.priority_bits} <= {priority.last},
                 m.priority BETWEEN 0 AND {priority.last}, s.priority BETWEEN 0 AND {priority.last}, true) AS legible
     FROM t CROSS JOIN unnest($2::uuid[]) WITH ORDINALITY AS u(id, o)
-    CROSS JOIN LATERAL (SELECT no, line FROM mainspring.jobs WHERE id = u.id OFFSET 0) j",
+    CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j",
     place!()
-));
+)
+}
 
 /// Takes jobs out of where they wait, in order of the numbers. The line is the job's own, by the primary key of `jobs`: where a
 /// place says another, it is damaged, and the job would be counted in a line that it never was in.
@@ -78,16 +101,29 @@ macro_rules! taken {
     };
 }
 
-/// Waiting jobs end.
-pub(crate) const END: &str = named!(concat!(
+statement! {
+    /// Waiting jobs end.
+    pub(crate) EndWaiting<'a> = "change.end",
+    by ["ready_pkey", "timers_pkey", "suspended_pkey", "jobs_pkey", "keys_no", "deadlines_pkey"],
+    (at: Present, nos: Vec<i64>, state: i16, reason: i16, why: &'a str)
+    -> Ended { no: i64, was: i32, flags: i16 };
+    concat!(
     taken!(", $3::smallint AS state, $4::smallint AS reason, $5::text AS note, NULL::bytea AS result"),
     end!("e"),
     count!("e"),
     " SELECT e.no, e.was, e.flags FROM e"
-));
-/// Waiting jobs wait in another way: held, or ready, or for their time if that is to come. `$3`: the reason of those that
-/// are held. `$4`, `$5`: whether failures and crashes are cleared. `$6`: by how much claim numbers grow. `$7`: why they are held.
-const WAIT: &str = named!(concat!(
+)
+}
+statement! {
+    /// Waiting jobs wait in another way: held, or ready, or for their time if that is to come. `$3`: the reason of those that
+    /// are held. `$4`, `$5`: whether failures and crashes are cleared. `$6`: by how much claim numbers grow. `$7`: why they are held.
+    pub(crate) WaitAgain<'a> = "change.wait", by ["ready_pkey", "timers_pkey", "suspended_pkey", "jobs_pkey"],
+    (
+        at: Present, nos: Vec<i64>, held: Option<i16>, clear_failures: bool, clear_crashes: bool, growth: i32,
+        why: &'a str,
+    )
+    -> Waits { no: i64, line: Option<i32>, level: Option<i16>, ready_at: Option<At>, due: Option<At>, was: i32 };
+    concat!(
     taken!(""),
     "
     , f AS (SELECT e.was, e.no, e.line, e.claim + $6::int AS claim, e.priority, e.flags, e.due,
@@ -106,10 +142,14 @@ const WAIT: &str = named!(concat!(
     count!("f"),
     " SELECT f.no, f.line, CASE WHEN f.state = {state.ready} THEN f.level END, t.now,
         CASE WHEN f.state = {state.scheduled} THEN f.due END, f.was FROM f, t"
-));
-/// Primary key of `done`: ended jobs run again. They hold neither key nor deadline any more. Whose family is still to be told
-/// of the end waits for that. `$3`: by how much claim numbers grow.
-const REVIVE: &str = named!(concat!(
+)
+}
+statement! {
+    /// Primary key of `done`: ended jobs run again. They hold neither key nor deadline any more. Whose family is still to be told
+    /// of the end waits for that. `$3`: by how much claim numbers grow.
+    pub(crate) Revive<'a> = "change.revive", by ["done_pkey", "ends_pkey"],
+    (at: Present, nos: Vec<i64>, growth: i32) -> Waits;
+    concat!(
     "WITH ",
     now!(),
     leave_done!("p.no, p.line, p.claim, p.priority, p.state, p.reason, p.finished_at, p.flags"),
@@ -121,14 +161,22 @@ const REVIVE: &str = named!(concat!(
     enter_ready!("f e"),
     count!("f"),
     " SELECT f.no, f.line, f.level, t.now, NULL::timestamptz, f.was::int FROM f, t"
-));
-/// Primary key, in order of the numbers. The reason first given stays.
-pub(crate) const FLAG: &str = "UPDATE mainspring.lease l SET cancel = coalesce(l.cancel, $3),
+)
+}
+statement! {
+    /// Primary key, in order of the numbers. The reason first given stays.
+    pub(crate) Flag<'a> = "change.flag", by ["lease_pkey"],
+    (at: Present, nos: Vec<i64>, why: &'a str, orphan: i16) -> Flagged { no: i64, node: i32 };
+    "UPDATE mainspring.lease l SET cancel = coalesce(l.cancel, $3),
         flags = CASE WHEN l.cancel IS NULL THEN l.flags | $4 ELSE l.flags END
     WHERE l.no = ANY($2::bigint[]) AND ($1::timestamptz IS NULL OR true)
-    RETURNING l.no, l.node";
-/// The class of a ready job stays: it is the high bits of the level.
-const SET_PRIORITY: &str = named!(concat!(
+    RETURNING l.no, l.node"
+}
+statement! {
+    /// The class of a ready job stays: it is the high bits of the level.
+    pub(crate) SetPriority<'a> = "change.set_priority", by ["ready_pkey", "timers_pkey", "suspended_pkey"],
+    (at: Present, nos: Vec<i64>, priority: i16) -> Waits;
+    concat!(
     "WITH ",
     now!(),
     update_waiting!(
@@ -138,23 +186,34 @@ const SET_PRIORITY: &str = named!(concat!(
         "priority = $3"
     ),
     " SELECT w.no, w.line, w.level, w.ready_at, NULL::timestamptz, w.was FROM w"
-));
+)
+}
 
-/// Primary keys, and the indexes by number of the side tables. Their keys go with them.
-const DELETE_WAITING: &str = named!(concat!(
+statement! {
+    /// Primary keys, and the indexes by number of the side tables. Their keys go with them.
+    pub(crate) DeleteWaiting<'a> = "change.delete_waiting",
+    by ["ready_pkey", "timers_pkey", "suspended_pkey", "jobs_pkey", "tags_no", "keys_no", "children_parent"],
+    (at: Present, nos: Vec<i64>) -> Removed { no: i64, was: i32 };
+    concat!(
     taken!(""),
     remove!(),
     ", gone_keys AS (DELETE FROM mainspring.keys x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
     SELECT e.no, e.was FROM e"
-));
-const DELETE_DONE: &str = named!(concat!(
+)
+}
+statement! {
+    pub(crate) DeleteDone<'a> = "change.delete_done",
+    by ["done_pkey", "jobs_pkey", "tags_no", "keys_no", "children_parent"],
+    (at: Present, nos: Vec<i64>) -> Removed;
+    concat!(
     "WITH ",
     now!(),
     leave_done!("p.no, p.line, p.state::int AS was, p.flags"),
     remove!(),
     ", gone_keys AS (DELETE FROM mainspring.keys x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
     SELECT e.no, e.was FROM e"
-));
+)
+}
 
 /// Applies a verb to jobs.
 pub(crate) struct Change {
@@ -174,10 +233,8 @@ impl Op for Change {
         for _ in 0..ROUNDS {
             let mut answers = vec![Changed::NotFound; self.ids.len()];
             // Whoever removes a job tells its parent and keeps others from telling it.
-            let lock = (matches!(self.verb, Verb::Delete) && !self.dry_run).then(|| {
-                let args = vec![(&mailbox as _, Type::INT8), (&all as _, Type::UUID_ARRAY)];
-                Call::new(family::LOCK_RELATIVES, args)
-            });
+            let lock = (matches!(self.verb, Verb::Delete) && !self.dry_run)
+                .then(|| family::LockRelatives { mailbox: &mailbox, ids: &all }.call());
             conn.begin(shared, "", lock.as_slice()).await?;
             let mut announcements = Vec::new();
             let mut steady = true;
@@ -216,12 +273,9 @@ fn layers(ids: &[JobId]) -> Vec<Vec<usize>> {
 
 /// What was done, and what there is to tell of it.
 enum Announcement {
-    /// Rows of number, line, level, time and due.
-    Waits(Vec<Row>),
-    /// Rows of number and node.
-    Flagged(Vec<Row>),
-    /// Rows of number, line, level and time.
-    Woken(Vec<Row>),
+    Waits(Vec<Waits>),
+    Flagged(Vec<Flagged>),
+    Woken(Vec<Woken>),
     /// Whose families are to be told.
     Ended(Vec<UnsentEnd>),
     /// Numbers of children that are to be cancelled.
@@ -241,34 +295,31 @@ impl Change {
         let at = shared.at();
         let ids: Vec<Uuid> =
             layer.iter().map(|&index| Uuid::from_bytes(*self.ids[index].as_bytes())).collect();
-        let locate = Call::new(LOCATE, vec![(&at, Type::TIMESTAMPTZ), (&ids, Type::UUID_ARRAY)]);
-        let rows = conn.step(&[locate]).await?.pop().unwrap_or_default();
-        let mut groups: BTreeMap<&'static str, BTreeMap<i64, State>> = BTreeMap::new();
+        let rows = conn.step(&[Locate { at: &at, ids: &ids }.call()]).await?.pop().unwrap_or_default();
+        let mut groups = Groups::new();
         let mut backs = Vec::new();
-        for row in &rows {
-            let family = row.get::<_, i16>(7) & flags::TOLD != 0;
-            let index = usize::try_from(row.get::<_, i64>(1) - 1).ok().and_then(|o| layer.get(o).copied());
+        for job in Locate::rows(&rows)? {
+            let family = job.flags.unwrap_or(0) & flags::TOLD != 0;
+            let index = usize::try_from(job.position - 1).ok().and_then(|o| layer.get(o).copied());
             let index = index.ok_or_else(|| corrupt("an answer to nothing"))?;
-            let no: i64 = row.get(2);
             // In no place: it is being moved, or removed, at this moment.
-            let Some(from) = status(row)? else { return Ok(false) };
-            let due: Option<At> = row.get(6);
-            let later = due.is_some_and(|due| due.0 > row.get::<_, At>(0).0);
+            let Some(from) = status(&job)? else { return Ok(false) };
+            let later = job.due.is_some_and(|due| due > job.now);
             answers[index] = match self.verb.apply(from, later) {
-                Ok(to) if goes_on(to) && !self.is_legible(conn, shared, row, from).await? => {
+                Ok(to) if goes_on(to) && !self.is_legible(conn, shared, &job, from).await? => {
                     Changed::Illegal(self.verb.refused(from))
                 }
                 Ok(to) => {
                     if let Verb::Rewind { from: step, claim } = &self.verb {
-                        let seen = u32::try_from(row.get::<_, i32>(8)) == Ok(*claim);
-                        let back = if seen { rewind::look(conn, no, step).await? } else { None };
+                        let seen = job.claim.and_then(|seen| u32::try_from(seen).ok()) == Some(*claim);
+                        let back = if seen { rewind::look(conn, job.no, step).await? } else { None };
                         let Some(back) = back else {
                             answers[index] = Changed::Stale;
                             continue;
                         };
                         backs.push(back);
                     }
-                    groups.entry(self.statement(from, to, family)).or_default().insert(no, from.state);
+                    groups.entry(self.action(from, to, family)).or_default().insert(job.no, from.state);
                     Changed::Applied { from, to }
                 }
                 Err(illegal) => Changed::Illegal(illegal),
@@ -284,10 +335,16 @@ impl Change {
     }
 
     /// Whether a job that is to wait or to run on can be read.
-    async fn is_legible(&self, conn: &mut Conn, shared: &Shared, row: &Row, from: Status) -> Result<bool> {
-        let legible = row.get::<_, Option<bool>>(9).unwrap_or(true);
+    async fn is_legible(
+        &self,
+        conn: &mut Conn,
+        shared: &Shared,
+        job: &Located,
+        from: Status,
+    ) -> Result<bool> {
         let aside = from.reason == Some(Reason::Unreadable);
-        Ok(legible && !(aside && claim::illegible(conn, shared, row.get(2)).await?.is_some()))
+        let legible = job.legible.unwrap_or(true);
+        Ok(legible && !(aside && claim::illegible(conn, shared, job.no).await?.is_some()))
     }
 
     /// Moves jobs and takes back what they have recorded from a step on. False if one of them was moved meanwhile.
@@ -295,7 +352,7 @@ impl Change {
         &self,
         conn: &mut Conn,
         at: &Present,
-        groups: BTreeMap<&'static str, BTreeMap<i64, State>>,
+        groups: Groups,
         from: &Key,
         backs: &[Back],
         announcements: &mut Vec<Announcement>,
@@ -321,19 +378,21 @@ impl Change {
         Ok(true)
     }
 
-    /// The statement that does what the state machine says; if `family`, somebody is to be told of an end.
-    fn statement(&self, from: Status, to: Option<Status>, family: bool) -> &'static str {
+    /// What is to be done so that it is as the state machine says; if `family`, somebody is to be told of an end.
+    fn action(&self, from: Status, to: Option<Status>, family: bool) -> Action {
         let ended = from.state.is_terminal();
         match (&self.verb, to) {
-            (_, None) if ended => DELETE_DONE,
+            (_, None) if ended => Action::DeleteDone,
             // It ends before it is removed.
-            (_, None) if family => END,
-            (_, None) => DELETE_WAITING,
-            (Verb::Cancel { .. } | Verb::Recall { .. }, Some(to)) if to.state == State::Running => FLAG,
-            (Verb::Cancel { .. } | Verb::Recall { .. } | Verb::Fail { .. }, Some(_)) => END,
-            (Verb::SetPriority(_), Some(_)) => SET_PRIORITY,
-            (_, Some(_)) if ended => REVIVE,
-            (_, Some(_)) => WAIT,
+            (_, None) if family => Action::End,
+            (_, None) => Action::DeleteWaiting,
+            (Verb::Cancel { .. } | Verb::Recall { .. }, Some(to)) if to.state == State::Running => {
+                Action::Flag
+            }
+            (Verb::Cancel { .. } | Verb::Recall { .. } | Verb::Fail { .. }, Some(_)) => Action::End,
+            (Verb::SetPriority(_), Some(_)) => Action::SetPriority,
+            (_, Some(_)) if ended => Action::Revive,
+            (_, Some(_)) => Action::Wait,
         }
     }
 
@@ -341,7 +400,7 @@ impl Change {
         &self,
         conn: &mut Conn,
         at: &Present,
-        groups: BTreeMap<&'static str, BTreeMap<i64, State>>,
+        groups: Groups,
         announcements: &mut Vec<Announcement>,
     ) -> Result<bool> {
         let why = match &self.verb {
@@ -365,57 +424,51 @@ impl Change {
             Verb::SetPriority(priority) => i16::from(priority.get()),
             _ => 0,
         };
-        // The order of all locks: leases, what has ended, and then what waits.
-        let mut order: Vec<(&'static str, BTreeMap<i64, State>)> = groups.into_iter().collect();
-        order.sort_by_key(|(sql, _)| match *sql {
-            FLAG => 0,
-            REVIVE | DELETE_DONE => 1,
-            _ => 2,
-        });
-        for (sql, jobs) in order {
+        for (action, jobs) in groups {
             let nos: Vec<i64> = jobs.keys().copied().collect();
-            let mut args = vec![(at as _, Type::TIMESTAMPTZ), (&nos as _, Type::INT8_ARRAY)];
-            match sql {
-                END => args.extend([
-                    (&state as _, Type::INT2),
-                    (&reason as _, Type::INT2),
-                    (&why as _, Type::TEXT),
-                ]),
-                WAIT => args.extend([
-                    (&hold as _, Type::INT2),
-                    (&retry as _, Type::BOOL),
-                    (&clear as _, Type::BOOL),
-                    (&growth as _, Type::INT4),
-                    (&why as _, Type::TEXT),
-                ]),
-                REVIVE => args.push((&growth as _, Type::INT4)),
-                FLAG => args.extend([(&why as _, Type::TEXT), (&orphan as _, Type::INT2)]),
-                SET_PRIORITY => args.push((&priority as _, Type::INT2)),
-                _ => {}
-            }
-            let rows = conn.step(&[Call::new(sql, args)]).await?.pop().unwrap_or_default();
-            let done: BTreeMap<i64, Option<i32>> =
-                rows.iter().map(|row| Ok((row.get(0), was(sql, row)?))).collect::<Result<_>>()?;
+            let nos = &nos;
+            let call = match action {
+                Action::Flag => Flag { at, nos, why: &why, orphan: &orphan }.call(),
+                Action::Revive => Revive { at, nos, growth: &growth }.call(),
+                Action::DeleteDone => DeleteDone { at, nos }.call(),
+                Action::End => EndWaiting { at, nos, state: &state, reason: &reason, why: &why }.call(),
+                Action::Wait => WaitAgain {
+                    at,
+                    nos,
+                    held: &hold,
+                    clear_failures: &retry,
+                    clear_crashes: &clear,
+                    growth: &growth,
+                    why: &why,
+                }
+                .call(),
+                Action::DeleteWaiting => DeleteWaiting { at, nos }.call(),
+                Action::SetPriority => SetPriority { at, nos, priority: &priority }.call(),
+            };
+            let rows = conn.step(&[call]).await?.pop().unwrap_or_default();
             // Whoever was found elsewhere than it was seen may be what the verb does not apply to.
+            let found = found(action, &rows)?;
             let as_seen = |(no, from): (&i64, &State)| {
-                done.get(no).is_some_and(|was| was.is_none_or(|was| was == i32::from(from.code())))
+                found.get(no).is_some_and(|was| was.is_none_or(|was| was == i32::from(from.code())))
             };
             if !jobs.iter().all(as_seen) {
                 return Ok(false);
             }
-            match sql {
-                END if matches!(self.verb, Verb::Delete) => {
-                    remove(conn, at, &nos, &rows, announcements).await?;
+            match action {
+                Action::End if matches!(self.verb, Verb::Delete) => {
+                    remove(conn, at, nos, &EndWaiting::rows(&rows)?, announcements).await?;
                 }
-                END => {
-                    let mut unsent: Vec<UnsentEnd> = family::families(&rows).collect();
+                Action::End => {
+                    let mut unsent: Vec<UnsentEnd> = family::families(&EndWaiting::rows(&rows)?).collect();
                     let children = family::cancel_waiting(conn, at, &unsent).await?;
                     unsent.extend(children);
                     announcements.push(Announcement::Ended(unsent));
                 }
-                FLAG => announcements.push(Announcement::Flagged(rows)),
-                WAIT | REVIVE | SET_PRIORITY => announcements.push(Announcement::Waits(rows)),
-                _ => {}
+                Action::Flag => announcements.push(Announcement::Flagged(Flag::rows(&rows)?)),
+                Action::Wait | Action::Revive | Action::SetPriority => {
+                    announcements.push(Announcement::Waits(WaitAgain::rows(&rows)?));
+                }
+                Action::DeleteWaiting | Action::DeleteDone => {}
             }
         }
         Ok(true)
@@ -432,12 +485,11 @@ async fn remove(
     conn: &mut Conn,
     at: &Present,
     nos: &Vec<i64>,
-    ended: &[Row],
+    ended: &[Ended],
     announcements: &mut Vec<Announcement>,
 ) -> Result<()> {
     let (woken, flagged, unsent) = family::notify_within(conn, at, nos, ended).await?;
-    let args = vec![(at as _, Type::TIMESTAMPTZ), (nos as _, Type::INT8_ARRAY)];
-    let removed = conn.step(&[Call::new(DELETE_DONE, args)]).await?.pop().unwrap_or_default();
+    let removed = conn.step(&[DeleteDone { at, nos }.call()]).await?.pop().unwrap_or_default();
     if removed.len() != nos.len() {
         return Err(corrupt("a job that has just ended cannot be removed"));
     }
@@ -449,24 +501,28 @@ async fn remove(
     Ok(())
 }
 
-/// The state in which a statement found a job; `None` if it looks for one state only.
-fn was(sql: &'static str, row: &Row) -> Result<Option<i32>> {
-    let column = match sql {
-        END | DELETE_WAITING | DELETE_DONE => 1,
-        WAIT | REVIVE | SET_PRIORITY => 5,
-        _ => return Ok(None),
-    };
-    row.try_get(column).map(Some).map_err(Into::into)
+/// The jobs that a statement has found, and the state of each; `None` if it looks for one state only.
+fn found(action: Action, rows: &[Row]) -> Result<BTreeMap<i64, Option<i32>>> {
+    Ok(match action {
+        Action::Flag => Flag::rows(rows)?.into_iter().map(|row| (row.no, None)).collect(),
+        Action::End => EndWaiting::rows(rows)?.into_iter().map(|row| (row.no, Some(row.was))).collect(),
+        Action::Wait | Action::Revive | Action::SetPriority => {
+            WaitAgain::rows(rows)?.into_iter().map(|row| (row.no, Some(row.was))).collect()
+        }
+        Action::DeleteWaiting | Action::DeleteDone => {
+            DeleteDone::rows(rows)?.into_iter().map(|row| (row.no, Some(row.was))).collect()
+        }
+    })
 }
 
 /// What a job is; `None` if it is in no place.
-fn status(row: &Row) -> Result<Option<Status>> {
-    let Some(state) = row.get::<_, Option<i32>>(4) else { return Ok(None) };
+fn status(job: &Located) -> Result<Option<Status>> {
+    let Some(state) = job.state else { return Ok(None) };
     let state = u8::try_from(state)
         .ok()
         .and_then(State::from_code)
         .ok_or_else(|| corrupt(format!("{state} is no state")))?;
-    let reason = match row.get::<_, Option<i16>>(5) {
+    let reason = match job.reason {
         None => None,
         Some(code) => {
             let reason = u8::try_from(code).ok().and_then(Reason::from_code);
@@ -485,23 +541,22 @@ async fn announce(conn: &mut Conn, shared: &Shared, announcements: Vec<Announcem
         match announcement {
             Announcement::Ended(families) => unsent.extend(families),
             Announcement::Lost(children) => lost.extend(children),
-            Announcement::Woken(rows) => {
-                for row in &rows {
-                    lines.push(row.get(1));
-                    hints.ready((row.get(1), row.get(2)), (row.get::<_, At>(3).0, row.get(0)));
+            Announcement::Woken(woken) => {
+                for job in woken {
+                    lines.push(job.line);
+                    hints.ready((job.line, job.level), (job.now.0, job.no));
                 }
             }
-            Announcement::Flagged(rows) => rows.iter().for_each(|row| node::flagged(&mut hints, row.get(1))),
-            Announcement::Waits(rows) => {
-                for row in &rows {
-                    if let (Some(line), Some(level)) = (row.get(1), row.get(2)) {
+            Announcement::Flagged(claims) => {
+                claims.iter().for_each(|claim| node::flagged(&mut hints, claim.node));
+            }
+            Announcement::Waits(jobs) => {
+                for job in jobs {
+                    if let (Some(line), Some(level), Some(at)) = (job.line, job.level, job.ready_at) {
                         lines.push(line);
-                        hints.ready((line, level), (row.get::<_, At>(3).0, row.get(0)));
+                        hints.ready((line, level), (at.0, job.no));
                     }
-                    let due: Option<Timestamp> = row.get::<_, Option<At>>(4).map(|at| at.0);
-                    if let Some(due) = due {
-                        hints.due(due);
-                    }
+                    job.due.into_iter().for_each(|due| hints.due(due.0));
                 }
             }
         }

@@ -11,15 +11,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use mainspring_core::Error;
 use mainspring_core::id::{Claim, JobId, Row as JobRow};
 use mainspring_core::job::Options;
 use mainspring_core::journal::{Journal, Value};
 use mainspring_core::name::QueueName;
 use mainspring_core::store::{ClaimRequest, Claimed, ClaimedBatch, Class, Level, flags};
 use mainspring_core::time::Timestamp;
-use mainspring_core::{Error, named};
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::places::count;
@@ -33,11 +32,13 @@ use crate::op::unreadable::Unreadable;
 use crate::read::journals;
 use crate::scan_bounds::{LineLevel, Position, bound_args};
 use crate::shared::Shared;
-use crate::sql::{At, Call};
+use crate::sql::{At, Present, Query, statement};
 
-/// Shared advisory lock on the node: whoever takes its claims away takes it exclusively. Then the primary key of `nodes`:
-/// the lease is renewed once a third of it has passed, and if the clock went back.
-pub(crate) const LOCK_AND_TOUCH: &str = named!(concat!(
+statement! {
+    /// Shared advisory lock on the node: whoever takes its claims away takes it exclusively. Then the primary key of `nodes`:
+    /// the lease is renewed once a third of it has passed, and if the clock went back.
+    pub(crate) LockAndTouch<'a> = "claim.lock", by ["nodes_pkey"], (at: Present, node: i32, class: i32);
+    concat!(
     "WITH ",
     now!(),
     ", u AS (UPDATE mainspring.nodes n SET renewed_at = t.now, lease_until = t.now + n.lease * interval '1 us'
@@ -45,14 +46,15 @@ pub(crate) const LOCK_AND_TOUCH: &str = named!(concat!(
         AND (n.lease_until - t.now < (n.lease - n.lease / 3) * interval '1 us'
             OR n.lease_until - t.now > n.lease * interval '1 us'))
     SELECT pg_advisory_xact_lock_shared($3, $2)"
-));
+)
+}
 
 /// What a claim moves, and what it gives to the node. The size of a value is told by its header: a large input, which lies in a
 /// table of its own, is not read. `$position`: where a job stands among those of its queue, with the pairs that tell how many of
 /// them are for free slots; what lies beyond is marked as claimed ahead, except suspects and jobs whose nodes were lost. `$planned`: how many were meant to be taken of which pairs.
 macro_rules! claim {
     ($with:expr, $chosen:expr, $position:expr, $from:expr, $planned:expr) => {
-        named!(concat!(
+        concat!(
             "WITH ",
             now!(),
             ", n AS MATERIALIZED (SELECT no FROM mainspring.nodes WHERE no = $2 AND state = {node.live}
@@ -91,13 +93,25 @@ macro_rules! claim {
             $planned,
             " FROM t LEFT JOIN (a CROSS JOIN LATERAL (
                 SELECT id, created_at, deadline, options, input FROM mainspring.jobs WHERE no = a.no OFFSET 0) j) ON true"
-        ))
+        )
     };
 }
 
-/// One queue whose levels have one line each. Index `ready_claim` from the bound on, in its order, stepping over what
-/// others hold; the limit over all stops at the first pair that fills it, so that nothing is locked in vain.
-pub(crate) const CLAIM: &str = claim!(
+statement! {
+    /// One queue whose levels have one line each. Index `ready_claim` from the bound on, in its order, stepping over what
+    /// others hold; the limit over all stops at the first pair that fills it, so that nothing is locked in vain.
+    pub(crate) ClaimOneQueue<'a> = "claim.one_queue", by ["nodes_pkey", "ready_claim", "jobs_pkey", "keys_no"],
+    (
+        at: Present, node: i32, settlements: i32, batch: i64, lines: Vec<i32>, levels: Vec<i16>, bound_at: Vec<At>,
+        bound_no: Vec<i64>, queues: Vec<i32>, wants: Vec<i32>, mosts: Vec<i32>, frees: Vec<i32>, total: i64,
+    )
+    -> Found {
+        now: At, live: bool, settings: Option<String>, no: Option<i64>, line: Option<i32>, level: Option<i16>,
+        ready_at: Option<At>, claim: Option<i32>, failures: Option<i16>, crashes: Option<i16>, crashed: Option<i64>,
+        flags: Option<i16>, id: Option<Uuid>, created_at: Option<At>, deadline: Option<At>, options: Option<String>,
+        input: Option<Vec<u8>>, input_bytes: Option<i32>, pairs: Option<Vec<i64>>, planned: Option<Vec<i32>>,
+    };
+    claim!(
     "",
     "SELECT r.tid FROM p CROSS JOIN LATERAL (
         SELECT ctid AS tid FROM mainspring.ready r
@@ -107,11 +121,19 @@ pub(crate) const CLAIM: &str = claim!(
     "row_number() OVER (ORDER BY d.level, d.ready_at, d.no) > (SELECT max(p.free) FROM p)",
     "d",
     "NULL::bigint[], NULL::int[]"
-);
+)
+}
 
-/// Several queues, lines that are merged by time, suspects, or jobs whose nodes were lost: first, without locks, how many of each pair are among the
-/// first of their queue; then those are taken as above.
-pub(crate) const CLAIM_MERGED: &str = claim!(
+statement! {
+    /// Several queues, lines that are merged by time, suspects, or jobs whose nodes were lost: first, without locks, how many of each pair are among the
+    /// first of their queue; then those are taken as above.
+    pub(crate) ClaimMerged<'a> = "claim.merged", by ["nodes_pkey", "ready_claim", "jobs_pkey", "keys_no"],
+    (
+        at: Present, node: i32, settlements: i32, batch: i64, lines: Vec<i32>, levels: Vec<i16>, bound_at: Vec<At>,
+        bound_no: Vec<i64>, queues: Vec<i32>, wants: Vec<i32>, mosts: Vec<i32>, frees: Vec<i32>, suspects: i64, order: Vec<i32>,
+    )
+    -> Found;
+    claim!(
     ", c0 AS MATERIALIZED (
         SELECT p.o, p.line, p.level, p.bound_at, p.bound_no, p.queue, p.want, p.most, r.ready_at, r.no,
             least(p.level & ~{level.priority_bits}, {level.returned}) AS class
@@ -134,38 +156,89 @@ pub(crate) const CLAIM_MERGED: &str = claim!(
     "row_number() OVER (PARTITION BY p.queue ORDER BY d.level, d.ready_at, d.no) > p.free",
     "d JOIN p ON p.line = d.line AND p.level = d.level",
     "(SELECT array_agg(w.o ORDER BY w.o) FROM w), (SELECT array_agg(w.want ORDER BY w.o) FROM w)"
-);
+)
+}
 
-/// Index `ready_claim`, one seek per pair, over what is dead at its front: the first job of every pair.
-pub(crate) const SCAN: &str = "WITH RECURSIVE s AS (
+statement! {
+    /// Index `ready_claim`, one seek per pair, over what is dead at its front: the first job of every pair.
+    pub(crate) Scan = "claim.scan", by ["ready_claim"], () -> First { line: i32, level: i16, ready_at: At, no: i64 };
+    "WITH RECURSIVE s AS (
         (SELECT line, level, ready_at, no FROM mainspring.ready ORDER BY line, level, ready_at, no LIMIT 1)
         UNION ALL
         SELECT n.line, n.level, n.ready_at, n.no FROM s CROSS JOIN LATERAL (
             SELECT r.line, r.level, r.ready_at, r.no FROM mainspring.ready r
             WHERE (r.line, r.level) > (s.line, s.level)
             ORDER BY r.line, r.level, r.ready_at, r.no LIMIT 1) n)
-    SELECT line, level, ready_at, no FROM s";
+    SELECT line, level, ready_at, no FROM s"
+}
 
-/// The primary key of `lease` as a whole, whose size is bounded by the slots of all nodes; only for a repeated claim.
-const ADOPT: &str = named!(concat!(
+statement! {
+    /// The primary key of `lease` as a whole, whose size is bounded by the slots of all nodes; only for a repeated claim.
+    pub(crate) Adopt<'a> = "claim.adopt", whole ("`lease` has no more rows than all nodes have slots"),
+    (at: Present, node: i32, batch: i64) -> Found;
+    concat!(
     "WITH ",
     now!(),
     "SELECT t.now, true AS live, (SELECT value FROM mainspring.meta WHERE key = 'settings') AS settings,
         l.no, l.line, l.priority AS level, l.claimed_at AS ready_at, l.claim, l.failures, l.crashes, l.crashed, l.flags,
         j.id, j.created_at, j.deadline, j.options::text,
-        CASE WHEN octet_length(j.input) <= {bound.claim_input_bytes} THEN j.input END AS input, octet_length(j.input)
+        CASE WHEN octet_length(j.input) <= {bound.claim_input_bytes} THEN j.input END AS input, octet_length(j.input),
+        NULL::bigint[], NULL::int[]
     FROM t CROSS JOIN mainspring.lease l JOIN mainspring.jobs j ON j.no = l.no
     WHERE l.node = $2 AND l.batch = $3 ORDER BY l.no"
-));
+)
+}
 
 /// How often a claim goes on behind jobs that others hold. After that the next look at all pairs finds what is there.
 const ROUNDS: usize = 3;
+
+/// A job that a claim has found.
+struct Job {
+    no: i64,
+    line: i32,
+    level: i16,
+    ready_at: At,
+    claim: i32,
+    failures: i16,
+    crashes: i16,
+    crashed: i64,
+    flags: i16,
+    id: Uuid,
+    created_at: At,
+    deadline: Option<At>,
+    options: Option<String>,
+    input: Option<Vec<u8>>,
+    input_bytes: i32,
+}
+
+impl Found {
+    /// The job of this row; none if nothing was claimed.
+    fn job(self) -> Option<Job> {
+        Some(Job {
+            no: self.no?,
+            line: self.line?,
+            level: self.level?,
+            ready_at: self.ready_at?,
+            claim: self.claim?,
+            failures: self.failures?,
+            crashes: self.crashes?,
+            crashed: self.crashed?,
+            flags: self.flags?,
+            id: self.id?,
+            created_at: self.created_at?,
+            deadline: self.deadline,
+            options: self.options,
+            input: self.input,
+            input_bytes: self.input_bytes?,
+        })
+    }
+}
 
 /// What a claim took, as the database told it.
 pub(crate) struct Taken {
     now: Timestamp,
     /// In the order in which they are started.
-    jobs: Vec<Row>,
+    jobs: Vec<Job>,
     journals: BTreeMap<i64, Read>,
     /// How many of each queue.
     counts: BTreeMap<i32, usize>,
@@ -194,19 +267,18 @@ impl Taken {
     pub(crate) fn read(mut self, shared: &Shared) -> Result<(ClaimedBatch, Vec<Unreadable>)> {
         let mut jobs = Vec::with_capacity(self.jobs.len());
         let mut unreadable = Vec::new();
-        for row in &self.jobs {
-            let no = row.get(3);
+        for found in self.jobs {
+            let Job { no, claim, id, .. } = found;
             // Locked for each of them: the connections need the names as well, and do not wait for a whole batch.
-            let job = legible(read(row, &shared.names()))?.and_then(|mut claimed| {
+            let job = legible(read(found, &shared.names()))?.and_then(|mut claimed| {
                 claimed.journal = self.journals.remove(&no).transpose()?;
                 Ok(claimed)
             });
             match job {
                 Ok(claimed) => jobs.push(claimed),
                 Err(why) => {
-                    let id = row.get::<_, Uuid>(12);
                     tracing::error!(job = %id, %why, "a job cannot be read and is set aside as unreadable");
-                    unreadable.push(Unreadable { no, claim: row.get(7), why });
+                    unreadable.push(Unreadable { no, claim, why });
                 }
             }
         }
@@ -217,17 +289,21 @@ impl Taken {
 /// A journal, or why it cannot be read.
 pub(crate) type Read = std::result::Result<Box<Journal>, String>;
 
-/// Primary keys: what a claim would read of a job that is set aside. Its columns are those of a claim.
-const ASIDE: &str = "SELECT NULL::timestamptz, true, NULL::text,
-        s.no, s.line, s.priority AS level, NULL::timestamptz, s.claim, s.failures, s.crashes, s.crashed, s.flags,
-        j.id, j.created_at, j.deadline, j.options::text, NULL::bytea, 0
-    FROM mainspring.suspended s JOIN mainspring.jobs j ON j.no = s.no WHERE s.no = $1";
+statement! {
+    /// Primary keys: what a claim would read of a job that is set aside. Its columns are those of a claim.
+    pub(crate) Aside<'a> = "claim.aside", by ["suspended_pkey", "jobs_pkey"], (no: i64) -> Found;
+    "SELECT j.created_at, true, NULL::text,
+        s.no, s.line, s.priority AS level, j.created_at, s.claim, s.failures, s.crashes, s.crashed, s.flags,
+        j.id, j.created_at, j.deadline, j.options::text, NULL::bytea, 0,
+        NULL::bigint[], NULL::int[]
+    FROM mainspring.suspended s JOIN mainspring.jobs j ON j.no = s.no WHERE s.no = $1"
+}
 
 /// Why a job that is set aside cannot be read; `None` if it can.
 pub(crate) async fn illegible(conn: &mut Conn, shared: &Shared, no: i64) -> Result<Option<String>> {
-    let rows = conn.step(&[Call::new(ASIDE, vec![(&no, Type::INT8)])]).await?.pop().unwrap_or_default();
-    let Some(row) = rows.first() else { return Ok(None) };
-    if let Err(why) = legible(read(row, &shared.names()))? {
+    let rows = conn.step(&[Aside { no: &no }.call()]).await?.pop().unwrap_or_default();
+    let Some(job) = Aside::first(&rows)?.and_then(Found::job) else { return Ok(None) };
+    if let Err(why) = legible(read(job, &shared.names()))? {
         return Ok(Some(why));
     }
     Ok(journals(conn, &vec![no]).await?.remove(&no).and_then(std::result::Result::err))
@@ -288,24 +364,23 @@ async fn again(
 /// What the node holds under this batch's number, once nothing that was sent before can add to it.
 async fn adopt(conn: &mut Conn, shared: &Shared, node: i32, batch: i64) -> Result<Taken> {
     let (at, class) = (shared.at(), shared.class());
-    let touch =
-        Call::new(LOCK_AND_TOUCH, vec![(&at, Type::TIMESTAMPTZ), (&node, Type::INT4), (&class, Type::INT4)]);
-    let adopt = Call::new(ADOPT, vec![(&at, Type::TIMESTAMPTZ), (&node, Type::INT4), (&batch, Type::INT8)]);
+    let touch = LockAndTouch { at: &at, node: &node, class: &class }.call();
+    let adopt = Adopt { at: &at, node: &node, batch: &batch }.call();
     let rows = node::settle(conn, shared, node, vec![touch, adopt]).await?;
-    let jobs = rows.into_iter().next_back().unwrap_or_default();
-    let Some(first) = jobs.first() else { return Ok(Taken::nothing(Timestamp::EPOCH)) };
-    let now = first.get::<_, At>(0).0;
-    let settings: String = first.get::<_, Option<_>>(2).unwrap_or_default();
-    names::learn(conn, shared, jobs.iter().map(|row| row.get(4)), &settings).await?;
+    let found = Adopt::rows(&rows.into_iter().next_back().unwrap_or_default())?;
+    let Some(first) = found.first() else { return Ok(Taken::nothing(Timestamp::EPOCH)) };
+    let (now, settings) = (first.now.0, first.settings.clone().unwrap_or_default());
+    let jobs: Vec<Job> = found.into_iter().filter_map(Found::job).collect();
+    names::learn(conn, shared, jobs.iter().map(|job| job.line), &settings).await?;
     let journals = journals_of(conn, shared, &jobs).await?;
     Ok(Taken { jobs, journals, ..Taken::nothing(now) })
 }
 
 /// What those of them have recorded and been sent whose places say that there is something.
-async fn journals_of(conn: &mut Conn, shared: &Shared, jobs: &[Row]) -> Result<BTreeMap<i64, Read>> {
-    let with = |flag: i16| jobs.iter().filter(move |row| row.get::<_, i16>(11) & flag != 0);
-    shared.add_parents(with(flags::CHILDREN).map(|row| row.get(3)));
-    let mut marked: Vec<i64> = with(flags::JOURNAL).map(|row| row.get(3)).collect();
+async fn journals_of(conn: &mut Conn, shared: &Shared, jobs: &[Job]) -> Result<BTreeMap<i64, Read>> {
+    let with = |flag: i16| jobs.iter().filter(move |job| job.flags & flag != 0).map(|job| job.no);
+    shared.add_parents(with(flags::CHILDREN));
+    let mut marked: Vec<i64> = with(flags::JOURNAL).collect();
     marked.sort_unstable();
     journals(conn, &marked).await
 }
@@ -350,7 +425,7 @@ async fn claim(
 /// Looks for all pairs that have jobs.
 async fn scan(conn: &mut Conn, shared: &Shared) -> Result<()> {
     let (generation, began) = (shared.scan_bounds().generation(), shared.monotonic());
-    match conn.send(&Call::new(SCAN, Vec::new())).await {
+    match conn.send(&Scan.call()).await {
         Ok(rows) => read_scan(conn, shared, &rows, generation, began).await.map(drop),
         // Dead rows under an old snapshot: what is known can be claimed all the same.
         Err(fault) if fault.is_timeout() => {
@@ -370,7 +445,7 @@ pub(crate) async fn read_scan(
     began: Duration,
 ) -> Result<Vec<(LineLevel, Position)>> {
     let found: Vec<(LineLevel, Position)> =
-        rows.iter().map(|row| ((row.get(0), row.get(1)), (row.get::<_, At>(2).0, row.get(3)))).collect();
+        Scan::rows(rows)?.into_iter().map(|it| ((it.line, it.level), (it.ready_at.0, it.no))).collect();
     let settings = shared.names().settings().to_owned();
     names::learn(conn, shared, found.iter().map(|((line, _), _)| *line), &settings).await?;
     let now = shared.monotonic();
@@ -532,53 +607,52 @@ async fn take(
     let frees: Vec<i32> = plan.looks.iter().map(|look| look.free).collect();
     let order: Vec<i32> = plan.queues.iter().map(|(no, ..)| *no).collect();
     let total = i64::from(wants.first().copied().unwrap_or(0));
-    let touch =
-        Call::new(LOCK_AND_TOUCH, vec![(&at, Type::TIMESTAMPTZ), (&node, Type::INT4), (&class, Type::INT4)]);
-    let mut args = vec![
-        (&at as _, Type::TIMESTAMPTZ),
-        (&node as _, Type::INT4),
-        (&settlements as _, Type::INT4),
-        (&batch as _, Type::INT8),
-        (&lines as _, Type::INT4_ARRAY),
-        (&levels as _, Type::INT2_ARRAY),
-        (&bound_at as _, Type::TIMESTAMPTZ_ARRAY),
-        (&bound_no as _, Type::INT8_ARRAY),
-        (&queues as _, Type::INT4_ARRAY),
-        (&wants as _, Type::INT4_ARRAY),
-        (&mosts as _, Type::INT4_ARRAY),
-        (&frees as _, Type::INT4_ARRAY),
-    ];
+    let touch = LockAndTouch { at: &at, node: &node, class: &class }.call();
+    macro_rules! claim_of {
+        ($Statement:ident { $($more:tt)* }) => {
+            $Statement {
+                at: &at,
+                node: &node,
+                settlements: &settlements,
+                batch: &batch,
+                lines: &lines,
+                levels: &levels,
+                bound_at: &bound_at,
+                bound_no: &bound_no,
+                queues: &queues,
+                wants: &wants,
+                mosts: &mosts,
+                frees: &frees,
+                $($more)*
+            }
+            .call()
+        };
+    }
     let call = if plan.is_simple() {
-        args.push((&total as _, Type::INT8));
-        Call::new(CLAIM, args)
+        claim_of!(ClaimOneQueue { total: &total })
     } else {
-        args.push((&plan.suspects as _, Type::INT8));
-        args.push((&order as _, Type::INT4_ARRAY));
-        Call::new(CLAIM_MERGED, args)
+        claim_of!(ClaimMerged { suspects: &plan.suspects, order: &order })
     };
     let rows = conn.commit(shared, &[touch, call]).await?.pop().unwrap_or_default();
-    let Some(first) = rows.first() else { return Err(corrupt("a claim without an answer")) };
-    if !first.get::<_, bool>(1) {
+    let mut found = ClaimMerged::rows(&rows)?;
+    let Some(first) = found.first_mut() else { return Err(corrupt("a claim without an answer")) };
+    if !first.live {
         return Err(Error::LeaseLost.into());
     }
-    let now = first.get::<_, At>(0).0;
-    let settings: String = first.get::<_, Option<String>>(2).unwrap_or_default();
-    let pairs: Vec<i64> = first.get::<_, Option<_>>(18).unwrap_or_default();
-    let planned = first.get::<_, Option<Vec<i32>>>(19).unwrap_or_default();
+    let (now, settings) = (first.now.0, first.settings.take().unwrap_or_default());
+    let (pairs, planned) = (first.pairs.take().unwrap_or_default(), first.planned.take().unwrap_or_default());
     let planned: Vec<(i64, i32)> = pairs.into_iter().zip(planned).collect();
-    let found = rows.into_iter().filter(|row| row.get::<_, Option<i64>>(3).is_some());
-    let rows: Vec<Row> = found.collect();
-    names::learn(conn, shared, rows.iter().map(|row| row.get(4)), &settings).await?;
+    let found: Vec<Job> = found.into_iter().filter_map(Found::job).collect();
+    names::learn(conn, shared, found.iter().map(|job| job.line), &settings).await?;
     let mut counts: BTreeMap<i32, usize> = BTreeMap::new();
-    let mut jobs: Vec<(usize, LineLevel, Position, Row)> = Vec::with_capacity(rows.len());
+    let mut jobs: Vec<(usize, LineLevel, Position, Job)> = Vec::with_capacity(found.len());
     {
         let names = shared.names();
-        for row in rows {
-            let pair: LineLevel = (row.get(4), row.get(5));
-            let queue = names.line(pair.0)?.queue;
+        for job in found {
+            let queue = names.line(job.line)?.queue;
             *counts.entry(queue).or_default() += 1;
             let turn = order.iter().position(|one| *one == queue).unwrap_or(usize::MAX);
-            jobs.push((turn, pair, (row.get::<_, At>(6).0, row.get(3)), row));
+            jobs.push((turn, (job.line, job.level), (job.ready_at.0, job.no), job));
         }
     }
     let positions: Vec<(LineLevel, Position)> =
@@ -588,7 +662,7 @@ async fn take(
         shared.moved();
     }
     jobs.sort_by_key(|(turn, pair, position, _)| (*turn, pair.1, *position));
-    let jobs: Vec<Row> = jobs.into_iter().map(|(.., row)| row).collect();
+    let jobs: Vec<Job> = jobs.into_iter().map(|(.., job)| job).collect();
     // The claim is made: if what belongs to it cannot be read, it is asked for again and adopted.
     let journals = journals_of(conn, shared, &jobs).await;
     let journals = journals.map_err(|_| Error::OutcomeUnknown { source: None })?;
@@ -600,46 +674,42 @@ fn class(level: i16) -> Class {
 }
 
 /// What a node gets of a job.
-fn read(row: &Row, names: &Names) -> Result<Claimed> {
-    let line = names.line(row.get(4))?;
-    let mut options: Options = match row.get::<_, Option<&str>>(15) {
+fn read(job: Job, names: &Names) -> Result<Claimed> {
+    let line = names.line(job.line)?;
+    let mut options: Options = match &job.options {
         None => Options::default(),
         Some(text) => serde_json::from_str(text).map_err(|error| corrupt(format!("options: {error}")))?,
     };
     if options.backoff.is_none() {
         options.backoff = names.queue(line.queue)?.settings.backoff;
     }
-    let flags: i16 = row.get(11);
-    let deadline: Option<At> = row.get(14);
-    let small = |column: usize, name: &str| {
-        u16::try_from(row.get::<_, i16>(column)).map_err(|_| corrupt(format!("{name} below zero")))
-    };
-    let level = row.get::<_, i16>(5);
-    let level = u8::try_from(level)
+    let small =
+        |count: i16, name: &str| u16::try_from(count).map_err(|_| corrupt(format!("{name} below zero")));
+    let level = u8::try_from(job.level)
         .ok()
         .and_then(Level::from_code)
-        .ok_or_else(|| corrupt(format!("{level} is no level and no priority")))?;
+        .ok_or_else(|| corrupt(format!("{} is no level and no priority", job.level)))?;
     Ok(Claimed {
-        ahead: flags & flags::AHEAD != 0,
+        ahead: job.flags & flags::AHEAD != 0,
         journal: None,
         claim: Claim {
-            id: JobId::from_bytes(*row.get::<_, Uuid>(12).as_bytes()),
-            row: JobRow(row.get(3)),
-            number: u32::try_from(row.get::<_, i32>(7)).map_err(|_| corrupt("a claim number below zero"))?,
+            id: JobId::from_bytes(*job.id.as_bytes()),
+            row: JobRow(job.no),
+            number: u32::try_from(job.claim).map_err(|_| corrupt("a claim number below zero"))?,
         },
         kind: line.kind_name.clone(),
         queue: line.queue_name.clone(),
         priority: level.priority(),
-        input: match row.get::<_, Option<Vec<u8>>>(16) {
+        input: match job.input {
             Some(input) => Value::Here(input),
-            None => Value::There(usize::try_from(row.get::<_, i32>(17)).unwrap_or(0)),
+            None => Value::There(usize::try_from(job.input_bytes).unwrap_or(0)),
         },
-        failures: small(8, "failures")?,
-        crashes: small(9, "crashes")?,
-        crashed_micros: row.get(10),
-        created_at: row.get::<_, At>(13).0,
+        failures: small(job.failures, "failures")?,
+        crashes: small(job.crashes, "crashes")?,
+        crashed_micros: job.crashed,
+        created_at: job.created_at.0,
         // A job that an operator ran again has no deadline any more.
-        deadline: deadline.filter(|_| flags & flags::DEADLINE != 0).map(|at| at.0),
+        deadline: job.deadline.filter(|_| job.flags & flags::DEADLINE != 0).map(|at| at.0),
         options,
     })
 }

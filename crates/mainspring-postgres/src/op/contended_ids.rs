@@ -11,12 +11,17 @@ use std::sync::Mutex;
 use mainspring_core::id::JobId;
 use mainspring_core::job::New;
 use mainspring_core::store::Receipt;
+use uuid::Uuid;
 
 use crate::shared::lock;
+use crate::sql::statement;
 
-/// Advisory locks, without waiting.
-pub(crate) const TRY_IDS: &str = "SELECT pg_try_advisory_xact_lock(hashtextextended(u.id::text, 0))
-    FROM unnest($1::uuid[]) WITH ORDINALITY AS u(id, o) ORDER BY u.o";
+statement! {
+    /// Advisory locks, without waiting.
+    pub(crate) TryIds<'a> = "enqueue.try_ids", whole ("it touches no table"), (ids: Vec<Uuid>) -> Tried { got: bool };
+    "SELECT pg_try_advisory_xact_lock(hashtextextended(u.id::text, 0))
+    FROM unnest($1::uuid[]) WITH ORDINALITY AS u(id, o) ORDER BY u.o"
+}
 /// The same lock, and then the number of a job: part of a caller's insert.
 macro_rules! number_under_lock {
     () => {

@@ -6,31 +6,33 @@
 //! - `counts` plus `count_deltas` equals what is in the places, at every commit.
 //! - One transaction at a time folds, and nobody waits for it: nobody else writes `counts`.
 
-use tokio_postgres::types::Type;
-
 use super::Op;
 use crate::connection::Conn;
 use crate::error::Result;
 use crate::shared::Shared;
-use crate::sql::Call;
+use crate::sql::{Query, statement};
 
 /// Rows that one statement folds: some tens of milliseconds.
 const ROWS: i64 = 20_000;
 /// Statements of one fold, at most.
 const ROUNDS: usize = 50;
 
-/// Advisory lock, without waiting: another folder does the same work. Primary key of `count_deltas`, from its beginning;
-/// rows of open transactions are not visible and stay. Primary key of `counts`, which only the holder of the lock writes.
-/// Should its snapshot be older than the fold before it, rows that were folded then are found deleted and not counted
-/// twice.
-pub(crate) const FOLD: &str = "WITH g AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($1, -2) AS got)
+statement! {
+    /// Advisory lock, without waiting: another folder does the same work. Primary key of `count_deltas`, from its beginning;
+    /// rows of open transactions are not visible and stay. Primary key of `counts`, which only the holder of the lock writes.
+    /// Should its snapshot be older than the fold before it, rows that were folded then are found deleted and not counted
+    /// twice.
+    pub(crate) FoldDeltas<'a> = "counts.fold", by ["count_deltas_pkey", "counts_pkey"],
+    (class: i32, limit: i64) -> Folded { count: i64 };
+    "WITH g AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($1, -2) AS got)
     , d AS (DELETE FROM mainspring.count_deltas WHERE ctid = ANY(ARRAY(
             SELECT c.ctid FROM mainspring.count_deltas c WHERE (SELECT got FROM g) ORDER BY c.no LIMIT $2))
         RETURNING line, state, n)
     , i AS (INSERT INTO mainspring.counts AS c (line, state, n)
         SELECT line, state, sum(n) FROM d GROUP BY line, state HAVING sum(n) <> 0 ORDER BY line, state
         ON CONFLICT (line, state) DO UPDATE SET n = c.n + excluded.n)
-    SELECT count(*) FROM d";
+    SELECT count(*) FROM d"
+}
 
 /// Moves what was appended into the counts.
 pub(crate) struct Fold;
@@ -49,9 +51,9 @@ pub(crate) async fn fold(conn: &mut Conn, shared: &Shared) -> Result<()> {
     // Whoever folds has other work in the same call; what is left is for the next.
     let end = shared.monotonic() + shared.timeout() / 4;
     for _ in 0..ROUNDS {
-        let call = Call::new(FOLD, vec![(&class, Type::INT4), (&ROWS, Type::INT8)]);
-        let rows = conn.commit(shared, &[call]).await?.pop().unwrap_or_default();
-        if rows.first().is_none_or(|row| row.get::<_, i64>(0) < ROWS) || shared.monotonic() >= end {
+        let fold = FoldDeltas { class: &class, limit: &ROWS }.call();
+        let folded = FoldDeltas::first(&conn.commit(shared, &[fold]).await?.pop().unwrap_or_default())?;
+        if folded.is_none_or(|row| row.count < ROWS) || shared.monotonic() >= end {
             break;
         }
     }

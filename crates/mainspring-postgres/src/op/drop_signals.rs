@@ -8,24 +8,32 @@ use mainspring_core::bounds;
 use mainspring_core::id::JobId;
 use mainspring_core::journal::Subject;
 use mainspring_core::name::SignalName;
-use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::record::TRIM;
-use super::signal::LOCK;
-use super::{CONFIRM, Op};
+use super::record::Trim;
+use super::signal::Lock;
+use super::{Confirm, Op};
 use crate::connection::Conn;
 use crate::error::{Result, corrupt};
 use crate::shared::Shared;
-use crate::sql::{Call, bound};
+use crate::sql::{Query, bound, statement};
 
-/// Unique index of ids.
-const FIND: &str = "SELECT no FROM mainspring.jobs WHERE id = $1";
-/// Primary key.
-const CLAIM: &str = "SELECT 1 FROM mainspring.lease WHERE no = $1 FOR NO KEY UPDATE";
-/// Primary key, with read ones among them, which are bounded.
-const DROP: &str = "UPDATE mainspring.inbox m SET read = true
-    WHERE m.no = $1 AND m.subject = $2 AND ($3::text IS NULL OR m.sender = $3) AND NOT m.read RETURNING 1";
+statement! {
+    /// Unique index of ids.
+    pub(crate) Find<'a> = "drop_signals.find", by ["jobs_id_key"], (id: Uuid) -> Numbered { no: i64 };
+    "SELECT no FROM mainspring.jobs WHERE id = $1"
+}
+statement! {
+    /// Primary key.
+    pub(crate) LockClaim<'a> = "drop_signals.lock", by ["lease_pkey"], (no: i64);
+    "SELECT 1 FROM mainspring.lease WHERE no = $1 FOR NO KEY UPDATE"
+}
+statement! {
+    /// Partial index `inbox_unread`, all unread ones of the job, which are bounded.
+    pub(crate) DropUnread<'a> = "drop_signals.drop", by ["inbox_unread"], (no: i64, subject: String, sender: Option<String>);
+    "UPDATE mainspring.inbox m SET read = true
+    WHERE m.no = $1 AND m.subject = $2 AND ($3::text IS NULL OR m.sender = $3) AND NOT m.read RETURNING 1"
+}
 /// Read signals that are kept.
 const KEPT: i64 = bound(bounds::INBOX_READ);
 
@@ -42,25 +50,20 @@ impl Op for DropSignals {
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Option<usize>> {
         let (mailbox, id) = (shared.mailbox(), Uuid::from_bytes(*self.id.as_bytes()));
         let ids = [id].to_vec();
-        let calls = [
-            Call::new(LOCK, vec![(&mailbox, Type::INT8), (&ids, Type::UUID_ARRAY)]),
-            Call::new(FIND, vec![(&id, Type::UUID)]),
-        ];
+        let calls = [Lock { mailbox: &mailbox, ids: &ids }.call(), Find { id: &id }.call()];
         let found = conn.begin(shared, "", &calls).await?.pop().unwrap_or_default();
-        let Some(no) = found.first().map(|row| row.get::<_, i64>(0)) else {
+        let Some(no) = Find::first(&found)?.map(|row| row.no) else {
             conn.end(&[]).await?;
             return Ok(None);
         };
         let (subject, nos) = (Subject::Signal(self.name.clone()).to_string(), [no].to_vec());
-        let dropped =
-            vec![(&no as _, Type::INT8), (&subject as _, Type::TEXT), (&self.sender as _, Type::TEXT)];
         let rows = conn
             .end(&[
-                Call::new(CLAIM, vec![(&no, Type::INT8)]),
-                Call::new(DROP, dropped),
-                Call::new(TRIM, vec![(&nos, Type::INT8_ARRAY), (&KEPT, Type::INT8)]),
+                LockClaim { no: &no }.call(),
+                DropUnread { no: &no, subject: &subject, sender: &self.sender }.call(),
+                Trim { nos: &nos, kept: &KEPT }.call(),
                 // A repeat that finds nothing acknowledges what an earlier call has done.
-                Call::new(CONFIRM, Vec::new()),
+                Confirm.call(),
             ])
             .await?;
         let [_, dropped, ..] = rows.as_slice() else { return Err(corrupt("a drop without an answer")) };

@@ -1,14 +1,13 @@
 //! Outcomes as arguments of statements: one column each.
 
+use super::finish::{End, Succeed, Suspend};
+use super::node::number_of;
+use super::record::Pages;
+use crate::sql::{At, Call, Present};
 use mainspring_core::job::{Outcome, Reason, State, Status, transition};
 use mainspring_core::journal::Suspension;
 use mainspring_core::store::Finish;
 use mainspring_core::time::micros;
-use tokio_postgres::types::Type;
-
-use super::node::number_of;
-use super::record::Pages;
-use crate::sql::{Arg, At, Present};
 
 /// Outcomes of jobs that are all different, in order of their numbers.
 #[derive(Default)]
@@ -54,14 +53,8 @@ pub(crate) struct Succeeded<'a> {
 }
 
 impl Succeeded<'_> {
-    pub(crate) fn args<'c>(&'c self, at: &'c Present, node: &'c i32) -> Vec<Arg<'c>> {
-        vec![
-            (at, Type::TIMESTAMPTZ),
-            (node, Type::INT4),
-            (&self.nos, Type::INT8_ARRAY),
-            (&self.claims, Type::INT4_ARRAY),
-            (&self.results, Type::BYTEA_ARRAY),
-        ]
+    pub(crate) fn call<'c>(&'c self, at: &'c Present, node: &'c i32) -> Call<'c> {
+        Succeed { at, node, nos: &self.nos, claims: &self.claims, results: &self.results }.call()
     }
 }
 
@@ -117,20 +110,21 @@ impl<'a> Ended<'a> {
         self.resets.push(resets);
     }
 
-    pub(crate) fn args<'c>(&'c self, at: &'c Present, node: &'c i32) -> Vec<Arg<'c>> {
-        vec![
-            (at, Type::TIMESTAMPTZ),
-            (node, Type::INT4),
-            (&self.nos, Type::INT8_ARRAY),
-            (&self.claims, Type::INT4_ARRAY),
-            (&self.states, Type::INT2_ARRAY),
-            (&self.reasons, Type::INT2_ARRAY),
-            (&self.afters, Type::INT8_ARRAY),
-            (&self.faults, Type::INT2_ARRAY),
-            (&self.messages, Type::TEXT_ARRAY),
-            (&self.notes, Type::TEXT_ARRAY),
-            (&self.resets, Type::BOOL_ARRAY),
-        ]
+    pub(crate) fn call<'c>(&'c self, at: &'c Present, node: &'c i32) -> Call<'c> {
+        let end = End {
+            at,
+            node,
+            nos: &self.nos,
+            claims: &self.claims,
+            states: &self.states,
+            reasons: &self.reasons,
+            afters: &self.afters,
+            faults: &self.faults,
+            messages: &self.messages,
+            notes: &self.notes,
+            resets: &self.resets,
+        };
+        end.call()
     }
 }
 
@@ -162,16 +156,17 @@ impl<'a> Suspended<'a> {
         self.pages.add(no, number, &suspension.writes);
     }
 
-    pub(crate) fn args<'c>(&'c self, at: &'c Present, node: &'c i32) -> Vec<Arg<'c>> {
-        vec![
-            (at, Type::TIMESTAMPTZ),
-            (node, Type::INT4),
-            (&self.nos, Type::INT8_ARRAY),
-            (&self.claims, Type::INT4_ARRAY),
-            (&self.reasons, Type::INT2_ARRAY),
-            (&self.dues, Type::TIMESTAMPTZ_ARRAY),
-            (&self.waits, Type::TEXT_ARRAY),
-            (&self.notes, Type::TEXT_ARRAY),
-        ]
+    pub(crate) fn call<'c>(&'c self, at: &'c Present, node: &'c i32) -> Call<'c> {
+        let suspend = Suspend {
+            at,
+            node,
+            nos: &self.nos,
+            claims: &self.claims,
+            reasons: &self.reasons,
+            dues: &self.dues,
+            waits: &self.waits,
+            notes: &self.notes,
+        };
+        suspend.call()
     }
 }

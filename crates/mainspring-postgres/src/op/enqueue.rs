@@ -12,33 +12,31 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mainspring_core::id::JobId;
 use mainspring_core::job::{New, OnConflict, Unique, When};
-use mainspring_core::named;
 use mainspring_core::store::{Receipt, TicketLine, flags};
 use mainspring_core::tables::options::options_text;
 use mainspring_core::time::micros;
-use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::Type;
 use uuid::Uuid;
 
+use super::contended_ids::Tried;
 use super::family::{self, UnsentEnd};
 use super::places::{count, end, enter_ready, leave_waiting, lock_waiting, waits};
 use super::same_id::{self, meet};
 use super::share::Shares;
-use super::{CONFIRM, Op, contended_ids, key, now};
+use super::{Confirm, Op, contended_ids, key, now};
 use crate::connection::Conn;
 use crate::error::{Fault, Result, corrupt};
 use crate::hint::Hints;
 use crate::names;
 use crate::shared::Shared;
-use crate::sql::{At, Call, Present};
+use crate::sql::{At, Call, Present, Query, statement};
 
 /// New jobs, from arrays of their columns, into `jobs` and their first places. `$now` is the store's time, `$no` a job's
 /// number, `$new` what becomes of a job whose id is there already, `$stored` tells the others apart, and `$answer` is what is
 /// returned.
 macro_rules! insert {
     ($now:expr, $no:expr, $new:expr, $stored:expr, $answer:expr) => {
-        $crate::op::named!(concat!(
+        concat!(
             "WITH ",
             $now,
             ", n AS MATERIALIZED (
@@ -85,13 +83,21 @@ macro_rules! insert {
             $stored,
             " GROUP BY 1, 2) ",
             $answer
-        ))
+        )
     };
 }
 pub(crate) use insert;
 
-/// Appends; the unique index of ids refuses a repeat. Numbers follow the order of the batch.
-const INSERT: &str = insert!(
+statement! {
+    /// Appends; the unique index of ids refuses a repeat. Numbers follow the order of the batch.
+    pub(crate) Insert<'a> = "enqueue.insert", whole ("it appends"),
+    (
+        at: Present, ids: Vec<Uuid>, lines: Vec<i32>, priorities: Vec<i16>, run_at: Vec<Option<i64>>,
+        run_after: Vec<Option<i64>>, deadline_at: Vec<Option<i64>>, deadline_after: Vec<Option<i64>>,
+        options: Vec<Option<String>>, inputs: Vec<&'a [u8]>, flags: Vec<i16>,
+    )
+    -> Entered { now: At, line: Option<i32>, level: Option<i16>, first: Option<i64>, due: Option<At> };
+    insert!(
     now!(),
     "nextval('mainspring.job_numbers')",
     "",
@@ -100,10 +106,18 @@ const INSERT: &str = insert!(
         SELECT n.line, ({level.fresh} + n.priority)::smallint AS level, min(n.no) FILTER (WHERE n.run_at IS NULL) AS first,
             least(min(n.run_at), min(n.deadline)) AS due
         FROM n GROUP BY n.line, n.priority) s ON true"
-);
-/// The same for jobs that are ready at once and have neither deadlines nor tags, as most have: what they do not need is not
-/// looked for in every row.
-const INSERT_PLAIN: &str = named!(concat!(
+)
+}
+statement! {
+    /// The same for jobs that are ready at once and have neither deadlines nor tags, as most have: what they do not need is not
+    /// looked for in every row.
+    pub(crate) InsertPlain<'a> = "enqueue.insert_plain", whole ("it appends"),
+    (
+        at: Present, ids: Vec<Uuid>, lines: Vec<i32>, priorities: Vec<i16>, options: Vec<Option<String>>,
+        inputs: Vec<&'a [u8]>, flags: Vec<i16>,
+    )
+    -> Entered;
+    concat!(
     "WITH ",
     now!(),
     ", n AS MATERIALIZED (SELECT nextval('mainspring.job_numbers') AS no, u.id, u.line, u.priority,
@@ -121,36 +135,58 @@ const INSERT_PLAIN: &str = named!(concat!(
     , counted AS (INSERT INTO mainspring.count_deltas (line, state, n)
         SELECT g.line, {state.ready}, sum(g.n)::bigint FROM g GROUP BY g.line)
     SELECT t.now, g.line, ({level.fresh} + g.priority)::smallint AS level, g.first, NULL::timestamptz AS due FROM t, g"
-));
-/// Advisory locks, without waiting.
-const TRY_KEYS: &str =
+)
+}
+statement! {
+    /// Advisory locks, without waiting.
+    pub(crate) TryKeys<'a> = "enqueue.try_keys", whole ("it touches no table"), (numbers: Vec<i64>) -> Tried;
     "SELECT pg_try_advisory_xact_lock(u.number) FROM unnest($1::bigint[]) WITH ORDINALITY AS u(number, o)
-    ORDER BY u.o";
-/// Unique index of ids.
-pub(crate) const KNOWN: &str = "SELECT j.id FROM unnest($1::uuid[]) AS u(id)
-    CROSS JOIN LATERAL (SELECT id FROM mainspring.jobs WHERE id = u.id OFFSET 0) j";
-/// Primary key of `keys`.
-const HOLDERS: &str = concat!(
+    ORDER BY u.o"
+}
+statement! {
+    /// Unique index of ids.
+    pub(crate) Known<'a> = "enqueue.known", by ["jobs_id_key"], (ids: Vec<Uuid>) -> KnownJob { id: Uuid };
+    "SELECT j.id FROM unnest($1::uuid[]) AS u(id)
+    CROSS JOIN LATERAL (SELECT id FROM mainspring.jobs WHERE id = u.id OFFSET 0) j"
+}
+statement! {
+    /// Primary key of `keys`.
+    pub(crate) Holders<'a> = "enqueue.holders", by ["keys_pkey"],
+    (at: Present, kinds: Vec<i32>, keys: Vec<String>)
+    -> HolderRow { kind: i32, key: String, id: Uuid, over: Option<bool> };
+    concat!(
     "WITH ",
     now!(),
     "SELECT k.kind, k.key, k.id, k.expires_at <= t.now FROM t CROSS JOIN unnest($2::int[], $3::text[]) AS u(kind, key)
     CROSS JOIN LATERAL (SELECT * FROM mainspring.keys WHERE kind = u.kind AND key = u.key OFFSET 0) k"
-);
-/// Primary key of `keys`: keys whose period has ended make room for their next holders.
-pub(crate) const FREE: &str = concat!(
+)
+}
+statement! {
+    /// Partial index `keys_expiry`: keys whose period has ended make room for their next holders.
+    pub(crate) Free<'a> = "enqueue.free_keys", by ["keys_expiry"], (at: Present, kinds: Vec<i32>, keys: Vec<&'a str>);
+    concat!(
     "WITH ",
     now!(),
     "DELETE FROM mainspring.keys k USING t
     WHERE k.kind = ANY($2::int[]) AND k.key = ANY($3::text[]) AND k.expires_at <= t.now"
-);
-/// The locks of the keys are held and nobody holds the keys, so the primary key is not violated.
-const TAKE: &str = "INSERT INTO mainspring.keys (kind, key, no, id, until, period)
+)
+}
+statement! {
+    /// The locks of the keys are held and nobody holds the keys, so the primary key is not violated.
+    pub(crate) Take<'a> = "enqueue.take_keys", by ["jobs_id_key"],
+    (kinds: Vec<i32>, names: Vec<&'a str>, ids: Vec<Uuid>, untils: Vec<i16>, periods: Vec<i64>);
+    "INSERT INTO mainspring.keys (kind, key, no, id, until, period)
     SELECT u.kind, u.key, j.no, u.id, u.until, u.period
     FROM unnest($1::int[], $2::text[], $3::uuid[], $4::smallint[], $5::bigint[]) AS u(kind, key, id, until, period)
-    CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j";
-/// Primary keys of the waiting places: cancels a job in favour of another, and frees its key. Whoever takes it out of its
-/// place first wins; nothing is returned if that was somebody else.
-const REPLACE: &str = named!(concat!(
+    CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j"
+}
+statement! {
+    /// Primary keys of the waiting places: cancels a job in favour of another, and frees its key. Whoever takes it out of its
+    /// place first wins; nothing is returned if that was somebody else.
+    pub(crate) Replace<'a> = "enqueue.replace",
+    by ["jobs_id_key", "ready_pkey", "timers_pkey", "suspended_pkey", "keys_no", "deadlines_pkey"],
+    (at: Present, id: Uuid) -> Replaced { no: i64, flags: i16 };
+    concat!(
     "WITH ",
     now!(),
     ", x AS MATERIALIZED (SELECT no FROM mainspring.jobs WHERE id = $2)",
@@ -163,24 +199,33 @@ const REPLACE: &str = named!(concat!(
     end!("e", keys_go),
     count!("e"),
     " SELECT e.no, e.flags FROM e"
-));
-/// Primary keys of `keys` and of the waiting places: what became of a holder that was not where it had been. The lock of
-/// the key is held, so nobody else takes it meanwhile.
-const HELD: &str = concat!(
+)
+}
+statement! {
+    /// Primary keys of `keys` and of the waiting places: what became of a holder that was not where it had been. The lock of
+    /// the key is held, so nobody else takes it meanwhile.
+    pub(crate) Held<'a> = "enqueue.held", by ["keys_pkey", "ready_pkey", "timers_pkey", "suspended_pkey"],
+    (at: Present, kind: i32, key: String) -> HeldKey { over: Option<bool>, waits: bool };
+    concat!(
     "WITH ",
     now!(),
     "SELECT k.expires_at <= t.now, ",
     waits!("k.no"),
     " FROM t CROSS JOIN mainspring.keys k WHERE k.kind = $2 AND k.key = $3"
-);
-/// Unique index of ids, then the primary keys of the waiting places, each in order of the numbers: holders that are about
-/// to be replaced. The batch comes to them in an order of its own, and would wait in a circle with a verb on the same jobs.
-const LOCK_HOLDERS: &str = concat!(
+)
+}
+statement! {
+    /// Unique index of ids, then the primary keys of the waiting places, each in order of the numbers: holders that are about
+    /// to be replaced. The batch comes to them in an order of its own, and would wait in a circle with a verb on the same jobs.
+    pub(crate) LockHolders<'a> = "enqueue.lock_holders",
+    by ["jobs_id_key", "ready_pkey", "timers_pkey", "suspended_pkey"], (ids: Vec<Uuid>);
+    concat!(
     "WITH x AS MATERIALIZED (SELECT j.no FROM unnest($1::uuid[]) AS u(id)
         CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j ORDER BY j.no)",
     lock_waiting!("FOR UPDATE"),
     " SELECT (SELECT count(*) FROM in_ready), (SELECT count(*) FROM in_timers), (SELECT count(*) FROM in_suspended)"
-);
+)
+}
 /// How often a holder that waits is looked for again because others move it.
 const ROUNDS: usize = 16;
 
@@ -226,7 +271,8 @@ async fn plain(conn: &mut Conn, shared: &Shared, jobs: &[New], lines: &[TicketLi
     let calls: Vec<Call<'_>> = [columns.insert(&at)].into_iter().chain(shares.call(&at)).collect();
     match conn.commit(shared, &calls).await {
         Ok(rows) => {
-            announce(conn, shared, rows.first().map_or(&[], Vec::as_slice)).await;
+            let entered = Insert::rows(rows.first().map_or(&[], Vec::as_slice))?;
+            announce(conn, shared, &entered).await;
             Ok(vec![Receipt::Created; jobs.len()])
         }
         Err(Fault::Db(error)) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
@@ -237,22 +283,15 @@ async fn plain(conn: &mut Conn, shared: &Shared, jobs: &[New], lines: &[TicketLi
 }
 
 /// Tells where new jobs wait.
-pub(crate) async fn announce(conn: &mut Conn, shared: &Shared, rows: &[Row]) {
-    hints(rows).send(conn, shared).await;
-}
-
-fn hints(rows: &[Row]) -> Hints {
+pub(crate) async fn announce(conn: &mut Conn, shared: &Shared, entered: &[Entered]) {
     let mut hints = Hints::default();
-    for row in rows {
-        let Some(line) = row.get::<_, Option<i32>>(1) else { continue };
-        if let Some(first) = row.get::<_, Option<i64>>(3) {
-            hints.ready((line, row.get(2)), (row.get::<_, At>(0).0, first));
+    for row in entered {
+        if let (Some(line), Some(level), Some(first)) = (row.line, row.level, row.first) {
+            hints.ready((line, level), (row.now.0, first));
         }
-        if let Some(due) = row.get::<_, Option<At>>(4) {
-            hints.due(due.0);
-        }
+        row.due.into_iter().for_each(|due| hints.due(due.0));
     }
-    hints
+    hints.send(conn, shared).await;
 }
 
 /// A key as the table has it.
@@ -272,11 +311,8 @@ async fn careful(
     for index in 0..jobs.len() {
         receipts.push(batch.enter(conn, shared, index).await?);
     }
-    let rows = batch.store(conn, shared, true).await?;
-    let stored = std::mem::take(&mut batch.stored);
-    for rows in stored.iter().chain([&rows]) {
-        announce(conn, shared, rows).await;
-    }
+    batch.store(conn, shared, true).await?;
+    announce(conn, shared, &batch.stored).await;
     family::notify(conn, shared, batch.unsent).await;
     Ok(receipts)
 }
@@ -300,8 +336,8 @@ struct Careful<'a> {
     repeated: bool,
     /// Jobs to be stored.
     pending: Vec<usize>,
-    /// What was stored before the end.
-    stored: Vec<Vec<Row>>,
+    /// What was stored.
+    stored: Vec<Entered>,
     /// Jobs that were replaced and whose families are to be told.
     unsent: Vec<UnsentEnd>,
 }
@@ -320,17 +356,18 @@ impl<'a> Careful<'a> {
         let store = shared.store();
         let numbers: Vec<i64> = keys.iter().map(|(kind, key)| key::lock_number(&store, *kind, key)).collect();
         let ids: Vec<Uuid> = jobs.iter().map(|job| Uuid::from_bytes(*job.id.as_bytes())).collect();
-        let mut locks = vec![Call::new(TRY_KEYS, vec![(&numbers, Type::INT8_ARRAY)])];
+        let mut locks = vec![TryKeys { numbers: &numbers }.call()];
         if by_id {
-            locks.push(Call::new(contended_ids::TRY_IDS, vec![(&ids, Type::UUID_ARRAY)]));
+            locks.push(contended_ids::TryIds { ids: &ids }.call());
         }
         let locked = conn.begin(shared, "", &locks).await?;
-        let tried = jobs.iter().zip(locked.get(1).into_iter().flatten());
-        let contended_ids = tried.filter(|(_, row)| !row.get::<_, bool>(0)).map(|(job, _)| job.id).collect();
+        let tried = |at: usize| TryKeys::rows(locked.get(at).map_or(&[], Vec::as_slice));
+        let by_id = jobs.iter().zip(tried(1)?);
+        let contended_ids = by_id.filter(|(_, id)| !id.got).map(|(job, _)| job.id).collect();
         let mut contended = BTreeSet::new();
         let (mut kinds, mut texts) = (Vec::new(), Vec::new());
-        for (key, row) in keys.into_iter().zip(locked.first().into_iter().flatten()) {
-            if row.get(0) {
+        for (key, lock) in keys.into_iter().zip(tried(0)?) {
+            if lock.got {
                 kinds.push(key.0);
                 texts.push(key.1);
             } else {
@@ -338,19 +375,14 @@ impl<'a> Careful<'a> {
             }
         }
         let at = shared.at();
-        let holders = vec![
-            (&at as _, Type::TIMESTAMPTZ),
-            (&kinds as _, Type::INT4_ARRAY),
-            (&texts as _, Type::TEXT_ARRAY),
-        ];
         // In statements that begin when the locks are held.
         let rows = conn
-            .step(&[Call::new(KNOWN, vec![(&ids, Type::UUID_ARRAY)]), Call::new(HOLDERS, holders)])
+            .step(&[Known { ids: &ids }.call(), Holders { at: &at, kinds: &kinds, keys: &texts }.call()])
             .await?;
         let [known, holders] = rows.as_slice() else {
             return Err(corrupt("a look at keys without an answer"));
         };
-        let known: BTreeSet<JobId> = known.iter().map(|row| id(row, 0)).collect();
+        let known: BTreeSet<JobId> = Known::rows(known)?.into_iter().map(|job| job_id(job.id)).collect();
         let met = meet(conn, jobs, |job| known.contains(&job.id)).await?;
         let mut batch = Careful {
             jobs,
@@ -366,12 +398,11 @@ impl<'a> Careful<'a> {
             stored: Vec::new(),
             unsent: Vec::new(),
         };
-        for row in holders {
-            let key = (row.get(0), row.get(1));
-            if row.get::<_, Option<bool>>(3) == Some(true) {
-                batch.over.push(key);
+        for HolderRow { kind, key, id, over } in Holders::rows(holders)? {
+            if over == Some(true) {
+                batch.over.push((kind, key));
             } else {
-                batch.holders.insert(key, id(row, 2));
+                batch.holders.insert((kind, key), job_id(id));
             }
         }
         batch.lock_holders(conn).await?;
@@ -388,7 +419,7 @@ impl<'a> Careful<'a> {
             .map(|holder| Uuid::from_bytes(*holder.as_bytes()))
             .collect();
         if held.len() > 1 {
-            conn.step(&[Call::new(LOCK_HOLDERS, vec![(&held, Type::UUID_ARRAY)])]).await?;
+            conn.step(&[LockHolders { ids: &held }.call()]).await?;
         }
         Ok(())
     }
@@ -437,27 +468,25 @@ impl<'a> Careful<'a> {
         holder: JobId,
     ) -> Result<Option<Receipt>> {
         // It may be one of this batch.
-        let rows = self.store(conn, shared, false).await?;
-        self.stored.push(rows);
+        self.store(conn, shared, false).await?;
         let (at, id) = (shared.at(), Uuid::from_bytes(*holder.as_bytes()));
         for _ in 0..ROUNDS {
-            let replace = Call::new(REPLACE, vec![(&at, Type::TIMESTAMPTZ), (&id, Type::UUID)]);
-            let replaced = conn.step(&[replace]).await?.pop().unwrap_or_default();
-            if let Some(row) = replaced.first() {
-                let flags = row.get::<_, i16>(1) & flags::TOLD;
-                self.unsent.extend((flags != 0).then(|| (row.get(0), flags)));
+            let replaced = conn.step(&[Replace { at: &at, id: &id }.call()]).await?.pop().unwrap_or_default();
+            if let Some(Replaced { no, flags }) = Replace::first(&replaced)? {
+                let told = flags & flags::TOLD;
+                self.unsent.extend((told != 0).then_some((no, told)));
                 return Ok(None);
             }
             // It runs or has ended; or somebody has moved it just now, and may have ended it and let the key go.
-            let held =
-                vec![(&at as _, Type::TIMESTAMPTZ), (&key.0 as _, Type::INT4), (&key.1 as _, Type::TEXT)];
-            let rows = conn.step(&[Call::new(HELD, held)]).await?.pop().unwrap_or_default();
-            let Some(row) = rows.first() else { return Ok(None) };
-            if row.get::<_, Option<bool>>(0) == Some(true) {
+            let held = Held { at: &at, kind: &key.0, key: &key.1 }.call();
+            let Some(held) = Held::first(&conn.step(&[held]).await?.pop().unwrap_or_default())? else {
+                return Ok(None);
+            };
+            if held.over == Some(true) {
                 self.over.push(key.clone());
                 return Ok(None);
             }
-            if !row.get::<_, bool>(1) {
+            if !held.waits {
                 return Ok(Some(Receipt::Existing(holder)));
             }
         }
@@ -465,21 +494,17 @@ impl<'a> Careful<'a> {
     }
 
     /// Stores what is pending; and ends the transaction, if that was all.
-    async fn store(&mut self, conn: &mut Conn, shared: &Shared, end: bool) -> Result<Vec<Row>> {
+    async fn store(&mut self, conn: &mut Conn, shared: &Shared, end: bool) -> Result<()> {
         let at = shared.at();
         let columns = Columns::new(self.jobs, self.lines, &self.pending)?;
         let keys = Keys::new(self.jobs, self.lines, &self.pending);
         let shares = Shares::new(self.jobs, &self.pending);
-        let (over_kinds, over_keys): (Vec<i32>, Vec<String>) =
-            std::mem::take(&mut self.over).into_iter().unzip();
+        let over = std::mem::take(&mut self.over);
+        let (over_kinds, over_keys): (Vec<i32>, Vec<&str>) =
+            over.iter().map(|(kind, key)| (*kind, key.as_str())).unzip();
         let mut calls = Vec::new();
         if !over_kinds.is_empty() {
-            let args = vec![
-                (&at as _, Type::TIMESTAMPTZ),
-                (&over_kinds as _, Type::INT4_ARRAY),
-                (&over_keys as _, Type::TEXT_ARRAY),
-            ];
-            calls.push(Call::new(FREE, args));
+            calls.push(Free { at: &at, kinds: &over_kinds, keys: &over_keys }.call());
         }
         let insert = calls.len();
         if !self.pending.is_empty() {
@@ -490,17 +515,19 @@ impl<'a> Careful<'a> {
             }
         }
         if end && calls.is_empty() && self.repeated {
-            calls.push(Call::new(CONFIRM, Vec::new()));
+            calls.push(Confirm.call());
         }
-        let mut rows = if end { conn.end(&calls).await? } else { conn.step(&calls).await? };
-        let inserted = !self.pending.is_empty();
-        self.pending.clear();
-        Ok(if inserted { rows.swap_remove(insert) } else { Vec::new() })
+        let rows = if end { conn.end(&calls).await? } else { conn.step(&calls).await? };
+        if !self.pending.is_empty() {
+            self.stored.extend(Insert::rows(&rows[insert])?);
+            self.pending.clear();
+        }
+        Ok(())
     }
 }
 
-fn id(row: &Row, column: usize) -> JobId {
-    JobId::from_bytes(*row.get::<_, Uuid>(column).as_bytes())
+fn job_id(id: Uuid) -> JobId {
+    JobId::from_bytes(*id.as_bytes())
 }
 
 fn key_of(job: &New, line: &TicketLine) -> Option<Key> {
@@ -533,14 +560,8 @@ impl<'a> Keys<'a> {
     }
 
     fn take(&self) -> Call<'_> {
-        let args = vec![
-            (&self.kinds as _, Type::INT4_ARRAY),
-            (&self.names as _, Type::TEXT_ARRAY),
-            (&self.ids as _, Type::UUID_ARRAY),
-            (&self.untils as _, Type::INT2_ARRAY),
-            (&self.periods as _, Type::INT8_ARRAY),
-        ];
-        Call::new(TAKE, args)
+        let Keys { kinds, names, ids, untils, periods } = self;
+        Take { kinds, names, ids, untils, periods }.call()
     }
 }
 
@@ -585,31 +606,31 @@ impl<'a> Columns<'a> {
 
     pub(crate) fn insert<'c>(&'c self, at: &'c Present) -> Call<'c> {
         if !self.special {
-            let args = vec![
-                (at as _, Type::TIMESTAMPTZ),
-                (&self.ids as _, Type::UUID_ARRAY),
-                (&self.lines as _, Type::INT4_ARRAY),
-                (&self.priorities as _, Type::INT2_ARRAY),
-                (&self.options as _, Type::TEXT_ARRAY),
-                (&self.inputs as _, Type::BYTEA_ARRAY),
-                (&self.flags as _, Type::INT2_ARRAY),
-            ];
-            return Call::new(INSERT_PLAIN, args);
+            let insert = InsertPlain {
+                at,
+                ids: &self.ids,
+                lines: &self.lines,
+                priorities: &self.priorities,
+                options: &self.options,
+                inputs: &self.inputs,
+                flags: &self.flags,
+            };
+            return insert.call();
         }
-        let args = vec![
-            (at as _, Type::TIMESTAMPTZ),
-            (&self.ids as _, Type::UUID_ARRAY),
-            (&self.lines as _, Type::INT4_ARRAY),
-            (&self.priorities as _, Type::INT2_ARRAY),
-            (&self.run_at as _, Type::INT8_ARRAY),
-            (&self.run_after as _, Type::INT8_ARRAY),
-            (&self.deadline_at as _, Type::INT8_ARRAY),
-            (&self.deadline_after as _, Type::INT8_ARRAY),
-            (&self.options as _, Type::TEXT_ARRAY),
-            (&self.inputs as _, Type::BYTEA_ARRAY),
-            (&self.flags as _, Type::INT2_ARRAY),
-        ];
-        Call::new(INSERT, args)
+        let insert = Insert {
+            at,
+            ids: &self.ids,
+            lines: &self.lines,
+            priorities: &self.priorities,
+            run_at: &self.run_at,
+            run_after: &self.run_after,
+            deadline_at: &self.deadline_at,
+            deadline_after: &self.deadline_after,
+            options: &self.options,
+            inputs: &self.inputs,
+            flags: &self.flags,
+        };
+        insert.call()
     }
 }
 

@@ -12,31 +12,37 @@
 
 use std::collections::BTreeMap;
 
+use mainspring_core::fault;
 use mainspring_core::id::{JobId, NodeNo};
 use mainspring_core::job::{Reason, State};
 use mainspring_core::store::flags;
-use mainspring_core::{fault, named};
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 use uuid::Uuid;
 
+use super::change::{EndWaiting, Ended, Flag, Flagged};
 use super::mailbox::wake;
+use super::now;
 use super::places::lock_waiting;
-use super::signal::announce;
-use super::{change, now};
+use super::signal::{Woken, announce};
 use crate::connection::Conn;
 use crate::error::{Result, corrupt};
 use crate::hint::Hints;
 use crate::shared::Shared;
-use crate::sql::{Call, Present};
+use crate::sql::statement::FromRow;
+use crate::sql::{Call, Present, Query, statement};
 
-/// Primary key of `children`; then advisory locks on the mailboxes of the parents, in order of their numbers.
-const LOCK_PARENTS: &str = "SELECT count(pg_advisory_xact_lock($1 # x.no)) FROM (
+statement! {
+    /// Primary key of `children`; then advisory locks on the mailboxes of the parents, in order of their numbers.
+    pub(crate) LockParents<'a> = "family.lock_parents", by ["children_pkey"], (mailbox: i64, nos: Vec<i64>);
+    "SELECT count(pg_advisory_xact_lock($1 # x.no)) FROM (
     SELECT DISTINCT c.no FROM unnest($2::bigint[]) AS u(no)
-    CROSS JOIN LATERAL (SELECT parent AS no FROM mainspring.children WHERE no = u.no OFFSET 0) c ORDER BY c.no) x";
-/// Primary keys: messages to parents that are still known. The primary key of `inbox` tells of a repeat. Returns the ids of
-/// parents that run.
-const POST: &str = named!(
+    CROSS JOIN LATERAL (SELECT parent AS no FROM mainspring.children WHERE no = u.no OFFSET 0) c ORDER BY c.no) x"
+}
+statement! {
+    /// Primary keys: messages to parents that are still known. The primary key of `inbox` tells of a repeat. Returns the ids of
+    /// parents that run.
+    pub(crate) Post<'a> = "family.post", by ["ends_pkey", "children_pkey", "jobs_pkey", "done_pkey", "lease_pkey"],
+    (nos: Vec<i64>) -> Running { id: Uuid };
     "WITH i AS (INSERT INTO mainspring.inbox (no, at, state, reason, subject, sender, note, body)
         SELECT c.parent, d.finished_at, d.state, d.reason, 'c:' || j.id, '',
             CASE WHEN d.state <> {state.succeeded} THEN coalesce(d.note, (SELECT x.message FROM mainspring.errors x
@@ -51,43 +57,59 @@ const POST: &str = named!(
     SELECT j.id FROM (SELECT DISTINCT no FROM i) i
     CROSS JOIN LATERAL (SELECT 1 FROM mainspring.lease WHERE no = i.no OFFSET 0) l
     CROSS JOIN LATERAL (SELECT id FROM mainspring.jobs WHERE no = i.no OFFSET 0) j"
-);
-const WAKE: &str = wake!(
+}
+statement! {
+    pub(crate) Wake<'a> = "family.wake", by ["children_pkey", "jobs_pkey", "suspended_pkey", "inbox_pkey"],
+    (at: Present, nos: Vec<i64>) -> Woken;
+    wake!(
     "SELECT c.parent AS no, 'c:' || j.id AS subject FROM unnest($2::bigint[]) AS u(no)
     CROSS JOIN LATERAL (SELECT parent FROM mainspring.children WHERE no = u.no OFFSET 0) c
     CROSS JOIN LATERAL (SELECT id FROM mainspring.jobs WHERE no = u.no OFFSET 0) j"
-);
-/// Index `children_parent`, primary key of `done`: children that are to be cancelled and have not ended.
-const OPEN: &str = named!(
+)
+}
+statement! {
+    /// Index `children_parent`, primary key of `done`: children that are to be cancelled and have not ended.
+    pub(crate) Open<'a> = "family.open", by ["children_parent", "done_pkey"], (nos: Vec<i64>) -> Child { no: i64 };
     "SELECT c.no FROM unnest($1::bigint[]) AS u(no)
     CROSS JOIN LATERAL (SELECT c.no FROM mainspring.children c WHERE c.parent = u.no AND c.on_close = {on_close.cancel}
         AND NOT EXISTS (SELECT 1 FROM mainspring.done d WHERE d.no = c.no)) c
     ORDER BY c.no"
-);
-/// Primary keys of the places: those of these that nobody else is about to move. Whoever has already locked others must not
-/// wait for them; they are met again when the end is told.
-const FREE: &str = concat!(
+}
+statement! {
+    /// Primary keys of the places: those of these that nobody else is about to move. Whoever has already locked others must not
+    /// wait for them; they are met again when the end is told.
+    pub(crate) Free<'a> = "family.free", by ["ready_pkey", "timers_pkey", "suspended_pkey"], (nos: Vec<i64>) -> Child;
+    concat!(
     "WITH x AS MATERIALIZED (SELECT DISTINCT u.no FROM unnest($1::bigint[]) AS u(no) ORDER BY u.no)",
     lock_waiting!("FOR UPDATE SKIP LOCKED"),
     " SELECT no FROM in_ready UNION ALL SELECT no FROM in_timers UNION ALL SELECT no FROM in_suspended"
-);
-/// Primary key of `ends`; index `children_parent` and primary keys: all has been told once no child is left that neither
-/// has ended nor is flagged. One that was moved from place to place meanwhile is met the next time.
-const FORGET_ENDS: &str = named!(
+)
+}
+statement! {
+    /// Primary key of `ends`; index `children_parent` and primary keys: all has been told once no child is left that neither
+    /// has ended nor is flagged. One that was moved from place to place meanwhile is met the next time.
+    pub(crate) ForgetEnds<'a> = "family.forget_ends", by ["ends_pkey", "children_parent", "done_pkey", "lease_pkey"],
+    (nos: Vec<i64>);
     "DELETE FROM mainspring.ends e WHERE e.no = ANY($1::bigint[])
     AND NOT (e.flags & {flag.children} <> 0 AND EXISTS (
         SELECT 1 FROM mainspring.children c WHERE c.parent = e.no AND c.on_close = {on_close.cancel}
         AND NOT EXISTS (SELECT 1 FROM mainspring.done d WHERE d.no = c.no)
         AND NOT EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.no = c.no AND l.cancel IS NOT NULL)))"
-);
-/// Primary key of `ends`: what is left of these. Others may have told the rest.
-const REST: &str = "SELECT e.no, e.flags FROM mainspring.ends e WHERE e.no = ANY($1::bigint[]) ORDER BY e.no";
-/// Primary key of `ends`, from its beginning: what has not been told for a while.
-pub(crate) const OVERDUE: &str = concat!(
+}
+statement! {
+    /// Primary key of `ends`: what is left of these. Others may have told the rest.
+    pub(crate) Rest<'a> = "family.rest", by ["ends_pkey"], (nos: Vec<i64>) -> End { no: i64, flags: i16 };
+    "SELECT e.no, e.flags FROM mainspring.ends e WHERE e.no = ANY($1::bigint[]) ORDER BY e.no"
+}
+statement! {
+    /// Primary key of `ends`, from its beginning: what has not been told for a while.
+    pub(crate) Overdue<'a> = "family.overdue", by ["ends_pkey"], (at: Present, patience: i64) -> End;
+    concat!(
     "WITH ",
     now!(),
     "SELECT e.no, e.flags FROM t, mainspring.ends e WHERE e.at <= t.now - $2 * interval '1 us' ORDER BY e.no LIMIT 1000"
-);
+)
+}
 
 /// Whoever ended a job tells of it at once; after so many microseconds somebody else does.
 pub(crate) const PATIENCE: i64 = 1_000_000;
@@ -114,9 +136,9 @@ pub(crate) async fn notify(conn: &mut Conn, shared: &Shared, unsent: Vec<UnsentE
 /// Tells what others have left.
 pub(crate) async fn notify_overdue(conn: &mut Conn, shared: &Shared, patience: i64) -> Result<()> {
     let at = shared.at();
-    let overdue = Call::new(OVERDUE, vec![(&at, Type::TIMESTAMPTZ), (&patience, Type::INT8)]);
-    let rows = conn.send(&overdue).await?;
-    deliver(conn, shared, rows.iter().map(|row| (row.get(0), row.get(1))).collect()).await
+    let overdue = Overdue { at: &at, patience: &patience }.call();
+    let overdue = Overdue::rows(&conn.send(&overdue).await?)?;
+    deliver(conn, shared, overdue.into_iter().map(|end| (end.no, end.flags)).collect()).await
 }
 
 async fn deliver(conn: &mut Conn, shared: &Shared, unsent: Vec<UnsentEnd>) -> Result<()> {
@@ -144,23 +166,23 @@ async fn deliver(conn: &mut Conn, shared: &Shared, unsent: Vec<UnsentEnd>) -> Re
 async fn notify_parents(conn: &mut Conn, shared: &Shared, nos: &Vec<i64>, all: bool) -> Result<()> {
     let (at, mailbox) = (shared.at(), shared.mailbox());
     let mut calls = vec![
-        Call::new(LOCK_PARENTS, vec![(&mailbox, Type::INT8), (nos, Type::INT8_ARRAY)]),
-        Call::new(POST, vec![(nos, Type::INT8_ARRAY)]),
-        Call::new(WAKE, vec![(&at, Type::TIMESTAMPTZ), (nos, Type::INT8_ARRAY)]),
+        LockParents { mailbox: &mailbox, nos }.call(),
+        Post { nos }.call(),
+        Wake { at: &at, nos }.call(),
     ];
     if all {
-        calls.push(Call::new(FORGET_ENDS, vec![(nos, Type::INT8_ARRAY)]));
+        calls.push(ForgetEnds { nos }.call());
     }
     let rows = conn.commit(shared, &calls).await?;
     let [_, running, woken, ..] = rows.as_slice() else { return Err(corrupt("an end without an answer")) };
-    announce(conn, shared, hints(running), woken.iter()).await;
+    announce(conn, shared, hints(&Post::rows(running)?), &Wake::rows(woken)?).await;
     Ok(())
 }
 
-fn hints(running: &[Row]) -> Hints {
+fn hints(running: &[Running]) -> Hints {
     let mut hints = Hints::default();
-    for row in running {
-        hints.message(JobId::from_bytes(*row.get::<_, Uuid>(0).as_bytes()));
+    for parent in running {
+        hints.message(JobId::from_bytes(*parent.id.as_bytes()));
     }
     hints
 }
@@ -173,37 +195,42 @@ async fn close(
     nos: &Vec<i64>,
 ) -> Result<BTreeMap<i64, i16>> {
     let at = shared.at();
-    let begun = conn.begin(shared, "", &[Call::new(OPEN, vec![(parents, Type::INT8_ARRAY)])]).await?;
-    let children: Vec<i64> = begun.iter().flatten().map(|row| row.get(0)).collect();
+    let begun = conn.begin(shared, "", &[Open { nos: parents }.call()]).await?;
+    let children = children_of(&begun)?;
     let cancel = Cancel::new(&at, &children);
     let mut calls = Vec::new();
     if !children.is_empty() {
         calls.extend(cancel.calls());
     }
-    calls.push(Call::new(FORGET_ENDS, vec![(nos, Type::INT8_ARRAY)]));
-    calls.push(Call::new(REST, vec![(nos, Type::INT8_ARRAY)]));
+    calls.push(ForgetEnds { nos }.call());
+    calls.push(Rest { nos }.call());
     let rows = conn.end(&calls).await?;
-    let rest =
-        rows.last().into_iter().flatten().map(|row| (row.get(0), row.get::<_, i16>(1) & flags::CHILDREN));
-    let mut unsent: BTreeMap<i64, i16> = rest.collect();
+    let rest = Rest::rows(rows.last().map_or(&[], Vec::as_slice))?;
+    let mut unsent: BTreeMap<i64, i16> =
+        rest.into_iter().map(|end| (end.no, end.flags & flags::CHILDREN)).collect();
     if let [flagged, ended, ..] = rows.as_slice()
         && !children.is_empty()
     {
         shared.moved();
-        unsent.extend(families(ended));
+        unsent.extend(families(&EndWaiting::rows(ended)?));
         let mut hints = Hints::default();
-        for row in flagged {
-            hints.cancel(NodeNo(row.get::<_, i32>(1).into()));
+        for claim in Flag::rows(flagged)? {
+            hints.cancel(NodeNo(claim.node.into()));
         }
         hints.send(conn, shared).await;
     }
     Ok(unsent)
 }
 
-/// Those of jobs that were ended by [`change::END`] whose families are to be told.
-pub(crate) fn families(ended: &[Row]) -> impl Iterator<Item = UnsentEnd> {
-    let unsent = |row: &Row| (row.get(0), row.get::<_, i16>(2) & flags::TOLD);
-    ended.iter().map(unsent).filter(|(_, flags)| *flags != 0)
+/// The numbers of children that statements have found.
+fn children_of(answers: &[Vec<Row>]) -> Result<Vec<i64>> {
+    let children = answers.iter().flatten().map(|row| Ok(Child::read(row)?.no));
+    children.collect()
+}
+
+/// Those of ended jobs whose families are to be told.
+pub(crate) fn families(ended: &[Ended]) -> impl Iterator<Item = UnsentEnd> {
+    ended.iter().map(|job| (job.no, job.flags & flags::TOLD)).filter(|(_, flags)| *flags != 0)
 }
 
 /// The numbers of those that have children.
@@ -227,25 +254,17 @@ impl<'a> Cancel<'a> {
 
     /// Flags what runs and ends what waits: leases before places.
     fn calls(&self) -> [Call<'_>; 2] {
-        let flag = vec![
-            (self.at as _, Type::TIMESTAMPTZ),
-            (self.children as _, Type::INT8_ARRAY),
-            (&PARENT_ENDED as _, Type::TEXT),
-            (&flags::ORPHAN as _, Type::INT2),
-        ];
-        [Call::new(change::FLAG, flag), self.end()]
+        [flag(self.at, self.children), self.end()]
     }
 
     fn end(&self) -> Call<'_> {
-        let end = vec![
-            (self.at as _, Type::TIMESTAMPTZ),
-            (self.children as _, Type::INT8_ARRAY),
-            (&self.state as _, Type::INT2),
-            (&self.reason as _, Type::INT2),
-            (&"" as _, Type::TEXT),
-        ];
-        Call::new(change::END, end)
+        let Cancel { at, children, state, reason } = self;
+        EndWaiting { at, nos: children, state, reason, why: &"" }.call()
     }
+}
+
+fn flag<'a>(at: &'a Present, children: &'a Vec<i64>) -> Call<'a> {
+    Flag { at, nos: children, why: &PARENT_ENDED, orphan: &flags::ORPHAN }.call()
 }
 
 /// Cancels children that wait, and theirs, in the transaction that is open and has ended these jobs.
@@ -260,8 +279,7 @@ pub(crate) async fn cancel_waiting(
         if parents.is_empty() {
             break;
         }
-        let rows = conn.step(&[Call::new(OPEN, vec![(&parents, Type::INT8_ARRAY)])]).await?;
-        let children: Vec<i64> = rows.iter().flatten().map(|row| row.get(0)).collect();
+        let children = children_of(&conn.step(&[Open { nos: &parents }.call()]).await?)?;
         let ended = cancel_these(conn, at, &children).await?;
         parents = parents_among(&ended);
         unsent.extend(ended);
@@ -271,14 +289,13 @@ pub(crate) async fn cancel_waiting(
 
 /// Cancels those of these children that wait and that nobody else is about to move.
 async fn cancel_these(conn: &mut Conn, at: &Present, children: &Vec<i64>) -> Result<Vec<UnsentEnd>> {
-    let rows = conn.step(&[Call::new(FREE, vec![(children, Type::INT8_ARRAY)])]).await?;
-    let mut children: Vec<i64> = rows.iter().flatten().map(|row| row.get(0)).collect();
+    let mut children = children_of(&conn.step(&[Free { nos: children }.call()]).await?)?;
     if children.is_empty() {
         return Ok(Vec::new());
     }
     children.sort_unstable();
     let rows = conn.step(&[Cancel::new(at, &children).end()]).await?.pop().unwrap_or_default();
-    Ok(families(&rows).collect())
+    Ok(families(&EndWaiting::rows(&rows)?).collect())
 }
 
 /// As [`cancel_waiting`], for children whose parent does without them: those, and theirs.
@@ -293,18 +310,23 @@ pub(crate) async fn cancel_free(
     Ok(unsent)
 }
 
-/// Flags those of these children that run. Rows of number and node.
-pub(crate) async fn flag_children(conn: &mut Conn, at: &Present, children: &Vec<i64>) -> Result<Vec<Row>> {
-    let cancel = Cancel::new(at, children);
-    let [flag, _] = cancel.calls();
-    Ok(conn.step(&[flag]).await?.pop().unwrap_or_default())
+/// Flags those of these children that run.
+pub(crate) async fn flag_children(
+    conn: &mut Conn,
+    at: &Present,
+    children: &Vec<i64>,
+) -> Result<Vec<Flagged>> {
+    Flag::rows(&conn.step(&[flag(at, children)]).await?.pop().unwrap_or_default())
 }
 
-/// Primary keys: those of these children that have neither ended nor been flagged.
-const LOST: &str = "SELECT u.no FROM unnest($1::bigint[]) AS u(no)
+statement! {
+    /// Primary keys: those of these children that have neither ended nor been flagged.
+    pub(crate) Lost<'a> = "family.lost", by ["jobs_pkey", "done_pkey", "lease_pkey"], (nos: Vec<i64>) -> Child;
+    "SELECT u.no FROM unnest($1::bigint[]) AS u(no)
     WHERE EXISTS (SELECT 1 FROM mainspring.jobs j WHERE j.no = u.no)
         AND NOT EXISTS (SELECT 1 FROM mainspring.done d WHERE d.no = u.no)
-        AND NOT EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.no = u.no AND l.cancel IS NOT NULL) ORDER BY u.no";
+        AND NOT EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.no = u.no AND l.cancel IS NOT NULL) ORDER BY u.no"
+}
 
 /// Cancels what is left of children that their parent does without: those that somebody else was moving when that was
 /// committed. Mostly none is. A failure is not worth a word: what is left is cancelled with its parent.
@@ -320,8 +342,7 @@ pub(crate) async fn cancel_lost(conn: &mut Conn, shared: &Shared, children: Vec<
 
 async fn cancel_rest(conn: &mut Conn, shared: &Shared, mut children: Vec<i64>) -> Result<()> {
     for _ in 0..ROUNDS {
-        let rows = conn.commit(shared, &[Call::new(LOST, vec![(&children, Type::INT8_ARRAY)])]).await?;
-        children = rows.iter().flatten().map(|row| row.get(0)).collect();
+        children = children_of(&conn.commit(shared, &[Lost { nos: &children }.call()]).await?)?;
         if children.is_empty() {
             break;
         }
@@ -332,46 +353,39 @@ async fn cancel_rest(conn: &mut Conn, shared: &Shared, mut children: Vec<i64>) -
             return Err(corrupt("a cancellation without an answer"));
         };
         let mut hints = Hints::default();
-        for row in flagged {
-            hints.cancel(NodeNo(row.get::<_, i32>(1).into()));
+        for claim in Flag::rows(flagged)? {
+            hints.cancel(NodeNo(claim.node.into()));
         }
         hints.send(conn, shared).await;
-        notify(conn, shared, families(ended).collect()).await;
+        notify(conn, shared, families(&EndWaiting::rows(ended)?).collect()).await;
     }
     Ok(())
 }
 
 /// Tells the families of jobs that the open transaction has ended and is about to remove. The mailboxes of their parents
-/// are locked. Returns what there is to tell of it: rows of who was woken, and of who was flagged.
+/// are locked. Returns who was woken, and who was flagged.
 pub(crate) async fn notify_within(
     conn: &mut Conn,
     at: &Present,
     nos: &Vec<i64>,
-    ended: &[Row],
-) -> Result<(Vec<Row>, Vec<Row>, Vec<UnsentEnd>)> {
-    let children = conn.step(&[Call::new(OPEN, vec![(nos, Type::INT8_ARRAY)])]).await?;
-    let children: Vec<i64> = children.iter().flatten().map(|row| row.get(0)).collect();
-    let flag = vec![
-        (at as _, Type::TIMESTAMPTZ),
-        (&children as _, Type::INT8_ARRAY),
-        (&PARENT_ENDED as _, Type::TEXT),
-        (&flags::ORPHAN as _, Type::INT2),
-    ];
-    let flagged = conn.step(&[Call::new(change::FLAG, flag)]).await?.pop().unwrap_or_default();
+    ended: &[Ended],
+) -> Result<(Vec<Woken>, Vec<Flagged>, Vec<UnsentEnd>)> {
+    let children = children_of(&conn.step(&[Open { nos }.call()]).await?)?;
+    let flagged = flag_children(conn, at, &children).await?;
     let unsent = cancel_waiting(conn, at, &families(ended).collect::<Vec<_>>()).await?;
-    let calls = [
-        Call::new(POST, vec![(nos, Type::INT8_ARRAY)]),
-        Call::new(WAKE, vec![(at, Type::TIMESTAMPTZ), (nos, Type::INT8_ARRAY)]),
-        Call::new(FORGET_ENDS, vec![(nos, Type::INT8_ARRAY)]),
-    ];
-    let woken = conn.step(&calls).await?.swap_remove(1);
+    let calls = [Post { nos }.call(), Wake { at, nos }.call(), ForgetEnds { nos }.call()];
+    let woken = Wake::rows(&conn.step(&calls).await?.swap_remove(1))?;
     Ok((woken, flagged, unsent))
 }
 
-/// Unique index of ids, primary key of `children`; then advisory locks on the mailboxes of these jobs and of their parents,
-/// in order of the numbers: for jobs that are about to be removed.
-pub(crate) const LOCK_RELATIVES: &str = "SELECT count(pg_advisory_xact_lock($1 # x.no)) FROM (
+statement! {
+    /// Unique index of ids, primary key of `children`; then advisory locks on the mailboxes of these jobs and of their parents,
+    /// in order of the numbers: for jobs that are about to be removed.
+    pub(crate) LockRelatives<'a> = "family.lock_relatives", by ["jobs_id_key", "children_pkey"],
+    (mailbox: i64, ids: Vec<Uuid>);
+    "SELECT count(pg_advisory_xact_lock($1 # x.no)) FROM (
     SELECT DISTINCT y.no FROM unnest($2::uuid[]) AS u(id)
     CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j
     CROSS JOIN LATERAL (SELECT j.no UNION ALL SELECT c.parent FROM mainspring.children c WHERE c.no = j.no) AS y(no)
-    ORDER BY y.no) x";
+    ORDER BY y.no) x"
+}

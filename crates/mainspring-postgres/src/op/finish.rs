@@ -9,9 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use mainspring_core::id::{Claim, NodeNo};
 use mainspring_core::job::{Outcome, Progress, State, Status, transition};
 use mainspring_core::store::{Finish, Finished};
-use mainspring_core::{Error, bounds, named};
-use tokio_postgres::Row;
-use tokio_postgres::types::Type;
+use mainspring_core::{Error, bounds};
 use uuid::Uuid;
 
 use super::ending::Pass;
@@ -20,21 +18,25 @@ use super::node::{self, number_of};
 use super::places::{
     canceller, count, end, enter_ready, enter_suspended, enter_timers, fence, leave_lease, level, told,
 };
-use super::{CONFIRM, Op, family, now, record};
+use super::{Confirm, Op, family, now, record};
 use crate::connection::Conn;
 use crate::error::Result;
 use crate::hint::Hints;
 use crate::names;
 use crate::shared::Shared;
-use crate::sql::{At, Call};
+use crate::sql::{At, Present, Query, statement};
 
-/// Primary key of `lease`, in order of the numbers: claim number and node are the fence. Then appends. Jobs without flags
-/// touch no other table.
-///
-/// A join with the arguments would say the same as [`fence`], but be planned by how many rows `lease` was last seen to have,
-/// which is often none: then it goes through all claims for each argument. The same holds for side tables, which are looked
-/// up by arrays of numbers.
-pub(crate) const SUCCEED: &str = named!(concat!(
+statement! {
+    /// Primary key of `lease`, in order of the numbers: claim number and node are the fence. Then appends. Jobs without flags
+    /// touch no other table.
+    ///
+    /// A join with the arguments would say the same as [`fence`], but be planned by how many rows `lease` was last seen to have,
+    /// which is often none: then it goes through all claims for each argument. The same holds for side tables, which are looked
+    /// up by arrays of numbers.
+    pub(crate) Succeed<'a> = "finish.succeed", by ["lease_pkey", "keys_no", "deadlines_pkey"],
+    (at: Present, node: i32, nos: Vec<i64>, claims: Vec<i32>, results: Vec<Option<&'a [u8]>>)
+    -> Succeeded { nos: Option<Vec<i64>>, claims: Option<Vec<i32>>, told: Option<Vec<i16>> };
+    concat!(
     "WITH ",
     now!(),
     leave_lease!(
@@ -48,10 +50,21 @@ pub(crate) const SUCCEED: &str = named!(concat!(
     ),
     count!("d", "running", "succeeded"),
     " SELECT array_agg(d.no), array_agg(d.claim), array_agg((d.flags & {flags.told})::smallint) FROM d"
-));
+)
+}
 
-/// The same for every other outcome. A claim that was flagged and would wait again is cancelled instead.
-const END: &str = named!(concat!(
+statement! {
+    /// The same for every other outcome. A claim that was flagged and would wait again is cancelled instead.
+    pub(crate) End<'a> = "finish.end", by ["lease_pkey", "keys_no", "deadlines_pkey"],
+    (
+        at: Present, node: i32, nos: Vec<i64>, claims: Vec<i32>, states: Vec<i16>, reasons: Vec<Option<i16>>,
+        afters: Vec<i64>, faults: Vec<Option<i16>>, messages: Vec<Option<&'a str>>, notes: Vec<Option<&'a str>>,
+        resets: Vec<bool>,
+    )
+    -> Left {
+        no: i64, line: i32, state: i32, level: i16, now: At, due: Option<At>, claim: i32, told: i16,
+    };
+    concat!(
     "WITH ",
     now!(),
     leave_lease!(
@@ -89,11 +102,19 @@ const END: &str = named!(concat!(
     " SELECT e.no, e.line, e.state, e.level, t.now, e.due, e.claim, ",
     told!(),
     " FROM e, t"
-));
+)
+}
 
-/// The same for suspensions, whose mailboxes are locked: whoever waits for what has come goes to `ready`. What has come is
-/// found by the primary key of `inbox`, subject by subject.
-const SUSPEND: &str = named!(concat!(
+statement! {
+    /// The same for suspensions, whose mailboxes are locked: whoever waits for what has come goes to `ready`. What has come is
+    /// found by the primary key of `inbox`, subject by subject.
+    pub(crate) Suspend<'a> = "finish.suspend", by ["lease_pkey", "inbox_pkey", "keys_no", "deadlines_pkey"],
+    (
+        at: Present, node: i32, nos: Vec<i64>, claims: Vec<i32>, reasons: Vec<i16>, dues: Vec<Option<At>>,
+        waits: Vec<String>, notes: Vec<Option<&'a str>>,
+    )
+    -> Left;
+    concat!(
     "WITH ",
     now!(),
     leave_lease!(
@@ -126,19 +147,32 @@ const SUSPEND: &str = named!(concat!(
     " SELECT e.no, e.line, e.state, e.level, t.now, e.due, e.claim, ",
     told!(),
     " FROM e, t"
-));
+)
+}
 
-/// Primary key of `lease`, in order of the numbers. For batches of more than one statement: each of them keeps to that
-/// order, but all together do not, and whoever flags or gives back the same claims would wait for them in a circle.
-const LOCK: &str = "SELECT count(*) FROM unnest($2::bigint[]) AS f(no)
-    CROSS JOIN LATERAL (SELECT 1 FROM mainspring.lease l WHERE l.no = f.no AND l.node = $1 FOR UPDATE) l";
+statement! {
+    /// Primary key of `lease`, in order of the numbers. For batches of more than one statement: each of them keeps to that
+    /// order, but all together do not, and whoever flags or gives back the same claims would wait for them in a circle.
+    pub(crate) Lock<'a> = "finish.lock", by ["lease_pkey"], (node: i32, nos: Vec<i64>);
+    "SELECT count(*) FROM unnest($2::bigint[]) AS f(no)
+    CROSS JOIN LATERAL (SELECT 1 FROM mainspring.lease l WHERE l.no = f.no AND l.node = $1 FOR UPDATE) l"
+}
 
-/// Primary key of `errors`, from its end, per job: the newest are kept.
-const TRIM: &str = "DELETE FROM mainspring.errors e WHERE e.no = ANY($1::bigint[]) AND e.claim <= (
-        SELECT x.claim FROM mainspring.errors x WHERE x.no = e.no ORDER BY x.claim DESC OFFSET $2 LIMIT 1)";
+statement! {
+    /// Primary key of `errors`, from its end, per job: the newest are kept.
+    pub(crate) Trim<'a> = "finish.trim_errors", by ["errors_pkey"], (nos: Vec<i64>, kept: i64);
+    "DELETE FROM mainspring.errors e WHERE e.no = ANY($1::bigint[]) AND e.claim <= (
+        SELECT x.claim FROM mainspring.errors x WHERE x.no = e.no ORDER BY x.claim DESC OFFSET $2 LIMIT 1)"
+}
 
-/// Primary keys of `jobs`, `done`, `superseded` and `errors`: whether these very outcomes were applied before.
-const APPLIED: &str = "SELECT f.o FROM unnest($1::bigint[], $2::uuid[], $3::int[], $4::smallint[], $5::smallint[])
+statement! {
+    /// Unique index of ids; primary keys of `done`, `superseded` and `errors`: whether these very outcomes were applied before.
+    pub(crate) Applied<'a> = "finish.applied", by ["jobs_id_key", "done_pkey", "superseded_pkey", "errors_pkey"],
+    (
+        nos: Vec<i64>, ids: Vec<Uuid>, claims: Vec<i32>, states: Vec<Option<i16>>, reasons: Vec<Option<i16>>,
+    )
+    -> AppliedBefore { position: i64 };
+    "SELECT f.o FROM unnest($1::bigint[], $2::uuid[], $3::int[], $4::smallint[], $5::smallint[])
         WITH ORDINALITY AS f(no, id, claim, state, reason, o)
     CROSS JOIN LATERAL (SELECT 1 FROM mainspring.jobs j WHERE j.no = f.no AND j.id = f.id OFFSET 0) j
     WHERE CASE WHEN f.state IS NULL
@@ -146,17 +180,24 @@ const APPLIED: &str = "SELECT f.o FROM unnest($1::bigint[], $2::uuid[], $3::int[
         ELSE EXISTS (SELECT 1 FROM mainspring.done d WHERE d.no = f.no AND d.claim = f.claim AND d.state = f.state
                 AND d.reason IS NOT DISTINCT FROM f.reason)
             OR EXISTS (SELECT 1 FROM mainspring.superseded d WHERE d.no = f.no AND d.claim = f.claim
-                AND d.state = f.state AND d.reason IS NOT DISTINCT FROM f.reason) END";
+                AND d.state = f.state AND d.reason IS NOT DISTINCT FROM f.reason) END"
+}
 
-/// Primary keys; a stale claim meets no row of `lease`. The lock on the lease row keeps the claim from ending meanwhile.
-const PROGRESS: &str = "WITH l AS (SELECT l.no, l.claim, p.done, p.total, p.note
+statement! {
+    /// Primary keys; a stale claim meets no row of `lease`. The lock on the lease row keeps the claim from ending meanwhile.
+    pub(crate) Note<'a> = "finish.progress", by ["lease_pkey", "progress_pkey"],
+    (
+        node: i32, nos: Vec<i64>, claims: Vec<i32>, done: Vec<i64>, total: Vec<i64>, notes: Vec<&'a str>,
+    );
+    "WITH l AS (SELECT l.no, l.claim, p.done, p.total, p.note
         FROM unnest($2::bigint[], $3::int[], $4::bigint[], $5::bigint[], $6::text[]) AS p(no, claim, done, total, note)
         CROSS JOIN LATERAL (SELECT no, claim FROM mainspring.lease
             WHERE no = p.no AND claim = p.claim AND node = $1 FOR SHARE) l)
     INSERT INTO mainspring.progress (no, claim, done, total, note)
     SELECT no, claim, done, total, note FROM l ORDER BY no
     ON CONFLICT (no) DO UPDATE SET claim = excluded.claim, done = excluded.done, total = excluded.total,
-        note = excluded.note";
+        note = excluded.note"
+}
 
 /// Ends claims.
 pub(crate) struct FinishOp {
@@ -231,24 +272,24 @@ async fn apply_once(
     let waiting: Vec<i64> = passes.iter().flat_map(|pass| &pass.suspended.nos).copied().collect();
     let mut calls = Vec::new();
     if !waiting.is_empty() {
-        calls.push(Call::new(mailbox::LOCK, vec![(&mailbox, Type::INT8), (&waiting, Type::INT8_ARRAY)]));
+        calls.push(mailbox::Lock { mailbox: &mailbox, nos: &waiting }.call());
     }
     if passes.iter().any(|pass| pass.kinds() > 1) || passes.len() > 1 || !waiting.is_empty() {
-        calls.push(Call::new(LOCK, vec![(&node, Type::INT4), (&held, Type::INT8_ARRAY)]));
+        calls.push(Lock { node: &node, nos: &held }.call());
     }
     for Pass { succeeded, ended, suspended } in passes {
         if !succeeded.nos.is_empty() {
-            calls.push(Call::new(SUCCEED, succeeded.args(&at, &node)));
+            calls.push(succeeded.call(&at, &node));
         }
         if !ended.nos.is_empty() {
-            calls.push(Call::new(END, ended.args(&at, &node)));
+            calls.push(ended.call(&at, &node));
         }
         if ended.faults.iter().any(Option::is_some) {
-            calls.push(Call::new(TRIM, vec![(&ended.nos, Type::INT8_ARRAY), (&kept, Type::INT8)]));
+            calls.push(Trim { nos: &ended.nos, kept: &kept }.call());
         }
         if !suspended.nos.is_empty() {
             calls.extend(suspended.pages.calls(&at, &node, again));
-            calls.push(Call::new(SUSPEND, suspended.args(&at, &node)));
+            calls.push(suspended.call(&at, &node));
         }
     }
     if calls.is_empty() {
@@ -258,36 +299,27 @@ async fn apply_once(
     let is_parent = shared.has_parents(&held);
     let answers =
         if is_parent { conn.begin(shared, "", &calls).await? } else { conn.commit(shared, &calls).await? };
-    let (mut moved, mut unsent) = (BTreeSet::new(), Vec::new());
+    let (mut moved, mut unsent, mut left) = (BTreeSet::new(), Vec::new(), Vec::new());
     for (call, rows) in calls.iter().zip(&answers) {
-        match call.sql {
-            SUCCEED => {
-                let nos: Option<Vec<i64>> = rows.first().and_then(|row| row.get(0));
-                let claims: Option<Vec<i32>> = rows.first().and_then(|row| row.get(1));
-                let flags: Option<Vec<i16>> = rows.first().and_then(|row| row.get(2));
-                let nos = nos.unwrap_or_default();
-                unsent.extend(
-                    nos.iter().copied().zip(flags.unwrap_or_default()).filter(|(_, flags)| *flags != 0),
-                );
-                moved.extend(nos.into_iter().zip(claims.unwrap_or_default()));
-            }
-            END | SUSPEND => {
-                moved.extend(rows.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i32>(6))));
-                let families = rows.iter().map(|row| (row.get(0), row.get::<_, i16>(7)));
-                unsent.extend(families.filter(|(_, flags)| *flags != 0));
-            }
-            _ => {}
+        if call.is::<Succeed<'_>>() {
+            let Some(Succeeded { nos, claims, told }) = Succeed::first(rows)? else { continue };
+            let nos = nos.unwrap_or_default();
+            let told = nos.iter().copied().zip(told.unwrap_or_default());
+            unsent.extend(told.filter(|(_, told)| *told != 0));
+            moved.extend(nos.into_iter().zip(claims.unwrap_or_default()));
+        } else if call.is::<End<'_>>() || call.is::<Suspend<'_>>() {
+            left.extend(End::rows(rows)?);
         }
     }
+    moved.extend(left.iter().map(|job| (job.no, job.claim)));
+    unsent.extend(left.iter().filter(|job| job.told != 0).map(|job| (job.no, job.told)));
     if is_parent {
         let children = family::cancel_waiting(conn, &at, &unsent).await?;
         unsent.extend(children);
         conn.end(&[]).await?;
         shared.forget_parents(&held);
     }
-    for (_, rows) in calls.iter().zip(&answers).filter(|(call, _)| matches!(call.sql, END | SUSPEND)) {
-        announce(conn, shared, rows).await?;
-    }
+    announce(conn, shared, &left).await;
     family::notify(conn, shared, unsent).await;
     Ok(moved)
 }
@@ -332,38 +364,31 @@ impl FinishOp {
         if kept.is_empty() {
             return Ok(Vec::new());
         }
-        let args = vec![
-            (&nos as _, Type::INT8_ARRAY),
-            (&ids as _, Type::UUID_ARRAY),
-            (&claims as _, Type::INT4_ARRAY),
-            (&states as _, Type::INT2_ARRAY),
-            (&reasons as _, Type::INT2_ARRAY),
-        ];
-        let rows = conn.send(&Call::new(APPLIED, args)).await?;
-        if !rows.is_empty() {
-            conn.send(&Call::new(CONFIRM, Vec::new())).await?;
+        let applied =
+            Applied { nos: &nos, ids: &ids, claims: &claims, states: &states, reasons: &reasons }.call();
+        let applied = Applied::rows(&conn.send(&applied).await?)?;
+        if !applied.is_empty() {
+            conn.send(&Confirm.call()).await?;
         }
-        let index =
-            |row: &Row| usize::try_from(row.get::<_, i64>(0) - 1).ok().and_then(|o| kept.get(o).copied());
-        Ok(rows.iter().filter_map(index).collect())
+        let index = |row: AppliedBefore| kept.get(usize::try_from(row.position - 1).ok()?).copied();
+        Ok(applied.into_iter().filter_map(index).collect())
     }
 }
 
 /// Tells where jobs wait now.
-async fn announce(conn: &mut Conn, shared: &Shared, rows: &[Row]) -> Result<()> {
-    names::learn_for_hints(conn, shared, rows.iter().map(|row| row.get(1))).await;
+async fn announce(conn: &mut Conn, shared: &Shared, left: &[Left]) {
+    names::learn_for_hints(conn, shared, left.iter().map(|job| job.line)).await;
     let mut hints = Hints::default();
-    for row in rows {
-        match u8::try_from(row.get::<_, i32>(2)).ok().and_then(State::from_code) {
+    for job in left {
+        match u8::try_from(job.state).ok().and_then(State::from_code) {
             Some(State::Scheduled | State::Suspended) => {
-                row.get::<_, Option<At>>(5).into_iter().for_each(|due| hints.due(due.0));
+                job.due.into_iter().for_each(|due| hints.due(due.0));
             }
-            Some(State::Ready) => hints.ready((row.get(1), row.get(3)), (row.get::<_, At>(4).0, row.get(0))),
+            Some(State::Ready) => hints.ready((job.line, job.level), (job.now.0, job.no)),
             _ => {}
         }
     }
     hints.send(conn, shared).await;
-    Ok(())
 }
 
 /// Keeps what handlers say of their progress.
@@ -389,15 +414,10 @@ impl Op for ProgressOp {
         let done: Vec<i64> = last.values().map(|(_, it)| count(it.done)).collect();
         let total: Vec<i64> = last.values().map(|(_, it)| count(it.total)).collect();
         let notes: Vec<&str> = last.values().map(|(_, it)| it.note.as_str()).collect();
-        let args = vec![
-            (&node as _, Type::INT4),
-            (&nos as _, Type::INT8_ARRAY),
-            (&claims as _, Type::INT4_ARRAY),
-            (&done as _, Type::INT8_ARRAY),
-            (&total as _, Type::INT8_ARRAY),
-            (&notes as _, Type::TEXT_ARRAY),
-        ];
-        conn.commit(shared, &[Call::new(PROGRESS, args)]).await?;
+        let note =
+            Note { node: &node, nos: &nos, claims: &claims, done: &done, total: &total, notes: &notes }
+                .call();
+        conn.commit(shared, &[note]).await?;
         Ok(())
     }
 }

@@ -7,9 +7,14 @@
 //! - A suspended job whose wait is over does not exist: whoever comes second sees the other.
 //! - Numbers of messages become visible in their order, job by job.
 
-/// Advisory locks, in order of the jobs' numbers.
-pub(crate) const LOCK: &str = "SELECT count(pg_advisory_xact_lock($1 # u.no))
-    FROM (SELECT DISTINCT no FROM unnest($2::bigint[]) AS u(no) ORDER BY no) u";
+use crate::sql::statement;
+
+statement! {
+    /// Advisory locks, in order of the jobs' numbers.
+    pub(crate) Lock<'a> = "mailbox.lock", whole ("it touches no table"), (mailbox: i64, nos: Vec<i64>);
+    "SELECT count(pg_advisory_xact_lock($1 # u.no))
+    FROM (SELECT DISTINCT no FROM unnest($2::bigint[]) AS u(no) ORDER BY no) u"
+}
 
 /// Whether a subject of a job has as many unread messages as a wait needs. Primary key of `inbox`, by the subject: said so that
 /// the index of unread messages, which knows no subjects, is never taken instead, however many there are.
@@ -35,7 +40,7 @@ pub(crate) use came;
 /// line, level and time.
 macro_rules! wake {
     ($pairs:expr) => {
-        $crate::op::named!(concat!(
+        concat!(
             "WITH ",
             $crate::op::now!(),
             ", p AS MATERIALIZED (",
@@ -57,7 +62,7 @@ macro_rules! wake {
             $crate::op::places::enter_ready!("e"),
             $crate::op::places::count!("e", "suspended", "ready"),
             " SELECT e.no, e.line, e.level, t.now FROM e, t"
-        ))
+        )
     };
 }
 pub(crate) use wake;

@@ -24,7 +24,7 @@ pub(crate) mod prune;
 pub(crate) mod record;
 pub(crate) mod release;
 pub(crate) mod rescue;
-mod rewind;
+pub(crate) mod rewind;
 pub(crate) mod same_id;
 pub(crate) mod settings;
 pub(crate) mod share;
@@ -35,11 +35,10 @@ pub(crate) mod unreadable;
 use std::future::Future;
 use std::time::Duration;
 
-pub(crate) use mainspring_core::named;
-
 use crate::connection::Conn;
 use crate::error::Result;
 use crate::shared::Shared;
+use crate::sql::statement;
 
 /// One call of the store.
 pub(crate) trait Op: Send + Sync + 'static {
@@ -67,9 +66,12 @@ macro_rules! now {
 }
 pub(crate) use now;
 
-/// Touches no table. It writes to the log, so that its commit waits as any write's does, for whatever was written before.
-///
-/// What a repeat finds stored was visible to it, and normally that is enough: a commit is seen only after it was safe. But a
-/// server that is restarted shows what was still waiting for its standby as well. To acknowledge that without waiting again
-/// would be to promise what the standby may not have.
-pub(crate) const CONFIRM: &str = "SELECT pg_logical_emit_message(true, 'mainspring', '')";
+statement! {
+    /// Touches no table. It writes to the log, so that its commit waits as any write's does, for whatever was written before.
+    ///
+    /// What a repeat finds stored was visible to it, and normally that is enough: a commit is seen only after it was safe. But a
+    /// server that is restarted shows what was still waiting for its standby as well. To acknowledge that without waiting again
+    /// would be to promise what the standby may not have.
+    pub(crate) Confirm = "confirm", whole ("it touches no table"), ();
+    "SELECT pg_logical_emit_message(true, 'mainspring', '')"
+}

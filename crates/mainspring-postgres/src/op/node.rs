@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use mainspring_core::id::{Claim, ClaimBatchNo, JobId, NodeNo, Row as JobRow};
 use mainspring_core::store::{Cancellation, Mark, Registered, Registration, Renewal, Renewed, flags};
 use mainspring_core::time::micros;
-use mainspring_core::{Error, fault, named};
+use mainspring_core::{Error, fault};
 use serde_json::{from_str, to_string};
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::release::{self, give_back};
+use super::release::{self, Returned, give_back};
 use super::{Op, now};
 use crate::connection::Conn;
 use crate::error::{Result, corrupt};
@@ -19,11 +18,18 @@ use crate::hint::Hints;
 use crate::idle_poll::{self, PollInFlight};
 use crate::names;
 use crate::shared::{Local, Shared};
-use crate::sql::{At, Call};
+use crate::sql::{At, Call, Present, Query, statement};
 
-/// Unique index of ids. A repeat meets the row that is there. The whole of `queues`, which is small: those that were deleted and
-/// are named again, in order of their numbers.
-const REGISTER: &str = concat!(
+statement! {
+    /// Unique index of ids. A repeat meets the row that is there. The whole of `queues`, which is small: those that were deleted and
+    /// are named again, in order of their numbers.
+    pub(crate) RegisterNode<'a> = "node.register", by ["nodes_id_key"],
+    (
+        at: Present, id: Uuid, lease: i64, pid: i64, name: String, version: String, abilities: String, queues: String,
+        named: Vec<&'a str>,
+    )
+    -> RegisteredNode { now: At, no: Option<i32>, new: bool };
+    concat!(
     "WITH ",
     now!(),
     ", a AS (INSERT INTO mainspring.nodes
@@ -34,19 +40,32 @@ const REGISTER: &str = concat!(
             WHERE q.deleted AND q.name = ANY($9::text[]) AND EXISTS (SELECT 1 FROM a) ORDER BY q.no FOR UPDATE))
     SELECT t.now, coalesce((SELECT no FROM a), (SELECT no FROM mainspring.nodes WHERE id = $2)),
         EXISTS (SELECT 1 FROM a) FROM t"
-);
-/// Primary key.
-const KNOW: &str =
-    named!("SELECT abilities::text, settlements FROM mainspring.nodes WHERE no = $1 AND state = {node.live}");
-/// Exclusive advisory lock on the node: waits for its claims that are on their way. Each later statement sees them.
-pub(crate) const LOCK: &str = "SELECT pg_advisory_xact_lock($1, $2)";
-/// Primary key: whatever was sent before and is still on its way claims nothing.
-const ADD_SETTLEMENT: &str = named!(
+)
+}
+statement! {
+    /// Primary key.
+    pub(crate) Know<'a> = "node.know", by ["nodes_pkey"], (no: i32) -> Known { abilities: String, settlements: i32 };
+    "SELECT abilities::text, settlements FROM mainspring.nodes WHERE no = $1 AND state = {node.live}"
+}
+statement! {
+    /// Exclusive advisory lock on the node: waits for its claims that are on their way. Each later statement sees them.
+    pub(crate) Lock<'a> = "node.lock", whole ("it touches no table"), (class: i32, no: i32);
+    "SELECT pg_advisory_xact_lock($1, $2)"
+}
+statement! {
+    /// Primary key: whatever was sent before and is still on its way claims nothing.
+    pub(crate) AddSettlement<'a> = "node.add_settlement", by ["nodes_pkey"], (no: i32) -> Settlements { count: i32 };
     "UPDATE mainspring.nodes SET settlements = settlements + 1 WHERE no = $1 AND state = {node.live}
     RETURNING settlements"
-);
-/// Primary key; then partial index `lease_cancel` and the primary key of `jobs`.
-pub(crate) const RENEW: &str = named!(concat!(
+}
+statement! {
+    /// Primary key; then partial index `lease_cancel` and the primary key of `jobs`.
+    pub(crate) RenewLease<'a> = "node.renew", by ["nodes_pkey", "lease_cancel", "jobs_pkey"],
+    (at: Present, node: i32, backed_up: bool, activity: String)
+    -> RenewedLease {
+        now: At, id: Option<Uuid>, no: Option<i64>, claim: Option<i32>, why: Option<String>, flags: Option<i16>,
+    };
+    concat!(
     "WITH ",
     now!(),
     ", u AS (UPDATE mainspring.nodes n SET renewed_at = t.now, lease_until = t.now + n.lease * interval '1 us',
@@ -56,9 +75,12 @@ pub(crate) const RENEW: &str = named!(concat!(
         SELECT j.id, l.no, l.claim, l.cancel, l.flags FROM mainspring.lease l
         CROSS JOIN LATERAL (SELECT id FROM mainspring.jobs WHERE no = l.no OFFSET 0) j
         WHERE l.node = $2 AND l.cancel IS NOT NULL ORDER BY l.no) f ON true"
-));
-/// Primary key, in order of the numbers; a stale claim meets no row. Of a handler that is stuck nothing else is said.
-const MARK: &str = named!(
+)
+}
+statement! {
+    /// Primary key, in order of the numbers; a stale claim meets no row. Of a handler that is stuck nothing else is said.
+    pub(crate) MarkClaims<'a> = "node.mark", by ["lease_pkey"],
+    (node: i32, nos: Vec<i64>, claims: Vec<i32>, stuck: Vec<Option<i16>>, cleared: Vec<bool>);
     "UPDATE mainspring.lease l
     SET stuck = CASE WHEN l.stuck = {stuck.blocked} THEN l.stuck
             ELSE coalesce(($4::smallint[])[width_bucket(l.no, $2::bigint[])], l.stuck) END,
@@ -66,21 +88,29 @@ const MARK: &str = named!(
     WHERE l.no = ANY($2::bigint[]) AND l.claim = ($3::int[])[width_bucket(l.no, $2::bigint[])] AND l.node = $1
         AND (l.stuck <> {stuck.blocked} AND ($4::smallint[])[width_bucket(l.no, $2::bigint[])] <> l.stuck
             OR ($5::boolean[])[width_bucket(l.no, $2::bigint[])] AND l.crashes > 1)"
-);
-/// Primary key.
-const RETIRE: &str = named!(
+}
+statement! {
+    /// Primary key.
+    pub(crate) RetireNode<'a> = "node.retire", by ["nodes_pkey"], (no: i32);
     "UPDATE mainspring.nodes SET state = {node.retired} WHERE no = $1 AND state = {node.live} RETURNING no"
-);
-/// `lease` as a whole, whose size is bounded by the slots of all nodes; once in a node's life. The node's lock is held,
-/// so nothing is added meanwhile; rows that its own outcomes hold are waited for, in order.
-const GIVE_BACK_ALL: &str = give_back!(
+}
+statement! {
+    /// `lease` as a whole, whose size is bounded by the slots of all nodes; once in a node's life. The node's lock is held,
+    /// so nothing is added meanwhile; rows that its own outcomes hold are waited for, in order.
+    pub(crate) GiveBackAll<'a> = "node.give_back_all", whole ("`lease` has no more rows than all nodes have slots"),
+    (at: Present, node: i32) -> Returned;
+    give_back!(
     "SELECT l.no FROM mainspring.lease l WHERE l.node = $2 ORDER BY l.no FOR UPDATE",
     "l.crashes",
     "l.crashed",
     "returned"
-);
-/// The same, after a lost answer: what came from settled batches and is not kept.
-const DISOWN: &str = give_back!(
+)
+}
+statement! {
+    /// The same, after a lost answer: what came from settled batches and is not kept.
+    pub(crate) DisownClaims<'a> = "node.disown", whole ("`lease` has no more rows than all nodes have slots"),
+    (at: Present, node: i32, settled: i64, nos: Vec<i64>, claims: Vec<i32>) -> Returned;
+    give_back!(
     "SELECT l.no FROM mainspring.lease l WHERE l.node = $2 AND l.batch <= $3
         AND (($4::bigint[])[width_bucket(l.no, $4::bigint[])] IS DISTINCT FROM l.no
             OR ($5::int[])[width_bucket(l.no, $4::bigint[])] IS DISTINCT FROM l.claim)
@@ -88,7 +118,8 @@ const DISOWN: &str = give_back!(
     "l.crashes",
     "l.crashed",
     "returned"
-);
+)
+}
 
 /// What a claim's `stuck` says.
 const BLOCKED: i16 = Mark::BLOCKED as i16;
@@ -105,10 +136,10 @@ pub(crate) async fn know(conn: &mut Conn, shared: &Shared, node: i32) -> Result<
     if shared.nodes().contains_key(&node) {
         return Ok(());
     }
-    let rows = conn.send(&Call::new(KNOW, vec![(&node, Type::INT4)])).await?;
-    let row = rows.first().ok_or(Error::LeaseLost)?;
-    let abilities = from_str(row.get(0)).map_err(|error| corrupt(format!("node {node}: {error}")))?;
-    let local = Local { abilities, settlements: row.get(1), batch: None, fresh: false };
+    let rows = conn.send(&Know { no: &node }.call()).await?;
+    let known = Know::first(&rows)?.ok_or(Error::LeaseLost)?;
+    let abilities = from_str(&known.abilities).map_err(|error| corrupt(format!("node {node}: {error}")))?;
+    let local = Local { abilities, settlements: known.settlements, batch: None, fresh: false };
     shared.nodes().insert(node, local);
     Ok(())
 }
@@ -130,15 +161,12 @@ pub(crate) async fn settle(
     then: Vec<Call<'_>>,
 ) -> Result<Vec<Vec<Row>>> {
     let class = shared.class();
-    let mut calls = vec![
-        Call::new(LOCK, vec![(&class, Type::INT4), (&node, Type::INT4)]),
-        Call::new(ADD_SETTLEMENT, vec![(&node, Type::INT4)]),
-    ];
+    let mut calls = vec![Lock { class: &class, no: &node }.call(), AddSettlement { no: &node }.call()];
     calls.extend(then);
     fault::point!("postgres.lost.settling");
     let rows = conn.commit(shared, &calls).await?;
     fault::point!("postgres.lost.settled");
-    let settlements: i32 = rows[1].first().ok_or(Error::LeaseLost)?.get(0);
+    let settlements = AddSettlement::first(&rows[1])?.ok_or(Error::LeaseLost)?.count;
     if let Some(local) = shared.nodes().get_mut(&node) {
         local.settlements = settlements;
     }
@@ -161,27 +189,27 @@ impl Op for Register {
             (shared.at(), Uuid::from_bytes(*node.id.as_bytes()), micros(node.lease), i64::from(node.pid));
         let abilities = to_string(&node.abilities).map_err(json)?;
         let queues = to_string(&node.queues).map_err(json)?;
-        let args = vec![
-            (&at as _, Type::TIMESTAMPTZ),
-            (&id as _, Type::UUID),
-            (&lease as _, Type::INT8),
-            (&pid as _, Type::INT8),
-            (&node.name as _, Type::TEXT),
-            (&node.version as _, Type::TEXT),
-            (&abilities as _, Type::TEXT),
-            (&queues as _, Type::TEXT),
-            (&named as _, Type::TEXT_ARRAY),
-        ];
-        let rows = conn.commit(shared, &[Call::new(REGISTER, args)]).await?.pop().unwrap_or_default();
-        let row = rows.first().ok_or_else(|| corrupt("a registration without an answer"))?;
+        let register = RegisterNode {
+            at: &at,
+            id: &id,
+            lease: &lease,
+            pid: &pid,
+            name: &node.name,
+            version: &node.version,
+            abilities: &abilities,
+            queues: &queues,
+            named: &named,
+        };
+        let rows = conn.commit(shared, &[register.call()]).await?.pop().unwrap_or_default();
+        let row = RegisterNode::first(&rows)?;
+        let row = row.ok_or_else(|| corrupt("a registration without an answer"))?;
         // None if another session registered the same id at the same moment; the repeat finds it.
-        let no: Option<i32> = row.get(1);
-        let no = no.ok_or_else(|| Error::unavailable("the same node is registering elsewhere"))?;
+        let no = row.no.ok_or_else(|| Error::unavailable("the same node is registering elsewhere"))?;
         // A repeat may follow claims that were made elsewhere: those are looked up when it claims.
-        if row.get(2) {
+        if row.new {
             shared.nodes().entry(no).or_insert_with(|| Local::new(node));
         }
-        Ok(Registered { no: NodeNo(no.into()), now: row.get::<_, At>(0).0 })
+        Ok(Registered { no: NodeNo(no.into()), now: row.now.0 })
     }
 }
 
@@ -197,22 +225,11 @@ impl Op for Renew {
         let marks = Marks::new(&self.0.marks);
         let activity =
             to_string(&self.0.queues).map_err(|error| corrupt(format!("a report of queues: {error}")))?;
-        let args = vec![
-            (&at as _, Type::TIMESTAMPTZ),
-            (&node as _, Type::INT4),
-            (&self.0.backed_up as _, Type::BOOL),
-            (&activity as _, Type::TEXT),
-        ];
-        let mut calls = vec![Call::new(RENEW, args)];
+        let renew = RenewLease { at: &at, node: &node, backed_up: &self.0.backed_up, activity: &activity };
+        let mut calls = vec![renew.call()];
         if !marks.nos.is_empty() {
-            let args = vec![
-                (&node as _, Type::INT4),
-                (&marks.nos as _, Type::INT8_ARRAY),
-                (&marks.claims as _, Type::INT4_ARRAY),
-                (&marks.stuck as _, Type::INT2_ARRAY),
-                (&marks.cleared as _, Type::BOOL_ARRAY),
-            ];
-            calls.push(Call::new(MARK, args));
+            let Marks { nos, claims, stuck, cleared } = &marks;
+            calls.push(MarkClaims { node: &node, nos, claims, stuck, cleared }.call());
         }
         // A renewal is a round trip anyhow; it takes the idle poll along.
         let poll =
@@ -225,15 +242,14 @@ impl Op for Renew {
         if let Some(poll) = poll {
             poll.apply(conn, shared, &polled).await?;
         }
-        let rows = answers.swap_remove(0);
-        let Some(first) = rows.first() else { return Err(Error::LeaseLost.into()) };
-        let flagged = rows.iter().filter_map(|row| {
-            let id: Uuid = row.get::<_, Option<Uuid>>(1)?;
-            let number = u32::try_from(row.get::<_, i32>(3)).unwrap_or(0);
-            let claim = Claim { id: JobId::from_bytes(*id.as_bytes()), row: JobRow(row.get(2)), number };
-            Some((claim, Cancellation { reason: flags::canceller(row.get(5)), why: row.get(4) }))
+        let rows = RenewLease::rows(&answers.swap_remove(0))?;
+        let Some(now) = rows.first().map(|row| row.now.0) else { return Err(Error::LeaseLost.into()) };
+        let flagged = rows.into_iter().filter_map(|row| {
+            let number = u32::try_from(row.claim?).unwrap_or(0);
+            let claim = Claim { id: JobId::from_bytes(*row.id?.as_bytes()), row: JobRow(row.no?), number };
+            Some((claim, Cancellation { reason: flags::canceller(row.flags?), why: row.why? }))
         });
-        Ok(Renewed { now: first.get::<_, At>(0).0, cancel: flagged.collect() })
+        Ok(Renewed { now, cancel: flagged.collect() })
     }
 }
 
@@ -292,19 +308,19 @@ impl Op for Retire {
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<usize> {
         let Ok(node) = number(self.0) else { return Ok(0) };
         let (at, class) = (shared.at(), shared.class());
-        let lock = Call::new(LOCK, vec![(&class, Type::INT4), (&node, Type::INT4)]);
-        let retire = Call::new(RETIRE, vec![(&node, Type::INT4)]);
+        let lock = Lock { class: &class, no: &node }.call();
+        let retire = RetireNode { no: &node }.call();
         let begun = conn.begin(shared, "", &[lock, retire]).await?;
         shared.nodes().remove(&node);
         if begun[1].is_empty() {
             conn.end(&[]).await?;
             return Ok(0);
         }
-        let give = Call::new(GIVE_BACK_ALL, vec![(&at, Type::TIMESTAMPTZ), (&node, Type::INT4)]);
+        let give = GiveBackAll { at: &at, node: &node }.call();
         fault::point!("postgres.leave.locked");
-        let rows = conn.end(&[give]).await?.pop().unwrap_or_default();
-        release::announce(conn, shared, &rows).await?;
-        Ok(rows.len())
+        let returned = GiveBackAll::rows(&conn.end(&[give]).await?.pop().unwrap_or_default())?;
+        release::announce(conn, shared, &returned).await;
+        Ok(returned.len())
     }
 }
 
@@ -329,21 +345,16 @@ impl Op for Disown {
             keep
         });
         let (nos, claims): (Vec<i64>, Vec<i32>) = keep.into_iter().unzip();
-        let args = vec![
-            (&at as _, Type::TIMESTAMPTZ),
-            (&node as _, Type::INT4),
-            (&settled as _, Type::INT8),
-            (&nos as _, Type::INT8_ARRAY),
-            (&claims as _, Type::INT4_ARRAY),
-        ];
-        let rows = match settle(conn, shared, node, vec![Call::new(DISOWN, args)]).await {
+        let disown = DisownClaims { at: &at, node: &node, settled: &settled, nos: &nos, claims: &claims };
+        let rows = match settle(conn, shared, node, vec![disown.call()]).await {
             Ok(mut rows) => rows.pop().unwrap_or_default(),
             // A node that is gone holds nothing, or is rescued.
             Err(crate::error::Fault::Refused(Error::LeaseLost)) => return Ok(0),
             Err(fault) => return Err(fault),
         };
-        release::announce(conn, shared, &rows).await?;
-        Ok(rows.len())
+        let returned = DisownClaims::rows(&rows)?;
+        release::announce(conn, shared, &returned).await;
+        Ok(returned.len())
     }
 }
 

@@ -13,13 +13,18 @@ use std::collections::BTreeMap;
 use mainspring_core::bounds;
 use mainspring_core::name::Key;
 use mainspring_core::output::Push;
-use tokio_postgres::types::Type;
 
-use crate::sql::{Call, Present, bound};
+use crate::sql::{Call, Present, bound, statement};
 
-/// Primary keys of `lease` and `output`: the last row of each job, once for each frame, then appends. For a reset all that is
-/// kept of its job. `$7` and `$8` are what is kept: items, and bytes.
-pub(crate) const PUSH: &str = "INSERT INTO mainspring.output
+statement! {
+    /// Primary keys of `lease` and `output`: the last row of each job, once for each frame, then appends. For a reset all that is
+    /// kept of its job. `$7` and `$8` are what is kept: items, and bytes.
+    pub(crate) PushOutput<'a> = "record.push_output", by ["lease_pkey", "output_pkey"],
+    (
+        node: i32, nos: Vec<i64>, claims: Vec<i32>, numbers: Vec<i64>, steps: Vec<Option<&'a str>>,
+        bodies: Vec<Option<&'a [u8]>>, kept: i64, kept_bytes: i64, at: Present,
+    );
+    "INSERT INTO mainspring.output
         (no, position, at, before, void_from, claim, number, step, body)
     SELECT p.no, p.position, coalesce($9::timestamptz, clock_timestamp()), p.before,
         CASE WHEN p.body IS NULL THEN coalesce((SELECT min(o.position) FROM mainspring.output o
@@ -39,10 +44,14 @@ pub(crate) const PUSH: &str = "INSERT INTO mainspring.output
                     o.before + coalesce(octet_length(o.body), 0) AS total
                 FROM mainspring.output o WHERE o.no = f.no ORDER BY o.position DESC LIMIT 1) l ON true
             WHERE l.claim IS DISTINCT FROM f.claim OR f.number > l.number
-            WINDOW w AS (PARTITION BY f.no ORDER BY f.o)) n) p";
-/// Primary key of `output`: the last and the first row of each job. If what is gone is enough to be worth it, all of its
-/// rows, and those that are gone are removed. The claims are locked.
-pub(crate) const TRIM_OUTPUT: &str = "DELETE FROM mainspring.output WHERE ctid = ANY(ARRAY(
+            WINDOW w AS (PARTITION BY f.no ORDER BY f.o)) n) p"
+}
+statement! {
+    /// Primary key of `output`: the last and the first row of each job. If what is gone is enough to be worth it, all of its
+    /// rows, and those that are gone are removed. The claims are locked.
+    pub(crate) TrimOutput<'a> = "record.trim_output", by ["output_pkey"],
+    (jobs: Vec<i64>, kept: i64, kept_bytes: i64);
+    "DELETE FROM mainspring.output WHERE ctid = ANY(ARRAY(
     SELECT x.tid FROM unnest($1::bigint[]) AS u(no)
     CROSS JOIN LATERAL (SELECT o.position, o.before + coalesce(octet_length(o.body), 0) AS total
         FROM mainspring.output o WHERE o.no = u.no ORDER BY o.position DESC LIMIT 1) l
@@ -50,7 +59,8 @@ pub(crate) const TRIM_OUTPUT: &str = "DELETE FROM mainspring.output WHERE ctid =
         FROM mainspring.output o WHERE o.no = u.no ORDER BY o.position LIMIT 1) f
     CROSS JOIN LATERAL (SELECT o.ctid AS tid FROM mainspring.output o WHERE o.no = u.no
         AND (f.position <= l.position - $2 - 256 OR f.before < l.total - $3 - 1048576)
-        AND (o.position <= l.position - $2 OR o.before < l.total - $3) OFFSET 0) x))";
+        AND (o.position <= l.position - $2 OR o.before < l.total - $3) OFFSET 0) x))"
+}
 
 /// Items and bytes that are kept.
 pub(crate) const KEPT: i64 = bound(bounds::FRAMES);
@@ -96,22 +106,18 @@ impl<'a> Pushes<'a> {
         if self.nos.is_empty() {
             return Vec::new();
         }
-        let args = vec![
-            (node as _, Type::INT4),
-            (&self.nos as _, Type::INT8_ARRAY),
-            (&self.claims as _, Type::INT4_ARRAY),
-            (&self.numbers as _, Type::INT8_ARRAY),
-            (&self.steps as _, Type::TEXT_ARRAY),
-            (&self.bodies as _, Type::BYTEA_ARRAY),
-            (&KEPT as _, Type::INT8),
-            (&KEPT_BYTES as _, Type::INT8),
-            (at as _, Type::TIMESTAMPTZ),
-        ];
-        let sweep = vec![
-            (&self.jobs as _, Type::INT8_ARRAY),
-            (&KEPT as _, Type::INT8),
-            (&KEPT_BYTES as _, Type::INT8),
-        ];
-        vec![Call::new(PUSH, args), Call::new(TRIM_OUTPUT, sweep)]
+        let push = PushOutput {
+            node,
+            nos: &self.nos,
+            claims: &self.claims,
+            numbers: &self.numbers,
+            steps: &self.steps,
+            bodies: &self.bodies,
+            kept: &KEPT,
+            kept_bytes: &KEPT_BYTES,
+            at,
+        };
+        let trim = TrimOutput { jobs: &self.jobs, kept: &KEPT, kept_bytes: &KEPT_BYTES };
+        vec![push.call(), trim.call()]
     }
 }

@@ -5,22 +5,24 @@
 //! - Whatever somebody else holds is left for the next time: a prune never waits, so it can be part of no deadlock.
 //! - A prune that finds nothing writes nothing.
 
+use mainspring_core::bounds;
 use mainspring_core::time::micros;
-use mainspring_core::{bounds, named};
-use tokio_postgres::types::Type;
 
 use super::places::remove;
 use super::{Op, counts, now};
 use crate::connection::Conn;
 use crate::error::Result;
 use crate::shared::Shared;
-use crate::sql::Call;
+use crate::sql::{Present, Query, statement};
 
-/// The whole of `lines`, which is bounded, with the settings of their queues as they are now; for each of them index
-/// `done_kept`, from its beginning. Locks rows of `done`, stepping over those that others hold, and then removes what
-/// belongs to these jobs by primary keys, `tags_no` and `children_parent`: nobody else touches the rows of a job that has ended without
-/// holding its row of `done`. One whose family is still to be told of its end is left for the next time. A unique key that outlives its job has an expiry and goes with [`KEYS`].
-pub(crate) const PRUNE: &str = named!(concat!(
+statement! {
+    /// The whole of `lines`, which is bounded, with the settings of their queues as they are now; for each of them index
+    /// `done_kept`, from its beginning. Locks rows of `done`, stepping over those that others hold, and then removes what
+    /// belongs to these jobs by primary keys, `tags_no` and `children_parent`: nobody else touches the rows of a job that has ended without
+    /// holding its row of `done`. One whose family is still to be told of its end is left for the next time. A unique key that outlives its job has an expiry and goes with [`PruneKeys`].
+    pub(crate) PruneJobs<'a> = "prune.jobs", by ["done_kept", "ends_pkey", "jobs_pkey", "tags_no", "children_parent"],
+    (at: Present, limit: i64) -> Pruned { count: i64 };
+    concat!(
     "WITH ",
     now!(),
     ", x AS MATERIALIZED (SELECT o.no FROM mainspring.lines l
@@ -36,19 +38,26 @@ pub(crate) const PRUNE: &str = named!(concat!(
         RETURNING d.no, d.line, d.state AS was, d.flags)",
     remove!(),
     " SELECT count(*) FROM e"
-));
-/// Partial index `keys_expiry`, from its beginning, stepping over what others hold: whoever frees such a key for himself
-/// holds its row.
-pub(crate) const KEYS: &str = concat!(
+)
+}
+statement! {
+    /// Partial index `keys_expiry`, from its beginning, stepping over what others hold: whoever frees such a key for himself
+    /// holds its row.
+    pub(crate) PruneKeys<'a> = "prune.keys", by ["keys_expiry"], (at: Present, limit: i64);
+    concat!(
     "WITH ",
     now!(),
     "DELETE FROM mainspring.keys WHERE ctid = ANY(ARRAY(
         SELECT k.ctid FROM mainspring.keys k WHERE k.expires_at <= (SELECT now FROM t)
         ORDER BY k.expires_at LIMIT $2 FOR UPDATE SKIP LOCKED))"
-);
-/// The whole of a small table: nodes are few, and this is their broom. Only for those that are over it looks through
-/// `lease`, to be sure. A node that is gone never comes back, so nothing is added to it meanwhile.
-const NODES: &str = named!(concat!(
+)
+}
+statement! {
+    /// The whole of a small table: nodes are few, and this is their broom. Only for those that are over it looks through
+    /// `lease`, to be sure. A node that is gone never comes back, so nothing is added to it meanwhile.
+    pub(crate) PruneNodes<'a> = "prune.nodes", whole ("`nodes` is small, and `lease` has no more rows than all nodes have slots"),
+    (at: Present, kept: i64);
+    concat!(
     "WITH ",
     now!(),
     "DELETE FROM mainspring.nodes WHERE ctid = ANY(ARRAY(
@@ -56,7 +65,8 @@ const NODES: &str = named!(concat!(
             AND n.renewed_at <= (SELECT now FROM t) - $2 * interval '1 us'
             AND NOT EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.node = n.no)
         FOR UPDATE OF n SKIP LOCKED))"
-));
+)
+}
 
 /// Removes what is over. Answers how many jobs were removed.
 pub(crate) struct Prune(pub(crate) usize);
@@ -69,10 +79,17 @@ impl Op for Prune {
         let (at, limit) = (shared.at(), i64::try_from(self.0).unwrap_or(i64::MAX));
         let keys = i64::try_from(bounds::BATCH).unwrap_or(i64::MAX);
         let kept = micros(bounds::NODE_RETENTION);
-        let call =
-            |sql, number| Call::new(sql, vec![(&at as _, Type::TIMESTAMPTZ), (number as _, Type::INT8)]);
-        let rows = conn.commit(shared, &[call(PRUNE, &limit), call(KEYS, &keys), call(NODES, &kept)]).await?;
-        let removed: i64 = rows.first().and_then(|rows| rows.first()).map_or(0, |row| row.get(0));
+        let rows = conn
+            .commit(
+                shared,
+                &[
+                    PruneJobs { at: &at, limit: &limit }.call(),
+                    PruneKeys { at: &at, limit: &keys }.call(),
+                    PruneNodes { at: &at, kept: &kept }.call(),
+                ],
+            )
+            .await?;
+        let removed = PruneJobs::first(rows.first().map_or(&[], Vec::as_slice))?.map_or(0, |row| row.count);
         // What was removed is; the counts are right either way, and the next fold makes up for this one.
         if let Err(fault) = counts::fold(conn, shared).await {
             tracing::debug!(?fault, "counts were not folded");

@@ -15,9 +15,8 @@ use mainspring_core::id::{Claim, NodeNo};
 use mainspring_core::job::{Differs, New};
 use mainspring_core::journal::{Recorded, Recording, Writes};
 use mainspring_core::name::Key;
-use mainspring_core::{Error, bounds, named};
+use mainspring_core::{Error, bounds};
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::append::append;
@@ -29,14 +28,14 @@ use crate::connection::Conn;
 use crate::error::{Fault, Result, corrupt};
 use crate::names;
 use crate::shared::Shared;
-use crate::sql::{Call, Present, bound};
+use crate::sql::{Call, Present, Query, bound, statement};
 
 /// Primary key of `lease`, in order of the numbers, and a shared lock on what is held; the rows of claims that record for
 /// the first time, or that crashed before and make progress, are changed. Then appends. Returns the numbers that were held. Both lists of
 /// numbers are sorted, so that `width_bucket` finds a number by halving.
 macro_rules! record {
     ($now:expr, $progress:expr, $again:expr) => {
-        $crate::op::named!(concat!(
+        concat!(
             "WITH ",
             $now,
             ", s AS MATERIALIZED (SELECT l.no, l.flags & {flag.journal} = 0 OR (l.crashes <> 0 OR l.crashed <> 0) AND ",
@@ -60,7 +59,7 @@ macro_rules! record {
                 WHERE h.nos[width_bucket(e.no, h.nos)] = e.no ",
             $again,
             ") SELECT h.nos FROM h"
-        ))
+        )
     };
 }
 pub(crate) use record;
@@ -70,45 +69,85 @@ macro_rules! progress {
         "($10::boolean[])[width_bucket(l.no, $3::bigint[])]"
     };
 }
-/// Plain inserts: the primary key of `steps` refuses a repeat.
-pub(crate) const RECORD: &str = record!(now!(), progress!(), "");
-/// The same where some are there already. Costs more, and is rarely needed.
-const RECORD_AGAIN: &str = record!(now!(), progress!(), "ON CONFLICT (no, key) DO NOTHING");
-/// Primary key of `lease`, in order of the numbers. For batches of several statements, as [`RECORD`] does.
-const FENCE: &str = "SELECT l.no FROM unnest($2::bigint[], $3::int[]) AS f(no, claim)
+statement! {
+    /// Plain inserts: the primary key of `steps` refuses a repeat.
+    pub(crate) Record<'a> = "record.write", by ["lease_pkey"],
+    (
+        at: Present, node: i32, nos: Vec<i64>, claims: Vec<i32>, entry_nos: Vec<i64>, kinds: Vec<i16>,
+        overlapped: Vec<bool>, keys: Vec<&'a str>, values: Vec<&'a [u8]>, progress: Vec<bool>,
+    )
+    -> Locked { nos: Vec<i64> };
+    record!(now!(), progress!(), "")
+}
+statement! {
+    /// The same where some are there already. Costs more, and is rarely needed.
+    pub(crate) RecordAgain<'a> = "record.write_again", by ["lease_pkey"],
+    (
+        at: Present, node: i32, nos: Vec<i64>, claims: Vec<i32>, entry_nos: Vec<i64>, kinds: Vec<i16>,
+        overlapped: Vec<bool>, keys: Vec<&'a str>, values: Vec<&'a [u8]>, progress: Vec<bool>,
+    )
+    -> Locked;
+    record!(now!(), progress!(), "ON CONFLICT (no, key) DO NOTHING")
+}
+statement! {
+    /// Primary key of `lease`, in order of the numbers. For batches of several statements, as [`RECORD`] does.
+    pub(crate) Fence<'a> = "record.fence", by ["lease_pkey"],
+    (node: i32, nos: Vec<i64>, claims: Vec<i32>) -> Fenced { no: i64 };
+    "SELECT l.no FROM unnest($2::bigint[], $3::int[]) AS f(no, claim)
     CROSS JOIN LATERAL (SELECT l.no FROM mainspring.lease l
-        WHERE l.no = f.no AND l.claim = f.claim AND l.node = $1 FOR NO KEY UPDATE) l";
-/// Primary keys of `lease` and `steps`. The claims are locked.
-pub(crate) const FORGET: &str = "DELETE FROM mainspring.steps WHERE ctid = ANY(ARRAY(
+        WHERE l.no = f.no AND l.claim = f.claim AND l.node = $1 FOR NO KEY UPDATE) l"
+}
+statement! {
+    /// Primary keys of `lease` and `steps`. The claims are locked.
+    pub(crate) Forget<'a> = "record.forget", by ["lease_pkey", "steps_pkey"],
+    (node: i32, nos: Vec<i64>, claims: Vec<i32>, keys: Vec<&'a str>);
+    "DELETE FROM mainspring.steps WHERE ctid = ANY(ARRAY(
     SELECT s.tid FROM unnest($2::bigint[], $3::int[], $4::text[]) AS f(no, claim, key)
     CROSS JOIN LATERAL (SELECT 1 FROM mainspring.lease l
         WHERE l.no = f.no AND l.claim = f.claim AND l.node = $1 OFFSET 0) l
     CROSS JOIN LATERAL (SELECT s.ctid AS tid FROM mainspring.steps s
-        WHERE s.no = f.no AND s.key = f.key OFFSET 0) s))";
-/// Primary key of `lease`, partial index `inbox_unread`. The claims are locked.
-const READ: &str = "UPDATE mainspring.inbox SET read = true WHERE ctid = ANY(ARRAY(
+        WHERE s.no = f.no AND s.key = f.key OFFSET 0) s))"
+}
+statement! {
+    /// Primary key of `lease`, partial index `inbox_unread`. The claims are locked.
+    pub(crate) Read<'a> = "record.read", by ["lease_pkey", "inbox_unread"],
+    (node: i32, nos: Vec<i64>, claims: Vec<i32>, seqs: Vec<i64>);
+    "UPDATE mainspring.inbox SET read = true WHERE ctid = ANY(ARRAY(
     SELECT m.tid FROM unnest($2::bigint[], $3::int[], $4::bigint[]) AS f(no, claim, seq)
     CROSS JOIN LATERAL (SELECT 1 FROM mainspring.lease l
         WHERE l.no = f.no AND l.claim = f.claim AND l.node = $1 OFFSET 0) l
     CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM mainspring.inbox m
-        WHERE m.no = f.no AND m.seq = f.seq AND NOT m.read OFFSET 0) m))";
-/// Partial index `inbox_read`, from its end, per job: the last are kept.
-pub(crate) const TRIM: &str = "DELETE FROM mainspring.inbox WHERE ctid = ANY(ARRAY(
+        WHERE m.no = f.no AND m.seq = f.seq AND NOT m.read OFFSET 0) m))"
+}
+statement! {
+    /// Partial index `inbox_read`, from its end, per job: the last are kept.
+    pub(crate) Trim<'a> = "record.trim_inbox", by ["inbox_read"], (nos: Vec<i64>, kept: i64);
+    "DELETE FROM mainspring.inbox WHERE ctid = ANY(ARRAY(
     SELECT m.tid FROM (SELECT DISTINCT no FROM unnest($1::bigint[]) AS u(no)) u
     CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM mainspring.inbox m
-        WHERE m.no = u.no AND m.read AND m.state IS NULL ORDER BY m.seq DESC OFFSET $2) m))";
-/// Primary key of `lease`. The claims are locked.
-const OWNS: &str = named!(
+        WHERE m.no = u.no AND m.read AND m.state IS NULL ORDER BY m.seq DESC OFFSET $2) m))"
+}
+statement! {
+    /// Primary key of `lease`. The claims are locked.
+    pub(crate) Owns<'a> = "record.owns", by ["lease_pkey"], (nos: Vec<i64>);
     "UPDATE mainspring.lease l SET flags = l.flags | {flag.children}
     WHERE l.no = ANY($1::bigint[]) AND l.flags & {flag.children} = 0"
-);
-/// Primary key of `steps`.
-const HAS: &str = "SELECT u.o - 1 FROM unnest($1::bigint[], $2::text[]) WITH ORDINALITY AS u(no, key, o)
-    CROSS JOIN LATERAL (SELECT 1 FROM mainspring.steps s WHERE s.no = u.no AND s.key = u.key OFFSET 0) s";
-/// Unique index of ids, then appends.
-const FAMILY: &str = "INSERT INTO mainspring.children (no, parent, on_close)
+}
+statement! {
+    /// Primary key of `steps`.
+    pub(crate) Has<'a> = "record.has", by ["steps_pkey"],
+    (nos: Vec<i64>, keys: Vec<&'a str>) -> There { position: i64 };
+    "SELECT u.o - 1 FROM unnest($1::bigint[], $2::text[]) WITH ORDINALITY AS u(no, key, o)
+    CROSS JOIN LATERAL (SELECT 1 FROM mainspring.steps s WHERE s.no = u.no AND s.key = u.key OFFSET 0) s"
+}
+statement! {
+    /// Unique index of ids, then appends.
+    pub(crate) Family<'a> = "record.family", by ["jobs_id_key"],
+    (ids: Vec<Uuid>, parents: Vec<i64>, on_close: Vec<i16>);
+    "INSERT INTO mainspring.children (no, parent, on_close)
     SELECT j.no, u.parent, u.on_close FROM unnest($1::uuid[], $2::bigint[], $3::smallint[]) AS u(id, parent, on_close)
-    CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j";
+    CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j"
+}
 
 /// How often a batch is begun anew because others have stored a part of it.
 const ROUNDS: usize = 4;
@@ -196,36 +235,31 @@ impl<'a> Pages<'a> {
             return calls;
         }
         if !self.forget.0.is_empty() {
-            let args = vec![
-                (node as _, Type::INT4),
-                (&self.forget.0 as _, Type::INT8_ARRAY),
-                (&self.forget.1 as _, Type::INT4_ARRAY),
-                (&self.forget.2 as _, Type::TEXT_ARRAY),
-            ];
-            calls.push(Call::new(FORGET, args));
+            let (nos, claims, keys) = &self.forget;
+            calls.push(Forget { node, nos, claims, keys }.call());
         }
-        let args = vec![
-            (at as _, Type::TIMESTAMPTZ),
-            (node as _, Type::INT4),
-            (&self.nos as _, Type::INT8_ARRAY),
-            (&self.claims as _, Type::INT4_ARRAY),
-            (&self.entry_nos as _, Type::INT8_ARRAY),
-            (&self.kinds as _, Type::INT2_ARRAY),
-            (&self.overlapped as _, Type::BOOL_ARRAY),
-            (&self.keys as _, Type::TEXT_ARRAY),
-            (&self.values as _, Type::BYTEA_ARRAY),
-            (&self.progress as _, Type::BOOL_ARRAY),
-        ];
-        calls.push(Call::new(if again { RECORD_AGAIN } else { RECORD }, args));
+        macro_rules! write {
+            ($Statement:ident) => {
+                $Statement {
+                    at,
+                    node,
+                    nos: &self.nos,
+                    claims: &self.claims,
+                    entry_nos: &self.entry_nos,
+                    kinds: &self.kinds,
+                    overlapped: &self.overlapped,
+                    keys: &self.keys,
+                    values: &self.values,
+                    progress: &self.progress,
+                }
+                .call()
+            };
+        }
+        calls.push(if again { write!(RecordAgain) } else { write!(Record) });
         if !self.read.0.is_empty() {
-            let args = vec![
-                (node as _, Type::INT4),
-                (&self.read.0 as _, Type::INT8_ARRAY),
-                (&self.read.1 as _, Type::INT4_ARRAY),
-                (&self.read.2 as _, Type::INT8_ARRAY),
-            ];
-            calls.push(Call::new(READ, args));
-            calls.push(Call::new(TRIM, vec![(&self.read.0, Type::INT8_ARRAY), (&KEPT, Type::INT8)]));
+            let (nos, claims, seqs) = &self.read;
+            calls.push(Read { node, nos, claims, seqs }.call());
+            calls.push(Trim { nos, kept: &KEPT }.call());
         }
         calls.extend(self.pushes.calls(at, node));
         calls
@@ -336,11 +370,14 @@ async fn write(
         }
         match conn.commit(shared, &calls).await {
             Ok(rows) => {
+                let mut held = BTreeSet::new();
                 let answers = calls.iter().zip(&rows);
-                let held = answers.filter(|(call, _)| matches!(call.sql, RECORD | RECORD_AGAIN));
-                let numbers =
-                    held.filter_map(|(_, rows)| rows.first()).flat_map(|row| row.get::<_, Vec<i64>>(0));
-                return Ok(numbers.collect());
+                for (_, rows) in
+                    answers.filter(|(call, _)| call.is::<Record<'_>>() || call.is::<RecordAgain<'_>>())
+                {
+                    held.extend(Record::first(rows)?.into_iter().flat_map(|row| row.nos));
+                }
+                return Ok(held);
             }
             Err(fault) if !again && is_repeat(&fault) => {}
             Err(fault) => return Err(fault),
@@ -350,8 +387,7 @@ async fn write(
 }
 
 fn fence<'c>(node: &'c i32, nos: &'c Vec<i64>, claims: &'c Vec<i32>) -> Call<'c> {
-    let args = vec![(node as _, Type::INT4), (nos as _, Type::INT8_ARRAY), (claims as _, Type::INT4_ARRAY)];
-    Call::new(FENCE, args)
+    Fence { node, nos, claims }.call()
 }
 
 /// Children that start with a batch.
@@ -410,11 +446,11 @@ impl<'a> Children<'a> {
         let (nos, claims): (Vec<i64>, Vec<i32>) = newest.iter().unzip();
         let ids: Vec<Uuid> = self.jobs.iter().map(|job| Uuid::from_bytes(*job.id.as_bytes())).collect();
         for round in 1..=ROUNDS {
-            let known = Call::new(enqueue::KNOWN, vec![(&ids, Type::UUID_ARRAY)]);
+            let known = enqueue::Known { ids: &ids }.call();
             let begun = conn.begin(shared, "", &[fence(&node, &nos, &claims), known]).await?;
             let [held, known] = begun.as_slice() else { return Err(corrupt("a fence without an answer")) };
-            let held: BTreeSet<i64> = held.iter().map(|row| row.get(0)).collect();
-            let known: BTreeSet<Uuid> = known.iter().map(|row| row.get(0)).collect();
+            let held: BTreeSet<i64> = Fence::rows(held)?.into_iter().map(|row| row.no).collect();
+            let known: BTreeSet<Uuid> = enqueue::Known::rows(known)?.into_iter().map(|row| row.id).collect();
             let is_held = |index: &usize| {
                 let (no, claim) = self.parents[*index];
                 held.contains(&no) && newest.get(&no) == Some(&claim)
@@ -432,21 +468,16 @@ impl<'a> Children<'a> {
             let mut calls: Vec<Call<'_>> =
                 passes.iter().flat_map(|pages| pages.calls(&at, &node, round > 1)).collect();
             if !chosen.is_empty() {
-                let family = vec![
-                    (&columns.ids as _, Type::UUID_ARRAY),
-                    (&parents as _, Type::INT8_ARRAY),
-                    (&on_close as _, Type::INT2_ARRAY),
-                ];
-                calls.push(Call::new(OWNS, vec![(&owners, Type::INT8_ARRAY)]));
+                calls.push(Owns { nos: &owners }.call());
                 calls.push(columns.insert(&at));
-                calls.push(Call::new(FAMILY, family));
+                calls.push(Family { ids: &columns.ids, parents: &parents, on_close: &on_close }.call());
             }
             match conn.end(&calls).await {
                 Ok(rows) => {
                     // Behind the insert there is only the family.
                     if let Some(rows) = rows.iter().nth_back(1).filter(|_| !chosen.is_empty()) {
                         shared.moved();
-                        enqueue::announce(conn, shared, rows).await;
+                        enqueue::announce(conn, shared, &enqueue::Insert::rows(rows)?).await;
                     }
                     return Ok(Started::All(held));
                 }
@@ -505,9 +536,9 @@ impl<'a> Children<'a> {
         let keys = children.iter().filter_map(|&index| Some((index, self.starts[index].1?)));
         let (asked, keys): (Vec<usize>, Vec<&str>) = keys.map(|(index, key)| (index, key.as_str())).unzip();
         let nos: Vec<i64> = asked.iter().map(|&index| self.parents[index].0).collect();
-        let args = vec![(&nos as _, Type::INT8_ARRAY), (&keys as _, Type::TEXT_ARRAY)];
-        let rows = conn.step(&[Call::new(HAS, args)]).await?.pop().unwrap_or_default();
-        let at = |row: &tokio_postgres::Row| usize::try_from(row.get::<_, i64>(0)).ok();
-        Ok(rows.iter().filter_map(at).filter_map(|at| asked.get(at).copied()).collect())
+        let has = Has { nos: &nos, keys: &keys }.call();
+        let rows = Has::rows(&conn.step(&[has]).await?.pop().unwrap_or_default())?;
+        let at = |row: &There| asked.get(usize::try_from(row.position).ok()?).copied();
+        Ok(rows.iter().filter_map(at).collect())
     }
 }

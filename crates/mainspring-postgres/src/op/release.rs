@@ -3,14 +3,12 @@
 //! # Invariants
 //! - A claim that was asked to cancel never goes back to waiting.
 
-use tokio_postgres::Row;
-
 use crate::connection::Conn;
-use crate::error::Result;
 use crate::hint::Hints;
 use crate::op::family;
 use crate::shared::Shared;
 use crate::sql::At;
+use crate::sql::statement::row;
 
 /// Takes the claims that a query chooses out of `lease` and puts each where it belongs: cancelled if it was flagged,
 /// quarantined at the third crash, and otherwise into `ready` as what comes back. The query locks what it chooses.
@@ -18,7 +16,7 @@ use crate::sql::At;
 /// level (NULL if it is not in `ready`), time, whether it is quarantined, and what families are to be told of its end.
 macro_rules! give_back {
     ($chosen:expr, $crashes:expr, $crashed:expr, $class:literal) => {
-        $crate::op::named!(concat!(
+        concat!(
             "WITH ",
             $crate::op::now!(),
             ", x AS MATERIALIZED (",
@@ -56,22 +54,28 @@ macro_rules! give_back {
                 e.state = {state.suspended}, ",
             $crate::op::places::told!(),
             " FROM e, t"
-        ))
+        )
     };
 }
 pub(crate) use give_back;
 
+row! {
+    /// A claim that was given back.
+    pub(crate) Returned {
+        no: i64, line: i32, level: Option<i16>, now: At, quarantined: bool, told: i16,
+    }
+}
+
 /// Tells where released jobs can be claimed again.
-pub(crate) async fn announce(conn: &mut Conn, shared: &Shared, rows: &[Row]) -> Result<()> {
-    crate::names::learn_for_hints(conn, shared, rows.iter().map(|row| row.get(1))).await;
+pub(crate) async fn announce(conn: &mut Conn, shared: &Shared, returned: &[Returned]) {
+    crate::names::learn_for_hints(conn, shared, returned.iter().map(|job| job.line)).await;
     let mut hints = Hints::default();
-    for row in rows {
-        if let Some(level) = row.get::<_, Option<i16>>(2) {
-            hints.ready((row.get(1), level), (row.get::<_, At>(3).0, row.get(0)));
+    for job in returned {
+        if let Some(level) = job.level {
+            hints.ready((job.line, level), (job.now.0, job.no));
         }
     }
     hints.send(conn, shared).await;
-    let unsent = rows.iter().map(|row| (row.get(0), row.get::<_, i16>(5))).filter(|(_, flags)| *flags != 0);
+    let unsent = returned.iter().map(|job| (job.no, job.told)).filter(|(_, told)| *told != 0);
     family::notify(conn, shared, unsent.collect()).await;
-    Ok(())
 }

@@ -9,29 +9,38 @@ use std::time::Duration;
 use mainspring_core::id::NodeNo;
 use mainspring_core::store::{NodeState, Rescue, Rescued};
 use mainspring_core::time::{Timestamp, micros};
-use mainspring_core::{Error, bounds, fault, named};
+use mainspring_core::{Error, bounds, fault};
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
-use super::release::{self, give_back};
+use super::release::{self, Returned, give_back};
 use super::{Op, node, now};
 use crate::connection::Conn;
 use crate::error::{Result, corrupt};
 use crate::shared::Shared;
-use crate::sql::{At, Call};
+use crate::sql::{At, Call, Present, Query, statement};
 
-/// A small table as a whole: the living, and the dead whose claims are still to be moved. For those that have lapsed,
-/// `lease` up to the first match.
-pub(crate) const LOOK: &str = named!(concat!(
+statement! {
+    /// A small table as a whole: the living, and the dead whose claims are still to be moved. For those that have lapsed,
+    /// `lease` up to the first match.
+    pub(crate) Look<'a> = "rescue.look", whole ("`nodes` is small, and `lease` has no more rows than all nodes have slots"),
+    (at: Present)
+    -> Seen {
+        now: At, no: Option<i32>, state: Option<i16>, lease: Option<i64>, lapsed: Option<bool>, until: Option<At>,
+    };
+    concat!(
     "WITH ",
     now!(),
     "SELECT t.now, n.no, n.state, n.lease,
         n.lease_until <= t.now AND EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.node = n.no), n.lease_until
     FROM t LEFT JOIN mainspring.nodes n ON n.state = {node.live} OR NOT n.drained ORDER BY n.no"
-));
-/// Primary key of `nodes`, rows in order; `lease` as a whole, up to the first match, for those that have lapsed. All that
-/// was judged before is judged again: the node's lock is held now. A row that is being renewed is waited for.
-const EXPIRE: &str = named!(concat!(
+)
+}
+statement! {
+    /// Primary key of `nodes`, rows in order; `lease` as a whole, up to the first match, for those that have lapsed. All that
+    /// was judged before is judged again: the node's lock is held now. A row that is being renewed is waited for.
+    pub(crate) ExpireNodes<'a> = "rescue.expire", by ["nodes_pkey"],
+    (at: Present, dead: Vec<i32>, steady: i64, seen: i64) -> Expired { no: i32 };
+    concat!(
     "WITH ",
     now!(),
     "UPDATE mainspring.nodes n SET state = {node.expired}, drained = false FROM t
@@ -39,13 +48,19 @@ const EXPIRE: &str = named!(concat!(
         AND extract(epoch FROM t.now) * 1000000 - $4 <= n.lease / 2
         AND EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.node = n.no)
     RETURNING n.no"
-));
-/// Primary key: only who lives judges others.
-const STILL_LIVE: &str =
-    named!("SELECT 1 FROM mainspring.nodes WHERE no = $1 AND state = {node.live} FOR SHARE");
-/// `lease` as a whole, whose size is bounded by the slots of all nodes; only for dead nodes. What an outcome is just
-/// ending is left for the next time. What was only claimed ahead counts no crash.
-const MOVE: &str = give_back!(
+)
+}
+statement! {
+    /// Primary key: only who lives judges others.
+    pub(crate) StillLive<'a> = "rescue.still_live", by ["nodes_pkey"], (no: i32);
+    "SELECT 1 FROM mainspring.nodes WHERE no = $1 AND state = {node.live} FOR SHARE"
+}
+statement! {
+    /// `lease` as a whole, whose size is bounded by the slots of all nodes; only for dead nodes. What an outcome is just
+    /// ending is left for the next time. What was only claimed ahead counts no crash.
+    pub(crate) Move<'a> = "rescue.move", whole ("`lease` has no more rows than all nodes have slots"),
+    (at: Present, limit: i64) -> Returned;
+    give_back!(
     "SELECT l.no FROM mainspring.lease l JOIN mainspring.nodes n ON n.no = l.node
     WHERE n.state = {node.expired} AND NOT n.drained ORDER BY l.no LIMIT $2 FOR UPDATE OF l SKIP LOCKED",
     "(CASE WHEN l.cancel IS NULL AND l.flags & {flag.ahead} = 0 THEN least(l.crashes + 1, 32767)
@@ -53,14 +68,18 @@ const MOVE: &str = give_back!(
     "CASE WHEN l.cancel IS NULL AND l.flags & {flag.ahead} = 0 THEN greatest(l.crashed,
         (extract(epoch FROM (SELECT t.now FROM t) - l.claimed_at) * 1000000)::bigint) ELSE l.crashed END",
     "lost"
-);
-/// The same tables: the dead who hold nothing any more.
-const DRAINED: &str = named!(
+)
+}
+statement! {
+    /// The same tables: the dead who hold nothing any more.
+    pub(crate) Drained = "rescue.drained", whole ("`nodes` is small"), ();
     "UPDATE mainspring.nodes n SET drained = true WHERE n.state = {node.expired} AND NOT n.drained
     AND NOT EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.node = n.no)"
-);
-const MORE: &str =
-    named!("SELECT EXISTS (SELECT 1 FROM mainspring.nodes WHERE state = {node.expired} AND NOT drained)");
+}
+statement! {
+    pub(crate) More = "rescue.more", whole ("`nodes` is small"), () -> AreMore { more: bool };
+    "SELECT EXISTS (SELECT 1 FROM mainspring.nodes WHERE state = {node.expired} AND NOT drained)"
+}
 
 /// Expires the dead and moves their jobs.
 pub(crate) struct RescueOp(pub(crate) Rescue);
@@ -71,7 +90,7 @@ impl Op for RescueOp {
 
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Rescued> {
         let at = shared.at();
-        let rows = conn.send(&Call::new(LOOK, vec![(&at, Type::TIMESTAMPTZ)])).await?;
+        let rows = conn.send(&Look { at: &at }.call()).await?;
         let living = Living::read(&rows)?;
         let by = node::number(self.0.by)?;
         if !living.nodes.iter().any(|node| node.no == by) {
@@ -94,45 +113,40 @@ impl RescueOp {
         dead: &Vec<i32>,
     ) -> Result<Rescued> {
         let (at, class, by) = (shared.at(), shared.class(), node::number(self.0.by)?);
-        let locks = dead.iter().map(|no| Call::new(node::LOCK, vec![(&class, Type::INT4), (no, Type::INT4)]));
+        let locks = dead.iter().map(|no| node::Lock { class: &class, no }.call());
         let mut calls: Vec<Call<'_>> = locks.collect();
         let (steady, seen) = (micros(self.0.steady), self.0.seen.as_micros());
         let limit = i64::try_from(bounds::BATCH).unwrap_or(i64::MAX);
-        calls.push(Call::new(STILL_LIVE, vec![(&by, Type::INT4)]));
+        calls.push(StillLive { no: &by }.call());
         let begun = conn.begin(shared, "", &calls).await?;
         if begun.last().is_none_or(Vec::is_empty) {
             return Err(Error::LeaseLost.into());
         }
         fault::point!("postgres.rescue.locked");
-        let expire = vec![
-            (&at as _, Type::TIMESTAMPTZ),
-            (dead as _, Type::INT4_ARRAY),
-            (&steady as _, Type::INT8),
-            (&seen as _, Type::INT8),
-        ];
         let rows = conn
             .end(&[
-                Call::new(EXPIRE, expire),
-                Call::new(MOVE, vec![(&at, Type::TIMESTAMPTZ), (&limit, Type::INT8)]),
-                Call::new(DRAINED, Vec::new()),
-                Call::new(MORE, Vec::new()),
+                ExpireNodes { at: &at, dead, steady: &steady, seen: &seen }.call(),
+                Move { at: &at, limit: &limit }.call(),
+                Drained.call(),
+                More.call(),
             ])
             .await?;
         fault::point!("postgres.rescue.moved");
         let [expired, moved, _, more] = rows.as_slice() else {
             return Err(corrupt("a rescue without an answer"));
         };
-        let expired: Vec<i32> = expired.iter().map(|row| row.get(0)).collect();
-        release::announce(conn, shared, moved).await?;
+        let expired: Vec<i32> = ExpireNodes::rows(expired)?.into_iter().map(|node| node.no).collect();
+        let moved = Move::rows(moved)?;
+        release::announce(conn, shared, &moved).await;
         {
             let mut nodes = shared.nodes();
             for no in &expired {
                 nodes.remove(no);
             }
         }
-        let quarantined = moved.iter().filter(|row| row.get::<_, bool>(4)).count();
-        let returned = moved.iter().filter(|row| row.get::<_, Option<i16>>(2).is_some()).count();
-        let more = more.first().is_some_and(|row| row.get(0));
+        let quarantined = moved.iter().filter(|job| job.quarantined).count();
+        let returned = moved.iter().filter(|job| job.level.is_some()).count();
+        let more = More::first(more)?.is_some_and(|row| row.more);
         let mut rescued = living.rescued(&expired);
         (rescued.returned, rescued.quarantined, rescued.more) = (returned, quarantined, more);
         Ok(rescued)
@@ -159,18 +173,19 @@ struct Alive {
 }
 
 impl Living {
-    /// From the rows of [`LOOK`].
+    /// From the rows of [`Look`].
     pub(crate) fn read(rows: &[Row]) -> Result<Self> {
+        let rows = Look::rows(rows)?;
         let first = rows.first().ok_or_else(|| corrupt("a look at the nodes without an answer"))?;
-        let mut living = Living { now: first.get::<_, At>(0).0, nodes: Vec::new(), undrained: false };
-        for row in rows {
-            let Some(no) = row.get::<_, Option<i32>>(1) else { continue };
-            if row.get::<_, i16>(2) != i16::from(NodeState::Live.code()) {
+        let mut living = Living { now: first.now.0, nodes: Vec::new(), undrained: false };
+        for node in rows {
+            let (Some(no), Some(lease), Some(until)) = (node.no, node.lease, node.until) else { continue };
+            if node.state != Some(NodeState::Live.code().into()) {
                 living.undrained = true;
                 continue;
             }
-            let until = row.get::<_, At>(5).0;
-            living.nodes.push(Alive { no, lease: row.get(3), until, lapsed: row.get(4) });
+            let lapsed = node.lapsed.unwrap_or(false);
+            living.nodes.push(Alive { no, lease, until: until.0, lapsed });
         }
         Ok(living)
     }

@@ -6,35 +6,44 @@
 
 use mainspring_core::journal::{EntryKind, Line, Rewind, Subject, rewind};
 use mainspring_core::name::Key;
-use mainspring_core::named;
-use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use crate::connection::Conn;
 use crate::error::{Result, corrupt};
-use crate::sql::{Call, Present};
+use crate::sql::{Present, Query, statement};
 
-/// Primary key of `steps`, by the job's number. Values of children and of signals alone.
-const LINES: &str = named!(
+statement! {
+    /// Primary key of `steps`, by the job's number. Values of children and of signals alone.
+    pub(crate) Lines<'a> = "rewind.lines", by ["steps_pkey"],
+    (no: i64) -> JournalLine { key: String, kind: i16, value: Option<Vec<u8>> };
     "SELECT s.key, s.kind, CASE WHEN s.kind IN ({entry.child}, {entry.received}) THEN s.value END
     FROM mainspring.steps s WHERE s.no = $1 ORDER BY s.seq"
-);
-/// Primary key of `steps`. The job is in no place, or in one of this transaction: nobody else records.
-const FORGET: &str = "DELETE FROM mainspring.steps s WHERE s.no = $1 AND s.key = ANY($2::text[])";
-/// Primary key of `inbox`. What has been read is touched by nobody but whoever holds the job. Of what was read long ago the
-/// sender is not known any more, and what it has sent since stays.
-const UNREAD: &str = "INSERT INTO mainspring.inbox AS m (no, subject, sender, at, body)
+}
+statement! {
+    /// Primary key of `steps`. The job is in no place, or in one of this transaction: nobody else records.
+    pub(crate) Forget<'a> = "rewind.forget", by ["steps_pkey"], (no: i64, keys: Vec<&'a str>);
+    "DELETE FROM mainspring.steps s WHERE s.no = $1 AND s.key = ANY($2::text[])"
+}
+statement! {
+    /// Primary key of `inbox`. What has been read is touched by nobody but whoever holds the job. Of what was read long ago the
+    /// sender is not known any more, and what it has sent since stays.
+    pub(crate) Unread<'a> = "rewind.unread", by ["inbox_pkey"],
+    (no: i64, subjects: Vec<String>, senders: Vec<&'a str>, bodies: Vec<&'a [u8]>, at: Present);
+    "INSERT INTO mainspring.inbox AS m (no, subject, sender, at, body)
     SELECT $1, u.subject, u.sender, coalesce($5::timestamptz, clock_timestamp()), u.body
     FROM unnest($2::text[], $3::text[], $4::bytea[]) AS u(subject, sender, body)
-    ON CONFLICT (no, subject, sender) DO UPDATE SET read = false, body = excluded.body WHERE m.read";
-/// Unique index of ids, then primary keys: children that are cancelled with their parent and have not ended.
-const CHILDREN: &str = named!(
+    ON CONFLICT (no, subject, sender) DO UPDATE SET read = false, body = excluded.body WHERE m.read"
+}
+statement! {
+    /// Unique index of ids, then primary keys: children that are cancelled with their parent and have not ended.
+    pub(crate) Children<'a> = "rewind.children", by ["jobs_id_key", "children_parent", "done_pkey"],
+    (parent: i64, ids: Vec<Uuid>) -> ChildNo { no: i64 };
     "SELECT c.no FROM unnest($2::uuid[]) AS u(id)
     CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j
     CROSS JOIN LATERAL (SELECT no FROM mainspring.children
         WHERE no = j.no AND parent = $1 AND on_close = {on_close.cancel} OFFSET 0) c
     WHERE NOT EXISTS (SELECT 1 FROM mainspring.done d WHERE d.no = c.no) ORDER BY c.no"
-);
+}
 
 /// A job that is about to be taken back.
 pub(super) struct Back {
@@ -50,22 +59,21 @@ pub(super) async fn look(conn: &mut Conn, no: i64, from: &Key) -> Result<Option<
     let mut children = Vec::new();
     if !rewind.children.is_empty() {
         let ids: Vec<Uuid> = rewind.children.iter().map(|id| Uuid::from_bytes(*id.as_bytes())).collect();
-        let call = Call::new(CHILDREN, vec![(&no, Type::INT8), (&ids, Type::UUID_ARRAY)]);
-        children = conn.step(&[call]).await?.iter().flatten().map(|row| row.get(0)).collect();
+        let rows = conn.step(&[Children { parent: &no, ids: &ids }.call()]).await?.pop().unwrap_or_default();
+        children = Children::rows(&rows)?.into_iter().map(|child| child.no).collect();
     }
     Ok(Some(Back { no, rewind, children }))
 }
 
 async fn read(conn: &mut Conn, no: i64, from: &Key) -> Result<Option<Rewind>> {
-    let rows = conn.step(&[Call::new(LINES, vec![(&no, Type::INT8)])]).await?.pop().unwrap_or_default();
+    let rows = Lines::rows(&conn.step(&[Lines { no: &no }.call()]).await?.pop().unwrap_or_default())?;
     let mut lines: Vec<Line> = Vec::with_capacity(rows.len());
-    for row in &rows {
-        let kind: i16 = row.get(1);
+    for JournalLine { key, kind, value } in rows {
         let kind = u8::try_from(kind).ok().and_then(EntryKind::from_code);
         lines.push((
-            Key::new(row.get::<_, String>(0)).map_err(|error| corrupt(error.to_string()))?,
+            Key::new(key).map_err(|error| corrupt(error.to_string()))?,
             kind.ok_or_else(|| corrupt("a kind of entry that is none"))?,
-            row.get(2),
+            value,
         ));
     }
     Ok(rewind(&lines, from))
@@ -82,16 +90,9 @@ pub(super) async fn run(conn: &mut Conn, at: &Present, from: &Key, back: &Back) 
         rewind.unread.iter().map(|unread| Subject::Signal(unread.name.clone()).to_string()).collect();
     let senders: Vec<&str> = rewind.unread.iter().map(|unread| unread.sender.as_str()).collect();
     let bodies: Vec<&[u8]> = rewind.unread.iter().map(|unread| unread.body.as_slice()).collect();
-    let mut calls = vec![Call::new(FORGET, vec![(no, Type::INT8), (&forget, Type::TEXT_ARRAY)])];
+    let mut calls = vec![Forget { no, keys: &forget }.call()];
     if !subjects.is_empty() {
-        let args = vec![
-            (no as _, Type::INT8),
-            (&subjects as _, Type::TEXT_ARRAY),
-            (&senders as _, Type::TEXT_ARRAY),
-            (&bodies as _, Type::BYTEA_ARRAY),
-            (at as _, Type::TIMESTAMPTZ),
-        ];
-        calls.push(Call::new(UNREAD, args));
+        calls.push(Unread { no, subjects: &subjects, senders: &senders, bodies: &bodies, at }.call());
     }
     conn.step(&calls).await?;
     Ok(true)

@@ -7,19 +7,23 @@ use std::collections::BTreeMap;
 use mainspring_core::job::{Differs, New};
 use mainspring_core::store::Receipt;
 use mainspring_core::tables::options::read_options;
-use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use crate::connection::Conn;
 use crate::error::Result;
-use crate::sql::Call;
+use crate::sql::{Query, statement};
 
-/// Unique index of ids, then primary keys. An input that is the same byte by byte is not sent back.
-pub(crate) const SAME_ID: &str = "SELECT u.o - 1,
+statement! {
+    /// Unique index of ids, then primary keys. An input that is the same byte by byte is not sent back.
+    pub(crate) SameId<'a> = "enqueue.same_id", by ["jobs_id_key"],
+    (ids: Vec<Uuid>, inputs: Vec<&'a [u8]>)
+    -> SameIdRow { index: i64, kind: String, options: Option<String>, input: Option<Vec<u8>> };
+    "SELECT u.o - 1,
         coalesce((SELECT k.name FROM mainspring.lines l JOIN mainspring.kinds k ON k.no = l.kind WHERE l.no = j.line), ''),
         j.options::text, CASE WHEN j.input <> u.input THEN j.input END
     FROM unnest($1::uuid[], $2::bytea[]) WITH ORDINALITY AS u(id, input, o)
-    CROSS JOIN LATERAL (SELECT line, options, input FROM mainspring.jobs WHERE id = u.id OFFSET 0) j";
+    CROSS JOIN LATERAL (SELECT line, options, input FROM mainspring.jobs WHERE id = u.id OFFSET 0) j"
+}
 /// Jobs that are looked at in one statement: what it sends back may be as large as so many inputs.
 const AT_ONCE: usize = 64;
 
@@ -52,13 +56,13 @@ pub(crate) async fn meet(
     for some in asked.chunks(AT_ONCE) {
         let ids: Vec<Uuid> = some.iter().map(|&index| Uuid::from_bytes(*jobs[index].id.as_bytes())).collect();
         let inputs: Vec<&[u8]> = some.iter().map(|&index| jobs[index].input.as_slice()).collect();
-        let args = vec![(&ids as _, Type::UUID_ARRAY), (&inputs as _, Type::BYTEA_ARRAY)];
-        let rows = conn.step(&[Call::new(SAME_ID, args)]).await?.pop().unwrap_or_default();
-        for row in rows {
-            let Some(&index) = usize::try_from(row.get::<_, i64>(0)).ok().and_then(|at| some.get(at)) else {
+        let rows =
+            conn.step(&[SameId { ids: &ids, inputs: &inputs }.call()]).await?.pop().unwrap_or_default();
+        for SameIdRow { index, kind, options, input } in SameId::rows(&rows)? {
+            let Some(&index) = usize::try_from(index).ok().and_then(|at| some.get(at)) else {
                 continue;
             };
-            let holder = Holder { kind: row.get(1), options: row.get(2), input: row.get(3) };
+            let holder = Holder { kind, options, input };
             met.insert(index, holder.differs(&jobs[index]));
         }
     }

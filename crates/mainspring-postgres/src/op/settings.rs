@@ -5,41 +5,56 @@ use std::collections::BTreeMap;
 use mainspring_core::name::QueueName;
 use mainspring_core::store::{Counts, Queue, QueueChange, Retention, Settings};
 use mainspring_core::time::micros;
-use tokio_postgres::types::Type;
 
-use super::{CONFIRM, Op};
+use super::{Confirm, Op};
 use crate::connection::Conn;
 use crate::error::{Result, corrupt};
 use crate::hint::Hints;
-use crate::names::{self, read_queue};
+use crate::names::{self, Lock, QueueRow};
 use crate::read::state_of;
 use crate::shared::Shared;
-use crate::sql::Call;
+use crate::sql::{Query, statement};
 
-/// Advisory lock: the one that names are added under. Who holds it is alone with the queues, and every later statement
-/// sees what those before him have committed.
-const LOCK: &str = "SELECT pg_advisory_xact_lock($1, -1)";
-/// Unique index of names, looked at first: a conflict would use up a number each time.
-const ADD: &str = "INSERT INTO mainspring.queues (name, retain_succeeded, retain_failed)
-    SELECT $1, $2, $3 WHERE NOT EXISTS (SELECT 1 FROM mainspring.queues WHERE name = $1)";
-/// Unique index of names.
-const QUEUE: &str = "SELECT no, name, paused, backoff, retain_succeeded, retain_failed, deleted
-    FROM mainspring.queues WHERE name = $1";
-/// Primary key.
-const SET: &str =
+statement! {
+    /// Unique index of names, looked at first: a conflict would use up a number each time.
+    pub(crate) AddQueue<'a> = "settings.add", by ["queues_name_key"],
+    (name: &'a str, retain_succeeded: i64, retain_failed: i64);
+    "INSERT INTO mainspring.queues (name, retain_succeeded, retain_failed)
+    SELECT $1, $2, $3 WHERE NOT EXISTS (SELECT 1 FROM mainspring.queues WHERE name = $1)"
+}
+statement! {
+    /// Unique index of names.
+    pub(crate) FindQueue<'a> = "settings.queue", by ["queues_name_key"], (name: &'a str) -> QueueRow;
+    "SELECT no, name, paused, backoff, retain_succeeded, retain_failed, deleted
+    FROM mainspring.queues WHERE name = $1"
+}
+statement! {
+    /// Primary key.
+    pub(crate) Set<'a> = "settings.set", by ["queues_pkey"],
+    (
+        no: i32, paused: bool, backoff: Option<String>, retain_succeeded: i64, retain_failed: i64, deleted: bool,
+    );
     "UPDATE mainspring.queues SET paused = $2, backoff = $3, retain_succeeded = $4, retain_failed = $5,
         deleted = $6
-    WHERE no = $1";
-/// Unique index of names; the whole of small tables, as for all counts. A job that another transaction is about to store is not
-/// seen and waits for nobody: once it is, its queue is there again.
-const COUNTS: &str = "SELECT c.state, sum(c.n)::bigint FROM (
+    WHERE no = $1"
+}
+statement! {
+    /// Unique index of names; the whole of small tables, as for all counts. A job that another transaction is about to store is not
+    /// seen and waits for nobody: once it is, its queue is there again.
+    pub(crate) CountQueue<'a> = "settings.count", by ["queues_name_key"],
+    (name: &'a str) -> StateCount { state: i16, count: i64 };
+    "SELECT c.state, sum(c.n)::bigint FROM (
         SELECT line, state, n FROM mainspring.counts
         UNION ALL SELECT line, state, n FROM mainspring.count_deltas) c
     JOIN mainspring.lines l ON l.no = c.line JOIN mainspring.queues q ON q.no = l.queue
-    WHERE q.name = $1 GROUP BY c.state HAVING sum(c.n) > 0";
-/// Primary key: tells other processes to read the settings again.
-const CHANGED: &str = "INSERT INTO mainspring.meta AS m (key, value) VALUES ('settings', '1')
-    ON CONFLICT (key) DO UPDATE SET value = (m.value::bigint + 1)::text";
+    WHERE q.name = $1 GROUP BY c.state HAVING sum(c.n) > 0"
+}
+statement! {
+    /// Primary key: tells other processes to read the settings again.
+    pub(crate) AddChange = "settings.changed", by ["meta_pkey"], ();
+    "INSERT INTO mainspring.meta AS m (key, value) VALUES ('settings', '1')
+    ON CONFLICT (key) DO UPDATE SET value = (m.value::bigint + 1)::text"
+}
 
 /// Changes a queue's settings, creating it if need be.
 pub(crate) struct Configure {
@@ -54,18 +69,20 @@ impl Op for Configure {
         self.change.check()?;
         let (class, name, retention) = (shared.class(), self.queue.as_str(), Retention::default());
         let (succeeded, failed) = (micros(retention.succeeded.0), micros(retention.failed.0));
-        let add = vec![(&name as _, Type::TEXT), (&succeeded as _, Type::INT8), (&failed as _, Type::INT8)];
         let calls = [
-            Call::new(LOCK, vec![(&class, Type::INT4)]),
-            Call::new(ADD, add),
-            Call::new(QUEUE, vec![(&name, Type::TEXT)]),
+            // Whoever holds it is alone with the queues, and every later statement sees what those before him have committed.
+            Lock { class: &class }.call(),
+            AddQueue { name: &name, retain_succeeded: &succeeded, retain_failed: &failed }.call(),
+            FindQueue { name: &name }.call(),
         ];
         let rows = conn.begin(shared, "", &calls).await?.pop().unwrap_or_default();
-        let row = rows.first().ok_or_else(|| corrupt("a queue that was just added is missing"))?;
-        let (no, mut queue) = read_queue(row)?;
+        let row = FindQueue::first(&rows)?;
+        let row = row.ok_or_else(|| corrupt("a queue that was just added is missing"))?;
+        let deleted = row.deleted;
+        let (no, mut queue) = row.read()?;
         let before = queue.settings.clone();
         self.change.apply(&mut queue.settings);
-        if queue.settings == before && !row.get::<_, bool>(6) {
+        if queue.settings == before && !deleted {
             conn.end(&[]).await?;
             learn(conn, shared).await;
         } else {
@@ -84,20 +101,20 @@ impl Op for DeleteQueue {
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<bool> {
         let (class, name) = (shared.class(), self.0.as_str());
         let calls = [
-            Call::new(LOCK, vec![(&class, Type::INT4)]),
-            Call::new(QUEUE, vec![(&name, Type::TEXT)]),
-            Call::new(COUNTS, vec![(&name, Type::TEXT)]),
+            Lock { class: &class }.call(),
+            FindQueue { name: &name }.call(),
+            CountQueue { name: &name }.call(),
         ];
         let rows = conn.begin(shared, "", &calls).await?;
         let mut states = BTreeMap::new();
-        for row in &rows[2] {
-            states.insert(state_of(row.get(0))?, u64::try_from(row.get::<_, i64>(1)).unwrap_or(0));
+        for StateCount { state, count } in CountQueue::rows(&rows[2])? {
+            states.insert(state_of(state)?, u64::try_from(count).unwrap_or(0));
         }
         let empty = Counts(BTreeMap::from([(self.0.clone(), states)])).check_empty(&self.0);
-        let there = rows[1].first().filter(|row| !row.get::<_, bool>(6));
+        let there = FindQueue::first(&rows[1])?.filter(|row| !row.deleted);
         match (empty, there) {
             (Ok(()), Some(row)) => {
-                let (no, queue) = read_queue(row)?;
+                let (no, queue) = row.read()?;
                 set(conn, shared, no, (&queue.settings, &Settings::default()), true).await?;
                 Ok(true)
             }
@@ -120,15 +137,15 @@ async fn set(
     let backoff = settings.backoff.map(|backoff| backoff.to_string());
     let succeeded = micros(settings.retention.succeeded.0);
     let failed = micros(settings.retention.failed.0);
-    let args = vec![
-        (&no as _, Type::INT4),
-        (&settings.paused as _, Type::BOOL),
-        (&backoff as _, Type::TEXT),
-        (&succeeded as _, Type::INT8),
-        (&failed as _, Type::INT8),
-        (&deleted as _, Type::BOOL),
-    ];
-    conn.end(&[Call::new(SET, args), Call::new(CHANGED, Vec::new())]).await?;
+    let set = Set {
+        no: &no,
+        paused: &settings.paused,
+        backoff: &backoff,
+        retain_succeeded: &succeeded,
+        retain_failed: &failed,
+        deleted: &deleted,
+    };
+    conn.end(&[set.call(), AddChange.call()]).await?;
     learn(conn, shared).await;
     if before.paused && !settings.paused {
         let mut hints = Hints::default();
@@ -145,16 +162,28 @@ async fn learn(conn: &mut Conn, shared: &Shared) {
     }
 }
 
-/// Whoever stores, claims or ends jobs writes to these.
-const WRITTEN: &str = "LOCK TABLE mainspring.jobs, mainspring.ready, mainspring.timers, mainspring.suspended,
+statement! {
+    /// Whoever stores, claims or ends jobs writes to these.
+    pub(crate) LockWritten = "settings.lock_written", whole ("it locks tables"), ();
+    "LOCK TABLE mainspring.jobs, mainspring.ready, mainspring.timers, mainspring.suspended,
     mainspring.lease, mainspring.done, mainspring.superseded, mainspring.errors, mainspring.steps, mainspring.inbox,
     mainspring.output, mainspring.children, mainspring.ends, mainspring.keys, mainspring.deadlines, mainspring.tags,
-    mainspring.progress, mainspring.nodes, mainspring.counts, mainspring.count_deltas IN ROW EXCLUSIVE MODE";
-/// A writer that waits longer than this fails.
-const SOON: &str = "SELECT set_config('lock_timeout', '2s', true)";
-/// Primary key: a row that nobody else sees.
-const TRY: &str = "INSERT INTO mainspring.count_deltas (n, line, state) VALUES (0, 0, 0)";
-const FORGET: &str = "DELETE FROM mainspring.count_deltas WHERE n = 0 AND line = 0";
+    mainspring.progress, mainspring.nodes, mainspring.counts, mainspring.count_deltas IN ROW EXCLUSIVE MODE"
+}
+statement! {
+    /// A writer that waits longer than this fails.
+    pub(crate) WaitShortly = "settings.wait_shortly", whole ("it touches no table"), ();
+    "SELECT set_config('lock_timeout', '2s', true)"
+}
+statement! {
+    /// Primary key: a row that nobody else sees.
+    pub(crate) TryInsert = "settings.try_insert", whole ("it appends"), ();
+    "INSERT INTO mainspring.count_deltas (n, line, state) VALUES (0, 0, 0)"
+}
+statement! {
+    pub(crate) TryDelete = "settings.try_delete", whole ("`count_deltas` has few rows"), ();
+    "DELETE FROM mainspring.count_deltas WHERE n = 0 AND line = 0"
+}
 
 /// Takes the locks of writers on all tables, writes, and takes it back in the same transaction.
 pub(crate) struct TryWrite;
@@ -165,7 +194,8 @@ impl Op for TryWrite {
     const WRITES: bool = false;
 
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<()> {
-        let calls = [SOON, WRITTEN, TRY, FORGET, CONFIRM].map(|sql| Call::new(sql, Vec::new()));
+        let calls =
+            [WaitShortly.call(), LockWritten.call(), TryInsert.call(), TryDelete.call(), Confirm.call()];
         conn.commit(shared, &calls).await.map(drop)
     }
 }

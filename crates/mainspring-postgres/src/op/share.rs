@@ -3,15 +3,19 @@
 //! Few jobs have one; a batch without any has no statement for it.
 
 use mainspring_core::job::New;
-use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::now;
-use crate::sql::{Call, Present};
+use crate::sql::{Call, Present, statement};
 
-/// Unique index of ids, then appends, in the order of the journals. The jobs are of the same transaction, so nobody else
-/// records for them.
-pub(crate) const SHARE: &str = concat!(
+statement! {
+    /// Unique index of ids, then appends, in the order of the journals. The jobs are of the same transaction, so nobody else
+    /// records for them.
+    pub(crate) Share<'a> = "enqueue.share_journal", by ["jobs_id_key"],
+    (
+        at: Present, ids: Vec<Uuid>, kinds: Vec<i16>, overlapped: Vec<bool>, keys: Vec<&'a str>, values: Vec<&'a [u8]>,
+    );
+    concat!(
     "WITH ",
     now!(),
     "INSERT INTO mainspring.steps (no, at, claim, kind, overlapped, key, value)
@@ -19,7 +23,8 @@ pub(crate) const SHARE: &str = concat!(
     FROM t CROSS JOIN unnest($2::uuid[], $3::smallint[], $4::boolean[], $5::text[], $6::bytea[]) WITH ORDINALITY
         AS e(id, kind, overlapped, key, value, o)
     CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = e.id OFFSET 0) j ORDER BY e.o"
-);
+)
+}
 
 /// Journals as arguments, one column each.
 #[derive(Default)]
@@ -51,14 +56,14 @@ impl<'a> Shares<'a> {
         if self.ids.is_empty() {
             return None;
         }
-        let args = vec![
-            (at as _, Type::TIMESTAMPTZ),
-            (&self.ids as _, Type::UUID_ARRAY),
-            (&self.kinds as _, Type::INT2_ARRAY),
-            (&self.overlapped as _, Type::BOOL_ARRAY),
-            (&self.keys as _, Type::TEXT_ARRAY),
-            (&self.values as _, Type::BYTEA_ARRAY),
-        ];
-        Some(Call::new(SHARE, args))
+        let share = Share {
+            at,
+            ids: &self.ids,
+            kinds: &self.kinds,
+            overlapped: &self.overlapped,
+            keys: &self.keys,
+            values: &self.values,
+        };
+        Some(share.call())
     }
 }

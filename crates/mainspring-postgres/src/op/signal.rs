@@ -8,56 +8,75 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use mainspring_core::bounds;
 use mainspring_core::id::JobId;
 use mainspring_core::journal::{Signal, Signalled, Subject};
-use mainspring_core::{bounds, named};
-use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::mailbox::wake;
 use super::places::update_waiting;
-use super::{CONFIRM, Op, now};
+use super::{Confirm, Op, now};
 use crate::connection::Conn;
 use crate::error::{Result, corrupt};
 use crate::hint::Hints;
 use crate::names;
 use crate::read::status;
 use crate::shared::Shared;
-use crate::sql::{At, Call};
+use crate::sql::{At, Present, Query, statement};
 
-/// Unique index of ids; then advisory locks, in order of the jobs' numbers.
-pub(crate) const LOCK: &str = "SELECT count(pg_advisory_xact_lock($1 # x.no)) FROM (
+statement! {
+    /// Unique index of ids; then advisory locks, in order of the jobs' numbers.
+    pub(crate) Lock<'a> = "signal.lock", by ["jobs_id_key"], (mailbox: i64, ids: Vec<Uuid>);
+    "SELECT count(pg_advisory_xact_lock($1 # x.no)) FROM (
     SELECT DISTINCT j.no FROM unnest($2::uuid[]) AS u(id)
-    CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j ORDER BY j.no) x";
-/// Unique index of ids, then primary keys: who has ended, and what is there already.
-const LOOK: &str = "SELECT u.o, j.no, d.state, d.reason, EXISTS (SELECT 1 FROM mainspring.inbox m
+    CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j ORDER BY j.no) x"
+}
+statement! {
+    /// Unique index of ids, then primary keys: who has ended, and what is there already.
+    pub(crate) Look<'a> = "signal.look", by ["jobs_id_key", "inbox_pkey", "done_pkey"],
+    (ids: Vec<Uuid>, subjects: Vec<String>, senders: Vec<&'a str>)
+    -> Looked { position: i64, no: i64, state: Option<i16>, reason: Option<i16>, there: bool };
+    "SELECT u.o, j.no, d.state, d.reason, EXISTS (SELECT 1 FROM mainspring.inbox m
         WHERE m.no = j.no AND m.subject = u.subject AND m.sender = u.sender)
     FROM unnest($1::uuid[], $2::text[], $3::text[]) WITH ORDINALITY AS u(id, subject, sender, o)
     CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j
-    LEFT JOIN LATERAL (SELECT state, reason FROM mainspring.done WHERE no = j.no OFFSET 0) d ON true";
-/// Unique index of ids; partial index `inbox_unread`, as far as it matters.
-const UNREAD: &str = "SELECT j.no, m.n FROM (SELECT DISTINCT id FROM unnest($1::uuid[]) AS u(id)) u
+    LEFT JOIN LATERAL (SELECT state, reason FROM mainspring.done WHERE no = j.no OFFSET 0) d ON true"
+}
+statement! {
+    /// Unique index of ids; partial index `inbox_unread`, as far as it matters.
+    pub(crate) CountUnread<'a> = "signal.unread", by ["jobs_id_key", "inbox_unread"],
+    (ids: Vec<Uuid>, limit: i64) -> Unread { no: i64, count: i64 };
+    "SELECT j.no, m.n FROM (SELECT DISTINCT id FROM unnest($1::uuid[]) AS u(id)) u
     CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j
     CROSS JOIN LATERAL (SELECT count(*) AS n FROM (SELECT 1 FROM mainspring.inbox m
-        WHERE m.no = j.no AND NOT m.read AND m.state IS NULL LIMIT $2) m) m";
-/// Appends, in the order of the batch. The locks are held, and nothing is there already.
-const POST: &str = concat!(
+        WHERE m.no = j.no AND NOT m.read AND m.state IS NULL LIMIT $2) m) m"
+}
+statement! {
+    /// Appends, in the order of the batch. The locks are held, and nothing is there already.
+    pub(crate) Post<'a> = "signal.post", whole ("it appends"),
+    (at: Present, nos: Vec<i64>, subjects: Vec<&'a str>, senders: Vec<&'a str>, bodies: Vec<&'a [u8]>);
+    concat!(
     "WITH ",
     now!(),
     "INSERT INTO mainspring.inbox (no, at, subject, sender, body)
     SELECT u.no, t.now, u.subject, u.sender, u.body
     FROM t, unnest($2::bigint[], $3::text[], $4::text[], $5::bytea[]) AS u(no, subject, sender, body)"
-);
-/// Primary key of `lease`: whose claims have a message now.
-const MARK_CLAIMED: &str = named!(
+)
+}
+statement! {
+    /// Primary key of `lease`: whose claims have a message now.
+    pub(crate) MarkClaimed<'a> = "signal.mark_claimed", by ["lease_pkey"], (nos: Vec<i64>) -> Marked { no: i64 };
     "WITH u AS (UPDATE mainspring.lease l SET flags = l.flags | {flag.journal}
         WHERE l.no = ANY($1::bigint[]) AND l.flags & {flag.journal} = 0)
     SELECT l.no FROM mainspring.lease l WHERE l.no = ANY($1::bigint[])"
-);
-/// A job that is moved at this moment may miss its mark: a suspension looks into the inbox whatever that says. A claim steps
-/// over what is locked here, so it is told of again.
-const MARK_WAITING: &str = named!(concat!(
+}
+statement! {
+    /// A job that is moved at this moment may miss its mark: a suspension looks into the inbox whatever that says. A claim steps
+    /// over what is locked here, so it is told of again.
+    pub(crate) MarkWaiting<'a> = "signal.mark_waiting", by ["ready_pkey", "timers_pkey", "suspended_pkey"],
+    (at: Present, nos: Vec<i64>)
+    -> MarkedWaiting { no: i64, line: Option<i32>, level: Option<i16>, ready_at: Option<At> };
+    concat!(
     "WITH ",
     now!(),
     update_waiting!(
@@ -67,8 +86,13 @@ const MARK_WAITING: &str = named!(concat!(
         "flags = p.flags | {flag.journal}"
     ),
     " SELECT w.no, w.line, w.level, w.ready_at FROM w"
-));
-const WAKE: &str = wake!("SELECT u.no, u.subject FROM unnest($2::bigint[], $3::text[]) AS u(no, subject)");
+)
+}
+statement! {
+    pub(crate) Wake<'a> = "signal.wake", by ["suspended_pkey", "inbox_pkey"],
+    (at: Present, nos: Vec<i64>, subjects: Vec<&'a str>) -> Woken { no: i64, line: i32, level: i16, now: At };
+    wake!("SELECT u.no, u.subject FROM unnest($2::bigint[], $3::text[]) AS u(no, subject)")
+}
 
 /// Puts signals into inboxes.
 pub(crate) struct SignalOp(pub(crate) Vec<Signal>);
@@ -88,24 +112,19 @@ impl Op for SignalOp {
             signals.iter().map(|signal| Subject::Signal(signal.name.clone()).to_string()).collect();
         let senders: Vec<&str> = signals.iter().map(|signal| signal.sender.as_str()).collect();
         let limit = i64::try_from(bounds::INBOX).unwrap_or(i64::MAX);
-        let look = vec![
-            (&ids as _, Type::UUID_ARRAY),
-            (&subjects as _, Type::TEXT_ARRAY),
-            (&senders as _, Type::TEXT_ARRAY),
-        ];
         let begun = conn
             .begin(
                 shared,
                 "",
                 &[
-                    Call::new(LOCK, vec![(&mailbox, Type::INT8), (&ids, Type::UUID_ARRAY)]),
-                    Call::new(LOOK, look),
-                    Call::new(UNREAD, vec![(&ids, Type::UUID_ARRAY), (&limit, Type::INT8)]),
+                    Lock { mailbox: &mailbox, ids: &ids }.call(),
+                    Look { ids: &ids, subjects: &subjects, senders: &senders }.call(),
+                    CountUnread { ids: &ids, limit: &limit }.call(),
                 ],
             )
             .await?;
         let [_, looked, unread] = begun.as_slice() else { return Err(corrupt("signals without an answer")) };
-        let decided = decide(signals, looked, unread)?;
+        let decided = decide(signals, Look::rows(looked)?, CountUnread::rows(unread)?)?;
         let (mut nos, mut stored) = (Vec::new(), Vec::new());
         for (index, (no, answer)) in decided.iter().enumerate() {
             if let (Some(no), Signalled::Stored) = (no, answer) {
@@ -116,7 +135,7 @@ impl Op for SignalOp {
         let answers: Vec<Signalled> = decided.into_iter().map(|(_, answer)| answer).collect();
         if stored.is_empty() {
             let repeated = answers.contains(&Signalled::Repeated);
-            let confirm = repeated.then(|| Call::new(CONFIRM, Vec::new()));
+            let confirm = repeated.then(|| Confirm.call());
             conn.end(confirm.as_slice()).await?;
             return Ok(answers);
         }
@@ -127,76 +146,67 @@ impl Op for SignalOp {
         let jobs: BTreeMap<i64, JobId> =
             nos.iter().zip(&stored).map(|(no, &index)| (*no, signals[index].job)).collect();
         let marked: Vec<i64> = jobs.keys().copied().collect();
-        let post = vec![
-            (&at as _, Type::TIMESTAMPTZ),
-            (&nos as _, Type::INT8_ARRAY),
-            (&new_subjects as _, Type::TEXT_ARRAY),
-            (&new_senders as _, Type::TEXT_ARRAY),
-            (&bodies as _, Type::BYTEA_ARRAY),
-        ];
-        let wake = vec![
-            (&at as _, Type::TIMESTAMPTZ),
-            (&nos as _, Type::INT8_ARRAY),
-            (&new_subjects as _, Type::TEXT_ARRAY),
-        ];
         let rows = conn
             .end(&[
-                Call::new(MARK_CLAIMED, vec![(&marked, Type::INT8_ARRAY)]),
-                Call::new(POST, post),
-                Call::new(MARK_WAITING, vec![(&at, Type::TIMESTAMPTZ), (&marked, Type::INT8_ARRAY)]),
-                Call::new(WAKE, wake),
+                MarkClaimed { nos: &marked }.call(),
+                Post { at: &at, nos: &nos, subjects: &new_subjects, senders: &new_senders, bodies: &bodies }
+                    .call(),
+                MarkWaiting { at: &at, nos: &marked }.call(),
+                Wake { at: &at, nos: &nos, subjects: &new_subjects }.call(),
             ])
             .await?;
         let [claimed, _, waiting, woken] = rows.as_slice() else {
             return Err(corrupt("signals without an answer"));
         };
         let mut hints = Hints::default();
-        for row in claimed {
-            if let Some(id) = jobs.get(&row.get::<_, i64>(0)) {
+        for row in MarkClaimed::rows(claimed)? {
+            if let Some(id) = jobs.get(&row.no) {
                 hints.message(*id);
             }
         }
-        let ready = waiting.iter().filter(|row| row.get::<_, Option<i32>>(1).is_some()).chain(woken);
-        announce(conn, shared, hints, ready).await;
+        for row in MarkWaiting::rows(waiting)? {
+            if let (Some(line), Some(level), Some(at)) = (row.line, row.level, row.ready_at) {
+                hints.ready((line, level), (at.0, row.no));
+            }
+        }
+        announce(conn, shared, hints, &Wake::rows(woken)?).await;
         Ok(answers)
     }
 }
 
-/// Tells where jobs are ready, from rows of number, line, level and time; with other hints.
-pub(crate) async fn announce<'r>(
-    conn: &mut Conn,
-    shared: &Shared,
-    mut hints: Hints,
-    ready: impl Iterator<Item = &'r Row>,
-) {
-    for row in ready {
-        hints.ready((row.get(1), row.get(2)), (row.get::<_, At>(3).0, row.get(0)));
+/// Tells where jobs have become ready; with other hints.
+pub(crate) async fn announce(conn: &mut Conn, shared: &Shared, mut hints: Hints, woken: &[Woken]) {
+    for job in woken {
+        hints.ready((job.line, job.level), (job.now.0, job.no));
     }
     names::learn_for_hints(conn, shared, hints.lines()).await;
     hints.send(conn, shared).await;
 }
 
 /// What becomes of each signal, and the number of its job if there is one.
-fn decide(signals: &[Signal], looked: &[Row], unread: &[Row]) -> Result<Vec<(Option<i64>, Signalled)>> {
+fn decide(
+    signals: &[Signal],
+    looked: Vec<Looked>,
+    unread: Vec<Unread>,
+) -> Result<Vec<(Option<i64>, Signalled)>> {
     let mut unread: BTreeMap<i64, usize> =
-        unread.iter().map(|row| (row.get(0), usize::try_from(row.get::<_, i64>(1)).unwrap_or(0))).collect();
+        unread.iter().map(|row| (row.no, usize::try_from(row.count).unwrap_or(0))).collect();
     let mut answers = vec![(None, Signalled::NotFound); signals.len()];
-    let mut by_place: Vec<(usize, &Row)> = Vec::with_capacity(looked.len());
+    let mut by_place: Vec<(usize, Looked)> = Vec::with_capacity(looked.len());
     for row in looked {
-        let index = usize::try_from(row.get::<_, i64>(0) - 1).ok().filter(|&index| index < signals.len());
+        let index = usize::try_from(row.position - 1).ok().filter(|&index| index < signals.len());
         by_place.push((index.ok_or_else(|| corrupt("an answer to nothing"))?, row));
     }
     by_place.sort_by_key(|(index, _)| *index);
     let mut seen: BTreeSet<(i64, &str, &str)> = BTreeSet::new();
     for (index, row) in by_place {
-        let (signal, no): (&Signal, i64) = (&signals[index], row.get(1));
+        let (signal, no) = (&signals[index], row.no);
         let key = (no, signal.name.as_str(), signal.sender.as_str());
-        let ended: Option<i16> = row.get(2);
         let count = unread.entry(no).or_default();
-        let answer = if row.get(4) || seen.contains(&key) {
+        let answer = if row.there || seen.contains(&key) {
             Signalled::Repeated
-        } else if let Some(state) = ended {
-            Signalled::Ended(status(state, row.get(3))?)
+        } else if let Some(state) = row.state {
+            Signalled::Ended(status(state, row.reason)?)
         } else if *count >= bounds::INBOX {
             Signalled::Full
         } else {

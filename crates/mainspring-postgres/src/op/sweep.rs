@@ -1,10 +1,8 @@
 //! Sweeps: what time alone does to jobs.
 
-use mainspring_core::named;
 use mainspring_core::store::Swept;
 use mainspring_core::time::Timestamp;
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 use super::places::{
     count, end, enter_ready, leave_suspended, leave_timers, leave_waiting, level, lock_waiting,
@@ -15,11 +13,15 @@ use crate::error::Result;
 use crate::hint::Hints;
 use crate::names;
 use crate::shared::Shared;
-use crate::sql::{At, Call};
+use crate::sql::{At, Present, Query, statement};
 
-/// Index `timers_due` and partial index `suspended_due`, stepping over what others hold; of both together those that are
-/// longest due. Appends to `ready`.
-pub(crate) const PROMOTE: &str = named!(concat!(
+statement! {
+    /// Index `timers_due` and partial index `suspended_due`, stepping over what others hold; of both together those that are
+    /// longest due. Appends to `ready`.
+    pub(crate) PromoteDue<'a> = "sweep.promote", by ["timers_due", "suspended_due"],
+    (at: Present, limit: i64)
+    -> Promoted { now: At, line: Option<i32>, level: Option<i16>, first: Option<i64>, count: Option<i64> };
+    concat!(
     "WITH ",
     now!(),
     ", xm AS MATERIALIZED (SELECT m.ctid AS tid, m.due, m.no, {state.scheduled} AS was FROM mainspring.timers m
@@ -43,20 +45,27 @@ pub(crate) const PROMOTE: &str = named!(concat!(
         UNION ALL SELECT line, {state.ready}, count(*) FROM e GROUP BY line)
     SELECT t.now, g.line, g.level, g.first, g.n FROM t LEFT JOIN (
         SELECT line, level, min(no) AS first, count(*) AS n FROM e GROUP BY line, level) g ON true"
-));
-/// Index `timers_due` and partial index `suspended_due`, their first entries; and the first end that is to be told of.
-pub(crate) const NEXT_DUE: &str = named!(
+)
+}
+statement! {
+    /// Index `timers_due` and partial index `suspended_due`, their first entries; and the first end that is to be told of.
+    pub(crate) NextDue = "sweep.next_due", by ["timers_due", "suspended_due", "ends_pkey"], () -> Due { at: Option<At> };
     "SELECT least(
     (SELECT m.due FROM mainspring.timers m ORDER BY m.due, m.no LIMIT 1),
     (SELECT s.due FROM mainspring.suspended s WHERE s.reason <= {reasons.last_awaiting} AND s.due IS NOT NULL
         ORDER BY s.due, s.no LIMIT 1),
     (SELECT e.at + interval '1 s' FROM mainspring.ends e ORDER BY e.no LIMIT 1))"
-);
+}
 const _: () = assert!(family::PATIENCE == 1_000_000, "the statement names it");
 
-/// Index `deadlines_at`, stepping over running jobs by the primary key of `lease`; then the primary keys of the places.
-/// Rows that others hold are left for the next time.
-pub(crate) const EXPIRE: &str = named!(concat!(
+statement! {
+    /// Index `deadlines_at`, stepping over running jobs by the primary key of `lease`; then the primary keys of the places.
+    /// Rows that others hold are left for the next time.
+    pub(crate) ExpireLate<'a> = "sweep.expire",
+    by ["deadlines_at", "lease_pkey", "ready_pkey", "timers_pkey", "suspended_pkey", "keys_no", "deadlines_pkey"],
+    (at: Present, limit: i64)
+    -> ExpiredJobs { now: At, count: i64, told_nos: Vec<i64>, told_flags: Vec<i16> };
+    concat!(
     "WITH ",
     now!(),
     ", x AS MATERIALIZED (SELECT z.no FROM mainspring.deadlines z WHERE z.at <= (SELECT now FROM t)
@@ -76,10 +85,14 @@ pub(crate) const EXPIRE: &str = named!(concat!(
     count!("e"),
     " SELECT t.now, (SELECT count(*) FROM e), ARRAY(SELECT e.no FROM e WHERE e.flags & {flags.told} <> 0 ORDER BY e.no),
         ARRAY(SELECT e.flags FROM e WHERE e.flags & {flags.told} <> 0 ORDER BY e.no) FROM t"
-));
-/// Index `deadlines_at`, its first entry that is not of a running job.
-pub(crate) const NEXT_DEADLINE: &str = "SELECT z.at FROM mainspring.deadlines z
-    WHERE NOT EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.no = z.no) ORDER BY z.at, z.no LIMIT 1";
+)
+}
+statement! {
+    /// Index `deadlines_at`, its first entry that is not of a running job.
+    pub(crate) NextDeadline = "sweep.next_deadline", by ["deadlines_at", "lease_pkey"], () -> Due;
+    "SELECT z.at FROM mainspring.deadlines z
+    WHERE NOT EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.no = z.no) ORDER BY z.at, z.no LIMIT 1"
+}
 
 /// Moves jobs whose time has come to `ready`.
 pub(crate) struct Promote(pub(crate) usize);
@@ -90,24 +103,24 @@ impl Op for Promote {
 
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Swept> {
         let (at, limit) = (shared.at(), i64::try_from(self.0).unwrap_or(i64::MAX));
-        let promote = Call::new(PROMOTE, vec![(&at, Type::TIMESTAMPTZ), (&limit, Type::INT8)]);
-        let rows = conn.commit(shared, &[promote, Call::new(NEXT_DUE, Vec::new())]).await?;
+        let promote = PromoteDue { at: &at, limit: &limit }.call();
+        let rows = conn.commit(shared, &[promote, NextDue.call()]).await?;
         let [moved, next] = rows.as_slice() else {
             return Err(crate::error::corrupt("a sweep without an answer"));
         };
-        let now = moved.first().map(|row| row.get::<_, At>(0).0).unwrap_or_default();
-        let lines: Vec<i32> = moved.iter().filter_map(|row| row.get(1)).collect();
-        names::learn_for_hints(conn, shared, lines).await;
+        let moved = PromoteDue::rows(moved)?;
+        let now = moved.first().map(|row| row.now.0).unwrap_or_default();
+        names::learn_for_hints(conn, shared, moved.iter().filter_map(|row| row.line)).await;
         let mut hints = Hints::default();
         let mut count = 0_i64;
-        for row in moved {
-            if let Some(line) = row.get::<_, Option<i32>>(1) {
-                hints.ready((line, row.get(2)), (now, row.get(3)));
-                count += row.get::<_, i64>(4);
+        for row in &moved {
+            if let (Some(line), Some(level), Some(first)) = (row.line, row.level, row.first) {
+                hints.ready((line, level), (now, first));
+                count += row.count.unwrap_or(0);
             }
         }
         hints.send(conn, shared).await;
-        let next = first_due(next);
+        let next = first_due(next)?;
         if next.is_some_and(|next| next <= now) {
             // Or there is more than a sweep moves.
             if let Err(fault) = family::notify_overdue(conn, shared, family::PATIENCE).await {
@@ -119,9 +132,9 @@ impl Op for Promote {
     }
 }
 
-/// The answer to [`NEXT_DUE`].
-pub(crate) fn first_due(rows: &[Row]) -> Option<Timestamp> {
-    rows.first().and_then(|row| row.get::<_, Option<At>>(0)).map(|at| at.0)
+/// The answer to [`NextDue`] or [`NextDeadline`].
+pub(crate) fn first_due(rows: &[Row]) -> Result<Option<Timestamp>> {
+    Ok(NextDue::first(rows)?.and_then(|due| due.at).map(|at| at.0))
 }
 
 /// Fails waiting jobs whose deadline has passed.
@@ -133,16 +146,16 @@ impl Op for Expire {
 
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Swept> {
         let (at, limit) = (shared.at(), i64::try_from(self.0).unwrap_or(i64::MAX));
-        let expire = Call::new(EXPIRE, vec![(&at, Type::TIMESTAMPTZ), (&limit, Type::INT8)]);
-        let rows = conn.commit(shared, &[expire, Call::new(NEXT_DEADLINE, Vec::new())]).await?;
+        let expire = ExpireLate { at: &at, limit: &limit }.call();
+        let rows = conn.commit(shared, &[expire, NextDeadline.call()]).await?;
         let [moved, next] = rows.as_slice() else {
             return Err(crate::error::corrupt("a sweep without an answer"));
         };
-        let first = moved.first().ok_or_else(|| crate::error::corrupt("a sweep without an answer"))?;
-        let next = next.first().map(|row| row.get::<_, At>(0).0);
-        let moved = usize::try_from(first.get::<_, i64>(1)).unwrap_or(0);
-        let unsent = first.get::<_, Vec<i64>>(2).into_iter().zip(first.get::<_, Vec<i16>>(3));
+        let expired = ExpireLate::first(moved)?;
+        let expired = expired.ok_or_else(|| crate::error::corrupt("a sweep without an answer"))?;
+        let next = first_due(next)?;
+        let unsent = expired.told_nos.into_iter().zip(expired.told_flags);
         family::notify(conn, shared, unsent.collect()).await;
-        Ok(Swept { now: first.get::<_, At>(0).0, moved, next })
+        Ok(Swept { now: expired.now.0, moved: usize::try_from(expired.count).unwrap_or(0), next })
     }
 }

@@ -9,24 +9,26 @@
 
 use std::collections::BTreeSet;
 
+use mainspring_core::bounds;
 use mainspring_core::id::NodeNo;
 use mainspring_core::job::{Input, Reason, State, Status, cut, transition};
 use mainspring_core::store::Hint;
-use mainspring_core::{bounds, named};
-use tokio_postgres::types::Type;
 
 use super::places::{count, enter_suspended, fence, leave_lease};
-use super::release::{self, give_back};
+use super::release::{self, Returned, give_back};
 use super::{Op, node, now};
 use crate::connection::Conn;
 use crate::error::Result;
 use crate::names;
 use crate::shared::Shared;
-use crate::sql::Call;
+use crate::sql::{Present, Query, statement};
 
-/// Primary key of `lease`, in order of the numbers: claim number and node are the fence. Counts stay as they are, for
-/// whoever mends them.
-const SET_ASIDE: &str = named!(concat!(
+statement! {
+    /// Primary key of `lease`, in order of the numbers: claim number and node are the fence. Counts stay as they are, for
+    /// whoever mends them.
+    pub(crate) SetJobsAside<'a> = "unreadable.set_aside", by ["lease_pkey"],
+    (at: Present, node: i32, nos: Vec<i64>, claims: Vec<i32>, notes: Vec<String>) -> AsideJob { line: i32 };
+    concat!(
     "WITH ",
     now!(),
     leave_lease!(
@@ -39,10 +41,14 @@ const SET_ASIDE: &str = named!(concat!(
         "(SELECT d.*, NULL::timestamptz AS due, {reason.unreadable} AS reason, NULL::jsonb AS waits FROM d) e"
     ),
     count!("d", "running", "suspended"),
-    " SELECT d.no, d.line FROM d CROSS JOIN t"
-));
-/// The same rows: those that are left have been flagged, and are cancelled by this.
-const CANCEL: &str = give_back!(
+    " SELECT d.line FROM d CROSS JOIN t"
+)
+}
+statement! {
+    /// The same rows: those that are left have been flagged, and are cancelled by this.
+    pub(crate) CancelFlagged<'a> = "unreadable.cancel", by ["lease_pkey"],
+    (at: Present, node: i32, nos: Vec<i64>, claims: Vec<i32>) -> Returned;
+    give_back!(
     concat!(
         "SELECT l.no FROM mainspring.lease l WHERE ",
         fence!(),
@@ -51,7 +57,8 @@ const CANCEL: &str = give_back!(
     "l.crashes",
     "l.crashed",
     "returned"
-);
+)
+}
 
 /// A claimed job that cannot be read.
 #[derive(Debug, Clone)]
@@ -88,24 +95,17 @@ impl Op for SetAside {
         let claims: Vec<i32> = self.jobs.iter().map(|job| job.claim).collect();
         let notes: Vec<String> =
             self.jobs.iter().map(|job| cut(job.why.clone(), bounds::WHY_BYTES)).collect();
-        let fence = || {
-            vec![
-                (&at as _, Type::TIMESTAMPTZ),
-                (&node as _, Type::INT4),
-                (&nos as _, Type::INT8_ARRAY),
-                (&claims as _, Type::INT4_ARRAY),
-            ]
-        };
-        let mut args = fence();
-        args.push((&notes as _, Type::TEXT_ARRAY));
-        let rows = conn.commit(shared, &[Call::new(SET_ASIDE, args), Call::new(CANCEL, fence())]).await?;
+        let aside = SetJobsAside { at: &at, node: &node, nos: &nos, claims: &claims, notes: &notes };
+        let cancel = CancelFlagged { at: &at, node: &node, nos: &nos, claims: &claims };
+        let rows = conn.commit(shared, &[aside.call(), cancel.call()]).await?;
         let [aside, cancelled] = rows.as_slice() else { return Ok(()) };
-        release::announce(conn, shared, cancelled).await?;
+        release::announce(conn, shared, &CancelFlagged::rows(cancelled)?).await;
         // Others may wait behind them.
-        names::learn_for_hints(conn, shared, aside.iter().map(|row| row.get(1))).await;
+        let aside = SetJobsAside::rows(aside)?;
+        names::learn_for_hints(conn, shared, aside.iter().map(|job| job.line)).await;
         let queues: BTreeSet<_> = {
             let names = shared.names();
-            let lines = aside.iter().filter_map(|row| names.line(row.get(1)).ok());
+            let lines = aside.iter().filter_map(|job| names.line(job.line).ok());
             lines.map(|line| line.queue_name.clone()).collect()
         };
         shared.tell(&Hint::Ready(queues.into_iter().collect()));

@@ -6,40 +6,40 @@
 use std::time::Duration;
 
 use mainspring_core::job::Options;
-use mainspring_core::named;
 use mainspring_core::store::{CheckPart, Checked, Finding};
-use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 use super::SNAPSHOT;
-use super::journal::{message, waits, written};
+use super::journal::{EntryRow, MessageRow, message, waits, written};
 use crate::connection::Conn;
 use crate::error::{Result, corrupt, legible};
 use crate::op::Op;
 use crate::op::mailbox::came;
 use crate::op::places::all_places;
 use crate::shared::Shared;
-use crate::sql::Call;
+use crate::sql::statement::row;
+use crate::sql::{Call, Query, statement};
 
-/// The questions walk whole tables, which takes longer than any other call may.
-const PATIENCE: &str = "SELECT set_config('statement_timeout', '10min', true)";
+statement! {
+    /// The questions walk whole tables, which takes longer than any other call may.
+    pub(crate) BePatient = "check.patience", whole ("it touches no table"), ();
+    "SELECT set_config('statement_timeout', '10min', true)"
+}
 
-/// What to ask, and what a person can do if there is an answer. All of these walk whole tables; none takes a lock.
-const QUESTIONS: [(&str, &str); 11] = [
-    // Each job is in exactly one place.
-    (
-        named!(concat!(
+statement! {
+    /// Each job is in exactly one place.
+    pub(crate) OnePlace = "check.places", whole ("it walks whole tables, for people"), () -> Violation { what: String };
+    concat!(
             "SELECT 'job number ' || j.no || ' is in ' || count(p.place) || ' places: ' ||
                 coalesce(string_agg(p.place, ', '), 'none')
          FROM mainspring.jobs j LEFT JOIN ",
             all_places!(),
             " p ON p.no = j.no GROUP BY j.no HAVING count(p.place) <> 1 LIMIT 10"
-        )),
-        "keep a copy of the database and report it: moves are made in one transaction",
-    ),
-    // Nothing is in a place without being a job, and a place agrees with its job on the line.
-    (
-        named!(concat!(
+        )
+}
+statement! {
+    /// Nothing is in a place without being a job, and a place agrees with its job on the line.
+    pub(crate) Strays = "check.strays", whole ("it walks whole tables, for people"), () -> Violation;
+    concat!(
             "SELECT CASE WHEN j.no IS NULL THEN p.place || ' holds number ' || p.no || ', which is no job'
                 ELSE p.place || ' holds job number ' || p.no || ' in line ' || p.line || ' instead of ' || j.line END
          FROM (SELECT no, line, place FROM ",
@@ -57,12 +57,12 @@ const QUESTIONS: [(&str, &str); 11] = [
             UNION ALL SELECT no, NULL, 'ends' FROM mainspring.ends
             UNION ALL SELECT no, NULL, 'deadlines' FROM mainspring.deadlines) p
          LEFT JOIN mainspring.jobs j ON j.no = p.no WHERE j.no IS NULL OR p.line <> j.line LIMIT 10"
-        )),
-        "keep a copy of the database and report it: a job is removed with all its rows, and stays in its line",
-    ),
-    // Counts equal what is in the places.
-    (
-        named!(concat!(
+        )
+}
+statement! {
+    /// Counts equal what is in the places.
+    pub(crate) Counts = "check.counts", whole ("it walks whole tables, for people"), () -> Violation;
+    concat!(
             "SELECT 'line ' || c.line || ' of queue ' || coalesce(q.name, '(none)') || ' is said to have ' || sum(c.said) ||
                 ' jobs in state ' || c.state || ' and has ' || sum(c.is_so)
          FROM (
@@ -73,47 +73,45 @@ const QUESTIONS: [(&str, &str); 11] = [
             " a GROUP BY line, state) c
          LEFT JOIN mainspring.lines l ON l.no = c.line LEFT JOIN mainspring.queues q ON q.no = l.queue
          GROUP BY c.line, q.name, c.state HAVING sum(c.said) <> sum(c.is_so) LIMIT 10"
-        )),
-        "the figures of this queue are wrong, its jobs are not; report it",
-    ),
-    // A key without an expiry belongs to a job that has not ended.
-    (
-        "SELECT 'unique key `' || k.key || '` is held by job number ' || k.no || ', which has ended or is gone'
+        )
+}
+statement! {
+    /// A key without an expiry belongs to a job that has not ended.
+    pub(crate) Keys = "check.keys", whole ("it walks whole tables, for people"), () -> Violation;
+    "SELECT 'unique key `' || k.key || '` is held by job number ' || k.no || ', which has ended or is gone'
          FROM mainspring.keys k WHERE k.expires_at IS NULL AND (
             NOT EXISTS (SELECT 1 FROM mainspring.jobs j WHERE j.no = k.no)
-            OR EXISTS (SELECT 1 FROM mainspring.done d WHERE d.no = k.no)) LIMIT 10",
-        "delete the row from the table keys to free the key, and report it",
-    ),
-    // A deadline belongs to a job that has not ended.
-    (
-        "SELECT 'job number ' || x.no || ' has ended and still has a deadline' FROM mainspring.deadlines x
-         WHERE EXISTS (SELECT 1 FROM mainspring.done d WHERE d.no = x.no) LIMIT 10",
-        "delete the row from the table deadlines, and report it",
-    ),
-    // A claim belongs to a node that lives, or is still to be drained.
-    (
-        named!(
-            "SELECT 'job number ' || l.no || ' is claimed by node ' || l.node || ', which is gone'
+            OR EXISTS (SELECT 1 FROM mainspring.done d WHERE d.no = k.no)) LIMIT 10"
+}
+statement! {
+    /// A deadline belongs to a job that has not ended.
+    pub(crate) Deadlines = "check.deadlines", whole ("it walks whole tables, for people"), () -> Violation;
+    "SELECT 'job number ' || x.no || ' has ended and still has a deadline' FROM mainspring.deadlines x
+         WHERE EXISTS (SELECT 1 FROM mainspring.done d WHERE d.no = x.no) LIMIT 10"
+}
+statement! {
+    /// A claim belongs to a node that lives, or is still to be drained.
+    pub(crate) Claims = "check.claims", whole ("it walks whole tables, for people"), () -> Violation;
+    "SELECT 'job number ' || l.no || ' is claimed by node ' || l.node || ', which is gone'
          FROM mainspring.lease l LEFT JOIN mainspring.nodes n ON n.no = l.node
          WHERE n.no IS NULL OR (n.state <> {node.live} AND n.drained) LIMIT 10"
-        ),
-        "report it; a node that is gone holds nothing",
-    ),
-    // A suspended job whose wait is over does not exist.
-    (
-        named!(concat!(
+}
+statement! {
+    /// A suspended job whose wait is over does not exist.
+    pub(crate) Waits = "check.waits", whole ("it walks whole tables, for people"), () -> Violation;
+    concat!(
             "SELECT 'job ' || j.id || ' waits for what it has been sent'
              FROM mainspring.suspended s JOIN mainspring.jobs j ON j.no = s.no
              WHERE s.reason <= {reasons.last_awaiting} AND s.waits IS NOT NULL AND EXISTS (
                 SELECT 1 FROM jsonb_array_elements(s.waits) AS w(wait) WHERE ",
             came!("s.no", "w.wait"),
             ") LIMIT 10"
-        )),
-        "resume the job, and report it: a message wakes whoever waits for it",
-    ),
-    // A place says that its job has a journal, and a family.
-    (
-        named!(concat!(
+        )
+}
+statement! {
+    /// A place says that its job has a journal, and a family.
+    pub(crate) Marks = "check.marks", whole ("it walks whole tables, for people"), () -> Violation;
+    concat!(
             "SELECT p.place || ' holds job number ' || p.no || ' without the mark of its journal or its family'
          FROM ",
             all_places!(),
@@ -122,40 +120,61 @@ const QUESTIONS: [(&str, &str); 11] = [
             OR p.flags & {flag.journal} = 0 AND EXISTS (SELECT 1 FROM mainspring.output x WHERE x.no = p.no)
             OR p.flags & {flag.children} = 0 AND EXISTS (SELECT 1 FROM mainspring.children x WHERE x.parent = p.no)
             OR p.flags & {flag.parent} = 0 AND EXISTS (SELECT 1 FROM mainspring.children x WHERE x.no = p.no) LIMIT 10"
-        )),
-        "report it; what a job has recorded is not read without its mark",
-    ),
-    // Families are told of ends within seconds.
-    (
-        "SELECT 'the family of job number ' || no || ' has not been reported of its end' FROM mainspring.ends
-         WHERE at < clock_timestamp() - interval '1 min' LIMIT 10",
-        "start a node: sweeps tell what a process that died has left",
-    ),
-    // Every line is one of a known queue and kind.
-    (
-        "SELECT 'line ' || l.no || ' has no queue or no kind' FROM mainspring.lines l
+        )
+}
+statement! {
+    /// Families are told of ends within seconds.
+    pub(crate) Families = "check.families", whole ("it walks whole tables, for people"), () -> Violation;
+    "SELECT 'the family of job number ' || no || ' has not been reported of its end' FROM mainspring.ends
+         WHERE at < clock_timestamp() - interval '1 min' LIMIT 10"
+}
+statement! {
+    /// Every line is one of a known queue and kind.
+    pub(crate) Lines = "check.lines", whole ("it walks whole tables, for people"), () -> Violation;
+    "SELECT 'line ' || l.no || ' has no queue or no kind' FROM mainspring.lines l
          WHERE NOT EXISTS (SELECT 1 FROM mainspring.queues q WHERE q.no = l.queue)
-            OR NOT EXISTS (SELECT 1 FROM mainspring.kinds k WHERE k.no = l.kind) LIMIT 10",
-        "report it; names are never removed",
-    ),
-    // Errors per job are bounded.
-    (
-        named!(
-            "SELECT 'job number ' || no || ' keeps ' || count(*) || ' errors' FROM mainspring.errors
+            OR NOT EXISTS (SELECT 1 FROM mainspring.kinds k WHERE k.no = l.kind) LIMIT 10"
+}
+statement! {
+    /// Errors per job are bounded.
+    pub(crate) Errors = "check.errors", whole ("it walks whole tables, for people"), () -> Violation;
+    "SELECT 'job number ' || no || ' keeps ' || count(*) || ' errors' FROM mainspring.errors
          GROUP BY no HAVING count(*) > {bound.errors_kept} LIMIT 10"
-        ),
-        "report it; the oldest errors are removed as new ones come",
+}
+
+/// What to ask, and what a person can do if there is an answer. All of these walk whole tables; none takes a lock.
+const QUESTIONS: [(fn() -> Call<'static>, &str); 11] = [
+    (|| OnePlace.call(), "keep a copy of the database and report it: moves are made in one transaction"),
+    (
+        || Strays.call(),
+        "keep a copy of the database and report it: a job is removed with all its rows, and stays in its line",
     ),
+    (|| Counts.call(), "the figures of this queue are wrong, its jobs are not; report it"),
+    (|| Keys.call(), "delete the row from the table keys to free the key, and report it"),
+    (|| Deadlines.call(), "delete the row from the table deadlines, and report it"),
+    (|| Claims.call(), "report it; a node that is gone holds nothing"),
+    (|| Waits.call(), "resume the job, and report it: a message wakes whoever waits for it"),
+    (|| Marks.call(), "report it; what a job has recorded is not read without its mark"),
+    (|| Families.call(), "start a node: sweeps tell what a process that died has left"),
+    (|| Lines.call(), "report it; names are never removed"),
+    (|| Errors.call(), "report it; the oldest errors are removed as new ones come"),
 ];
 
-/// Primary key of `jobs`: where a range of jobs ends, and the highest number.
-const RANGE: &str = "SELECT max(no), (SELECT max(no) FROM mainspring.jobs) FROM (
-    SELECT no FROM mainspring.jobs WHERE no > $1 ORDER BY no LIMIT $2) x";
+statement! {
+    /// Primary key of `jobs`: where a range of jobs ends, and the highest number.
+    pub(crate) Range<'a> = "check.range", by ["jobs_pkey"],
+    (after: i64, limit: i64) -> RangeEnd { end: Option<i64>, last: Option<i64> };
+    "SELECT max(no), (SELECT max(no) FROM mainspring.jobs) FROM (
+    SELECT no FROM mainspring.jobs WHERE no > $1 ORDER BY no LIMIT $2) x"
+}
 /// Jobs that one part looks at.
 const CHUNK: i64 = 20_000;
 
-/// Primary keys, a range of them: columns of places that no reader could take, by the id of the job and the first such column.
-const COLUMNS: &str = named!(
+statement! {
+    /// Primary keys, a range of them: columns of places that no reader could take, by the id of the job and the first such column.
+    pub(crate) Columns<'a> = "check.columns",
+    by ["ready_pkey", "timers_pkey", "suspended_pkey", "lease_pkey", "done_pkey", "jobs_pkey"],
+    (after: i64, to: i64) -> BadColumn { id: String, place: String, column: String };
     "SELECT j.id::text, p.place, p.bad FROM (
         SELECT no, 'ready' AS place, CASE WHEN level NOT BETWEEN 0 AND {level.last}
                 OR level & {level.priority_bits} > {priority.last} THEN 'level'
@@ -175,31 +194,41 @@ const COLUMNS: &str = named!(
             WHEN reason NOT BETWEEN {reasons.first_ended} AND {reasons.last} THEN 'reason' WHEN claim < 0 THEN 'claim' END
         FROM mainspring.done WHERE no > $1 AND no <= $2) p
     JOIN mainspring.jobs j ON j.no = p.no WHERE p.bad IS NOT NULL LIMIT 10"
-);
-/// Primary keys: what is decoded, by the id of the job. What `waits` hold is read as text.
-const OPTIONS: &str = "SELECT id::text, options::text FROM mainspring.jobs
-    WHERE no > $1 AND no <= $2 AND options IS NOT NULL";
-const WAITS: &str =
+}
+statement! {
+    /// Primary keys: what is decoded, by the id of the job. What `waits` hold is read as text.
+    pub(crate) JobOptions<'a> = "check.options", by ["jobs_pkey"],
+    (after: i64, to: i64) -> TextOf { id: String, text: String };
+    "SELECT id::text, options::text FROM mainspring.jobs
+    WHERE no > $1 AND no <= $2 AND options IS NOT NULL"
+}
+statement! {
+    pub(crate) JobWaits<'a> = "check.job_waits", by ["suspended_pkey", "jobs_pkey"], (after: i64, to: i64) -> TextOf;
     "SELECT j.id::text, s.waits::text FROM mainspring.suspended s JOIN mainspring.jobs j ON j.no = s.no
-    WHERE s.no > $1 AND s.no <= $2 AND s.waits IS NOT NULL";
-const STEPS: &str =
-    "SELECT j.id::text, s.key, s.kind, s.overlapped, s.claim, s.at, octet_length(s.value)::bigint,
-        NULL::bytea
-    FROM mainspring.steps s JOIN mainspring.jobs j ON j.no = s.no WHERE s.no > $1 AND s.no <= $2";
-const MESSAGES: &str = "SELECT j.id::text, m.seq, m.at, m.subject, m.sender, m.state, m.reason, m.note, m.body
-    FROM mainspring.inbox m JOIN mainspring.jobs j ON j.no = m.no WHERE m.no > $1 AND m.no <= $2 AND NOT m.read";
+    WHERE s.no > $1 AND s.no <= $2 AND s.waits IS NOT NULL"
+}
+statement! {
+    pub(crate) JobSteps<'a> = "check.steps", by ["steps_pkey", "jobs_pkey"], (after: i64, to: i64) -> StepOf;
+    "SELECT true, s.no, s.seq, s.key, s.kind, s.overlapped, s.claim, s.at, octet_length(s.value)::bigint,
+        NULL::bytea, j.id::text
+    FROM mainspring.steps s JOIN mainspring.jobs j ON j.no = s.no WHERE s.no > $1 AND s.no <= $2"
+}
+statement! {
+    pub(crate) JobMessages<'a> = "check.messages", by ["inbox_unread", "jobs_pkey"], (after: i64, to: i64) -> MessageOf;
+    "SELECT m.seq, m.at, m.subject, m.sender, m.state, m.reason, m.note, m.body, j.id::text
+    FROM mainspring.inbox m JOIN mainspring.jobs j ON j.no = m.no WHERE m.no > $1 AND m.no <= $2 AND NOT m.read"
+}
 
-/// How what is decoded is read, from its row.
-type Decode = fn(&Row) -> Result<()>;
+row! {
+    /// An entry of a journal, and the job it is of.
+    pub(crate) StepOf after EntryRow { id: String }
+}
 
-const DECODED: [(&str, &str, Decode); 4] = [
-    ("options of jobs", OPTIONS, |row| {
-        serde_json::from_str::<Options>(row.get(1)).map(drop).map_err(|error| corrupt(error.to_string()))
-    }),
-    ("waits of suspended", WAITS, |row| waits(row.get(1)).map(drop)),
-    ("steps", STEPS, |row| written(row, 1).map(drop)),
-    ("inbox", MESSAGES, |row| message(row).map(drop)),
-];
+row! {
+    /// A message, and the job that it is for.
+    pub(crate) MessageOf after MessageRow { id: String }
+}
+
 /// Findings of one kind that one part tells.
 const FINDINGS: usize = 10;
 
@@ -218,16 +247,16 @@ impl Op for Check {
     const WRITES: bool = false;
 
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Checked> {
-        conn.begin(shared, SNAPSHOT, &[Call::new(PATIENCE, Vec::new())]).await?;
+        conn.begin(shared, SNAPSHOT, &[BePatient.call()]).await?;
         let CheckPart { part, after } = self.0;
         let Some(index) = part.checked_sub(1) else {
             return range(conn, after).await;
         };
         let mut findings = Vec::new();
-        if let Some((sql, hint)) = QUESTIONS.get(index) {
-            let rows = conn.end(&[Call::new(sql, Vec::new())]).await?;
-            let found = |row: &Row| Finding { what: row.get(0), hint: (*hint).to_owned() };
-            findings.extend(rows.iter().flatten().map(found));
+        if let Some((question, hint)) = QUESTIONS.get(index) {
+            let rows = conn.end(&[question()]).await?.pop().unwrap_or_default();
+            let found = OnePlace::rows(&rows)?.into_iter();
+            findings.extend(found.map(|it| Finding { what: it.what, hint: (*hint).to_owned() }));
         } else {
             conn.end(&[]).await?;
         }
@@ -238,36 +267,65 @@ impl Op for Check {
 
 /// Decodes a range of jobs.
 async fn range(conn: &mut Conn, after: i64) -> Result<Checked> {
-    let args = vec![(&after as _, Type::INT8), (&CHUNK as _, Type::INT8)];
-    let found = conn.step(&[Call::new(RANGE, args)]).await?;
-    let (end, last): (Option<i64>, Option<i64>) =
-        found.iter().flatten().next().map_or((None, None), |row| (row.get(0), row.get(1)));
+    let found = conn.step(&[Range { after: &after, limit: &CHUNK }.call()]).await?.pop().unwrap_or_default();
+    let (end, last) = Range::first(&found)?.map_or((None, None), |range| (range.end, range.last));
     let last = last.unwrap_or(0);
     let to = end.filter(|end| *end < last).unwrap_or(i64::MAX);
-    let range = || vec![(&after as _, Type::INT8), (&to as _, Type::INT8)];
-    let decoded = DECODED.iter().map(|(_, sql, _)| Call::new(sql, range()));
-    let calls: Vec<Call<'_>> = std::iter::once(Call::new(COLUMNS, range())).chain(decoded).collect();
-    let answers = conn.end(&calls).await?;
-    let unreadable = |what: String| Finding { what, hint: UNREADABLE.into() };
-    let mut findings = Vec::new();
-    let mut answers = answers.iter();
-    for row in answers.next().into_iter().flatten() {
-        let (id, place, column): (&str, &str, &str) = (row.get(0), row.get(1), row.get(2));
-        findings.push(unreadable(format!("job {id}: column {column} of {place} cannot be read")));
+    let (after, end) = (&after, &to);
+    let answers = conn
+        .end(&[
+            Columns { after, to: end }.call(),
+            JobOptions { after, to: end }.call(),
+            JobWaits { after, to: end }.call(),
+            JobSteps { after, to: end }.call(),
+            JobMessages { after, to: end }.call(),
+        ])
+        .await?;
+    let [columns, options, waiting, steps, messages] = answers.as_slice() else {
+        return Err(corrupt("a range without an answer"));
+    };
+    let mut found = Unreadable::default();
+    for BadColumn { id, place, column } in Columns::rows(columns)? {
+        found.add(format!("job {id}: column {column} of {place} cannot be read"));
     }
-    for (rows, (what, _, decode)) in answers.zip(DECODED) {
-        let mut reported = 0;
-        for row in rows {
-            if let Err(why) = legible(decode(row))?
-                && reported < FINDINGS
-            {
-                reported += 1;
-                findings.push(unreadable(format!("job {}: {what}: {why}", row.get::<_, &str>(0))));
-            }
-        }
-    }
+    let options = JobOptions::rows(options)?.into_iter().map(|TextOf { id, text }| {
+        let read: std::result::Result<Options, _> = serde_json::from_str(&text);
+        (id, read.map(drop).map_err(|error| corrupt(error.to_string())))
+    });
+    found.decode("options of jobs", options)?;
+    let waiting = JobWaits::rows(waiting)?.into_iter();
+    found.decode("waits of suspended", waiting.map(|it| (it.id, waits(Some(&it.text)).map(drop))))?;
+    let steps = JobSteps::rows(steps)?.into_iter();
+    found.decode("steps", steps.map(|step| (step.id, written(step.base).map(drop))))?;
+    let messages = JobMessages::rows(messages)?.into_iter();
+    found.decode("inbox", messages.map(|it| (it.id, message(it.base).map(drop))))?;
+    let findings = found.0;
     let next =
         if to == i64::MAX { CheckPart { part: 1, after: 0 } } else { CheckPart { part: 0, after: to } };
     let count = |n: i64| u64::try_from(n).unwrap_or(0);
     Ok(Checked { findings, next: Some(next), done: count(to.min(last)), total: count(last) })
+}
+
+/// What cannot be read.
+#[derive(Default)]
+struct Unreadable(Vec<Finding>);
+
+impl Unreadable {
+    fn add(&mut self, what: String) {
+        self.0.push(Finding { what, hint: UNREADABLE.into() });
+    }
+
+    /// Takes in what became of decoding something of jobs, by their ids.
+    fn decode(&mut self, what: &str, read: impl Iterator<Item = (String, Result<()>)>) -> Result<()> {
+        let mut reported = 0;
+        for (id, read) in read {
+            if let Err(why) = legible(read)?
+                && reported < FINDINGS
+            {
+                reported += 1;
+                self.add(format!("job {id}: {what}: {why}"));
+            }
+        }
+        Ok(())
+    }
 }

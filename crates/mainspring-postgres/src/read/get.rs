@@ -5,11 +5,8 @@ use mainspring_core::job::{
     ErrorEntry, FaultKind, Options, Priority, Progress, Reason, Record, State, Status, Summary, Unreadable,
 };
 use mainspring_core::name::{Key, Kind, QueueName};
-use mainspring_core::named;
 use mainspring_core::store::{Level, Mark, flags};
 use mainspring_core::time::Timestamp;
-use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::journal::waits;
@@ -19,7 +16,8 @@ use crate::names::{self, Names};
 use crate::op::Op;
 use crate::op::places::{of_place, place, state};
 use crate::shared::Shared;
-use crate::sql::{At, Call};
+use crate::sql::statement::row;
+use crate::sql::{At, Query, statement};
 
 /// The columns of a summary, as [`summary`] reads them, from a job `j` and its place.
 macro_rules! columns {
@@ -42,8 +40,31 @@ macro_rules! columns {
     };
 }
 
-/// Unique index of ids, then primary keys; errors from the beginning of theirs. One statement sees one moment.
-const GET: &str = named!(concat!(
+row! {
+    /// A job and its place.
+    pub(crate) SummaryRow {
+        no: i64, id: Uuid, line: i32, created_at: At, deadline: Option<At>, options: Option<String>, state: Option<i16>,
+        reason: Option<i16>, priority: Option<i16>, claim: Option<i32>, failures: Option<i16>, crashes: Option<i16>,
+        flags: i16, due: Option<At>, claimed_at: Option<At>, finished_at: Option<At>, node: Option<i32>,
+        cancelling: bool, stuck: i16, level: Option<i16>,
+    }
+}
+
+row! {
+    /// Everything known of a job.
+    pub(crate) RecordRow after SummaryRow {
+        input: Vec<u8>, result: Option<Vec<u8>>, note: Option<String>, done: Option<i64>, total: Option<i64>,
+        progress_note: Option<String>, error_claims: Vec<i32>, error_times: Vec<At>, error_kinds: Vec<i16>,
+        error_messages: Vec<String>, waits: Option<String>, last_key: Option<String>, last_at: Option<At>,
+    }
+}
+
+statement! {
+    /// Unique index of ids, then primary keys; errors from the beginning of theirs. One statement sees one moment.
+    pub(crate) GetJob<'a> = "get.job",
+    by ["jobs_id_key", "done_pkey", "ready_pkey", "lease_pkey", "timers_pkey", "suspended_pkey", "progress_pkey", "errors_pkey"],
+    (id: Uuid) -> RecordRow;
+    concat!(
     "SELECT ",
     columns!(),
     ", j.input, d.result, coalesce(d.note, s.note), p.done, p.total, p.note,
@@ -56,14 +77,16 @@ const GET: &str = named!(concat!(
     "LEFT JOIN mainspring.progress p ON p.no = j.no
     LEFT JOIN LATERAL (SELECT e.key, e.at FROM mainspring.steps e WHERE e.no = j.no AND l.stuck = {stuck.foreign}
         ORDER BY e.seq DESC LIMIT 1) last ON true WHERE j.id = $1"
-));
+)
+}
 
-/// Primary keys. Without payloads.
-pub(super) const SUMMARIES: &str =
-    named!(concat!("SELECT ", columns!(), " FROM mainspring.jobs j", place!(), "WHERE j.no = ANY($1)"));
-
-/// Where the columns of a summary end.
-const BESIDE: usize = 20;
+statement! {
+    /// Primary keys. Without payloads.
+    pub(crate) Summaries<'a> = "get.summaries",
+    by ["jobs_pkey", "done_pkey", "ready_pkey", "lease_pkey", "timers_pkey", "suspended_pkey"],
+    (nos: Vec<i64>) -> SummaryRow;
+    concat!("SELECT ", columns!(), " FROM mainspring.jobs j", place!(), "WHERE j.no = ANY($1)")
+}
 
 /// Everything known of a job.
 pub(crate) struct Get(pub(crate) JobId);
@@ -75,44 +98,26 @@ impl Op for Get {
 
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Option<Record>> {
         let id = Uuid::from_bytes(*self.0.as_bytes());
-        let call = Call::new(GET, vec![(&id, Type::UUID)]);
-        let rows = conn.commit(shared, &[call]).await?.pop().unwrap_or_default();
-        let Some(row) = rows.first() else { return Ok(None) };
+        let rows = conn.commit(shared, &[GetJob { id: &id }.call()]).await?.pop().unwrap_or_default();
+        let Some(row) = GetJob::first(&rows)? else { return Ok(None) };
         let settings = shared.names().settings().to_owned();
-        names::learn(conn, shared, [line(row)], &settings).await?;
-        let mut summary = summary(&shared.names(), row)?;
+        names::learn(conn, shared, [row.base.line], &settings).await?;
         let mut damage = Damage::default();
         let count = |n: i64| u64::try_from(n).unwrap_or(0);
-        let progress = row.get::<_, Option<i64>>(BESIDE + 3).map(|done| Progress {
+        let progress = row.done.map(|done| Progress {
             done: count(done),
-            total: count(row.get(BESIDE + 4)),
-            note: row.get(BESIDE + 5),
+            total: row.total.map_or(0, count),
+            note: row.progress_note.clone().unwrap_or_default(),
         });
-        let waits = damage.note("waits", waits(row.get(BESIDE + 10)))?.unwrap_or_default();
-        let errors = damage.note("errors", errors(row))?.unwrap_or_default();
-        let last = damage.note("steps", last(row))?.flatten();
+        let waits = damage.note("waits", waits(row.waits.as_deref()))?.unwrap_or_default();
+        let last = damage.note("steps", last(&row))?.flatten();
+        let RecordRow { base, input, result, note, error_claims, error_times, .. } = row;
+        let entries = error_claims.into_iter().zip(error_times).zip(row.error_kinds).zip(row.error_messages);
+        let errors = damage.note("errors", errors(entries))?.unwrap_or_default();
+        let mut summary = summary(&shared.names(), base)?;
         summary.unreadable = summary.unreadable.or(damage.0.what);
-        Ok(Some(Record {
-            waits,
-            summary,
-            input: row.get(BESIDE),
-            result: row.get(BESIDE + 1),
-            note: row.get(BESIDE + 2),
-            errors,
-            progress,
-            last,
-        }))
+        Ok(Some(Record { waits, summary, input, result, note, errors, progress, last }))
     }
-}
-
-/// The number of a job.
-pub(super) fn number(row: &Row) -> i64 {
-    row.get(0)
-}
-
-/// The line of a job.
-pub(super) fn line(row: &Row) -> i32 {
-    row.get(2)
 }
 
 /// What of a job cannot be read: the first of it, in words.
@@ -133,67 +138,59 @@ impl Damage {
 }
 
 /// A summary from its columns. What of it cannot be read is shown as if it had never been set.
-pub(super) fn summary(names: &Names, row: &Row) -> Result<Summary> {
-    let no = number(row);
+pub(super) fn summary(names: &Names, row: SummaryRow) -> Result<Summary> {
+    let no = row.no;
     let mut damage = Damage::default();
-    let (kind, queue) = match damage.note("line", names.line(line(row)))? {
+    let (kind, queue) = match damage.note("line", names.line(row.line))? {
         Some(line) => (line.kind_name.clone(), line.queue_name.clone()),
         None => (Kind::new("unreadable")?, QueueName::new("unreadable")?),
     };
-    let id: Uuid = row.get(1);
-    let options: Option<&str> = row.get(5);
-    let state: Option<i16> = row.get(6);
-    let state = state.ok_or_else(|| corrupt(format!("job number {no} is in no place")))?;
-    let status = damage.note("state or reason", status(state, row.get(7)))?;
-    let time = |column: usize| row.get::<_, Option<At>>(column).map(|at| at.0);
+    let state = row.state.ok_or_else(|| corrupt(format!("job number {no} is in no place")))?;
+    let status = damage.note("state or reason", status(state, row.reason))?;
+    let time = |at: Option<At>| at.map(|at| at.0);
     // It is the place that says whether there is a deadline: a job that was run again has none.
-    let has_deadline = row.get::<_, i16>(12) & flags::DEADLINE != 0;
-    let options = match options {
+    let has_deadline = row.flags & flags::DEADLINE != 0;
+    let options = match &row.options {
         None => Ok(Options::default()),
         Some(text) => serde_json::from_str(text).map_err(|error| corrupt(error.to_string())),
     };
     let options = damage.note("options", options)?.unwrap_or_default();
-    let level: Option<i16> = row.get(19);
-    let code = level.map_or(Ok(()), |code| {
+    let code = row.level.map_or(Ok(()), |code| {
         let level = u8::try_from(code).ok().and_then(Level::from_code);
         level.map(drop).ok_or_else(|| corrupt(format!("{code} is no level")))
     });
     damage.note("level", code)?;
     Ok(Summary {
-        id: JobId::from_bytes(*id.as_bytes()),
+        id: JobId::from_bytes(*row.id.as_bytes()),
         kind,
         queue,
-        priority: damage.note("priority", priority(row.get(8)))?.unwrap_or_default(),
+        priority: damage.note("priority", priority(row.priority.unwrap_or(-1)))?.unwrap_or_default(),
         status: status.unwrap_or(Status::because(State::Suspended, Reason::Unreadable)),
-        claim: damage.count("claim", row.get::<_, i32>(9).into())?,
-        failures: damage.count("failures", row.get::<_, i16>(10).into())?,
-        crashes: damage.count("crashes", row.get::<_, i16>(11).into())?,
-        created_at: time_of(row, 3),
-        run_at: time(13),
-        claimed_at: time(14),
-        finished_at: time(15),
-        deadline: time(4).filter(|_| has_deadline),
-        node: row.get::<_, Option<i32>>(16).map(|node| NodeNo(node.into())),
-        cancelling: row.get(17),
-        stuck: row.get::<_, i16>(18) == i16::from(Mark::BLOCKED),
-        foreign: row.get::<_, i16>(18) == i16::from(Mark::FOREIGN),
+        claim: damage.count("claim", row.claim.unwrap_or(0).into())?,
+        failures: damage.count("failures", row.failures.unwrap_or(0).into())?,
+        crashes: damage.count("crashes", row.crashes.unwrap_or(0).into())?,
+        created_at: row.created_at.0,
+        run_at: time(row.due),
+        claimed_at: time(row.claimed_at),
+        finished_at: time(row.finished_at),
+        deadline: time(row.deadline).filter(|_| has_deadline),
+        node: row.node.map(|node| NodeNo(node.into())),
+        cancelling: row.cancelling,
+        stuck: row.stuck == i16::from(Mark::BLOCKED),
+        foreign: row.stuck == i16::from(Mark::FOREIGN),
         options,
         unreadable: damage.0.what,
     })
 }
 
-fn last(row: &Row) -> Result<Option<(Key, Timestamp)>> {
-    let Some(key) = row.get::<_, Option<String>>(BESIDE + 11) else { return Ok(None) };
+fn last(row: &RecordRow) -> Result<Option<(Key, Timestamp)>> {
+    let (Some(key), Some(at)) = (row.last_key.clone(), row.last_at) else { return Ok(None) };
     let key = Key::new(key).map_err(|error| corrupt(error.to_string()))?;
-    Ok(Some((key, time_of(row, BESIDE + 12))))
+    Ok(Some((key, at.0)))
 }
 
-fn errors(row: &Row) -> Result<Vec<ErrorEntry>> {
-    let claims: Vec<i32> = row.get(BESIDE + 6);
-    let times: Vec<At> = row.get(BESIDE + 7);
-    let kinds: Vec<i16> = row.get(BESIDE + 8);
-    let messages: Vec<String> = row.get(BESIDE + 9);
-    let entries = claims.into_iter().zip(times).zip(kinds).zip(messages);
+/// Errors from their columns: claim, time, kind and message.
+fn errors(entries: impl Iterator<Item = (((i32, At), i16), String)>) -> Result<Vec<ErrorEntry>> {
     let entry = |(((claim, at), kind), message): (((i32, At), i16), String)| {
         let code = u8::try_from(kind).ok().and_then(FaultKind::from_code);
         let kind = code.ok_or_else(|| corrupt(format!("{kind} is no kind of fault")))?;
@@ -223,10 +220,6 @@ pub(crate) fn state_of(code: i16) -> Result<State> {
 pub(crate) fn priority(code: i16) -> Result<Priority> {
     let priority = u8::try_from(code).ok().and_then(|code| Priority::new(code).ok());
     priority.ok_or_else(|| corrupt(format!("{code} is no priority")))
-}
-
-pub(super) fn time_of(row: &Row, column: usize) -> Timestamp {
-    row.get::<_, At>(column).0
 }
 
 #[cfg(test)]

@@ -9,48 +9,65 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use mainspring_core::bounds;
 use mainspring_core::job::Summary;
 use mainspring_core::store::{Filter, Listing, Page, PagePosition};
 use mainspring_core::tables::listing::{self, sources, wanted_lines};
-use mainspring_core::{bounds, named};
-use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 use super::SNAPSHOT;
-use super::get::{SUMMARIES, line, number, summary};
+use super::get::{Summaries, summary};
 use crate::connection::Conn;
 use crate::error::{Result, corrupt};
 use crate::names;
 use crate::op::Op;
 use crate::shared::Shared;
-use crate::sql::Call;
+use crate::sql::{Call, Query, statement};
 
-/// Primary keys of the places, downwards.
-pub(crate) const READY: &str =
-    "SELECT no, line FROM mainspring.ready WHERE no < $1 ORDER BY no DESC LIMIT $2";
-pub(crate) const TIMERS: &str =
-    "SELECT no, line FROM mainspring.timers WHERE no < $1 ORDER BY no DESC LIMIT $2";
-pub(crate) const LEASE: &str =
-    "SELECT no, line FROM mainspring.lease WHERE no < $1 ORDER BY no DESC LIMIT $2";
-pub(crate) const SUSPENDED: &str =
-    "SELECT no, line FROM mainspring.suspended WHERE no < $1 ORDER BY no DESC LIMIT $2";
-/// Primary key of `jobs`, downwards.
-pub(crate) const JOBS: &str = "SELECT no, line FROM mainspring.jobs WHERE no < $1 ORDER BY no DESC LIMIT $2";
-/// Partial index `done_rare`, downwards.
-pub(crate) const RARE: &str = named!(
+statement! {
+    /// Primary keys of the places, downwards.
+    pub(crate) ListReady<'a> = "list.ready", by ["ready_pkey"], (below: i64, limit: i64) -> Found { no: i64, line: Option<i32> };
+    "SELECT no, line FROM mainspring.ready WHERE no < $1 ORDER BY no DESC LIMIT $2"
+}
+statement! {
+    pub(crate) ListTimers<'a> = "list.timers", by ["timers_pkey"], (below: i64, limit: i64) -> Found;
+    "SELECT no, line FROM mainspring.timers WHERE no < $1 ORDER BY no DESC LIMIT $2"
+}
+statement! {
+    pub(crate) ListLease<'a> = "list.lease", by ["lease_pkey"], (below: i64, limit: i64) -> Found;
+    "SELECT no, line FROM mainspring.lease WHERE no < $1 ORDER BY no DESC LIMIT $2"
+}
+statement! {
+    pub(crate) ListSuspended<'a> = "list.suspended", by ["suspended_pkey"], (below: i64, limit: i64) -> Found;
+    "SELECT no, line FROM mainspring.suspended WHERE no < $1 ORDER BY no DESC LIMIT $2"
+}
+statement! {
+    /// Primary key of `jobs`, downwards.
+    pub(crate) ListJobs<'a> = "list.jobs", by ["jobs_pkey"], (below: i64, limit: i64) -> Found;
+    "SELECT no, line FROM mainspring.jobs WHERE no < $1 ORDER BY no DESC LIMIT $2"
+}
+statement! {
+    /// Partial index `done_rare`, downwards.
+    pub(crate) ListRare<'a> = "list.rare", by ["done_rare"], (below: i64, limit: i64, state: i16) -> Found;
     "SELECT no, line FROM mainspring.done
     WHERE state = $3 AND state <> {state.succeeded} AND no < $1 ORDER BY no DESC LIMIT $2"
-);
-/// Primary key of `tags`, downwards.
-pub(crate) const TAGGED: &str =
-    "SELECT no, NULL::int FROM mainspring.tags WHERE tag = $3 AND no < $1 ORDER BY no DESC LIMIT $2";
-/// Primary key of `errors`, downwards; a job comes as often as it keeps errors.
-pub(crate) const FAULTY: &str =
-    "SELECT no, NULL::int FROM mainspring.errors WHERE no < $1 ORDER BY no DESC LIMIT $2";
-/// Those of some jobs whose last error contains a text in lower case. The end of each job's part of the primary key. In
-/// collation C only ASCII letters have a case, as in [`ErrorText`](mainspring_core::store::ErrorText).
-const SAYING: &str = "SELECT n.no FROM unnest($1::bigint[]) AS n(no) WHERE strpos(lower((SELECT e.message
-    FROM mainspring.errors e WHERE e.no = n.no ORDER BY e.claim DESC LIMIT 1) COLLATE \"C\"), $2) > 0";
+}
+statement! {
+    /// Primary key of `tags`, downwards.
+    pub(crate) ListTagged<'a> = "list.tagged", by ["tags_pkey"], (below: i64, limit: i64, tag: String) -> Found;
+    "SELECT no, NULL::int FROM mainspring.tags WHERE tag = $3 AND no < $1 ORDER BY no DESC LIMIT $2"
+}
+statement! {
+    /// Primary key of `errors`, downwards; a job comes as often as it keeps errors.
+    pub(crate) ListFaulty<'a> = "list.faulty", by ["errors_pkey"], (below: i64, limit: i64) -> Found;
+    "SELECT no, NULL::int FROM mainspring.errors WHERE no < $1 ORDER BY no DESC LIMIT $2"
+}
+statement! {
+    /// Those of some jobs whose last error contains a text in lower case. The end of each job's part of the primary key. In
+    /// collation C only ASCII letters have a case, as in [`ErrorText`](mainspring_core::store::ErrorText).
+    pub(crate) ListSaying<'a> = "list.saying", by ["errors_pkey"], (nos: Vec<i64>, text: &'a str) -> SayingJob { no: i64 };
+    "SELECT n.no FROM unnest($1::bigint[]) AS n(no) WHERE strpos(lower((SELECT e.message
+    FROM mainspring.errors e WHERE e.no = n.no ORDER BY e.claim DESC LIMIT 1) COLLATE \"C\"), $2) > 0"
+}
 
 /// Rows fetched at a time: at least, because a round trip costs as much as some tens of them; and at most.
 const CHUNK: (usize, usize) = (32, 2_000);
@@ -105,7 +122,7 @@ impl List {
     ) -> Result<Seen> {
         let limit = self.page.limit.clamp(1, bounds::PAGE);
         let lines = wanted_lines(shared.names().lines(), &self.filter);
-        let mut merged = Merged::new(sources(&self.filter).into_iter().map(statement), before);
+        let mut merged = Merged::new(sources(&self.filter).into_iter().map(Table::of), before);
         let (mut jobs, mut last, mut looked_at) = (Vec::new(), None, 0);
         // One more than fits on the page tells whether there is another.
         let mut chunk = (limit + 1).clamp(CHUNK.0, CHUNK.1);
@@ -117,17 +134,17 @@ impl List {
             if found.is_empty() {
                 return Ok(Seen::Listing(Listing { jobs, next: None }));
             }
-            if let Some(unknown) = unknown(shared, found.iter().filter_map(|(_, line)| *line), missing) {
+            if let Some(unknown) = unknown(shared, found.iter().filter_map(|found| found.line), missing) {
                 return Ok(Seen::Unknown(unknown));
             }
-            let wanted = found.iter().filter(|(_, line)| is_wanted(*line, lines.as_ref()));
-            let nos = wanted.map(|(no, _)| *no).collect();
+            let wanted = found.iter().filter(|found| is_wanted(found.line, lines.as_ref()));
+            let nos = wanted.map(|found| found.no).collect();
             let mut summaries = match summaries(conn, shared, nos, missing).await? {
                 Ok(summaries) => summaries,
                 Err(unknown) => return Ok(Seen::Unknown(unknown)),
             };
             let saying = self.saying(conn, &summaries).await?;
-            for (no, line) in found {
+            for Found { no, line } in found {
                 if jobs.len() == limit || looked_at == bounds::SCAN {
                     let next = last.map(PagePosition::behind);
                     return Ok(Seen::Listing(Listing { jobs, next }));
@@ -164,9 +181,9 @@ impl List {
             return Ok(Some(BTreeSet::new()));
         }
         let text = text.as_str();
-        let call = Call::new(SAYING, vec![(&nos, Type::INT8_ARRAY), (&text, Type::TEXT)]);
-        let rows = conn.step(&[call]).await?.pop().unwrap_or_default();
-        Ok(Some(rows.iter().map(|row: &Row| row.get(0)).collect()))
+        let saying = ListSaying { nos: &nos, text: &text }.call();
+        let rows = conn.step(&[saying]).await?.pop().unwrap_or_default();
+        Ok(Some(ListSaying::rows(&rows)?.into_iter().map(|job| job.no).collect()))
     }
 }
 
@@ -180,13 +197,13 @@ async fn summaries(
     if nos.is_empty() {
         return Ok(Ok(BTreeMap::new()));
     }
-    let call = Call::new(SUMMARIES, vec![(&nos, Type::INT8_ARRAY)]);
-    let rows = conn.step(&[call]).await?.pop().unwrap_or_default();
-    if let Some(unknown) = unknown(shared, rows.iter().map(line), missing) {
+    let rows = conn.step(&[Summaries { nos: &nos }.call()]).await?.pop().unwrap_or_default();
+    let rows = Summaries::rows(&rows)?;
+    if let Some(unknown) = unknown(shared, rows.iter().map(|row| row.line), missing) {
         return Ok(Err(unknown));
     }
     let names = shared.names();
-    let summaries = rows.iter().map(|row| Ok((number(row), summary(&names, row)?)));
+    let summaries = rows.into_iter().map(|row| Ok((row.no, summary(&names, row)?)));
     summaries.collect::<Result<_>>().map(Ok)
 }
 
@@ -201,34 +218,50 @@ fn is_wanted(line: Option<i32>, lines: Option<&BTreeSet<i32>>) -> bool {
     line.is_none_or(|line| lines.is_none_or(|lines| lines.contains(&line)))
 }
 
-/// What a source's statement wants to know besides where to begin.
-enum Extra {
-    Nothing,
-    State(i16),
-    Tag(String),
+/// A table that drives a listing.
+enum Table {
+    Jobs,
+    Ready,
+    Timers,
+    Lease,
+    Suspended,
+    /// Those that did not end well, in one state.
+    Rare(i16),
+    Tagged(String),
+    Faulty,
 }
 
-/// The statement of a source.
-fn statement(source: listing::Source<'_>) -> (&'static str, Extra) {
-    match source {
-        listing::Source::Ready => (READY, Extra::Nothing),
-        listing::Source::Timers => (TIMERS, Extra::Nothing),
-        listing::Source::Lease => (LEASE, Extra::Nothing),
-        listing::Source::Suspended => (SUSPENDED, Extra::Nothing),
-        listing::Source::Jobs => (JOBS, Extra::Nothing),
-        listing::Source::Rare(state) => (RARE, Extra::State(state.code().into())),
-        listing::Source::Tagged(tag) => (TAGGED, Extra::Tag(tag.as_str().to_owned())),
-        listing::Source::Faulty => (FAULTY, Extra::Nothing),
+impl Table {
+    fn of(source: listing::Source<'_>) -> Self {
+        match source {
+            listing::Source::Jobs => Table::Jobs,
+            listing::Source::Ready => Table::Ready,
+            listing::Source::Timers => Table::Timers,
+            listing::Source::Lease => Table::Lease,
+            listing::Source::Suspended => Table::Suspended,
+            listing::Source::Rare(state) => Table::Rare(state.code().into()),
+            listing::Source::Tagged(tag) => Table::Tagged(tag.as_str().to_owned()),
+            listing::Source::Faulty => Table::Faulty,
+        }
+    }
+
+    fn call<'a>(&'a self, below: &'a i64, limit: &'a i64) -> Call<'a> {
+        match self {
+            Table::Jobs => ListJobs { below, limit }.call(),
+            Table::Ready => ListReady { below, limit }.call(),
+            Table::Timers => ListTimers { below, limit }.call(),
+            Table::Lease => ListLease { below, limit }.call(),
+            Table::Suspended => ListSuspended { below, limit }.call(),
+            Table::Rare(state) => ListRare { below, limit, state }.call(),
+            Table::Tagged(tag) => ListTagged { below, limit, tag }.call(),
+            Table::Faulty => ListFaulty { below, limit }.call(),
+        }
     }
 }
 
-/// The number of a job, and its line if the source knows it.
-type Found = (i64, Option<i32>);
-
 /// One source and what was fetched from it.
 struct Source {
-    sql: &'static str,
-    extra: Extra,
+    table: Table,
     rows: VecDeque<Found>,
     /// Where the next rows begin.
     below: i64,
@@ -245,12 +278,12 @@ impl Source {
         let mut given = 0;
         for row in rows {
             given += 1;
-            if self.rows.back() != Some(&row) {
+            if self.rows.back().is_none_or(|last| last.no != row.no) {
                 self.rows.push_back(row);
             }
         }
         self.exhausted = given < asked;
-        self.below = self.rows.back().map_or(self.below, |(no, _)| *no);
+        self.below = self.rows.back().map_or(self.below, |found| found.no);
     }
 }
 
@@ -258,9 +291,8 @@ impl Source {
 struct Merged(Vec<Source>);
 
 impl Merged {
-    fn new(sources: impl IntoIterator<Item = (&'static str, Extra)>, before: i64) -> Self {
-        let source =
-            |(sql, extra)| Source { sql, extra, rows: VecDeque::new(), below: before, exhausted: false };
+    fn new(sources: impl IntoIterator<Item = Table>, before: i64) -> Self {
+        let source = |table| Source { table, rows: VecDeque::new(), below: before, exhausted: false };
         Merged(sources.into_iter().map(source).collect())
     }
 
@@ -268,17 +300,7 @@ impl Merged {
     async fn fill(&mut self, conn: &mut Conn, shared: &Shared, chunk: usize, begun: bool) -> Result<()> {
         let limit = i64::try_from(chunk).unwrap_or(i64::MAX);
         let thirsty = self.0.iter().filter(|source| source.is_thirsty());
-        let calls: Vec<Call<'_>> = thirsty
-            .map(|source| {
-                let mut args = vec![(&source.below as _, Type::INT8), (&limit as _, Type::INT8)];
-                match &source.extra {
-                    Extra::Nothing => {}
-                    Extra::State(state) => args.push((state as _, Type::INT2)),
-                    Extra::Tag(tag) => args.push((tag as _, Type::TEXT)),
-                }
-                Call::new(source.sql, args)
-            })
-            .collect();
+        let calls: Vec<Call<'_>> = thirsty.map(|source| source.table.call(&source.below, &limit)).collect();
         let answers = match (begun, calls.is_empty()) {
             (false, _) => conn.begin(shared, SNAPSHOT, &calls).await?,
             (true, false) => conn.step(&calls).await?,
@@ -286,7 +308,7 @@ impl Merged {
         };
         let thirsty = self.0.iter_mut().filter(|source| source.is_thirsty());
         for (source, rows) in thirsty.zip(answers) {
-            source.add(rows.iter().map(|row: &Row| (row.get(0), row.get(1))), chunk);
+            source.add(ListJobs::rows(&rows)?, chunk);
         }
         Ok(())
     }
@@ -296,7 +318,7 @@ impl Merged {
         let mut taken = Vec::new();
         // What a source that is to be filled will give may come before all others.
         while taken.len() < most && !self.0.iter().any(Source::is_thirsty) {
-            let highest = self.0.iter_mut().max_by_key(|source| source.rows.front().copied());
+            let highest = self.0.iter_mut().max_by_key(|source| source.rows.front().map(|found| found.no));
             let Some(found) = highest.and_then(|source| source.rows.pop_front()) else { break };
             taken.push(found);
         }
@@ -308,22 +330,26 @@ impl Merged {
 mod tests {
     use super::*;
 
+    fn found(no: i64) -> Found {
+        Found { no, line: None }
+    }
+
     #[test]
     fn numbers_are_merged_downwards_as_far_as_all_sources_are_known() {
-        let two = vec![(READY, Extra::Nothing), (TIMERS, Extra::Nothing)];
+        let two = vec![Table::Ready, Table::Timers];
         let mut merged = Merged::new(two, 100);
         assert!(merged.take(10).is_empty());
-        merged.0[0].add([(90, None), (50, None)], 2);
-        merged.0[1].add([(80, None), (70, None)], 2);
-        let numbers = |found: Vec<Found>| found.into_iter().map(|(no, _)| no).collect::<Vec<_>>();
+        merged.0[0].add([found(90), found(50)], 2);
+        merged.0[1].add([found(80), found(70)], 2);
+        let numbers = |found: Vec<Found>| found.into_iter().map(|found| found.no).collect::<Vec<_>>();
         // The second source may go on between 70 and 50.
         assert_eq!(numbers(merged.take(10)), [90, 80, 70]);
         assert_eq!(merged.0[1].below, 70);
-        merged.0[1].add([(60, None)], 2);
+        merged.0[1].add([found(60)], 2);
         assert_eq!(numbers(merged.take(1)), [60]);
         assert_eq!(numbers(merged.take(10)), [50]);
         assert!(merged.0[0].is_thirsty() && merged.0[1].exhausted);
-        merged.0[0].add([(40, None), (40, None)], 2);
+        merged.0[0].add([found(40), found(40)], 2);
         assert!(!merged.0[0].exhausted);
         assert_eq!(numbers(merged.take(10)), [40]);
         merged.0[0].add([], 2);

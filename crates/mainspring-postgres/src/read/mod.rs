@@ -7,13 +7,13 @@
 //! - One call sees one moment of the database: it is one statement, or one transaction with one snapshot.
 //! - Names are read outside of that transaction. They only grow, so what is read later covers what was seen before.
 
-mod admin;
-mod check;
-mod diagnose;
-mod get;
-mod journal;
-mod list;
-mod output;
+pub(crate) mod admin;
+pub(crate) mod check;
+pub(crate) mod diagnose;
+pub(crate) mod get;
+pub(crate) mod journal;
+pub(crate) mod list;
+pub(crate) mod output;
 
 pub(crate) use admin::{CountsOp, LinesOp, NodesOp, QueuesOp};
 pub(crate) use check::Check;

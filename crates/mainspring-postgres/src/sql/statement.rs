@@ -38,6 +38,7 @@ pub(crate) enum Plan {
 }
 
 /// A column that a statement returns.
+#[derive(Clone, Copy)]
 pub(crate) struct Column {
     pub(crate) name: &'static str,
     /// Whether it is read from this type.
@@ -167,7 +168,7 @@ macro_rules! statement {
             type Row = $crate::sql::statement::row_type!($($Row)?);
             const STATEMENT: &'static $crate::sql::statement::Statement = &$crate::sql::statement::Statement {
                 name: $name,
-                sql: mainspring_core::named!(concat!("/* ", $name, " */ ", $sql)),
+                sql: ::mainspring_core::named!(concat!("/* ", $name, " */ ", $sql)),
                 types: &[],
                 columns: <$crate::sql::statement::row_type!($($Row)?) as $crate::sql::statement::FromRow>::COLUMNS,
                 plan: $crate::sql::statement::plan!($how $served),
@@ -195,7 +196,7 @@ macro_rules! statement {
             type Row = $crate::sql::statement::row_type!($($Row)?);
             const STATEMENT: &'static $crate::sql::statement::Statement = &$crate::sql::statement::Statement {
                 name: $name,
-                sql: mainspring_core::named!(concat!("/* ", $name, " */ ", $sql)),
+                sql: ::mainspring_core::named!(concat!("/* ", $name, " */ ", $sql)),
                 types: &[$(<$type as $crate::sql::statement::Argument>::TYPE),+],
                 columns: <$crate::sql::statement::row_type!($($Row)?) as $crate::sql::statement::FromRow>::COLUMNS,
                 plan: $crate::sql::statement::plan!($how $served),
@@ -205,7 +206,7 @@ macro_rules! statement {
             /// The statement with its arguments.
             $vis fn call(&self) -> $crate::sql::Call<$life> {
                 $crate::sql::Call::of::<$Name<'_>>(vec![$((
-                    self.$arg as &(dyn tokio_postgres::types::ToSql + Sync),
+                    self.$arg as &(dyn ::tokio_postgres::types::ToSql + Sync),
                     <$type as $crate::sql::statement::Argument>::TYPE,
                 )),+])
             }
@@ -214,8 +215,53 @@ macro_rules! statement {
 }
 pub(crate) use statement;
 
-/// The rows of a statement.
+/// The columns of a row and of what stands before it.
+pub(crate) const fn joined<const COUNT: usize>(before: &[Column], own: &[Column]) -> [Column; COUNT] {
+    const fn never(_: &Type) -> bool {
+        false
+    }
+    let mut all = [Column { name: "", accepts: never }; COUNT];
+    let mut at = 0;
+    while at < COUNT {
+        all[at] = if at < before.len() { before[at] } else { own[at - before.len()] };
+        at += 1;
+    }
+    all
+}
+
+/// The rows of a statement. `after`: the columns of another row come first, as `base`.
 macro_rules! row {
+    ($(#[$doc:meta])* $vis:vis $Row:ident after $Base:ident { $($column:ident: $type:ty),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        $vis struct $Row {
+            $vis base: $Base,
+            $($vis $column: $type),+
+        }
+        impl $Row {
+            const OWN: &'static [$crate::sql::statement::Column] = &[$(
+                $crate::sql::statement::Column {
+                    name: stringify!($column),
+                    accepts: $crate::sql::statement::accepts::<$type>,
+                }
+            ),+];
+        }
+        impl $crate::sql::statement::FromRow for $Row {
+            const COLUMNS: &'static [$crate::sql::statement::Column] =
+                &$crate::sql::statement::joined::<
+                    { <$Base as $crate::sql::statement::FromRow>::COLUMNS.len() + $Row::OWN.len() },
+                >(<$Base as $crate::sql::statement::FromRow>::COLUMNS, $Row::OWN);
+
+            fn read(row: &::tokio_postgres::Row) -> $crate::error::Result<Self> {
+                let mut columns = <$Base as $crate::sql::statement::FromRow>::COLUMNS.len()..;
+                let mut next = || columns.next().unwrap_or_default();
+                Ok($Row {
+                    base: <$Base as $crate::sql::statement::FromRow>::read(row)?,
+                    $($column: row.try_get::<usize, $type>(next())?),+
+                })
+            }
+        }
+    };
     ($(#[$doc:meta])* $vis:vis $Row:ident { $($column:ident: $type:ty),+ $(,)? }) => {
         $(#[$doc])*
         #[derive(Debug)]
@@ -230,7 +276,7 @@ macro_rules! row {
                 }
             ),+];
 
-            fn read(row: &tokio_postgres::Row) -> $crate::error::Result<Self> {
+            fn read(row: &::tokio_postgres::Row) -> $crate::error::Result<Self> {
                 let mut columns = 0..;
                 let mut next = || columns.next().unwrap_or_default();
                 Ok($Row { $($column: row.try_get::<usize, $type>(next())?),+ })
@@ -241,8 +287,12 @@ macro_rules! row {
 pub(crate) use row;
 
 macro_rules! row_type {
-    () => { $crate::sql::statement::Nothing };
-    ($Row:ident) => { $Row };
+    () => {
+        $crate::sql::statement::Nothing
+    };
+    ($Row:ident) => {
+        $Row
+    };
 }
 pub(crate) use row_type;
 

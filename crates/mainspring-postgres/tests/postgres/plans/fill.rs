@@ -59,7 +59,7 @@ pub(crate) struct Site {
     pub(crate) node: NodeNo,
     pub(crate) server: Server,
     harness: Harness,
-    _database: Database,
+    pub(crate) database: Database,
 }
 
 impl Site {
@@ -96,7 +96,7 @@ impl Site {
         server.sql("postgres", &explain).expect("a setting");
         // A handle whose sessions begin now.
         let store = open(&database.url());
-        Site { store, node, server, harness, _database: database }
+        Site { store, node, server, harness, database }
     }
 
     pub(crate) fn jobs(&self, count: usize) -> Vec<New> {

@@ -20,9 +20,11 @@ use mainspring_core::journal::{
 use mainspring_core::name::{Key, SignalName};
 use mainspring_core::store::{ClaimRequest, Filter, Finish, Page, Renewal, Rescue};
 use mainspring_core::time::Timestamp;
+use mainspring_postgres::statements;
 use mainspring_testkit::executor::block_on;
 use mainspring_testkit::harness::{cancel, fail, priority, queue, retry, succeed, tag};
 use plan::{Cost, Plan};
+use postgres::{Client, NoTls, SimpleQueryMessage};
 
 /// Rows of a node of a plan: some for each job asked for. All that run may be looked at, and there are two thousand; so may
 /// a part of a listing.
@@ -31,6 +33,11 @@ const ROWS: u64 = 5_000;
 const PAGES_EACH: u64 = 30;
 /// Jobs that a call asks for.
 const SOME: usize = 100;
+
+/// The settings of sessions that are planned once.
+const HOT: &str =
+    "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off;
+    SET enable_mergejoin = off; SET enable_bitmapscan = off; SET enable_material = off; SET jit = off;";
 
 /// One call, and the indexes that serve it.
 fn check<T>(site: &Site, name: &str, indexes: &[&str], call: impl FnOnce() -> Result<T>) -> T {
@@ -229,9 +236,40 @@ fn operators(site: &Site) {
     verb("retry", "done_pkey", failed, mainspring_core::job::Verb::Retry);
 }
 
+/// What each statement says of its plan is so: its indexes serve it, and without one it walks over no table that grows with
+/// the number of jobs. As hot sessions plan it, for any arguments.
+fn declared(site: &Site) {
+    let mut client = Client::connect(&site.database.url(), NoTls).expect("a connection");
+    client.batch_execute(HOT).expect("settings");
+    let mut wrong = Vec::new();
+    for text in statements("mainspring").iter().filter(|text| text.is_preparable()) {
+        client.batch_execute(&text.to_string()).unwrap_or_else(|error| panic!("{}: {error}", text.name));
+        let nulls = vec!["NULL"; text.arguments.len()].join(", ");
+        let nulls = if nulls.is_empty() { nulls } else { format!("({nulls})") };
+        let explained = client.simple_query(&format!("EXPLAIN EXECUTE \"{}\"{nulls}", text.name));
+        let lines = explained.unwrap_or_else(|error| panic!("{}: {error}", text.name));
+        let lines = lines.iter().filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0),
+            _ => None,
+        });
+        let plan = Plan::new(lines.collect::<Vec<_>>().join("\n"));
+        for index in text.indexes.iter().filter(|index| !plan.uses(index)) {
+            wrong.push(format!("{} does not use {index}:\n{}", text.name, plan.text()));
+        }
+        // The self-check says that it does.
+        let whole = text.without_index.is_some_and(|why| why.contains("walks whole tables"));
+        let walked = if whole { Vec::new() } else { plan.walked_but_leases() };
+        if !walked.is_empty() {
+            wrong.push(format!("{} walks over a table:\n{}", text.name, plan.text()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
 #[test]
 fn no_statement_walks_over_a_million_jobs() {
     let site = Site::new();
+    declared(&site);
     let claims = claims(&site);
     outcomes(&site, &claims);
     enqueues(&site);

@@ -49,19 +49,35 @@ pub(crate) fn read(log: &str) -> Vec<Plan> {
 }
 
 impl Plan {
+    pub(crate) fn new(text: String) -> Self {
+        Plan { text }
+    }
+
     /// Large tables that were read from one end to the other.
     pub(crate) fn walked(&self) -> Vec<String> {
         let by_node = self.text.contains("l.node = n.no") || self.text.contains("l.node = $2");
+        let mut walked = self.walked_but_leases();
+        walked.extend((!by_node).then(|| self.seq_scans(&["lease"])).into_iter().flatten());
+        walked
+    }
+
+    /// The same without `lease`.
+    pub(crate) fn walked_but_leases(&self) -> Vec<String> {
+        self.seq_scans(&LARGE)
+    }
+
+    fn seq_scans(&self, tables: &[&str]) -> Vec<String> {
         let walked = |line: &&str| {
-            let of = |table: &str| line.contains(&format!("Seq Scan on {table} "));
-            line.contains("cost=") && (LARGE.iter().any(|table| of(table)) || of("lease") && !by_node)
+            let of = |table: &&str| line.contains(&format!("Seq Scan on {table} "));
+            line.contains("cost=") && tables.iter().any(of)
         };
         self.text.lines().filter(walked).map(|line| line.trim().to_owned()).collect()
     }
 
-    /// Whether an index was used.
+    /// Whether an index was used, or told of a conflict.
     pub(crate) fn uses(&self, index: &str) -> bool {
-        self.text.contains(&format!("using {index} on "))
+        let arbiter = format!("Arbiter Indexes: {index}");
+        self.text.contains(&format!("using {index} on ")) || self.text.contains(&arbiter)
     }
 
     pub(crate) fn cost(&self) -> Cost {

@@ -13,4 +13,5 @@ mod record_cost;
 mod role;
 mod schemas;
 mod shared_server;
+mod statements;
 mod transaction_steps;
