@@ -548,7 +548,9 @@ async fn announce(conn: &mut Conn, shared: &Shared, announcements: Vec<Announcem
                 }
             }
             Announcement::Flagged(claims) => {
-                claims.iter().for_each(|claim| node::flagged(&mut hints, claim.node));
+                for claim in claims {
+                    node::flagged(&mut hints, claim.node);
+                }
             }
             Announcement::Waits(jobs) => {
                 for job in jobs {

@@ -124,7 +124,7 @@ impl Op for SignalOp {
             )
             .await?;
         let [_, looked, unread] = begun.as_slice() else { return Err(corrupt("signals without an answer")) };
-        let decided = decide(signals, Look::rows(looked)?, CountUnread::rows(unread)?)?;
+        let decided = decide(signals, Look::rows(looked)?, &CountUnread::rows(unread)?)?;
         let (mut nos, mut stored) = (Vec::new(), Vec::new());
         for (index, (no, answer)) in decided.iter().enumerate() {
             if let (Some(no), Signalled::Stored) = (no, answer) {
@@ -187,7 +187,7 @@ pub(crate) async fn announce(conn: &mut Conn, shared: &Shared, mut hints: Hints,
 fn decide(
     signals: &[Signal],
     looked: Vec<Looked>,
-    unread: Vec<Unread>,
+    unread: &[Unread],
 ) -> Result<Vec<(Option<i64>, Signalled)>> {
     let mut unread: BTreeMap<i64, usize> =
         unread.iter().map(|row| (row.no, usize::try_from(row.count).unwrap_or(0))).collect();

@@ -142,8 +142,11 @@ statement! {
          GROUP BY no HAVING count(*) > {bound.errors_kept} LIMIT 10"
 }
 
+/// A statement that gives findings, and what a person can do about them.
+type Question = (fn() -> Call<'static>, &'static str);
+
 /// What to ask, and what a person can do if there is an answer. All of these walk whole tables; none takes a lock.
-const QUESTIONS: [(fn() -> Call<'static>, &str); 11] = [
+const QUESTIONS: [Question; 11] = [
     (|| OnePlace.call(), "keep a copy of the database and report it: moves are made in one transaction"),
     (
         || Strays.call(),

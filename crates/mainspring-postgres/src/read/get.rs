@@ -114,7 +114,7 @@ impl Op for Get {
         let RecordRow { base, input, result, note, error_claims, error_times, .. } = row;
         let entries = error_claims.into_iter().zip(error_times).zip(row.error_kinds).zip(row.error_messages);
         let errors = damage.note("errors", errors(entries))?.unwrap_or_default();
-        let mut summary = summary(&shared.names(), base)?;
+        let mut summary = summary(&shared.names(), &base)?;
         summary.unreadable = summary.unreadable.or(damage.0.what);
         Ok(Some(Record { waits, summary, input, result, note, errors, progress, last }))
     }
@@ -138,7 +138,7 @@ impl Damage {
 }
 
 /// A summary from its columns. What of it cannot be read is shown as if it had never been set.
-pub(super) fn summary(names: &Names, row: SummaryRow) -> Result<Summary> {
+pub(super) fn summary(names: &Names, row: &SummaryRow) -> Result<Summary> {
     let no = row.no;
     let mut damage = Damage::default();
     let (kind, queue) = match damage.note("line", names.line(row.line))? {

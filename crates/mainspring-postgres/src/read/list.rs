@@ -203,7 +203,7 @@ async fn summaries(
         return Ok(Err(unknown));
     }
     let names = shared.names();
-    let summaries = rows.into_iter().map(|row| Ok((row.no, summary(&names, row)?)));
+    let summaries = rows.iter().map(|row| Ok((row.no, summary(&names, row)?)));
     summaries.collect::<Result<_>>().map(Ok)
 }
 
