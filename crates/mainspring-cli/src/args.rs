@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::command::{
-    bench, completions, doctor, enqueue, job, jobs, man, migrate, queue, signal, watch, why, work,
+    bench, completions, doctor, enqueue, job, jobs, man, migrate, queue, schedule, signal, watch, why, work,
 };
 use crate::dev;
 
@@ -63,6 +63,8 @@ pub(crate) enum Command {
     Why(why::Args),
     /// List queues, pause and resume them, change their settings, delete them.
     Queue(queue::Args),
+    /// List schedules, define, pause and resume them, run them by hand.
+    Schedule(schedule::Args),
     /// List the nodes that run jobs.
     Nodes,
     /// Watch a store's figures, nodes and jobs live.

@@ -152,7 +152,7 @@ fn judge(error: &anyhow::Error) -> (u8, Option<String>) {
 /// The exit code for an error of the engine, and what a person can do about it.
 fn judge_engine(error: &Error) -> (u8, Option<String>) {
     let code = match error {
-        Error::NotFound(_) => NOT_FOUND,
+        Error::NotFound(_) | Error::NoSchedule(_) => NOT_FOUND,
         error if error.is_bad_input() => USAGE,
         Error::Open { .. } => NO_STORE,
         _ => FAILED,

@@ -116,6 +116,14 @@ pub const QUARANTINE_CRASHES: u16 = 3;
 pub const NODE_RETENTION: Duration = Duration::from_hours(24);
 /// The shortest retention of finished jobs: results must outlive the callers that wait for them.
 pub const RETENTION_MIN: Duration = Duration::from_mins(1);
+/// Bytes of the name of a schedule.
+pub const SCHEDULE_NAME_BYTES: usize = 100;
+/// Bytes of the name of who changes something.
+pub const WHO_BYTES: usize = 128;
+/// Changes of one schedule that are remembered; the oldest go first.
+pub const AUDIT: usize = 100;
+/// How far the last fire of a schedule may be ahead of the store's present, before it is taken for a mistake of the clock.
+pub const CLOCK_AHEAD: Duration = Duration::from_hours(24);
 /// Bytes of a cron expression.
 pub const CRON_BYTES: usize = 512;
 /// Times and expressions of one schedule.

@@ -10,7 +10,7 @@ use std::error::Error as StdError;
 use crate::bounds;
 use crate::id::JobId;
 use crate::job::{Differs, Reason, State, Status};
-use crate::name::{Key, QueueName};
+use crate::name::{Key, QueueName, ScheduleName};
 
 /// A boxed cause.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
@@ -69,6 +69,17 @@ pub enum Error {
         running: u64,
         /// Its jobs that have ended and are still kept.
         ended: u64,
+    },
+    /// There is no such schedule.
+    #[error("schedule `{0}` not found")]
+    NoSchedule(ScheduleName),
+    /// A schedule was to be run by hand, but the job of the fire before has not ended. Nothing was enqueued.
+    #[error("schedule `{name}` does not overlap, and its job {job} has not ended")]
+    ScheduleHeld {
+        /// The schedule.
+        name: ScheduleName,
+        /// The job that has not ended.
+        job: JobId,
     },
     /// A value is longer or larger than its bound. Nothing was stored.
     #[error("{what} is too large: {size}, the bound is {limit}")]
@@ -317,6 +328,8 @@ impl Error {
             | Error::IdTaken { .. }
             | Error::Illegal { .. }
             | Error::QueueNotEmpty { .. }
+            | Error::NoSchedule(_)
+            | Error::ScheduleHeld { .. }
             | Error::TooLarge { .. }
             | Error::Invalid { .. }
             | Error::Convert { .. }
@@ -407,6 +420,10 @@ mod tests {
         Error::Open { location: "here".into(), problem, source: None }
     }
 
+    fn nightly() -> ScheduleName {
+        ScheduleName::new("nightly").expect("a name")
+    }
+
     fn full(waiting: u64, running: u64, ended: u64) -> Error {
         let queue = QueueName::new("mail").expect("a name");
         Error::QueueNotEmpty { queue, waiting, running, ended }
@@ -439,6 +456,8 @@ mod tests {
             Error::IdTaken { id: ID, differs: Differs::Kind },
             Error::Illegal { id: ID, verb: "delete", status },
             full(1, 0, 0),
+            Error::NoSchedule(nightly()),
+            Error::ScheduleHeld { name: nightly(), job: ID },
             Error::TooLarge { what: "input", size: 2, limit: 1 },
             Error::Invalid { what: "kind", why: "empty".into() },
             Error::Convert { what: "input", source: "not JSON".into() },

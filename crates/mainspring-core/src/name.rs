@@ -110,6 +110,13 @@ name!(
     text
 );
 
+name!(
+    /// The name of a schedule.
+    ScheduleName,
+    "schedule name",
+    schedule
+);
+
 /// What the label of a build begins with.
 const BUILD: &str = "build=";
 
@@ -163,6 +170,12 @@ fn plain(what: &'static str, name: &str) -> Result<()> {
     }
 }
 
+/// Checks the name of a schedule: 1–100 bytes of what names of queues are made of. A tag is made of it.
+fn schedule(what: &'static str, name: &str) -> Result<()> {
+    length(what, name, bounds::SCHEDULE_NAME_BYTES)?;
+    plain(what, name)
+}
+
 /// Checks a tag or label: 1–128 bytes without control characters.
 fn text(what: &'static str, name: &str) -> Result<()> {
     length(what, name, bounds::TAG_BYTES)?;
@@ -212,6 +225,13 @@ mod tests {
             Err(Error::TooLarge { size: 129, limit: 128, .. })
         ));
         assert!(matches!(QueueName::new(""), Err(Error::Invalid { .. })));
+    }
+
+    #[test]
+    fn schedule_names_are_bounded_at_100_bytes() {
+        assert!(ScheduleName::new("s".repeat(100)).is_ok());
+        assert!(matches!(ScheduleName::new("s".repeat(101)), Err(Error::TooLarge { limit: 100, .. })));
+        assert!(ScheduleName::new("a b").is_err());
     }
 
     #[test]

@@ -12,8 +12,19 @@ use syn::{Attribute, Error, Ident, LitStr, Result, Token, Type, bracketed};
 use crate::value;
 
 /// The keys in the order of the documentation; an unknown key's error lists them.
-const KNOWN: [&str; 9] =
-    ["kind", "result", "queue", "priority", "max_attempts", "timeout", "backoff", "aliases", "signals"];
+const KNOWN: [&str; 11] = [
+    "kind",
+    "result",
+    "queue",
+    "priority",
+    "max_attempts",
+    "timeout",
+    "backoff",
+    "aliases",
+    "signals",
+    "schedule",
+    "zone",
+];
 
 /// The checked attributes of one type. What is `None` or empty was not written.
 #[derive(Default)]
@@ -27,6 +38,8 @@ pub(crate) struct Attributes {
     pub(crate) backoff: Option<value::Backoff>,
     pub(crate) aliases: Vec<LitStr>,
     pub(crate) signals: Vec<(Ident, Type)>,
+    pub(crate) schedule: Option<LitStr>,
+    pub(crate) zone: Option<LitStr>,
 }
 
 /// Reads all `#[job(…)]` attributes of a type; several add up.
@@ -67,6 +80,9 @@ impl Reader {
             "backoff" => self.read.backoff = self.checked(value::backoff(&pair.value()?.parse()?)),
             "aliases" => self.aliases(pair)?,
             "signals" => self.signals(pair)?,
+            // The engine reads both when a node starts: it knows cron and the zones.
+            "schedule" => self.read.schedule = Some(pair.value()?.parse()?),
+            "zone" => self.read.zone = Some(pair.value()?.parse()?),
             _ => return Err(pair.error(unknown())),
         }
         self.seen.push(key);

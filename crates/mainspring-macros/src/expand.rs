@@ -27,6 +27,7 @@ pub(crate) fn job(input: TokenStream) -> Result<TokenStream> {
     let aliases = aliases(&kind, &attributes)?;
     let queue = attributes.queue.as_ref().map(|queue| quote!(const QUEUE: &'static str = #queue;));
     let options = options(&attributes);
+    let schedule = schedule(&attributes)?;
     let name = &input.ident;
     let (declared, constants) = signals(&kind, name, &attributes);
     Ok(quote! {
@@ -39,6 +40,7 @@ pub(crate) fn job(input: TokenStream) -> Result<TokenStream> {
             #aliases
             #queue
             #declared
+            #schedule
             #options
         }
     })
@@ -99,6 +101,23 @@ fn aliases(kind: &str, attributes: &Attributes) -> Result<Option<TokenStream>> {
         return Err(Error::new(alias.span(), format!("alias {kind:?} is the kind itself")));
     }
     Ok((!aliases.is_empty()).then(|| quote!(const ALIASES: &'static [&'static str] = &[#(#aliases),*];)))
+}
+
+fn schedule(attributes: &Attributes) -> Result<Option<TokenStream>> {
+    let Some(times) = &attributes.schedule else {
+        return match &attributes.zone {
+            Some(zone) => Err(Error::new(zone.span(), "a zone needs a schedule")),
+            None => Ok(None),
+        };
+    };
+    let zone = attributes.zone.as_ref().map(|zone| quote!(.zone(#zone)));
+    Ok(Some(quote! {
+        fn schedule() -> ::core::option::Option<::mainspring::schedule::NewSchedule> {
+            let job = <Self as ::core::default::Default>::default();
+            let schedule = ::mainspring::schedule::NewSchedule::of(<Self as ::mainspring::Job>::KIND, &job);
+            ::core::option::Option::Some(schedule.times(#times) #zone)
+        }
+    }))
 }
 
 fn options(attributes: &Attributes) -> Option<TokenStream> {

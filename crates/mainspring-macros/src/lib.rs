@@ -5,7 +5,7 @@
 //! through the `mainspring` crate, which re-exports it; the generated code names `::mainspring`.
 //!
 //! # Invariants
-//! - What compiles is valid: names, priority, attempts and time-out are within the engine's bounds.
+//! - What compiles is valid: names, priority, attempts and time-out are within the engine's bounds. (A schedule is read when a node starts.)
 //! - An attribute that is absent generates nothing, so the trait's own default decides.
 //! - Every mistake in one attribute is reported in one compilation, at the value that is wrong.
 
@@ -35,6 +35,8 @@ mod value;
 /// | `timeout = "30s"` | time one attempt may run, in `ms`, `s`, `m`, `h` and `d` | for ever |
 /// | `backoff = "exponential:1s..1h"` | the delay between attempts; also `linear:10s..5m`, `fixed:30s` | the queue's |
 /// | `aliases = ["greet"]` | kinds of jobs stored under earlier names | none |
+/// | `schedule = "0 4 * * *"` | when jobs of the kind are enqueued by themselves; the type implements `Default` | never |
+/// | `zone = "Europe/Berlin"` | the time zone of the schedule | `"UTC"` |
 /// | `signals(approved = bool)` | signals it takes, each with a typed constant: `Welcome::APPROVED` | any |
 ///
 /// Kinds, aliases and queues are 1 to 128 bytes of `[A-Za-z0-9._:-]`. A generic type is refused, because one kind names

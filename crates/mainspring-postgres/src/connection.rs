@@ -248,6 +248,11 @@ impl Conn {
         Ok(first_error(begun, sent, Ok(()))?)
     }
 
+    /// Whether a transaction is open.
+    pub(crate) fn in_transaction(&self) -> bool {
+        self.open
+    }
+
     /// Goes on in a transaction.
     pub(crate) async fn step(&mut self, calls: &[Call<'_>]) -> Result<Vec<Vec<Row>>> {
         self.prepare(calls).await?;

@@ -23,7 +23,7 @@ use crate::error::{Result, corrupt};
 use crate::hint::Hints;
 use crate::op::claim::{Scan, read_scan};
 use crate::op::rescue::{self, Living};
-use crate::op::sweep::{NextDeadline, NextDue, first_due};
+use crate::op::sweep::{NextDeadline, NextDue, first_deadline, next_times};
 use crate::options::Time;
 use crate::shared::Shared;
 use crate::sql::{Call, Present};
@@ -58,6 +58,8 @@ pub(crate) struct IdlePoll {
 struct Next {
     /// The first job that waits for its time, or end that is to be told of.
     job: Option<Timestamp>,
+    /// The first schedule to be looked at.
+    fire: Option<Timestamp>,
     /// The first deadline of a waiting job.
     deadline: Option<Timestamp>,
 }
@@ -117,7 +119,8 @@ impl PollInFlight {
         }
         hints.send_here(shared);
         fault::point!("postgres.heard");
-        let next = Next { job: first_due(due)?, deadline: first_due(deadline)? };
+        let (job, fire) = next_times(due)?;
+        let next = Next { job, fire, deadline: first_deadline(deadline)? };
         let living = Living::read(look)?;
         let took = shared.monotonic().saturating_sub(self.asked);
         let changed = {
@@ -133,7 +136,7 @@ impl PollInFlight {
             });
             before != Some(next)
         };
-        if changed && let Some(first) = next.job.into_iter().chain(next.deadline).min() {
+        if changed && let Some(first) = next.job.into_iter().chain(next.fire).chain(next.deadline).min() {
             shared.tell(&mainspring_core::store::Hint::Due(first));
         }
         Ok(())
@@ -163,7 +166,7 @@ impl IdlePoll {
     /// What a sweep would answer, if it would find nothing.
     fn sweep(&self, next: impl FnOnce(Next) -> Option<Timestamp>, age: Duration) -> Option<Swept> {
         let (next, now) = (next(self.next?), self.now.after(age));
-        next.is_none_or(|next| next > now).then_some(Swept { now, moved: 0, next })
+        next.is_none_or(|next| next > now).then_some(Swept { now, moved: 0, next, fire: None })
     }
 }
 
@@ -192,7 +195,8 @@ pub(crate) fn present(shared: &Shared) -> Option<Timestamp> {
 /// What a promotion would answer, if it would find nothing.
 pub(crate) fn promote(shared: &Shared) -> Option<Swept> {
     let (poll, age) = fresh(shared)?;
-    poll.sweep(|next| next.job, age)
+    let fire = poll.next?.fire;
+    poll.sweep(|next| next.job, age).map(|swept| Swept { fire, ..swept })
 }
 
 /// What an expiry would answer, if it would find nothing.

@@ -13,13 +13,15 @@ use mainspring_core::error::OpenProblem;
 use mainspring_core::id::{Claim, ClaimBatchNo, JobId, NodeNo};
 use mainspring_core::job::{New, Progress, Record, Verb};
 use mainspring_core::journal::{Inbox, JobEnd, Recorded, Recording, Signal, Signalled, Timeline};
-use mainspring_core::name::{Key, QueueName, SignalName};
+use mainspring_core::name::{Key, QueueName, ScheduleName, SignalName};
 use mainspring_core::output::{Ask, Output};
+use mainspring_core::schedule::{AuditEntry, Schedule};
 use mainspring_core::seam::{Pending, Seams};
 use mainspring_core::store::{
-    Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish,
-    Finished, Journals, Line, Listener, Listing, Node, Nodes, Operators, Page, Producers, Queue, QueueChange,
-    Receipt, Registered, Registration, Renewal, Renewed, Rescue, Rescued, Store, Swept, Ticket,
+    Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, DueSchedules, Filter,
+    Finding, Finish, Finished, Journals, Line, Listener, Listing, Node, Nodes, Operators, Page, Producers,
+    Queue, QueueChange, Receipt, Registered, Registration, Renewal, Renewed, Rescue, Rescued, ScheduleWrite,
+    Schedules, Store, Swept, Ticket, Written,
 };
 use mainspring_core::{Error, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -533,5 +535,31 @@ impl Operators for Postgres {
 
     fn diagnose(&self) -> Pending<'_, Result<Vec<Finding>>> {
         self.call(|to| &to.check, read::Diagnose)
+    }
+}
+
+impl Schedules for Postgres {
+    fn due_schedules(&self, limit: usize) -> Pending<'_, Result<DueSchedules>> {
+        self.call(|to| &to.sweep, read::DueSchedulesOp(limit))
+    }
+
+    fn find_schedules(&self, names: Vec<ScheduleName>) -> Pending<'_, Result<Vec<Option<Schedule>>>> {
+        self.call(|to| &to.read, read::FindSchedules(names))
+    }
+
+    fn list_schedules(
+        &self,
+        after: Option<ScheduleName>,
+        limit: usize,
+    ) -> Pending<'_, Result<Vec<Schedule>>> {
+        self.call(|to| &to.read, read::ListSchedules { after, limit })
+    }
+
+    fn write_schedules(&self, writes: Vec<ScheduleWrite>) -> Pending<'_, Result<Vec<Written>>> {
+        self.call(|to| &to.sweep, op::schedules::WriteSchedules(writes))
+    }
+
+    fn audit(&self, name: Option<ScheduleName>, limit: usize) -> Pending<'_, Result<Vec<AuditEntry>>> {
+        self.call(|to| &to.read, read::Audit { name, limit })
     }
 }

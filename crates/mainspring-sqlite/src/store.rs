@@ -12,13 +12,15 @@ use mainspring_core::error::OpenProblem;
 use mainspring_core::id::{Claim, ClaimBatchNo, JobId, NodeNo};
 use mainspring_core::job::{New, Outcome, Progress, Record, Verb};
 use mainspring_core::journal::{Inbox, JobEnd, Recorded, Recording, Signal, Signalled, Timeline};
-use mainspring_core::name::{Key, QueueName, SignalName};
+use mainspring_core::name::{Key, QueueName, ScheduleName, SignalName};
 use mainspring_core::output::{Ask, Output};
+use mainspring_core::schedule::{AuditEntry, Schedule};
 use mainspring_core::seam::{Pending, Seams};
 use mainspring_core::store::{
-    Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish,
-    Finished, Journals, Line, Listener, Listing, Node, Nodes, Operators, Page, Producers, Queue, QueueChange,
-    Receipt, Registered, Registration, Renewal, Renewed, Rescue, Rescued, Store, Swept, Ticket,
+    Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, DueSchedules, Filter,
+    Finding, Finish, Finished, Journals, Line, Listener, Listing, Node, Nodes, Operators, Page, Producers,
+    Queue, QueueChange, Receipt, Registered, Registration, Renewal, Renewed, Rescue, Rescued, ScheduleWrite,
+    Schedules, Store, Swept, Ticket, Written,
 };
 use mainspring_core::{Error, Result};
 
@@ -427,5 +429,33 @@ impl Operators for Sqlite {
     fn diagnose(&self) -> Pending<'_, Result<Vec<Finding>>> {
         let env = Arc::clone(&self.env);
         self.read(move |_| Ok(env.files.findings()))
+    }
+}
+
+impl Schedules for Sqlite {
+    fn due_schedules(&self, limit: usize) -> Pending<'_, Result<DueSchedules>> {
+        self.read(move |reader| read::due_schedules(reader, limit))
+    }
+
+    fn find_schedules(&self, names: Vec<ScheduleName>) -> Pending<'_, Result<Vec<Option<Schedule>>>> {
+        self.read(move |reader| read::find_schedules(reader, &names))
+    }
+
+    fn list_schedules(
+        &self,
+        after: Option<ScheduleName>,
+        limit: usize,
+    ) -> Pending<'_, Result<Vec<Schedule>>> {
+        self.read(move |reader| read::list_schedules(reader, after.as_ref(), limit))
+    }
+
+    fn write_schedules(&self, writes: Vec<ScheduleWrite>) -> Pending<'_, Result<Vec<Written>>> {
+        let bytes = writes.iter().flat_map(|write| &write.jobs).map(New::bytes).sum();
+        let rows = writes.iter().map(|write| 1 + write.jobs.len()).sum();
+        self.write(Weight { rows, bytes, urgent: false }, move |tx| op::schedules::write(tx, &writes))
+    }
+
+    fn audit(&self, name: Option<ScheduleName>, limit: usize) -> Pending<'_, Result<Vec<AuditEntry>>> {
+        self.read(move |reader| read::audit(reader, name.as_ref(), limit))
     }
 }

@@ -20,6 +20,7 @@ use crate::jobs::Jobs;
 use crate::node::NodeBuilder;
 use crate::node::activity::LocalNode;
 use crate::queues::Queues;
+use crate::schedule::Schedules;
 use crate::sync::Mutex;
 use crate::waiters::Waiters;
 
@@ -232,6 +233,11 @@ impl Engine {
     /// Returns the queues of the store: look at them and change them.
     pub fn queues(&self) -> Queues<'_> {
         Queues::new(self)
+    }
+
+    /// Schedules: look at them and change them.
+    pub fn schedules(&self) -> Schedules<'_> {
+        Schedules::new(self)
     }
 
     /// Sets up a node that runs jobs in this process.

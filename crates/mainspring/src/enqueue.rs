@@ -363,7 +363,7 @@ fn input_of<J: Job>(engine: &Engine, job: &J) -> Result<Vec<u8>> {
     Ok(input)
 }
 
-fn encode(value: &impl serde::Serialize) -> Result<Vec<u8>> {
+pub(crate) fn encode(value: &impl serde::Serialize) -> Result<Vec<u8>> {
     crate::json::to_vec(value).map_err(|error| Error::Convert { what: "input", source: error.into() })
 }
 

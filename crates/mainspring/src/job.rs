@@ -6,6 +6,8 @@ use mainspring_core::backoff::Backoff;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::schedule::NewSchedule;
+
 /// A type that you can enqueue. Usually you derive it:
 ///
 /// ```
@@ -52,6 +54,12 @@ pub trait Job: Serialize + DeserializeOwned + Send + 'static {
     fn check_signal(name: &str, body: &[u8]) -> Result<(), crate::Error> {
         let _ = (name, body);
         Ok(())
+    }
+
+    /// When a job of this kind is enqueued by itself. A node that handles the kind names the schedule when it starts. The
+    /// derive makes it from `schedule = "…"`.
+    fn schedule() -> Option<NewSchedule> {
+        None
     }
 
     /// The defaults of all jobs of this kind, unless the enqueue says otherwise.

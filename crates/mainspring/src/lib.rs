@@ -43,6 +43,7 @@
 //! | wait for a result, from any process | [`Engine::result`], [`Engine::result_of`], [`Engine::result_json`] |
 //! | see and change jobs, one or all that match | [`Engine::jobs`], [`admin::Jobs`], [`admin::Filter`] |
 //! | know why a job is not running, and what is wrong with a store | [`admin::Jobs::why`], [`Engine::diagnose`] |
+//! | enqueue jobs again and again, at times of a rule | [`Engine::schedules`], [`schedule`] |
 //! | pause queues, set backoff and retention | [`Engine::queues`] |
 //! | test handlers on a clock that you move | [`testing`] |
 //!
@@ -119,6 +120,7 @@ mod open;
 mod panic;
 mod queues;
 mod rewind;
+pub mod schedule;
 mod seams;
 pub mod store;
 mod sync;

@@ -20,6 +20,8 @@ mod pages {
     mod branches {}
     #[doc = include_str!("../../../docs/guides/output.md")]
     mod output {}
+    #[doc = include_str!("../../../docs/guides/schedules.md")]
+    mod schedules {}
     #[doc = include_str!("../../../docs/guides/changing-code.md")]
     mod changing_code {}
     #[doc = include_str!("../../../docs/guides/exactly-once.md")]

@@ -12,6 +12,7 @@ pub(crate) mod man;
 pub(crate) mod migrate;
 pub(crate) mod nodes;
 pub(crate) mod queue;
+pub(crate) mod schedule;
 pub(crate) mod signal;
 pub(crate) mod tail;
 pub(crate) mod verb;
@@ -78,6 +79,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Signal(args) => signal::run(&args, &input, &engine, out).await,
         Command::Why(args) => why::run(&args, &engine, out).await,
         Command::Queue(args) => queue::run(args, &engine, out).await,
+        Command::Schedule(args) => schedule::run(args, &engine, out).await,
         Command::Nodes => nodes::run(&engine, out).await,
         Command::Watch(args) => watch::run(&args, &engine, out).await,
         Command::Migrate(_) => migrate::run(&engine, out),

@@ -114,6 +114,9 @@ fn json_of_stores_is_as_documented() {
         as_documented(queue, &["A queue"]);
     }
     as_documented(&place.json(&["queue", "pause", "default"]), &["A queue"]);
+    as_documented(&place.json(&["schedule", "set", "s", "noop", "--at", "@daily"]), &["A schedule"]);
+    as_documented(&place.json(&["schedule", "pause", "s", "--note", "why"]), &["A schedule"]);
+    as_documented(&place.json(&["schedule", "show", "s"]), &["A schedule"]);
     let doctor = place.json(&["doctor"]);
     as_documented(&doctor, &["Doctor"]);
     as_documented(&doctor["store"], &["A store"]);

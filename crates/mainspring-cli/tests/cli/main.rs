@@ -8,6 +8,7 @@ mod everyday;
 mod exec;
 mod postgres;
 mod refusals;
+mod schedules;
 mod support;
 mod terminal;
 mod work;

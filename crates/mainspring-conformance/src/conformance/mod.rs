@@ -28,6 +28,7 @@ pub mod races;
 pub mod read_back;
 pub mod rescue;
 pub mod rewind;
+pub mod schedules;
 pub mod signal;
 pub mod suspend;
 pub mod sweep;
@@ -511,6 +512,26 @@ macro_rules! conformance_tests {
                 closed_store_refuses_every_call,
                 handles_share_their_data,
                 store_describes_itself,
+            }
+            schedules {
+                schedule_survives_with_all_that_is_said_of_it,
+                due_schedules_come_in_order_of_their_times,
+                fire_enqueues_its_job_in_the_same_commit,
+                second_node_fires_nothing_again,
+                nodes_that_fire_at_once_make_one_job,
+                ids_follow_from_the_fire_and_its_cause,
+                change_between_look_and_fire_makes_it_stale,
+                paused_schedule_is_not_due,
+                ended_schedule_is_not_due,
+                seed_never_undoes_a_person,
+                refused_job_does_not_hold_up_its_schedule,
+                overlap_is_decided_by_the_job_before,
+                changes_are_remembered,
+                next_fire_comes_with_the_sweep,
+                schedules_are_listed_by_name,
+                full_batch_of_schedules_fires_together,
+                clock_that_leaps_fires_within_its_bound,
+                bad_definition_is_refused,
             }
             races {
                 claims_at_once_are_disjoint,

@@ -46,6 +46,12 @@ impl Error {
             Error::NotFound(_) => {
                 "list jobs with `mainspring jobs`; those that ended are removed after a while"
             }
+            Error::NoSchedule(_) => "list schedules with `mainspring schedule list`",
+            Error::ScheduleHeld { name, job } => {
+                return Some(format!(
+                    "wait for `mainspring job {job}`, or use `mainspring schedule run {name} --force`"
+                ));
+            }
             Error::TooLarge { what, .. } => too_large(what)?,
             Error::Invalid { what, .. } => invalid(what)?,
             Error::Unavailable { source: Some(source), .. } if source.to_string().ends_with(NO_RIGHT) => {
@@ -92,6 +98,11 @@ fn invalid(what: &str) -> Option<&'static str> {
         "queue name" | "kind" => Some("names are 1 to 128 of the characters A-Z a-z 0-9 . _ : -"),
         "signal name" => Some("names are 1 to 128 bytes without control characters, `/` and `#`"),
         "sender" => Some("1 to 256 bytes of text; leave it out, and each call is a signal of its own"),
+        "schedule name" => Some("names are 1 to 100 of the characters A-Z a-z 0-9 . _ : -"),
+        "cron expression" => {
+            Some("five fields: minute, hour, day of month, month, day of week; or six, with seconds in front")
+        }
+        "time zone" => Some("names are those of the IANA database"),
         "priority" => Some("0 is claimed first, 9 last; 5 is the default"),
         "run_at" | "deadline" => Some("at most ten years ahead"),
         "job id" => Some("copy the whole id, as `mainspring jobs` prints it"),

@@ -21,6 +21,7 @@ mod place;
 #[cfg(feature = "planted")]
 mod planted;
 mod rescue;
+mod schedules;
 mod sweep;
 mod verbs;
 
@@ -31,13 +32,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use crate::id::{Claim, ClaimBatchNo, JobId, NodeNo};
 use crate::job::{New, Progress, Record, Verb};
 use crate::journal::{Inbox, JobEnd, Recorded, Recording, Signal, Signalled, Timeline};
-use crate::name::{Key, QueueName, SignalName};
+use crate::name::{Key, QueueName, ScheduleName, SignalName};
 use crate::output::{Ask, Output};
+use crate::schedule::{AuditEntry, Schedule};
 use crate::seam::{Clock, Pending};
 use crate::store::{
-    Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finish, Finished,
-    Hint, Journals, Line, Listener, Listeners, Listing, Node, Nodes, Operators, Page, Producers, Queue,
-    QueueChange, Receipt, Registered, Registration, Renewal, Renewed, Rescue, Rescued, Store, Swept, Ticket,
+    Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, DueSchedules, Filter,
+    Finish, Finished, Hint, Journals, Line, Listener, Listeners, Listing, Node, Nodes, Operators, Page,
+    Producers, Queue, QueueChange, Receipt, Registered, Registration, Renewal, Renewed, Rescue, Rescued,
+    ScheduleWrite, Schedules, Store, Swept, Ticket, Written,
 };
 use crate::time::Timestamp;
 use crate::{Error, Result};
@@ -322,6 +325,32 @@ impl Operators for Memory {
 
     fn try_write(&self) -> Pending<'_, Result<()>> {
         self.call(|_, _| Ok(()))
+    }
+}
+
+impl Schedules for Memory {
+    fn due_schedules(&self, limit: usize) -> Pending<'_, Result<DueSchedules>> {
+        self.call(move |model, now| Ok(model.due_schedules(limit, now)))
+    }
+
+    fn find_schedules(&self, names: Vec<ScheduleName>) -> Pending<'_, Result<Vec<Option<Schedule>>>> {
+        self.call(move |model, _| Ok(names.iter().map(|name| model.schedules.get(name).cloned()).collect()))
+    }
+
+    fn list_schedules(
+        &self,
+        after: Option<ScheduleName>,
+        limit: usize,
+    ) -> Pending<'_, Result<Vec<Schedule>>> {
+        self.call(move |model, _| Ok(model.list_schedules(after.as_ref(), limit)))
+    }
+
+    fn write_schedules(&self, writes: Vec<ScheduleWrite>) -> Pending<'_, Result<Vec<Written>>> {
+        self.call(move |model, now| model.write_schedules(writes, now))
+    }
+
+    fn audit(&self, name: Option<ScheduleName>, limit: usize) -> Pending<'_, Result<Vec<AuditEntry>>> {
+        self.call(move |model, _| Ok(model.audit(name.as_ref(), limit)))
     }
 }
 

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::{Claim, ClaimBatchNo, JobId, NodeId, NodeNo, Row};
 use crate::job::{ErrorEntry, Input, New, Options, Priority, Progress, State, Status, transition};
-use crate::name::{Kind, Label, QueueName};
+use crate::name::{Kind, Label, QueueName, ScheduleName};
+use crate::schedule::{AuditEntry, Schedule};
 use crate::store::{ActivityReport, Class, Counts, Hint, Level, NodeState, Registration, Settings};
 use crate::time::Timestamp;
 use crate::{Error, Result};
@@ -43,6 +44,13 @@ pub(super) struct Model {
     pub(super) ended: BTreeMap<(QueueName, RetentionKind), BTreeSet<(Timestamp, Row)>>,
     /// Keys that are held for a period after the end of their job, by the end of that.
     pub(super) periods: BTreeSet<(Timestamp, Kind, String)>,
+
+    pub(super) schedules: BTreeMap<ScheduleName, Schedule>,
+    /// Those that are to be looked at, by when.
+    pub(super) fires: BTreeSet<(Timestamp, ScheduleName)>,
+    /// Changes of schedules, the first first.
+    pub(super) audit: Vec<AuditEntry>,
+    pub(super) last_audit: i64,
 
     #[cfg(feature = "planted")]
     pub(super) stale: super::planted::Stale,
@@ -355,6 +363,10 @@ impl Model {
 
     pub(super) fn hint_ready(&mut self, queue: &QueueName) {
         self.hints.ready.insert(queue.clone());
+    }
+
+    pub(super) fn hint_due(&mut self, at: Timestamp) {
+        self.hints.due = self.hints.due.into_iter().chain([at]).min();
     }
 
     pub(super) fn hint_cancel(&mut self, node: NodeNo) {

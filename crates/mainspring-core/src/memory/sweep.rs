@@ -25,7 +25,12 @@ impl Model {
         }
         #[cfg(feature = "planted")]
         self.promote_again(&rows, now)?;
-        Ok(Swept { now, moved: rows.len(), next: self.timers.first().map(|(due, _)| *due) })
+        Ok(Swept {
+            now,
+            moved: rows.len(),
+            next: self.timers.first().map(|(due, _)| *due),
+            fire: self.next_fire(),
+        })
     }
 
     pub(super) fn expire(&mut self, limit: usize, now: Timestamp) -> Result<Swept> {
@@ -40,7 +45,7 @@ impl Model {
                 moved += 1;
             }
         }
-        Ok(Swept { now, moved, next: self.deadlines.first().map(|(deadline, _)| *deadline) })
+        Ok(Swept { now, moved, next: self.deadlines.first().map(|(deadline, _)| *deadline), fire: None })
     }
 
     pub(super) fn prune(&mut self, limit: usize, now: Timestamp) -> usize {

@@ -8,20 +8,29 @@
 //! - Zones come from a database that is compiled in, never from the machine.
 
 mod cron;
+mod definition;
 mod except;
+mod fire;
 mod policy;
 mod rule;
 mod times;
+mod why;
 mod zone;
 
 #[cfg(test)]
 mod tests;
 
 pub use cron::{Cron, Fault, HORIZON_YEARS};
+pub use definition::{
+    AuditEntry, Definition, HEADER_FIRE, HEADER_SCHEDULE, Note, Pause, Schedule, ScheduleState, Seed,
+    Template, Trouble, check_who, tag,
+};
 pub use except::Except;
+pub use fire::{Cause, Step, backfill, step};
 pub use policy::{Due, Hold, Missed, Overlap, due};
 pub use rule::Rule;
 pub use times::Times;
+pub use why::ScheduleWhy;
 pub use zone::Zone;
 
 /// FNV-1a, 64 bits, finished so that names that differ in one letter are far apart. The same on every node and in every version:

@@ -8,9 +8,10 @@
 //! decorator changes for it.
 
 use super::{
-    Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, Filter, Finding, Finish,
-    Finished, Journals, Line, Listener, Listing, Node, Nodes, Operators, Page, Producers, Queue, QueueChange,
-    Receipt, Registered, Registration, Renewal, Renewed, Rescue, Rescued, Store, Swept, Ticket,
+    Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, DueSchedules, Filter,
+    Finding, Finish, Finished, Journals, Line, Listener, Listing, Node, Nodes, Operators, Page, Producers,
+    Queue, QueueChange, Receipt, Registered, Registration, Renewal, Renewed, Rescue, Rescued, ScheduleWrite,
+    Schedules, Store, Swept, Ticket, Written,
 };
 use std::any::Any;
 use std::sync::Weak;
@@ -19,8 +20,9 @@ use crate::Result;
 use crate::id::{Claim, ClaimBatchNo, JobId, NodeNo};
 use crate::job::{New, Progress, Record, Verb};
 use crate::journal::{Inbox, JobEnd, Recorded, Recording, Signal, Signalled, Timeline};
-use crate::name::{Key, QueueName, SignalName};
+use crate::name::{Key, QueueName, ScheduleName, SignalName};
 use crate::output::{Ask, Output};
+use crate::schedule::{AuditEntry, Schedule};
 use crate::seam::Pending;
 
 /// A method of a store.
@@ -188,5 +190,12 @@ store_methods! {
         reads CheckPartCall = check_part(part: CheckPart) -> Checked;
         writes TryWriteCall = try_write() -> ();
         reads DiagnoseCall = diagnose() -> Vec<Finding>;
+    }
+    Schedules {
+        reads DueSchedulesCall = due_schedules(limit: usize) -> DueSchedules;
+        reads FindSchedulesCall = find_schedules(names: Vec<ScheduleName>) -> Vec<Option<Schedule>>;
+        reads ListSchedulesCall = list_schedules(after: Option<ScheduleName>, limit: usize) -> Vec<Schedule>;
+        writes WriteSchedulesCall = write_schedules(writes: Vec<ScheduleWrite>) -> Vec<Written>;
+        reads AuditCall = audit(name: Option<ScheduleName>, limit: usize) -> Vec<AuditEntry>;
     }
 }

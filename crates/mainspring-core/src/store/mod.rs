@@ -37,6 +37,7 @@ pub mod flags;
 mod listeners;
 mod node;
 mod part;
+mod schedule;
 mod schema;
 mod transactions;
 
@@ -52,7 +53,8 @@ pub use node::{
     Abilities, Cancellation, Mark, Node, NodeState, Registered, Registration, Renewal, Renewed, Rescue,
     Rescued,
 };
-pub use part::{Journals, Nodes, Operators, Producers};
+pub use part::{Journals, Nodes, Operators, Producers, Schedules};
+pub use schedule::{DueSchedules, ScheduleWrite, Written};
 pub use schema::fingerprint;
 pub use transactions::{Commit, Transactions, Uncommitted, check_outside, inside};
 
@@ -92,6 +94,8 @@ pub struct Swept {
     pub moved: usize,
     /// When the next one is due, if there is one.
     pub next: Option<Timestamp>,
+    /// When the next schedule is to be looked at. A promotion alone says that: it looks at what is due anyhow.
+    pub fire: Option<Timestamp>,
 }
 
 /// What is worth waking up for. Hints may be lost and may be wrong: they save time, nothing depends on them.
@@ -137,7 +141,7 @@ pub struct Description {
 ///
 /// Every method that writes is one commit and has no effect at all if it returns an error other than
 /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown). A method that finds nothing to do writes nothing.
-pub trait Store: Producers + Nodes + Journals + Operators {
+pub trait Store: Producers + Nodes + Journals + Operators + Schedules {
     /// What this store is.
     fn describe(&self) -> Description;
 

@@ -91,9 +91,15 @@ fn generic_types_are_refused() {
 fn unknown_attribute_lists_the_known_ones() {
     let known = "unknown attribute, known are \
                  `kind`, `result`, `queue`, `priority`, `max_attempts`, `timeout`, `backoff`, `aliases`, \
-                 `signals`";
+                 `signals`, `schedule`, `zone`";
     assert_eq!(errors(quote! { #[job(retries = 3)] struct A; }), [known]);
     assert_eq!(errors(quote! { #[job(job::kind = "a")] struct A; }), [known]);
+}
+
+#[test]
+fn a_zone_needs_a_schedule() {
+    assert_eq!(errors(quote! { #[job(zone = "UTC")] struct A; }), ["a zone needs a schedule"]);
+    assert!(super::job(quote! { #[job(schedule = "@daily", zone = "UTC")] struct A; }).is_ok());
 }
 
 #[test]

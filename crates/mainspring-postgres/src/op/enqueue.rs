@@ -306,15 +306,40 @@ async fn careful(
     lines: &[TicketLine],
     ids: bool,
 ) -> Result<Vec<Receipt>> {
+    Ok(entered(conn, shared, jobs, lines, ids, |_| true).await?.unwrap_or_default())
+}
+
+/// The same in a transaction that is open. `None` if a job is contended: nothing is committed then, and the transaction
+/// stays open.
+pub(crate) async fn within(
+    conn: &mut Conn,
+    shared: &Shared,
+    jobs: &[New],
+    lines: &[TicketLine],
+) -> Result<Option<Vec<Receipt>>> {
+    entered(conn, shared, jobs, lines, false, |receipts| !receipts.contains(&Receipt::Contended)).await
+}
+
+async fn entered(
+    conn: &mut Conn,
+    shared: &Shared,
+    jobs: &[New],
+    lines: &[TicketLine],
+    ids: bool,
+    accepts: impl FnOnce(&[Receipt]) -> bool + Send,
+) -> Result<Option<Vec<Receipt>>> {
     let mut batch = Careful::begin(conn, shared, jobs, lines, ids).await?;
     let mut receipts = Vec::with_capacity(jobs.len());
     for index in 0..jobs.len() {
         receipts.push(batch.enter(conn, shared, index).await?);
     }
+    if !accepts(&receipts) {
+        return Ok(None);
+    }
     batch.store(conn, shared, true).await?;
     announce(conn, shared, &batch.stored).await;
     family::notify(conn, shared, batch.unsent).await;
-    Ok(receipts)
+    Ok(Some(receipts))
 }
 
 /// A batch on its way in.
@@ -360,7 +385,8 @@ impl<'a> Careful<'a> {
         if by_id {
             locks.push(contended_ids::TryIds { ids: &ids }.call());
         }
-        let locked = conn.begin(shared, "", &locks).await?;
+        let open = conn.in_transaction();
+        let locked = if open { conn.step(&locks).await? } else { conn.begin(shared, "", &locks).await? };
         let tried = |at: usize| TryKeys::rows(locked.get(at).map_or(&[], Vec::as_slice));
         let by_id = jobs.iter().zip(tried(1)?);
         let contended_ids = by_id.filter(|(_, id)| !id.got).map(|(job, _)| job.id).collect();

@@ -26,6 +26,7 @@ pub(crate) mod release;
 pub(crate) mod rescue;
 pub(crate) mod rewind;
 pub(crate) mod same_id;
+pub(crate) mod schedules;
 pub(crate) mod settings;
 pub(crate) mod share;
 pub(crate) mod signal;

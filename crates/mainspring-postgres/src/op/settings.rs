@@ -168,7 +168,7 @@ statement! {
     "LOCK TABLE mainspring.jobs, mainspring.ready, mainspring.timers, mainspring.suspended,
     mainspring.lease, mainspring.done, mainspring.superseded, mainspring.errors, mainspring.steps, mainspring.inbox,
     mainspring.output, mainspring.children, mainspring.ends, mainspring.keys, mainspring.deadlines, mainspring.tags,
-    mainspring.progress, mainspring.nodes, mainspring.counts, mainspring.count_deltas IN ROW EXCLUSIVE MODE"
+    mainspring.progress, mainspring.schedules, mainspring.audit, mainspring.nodes, mainspring.counts, mainspring.count_deltas IN ROW EXCLUSIVE MODE"
 }
 statement! {
     /// A writer that waits longer than this fails.

@@ -49,12 +49,15 @@ statement! {
 }
 statement! {
     /// Index `timers_due` and partial index `suspended_due`, their first entries; and the first end that is to be told of.
-    pub(crate) NextDue = "sweep.next_due", by ["timers_due", "suspended_due", "ends_pkey"], () -> Due { at: Option<At> };
+    /// Beside them the first entry of the partial index `schedules_next`.
+    pub(crate) NextDue = "sweep.next_due", by ["timers_due", "suspended_due", "ends_pkey", "schedules_next"],
+    () -> NextTimes { at: Option<At>, fire: Option<At> };
     "SELECT least(
     (SELECT m.due FROM mainspring.timers m ORDER BY m.due, m.no LIMIT 1),
     (SELECT s.due FROM mainspring.suspended s WHERE s.reason <= {reasons.last_awaiting} AND s.due IS NOT NULL
         ORDER BY s.due, s.no LIMIT 1),
-    (SELECT e.at + interval '1 s' FROM mainspring.ends e ORDER BY e.no LIMIT 1))"
+    (SELECT e.at + interval '1 s' FROM mainspring.ends e ORDER BY e.no LIMIT 1)),
+    (SELECT c.next_at FROM mainspring.schedules c WHERE c.next_at IS NOT NULL ORDER BY c.next_at, c.name LIMIT 1)"
 }
 const _: () = assert!(family::PATIENCE == 1_000_000, "the statement names it");
 
@@ -89,7 +92,7 @@ statement! {
 }
 statement! {
     /// Index `deadlines_at`, its first entry that is not of a running job.
-    pub(crate) NextDeadline = "sweep.next_deadline", by ["deadlines_at", "lease_pkey"], () -> Due;
+    pub(crate) NextDeadline = "sweep.next_deadline", by ["deadlines_at", "lease_pkey"], () -> Due { at: Option<At> };
     "SELECT z.at FROM mainspring.deadlines z
     WHERE NOT EXISTS (SELECT 1 FROM mainspring.lease l WHERE l.no = z.no) ORDER BY z.at, z.no LIMIT 1"
 }
@@ -120,7 +123,7 @@ impl Op for Promote {
             }
         }
         hints.send(conn, shared).await;
-        let next = first_due(next)?;
+        let (next, fire) = next_times(next)?;
         if next.is_some_and(|next| next <= now) {
             // Or there is more than a sweep moves.
             if let Err(fault) = family::notify_overdue(conn, shared, family::PATIENCE).await {
@@ -128,13 +131,20 @@ impl Op for Promote {
                 tracing::debug!(?fault, "families were not notified");
             }
         }
-        Ok(Swept { now, moved: usize::try_from(count).unwrap_or(0), next })
+        Ok(Swept { now, moved: usize::try_from(count).unwrap_or(0), next, fire })
     }
 }
 
-/// The answer to [`NextDue`] or [`NextDeadline`].
-pub(crate) fn first_due(rows: &[Row]) -> Result<Option<Timestamp>> {
-    Ok(NextDue::first(rows)?.and_then(|due| due.at).map(|at| at.0))
+/// The answer to [`NextDue`]: when the next job is due, and the next schedule.
+pub(crate) fn next_times(rows: &[Row]) -> Result<(Option<Timestamp>, Option<Timestamp>)> {
+    let next = NextDue::first(rows)?;
+    let time = |at: Option<At>| at.map(|at| at.0);
+    Ok(next.map_or((None, None), |next| (time(next.at), time(next.fire))))
+}
+
+/// The answer to [`NextDeadline`].
+pub(crate) fn first_deadline(rows: &[Row]) -> Result<Option<Timestamp>> {
+    Ok(NextDeadline::first(rows)?.and_then(|due| due.at).map(|at| at.0))
 }
 
 /// Fails waiting jobs whose deadline has passed.
@@ -153,9 +163,9 @@ impl Op for Expire {
         };
         let expired = ExpireLate::first(moved)?;
         let expired = expired.ok_or_else(|| crate::error::corrupt("a sweep without an answer"))?;
-        let next = first_due(next)?;
+        let next = first_deadline(next)?;
         let unsent = expired.told_nos.into_iter().zip(expired.told_flags);
         family::notify(conn, shared, unsent.collect()).await;
-        Ok(Swept { now: expired.now.0, moved: usize::try_from(expired.count).unwrap_or(0), next })
+        Ok(Swept { now: expired.now.0, moved: usize::try_from(expired.count).unwrap_or(0), next, fire: None })
     }
 }

@@ -14,6 +14,7 @@ pub(crate) mod get;
 pub(crate) mod journal;
 pub(crate) mod list;
 pub(crate) mod output;
+pub(crate) mod schedules;
 
 pub(crate) use admin::{CountsOp, LinesOp, NodesOp, QueuesOp};
 pub(crate) use check::Check;
@@ -22,6 +23,7 @@ pub(crate) use get::{Get, state_of, status};
 pub(crate) use journal::{Inboxes, Inputs, JobEnds, TimelineOp, Values, journals};
 pub(crate) use list::List;
 pub(crate) use output::Outputs;
+pub(crate) use schedules::{Audit, DueSchedulesOp, FindSchedules, ListSchedules};
 
 /// What is read of columns, for fuzz targets.
 #[cfg(feature = "fuzz")]

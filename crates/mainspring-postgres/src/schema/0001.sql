@@ -310,6 +310,29 @@ CREATE TABLE mainspring.count_deltas (
     state smallint NOT NULL
 );
 
+-- Rules that enqueue jobs in time. Every write increments `version` and names the one that it was decided on. `next_at`: when
+-- to look at it; NULL while it is paused, and once it has ended.
+CREATE TABLE mainspring.schedules (
+    name       text COLLATE "C" PRIMARY KEY,
+    version    bigint NOT NULL,
+    next_at    timestamptz,
+    definition json NOT NULL,
+    state      json NOT NULL
+) WITH (fillfactor = 50);
+CREATE INDEX schedules_next ON mainspring.schedules (next_at, name) WHERE next_at IS NOT NULL;
+
+-- Changes that people and programs made to schedules.
+CREATE TABLE mainspring.audit (
+    no   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at   timestamptz NOT NULL,
+    who  text NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    verb text NOT NULL,
+    old  json,
+    new  json
+);
+CREATE INDEX audit_name ON mainspring.audit (name, no);
+
 -- Rows of these tables live for seconds. The server's defaults would let as many dead rows gather as there are live jobs.
 ALTER TABLE mainspring.ready SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 10000);
 ALTER TABLE mainspring.lease SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 10000);

@@ -126,6 +126,11 @@ registry! {
     op::rewind::Unread<'static>,
     op::rewind::Children<'static>,
     op::same_id::SameId<'static>,
+    op::schedules::ChangeSchedules<'static>,
+    op::schedules::AddSchedules<'static>,
+    op::schedules::RemoveSchedules<'static>,
+    op::schedules::AddAudit<'static>,
+    op::schedules::TrimAudit<'static>,
     op::settings::AddQueue<'static>,
     op::settings::FindQueue<'static>,
     op::settings::Set<'static>,
@@ -214,6 +219,11 @@ registry! {
     read::list::ListFaulty<'static>,
     read::list::ListSaying<'static>,
     read::output::PageOutputs<'static>,
+    read::schedules::FindDue<'static>,
+    read::schedules::FindNamed<'static>,
+    read::schedules::ListNamed<'static>,
+    read::schedules::AuditAll<'static>,
+    read::schedules::AuditOf<'static>,
     store::ServerSettings,
 }
 

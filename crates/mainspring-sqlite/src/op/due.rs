@@ -29,6 +29,9 @@ pub(crate) const NEXT_WAKING: &str = named!(
     "SELECT due FROM mainspring_suspended WHERE due IS NOT NULL AND reason <= {reasons.last_awaiting}
     ORDER BY due LIMIT 1"
 );
+/// Partial index `schedules_next`, its first entry.
+pub(crate) const NEXT_FIRE: &str =
+    "SELECT next_at FROM mainspring_schedules WHERE next_at IS NOT NULL ORDER BY next_at, name LIMIT 1";
 /// Index `deadlines_at`, stepping over running jobs by the primary key of `lease`.
 pub(crate) const PASSED: &str = "SELECT no FROM mainspring_deadlines d WHERE at <= ?1
     AND NOT EXISTS (SELECT 1 FROM mainspring_lease l WHERE l.no = d.no) ORDER BY at, no LIMIT ?2";
@@ -50,7 +53,7 @@ pub(crate) fn promote(tx: &mut Tx<'_>, limit: usize) -> Result<Swept> {
         moves::enter_ready(tx, card, if timer { Class::Fresh } else { moves::returned(card) })?;
     }
     let next = [next(tx, NEXT_DUE)?, next(tx, NEXT_WAKING)?].into_iter().flatten().min();
-    Ok(Swept { now: tx.now, moved: due.len(), next })
+    Ok(Swept { now: tx.now, moved: due.len(), next, fire: self::next(tx, NEXT_FIRE)? })
 }
 
 fn timers(tx: &Tx<'_>, limit: usize) -> Result<Vec<(i64, Card, Place)>> {
@@ -95,7 +98,7 @@ pub(crate) fn expire(tx: &mut Tx<'_>, limit: usize) -> Result<Swept> {
         moves::end(tx, &card, Ending { status, note: "", result: None })?;
         moved += 1;
     }
-    Ok(Swept { now: tx.now, moved, next: next(tx, NEXT_DEADLINE)? })
+    Ok(Swept { now: tx.now, moved, next: next(tx, NEXT_DEADLINE)?, fire: None })
 }
 
 fn next(tx: &Tx<'_>, sql: &str) -> Result<Option<Timestamp>> {

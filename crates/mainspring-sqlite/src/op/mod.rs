@@ -19,6 +19,7 @@ pub(crate) mod remove;
 pub(crate) mod rescue;
 mod rewind;
 pub(crate) mod row_numbers;
+pub(crate) mod schedules;
 pub(crate) mod settings;
 pub(crate) mod unique_key;
 

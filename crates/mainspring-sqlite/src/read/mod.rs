@@ -9,6 +9,7 @@ mod check;
 mod journal;
 mod list;
 mod output;
+mod schedules;
 mod summary;
 
 pub(crate) use admin::{counts, lines, nodes, queues};
@@ -18,6 +19,7 @@ pub(crate) use check::{PATIENCE as CHECK_PATIENCE, check};
 pub(crate) use journal::{inboxes, inputs, job_ends, timeline, values};
 pub(crate) use list::list;
 pub(crate) use output::outputs;
+pub(crate) use schedules::{audit, due_schedules, find_schedules, list_schedules};
 pub(crate) use summary::get;
 
 /// Statements whose plans are tested.
@@ -26,6 +28,7 @@ pub(crate) mod plans {
     pub(crate) use super::journal::{CHILDREN, ENDING, VALUE};
     pub(crate) use super::list::{FAULTY, JOBS, RARE, READY, TAGGED};
     pub(crate) use super::output::PAGE;
+    pub(crate) use super::schedules::{AUDIT_OF, DUE, FIND, LIST};
 }
 
 use std::collections::VecDeque;

@@ -283,6 +283,29 @@ CREATE TABLE mainspring_count_deltas (
     n     INTEGER NOT NULL
 );
 
+-- Rules that enqueue jobs in time. Every write increments `version` and names the one that it was decided on. `next_at`: when
+-- to look at it; NULL while it is paused, and once it has ended. `definition` and `state` are JSON.
+CREATE TABLE mainspring_schedules (
+    name       TEXT PRIMARY KEY,
+    version    INTEGER NOT NULL,
+    next_at    INTEGER,
+    definition TEXT NOT NULL,
+    state      TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX mainspring_schedules_next ON mainspring_schedules (next_at, name) WHERE next_at IS NOT NULL;
+
+-- Changes that people and programs made to schedules. `old` and `new` are JSON.
+CREATE TABLE mainspring_audit (
+    no   INTEGER PRIMARY KEY,
+    at   INTEGER NOT NULL,
+    who  TEXT NOT NULL,
+    name TEXT NOT NULL,
+    verb TEXT NOT NULL,
+    old  TEXT,
+    new  TEXT
+);
+CREATE INDEX mainspring_audit_name ON mainspring_audit (name, no);
+
 -- How far `done` has been looked through for each distinct retention.
 CREATE TABLE mainspring_retention (
     period   INTEGER PRIMARY KEY,

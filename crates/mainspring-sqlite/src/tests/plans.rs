@@ -4,6 +4,7 @@ use rusqlite::{Connection, StatementStatus, ToSql, params};
 
 use crate::op::{
     change, claim, due, enqueue, family, finish, inbox, journal, moves, node, output, prune, remove, rescue,
+    schedules,
 };
 use crate::read::plans as read;
 
@@ -43,6 +44,11 @@ fn hot_statements_search_and_never_scan() {
         (change::FIND, "INDEX sqlite_autoindex_mainspring_jobs_1 (id=?)"),
         (due::DUE, "INDEX mainspring_timers_due (due<?)"),
         (due::PASSED, "INDEX mainspring_deadlines_at (at<?)"),
+        (read::DUE, "INDEX mainspring_schedules_next (next_at>? AND next_at<?)"),
+        (read::FIND, "PRIMARY KEY (name=?)"),
+        (read::LIST, "PRIMARY KEY (name>?)"),
+        (read::AUDIT_OF, "INDEX mainspring_audit_name (name=?)"),
+        (schedules::FORGET, "COVERING INDEX mainspring_audit_name (name=? AND no<?)"),
         (due::WAKING, "INDEX mainspring_suspended_due (due>? AND due<?)"),
         (journal::FENCE, "INTEGER PRIMARY KEY (rowid=?)"),
         (journal::ENTRIES, "INDEX mainspring_steps_key (no=?)"),

@@ -32,6 +32,7 @@ use crate::engine::Engine;
 use crate::handler::Handlers;
 use crate::job::Job;
 use crate::layer::{Hooks, Layer};
+use crate::schedule::NewSchedule;
 use crate::sync::AtomicBool;
 use crate::testing::Probe;
 use crate::waiters::Waiters;
@@ -50,6 +51,7 @@ pub struct NodeBuilder {
     states: States,
     probe: Option<Arc<dyn Probe>>,
     needs: Vec<Need>,
+    schedules: Vec<NewSchedule>,
     queues: Vec<(QueueName, u32)>,
     labels: Vec<Label>,
     later: Vec<(Label, Timestamp)>,
@@ -81,6 +83,7 @@ impl NodeBuilder {
             hooks: Hooks::default(),
             states: States::default(),
             needs: Vec::new(),
+            schedules: Vec::new(),
             queues: Vec::new(),
             labels: Vec::new(),
             later: Vec::new(),
@@ -105,6 +108,14 @@ impl NodeBuilder {
     {
         let added = self.handlers.add::<J, F, Fut, E>(handler);
         self.note(added);
+        self.schedules.extend(J::schedule());
+        self
+    }
+
+    /// Names a schedule: it is created when the node starts, if there is none of its name. One that is there is replaced if
+    /// [`revision`](NewSchedule::revision) is higher than what code said before, and if no person has edited it.
+    pub fn schedule(mut self, schedule: NewSchedule) -> Self {
+        self.schedules.push(schedule);
         self
     }
 
@@ -275,7 +286,10 @@ impl NodeBuilder {
         let registration = self.registration()?;
         registration.check()?;
         let began = self.engine.seams().clock.monotonic();
+        let seeds = std::mem::take(&mut self.schedules);
+        let seeds = seeds.into_iter().map(NewSchedule::parts).collect::<Result<Vec<_>>>()?;
         let member = self.engine.store().register(registration.clone()).await?;
+        crate::schedule::seed::plant(&self.engine, seeds, &registration.version).await?;
         let lease = Arc::new(Lease::new(self.options.lease, began));
         let slot_table = Arc::new(SlotTable::new(&registration.queues, self.options.claim));
         let renew_now = Arc::new(Notify::new());

@@ -19,6 +19,8 @@ pub(super) struct HintRouter {
     /// Told when something may be due earlier than was known.
     pub(super) promote: Notify,
     pub(super) expire: Notify,
+    /// Told when a schedule is to be looked at.
+    pub(super) fire: Notify,
 }
 
 impl HintRouter {
@@ -29,7 +31,8 @@ impl HintRouter {
         node: NodeNo,
     ) -> Self {
         let node = AtomicI64::new(node.0);
-        HintRouter { slot_table, held, renew_now, node, promote: Notify::new(), expire: Notify::new() }
+        let (promote, expire, fire) = (Notify::new(), Notify::new(), Notify::new());
+        HintRouter { slot_table, held, renew_now, node, promote, expire, fire }
     }
 
     pub(super) fn rejoin(&self, node: NodeNo) {

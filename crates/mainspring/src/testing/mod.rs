@@ -322,7 +322,7 @@ impl TestEngine {
 
     /// Moves the clock, and runs everything that becomes due on the way, in order.
     ///
-    /// That includes due jobs, deadlines, backoffs and timeouts of steps and jobs, and expiring leases. An hour at
+    /// That includes due jobs, schedules, deadlines, backoffs and timeouts of steps and jobs, and expiring leases. An hour at
     /// once is the same as sixty times a minute. Where nothing is due, the clock skips housekeeping, except for the
     /// last two minutes.
     ///
@@ -569,8 +569,8 @@ impl TestEngine {
         let (timers, deadlines) = (self.store().promote(0), self.store().expire(0));
         let mut due = self.clock.next_due();
         for swept in [block_on(timers)?, block_on(deadlines)?] {
-            let waits = swept.next.filter(|next| *next > swept.now).map(|next| now + next.since(swept.now));
-            due = due.into_iter().chain(waits).min();
+            let times = swept.next.into_iter().chain(swept.fire).filter(|next| *next > swept.now);
+            due = due.into_iter().chain(times.map(|next| now + next.since(swept.now))).min();
         }
         let near = |at: Duration| at.checked_sub(NEAR).unwrap_or(at);
         let due = due.filter(|due| *due < near(end));

@@ -24,6 +24,7 @@ mod panics;
 mod records;
 mod recovery;
 mod routing;
+mod schedules;
 mod setup;
 mod shutdown;
 mod start_by_key;

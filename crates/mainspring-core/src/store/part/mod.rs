@@ -7,8 +7,10 @@ mod journals;
 mod nodes;
 mod operators;
 mod producers;
+mod schedules;
 
 pub use journals::Journals;
 pub use nodes::Nodes;
 pub use operators::Operators;
 pub use producers::Producers;
+pub use schedules::Schedules;

@@ -4,6 +4,7 @@
 //! there. A tick that fails, or panics, is logged and tried again later; it never ends its loop.
 
 mod expire;
+mod fire;
 mod promote;
 mod prune;
 mod rescue;
@@ -41,8 +42,9 @@ trait Reconciler: Send + 'static {
 /// Starts all reconcilers of a node.
 pub(super) fn start(shared: &Arc<NodeShared>) {
     supervise(shared, rescue::Rescuer::default());
-    supervise(shared, promote::Promote);
+    supervise(shared, promote::Promote::default());
     supervise(shared, expire::Expire);
+    supervise(shared, fire::Fire::default());
     supervise(shared, prune::Prune);
     supervise(shared, stranded::Stranded::default());
 }

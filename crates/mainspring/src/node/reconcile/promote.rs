@@ -1,21 +1,45 @@
-//! Moves jobs whose time has come to `ready`.
+//! Moves jobs whose time has come to `ready`, and wakes who fires schedules when one is due.
 
 use std::time::Duration;
 
 use mainspring_core::seam::Pending;
+use mainspring_core::store::Swept;
+use mainspring_core::time::Timestamp;
 use mainspring_core::{Result, bounds};
 use tokio::sync::Notify;
 
 use super::{Reconciler, again};
 use crate::node::NodeShared;
 
-pub(super) struct Promote;
+#[derive(Default)]
+pub(super) struct Promote {
+    /// The store's time at the last sweep.
+    seen: Option<Timestamp>,
+}
+
+impl Promote {
+    /// Whether schedules are to be looked at: at first, when one is due, and when the store's clock goes back.
+    fn schedules(&mut self, swept: Swept) -> bool {
+        let seen = self.seen.replace(swept.now);
+        swept.fire.is_some_and(|at| at <= swept.now || seen.is_none_or(|seen| seen > swept.now.after(BACK)))
+    }
+}
+
+/// How far the store's clock may go back before somebody looks what that means for schedules.
+const BACK: Duration = Duration::from_hours(1);
 
 impl Reconciler for Promote {
     const NAME: &'static str = "promote";
 
     fn tick<'a>(&'a mut self, shared: &'a NodeShared) -> Pending<'a, Result<Duration>> {
-        Box::pin(async { Ok(again(shared, shared.store().promote(bounds::BATCH).await?)) })
+        Box::pin(async {
+            let swept = shared.store().promote(bounds::BATCH).await?;
+            if self.schedules(swept) {
+                shared.hint_router.fire.notify_one();
+            }
+            let fire = swept.fire.map(|at| at.since(swept.now)).filter(|wait| !wait.is_zero());
+            Ok(again(shared, swept).min(fire.unwrap_or(Duration::MAX)))
+        })
     }
 
     fn wake(shared: &NodeShared) -> Option<&Notify> {

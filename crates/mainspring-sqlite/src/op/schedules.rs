@@ -1,0 +1,73 @@
+//! Schedules: rows that are compared, written, and enqueue jobs in the same transaction.
+
+use mainspring_core::bounds;
+use mainspring_core::schedule::{AuditEntry, Schedule};
+use mainspring_core::store::{ScheduleWrite, Written};
+use rusqlite::{OptionalExtension, params};
+
+use super::{as_i64, enqueue};
+use crate::error::{Result, corrupt};
+use crate::writer::Tx;
+
+/// Primary key.
+const VERSION: &str = "SELECT version FROM mainspring_schedules WHERE name = ?1";
+/// Primary key; the partial index of those that are to be looked at.
+const PUT: &str =
+    "INSERT INTO mainspring_schedules (name, version, next_at, definition, state) VALUES (?1, ?2, ?3, ?4, ?5)
+    ON CONFLICT (name) DO UPDATE SET version = excluded.version, next_at = excluded.next_at,
+        definition = excluded.definition, state = excluded.state";
+/// Primary key.
+const DELETE: &str = "DELETE FROM mainspring_schedules WHERE name = ?1";
+/// An append to the primary key.
+const REMEMBER: &str =
+    "INSERT INTO mainspring_audit (at, who, name, verb, old, new) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+/// Index `audit_name`: those beyond the bound.
+pub(crate) const FORGET: &str = "DELETE FROM mainspring_audit WHERE name = ?1 AND no <= (
+    SELECT no FROM mainspring_audit WHERE name = ?1 ORDER BY no DESC LIMIT 1 OFFSET ?2)";
+
+/// Writes rows whose version is the expected one.
+pub(crate) fn write(tx: &mut Tx<'_>, writes: &[ScheduleWrite]) -> Result<Vec<Written>> {
+    let mut answers = Vec::with_capacity(writes.len());
+    for write in writes {
+        let found =
+            tx.conn.prepare_cached(VERSION)?.query_row([write.name.as_str()], |row| row.get(0)).optional()?;
+        if found != write.expected {
+            answers.push(Written::Stale);
+            continue;
+        }
+        match &write.row {
+            Some(row) => put(tx, row, write.version())?,
+            None => drop(tx.conn.prepare_cached(DELETE)?.execute([write.name.as_str()])?),
+        }
+        if let Some(entry) = &write.audit {
+            remember(tx, entry)?;
+        }
+        answers.push(Written::Stored(enqueue::run(tx, &write.jobs)?));
+    }
+    Ok(answers)
+}
+
+fn put(tx: &mut Tx<'_>, row: &Schedule, version: i64) -> Result<()> {
+    let text = |json: serde_json::Result<String>| json.map_err(|error| corrupt(format!("schedule: {error}")));
+    let next_at = row.next_at.map(mainspring_core::time::Timestamp::as_micros);
+    tx.conn.prepare_cached(PUT)?.execute(params![
+        row.name.as_str(),
+        version,
+        next_at,
+        text(serde_json::to_string(&row.definition))?,
+        text(serde_json::to_string(&row.state))?
+    ])?;
+    if let Some(at) = row.next_at {
+        tx.hints.due(at);
+    }
+    Ok(())
+}
+
+fn remember(tx: &Tx<'_>, entry: &AuditEntry) -> Result<()> {
+    let text = |value: &Option<serde_json::Value>| value.as_ref().map(ToString::to_string);
+    let (old, new) = (text(&entry.old), text(&entry.new));
+    let name = entry.name.as_str();
+    tx.conn.prepare_cached(REMEMBER)?.execute(params![tx.micros(), entry.who, name, entry.verb, old, new])?;
+    tx.conn.prepare_cached(FORGET)?.execute(params![name, as_i64(bounds::AUDIT)])?;
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! Schedules and what was changed about them.
+
+use mainspring_core::name::ScheduleName;
+use mainspring_core::schedule::{AuditEntry, Schedule};
+use mainspring_core::store::DueSchedules;
+use mainspring_core::time::Timestamp;
+use rusqlite::{OptionalExtension, Row, params};
+
+use super::Reader;
+use crate::error::{Result, corrupt, legible};
+use crate::op::as_i64;
+
+/// Partial index `schedules_next`, from its first entry on.
+pub(crate) const DUE: &str = "SELECT name, version, next_at, definition, state FROM mainspring_schedules
+    WHERE next_at IS NOT NULL AND next_at <= ?1 ORDER BY next_at, name LIMIT ?2";
+/// Partial index `schedules_next`, behind those.
+const NEXT: &str = "SELECT next_at FROM mainspring_schedules WHERE next_at IS NOT NULL ORDER BY next_at, name LIMIT 1 OFFSET ?1";
+/// Primary key.
+pub(crate) const FIND: &str =
+    "SELECT name, version, next_at, definition, state FROM mainspring_schedules WHERE name = ?1";
+/// Primary key, from a name on.
+pub(crate) const LIST: &str = "SELECT name, version, next_at, definition, state FROM mainspring_schedules
+    WHERE name > ?1 ORDER BY name LIMIT ?2";
+/// Primary key, from its end.
+const AUDIT: &str =
+    "SELECT no, at, who, name, verb, old, new FROM mainspring_audit ORDER BY no DESC LIMIT ?1";
+/// Index `audit_name`, from its end.
+pub(crate) const AUDIT_OF: &str = "SELECT no, at, who, name, verb, old, new FROM mainspring_audit
+    WHERE name = ?2 ORDER BY no DESC LIMIT ?1";
+
+/// Schedules to be looked at by now. One that cannot be read does not keep the others from firing.
+pub(crate) fn due_schedules(reader: &mut Reader, limit: usize) -> Result<DueSchedules> {
+    let now = reader.clock.now();
+    let mut statement = reader.conn.prepare_cached(DUE)?;
+    let mut rows = statement.query(params![now.as_micros(), as_i64(limit)])?;
+    let (mut schedules, mut found) = (Vec::new(), 0);
+    while let Some(row) = rows.next()? {
+        found += 1;
+        match legible(schedule(row))? {
+            Ok(schedule) => schedules.push(schedule),
+            Err(why) => tracing::warn!("a schedule cannot be read and does not fire: {why}"),
+        }
+    }
+    let next = reader.conn.prepare_cached(NEXT)?.query_row([as_i64(found)], |row| row.get(0)).optional()?;
+    Ok(DueSchedules { now, schedules, next: next.map(Timestamp::from_micros) })
+}
+
+/// Schedules by their names.
+pub(crate) fn find_schedules(reader: &mut Reader, names: &[ScheduleName]) -> Result<Vec<Option<Schedule>>> {
+    let mut statement = reader.conn.prepare_cached(FIND)?;
+    let find = |name: &ScheduleName| {
+        let mut rows = statement.query([name.as_str()])?;
+        rows.next()?.map(schedule).transpose()
+    };
+    names.iter().map(find).collect()
+}
+
+/// Schedules behind a name.
+pub(crate) fn list_schedules(
+    reader: &mut Reader,
+    after: Option<&ScheduleName>,
+    limit: usize,
+) -> Result<Vec<Schedule>> {
+    let mut statement = reader.conn.prepare_cached(LIST)?;
+    let mut rows = statement.query(params![after.map_or("", ScheduleName::as_str), as_i64(limit)])?;
+    let mut schedules = Vec::new();
+    while let Some(row) = rows.next()? {
+        schedules.push(schedule(row)?);
+    }
+    Ok(schedules)
+}
+
+/// Changes, the last first.
+pub(crate) fn audit(
+    reader: &mut Reader,
+    name: Option<&ScheduleName>,
+    limit: usize,
+) -> Result<Vec<AuditEntry>> {
+    let mut statement = reader.conn.prepare_cached(if name.is_some() { AUDIT_OF } else { AUDIT })?;
+    let limit = as_i64(limit);
+    let mut rows = match name {
+        Some(name) => statement.query(params![limit, name.as_str()])?,
+        None => statement.query([limit])?,
+    };
+    let mut entries = Vec::new();
+    while let Some(row) = rows.next()? {
+        let json = |column| -> Result<Option<serde_json::Value>> {
+            let text: Option<String> = row.get(column)?;
+            text.map(|text| serde_json::from_str(&text).map_err(|error| corrupt(format!("audit: {error}"))))
+                .transpose()
+        };
+        entries.push(AuditEntry {
+            no: row.get(0)?,
+            at: Timestamp::from_micros(row.get(1)?),
+            who: row.get(2)?,
+            name: name_of(row, 3)?,
+            verb: row.get(4)?,
+            old: json(5)?,
+            new: json(6)?,
+        });
+    }
+    Ok(entries)
+}
+
+fn name_of(row: &Row<'_>, column: usize) -> Result<ScheduleName> {
+    ScheduleName::new(row.get::<_, String>(column)?).map_err(|error| corrupt(error.to_string()))
+}
+
+fn schedule(row: &Row<'_>) -> Result<Schedule> {
+    let name = name_of(row, 0)?;
+    let next_at: Option<i64> = row.get(2)?;
+    let (definition, state): (String, String) = (row.get(3)?, row.get(4)?);
+    let unreadable = |error: serde_json::Error| corrupt(format!("schedule `{name}`: {error}"));
+    Ok(Schedule {
+        version: row.get(1)?,
+        next_at: next_at.map(Timestamp::from_micros),
+        definition: serde_json::from_str(&definition).map_err(unreadable)?,
+        state: serde_json::from_str(&state).map_err(unreadable)?,
+        name,
+    })
+}
