@@ -468,6 +468,7 @@ macro_rules! conformance_tests {
                 unreadable_job_is_resumed_once_it_is_mended,
                 unreadable_job_can_be_ended,
                 unreadable_job_is_not_held,
+                damaged_job_is_not_resumed_unseen,
                 job_that_is_damaged_while_it_runs_is_found_by_the_next_claim,
                 repeated_claim_sets_unreadable_jobs_aside,
             }

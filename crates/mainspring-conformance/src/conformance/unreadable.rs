@@ -99,6 +99,20 @@ pub async fn unreadable_job_is_resumed_once_it_is_mended(h: &Harness) {
     }
 }
 
+/// A job that waits for something else, and that no claim has met since it was damaged, is not resumed either.
+pub async fn damaged_job_is_not_resumed_unseen(h: &Harness) {
+    let id = h.put_one().await;
+    h.apply(id, Verb::Hold { why: String::new() }).await;
+    h.damage(id, Damage::Options);
+    let held = h.status(id).await;
+    let answer = h.change(id, Verb::Resume).await;
+    assert!(matches!(answer, Changed::Illegal(_)), "{answer:?}");
+    assert_eq!(h.status(id).await, held);
+    h.mend(id, Damage::Options);
+    h.apply(id, Verb::Resume).await;
+    assert_eq!(h.status(id).await, plain(State::Ready));
+}
+
 /// Whoever ends or removes it need not read it, wherever it is.
 pub async fn unreadable_job_can_be_ended(h: &Harness) {
     for damage in [Damage::Options, Damage::Claim, Damage::Journal] {

@@ -44,8 +44,8 @@ fn one(tx: &mut Tx<'_>, id: JobId, verb: &Verb, dry_run: bool) -> Result<Changed
         Err(illegal) => return Ok(Changed::Illegal(illegal)),
     };
     let goes_on = to.is_some_and(|to| !to.state.is_terminal() && to.state != State::Running);
-    let aside = from.reason == Some(Reason::Unreadable);
-    if goes_on && (card.damage.is_some() || aside && claim::illegible(tx, no)?.is_some()) {
+    let decodes = matches!(verb, Verb::Resume) || from.reason == Some(Reason::Unreadable);
+    if goes_on && (card.damage.is_some() || decodes && claim::illegible(tx, no)?.is_some()) {
         return Ok(Changed::Illegal(verb.refused(from)));
     }
     if let Verb::Rewind { from: step, claim } = verb {

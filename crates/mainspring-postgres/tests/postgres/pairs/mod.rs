@@ -6,7 +6,7 @@
 #![expect(clippy::print_stdout, reason = "a run tells how many interleavings there were")]
 
 mod orders;
-mod pairs;
+mod plain_jobs;
 mod random_batches;
 mod stepping;
 mod two_handles;
@@ -51,11 +51,11 @@ macro_rules! parts {
 
 // None takes more than about fifteen seconds on a machine that does nothing else.
 parts! {
-    claims_meet_others_as_if_one_after_the_other: |part| some(pairs::of_claims(), part) => one two three;
-    outcomes_meet_others_as_if_one_after_the_other: |part| some(pairs::of_outcomes(), part) => all;
-    nodes_meet_their_judges_as_if_one_after_the_other: |part| some(pairs::of_nodes(), part) => all;
-    keys_are_taken_and_released_as_if_one_after_the_other: |part| some(pairs::of_keys(), part) => one two;
-    waiting_jobs_change_as_if_one_after_the_other: |part| some(pairs::of_waiting(), part) => one two;
+    claims_meet_others_as_if_one_after_the_other: |part| some(plain_jobs::of_claims(), part) => one two three;
+    outcomes_meet_others_as_if_one_after_the_other: |part| some(plain_jobs::of_outcomes(), part) => all;
+    nodes_meet_their_judges_as_if_one_after_the_other: |part| some(plain_jobs::of_nodes(), part) => all;
+    keys_are_taken_and_released_as_if_one_after_the_other: |part| some(plain_jobs::of_keys(), part) => one two;
+    waiting_jobs_change_as_if_one_after_the_other: |part| some(plain_jobs::of_waiting(), part) => one two;
     messages_meet_others_as_if_one_after_the_other: |part| some(workflows::of_messages(), part) => one two;
     records_meet_others_as_if_one_after_the_other: |part| some(workflows::of_records(), part) => all;
     families_meet_as_if_one_after_the_other: |part| some(workflows::of_families(), part) => one two;

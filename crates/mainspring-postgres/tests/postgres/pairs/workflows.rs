@@ -187,7 +187,7 @@ pub(crate) fn of_messages() -> Vec<Pair> {
         Pair::new("suspend, cancel", one_running, suspend(), cancel_parent()),
         Pair::new("suspend, its repeat", one_running, suspend(), suspend()),
         Pair::new("suspend, record", one_running, suspend(), record("waits")),
-        Pair::new("suspend, rescue", lapsed, suspend(), rescue()).or_as(super::pairs::found_dead),
+        Pair::new("suspend, rescue", lapsed, suspend(), rescue()).or_as(super::plain_jobs::found_dead),
         Pair::new("suspend, retire", one_running, suspend(), retire(0)),
         Pair::new("signal, its repeat", waiting, signal(), signal()),
         Pair::new("signal, claim", ready, signal(), claim(1, 1, 1)).or_second(claim(1, 1, 0)),
