@@ -465,6 +465,7 @@ macro_rules! conformance_tests {
                 unreadable_job_is_set_aside_alone,
                 unreadable_job_holds_up_nobody,
                 unreadable_job_says_so,
+                unreadable_job_does_not_let_the_less_urgent_pass,
                 unreadable_job_is_resumed_once_it_is_mended,
                 unreadable_job_can_be_ended,
                 unreadable_job_is_not_held,

@@ -5,7 +5,7 @@ use mainspring_core::job::{Outcome, Reason, State, Status, Verb, Why, why};
 use mainspring_core::store::{Changed, Filter};
 
 use super::workflow_calls::steps;
-use crate::harness::{Damage, Harness, cancel, claimed_ids, plain, succeed};
+use crate::harness::{Damage, Harness, cancel, claimed_ids, plain, priority, succeed};
 
 const UNREADABLE: Status = Status::because(State::Suspended, Reason::Unreadable);
 
@@ -79,6 +79,22 @@ pub async fn unreadable_job_says_so(h: &Harness) {
     let listed = h.list(&Filter::default(), 1).await;
     assert!(listed[0].unreadable.as_ref().is_some_and(|what| what.contains("options")), "{listed:?}");
     h.apply(id, Verb::Delete).await;
+}
+
+/// What a damaged job leaves free goes to the others of its level, not to those that are less urgent.
+pub async fn unreadable_job_does_not_let_the_less_urgent_pass(h: &Harness) {
+    let bad = damaged(h, Damage::Options).await;
+    let urgent = [h.put_one().await, h.put_one().await];
+    let later = h.put(h.job_with(|job| job.priority = priority(8))).await;
+    let node = h.node().await;
+    let mut claimed = claimed_ids(&h.claim(node, 2).await);
+    assert!(!claimed.contains(&later), "a less urgent job has passed others");
+    // A store may give fewer than there are.
+    for _ in claimed.len()..urgent.len() {
+        claimed.extend(claimed_ids(&h.claim(node, 1).await));
+    }
+    assert_eq!(claimed, urgent);
+    h.apply(bad, Verb::Delete).await;
 }
 
 /// Resuming it reads it first. Mended by hand, it runs.

@@ -342,9 +342,9 @@ impl Change {
         job: &Located,
         from: Status,
     ) -> Result<bool> {
-        let aside = from.reason == Some(Reason::Unreadable);
+        let decodes = matches!(self.verb, Verb::Resume) || from.reason == Some(Reason::Unreadable);
         let legible = job.legible.unwrap_or(true);
-        Ok(legible && !(aside && claim::illegible(conn, shared, job.no).await?.is_some()))
+        Ok(legible && !(decodes && claim::illegible(conn, shared, job.no).await?.is_some()))
     }
 
     /// Moves jobs and takes back what they have recorded from a step on. False if one of them was moved meanwhile.

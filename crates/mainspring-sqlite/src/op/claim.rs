@@ -238,7 +238,19 @@ fn serve(
         let before = jobs.len();
         match lines.as_slice() {
             _ if wanted == 0 => {}
-            [line] => takers.take_first(tx, *line, *level, (wanted, free), jobs)?,
+            [line] => {
+                let (mut wanted, mut free) = (wanted, free);
+                // Behind jobs that cannot be read there may be more of this level, and they come before the next one's.
+                loop {
+                    let before = jobs.len();
+                    let met_unreadable = takers.take_first(tx, *line, *level, (wanted, free), jobs)?;
+                    let taken = jobs.len() - before;
+                    (wanted, free) = (wanted - taken, free.saturating_sub(taken));
+                    if wanted == 0 || !met_unreadable {
+                        break;
+                    }
+                }
+            }
             lines => merge(tx, takers, lines, *level, (wanted, free), jobs)?,
         }
         match level.class() {
@@ -308,7 +320,8 @@ impl<'a> Takers<'a> {
         })
     }
 
-    /// Moves the first jobs of a line: three statements, however many there are. The first so many are for free slots.
+    /// Moves the first jobs of a line: three statements, however many there are. The first so many are for free slots. Tells
+    /// whether it met some that cannot be read, which leave the line, too.
     fn take_first(
         &mut self,
         tx: &mut Tx<'_>,
@@ -316,7 +329,7 @@ impl<'a> Takers<'a> {
         level: Level,
         (wanted, free): (usize, usize),
         jobs: &mut Vec<Claimed>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let mut first = tx.conn.prepare_cached(FIRST)?;
         let mut rows = first.query(params![line, level.code(), as_i64(wanted)])?;
         let before = jobs.len();
@@ -340,6 +353,7 @@ impl<'a> Takers<'a> {
         }
         drop(rows);
         // Those that are left are the first ones then.
+        let met_unreadable = !unreadable.is_empty();
         for (no, why) in unreadable {
             claim_unreadable(tx, no, &why)?;
         }
@@ -360,7 +374,7 @@ impl<'a> Takers<'a> {
         let taken = tx.conn.prepare_cached(TAKE_FIRST)?.execute(take)?;
         // Not an error to return: the transaction must not commit.
         assert!(held == count && taken == count, "a claim moves what it read: {count}, {held}, {taken}");
-        Ok(())
+        Ok(met_unreadable)
     }
 
     fn heads(&mut self, line: i64, level: Level, limit: usize) -> Result<VecDeque<(i64, i64)>> {
