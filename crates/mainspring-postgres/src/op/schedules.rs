@@ -142,7 +142,7 @@ impl Op for WriteSchedules {
         let chosen: Vec<bool> = owners.map(|name| won.contains(name)).collect();
         let keep = |index: &usize| chosen[*index];
         let jobs: Vec<New> = (0..all.len()).filter(keep).map(|index| all[index].clone()).collect();
-        let lines: Vec<_> = (0..all.len()).filter(keep).map(|index| lines[index].clone()).collect();
+        let lines: Vec<_> = (0..all.len()).filter(keep).map(|index| lines[index]).collect();
         let at = shared.at();
         let entries = Entries::new(writes.iter().filter(|write| won.contains(write.name.as_str())));
         let kept = bound(bounds::AUDIT);

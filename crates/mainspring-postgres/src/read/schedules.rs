@@ -84,7 +84,7 @@ impl Op for DueSchedulesOp {
             else {
                 continue;
             };
-            match legible(schedule(ScheduleRow { name, version, next_at, definition, state }))? {
+            match legible(schedule(&ScheduleRow { name, version, next_at, definition, state }))? {
                 Ok(schedule) => schedules.push(schedule),
                 Err(why) => tracing::warn!("a schedule cannot be read and does not fire: {why}"),
             }
@@ -104,8 +104,7 @@ impl Op for FindSchedules {
         let names: Vec<&str> = self.0.iter().map(ScheduleName::as_str).collect();
         let rows =
             conn.commit(shared, &[FindNamed { names: &names }.call()]).await?.pop().unwrap_or_default();
-        let found: Vec<Schedule> =
-            FindNamed::rows(&rows)?.into_iter().map(schedule).collect::<Result<_>>()?;
+        let found: Vec<Schedule> = FindNamed::rows(&rows)?.iter().map(schedule).collect::<Result<_>>()?;
         Ok(self.0.iter().map(|name| found.iter().find(|it| it.name == *name).cloned()).collect())
     }
 }
@@ -124,7 +123,7 @@ impl Op for ListSchedules {
         let (after, limit) = (self.after.as_ref().map_or("", ScheduleName::as_str), bound(self.limit));
         let call = ListNamed { after: &after, limit: &limit }.call();
         let rows = conn.commit(shared, &[call]).await?.pop().unwrap_or_default();
-        ListNamed::rows(&rows)?.into_iter().map(schedule).collect()
+        ListNamed::rows(&rows)?.iter().map(schedule).collect()
     }
 }
 
@@ -169,7 +168,7 @@ fn name_of(name: &str) -> Result<ScheduleName> {
     ScheduleName::new(name).map_err(|error| corrupt(error.to_string()))
 }
 
-fn schedule(row: ScheduleRow) -> Result<Schedule> {
+fn schedule(row: &ScheduleRow) -> Result<Schedule> {
     let name = name_of(&row.name)?;
     let unreadable = |error: serde_json::Error| corrupt(format!("schedule `{name}`: {error}"));
     Ok(Schedule {
