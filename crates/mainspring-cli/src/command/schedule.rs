@@ -339,7 +339,7 @@ async fn show(engine: &Engine, name: &str, out: Out) -> anyhow::Result<()> {
     }
     match (&schedule.state.seed, &schedule.state.edited_by) {
         (Some(seed), None) => {
-            lines.push(format!("  defined by code {}, revision {}", seed.by, seed.revision))
+            lines.push(format!("  defined by code {}, revision {}", seed.by, seed.revision));
         }
         (_, Some(who)) => lines.push(format!("  defined by {who}")),
         (None, None) => {}

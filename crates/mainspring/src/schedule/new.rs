@@ -82,15 +82,28 @@ impl NewSchedule {
         self
     }
 
+    fn with(self, set: impl FnOnce(&mut Definition)) -> Self {
+        self.change(|it| {
+            set(it);
+            Ok(())
+        })
+    }
+
     /// When it fires: a cron expression of five or six fields, a name such as `@daily`, or `every 5m`. Called again, it fires at
     /// these times as well.
     pub fn times(self, times: &str) -> Self {
-        self.change(|it| Ok(it.rule.times.push(times.parse()?)))
+        self.change(|it| {
+            it.rule.times.push(times.parse()?);
+            Ok(())
+        })
     }
 
     /// When it does not fire: a day (`2026-12-25`), days (`2026-12-24..2027-01-01`), or what a cron expression names.
     pub fn except(self, except: &str) -> Self {
-        self.change(|it| Ok(it.rule.except.push(except.parse()?)))
+        self.change(|it| {
+            it.rule.except.push(except.parse()?);
+            Ok(())
+        })
     }
 
     /// The zone of its local times, by its IANA name; UTC if not set.
@@ -100,42 +113,42 @@ impl NewSchedule {
 
     /// No fire is before this.
     pub fn from(self, from: impl Into<Timestamp>) -> Self {
-        self.change(|it| Ok(it.rule.from = Some(from.into())))
+        self.with(|it| it.rule.from = Some(from.into()))
     }
 
     /// No fire is after this.
     pub fn until(self, until: impl Into<Timestamp>) -> Self {
-        self.change(|it| Ok(it.rule.until = Some(until.into())))
+        self.with(|it| it.rule.until = Some(until.into()))
     }
 
     /// How many jobs it enqueues in all.
     pub fn count(self, count: u64) -> Self {
-        self.change(|it| Ok(it.rule.count = Some(count)))
+        self.with(|it| it.rule.count = Some(count))
     }
 
     /// It fires by some amount below this later, always the same: schedules of one time are spread.
     pub fn jitter(self, jitter: Duration) -> Self {
-        self.change(|it| Ok(it.rule.jitter = Some(Span(jitter))))
+        self.with(|it| it.rule.jitter = Some(Span(jitter)))
     }
 
     /// What becomes of fires that no node was there for; one job for all of them if not set.
     pub fn missed(self, missed: Missed) -> Self {
-        self.change(|it| Ok(it.missed = missed))
+        self.with(|it| it.missed = missed)
     }
 
     /// How late a fire may be before it counts as missed; a minute if not set.
     pub fn grace(self, grace: Duration) -> Self {
-        self.change(|it| Ok(it.grace = Span(grace)))
+        self.with(|it| it.grace = Span(grace))
     }
 
     /// What happens while the job of the fire before has not ended; the next is enqueued beside it if not set.
     pub fn overlap(self, overlap: Overlap) -> Self {
-        self.change(|it| Ok(it.overlap = overlap))
+        self.with(|it| it.overlap = overlap)
     }
 
     /// Pauses it once one of its jobs has failed: the next fire finds that out.
     pub fn pause_on_failure(self) -> Self {
-        self.change(|it| Ok(it.pause_on_failure = true))
+        self.with(|it| it.pause_on_failure = true)
     }
 
     /// The queue of its jobs.
@@ -150,12 +163,15 @@ impl NewSchedule {
 
     /// A word to find its jobs by.
     pub fn tag(self, tag: &str) -> Self {
-        self.change(|it| Ok(it.job.options.tags.push(Tag::new(tag)?)))
+        self.change(|it| {
+            it.job.options.tags.push(Tag::new(tag)?);
+            Ok(())
+        })
     }
 
     /// When each of its jobs fails if it has not ended, counted from its fire.
     pub fn deadline(self, deadline: Duration) -> Self {
-        self.change(|it| Ok(it.job.deadline = Some(Span(deadline))))
+        self.with(|it| it.job.deadline = Some(Span(deadline)))
     }
 
     /// Which version of the schedule this is; 1 if not set. Increment it with every change: of two nodes that name one schedule, the higher

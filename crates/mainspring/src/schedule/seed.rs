@@ -63,13 +63,12 @@ fn write(
     now: Timestamp,
 ) -> ScheduleWrite {
     let seed = Seed { revision: *revision, by: version.to_owned(), seen: now };
-    let row = match &found {
-        Some(found) => found.seeded(definition, &seed, now),
-        None => {
-            let mut row = Schedule::create(name.clone(), definition.clone(), fresh(engine), now);
-            row.state.seed = Some(seed);
-            row
-        }
+    let row = if let Some(found) = &found {
+        found.seeded(definition, &seed, now)
+    } else {
+        let mut row = Schedule::create(name.clone(), definition.clone(), fresh(engine), now);
+        row.state.seed = Some(seed);
+        row
     };
     let changed = found.as_ref().is_none_or(|found| found.definition != row.definition);
     let audit = changed.then(|| AuditEntry {

@@ -59,7 +59,7 @@ impl Reconciler for Fire {
             }
             let store = shared.store();
             let due = store.due_schedules(bounds::BATCH).await?;
-            if due.schedules.is_empty() && !due.next.is_some_and(|next| next <= due.now) {
+            if due.schedules.is_empty() && due.next.is_none_or(|next| next > due.now) {
                 // Woken for nothing that is due: at the start, or because the clock has gone back.
                 look_over(store, due.now).await?;
                 self.looked = true;
