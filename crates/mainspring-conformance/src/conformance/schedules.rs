@@ -117,7 +117,7 @@ pub async fn due_schedules_come_in_order_of_their_times(h: &Harness) {
     }
     let next = async |limit: usize| h.store.due_schedules(limit).await.expect("schedules").next;
     let first = next(9).await.expect("schedules to come");
-    h.advance(first.since(h.now()) - MICRO);
+    h.advance(first.since(h.now()).saturating_sub(MICRO));
     assert!(due(h).await.is_empty());
     h.advance(MICRO);
     assert!(due(h).await.contains(&"c".to_owned()));
