@@ -128,7 +128,10 @@ const GROUPS: &[(&str, Names)] = &[
             ("received", EntryKind::Received.code() as u32),
         ],
     ),
-    ("stuck", &[("blocked", Mark::BLOCKED as u32), ("foreign", Mark::FOREIGN as u32)]),
+    (
+        "stuck",
+        &[("none", Mark::NONE as u32), ("blocked", Mark::BLOCKED as u32), ("foreign", Mark::FOREIGN as u32)],
+    ),
     (
         "bound",
         &[

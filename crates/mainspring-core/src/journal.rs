@@ -18,6 +18,7 @@ pub use cut::{Ended, Line, Rewind, TURN, Unread, cut, operation, rewind};
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -79,6 +80,8 @@ pub struct Entry {
     pub kind: EntryKind,
     /// Whether the operation overlapped another one of its scope, so that a repeat of its name says nothing.
     pub overlapped: bool,
+    /// How long its body ran, as the engine measured it, if it has one. Stores keep whole [milliseconds](crate::time::millis).
+    pub took: Option<Duration>,
     /// As JSON.
     pub value: Vec<u8>,
 }
@@ -92,6 +95,8 @@ pub struct Written {
     pub kind: EntryKind,
     /// Whether the operation ran beside another one of its scope.
     pub overlapped: bool,
+    /// How long its body ran, in whole milliseconds; `None` if it has none.
+    pub took: Option<Duration>,
     /// The claim that recorded it.
     pub claim: u32,
     /// When it was recorded.
@@ -475,6 +480,7 @@ mod tests {
             kind: EntryKind::Value,
             overlapped: false,
             value: vec![b' '; bytes],
+            took: None,
         }
     }
 

@@ -48,6 +48,11 @@ impl Timestamp {
     }
 }
 
+/// A duration as whole milliseconds, capped to what four bytes can hold: 24 days. How stores keep what is only looked at.
+pub fn millis(duration: Duration) -> i32 {
+    i32::try_from(duration.as_millis()).unwrap_or(i32::MAX)
+}
+
 /// A duration as whole microseconds, capped to what a [`Timestamp`] can hold.
 pub fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)

@@ -230,7 +230,13 @@ fn steps(
     let each = if workflows == 1 { jobs / 100 } else { jobs / workflows };
     let record = |claim: Claim, step: usize| -> mainspring_core::Result<_> {
         let key = Key::new(format!("step#{step}"))?;
-        let entry = Entry { key, kind: EntryKind::Value, overlapped: false, value: vec![b'7'; STEP_BYTES] };
+        let entry = Entry {
+            key,
+            kind: EntryKind::Value,
+            overlapped: false,
+            value: vec![b'7'; STEP_BYTES],
+            took: None,
+        };
         let writes = Writes { entries: vec![entry], ..Writes::default() };
         Ok(store.record(node, vec![Recording { claim, writes, children: Vec::new() }]))
     };

@@ -57,11 +57,11 @@ INSERT INTO mainspring_timers VALUES (2, 1, 5, 1500000, 1, 1, 0, 0, 3);
 INSERT INTO mainspring_suspended VALUES (3, 1, 5, 8, 1500000, 1, 1, 0, 0, 3, NULL, NULL),
     (6, 1, 5, 2, 1500000, 1, 1, 0, 0, 27, '[["s:go",2],["c:00000000-0000-0000-0000-000000000004",1]]', 'note');
 INSERT INTO mainspring_lease VALUES (4, 1, 1, 1, 1000000, 1, 5, 0, 2, 10, 43, 0, NULL);
-INSERT INTO mainspring_done VALUES (1, 5, 1, 6, 16, 1000000, 5, 1, 0, 0, 8, 'why', CAST('1' AS BLOB));
-INSERT INTO mainspring_errors VALUES (4, 1, 1000000, 0, 'no route'), (5, 1, 1000000, 1, 'panic');
+INSERT INTO mainspring_done VALUES (1, 5, 1, 6, 16, 1000000, 5, 1, 0, 0, 8, 500000, 1, 'why', CAST('1' AS BLOB));
+INSERT INTO mainspring_errors VALUES (4, 1, 500000, 1, 1000000, 5, 'lost'), (5, 1, 500000, 1, 1000000, 1, 'panic');
 INSERT INTO mainspring_keys SELECT 1, 'key' || no, no, id, 2, 1000, NULL FROM mainspring_jobs;
 INSERT INTO mainspring_deadlines SELECT no, deadline FROM mainspring_jobs WHERE no <> 5;
-INSERT INTO mainspring_steps SELECT no, no, 'a', 0, 0, 1, 1000000, CAST('1' AS BLOB) FROM mainspring_jobs WHERE no > 3;
+INSERT INTO mainspring_steps SELECT no, no, 'a', 0, 0, 1, 1000000, 7, CAST('1' AS BLOB) FROM mainspring_jobs WHERE no > 3;
 INSERT INTO mainspring_inbox VALUES (1, 4, 's:go', 'me', 1000000, 0, NULL, NULL, NULL, CAST('1' AS BLOB)),
     (2, 4, 'c:00000000-0000-0000-0000-000000000009', '', 1000000, 0, 6, 16, 'no route', NULL),
     (3, 6, 's:go', 'me', 1000000, 0, NULL, NULL, NULL, CAST('1' AS BLOB));
@@ -90,9 +90,12 @@ const DAMAGES: [(&str, &str); 20] = [
     ("timers", "line priority due claim failures crashes crashed flags"),
     ("suspended", "line priority reason due claim failures crashes flags waits note"),
     ("lease", "claim node batch claimed_at line priority failures crashes crashed flags stuck cancel"),
-    ("done", "claim state reason finished_at priority failures crashes superseded flags note result seq"),
-    ("errors", "at kind message claim"),
-    ("steps", "key kind overlapped claim at value"),
+    (
+        "done",
+        "claim state reason finished_at priority failures crashes superseded flags note result seq claimed_at node",
+    ),
+    ("errors", "at kind message claim claimed_at node"),
+    ("steps", "key kind overlapped claim at value took"),
     ("inbox", "subject sender at read state reason note body"),
     ("output", "position claim number at before void_from step body"),
     ("children", "parent on_close"),
@@ -314,7 +317,8 @@ fn key() -> Key {
 }
 
 fn writes() -> Writes {
-    let entry = Entry { key: key(), kind: EntryKind::Value, overlapped: false, value: b"1".to_vec() };
+    let entry =
+        Entry { key: key(), kind: EntryKind::Value, overlapped: false, value: b"1".to_vec(), took: None };
     let said = |number, step| Push { number, step, body: Some(b"1".to_vec()) };
     let output = vec![said(3, None), said(4, Some(key())), Push { number: 5, step: None, body: None }];
     Writes { entries: vec![entry], read: vec![1, 2], forget: vec![key()], output, idle: false }

@@ -448,7 +448,9 @@ where
         let (Some(env), Some(body)) = (tx.state.home.clone(), self.body.take()) else {
             return Err(Error::Store(mainspring_core::Error::unavailable("a transaction runs once")));
         };
+        let began = env.clock.monotonic();
         let (value, bytes) = run(tx, &env, name, *limit, body)?;
+        entry.took = Some(env.clock.monotonic().saturating_sub(began));
         // The closure may have enlisted jobs, which have taken numbers and names that we do not know of.
         tx.reload().map_err(store)?;
         entry.value = bytes;

@@ -4,7 +4,7 @@ use mainspring_core::id::JobId;
 use mainspring_core::job::{NodeActivity, Reason, Record, Summary, Why};
 use mainspring_core::journal::{Message, MessageBody, Subject, Timeline, Value as Recorded, Wait, Written};
 use mainspring_core::store::{ActivityReport, Description, LastClaim, Node, Queue, QueueActivity};
-use mainspring_core::time::Timestamp;
+use mainspring_core::time::{Span, Timestamp};
 use serde_json::{Value, json};
 
 fn time(at: Option<Timestamp>) -> Value {
@@ -56,6 +56,8 @@ pub fn record(job: &Record) -> Value {
         .map(|error| {
             json!({
                 "claim": error.claim,
+                "claimed_at": error.claimed_at.to_string(),
+                "node": error.node.0,
                 "at": error.at.to_string(),
                 "kind": error.kind.as_str(),
                 "message": error.message,
@@ -100,6 +102,7 @@ fn entry(entry: &Written) -> Value {
         "kind": entry.kind,
         "claim": entry.claim,
         "at": entry.at.to_string(),
+        "took": entry.took.map(|took| Span(took).to_string()),
         "overlapped": entry.overlapped,
     });
     match &entry.value {

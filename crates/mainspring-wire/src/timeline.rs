@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use mainspring_core::id::JobId;
 use mainspring_core::journal::{EntryKind, Message, MessageBody, Timeline, Value, Written};
 use mainspring_core::name::Key;
-use mainspring_core::time::Timestamp;
+use mainspring_core::time::{Span, Timestamp};
 
 use crate::{json, text};
 
@@ -75,7 +75,10 @@ fn entry_line(entry: &Written, waits: &BTreeSet<&str>, timeline: &Timeline) -> S
             value => format!("{name} = {value}"),
         },
     };
-    format!("claim {}: {what}", entry.claim)
+    // What took no time worth a word is not told.
+    let took = entry.took.filter(|took| !took.is_zero());
+    let took = took.map(|took| format!(" (took {})", Span(took))).unwrap_or_default();
+    format!("claim {}: {what}{took}", entry.claim)
 }
 
 /// What is noted of an operation beside its result.

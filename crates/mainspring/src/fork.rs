@@ -282,7 +282,7 @@ fn share(
 ) -> Result<(Vec<Key>, Vec<Entry>)> {
     let keys: BTreeSet<&str> = kept.iter().map(|entry| entry.key.as_str()).collect();
     let (mut restarted, mut shared): (Vec<Key>, Vec<Entry>) = (Vec::new(), Vec::new());
-    let mark = |key, value| Entry { key, kind: EntryKind::Value, overlapped: false, value };
+    let mark = |key, value| Entry { key, kind: EntryKind::Value, overlapped: false, value, took: None };
     for entry in kept {
         if entry.key.as_str().ends_with(ABANDONED_MARK) {
             // Comes with the start that it is of.
@@ -301,7 +301,13 @@ fn share(
             restarted.push(key);
             continue;
         }
-        shared.push(Entry { key: key.clone(), kind: entry.kind, overlapped: entry.overlapped, value });
+        shared.push(Entry {
+            key: key.clone(),
+            kind: entry.kind,
+            overlapped: entry.overlapped,
+            took: entry.took,
+            value,
+        });
         if let (true, Some(end)) = (is_child, end) {
             shared.push(mark(result?, end.clone()));
         }
@@ -340,7 +346,7 @@ fn replace(journal: &mut Vec<Entry>, own: Option<&Written>, step: &str, value: V
             return invalid(format!("`{step}` is not a step that has a result of its own"));
         }
     };
-    let entry = Entry { key: Key::new(step)?, kind, overlapped, value };
+    let entry = Entry { key: Key::new(step)?, kind, overlapped, value, took: None };
     match at {
         Some(at) => journal[at] = entry,
         None => journal.push(entry),

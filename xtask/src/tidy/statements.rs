@@ -1,6 +1,6 @@
-//! Statements of the store on Postgres: codes have names, and places are written to through their fragments.
+//! Statements of the stores on SQL: codes have names, and places are written to through their fragments.
 //!
-//! Statements are declared, with types for their arguments and rows: no column is read by its position.
+//! Those on Postgres are declared, with types for their arguments and rows: no column is read by its position.
 //!
 //! A bare number in a statement says nothing to its reader, and nobody finds it again when it changes. A second text that
 //! enters a place, or takes claims out of `lease`, forgets what the next feature adds to the first.
@@ -8,28 +8,47 @@
 use super::Finding;
 use super::file::File;
 
-const CRATE: [&str; 1] = ["mainspring-postgres"];
+/// A store, and how it writes to places.
+struct Store {
+    name: &'static str,
+    /// Where fragments are used.
+    operations: &'static str,
+    /// The one file that writes to places.
+    places: &'static str,
+    /// What stands before the name of a table.
+    prefix: &'static str,
+    /// The words with which one would read a row by position.
+    by_hand: &'static [&'static str],
+}
 
-/// Where fragments are used.
-const OPERATIONS: &str = "crates/mainspring-postgres/src/op/";
-
-/// The one file that writes to places, and what only it says.
-const PLACES: &str = "crates/mainspring-postgres/src/op/places.rs";
-
-/// The one file that reads rows by position, and what it says.
-const STATEMENT: &str = "crates/mainspring-postgres/src/sql/statement.rs";
-const BY_HAND: [&str; 4] = ["row.get(", "row.get::<", "row.try_get", "Type::INT"];
-
-/// See [`PLACES`].
-const OF_PLACES: [&str; 7] = [
-    "INSERT INTO mainspring.ready",
-    "INSERT INTO mainspring.timers",
-    "INSERT INTO mainspring.suspended",
-    "INSERT INTO mainspring.done",
-    "DELETE FROM mainspring.timers",
-    "DELETE FROM mainspring.suspended",
-    "DELETE FROM mainspring.lease",
+const STORES: [Store; 2] = [
+    Store {
+        name: "mainspring-postgres",
+        operations: "crates/mainspring-postgres/src/op/",
+        places: "crates/mainspring-postgres/src/op/places.rs",
+        prefix: "mainspring.",
+        by_hand: &["row.get(", "row.get::<", "row.try_get", "Type::INT"],
+    },
+    Store {
+        name: "mainspring-sqlite",
+        operations: "crates/mainspring-sqlite/src/op/",
+        places: "crates/mainspring-sqlite/src/op/moves.rs",
+        prefix: "mainspring_",
+        by_hand: &[],
+    },
 ];
+
+/// The one file that reads rows by position.
+const STATEMENT: &str = "crates/mainspring-postgres/src/sql/statement.rs";
+
+/// What only the file of places says, each with the name of a place.
+const OF_PLACES: [(&str, &[&str]); 2] = [
+    ("INSERT INTO ", &["ready", "timers", "suspended", "done"]),
+    ("DELETE FROM ", &["timers", "suspended", "lease"]),
+];
+
+/// Files of tests beside the code.
+const TESTS: [&str; 2] = ["/src/tests/", "/src/fuzz.rs"];
 
 /// Columns whose numbers are codes. Elsewhere 0 and 1 mean themselves.
 const CODES: [&str; 10] =
@@ -43,13 +62,17 @@ const WORDS: [&str; 10] =
     ["SELECT", "INSERT", "UPDATE", "DELETE", "WHERE", "CASE", "WHEN", "RETURNING", "LATERAL", "EXISTS"];
 
 pub(super) fn check(file: &File) -> Vec<Finding> {
-    if !file.is_source_of(&CRATE) {
+    let Some(store) = STORES.iter().find(|store| file.is_source_of(&[store.name])) else {
+        return Vec::new();
+    };
+    // Tests damage what they like.
+    if TESTS.iter().any(|part| file.path.contains(part)) {
         return Vec::new();
     }
     let mut findings = Vec::new();
     let in_operation = file.path != STATEMENT;
     for (line, code) in file.code_lines().filter(|_| in_operation) {
-        if BY_HAND.iter().any(|words| code.contains(words)) {
+        if store.by_hand.iter().any(|words| code.contains(words)) {
             findings.push(file.finding(line, "declare the statement, and read its rows by their fields"));
         }
     }
@@ -58,14 +81,19 @@ pub(super) fn check(file: &File) -> Vec<Finding> {
         if literal.text.contains("pg_catalog") || literal.text.contains("current_setting") {
             continue;
         }
-        let argument = alone(&literal.text).filter(|_| file.path.starts_with(OPERATIONS));
+        let argument = alone(&literal.text).filter(|_| file.path.starts_with(store.operations));
         if let Some(number) = argument.or_else(|| bare_code(&literal.text)) {
             let message = format!("`{number}` in a statement: name it, as `mainspring_core::codes` does");
             findings.push(file.finding(literal.line, message));
         }
-        let of_places = OF_PLACES.iter().filter(|_| file.path != PLACES);
-        for text in of_places.filter(|text| followed_by_end(&literal.text, text)) {
-            findings.push(file.finding(literal.line, format!("`{text}` outside of op/places.rs")));
+        let of_places = OF_PLACES.iter().filter(|_| file.path != store.places);
+        for (verb, place) in
+            of_places.flat_map(|(verb, places)| places.iter().map(move |place| (verb, place)))
+        {
+            let text = format!("{verb}{}{place}", store.prefix);
+            if followed_by_end(&literal.text, &text) {
+                findings.push(file.finding(literal.line, format!("`{text}` outside of {}", store.places)));
+            }
         }
     }
     findings
@@ -111,7 +139,7 @@ fn tokens(text: &str) -> Vec<&str> {
         let length = match first {
             '\'' => rest[1..].find('\'').map_or(rest.len(), |end| end + 2),
             '{' => rest.find('}').map_or(rest.len(), |end| end + 1),
-            '$' => 1 + rest[1..].find(|c| !word(c)).unwrap_or(rest.len() - 1),
+            '$' | '?' => 1 + rest[1..].find(|c| !word(c)).unwrap_or(rest.len() - 1),
             '=' | '<' | '>' => while_all(|c| ['=', '<', '>'].contains(&c)),
             _ if word(first) => while_all(|c| c.is_alphanumeric() || c == '_'),
             _ => first.len_utf8(),
@@ -143,6 +171,7 @@ mod tests {
             ("SELECT pg_try_advisory_xact_lock($1, -2)", None),
             ("SELECT x::int2[], 0 AS crashes", None),
             ("SELECT n.lease / 3", None),
+            ("SELECT no FROM x WHERE no = ?12 AND state = ?2", None),
             ("at least 14 of them", None),
         ] {
             assert_eq!(bare_code(sql), found, "{sql}");
@@ -156,8 +185,12 @@ mod tests {
             |path: &str, sql: &str| check(&File::new(path, &format!("const A: &str = {sql:?};"))).len();
         let delete = "WITH d AS (DELETE FROM mainspring.lease l WHERE true)";
         assert_eq!(found("crates/mainspring-postgres/src/op/a.rs", delete), 1);
-        assert_eq!(found(PLACES, delete), 0);
+        assert_eq!(found("crates/mainspring-postgres/src/op/places.rs", delete), 0);
         assert_eq!(found("crates/mainspring-testkit/src/a.rs", delete), 0);
+        let insert = "INSERT INTO mainspring_done (seq) VALUES (?1)";
+        assert_eq!(found("crates/mainspring-sqlite/src/op/a.rs", insert), 1);
+        assert_eq!(found("crates/mainspring-sqlite/src/op/moves.rs", insert), 0);
+        assert_eq!(found("crates/mainspring-sqlite/src/tests/a.rs", insert), 0);
         assert_eq!(
             found("crates/mainspring-postgres/src/op/a.rs", "INSERT INTO mainspring.done_2 SELECT 1"),
             0

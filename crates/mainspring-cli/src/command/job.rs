@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use clap::Subcommand;
-use mainspring::admin::{Record, Verb, Why};
+use mainspring::admin::{Node, NodeNo, Record, Verb, Why};
 use mainspring::enqueue::Origin;
 use mainspring::store::output::Ask;
 use mainspring::time::Timestamp;
@@ -85,12 +85,13 @@ pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result
             let job = engine.jobs().get(id).await?;
             let why = engine.jobs().why(id).await?;
             let timeline = engine.jobs().timeline(id).await?;
+            let nodes = engine.nodes().await?;
             let now = engine.seams().clock.now();
             let said = engine.store().output(vec![Ask { id, after: 0, limit: 0 }]).await?;
             let said = said.into_iter().flatten().map(|output| output.last).next().unwrap_or(0);
             out.either(
                 || shown_to_programs(&job, &timeline, &why, said),
-                || shown_to_people(&job, &timeline, &why, said, now, out),
+                || shown_to_people(&job, &timeline, &nodes, &why, said, now, out),
             )?;
             return Ok(());
         }
@@ -160,6 +161,7 @@ fn shown_to_programs(job: &Record, timeline: &Timeline, why: &Why, said: u64) ->
 fn shown_to_people(
     job: &Record,
     timeline: &Timeline,
+    nodes: &[Node],
     why: &Why,
     said: u64,
     now: Timestamp,
@@ -191,7 +193,7 @@ fn shown_to_people(
         fact(name, value);
     }
     lines.push(String::new());
-    lines.extend(timeline_lines(job, timeline, now));
+    lines.extend(timeline_lines(job, timeline, nodes, now));
     lines.push(format!("\n  input\n{}", payload(&job.input)));
     if let Some(result) = &job.result {
         lines.push(format!("\n  result\n{}", payload(result)));
@@ -236,16 +238,23 @@ fn options(job: &Record) -> Vec<(&'static str, String)> {
 const LINES: (usize, usize) = (50, 150);
 
 /// What happened and will happen, oldest first.
-fn timeline_lines(job: &Record, timeline: &Timeline, now: Timestamp) -> Vec<String> {
+fn timeline_lines(job: &Record, timeline: &Timeline, nodes: &[Node], now: Timestamp) -> Vec<String> {
     let summary = &job.summary;
     let mut events = vec![(summary.created_at, "enqueued".to_owned())];
     events.extend(timeline::events(timeline, summary.status.state.is_terminal()));
+    let began = |claim: u32, no: NodeNo| match nodes.iter().find(|node| node.no == no) {
+        Some(node) => format!("claim {claim} began on node {}", text::line(&node.name, 100)),
+        None => format!("claim {claim} began on node number {no}, which is not known any more"),
+    };
     for error in &job.errors {
+        events.push((error.claimed_at, began(error.claim, error.node)));
         let message = text::line(&error.message, 600);
         events.push((error.at, format!("claim {}: {}: {message}", error.claim, error.kind.as_str())));
     }
-    if let Some(at) = summary.claimed_at {
-        events.push((at, format!("claim {} began", summary.claim)));
+    if let (Some(at), Some(node)) = (summary.claimed_at, summary.node)
+        && job.errors.iter().all(|error| error.claim != summary.claim)
+    {
+        events.push((at, began(summary.claim, node)));
     }
     if let Some(at) = summary.run_at {
         let what = match summary.status.reason {

@@ -18,7 +18,7 @@ async fn assert_cancelled(h: &Harness, claim: Claim) {
     let record = h.get(claim.id).await;
     assert_eq!((record.summary.status, record.note.as_deref()), (CANCELLED, Some("enough")));
     assert_eq!((record.summary.finished_at, record.summary.cancelling), (Some(h.now()), false));
-    assert_eq!((record.summary.run_at, record.summary.node), (None, None));
+    assert_eq!(record.summary.run_at, None);
 }
 
 /// A waiting job is cancelled at once.

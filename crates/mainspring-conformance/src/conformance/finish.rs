@@ -19,8 +19,7 @@ pub async fn success_keeps_the_result(h: &Harness) {
     h.end(node, claim, Outcome::Succeed { result: Some(b"42".as_slice().into()) }).await;
     let record = h.get(claim.id).await;
     assert_eq!(record.summary.status, plain(State::Succeeded));
-    assert_eq!((record.summary.finished_at, record.summary.claimed_at), (Some(h.now()), None));
-    assert_eq!((record.summary.node, record.summary.claim), (None, 1));
+    assert_eq!((record.summary.finished_at, record.summary.claim), (Some(h.now()), 1));
     assert_eq!((record.result, record.note, record.errors), (Some(b"42".to_vec()), None, Vec::new()));
     assert_eq!(h.node_view(node).await.claims, 0);
     assert!(h.claim(node, 1).await.is_empty());
@@ -42,7 +41,8 @@ pub async fn retry_counts_and_waits(h: &Harness) {
     assert_eq!(record.summary.status, plain(State::Scheduled));
     assert_eq!((record.summary.failures, record.summary.run_at), (1, Some(h.now().after(SECOND * 5))));
     assert_eq!((record.summary.claim, record.summary.node, record.summary.finished_at), (1, None, None));
-    let entry = ErrorEntry { claim: 1, at: h.now(), kind: FaultKind::Timeout, message: "too slow".into() };
+    let (claimed_at, message) = (h.now(), "too slow".into());
+    let entry = ErrorEntry { claim: 1, claimed_at, node, at: h.now(), kind: FaultKind::Timeout, message };
     assert_eq!(record.errors, [entry]);
     h.advance(SECOND * 5);
     assert_eq!(h.promote().await, 1);

@@ -16,6 +16,7 @@ fn past() -> Vec<Entry> {
         kind,
         overlapped: number % 2 == 1,
         value: format!("\"{number}\"").into_bytes(),
+        took: None,
     };
     EntryKind::ALL.iter().enumerate().map(entry).collect()
 }
@@ -28,8 +29,8 @@ fn fork(h: &Harness, of: JobId) -> New {
 }
 
 fn as_written(h: &Harness, entry: Entry) -> Written {
-    let Entry { key, kind, overlapped, value } = entry;
-    Written { key, kind, overlapped, claim: 0, at: h.now(), value: Value::Here(value) }
+    let Entry { key, kind, overlapped, took, value } = entry;
+    Written { key, kind, overlapped, took, claim: 0, at: h.now(), value: Value::Here(value) }
 }
 
 /// What a fork shares comes with its first claim, in order, and is there for people before.

@@ -21,8 +21,13 @@ pub async fn recorded_entries_come_with_the_next_claim(h: &Harness) {
     for (number, &kind) in EntryKind::ALL.iter().enumerate() {
         // Neither the keys nor the kinds are in the order of recording.
         let name = format!("step {}", 9 - number);
-        let entry =
-            Entry { key: key(&name), kind, overlapped: number % 2 == 1, value: name.clone().into_bytes() };
+        let entry = Entry {
+            key: key(&name),
+            kind,
+            overlapped: number % 2 == 1,
+            value: name.clone().into_bytes(),
+            took: None,
+        };
         h.record(node, claim, writes([entry.clone()])).await;
         expected.push(Written {
             key: entry.key,
@@ -31,6 +36,7 @@ pub async fn recorded_entries_come_with_the_next_claim(h: &Harness) {
             claim: 1,
             at: h.now(),
             value: Value::Here(entry.value),
+            took: None,
         });
         h.advance(SECOND);
     }
@@ -83,6 +89,7 @@ pub async fn entry_never_changes(h: &Harness) {
         claim: 1,
         at: recorded_at,
         value: Value::Here(b"first".to_vec()),
+        took: None,
     };
     assert_eq!((entries.len(), &entries[0]), (2, &first));
     assert_eq!((entries[1].key.as_str(), entries[1].claim), ("b", 2));

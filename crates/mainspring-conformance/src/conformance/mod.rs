@@ -10,6 +10,7 @@
 
 pub mod cancel;
 pub mod claim;
+pub mod claim_facts;
 pub mod drop_signals;
 pub mod enqueue;
 pub mod extreme_texts;
@@ -167,6 +168,23 @@ macro_rules! conformance_tests {
                 outcome_resets_crashes_and_release_keeps_them,
                 ended_job_has_no_deadline,
                 empty_finish_is_accepted,
+            }
+            claim_facts {
+                end_keeps_when_and_where_its_claim_began,
+                ends_of_a_batch_keep_when_and_where_their_claims_began,
+                job_that_its_rescue_cancels_keeps_its_claim,
+                end_of_a_waiting_job_has_no_claim,
+                job_that_runs_again_shows_its_own_claim,
+                errors_keep_when_and_where_their_claims_began,
+                crash_is_noted_and_is_no_failure,
+                each_crash_is_noted,
+                claim_that_was_no_run_notes_no_crash,
+                notes_of_crashes_are_bounded,
+                retry_of_a_crashed_claim_is_lost,
+                crash_is_not_what_went_wrong_last,
+                outcome_that_tells_of_a_crash_is_refused,
+                entries_keep_how_long_they_took,
+                forks_keep_how_long_their_entries_took,
             }
             nodes {
                 registered_node_is_listed,

@@ -129,6 +129,7 @@ pub async fn story_tells_what_was_recorded_and_sent(h: &Harness) {
         claim: 1,
         at: recorded_at,
         value: Value::Here(text.as_bytes().to_vec()),
+        took: None,
     };
     let expected = [written("b", EntryKind::Begun, true, "1"), written("a", EntryKind::Value, false, "2")];
     let running = h.timeline(id).await;

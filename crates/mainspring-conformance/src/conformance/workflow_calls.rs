@@ -187,6 +187,7 @@ pub(super) fn starting(claim: Claim, children: Vec<Child>) -> Recording {
             kind: EntryKind::Child,
             overlapped: false,
             value: format!("\"{id}\"").into_bytes(),
+            took: None,
         }
     });
     Recording { claim, writes: writes(entries), children }
@@ -204,7 +205,7 @@ pub(super) fn name(text: &str) -> SignalName {
 
 /// A result under a key.
 pub(super) fn value(name: &str, value: impl Into<Vec<u8>>) -> Entry {
-    Entry { key: key(name), kind: EntryKind::Value, overlapped: false, value: value.into() }
+    Entry { key: key(name), kind: EntryKind::Value, overlapped: false, value: value.into(), took: None }
 }
 
 /// Entries to write.

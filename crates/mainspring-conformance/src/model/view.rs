@@ -66,6 +66,9 @@ pub(super) async fn record(
     let mut record = told(store.get(id).await)?;
     if let Some(record) = &mut record {
         rename(&mut record.summary, numbers);
+        for error in &mut record.errors {
+            error.node = named(error.node, numbers);
+        }
     }
     Ok(record)
 }

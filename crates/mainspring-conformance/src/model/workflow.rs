@@ -200,7 +200,7 @@ pub(super) fn entry(step: usize, number: u32, large: bool) -> Entry {
         EntryKind::Received => br#"[["ada",1],["bob",{"a": [2]}]]"#.to_vec(),
         _ => number.to_le_bytes().to_vec(),
     };
-    Entry { key: key(step), kind, overlapped: number.is_multiple_of(2), value }
+    Entry { key: key(step), kind, overlapped: number.is_multiple_of(2), value, took: None }
 }
 
 fn push(claim: u32, (number, step, reset): (u32, usize, bool)) -> Push {

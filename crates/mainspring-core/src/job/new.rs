@@ -401,6 +401,7 @@ mod tests {
                 kind: EntryKind::Value,
                 overlapped: false,
                 value: vec![b' '; bytes],
+                took: None,
             };
             (0..count).map(entry).collect()
         };

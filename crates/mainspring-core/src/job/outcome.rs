@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 use crate::backoff::Backoff;
 use crate::bounds;
 use crate::failure::{Control, Failure};
-use crate::job::{Input, Reason};
+use crate::job::{Input, Reason, State, Status, transition};
 use crate::journal::Suspension;
 use crate::seam::Rng;
 use crate::store::Cancellation;
+use crate::{Error, Result};
 
 /// How one run of a handler ended, as its node saw it.
 #[derive(Debug)]
@@ -98,6 +99,24 @@ impl Outcome {
         }
     }
 
+    /// Checks that a claim can end like this.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such edge, or it tells of the loss of the node that says it.
+    pub fn check(&self) -> Result<()> {
+        let invalid = |why| Error::Invalid { what: "outcome", why };
+        transition(Status::plain(State::Running), self.input())
+            .map_err(|illegal| invalid(illegal.to_string()))?;
+        match self {
+            Outcome::Retry { fault, .. } | Outcome::Fail { fault, .. }
+                if fault.kind == FaultKind::Crashed =>
+            {
+                Err(invalid("a node does not tell of its own loss".into()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Bytes of payload.
     pub fn bytes(&self) -> usize {
         match self {
@@ -136,12 +155,20 @@ pub enum FaultKind {
     Convert = 3,
     /// The job's deadline passed.
     Deadline = 4,
+    /// The node that ran the job was lost. Stores note it by themselves; it is no failure, and no outcome says it.
+    Crashed = 5,
 }
 
 impl FaultKind {
     /// All of them, in the order of their codes.
-    pub const ALL: &'static [FaultKind] =
-        &[FaultKind::Error, FaultKind::Panic, FaultKind::Timeout, FaultKind::Convert, FaultKind::Deadline];
+    pub const ALL: &'static [FaultKind] = &[
+        FaultKind::Error,
+        FaultKind::Panic,
+        FaultKind::Timeout,
+        FaultKind::Convert,
+        FaultKind::Deadline,
+        FaultKind::Crashed,
+    ];
 
     /// The number that stands for it in a store. Never changes.
     pub const fn code(self) -> u8 {
@@ -161,11 +188,17 @@ impl FaultKind {
             FaultKind::Timeout => "timeout",
             FaultKind::Convert => "convert",
             FaultKind::Deadline => "deadline",
+            FaultKind::Crashed => "crashed",
         }
     }
 }
 
 impl Fault {
+    /// What a store notes when it takes a job from a node that was lost while it ran it.
+    pub fn crashed() -> Self {
+        Fault::new(FaultKind::Crashed, "its node was lost while it ran")
+    }
+
     /// A fault whose message is cut to its bound.
     pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
         Fault { kind, message: cut(message.into(), bounds::ERROR_BYTES) }
@@ -285,6 +318,7 @@ mod tests {
             (2, "timeout", FaultKind::Timeout),
             (3, "convert", FaultKind::Convert),
             (4, "deadline", FaultKind::Deadline),
+            (5, "crashed", FaultKind::Crashed),
         ];
         assert_eq!(FaultKind::ALL, known.map(|(_, _, kind)| kind));
         for (code, word, kind) in known {
@@ -292,7 +326,7 @@ mod tests {
             assert_eq!(FaultKind::from_code(code), Some(kind));
             assert_eq!(serde_json::to_string(&kind).expect("json"), format!("\"{word}\""));
         }
-        assert_eq!(FaultKind::from_code(5), None);
+        assert_eq!(FaultKind::from_code(6), None);
     }
 
     #[test]

@@ -33,13 +33,13 @@ pub struct Summary {
     /// When it may run. Set while it is scheduled, while it is held if it was scheduled before, and while it is
     /// suspended if time wakes it.
     pub run_at: Option<Timestamp>,
-    /// When its latest claim began: set while it is running.
+    /// When its latest claim began: set while it is running, and once it has ended if a claim ended it.
     pub claimed_at: Option<Timestamp>,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
     /// When it fails for good if it has not ended. `None` once it has ended, even if it runs again.
     pub deadline: Option<Timestamp>,
-    /// The node that runs it.
+    /// The node that runs it, or whose claim ended it.
     pub node: Option<NodeNo>,
     /// Whether its node has a request to stop it.
     pub cancelling: bool,
@@ -97,7 +97,7 @@ pub struct Record {
     pub result: Option<Vec<u8>>,
     /// Why somebody cancelled, failed or suspended it, in their words. Errors of the handler are in `errors` instead.
     pub note: Option<String>,
-    /// Its errors, oldest first; at most [`ERRORS_KEPT`](crate::bounds::ERRORS_KEPT).
+    /// Its failures and the losses of its nodes, oldest first; at most [`ERRORS_KEPT`](crate::bounds::ERRORS_KEPT).
     pub errors: Vec<ErrorEntry>,
     /// The latest progress that its handler has reported.
     pub progress: Option<Progress>,
@@ -107,11 +107,15 @@ pub struct Record {
     pub last: Option<(Key, Timestamp)>,
 }
 
-/// The error of one attempt.
+/// The error, or the crash, of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ErrorEntry {
     /// The claim of the attempt.
     pub claim: u32,
+    /// When that claim began.
+    pub claimed_at: Timestamp,
+    /// The node that held it.
+    pub node: NodeNo,
     /// The time of the error.
     pub at: Timestamp,
     /// The kind of error.

@@ -25,7 +25,7 @@ impl Model {
                 return Ok(Listing { jobs, next: last });
             }
             let summary = job.summary();
-            let error = job.errors.last().map(|error| error.message.as_str());
+            let error = job.last_failure().map(|error| error.message.as_str());
             if filter.matches(&summary) && filter.error.as_ref().is_none_or(|text| text.is_in(error)) {
                 jobs.push(summary);
             }
@@ -96,7 +96,11 @@ impl Job {
                 summary.stuck = *stuck;
                 summary.foreign = *foreign && !*stuck;
             }
-            Place::Done { at, .. } => summary.finished_at = Some(*at),
+            Place::Done { at, began, .. } => {
+                summary.finished_at = Some(*at);
+                summary.claimed_at = began.map(|began| began.at);
+                summary.node = began.map(|began| began.node);
+            }
         }
         summary
     }

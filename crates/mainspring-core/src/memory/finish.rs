@@ -2,16 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use crate::Result;
 use crate::bounds;
 use crate::id::{Claim, ClaimBatchNo, NodeNo, Row};
-use crate::job::{ErrorEntry, Fault, Input, Outcome, Progress, State, Status, transition};
+use crate::job::{ErrorEntry, Fault, FaultKind, Input, Outcome, Progress, State, Status, transition};
 use crate::planted::{self, Defect};
 use crate::store::{Cancellation, Finish, Finished};
 use crate::time::Timestamp;
-use crate::{Error, Result};
 
 use super::model::{Job, Model};
-use super::place::Place;
+use super::place::{Began, Place};
 
 impl Model {
     pub(super) fn finish(
@@ -22,8 +22,7 @@ impl Model {
     ) -> Result<Vec<Finished>> {
         // All before any: a call that fails has no effect.
         for finish in &finishes {
-            transition(Status::plain(State::Running), finish.outcome.input())
-                .map_err(|illegal| Error::Invalid { what: "outcome", why: illegal.to_string() })?;
+            finish.outcome.check()?;
         }
         let mut answers = Vec::with_capacity(finishes.len());
         for Finish { claim, outcome } in finishes {
@@ -50,7 +49,7 @@ impl Model {
                 transition(Status::plain(State::Running), outcome.input())
                     .is_ok_and(|status| job.ends.contains(&(claim.number, status)))
             }
-            Outcome::Retry { .. } => job.errors.iter().any(|error| error.claim == claim.number),
+            Outcome::Retry { .. } => job.failures().any(|error| error.claim == claim.number),
             Outcome::Snooze { .. } | Outcome::Release | Outcome::Suspend(_) => false,
         }
     }
@@ -65,7 +64,13 @@ impl Model {
                 self.go(
                     row,
                     input,
-                    Place::Done { status, at: now, result: result.map(|result| result.to_vec()), note: None },
+                    Place::Done {
+                        status,
+                        at: now,
+                        began: None,
+                        result: result.map(|result| result.to_vec()),
+                        note: None,
+                    },
                 )
             }
             Outcome::Retry { after, fault } => {
@@ -144,12 +149,28 @@ impl Model {
 }
 
 impl Job {
-    /// Counts a failure and keeps its error, and not more errors than the bound.
+    /// Counts a failure and keeps its error.
     fn fail(&mut self, fault: Fault, now: Timestamp) {
         self.failures = self.failures.saturating_add(1);
-        self.errors.push(ErrorEntry { claim: self.claim, at: now, kind: fault.kind, message: fault.message });
+        self.note(fault, now);
+    }
+
+    /// Keeps what went wrong under the job's claim, and not more than the bound.
+    pub(super) fn note(&mut self, fault: Fault, now: Timestamp) {
+        let Some(Began { at: claimed_at, node }) = self.place.claim() else { return };
+        let Fault { kind, message } = fault;
+        self.errors.push(ErrorEntry { claim: self.claim, claimed_at, node, at: now, kind, message });
         if self.errors.len() > bounds::ERRORS_KEPT {
             self.errors.remove(0);
         }
+    }
+
+    fn failures(&self) -> impl DoubleEndedIterator<Item = &ErrorEntry> {
+        self.errors.iter().filter(|error| error.kind != FaultKind::Crashed)
+    }
+
+    /// What went wrong last; the loss of a node is not meant.
+    pub(super) fn last_failure(&self) -> Option<&ErrorEntry> {
+        self.failures().next_back()
     }
 }

@@ -1,6 +1,7 @@
 //! Journals, inboxes and families: what makes jobs workflows.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::bounds;
 use crate::id::{Claim, JobId, NodeNo, Row};
@@ -12,7 +13,7 @@ use crate::journal::{
 use crate::name::{Key, SignalName};
 use crate::planted::{self, Defect};
 use crate::store::Cancellation;
-use crate::time::Timestamp;
+use crate::time::{Timestamp, millis};
 use crate::{Error, Result};
 
 use super::model::{Job, Model};
@@ -84,6 +85,7 @@ impl Past {
                 key: entry.key,
                 kind: entry.kind,
                 overlapped: entry.overlapped,
+                took: entry.took.map(|took| Duration::from_millis(millis(took).unsigned_abs().into())),
                 claim,
                 at: now,
                 value: Value::Here(entry.value),
@@ -494,7 +496,7 @@ impl Job {
                 (None, None)
             }
         };
-        let message = note.or_else(|| self.errors.last().map(|error| error.message.clone()));
+        let message = note.or_else(|| self.last_failure().map(|error| error.message.clone()));
         let failed = self.place.status().state != State::Succeeded;
         (result, message.filter(|_| failed))
     }

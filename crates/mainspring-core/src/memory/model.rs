@@ -216,8 +216,11 @@ impl Model {
     pub(super) fn settle(&mut self, row: Row, place: Place) -> Result<()> {
         self.leave(row);
         let job = self.job_mut(row)?;
+        let claim = job.place.claim();
         job.place = place;
-        if let Place::Done { status, at, .. } = job.place {
+        if let Place::Done { status, at, began, .. } = &mut job.place {
+            *began = claim;
+            let (status, at) = (*status, *at);
             job.deadline = None;
             job.ends.push((job.claim, status));
             let id = job.id;

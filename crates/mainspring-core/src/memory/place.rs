@@ -43,14 +43,28 @@ pub(super) enum Place {
         foreign: bool,
     },
     /// It has ended.
-    Done { status: Status, at: Timestamp, result: Option<Vec<u8>>, note: Option<String> },
+    Done {
+        status: Status,
+        at: Timestamp,
+        /// The claim that ended it, if one did.
+        began: Option<Began>,
+        result: Option<Vec<u8>>,
+        note: Option<String>,
+    },
+}
+
+/// When a claim began, and whose it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Began {
+    pub(super) at: Timestamp,
+    pub(super) node: NodeNo,
 }
 
 impl Place {
     /// The end of a job that has no result. An empty note is none.
     pub(super) fn done(status: Status, at: Timestamp, note: &str) -> Self {
         let note = (!note.is_empty()).then(|| note.to_owned());
-        Place::Done { status, at, result: None, note }
+        Place::Done { status, at, began: None, result: None, note }
     }
 
     /// The place of a job that a node has just claimed.
@@ -102,6 +116,14 @@ impl Place {
             Place::Timers { due } => Some(*due),
             Place::Suspended { reason, due, .. } if reason.awaits() => *due,
             Place::Suspended { .. } | Place::Ready { .. } | Place::Lease { .. } | Place::Done { .. } => None,
+        }
+    }
+
+    /// The claim of a job that runs.
+    pub(super) fn claim(&self) -> Option<Began> {
+        match self {
+            Place::Lease { node, since, .. } => Some(Began { at: *since, node: *node }),
+            Place::Ready { .. } | Place::Timers { .. } | Place::Suspended { .. } | Place::Done { .. } => None,
         }
     }
 

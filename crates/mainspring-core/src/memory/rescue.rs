@@ -2,7 +2,7 @@
 
 use crate::bounds;
 use crate::id::{NodeNo, Row};
-use crate::job::Input;
+use crate::job::{Fault, Input};
 use crate::planted::{self, Defect};
 use crate::store::{NodeState, Rescue, Rescued};
 use crate::time::{Timestamp, micros};
@@ -86,6 +86,7 @@ impl Model {
         }
         job.crashed_micros = job.crashed_micros.max(micros(now.since(*since)));
         job.crashes = job.crashes.saturating_add(1);
+        job.note(Fault::crashed(), now);
         let quarantine = job.crashes >= bounds::QUARANTINE_CRASHES;
         let (fate, place) = if quarantine {
             (Fate::Quarantined, Place::quarantine())

@@ -134,6 +134,8 @@ pub enum Mark {
 }
 
 impl Mark {
+    /// The number that a store keeps of a claim that none of these marks.
+    pub const NONE: u8 = 0;
     /// What stores keep of a claim whose handler is [`Stuck`](Mark::Stuck).
     pub const BLOCKED: u8 = 1;
     /// What stores keep of a claim whose handler awaits something [`Foreign`](Mark::Foreign). Of one that goes on: 0.

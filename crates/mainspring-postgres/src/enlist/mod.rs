@@ -110,7 +110,7 @@ statement! {
     pub(crate) Record<'a> = "enlist.record", by ["lease_pkey"],
     (
         at: Option<i64>, node: i32, nos: Vec<i64>, claims: Vec<i32>, entry_nos: Vec<i64>, kinds: Vec<i16>,
-        overlapped: Vec<bool>, keys: Vec<&'a str>, values: Vec<&'a [u8]>,
+        overlapped: Vec<bool>, took: Vec<Option<i32>>, keys: Vec<&'a str>, values: Vec<&'a [u8]>,
     )
     -> Locked;
     record!(
@@ -203,6 +203,7 @@ async fn enlist_recording(
         entry_nos: &pages.entry_nos,
         kinds: &pages.kinds,
         overlapped: &pages.overlapped,
+        took: &pages.took,
         keys: &pages.keys,
         values: &pages.values,
     };

@@ -128,6 +128,7 @@ impl Session for Transaction<'_, sqlx::Postgres> {
             .bind(statement.entry_nos)
             .bind(statement.kinds)
             .bind(statement.overlapped)
+            .bind(statement.took)
             .bind(statement.keys)
             .bind(statement.values);
         query.fetch_one(&mut **self).await.map_err(failed)

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use mainspring_core::journal::Recording;
+use mainspring_core::time::millis;
 
 use super::node::number_of;
 use super::now;
@@ -28,7 +29,7 @@ statement! {
     pub(crate) AppendMany<'a> = "append.many", by ["lease_pkey"],
     (
         at: Present, node: i32, nos: Vec<i64>, claims: Vec<i32>, entry_nos: Vec<i64>, entry_claims: Vec<i32>,
-        kinds: Vec<i16>, overlapped: Vec<bool>, keys: Vec<&'a str>, values: Vec<&'a [u8]>,
+        kinds: Vec<i16>, overlapped: Vec<bool>, took: Vec<Option<i32>>, keys: Vec<&'a str>, values: Vec<&'a [u8]>,
     )
     -> Held { held: bool };
     concat!(
@@ -38,10 +39,10 @@ statement! {
         WHERE l.no = ANY($3::bigint[]) AND l.node = $2 AND l.flags & {flag.journal} <> 0 AND l.crashes = 0 AND l.crashed = 0
         FOR NO KEY UPDATE)
     , h AS MATERIALIZED (SELECT coalesce(array_agg(s.claim) = $4::int[], false) AS held FROM s)
-    , i AS (INSERT INTO mainspring.steps (no, at, claim, kind, overlapped, key, value)
-        SELECT e.no, (SELECT t.now FROM t), e.claim, e.kind, e.overlapped, e.key, e.value
-        FROM unnest($5::bigint[], $6::int[], $7::smallint[], $8::boolean[], $9::text[], $10::bytea[])
-            AS e(no, claim, kind, overlapped, key, value)
+    , i AS (INSERT INTO mainspring.steps (no, at, claim, kind, overlapped, took, key, value)
+        SELECT e.no, (SELECT t.now FROM t), e.claim, e.kind, e.overlapped, e.took, e.key, e.value
+        FROM unnest($5::bigint[], $6::int[], $7::smallint[], $8::boolean[], $9::int[], $10::text[], $11::bytea[])
+            AS e(no, claim, kind, overlapped, took, key, value)
         WHERE (SELECT h.held FROM h))
     SELECT h.held FROM h"
 )
@@ -51,14 +52,14 @@ statement! {
     /// The same for one entry of one claim, as a workflow has it that records by itself: the shortest plan, for the least latency.
     pub(crate) AppendOne<'a> = "append.one", by ["lease_pkey"],
     (
-        at: Present, node: i32, no: i64, claim: i32, kind: i16, overlapped: bool, key: &'a str, value: &'a [u8],
+        at: Present, node: i32, no: i64, claim: i32, kind: i16, overlapped: bool, took: Option<i32>, key: &'a str, value: &'a [u8],
     )
     -> Held;
     concat!(
     "WITH ",
     now!(),
-    "INSERT INTO mainspring.steps (no, at, claim, kind, overlapped, key, value)
-    SELECT l.no, (SELECT t.now FROM t), l.claim, $5::smallint, $6::boolean, $7::text, $8::bytea
+    "INSERT INTO mainspring.steps (no, at, claim, kind, overlapped, took, key, value)
+    SELECT l.no, (SELECT t.now FROM t), l.claim, $5::smallint, $6::boolean, $7::int, $8::text, $9::bytea
     FROM (SELECT l.no, l.claim FROM mainspring.lease l
         WHERE l.no = $3 AND l.claim = $4 AND l.node = $2 AND l.flags & {flag.journal} <> 0 AND l.crashes = 0 AND l.crashed = 0
         FOR NO KEY UPDATE) l
@@ -105,6 +106,7 @@ struct Columns<'a> {
     entry_claims: Vec<i32>,
     kinds: Vec<i16>,
     overlapped: Vec<bool>,
+    took: Vec<Option<i32>>,
     keys: Vec<&'a str>,
     values: Vec<&'a [u8]>,
 }
@@ -126,6 +128,7 @@ impl<'a> Columns<'a> {
                 columns.entry_claims.push(number);
                 columns.kinds.push(entry.kind.code().into());
                 columns.overlapped.push(entry.overlapped);
+                columns.took.push(entry.took.map(millis));
                 columns.keys.push(entry.key.as_str());
                 columns.values.push(&entry.value);
             }
@@ -148,8 +151,8 @@ pub(crate) async fn append(
     let stored = match recordings {
         [Recording { claim, writes, .. }] if writes.entries.len() == 1 => {
             let (no, number, entry) = (claim.row.0, number_of(claim), &writes.entries[0]);
-            let (kind, key, value) =
-                (i16::from(entry.kind.code()), entry.key.as_str(), entry.value.as_slice());
+            let (kind, took) = (i16::from(entry.kind.code()), entry.took.map(millis));
+            let (key, value) = (entry.key.as_str(), entry.value.as_slice());
             let one = AppendOne {
                 at: &at,
                 node: &node,
@@ -157,6 +160,7 @@ pub(crate) async fn append(
                 claim: &number,
                 kind: &kind,
                 overlapped: &entry.overlapped,
+                took: &took,
                 key: &key,
                 value: &value,
             };
@@ -173,6 +177,7 @@ pub(crate) async fn append(
                 entry_claims: &columns.entry_claims,
                 kinds: &columns.kinds,
                 overlapped: &columns.overlapped,
+                took: &columns.took,
                 keys: &columns.keys,
                 values: &columns.values,
             };

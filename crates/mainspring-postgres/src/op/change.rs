@@ -18,8 +18,8 @@ use uuid::Uuid;
 
 use super::family::{self, UnsentEnd};
 use super::places::{
-    count, end, enter_ready, enter_suspended, enter_timers, leave_done, leave_waiting, of_place, place,
-    remove, state, update_waiting,
+    count, end_waiting, enter_ready, enter_suspended, enter_timers, leave_done, leave_waiting, of_place,
+    place, remove, state, update_waiting,
 };
 use super::rewind::{self, Back};
 use super::signal::Woken;
@@ -109,7 +109,7 @@ statement! {
     -> Ended { no: i64, was: i32, flags: i16 };
     concat!(
     taken!(", $3::smallint AS state, $4::smallint AS reason, $5::text AS note, NULL::bytea AS result"),
-    end!("e"),
+    end_waiting!("e"),
     count!("e"),
     " SELECT e.no, e.was, e.flags FROM e"
 )
@@ -152,10 +152,12 @@ statement! {
     concat!(
     "WITH ",
     now!(),
-    leave_done!("p.no, p.line, p.claim, p.priority, p.state, p.reason, p.finished_at, p.flags"),
+    leave_done!(
+        "p.no, p.line, p.claim, p.priority, p.state, p.reason, p.finished_at, p.flags, p.claimed_at, p.node"
+    ),
     "
-    , u AS (INSERT INTO mainspring.superseded (no, finished_at, claim, state, reason)
-        SELECT e.no, e.finished_at, e.claim, e.state, e.reason FROM e)
+    , u AS (INSERT INTO mainspring.superseded (no, finished_at, claimed_at, claim, node, state, reason)
+        SELECT e.no, e.finished_at, e.claimed_at, e.claim, e.node, e.state, e.reason FROM e)
     , f AS (SELECT e.no, e.line, e.claim + $3::int AS claim, 0 AS failures, 0 AS crashes, 0 AS crashed, e.flags,
             ({level.fresh} + e.priority)::smallint AS level, e.state AS was, {state.ready} AS state FROM e)",
     enter_ready!("f e"),

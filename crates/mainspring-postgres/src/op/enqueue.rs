@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use super::contended_ids::Tried;
 use super::family::{self, UnsentEnd};
-use super::places::{count, end, enter_ready, leave_waiting, lock_waiting, waits};
+use super::places::{count, end_waiting, enter_ready, leave_waiting, lock_waiting, waits};
 use super::same_id::{self, meet};
 use super::share::Shares;
 use super::{Confirm, Op, contended_ids, key, now};
@@ -196,7 +196,7 @@ statement! {
     , e AS (SELECT w.was, w.no, w.line, w.claim, w.priority, w.failures, w.crashes,
             (w.flags | {flag.key})::smallint AS flags, {state.cancelled} AS state, {reason.replaced} AS reason,
             NULL::text AS note, NULL::bytea AS result FROM w)",
-    end!("e", keys_go),
+    end_waiting!("e", keys_go),
     count!("e"),
     " SELECT e.no, e.flags FROM e"
 )

@@ -46,7 +46,7 @@ statement! {
     "WITH i AS (INSERT INTO mainspring.inbox (no, at, state, reason, subject, sender, note, body)
         SELECT c.parent, d.finished_at, d.state, d.reason, 'c:' || j.id, '',
             CASE WHEN d.state <> {state.succeeded} THEN coalesce(d.note, (SELECT x.message FROM mainspring.errors x
-                WHERE x.no = u.no ORDER BY x.claim DESC LIMIT 1)) END, d.result
+                WHERE x.no = u.no AND x.kind <> {fault.crashed} ORDER BY x.claim DESC LIMIT 1)) END, d.result
         FROM unnest($1::bigint[]) AS u(no)
         CROSS JOIN LATERAL (SELECT 1 FROM mainspring.ends WHERE no = u.no OFFSET 0) e
         CROSS JOIN LATERAL (SELECT parent FROM mainspring.children WHERE no = u.no OFFSET 0) c

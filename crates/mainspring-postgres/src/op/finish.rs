@@ -6,17 +6,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use mainspring_core::Error;
 use mainspring_core::id::{Claim, NodeNo};
 use mainspring_core::job::{Outcome, Progress, State, Status, transition};
 use mainspring_core::store::{Finish, Finished};
-use mainspring_core::{Error, bounds};
 use uuid::Uuid;
 
 use super::ending::Pass;
 use super::mailbox::{self, came};
 use super::node::{self, number_of};
 use super::places::{
-    canceller, count, end, enter_ready, enter_suspended, enter_timers, fence, leave_lease, level, told,
+    canceller, count, end, enter_ready, enter_suspended, enter_timers, fence, keep_errors, leave_lease,
+    level, told,
 };
 use super::{Confirm, Op, family, now, record};
 use crate::connection::Conn;
@@ -55,7 +56,7 @@ statement! {
 
 statement! {
     /// The same for every other outcome. A claim that was flagged and would wait again is cancelled instead.
-    pub(crate) End<'a> = "finish.end", by ["lease_pkey", "keys_no", "deadlines_pkey"],
+    pub(crate) End<'a> = "finish.end", by ["lease_pkey", "keys_no", "deadlines_pkey", "errors_pkey"],
     (
         at: Present, node: i32, nos: Vec<i64>, claims: Vec<i32>, states: Vec<i16>, reasons: Vec<Option<i16>>,
         afters: Vec<i64>, faults: Vec<Option<i16>>, messages: Vec<Option<&'a str>>, notes: Vec<Option<&'a str>>,
@@ -74,7 +75,7 @@ statement! {
             width_bucket(l.no, $3::bigint[]) AS o"
     ),
     "
-    , d AS (SELECT l.no, l.claim, l.line, l.priority, l.flags, l.cancel, f.state, f.reason, f.after, f.fault, f.message,
+    , d AS (SELECT l.no, l.claim, l.claimed_at, l.node, l.line, l.priority, l.flags, l.cancel, f.state, f.reason, f.after, f.fault, f.message,
             f.note, f.state < {states.first_ended} AND l.cancel IS NOT NULL AS stop,
             least(l.failures + (f.fault IS NOT NULL)::int, 32767)::smallint AS failures,
             CASE WHEN f.resets THEN 0 ELSE l.crashes END::smallint AS crashes,
@@ -82,7 +83,7 @@ statement! {
         FROM l CROSS JOIN LATERAL (SELECT ($5::smallint[])[o] AS state, ($6::smallint[])[o] AS reason,
             ($7::bigint[])[o] AS after, ($8::smallint[])[o] AS fault, ($9::text[])[o] AS message,
             ($10::text[])[o] AS note, ($11::boolean[])[o] AS resets) f)
-    , e AS (SELECT d.no, d.claim, d.line, d.priority, d.flags, d.failures, d.crashes, d.crashed, d.fault, d.message,
+    , e AS (SELECT d.no, d.claim, d.claimed_at, d.node, d.line, d.priority, d.flags, d.failures, d.crashes, d.crashed, d.fault, d.message,
             CASE WHEN d.stop THEN {state.cancelled} ELSE d.state END AS state,
             CASE WHEN NOT d.stop THEN d.reason ELSE ",
     canceller!(),
@@ -95,9 +96,7 @@ statement! {
     end!("(SELECT e.*, NULL::bytea AS result FROM e WHERE e.state >= {states.first_ended}) e"),
     enter_timers!("(SELECT * FROM e WHERE e.state = {state.scheduled}) e"),
     enter_ready!("(SELECT * FROM e WHERE e.state = {state.ready}) e"),
-    "
-    , x AS (INSERT INTO mainspring.errors (no, at, claim, kind, message)
-        SELECT e.no, t.now, e.claim, e.fault, e.message FROM e, t WHERE e.fault IS NOT NULL)",
+    keep_errors!("(SELECT * FROM e WHERE e.fault IS NOT NULL) e", "e.fault", "e.message"),
     count!("e", "running"),
     " SELECT e.no, e.line, e.state, e.level, t.now, e.due, e.claim, ",
     told!(),
@@ -124,7 +123,7 @@ statement! {
             width_bucket(l.no, $3::bigint[]) AS o"
     ),
     "
-    , d AS (SELECT l.no, l.claim, l.line, l.priority, l.flags, l.cancel, l.failures, f.reason,
+    , d AS (SELECT l.no, l.claim, l.claimed_at, l.node, l.line, l.priority, l.flags, l.cancel, l.failures, f.reason,
             CASE WHEN f.reason <= {reasons.last_awaiting} THEN f.due END AS due, f.waits, f.note
         FROM l CROSS JOIN LATERAL (SELECT ($5::smallint[])[o] AS reason, ($6::timestamptz[])[o] AS due,
             ($7::text[])[o]::jsonb AS waits, ($8::text[])[o] AS note) f)
@@ -138,7 +137,8 @@ statement! {
     end!(concat!(
         "(SELECT no, line, claim, state, ",
         canceller!(),
-        " AS reason, priority, failures, 0 AS crashes, flags, cancel AS note, NULL::bytea AS result
+        " AS reason, priority, failures, 0 AS crashes, flags, cancel AS note, NULL::bytea AS result,
+            claimed_at, node
         FROM e WHERE state = {state.cancelled}) e"
     )),
     enter_ready!("(SELECT e.*, 0 AS crashes, 0 AS crashed FROM e WHERE e.state = {state.ready}) e"),
@@ -159,13 +159,6 @@ statement! {
 }
 
 statement! {
-    /// Primary key of `errors`, from its end, per job: the newest are kept.
-    pub(crate) Trim<'a> = "finish.trim_errors", by ["errors_pkey"], (nos: Vec<i64>, kept: i64);
-    "DELETE FROM mainspring.errors e WHERE e.no = ANY($1::bigint[]) AND e.claim <= (
-        SELECT x.claim FROM mainspring.errors x WHERE x.no = e.no ORDER BY x.claim DESC OFFSET $2 LIMIT 1)"
-}
-
-statement! {
     /// Unique index of ids; primary keys of `done`, `superseded` and `errors`: whether these very outcomes were applied before.
     pub(crate) Applied<'a> = "finish.applied", by ["jobs_id_key", "done_pkey", "superseded_pkey", "errors_pkey"],
     (
@@ -176,7 +169,8 @@ statement! {
         WITH ORDINALITY AS f(no, id, claim, state, reason, o)
     CROSS JOIN LATERAL (SELECT 1 FROM mainspring.jobs j WHERE j.no = f.no AND j.id = f.id OFFSET 0) j
     WHERE CASE WHEN f.state IS NULL
-        THEN EXISTS (SELECT 1 FROM mainspring.errors e WHERE e.no = f.no AND e.claim = f.claim)
+        THEN EXISTS (SELECT 1 FROM mainspring.errors e WHERE e.no = f.no AND e.claim = f.claim
+            AND e.kind <> {fault.crashed})
         ELSE EXISTS (SELECT 1 FROM mainspring.done d WHERE d.no = f.no AND d.claim = f.claim AND d.state = f.state
                 AND d.reason IS NOT DISTINCT FROM f.reason)
             OR EXISTS (SELECT 1 FROM mainspring.superseded d WHERE d.no = f.no AND d.claim = f.claim
@@ -211,8 +205,7 @@ impl Op for FinishOp {
 
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Vec<Finished>> {
         for finish in &self.finishes {
-            transition(Status::plain(State::Running), finish.outcome.input())
-                .map_err(|illegal| Error::Invalid { what: "outcome", why: illegal.to_string() })?;
+            finish.outcome.check()?;
         }
         let node = node::number(self.node).unwrap_or(-1);
         // In order of the numbers, as locks are taken; and each claim once.
@@ -266,7 +259,7 @@ async fn apply_once(
     passes: &[Pass<'_>],
     again: bool,
 ) -> Result<BTreeSet<(i64, i32)>> {
-    let (at, kept) = (shared.at(), i64::try_from(bounds::ERRORS_KEPT).unwrap_or(i64::MAX));
+    let at = shared.at();
     let held: Vec<i64> = passes.iter().flat_map(Pass::nos).collect::<BTreeSet<i64>>().into_iter().collect();
     let mailbox = shared.mailbox();
     let waiting: Vec<i64> = passes.iter().flat_map(|pass| &pass.suspended.nos).copied().collect();
@@ -283,9 +276,6 @@ async fn apply_once(
         }
         if !ended.nos.is_empty() {
             calls.push(ended.call(&at, &node));
-        }
-        if ended.faults.iter().any(Option::is_some) {
-            calls.push(Trim { nos: &ended.nos, kept: &kept }.call());
         }
         if !suspended.nos.is_empty() {
             calls.extend(suspended.pages.calls(&at, &node, again));

@@ -103,7 +103,8 @@ statement! {
     "SELECT l.no FROM mainspring.lease l WHERE l.node = $2 ORDER BY l.no FOR UPDATE",
     "l.crashes",
     "l.crashed",
-    "returned"
+    "returned",
+    ""
 )
 }
 statement! {
@@ -117,7 +118,8 @@ statement! {
     ORDER BY l.no FOR UPDATE",
     "l.crashes",
     "l.crashed",
-    "returned"
+    "returned",
+    ""
 )
 }
 

@@ -10,7 +10,7 @@
 //! columns that its fragment inserts. Every statement begins with [`now`](super::now).
 //!
 //! # Invariants
-//! - What a job holds (its unique key, its deadline) is released in [`end`], and in [`remove`] for jobs that are deleted.
+//! - What a job holds (its unique key, its deadline) is released in [`end`] and [`end_waiting`], and in [`remove`] for jobs that are deleted.
 //! - What a claim holds is released in [`leave_lease`].
 
 /// The claims of a call, as a condition on `lease l`: `$2` is their node, `$3` the numbers of their jobs, `$4` the claims'
@@ -23,7 +23,7 @@ macro_rules! fence {
 pub(crate) use fence;
 
 /// Takes claims out of `lease l`, and releases what they hold. `$columns` of them become the expression `$name`; `no` and
-/// `flags` are among them.
+/// `flags` are among them. So are, without being named, `claimed_at` and `node`, which ends and errors keep.
 macro_rules! leave_lease {
     ($name:literal, $claims:expr, $columns:expr) => {
         concat!(
@@ -34,7 +34,7 @@ macro_rules! leave_lease {
             "
         RETURNING ",
             $columns,
-            ")"
+            ", l.claimed_at, l.node)"
         )
     };
 }
@@ -249,22 +249,21 @@ macro_rules! enter_suspended {
 }
 pub(crate) use enter_suspended;
 
-/// Ends jobs that have left their places: into `done`, and into `ends` if a family is to be told; then what they hold is
-/// released, which is looked up by arrays of numbers, only for jobs whose flags say that there is something. A key whose
-/// period begins with the end gets its expiry and stays, unless `keys_go`.
+/// Ends jobs that have left `lease`, by the outcome of their claim: into `done`, with when and on which node the claim began, and
+/// into `ends` if a family is to be told; then what they hold is released, which is looked up by arrays of numbers, only for
+/// jobs whose flags say that there is something. A key whose period begins with the end gets its expiry and stays.
 macro_rules! end {
     ($jobs:expr) => {
-        $crate::op::places::end!($jobs, "k.until <> {until.after}")
+        $crate::op::places::end!($jobs, "k.until <> {until.after}", "e.claimed_at, e.node")
     };
-    ($jobs:expr, keys_go) => {
-        $crate::op::places::end!($jobs, "true")
-    };
-    ($jobs:expr, $keys_go:literal) => {
+    ($jobs:expr, $keys_go:literal, $claim:literal) => {
         concat!(
-            ", to_done AS (INSERT INTO mainspring.done
-            (no, finished_at, line, claim, state, reason, priority, failures, crashes, flags, bad, note, result)
+            ", to_done AS (INSERT INTO mainspring.done (no, finished_at, line, claim, state, reason, priority, failures,
+            crashes, flags, bad, note, result, claimed_at, node)
         SELECT e.no, (SELECT t.now FROM t), e.line, e.claim, e.state, e.reason, e.priority, e.failures, e.crashes,
-            e.flags & {flags.lasting}, e.state IN ({state.failed}, {state.cancelled}), nullif(e.note, ''), e.result
+            e.flags & {flags.lasting}, e.state IN ({state.failed}, {state.cancelled}), nullif(e.note, ''), e.result, ",
+            $claim,
+            "
         FROM ",
             $jobs,
             ")
@@ -292,6 +291,39 @@ macro_rules! end {
     };
 }
 pub(crate) use end;
+
+/// The same for jobs that have left the place where they waited: no claim has ended them. With `keys_go`, a key does not stay.
+macro_rules! end_waiting {
+    ($jobs:expr) => {
+        $crate::op::places::end!($jobs, "k.until <> {until.after}", "NULL, NULL")
+    };
+    ($jobs:expr, keys_go) => {
+        $crate::op::places::end!($jobs, "true", "NULL, NULL")
+    };
+}
+pub(crate) use end_waiting;
+
+/// Keeps what went wrong under claims that have left `lease`, `e`, and of each job no more than the bound. What is inserted is
+/// not seen by the deletion beside it. Primary key of `errors`, from its end.
+macro_rules! keep_errors {
+    ($jobs:expr, $kind:expr, $message:expr) => {
+        concat!(
+            ", to_errors AS (INSERT INTO mainspring.errors (no, at, claimed_at, claim, node, kind, message)
+        SELECT e.no, (SELECT t.now FROM t), e.claimed_at, e.claim, e.node, ",
+            $kind,
+            ", ",
+            $message,
+            " FROM ",
+            $jobs,
+            " ON CONFLICT (no, claim) DO NOTHING)
+    , gone_errors AS (DELETE FROM mainspring.errors x WHERE x.no = ANY(ARRAY(SELECT e.no FROM ",
+            $jobs,
+            ")) AND x.claim <= (SELECT y.claim FROM mainspring.errors y WHERE y.no = x.no
+            ORDER BY y.claim DESC OFFSET {bound.errors_kept} - 1 LIMIT 1))"
+        )
+    };
+}
+pub(crate) use keep_errors;
 
 /// Who asked a claim to cancel that has been, from the column `flags`.
 macro_rules! canceller {

@@ -15,6 +15,7 @@ use mainspring_core::id::{Claim, NodeNo};
 use mainspring_core::job::{Differs, New};
 use mainspring_core::journal::{Recorded, Recording, Writes};
 use mainspring_core::name::Key;
+use mainspring_core::time::millis;
 use mainspring_core::{Error, bounds};
 use tokio_postgres::error::SqlState;
 use uuid::Uuid;
@@ -52,10 +53,11 @@ macro_rules! record {
             $progress,
             " THEN 0 ELSE l.crashed END
                 WHERE l.no = ANY(ARRAY(SELECT s.no FROM s WHERE s.fresh)))
-            , i AS (INSERT INTO mainspring.steps (no, at, claim, kind, overlapped, key, value)
-                SELECT e.no, t.now, ($4::int[])[width_bucket(e.no, $3::bigint[])], e.kind, e.overlapped, e.key, e.value
-                FROM t, h, unnest($5::bigint[], $6::smallint[], $7::boolean[], $8::text[], $9::bytea[])
-                    AS e(no, kind, overlapped, key, value)
+            , i AS (INSERT INTO mainspring.steps (no, at, claim, kind, overlapped, took, key, value)
+                SELECT e.no, t.now, ($4::int[])[width_bucket(e.no, $3::bigint[])], e.kind, e.overlapped, e.took, e.key,
+                    e.value
+                FROM t, h, unnest($5::bigint[], $6::smallint[], $7::boolean[], $8::int[], $9::text[], $10::bytea[])
+                    AS e(no, kind, overlapped, took, key, value)
                 WHERE h.nos[width_bucket(e.no, h.nos)] = e.no ",
             $again,
             ") SELECT h.nos FROM h"
@@ -66,7 +68,7 @@ pub(crate) use record;
 /// Whether what a claim writes is progress of its job.
 macro_rules! progress {
     () => {
-        "($10::boolean[])[width_bucket(l.no, $3::bigint[])]"
+        "($11::boolean[])[width_bucket(l.no, $3::bigint[])]"
     };
 }
 statement! {
@@ -74,7 +76,7 @@ statement! {
     pub(crate) Record<'a> = "record.write", by ["lease_pkey"],
     (
         at: Present, node: i32, nos: Vec<i64>, claims: Vec<i32>, entry_nos: Vec<i64>, kinds: Vec<i16>,
-        overlapped: Vec<bool>, keys: Vec<&'a str>, values: Vec<&'a [u8]>, progress: Vec<bool>,
+        overlapped: Vec<bool>, took: Vec<Option<i32>>, keys: Vec<&'a str>, values: Vec<&'a [u8]>, progress: Vec<bool>,
     )
     -> Locked { nos: Vec<i64> };
     record!(now!(), progress!(), "")
@@ -84,7 +86,7 @@ statement! {
     pub(crate) RecordAgain<'a> = "record.write_again", by ["lease_pkey"],
     (
         at: Present, node: i32, nos: Vec<i64>, claims: Vec<i32>, entry_nos: Vec<i64>, kinds: Vec<i16>,
-        overlapped: Vec<bool>, keys: Vec<&'a str>, values: Vec<&'a [u8]>, progress: Vec<bool>,
+        overlapped: Vec<bool>, took: Vec<Option<i32>>, keys: Vec<&'a str>, values: Vec<&'a [u8]>, progress: Vec<bool>,
     )
     -> Locked;
     record!(now!(), progress!(), "ON CONFLICT (no, key) DO NOTHING")
@@ -162,6 +164,7 @@ pub(crate) struct Pages<'a> {
     pub(crate) entry_nos: Vec<i64>,
     pub(crate) kinds: Vec<i16>,
     pub(crate) overlapped: Vec<bool>,
+    pub(crate) took: Vec<Option<i32>>,
     pub(crate) keys: Vec<&'a str>,
     pub(crate) values: Vec<&'a [u8]>,
     read: (Vec<i64>, Vec<i32>, Vec<i64>),
@@ -202,6 +205,7 @@ impl<'a> Pages<'a> {
             self.entry_nos.push(no);
             self.kinds.push(entry.kind.code().into());
             self.overlapped.push(entry.overlapped);
+            self.took.push(entry.took.map(millis));
             self.keys.push(entry.key.as_str());
             self.values.push(&entry.value);
         }
@@ -248,6 +252,7 @@ impl<'a> Pages<'a> {
                     entry_nos: &self.entry_nos,
                     kinds: &self.kinds,
                     overlapped: &self.overlapped,
+                    took: &self.took,
                     keys: &self.keys,
                     values: &self.values,
                     progress: &self.progress,

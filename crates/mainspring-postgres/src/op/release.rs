@@ -12,10 +12,11 @@ use crate::sql::statement::row;
 
 /// Takes the claims that a query chooses out of `lease` and puts each where it belongs: cancelled if it was flagged,
 /// quarantined at the third crash, and otherwise into `ready` as what comes back. The query locks what it chooses.
-/// Crashes and the longest crashed claim are expressions on `l`; the class is that of all but suspects. Returns number, line,
+/// Crashes and the longest crashed claim are expressions on `l`; the class is that of all but suspects; then what is kept of that
+/// as errors, if anything. Returns number, line,
 /// level (NULL if it is not in `ready`), time, whether it is quarantined, and what families are to be told of its end.
 macro_rules! give_back {
-    ($chosen:expr, $crashes:expr, $crashed:expr, $class:literal) => {
+    ($chosen:expr, $crashes:expr, $crashed:expr, $class:literal, $errors:expr) => {
         concat!(
             "WITH ",
             $crate::op::now!(),
@@ -46,9 +47,11 @@ macro_rules! give_back {
             $crate::op::places::end!(concat!(
                 "(SELECT no, line, claim, state, ",
                 $crate::op::places::canceller!(),
-                " AS reason, priority, failures, crashes_before AS crashes, flags, cancel AS note, NULL::bytea AS result
+                " AS reason, priority, failures, crashes_before AS crashes, flags, cancel AS note, NULL::bytea AS result,
+                    claimed_at, node
                     FROM e WHERE state = {state.cancelled}) e"
             )),
+            $errors,
             $crate::op::places::count!("e", "running"),
             " SELECT e.no, e.line, CASE WHEN e.state = {state.ready} THEN e.level END, t.now,
                 e.state = {state.suspended}, ",

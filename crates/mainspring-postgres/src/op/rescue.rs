@@ -12,6 +12,7 @@ use mainspring_core::time::{Timestamp, micros};
 use mainspring_core::{Error, bounds, fault};
 use tokio_postgres::Row;
 
+use super::places::keep_errors;
 use super::release::{self, Returned, give_back};
 use super::{Op, node, now};
 use crate::connection::Conn;
@@ -67,7 +68,12 @@ statement! {
         ELSE l.crashes END)::smallint",
     "CASE WHEN l.cancel IS NULL AND l.flags & {flag.ahead} = 0 THEN greatest(l.crashed,
         (extract(epoch FROM (SELECT t.now FROM t) - l.claimed_at) * 1000000)::bigint) ELSE l.crashed END",
-    "lost"
+    "lost",
+    keep_errors!(
+        "(SELECT * FROM e WHERE e.crashes > e.crashes_before) e",
+        "{fault.crashed}",
+        "'its node was lost while it ran'"
+    )
 )
 }
 statement! {

@@ -3,6 +3,7 @@
 //! Few jobs have one; a batch without any has no statement for it.
 
 use mainspring_core::job::New;
+use mainspring_core::time::millis;
 use uuid::Uuid;
 
 use super::now;
@@ -13,15 +14,15 @@ statement! {
     /// records for them.
     pub(crate) Share<'a> = "enqueue.share_journal", by ["jobs_id_key"],
     (
-        at: Present, ids: Vec<Uuid>, kinds: Vec<i16>, overlapped: Vec<bool>, keys: Vec<&'a str>, values: Vec<&'a [u8]>,
+        at: Present, ids: Vec<Uuid>, kinds: Vec<i16>, overlapped: Vec<bool>, took: Vec<Option<i32>>, keys: Vec<&'a str>, values: Vec<&'a [u8]>,
     );
     concat!(
     "WITH ",
     now!(),
-    "INSERT INTO mainspring.steps (no, at, claim, kind, overlapped, key, value)
-    SELECT j.no, t.now, 0, e.kind, e.overlapped, e.key, e.value
-    FROM t CROSS JOIN unnest($2::uuid[], $3::smallint[], $4::boolean[], $5::text[], $6::bytea[]) WITH ORDINALITY
-        AS e(id, kind, overlapped, key, value, o)
+    "INSERT INTO mainspring.steps (no, at, claim, kind, overlapped, took, key, value)
+    SELECT j.no, t.now, 0, e.kind, e.overlapped, e.took, e.key, e.value
+    FROM t CROSS JOIN unnest($2::uuid[], $3::smallint[], $4::boolean[], $5::int[], $6::text[], $7::bytea[]) WITH ORDINALITY
+        AS e(id, kind, overlapped, took, key, value, o)
     CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = e.id OFFSET 0) j ORDER BY e.o"
 )
 }
@@ -32,6 +33,7 @@ pub(super) struct Shares<'a> {
     ids: Vec<Uuid>,
     kinds: Vec<i16>,
     overlapped: Vec<bool>,
+    took: Vec<Option<i32>>,
     keys: Vec<&'a str>,
     values: Vec<&'a [u8]>,
 }
@@ -44,6 +46,7 @@ impl<'a> Shares<'a> {
                 shares.ids.push(Uuid::from_bytes(*job.id.as_bytes()));
                 shares.kinds.push(entry.kind.code().into());
                 shares.overlapped.push(entry.overlapped);
+                shares.took.push(entry.took.map(millis));
                 shares.keys.push(entry.key.as_str());
                 shares.values.push(&entry.value);
             }
@@ -61,6 +64,7 @@ impl<'a> Shares<'a> {
             ids: &self.ids,
             kinds: &self.kinds,
             overlapped: &self.overlapped,
+            took: &self.took,
             keys: &self.keys,
             values: &self.values,
         };

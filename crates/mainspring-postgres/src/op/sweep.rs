@@ -5,7 +5,7 @@ use mainspring_core::time::Timestamp;
 use tokio_postgres::Row;
 
 use super::places::{
-    count, end, enter_ready, leave_suspended, leave_timers, leave_waiting, level, lock_waiting,
+    count, end_waiting, enter_ready, leave_suspended, leave_timers, leave_waiting, level, lock_waiting,
 };
 use super::{Op, family, now};
 use crate::connection::Conn;
@@ -84,7 +84,7 @@ statement! {
     , e AS (SELECT w.was, w.no, w.line, w.claim, w.priority, w.failures, w.crashes,
             (w.flags | {flag.deadline})::smallint AS flags, {state.failed} AS state, {reason.expired} AS reason,
             NULL::text AS note, NULL::bytea AS result FROM w)",
-    end!("e"),
+    end_waiting!("e"),
     count!("e"),
     " SELECT t.now, (SELECT count(*) FROM e), ARRAY(SELECT e.no FROM e WHERE e.flags & {flags.told} <> 0 ORDER BY e.no),
         ARRAY(SELECT e.flags FROM e WHERE e.flags & {flags.told} <> 0 ORDER BY e.no) FROM t"

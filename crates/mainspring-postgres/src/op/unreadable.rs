@@ -56,7 +56,8 @@ statement! {
     ),
     "l.crashes",
     "l.crashed",
-    "returned"
+    "returned",
+    ""
 )
 }
 

@@ -213,7 +213,7 @@ statement! {
 statement! {
     pub(crate) JobSteps<'a> = "check.steps", by ["steps_pkey", "jobs_pkey"], (after: i64, to: i64) -> StepOf;
     "SELECT true, s.no, s.seq, s.key, s.kind, s.overlapped, s.claim, s.at, octet_length(s.value)::bigint,
-        NULL::bytea, j.id::text
+        NULL::bytea, s.took, j.id::text
     FROM mainspring.steps s JOIN mainspring.jobs j ON j.no = s.no WHERE s.no > $1 AND s.no <= $2"
 }
 statement! {

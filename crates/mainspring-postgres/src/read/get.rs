@@ -34,7 +34,8 @@ macro_rules! columns {
             of_place!("crashes"),
             ", coalesce(",
             of_place!("flags"),
-            ", 0::smallint), coalesce(m.due, s.due), l.claimed_at, d.finished_at, l.node, l.cancel IS NOT NULL,
+            ", 0::smallint), coalesce(m.due, s.due), coalesce(l.claimed_at, d.claimed_at), d.finished_at, coalesce(l.node, d.node),
+        l.cancel IS NOT NULL,
         coalesce(l.stuck, 0::smallint), r.level"
         )
     };
@@ -55,7 +56,7 @@ row! {
     pub(crate) RecordRow after SummaryRow {
         input: Vec<u8>, result: Option<Vec<u8>>, note: Option<String>, done: Option<i64>, total: Option<i64>,
         progress_note: Option<String>, error_claims: Vec<i32>, error_times: Vec<At>, error_kinds: Vec<i16>,
-        error_messages: Vec<String>, waits: Option<String>, last_key: Option<String>, last_at: Option<At>,
+        error_messages: Vec<String>, error_began: Vec<At>, error_nodes: Vec<i32>, waits: Option<String>, last_key: Option<String>, last_at: Option<At>,
     }
 }
 
@@ -72,6 +73,8 @@ statement! {
         ARRAY(SELECT e.at FROM mainspring.errors e WHERE e.no = j.no ORDER BY e.claim),
         ARRAY(SELECT e.kind FROM mainspring.errors e WHERE e.no = j.no ORDER BY e.claim),
         ARRAY(SELECT e.message FROM mainspring.errors e WHERE e.no = j.no ORDER BY e.claim),
+        ARRAY(SELECT e.claimed_at FROM mainspring.errors e WHERE e.no = j.no ORDER BY e.claim),
+        ARRAY(SELECT e.node FROM mainspring.errors e WHERE e.no = j.no ORDER BY e.claim),
         s.waits::text, last.key, last.at FROM mainspring.jobs j",
     place!(),
     "LEFT JOIN mainspring.progress p ON p.no = j.no
@@ -111,9 +114,8 @@ impl Op for Get {
         });
         let waits = damage.note("waits", waits(row.waits.as_deref()))?.unwrap_or_default();
         let last = damage.note("steps", last(&row))?.flatten();
-        let RecordRow { base, input, result, note, error_claims, error_times, .. } = row;
-        let entries = error_claims.into_iter().zip(error_times).zip(row.error_kinds).zip(row.error_messages);
-        let errors = damage.note("errors", errors(entries))?.unwrap_or_default();
+        let errors = damage.note("errors", errors(&row))?.unwrap_or_default();
+        let RecordRow { base, input, result, note, .. } = row;
         let mut summary = summary(&shared.names(), &base)?;
         summary.unreadable = summary.unreadable.or(damage.0.what);
         Ok(Some(Record { waits, summary, input, result, note, errors, progress, last }))
@@ -189,14 +191,21 @@ fn last(row: &RecordRow) -> Result<Option<(Key, Timestamp)>> {
     Ok(Some((key, at.0)))
 }
 
-/// Errors from their columns: claim, time, kind and message.
-fn errors(entries: impl Iterator<Item = (((i32, At), i16), String)>) -> Result<Vec<ErrorEntry>> {
-    let entry = |(((claim, at), kind), message): (((i32, At), i16), String)| {
+/// Errors from their columns, which are of one table and so of one length.
+fn errors(row: &RecordRow) -> Result<Vec<ErrorEntry>> {
+    let entry = |(index, message): (usize, &String)| {
+        let kind = row.error_kinds[index];
         let code = u8::try_from(kind).ok().and_then(FaultKind::from_code);
-        let kind = code.ok_or_else(|| corrupt(format!("{kind} is no kind of fault")))?;
-        Ok(ErrorEntry { claim: u32::try_from(claim).unwrap_or(0), at: at.0, kind, message })
+        Ok(ErrorEntry {
+            claim: u32::try_from(row.error_claims[index]).unwrap_or(0),
+            claimed_at: row.error_began[index].0,
+            node: NodeNo(row.error_nodes[index].into()),
+            at: row.error_times[index].0,
+            kind: code.ok_or_else(|| corrupt(format!("{kind} is no kind of fault")))?,
+            message: message.clone(),
+        })
     };
-    entries.map(entry).collect()
+    row.error_messages.iter().enumerate().map(entry).collect()
 }
 
 /// A status from its two columns.

@@ -1,6 +1,7 @@
 //! Journals as nodes and people read them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use mainspring_core::bounds;
 use mainspring_core::id::{Claim, JobId};
@@ -30,6 +31,7 @@ row! {
     /// An entry of a journal.
     pub(crate) EntryRow after EntryHead {
         seq: i64, key: String, kind: i16, overlapped: bool, claim: i32, at: At, size: i64, value: Option<Vec<u8>>,
+        took: Option<i32>,
     }
 }
 
@@ -54,9 +56,9 @@ statement! {
     "WITH z AS MATERIALIZED (SELECT max(x.size) <= $2 AND sum(x.size) <= $3 AS fits
         FROM unnest($1::bigint[]) AS u(no) CROSS JOIN LATERAL (
             SELECT sum(octet_length(s.value)) AS size FROM mainspring.steps s WHERE s.no = u.no) x)
-    SELECT z.fits, e.no, e.seq, e.key, e.kind, e.overlapped, e.claim, e.at, e.size::bigint, e.value
+    SELECT z.fits, e.no, e.seq, e.key, e.kind, e.overlapped, e.claim, e.at, e.size::bigint, e.value, e.took
     FROM z LEFT JOIN LATERAL (
-        SELECT s.no, s.seq, s.key, s.kind, s.overlapped, s.claim, s.at, s.value, octet_length(s.value) AS size
+        SELECT s.no, s.seq, s.key, s.kind, s.overlapped, s.claim, s.at, s.value, s.took, octet_length(s.value) AS size
         FROM unnest($1::bigint[]) AS u(no) CROSS JOIN LATERAL (
             SELECT * FROM mainspring.steps s WHERE s.no = u.no OFFSET 0) s
         WHERE z.fits) e ON true"
@@ -69,13 +71,13 @@ statement! {
     pub(crate) EntriesCut<'a> = "journal.entries_cut", by ["steps_pkey"],
     (nos: Vec<i64>, most: i64, most_of_all: i64) -> EntryRow;
     "SELECT true, e.no, e.seq, e.key, e.kind, e.overlapped, e.claim, e.at, e.size::bigint,
-        CASE WHEN e.size <= $2 AND e.own <= $2 AND e.total <= $3 THEN e.value END
-    FROM (SELECT s.no, s.seq, s.key, s.kind, s.overlapped, s.claim, s.at, s.value, s.size,
+        CASE WHEN e.size <= $2 AND e.own <= $2 AND e.total <= $3 THEN e.value END, e.took
+    FROM (SELECT s.no, s.seq, s.key, s.kind, s.overlapped, s.claim, s.at, s.value, s.took, s.size,
             sum(s.size) FILTER (WHERE s.size <= $2)
                 OVER (PARTITION BY s.no ORDER BY s.seq ROWS UNBOUNDED PRECEDING) AS own,
             sum(s.size) FILTER (WHERE s.size <= $2) OVER (ORDER BY s.no, s.seq ROWS UNBOUNDED PRECEDING) AS total
         FROM unnest($1::bigint[]) AS u(no) CROSS JOIN LATERAL (
-            SELECT s.no, s.seq, s.key, s.kind, s.overlapped, s.claim, s.at, s.value, octet_length(s.value) AS size
+            SELECT s.no, s.seq, s.key, s.kind, s.overlapped, s.claim, s.at, s.value, s.took, octet_length(s.value) AS size
             FROM mainspring.steps s WHERE s.no = u.no OFFSET 0) s) e"
 }
 
@@ -175,6 +177,7 @@ pub(super) fn written(row: EntryRow) -> Result<Written> {
             Some(value) => Value::Here(value),
             None => Value::There(usize::try_from(row.size).unwrap_or(0)),
         },
+        took: row.took.map(|took| Duration::from_millis(took.max(0).unsigned_abs().into())),
     })
 }
 
@@ -324,7 +327,7 @@ statement! {
     };
     "SELECT j.no IS NOT NULL, d.state, d.reason, d.result,
         CASE WHEN d.state <> {state.succeeded} THEN coalesce(d.note, (SELECT e.message FROM mainspring.errors e
-            WHERE e.no = j.no ORDER BY e.claim DESC LIMIT 1)) END
+            WHERE e.no = j.no AND e.kind <> {fault.crashed} ORDER BY e.claim DESC LIMIT 1)) END
     FROM unnest($1::uuid[]) WITH ORDINALITY AS u(id, o)
     LEFT JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j ON true
     LEFT JOIN LATERAL (SELECT * FROM mainspring.done WHERE no = j.no OFFSET 0) d ON true
@@ -363,7 +366,7 @@ statement! {
     pub(crate) FirstEntries<'a> = "journal.first_entries", by ["steps_pkey"],
     (no: i64, value_bytes: i64, limit: i64) -> EntryRow;
     "SELECT true, s.no, s.seq, s.key, s.kind, s.overlapped, s.claim, s.at, octet_length(s.value)::bigint,
-        CASE WHEN octet_length(s.value) <= $2 THEN s.value END
+        CASE WHEN octet_length(s.value) <= $2 THEN s.value END, s.took
     FROM mainspring.steps s WHERE s.no = $1 ORDER BY s.seq LIMIT $3 + 1"
 }
 statement! {

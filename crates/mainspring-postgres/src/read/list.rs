@@ -66,7 +66,8 @@ statement! {
     /// collation C only ASCII letters have a case, as in [`ErrorText`](mainspring_core::store::ErrorText).
     pub(crate) ListSaying<'a> = "list.saying", by ["errors_pkey"], (nos: Vec<i64>, text: &'a str) -> SayingJob { no: i64 };
     "SELECT n.no FROM unnest($1::bigint[]) AS n(no) WHERE strpos(lower((SELECT e.message
-    FROM mainspring.errors e WHERE e.no = n.no ORDER BY e.claim DESC LIMIT 1) COLLATE \"C\"), $2) > 0"
+    FROM mainspring.errors e WHERE e.no = n.no AND e.kind <> {fault.crashed}
+    ORDER BY e.claim DESC LIMIT 1) COLLATE \"C\"), $2) > 0"
 }
 
 /// Rows fetched at a time: at least, because a round trip costs as much as some tens of them; and at most.

@@ -130,12 +130,15 @@ CREATE TABLE mainspring.lease (
 -- Renewals look for flagged claims only; there is no index on `node` alone, because every claim would pay for it.
 CREATE INDEX lease_cancel ON mainspring.lease (node) WHERE cancel IS NOT NULL;
 
--- Place: has ended. `bad` says which retention applies; of the flags only those above 4 are kept.
+-- Place: has ended. `bad` says which retention applies; of the flags only those above 4 are kept. `claimed_at` and `node`: when the
+-- claim that ended it began, and whose it was; NULL if the job ended while it waited.
 CREATE TABLE mainspring.done (
     no          bigint PRIMARY KEY,
     finished_at timestamptz NOT NULL,
+    claimed_at  timestamptz,
     line        integer NOT NULL,
     claim       integer NOT NULL,
+    node        integer,
     state       smallint NOT NULL,
     reason      smallint,
     priority    smallint NOT NULL,
@@ -155,28 +158,34 @@ CREATE TABLE mainspring.superseded (
     no          bigint NOT NULL,
     seq         bigint GENERATED ALWAYS AS IDENTITY,
     finished_at timestamptz NOT NULL,
+    claimed_at  timestamptz,
     claim       integer NOT NULL,
+    node        integer,
     state       smallint NOT NULL,
     reason      smallint,
     PRIMARY KEY (no, seq)
 );
 
--- What went wrong, per claim; bounded per job.
+-- What went wrong, per claim, which began at `claimed_at` on `node`: failures, and losses of nodes (kind 5). Bounded per job.
 CREATE TABLE mainspring.errors (
-    no      bigint NOT NULL,
-    at      timestamptz NOT NULL,
-    claim   integer NOT NULL,
-    kind    smallint NOT NULL,
-    message text NOT NULL,
+    no         bigint NOT NULL,
+    at         timestamptz NOT NULL,
+    claimed_at timestamptz NOT NULL,
+    claim      integer NOT NULL,
+    node       integer NOT NULL,
+    kind       smallint NOT NULL,
+    message    text NOT NULL,
     PRIMARY KEY (no, claim)
 );
 
--- Journals: what handlers have recorded and do not do again, in the order of `seq`. An entry never changes.
+-- Journals: what handlers have recorded and do not do again, in the order of `seq`. An entry never changes. `took`: how long the
+-- operation's body ran, in milliseconds; NULL if it has none.
 CREATE TABLE mainspring.steps (
     no         bigint NOT NULL,
     seq        bigint GENERATED ALWAYS AS IDENTITY,
     at         timestamptz NOT NULL,
     claim      integer NOT NULL,
+    took       integer,
     kind       smallint NOT NULL,
     overlapped boolean NOT NULL,
     key        text COLLATE "C" NOT NULL,

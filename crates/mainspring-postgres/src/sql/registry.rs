@@ -87,7 +87,6 @@ registry! {
     op::finish::End<'static>,
     op::finish::Suspend<'static>,
     op::finish::Lock<'static>,
-    op::finish::Trim<'static>,
     op::finish::Applied<'static>,
     op::finish::Note<'static>,
     op::mailbox::Lock<'static>,

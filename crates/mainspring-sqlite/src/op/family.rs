@@ -9,6 +9,7 @@
 use mainspring_core::id::JobId;
 use mainspring_core::job::{Differs, Input, Reason, State, transition};
 use mainspring_core::journal::{Child, OnClose, Recorded, Recording, Subject};
+use mainspring_core::named;
 use mainspring_core::store::{Cancellation, Receipt, flags};
 use rusqlite::{OptionalExtension, params};
 
@@ -27,9 +28,10 @@ pub(crate) const PARENT: &str = "SELECT c.parent, j.id FROM mainspring_children 
 /// Index `children_parent`.
 pub(crate) const TO_CANCEL: &str =
     "SELECT no FROM mainspring_children WHERE parent = ?1 AND on_close = ?2 ORDER BY no";
-/// Primary key, from its end.
-pub(crate) const LAST_ERROR: &str =
-    "SELECT message FROM mainspring_errors WHERE no = ?1 ORDER BY claim DESC LIMIT 1";
+/// Primary key, from its end. The loss of a node is not meant.
+pub(crate) const LAST_ERROR: &str = named!(
+    "SELECT message FROM mainspring_errors WHERE no = ?1 AND kind <> {fault.crashed} ORDER BY claim DESC LIMIT 1"
+);
 
 /// What became of the children of a recording.
 pub(crate) enum Started {

@@ -12,21 +12,18 @@ use mainspring_core::journal::Suspension;
 use mainspring_core::planted::{self, Defect};
 use mainspring_core::store::{Finish, Finished, flags};
 use mainspring_core::time::{Timestamp, micros};
-use mainspring_core::{Error, bounds, named};
-use rusqlite::types::ValueRef;
+use mainspring_core::{bounds, named};
 use rusqlite::{OptionalExtension, params};
 
 use super::moves::{self, Ending, SuspendedRow};
-use super::place::{self, Card, read_card};
-use super::{family, inbox, journal, unique_key};
+use super::place::{self, Card, leased, read_leased};
+use super::{as_i64, family, inbox, journal, unique_key};
 use crate::error::{Result, corrupt};
 use crate::writer::Tx;
 
 /// Primary key. Claim number and node are the fence; the delete that follows in the same transaction meets the same
 /// row. (`DELETE … RETURNING` would be one statement, but SQLite makes a temporary table for each.)
-pub(crate) const HELD_ONE: &str =
-    "SELECT no, line, priority, claim, failures, crashes, crashed, flags, cancel
-    FROM mainspring_lease WHERE no = ?1 AND claim = ?2 AND node = ?3";
+pub(crate) const HELD_ONE: &str = leased!("no = ?1 AND claim = ?2 AND node = ?3");
 /// Primary key.
 const CANCEL: &str = "SELECT cancel, flags FROM mainspring_lease WHERE no = ?1";
 /// Primary key: who has a job, for a defect that does not ask.
@@ -44,17 +41,18 @@ pub(crate) const ENDED: &str =
     "SELECT EXISTS (SELECT 1 FROM mainspring_done d JOIN mainspring_jobs j ON j.no = d.no
     WHERE d.no = ?1 AND d.claim = ?2 AND d.state = ?3 AND d.reason IS ?4 AND j.id = ?5)";
 /// Primary keys of `errors` and `jobs`.
-const FAILED: &str = "SELECT EXISTS (SELECT 1 FROM mainspring_errors e JOIN mainspring_jobs j ON j.no = e.no
-    WHERE e.no = ?1 AND e.claim = ?2 AND j.id = ?3)";
-/// Primary key. A claim fails once.
-const INTO_ERRORS: &str =
-    "INSERT INTO mainspring_errors (no, claim, at, kind, message) VALUES (?1, ?2, ?3, ?4, ?5)";
+const FAILED: &str = named!(
+    "SELECT EXISTS (SELECT 1 FROM mainspring_errors e JOIN mainspring_jobs j ON j.no = e.no
+    WHERE e.no = ?1 AND e.claim = ?2 AND e.kind <> {fault.crashed} AND j.id = ?3)"
+);
+/// Primary key. A claim fails or crashes once.
+const INTO_ERRORS: &str = "INSERT INTO mainspring_errors (no, claim, claimed_at, node, at, kind, message)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (no, claim) DO NOTHING";
 /// Primary key, from its end: the errors of one job.
 const TRIM_ERRORS: &str = "DELETE FROM mainspring_errors WHERE no = ?1 AND claim <= (
     SELECT claim FROM mainspring_errors WHERE no = ?1 ORDER BY claim DESC LIMIT 1 OFFSET ?2)";
 /// A scan of `lease`, whose size is bounded by the slots of all nodes; once per renewal.
-const HELD: &str = "SELECT no, line, priority, claim, failures, crashes, crashed, flags, cancel
-    FROM mainspring_lease WHERE node = ?1 AND batch <= ?2 ORDER BY no";
+const HELD: &str = leased!("node = ?1 AND batch <= ?2 ORDER BY no");
 /// Primary keys; a stale claim meets no row of `lease`.
 const PROGRESS: &str = "INSERT INTO mainspring_progress (no, claim, done, total, note)
     SELECT no, claim, ?4, ?5, ?6 FROM mainspring_lease WHERE no = ?1 AND claim = ?2 AND node = ?3
@@ -68,8 +66,7 @@ const PROGRESS: &str = "INSERT INTO mainspring_progress (no, claim, done, total,
 /// which they were given.
 pub(crate) fn run(tx: &mut Tx<'_>, node: NodeNo, finishes: &[Finish]) -> Result<Vec<Finished>> {
     for finish in finishes {
-        transition(Status::plain(State::Running), finish.outcome.input())
-            .map_err(|illegal| Error::Invalid { what: "outcome", why: illegal.to_string() })?;
+        finish.outcome.check()?;
     }
     let mut order: Vec<usize> = (0..finishes.len()).collect();
     order.sort_by_key(|&at| finishes[at].claim.row);
@@ -143,7 +140,6 @@ fn end_one(
     later: i16,
 ) -> Result<Option<Finished>> {
     let Finish { claim, outcome } = finish;
-    let row = |row: &rusqlite::Row<'_>| Ok((read_card(row)?, reason_given(row, 8)?));
     let (number, holder) = if planted::is(Defect::ClaimIgnored) {
         // Whoever holds it now.
         let held = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
@@ -152,7 +148,7 @@ fn end_one(
         (claim.number, node.0)
     };
     let values = params![claim.row.0, number, holder];
-    let found = tx.conn.prepare_cached(HELD_ONE)?.query_row(values, row).optional()?;
+    let found = tx.conn.prepare_cached(HELD_ONE)?.query_row(values, read_leased).optional()?;
     let Some((card, cancel)) = found else {
         let applied = was_applied(tx, claim, outcome)?;
         return Ok(Some(if applied { Finished::Applied } else { Finished::LeaseLost }));
@@ -263,14 +259,6 @@ pub(crate) fn stop(tx: &mut Tx<'_>, card: &Card, why: &str) -> Result<()> {
     moves::end(tx, card, Ending { status, note: why, result: None })
 }
 
-/// Why a claim was asked to cancel, from its column. Without the words, if they cannot be read.
-pub(crate) fn reason_given(row: &rusqlite::Row<'_>, index: usize) -> rusqlite::Result<Option<String>> {
-    Ok(match row.get_ref(index)? {
-        ValueRef::Null => None,
-        value => Some(value.as_str().unwrap_or_default().to_owned()),
-    })
-}
-
 /// Releases a claim that is still in `lease`, counting nothing.
 pub(crate) fn give_back(tx: &mut Tx<'_>, card: &Card, cancel: Option<String>) -> Result<()> {
     let mut card = card.clone();
@@ -295,11 +283,17 @@ pub(crate) fn cancel_now(tx: &Tx<'_>, card: &mut Card, cancel: Option<String>) -
 /// Counts a failure and keeps its error.
 fn fail(tx: &Tx<'_>, card: &mut Card, fault: &Fault) -> Result<()> {
     card.failures = (card.failures + 1).min(i64::from(u16::MAX));
-    let values = params![card.no, card.claim, tx.micros(), fault.kind.code(), fault.message];
+    note(tx, card, fault)
+}
+
+/// Keeps what went wrong under a claim, and not more than the bound.
+pub(crate) fn note(tx: &Tx<'_>, card: &Card, fault: &Fault) -> Result<()> {
+    let Some(began) = card.began else { return Ok(()) };
+    let now = tx.micros();
+    let at = began.at.unwrap_or(now);
+    let values = params![card.no, card.claim, at, began.node, now, fault.kind.code(), fault.message];
     tx.conn.prepare_cached(INTO_ERRORS)?.execute(values)?;
-    tx.conn
-        .prepare_cached(TRIM_ERRORS)?
-        .execute(params![card.no, i64::try_from(bounds::ERRORS_KEPT).unwrap_or(i64::MAX)])?;
+    tx.conn.prepare_cached(TRIM_ERRORS)?.execute([card.no, as_i64(bounds::ERRORS_KEPT)])?;
     Ok(())
 }
 
@@ -325,7 +319,7 @@ pub(crate) fn disown(tx: &mut Tx<'_>, node: NodeNo, settled: ClaimBatchNo, keep:
     let held = tx
         .conn
         .prepare_cached(HELD)?
-        .query_map([node.0, settled], |row| Ok((read_card(row)?, reason_given(row, 8)?)))?
+        .query_map([node.0, settled], read_leased)?
         .collect::<rusqlite::Result<Vec<_>>>()?;
     let keep: BTreeSet<(i64, i64)> =
         keep.iter().map(|claim| (claim.row.0, i64::from(claim.number))).collect();

@@ -48,7 +48,7 @@ pub(crate) const AFTER: &str = "SELECT seq, subject, sender, at, state, reason, 
     FROM mainspring_inbox WHERE no = ?1 AND read = 0 AND seq > ?2 ORDER BY seq LIMIT ?3";
 /// Primary key, and index `inbox_read`. The body was read, and nobody asks for it again.
 pub(crate) const READ: &str = "UPDATE mainspring_inbox
-    SET read = CASE WHEN state IS NULL THEN 1 ELSE 2 END, body = NULL, note = NULL
+    SET read = 1 + (state IS NOT NULL), body = NULL, note = NULL
     WHERE seq = ?1 AND no = ?2 AND read = 0";
 /// Unique index of subjects, with read ones among them, which are bounded.
 const MATCHING: &str = "SELECT seq FROM mainspring_inbox

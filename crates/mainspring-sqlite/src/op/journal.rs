@@ -9,12 +9,13 @@
 //! - An entry never changes.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use mainspring_core::id::{Claim, NodeNo};
 use mainspring_core::journal::{Entry, EntryKind, Journal, Recorded, Recording, Value, Writes, Written};
 use mainspring_core::name::Key;
 use mainspring_core::store::{Claimed, flags};
-use mainspring_core::time::Timestamp;
+use mainspring_core::time::{Timestamp, millis};
 use mainspring_core::{Error, bounds};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
@@ -33,14 +34,14 @@ const MARK: &str = "UPDATE mainspring_lease SET flags = flags | ?2, crashes = 0,
 const MARK_IDLE: &str = "UPDATE mainspring_lease SET flags = flags | ?2 WHERE no = ?1";
 /// An append, and the unique index of keys: an entry that is there already stays as it is.
 pub(crate) const INTO_STEPS: &str =
-    "INSERT INTO mainspring_steps (no, key, kind, overlapped, claim, at, value)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (no, key) DO NOTHING";
+    "INSERT INTO mainspring_steps (no, key, kind, overlapped, claim, at, took, value)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (no, key) DO NOTHING";
 /// Unique index of keys.
 pub(crate) const FORGET: &str = "DELETE FROM mainspring_steps WHERE no = ?1 AND key = ?2";
 /// Unique index of keys, then primary keys; a value that is longer than the last parameter is left where it is. Not
 /// sorted here: SQLite would carry the values through its sorter.
 pub(crate) const ENTRIES: &str = "SELECT seq, key, kind, overlapped, claim, at, length(value),
-        CASE WHEN length(value) <= ?2 THEN value END
+        CASE WHEN length(value) <= ?2 THEN value END, took
     FROM mainspring_steps WHERE no = ?1";
 /// Unique index of keys.
 const HAS: &str = "SELECT 1 FROM mainspring_steps WHERE no = ?1 AND key = ?2";
@@ -170,7 +171,8 @@ impl<'a> Writer<'a> {
         let now = tx.micros();
         for entry in entries {
             let (key, kind) = (entry.key.as_str(), entry.kind.code());
-            self.insert.execute(params![no, key, kind, entry.overlapped, claim, now, entry.value])?;
+            let took = entry.took.map(millis);
+            self.insert.execute(params![no, key, kind, entry.overlapped, claim, now, took, entry.value])?;
         }
         Ok(())
     }
@@ -244,5 +246,6 @@ pub(crate) fn read_entry(row: &rusqlite::Row<'_>) -> Result<Written> {
         claim: row.get(4)?,
         at: Timestamp::from_micros(row.get(5)?),
         value: value.map_or(Value::There(usize::try_from(size).unwrap_or(usize::MAX)), Value::Here),
+        took: row.get::<_, Option<u32>>(8)?.map(|took| Duration::from_millis(took.into())),
     })
 }

@@ -68,8 +68,8 @@ const INTO_SUSPENDED: &str = "INSERT INTO mainspring_suspended
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
 /// An append: the number is the newest.
 pub(crate) const INTO_DONE: &str = "INSERT INTO mainspring_done
-    (seq, no, claim, state, reason, finished_at, priority, failures, crashes, flags, note, result)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+    (seq, no, claim, state, reason, finished_at, priority, failures, crashes, flags, claimed_at, node, note, result)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
 
 /// From `ready` to `lease`, under a claim number that is one higher. Node, batch and time: ?1 to ?3; then which are claimed
 /// ahead, and which are claimed. An append to `lease`, mostly; its primary key refuses a job that is claimed already.
@@ -99,8 +99,8 @@ pub(crate) const HOLD_ONE: &str = into_lease!("?5", "no = ?4");
 /// Primary key, a range; appends, with sequence numbers that follow each other as the jobs' numbers do.
 pub(crate) const PLAIN_INTO_DONE: &str = named!(
     "INSERT INTO mainspring_done
-        (seq, no, claim, state, finished_at, priority, failures, crashes)
-    SELECT no + ?3, no, claim, {state.succeeded}, ?4, priority, failures, 0
+        (seq, no, claim, state, finished_at, priority, failures, crashes, claimed_at, node)
+    SELECT no + ?3, no, claim, {state.succeeded}, ?4, priority, failures, 0, claimed_at, node
     FROM mainspring_lease WHERE no BETWEEN ?1 AND ?2 ORDER BY no"
 );
 pub(crate) const PLAIN_FROM_LEASE: &str = "DELETE FROM mainspring_lease WHERE no BETWEEN ?1 AND ?2";
@@ -298,6 +298,8 @@ pub(crate) fn append(tx: &mut Tx<'_>, card: &Card, ending: Ending<'_>) -> Result
         card.failures,
         card.crashes,
         card.flags & flags::LASTING,
+        card.began.and_then(|began| began.at),
+        card.began.map(|began| began.node),
         (!note.is_empty()).then_some(note),
         result
     ])?;

@@ -13,7 +13,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::{from_str, to_string};
 
 use super::finish;
-use super::place::{self, read_card};
+use super::place::{self, leased, read_leased};
 use crate::error::{Result, corrupt};
 use crate::process_lock::Lock;
 use crate::writer::{Local, Tx};
@@ -41,17 +41,22 @@ pub(crate) const FLAGGED: &str = "SELECT j.id, l.no, l.claim, l.cancel, l.flags
     FROM mainspring_lease l JOIN mainspring_jobs j ON j.no = l.no
     WHERE l.node = ?1 AND l.cancel IS NOT NULL ORDER BY l.no";
 /// Primary key; a stale claim meets no row.
-const STUCK: &str =
-    "UPDATE mainspring_lease SET stuck = 1 WHERE no = ?1 AND claim = ?2 AND node = ?3 AND stuck <> 1";
-const FOREIGN: &str =
-    "UPDATE mainspring_lease SET stuck = 2 WHERE no = ?1 AND claim = ?2 AND node = ?3 AND stuck = 0";
-const GOES_ON: &str =
-    "UPDATE mainspring_lease SET stuck = 0 WHERE no = ?1 AND claim = ?2 AND node = ?3 AND stuck = 2";
+const STUCK: &str = named!(
+    "UPDATE mainspring_lease SET stuck = {stuck.blocked}
+    WHERE no = ?1 AND claim = ?2 AND node = ?3 AND stuck <> {stuck.blocked}"
+);
+const FOREIGN: &str = named!(
+    "UPDATE mainspring_lease SET stuck = {stuck.foreign}
+    WHERE no = ?1 AND claim = ?2 AND node = ?3 AND stuck NOT IN ({stuck.blocked}, {stuck.foreign})"
+);
+const GOES_ON: &str = named!(
+    "UPDATE mainspring_lease SET stuck = {stuck.none}
+    WHERE no = ?1 AND claim = ?2 AND node = ?3 AND stuck = {stuck.foreign}"
+);
 const CLEARED: &str = "UPDATE mainspring_lease SET crashes = 1
     WHERE no = ?1 AND claim = ?2 AND node = ?3 AND crashes > 1";
 /// A scan of `lease`, whose size is bounded by the slots of all nodes; once in a node's life.
-const HELD: &str = "SELECT no, line, priority, claim, failures, crashes, crashed, flags, cancel
-    FROM mainspring_lease WHERE node = ?1 ORDER BY no";
+const HELD: &str = leased!("node = ?1 ORDER BY no");
 
 /// Partial index `nodes_live`.
 const REFERS: &str =
@@ -175,7 +180,7 @@ pub(crate) fn retire(tx: &mut Tx<'_>, node: NodeNo) -> Result<usize> {
     let held = tx
         .conn
         .prepare_cached(HELD)?
-        .query_map([node.0], |row| Ok((read_card(row)?, finish::reason_given(row, 8)?)))?
+        .query_map([node.0], read_leased)?
         .collect::<rusqlite::Result<Vec<_>>>()?;
     let released = held.len();
     for (card, cancel) in held {

@@ -20,8 +20,18 @@ pub(crate) struct Card {
     /// The longest of its claims that ended with the loss of a node, in microseconds.
     pub(crate) crashed: i64,
     pub(crate) flags: i16,
+    /// The claim that holds it, if it is in `lease`.
+    pub(crate) began: Option<Began>,
     /// What of it could not be read.
     pub(crate) damage: Option<Box<Damage>>,
+}
+
+/// When a claim began, and whose it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Began {
+    /// `None` if that cannot be read.
+    pub(crate) at: Option<i64>,
+    pub(crate) node: i64,
 }
 
 /// What of a card could not be read. Instead, its columns say what does no harm while the job ends.
@@ -64,6 +74,18 @@ impl Place {
     }
 }
 
+/// Claims, as [`read_leased`] reads them.
+macro_rules! leased {
+    ($which:literal) => {
+        concat!(
+            "SELECT no, line, priority, claim, failures, crashes, crashed, flags, claimed_at, node, cancel
+    FROM mainspring_lease WHERE ",
+            $which
+        )
+    };
+}
+pub(crate) use leased;
+
 /// Primary keys, in the order in which a job that somebody asks about is likely to be there. The last one: index
 /// `done_no`.
 const IN_READY: &str =
@@ -72,8 +94,7 @@ const IN_TIMERS: &str = "SELECT no, line, priority, claim, failures, crashes, cr
     FROM mainspring_timers WHERE no = ?1";
 const IN_SUSPENDED: &str = "SELECT no, line, priority, claim, failures, crashes, crashed, flags, reason, due
     FROM mainspring_suspended WHERE no = ?1";
-const IN_LEASE: &str = "SELECT no, line, priority, claim, failures, crashes, crashed, flags, node
-    FROM mainspring_lease WHERE no = ?1";
+const IN_LEASE: &str = leased!("no = ?1");
 const IN_DONE: &str =
     "SELECT d.no, j.line, d.priority, d.claim, d.failures, d.crashes, 0, d.flags, d.state, d.reason, d.seq
     FROM mainspring_done d JOIN mainspring_jobs j ON j.no = d.no WHERE d.no = ?1 AND d.superseded = 0";
@@ -100,6 +121,7 @@ pub(crate) fn read_card(row: &Row<'_>) -> rusqlite::Result<Card> {
         crashed: column(row, (6, "crashed"), &mut what)?.unwrap_or_default(),
         // Whoever ends the job then looks everywhere for what it may have.
         flags: column(row, (7, "flags"), &mut what)?.unwrap_or(flags::KEY | flags::DEADLINE | flags::LASTING),
+        began: None,
         damage: None,
     };
     // How it was claimed is no matter of its next place.
@@ -109,6 +131,17 @@ pub(crate) fn read_card(row: &Row<'_>) -> rusqlite::Result<Card> {
         card.damage = Some(Box::new(Damage { what, raw }));
     }
     Ok(card)
+}
+
+/// The card of a claim, and why it is to be cancelled, if it is. Without the words, if they cannot be read.
+pub(crate) fn read_leased(row: &Row<'_>) -> rusqlite::Result<(Card, Option<String>)> {
+    let mut card = read_card(row)?;
+    card.began = Some(Began { at: column(row, (8, "claimed_at"), &mut None)?, node: row.get(9)? });
+    let cancel = match row.get_ref(10)? {
+        ValueRef::Null => None,
+        value => Some(value.as_str().unwrap_or_default().to_owned()),
+    };
+    Ok((card, cancel))
 }
 
 /// A line that is none.
@@ -177,7 +210,7 @@ fn find(tx: &Tx<'_>, no: i64) -> Result<(Card, Place)> {
         let priority = Level::from_code(card.priority).map_or(u8::MAX, |level| level.priority().get());
         return Ok((Card { priority, ..card }, Place::Ready));
     }
-    let lease = |row: &Row<'_>| Ok((read_card(row)?, Place::Lease { node: row.get(8)? }));
+    let lease = |row: &Row<'_>| Ok((read_leased(row)?.0, Place::Lease { node: row.get(9)? }));
     if let Some(found) = conn.prepare_cached(IN_LEASE)?.query_row([no], lease).optional()? {
         return Ok(found);
     }

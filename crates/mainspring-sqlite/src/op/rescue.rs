@@ -7,14 +7,14 @@
 
 use mainspring_core::bounds;
 use mainspring_core::id::NodeNo;
-use mainspring_core::job::{Input, Reason, State, Status, transition};
+use mainspring_core::job::{Fault, Input, Reason, State, Status, transition};
 use mainspring_core::named;
 use mainspring_core::store::{NodeState, Rescue, Rescued, flags};
 use mainspring_core::time::micros;
 use rusqlite::params;
 
 use super::moves::{self, SuspendedRow};
-use super::place::{self, Card, read_card};
+use super::place::{self, Card, leased, read_leased};
 use super::{finish, node};
 use crate::error::{Result, corrupt};
 use crate::process_lock::{self, Dead};
@@ -32,9 +32,7 @@ const HOLDS: &str = "SELECT EXISTS (SELECT 1 FROM mainspring_lease WHERE node = 
 const EXPIRE: &str = named!("UPDATE mainspring_nodes SET state = {node.expired}, drained = 0 WHERE no = ?1");
 const DRAINED: &str = "UPDATE mainspring_nodes SET drained = 1 WHERE no = ?1";
 /// A scan of `lease`, whose size is bounded by the slots of all nodes; only for dead nodes.
-const ORPHANS: &str =
-    "SELECT no, line, priority, claim, failures, crashes, crashed, flags, claimed_at, cancel
-    FROM mainspring_lease WHERE node = ?1 ORDER BY no LIMIT ?2";
+const ORPHANS: &str = leased!("node = ?1 ORDER BY no LIMIT ?2");
 
 struct Row {
     no: i64,
@@ -107,28 +105,26 @@ fn proof(tx: &Tx<'_>, row: &Row) -> Option<Dead> {
 
 /// Moves jobs of a dead node, at most `left`. Returns how many.
 fn drain(tx: &mut Tx<'_>, node: i64, left: usize, rescued: &mut Rescued) -> Result<usize> {
-    let now = tx.micros();
     // One more than may be moved tells whether there is more.
     let orphans = tx
         .conn
         .prepare_cached(ORPHANS)?
         .query_map(params![node, i64::try_from(left + 1).unwrap_or(i64::MAX)], |row| {
-            let at = row.get::<_, i64>(8).unwrap_or(now);
             // Flags that cannot be read say nothing.
             let ahead = row.get::<_, i16>(7).is_ok_and(|flags| flags & flags::AHEAD != 0);
-            Ok((read_card(row)?, Claimed { at, ahead }, finish::reason_given(row, 9)?))
+            Ok((read_leased(row)?, ahead))
         })?
         .collect::<rusqlite::Result<Vec<_>>>()?;
     let moved = orphans.len().min(left);
     let more = orphans.len() > left;
-    for (card, claimed, cancel) in orphans.into_iter().take(left) {
+    for ((card, cancel), ahead) in orphans.into_iter().take(left) {
         let mut card = place::mend(tx, card)?;
         let cancel = finish::cancel_now(tx, &mut card, cancel)?;
         moves::leave_lease(tx, &card)?;
         moves::count(tx, card.line, State::Running, -1);
         match cancel {
             Some(why) => finish::stop(tx, &card, &why)?,
-            None => crash(tx, card, claimed, rescued)?,
+            None => crash(tx, card, ahead, rescued)?,
         }
     }
     if more {
@@ -139,21 +135,16 @@ fn drain(tx: &mut Tx<'_>, node: i64, left: usize, rescued: &mut Rescued) -> Resu
     Ok(moved)
 }
 
-/// How a job of a dead node was claimed.
-#[derive(Clone, Copy)]
-struct Claimed {
-    at: i64,
-    /// For a slot that was not free.
-    ahead: bool,
-}
-
 /// Counts a crash, unless the job was only claimed ahead, and puts it where that leads.
-fn crash(tx: &mut Tx<'_>, mut card: Card, claimed: Claimed, rescued: &mut Rescued) -> Result<()> {
-    if !claimed.ahead {
+fn crash(tx: &mut Tx<'_>, mut card: Card, ahead: bool, rescued: &mut Rescued) -> Result<()> {
+    if !ahead {
+        let now = tx.micros();
+        let at = card.began.and_then(|began| began.at).unwrap_or(now);
         card.crashes = (card.crashes + 1).min(i64::from(u16::MAX));
-        card.crashed = card.crashed.max(tx.micros().saturating_sub(claimed.at));
+        card.crashed = card.crashed.max(now.saturating_sub(at));
+        finish::note(tx, &card, &Fault::crashed())?;
     }
-    let quarantine = !claimed.ahead && card.crashes >= i64::from(bounds::QUARANTINE_CRASHES);
+    let quarantine = !ahead && card.crashes >= i64::from(bounds::QUARANTINE_CRASHES);
     let to = transition(Status::plain(State::Running), Input::Crash { quarantine })
         .map_err(|illegal| corrupt(illegal.to_string()))?;
     if to.state == State::Suspended {

@@ -25,8 +25,7 @@ const CHUNK: i64 = 20_000;
 const LISTED: usize = 10;
 
 /// The tables, in order: the first parts.
-const TABLES: &str =
-    "SELECT name FROM sqlite_schema WHERE type = 'table' AND substr(name, 1, 11) = 'mainspring_'
+const TABLES: &str = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'mainspring_*'
     ORDER BY name LIMIT 1 OFFSET ?1";
 /// Primary key of `jobs`: where a range ends, and the highest number.
 const RANGE: &str = "SELECT max(no), (SELECT max(no) FROM mainspring_jobs) FROM (
@@ -274,6 +273,8 @@ const COLUMNS: [(&str, &str); 6] = [
             "typeof(reason) NOT IN ('integer', 'null') OR reason NOT BETWEEN {reasons.first_ended} AND {reasons.last} THEN 'reason'",
             "typeof(claim) <> 'integer' OR claim NOT BETWEEN 0 AND 4294967295 THEN 'claim'",
             "typeof(finished_at) <> 'integer' THEN 'finished_at'",
+            "typeof(claimed_at) NOT IN ('integer', 'null') THEN 'claimed_at'",
+            "typeof(node) NOT IN ('integer', 'null') THEN 'node'",
             "typeof(result) NOT IN ('blob', 'null') THEN 'result'"
         ),
     ),
@@ -299,7 +300,7 @@ const DECODED: [(&str, &str, Decode); 4] = [
     ),
     (
         "steps",
-        "SELECT no, key, kind, overlapped, claim, at, length(value), NULL FROM mainspring_steps
+        "SELECT no, key, kind, overlapped, claim, at, length(value), NULL, took FROM mainspring_steps
             WHERE no > ?1 AND no <= ?2",
         |row| read_entry(row).map(drop),
     ),

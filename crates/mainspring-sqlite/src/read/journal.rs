@@ -23,7 +23,7 @@ const THERE: &str = "SELECT EXISTS (SELECT 1 FROM mainspring_jobs WHERE no = ?1 
 pub(crate) const VALUE: &str = "SELECT value FROM mainspring_steps WHERE no = ?1 AND key = ?2";
 /// Unique index of keys, then primary keys, and a sort of what is left of the values.
 const TIMELINE: &str = "SELECT seq, key, kind, overlapped, claim, at, length(value),
-        CASE WHEN length(value) <= ?2 THEN value END
+        CASE WHEN length(value) <= ?2 THEN value END, took
     FROM mainspring_steps WHERE no = ?1 ORDER BY seq LIMIT ?3";
 /// Index `children_parent`, in the order of the children's numbers, then primary keys.
 pub(crate) const CHILDREN: &str = "SELECT c.no, c.on_close, j.id

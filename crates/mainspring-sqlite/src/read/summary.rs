@@ -29,14 +29,16 @@ const SUSPENDED: &str =
 const LEASE: &str =
     "SELECT priority, claim, failures, crashes, flags, claimed_at, node, cancel IS NOT NULL, stuck
     FROM mainspring_lease WHERE no = ?1";
-const DONE: &str = "SELECT priority, claim, failures, crashes, 0, finished_at, state, reason
+const DONE: &str =
+    "SELECT priority, claim, failures, crashes, 0, finished_at, state, reason, claimed_at, node
     FROM mainspring_done WHERE no = ?1 AND superseded = 0";
 /// Index `done_no`.
 const ENDING: &str = "SELECT result, note FROM mainspring_done WHERE no = ?1 AND superseded = 0";
 /// Primary key.
 const ASIDE: &str = "SELECT waits, note FROM mainspring_suspended WHERE no = ?1";
 /// Primary keys.
-const ERRORS: &str = "SELECT claim, at, kind, message FROM mainspring_errors WHERE no = ?1 ORDER BY claim";
+const ERRORS: &str = "SELECT claim, at, kind, message, claimed_at, node
+    FROM mainspring_errors WHERE no = ?1 ORDER BY claim";
 /// The index of keys, over all entries of the job: asked for by people alone.
 const LAST: &str = "SELECT key, at FROM mainspring_steps WHERE no = ?1 ORDER BY seq DESC LIMIT 1";
 const PROGRESS: &str = "SELECT done, total, note FROM mainspring_progress WHERE no = ?1";
@@ -172,7 +174,9 @@ fn errors(conn: &Connection, no: i64) -> Result<Vec<ErrorEntry>> {
         let kind =
             FaultKind::from_code(row.get(2)?).ok_or_else(|| corrupt("a kind of fault that is none"))?;
         let at = Timestamp::from_micros(row.get(1)?);
-        errors.push(ErrorEntry { claim: row.get(0)?, at, kind, message: row.get(3)? });
+        let claimed_at = Timestamp::from_micros(row.get(4)?);
+        let (claim, message, node) = (row.get(0)?, row.get(3)?, NodeNo(row.get(5)?));
+        errors.push(ErrorEntry { claim, claimed_at, node, at, kind, message });
     }
     Ok(errors)
 }
@@ -245,6 +249,8 @@ fn standing(conn: &Connection, no: i64) -> Result<Standing> {
         let codes = row.get(6).and_then(|state| Ok((state, row.get(7)?))).map_err(Into::into);
         let mut standing = read_standing(row, codes.and_then(|(state, reason)| read_status(state, reason)))?;
         standing.finished_at = standing.damage.time(row, (5, "finished_at"))?;
+        standing.claimed_at = standing.damage.time(row, (8, "claimed_at"))?;
+        standing.node = standing.damage.column::<Option<i64>>(row, (9, "node"))?.map(NodeNo);
         Ok(standing)
     })? {
         return Ok(found);

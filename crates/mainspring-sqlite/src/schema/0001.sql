@@ -121,7 +121,8 @@ CREATE TABLE mainspring_lease (
 CREATE INDEX mainspring_lease_cancel ON mainspring_lease (node) WHERE cancel IS NOT NULL;
 
 -- Place: has ended. Appended in the order of ending; a job that an operator runs again leaves a superseded row. `flags` are
--- those that outlive the end: 8, 16 and 32.
+-- those that outlive the end: 8, 16 and 32. `claimed_at` and `node`: when the claim that ended it began, and whose it was; NULL
+-- if the job ended while it waited.
 CREATE TABLE mainspring_done (
     seq         INTEGER PRIMARY KEY,
     no          INTEGER NOT NULL,
@@ -134,6 +135,8 @@ CREATE TABLE mainspring_done (
     crashes     INTEGER NOT NULL,
     superseded  INTEGER NOT NULL DEFAULT 0,
     flags       INTEGER NOT NULL DEFAULT 0,
+    claimed_at  INTEGER,
+    node        INTEGER,
     note        TEXT,
     result      BLOB
 );
@@ -141,18 +144,20 @@ CREATE INDEX mainspring_done_no ON mainspring_done (no);
 -- Jobs that did not end well are rare and asked for often (5 is `succeeded`).
 CREATE INDEX mainspring_done_rare ON mainspring_done (state, no) WHERE state <> 5 AND superseded = 0;
 
--- What went wrong, per claim; bounded per job.
+-- What went wrong, per claim, which began at `claimed_at` on `node`: failures, and losses of nodes (kind 5). Bounded per job.
 CREATE TABLE mainspring_errors (
-    no      INTEGER NOT NULL,
-    claim   INTEGER NOT NULL,
-    at      INTEGER NOT NULL,
-    kind    INTEGER NOT NULL,
-    message TEXT NOT NULL,
+    no         INTEGER NOT NULL,
+    claim      INTEGER NOT NULL,
+    claimed_at INTEGER NOT NULL,
+    node       INTEGER NOT NULL,
+    at         INTEGER NOT NULL,
+    kind       INTEGER NOT NULL,
+    message    TEXT NOT NULL,
     PRIMARY KEY (no, claim)
 ) WITHOUT ROWID;
 
 -- Journals: what jobs have recorded, appended in the order of recording. (With the job in front, each commit would write a
--- page per job.)
+-- page per job.) `took`: how long the operation's body ran, in milliseconds; NULL if it has none.
 CREATE TABLE mainspring_steps (
     seq        INTEGER PRIMARY KEY,
     no         INTEGER NOT NULL,
@@ -161,6 +166,7 @@ CREATE TABLE mainspring_steps (
     overlapped INTEGER NOT NULL,
     claim      INTEGER NOT NULL,
     at         INTEGER NOT NULL,
+    took       INTEGER,
     value      BLOB NOT NULL
 );
 CREATE UNIQUE INDEX mainspring_steps_key ON mainspring_steps (no, key);

@@ -22,7 +22,7 @@ use crate::writer::{Tx, Weight};
 
 fn entry(key: &str, value: &[u8]) -> Entry {
     let key = Key::new(key).expect("a key");
-    Entry { key, kind: EntryKind::Value, overlapped: false, value: value.to_vec() }
+    Entry { key, kind: EntryKind::Value, overlapped: false, value: value.to_vec(), took: None }
 }
 
 fn recording(claim: Claim, entries: Vec<Entry>) -> Recording {

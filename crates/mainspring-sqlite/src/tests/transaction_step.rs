@@ -44,7 +44,7 @@ impl World {
             limit: LIMIT,
             node: self.node,
             recording: Recording { claim: self.claim, writes: Writes::default(), children: Vec::new() },
-            entry: Entry { key, kind: EntryKind::Value, overlapped: false, value: Vec::new() },
+            entry: Entry { key, kind: EntryKind::Value, overlapped: false, value: Vec::new(), took: None },
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mainspring_core::id::{Claim, ClaimBatchNo, JobId, NodeId, NodeNo, Row};
-use mainspring_core::job::{New, Options, Priority, Record, State, Status};
+use mainspring_core::job::{FaultKind, New, Options, Priority, Record, State, Status};
 use mainspring_core::memory::Memory;
 use mainspring_core::seam::{Clock, Pending};
 use mainspring_core::store::{
@@ -299,7 +299,9 @@ impl StoreState {
         for job in 0..PAIR {
             let record = self.record(job)?;
             let summary = record.summary;
-            let holder = summary.node.map(|node| self.nodes.iter().position(|no| *no == node));
+            let failures = record.errors.iter().filter(|error| error.kind != FaultKind::Crashed);
+            let holder = summary.node.filter(|_| summary.status.state == State::Running);
+            let holder = holder.map(|node| self.nodes.iter().position(|no| *no == node));
             let holder = holder.map(|seat| seat.unwrap_or(SEATS));
             let batch = holder.and_then(|seat| self.batches.get(seat));
             self.sight.jobs[job] = Job {
@@ -310,7 +312,7 @@ impl StoreState {
                 holder,
                 unsettled: batch == Some(&self.claimed[job]),
                 cancelling: summary.cancelling,
-                errors: record.errors.iter().fold(0, |bits, error| bits | 1 << (error.claim - 1)),
+                errors: failures.fold(0, |bits, error| bits | 1 << (error.claim - 1)),
             };
         }
         Ok(())

@@ -124,7 +124,7 @@ fn subject() -> Subject {
 }
 
 fn entry(name: &str) -> Entry {
-    Entry { key: key(name), kind: EntryKind::Value, overlapped: false, value: b"1".to_vec() }
+    Entry { key: key(name), kind: EntryKind::Value, overlapped: false, value: b"1".to_vec(), took: None }
 }
 
 fn suspend() -> Outcome {

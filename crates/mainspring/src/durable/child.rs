@@ -81,7 +81,7 @@ impl<'c, J: Job> Parts<'c, J> {
         let (id, overlapped) = (job.id, op_key.overlapped());
         let value = serde_json::to_vec(&id)
             .map_err(|error| Error::Convert { what: "child", source: error.into() })?;
-        let entry = Entry { key: key.clone(), kind: EntryKind::Child, overlapped, value };
+        let entry = Entry { key: key.clone(), kind: EntryKind::Child, overlapped, took: None, value };
         let mut entries = vec![entry];
         if self.on_close == OnClose::Abandon && !ctx.path().is_empty() {
             entries.push(mark(side_key(&key, ABANDONED)?));
@@ -92,7 +92,7 @@ impl<'c, J: Job> Parts<'c, J> {
                 let failure = Failure::from(error);
                 let value = error::encode(&failure);
                 session.defer(
-                    Entry { key: key.clone(), kind: EntryKind::Error, overlapped, value },
+                    Entry { key: key.clone(), kind: EntryKind::Error, overlapped, took: None, value },
                     &[],
                     true,
                 );

@@ -9,6 +9,8 @@
 //! - Nothing is done before `open` or `enter` has returned.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use mainspring_core::failure::{Failure, discard};
 use mainspring_core::journal::{Entry, EntryKind, Written};
@@ -107,6 +109,8 @@ pub(crate) struct OpKey {
     label: Arc<str>,
     key: Key,
     used: bool,
+    /// When its body began, in microseconds of monotonic time; [`u64::MAX`] if it has none.
+    body_began: AtomicU64,
 }
 
 impl OpKey {
@@ -123,7 +127,14 @@ impl OpKey {
             Some(given) => format!("{name}#={}", StepName::new(given)?).into(),
         };
         let key = session.state().replay.scopes.take(path, &label, given.is_some())?;
-        Ok(OpKey { session: Arc::clone(session), path: Arc::clone(path), label, key, used: false })
+        Ok(OpKey {
+            session: Arc::clone(session),
+            path: Arc::clone(path),
+            label,
+            key,
+            used: false,
+            body_began: AtomicU64::new(u64::MAX),
+        })
     }
 
     pub(crate) fn key(&self) -> &Key {
@@ -193,9 +204,21 @@ impl OpKey {
         self.session.state().replay.scopes.overlap(&self.path, &self.label);
     }
 
+    /// The operation's body begins: its record will say how long it took.
+    pub(crate) fn begin_body(&self) {
+        let now = self.session.engine.seams().clock.monotonic().as_micros();
+        self.body_began.store(u64::try_from(now).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// How long ago the body began.
+    fn took(&self) -> Option<Duration> {
+        let began = Some(self.body_began.load(Ordering::Relaxed)).filter(|began| *began != u64::MAX)?;
+        Some(self.session.engine.seams().clock.monotonic().saturating_sub(Duration::from_micros(began)))
+    }
+
     /// Something to be recorded under this key.
     pub(crate) fn entry(&self, kind: EntryKind, value: Vec<u8>) -> Entry {
-        Entry { key: self.key.clone(), kind, overlapped: self.overlapped(), value }
+        Entry { key: self.key.clone(), kind, overlapped: self.overlapped(), took: self.took(), value }
     }
 
     /// The operation has failed: its error is recorded with the next one, if the handler survives it. A later run then meets the same
@@ -214,7 +237,7 @@ impl Drop for OpKey {
 
 /// Something to be recorded beside an operation's result.
 pub(super) fn side_entry(key: Key, kind: EntryKind, value: Vec<u8>) -> Entry {
-    Entry { key, kind, overlapped: false, value }
+    Entry { key, kind, overlapped: false, took: None, value }
 }
 
 /// A record that says all by being there.

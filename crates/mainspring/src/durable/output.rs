@@ -412,6 +412,7 @@ mod tests {
                 key: key.clone(),
                 kind: EntryKind::Value,
                 overlapped: false,
+                took: None,
                 claim: 1,
                 at: Timestamp::from_micros(1),
                 value: Value::Here(b"null".to_vec()),

@@ -74,6 +74,7 @@ impl Context {
         }
         session.record_deferred().await?;
         check_lease(session).await;
+        op_key.begin_body();
         let ended = {
             let (_busy, _under_way) = (session.busy(), InTransaction::begin(session.run()));
             transact(self, &op_key, pool, body).await

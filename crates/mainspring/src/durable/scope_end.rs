@@ -379,7 +379,7 @@ mod tests {
     }
 
     fn entry(name: &str, kind: EntryKind) -> Entry {
-        Entry { key: key(name), kind, overlapped: false, value: b"[]".to_vec() }
+        Entry { key: key(name), kind, overlapped: false, took: None, value: b"[]".to_vec() }
     }
 
     fn taken(inner: &mut ScopedRecords, survivors: Survivors, deferred_ends: &[&str]) -> Vec<String> {

@@ -3,7 +3,7 @@
 use mainspring_core::Error;
 use mainspring_core::Result;
 use mainspring_core::failure::Failure;
-use mainspring_core::journal::{Entry, EntryKind, Recording, Writes};
+use mainspring_core::journal::{EntryKind, Recording, Writes};
 use mainspring_sqlite::{Sqlite, transaction_step};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::dropped::OpFuture;
 use super::operation::{Op, encode, keyed, lazy};
-use super::{error, probe_hooks};
+use super::probe_hooks;
 use crate::context::Context;
 use crate::job_run::InTransaction;
 
@@ -63,8 +63,9 @@ impl<T: Serialize + DeserializeOwned + Send + 'static> SqliteParts<'_, T> {
         }
         session.record_deferred().await?;
         let run = session.run();
-        let overlapped = op_key.overlapped();
-        let entry = Entry { key: key.clone(), kind: EntryKind::Value, overlapped, value: Vec::new() };
+        // The store adds the value, and how long it took.
+        let entry = op_key.entry(EntryKind::Value, Vec::new());
+        op_key.begin_body();
         let request = transaction_step::Request {
             name: format!("{}/{key}", run.info.kind),
             limit,
@@ -106,13 +107,7 @@ impl<T: Serialize + DeserializeOwned + Send + 'static> SqliteParts<'_, T> {
                     transaction_step::Error::Failed(cause) => Failure::from(cause),
                     other => Failure::from(other),
                 };
-                let value = error::encode(&failure);
-                session.defer(
-                    Entry { key: key.clone(), kind: EntryKind::Error, overlapped, value },
-                    &[],
-                    true,
-                );
-                Err(error::failed(key, failure.into_error()))
+                Err(op_key.fail(failure))
             }
         }
     }

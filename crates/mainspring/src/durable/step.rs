@@ -235,6 +235,7 @@ impl<'c, T: Serialize + DeserializeOwned + Send + 'c> Parts<'c, T> {
         let result = loop {
             run_number += 1;
             check_lease(session).await;
+            op_key.begin_body();
             let result = attempt(session, key, &mut body, run_number, timeout).await;
             match result {
                 Err(failure) if run_number <= retries && !once && failure.control().is_none() => {

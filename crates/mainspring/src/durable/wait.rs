@@ -187,7 +187,7 @@ impl SignalParts<'_> {
             Err(failure) => {
                 // As the error of a step. Were it not read by a handler that goes on, it would be met by the next wait.
                 let value = error::encode(&failure);
-                let entry = Entry { key: key.clone(), kind: EntryKind::Error, overlapped, value };
+                let entry = Entry { key: key.clone(), kind: EntryKind::Error, overlapped, took: None, value };
                 let (unfit, fit): (Vec<_>, Vec<_>) =
                     messages.into_iter().partition(|message| misfit::<T>(message).is_some());
                 if unfit.is_empty() {
@@ -202,7 +202,11 @@ impl SignalParts<'_> {
                 return Err(error::failed(&key, failure.into_error()));
             }
         };
-        session.defer(Entry { key, kind: EntryKind::Received, overlapped, value }, &messages, true);
+        session.defer(
+            Entry { key, kind: EntryKind::Received, overlapped, took: None, value },
+            &messages,
+            true,
+        );
         Ok(received.into_iter().map(|(sender, value)| Received { sender, value }).collect())
     }
 }

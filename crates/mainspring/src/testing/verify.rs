@@ -129,7 +129,7 @@ pub async fn verify_journal(json: &[u8], setup: impl FnOnce(NodeBuilder) -> Node
         let value = line.value.as_ref().ok_or_else(missing)?;
         let (key, kind, claim, overlapped) = (line.key.clone(), line.kind, line.claim, line.overlapped);
         let value = Value::Here(value.get().as_bytes().to_vec());
-        entries.push(Written { key, kind, overlapped, claim, at: now, value });
+        entries.push(Written { key, kind, overlapped, claim, at: now, value, took: None });
     }
     let journal = Journal { entries, inbox: Inbox::default() };
     let id = exported.id;

@@ -520,3 +520,28 @@ async fn a_panic_in_a_body_is_a_failure_of_the_job_and_leaves_no_record() {
     assert_eq!(test.outcome(&job).expect("it ended"), "calm");
     assert_eq!(test.jobs().get(job.id).await.expect("there").errors[0].message, "ouch");
 }
+
+#[tokio::test]
+async fn a_record_says_how_long_its_step_took() {
+    let test = TestEngine::new();
+    let clock = Arc::clone(&test.seams().clock);
+    let handler = move |ctx: Context, _job: Flow| {
+        let clock = Arc::clone(&clock);
+        async move {
+            ctx.step("slow", async || {
+                clock.sleep(3 * SECOND).await;
+                Ok(1)
+            })
+            .await?;
+            ctx.now("at").await?;
+            ctx.step("fast", async || Ok(2)).await?;
+            mainspring::HandlerResult::Ok(String::new())
+        }
+    };
+    test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
+    let job = test.enqueue(flow(0)).await.expect("enqueued");
+    test.advance(HOUR).await.expect("idle");
+    let entries = test.jobs().timeline(job.id).await.expect("a timeline").entries;
+    let took: Vec<_> = entries.iter().map(|entry| (entry.key.as_str(), entry.took)).collect();
+    assert_eq!(took, [("slow", Some(3 * SECOND)), ("at", None), ("fast", Some(Duration::ZERO))]);
+}

@@ -72,7 +72,7 @@ impl Rig {
         };
         let value = serde_json::to_vec(&id).expect("JSON");
         let key = Key::new("child").expect("a key");
-        let entry = Entry { key, kind: EntryKind::Child, overlapped: false, value };
+        let entry = Entry { key, kind: EntryKind::Child, overlapped: false, value, took: None };
         let writes = Writes { entries: vec![entry], ..Writes::default() };
         let children = vec![Child { job, on_close: OnClose::Cancel }];
         let recording = Recording { claim, writes, children };

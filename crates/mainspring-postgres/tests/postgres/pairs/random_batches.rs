@@ -285,7 +285,8 @@ impl BatchMix {
     fn recording(&self, claim: Claim, starts: bool) -> Recording {
         let key = Key::new(format!("step {}", self.draw(3))).expect("a key");
         let forget = if self.draw(4) == 0 { vec![key.clone()] } else { Vec::new() };
-        let entry = Entry { key, kind: EntryKind::Value, overlapped: false, value: b"1".to_vec() };
+        let entry =
+            Entry { key, kind: EntryKind::Value, overlapped: false, value: b"1".to_vec(), took: None };
         let child = || Child { job: self.harness.job(), on_close: OnClose::Cancel };
         let children = if starts { vec![child()] } else { Vec::new() };
         Recording { claim, writes: Writes { entries: vec![entry], forget, ..Writes::default() }, children }

@@ -165,6 +165,9 @@ impl TwoHandles {
             job.node = job.node.map(|node| self.named(node));
             let mut record = block_on(store.get(job.id)).expect("get").expect("what is listed is there");
             record.summary.node = record.summary.node.map(|node| self.named(node));
+            for error in &mut record.errors {
+                error.node = self.named(error.node);
+            }
             assert_eq!(record.summary, job, "a job is listed as it is");
             let _ = writeln!(view, "{record:?}");
             let mut timeline =

@@ -88,6 +88,7 @@ fn entry(key: &str) -> Entry {
         kind: EntryKind::Value,
         overlapped: false,
         value: b"1".to_vec(),
+        took: None,
     }
 }
 

@@ -32,8 +32,8 @@ const FILL: &str = "
     INSERT INTO mainspring.lease (no, claimed_at, batch, crashed, line, claim, node, priority, failures, crashes, flags,
             cancel)
         SELECT no, at, 1, 0, line, 1, 1, 5, 0, 0, 0, CASE WHEN no % 100 = 3 THEN 'enough' END FROM f WHERE place = 3;
-    INSERT INTO mainspring.done (no, finished_at, line, claim, state, priority, failures, crashes, bad)
-        SELECT no, at - interval '20 days', line, 1, CASE WHEN no % 1000 = 9 THEN 6 ELSE 5 END, 5, 0, 0, no % 1000 = 9
+    INSERT INTO mainspring.done (no, finished_at, claimed_at, node, line, claim, state, priority, failures, crashes, bad)
+        SELECT no, at - interval '20 days', at - interval '20 days', 1, line, 1, CASE WHEN no % 1000 = 9 THEN 6 ELSE 5 END, 5, 0, 0, no % 1000 = 9
         FROM f WHERE place = 5;
     INSERT INTO mainspring.suspended SELECT no, due, 0, line, 1, 5, 2, 0, 0, flags, '[[\"s:go\", 1]]' FROM f
         WHERE place = 4;
@@ -45,7 +45,7 @@ const FILL: &str = "
     INSERT INTO mainspring.deadlines SELECT no, due FROM f WHERE flags & 2 <> 0 AND place IN (1, 2);
     INSERT INTO mainspring.keys (kind, key, no, period, id, until)
         SELECT 1, 'key ' || no, no, 0, id, 1 FROM f WHERE flags & 1 <> 0 AND place IN (1, 2);
-    INSERT INTO mainspring.errors SELECT no, at, 1, 1, 'no' FROM f WHERE no % 10 = 9;
+    INSERT INTO mainspring.errors SELECT no, at, at, 1, 1, 1, 'no' FROM f WHERE no % 10 = 9;
     INSERT INTO mainspring.tags SELECT 'tag', no FROM f WHERE no % 100 = 0;
     INSERT INTO mainspring.counts SELECT line, place, count(*) FROM f GROUP BY line, place;
     SELECT setval('mainspring.job_numbers', 2000000);";

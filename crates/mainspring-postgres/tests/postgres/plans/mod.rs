@@ -105,7 +105,7 @@ fn outcomes(site: &Site, claims: &[Claim]) {
 
 fn entry(key: &str) -> Entry {
     let key = Key::new(key).expect("a key");
-    Entry { key, kind: EntryKind::Value, overlapped: false, value: b"1".to_vec() }
+    Entry { key, kind: EntryKind::Value, overlapped: false, value: b"1".to_vec(), took: None }
 }
 
 fn writes(key: &str) -> Writes {

@@ -26,7 +26,8 @@ fn key(text: &str) -> Key {
 }
 
 fn step(claim: Claim, text: &str) -> Recording {
-    let entry = Entry { key: key(text), kind: EntryKind::Value, overlapped: true, value: b"7".to_vec() };
+    let entry =
+        Entry { key: key(text), kind: EntryKind::Value, overlapped: true, value: b"7".to_vec(), took: None };
     let writes = Writes { entries: vec![entry], ..Writes::default() };
     Recording { claim, writes, children: Vec::new() }
 }

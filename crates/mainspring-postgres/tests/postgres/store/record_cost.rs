@@ -16,7 +16,7 @@ const MANY: usize = 40;
 
 fn step(claim: Claim, text: &str) -> Recording {
     let key = Key::new(text).expect("a key");
-    let entry = Entry { key, kind: EntryKind::Value, overlapped: false, value: b"7".to_vec() };
+    let entry = Entry { key, kind: EntryKind::Value, overlapped: false, value: b"7".to_vec(), took: None };
     Recording { claim, writes: Writes { entries: vec![entry], ..Writes::default() }, children: Vec::new() }
 }
 
