@@ -191,7 +191,7 @@ async fn a_failed_job_pauses_a_schedule_that_wants_that() {
     assert_eq!(test.enqueued::<Work>().len(), 1);
     match test.schedules().why("s").await.expect("a reason") {
         ScheduleWhy::Paused { by, note, .. } => {
-            assert!(by == "pause_on_failure" && note.contains("failed"), "{note}")
+            assert!(by == "pause_on_failure" && note.contains("failed"), "{note}");
         }
         why => panic!("{why}"),
     }

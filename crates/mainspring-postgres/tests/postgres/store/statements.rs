@@ -34,6 +34,7 @@ fn every_statement_is_what_it_is_declared_to_be() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+#[expect(clippy::disallowed_methods, reason = "what blocks a thread must not block one of the executor")]
 #[tokio::test]
 async fn names_of_statements_are_in_the_servers_statistics_and_log() {
     let settings = Options::new()
