@@ -164,11 +164,12 @@ impl<'a> Schedules<'a> {
                 }
             }
         }
-        let request = fresh(self.engine);
+        // One time and one request, however often it is asked for: a repeat after a lost answer meets the same job.
+        let (at, request) = (self.now().await?, fresh(self.engine));
         let made = self
-            .change(&found.name, "run", |found, now| {
+            .change(&found.name, "run", |found, _| {
                 let mut row = found.cloned().ok_or_else(|| gone(name))?;
-                let job = row.job(now, Cause::Request(request));
+                let job = row.job(at, Cause::Request(request));
                 row.state.last_job = Some(job.id);
                 Ok(Change { row: Some(row), jobs: vec![job] })
             })

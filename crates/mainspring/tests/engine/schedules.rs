@@ -288,4 +288,9 @@ async fn errors_and_lost_answers_stop_no_schedule() {
         assert_eq!(ran.len(), 2 * (round + 1), "{fault:?}");
     }
     assert_eq!(test.schedules().get("s").await.expect("it is there").state.error, None);
+    faulty.plan("write_schedules", &[Fault::Lose, Fault::Lose]);
+    let before = ran.len();
+    test.schedules().run("s").await.expect("it was run by hand");
+    test.run_until_idle().await.expect("the job ends");
+    assert_eq!(ran.len(), before + 1, "a repeat after a lost answer meets the same job");
 }
