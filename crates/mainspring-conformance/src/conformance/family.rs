@@ -104,6 +104,11 @@ pub async fn job_that_is_there_does_not_become_a_child(h: &Harness) {
     for children in [vec![other.clone(), fresh.clone()], vec![fresh.clone(), other]] {
         assert_eq!(h.record_all(node, vec![starting(claim, children)]).await, [taken]);
     }
+    // Of several, the first is named.
+    let same = h.child_with(|job| job.id = stranger);
+    let both = vec![same, h.child_with(|job| (job.id, job.kind) = (stranger, kind("k2")))];
+    let taken = Recorded::Taken { child: stranger, differs: Differs::Parent };
+    assert_eq!(h.record_all(node, vec![starting(claim, both)]).await, [taken]);
     assert_eq!((h.find(fresh.job.id).await, h.timeline(claim.id).await.entries), (None, Vec::new()));
     assert_eq!(h.get(stranger).await, before);
     assert!(h.timeline(claim.id).await.children.is_empty());

@@ -501,11 +501,15 @@ impl<'a> Children<'a> {
         ids: &[Uuid],
         known: &BTreeSet<Uuid>,
     ) -> Result<(Vec<usize>, BTreeMap<usize, Recorded>)> {
-        let (mut chosen, mut taken) = (Vec::new(), BTreeMap::new());
-        let mut first: BTreeMap<Uuid, usize> = BTreeMap::new();
+        let (mut chosen, mut first) = (Vec::new(), BTreeMap::new());
+        let mut refused: BTreeMap<usize, (usize, Differs)> = BTreeMap::new();
+        // Of several children of one recording, the first is named.
         let mut refuse = |index: usize, differs: Differs| {
             let (at, _) = self.starts[index];
-            taken.insert(at, Recorded::Taken { child: self.jobs[index].id, differs });
+            let named = refused.entry(at).or_insert((index, differs));
+            if index < named.0 {
+                *named = (index, differs);
+            }
         };
         for &index in wanted.iter().filter(|&&index| !known.contains(&ids[index])) {
             let other = *first.entry(ids[index]).or_insert(index);
@@ -533,7 +537,10 @@ impl<'a> Children<'a> {
                 }
             }
         }
-        Ok((chosen, taken))
+        let answer = |(at, (index, differs)): (usize, (usize, Differs))| {
+            (at, Recorded::Taken { child: self.jobs[index].id, differs })
+        };
+        Ok((chosen, refused.into_iter().map(answer).collect()))
     }
 
     /// Those whose start is recorded already.
