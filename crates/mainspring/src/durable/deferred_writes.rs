@@ -24,7 +24,6 @@ use super::operation::mark;
 use super::recorder::NodeRecording;
 use super::session::Session;
 use super::{drift, error};
-use crate::job_run::Stop;
 
 /// Writes that go with the next recording, and how far recordings have come.
 #[derive(Default)]
@@ -261,12 +260,6 @@ impl Session {
             Err(error) if error.is_retryable() => std::future::pending().await,
             Err(error) => Err(error),
         }
-    }
-
-    /// The claim is not ours any more: the handler ends here. Its release asks the store once more, which knows best.
-    pub(crate) async fn lease_lost<T>(&self) -> T {
-        self.run().stop(Stop::Release);
-        std::future::pending().await
     }
 
     /// Waits until the store has answered all recordings, also those of operations that were dropped. The job's end must not

@@ -6,6 +6,7 @@
 //!
 //! # Invariants
 //! - A handler is suspended only if nothing but a durable wait can wake it, and nothing that it has handed in is unanswered.
+//! - A run that an operation has ended is not suspended: its handler would be kept, and wait for that operation for ever.
 //! - It is set aside only if nothing is under way that could yet ask for what is recorded.
 
 use std::time::Duration;
@@ -20,6 +21,8 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(super) struct Snapshot {
     pub(super) now: Timestamp,
     pub(super) fit: Fit,
+    /// Whether an operation has ended the run because the lease is lost or has lapsed. It is never polled to an end.
+    pub(super) lease_lost: bool,
     /// How many may wake the handler that are no durable operations.
     pub(super) wakers: usize,
     /// Bodies and calls of the store that are under way.
@@ -119,6 +122,9 @@ impl Snapshot {
 
 /// What to do with a handler that is pending and was not woken.
 pub(super) fn next_action(at: &Snapshot) -> NextAction {
+    if at.lease_lost {
+        return NextAction::Stay(Stay { look: None, idle: false, foreign: false });
+    }
     match at.fit {
         Fit::Fits => {}
         Fit::Unusable => return NextAction::Halt,
@@ -177,6 +183,7 @@ mod tests {
     const PENDING: Snapshot = Snapshot {
         now: NOW,
         fit: Fit::Fits,
+        lease_lost: false,
         wakers: 0,
         busy: 0,
         shelved: 0,
@@ -253,6 +260,7 @@ mod tests {
             ("it is no workflow yet", Snapshot { wakers: 1, records: 0, ..PENDING }, STAY),
             ("a body runs beside a sleep", Snapshot { busy: 1, ..SLEEPS }, look(60, false, false)),
             ("something foreign beside a sleep", Snapshot { wakers: 1, ..SLEEPS }, look(60, false, true)),
+            ("an operation has lost the lease", Snapshot { lease_lost: true, ..SLEEPS }, STAY),
             ("its time has come", Snapshot { busy: 1, waits: soon(TIMER), ..PENDING }, look(0, false, false)),
             ("a body runs beside a signal", Snapshot { busy: 1, ..LISTENS }, look(1, true, false)),
             ("a signal with a time", Snapshot { busy: 1, waits: timed, ..PENDING }, look(1, true, false)),

@@ -33,7 +33,7 @@ use super::token::Tokens;
 use super::under_way::UnderWay;
 use super::{drift, error};
 use crate::engine::Engine;
-use crate::job_run::JobRun;
+use crate::job_run::{JobRun, Stop};
 use crate::sync::{Mutex, MutexGuard};
 use crate::testing::Probe;
 
@@ -60,6 +60,8 @@ pub(crate) struct SessionState {
     pub(super) tokens: Tokens,
     /// Why a record cannot be used, if one cannot: the job is set aside.
     halt: Option<String>,
+    /// Whether an operation has ended the run, because the lease is lost or has lapsed.
+    lease_lost: bool,
     /// Whether a commit may or may not have been stored: the handler must end, and the next run finds out.
     outcome_unknown: bool,
 }
@@ -100,6 +102,7 @@ impl Session {
             waits: OpenWaits::default(),
             under_way: UnderWay::default(),
             halt: None,
+            lease_lost: false,
             outcome_unknown: false,
         };
         let session = Arc::new(Session {
@@ -174,6 +177,13 @@ impl Session {
         }
         state.under_way.moved();
         Ok(())
+    }
+
+    /// The claim is not ours any more: the handler ends here. Its release asks the store once more, which knows best.
+    pub(crate) async fn lease_lost<T>(&self) -> T {
+        self.state().lease_lost = true;
+        self.run().stop(Stop::Release);
+        std::future::pending().await
     }
 
     /// Notes that a commit may or may not have been stored: no operation may come after it.
@@ -253,6 +263,7 @@ impl SessionState {
         });
         Snapshot {
             now,
+            lease_lost: self.lease_lost,
             fit: if self.halt.is_some() { Fit::Unusable } else { self.replay.fit(&self.inbox) },
             wakers,
             busy: self.under_way.busy(),
