@@ -17,6 +17,7 @@ use mainspring_core::time::Timestamp;
 const LOOK: Duration = Duration::from_secs(1);
 
 /// What the decision depends on.
+#[expect(clippy::struct_excessive_bools, reason = "a list of facts, each true or not")]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Snapshot {
     pub(super) now: Timestamp,

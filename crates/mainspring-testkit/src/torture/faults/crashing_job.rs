@@ -2,7 +2,7 @@
 
 use mainspring::{Reason, State};
 
-use crate::torture::victim::Crasher;
+use crate::torture::victim::{CRASHER_QUEUE, Crasher};
 use crate::torture::wait::{insist, wait};
 use crate::torture::{Error, Fault, FaultFuture, World};
 
@@ -23,7 +23,9 @@ impl Fault for EnqueueCrashingJob {
             })
             .await?;
             let engine = world.engine()?.clone();
-            let job = insist("a job is stored", async || engine.enqueue(Crasher {}).await).await?;
+            let job =
+                insist("a job is stored", async || engine.enqueue(Crasher {}).queue(CRASHER_QUEUE).await)
+                    .await?;
             let quarantined = wait("the killer is under quarantine", async || {
                 world.replace_dead()?;
                 let job = world.job(job.id).await?;

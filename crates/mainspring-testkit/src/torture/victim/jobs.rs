@@ -25,6 +25,10 @@ pub struct Work {
     pub returns: usize,
 }
 
+/// The queue of jobs that take their processes down, with a slot of its own: nobody claims them ahead. The death of one that was
+/// claimed ahead counts for its neighbors and not for itself, so an innocent neighbor could reach the third crash first.
+pub const CRASHER_QUEUE: &str = "crashers";
+
 /// A job that takes its process down.
 #[derive(Debug, Serialize, Deserialize, Job)]
 #[job(kind = "poison")]

@@ -11,7 +11,7 @@ mod producer;
 mod worker;
 mod workflow;
 
-pub use jobs::{Crasher, QUEUES, Work};
+pub use jobs::{CRASHER_QUEUE, Crasher, QUEUES, Work};
 pub use probe::ProbeResult;
 pub use worker::{CLAIM, SLOTS};
 pub use workflow::WorkflowJob;

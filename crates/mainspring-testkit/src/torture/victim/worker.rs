@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mainspring::{Context, JobId, snooze};
 
-use super::jobs::{Crasher, QUEUES, Work};
+use super::jobs::{CRASHER_QUEUE, Crasher, QUEUES, Work};
 use super::workflow::{self, WorkflowJob};
 use super::{VictimContext, input_ends, producer};
 use crate::history::{Actor, Fact, Recorder};
@@ -49,6 +49,7 @@ pub(super) async fn run(life: VictimContext) -> Result<(), Box<dyn Error>> {
     for (queue, slots) in QUEUES.iter().zip(SLOTS) {
         node = node.queue(queue, slots);
     }
+    node = node.queue(CRASHER_QUEUE, 1);
     let node = node.start().await?;
     node.run_until(input_ends(&*engine.seams().threads)).await;
     engine.close().await;
