@@ -169,6 +169,50 @@ impl Context {
         matches!(run.stop_reason(), Some(Stop::Cancel(_)))
     }
 
+    /// Waits until the node drains: it shuts down, and lets running jobs end for
+    /// [`NodeBuilder::drain`](crate::NodeBuilder::drain). Then it drops the handlers that still run and gives their jobs
+    /// back, which counts nothing.
+    ///
+    /// A long handler uses the time to reach a good place to stop. It can store how far it has come and return
+    /// [`snooze`](crate::snooze), and another node runs the job again at once:
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use mainspring::{Context, Failure};
+    /// # async fn next_page(_from: u64) -> Result<Option<u64>, Failure> { Ok(None) }
+    /// # async fn save(_page: u64) -> Result<(), Failure> { Ok(()) }
+    /// # async fn import(ctx: Context, mut page: u64) -> Result<(), Failure> {
+    /// while let Some(next) = next_page(page).await? {
+    ///     page = next;
+    ///     if ctx.is_draining() {
+    ///         save(page).await?;
+    ///         Err(mainspring::snooze(Duration::ZERO))?;
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The engine does not record that a node drains. So do not let it decide which durable operations come next: run
+    /// again on another node, the handler would take the other way. A handler that is suspended does not hold up its
+    /// node, and hears nothing.
+    pub async fn draining(&self) {
+        // As with a cancellation: not under a waker of the handler's own.
+        let own = |context: &mut std::task::Context<'_>| context.waker().will_wake(&self.session.waker);
+        std::future::poll_fn(|context| {
+            if self.is_draining() || !own(context) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        if !self.is_draining() {
+            self.session.run().drained().await;
+        }
+    }
+
+    /// Returns whether the node drains; see [`draining`](Self::draining).
+    pub fn is_draining(&self) -> bool {
+        self.session.run().is_draining()
+    }
+
     /// Reports the job's progress, and never waits. The engine keeps only the latest, and stores it within about a
     /// second.
     pub fn progress(&self, done: u64, total: u64, note: impl Into<String>) {

@@ -32,6 +32,15 @@ pub(crate) enum Stop {
     Abandon,
 }
 
+/// What a runner hears of a run from elsewhere.
+#[derive(Debug, Clone)]
+pub(crate) enum Interrupt {
+    /// The run is to stop.
+    Stop(Stop),
+    /// The node drains: the handler may want to know.
+    Drain,
+}
+
 /// One run of one job on this node: what the runner, the lease keeper and the handler share.
 #[derive(Debug)]
 pub(crate) struct JobRun {
@@ -60,6 +69,8 @@ pub(crate) struct JobRun {
     cooperative: AtomicBool,
     /// Whether the handler gets no more time to end in its own way.
     hurry: AtomicBool,
+    /// Whether the node drains.
+    draining: AtomicBool,
     stop: Mutex<Option<Stop>>,
     stopped: Notify,
     progress: Mutex<Option<Progress>>,
@@ -120,6 +131,7 @@ impl JobRun {
             foreign: AtomicBool::new(false),
             cooperative: AtomicBool::new(false),
             hurry: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
             stop: Mutex::new(None),
             stopped: Notify::new(),
             progress: Mutex::new(None),
@@ -275,6 +287,30 @@ impl JobRun {
         self.look_until(JobRun::stop_reason).await
     }
 
+    /// Notes that the node drains.
+    pub(crate) fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+        self.stopped.notify_waiters();
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the node drains.
+    pub(crate) async fn drained(&self) {
+        self.look_until(|run| run.is_draining().then_some(())).await;
+    }
+
+    /// Waits until the run is asked to stop, or until the node drains if the runner has not heard of that.
+    pub(crate) async fn interrupted(&self, heard: bool) -> Interrupt {
+        self.look_until(|run| {
+            let drain = || (!heard && run.is_draining()).then_some(Interrupt::Drain);
+            run.stop_reason().map(Interrupt::Stop).or_else(drain)
+        })
+        .await
+    }
+
     /// Waits until the run is to stop for another reason than a cancellation, which it cannot put off.
     pub(crate) async fn must_go(&self) {
         self.look_until(|run| run.hurry.load(Ordering::Relaxed).then_some(())).await;
@@ -285,7 +321,7 @@ impl JobRun {
         self.look_until(|run| matches!(run.stop_reason(), Some(Stop::Abandon)).then_some(())).await;
     }
 
-    /// Waits for a stop in which `look` finds what it looks for.
+    /// Waits for news in which `look` finds what it looks for.
     async fn look_until<T>(&self, look: impl Fn(&Self) -> Option<T>) -> T {
         loop {
             let mut notified = std::pin::pin!(self.stopped.notified());

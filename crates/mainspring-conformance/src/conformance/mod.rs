@@ -193,6 +193,7 @@ macro_rules! conformance_tests {
                 renewal_extends_the_lease,
                 node_is_backed_up_until_a_renewal_says_otherwise,
                 node_is_listed_with_its_last_report,
+                node_serves_the_queues_of_its_last_report,
                 lapsed_lease_is_extended,
                 node_that_is_gone_cannot_renew,
                 stuck_mark_lasts_as_long_as_the_claim,

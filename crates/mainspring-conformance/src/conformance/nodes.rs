@@ -147,6 +147,28 @@ pub async fn node_is_listed_with_its_last_report(h: &Harness) {
     assert_eq!(h.node_view(node).await.report, Some(empty));
 }
 
+/// The queues with slots in its last report are those that a node serves; before its first, those that it registered with.
+pub async fn node_serves_the_queues_of_its_last_report(h: &Harness) {
+    let mut registration = h.registration();
+    registration.queues = vec![(queue("mail"), 3), (queue("bulk"), 1)];
+    let node = h.store.register(registration).await.expect("register").no;
+    let activity = |name, slots| QueueActivity {
+        queue: queue(name),
+        slots,
+        running: 1,
+        waiting: 0,
+        unstored: 0,
+        asking: 0,
+        last_claim: None,
+        next_look: Duration::ZERO,
+    };
+    let queues = vec![activity("mail", 20), activity("bulk", 0), activity("new", 2)];
+    h.store.renew(Renewal { queues, ..Renewal::new(node) }).await.expect("renew");
+    assert_eq!(h.node_view(node).await.queues, [(queue("mail"), 20), (queue("new"), 2)]);
+    h.store.retire(node).await.expect("retire");
+    assert_eq!(h.node_view(node).await.queues, [(queue("mail"), 20), (queue("new"), 2)]);
+}
+
 async fn mark(h: &Harness, node: NodeNo, claim: mainspring_core::id::Claim, mark: Mark) {
     h.store.renew(Renewal { marks: vec![(claim, mark)], ..Renewal::new(node) }).await.expect("renew");
 }

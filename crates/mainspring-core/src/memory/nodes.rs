@@ -102,13 +102,14 @@ impl Model {
 
     fn node(&self, no: NodeNo, member: &Membership) -> Node {
         let it = &member.registration;
+        let served = member.report.as_ref().and_then(ActivityReport::serves);
         Node {
             no,
             id: it.id,
             name: it.name.clone(),
             version: it.version.clone(),
             pid: it.pid,
-            queues: it.queues.clone(),
+            queues: served.unwrap_or_else(|| it.queues.clone()),
             abilities: it.abilities.clone(),
             state: member.state,
             started_at: member.started_at,

@@ -52,6 +52,15 @@ pub struct ActivityReport {
 }
 
 impl ActivityReport {
+    /// The queues that its node serves, and the slots for each. `None` if it says nothing of queues.
+    ///
+    /// Slots change while a node runs. What it registered with holds until its first report; one with 0 slots is not served any
+    /// more, and running jobs of it end.
+    pub fn serves(&self) -> Option<Vec<(QueueName, u32)>> {
+        let served = self.queues.iter().filter(|one| one.slots > 0);
+        (!self.queues.is_empty()).then(|| served.map(|one| (one.queue.clone(), one.slots)).collect())
+    }
+
     /// What it says of a queue.
     pub fn of(&self, queue: &QueueName) -> Option<&QueueActivity> {
         self.queues.iter().find(|one| one.queue == *queue)

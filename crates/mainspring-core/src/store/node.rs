@@ -109,7 +109,7 @@ pub struct Renewal {
     pub marks: Vec<(Claim, Mark)>,
     /// Whether it claims nothing because the store does not take its outcomes.
     pub backed_up: bool,
-    /// What it does for its queues.
+    /// What it does for its queues. Those with slots are the queues that it serves from now on.
     pub queues: Vec<QueueActivity>,
 }
 
@@ -222,7 +222,7 @@ pub struct Node {
     /// The jobs that it can run.
     #[serde(flatten)]
     pub abilities: Abilities,
-    /// The queues it serves and its slots for each.
+    /// The queues it serves and its slots for each, as of its last report.
     pub queues: Vec<(QueueName, u32)>,
     /// Whether it is live.
     pub state: NodeState,

@@ -143,6 +143,10 @@ fn read_node(node: NodeRow) -> Result<Node> {
         }
         None => None,
     };
+    let queues = match report.as_ref().and_then(ActivityReport::serves) {
+        Some(served) => served,
+        None => serde_json::from_str(&node.queues).map_err(bad)?,
+    };
     Ok(Node {
         no,
         id: NodeId::from_bytes(*node.id.as_bytes()),
@@ -150,7 +154,7 @@ fn read_node(node: NodeRow) -> Result<Node> {
         version: node.version,
         pid: u32::try_from(node.pid).unwrap_or(0),
         abilities: serde_json::from_str(&node.abilities).map_err(bad)?,
-        queues: serde_json::from_str(&node.queues).map_err(bad)?,
+        queues,
         state: state.ok_or_else(|| corrupt(format!("node {no} is in a state that is none")))?,
         started_at: node.started_at.0,
         renewed_at: node.renewed_at.0,

@@ -89,6 +89,10 @@ pub(crate) fn nodes(reader: &mut Reader) -> Result<Vec<Node>> {
             }),
             None => None,
         };
+        let queues = match report.as_ref().and_then(ActivityReport::serves) {
+            Some(served) => served,
+            None => serde_json::from_str(&text(6)?).map_err(bad)?,
+        };
         nodes.push(Node {
             no,
             id: NodeId::from_bytes(row.get(1)?),
@@ -96,7 +100,7 @@ pub(crate) fn nodes(reader: &mut Reader) -> Result<Vec<Node>> {
             version: text(3)?,
             pid: row.get(4)?,
             abilities: serde_json::from_str(&text(5)?).map_err(bad)?,
-            queues: serde_json::from_str(&text(6)?).map_err(bad)?,
+            queues,
             state: NodeState::from_code(row.get(7)?).ok_or_else(|| corrupt("a node's state that is none"))?,
             started_at: Timestamp::from_micros(row.get(8)?),
             renewed_at: Timestamp::from_micros(row.get(9)?),

@@ -28,7 +28,7 @@ use mainspring_core::store::{ClaimRequest, ClaimedBatch};
 use mainspring_core::{Error, Result, fault};
 
 use super::slot_table::{ClaimPlan, SENT_MAX, UnstartedJob};
-use super::{NodeShared, activity, broken, finisher, runner};
+use super::{NodeShared, activity, broken, finisher};
 use crate::job_run::JobRun;
 
 /// What it is called in logs.
@@ -227,9 +227,7 @@ fn accept(
     let got: Vec<usize> = plan.queues.iter().map(|(queue, _)| of(queue)).collect();
     let (start, refused) = shared.slot_table.admit(plan, works, claimed.now);
     activity::answered(shared, plan, &got, batch);
-    for (queue, work) in start {
-        shared.spawn(runner::run(Arc::clone(shared), queue, work));
-    }
+    shared.start(start);
     shared.release(refused);
 }
 

@@ -170,6 +170,7 @@ async fn rejoin(shared: &NodeShared, fresh: &mut Option<NodeId>) -> bool {
     let seams = shared.engine.seams();
     let mut registration = shared.registration.clone();
     registration.id = *fresh.get_or_insert_with(|| NodeId::mint(seams.clock.now(), &*seams.rng));
+    registration.queues = shared.slot_table.serving();
     fault::point!("node.rejoin.expired");
     match shared.store().register(registration).await {
         Ok(member) => {

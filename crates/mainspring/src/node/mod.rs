@@ -32,11 +32,12 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mainspring_core::Error;
 use mainspring_core::id::NodeNo;
 use mainspring_core::job::Outcome;
+use mainspring_core::name::QueueName;
 use mainspring_core::seam::{Clock, Task};
-use mainspring_core::store::{Finish, QueueActivity, Registration, Store};
+use mainspring_core::store::{Finish, QueueActivity, QueueChange, Registration, Store};
+use mainspring_core::{Error, Result, bounds};
 use tokio::sync::{Notify, mpsc, watch};
 
 pub use builder::NodeBuilder;
@@ -203,6 +204,13 @@ impl NodeShared {
         }
     }
 
+    /// Runs jobs for which there are slots, which the places of their queues name.
+    fn start(self: &Arc<Self>, works: Vec<(usize, UnstartedJob)>) {
+        for (queue, work) in works {
+            self.spawn(runner::run(Arc::clone(self), queue, work));
+        }
+    }
+
     /// Gives back jobs that were claimed and not started.
     fn release(&self, works: Vec<UnstartedJob>) {
         for work in works {
@@ -269,6 +277,65 @@ impl Node {
     /// stored, its last claim, and when it looks for jobs again.
     pub fn queues(&self) -> Vec<QueueActivity> {
         activity::snapshot(&self.shared)
+    }
+
+    /// Serves a queue with this many slots from now on: one that the node serves, or a new one. Nothing restarts.
+    ///
+    /// New slots take jobs at once. If there are fewer than before, running jobs end in their slots, and no others begin
+    /// until the number is right; jobs that the node claimed ahead go back to the queue. Other nodes and operators see
+    /// the change with the next renewal of the lease, which the node sends at once. A node that shuts down changes
+    /// nothing.
+    ///
+    /// ```no_run
+    /// # async fn example(node: mainspring::Node) -> Result<(), mainspring::Error> {
+    /// node.set_slots("mail", 20).await?;
+    /// node.remove_queue("reports")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) if `queue` is not a queue's name, or `slots` is not between 1 and
+    /// 100,000; [`Error::TooLarge`](crate::Error::TooLarge) beyond 256 queues; an error of the store, which learns of a
+    /// new queue first. Then nothing has changed.
+    pub async fn set_slots(&self, queue: impl AsRef<str>, slots: u32) -> Result<()> {
+        let name = QueueName::new(queue)?;
+        if slots == 0 || slots > bounds::SLOTS {
+            let why = format!(
+                "{slots} slots for queue `{name}` are not between 1 and {}; .remove_queue(…) ends serving it",
+                bounds::SLOTS
+            );
+            return Err(Error::Invalid { what: "slots", why });
+        }
+        if !self.shared.slot_table.serving().iter().any(|(served, _)| *served == name) {
+            // A queue exists as soon as a setting names it.
+            self.shared.store().configure(name.clone(), QueueChange::default()).await?;
+        }
+        self.resize(&name, slots)
+    }
+
+    /// Serves a queue no longer. Running jobs end, jobs that the node claimed ahead go back to the queue, and it claims
+    /// no more of them. Returns whether the node served the queue.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) if `queue` is not a queue's name, or the last that the node serves: shut
+    /// the node down instead.
+    pub fn remove_queue(&self, queue: impl AsRef<str>) -> Result<bool> {
+        let name = QueueName::new(queue)?;
+        let serves = self.shared.slot_table.serving().iter().any(|(served, _)| *served == name);
+        if serves {
+            self.resize(&name, 0)?;
+        }
+        Ok(serves)
+    }
+
+    fn resize(&self, queue: &QueueName, slots: u32) -> Result<()> {
+        let resized = self.shared.slot_table.set_slots(queue, slots)?;
+        self.shared.start(resized.start);
+        self.shared.release(resized.release);
+        self.shared.renew_now.notify_one();
+        tracing::info!(%queue, slots, "the slots of a queue were changed");
+        Ok(())
     }
 
     /// The number that the store knows it by, and its claims.

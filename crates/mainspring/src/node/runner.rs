@@ -24,7 +24,7 @@ use crate::context::Context;
 use crate::durable::activation::Activation;
 use crate::durable::session::Session;
 use crate::handler::{Broken, Handler, Payload};
-use crate::job_run::{JobRun, Stop};
+use crate::job_run::{Interrupt, JobRun, Stop};
 use crate::layer::Inner;
 use crate::panic::{caught, caught_sync, drop_caught};
 
@@ -250,11 +250,22 @@ async fn poll(shared: &NodeShared, run: &JobRun, activation: &mut Activation) ->
     let limit = TimeLimit::of(shared, run);
     let session = Arc::clone(&activation.session);
     let mut result = std::pin::pin!(activation.run());
-    let stop = tokio::select! {
-        biased;
-        ended = &mut result => return overruled(ended, run),
-        stop = run.stop_requested() => stop,
-        () = limit.passes(shared) => return Some(limit.ended()),
+    let mut passes = std::pin::pin!(limit.passes(shared));
+    let mut draining = false;
+    let stop = loop {
+        tokio::select! {
+            biased;
+            ended = &mut result => return overruled(ended, run),
+            interrupt = run.interrupted(draining) => match interrupt {
+                Interrupt::Stop(stop) => break stop,
+                // The handler looks again: it may watch for this.
+                Interrupt::Drain => {
+                    draining = true;
+                    session.waker.wake_by_ref();
+                }
+            },
+            () = &mut passes => return Some(limit.ended()),
+        }
     };
     if matches!(stop, Stop::Cancel(_)) && run.is_cooperative() {
         session.wake_waits();

@@ -12,8 +12,13 @@
 //! - A queue that a claim found empty is not asked again until something says that it may have jobs. A claim may leave behind
 //!   jobs whose nodes were lost, because they are for free slots only. Then the next free slot says so.
 //! - While a claim is on its way, a queue is asked for more only if its last claim came back full.
+//! - A queue whose slots are taken away takes in nothing more, and its entry is reused only when nothing of it is left: runners
+//!   name queues by the places of their entries.
 //! - With what it asks for, a node has at most its slots and the jobs that may wait behind them. Beside that it has as many
-//!   unstored outcomes, or none if the store does not take them. So it never holds more than twice as many claims.
+//!   unstored outcomes, or none if the store does not take them. So it never holds more than twice as many claims. After its slots
+//!   were lowered, that holds as soon as running jobs have ended.
+
+mod resize;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
@@ -73,6 +78,7 @@ struct QueueTable {
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own, and all combinations occur")]
 struct QueueSlots {
     name: QueueName,
+    /// 0: the node does not serve it any more.
     slots: usize,
     running: usize,
     waiting: VecDeque<UnstartedJob>,
@@ -93,6 +99,23 @@ struct QueueSlots {
 }
 
 impl QueueSlots {
+    fn new(name: QueueName, slots: u32) -> Self {
+        let slots = usize::try_from(slots).unwrap_or(usize::MAX);
+        QueueSlots {
+            name,
+            slots,
+            running: 0,
+            waiting: VecDeque::new(),
+            asked: 0,
+            last_claim: None,
+            last_claim_full: false,
+            mean_seconds: slow_mean(slots),
+            may_have_jobs: true,
+            left_behind: false,
+            moved: false,
+        }
+    }
+
     /// How many jobs the queue should have on this node, running and waiting.
     fn target(&self, claim: usize) -> usize {
         #[expect(
@@ -192,20 +215,7 @@ impl QueueTable {
 
 impl SlotTable {
     pub(super) fn new(queues: &[(QueueName, u32)], claim: usize) -> Self {
-        let queue = |(name, slots): &(QueueName, u32)| QueueSlots {
-            name: name.clone(),
-            slots: usize::try_from(*slots).unwrap_or(usize::MAX),
-            running: 0,
-            waiting: VecDeque::new(),
-            asked: 0,
-            last_claim: None,
-            last_claim_full: false,
-            mean_seconds: slow_mean(usize::try_from(*slots).unwrap_or(usize::MAX)),
-            may_have_jobs: true,
-            left_behind: false,
-            moved: false,
-        };
-        let queues = queues.iter().map(queue).collect();
+        let queues = queues.iter().map(|(name, slots)| QueueSlots::new(name.clone(), *slots)).collect();
         let state = QueueTable {
             queues,
             suspect: None,
@@ -244,7 +254,7 @@ impl SlotTable {
             last_claim: queue.last_claim,
             next_look,
         };
-        state.queues.iter().map(activity).collect()
+        state.queues.iter().filter(|queue| !queue.is_gone()).map(activity).collect()
     }
 
     /// Notes that queues may have jobs; `None`: all of them.
@@ -310,8 +320,8 @@ impl SlotTable {
         self.lock().answered(plan);
     }
 
-    /// Takes claimed jobs in; returns those whose slot is free now, with the number of their queue. A closed table returns
-    /// all of them unstarted in the second list. `at` is when the store claimed them.
+    /// Takes claimed jobs in; returns those whose slot is free now, with the number of their queue. The second list has those that
+    /// are given back: all if the table is closed, and those of queues that are not served any more. `at` is when the store claimed them.
     pub(super) fn admit(
         &self,
         plan: &ClaimPlan,
@@ -326,11 +336,16 @@ impl SlotTable {
         let QueueTable { queues, suspect, .. } = &mut *state;
         let mut came = vec![0_usize; queues.len()];
         let mut lost = vec![false; queues.len()];
+        let mut refused = Vec::new();
         for work in works {
             // A store gives only what was asked for; a job of another queue would have no slot.
             let Some(number) = queues.iter().position(|queue| queue.name == work.run.info.queue) else {
                 continue;
             };
+            if queues[number].slots == 0 {
+                refused.push(work);
+                continue;
+            }
             came[number] += 1;
             // As far as a claim tells: its node was lost.
             lost[number] |= !work.ahead && work.run.claim.number > 1;
@@ -364,7 +379,7 @@ impl SlotTable {
                 start.push((number, work));
             }
         }
-        (start, Vec::new())
+        (start, refused)
     }
 
     /// Gives a slot back after a job that took this long; returns the next job for it, if one waits.
@@ -374,7 +389,8 @@ impl SlotTable {
         let queue = &mut state.queues[at];
         let took = took.as_secs_f64();
         queue.mean_seconds += (took - queue.mean_seconds) * WEIGHT;
-        let next = queue.waiting.pop_front();
+        // With fewer slots than before, this one may be gone.
+        let next = if queue.running > queue.slots { None } else { queue.waiting.pop_front() };
         queue.moved = true;
         if next.is_none() {
             queue.running -= 1;
@@ -448,125 +464,4 @@ impl SlotTable {
 }
 
 #[cfg(test)]
-mod tests {
-    use mainspring_core::id::Row;
-    use mainspring_core::job::{Options, Priority};
-    use mainspring_core::name::Kind;
-    use mainspring_core::store::Claimed;
-
-    use super::*;
-
-    const CLAIM: usize = 4;
-
-    fn slot_table() -> SlotTable {
-        SlotTable::new(&[(QueueName::new("q").expect("a name"), 10)], CLAIM)
-    }
-
-    fn works(count: usize) -> Vec<UnstartedJob> {
-        let claimed = |n: usize| Claimed {
-            ahead: false,
-            claim: Claim {
-                id: JobId::from_bytes([u8::try_from(n).unwrap_or(0); 16]),
-                row: Row(0),
-                number: 1,
-            },
-            kind: Kind::new("k").expect("a kind"),
-            queue: QueueName::new("q").expect("a name"),
-            priority: Priority::default(),
-            input: Value::Here(Vec::new()),
-            failures: 0,
-            crashes: 0,
-            crashed_micros: 0,
-            created_at: Timestamp::EPOCH,
-            deadline: None,
-            options: Options::default(),
-            journal: None,
-        };
-        let work = |n| UnstartedJob {
-            run: Arc::new(JobRun::new(
-                &mut claimed(n),
-                NodeNo(1),
-                Arc::default(),
-                Timestamp::EPOCH,
-                Duration::ZERO,
-            )),
-            input: Value::Here(Vec::new()),
-            journal: None,
-            ahead: false,
-        };
-        (0..count).map(work).collect()
-    }
-
-    /// What a plan asks for: jobs and suspects.
-    fn asked(plan: Option<&ClaimPlan>) -> Option<(usize, usize)> {
-        plan.map(|plan| (plan.queues[0].1, plan.suspects))
-    }
-
-    #[test]
-    fn a_second_claim_goes_out_only_after_a_full_one() {
-        let slot_table = slot_table();
-        let first = slot_table.plan(Backlog::default());
-        assert_eq!(asked(first.as_ref()), Some((4, 1)));
-        assert_eq!(
-            asked(slot_table.plan(Backlog::default()).as_ref()),
-            None,
-            "nobody knows yet whether there is more"
-        );
-        slot_table.admit(&first.expect("a plan"), works(4), Timestamp::EPOCH);
-        let second = slot_table.plan(Backlog::default());
-        assert_eq!(asked(second.as_ref()), Some((4, 1)));
-        let third = slot_table.plan(Backlog::default());
-        assert_eq!(asked(third.as_ref()), Some((2, 0)), "no second suspect while one may be on its way");
-        slot_table.admit(&second.expect("a plan"), works(4), Timestamp::EPOCH);
-        slot_table.admit(&third.expect("a plan"), works(1), Timestamp::EPOCH);
-        let fourth = slot_table.plan(Backlog::default());
-        assert_eq!(
-            asked(fourth.as_ref()),
-            Some((1, 1)),
-            "the second was full, and a suspect may have been passed over"
-        );
-        slot_table.admit(&fourth.expect("a plan"), works(0), Timestamp::EPOCH);
-        assert_eq!(
-            asked(slot_table.plan(Backlog::default()).as_ref()),
-            None,
-            "it is empty, until something says otherwise"
-        );
-        slot_table.expect_jobs(None);
-        assert_eq!(asked(slot_table.plan(Backlog::default()).as_ref()), Some((1, 1)));
-    }
-
-    #[test]
-    fn what_exceeds_the_free_slots_is_asked_for_ahead() {
-        let slot_table = SlotTable::new(&[(QueueName::new("q").expect("a name"), 2)], 4);
-        let ahead = |plan: &ClaimPlan| plan.ahead.first().map_or(0, |ahead| ahead.1);
-        let first = slot_table.plan(Backlog::default()).expect("a plan");
-        assert_eq!((asked(Some(&first)), ahead(&first)), (Some((2, 1)), 0));
-        let (started, _) = slot_table.admit(&first, works(2), Timestamp::EPOCH);
-        for _ in 0..200 {
-            slot_table.lock().queues[0].mean_seconds *= 0.9;
-        }
-        let second = slot_table.plan(Backlog::default()).expect("a plan");
-        assert_eq!((asked(Some(&second)), ahead(&second)), (Some((4, 1)), 4), "no slot is free");
-        let mut works = works(3);
-        works[0].ahead = true;
-        works[1].ahead = true;
-        slot_table.admit(&second, works, Timestamp::EPOCH);
-        slot_table.expect_jobs(None);
-        assert_eq!(slot_table.plan(Backlog::default()), None, "one waits whose crash would count");
-        let next = slot_table.next(0, Duration::from_millis(1)).expect("one waits");
-        assert!(!next.ahead, "it starts before what was claimed ahead");
-        let third = slot_table.plan(Backlog::default()).expect("a plan");
-        assert_eq!((asked(Some(&third)).map(|asked| asked.0), ahead(&third)), (Some(4), 4));
-        assert_eq!(started.len(), 2);
-    }
-
-    #[test]
-    fn what_is_not_answered_is_asked_for_again() {
-        let slot_table = slot_table();
-        let missed = slot_table.plan(Backlog::default()).expect("a plan");
-        slot_table.claim_failed(&missed);
-        assert_eq!(asked(slot_table.plan(Backlog::default()).as_ref()), None, "it waits for a hint");
-        slot_table.expect_jobs(None);
-        assert_eq!(asked(slot_table.plan(Backlog::default()).as_ref()), Some((4, 1)));
-    }
-}
+mod tests;

@@ -51,6 +51,10 @@ async fn run(shared: Arc<NodeShared>, _guard: AliveGuard) {
     fault::point!("node.leave.draining");
     let unstarted = shared.slot_table.close();
     shared.release(unstarted);
+    // Nothing starts any more: these are all.
+    for run in shared.held.all() {
+        run.drain();
+    }
     tokio::select! {
         biased;
         () = shared.held.empty() => {}

@@ -27,6 +27,7 @@ mod routing;
 mod schedules;
 mod setup;
 mod shutdown;
+mod slots;
 mod start_by_key;
 mod testing_module;
 mod time;

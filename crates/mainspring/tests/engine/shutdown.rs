@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use mainspring::testing::TestEngine;
@@ -109,6 +110,98 @@ async fn draining_ends_after_its_time_and_gives_the_rest_back() {
         assert_eq!(state(&test, job.id).await, State::Ready);
     }
     assert_sound(&test).await;
+}
+
+/// Polls a future as sets of futures do: under a waker of its own.
+async fn under_another_waker(future: impl Future<Output = ()>) {
+    struct Other(Waker);
+    impl Wake for Other {
+        fn wake(self: Arc<Self>) {
+            self.0.wake_by_ref();
+        }
+    }
+    let mut future = std::pin::pin!(future);
+    std::future::poll_fn(|context| {
+        let other = Waker::from(Arc::new(Other(context.waker().clone())));
+        future.as_mut().poll(&mut std::task::Context::from_waker(&other))
+    })
+    .await;
+}
+
+/// Handlers hear of the drain under their own waker and under another one, and only then.
+#[tokio::test]
+async fn a_handler_is_told_that_its_node_drains() {
+    let test = TestEngine::new();
+    let handler = async |ctx: Context, job: Work| {
+        assert!(!ctx.is_draining());
+        if job.n == 0 {
+            ctx.draining().await;
+        } else {
+            under_another_waker(ctx.draining()).await;
+        }
+        assert!(ctx.is_draining());
+        // The node lets it do more than one thing before it ends.
+        ctx.engine().seams().clock.sleep(SECOND).await;
+        mainspring::HandlerResult::Ok(job.n)
+    };
+    let node = test.node(|node| node.handle(handler).queue("default", 2)).await.expect("a node");
+    let jobs = test.enqueue_many((0..2).map(work)).await.expect("enqueued");
+    test.advance(10 * SECOND).await.expect("time passes");
+    let began = test.now();
+    let ((), advanced) = tokio::join!(node.shutdown(), test.advance(5 * SECOND));
+    advanced.expect("time passes");
+    for job in &jobs {
+        let record = record(&test, job.id).await;
+        assert_eq!((record.summary.status.state, record.summary.claim), (State::Succeeded, 1));
+        assert_eq!(
+            record.summary.finished_at.expect("it ended").since(began),
+            SECOND,
+            "it needed no drain time"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_is_snoozed_because_its_node_drains_runs_on_another_and_counts_nothing() {
+    let test = TestEngine::new();
+    let handler = async |ctx: Context, job: Work| {
+        if ctx.info().claim == 1 {
+            ctx.draining().await;
+            Err(mainspring::snooze(Duration::ZERO))?;
+        }
+        mainspring::HandlerResult::Ok(job.n)
+    };
+    let node = test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
+    let job = test.enqueue(work(7)).max_attempts(1).await.expect("enqueued");
+    test.advance(SECOND).await.expect("time passes");
+    node.shutdown().await;
+    test.node(|node| node.handle(handler).queue("default", 1)).await.expect("another");
+    test.run_until_idle().await.expect("idle");
+    assert_eq!(test.outcome(&job).expect("it succeeded"), 7);
+    let summary = record(&test, job.id).await.summary;
+    assert_eq!((summary.claim, summary.failures, summary.crashes), (2, 0, 0));
+}
+
+/// It waits for nothing but durable operations and the drain: that costs no slot.
+#[tokio::test]
+async fn a_workflow_that_watches_for_the_drain_is_suspended_all_the_same() {
+    let test = TestEngine::new();
+    let handler = async |ctx: Context, job: Work| {
+        tokio::select! {
+            slept = ctx.sleep("nap", 60 * SECOND) => slept?,
+            () = ctx.draining() => Err(mainspring::snooze(Duration::ZERO))?,
+        }
+        mainspring::HandlerResult::Ok(job.n)
+    };
+    let node = test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
+    let job = test.enqueue(work(1)).await.expect("enqueued");
+    test.advance(SECOND).await.expect("time passes");
+    assert_eq!(state(&test, job.id).await, State::Suspended);
+    node.shutdown().await;
+    assert_eq!(state(&test, job.id).await, State::Suspended, "it holds up nobody");
+    test.node(|node| node.handle(handler).queue("default", 1)).await.expect("another");
+    test.advance(60 * SECOND).await.expect("time passes");
+    assert_eq!(test.outcome(&job).expect("it succeeded"), 1);
 }
 
 #[tokio::test]
