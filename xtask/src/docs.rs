@@ -46,7 +46,7 @@ pub(crate) fn pages() -> Result<()> {
         println!("{finding}");
     }
     if !findings.is_empty() {
-        bail!("the pages have {} places to mend", findings.len());
+        bail!("the pages have {} places to fix", findings.len());
     }
     println!("docs: {} pages are in order", pages.len());
     Ok(())

@@ -75,7 +75,7 @@ pub(crate) fn check() -> Result<()> {
         println!("{finding}");
     }
     if !findings.is_empty() {
-        bail!("tidy found {} places to mend", findings.len());
+        bail!("tidy found {} places to fix", findings.len());
     }
     println!("tidy: {} files and {} packages are in order", files.len(), packages.len());
     Ok(())

@@ -10,8 +10,7 @@ use crate::dev;
 /// Shown under every `--help` of the program itself.
 const AFTER_HELP: &str = "\
 Exit codes:
-  0  it worked
-  1  the command failed, or `doctor` found a problem
+  0  it worked 1 the command failed, or `doctor` found a problem
   2  the command line or the input is wrong; nothing was stored
   3  there is no such job
   4  the store cannot be opened
@@ -22,14 +21,14 @@ Try it: `mainspring dev` runs sample jobs in ./mainspring.db and shows them live
 #[derive(Debug, Parser)]
 #[command(name = "mainspring", version, after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Where the jobs are: `sqlite:PATH`, `postgres://USER@HOST/DATABASE`, or `memory:`. [env: MAINSPRING_STORE] [default:
+    /// The store: `sqlite:PATH`, `postgres://USER@HOST/DATABASE`, or `memory:`. [env: MAINSPRING_STORE] [default:
     /// sqlite:mainspring.db]
     // An address may hold a password: help must not show what is in the environment. Clap would show the option as one that
     // is needed, were it told of the variable.
     #[arg(long, global = true, help_heading = "Everywhere", value_name = "URL")]
     #[arg(default_value_t = store(), hide_default_value = true)]
     pub(crate) store: String,
-    /// Acknowledge before data is on stable storage: a power cut may lose the last moments.
+    /// Acknowledge before data is on stable storage: a power failure may lose the last seconds.
     #[arg(long, global = true, help_heading = "Everywhere")]
     pub(crate) relaxed_durability: bool,
     /// Print JSON, for programs.
@@ -59,23 +58,23 @@ pub(crate) enum Command {
     Job(job::Args),
     /// Send a signal to a job whose handler waits for it, now or later.
     Signal(signal::Args),
-    /// Say the one reason that a job is not running.
+    /// Show the one reason that a job is not running.
     Why(why::Args),
-    /// List queues, pause and resume them, change their settings, delete them.
+    /// List, pause, resume, change and delete queues.
     Queue(queue::Args),
-    /// List schedules, define, pause and resume them, run them by hand.
+    /// List, define, pause and resume schedules, and run them by hand.
     Schedule(schedule::Args),
     /// List the nodes that run jobs.
     Nodes,
     /// Watch a store's figures, nodes and jobs live.
     Watch(watch::Args),
-    /// Create the store, or bring it to the schema of this version.
+    /// Create the store, or migrate it to this version's schema.
     Migrate(migrate::Args),
-    /// Look for what is wrong with the store, its nodes and its queues.
+    /// Find problems of the store, its nodes and its queues.
     Doctor(doctor::Args),
-    /// Measure how fast jobs get in and out here. Your jobs are not touched.
+    /// Measure how fast this store takes and runs jobs. Leaves your jobs alone.
     Bench(bench::Args),
-    /// Print the manual page, or write those of all commands.
+    /// Print a manual page, or write the pages of all commands.
     Man(man::Args),
     /// Print a completion script for a shell.
     Completions(completions::Args),

@@ -46,7 +46,7 @@ pub(crate) fn activity(activity: &QueueActivity, as_of: Timestamp, now: Timestam
         Some(claim) => {
             format!("last claim {}: asked for {}, got {}", relative(claim.at, now), claim.asked, claim.got)
         }
-        None => "no claim was answered yet".to_owned(),
+        None => "no claim answered yet".to_owned(),
     });
     if activity.asking > 0 {
         parts.push(format!("a claim for {} is not answered yet", activity.asking));

@@ -29,19 +29,19 @@ pub fn chain<'e>(error: &'e (dyn StdError + 'static)) -> impl Iterator<Item = &'
 #[non_exhaustive]
 pub enum Error {
     /// The node or claim that wrote is not the owner any more; nothing was changed.
-    #[error("lease lost: the job or the node now belongs to somebody else")]
+    #[error("lease lost: the job or the node has another owner now")]
     LeaseLost,
     /// There is no such job.
     #[error("job {0} not found")]
     NotFound(JobId),
     /// A unique key is held by another job, and the caller asked for a refusal.
-    #[error("unique key is held by job {existing}")]
+    #[error("job {existing} holds the unique key")]
     Conflict {
         /// The job that holds the key.
         existing: JobId,
     },
     /// An id that was chosen for a job belongs to another one. Nothing was stored.
-    #[error("id taken: job {id} {differs}")]
+    #[error("job id {id} is taken: the stored job {differs}")]
     IdTaken {
         /// The id, and so the job that has it.
         id: JobId,
@@ -74,7 +74,7 @@ pub enum Error {
     #[error("schedule `{0}` not found")]
     NoSchedule(ScheduleName),
     /// A schedule was to be run by hand, but the job of the fire before has not ended. Nothing was enqueued.
-    #[error("schedule `{name}` does not overlap, and its job {job} has not ended")]
+    #[error("schedule `{name}` does not allow overlap, and its job {job} has not ended")]
     ScheduleHeld {
         /// The schedule.
         name: ScheduleName,
@@ -82,7 +82,7 @@ pub enum Error {
         job: JobId,
     },
     /// A value is longer or larger than its bound. Nothing was stored.
-    #[error("{what} is too large: {size}, the bound is {limit}")]
+    #[error("{what} is too large: {size} exceeds the bound of {limit}")]
     TooLarge {
         /// What is too large.
         what: &'static str,
@@ -131,7 +131,7 @@ pub enum Error {
     #[error("disk full: nothing was stored")]
     DiskFull,
     /// A commit was sent and its answer lost: it may or may not have been applied. Repeating the call is safe.
-    #[error("outcome unknown: the commit was sent and its answer lost")]
+    #[error("outcome unknown: the store may or may not have applied the commit")]
     OutcomeUnknown {
         /// The cause, if there is one.
         #[source]
@@ -171,7 +171,7 @@ pub enum Error {
         why: String,
     },
     /// The engine or the store has been closed.
-    #[error("closed")]
+    #[error("the engine or its store is closed")]
     Closed,
     /// A caller's transaction is on another database than the engine's.
     #[error("the transaction is not on this engine's store: {why}")]
@@ -197,38 +197,37 @@ pub enum Error {
     /// Two durable operations of one scope have the same key, or would have it or not depending on who is faster. Nothing
     /// was done.
     #[error(
-        "two operations of the name `{key}` were open together, or one beside others: which is which would depend on timing; \
-         give each a key of its own with .key(…), or a branch"
+        "ambiguous step name `{key}`: it was used concurrently, so replay could not tell the calls apart; add .key(…) or use a branch"
     )]
     DuplicateKey {
         /// The key.
         key: Key,
     },
     /// A durable operation was called inside the body of a step. Nothing was done.
-    #[error("`{key}` is called inside the body of a step; call it from the handler itself")]
+    #[error("`{key}` was called inside the body of a step; call it from the handler itself")]
     Nested {
         /// The key of the operation.
         key: Key,
     },
     /// A durable operation was called from another task than its handler's. Nothing was done.
     #[error(
-        "`{key}` is called from another task than its handler's; use join! or a branch instead of a task of its own"
+        "`{key}` was called from another task; call it from the handler's own task, with join! or a branch"
     )]
     Detached {
         /// The key of the operation.
         key: Key,
     },
     /// A step that must not run twice was begun before and never came to its end: nobody knows how far it got.
-    #[error("`{key}` was begun before and was interrupted; it is not run again")]
+    #[error("`{key}` began in an earlier attempt and did not finish; it does not run twice")]
     Interrupted {
         /// Its key.
         key: Key,
     },
     /// A token for one signal is not good: it was used, has expired, or was never made. Nothing was sent.
-    #[error("the token is not good: it was used, has expired, or was never made")]
+    #[error("the token is invalid: it was used, has expired, or never existed")]
     Token,
     /// A node could not start as it was set up.
-    #[error("cannot start node: {why}")]
+    #[error("cannot start the node: {why}")]
     NodeSetup {
         /// What is missing or wrong.
         why: String,
@@ -252,7 +251,7 @@ pub enum OpenProblem {
     #[error("it is not a Mainspring store")]
     NotAStore,
     /// A newer version has written it and says that this one must not touch it.
-    #[error("it needs version {needed} of the schema and this program knows {known}")]
+    #[error("it needs schema version {needed}, and this program knows only {known}")]
     TooNew {
         /// The lowest schema version that may touch it.
         needed: u32,
@@ -260,9 +259,7 @@ pub enum OpenProblem {
         known: u32,
     },
     /// A development build has made it, whose tables differ from those of this version.
-    #[error(
-        "it was made by a development build: its tables are not those of version {version} of the schema"
-    )]
+    #[error("a development build made it: its tables are not those of schema version {version}")]
     DevelopmentBuild {
         /// The version that both call by the same number.
         version: u32,
@@ -276,7 +273,7 @@ pub enum OpenProblem {
         needed: u32,
     },
     /// Its address is not understood.
-    #[error("its address is not understood")]
+    #[error("its address is invalid")]
     Address,
     /// The database library is older than what is known to be safe.
     #[error("the database library is version {found}; {needed} or later is needed")]
@@ -298,7 +295,7 @@ pub enum OpenProblem {
     #[error("it cannot be reached")]
     Unreachable,
     /// The database does not let us in, or not do what we must.
-    #[error("access is refused")]
+    #[error("it refuses access")]
     Refused,
     /// The connection cannot be encrypted, or the other end not be trusted, as the address demands.
     #[error("the connection cannot be made secure")]
@@ -411,6 +408,8 @@ fn is(status: Status) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::mem::discriminant;
+
     use super::*;
     use crate::job::State;
 
@@ -462,7 +461,7 @@ mod tests {
             Error::Invalid { what: "kind", why: "empty".into() },
             Error::Convert { what: "input", source: "not JSON".into() },
             Error::Ended { id: ID, status, message: String::new() },
-            Error::Corrupt { why: "9 is no state".into() },
+            Error::Corrupt { why: "9 is not a state".into() },
             Error::Poisoned { why: "replaced".into() },
             Error::Closed,
             Error::ForeignTransaction { why: "another store".into() },
@@ -482,13 +481,65 @@ mod tests {
         }
     }
 
+    /// One error of each kind, with the thing that its message has to name.
+    fn every() -> Vec<(Error, &'static str)> {
+        let key = || Key::new("charge").expect("a key");
+        let status = Status::plain(State::Running);
+        let id = "job 07070707";
+        vec![
+            (Error::LeaseLost, "lease"),
+            (Error::NotFound(ID), id),
+            (Error::Conflict { existing: ID }, id),
+            (Error::IdTaken { id: ID, differs: Differs::Kind }, "job id 07070707"),
+            (Error::Illegal { id: ID, verb: "delete", status }, id),
+            (full(1, 0, 0), "queue `mail`"),
+            (Error::NoSchedule(nightly()), "schedule `nightly`"),
+            (Error::ScheduleHeld { name: nightly(), job: ID }, "schedule `nightly`"),
+            (Error::TooLarge { what: "input", size: 2, limit: 1 }, "input"),
+            (Error::Invalid { what: "kind", why: "empty".into() }, "kind"),
+            (Error::Convert { what: "input", source: "not JSON".into() }, "input"),
+            (Error::Ended { id: ID, status, message: String::new() }, id),
+            (Error::unavailable("busy"), "store"),
+            (Error::DiskFull, "disk"),
+            (Error::OutcomeUnknown { source: None }, "commit"),
+            (Error::Partial { stored: 1, source: Box::new(Error::DiskFull) }, "jobs"),
+            (open(OpenProblem::Missing), "here"),
+            (Error::Corrupt { why: "9 is not a state".into() }, "store"),
+            (Error::Poisoned { why: "replaced".into() }, "store"),
+            (Error::Closed, "engine"),
+            (Error::ForeignTransaction { why: "another store".into() }, "transaction"),
+            (Error::NotInTransaction { what: "replacing a job" }, "replacing a job"),
+            (Error::Step { key: key(), source: "declined".into() }, "`charge`"),
+            (Error::DuplicateKey { key: key() }, "`charge`"),
+            (Error::Nested { key: key() }, "`charge`"),
+            (Error::Detached { key: key() }, "`charge`"),
+            (Error::Interrupted { key: key() }, "`charge`"),
+            (Error::Token, "token"),
+            (Error::NodeSetup { why: "it has no handler".into() }, "node"),
+        ]
+    }
+
+    #[test]
+    fn every_message_is_lower_case_without_a_full_stop_and_names_its_thing() {
+        let errors = every();
+        let kinds: std::collections::HashSet<_> =
+            errors.iter().map(|(error, _)| discriminant(error)).collect();
+        assert_eq!(kinds.len(), errors.len(), "one of each");
+        for (error, thing) in errors {
+            let text = error.to_string();
+            assert!(text.starts_with(|first: char| first.is_lowercase() || first == '`'), "{text}");
+            assert!(!text.ends_with('.'), "{text}");
+            assert!(text.contains(thing), "{text} does not name {thing}");
+        }
+    }
+
     #[test]
     fn messages_name_the_thing() {
         let told = |status, message: Option<&str>| {
             Error::Ended { id: ID, status, message: message.unwrap_or_default().to_owned() }.to_string()
         };
         let taken = Error::IdTaken { id: ID, differs: Differs::Kind }.to_string();
-        assert_eq!(taken, format!("id taken: job {ID} is of another kind"));
+        assert_eq!(taken, format!("job id {ID} is taken: the stored job is of another kind"));
         let exhausted = Status::because(State::Failed, Reason::Exhausted);
         assert_eq!(told(exhausted, Some("no route")), format!("job {ID} failed: no route"));
         let cancelled = Status::because(State::Cancelled, Reason::Operator);

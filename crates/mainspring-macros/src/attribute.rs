@@ -67,7 +67,7 @@ impl Reader {
         if self.seen.contains(&key) {
             return Err(pair.error(format!("`{key}` is given twice")));
         }
-        let unknown = || format!("unknown attribute, known are `{}`", KNOWN.join("`, `"));
+        let unknown = || format!("unknown attribute; the known ones are `{}`", KNOWN.join("`, `"));
         match key.as_str() {
             "kind" => self.read.kind = self.checked(value::name("kind", &pair.value()?.parse()?)),
             "result" => self.read.result = Some(pair.value()?.parse()?),

@@ -34,10 +34,10 @@ pub(crate) async fn client(
                         return;
                     }
                 }
-                Ok(AsyncMessage::Notice(notice)) => tracing::debug!(%notice, "the database remarks"),
+                Ok(AsyncMessage::Notice(notice)) => tracing::debug!(%notice, "notice from Postgres"),
                 Ok(_) => {}
                 // Whoever waits for an answer is told as well.
-                Err(error) => return tracing::debug!(%error, "a connection was lost"),
+                Err(error) => return tracing::debug!(%error, "connection lost"),
             }
         }
     });

@@ -123,7 +123,7 @@ pub(crate) fn refusal(code: &str, message: &str) -> Error {
             return Error::Corrupt { why: words.to_string() };
         }
         SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED => {
-            "another transaction came first, and this one must be begun anew"
+            "another transaction came first; begin this one again"
         }
         SqlState::IN_FAILED_SQL_TRANSACTION => "an earlier statement of the transaction failed",
         SqlState::QUERY_CANCELED | SqlState::LOCK_NOT_AVAILABLE => "the database took too long",

@@ -115,7 +115,7 @@ pub(crate) async fn run(shared: Arc<Shared>, connections: Arc<Connections>) {
                         ended
                     }
                     Err(error) => {
-                        tracing::debug!(%error, "nobody listens for notifications at the moment");
+                        tracing::debug!(%error, "cannot listen for notifications; polling meanwhile");
                         None
                     }
                 }
@@ -123,7 +123,7 @@ pub(crate) async fn run(shared: Arc<Shared>, connections: Arc<Connections>) {
             None => notification_loop.poll(&shared, &connections).await.err(),
         };
         if let Some(fault) = ended {
-            tracing::debug!(?fault, "the notification_loop was lost");
+            tracing::debug!(?fault, "connection for notifications lost");
         }
         // Whoever waited elsewhere may have been told something meanwhile; all pairs are looked at when it is back.
         shared.scan_bounds().forget();

@@ -214,7 +214,7 @@ pub(crate) async fn learn(
 pub(crate) async fn learn_for_hints(conn: &mut Conn, shared: &Shared, lines: impl IntoIterator<Item = i32>) {
     let settings = shared.names().settings().to_owned();
     if let Err(fault) = learn(conn, shared, lines, &settings).await {
-        tracing::debug!(?fault, "names were not read again");
+        tracing::debug!(?fault, "cannot refresh names");
     }
 }
 

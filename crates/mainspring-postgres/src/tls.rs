@@ -199,7 +199,7 @@ async fn attempt(
         },
         TlsMode::Prefer => match encrypted(config.clone(), SslMode::Prefer, address, host).await {
             Err(error) if error.problem == ConnectProblem::Tls || cut_off(&error) || turned_away(&error) => {
-                tracing::warn!(%host, why = %words(&error), "TLS failed; `sslmode=prefer` goes on without");
+                tracing::warn!(%host, why = %words(&error), "TLS failed; connecting without it, as sslmode=prefer allows");
                 plain(config, host).await
             }
             done => done,

@@ -92,7 +92,7 @@ fn must_be_store(conn: &Connection, path: &Path) -> Result<()> {
     let log_is_left = std::fs::metadata(log).is_ok_and(|log| log.len() > 0);
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, log_is_left).map_err(sql)?;
     if migrate::version(conn, path)? == 0 {
-        let why = "no table of a store is in it, and it is to be opened, not created";
+        let why = "it has no tables of a store, and this call does not create one";
         return Err(problem_with(path, OpenProblem::NotAStore, Some(std::io::Error::other(why).into())));
     }
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map_err(sql)?;

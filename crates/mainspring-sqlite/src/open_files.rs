@@ -57,7 +57,7 @@ impl Files {
                 Err(error) if file_identity::is_missing(&error) => "removed or renamed",
                 // Nobody can tell.
                 Err(error) => {
-                    tracing::debug!(path = %path.display(), %error, "the file could not be looked at");
+                    tracing::debug!(path = %path.display(), %error, "cannot inspect the file");
                     continue;
                 }
             };
@@ -75,7 +75,7 @@ impl Files {
         if self.linked.swap(names > 1, Ordering::Relaxed) || names <= 1 {
             return;
         }
-        tracing::warn!(path = %path.display(), names, "the file {LINKED}");
+        tracing::warn!(path = %path.display(), names, "database file has several names (hard links); open it by one name only");
     }
 
     /// What an operator should know of the files as they are now.
@@ -85,7 +85,7 @@ impl Files {
         let finding = linked.map(|(path, _)| Finding {
             what: format!("the file `{}` {LINKED}", path.display()),
             hint: format!(
-                "remove the others once nobody has them open; `find DIR -samefile {}` finds them",
+                "remove the other names when no program has them open; `find DIR -samefile {}` lists them",
                 path.display()
             ),
         });
@@ -94,5 +94,4 @@ impl Files {
 }
 
 /// What is wrong with a second name.
-const LINKED: &str = "has several names (hard links); never open it by another one: each name has a log of its own, and what is \
-    stored by one name is lost for the others";
+const LINKED: &str = "has several names (hard links); open it by one name only: each name has its own log, so data stored by one name is lost to the others";

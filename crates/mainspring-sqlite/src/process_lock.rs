@@ -124,7 +124,7 @@ fn remove(path: &Path, file: &File) {
         && let Err(error) = std::fs::remove_file(path)
     {
         // A file that stays behind is free once its owner has ended, and proves the same.
-        tracing::debug!(path = %path.display(), %error, "lock file stays behind");
+        tracing::debug!(path = %path.display(), %error, "cannot remove the lock file");
     }
 }
 

@@ -252,7 +252,7 @@ impl Sql<'_> {
         let Some(turnstile) = self.turnstile else { return };
         let begun = self.guard.ourselves(|| turnstile.begin(self.conn, self.clock));
         if let Err(error) = begun {
-            tracing::warn!(%error, "others may write while a transaction that was rolled back still runs");
+            tracing::warn!(%error, "the turnstile is open while a rolled-back transaction step still runs");
         }
     }
 }
@@ -519,7 +519,7 @@ impl Watch {
                 tracing::error!(
                     name,
                     limit = %mainspring_core::time::Span(limit),
-                    "a transaction takes too long; nobody can write to the store until it returns"
+                    "transaction step takes too long; the store accepts no writes until it returns"
                 );
             }
         }));

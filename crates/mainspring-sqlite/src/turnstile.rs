@@ -41,7 +41,7 @@ impl Turnstile {
         name.push("-turnstile.lock");
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(name);
         let file =
-            file.map_err(|error| tracing::warn!(%error, "no turnstile: writers do not take turns")).ok();
+            file.map_err(|error| tracing::warn!(%error, "cannot open the turnstile; processes do not take turns in writing")).ok();
         Turnstile { file, timeout, stalled: Cell::new(false) }
     }
 
@@ -74,7 +74,7 @@ impl Turnstile {
             }
         };
         if let Some(Err(error)) = taken.map(File::unlock) {
-            tracing::warn!(%error, "the turnstile could not be unlocked");
+            tracing::warn!(%error, "cannot unlock the turnstile");
         }
         begun
     }

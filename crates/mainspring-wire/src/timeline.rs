@@ -63,13 +63,13 @@ fn entry_line(entry: &Written, waits: &BTreeSet<&str>, timeline: &Timeline) -> S
             Some(until) => format!("{name}: waits until {until}"),
             None => format!("{name}: waits"),
         },
-        EntryKind::Begun => format!("{name}: begun, to be done at most once"),
-        EntryKind::Error => format!("{name}: failed, and the handler went on: {}", error_message(entry)),
+        EntryKind::Begun => format!("{name}: began; runs at most once"),
+        EntryKind::Error => format!("{name}: failed, and the handler continued: {}", error_message(entry)),
         EntryKind::Child => child(entry, &name, timeline),
         EntryKind::Received => format!("{name}: {}", received(entry)),
         EntryKind::Value if beside == Some("result") => format!("{name}: child {}", ended(entry)),
         EntryKind::Value if beside.is_some() => marked(entry, &name, beside.unwrap_or_default()),
-        EntryKind::Value if waits.contains(key) => format!("{name}: time is up"),
+        EntryKind::Value if waits.contains(key) => format!("{name}: timed out"),
         EntryKind::Value => match value(entry).as_str() {
             "null" => format!("{name}: done"),
             value => format!("{name} = {value}"),
@@ -94,19 +94,19 @@ fn marked(entry: &Written, name: &str, mark: &str) -> String {
             let until = token["expires"].as_i64().map(Timestamp::from_micros);
             let signal = token["signal"].as_str().map(|signal| text::line(signal, 200)).unwrap_or_default();
             format!(
-                "a token for `{signal}`, good until {}",
+                "a token for `{signal}`, valid until {}",
                 until.map(|at| at.to_string()).unwrap_or_default()
             )
         }
         _ => match mark {
-            "output" => format!("{name}: speaks, and has no result yet"),
-            "kept" => "what was pushed is kept".to_owned(),
-            "left" => format!("{name}: given up, something else came first"),
-            "abandoned" => format!("{name}: goes on by itself when this one ends"),
+            "output" => format!("{name}: has output, but no result yet"),
+            "kept" => "its pushed items are kept".to_owned(),
+            "left" => format!("{name}: dropped, because something else came first"),
+            "abandoned" => format!("{name}: continues when this job ends"),
             "accepted" => format!("{name}: accepted as new"),
             "renamed" => format!("{name}: was called {}", value(entry)),
             "unfit" => unfit(entry, name),
-            "again" => format!("{name}: its error was taken back, it is done again"),
+            "again" => format!("{name}: its error was removed; it runs again"),
             _ => format!("{name} ({mark}) = {}", value(entry)),
         },
     }
@@ -156,7 +156,7 @@ fn child(entry: &Written, name: &str, timeline: &Timeline) -> String {
     let kin = timeline.children.iter().find(|kin| Some(kin.id) == id);
     match (id, kin) {
         (Some(id), Some(kin)) => format!("{name}: child {id} started; it is {} now", kin.status),
-        (Some(id), None) => format!("{name}: child {id} started; it is not known any more"),
+        (Some(id), None) => format!("{name}: child {id} started; the store no longer has it"),
         (None, _) => format!("{name}: a child started"),
     }
 }
@@ -166,7 +166,7 @@ fn received(entry: &Written) -> String {
     let parsed = parsed(entry);
     let Some(signals) = parsed.as_array() else { return format!("signals {}", value(entry)) };
     if signals.is_empty() {
-        return "time is up, no signal came".to_owned();
+        return "timed out: no signal came".to_owned();
     }
     let message =
         signals.iter().map(|signal| signal_text(signal[0].as_str().unwrap_or(""), &signal[1].to_string()));

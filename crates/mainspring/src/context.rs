@@ -243,7 +243,7 @@ impl States {
     pub(crate) fn get<T: Send + Sync + 'static>(&self) -> Result<&T> {
         let found = self.0.get(&TypeId::of::<T>()).and_then(|value| value.downcast_ref::<T>());
         found.ok_or_else(|| Error::NodeSetup {
-            why: format!("no state of type `{}` was given; add .state(…) to the node", type_name::<T>()),
+            why: format!("the node has no state of type `{}`; add .state(…) to it", type_name::<T>()),
         })
     }
 }

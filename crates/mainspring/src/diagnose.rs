@@ -126,20 +126,20 @@ impl<'a> Diagnose<'a> {
         found.unhandled(engine, &nodes, now).await?;
         if is_any(engine, Reason::Quarantine).await? {
             found.note(
-                "there are quarantined jobs: the nodes that ran them kept dying",
-                "see them with `mainspring jobs --reason quarantine`, then resume or fail them",
+                "jobs are in quarantine: the nodes that ran them kept dying",
+                "list them with `mainspring jobs --reason quarantine`, then resume or fail them",
             );
         }
         if is_any(engine, Reason::Unreadable).await? {
             found.note(
-                "there are jobs that could not be read and were set aside",
-                "see them with `mainspring jobs --reason unreadable`, and what is wrong with `mainspring why ID`",
+                "the store set aside jobs that it cannot read",
+                "list them with `mainspring jobs --reason unreadable`; `mainspring why ID` names the damage",
             );
         }
         if !store.durable {
             found.note(
-                "what is acknowledged may be lost when the power fails",
-                "open it without relaxed durability",
+                "a power failure can lose acknowledged data: durability is relaxed",
+                "open the store without relaxed durability",
             );
         }
         let Found { problems, notes } = found;
@@ -170,7 +170,7 @@ impl<'a> Diagnose<'a> {
                 Err(error) => {
                     self.found.problem(
                         format!("the self-check did not finish: {error}"),
-                        "nothing is known of what it had not looked at; the error says why",
+                        "the check says nothing about the rest; fix the error and run it again",
                     );
                     return;
                 }
@@ -214,17 +214,16 @@ impl Diagnosis {
 impl Found {
     /// Nothing could be written now.
     fn unwritable(&mut self, error: &Error) {
-        let mut what = format!("nothing can be written: {error}");
+        let mut what = format!("the store accepts no writes: {error}");
         for cause in chain(error).skip(1) {
             what = format!("{what}: {cause}");
         }
         let hint = match error {
             Error::DiskFull => {
-                "make room: no job is stored, claimed or ended before; nothing acknowledged is lost"
+                "free some space: until then no job is stored, claimed or ended; no acknowledged data is lost"
             }
             _ => {
-                "no job is stored, claimed or ended while this lasts: see who locks the store, whether it is read-only, and \
-                 what the user may write"
+                "until then no job is stored, claimed or ended: check who locks the store, whether it is read-only, and what the user may write"
             }
         };
         self.problem(what, hint);
@@ -261,7 +260,7 @@ impl Found {
             if waiting > 0 && queue.settings.paused {
                 self.note(
                     format!("queue {name} is paused with {} waiting", jobs(waiting)),
-                    format!("let it go on with `mainspring queue resume {name}`"),
+                    format!("resume it with `mainspring queue resume {name}`"),
                 );
             } else if waiting > 0 && !is_served {
                 self.note(
@@ -296,12 +295,11 @@ fn is_silent(node: &Node, now: Timestamp) -> bool {
 /// How far a self-check got that did not finish.
 fn reached(done: u64, total: u64) -> String {
     match (done, total) {
-        (_, 0) => "it had not begun with the jobs; nothing is known of them".into(),
+        (_, 0) => "it had read no job yet".into(),
         (done, total) if done == total => {
-            "it had looked at every job, and not yet at what all have in common, such as counts and keys"
-                .into()
+            "it had read every job, but not yet what they share, such as counts and keys".into()
         }
-        _ => format!("it got to job number {done} of {total}; nothing is known of the rest"),
+        _ => format!("it had read {done} of {total} job numbers; it says nothing about the rest"),
     }
 }
 

@@ -379,8 +379,6 @@ pub(crate) fn receipt<J>(id: JobId, receipt: Receipt) -> Result<Enqueued<J>> {
         Receipt::Taken(differs) => Err(Error::IdTaken { id, differs }),
         Receipt::Existing(existing) => Ok(Enqueued::new(existing, true)),
         Receipt::Rejected(existing) => Err(Error::Conflict { existing }),
-        Receipt::Contended => {
-            Err(Error::unavailable("its unique key or its id is in the hands of an open transaction"))
-        }
+        Receipt::Contended => Err(Error::unavailable("an open transaction holds its unique key or its id")),
     }
 }

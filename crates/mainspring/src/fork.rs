@@ -165,8 +165,8 @@ pub(crate) fn unknown(step: &str, timeline: &Timeline) -> Error {
     let more = if steps.len() > LISTED_STEPS { ", …" } else { "" };
     let listed: Vec<String> = steps.iter().take(LISTED_STEPS).map(|step| format!("`{step}`")).collect();
     let why = match listed.as_slice() {
-        [] => format!("`{step}` is not recorded, and nothing else is"),
-        listed => format!("`{step}` is not recorded; recorded are {}{more}", listed.join(", ")),
+        [] => format!("`{step}` is not recorded; the job has no records"),
+        listed => format!("`{step}` is not recorded; the job has {}{more}", listed.join(", ")),
     };
     Error::Invalid { what: "step", why }
 }

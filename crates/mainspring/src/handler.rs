@@ -63,7 +63,10 @@ where
             let result = crate::json::to_vec(&result)
                 .map_err(|error| convert(format!("cannot encode the result: {error}")))?;
             if result.len() > limit {
-                return Err(convert(format!("the result has {} bytes, the bound is {limit}", result.len())));
+                return Err(convert(format!(
+                    "the result has {} bytes, more than the bound of {limit}",
+                    result.len()
+                )));
             }
             Ok(if result == b"null" { None } else { Some(result) })
         })

@@ -71,6 +71,6 @@ impl Hooks {
 /// A hook that panics harms neither the job nor the node.
 fn guarded(info: &Info, hook: impl FnOnce()) {
     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(hook)).is_err() {
-        tracing::error!(job = %info.id, "a hook panicked");
+        tracing::error!(job_id = %info.id, kind = %info.kind, "hook panicked");
     }
 }

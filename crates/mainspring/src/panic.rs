@@ -26,7 +26,7 @@ pub(crate) fn caught_sync<T>(body: impl FnOnce() -> T) -> Result<T, String> {
 /// Drops a value whose `Drop` may panic.
 pub(crate) fn drop_caught<T>(value: T) {
     if let Err(message) = caught_sync(move || drop(value)) {
-        tracing::error!(message, "a handler panicked while it was dropped");
+        tracing::error!(message, "handler panicked while it was dropped");
     }
 }
 
@@ -35,7 +35,7 @@ fn message(panic: Box<dyn Any + Send>) -> String {
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
     // Whatever was thrown is user code too: its drop may throw again.
     if catch_unwind(AssertUnwindSafe(|| drop(panic))).is_err() {
-        tracing::error!("what was thrown by a panic panicked in turn");
+        tracing::error!("payload of a panic panicked while it was dropped");
     }
     text.unwrap_or_else(|| "a panic without a message".to_owned())
 }

@@ -54,7 +54,7 @@ impl<'a> RetryFrom<'a> {
             Some(Changed::Illegal(illegal)) => {
                 Err(Error::Illegal { id, verb: "retry", status: illegal.from })
             }
-            Some(Changed::Stale) => Err(Error::unavailable("the job has gone on meanwhile")),
+            Some(Changed::Stale) => Err(Error::unavailable("the job has changed meanwhile")),
             Some(Changed::NotFound) | None => Err(Error::NotFound(id)),
         }
     }

@@ -98,7 +98,7 @@ impl Spawn for TokioSpawn {
             runtime.block_on(until_stopped(task, stopped));
         };
         if let Err(error) = SystemThreads.spawn(name, Box::new(body)) {
-            tracing::error!(%error, name, "no thread to be had");
+            tracing::error!(%error, name, "cannot start a thread");
         }
         let stop = std::sync::Mutex::new(Some(stop));
         Task::new(move || {

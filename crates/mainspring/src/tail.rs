@@ -355,7 +355,7 @@ async fn watch(tails: &Tails, store: &dyn Store, clock: &dyn Clock) {
                     }
                 }
                 // The next look will tell.
-                Err(error) if error.is_retryable() => tracing::debug!(%error, "could not look for output"),
+                Err(error) if error.is_retryable() => tracing::debug!(%error, "cannot read output"),
                 Err(error) => {
                     for (number, _) in wanted {
                         tails.answer(*number, Err(meaning(&error)));

@@ -143,7 +143,7 @@ async fn watch(waiters: Arc<Waiters>, store: Arc<dyn Store>, clock: Arc<dyn Cloc
                     }
                 }
                 // The next look will tell.
-                Err(error) if error.is_retryable() => tracing::debug!(%error, "could not look for results"),
+                Err(error) if error.is_retryable() => tracing::debug!(%error, "cannot read results"),
                 Err(error) => ids.iter().for_each(|id| waiters.answer(*id, || Err(meaning(&error)))),
             }
         }

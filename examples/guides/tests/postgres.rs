@@ -61,7 +61,7 @@ async fn the_rights_of_the_guide_are_enough_and_its_queries_run() {
 
     let app = address(&database, "mainspring_app");
     let refused = Engine::open(&app).await.expect_err("it has no rights yet");
-    assert!(refused.to_string().contains("access is refused"), "{refused}");
+    assert!(refused.to_string().contains("it refuses access"), "{refused}");
     let (grants, queries) = rest.split_first().expect("the guide has grants");
     run(&database, &format!("SET ROLE mainspring_owner; {grants}"));
     let engine = filled(&app).await.expect("the rights are enough");

@@ -9,7 +9,7 @@ use super::file::{File, has_word, numbered};
 const MARKERS: [&str; 3] = ["TODO", "FIXME", "XXX"];
 const MACROS: [&str; 2] = ["todo!", "unimplemented!"];
 const ATTRIBUTES: [(&str, &str); 5] = [
-    ("#[ignore", "a test that does not run proves nothing: mend it or remove it"),
+    ("#[ignore", "a test that does not run proves nothing: fix it or remove it"),
     ("#[should_panic", "catch the panic or return the error, and assert what it says"),
     ("#[allow(", "use `#[expect(…, reason = \"…\")]`"),
     ("#![allow(", "use `#![expect(…, reason = \"…\")]`"),

@@ -41,7 +41,7 @@ Figures drift with the machine: compare runs that were made together.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Jobs that are enqueued one by one, and again in bulk.
+    /// Jobs to enqueue one by one, and again in bulk.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     jobs: usize,
     /// Callers that enqueue at a time.

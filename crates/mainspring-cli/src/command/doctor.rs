@@ -19,7 +19,7 @@ use crate::text;
 /// What `doctor` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How long it may look at the jobs. What it has not seen by then is said.
+    /// How long the check may read jobs. The report names the part that it did not reach.
     #[arg(long, value_name = "SPAN", default_value = "10m")]
     within: Span,
 }

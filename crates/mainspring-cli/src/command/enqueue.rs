@@ -21,27 +21,27 @@ use crate::time_point::TimePoint;
 /// What it takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What kind of work it is; decides which handler runs it.
+    /// The kind of work, which decides the handler.
     kind: String,
-    /// What the handler gets, as JSON; `-` reads it from standard input, and `null` if nothing is given.
+    /// The handler's input, as JSON; `-` reads it from standard input; `null` by default.
     #[arg(conflicts_with = "input_file")]
     input: Option<String>,
     /// Read the input from this file.
     #[arg(long, value_name = "PATH")]
     input_file: Option<PathBuf>,
-    /// The queue it waits in.
+    /// The queue of the job.
     #[arg(long, value_name = "NAME", default_value = "default")]
     queue: String,
     /// From 0 (claimed first) to 9 (last).
     #[arg(long, value_name = "N", default_value_t = 5, allow_negative_numbers = true)]
     priority: u8,
-    /// How long to wait before it may run.
+    /// How long the job waits before it may run.
     #[arg(long, value_name = "SPAN", conflicts_with = "run_at")]
     delay: Option<Span>,
-    /// When it may run: a time such as 2026-11-15T08:30:00Z, or a duration from now.
+    /// When the job may run: a time such as 2026-11-15T08:30:00Z, or a duration from now.
     #[arg(long, value_name = "WHEN")]
     run_at: Option<TimePoint>,
-    /// How often it may fail before it fails for good.
+    /// How many attempts the job has before it fails.
     #[arg(long, value_name = "N", default_value_t = 10)]
     max_attempts: u16,
     /// How long to wait after a failure: `exponential:1s..1h`, `linear:10s..5m` or `fixed:30s`.
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     /// How long one attempt may take.
     #[arg(long, value_name = "SPAN")]
     timeout: Option<Span>,
-    /// When it fails if it has not ended: a time, or a duration from now.
+    /// When the job fails if it has not ended: a time, or a duration from now.
     #[arg(long, value_name = "WHEN")]
     deadline: Option<TimePoint>,
     /// At most one job of its kind with this key at a time.
@@ -59,28 +59,28 @@ pub(crate) struct Args {
     /// What happens if another job holds the key.
     #[arg(long, value_enum, requires = "unique", default_value = "keep")]
     on_conflict: Conflict,
-    /// How long the key is held: until the job is `started`, `finished`, or this long after it has finished.
+    /// How long the job holds the key: until it is `started`, `finished`, or this long after it finished.
     #[arg(long, value_name = "started|finished|SPAN", requires = "unique", default_value = "finished")]
     unique_until: String,
-    /// A word to find it by; up to 16.
+    /// A word to find the job by; up to 16.
     #[arg(long)]
     tag: Vec<String>,
-    /// A label that a node must have to run it; up to 16.
+    /// A label that a node must have to run the job; up to 16.
     #[arg(long)]
     label: Vec<String>,
-    /// Something that travels with it untouched; up to 16.
+    /// Text that travels with the job, unchanged; up to 16.
     #[arg(long, value_name = "NAME=VALUE")]
     header: Vec<String>,
     /// Enqueue this many of the same, at most 100,000.
     #[arg(long, value_name = "N", conflicts_with_all = ["unique", "id", "wait"])]
     count: Option<usize>,
-    /// The id to store it under: the same id twice is the same job.
+    /// The id of the job: the same id twice is the same job.
     #[arg(long)]
     id: Option<String>,
-    /// Wait until it has ended, and print its result; fails if the job does.
+    /// Wait until the job has ended, and print its result; fail if the job fails.
     #[arg(long)]
     wait: bool,
-    /// Wait no longer than this: then the command fails, and the job goes on.
+    /// Wait no longer than this; then the command fails, and the job continues.
     #[arg(long = "for", value_name = "SPAN", requires = "wait")]
     span: Option<Span>,
 }
@@ -88,11 +88,11 @@ pub(crate) struct Args {
 /// What happens if another job holds the key.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Conflict {
-    /// Nothing is enqueued; the id of the other job is printed.
+    /// Enqueue nothing, and print the id of the other job.
     Keep,
-    /// The other job is cancelled if it still waits, and this one takes its place.
+    /// Cancel the other job if it still waits, and enqueue this one.
     Replace,
-    /// Nothing is enqueued, and the command fails.
+    /// Enqueue nothing, and fail.
     Reject,
 }
 
@@ -260,7 +260,7 @@ async fn still_waiting(engine: &Engine, id: JobId, span: Option<Span>) -> anyhow
     let why = engine.jobs().why(id).await.map(|why| format!(": {why}")).unwrap_or_default();
     let waited = span.map(|span| format!(" after {span}")).unwrap_or_default();
     let message = format!("job {id} has not ended{waited}{why}");
-    Refused::failed(message, format!("it goes on; `mainspring job {id}` shows what has become of it")).into()
+    Refused::failed(message, format!("the job continues; `mainspring job {id}` shows its state")).into()
 }
 
 async fn one(args: &Args, engine: &Engine, input: &Value, out: Out) -> anyhow::Result<()> {

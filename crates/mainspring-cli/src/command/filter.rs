@@ -11,29 +11,29 @@ use crate::time_point::TimePoint;
 /// Conditions; all that are given must hold.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct JobFilter {
-    /// In this queue.
+    /// Jobs in this queue.
     #[arg(long, value_name = "NAME")]
     queue: Option<String>,
-    /// Of this kind.
+    /// Jobs of this kind.
     #[arg(long)]
     kind: Option<String>,
-    /// In this state; may be given several times, or as a list with commas.
+    /// Jobs in this state; may be given several times, or as a list with commas.
     #[arg(long, value_delimiter = ',')]
     state: Vec<String>,
-    /// For this reason, such as `exhausted`, `hold`, `timer` or `signal`.
+    /// Jobs with this reason, such as `exhausted`, `hold`, `timer` or `signal`.
     #[arg(long)]
     reason: Option<String>,
-    /// With this tag.
+    /// Jobs with this tag.
     #[arg(long)]
     tag: Option<String>,
     /// Whose last error contains this text, in upper or lower case. Goes through jobs that have failed: of millions, that
     /// takes a while.
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
-    /// Enqueued since then: a duration back from now, or a time.
+    /// Jobs enqueued since then: a duration back from now, or a time.
     #[arg(long, value_name = "WHEN")]
     since: Option<TimePoint>,
-    /// Enqueued before then: a duration back from now, or a time.
+    /// Jobs enqueued before then: a duration back from now, or a time.
     #[arg(long, value_name = "WHEN")]
     before: Option<TimePoint>,
 }

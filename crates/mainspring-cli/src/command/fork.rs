@@ -14,20 +14,20 @@ use mainspring_wire::timeline::words;
 /// What a fork takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The step before which it is forked, such as `charge`, `goods/pack#2` or `mail#=ada`; all that is recorded is shared
-    /// if this is not given.
+    /// The step before which the fork begins, such as `charge`, `goods/pack#2` or `mail#=ada`. Without it, the fork shares
+    /// all records.
     #[arg(long, value_name = "STEP")]
     from: Option<String>,
-    /// Another input.
+    /// Another input for the fork.
     #[arg(long, value_name = "JSON")]
     input: Option<String>,
-    /// Another result of a step that is shared, or of the step before which it is forked. May be given several times.
+    /// Another result of a shared step, or of the step before which the fork begins. May be given several times.
     #[arg(long, value_name = "STEP=JSON")]
     result: Vec<String>,
     /// The id of the new job: the same id twice is the same fork.
     #[arg(long, value_name = "ID")]
     id: Option<String>,
-    /// Only tell what would be shared.
+    /// Only show what the fork would share.
     #[arg(long)]
     dry_run: bool,
 }

@@ -29,49 +29,49 @@ pub(crate) struct Args {
 /// The verbs.
 #[derive(Debug, Subcommand)]
 enum One {
-    /// End it as cancelled, or ask its node to stop it.
+    /// Cancel the job, or ask its node to stop it.
     Cancel(verb::Reasoned),
-    /// Run it again if it has ended, with all that it has recorded; or now if it is scheduled.
+    /// Run the job again if it has ended, with all its records; run it now if it is scheduled.
     Retry {
-        /// Remove what it has recorded from this step on, such as `charge` or `goods/pack#2`, and do that again.
+        /// Remove the records from this step on, such as `charge` or `goods/pack#2`, and run these steps again.
         #[arg(long, value_name = "STEP")]
         from: Option<String>,
-        /// Only tell how much would be removed.
+        /// Only show how much this would remove.
         #[arg(long, requires = "from")]
         dry_run: bool,
     },
-    /// Make a new job that shares what this one has recorded, up to a step.
+    /// Make a new job that shares this one's records, up to a step.
     Fork(fork::Args),
-    /// Set it aside: it is not run, whatever becomes due or is sent to it.
+    /// Set the job aside: neither time nor signals start it.
     Hold(verb::Reasoned),
-    /// Let it go on. If its handler waits for something that has not come, it waits again.
+    /// Resume the job. If its handler waits for something that has not come, it waits again.
     Resume,
-    /// End it as failed, if it is suspended: held, quarantined, drifted or waiting.
+    /// Fail the job if it is suspended: held, in quarantine, drifted or waiting.
     Fail(verb::Reasoned),
-    /// Let it go on if it is held for drift: what its code asks for is new.
+    /// Resume a job held for drift, and accept the new step.
     Accept,
-    /// Let it go on if it is held for drift: what its code calls NEW is recorded as OLD.
+    /// Resume a job held for drift: the code calls NEW what the records call OLD.
     Rename {
-        /// What it was called.
+        /// The step's name in the records.
         old: String,
-        /// What it is called.
+        /// The step's name in the code.
         new: String,
     },
-    /// Drop signals that were sent to it and that it has not read.
+    /// Drop signals that the job has not read.
     DropSignal {
-        /// The signals' name.
+        /// The name of the signals.
         name: String,
         /// Only those of this sender.
         #[arg(long, value_name = "KEY")]
         sender: Option<String>,
     },
-    /// Show the one reason that it is not running; `why ID` is the same.
+    /// Show the one reason that the job is not running; `why ID` is the same.
     Why,
-    /// Show what it says, as it says it; `job tail ID` is the same.
+    /// Show the job's output live; `job tail ID` is the same.
     Tail(tail::Args),
-    /// Remove it, with everything known of it.
+    /// Remove the job, with all its data.
     Delete,
-    /// Give it another priority: from 0 (claimed first) to 9 (last).
+    /// Give the job another priority: from 0 (claimed first) to 9 (last).
     SetPriority {
         /// The priority.
         priority: u8,
@@ -244,7 +244,7 @@ fn timeline_lines(job: &Record, timeline: &Timeline, nodes: &[Node], now: Timest
     events.extend(timeline::events(timeline, summary.status.state.is_terminal()));
     let began = |claim: u32, no: NodeNo| match nodes.iter().find(|node| node.no == no) {
         Some(node) => format!("claim {claim} began on node {}", text::line(&node.name, 100)),
-        None => format!("claim {claim} began on node number {no}, which is not known any more"),
+        None => format!("claim {claim} began on node number {no}, which the store no longer knows"),
     };
     for error in &job.errors {
         events.push((error.claimed_at, began(error.claim, error.node)));

@@ -20,10 +20,10 @@ pub(crate) struct Args {
     verb: Option<Many>,
     #[command(flatten)]
     filter: filter::JobFilter,
-    /// How many at most.
+    /// How many jobs to list, at most.
     #[arg(long, default_value_t = 20, value_name = "N")]
     limit: usize,
-    /// Where the page before ended, as it was printed there.
+    /// Where the previous page ended, as it printed.
     #[arg(long, value_name = "CURSOR")]
     after: Option<String>,
 }
@@ -55,7 +55,7 @@ enum Many {
         #[command(flatten)]
         because: verb::Reasoned,
     },
-    /// Let suspended jobs go on; a handler that waits looks again for what it waits for.
+    /// Resume suspended jobs; a handler that waits checks its wait again.
     Resume(verb::Many),
     /// End suspended jobs as failed.
     Fail {
@@ -64,7 +64,7 @@ enum Many {
         #[command(flatten)]
         because: verb::Reasoned,
     },
-    /// Remove jobs that are not running, with everything known of them.
+    /// Remove jobs that are not running, with all their data.
     Delete(verb::Many),
     /// Give waiting jobs another priority.
     SetPriority {
@@ -93,7 +93,7 @@ pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result
 async fn list(args: &Args, engine: &Engine, out: Out) -> anyhow::Result<()> {
     if args.limit == 0 || args.limit > bounds::PAGE {
         let message = format!("a limit of {} is not between 1 and {}", args.limit, bounds::PAGE);
-        return Err(Refused::usage(message, "go on from page to page with `--after CURSOR`").into());
+        return Err(Refused::usage(message, "read page by page with `--after CURSOR`").into());
     }
     let now = engine.seams().clock.now();
     let after = args.after.clone().map(PagePosition);

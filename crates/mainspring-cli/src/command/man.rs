@@ -13,7 +13,7 @@ use crate::report::Refused;
 /// What it takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The command that the page is about, such as `jobs`; the page is about all of them if not said.
+    /// The command to describe, such as `jobs`; all commands by default.
     command: Option<String>,
     /// Write all pages into this directory instead, one per command: `mainspring.1`, `mainspring-jobs.1`, …
     #[arg(long, value_name = "DIR", conflicts_with = "command")]

@@ -31,7 +31,7 @@ pub(crate) fn run(engine: &Engine, out: Out) -> anyhow::Result<()> {
 /// Prints what would be run, for those who run it by themselves.
 pub(crate) fn print(target: Target<'_>, out: Out) -> anyhow::Result<()> {
     let script = target.script()?;
-    let nothing = "-- there is nothing to run: whoever opens a store on SQLite brings it up to date";
+    let nothing = "-- nothing to run: opening a store on SQLite migrates it";
     out.either(
         || serde_json::json!({ "script": script }),
         || script.as_deref().map_or(nothing, str::trim_end).to_owned(),

@@ -70,7 +70,7 @@ fn lease(node: &Node, now: Timestamp) -> String {
         NodeState::Live if node.lease_until > now => {
             format!("live, lease for {}", text::duration(node.lease_until.since(now)))
         }
-        NodeState::Live => format!("silent, lease lapsed {}", text::relative(node.lease_until, now)),
+        NodeState::Live => format!("silent, lease expired {}", text::relative(node.lease_until, now)),
         state => format!("{}, last seen {}", state.as_str(), text::relative(node.renewed_at, now)),
     }
 }

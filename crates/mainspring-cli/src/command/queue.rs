@@ -22,13 +22,13 @@ pub(crate) struct Args {
 /// What can be done with queues.
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List all queues with how many jobs they have in each state.
+    /// List all queues, with their jobs in each state.
     List,
-    /// Stop claims from a queue. Running jobs go on.
+    /// Stop claims from a queue. Running jobs continue.
     Pause(Name),
-    /// Let a queue go on.
+    /// Resume a queue.
     Resume(Name),
-    /// Change settings of a queue. What is not named stays.
+    /// Change settings of a queue. The others stay.
     Set(Set),
     /// Delete a queue that has no jobs, with its settings.
     Delete {
@@ -42,7 +42,7 @@ enum Action {
 struct Name {
     /// The queue.
     name: String,
-    /// Make the queue if there is none of this name.
+    /// Make the queue if it does not exist.
     #[arg(long)]
     create: bool,
 }
@@ -52,14 +52,14 @@ struct Name {
 struct Set {
     #[command(flatten)]
     queue: Name,
-    /// How long jobs that set none themselves wait after a failure: `exponential:1s..1h`, `linear:10s..5m`,
+    /// How long jobs without a backoff of their own wait after a failure: `exponential:1s..1h`, `linear:10s..5m`,
     /// `fixed:30s`, or `default`.
     #[arg(long)]
     backoff: Option<String>,
-    /// How long jobs that succeeded are kept.
+    /// How long the store keeps succeeded jobs.
     #[arg(long, value_name = "SPAN")]
     retain_succeeded: Option<Span>,
-    /// How long jobs that failed or were cancelled are kept.
+    /// How long the store keeps failed and cancelled jobs.
     #[arg(long, value_name = "SPAN")]
     retain_failed: Option<Span>,
 }
@@ -70,7 +70,7 @@ pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result
         Action::List => return list(engine, out).await,
         Action::Delete { name } => return delete(engine, &name, out).await,
         Action::Pause(queue) => {
-            (queues.pause(queue.known(engine).await?).await?, "paused; running jobs go on")
+            (queues.pause(queue.known(engine).await?).await?, "paused; running jobs continue")
         }
         Action::Resume(queue) => (queues.resume(queue.known(engine).await?).await?, "resumed"),
         Action::Set(set) => {

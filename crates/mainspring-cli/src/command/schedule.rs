@@ -17,7 +17,7 @@ use crate::time_point::TimePoint;
 pub(crate) struct Args {
     #[command(subcommand)]
     action: Action,
-    /// Who makes the change: the audit remembers it. The user of the operating system if not set.
+    /// Who makes the change, for the audit. By default the user of the operating system.
     #[arg(long = "as", value_name = "NAME", global = true)]
     who: Option<String>,
 }
@@ -27,36 +27,36 @@ pub(crate) struct Args {
 enum Action {
     /// List all schedules with their next fires.
     List,
-    /// Show everything about a schedule, and what was changed about it.
+    /// Show everything about a schedule, and its changes.
     Show {
         /// The schedule.
         name: String,
     },
-    /// Say the one reason that a schedule is not firing now.
+    /// Show the one reason that a schedule is not firing now.
     Why {
         /// The schedule.
         name: String,
     },
-    /// Create a schedule, or define it anew. Code does not undo that.
+    /// Create or replace a schedule. Code does not overwrite it.
     Set(Box<Set>),
-    /// Stop a schedule from firing. Its jobs go on.
+    /// Stop a schedule from firing. Its jobs continue.
     Pause {
         /// The schedule.
         name: String,
-        /// Why, for those who ask.
+        /// Why, for the audit and for `why`.
         #[arg(long, default_value = "")]
         note: String,
     },
-    /// Let a schedule fire again. Fires that were due meanwhile do not happen.
+    /// Let a schedule fire again, from now on. It skips the fires of the pause.
     Resume {
         /// The schedule.
         name: String,
     },
-    /// Enqueue a job of a schedule now, also if it is paused.
+    /// Enqueue a job of a schedule now, even if the schedule is paused.
     Run {
         /// The schedule.
         name: String,
-        /// Also if its last job has not ended, and the schedule does not overlap.
+        /// Even if its last job has not ended and the schedule does not allow overlap.
         #[arg(long)]
         force: bool,
     },
@@ -79,7 +79,7 @@ enum Action {
         #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
         count: usize,
     },
-    /// Delete a schedule. Its jobs stay; code that names it makes it again.
+    /// Delete a schedule. Its jobs stay. Code that names the schedule creates it again.
     Delete {
         /// The schedule.
         name: String,
@@ -91,10 +91,10 @@ enum Action {
 struct Set {
     /// The schedule.
     name: String,
-    /// What kind of work each fire enqueues.
+    /// The kind of the jobs.
     kind: String,
-    /// The input of its jobs, as JSON. In its texts, `{{fire}}` stands for the time of the fire, `{{last}}` for that of the one
-    /// before, `{{schedule}}` for the name.
+    /// The input of its jobs, as JSON. In its texts, `{{fire}}` stands for the time of the fire, `{{last}}` for the time of the
+    /// previous fire, `{{schedule}}` for the name.
     #[arg(default_value = "null")]
     input: String,
     /// When it fires: a cron expression of five or six fields, `@daily`, or `every 5m`. Several add up.
@@ -106,19 +106,19 @@ struct Set {
     /// The time zone, such as Europe/Berlin.
     #[arg(long, default_value = "UTC")]
     zone: String,
-    /// No fire is before this: a time, or a duration from now.
+    /// The schedule does not fire before this: a time, or a duration from now.
     #[arg(long, value_name = "WHEN")]
     from: Option<TimePoint>,
-    /// No fire is after this: a time, or a duration from now.
+    /// The schedule does not fire after this: a time, or a duration from now.
     #[arg(long, value_name = "WHEN")]
     until: Option<TimePoint>,
-    /// How many jobs it enqueues in all.
+    /// How many jobs the schedule enqueues in all.
     #[arg(long, value_name = "N")]
     count: Option<u64>,
-    /// Fire by some amount below this later, always the same.
+    /// Fire later by less than this, always by the same amount.
     #[arg(long, value_name = "SPAN")]
     jitter: Option<Span>,
-    /// What becomes of missed fires: `skip`, `once` (one job for all), `all` or `all:N` (the latest, a job each).
+    /// What the schedule does about missed fires: `skip`, `once` (one job for all), `all` or `all:N` (the latest, a job each).
     #[arg(long, default_value = "once")]
     missed: Missed,
     /// How late a fire may be before it counts as missed.
@@ -188,7 +188,7 @@ pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result
             out.either(shape, || format!("schedule {name}: deleted"))?;
             return Ok(());
         }
-        Action::Pause { name, note } => (schedules().pause(&name, &note).await?, "paused; its jobs go on"),
+        Action::Pause { name, note } => (schedules().pause(&name, &note).await?, "paused; its jobs continue"),
         Action::Resume { name } => (schedules().resume(&name).await?, "resumed"),
         Action::Set(set) => (schedules().set(set.schedule(engine)?).await?, "set"),
     };

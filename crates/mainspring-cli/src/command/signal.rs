@@ -20,10 +20,10 @@ pub(crate) struct Args {
     id: String,
     /// The signal's name, as the handler waits for it.
     name: String,
-    /// What it says, as JSON; `-` reads it from standard input, and `null` if nothing is given.
+    /// The payload, as JSON; `-` reads it from standard input; `null` by default.
     #[arg(value_name = "JSON", allow_hyphen_values = true)]
     body: Option<String>,
-    /// Who sends it, or what it is about: a second signal of the same name and sender is the first one again.
+    /// Who sends it, or its subject: the store drops a second signal of the same name and sender.
     #[arg(long, value_name = "KEY")]
     sender: Option<String>,
 }
@@ -43,7 +43,7 @@ impl Args {
             return Err(Error::TooLarge { what, size, limit }.into());
         }
         serde_json::from_slice(&bytes).map_err(|error| {
-            let message = format!("what it says is not JSON: {error}");
+            let message = format!("the payload is not JSON: {error}");
             Refused::usage(message, "quote it for the shell: 'true', '\"text\"', '{\"by\": \"ada\"}'").into()
         })
     }
@@ -73,13 +73,14 @@ pub(crate) async fn run(args: &Args, body: &Value, engine: &Engine, out: Out) ->
             let name = text::line(&args.name, bounds::NAME_BYTES);
             match sent {
                 "stored" => format!("signal `{name}` is stored"),
-                _ => format!("signal `{name}` of this sender was stored before; nothing was changed"),
+                _ => format!("this sender has sent signal `{name}` before; nothing changed"),
             }
         },
     )?;
     if !others.is_empty() {
         let names: Vec<String> = others.iter().map(|(name, _)| format!("`{name}`")).collect();
-        let note = format!("note: it does not wait for that; it waits for {}", names.join(" or "));
+        let note =
+            format!("note: the job does not wait for this signal; it waits for {}", names.join(" or "));
         writeln!(io::stderr(), "{}", text::plain(&note))?;
     }
     Ok(())

@@ -12,13 +12,13 @@ use mainspring_wire::json;
 /// What it takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Begin behind this position.
+    /// Begin after this position.
     #[arg(long, value_name = "POSITION", default_value_t = 0)]
     after: u64,
-    /// Do not wait for what it says later.
+    /// Print the output so far, and do not wait for more.
     #[arg(long)]
     no_follow: bool,
-    /// End by itself after this long, whether the job has ended or not.
+    /// End after this long, even if the job has not ended.
     #[arg(long = "for", value_name = "SPAN", conflicts_with = "no_follow")]
     span: Option<Span>,
 }
@@ -70,10 +70,10 @@ fn to_people(message: &TailEvent) -> String {
     match message {
         TailEvent::Frame(frame) => frame.text().lines().map(text::plain).collect::<Vec<_>>().join("\n"),
         TailEvent::Reset { step: Some(step), .. } => {
-            format!("-- what `{}` has said is void: it runs again", text::plain(step.as_str()))
+            format!("-- the output of `{}` is void: it runs again", text::plain(step.as_str()))
         }
-        TailEvent::Reset { step: None, .. } => "-- what was said is void: it runs again".to_owned(),
-        TailEvent::Gap { from, to } => format!("-- {from} to {to} are not kept any more"),
+        TailEvent::Reset { step: None, .. } => "-- the output so far is void: the job runs again".to_owned(),
+        TailEvent::Gap { from, to } => format!("-- frames {from} to {to} are no longer kept"),
         TailEvent::Progress(progress) => {
             let note = text::line(&progress.note, 200);
             format!("-- {}/{} {note}", progress.done, progress.total).trim_end().to_owned()

@@ -19,7 +19,7 @@ pub(crate) struct Many {
     ids: Vec<String>,
     #[command(flatten)]
     filter: filter::JobFilter,
-    /// Only count what would be changed.
+    /// Only count the jobs that this would change.
     #[arg(long)]
     dry_run: bool,
     /// Do not ask.
@@ -27,10 +27,10 @@ pub(crate) struct Many {
     yes: bool,
 }
 
-/// Why, in words that are kept with the job.
+/// Why; the store keeps the text with the job.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Reasoned {
-    /// Why, in words that are kept with the job.
+    /// Why; the store keeps the text with the job.
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) why: String,
 }
@@ -97,7 +97,7 @@ pub(crate) fn said(out: Out, verb: &str) -> anyhow::Result<()> {
 fn confirmed(verb: &str, would: &ChangeReport, out: Out) -> anyhow::Result<bool> {
     let jobs = text::count(would.changed, "job");
     if out.is_json() || !io::stdin().is_terminal() {
-        let message = format!("would {verb} {jobs}, and nobody is there to ask");
+        let message = format!("this would {verb} {jobs}, and there is no terminal to ask on");
         return Err(Refused::usage(message, "add `--yes` to do it, or `--dry-run` to only count").into());
     }
     write!(io::stderr(), "{verb} {jobs}? [y/N] ")?;

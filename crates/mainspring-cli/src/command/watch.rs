@@ -10,16 +10,16 @@ use crate::report::Refused;
 /// Shown under `watch --help`.
 const AFTER_HELP: &str = "\
 On a terminal it is a view of the whole window, until q or Ctrl-C. Elsewhere, or with --json, it prints a line for
-whatever happens, and the figures whenever they have changed. It only looks: jobs are run by `work` or your application.";
+whatever happens, and the figures whenever they have changed. It only shows jobs; `work` or your application runs them.";
 
 /// What it takes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Between two looks at the store, from 100ms to 1h.
+    /// How often to read the store, from 100ms to 1h.
     #[arg(long, value_name = "SPAN", default_value = "1s")]
     every: Span,
-    /// End by itself after this long.
+    /// End after this long.
     #[arg(long = "for", value_name = "SPAN")]
     span: Option<Span>,
 }

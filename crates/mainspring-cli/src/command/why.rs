@@ -52,6 +52,6 @@ fn activity(node: &NodeActivity, now: Timestamp) -> String {
             let said = text::activity(activity, as_of, now);
             format!("{name}: {said} (as of {})", text::relative(as_of, now))
         }
-        None => format!("{name}: it has just started, and says more with its next renewal"),
+        None => format!("{name}: it has just started; it reports more with its next lease renewal"),
     }
 }

@@ -28,29 +28,29 @@ SIGTERM or Ctrl-C drains; a second one gives running jobs back at once.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// A queue to serve, with how many of its jobs may run at a time (10 if not said). May be given several times.
+    /// A queue to serve, with how many of its jobs may run at a time (10 by default). May be given several times.
     /// Also: MAINSPRING_QUEUES=default:10,mail:5.
     #[arg(long, value_name = "NAME:SLOTS")]
     queue: Vec<QueueSlots>,
     /// A capability that jobs may require. May be given several times. Also: MAINSPRING_LABELS=gpu,eu.
     #[arg(long)]
     label: Vec<String>,
-    /// How long it may be silent before others take over its jobs; 15s if not said. Also: MAINSPRING_LEASE.
+    /// How long the worker may be silent before other nodes take over its jobs; 15s by default. Also: MAINSPRING_LEASE.
     #[arg(long, value_name = "SPAN")]
     lease: Option<Span>,
-    /// How long running jobs may take to end when it shuts down.
+    /// How long running jobs may take to end when the worker shuts down.
     #[arg(long, value_name = "SPAN", default_value = "25s")]
     drain: Span,
-    /// Run `exec` jobs too, that is, any command that somebody enqueues. Without it they wait for a worker that does.
+    /// Run `exec` jobs too, that is, any command that somebody enqueues. Without this, they wait for a worker that has it.
     #[arg(long)]
     allow_exec: bool,
-    /// The first part of its name; `mainspring` if not said. Also: MAINSPRING_NODE_PREFIX.
+    /// The first part of the worker's name; `mainspring` by default. Also: MAINSPRING_NODE_PREFIX.
     #[arg(long)]
     prefix: Option<String>,
     /// Also run the sample kinds of `mainspring dev`.
     #[arg(long, hide = true)]
     samples: bool,
-    /// Shut down when standard input is closed: when the process that started it is gone.
+    /// Shut down when standard input closes, because the parent process is gone.
     #[arg(long, hide = true)]
     watch_stdin: bool,
 }

@@ -229,7 +229,7 @@ impl<'a> Session<'a> {
         let left = usize::try_from(self.watch.unfinished()).unwrap_or(usize::MAX);
         if left > 0 && !self.only_looks() {
             let jobs = text::count(left, "job");
-            self.say(Tone::Loud, "found", format!("{jobs} left from before: going on with what was there"))?;
+            self.say(Tone::Loud, "found", format!("{jobs} left from the last run; continuing with them"))?;
         }
         Ok(())
     }

@@ -38,7 +38,7 @@ pub(super) fn print(watch: &Watch, store: &str, out: Out) -> std::io::Result<()>
                  \x20 recovered  {:>6}  after the worker died\n\
                  \n\
                  left in {}: {} ready, {} scheduled, {} running, {} suspended\n\
-                 nothing is lost: `mainspring dev{flag}` goes on from here\n\
+                 nothing is lost: `mainspring dev{flag}` continues from here\n\
                  \n\
                  next:\n\
                  \x20 mainspring jobs --state failed{flag}{resume}\n\

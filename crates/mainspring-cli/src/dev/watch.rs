@@ -261,7 +261,11 @@ impl Watch {
                 );
             }
             State::Suspended if job.status.reason == Some(Reason::Quarantine) => {
-                record_event(Tone::Bad, "quarantine", format!("{} nodes died while running it", job.crashes));
+                record_event(
+                    Tone::Bad,
+                    "quarantine",
+                    format!("{} nodes died while they ran it", job.crashes),
+                );
             }
             State::Suspended if job.status.reason.is_some_and(Reason::awaits) => {
                 let wait = job.run_at.map(|at| text::relative(at, self.now)).unwrap_or_default();

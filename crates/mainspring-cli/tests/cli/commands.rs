@@ -132,8 +132,8 @@ fn verbs_change_one_job() {
     let verb = |args: &[&str]| place.run(&[&["job", &id], args].concat()).ok();
     assert_eq!(verb(&["hold", "--why", "wrong price"]), "hold: 1 job");
     assert_eq!((&place.job(&id)["reason"], &place.job(&id)["note"]), (&json!("hold"), &json!("wrong price")));
-    assert!(verb(&["why"]).starts_with("an operator holds it: wrong price\n"));
-    assert!(verb(&[]).contains("an operator holds it: wrong price\n"));
+    assert!(verb(&["why"]).starts_with("an operator holds the job: wrong price\n"));
+    assert!(verb(&[]).contains("an operator holds the job: wrong price\n"));
     assert_eq!(verb(&["resume"]), "resume: 1 job");
     assert_eq!(place.job(&id)["note"], json!(null));
     verb(&["set-priority", "0"]);

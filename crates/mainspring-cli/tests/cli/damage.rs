@@ -22,7 +22,7 @@ fn unreadable_job_is_named_and_the_others_run() {
     place.job_in(&good, "succeeded");
     let job = place.job_in(&bad, "suspended");
     assert_eq!(job["reason"], "unreadable");
-    assert!(place.run(&["why", &bad]).ok().contains("it cannot be read"));
+    assert!(place.run(&["why", &bad]).ok().contains("the store cannot read the job"));
     assert!(place.run(&["jobs"]).ok().contains("suspended (unreadable)"));
     assert_eq!(place.run(&["job", &bad, "resume"]).code, Some(1), "it cannot be read yet");
     place.run(&["job", &bad, "delete"]).ok();
@@ -36,7 +36,7 @@ fn doctor_tells_that_nobody_can_write() {
     let other = file(&place);
     other.execute_batch("BEGIN IMMEDIATE").expect("the lock");
     let found = place.run(&["doctor"]);
-    assert!(found.code == Some(1) && found.stdout.contains("nothing can be written"), "{found:?}");
+    assert!(found.code == Some(1) && found.stdout.contains("the store accepts no writes"), "{found:?}");
     assert!(found.stdout.contains("another process keeps the database locked"), "{found:?}");
     other.execute_batch("ROLLBACK").expect("the lock is let go");
     assert_eq!(place.json(&["doctor"])["problems"], 0);
@@ -48,8 +48,7 @@ fn doctor_says_how_far_it_got() {
     place.enqueue(&["noop"]);
     let found = place.run(&["doctor", "--within", "0s"]);
     assert!(
-        found.code == Some(1)
-            && found.stdout.contains("did not finish within 0s: it had not begun with the jobs"),
+        found.code == Some(1) && found.stdout.contains("did not finish within 0s: it had read no job yet"),
         "{found:?}"
     );
 }

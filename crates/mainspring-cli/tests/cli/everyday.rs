@@ -51,7 +51,7 @@ fn waits_can_be_given_a_limit() {
     let place = Place::new();
     let told = place.run(&["enqueue", "noop", "--wait", "--for", "100ms"]).refused(1);
     assert!(told.contains(" has not ended after 100ms: "), "{told}");
-    assert!(told.contains("hint: it goes on; `mainspring job "), "{told}");
+    assert!(told.contains("hint: the job continues; `mainspring job "), "{told}");
     let jobs = place.json(&["jobs"]);
     assert_eq!(jobs["jobs"][0]["state"], json!("ready"), "it is stored");
     let id = jobs["jobs"][0]["id"].as_str().expect("an id").to_owned();

@@ -41,7 +41,7 @@ fn why_and_nodes_show_what_a_node_claimed_last() {
     };
     let why = says("a report", &["why", &id], "1 of 1 slots busy; last claim ");
     let lines: Vec<&str> = why.lines().collect();
-    assert!(lines[0].starts_with("it waits for a free slot on test-worker-"), "{why}");
+    assert!(lines[0].starts_with("the job waits for a free slot on test-worker-"), "{why}");
     assert!(lines[1].contains("asked for 1, got 1; next look ") && lines[1].contains(" (as of "), "{why}");
     assert!(place.run(&["nodes"]).ok().contains("default 1 of 1, "));
     let json = place.json(&["why", &id]);

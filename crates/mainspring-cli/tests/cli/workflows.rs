@@ -132,14 +132,14 @@ fn a_workflow_is_shown_signalled_and_ends(place: &Place, store: &str) {
         "claim 1: charge = \"\\u001b[2J",
         "claim 1: reserve: failed, and the handler went on: \\u{1b}[2J",
         "claim 1: goods = (10002 bytes)",
-        "print: begun, to be done at most once",
+        "print: began; runs at most once",
         "print = 1",
         "nap: waits until ",
-        "nap: time is up",
+        "nap: timed out",
         "ship: child ",
         " started; it is succeeded now",
         "ship: child succeeded: \"\\u001b[2J",
-        "late: time is up, no signal came",
+        "late: timed out: no signal came",
     ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
@@ -177,7 +177,7 @@ fn a_workflow_is_shown_signalled_and_ends(place: &Place, store: &str) {
     assert!(shown.contains("approved: signal true from "), "{shown}");
     let complaint = send(&["approved", "true", "--sender", "another"]).refused(1);
     assert!(complaint.contains("it has succeeded"), "{complaint}");
-    assert!(complaint.contains("nobody would read it"), "{complaint}");
+    assert!(complaint.contains("nobody would read the signal"), "{complaint}");
 }
 
 #[test]
@@ -355,7 +355,7 @@ fn signals_that_cannot_be_are_refused() {
         (&["signal", &id, "a/b"], "invalid signal name"),
         (&["signal", &id, EVIL], "invalid signal name"),
         (&["signal", &id, "go", "{"], "is not JSON"),
-        (&["signal", &id, "go", &huge], "signal is too large: 65538, the bound is 65536"),
+        (&["signal", &id, "go", &huge], "signal is too large: 65538 exceeds the bound of 65536"),
         (&["signal", &id, "go", "--sender", ""], "invalid sender"),
         (&["signal", &id], "NAME"),
     ];

@@ -25,13 +25,14 @@ impl Error {
                 return Some(format!("see it with `mainspring job {id}`, or use another id"));
             }
             Error::Illegal { id, verb: "signal", .. } => {
-                return Some(format!("nobody would read it; `mainspring job {id}` shows how it ended"));
+                return Some(format!(
+                    "the job has ended, and nobody would read the signal; `mainspring job {id}` shows how it ended"
+                ));
             }
             Error::Illegal { id, status, .. } => return Some(illegal(*id, status.state)),
             Error::QueueNotEmpty { queue, .. } => {
                 return Some(format!(
-                    "`mainspring jobs --queue {queue}` lists them, and `mainspring jobs delete --queue {queue}` removes those that do \
-                     not run; ended jobs go by themselves when their retention is over"
+                    "`mainspring jobs --queue {queue}` lists the jobs; `mainspring jobs delete --queue {queue}` removes those that do not run, and the store removes ended jobs after their retention"
                 ));
             }
             Error::Ended { id, .. } => {
@@ -44,7 +45,7 @@ impl Error {
             }
             Error::Open { problem, location, .. } => problem.hint(location.starts_with("postgres:")),
             Error::NotFound(_) => {
-                "list jobs with `mainspring jobs`; those that ended are removed after a while"
+                "list jobs with `mainspring jobs`; the store removes ended jobs after their retention"
             }
             Error::NoSchedule(_) => "list schedules with `mainspring schedule list`",
             Error::ScheduleHeld { name, job } => {
@@ -55,14 +56,14 @@ impl Error {
             Error::TooLarge { what, .. } => too_large(what)?,
             Error::Invalid { what, .. } => invalid(what)?,
             Error::Unavailable { source: Some(source), .. } if source.to_string().ends_with(NO_RIGHT) => {
-                "grant it to the role; the guide \"Running on Postgres\" has all that an engine needs"
+                "grant it to the role; the guide \"Running on Postgres\" lists the rights that an engine needs"
             }
             Error::Unavailable { .. } => {
-                "try again; if it persists, see whether the database runs or a program holds the file"
+                "try again; if it persists, check that the database runs and that no program holds the file"
             }
-            Error::DiskFull => "make room and try again: nothing that was acknowledged is lost",
+            Error::DiskFull => "free some space and try again; no acknowledged data is lost",
             Error::OutcomeUnknown { .. } => {
-                "repeat it: the same id is the same job, the same sender the same signal"
+                "repeat the call: the same id is the same job, and the same sender the same signal"
             }
             Error::Partial { source, .. } => return source.hint(),
             Error::Corrupt { .. } => "keep a copy of the store, then run `mainspring doctor`",
@@ -88,7 +89,7 @@ fn too_large(what: &str) -> Option<&'static str> {
     match what {
         "input" => Some("store the data elsewhere and enqueue a reference to it"),
         "signal" => Some("store the data elsewhere and send a reference to it"),
-        Error::INBOX => Some("its handler reads none of them; `mainspring job ID` shows which ones wait"),
+        Error::INBOX => Some("the handler reads none of them; `mainspring job ID` shows the unread signals"),
         _ => None,
     }
 }
@@ -97,14 +98,14 @@ fn invalid(what: &str) -> Option<&'static str> {
     match what {
         "queue name" | "kind" => Some("names are 1 to 128 of the characters A-Z a-z 0-9 . _ : -"),
         "signal name" => Some("names are 1 to 128 bytes without control characters, `/` and `#`"),
-        "sender" => Some("1 to 256 bytes of text; leave it out, and each call is a signal of its own"),
+        "sender" => Some("a sender has 1 to 256 bytes; leave it out to send each call as a new signal"),
         "schedule name" => Some("names are 1 to 100 of the characters A-Z a-z 0-9 . _ : -"),
         "cron expression" => {
             Some("five fields: minute, hour, day of month, month, day of week; or six, with seconds in front")
         }
-        "time zone" => Some("names are those of the IANA database"),
+        "time zone" => Some("use a name of the IANA database, such as `Europe/Berlin`"),
         "priority" => Some("0 is claimed first, 9 last; 5 is the default"),
-        "run_at" | "deadline" => Some("at most ten years ahead"),
+        "run_at" | "deadline" => Some("choose a time at most ten years ahead"),
         "job id" => Some("copy the whole id, as `mainspring jobs` prints it"),
         _ => None,
     }
@@ -119,9 +120,9 @@ fn illegal(id: JobId, state: State) -> String {
         State::Failed | State::Cancelled => {
             format!("it has ended; `mainspring job {id} retry` runs it again")
         }
-        State::Running => format!("it runs; `mainspring job {id} cancel` asks it to stop"),
+        State::Running => format!("the job is running; `mainspring job {id} cancel` asks it to stop"),
         State::Blocked | State::Scheduled | State::Ready | State::Suspended => {
-            format!("`mainspring why {id}` says what it is waiting for")
+            format!("`mainspring why {id}` says why it is not running")
         }
     }
 }
@@ -143,14 +144,14 @@ impl OpenProblem {
             OpenProblem::Missing => {
                 "name it as `sqlite:PATH` or `postgres://…`; `mainspring migrate` creates the file, not its directory"
             }
-            OpenProblem::ReadOnly if postgres => "it is a standby or set to read-only: name the primary",
+            OpenProblem::ReadOnly if postgres => "the server is a standby or read-only: name the primary",
             OpenProblem::ReadOnly => {
                 "its file and its directory must be writable: SQLite keeps a log beside it"
             }
             OpenProblem::Locked => "close the program that holds it, and try again",
             OpenProblem::NotAStore if postgres => "name another schema with `schema=NAME` in the address",
             OpenProblem::NotAStore => {
-                "name another file, `sqlite:PATH`; `mainspring migrate` makes a store of one that has other tables"
+                "name another file, `sqlite:PATH`; `mainspring migrate` adds a store to a file that has other tables"
             }
             OpenProblem::TooNew { .. } => "install the version of mainspring that wrote it",
             OpenProblem::DevelopmentBuild { .. } if postgres => {
@@ -160,8 +161,7 @@ impl OpenProblem {
                 "open it with the build that made it, or name another file, `sqlite:PATH`"
             }
             OpenProblem::TooOld { found: 0, .. } if postgres => {
-                "run `mainspring migrate` with the same `--store`, as the role that is to own the schema; if that was done, \
-                 check the database and `schema=` of the address"
+                "run `mainspring migrate` with the same `--store`, as the role that will own the schema; if you did, check the database and `schema=` in the address"
             }
             OpenProblem::TooOld { .. } => {
                 "run `mainspring migrate` with the same `--store`, as the role that owns the schema"

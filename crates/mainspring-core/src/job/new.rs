@@ -20,9 +20,9 @@ use crate::{Error, Result};
 pub struct New {
     /// Its id, minted by the caller: the same id twice is the same enqueue.
     pub id: JobId,
-    /// What kind of work it is; decides which handler runs it.
+    /// The kind of work, which decides the handler.
     pub kind: Kind,
-    /// The queue it waits in.
+    /// The queue of the job.
     pub queue: QueueName,
     /// Its priority in that queue.
     pub priority: Priority,
@@ -154,7 +154,7 @@ impl fmt::Display for Priority {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Options {
-    /// How often it may fail before it fails for good.
+    /// How many attempts the job has before it fails.
     #[serde(skip_serializing_if = "is_default_attempts")]
     pub max_attempts: u16,
     /// How long it waits after a failure; `None`: the queue's backoff.

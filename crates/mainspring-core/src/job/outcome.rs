@@ -111,7 +111,7 @@ impl Outcome {
             Outcome::Retry { fault, .. } | Outcome::Fail { fault, .. }
                 if fault.kind == FaultKind::Crashed =>
             {
-                Err(invalid("a node does not tell of its own loss".into()))
+                Err(invalid("a node cannot report its own loss".into()))
             }
             _ => Ok(()),
         }
@@ -196,7 +196,7 @@ impl FaultKind {
 impl Fault {
     /// What a store notes when it takes a job from a node that was lost while it ran it.
     pub fn crashed() -> Self {
-        Fault::new(FaultKind::Crashed, "its node was lost while it ran")
+        Fault::new(FaultKind::Crashed, "the node was lost while it ran the job")
     }
 
     /// A fault whose message is cut to its bound.
@@ -226,7 +226,7 @@ pub fn settle(ended: Ended, standing: &Standing, rng: &dyn Rng) -> Outcome {
         Ended::Fault(fault) => attempt(fault, None, standing, rng),
         Ended::Expired => Outcome::Fail {
             reason: Reason::Expired,
-            fault: Fault::new(FaultKind::Deadline, "the deadline passed while it ran"),
+            fault: Fault::new(FaultKind::Deadline, "the deadline passed while the job ran"),
         },
         Ended::Stopped(Cancellation { reason, why }) => {
             Outcome::Cancel { reason, why: cut(why, bounds::WHY_BYTES) }

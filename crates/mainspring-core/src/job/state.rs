@@ -47,7 +47,7 @@ macro_rules! coded {
             fn from_str(text: &str) -> Result<Self, Error> {
                 Self::ALL.iter().copied().find(|one| one.as_str() == text).ok_or_else(|| Error::Invalid {
                     what: $what,
-                    why: format!("`{text}` is none of {}", [$($text),+].join(", ")),
+                    why: format!("`{text}` is not one of {}", [$($text),+].join(", ")),
                 })
             }
         }

@@ -63,7 +63,7 @@ pub enum Input {
 
 /// An edge that does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no edge from {from} for {input:?}")]
+#[error("a {from} job does not accept {input:?}")]
 pub struct Illegal {
     /// What the job was.
     pub from: Status,

@@ -307,17 +307,24 @@ fn no_build(pin: &Label, nodes: &[&Node]) -> Why {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Why::Ended { status } => write!(f, "it has ended: {status}"),
-            Why::Running { node, since: Some(since) } => write!(f, "it is running on {node} since {since}"),
-            Why::Running { node, since: None } => write!(f, "it is running on {node}"),
-            Why::Cancelling { node } => write!(f, "it is running on {node}, which has been asked to stop it"),
+            Why::Ended { status } => write!(f, "the job has ended: {status}"),
+            Why::Running { node, since: Some(since) } => {
+                write!(f, "node {node} has been running the job since {since}")
+            }
+            Why::Running { node, since: None } => write!(f, "node {node} is running the job"),
+            Why::Cancelling { node } => {
+                write!(f, "node {node} is running the job and has been asked to stop it")
+            }
             Why::Stuck { node } => {
-                write!(f, "its handler on {node} outlived its time-out and does not yield; it keeps its slot")
+                write!(
+                    f,
+                    "the handler on node {node} exceeded its timeout and does not yield; it keeps its slot"
+                )
             }
             Why::Foreign { node, last } => {
                 write!(
                     f,
-                    "its handler on {node} awaits something that is not durable, so it keeps its slot"
+                    "the handler on node {node} awaits something that is not durable, so it keeps its slot"
                 )?;
                 match last {
                     Some((key, at)) => write!(f, "; it last recorded `{key}`, at {at}"),
@@ -325,23 +332,26 @@ impl fmt::Display for Why {
                 }
             }
             Why::NodeSilent { node, since } => {
-                write!(f, "it is claimed by {node}, whose lease lapsed at {since}; it will be rescued")
+                write!(
+                    f,
+                    "node {node} claimed the job, and its lease expired at {since}; a live node will rescue the job"
+                )
             }
             Why::Scheduled { until, failures, max_attempts } => {
                 match until {
-                    Some(until) => write!(f, "it waits until {until}")?,
-                    None => f.write_str("it waits for a time")?,
+                    Some(until) => write!(f, "the job waits until {until}")?,
+                    None => f.write_str("the job waits for its time")?,
                 }
                 if *failures > 0 {
                     write!(f, " for attempt {} of {max_attempts}", failures + 1)?;
                 }
                 Ok(())
             }
-            Why::Blocked => f.write_str("it waits for other jobs"),
-            Why::Held { note: Some(note) } => write!(f, "an operator holds it: {note}"),
-            Why::Held { note: None } => f.write_str("an operator holds it"),
+            Why::Blocked => f.write_str("the job waits for other jobs"),
+            Why::Held { note: Some(note) } => write!(f, "an operator holds the job: {note}"),
+            Why::Held { note: None } => f.write_str("an operator holds the job"),
             Why::Quarantined { crashes } => {
-                write!(f, "it is quarantined: {crashes} nodes died while running it")
+                write!(f, "the job is in quarantine: {crashes} nodes died while they ran it")
             }
             Why::Waiting { until, signals, children, unfit } => {
                 tell_waits(f, *until, signals, children)?;
@@ -351,13 +361,13 @@ impl fmt::Display for Why {
                 }
             }
             Why::Drifted { note: Some(note) } => {
-                write!(f, "what it has recorded does not fit its code: {note}")
+                write!(f, "the job's records do not fit its code: {note}")
             }
-            Why::Drifted { note: None } => f.write_str("what it has recorded does not fit its code"),
-            Why::Unreadable { what: Some(what) } => write!(f, "it cannot be read: {what}"),
-            Why::Unreadable { what: None } => f.write_str("it cannot be read"),
-            Why::Suspended { reason: Some(reason) } => write!(f, "it is suspended: {reason}"),
-            Why::Suspended { reason: None } => f.write_str("it is suspended"),
+            Why::Drifted { note: None } => f.write_str("the job's records do not fit its code"),
+            Why::Unreadable { what: Some(what) } => write!(f, "the store cannot read the job: {what}"),
+            Why::Unreadable { what: None } => f.write_str("the store cannot read the job"),
+            Why::Suspended { reason: Some(reason) } => write!(f, "the job is suspended: {reason}"),
+            Why::Suspended { reason: None } => f.write_str("the job is suspended"),
             Why::Paused { queue } => write!(f, "queue `{queue}` is paused"),
             Why::NoNode { queue } => write!(f, "no live node serves queue `{queue}`"),
             Why::NoHandler { kind } => write!(f, "no live node of its queue handles kind `{kind}`"),
@@ -366,26 +376,29 @@ impl fmt::Display for Why {
                 write!(f, "no live node that handles its kind has all its labels: {}", labels.join(", "))
             }
             Why::NoBuild { build, taken_over } => {
-                write!(f, "it is pinned to build `{build}`, which no live node that handles its kind has")?;
+                write!(
+                    f,
+                    "the job is pinned to build `{build}`, and no live node that handles its kind has that build"
+                )?;
                 match taken_over {
-                    Some((node, from)) => write!(f, "; {node} takes it over at {from}"),
+                    Some((node, from)) => write!(f, "; node {node} takes it over at {from}"),
                     None => Ok(()),
                 }
             }
             Why::BackedUp { nodes, .. } => {
                 write!(
                     f,
-                    "the store does not take outcomes of {}: nothing is claimed there until it does",
+                    "the store does not accept outcomes from {}; they claim nothing until it does",
                     nodes.join(", ")
                 )
             }
             Why::Suspect { crashes, .. } => {
                 write!(
                     f,
-                    "{crashes} nodes died while running it, so it waits to be the only such job on a node"
+                    "{crashes} nodes died while they ran the job, so it waits for a node that runs no other suspect"
                 )
             }
-            Why::Slot { nodes, .. } => write!(f, "it waits for a free slot on {}", nodes.join(", ")),
+            Why::Slot { nodes, .. } => write!(f, "the job waits for a free slot on {}", nodes.join(", ")),
         }
     }
 }
@@ -410,10 +423,10 @@ fn tell_waits(
         waits.push(format!("{more} more"));
     }
     match (waits.is_empty(), until) {
-        (true, Some(until)) => write!(f, "its handler sleeps until {until}"),
-        (true, None) => f.write_str("its handler waits"),
-        (false, Some(until)) => write!(f, "its handler waits for {}, until {until}", waits.join(" or ")),
-        (false, None) => write!(f, "its handler waits for {}", waits.join(" or ")),
+        (true, Some(until)) => write!(f, "the handler sleeps until {until}"),
+        (true, None) => f.write_str("the handler waits"),
+        (false, Some(until)) => write!(f, "the handler waits for {}, until {until}", waits.join(" or ")),
+        (false, None) => write!(f, "the handler waits for {}", waits.join(" or ")),
     }
 }
 
@@ -455,18 +468,17 @@ impl Why {
     /// What a person can do about it, if there is something to do.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Why::Held { .. } => Some("resume it to let it go on".into()),
+            Why::Held { .. } => Some("resume the job".into()),
             Why::Waiting { signals, .. } => {
                 signals.first().map(|(name, _)| format!("send it the signal `{name}`"))
             }
             Why::Drifted { .. } => Some(
-                "deploy code that fits, then resume it; accept it if what the code asks for is new, rename it if it was \
-                 called otherwise; fork or retry it from an earlier step; or fail it"
+                "deploy code that fits, then resume the job; accept the drift if the step is new; rename the step if it had another name; fork or retry the job from an earlier step; or fail it"
                     .into(),
             ),
-            Why::Quarantined { .. } => Some("look at its input, then resume or fail it".into()),
+            Why::Quarantined { .. } => Some("look at the job's input, then resume or fail it".into()),
             Why::Unreadable { .. } => Some(
-                "`mainspring doctor` names what is damaged: restore it by hand, then resume the job; or cancel or delete it".into(),
+                "`mainspring doctor` names the damage: restore the data by hand and resume the job, or cancel or delete it".into(),
             ),
             Why::Paused { queue } => Some(format!("resume queue `{queue}`")),
             Why::NoNode { queue } => Some(format!("start a node that serves queue `{queue}`")),
@@ -476,13 +488,12 @@ impl Why {
                 Some(format!("start a node of build `{build}`, or one that takes it over"))
             }
             Why::BackedUp { .. } => Some(
-                "the log of the node names the error; see who locks the tables or the file, what the user may write, and how many \
-                 connections it has"
+                "the node's log names the error; check who locks the tables or the file, what the user may write, and how many connections it has"
                     .into(),
             ),
-            Why::Foreign { .. } => Some("await it in the body of a step, or have it sent as a signal".into()),
+            Why::Foreign { .. } => Some("await it in the body of a step, or let the other side send a signal".into()),
             Why::Stuck { .. } => {
-                Some("the handler must await, or move blocking work off the executor".into())
+                Some("fix the handler: it must await, or move blocking work off the executor".into())
             }
             _ => None,
         }

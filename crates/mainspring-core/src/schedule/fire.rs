@@ -195,7 +195,7 @@ pub fn step(schedule: &Schedule, before: Option<Status>, now: Timestamp) -> Step
     let mut changed = schedule.clone();
     if schedule.state.last_fire > present.after(bounds::CLOCK_AHEAD) {
         let text = format!(
-            "its last fire, {}, was far ahead of the store's clock, which has been wrong; it fires from now on",
+            "its last fire, {}, was far ahead of the store's clock, which was wrong; it fires again from now on",
             schedule.state.last_fire
         );
         changed.state.last_fire = present;

@@ -86,18 +86,18 @@ impl fmt::Display for ScheduleWhy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ScheduleWhy::Paused { by, since, note } if note.is_empty() => {
-                write!(f, "{by} has paused it at {since}")
+                write!(f, "{by} paused it at {since}")
             }
-            ScheduleWhy::Paused { by, since, note } => write!(f, "{by} has paused it at {since}: {note}"),
+            ScheduleWhy::Paused { by, since, note } => write!(f, "{by} paused it at {since}: {note}"),
             ScheduleWhy::Ended { fired } => write!(f, "it has ended, after {fired} jobs"),
             ScheduleWhy::Failing { error, times, next } => {
-                write!(f, "its fire failed {times} times and is tried again at {next}: {error}")
+                write!(f, "its fire failed {times} times; a node tries it again at {next}: {error}")
             }
             ScheduleWhy::NoNode { since } => write!(f, "it has been due since {since}, and no node is live"),
             ScheduleWhy::Due { since } => {
                 write!(
                     f,
-                    "it has been due since {since}: a node fires it in a moment, or waits for the job before to stop"
+                    "it has been due since {since}: a node will fire it in a moment, or waits for the previous job to stop"
                 )
             }
             ScheduleWhy::Waiting { next, note: None } => write!(f, "it fires next at {next}"),

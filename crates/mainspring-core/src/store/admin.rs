@@ -61,7 +61,7 @@ impl ErrorText {
     pub fn new(text: &str) -> Result<Self> {
         let what = "error text";
         if text.is_empty() || text.contains('\0') {
-            return Err(Error::Invalid { what, why: "it must have characters, and none of them NUL".into() });
+            return Err(Error::Invalid { what, why: "it must not be empty or contain NUL".into() });
         }
         if text.len() > bounds::WHY_BYTES {
             return Err(Error::TooLarge { what, size: text.len(), limit: bounds::WHY_BYTES });
@@ -106,7 +106,7 @@ impl PagePosition {
     /// [`Error::Invalid`] if it is none that [`behind`](Self::behind) has given out: no sign, no leading zeros.
     pub fn no(&self) -> Result<i64> {
         let no = self.0.parse().ok().filter(|no: &i64| *no > 0 && no.to_string() == self.0);
-        no.ok_or_else(|| Error::Invalid { what: "cursor", why: "not one of this store".into() })
+        no.ok_or_else(|| Error::Invalid { what: "cursor", why: "it is not from this store".into() })
     }
 }
 

@@ -40,7 +40,7 @@ fn read(path: &Path) -> Option<String> {
             Err(_) => "it cannot be read as text",
         }
     };
-    tracing::warn!(path = %path.display(), "password file is not used: {unfit}");
+    tracing::warn!(path = %path.display(), reason = unfit, "password file ignored");
     None
 }
 

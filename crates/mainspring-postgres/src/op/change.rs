@@ -254,7 +254,7 @@ impl Op for Change {
                 family::notify_overdue(conn, shared, 0).await?;
             }
         }
-        Err(Error::unavailable("the jobs are being moved by others").into())
+        Err(Error::unavailable("other sessions keep moving the jobs").into())
     }
 }
 
@@ -523,7 +523,7 @@ fn status(job: &Located) -> Result<Option<Status>> {
     let state = u8::try_from(state)
         .ok()
         .and_then(State::from_code)
-        .ok_or_else(|| corrupt(format!("{state} is no state")))?;
+        .ok_or_else(|| corrupt(format!("{state} is not a state")))?;
     let reason = match job.reason {
         None => None,
         Some(code) => {

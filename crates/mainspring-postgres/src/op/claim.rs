@@ -277,7 +277,7 @@ impl Taken {
             match job {
                 Ok(claimed) => jobs.push(claimed),
                 Err(why) => {
-                    tracing::error!(job = %id, %why, "a job cannot be read and is set aside as unreadable");
+                    tracing::error!(job_id = %id, %why, "unreadable job set aside");
                     unreadable.push(Unreadable { no, claim, why });
                 }
             }
@@ -688,7 +688,7 @@ fn read(job: Job, names: &Names) -> Result<Claimed> {
     let level = u8::try_from(job.level)
         .ok()
         .and_then(Level::from_code)
-        .ok_or_else(|| corrupt(format!("{} is no level and no priority", job.level)))?;
+        .ok_or_else(|| corrupt(format!("{} is not a level and no priority", job.level)))?;
     Ok(Claimed {
         ahead: job.flags & flags::AHEAD != 0,
         journal: None,

@@ -129,7 +129,7 @@ pub(crate) async fn notify(conn: &mut Conn, shared: &Shared, unsent: Vec<UnsentE
     fault::point!("postgres.telling");
     if let Err(fault) = deliver(conn, shared, unsent).await {
         conn.roll_back().await;
-        tracing::debug!(?fault, "a family was not notified of an end");
+        tracing::debug!(?fault, "cannot notify a family of an end; a sweep will");
     }
 }
 
@@ -336,7 +336,7 @@ pub(crate) async fn cancel_lost(conn: &mut Conn, shared: &Shared, children: Vec<
     }
     if let Err(fault) = cancel_rest(conn, shared, children).await {
         conn.roll_back().await;
-        tracing::debug!(?fault, "a child that its parent does without was not cancelled");
+        tracing::debug!(?fault, "cannot cancel a child that its parent gave up; a sweep will");
     }
 }
 

@@ -92,7 +92,7 @@ impl Op for Prune {
         let removed = PruneJobs::first(rows.first().map_or(&[], Vec::as_slice))?.map_or(0, |row| row.count);
         // What was removed is; the counts are right either way, and the next fold makes up for this one.
         if let Err(fault) = counts::fold(conn, shared).await {
-            tracing::debug!(?fault, "counts were not folded");
+            tracing::debug!(?fault, "cannot fold counts; trying again later");
         }
         Ok(usize::try_from(removed).unwrap_or(0))
     }

@@ -72,7 +72,7 @@ statement! {
     keep_errors!(
         "(SELECT * FROM e WHERE e.crashes > e.crashes_before) e",
         "{fault.crashed}",
-        "'its node was lost while it ran'"
+        "'the node was lost while it ran the job'"
     )
 )
 }

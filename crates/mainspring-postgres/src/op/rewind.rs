@@ -72,7 +72,7 @@ async fn read(conn: &mut Conn, no: i64, from: &Key) -> Result<Option<Rewind>> {
         let kind = u8::try_from(kind).ok().and_then(EntryKind::from_code);
         lines.push((
             Key::new(key).map_err(|error| corrupt(error.to_string()))?,
-            kind.ok_or_else(|| corrupt("a kind of entry that is none"))?,
+            kind.ok_or_else(|| corrupt("an unknown kind of entry"))?,
             value,
         ));
     }

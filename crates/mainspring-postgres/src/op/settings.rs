@@ -158,7 +158,7 @@ async fn set(
 /// Reads settings again after a change is made. Who does not know of it yet finds out by the counter, and so does this handle.
 async fn learn(conn: &mut Conn, shared: &Shared) {
     if let Err(fault) = names::refresh(conn, shared).await {
-        tracing::debug!(?fault, "settings were not read again");
+        tracing::debug!(?fault, "cannot refresh settings");
     }
 }
 

@@ -128,7 +128,7 @@ impl Op for Promote {
             // Or there is more than a sweep moves.
             if let Err(fault) = family::notify_overdue(conn, shared, family::PATIENCE).await {
                 conn.roll_back().await;
-                tracing::debug!(?fault, "families were not notified");
+                tracing::debug!(?fault, "cannot notify families; trying again later");
             }
         }
         Ok(Swept { now, moved: usize::try_from(count).unwrap_or(0), next, fire })

@@ -155,7 +155,7 @@ fn read_node(node: NodeRow) -> Result<Node> {
         pid: u32::try_from(node.pid).unwrap_or(0),
         abilities: serde_json::from_str(&node.abilities).map_err(bad)?,
         queues,
-        state: state.ok_or_else(|| corrupt(format!("node {no} is in a state that is none")))?,
+        state: state.ok_or_else(|| corrupt(format!("node {no} has an unknown state")))?,
         started_at: node.started_at.0,
         renewed_at: node.renewed_at.0,
         lease_until: node.lease_until.0,

@@ -155,10 +155,10 @@ const QUESTIONS: [Question; 11] = [
     (|| Counts.call(), "the figures of this queue are wrong, its jobs are not; report it"),
     (|| Keys.call(), "delete the row from the table keys to free the key, and report it"),
     (|| Deadlines.call(), "delete the row from the table deadlines, and report it"),
-    (|| Claims.call(), "report it; a node that is gone holds nothing"),
-    (|| Waits.call(), "resume the job, and report it: a message wakes whoever waits for it"),
-    (|| Marks.call(), "report it; what a job has recorded is not read without its mark"),
-    (|| Families.call(), "start a node: sweeps tell what a process that died has left"),
+    (|| Claims.call(), "report it; a retired node holds no jobs"),
+    (|| Waits.call(), "resume the job, and report it: a message must wake the job that waits for it"),
+    (|| Marks.call(), "report it; the store does not read the job's records without their flag"),
+    (|| Families.call(), "start a node: its sweeps finish what a dead process left"),
     (|| Lines.call(), "report it; names are never removed"),
     (|| Errors.call(), "report it; the oldest errors are removed as new ones come"),
 ];
@@ -236,8 +236,7 @@ row! {
 const FINDINGS: usize = 10;
 
 /// What to do about a job that cannot be read.
-const UNREADABLE: &str = "a claim that meets it sets it aside as unreadable. Restore what is damaged by hand, then \
-    `mainspring job ID resume`; or `mainspring job ID cancel`, or `delete`";
+const UNREADABLE: &str = "the next claim sets the job aside as unreadable. Restore the data by hand and run `mainspring job ID resume`, or run `mainspring job ID cancel` or `delete`";
 
 /// Looks for what must not be there, in one part of the store: first jobs by ranges of their numbers, then question by
 /// question. Each part has a snapshot of its own.

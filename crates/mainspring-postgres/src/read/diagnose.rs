@@ -70,7 +70,7 @@ const SERVER: [Question; 6] = [
     (|schema| Fsync { schema }.call(), "set `fsync = on` in postgresql.conf and reload"),
     (
         |schema| FullPageWrites { schema }.call(),
-        "set `full_page_writes = on`, unless the file system promises that pages are written whole",
+        "set `full_page_writes = on`, unless the file system writes whole pages atomically",
     ),
     (|schema| VacuumOff { schema }.call(), "set it to `on` in postgresql.conf and reload"),
     (|schema| TableVacuumOff { schema }.call(), "run `ALTER TABLE … RESET (autovacuum_enabled)`"),
@@ -125,7 +125,7 @@ const RIGHTS: [Question; 4] = [
     ),
     (
         |schema| Superuser { schema }.call(),
-        "let workers connect as a role that may do no more than read and write the tables of the store",
+        "let workers connect as a role that may only read and write the store's tables",
     ),
 ];
 
@@ -191,7 +191,7 @@ const VACUUM: [Question; 5] = [
     ),
     (
         |schema| DeadRows { schema }.call(),
-        "end what holds them (old transactions, replication slots), then run `VACUUM` on the table",
+        "end what holds them back (old transactions, replication slots), then run `VACUUM` on the table",
     ),
 ];
 

@@ -134,7 +134,7 @@ impl Damage {
 
     /// A count, which is not below zero.
     fn count<T: TryFrom<i64> + Default>(&mut self, what: &str, count: i64) -> Result<T> {
-        let read = T::try_from(count).map_err(|_| corrupt(format!("{count} is no count")));
+        let read = T::try_from(count).map_err(|_| corrupt(format!("{count} is not a count")));
         Ok(self.note(what, read)?.unwrap_or_default())
     }
 }
@@ -159,7 +159,7 @@ pub(super) fn summary(names: &Names, row: &SummaryRow) -> Result<Summary> {
     let options = damage.note("options", options)?.unwrap_or_default();
     let code = row.level.map_or(Ok(()), |code| {
         let level = u8::try_from(code).ok().and_then(Level::from_code);
-        level.map(drop).ok_or_else(|| corrupt(format!("{code} is no level")))
+        level.map(drop).ok_or_else(|| corrupt(format!("{code} is not a level")))
     });
     damage.note("level", code)?;
     Ok(Summary {
@@ -201,7 +201,7 @@ fn errors(row: &RecordRow) -> Result<Vec<ErrorEntry>> {
             claimed_at: row.error_began[index].0,
             node: NodeNo(row.error_nodes[index].into()),
             at: row.error_times[index].0,
-            kind: code.ok_or_else(|| corrupt(format!("{kind} is no kind of fault")))?,
+            kind: code.ok_or_else(|| corrupt(format!("{kind} is not a kind of fault")))?,
             message: message.clone(),
         })
     };
@@ -214,7 +214,7 @@ pub(crate) fn status(state: i16, reason: Option<i16>) -> Result<Status> {
         None => None,
         Some(code) => {
             let reason = u8::try_from(code).ok().and_then(Reason::from_code);
-            Some(reason.ok_or_else(|| corrupt(format!("{code} is no reason")))?)
+            Some(reason.ok_or_else(|| corrupt(format!("{code} is not a reason")))?)
         }
     };
     Ok(Status { state: state_of(state)?, reason })
@@ -223,12 +223,12 @@ pub(crate) fn status(state: i16, reason: Option<i16>) -> Result<Status> {
 /// A state from its column.
 pub(crate) fn state_of(code: i16) -> Result<State> {
     let state = u8::try_from(code).ok().and_then(State::from_code);
-    state.ok_or_else(|| corrupt(format!("{code} is no state")))
+    state.ok_or_else(|| corrupt(format!("{code} is not a state")))
 }
 
 pub(crate) fn priority(code: i16) -> Result<Priority> {
     let priority = u8::try_from(code).ok().and_then(|code| Priority::new(code).ok());
-    priority.ok_or_else(|| corrupt(format!("{code} is no priority")))
+    priority.ok_or_else(|| corrupt(format!("{code} is not a priority")))
 }
 
 #[cfg(test)]

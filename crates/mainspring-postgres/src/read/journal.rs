@@ -169,7 +169,7 @@ pub(super) fn written(row: EntryRow) -> Result<Written> {
     let kind = u8::try_from(row.kind).ok().and_then(EntryKind::from_code);
     Ok(Written {
         key: Key::new(row.key).map_err(|error| corrupt(error.to_string()))?,
-        kind: kind.ok_or_else(|| corrupt(format!("{} is no kind of entry", row.kind)))?,
+        kind: kind.ok_or_else(|| corrupt(format!("{} is not a kind of entry", row.kind)))?,
         overlapped: row.overlapped,
         claim: u32::try_from(row.claim).unwrap_or(0),
         at: row.at.0,

@@ -86,7 +86,7 @@ impl Op for DueSchedulesOp {
             };
             match legible(schedule(&ScheduleRow { name, version, next_at, definition, state }))? {
                 Ok(schedule) => schedules.push(schedule),
-                Err(why) => tracing::warn!("a schedule cannot be read and does not fire: {why}"),
+                Err(why) => tracing::warn!(%why, "unreadable schedule does not fire"),
             }
         }
         Ok(DueSchedules { now, schedules, next })

@@ -195,7 +195,7 @@ fn pairs(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<BTreeMap<QueueName, 
             claim_unreadable(
                 tx,
                 no,
-                "its line or its level in `ready` is none; resuming it gives it those that it had",
+                "its line or level in `ready` is invalid; resume the job to restore both",
             )?;
         }
     }

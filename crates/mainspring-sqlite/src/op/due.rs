@@ -71,7 +71,7 @@ fn waking(tx: &Tx<'_>, limit: usize) -> Result<Vec<(i64, Card, Place)>> {
     let mut waking = Vec::new();
     while let Some(row) = rows.next()? {
         let due = row.get(8)?;
-        let reason = Reason::from_code(row.get(9)?).ok_or_else(|| corrupt("a reason that is none"))?;
+        let reason = Reason::from_code(row.get(9)?).ok_or_else(|| corrupt("an unknown reason"))?;
         waking.push((due, read_card(row)?, Place::Suspended { reason, due: Some(due) }));
     }
     Ok(waking)

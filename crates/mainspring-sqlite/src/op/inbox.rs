@@ -233,7 +233,7 @@ pub(crate) fn unread(conn: &Connection, no: i64, after: i64, first: usize) -> Re
 
 pub(crate) fn read_message(row: &rusqlite::Row<'_>) -> Result<Message> {
     let subject: String = row.get(1)?;
-    let subject = subject.parse().map_err(|_| corrupt(format!("{subject:?} is no subject")))?;
+    let subject = subject.parse().map_err(|_| corrupt(format!("{subject:?} is not a subject")))?;
     let mail = match subject {
         Subject::Signal(name) => MessageBody::Signal {
             name,
@@ -264,7 +264,7 @@ pub(crate) fn read_waits(text: Option<&str>) -> Result<Vec<Wait>> {
     let pairs: Vec<(String, u32)> =
         serde_json::from_str(text).map_err(|error| corrupt(format!("waits: {error}")))?;
     let wait = |(subject, need): (String, u32)| {
-        let subject = subject.parse().map_err(|_| corrupt(format!("{subject:?} is no subject")))?;
+        let subject = subject.parse().map_err(|_| corrupt(format!("{subject:?} is not a subject")))?;
         Ok(Wait { subject, need })
     };
     pairs.into_iter().map(wait).collect()

@@ -241,7 +241,7 @@ pub(crate) fn read_entry(row: &rusqlite::Row<'_>) -> Result<Written> {
     let value: Option<Vec<u8>> = row.get(7)?;
     Ok(Written {
         key: Key::new(key).map_err(|error| corrupt(error.to_string()))?,
-        kind: EntryKind::from_code(row.get(2)?).ok_or_else(|| corrupt("a kind of entry that is none"))?,
+        kind: EntryKind::from_code(row.get(2)?).ok_or_else(|| corrupt("an unknown kind of entry"))?,
         overlapped: row.get(3)?,
         claim: row.get(4)?,
         at: Timestamp::from_micros(row.get(5)?),

@@ -259,7 +259,7 @@ pub(crate) fn set_aside(tx: &mut Tx<'_>, card: &Card, what: &str) -> Result<()> 
         tx.hints.ready(&line.queue_name);
     }
     count(tx, card.line, State::Suspended, 1);
-    tracing::error!(row = card.no, %what, "a job cannot be read and is set aside as unreadable");
+    tracing::error!(job_number = card.no, %what, "unreadable job set aside");
     Ok(())
 }
 
@@ -313,5 +313,5 @@ pub(crate) fn append(tx: &mut Tx<'_>, card: &Card, ending: Ending<'_>) -> Result
 }
 
 fn priority(card: &Card) -> Result<Priority> {
-    Priority::new(card.priority).map_err(|_| corrupt(format!("{} is no priority", card.priority)))
+    Priority::new(card.priority).map_err(|_| corrupt(format!("{} is not a priority", card.priority)))
 }

@@ -196,7 +196,7 @@ pub(crate) fn mend(tx: &Tx<'_>, mut card: Card) -> Result<Card> {
     Ok(card)
 }
 
-/// Where a job is, with its card. A reason or a state that is none is shown as [`Reason::Unreadable`].
+/// Where a job is, with its card. A reason or an unknown state is shown as [`Reason::Unreadable`].
 pub(crate) fn locate(tx: &Tx<'_>, no: i64) -> Result<(Card, Place)> {
     let (card, place) = find(tx, no)?;
     Ok((mend(tx, card)?, place))
@@ -240,10 +240,12 @@ fn find(tx: &Tx<'_>, no: i64) -> Result<(Card, Place)> {
 
 /// A status from its two columns.
 pub(crate) fn read_status(state: u8, reason: Option<u8>) -> Result<Status> {
-    let state = State::from_code(state).ok_or_else(|| corrupt(format!("{state} is no state")))?;
+    let state = State::from_code(state).ok_or_else(|| corrupt(format!("{state} is not a state")))?;
     let reason = match reason {
         None => None,
-        Some(code) => Some(Reason::from_code(code).ok_or_else(|| corrupt(format!("{code} is no reason")))?),
+        Some(code) => {
+            Some(Reason::from_code(code).ok_or_else(|| corrupt(format!("{code} is not a reason")))?)
+        }
     };
     Ok(Status { state, reason })
 }

@@ -129,7 +129,7 @@ fn look(tx: &mut Tx<'_>, period: i64, limit: usize, looked_at: &mut usize) -> Re
         // A superseded row goes with its job.
         let line: Option<i64> = row.get(5)?;
         let (Some(line), false) = (line, row.get(4)?) else { continue };
-        let state = State::from_code(row.get(2)?).ok_or_else(|| corrupt("a state that is none"))?;
+        let state = State::from_code(row.get(2)?).ok_or_else(|| corrupt("an unknown state"))?;
         // Of one whose line is none nobody knows how long it is kept: it stays until somebody deletes it.
         let Ok(line) = names.line(line) else { continue };
         let kept: Duration = names.queue(line.queue)?.settings.retention.of(state);

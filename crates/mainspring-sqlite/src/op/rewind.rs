@@ -30,8 +30,7 @@ pub(super) fn look(tx: &Tx<'_>, no: i64, from: &Key) -> Result<Option<Rewind>> {
     let mut lines: Vec<Line> = Vec::new();
     while let Some(row) = rows.next()? {
         let key = Key::new(row.get::<_, String>(0)?).map_err(|error| corrupt(error.to_string()))?;
-        let kind =
-            EntryKind::from_code(row.get(1)?).ok_or_else(|| corrupt("a kind of entry that is none"))?;
+        let kind = EntryKind::from_code(row.get(1)?).ok_or_else(|| corrupt("an unknown kind of entry"))?;
         lines.push((key, kind, row.get(2)?));
     }
     Ok(rewind(&lines, from))

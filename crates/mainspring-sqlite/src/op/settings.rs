@@ -76,7 +76,7 @@ fn count(tx: &Tx<'_>, no: i64, name: &QueueName) -> Result<Counts> {
     let mut states = BTreeMap::new();
     while let Some(row) = rows.next()? {
         let (state, n): (u8, i64) = (row.get(0)?, row.get(1)?);
-        let state = State::from_code(state).ok_or_else(|| corrupt(format!("{state} is no state")))?;
+        let state = State::from_code(state).ok_or_else(|| corrupt(format!("{state} is not a state")))?;
         states.insert(state, u64::try_from(n).unwrap_or(0));
     }
     Ok(Counts(BTreeMap::from([(name.clone(), states)])))

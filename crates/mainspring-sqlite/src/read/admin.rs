@@ -41,7 +41,7 @@ pub(crate) fn counts(reader: &mut Reader) -> Result<Counts> {
         if n == 0 {
             continue;
         }
-        let state = State::from_code(state).ok_or_else(|| corrupt(format!("{state} is no state")))?;
+        let state = State::from_code(state).ok_or_else(|| corrupt(format!("{state} is not a state")))?;
         let n = u64::try_from(n).map_err(|_| corrupt(format!("a count of {n}")))?;
         counts.entry(reader.names.queue(queue)?.name.clone()).or_default().insert(state, n);
     }
@@ -101,7 +101,7 @@ pub(crate) fn nodes(reader: &mut Reader) -> Result<Vec<Node>> {
             pid: row.get(4)?,
             abilities: serde_json::from_str(&text(5)?).map_err(bad)?,
             queues,
-            state: NodeState::from_code(row.get(7)?).ok_or_else(|| corrupt("a node's state that is none"))?,
+            state: NodeState::from_code(row.get(7)?).ok_or_else(|| corrupt("an unknown state of a node"))?,
             started_at: Timestamp::from_micros(row.get(8)?),
             renewed_at: Timestamp::from_micros(row.get(9)?),
             lease_until: Timestamp::from_micros(row.get(10)?),

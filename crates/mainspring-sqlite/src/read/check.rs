@@ -98,7 +98,7 @@ const OF_A_RANGE: [(&str, &str); 7] = [
             OR EXISTS (SELECT 1 FROM mainspring_inbox i WHERE i.no = p.no)
             OR EXISTS (SELECT 1 FROM mainspring_output o WHERE o.no = p.no)) LIMIT 10"
         ),
-        "keep a copy of the file and report it: what the job has recorded would be done again",
+        "keep a copy of the file and report it: the job would repeat its recorded steps",
     ),
     // A job that has a parent or children tells them of its end.
     (
@@ -112,7 +112,7 @@ const OF_A_RANGE: [(&str, &str); 7] = [
          WHERE p.flags & {flag.parent} = 0 AND EXISTS (SELECT 1 FROM mainspring_children c WHERE c.no = p.no)
             OR p.flags & {flag.children} = 0 AND EXISTS (SELECT 1 FROM mainspring_children c WHERE c.parent = p.no) LIMIT 10"
         ),
-        "keep a copy of the file and report it: its family would not be told of its end",
+        "keep a copy of the file and report it: its family would not learn of its end",
     ),
     // Errors per job are bounded.
     (
@@ -162,7 +162,7 @@ const OF_ALL: [(&str, &str); 5] = [
          FROM mainspring_lease l LEFT JOIN mainspring_nodes n ON n.no = l.node
          WHERE n.no IS NULL OR (n.state <> {node.live} AND n.drained = 1) LIMIT 10"
         ),
-        "report it; a node that is gone holds nothing",
+        "report it; a retired node holds no jobs",
     ),
     // Every line is one of a known queue and kind.
     (
@@ -313,8 +313,7 @@ const DECODED: [(&str, &str, Decode); 4] = [
 ];
 
 /// What to do about a job that cannot be read.
-const UNREADABLE: &str = "a claim that meets it sets it aside as unreadable. Restore what is damaged by hand, then \
-    `mainspring job ID resume`; or `mainspring job ID cancel`, or `delete`";
+const UNREADABLE: &str = "the next claim sets the job aside as unreadable. Restore the data by hand and run `mainspring job ID resume`, or run `mainspring job ID cancel` or `delete`";
 
 /// Looks for what must not be there, in one part of the store.
 pub(crate) fn check(reader: &mut Reader, part: CheckPart) -> Result<Checked> {

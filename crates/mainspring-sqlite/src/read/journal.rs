@@ -121,7 +121,7 @@ fn children(conn: &Connection, parent: i64) -> Result<Vec<ChildSummary>> {
         let on_close = match row.get::<_, u8>(1)? {
             0 => OnClose::Cancel,
             1 => OnClose::Abandon,
-            other => return Err(corrupt(format!("{other} is no way to leave a child"))),
+            other => return Err(corrupt(format!("{other} is not a way to leave a child"))),
         };
         let id = JobId::from_bytes(row.get(2)?);
         children.push(ChildSummary { id, status: status(conn, row.get(0)?)?, on_close });

@@ -97,7 +97,7 @@ impl Reader {
         if !self.conn.is_autocommit()
             && let Err(error) = self.conn.execute_batch("COMMIT")
         {
-            tracing::debug!(%error, "a read transaction did not end well");
+            tracing::debug!(%error, "cannot end a read transaction");
         }
         outcome.map_err(|fault| match fault {
             Fault::Refused(error) => error,
@@ -141,7 +141,7 @@ impl Pool {
             // the request.
             let body = AssertUnwindSafe(|| read(Some(&mut reader)));
             if std::panic::catch_unwind(body).is_err() {
-                tracing::error!("a read panicked");
+                tracing::error!("read panicked");
             }
         }
     }

@@ -38,7 +38,7 @@ pub(crate) fn due_schedules(reader: &mut Reader, limit: usize) -> Result<DueSche
         found += 1;
         match legible(schedule(row))? {
             Ok(schedule) => schedules.push(schedule),
-            Err(why) => tracing::warn!("a schedule cannot be read and does not fire: {why}"),
+            Err(why) => tracing::warn!(%why, "unreadable schedule does not fire"),
         }
     }
     let next = reader.conn.prepare_cached(NEXT)?.query_row([as_i64(found)], |row| row.get(0)).optional()?;

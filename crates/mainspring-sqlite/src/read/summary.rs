@@ -87,10 +87,10 @@ impl Standing {
         let mut damage = Damage::default();
         let code = row.get::<_, u8>(0).map_err(Into::into);
         let read = code.and_then(|code| match status.state {
-            State::Ready => {
-                Ok(Level::from_code(code).ok_or_else(|| corrupt(format!("{code} is no level")))?.priority())
-            }
-            _ => Priority::new(code).map_err(|_| corrupt(format!("{code} is no priority"))),
+            State::Ready => Ok(Level::from_code(code)
+                .ok_or_else(|| corrupt(format!("{code} is not a level")))?
+                .priority()),
+            _ => Priority::new(code).map_err(|_| corrupt(format!("{code} is not a priority"))),
         });
         let name = if status.state == State::Ready { "level" } else { "priority" };
         Ok(Standing {
@@ -171,8 +171,7 @@ fn errors(conn: &Connection, no: i64) -> Result<Vec<ErrorEntry>> {
     let mut rows = statement.query([no])?;
     let mut errors = Vec::new();
     while let Some(row) = rows.next()? {
-        let kind =
-            FaultKind::from_code(row.get(2)?).ok_or_else(|| corrupt("a kind of fault that is none"))?;
+        let kind = FaultKind::from_code(row.get(2)?).ok_or_else(|| corrupt("an unknown kind of fault"))?;
         let at = Timestamp::from_micros(row.get(1)?);
         let claimed_at = Timestamp::from_micros(row.get(4)?);
         let (claim, message, node) = (row.get(0)?, row.get(3)?, NodeNo(row.get(5)?));
@@ -278,7 +277,7 @@ fn standing(conn: &Connection, no: i64) -> Result<Standing> {
     row_of(conn, SUSPENDED, no, |row| {
         let code = row.get::<_, u8>(6).map_err(Into::into);
         let reason = code.and_then(|code| {
-            Reason::from_code(code).ok_or_else(|| corrupt(format!("{code} is no reason of a suspension")))
+            Reason::from_code(code).ok_or_else(|| corrupt(format!("{code} is not a reason of a suspension")))
         });
         let mut standing =
             read_standing(row, reason.map(|reason| Status::because(State::Suspended, reason)))?;

@@ -161,7 +161,7 @@ fn store_of_a_development_build_is_refused_and_left_alone() {
         for create in [false, true] {
             let refused = problem(Options::new(&path).create(create));
             assert_eq!(refused, OpenProblem::DevelopmentBuild { version: 1 }, "{other}");
-            assert!(refused.to_string().contains("made by a development build"), "{refused}");
+            assert!(refused.to_string().contains("a development build made it"), "{refused}");
         }
         assert_eq!(files(dir.path()), before, "{other}");
     }

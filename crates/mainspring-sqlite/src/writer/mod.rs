@@ -90,7 +90,7 @@ impl Writer {
                 calls.into_iter().for_each(Call::answer);
             }
             Err(Failed::Unknown(error)) => {
-                tracing::error!(%error, "a commit failed in storage; the store is poisoned until it is reopened");
+                tracing::error!(%error, "commit failed in storage; the store accepts no writes until you reopen it");
                 self.env.queue.poison("a write to stable storage failed; reopen it");
                 for call in calls {
                     call.refuse(Error::OutcomeUnknown { source: Some(error.to_string().into()) });
@@ -105,7 +105,7 @@ impl Writer {
             Err(Failed::RolledBack(error))
                 if calls.len() > 1 && matches!(severity(&error), Severity::Other | Severity::Corrupt) =>
             {
-                tracing::warn!(%error, "a statement failed; its transaction is run again request by request");
+                tracing::warn!(%error, "statement failed; running its requests one by one");
                 for call in calls {
                     match self.env.queue.refusal() {
                         Some(poisoned @ Error::Poisoned { .. }) => call.refuse(poisoned),
@@ -212,7 +212,7 @@ impl Writer {
         if !self.conn.is_autocommit()
             && let Err(error) = self.conn.execute_batch("ROLLBACK")
         {
-            tracing::warn!(%error, "rollback failed");
+            tracing::warn!(%error, "cannot roll back");
         }
         self.state.forget();
     }
@@ -224,7 +224,7 @@ impl Writer {
                 Ok(false) => lock.remove(),
                 Ok(true) => self.state.locks.push(lock),
                 Err(error) => {
-                    tracing::debug!(%error, "lock file stays behind");
+                    tracing::debug!(%error, "cannot remove the lock file");
                     self.state.locks.push(lock);
                 }
             }
@@ -233,10 +233,10 @@ impl Writer {
 
     /// Stops writing to a file that is not the store's any more. Its log is left as it is: it belongs to whatever is there now.
     fn misplaced(&self, why: &str) {
-        tracing::error!("{why}; nothing is stored until then");
+        tracing::error!(why, "the store accepts no writes until you reopen it");
         let kept = rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
         if let Err(error) = self.conn.set_db_config(kept, true) {
-            tracing::warn!(%error, "the log is copied back when it is closed");
+            tracing::warn!(%error, "cannot keep the write-ahead log; SQLite copies it back at close");
         }
         self.env.queue.poison(why);
     }

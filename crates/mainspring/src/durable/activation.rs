@@ -69,14 +69,14 @@ impl Activation {
                     match self.session.engine.store().inbox(vec![(run.claim, after)]).await {
                         Ok(inboxes) => inboxes.into_iter().for_each(|inbox| self.session.received(inbox)),
                         Err(error) => {
-                            tracing::debug!(%error, job = %run.info.id, "could not look into the inbox");
+                            tracing::debug!(%error, job_id = %run.info.id, "cannot read the inbox");
                             clock.sleep(RETRY).await;
                         }
                     }
                 }
                 PollOutcome::Flush => {
                     if let Err(error) = self.session.record(Vec::new(), Vec::new()).await {
-                        tracing::warn!(%error, job = %run.info.id, "what its waits noted could not be recorded");
+                        tracing::warn!(%error, job_id = %run.info.id, "cannot record the waits; trying again");
                         clock.sleep(RETRY).await;
                     }
                 }
@@ -175,8 +175,8 @@ impl Activation {
             run.set_foreign(true);
             let waits: Vec<_> = self.session.state().waits.keys().iter().map(ToString::to_string).collect();
             tracing::warn!(
-                job = %run.info.id, kind = %run.info.kind, waits = waits.join(", "),
-                "a handler keeps its slot: it awaits something that is not durable"
+                job_id = %run.info.id, kind = %run.info.kind, waits = waits.join(", "),
+                "handler keeps its slot: it awaits something that is not durable"
             );
         }
         None

@@ -173,7 +173,7 @@ impl<J: Job> Child<'_, J> {
             let messages = wait_for_messages(session, &key, Some((subject, 1)), None, false).await;
             let end = messages.first().and_then(|message| end(&message.body));
             let end =
-                end.ok_or_else(|| Error::Corrupt { why: format!("child {id} ended without a word") })?;
+                end.ok_or_else(|| Error::Corrupt { why: format!("child {id} ended without a message") })?;
             session.defer(side_entry(key, EntryKind::Value, encode(&end)?), &messages, true);
             end
         };

@@ -284,14 +284,14 @@ impl Session {
             Box::pin(self.recorder().send(NodeRecording { node: run.node, recording })).await
         };
         if let Err(error) = answer {
-            tracing::debug!(%error, job = %run.info.id, "records may not be stored when their job ends");
+            tracing::debug!(%error, job_id = %run.info.id, "records may be missing when the job ends");
         }
     }
 }
 
 /// A job has as many records as it may have.
 fn too_many(count: usize, own: Writes) -> Error {
-    let why = format!("the job has {count} records, the bound is {}", bounds::STEPS);
+    let why = format!("the job has {count} records, more than the bound of {}", bounds::STEPS);
     match own.entries.into_iter().map(|entry| entry.key).next() {
         Some(key) => error::failed(&key, discard(why).into()),
         None => Error::TooLarge { what: "journal", size: count, limit: bounds::STEPS },

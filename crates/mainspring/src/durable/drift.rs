@@ -197,7 +197,10 @@ impl Replay {
     pub(super) fn pass_unseen(&mut self) {
         let Some((id, op)) = self.drift.first() else { return };
         let recorded: Vec<&str> = self.unasked(&op.scope).into_iter().take(LISTED_NAMES).collect();
-        tracing::warn!(key = %op.key, recorded = recorded.join(", "), "a step that is not recorded, while others are recorded that the handler has not asked for; it awaits something that is not durable, so it goes on");
+        tracing::warn!(
+            step = %op.key, unused = recorded.join(", "),
+            "possible drift: step not in the journal while other records are unused; continuing because the handler awaits a non-durable future"
+        );
         self.drift.set_verdict(id, Verdict::Go);
     }
 

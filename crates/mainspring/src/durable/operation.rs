@@ -81,7 +81,7 @@ impl<'c> Op<'c> {
         let (session, key) = (op_key.session(), op_key.key());
         if session.state().replay.was_scope(key) {
             return session
-                .halt(format!("`{key}` was a scope, and what is recorded in it is not asked for"))
+                .halt(format!("`{key}` was a scope, and the code asks for none of its records"))
                 .await;
         }
         probe_hooks::stop(session, key).await;
@@ -254,7 +254,7 @@ pub(crate) fn encode<T: Serialize + DeserializeOwned>(
     let json = crate::json::to_vec(&value)
         .map_err(|error| Failure::from(discard(format!("its result cannot be written as JSON: {error}"))))?;
     if json.len() > limit {
-        let why = format!("its result has {} bytes, the bound is {limit}", json.len());
+        let why = format!("its result has {} bytes, more than the bound of {limit}", json.len());
         return Err(discard(why).into());
     }
     drop(value);
@@ -269,8 +269,8 @@ pub(super) async fn check_lease(session: &Session) {
     let run = session.run();
     if run.is_lapsed(session.engine.seams().clock.monotonic()) && !planted::is(Defect::LeaseUnchecked) {
         tracing::warn!(
-            job = %run.info.id,
-            "a step is not begun: this process did not run for longer than its lease"
+            job_id = %run.info.id, kind = %run.info.kind,
+            "step not started: the process was paused for longer than its lease"
         );
         session.lease_lost::<()>().await;
     }

@@ -268,7 +268,7 @@ async fn ids_of(
         let records = &mut session.state().replay.scoped.records;
         for (key, value) in keys.iter().zip(values) {
             let id = value.and_then(|value| serde_json::from_slice(&value).ok());
-            let id = id.ok_or_else(|| Error::Corrupt { why: format!("`{key}` is no child") })?;
+            let id = id.ok_or_else(|| Error::Corrupt { why: format!("`{key}` is not a child") })?;
             records.insert(key.clone(), Reach::Child(Some(id)));
         }
     }

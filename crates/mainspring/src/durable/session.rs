@@ -222,7 +222,7 @@ impl Session {
             Ok(result) => result,
             Err(why) => {
                 let wanted = std::any::type_name::<T>();
-                self.halt(format!("what is recorded for `{key}` is not a `{wanted}`: {why}")).await
+                self.halt(format!("the record of `{key}` is not a `{wanted}`: {why}")).await
             }
         }
     }

@@ -258,7 +258,7 @@ impl Engine {
         let name = SignalName::new(name.name()).and_then(|name| {
             check_declared(&job, &name)?;
             if name.as_str() == drift::DRIFT_SIGNAL {
-                return Err(Error::Invalid { what: "signal", why: format!("`{name}` is the engine's own") });
+                return Err(Error::Invalid { what: "signal", why: format!("the engine reserves `{name}`") });
             }
             Ok(name)
         });
@@ -297,7 +297,7 @@ impl Engine {
 fn check_declared(job: &impl JobRef, name: &SignalName) -> Result<()> {
     match job.declared() {
         Some((kind, declared)) if !declared.is_empty() && !declared.contains(&name.as_str()) => {
-            let why = format!("`{name}` is none that kind `{kind}` declares: {}", declared.join(", "));
+            let why = format!("kind `{kind}` declares no signal `{name}`, only: {}", declared.join(", "));
             Err(Error::Invalid { what: "signal", why })
         }
         _ => Ok(()),

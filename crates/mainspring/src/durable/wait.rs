@@ -177,7 +177,8 @@ impl SignalParts<'_> {
         let (key, overlapped) = (op_key.key().clone(), op_key.overlapped());
         let limit = session.engine.bounds().step;
         let read = if value.len() > limit {
-            let why = format!("its signals have {} bytes together, the bound is {limit}", value.len());
+            let why =
+                format!("its signals have {} bytes together, more than the bound of {limit}", value.len());
             Err(Failure::from(discard(why)))
         } else {
             serde_json::from_slice(&value).map_err(|error| Failure::from(convert(error)))

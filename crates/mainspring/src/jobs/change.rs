@@ -81,7 +81,7 @@ impl Action {
     fn check(&self) -> Result<()> {
         match self {
             Action::Verb(Verb::Recall { .. }) => {
-                Err(Error::Invalid { what: "verb", why: "`recall` is a parent's word to its child".into() })
+                Err(Error::Invalid { what: "verb", why: "only a parent may `recall` its child".into() })
             }
             Action::Verb(verb) => verb.check(),
             Action::Drift(_) => Ok(()),
@@ -204,7 +204,7 @@ impl<'a> Change<'a> {
             Some((_, Changed::Illegal(illegal))) => {
                 Err(Error::Illegal { id, verb: action.name(), status: illegal.from })
             }
-            Some((_, Changed::Stale)) => Err(Error::unavailable("the job has gone on meanwhile")),
+            Some((_, Changed::Stale)) => Err(Error::unavailable("the job has changed meanwhile")),
             Some((_, Changed::NotFound)) | None => Err(Error::NotFound(id)),
         }
     }

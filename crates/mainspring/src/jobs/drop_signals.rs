@@ -23,7 +23,7 @@ impl<'a> DropSignals<'a> {
     pub(super) fn new(engine: &'a Engine, id: JobId, name: &str) -> Self {
         let name = SignalName::new(name).and_then(|name| match name.as_str() {
             DRIFT_SIGNAL => {
-                Err(Error::Invalid { what: "signal", why: format!("`{name}` is the engine's own") })
+                Err(Error::Invalid { what: "signal", why: format!("the engine reserves `{name}`") })
             }
             _ => Ok(name),
         });

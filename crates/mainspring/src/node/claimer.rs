@@ -241,7 +241,7 @@ async fn disown(shared: &NodeShared, node: NodeNo, batch: ClaimBatchNo) {
             Ok(count) => {
                 shared.answered(PART);
                 if count > 0 {
-                    tracing::warn!(count, "claims whose answer was lost were given back");
+                    tracing::warn!(count, "gave back claims whose answer was lost");
                 }
                 return;
             }

@@ -164,7 +164,11 @@ async fn flush(shared: &NodeShared, entries: &[UnstoredOutcome]) -> bool {
         match answer {
             Finished::Applied => stored(shared, entry),
             Finished::LeaseLost => {
-                tracing::warn!(job = %entry.run.info.id, "outcome refused: the lease was lost");
+                let info = &entry.run.info;
+                tracing::warn!(
+                    job_id = %info.id, kind = %info.kind, queue = %info.queue, node = %shared.held.node(), claim = info.claim,
+                    "outcome refused: lease lost"
+                );
             }
         }
     }

@@ -82,7 +82,7 @@ pub(super) async fn run(shared: Arc<NodeShared>) {
                 if error.is_retryable() {
                     shared.failed(PART, &error);
                 } else {
-                    tracing::warn!(%error, "the lease could not be renewed");
+                    tracing::warn!(%error, "cannot renew the lease");
                 }
             }
         }
@@ -147,7 +147,7 @@ async fn renew(shared: &NodeShared, marks: Vec<(Claim, Mark)>, backed_up: bool) 
         match mark {
             Mark::Cleared => shared.slot_table.cleared(&claim),
             Mark::Stuck => {
-                tracing::warn!(job = %claim.id, "its handler outlived its time-out and does not yield");
+                tracing::warn!(job_id = %claim.id, claim = claim.number, "handler exceeded its timeout and does not yield");
             }
             // The handler's own poll has said so.
             Mark::Foreign | Mark::GoesOn => {}
@@ -177,7 +177,7 @@ async fn rejoin(shared: &NodeShared, fresh: &mut Option<NodeId>) -> bool {
             fault::point!("node.rejoin.joined");
             *fresh = None;
             shared.answered(JOIN);
-            tracing::warn!(node = %member.no, "expired: all claims are abandoned, and the node joins anew");
+            tracing::warn!(node = %member.no, "node expired: it abandons all claims and joins again under this number");
             // First the claims, so that nothing of the old membership can start under the new number.
             shared.held.rejoin(member.no);
             shared.slot_table.forget_all_but(member.no);
@@ -188,7 +188,7 @@ async fn rejoin(shared: &NodeShared, fresh: &mut Option<NodeId>) -> bool {
             if shared.is_closing()
                 && let Err(error) = shared.store().retire(member.no).await
             {
-                tracing::warn!(%error, "could not leave in good order; the lease will lapse");
+                tracing::warn!(%error, "cannot retire the node; its lease will expire");
             }
             true
         }
@@ -196,7 +196,7 @@ async fn rejoin(shared: &NodeShared, fresh: &mut Option<NodeId>) -> bool {
             if error.is_retryable() {
                 shared.failed(JOIN, &error);
             } else {
-                tracing::warn!(%error, "the node could not join anew");
+                tracing::warn!(%error, "cannot join again");
             }
             false
         }
@@ -214,7 +214,7 @@ async fn leave_unconfirmed(shared: &NodeShared, fresh: Option<NodeId>) {
         Err(error) => Err(error),
     };
     if let Err(error) = left {
-        tracing::warn!(%error, "a membership whose registration was not answered may be left behind");
+        tracing::warn!(%error, "registration outcome unknown; a stale node entry may remain until its lease expires");
     }
 }
 
@@ -232,7 +232,7 @@ async fn store_progress(shared: &NodeShared, runs: &[Arc<JobRun>], patience: Dur
     };
     if let Err(error) = stored {
         // It is offered again at the next look; renewals tell if the store is lost.
-        tracing::debug!(%error, "progress could not be stored; it is kept");
+        tracing::debug!(%error, "cannot store progress; trying again later");
         for (claim, said) in progress {
             if let Some(run) = shared.held.get(&claim) {
                 run.keep_progress(said);

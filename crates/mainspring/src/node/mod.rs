@@ -219,9 +219,9 @@ impl NodeShared {
     }
 }
 
-/// A part met an error that repeating will not mend.
+/// A part met an error that a repeat does not fix.
 fn broken(error: &Error) {
-    tracing::error!(%error, "the store refuses this node's work");
+    tracing::error!(%error, "the store refuses this node's work; fix the cause and restart the node");
 }
 
 /// A running node. It is cheap to clone. Dropping it does not stop the node.

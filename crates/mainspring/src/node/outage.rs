@@ -58,7 +58,7 @@ impl Outage {
                 target: TARGET,
                 error = error as &dyn std::error::Error,
                 part,
-                "the store does not answer: running jobs go on, outcomes are kept, no more is claimed than there is room for"
+                "the store does not answer; running jobs continue, and the node keeps their outcomes"
             );
         } else {
             tracing::debug!(target: TARGET, %error, part, "the store still does not answer");

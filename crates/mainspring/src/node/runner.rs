@@ -43,7 +43,7 @@ pub(super) async fn run(shared: Arc<NodeShared>, queue: usize, work: UnstartedJo
         if let Some(ended) = await_recordings(&run, session, ended).await {
             shared.finish(&run, outcome(&shared, &run, ended));
         } else {
-            tracing::warn!(job = %run.info.id, "abandoned: the node lost its lease");
+            tracing::warn!(job_id = %run.info.id, kind = %run.info.kind, claim = run.claim.number, "job abandoned: the node lost its lease");
             shared.slot_table.cleared(&run.claim);
         }
         let took = shared.clock().monotonic().saturating_sub(began);
@@ -102,14 +102,14 @@ async fn execute(
     }
     let now = shared.clock().monotonic();
     if run.is_lapsed(now) {
-        tracing::warn!(job = %run.info.id, "not begun: this process did not run for longer than its lease");
+        tracing::warn!(job_id = %run.info.id, kind = %run.info.kind, "job not started: the process was paused for longer than its lease");
         return stopped(Stop::Release);
     }
     if run.until_deadline(now).is_some_and(|left| left.is_zero()) {
         return Some(Ended::Expired);
     }
     let Some(handler) = shared.handlers.get(&run.info.kind) else {
-        tracing::error!(job = %run.info.id, kind = %run.info.kind, "claimed a kind that has no handler");
+        tracing::error!(job_id = %run.info.id, kind = %run.info.kind, "claimed a job of a kind without a handler");
         return Some(Ended::Released);
     };
     let cached = shared.handler_cache.take(&run.claim);
@@ -134,8 +134,10 @@ async fn execute(
             Err(message) => return Some(panicked(message)),
         }
     };
-    let span =
-        tracing::info_span!("job", id = %run.info.id, kind = %run.info.kind, attempt = run.info.attempt);
+    let info = &run.info;
+    let span = tracing::info_span!(
+        "job", job_id = %info.id, kind = %info.kind, queue = %info.queue, attempt = info.attempt, claim = info.claim
+    );
     drive(shared, &run, activation).instrument(span).await
 }
 
@@ -234,7 +236,7 @@ async fn drive(shared: &NodeShared, run: &JobRun, mut activation: Activation) ->
             tokio::select! {
                 biased;
                 result = activation.session.take_back(failure) => if let Err(error) = result {
-                    tracing::warn!(%error, job = %run.info.id, "recorded errors could not be taken back");
+                    tracing::warn!(%error, job_id = %run.info.id, "cannot remove recorded errors");
                 },
                 () = run.must_go() => {}
             }

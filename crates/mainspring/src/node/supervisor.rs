@@ -68,12 +68,12 @@ async fn run(shared: Arc<NodeShared>, _guard: AliveGuard) {
     bounded(&shared, LAST, shared.held.empty()).await;
     let left = shared.held.all().len();
     if left > 0 {
-        tracing::warn!(left, "jobs that do not yield, or whose outcome could not be stored, are given back");
+        tracing::warn!(jobs = left, "giving back jobs that do not yield or have no stored outcome");
     }
     fault::point!("node.leave.retiring");
     let left_at = shared.clock().monotonic();
     if bounded(&shared, LAST, retire(&shared)).await.is_none() {
-        tracing::warn!("the store did not answer; the lease will lapse");
+        tracing::warn!("cannot retire the node in time; its lease will expire");
     }
     fault::point!("node.leave.retired");
     shared.advance(Phase::Stopped);
@@ -81,7 +81,7 @@ async fn run(shared: Arc<NodeShared>, _guard: AliveGuard) {
     let rest = LAST.saturating_sub(took).max(LAST_TURN);
     if bounded(&shared, rest, shared.tasks.others_ended(NAME)).await.is_none() {
         let tasks = shared.tasks.others(NAME).join(", ");
-        tracing::warn!(tasks, "tasks of the node have not ended; nobody waits for them any longer");
+        tracing::warn!(tasks, "tasks of the node did not end in time");
     }
 }
 
@@ -96,7 +96,7 @@ async fn retire(shared: &NodeShared) {
                 wait *= 2;
             }
             Err(error) => {
-                tracing::warn!(%error, "could not leave in good order; the lease will lapse");
+                tracing::warn!(%error, "cannot retire the node; its lease will expire");
                 return;
             }
         }

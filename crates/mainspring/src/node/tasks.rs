@@ -81,7 +81,7 @@ impl Future for NodeTask {
         let poll = self.task.as_mut().poll(context);
         self.is_polled = false;
         if poll.is_ready() && *self.tasks.phase.borrow() == Phase::Open {
-            tracing::error!(task = self.name, "a task of the node ended, and the node is not shutting down");
+            tracing::error!(task = self.name, "task of the node ended early");
         }
         poll
     }
@@ -90,7 +90,7 @@ impl Future for NodeTask {
 impl Drop for NodeTask {
     fn drop(&mut self) {
         if self.is_polled {
-            tracing::error!(task = self.name, "a task of the node panicked; the node continues without it");
+            tracing::error!(task = self.name, "task of the node panicked; the node continues without it");
         }
         self.tasks.running().remove(self.name);
         self.tasks.ended.notify_waiters();

@@ -52,7 +52,7 @@ async fn plant_batch(
             return Ok(());
         }
     }
-    Err(Error::unavailable("schedules are being changed all the time"))
+    Err(Error::unavailable("other callers keep changing the schedules"))
 }
 
 fn write(

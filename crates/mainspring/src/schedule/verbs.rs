@@ -280,7 +280,7 @@ impl<'a> Schedules<'a> {
                 Err(error) => return Err(error),
             }
         }
-        Err(Error::unavailable(format!("schedule `{name}` is being changed all the time")))
+        Err(Error::unavailable(format!("other callers keep changing schedule `{name}`")))
     }
 }
 

@@ -199,8 +199,8 @@ async fn a_child_whose_id_is_taken_fails_at_its_start_and_every_run_sees_that() 
         test.jobs().delete(stranger.id).await.expect("its id is free");
         test.advance(3 * HOUR).await.expect("idle");
         let said = test.outcome(&job).expect("it ended");
-        let one = format!("one: id taken: job {TAKEN} has another parent");
-        let two = format!("id taken: job {OWN} was started by another step; 20");
+        let one = format!("one: job id {TAKEN} is taken: the stored job has another parent");
+        let two = format!("job id {OWN} is taken: the stored job was started by another step; 20");
         assert_eq!(said, format!("{one}; {two}"));
     }
 }

@@ -27,8 +27,8 @@ async fn an_operation_inside_the_body_of_a_step_is_refused() {
     };
     let test = engine(0, handler).await;
     let text = test.run(flow(0)).await.expect("it ended");
-    assert!(text.contains("`inner` is called inside the body of a step"), "{text}");
-    assert!(text.contains("`nap` is called inside the body of a step"), "{text}");
+    assert!(text.contains("`inner` was called inside the body of a step"), "{text}");
+    assert!(text.contains("`nap` was called inside the body of a step"), "{text}");
     assert_eq!(ledger.count("inner"), 0);
 }
 
@@ -56,7 +56,7 @@ async fn an_operation_from_another_task_is_refused() {
     let job = test.enqueue(flow(0)).await.expect("enqueued");
     test.run_until_idle().await.expect("idle");
     let text = test.outcome(&job).expect("it ended");
-    assert!(text.contains("`away` is called from another task"), "{text}");
+    assert!(text.contains("`away` was called from another task"), "{text}");
     assert_eq!(ledger.count("ran"), 0);
     assert!(keys(&test, &job).await.is_empty());
 }

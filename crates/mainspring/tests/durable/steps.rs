@@ -106,7 +106,7 @@ async fn an_ambiguous_key_is_refused_before_any_effect() {
     for (n, ran) in [(0, 1), (1, 0)] {
         let before = ledger.count("ran");
         let error = test.run(flow(n)).await.expect_err("ambiguous").to_string();
-        assert!(error.contains("were open together, or one beside others"), "{error}");
+        assert!(error.contains("it was used concurrently"), "{error}");
         assert_eq!(ledger.count("ran") - before, ran);
     }
 }
@@ -352,7 +352,7 @@ async fn a_result_that_is_too_large_fails_the_job_for_good_with_a_clear_word() {
     test.run_until_idle().await.expect("idle");
     assert_eq!(status(&test, job.id).await, Status::because(State::Failed, Reason::Discarded));
     let error = test.outcome(&job).expect_err("too large").to_string();
-    assert!(error.contains("its result has 1048577 bytes, the bound is 1048576"), "{error}");
+    assert!(error.contains("its result has 1048577 bytes, more than the bound of 1048576"), "{error}");
 }
 
 #[tokio::test]

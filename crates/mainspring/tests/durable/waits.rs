@@ -221,7 +221,7 @@ async fn a_kind_declares_its_signals_and_takes_no_others() {
     test.node(|node| node.handle(handler).queue("default", 1)).await.expect("a node");
     let job = test.enqueue(Order {}).await.expect("enqueued");
     let error = test.signal(job, "aproved", &true).await.expect_err("a slip of the pen").to_string();
-    assert_eq!(error, "invalid signal: `aproved` is none that kind `order` declares: approved, note");
+    assert_eq!(error, "invalid signal: kind `order` declares no signal `aproved`, only: approved, note");
     // By its constant, a signal of another type does not compile; by text, it is refused.
     let error = test.signal(job, "approved", &"yes").await.expect_err("no bool").to_string();
     assert!(
@@ -536,7 +536,7 @@ async fn signals_that_are_too_large_together_are_a_clear_error() {
     assert_eq!(record.summary.status, Status::because(State::Failed, Reason::Discarded));
     let error = &record.errors[0].message;
     assert!(
-        error.contains("step `part` failed") && error.contains("bytes together, the bound is"),
+        error.contains("step `part` failed") && error.contains("bytes together, more than the bound of"),
         "{error}"
     );
 }

@@ -104,7 +104,11 @@ async fn a_result_beyond_the_bound_is_a_failure_that_says_so() {
     assert_eq!(error.kind, FaultKind::Convert);
     assert_eq!(
         error.message,
-        format!("the result has {} bytes, the bound is {}", bounds::RESULT_BYTES + 1, bounds::RESULT_BYTES)
+        format!(
+            "the result has {} bytes, more than the bound of {}",
+            bounds::RESULT_BYTES + 1,
+            bounds::RESULT_BYTES
+        )
     );
 }
 

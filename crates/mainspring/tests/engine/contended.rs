@@ -87,7 +87,7 @@ async fn a_key_that_stays_contended_is_told_to_the_caller_after_five_seconds() {
     advanced.expect("time passes");
     let error = answer.expect_err("its key was never free");
     assert!(error.is_retryable());
-    let told = "store unavailable: its unique key or its id is in the hands of an open transaction";
+    let told = "store unavailable: an open transaction holds its unique key or its id";
     assert_eq!(error.to_string(), told);
     assert_eq!(took, 5 * SECOND);
     assert!(store.calls("enqueue") < 35, "asked {} times", store.calls("enqueue"));

@@ -86,13 +86,13 @@ on_every_store! {
         let why = engine.jobs().why(job.id).await.expect("a reason");
         assert_eq!(
             why.to_string(),
-            "it is pinned to build `1`, which no live node that handles its kind has"
+            "the job is pinned to build `1`, and no live node that handles its kind has that build"
         );
         assert_eq!(why.hint().as_deref(), Some("start a node of build `1`, or one that takes it over"));
         let day = Duration::from_hours(24);
         let heir = of("3").takes_over("1", day).start().await.expect("a node");
         let why = engine.jobs().why(job.id).await.expect("a reason");
-        assert!(why.to_string().contains(&format!("; {} takes it over at ", heir.name())), "{why}");
+        assert!(why.to_string().contains(&format!("; node {} takes it over at ", heir.name())), "{why}");
         let waiting = record(&engine, job.id).await.summary;
         assert_eq!((waiting.status.state, waiting.claim), (State::Ready, 0), "the build has time to drain");
         let past = of("4").takes_over("1", SystemTime::UNIX_EPOCH).start().await.expect("a node");

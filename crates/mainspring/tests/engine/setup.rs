@@ -22,14 +22,14 @@ async fn a_node_without_a_queue_says_what_to_set() {
     let error = refused(|node| node.handle(quick)).await;
     assert_eq!(
         error,
-        "cannot start node: no queue is declared; call .queue(\"default\", 10) or set MAINSPRING_QUEUES=default:10"
+        "cannot start the node: no queue is declared; call .queue(\"default\", 10) or set MAINSPRING_QUEUES=default:10"
     );
 }
 
 #[tokio::test]
 async fn a_node_without_a_handler_does_not_start() {
     let error = refused(|node| node.queue("default", 1)).await;
-    assert_eq!(error, "cannot start node: it has no handler; call .handle(…)");
+    assert_eq!(error, "cannot start the node: it has no handler; call .handle(…)");
 }
 
 #[tokio::test]
@@ -46,7 +46,7 @@ async fn state_that_is_needed_and_not_given_is_named() {
 #[tokio::test]
 async fn two_handlers_of_one_kind_are_refused() {
     let error = refused(|node| node.handle(quick).handle(quick).queue("default", 1)).await;
-    assert_eq!(error, "cannot start node: kind `work` has two handlers");
+    assert_eq!(error, "cannot start the node: kind `work` has two handlers");
 }
 
 #[tokio::test]

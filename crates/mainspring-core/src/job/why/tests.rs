@@ -180,7 +180,10 @@ fn a_pinned_job_names_its_build_and_who_takes_it_over() {
     let reason = |nodes: &[Node]| why_summary(&job, None, nodes, NOW);
     let lone = Why::NoBuild { build: "1".into(), taken_over: None };
     assert_eq!(reason(&[node(1, "a")]), lone);
-    assert_eq!(lone.to_string(), "it is pinned to build `1`, which no live node that handles its kind has");
+    assert_eq!(
+        lone.to_string(),
+        "the job is pinned to build `1`, and no live node that handles its kind has that build"
+    );
     assert!(lone.hint().is_some_and(|hint| hint.contains("build `1`")));
     let heir = |no, name: &str, from| {
         let mut heir = node(no, name);
@@ -191,7 +194,7 @@ fn a_pinned_job_names_its_build_and_who_takes_it_over() {
     let heirs = [heir(2, "b", later.after(MICRO)), heir(3, "c", later)];
     let taken = Why::NoBuild { build: "1".into(), taken_over: Some(("c".into(), later)) };
     assert_eq!(reason(&heirs), taken);
-    assert!(taken.to_string().ends_with("; c takes it over at 1970-01-01T00:00:01.000Z"));
+    assert!(taken.to_string().ends_with("; node c takes it over at 1970-01-01T00:00:01.000Z"));
     assert_eq!(reason(&[node(1, "a"), heir(2, "b", NOW)]), slot(&["b"]));
     let mut weak = heir(2, "b", NOW);
     weak.abilities.labels = Vec::new();
@@ -237,7 +240,7 @@ fn a_ready_job_waits_for_slots_of_nodes_whose_outcomes_are_stored() {
     assert_eq!(reason([true, true], bounds::SUSPECT_CRASHES), both);
     let suspect = Why::Suspect { crashes: bounds::SUSPECT_CRASHES, activity: unheard(&["b"]) };
     assert_eq!(reason([true, false], bounds::SUSPECT_CRASHES), suspect);
-    let told = "the store does not take outcomes of a, b: nothing is claimed there until it does";
+    let told = "the store does not accept outcomes from a, b; they claim nothing until it does";
     assert_eq!(both.to_string(), told);
     assert!(both.hint().is_some_and(|hint| hint.contains("log")));
 }
@@ -272,26 +275,26 @@ fn a_ready_job_shows_what_its_nodes_do_for_its_queue() {
 fn reasons_are_told_in_words() {
     let scheduled = |until, failures| Why::Scheduled { until, failures, max_attempts: 10 }.to_string();
     let at = "1970-01-01T00:00:01.000Z";
-    assert_eq!(scheduled(Some(NOW), 0), format!("it waits until {at}"));
-    assert_eq!(scheduled(Some(NOW), 1), format!("it waits until {at} for attempt 2 of 10"));
-    assert_eq!(scheduled(None, 0), "it waits for a time");
+    assert_eq!(scheduled(Some(NOW), 0), format!("the job waits until {at}"));
+    assert_eq!(scheduled(Some(NOW), 1), format!("the job waits until {at} for attempt 2 of 10"));
+    assert_eq!(scheduled(None, 0), "the job waits for its time");
     let running = |since| Why::Running { node: "a".into(), since }.to_string();
-    assert_eq!(running(Some(NOW)), format!("it is running on a since {at}"));
-    assert_eq!(running(None), "it is running on a");
+    assert_eq!(running(Some(NOW)), format!("node a has been running the job since {at}"));
+    assert_eq!(running(None), "node a is running the job");
     let required = vec![label("eu"), label("gpu")];
     assert!(Why::NoLabels { required }.to_string().ends_with("all its labels: `eu`, `gpu`"));
-    assert_eq!(Why::Suspended { reason: Some(Reason::Drift) }.to_string(), "it is suspended: drift");
-    assert_eq!(Why::Held { note: None }.to_string(), "an operator holds it");
+    assert_eq!(Why::Suspended { reason: Some(Reason::Drift) }.to_string(), "the job is suspended: drift");
+    assert_eq!(Why::Held { note: None }.to_string(), "an operator holds the job");
     assert_eq!(
         Why::Held { note: Some("wrong price".into()) }.to_string(),
-        "an operator holds it: wrong price"
+        "an operator holds the job: wrong price"
     );
 }
 
 #[test]
 fn a_person_is_told_what_to_do_where_there_is_something_to_do() {
     let hint = |why: Why| why.hint().unwrap_or_default();
-    assert_eq!(hint(Why::Held { note: None }), "resume it to let it go on");
+    assert_eq!(hint(Why::Held { note: None }), "resume the job");
     assert_eq!(hint(Why::Paused { queue: queue("q") }), "resume queue `q`");
     assert_eq!(hint(Why::NoNode { queue: queue("q") }), "start a node that serves queue `q`");
     assert_eq!(hint(Why::NoHandler { kind: kind("k") }), "start a node that handles kind `k`");
@@ -329,14 +332,14 @@ fn what_a_workflow_waits_for_is_told() {
     let told = |record: &Record| why(record, None, &[], NOW).to_string();
     assert_eq!(
         told(&record(Reason::Timer, Some(until), vec![], None)),
-        format!("its handler sleeps until {until}")
+        format!("the handler sleeps until {until}")
     );
     let waits =
         vec![signal("approved", 1), signal("vote", 3), Wait { subject: Subject::Child(child), need: 1 }];
     assert_eq!(
         told(&record(Reason::Signal, Some(until), waits, None)),
         format!(
-            "its handler waits for signal `approved` or 3 signals `vote` or child {child}, until {until}"
+            "the handler waits for signal `approved` or 3 signals `vote` or child {child}, until {until}"
         )
     );
     let five = (0..5).map(|n| signal(&format!("s{n}"), 1)).collect();
@@ -344,7 +347,7 @@ fn what_a_workflow_waits_for_is_told() {
     let many = (0..8).map(|n| signal(&format!("s{n}"), 1)).collect();
     assert!(told(&record(Reason::Signal, None, many, None)).ends_with("signal `s4` or 3 more"));
     let drifted = why(&record(Reason::Drift, None, vec![], Some("no")), None, &[], NOW);
-    assert_eq!(drifted.to_string(), "what it has recorded does not fit its code: no");
+    assert_eq!(drifted.to_string(), "the job's records do not fit its code: no");
     assert!(drifted.hint().is_some());
     let mut foreign = record(Reason::Timer, None, vec![], None);
     foreign.summary = running_with(|job| job.foreign = true);
@@ -352,7 +355,7 @@ fn what_a_workflow_waits_for_is_told() {
     assert_eq!(
         why(&foreign, None, &[node(2, "b")], NOW).to_string(),
         format!(
-            "its handler on b awaits something that is not durable, so it keeps its slot; \
+            "the handler on node b awaits something that is not durable, so it keeps its slot; \
              it last recorded `charge`, at {until}"
         )
     );

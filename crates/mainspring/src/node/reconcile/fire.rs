@@ -214,7 +214,7 @@ async fn settle(
 
 /// Notes on a schedule why its fire could not be stored, and when it is tried again.
 async fn trouble(store: &dyn Store, refused: &ScheduleWrite, error: &Error, now: Timestamp) -> Result<()> {
-    tracing::warn!(schedule = %refused.name, %error, "a schedule could not fire; it is tried again");
+    tracing::warn!(schedule = %refused.name, %error, "schedule cannot fire; trying again later");
     let found = store.find_schedules(vec![refused.name.clone()]).await?.pop().flatten();
     if let Some(found) = found.filter(|found| Some(found.version) == refused.expected) {
         store.write_schedules(vec![write(&found, found.troubled(&error.to_string(), now))]).await?;

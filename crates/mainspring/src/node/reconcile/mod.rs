@@ -67,14 +67,14 @@ async fn run<R: Reconciler>(shared: Arc<NodeShared>, mut reconciler: R) {
                     shared.failed(R::NAME, &error);
                 } else {
                     shared.answered(R::NAME);
-                    tracing::warn!(%error, reconciler = R::NAME, "a tick failed; it is tried again");
+                    tracing::warn!(%error, reconciler = R::NAME, "reconciler failed; trying again later");
                 }
                 let wait = backoff;
                 backoff = (backoff * 2).min(R::PATIENCE);
                 wait
             }
             Err(message) => {
-                tracing::error!(message, reconciler = R::NAME, "a tick panicked; it is tried again");
+                tracing::error!(message, reconciler = R::NAME, "reconciler panicked; trying again later");
                 R::PATIENCE
             }
         };

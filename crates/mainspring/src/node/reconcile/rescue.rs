@@ -67,7 +67,7 @@ impl Reconciler for Rescuer {
                     nodes = nodes.join(", "),
                     returned = rescued.returned,
                     quarantined = rescued.quarantined,
-                    "dead nodes were expired"
+                    "expired dead nodes and gave back their jobs"
                 );
             }
             let every = EVERY.min(shared.options.lease / 6);

@@ -42,7 +42,7 @@ impl Reconciler for Stranded {
                     let Some(why) = stranded(&line, &nodes, now) else { continue };
                     if !self.reported.contains(&line) {
                         let (queue, kind) = (&line.queue, &line.kind);
-                        tracing::warn!(%queue, %kind, "jobs are ready and nobody can run them: {why}");
+                        tracing::warn!(%queue, %kind, %why, "no live node can run these ready jobs");
                     }
                     found.insert(line);
                 }
