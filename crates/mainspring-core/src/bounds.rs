@@ -1,7 +1,6 @@
 //! Every bound of the system, in one place.
-//!
-//! A bound is what we refuse to exceed. Beyond it a caller gets a typed error before anything is stored, so that
-//! no payload, name, batch or history can grow without somebody having decided how far.
+//! A caller that exceeds a bound gets a typed error before anything is stored. So no payload, name, batch or history
+//! grows without a decision.
 
 use std::time::Duration;
 
@@ -9,12 +8,12 @@ use std::time::Duration;
 pub const INPUT_BYTES: usize = 1 << 20;
 /// Bytes of one job's result, unless configured otherwise.
 pub const RESULT_BYTES: usize = 1 << 20;
-/// The highest that [`INPUT_BYTES`] and [`RESULT_BYTES`] can be configured to: a row of this size is still read
-/// and written in one piece by every store.
+/// The highest value that you can configure for [`INPUT_BYTES`] and [`RESULT_BYTES`]. Every store still reads and
+/// writes a row of this size in one piece.
 pub const PAYLOAD_BYTES_MAX: usize = 16 << 20;
-/// Bytes of one error text that are kept; the cut is marked.
+/// Bytes of one error text that the store keeps. A cut text ends with a mark.
 pub const ERROR_BYTES: usize = 16 << 10;
-/// Sources of one error that are looked at: a chain that is longer, or that leads back to itself, is cut there.
+/// Sources of one error that an error text includes. A longer chain, or one that leads back to itself, is cut there.
 pub const SOURCES: usize = 64;
 /// Errors kept per job; the oldest go first.
 pub const ERRORS_KEPT: usize = 32;
@@ -32,7 +31,7 @@ pub const HEADERS: usize = 16;
 pub const HEADER_BYTES: usize = 8 << 10;
 /// Bytes of a unique key.
 pub const KEY_BYTES: usize = 256;
-/// Bytes of the text that explains a cancellation, a discard or an operator's verb, and of one that is looked for in errors.
+/// Bytes of the text that explains a cancellation, a discard or an operator's verb, and of a text to find in errors.
 pub const WHY_BYTES: usize = 1 << 10;
 /// Bytes of a progress note.
 pub const NOTE_BYTES: usize = 1 << 10;
@@ -42,20 +41,20 @@ pub const BULK: usize = 100_000;
 pub const BATCH: usize = 1_000;
 /// Bytes of payload per store batch; a batch ends where it would exceed this.
 pub const BATCH_BYTES: usize = 16 << 20;
-/// Bytes of outcomes that wait on a node to be stored, above which it claims nothing.
+/// Bytes of outcomes that a node holds because the store does not take them. Above this, it claims nothing.
 pub const UNSTORED_BYTES: usize = 4 * BATCH_BYTES;
-/// Bytes of an input that comes with its claim: a whole batch of these is within [`BATCH_BYTES`]. Of a larger one only its size
-/// comes, and the node reads it when its handler starts.
+/// Bytes of an input that comes with its claim: a whole batch of these is within [`BATCH_BYTES`]. For a larger input
+/// the claim has only the size, and the node reads it when the handler starts.
 pub const CLAIM_INPUT_BYTES: usize = 16 << 10;
 /// Jobs of a filtered listing per page.
 pub const PAGE: usize = 1_000;
-/// Rows that one listing call looks at before it returns what it has, with a cursor to go on from.
+/// Rows that one listing call reads before it returns what it has, with the position of the next page.
 pub const SCAN: usize = 20_000;
 /// The highest priority number (0 is claimed first).
 pub const PRIORITY_MAX: u8 = 9;
 /// Attempts per job, at most.
 pub const ATTEMPTS_MAX: u16 = 10_000;
-/// The furthest that a job can be scheduled, snoozed or given as a deadline: ten years.
+/// The longest delay, snooze or deadline of a job: ten years.
 pub const DELAY: Duration = Duration::from_hours(10 * 366 * 24);
 /// The shortest lease: below this, ordinary scheduling hiccups look like death.
 pub const LEASE_MIN: Duration = Duration::from_millis(500);
@@ -67,34 +66,34 @@ pub const STEP_BYTES: usize = 1 << 20;
 pub const STEP_KEY_BYTES: usize = 1 << 10;
 /// Records of one job.
 pub const STEPS: usize = 100_000;
-/// Records that a fork can share with the job it comes from. As many as people see at once.
+/// Records that a fork can share with its original: as many as a timeline shows.
 pub const SHARED: usize = TIMELINE;
-/// Bytes of recorded values that a fork can share: they are stored with it in one commit.
+/// Bytes of recorded values that a fork can share, because one commit stores them all.
 pub const SHARED_BYTES: usize = BATCH_BYTES;
-/// Bytes of recorded values that come with the claim of one job; the rest is read when it is needed.
+/// Bytes of recorded values that come with the claim of one job. The node reads the rest when the handler needs it.
 pub const PREFETCH_BYTES: usize = 256 << 10;
 /// Bytes of one signal.
 pub const SIGNAL_BYTES: usize = 64 << 10;
-/// Unread signals of one job; the next is refused.
+/// Unread signals of one job. The store refuses the next one.
 pub const INBOX: usize = 10_000;
-/// Read signals of one job whose senders are remembered; the oldest go first.
+/// Read signals of one job whose senders the store remembers; the oldest go first.
 pub const INBOX_READ: usize = 1_000;
-/// Messages that one look into an inbox gives at most; they also end where they would exceed [`PREFETCH_BYTES`], but not before
-/// the first. All that come with a claim are within [`BATCH_BYTES`], first ones as well.
+/// Messages that one read of an inbox returns, at most. A page also ends where it would exceed [`PREFETCH_BYTES`], but
+/// has at least one message. All messages that come with a claim are within [`BATCH_BYTES`].
 pub const INBOX_PAGE: usize = 1_000;
-/// Entries of a job's timeline that people see at once.
+/// Entries of a timeline that one call returns.
 pub const TIMELINE: usize = 10_000;
-/// Bytes of a value that is part of a timeline.
+/// Bytes of a value in a timeline.
 pub const TIMELINE_VALUE_BYTES: usize = 4 << 10;
 /// Bytes of one frame of a job's output.
 pub const FRAME_BYTES: usize = 64 << 10;
-/// Frames of one job's output that are kept; the oldest go first.
+/// Frames of one job's output that the store keeps; the oldest go first.
 pub const FRAMES: usize = 10_000;
-/// Bytes of the frames that are kept of one job's output; the oldest go first.
+/// Bytes of one job's output that the store keeps; the oldest frames go first.
 pub const FRAMES_BYTES: usize = 16 << 20;
-/// Frames that one look at an output gives at most; they also end where they would exceed [`PREFETCH_BYTES`].
+/// Frames that one read of an output returns, at most. A page also ends where it would exceed [`PREFETCH_BYTES`].
 pub const OUTPUT_PAGE: usize = 1_000;
-/// Frames that the bodies of one job's steps have on their way to the store at most: the next waits.
+/// Frames of one job on their way to the store, at most. The next `emit` waits.
 pub const FRAMES_FLYING: usize = 64;
 /// Bytes of the frames on their way.
 pub const FRAMES_FLYING_BYTES: usize = 1 << 20;
@@ -118,11 +117,12 @@ pub const NODE_RETENTION: Duration = Duration::from_hours(24);
 pub const RETENTION_MIN: Duration = Duration::from_mins(1);
 /// Bytes of the name of a schedule.
 pub const SCHEDULE_NAME_BYTES: usize = 100;
-/// Bytes of the name of who changes something.
+/// Bytes of the name of the person or program that makes a change.
 pub const WHO_BYTES: usize = 128;
-/// Changes of one schedule that are remembered; the oldest go first.
+/// Changes of one schedule that the audit keeps; the oldest go first.
 pub const AUDIT: usize = 100;
-/// How far the last fire of a schedule may be ahead of the store's present, before it is taken for a mistake of the clock.
+/// How far the last fire of a schedule may be ahead of the store's clock. Beyond this, the engine assumes that the
+/// clock was wrong.
 pub const CLOCK_AHEAD: Duration = Duration::from_hours(24);
 /// Bytes of a cron expression.
 pub const CRON_BYTES: usize = 512;
@@ -130,13 +130,13 @@ pub const CRON_BYTES: usize = 512;
 pub const SCHEDULE_TIMES: usize = 16;
 /// Exceptions of one schedule.
 pub const SCHEDULE_EXCEPTIONS: usize = 64;
-/// Excepted times in a row behind which a schedule looks for a fire: some years of days, or a year of hours.
+/// Excepted times in a row that a schedule skips to find its next fire: some years of days, or a year of hours.
 pub const EXCEPTED: usize = 10_000;
 /// The shortest time between two fires of `every`.
 pub const PERIOD_MIN: Duration = Duration::from_secs(1);
 /// The longest jitter of a schedule.
 pub const JITTER: Duration = Duration::from_hours(24);
-/// Missed fires of one schedule that enqueue a job each.
+/// Missed fires of one schedule that each enqueue a job, at most.
 pub const CATCH_UP: u16 = 100;
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
-//! What the engine and the stores return when something does not work.
-//!
-//! A variant says what the caller can do about it. What *handlers* return is another type:
+//! Errors of the engine and of the stores.
+//! A variant says what the caller can do. *Handlers* return another type:
 //! [`Failure`](crate::failure::Failure).
 
 mod hint;
@@ -18,44 +17,44 @@ pub type BoxError = Box<dyn StdError + Send + Sync>;
 /// `Result` with the engine's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error and its sources, at most [`bounds::SOURCES`] of them: nothing keeps a chain from leading back to itself.
+/// Returns an error and its sources, at most [`bounds::SOURCES`] of them, because a chain may lead back to itself.
 pub fn chain<'e>(error: &'e (dyn StdError + 'static)) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {
     std::iter::successors(Some(error), |error: &&'e (dyn StdError + 'static)| (*error).source())
         .take(1 + bounds::SOURCES)
 }
 
-/// What the engine, its handles and its stores return.
+/// The error of the engine, its handles and its stores.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The node or claim that wrote is not the owner any more; nothing was changed.
+    /// The node or claim no longer owns the job. The store changed nothing.
     #[error("lease lost: the job or the node has another owner now")]
     LeaseLost,
-    /// There is no such job.
+    /// The job does not exist, or its retention is over.
     #[error("job {0} not found")]
     NotFound(JobId),
-    /// A unique key is held by another job, and the caller asked for a refusal.
+    /// Another job holds the unique key, and the caller asked for a refusal.
     #[error("job {existing} holds the unique key")]
     Conflict {
         /// The job that holds the key.
         existing: JobId,
     },
-    /// An id that was chosen for a job belongs to another one. Nothing was stored.
+    /// The chosen id belongs to another job. Nothing was stored.
     #[error("job id {id} is taken: the stored job {differs}")]
     IdTaken {
         /// The id, and so the job that has it.
         id: JobId,
-        /// In what that job differs from the one that was to be stored.
+        /// How the stored job differs from the new one.
         differs: Differs,
     },
-    /// A verb does not apply to a job in its present state.
+    /// The verb does not apply to the job in its present state. Nothing was changed.
     #[error("cannot {verb} job {id}: it {}", is(*.status))]
     Illegal {
         /// The job.
         id: JobId,
-        /// What was asked for.
+        /// What the caller asked for.
         verb: &'static str,
-        /// What the job is.
+        /// The status of the job.
         status: Status,
     },
     /// A queue that has jobs cannot be deleted. Nothing was changed.
@@ -70,10 +69,10 @@ pub enum Error {
         /// Its jobs that have ended and are still kept.
         ended: u64,
     },
-    /// There is no such schedule.
+    /// The schedule does not exist.
     #[error("schedule `{0}` not found")]
     NoSchedule(ScheduleName),
-    /// A schedule was to be run by hand, but the job of the fire before has not ended. Nothing was enqueued.
+    /// The caller ran a schedule by hand, but its previous job has not ended. Nothing was enqueued.
     #[error("schedule `{name}` does not allow overlap, and its job {job} has not ended")]
     ScheduleHeld {
         /// The schedule.
@@ -91,7 +90,7 @@ pub enum Error {
         /// The bound.
         limit: usize,
     },
-    /// A value is not acceptable. Nothing was stored.
+    /// A value is invalid. Nothing was stored.
     #[error("invalid {what}: {why}")]
     Invalid {
         /// What is wrong.
@@ -99,7 +98,7 @@ pub enum Error {
         /// Why.
         why: String,
     },
-    /// An input, result or recorded value could not be written as or read from JSON.
+    /// An input, a result or a recorded value does not convert to or from JSON.
     #[error("cannot convert {what}")]
     Convert {
         /// What could not be converted.
@@ -108,7 +107,7 @@ pub enum Error {
         #[source]
         source: BoxError,
     },
-    /// The job whose result was asked for ended without one.
+    /// The job ended without the result that the caller waits for.
     #[error("job {id} {}", ended(*.status, .message))]
     Ended {
         /// The job.
@@ -118,7 +117,7 @@ pub enum Error {
         /// The last error or the reason that was given; empty if there is none.
         message: String,
     },
-    /// The store cannot be reached or is too busy; nothing was changed. Try again.
+    /// The store is unreachable or too busy. Nothing was changed; try again.
     #[error("store unavailable: {why}")]
     Unavailable {
         /// What is in the way.
@@ -127,17 +126,17 @@ pub enum Error {
         #[source]
         source: Option<BoxError>,
     },
-    /// The disk is full; nothing was changed. Works again once there is room.
+    /// The disk is full. Nothing was changed; the store works again once there is room.
     #[error("disk full: nothing was stored")]
     DiskFull,
-    /// A commit was sent and its answer lost: it may or may not have been applied. Repeating the call is safe.
+    /// The store sent a commit and lost the answer, so it may or may not be applied. Repeating the call is safe.
     #[error("outcome unknown: the store may or may not have applied the commit")]
     OutcomeUnknown {
         /// The cause, if there is one.
         #[source]
         source: Option<BoxError>,
     },
-    /// A large call was split, and a later part failed after earlier ones were stored.
+    /// The engine split a large call, and a part failed after the store took earlier ones.
     #[error("only the first {stored} jobs were stored")]
     Partial {
         /// How many of the jobs, from the first on, are stored.
@@ -146,7 +145,7 @@ pub enum Error {
         #[source]
         source: Box<Error>,
     },
-    /// The store could not be opened as asked.
+    /// The store does not open with these options.
     #[error("cannot open {location}: {problem}")]
     Open {
         /// Which store.
@@ -157,14 +156,14 @@ pub enum Error {
         #[source]
         source: Option<BoxError>,
     },
-    /// The store holds something that must not be there. Needs a person.
+    /// The store holds invalid data. Needs a person.
     #[error("store corrupt: {why}")]
     Corrupt {
         /// What was found.
         why: String,
     },
-    /// What the store writes may be lost, so it writes nothing more until it is reopened: a write to stable storage failed, or
-    /// its file was removed or replaced.
+    /// The store accepts no writes until you reopen it, because a write may be lost: a write to stable storage failed,
+    /// or its file was removed or replaced.
     #[error("store poisoned: {why}")]
     Poisoned {
         /// What has happened, and what to do.
@@ -173,16 +172,16 @@ pub enum Error {
     /// The engine or the store has been closed.
     #[error("the engine or its store is closed")]
     Closed,
-    /// A caller's transaction is on another database than the engine's.
+    /// The caller's transaction is on another database than the engine's.
     #[error("the transaction is not on this engine's store: {why}")]
     ForeignTransaction {
         /// How that was noticed.
         why: String,
     },
-    /// What was asked for cannot be done inside a caller's transaction.
+    /// The call is not possible inside a caller's transaction.
     #[error("{what} is not possible inside a caller's transaction")]
     NotInTransaction {
-        /// What was asked for.
+        /// What the caller asked for.
         what: &'static str,
     },
     /// A step of a handler failed, now or when it was recorded.
@@ -194,8 +193,7 @@ pub enum Error {
         #[source]
         source: BoxError,
     },
-    /// Two durable operations of one scope have the same key, or would have it or not depending on who is faster. Nothing
-    /// was done.
+    /// Two durable operations of one scope have the same key, or would have it depending on timing. Nothing was done.
     #[error(
         "ambiguous step name `{key}`: it was used concurrently, so replay could not tell the calls apart; add .key(…) or use a branch"
     )]
@@ -203,13 +201,13 @@ pub enum Error {
         /// The key.
         key: Key,
     },
-    /// A durable operation was called inside the body of a step. Nothing was done.
+    /// The handler called a durable operation inside the body of a step. Nothing was done.
     #[error("`{key}` was called inside the body of a step; call it from the handler itself")]
     Nested {
         /// The key of the operation.
         key: Key,
     },
-    /// A durable operation was called from another task than its handler's. Nothing was done.
+    /// Another task than the handler's called a durable operation. Nothing was done.
     #[error(
         "`{key}` was called from another task; call it from the handler's own task, with join! or a branch"
     )]
@@ -217,16 +215,16 @@ pub enum Error {
         /// The key of the operation.
         key: Key,
     },
-    /// A step that must not run twice was begun before and never came to its end: nobody knows how far it got.
+    /// A step that must not run twice began in an earlier attempt and did not finish. Nobody knows how far it got.
     #[error("`{key}` began in an earlier attempt and did not finish; it does not run twice")]
     Interrupted {
         /// Its key.
         key: Key,
     },
-    /// A token for one signal is not good: it was used, has expired, or was never made. Nothing was sent.
+    /// The token for a signal is invalid: it was used, has expired, or never existed. Nothing was sent.
     #[error("the token is invalid: it was used, has expired, or never existed")]
     Token,
-    /// A node could not start as it was set up.
+    /// A node cannot start with its setup.
     #[error("cannot start the node: {why}")]
     NodeSetup {
         /// What is missing or wrong.
@@ -238,7 +236,7 @@ pub enum Error {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenProblem {
-    /// Nothing is there, and it was not to be created.
+    /// The store does not exist, and the options do not create it.
     #[error("it does not exist")]
     Missing,
     /// It can be read but not written.
@@ -250,7 +248,7 @@ pub enum OpenProblem {
     /// It is something else than a store of ours.
     #[error("it is not a Mainspring store")]
     NotAStore,
-    /// A newer version has written it and says that this one must not touch it.
+    /// A newer version wrote the store, and this version must not touch it.
     #[error("it needs schema version {needed}, and this program knows only {known}")]
     TooNew {
         /// The lowest schema version that may touch it.
@@ -258,13 +256,13 @@ pub enum OpenProblem {
         /// The highest schema version that this program knows.
         known: u32,
     },
-    /// A development build has made it, whose tables differ from those of this version.
+    /// A development build made the store, and its tables differ from those of this version.
     #[error("a development build made it: its tables are not those of schema version {version}")]
     DevelopmentBuild {
         /// The version that both call by the same number.
         version: u32,
     },
-    /// It has not been migrated to the version that this program needs.
+    /// Its schema is older than this program needs.
     #[error("{}", too_old(*.found, *.needed))]
     TooOld {
         /// The version found.
@@ -272,7 +270,7 @@ pub enum OpenProblem {
         /// The version needed.
         needed: u32,
     },
-    /// Its address is not understood.
+    /// Its address is invalid.
     #[error("its address is invalid")]
     Address,
     /// The database library is older than what is known to be safe.
@@ -291,28 +289,28 @@ pub enum OpenProblem {
         /// The version needed.
         needed: String,
     },
-    /// Nobody answers there.
+    /// No server answers there.
     #[error("it cannot be reached")]
     Unreachable,
-    /// The database does not let us in, or not do what we must.
+    /// The database refuses the login, or a right that the store needs.
     #[error("it refuses access")]
     Refused,
-    /// The connection cannot be encrypted, or the other end not be trusted, as the address demands.
+    /// The connection cannot be encrypted, or the server not be trusted, as the address demands.
     #[error("the connection cannot be made secure")]
     Insecure,
-    /// The database acknowledges before data is on stable storage, and nobody asked for that.
+    /// The database acknowledges before data is on stable storage, and the options do not allow that.
     #[error("it is not durable: `{setting}` is off")]
     NotDurable {
         /// The setting.
         setting: &'static str,
     },
-    /// Something else, told by the cause.
+    /// Another problem, which the cause names.
     #[error("it failed to open")]
     Other,
 }
 
 impl Error {
-    /// Whether the same call may work later without anybody changing anything.
+    /// Returns whether the same call may work later, although nobody changes anything.
     ///
     /// [`Error::OutcomeUnknown`] is retryable because ids and claim numbers make every call safe to repeat.
     pub fn is_retryable(&self) -> bool {
@@ -348,10 +346,10 @@ impl Error {
         }
     }
 
-    /// What is too large if a job has more unread signals than [`bounds::INBOX`].
+    /// The `what` of [`Error::TooLarge`] if a job has more unread signals than [`bounds::INBOX`].
     pub const INBOX: &'static str = "inbox";
 
-    /// Whether what the caller gave is at fault: the same call fails again until the caller gives something else.
+    /// Returns whether the caller's input is at fault: the same call fails again until the input changes.
     pub fn is_bad_input(&self) -> bool {
         match self {
             Error::TooLarge { what, .. } => *what != Error::INBOX,
@@ -361,7 +359,7 @@ impl Error {
         }
     }
 
-    /// An [`Error::Unavailable`] without a cause.
+    /// Creates an [`Error::Unavailable`] without a cause.
     pub fn unavailable(why: impl Into<String>) -> Self {
         Error::Unavailable { why: why.into(), source: None }
     }
@@ -522,9 +520,8 @@ mod tests {
     #[test]
     fn every_message_is_lower_case_without_a_full_stop_and_names_its_thing() {
         let errors = every();
-        let kinds: std::collections::HashSet<_> =
-            errors.iter().map(|(error, _)| discriminant(error)).collect();
-        assert_eq!(kinds.len(), errors.len(), "one of each");
+        let kinds: Vec<_> = errors.iter().map(|(error, _)| discriminant(error)).collect();
+        assert!(kinds.iter().enumerate().all(|(at, kind)| !kinds[..at].contains(kind)), "one of each");
         for (error, thing) in errors {
             let text = error.to_string();
             assert!(text.starts_with(|first: char| first.is_lowercase() || first == '`'), "{text}");

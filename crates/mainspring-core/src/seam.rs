@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 /// A boxed future that may move between threads.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Time: what it is, and waiting for it to pass.
+/// Tells the time, and waits for it to pass.
 pub trait Clock: Send + Sync + 'static {
     /// The wall clock. It may jump, also backwards.
     fn now(&self) -> Timestamp;
@@ -30,7 +30,7 @@ pub trait Clock: Send + Sync + 'static {
     }
 }
 
-/// Randomness. Takes `&self`, so that one source can be shared.
+/// Draws random numbers. Takes `&self`, so callers can share one source.
 pub trait Rng: Send + Sync + 'static {
     /// The next 64 random bits.
     fn next_u64(&self) -> u64;
@@ -54,7 +54,7 @@ pub trait Rng: Send + Sync + 'static {
     }
 }
 
-/// Starting tasks.
+/// Starts tasks.
 pub trait Spawn: Send + Sync + 'static {
     /// Starts a task on the ordinary executor.
     fn spawn(&self, task: Pending<'static, ()>) -> Task;
@@ -62,13 +62,13 @@ pub trait Spawn: Send + Sync + 'static {
     fn spawn_dedicated(&self, name: &str, task: Pending<'static, ()>) -> Task;
 }
 
-/// A started task. Dropping it lets the task go on.
+/// A started task. Dropping it does not stop the task.
 pub struct Task {
     abort: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Task {
-    /// A task that `abort` stops at its next await.
+    /// Creates the handle of a task that `abort` stops at its next await.
     pub fn new(abort: impl Fn() + Send + Sync + 'static) -> Self {
         Task { abort: Box::new(abort) }
     }
@@ -85,7 +85,7 @@ impl fmt::Debug for Task {
     }
 }
 
-/// Starting threads, for work that blocks.
+/// Starts threads, for work that blocks.
 pub trait Threads: Send + Sync + 'static {
     /// Starts a thread. It ends when `body` returns; nobody joins it.
     ///

@@ -5,7 +5,8 @@
 //! through the `mainspring` crate, which re-exports it; the generated code names `::mainspring`.
 //!
 //! # Invariants
-//! - What compiles is valid: names, priority, attempts and time-out are within the engine's bounds. (A schedule is read when a node starts.)
+//! - What compiles is valid: names, priority, attempts and timeout are within the engine's bounds. (The engine reads
+//!   a schedule when a node starts.)
 //! - An attribute that is absent generates nothing, so the trait's own default decides.
 //! - Every mistake in one attribute is reported in one compilation, at the value that is wrong.
 
@@ -27,7 +28,7 @@ mod value;
 ///
 /// | attribute | meaning | default |
 /// |---|---|---|
-/// | `kind = "welcome"` | the stored name that handlers are found by | the type's name as written |
+/// | `kind = "welcome"` | the stored name, by which nodes find the handler | the type's name as written |
 /// | `result = String` | the type that the handler returns | `()` |
 /// | `queue = "mail"` | the queue when the caller names none | `"default"` |
 /// | `priority = 3` | 0 (first) to 9 (last) | the engine's |
@@ -35,12 +36,11 @@ mod value;
 /// | `timeout = "30s"` | time one attempt may run, in `ms`, `s`, `m`, `h` and `d` | for ever |
 /// | `backoff = "exponential:1s..1h"` | the delay between attempts; also `linear:10s..5m`, `fixed:30s` | the queue's |
 /// | `aliases = ["greet"]` | kinds of jobs stored under earlier names | none |
-/// | `schedule = "0 4 * * *"` | when jobs of the kind are enqueued by themselves; the type implements `Default` | never |
+/// | `schedule = "0 4 * * *"` | when the engine enqueues a job of the kind; the type implements `Default` | never |
 /// | `zone = "Europe/Berlin"` | the time zone of the schedule | `"UTC"` |
 /// | `signals(approved = bool)` | signals it takes, each with a typed constant: `Welcome::APPROVED` | any |
-///
-/// Kinds, aliases and queues are 1 to 128 bytes of `[A-Za-z0-9._:-]`. A generic type is refused, because one kind names
-/// one type.
+/// Kinds, aliases and queues are 1 to 128 bytes of `[A-Za-z0-9._:-]`. A generic type does not compile, because one kind
+/// names one type.
 #[proc_macro_derive(Job, attributes(job))]
 pub fn derive_job(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     expand::job(input.into()).unwrap_or_else(|error| error.to_compile_error()).into()

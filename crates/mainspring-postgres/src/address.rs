@@ -45,7 +45,7 @@ use self::settings::check_schema;
 /// The schema that holds the tables unless the address names another.
 const DEFAULT_SCHEMA: &str = "mainspring";
 
-/// Where the database is, and how to get in.
+/// The address of a Postgres database, with user and password.
 ///
 /// `Display` and [`location`](Address::location) show it without secrets.
 #[derive(Clone, PartialEq, Eq)]
@@ -148,32 +148,33 @@ impl fmt::Debug for Secret {
 }
 
 impl Address {
-    /// Reads an address; `env` looks up a variable of the environment.
+    /// Parses an address. `env` looks up a variable of the environment.
     ///
     /// Fails with [`Error::Open`] and a cause that names the parameter in question, never its value.
     pub fn parse(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Address> {
         settings::read(text, env).map_err(Error::from)
     }
 
-    /// The schema that holds the tables.
+    /// Returns the schema that holds the tables.
     pub fn schema(&self) -> &str {
         &self.schema
     }
 
-    /// The same database with the tables in another schema.
+    /// Returns the same address with the tables in another schema.
     pub fn with_schema(mut self, name: &str) -> Result<Address> {
         check_schema(name)?;
         name.clone_into(&mut self.schema);
         Ok(self)
     }
 
-    /// Whether it leads to a pooler that gives each transaction another session: nothing may outlive a transaction.
+    /// Returns whether the address leads to a pooler that gives each transaction another session, so nothing may
+    /// outlive a transaction.
     pub fn is_pooled(&self) -> bool {
         self.pooled
     }
 
-    /// The address at which `LISTEN` works: the hosts of `listen=…`, else this address unless it leads to a pooler of
-    /// transactions. `None` means that notifications cannot be had.
+    /// Returns the address at which `LISTEN` works: the hosts of `listen=…`, else this address unless it leads to a
+    /// transaction pooler. `None` means that there are no notifications.
     pub fn for_listening(&self) -> Option<Address> {
         if !self.listen.is_empty() {
             let hosts = self.listen.clone();
@@ -182,12 +183,13 @@ impl Address {
         (!self.pooled).then(|| self.clone())
     }
 
-    /// How long one attempt to connect may take, for each network address of a host. `None` means forever.
+    /// Returns how long one attempt to connect may take, for each network address of a host. `None` means forever.
     pub fn connect_timeout(&self) -> Option<Duration> {
         self.connect_timeout
     }
 
-    /// The address without secrets, such as `postgres://app@db:5432/shop`, with the schema unless it is the default.
+    /// Returns the address without secrets, such as `postgres://app@db:5432/shop`, with the schema unless it is the
+    /// default.
     pub fn location(&self) -> String {
         self.to_string()
     }

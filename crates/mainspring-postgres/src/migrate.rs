@@ -25,16 +25,15 @@ struct Migration {
 /// From version `n` to `n + 1`, for each `n` from 0. Entries are never changed once released.
 const MIGRATIONS: &[Migration] = &[Migration { sql: include_str!("schema/0001.sql"), min_version: 1 }];
 
-/// The version of the schema that this crate reads and writes.
+/// The schema version that this crate reads and writes.
 #[expect(clippy::cast_possible_truncation, reason = "there are few migrations")]
 pub const SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
 
 /// The oldest database that we know to work.
 pub(crate) const MIN_SERVER: (i32, &str) = (140_000, "14");
 
-/// All migrations as one script for `psql`, for people who let nobody else change their schema.
-///
-/// It is one transaction, and refuses a schema that exists.
+/// Returns all migrations as one script for `psql`, for people who change their schema only by hand.
+/// The script is one transaction. It fails if the schema exists.
 pub fn script(schema: &str) -> String {
     let mut text = format!(
         "-- Mainspring, schema version {SCHEMA_VERSION}, for a new store in schema `{schema}`.\nBEGIN;\n\n"
@@ -92,8 +91,8 @@ pub(crate) struct Found {
 }
 
 statement! {
-    /// The tables of the catalogue, not `to_regclass`: that may answer from what the session remembers, and would not see what
-    /// was committed while we waited for the lock.
+    /// The tables of the catalogue, not `to_regclass`: that may answer from what the session remembers, and would not
+    /// see what was committed while we waited for the lock.
     pub(crate) FindMeta<'a> = "open.find_meta", whole ("it reads the catalogue"), (schema: &'a str);
     "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = $1 AND c.relname = 'meta'"

@@ -9,24 +9,25 @@ use mainspring_core::seam::Pending;
 
 use crate::address::Address;
 
-/// What an acknowledgement means.
+/// When the store acknowledges a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// It is on stable storage: it survives the loss of power. A database that does not promise that is refused.
+    /// The commit is on stable storage and survives a power failure. Opening fails on a database that does not promise
+    /// this.
     #[default]
     Full,
-    /// What was acknowledged in the last moments may not survive a crash of the database server. Its tables stay intact.
+    /// A crash of the database server may lose the commits of the last seconds. Its tables stay intact.
     Relaxed,
 }
 
-/// Whose time is the store's time.
+/// The clock that gives the store's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Time {
-    /// The database server's: the same for all nodes.
+    /// The database server's clock: the same for all nodes.
     #[default]
     Server,
-    /// That of the clock that the store is opened with. For tests that move it by hand: nodes on several machines would
-    /// not agree on it.
+    /// The clock that you open the store with. Only for tests that move it by hand: nodes on several machines would
+    /// disagree.
     Clock,
 }
 
@@ -37,35 +38,36 @@ pub trait StatementGate: fmt::Debug + Send + Sync {
     fn pass<'a>(&'a self, statement: &'a str) -> Pending<'a, ()>;
 }
 
-/// How to open a store.
+/// The options for opening a store.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
     /// Where the database is.
     pub address: Address,
-    /// What an acknowledgement means. Default: [`Durability::Full`].
+    /// When the store acknowledges a write. Default: [`Durability::Full`].
     pub durability: Durability,
-    /// Whether opening brings the schema up to date. Default: no; it takes rights that a worker need not have.
+    /// Whether opening migrates the schema. Default: no, because a migration needs rights that a worker should not have.
     pub migrate: bool,
-    /// How long one call may take before it is given up. Default: 5 s; never longer than a third of the shortest lease of
-    /// the nodes that use the store.
+    /// How long one call may take before it fails as `Unavailable`. Default: 5 s. The store never waits longer than a
+    /// third of the shortest lease of its nodes.
     pub timeout: Duration,
-    /// Whose time counts. Default: [`Time::Server`].
+    /// The clock that counts. Default: [`Time::Server`].
     pub time: Time,
     /// What holds up each message, in tests. With one, nothing is sent ahead of the answer before.
     pub(crate) gate: Option<Arc<dyn StatementGate>>,
 }
 
 impl Options {
-    /// The defaults for an address: a URL or `key=value` pairs as libpq has them; `PG*` variables say what it leaves out.
+    /// Creates the default options for an address: a URL or libpq's `key=value` pairs. `PG*` variables fill in what it
+    /// omits.
     ///
     /// # Errors
-    /// [`Error::Open`](mainspring_core::Error::Open) if the address is not understood.
+    /// [`Error::Open`](mainspring_core::Error::Open) if the address is invalid.
     pub fn new(address: &str) -> Result<Self> {
         Ok(Options::at(Address::parse(address, &|name| std::env::var(name).ok())?))
     }
 
-    /// The defaults for a parsed address.
+    /// Creates the default options for a parsed address.
     pub fn at(address: Address) -> Self {
         Options {
             address,
@@ -77,19 +79,19 @@ impl Options {
         }
     }
 
-    /// The schema that holds the store's tables.
+    /// Returns the schema that holds the store's tables.
     pub fn schema(&self) -> &str {
         self.address.schema()
     }
 
-    /// Sets what an acknowledgement means.
+    /// Sets when the store acknowledges a write.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// Sets whether opening brings the schema up to date.
+    /// Sets whether opening migrates the schema.
     #[must_use]
     pub fn migrate(mut self, migrate: bool) -> Self {
         self.migrate = migrate;
@@ -103,7 +105,7 @@ impl Options {
         self
     }
 
-    /// Sets whose time counts.
+    /// Sets the clock that counts.
     #[must_use]
     pub fn time(mut self, time: Time) -> Self {
         self.time = time;

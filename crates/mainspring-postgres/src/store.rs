@@ -80,8 +80,7 @@ impl Connections {
 }
 
 /// A store in one schema of a Postgres database.
-///
-/// Dropping it closes it: what is under way is finished first, on the store's own thread.
+/// Dropping it closes it. The store's own thread finishes the calls under way first.
 pub struct Postgres {
     shared: Arc<Shared>,
     connections: Arc<Connections>,
@@ -92,10 +91,10 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Opens a store.
+    /// Opens a store in a Postgres database.
     ///
     /// # Errors
-    /// [`Error::Open`] with the problem, if it cannot be opened as asked.
+    /// [`Error::Open`] with the problem, if the store does not open with these options.
     pub async fn open(options: Options, seams: Seams) -> Result<Postgres> {
         let mut opening = Opening(Some(start(options, &seams)?));
         let shared = opening.shared();
@@ -115,7 +114,7 @@ impl Postgres {
         })
     }
 
-    /// Brings the schema to [`SCHEMA_VERSION`] and tells the version that it had; 0 if it had none.
+    /// Migrates the schema to [`SCHEMA_VERSION`] and returns its old version; 0 if it had none.
     ///
     /// # Errors
     /// As [`Postgres::open`].
@@ -129,7 +128,7 @@ impl Postgres {
         .await
     }
 
-    /// Removes the schema that the options name, with everything in it: for tests, whose schemas are their own.
+    /// Removes the schema that the options name, with everything in it. For tests that own their schema.
     ///
     /// # Errors
     /// As [`Postgres::open`].

@@ -24,7 +24,7 @@ struct Migration {
 /// From version `n` to `n + 1`, for each `n` from 0. Entries are never changed once released.
 const MIGRATIONS: &[Migration] = &[Migration { sql: include_str!("schema/0001.sql"), min_version: 1 }];
 
-/// The version of the schema that this crate reads and writes.
+/// The schema version that this crate reads and writes.
 #[expect(clippy::cast_possible_truncation, reason = "there are few migrations")]
 pub const SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What an acknowledgement means.
+/// When the store acknowledges a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
     /// It is on stable storage: it survives the loss of power.
@@ -14,25 +14,25 @@ pub enum Durability {
     Relaxed,
 }
 
-/// How to open a store.
+/// The options for opening a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
     /// The database file. `-wal`, `-shm`, `-turnstile.lock` and `-node-….lock` files appear beside it.
     pub path: PathBuf,
-    /// What an acknowledgement means. Default: [`Durability::Full`].
+    /// When the store acknowledges a write. Default: [`Durability::Full`].
     pub durability: Durability,
-    /// Whether the store is created where there is none: a file that does not exist, or tables in one that has none of a
-    /// store's. Default: yes. The directory must exist. Without it, a file that is no store is left as it is.
+    /// Whether opening creates a missing store: the file, or the tables in a file without them. Default: yes. The
+    /// directory must exist. If you turn this off, opening fails and leaves the file as it is.
     pub create: bool,
     /// How long a write waits for another process that is writing. Default: 5 s.
     pub busy_timeout: Duration,
-    /// How long one read may take before it is given up as `Unavailable`. Default: 5 s.
+    /// How long one read may take before it fails as `Unavailable`. Default: 5 s.
     pub read_timeout: Duration,
 }
 
 impl Options {
-    /// The defaults for a file.
+    /// Creates the default options for a file.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Options {
             path: path.into(),
@@ -43,14 +43,14 @@ impl Options {
         }
     }
 
-    /// Sets what an acknowledgement means.
+    /// Sets when the store acknowledges a write.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// Sets whether a missing store is created.
+    /// Sets whether opening creates a missing store.
     #[must_use]
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;

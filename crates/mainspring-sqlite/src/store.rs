@@ -39,8 +39,7 @@ use crate::{error, op, open};
 const READERS: usize = 2;
 
 /// A store in one SQLite file.
-///
-/// Dropping it closes it: what is under way is finished first, on the store's own thread.
+/// Dropping it closes it. The store's own thread finishes the calls under way first.
 pub struct Sqlite {
     pub(crate) env: Arc<Env>,
     pool: Arc<Pool>,
@@ -50,10 +49,10 @@ pub struct Sqlite {
 }
 
 impl Sqlite {
-    /// Opens a store, creating and migrating its file as need be. Blocks: call it off an executor's threads.
+    /// Opens a store. Creates and migrates its file if needed. Blocks: do not call it on an executor's thread.
     ///
     /// # Errors
-    /// [`Error::Open`] with the problem, if it cannot be opened as asked.
+    /// [`Error::Open`] with the problem, if the store does not open with these options.
     #[expect(clippy::needless_pass_by_value, reason = "a store is opened with what it is to keep")]
     pub fn open(options: Options, seams: Seams) -> Result<Sqlite> {
         open::check(&options)?;
@@ -87,8 +86,8 @@ impl Sqlite {
         Ok(opened)
     }
 
-    /// Brings the schema of a file to [`SCHEMA_VERSION`] and tells the version that it had; 0 if it had none. Opening
-    /// does the same. Blocks.
+    /// Migrates the schema of a file to [`SCHEMA_VERSION`] and returns its old version; 0 if it had none. Opening does
+    /// the same. Blocks.
     ///
     /// # Errors
     /// As [`Sqlite::open`].
@@ -98,7 +97,7 @@ impl Sqlite {
         Ok(migrate::run(&mut conn, &options.path, &*seams.rng)?.found)
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.env.path
     }

@@ -3,7 +3,7 @@
 //! A step of a workflow that changes tables in the store's own file can do so exactly once: [`Sqlite::transact`] runs a
 //! closure on the writer's connection, in a transaction of its own that no other request shares, and commits what the
 //! closure did together with the [`Recording`] that says so. A repeat finds the record and does not run the closure. A
-//! closure that fails, panics or takes too long leaves nothing behind, and the writer goes on.
+//! closure that fails, panics or takes too long leaves nothing behind, and the writer continues.
 //!
 //! The closure gets [`Sql`] and not a connection: it can neither end the transaction nor change the connection, and it
 //! cannot write to Mainspring's own tables. While it runs, an authorizer refuses such statements, and a commit hook turns
@@ -18,13 +18,11 @@
 //!   rescue is a write. (Where SQLite itself ends the transaction early, as when it interrupts a statement that writes, the
 //!   lock is taken again before the closure goes on.)
 //! - Whoever comes to a rescue afterwards was not answered during the whole time. A node is judged by its lease only by one
-//!   that was last answered no longer ago than half of that lease, and has been answered without a break for all of it. After
-//!   a shorter silence than half a lease nobody's lease has lapsed: nodes renew each third. After a longer one the rescuer
-//!   begins to count anew, and before it has counted up to a lease, the renewals that wait here are written: they
-//!   overtake everything else.
-//!
-//! What it does cost is time: everybody's. So whoever blocks is named in the log once the limit has passed, and what it
-//! did is rolled back when it returns. One that would wait for a write of its own thread is refused that write.
+//! that was last answered no longer ago than half of that lease, and has been answered without a break for all of it.
+//! After a shorter silence than half a lease nobody's lease has lapsed: nodes renew each third. After a longer one the
+//! rescuer begins to count again, and before it has counted up to a lease, the renewals that wait here are written:
+//! they overtake everything else. It does cost time, for every writer. So the log names a closure that exceeds its
+//! limit, and the store rolls it back when it returns. The store refuses a write that would wait for its own thread.
 //!
 //! # Invariants
 //! - What a closure did is committed with its record, or not at all.
@@ -56,7 +54,7 @@ use crate::turnstile::Turnstile;
 use crate::writer::{Call, Env, Tx, Weight};
 use crate::{Sqlite, enlist};
 
-/// How long a closure may take, unless somebody says otherwise: nobody else writes meanwhile.
+/// How long a closure may take by default. The store accepts no other write meanwhile.
 pub const LIMIT: Duration = Duration::from_secs(5);
 
 /// Steps of SQLite's machine between two looks at the clock: some tens of microseconds.
@@ -79,31 +77,31 @@ const PRAGMAS: [&str; 7] = [
     "foreign_key_list",
 ];
 
-/// What is to be recorded with a closure's SQL.
+/// The record that commits together with a closure's SQL.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// What the log calls it.
+    /// Its name in the log.
     pub name: String,
     /// How long the closure may take; see [`LIMIT`].
     pub limit: Duration,
     /// The node that holds the claim.
     pub node: NodeNo,
-    /// The claim, and what else is recorded.
+    /// The claim, and the other records of the commit.
     pub recording: Recording,
-    /// What the closure's bytes are the value of. Its own value is not used.
+    /// The entry whose value the closure returns. The store ignores the value in it.
     pub entry: Entry,
 }
 
-/// What came of a closure.
+/// The result of [`Sqlite::transact`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Done<T> {
-    /// It ran, and what it did is committed.
+    /// The closure ran, and its changes are committed.
     Now(T),
-    /// Its key was recorded before, with this value; it did not run.
+    /// The key was recorded before, with this value. The closure did not run.
     Before(Vec<u8>),
 }
 
-/// Why nothing was committed.
+/// Why a transaction step committed nothing.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -115,7 +113,7 @@ pub enum Error {
     TooLong(Duration),
     /// SQLite ended the transaction while the closure ran.
     Lost,
-    /// The store could not do it; after [`OutcomeUnknown`](mainspring_core::Error::OutcomeUnknown) it may have been
+    /// The store failed. After [`OutcomeUnknown`](mainspring_core::Error::OutcomeUnknown) the transaction may be
     /// committed, and a repeat finds out.
     Store(mainspring_core::Error),
 }
@@ -145,14 +143,13 @@ impl std::error::Error for Error {
 }
 
 impl Sqlite {
-    /// Runs a closure in a transaction of its own and commits what it did with the record of it. The closure returns
-    /// what the caller gets, and the value that is recorded, as JSON.
-    ///
-    /// It runs on the store's writing thread, and nobody writes meanwhile: it should do its SQL and return. Foreign keys
-    /// are not enforced there, and functions that an application has added to its own connections are missing.
+    /// Runs a closure in its own transaction and commits its SQL together with the record of the step. The closure
+    /// returns the caller's value, and the recorded value as JSON. The closure runs on the store's writing thread and
+    /// blocks all other writes, so it should run its SQL and return. SQLite does not enforce foreign keys there, and
+    /// functions that you added to your own connections are missing.
     ///
     /// # Errors
-    /// [`Error`], and then nothing is changed, unless the outcome is unknown.
+    /// [`Error`]. Nothing has changed then, unless the outcome is unknown.
     pub fn transact<T, F>(&self, request: Request, body: F) -> Pending<'_, Result<Done<T>, Error>>
     where
         T: Send + 'static,
@@ -169,9 +166,8 @@ impl Sqlite {
     }
 }
 
-/// What a closure can do with the database.
-///
-/// Every call fails once the limit has passed, or once SQLite has ended the transaction.
+/// The database as a closure of a transaction step sees it.
+/// Every call fails after the time limit, or after SQLite has ended the transaction.
 pub struct Sql<'a> {
     conn: &'a Connection,
     guard: &'a Guard,
@@ -184,10 +180,10 @@ pub struct Sql<'a> {
 }
 
 impl Sql<'_> {
-    /// Runs a statement, and tells how many rows it changed.
+    /// Runs a statement and returns how many rows it changed.
     ///
     /// # Errors
-    /// What SQLite says.
+    /// SQLite's error.
     pub fn execute(&mut self, sql: &str, values: impl Params) -> rusqlite::Result<usize> {
         self.call(|conn| conn.execute(sql, values))
     }
@@ -195,15 +191,15 @@ impl Sql<'_> {
     /// Runs several statements.
     ///
     /// # Errors
-    /// What SQLite says.
+    /// SQLite's error.
     pub fn execute_batch(&mut self, sql: &str) -> rusqlite::Result<()> {
         self.call(|conn| conn.execute_batch(sql))
     }
 
-    /// The first row of a query.
+    /// Returns the first row of a query.
     ///
     /// # Errors
-    /// What SQLite or the closure says; [`rusqlite::Error::QueryReturnedNoRows`] if there is none.
+    /// The error of SQLite or of the closure; [`rusqlite::Error::QueryReturnedNoRows`] if there is none.
     pub fn query_row<T>(
         &mut self,
         sql: &str,
@@ -213,10 +209,10 @@ impl Sql<'_> {
         self.call(|conn| conn.query_row(sql, values, read))
     }
 
-    /// All rows of a query.
+    /// Returns all rows of a query.
     ///
     /// # Errors
-    /// What SQLite or the closure says.
+    /// The error of SQLite or of the closure.
     pub fn query_map<T>(
         &mut self,
         sql: &str,
@@ -226,7 +222,7 @@ impl Sql<'_> {
         self.call(|conn| conn.prepare(sql)?.query_map(values, read)?.collect())
     }
 
-    /// The row number of the last insert.
+    /// Returns the row number of the last insert.
     pub fn last_insert_rowid(&self) -> i64 {
         self.conn.last_insert_rowid()
     }
@@ -298,8 +294,8 @@ pub(crate) struct Guard {
     deadline: AtomicU64,
     /// Whether it has altered a table.
     altered: AtomicBool,
-    /// What is called by our names, as the store was opened. A store that a newer program has migrated since has more: then a
-    /// step that alters a table is refused until this program is started again.
+    /// What is called by our names, as the store was opened. A store that a newer program has migrated since has more:
+    /// then a step that alters a table is refused until this program is started again.
     names: OnceLock<BTreeSet<String>>,
 }
 

@@ -11,7 +11,7 @@ fn time(at: Option<Timestamp>) -> Value {
     at.map_or(Value::Null, |at| at.to_string().into())
 }
 
-/// A job without its payloads.
+/// Returns a job without its payloads.
 pub fn summary(job: &Summary) -> Value {
     let mut value = json!({
         "id": job.id.to_string(),
@@ -47,7 +47,7 @@ pub fn summary(job: &Summary) -> Value {
     value
 }
 
-/// Everything about a job.
+/// Returns everything about a job.
 pub fn record(job: &Record) -> Value {
     let mut value = summary(&job.summary);
     let errors: Vec<Value> = job
@@ -73,7 +73,7 @@ pub fn record(job: &Record) -> Value {
     value
 }
 
-/// Adds what the job's handler recorded, was sent and started. A long value is left out; `bytes` tells how long it is.
+/// Adds the handler's records, messages and children. Omits a long value; `bytes` has its length.
 pub fn add_timeline(job: &mut Value, timeline: &Timeline) {
     let journal: Vec<Value> = timeline.entries.iter().map(entry).collect();
     let inbox: Vec<Value> = timeline.inbox.messages.iter().map(message).collect();
@@ -142,12 +142,12 @@ fn wait(wait: &Wait) -> Value {
     }
 }
 
-/// A payload as JSON; one that is none, which only another program can have written, as text.
+/// Returns a payload as JSON, or as text if it is not JSON, which only another program can have written.
 pub fn payload(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).unwrap_or_else(|_| String::from_utf8_lossy(bytes).into_owned().into())
 }
 
-/// A node.
+/// Returns a node.
 pub fn node(node: &Node) -> Value {
     let queues: serde_json::Map<String, Value> =
         node.queues.iter().map(|(name, slots)| (name.to_string(), (*slots).into())).collect();
@@ -181,7 +181,7 @@ pub fn node(node: &Node) -> Value {
     })
 }
 
-/// What a node does for a queue, as of when it said so.
+/// Returns a node's activity for a queue, with the time of its report.
 pub fn activity(activity: &QueueActivity, as_of: Timestamp) -> Value {
     let claim =
         |claim: &LastClaim| json!({ "asked": claim.asked, "got": claim.got, "at": claim.at.to_string() });
@@ -197,7 +197,7 @@ pub fn activity(activity: &QueueActivity, as_of: Timestamp) -> Value {
     })
 }
 
-/// What the nodes that could run a job do for its queue.
+/// Returns the activity of the nodes that could run a job.
 pub fn activities(nodes: &[NodeActivity]) -> Value {
     let one = |node: &NodeActivity| {
         let said = node.activity.as_ref().zip(node.as_of);
@@ -209,7 +209,7 @@ pub fn activities(nodes: &[NodeActivity]) -> Value {
     nodes.iter().map(one).collect()
 }
 
-/// A queue with its settings.
+/// Returns a queue with its settings.
 pub fn queue(queue: &Queue) -> Value {
     json!({
         "name": queue.name,
@@ -220,7 +220,7 @@ pub fn queue(queue: &Queue) -> Value {
     })
 }
 
-/// What a store is.
+/// Returns the description of a store.
 pub fn store(store: &Description) -> Value {
     json!({
         "backend": store.backend,
@@ -231,7 +231,7 @@ pub fn store(store: &Description) -> Value {
     })
 }
 
-/// The one reason that a job is not running, with what a person can do about it.
+/// Returns the one reason that a job is not running, with a hint for people.
 pub fn why(id: JobId, why: &Why) -> Value {
     let mut value = json!(why);
     match why {

@@ -1,7 +1,7 @@
 //! Text from a store made harmless, and numbers with their nouns.
 
-/// A text with every control character written out, except for line breaks: a job's error must not be able to move the
-/// cursor, change colours or hide what stands next to it.
+/// Escapes every control character of a text except line breaks. So a job's error cannot move the cursor, change colors
+/// or hide the text beside it.
 pub fn plain(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut plain, c| {
         if c != '\n' && is_hostile(c) {
@@ -13,7 +13,7 @@ pub fn plain(text: &str) -> String {
     })
 }
 
-/// As [`plain`], in one line and cut to a number of characters.
+/// Does the same as [`plain`], in one line and cut to a number of characters.
 pub fn line(text: &str, limit: usize) -> String {
     let mut line = String::new();
     for (count, c) in text.trim().chars().enumerate() {
@@ -36,7 +36,7 @@ fn is_hostile(c: char) -> bool {
         || matches!(c, '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{2069}' | '\u{FEFF}')
 }
 
-/// "1 job", "2 jobs".
+/// Returns a number with its noun: "1 job", "2 jobs".
 pub fn count(number: usize, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }

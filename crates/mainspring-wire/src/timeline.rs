@@ -1,6 +1,5 @@
 //! A job's timeline: what its handler recorded, was sent and started, in words.
-//!
-//! Everything in it was chosen by an application or by whoever sends signals: it is shown in one line and made harmless.
+//! Applications and senders of signals choose all these texts, so each is cut to one line and escaped.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +15,8 @@ const SHOWN: usize = 100;
 /// The sender that the engine makes up begins with this.
 const NOBODY: char = '~';
 
-/// What happened, with the time at which it did. `ended`: the job has, so that nobody is going to read anything.
+/// Returns the events of a job's past, each with its time. `ended`: whether the job has ended, so nobody will read its
+/// messages.
 pub fn events(timeline: &Timeline, ended: bool) -> Vec<(Timestamp, String)> {
     let waits = timeline.entries.iter().filter(|entry| entry.kind == EntryKind::Until);
     let waits: BTreeSet<&str> = waits.map(|entry| operation(&entry.key).0).collect();
@@ -42,7 +42,7 @@ fn is_mark(mark: &str) -> bool {
     !mark.starts_with('=') && !mark.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// A key in words: `goods/pack#2` is `goods › pack (2)`, `mail#=ada` is `mail [ada]`.
+/// Puts a key into words: `goods/pack#2` is `goods › pack (2)`, `mail#=ada` is `mail [ada]`.
 pub fn words(key: &str) -> String {
     let parts = key.split('/').map(|part| {
         let mut marks = part.split('#');
@@ -69,7 +69,7 @@ fn entry_line(entry: &Written, waits: &BTreeSet<&str>, timeline: &Timeline) -> S
         EntryKind::Received => format!("{name}: {}", received(entry)),
         EntryKind::Value if beside == Some("result") => format!("{name}: child {}", ended(entry)),
         EntryKind::Value if beside.is_some() => marked(entry, &name, beside.unwrap_or_default()),
-        EntryKind::Value if waits.contains(key) => format!("{name}: timed out"),
+        EntryKind::Value if waits.contains(key) => format!("{name}: the time has come"),
         EntryKind::Value => match value(entry).as_str() {
             "null" => format!("{name}: done"),
             value => format!("{name} = {value}"),
@@ -166,7 +166,7 @@ fn received(entry: &Written) -> String {
     let parsed = parsed(entry);
     let Some(signals) = parsed.as_array() else { return format!("signals {}", value(entry)) };
     if signals.is_empty() {
-        return "timed out: no signal came".to_owned();
+        return "timed out, no signal came".to_owned();
     }
     let message =
         signals.iter().map(|signal| signal_text(signal[0].as_str().unwrap_or(""), &signal[1].to_string()));

@@ -3,7 +3,7 @@
 use mainspring_core::id::JobId;
 use mainspring_core::job::{State, Why};
 
-/// What to do about it, with the command to do it.
+/// Returns a hint what to do, with the command that does it.
 pub fn hint(why: &Why, id: JobId) -> Option<String> {
     let command = match why {
         // Such a worker runs built-in kinds only: for most jobs it is not the answer.

@@ -130,7 +130,7 @@ fn doctor_finds_a_node_that_is_silent_with_jobs() {
     let found = place.run(&["doctor", "--json"]);
     assert!(found.code == Some(1) && found.stdout.contains("\"problems\":1"), "{found:?}");
     let why = place.run(&["why", &id]).ok();
-    assert!(why.contains("it will be rescued"), "{why}");
+    assert!(why.contains("a live node will rescue the job"), "{why}");
 }
 
 #[test]

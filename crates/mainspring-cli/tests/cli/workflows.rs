@@ -130,16 +130,16 @@ fn a_workflow_is_shown_signalled_and_ends(place: &Place, store: &str) {
     let shown = place.run(&["job", &id]).ok();
     for part in [
         "claim 1: charge = \"\\u001b[2J",
-        "claim 1: reserve: failed, and the handler went on: \\u{1b}[2J",
+        "claim 1: reserve: failed, and the handler continued: \\u{1b}[2J",
         "claim 1: goods = (10002 bytes)",
         "print: began; runs at most once",
         "print = 1",
         "nap: waits until ",
-        "nap: timed out",
+        "nap: the time has come",
         "ship: child ",
         " started; it is succeeded now",
         "ship: child succeeded: \"\\u001b[2J",
-        "late: timed out: no signal came",
+        "late: timed out, no signal came",
     ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
@@ -259,7 +259,7 @@ fn a_workflow_is_forked_and_retried_from_a_step() {
     waits(&place, &id, "go");
     let verb = |args: &[&str]| place.run(&[&["job", &id], args].concat());
     let complaint = verb(&["fork", "--from", "nothing"]).refused(2);
-    assert!(complaint.contains("`nothing` is not recorded; recorded are `charge`, `reserve`"), "{complaint}");
+    assert!(complaint.contains("`nothing` is not recorded; the job has `charge`, `reserve`"), "{complaint}");
     let dry = verb(&["fork", "--from", "nap", "--dry-run"]).ok();
     assert_eq!(dry, "would share 5 records: charge, reserve, goods, print (begun), print");
     let args = [
@@ -398,11 +398,14 @@ fn a_signal_that_a_job_does_not_wait_for_is_told_and_dropped() {
     let id = application.enqueue("go").to_string();
     waits(&place, &id, "go");
     let sent = place.run(&["signal", &id, "og", "1"]);
-    assert!(sent.stderr.contains("note: it does not wait for that; it waits for `go`"), "{sent:?}");
+    assert!(
+        sent.stderr.contains("note: the job does not wait for this signal; it waits for `go`"),
+        "{sent:?}"
+    );
     assert_eq!(sent.ok(), "signal `og` is stored");
     let dropped = place.run(&["job", &id, "drop-signal", "og"]);
     assert!(dropped.stderr.contains("note: a repeat from the same sender is not stored"), "{dropped:?}");
-    assert_eq!(dropped.ok(), "dropped 1 signal `og`; the job now: its handler waits for signal `go`");
+    assert_eq!(dropped.ok(), "dropped 1 signal `og`; the job now: the handler waits for signal `go`");
     let none = place.run(&["job", &id, "drop-signal", "og"]);
     assert!(none.stderr.contains("shows the signals that it has not read"), "{none:?}");
     let sent = place.run(&["signal", &id, "go", "1"]);
@@ -427,7 +430,7 @@ fn unread_signals_are_dropped_by_name_and_sender() {
     let inbox = place.job(&id)["inbox"].clone();
     assert_eq!((inbox.as_array().map(Vec::len), &inbox[0]["signal"]), (Some(1), &json!("stop")), "{inbox}");
     let repeated = place.run(&["signal", &id, "go", "2", "--sender", "ada"]).ok();
-    assert!(repeated.contains("was stored before"), "{repeated}");
+    assert!(repeated.contains("has sent signal `go` before"), "{repeated}");
     place.run(&["job", &id, "drop-signal", "a/b"]).refused(2);
     place.run(&["job", "01a1de98-55b8-78d4-8fb5-ccc5f0d5c11c", "drop-signal", "go"]).refused(3);
 }

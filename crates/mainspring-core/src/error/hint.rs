@@ -1,4 +1,4 @@
-//! What a person can do about an error.
+//! Hints for people about errors.
 
 use super::{Error, OpenProblem};
 use crate::id::JobId;
@@ -11,7 +11,7 @@ const NO_RIGHT: &str = "(42501)";
 const ADDRESS: &str = "a store is named `sqlite:PATH`, `postgres://USER@HOST/DATABASE` (or libpq's `key=value` words) or `memory:`";
 
 impl Error {
-    /// What a person can do about it, if there is something: one line, often with the command of `mainspring` that does it.
+    /// Returns a hint what a person can do, if there is one: one line, often with the command that does it.
     ///
     /// Programs branch on the variant. The text is for people and changes.
     pub fn hint(&self) -> Option<String> {

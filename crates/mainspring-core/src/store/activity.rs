@@ -1,7 +1,7 @@
 //! What nodes do for their queues, as they see it themselves.
 //!
-//! A node sends a short report with each renewal, and the store keeps the last one with the node. So everybody can see what a node
-//! of another process claimed last, and why it claims nothing now.
+//! A node sends a short report with each renewal, and the store keeps the last one with the node. So everybody can see
+//! what a node of another process claimed last, and why it claims nothing now.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::name::QueueName;
 use crate::time::Timestamp;
 
-/// What a node does for one of its queues.
+/// A node's activity for one of its queues.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueActivity {
     /// The queue.
@@ -21,31 +21,31 @@ pub struct QueueActivity {
     pub running: u32,
     /// Jobs that the node claimed ahead, and that wait for a slot.
     pub waiting: u32,
-    /// Jobs whose outcome waits to be stored.
+    /// Jobs whose outcome the store does not have yet.
     pub unstored: u32,
-    /// Jobs that claims ask for which the store has not answered yet.
+    /// Jobs in claims that the store has not answered yet.
     pub asking: u32,
     /// The last claim that the store answered.
     pub last_claim: Option<LastClaim>,
-    /// How long until the node looks for jobs again, if it hears of none before.
+    /// How long until the node looks for jobs again, unless a hint comes first.
     pub next_look: Duration,
 }
 
 /// The last claim of a node for a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastClaim {
-    /// How many jobs it asked for at most.
+    /// How many jobs the node asked for, at most.
     pub asked: u32,
-    /// How many it got.
+    /// How many jobs it got.
     pub got: u32,
     /// When, by the store's time.
     pub at: Timestamp,
 }
 
-/// What a node said of its queues.
+/// A node's report about its queues.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ActivityReport {
-    /// When: with its last renewal, or now if it is a node of this process.
+    /// The time of the report: the node's last renewal, or now for a node of this process.
     pub at: Timestamp,
     /// Its queues.
     pub queues: Vec<QueueActivity>,
@@ -61,7 +61,7 @@ impl ActivityReport {
         (!self.queues.is_empty()).then(|| served.map(|one| (one.queue.clone(), one.slots)).collect())
     }
 
-    /// What it says of a queue.
+    /// Returns the activity for a queue.
     pub fn of(&self, queue: &QueueName) -> Option<&QueueActivity> {
         self.queues.iter().find(|one| one.queue == *queue)
     }

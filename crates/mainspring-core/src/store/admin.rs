@@ -35,8 +35,8 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Whether a job matches, as far as its summary tells; what its last error says is asked of
-    /// [`ErrorText::is_in`]. Stores may look rows up in other ways, but this is what they must agree with.
+    /// Returns whether a job matches, by its summary alone; [`ErrorText::is_in`] checks the last error. Stores may find
+    /// rows in other ways, but must agree with this function.
     pub fn matches(&self, job: &Summary) -> bool {
         self.queue.as_ref().is_none_or(|queue| *queue == job.queue)
             && self.kind.as_ref().is_none_or(|kind| *kind == job.kind)
@@ -53,7 +53,7 @@ impl Filter {
 pub struct ErrorText(String);
 
 impl ErrorText {
-    /// Checks it.
+    /// Creates a text to find in errors.
     ///
     /// # Errors
     /// [`Error::Invalid`] if it is empty or has a NUL, which no stored text has; [`Error::TooLarge`] beyond
@@ -69,41 +69,41 @@ impl ErrorText {
         Ok(ErrorText(text.to_ascii_lowercase()))
     }
 
-    /// Whether an error says so. A job without errors does not.
+    /// Returns whether an error contains the text. `None` stands for a job without errors.
     pub fn is_in(&self, message: Option<&str>) -> bool {
         message.is_some_and(|message| message.to_ascii_lowercase().contains(&self.0))
     }
 
-    /// It, in lower case.
+    /// Returns the text in lower case.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Which part of a listing.
+/// A part of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// Where the page before ended; `None`: from the newest.
+    /// Where the previous page ended; `None`: begin with the newest job.
     pub after: Option<PagePosition>,
     /// How many jobs at most; capped at [`bounds::PAGE`].
     pub limit: usize,
 }
 
-/// A place in a listing. Opaque; belongs to one filter of one store.
+/// A position in a listing. Opaque; belongs to one filter of one store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PagePosition(pub String);
 
 impl PagePosition {
-    /// Behind a job of this number.
+    /// Creates the position after the job of this number.
     pub fn behind(no: i64) -> Self {
         PagePosition(no.to_string())
     }
 
-    /// The number of the job that the page ended with.
+    /// Returns the number of the job that ended the page.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is none that [`behind`](Self::behind) has given out: no sign, no leading zeros.
+    /// [`Error::Invalid`] if [`behind`](Self::behind) did not make it: it has a sign or leading zeros.
     pub fn no(&self) -> Result<i64> {
         let no = self.0.parse().ok().filter(|no: &i64| *no > 0 && no.to_string() == self.0);
         no.ok_or_else(|| Error::Invalid { what: "cursor", why: "it is not from this store".into() })
@@ -124,12 +124,12 @@ pub struct Listing {
 pub struct Counts(pub BTreeMap<QueueName, BTreeMap<State, u64>>);
 
 impl Counts {
-    /// Jobs of one queue in one state.
+    /// Returns how many jobs of a queue are in a state.
     pub fn of(&self, queue: &QueueName, state: State) -> u64 {
         self.0.get(queue).and_then(|states| states.get(&state)).copied().unwrap_or(0)
     }
 
-    /// Whether a queue may be deleted, by the counts of its jobs.
+    /// Checks that a queue has no jobs, so that it may be deleted.
     ///
     /// # Errors
     /// [`Error::QueueNotEmpty`] if it has jobs.
@@ -150,25 +150,25 @@ impl Counts {
         Err(Error::QueueNotEmpty { queue: queue.clone(), waiting, running, ended })
     }
 
-    /// Jobs of all queues in one state.
+    /// Returns how many jobs of all queues are in a state.
     pub fn total(&self, state: State) -> u64 {
         self.0.values().filter_map(|states| states.get(&state)).sum()
     }
 }
 
-/// What a verb did to one job.
+/// The effect of a verb on one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Changed {
-    /// It went from one status to another (or stayed, flagged for cancellation or with another priority).
+    /// The job went from one status to another. Or it stayed, with a flag for cancellation or another priority.
     Applied {
-        /// What it was.
+        /// Its status before.
         from: Status,
-        /// What it is; `None`: it was removed.
+        /// Its status now; `None`: it was removed.
         to: Option<Status>,
     },
     /// The verb does not apply to a job in this state; nothing was changed.
     Illegal(Illegal),
-    /// The job has run since it was looked at, or has recorded nothing of that step (any more); nothing was changed.
+    /// The job has run since the caller read it, or no longer has a record of that step. Nothing was changed.
     Stale,
     /// There is no such job.
     NotFound,
@@ -213,7 +213,7 @@ impl Default for Retention {
 }
 
 impl Retention {
-    /// How long a job that ended in this state is kept.
+    /// Returns how long the store keeps a job that ended in this state.
     pub fn of(&self, state: State) -> Duration {
         match state {
             State::Failed | State::Cancelled => self.failed.0,
@@ -262,7 +262,7 @@ impl QueueChange {
         self.backoff.flatten().map_or(Ok(()), Backoff::check)
     }
 
-    /// The settings after this change.
+    /// Applies this change to settings.
     pub fn apply(&self, settings: &mut Settings) {
         if let Some(paused) = self.paused {
             settings.paused = paused;
@@ -279,7 +279,7 @@ impl QueueChange {
     }
 }
 
-/// What jobs have in common of which a node can run all or none.
+/// Jobs of one queue, one kind and one set of required labels: a node can run all of them or none.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Line {
     /// Their queue.
@@ -290,25 +290,25 @@ pub struct Line {
     pub labels: Vec<Label>,
 }
 
-/// Where a self-check goes on. The default is its beginning; all others are told by the store.
+/// Where a self-check continues. The default is its beginning; the store returns all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CheckPart {
-    /// The number of what is asked.
+    /// The number of the question.
     pub part: usize,
-    /// Behind what: the store's own affair.
+    /// The position within the question, which only the store understands.
     pub after: i64,
 }
 
-/// What one part of a self-check found.
+/// The result of one part of a self-check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checked {
-    /// What must not be there.
+    /// The damage that it found.
     pub findings: Vec<Finding>,
-    /// Where to go on; `None` at the end.
+    /// Where to continue; `None` at the end.
     pub next: Option<CheckPart>,
-    /// How much has been looked at, as the store counts it.
+    /// How much of the store the check has read, in the store's own units.
     pub done: u64,
-    /// How much there is to look at, counted alike.
+    /// How much there is to read, in the same units.
     pub total: u64,
 }
 

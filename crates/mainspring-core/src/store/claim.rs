@@ -8,24 +8,24 @@ use crate::journal::{Journal, Value};
 use crate::name::{Kind, QueueName};
 use crate::time::Timestamp;
 
-/// A request for jobs.
+/// A node's request for jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimRequest {
     /// The node that asks.
     pub node: NodeNo,
     /// The number of this claim batch: one higher than the last, or the same for a repeat, which may come after later ones.
     pub batch: ClaimBatchNo,
-    /// How many jobs of each queue, in the order in which they are to be served.
+    /// How many jobs of each queue, in the order in which the node serves them.
     pub queues: Vec<(QueueName, usize)>,
-    /// How many of a queue's jobs are ahead: for slots that are not free yet. None of a queue that is not named.
+    /// How many of a queue's jobs are ahead, for slots that are not free yet. A missing queue has none.
     pub ahead: Vec<(QueueName, usize)>,
     /// How many suspects at most.
     pub suspects: usize,
 }
 
 impl ClaimRequest {
-    /// How many of a queue's jobs are for slots that are free: the first ones of the answer. All others are claimed ahead,
-    /// except those of [`Class::Suspect`] and [`Class::Lost`].
+    /// Returns how many of a queue's jobs are for free slots: the first ones of the answer. The others are claimed
+    /// ahead, except those of [`Class::Suspect`] and [`Class::Lost`].
     pub fn free(&self, queue: &QueueName) -> usize {
         let of = |list: &[(QueueName, usize)]| {
             list.iter().find(|(name, _)| name == queue).map_or(0, |(_, count)| *count)
@@ -33,19 +33,19 @@ impl ClaimRequest {
         of(&self.queues).saturating_sub(of(&self.ahead))
     }
 
-    /// How many jobs of [`Class::Lost`] a queue gives at most: one per free slot. Where none is free one of them waits for the
-    /// next, or a queue that is always busy would never give any.
+    /// Returns how many jobs of [`Class::Lost`] a queue gives at most: one per free slot, and one if no slot is free.
+    /// Otherwise a queue that is always busy would never give any.
     pub fn lost(&self, queue: &QueueName) -> usize {
         self.free(queue).max(1)
     }
 }
 
-/// What a claim gave.
+/// The jobs that a claim returned.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClaimedBatch {
     /// The store's time of the claim.
     pub now: Timestamp,
-    /// The jobs, in the order in which they should be started.
+    /// The jobs, in the order in which the node should start them.
     pub jobs: Vec<Claimed>,
 }
 
@@ -60,12 +60,12 @@ pub struct Claimed {
     pub queue: QueueName,
     /// Its priority.
     pub priority: Priority,
-    /// Its input as JSON; only its size if that is more than [`CLAIM_INPUT_BYTES`](crate::bounds::CLAIM_INPUT_BYTES), so that a
-    /// claim and what is claimed ahead are bounded in bytes.
+    /// Its input as JSON. Above [`CLAIM_INPUT_BYTES`](crate::bounds::CLAIM_INPUT_BYTES) only the size, so that claims
+    /// are bounded in bytes.
     pub input: Value,
     /// How often it has failed before.
     pub failures: u16,
-    /// How many nodes were lost while running it, since it last made progress.
+    /// How many nodes were lost while they ran it, since it last made progress.
     pub crashes: u16,
     /// The longest of its claims that ended with the loss of a node, in microseconds, counted up to the rescue: what
     /// outlives this has outlived the crash.
@@ -74,32 +74,33 @@ pub struct Claimed {
     pub created_at: Timestamp,
     /// When it fails if it has not ended.
     pub deadline: Option<Timestamp>,
-    /// What is rarely set; a backoff that the job does not set is its queue's.
+    /// Its options. If the job sets no backoff, this has its queue's.
     pub options: Options,
-    /// Whether it was claimed for a slot that is not free yet: if its node dies, that is no crash of the job.
+    /// Whether the node claimed it for a slot that is not free yet. If the node dies then, the job counts no crash.
     pub ahead: bool,
-    /// What it has recorded and been sent before; `None` if that is nothing, as far as the store could tell at once.
+    /// Its records and messages. `None` if it has none, or if the store could not tell at once.
     pub journal: Option<Box<Journal>>,
 }
 
 impl Claimed {
-    /// Whether the job is a suspect: a node runs one of these at a time.
+    /// Returns whether the job is a suspect. A node runs one suspect at a time.
     pub fn is_suspect(&self) -> bool {
         self.crashes >= crate::bounds::SUSPECT_CRASHES
     }
 }
 
-/// Why a job waits in `ready`. Lower classes are claimed first.
+/// Why a job waits in `ready`. Nodes claim lower classes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Class {
-    /// It was running when nodes were lost, twice at least.
+    /// It was running when at least two nodes were lost.
     Suspect = 0,
-    /// Its node was lost. It is claimed for a free slot and not ahead: if that node is lost as well, the job may be why.
+    /// Its node was lost. Nodes claim it for a free slot and not ahead: if the next node is lost too, the job may be
+    /// the cause.
     Lost = 1,
     /// It was claimed before, and released or woken.
     Returned = 2,
-    /// It has become due in the ordinary way.
+    /// It became due in the ordinary way.
     Fresh = 3,
 }
 
@@ -113,23 +114,23 @@ impl Level {
     /// The bits of a code that are the priority; the bits above them are the class.
     pub const PRIORITY_BITS: u8 = 0xF;
 
-    /// The level of a class and a priority.
+    /// Creates the level of a class and a priority.
     pub const fn new(class: Class, priority: Priority) -> Self {
         // Four bits hold ten priorities.
         Level((class as u8) << 4 | priority.get())
     }
 
-    /// The number that stands for it in a store.
+    /// Returns the number that stores keep for it.
     pub const fn code(self) -> u8 {
         self.0
     }
 
-    /// The level that a number stands for.
+    /// Returns the level of a number; `None` if there is none.
     pub fn from_code(code: u8) -> Option<Self> {
         Priority::new(code & 0xF).ok().filter(|_| code < Level::COUNT).map(|_| Level(code))
     }
 
-    /// Whether jobs of this level are never claimed ahead.
+    /// Returns whether nodes claim jobs of this level for free slots only.
     pub fn is_for_free_slots(self) -> bool {
         matches!(self.class(), Class::Suspect | Class::Lost)
     }
@@ -161,11 +162,11 @@ impl fmt::Debug for Level {
 pub struct Finish {
     /// The claim.
     pub claim: Claim,
-    /// What came of it.
+    /// The outcome of its attempt.
     pub outcome: Outcome,
 }
 
-/// What a store says to a [`Finish`].
+/// The answer of a store to a [`Finish`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finished {
     /// It is stored.

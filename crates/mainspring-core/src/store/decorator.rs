@@ -34,7 +34,7 @@ pub struct Method {
     pub writes: bool,
 }
 
-/// A call that is not made yet: a method with its arguments. Its clone is a repeat of it.
+/// A call that has not run yet: a method with its arguments. A clone repeats it.
 pub trait Call: Clone + Send + Sync + 'static {
     /// What the store answers.
     type Answer: Send + 'static;
@@ -76,7 +76,7 @@ macro_rules! store_methods {
             $($plain:ident($($given:ident: $Given:ty),*) -> $Result:ty;)*
         })?
     )*) => {
-        /// All methods that are calls.
+        /// All methods of a store that are calls.
         pub const METHODS: &[Method] = &[$($($Call::METHOD),*),*];
 
         /// A store that passes calls on to another one.

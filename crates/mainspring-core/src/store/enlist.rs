@@ -9,12 +9,12 @@ use crate::store::Receipt;
 use crate::time::Timestamp;
 use crate::{Error, Result};
 
-/// What a caller's transaction must know of the store that it takes jobs for.
+/// The facts about a store that a caller's transaction needs to store jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ticket {
-    /// Names the store: a transaction on any other database is refused.
+    /// The id of the store. A transaction on another database refuses the ticket.
     pub store: [u8; 16],
-    /// The store's time; `None` where the database of the transaction tells it.
+    /// The store's time; `None` if the transaction's database has it.
     pub now: Option<Timestamp>,
     /// The schema that holds the store's tables; empty where there are none.
     pub schema: String,
@@ -22,7 +22,7 @@ pub struct Ticket {
     pub lines: Vec<TicketLine>,
 }
 
-/// A store's numbers for what one job is called by.
+/// A store's numbers for one job's line, queue and kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TicketLine {
     /// Its line.
@@ -33,7 +33,7 @@ pub struct TicketLine {
     pub kind: i32,
 }
 
-/// Refuses jobs that a caller's transaction cannot take with it, because more than plain inserts would have to be made.
+/// Refuses jobs that need more than plain inserts, because a caller's transaction cannot store those.
 ///
 /// # Errors
 /// [`Error::NotInTransaction`].
@@ -50,10 +50,10 @@ pub fn check_enlisted(jobs: &[New]) -> Result<()> {
     Ok(())
 }
 
-/// A caller's open transaction that can take jobs with it: they exist if and only if it commits.
+/// A caller's open transaction that can store jobs. The jobs exist if and only if it commits.
 ///
-/// Implemented by each store crate for the transactions of its own database clients. Only plain inserts are made, so
-/// that an open transaction never holds up other jobs.
+/// Implemented by each store crate for the transactions of its own database clients. It makes only plain inserts, so an
+/// open transaction never blocks other jobs.
 ///
 /// `S` is that crate's store: neither this trait nor a client's transaction is the store crate's own, so naming a type
 /// of its own is what lets it write the implementation. Callers never need to spell it out.

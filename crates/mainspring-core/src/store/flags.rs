@@ -1,8 +1,9 @@
 //! Flags: what a job has besides its row, as bits of the column `flags` of every place.
 //!
 //! One table says of each bit who holds what it stands for, and how long the bit stays with the job. All masks are computed
-//! from it, and statements name bits and masks by [`codes`](crate::codes): `{flag.key}`, `{flags.told}`. A new bit is a line of
-//! the table; what is held needs its release, in the one place of each store that releases what its holder holds.
+//! from it, and statements name bits and masks by [`codes`](crate::codes): `{flag.key}`, `{flags.told}`. A new bit is a
+//! line of the table; what is held needs its release, in the one place of each store that releases what its holder
+//! holds.
 //!
 //! # Invariants
 //! - A plain job has no flag, and its moves touch no side table.
@@ -10,7 +11,7 @@
 
 use crate::job::{New, Reason, Until};
 
-/// Who holds what a flag stands for, and so who releases it.
+/// Who holds the thing of a flag, and releases it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holder {
     /// Nobody: there is nothing to release.
@@ -34,14 +35,14 @@ pub enum Lasts {
     Told,
 }
 
-/// One bit.
+/// A flag: one bit of a job's row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flag {
     /// Its name in statements.
     pub name: &'static str,
     /// The bit. Never changes.
     pub bit: i16,
-    /// Who holds what it stands for.
+    /// Who holds its thing.
     pub holder: Holder,
     /// How long it stays.
     pub lasts: Lasts,
@@ -51,7 +52,7 @@ macro_rules! flags {
     ($($(#[$doc:meta])+ $NAME:ident = $bit:literal $name:literal $holder:ident $lasts:ident,)+) => {
         $($(#[$doc])+ pub const $NAME: i16 = $bit;)+
 
-        /// All bits that mean something, in their order.
+        /// All flags, in the order of their bits.
         pub const ALL: &[Flag] =
             &[$(Flag { name: $name, bit: $NAME, holder: Holder::$holder, lasts: Lasts::$lasts }),+];
     };
@@ -76,7 +77,7 @@ flags! {
     AHEAD = 16_384 "ahead" Nobody Claim,
 }
 
-/// Bits that are promised to what is still to be built, each with what it will say.
+/// Bits that later capabilities will use, each with its meaning.
 pub const RESERVED: &[(i16, &str)] = &[
     (128, "limited: its claim takes slots of limits"),
     (256, "keeps its slots of limits while it waits; the job holds them"),
@@ -87,15 +88,15 @@ pub const RESERVED: &[(i16, &str)] = &[
     (8192, "to be cancelled, because its graph is; in `lease` alone"),
 ];
 
-/// What the job holds: released when it ends.
+/// The flags of things that the job holds and releases when it ends.
 pub const HELD_BY_JOB: i16 = held_by(Holder::Job);
-/// What its claim holds: released with its row in `lease`.
+/// The flags of things that a claim holds and releases with its row in `lease`.
 pub const HELD_BY_CLAIM: i16 = held_by(Holder::Claim);
-/// What stands in `lease` alone.
+/// The flags that only a row in `lease` has.
 pub const OF_CLAIM: i16 = lasting(Lasts::Claim);
-/// Somebody is to be told of the job's end.
+/// The flags of jobs whose end somebody waits for.
 pub const TOLD: i16 = lasting(Lasts::Told);
-/// What a job still has after its end.
+/// The flags that a job keeps after its end.
 pub const LASTING: i16 = lasting(Lasts::Always) | TOLD;
 
 const fn held_by(holder: Holder) -> i16 {
@@ -120,7 +121,7 @@ const fn lasting(lasts: Lasts) -> i16 {
     mask
 }
 
-/// The flags of a new job.
+/// Returns the flags of a new job.
 pub fn of(job: &New) -> i16 {
     let key = match job.options.unique.as_ref().map(|unique| unique.until) {
         None => 0,
@@ -136,7 +137,7 @@ const fn given(flag: i16, it_has: bool) -> i16 {
     if it_has { flag } else { 0 }
 }
 
-/// Who asked a claim with these flags to cancel.
+/// Returns who asked a claim with these flags to cancel.
 pub const fn canceller(flags: i16) -> Reason {
     if flags & ORPHAN == 0 { Reason::Operator } else { Reason::Parent }
 }

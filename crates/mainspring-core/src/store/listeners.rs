@@ -9,24 +9,24 @@ use super::{Hint, Listener};
 pub struct Listeners(Vec<Weak<dyn Listener>>);
 
 impl Listeners {
-    /// Adds one.
+    /// Adds a listener.
     pub fn add(&mut self, listener: Weak<dyn Listener>) {
         self.0.push(listener);
     }
 
-    /// Those that still listen. Forgets the others. They are told outside of the lock: a listener may come back into the
-    /// store, and may be dropped there.
+    /// Returns the listeners that still exist, and forgets the others. Tell them outside of the lock: a listener may
+    /// call the store, and may be dropped there.
     pub fn live(&mut self) -> LiveListeners {
         self.0.retain(|listener| listener.strong_count() > 0);
         LiveListeners(self.0.iter().filter_map(Weak::upgrade).collect())
     }
 }
 
-/// Listeners to be told now.
+/// The listeners to tell now.
 pub struct LiveListeners(Vec<Arc<dyn Listener>>);
 
 impl LiveListeners {
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,27 +1,26 @@
 //! The seam between engine and database.
 //!
 //! A backend implements [`Store`] and its parts, one for each client: [`Producers`], [`Nodes`], [`Journals`] and
-//! [`Operators`]. They are **set-based**: every write takes a batch and is one commit. Its semantics are defined here, by the [`memory`](crate::memory) store and by the conformance suite; no
-//! backend has private ones.
+//! [`Operators`]. They are **set-based**: every write takes a batch and is one commit. These docs, the
+//! [`memory`](crate::memory) store and the conformance suite define the semantics. No backend has semantics of its own.
 //!
 //! # Places
 //!
 //! A job is in exactly one place: `ready`, `timers`, `suspended`, `lease` or `done`. Every move takes the job out of
-//! one place and puts it into the next in one transaction; taking it out is the linearization point, and whoever finds
-//! nothing to take has lost the race and changes nothing. The place carries the three numbers (claim, failures,
+//! one place and puts it into the next in one transaction. Taking it out is the linearization point: a caller that
+//! finds nothing to take has lost the race and changes nothing. The place carries the three numbers (claim, failures,
 //! crashes) and the priority; the job itself is never updated.
 //!
 //! # Lines
 //!
 //! Jobs of one queue, one kind and one set of required labels form a *line*: a node can run all of a line or nothing
 //! of it. Stores index `ready` by (line, [`Level`], time of entering), and a claim looks only at the lines that its
-//! node can run, so nobody ever walks over jobs that are not for him, however many there are.
+//! node can run. So no claim reads jobs that its node cannot run, however many there are.
 //!
 //! # Time
 //!
 //! All times are the store's. Callers hand in durations, or points in time that came from the store. A time has come
-//! when the store's present is at or past it: that is how due jobs, deadlines, lapsed leases, periods of keys and
-//! retentions are told.
+//! when the store's clock is at or past it. This holds for due jobs, deadlines, leases, periods of keys and retentions.
 //!
 //! # Repeats
 //!
@@ -67,25 +66,25 @@ use crate::name::QueueName;
 use crate::seam::Pending;
 use crate::time::Timestamp;
 
-/// What became of one job of an enqueue.
+/// The answer of a store for one enqueued job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Receipt {
-    /// It is stored, by this call.
+    /// This call stored the job.
     Created,
-    /// Its id is that of a job of the same kind, parent, origin and input: it was stored before, and nothing is stored now.
+    /// An earlier call stored the same job: its id, kind, parent, origin and input are equal. Nothing is stored now.
     Repeated,
-    /// Its id belongs to another job, which differs in this; nothing was stored.
+    /// Another job has the id and differs in this. Nothing was stored.
     Taken(Differs),
-    /// Its unique key is held by this job; nothing was stored.
+    /// This job holds the unique key. Nothing was stored.
     Existing(JobId),
-    /// Its unique key is held by this job and it asked to be refused; nothing was stored.
+    /// This job holds the unique key, and the new job asked for a refusal. Nothing was stored.
     Rejected(JobId),
-    /// A transaction that is still open may be about to take or release its unique key; nothing was stored. To be asked
-    /// again: the other jobs of the batch must not wait for that transaction.
+    /// An open transaction may be about to take or release the unique key. Nothing was stored; ask again later. The
+    /// other jobs of the batch must not wait for that transaction.
     Contended,
 }
 
-/// What a sweep over due rows did.
+/// The result of a sweep over due rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Swept {
     /// The store's time.
@@ -94,11 +93,11 @@ pub struct Swept {
     pub moved: usize,
     /// When the next one is due, if there is one.
     pub next: Option<Timestamp>,
-    /// When the next schedule is to be looked at. A promotion alone says that: it looks at what is due anyhow.
+    /// When the next schedule is due. Only a promotion sets it.
     pub fire: Option<Timestamp>,
 }
 
-/// What is worth waking up for. Hints may be lost and may be wrong: they save time, nothing depends on them.
+/// A reason to look at the store now. Hints may be lost and may be wrong: they save time, and nothing depends on them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hint {
     /// Jobs became ready in these queues.
@@ -109,17 +108,17 @@ pub enum Hint {
     Cancel(NodeNo),
     /// A job that is claimed got a message.
     Message(JobId),
-    /// Another process has committed: anything may have happened.
+    /// Another process has committed, so anything may have changed.
     Foreign,
 }
 
-/// Who wants to hear hints. Called on the store's own threads: it must not block.
+/// A receiver of hints. The store calls it on its own threads, so it must not block.
 pub trait Listener: Send + Sync {
     /// Takes a hint.
     fn hint(&self, hint: &Hint);
 }
 
-/// What a store is, for people.
+/// The description of a store, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
     /// `memory`, `sqlite` or `postgres`.
@@ -128,16 +127,15 @@ pub struct Description {
     pub location: String,
     /// The version of the database.
     pub version: String,
-    /// The version of our schema.
+    /// The version of the store's schema.
     pub schema: u32,
-    /// Whether what is acknowledged is on stable storage.
+    /// Whether acknowledged data is on stable storage.
     pub durable: bool,
-    /// Whether this handle has created it: how many tables of others its file has besides.
+    /// Set if this handle created the store: how many other tables its file has.
     pub created: Option<u32>,
 }
 
-/// A durable store of jobs: all of its parts. Not to be implemented outside of Mainspring: methods are added in minor
-/// versions.
+/// A durable store of jobs, with all its parts. Do not implement it outside of Mainspring: minor versions add methods.
 ///
 /// Every method that writes is one commit and has no effect at all if it returns an error other than
 /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown). A method that finds nothing to do writes nothing.

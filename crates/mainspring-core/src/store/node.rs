@@ -19,24 +19,24 @@ pub struct Abilities {
     pub kinds: Vec<Kind>,
     /// Its labels, sorted and without repeats.
     pub labels: Vec<Label>,
-    /// Labels that it has from a time on.
+    /// Labels that it gets at a later time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub later: Vec<(Label, Timestamp)>,
 }
 
 impl Abilities {
-    /// Whether it can run a job of this kind that requires these labels.
+    /// Returns whether the node can run a job of this kind with these required labels.
     pub fn runs(&self, kind: &Kind, required: &[Label], now: Timestamp) -> bool {
         self.kinds.binary_search(kind).is_ok() && required.iter().all(|label| self.has(label, now))
     }
 
-    /// Whether it has a label.
+    /// Returns whether the node has a label.
     pub fn has(&self, label: &Label, now: Timestamp) -> bool {
         self.labels.binary_search(label).is_ok()
             || self.later.iter().any(|(later, from)| later == label && *from <= now)
     }
 
-    /// When it will be able to run more than now.
+    /// Returns when the node will be able to run more than now.
     pub fn grows(&self, now: Timestamp) -> Option<Timestamp> {
         self.later.iter().map(|(_, from)| *from).filter(|from| *from > now).min()
     }
@@ -47,7 +47,7 @@ impl Abilities {
 pub struct Registration {
     /// Its id, fresh at each start.
     pub id: NodeId,
-    /// What people call it.
+    /// Its name for people.
     pub name: String,
     /// The version of the application it runs.
     pub version: String,
@@ -105,22 +105,22 @@ pub struct Registered {
 pub struct Renewal {
     /// The node.
     pub node: NodeNo,
-    /// What it has noticed of its claims since the last time. Stale claims are ignored.
+    /// What it has noticed about its claims since the last renewal. The store ignores stale claims.
     pub marks: Vec<(Claim, Mark)>,
-    /// Whether it claims nothing because the store does not take its outcomes.
+    /// Whether it claims nothing because the store does not accept its outcomes.
     pub backed_up: bool,
     /// What it does for its queues. Those with slots are the queues that it serves from now on.
     pub queues: Vec<QueueActivity>,
 }
 
 impl Renewal {
-    /// A renewal of which nothing else is said.
+    /// Creates a renewal without reports.
     pub const fn new(node: NodeNo) -> Self {
         Renewal { node, marks: Vec::new(), backed_up: false, queues: Vec::new() }
     }
 }
 
-/// Something that a node notices of one of its claims.
+/// A fact that a node notices about one of its claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
     /// The handler outlived its time-out and does not yield.
@@ -134,71 +134,72 @@ pub enum Mark {
 }
 
 impl Mark {
-    /// The number that a store keeps of a claim that none of these marks.
+    /// The number that stores keep for a claim without a mark.
     pub const NONE: u8 = 0;
-    /// What stores keep of a claim whose handler is [`Stuck`](Mark::Stuck).
+    /// The number that stores keep for a claim whose handler is [`Stuck`](Mark::Stuck).
     pub const BLOCKED: u8 = 1;
-    /// What stores keep of a claim whose handler awaits something [`Foreign`](Mark::Foreign). Of one that goes on: 0.
+    /// The number that stores keep for a claim whose handler awaits something [`Foreign`](Mark::Foreign); 0 once it
+    /// continues.
     pub const FOREIGN: u8 = 2;
 }
 
-/// What a renewal tells.
+/// The answer of a store to a renewal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Renewed {
     /// The store's time.
     pub now: Timestamp,
-    /// Claims of this node whose jobs are to be cancelled, and why. Told again until they end.
+    /// Claims of this node to cancel, and why. The store repeats them until they end.
     pub cancel: Vec<(Claim, Cancellation)>,
 }
 
-/// Why a running job is to stop.
+/// A request to stop a running job.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cancellation {
-    /// Who said so: [`Operator`](Reason::Operator) or [`Parent`](Reason::Parent).
+    /// Who asks: [`Operator`](Reason::Operator) or [`Parent`](Reason::Parent).
     pub reason: Reason,
-    /// In their words.
+    /// Their reason, in words.
     pub why: String,
 }
 
 impl Cancellation {
-    /// An operator wants it.
+    /// Creates a request of an operator.
     pub fn operator(why: impl Into<String>) -> Self {
         Cancellation { reason: Reason::Operator, why: why.into() }
     }
 
-    /// Its parent does not need it any more.
+    /// Creates a request of the job's parent, which no longer needs it.
     pub fn parent(why: impl Into<String>) -> Self {
         Cancellation { reason: Reason::Parent, why: why.into() }
     }
 
-    /// Its parent has ended.
+    /// Creates the request for a job whose parent has ended.
     pub fn orphan() -> Self {
         Cancellation::parent("its parent ended")
     }
 }
 
-/// A request to expire the dead.
+/// A request to expire dead nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rescue {
     /// The node that asks.
     pub by: NodeNo,
-    /// For how long that node has seen the store answer without a break.
+    /// How long the store has answered that node without a break.
     pub steady: Duration,
-    /// When the store last answered it, by the store's time. If that is longer ago than half of another node's lease, the
-    /// other may have missed its renewal for the same reason, and its lease proves nothing.
+    /// When the store last answered that node, by the store's time. If this is longer ago than half of another node's
+    /// lease, the other may have missed its renewal for the same reason, so its lease proves nothing.
     pub seen: Timestamp,
 }
 
-/// What a rescue did.
+/// The result of a rescue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rescued {
     /// The store's time.
     pub now: Timestamp,
-    /// Nodes that were expired by this call.
+    /// The nodes that this call expired.
     pub expired: Vec<NodeNo>,
     /// Jobs that went back to `ready`.
     pub returned: usize,
-    /// Jobs that were quarantined.
+    /// Jobs that went into quarantine.
     pub quarantined: usize,
     /// Whether there is more to rescue.
     pub more: bool,
@@ -234,13 +235,13 @@ pub struct Node {
     pub lease_until: Timestamp,
     /// How many claims it holds.
     pub claims: u64,
-    /// Whether it claims nothing because the store does not take its outcomes, as of its last renewal.
+    /// Whether it claims nothing because the store does not accept its outcomes, as of its last renewal.
     pub backed_up: bool,
     /// Its report about its queues. `None`: it has not renewed its lease yet.
     pub report: Option<ActivityReport>,
 }
 
-/// Whether a node lives.
+/// The state of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
@@ -254,12 +255,12 @@ pub enum NodeState {
 }
 
 impl NodeState {
-    /// The number that stands for it in a store.
+    /// Returns the number that stores keep for it.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The one that a number stands for.
+    /// Returns the state of a number; `None` if there is none.
     pub const fn from_code(code: u8) -> Option<Self> {
         match code {
             0 => Some(NodeState::Live),
@@ -269,7 +270,7 @@ impl NodeState {
         }
     }
 
-    /// The word for it.
+    /// Returns its name.
     pub const fn as_str(self) -> &'static str {
         match self {
             NodeState::Live => "live",

@@ -6,14 +6,14 @@ use crate::schedule::{AuditEntry, Schedule};
 use crate::store::Receipt;
 use crate::time::Timestamp;
 
-/// Schedules to be looked at.
+/// Schedules that are due.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DueSchedules {
     /// The store's time.
     pub now: Timestamp,
     /// Those that are due.
     pub schedules: Vec<Schedule>,
-    /// When the first of those left is due, which may be past.
+    /// When the first of the others is due, which may be in the past.
     pub next: Option<Timestamp>,
 }
 
@@ -22,24 +22,24 @@ pub struct DueSchedules {
 pub struct ScheduleWrite {
     /// Which.
     pub name: ScheduleName,
-    /// The version of the row that this was decided on; `None`: there must be none.
+    /// The version of the row that the decision is based on; `None`: the row must not exist.
     pub expected: Option<i64>,
-    /// The row, whose version the store gives; `None`: it is deleted.
+    /// The new row, whose version the store sets; `None` deletes the row.
     pub row: Option<Schedule>,
-    /// Jobs that are enqueued with it.
+    /// The jobs to enqueue in the same commit.
     pub jobs: Vec<New>,
-    /// What is remembered of it.
+    /// The entry for the audit.
     pub audit: Option<AuditEntry>,
 }
 
 impl ScheduleWrite {
-    /// The version that the row has afterwards.
+    /// Returns the version of the row after this write.
     pub fn version(&self) -> i64 {
         self.expected.unwrap_or(0) + 1
     }
 }
 
-/// What became of a change.
+/// The answer of a store to a [`ScheduleWrite`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Written {
     /// It is stored, with what became of each of its jobs.

@@ -9,7 +9,7 @@
 /// FNV-1a, 64 bits: its first value and its factor. It detects accidents; nobody attacks it.
 const FNV: (u64, u64) = (0xcbf2_9ce4_8422_2325, 0x0000_0100_0000_01b3);
 
-/// The fingerprint of one migration's statements, as 16 hexadecimal digits.
+/// Returns the fingerprint of one migration's statements, as 16 hexadecimal digits.
 ///
 /// Comments are whole lines that begin with `--`, as the migrations have them.
 pub fn fingerprint(migration: &str) -> String {

@@ -63,8 +63,8 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs an application's code in the middle of a store's own transaction: a store that writes on one thread cannot write
-/// anything else before that returns. The code must not unwind.
+/// Runs an application's code inside a store's own transaction. A store with one writing thread cannot write anything
+/// else before the code returns. The code must not unwind.
 pub fn inside<T>(body: impl FnOnce() -> T) -> T {
     let before = INSIDE.replace(true);
     let answer = body();
@@ -72,7 +72,7 @@ pub fn inside<T>(body: impl FnOnce() -> T) -> T {
     answer
 }
 
-/// Refuses to write from code that is [`inside`]: it would wait for itself.
+/// Refuses a write from code that is [`inside`] a transaction, because it would wait for itself.
 ///
 /// # Errors
 /// [`Error::Invalid`].

@@ -89,8 +89,7 @@ fn generic_types_are_refused() {
 
 #[test]
 fn unknown_attribute_lists_the_known_ones() {
-    let known = "unknown attribute, known are \
-                 `kind`, `result`, `queue`, `priority`, `max_attempts`, `timeout`, `backoff`, `aliases`, \
+    let known = "unknown attribute; the known ones are `kind`, `result`, `queue`, `priority`, `max_attempts`, `timeout`, `backoff`, `aliases`, \
                  `signals`, `schedule`, `zone`";
     assert_eq!(errors(quote! { #[job(retries = 3)] struct A; }), [known]);
     assert_eq!(errors(quote! { #[job(job::kind = "a")] struct A; }), [known]);

@@ -1,7 +1,7 @@
 //! The registry: every statement of the store, by name.
 //!
-//! Plans are tested statement by statement, and people can have all of them printed. A statement that is missing here fails a
-//! test.
+//! Plans are tested statement by statement, and people can have all of them printed. A statement that is missing here
+//! fails a test.
 
 use std::fmt;
 
@@ -226,7 +226,7 @@ registry! {
     store::ServerSettings,
 }
 
-/// A statement as people read it. Its display can be pasted into `psql`.
+/// A statement, for people. You can paste its display into `psql`.
 #[derive(Debug, Clone)]
 pub struct StatementText {
     /// Its name, which is also the comment in front of it.
@@ -242,7 +242,7 @@ pub struct StatementText {
     statement: &'static Statement,
 }
 
-/// All statements that the store sends, for a schema.
+/// Returns all statements that the store sends, for a schema.
 pub fn statements(schema: &str) -> Vec<StatementText> {
     let text = |statement: &&'static Statement| {
         let (indexes, without_index) = match statement.plan {
@@ -274,13 +274,13 @@ impl StatementText {
         self.statement.types
     }
 
-    /// Whether it can be prepared in SQL. Other statements have no arguments, and are sent as they are.
+    /// Returns whether SQL's `PREPARE` accepts the statement. The others have no arguments.
     pub fn is_preparable(&self) -> bool {
         !self.sql.contains("LOCK TABLE")
     }
 
-    /// What of these columns, as the database describes them, is not what the store reads. `None` if nothing is. Columns
-    /// that nobody reads are not compared.
+    /// Compares the columns that the database describes with those that the store reads. Returns the difference, or
+    /// `None`. Ignores columns that the store does not read.
     #[doc(hidden)]
     pub fn mismatch(&self, columns: &[Type]) -> Option<String> {
         let read = self.statement.columns;

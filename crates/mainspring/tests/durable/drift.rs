@@ -169,7 +169,7 @@ fn scopes() -> Vec<Edit> {
             "a branch becomes a step",
             vec![Branch("b", lines())],
             vec![Step("b")],
-            Held("`b` was a scope, and what is recorded in it is not asked for"),
+            Held("`b` was a scope, and the code asks for none of its records"),
         ),
     ]
 }

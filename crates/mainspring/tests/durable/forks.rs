@@ -125,7 +125,7 @@ async fn a_step_that_is_not_recorded_is_told_with_those_that_are() {
     let refused = test.jobs().fork(id).from("four").await.expect_err("no such step").to_string();
     assert_eq!(
         refused,
-        "invalid step: `four` is not recorded; recorded are `one`, `nap`, `two`, `said`, `three`"
+        "invalid step: `four` is not recorded; the job has `one`, `nap`, `two`, `said`, `three`"
     );
     let nobody = JobId::from_bytes([7; 16]);
     assert!(matches!(test.jobs().fork(nobody).from("one").await, Err(Error::NotFound(_))));
@@ -389,7 +389,7 @@ async fn a_retry_from_a_step_is_for_jobs_that_do_not_run_and_for_steps_that_are_
     let job = test.enqueue(flow(7)).await.expect("enqueued");
     test.advance(HOUR).await.expect("idle");
     let refused = test.jobs().retry_from(job.id, "three").await.expect_err("it is not recorded").to_string();
-    assert!(refused.ends_with("recorded are `one`, `nap`, `two`"), "{refused}");
+    assert!(refused.ends_with("the job has `one`, `nap`, `two`"), "{refused}");
     for verb in ["hold", "cancel"] {
         match verb {
             "hold" => test.jobs().hold(job.id).await,

@@ -387,7 +387,7 @@ async fn a_record_that_does_not_decode_holds_the_job_and_runs_nothing() {
     let record = test.jobs().get(job.id).await.expect("there");
     assert_eq!(record.summary.status, Status::because(State::Suspended, Reason::Drift));
     let note = record.note.expect("a note");
-    assert!(note.starts_with("what is recorded for `count` is not a `alloc::vec::Vec<"), "{note}");
+    assert!(note.starts_with("the record of `count` is not a `alloc::vec::Vec<"), "{note}");
     assert_eq!(ledger.count("count"), 0);
     // Resumed at once, it is not taken up where it stood still, but looks at its records again.
     test.jobs().resume(job.id).await.expect("resumed");

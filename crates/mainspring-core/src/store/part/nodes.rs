@@ -1,4 +1,4 @@
-//! What nodes ask of a store: a lease, claims, what becomes of them, and the sweeps that each node runs.
+//! The part of a store for nodes: leases, claims, outcomes, and the sweeps that each node runs.
 
 use crate::Result;
 use crate::id::{Claim, ClaimBatchNo, NodeNo};
@@ -9,7 +9,7 @@ use crate::store::{
     Rescued, Swept,
 };
 
-/// What nodes ask of a store.
+/// The part of a store for nodes.
 pub trait Nodes: Send + Sync + 'static {
     /// Makes a node known and gives it its first lease. A repeat of the same node id gives the same number and changes
     /// nothing.
@@ -29,16 +29,18 @@ pub trait Nodes: Send + Sync + 'static {
     ///
     /// Queues are served in the order given, each up to its own limit; levels from low to high; within a level in
     /// order of entering `ready`, as far as one store can tell. Paused queues and lines that the node cannot run give
-    /// nothing. Jobs of the class [`Class::Suspect`](crate::store::Class::Suspect) are claimed up to `suspects` over all queues, those of [`Class::Lost`](crate::store::Class::Lost) up to
-    /// [`ClaimRequest::lost`] per queue; what lies beyond [`ClaimRequest::free`] is marked as claimed ahead. Keys held until
-    /// `started` are released. A claim also renews the node's lease once a third of it has passed, and is refused
-    /// with `LeaseLost` as [`renew`](Nodes::renew) is. If the node already holds claims under `batch`, nothing new is claimed and those
-    /// are returned: that is how a lost answer is adopted. A number that is not one of a node's is refused likewise.
+    /// nothing. Jobs of the class [`Class::Suspect`](crate::store::Class::Suspect) are claimed up to `suspects` over
+    /// all queues, those of [`Class::Lost`](crate::store::Class::Lost) up to
+    /// [`ClaimRequest::lost`] per queue; what lies beyond [`ClaimRequest::free`] is marked as claimed ahead. Keys held
+    /// until `started` are released. A claim also renews the node's lease once a third of it has passed, and is refused
+    /// with `LeaseLost` as [`renew`](Nodes::renew) is. If the node already holds claims under `batch`, nothing new is
+    /// claimed and those are returned: that is how a lost answer is adopted. A number that is not one of a node's is
+    /// refused likewise.
     ///
     /// A job that the claim takes and cannot read (its options, its counts, its journal) is suspended as
     /// [`Unreadable`](crate::job::Reason::Unreadable), with a note of what is damaged. That counts no crash and no failure.
-    /// The claim gives all others; it may give fewer than there are, and hints that it is worth to ask again. If the process
-    /// dies in between, the job is rescued as any other, and the next claim finds it again.
+    /// The claim gives all others; it may give fewer than there are, and hints that it is worth to ask again. If the
+    /// process dies in between, the job is rescued as any other, and the next claim finds it again.
     fn claim(&self, request: ClaimRequest) -> Pending<'_, Result<ClaimedBatch>>;
 
     /// Inputs of claimed jobs, such as did not come with their claims. `None` for a job that is not there. Their sizes are
@@ -56,10 +58,11 @@ pub trait Nodes: Send + Sync + 'static {
     /// its deadline, for good: it has none from then on. Only `Retry` and `Fail` count a failure and keep an error.
     /// `Succeed`, `Retry`, `Fail`, `Snooze` and `Suspend` reset crashes: the job came through. `Release` keeps them.
     ///
-    /// `Suspend` writes into the journal as [`record`](crate::store::Journals::record) does. If what it waits for is there already (as
-    /// many unread messages of one of its subjects as it needs, or its time has come), the job enters `ready` as
-    /// [`Class::Returned`](crate::store::Class::Returned) instead of `suspended`. Whichever of a message and a suspension comes second sees the first.
-    /// (A repeat is told that the lease is lost, as with `Snooze`.)
+    /// `Suspend` writes into the journal as [`record`](crate::store::Journals::record) does. If what it waits for is
+    /// there already (as many unread messages of one of its subjects as it needs, or its time has come), the job enters
+    /// `ready` as
+    /// [`Class::Returned`](crate::store::Class::Returned) instead of `suspended`. Whichever of a message and a
+    /// suspension comes second sees the first. (A repeat is told that the lease is lost, as with `Snooze`.)
     ///
     /// A job that ends, whoever ends it, tells its parent: one message, the first time it ends. (A parent that has ended
     /// itself may be run again.) Its children that are to be cancelled with it are cancelled with the reason
@@ -74,27 +77,29 @@ pub trait Nodes: Send + Sync + 'static {
     fn finish(&self, node: NodeNo, finishes: Vec<Finish>) -> Pending<'_, Result<Vec<Finished>>>;
 
     /// Releases all claims of a node that came from batches up to `settled` and are not among `keep`.
-    ///
-    /// For claims that were made by a call whose answer never came. Returns how many were released.
+    /// For claims of a call whose answer was lost. Returns how many it released.
     fn disown(&self, node: NodeNo, settled: ClaimBatchNo, keep: Vec<Claim>) -> Pending<'_, Result<usize>>;
 
-    /// Keeps what handlers say of their progress. Stale claims are ignored.
+    /// Stores the progress of handlers. Ignores stale claims.
     fn progress(&self, node: NodeNo, progress: Vec<(Claim, Progress)>) -> Pending<'_, Result<()>>;
 
     /// Expires dead nodes and gives their jobs back, each with one crash more.
     ///
     /// A node is dead if its process is proven to be gone, or if its lease has lapsed, it holds claims, and the
     /// rescuer, another node, has itself been steady for at least the dead node's lease and was last answered no longer
-    /// ago than half of it. The rescuer must be live (`LeaseLost` otherwise). All that are dead are expired at once; that and the move of at most
+    /// ago than half of it. The rescuer must be live (`LeaseLost` otherwise). All that are dead are expired at once;
+    /// that and the move of at most
     /// [`BATCH`](crate::bounds::BATCH) jobs per call are one commit; `more` asks for another call. Jobs enter `ready`
-    /// at [`Class::Lost`](crate::store::Class::Lost), or at [`Class::Suspect`](crate::store::Class::Suspect) from the second crash on, or are suspended for quarantine at
-    /// the third. Jobs whose node was asked to cancel them are cancelled instead, as
+    /// at [`Class::Lost`](crate::store::Class::Lost), or at [`Class::Suspect`](crate::store::Class::Suspect) from the
+    /// second crash on, or are suspended for quarantine at the third. Jobs whose node was asked to cancel them are
+    /// cancelled instead, as
     /// [`finish`](Nodes::finish) says, and count no crash.
     fn rescue(&self, rescue: Rescue) -> Pending<'_, Result<Rescued>>;
 
     /// Moves jobs whose time has come to `ready`, at most `limit`, the longest due first: from `timers` as
-    /// [`Class::Fresh`](crate::store::Class::Fresh), from `suspended` those that wait until a time, as [`Class::Returned`](crate::store::Class::Returned). `next` is when the first
-    /// of those left is due, which may be past.
+    /// [`Class::Fresh`](crate::store::Class::Fresh), from `suspended` those that wait until a time, as
+    /// [`Class::Returned`](crate::store::Class::Returned). `next` is when the first of those left is due, which may be
+    /// past.
     fn promote(&self, limit: usize) -> Pending<'_, Result<Swept>>;
 
     /// Fails waiting jobs whose deadline has passed, at most `limit`, in order of their deadlines. Running ones are
