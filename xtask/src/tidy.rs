@@ -10,6 +10,7 @@ mod facade;
 mod file;
 mod file_form;
 mod packages;
+mod publishing;
 mod retired_words;
 mod sql;
 mod statements;
@@ -69,6 +70,7 @@ pub(crate) fn check() -> Result<()> {
         files.iter().flat_map(|file| FILE_RULES.iter().flat_map(|rule| rule(file))).collect();
     findings.extend(dependencies::check(&packages));
     findings.extend(dependency_list::check(&files, &packages));
+    findings.extend(publishing::check(&packages, &paths));
     findings.extend(facade::check(&files));
     findings.sort();
     for finding in &findings {
