@@ -82,11 +82,19 @@ pub enum Defect {
     LostAhead,
     /// The body of a step begins although its process did not run for longer than its lease.
     LeaseUnchecked,
+    /// A change of a schedule is accepted whatever version it was decided on.
+    ScheduleUnchecked,
+    /// A fire is marked as dealt with, and its job is enqueued afterwards.
+    FireTorn,
+    /// Missed fires enqueue one job, whatever their policy is.
+    MissedIgnored,
+    /// A schedule that is resumed fires for the time in which it was paused.
+    ResumeCatchesUp,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 37] = [
+    pub const ALL: [Defect; 41] = [
         Defect::ClaimIgnored,
         Defect::NodeIgnored,
         Defect::RescueUnchecked,
@@ -124,6 +132,10 @@ impl Defect {
         Defect::AheadCrashes,
         Defect::LostAhead,
         Defect::LeaseUnchecked,
+        Defect::ScheduleUnchecked,
+        Defect::FireTorn,
+        Defect::MissedIgnored,
+        Defect::ResumeCatchesUp,
     ];
 }
 

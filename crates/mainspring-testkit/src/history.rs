@@ -8,6 +8,8 @@
 //! - What is asked is noted before it is sent, what is told after it came: between the two, anything may have happened.
 //! - An event is one line of JSON, so that it can be written by one `write` call and read by people.
 
+mod schedules;
+
 use std::time::Duration;
 
 use mainspring_core::id::{JobId, NodeNo};
@@ -17,6 +19,8 @@ use mainspring_core::name::{Key, QueueName};
 use mainspring_core::store::{Abilities, Finished, Receipt};
 use mainspring_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
+
+pub use schedules::{LookedSchedule, ScheduleChange, ScheduledJob};
 
 /// Somebody who takes part: the number of a process, or of one life of a simulated node.
 pub type Actor = u32;
@@ -446,6 +450,17 @@ pub enum Fact {
         result: u64,
     },
 
+    // Schedules.
+    /// The store was asked which schedules are due.
+    AskedWhatIsDue {
+        /// The store's time.
+        now: Timestamp,
+    },
+    /// A change of a schedule was accepted.
+    Scheduled(ScheduleChange),
+    /// What a schedule was when all that was due had had time enough.
+    LookedAtSchedule(LookedSchedule),
+
     /// The row of a job was damaged.
     Damaged {
         /// The job.
@@ -735,6 +750,9 @@ impl Fact {
             | Fact::Left { .. }
             | Fact::Disowned { .. }
             | Fact::Expired { .. }
+            | Fact::AskedWhatIsDue { .. }
+            | Fact::Scheduled(_)
+            | Fact::LookedAtSchedule(_)
             | Fact::Fault { .. }
             | Fact::Calm => None,
         }

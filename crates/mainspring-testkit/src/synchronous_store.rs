@@ -26,7 +26,7 @@ use crate::watch::{CallBody, Transport, WatchedStore};
 
 /// Calls that may make jobs ready. A hint for one that finds nothing to do would only call for the next.
 pub(crate) const TELLING: &[&str] =
-    &["enqueue", "finish", "change", "configure", "retire", "disown", "record", "signal"];
+    &["enqueue", "finish", "change", "configure", "retire", "disown", "record", "signal", "write_schedules"];
 
 /// The queue in which sweeps may have found something.
 const QUEUE: &str = "default";

@@ -15,15 +15,17 @@ use mainspring_core::name::{QueueName, SignalName};
 use mainspring_core::seam::Pending;
 use mainspring_core::store::decorator::{
     Call, ChangeCall, ClaimCall, ConfigureCall, Decorator, DeleteQueueCall, DisownCall, DropSignalsCall,
-    EnqueueCall, FinishCall, InboxCall, Method, RecordCall, RegisterCall, RescueCall, RetireCall, SignalCall,
+    DueSchedulesCall, EnqueueCall, FinishCall, InboxCall, Method, RecordCall, RegisterCall, RescueCall,
+    RetireCall, SignalCall, WriteSchedulesCall,
 };
 use mainspring_core::store::{
-    Changed, ClaimRequest, ClaimedBatch, Finish, Finished, Listener, Queue, QueueChange, Receipt, Registered,
-    Registration, Rescue, Rescued, Store,
+    Changed, ClaimRequest, ClaimedBatch, DueSchedules, Finish, Finished, Listener, Queue, QueueChange,
+    Receipt, Registered, Registration, Rescue, Rescued, ScheduleWrite, Store, Written,
 };
 
 use crate::history::{
-    Actor, EndKind, Fact, InboxMessage, JournalWrites, Line, Recorder, SignalAnswer, digest, micros,
+    Actor, EndKind, EnqueueAnswer, Fact, InboxMessage, JournalWrites, Line, Recorder, ScheduleChange,
+    SignalAnswer, digest, micros,
 };
 
 /// What does a call, as often as it is told to: a message may arrive twice.
@@ -199,6 +201,25 @@ fn changed(
     }
 }
 
+/// Notes changes of schedules, and their jobs: those are nobody else's to acknowledge.
+fn scheduled(
+    recorder: &dyn Recorder,
+    by: Actor,
+    WriteSchedulesCall(writes): &WriteSchedulesCall,
+    answer: &Result<Vec<Written>>,
+) {
+    let Ok(answers) = answer else { return };
+    for (write, answer) in writes.iter().zip(answers) {
+        let Written::Stored(receipts) = answer else { continue };
+        for (job, receipt) in write.jobs.iter().zip(receipts) {
+            if let Some(told) = EnqueueAnswer::of(*receipt) {
+                recorder.note(by, Fact::Acknowledged { id: job.id, told });
+            }
+        }
+        recorder.note(by, Fact::Scheduled(ScheduleChange::of(write, receipts)));
+    }
+}
+
 impl<W: Transport> Decorator for WatchedStore<W> {
     fn inner(&self) -> &dyn Store {
         &*self.store
@@ -340,6 +361,21 @@ impl<W: Transport> Decorator for WatchedStore<W> {
                 recorder.note(by, Fact::Paused { queue: queue.clone(), paused: false });
             }
         })
+    }
+
+    fn due_schedules(&self, limit: usize) -> Pending<'_, Result<DueSchedules>> {
+        self.send(DueSchedulesCall(limit), |recorder, by, _, answer| {
+            if let Ok(due) = answer {
+                recorder.note(by, Fact::AskedWhatIsDue { now: due.now });
+            }
+        })
+    }
+
+    fn write_schedules(&self, writes: Vec<ScheduleWrite>) -> Pending<'_, Result<Vec<Written>>> {
+        for job in writes.iter().flat_map(|write| &write.jobs) {
+            self.asked(job);
+        }
+        self.send(WriteSchedulesCall(writes), scheduled)
     }
 
     fn subscribe(&self, listener: Weak<dyn Listener>) {

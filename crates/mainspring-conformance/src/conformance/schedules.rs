@@ -1,6 +1,7 @@
 //! Schedules: rows that are compared, written, and enqueue jobs in the same commit.
 
 use mainspring_core::Error;
+use mainspring_core::Uuid;
 use mainspring_core::bounds;
 use mainspring_core::id::JobId;
 use mainspring_core::job::{OnConflict, Options, PayloadBounds, Priority, State, Status, Unique, Until};
@@ -358,6 +359,7 @@ pub async fn changes_are_remembered(h: &Harness) {
         who: who.into(),
         name: name(text),
         verb: verb.into(),
+        request: Some(Uuid::from_bytes([7; 16])),
         old: None,
         new: Some(json!({ "note": "'; --\u{0}" })),
     };
@@ -377,7 +379,7 @@ pub async fn changes_are_remembered(h: &Harness) {
     assert_eq!(of_s.len(), bounds::AUDIT);
     assert_eq!((of_s[0].verb.as_str(), of_s[0].who.as_str(), of_s[0].at), ("delete", "bob", h.now()));
     assert_eq!((of_s[1].verb.as_str(), of_s.last().map(|it| it.verb.as_str())), ("edit-100", Some("edit-2")));
-    assert_eq!(of_s[1].new, entry("", "s", "").new);
+    assert_eq!((&of_s[1].new, of_s[1].request), (&entry("", "s", "").new, entry("", "s", "").request));
     let all = h.store.audit(None, 3).await.expect("entries");
     let verbs: Vec<_> = all.iter().map(|it| (it.name.as_str(), it.verb.as_str())).collect();
     assert_eq!(verbs.len(), 3);

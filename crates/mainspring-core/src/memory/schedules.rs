@@ -1,6 +1,7 @@
 //! Schedules: rows that are compared, written, and enqueue jobs.
 
 use crate::name::ScheduleName;
+use crate::planted::{self, Defect};
 use crate::schedule::{AuditEntry, Schedule};
 use crate::store::{DueSchedules, ScheduleWrite, Written};
 use crate::time::Timestamp;
@@ -38,7 +39,7 @@ impl Model {
 
     fn write_schedule(&mut self, write: ScheduleWrite, now: Timestamp) -> Result<Written> {
         let found = self.schedules.get(&write.name).map(|there| there.version);
-        if found != write.expected {
+        if found != write.expected && !planted::is(Defect::ScheduleUnchecked) {
             return Ok(Written::Stale);
         }
         let version = write.version();

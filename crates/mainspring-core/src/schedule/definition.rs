@@ -135,6 +135,11 @@ pub fn tag(schedule: &ScheduleName) -> Tag {
         .expect("the name of a schedule is shorter than a tag and has no control characters")
 }
 
+/// The nominal time of the fire that a job is for, as its headers have it; `None`: it is of no schedule.
+pub fn fire_of(options: &Options) -> Option<Timestamp> {
+    super::times::point(options.headers.get(HEADER_FIRE)?).ok()
+}
+
 /// Puts words in where a text names them.
 fn fill(value: &mut Value, words: &[(&str, &str)]) {
     match value {
@@ -255,6 +260,9 @@ pub struct AuditEntry {
     pub name: ScheduleName,
     /// What was done, in one word.
     pub verb: String,
+    /// The request that it was done for, if somebody asked for it: who has lost the answer finds it by this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<Uuid>,
     /// What it was before; `None`: it was not there.
     pub old: Option<Value>,
     /// What it is now; `None`: it is not there any more.

@@ -14,6 +14,7 @@ use super::{Definition, Hold, due, hash};
 use crate::id::JobId;
 use crate::job::{New, Status};
 use crate::name::ScheduleName;
+use crate::planted::{self, Defect};
 use crate::time::Timestamp;
 use crate::{Error, Result, Uuid, bounds};
 
@@ -144,6 +145,10 @@ impl Schedule {
     pub fn resumed(&self, now: Timestamp) -> Self {
         let mut changed = self.clone();
         changed.state.paused = None;
+        if planted::is(Defect::ResumeCatchesUp) {
+            changed.look_again();
+            return changed;
+        }
         changed.state.last_fire = changed.state.last_fire.max(now.before(self.shift()));
         changed.look_again();
         changed

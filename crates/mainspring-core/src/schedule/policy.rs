@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Rule;
 use crate::job::{State, Status};
+use crate::planted::{self, Defect};
 use crate::time::Timestamp;
 use crate::{Error, Result, bounds};
 
@@ -171,6 +172,7 @@ pub fn due(rule: &Rule, missed: Missed, grace: Duration, last: Timestamp, now: T
     let Some(first) = rule.after(last).filter(|first| *first <= now) else {
         return Due { fires: Vec::new(), missed: None, last, next: rule.after(last) };
     };
+    let missed = if planted::is(Defect::MissedIgnored) { Missed::Once } else { missed };
     let most = match missed {
         Missed::Skip | Missed::Once => 1,
         Missed::All(most) => usize::from(most.min(bounds::CATCH_UP)),

@@ -6,6 +6,8 @@ use mainspring_core::bounds;
 use mainspring_core::job::New;
 use mainspring_core::store::{Receipt, ScheduleWrite, Written};
 
+use uuid::Uuid;
+
 use super::{Op, enqueue, now};
 use crate::connection::Conn;
 use crate::error::{Result, corrupt};
@@ -57,16 +59,16 @@ statement! {
     /// An append.
     pub(crate) AddAudit<'a> = "schedules.add_audit", whole ("it appends"),
     (
-        at: Present, who: Vec<&'a str>, names: Vec<&'a str>, verbs: Vec<&'a str>, old: Vec<Option<String>>,
-        new: Vec<Option<String>>,
+        at: Present, who: Vec<&'a str>, names: Vec<&'a str>, verbs: Vec<&'a str>,
+        requests: Vec<Option<Uuid>>, old: Vec<Option<String>>, new: Vec<Option<String>>,
     );
     concat!(
     "WITH ",
     now!(),
-    "INSERT INTO mainspring.audit (at, who, name, verb, old, new)
-    SELECT t.now, u.who, u.name, u.verb, u.old::json, u.new::json
-    FROM t, unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[]) WITH ORDINALITY
-        AS u(who, name, verb, old, new, o) ORDER BY u.o"
+    "INSERT INTO mainspring.audit (at, who, name, verb, request, old, new)
+    SELECT t.now, u.who, u.name, u.verb, u.request, u.old::json, u.new::json
+    FROM t, unnest($2::text[], $3::text[], $4::text[], $5::uuid[], $6::text[], $7::text[]) WITH ORDINALITY
+        AS u(who, name, verb, request, old, new, o) ORDER BY u.o"
 )
 }
 statement! {
@@ -110,6 +112,7 @@ struct Entries<'a> {
     who: Vec<&'a str>,
     names: Vec<&'a str>,
     verbs: Vec<&'a str>,
+    requests: Vec<Option<Uuid>>,
     old: Vec<Option<String>>,
     new: Vec<Option<String>>,
 }
@@ -121,6 +124,7 @@ impl<'a> Entries<'a> {
             entries.who.push(&entry.who);
             entries.names.push(entry.name.as_str());
             entries.verbs.push(&entry.verb);
+            entries.requests.push(entry.request);
             entries.old.push(entry.old.as_ref().map(ToString::to_string));
             entries.new.push(entry.new.as_ref().map(ToString::to_string));
         }
@@ -152,6 +156,7 @@ impl Op for WriteSchedules {
                 who: &entries.who,
                 names: &entries.names,
                 verbs: &entries.verbs,
+                requests: &entries.requests,
                 old: &entries.old,
                 new: &entries.new,
             }

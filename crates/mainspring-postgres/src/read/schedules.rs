@@ -3,6 +3,7 @@
 use mainspring_core::name::ScheduleName;
 use mainspring_core::schedule::{AuditEntry, Schedule};
 use mainspring_core::store::DueSchedules;
+use uuid::Uuid;
 
 use crate::connection::Conn;
 use crate::error::{Result, corrupt, legible};
@@ -18,7 +19,8 @@ row! {
 row! {
     /// A change.
     pub(crate) AuditRow {
-        no: i64, at: At, who: String, name: String, verb: String, old: Option<String>, new: Option<String>,
+        no: i64, at: At, who: String, name: String, verb: String, request: Option<Uuid>, old: Option<String>,
+        new: Option<String>,
     }
 }
 statement! {
@@ -55,12 +57,12 @@ statement! {
 statement! {
     /// Primary key, from its end.
     pub(crate) AuditAll<'a> = "schedules.audit", by ["audit_pkey"], (limit: i64) -> AuditRow;
-    "SELECT no, at, who, name, verb, old::text, new::text FROM mainspring.audit ORDER BY no DESC LIMIT $1"
+    "SELECT no, at, who, name, verb, request, old::text, new::text FROM mainspring.audit ORDER BY no DESC LIMIT $1"
 }
 statement! {
     /// Index `audit_name`, from its end.
     pub(crate) AuditOf<'a> = "schedules.audit_of", by ["audit_name"], (limit: i64, name: &'a str) -> AuditRow;
-    "SELECT no, at, who, name, verb, old::text, new::text FROM mainspring.audit
+    "SELECT no, at, who, name, verb, request, old::text, new::text FROM mainspring.audit
     WHERE name = $2 ORDER BY no DESC LIMIT $1"
 }
 
@@ -159,6 +161,7 @@ fn entry(row: AuditRow) -> Result<AuditEntry> {
         who: row.who,
         name: name_of(&row.name)?,
         verb: row.verb,
+        request: row.request,
         old: json(row.old)?,
         new: json(row.new)?,
     })

@@ -337,6 +337,8 @@ CREATE TABLE mainspring.audit (
     who  text NOT NULL,
     name text COLLATE "C" NOT NULL,
     verb text NOT NULL,
+    -- Who has lost the answer to a change finds it by this.
+    request uuid,
     old  json,
     new  json
 );

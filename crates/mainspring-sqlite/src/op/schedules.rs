@@ -19,8 +19,7 @@ const PUT: &str =
 /// Primary key.
 const DELETE: &str = "DELETE FROM mainspring_schedules WHERE name = ?1";
 /// An append to the primary key.
-const REMEMBER: &str =
-    "INSERT INTO mainspring_audit (at, who, name, verb, old, new) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+const REMEMBER: &str = "INSERT INTO mainspring_audit (at, who, name, verb, request, old, new) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
 /// Index `audit_name`: those beyond the bound.
 pub(crate) const FORGET: &str = "DELETE FROM mainspring_audit WHERE name = ?1 AND no <= (
     SELECT no FROM mainspring_audit WHERE name = ?1 ORDER BY no DESC LIMIT 1 OFFSET ?2)";
@@ -67,7 +66,16 @@ fn remember(tx: &Tx<'_>, entry: &AuditEntry) -> Result<()> {
     let text = |value: &Option<serde_json::Value>| value.as_ref().map(ToString::to_string);
     let (old, new) = (text(&entry.old), text(&entry.new));
     let name = entry.name.as_str();
-    tx.conn.prepare_cached(REMEMBER)?.execute(params![tx.micros(), entry.who, name, entry.verb, old, new])?;
+    let request = entry.request.as_ref().map(|request| request.as_bytes().as_slice());
+    tx.conn.prepare_cached(REMEMBER)?.execute(params![
+        tx.micros(),
+        entry.who,
+        name,
+        entry.verb,
+        request,
+        old,
+        new
+    ])?;
     tx.conn.prepare_cached(FORGET)?.execute(params![name, as_i64(bounds::AUDIT)])?;
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Schedules and what was changed about them.
 
+use mainspring_core::Uuid;
 use mainspring_core::name::ScheduleName;
 use mainspring_core::schedule::{AuditEntry, Schedule};
 use mainspring_core::store::DueSchedules;
@@ -23,9 +24,9 @@ pub(crate) const LIST: &str = "SELECT name, version, next_at, definition, state 
     WHERE name > ?1 ORDER BY name LIMIT ?2";
 /// Primary key, from its end.
 const AUDIT: &str =
-    "SELECT no, at, who, name, verb, old, new FROM mainspring_audit ORDER BY no DESC LIMIT ?1";
+    "SELECT no, at, who, name, verb, request, old, new FROM mainspring_audit ORDER BY no DESC LIMIT ?1";
 /// Index `audit_name`, from its end.
-pub(crate) const AUDIT_OF: &str = "SELECT no, at, who, name, verb, old, new FROM mainspring_audit
+pub(crate) const AUDIT_OF: &str = "SELECT no, at, who, name, verb, request, old, new FROM mainspring_audit
     WHERE name = ?2 ORDER BY no DESC LIMIT ?1";
 
 /// Schedules to be looked at by now. One that cannot be read does not keep the others from firing.
@@ -95,8 +96,9 @@ pub(crate) fn audit(
             who: row.get(2)?,
             name: name_of(row, 3)?,
             verb: row.get(4)?,
-            old: json(5)?,
-            new: json(6)?,
+            request: row.get::<_, Option<[u8; 16]>>(5)?.map(Uuid::from_bytes),
+            old: json(6)?,
+            new: json(7)?,
         });
     }
     Ok(entries)

@@ -307,6 +307,8 @@ CREATE TABLE mainspring_audit (
     who  TEXT NOT NULL,
     name TEXT NOT NULL,
     verb TEXT NOT NULL,
+    -- Who has lost the answer to a change finds it by this.
+    request BLOB,
     old  TEXT,
     new  TEXT
 );

@@ -9,6 +9,7 @@ use mainspring_core::name::QueueName;
 use mainspring_core::store::Abilities;
 use mainspring_core::time::Timestamp;
 
+use super::schedule::ScheduleFacts;
 use super::workflow::WorkflowFacts;
 use super::{CheckTerms, FinalState};
 use crate::history::{Actor, EndKind, EnqueueAnswer, Event, Fact};
@@ -36,6 +37,7 @@ pub(super) struct Evidence<'a> {
     pub(super) expiries: Vec<(EventIndex, NodeNo)>,
     pub(super) disowned: Vec<(EventIndex, NodeNo)>,
     pub(super) faults: Vec<Fault<'a>>,
+    pub(super) schedules: ScheduleFacts<'a>,
 }
 
 /// What happened to one job.
@@ -125,6 +127,7 @@ impl<'a> Evidence<'a> {
             expiries: Vec::new(),
             disowned: Vec::new(),
             faults: Vec::new(),
+            schedules: ScheduleFacts::default(),
         };
         for (at, event) in history.iter().enumerate() {
             match event.fact.job() {
@@ -170,9 +173,17 @@ impl<'a> Evidence<'a> {
             Fact::Fault { kind, on, until } => {
                 self.faults.push(Fault { at, kind, on: *on, until: *until });
             }
+            fact @ (Fact::AskedWhatIsDue { .. } | Fact::Scheduled(_) | Fact::LookedAtSchedule(_)) => {
+                self.schedules.add(at, event.by, fact);
+            }
             // The rest is about jobs, or divides the history for people.
             _ => {}
         }
+    }
+
+    /// Whether the store's clock ever went back: then its times do not tell what came first.
+    pub(super) fn went_back(&self) -> bool {
+        self.faults.iter().any(|fault| fault.kind == "back")
     }
 
     /// When an event happened.
@@ -246,6 +257,9 @@ impl<'a> JobFacts<'a> {
             | Fact::Damaged { .. }
             | Fact::Mended { .. }
             | Fact::Looked { .. }
+            | Fact::AskedWhatIsDue { .. }
+            | Fact::Scheduled(_)
+            | Fact::LookedAtSchedule(_)
             | Fact::Fault { .. }
             | Fact::Calm => {}
             _ => self.flow.get_or_insert_default().add(at, fact),

@@ -9,6 +9,7 @@
 mod evidence;
 mod figures;
 mod rules;
+mod schedule;
 mod timeline;
 mod workflow;
 

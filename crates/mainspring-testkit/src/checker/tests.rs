@@ -2,6 +2,7 @@
 
 mod outputs;
 mod rewinds;
+mod schedules;
 mod scopes;
 mod workflows;
 

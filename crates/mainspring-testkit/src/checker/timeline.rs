@@ -7,7 +7,9 @@ use mainspring_core::time::Timestamp;
 
 use super::evidence::{EventIndex, Evidence};
 use super::rules::BrokenRule;
-use crate::history::{EnqueueAnswer, Event, Fact, InboxMessage, JournalWrites};
+use crate::history::{
+    EnqueueAnswer, Event, Fact, InboxMessage, JournalWrites, LookedSchedule, ScheduleChange,
+};
 
 /// Lines of a story beyond which only what shows the violation is told.
 const LONG: usize = 24;
@@ -74,6 +76,7 @@ pub(super) fn line(start: Timestamp, event: &Event) -> String {
     format!("{at:>10.3} s  {:<10} {}", format!("actor {}", event.by), sentence(&event.fact))
 }
 
+#[expect(clippy::too_many_lines, reason = "one arm per fact")]
 fn sentence(fact: &Fact) -> String {
     match fact {
         Fact::Asked { id, unique, delay } => {
@@ -161,6 +164,11 @@ fn sentence(fact: &Fact) -> String {
         | Fact::Renamed { .. }
         | Fact::Redeemed { .. }
         | Fact::Returns { .. } => workflow(fact),
+        Fact::AskedWhatIsDue { now } => format!("asks which schedules are due, and is told that it is {now}"),
+        Fact::Scheduled(change) => scheduled(change),
+        Fact::LookedAtSchedule(LookedSchedule { now, row, .. }) => {
+            format!("finds {} at {now}, last fire {}", row.name, row.state.last_fire)
+        }
         Fact::Damaged { id, claim } => format!("DAMAGED {} after claim {claim}", short(*id)),
         Fact::Mended { id } => format!("mends {}", short(*id)),
         Fact::Looked { id, status, claim, crashes } => {
@@ -262,4 +270,13 @@ fn letters(inbox: &[InboxMessage]) -> String {
 fn short(id: JobId) -> String {
     let id = id.to_string();
     format!("…{}", &id[id.len().saturating_sub(6)..])
+}
+
+fn scheduled(change: &ScheduleChange) -> String {
+    let (name, verb) = (&change.name, change.verb.as_deref().unwrap_or("fires"));
+    let Some(row) = &change.row else { return format!("{verb}: {name} is removed") };
+    let jobs: Vec<_> = change.jobs.iter().map(|job| format!("{} for {}", short(job.id), job.fire)).collect();
+    let paused = if row.state.paused.is_some() { ", paused" } else { "" };
+    let last = row.state.last_fire;
+    format!("{verb}: {name} is version {}, last fire {last}{paused}, with [{}]", row.version, jobs.join(", "))
 }

@@ -86,11 +86,11 @@ pub(super) struct Participant {
 }
 
 impl Participant {
-    async fn pause(&self, mean: Duration) {
+    pub(super) async fn pause(&self, mean: Duration) {
         self.world.time.sleep(between(&self.rng, mean / 5, mean * 9 / 5)).await;
     }
 
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.world.time.monotonic() >= self.world.config.fault_phase
     }
 

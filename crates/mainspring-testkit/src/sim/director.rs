@@ -25,6 +25,13 @@ pub(super) const AFTERMATH: Duration = Duration::from_mins(4);
 /// Where jobs are that wait for nothing but time and a node.
 pub(super) const OPEN: [State; 4] = [State::Blocked, State::Scheduled, State::Ready, State::Running];
 
+/// How long schedules are left in peace before they must have fired all that is due.
+const UNDISTURBED: Duration = Duration::from_secs(20);
+/// How far the store's clock jumps ahead.
+const YEAR: Duration = Duration::from_hours(24 * 365);
+/// How far it goes back, in microseconds.
+const HOUR: i64 = 3_600_000_000;
+
 pub(super) struct Director {
     pub(super) world: Arc<World>,
     /// The director's own handle on the store: nothing goes wrong on the way to it.
@@ -86,6 +93,19 @@ impl Director {
             let (process, person) = self.person();
             process.run(person.operate(mean));
             lock(&self.processes).people.push(process);
+        }
+        if let Some(calendar) = config.schedules {
+            let (process, person) = self.person();
+            process.run(person.keep_schedules(calendar));
+            lock(&self.processes).people.push(process);
+        }
+        if config.faults.iter().any(|(fault, _)| *fault == SimFault::Year) {
+            // What ended before the year is still to be found after it.
+            self.configure(&QueueChange {
+                retain_succeeded: Some(YEAR * 9),
+                retain_failed: Some(YEAR * 9),
+                ..QueueChange::default()
+            });
         }
         if config.faults.iter().any(|(fault, _)| *fault == SimFault::Damage) {
             let process = Process::open(&self.world, self.actor());
@@ -305,6 +325,17 @@ impl Director {
                 let by = between(fate, lease / 2, lease * 4);
                 world.store_time.jump(i64::try_from(by.as_micros()).unwrap_or(0));
             }
+            SimFault::Year => {
+                world.fault("year", None, Duration::ZERO);
+                world.store_time.jump(i64::try_from(YEAR.as_micros()).unwrap_or(0));
+            }
+            SimFault::Back => {
+                world.fault("back", None, lasts);
+                world.store_time.jump(-HOUR);
+                world.time.sleep(lasts).await;
+                world.fault("back", None, Duration::ZERO);
+                world.store_time.jump(HOUR);
+            }
             SimFault::Damage => self.damage(lasts).await,
             SimFault::Restart => {
                 let Some(actor) = self.some_node(false) else { return };
@@ -355,10 +386,15 @@ impl Director {
         self.add_node(true);
         // What was sent during the fault phase may still arrive.
         world.time.sleep(config.lease * 3).await;
+        if config.schedules.is_some() {
+            world.time.sleep(UNDISTURBED).await;
+            self.look_at_schedules();
+        }
         self.mend_all().await;
         let until = world.time.monotonic() + AFTERMATH + config.lease * 6;
         while !self.is_done() && world.time.monotonic() < until {
             world.time.sleep(LOOK).await;
+            self.pause_schedules();
         }
         let nodes: Vec<Actor> = {
             let mut processes = lock(&self.processes);

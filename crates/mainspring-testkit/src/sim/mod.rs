@@ -21,6 +21,7 @@ mod plan;
 mod process;
 mod programs;
 mod scenarios;
+mod schedules;
 mod workflow;
 mod workflow_clients;
 mod world;
@@ -51,8 +52,9 @@ const RETENTION: Duration = Duration::from_mins(1);
 const RECOVERY: Duration = Duration::from_secs(1);
 
 /// Every kind of fault. A long run in which one of them never happens proves less than it says.
-pub const FAULTS: [&str; 20] = [
+pub const FAULTS: [&str; 22] = [
     "answer lost",
+    "back",
     "call late",
     "call refused",
     "call repeated",
@@ -72,6 +74,7 @@ pub const FAULTS: [&str; 20] = [
     "skew",
     "slow",
     "stop",
+    "year",
 ];
 
 /// What came of a run.

@@ -39,6 +39,7 @@ const REPEATABLE: &[&str] = &[
     "promote",
     "expire",
     "prune",
+    "write_schedules",
 ];
 
 /// Leases within which the latest message has arrived.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use mainspring_core::seam::Rng;
 use serde::{Deserialize, Serialize};
 
+use super::schedules::Calendar;
 use super::world::{below, between, chance, pick};
 use crate::rng::SeededRng;
 
@@ -45,6 +46,8 @@ pub(super) struct Config {
     /// When there is very much quick work at once and the store takes no outcomes for a while: nodes have learned to claim ahead
     /// by then, and can hold no more.
     pub(super) rush: Option<Duration>,
+    /// Whether there are schedules.
+    pub(super) schedules: Option<Calendar>,
 }
 
 /// What can go wrong, beside single calls.
@@ -72,6 +75,10 @@ pub(super) enum SimFault {
     Scale,
     /// The row of a job is damaged, and mended later.
     Damage,
+    /// The store's clock jumps by a year, for good.
+    Year,
+    /// The store's clock goes back by an hour, for a while.
+    Back,
 }
 
 impl SimFault {
@@ -148,11 +155,18 @@ impl Config {
             rolls: chance(rng, 0.5),
             few: chance(rng, 0.1),
             rush: None,
+            schedules: None,
         };
         if chance(rng, 0.3) {
             config.faults.push((SimFault::Damage, between(rng, seconds(1), seconds(8))));
         }
         config.rush = chance(rng, 0.1).then(|| between(rng, fault_phase / 4, fault_phase / 2));
+        config.schedules = chance(rng, 0.35).then_some(Calendar::Near);
+        if config.schedules.is_some() && !prune && chance(rng, 0.4) {
+            config.schedules = Some(Calendar::Far);
+            config.faults.push((SimFault::Year, between(rng, fault_phase / 4, fault_phase)));
+            config.faults.push((SimFault::Back, between(rng, seconds(3), seconds(20))));
+        }
         config
     }
 

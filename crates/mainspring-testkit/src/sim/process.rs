@@ -15,6 +15,7 @@ use super::clock::SkewedClock;
 use super::network::Network;
 use super::plan::{End, LABEL, Plan, QUEUES};
 use super::programs::Flow;
+use super::schedules::of_code;
 use super::workflow::perform as perform_flow;
 use super::workflow_clients::SentToken;
 use super::world::{World, below, between, lock, pick};
@@ -87,6 +88,9 @@ impl Process {
         // Suspended handlers are kept, or soon dropped, or not kept at all.
         let cached = pick(fate, &[0, 1, 8]);
         builder = builder.cached_handlers(if self.world.config.one_workflow_node { 8 } else { cached });
+        if self.world.config.schedules.is_some() {
+            builder = builder.schedule(of_code(self.world.is_edited()));
+        }
         if let Some(most) = self.world.config.claim() {
             builder = builder.claim_at_most(most);
         }

@@ -76,4 +76,8 @@ caught! {
     crash_counted_for_a_job_claimed_ahead: AheadCrashes,
     lost_job_claimed_ahead: LostAhead,
     body_begun_when_its_lease_has_lapsed: LeaseUnchecked,
+    schedule_changed_as_it_was_before: ScheduleUnchecked,
+    fire_marked_before_its_job_is_enqueued: FireTorn,
+    policy_of_missed_fires_ignored: MissedIgnored,
+    resumed_schedule_fires_for_its_pause: ResumeCatchesUp,
 }

@@ -76,6 +76,7 @@ fn write(
         at: now,
         who: format!("code {}", version.chars().filter(|c| !c.is_control()).take(64).collect::<String>()),
         name: name.clone(),
+        request: None,
         verb: if found.is_some() { "seed" } else { "create" }.to_owned(),
         old: found.as_ref().map(json),
         new: Some(json(&row)),

@@ -99,7 +99,7 @@ impl<'a> Schedules<'a> {
     pub async fn define(&self, name: &str, definition: Definition) -> Result<Schedule> {
         let name = ScheduleName::new(name)?;
         definition.check(&name, self.engine.bounds(), self.now().await?)?;
-        self.change(&name, "set", |found, now| {
+        self.change(&name, "set", |found, now, _| {
             let mut row = match found {
                 Some(found) => found.redefined(definition.clone(), now),
                 None => Schedule::create(name.clone(), definition.clone(), fresh(self.engine), now),
@@ -128,7 +128,7 @@ impl<'a> Schedules<'a> {
     /// starts: pause it instead.
     pub async fn delete(&self, name: &str) -> Result<bool> {
         let name = ScheduleName::new(name)?;
-        let gone = |_: Option<&Schedule>, _| Ok(Change { row: None, jobs: Vec::new() });
+        let gone = |_: Option<&Schedule>, _, _| Ok(Change { row: None, jobs: Vec::new() });
         if self.find(&name).await?.is_none() {
             return Ok(false);
         }
@@ -164,10 +164,10 @@ impl<'a> Schedules<'a> {
                 }
             }
         }
-        // One time and one request, however often it is asked for: a repeat after a lost answer meets the same job.
-        let (at, request) = (self.now().await?, fresh(self.engine));
+        // One time, however often it is asked for.
+        let at = self.now().await?;
         let made = self
-            .change(&found.name, "run", |found, _| {
+            .change(&found.name, "run", |found, _, request| {
                 let mut row = found.cloned().ok_or_else(|| gone(name))?;
                 let job = row.job(at, Cause::Request(request));
                 row.state.last_job = Some(job.id);
@@ -191,9 +191,8 @@ impl<'a> Schedules<'a> {
     /// [`Error::TooLarge`] for more than 1,000 fires.
     pub async fn backfill(&self, name: &str, from: Timestamp, to: Timestamp) -> Result<Vec<JobId>> {
         let name = ScheduleName::new(name)?;
-        let request = fresh(self.engine);
         let made = self
-            .change(&name, "backfill", |found, _| {
+            .change(&name, "backfill", |found, _, request| {
                 let row = found.cloned().ok_or_else(|| gone(name.as_str()))?;
                 let jobs = backfill(&row, from, to, request)?;
                 Ok(Change { row: Some(row), jobs })
@@ -231,7 +230,7 @@ impl<'a> Schedules<'a> {
         edit: impl Fn(&Schedule, Timestamp) -> Schedule,
     ) -> Result<Schedule> {
         let known = ScheduleName::new(name)?;
-        self.change(&known, verb, |found, now| {
+        self.change(&known, verb, |found, now, _| {
             let found = found.ok_or_else(|| gone(name))?;
             Ok(Change { row: Some(edit(found, now)), jobs: Vec::new() })
         })
@@ -240,47 +239,81 @@ impl<'a> Schedules<'a> {
     }
 
     /// Decides on a change and writes it, again if the schedule has changed meanwhile. Returns its jobs, and what became of each.
+    ///
+    /// The change gets the id of the request, which the audit remembers: who has lost an answer looks there before he writes again.
     async fn change(
         &self,
         name: &ScheduleName,
         verb: &'static str,
-        change: impl Fn(Option<&Schedule>, Timestamp) -> Result<Change>,
+        change: impl Fn(Option<&Schedule>, Timestamp, Uuid) -> Result<Change>,
     ) -> Result<Vec<(JobId, Receipt)>> {
         check_who(&self.who)?;
-        let mut sent: Option<(i64, Vec<JobId>)> = None;
+        let request = fresh(self.engine);
+        // The jobs of a write whose answer was lost.
+        let mut unknown: Option<Vec<JobId>> = None;
         for _ in 0..ROUNDS {
-            let (found, now) = (self.find(name).await?, self.now().await?);
-            if found.is_none() && verb != "set" {
-                return match sent {
-                    // An answer was lost, and that was it.
-                    Some(_) if verb == "delete" => Ok(Vec::new()),
-                    _ => Err(Error::NoSchedule(name.clone())),
-                };
-            }
-            let Change { row, jobs } = change(found.as_ref(), now)?;
-            let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
-            let audit = AuditEntry {
-                no: 0,
-                at: now,
-                who: self.who.clone(),
-                name: name.clone(),
-                verb: verb.to_owned(),
-                old: found.as_ref().map(json),
-                new: row.as_ref().map(json),
-            };
-            let expected = found.map(|found| found.version);
-            let write = ScheduleWrite { name: name.clone(), expected, row, jobs, audit: Some(audit) };
-            match self.engine.store().write_schedules(vec![write]).await {
-                Ok(answers) => {
-                    if let Some(Written::Stored(receipts)) = answers.into_iter().next() {
-                        return Ok(ids.into_iter().zip(receipts).collect());
-                    }
+            match self.attempt(name, verb, request, &mut unknown, &change).await {
+                Ok(Some(done)) => return Ok(done),
+                Ok(None) => {}
+                // Whether the lost one arrived, nobody can say now.
+                Err(error) if unknown.is_some() && error.is_retryable() => {
+                    return Err(Error::OutcomeUnknown { source: Some(error.into()) });
                 }
-                Err(Error::OutcomeUnknown { .. }) => sent = Some((expected.unwrap_or(0), ids)),
                 Err(error) => return Err(error),
             }
         }
         Err(Error::unavailable(format!("other callers keep changing schedule `{name}`")))
+    }
+
+    /// Decides once. Nothing comes of it if the schedule has changed meanwhile, or if the answer was lost.
+    async fn attempt(
+        &self,
+        name: &ScheduleName,
+        verb: &'static str,
+        request: Uuid,
+        unknown: &mut Option<Vec<JobId>>,
+        change: &impl Fn(Option<&Schedule>, Timestamp, Uuid) -> Result<Change>,
+    ) -> Result<Option<Vec<(JobId, Receipt)>>> {
+        let (found, now) = (self.find(name).await?, self.now().await?);
+        if let Some(ids) = unknown
+            && self.is_noted(name, request).await?
+        {
+            return Ok(Some(ids.iter().map(|id| (*id, Receipt::Repeated)).collect()));
+        }
+        if found.is_none() && verb != "set" {
+            return Err(Error::NoSchedule(name.clone()));
+        }
+        let Change { row, jobs } = change(found.as_ref(), now, request)?;
+        let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
+        let audit = AuditEntry {
+            no: 0,
+            at: now,
+            who: self.who.clone(),
+            name: name.clone(),
+            verb: verb.to_owned(),
+            request: Some(request),
+            old: found.as_ref().map(json),
+            new: row.as_ref().map(json),
+        };
+        let expected = found.map(|found| found.version);
+        let write = ScheduleWrite { name: name.clone(), expected, row, jobs, audit: Some(audit) };
+        match self.engine.store().write_schedules(vec![write]).await {
+            Ok(answers) => Ok(match answers.into_iter().next() {
+                Some(Written::Stored(receipts)) => Some(ids.into_iter().zip(receipts).collect()),
+                _ => None,
+            }),
+            Err(Error::OutcomeUnknown { .. }) => {
+                *unknown = Some(ids);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a request was stored.
+    async fn is_noted(&self, name: &ScheduleName, request: Uuid) -> Result<bool> {
+        let entries = self.engine.store().audit(Some(name.clone()), bounds::AUDIT).await?;
+        Ok(entries.iter().any(|entry| entry.request == Some(request)))
     }
 }
 

@@ -288,9 +288,43 @@ async fn errors_and_lost_answers_stop_no_schedule() {
         assert_eq!(ran.len(), 2 * (round + 1), "{fault:?}");
     }
     assert_eq!(test.schedules().get("s").await.expect("it is there").state.error, None);
-    faulty.plan("write_schedules", &[Fault::Lose, Fault::Lose]);
-    let before = ran.len();
-    test.schedules().run("s").await.expect("it was run by hand");
-    test.run_until_idle().await.expect("the job ends");
-    assert_eq!(ran.len(), before + 1, "a repeat after a lost answer meets the same job");
+}
+
+/// Whoever has lost the answer to a change finds it in the audit, however late, and changes nothing again.
+#[tokio::test]
+async fn a_repeat_after_a_lost_answer_is_no_second_change() {
+    let (test, faulty) = faulty(1);
+    let schedules = test.schedules().by("ann");
+    faulty.plan("write_schedules", &[Fault::Lose]);
+    schedules.set(every_ten_seconds()).await.expect("set");
+    // While it asks what became of the lost one, time passes.
+    faulty.plan("write_schedules", &[Fault::Lose]);
+    faulty.hang("audit", None, true);
+    let (run, ()) = tokio::join!(schedules.run("s"), async {
+        test.advance(7 * SECOND).await.expect("time passes");
+        faulty.hang("audit", None, false);
+    });
+    let run = run.expect("it was run by hand");
+    assert_eq!(test.assert_enqueued::<Work>(|_| true).id, run);
+    assert_eq!(test.enqueued::<Work>().len(), 1);
+    let (from, to) = (test.now().before(30 * SECOND), test.now());
+    faulty.plan("write_schedules", &[Fault::Lose]);
+    assert_eq!(schedules.backfill("s", from, to).await.expect("the fires of then").len(), 3);
+    assert_eq!(test.enqueued::<Work>().len(), 1 + 3);
+    faulty.plan("write_schedules", &[Fault::Lose]);
+    schedules.pause("s", "").await.expect("paused");
+    let verbs = |entries: Vec<mainspring::schedule::AuditEntry>| {
+        entries.into_iter().rev().map(|entry| entry.verb).collect::<Vec<_>>()
+    };
+    let audit = async || verbs(test.schedules().audit("s").await.expect("entries"));
+    assert_eq!(audit().await, ["set", "run", "backfill", "pause"]);
+    faulty.plan("write_schedules", &[Fault::Lose]);
+    assert!(schedules.delete("s").await.expect("deleted"));
+    assert_eq!(audit().await.last().map(String::as_str), Some("delete"));
+    // If nobody can say what became of it, that is what the caller is told.
+    schedules.set(every_ten_seconds()).await.expect("set");
+    faulty.plan("write_schedules", &[Fault::Lose]);
+    faulty.refuse("audit", true);
+    let unknown = schedules.run("s").await.expect_err("unknown");
+    assert!(matches!(unknown, Error::OutcomeUnknown { .. }), "{unknown}");
 }

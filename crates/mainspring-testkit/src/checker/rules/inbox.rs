@@ -195,7 +195,8 @@ pub(super) fn woken(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
                 came >= usize::try_from(*need).unwrap_or(usize::MAX)
             });
             let more = given.is_some_and(|given| given.more);
-            let due = suspend.until.is_some_and(|until| until <= next.now);
+            // Or it was due before the clock went back.
+            let due = evidence.went_back() || suspend.until.is_some_and(|until| until <= next.now);
             // It was there, and somebody has dropped it since.
             let mut drops = flow.dropped.iter().filter(|drop| suspended < drop.at && drop.at < next.at);
             let gone = drops.any(|drop| suspend.waits.iter().any(|(subject, _)| drop.took(subject)));

@@ -169,6 +169,9 @@ fn last(facts: &JobFacts<'_>) -> Vec<usize> {
 
 /// A delayed job is not claimed before its time.
 pub(super) fn early(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
+    if evidence.went_back() {
+        return;
+    }
     for (id, facts) in &evidence.job_facts {
         // An operator may call it up early.
         let (Some(job), Some(claim)) = (facts.found, facts.claims.first()) else { continue };

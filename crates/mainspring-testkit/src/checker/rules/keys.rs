@@ -11,6 +11,9 @@ use crate::history::Fact;
 
 /// Of two jobs of one kind with one key, one has let go of it before the other took it.
 pub(super) fn unique(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
+    if evidence.went_back() {
+        return;
+    }
     let mut by_key: BTreeMap<_, Vec<&Summary>> = BTreeMap::new();
     for job in &evidence.found.jobs {
         if let Some(unique) = &job.options.unique {

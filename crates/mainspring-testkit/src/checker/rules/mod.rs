@@ -8,6 +8,7 @@ mod keys;
 mod nodes;
 mod outputs;
 mod reports_vs_facts;
+mod schedules;
 mod scopes;
 mod times;
 mod unreadable;
@@ -106,4 +107,12 @@ pub(super) const ALL: &[(&str, RuleCheck)] = &[
     ("what does not fit is set aside", inbox::unfit),
     ("who sleeps is woken in time", inbox::woken),
     ("children end with their parents", inbox::families),
+    ("a schedule is changed as it is", schedules::versions),
+    ("every fire happens once", schedules::once),
+    ("no fire is early", schedules::early),
+    ("missed fires follow their policy", schedules::policy),
+    ("jobs of a schedule overlap as it says", schedules::overlap),
+    ("only people and code change what a schedule is", schedules::owners),
+    ("a repeat of a request is no second one", schedules::requests),
+    ("schedules fire in time once faults are over", schedules::liveness),
 ];

@@ -191,7 +191,7 @@ fn disturbed(
     to: EventIndex,
     before: Duration,
 ) -> bool {
-    const HARMLESS: &[&str] = &["hint lost", "skew", "leap", "scale", "shutdown"];
+    const HARMLESS: &[&str] = &["hint lost", "skew", "leap", "year", "back", "scale", "shutdown"];
     let began = evidence.time(from);
     evidence.faults.iter().any(|fault| {
         fault.on.is_none_or(|on| on == actor)

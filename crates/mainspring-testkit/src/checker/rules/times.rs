@@ -9,6 +9,9 @@ use crate::history::{EndKind, Fact};
 /// How long it takes to drop a handler, and how far clocks may be apart.
 const SLACK: Duration = Duration::from_secs(1);
 
+/// Faults that move the store's clock.
+const LEAPS: &[&str] = &["leap", "year", "back"];
+
 /// No handler begins after its job's deadline, and none outlives it.
 pub(super) fn deadline(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
     for (id, facts) in evidence.job_facts.iter().filter(|(_, facts)| !facts.may_have_returned()) {
@@ -72,7 +75,7 @@ pub(super) fn deferred(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
             let leapt = evidence
                 .faults
                 .iter()
-                .any(|fault| fault.kind == "leap" && end.at < fault.at && fault.at < next.at);
+                .any(|fault| LEAPS.contains(&fault.kind) && end.at < fault.at && fault.at < next.at);
             if waited < *after && !leapt && !facts.brought_back_between(end.at, next.at) {
                 let what =
                     format!("to wait {after:?} after claim {claim}, and claimed again after {waited:?}");
@@ -84,6 +87,9 @@ pub(super) fn deferred(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
 
 /// A delayed job that is held keeps its time: only an operator's `retry` calls it up early.
 pub(super) fn held(evidence: &Evidence<'_>, broken: &mut Vec<BrokenRule>) {
+    if evidence.went_back() {
+        return;
+    }
     for (id, facts) in evidence.job_facts.iter().filter(|(_, facts)| !facts.may_have_returned()) {
         let (Some(job), Some(claim)) = (facts.found, facts.claims.first()) else { continue };
         if !facts.was_brought_back() && claim.now < job.created_at.after(facts.delay) {

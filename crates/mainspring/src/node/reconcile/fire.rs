@@ -13,6 +13,7 @@ use std::time::Duration;
 use mainspring_core::id::JobId;
 use mainspring_core::job::{Status, Verb};
 use mainspring_core::journal::JobEnd;
+use mainspring_core::planted::{self, Defect};
 use mainspring_core::schedule::{Overlap, Schedule, Step, step};
 use mainspring_core::seam::Pending;
 use mainspring_core::store::{Receipt, ScheduleWrite, Store, Written};
@@ -165,6 +166,12 @@ async fn jobs_before(store: &dyn Store, schedules: &[Schedule]) -> Result<BTreeM
 
 /// Hands rows and jobs in; one by one, if the store refuses them together. Whether all are done with.
 async fn store_all(store: &dyn Store, writes: Vec<ScheduleWrite>, now: Timestamp) -> Result<bool> {
+    if planted::is(Defect::FireTorn) {
+        let rows = writes.iter().map(|write| ScheduleWrite { jobs: Vec::new(), ..write.clone() });
+        store.write_schedules(rows.collect()).await?;
+        store.enqueue(writes.into_iter().flat_map(|write| write.jobs).collect()).await?;
+        return Ok(true);
+    }
     match store.write_schedules(writes.clone()).await {
         Ok(answers) => settle(store, writes, answers, now).await,
         Err(error) if error.is_retryable() => Err(error),
