@@ -60,7 +60,7 @@ fn everything_killed_and_started_again_loses_nothing() {
     until("the worker to be gone", || (!runs(worker)).then_some(()));
     let before = ids(&place);
     let (mut second, _) = dev(&place, &["--no-samples", "--json"]);
-    second.says("left from before");
+    second.says("left from the last run");
     until("all sleeps to succeed", || {
         let left = place.json(&["jobs", "--kind", "sleep", "--state", "ready,running,scheduled"]);
         left["jobs"].as_array().is_some_and(Vec::is_empty).then_some(())

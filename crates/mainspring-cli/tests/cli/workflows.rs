@@ -149,7 +149,7 @@ fn a_workflow_is_shown_signalled_and_ends(place: &Place, store: &str) {
     let send = |args: &[&str]| place.run(&[&["signal", &id], args].concat());
     assert_eq!(send(&["approved", "true", "--sender", EVIL]).ok(), "signal `approved` is stored");
     let again = send(&["approved", "false", "--sender", EVIL]).ok();
-    assert_eq!(again, "signal `approved` of this sender was stored before; nothing was changed");
+    assert_eq!(again, "this sender has sent signal `approved` before; nothing changed");
     let told = place.json(&["signal", &id, "approved", "true", "--sender", EVIL]);
     assert_eq!((&told["sent"], &told["sender"], &told["id"]), (&json!("repeated"), &json!(EVIL), &json!(id)));
     let shown = place.run(&["job", &id]).ok();
