@@ -138,6 +138,22 @@ pub const PERIOD_MIN: Duration = Duration::from_secs(1);
 pub const JITTER: Duration = Duration::from_hours(24);
 /// Missed fires of one schedule that each enqueue a job, at most.
 pub const CATCH_UP: u16 = 100;
+/// Limits in one store.
+pub const LIMITS: usize = 1_000;
+/// Limits that one job names.
+pub const JOB_LIMITS: usize = 8;
+/// Units that one job takes of all its limits together, and so of each of them.
+pub const UNITS: u16 = 16;
+/// Bytes of the key of a limit.
+pub const LIMIT_KEY_BYTES: usize = 256;
+/// The highest maximum of a limit, and the highest count and burst of a rate.
+pub const LIMIT_MAX: u32 = 1_000_000;
+/// Jobs that hold a limit key, or wait for it, that people see at once.
+pub const LIMIT_JOBS: usize = 100;
+/// Jobs that wait for a limit key are counted up to this.
+pub const LIMIT_WAITING: usize = 10_000;
+/// Limit keys per page.
+pub const LIMIT_KEYS_PAGE: usize = 1_000;
 
 #[cfg(test)]
 mod tests {

@@ -265,7 +265,7 @@ mod tests {
             named!("flags & {flag.key} <> 0 AND flags & ~{flag.ahead}"),
             "flags & 1 <> 0 AND flags & ~16384"
         );
-        assert_eq!(named!("{flags.lasting} {flags.told} {flags.held_by_job}"), "56 48 3");
+        assert_eq!(named!("{flags.lasting} {flags.told} {flags.held_by_job}"), "56 48 259");
         assert_eq!(named!("LIMIT {bound.claim_input_bytes}"), "LIMIT 16384");
     }
 

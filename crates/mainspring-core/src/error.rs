@@ -9,7 +9,7 @@ use std::error::Error as StdError;
 use crate::bounds;
 use crate::id::JobId;
 use crate::job::{Differs, Reason, State, Status};
-use crate::name::{Key, QueueName, ScheduleName};
+use crate::name::{Key, LimitName, QueueName, ScheduleName};
 
 /// A boxed cause.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
@@ -79,6 +79,14 @@ pub enum Error {
         name: ScheduleName,
         /// The job that has not ended.
         job: JobId,
+    },
+    /// A limit that nobody has defined. Nothing was stored.
+    #[error("unknown limit `{limit}`")]
+    UnknownLimit {
+        /// The limit.
+        limit: LimitName,
+        /// The one that was probably meant.
+        similar: Option<LimitName>,
     },
     /// A value is longer or larger than its bound. Nothing was stored.
     #[error("{what} is too large: {size} exceeds the bound of {limit}")]
@@ -325,6 +333,7 @@ impl Error {
             | Error::QueueNotEmpty { .. }
             | Error::NoSchedule(_)
             | Error::ScheduleHeld { .. }
+            | Error::UnknownLimit { .. }
             | Error::TooLarge { .. }
             | Error::Invalid { .. }
             | Error::Convert { .. }
@@ -353,7 +362,10 @@ impl Error {
     pub fn is_bad_input(&self) -> bool {
         match self {
             Error::TooLarge { what, .. } => *what != Error::INBOX,
-            Error::Invalid { .. } | Error::Convert { .. } | Error::NodeSetup { .. } => true,
+            Error::Invalid { .. }
+            | Error::Convert { .. }
+            | Error::NodeSetup { .. }
+            | Error::UnknownLimit { .. } => true,
             Error::Open { problem, .. } => *problem == OpenProblem::Address,
             _ => false,
         }
@@ -455,6 +467,7 @@ mod tests {
             full(1, 0, 0),
             Error::NoSchedule(nightly()),
             Error::ScheduleHeld { name: nightly(), job: ID },
+            Error::UnknownLimit { limit: LimitName::new("gpu").expect("a name"), similar: None },
             Error::TooLarge { what: "input", size: 2, limit: 1 },
             Error::Invalid { what: "kind", why: "empty".into() },
             Error::Convert { what: "input", source: "not JSON".into() },

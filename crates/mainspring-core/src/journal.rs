@@ -343,6 +343,9 @@ pub struct Suspension {
     pub waits: Vec<Wait>,
     /// When it is woken at the latest; `None`: not by time.
     pub until: Option<Timestamp>,
+    /// Whether it keeps the units that its claim took of the job's limits, until it is claimed again or ends. They are given
+    /// back otherwise.
+    pub keep: bool,
     /// What is recorded with it.
     pub writes: Writes,
     /// What there is to say to people, if anything. Bounded by [`bounds::ERROR_BYTES`].

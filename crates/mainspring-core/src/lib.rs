@@ -9,6 +9,7 @@
 //! - Every size and count that a caller can choose is checked against [`bounds`] before it reaches a store.
 //! - A job's state changes only as [`job::transition`] says.
 
+pub mod audit;
 pub mod backoff;
 pub mod bounds;
 pub mod codes;
@@ -18,6 +19,7 @@ pub mod fault;
 pub mod id;
 pub mod job;
 pub mod journal;
+pub mod limit;
 pub mod memory;
 pub mod name;
 pub mod output;

@@ -98,6 +98,12 @@ name!(
     plain
 );
 name!(
+    /// The name of a limit.
+    LimitName,
+    "limit name",
+    plain
+);
+name!(
     /// A word that a job carries so that people and programs can find it.
     Tag,
     "tag",

@@ -25,6 +25,7 @@ mod error;
 pub mod fuzz;
 mod hint;
 mod idle_poll;
+mod limits;
 mod listen;
 mod migrate;
 mod names;

@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use mainspring_core::audit::{AuditEntry, Subject};
 use mainspring_core::error::OpenProblem;
 use mainspring_core::id::{Claim, ClaimBatchNo, JobId, NodeNo};
 use mainspring_core::job::{New, Progress, Record, Verb};
 use mainspring_core::journal::{Inbox, JobEnd, Recorded, Recording, Signal, Signalled, Timeline};
 use mainspring_core::name::{Key, QueueName, ScheduleName, SignalName};
 use mainspring_core::output::{Ask, Output};
-use mainspring_core::schedule::{AuditEntry, Schedule};
+use mainspring_core::schedule::Schedule;
 use mainspring_core::seam::{Pending, Seams};
 use mainspring_core::store::{
     Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, DueSchedules, Filter,
@@ -350,6 +351,9 @@ impl Store for Postgres {
 
 impl Producers for Postgres {
     fn enqueue(&self, jobs: Vec<New>) -> Pending<'_, Result<Vec<Receipt>>> {
+        if jobs.iter().any(|job| !job.options.limits.is_empty()) {
+            return Box::pin(std::future::ready(Err(crate::limits::refused())));
+        }
         self.call(|to| &to.enqueue, op::enqueue::Enqueue(jobs))
     }
 
@@ -520,6 +524,10 @@ impl Operators for Postgres {
         self.call(|lanes| &lanes.admin, op::settings::DeleteQueue(queue))
     }
 
+    fn audit(&self, subject: Option<Subject>, limit: usize) -> Pending<'_, Result<Vec<AuditEntry>>> {
+        self.call(|to| &to.read, read::Audit { subject, limit })
+    }
+
     fn nodes(&self) -> Pending<'_, Result<Vec<Node>>> {
         self.call(|to| &to.read, read::NodesOp)
     }
@@ -556,9 +564,5 @@ impl Schedules for Postgres {
 
     fn write_schedules(&self, writes: Vec<ScheduleWrite>) -> Pending<'_, Result<Vec<Written>>> {
         self.call(|to| &to.sweep, op::schedules::WriteSchedules(writes))
-    }
-
-    fn audit(&self, name: Option<ScheduleName>, limit: usize) -> Pending<'_, Result<Vec<AuditEntry>>> {
-        self.call(|to| &to.read, read::Audit { name, limit })
     }
 }

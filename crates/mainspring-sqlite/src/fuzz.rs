@@ -330,6 +330,7 @@ fn suspend() -> Outcome {
         reason: Reason::Signal,
         waits: vec![wait],
         until: None,
+        keep: false,
         writes: writes(),
         note: None,
     }))

@@ -8,13 +8,14 @@ use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
+use mainspring_core::audit::{AuditEntry, Subject};
 use mainspring_core::error::OpenProblem;
 use mainspring_core::id::{Claim, ClaimBatchNo, JobId, NodeNo};
 use mainspring_core::job::{New, Outcome, Progress, Record, Verb};
 use mainspring_core::journal::{Inbox, JobEnd, Recorded, Recording, Signal, Signalled, Timeline};
 use mainspring_core::name::{Key, QueueName, ScheduleName, SignalName};
 use mainspring_core::output::{Ask, Output};
-use mainspring_core::schedule::{AuditEntry, Schedule};
+use mainspring_core::schedule::Schedule;
 use mainspring_core::seam::{Pending, Seams};
 use mainspring_core::store::{
     Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, DueSchedules, Filter,
@@ -239,6 +240,9 @@ impl Store for Sqlite {
 
 impl Producers for Sqlite {
     fn enqueue(&self, jobs: Vec<New>) -> Pending<'_, Result<Vec<Receipt>>> {
+        if jobs.iter().any(|job| !job.options.limits.is_empty()) {
+            return Box::pin(std::future::ready(Err(crate::limits::refused())));
+        }
         let bytes = jobs.iter().map(New::bytes).sum();
         let rows = jobs.iter().map(|job| 1 + job.journal.len()).sum();
         let weight = Weight { rows, bytes, urgent: false };
@@ -413,6 +417,10 @@ impl Operators for Sqlite {
         self.write(Weight::rows(1), move |tx| op::settings::delete(tx, &queue))
     }
 
+    fn audit(&self, subject: Option<Subject>, limit: usize) -> Pending<'_, Result<Vec<AuditEntry>>> {
+        self.read(move |reader| read::audit(reader, subject.as_ref(), limit))
+    }
+
     fn nodes(&self) -> Pending<'_, Result<Vec<Node>>> {
         self.read(read::nodes)
     }
@@ -452,9 +460,5 @@ impl Schedules for Sqlite {
         let bytes = writes.iter().flat_map(|write| &write.jobs).map(New::bytes).sum();
         let rows = writes.iter().map(|write| 1 + write.jobs.len()).sum();
         self.write(Weight { rows, bytes, urgent: false }, move |tx| op::schedules::write(tx, &writes))
-    }
-
-    fn audit(&self, name: Option<ScheduleName>, limit: usize) -> Pending<'_, Result<Vec<AuditEntry>>> {
-        self.read(move |reader| read::audit(reader, name.as_ref(), limit))
     }
 }

@@ -73,7 +73,11 @@ impl<'a> Jobs<'a> {
         let queues = self.engine.store().queues().await?;
         let nodes = self.engine.nodes().await?;
         let queue = queues.iter().find(|queue| queue.name == job.summary.queue);
-        let mut why = why(&job, queue, &nodes, self.engine.seams().clock.now());
+        let obstacle = match job.summary.status.state {
+            State::Ready => self.engine.store().obstacle(id).await?,
+            _ => None,
+        };
+        let mut why = why(&job, queue, &nodes, obstacle.as_ref(), self.engine.seams().clock.now());
         if let Why::Waiting { signals, unfit, .. } = &mut why
             && !signals.is_empty()
         {

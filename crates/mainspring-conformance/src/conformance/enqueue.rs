@@ -59,6 +59,7 @@ pub async fn every_option_survives(h: &Harness) {
         unique: Some(Unique::new("key")),
         tags: vec![tag("eu"), tag("batch 7")],
         labels: vec![label("gpu"), label("ssd")],
+        limits: Vec::new(),
         headers: BTreeMap::from([("traceparent".into(), "00-1-2".into()), ("x".into(), String::new())]),
         parent: None,
         forked: None,

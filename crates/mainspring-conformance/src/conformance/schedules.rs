@@ -2,13 +2,13 @@
 
 use mainspring_core::Error;
 use mainspring_core::Uuid;
+use mainspring_core::audit::{AuditEntry, Subject};
 use mainspring_core::bounds;
 use mainspring_core::id::JobId;
 use mainspring_core::job::{OnConflict, Options, PayloadBounds, Priority, State, Status, Unique, Until};
 use mainspring_core::name::ScheduleName;
 use mainspring_core::schedule::{
-    AuditEntry, Cause, Definition, Missed, Overlap, Rule, Schedule, Seed, Step, Template, Times, backfill,
-    step,
+    Cause, Definition, Missed, Overlap, Rule, Schedule, Seed, Step, Template, Times, backfill, step,
 };
 use mainspring_core::store::{Receipt, ScheduleWrite, Written};
 use mainspring_core::time::{Span, Timestamp};
@@ -357,7 +357,7 @@ pub async fn changes_are_remembered(h: &Harness) {
         no: 0,
         at: Timestamp::EPOCH,
         who: who.into(),
-        name: name(text),
+        subject: Subject::Schedule(name(text)),
         verb: verb.into(),
         request: Some(Uuid::from_bytes([7; 16])),
         old: None,
@@ -375,15 +375,18 @@ pub async fn changes_are_remembered(h: &Harness) {
         ScheduleWrite { audit: Some(entry("bob", "t", "create")), ..write(new_schedule(h, "t", |_| ())) };
     send(h, vec![other, ScheduleWrite { row: None, audit: Some(entry("bob", "s", "delete")), ..write(row) }])
         .await;
-    let of_s = h.store.audit(Some(name("s")), 1_000).await.expect("entries");
+    let of_s = h.store.audit(Some(Subject::Schedule(name("s"))), 1_000).await.expect("entries");
     assert_eq!(of_s.len(), bounds::AUDIT);
     assert_eq!((of_s[0].verb.as_str(), of_s[0].who.as_str(), of_s[0].at), ("delete", "bob", h.now()));
     assert_eq!((of_s[1].verb.as_str(), of_s.last().map(|it| it.verb.as_str())), ("edit-100", Some("edit-2")));
     assert_eq!((&of_s[1].new, of_s[1].request), (&entry("", "s", "").new, entry("", "s", "").request));
     let all = h.store.audit(None, 3).await.expect("entries");
-    let verbs: Vec<_> = all.iter().map(|it| (it.name.as_str(), it.verb.as_str())).collect();
+    let verbs: Vec<_> = all.iter().map(|it| (it.subject.to_string(), it.verb.as_str())).collect();
     assert_eq!(verbs.len(), 3);
-    assert!(verbs.contains(&("t", "create")) && verbs.contains(&("s", "delete")), "{verbs:?}");
+    assert!(
+        verbs.contains(&("schedule/t".into(), "create")) && verbs.contains(&("schedule/s".into(), "delete")),
+        "{verbs:?}"
+    );
     assert!(all.is_sorted_by(|a, b| a.no > b.no));
 }
 

@@ -71,7 +71,7 @@ pub async fn unreadable_job_holds_up_nobody(h: &Harness) {
 /// People are told what it is, before a claim meets it and after.
 pub async fn unreadable_job_says_so(h: &Harness) {
     let id = damaged(h, Damage::Options).await;
-    let told = async || why(&h.get(id).await, None, &[], h.now());
+    let told = async || why(&h.get(id).await, None, &[], None, h.now());
     assert!(matches!(told().await, Why::Unreadable { what: Some(_) }), "{:?}", told().await);
     let node = h.node().await;
     assert!(h.claim(node, 1).await.is_empty());

@@ -266,7 +266,7 @@ pub async fn holding_keeps_the_operators_words_until_it_is_over(h: &Harness) {
             let record = h.get(id).await;
             assert_eq!((record.summary.status, record.note.as_deref()), (held, note));
             let said = Why::Held { note: note.map(str::to_owned) };
-            assert_eq!(mainspring_core::job::why(&record, None, &[], h.now()), said);
+            assert_eq!(mainspring_core::job::why(&record, None, &[], None, h.now()), said);
             h.apply(id, Verb::Resume).await;
             let record = h.get(id).await;
             assert_eq!((record.summary.status, record.note), (plain(waits), None));

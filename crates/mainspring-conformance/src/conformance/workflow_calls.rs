@@ -244,6 +244,7 @@ pub(super) fn until_signal(about: &str) -> Suspension {
         reason: Reason::Signal,
         waits: vec![wait(about, 1)],
         until: None,
+        keep: false,
         writes: Writes::default(),
         note: None,
     }

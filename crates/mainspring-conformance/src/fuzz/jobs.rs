@@ -6,7 +6,8 @@ use mainspring_core::id::JobId;
 use mainspring_core::job::{
     FaultKind, New, OnConflict, Options, PayloadBounds, Priority, Reason, State, Unique, Until, When,
 };
-use mainspring_core::name::{Kind, Label, QueueName, Tag};
+use mainspring_core::limit::LimitUse;
+use mainspring_core::name::{Kind, Label, LimitName, QueueName, Tag};
 use mainspring_core::store::{Level, NodeState};
 use mainspring_core::time::{Span, Timestamp};
 use mainspring_core::{Error, bounds};
@@ -111,6 +112,7 @@ fn when(draw: &mut ByteSource<'_>) -> When {
 
 fn drawn(draw: &mut ByteSource<'_>) -> Options {
     let mut options = Options {
+        limits: Vec::new(),
         max_attempts: draw.any(),
         backoff: draw.perhaps(backoff),
         timeout: draw.perhaps(|draw| Span(draw.duration())),
@@ -134,6 +136,15 @@ fn drawn(draw: &mut ByteSource<'_>) -> Options {
         options.labels.dedup();
     }
     options.headers.extend(draw.many(20, |draw| (draw.any::<String>(), draw.text())));
+    let limit = |draw: &mut ByteSource<'_>| {
+        let limit = LimitName::new(draw.any::<&str>()).ok()?;
+        Some(LimitUse { limit, key: draw.any(), units: draw.any() })
+    };
+    options.limits = draw.many(10, limit).into_iter().flatten().collect();
+    if draw.any::<bool>() {
+        options.limits.sort();
+        options.limits.dedup_by(|a, b| a.is_same_key(b));
+    }
     options
 }
 

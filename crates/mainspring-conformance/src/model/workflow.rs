@@ -89,7 +89,14 @@ impl Life<'_> {
         let until = pause.until.map(|until| self.harness.now().after(until));
         let suspend = |writes| {
             let (waits, note) = (waits.clone(), (!waits.is_empty()).then(|| "waits".to_owned()));
-            Outcome::Suspend(Box::new(Suspension { reason: pause.reason, waits, until, writes, note }))
+            Outcome::Suspend(Box::new(Suspension {
+                reason: pause.reason,
+                waits,
+                until,
+                keep: false,
+                writes,
+                note,
+            }))
         };
         let Pair { model, store } = self.writes(made, &pause.note).await?;
         Ok(Pair { model: suspend(model), store: suspend(store) })

@@ -53,6 +53,13 @@ impl Error {
                     "wait for `mainspring job {job}`, or use `mainspring schedule run {name} --force`"
                 ));
             }
+            Error::UnknownLimit { limit, similar } => {
+                let meant = similar.as_ref().map(|name| format!("did you mean `{name}`? otherwise "));
+                return Some(format!(
+                    "{}define it: `mainspring limit set {limit} --max N`, or a maximum or a rate where the job is declared",
+                    meant.unwrap_or_default()
+                ));
+            }
             Error::TooLarge { what, .. } => too_large(what)?,
             Error::Invalid { what, .. } => invalid(what)?,
             Error::Unavailable { source: Some(source), .. } if source.to_string().ends_with(NO_RIGHT) => {
@@ -96,7 +103,9 @@ fn too_large(what: &str) -> Option<&'static str> {
 
 fn invalid(what: &str) -> Option<&'static str> {
     match what {
-        "queue name" | "kind" => Some("names are 1 to 128 of the characters A-Z a-z 0-9 . _ : -"),
+        "queue name" | "kind" | "limit name" => {
+            Some("names are 1 to 128 of the characters A-Z a-z 0-9 . _ : -")
+        }
         "signal name" => Some("names are 1 to 128 bytes without control characters, `/` and `#`"),
         "sender" => Some("a sender has 1 to 256 bytes; leave it out to send each call as a new signal"),
         "schedule name" => Some("names are 1 to 100 of the characters A-Z a-z 0-9 . _ : -"),

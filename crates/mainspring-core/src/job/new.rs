@@ -11,6 +11,7 @@ use crate::bounds;
 use crate::id::JobId;
 use crate::job::Unique;
 use crate::journal::Entry;
+use crate::limit::{self, LimitUse};
 use crate::name::{Key, Kind, Label, QueueName, Tag};
 use crate::time::{Span, Timestamp};
 use crate::{Error, Result};
@@ -172,6 +173,9 @@ pub struct Options {
     /// Labels that a node must have to run it, sorted and without repeats.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<Label>,
+    /// Its limits, sorted and without repeats: a claim takes the units of all of them or none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<LimitUse>,
     /// Its headers, such as a trace context.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
@@ -200,6 +204,7 @@ impl Default for Options {
             unique: None,
             tags: Vec::new(),
             labels: Vec::new(),
+            limits: Vec::new(),
             headers: BTreeMap::new(),
             parent: None,
             forked: None,
@@ -230,6 +235,7 @@ impl Options {
         if !self.labels.is_sorted_by(|a, b| a < b) {
             return Err(Error::Invalid { what: "labels", why: "not sorted or not distinct".into() });
         }
+        limit::check_uses(&self.limits)?;
         at_most("headers", self.headers.len(), bounds::HEADERS)?;
         let bytes = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
         at_most("headers", bytes, bounds::HEADER_BYTES)?;
@@ -334,6 +340,7 @@ mod tests {
     use super::*;
     use crate::job::Until;
     use crate::journal::EntryKind;
+    use crate::name::LimitName;
 
     fn new() -> New {
         New {
@@ -487,6 +494,7 @@ mod tests {
             unique: Some(Unique::new("'; --").replace()),
             tags: vec![Tag::new("eu").expect("a tag")],
             labels: vec![Label::new("gpu").expect("a label")],
+            limits: vec![LimitUse::new(LimitName::new("gpu").expect("a name")).key("a").units(2)],
             headers: BTreeMap::from([("traceparent".into(), "00-\"x\"".into())]),
             parent: Some(JobId::from_bytes([9; 16])),
             forked: Some(Origin {

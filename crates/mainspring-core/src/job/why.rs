@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::JobId;
 use crate::job::{Reason, Record, State, Status, Summary};
 use crate::journal::Subject;
+use crate::limit::Obstacle;
 use crate::name::{Key, Kind, Label, QueueName, SignalName};
 use crate::store::{Line, Node, NodeState, Queue, QueueActivity};
 use crate::time::Timestamp;
@@ -142,6 +143,8 @@ pub enum Why {
         /// What the nodes that can run it do for its queue.
         activity: Vec<NodeActivity>,
     },
+    /// A limit, a total or an earlier job with the same limits is in its way. Not told in lists.
+    Limited(Obstacle),
     /// It waits for a free slot of a node that can run it.
     Slot {
         /// The names of the nodes.
@@ -174,7 +177,15 @@ impl NodeActivity {
 }
 
 /// Finds the reason, from what a store knows.
-pub fn why(record: &Record, queue: Option<&Queue>, nodes: &[Node], now: Timestamp) -> Why {
+///
+/// `obstacle` is what [`Limits::obstacle`](crate::store::Limits::obstacle) says of the job.
+pub fn why(
+    record: &Record,
+    queue: Option<&Queue>,
+    nodes: &[Node],
+    obstacle: Option<&Obstacle>,
+    now: Timestamp,
+) -> Why {
     let job = &record.summary;
     match (job.status.state, job.status.reason) {
         (State::Suspended, Some(Reason::Timer | Reason::Signal | Reason::Child)) => waiting(record),
@@ -185,6 +196,7 @@ pub fn why(record: &Record, queue: Option<&Queue>, nodes: &[Node], now: Timestam
         }
         _ => match why_summary(job, queue, nodes, now) {
             Why::Foreign { node, .. } => Why::Foreign { node, last: record.last.clone() },
+            why @ (Why::Suspect { .. } | Why::Slot { .. }) => obstacle.cloned().map_or(why, Why::Limited),
             why => why,
         },
     }
@@ -398,6 +410,7 @@ impl fmt::Display for Why {
                     "{crashes} nodes died while they ran the job, so it waits for a node that runs no other suspect"
                 )
             }
+            Why::Limited(obstacle) => write!(f, "the job waits: {obstacle}"),
             Why::Slot { nodes, .. } => write!(f, "the job waits for a free slot on {}", nodes.join(", ")),
         }
     }
@@ -480,6 +493,7 @@ impl Why {
             Why::Unreadable { .. } => Some(
                 "`mainspring doctor` names the damage: restore the data by hand and resume the job, or cancel or delete it".into(),
             ),
+            Why::Limited(obstacle) => obstacle.hint(),
             Why::Paused { queue } => Some(format!("resume queue `{queue}`")),
             Why::NoNode { queue } => Some(format!("start a node that serves queue `{queue}`")),
             Why::NoHandler { kind } => Some(format!("start a node that handles kind `{kind}`")),

@@ -4,6 +4,7 @@ use crate::Result;
 use crate::bounds;
 use crate::id::{JobId, Row};
 use crate::job::{Record, Summary};
+use crate::limit::Total;
 use crate::name::QueueName;
 use crate::store::{Filter, Listing, Page, PagePosition, Queue, QueueChange, Settings};
 
@@ -60,6 +61,7 @@ impl Model {
         self.counts.check_empty(name)?;
         let Some(settings) = self.queues.get_mut(name) else { return Ok(false) };
         *settings = Settings::default();
+        self.totals.remove(&Total::Queue(name.clone()));
         Ok(self.deleted.insert(name.clone()))
     }
 }

@@ -12,11 +12,12 @@ use crate::store::{self, ClaimRequest, Claimed, ClaimedBatch, Class, Level};
 use crate::time::Timestamp;
 use crate::{Error, Result, bounds};
 
+use super::limited::Choice;
 use super::model::{Line, LineNo, Model};
 use super::place::Place;
 
 /// The head of one line, in the order of claims.
-type Head = (Level, Timestamp, Row, LineNo);
+pub(super) type Head = (Level, Timestamp, Row, LineNo);
 
 impl Model {
     pub(super) fn claim(&mut self, request: &ClaimRequest, now: Timestamp) -> Result<ClaimedBatch> {
@@ -25,8 +26,11 @@ impl Model {
         if !held.is_empty() {
             return self.batch(&held, now);
         }
-        let chosen = self.choice(request, now);
-        self.give(&chosen, request, now)
+        let mut choice = self.choice(request, now);
+        let rows = std::mem::take(&mut choice.rows);
+        let batch = self.give(&rows, request, now);
+        self.keep_visits(choice);
+        batch
     }
 
     /// Claims what another store has claimed, if that was a legal answer to the request.
@@ -44,7 +48,7 @@ impl Model {
             let same = distinct == held.iter().copied().collect() && rows.len() == held.len();
             return if same { self.batch(&rows, now) } else { Err(illegal(&held, &rows)) };
         }
-        let chosen = self.choice(request, now);
+        let chosen = self.choice(request, now).rows;
         let standings =
             |rows: &[Row]| rows.iter().map(|row| self.standing(request, *row, now)).collect::<Vec<_>>();
         let equal = standings(&chosen) == standings(&rows);
@@ -75,14 +79,23 @@ impl Model {
     }
 
     /// The jobs that answer a request, in order. A queue that is named twice is served once.
-    fn choice(&self, request: &ClaimRequest, now: Timestamp) -> Vec<Row> {
-        let mut suspects = request.suspects;
+    fn choice(&self, request: &ClaimRequest, now: Timestamp) -> Choice {
+        let mut choice = Choice::new(request.suspects);
         let mut served = BTreeSet::new();
-        let queues = request.queues.iter().filter(|(queue, _)| served.insert(queue));
-        let open = |queue| self.open_lines(request.node, queue, now);
-        queues
-            .flat_map(|(queue, limit)| self.choose(open(queue), request, queue, *limit, &mut suspects))
-            .collect()
+        for (queue, limit) in request.queues.iter().filter(|(queue, _)| served.insert(queue)) {
+            if self.queues.get(queue).is_none_or(|settings| settings.paused) {
+                continue;
+            }
+            let open = self.open_lines(request.node, queue, now);
+            let limited = !self.totals.is_empty() || open.iter().any(|line| self.groups.has(*line));
+            if limited {
+                self.choose_limited(&open, request, (queue, *limit), now, &mut choice);
+            } else {
+                let rows = self.choose(open, request, queue, *limit, &mut choice.suspects);
+                choice.rows.extend(rows);
+            }
+        }
+        choice
     }
 
     fn give(&mut self, rows: &[Row], request: &ClaimRequest, now: Timestamp) -> Result<ClaimedBatch> {
@@ -130,9 +143,6 @@ impl Model {
         suspects: &mut usize,
     ) -> Vec<Row> {
         let mut lost = if planted::is(Defect::LostAhead) { limit } else { request.lost(queue) };
-        if self.queues.get(queue).is_none_or(|settings| settings.paused) {
-            return Vec::new();
-        }
         let mut heads: BTreeSet<Head> = open.into_iter().filter_map(|line| self.head(line, None)).collect();
         let mut chosen = Vec::new();
         while chosen.len() < limit {
@@ -169,7 +179,7 @@ impl Model {
     /// The lines that have ready jobs.
     pub(super) fn ready_lines(&self) -> Vec<store::Line> {
         let lines = self.lines.iter().flat_map(|(queue, lines)| lines.iter().map(move |line| (queue, line)));
-        let busy = lines.filter(|(_, (_, no))| self.head(**no, None).is_some());
+        let busy = lines.filter(|(_, (_, no))| self.head(**no, None).is_some() || self.groups.has(**no));
         let line = |(queue, (line, _)): (&QueueName, (&Line, &LineNo))| store::Line {
             queue: queue.clone(),
             kind: line.kind.clone(),
@@ -179,7 +189,7 @@ impl Model {
     }
 
     /// The first job of a line, or the first after another.
-    fn head(&self, line: LineNo, after: Option<Head>) -> Option<Head> {
+    pub(super) fn head(&self, line: LineNo, after: Option<Head>) -> Option<Head> {
         let from = match after {
             None => Bound::Included((line, Level::new(Class::Suspect, Priority::HIGHEST), EARLIEST, FIRST)),
             Some((level, since, row, line)) => Bound::Excluded((line, level, since, row)),
@@ -188,7 +198,7 @@ impl Model {
     }
 
     /// The first job of a line from this class on.
-    fn head_of_class(&self, line: LineNo, class: Class) -> Option<Head> {
+    pub(super) fn head_of_class(&self, line: LineNo, class: Class) -> Option<Head> {
         let level = Level::new(class, Priority::HIGHEST);
         self.first_ready(line, Bound::Included((line, level, EARLIEST, FIRST)))
     }

@@ -17,6 +17,7 @@ use super::place::Place;
 impl Model {
     pub(super) fn enqueue(&mut self, jobs: Vec<New>, now: Timestamp) -> Result<Vec<Receipt>> {
         self.check_lines(&jobs)?;
+        self.check_uses(jobs.iter().flat_map(|job| &job.options.limits))?;
         jobs.into_iter().map(|job| self.enqueue_one(job, now)).collect()
     }
 

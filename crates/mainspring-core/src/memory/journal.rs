@@ -256,6 +256,7 @@ impl Model {
         if children.iter().any(|child| !child.journal.is_empty()) {
             return Err(Error::Invalid { what: "child", why: "it has a journal".into() });
         }
+        self.check_uses(children.iter().flat_map(|child| &child.options.limits))?;
         self.check_lines(&children)
     }
 
@@ -308,11 +309,12 @@ impl Model {
 
     /// Sets a claimed job aside, or wakes it at once if what it waits for is there.
     pub(super) fn suspend(&mut self, row: Row, suspension: Suspension, now: Timestamp) -> Result<()> {
-        let Suspension { reason, waits, until, writes, note } = suspension;
+        let Suspension { reason, waits, until, keep, writes, note } = suspension;
         let job = self.job_mut(row)?;
         job.clear_crashes();
         let claim = job.claim;
         job.past().write(writes, claim, now);
+        job.keeps = keep && !job.options.limits.is_empty();
         let there = job.past().answers(&waits) && !planted::is(Defect::SuspendBlind);
         let over = there || until.is_some_and(|until| until <= now);
         let place = Place::Suspended { reason, due: until, waits, note };

@@ -14,6 +14,8 @@ mod claim;
 mod enqueue;
 mod finish;
 mod journal;
+mod limited;
+mod limits;
 mod model;
 mod nodes;
 mod output;
@@ -29,18 +31,20 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use crate::audit::{AuditEntry, Subject};
 use crate::id::{Claim, ClaimBatchNo, JobId, NodeNo};
 use crate::job::{New, Progress, Record, Verb};
 use crate::journal::{Inbox, JobEnd, Recorded, Recording, Signal, Signalled, Timeline};
-use crate::name::{Key, QueueName, ScheduleName, SignalName};
+use crate::limit::{Change, KeyChange, KeyUse, Limit, LimitKey, LimitSeed, Obstacle, Total, TotalUse};
+use crate::name::{Key, LimitName, QueueName, ScheduleName, SignalName};
 use crate::output::{Ask, Output};
-use crate::schedule::{AuditEntry, Schedule};
+use crate::schedule::Schedule;
 use crate::seam::{Clock, Pending};
 use crate::store::{
     Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, DueSchedules, Filter,
-    Finish, Finished, Hint, Journals, Line, Listener, Listeners, Listing, Node, Nodes, Operators, Page,
-    Producers, Queue, QueueChange, Receipt, Registered, Registration, Renewal, Renewed, Rescue, Rescued,
-    ScheduleWrite, Schedules, Store, Swept, Ticket, Written,
+    Finish, Finished, Hint, Journals, Limits, Line, Listener, Listeners, Listing, Node, Nodes, Operators,
+    Page, Producers, Queue, QueueChange, Receipt, Registered, Registration, Renewal, Renewed, Rescue,
+    Rescued, ScheduleWrite, Schedules, Store, Swept, Ticket, Written,
 };
 use crate::time::Timestamp;
 use crate::{Error, Result};
@@ -115,7 +119,9 @@ impl Memory {
                 if self.closed.load(Ordering::Acquire) {
                     return Err(Error::Closed);
                 }
-                let answer = call(&mut model, self.shared.clock.now());
+                let now = self.shared.clock.now();
+                let answer = call(&mut model, now);
+                model.pass_on(now);
                 (answer, model.take_hints())
             };
             self.shared.tell(&hints);
@@ -315,6 +321,10 @@ impl Operators for Memory {
         self.call(move |model, _| model.delete_queue(&queue))
     }
 
+    fn audit(&self, subject: Option<Subject>, limit: usize) -> Pending<'_, Result<Vec<AuditEntry>>> {
+        self.call(move |model, _| Ok(model.audit(subject.as_ref(), limit)))
+    }
+
     fn nodes(&self) -> Pending<'_, Result<Vec<Node>>> {
         self.call(|model, _| Ok(model.nodes()))
     }
@@ -348,9 +358,62 @@ impl Schedules for Memory {
     fn write_schedules(&self, writes: Vec<ScheduleWrite>) -> Pending<'_, Result<Vec<Written>>> {
         self.call(move |model, now| model.write_schedules(writes, now))
     }
+}
 
-    fn audit(&self, name: Option<ScheduleName>, limit: usize) -> Pending<'_, Result<Vec<AuditEntry>>> {
-        self.call(move |model, _| Ok(model.audit(name.as_ref(), limit)))
+impl Limits for Memory {
+    fn seed_limits(&self, seeds: Vec<LimitSeed>) -> Pending<'_, Result<Vec<Limit>>> {
+        self.call(move |model, now| model.seed_limits(&seeds, now))
+    }
+
+    fn set_limit(&self, name: LimitName, change: Change, who: String) -> Pending<'_, Result<Limit>> {
+        self.call(move |model, now| model.set_limit(&name, change, &who, now))
+    }
+
+    fn reset_limit(&self, name: LimitName, who: String) -> Pending<'_, Result<Limit>> {
+        self.call(move |model, now| model.reset_limit(&name, &who, now))
+    }
+
+    fn delete_limit(&self, name: LimitName, who: String) -> Pending<'_, Result<bool>> {
+        self.call(move |model, now| Ok(model.delete_limit(&name, &who, now)))
+    }
+
+    fn limits(&self) -> Pending<'_, Result<Vec<Limit>>> {
+        self.call(|model, _| Ok(model.limits.values().cloned().collect()))
+    }
+
+    fn set_limit_key(
+        &self,
+        limit: LimitName,
+        key: String,
+        change: KeyChange,
+        who: String,
+    ) -> Pending<'_, Result<LimitKey>> {
+        self.call(move |model, now| model.set_limit_key(&limit, &key, change, &who, now))
+    }
+
+    fn limit_keys(
+        &self,
+        name: LimitName,
+        after: Option<String>,
+        limit: usize,
+    ) -> Pending<'_, Result<Vec<LimitKey>>> {
+        self.call(move |model, now| Ok(model.list_limit_keys(&name, after.as_deref(), limit, now)))
+    }
+
+    fn limit_key(&self, limit: LimitName, key: String) -> Pending<'_, Result<KeyUse>> {
+        self.call(move |model, now| model.limit_key(&limit, &key, now))
+    }
+
+    fn obstacle(&self, id: JobId) -> Pending<'_, Result<Option<Obstacle>>> {
+        self.call(move |model, now| Ok(model.obstacle(id, now)))
+    }
+
+    fn set_total(&self, total: Total, max: Option<u32>, who: String) -> Pending<'_, Result<()>> {
+        self.call(move |model, now| model.set_total(total, max, &who, now))
+    }
+
+    fn totals(&self) -> Pending<'_, Result<Vec<TotalUse>>> {
+        self.call(|model, _| Ok(model.list_totals()))
     }
 }
 

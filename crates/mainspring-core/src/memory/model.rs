@@ -5,15 +5,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::audit::AuditEntry;
 use crate::id::{Claim, ClaimBatchNo, JobId, NodeId, NodeNo, Row};
 use crate::job::{ErrorEntry, Input, New, Options, Priority, Progress, State, Status, transition};
-use crate::name::{Kind, Label, QueueName, ScheduleName};
-use crate::schedule::{AuditEntry, Schedule};
+use crate::limit::{Limit, Total};
+use crate::name::{Kind, Label, LimitName, QueueName, ScheduleName};
+use crate::schedule::Schedule;
 use crate::store::{ActivityReport, Class, Counts, Hint, Level, NodeState, Registration, Settings};
 use crate::time::Timestamp;
 use crate::{Error, Result};
 
 use super::journal::Past;
+use super::limited::{Blocked, Groups};
+use super::limits::{KeyId, Keys, TotalState};
 use super::place::Place;
 
 /// Everything.
@@ -48,7 +52,19 @@ pub(super) struct Model {
     pub(super) schedules: BTreeMap<ScheduleName, Schedule>,
     /// Those that are to be looked at, by when.
     pub(super) fires: BTreeSet<(Timestamp, ScheduleName)>,
-    /// Changes of schedules, the first first.
+    pub(super) limits: BTreeMap<LimitName, Limit>,
+    pub(super) keys_of_limits: Keys,
+    pub(super) totals: BTreeMap<Total, TotalState>,
+    /// Jobs in `limited`.
+    pub(super) groups: Groups,
+    /// Groups that wait for room, by the key.
+    pub(super) blocked: BTreeMap<KeyId, Blocked>,
+    /// Keys at which time alone lets the next group in, by when; and the same by key.
+    pub(super) dues: BTreeSet<(Timestamp, KeyId)>,
+    pub(super) due_keys: BTreeMap<KeyId, Timestamp>,
+    /// Keys that this call has left with another room, or has visited.
+    pub(super) touched: BTreeSet<KeyId>,
+    /// Changes of settings, the first first.
     pub(super) audit: Vec<AuditEntry>,
     pub(super) last_audit: i64,
 
@@ -78,6 +94,8 @@ pub(super) struct Job {
     pub(super) failures: u16,
     pub(super) crashes: u16,
     pub(super) crashed_micros: i64,
+    /// Whether it waits and keeps the units of its limits.
+    pub(super) keeps: bool,
     /// Taken away when the job ends.
     pub(super) deadline: Option<Timestamp>,
 
@@ -175,6 +193,7 @@ impl Model {
             failures: 0,
             crashes: 0,
             crashed_micros: 0,
+            keeps: false,
             deadline: new.deadline.map(|deadline| deadline.resolve(now)),
             options: new.options,
             errors: Vec::new(),
@@ -195,6 +214,9 @@ impl Model {
     pub(super) fn remove(&mut self, row: Row) -> Option<Job> {
         self.leave(row);
         let job = self.jobs.remove(&row)?;
+        if job.keeps {
+            self.give_back(&job.options.limits);
+        }
         self.ids.remove(&job.id);
         Some(job)
     }
@@ -215,6 +237,7 @@ impl Model {
     /// Moves a job to a place that the state machine has already allowed.
     pub(super) fn settle(&mut self, row: Row, place: Place) -> Result<()> {
         self.leave(row);
+        self.settle_units(row, &place)?;
         let job = self.job_mut(row)?;
         let claim = job.place.claim();
         job.place = place;
@@ -236,6 +259,29 @@ impl Model {
                 Ok(())
             }
         }
+    }
+
+    /// A job that is claimed takes its units, unless it has kept them; one whose claim ends, or that ends, gives them back, unless it
+    /// keeps them.
+    fn settle_units(&mut self, row: Row, to: &Place) -> Result<()> {
+        let job = self.job(row)?;
+        if job.options.limits.is_empty() {
+            return Ok(());
+        }
+        let (claimed, kept, uses) =
+            (matches!(job.place, Place::Lease { .. }), job.keeps, job.options.limits.clone());
+        match to {
+            Place::Lease { since, .. } if !kept => self.take_units(row, *since),
+            Place::Lease { .. } => self.job_mut(row)?.keeps = false,
+            Place::Done { .. } if claimed || kept => {
+                self.job_mut(row)?.keeps = false;
+                self.give_back(&uses);
+            }
+            Place::Suspended { .. } if claimed && kept => {}
+            _ if claimed => self.give_back(&uses),
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Changes something that indexes depend on, while the job stays where it is.
@@ -274,6 +320,7 @@ impl Model {
     fn leave(&mut self, row: Row) {
         let Some(job) = self.jobs.get(&row) else { return };
         match &job.place {
+            Place::Ready { .. } if job.is_limited() => self.leave_limited(row),
             Place::Ready { class, since } => {
                 self.ready.remove(&(job.line, Level::new(*class, job.priority), *since, row));
             }
@@ -284,6 +331,8 @@ impl Model {
             }
             Place::Lease { node, .. } => {
                 self.leases.remove(&(*node, row));
+                let totals = job.totals();
+                self.count_claim(&totals, false);
             }
             Place::Done { status, at, .. } => {
                 let key = (job.queue.clone(), RetentionKind::of(status.state));
@@ -292,6 +341,7 @@ impl Model {
                 }
             }
         }
+        let Some(job) = self.jobs.get(&row) else { return };
         let status = job.place.status();
         if let Some(deadline) = job.deadline.filter(|_| job.place.is_waiting()) {
             self.deadlines.remove(&(deadline, row));
@@ -304,6 +354,11 @@ impl Model {
     fn enter(&mut self, row: Row) {
         let Some(job) = self.jobs.get(&row) else { return };
         match &job.place {
+            Place::Ready { .. } if job.is_limited() => {
+                let queue = job.queue.clone();
+                self.enter_limited(row);
+                self.hints.ready.insert(queue);
+            }
             Place::Ready { class, since } => {
                 self.ready.insert((job.line, Level::new(*class, job.priority), *since, row));
                 self.hints.ready.insert(job.queue.clone());
@@ -316,12 +371,15 @@ impl Model {
             }
             Place::Lease { node, .. } => {
                 self.leases.insert((*node, row));
+                let totals = job.totals();
+                self.count_claim(&totals, true);
             }
             Place::Done { status, at, .. } => {
                 let key = (job.queue.clone(), RetentionKind::of(status.state));
                 self.ended.entry(key).or_default().insert((*at, row));
             }
         }
+        let Some(job) = self.jobs.get(&row) else { return };
         let status = job.place.status();
         if let Some(deadline) = job.deadline.filter(|_| job.place.is_waiting()) {
             self.deadlines.insert((deadline, row));

@@ -1,8 +1,9 @@
 //! Schedules: rows that are compared, written, and enqueue jobs.
 
+use crate::audit::{AuditEntry, Subject};
 use crate::name::ScheduleName;
 use crate::planted::{self, Defect};
-use crate::schedule::{AuditEntry, Schedule};
+use crate::schedule::Schedule;
 use crate::store::{DueSchedules, ScheduleWrite, Written};
 use crate::time::Timestamp;
 use crate::{Result, bounds};
@@ -34,6 +35,7 @@ impl Model {
         // A call that is refused changes nothing.
         let all: Vec<_> = writes.iter().flat_map(|write| write.jobs.clone()).collect();
         self.check_lines(&all)?;
+        self.check_uses(all.iter().flat_map(|job| &job.options.limits))?;
         writes.into_iter().map(|write| self.write_schedule(write, now)).collect()
     }
 
@@ -61,19 +63,19 @@ impl Model {
         Ok(Written::Stored(self.enqueue(write.jobs, now)?))
     }
 
-    fn remember(&mut self, entry: AuditEntry, now: Timestamp) {
+    pub(super) fn remember(&mut self, entry: AuditEntry, now: Timestamp) {
         self.last_audit += 1;
-        let name = entry.name.clone();
+        let subject = entry.subject.clone();
         self.audit.push(AuditEntry { no: self.last_audit, at: now, ..entry });
-        let of_name = |entry: &&AuditEntry| entry.name == name;
-        if self.audit.iter().filter(of_name).count() > bounds::AUDIT {
-            let oldest = self.audit.iter().position(|entry| entry.name == name);
+        let of_subject = |entry: &&AuditEntry| entry.subject == subject;
+        if self.audit.iter().filter(of_subject).count() > bounds::AUDIT {
+            let oldest = self.audit.iter().position(|entry| entry.subject == subject);
             oldest.map(|at| self.audit.remove(at));
         }
     }
 
-    pub(super) fn audit(&self, name: Option<&ScheduleName>, limit: usize) -> Vec<AuditEntry> {
-        let wanted = self.audit.iter().rev().filter(|entry| name.is_none_or(|name| entry.name == *name));
-        wanted.take(limit).cloned().collect()
+    pub(super) fn audit(&self, subject: Option<&Subject>, limit: usize) -> Vec<AuditEntry> {
+        let of_subject = |entry: &&AuditEntry| subject.is_none_or(|subject| entry.subject == *subject);
+        self.audit.iter().rev().filter(of_subject).take(limit).cloned().collect()
     }
 }

@@ -25,12 +25,9 @@ impl Model {
         }
         #[cfg(feature = "planted")]
         self.promote_again(&rows, now)?;
-        Ok(Swept {
-            now,
-            moved: rows.len(),
-            next: self.timers.first().map(|(due, _)| *due),
-            fire: self.next_fire(),
-        })
+        self.promote_keys(limit, now);
+        let (job, key) = (self.timers.first().map(|(due, _)| *due), self.dues.first().map(|(due, _)| *due));
+        Ok(Swept { now, moved: rows.len(), next: job.into_iter().chain(key).min(), fire: self.next_fire() })
     }
 
     pub(super) fn expire(&mut self, limit: usize, now: Timestamp) -> Result<Swept> {
@@ -64,6 +61,7 @@ impl Model {
         self.ended.retain(|_, rows| !rows.is_empty());
         self.prune_keys(now);
         self.prune_nodes(now);
+        self.prune_limit_keys(limit, now);
         over.len()
     }
 

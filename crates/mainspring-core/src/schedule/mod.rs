@@ -22,8 +22,8 @@ mod tests;
 
 pub use cron::{Cron, Fault, HORIZON_YEARS};
 pub use definition::{
-    AuditEntry, Definition, HEADER_FIRE, HEADER_SCHEDULE, Note, Pause, Schedule, ScheduleState, Seed,
-    Template, Trouble, check_who, fire_of, tag,
+    Definition, HEADER_FIRE, HEADER_SCHEDULE, Note, Pause, Schedule, ScheduleState, Seed, Template, Trouble,
+    fire_of, tag,
 };
 pub use except::Except;
 pub use fire::{Cause, Step, backfill, step};

@@ -33,6 +33,12 @@ impl ClaimRequest {
         of(&self.queues).saturating_sub(of(&self.ahead))
     }
 
+    /// Returns how many jobs with limits a queue gives at most: one per free slot, and one if no slot is free. A job that
+    /// waits for a slot would keep its units idle. But a queue that is always busy must give some.
+    pub fn limited(&self, queue: &QueueName) -> usize {
+        self.free(queue).max(1)
+    }
+
     /// Returns how many jobs of [`Class::Lost`] a queue gives at most: one per free slot, and one if no slot is free.
     /// Otherwise a queue that is always busy would never give any.
     pub fn lost(&self, queue: &QueueName) -> usize {

@@ -9,20 +9,22 @@
 
 use super::{
     Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, DueSchedules, Filter,
-    Finding, Finish, Finished, Journals, Line, Listener, Listing, Node, Nodes, Operators, Page, Producers,
-    Queue, QueueChange, Receipt, Registered, Registration, Renewal, Renewed, Rescue, Rescued, ScheduleWrite,
-    Schedules, Store, Swept, Ticket, Written,
+    Finding, Finish, Finished, Journals, Limits, Line, Listener, Listing, Node, Nodes, Operators, Page,
+    Producers, Queue, QueueChange, Receipt, Registered, Registration, Renewal, Renewed, Rescue, Rescued,
+    ScheduleWrite, Schedules, Store, Swept, Ticket, Written,
 };
 use std::any::Any;
 use std::sync::Weak;
 
 use crate::Result;
+use crate::audit::{AuditEntry, Subject};
 use crate::id::{Claim, ClaimBatchNo, JobId, NodeNo};
 use crate::job::{New, Progress, Record, Verb};
 use crate::journal::{Inbox, JobEnd, Recorded, Recording, Signal, Signalled, Timeline};
-use crate::name::{Key, QueueName, ScheduleName, SignalName};
+use crate::limit::{Change, KeyChange, KeyUse, Limit, LimitKey, LimitSeed, Obstacle, Total, TotalUse};
+use crate::name::{Key, LimitName, QueueName, ScheduleName, SignalName};
 use crate::output::{Ask, Output};
-use crate::schedule::{AuditEntry, Schedule};
+use crate::schedule::Schedule;
 use crate::seam::Pending;
 
 /// A method of a store.
@@ -186,6 +188,7 @@ store_methods! {
         reads QueuesCall = queues() -> Vec<Queue>;
         writes ConfigureCall = configure(queue: QueueName, change: QueueChange) -> Queue;
         writes DeleteQueueCall = delete_queue(queue: QueueName) -> bool;
+        reads AuditCall = audit(subject: Option<Subject>, limit: usize) -> Vec<AuditEntry>;
         reads NodesCall = nodes() -> Vec<Node>;
         reads CheckPartCall = check_part(part: CheckPart) -> Checked;
         writes TryWriteCall = try_write() -> ();
@@ -196,6 +199,18 @@ store_methods! {
         reads FindSchedulesCall = find_schedules(names: Vec<ScheduleName>) -> Vec<Option<Schedule>>;
         reads ListSchedulesCall = list_schedules(after: Option<ScheduleName>, limit: usize) -> Vec<Schedule>;
         writes WriteSchedulesCall = write_schedules(writes: Vec<ScheduleWrite>) -> Vec<Written>;
-        reads AuditCall = audit(name: Option<ScheduleName>, limit: usize) -> Vec<AuditEntry>;
+    }
+    Limits {
+        writes SeedLimitsCall = seed_limits(seeds: Vec<LimitSeed>) -> Vec<Limit>;
+        writes SetLimitCall = set_limit(name: LimitName, change: Change, who: String) -> Limit;
+        writes ResetLimitCall = reset_limit(name: LimitName, who: String) -> Limit;
+        writes DeleteLimitCall = delete_limit(name: LimitName, who: String) -> bool;
+        reads LimitsCall = limits() -> Vec<Limit>;
+        writes SetLimitKeyCall = set_limit_key(limit: LimitName, key: String, change: KeyChange, who: String) -> LimitKey;
+        reads LimitKeysCall = limit_keys(name: LimitName, after: Option<String>, limit: usize) -> Vec<LimitKey>;
+        reads LimitKeyCall = limit_key(limit: LimitName, key: String) -> KeyUse;
+        reads ObstacleCall = obstacle(id: JobId) -> Option<Obstacle>;
+        writes SetTotalCall = set_total(total: Total, max: Option<u32>, who: String) -> ();
+        reads TotalsCall = totals() -> Vec<TotalUse>;
     }
 }

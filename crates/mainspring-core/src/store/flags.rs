@@ -1,9 +1,9 @@
 //! Flags: what a job has besides its row, as bits of the column `flags` of every place.
 //!
-//! One table says of each bit who holds what it stands for, and how long the bit stays with the job. All masks are computed
-//! from it, and statements name bits and masks by [`codes`](crate::codes): `{flag.key}`, `{flags.told}`. A new bit is a
-//! line of the table; what is held needs its release, in the one place of each store that releases what its holder
-//! holds.
+//! One table says of each bit who holds what it stands for, and how long the bit stays with the job. All masks are
+//! computed from it, and statements name bits and masks by [`codes`](crate::codes): `{flag.key}`, `{flags.told}`. A new
+//! bit is a line of the table; what is held needs its release, in the one place of each store that releases what its
+//! holder holds.
 //!
 //! # Invariants
 //! - A plain job has no flag, and its moves touch no side table.
@@ -73,14 +73,18 @@ flags! {
     PARENT = 32 "parent" Nobody Told,
     /// It is to be cancelled because its parent has ended, or goes on without it.
     ORPHAN = 64 "orphan" Nobody Claim,
+    /// It has limits. In `lease`, its claim holds units of limits or counts in a total, and gives them back. A plain
+    /// job has the flag there, and there alone, while its claim counts in a total.
+    LIMITED = 128 "limited" Claim Job,
+    /// It waits and keeps the units that its last claim took; its next claim does not take them again. The job holds
+    /// them.
+    KEEPS = 256 "keeps" Job Job,
     /// It was claimed for a slot that was not free, so its node's death is no crash of the job.
     AHEAD = 16_384 "ahead" Nobody Claim,
 }
 
 /// Bits that later capabilities will use, each with its meaning.
 pub const RESERVED: &[(i16, &str)] = &[
-    (128, "limited: its claim takes slots of limits"),
-    (256, "keeps its slots of limits while it waits; the job holds them"),
     (512, "other jobs depend on it and are told of its end"),
     (1024, "member of a graph"),
     (2048, "its claim takes an allowance from a budget"),
@@ -131,6 +135,7 @@ pub fn of(job: &New) -> i16 {
     key | given(DEADLINE, job.deadline.is_some())
         | given(JOURNAL, !job.journal.is_empty())
         | given(PARENT, job.options.parent.is_some())
+        | given(LIMITED, !job.options.limits.is_empty())
 }
 
 const fn given(flag: i16, it_has: bool) -> i16 {
@@ -159,8 +164,8 @@ mod tests {
 
     #[test]
     fn masks_follow_the_table() {
-        assert_eq!(HELD_BY_JOB, KEY | DEADLINE);
-        assert_eq!(HELD_BY_CLAIM, 0);
+        assert_eq!(HELD_BY_JOB, KEY | DEADLINE | KEEPS);
+        assert_eq!(HELD_BY_CLAIM, LIMITED);
         assert_eq!(OF_CLAIM, ORPHAN | AHEAD);
         assert_eq!(TOLD, CHILDREN | PARENT);
         assert_eq!(LASTING, JOURNAL | CHILDREN | PARENT);

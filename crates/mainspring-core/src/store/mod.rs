@@ -1,12 +1,12 @@
 //! The seam between engine and database.
 //!
-//! A backend implements [`Store`] and its parts, one for each client: [`Producers`], [`Nodes`], [`Journals`] and
-//! [`Operators`]. They are **set-based**: every write takes a batch and is one commit. These docs, the
+//! A backend implements [`Store`] and its parts, one for each client: [`Producers`], [`Nodes`], [`Journals`],
+//! [`Operators`], [`Schedules`] and [`Limits`]. They are **set-based**: every write takes a batch and is one commit. These docs, the
 //! [`memory`](crate::memory) store and the conformance suite define the semantics. No backend has semantics of its own.
 //!
 //! # Places
 //!
-//! A job is in exactly one place: `ready`, `timers`, `suspended`, `lease` or `done`. Every move takes the job out of
+//! A job is in exactly one place: `ready`, `limited`, `timers`, `suspended`, `lease` or `done`. Every move takes the job out of
 //! one place and puts it into the next in one transaction. Taking it out is the linearization point: a caller that
 //! finds nothing to take has lost the race and changes nothing. The place carries the three numbers (claim, failures,
 //! crashes) and the priority; the job itself is never updated.
@@ -52,7 +52,7 @@ pub use node::{
     Abilities, Cancellation, Mark, Node, NodeState, Registered, Registration, Renewal, Renewed, Rescue,
     Rescued,
 };
-pub use part::{Journals, Nodes, Operators, Producers, Schedules};
+pub use part::{Journals, Limits, Nodes, Operators, Producers, Schedules};
 pub use schedule::{DueSchedules, ScheduleWrite, Written};
 pub use schema::fingerprint;
 pub use transactions::{Commit, Transactions, Uncommitted, check_outside, inside};
@@ -139,7 +139,7 @@ pub struct Description {
 ///
 /// Every method that writes is one commit and has no effect at all if it returns an error other than
 /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown). A method that finds nothing to do writes nothing.
-pub trait Store: Producers + Nodes + Journals + Operators + Schedules {
+pub trait Store: Producers + Nodes + Journals + Operators + Schedules + Limits {
     /// What this store is.
     fn describe(&self) -> Description;
 

@@ -1,8 +1,9 @@
 //! Schedules: what goes over the seam.
 
+use crate::audit::AuditEntry;
 use crate::job::New;
 use crate::name::ScheduleName;
-use crate::schedule::{AuditEntry, Schedule};
+use crate::schedule::Schedule;
 use crate::store::Receipt;
 use crate::time::Timestamp;
 

@@ -30,13 +30,15 @@ fn corrupt(error: &serde_json::Error) -> Error {
 
 /// Cheaper than to compare with a default that would have to be made.
 fn is_default(options: &Options) -> bool {
-    let Options { max_attempts, backoff, timeout, unique, tags, labels, headers, parent, forked } = options;
+    let Options { max_attempts, backoff, timeout, unique, tags, labels, limits, headers, parent, forked } =
+        options;
     *max_attempts == default_attempts()
         && backoff.is_none()
         && timeout.is_none()
         && unique.is_none()
         && tags.is_empty()
         && labels.is_empty()
+        && limits.is_empty()
         && headers.is_empty()
         && parent.is_none()
         && forked.is_none()

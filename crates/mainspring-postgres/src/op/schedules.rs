@@ -59,23 +59,23 @@ statement! {
     /// An append.
     pub(crate) AddAudit<'a> = "schedules.add_audit", whole ("it appends"),
     (
-        at: Present, who: Vec<&'a str>, names: Vec<&'a str>, verbs: Vec<&'a str>,
+        at: Present, who: Vec<&'a str>, subjects: Vec<String>, verbs: Vec<&'a str>,
         requests: Vec<Option<Uuid>>, old: Vec<Option<String>>, new: Vec<Option<String>>,
     );
     concat!(
     "WITH ",
     now!(),
-    "INSERT INTO mainspring.audit (at, who, name, verb, request, old, new)
-    SELECT t.now, u.who, u.name, u.verb, u.request, u.old::json, u.new::json
+    "INSERT INTO mainspring.audit (at, who, subject, verb, request, old, new)
+    SELECT t.now, u.who, u.subject, u.verb, u.request, u.old::json, u.new::json
     FROM t, unnest($2::text[], $3::text[], $4::text[], $5::uuid[], $6::text[], $7::text[]) WITH ORDINALITY
-        AS u(who, name, verb, request, old, new, o) ORDER BY u.o"
+        AS u(who, subject, verb, request, old, new, o) ORDER BY u.o"
 )
 }
 statement! {
-    /// Index `audit_name`: those beyond the bound.
-    pub(crate) TrimAudit<'a> = "schedules.trim_audit", by ["audit_name"], (names: Vec<&'a str>, kept: i64);
-    "DELETE FROM mainspring.audit a USING unnest($1::text[]) AS u(name)
-    WHERE a.name = u.name AND a.no <= (SELECT b.no FROM mainspring.audit b WHERE b.name = u.name
+    /// Index `audit_subject`: those beyond the bound.
+    pub(crate) TrimAudit<'a> = "schedules.trim_audit", by ["audit_subject"], (subjects: Vec<String>, kept: i64);
+    "DELETE FROM mainspring.audit a USING unnest($1::text[]) AS u(subject)
+    WHERE a.subject = u.subject AND a.no <= (SELECT b.no FROM mainspring.audit b WHERE b.subject = u.subject
         ORDER BY b.no DESC LIMIT 1 OFFSET $2)"
 }
 
@@ -110,7 +110,7 @@ impl<'a> Rows<'a> {
 #[derive(Default)]
 struct Entries<'a> {
     who: Vec<&'a str>,
-    names: Vec<&'a str>,
+    subjects: Vec<String>,
     verbs: Vec<&'a str>,
     requests: Vec<Option<Uuid>>,
     old: Vec<Option<String>>,
@@ -122,7 +122,7 @@ impl<'a> Entries<'a> {
         let mut entries = Entries::default();
         for entry in writes.filter_map(|write| write.audit.as_ref()) {
             entries.who.push(&entry.who);
-            entries.names.push(entry.name.as_str());
+            entries.subjects.push(entry.subject.to_string());
             entries.verbs.push(&entry.verb);
             entries.requests.push(entry.request);
             entries.old.push(entry.old.as_ref().map(ToString::to_string));
@@ -154,16 +154,16 @@ impl Op for WriteSchedules {
             AddAudit {
                 at: &at,
                 who: &entries.who,
-                names: &entries.names,
+                subjects: &entries.subjects,
                 verbs: &entries.verbs,
                 requests: &entries.requests,
                 old: &entries.old,
                 new: &entries.new,
             }
             .call(),
-            TrimAudit { names: &entries.names, kept: &kept }.call(),
+            TrimAudit { subjects: &entries.subjects, kept: &kept }.call(),
         ];
-        let remember = if entries.names.is_empty() { &[][..] } else { &remember[..] };
+        let remember = if entries.subjects.is_empty() { &[][..] } else { &remember[..] };
         let receipts = if jobs.is_empty() {
             conn.end(remember).await?;
             Some(Vec::new())

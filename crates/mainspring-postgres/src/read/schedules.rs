@@ -1,7 +1,8 @@
 //! Schedules and what was changed about them.
 
+use mainspring_core::audit::{AuditEntry, Subject};
 use mainspring_core::name::ScheduleName;
-use mainspring_core::schedule::{AuditEntry, Schedule};
+use mainspring_core::schedule::Schedule;
 use mainspring_core::store::DueSchedules;
 use uuid::Uuid;
 
@@ -19,7 +20,7 @@ row! {
 row! {
     /// A change.
     pub(crate) AuditRow {
-        no: i64, at: At, who: String, name: String, verb: String, request: Option<Uuid>, old: Option<String>,
+        no: i64, at: At, who: String, subject: String, verb: String, request: Option<Uuid>, old: Option<String>,
         new: Option<String>,
     }
 }
@@ -57,13 +58,13 @@ statement! {
 statement! {
     /// Primary key, from its end.
     pub(crate) AuditAll<'a> = "schedules.audit", by ["audit_pkey"], (limit: i64) -> AuditRow;
-    "SELECT no, at, who, name, verb, request, old::text, new::text FROM mainspring.audit ORDER BY no DESC LIMIT $1"
+    "SELECT no, at, who, subject, verb, request, old::text, new::text FROM mainspring.audit ORDER BY no DESC LIMIT $1"
 }
 statement! {
-    /// Index `audit_name`, from its end.
-    pub(crate) AuditOf<'a> = "schedules.audit_of", by ["audit_name"], (limit: i64, name: &'a str) -> AuditRow;
-    "SELECT no, at, who, name, verb, request, old::text, new::text FROM mainspring.audit
-    WHERE name = $2 ORDER BY no DESC LIMIT $1"
+    /// Index `audit_subject`, from its end.
+    pub(crate) AuditOf<'a> = "schedules.audit_of", by ["audit_subject"], (limit: i64, subject: &'a str) -> AuditRow;
+    "SELECT no, at, who, subject, verb, request, old::text, new::text FROM mainspring.audit
+    WHERE subject = $2 ORDER BY no DESC LIMIT $1"
 }
 
 /// Schedules to be looked at by now. One that cannot be read does not keep the others from firing.
@@ -131,7 +132,7 @@ impl Op for ListSchedules {
 
 /// Changes, the last first.
 pub(crate) struct Audit {
-    pub(crate) name: Option<ScheduleName>,
+    pub(crate) subject: Option<Subject>,
     pub(crate) limit: usize,
 }
 
@@ -140,9 +141,11 @@ impl Op for Audit {
     const WRITES: bool = false;
 
     async fn run(&self, conn: &mut Conn, shared: &Shared) -> Result<Vec<AuditEntry>> {
-        let (limit, name) = (bound(self.limit), self.name.as_ref().map_or("", ScheduleName::as_str));
-        let call = match self.name {
-            Some(_) => AuditOf { limit: &limit, name: &name }.call(),
+        let limit = bound(self.limit);
+        let subject = self.subject.as_ref().map(ToString::to_string).unwrap_or_default();
+        let subject = subject.as_str();
+        let call = match self.subject {
+            Some(_) => AuditOf { limit: &limit, subject: &subject }.call(),
             None => AuditAll { limit: &limit }.call(),
         };
         let rows = conn.commit(shared, &[call]).await?.pop().unwrap_or_default();
@@ -159,7 +162,7 @@ fn entry(row: AuditRow) -> Result<AuditEntry> {
         no: row.no,
         at: row.at.0,
         who: row.who,
-        name: name_of(&row.name)?,
+        subject: row.subject.parse().map_err(|error: mainspring_core::Error| corrupt(error.to_string()))?,
         verb: row.verb,
         request: row.request,
         old: json(row.old)?,

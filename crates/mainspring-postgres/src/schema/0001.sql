@@ -335,14 +335,14 @@ CREATE TABLE mainspring.audit (
     no   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at   timestamptz NOT NULL,
     who  text NOT NULL,
-    name text COLLATE "C" NOT NULL,
+    subject text COLLATE "C" NOT NULL,
     verb text NOT NULL,
     -- Who has lost the answer to a change finds it by this.
     request uuid,
     old  json,
     new  json
 );
-CREATE INDEX audit_name ON mainspring.audit (name, no);
+CREATE INDEX audit_subject ON mainspring.audit (subject, no);
 
 -- Rows of these tables live for seconds. The server's defaults would let as many dead rows gather as there are live jobs.
 ALTER TABLE mainspring.ready SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 10000);

@@ -243,7 +243,7 @@ fn end(tx: &mut Tx<'_>, mut card: Card, outcome: &Outcome, cancel: Option<&str>)
 /// Sets a job aside, or lets it go on at once if what it waits for is there. Its messages were looked for in the
 /// transaction that would set it aside, so none comes in between.
 fn suspend(tx: &mut Tx<'_>, card: &Card, suspension: &Suspension) -> Result<()> {
-    let Suspension { reason, waits, until, note, writes: _ } = suspension;
+    let Suspension { reason, waits, until, note, keep: _, writes: _ } = suspension;
     let over = until.is_some_and(|until| until <= tx.now) || inbox::answers(tx, card.no, waits)?;
     if over && reason.awaits() {
         return moves::enter_ready(tx, card, moves::returned(card));

@@ -126,7 +126,7 @@ pub(crate) fn leave(tx: &mut Tx<'_>, card: &Card, place: &Place) -> Result<()> {
 }
 
 // What a claim holds is released by whatever deletes its row from `lease`: here. Nothing is held by a claim yet.
-const _: () = assert!(flags::HELD_BY_CLAIM == 0, "`leave_lease` releases what a claim holds");
+const _: () = assert!(flags::HELD_BY_CLAIM == flags::LIMITED, "`leave_lease` releases what a claim holds");
 
 /// Takes a job out of `lease`, where it was found in this transaction, and releases what its claim holds. The caller counts.
 pub(crate) fn leave_lease(tx: &Tx<'_>, card: &Card) -> Result<()> {
@@ -280,8 +280,10 @@ pub(crate) fn end_quietly(tx: &mut Tx<'_>, card: &Card, ending: Ending<'_>) -> R
 }
 
 // What a job holds is released by its end: here. Each flag of what it holds has its branch below.
-const _: () =
-    assert!(flags::HELD_BY_JOB == flags::KEY | flags::DEADLINE, "`append` releases what a job holds");
+const _: () = assert!(
+    flags::HELD_BY_JOB == flags::KEY | flags::DEADLINE | flags::KEEPS,
+    "`append` releases what a job holds"
+);
 
 /// Puts a job into `done`, and releases what it held until its end. The caller counts.
 pub(crate) fn append(tx: &mut Tx<'_>, card: &Card, ending: Ending<'_>) -> Result<()> {

@@ -1,7 +1,8 @@
 //! Schedules: rows that are compared, written, and enqueue jobs in the same transaction.
 
+use mainspring_core::audit::AuditEntry;
 use mainspring_core::bounds;
-use mainspring_core::schedule::{AuditEntry, Schedule};
+use mainspring_core::schedule::Schedule;
 use mainspring_core::store::{ScheduleWrite, Written};
 use rusqlite::{OptionalExtension, params};
 
@@ -19,10 +20,10 @@ const PUT: &str =
 /// Primary key.
 const DELETE: &str = "DELETE FROM mainspring_schedules WHERE name = ?1";
 /// An append to the primary key.
-const REMEMBER: &str = "INSERT INTO mainspring_audit (at, who, name, verb, request, old, new) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-/// Index `audit_name`: those beyond the bound.
-pub(crate) const FORGET: &str = "DELETE FROM mainspring_audit WHERE name = ?1 AND no <= (
-    SELECT no FROM mainspring_audit WHERE name = ?1 ORDER BY no DESC LIMIT 1 OFFSET ?2)";
+const REMEMBER: &str = "INSERT INTO mainspring_audit (at, who, subject, verb, request, old, new) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+/// Index `audit_subject`: those beyond the bound.
+pub(crate) const FORGET: &str = "DELETE FROM mainspring_audit WHERE subject = ?1 AND no <= (
+    SELECT no FROM mainspring_audit WHERE subject = ?1 ORDER BY no DESC LIMIT 1 OFFSET ?2)";
 
 /// Writes rows whose version is the expected one.
 pub(crate) fn write(tx: &mut Tx<'_>, writes: &[ScheduleWrite]) -> Result<Vec<Written>> {
@@ -62,20 +63,20 @@ fn put(tx: &mut Tx<'_>, row: &Schedule, version: i64) -> Result<()> {
     Ok(())
 }
 
-fn remember(tx: &Tx<'_>, entry: &AuditEntry) -> Result<()> {
+pub(crate) fn remember(tx: &Tx<'_>, entry: &AuditEntry) -> Result<()> {
     let text = |value: &Option<serde_json::Value>| value.as_ref().map(ToString::to_string);
     let (old, new) = (text(&entry.old), text(&entry.new));
-    let name = entry.name.as_str();
+    let subject = entry.subject.to_string();
     let request = entry.request.as_ref().map(|request| request.as_bytes().as_slice());
     tx.conn.prepare_cached(REMEMBER)?.execute(params![
         tx.micros(),
         entry.who,
-        name,
+        subject,
         entry.verb,
         request,
         old,
         new
     ])?;
-    tx.conn.prepare_cached(FORGET)?.execute(params![name, as_i64(bounds::AUDIT)])?;
+    tx.conn.prepare_cached(FORGET)?.execute(params![subject, as_i64(bounds::AUDIT)])?;
     Ok(())
 }

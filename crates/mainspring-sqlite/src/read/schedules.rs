@@ -1,8 +1,9 @@
 //! Schedules and what was changed about them.
 
 use mainspring_core::Uuid;
+use mainspring_core::audit::{AuditEntry, Subject};
 use mainspring_core::name::ScheduleName;
-use mainspring_core::schedule::{AuditEntry, Schedule};
+use mainspring_core::schedule::Schedule;
 use mainspring_core::store::DueSchedules;
 use mainspring_core::time::Timestamp;
 use rusqlite::{OptionalExtension, Row, params};
@@ -24,10 +25,10 @@ pub(crate) const LIST: &str = "SELECT name, version, next_at, definition, state 
     WHERE name > ?1 ORDER BY name LIMIT ?2";
 /// Primary key, from its end.
 const AUDIT: &str =
-    "SELECT no, at, who, name, verb, request, old, new FROM mainspring_audit ORDER BY no DESC LIMIT ?1";
-/// Index `audit_name`, from its end.
-pub(crate) const AUDIT_OF: &str = "SELECT no, at, who, name, verb, request, old, new FROM mainspring_audit
-    WHERE name = ?2 ORDER BY no DESC LIMIT ?1";
+    "SELECT no, at, who, subject, verb, request, old, new FROM mainspring_audit ORDER BY no DESC LIMIT ?1";
+/// Index `audit_subject`, from its end.
+pub(crate) const AUDIT_OF: &str = "SELECT no, at, who, subject, verb, request, old, new FROM mainspring_audit
+    WHERE subject = ?2 ORDER BY no DESC LIMIT ?1";
 
 /// Schedules to be looked at by now. One that cannot be read does not keep the others from firing.
 pub(crate) fn due_schedules(reader: &mut Reader, limit: usize) -> Result<DueSchedules> {
@@ -72,15 +73,11 @@ pub(crate) fn list_schedules(
 }
 
 /// Changes, the last first.
-pub(crate) fn audit(
-    reader: &mut Reader,
-    name: Option<&ScheduleName>,
-    limit: usize,
-) -> Result<Vec<AuditEntry>> {
-    let mut statement = reader.conn.prepare_cached(if name.is_some() { AUDIT_OF } else { AUDIT })?;
+pub(crate) fn audit(reader: &mut Reader, subject: Option<&Subject>, limit: usize) -> Result<Vec<AuditEntry>> {
+    let mut statement = reader.conn.prepare_cached(if subject.is_some() { AUDIT_OF } else { AUDIT })?;
     let limit = as_i64(limit);
-    let mut rows = match name {
-        Some(name) => statement.query(params![limit, name.as_str()])?,
+    let mut rows = match subject {
+        Some(subject) => statement.query(params![limit, subject.to_string()])?,
         None => statement.query([limit])?,
     };
     let mut entries = Vec::new();
@@ -94,7 +91,10 @@ pub(crate) fn audit(
             no: row.get(0)?,
             at: Timestamp::from_micros(row.get(1)?),
             who: row.get(2)?,
-            name: name_of(row, 3)?,
+            subject: row
+                .get::<_, String>(3)?
+                .parse()
+                .map_err(|error: mainspring_core::Error| corrupt(error.to_string()))?,
             verb: row.get(4)?,
             request: row.get::<_, Option<[u8; 16]>>(5)?.map(Uuid::from_bytes),
             old: json(6)?,

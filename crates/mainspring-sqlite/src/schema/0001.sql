@@ -305,14 +305,14 @@ CREATE TABLE mainspring_audit (
     no   INTEGER PRIMARY KEY,
     at   INTEGER NOT NULL,
     who  TEXT NOT NULL,
-    name TEXT NOT NULL,
+    subject TEXT NOT NULL,
     verb TEXT NOT NULL,
     -- Who has lost the answer to a change finds it by this.
     request BLOB,
     old  TEXT,
     new  TEXT
 );
-CREATE INDEX mainspring_audit_name ON mainspring_audit (name, no);
+CREATE INDEX mainspring_audit_subject ON mainspring_audit (subject, no);
 
 -- How far `done` has been looked through for each distinct retention.
 CREATE TABLE mainspring_retention (

@@ -39,7 +39,14 @@ fn signal(job: JobId, sender: &str) -> Signal {
 
 fn suspend(reason: Reason, waits: Vec<Wait>, until: Option<Timestamp>) -> Outcome {
     let note = Some("a note".to_owned());
-    Outcome::Suspend(Box::new(Suspension { reason, waits, until, writes: Writes::default(), note }))
+    Outcome::Suspend(Box::new(Suspension {
+        reason,
+        waits,
+        until,
+        keep: false,
+        writes: Writes::default(),
+        note,
+    }))
 }
 
 fn wait_go(need: u32) -> Vec<Wait> {

@@ -132,6 +132,7 @@ fn suspend() -> Outcome {
         reason: Reason::Signal,
         waits: vec![Wait { subject: subject(), need: 1 }],
         until: None,
+        keep: false,
         writes: Writes::default(),
         note: None,
     }))

@@ -312,7 +312,7 @@ impl SessionState {
         let writes = self.deferred.take();
         self.replay.add(&writes.entries);
         let (reason, until, waits) = (self.waits.reason(), self.waits.due(), self.waits.subjects());
-        Box::new(Suspension { reason, waits, until, writes, note: None })
+        Box::new(Suspension { reason, waits, until, keep: false, writes, note: None })
     }
 
     /// The job is set aside, with what there is to say of that.
@@ -321,6 +321,7 @@ impl SessionState {
             reason: Reason::Drift,
             waits: Vec::new(),
             until: None,
+            keep: false,
             writes: self.deferred.take(),
             note: Some(mainspring_core::job::cut(note, bounds::ERROR_BYTES)),
         })

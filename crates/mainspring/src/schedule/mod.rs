@@ -37,11 +37,12 @@ mod new;
 pub(crate) mod seed;
 mod verbs;
 
+pub use mainspring_core::audit::AuditEntry;
 pub use mainspring_core::name::ScheduleName;
 pub use mainspring_core::schedule::{
-    AuditEntry, Cause, Cron, Definition, Due, Except, Fault, HEADER_FIRE, HEADER_SCHEDULE, HORIZON_YEARS,
-    Hold, Missed, Note, Overlap, Pause, Rule, Schedule, ScheduleState, ScheduleWhy, Seed, Template, Times,
-    Trouble, Zone, due, tag,
+    Cause, Cron, Definition, Due, Except, Fault, HEADER_FIRE, HEADER_SCHEDULE, HORIZON_YEARS, Hold, Missed,
+    Note, Overlap, Pause, Rule, Schedule, ScheduleState, ScheduleWhy, Seed, Template, Times, Trouble, Zone,
+    due, tag,
 };
 
 pub use new::NewSchedule;

@@ -1,7 +1,8 @@
 //! Schedules that code names: created when a node starts, and never against a person.
 
+use mainspring_core::audit::{AuditEntry, Subject};
 use mainspring_core::name::ScheduleName;
-use mainspring_core::schedule::{AuditEntry, Definition, Schedule, Seed};
+use mainspring_core::schedule::{Definition, Schedule, Seed};
 use mainspring_core::store::{ScheduleWrite, Written};
 use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, Result, bounds};
@@ -75,7 +76,7 @@ fn write(
         no: 0,
         at: now,
         who: format!("code {}", version.chars().filter(|c| !c.is_control()).take(64).collect::<String>()),
-        name: name.clone(),
+        subject: Subject::Schedule(name.clone()),
         request: None,
         verb: if found.is_some() { "seed" } else { "create" }.to_owned(),
         old: found.as_ref().map(json),

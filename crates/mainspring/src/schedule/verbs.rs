@@ -1,12 +1,11 @@
 //! Schedules, as operators see them.
 
+use mainspring_core::audit::{AuditEntry, Subject, check_who};
 use mainspring_core::id::JobId;
 use mainspring_core::job::{New, Verb};
 use mainspring_core::journal::JobEnd;
 use mainspring_core::name::ScheduleName;
-use mainspring_core::schedule::{
-    AuditEntry, Cause, Definition, Hold, Schedule, ScheduleWhy, backfill, check_who,
-};
+use mainspring_core::schedule::{Cause, Definition, Hold, Schedule, ScheduleWhy, backfill};
 use mainspring_core::store::{Receipt, ScheduleWrite, Written};
 use mainspring_core::time::Timestamp;
 use mainspring_core::{Error, Result, Uuid, bounds};
@@ -210,7 +209,8 @@ impl<'a> Schedules<'a> {
 
     /// What was changed about a schedule, the last first.
     pub async fn audit(&self, name: &str) -> Result<Vec<AuditEntry>> {
-        self.engine.store().audit(Some(ScheduleName::new(name)?), bounds::AUDIT).await
+        let subject = Subject::Schedule(ScheduleName::new(name)?);
+        self.engine.store().audit(Some(subject), bounds::AUDIT).await
     }
 
     /// The one reason that a schedule is not firing now.
@@ -289,7 +289,7 @@ impl<'a> Schedules<'a> {
             no: 0,
             at: now,
             who: self.who.clone(),
-            name: name.clone(),
+            subject: Subject::Schedule(name.clone()),
             verb: verb.to_owned(),
             request: Some(request),
             old: found.as_ref().map(json),
@@ -312,7 +312,7 @@ impl<'a> Schedules<'a> {
 
     /// Whether a request was stored.
     async fn is_noted(&self, name: &ScheduleName, request: Uuid) -> Result<bool> {
-        let entries = self.engine.store().audit(Some(name.clone()), bounds::AUDIT).await?;
+        let entries = self.engine.store().audit(Some(Subject::Schedule(name.clone())), bounds::AUDIT).await?;
         Ok(entries.iter().any(|entry| entry.request == Some(request)))
     }
 }

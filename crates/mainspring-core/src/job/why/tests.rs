@@ -329,7 +329,7 @@ fn what_a_workflow_waits_for_is_told() {
     };
     let signal =
         |name: &str, need| Wait { subject: Subject::Signal(SignalName::new(name).expect("a name")), need };
-    let told = |record: &Record| why(record, None, &[], NOW).to_string();
+    let told = |record: &Record| why(record, None, &[], None, NOW).to_string();
     assert_eq!(
         told(&record(Reason::Timer, Some(until), vec![], None)),
         format!("the handler sleeps until {until}")
@@ -346,14 +346,14 @@ fn what_a_workflow_waits_for_is_told() {
     assert!(told(&record(Reason::Signal, None, five, None)).ends_with("or signal `s3` or signal `s4`"));
     let many = (0..8).map(|n| signal(&format!("s{n}"), 1)).collect();
     assert!(told(&record(Reason::Signal, None, many, None)).ends_with("signal `s4` or 3 more"));
-    let drifted = why(&record(Reason::Drift, None, vec![], Some("no")), None, &[], NOW);
+    let drifted = why(&record(Reason::Drift, None, vec![], Some("no")), None, &[], None, NOW);
     assert_eq!(drifted.to_string(), "the job's records do not fit its code: no");
     assert!(drifted.hint().is_some());
     let mut foreign = record(Reason::Timer, None, vec![], None);
     foreign.summary = running_with(|job| job.foreign = true);
     foreign.last = Some((Key::new("charge").expect("a key"), until));
     assert_eq!(
-        why(&foreign, None, &[node(2, "b")], NOW).to_string(),
+        why(&foreign, None, &[node(2, "b")], None, NOW).to_string(),
         format!(
             "the handler on node b awaits something that is not durable, so it keeps its slot; \
              it last recorded `charge`, at {until}"

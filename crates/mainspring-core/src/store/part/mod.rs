@@ -4,12 +4,14 @@
 //! has a row in the table of [`decorator`](super::decorator).
 
 mod journals;
+mod limits;
 mod nodes;
 mod operators;
 mod producers;
 mod schedules;
 
 pub use journals::Journals;
+pub use limits::Limits;
 pub use nodes::Nodes;
 pub use operators::Operators;
 pub use producers::Producers;

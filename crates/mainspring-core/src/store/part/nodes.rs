@@ -37,6 +37,9 @@ pub trait Nodes: Send + Sync + 'static {
     /// claimed and those are returned: that is how a lost answer is adopted. A number that is not one of a node's is
     /// refused likewise.
     ///
+    /// Jobs with limits come from the place `limited`; [`Limits`](crate::store::Limits) says which of them, what a claim
+    /// takes for them, and what its end gives back.
+    ///
     /// A job that the claim takes and cannot read (its options, its counts, its journal) is suspended as
     /// [`Unreadable`](crate::job::Reason::Unreadable), with a note of what is damaged. That counts no crash and no failure.
     /// The claim gives all others; it may give fewer than there are, and hints that it is worth to ask again. If the
@@ -71,6 +74,10 @@ pub trait Nodes: Send + Sync + 'static {
     /// are cancelled in the same commit as a parent that its handler or an operator ends, unless somebody else is moving
     /// them at that moment.
     ///
+    /// Whatever ends a claim gives back what it took of limits and totals, in the same commit, and lets the next jobs in, as
+    /// [`Limits`](crate::store::Limits) says. That holds for [`disown`](Nodes::disown), [`retire`](Nodes::retire) and
+    /// [`rescue`](Nodes::rescue) as well.
+    ///
     /// Cancellations are never lost: a claim that was flagged and ends in `Retry`, `Snooze` or `Release`, or is
     /// released by [`disown`](Nodes::disown) or [`retire`](Nodes::retire), is counted as that says, but the job becomes
     /// `cancelled` by whoever flagged it (`operator`, or `parent`), with the reason that was given.
@@ -98,8 +105,8 @@ pub trait Nodes: Send + Sync + 'static {
 
     /// Moves jobs whose time has come to `ready`, at most `limit`, the longest due first: from `timers` as
     /// [`Class::Fresh`](crate::store::Class::Fresh), from `suspended` those that wait until a time, as
-    /// [`Class::Returned`](crate::store::Class::Returned). `next` is when the first of those left is due, which may be
-    /// past.
+    /// [`Class::Returned`](crate::store::Class::Returned). Also gives turns to groups whose limit keys have a token by
+    /// now, for at most `limit` keys. `next` is when the first job or key of those left is due, which may be past.
     fn promote(&self, limit: usize) -> Pending<'_, Result<Swept>>;
 
     /// Fails waiting jobs whose deadline has passed, at most `limit`, in order of their deadlines. Running ones are
@@ -108,7 +115,8 @@ pub trait Nodes: Send + Sync + 'static {
 
     /// Removes ended jobs whose retention is over, and what is left of nodes and keys long gone: keys whose period has
     /// ended, and retired or expired nodes that hold nothing and last renewed
-    /// [`NODE_RETENTION`](crate::bounds::NODE_RETENTION) ago. Returns how many jobs were removed; fewer than `limit`
+    /// [`NODE_RETENTION`](crate::bounds::NODE_RETENTION) ago; limit groups without jobs, and limit keys that nobody holds or has set
+    /// and whose tokens are back. Returns how many jobs were removed; fewer than `limit`
     /// means that nothing is left to remove for now.
     fn prune(&self, limit: usize) -> Pending<'_, Result<usize>>;
 }

@@ -1,6 +1,7 @@
 //! The part of a store for operators: they look at jobs, queues and nodes, change them, and check the store itself.
 
 use crate::Result;
+use crate::audit::{AuditEntry, Subject};
 use crate::id::JobId;
 use crate::job::{Record, Verb};
 use crate::journal::Timeline;
@@ -63,6 +64,10 @@ pub trait Operators: Send + Sync + 'static {
     ///
     /// Refused as [`QueueNotEmpty`](crate::Error::QueueNotEmpty) while the queue has jobs in any place, `done` included.
     fn delete_queue(&self, queue: QueueName) -> Pending<'_, Result<bool>>;
+
+    /// Lists changes that somebody made to schedules, limits and totals, the last first, at most `limit`: of one subject,
+    /// or of all. Of each subject, the last [`AUDIT`](crate::bounds::AUDIT) are kept, also when it was deleted.
+    fn audit(&self, subject: Option<Subject>, limit: usize) -> Pending<'_, Result<Vec<AuditEntry>>>;
 
     /// Lists all nodes that the store still remembers, newest first.
     fn nodes(&self) -> Pending<'_, Result<Vec<Node>>>;

@@ -19,8 +19,10 @@ pub trait Producers: Send + Sync + 'static {
     /// Jobs due now enter `ready`, others `timers`. Unique keys are taken in order of the batch; a key whose period
     /// has ended is free. Replacing cancels a waiting holder (its status becomes `cancelled (replaced)`) and takes its
     /// key; a running or ended holder is kept, and so is one that was pruned within the period of its key. A batch that
-    /// would make more than [`LINES`](crate::bounds::LINES) lines is refused whole, as `TooLarge`. The journal of a job
-    /// that has one is recorded with it, under claim 0.
+    /// would make more than [`LINES`](crate::bounds::LINES) lines is refused whole, as `TooLarge`. So is one with a job
+    /// that names a limit that nobody has defined, as [`UnknownLimit`](crate::Error::UnknownLimit); that holds for
+    /// children, jobs of schedules and jobs in a caller's transaction as well. The journal of a job that has one is
+    /// recorded with it, under claim 0.
     fn enqueue(&self, jobs: Vec<New>) -> Pending<'_, Result<Vec<Receipt>>>;
 
     /// Returns a ticket for a caller's own transaction that stores jobs without waiting; see

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::name::ScheduleName;
-use crate::schedule::{AuditEntry, Schedule};
+use crate::schedule::Schedule;
 use crate::seam::Pending;
 use crate::store::{DueSchedules, ScheduleWrite, Written};
 
@@ -30,8 +30,4 @@ pub trait Schedules: Send + Sync + 'static {
     /// [`Written::Contended`]: a unique key of one of its jobs is in the hands of an open transaction. Nothing of this
     /// call is stored then, and all that are not stale are told so.
     fn write_schedules(&self, writes: Vec<ScheduleWrite>) -> Pending<'_, Result<Vec<Written>>>;
-
-    /// Changes that somebody made, the last first, at most `limit`: of one schedule, or of all. Of each, the last
-    /// [`AUDIT`](crate::bounds::AUDIT) are kept, also when it was deleted.
-    fn audit(&self, name: Option<ScheduleName>, limit: usize) -> Pending<'_, Result<Vec<AuditEntry>>>;
 }

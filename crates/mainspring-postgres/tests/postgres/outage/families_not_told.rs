@@ -130,6 +130,7 @@ async fn a_sweep_wakes_a_parent_that_was_not_told_of_an_end() {
         reason: Reason::Child,
         waits: vec![Wait { subject: Subject::Child(child), need: 1 }],
         until: None,
+        keep: false,
         writes: Writes::default(),
         note: None,
     };

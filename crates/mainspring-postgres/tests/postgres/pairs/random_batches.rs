@@ -301,6 +301,7 @@ impl BatchMix {
             reason: Reason::Signal,
             waits: vec![Wait { subject, need }],
             until,
+            keep: false,
             writes: Writes::default(),
             note: None,
         }))

@@ -98,6 +98,7 @@ fn until_signal() -> Suspension {
         reason: Reason::Signal,
         waits: vec![Wait { subject, need: 1 }],
         until: None,
+        keep: false,
         writes: Writes { entries: vec![entry("waits")], ..Writes::default() },
         note: None,
     }

@@ -159,6 +159,7 @@ fn workflows(site: &Site, claims: &[Claim]) {
             reason: Reason::Signal,
             waits: vec![wait.clone()],
             until: None,
+            keep: false,
             writes: writes("b"),
             note: None,
         })),
