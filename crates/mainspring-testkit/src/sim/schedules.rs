@@ -142,11 +142,11 @@ impl Director {
                 continue;
             }
             let paused = row.paused("director", "the run is over", now);
-            let audit = mainspring_core::schedule::AuditEntry {
+            let audit = mainspring_core::audit::AuditEntry {
                 no: 0,
                 at: now,
                 who: "director".to_owned(),
-                name: row.name.clone(),
+                subject: mainspring_core::audit::Subject::Schedule(row.name.clone()),
                 verb: "pause".to_owned(),
                 request: None,
                 old: None,
