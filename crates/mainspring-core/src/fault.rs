@@ -27,7 +27,7 @@ pub fn install(hook: impl Fn(&'static str) + Send + Sync + 'static) -> bool {
     HOOK.set(Box::new(hook)).is_ok()
 }
 
-/// A point was reached. Called by [`point!`](crate::fault::point), and by nobody else.
+/// Marks that the program reached a point. Only [`point!`](crate::fault::point) calls it.
 #[doc(hidden)]
 pub fn hit(name: &'static str) {
     if let Some(hook) = HOOK.get() {

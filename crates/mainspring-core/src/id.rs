@@ -34,7 +34,7 @@ macro_rules! uuid_id {
                 $name(Uuid::from_bytes(bytes))
             }
 
-            /// From a UUID that somebody else made.
+            /// Creates an id from a UUID of your own.
             pub const fn from_uuid(uuid: Uuid) -> Self {
                 $name(uuid)
             }

@@ -6,8 +6,8 @@
 //! [`Wait`]s that may wake it.
 //!
 //! # Invariants
-//! - An entry is written by the owner of a claim only, and never changes. Its owner may remove it: an error whose operation is
-//!   to run again, or what a scope recorded on the way to its result.
+//! - An entry is written by the owner of a claim only, and never changes. Its owner may remove it: an error whose
+//!   operation is to run again, or what a scope recorded on the way to its result.
 //! - A message is stored once per sender and subject, and read once.
 //! - A suspended job whose wait is over does not exist: whoever comes second, the message or the suspension, sees the
 //!   other and wakes the job.
@@ -76,11 +76,12 @@ impl EntryKind {
 pub struct Entry {
     /// Which operation of the handler it belongs to.
     pub key: Key,
-    /// What it is.
+    /// The kind of the entry.
     pub kind: EntryKind,
     /// Whether the operation overlapped another one of its scope, so that a repeat of its name says nothing.
     pub overlapped: bool,
-    /// How long its body ran, as the engine measured it, if it has one. Stores keep whole [milliseconds](crate::time::millis).
+    /// How long its body ran, as the engine measured it, if it has one. Stores keep whole
+    /// [milliseconds](crate::time::millis).
     pub took: Option<Duration>,
     /// As JSON.
     pub value: Vec<u8>,
@@ -219,7 +220,7 @@ impl MessageBody {
     }
 }
 
-/// What a node gets of a job's past with its claim.
+/// The part of a job's past that comes with its claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Journal {
     /// All entries, in the order in which they were recorded. Values beyond a budget are left where they are.
@@ -238,7 +239,7 @@ pub struct Inbox {
     pub more: bool,
 }
 
-/// What is written into a journal at once.
+/// One write into a journal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Writes {
     /// Entries, in their order. One whose key is there already changes nothing.
@@ -247,7 +248,7 @@ pub struct Writes {
     pub read: Vec<i64>,
     /// Entries that are removed, before those above are written.
     pub forget: Vec<Key>,
-    /// What is said, in its order. What was said before under its claim and number changes nothing.
+    /// The frames of output, in order. A frame that the store has under its claim and number changes nothing.
     pub output: Vec<Push>,
     /// Whether this is no progress of the job: crashes are not reset.
     pub idle: bool,
@@ -302,7 +303,7 @@ impl Recording {
 pub struct Child {
     /// The job. It has no unique key: the record makes it unique.
     pub job: New,
-    /// What becomes of it when its parent ends first.
+    /// What happens to it when its parent ends first.
     pub on_close: OnClose,
 }
 
@@ -318,7 +319,7 @@ pub enum OnClose {
     Abandon = 1,
 }
 
-/// What a store says to a [`Recording`].
+/// The answer of a store to a [`Recording`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recorded {
     /// It is stored.
@@ -383,7 +384,7 @@ impl Signal {
     }
 }
 
-/// What became of a signal.
+/// The answer of a store to a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signalled {
     /// It is stored.
@@ -422,7 +423,7 @@ pub struct ChildSummary {
     pub on_close: OnClose,
 }
 
-/// How a job looks to somebody who waits for its end.
+/// The state of a job for a caller that waits for its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobEnd {
     /// There is no such job (any more).

@@ -1,13 +1,13 @@
 //! Output: what handlers say while they run.
 //!
-//! A job's output is a row of frames, each with a position: they are counted from 1 on, per job, by the store. Whoever reads
-//! names the last position that he has. A frame belongs to the handler, or to the body of a step. A body that runs again says
-//! everything again: a *reset* goes before, and voids what that step has said so far.
+//! A job's output is a row of frames, each with a position: they are counted from 1 on, per job, by the store. Whoever
+//! reads names the last position that he has. A frame belongs to the handler, or to the body of a step. A body that
+//! runs again says everything again: a *reset* goes before, and voids what that step has said so far.
 //!
 //! # Invariants
 //! - Frames are written by the owner of a claim only, in the order of their numbers, and never change.
-//! - A position is given once. Of all frames the last are kept, as far as [`OutputExtent`] says; older ones are gone for every
-//!   reader from the same commit on.
+//! - A position is given once. Of all frames the last are kept, as far as [`OutputExtent`] says; older ones are gone
+//!   for every reader from the same commit on.
 
 use crate::bounds;
 use crate::id::JobId;
@@ -40,7 +40,7 @@ pub struct OutputItem {
     pub position: u64,
     /// When it was stored.
     pub at: Timestamp,
-    /// The claim under which it was said.
+    /// The claim that emitted it.
     pub claim: u32,
     /// The step whose body said it; `None`: the handler itself.
     pub step: Option<Key>,
@@ -48,7 +48,7 @@ pub struct OutputItem {
     pub what: What,
 }
 
-/// What is at a position.
+/// The content at a position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     /// A frame, as JSON.
@@ -71,7 +71,7 @@ pub struct Ask {
     pub limit: usize,
 }
 
-/// What there is of a job's output.
+/// A part of a job's output.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Output {
     /// The next items, in the order of their positions: up to the limit that was asked for and

@@ -15,14 +15,15 @@
 //! of its nodes either. Their leases may lapse, but nobody expires them:
 //!
 //! - The transaction holds SQLite's write lock from its beginning, so no other handle or process can write meanwhile. A
-//!   rescue is a write. (Where SQLite itself ends the transaction early, as when it interrupts a statement that writes, the
-//!   lock is taken again before the closure goes on.)
-//! - Whoever comes to a rescue afterwards was not answered during the whole time. A node is judged by its lease only by one
-//! that was last answered no longer ago than half of that lease, and has been answered without a break for all of it.
-//! After a shorter silence than half a lease nobody's lease has lapsed: nodes renew each third. After a longer one the
-//! rescuer begins to count again, and before it has counted up to a lease, the renewals that wait here are written:
-//! they overtake everything else. It does cost time, for every writer. So the log names a closure that exceeds its
-//! limit, and the store rolls it back when it returns. The store refuses a write that would wait for its own thread.
+//!   rescue is a write. (If SQLite itself ends the transaction early, as when it interrupts a statement that writes, the store
+//!   takes the lock again before the closure continues.)
+//! - The store did not answer a rescuer during the whole time either. A rescuer may judge a node by its lease only if the store
+//!   answered it within half of that lease, and without a break for all of it. After a silence shorter than half a lease, no
+//!   lease has lapsed, because nodes renew each third. After a longer one, the rescuer begins to count again. Before it has
+//!   counted up to a lease, the store writes the waiting renewals, which overtake everything else.
+//!
+//! It does cost time, for every writer. So the log names a closure that exceeds its limit, and the store rolls it back when it
+//! returns. The store refuses a write that would wait for its own thread.
 //!
 //! # Invariants
 //! - What a closure did is committed with its record, or not at all.

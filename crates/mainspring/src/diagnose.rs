@@ -2,8 +2,8 @@
 //!
 //! It tries a write that leaves nothing behind, and goes through the jobs part by part, within a time of its own.
 //!
-//! What the store must not hold, and jobs in the hands of a silent node, are problems. Other things worth knowing are notes:
-//! what surrounds the store and may hurt it, and what makes jobs wait.
+//! What the store must not hold, and jobs in the hands of a silent node, are problems. Other things worth knowing are
+//! notes: what surrounds the store and may hurt it, and what makes jobs wait.
 
 use std::future::IntoFuture;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::engine::Engine;
 /// How long the self-check may look at the jobs unless you say otherwise.
 const WITHIN: Duration = Duration::from_mins(10);
 
-/// What a diagnosis has found.
+/// The result of a diagnosis.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Diagnosis {
@@ -30,7 +30,7 @@ pub struct Diagnosis {
     pub nodes: Vec<Node>,
     /// What must not be, or needs a person.
     pub problems: Vec<Finding>,
-    /// What is worth knowing.
+    /// A fact worth knowing.
     pub notes: Vec<Finding>,
 }
 
@@ -78,7 +78,7 @@ impl Found {
 }
 
 impl Engine {
-    /// Looks for what is wrong with the store, its nodes and its queues. It changes nothing.
+    /// Finds problems of the store, its nodes and its queues. Changes nothing.
     ///
     /// ```
     /// # async fn example(engine: &mainspring::Engine) -> Result<(), mainspring::Error> {
@@ -95,7 +95,7 @@ impl Engine {
 }
 
 impl<'a> Diagnose<'a> {
-    /// How long the self-check may look at the jobs. A check that does not finish is a problem of its own. Default: 10
+    /// Sets how long the self-check may read jobs. A check that does not finish is a problem of its own. Default: 10
     /// minutes.
     pub fn within(mut self, time: Duration) -> Self {
         self.within = time;

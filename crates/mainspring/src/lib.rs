@@ -1,8 +1,23 @@
-//! One durable work engine for Rust: jobs that survive crashes, on SQLite by default and on Postgres with the feature
-//! `postgres`.
+//! Durable jobs and workflows inside your Rust application, on SQLite or Postgres.
+//!
+//! You enqueue a job. When the call returns, the job is on stable storage. A node runs it, retries it, times it out, cancels it,
+//! and another node rescues it when its process dies. A handler can record its progress, wait for months, and resume after a
+//! crash. There is no broker and no extra server: the state is plain tables in a SQLite file or a Postgres database.
+//!
+//! ```toml
+//! [dependencies]
+//! mainspring = "0.1" # on Postgres: { version = "0.1", features = ["postgres"] }
+//! serde = { version = "1", features = ["derive"] }
+//! tokio = { version = "1", features = ["macros", "rt-multi-thread"] }
+//! ```
+//!
+//! # A job
+//!
+//! A job is a type that serde can write and read. A handler is an async function that takes it. A node runs handlers in your own
+//! process:
 //!
 //! ```
-//! use mainspring::{Context, Engine, Job};
+//! use mainspring::{Context, Engine, Job, discard};
 //! use serde::{Deserialize, Serialize};
 //!
 //! #[derive(Serialize, Deserialize, Job)]
@@ -12,6 +27,9 @@
 //! }
 //!
 //! async fn welcome(_ctx: Context, job: Welcome) -> mainspring::HandlerResult<String> {
+//!     if job.user == 0 {
+//!         return Err(discard("no such user").into()); // any other error is retried with backoff
+//!     }
 //!     Ok(format!("welcome, user {}", job.user))
 //! }
 //!
@@ -19,38 +37,20 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let engine = Engine::open("memory:").await?; // or sqlite:app.db, or postgres://…
 //! let node = engine.node().handle(welcome).queue("default", 10).start().await?;
-//! let job = engine.enqueue(Welcome { user: 7 }).priority(1).await?;
+//!
+//! let job = engine.enqueue(Welcome { user: 7 }).priority(1).await?; // from here on it is stored
 //! let text: String = engine.result(&job).await?;
 //! assert_eq!(text, "welcome, user 7");
-//! node.shutdown().await;
+//!
+//! node.shutdown().await; // running jobs end; the node gives the others back
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! When `enqueue(…).await` returns, the job is on stable storage. Any node that serves its queue runs it. The engine retries it with
-//! backoff, times it out, cancels it, and rescues it when its process dies. There is no broker and no server: the state is
-//! plain tables in a SQLite file or a Postgres database.
+//! # A workflow
 //!
-//! # Where to begin
-//!
-//! | you want to | see |
-//! |---|---|
-//! | open a store, with options | [`Engine::open`], [`Engine::options`] |
-//! | declare a kind of job | [`Job`], by hand or derived |
-//! | enqueue: delays, priorities, unique keys, tags, inside your own transaction | [`Engine::enqueue`], [`enqueue::Enqueue`], [`Engine::enqueue_many`] |
-//! | run jobs | [`Engine::node`], [`NodeBuilder`], [`Node::run_until`] with [`shutdown_signal`] |
-//! | decide how an attempt ends | any error, or [`retry_in`], [`snooze`], [`throttled`], [`discard`], [`cancel`] |
-//! | wait for a result, from any process | [`Engine::result`], [`Engine::result_of`], [`Engine::result_json`] |
-//! | see and change jobs, one or all that match | [`Engine::jobs`], [`admin::Jobs`], [`admin::Filter`] |
-//! | know why a job is not running, and what is wrong with a store | [`admin::Jobs::why`], [`Engine::diagnose`] |
-//! | enqueue jobs again and again, at times of a rule | [`Engine::schedules`], [`schedule`] |
-//! | pause queues, set backoff and retention | [`Engine::queues`] |
-//! | test handlers on a clock that you move | [`testing`] |
-//!
-//! # Workflows
-//!
-//! A handler can record its progress. After a crash it resumes from the last recorded step, on any node. Waiting holds no
-//! slot, no task and no connection:
+//! A workflow is a job whose handler records its progress. After a crash it resumes from the last recorded step, on any node.
+//! While it waits, it holds no slot, no task and no connection. There is no second type and nothing else to register:
 //!
 //! ```
 //! # use mainspring::{Context, Job};
@@ -71,8 +71,65 @@
 //! }
 //! ```
 //!
-//! Besides [`Context::step`], [`Context::sleep`] and [`Context::signal`] there are children ([`Context::spawn`]), branches, races,
-//! maps and loops, steps that commit together with your own rows, and output that you read live ([`Engine::tail`]).
+//! | in a handler | |
+//! |---|---|
+//! | [`step`](Context::step), [`once`](Context::once) | runs a body and records its result; `once` never runs it twice |
+//! | [`sleep`](Context::sleep), [`signal`](Context::signal) | waits for a time, or for a message that [`Engine::signal`] sends |
+//! | [`spawn`](Context::spawn) | starts a child job, and waits for its result |
+//! | [`branch`](Context::branch), [`map`](Context::map), [`race`](Context::race), [`iterate`](Context::iterate) | runs steps side by side, for many items, against each other, in a loop |
+//! | [`emit`](Context::emit) | streams output that [`Engine::tail`] reads live |
+//! | [`now`](Context::now), [`random`](Context::random), [`uuid`](Context::uuid) | draws a value and records it, so every run sees the same |
+//!
+//! # Where to begin
+//!
+//! | you want to | see |
+//! |---|---|
+//! | open a store, with options | [`Engine::open`], [`Engine::options`] |
+//! | declare a kind of job | [`Job`], by hand or derived |
+//! | enqueue: delays, priorities, unique keys, tags, inside your own transaction | [`Engine::enqueue`], [`enqueue::Enqueue`], [`Engine::enqueue_many`] |
+//! | run jobs | [`Engine::node`], [`NodeBuilder`], [`Node::run_until`] with [`shutdown_signal`] |
+//! | decide how an attempt ends | any error, or [`retry_in`], [`snooze`], [`throttled`], [`discard`], [`cancel`] |
+//! | wait for a result, from any process | [`Engine::result`], [`Engine::result_of`], [`Engine::result_json`] |
+//! | see and change jobs, one or all that match | [`Engine::jobs`], [`admin::Jobs`], [`admin::Filter`] |
+//! | know why a job is not running, and what is wrong with a store | [`admin::Jobs::why`], [`Engine::diagnose`] |
+//! | enqueue jobs at times of a rule | [`Engine::schedules`], [`schedule`] |
+//! | pause queues, set backoff and retention | [`Engine::queues`] |
+//! | test handlers on a clock that you move | [`testing`] |
+//! | handle an error, or show a hint to a person | [`Error`], [`Error::is_retryable`], [`Error::hint`] |
+//! | know every bound | [`bounds`] |
+//!
+//! # Tests
+//!
+//! [`testing::TestEngine`] runs your handlers on a clock that you move, so a test of a week takes milliseconds. A
+//! [`testing::Trial`] crashes a workflow after every step and compares the results.
+//!
+//! ```
+//! use mainspring::testing::TestEngine;
+//! use mainspring::{Context, Job};
+//! use serde::{Deserialize, Serialize};
+//! use std::time::Duration;
+//!
+//! #[derive(Serialize, Deserialize, Job)]
+//! #[job(result = u64)]
+//! struct Remind {
+//!     user: u64,
+//! }
+//!
+//! async fn remind(ctx: Context, job: Remind) -> mainspring::HandlerResult<u64> {
+//!     ctx.sleep("a week", Duration::from_hours(7 * 24)).await?;
+//!     Ok(job.user)
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let test = TestEngine::new();
+//! test.node(|node| node.handle(remind).queue("default", 1)).await?;
+//! let job = test.enqueue(Remind { user: 7 }).await?;
+//! test.advance(Duration::from_hours(7 * 24)).await?;
+//! assert_eq!(test.outcome(&job)?, 7);
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! # Features
 //!
@@ -90,8 +147,11 @@
 //! - If a process dies, its jobs run again within seconds.
 //! - A workflow that waits costs nothing.
 //!
-//! The README of the repository lists what is *not* promised, and `docs/proof.md` shows how tests attack all of this. Guides are in
-//! `docs/guides`; `ARCHITECTURE.md` explains how it works. To see the engine's warnings, install a `tracing` subscriber.
+//! *Not* promised: exactly-once effects outside of transaction steps, a global order across nodes, and that a handler which lost
+//! its job stops executing at once. It only cannot write.
+//!
+//! The repository has guides in `docs/guides`, the explanation in `ARCHITECTURE.md`, and the tests behind each promise in
+//! `docs/proof.md`. To see the engine's warnings, install a `tracing` subscriber.
 
 // Lets `#[derive(Job)]` name `::mainspring` inside of this crate too.
 extern crate self as mainspring;

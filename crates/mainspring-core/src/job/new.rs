@@ -27,15 +27,15 @@ pub struct New {
     pub queue: QueueName,
     /// Its priority in that queue.
     pub priority: Priority,
-    /// What the handler gets, as JSON.
+    /// The handler's input, as JSON.
     pub input: Vec<u8>,
     /// When it may run; `None`: now.
     pub run: Option<When>,
     /// When it fails if it has not ended; `None`: never.
     pub deadline: Option<When>,
-    /// What is rarely set.
+    /// Settings that few jobs change.
     pub options: Options,
-    /// What is recorded before it runs for the first time: the past that a fork shares. Of claim 0; mostly empty.
+    /// The records that a fork shares with its original, under claim 0. Empty for other jobs.
     pub journal: Vec<Entry>,
 }
 
@@ -151,7 +151,7 @@ impl fmt::Display for Priority {
     }
 }
 
-/// What is rarely set on a job. Stores keep it as one JSON value, and nothing at all if it is the default.
+/// Settings that few jobs change. Stores keep them as one JSON value, and nothing for the defaults.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Options {

@@ -44,13 +44,13 @@ pub struct Standing {
     pub backoff: Backoff,
 }
 
-/// What is written when a claim ends.
+/// The store's write at the end of a claim.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     /// The job succeeded.
     Succeed {
-        /// Its result as JSON; `None` if there is none worth keeping. Shared, so that an outcome that is offered again is not
-        /// copied.
+        /// Its result as JSON; `None` if there is none worth keeping. Shared, so that an outcome that is offered again
+        /// is not copied.
         result: Option<Arc<[u8]>>,
     },
     /// The job runs again later; counts one failure.
@@ -86,7 +86,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// What this outcome is to the state machine.
+    /// Returns the state machine's input for this outcome.
     pub fn input(&self) -> Input {
         match self {
             Outcome::Succeed { .. } => Input::Succeed,
@@ -131,7 +131,7 @@ impl Outcome {
     }
 }
 
-/// What went wrong in one attempt.
+/// An error of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// In which way.
@@ -194,7 +194,7 @@ impl FaultKind {
 }
 
 impl Fault {
-    /// What a store notes when it takes a job from a node that was lost while it ran it.
+    /// Returns the error that a store notes when it takes a job from a lost node.
     pub fn crashed() -> Self {
         Fault::new(FaultKind::Crashed, "the node was lost while it ran the job")
     }

@@ -95,7 +95,7 @@ pub struct Record {
     pub input: Vec<u8>,
     /// Its result, as JSON, once it has succeeded.
     pub result: Option<Vec<u8>>,
-    /// Why somebody cancelled, failed or suspended it, in their words. Errors of the handler are in `errors` instead.
+    /// Why a person or program cancelled, failed or suspended it, in their words. `errors` has the handler's errors.
     pub note: Option<String>,
     /// Its failures and the losses of its nodes, oldest first; at most [`ERRORS_KEPT`](crate::bounds::ERRORS_KEPT).
     pub errors: Vec<ErrorEntry>,

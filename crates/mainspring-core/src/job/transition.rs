@@ -9,7 +9,7 @@ use crate::job::{Priority, Reason, State, Status};
 use crate::name::Key;
 use crate::{Error, Result};
 
-/// What can happen to a job.
+/// An event in the life of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Input {
     /// All that it waited for is done; `later` if its time has not come yet.
@@ -65,13 +65,13 @@ pub enum Input {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a {from} job does not accept {input:?}")]
 pub struct Illegal {
-    /// What the job was.
+    /// The job's status.
     pub from: Status,
-    /// What should have happened to it.
+    /// The event that does not apply to it.
     pub input: Input,
 }
 
-/// What a job becomes when something happens to it.
+/// Returns the status of a job after an event.
 ///
 /// # Errors
 /// [`Illegal`] if there is no such edge; the caller decides whether that is a stale request or a broken invariant.
@@ -132,7 +132,7 @@ pub fn transition(from: Status, input: Input) -> Result<Status, Illegal> {
     Ok(to)
 }
 
-/// What an operator can do to a job.
+/// A change that an operator can make to a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verb {
@@ -148,8 +148,8 @@ pub enum Verb {
     },
     /// Run a failed, cancelled or skipped job again with fresh counts, or a scheduled one now.
     Retry,
-    /// Take back what a job has recorded from a step on, and run it again with fresh counts. For one that is not running and
-    /// has not succeeded.
+    /// Take back what a job has recorded from a step on, and run it again with fresh counts. For one that is not
+    /// running and has not succeeded.
     Rewind {
         /// The step, by its key.
         from: Key,

@@ -19,7 +19,7 @@ pub struct Unique {
     /// How long the job holds it. Default: until the job ends.
     #[serde(default)]
     pub until: Until,
-    /// What happens to a second job with a held key. Default: [`OnConflict::Keep`].
+    /// The answer to a second job with the key. Default: [`OnConflict::Keep`].
     #[serde(default)]
     pub on_conflict: OnConflict,
 }
@@ -38,7 +38,7 @@ pub enum Until {
     After(Duration),
 }
 
-/// What happens when another job holds the key.
+/// The answer to a job whose key another job holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnConflict {
@@ -61,7 +61,7 @@ impl Until {
     /// The number that stands for [`After`](Until::After) in a store, beside the period.
     pub const AFTER: u8 = 2;
 
-    /// What a store keeps of it: its number, and the period after the end, which is zero for the others.
+    /// Returns what a store keeps: its number, and the period after the end, which is zero for the others.
     pub const fn code(self) -> (u8, Duration) {
         match self {
             Until::Started => (Until::STARTED, Duration::ZERO),

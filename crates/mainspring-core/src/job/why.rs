@@ -12,7 +12,7 @@ use crate::name::{Key, Kind, Label, QueueName, SignalName};
 use crate::store::{Line, Node, NodeState, Queue, QueueActivity};
 use crate::time::Timestamp;
 
-/// The one reason that a job is not running, or that it is running or has ended.
+/// The one reason that a job is not running. Or it runs, or has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -44,10 +44,10 @@ pub enum Why {
     Foreign {
         /// The name of its node.
         node: String,
-        /// What it recorded last, and when. Not told in lists.
+        /// Its last record, and when. Lists leave it out.
         last: Option<(Key, Timestamp)>,
     },
-    /// It is claimed by a node that has not renewed its lease: it will be rescued.
+    /// Its node has not renewed its lease. A live node will rescue it.
     NodeSilent {
         /// The name of its node.
         node: String,
@@ -67,10 +67,10 @@ pub enum Why {
     Blocked,
     /// An operator has set it aside.
     Held {
-        /// Why, in the operator's words. Not told in lists.
+        /// Why, in the operator's words. Lists leave it out.
         note: Option<String>,
     },
-    /// The nodes that ran it kept dying.
+    /// Too many nodes died while they ran it.
     Quarantined {
         /// How many.
         crashes: u16,
@@ -89,12 +89,12 @@ pub enum Why {
     },
     /// Its records do not fit its code.
     Drifted {
-        /// How that was noticed.
+        /// What does not fit.
         note: Option<String>,
     },
-    /// The store's data of it is damaged.
+    /// Its data in the store is damaged.
     Unreadable {
-        /// What, and why not.
+        /// The damage.
         what: Option<String>,
     },
     /// It is suspended for another reason.
@@ -129,18 +129,18 @@ pub enum Why {
         /// The node that takes its jobs over first, and when.
         taken_over: Option<(String, Timestamp)>,
     },
-    /// Nodes that can run it are there, and none of them claims: the store does not take their outcomes.
+    /// Live nodes can run it, but none of them claims, because the store does not accept their outcomes.
     BackedUp {
         /// The names of the nodes.
         nodes: Vec<String>,
-        /// What they do for its queue.
+        /// Their activity for its queue.
         activity: Vec<NodeActivity>,
     },
     /// It is a suspect: each node runs one of those at a time.
     Suspect {
-        /// How many nodes were lost while running it.
+        /// How many nodes were lost while they ran it.
         crashes: u16,
-        /// What the nodes that can run it do for its queue.
+        /// The activity of the nodes that can run it.
         activity: Vec<NodeActivity>,
     },
     /// A limit, a total or an earlier job with the same limits is in its way. Not told in lists.
@@ -149,19 +149,19 @@ pub enum Why {
     Slot {
         /// The names of the nodes.
         nodes: Vec<String>,
-        /// What they do for its queue.
+        /// Their activity for its queue.
         activity: Vec<NodeActivity>,
     },
 }
 
-/// What a node does for the queue of a job, as far as it is known.
+/// A node's activity for the queue of a job, as far as the store knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NodeActivity {
     /// The name of the node.
     pub node: String,
     /// As of when; `None` if it has said nothing yet.
     pub as_of: Option<Timestamp>,
-    /// What it said of the queue.
+    /// Its activity for the queue.
     pub activity: Option<QueueActivity>,
 }
 
@@ -176,7 +176,7 @@ impl NodeActivity {
     }
 }
 
-/// Finds the reason, from what a store knows.
+/// Finds the one reason that a job is not running.
 ///
 /// `obstacle` is what [`Limits::obstacle`](crate::store::Limits::obstacle) says of the job.
 pub fn why(
@@ -202,7 +202,7 @@ pub fn why(
     }
 }
 
-/// The same from what a list shows of a job: it does not tell what a suspended job waits for.
+/// Finds the reason from a summary. It does not name what a suspended job waits for.
 pub fn why_summary(job: &Summary, queue: Option<&Queue>, nodes: &[Node], now: Timestamp) -> Why {
     match job.status.state {
         State::Succeeded | State::Failed | State::Cancelled | State::Skipped => {
@@ -270,7 +270,7 @@ fn ready(job: &Summary, queue: Option<&Queue>, nodes: &[Node], now: Timestamp) -
     }
 }
 
-/// Why no live node can run the jobs of a line; `None` if one can.
+/// Returns why no live node can run the jobs of a line; `None` if one can.
 pub fn stranded(line: &Line, nodes: &[Node], now: Timestamp) -> Option<Why> {
     able(&line.queue, &line.kind, &line.labels, nodes, now).err()
 }
@@ -450,7 +450,7 @@ pub struct Unfit {
     pub name: String,
     /// Who sent it, or what the engine called that.
     pub sender: String,
-    /// What it says, as JSON; cut if it is long.
+    /// The payload, as JSON; cut if it is long.
     pub body: String,
     /// Why it does not fit.
     pub why: String,
@@ -468,7 +468,7 @@ impl fmt::Display for Unfit {
 }
 
 impl Why {
-    /// What the nodes that could run it do for its queue, if it waits for one of them.
+    /// Returns the activity of the nodes that could run the job, if it waits for one of them.
     pub fn activity(&self) -> &[NodeActivity] {
         match self {
             Why::BackedUp { activity, .. } | Why::Suspect { activity, .. } | Why::Slot { activity, .. } => {
@@ -478,7 +478,7 @@ impl Why {
         }
     }
 
-    /// What a person can do about it, if there is something to do.
+    /// Returns a hint what a person can do, if there is one.
     pub fn hint(&self) -> Option<String> {
         match self {
             Why::Held { .. } => Some("resume the job".into()),
