@@ -17,6 +17,7 @@ fn memory() -> Harness {
 }
 
 mainspring_conformance::conformance_tests!(memory);
+mainspring_conformance::limit_conformance_tests!(memory);
 
 /// The model against itself: in no life does it break its own rules.
 #[test]

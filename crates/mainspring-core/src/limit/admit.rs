@@ -33,6 +33,16 @@ impl KeyState {
         self
     }
 
+    /// The state that is kept when a job waits at the key: with a time that can be waited for, see
+    /// [`Rate::furthest`](super::Rate::furthest).
+    #[must_use]
+    pub fn waited_for(mut self, limit: Option<&Limit>, now: Timestamp) -> Self {
+        if let Some(Limit { definition: Definition { rate: Some(rate), .. }, .. }) = limit {
+            self.next_free = self.next_free.map(|next_free| next_free.min(rate.furthest(now)));
+        }
+        self
+    }
+
     /// The state after so many units were given back. Tokens are not: a start is a start.
     #[must_use]
     pub fn give_back(mut self, units: u32) -> Self {

@@ -82,11 +82,18 @@ impl Rate {
     }
 
     /// When the bucket is full again, as of `now`: not before now, and not further ahead than the last jobs can have
-    /// put it. So a clock that went back delays nobody for longer than that.
+    /// put it.
     fn full_at(&self, next_free: Option<Timestamp>, now: Timestamp) -> i64 {
-        let furthest = self.interval().saturating_mul(i64::from(self.burst) + i64::from(bounds::UNITS));
-        let now = now.as_micros();
-        next_free.map_or(now, Timestamp::as_micros).clamp(now, now.saturating_add(furthest))
+        let now_micros = now.as_micros();
+        next_free.map_or(now_micros, Timestamp::as_micros).clamp(now_micros, self.furthest(now).as_micros())
+    }
+
+    /// The furthest that `next_free` can be ahead: what a full burst and one more job take. It is further ahead after
+    /// the clock went back, or the rate was raised. Stores then keep this instead, when a job meets the key, so that
+    /// nobody waits for longer.
+    pub fn furthest(&self, now: Timestamp) -> Timestamp {
+        let tokens = i64::from(self.burst) + i64::from(bounds::UNITS);
+        Timestamp::from_micros(now.as_micros().saturating_add(self.interval().saturating_mul(tokens)))
     }
 
     /// Tokens that a job of so many units waits for. One that takes more than the bucket holds waits for a full one;

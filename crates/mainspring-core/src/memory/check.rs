@@ -16,13 +16,14 @@ impl Model {
             }
         };
         let mut counts = Counts::default();
-        let (mut ready, mut timers, mut leases, mut ended, mut deadlines) = (0, 0, 0, 0, 0);
+        let (mut ready, mut limited, mut timers, mut leases, mut ended, mut deadlines) = (0, 0, 0, 0, 0, 0);
         for (row, job) in &self.jobs {
             let id = job.id;
             expect(self.ids.get(&id) == Some(row), format!("job {id} is not found by its id"));
             let states = counts.0.entry(job.queue.clone()).or_default();
             *states.entry(job.place.status().state).or_default() += 1;
             match &job.place {
+                Place::Ready { .. } if job.is_limited() => limited += 1,
                 Place::Ready { .. } => ready += 1,
                 Place::Timers { .. } | Place::Suspended { .. } => {}
                 Place::Lease { node, .. } => {
@@ -50,6 +51,7 @@ impl Model {
         }
         expect(self.ids.len() == self.jobs.len(), "ids without a job".into());
         expect(self.ready.len() == ready, "`ready` does not agree with the jobs".into());
+        expect(self.groups.jobs.len() == limited, "`limited` does not agree with the jobs".into());
         expect(self.timers.len() == timers, "`timers` does not agree with the jobs".into());
         expect(self.leases.len() == leases, "`lease` does not agree with the jobs".into());
         expect(
@@ -63,6 +65,7 @@ impl Model {
             let open = job.is_some_and(|job| !job.place.status().state.is_terminal());
             expect(open || held.until.is_some(), format!("key `{key}` of `{kind}` is held by no open job"));
         }
+        found.extend(self.check_limits());
         found
     }
 }

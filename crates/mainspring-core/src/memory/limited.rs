@@ -478,8 +478,12 @@ impl Model {
         if let Some(at) = self.due_keys.remove(&key) {
             self.dues.remove(&(at, key.clone()));
         }
+        if !self.blocked.contains_key(&key) {
+            return;
+        }
         let found = self.limits.get(&key.0);
-        let state = self.keys_of_limits.get(&key).copied().unwrap_or_default();
+        let state = self.keys_of_limits.get(&key).copied().unwrap_or_default().waited_for(found, now);
+        self.keys_of_limits.insert(key.clone(), state);
         let until = |units: u16| match limit::closed(found, &state, units, now) {
             Some(Closed::Rate { until }) => Some(until),
             _ => None,
@@ -517,7 +521,7 @@ fn is_before(turn: Option<Level>, plain: Option<Level>, number: u64) -> bool {
     match (turn, plain) {
         (None, _) => false,
         (Some(_), None) => true,
-        (Some(turn), Some(plain)) => turn < plain || turn == plain && number % 2 == 0,
+        (Some(turn), Some(plain)) => turn < plain || turn == plain && number.is_multiple_of(2),
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) struct TotalState {
 impl Model {
     pub(super) fn seed_limits(&mut self, seeds: &[LimitSeed], now: Timestamp) -> Result<Vec<Limit>> {
         let new = seeds.iter().filter(|seed| !self.limits.contains_key(&seed.name)).count();
-        self.check_limits(new)?;
+        self.check_count(new)?;
         for seed in seeds {
             seed.check()?;
             let before = self.limits.get(&seed.name).cloned();
@@ -44,7 +44,7 @@ impl Model {
     }
 
     /// Refuses so many new limits if that would be too many.
-    fn check_limits(&self, new: usize) -> Result<()> {
+    fn check_count(&self, new: usize) -> Result<()> {
         let size = self.limits.len() + new;
         if new > 0 && size > bounds::LIMITS {
             return Err(Error::TooLarge { what: "number of limits", size, limit: bounds::LIMITS });
@@ -61,7 +61,7 @@ impl Model {
     ) -> Result<Limit> {
         change.check()?;
         let before = self.limits.get(name).cloned();
-        self.check_limits(usize::from(before.is_none()))?;
+        self.check_count(usize::from(before.is_none()))?;
         let after = change.apply(name, before.as_ref(), who);
         let verb = change.verb(before.as_ref());
         if before.as_ref() != Some(&after) {
@@ -201,7 +201,7 @@ impl Model {
             if (runs || job.keeps) && found.holders.len() < bounds::LIMIT_JOBS {
                 found.holders.push(KeyHolder { job: job.id, units, keeps: !runs });
             }
-            if job.is_limited() && (found.waiting as usize) < bounds::LIMIT_WAITING {
+            if job.is_limited() && found.waiting < bounds::LIMIT_WAITING as u64 {
                 found.waiting += 1;
                 if found.waiters.len() < bounds::LIMIT_JOBS {
                     found.waiters.push(job.id);
@@ -253,24 +253,28 @@ impl Model {
 
     pub(super) fn set_total(
         &mut self,
-        total: Total,
+        total: &Total,
         max: Option<u32>,
         who: &str,
         now: Timestamp,
     ) -> Result<()> {
         Total::check(max)?;
-        let before = self.totals.get(&total).map(|state| state.max);
+        let before = self.totals.get(total).map(|state| state.max);
         if before == max {
             return Ok(());
         }
+        if let Total::Queue(queue) = total {
+            self.name_queue(queue);
+            self.deleted.remove(queue);
+        }
         match max {
-            None => drop(self.totals.remove(&total)),
+            None => drop(self.totals.remove(total)),
             Some(max) => {
-                let in_use = self.count_running(&total);
+                let in_use = self.count_running(total);
                 self.totals.insert(total.clone(), TotalState { max, in_use });
             }
         }
-        self.hint_total(&total);
+        self.hint_total(total);
         let value = |max: Option<u32>| max.map(|max| json!({ "max_running": max }));
         self.remember_values(total.subject(), "set", who, (value(before), value(max)), now);
         Ok(())

@@ -10,6 +10,7 @@
 
 mod admin;
 mod check;
+mod check_limits;
 mod claim;
 mod enqueue;
 mod finish;
@@ -409,7 +410,7 @@ impl Limits for Memory {
     }
 
     fn set_total(&self, total: Total, max: Option<u32>, who: String) -> Pending<'_, Result<()>> {
-        self.call(move |model, now| model.set_total(total, max, &who, now))
+        self.call(move |model, now| model.set_total(&total, max, &who, now))
     }
 
     fn totals(&self) -> Pending<'_, Result<Vec<TotalUse>>> {

@@ -49,6 +49,8 @@ use crate::seam::Pending;
 /// another line at the same key. A visit that finds less than it could take (no job left, another key without room,
 /// suspects that are not asked for) passes the room on as well.
 ///
+/// A key at which a group is blocked keeps a time that can be waited for
+/// ([`waited_for`](crate::limit::KeyState::waited_for)), also when its limit changes.
 /// [`promote`](crate::store::Nodes::promote) gives turns to groups that are blocked only by time, and
 /// [`Swept::next`](crate::store::Swept::next) includes when that is next.
 ///
@@ -113,9 +115,9 @@ pub trait Limits: Send + Sync + 'static {
     /// `None` if nothing of that does, or the job is not ready.
     fn obstacle(&self, id: JobId) -> Pending<'_, Result<Option<Obstacle>>>;
 
-    /// Sets the total of a queue or a kind, checked; `None` removes it. A change that changes nothing is not
-    /// remembered; others are, as `set`. A queue that is [deleted](crate::store::Operators::delete_queue) has no total
-    /// any more.
+    /// Sets the total of a queue or a kind, checked, and names the queue; `None` removes it. A change that changes
+    /// nothing is not remembered; others are, as `set`. A queue that is
+    /// [deleted](crate::store::Operators::delete_queue) has no total any more.
     fn set_total(&self, total: Total, max: Option<u32>, who: String) -> Pending<'_, Result<()>>;
 
     /// All totals, in order: queues, then kinds, by name.
