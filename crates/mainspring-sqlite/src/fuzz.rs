@@ -19,7 +19,8 @@ use mainspring_core::job::{
 use mainspring_core::journal::{
     Child, Entry, EntryKind, OnClose, Recording, Signal, Subject, Suspension, Wait, Writes,
 };
-use mainspring_core::name::{Key, Kind, Label, QueueName, SignalName, Tag};
+use mainspring_core::limit::{Change, KeyChange, LimitUse, Total};
+use mainspring_core::name::{Key, Kind, Label, LimitName, QueueName, SignalName, Tag};
 use mainspring_core::output::{Ask, Push};
 use mainspring_core::seam::{Clock, Pending, Rng};
 use mainspring_core::store::{
@@ -43,20 +44,29 @@ pub type Target = (&'static str, fn(&[u8]));
 /// Names, and what must not panic.
 pub const TARGETS: [Target; 2] = [("sqlite_rows", rows), ("sqlite_cursors", cursors)];
 
-/// Jobs in every place: 1 ready, 2 scheduled, 3 held, 4 running, 5 ended, 6 set aside, with 4 as its child. All hold a key
-/// and have a deadline.
+/// Jobs in every place: 1 ready, 2 scheduled, 3 held, 4 running, 5 ended, 6 set aside, with 4 as its child; 7 and 8 limited, with 4 in
+/// their group, at a level that has a turn and at one that is blocked. All hold a key and have a deadline.
 const WORLD: &str = r#"
 INSERT INTO mainspring_queues VALUES (1, 'q', 0, 'fixed:5s', 86400000000, 86400000000, 0);
 INSERT INTO mainspring_kinds VALUES (1, 'k');
 INSERT INTO mainspring_lines VALUES (1, 1, 1, '["gpu"]');
 INSERT INTO mainspring_jobs SELECT no, zeroblob(15) || CAST(char(no) AS BLOB), 1, 5, 1000000, 9000000,
     '{"max_attempts":3,"tags":["t"],"labels":["gpu"],"unique":{"key":"key"}}', CAST('{}' AS BLOB)
-    FROM (SELECT value AS no FROM json_each('[1,2,3,4,5,6]'));
+    FROM (SELECT value AS no FROM json_each('[1,2,3,4,5,6,7,8]'));
 INSERT INTO mainspring_ready VALUES (1, 1, 37, 1000000, 0, 0, 0, 0, 3);
+UPDATE mainspring_jobs SET options = '{"labels":["gpu"],"limits":[{"limit":"l","key":"a"}]}' WHERE no IN (4, 7, 8);
+INSERT INTO mainspring_limits VALUES (1, 0, 'l', '{"name":"l","max":1}'), (2, 1, 'q', '{"max":5}');
+INSERT INTO mainspring_limit_keys VALUES (1, 1, 'a', 1, NULL, 0, 1000000, 1000000), (2, 2, '', 1, NULL, 0, NULL, NULL);
+INSERT INTO mainspring_limit_groups VALUES (1, 1, '[[1,1]]');
+INSERT INTO mainspring_limit_key_groups VALUES (1, 1);
+INSERT INTO mainspring_limit_holders VALUES (4, 1);
+INSERT INTO mainspring_limited VALUES (7, 1, 1, 37, 1000000, 0, 0, 0, 0, 131), (8, 1, 1, 53, 1000000, 0, 0, 0, 0, 131);
+INSERT INTO mainspring_group_turns VALUES (1, 37, 1000000, 1);
+INSERT INTO mainspring_blocked_groups VALUES (1, 1, 53, 1, 1000000, 1);
 INSERT INTO mainspring_timers VALUES (2, 1, 5, 1500000, 1, 1, 0, 0, 3);
 INSERT INTO mainspring_suspended VALUES (3, 1, 5, 8, 1500000, 1, 1, 0, 0, 3, NULL, NULL),
     (6, 1, 5, 2, 1500000, 1, 1, 0, 0, 27, '[["s:go",2],["c:00000000-0000-0000-0000-000000000004",1]]', 'note');
-INSERT INTO mainspring_lease VALUES (4, 1, 1, 1, 1000000, 1, 5, 0, 2, 10, 43, 0, NULL);
+INSERT INTO mainspring_lease VALUES (4, 1, 1, 1, 1000000, 1, 5, 0, 2, 10, 171, 0, NULL);
 INSERT INTO mainspring_done VALUES (1, 5, 1, 6, 16, 1000000, 5, 1, 0, 0, 8, 500000, 1, 'why', CAST('1' AS BLOB));
 INSERT INTO mainspring_errors VALUES (4, 1, 500000, 1, 1000000, 5, 'lost'), (5, 1, 500000, 1, 1000000, 1, 'panic');
 INSERT INTO mainspring_keys SELECT 1, 'key' || no, no, id, 2, 1000, NULL FROM mainspring_jobs;
@@ -76,17 +86,24 @@ VALUES
     (1, zeroblob(16), 'n', 'v', 7, '', '{"kinds":["k"],"labels":["gpu"],"later":[["build=1",9]]}', '[["q",1]]',
         15000000, 1, 1, 15000000, 0, 1),
     (2, zeroblob(15) || x'01', 'm', 'v', 8, '', '{"kinds":[],"labels":[]}', '[]', 15000000, 1, 1, 2, 0, 1);
-INSERT INTO mainspring_counts VALUES (1, 1, 1), (1, 2, 1), (1, 3, 1), (1, 4, 2), (1, 6, 1);
-INSERT INTO mainspring_meta VALUES ('last_no', 6), ('last_seq', 1), ('settings', 0);
+INSERT INTO mainspring_counts VALUES (1, 1, 1), (1, 2, 3), (1, 3, 1), (1, 4, 2), (1, 6, 1);
+INSERT INTO mainspring_meta VALUES ('last_no', 8), ('last_seq', 1), ('settings', 1);
 "#;
 
 /// What is damaged, by table. Row numbers of jobs are left alone: SQLite itself sees to it that they are whole numbers.
-const DAMAGES: [(&str, &str); 20] = [
+const DAMAGES: [(&str, &str); 27] = [
     ("queues", "name paused backoff retain_succeeded retain_failed deleted no"),
     ("kinds", "name no"),
     ("lines", "queue kind labels no"),
     ("jobs", "line priority created_at deadline options input"),
     ("ready", "line level ready_at claim failures crashes crashed flags"),
+    ("limited", "limit_group line level ready_at claim failures crashes crashed flags"),
+    ("limits", "scope name definition no"),
+    ("limit_keys", "limit_no key in_use max paused next_free due no"),
+    ("limit_groups", "line uses no"),
+    ("limit_holders", "limit_group"),
+    ("group_turns", "line level at limit_group"),
+    ("blocked_groups", "limit_key line level units at limit_group"),
     ("timers", "line priority due claim failures crashes crashed flags"),
     ("suspended", "line priority reason due claim failures crashes flags waits note"),
     ("lease", "claim node batch claimed_at line priority failures crashes crashed flags stuck cancel"),
@@ -195,7 +212,8 @@ fn looks(reader: &mut Reader) {
         return;
     }
     reader.names = names;
-    for no in 0..7 {
+    for no in 0..9 {
+        answered(read::obstacle(reader, id(no)));
         answered(read::get(reader, id(no)));
         answered(read::timeline(reader, id(no)));
         answered(read::job_ends(reader, &[id(no)]));
@@ -212,6 +230,14 @@ fn looks(reader: &mut Reader) {
     for filter in filters {
         answered(read::list(reader, &filter, &Page { after: None, limit: 10 }));
     }
+    answered(read::limits(reader));
+    answered(read::limit_keys(reader, &limit(), None, 10));
+    match read::limit_key(reader, &limit(), "a") {
+        // Its name is what was damaged.
+        Err(Fault::Refused(Error::UnknownLimit { .. })) => {}
+        answer => drop(answered(answer)),
+    }
+    answered(read::totals(reader));
     answered(read::counts(reader));
     answered(read::queues(reader));
     answered(read::nodes(reader));
@@ -235,7 +261,7 @@ fn answered<T>(answer: Result<T>) -> Option<T> {
 /// Something that writes, and reads what it needs for that.
 type Act = fn(&mut Tx<'_>) -> Result<()>;
 
-const ACTS: [Act; 21] = [
+const ACTS: [Act; 27] = [
     |tx| op::claim::run(tx, &request(2)).map(drop),
     |tx| op::claim::run(tx, &request(1)).map(drop),
     |tx| op::finish::run(tx, NODE, &[finish(Outcome::Succeed { result: None })]).map(drop),
@@ -261,21 +287,33 @@ const ACTS: [Act; 21] = [
     |tx| op::settings::configure(tx, &queue(), &QueueChange::default()).map(drop),
     |tx| op::settings::delete(tx, &queue()).map(drop),
     |tx| op::enqueue::run(tx, &[new()]).map(drop),
+    |tx| op::limits::change::set(tx, &limit(), raised(), "me").map(drop),
+    |tx| {
+        op::limits::change::set_key(tx, &limit(), "a", KeyChange { max: Some(Some(3)), paused: None }, "me")
+            .map(drop)
+    },
+    |tx| op::limits::change::delete(tx, &limit(), "me").map(drop),
+    |tx| op::limits::change::set_total(tx, &Total::Queue(queue()), None, "me"),
+    |tx| op::limits::change::set_total(tx, &Total::Kind(new().kind), Some(1), "me"),
+    |tx| {
+        op::claim::run(tx, &request(3))
+            .and_then(|_| op::finish::run(tx, NODE, &[finish(suspend())]))
+            .map(drop)
+    },
 ];
 
 const NODE: NodeNo = NodeNo(1);
 
 fn acted(conn: &Connection, act: Act) -> Result<()> {
-    let mut state = State::default();
-    state.names.refresh(conn)?;
-    state.numbers = Numbers::load(conn)?;
+    let mut state = State { numbers: Numbers::load(conn)?, ..State::default() };
     let mut tx = Tx::new(conn, &mut state, NOW);
+    tx.settings_changed()?;
     act(&mut tx)?;
     tx.enlisted()
 }
 
 fn verbs(tx: &mut Tx<'_>, verb: &Verb) -> Result<()> {
-    let ids: Vec<JobId> = (0..7).map(id).collect();
+    let ids: Vec<JobId> = (0..9).map(id).collect();
     op::change::run(tx, &ids, verb, false).map(drop)
 }
 
@@ -287,6 +325,14 @@ fn id(no: u8) -> JobId {
 
 fn queue() -> QueueName {
     QueueName::new("q").expect("a queue")
+}
+
+fn limit() -> LimitName {
+    LimitName::new("l").expect("a limit")
+}
+
+fn raised() -> Change {
+    Change { max: Some(Some(2)), ..Change::default() }
 }
 
 fn claim() -> Claim {
@@ -330,7 +376,7 @@ fn suspend() -> Outcome {
         reason: Reason::Signal,
         waits: vec![wait],
         until: None,
-        keep: false,
+        keep: true,
         writes: writes(),
         note: None,
     }))
@@ -365,7 +411,12 @@ fn new() -> New {
         input: b"{}".to_vec(),
         run: Some(When::After(Duration::ZERO)),
         deadline: Some(When::After(bounds::DELAY)),
-        options: Options { unique: Some(Unique::new("key1").replace()), labels, ..Options::default() },
+        options: Options {
+            unique: Some(Unique::new("key1").replace()),
+            labels,
+            limits: vec![LimitUse::new(limit()).key("a")],
+            ..Options::default()
+        },
         journal: Vec::new(),
     }
 }

@@ -25,7 +25,6 @@ mod file_identity;
 #[doc(hidden)]
 pub mod fuzz;
 mod hint;
-mod limits;
 mod migrate;
 mod names;
 mod oneshot;

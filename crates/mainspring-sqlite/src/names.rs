@@ -122,6 +122,21 @@ impl Names {
         self.queue_nos.get(name).copied()
     }
 
+    /// The number of a queue that is known, by what is stored of its name.
+    pub(crate) fn queue_named(&self, name: &str) -> Option<i64> {
+        self.queue_nos.get(&QueueName::new(name).ok()?).copied()
+    }
+
+    /// The number of a kind that is known, by what is stored of its name.
+    pub(crate) fn kind_named(&self, name: &str) -> Option<i64> {
+        self.kind_nos.get(&Kind::new(name).ok()?).copied()
+    }
+
+    /// The counter of settings changes that this reflects.
+    pub(crate) fn settings(&self) -> i64 {
+        self.settings
+    }
+
     /// The numbers of the lines of these jobs; `None` for those that [`Names::add`] has yet to make. Refuses if there
     /// is no room for them.
     pub(crate) fn lines_of<'j>(
@@ -216,7 +231,8 @@ impl Names {
         rows.next()?.map(|row| self.know_queue(row)).transpose()
     }
 
-    fn intern_kind(&mut self, conn: &Connection, name: &Kind) -> Result<i64> {
+    /// The number of a kind, adding it if it is missing.
+    pub(crate) fn intern_kind(&mut self, conn: &Connection, name: &Kind) -> Result<i64> {
         if let Some(no) = self.kind_no(conn, name)? {
             return Ok(no);
         }

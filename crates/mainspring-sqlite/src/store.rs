@@ -13,15 +13,18 @@ use mainspring_core::error::OpenProblem;
 use mainspring_core::id::{Claim, ClaimBatchNo, JobId, NodeNo};
 use mainspring_core::job::{New, Outcome, Progress, Record, Verb};
 use mainspring_core::journal::{Inbox, JobEnd, Recorded, Recording, Signal, Signalled, Timeline};
-use mainspring_core::name::{Key, QueueName, ScheduleName, SignalName};
+use mainspring_core::limit::{
+    Change, KeyChange, KeyUse, Limit, LimitKey, LimitSeed, Obstacle, Total, TotalUse,
+};
+use mainspring_core::name::{Key, LimitName, QueueName, ScheduleName, SignalName};
 use mainspring_core::output::{Ask, Output};
 use mainspring_core::schedule::Schedule;
 use mainspring_core::seam::{Pending, Seams};
 use mainspring_core::store::{
     Changed, CheckPart, Checked, ClaimRequest, ClaimedBatch, Counts, Description, DueSchedules, Filter,
-    Finding, Finish, Finished, Journals, Line, Listener, Listing, Node, Nodes, Operators, Page, Producers,
-    Queue, QueueChange, Receipt, Registered, Registration, Renewal, Renewed, Rescue, Rescued, ScheduleWrite,
-    Schedules, Store, Swept, Ticket, Written,
+    Finding, Finish, Finished, Journals, Limits, Line, Listener, Listing, Node, Nodes, Operators, Page,
+    Producers, Queue, QueueChange, Receipt, Registered, Registration, Renewal, Renewed, Rescue, Rescued,
+    ScheduleWrite, Schedules, Store, Swept, Ticket, Written,
 };
 use mainspring_core::{Error, Result};
 
@@ -240,9 +243,6 @@ impl Store for Sqlite {
 
 impl Producers for Sqlite {
     fn enqueue(&self, jobs: Vec<New>) -> Pending<'_, Result<Vec<Receipt>>> {
-        if jobs.iter().any(|job| !job.options.limits.is_empty()) {
-            return Box::pin(std::future::ready(Err(crate::limits::refused())));
-        }
         let bytes = jobs.iter().map(New::bytes).sum();
         let rows = jobs.iter().map(|job| 1 + job.journal.len()).sum();
         let weight = Weight { rows, bytes, urgent: false };
@@ -460,5 +460,62 @@ impl Schedules for Sqlite {
         let bytes = writes.iter().flat_map(|write| &write.jobs).map(New::bytes).sum();
         let rows = writes.iter().map(|write| 1 + write.jobs.len()).sum();
         self.write(Weight { rows, bytes, urgent: false }, move |tx| op::schedules::write(tx, &writes))
+    }
+}
+
+impl Limits for Sqlite {
+    fn seed_limits(&self, seeds: Vec<LimitSeed>) -> Pending<'_, Result<Vec<Limit>>> {
+        self.write(Weight::rows(seeds.len()), move |tx| op::limits::change::seed(tx, &seeds))
+    }
+
+    fn set_limit(&self, name: LimitName, change: Change, who: String) -> Pending<'_, Result<Limit>> {
+        self.write(Weight::rows(1), move |tx| op::limits::change::set(tx, &name, change, &who))
+    }
+
+    fn reset_limit(&self, name: LimitName, who: String) -> Pending<'_, Result<Limit>> {
+        self.write(Weight::rows(1), move |tx| op::limits::change::reset(tx, &name, &who))
+    }
+
+    fn delete_limit(&self, name: LimitName, who: String) -> Pending<'_, Result<bool>> {
+        self.write(Weight::rows(1), move |tx| op::limits::change::delete(tx, &name, &who))
+    }
+
+    fn limits(&self) -> Pending<'_, Result<Vec<Limit>>> {
+        self.read(read::limits)
+    }
+
+    fn set_limit_key(
+        &self,
+        limit: LimitName,
+        key: String,
+        change: KeyChange,
+        who: String,
+    ) -> Pending<'_, Result<LimitKey>> {
+        self.write(Weight::rows(1), move |tx| op::limits::change::set_key(tx, &limit, &key, change, &who))
+    }
+
+    fn limit_keys(
+        &self,
+        name: LimitName,
+        after: Option<String>,
+        limit: usize,
+    ) -> Pending<'_, Result<Vec<LimitKey>>> {
+        self.read(move |reader| read::limit_keys(reader, &name, after.as_deref(), limit))
+    }
+
+    fn limit_key(&self, limit: LimitName, key: String) -> Pending<'_, Result<KeyUse>> {
+        self.read(move |reader| read::limit_key(reader, &limit, &key))
+    }
+
+    fn obstacle(&self, id: JobId) -> Pending<'_, Result<Option<Obstacle>>> {
+        self.read(move |reader| read::obstacle(reader, id))
+    }
+
+    fn set_total(&self, total: Total, max: Option<u32>, who: String) -> Pending<'_, Result<()>> {
+        self.write(Weight::rows(1), move |tx| op::limits::change::set_total(tx, &total, max, &who))
+    }
+
+    fn totals(&self) -> Pending<'_, Result<Vec<TotalUse>>> {
+        self.read(read::totals)
     }
 }

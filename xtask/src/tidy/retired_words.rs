@@ -20,7 +20,6 @@ const WORDS: &[(&str, &str)] = &[
     ("heads", "scan bounds"),
     ("kin", "child"),
     ("lane", "connection"),
-    ("limits", "bounds, until limits are there"),
     ("parked", "cached, suspended"),
     ("pulse", "idle poll"),
     ("riding", "deferred"),

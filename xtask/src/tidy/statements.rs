@@ -43,8 +43,8 @@ const STATEMENT: &str = "crates/mainspring-postgres/src/sql/statement.rs";
 
 /// What only the file of places says, each with the name of a place.
 const OF_PLACES: [(&str, &[&str]); 2] = [
-    ("INSERT INTO ", &["ready", "timers", "suspended", "done"]),
-    ("DELETE FROM ", &["timers", "suspended", "lease"]),
+    ("INSERT INTO ", &["ready", "limited", "timers", "suspended", "done"]),
+    ("DELETE FROM ", &["limited", "timers", "suspended", "lease"]),
 ];
 
 /// Files of tests beside the code.

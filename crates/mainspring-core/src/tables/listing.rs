@@ -13,7 +13,7 @@ use crate::store::Filter;
 /// A table that gives numbers of jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source<'f> {
-    /// The place `ready`.
+    /// The places of ready jobs, `ready` and `limited`.
     Ready,
     /// The place `timers`.
     Timers,

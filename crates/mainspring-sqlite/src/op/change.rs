@@ -8,7 +8,7 @@ use rusqlite::{OptionalExtension, params};
 
 use super::moves::{self, Ending, SuspendedRow};
 use super::place::{self, Card, Place};
-use super::{claim, family, remove, rewind, unique_key};
+use super::{claim, family, limits, remove, rewind, unique_key};
 use crate::error::{Result, corrupt};
 use crate::writer::Tx;
 
@@ -22,6 +22,13 @@ const READY_PRIORITY: &str = named!(
     "UPDATE mainspring_ready SET level = (level & ~{level.priority_bits}) | ?2
     WHERE no = ?1 AND level & {level.priority_bits} <> ?2"
 );
+/// The same in `limited`.
+const LIMITED_PRIORITY: &str = named!(
+    "UPDATE mainspring_limited SET level = (level & ~{level.priority_bits}) | ?2
+    WHERE no = ?1 AND level & {level.priority_bits} <> ?2"
+);
+/// Primary key.
+const LIMITED_LEVEL: &str = "SELECT level FROM mainspring_limited WHERE no = ?1";
 /// Primary keys.
 const TIMERS_PRIORITY: &str = "UPDATE mainspring_timers SET priority = ?2 WHERE no = ?1 AND priority <> ?2";
 const SUSPENDED_PRIORITY: &str =
@@ -119,6 +126,7 @@ pub(crate) fn flag(tx: &mut Tx<'_>, card: &Card, found: &Place, cancel: &Cancell
 fn set_priority(tx: &mut Tx<'_>, card: &Card, found: &Place, priority: Priority) -> Result<()> {
     let sql = match found {
         Place::Ready => READY_PRIORITY,
+        Place::Limited { .. } => LIMITED_PRIORITY,
         Place::Timers { .. } => TIMERS_PRIORITY,
         Place::Suspended { .. } => SUSPENDED_PRIORITY,
         Place::Lease { .. } | Place::Done { .. } => {
@@ -126,7 +134,11 @@ fn set_priority(tx: &mut Tx<'_>, card: &Card, found: &Place, priority: Priority)
         }
     };
     tx.conn.prepare_cached(sql)?.execute(params![card.no, priority.get()])?;
-    if matches!(found, Place::Ready) {
+    if let Place::Limited { group } = found {
+        let level = tx.conn.prepare_cached(LIMITED_LEVEL)?.query_row([card.no], |row| row.get(0))?;
+        limits::counters::give_turn(tx, card.line, level, *group)?;
+    }
+    if matches!(found, Place::Ready | Place::Limited { .. }) {
         let line = tx.state.names.line(card.line)?;
         tx.hints.ready(&line.queue_name);
     }

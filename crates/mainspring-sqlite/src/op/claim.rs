@@ -1,4 +1,4 @@
-//! Claim: from `ready` to `lease`.
+//! Claim: from `ready` and `limited` to `lease`.
 //!
 //! The index of `ready` starts with (line, level), so the pairs that have jobs are found by one seek each, however many
 //! jobs there are; lines that the node cannot run are stepped over. Then each queue is served level by level; the lines
@@ -23,7 +23,8 @@ use mainspring_core::time::Timestamp;
 use rusqlite::types::Value as Column;
 use rusqlite::{CachedStatement, OptionalExtension, params};
 
-use super::moves::{self, FROM_READY, HOLD_FIRST, HOLD_ONE, TAKE_FIRST};
+use super::limits::{self, counters};
+use super::moves::{self, FROM_READY, HOLD_FIRST, HOLD_FIRST_COUNTED, HOLD_ONE, TAKE_FIRST};
 use super::{as_i64, journal, node, place, unique_key};
 use crate::error::{Result, corrupt, legible};
 use crate::names::Names;
@@ -36,6 +37,13 @@ pub(crate) const NEXT_LINE: &str =
 /// Index `ready_claim`: the next level of a line that has a job. One seek.
 pub(crate) const NEXT_LEVEL: &str =
     "SELECT line, level FROM mainspring_ready WHERE line = ?1 AND level > ?2 ORDER BY level LIMIT 1";
+/// Primary key of `group_turns`: the same of groups that have a turn.
+pub(crate) const NEXT_TURN_LINE: &str =
+    "SELECT line, level FROM mainspring_group_turns WHERE line > ?1 ORDER BY line, level LIMIT 1";
+pub(crate) const NEXT_TURN_LEVEL: &str = "SELECT line, level FROM mainspring_group_turns
+    WHERE line = ?1 AND level > ?2 ORDER BY level LIMIT 1";
+/// Primary key of `group_turns`: turns of a line, and of a level unless that is NULL, which are none.
+const STRAY_TURNS: &str = "DELETE FROM mainspring_group_turns WHERE line = ?1 AND (?2 IS NULL OR level = ?2)";
 /// Index `ready_claim`: jobs of a line, and of a level unless that is NULL, which are none.
 const STRAY: &str = "SELECT no FROM mainspring_ready WHERE line = ?1 AND (?2 IS NULL OR level = ?2) LIMIT ?3";
 /// What a node gets of a job, as columns. The level's low bits are the priority. The size of an input is in the header of its
@@ -71,6 +79,12 @@ pub(crate) const ONE: &str = named!(concat!(
     columns!("p.level & {level.priority_bits}"),
     "FROM mainspring_ready p CROSS JOIN mainspring_jobs j ON j.no = p.no WHERE p.no = ?1"
 ));
+/// Index `limited_claim`, in its order, then primary keys: the first jobs of a group and level.
+pub(crate) const FIRST_LIMITED: &str = named!(concat!(
+    columns!("p.level & {level.priority_bits}"),
+    "FROM mainspring_limited p CROSS JOIN mainspring_jobs j ON j.no = p.no
+    WHERE p.line = ?1 AND p.limit_group = ?2 AND p.level = ?3 ORDER BY p.ready_at, p.no LIMIT ?4"
+));
 
 /// A scan of `lease`, whose size is bounded by the slots of all nodes; only for a repeated claim.
 const ADOPT: &str = named!(concat!(
@@ -85,13 +99,19 @@ pub(crate) fn run(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<ClaimedBatc
     let mut unreadable = Vec::new();
     let mut jobs = adopt(tx, request, &mut unreadable)?;
     if jobs.is_empty() && unreadable.is_empty() {
+        counters::settle(tx)?;
         let pairs = pairs(tx, request)?;
         let mut suspects = request.suspects;
         let mut takers = Takers::new(tx, request)?;
         for (queue, limit) in &request.queues {
             let Some(levels) = pairs.get(queue) else { continue };
             let before = jobs.len();
-            let room = QueueClaim { limit: *limit, free: request.free(queue), lost: request.lost(queue) };
+            let room = QueueClaim {
+                limit: *limit,
+                free: request.free(queue),
+                lost: request.lost(queue),
+                limited: request.limited(queue),
+            };
             serve(tx, &mut takers, levels, room, &mut suspects, &mut jobs)?;
             let claimed = i64::try_from(jobs.len() - before).unwrap_or(i64::MAX);
             if let Some(no) = tx.state.names.queue_no(queue).filter(|_| claimed > 0) {
@@ -145,23 +165,65 @@ fn adopt(
     Ok(jobs)
 }
 
+/// The lines that have jobs of one level.
+#[derive(Default)]
+struct Lines {
+    /// In `ready`.
+    plain: Vec<i64>,
+    /// With groups that have a turn.
+    limited: Vec<i64>,
+}
+
+/// The lines that have jobs for this node, by queue and level.
+type Pairs = BTreeMap<QueueName, BTreeMap<Level, Lines>>;
+
 /// The pairs that have jobs for this node, per queue that it asks for.
 ///
 /// Whatever else the index has, in a line or on a level that is none, is set aside.
-fn pairs(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<BTreeMap<QueueName, BTreeMap<Level, Vec<i64>>>> {
+fn pairs(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<Pairs> {
     node::learn_lines(tx, request.node)?;
+    let mut found = Pairs::new();
+    let plain = find_pairs(tx, request, (NEXT_LINE, NEXT_LEVEL), &mut found, |lines| &mut lines.plain)?;
+    for (line, level) in plain {
+        let wanted = as_i64(bounds::BATCH);
+        let mut lost = tx.conn.prepare_cached(STRAY)?;
+        let nos = lost.query_map(params![line, level, wanted], |row| row.get(0))?;
+        for no in nos.collect::<rusqlite::Result<Vec<i64>>>()? {
+            claim_unreadable(
+                tx,
+                no,
+                "its line or level in `ready` is invalid; resume the job to restore both",
+            )?;
+        }
+    }
+    let statements = (NEXT_TURN_LINE, NEXT_TURN_LEVEL);
+    let turns = find_pairs(tx, request, statements, &mut found, |lines| &mut lines.limited)?;
+    for (line, level) in turns {
+        // Their groups get others when jobs without a turn are looked for.
+        tx.conn.prepare_cached(STRAY_TURNS)?.execute(params![line, level])?;
+    }
+    Ok(found)
+}
+
+/// Adds the pairs that two statements find. Returns those whose line or whose level is none.
+fn find_pairs(
+    tx: &Tx<'_>,
+    request: &ClaimRequest,
+    (next_line, next_level): (&str, &str),
+    pairs: &mut Pairs,
+    which: fn(&mut Lines) -> &mut Vec<i64>,
+) -> Result<Vec<(Column, Option<Column>)>> {
     let mut stray = Vec::new();
-    let mut found: BTreeMap<QueueName, BTreeMap<Level, Vec<i64>>> = BTreeMap::new();
     let names = &tx.state.names;
-    let Some(local) = tx.state.nodes.get(&request.node.0) else { return Ok(found) };
+    let Some(local) = tx.state.nodes.get(&request.node.0) else { return Ok(stray) };
     let wanted: Vec<i64> = request
         .queues
         .iter()
         .filter_map(|(queue, limit)| names.queue_no(queue).filter(|_| *limit > 0))
         .filter(|no| names.queue(*no).is_ok_and(|queue| !queue.settings.paused))
         .collect();
-    let mut next_line = tx.conn.prepare_cached(NEXT_LINE)?;
-    let mut next_level = tx.conn.prepare_cached(NEXT_LEVEL)?;
+    let mut next_line = tx.conn.prepare_cached(next_line)?;
+    let mut next_level = tx.conn.prepare_cached(next_level)?;
     let pair = |row: &rusqlite::Row<'_>| Ok((place::raw(row, 0)?, place::raw(row, 1)?));
     let mut after = Column::Integer(i64::MIN);
     while let Some((line_no, first)) = next_line.query_row([&after], pair).optional()? {
@@ -175,31 +237,18 @@ fn pairs(tx: &mut Tx<'_>, request: &ClaimRequest) -> Result<BTreeMap<QueueName, 
         if !runs || !wanted.contains(&line.queue) {
             continue;
         }
-        let levels = found.entry(line.queue_name.clone()).or_default();
+        let levels = pairs.entry(line.queue_name.clone()).or_default();
         let mut code = Some(first);
         while let Some(found) = code {
             let number = as_integer(&found).and_then(|code| u8::try_from(code).ok());
             match number.and_then(Level::from_code) {
-                Some(level) => levels.entry(level).or_default().push(no),
+                Some(level) => which(levels.entry(level).or_default()).push(no),
                 None => stray.push((Column::Integer(no), Some(found.clone()))),
             }
             code = next_level.query_row(params![no, found], pair).optional()?.map(|(_, level)| level);
         }
     }
-    drop((next_line, next_level));
-    for (line, level) in stray {
-        let wanted = as_i64(bounds::BATCH);
-        let mut lost = tx.conn.prepare_cached(STRAY)?;
-        let nos = lost.query_map(params![line, level, wanted], |row| row.get(0))?;
-        for no in nos.collect::<rusqlite::Result<Vec<i64>>>()? {
-            claim_unreadable(
-                tx,
-                no,
-                "its line or level in `ready` is invalid; resume the job to restore both",
-            )?;
-        }
-    }
-    Ok(found)
+    Ok(stray)
 }
 
 /// How much one queue is to give.
@@ -210,19 +259,22 @@ struct QueueClaim {
     free: usize,
     /// Jobs whose nodes were lost.
     lost: usize,
+    /// Jobs with limits.
+    limited: usize,
 }
 
 /// Serves one queue: levels from low to high, up to its limit.
 fn serve(
     tx: &mut Tx<'_>,
     takers: &mut Takers<'_>,
-    levels: &BTreeMap<Level, Vec<i64>>,
+    levels: &BTreeMap<Level, Lines>,
     room: QueueClaim,
     suspects: &mut usize,
     jobs: &mut Vec<Claimed>,
 ) -> Result<()> {
     let first = jobs.len();
     let mut lost = room.lost;
+    let mut limited = room.limited;
     for (level, lines) in levels {
         let taken = jobs.len() - first;
         let left = room.limit - taken;
@@ -236,22 +288,10 @@ fn serve(
         };
         let free = if level.is_for_free_slots() { usize::MAX } else { room.free.saturating_sub(taken) };
         let before = jobs.len();
-        match lines.as_slice() {
-            _ if wanted == 0 => {}
-            [line] => {
-                let (mut wanted, mut free) = (wanted, free);
-                // Behind jobs that cannot be read there may be more of this level, and they come before the next one's.
-                loop {
-                    let before = jobs.len();
-                    let met_unreadable = takers.take_first(tx, *line, *level, (wanted, free), jobs)?;
-                    let taken = jobs.len() - before;
-                    (wanted, free) = (wanted - taken, free.saturating_sub(taken));
-                    if wanted == 0 || !met_unreadable {
-                        break;
-                    }
-                }
-            }
-            lines => merge(tx, takers, lines, *level, (wanted, free), jobs)?,
+        if lines.limited.is_empty() {
+            plain(tx, takers, &lines.plain, *level, (wanted, free), jobs)?;
+        } else {
+            mix(tx, takers, lines, *level, (wanted, free), &mut limited, jobs)?;
         }
         match level.class() {
             Class::Suspect => *suspects -= jobs.len() - before,
@@ -260,6 +300,114 @@ fn serve(
         }
     }
     Ok(())
+}
+
+/// Takes limited and plain jobs of one level: half of each, if both have so many. Of an odd number, batches give one more by turns.
+fn mix(
+    tx: &mut Tx<'_>,
+    takers: &mut Takers<'_>,
+    lines: &Lines,
+    level: Level,
+    (wanted, free): (usize, usize),
+    limited: &mut usize,
+    jobs: &mut Vec<Claimed>,
+) -> Result<()> {
+    let before = jobs.len();
+    let odd = usize::from(takers.batch % 2 == 0);
+    let half = if lines.plain.is_empty() { wanted } else { usize::midpoint(wanted, odd) };
+    for share in [half, wanted] {
+        let taken = jobs.len() - before;
+        let most = share.saturating_sub(taken).min(*limited);
+        let wanted_now = limits::claim::Wanted { jobs: most, free: free.saturating_sub(taken) };
+        limits::claim::take(tx, takers, &lines.limited, level, wanted_now, jobs)?;
+        *limited -= jobs.len() - before - taken;
+        let taken = jobs.len() - before;
+        let left = (wanted - taken, free.saturating_sub(taken));
+        plain(tx, takers, &lines.plain, level, left, jobs)?;
+    }
+    Ok(())
+}
+
+/// Takes plain jobs of one level.
+fn plain(
+    tx: &mut Tx<'_>,
+    takers: &mut Takers<'_>,
+    lines: &[i64],
+    level: Level,
+    (wanted, free): (usize, usize),
+    jobs: &mut Vec<Claimed>,
+) -> Result<()> {
+    if wanted == 0 || lines.is_empty() {
+        return Ok(());
+    }
+    if tx.state.limits.has_totals() {
+        return counted(tx, takers, lines, level, (wanted, free), jobs);
+    }
+    uncounted(tx, takers, lines, level, (wanted, free), jobs)
+}
+
+/// Takes plain jobs of lines of which some count in totals: each gets its share first, and then what the others left.
+fn counted(
+    tx: &mut Tx<'_>,
+    takers: &mut Takers<'_>,
+    lines: &[i64],
+    level: Level,
+    (wanted, free): (usize, usize),
+    jobs: &mut Vec<Claimed>,
+) -> Result<()> {
+    let before = jobs.len();
+    let mut sources: Vec<(Vec<i64>, Vec<i64>)> = Vec::new();
+    for no in lines {
+        let totals: Vec<i64> = tx.state.limits.totals(tx.state.names.line(*no)?).collect();
+        match sources.iter_mut().find(|(_, known)| totals.is_empty() && known.is_empty()) {
+            Some((lines, _)) => lines.push(*no),
+            None => sources.push((vec![*no], totals)),
+        }
+    }
+    let count = sources.len();
+    for round in 0..2 {
+        for (at, (lines, totals)) in sources.iter().enumerate() {
+            let taken = jobs.len() - before;
+            let left = wanted - taken;
+            let share = if round == 0 { left.div_ceil(count - at) } else { left };
+            let free = free.saturating_sub(taken);
+            if totals.is_empty() {
+                if share > 0 {
+                    uncounted(tx, takers, lines, level, (share, free), jobs)?;
+                }
+                continue;
+            }
+            let mut room = share;
+            for key in totals {
+                room = room.min(usize::try_from(counters::room_at(tx, *key, 1)?).unwrap_or(usize::MAX));
+            }
+            if room == 0 {
+                continue;
+            }
+            let before = jobs.len();
+            takers.take_all_of(tx, lines[0], level, (room, free), HOLD_FIRST_COUNTED, jobs)?;
+            let taken = u32::try_from(jobs.len() - before).unwrap_or(u32::MAX);
+            for key in totals {
+                counters::take(tx, *key, taken)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Takes plain jobs of lines that count in no total.
+fn uncounted(
+    tx: &mut Tx<'_>,
+    takers: &mut Takers<'_>,
+    lines: &[i64],
+    level: Level,
+    (wanted, free): (usize, usize),
+    jobs: &mut Vec<Claimed>,
+) -> Result<()> {
+    match lines {
+        [line] => takers.take_all_of(tx, *line, level, (wanted, free), HOLD_FIRST, jobs),
+        lines => merge(tx, takers, lines, level, (wanted, free), jobs),
+    }
 }
 
 /// Takes from several lines of one level, earliest first; the first so many for free slots.
@@ -299,13 +447,13 @@ fn merge(
 }
 
 /// What moves jobs for one claim.
-struct Takers<'a> {
+pub(crate) struct Takers<'a> {
     heads: CachedStatement<'a>,
     one: CachedStatement<'a>,
     hold_one: CachedStatement<'a>,
     take_one: CachedStatement<'a>,
-    node: i64,
-    batch: i64,
+    pub(super) node: i64,
+    pub(super) batch: i64,
 }
 
 impl<'a> Takers<'a> {
@@ -320,6 +468,28 @@ impl<'a> Takers<'a> {
         })
     }
 
+    /// Takes the first jobs of a line. Behind jobs that cannot be read there may be more of this level, and they come before the
+    /// next one's.
+    fn take_all_of(
+        &mut self,
+        tx: &mut Tx<'_>,
+        line: i64,
+        level: Level,
+        (mut wanted, mut free): (usize, usize),
+        hold: &str,
+        jobs: &mut Vec<Claimed>,
+    ) -> Result<()> {
+        loop {
+            let before = jobs.len();
+            let met_unreadable = self.take_first(tx, line, level, (wanted, free), hold, jobs)?;
+            let taken = jobs.len() - before;
+            (wanted, free) = (wanted - taken, free.saturating_sub(taken));
+            if wanted == 0 || !met_unreadable {
+                return Ok(());
+            }
+        }
+    }
+
     /// Moves the first jobs of a line: three statements, however many there are. The first so many are for free slots. Tells
     /// whether it met some that cannot be read, which leave the line, too.
     fn take_first(
@@ -328,6 +498,7 @@ impl<'a> Takers<'a> {
         line: i64,
         level: Level,
         (wanted, free): (usize, usize),
+        hold: &str,
         jobs: &mut Vec<Claimed>,
     ) -> Result<bool> {
         let mut first = tx.conn.prepare_cached(FIRST)?;
@@ -359,7 +530,7 @@ impl<'a> Takers<'a> {
         }
         let count = jobs.len() - before;
         let (bound_at, bound_no) = bound;
-        let hold = params![
+        let values = params![
             self.node,
             self.batch,
             tx.micros(),
@@ -369,7 +540,7 @@ impl<'a> Takers<'a> {
             bound_at,
             bound_no
         ];
-        let held = tx.conn.prepare_cached(HOLD_FIRST)?.execute(hold)?;
+        let held = tx.conn.prepare_cached(hold)?.execute(values)?;
         let take = params![line, level.code(), as_i64(count)];
         let taken = tx.conn.prepare_cached(TAKE_FIRST)?.execute(take)?;
         // Not an error to return: the transaction must not commit.
@@ -401,8 +572,26 @@ impl<'a> Takers<'a> {
     }
 }
 
-/// Sets a job aside that is in `ready` and cannot be read: claimed and suspended in one step.
-fn claim_unreadable(tx: &mut Tx<'_>, no: i64, why: &str) -> Result<()> {
+/// A job of a group with its number: as a node gets it with its flags, or why it cannot be read.
+type Read = (i64, Result<(Claimed, i16), String>);
+
+/// Reads the first jobs of a group and level.
+pub(super) fn first_limited(
+    tx: &Tx<'_>,
+    (line, group, level): (i64, i64, u8),
+    limit: usize,
+) -> Result<Vec<Read>> {
+    let mut statement = tx.conn.prepare_cached(FIRST_LIMITED)?;
+    let mut rows = statement.query(params![line, group, level, as_i64(limit)])?;
+    let mut jobs = Vec::new();
+    while let Some(row) = rows.next()? {
+        jobs.push((row.get(0)?, legible(read_claimed(row, &tx.state.names, 1))?));
+    }
+    Ok(jobs)
+}
+
+/// Sets a job aside that is ready and cannot be read: claimed and suspended in one step.
+pub(super) fn claim_unreadable(tx: &mut Tx<'_>, no: i64, why: &str) -> Result<()> {
     let (mut card, found) = place::locate(tx, no)?;
     moves::leave(tx, &card, &found)?;
     started(tx, no, card.flags)?;
@@ -411,7 +600,7 @@ fn claim_unreadable(tx: &mut Tx<'_>, no: i64, why: &str) -> Result<()> {
 }
 
 /// Releases a key that is held until the first claim.
-fn started(tx: &Tx<'_>, no: i64, flags: i16) -> Result<()> {
+pub(super) fn started(tx: &Tx<'_>, no: i64, flags: i16) -> Result<()> {
     if flags & flags::KEY_UNTIL_STARTED != 0 {
         unique_key::release(tx.conn, no, tx.micros())?;
     }

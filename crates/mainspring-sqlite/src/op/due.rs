@@ -8,6 +8,7 @@ use mainspring_core::time::Timestamp;
 use rusqlite::{OptionalExtension, params};
 
 use super::as_i64;
+use super::limits::counters;
 use super::moves::{self, Ending};
 use super::place::{self, Card, Place, read_card};
 use crate::error::{Result, corrupt};
@@ -52,7 +53,9 @@ pub(crate) fn promote(tx: &mut Tx<'_>, limit: usize) -> Result<Swept> {
         }
         moves::enter_ready(tx, card, if timer { Class::Fresh } else { moves::returned(card) })?;
     }
-    let next = [next(tx, NEXT_DUE)?, next(tx, NEXT_WAKING)?].into_iter().flatten().min();
+    counters::wake(tx, limit)?;
+    let next = [next(tx, NEXT_DUE)?, next(tx, NEXT_WAKING)?, counters::next_due(tx)?];
+    let next = next.into_iter().flatten().min();
     Ok(Swept { now: tx.now, moved: due.len(), next, fire: self::next(tx, NEXT_FIRE)? })
 }
 

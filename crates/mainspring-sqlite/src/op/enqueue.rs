@@ -9,9 +9,9 @@ use mainspring_core::store::{Class, Level, Receipt, flags};
 use mainspring_core::tables::options::{options_text, read_options};
 use rusqlite::{CachedStatement, OptionalExtension, params};
 
-use super::moves::{self, Ending, INTO_READY, INTO_TIMERS};
+use super::moves::{self, Ending, INTO_LIMITED, INTO_READY, INTO_TIMERS};
 use super::place;
-use super::{deadline, journal, unique_key};
+use super::{deadline, journal, limits, unique_key};
 use crate::error::{Result, corrupt};
 use crate::writer::Tx;
 
@@ -30,6 +30,7 @@ const INTO_TAGS: &str = "INSERT OR IGNORE INTO mainspring_tags (tag, no) VALUES 
 
 /// Stores jobs.
 pub(crate) fn run(tx: &mut Tx<'_>, jobs: &[New]) -> Result<Vec<Receipt>> {
+    limits::cache::check(&mut tx.state.limits, tx.conn, jobs)?;
     let lines = tx.state.names.lines_of(tx.conn, jobs)?;
     let mut adder = Adder::new(tx)?;
     let mut receipts = Vec::with_capacity(jobs.len());
@@ -78,11 +79,17 @@ pub(crate) fn known(tx: &Tx<'_>, job: &New) -> Result<Option<Receipt>> {
 struct Adder<'a> {
     insert: CachedStatement<'a>,
     ready: CachedStatement<'a>,
+    /// The group and the level of the last limited job: they have a turn, or are blocked.
+    turn: Option<(i64, u8)>,
 }
 
 impl<'a> Adder<'a> {
     fn new(tx: &Tx<'a>) -> Result<Self> {
-        Ok(Adder { insert: tx.conn.prepare_cached(INTO_JOBS)?, ready: tx.conn.prepare_cached(INTO_READY)? })
+        Ok(Adder {
+            insert: tx.conn.prepare_cached(INTO_JOBS)?,
+            ready: tx.conn.prepare_cached(INTO_READY)?,
+            turn: None,
+        })
     }
 
     /// Adds a job whose key is free. Returns its number, or `None` if its id is there already.
@@ -117,7 +124,18 @@ impl<'a> Adder<'a> {
             tx.hints.due(at);
         } else {
             let level = Level::new(Class::Fresh, job.priority).code();
-            self.ready.execute(params![no, line, level, now, 0, 0, 0, 0, flags])?;
+            let uses = &job.options.limits;
+            let group = if uses.is_empty() { None } else { tx.state.limits.group_of(tx.conn, line, uses)? };
+            if let Some(group) = group {
+                let values = params![no, group, line, level, now, 0, 0, 0, 0, flags];
+                tx.conn.prepare_cached(INTO_LIMITED)?.execute(values)?;
+                // Bulk calls bring long runs of one group.
+                if self.turn.replace((group, level)) != Some((group, level)) {
+                    limits::counters::give_turn(tx, line, level, group)?;
+                }
+            } else {
+                self.ready.execute(params![no, line, level, now, 0, 0, 0, 0, flags])?;
+            }
             tx.hints.ready(&job.queue);
         }
         let queue = tx.state.names.line(line)?.queue;

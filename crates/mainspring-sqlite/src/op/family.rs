@@ -113,7 +113,7 @@ fn cancel(tx: &mut Tx<'_>, no: i64) -> Result<Option<i64>> {
             change::flag(tx, &card, &found, &Cancellation::orphan())?;
             return Ok(None);
         }
-        Place::Ready | Place::Timers { .. } | Place::Suspended { .. } => {}
+        Place::Ready | Place::Limited { .. } | Place::Timers { .. } | Place::Suspended { .. } => {}
     }
     let status = transition(found.status(), Input::Cancel(Reason::Parent))
         .map_err(|illegal| corrupt(illegal.to_string()))?;

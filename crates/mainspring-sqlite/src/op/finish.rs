@@ -157,7 +157,8 @@ fn end_one(
     if card.flags & later != 0 {
         return Ok(None);
     }
-    moves::leave_lease(tx, &card)?;
+    let keeps = matches!(outcome, Outcome::Suspend(suspension) if suspension.keep) && cancel.is_none();
+    moves::leave_lease(tx, &mut card, keeps)?;
     let run = run.of(tx, card.line);
     if let Outcome::Succeed { result } = outcome {
         run.succeeded += 1;
@@ -243,6 +244,7 @@ fn end(tx: &mut Tx<'_>, mut card: Card, outcome: &Outcome, cancel: Option<&str>)
 /// Sets a job aside, or lets it go on at once if what it waits for is there. Its messages were looked for in the
 /// transaction that would set it aside, so none comes in between.
 fn suspend(tx: &mut Tx<'_>, card: &Card, suspension: &Suspension) -> Result<()> {
+    // What it keeps was kept when its claim ended.
     let Suspension { reason, waits, until, note, keep: _, writes: _ } = suspension;
     let over = until.is_some_and(|until| until <= tx.now) || inbox::answers(tx, card.no, waits)?;
     if over && reason.awaits() {
@@ -263,7 +265,7 @@ pub(crate) fn stop(tx: &mut Tx<'_>, card: &Card, why: &str) -> Result<()> {
 pub(crate) fn give_back(tx: &mut Tx<'_>, card: &Card, cancel: Option<String>) -> Result<()> {
     let mut card = card.clone();
     let cancel = cancel_now(tx, &mut card, cancel)?;
-    moves::leave_lease(tx, &card)?;
+    moves::leave_lease(tx, &mut card, false)?;
     moves::count(tx, card.line, State::Running, -1);
     end(tx, card, &Outcome::Release, cancel.as_deref())
 }

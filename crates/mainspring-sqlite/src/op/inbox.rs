@@ -149,7 +149,11 @@ pub(crate) fn post(
             let id = tx.conn.prepare_cached(ID)?.query_row([card.no], |row| row.get(0))?;
             tx.hints.message(JobId::from_bytes(id));
         }
-        Place::Ready | Place::Timers { .. } | Place::Suspended { .. } | Place::Done { .. } => {}
+        Place::Ready
+        | Place::Limited { .. }
+        | Place::Timers { .. }
+        | Place::Suspended { .. }
+        | Place::Done { .. } => {}
     }
     place::flag(tx, &card, found, flags::JOURNAL)
 }

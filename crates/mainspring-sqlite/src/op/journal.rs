@@ -20,7 +20,7 @@ use mainspring_core::{Error, bounds};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::family::{self, Started};
-use super::{as_i64, inbox, output};
+use super::{as_i64, inbox, limits, output};
 use crate::error::{Result, corrupt, legible};
 use crate::writer::Tx;
 
@@ -107,6 +107,7 @@ pub(crate) fn check_children(tx: &mut Tx<'_>, recordings: &[Recording]) -> Resul
         return Err(Error::Invalid { what: "child", why: "it has a journal".into() }.into());
     }
     if children().next().is_some() {
+        limits::cache::check(&mut tx.state.limits, tx.conn, children())?;
         tx.state.names.lines_of(tx.conn, children())?;
     }
     Ok(())

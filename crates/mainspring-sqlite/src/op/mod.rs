@@ -10,6 +10,7 @@ pub(crate) mod family;
 pub(crate) mod finish;
 pub(crate) mod inbox;
 pub(crate) mod journal;
+pub(crate) mod limits;
 pub(crate) mod moves;
 pub(crate) mod node;
 pub(crate) mod output;

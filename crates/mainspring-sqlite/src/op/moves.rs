@@ -19,8 +19,9 @@ use mainspring_core::time::Timestamp;
 use rusqlite::params;
 use rusqlite::types::Value;
 
+use super::limits::place::Waits;
 use super::place::{Card, Place};
-use super::{deadline, family, inbox, unique_key};
+use super::{deadline, family, inbox, limits, unique_key};
 use crate::error::{Result, corrupt};
 use crate::writer::Tx;
 
@@ -52,6 +53,7 @@ pub(crate) struct Ending<'a> {
 
 /// Primary keys.
 pub(crate) const FROM_READY: &str = "DELETE FROM mainspring_ready WHERE no = ?1";
+const FROM_LIMITED: &str = "DELETE FROM mainspring_limited WHERE no = ?1";
 const FROM_TIMERS: &str = "DELETE FROM mainspring_timers WHERE no = ?1";
 const FROM_SUSPENDED: &str = "DELETE FROM mainspring_suspended WHERE no = ?1";
 pub(crate) const FROM_LEASE: &str = "DELETE FROM mainspring_lease WHERE no = ?1";
@@ -61,6 +63,9 @@ const FROM_DONE: &str = "UPDATE mainspring_done SET superseded = 1 WHERE seq = ?
 /// The primary key refuses a job that is there already.
 pub(crate) const INTO_READY: &str = "INSERT INTO mainspring_ready
     (no, line, level, ready_at, claim, failures, crashes, crashed, flags) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+pub(crate) const INTO_LIMITED: &str = "INSERT INTO mainspring_limited
+    (no, limit_group, line, level, ready_at, claim, failures, crashes, crashed, flags)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
 pub(crate) const INTO_TIMERS: &str = "INSERT INTO mainspring_timers
     (no, line, priority, due, claim, failures, crashes, crashed, flags) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
 const INTO_SUSPENDED: &str = "INSERT INTO mainspring_suspended
@@ -71,30 +76,61 @@ pub(crate) const INTO_DONE: &str = "INSERT INTO mainspring_done
     (seq, no, claim, state, reason, finished_at, priority, failures, crashes, flags, claimed_at, node, note, result)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
 
-/// From `ready` to `lease`, under a claim number that is one higher. Node, batch and time: ?1 to ?3; then which are claimed
-/// ahead, and which are claimed. An append to `lease`, mostly; its primary key refuses a job that is claimed already.
+/// From a place to `lease`, under a claim number that is one higher. Node, batch and time: ?1 to ?3; then which flags the claim
+/// has besides, which are claimed ahead, and which are claimed. What a job kept while it waited is its claim's from then on. An append to `lease`, mostly;
+/// its primary key refuses a job that is claimed already.
 macro_rules! into_lease {
-    ($ahead:literal, $which:literal) => {
+    ($place:literal, $flags:literal, $ahead:literal, $which:literal) => {
         named!(concat!(
             "INSERT INTO mainspring_lease
         (no, claim, node, batch, claimed_at, line, priority, failures, crashes, crashed, flags)
     SELECT no, claim + 1, ?1, ?2, ?3, line, level & {level.priority_bits}, failures, crashes, crashed,
-        (flags & ~{flag.ahead}) | CASE WHEN ",
+        (flags & ~({flag.ahead} | {flag.keeps}))",
+            $flags,
+            " | CASE WHEN ",
             $ahead,
             " THEN {flag.ahead} ELSE 0 END
-    FROM mainspring_ready WHERE ",
+    FROM mainspring_",
+            $place,
+            " WHERE ",
             $which
         ))
     };
 }
 /// Index `ready_claim`: the first jobs of a line and level. The transaction excludes other writers, so this and the delete
 /// meet the rows that were read before. What lies behind ?7 and ?8 is claimed ahead.
-pub(crate) const HOLD_FIRST: &str =
-    into_lease!("(ready_at, no) > (?7, ?8)", "line = ?4 AND level = ?5 ORDER BY ready_at, no LIMIT ?6");
+pub(crate) const HOLD_FIRST: &str = into_lease!(
+    "ready",
+    "",
+    "(ready_at, no) > (?7, ?8)",
+    "line = ?4 AND level = ?5 ORDER BY ready_at, no LIMIT ?6"
+);
+/// The same of a line that counts in totals.
+pub(crate) const HOLD_FIRST_COUNTED: &str = into_lease!(
+    "ready",
+    " | {flag.limited}",
+    "(ready_at, no) > (?7, ?8)",
+    "line = ?4 AND level = ?5 ORDER BY ready_at, no LIMIT ?6"
+);
 pub(crate) const TAKE_FIRST: &str = "DELETE FROM mainspring_ready WHERE no IN (
     SELECT no FROM mainspring_ready WHERE line = ?1 AND level = ?2 ORDER BY ready_at, no LIMIT ?3)";
 /// Primary key: one job.
-pub(crate) const HOLD_ONE: &str = into_lease!("?5", "no = ?4");
+pub(crate) const HOLD_ONE: &str = into_lease!("ready", "", "?5", "no = ?4");
+
+/// Index `limited_claim`: the first jobs of a group and level. All of them are claimed ahead, or none.
+pub(crate) const HOLD_LIMITED: &str = into_lease!(
+    "limited",
+    " | {flag.limited}",
+    "?8",
+    "line = ?4 AND limit_group = ?5 AND level = ?6 ORDER BY ready_at, no LIMIT ?7"
+);
+/// The same: these claims hold the units of their group.
+pub(crate) const INTO_HOLDERS: &str = "INSERT INTO mainspring_limit_holders (no, limit_group)
+    SELECT no, limit_group FROM mainspring_limited
+    WHERE line = ?1 AND limit_group = ?2 AND level = ?3 ORDER BY ready_at, no LIMIT ?4";
+pub(crate) const TAKE_LIMITED: &str = "DELETE FROM mainspring_limited WHERE no IN (
+    SELECT no FROM mainspring_limited
+    WHERE line = ?1 AND limit_group = ?2 AND level = ?3 ORDER BY ready_at, no LIMIT ?4)";
 
 /// Primary key, a range; appends, with sequence numbers that follow each other as the jobs' numbers do.
 pub(crate) const PLAIN_INTO_DONE: &str = named!(
@@ -116,21 +152,27 @@ pub(crate) fn count(tx: &mut Tx<'_>, line: i64, state: State, by: i64) {
 pub(crate) fn leave(tx: &mut Tx<'_>, card: &Card, place: &Place) -> Result<()> {
     match place {
         Place::Ready => remove(tx, FROM_READY, card, card.no)?,
+        Place::Limited { .. } => remove(tx, FROM_LIMITED, card, card.no)?,
         Place::Timers { .. } => remove(tx, FROM_TIMERS, card, card.no)?,
         Place::Suspended { .. } => remove(tx, FROM_SUSPENDED, card, card.no)?,
-        Place::Lease { .. } => leave_lease(tx, card)?,
+        Place::Lease { .. } => leave_lease(tx, &mut card.clone(), false)?,
         Place::Done { seq, .. } => remove(tx, FROM_DONE, card, *seq)?,
     }
     count(tx, card.line, place.status().state, -1);
     Ok(())
 }
 
-// What a claim holds is released by whatever deletes its row from `lease`: here. Nothing is held by a claim yet.
+// What a claim holds is released by whatever deletes its row from `lease`: here.
 const _: () = assert!(flags::HELD_BY_CLAIM == flags::LIMITED, "`leave_lease` releases what a claim holds");
 
-/// Takes a job out of `lease`, where it was found in this transaction, and releases what its claim holds. The caller counts.
-pub(crate) fn leave_lease(tx: &Tx<'_>, card: &Card) -> Result<()> {
-    remove(tx, FROM_LEASE, card, card.no)
+/// Takes a job out of `lease`, where it was found in this transaction, and releases what its claim holds; `keeps`: but the units of
+/// its limits. The caller counts.
+pub(crate) fn leave_lease(tx: &mut Tx<'_>, card: &mut Card, keeps: bool) -> Result<()> {
+    remove(tx, FROM_LEASE, card, card.no)?;
+    if card.flags & flags::LIMITED != 0 {
+        limits::place::leave_lease(tx, card, keeps)?;
+    }
+    Ok(())
 }
 
 fn remove(tx: &Tx<'_>, sql: &str, card: &Card, key: i64) -> Result<()> {
@@ -149,23 +191,46 @@ pub(crate) fn end_plain(tx: &mut Tx<'_>, from: i64, to: i64) -> Result<()> {
     Ok(())
 }
 
-/// Puts a job into `ready`.
+/// Puts a job into `ready`, or into `limited` if it takes room at limits.
 pub(crate) fn enter_ready(tx: &mut Tx<'_>, card: &Card, class: Class) -> Result<()> {
     if let Some(damage) = &card.damage {
         return set_aside(tx, card, &damage.what);
     }
-    let level = Level::new(class, priority(card)?);
-    tx.conn.prepare_cached(INTO_READY)?.execute(params![
-        card.no,
-        card.line,
-        level.code(),
-        tx.micros(),
-        card.claim,
-        card.failures,
-        card.crashes,
-        card.crashed,
-        card.flags
-    ])?;
+    let level = Level::new(class, priority(card)?).code();
+    let waits = if card.flags & flags::LIMITED == 0 {
+        Waits::Plain(card.flags)
+    } else {
+        limits::place::waits(tx, card)?
+    };
+    match waits {
+        Waits::Unreadable(why) => return set_aside(tx, card, &why),
+        Waits::Plain(flags) => tx.conn.prepare_cached(INTO_READY)?.execute(params![
+            card.no,
+            card.line,
+            level,
+            tx.micros(),
+            card.claim,
+            card.failures,
+            card.crashes,
+            card.crashed,
+            flags
+        ])?,
+        Waits::Limited(group) => {
+            limits::counters::give_turn(tx, card.line, level, group)?;
+            tx.conn.prepare_cached(INTO_LIMITED)?.execute(params![
+                card.no,
+                group,
+                card.line,
+                level,
+                tx.micros(),
+                card.claim,
+                card.failures,
+                card.crashes,
+                card.crashed,
+                card.flags
+            ])?
+        }
+    };
     let line = tx.state.names.line(card.line)?;
     tx.hints.ready(&line.queue_name);
     let queue = line.queue;
@@ -310,6 +375,9 @@ pub(crate) fn append(tx: &mut Tx<'_>, card: &Card, ending: Ending<'_>) -> Result
     }
     if card.flags & flags::DEADLINE != 0 {
         deadline::clear(tx.conn, card.no)?;
+    }
+    if card.flags & flags::KEEPS != 0 {
+        limits::place::give_back_kept(tx, card.no)?;
     }
     Ok(())
 }

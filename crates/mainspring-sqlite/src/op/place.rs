@@ -46,6 +46,7 @@ pub(crate) struct Damage {
 #[derive(Debug, Clone)]
 pub(crate) enum Place {
     Ready,
+    Limited { group: i64 },
     Timers { due: i64 },
     Suspended { reason: Reason, due: Option<i64> },
     Lease { node: i64 },
@@ -56,7 +57,7 @@ impl Place {
     /// The status of a job in this place.
     pub(crate) fn status(&self) -> Status {
         match self {
-            Place::Ready => Status::plain(State::Ready),
+            Place::Ready | Place::Limited { .. } => Status::plain(State::Ready),
             Place::Timers { .. } => Status::plain(State::Scheduled),
             Place::Suspended { reason, .. } => Status::because(State::Suspended, *reason),
             Place::Lease { .. } => Status::plain(State::Running),
@@ -69,7 +70,11 @@ impl Place {
         match self {
             Place::Timers { due } => Some(*due),
             Place::Suspended { reason: Reason::Hold, due } => *due,
-            Place::Suspended { .. } | Place::Ready | Place::Lease { .. } | Place::Done { .. } => None,
+            Place::Suspended { .. }
+            | Place::Ready
+            | Place::Limited { .. }
+            | Place::Lease { .. }
+            | Place::Done { .. } => None,
         }
     }
 }
@@ -86,8 +91,8 @@ macro_rules! leased {
 }
 pub(crate) use leased;
 
-/// Primary keys, in the order in which a job that somebody asks about is likely to be there. The last one: index
-/// `done_no`.
+/// Primary keys, in the order in which a job that somebody asks about is likely to be there; of `done`: index `done_no`. Jobs without
+/// limits are found before anybody looks into `limited`.
 const IN_READY: &str =
     "SELECT no, line, level, claim, failures, crashes, crashed, flags FROM mainspring_ready WHERE no = ?1";
 const IN_TIMERS: &str = "SELECT no, line, priority, claim, failures, crashes, crashed, flags, due
@@ -98,11 +103,14 @@ const IN_LEASE: &str = leased!("no = ?1");
 const IN_DONE: &str =
     "SELECT d.no, j.line, d.priority, d.claim, d.failures, d.crashes, 0, d.flags, d.state, d.reason, d.seq
     FROM mainspring_done d JOIN mainspring_jobs j ON j.no = d.no WHERE d.no = ?1 AND d.superseded = 0";
+const IN_LIMITED: &str = "SELECT no, line, level, claim, failures, crashes, crashed, flags, limit_group
+    FROM mainspring_limited WHERE no = ?1";
 
 /// Primary key.
 const JOB: &str = "SELECT line, priority FROM mainspring_jobs WHERE no = ?1";
 /// Primary keys; no index has the flags.
 const FLAG_READY: &str = "UPDATE mainspring_ready SET flags = flags | ?2 WHERE no = ?1";
+const FLAG_LIMITED: &str = "UPDATE mainspring_limited SET flags = flags | ?2 WHERE no = ?1";
 const FLAG_TIMERS: &str = "UPDATE mainspring_timers SET flags = flags | ?2 WHERE no = ?1";
 const FLAG_SUSPENDED: &str = "UPDATE mainspring_suspended SET flags = flags | ?2 WHERE no = ?1";
 const FLAG_LEASE: &str = "UPDATE mainspring_lease SET flags = flags | ?2 WHERE no = ?1";
@@ -120,7 +128,7 @@ pub(crate) fn read_card(row: &Row<'_>) -> rusqlite::Result<Card> {
         crashes: column::<u16>(row, (5, "crashes"), &mut what)?.unwrap_or_default().into(),
         crashed: column(row, (6, "crashed"), &mut what)?.unwrap_or_default(),
         // Whoever ends the job then looks everywhere for what it may have.
-        flags: column(row, (7, "flags"), &mut what)?.unwrap_or(flags::KEY | flags::DEADLINE | flags::LASTING),
+        flags: column(row, (7, "flags"), &mut what)?.unwrap_or(EVERYTHING),
         began: None,
         damage: None,
     };
@@ -143,6 +151,9 @@ pub(crate) fn read_leased(row: &Row<'_>) -> rusqlite::Result<(Card, Option<Strin
     };
     Ok((card, cancel))
 }
+
+/// The flags of a job that may have anything.
+const EVERYTHING: i16 = flags::HELD_BY_JOB | flags::HELD_BY_CLAIM | flags::LASTING;
 
 /// A line that is none.
 const NO_LINE: i64 = -1;
@@ -205,10 +216,13 @@ pub(crate) fn locate(tx: &Tx<'_>, no: i64) -> Result<(Card, Place)> {
 fn find(tx: &Tx<'_>, no: i64) -> Result<(Card, Place)> {
     let conn = tx.conn;
     let ready = conn.prepare_cached(IN_READY)?.query_row([no], read_card).optional()?;
-    if let Some(card) = ready {
-        // The level is class and priority; the priority is what moves with the card.
+    // The level is class and priority; the priority is what moves with the card.
+    let by_level = |card: Card| {
         let priority = Level::from_code(card.priority).map_or(u8::MAX, |level| level.priority().get());
-        return Ok((Card { priority, ..card }, Place::Ready));
+        Card { priority, ..card }
+    };
+    if let Some(card) = ready {
+        return Ok((by_level(card), Place::Ready));
     }
     let lease = |row: &Row<'_>| Ok((read_leased(row)?.0, Place::Lease { node: row.get(9)? }));
     if let Some(found) = conn.prepare_cached(IN_LEASE)?.query_row([no], lease).optional()? {
@@ -230,10 +244,19 @@ fn find(tx: &Tx<'_>, no: i64) -> Result<(Card, Place)> {
     let done = |row: &Row<'_>| {
         Ok((read_card(row)?, row.get::<_, u8>(8)?, row.get::<_, Option<u8>>(9)?, row.get(10)?))
     };
-    match conn.prepare_cached(IN_DONE)?.query_row([no], done).optional()? {
-        Some((card, state, reason, seq)) => {
-            Ok((card, Place::Done { seq, status: read_status(state, reason)? }))
-        }
+    if let Some((card, state, reason, seq)) =
+        conn.prepare_cached(IN_DONE)?.query_row([no], done).optional()?
+    {
+        return Ok((card, Place::Done { seq, status: read_status(state, reason)? }));
+    }
+    let limited = |row: &Row<'_>| {
+        Ok((
+            read_card(row)?,
+            Place::Limited { group: column(row, (8, "limit_group"), &mut None)?.unwrap_or(-1) },
+        ))
+    };
+    match conn.prepare_cached(IN_LIMITED)?.query_row([no], limited).optional()? {
+        Some((card, place)) => Ok((by_level(card), place)),
         None => Err(corrupt(format!("job number {no} is in no place"))),
     }
 }
@@ -255,6 +278,7 @@ pub(crate) fn flag(tx: &Tx<'_>, card: &Card, place: &Place, flag: i16) -> Result
     let sql = match place {
         _ if card.flags & flag == flag => return Ok(()),
         Place::Ready => FLAG_READY,
+        Place::Limited { .. } => FLAG_LIMITED,
         Place::Timers { .. } => FLAG_TIMERS,
         Place::Suspended { .. } => FLAG_SUSPENDED,
         Place::Lease { .. } => FLAG_LEASE,

@@ -16,7 +16,7 @@ use mainspring_core::named;
 use mainspring_core::time::micros;
 use rusqlite::params;
 
-use super::{counts, remove, unique_key};
+use super::{counts, limits, remove, unique_key};
 use crate::error::{Result, corrupt};
 use crate::writer::Tx;
 
@@ -85,6 +85,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, limit: usize) -> Result<Pruned> {
     unique_key::prune(tx.conn, now, i64::try_from(bounds::BATCH).unwrap_or(i64::MAX))?;
     tx.conn.prepare_cached(NODES)?.execute([now.saturating_sub(micros(bounds::NODE_RETENTION))])?;
     counts::fold(tx.conn)?;
+    limits::prune::run(tx)?;
     Ok(Pruned { removed, more: rows >= ROWS && removed < limit })
 }
 

@@ -5,7 +5,7 @@ use mainspring_core::store::flags;
 use rusqlite::types::ValueRef;
 use rusqlite::{OptionalExtension, params};
 
-use super::moves;
+use super::{limits, moves};
 use crate::error::{Result, corrupt};
 use crate::writer::Tx;
 
@@ -37,7 +37,7 @@ pub(crate) fn ended(tx: &mut Tx<'_>, no: i64, state: State, flags: i16) -> Resul
 
 /// Removes a job that is in no place any more. Returns its line, and how many rows of its journal, inbox and output went with
 /// it.
-pub(crate) fn side_rows(tx: &Tx<'_>, no: i64, flags: i16) -> Result<(i64, usize)> {
+pub(crate) fn side_rows(tx: &mut Tx<'_>, no: i64, flags: i16) -> Result<(i64, usize)> {
     // Options that are no text are there, and cannot be read.
     let text = |value: ValueRef<'_>| match value {
         ValueRef::Null => None,
@@ -53,6 +53,9 @@ pub(crate) fn side_rows(tx: &Tx<'_>, no: i64, flags: i16) -> Result<(i64, usize)
     tx.conn.prepare_cached(ERRORS)?.execute([no])?;
     tx.conn.prepare_cached(PROGRESS)?.execute([no])?;
     tx.conn.prepare_cached(DEADLINE)?.execute([no])?;
+    if flags & flags::KEEPS != 0 {
+        limits::place::give_back_kept(tx, no)?;
+    }
     let mut rows = 0;
     for (flag, sql) in [
         (flags::JOURNAL, STEPS),

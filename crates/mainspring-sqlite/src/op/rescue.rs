@@ -120,7 +120,7 @@ fn drain(tx: &mut Tx<'_>, node: i64, left: usize, rescued: &mut Rescued) -> Resu
     for ((card, cancel), ahead) in orphans.into_iter().take(left) {
         let mut card = place::mend(tx, card)?;
         let cancel = finish::cancel_now(tx, &mut card, cancel)?;
-        moves::leave_lease(tx, &card)?;
+        moves::leave_lease(tx, &mut card, false)?;
         moves::count(tx, card.line, State::Running, -1);
         match cancel {
             Some(why) => finish::stop(tx, &card, &why)?,

@@ -6,7 +6,7 @@ use mainspring_core::schedule::Schedule;
 use mainspring_core::store::{ScheduleWrite, Written};
 use rusqlite::{OptionalExtension, params};
 
-use super::{as_i64, enqueue};
+use super::{as_i64, enqueue, limits};
 use crate::error::{Result, corrupt};
 use crate::writer::Tx;
 
@@ -27,6 +27,10 @@ pub(crate) const FORGET: &str = "DELETE FROM mainspring_audit WHERE subject = ?1
 
 /// Writes rows whose version is the expected one.
 pub(crate) fn write(tx: &mut Tx<'_>, writes: &[ScheduleWrite]) -> Result<Vec<Written>> {
+    // All before any: a call that is refused has no effect.
+    let jobs = || writes.iter().flat_map(|write| &write.jobs);
+    limits::cache::check(&mut tx.state.limits, tx.conn, jobs())?;
+    tx.state.names.lines_of(tx.conn, jobs())?;
     let mut answers = Vec::with_capacity(writes.len());
     for write in writes {
         let found =

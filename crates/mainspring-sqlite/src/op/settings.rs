@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use mainspring_core::job::State;
+use mainspring_core::limit::Total;
 use mainspring_core::name::QueueName;
 use mainspring_core::store::{Counts, Queue, QueueChange, Settings};
 use mainspring_core::time::micros;
 use rusqlite::params;
 
+use super::limits;
 use crate::error::{Result, corrupt};
 use crate::writer::Tx;
 
@@ -55,6 +57,7 @@ pub(crate) fn delete(tx: &mut Tx<'_>, name: &QueueName) -> Result<bool> {
     let before = tx.state.names.queue(no)?.settings.clone();
     let queue = Queue { name: name.clone(), settings: Settings::default() };
     set(tx, no, &queue, &before, true)?;
+    limits::change::remove_total(tx, &Total::Queue(name.clone()))?;
     Ok(true)
 }
 
@@ -93,16 +96,21 @@ fn set(tx: &mut Tx<'_>, no: i64, queue: &Queue, before: &Settings, deleted: bool
         micros(settings.retention.failed.0),
         deleted
     ])?;
-    tx.conn.prepare_cached(CHANGED)?.execute([])?;
     if settings.retention != before.retention {
         tx.conn.prepare_cached(LOOK_AGAIN)?.execute([])?;
         tx.state.pruned.clear();
     }
-    tx.state.names.refresh(tx.conn)?;
+    changed(tx)?;
     if before.paused && !settings.paused {
         tx.hints.ready(&queue.name);
     }
     Ok(())
+}
+
+/// Tells everybody, this process too, that settings have changed.
+pub(crate) fn changed(tx: &mut Tx<'_>) -> Result<()> {
+    tx.conn.prepare_cached(CHANGED)?.execute([])?;
+    tx.settings_changed()
 }
 
 /// Primary key of `meta`: a row that no other transaction sees, so that the commit has a page to write.

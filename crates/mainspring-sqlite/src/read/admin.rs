@@ -21,8 +21,9 @@ const QUEUES: &str = "SELECT no, name, paused, backoff, retain_succeeded, retain
         SELECT n FROM mainspring_counts WHERE queue = q.no
         UNION ALL SELECT n FROM mainspring_count_deltas WHERE queue = q.no))
     ORDER BY name";
-/// The index of `ready`, once.
-const BUSY: &str = "SELECT 1 FROM mainspring_ready WHERE line = ?1 LIMIT 1";
+/// The index of `ready`, once, and of `limited`, if there is nothing.
+pub(crate) const BUSY: &str = "SELECT 1 FROM mainspring_ready WHERE line = ?1
+    UNION ALL SELECT 1 FROM mainspring_limited WHERE line = ?1 LIMIT 1";
 /// The whole of two tables whose size is bounded by the nodes and their slots.
 const NODES: &str =
     "SELECT n.no, n.id, n.name, n.version, n.pid, n.abilities, n.queues, n.state, n.started_at,

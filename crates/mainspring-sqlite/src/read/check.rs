@@ -35,13 +35,14 @@ const ID: &str = "SELECT id FROM mainspring_jobs WHERE no = ?1";
 
 /// What to ask of a range of jobs, by their numbers, and what a person can do if there is an answer. All by primary keys and
 /// the indexes by number.
-const OF_A_RANGE: [(&str, &str); 7] = [
+const OF_A_RANGE: [(&str, &str); 10] = [
     // Each job is in exactly one place.
     (
         "SELECT 'job number ' || j.no || ' is in ' || count(p.place) || ' places: ' ||
                 coalesce(group_concat(p.place, ', '), 'none')
          FROM mainspring_jobs j LEFT JOIN (
             SELECT no, 'ready' AS place FROM mainspring_ready WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, 'limited' AS place FROM mainspring_limited WHERE no > ?1 AND no <= ?2
             UNION ALL SELECT no, 'timers' AS place FROM mainspring_timers WHERE no > ?1 AND no <= ?2
             UNION ALL SELECT no, 'suspended' AS place FROM mainspring_suspended WHERE no > ?1 AND no <= ?2
             UNION ALL SELECT no, 'lease' AS place FROM mainspring_lease WHERE no > ?1 AND no <= ?2
@@ -53,10 +54,12 @@ const OF_A_RANGE: [(&str, &str); 7] = [
     (
         "SELECT place || ' holds number ' || no || ', which is no job' FROM (
             SELECT no, 'ready' AS place FROM mainspring_ready WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, 'limited' AS place FROM mainspring_limited WHERE no > ?1 AND no <= ?2
             UNION ALL SELECT no, 'timers' AS place FROM mainspring_timers WHERE no > ?1 AND no <= ?2
             UNION ALL SELECT no, 'suspended' AS place FROM mainspring_suspended WHERE no > ?1 AND no <= ?2
             UNION ALL SELECT no, 'lease' AS place FROM mainspring_lease WHERE no > ?1 AND no <= ?2
             UNION ALL SELECT no, 'done' AS place FROM mainspring_done WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, 'limit_holders' AS place FROM mainspring_limit_holders WHERE no > ?1 AND no <= ?2
             UNION ALL SELECT no, 'errors' AS place FROM mainspring_errors WHERE no > ?1 AND no <= ?2
             UNION ALL SELECT no, 'progress' AS place FROM mainspring_progress WHERE no > ?1 AND no <= ?2
             UNION ALL SELECT no, 'deadlines' AS place FROM mainspring_deadlines WHERE no > ?1 AND no <= ?2
@@ -90,6 +93,7 @@ const OF_A_RANGE: [(&str, &str); 7] = [
         named!(
         "SELECT 'job number ' || p.no || ' has a journal that its place does not know of' FROM (
             SELECT no, flags FROM mainspring_ready WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, flags FROM mainspring_limited WHERE no > ?1 AND no <= ?2
             UNION ALL SELECT no, flags FROM mainspring_timers WHERE no > ?1 AND no <= ?2
             UNION ALL SELECT no, flags FROM mainspring_suspended WHERE no > ?1 AND no <= ?2
             UNION ALL SELECT no, flags FROM mainspring_lease WHERE no > ?1 AND no <= ?2
@@ -105,6 +109,7 @@ const OF_A_RANGE: [(&str, &str); 7] = [
         named!(
         "SELECT 'job number ' || p.no || ' has a family that its place does not know of' FROM (
             SELECT no, flags FROM mainspring_ready WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, flags FROM mainspring_limited WHERE no > ?1 AND no <= ?2
             UNION ALL SELECT no, flags FROM mainspring_timers WHERE no > ?1 AND no <= ?2
             UNION ALL SELECT no, flags FROM mainspring_suspended WHERE no > ?1 AND no <= ?2
             UNION ALL SELECT no, flags FROM mainspring_lease WHERE no > ?1 AND no <= ?2
@@ -122,10 +127,44 @@ const OF_A_RANGE: [(&str, &str); 7] = [
         ),
         "report it; the oldest errors are removed as new ones come",
     ),
+    // A claim meets every limited job: its group has a turn, or is blocked at a key.
+    (
+        "SELECT 'job number ' || p.no || ' waits in `limited` and its group has no turn' FROM mainspring_limited p
+         WHERE p.no > ?1 AND p.no <= ?2
+            AND NOT EXISTS (SELECT 1 FROM mainspring_group_turns t
+                WHERE t.limit_group = p.limit_group AND t.level = p.level AND t.line = p.line)
+            AND NOT EXISTS (SELECT 1 FROM mainspring_blocked_groups b
+                WHERE b.limit_group = p.limit_group AND b.level = p.level AND b.line = p.line) LIMIT 10",
+        "wait for the next prune, which gives it a turn, and report it",
+    ),
+    // Who holds units of limits is claimed, or waits and keeps them.
+    (
+        named!(
+        "SELECT 'job number ' || h.no || ' holds units of limits and neither runs nor keeps them' FROM mainspring_limit_holders h
+         WHERE h.no > ?1 AND h.no <= ?2 AND NOT EXISTS (
+            SELECT 1 FROM mainspring_lease p WHERE p.no = h.no AND p.flags & {flag.limited} <> 0
+            UNION ALL SELECT 1 FROM mainspring_ready p WHERE p.no = h.no AND p.flags & {flag.keeps} <> 0
+            UNION ALL SELECT 1 FROM mainspring_timers p WHERE p.no = h.no AND p.flags & {flag.keeps} <> 0
+            UNION ALL SELECT 1 FROM mainspring_suspended p WHERE p.no = h.no AND p.flags & {flag.keeps} <> 0) LIMIT 10"
+        ),
+        "keep a copy of the file and report it: others wait for what it holds",
+    ),
+    // Who keeps units holds some.
+    (
+        named!(
+        "SELECT 'job number ' || p.no || ' keeps units of limits that it does not hold' FROM (
+            SELECT no, flags FROM mainspring_ready WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, flags FROM mainspring_timers WHERE no > ?1 AND no <= ?2
+            UNION ALL SELECT no, flags FROM mainspring_suspended WHERE no > ?1 AND no <= ?2) p
+         WHERE p.flags & {flag.keeps} <> 0
+            AND NOT EXISTS (SELECT 1 FROM mainspring_limit_holders h WHERE h.no = p.no) LIMIT 10"
+        ),
+        "keep a copy of the file and report it: it is claimed without room",
+    ),
 ];
 
 /// What to ask of everything at once.
-const OF_ALL: [(&str, &str); 5] = [
+const OF_ALL: [(&str, &str); 9] = [
     // Counts equal what is in the places.
     (
         named!(
@@ -136,6 +175,7 @@ const OF_ALL: [(&str, &str); 5] = [
             UNION ALL SELECT queue, state, n, 0 FROM mainspring_count_deltas
             UNION ALL SELECT l.queue, p.state, 0, count(*) FROM (
                 SELECT line, {state.ready} AS state FROM mainspring_ready
+                UNION ALL SELECT line, {state.ready} FROM mainspring_limited
                 UNION ALL SELECT line, {state.scheduled} FROM mainspring_timers
                 UNION ALL SELECT line, {state.suspended} FROM mainspring_suspended
                 UNION ALL SELECT line, {state.running} FROM mainspring_lease
@@ -176,6 +216,53 @@ const OF_ALL: [(&str, &str); 5] = [
         "SELECT 'tags holds number ' || t.no || ', which is no job' FROM mainspring_tags t
          WHERE NOT EXISTS (SELECT 1 FROM mainspring_jobs j WHERE j.no = t.no) LIMIT 10",
         "keep a copy of the file and report it: a job is removed with all its rows",
+    ),
+    // What is in use of a key is what is held.
+    (
+        "SELECT 'key `' || k.key || '` of limit `' || l.name || '` is said to have ' || k.in_use || ' units in use, and '
+                || coalesce(h.units, 0) || ' are held'
+         FROM mainspring_limit_keys k JOIN mainspring_limits l ON l.no = k.limit_no AND l.scope = 0
+         LEFT JOIN (
+            SELECT json_extract(u.value, '$[0]') AS limit_key, sum(json_extract(u.value, '$[1]')) AS units
+            FROM mainspring_limit_holders h JOIN mainspring_limit_groups g ON g.no = h.limit_group
+            JOIN json_each(CASE WHEN json_valid(g.uses) THEN g.uses END) u ON u.type = 'array' GROUP BY 1) h
+            ON h.limit_key = k.no
+         WHERE k.in_use <> coalesce(h.units, 0) LIMIT 10",
+        "report it; jobs are let in as if the units that are said to be in use were",
+    ),
+    // What is in use of a total are the claims of its lines.
+    (
+        "SELECT 'the total of ' || CASE l.scope WHEN 1 THEN 'queue' ELSE 'kind' END || ' `' || l.name
+                || '` is said to count ' || k.in_use || ' claims'
+         FROM mainspring_limits l JOIN mainspring_limit_keys k ON k.limit_no = l.no AND k.key = ''
+         WHERE l.scope >= 1 AND l.definition IS NOT NULL AND k.in_use <> (
+            SELECT count(*) FROM mainspring_lease p JOIN mainspring_lines n ON n.no = p.line
+            JOIN mainspring_queues q ON q.no = n.queue JOIN mainspring_kinds d ON d.no = n.kind
+            WHERE l.name = CASE l.scope WHEN 1 THEN q.name ELSE d.name END) LIMIT 10",
+        "remove the total and set it again, which counts the claims, and report it",
+    ),
+    // Nobody is blocked at a key with room, unless another group of its line has a turn and passes it on. Time lets others in.
+    (
+        "SELECT 'groups wait at key `' || k.key || '` of limit `' || l.name || '`, which has room for ' || b.units
+         FROM (SELECT DISTINCT limit_key, line, level, units FROM mainspring_blocked_groups) b
+         JOIN mainspring_limit_keys k ON k.no = b.limit_key JOIN mainspring_limits l ON l.no = k.limit_no
+         WHERE k.due IS NULL AND (l.definition IS NULL OR (
+            CASE WHEN json_valid(l.definition) THEN json_extract(l.definition, '$.rate') IS NULL
+                AND coalesce(json_extract(l.definition, '$.paused'), 0) = 0
+                AND k.paused = 0 AND coalesce(k.max, json_extract(l.definition, '$.max'), k.in_use + b.units)
+                    >= k.in_use + b.units END))
+            AND NOT EXISTS (
+                SELECT 1 FROM mainspring_group_turns t WHERE t.line = b.line AND t.level = b.level
+                    AND (l.scope > 0 OR EXISTS (SELECT 1 FROM mainspring_limit_key_groups g
+                        WHERE g.limit_key = b.limit_key AND g.limit_group = t.limit_group))) LIMIT 10",
+        "pause and resume the limit, which lets them in, and report it",
+    ),
+    // Everybody who waits for a key waits for one that there is.
+    (
+        "SELECT 'groups are blocked at limit key number ' || b.limit_key || ', which is none'
+         FROM (SELECT DISTINCT limit_key FROM mainspring_blocked_groups) b
+         WHERE NOT EXISTS (SELECT 1 FROM mainspring_limit_keys k WHERE k.no = b.limit_key) LIMIT 10",
+        "delete their rows from mainspring_blocked_groups: the next prune gives them turns. Report it",
     ),
 ];
 
@@ -219,7 +306,7 @@ macro_rules! place {
 }
 
 /// Tables, and what none of their columns may hold.
-const COLUMNS: [(&str, &str); 6] = [
+const COLUMNS: [(&str, &str); 7] = [
     (
         "jobs",
         mistyped!(
@@ -239,6 +326,17 @@ const COLUMNS: [(&str, &str); 6] = [
             "ready",
             "typeof(level) <> 'integer' OR level NOT BETWEEN 0 AND {level.last}
                 OR level & {level.priority_bits} > {priority.last} THEN 'level'",
+            "typeof(ready_at) <> 'integer' THEN 'ready_at'"
+        ),
+    ),
+    (
+        "limited",
+        place!(
+            "limited",
+            "typeof(level) <> 'integer' OR level NOT BETWEEN 0 AND {level.last}
+                OR level & {level.priority_bits} > {priority.last} THEN 'level'",
+            "typeof(limit_group) <> 'integer'
+                OR NOT EXISTS (SELECT 1 FROM mainspring_limit_groups g WHERE g.no = limit_group) THEN 'limit_group'",
             "typeof(ready_at) <> 'integer' THEN 'ready_at'"
         ),
     ),

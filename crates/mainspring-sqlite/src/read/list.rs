@@ -24,6 +24,8 @@ use crate::op::family::LAST_ERROR;
 /// Primary keys of the places, downwards.
 pub(crate) const READY: &str =
     "SELECT no, line FROM mainspring_ready WHERE no < ?1 ORDER BY no DESC LIMIT ?2";
+pub(crate) const LIMITED: &str =
+    "SELECT no, line FROM mainspring_limited WHERE no < ?1 ORDER BY no DESC LIMIT ?2";
 pub(crate) const TIMERS: &str =
     "SELECT no, line FROM mainspring_timers WHERE no < ?1 ORDER BY no DESC LIMIT ?2";
 pub(crate) const LEASE: &str =
@@ -53,7 +55,7 @@ pub(crate) fn list(reader: &mut Reader, filter: &Filter, page: &Page) -> Result<
     let limit = page.limit.clamp(1, bounds::PAGE);
     let (conn, names) = (&reader.conn, &reader.names);
     let lines = wanted_lines(names.lines(), filter);
-    let mut merged = Merged::new(conn, sources(filter).into_iter().map(statement), before)?;
+    let mut merged = Merged::new(conn, sources(filter).into_iter().flat_map(statements), before)?;
     let mut jobs: Vec<Summary> = Vec::new();
     let mut last = None;
     let mut looked_at = 0;
@@ -88,10 +90,10 @@ type Source = (&'static str, Option<Value>);
 /// The number of a job, and its line if the source knows it.
 type Found = (i64, Option<i64>);
 
-/// The statement of a source.
-fn statement(source: listing::Source<'_>) -> Source {
-    match source {
-        listing::Source::Ready => (READY, None),
+/// The statements of a source.
+fn statements(source: listing::Source<'_>) -> Vec<Source> {
+    let one = match source {
+        listing::Source::Ready => return vec![(READY, None), (LIMITED, None)],
         listing::Source::Timers => (TIMERS, None),
         listing::Source::Lease => (LEASE, None),
         listing::Source::Suspended => (SUSPENDED, None),
@@ -99,7 +101,8 @@ fn statement(source: listing::Source<'_>) -> Source {
         listing::Source::Rare(state) => (RARE, Some(Value::Integer(i64::from(state.code())))),
         listing::Source::Tagged(tag) => (TAGGED, Some(Value::Text(tag.as_str().to_owned()))),
         listing::Source::Faulty => (FAULTY, None),
-    }
+    };
+    vec![one]
 }
 
 /// Numbers of several sources, from high to low, each once.

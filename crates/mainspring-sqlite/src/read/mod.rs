@@ -7,6 +7,7 @@
 mod admin;
 mod check;
 mod journal;
+mod limits;
 mod list;
 mod output;
 mod schedules;
@@ -17,6 +18,7 @@ pub(crate) use admin::{counts, lines, nodes, queues};
 pub(crate) use check::check_all;
 pub(crate) use check::{PATIENCE as CHECK_PATIENCE, check};
 pub(crate) use journal::{inboxes, inputs, job_ends, timeline, values};
+pub(crate) use limits::{limit_key, limit_keys, limits, obstacle, totals};
 pub(crate) use list::list;
 pub(crate) use output::outputs;
 pub(crate) use schedules::{audit, due_schedules, find_schedules, list_schedules};
@@ -26,6 +28,9 @@ pub(crate) use summary::get;
 #[cfg(test)]
 pub(crate) mod plans {
     pub(crate) use super::journal::{CHILDREN, ENDING, VALUE};
+    pub(crate) use super::limits::{
+        FIRST as FIRST_OF_GROUP, HOLDERS, KEY as LIMIT_KEY, KEYS as LIMIT_KEYS, WAITING,
+    };
     pub(crate) use super::list::{FAULTY, JOBS, RARE, READY, TAGGED};
     pub(crate) use super::output::PAGE;
     pub(crate) use super::schedules::{AUDIT_OF, DUE, FIND, LIST};

@@ -22,6 +22,7 @@ const BY_ID: &str = "SELECT no, input FROM mainspring_jobs WHERE id = ?1";
 const JOB: &str = "SELECT id, line, created_at, deadline, options FROM mainspring_jobs WHERE no = ?1";
 /// Primary keys of the places; the last one: index `done_no`. Columns are those of [`Standing`].
 const READY: &str = "SELECT level, claim, failures, crashes, flags FROM mainspring_ready WHERE no = ?1";
+const LIMITED: &str = "SELECT level, claim, failures, crashes, flags FROM mainspring_limited WHERE no = ?1";
 const TIMERS: &str =
     "SELECT priority, claim, failures, crashes, flags, due FROM mainspring_timers WHERE no = ?1";
 const SUSPENDED: &str =
@@ -274,7 +275,7 @@ fn standing(conn: &Connection, no: i64) -> Result<Standing> {
     })? {
         return Ok(found);
     }
-    row_of(conn, SUSPENDED, no, |row| {
+    if let Some(found) = row_of(conn, SUSPENDED, no, |row| {
         let code = row.get::<_, u8>(6).map_err(Into::into);
         let reason = code.and_then(|code| {
             Reason::from_code(code).ok_or_else(|| corrupt(format!("{code} is not a reason of a suspension")))
@@ -284,6 +285,9 @@ fn standing(conn: &Connection, no: i64) -> Result<Standing> {
         let timed = standing.status.reason.is_some_and(|reason| reason.awaits() || reason == Reason::Hold);
         standing.run_at = standing.damage.time(row, (5, "due"))?.filter(|_| timed);
         Ok(standing)
-    })?
-    .ok_or_else(|| corrupt(format!("job number {no} is in no place")))
+    })? {
+        return Ok(found);
+    }
+    row_of(conn, LIMITED, no, |row| Standing::read(row, Status::plain(State::Ready)))?
+        .ok_or_else(|| corrupt(format!("job number {no} is in no place")))
 }

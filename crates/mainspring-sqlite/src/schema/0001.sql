@@ -1,11 +1,12 @@
 -- Version 1. Every table is ours by its prefix: an application's own tables live beside them in the same file.
 --
 -- All times are microseconds since the Unix epoch. `no` is a job's row number and stands for it everywhere; numbers are
--- never reused. A job is in exactly one place: `ready`, `timers`, `suspended`, `lease`, or `done` (its one row that is
--- not superseded). A place carries what changes (priority, claim, failures, crashes); `jobs` is never updated.
+-- never reused. A job is in exactly one place: `ready`, `limited`, `timers`, `suspended`, `lease`, or `done` (its one row that
+-- is not superseded). A place carries what changes (priority, claim, failures, crashes); `jobs` is never updated.
 --
 -- `flags` of a place: 1 the job has a unique key, 2 it has a deadline, 4 its key is released at its first claim, 8 it has
--- a journal or an inbox, 16 it has children, 32 it has a parent. A plain job has none and touches no side table.
+-- a journal or an inbox, 16 it has children, 32 it has a parent, 128 its claim takes room at limits, 256 it keeps that while it
+-- waits. A plain job has none and touches no side table.
 
 -- Version, lowest version that may write here, fingerprints of the migrations, the store's own id, and the highest numbers ever
 -- given out.
@@ -66,6 +67,21 @@ CREATE TABLE mainspring_ready (
     flags    INTEGER NOT NULL
 );
 CREATE INDEX mainspring_ready_claim ON mainspring_ready (line, level, ready_at);
+
+-- Place: waits for room at limits. What `ready` has, and its group.
+CREATE TABLE mainspring_limited (
+    no          INTEGER PRIMARY KEY,
+    limit_group INTEGER NOT NULL,
+    line        INTEGER NOT NULL,
+    level       INTEGER NOT NULL,
+    ready_at    INTEGER NOT NULL,
+    claim       INTEGER NOT NULL,
+    failures    INTEGER NOT NULL,
+    crashes     INTEGER NOT NULL,
+    crashed     INTEGER NOT NULL,
+    flags       INTEGER NOT NULL
+);
+CREATE INDEX mainspring_limited_claim ON mainspring_limited (line, limit_group, level, ready_at);
 
 -- Place: waits for a time.
 CREATE TABLE mainspring_timers (
@@ -213,6 +229,74 @@ CREATE TABLE mainspring_children (
     on_close INTEGER NOT NULL
 );
 CREATE INDEX mainspring_children_parent ON mainspring_children (parent);
+
+-- Limits. `scope`: 0 a limit that jobs name, 1 the total of a queue, 2 of a kind, each by its name. `definition` is JSON; NULL if
+-- nobody defines it: then it holds nobody back.
+CREATE TABLE mainspring_limits (
+    no         INTEGER PRIMARY KEY,
+    scope      INTEGER NOT NULL,
+    name       TEXT NOT NULL,
+    definition TEXT,
+    UNIQUE (scope, name)
+);
+
+-- Keys of limits, each with its counters: the units that are held, and when its bucket of tokens is full again. `max` and `paused`
+-- are this key's own. `due`: when it is to be looked at, because time alone is in the way of those that wait for it, or because it
+-- was changed. A total has one key, the empty one.
+CREATE TABLE mainspring_limit_keys (
+    no        INTEGER PRIMARY KEY,
+    limit_no  INTEGER NOT NULL,
+    key       TEXT NOT NULL,
+    in_use    INTEGER NOT NULL DEFAULT 0,
+    max       INTEGER,
+    paused    INTEGER NOT NULL DEFAULT 0,
+    next_free INTEGER,
+    due       INTEGER,
+    UNIQUE (limit_no, key)
+);
+CREATE INDEX mainspring_limit_keys_due ON mainspring_limit_keys (due) WHERE due IS NOT NULL;
+
+-- Limited jobs of one line that take the same units of the same keys. `uses` is JSON: numbers of keys, in order, and units.
+CREATE TABLE mainspring_limit_groups (
+    no   INTEGER PRIMARY KEY,
+    line INTEGER NOT NULL,
+    uses TEXT NOT NULL,
+    UNIQUE (line, uses)
+);
+-- The groups that name a key.
+CREATE TABLE mainspring_limit_key_groups (
+    limit_key   INTEGER NOT NULL,
+    limit_group INTEGER NOT NULL,
+    PRIMARY KEY (limit_key, limit_group)
+) WITHOUT ROWID;
+
+-- Jobs that hold the units of their group: while they are claimed, and while they wait and keep them.
+CREATE TABLE mainspring_limit_holders (
+    no          INTEGER PRIMARY KEY,
+    limit_group INTEGER NOT NULL
+);
+
+-- Turns: a group may have a job of this level to claim. `at` is since when it waits: after a claim took jobs of it, anew.
+CREATE TABLE mainspring_group_turns (
+    line        INTEGER NOT NULL,
+    level       INTEGER NOT NULL,
+    at          INTEGER NOT NULL,
+    limit_group INTEGER NOT NULL,
+    PRIMARY KEY (line, level, at, limit_group)
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX mainspring_group_turns_group ON mainspring_group_turns (limit_group, level);
+
+-- Groups that would have a turn if their key had room for `units` more.
+CREATE TABLE mainspring_blocked_groups (
+    limit_key   INTEGER NOT NULL,
+    line        INTEGER NOT NULL,
+    level       INTEGER NOT NULL,
+    units       INTEGER NOT NULL,
+    at          INTEGER NOT NULL,
+    limit_group INTEGER NOT NULL,
+    PRIMARY KEY (limit_key, line, level, units, at, limit_group)
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX mainspring_blocked_groups_group ON mainspring_blocked_groups (limit_group, level);
 
 -- Unique keys that are held. `until`: 0 first claim, 1 end, 2 `period` after the end. `expires_at` is set at the end.
 -- A key can outlive its job's rows, so it names the job by id as well.

@@ -5,6 +5,7 @@ mod durable;
 mod enlist;
 mod files;
 mod handles;
+mod limits;
 mod lines;
 mod opening;
 mod plans;

@@ -19,8 +19,8 @@ use super::Queue;
 use crate::error::Result;
 use crate::hint::{Hints, Listeners};
 use crate::names::Names;
-use crate::op::counts;
 use crate::op::row_numbers::Numbers;
+use crate::op::{counts, limits};
 use crate::open_files::Files;
 use crate::process_lock::{Dead, Lock};
 use crate::transaction_step::Guard;
@@ -47,6 +47,7 @@ pub(crate) struct Env {
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) names: Names,
+    pub(crate) limits: limits::Cache,
     pub(crate) numbers: Numbers,
     pub(crate) nodes: BTreeMap<i64, Local>,
     /// What proves that this handle lives: the last one for nodes to come, those before it for nodes that joined while their
@@ -54,6 +55,10 @@ pub(crate) struct State {
     pub(crate) locks: Vec<Lock>,
     /// How far `done` has been looked through, per retention in microseconds.
     pub(crate) pruned: BTreeMap<i64, i64>,
+    /// Since when the last group waits that got a turn.
+    pub(crate) last_turn: i64,
+    /// How far limits have been looked through.
+    pub(crate) limits_pruned: limits::prune::Positions,
     /// The settings that `pruned` belongs to.
     pub(crate) retentions: Vec<i64>,
     /// Where the store lives; `None` in a caller's own transaction, which registers and rescues nobody.
@@ -84,6 +89,7 @@ impl State {
     /// Drops what a rolled back transaction may have put here.
     pub(super) fn forget(&mut self) {
         self.names = Names::default();
+        self.limits = limits::Cache::default();
         self.numbers = Numbers::default();
         self.pruned.clear();
         self.loaded = false;
@@ -115,20 +121,23 @@ pub(crate) struct Tx<'a> {
     pub(crate) dead: Vec<Dead>,
     /// Where a writer waits for its turn; `None` in a caller's own transaction.
     pub(crate) turnstile: Option<&'a Turnstile>,
+    /// Counters of limit keys that this transaction has read.
+    pub(crate) counters: limits::Counters,
     counts: counts::Deltas,
 }
 
 impl<'a> Tx<'a> {
     pub(crate) fn new(conn: &'a Connection, state: &'a mut State, now: Timestamp) -> Self {
         let (hints, counts) = (Hints::default(), counts::Deltas::default());
-        Tx { conn, state, now, hints, dead: Vec::new(), turnstile: None, counts }
+        let counters = limits::Counters::default();
+        Tx { conn, state, now, hints, dead: Vec::new(), turnstile: None, counters, counts }
     }
 
     /// Brings what is cached up to date. Tells whether another connection has committed.
     pub(super) fn begin(&mut self) -> Result<bool> {
         let foreign = self.state.foreign(self.conn)?;
         if !self.state.loaded {
-            self.state.names.refresh(self.conn)?;
+            self.settings_changed()?;
             self.state.numbers = Numbers::load(self.conn)?;
             self.state.loaded = true;
             // Also at the first transaction: others may have left something to fold.
@@ -143,8 +152,16 @@ impl<'a> Tx<'a> {
         self.begin().map(drop)
     }
 
+    /// Brings what is known of names and settings up to date.
+    pub(crate) fn settings_changed(&mut self) -> Result<()> {
+        let State { names, limits, .. } = &mut *self.state;
+        names.refresh(self.conn)?;
+        limits.refresh(self.conn, names)
+    }
+
     /// Writes what is summed up, and hands out what to do after the commit.
-    pub(super) fn finish(self) -> Result<(Hints, Vec<Dead>)> {
+    pub(super) fn finish(mut self) -> Result<(Hints, Vec<Dead>)> {
+        limits::counters::save(&mut self)?;
         if self.counts.apply(self.conn)? && self.state.unfolded {
             counts::fold(self.conn)?;
             self.state.unfolded = false;
@@ -153,7 +170,8 @@ impl<'a> Tx<'a> {
     }
 
     /// Ends our part of a caller's own transaction: counts are appended.
-    pub(crate) fn enlisted(self) -> Result<()> {
+    pub(crate) fn enlisted(mut self) -> Result<()> {
+        limits::counters::save(&mut self)?;
         self.counts.append(self.conn).map(drop)
     }
 
