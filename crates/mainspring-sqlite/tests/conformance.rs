@@ -43,6 +43,7 @@ fn harm(job: &str, damage: Damage, mend: Repair) -> String {
         Damage::Options => format!("UPDATE mainspring_jobs SET options = {options} WHERE no = {job}"),
         Damage::Claim => format!(
             "UPDATE mainspring_ready SET claim = {claim} WHERE no = {job};
+             UPDATE mainspring_limited SET claim = {claim} WHERE no = {job};
              UPDATE mainspring_suspended SET claim = {claim} WHERE no = {job}"
         ),
         Damage::Journal => format!("UPDATE mainspring_steps SET kind = {kind} WHERE no = {job}"),
@@ -50,6 +51,7 @@ fn harm(job: &str, damage: Damage, mend: Repair) -> String {
 }
 
 mainspring_conformance::conformance_tests!(sqlite);
+mainspring_conformance::limit_conformance_tests!(sqlite);
 
 /// Random lives; not flushed to the disk, because what is compared is what the store says.
 #[test]

@@ -185,8 +185,9 @@ pub(crate) fn look(tx: &mut Tx<'_>, key: i64) -> Result<()> {
     if counter.idle {
         return Ok(());
     }
-    let (limit, state) = (counter.limit.clone(), counter.state);
-    let limit = limit.as_deref().and_then(|known| known.limit.as_ref());
+    let (known, before) = (counter.limit.clone(), counter.state);
+    let limit = known.as_deref().and_then(|known| known.limit.as_ref());
+    let state = before.waited_for(limit, now);
     let mut after = (i64::MIN, 0, 0);
     let mut due: Option<i64> = None;
     let mut idle = true;
@@ -217,6 +218,10 @@ pub(crate) fn look(tx: &mut Tx<'_>, key: i64) -> Result<()> {
         counter.idle = idle;
         counter.changed |= counter.due != due;
         counter.due = due;
+        // Whoever waits there waits for a time that comes, whatever the clock or the rate was before.
+        if !idle && state != before {
+            (counter.state, counter.changed) = (state, true);
+        }
     }
     Ok(())
 }
