@@ -18,10 +18,10 @@ use super::workflow::entry;
 use crate::harness::{Harness, kind, label, queue};
 
 /// More than the universe holds: sweeps with a limit are the conformance suite's.
-const LIMIT: usize = 1_000;
+pub(super) const LIMIT: usize = 1_000;
 /// The names of queues and of kinds.
-const QUEUES: [&str; NAMES] = ["q", "q2", "q3"];
-const KINDS: [&str; NAMES] = ["k", "k2", "k3"];
+pub(super) const QUEUES: [&str; NAMES] = ["q", "q2", "q3"];
+pub(super) const KINDS: [&str; NAMES] = ["k", "k2", "k3"];
 
 /// How long the lease of each slot's node lasts.
 const LEASES: [Duration; NODES] = [Duration::from_secs(3), Duration::from_secs(5), Duration::from_mins(1)];
@@ -58,10 +58,12 @@ pub(super) struct Life<'a> {
     numbers: Numbers,
     steps: usize,
     went_back: bool,
+    /// Whether jobs have limits.
+    pub(super) limits: bool,
 }
 
 impl<'a> Life<'a> {
-    pub(super) fn new(harness: &'a Harness) -> Self {
+    pub(super) fn new(harness: &'a Harness, limits: bool) -> Self {
         Life {
             harness,
             model: Memory::new(Arc::new(harness.clock.clone())),
@@ -71,6 +73,7 @@ impl<'a> Life<'a> {
             numbers: BTreeMap::new(),
             steps: 0,
             went_back: false,
+            limits,
         }
     }
 
@@ -80,7 +83,7 @@ impl<'a> Life<'a> {
             let model = self.model.configure(queue(name), QueueChange::default()).await;
             equal("configured", model, self.any().configure(queue(name), QueueChange::default()).await)?;
         }
-        Ok(())
+        if self.limits { self.define_limits().await } else { Ok(()) }
     }
 
     /// Does one thing to both, and compares.
@@ -90,7 +93,8 @@ impl<'a> Life<'a> {
         let ids: Vec<JobId> = (0..ALL).map(id).collect();
         let model = View::of(&self.model, ids.clone(), &own(&self.numbers)).await?;
         let store = View::of(&*self.any(), ids, &self.numbers).await?;
-        View::agree(&model, &store)
+        View::agree(&model, &store)?;
+        if self.limits { self.compare_limits().await } else { Ok(()) }
     }
 
     /// Compares all that is known of every job.
@@ -108,7 +112,8 @@ impl<'a> Life<'a> {
         let (model, store) = (timeline(&self.model, id(job)).await?, timeline(&*self.any(), id(job)).await?);
         same("a timeline", &model, &store)?;
         let (model, store) = (output(&self.model, id(job)).await?, output(&*self.any(), id(job)).await?);
-        same("an output", &model, &store)
+        same("an output", &model, &store)?;
+        if self.limits { self.compare_obstacle(id(job)).await } else { Ok(()) }
     }
 
     async fn act(&mut self, op: &Op) -> Result<(), String> {
@@ -144,6 +149,11 @@ impl<'a> Life<'a> {
                 self.start(next).await?;
                 self.rescue(next, LEASES[slot], Duration::ZERO).await
             }
+            Op::Promote if self.limits => self.promote_with_limits().await,
+            Op::SetLimit(limit, max, paused) => self.set_limit(*limit, *max, *paused).await,
+            Op::SetLimitKey(limit, key, max, paused) => self.set_limit_key(*limit, *key, *max, *paused).await,
+            Op::DropLimit(limit, reset) => self.drop_limit(*limit, *reset).await,
+            Op::SetTotal(name, of_queue, max) => self.set_total(*name, *of_queue, *max).await,
             Op::Promote => {
                 equal("promoted", self.model.promote(LIMIT).await, self.any().promote(LIMIT).await)
             }
@@ -386,7 +396,7 @@ pub(super) fn new(draft: &JobDraft) -> New {
         input: vec![u8::try_from(draft.job).unwrap_or(0)],
         run: draft.run.map(When::After),
         deadline: draft.deadline.map(When::After),
-        options: Options { unique, labels, ..Options::default() },
+        options: Options { unique, labels, limits: super::limits::uses(&draft.limits), ..Options::default() },
         journal: draft.shares.iter().map(|step| entry(*step, 0, false)).collect(),
     }
 }

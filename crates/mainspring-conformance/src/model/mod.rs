@@ -14,6 +14,7 @@
 //! - A failure is shrunk to a short sequence, which is printed as it would be written in a test.
 
 mod life;
+mod limits;
 mod op;
 mod view;
 mod workflow;
@@ -36,6 +37,18 @@ const SEED: u64 = 20_260_731;
 /// # Panics
 /// With the shortest life found in which the store and the model differ.
 pub fn agrees_with_the_model(cases: u32, factory: impl Fn() -> Harness) {
+    run(cases, false, factory);
+}
+
+/// The same with lives in which jobs have limits, and somebody changes limits and totals.
+///
+/// # Panics
+/// With the shortest life found in which the store and the model differ.
+pub fn agrees_with_the_model_about_limits(cases: u32, factory: impl Fn() -> Harness) {
+    run(cases, true, factory);
+}
+
+fn run(cases: u32, limits: bool, factory: impl Fn() -> Harness) {
     let set = |name: &str| std::env::var_os(name).is_some();
     let mut config = Config { failure_persistence: None, ..Config::default() };
     if !set("PROPTEST_MAX_SHRINK_ITERS") {
@@ -48,7 +61,7 @@ pub fn agrees_with_the_model(cases: u32, factory: impl Fn() -> Harness) {
         config.rng_seed = RngSeed::Fixed(SEED);
     }
     let outcome = TestRunner::new(config)
-        .run(&op::lives(LENGTH), |ops| replay(&factory(), &ops).map_err(TestCaseError::fail));
+        .run(&op::lives(LENGTH, limits), |ops| lived(&factory(), &ops, limits).map_err(TestCaseError::fail));
     match outcome {
         Ok(()) => {}
         Err(TestError::Fail(why, ops)) => panic!("{why}\nin the life {ops:#?}"),
@@ -61,8 +74,20 @@ pub fn agrees_with_the_model(cases: u32, factory: impl Fn() -> Harness) {
 /// # Errors
 /// What differs, and after which operation.
 pub fn replay(harness: &Harness, ops: &[Op]) -> Result<(), String> {
+    lived(harness, ops, false)
+}
+
+/// The same with limits.
+///
+/// # Errors
+/// What differs, and after which operation.
+pub fn replay_with_limits(harness: &Harness, ops: &[Op]) -> Result<(), String> {
+    lived(harness, ops, true)
+}
+
+fn lived(harness: &Harness, ops: &[Op], limits: bool) -> Result<(), String> {
     block_on(async {
-        let mut life = life::Life::new(harness);
+        let mut life = life::Life::new(harness, limits);
         life.begin().await?;
         for (index, op) in ops.iter().enumerate() {
             life.live(op).await.map_err(|why| format!("operation {index}, {op:?}: {why}"))?;

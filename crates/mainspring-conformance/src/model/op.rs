@@ -25,6 +25,10 @@ pub(super) const ALL: usize = 20;
 pub(super) const NODES: usize = 3;
 /// Queues, and kinds.
 pub(super) const NAMES: usize = 3;
+/// Limits: of a maximum, of another, and of a rate.
+pub(super) const LIMITS: usize = 3;
+/// Keys of limits.
+pub(super) const LIMIT_KEYS: usize = 2;
 /// Unique keys.
 const KEYS: usize = 8;
 /// Keys of a journal.
@@ -85,6 +89,14 @@ pub enum Op {
     Configure(usize, QueueChange),
     /// Delete a queue.
     DeleteQueue(usize),
+    /// Change a limit: its maximum, and whether it is paused.
+    SetLimit(usize, Option<u32>, Option<bool>),
+    /// Change a key of a limit: its own maximum, and whether it is paused.
+    SetLimitKey(usize, usize, Option<u32>, bool),
+    /// Forget a limit, or take a person's edit of it back.
+    DropLimit(usize, bool),
+    /// Set the total of a queue, or of a kind.
+    SetTotal(usize, bool, Option<u32>),
     /// Let time pass.
     Advance(Duration),
     /// Set the wall clock back.
@@ -112,6 +124,8 @@ pub struct JobDraft {
     pub unique: Option<(usize, Until, OnConflict)>,
     /// Which keys of a journal it has from the beginning.
     pub shares: Vec<usize>,
+    /// Its limits: which, the key, and the units.
+    pub limits: Vec<(usize, usize, u16)>,
 }
 
 /// A claim that was made before.
@@ -179,6 +193,8 @@ pub struct Pause {
     pub waits: Vec<(MessageSubject, u32)>,
     /// What time wakes it, from now on.
     pub until: Option<Duration>,
+    /// Whether it keeps its units of limits.
+    pub keep: bool,
     /// What is written with it.
     pub note: JournalNote,
 }
@@ -193,13 +209,38 @@ pub enum MessageSubject {
 }
 
 /// Lives of at most so many operations. All nodes are there from the beginning: few operations mean anything without.
-pub(super) fn lives(length: usize) -> impl Strategy<Value = Vec<Op>> {
-    vec(op(), 1..=length).prop_map(|ops| (0..NODES).map(Op::Start).chain(ops).collect())
+pub(super) fn lives(length: usize, limits: bool) -> impl Strategy<Value = Vec<Op>> {
+    let one = if limits { prop_oneof![8 => op(true), 1 => limit()].boxed() } else { op(false).boxed() };
+    vec(one, 1..=length).prop_map(|ops| (0..NODES).map(Op::Start).chain(ops).collect())
 }
 
-fn op() -> impl Strategy<Value = Op> {
+/// What operators do to limits.
+fn limit() -> impl Strategy<Value = Op> {
+    let max = || option::weighted(0.8, 0..4_u32);
     prop_oneof![
-        12 => vec(draft(), 1..6).prop_map(Op::Enqueue),
+        4 => (0..LIMITS, max(), option::weighted(0.3, any::<bool>()))
+            .prop_map(|(limit, max, paused)| Op::SetLimit(limit, max, paused)),
+        3 => (0..LIMITS, 0..LIMIT_KEYS, max(), proptest::bool::weighted(0.3))
+            .prop_map(|(limit, key, max, paused)| Op::SetLimitKey(limit, key, max, paused)),
+        1 => (0..LIMITS, any::<bool>()).prop_map(|(limit, reset)| Op::DropLimit(limit, reset)),
+        3 => (0..NAMES, any::<bool>(), option::weighted(0.6, 0..4_u32))
+            .prop_map(|(name, of_queue, max)| Op::SetTotal(name, of_queue, max)),
+    ]
+}
+
+/// Limits of a job; often none.
+fn uses(limits: bool) -> impl Strategy<Value = Vec<(usize, usize, u16)>> {
+    let one = (0..LIMITS, 0..LIMIT_KEYS, prop_oneof![3 => Just(1_u16), 1 => Just(2)]);
+    vec(one, if limits { 0..4 } else { 0..1 }).prop_map(|mut uses| {
+        uses.sort_unstable();
+        uses.dedup_by_key(|(limit, key, _)| (*limit, *key));
+        uses
+    })
+}
+
+fn op(limits: bool) -> impl Strategy<Value = Op> {
+    prop_oneof![
+        12 => vec(draft(limits), 1..6).prop_map(Op::Enqueue),
         1 => (0..NODES).prop_map(Op::Start),
         1 => (0..NODES).prop_map(Op::Register),
         4 => (0..NODES, vec((who(), mark()), 0..3)).prop_map(|(node, marks)| Op::Renew(node, marks)),
@@ -208,7 +249,7 @@ fn op() -> impl Strategy<Value = Op> {
         20 => vec((who(), end()), 1..4).prop_map(Op::Finish),
         2 => (0..NODES, 0..3_u64, vec(who(), 0..3)).prop_map(|(node, back, keep)| Op::Disown(node, back, keep)),
         1 => (who(), any::<u64>()).prop_map(|(who, done)| Op::Progress(who, done)),
-        16 => vec(deed(), 1..3).prop_map(Op::Record),
+        16 => vec(deed(limits), 1..3).prop_map(Op::Record),
         10 => vec((0..ALL, 0..SENDERS, 0..SENDERS), 1..4).prop_map(Op::Signal),
         4 => (0..ALL).prop_map(Op::Look),
         6 => (0..NODES, steady(), silent()).prop_map(|(node, steady, ago)| Op::Rescue(node, steady, ago)),
@@ -224,22 +265,22 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn draft() -> impl Strategy<Value = JobDraft> {
-    draft_of(0..JOBS, 0.5)
+fn draft(limits: bool) -> impl Strategy<Value = JobDraft> {
+    draft_of(0..JOBS, 0.5, limits)
 }
 
 /// Children, which may have no unique key; if one has, all is refused.
-fn children() -> impl Strategy<Value = Vec<(JobDraft, bool)>> {
-    vec((draft_of(JOBS..ALL, 0.02), proptest::bool::weighted(0.2)), 0..3)
+fn children(limits: bool) -> impl Strategy<Value = Vec<(JobDraft, bool)>> {
+    vec((draft_of(JOBS..ALL, 0.02, limits), proptest::bool::weighted(0.2)), 0..3)
 }
 
-fn draft_of(jobs: Range<usize>, keyed: f64) -> impl Strategy<Value = JobDraft> {
+fn draft_of(jobs: Range<usize>, keyed: f64, limits: bool) -> impl Strategy<Value = JobDraft> {
     let place = (jobs, 0..NAMES, 0..NAMES, level(), proptest::bool::weighted(0.1));
     let times = (option::weighted(0.2, moment()), option::weighted(0.2, moment()));
     // Rarely for children, which may have none.
     let shares = option::weighted(keyed / 5.0, subsequence((0..STEPS).collect::<Vec<_>>(), 1..=STEPS));
-    (place, times, option::weighted(keyed, unique()), shares).prop_map(
-        |((job, kind, queue, priority, labelled), (run, deadline), unique, shares)| JobDraft {
+    (place, times, option::weighted(keyed, unique()), shares, uses(limits)).prop_map(
+        |((job, kind, queue, priority, labelled), (run, deadline), unique, shares, limits)| JobDraft {
             job,
             kind,
             queue,
@@ -249,6 +290,7 @@ fn draft_of(jobs: Range<usize>, keyed: f64) -> impl Strategy<Value = JobDraft> {
             deadline,
             unique,
             shares: shares.unwrap_or_default(),
+            limits,
         },
     )
 }
@@ -301,8 +343,8 @@ fn end() -> impl Strategy<Value = End> {
     ]
 }
 
-fn deed() -> impl Strategy<Value = HandlerWork> {
-    (who(), note(), children()).prop_map(|(who, note, children)| HandlerWork { who, note, children })
+fn deed(limits: bool) -> impl Strategy<Value = HandlerWork> {
+    (who(), note(), children(limits)).prop_map(|(who, note, children)| HandlerWork { who, note, children })
 }
 
 fn note() -> impl Strategy<Value = JournalNote> {
@@ -327,12 +369,9 @@ fn pause() -> impl Strategy<Value = Pause> {
         (0..3_usize).prop_map(MessageSubject::Child)
     ];
     let waits = vec((about, prop_oneof![3 => Just(1_u32), 1 => Just(2)]), 0..3);
-    (reason, waits, option::weighted(0.3, moment()), note()).prop_map(|(reason, waits, until, note)| Pause {
-        reason,
-        waits,
-        until,
-        note,
-    })
+    let rest = (proptest::bool::weighted(0.3), note());
+    (reason, waits, option::weighted(0.3, moment()), rest)
+        .prop_map(|(reason, waits, until, (keep, note))| Pause { reason, waits, until, keep, note })
 }
 
 fn verb() -> impl Strategy<Value = Verb> {

@@ -93,7 +93,7 @@ impl Life<'_> {
                 reason: pause.reason,
                 waits,
                 until,
-                keep: false,
+                keep: pause.keep,
                 writes,
                 note,
             }))

@@ -24,3 +24,9 @@ mainspring_conformance::limit_conformance_tests!(memory);
 fn model_is_sound() {
     mainspring_conformance::model::agrees_with_the_model(50, memory);
 }
+
+/// The same with limits.
+#[test]
+fn model_is_sound_with_limits() {
+    mainspring_conformance::model::agrees_with_the_model_about_limits(200, memory);
+}

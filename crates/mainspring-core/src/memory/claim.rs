@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use crate::id::{Claim, JobId, NodeNo, Row};
+use crate::id::{Claim, NodeNo, Row};
 use crate::job::{Input, Priority, Until};
 use crate::journal::Value;
 use crate::name::QueueName;
 use crate::planted::{self, Defect};
 use crate::store::{self, ClaimRequest, Claimed, ClaimedBatch, Class, Level};
 use crate::time::Timestamp;
-use crate::{Error, Result, bounds};
+use crate::{Result, bounds};
 
 use super::limited::Choice;
 use super::model::{Line, LineNo, Model};
@@ -33,53 +33,14 @@ impl Model {
         batch
     }
 
-    /// Claims what another store has claimed, if that was a legal answer to the request.
-    pub(super) fn follow(
-        &mut self,
-        request: &ClaimRequest,
-        claimed: &[JobId],
-        now: Timestamp,
-    ) -> Result<ClaimedBatch> {
-        self.renew_lease_in_time(request.node, now)?;
-        let rows: Vec<Row> = claimed.iter().filter_map(|id| self.ids.get(id).copied()).collect();
-        let distinct: BTreeSet<Row> = rows.iter().copied().collect();
-        let held = self.held_under(request);
-        if !held.is_empty() {
-            let same = distinct == held.iter().copied().collect() && rows.len() == held.len();
-            return if same { self.batch(&rows, now) } else { Err(illegal(&held, &rows)) };
-        }
-        let chosen = self.choice(request, now).rows;
-        let standings =
-            |rows: &[Row]| rows.iter().map(|row| self.standing(request, *row, now)).collect::<Vec<_>>();
-        let equal = standings(&chosen) == standings(&rows);
-        if !equal || distinct.len() != claimed.len() {
-            return Err(illegal(&chosen, &rows));
-        }
-        self.give(&rows, request, now)
-    }
-
-    /// Where a ready job stands in the order of claims, as far as stores must agree; `None` if it is not for this node.
-    fn standing(
-        &self,
-        request: &ClaimRequest,
-        row: Row,
-        now: Timestamp,
-    ) -> Option<(usize, Level, Timestamp)> {
-        let job = self.jobs.get(&row)?;
-        let queue = request.queues.iter().position(|(queue, _)| *queue == job.queue)?;
-        let Place::Ready { class, since } = job.place else { return None };
-        let open = self.open_lines(request.node, &job.queue, now).contains(&job.line);
-        open.then_some((queue, Level::new(class, job.priority), since))
-    }
-
     /// What a node already holds under a batch's number.
-    fn held_under(&self, request: &ClaimRequest) -> Vec<Row> {
+    pub(super) fn held_under(&self, request: &ClaimRequest) -> Vec<Row> {
         let held = self.held_by(request.node).into_iter();
         held.filter(|(_, batch)| *batch == request.batch).map(|(row, _)| row).collect()
     }
 
     /// The jobs that answer a request, in order. A queue that is named twice is served once.
-    fn choice(&self, request: &ClaimRequest, now: Timestamp) -> Choice {
+    pub(super) fn choice(&self, request: &ClaimRequest, now: Timestamp) -> Choice {
         let mut choice = Choice::new(request.suspects);
         let mut served = BTreeSet::new();
         for (queue, limit) in request.queues.iter().filter(|(queue, _)| served.insert(queue)) {
@@ -98,7 +59,12 @@ impl Model {
         choice
     }
 
-    fn give(&mut self, rows: &[Row], request: &ClaimRequest, now: Timestamp) -> Result<ClaimedBatch> {
+    pub(super) fn give(
+        &mut self,
+        rows: &[Row],
+        request: &ClaimRequest,
+        now: Timestamp,
+    ) -> Result<ClaimedBatch> {
         #[cfg(feature = "planted")]
         self.stop_at_damage(rows)?;
         let mut legible = Vec::with_capacity(rows.len());
@@ -127,7 +93,7 @@ impl Model {
         self.batch(&legible, now)
     }
 
-    fn batch(&self, rows: &[Row], now: Timestamp) -> Result<ClaimedBatch> {
+    pub(super) fn batch(&self, rows: &[Row], now: Timestamp) -> Result<ClaimedBatch> {
         let mut left = bounds::BATCH_BYTES;
         let jobs = rows.iter().map(|row| self.claimed(*row, &mut left)).collect::<Result<_>>()?;
         Ok(ClaimedBatch { now, jobs })
@@ -168,7 +134,7 @@ impl Model {
     }
 
     /// The lines of a queue that a node can run: it handles the kind and has all labels.
-    fn open_lines(&self, node: NodeNo, queue: &QueueName, now: Timestamp) -> Vec<LineNo> {
+    pub(super) fn open_lines(&self, node: NodeNo, queue: &QueueName, now: Timestamp) -> Vec<LineNo> {
         let (Some(member), Some(lines)) = (self.members.get(&node), self.lines.get(queue)) else {
             return Vec::new();
         };
@@ -253,10 +219,6 @@ impl Model {
             journal: job.journal(left),
         })
     }
-}
-
-fn illegal(own: &[Row], other: &[Row]) -> Error {
-    Error::Invalid { what: "claim", why: format!("the model claims {own:?}, the other store {other:?}") }
 }
 
 const EARLIEST: Timestamp = Timestamp::from_micros(i64::MIN);

@@ -91,6 +91,13 @@ impl Choice {
     pub(super) fn new(suspects: usize) -> Self {
         Choice { suspects, ..Choice::default() }
     }
+
+    /// Counts the units of a job that is chosen.
+    pub(super) fn take(&mut self, uses: &[LimitUse]) {
+        for one in uses {
+            *self.taken.entry(key_of(one)).or_default() += u32::from(one.units);
+        }
+    }
 }
 
 impl Job {
@@ -338,7 +345,7 @@ impl Model {
         uses.iter().find(|one| !self.has_room(one, choice, now)).cloned()
     }
 
-    fn has_room(&self, one: &LimitUse, choice: &Choice, now: Timestamp) -> bool {
+    pub(super) fn has_room(&self, one: &LimitUse, choice: &Choice, now: Timestamp) -> bool {
         let taken = choice.taken.get(&key_of(one)).copied().unwrap_or(0);
         let found = self.limits.get(&one.limit);
         let state = self.key_state(one);
@@ -347,30 +354,29 @@ impl Model {
     }
 
     fn count_units(&self, group: GroupNo, choice: &mut Choice) {
-        for one in self.groups.by_no.get(&group).into_iter().flat_map(|group| &group.uses) {
-            *choice.taken.entry(key_of(one)).or_default() += u32::from(one.units);
+        if let Some(group) = self.groups.by_no.get(&group) {
+            choice.take(&group.uses);
         }
     }
 
-    /// Counts a job in the totals of its queue and its kind. False if one is reached: then it counts in none.
-    fn count_in_totals(&self, row: Row, choice: &mut Choice) -> bool {
-        if self.totals.is_empty() {
-            return true;
-        }
-        let Some(job) = self.jobs.get(&row) else { return false };
-        let totals = job.totals();
+    /// Whether the totals of a job have room beside the jobs that were chosen.
+    pub(super) fn has_room_in_totals(&self, row: Row, choice: &Choice) -> bool {
         let room = |total: &Total| {
-            self.totals
-                .get(total)
-                .is_none_or(|state| state.in_use + choice.totals.get(total).copied().unwrap_or(0) < state.max)
+            let chosen = choice.totals.get(total).copied().unwrap_or(0);
+            self.totals.get(total).is_none_or(|state| state.in_use + chosen < state.max)
         };
-        if !totals.iter().all(room) {
-            return false;
+        self.totals.is_empty() || self.jobs.get(&row).is_some_and(|job| job.totals().iter().all(room))
+    }
+
+    /// Counts a job in the totals of its queue and its kind. False if one is reached: then it counts in none.
+    pub(super) fn count_in_totals(&self, row: Row, choice: &mut Choice) -> bool {
+        let room = self.has_room_in_totals(row, choice);
+        if let Some(job) = self.jobs.get(&row).filter(|_| room && !self.totals.is_empty()) {
+            for total in job.totals() {
+                *choice.totals.entry(total).or_default() += 1;
+            }
         }
-        for total in totals {
-            *choice.totals.entry(total).or_default() += 1;
-        }
-        true
+        room
     }
 
     /// Keeps what a claim has seen of groups, once its jobs have left them.

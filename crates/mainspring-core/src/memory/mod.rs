@@ -14,6 +14,7 @@ mod check_limits;
 mod claim;
 mod enqueue;
 mod finish;
+mod follow;
 mod journal;
 mod limited;
 mod limits;
