@@ -401,6 +401,9 @@ fn ended(status: Status, message: &str) -> String {
         (state, Some(Reason::Exhausted) | None) => state.to_string(),
         (state, Some(reason)) => format!("{state} ({reason})"),
     };
+    // A handler's own verdict begins with its reason.
+    let said = status.reason.map(|reason| format!("{reason}: "));
+    let message = said.and_then(|said| message.strip_prefix(&said)).unwrap_or(message);
     if !message.is_empty() {
         text.push_str(": ");
         text.push_str(message);
@@ -552,6 +555,11 @@ mod tests {
         assert_eq!(taken, format!("job id {ID} is taken: the stored job is of another kind"));
         let exhausted = Status::because(State::Failed, Reason::Exhausted);
         assert_eq!(told(exhausted, Some("no route")), format!("job {ID} failed: no route"));
+        let discarded = Status::because(State::Failed, Reason::Discarded);
+        assert_eq!(
+            told(discarded, Some("discarded: no such user")),
+            format!("job {ID} failed (discarded): no such user")
+        );
         let cancelled = Status::because(State::Cancelled, Reason::Operator);
         assert_eq!(told(cancelled, None), format!("job {ID} cancelled (operator)"));
         let status = Status::plain(State::Running);

@@ -25,7 +25,7 @@ async fn the_example_of_the_readme_runs() -> Result<(), Box<dyn std::error::Erro
     assert_eq!(text, "welcome, user 7");
     let nobody = engine.enqueue(Welcome { user: 0 }).await?;
     let error = engine.result(&nobody).await.expect_err("it is discarded");
-    assert_eq!(error.to_string(), format!("job {} failed (discarded): discarded: no such user", nobody.id));
+    assert_eq!(error.to_string(), format!("job {} failed (discarded): no such user", nobody.id));
     node.shutdown().await;
     Ok(())
 }
