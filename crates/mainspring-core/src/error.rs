@@ -509,6 +509,10 @@ mod tests {
             (full(1, 0, 0), "queue `mail`"),
             (Error::NoSchedule(nightly()), "schedule `nightly`"),
             (Error::ScheduleHeld { name: nightly(), job: ID }, "schedule `nightly`"),
+            (
+                Error::UnknownLimit { limit: LimitName::new("gpu").expect("a name"), similar: None },
+                "limit `gpu`",
+            ),
             (Error::TooLarge { what: "input", size: 2, limit: 1 }, "input"),
             (Error::Invalid { what: "kind", why: "empty".into() }, "kind"),
             (Error::Convert { what: "input", source: "not JSON".into() }, "input"),
