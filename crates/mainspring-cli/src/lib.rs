@@ -30,10 +30,8 @@ use clap::Parser;
 
 /// The program.
 pub fn main() -> ExitCode {
-    // Not a command for people, and so not in the help: the guard of a child process.
-    if std::env::args_os().nth(1).is_some_and(|first| first == builtin::guard::COMMAND) {
-        return builtin::guard::run();
-    }
+    // The program is also the guard of its child processes; then this does not return.
+    mainspring::process::guard();
     let args = match args::Args::try_parse_from(command::tail::in_order(std::env::args_os().collect())) {
         Ok(args) => args,
         Err(error) => return report::usage(&error),

@@ -40,8 +40,8 @@ impl Refused {
     }
 }
 
-/// What is let through if `RUST_LOG` says nothing: warnings, and that an outage is over.
-const REPORTS: &str = "warn,mainspring::outage=info";
+/// What is let through if `RUST_LOG` says nothing: warnings, that an outage is over, and what the children of pools say.
+const REPORTS: &str = "warn,mainspring::outage=info,mainspring::child=info";
 
 /// Lets the engine's own reports through to standard error, as far as `RUST_LOG` says.
 /// `bare` leaves out what the reader of a child process knows better.

@@ -101,6 +101,12 @@ pub const FRAMES_FLYING_BYTES: usize = 1 << 20;
 pub const SLOTS: u32 = 100_000;
 /// Queues one node serves.
 pub const NODE_QUEUES: usize = 256;
+/// Children of one pool.
+pub const CHILDREN: u32 = 1_024;
+/// Bytes that a line of a child may have beyond those of a result.
+pub const CHILD_LINE_BYTES: usize = 64 << 10;
+/// Bytes of the end of a child's standard error that the failure of its job shows.
+pub const CHILD_STDERR_BYTES: usize = 8 << 10;
 /// Kinds one node handles, aliases included.
 pub const NODE_KINDS: usize = 4_096;
 /// Bytes of a node's name.

@@ -73,7 +73,7 @@ where
     }
 }
 
-fn convert(message: String) -> Broken {
+pub(crate) fn convert(message: String) -> Broken {
     Broken::Fault(Fault::new(FaultKind::Convert, message))
 }
 
@@ -98,6 +98,16 @@ impl Handlers {
             }
         }
         Ok(())
+    }
+
+    /// Adds the handler of one kind of a pool.
+    #[cfg(all(unix, feature = "process"))]
+    pub(crate) fn add_pool(&mut self, kind: Kind, handler: crate::process::PoolHandler) -> Result<()> {
+        let why = format!("kind `{kind}` has two handlers");
+        match self.0.insert(kind, Arc::new(handler)) {
+            Some(_) => Err(Error::NodeSetup { why }),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn get(&self, kind: &Kind) -> Option<&Arc<dyn Handler>> {

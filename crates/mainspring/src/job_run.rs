@@ -80,6 +80,24 @@ pub(crate) struct JobRun {
     backoff: Mutex<Option<StepBackoff>>,
     /// Transactions of its steps that are under way.
     transactions: AtomicUsize,
+    /// Beginnings and ends of its handler's polls: odd while a poll is under way. Written by the polling thread alone.
+    polls: AtomicU64,
+}
+
+/// A poll of a handler that is under way, until it is dropped.
+pub(crate) struct InPoll<'a>(&'a AtomicU64);
+
+impl<'a> InPoll<'a> {
+    fn begin(polls: &'a AtomicU64) -> Self {
+        polls.store(polls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        InPoll(polls)
+    }
+}
+
+impl Drop for InPoll<'_> {
+    fn drop(&mut self) {
+        self.0.store(self.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
 }
 
 /// A transaction of a step that is under way, until it is dropped.
@@ -138,7 +156,18 @@ impl JobRun {
             mail: Mutex::default(),
             backoff: Mutex::default(),
             transactions: AtomicUsize::new(0),
+            polls: AtomicU64::new(0),
         }
+    }
+
+    /// Notes that its handler is polled, until the returned value is dropped. Looks at no clock: the watchdog does.
+    pub(crate) fn in_poll(&self) -> InPoll<'_> {
+        InPoll::begin(&self.polls)
+    }
+
+    /// The count of a poll that is under way: another one has another count.
+    pub(crate) fn poll_under_way(&self) -> Option<u64> {
+        Some(self.polls.load(Ordering::Relaxed)).filter(|count| count % 2 == 1)
     }
 
     /// The claim was sent some time before its answer was taken in.
@@ -351,5 +380,38 @@ impl JobRun {
     /// What the handler last said, once.
     pub(crate) fn take_progress(&self) -> Option<Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use mainspring_core::id::{JobId, Row};
+    use mainspring_core::job::{Options, Priority};
+    use mainspring_core::journal::Value;
+    use mainspring_core::name::{Kind, QueueName};
+    use mainspring_core::time::Span;
+
+    use super::*;
+
+    /// A run of a suspect that crashed after five seconds, with a time-out of ten.
+    pub(crate) fn claimed(number: u32) -> Arc<JobRun> {
+        let id = JobId::from_bytes([1; 16]);
+        let timeout = Some(Span(Duration::from_secs(10)));
+        let mut job = Claimed {
+            ahead: false,
+            journal: None,
+            claim: Claim { id, row: Row(1), number },
+            kind: Kind::new("k").expect("a kind"),
+            queue: QueueName::new("q").expect("a queue"),
+            priority: Priority::default(),
+            input: Value::Here(Vec::new()),
+            failures: 0,
+            crashes: 2,
+            crashed_micros: 5_000_000,
+            created_at: Timestamp::EPOCH,
+            deadline: None,
+            options: Options { timeout, ..Options::default() },
+        };
+        Arc::new(JobRun::new(&mut job, NodeNo(1), Arc::default(), Timestamp::EPOCH, Duration::ZERO))
     }
 }

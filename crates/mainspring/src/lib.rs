@@ -94,6 +94,7 @@
 //! | know why a job is not running, and what is wrong with a store | [`admin::Jobs::why`], [`Engine::diagnose`] |
 //! | enqueue jobs at times of a rule | [`Engine::schedules`], [`schedule`] |
 //! | pause queues, set backoff and retention | [`Engine::queues`] |
+//! | write handlers in other languages, or run commands | `process`, with the feature of that name |
 //! | test handlers on a clock that you move | [`testing`] |
 //! | handle an error, or show a hint to a person | [`Error`], [`Error::is_retryable`], [`Error::hint`] |
 //! | know every bound | [`bounds`] |
@@ -138,6 +139,7 @@
 //! | `sqlite` (default) | the store on SQLite; the build includes SQLite |
 //! | `postgres` | the store on Postgres |
 //! | `deadpool`, `sqlx` | jobs and steps inside transactions of these, on Postgres |
+//! | `process` | handlers in other languages, as child processes that end with their worker; on Unix |
 //!
 //! # What is promised
 //!
@@ -178,6 +180,8 @@ mod layer;
 mod node;
 mod open;
 mod panic;
+#[cfg(all(unix, feature = "process"))]
+pub mod process;
 mod queues;
 mod rewind;
 pub mod schedule;

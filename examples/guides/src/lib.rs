@@ -32,6 +32,8 @@ mod pages {
     mod operating {}
     #[doc = include_str!("../../../docs/guides/postgres.md")]
     mod postgres {}
+    #[doc = include_str!("../../../docs/guides/other-languages.md")]
+    mod other_languages {}
     #[doc = include_str!("../../../docs/guides/migrating.md")]
     mod migrating {}
 }

@@ -1,9 +1,7 @@
 //! The handlers that the binary has by itself: `exec`, `noop` and `sleep`.
 
 pub(crate) mod exec;
-pub(crate) mod guard;
 mod simple;
-mod tail;
 
 use mainspring::NodeBuilder;
 

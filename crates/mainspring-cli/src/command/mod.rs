@@ -11,6 +11,7 @@ pub(crate) mod jobs;
 pub(crate) mod man;
 pub(crate) mod migrate;
 pub(crate) mod nodes;
+pub(crate) mod pool;
 pub(crate) mod queue;
 pub(crate) mod schedule;
 pub(crate) mod signal;

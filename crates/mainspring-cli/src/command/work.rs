@@ -10,6 +10,7 @@ use mainspring::{Engine, Node, bounds, shutdown_signal};
 use serde_json::json;
 use tokio::io::AsyncReadExt;
 
+use crate::command::pool::PoolArgs;
 use crate::output::Out;
 use crate::{builtin, dev, text};
 
@@ -21,6 +22,11 @@ Built-in kinds and their input:
   exec   {\"argv\": [\"sh\", \"-c\", \"echo hello\"], \"env\": {}, \"cwd\": \"/tmp\", \"timeout\": \"30s\", \"stdin\": \"\"}
          all but argv may be left out; the command and all that it starts end with the job, and with the worker;
          only with --allow-exec: without it, such jobs wait for a worker that has it
+
+Your own kinds in any language:
+  mainspring work --queue default:4 --pool \"resize:4=python3 resize.py\"
+         four children take jobs of kind resize, one at a time each; no shell is involved; they read jobs on standard input, answer
+         on standard output, log on standard error, and end with the worker: see the guide \"Handlers in other languages\"
 
 SIGTERM or Ctrl-C drains; a second one gives running jobs back at once.";
 
@@ -44,6 +50,8 @@ pub(crate) struct Args {
     /// Run `exec` jobs too, that is, any command that somebody enqueues. Without this, they wait for a worker that has it.
     #[arg(long)]
     allow_exec: bool,
+    #[command(flatten)]
+    pools: PoolArgs,
     /// The first part of the worker's name; `mainspring` by default. Also: MAINSPRING_NODE_PREFIX.
     #[arg(long)]
     prefix: Option<String>,
@@ -68,17 +76,21 @@ const SLOTS: u32 = 10;
 pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result<()> {
     let node = start(&args, engine).await?;
     let samples = if args.samples { ", and the samples" } else { "" };
-    let kinds = builtin::kinds(args.allow_exec);
+    let builtin = builtin::kinds(args.allow_exec);
+    let kinds: Vec<&str> = builtin.iter().copied().chain(args.pools.kinds()).collect();
+    let own: Vec<&str> = args.pools.kinds().collect();
     let exec = if args.allow_exec { "" } else { " (exec only with --allow-exec)" };
     out.either(
         || json!({ "event": "started", "node": node.name(), "pid": std::process::id(), "kinds": kinds }),
         || {
-            format!(
-                "{} works on {}\nit runs built-in kinds only: {}{samples}{exec}; link the library to run your own",
-                node.name(),
-                text::plain(&engine.describe().location),
-                kinds.join(", "),
-            )
+            let (builtin, own) = (builtin.join(", "), own.join(", "));
+            let runs = if own.is_empty() {
+                format!("built-in kinds only: {builtin}{samples}{exec}; link the library, or add --pool, to run your own")
+            } else {
+                format!("{own} in pools, and built-in kinds: {builtin}{samples}{exec}")
+            };
+            let location = text::plain(&engine.describe().location);
+            format!("{} works on {location}\nit runs {runs}", node.name())
         },
     )?;
     node.run_until(asked_to_go(args.watch_stdin)).await;
@@ -91,6 +103,7 @@ pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result
 
 async fn start(args: &Args, engine: &Engine) -> anyhow::Result<Node> {
     let mut node = builtin::register(engine.node(), args.allow_exec).version(env!("CARGO_PKG_VERSION"));
+    node = args.pools.register(node);
     if args.samples {
         node = dev::samples::register(node);
     }
@@ -111,8 +124,8 @@ async fn start(args: &Args, engine: &Engine) -> anyhow::Result<Node> {
     Ok(node.cancel_grace(GRACE).start().await?)
 }
 
-/// How long an `exec` job may take to end its processes when it is cancelled: more than the guard itself gives them.
-const GRACE: Duration = Duration::from_secs(5);
+/// How long a job's processes may take to end when it is cancelled: more than a pool gives its children, and a guard theirs.
+const GRACE: Duration = Duration::from_secs(10);
 
 /// A queue and its slots. The number stands after the last colon, because names may have colons.
 #[derive(Debug, Clone, PartialEq, Eq)]

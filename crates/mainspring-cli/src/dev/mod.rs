@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use mainspring::Engine;
 
+use crate::command::pool::PoolArgs;
 use crate::command::work::QueueSlots;
 use crate::output::Out;
 use crate::report::Refused;
@@ -39,6 +40,8 @@ pub(crate) struct Args {
     /// Let the worker run `exec` jobs too, that is, any command that somebody enqueues.
     #[arg(long)]
     allow_exec: bool,
+    #[command(flatten)]
+    pools: PoolArgs,
 }
 
 /// Looks at a store, live, and does nothing else.
@@ -63,7 +66,7 @@ pub(crate) fn check(store: &str) -> Result<(), Refused> {
 }
 
 pub(crate) async fn run(args: Args, store: Target<'_>, engine: &Engine, out: Out) -> anyhow::Result<()> {
-    let recipe = worker::WorkerCommand::new(store, &args.queue, args.allow_exec);
+    let recipe = worker::WorkerCommand::new(store, &args.queue, args.allow_exec, &args.pools);
     let queue = args.queue.first().map_or("default", |queue| queue.name.as_str());
     session::Session::new(engine, recipe, queue, !args.no_samples, out).run(&shown(store, engine)).await
 }

@@ -301,12 +301,18 @@ mod tests {
 
     use super::super::worker::WorkerCommand;
     use super::*;
+    use crate::command::pool::PoolArgs;
     use crate::output::Out;
     use crate::store::Target;
 
     /// What the view shows of a store, at a size.
     async fn shown(engine: &Engine, width: u16, height: u16) -> String {
-        let recipe = WorkerCommand::new(Target { address: "memory:", relaxed: false }, &[], false);
+        let recipe = WorkerCommand::new(
+            Target { address: "memory:", relaxed: false },
+            &[],
+            false,
+            &PoolArgs::default(),
+        );
         let mut session = Session::new(engine, recipe, "default", false, Out::new(false));
         session.watch.look(engine, "default").await.expect("a look");
         let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");

@@ -11,6 +11,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::command::pool::PoolArgs;
 use crate::command::work::QueueSlots;
 use crate::store::Target;
 
@@ -37,7 +38,7 @@ impl std::fmt::Debug for HiddenValue {
 }
 
 impl WorkerCommand {
-    pub(super) fn new(store: Target<'_>, queues: &[QueueSlots], allow_exec: bool) -> Self {
+    pub(super) fn new(store: Target<'_>, queues: &[QueueSlots], allow_exec: bool, pools: &PoolArgs) -> Self {
         let mut arguments: Vec<OsString> = ["work", "--samples", "--watch-stdin"].map(OsString::from).into();
         if store.relaxed {
             arguments.push("--relaxed-durability".into());
@@ -50,6 +51,7 @@ impl WorkerCommand {
         if allow_exec {
             arguments.push("--allow-exec".into());
         }
+        arguments.extend(pools.words());
         WorkerCommand { arguments, store: HiddenValue(store.address.into()) }
     }
 

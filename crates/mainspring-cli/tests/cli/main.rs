@@ -6,6 +6,7 @@ mod dev;
 mod documents;
 mod everyday;
 mod exec;
+mod pools;
 mod postgres;
 mod refusals;
 mod schedules;

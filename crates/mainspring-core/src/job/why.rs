@@ -28,6 +28,9 @@ pub enum Why {
         node: String,
         /// Since when.
         since: Option<Timestamp>,
+        /// What keeps it, in its handler's words: the note of a progress of 0 of 0. Not told in lists.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        note: Option<String>,
     },
     /// It is running, and its node has a request to stop it.
     Cancelling {
@@ -62,6 +65,9 @@ pub enum Why {
         failures: u16,
         /// How often it may fail.
         max_attempts: u16,
+        /// What kept it when it ran last, in its handler's words: the note of a progress of 0 of 0. Not told in lists.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        note: Option<String>,
     },
     /// It waits for other jobs.
     Blocked,
@@ -197,6 +203,10 @@ pub fn why(
         _ => match why_summary(job, queue, nodes, now) {
             Why::Foreign { node, .. } => Why::Foreign { node, last: record.last.clone() },
             why @ (Why::Suspect { .. } | Why::Slot { .. }) => obstacle.cloned().map_or(why, Why::Limited),
+            Why::Running { node, since, .. } => Why::Running { node, since, note: handlers_note(record) },
+            Why::Scheduled { until, failures, max_attempts, .. } => {
+                Why::Scheduled { until, failures, max_attempts, note: handlers_note(record) }
+            }
             why => why,
         },
     }
@@ -213,6 +223,7 @@ pub fn why_summary(job: &Summary, queue: Option<&Queue>, nodes: &[Node], now: Ti
             until: job.run_at,
             failures: job.failures,
             max_attempts: job.options.max_attempts,
+            note: None,
         },
         State::Suspended => match job.status.reason {
             Some(Reason::Hold) => Why::Held { note: None },
@@ -225,6 +236,18 @@ pub fn why_summary(job: &Summary, queue: Option<&Queue>, nodes: &[Node], now: Ti
         State::Ready if job.unreadable.is_some() => Why::Unreadable { what: job.unreadable.clone() },
         State::Ready => ready(job, queue, nodes, now),
     }
+}
+
+/// Adds what a handler says is in the way of its job.
+fn write_note(f: &mut fmt::Formatter<'_>, note: Option<&str>) -> fmt::Result {
+    note.map_or(Ok(()), |note| write!(f, "; the handler says: {note}"))
+}
+
+/// What its handler says is in its way: a note without any progress.
+fn handlers_note(record: &Record) -> Option<String> {
+    let progress = record.progress.as_ref()?;
+    let is_note = progress.done == 0 && progress.total == 0 && !progress.note.is_empty();
+    is_note.then(|| progress.note.clone())
 }
 
 fn waiting(record: &Record) -> Why {
@@ -246,7 +269,7 @@ fn running(job: &Summary, nodes: &[Node], now: Timestamp) -> Why {
         _ if job.stuck => Why::Stuck { node },
         _ if job.foreign && !job.cancelling => Why::Foreign { node, last: None },
         _ if job.cancelling => Why::Cancelling { node },
-        _ => Why::Running { node, since: job.claimed_at },
+        _ => Why::Running { node, since: job.claimed_at, note: None },
     }
 }
 
@@ -320,10 +343,13 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Why::Ended { status } => write!(f, "the job has ended: {status}"),
-            Why::Running { node, since: Some(since) } => {
-                write!(f, "node {node} has been running the job since {since}")
+            Why::Running { node, since, note } => {
+                match since {
+                    Some(since) => write!(f, "node {node} has been running the job since {since}")?,
+                    None => write!(f, "node {node} is running the job")?,
+                }
+                write_note(f, note.as_deref())
             }
-            Why::Running { node, since: None } => write!(f, "node {node} is running the job"),
             Why::Cancelling { node } => {
                 write!(f, "node {node} is running the job and has been asked to stop it")
             }
@@ -349,7 +375,7 @@ impl fmt::Display for Why {
                     "node {node} claimed the job, and its lease expired at {since}; a live node will rescue the job"
                 )
             }
-            Why::Scheduled { until, failures, max_attempts } => {
+            Why::Scheduled { until, failures, max_attempts, note } => {
                 match until {
                     Some(until) => write!(f, "the job waits until {until}")?,
                     None => f.write_str("the job waits for its time")?,
@@ -357,7 +383,7 @@ impl fmt::Display for Why {
                 if *failures > 0 {
                     write!(f, " for attempt {} of {max_attempts}", failures + 1)?;
                 }
-                Ok(())
+                write_note(f, note.as_deref())
             }
             Why::Blocked => f.write_str("the job waits for other jobs"),
             Why::Held { note: Some(note) } => write!(f, "an operator holds the job: {note}"),

@@ -106,6 +106,7 @@ impl Activation {
         if waker.woken.swap(false, Ordering::AcqRel) {
             let mut inner = Context::from_waker(&session.waker);
             let future = Pin::new(&mut self.future);
+            let _in_poll = run.in_poll();
             if let Poll::Ready(ended) = polled_code::within(session, false, || future.poll(&mut inner)) {
                 return Poll::Ready(PollOutcome::Ended(ended));
             }

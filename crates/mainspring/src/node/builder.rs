@@ -58,6 +58,8 @@ pub struct NodeBuilder {
     prefix: String,
     version: String,
     problem: Option<Error>,
+    #[cfg(all(unix, feature = "process"))]
+    pools: crate::process::Pools,
 }
 
 /// State that some handler needs.
@@ -90,6 +92,8 @@ impl NodeBuilder {
             prefix: "mainspring".into(),
             version: UNVERSIONED.into(),
             problem: None,
+            #[cfg(all(unix, feature = "process"))]
+            pools: crate::process::Pools::default(),
         }
     }
 
@@ -109,6 +113,18 @@ impl NodeBuilder {
         let added = self.handlers.add::<J, F, Fut, E>(handler);
         self.note(added);
         self.schedules.extend(J::schedule());
+        self
+    }
+
+    /// Adds handlers in another language: children that run the kinds of the pool. They are started with the node, and end with it.
+    /// `main` has to call [`process::guard`](crate::process::guard) first. The queue's slots bound how many jobs wait for a child, or have
+    /// one.
+    #[cfg(all(unix, feature = "process"))]
+    pub fn pool(mut self, pool: crate::process::Pool) -> Self {
+        let added = self.pools.add(pool, &self.engine).and_then(|handlers| {
+            handlers.into_iter().try_for_each(|(kind, handler)| self.handlers.add_pool(kind, handler))
+        });
+        self.note(added);
         self
     }
 
@@ -273,9 +289,17 @@ impl NodeBuilder {
     /// # Errors
     /// The first mistake in the setup, such as two handlers for one kind, no queue or no handler; or an error of the
     /// store.
-    pub async fn start(self) -> Result<Node> {
+    #[cfg_attr(not(all(unix, feature = "process")), expect(unused_mut, reason = "it takes its pools out"))]
+    pub async fn start(mut self) -> Result<Node> {
+        #[cfg(all(unix, feature = "process"))]
+        let pools = std::mem::take(&mut self.pools);
         let (shared, entries) = self.join().await?;
         supervisor::start(&shared, entries);
+        #[cfg(all(unix, feature = "process"))]
+        if !pools.is_empty() {
+            let node = Arc::clone(&shared);
+            shared.supervise("process pools", pools.run(async move { node.reached(Phase::Stopped).await }));
+        }
         Ok(Node { shared })
     }
 

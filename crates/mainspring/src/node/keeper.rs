@@ -1,5 +1,7 @@
 //! The lease keeper: renews the node's lease, on a thread of its own, whatever the executor is busy with.
 //!
+//! It also looks for handlers that block their threads ([`watchdog`](super::watchdog)), because its own cannot be blocked.
+//!
 //! Each renewal also learns which claims are to be cancelled. It tells what was noticed of them, what the node does for its queues, and
 //! whether it claims nothing because its outcomes are not stored. Jobs that wait on the node for too long are given back. When the store says that the node was expired, everything it held is abandoned and
 //! it joins anew under a fresh id.
@@ -12,6 +14,7 @@ use mainspring_core::id::{Claim, NodeId};
 use mainspring_core::store::{Mark, Renewal};
 use mainspring_core::{Error, Result, fault};
 
+use super::watchdog::Watchdog;
 use super::{NodeShared, Phase, activity, finisher};
 use crate::job_run::{JobRun, Stop};
 
@@ -28,6 +31,7 @@ pub(super) async fn run(shared: Arc<NodeShared>) {
     let look = LOOK.min(interval);
     let mut renewed = shared.clock().monotonic();
     let (mut fresh, mut unanswered) = (None, false);
+    let mut watchdog = Watchdog::default();
     // As the store has it.
     let mut told = false;
     loop {
@@ -47,6 +51,7 @@ pub(super) async fn run(shared: Arc<NodeShared>) {
             shared.release(shared.slot_table.overdue());
         }
         let runs = shared.held.all();
+        watchdog.look(&runs, shared.clock().monotonic());
         store_progress(&shared, &runs, look).await;
         let now = shared.clock().monotonic();
         if unanswered {
@@ -57,7 +62,7 @@ pub(super) async fn run(shared: Arc<NodeShared>) {
         if !(asked || !marks.is_empty() || backed_up != told || now.saturating_sub(renewed) >= interval) {
             continue;
         }
-        let renewal = trying(&shared, look, renew(&shared, marks, backed_up)).await;
+        let renewal = trying(&shared, look, &mut watchdog, renew(&shared, marks, backed_up)).await;
         unanswered = renewal.as_ref().is_err_and(|error| !matches!(error, Error::LeaseLost));
         match renewal {
             Ok(()) => {
@@ -115,14 +120,23 @@ fn marks(runs: &[Arc<JobRun>], now: Duration) -> Vec<(Claim, Mark)> {
 }
 
 /// Waits for a renewal, however long that takes, and says meanwhile that the keeper runs.
-async fn trying<T>(shared: &NodeShared, look: Duration, renewal: impl Future<Output = T>) -> T {
+async fn trying<T>(
+    shared: &NodeShared,
+    look: Duration,
+    watchdog: &mut Watchdog,
+    renewal: impl Future<Output = T>,
+) -> T {
     let mut renewal = std::pin::pin!(renewal);
     loop {
         tokio::select! {
             biased;
             renewed = &mut renewal => return renewed,
             // Before this call, the keeper may have taken two looks' time.
-            () = shared.clock().sleep(look / 2) => shared.lease.tried(shared.clock().monotonic()),
+            () = shared.clock().sleep(look / 2) => {
+                let now = shared.clock().monotonic();
+                shared.lease.tried(now);
+                watchdog.look(&shared.held.all(), now);
+            }
         }
     }
 }
@@ -244,37 +258,11 @@ async fn store_progress(shared: &NodeShared, runs: &[Arc<JobRun>], patience: Dur
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mainspring_core::id::{JobId, NodeNo, Row};
-    use mainspring_core::job::{Options, Priority};
-    use mainspring_core::name::{Kind, QueueName};
-    use mainspring_core::store::Claimed;
-    use mainspring_core::time::{Span, Timestamp};
-
-    /// A suspect that crashed after five seconds, with a time-out of ten.
-    fn suspect() -> Arc<JobRun> {
-        let id = JobId::from_bytes([1; 16]);
-        let timeout = Some(Span(Duration::from_secs(10)));
-        let mut job = Claimed {
-            ahead: false,
-            journal: None,
-            claim: Claim { id, row: Row(1), number: 3 },
-            kind: Kind::new("k").expect("a kind"),
-            queue: QueueName::new("q").expect("a queue"),
-            priority: Priority::default(),
-            input: mainspring_core::journal::Value::Here(Vec::new()),
-            failures: 0,
-            crashes: 2,
-            crashed_micros: 5_000_000,
-            created_at: Timestamp::EPOCH,
-            deadline: None,
-            options: Options { timeout, ..Options::default() },
-        };
-        Arc::new(JobRun::new(&mut job, NodeNo(1), Arc::default(), Timestamp::EPOCH, Duration::ZERO))
-    }
+    use crate::job_run::tests::claimed;
 
     #[test]
     fn a_handler_whose_input_is_read_is_not_looked_at() {
-        let run = suspect();
+        let run = claimed(3);
         let marked = |second| marks(&[Arc::clone(&run)], Duration::from_secs(second)).len();
         run.begin(Duration::from_secs(1));
         run.read();
@@ -286,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_suspect_is_cleared_and_may_still_be_called_stuck() {
-        let run = suspect();
+        let run = claimed(3);
         let marked = |second| {
             let marks = marks(&[Arc::clone(&run)], Duration::from_secs(second));
             marks.into_iter().map(|(_, mark)| mark).collect::<Vec<_>>()

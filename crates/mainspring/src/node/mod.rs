@@ -27,6 +27,7 @@ mod runner;
 mod slot_table;
 mod supervisor;
 mod tasks;
+mod watchdog;
 
 use std::future::Future;
 use std::sync::Arc;

@@ -181,7 +181,10 @@ fn begin(
 ) -> Result<Pending<'static, Ended>, String> {
     let ctx = Context::new(Arc::clone(session), Arc::clone(&shared.states));
     // A handler that is not an async function may panic before it returns its future.
-    let future = caught_sync(|| handler.call(ctx, input))?;
+    let future = {
+        let _in_poll = run.in_poll();
+        caught_sync(|| handler.call(ctx, input))?
+    };
     Ok(if shared.layers.is_empty() {
         Box::pin(async move { caught(future).await.map_or_else(panicked, plain) })
     } else {

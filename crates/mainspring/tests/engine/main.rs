@@ -8,6 +8,7 @@ mod support;
 
 mod activity;
 mod backlog;
+mod blocking;
 mod bounds;
 mod cancel;
 mod contended;

@@ -45,7 +45,12 @@ async fn a_job_can_be_told_the_time_at_which_to_run() {
     assert_eq!(state(&test, past.id).await, State::Succeeded);
     assert_eq!(
         test.jobs().why(later.id).await.expect("a reason"),
-        Why::Scheduled { until: Some(test.now().after(5 * SECOND)), failures: 0, max_attempts: 10 }
+        Why::Scheduled {
+            until: Some(test.now().after(5 * SECOND)),
+            failures: 0,
+            max_attempts: 10,
+            note: None
+        }
     );
     test.advance(5 * SECOND).await.expect("time passes");
     assert_eq!(state(&test, later.id).await, State::Succeeded);

@@ -109,7 +109,7 @@ fn ended_and_suspended_jobs_say_so_whatever_the_nodes_do() {
 fn a_scheduled_job_names_its_time_and_its_attempts() {
     let mut scheduled = job(Status::plain(State::Scheduled));
     (scheduled.run_at, scheduled.failures, scheduled.options.max_attempts) = (Some(NOW), 2, 7);
-    let expected = Why::Scheduled { until: Some(NOW), failures: 2, max_attempts: 7 };
+    let expected = Why::Scheduled { until: Some(NOW), failures: 2, max_attempts: 7, note: None };
     assert_eq!(why_summary(&scheduled, None, &[], NOW), expected);
 }
 
@@ -118,13 +118,13 @@ fn a_running_job_is_as_its_own_node_says() {
     let nodes = [node(1, "a"), node(2, "b")];
     let b = || "b".to_owned();
     let reason = |change: fn(&mut Summary)| why_summary(&running_with(change), None, &nodes, NOW);
-    assert_eq!(reason(|_| {}), Why::Running { node: b(), since: Some(Timestamp::EPOCH) });
+    assert_eq!(reason(|_| {}), Why::Running { node: b(), since: Some(Timestamp::EPOCH), note: None });
     assert_eq!(reason(|job| job.cancelling = true), Why::Cancelling { node: b() });
     assert_eq!(reason(|job| (job.cancelling, job.stuck) = (true, true)), Why::Stuck { node: b() });
     assert_eq!(reason(|job| job.foreign = true), Why::Foreign { node: b(), last: None });
     assert_eq!(reason(|job| (job.cancelling, job.foreign) = (true, true)), Why::Cancelling { node: b() });
     let gone = reason(|job| job.node = Some(NodeNo(3)));
-    assert_eq!(gone, Why::Running { node: "unknown".into(), since: Some(Timestamp::EPOCH) });
+    assert_eq!(gone, Why::Running { node: "unknown".into(), since: Some(Timestamp::EPOCH), note: None });
 }
 
 #[test]
@@ -273,14 +273,17 @@ fn a_ready_job_shows_what_its_nodes_do_for_its_queue() {
 
 #[test]
 fn reasons_are_told_in_words() {
-    let scheduled = |until, failures| Why::Scheduled { until, failures, max_attempts: 10 }.to_string();
+    let scheduled =
+        |until, failures| Why::Scheduled { until, failures, max_attempts: 10, note: None }.to_string();
     let at = "1970-01-01T00:00:01.000Z";
     assert_eq!(scheduled(Some(NOW), 0), format!("the job waits until {at}"));
     assert_eq!(scheduled(Some(NOW), 1), format!("the job waits until {at} for attempt 2 of 10"));
     assert_eq!(scheduled(None, 0), "the job waits for its time");
-    let running = |since| Why::Running { node: "a".into(), since }.to_string();
+    let running = |since| Why::Running { node: "a".into(), since, note: None }.to_string();
     assert_eq!(running(Some(NOW)), format!("node a has been running the job since {at}"));
     assert_eq!(running(None), "node a is running the job");
+    let noted = Why::Running { node: "a".into(), since: None, note: Some("no child".into()) };
+    assert_eq!(noted.to_string(), "node a is running the job; the handler says: no child");
     let required = vec![label("eu"), label("gpu")];
     assert!(Why::NoLabels { required }.to_string().ends_with("all its labels: `eu`, `gpu`"));
     assert_eq!(Why::Suspended { reason: Some(Reason::Drift) }.to_string(), "the job is suspended: drift");
