@@ -1,16 +1,22 @@
 //! Limits: what claims take, who is let in, and what a plain job pays.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mainspring_core::Error;
 use mainspring_core::id::{JobId, NodeNo};
-use mainspring_core::job::{New, Outcome, State};
+use mainspring_core::job::{Fault, FaultKind, New, Outcome, Reason, State as JobState};
 use mainspring_core::limit::{Change, LimitUse, Rate, Total};
 use mainspring_core::name::{Kind, LimitName, QueueName};
 use mainspring_core::store::{Claimed, Enlist, Finish, Limits, Nodes, Operators, Producers};
 
+use rusqlite::Connection;
+use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+
 use super::support::{Fixture, block_on, claim, job, registration};
+use crate::op::{self, enqueue};
+use crate::writer::{State, Tx};
 
 fn limit(name: &str) -> LimitName {
     LimitName::new(name).expect("a name")
@@ -60,7 +66,7 @@ fn claims_take_what_their_end_gives_back() {
         it.assert_sound();
     }
     assert_eq!(seen, ids, "in order");
-    assert_eq!(block_on(it.store.counts()).expect("counts").total(State::Succeeded), 5);
+    assert_eq!(block_on(it.store.counts()).expect("counts").total(JobState::Succeeded), 5);
 }
 
 #[test]
@@ -195,4 +201,67 @@ fn what_nobody_names_is_removed() {
     it.assert_sound();
     assert_eq!(take(&it, node, 2).len() + take(&it, node, 3).len(), 11);
     it.assert_sound();
+}
+
+/// A node that runs plain jobs, as its row.
+const NODE: &str = r#"INSERT INTO mainspring_nodes
+    (no, id, name, version, pid, lock, abilities, queues, lease, started_at, renewed_at, lease_until, state)
+    VALUES (1, zeroblob(16), 'n', 'v', 7, '', '{"kinds":["k"],"labels":[]}', '[["q",10]]', 15000000, 1, 1, 9000000000000000, 0)"#;
+
+/// What statements name, that were prepared since: tables that they read, and tables that they write.
+type Named = Arc<Mutex<(BTreeSet<String>, BTreeSet<String>)>>;
+
+fn listen(conn: &Connection) -> Named {
+    let named = Named::default();
+    let heard = Arc::clone(&named);
+    conn.authorizer(Some(move |context: AuthContext<'_>| {
+        let mut heard = heard.lock().expect("nobody panics here");
+        match context.action {
+            AuthAction::Read { table_name, .. } => drop(heard.0.insert(table_name.to_owned())),
+            AuthAction::Insert { table_name }
+            | AuthAction::Update { table_name, .. }
+            | AuthAction::Delete { table_name } => drop(heard.1.insert(table_name.to_owned())),
+            _ => {}
+        }
+        Authorization::Allow
+    }))
+    .expect("an authorizer");
+    named
+}
+
+#[test]
+fn plain_jobs_look_for_turns_and_touch_nothing_else_of_limits() {
+    let conn = Connection::open_in_memory().expect("a connection");
+    conn.execute_batch(include_str!("../schema/0001.sql")).expect("the schema");
+    conn.execute_batch(NODE).expect("a node");
+    let it = Fixture::new();
+    let named = listen(&conn);
+    let mut state = State::default();
+    let mut tx = Tx::new(&conn, &mut state, it.seams.clock.now());
+    let jobs: Vec<New> = (0..10).map(|_| job(&it.seams)).collect();
+    enqueue::run(&mut tx, &jobs).expect("enqueued");
+    let claimed = op::claim::run(&mut tx, &claim(NodeNo(1), 1)).expect("claimed").jobs;
+    assert_eq!(claimed.len(), 10);
+    let outcomes = [
+        Outcome::Succeed { result: None },
+        Outcome::Release,
+        Outcome::Snooze { after: Duration::from_secs(1) },
+        Outcome::Retry { after: Duration::from_secs(1), fault: Fault::new(FaultKind::Error, "no route") },
+        Outcome::Fail { fault: Fault::new(FaultKind::Error, "no route"), reason: Reason::Exhausted },
+    ];
+    let finish = |(job, outcome): (&Claimed, Outcome)| Finish { claim: job.claim, outcome };
+    let finishes: Vec<Finish> = claimed.iter().zip(outcomes.into_iter().cycle()).map(finish).collect();
+    op::finish::run(&mut tx, NodeNo(1), &finishes).expect("finished");
+    tx.enlisted().expect("counted");
+    let (read, written) = named.lock().expect("nobody panics here").clone();
+    let of_limits = |tables: &BTreeSet<String>| -> Vec<String> {
+        let of_limits = |table: &&String| table.contains("limit") || table.contains("group");
+        tables.iter().filter(of_limits).cloned().collect()
+    };
+    assert!(
+        read.contains("mainspring_ready") && written.contains("mainspring_lease"),
+        "{read:?} {written:?}"
+    );
+    assert_eq!(of_limits(&read), ["mainspring_group_turns"]);
+    assert_eq!(of_limits(&written), Vec::<String>::new());
 }

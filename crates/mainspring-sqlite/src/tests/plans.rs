@@ -184,3 +184,35 @@ fn finding_work_costs_the_same_however_much_waits() {
     let (rows, count) = steps(claim::HEADS, params![1, 37, 3]);
     assert!(rows == 3 && count < STEPS, "{count}");
 }
+
+#[test]
+fn finding_turns_costs_the_same_however_many_groups_are_blocked() {
+    let conn = schema();
+    let fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)
+        INSERT INTO mainspring_limited SELECT i, 1 + i % 5000, 1, 53, 7, 0, 0, 0, 0, 128 FROM n;
+        WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)
+        INSERT INTO mainspring_blocked_groups SELECT 1 + i % 2, 1, 53, 1, i, i FROM n;
+        INSERT INTO mainspring_group_turns VALUES (1, 53, 7, 5001);
+        INSERT INTO mainspring_limit_keys (no, limit_no, key) VALUES (1, 1, 'a'), (2, 1, 'b');";
+    conn.execute_batch(fill).expect("jobs");
+    let steps = |sql: &str, values: &[&dyn ToSql]| {
+        let mut statement = conn.prepare(sql).expect("a statement");
+        let rows = statement.query_map(values, |_| Ok(())).expect("rows").count();
+        (rows, statement.get_status(StatementStatus::VmStep))
+    };
+    let (rows, count) = steps(claim::NEXT_TURN_LINE, params![0]);
+    assert!(rows == 1 && count < STEPS, "{count}");
+    let (rows, count) = steps(claim::NEXT_TURN_LEVEL, params![1, 53]);
+    assert!(rows == 0 && count < STEPS, "{count}");
+    let (rows, count) = steps(limits::claim::TURNS, params![1, 53, 10]);
+    assert!(rows == 1 && count < STEPS, "{count}");
+    // Three seeks.
+    let (rows, count) = steps(counters::NEXT_BLOCKED, params![1, i64::MIN, 0, 0]);
+    assert!(rows == 1 && count < 3 * STEPS, "{count}");
+    let (rows, count) = steps(counters::NEXT_BLOCKED, params![1, 1, 53, 1]);
+    assert!(rows == 0 && count < 3 * STEPS, "{count}");
+    let (rows, count) = steps(counters::BLOCKED, params![1, 1, 53, 1, 2]);
+    assert!(rows == 2 && count < STEPS, "{count}");
+    let (rows, count) = steps(counters::DUE, params![i64::MAX, 10]);
+    assert!(rows == 0 && count < STEPS, "{count}");
+}
