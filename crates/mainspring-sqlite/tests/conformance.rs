@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mainspring_conformance::clock::ManualClock;
 use mainspring_conformance::harness::{Damage, Harness, Repair};
-use mainspring_conformance::model::agrees_with_the_model;
+use mainspring_conformance::model::{agrees_with_the_model, agrees_with_the_model_about_limits};
 use mainspring_conformance::seams::seams;
 use mainspring_core::store::Store;
 use mainspring_sqlite::rusqlite::Connection;
@@ -57,4 +57,9 @@ mainspring_conformance::limit_conformance_tests!(sqlite);
 #[test]
 fn sqlite_agrees_with_the_model() {
     agrees_with_the_model(200, || open(Durability::Relaxed));
+}
+
+#[test]
+fn sqlite_agrees_with_the_model_about_limits() {
+    agrees_with_the_model_about_limits(200, || open(Durability::Relaxed));
 }

@@ -244,9 +244,11 @@ fn find(tx: &Tx<'_>, no: i64) -> Result<(Card, Place)> {
     let done = |row: &Row<'_>| {
         Ok((read_card(row)?, row.get::<_, u8>(8)?, row.get::<_, Option<u8>>(9)?, row.get(10)?))
     };
-    if let Some((card, state, reason, seq)) =
+    if let Some((mut card, state, reason, seq)) =
         conn.prepare_cached(IN_DONE)?.query_row([no], done).optional()?
     {
+        // An end forgets that a job has limits. Whoever runs it again looks whether it has.
+        card.flags |= flags::LIMITED;
         return Ok((card, Place::Done { seq, status: read_status(state, reason)? }));
     }
     let limited = |row: &Row<'_>| {

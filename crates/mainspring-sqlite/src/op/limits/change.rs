@@ -204,6 +204,9 @@ pub(crate) fn set_total(tx: &mut Tx<'_>, total: &Total, max: Option<u32>, who: &
     if before == max {
         return Ok(());
     }
+    if let Total::Queue(queue) = total {
+        settings::name(tx, queue)?;
+    }
     put_total(tx, total, before, max)?;
     let value = |max: Option<u32>| max.map(|max| json!({ "max_running": max }));
     remember(tx, total.subject(), "set", who, (value(before), value(max)))
