@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use mainspring_core::Error;
 use mainspring_core::id::{JobId, NodeNo};
-use mainspring_core::job::{Fault, FaultKind, New, Outcome, Reason, State as JobState};
+use mainspring_core::job::{Fault, FaultKind, New, Outcome, Reason, State as JobState, Verb};
 use mainspring_core::limit::{Change, LimitUse, Rate, Total};
 use mainspring_core::name::{Kind, LimitName, QueueName};
-use mainspring_core::store::{Claimed, Enlist, Finish, Limits, Nodes, Operators, Producers};
+use mainspring_core::store::{Changed, Claimed, Enlist, Finish, Limits, Nodes, Operators, Producers};
 
 use rusqlite::Connection;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
@@ -203,16 +203,99 @@ fn what_nobody_names_is_removed() {
     it.assert_sound();
 }
 
+#[test]
+fn limited_jobs_that_no_turn_leads_to_are_found() {
+    let it = Fixture::new();
+    max(&it, "gpu", 10);
+    let node = node(&it);
+    let put = |key: &str| {
+        let new = limited(&it, &[("gpu", key, 1)]);
+        let id = new.id;
+        block_on(it.store.enqueue(vec![new])).expect("enqueued");
+        id
+    };
+    let reason = |id| block_on(it.store.get(id)).expect("read").expect("a job").summary.status.reason;
+    let damage = |sql: &str, id: JobId| {
+        let sql = format!("{sql} (SELECT no FROM mainspring_jobs WHERE id = ?1)");
+        assert_eq!(it.raw().execute(&sql, [id.as_bytes()]).expect("damage"), 1);
+    };
+    // A claim that comes for a job whose level is none finds it.
+    let bad = put("a");
+    damage("UPDATE mainspring_limited SET level = 99 WHERE no =", bad);
+    assert_eq!(take(&it, node, 1).len(), 0);
+    assert_eq!(reason(bad), Some(Reason::Unreadable));
+    // A prune finds those whose line or group is none, and groups that have lost their turn.
+    for (batch, column) in (2..).zip(["line", "limit_group"]) {
+        let (bad, good) = (put("b"), put("b"));
+        damage(&format!("UPDATE mainspring_limited SET {column} = 999 WHERE no ="), bad);
+        let claimed = take(&it, node, batch);
+        assert_eq!(claimed.iter().map(|job| job.claim.id).collect::<Vec<_>>(), [good]);
+        block_on(it.store.prune(10)).expect("pruned");
+        assert_eq!(reason(bad), Some(Reason::Unreadable), "{column}");
+        let resumed = block_on(it.store.change(vec![bad], Verb::Resume, false)).expect("changed");
+        assert!(matches!(resumed[..], [Changed::Applied { .. }]), "{resumed:?}");
+        it.assert_sound();
+        assert_eq!(take(&it, node, 10 * batch).len(), 1);
+    }
+    put("c");
+    it.raw().execute("DELETE FROM mainspring_group_turns", []).expect("damage");
+    let found = block_on(it.store.check()).expect("a check");
+    assert!(found.iter().any(|finding| finding.what.contains("has no turn")), "{found:?}");
+    assert_eq!(take(&it, node, 100).len(), 0);
+    block_on(it.store.prune(10)).expect("pruned");
+    assert_eq!(take(&it, node, 101).len(), 1);
+}
+
+#[test]
+fn counters_that_are_wrong_are_told() {
+    let it = Fixture::new();
+    max(&it, "gpu", 1);
+    let total = Total::Queue(QueueName::new("q").expect("a queue"));
+    block_on(it.store.set_total(total, Some(5), "test".into())).expect("set");
+    block_on(it.store.enqueue((0..2).map(|_| limited(&it, &[("gpu", "", 1)])).collect())).expect("enqueued");
+    let node = node(&it);
+    take(&it, node, 1);
+    it.assert_sound();
+    for (damage, mend, what) in [
+        (
+            "UPDATE mainspring_limit_keys SET in_use = in_use + 3",
+            "UPDATE mainspring_limit_keys SET in_use = in_use - 3",
+            "units in use",
+        ),
+        (
+            "UPDATE mainspring_limit_keys SET in_use = in_use + 3",
+            "UPDATE mainspring_limit_keys SET in_use = in_use - 3",
+            "the total of queue `q`",
+        ),
+        (
+            "UPDATE mainspring_limit_keys SET max = 7",
+            "UPDATE mainspring_limit_keys SET max = NULL",
+            "which has room for 1",
+        ),
+        (
+            "UPDATE mainspring_limit_holders SET no = 2",
+            "UPDATE mainspring_limit_holders SET no = 1",
+            "neither runs nor keeps",
+        ),
+    ] {
+        it.raw().execute(damage, []).expect("damage");
+        let found = block_on(it.store.check()).expect("a check");
+        assert!(found.iter().any(|finding| finding.what.contains(what)), "{what}: {found:?}");
+        it.raw().execute(mend, []).expect("mended");
+        it.assert_sound();
+    }
+}
+
 /// A node that runs plain jobs, as its row.
 const NODE: &str = r#"INSERT INTO mainspring_nodes
     (no, id, name, version, pid, lock, abilities, queues, lease, started_at, renewed_at, lease_until, state)
     VALUES (1, zeroblob(16), 'n', 'v', 7, '', '{"kinds":["k"],"labels":[]}', '[["q",10]]', 15000000, 1, 1, 9000000000000000, 0)"#;
 
 /// What statements name, that were prepared since: tables that they read, and tables that they write.
-type Named = Arc<Mutex<(BTreeSet<String>, BTreeSet<String>)>>;
+type TablesNamed = Arc<Mutex<(BTreeSet<String>, BTreeSet<String>)>>;
 
-fn listen(conn: &Connection) -> Named {
-    let named = Named::default();
+fn listen(conn: &Connection) -> TablesNamed {
+    let named = TablesNamed::default();
     let heard = Arc::clone(&named);
     conn.authorizer(Some(move |context: AuthContext<'_>| {
         let mut heard = heard.lock().expect("nobody panics here");

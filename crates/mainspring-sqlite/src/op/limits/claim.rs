@@ -13,6 +13,7 @@ use mainspring_core::store::{Claimed, Level};
 use rusqlite::params;
 
 use super::counters::{self, Turn};
+use super::prune;
 use crate::error::Result;
 use crate::op::as_i64;
 use crate::op::claim::{self, Takers};
@@ -110,6 +111,9 @@ fn visit(
     // One more than may be taken tells whether there are more.
     let (room, full) = room(tx, &keys, wanted)?;
     let read = claim::first_limited(tx, (line, no, level), room + 1)?;
+    if read.is_empty() {
+        prune::look_at_levels(tx, line, no)?;
+    }
     let more = read.len() > room;
     let mut met_unreadable = false;
     let before = jobs.len();

@@ -66,6 +66,10 @@ const CLEAR_BLOCK: &str = "DELETE FROM mainspring_blocked_groups WHERE limit_gro
 const JOBS: &str = "SELECT no FROM mainspring_limited
     WHERE line = ?1 AND limit_group = ?2 AND level = ?3 LIMIT ?4";
 
+/// Index `limited_claim`: the next level of a group that has jobs.
+pub(crate) const NEXT_LEVEL: &str = "SELECT level FROM mainspring_limited
+    WHERE line = ?1 AND limit_group = ?2 AND level > ?3 ORDER BY level LIMIT 1";
+
 /// How far groups, keys and limited jobs have been looked through.
 #[derive(Debug, Clone)]
 pub(crate) struct Positions {
@@ -155,6 +159,21 @@ fn walk(tx: &mut Tx<'_>, at: &mut Positions) -> Result<()> {
         at.walk = found;
     }
     Ok(())
+}
+
+/// Looks at the levels of a group that has no job where it had a turn. Of a damaged row the level may be none.
+pub(crate) fn look_at_levels(tx: &mut Tx<'_>, line: i64, group: i64) -> Result<()> {
+    let mut found = [Value::Integer(line), Value::Integer(group), Value::Integer(i64::MIN)];
+    loop {
+        let next = tx
+            .conn
+            .prepare_cached(NEXT_LEVEL)?
+            .query_row(params![line, group, found[2]], |row| place::raw(row, 0))
+            .optional()?;
+        let Some(level) = next else { return Ok(()) };
+        found[2] = level;
+        stand(tx, &found)?;
+    }
 }
 
 /// Sees to it that jobs of a line, a group and a level are met by a claim.

@@ -14,13 +14,14 @@ use crate::torture::{Error, Result};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The newest ones, one for each way: they are met last.
 const CHOSEN: &str = "SELECT r.no, j.id, r.claim, r.level, r.crashes, quote(j.options), quote(j.input)
-    FROM mainspring_ready r
+    FROM (SELECT no, line, claim, level, crashes FROM mainspring_ready
+        UNION ALL SELECT no, line, claim, level, crashes FROM mainspring_limited) r
     JOIN mainspring_jobs j ON j.no = r.no
     JOIN mainspring_lines l ON l.no = r.line
     JOIN mainspring_kinds k ON k.no = l.kind
     WHERE k.name = 'work' ORDER BY r.no DESC LIMIT 4";
 /// Where a job may be by the time when it is mended.
-const PLACES: [&str; 5] = ["ready", "timers", "suspended", "lease", "done"];
+const PLACES: [&str; 6] = ["ready", "limited", "timers", "suspended", "lease", "done"];
 
 /// Somebody with an editor for SQLite files.
 pub(super) struct RowEditor {
@@ -53,7 +54,10 @@ impl RowEditor {
                     format!("UPDATE mainspring_jobs SET input = {input} WHERE no = {no};"),
                 ),
                 2 => (
-                    format!("UPDATE mainspring_ready SET claim = 'many' WHERE no = {no};"),
+                    format!(
+                        "UPDATE mainspring_ready SET claim = 'many' WHERE no = {no};
+                         UPDATE mainspring_limited SET claim = 'many' WHERE no = {no};"
+                    ),
                     // Whoever set it aside would have counted one.
                     PLACES.iter().fold(String::new(), |mut all, place| {
                         let next = claim + 1;
@@ -65,8 +69,14 @@ impl RowEditor {
                     }),
                 ),
                 _ => (
-                    format!("UPDATE mainspring_ready SET level = 99 WHERE no = {no};"),
-                    format!("UPDATE mainspring_ready SET level = {level} WHERE no = {no} AND level = 99;"),
+                    format!(
+                        "UPDATE mainspring_ready SET level = 99 WHERE no = {no};
+                         UPDATE mainspring_limited SET level = 99 WHERE no = {no};"
+                    ),
+                    format!(
+                        "UPDATE mainspring_ready SET level = {level} WHERE no = {no} AND level = 99;
+                         UPDATE mainspring_limited SET level = {level} WHERE no = {no} AND level = 99;"
+                    ),
                 ),
             };
             harm.push_str(&damage);
