@@ -138,6 +138,7 @@ const GROUPS: &[(&str, Names)] = &[
             ("suspect_crashes", bounds::SUSPECT_CRASHES as u32),
             ("quarantine_crashes", bounds::QUARANTINE_CRASHES as u32),
             ("errors_kept", small(bounds::ERRORS_KEPT)),
+            ("audit", small(bounds::AUDIT)),
             ("claim_input_bytes", small(bounds::CLAIM_INPUT_BYTES)),
         ],
     ),

@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use proc_macro2::TokenStream;
-use quote::quote;
+use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
-use syn::{DeriveInput, Error, Ident, Result};
+use syn::{Data, DeriveInput, Error, Ident, Result};
 
 use crate::attribute::{self, Attributes};
 use crate::value::{self, Backoff};
@@ -27,7 +27,7 @@ pub(crate) fn job(input: TokenStream) -> Result<TokenStream> {
     let aliases = aliases(&kind, &attributes)?;
     let queue = attributes.queue.as_ref().map(|queue| quote!(const QUEUE: &'static str = #queue;));
     let options = options(&attributes);
-    let schedule = schedule(&attributes)?;
+    let schedule = schedule(&input.data, &attributes)?;
     let name = &input.ident;
     let (declared, constants) = signals(&kind, name, &attributes);
     Ok(quote! {
@@ -103,7 +103,8 @@ fn aliases(kind: &str, attributes: &Attributes) -> Result<Option<TokenStream>> {
     Ok((!aliases.is_empty()).then(|| quote!(const ALIASES: &'static [&'static str] = &[#(#aliases),*];)))
 }
 
-fn schedule(attributes: &Attributes) -> Result<Option<TokenStream>> {
+/// Each fire enqueues the job without fields, if it has none, and otherwise its default.
+fn schedule(data: &Data, attributes: &Attributes) -> Result<Option<TokenStream>> {
     let Some(times) = &attributes.schedule else {
         return match &attributes.zone {
             Some(zone) => Err(Error::new(zone.span(), "a zone needs a schedule")),
@@ -111,9 +112,16 @@ fn schedule(attributes: &Attributes) -> Result<Option<TokenStream>> {
         };
     };
     let zone = attributes.zone.as_ref().map(|zone| quote!(.zone(#zone)));
+    let bare = matches!(data, Data::Struct(data) if data.fields.is_empty());
+    // At the attribute, which is what asks for it.
+    let job = if bare {
+        quote!(Self {})
+    } else {
+        quote_spanned!(times.span()=> ::mainspring::schedule::scheduled_default::<Self>())
+    };
     Ok(Some(quote! {
         fn schedule() -> ::core::option::Option<::mainspring::schedule::NewSchedule> {
-            let job = <Self as ::core::default::Default>::default();
+            let job = #job;
             let schedule = ::mainspring::schedule::NewSchedule::of(<Self as ::mainspring::Job>::KIND, &job);
             ::core::option::Option::Some(schedule.times(#times) #zone)
         }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use mainspring::admin::Filter;
+use mainspring::schedule::{NewSchedule, Overlap};
 use mainspring::time::Timestamp;
 use mainspring::{Backoff, Engine, Error, State};
 
@@ -14,6 +15,9 @@ pub(super) const BEAT: Duration = Duration::from_millis(1_200);
 const ENOUGH: u64 = 25;
 /// How long a video is left to run before somebody loses patience.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The schedule of the samples, and how long it fires.
+const SCHEDULE: &str = "sample-report";
+const SHOWN: Duration = Duration::from_hours(1);
 /// What the samples can be found by.
 const TAG: &str = "sample";
 
@@ -46,6 +50,7 @@ impl Seed<'_> {
         for person in PEOPLE {
             self.mail(person).await?;
         }
+        self.schedule().await?;
         Ok(6 + PEOPLE.len())
     }
 
@@ -90,6 +95,15 @@ impl Seed<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A report every quarter of a minute, for an hour: `mainspring schedule list` shows it.
+    async fn schedule(&self) -> Result<(), Error> {
+        let job = Report { month: "the schedule".into(), pages: 5 };
+        let until = self.engine.seams().clock.now().after(SHOWN);
+        let schedule = NewSchedule::of(SCHEDULE, &job).times("*/15 * * * * *").until(until);
+        let schedule = schedule.overlap(Overlap::Skip).queue(self.queue).tag(TAG);
+        self.engine.schedules().by("dev").set(schedule).await.map(drop)
     }
 
     async fn mail(&self, to: &str) -> Result<(), Error> {

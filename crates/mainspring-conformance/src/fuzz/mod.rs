@@ -14,6 +14,7 @@ mod corpus;
 mod jobs;
 mod names;
 mod outcomes;
+mod rules;
 mod times;
 
 pub use corpus::corpus;
@@ -26,7 +27,7 @@ use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// The targets of the core.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
     ("names", names::names),
     ("ids", names::ids),
     ("times", times::times),
@@ -37,6 +38,7 @@ pub const TARGETS: [Target; 10] = [
     ("options", jobs::options),
     ("jobs", jobs::jobs),
     ("codes", jobs::codes),
+    ("rules", rules::rules),
 ];
 
 /// Random inputs of one target. All targets together take some seconds.

@@ -32,4 +32,5 @@ targets! {
     options,
     jobs,
     codes,
+    rules,
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use mainspring_core::job::Options;
 use mainspring_core::store::{CheckPart, Checked, Finding};
 
-use super::SNAPSHOT;
 use super::journal::{EntryRow, MessageRow, message, waits, written};
+use super::{SNAPSHOT, schedules};
 use crate::connection::Conn;
 use crate::error::{Result, corrupt, legible};
 use crate::op::Op;
@@ -142,11 +142,18 @@ statement! {
          GROUP BY no HAVING count(*) > {bound.errors_kept} LIMIT 10"
 }
 
+statement! {
+    /// Remembered changes of one thing are bounded.
+    pub(crate) Changes = "check.changes", whole ("it walks whole tables, for people"), () -> Violation;
+    "SELECT subject || ' keeps ' || count(*) || ' changes' FROM mainspring.audit
+         GROUP BY subject HAVING count(*) > {bound.audit} LIMIT 10"
+}
+
 /// A statement that gives findings, and what a person can do about them.
 type Question = (fn() -> Call<'static>, &'static str);
 
 /// What to ask, and what a person can do if there is an answer. All of these walk whole tables; none takes a lock.
-const QUESTIONS: [Question; 11] = [
+const QUESTIONS: [Question; 12] = [
     (|| OnePlace.call(), "keep a copy of the database and report it: moves are made in one transaction"),
     (
         || Strays.call(),
@@ -161,6 +168,7 @@ const QUESTIONS: [Question; 11] = [
     (|| Families.call(), "start a node: its sweeps finish what a dead process left"),
     (|| Lines.call(), "report it; names are never removed"),
     (|| Errors.call(), "report it; the oldest errors are removed as new ones come"),
+    (|| Changes.call(), "report it; the oldest changes are removed as new ones come"),
 ];
 
 statement! {
@@ -260,9 +268,10 @@ impl Op for Check {
             let found = OnePlace::rows(&rows)?.into_iter();
             findings.extend(found.map(|it| Finding { what: it.what, hint: (*hint).to_owned() }));
         } else {
-            conn.end(&[]).await?;
+            let found = schedules::illegible(conn, FINDINGS).await?.into_iter();
+            findings.extend(found.map(|what| Finding { what, hint: schedules::ILLEGIBLE.to_owned() }));
         }
-        let next = (index + 1 < QUESTIONS.len()).then_some(CheckPart { part: part + 1, after: 0 });
+        let next = (index < QUESTIONS.len()).then_some(CheckPart { part: part + 1, after: 0 });
         Ok(Checked { findings, next, done: 1, total: 1 })
     }
 }

@@ -153,6 +153,39 @@ impl Op for Audit {
     }
 }
 
+/// What to do about a row that [`illegible`] tells of.
+pub(crate) const ILLEGIBLE: &str =
+    "a schedule that cannot be read does not fire: correct its row, or delete it and set the schedule again";
+
+/// Ends a transaction with a look at all schedules and changes: what is wrong with their rows, of each at most so many.
+pub(crate) async fn illegible(conn: &mut Conn, most: usize) -> Result<Vec<String>> {
+    let (after, limit) = ("", i64::MAX);
+    let calls = [ListNamed { after: &after, limit: &limit }.call(), AuditAll { limit: &limit }.call()];
+    let answers = conn.end(&calls).await?;
+    let [schedules, changes] = answers.as_slice() else {
+        return Err(corrupt("a look at schedules without an answer"));
+    };
+    let mut found = Vec::new();
+    for row in ListNamed::rows(schedules)? {
+        if let Err(why) = legible(schedule(&row))?
+            && found.len() < most
+        {
+            found.push(format!("schedule `{}` cannot be read: {why}", row.name));
+        }
+    }
+    let schedules = found.len();
+    for row in changes {
+        let row = AuditRow::read(row)?;
+        let no = row.no;
+        if let Err(why) = legible(entry(row))?
+            && found.len() < schedules + most
+        {
+            found.push(format!("change {no} cannot be read: {why}"));
+        }
+    }
+    Ok(found)
+}
+
 fn entry(row: AuditRow) -> Result<AuditEntry> {
     let json = |text: Option<String>| {
         text.map(|text| serde_json::from_str(&text).map_err(|error| corrupt(format!("audit: {error}"))))

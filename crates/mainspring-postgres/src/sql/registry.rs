@@ -169,6 +169,7 @@ registry! {
     read::check::Families,
     read::check::Lines,
     read::check::Errors,
+    read::check::Changes,
     read::check::Range<'static>,
     read::check::Columns<'static>,
     read::check::JobOptions<'static>,

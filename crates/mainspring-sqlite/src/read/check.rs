@@ -13,6 +13,7 @@ use mainspring_core::store::{CheckPart, Checked, Finding};
 use rusqlite::{OptionalExtension, Row, params};
 
 use super::Reader;
+use super::schedules;
 use crate::error::{Fault, Result, corrupt, legible};
 use crate::op::inbox::{read_message, read_waits};
 use crate::op::journal::read_entry;
@@ -164,7 +165,7 @@ const OF_A_RANGE: [(&str, &str); 10] = [
 ];
 
 /// What to ask of everything at once.
-const OF_ALL: [(&str, &str); 9] = [
+const OF_ALL: [(&str, &str); 10] = [
     // Counts equal what is in the places.
     (
         named!(
@@ -263,6 +264,14 @@ const OF_ALL: [(&str, &str); 9] = [
          FROM (SELECT DISTINCT limit_key FROM mainspring_blocked_groups) b
          WHERE NOT EXISTS (SELECT 1 FROM mainspring_limit_keys k WHERE k.no = b.limit_key) LIMIT 10",
         "delete their rows from mainspring_blocked_groups: the next prune gives them turns. Report it",
+    ),
+    // Remembered changes of one thing are bounded.
+    (
+        named!(
+        "SELECT subject || ' keeps ' || count(*) || ' changes' FROM mainspring_audit
+         GROUP BY subject HAVING count(*) > {bound.audit} LIMIT 10"
+        ),
+        "report it; the oldest changes are removed as new ones come",
     ),
 ];
 
@@ -410,6 +419,9 @@ const DECODED: [(&str, &str, Decode); 4] = [
     ),
 ];
 
+/// Findings about schedules that are told, at most.
+const BAD_ROWS: usize = 10;
+
 /// What to do about a job that cannot be read.
 const UNREADABLE: &str = "the next claim sets the job aside as unreadable. Restore the data by hand and run `mainspring job ID resume`, or run `mainspring job ID cancel` or `delete`";
 
@@ -421,11 +433,11 @@ pub(crate) fn check(reader: &mut Reader, part: CheckPart) -> Result<Checked> {
         0 => look.table(after),
         1 => look.range(after),
         _ => {
-            let question = OF_ALL.get(part - 2);
-            if let Some((sql, hint)) = question {
-                look.ask(sql, hint, &[])?;
+            match OF_ALL.get(part - 2) {
+                Some((sql, hint)) => look.ask(sql, hint, &[])?,
+                None => look.schedules()?,
             }
-            let next = (part - 1 < OF_ALL.len()).then_some(CheckPart { part: part + 1, after: 0 });
+            let next = (part - 2 < OF_ALL.len()).then_some(CheckPart { part: part + 1, after: 0 });
             Ok(look.told(next, (1, 1)))
         }
     }
@@ -504,6 +516,14 @@ impl Look<'_> {
                 self.findings.push(Finding { what, hint: hint.to_owned() });
             }
         }
+        Ok(())
+    }
+
+    /// Schedules and their changes, decoded as who reads them does.
+    fn schedules(&mut self) -> Result<()> {
+        let found = schedules::illegible(self.reader, BAD_ROWS)?;
+        self.findings
+            .extend(found.into_iter().map(|what| Finding { what, hint: schedules::ILLEGIBLE.into() }));
         Ok(())
     }
 

@@ -23,6 +23,11 @@ pub(crate) const FIND: &str =
 /// Primary key, from a name on.
 pub(crate) const LIST: &str = "SELECT name, version, next_at, definition, state FROM mainspring_schedules
     WHERE name > ?1 ORDER BY name LIMIT ?2";
+/// The whole table, for people.
+const ALL: &str = "SELECT name, version, next_at, definition, state FROM mainspring_schedules ORDER BY name";
+/// The whole table, for people.
+const ALL_CHANGES: &str =
+    "SELECT no, at, who, subject, verb, request, old, new FROM mainspring_audit ORDER BY no";
 /// Primary key, from its end.
 const AUDIT: &str =
     "SELECT no, at, who, subject, verb, request, old, new FROM mainspring_audit ORDER BY no DESC LIMIT ?1";
@@ -82,26 +87,62 @@ pub(crate) fn audit(reader: &mut Reader, subject: Option<&Subject>, limit: usize
     };
     let mut entries = Vec::new();
     while let Some(row) = rows.next()? {
-        let json = |column| -> Result<Option<serde_json::Value>> {
-            let text: Option<String> = row.get(column)?;
-            text.map(|text| serde_json::from_str(&text).map_err(|error| corrupt(format!("audit: {error}"))))
-                .transpose()
-        };
-        entries.push(AuditEntry {
-            no: row.get(0)?,
-            at: Timestamp::from_micros(row.get(1)?),
-            who: row.get(2)?,
-            subject: row
-                .get::<_, String>(3)?
-                .parse()
-                .map_err(|error: mainspring_core::Error| corrupt(error.to_string()))?,
-            verb: row.get(4)?,
-            request: row.get::<_, Option<[u8; 16]>>(5)?.map(Uuid::from_bytes),
-            old: json(6)?,
-            new: json(7)?,
-        });
+        entries.push(entry(row)?);
     }
     Ok(entries)
+}
+
+fn entry(row: &Row<'_>) -> Result<AuditEntry> {
+    let json = |column| -> Result<Option<serde_json::Value>> {
+        let text: Option<String> = row.get(column)?;
+        text.map(|text| serde_json::from_str(&text).map_err(|error| corrupt(format!("audit: {error}"))))
+            .transpose()
+    };
+    Ok(AuditEntry {
+        no: row.get(0)?,
+        at: Timestamp::from_micros(row.get(1)?),
+        who: row.get(2)?,
+        subject: row
+            .get::<_, String>(3)?
+            .parse()
+            .map_err(|error: mainspring_core::Error| corrupt(error.to_string()))?,
+        verb: row.get(4)?,
+        request: row.get::<_, Option<[u8; 16]>>(5)?.map(Uuid::from_bytes),
+        old: json(6)?,
+        new: json(7)?,
+    })
+}
+
+/// What to do about a row that [`illegible`] tells of.
+pub(crate) const ILLEGIBLE: &str =
+    "a schedule that cannot be read does not fire: correct its row, or delete it and set the schedule again";
+
+/// What is wrong with rows of schedules and of their changes, of each at most so many.
+pub(crate) fn illegible(reader: &Reader, most: usize) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    let mut statement = reader.conn.prepare_cached(ALL)?;
+    let mut rows = statement.query(())?;
+    while let Some(row) = rows.next()? {
+        if let Err(why) = legible(schedule(row))? {
+            let name: String = row.get_ref(0)?.as_str().map(str::to_owned).unwrap_or_default();
+            found.push(format!("schedule `{name}` cannot be read: {why}"));
+        }
+        if found.len() == most {
+            break;
+        }
+    }
+    let mut statement = reader.conn.prepare_cached(ALL_CHANGES)?;
+    let mut rows = statement.query(())?;
+    let schedules = found.len();
+    while let Some(row) = rows.next()? {
+        if let Err(why) = legible(entry(row))? {
+            found.push(format!("change {} cannot be read: {why}", row.get::<_, i64>(0)?));
+        }
+        if found.len() == schedules + most {
+            break;
+        }
+    }
+    Ok(found)
 }
 
 fn name_of(row: &Row<'_>, column: usize) -> Result<ScheduleName> {

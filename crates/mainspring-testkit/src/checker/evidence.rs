@@ -173,7 +173,10 @@ impl<'a> Evidence<'a> {
             Fact::Fault { kind, on, until } => {
                 self.faults.push(Fault { at, kind, on: *on, until: *until });
             }
-            fact @ (Fact::AskedWhatIsDue { .. } | Fact::Scheduled(_) | Fact::LookedAtSchedule(_)) => {
+            // Of a store that was cut back, versions tell nothing.
+            fact @ (Fact::AskedWhatIsDue { .. } | Fact::Scheduled(_) | Fact::LookedAtSchedule(_))
+                if !self.terms.cut =>
+            {
                 self.schedules.add(at, event.by, fact);
             }
             // The rest is about jobs, or divides the history for people.

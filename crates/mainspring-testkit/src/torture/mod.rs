@@ -24,6 +24,7 @@ pub mod postgres;
 mod process;
 mod rows;
 mod run;
+mod schedules;
 pub mod sqlite;
 pub mod victim;
 mod wait;

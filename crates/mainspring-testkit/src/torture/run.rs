@@ -15,7 +15,8 @@ use super::process::Role;
 use super::wait::{insist, wait};
 use super::world::World;
 use super::{
-    Error, Fault, LongRun, Result, StoreUnderTest, faults, marathon, postgres, rows, sqlite, victim,
+    Error, Fault, LongRun, Result, StoreUnderTest, faults, marathon, postgres, rows, schedules, sqlite,
+    victim,
 };
 use crate::checker::{CheckTerms, Report, check, render};
 use crate::history::Fact;
@@ -101,6 +102,7 @@ async fn judged(
     let mut tallies: BTreeMap<String, FaultCount> =
         faults.iter().map(|fault| (fault.name(), FaultCount::default())).collect();
     rows::make(&**under_test)?;
+    schedules::make(&world).await?;
     world.populate()?;
     let rng = SeededRng::new(plan.seed);
     for cycle in 0..plan.cycles {
@@ -160,6 +162,7 @@ async fn peace(world: &mut World, timed: bool) -> Result<Report> {
     for queue in victim::QUEUES {
         insist("a queue goes on", async || engine.queues().resume(queue).await).await?;
     }
+    schedules::rest(world).await?;
     drain(world).await?;
     for mut worker in std::mem::take(&mut world.workers) {
         leave(world, &mut worker).await?;

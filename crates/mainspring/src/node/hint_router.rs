@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::held::Held;
 use super::slot_table::SlotTable;
-use crate::sync::AtomicI64;
+use crate::sync::{AtomicBool, AtomicI64};
 
 pub(super) struct HintRouter {
     slot_table: Arc<SlotTable>,
@@ -21,6 +21,8 @@ pub(super) struct HintRouter {
     pub(super) expire: Notify,
     /// Told when a schedule is to be looked at.
     pub(super) fire: Notify,
+    /// Whether all of them are, because the store's clock has gone back or this node has just come.
+    pub(super) all_schedules: AtomicBool,
 }
 
 impl HintRouter {
@@ -32,7 +34,8 @@ impl HintRouter {
     ) -> Self {
         let node = AtomicI64::new(node.0);
         let (promote, expire, fire) = (Notify::new(), Notify::new(), Notify::new());
-        HintRouter { slot_table, held, renew_now, node, promote, expire, fire }
+        let all_schedules = AtomicBool::new(false);
+        HintRouter { slot_table, held, renew_now, node, promote, expire, fire, all_schedules }
     }
 
     pub(super) fn rejoin(&self, node: NodeNo) {

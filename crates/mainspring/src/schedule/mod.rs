@@ -33,6 +33,7 @@
 //!
 //! Any node fires: no leader is needed. Each fire enqueues one job, over all nodes, whatever dies meanwhile.
 
+mod derived;
 mod new;
 pub(crate) mod seed;
 mod verbs;
@@ -45,5 +46,7 @@ pub use mainspring_core::schedule::{
     due, tag,
 };
 
+#[doc(hidden)]
+pub use derived::{HasDefault, scheduled_default};
 pub use new::NewSchedule;
 pub use verbs::Schedules;

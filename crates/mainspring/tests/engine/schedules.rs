@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use mainspring::schedule::{Missed, NewSchedule, Overlap, ScheduleWhy};
 use mainspring::testing::TestEngine;
+use mainspring::time::Timestamp;
 use mainspring::{Context, Error, Job, JobId, Reason, State, Status, discard};
 use serde::{Deserialize, Serialize};
 
@@ -72,7 +73,7 @@ async fn each_fire_enqueues_one_job_over_all_nodes() {
     assert_eq!(test.schedules().get("minutely").await.expect("it is there").state.fired, 3 + 24 * 60);
 }
 
-#[derive(Default, Serialize, Deserialize, Job)]
+#[derive(Serialize, Deserialize, Job)]
 #[job(kind = "nightly", schedule = "30 2 * * *", zone = "Europe/Berlin")]
 struct Nightly {}
 
@@ -257,14 +258,177 @@ async fn code_does_not_undo_a_person() {
     assert_eq!(start("every 10s", 1).await, "every 30s", "nor does an older node");
     test.schedules().by("ann").set(NewSchedule::of("s", &work(1)).times("@daily")).await.expect("set");
     assert_eq!(start("every 40s", 3).await, "@daily");
-    // No live node names it: it is listed as an orphan of code, and stays.
-    test.node(|node| node.handle(quick).queue("default", 1)).await.expect("a node");
+}
+
+#[tokio::test]
+async fn a_schedule_that_code_no_longer_names_is_an_orphan_and_stays() {
+    let test = TestEngine::new();
+    let orphan = async || {
+        let nodes = test.nodes().await.expect("nodes");
+        test.schedules().get("s").await.expect("it is there").is_orphan(&nodes)
+    };
+    let naming =
+        |node: mainspring::NodeBuilder| node.handle(quick).schedule(every_ten_seconds()).queue("default", 1);
+    let bare = |node: mainspring::NodeBuilder| node.handle(quick).queue("default", 1);
+    let first = test.node(naming).await.expect("a node");
     test.advance(SECOND).await.expect("time passes");
-    let other = test.node(|node| node.handle(quick).queue("default", 1)).await.expect("a node");
-    let (row, nodes) =
-        (test.schedules().get("s").await.expect("it is there"), test.nodes().await.expect("nodes"));
-    drop(other);
-    assert!(row.state.seed.is_some() && !nodes.is_empty());
+    let other = test.node(bare).await.expect("a node");
+    assert!(!orphan().await, "the first node still names it");
+    first.shutdown().await;
+    assert!(orphan().await, "the other one was started later, and does not");
+    let before = test.enqueued::<Work>().len();
+    test.advance(10 * SECOND).await.expect("time passes");
+    assert_eq!(test.enqueued::<Work>().len(), before + 1, "it fires on");
+    let again = test.node(naming).await.expect("a node");
+    assert!(!orphan().await, "code names it again");
+    again.shutdown().await;
+    other.shutdown().await;
+    assert!(!orphan().await, "where no node lives, nobody can say");
+    // What a person has made is nobody's orphan.
+    test.schedules().set(NewSchedule::of("mine", &work(1)).times("@daily")).await.expect("set");
+    let (mine, nodes) = (test.schedules().get("mine").await.expect("it is there"), test.nodes().await);
+    assert!(!mine.is_orphan(&nodes.expect("nodes")));
+}
+
+/// Lesson A4: what was shown and what ran disagreed on the time zone.
+#[tokio::test]
+async fn what_is_announced_is_what_fires_where_clocks_change() {
+    let test = TestEngine::new();
+    // To the evening before clocks go forward in Berlin.
+    test.leap(86 * 24 * HOUR + 22 * HOUR).await.expect("time passes");
+    let ran = Fires::default();
+    let berlin = NewSchedule::of("berlin", &tick()).times("15,45 1-3 * * *").zone("Europe/Berlin");
+    let utc = NewSchedule::of("utc", &tick()).times("15,45 1-3 * * *");
+    for schedule in [berlin, utc] {
+        test.schedules().set(schedule).await.expect("set");
+    }
+    let mut announced = Vec::new();
+    for name in ["berlin", "utc"] {
+        announced.extend(test.schedules().next(name, 20).await.expect("fires"));
+    }
+    test.node(|node| node.handle(noting(&ran)).queue("default", 2)).await.expect("a node");
+    test.advance(7 * HOUR).await.expect("time passes");
+    let now = test.now();
+    announced.retain(|at| *at <= now);
+    announced.sort();
+    let announced: Vec<_> = announced.iter().map(|at| at.to_string().replace(".000Z", "Z")).collect();
+    let mut fired: Vec<_> =
+        fires(&ran).iter().map(|run| run.split(' ').next().unwrap_or("").to_owned()).collect();
+    fired.sort();
+    assert_eq!(fired, announced);
+    let gap = ["2026-03-29T00:15:00Z", "2026-03-29T00:45:00Z", "2026-03-29T01:00:00Z"];
+    assert_eq!(fired[..3], gap, "what is skipped fires at the end of the gap");
+}
+
+/// How often each method of the store is called in an hour, with so many schedules that have nothing to do in it.
+async fn calls_of_an_idle_hour(schedules: usize) -> Vec<(&'static str, usize)> {
+    let (test, faulty) = faulty(1);
+    let row = |number: usize| {
+        let yearly = NewSchedule::of(format!("s{number}"), &work(1)).times("@yearly");
+        (number, yearly)
+    };
+    if schedules > 0 {
+        let (_, first) = row(0);
+        let first = test.schedules().set(first).await.expect("set");
+        for batch in (1..schedules).collect::<Vec<_>>().chunks(1_000) {
+            let write = |number: &usize| {
+                let name = mainspring::schedule::ScheduleName::new(format!("s{number}")).expect("a name");
+                let row = mainspring::schedule::Schedule { name: name.clone(), ..first.clone() };
+                mainspring_core::store::ScheduleWrite {
+                    name,
+                    expected: None,
+                    row: Some(row),
+                    jobs: Vec::new(),
+                    audit: None,
+                }
+            };
+            test.store().write_schedules(batch.iter().map(write).collect()).await.expect("written");
+        }
+        assert_eq!(test.schedules().list().await.expect("schedules").len(), schedules);
+    }
+    test.node(|node| node.handle(quick).queue("default", 1)).await.expect("a node");
+    test.advance(Duration::from_mins(1)).await.expect("time passes");
+    let methods: Vec<&'static str> =
+        mainspring_core::store::decorator::METHODS.iter().map(|method| method.name).collect();
+    let before: Vec<usize> = methods.iter().map(|method| faulty.calls(method)).collect();
+    test.advance(HOUR).await.expect("time passes");
+    let calls = methods.iter().zip(before).map(|(method, before)| (*method, faulty.calls(method) - before));
+    calls.collect()
+}
+
+#[tokio::test]
+async fn ten_thousand_idle_schedules_cost_no_statement_of_their_own() {
+    let (none, many) = (calls_of_an_idle_hour(0).await, calls_of_an_idle_hour(10_000).await);
+    assert_eq!(many, none);
+    assert!(none.iter().any(|(method, calls)| *method == "promote" && *calls > 10), "{none:?}");
+}
+
+/// The store's clock, which goes wrong apart from everybody's own.
+#[derive(Clone)]
+struct WrongClock {
+    base: Arc<dyn mainspring::seam::Clock>,
+    off: Arc<std::sync::atomic::AtomicI64>,
+}
+
+impl WrongClock {
+    fn jump(&self, by: i64) {
+        self.off.fetch_add(by, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+impl mainspring::seam::Clock for WrongClock {
+    fn now(&self) -> Timestamp {
+        let off = self.off.load(std::sync::atomic::Ordering::SeqCst);
+        Timestamp::from_micros(self.base.now().as_micros() + off)
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.base.monotonic()
+    }
+
+    fn sleep(&self, duration: Duration) -> mainspring::seam::Pending<'static, ()> {
+        self.base.sleep(duration)
+    }
+}
+
+/// A year ahead and back again: schedules fire from the present on, though one of them is due at that very moment and the look at
+/// all of them fails once.
+#[tokio::test]
+async fn a_clock_that_was_a_year_ahead_is_forgiven() {
+    const YEAR: i64 = 365 * 24 * 3_600 * 1_000_000;
+    let mut parts = None;
+    let test = TestEngine::on(1, |seams| {
+        let clock = WrongClock { base: Arc::clone(&seams.clock), off: Arc::default() };
+        let faulty =
+            crate::faulty_store::Faulty::new(mainspring_core::memory::Memory::new(Arc::new(clock.clone())));
+        parts = Some((clock, faulty.clone()));
+        Arc::new(faulty)
+    });
+    let (clock, faulty) = parts.expect("the store was made");
+    for (name, times) in [("hourly", "@hourly"), ("s", "every 10s")] {
+        test.schedules().set(NewSchedule::of(name, &work(1)).times(times)).await.expect("set");
+    }
+    test.node(|node| node.handle(quick).queue("default", 1)).await.expect("a node");
+    test.advance(Duration::from_mins(1)).await.expect("time passes");
+    clock.jump(YEAR);
+    test.advance(Duration::from_mins(1)).await.expect("time passes");
+    let ahead = test.schedules().get("hourly").await.expect("it is there").state.last_fire;
+    assert!(ahead > test.now().after(300 * 24 * HOUR), "it has fired in the year to come");
+    // The clock is right again while nobody looks, and something is due when somebody does.
+    faulty.refuse("promote", true);
+    clock.jump(-YEAR);
+    test.schedules().set(NewSchedule::of("new", &work(1)).times("every 1s")).await.expect("set");
+    test.advance(Duration::from_secs(30)).await.expect("time passes");
+    faulty.refuse("promote", false);
+    faulty.plan("list_schedules", &[Fault::Refuse]);
+    test.advance(2 * HOUR).await.expect("time passes");
+    for name in ["hourly", "s", "new"] {
+        let row = test.schedules().get(name).await.expect("it is there");
+        assert!(row.next_at.is_some_and(|at| at <= test.now().after(HOUR)), "{name}: {row:?}");
+        assert!(row.state.last_fire.after(HOUR) >= test.now(), "{name}: {row:?}");
+    }
+    let note = test.schedules().get("hourly").await.expect("it is there").state.note.expect("a note");
+    assert!(note.text.contains("far ahead"), "{}", note.text);
 }
 
 /// Lesson A4: a transient error while enqueuing disabled a schedule for good.

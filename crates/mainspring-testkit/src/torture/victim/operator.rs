@@ -12,9 +12,12 @@ use mainspring_core::seam::Rng;
 
 use super::jobs::{QUEUES, Work};
 use super::{VictimContext, until_input_ends};
+use crate::torture::schedules::NAMES;
 
 /// Between two orders.
 const PAUSE: Duration = Duration::from_millis(40);
+/// How far back fires are made up for.
+const BACKFILLED: Duration = Duration::from_secs(3);
 /// Jobs to choose from: the newest, which are those that something happens to.
 const CHOICE: usize = 40;
 
@@ -34,6 +37,9 @@ pub(super) async fn run(life: VictimContext) -> std::result::Result<(), Box<dyn 
 
 async fn turn(life: &VictimContext, engine: &Engine) -> Result<()> {
     let below = |bound: u64| life.rng.next_u64() % bound;
+    if below(16) == 0 {
+        return change_schedules(life, engine).await;
+    }
     let (states, verb): (&[State], Verb) = match below(16) {
         0 => return engine.queues().pause(QUEUES[1]).await.map(drop),
         1 | 2 => return engine.queues().resume(QUEUES[1]).await.map(drop),
@@ -53,4 +59,21 @@ async fn turn(life: &VictimContext, engine: &Engine) -> Result<()> {
     let ids: Vec<_> = jobs.iter().filter(|_| below(12) == 0).map(|job| job.id).collect();
     // An empty list of ids is no order.
     if ids.is_empty() { Ok(()) } else { engine.jobs().change(ids, verb).await.map(drop) }
+}
+
+/// Something that people do with schedules.
+async fn change_schedules(life: &VictimContext, engine: &Engine) -> Result<()> {
+    let below = |bound: u64| life.rng.next_u64() % bound;
+    let name = NAMES[usize::try_from(below(NAMES.len() as u64)).unwrap_or(0)];
+    let schedules = engine.schedules().by("operator");
+    match below(6) {
+        0 => schedules.pause(name, "an order").await.map(drop),
+        1 | 2 => schedules.resume(name).await.map(drop),
+        3 => schedules.run(name).await.map(drop),
+        4 => schedules.run_forced(name).await.map(drop),
+        _ => {
+            let last = schedules.get(name).await?.state.last_fire;
+            schedules.backfill(name, last.before(BACKFILLED), last).await.map(drop)
+        }
+    }
 }

@@ -8,8 +8,10 @@
 //! - Without schedules there is no statement.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use mainspring_core::fault;
 use mainspring_core::id::JobId;
 use mainspring_core::job::{Status, Verb};
 use mainspring_core::journal::JobEnd;
@@ -46,8 +48,6 @@ enum Done {
 pub(super) struct Fire {
     /// Whether it was woken: the first tick is nobody's call.
     woken: bool,
-    /// Whether all schedules were looked at.
-    looked: bool,
 }
 
 impl Reconciler for Fire {
@@ -58,17 +58,19 @@ impl Reconciler for Fire {
             if !std::mem::replace(&mut self.woken, true) {
                 return Ok(LONG);
             }
-            let store = shared.store();
+            let (store, all) = (shared.store(), &shared.hint_router.all_schedules);
             let due = store.due_schedules(bounds::BATCH).await?;
-            if due.schedules.is_empty() && due.next.is_none_or(|next| next > due.now) {
-                // Woken for nothing that is due: at the start, or because the clock has gone back.
-                look_over(store, due.now).await?;
-                self.looked = true;
-            } else if !std::mem::replace(&mut self.looked, true) {
-                look_over(store, due.now).await?;
-                return Ok(Duration::ZERO);
-            }
             let done = fire(store, due.schedules, due.now).await?;
+            // After what is due, which a row that nobody can read must not hold up.
+            if all.swap(false, Ordering::Relaxed)
+                && let Err(error) = look_over(store, due.now).await
+            {
+                if error.is_retryable() {
+                    all.store(true, Ordering::Relaxed);
+                    return Err(error);
+                }
+                tracing::warn!(%error, "not all schedules could be looked at");
+            }
             let next = due.next.map_or(LONG, |next| next.since(due.now)).min(LONG);
             Ok(match done {
                 // What is due and cannot be read, or decided on, must not keep this busy.
@@ -172,8 +174,12 @@ async fn store_all(store: &dyn Store, writes: Vec<ScheduleWrite>, now: Timestamp
         store.enqueue(writes.into_iter().flat_map(|write| write.jobs).collect()).await?;
         return Ok(true);
     }
+    fault::point!("schedule.firing");
     match store.write_schedules(writes.clone()).await {
-        Ok(answers) => settle(store, writes, answers, now).await,
+        Ok(answers) => {
+            fault::point!("schedule.fired");
+            settle(store, writes, answers, now).await
+        }
         Err(error) if error.is_retryable() => Err(error),
         Err(_) => {
             for one in writes {

@@ -1,5 +1,6 @@
 //! Moves jobs whose time has come to `ready`, and wakes who fires schedules when one is due.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mainspring_core::seam::Pending;
@@ -18,10 +19,11 @@ pub(super) struct Promote {
 }
 
 impl Promote {
-    /// Whether schedules are to be looked at: at first, when one is due, and when the store's clock goes back.
-    fn schedules(&mut self, swept: Swept) -> bool {
+    /// Whether schedules are to be looked at: those that are due, and all of them at first and when the store's clock goes back.
+    fn schedules(&mut self, swept: Swept) -> (bool, bool) {
         let seen = self.seen.replace(swept.now);
-        swept.fire.is_some_and(|at| at <= swept.now || seen.is_none_or(|seen| seen > swept.now.after(BACK)))
+        let all = seen.is_none_or(|seen| seen > swept.now.after(BACK));
+        (swept.fire.is_some_and(|at| at <= swept.now), all && swept.fire.is_some())
     }
 }
 
@@ -34,7 +36,11 @@ impl Reconciler for Promote {
     fn tick<'a>(&'a mut self, shared: &'a NodeShared) -> Pending<'a, Result<Duration>> {
         Box::pin(async {
             let swept = shared.store().promote(bounds::BATCH).await?;
-            if self.schedules(swept) {
+            let (due, all) = self.schedules(swept);
+            if all {
+                shared.hint_router.all_schedules.store(true, Ordering::Relaxed);
+            }
+            if due || all {
                 shared.hint_router.fire.notify_one();
             }
             let fire = swept.fire.map(|at| at.since(swept.now)).filter(|wait| !wait.is_zero());
