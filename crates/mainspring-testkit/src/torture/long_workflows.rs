@@ -126,6 +126,7 @@ async fn judged(
         took: Duration::ZERO,
         faults: BTreeMap::from([("kill in a marathon".to_owned(), tally)]),
         report,
+        notes: Vec::new(),
         problems,
         kept: None,
     })

@@ -15,6 +15,7 @@
 
 mod error;
 pub mod faults;
+mod fires;
 pub mod inject;
 pub mod ledger;
 mod long_workflows;
@@ -31,6 +32,7 @@ mod wait;
 mod world;
 
 pub use error::{Error, Result};
+pub use fires::fires;
 pub use long_workflows::{LongRun, marathon};
 pub use outcome::{FaultCount, Outcome};
 pub use process::{Role, Victim, VictimOptions};

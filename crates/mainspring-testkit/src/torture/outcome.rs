@@ -31,6 +31,8 @@ pub struct Outcome {
     pub faults: BTreeMap<String, FaultCount>,
     /// What the checker says.
     pub report: Report,
+    /// What else is worth telling.
+    pub notes: Vec<String>,
     /// What else must not have happened.
     pub problems: Vec<String>,
     /// Where ledger and store are kept, if anything is wrong.
@@ -62,6 +64,9 @@ impl fmt::Display for Outcome {
             writeln!(f, "  fault: {name:<30} {injected:>4} injected, {hit:>4} hit")?;
         }
         writeln!(f, "{}", self.report.figures)?;
+        for note in &self.notes {
+            writeln!(f, "  {note}")?;
+        }
         for problem in &self.problems {
             writeln!(f, "PROBLEM: {problem}")?;
         }

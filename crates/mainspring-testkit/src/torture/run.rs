@@ -135,6 +135,7 @@ async fn judged(
         took: Duration::ZERO,
         faults: tallies,
         report,
+        notes: Vec::new(),
         problems,
         kept: None,
     })
@@ -260,8 +261,8 @@ fn timeline(world: &World, id: JobId) -> Result<String> {
 }
 
 /// Runs what a command line says: `--store sqlite|postgres --cycles N [--seed S] [--only FAULT]…`, or `--marathon
-/// KILLS` in place of cycles, with victims that
-/// live beside this program.
+/// KILLS` in place of cycles, or `--schedules N` for that many schedules over workers of which so many are killed, with victims
+/// that live beside this program.
 ///
 /// # Errors
 /// If the arguments are wrong, or the run could not come to its end.
@@ -269,7 +270,7 @@ pub async fn command(arguments: &[String]) -> Result<Outcome> {
     let program = std::env::current_exe().map_err(Error::io("finding this program"))?;
     let mut plan = Plan::new(program.with_file_name("mainspring-victim"), 100, 1);
     plan.timed = true;
-    let (mut store, mut long) = (None, None);
+    let (mut store, mut long, mut schedules) = (None, None, None);
     let mut rest = arguments.iter();
     while let Some(flag) = rest.next() {
         let value = rest.next().ok_or_else(|| Error::Unexpected(format!("`{flag}` needs a value")))?;
@@ -280,6 +281,7 @@ pub async fn command(arguments: &[String]) -> Result<Outcome> {
             "--seed" => plan.seed = number()?,
             "--only" => plan.only.push(value.clone()),
             "--plant" => plan.planted = Some(value.clone()),
+            "--schedules" => schedules = Some(usize::try_from(number()?).unwrap_or(usize::MAX)),
             "--marathon" => long = Some(usize::try_from(number()?).unwrap_or(usize::MAX)),
             _ => return Err(Error::Unexpected(format!("`{flag}` is not understood"))),
         }
@@ -289,6 +291,9 @@ pub async fn command(arguments: &[String]) -> Result<Outcome> {
         Some("postgres") => Arc::new(postgres::Postgres::new()?.locked_for(LOCKED)),
         other => return Err(Error::Unexpected(format!("--store sqlite or postgres, not {other:?}"))),
     };
+    if let Some(schedules) = schedules {
+        return super::fires(under_test, &plan, schedules).await;
+    }
     match long {
         Some(kills) => {
             plan.cycles = kills;

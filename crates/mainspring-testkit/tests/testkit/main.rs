@@ -2,6 +2,7 @@
 //!
 //! The step `planted` runs the rigs against bugs that are built in for it: `tests/planted`.
 
+mod damaged_schedules;
 mod exhaustive;
 mod fuzz;
 mod lessons;
